@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.hpp"
+#include "memory/alloc/slab_pool.hpp"
+
+namespace cairn {
+
+// The buffers of one request: had one by one or beforehand, gone all at once when the request ends,
+// however it ends. What may not fail halfway is preallocated. Not thread-safe: a request is worked
+// on by one thread at a time.
+class AllocationScope {
+ public:
+  // Borrows the pool, which must outlive it. `limit_bytes` is what one request may hold.
+  AllocationScope(SlabPool& pool, std::uint64_t limit_bytes)
+      : pool_(pool), limit_bytes_(limit_bytes) {}
+  ~AllocationScope() = default;
+  AllocationScope(const AllocationScope&) = delete;
+  AllocationScope& operator=(const AllocationScope&) = delete;
+
+  // Bytes that are the request's until release() or the scope's end; from the smallest
+  // preallocated buffer that holds them, else from the pool. no_capacity: the limit, which what is
+  // preallocated counts against; the pool's errors.
+  Result<std::span<std::byte>> allocate(std::uint64_t size_bytes);
+  struct Buffers {
+    std::uint64_t size_bytes = 0;
+    std::uint32_t count = 0;
+  };
+  // Takes buffers of which later allocations up to that size are served without fail. All or none
+  // of them; errors as allocate().
+  Result<> preallocate(Buffers buffers);
+  // Makes a buffer ready for the request's next allocation. REQUIRES: allocate() gave it.
+  void release(std::span<std::byte> bytes);
+  // Everything goes back to the pool; the scope can be used again.
+  void release_all();
+
+  // Of buffers that are allocated, as they were cut.
+  std::uint64_t current_bytes() const { return current_bytes_; }
+  std::uint64_t peak_bytes() const { return peak_bytes_; }
+  // These, and what is preallocated or released.
+  std::uint64_t held_bytes() const { return held_bytes_; }
+
+ private:
+  Result<> take_from_pool(std::uint64_t size_bytes);
+
+  SlabPool& pool_;
+  const std::uint64_t limit_bytes_;
+  std::vector<SlabPool::Buffer> ready_;
+  std::vector<SlabPool::Buffer> in_use_;
+  std::uint64_t current_bytes_ = 0;
+  std::uint64_t peak_bytes_ = 0;
+  std::uint64_t held_bytes_ = 0;
+};
+
+}  // namespace cairn

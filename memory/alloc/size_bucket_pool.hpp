@@ -1,0 +1,115 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "base/result.hpp"
+#include "memory/alloc/index_free_list.hpp"
+#include "memory/alloc/statistics.hpp"
+#include "memory/cache_line.hpp"
+#include "memory/region.hpp"
+
+namespace cairn {
+
+// Small host buffers in five sizes, set aside at the start and handed out without a lock. For what
+// a request needs many times and briefly: heads, hot bodies, lists of addresses. A bucket that is
+// empty is helped out by the next larger one. Thread-safe.
+class SizeBucketPool {
+ public:
+  static constexpr std::size_t kBuckets = 5;
+  static constexpr std::array<std::uint64_t, kBuckets> kBucketBytes = {256, 1 << 10, 4 << 10,
+                                                                       16 << 10, 64 << 10};
+  static constexpr std::uint64_t kMaxBytes = kBucketBytes.back();
+
+  struct Options {
+    // Buffers of each size. By default 1 to 16 MiB a bucket, 31 MiB in all, of which the machine
+    // gives only what is touched.
+    std::array<std::uint32_t, kBuckets> buffers = {4096, 2048, 1024, 512, 256};
+  };
+  // no_capacity: the machine has not so much memory; out_of_range: no buffers at all.
+  static Result<std::unique_ptr<SizeBucketPool>> create(const Options& options);
+  // REQUIRES: every buffer has come home.
+  ~SizeBucketPool();
+  SizeBucketPool(const SizeBucketPool&) = delete;
+  SizeBucketPool& operator=(const SizeBucketPool&) = delete;
+
+  // Memory of one user that goes home when it goes, on any thread. Its bytes are what the last user
+  // left, aligned to 256 bytes. Move-only; not thread-safe.
+  class Buffer {
+   public:
+    Buffer() = default;
+    Buffer(Buffer&& other) noexcept { swap(other); }
+    Buffer& operator=(Buffer&& other) noexcept {
+      Buffer(std::move(other)).swap(*this);
+      return *this;
+    }
+    ~Buffer();
+
+    bool empty() const { return pool_ == nullptr; }
+    std::byte* data() const { return data_; }
+    std::uint64_t size_bytes() const { return size_bytes_; }  // what was asked for
+    std::uint64_t capacity_bytes() const { return pool_ == nullptr ? 0 : kBucketBytes[bucket_]; }
+    std::span<std::byte> bytes() const { return {data_, size_bytes_}; }
+
+    // Makes room for `size_bytes`, in a larger bucket where this one's buffers are too small; what
+    // is in it is kept. As acquire() where it fails, and then nothing has changed.
+    // REQUIRES: size_bytes >= size_bytes().
+    Result<> upgrade(std::uint64_t size_bytes);
+    // Keeps the first `size_bytes`, in the smallest bucket with a free buffer for them.
+    // REQUIRES: 0 < size_bytes <= size_bytes().
+    void downgrade(std::uint64_t size_bytes);
+
+   private:
+    friend class SizeBucketPool;
+    void swap(Buffer& other) noexcept;
+    SizeBucketPool* pool_ = nullptr;
+    std::byte* data_ = nullptr;
+    std::uint64_t size_bytes_ = 0;
+    std::uint32_t bucket_ = 0;
+    std::uint32_t index_ = 0;
+  };
+
+  // out_of_range: 0 bytes or more than kMaxBytes; no_capacity: no bucket has a buffer for it.
+  Result<Buffer> acquire(std::uint64_t size_bytes);
+
+  struct BucketStatistics {
+    std::uint64_t in_use = 0;      // buffers
+    std::uint64_t hits = 0;        // of those that belong here, served from here
+    std::uint64_t misses = 0;      // not served from here: by a larger bucket, or not at all
+    std::uint64_t upgrades = 0;    // buffers that were moved here from a smaller bucket
+    std::uint64_t downgrades = 0;  // or from a larger one
+  };
+  std::array<BucketStatistics, kBuckets> bucket_statistics() const;
+  // Counts of several threads: each is right, together they may be a moment apart.
+  AllocatorStatistics statistics() const;
+
+ private:
+  struct alignas(kCacheLineBytes) Bucket {
+    Bucket(std::byte* first, std::uint32_t buffers) : data(first), free(buffers) {}
+    std::byte* const data;
+    IndexFreeList free;
+    std::atomic<std::uint64_t> in_use{0};
+    std::atomic<std::uint64_t> hits{0};
+    std::atomic<std::uint64_t> misses{0};
+    std::atomic<std::uint64_t> upgrades{0};
+    std::atomic<std::uint64_t> downgrades{0};
+  };
+
+  SizeBucketPool(Region memory, const Options& options);
+  Result<Buffer> take(std::uint64_t size_bytes);
+  void give_back(std::uint32_t bucket, std::uint32_t index);
+
+  const Region memory_;
+  std::array<std::unique_ptr<Bucket>, kBuckets> buckets_;
+  std::atomic<std::uint64_t> allocated_bytes_{0};
+  std::atomic<std::uint64_t> peak_allocated_bytes_{0};
+  std::atomic<std::uint64_t> allocations_{0};
+  std::atomic<std::uint64_t> frees_{0};
+};
+
+}  // namespace cairn

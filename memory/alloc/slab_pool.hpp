@@ -1,0 +1,115 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.hpp"
+#include "base/result.hpp"
+#include "base/unique_function.hpp"
+#include "memory/alloc/statistics.hpp"
+#include "memory/cache_line.hpp"
+#include "memory/region.hpp"
+
+namespace cairn {
+
+// Host memory for things of any size up to 4 MiB, by size classes: each class cuts slabs into
+// objects of its size, so that nothing fragments and a free is constant work. Four classes a
+// doubling: a fifth of an object is wasted at most. Slabs are kept for the next user until trim(),
+// or until another class needs their room. Thread-safe.
+class SlabPool {
+ public:
+  static constexpr std::uint64_t kLeastBytes = 256;
+  static constexpr std::uint64_t kMaxBytes = 4ull << 20;
+  // Objects of a slab, within the bounds of a slab's size: enough that one miss serves many, little
+  // enough that a class with a single user costs little.
+  static constexpr std::uint64_t kObjectsPerSlab = 8;
+  static constexpr std::uint64_t kLeastSlabBytes = 256ull << 10;
+  static constexpr std::uint64_t kMaxSlabBytes = 8ull << 20;
+  static_assert(kMaxBytes <= kMaxSlabBytes);
+
+  // Where slabs come from: &Region::system, or a runtime's pinned memory.
+  using Source = UniqueFunction<Result<Region>(std::uint64_t size_bytes)>;
+  struct Options {
+    std::uint64_t limit_bytes = 256ull << 20;  // of all slabs together
+  };
+  SlabPool(Source source, Options options);
+  // REQUIRES: every buffer has come home.
+  ~SlabPool();
+  SlabPool(const SlabPool&) = delete;
+  SlabPool& operator=(const SlabPool&) = delete;
+
+  struct Slab;
+
+  // Memory of one user that goes home when it goes, on any thread. Its bytes are what the last user
+  // left, aligned to 64 bytes. Move-only; not thread-safe.
+  class Buffer {
+   public:
+    Buffer() = default;
+    Buffer(Buffer&& other) noexcept { swap(other); }
+    Buffer& operator=(Buffer&& other) noexcept {
+      Buffer(std::move(other)).swap(*this);
+      return *this;
+    }
+    ~Buffer();
+
+    bool empty() const { return pool_ == nullptr; }
+    std::byte* data() const { return data_; }
+    std::uint64_t size_bytes() const { return size_bytes_; }  // what was asked for
+    std::uint64_t capacity_bytes() const;
+    std::span<std::byte> bytes() const { return {data_, size_bytes_}; }
+
+   private:
+    friend class SlabPool;
+    void swap(Buffer& other) noexcept;
+    SlabPool* pool_ = nullptr;
+    Slab* slab_ = nullptr;
+    std::byte* data_ = nullptr;
+    std::uint64_t size_bytes_ = 0;
+  };
+
+  // out_of_range: 0 bytes or more than kMaxBytes; no_capacity: the limit is reached; the source's.
+  Result<Buffer> allocate(std::uint64_t size_bytes);
+  // Gives back the slabs of which no object is in use.
+  void trim();
+
+  AllocatorStatistics statistics() const;
+
+  // The size of the objects that serve a request. REQUIRES: 0 < size_bytes <= kMaxBytes.
+  static std::uint64_t class_bytes(std::uint64_t size_bytes);
+
+ private:
+  // 256 B to 4 MiB are 14 doublings.
+  static constexpr std::size_t kClasses = 14 * 4 + 1;
+  static std::size_t class_of(std::uint64_t size_bytes);
+
+  struct SizeClass {
+    std::list<Slab> with_room;
+    std::list<Slab> full;
+  };
+  Buffer take(Slab& slab, std::uint64_t size_bytes) CAIRN_REQUIRES(mutex_);
+  std::list<Slab> take_unused() CAIRN_REQUIRES(mutex_);
+  void give_back(Slab& slab, std::byte* data);
+
+  const Options options_;
+  mutable Mutex mutex_;
+  Source source_ CAIRN_GUARDED_BY(mutex_);
+  std::array<SizeClass, kClasses> classes_ CAIRN_GUARDED_BY(mutex_);
+  AllocatorStatistics counts_ CAIRN_GUARDED_BY(mutex_);
+};
+
+// Objects of one size in one region.
+struct SlabPool::Slab {
+  Region region;
+  std::size_t size_class = 0;
+  std::uint64_t object_bytes = 0;
+  std::uint32_t objects = 0;
+  std::vector<std::uint32_t> free;  // the last is the next
+  std::list<Slab>::iterator self;
+};
+
+}  // namespace cairn

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+
+namespace cairn {
+
+// What every allocator tells of itself; plain numbers, for whoever exports them. Bytes are those of
+// blocks as they were cut, so at least what was asked for.
+//   reserved = allocated + cached, always
+struct AllocatorStatistics {
+  std::uint64_t allocated_bytes = 0;  // in use
+  std::uint64_t cached_bytes = 0;     // kept for the next user
+  std::uint64_t reserved_bytes = 0;   // had from whoever gives memory to this allocator
+  std::uint64_t pending_bytes = 0;    // the part of `cached` that may not be reused yet
+  std::uint64_t peak_allocated_bytes = 0;
+  std::uint64_t peak_reserved_bytes = 0;
+  std::uint64_t largest_free_bytes = 0;  // what one allocation can get without reserving more
+
+  // Since the start; they never go back.
+  std::uint64_t allocations = 0;  // that succeeded: cache_hits + cache_misses
+  std::uint64_t frees = 0;
+  std::uint64_t cache_hits = 0;    // served from what was cached
+  std::uint64_t cache_misses = 0;  // more had to be reserved
+  std::uint64_t splits = 0;
+  std::uint64_t merges = 0;
+
+  // The share of reusable bytes that the largest allocation cannot get: 0 is one whole piece.
+  double fragmentation() const {
+    const std::uint64_t reusable_bytes = cached_bytes - pending_bytes;
+    if (reusable_bytes == 0) return 0;
+    return 1.0 - static_cast<double>(largest_free_bytes) / static_cast<double>(reusable_bytes);
+  }
+};
+
+}  // namespace cairn

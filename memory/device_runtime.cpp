@@ -1,0 +1,19 @@
+#include "memory/device_runtime.hpp"
+
+#include "base/assert.hpp"
+
+namespace cairn {
+
+std::string_view to_string(MemoryVisibility visibility) {
+  switch (visibility) {
+    case MemoryVisibility::system:
+      return "system";
+    case MemoryVisibility::device:
+      return "device";
+    case MemoryVisibility::explicit_dma:
+      return "explicit_dma";
+  }
+  invariant_broken("MemoryVisibility", "a value outside the enumeration");
+}
+
+}  // namespace cairn

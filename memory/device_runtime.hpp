@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.hpp"
+#include "memory/region.hpp"
+
+namespace cairn {
+
+struct DeviceInfo {
+  int id = 0;
+  std::string name;
+  std::uint64_t total_bytes = 0;
+  int numa_node = -1;  // -1: not known, or the machine has one node
+};
+
+struct MemoryCopy {
+  std::byte* destination = nullptr;
+  const std::byte* source = nullptr;
+  std::uint64_t size_bytes = 0;
+};
+
+// How far a CPU write reaches without an explicit copy.
+enum class MemoryVisibility : std::uint8_t {
+  system,        // host and devices see one coherent memory
+  device,        // device scope only (a paravirtualised GPU)
+  explicit_dma,  // every exchange is a copy
+};
+
+std::string_view to_string(MemoryVisibility visibility);
+
+// A point in a stream. Thread-safe.
+class Event {
+ public:
+  virtual ~Event() = default;
+  // True once all work before the point has ended; the error of the first piece of it that failed.
+  virtual Result<bool> ready() = 0;
+  // Blocks until ready() would not be false.
+  virtual Result<> wait() = 0;
+};
+
+// Work that runs in the order it was issued, while the caller goes on. Issue from one thread at a
+// time; only record() may be called from any thread at any time. The destructor waits for what was
+// issued.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  // Any two memory kinds but disk. Sources must stay as they are, and both sides allocated, until
+  // an event recorded after this is ready. The order among the copies of one call is not defined:
+  // they must not overlap. May block while it runs where one side is system memory or none is of a
+  // device.
+  virtual Result<> copy(std::span<const MemoryCopy> copies) = 0;
+  // Fills with zeros.
+  virtual Result<> zero(std::byte* destination, std::uint64_t size_bytes) = 0;
+  // Moves unified memory to where `device_id` (or, for -1, the CPU) will use it; only a hint.
+  virtual Result<> prefetch(const RegionView& unified, int device_id) = 0;
+  virtual Result<std::unique_ptr<Event>> record() = 0;
+  // Work issued after this starts only when the event is ready.
+  virtual Result<> wait_for(Event& event) = 0;
+};
+
+// The devices of a machine, their memory and streams. Two real implementations: `host` needs no GPU
+// (its devices are memory of this machine, its streams are threads), `cuda` drives NVIDIA's.
+// Thread-safe. Errors: no_capacity where memory runs out, out_of_range for an unknown device,
+// device_error else.
+class DeviceRuntime {
+ public:
+  virtual ~DeviceRuntime() = default;
+  virtual std::string_view name() const = 0;  // "host" or "cuda"
+  virtual std::span<const DeviceInfo> devices() const = 0;
+  virtual MemoryVisibility visibility() const = 0;
+  // Why a device works no more, as a sentence that names it: every operation that needs it fails
+  // with device_error, until the process starts anew. Nothing while all work.
+  virtual std::optional<std::string> lost() const = 0;
+
+  // Zeroed, aligned to 4 KiB at least. A zero size is refused.
+  virtual Result<Region> allocate_device(int device_id, std::uint64_t size_bytes) = 0;
+  struct PinnedOptions {
+    bool numa_aware =
+        false;  // bind to the node of `device_id`, where the machine has several nodes
+    int device_id = 0;
+  };
+  virtual Result<Region> allocate_pinned(std::uint64_t size_bytes, PinnedOptions options) = 0;
+  virtual Result<Region> allocate_unified(int device_id, std::uint64_t size_bytes) = 0;
+  virtual Result<std::unique_ptr<Stream>> create_stream(int device_id) = 0;
+};
+
+struct HostRuntimeOptions {
+  std::uint32_t devices = 1;       // 1 to 64
+  std::uint64_t device_bytes = 0;  // memory of each; 0: as much as the machine has
+};
+Result<std::unique_ptr<DeviceRuntime>> make_host_runtime(HostRuntimeOptions options);
+
+// The GPUs that CUDA shows (CUDA_VISIBLE_DEVICES chooses them), all of them opened. unavailable,
+// with the reason, where the program was built without the CUDA toolkit or a device does not
+// answer.
+Result<std::unique_ptr<DeviceRuntime>> make_cuda_runtime();
+
+}  // namespace cairn

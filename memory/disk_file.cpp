@@ -1,0 +1,92 @@
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+#include <system_error>
+
+#include "memory/mapping.hpp"
+#include "memory/region.hpp"
+
+namespace cairn {
+namespace {
+
+// Closing the descriptor gives the lock back too.
+struct OpenFile final : RegionBacking {
+  explicit OpenFile(FileDescriptor opened) : file(std::move(opened)) {}
+  FileDescriptor file;
+};
+
+Error file_error(const std::filesystem::path& path, std::string_view what, int error_number) {
+  const bool full = error_number == ENOSPC || error_number == EDQUOT || error_number == EFBIG;
+  return Error{full ? ErrorCode::no_capacity : ErrorCode::io_error,
+               path.string() + ": " + std::string(what) + ": " +
+                   std::generic_category().message(error_number)};
+}
+
+// A call that a signal may interrupt, until it was not.
+template <class Call>
+int retried(Call call) {
+  int answer = call();
+  while (answer != 0 && errno == EINTR) answer = call();
+  return answer;
+}
+
+// no_capacity where the file cannot grow to that size. Asked before anything is reserved: a
+// reservation that fails may have filled the disk first, under everybody else's feet.
+Result<> check_room(const std::filesystem::path& path, int fd, const struct ::stat& file,
+                    std::uint64_t size_bytes) {
+  struct ::statvfs disk {};
+  if (::fstatvfs(fd, &disk) != 0) return file_error(path, "cannot ask for free space", errno);
+  constexpr std::uint64_t kStatBlockBytes = 512;  // the unit of st_blocks, whatever the disk's
+  const std::uint64_t held = static_cast<std::uint64_t>(file.st_blocks) * kStatBlockBytes;
+  const std::uint64_t free = std::uint64_t{disk.f_bavail} * disk.f_frsize;
+  if (size_bytes <= held || size_bytes - held <= free) return {};
+  return Error{ErrorCode::no_capacity,
+               path.string() + ": no room for " + std::to_string(size_bytes) + " bytes: it has " +
+                   std::to_string(held) + ", and " + std::to_string(free) + " are free"};
+}
+
+// Sets the file's length and reserves its blocks.
+Result<> resize(const std::filesystem::path& path, int fd, ::off_t size_bytes) {
+  const std::string length = std::to_string(size_bytes) + " bytes";
+  if (retried([&] { return ::ftruncate(fd, size_bytes); }) != 0) {
+    return file_error(path, "cannot be made " + length + " long", errno);
+  }
+  // Not posix_fallocate: where the file system cannot reserve, that one writes every block instead.
+  if (retried([&] { return ::fallocate(fd, 0, 0, size_bytes); }) != 0 && errno != EOPNOTSUPP) {
+    return file_error(path, "no room for " + length, errno);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Region> Region::disk_file(const std::filesystem::path& path, std::uint64_t size_bytes) {
+  CAIRN_TRY(check_region_size(path.string(), size_bytes));
+  FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (file.get() < 0) return file_error(path, "cannot be opened", errno);
+  const int fd = file.get();
+  struct ::stat status {};
+  if (::fstat(fd, &status) != 0) return file_error(path, "cannot be examined", errno);
+  if (!S_ISREG(status.st_mode)) {
+    return Error{ErrorCode::io_error, path.string() + ": is not a regular file"};
+  }
+  // Locked before anything changes: a second user would write over the first one's blocks.
+  if (retried([&] { return ::flock(fd, LOCK_EX | LOCK_NB); }) != 0 && errno == EWOULDBLOCK) {
+    return Error{ErrorCode::state_conflict, path.string() + ": is in use by another region"};
+  }
+  CAIRN_TRY(check_room(path, fd, status, size_bytes));
+  if (auto resized = resize(path, fd, static_cast<::off_t>(size_bytes)); !resized) {
+    // Somebody else took the room: what was reserved goes back, the file's own bytes stay.
+    [[maybe_unused]] const int undone = ::ftruncate(fd, status.st_size);
+    return std::move(resized).error();
+  }
+  const Parts parts{.kind = StorageKind::disk, .fd = fd, .size_bytes = size_bytes};
+  return adopt(parts, std::make_unique<OpenFile>(std::move(file)));
+}
+
+}  // namespace cairn

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "memory/cache_line.hpp"
+#include "memory/region.hpp"
+
+namespace cairn {
+
+// How much of one memory may be given out. Thread-safe.
+class alignas(kCacheLineBytes) MemoryBudget {
+ public:
+  // `owner` names the memory in errors.
+  MemoryBudget(std::string owner, std::uint64_t total_bytes)
+      : owner_(std::move(owner)), total_bytes_(total_bytes) {}
+
+  std::uint64_t total_bytes() const { return total_bytes_; }
+  Result<> reserve(std::uint64_t size_bytes);  // no_capacity, with what is left
+  void give_back(std::uint64_t size_bytes);
+
+ private:
+  const std::string owner_;
+  const std::uint64_t total_bytes_;
+  alignas(kCacheLineBytes) std::atomic<std::uint64_t> used_bytes_{0};
+};
+static_assert(alignof(MemoryBudget) == kCacheLineBytes);
+static_assert(sizeof(MemoryBudget) % kCacheLineBytes == 0);
+
+struct SharedMemoryRequest {
+  StorageKind kind = StorageKind::pinned;
+  int device_id = -1;
+  std::uint64_t size_bytes = 0;
+  int numa_node = -1;  // where its pages should lie; -1: anywhere
+};
+
+// Zeroed memory behind a memfd, so that another process can map it as well. Pages are taken when
+// first touched. It counts against `budget` until it goes.
+Result<Region> map_shared_memory(const SharedMemoryRequest& request,
+                                 std::shared_ptr<MemoryBudget> budget);
+
+// The node of device `device_id`, dealt out in turn; -1 where the machine has one node.
+int numa_node_of_device(int device_id);
+
+std::uint64_t machine_memory_bytes();
+
+}  // namespace cairn

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/result.hpp"
+#include "memory/region.hpp"
+
+namespace cairn {
+
+// The most bytes of one region: what a signed file offset and a pointer difference hold.
+inline constexpr std::uint64_t kMaxRegionBytes = (std::uint64_t{1} << 63) - 1;
+
+// out_of_range unless 1 to kMaxRegionBytes; `what` names the memory that was asked for.
+Result<> check_region_size(std::string_view what, std::uint64_t size_bytes);
+
+// A file descriptor, closed at the end.
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&&) = delete;
+  ~FileDescriptor();
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// Mapped memory, unmapped at the end.
+class Mapping final : public RegionBacking {
+ public:
+  Mapping(void* data, std::uint64_t size_bytes) : data_(data), size_bytes_(size_bytes) {}
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping() override;
+
+ private:
+  void* const data_;
+  const std::uint64_t size_bytes_;
+};
+
+}  // namespace cairn

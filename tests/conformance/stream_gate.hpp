@@ -1,0 +1,25 @@
+#pragma once
+
+#include <memory>
+
+#include "memory/device_runtime.hpp"
+
+namespace cairn::conformance {
+
+// Holds a stream at a point until it is opened, so that a test sees what the caller sees while work
+// is under way, without a guess at how long work takes.
+class StreamGate {
+ public:
+  virtual ~StreamGate() = default;
+  virtual void hold(Stream& stream) = 0;
+  virtual void open() = 0;
+};
+
+// For streams that are threads of this process: they touch a page without access, and the handler
+// of that fault waits. One at a time.
+std::unique_ptr<StreamGate> make_page_gate();
+
+// For CUDA streams. Null where the program is built without the toolkit.
+std::unique_ptr<StreamGate> make_cuda_gate();
+
+}  // namespace cairn::conformance

@@ -1,0 +1,34 @@
+// How a test steers the fake and asks what is left in it; see fake_cudart.hpp.
+#include <driver_types.h>
+
+#include <cstdint>
+#include <string_view>
+
+#include "tests/fakes/cudart/state.hpp"
+
+using cairn::fakes::Kind;
+using cairn::fakes::State;
+using cairn::fakes::state;
+
+extern "C" {
+
+void cairn_fake_reset(std::uint64_t seed) {
+  state().faults.reset();
+  state().engine.seed(seed);
+}
+void cairn_fake_fail(const char* call, std::uint64_t n, int error) {
+  state().faults.plan({.call = call, .n = n, .error = static_cast<cudaError_t>(error)});
+}
+std::uint64_t cairn_fake_calls(const char* call) { return state().faults.calls(call); }
+std::uint64_t cairn_fake_injected() { return state().faults.injected(); }
+std::uint64_t cairn_fake_alive(const char* what) {
+  const State& machine = state();
+  const std::string_view wanted(what);
+  if (wanted == "device") return machine.memory.alive(Kind::device);
+  if (wanted == "managed") return machine.memory.alive(Kind::managed);
+  if (wanted == "registered") return machine.memory.alive(Kind::registered);
+  if (wanted == "streams") return machine.engine.streams();
+  return machine.engine.events();
+}
+
+}  // extern "C"

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <driver_types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+
+namespace cairn::fakes {
+
+enum class Kind : std::uint8_t { pageable, registered, device, managed };
+
+// All that the fake's devices can reach. What it gives out as device memory is an address range
+// without access, so that the CPU traps on it; the bytes are elsewhere. Thread-safe.
+class Memory {
+ public:
+  // Of each device.
+  static constexpr std::size_t kDeviceBytes = std::size_t{1} << 30;
+
+  cudaError_t allocate(Kind kind, int device, std::size_t size_bytes, void** address);
+  cudaError_t free(void* address);
+  cudaError_t add_registration(void* address, std::size_t size_bytes);
+  cudaError_t remove_registration(void* address);
+
+  // A run of bytes as the devices see it.
+  struct Side {
+    Kind kind = Kind::pageable;
+    int device = -1;
+    std::byte* bytes = nullptr;  // where they really are
+  };
+  // Nothing where the run does not lie in one piece: it begins or ends in the midst of an
+  // allocation or registration and leaves it.
+  std::optional<Side> find(const void* address, std::size_t size_bytes) const;
+
+  std::size_t alive(Kind kind) const;
+
+ private:
+  struct Range {
+    Kind kind = Kind::pageable;
+    int device = -1;
+    std::size_t size_bytes = 0;
+    std::byte* bytes = nullptr;
+    std::byte* mapping = nullptr;  // of the addresses given out; null where not ours
+    std::size_t mapping_bytes = 0;
+  };
+  using Ranges = std::map<std::uintptr_t, Range>;
+  bool overlaps(std::uintptr_t begin, std::size_t size_bytes) const;
+
+  mutable std::mutex mutex_;
+  Ranges ranges_;
+};
+
+}  // namespace cairn::fakes

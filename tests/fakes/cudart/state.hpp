@@ -1,0 +1,57 @@
+#pragma once
+
+#include <driver_types.h>
+
+#include <utility>
+
+#include "tests/fakes/cudart/engine.hpp"
+#include "tests/fakes/cudart/faults.hpp"
+#include "tests/fakes/cudart/memory.hpp"
+
+namespace cairn::fakes {
+
+// The fake's machine.
+struct State {
+  State();
+  int devices;  // CAIRN_FAKE_CUDA_DEVICES, or 2
+  // CAIRN_FAKE_CUDA_FAIL=CALL:N:ERROR plans a failure in a program that does not know the fake.
+  Faults faults;
+  Memory memory;
+  Engine engine;
+};
+State& state();
+
+// The calling thread's.
+struct ThreadState {
+  int device = 0;
+  cudaError_t last_error = cudaSuccess;
+};
+ThreadState& thread_state();
+
+// What a call answers, kept for cudaGetLastError().
+inline cudaError_t answer(cudaError_t outcome) {
+  if (outcome != cudaSuccess) thread_state().last_error = outcome;
+  return outcome;
+}
+
+// A call that a plan may fail instead, and that a broken device answers with what broke it.
+template <class Body>
+cudaError_t call(const char* name, int device, Body body) {
+  Faults& faults = state().faults;
+  const cudaError_t planned = faults.next(name);
+  if (breaks_the_device(planned)) faults.break_device(device, planned);
+  if (const cudaError_t broken = faults.broken(device); broken != cudaSuccess) {
+    return answer(broken);
+  }
+  return answer(planned != cudaSuccess ? planned : std::move(body)());
+}
+
+// A call that gives something back: it does so even where it then reports an error, as CUDA's do
+// with errors of earlier, asynchronous work.
+template <class Body>
+cudaError_t release(const char* name, int device, Body body) {
+  const cudaError_t outcome = body();
+  return call(name, device, [outcome] { return outcome; });
+}
+
+}  // namespace cairn::fakes

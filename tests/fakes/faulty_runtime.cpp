@@ -1,0 +1,171 @@
+#include "tests/fakes/faulty_runtime.hpp"
+
+#include <array>
+#include <atomic>
+#include <optional>
+#include <string>
+
+#include "base/assert.hpp"
+#include "base/mutex.hpp"
+
+namespace cairn::fakes {
+
+std::string_view to_string(Fault fault) {
+  switch (fault) {
+    case Fault::allocate:
+      return "allocate";
+    case Fault::create_stream:
+      return "create_stream";
+    case Fault::copy:
+      return "copy";
+    case Fault::copy_later:
+      return "copy_later";
+    case Fault::record:
+      return "record";
+    case Fault::event:
+      return "event";
+  }
+  invariant_broken("Fault", "a value outside the enumeration");
+}
+
+class FaultyRuntime::Plan {
+ public:
+  void fail_nth(Fault fault, std::uint64_t n) {
+    Kind& kind = at(fault);
+    kind.fails_at = n == 0 ? 0 : kind.count.load() + n;
+  }
+  std::uint64_t count(Fault fault) const { return kinds_[static_cast<std::size_t>(fault)].count; }
+  std::uint64_t failed() const { return failed_; }
+
+  // Counts an operation; its error, where it is the one to fail.
+  std::optional<Error> next(Fault fault) {
+    Kind& kind = at(fault);
+    const std::uint64_t number = ++kind.count;
+    if (number != kind.fails_at) return std::nullopt;
+    ++failed_;
+    return Error{ErrorCode::device_error, "injected: " + std::string(to_string(fault)) +
+                                              " number " + std::to_string(number)};
+  }
+
+ private:
+  struct Kind {
+    std::atomic<std::uint64_t> count{0};
+    std::atomic<std::uint64_t> fails_at{0};
+  };
+  Kind& at(Fault fault) { return kinds_[static_cast<std::size_t>(fault)]; }
+  std::array<Kind, kFaults> kinds_;
+  std::atomic<std::uint64_t> failed_{0};
+};
+
+namespace {
+
+class FaultyEvent final : public Event {
+ public:
+  FaultyEvent(std::unique_ptr<Event> real, std::optional<Error> error)
+      : real_(std::move(real)), error_(std::move(error)) {}
+
+  Result<bool> ready() override {
+    auto reached = real_->ready();
+    if (reached && *reached && error_) return *error_;
+    return reached;
+  }
+  Result<> wait() override {
+    CAIRN_TRY(real_->wait());
+    if (error_) return *error_;
+    return {};
+  }
+  Event& real() { return *real_; }
+  const std::optional<Error>& error() const { return error_; }
+
+ private:
+  const std::unique_ptr<Event> real_;
+  const std::optional<Error> error_;
+};
+
+class FaultyStream final : public Stream {
+ public:
+  FaultyStream(std::unique_ptr<Stream> real, std::shared_ptr<FaultyRuntime::Plan> plan)
+      : real_(std::move(real)), plan_(std::move(plan)) {}
+
+  Result<> copy(std::span<const MemoryCopy> copies) override {
+    auto later = plan_->next(Fault::copy_later);
+    if (auto error = plan_->next(Fault::copy)) return *std::move(error);
+    if (later) {
+      MutexLock lock(mutex_);
+      broken_ = std::move(later);
+      return real_->copy(copies.first(copies.size() / 2));
+    }
+    return real_->copy(copies);
+  }
+  Result<> zero(std::byte* destination, std::uint64_t size_bytes) override {
+    return real_->zero(destination, size_bytes);
+  }
+  Result<> prefetch(const RegionView& unified, int device_id) override {
+    return real_->prefetch(unified, device_id);
+  }
+  Result<std::unique_ptr<Event>> record() override {
+    auto at_event = plan_->next(Fault::event);
+    if (auto error = plan_->next(Fault::record)) return *std::move(error);
+    auto real = real_->record();
+    if (!real) return real;
+    MutexLock lock(mutex_);
+    return std::unique_ptr<Event>(std::make_unique<FaultyEvent>(
+        std::move(real).value(), broken_ ? broken_ : std::move(at_event)));
+  }
+  Result<> wait_for(Event& event) override {
+    auto* const faulty = dynamic_cast<FaultyEvent*>(&event);
+    if (faulty == nullptr) {
+      return Error{ErrorCode::device_error, "the event is of another runtime"};
+    }
+    {
+      MutexLock lock(mutex_);
+      if (faulty->error() && !broken_) broken_ = faulty->error();
+    }
+    return real_->wait_for(faulty->real());
+  }
+
+ private:
+  const std::unique_ptr<Stream> real_;
+  const std::shared_ptr<FaultyRuntime::Plan> plan_;
+  Mutex mutex_;
+  std::optional<Error> broken_ CAIRN_GUARDED_BY(mutex_);  // sticks, as a device's errors do
+};
+
+}  // namespace
+
+FaultyRuntime::FaultyRuntime(std::unique_ptr<DeviceRuntime> real)
+    : real_(std::move(real)), plan_(std::make_shared<Plan>()) {}
+FaultyRuntime::~FaultyRuntime() = default;
+
+void FaultyRuntime::fail_nth(Fault fault, std::uint64_t n) { plan_->fail_nth(fault, n); }
+std::uint64_t FaultyRuntime::count(Fault fault) const { return plan_->count(fault); }
+std::uint64_t FaultyRuntime::failed() const { return plan_->failed(); }
+
+std::string_view FaultyRuntime::name() const { return real_->name(); }
+std::span<const DeviceInfo> FaultyRuntime::devices() const { return real_->devices(); }
+MemoryVisibility FaultyRuntime::visibility() const { return real_->visibility(); }
+std::optional<std::string> FaultyRuntime::lost() const { return real_->lost(); }
+
+Result<Region> FaultyRuntime::allocate_device(int device_id, std::uint64_t size_bytes) {
+  if (auto error = plan_->next(Fault::allocate)) return *std::move(error);
+  return real_->allocate_device(device_id, size_bytes);
+}
+
+Result<Region> FaultyRuntime::allocate_pinned(std::uint64_t size_bytes, PinnedOptions options) {
+  if (auto error = plan_->next(Fault::allocate)) return *std::move(error);
+  return real_->allocate_pinned(size_bytes, options);
+}
+
+Result<Region> FaultyRuntime::allocate_unified(int device_id, std::uint64_t size_bytes) {
+  if (auto error = plan_->next(Fault::allocate)) return *std::move(error);
+  return real_->allocate_unified(device_id, size_bytes);
+}
+
+Result<std::unique_ptr<Stream>> FaultyRuntime::create_stream(int device_id) {
+  if (auto error = plan_->next(Fault::create_stream)) return *std::move(error);
+  auto real = real_->create_stream(device_id);
+  if (!real) return real;
+  return std::unique_ptr<Stream>(std::make_unique<FaultyStream>(std::move(real).value(), plan_));
+}
+
+}  // namespace cairn::fakes

@@ -1,0 +1,110 @@
+// With real streams and real bytes: the host runtime's streams are threads that write.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "memory/alloc/caching_allocator.hpp"
+#include "tests/conformance/stream_gate.hpp"
+
+namespace cairn {
+namespace {
+
+constexpr std::uint64_t kMiB = 1ull << 20;
+
+TEST(CachingAllocatorOnHost, DoesNotReuseABlockThatAHeldStreamWillWrite) {
+  const auto runtime = make_host_runtime({}).value();
+  const auto own = runtime->create_stream(0).value();
+  const auto other = runtime->create_stream(0).value();
+  CachingAllocator allocator(*runtime, {});
+  const auto gate = conformance::make_page_gate();
+
+  auto buffer = allocator.allocate(2 * kMiB, *own).value();
+  std::byte* const data = buffer.data();
+  gate->hold(*other);
+  other->zero(data, 2 * kMiB).value();
+  buffer.record_stream(*other).value();
+  buffer.reset();
+  std::vector<CachingAllocator::Buffer> meanwhile;
+  for (int i = 0; i < 30; ++i) {
+    meanwhile.push_back(allocator.allocate(2 * kMiB, *own).value());
+    EXPECT_NE(meanwhile.back().data(), data);
+  }
+  gate->open();
+  other->record().value()->wait().value();
+  EXPECT_EQ(allocator.allocate(2 * kMiB, *own).value().data(), data);
+}
+
+TEST(CachingAllocatorOnHost, ReturnsMemoryOnlyWhenTheStreamHasLeftIt) {
+  const auto runtime = make_host_runtime({}).value();
+  const auto own = runtime->create_stream(0).value();
+  CachingAllocator allocator(*runtime, {});
+  const auto gate = conformance::make_page_gate();
+
+  auto buffer = allocator.allocate(2 * kMiB, *own).value();
+  gate->hold(*own);
+  own->zero(buffer.data(), 2 * kMiB).value();  // would crash if the memory were unmapped by then
+  buffer.reset();
+  std::thread emptier([&] { allocator.empty_cache().value(); });
+  EXPECT_FALSE(own->record().value()->ready().value());
+  gate->open();
+  emptier.join();
+  EXPECT_EQ(allocator.statistics().reserved_bytes, 0u);
+}
+
+// Each thread has a stream, writes its number through it and through a stream of all, frees, and
+// finds its own number wherever it looks while it has the buffer.
+TEST(CachingAllocatorOnHost, ServesManyThreads) {
+  constexpr std::uint32_t kThreads = 4;
+  constexpr std::uint32_t kRounds = 400;
+  const auto runtime = make_host_runtime({.device_bytes = 48 * kMiB}).value();
+  CachingAllocator allocator(*runtime, {});
+  std::atomic<std::uint32_t> wrong{0};
+  std::atomic<std::uint32_t> served{0};
+  std::vector<std::thread> threads;
+  for (std::uint32_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937 random(t);
+      const auto stream = runtime->create_stream(0).value();
+      const auto second = runtime->create_stream(0).value();
+      const std::vector<std::byte> pattern(64 << 10, std::byte{static_cast<unsigned char>(t + 1)});
+      for (std::uint32_t round = 0; round < kRounds; ++round) {
+        const std::uint64_t size_bytes = 1 + random() % (3 * kMiB);
+        auto buffer = allocator.allocate(size_bytes, *stream);
+        if (!buffer) continue;  // the device is small on purpose
+        const std::uint64_t used_bytes = std::min<std::uint64_t>(size_bytes, pattern.size());
+        std::vector<std::byte> back(used_bytes);
+        const MemoryCopy in{buffer->data(), pattern.data(), used_bytes};
+        const MemoryCopy out{back.data(), buffer->data(), used_bytes};
+        stream->copy({&in, 1}).value();
+        const auto written = stream->record().value();
+        second->wait_for(*written).value();
+        second->copy({&out, 1}).value();
+        buffer->record_stream(*second).value();
+        const auto read = second->record().value();
+        buffer->reset();
+        read->wait().value();
+        if (std::memcmp(back.data(), pattern.data(), used_bytes) != 0) ++wrong;
+        ++served;
+        if (round % 100 == 99) allocator.empty_cache().value();
+      }
+      stream->record().value()->wait().value();
+      allocator.forget(*stream);
+      allocator.forget(*second);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_GT(served, kThreads * kRounds / 2);
+  allocator.empty_cache().value();
+  const AllocatorStatistics end = allocator.statistics();
+  EXPECT_EQ(end.reserved_bytes, 0u);
+  EXPECT_EQ(end.allocations, served);
+}
+
+}  // namespace
+}  // namespace cairn

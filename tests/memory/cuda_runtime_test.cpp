@@ -1,0 +1,287 @@
+// What is the CUDA runtime's own, beside what every runtime does: it runs on the fake libcudart.
+#include "memory/cuda_runtime.hpp"
+
+#include <cuda_runtime_api.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "tests/conformance/stream_gate.hpp"
+#include "tests/fakes/cudart/fake_cudart.hpp"
+
+namespace cairn {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::uint64_t kPieceBytes = 64 << 10;
+
+class CudaRuntimeTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(fake_) << "the fake libcudart is not first in LD_LIBRARY_PATH";
+    fake_->reset(1);
+    runtime_ = make_cuda_runtime(CudaRuntimeOptions{.register_piece_bytes = kPieceBytes}).value();
+  }
+  void TearDown() override {
+    runtime_.reset();
+    EXPECT_EQ(fake_->leaks(), "");
+  }
+  Region device(std::uint64_t size_bytes) {
+    return runtime_->allocate_device(0, size_bytes).value();
+  }
+  Region pinned(std::uint64_t size_bytes) {
+    return runtime_->allocate_pinned(size_bytes, {}).value();
+  }
+  std::unique_ptr<Stream> stream(int device_id = 0) {
+    return runtime_->create_stream(device_id).value();
+  }
+  // Every second of `count` pieces of 16 bytes: none follows another.
+  static std::vector<MemoryCopy> apart(const Region& to, const Region& from, std::size_t count) {
+    std::vector<MemoryCopy> copies;
+    for (std::size_t i = 0; i < count; ++i) {
+      copies.push_back({to.data() + 32 * i, from.data() + 32 * i, 16});
+    }
+    return copies;
+  }
+  // Breaks device 0 under a copy, and waits until somebody has been told.
+  Error lose_device() {
+    const Region here = pinned(8);
+    const Region there = device(8);
+    const auto issuing = stream();
+    const auto gate = conformance::make_cuda_gate();
+    const auto event = break_after(*gate, *issuing, {there.data(), here.data(), 8});
+    gate->open();
+    return event->wait().error();
+  }
+  // A copy on device 0 that breaks it once the gate is open, and an event after that.
+  std::unique_ptr<Event> break_after(conformance::StreamGate& gate, Stream& issuing,
+                                     MemoryCopy copy) {
+    fake_->fail("work", 2, cudaErrorIllegalAddress);
+    gate.hold(issuing);
+    issuing.copy({&copy, 1}).value();
+    return issuing.record().value();
+  }
+
+  const std::optional<fakes::FakeCudart> fake_ = fakes::FakeCudart::loaded();
+  std::unique_ptr<DeviceRuntime> runtime_;
+};
+
+TEST_F(CudaRuntimeTest, NamesTheCallItsPurposeAndCudasWords) {
+  fake_->fail("cudaMalloc", 1, cudaErrorMemoryAllocation);
+  const Error error = runtime_->allocate_device(0, 12345).error();
+  EXPECT_EQ(error.code, ErrorCode::no_capacity);
+  EXPECT_EQ(error.detail,
+            "device 0: cudaMalloc to allocate device memory (12345 bytes): out of memory "
+            "(cudaErrorMemoryAllocation)");
+}
+
+TEST_F(CudaRuntimeTest, DeviceMemoryIsNotTheCpus) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const Region region = device(8);
+  EXPECT_DEATH(std::memset(region.data(), 0, 8), "");
+}
+
+TEST_F(CudaRuntimeTest, UndoesAnIncompleteRegistration) {
+  fake_->fail("cudaHostRegister", 3, cudaErrorMemoryAllocation);
+  EXPECT_EQ(runtime_->allocate_pinned(4 * kPieceBytes, {}).error().code, ErrorCode::no_capacity);
+  EXPECT_EQ(fake_->registrations(), 0u);
+  EXPECT_EQ(fake_->last_error(), cudaSuccess);
+  EXPECT_EQ(fake_->calls("cudaHostUnregister"), 2u);
+}
+
+TEST_F(CudaRuntimeTest, RegistersInPiecesAndLetsGoOfEach) {
+  {
+    const Region region = pinned(3 * kPieceBytes + 1);
+    EXPECT_EQ(fake_->registrations(), 4u);
+  }
+  EXPECT_EQ(fake_->registrations(), 0u);
+}
+
+TEST_F(CudaRuntimeTest, PinnedMemoryCanBeMappedByAnotherProcess) {
+  EXPECT_GE(pinned(8).shared_fd(), 0);
+}
+
+TEST_F(CudaRuntimeTest, MergesNeighboursIntoOneCopy) {
+  const Region from = pinned(4096);
+  const Region to = device(4096);
+  std::vector<MemoryCopy> copies;
+  for (std::size_t i = 0; i < 4096; i += 16) {
+    copies.push_back({to.data() + i, from.data() + i, 16});
+  }
+  stream()->copy(copies).value();
+  EXPECT_EQ(fake_->calls("cudaMemcpyAsync"), 1u);
+  EXPECT_EQ(fake_->calls("cudaMemcpyBatchAsync"), 0u);
+}
+
+TEST_F(CudaRuntimeTest, CopiesAFewPiecesOneByOneAndManyInABatch) {
+  const Region from = device(kPieceBytes);
+  const Region to = device(kPieceBytes);
+  const auto issuing = stream();
+  issuing->copy(apart(to, from, 3)).value();
+  EXPECT_EQ(fake_->calls("cudaMemcpyAsync"), 3u);
+  issuing->copy(apart(to, from, 100)).value();
+  EXPECT_EQ(fake_->calls("cudaMemcpyAsync"), 3u);
+  EXPECT_EQ(fake_->calls("cudaMemcpyBatchAsync"), 1u);
+}
+
+TEST_F(CudaRuntimeTest, SplitsABatchThatIsTooLong) {
+  constexpr std::size_t kMany = 10'000;
+  const Region from = device(32 * kMany);
+  const Region to = device(32 * kMany);
+  stream()->copy(apart(to, from, kMany)).value();
+  EXPECT_EQ(fake_->calls("cudaMemcpyBatchAsync"), 3u);
+}
+
+TEST_F(CudaRuntimeTest, CopiesBetweenDevicesByTheirNames) {
+  const Region from = device(4096);
+  const Region to = runtime_->allocate_device(1, 4096).value();
+  const MemoryCopy copy{to.data(), from.data(), 4096};
+  const auto issuing = stream(1);
+  issuing->copy({&copy, 1}).value();
+  issuing->record().value()->wait().value();
+  EXPECT_EQ(fake_->calls("cudaMemcpyPeerAsync"), 1u);
+}
+
+TEST_F(CudaRuntimeTest, RefusesACopyPastTheEndOfItsMemory) {
+  const Region from = pinned(8);
+  const Region to = device(7);
+  const MemoryCopy copy{to.data(), from.data(), 8};
+  EXPECT_THAT(stream()->copy({&copy, 1}).error().detail, HasSubstr("past the end"));
+  EXPECT_THAT(stream()->zero(to.data(), 8).error().detail, HasSubstr("past the end"));
+}
+
+TEST_F(CudaRuntimeTest, ZeroesEveryKindOfMemoryInItsTurn) {
+  const Region source = pinned(2 * kPieceBytes);
+  std::memset(source.data(), 7, source.size_bytes());
+  const Region pageable = Region::system(2 * kPieceBytes).value();
+  const Region target = pinned(2 * kPieceBytes);
+  const auto issuing = stream();
+  for (const Region* region : {&pageable, &target}) {
+    const MemoryCopy copy{region->data(), source.data(), 2 * kPieceBytes};
+    issuing->copy({&copy, 1}).value();
+    issuing->zero(region->data() + 1, 2 * kPieceBytes - 2).value();
+    issuing->record().value()->wait().value();
+    EXPECT_EQ(region->data()[0], std::byte{7});
+    EXPECT_EQ(std::count(region->data() + 1, region->data() + 2 * kPieceBytes - 1, std::byte{0}),
+              2 * static_cast<std::ptrdiff_t>(kPieceBytes) - 2);
+    EXPECT_EQ(region->data()[2 * kPieceBytes - 1], std::byte{7});
+  }
+}
+
+TEST_F(CudaRuntimeTest, RefusesAnotherRuntimesEvent) {
+  const auto host = make_host_runtime({}).value();
+  const auto event = host->create_stream(0).value()->record().value();
+  EXPECT_EQ(stream()->wait_for(*event).error().code, ErrorCode::device_error);
+}
+
+TEST_F(CudaRuntimeTest, SaysOnceAndForAllWhyADeviceIsLost) {
+  const Error error = lose_device();
+  EXPECT_EQ(error.code, ErrorCode::device_error);
+  EXPECT_EQ(error.detail,
+            "device 0 is lost: cudaEventQuery to see whether work has ended: an illegal memory "
+            "access was encountered (cudaErrorIllegalAddress)");
+  EXPECT_EQ(runtime_->lost(), error.detail);
+}
+
+TEST_F(CudaRuntimeTest, FailsAtOnceOnALostDevice) {
+  const Region memory = device(8);
+  const Region unified = runtime_->allocate_unified(0, 8).value();
+  const auto issuing = stream();
+  const auto pending = issuing->record().value();
+  const std::string why = lose_device().detail;
+  const std::uint64_t calls = fake_->calls("cudaSetDevice");
+  const auto expect_lost = [&](const auto& result) {
+    ASSERT_FALSE(result.has_value());
+    EXPECT_EQ(result.error().code, ErrorCode::device_error);
+    EXPECT_EQ(result.error().detail, why);
+  };
+  const MemoryCopy copy{memory.data(), unified.data(), 8};
+  expect_lost(issuing->copy({&copy, 1}));
+  expect_lost(issuing->zero(memory.data(), 8));
+  expect_lost(issuing->prefetch(unified.view(), 0));
+  expect_lost(issuing->record());
+  expect_lost(pending->ready());
+  expect_lost(pending->wait());
+  expect_lost(runtime_->allocate_device(0, 8));
+  expect_lost(runtime_->allocate_pinned(8, {}));
+  expect_lost(runtime_->allocate_unified(0, 8));
+  expect_lost(runtime_->create_stream(0));
+  EXPECT_EQ(fake_->calls("cudaSetDevice"), calls) << "somebody asked CUDA all the same";
+}
+
+TEST_F(CudaRuntimeTest, AnEventThatWasReachedStaysSo) {
+  const auto reached = stream()->record().value();
+  reached->wait().value();
+  lose_device();
+  EXPECT_TRUE(reached->ready().value());
+}
+
+TEST_F(CudaRuntimeTest, GoesOnWithTheOtherDevices) {
+  lose_device();
+  const Region memory = runtime_->allocate_device(1, 8).value();
+  const auto issuing = stream(1);
+  issuing->zero(memory.data(), 8).value();
+  issuing->record().value()->wait().value();
+}
+
+TEST_F(CudaRuntimeTest, TellsWhoReliesOnALostDevice) {
+  const Region here = pinned(8);
+  const Region there = device(8);
+  const auto first = stream(0);
+  const auto second = stream(1);
+  const auto third = stream(1);
+  const auto gate = conformance::make_cuda_gate();
+  const auto broken = break_after(*gate, *first, {there.data(), here.data(), 8});
+  second->wait_for(*broken).value();
+  const auto after = second->record().value();
+  third->wait_for(*after).value();
+  const auto last = third->record().value();
+  gate->open();
+  EXPECT_THAT(last->wait().error().detail, HasSubstr("device 0 is lost"));
+  EXPECT_THAT(after->wait().error().detail, HasSubstr("device 0 is lost"));
+}
+
+TEST_F(CudaRuntimeTest, RegionsStreamsAndEventsOutliveTheRuntime) {
+  const Region from = pinned(8);
+  const Region to = device(8);
+  const auto issuing = stream();
+  runtime_.reset();
+  const MemoryCopy copy{to.data(), from.data(), 8};
+  issuing->copy({&copy, 1}).value();
+  issuing->record().value()->wait().value();
+}
+
+TEST_F(CudaRuntimeTest, WakesEachWaiterByItsOwnEvent) {
+  const Region memory = device(kPieceBytes);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      const auto issuing = stream();
+      for (int round = 0; round < 50; ++round) {
+        issuing->zero(memory.data() + 64 * t, 64).value();
+        const auto event = issuing->record().value();
+        event->wait().value();
+        EXPECT_TRUE(event->ready().value());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(CudaDevices, AreUnavailableWhereOneDoesNotAnswer) {
+  const auto fake = fakes::FakeCudart::loaded();
+  ASSERT_TRUE(fake);
+  fake->reset(1);
+  fake->fail("cudaSetDevice", 2, cudaErrorDevicesUnavailable);
+  const Error error = make_cuda_runtime().error();
+  EXPECT_EQ(error.code, ErrorCode::unavailable);
+  EXPECT_THAT(error.detail, HasSubstr("CUDA device 1 does not answer"));
+  EXPECT_EQ(fake->leaks(), "");
+}
+
+}  // namespace
+}  // namespace cairn
