@@ -1,0 +1,44 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "layouts/copy_plan.hpp"
+#include "layouts/geometry.hpp"
+#include "memory/region.hpp"
+
+namespace cairn {
+
+// Blocks in memory or on disk: a geometry and the regions that hold it. Made by LayoutBuilder.
+// Move-only. Reading the object is thread-safe; the bytes belong to whoever owns the block at the
+// time.
+class BlockLayout {
+ public:
+  BlockLayout(BlockLayout&&) noexcept = default;
+  BlockLayout& operator=(BlockLayout&&) noexcept = default;
+
+  const Geometry& geometry() const { return geometry_; }
+  const LayoutConfig& config() const { return geometry_.config(); }
+  StorageKind storage_kind() const { return regions_.front().kind(); }
+  int device_id() const { return regions_.front().device_id(); }
+
+  // The regions, in the geometry's order, each aligned to kRegionAlignment by absolute address (or
+  // file offset).
+  std::span<const RegionView> regions() const { return regions_; }
+
+  // The first byte at a location. REQUIRES: storage is not disk.
+  std::byte* address(PieceLocation location) const {
+    return regions_[location.region].data() + location.offset_bytes;
+  }
+
+ private:
+  friend class LayoutAssembler;  // builder.cpp
+  BlockLayout(Geometry geometry, std::vector<RegionView> regions, std::vector<Region> owned);
+
+  Geometry geometry_;
+  std::vector<RegionView> regions_;
+  std::vector<Region> owned_;  // empty where the memory is borrowed
+};
+
+}  // namespace cairn

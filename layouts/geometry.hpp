@@ -1,0 +1,72 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string_view>
+
+#include "layouts/layout_config.hpp"
+
+namespace cairn {
+
+enum class LayoutKind : std::uint8_t { fully_contiguous, layer_separate };
+// Which dimension of a layer-separate region comes first: [block][outer]… or [outer][block]….
+enum class BlockDim : std::uint8_t { first, second };
+
+std::string_view to_string(LayoutKind kind);
+std::string_view to_string(BlockDim dim);
+
+// Where a piece lies: which region, and the offset in it.
+struct PieceLocation {
+  std::uint32_t region = 0;
+  std::uint64_t offset_bytes = 0;
+
+  friend auto operator<=>(const PieceLocation&, const PieceLocation&) = default;
+};
+
+// Pure arithmetic: (block, layer, outer) to bytes for one of the two layouts. A value; thread-safe
+// to read.
+//   fully_contiguous  1 region           [block][layer][outer][page][inner]
+//   layer_separate    a region a layer   first: [block][outer][page][inner], second:
+//   [outer][block][page][inner]
+class Geometry {
+ public:
+  // REQUIRES: validate(config).
+  static Geometry fully_contiguous(const LayoutConfig& config);
+  static Geometry layer_separate(const LayoutConfig& config, BlockDim dim);
+
+  const LayoutConfig& config() const { return config_; }
+  LayoutKind kind() const { return kind_; }
+  BlockDim block_dim() const { return dim_; }  // of layer_separate
+
+  std::uint32_t num_regions() const;
+  std::uint64_t region_bytes() const { return region_bytes_; }  // all regions are of one size
+  // Distances between neighbours. The layer's is 0 for layer_separate: layers lie in regions of
+  // their own.
+  std::uint64_t block_stride_bytes() const { return block_stride_bytes_; }
+  std::uint64_t layer_stride_bytes() const { return layer_stride_bytes_; }
+  std::uint64_t outer_stride_bytes() const { return outer_stride_bytes_; }
+  std::uint64_t piece_bytes() const { return piece_bytes_; }
+  std::uint64_t block_bytes() const {
+    return piece_bytes_ * config_.num_layers * config_.outer_dim;
+  }
+
+  struct Piece {
+    std::uint64_t block = 0;
+    std::uint64_t layer = 0;
+    std::uint64_t outer = 0;
+  };
+  // REQUIRES: every index below its dimension (asserted).
+  PieceLocation locate(Piece piece) const;
+
+ private:
+  LayoutConfig config_;
+  LayoutKind kind_ = LayoutKind::fully_contiguous;
+  BlockDim dim_ = BlockDim::first;
+  std::uint64_t piece_bytes_ = 0;
+  std::uint64_t block_stride_bytes_ = 0;
+  std::uint64_t layer_stride_bytes_ = 0;
+  std::uint64_t outer_stride_bytes_ = 0;
+  std::uint64_t region_bytes_ = 0;
+};
+
+}  // namespace cairn

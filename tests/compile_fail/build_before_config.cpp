@@ -1,0 +1,6 @@
+// EXPECT: no member named .build'
+#include "tests/compile_fail/builder_steps.hpp"
+
+using namespace cairn;
+
+void snippet() { auto layout = LayoutBuilder().build(); }

@@ -1,0 +1,266 @@
+#include "layouts/copy_plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "tests/layouts/byte_map.hpp"
+
+namespace cairn {
+namespace {
+
+using testing_layouts::ByteMap;
+using testing_layouts::describe;
+using testing_layouts::kLayouts;
+using testing_layouts::Layout;
+
+struct ByteMove {
+  PieceLocation source;
+  PieceLocation destination;
+  friend auto operator<=>(const ByteMove&, const ByteMove&) = default;
+};
+
+std::vector<ByteMove> wanted_moves(const Geometry& source, const Geometry& destination,
+                                   const std::vector<BlockPair>& pairs) {
+  const ByteMap from(source);
+  const ByteMap to(destination);
+  std::vector<ByteMove> moves;
+  for (const BlockPair& pair : pairs) {
+    for (std::uint64_t n = 0; n < source.block_bytes(); ++n) {
+      moves.push_back({from.at(pair.source, n), to.at(pair.destination, n)});
+    }
+  }
+  std::ranges::sort(moves);
+  return moves;
+}
+
+std::vector<ByteMove> planned_moves(const std::vector<CopySpan>& spans) {
+  std::vector<ByteMove> moves;
+  for (const CopySpan& span : spans) {
+    ByteMove move{span.source, span.destination};
+    for (std::uint64_t i = 0; i < span.size_bytes; ++i) {
+      moves.push_back(move);
+      ++move.source.offset_bytes;
+      ++move.destination.offset_bytes;
+    }
+  }
+  std::ranges::sort(moves);
+  return moves;
+}
+
+// A run begins at each byte that does not continue another one on both sides.
+std::size_t fewest_spans(const std::vector<ByteMove>& sorted) {
+  return static_cast<std::size_t>(std::ranges::count_if(sorted, [&](ByteMove move) {
+    if (move.source.offset_bytes == 0 || move.destination.offset_bytes == 0) return true;
+    --move.source.offset_bytes;
+    --move.destination.offset_bytes;
+    return !std::ranges::binary_search(sorted, move);
+  }));
+}
+
+// Some blocks of the source, each to one or more of the destination.
+std::vector<BlockPair> random_pairs(const Geometry& source, const Geometry& destination,
+                                    std::mt19937& random) {
+  const auto blocks_of = [](const Geometry& g) {
+    std::vector<std::uint32_t> blocks(g.config().num_blocks);
+    std::iota(blocks.begin(), blocks.end(), 0u);
+    return blocks;
+  };
+  std::vector<std::uint32_t> from = blocks_of(source);
+  std::vector<std::uint32_t> to = blocks_of(destination);
+  const auto chance = [&random] { return std::uniform_int_distribution(0, 2)(random) == 0; };
+  if (chance()) std::ranges::shuffle(from, random);
+  if (chance()) std::ranges::shuffle(to, random);
+  const bool fan_out = chance();
+  const bool all = chance();
+  std::vector<BlockPair> pairs;
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    if (i >= from.size() && !fan_out) break;
+    if (!all && chance()) continue;
+    pairs.push_back({from[i % from.size()], to[i]});
+  }
+  if (chance()) std::ranges::shuffle(pairs, random);
+  return pairs;
+}
+
+TEST(CopyPlan, MovesEveryByteOnceInTheFewestSpansBetweenAnyTwoLayouts) {
+  const std::uint32_t seed = std::random_device{}();
+  std::mt19937 random(seed);
+  for (int round = 0; round < 60; ++round) {
+    LayoutConfig from = testing_layouts::random_shape(random);
+    const LayoutConfig other = testing_layouts::random_shape(random);
+    LayoutConfig to = from;
+    to.num_blocks = other.num_blocks;
+    if (round % 3 == 0) to.num_blocks = from.num_blocks;
+    if (round % 2 == 0) to.alignment = other.alignment;
+    if (round % 4 == 0) to.alignment = from.alignment = 1;
+    for (const Layout& a : kLayouts) {
+      for (const Layout& b : kLayouts) {
+        const Geometry source = a.of(from);
+        const Geometry destination = b.of(to);
+        SCOPED_TRACE("seed " + std::to_string(seed) + ": " + describe(source) + " to " +
+                     describe(destination));
+        const std::vector<BlockPair> pairs = random_pairs(source, destination, random);
+        std::vector<CopySpan> spans;
+        plan_copy(source, destination, pairs, spans);
+        const std::vector<ByteMove> wanted = wanted_moves(source, destination, pairs);
+        ASSERT_EQ(planned_moves(spans), wanted);
+        ASSERT_EQ(spans.size(), fewest_spans(wanted));
+        ASSERT_TRUE(std::ranges::is_sorted(spans, {}, &CopySpan::source));
+      }
+    }
+  }
+}
+
+TEST(CopyPlan, CarriesBlocksThroughRealMemoryBetweenAnyTwoLayouts) {
+  const std::uint32_t seed = std::random_device{}();
+  std::mt19937 random(seed);
+  using Memory = std::vector<std::vector<std::uint8_t>>;
+  const auto memory_of = [](const Geometry& g) {
+    return Memory(g.num_regions(), std::vector<std::uint8_t>(g.region_bytes(), 0xEE));
+  };
+  for (int round = 0; round < 60; ++round) {
+    const LayoutConfig config = testing_layouts::random_shape(random);
+    for (const Layout& a : kLayouts) {
+      for (const Layout& b : kLayouts) {
+        const Geometry source = a.of(config);
+        const Geometry destination = b.of(config);
+        SCOPED_TRACE("seed " + std::to_string(seed) + ": " + describe(source) + " to " +
+                     describe(destination));
+        const ByteMap from_map(source);
+        const ByteMap to_map(destination);
+        Memory from = memory_of(source);
+        Memory to = memory_of(destination);
+        Memory expected = memory_of(destination);
+        const std::vector<BlockPair> pairs = random_pairs(source, destination, random);
+        for (const BlockPair& pair : pairs) {
+          for (std::uint64_t n = 0; n < source.block_bytes(); ++n) {
+            const auto value = static_cast<std::uint8_t>(pair.source * 37 + n);
+            const PieceLocation here = from_map.at(pair.source, n);
+            const PieceLocation there = to_map.at(pair.destination, n);
+            from[here.region][here.offset_bytes] = value;
+            expected[there.region][there.offset_bytes] = value;
+          }
+        }
+        std::vector<CopySpan> spans;
+        plan_copy(source, destination, pairs, spans);
+        for (const CopySpan& span : spans) {
+          std::copy_n(from.at(span.source.region).data() + span.source.offset_bytes,
+                      span.size_bytes,
+                      to.at(span.destination.region).data() + span.destination.offset_bytes);
+        }
+        ASSERT_EQ(to, expected);  // padding and blocks that were not named stay as they were
+      }
+    }
+  }
+}
+
+constexpr LayoutConfig kModel{.num_blocks = 100,
+                              .num_layers = 32,
+                              .outer_dim = 2,
+                              .page_size = 16,
+                              .inner_dim = 1024,
+                              .dtype_width_bytes = 2,
+                              .alignment = 4096};
+
+std::vector<BlockPair> run_of(std::uint32_t source, std::uint32_t destination,
+                              std::uint32_t count) {
+  std::vector<BlockPair> pairs;
+  for (std::uint32_t i = 0; i < count; ++i) pairs.push_back({source + i, destination + i});
+  return pairs;
+}
+
+TEST(CopyPlan, TakesNeighbouringContiguousBlocksAsOneSpan) {
+  const Geometry geometry = Geometry::fully_contiguous(kModel);
+  std::vector<CopySpan> spans;
+  plan_copy(geometry, geometry, run_of(10, 50, 40), spans);
+  ASSERT_EQ(spans.size(), 1u);
+  EXPECT_EQ(spans[0].size_bytes, 40 * geometry.block_bytes());
+}
+
+TEST(CopyPlan, TakesPaddedContiguousBlocksAsASpanEach) {
+  LayoutConfig padded = kModel;
+  padded.inner_dim = 1001;
+  const Geometry geometry = Geometry::fully_contiguous(padded);
+  ASSERT_NE(geometry.block_stride_bytes(), geometry.block_bytes());
+  std::vector<CopySpan> spans;
+  plan_copy(geometry, geometry, run_of(10, 50, 40), spans);
+  EXPECT_EQ(spans.size(), 40u);
+}
+
+TEST(CopyPlan, TakesASpanALayerBetweenLayersOfNeighbouringBlocks) {
+  const Geometry geometry = Geometry::layer_separate(kModel, BlockDim::first);
+  std::vector<CopySpan> spans;
+  plan_copy(geometry, geometry, run_of(0, 60, 40), spans);
+  EXPECT_EQ(spans.size(), 32u);
+}
+
+TEST(CopyPlan, JoinsAWholeLayerAcrossItsOuterIndex) {
+  const Geometry geometry = Geometry::layer_separate(kModel, BlockDim::second);
+  std::vector<CopySpan> spans;
+  plan_copy(geometry, geometry, run_of(0, 0, 100), spans);
+  ASSERT_EQ(spans.size(), 32u);
+  EXPECT_EQ(spans[0].size_bytes, geometry.region_bytes());
+}
+
+TEST(CopyPlan, KeepsWhatThePlanHeldAlready) {
+  const Geometry geometry = Geometry::fully_contiguous(kModel);
+  std::vector<CopySpan> spans;
+  plan_copy(geometry, geometry, run_of(0, 0, 1), spans);
+  const CopySpan first = spans[0];
+  plan_copy(geometry, geometry, run_of(1, 1, 1), spans);
+  ASSERT_EQ(spans.size(), 2u);
+  EXPECT_EQ(spans[0], first);
+}
+
+TEST(CopyPlan, IsEmptyForNoBlocks) {
+  const Geometry geometry = Geometry::fully_contiguous(kModel);
+  std::vector<CopySpan> spans;
+  plan_copy(geometry, geometry, {}, spans);
+  EXPECT_TRUE(spans.empty());
+}
+
+TEST(CopyPlanDeathTest, StopsAtLayoutsOfDifferentShapes) {
+  LayoutConfig other = kModel;
+  other.page_size = 8;
+  std::vector<CopySpan> spans;
+  EXPECT_DEATH(plan_copy(Geometry::fully_contiguous(kModel), Geometry::fully_contiguous(other),
+                         run_of(0, 0, 1), spans),
+               "invariant broken");
+}
+
+TEST(CanonicalPlan, NamesTheBytesOfABlockInOrderAndInTheFewestSpans) {
+  const std::uint32_t seed = std::random_device{}();
+  std::mt19937 random(seed);
+  for (int round = 0; round < 100; ++round) {
+    const LayoutConfig config = testing_layouts::random_shape(random);
+    for (const Layout& layout : kLayouts) {
+      const Geometry geometry = layout.of(config);
+      SCOPED_TRACE("seed " + std::to_string(seed) + ": " + describe(geometry));
+      const ByteMap map(geometry);
+      for (std::uint32_t block = 0; block < config.num_blocks; ++block) {
+        std::vector<BlockSpan> spans;
+        plan_canonical(geometry, block, spans);
+        std::uint64_t n = 0;
+        std::size_t fewest = 1;
+        for (const BlockSpan& span : spans) {
+          PieceLocation place = span.location;
+          for (std::uint64_t i = 0; i < span.size_bytes; ++i, ++n, ++place.offset_bytes) {
+            ASSERT_EQ(place, map.at(block, n));
+          }
+        }
+        ASSERT_EQ(n, geometry.block_bytes());
+        for (std::uint64_t i = 1; i < n; ++i) {
+          PieceLocation next = map.at(block, i - 1);
+          ++next.offset_bytes;
+          if (map.at(block, i) != next) ++fewest;
+        }
+        ASSERT_EQ(spans.size(), fewest);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cairn
