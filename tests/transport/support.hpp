@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "layouts/block_layout.hpp"
+#include "memory/device_runtime.hpp"
+#include "tests/fakes/temp_dir.hpp"
+#include "transport/transfer_engine.hpp"
+
+namespace cairn::test {
+
+inline constexpr StorageKind kAllKinds[] = {StorageKind::system, StorageKind::pinned,
+                                            StorageKind::device, StorageKind::unified,
+                                            StorageKind::disk};
+
+// The layouts that every pair of kinds is tried with.
+enum class Arrangement : std::uint8_t { contiguous, layer_first, layer_second, padded };
+inline constexpr Arrangement kAllArrangements[] = {Arrangement::contiguous,
+                                                   Arrangement::layer_first,
+                                                   Arrangement::layer_second, Arrangement::padded};
+std::string_view to_string(Arrangement arrangement);
+
+using Bytes = std::vector<std::byte>;
+
+// A block's bytes in canonical order: differ from block to block and from byte to byte.
+Bytes pattern(std::uint64_t seed, std::uint64_t size_bytes);
+
+// As ==, but not byte by byte: sanitizers make that slow for large blocks.
+bool same(const Bytes& a, const Bytes& b);
+
+// Makes layouts in every kind of storage, and looks at their bytes without the engine.
+class Storage {
+ public:
+  Storage();
+  DeviceRuntime& runtime() { return *runtime_; }
+
+  // 3 layers, 2 outer, pieces of 40 bytes: small, and nothing in it a power of two.
+  static LayoutConfig small_shape(std::uint64_t num_blocks);
+
+  // Every byte, padding too, is kUntouched.
+  BlockLayout make(StorageKind kind, Arrangement arrangement, LayoutConfig shape);
+  static constexpr std::byte kUntouched{0xEE};
+
+  void write_block(const BlockLayout& layout, std::uint32_t block, const Bytes& canonical);
+  Bytes read_block(const BlockLayout& layout, std::uint32_t block);
+  // All bytes of all regions, padding included.
+  std::vector<Bytes> image(const BlockLayout& layout);
+
+ private:
+  enum class Direction { read, write };
+  void access(Direction direction, const RegionView& region, std::uint64_t offset_bytes,
+              std::span<std::byte> bytes);
+  void access_block(Direction direction, const BlockLayout& layout, std::uint32_t block,
+                    std::span<std::byte> canonical);
+
+  fakes::TempDir folder_;
+  std::unique_ptr<DeviceRuntime> runtime_;
+  std::unique_ptr<Stream> stream_;
+  std::uint32_t files_ = 0;
+};
+
+// A job over these pairs, its outcome in the future that goes with it.
+struct PendingJob {
+  JobId id;
+  std::future<JobOutcome> outcome;
+};
+PendingJob submit(TransferEngine& engine, TransferJob job);
+JobOutcome run(TransferEngine& engine, TransferJob job);
+
+TransferJob make_job(const BlockLayout& source, const BlockLayout& destination,
+                     std::vector<BlockPair> pairs);
+
+// 0 -> 0, 1 -> 1, …
+std::vector<BlockPair> straight_pairs(std::uint32_t count);
+
+}  // namespace cairn::test

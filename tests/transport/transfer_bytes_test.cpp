@@ -1,0 +1,202 @@
+// Every pair of storage kinds, with every pair of layouts, moves every byte and no other.
+
+#include <gtest/gtest.h>
+
+#include <tuple>
+
+#include "base/clock.hpp"
+#include "tests/transport/support.hpp"
+
+namespace cairn {
+namespace {
+
+using test::Arrangement;
+using test::Bytes;
+using test::kAllArrangements;
+using test::kAllKinds;
+using test::Storage;
+
+constexpr std::uint32_t kBlocks = 7;
+
+class TransferBytes : public testing::TestWithParam<std::tuple<StorageKind, StorageKind>> {
+ protected:
+  Storage storage_;
+  std::unique_ptr<DiskIo> disk_ = make_positional_disk_io();
+  SystemClock clock_;
+};
+
+TEST_P(TransferBytes, ArriveWhereTheyBelongAndNowhereElse) {
+  const auto [source_kind, destination_kind] = GetParam();
+  TransferEngine engine(storage_.runtime(), *disk_, clock_, {});
+  // Neighbours, a gap, a turn back: runs that merge and runs that do not.
+  const std::vector<BlockPair> pairs = {{0, 2}, {1, 3}, {2, 4}, {6, 0}, {4, 6}};
+  for (Arrangement source_arrangement : kAllArrangements) {
+    for (Arrangement destination_arrangement : kAllArrangements) {
+      SCOPED_TRACE(std::string(to_string(source_arrangement)) + " to " +
+                   std::string(to_string(destination_arrangement)));
+      const BlockLayout source =
+          storage_.make(source_kind, source_arrangement, Storage::small_shape(kBlocks));
+      const BlockLayout destination =
+          storage_.make(destination_kind, destination_arrangement, Storage::small_shape(kBlocks));
+      const BlockLayout expected = storage_.make(StorageKind::system, destination_arrangement,
+                                                 Storage::small_shape(kBlocks));
+      for (std::uint32_t block = 0; block < kBlocks; ++block) {
+        storage_.write_block(source, block, test::pattern(block, source.geometry().block_bytes()));
+      }
+      for (BlockPair pair : pairs) {
+        storage_.write_block(expected, pair.destination,
+                             test::pattern(pair.source, source.geometry().block_bytes()));
+      }
+
+      const JobOutcome outcome = test::run(engine, test::make_job(source, destination, pairs));
+
+      EXPECT_EQ(outcome.state, JobState::done);
+      EXPECT_TRUE(outcome.failures.empty());
+      EXPECT_EQ(outcome.bytes_moved, pairs.size() * 240);
+      EXPECT_EQ(storage_.image(destination), storage_.image(expected));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(AllKinds, TransferBytes,
+                         testing::Combine(testing::ValuesIn(kAllKinds),
+                                          testing::ValuesIn(kAllKinds)),
+                         [](const auto& tested) {
+                           return std::string(to_string(std::get<0>(tested.param))) + "_to_" +
+                                  std::string(to_string(std::get<1>(tested.param)));
+                         });
+
+class TransferWithinALayout : public testing::TestWithParam<StorageKind> {};
+
+TEST_P(TransferWithinALayout, MovesBlocksToOtherSlots) {
+  Storage storage;
+  const std::unique_ptr<DiskIo> disk = make_positional_disk_io();
+  const SystemClock clock;
+  TransferEngine engine(storage.runtime(), *disk, clock, {});
+  for (Arrangement arrangement : kAllArrangements) {
+    SCOPED_TRACE(to_string(arrangement));
+    const BlockLayout layout = storage.make(GetParam(), arrangement, Storage::small_shape(kBlocks));
+    const Bytes first = test::pattern(1, layout.geometry().block_bytes());
+    const Bytes second = test::pattern(2, layout.geometry().block_bytes());
+    storage.write_block(layout, 0, first);
+    storage.write_block(layout, 1, second);
+
+    const JobOutcome outcome = test::run(engine, test::make_job(layout, layout, {{0, 5}, {1, 3}}));
+
+    EXPECT_EQ(outcome.state, JobState::done);
+    EXPECT_EQ(storage.read_block(layout, 0), first);
+    EXPECT_EQ(storage.read_block(layout, 1), second);
+    EXPECT_EQ(storage.read_block(layout, 5), first);
+    EXPECT_EQ(storage.read_block(layout, 3), second);
+    EXPECT_EQ(storage.read_block(layout, 4),
+              Bytes(layout.geometry().block_bytes(), Storage::kUntouched));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(AllKinds, TransferWithinALayout, testing::ValuesIn(kAllKinds),
+                         [](const auto& tested) { return std::string(to_string(tested.param)); });
+
+struct StrategyCase {
+  CopyStrategy strategy;
+  StorageKind source;
+  StorageKind destination;
+  const char* name;
+};
+
+class TransferStrategy : public testing::TestWithParam<StrategyCase> {};
+
+TEST_P(TransferStrategy, MovesEveryByte) {
+  const StrategyCase& tested = GetParam();
+  Storage storage;
+  const std::unique_ptr<DiskIo> disk = make_positional_disk_io();
+  const SystemClock clock;
+  TransferEngine engine(storage.runtime(), *disk, clock, {.polling_interval_us = 1});
+  const BlockLayout source =
+      storage.make(tested.source, Arrangement::layer_second, Storage::small_shape(kBlocks));
+  const BlockLayout destination =
+      storage.make(tested.destination, Arrangement::contiguous, Storage::small_shape(kBlocks));
+  for (std::uint32_t block = 0; block < kBlocks; ++block) {
+    storage.write_block(source, block, test::pattern(block, source.geometry().block_bytes()));
+  }
+  TransferJob job = test::make_job(source, destination, test::straight_pairs(kBlocks));
+  job.strategy = tested.strategy;
+
+  EXPECT_EQ(test::run(engine, std::move(job)).state, JobState::done);
+
+  for (std::uint32_t block = 0; block < kBlocks; ++block) {
+    EXPECT_EQ(storage.read_block(destination, block),
+              test::pattern(block, source.geometry().block_bytes()));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TransferStrategy,
+                         testing::Values(StrategyCase{CopyStrategy::sync, StorageKind::system,
+                                                      StorageKind::unified, "sync"},
+                                         StrategyCase{CopyStrategy::stream, StorageKind::system,
+                                                      StorageKind::pinned, "stream_host_to_host"},
+                                         StrategyCase{CopyStrategy::stream, StorageKind::device,
+                                                      StorageKind::system, "stream"},
+                                         StrategyCase{CopyStrategy::polling, StorageKind::pinned,
+                                                      StorageKind::device, "polling"},
+                                         StrategyCase{CopyStrategy::polling, StorageKind::disk,
+                                                      StorageKind::device, "polling_staged"},
+                                         StrategyCase{CopyStrategy::unified, StorageKind::unified,
+                                                      StorageKind::device, "unified_to_device"},
+                                         StrategyCase{CopyStrategy::unified, StorageKind::pinned,
+                                                      StorageKind::unified, "pinned_to_unified"}),
+                         [](const auto& tested) { return std::string(tested.param.name); });
+
+// Blocks above the size of a group, jobs above the size of a batch (32 MiB) and above all staging
+// memory.
+constexpr std::uint32_t kLargeBlocks = 18;
+class LargeTransfer : public testing::TestWithParam<std::tuple<StorageKind, StorageKind>> {};
+
+TEST_P(LargeTransfer, MovesEveryByteInBoundedPieces) {
+  const auto [source_kind, destination_kind] = GetParam();
+  Storage storage;
+  const std::unique_ptr<DiskIo> disk = make_positional_disk_io();
+  const SystemClock clock;
+  TransferEngine engine(storage.runtime(), *disk, clock, {.staging_bytes = 4ull << 20});
+  const LayoutConfig shape{.num_blocks = kLargeBlocks,
+                           .num_layers = 4,
+                           .outer_dim = 2,
+                           .page_size = 16,
+                           .inner_dim = 4100,
+                           .dtype_width_bytes = 4,
+                           .alignment = 1};
+  const BlockLayout source = storage.make(source_kind, Arrangement::layer_first, shape);
+  const BlockLayout destination = storage.make(destination_kind, Arrangement::padded, shape);
+  ASSERT_GT(source.geometry().block_bytes(), 2ull << 20);
+  for (std::uint32_t block = 0; block < kLargeBlocks; ++block) {
+    storage.write_block(source, block, test::pattern(block, source.geometry().block_bytes()));
+  }
+  std::vector<std::uint32_t> progress;
+  TransferJob job = test::make_job(source, destination, test::straight_pairs(kLargeBlocks));
+  job.on_progress = [&progress](std::uint32_t arrived) { progress.push_back(arrived); };
+
+  EXPECT_EQ(test::run(engine, std::move(job)).state, JobState::done);
+
+  for (std::uint32_t block = 0; block < kLargeBlocks; ++block) {
+    EXPECT_TRUE(test::same(storage.read_block(destination, block),
+                           test::pattern(block, source.geometry().block_bytes())))
+        << block;
+  }
+  EXPECT_GT(progress.size(), 1u);
+  EXPECT_TRUE(std::is_sorted(progress.begin(), progress.end()));
+  EXPECT_EQ(progress.back(), kLargeBlocks);
+}
+
+INSTANTIATE_TEST_SUITE_P(Routes, LargeTransfer,
+                         testing::Values(std::tuple{StorageKind::pinned, StorageKind::device},
+                                         std::tuple{StorageKind::system, StorageKind::pinned},
+                                         std::tuple{StorageKind::disk, StorageKind::device},
+                                         std::tuple{StorageKind::device, StorageKind::disk},
+                                         std::tuple{StorageKind::disk, StorageKind::disk},
+                                         std::tuple{StorageKind::pinned, StorageKind::disk}),
+                         [](const auto& tested) {
+                           return std::string(to_string(std::get<0>(tested.param))) + "_to_" +
+                                  std::string(to_string(std::get<1>(tested.param)));
+                         });
+
+}  // namespace
+}  // namespace cairn

@@ -1,0 +1,334 @@
+// The life of a job: order, bounds, cancellation, deadlines, completion.
+
+#include "transport/transfer_engine.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <optional>
+#include <thread>
+
+#include "base/mutex.hpp"
+#include "tests/fakes/gated_disk_io.hpp"
+#include "tests/fakes/manual_clock.hpp"
+#include "tests/transport/support.hpp"
+
+namespace cairn {
+namespace {
+
+using test::Arrangement;
+using test::Bytes;
+using test::PendingJob;
+using test::Storage;
+using testing::ElementsAre;
+
+constexpr std::uint32_t kBlocks = 8;
+
+class TransferEngineTest : public testing::Test {
+ protected:
+  // One worker, so that a job that waits at the disk's gate holds everything behind it.
+  void start(TransferEngineOptions options = {.workers = 1, .disk_threads = 0}) {
+    engine_ = std::make_unique<TransferEngine>(storage_.runtime(), gate_, *clock_, options);
+  }
+  PendingJob hold_the_worker() {
+    gate_.close();
+    PendingJob held = test::submit(*engine_, test::make_job(on_disk_, held_destination_, {{0, 0}}));
+    gate_.wait_for_calls(1);
+    return held;
+  }
+  TransferJob copy(std::uint32_t block) const {
+    return test::make_job(source_, destination_, {{block, block}});
+  }
+  BlockLayout make(StorageKind kind) {
+    return storage_.make(kind, Arrangement::contiguous, Storage::small_shape(kBlocks));
+  }
+  Bytes bytes_of(std::uint32_t block) {
+    return test::pattern(block, source_.geometry().block_bytes());
+  }
+  bool untouched(std::uint32_t block) {
+    return storage_.read_block(destination_, block) ==
+           Bytes(destination_.geometry().block_bytes(), Storage::kUntouched);
+  }
+
+  Storage storage_;
+  BlockLayout source_ = make(StorageKind::system);
+  BlockLayout destination_ = make(StorageKind::system);
+  BlockLayout on_disk_ = make(StorageKind::disk);
+  BlockLayout held_destination_ = make(StorageKind::system);
+  BlockLayout on_device_ = make(StorageKind::device);
+  std::unique_ptr<DiskIo> disk_ = make_positional_disk_io();
+  fakes::GatedDiskIo gate_{*disk_};
+  fakes::ManualClock manual_clock_;
+  const Clock* clock_ = &manual_clock_;
+  std::unique_ptr<TransferEngine> engine_;
+};
+
+TEST_F(TransferEngineTest, RunsLoadsBeforeStoresThenByPriorityThenByAge) {
+  start();
+  PendingJob held = hold_the_worker();
+  std::vector<int> order;  // completions run on the one worker
+  const auto add = [&](int name, JobKind kind, std::int32_t priority) {
+    TransferJob job = copy(static_cast<std::uint32_t>(name));
+    job.kind = kind;
+    job.priority = priority;
+    job.on_complete = [&order, name](JobOutcome) { order.push_back(name); };
+    ASSERT_TRUE(engine_->submit(std::move(job)));
+  };
+  add(0, JobKind::store, 100);
+  add(1, JobKind::load, -5);
+  add(2, JobKind::load, 0);
+  add(3, JobKind::load, 7);
+  add(4, JobKind::load, 0);
+  add(5, JobKind::store, 101);
+  add(6, JobKind::load, std::numeric_limits<std::int32_t>::min());
+  gate_.open();
+  engine_->wait_idle();
+  EXPECT_THAT(order, ElementsAre(3, 2, 4, 1, 6, 5, 0));
+}
+
+TEST_F(TransferEngineTest, RefusesAJobAboveTheQueuesBoundAndGivesItBack) {
+  start({.workers = 1, .max_queued_jobs = 2, .disk_threads = 0});
+  PendingJob held = hold_the_worker();
+  PendingJob first = test::submit(*engine_, copy(0));
+  PendingJob second = test::submit(*engine_, copy(1));
+  int completions = 0;
+  TransferJob job = copy(2);
+  job.on_complete = [&](JobOutcome) { ++completions; };
+
+  const auto refused = engine_->submit(std::move(job));
+
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::queue_full);
+  EXPECT_EQ(engine_->stats().queued, 2u);
+  EXPECT_EQ(engine_->stats().rejected, 1u);
+  gate_.open();
+  engine_->wait_idle();
+  EXPECT_EQ(completions, 0);
+  // What was given back is whole: it can be submitted again.
+  ASSERT_TRUE(engine_->submit(std::move(job)));
+  engine_->wait_idle();
+  EXPECT_EQ(completions, 1);
+}
+
+TEST_F(TransferEngineTest, CancelsAJobThatWaits) {
+  start();
+  PendingJob held = hold_the_worker();
+  PendingJob waiting = test::submit(*engine_, copy(3));
+  EXPECT_TRUE(engine_->cancel(waiting.id));
+  ASSERT_EQ(waiting.outcome.wait_for(std::chrono::seconds(0)), std::future_status::ready);
+  EXPECT_EQ(waiting.outcome.get().state, JobState::cancelled);
+  EXPECT_FALSE(engine_->cancel(waiting.id)) << "it has ended";
+  gate_.open();
+  engine_->wait_idle();
+  EXPECT_TRUE(untouched(3));
+  EXPECT_EQ(engine_->stats().cancelled, 1u);
+}
+
+TEST_F(TransferEngineTest, DoesNotCancelAJobThatRuns) {
+  start();
+  PendingJob held = hold_the_worker();
+  EXPECT_FALSE(engine_->cancel(held.id));
+  gate_.open();
+  EXPECT_EQ(held.outcome.get().state, JobState::done);
+}
+
+TEST_F(TransferEngineTest, DoesNotCancelAJobItDoesNotKnow) {
+  start();
+  EXPECT_FALSE(engine_->cancel(JobId{12345}));
+}
+
+TEST_F(TransferEngineTest, FailsAWaitingJobAtItsDeadlineWhileTheWorkerIsBusy) {
+  start();
+  PendingJob held = hold_the_worker();
+  TransferJob job = test::make_job(source_, destination_, {{1, 1}, {2, 2}});
+  job.deadline = clock_->now() + std::chrono::milliseconds(10);
+  PendingJob hasty = test::submit(*engine_, std::move(job));
+  TransferJob patient_job = copy(4);
+  patient_job.deadline = clock_->now() + std::chrono::milliseconds(11);
+  PendingJob patient = test::submit(*engine_, std::move(patient_job));
+
+  manual_clock_.advance_ms(10);
+  engine_->expire_overdue();
+
+  const JobOutcome outcome = hasty.outcome.get();  // the worker is held all the while
+  EXPECT_EQ(outcome.state, JobState::failed);
+  ASSERT_EQ(outcome.failures.size(), 2u);
+  EXPECT_EQ(outcome.failures[0].index, 0u);
+  EXPECT_EQ(outcome.failures[1].index, 1u);
+  EXPECT_EQ(outcome.failures[1].error.code, ErrorCode::deadline_exceeded);
+  gate_.open();
+  EXPECT_EQ(patient.outcome.get().state, JobState::done);
+  EXPECT_TRUE(untouched(1));
+}
+
+TEST_F(TransferEngineTest, WatchesDeadlinesByItselfInRealTime) {
+  const SystemClock real;
+  clock_ = &real;
+  start();
+  PendingJob held = hold_the_worker();
+  TransferJob later = copy(0);
+  later.deadline = clock_->now() + std::chrono::hours(24 * 365 * 10);
+  PendingJob patient = test::submit(*engine_, std::move(later));
+  TransferJob sooner = copy(1);
+  sooner.deadline = clock_->now() + std::chrono::milliseconds(1);
+  PendingJob hasty = test::submit(*engine_, std::move(sooner));
+  EXPECT_EQ(hasty.outcome.get().failures.at(0).error.code, ErrorCode::deadline_exceeded);
+  gate_.open();
+  EXPECT_EQ(patient.outcome.get().state, JobState::done);
+  engine_.reset();
+}
+
+TEST_F(TransferEngineTest, DoesNotBeginAJobAfterItsDeadline) {
+  start();
+  PendingJob held = hold_the_worker();
+  TransferJob job = copy(5);
+  job.deadline = clock_->now() + std::chrono::milliseconds(10);
+  PendingJob late = test::submit(*engine_, std::move(job));
+  manual_clock_.advance_ms(20);
+  gate_.open();
+  EXPECT_EQ(late.outcome.get().failures.at(0).error.code, ErrorCode::deadline_exceeded);
+  EXPECT_TRUE(untouched(5));
+}
+
+TEST_F(TransferEngineTest, CountsAnExpiredJobAsFailed) {
+  start();
+  PendingJob held = hold_the_worker();
+  TransferJob job = copy(5);
+  job.deadline = clock_->now();
+  PendingJob late = test::submit(*engine_, std::move(job));
+  late.outcome.wait();
+  EXPECT_EQ(engine_->stats().failed, 1u);
+  gate_.open();
+}
+
+TEST_F(TransferEngineTest, TellsHowLongAJobWaitedAndRan) {
+  start();
+  PendingJob held = hold_the_worker();
+  manual_clock_.advance_ms(3);
+  PendingJob waiting = test::submit(*engine_, copy(0));
+  manual_clock_.advance_ms(4);
+  gate_.open();
+  const JobOutcome ran = held.outcome.get();
+  EXPECT_EQ(ran.queued, Duration::zero());
+  EXPECT_EQ(ran.running, std::chrono::milliseconds(7));
+  const JobOutcome waited = waiting.outcome.get();
+  EXPECT_EQ(waited.queued, std::chrono::milliseconds(4));
+  EXPECT_EQ(waited.running, Duration::zero());
+}
+
+TEST_F(TransferEngineTest, DestructionCancelsWhatWaitsAndFinishesWhatRuns) {
+  start();
+  storage_.write_block(on_disk_, 0, bytes_of(0));
+  PendingJob held = hold_the_worker();
+  std::optional<JobOutcome> waiting;
+  std::optional<Error> refusal;
+  TransferJob job = copy(1);
+  job.on_complete = [&](JobOutcome outcome) {
+    waiting = std::move(outcome);
+    auto again = engine_->submit(copy(2));
+    if (!again) refusal = again.error();
+    gate_.open();
+  };
+  ASSERT_TRUE(engine_->submit(std::move(job)));
+
+  engine_.get_deleter()(engine_.get());  // the completion still needs the pointer
+  (void)engine_.release();
+
+  ASSERT_TRUE(waiting.has_value());
+  EXPECT_EQ(waiting->state, JobState::cancelled);
+  ASSERT_TRUE(refusal.has_value());
+  EXPECT_EQ(refusal->code, ErrorCode::unavailable);
+  EXPECT_EQ(held.outcome.get().state, JobState::done);
+  EXPECT_EQ(storage_.read_block(held_destination_, 0), bytes_of(0));
+  EXPECT_TRUE(untouched(1));
+}
+
+TEST_F(TransferEngineTest, ACompletionMaySubmitTheNextJobAndWaitIdleWaitsForIt) {
+  start();
+  std::atomic<int> ended{0};
+  UniqueFunction<void(std::uint32_t)> chain;
+  chain = [&](std::uint32_t block) {
+    TransferJob job = copy(block);
+    job.on_complete = [&, block](JobOutcome outcome) {
+      EXPECT_EQ(outcome.state, JobState::done);
+      ++ended;
+      if (block + 1 < kBlocks) chain(block + 1);
+    };
+    EXPECT_TRUE(engine_->submit(std::move(job)));
+  };
+  chain(0);
+  engine_->wait_idle();
+  EXPECT_EQ(ended, static_cast<int>(kBlocks));
+}
+
+TEST_F(TransferEngineTest, CountsWhatBecameOfJobs) {
+  start();
+  PendingJob held = hold_the_worker();
+  PendingJob waiting = test::submit(*engine_, copy(0));
+  PendingJob cancelled = test::submit(*engine_, copy(1));
+  engine_->cancel(cancelled.id);
+  TransferEngineStats stats = engine_->stats();
+  EXPECT_EQ(stats.running, 1u);
+  EXPECT_EQ(stats.queued, 1u);
+  EXPECT_EQ(stats.submitted, 3u);
+  gate_.open();
+  engine_->wait_idle();
+  stats = engine_->stats();
+  EXPECT_EQ(stats.running, 0u);
+  EXPECT_EQ(stats.queued, 0u);
+  EXPECT_EQ(stats.done, 2u);
+  EXPECT_EQ(stats.cancelled, 1u);
+  EXPECT_EQ(stats.bytes_moved, 2 * source_.geometry().block_bytes());
+}
+
+TEST_F(TransferEngineTest, AJobWithoutPairsIsDone) {
+  start();
+  for (const BlockLayout* side : {&destination_, &on_device_, &on_disk_}) {
+    const JobOutcome outcome = test::run(*engine_, test::make_job(source_, *side, {}));
+    EXPECT_EQ(outcome.state, JobState::done);
+    EXPECT_EQ(outcome.bytes_moved, 0u);
+  }
+}
+
+TEST_F(TransferEngineTest, AJobWithoutACompletionRuns) {
+  start();
+  storage_.write_block(source_, 6, bytes_of(6));
+  ASSERT_TRUE(engine_->submit(copy(6)));
+  engine_->wait_idle();
+  EXPECT_EQ(storage_.read_block(destination_, 6), bytes_of(6));
+}
+
+TEST_F(TransferEngineTest, RefusesJobsThatCannotBe) {
+  start();
+  LayoutConfig other_shape = Storage::small_shape(kBlocks);
+  other_shape.page_size += 1;
+  const BlockLayout other =
+      storage_.make(StorageKind::system, Arrangement::contiguous, other_shape);
+  const auto refusal = [&](TransferJob job) {
+    auto refused = engine_->submit(std::move(job));
+    return refused ? "accepted" : std::string(to_string(refused.error().code));
+  };
+  const auto with = [](TransferJob job, CopyStrategy strategy) {
+    job.strategy = strategy;
+    return job;
+  };
+  EXPECT_EQ(refusal(TransferJob{}), "impossible");
+  EXPECT_EQ(refusal(test::make_job(source_, other, {{0, 0}})), "impossible");
+  EXPECT_EQ(refusal(test::make_job(source_, destination_, {{kBlocks, 0}})), "out_of_range");
+  EXPECT_EQ(refusal(test::make_job(source_, destination_, {{0, kBlocks}})), "out_of_range");
+  EXPECT_EQ(refusal(test::make_job(source_, destination_, {{0, 5}, {1, 2}, {2, 5}})), "impossible");
+  EXPECT_EQ(refusal(test::make_job(source_, source_, {{0, 1}, {1, 2}})), "impossible");
+  EXPECT_EQ(refusal(test::make_job(source_, source_, {{3, 3}})), "impossible");
+  EXPECT_EQ(refusal(with(test::make_job(source_, on_device_, {{0, 0}}), CopyStrategy::sync)),
+            "impossible");
+  EXPECT_EQ(refusal(with(test::make_job(on_disk_, on_device_, {{0, 0}}), CopyStrategy::sync)),
+            "impossible");
+  EXPECT_EQ(refusal(with(test::make_job(source_, destination_, {{0, 0}}), CopyStrategy::unified)),
+            "impossible");
+  EXPECT_EQ(engine_->stats().rejected, 10u);
+  EXPECT_EQ(engine_->stats().submitted, 0u);
+}
+
+}  // namespace
+}  // namespace cairn

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "base/mutex.hpp"
+#include "transport/stream_copier.hpp"
+
+namespace cairn {
+
+// Threads that help workers with jobs made of independent parts, each with a lane of its own: while
+// one waits for the disk, another copies to the device. Thread-safe.
+class LaneCrew {
+ public:
+  LaneCrew(DeviceRuntime& runtime, std::uint32_t helpers);
+  ~LaneCrew();
+  LaneCrew(const LaneCrew&) = delete;
+  LaneCrew& operator=(const LaneCrew&) = delete;
+
+  using Part = std::function<void(std::size_t index, Lane& lane)>;
+  // Runs part(0) to part(count - 1), on the caller with its own lane and on helpers that are free,
+  // and returns when all have ended. Parts run at the same time and must not call for_each.
+  void for_each(std::size_t count, Lane& own_lane, const Part& part);
+
+ private:
+  struct Round {
+    const Part& part;
+    std::size_t count;
+    std::size_t next = 0;
+    std::size_t running = 0;
+  };
+  void help();
+  // Runs the next part of a round that has one left. REQUIRES: the mutex is held; it is let go
+  // while the part runs.
+  void run_next(Round& round, Lane& lane) CAIRN_REQUIRES(mutex_);
+
+  DeviceRuntime& runtime_;
+  Mutex mutex_;
+  Condition work_;                                    // a round was opened, or the end has come
+  Condition ended_;                                   // the last running part of a round has ended
+  std::deque<Round*> open_ CAIRN_GUARDED_BY(mutex_);  // rounds with parts that nobody has taken
+  bool stopping_ CAIRN_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> helpers_;
+};
+
+}  // namespace cairn

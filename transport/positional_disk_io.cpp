@@ -1,0 +1,141 @@
+#include "transport/positional_disk_io.hpp"
+
+#include <limits.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <string>
+#include <system_error>
+
+namespace cairn {
+namespace {
+
+// The most buffers that one call takes on Linux.
+constexpr std::size_t kMaxVectors = 1024;
+static_assert(kMaxVectors <= IOV_MAX);
+
+struct Operation {
+  const char* name;  // as it is told to people
+  const FileCalls::Call& call;
+};
+
+std::int64_t result_of(ssize_t moved) { return moved < 0 ? -std::int64_t{errno} : moved; }
+
+Error failure(const Operation& operation, FileCalls::Target at, int error_number) {
+  const bool full = error_number == ENOSPC || error_number == EDQUOT;
+  return {full ? ErrorCode::no_capacity : ErrorCode::io_error,
+          std::string(operation.name) + " at offset " + std::to_string(at.offset_bytes) +
+              " failed: " + std::generic_category().message(error_number)};
+}
+
+// Moves all bytes of runs that follow each other in the file.
+class AdjacentRuns {
+ public:
+  bool empty() const { return count_ == 0; }
+  bool continued_by(const DiskRun& run) const {
+    return count_ < kMaxVectors && run.offset_bytes == at_.offset_bytes + size_bytes_;
+  }
+  void start(int fd, std::uint64_t offset_bytes) {
+    at_ = {fd, offset_bytes};
+    count_ = 0;
+    size_bytes_ = 0;
+  }
+  void add(const DiskRun& run) {
+    vectors_[count_++] = {run.memory, static_cast<std::size_t>(run.size_bytes)};
+    size_bytes_ += run.size_bytes;
+  }
+
+  // The kernel may stop anywhere in the middle: what is left is asked for again.
+  Result<> move(const Operation& operation) {
+    std::span<iovec> left(vectors_.data(), count_);
+    while (size_bytes_ > 0) {
+      const std::int64_t moved = operation.call(at_, left);
+      if (moved == -EINTR) continue;
+      if (moved < 0) return failure(operation, at_, static_cast<int>(-moved));
+      if (moved == 0) {
+        return Error{ErrorCode::io_error, std::string(operation.name) + " at offset " +
+                                              std::to_string(at_.offset_bytes) + " ended with " +
+                                              std::to_string(size_bytes_) +
+                                              " bytes missing: end of file"};
+      }
+      const auto moved_bytes = static_cast<std::uint64_t>(moved);
+      at_.offset_bytes += moved_bytes;
+      size_bytes_ -= moved_bytes;
+      left = drop_front(left, moved_bytes);
+    }
+    return {};
+  }
+
+ private:
+  static std::span<iovec> drop_front(std::span<iovec> vectors, std::uint64_t size_bytes) {
+    while (!vectors.empty() && size_bytes >= vectors.front().iov_len) {
+      size_bytes -= vectors.front().iov_len;
+      vectors = vectors.subspan(1);
+    }
+    if (size_bytes > 0) {
+      iovec& first = vectors.front();
+      first.iov_base = static_cast<std::byte*>(first.iov_base) + size_bytes;
+      first.iov_len -= size_bytes;
+    }
+    return vectors;
+  }
+
+  FileCalls::Target at_;
+  std::uint64_t size_bytes_ = 0;
+  std::size_t count_ = 0;
+  std::array<iovec, kMaxVectors> vectors_;
+};
+
+class PositionalDiskIo final : public DiskIo {
+ public:
+  explicit PositionalDiskIo(FileCalls calls) : calls_(std::move(calls)) {}
+
+  Result<> read(int fd, std::span<const DiskRun> runs) override {
+    return move_all({"read", calls_.read}, fd, runs);
+  }
+  Result<> write(int fd, std::span<const DiskRun> runs) override {
+    return move_all({"write", calls_.write}, fd, runs);
+  }
+
+ private:
+  static Result<> move_all(const Operation& operation, int fd, std::span<const DiskRun> runs) {
+    AdjacentRuns adjacent;
+    for (const DiskRun& run : runs) {
+      if (run.size_bytes == 0) continue;
+      if (adjacent.empty() || !adjacent.continued_by(run)) {
+        CAIRN_TRY(adjacent.move(operation));
+        adjacent.start(fd, run.offset_bytes);
+      }
+      adjacent.add(run);
+    }
+    return adjacent.move(operation);
+  }
+
+  const FileCalls calls_;
+};
+
+}  // namespace
+
+FileCalls FileCalls::of_the_system() {
+  return {.read =
+              [](Target at, std::span<const iovec> vectors) {
+                return result_of(::preadv(at.fd, vectors.data(), static_cast<int>(vectors.size()),
+                                          static_cast<off_t>(at.offset_bytes)));
+              },
+          .write =
+              [](Target at, std::span<const iovec> vectors) {
+                return result_of(::pwritev(at.fd, vectors.data(), static_cast<int>(vectors.size()),
+                                           static_cast<off_t>(at.offset_bytes)));
+              }};
+}
+
+std::unique_ptr<DiskIo> make_positional_disk_io(FileCalls calls) {
+  return std::make_unique<PositionalDiskIo>(std::move(calls));
+}
+
+std::unique_ptr<DiskIo> make_positional_disk_io() {
+  return make_positional_disk_io(FileCalls::of_the_system());
+}
+
+}  // namespace cairn

@@ -1,0 +1,270 @@
+#include "transport/transfer_engine.hpp"
+
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/assert.hpp"
+#include "base/mutex.hpp"
+#include "transport/disk_route.hpp"
+#include "transport/job_queue.hpp"
+#include "transport/job_rules.hpp"
+#include "transport/memory_route.hpp"
+
+namespace cairn {
+namespace {
+
+// A deadline further away than this is looked at again then: no sum of times can overflow.
+constexpr Duration kLongestTimerWait = std::chrono::minutes(1);
+
+JobOutcome cancelled_outcome() {
+  JobOutcome outcome;
+  outcome.state = JobState::cancelled;
+  return outcome;
+}
+
+JobOutcome overdue_outcome(const TransferJob& job) {
+  JobOutcome outcome;
+  outcome.state = JobState::failed;
+  const Error error{ErrorCode::deadline_exceeded, "the transfer had not begun by its deadline"};
+  for (std::uint32_t i = 0; i < job.pairs.size(); ++i) outcome.failures.push_back({i, error});
+  return outcome;
+}
+
+bool is_overdue(const TransferJob& job, TimePoint now) {
+  return job.deadline.has_value() && *job.deadline <= now;
+}
+
+}  // namespace
+
+// Every job belongs to one unique_ptr, moved out of the queue under the mutex by whoever will end
+// it: a worker, cancel(), the deadline timer or the destructor. Completions run without the mutex.
+struct TransferEngine::Impl {
+  Impl(DeviceRuntime& device_runtime, DiskIo& disk_io, const Clock& engine_clock,
+       TransferEngineOptions engine_options);
+  ~Impl();
+
+  Result<JobId> submit(TransferJob&& job);
+  bool cancel(JobId id);
+  void expire_overdue();
+
+  void work();
+  void watch_deadlines();
+  JobOutcome execute(AcceptedJob& accepted, Lane& lane);
+  // Counts the outcome, then runs the completion.
+  void complete(std::unique_ptr<AcceptedJob> accepted, JobOutcome outcome);
+
+  DeviceRuntime& runtime;
+  DiskIo& disk;
+  const Clock& clock;
+  const TransferEngineOptions options;
+  StagingPool staging;
+  LaneCrew crew;
+
+  mutable Mutex mutex;
+  Condition work_available;
+  Condition deadline_nearer;  // or the end has come
+  Condition idle;
+  JobQueue queue CAIRN_GUARDED_BY(mutex);
+  TransferEngineStats counters CAIRN_GUARDED_BY(mutex);  // but `queued`: that is the queue's size
+  std::uint64_t last_id CAIRN_GUARDED_BY(mutex) = 0;
+  std::uint64_t unfinished CAIRN_GUARDED_BY(mutex) = 0;  // accepted, completion not yet returned
+  bool stopping CAIRN_GUARDED_BY(mutex) = false;
+  std::vector<std::thread> threads;
+};
+
+TransferEngine::Impl::Impl(DeviceRuntime& device_runtime, DiskIo& disk_io,
+                           const Clock& engine_clock, TransferEngineOptions engine_options)
+    : runtime(device_runtime),
+      disk(disk_io),
+      clock(engine_clock),
+      options(engine_options),
+      staging(device_runtime, engine_options.staging_bytes),
+      crew(device_runtime, engine_options.disk_threads),
+      queue(engine_options.max_queued_jobs) {
+  CAIRN_ASSERT(options.workers > 0, "no job would ever run");
+  for (std::uint32_t i = 0; i < options.workers; ++i) threads.emplace_back([this] { work(); });
+  threads.emplace_back([this] { watch_deadlines(); });
+}
+
+TransferEngine::Impl::~Impl() {
+  std::vector<std::unique_ptr<AcceptedJob>> waiting;
+  {
+    MutexLock lock(mutex);
+    stopping = true;
+    waiting = queue.remove_all();
+  }
+  work_available.notify_all();
+  deadline_nearer.notify_all();
+  for (auto& job : waiting) complete(std::move(job), cancelled_outcome());
+  for (std::thread& thread : threads) thread.join();
+}
+
+Result<JobId> TransferEngine::Impl::submit(TransferJob&& job) {
+  Result<> checked = check_job(job);
+  Result<CopyStrategy> strategy = CopyStrategy::automatic;
+  if (checked) {
+    strategy = resolve_strategy(job.strategy,
+                                {job.source->storage_kind(), job.destination->storage_kind()});
+  }
+  const TimePoint now = clock.now();
+
+  MutexLock lock(mutex);
+  const auto reject = [&](Error error) -> Result<JobId> {
+    ++counters.rejected;
+    return error;
+  };
+  if (!checked) return reject(std::move(checked).error());
+  if (!strategy) return reject(std::move(strategy).error());
+  if (stopping) return reject({ErrorCode::unavailable, "the transfer engine is shutting down"});
+  if (queue.full()) {
+    return reject({ErrorCode::queue_full, "all " + std::to_string(options.max_queued_jobs) +
+                                              " places for waiting transfers are taken"});
+  }
+  const JobId id{++last_id};
+  const auto earliest = queue.next_deadline();
+  const auto deadline = job.deadline;
+  queue.push(std::make_unique<AcceptedJob>(AcceptedJob{id, std::move(job), *strategy, now}));
+  ++counters.submitted;
+  ++unfinished;
+  work_available.notify_one();
+  if (deadline && (!earliest || *deadline < *earliest)) deadline_nearer.notify_one();
+  return id;
+}
+
+bool TransferEngine::Impl::cancel(JobId id) {
+  std::unique_ptr<AcceptedJob> job;
+  {
+    MutexLock lock(mutex);
+    job = queue.remove(id);
+  }
+  if (job == nullptr) return false;
+  complete(std::move(job), cancelled_outcome());
+  return true;
+}
+
+void TransferEngine::Impl::expire_overdue() {
+  std::vector<std::unique_ptr<AcceptedJob>> overdue;
+  {
+    MutexLock lock(mutex);
+    overdue = queue.remove_overdue(clock.now());
+  }
+  for (auto& job : overdue) {
+    JobOutcome outcome = overdue_outcome(job->job);
+    complete(std::move(job), std::move(outcome));
+  }
+}
+
+void TransferEngine::Impl::work() {
+  Lane lane(runtime);
+  while (true) {
+    std::unique_ptr<AcceptedJob> job;
+    {
+      MutexLock lock(mutex);
+      while (queue.size() == 0 && !stopping) work_available.wait(mutex);
+      job = queue.pop();
+      if (job == nullptr) return;
+      ++counters.running;
+    }
+    JobOutcome outcome = execute(*job, lane);
+    {
+      MutexLock lock(mutex);
+      --counters.running;
+    }
+    complete(std::move(job), std::move(outcome));
+  }
+}
+
+// The clock may be a test's, so its times are only compared with each other: the wait itself is for
+// a length of time, and what is overdue is asked of the clock.
+void TransferEngine::Impl::watch_deadlines() {
+  while (true) {
+    {
+      MutexLock lock(mutex);
+      while (true) {
+        if (stopping) return;
+        const auto next = queue.next_deadline();
+        if (!next) {
+          deadline_nearer.wait(mutex);
+          continue;
+        }
+        const TimePoint now = clock.now();
+        if (*next <= now) break;
+        deadline_nearer.wait_for(mutex, std::min(*next - now, kLongestTimerWait));
+      }
+    }
+    expire_overdue();
+  }
+}
+
+JobOutcome TransferEngine::Impl::execute(AcceptedJob& accepted, Lane& lane) {
+  TransferJob& job = accepted.job;
+  const TimePoint begun_at = clock.now();
+  JobOutcome outcome;
+  if (is_overdue(job, begun_at)) {
+    outcome = overdue_outcome(job);
+  } else {
+    JobReport report(job);
+    const CopyMode mode{accepted.strategy, options.polling_interval_us};
+    const bool on_disk = job.source->storage_kind() == StorageKind::disk ||
+                         job.destination->storage_kind() == StorageKind::disk;
+    if (on_disk) {
+      move_with_disk(job, mode, {disk, staging, crew}, lane, report);
+    } else {
+      move_in_memory(job, mode, lane, report);
+    }
+    outcome = report.take_outcome();
+    outcome.running = clock.now() - begun_at;
+  }
+  outcome.queued = begun_at - accepted.submitted_at;
+  return outcome;
+}
+
+void TransferEngine::Impl::complete(std::unique_ptr<AcceptedJob> accepted, JobOutcome outcome) {
+  {
+    MutexLock lock(mutex);
+    counters.bytes_moved += outcome.bytes_moved;
+    switch (outcome.state) {
+      case JobState::done:
+        ++counters.done;
+        break;
+      case JobState::failed:
+        ++counters.failed;
+        break;
+      case JobState::cancelled:
+        ++counters.cancelled;
+        break;
+    }
+  }
+  if (accepted->job.on_complete) accepted->job.on_complete(std::move(outcome));
+  accepted.reset();  // what the functions own goes before anybody is told that the job is over
+  MutexLock lock(mutex);
+  if (--unfinished == 0) idle.notify_all();
+}
+
+TransferEngine::TransferEngine(DeviceRuntime& runtime, DiskIo& disk, const Clock& clock,
+                               TransferEngineOptions options)
+    : impl_(std::make_unique<Impl>(runtime, disk, clock, options)) {}
+
+TransferEngine::~TransferEngine() = default;
+
+Result<JobId> TransferEngine::submit(TransferJob&& job) { return impl_->submit(std::move(job)); }
+
+bool TransferEngine::cancel(JobId id) { return impl_->cancel(id); }
+
+void TransferEngine::expire_overdue() { impl_->expire_overdue(); }
+
+TransferEngineStats TransferEngine::stats() const {
+  MutexLock lock(impl_->mutex);
+  TransferEngineStats stats = impl_->counters;
+  stats.queued = impl_->queue.size();
+  return stats;
+}
+
+void TransferEngine::wait_idle() {
+  MutexLock lock(impl_->mutex);
+  while (impl_->unfinished > 0) impl_->idle.wait(impl_->mutex);
+}
+
+}  // namespace cairn

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/clock.hpp"
+#include "base/result.hpp"
+#include "memory/device_runtime.hpp"
+#include "transport/disk_io.hpp"
+#include "transport/transfer_job.hpp"
+
+namespace cairn {
+
+struct TransferEngineOptions {
+  std::uint32_t workers =
+      2;  // jobs under way at once: one a direction keeps a bus busy; at least 1
+  std::uint32_t max_queued_jobs = 1024;  // more are queue_full
+  std::uint32_t disk_threads = 2;        // help the workers with jobs that have a side on disk
+  // Bounce memory for disk <-> device and disk <-> disk, pinned at first need. A block larger than
+  // all of it still gets through, alone.
+  std::uint64_t staging_bytes = 64ull << 20;
+  std::uint32_t polling_interval_us = 20;
+};
+
+struct TransferEngineStats {
+  std::uint64_t queued = 0;
+  std::uint64_t running = 0;
+  std::uint64_t submitted = 0;  // accepted; ends as one of the next three
+  std::uint64_t done = 0;
+  std::uint64_t failed = 0;
+  std::uint64_t cancelled = 0;
+  std::uint64_t rejected = 0;  // refused by submit()
+  std::uint64_t bytes_moved = 0;
+};
+
+// Moves blocks between memory kinds and disk on threads of its own. Bounded queue, loads before
+// stores, then priority, then age. Thread-safe.
+class TransferEngine {
+ public:
+  // Borrows all three, which must outlive it.
+  TransferEngine(DeviceRuntime& runtime, DiskIo& disk, const Clock& clock,
+                 TransferEngineOptions options);
+  // Cancels what has not begun, waits for what has. Not to be run by a completion.
+  ~TransferEngine();
+  TransferEngine(const TransferEngine&) = delete;
+  TransferEngine& operator=(const TransferEngine&) = delete;
+
+  // queue_full; impossible for layouts of different shapes, a destination block named twice, a
+  // block that is both source and destination in one layout, a strategy that the storage kinds do
+  // not allow; out_of_range for a block that a layout lacks; unavailable once the engine is being
+  // destroyed. An error means that on_complete is not called and `job` is as it was.
+  Result<JobId> submit(TransferJob&& job);
+  // True where the job had not begun: its completion has run with `cancelled`.
+  bool cancel(JobId id);
+  // Fails the waiting jobs whose deadline has passed; their completions have run on return. The
+  // engine does so by itself as real time passes, also while every worker is busy: this is for a
+  // clock that jumps.
+  void expire_overdue();
+  TransferEngineStats stats() const;
+  // Blocks until nothing is queued or running, jobs submitted by completions included.
+  void wait_idle();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cairn

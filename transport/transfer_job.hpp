@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/strong_id.hpp"
+#include "base/unique_function.hpp"
+#include "layouts/block_layout.hpp"
+#include "layouts/copy_plan.hpp"
+
+namespace cairn {
+
+using JobId = StrongId<struct JobIdTag>;
+
+// How the bytes of a memory-to-memory job move. Jobs with a side on disk use DiskIo for that side,
+// and count it as pinned memory where a strategy asks what the sides are.
+enum class CopyStrategy : std::uint8_t {
+  automatic,  // chosen by the engine from the storage kinds
+  sync,       // on a worker thread, by the CPU; both sides host-accessible
+  stream,     // asynchronously on a runtime stream, the event waited for
+  polling,    // on a runtime stream, the event asked every polling interval
+  unified,    // prefetched to where it will be used, then copied on a stream; one side unified
+};
+
+// Loads (towards the device) go before stores: somebody is waiting for a load.
+enum class JobKind : std::uint8_t { load, store };
+
+enum class JobState : std::uint8_t { done, failed, cancelled };
+
+struct BlockFailure {
+  std::uint32_t index = 0;  // in TransferJob::pairs
+  Error error;
+};
+
+struct JobOutcome {
+  JobState state = JobState::done;
+  // done: empty. failed: every pair whose bytes did not all arrive, by rising index; the others
+  // did. cancelled: empty, nothing was copied.
+  std::vector<BlockFailure> failures;
+  std::uint64_t bytes_moved = 0;  // of pairs that arrived
+  Duration queued{};
+  Duration running{};
+};
+
+// Copies blocks between two layouts of one shape. The layouts, and the blocks named, must stay
+// until the completion has run; destination blocks must be nobody else's.
+struct TransferJob {
+  const BlockLayout* source = nullptr;
+  const BlockLayout* destination = nullptr;
+  std::vector<BlockPair> pairs;
+  JobKind kind = JobKind::load;
+  std::int32_t priority = 0;          // higher goes first within its kind
+  std::optional<TimePoint> deadline;  // not begun by then: failed with deadline_exceeded
+  CopyStrategy strategy = CopyStrategy::automatic;
+  // May be empty. Told how many pairs have arrived whenever there are more, on engine threads, one
+  // call at a time, all of them before on_complete. It must not block.
+  UniqueFunction<void(std::uint32_t pairs_arrived)> on_progress;
+  // Runs exactly once for a job that was accepted: on an engine thread, inside cancel() or
+  // expire_overdue(), or in the engine's destructor. It must not block, and may submit further
+  // jobs.
+  UniqueFunction<void(JobOutcome)> on_complete;
+};
+
+}  // namespace cairn
