@@ -1,0 +1,64 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+#include "blockmgr/cache.hpp"
+#include "memory/device_runtime.hpp"
+#include "transport/transfer_engine.hpp"
+
+namespace cairn {
+
+// The caches of a server, the leases and movements in them. Thread-safe; no call blocks on I/O but
+// create_cache and the destructor.
+class BlockManager {
+ public:
+  // Borrows all four, which must outlive it. The destructor ends every lease and waits until the
+  // engine has let go of every slot.
+  BlockManager(DeviceRuntime& runtime, TransferEngine& engine, const Clock& clock, Logger& log,
+               BlockManagerOptions options);
+  ~BlockManager();
+
+  struct Created {
+    std::shared_ptr<Cache> cache;
+    bool is_new = false;  // false: it was there with the same configuration
+  };
+  // Reserves the tiers' memory and files. cache_exists with another configuration;
+  // impossible_shape; no_capacity; too_many; impossible for a disk path that leaves the data
+  // directory.
+  Result<Created> create_cache(const CacheConfig& config);
+  Result<std::shared_ptr<Cache>> find_cache(std::string_view name) const;  // unknown_cache
+  std::vector<std::shared_ptr<Cache>> caches() const;                      // by name
+  // `leased` while a lease holds blocks, unless forced: its leases then end. Answers how many
+  // ended.
+  Result<std::uint64_t> drop_cache(std::string_view name, bool force);
+
+  // The cache a lease belongs to. unknown_lease.
+  Result<std::shared_ptr<Cache>> cache_of(const LeaseId& lease) const;
+
+  Result<TransferStatus> transfer(TransferId id) const;  // unknown_transfer
+  // Runs `ended` once when the transfer has ended, at once where it has.
+  Result<> watch_transfer(TransferId id, UniqueFunction<void(const TransferStatus&)> ended);
+  // Cancels what has not begun; answers the state after that.
+  Result<TransferStatus> cancel_transfer(TransferId id);
+  struct TransferCounts {
+    std::uint64_t queued = 0;
+    std::uint64_t running = 0;
+  };
+  TransferCounts transfer_counts() const;
+
+  // Ends leases and keys whose time has come. Called every few tens of milliseconds by a thread of
+  // the server's; tests call it by hand.
+  void tick();
+
+  const BlockManagerOptions& options() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cairn

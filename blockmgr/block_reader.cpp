@@ -1,0 +1,152 @@
+#include <algorithm>
+#include <atomic>
+#include <string>
+
+#include "base/hex.hpp"
+#include "blockmgr/block_pieces.hpp"
+#include "blockmgr/cache_core.hpp"
+
+namespace cairn {
+namespace {
+
+// Held by the reader and by its fetch: the pin and the staging go with the last of them, the pin
+// before that where the bytes have been copied to staging.
+struct Read : std::enable_shared_from_this<Read> {
+  Read(std::shared_ptr<CacheCore> c, SlotRef slot, BlockHandle h, std::optional<PieceSelector> p)
+      : core(std::move(c)), at(slot), handle(h), piece(p) {}
+  // The pin was taken by whoever made this, under the lock.
+  ~Read() {
+    if (pinned) unpin();
+  }
+
+  void fetch(Done<std::span<const iovec>> ready);
+  void load(Done<std::span<const iovec>> ready);
+  void loaded(const JobOutcome& outcome, Done<std::span<const iovec>> ready);
+  void unpin() {
+    Section section(*core);
+    core->store.unpin(at);
+    pinned = false;
+  }
+
+  const std::shared_ptr<CacheCore> core;
+  const SlotRef at;
+  const BlockHandle handle;
+  const std::optional<PieceSelector> piece;
+  std::optional<CanonicalStaging::Block> staging;
+  std::vector<iovec> bytes;
+  bool pinned = true;  // changed by the fetch, of which there is one at a time
+  std::atomic<bool> abandoned{false};
+};
+
+const Error kAbandoned{ErrorCode::cancelled, "the reader has gone"};
+
+void Read::fetch(Done<std::span<const iovec>> ready) {
+  const BlockLayout& layout = core->layout(at.tier());
+  if (is_host_accessible(layout.storage_kind())) {
+    if (bytes.empty()) bytes = bytes_in_place(layout, at.slot(), piece);
+    return ready(std::span<const iovec>(bytes));
+  }
+  if (!bytes.empty()) return ready(std::span<const iovec>(bytes));
+  core->staging->acquire([self = shared_from_this(),
+                          ready = std::move(ready)](Result<CanonicalStaging::Block> block) mutable {
+    if (!block) return ready(std::move(block).error());
+    if (self->abandoned) return ready(kAbandoned);
+    self->staging.emplace(std::move(*block));
+    self->load(std::move(ready));
+  });
+}
+
+void Read::load(Done<std::span<const iovec>> ready) {
+  TransferJob job;
+  job.source = &core->layout(at.tier());
+  job.destination = &staging->layout();
+  job.pairs = {{at.slot(), staging->number()}};
+  job.kind = JobKind::load;
+  core->submit(std::move(job),
+               [self = shared_from_this(), ready = std::move(ready)](JobOutcome outcome) mutable {
+                 self->loaded(outcome, std::move(ready));
+               },
+               {});
+}
+
+void Read::loaded(const JobOutcome& outcome, Done<std::span<const iovec>> ready) {
+  if (outcome.state == JobState::done) {
+    // Before anybody hears of it: who has the bytes finds the block as if nobody had read it.
+    unpin();
+    if (abandoned) return ready(kAbandoned);
+    bytes = {bytes_in_canonical(staging->data(), core->config.shape, piece)};
+    return ready(std::span<const iovec>(bytes));
+  }
+  if (outcome.failures.empty()) {
+    return ready(Error{ErrorCode::cancelled, "the server is shutting down"});
+  }
+  const Error& error = outcome.failures.front().error;
+  if (accuses_source(at.tier(), error.code)) {
+    Section section(*core);
+    core->drop_unreadable(at, handle.generation, error);
+  }
+  ready(error);
+}
+
+}  // namespace
+
+struct BlockReader::Impl {
+  std::shared_ptr<Read> read;
+  ~Impl() {
+    if (read) read->abandoned = true;
+  }
+};
+
+BlockReader::BlockReader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+BlockReader::BlockReader(BlockReader&&) noexcept = default;
+BlockReader& BlockReader::operator=(BlockReader&&) noexcept = default;
+BlockReader::~BlockReader() = default;
+
+BlockHandle BlockReader::handle() const { return impl_->read->handle; }
+
+std::uint64_t BlockReader::size_bytes() const {
+  const LayoutConfig& shape = impl_->read->core->config.shape;
+  return impl_->read->piece ? piece_bytes(shape) : block_bytes(shape);
+}
+
+void BlockReader::fetch(Done<std::span<const iovec>> ready) {
+  // The reader may be destroyed by `ready`.
+  const std::shared_ptr<Read> read = impl_->read;
+  read->fetch(std::move(ready));
+}
+
+Result<BlockReader> Cache::read(KeyView key, std::optional<PieceSelector> piece) {
+  CacheCore& core = *core_;
+  CAIRN_TRY(check_piece(core.config.shape, piece));
+  Section section(core);
+  CAIRN_TRY(core.check_usable());
+  const EntryNumber entry = core.store.find(key, section.now());
+  if (entry == kNoEntry) {
+    return Error{ErrorCode::unknown_key,
+                 "key " + to_hex(key.bytes()) + " is not in cache " + core.config.name};
+  }
+  const SlotRef at = core.store.highest_copy(core.store.entry(entry));
+  core.store.pin(at);
+  auto impl = std::make_unique<BlockReader::Impl>();
+  impl->read = std::make_shared<Read>(core_, at, core.store.handle(at), piece);
+  return BlockReader(std::move(impl));
+}
+
+std::vector<BlockReader> Cache::read_prefix(std::span<const KeyView> keys) {
+  std::vector<BlockReader> readers;
+  CacheCore& core = *core_;
+  Section section(core);
+  if (core.dropped) return readers;
+  for (const KeyView key : keys) {
+    const EntryNumber entry = core.store.find(key, section.now());
+    if (entry == kNoEntry) break;
+    const SlotRef at = core.store.highest_copy(core.store.entry(entry));
+    core.store.pin(at);
+    auto impl = std::make_unique<BlockReader::Impl>();
+    impl->read = std::make_shared<Read>(core_, at, core.store.handle(at), std::nullopt);
+    readers.push_back(BlockReader(std::move(impl)));
+  }
+  return readers;
+}
+
+}  // namespace cairn

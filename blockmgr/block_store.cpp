@@ -1,0 +1,308 @@
+#include "blockmgr/block_store.hpp"
+
+#include "base/assert.hpp"
+
+namespace cairn {
+namespace {
+
+// A parent that comes back under its own descendants could close a circle, in which nothing could
+// ever be evicted. The search for one gives up after so many ancestors, and with it the link.
+constexpr std::uint32_t kMaxCycleSearch = 4096;
+
+KeyIndex::Options index_options(const BlockStore::Options& options) {
+  std::uint32_t slots = 0;
+  for (std::uint32_t capacity : options.capacities) slots += capacity;
+  CAIRN_ASSERT(slots <= kMaxSlots, "entries would not fit their numbers");
+  return {.max_entries = 2 * slots, .hash_seed = options.hash_seed};
+}
+
+}  // namespace
+
+BlockStore::BlockStore(const Options& options)
+    : options_(options),
+      pools_{SlotPool(options.capacities[0]), SlotPool(options.capacities[1]),
+             SlotPool(options.capacities[2])},
+      index_(index_options(options)) {}
+
+std::optional<Tier> BlockStore::next_lower(Tier tier) const {
+  for (std::size_t i = index_of(tier) + 1; i < kNumTiers; ++i) {
+    if (options_.capacities[i] > 0) return kTiers[i];
+  }
+  return std::nullopt;
+}
+
+EntryNumber BlockStore::find(KeyView key, TimePoint now) {
+  const EntryNumber number = index_.find(key);
+  if (number == kNoEntry || !index_[number].present()) return kNoEntry;
+  if (expired(index_[number], now)) {
+    drop_all(number, EvictionReason::expired);
+    return kNoEntry;
+  }
+  return number;
+}
+
+bool BlockStore::contains(KeyView key, TimePoint now) const {
+  const EntryNumber number = index_.find(key);
+  return number != kNoEntry && index_[number].present() && !expired(index_[number], now);
+}
+
+std::span<const SlotRef> BlockStore::PrefixScan::next() {
+  if (ended_) return {};
+  auto& found = found_[calls_++ % found_.size()];
+  std::size_t count = 0;
+  for (const EntryNumber number : entries_.next()) {
+    if (number == kNoEntry || !store_.index_[number].present()) break;
+    if (store_.expired(store_.index_[number], now_)) {
+      store_.drop_all(number, EvictionReason::expired);
+      break;
+    }
+    found[count] = store_.highest_copy(store_.index_[number]);
+    store_.pool(found[count].tier()).prefetch(found[count].slot());
+    ++count;
+  }
+  ended_ = count < KeyIndex::kBatch;
+  return std::span(found).first(count);
+}
+
+SlotRef BlockStore::highest_copy(const Entry& entry) const {
+  for (Tier tier : kTiers) {
+    if (const SlotNumber slot = entry.slots[index_of(tier)]; slot != kNoSlot) return {tier, slot};
+  }
+  CAIRN_ASSERT(false, "a key without a copy was taken for present");
+}
+
+bool BlockStore::has_lower_copy(const Entry& entry, Tier tier) const {
+  for (std::size_t i = index_of(tier) + 1; i < kNumTiers; ++i) {
+    if (entry.slots[i] != kNoSlot) return true;
+  }
+  return false;
+}
+
+SlotRef BlockStore::take(Tier tier, std::uint8_t priority) {
+  const SlotRef at(tier, pool(tier).take());
+  record(at).priority = priority;
+  record(at).last_use = next_stamp();
+  return at;
+}
+
+EntryNumber BlockStore::commit(SlotRef at, NewBlock block) {
+  EntryNumber number = index_.find(block.key);
+  if (number == kNoEntry) number = index_.insert(block.key);
+  CAIRN_ASSERT(!index_[number].present(), "a key would have two contents");
+  if (block.parent && !(*block.parent == block.key)) link_parent(number, *block.parent);
+  Entry& entry = index_[number];
+  if (block.expires_at) {
+    entry.has_ttl = true;
+    entry.expires_at = *block.expires_at;
+    expiries_.emplace(entry.expires_at, number);
+  }
+  if (!block.metadata.empty()) set_metadata(number, std::move(block.metadata));
+  if (entry.parent != kNoEntry) ++index_[entry.parent].children;
+  add_copy(number, at);
+  return number;
+}
+
+void BlockStore::link_parent(EntryNumber child, KeyView parent_key) {
+  EntryNumber parent = index_.find(parent_key);
+  if (parent == kNoEntry) parent = index_.insert(parent_key);
+  // Only a key that already has children can become its own ancestor.
+  if (index_[child].children > 0 && would_close_a_cycle(child, parent)) return;
+  index_[child].parent = parent;
+}
+
+bool BlockStore::would_close_a_cycle(EntryNumber child, EntryNumber parent) const {
+  for (std::uint32_t steps = 0; steps < kMaxCycleSearch; ++steps) {
+    if (parent == child) return true;
+    if (parent == kNoEntry) return false;
+    parent = index_[parent].parent;
+  }
+  return true;
+}
+
+void BlockStore::add_copy(EntryNumber number, SlotRef at) {
+  Entry& entry = index_[number];
+  CAIRN_ASSERT(entry.slots[index_of(at.tier())] == kNoSlot, "a copy would be lost");
+  entry.slots[index_of(at.tier())] = at.slot();
+  pool(at.tier()).set_committed(at.slot(), number);
+  if (entry.parent != kNoEntry) ++index_[entry.parent].children_in_tier[index_of(at.tier())];
+  settle(number);
+}
+
+void BlockStore::drop(SlotRef at, EvictionReason reason) {
+  SlotRecord& slot = record(at);
+  CAIRN_ASSERT(slot.life == SlotLife::committed && !slot.gone, "dropped twice");
+  const std::size_t tier = index_of(at.tier());
+  const EntryNumber number = slot.owner;
+  Entry& entry = index_[number];
+  const EntryNumber parent = entry.parent;
+  entry.slots[tier] = kNoSlot;
+  if (slot.leaving) {
+    slot.leaving = false;
+    --leaving_[tier];
+  } else if (parent != kNoEntry) {
+    --index_[parent].children_in_tier[tier];
+  }
+  ++evictions_[tier][static_cast<std::size_t>(reason)];
+  if (!entry.present()) vanish(number);
+  if (parent != kNoEntry) settle(parent);
+  slot.owner = kNoOwner;
+  slot.gone = true;
+  if (slot.pins == 0) free_slot(at);
+}
+
+void BlockStore::vanish(EntryNumber number) {
+  Entry& entry = index_[number];
+  if (entry.has_ttl) {
+    expiries_.erase({entry.expires_at, number});
+    entry.has_ttl = false;
+  }
+  set_metadata(number, {});
+  if (entry.parent != kNoEntry) --index_[entry.parent].children;
+  // A ghost does not hold its own parent: ghosts would pile up behind a moving tail.
+  entry.parent = kNoEntry;
+  settle(number);
+}
+
+void BlockStore::settle(EntryNumber number) {
+  const Entry& entry = index_[number];
+  if (!entry.present()) {
+    if (entry.children == 0) index_.erase(number);
+    return;
+  }
+  for (Tier tier : kTiers) {
+    const SlotNumber slot = entry.slots[index_of(tier)];
+    if (slot == kNoSlot || pool(tier)[slot].place != EvictionPlace::parked) continue;
+    if (!blocked(entry, tier)) pool(tier).list_by_use(slot);
+  }
+}
+
+void BlockStore::drop_all(EntryNumber number, EvictionReason reason) {
+  const auto slots = index_[number].slots;  // the entry may go with its last copy
+  for (Tier tier : kTiers) {
+    if (slots[index_of(tier)] != kNoSlot) drop({tier, slots[index_of(tier)]}, reason);
+  }
+}
+
+void BlockStore::expire(TimePoint now) {
+  while (!expiries_.empty() && expiries_.begin()->first <= now) {
+    drop_all(expiries_.begin()->second, EvictionReason::expired);
+  }
+}
+
+void BlockStore::pin(SlotRef at) {
+  pool(at.tier()).pin(at.slot());
+  record(at).last_use = next_stamp();
+}
+
+void BlockStore::pin_for_lease(SlotRef at) {
+  pin(at);
+  lease_pinned(at);
+}
+
+void BlockStore::unpin(SlotRef at) {
+  SlotPool& slots = pool(at.tier());
+  if (!slots.unpin(at.slot())) return;
+  SlotRecord& slot = slots[at.slot()];
+  if (slot.gone || slot.life == SlotLife::allocated) {
+    free_slot(at);
+  } else if (slot.drop_when_unpinned) {
+    drop(at, EvictionReason::request);
+  } else {
+    slot.last_use = next_stamp();
+    slots.list_last(at.slot());
+  }
+}
+
+void BlockStore::unpin_for_lease(SlotRef at) {
+  SlotRecord& slot = record(at);
+  pool(at.tier()).remove_lease(at.slot());
+  if (slot.life == SlotLife::allocated) {
+    slot.gone = true;
+    slot.owner = kNoOwner;
+  }
+  unpin(at);
+}
+
+void BlockStore::touch(SlotRef at) {
+  SlotRecord& slot = record(at);
+  if (slot.place == EvictionPlace::none) return;  // pinned: it is being used
+  slot.last_use = next_stamp();
+  pool(at.tier()).unlist(at.slot());
+  pool(at.tier()).list_last(at.slot());
+}
+
+bool BlockStore::is_last_copy(const Entry& entry, Tier tier) const {
+  for (Tier other : kTiers) {
+    if (other != tier && entry.slots[index_of(other)] != kNoSlot) return false;
+  }
+  return true;
+}
+
+bool BlockStore::blocked(const Entry& entry, Tier tier) const {
+  if (entry.children_in_tier[index_of(tier)] > 0) return true;
+  const bool offloads = options_.offload_on_evict && next_lower(tier).has_value();
+  return entry.children > 0 && is_last_copy(entry, tier) && !offloads;
+}
+
+bool BlockStore::wants_offload(SlotRef at) const {
+  return options_.offload_on_evict && next_lower(at.tier()).has_value() &&
+         !has_lower_copy(index_[record(at).owner], at.tier());
+}
+
+bool BlockStore::holds_a_chain(SlotRef at) const {
+  const Entry& entry = index_[record(at).owner];
+  return entry.children > 0 && is_last_copy(entry, at.tier());
+}
+
+std::optional<BlockStore::Victim> BlockStore::next_victim(Tier tier) {
+  SlotPool& slots = pool(tier);
+  for (SlotNumber slot; (slot = slots.next_to_go()) != kNoSlot;) {
+    if (!blocked(index_[slots[slot].owner], tier)) {
+      const SlotRef at(tier, slot);
+      return Victim{at, wants_offload(at)};
+    }
+    slots.park(slot);
+  }
+  return std::nullopt;
+}
+
+void BlockStore::begin_leaving(SlotRef at) {
+  pin(at);
+  record(at).leaving = true;
+  ++leaving_[index_of(at.tier())];
+  const EntryNumber parent = index_[record(at).owner].parent;
+  if (parent == kNoEntry) return;
+  --index_[parent].children_in_tier[index_of(at.tier())];
+  settle(parent);
+}
+
+void BlockStore::end_leaving(SlotRef at) {
+  SlotRecord& slot = record(at);
+  if (!slot.leaving) return;  // dropped meanwhile
+  slot.leaving = false;
+  --leaving_[index_of(at.tier())];
+  const EntryNumber parent = index_[slot.owner].parent;
+  if (parent != kNoEntry) ++index_[parent].children_in_tier[index_of(at.tier())];
+}
+
+void BlockStore::free_slot(SlotRef at) {
+  pool(at.tier()).unlist(at.slot());
+  // The state of a dropped copy still counts as committed until here.
+  pool(at.tier()).give_back(at.slot());
+  freed_ = true;
+}
+
+void BlockStore::set_metadata(EntryNumber number, std::string json) {
+  auto& metadata = index_[number].metadata;
+  if (metadata) attached_bytes_ -= sizeof(std::string) + metadata->capacity();
+  metadata = json.empty() ? nullptr : std::make_unique<std::string>(std::move(json));
+  if (metadata) attached_bytes_ += sizeof(std::string) + metadata->capacity();
+}
+
+std::uint64_t BlockStore::memory_bytes() const {
+  std::uint64_t bytes = index_.memory_bytes() + attached_bytes_;
+  for (const SlotPool& slots : pools_) bytes += slots.memory_bytes();
+  return bytes;
+}
+
+}  // namespace cairn

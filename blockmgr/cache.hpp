@@ -1,0 +1,241 @@
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.hpp"
+#include "base/unique_function.hpp"
+#include "blockmgr/config.hpp"
+#include "blockmgr/stats.hpp"
+#include "blockmgr/types.hpp"
+#include "layouts/block_layout.hpp"
+
+namespace cairn {
+
+class CacheCore;
+
+template <class T = void>
+using Done = UniqueFunction<void(Result<T>)>;
+
+// A (layer, outer) piece of a block.
+struct PieceSelector {
+  std::uint32_t layer = 0;
+  std::uint32_t outer = 0;
+};
+
+// One block's bytes in canonical order, pinned until this is destroyed or they were copied to
+// staging. Not thread-safe; may be destroyed on any thread, also while a fetch is under way (its
+// `ready` then runs all the same, with `cancelled`).
+class BlockReader {
+ public:
+  BlockReader(BlockReader&&) noexcept;
+  BlockReader& operator=(BlockReader&&) noexcept;
+  ~BlockReader();
+
+  BlockHandle handle() const;
+  std::uint64_t size_bytes() const;  // of the block, or of the piece
+  // Calls `ready` once, now or from another thread, with all the bytes as pieces that stay until
+  // this is destroyed. Where the tier cannot be read in place they are copied to staging memory
+  // first. On io_error or checksum_mismatch the copy has been dropped. queue_full: too many wait
+  // for staging.
+  void fetch(Done<std::span<const iovec>> ready);
+
+ private:
+  friend class Cache;
+  struct Impl;
+  explicit BlockReader(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// The right to fill an allocated slot (or one piece of it). Destroyed unfinished, what was written
+// stays uncommitted. Not thread-safe; may be destroyed on any thread.
+class BlockWriter {
+ public:
+  BlockWriter(BlockWriter&&) noexcept;
+  BlockWriter& operator=(BlockWriter&&) noexcept;
+  ~BlockWriter();
+
+  std::uint64_t size_bytes() const;
+  // Room for all the bytes in canonical order: the slot itself where the CPU reaches it, else
+  // staging.
+  void room(Done<std::span<const iovec>> ready);
+  // REQUIRES: the room was filled. Done once every byte is in the slot.
+  void finish(Done<> done);
+
+ private:
+  friend class Cache;
+  struct Impl;
+  explicit BlockWriter(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+struct MatchResult {
+  std::vector<BlockHandle> blocks = {};  // of keys[0..matched)
+  std::optional<LeaseId> lease = {};     // nothing where nothing matched, or lease_ms is 0
+  std::int64_t expires_at_unix_ms = 0;
+};
+
+struct AllocateRequest {
+  std::uint32_t count = 0;
+  Tier tier = Tier::device;
+  std::optional<std::uint32_t> lease_ms = {};  // nothing: the cache's default
+  std::uint8_t priority = 50;                  // 0 to 100; lower is evicted first
+};
+
+struct Allocation {
+  LeaseId lease;
+  std::int64_t expires_at_unix_ms = 0;
+  std::vector<BlockHandle> blocks = {};
+};
+
+inline constexpr std::uint64_t kMaxTtlMs = 366ull * 24 * 3'600'000;  // a year is for ever here
+
+struct CommitBlock {
+  BlockHandle handle;
+  BlockKey key;
+  std::optional<BlockKey> parent = {};
+  std::string metadata = {};                 // a JSON object as text; empty: none
+  std::optional<std::uint64_t> ttl_ms = {};  // the key becomes a miss after that time
+};
+enum class CommitStatus : std::uint8_t { committed, duplicate };
+
+struct TransferRequest {
+  std::vector<BlockKey> keys = {};
+  Tier to = Tier::device;
+  bool move = false;  // the source copies go once the new ones are there (leased ones stay)
+  std::int32_t priority = 0;
+};
+
+enum class TransferState : std::uint8_t { queued, running, done, failed, cancelled };
+std::string_view to_string(TransferState state);
+
+struct TransferStatus {
+  TransferId id;
+  TransferState state = TransferState::queued;
+  std::uint64_t blocks_done = 0;
+  std::uint64_t blocks_total = 0;
+  std::uint64_t bytes = 0;
+  struct Failure {
+    BlockKey key;
+    Error error;
+  };
+  std::vector<Failure> failures = {};
+};
+
+// What evict and clear did, in copies.
+struct EvictResult {
+  std::uint64_t evicted = 0;    // copies that left their tier
+  std::uint64_t offloaded = 0;  // of those, copies that went to the next tier
+  std::uint64_t leased = 0;     // copies that stay because a lease (or a movement) holds them
+  std::uint64_t missing = 0;    // keys that had no copy there
+};
+
+struct BlockInfo {
+  BlockHandle handle;
+  SlotState state = SlotState::free;
+  std::optional<BlockKey> key = {};  // nothing while allocated
+  std::optional<BlockKey> parent = {};
+  std::string metadata = {};
+  std::int64_t last_use_unix_ms = 0;
+  std::uint8_t priority = 50;
+};
+
+struct BlockListRequest {
+  std::optional<Tier> tier = {};
+  std::optional<SlotState> state = {};  // nothing: all but free
+  std::uint32_t limit = 100;
+  std::uint64_t cursor = 0;  // 0: from the start
+};
+struct BlockList {
+  std::vector<BlockInfo> blocks = {};
+  std::uint64_t next_cursor = 0;  // 0: there is no more
+};
+
+// One cache: its tiers, its index, its leases. Thread-safe; no call blocks on I/O, and what needs
+// I/O answers through a Done that runs exactly once, on the calling thread or an engine thread,
+// without locks held. The cache stays alive as long as somebody holds it; after its removal every
+// call answers unknown_cache.
+class Cache {
+ public:
+  ~Cache();
+  Cache(const Cache&) = delete;
+  Cache& operator=(const Cache&) = delete;
+
+  const CacheConfig& config() const;
+  std::uint64_t block_bytes() const;
+  // null where the cache lacks the tier
+  const BlockLayout* layout(Tier tier) const;
+  Tier highest_tier() const;
+  CacheStats stats() const;
+
+  // The longest prefix of `keys` that is present, in each key's highest tier. Counted in the
+  // statistics. `out` is reused, so a caller that keeps it allocates nothing. lease_ms: nothing is
+  // the default, 0 looks without pinning.
+  Result<> match(std::span<const KeyView> keys, std::optional<std::uint32_t> lease_ms,
+                 MatchResult& out);
+  // Brings a lease's blocks up to `tier`, as many of the prefix as find room; the lease then holds
+  // the new copies too. Nothing where nothing has to move.
+  struct OnboardRequest {
+    LeaseId lease;
+    std::span<const KeyView> keys;  // the matched ones
+    Tier tier = Tier::device;
+    std::int32_t priority = 0;
+  };
+  Result<std::optional<TransferId>> onboard(const OnboardRequest& request);
+  // Which of the keys are present, without pinning or counting.
+  std::vector<bool> contains(std::span<const KeyView> keys) const;
+
+  // All or none. Takes free slots, else evicts what it may, waiting for offloads. no_capacity where
+  // that cannot suffice; unknown_tier; queue_full; too_many leases.
+  void allocate(const AllocateRequest& request, Done<Allocation> done);
+  // Only into an allocated, uncommitted block of that lease.
+  struct WriteTarget {
+    LeaseId lease;
+    BlockHandle block;
+    std::optional<PieceSelector> piece = {};
+  };
+  Result<BlockWriter> write(const WriteTarget& target);
+  // Checks every block before it changes any. What was never written of a block is zeros. The lease
+  // goes on holding what was committed.
+  void commit(const LeaseId& lease, std::vector<CommitBlock> blocks,
+              Done<std::vector<CommitStatus>> done);
+
+  // The key's highest copy. unknown_key.
+  Result<BlockReader> read(KeyView key, std::optional<PieceSelector> piece);
+  // The longest present prefix.
+  std::vector<BlockReader> read_prefix(std::span<const KeyView> keys);
+
+  // Answers the lease's new end as Unix ms.
+  Result<std::int64_t> renew(const LeaseId& lease, std::optional<std::uint32_t> lease_ms);
+  // Gives up the blocks named, or all (and the lease with them) where `blocks` is empty.
+  // Uncommitted slots are freed. All are checked first: foreign_lease, stale_generation. Answers
+  // how many were given up.
+  Result<std::uint64_t> release(const LeaseId& lease, std::span<const BlockHandle> blocks);
+
+  // unknown_key where any key is not present; no_capacity; queue_full.
+  Result<TransferId> transfer(TransferRequest request);
+  // The copies of `tier` leave it, offloaded as the cache does; without a tier every copy goes.
+  void evict(std::vector<BlockKey> keys, std::optional<Tier> tier, Done<EvictResult> done);
+  // Drops every copy (of a tier) that nobody holds. Nothing is offloaded.
+  Result<EvictResult> clear(std::optional<Tier> tier);
+  // Drops every copy of a key. unknown_key; leased.
+  Result<> erase(KeyView key);
+
+  Result<BlockList> list(const BlockListRequest& request) const;
+  Result<std::string> metadata(KeyView key) const;  // empty: none
+  Result<> set_metadata(KeyView key, std::string json);
+
+ private:
+  friend class BlockManager;
+  explicit Cache(std::shared_ptr<CacheCore> core);
+  const std::shared_ptr<CacheCore> core_;
+};
+
+}  // namespace cairn

@@ -1,0 +1,229 @@
+// Cache: from bytes in a slot to a key.
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "blockmgr/cache_core.hpp"
+
+namespace cairn {
+namespace {
+
+struct Commit {
+  std::shared_ptr<CacheCore> core;
+  LeaseId lease;
+  std::vector<CommitBlock> blocks;
+  std::vector<SlotRef> slots = {};  // of the blocks
+  Done<std::vector<CommitStatus>> done;
+  bool filling = false;             // every slot has a pin more, and is marked
+  std::uint32_t fills = 0;          // jobs under way
+  std::optional<Error> error = {};  // of the first that failed
+};
+using CommitPtr = std::shared_ptr<Commit>;
+
+Result<> check_block(const CacheCore& core, const CommitBlock& block) {
+  const auto no_key = [](const BlockKey& key) { return key.view().size == 0; };
+  if (no_key(block.key) || (block.parent && no_key(*block.parent))) {
+    return Error{ErrorCode::out_of_range,
+                 "a key of 0 bytes, not 1 to " + std::to_string(kMaxKeyBytes)};
+  }
+  if (block.metadata.size() > core.options().max_metadata_bytes) {
+    return Error{ErrorCode::out_of_range, "metadata of " + std::to_string(block.metadata.size()) +
+                                              " bytes, not up to " +
+                                              std::to_string(core.options().max_metadata_bytes)};
+  }
+  if (block.ttl_ms && (*block.ttl_ms < 1 || *block.ttl_ms > kMaxTtlMs)) {
+    return Error{ErrorCode::out_of_range, "ttl_ms is " + std::to_string(*block.ttl_ms) +
+                                              ", not 1 to " + std::to_string(kMaxTtlMs)};
+  }
+  return {};
+}
+
+// Checks every block before any changes, and finds their slots.
+Result<LeaseNumber> check(Section& section, Commit& commit) {
+  CacheCore& core = *commit.core;
+  auto lease = core.live_lease(section, commit.lease);
+  if (!lease) return lease;
+  if (commit.blocks.size() > core.options().max_blocks_per_request) {
+    return Error{ErrorCode::out_of_range,
+                 std::to_string(commit.blocks.size()) + " blocks, not up to " +
+                     std::to_string(core.options().max_blocks_per_request)};
+  }
+  for (const CommitBlock& block : commit.blocks) {
+    CAIRN_TRY(check_block(core, block));
+    auto at = core.uncommitted(*lease, block.handle);
+    if (!at) return std::move(at).error();
+    const auto writes = core.writes.find(at->bits());
+    if (writes != core.writes.end() && writes->second.busy()) {
+      return Error{ErrorCode::state_conflict,
+                   "slot " + std::to_string(at->slot()) + " is being written"};
+    }
+    commit.slots.push_back(*at);
+  }
+  std::vector<SlotRef> sorted = commit.slots;
+  std::sort(sorted.begin(), sorted.end());
+  if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end()) {
+    return Error{ErrorCode::state_conflict,
+                 "slot " + std::to_string(twice->slot()) + " is named twice"};
+  }
+  return lease;
+}
+
+// The keys become present, in order. The lease may have ended while the fills ran; what was asked
+// for before its end is done all the same.
+void publish(Section& section, Commit& commit) {
+  CacheCore& core = *commit.core;
+  BlockStore& store = core.store;
+  std::vector<SlotRef> given_up;
+  std::vector<SlotRef> committed;
+  std::vector<CommitStatus> statuses;
+  for (std::size_t i = 0; i < commit.blocks.size(); ++i) {
+    CommitBlock& block = commit.blocks[i];
+    const SlotRef at = commit.slots[i];
+    SlotRecord& slot = store.record(at);
+    slot.committing = false;
+    core.writes.erase(at.bits());
+    if (store.find(block.key, section.now()) != kNoEntry) {
+      statuses.push_back(CommitStatus::duplicate);
+      if (slot.leases > 0) given_up.push_back(at);
+      continue;
+    }
+    NewBlock fresh{.key = block.key};
+    if (block.parent) fresh.parent = block.parent->view();
+    fresh.metadata = std::move(block.metadata);
+    if (block.ttl_ms) fresh.expires_at = section.now() + std::chrono::milliseconds(*block.ttl_ms);
+    slot.gone = false;
+    store.commit(at, std::move(fresh));
+    statuses.push_back(CommitStatus::committed);
+    committed.push_back(at);
+  }
+  core.commits += committed.size();
+  core.duplicates += statuses.size() - committed.size();
+  if (core.config.offload == OffloadMode::on_commit) core.write_through(section, committed);
+  if (!given_up.empty()) {
+    std::sort(given_up.begin(), given_up.end());
+    auto lease = core.leases.find(commit.lease);
+    CAIRN_ASSERT(lease.has_value(), "a leased slot outlived its lease");
+    std::erase_if(core.leases[*lease].held, [&](SlotRef at) {
+      return std::binary_search(given_up.begin(), given_up.end(), at);
+    });
+    for (SlotRef at : given_up) store.unpin_for_lease(at);
+  }
+  if (commit.filling) {
+    for (auto at = commit.slots.rbegin(); at != commit.slots.rend(); ++at) store.unpin(*at);
+  }
+  section.after([done = std::make_shared<Done<std::vector<CommitStatus>>>(std::move(commit.done)),
+                 statuses = std::move(statuses)]() mutable { (*done)(std::move(statuses)); });
+}
+
+void give_up(Section& section, Commit& commit, Error error) {
+  if (commit.filling) {
+    for (SlotRef at : commit.slots) {
+      commit.core->store.record(at).committing = false;
+      commit.core->store.unpin(at);
+    }
+  }
+  section.after([done = std::make_shared<Done<std::vector<CommitStatus>>>(std::move(commit.done)),
+                 error = std::move(error)]() mutable { (*done)(std::move(error)); });
+}
+
+void fill_ended(const CommitPtr& commit, JobOutcome outcome) {
+  Section section(*commit->core);
+  if (outcome.state != JobState::done && !commit->error) {
+    commit->error = outcome.failures.empty()
+                        ? Error{ErrorCode::cancelled, "the server is shutting down"}
+                        : outcome.failures.front().error;
+  }
+  if (--commit->fills > 0) return;
+  if (auto usable = commit->core->check_usable(); !usable) commit->error = usable.error();
+  if (commit->error) {
+    give_up(section, *commit, *commit->error);
+  } else {
+    publish(section, *commit);
+  }
+}
+
+// What nobody wrote.
+struct Gaps {
+  std::array<std::vector<SlotRef>, kNumTiers> blocks;  // nothing of them was written
+  struct Piece {
+    SlotRef at;
+    std::uint32_t number = 0;
+  };
+  std::vector<Piece> pieces;  // of blocks that the CPU reaches
+};
+
+Gaps find_gaps(const CacheCore& core, const Commit& commit) {
+  Gaps gaps;
+  for (SlotRef at : commit.slots) {
+    const auto writes = core.writes.find(at.bits());
+    if (writes == core.writes.end() || !writes->second.any_written()) {
+      gaps.blocks[index_of(at.tier())].push_back(at);
+      continue;
+    }
+    for (std::uint32_t piece : writes->second.missing()) gaps.pieces.push_back({at, piece});
+  }
+  return gaps;
+}
+
+void fill_piece(const CacheCore& core, Gaps::Piece piece) {
+  const BlockLayout& layout = core.layout(piece.at.tier());
+  const Geometry& geometry = layout.geometry();
+  const std::uint64_t outers = layout.config().outer_dim;
+  std::memset(layout.address(geometry.locate({.block = piece.at.slot(),
+                                              .layer = piece.number / outers,
+                                              .outer = piece.number % outers})),
+              0, geometry.piece_bytes());
+}
+
+// Runs without the lock; the slots are marked and pinned.
+void fill(const CommitPtr& commit, const Gaps& gaps) {
+  CacheCore& core = *commit->core;
+  for (Gaps::Piece piece : gaps.pieces) fill_piece(core, piece);
+  const auto zeros = core.staging->zeros();
+  for (Tier tier : kTiers) {
+    const auto& slots = gaps.blocks[index_of(tier)];
+    if (slots.empty()) continue;
+    if (!zeros) {
+      JobOutcome failed;
+      failed.state = JobState::failed;
+      failed.failures.push_back({0, zeros.error()});
+      fill_ended(commit, std::move(failed));
+      continue;
+    }
+    TransferJob job;
+    job.source = zeros->layout;
+    job.destination = &core.layout(tier);
+    job.kind = JobKind::load;  // a client waits
+    for (SlotRef at : slots) job.pairs.push_back({zeros->block, at.slot()});
+    core.submit(std::move(job),
+                [commit](JobOutcome outcome) { fill_ended(commit, std::move(outcome)); }, {});
+  }
+}
+
+}  // namespace
+
+void Cache::commit(const LeaseId& lease, std::vector<CommitBlock> blocks,
+                   Done<std::vector<CommitStatus>> done) {
+  auto commit = std::make_shared<Commit>(
+      Commit{.core = core_, .lease = lease, .blocks = std::move(blocks), .done = std::move(done)});
+  Section section(*core_);
+  if (auto checked = check(section, *commit); !checked) {
+    return give_up(section, *commit, std::move(checked).error());
+  }
+  Gaps gaps = find_gaps(*core_, *commit);
+  for (const auto& slots : gaps.blocks) commit->fills += slots.empty() ? 0u : 1u;
+  if (commit->fills == 0 && gaps.pieces.empty()) return publish(section, *commit);
+
+  commit->filling = true;
+  for (SlotRef at : commit->slots) {
+    core_->store.pin(at);
+    core_->store.record(at).committing = true;
+  }
+  ++commit->fills;  // of the pieces, and so that the last to end is none of the others
+  section.after([commit, gaps = std::move(gaps)] {
+    fill(commit, gaps);
+    fill_ended(commit, {});
+  });
+}
+
+}  // namespace cairn

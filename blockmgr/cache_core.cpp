@@ -1,0 +1,172 @@
+#include "blockmgr/cache_core.hpp"
+
+#include <algorithm>
+#include <string>
+
+namespace cairn {
+namespace {
+
+// A tier that shrinks gives up so many copies a section, so that the lock is held for microseconds;
+// the next operation or tick goes on.
+constexpr std::uint32_t kShrinkStep = 256;
+
+BlockStore::Options store_options(const CacheCore::Parts& parts) {
+  BlockStore::Options options{.offload_on_evict = parts.config.offload == OffloadMode::on_evict,
+                              .hash_seed = parts.hash_seed};
+  for (std::size_t i = 0; i < kNumTiers; ++i) {
+    if (parts.config.tiers[i]) options.capacities[i] = parts.config.tiers[i]->num_blocks;
+  }
+  return options;
+}
+
+}  // namespace
+
+CacheCore::CacheCore(std::shared_ptr<CacheServices> shared, Parts parts)
+    : services(std::move(shared)),
+      config(parts.config),
+      number(parts.number),
+      block_bytes(cairn::block_bytes(parts.config.shape)),
+      layouts(std::move(parts.layouts)),
+      staging(std::make_shared<CanonicalStaging>(
+          services->runtime, CanonicalStaging::Options{.shape = parts.config.shape,
+                                                       .budget_bytes = options().staging_bytes})),
+      store(store_options(parts)),
+      leases({.cache = parts.number, .max_leases = options().max_leases}) {
+  for (std::size_t i = 0; i < kNumTiers; ++i) {
+    if (config.tiers[i]) gauges[i].emplace(options().pressure[i], config.tiers[i]->num_blocks);
+  }
+}
+
+Result<> CacheCore::check_tier(Tier tier) const {
+  if (layouts[index_of(tier)]) return {};
+  return Error{ErrorCode::unknown_tier,
+               "cache " + config.name + " has no tier " + std::string(to_string(tier))};
+}
+
+Result<> CacheCore::check_usable() const {
+  if (!dropped) return {};
+  return Error{ErrorCode::unknown_cache, "cache " + config.name + " has been removed"};
+}
+
+Result<std::uint32_t> CacheCore::lease_duration_ms(std::optional<std::uint32_t> wanted) const {
+  const std::uint32_t ms = wanted.value_or(config.default_lease_ms);
+  if (ms >= 1 && ms <= options().max_lease_ms) return ms;
+  return Error{ErrorCode::out_of_range, "lease_ms is " + std::to_string(ms) + ", not 1 to " +
+                                            std::to_string(options().max_lease_ms)};
+}
+
+Result<LeaseNumber> CacheCore::live_lease(Section& section, const LeaseId& id) {
+  CAIRN_TRY(check_usable());
+  end_overdue(section);
+  return leases.find(id);
+}
+
+void CacheCore::end_lease(Section& section, LeaseNumber lease, bool expired) {
+  (void)section;  // says that the lock is held
+  // The last block of a prefix becomes the least recently used, so that the prefix goes from there.
+  const std::vector<SlotRef>& held = leases[lease].held;
+  for (auto at = held.rbegin(); at != held.rend(); ++at) {
+    forget_writes(*at);
+    store.unpin_for_lease(*at);
+  }
+  leases.close(lease, expired);
+  if (expired) ++lease_expirations;
+}
+
+void CacheCore::end_overdue(Section& section) {
+  while (auto lease = leases.overdue(section.now())) end_lease(section, *lease, true);
+}
+
+void CacheCore::forget_writes(SlotRef at) {
+  if (writes.empty()) return;
+  if (auto found = writes.find(at.bits()); found != writes.end() && !found->second.busy()) {
+    writes.erase(found);
+  }
+}
+
+Result<SlotRef> CacheCore::uncommitted(LeaseNumber lease, const BlockHandle& handle) const {
+  CAIRN_TRY(check_tier(handle.tier));
+  const std::string name =
+      "slot " + std::to_string(handle.slot) + " of tier " + std::string(to_string(handle.tier));
+  if (handle.slot >= store.pool(handle.tier).capacity()) {
+    return Error{ErrorCode::unknown_slot, "there is no " + name};
+  }
+  const SlotRef at(handle.tier, handle.slot);
+  const SlotRecord& slot = store.record(at);
+  if (slot.generation != handle.generation || slot.life == SlotLife::free || slot.gone) {
+    return Error{ErrorCode::stale_generation, name + " is at generation " +
+                                                  std::to_string(slot.generation) + ", not " +
+                                                  std::to_string(handle.generation)};
+  }
+  if (slot.life == SlotLife::committed) {
+    return Error{ErrorCode::state_conflict, name + " is committed: its bytes no longer change"};
+  }
+  if (slot.owner != lease) {
+    return Error{ErrorCode::foreign_lease, name + " is not of this lease"};
+  }
+  if (slot.committing) {
+    return Error{ErrorCode::state_conflict, name + " is being committed"};
+  }
+  return at;
+}
+
+void CacheCore::settle(Section& section) {
+  const auto serve_all = [&] {
+    while (store.take_freed() | section.take_serve_again()) {
+      for (Tier tier : kTiers) serve(section, tier);
+    }
+  };
+  serve_all();
+  if (dropped) return;
+  settle_pressure(section);
+  serve_all();
+}
+
+void CacheCore::settle_pressure(Section& section) {
+  for (Tier tier : kTiers) {
+    const std::size_t i = index_of(tier);
+    if (!gauges[i]) continue;
+    const SlotPool& slots = store.pool(tier);
+    const auto crossing =
+        gauges[i]->update({.free = slots.free_count(), .evictable = slots.evictable_count()});
+    if (crossing && crossing->callback && options().on_pressure) {
+      section.after([core = shared_from_this(),
+                     event = PressureEvent{config.name, tier, crossing->from, crossing->to}] {
+        core->options().on_pressure(event);
+      });
+    }
+    if (crossing && crossing->shrink_to) shrink_to[i] = crossing->shrink_to;
+    if (!shrink_to[i]) continue;
+    const std::uint32_t used = slots.capacity() - slots.free_count() - store.leaving_count(tier);
+    const std::uint32_t excess = used > *shrink_to[i] ? used - *shrink_to[i] : 0;
+    const Reclaim step{.count = std::min(excess, kShrinkStep), .reason = EvictionReason::pressure};
+    if (excess == 0 || reclaim(section, tier, step) == 0) shrink_to[i].reset();
+  }
+}
+
+void CacheCore::shut(Section& section) {
+  dropped = true;
+  while (auto lease = leases.any()) end_lease(section, *lease, false);
+  const Error gone{ErrorCode::unknown_cache, "cache " + config.name + " has been removed"};
+  for (Tier tier : kTiers) {
+    auto& waiting = requests[index_of(tier)];
+    while (!waiting.empty()) cancel_request(section, tier, waiting.front().id, gone);
+  }
+  const auto open = transfers;  // ends remove themselves
+  for (const auto& [id, move] : open) cancel_move(section, move);
+}
+
+Section::Section(CacheCore& core) : core_(core) {
+  core_.mutex.lock();
+  now_ = core_.services->clock.now();
+  unix_ms_ = core_.services->clock.unix_ms();
+  core_.store.set_time(unix_ms_);
+}
+
+Section::~Section() {
+  core_.settle(*this);
+  core_.mutex.unlock();
+  for (auto& action : actions_) action();
+}
+
+}  // namespace cairn

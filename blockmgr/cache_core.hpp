@@ -1,0 +1,252 @@
+#pragma once
+
+// Inside of the module: what a Cache, its readers and writers, its movements and the BlockManager
+// share. The jobs of the transfer engine hold it too, so it outlives the cache's removal until the
+// last byte has moved.
+//
+//   cache_core.cpp     making one, removing it; leases' ends; pressure
+//   cache_slots.cpp    slots for those who ask: free ones, evicted ones, waiting for them
+//   cache_moves.cpp    batches of copies between tiers: offload, transfer, write-through
+//   cache_*.cpp        the operations of Cache
+
+#include <array>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/log.hpp"
+#include "base/mutex.hpp"
+#include "blockmgr/block_store.hpp"
+#include "blockmgr/cache.hpp"
+#include "blockmgr/canonical_staging.hpp"
+#include "blockmgr/job_gate.hpp"
+#include "blockmgr/lease_table.hpp"
+#include "blockmgr/piece_progress.hpp"
+#include "blockmgr/pressure.hpp"
+#include "blockmgr/transfer_table.hpp"
+#include "transport/transfer_engine.hpp"
+
+namespace cairn {
+
+// What the caches of a manager share. The references outlive the manager; the rest lives as long
+// as anybody holds it.
+struct CacheServices {
+  CacheServices(DeviceRuntime& r, TransferEngine& e, const Clock& c, Logger& l,
+                BlockManagerOptions o)
+      : runtime(r),
+        engine(e),
+        clock(c),
+        log(l),
+        options(std::move(o)),
+        transfers({.max_open = options.max_transfers, .max_kept = options.kept_transfers}) {}
+
+  DeviceRuntime& runtime;
+  TransferEngine& engine;
+  const Clock& clock;
+  Logger& log;
+  const BlockManagerOptions options;
+  TransferTable transfers;
+  JobGate jobs;
+};
+
+class Section;
+
+// True where the error of a copy says that the source's bytes are not what they should be: a disk
+// tier is only ever read as a source, and a device's error while it is one is its own.
+bool accuses_source(Tier source, ErrorCode code);
+
+// Somebody who asked for slots of a tier.
+struct SlotRequest {
+  std::uint64_t id = 0;
+  std::uint32_t count = 0;
+  std::uint8_t priority = 50;
+  // Runs under the lock with `count` allocated slots, each with one pin that it takes over, or with
+  // the reason why not.
+  UniqueFunction<void(Section&, Result<std::span<const SlotRef>>)> granted = {};
+};
+
+// A batch of copies to one tier. Every source and destination is pinned until its copy has ended.
+struct Move {
+  enum class Purpose : std::uint8_t {
+    offload,        // the sources are leaving their tier
+    transfer,       // a client asked
+    write_through,  // best effort
+  };
+  struct Item {
+    SlotRef source;
+    SlotRef destination;
+  };
+  Purpose purpose = Purpose::transfer;
+  Tier to = Tier::device;
+  std::int32_t priority = 0;
+  bool drop_source = false;                          // transfer
+  EvictionReason reason = EvictionReason::capacity;  // offload
+  std::optional<TransferId> transfer;
+  std::optional<LeaseId> lease;  // holds the new copies too, while it lives
+  std::vector<Item> items;       // by source tier
+  std::vector<BlockKey> keys;    // transfer: of the items
+  // transfer: copies that are there already. Pinned until the end, so that making room for the rest
+  // does not take them away.
+  std::vector<SlotRef> kept;
+  bool asking = false;               // for slots, at this moment
+  std::uint64_t request = 0;         // of the slots, while it waits for them
+  std::size_t next = 0;              // the first item not yet handed to the engine
+  std::uint32_t jobs = 0;            // under way
+  std::map<std::size_t, JobId> ids;  // of the jobs under way, by first item
+  std::set<std::size_t> ended_jobs;  // by first item
+  bool cancelled = false;
+  std::uint64_t failed = 0;
+  std::uint64_t skipped = 0;    // cancelled items
+  std::uint64_t left = 0;       // sources that left their tier
+  std::uint64_t offloaded = 0;  // of those, the ones that are in the lower tier now
+  UniqueFunction<void(Section&, const Move&)> ended;  // under the lock; may be empty
+
+  bool finished(std::size_t first) const { return ended_jobs.contains(first); }
+};
+
+class CacheCore final : public std::enable_shared_from_this<CacheCore> {
+ public:
+  struct Parts {
+    CacheConfig config;
+    std::uint32_t number = 0;
+    std::array<std::optional<BlockLayout>, kNumTiers> layouts = {};
+    std::uint64_t hash_seed = 0;
+  };
+  CacheCore(std::shared_ptr<CacheServices> services, Parts parts);
+
+  const std::shared_ptr<CacheServices> services;
+  const CacheConfig config;
+  const std::uint32_t number;
+  const std::uint64_t block_bytes;
+  const std::array<std::optional<BlockLayout>, kNumTiers> layouts;
+  const std::shared_ptr<CanonicalStaging> staging;
+
+  const BlockLayout& layout(Tier tier) const { return *layouts[index_of(tier)]; }
+  const BlockManagerOptions& options() const { return services->options; }
+
+  // --- errors that many operations share
+  Result<> check_tier(Tier tier) const;
+  Result<> check_usable() const;  // unknown_cache once removed
+  Result<std::uint32_t> lease_duration_ms(std::optional<std::uint32_t> wanted) const;
+
+  // --- leases
+  Result<LeaseNumber> live_lease(Section& section, const LeaseId& id);
+  void end_lease(Section& section, LeaseNumber number, bool expired);
+  void end_overdue(Section& section);
+  // The slot of an uncommitted block of that lease. unknown_tier, unknown_slot, stale_generation,
+  // foreign_lease, state_conflict.
+  Result<SlotRef> uncommitted(LeaseNumber lease, const BlockHandle& handle) const;
+  void forget_writes(SlotRef at);
+
+  // --- slots
+  // An error where it cannot be granted now or later; the request is then as it was.
+  Result<> request_slots(Section& section, Tier tier, SlotRequest&& request);
+  void cancel_request(Section& section, Tier tier, std::uint64_t id, const Error& error);
+  std::uint64_t attainable(Tier tier) const;  // slots that a new request could hope for
+  void serve(Section& section, Tier tier);
+  struct Reclaim {
+    std::uint64_t count = 0;
+    EvictionReason reason = EvictionReason::capacity;
+  };
+  // Evicts up to so many copies; answers how many went or began to leave.
+  std::uint64_t reclaim(Section& section, Tier tier, Reclaim wanted);
+
+  // --- moves
+  // Copies leaving ones to the next lower tier and drops them; drops them at once where there is no
+  // room. `ended` runs under the lock, maybe now.
+  void offload(Section& section, std::vector<SlotRef> victims, EvictionReason reason,
+               UniqueFunction<void(Section&, const Move&)> ended);
+  void start(Section& section, const std::shared_ptr<Move>& move);
+  void cancel_move(Section& section, const std::shared_ptr<Move>& move);
+  void write_through(Section& section, const std::vector<SlotRef>& committed);
+  // After a move: the copies above `to` and the one in `from` go, at once or after the reads under
+  // way; leased ones stay.
+  void drop_moved_copies(EntryNumber key, Tier to, Tier from);
+  void finish(Section& section, const std::shared_ptr<Move>& move);
+  // A copy whose bytes could not be read. `generation` says whose bytes those were.
+  void drop_unreadable(SlotRef at, std::uint64_t generation, const Error& error);
+  // Submits a job whose end is counted; where the engine refuses it, it has failed for all pairs.
+  void submit(TransferJob job, UniqueFunction<void(JobOutcome)> ended,
+              UniqueFunction<void(JobId)> accepted);
+
+  // --- the end of a section, under the lock
+  void settle(Section& section);
+  void shut(Section& section);
+
+  mutable Mutex mutex;
+  // Everything below is guarded by it.
+  bool dropped = false;
+  BlockStore store;
+  LeaseTable leases;
+  std::unordered_map<std::uint32_t, PieceProgress> writes;  // by SlotRef::bits
+  std::array<std::deque<SlotRequest>, kNumTiers> requests;
+  std::uint64_t last_request = 0;
+  std::unordered_map<TransferId, std::shared_ptr<Move>> transfers;
+  std::array<std::optional<PressureGauge>, kNumTiers> gauges;
+  std::array<std::optional<std::uint32_t>, kNumTiers> shrink_to;  // slots in use, while shrinking
+
+  struct Route {
+    std::array<std::uint64_t, kNumTransferOutcomes> blocks{};
+    std::uint64_t bytes = 0;
+    std::uint64_t in_flight_blocks = 0;
+    DurationHistogram durations;
+  };
+  std::array<std::array<Route, kNumTiers>, kNumTiers> routes;  // [from][to]
+  std::array<std::uint64_t, kNumTiers> hits{};
+  std::array<std::uint64_t, kNumTiers> checksum_failures{};
+  std::uint64_t matches = 0;
+  std::uint64_t misses = 0;
+  std::uint64_t lease_expirations = 0;
+  std::uint64_t commits = 0;
+  std::uint64_t duplicates = 0;
+
+ private:
+  void submit_next(Section& section, const std::shared_ptr<Move>& move);
+  struct Items {
+    std::size_t first = 0;
+    std::size_t count = 0;
+  };
+  void submit_items(const std::shared_ptr<Move>& move, Items items);
+  void items_ended(const std::shared_ptr<Move>& move, Items items, JobOutcome outcome);
+  void arrived(Move& move, std::size_t index);
+
+  void not_arrived(Move& move, std::size_t index, const Error* error);
+  void drop_unless_leased(SlotRef at);
+  bool let_go(SlotRef victim, EvictionReason reason);
+  void settle_pressure(Section& section);
+};
+
+// Holds a cache's lock. What must not happen under it (answers, jobs, callbacks) is collected and
+// runs when this is destroyed, after those who wait for slots were served.
+class Section {
+ public:
+  explicit Section(CacheCore& core);
+  ~Section();
+  Section(const Section&) = delete;
+  Section& operator=(const Section&) = delete;
+
+  void after(UniqueFunction<void()> action) { actions_.push_back(std::move(action)); }
+  // Those who wait for slots are served once more: something that they count on has changed.
+  void serve_again() { serve_again_ = true; }
+  bool take_serve_again() { return std::exchange(serve_again_, false); }
+  TimePoint now() const { return now_; }
+  std::int64_t unix_ms() const { return unix_ms_; }
+  // When something that lasts so long from now ends, for people.
+  std::int64_t unix_ms_at(TimePoint end) const {
+    return unix_ms_ + std::chrono::duration_cast<std::chrono::milliseconds>(end - now_).count();
+  }
+
+ private:
+  CacheCore& core_;
+  TimePoint now_;
+  std::int64_t unix_ms_;
+  bool serve_again_ = false;
+  std::vector<UniqueFunction<void()>> actions_;
+};
+
+}  // namespace cairn

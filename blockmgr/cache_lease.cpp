@@ -1,0 +1,140 @@
+// Cache: slots under a lease, from allocation to release.
+#include <algorithm>
+#include <string>
+
+#include "blockmgr/cache_core.hpp"
+
+namespace cairn {
+
+void Cache::allocate(const AllocateRequest& request, Done<Allocation> done) {
+  CacheCore& core = *core_;
+  const auto refuse = [&]() -> std::optional<Error> {
+    if (auto known = core.check_tier(request.tier); !known) return known.error();
+    if (request.count < 1 || request.count > core.options().max_blocks_per_request) {
+      return Error{ErrorCode::out_of_range,
+                   "count is " + std::to_string(request.count) + ", not 1 to " +
+                       std::to_string(core.options().max_blocks_per_request)};
+    }
+    if (request.priority > kMaxPriority) {
+      return Error{ErrorCode::out_of_range, "priority is " + std::to_string(request.priority) +
+                                                ", not 0 to " + std::to_string(kMaxPriority)};
+    }
+    return std::nullopt;
+  };
+  if (auto error = refuse()) return done(std::move(*error));
+  const auto duration_ms = core.lease_duration_ms(request.lease_ms);
+  if (!duration_ms) return done(duration_ms.error());
+
+  auto answer = std::make_shared<Done<Allocation>>(std::move(done));
+  Section section(core);
+  const auto respond = [answer](Section& at, Result<Allocation> result) {
+    at.after([answer, result = std::move(result)]() mutable { (*answer)(std::move(result)); });
+  };
+  if (auto usable = core.check_usable(); !usable) {
+    return respond(section, std::move(usable).error());
+  }
+  core.end_overdue(section);
+  SlotRequest slots_wanted{.count = request.count, .priority = request.priority};
+  slots_wanted.granted = [&core, respond, ms = *duration_ms](
+                             Section& inner, Result<std::span<const SlotRef>> slots) {
+    if (!slots) return respond(inner, std::move(slots).error());
+    if (core.leases.full()) {
+      for (SlotRef at : *slots) core.store.unpin(at);
+      return respond(inner, Error{ErrorCode::too_many, std::to_string(core.leases.size()) +
+                                                           " leases are open, and no more may be"});
+    }
+    const LeaseNumber number = core.leases.open(inner.now() + std::chrono::milliseconds(ms));
+    Lease& lease = core.leases[number];
+    Allocation allocation{.lease = lease.id, .expires_at_unix_ms = inner.unix_ms() + ms};
+    allocation.blocks.reserve(slots->size());
+    for (SlotRef at : *slots) {
+      core.store.record(at).owner = number;
+      core.store.lease_pinned(at);
+      lease.held.push_back(at);
+      allocation.blocks.push_back(core.store.handle(at));
+    }
+    respond(inner, std::move(allocation));
+  };
+  if (auto asked = core.request_slots(section, request.tier, std::move(slots_wanted)); !asked) {
+    respond(section, std::move(asked).error());
+  }
+}
+
+Result<std::int64_t> Cache::renew(const LeaseId& id, std::optional<std::uint32_t> lease_ms) {
+  CacheCore& core = *core_;
+  const auto duration_ms = core.lease_duration_ms(lease_ms);
+  if (!duration_ms) return duration_ms.error();
+  Section section(core);
+  auto lease = core.live_lease(section, id);
+  if (!lease) return std::move(lease).error();
+  core.leases.renew(*lease, section.now() + std::chrono::milliseconds(*duration_ms));
+  return section.unix_ms() + *duration_ms;
+}
+
+namespace {
+
+// The slots that handles name, sorted, each as often as it is named.
+Result<std::vector<SlotRef>> named_slots(const CacheCore& core,
+                                         std::span<const BlockHandle> blocks) {
+  std::vector<SlotRef> slots;
+  slots.reserve(blocks.size());
+  for (const BlockHandle& block : blocks) {
+    CAIRN_TRY(core.check_tier(block.tier));
+    const std::string name =
+        "slot " + std::to_string(block.slot) + " of tier " + std::string(to_string(block.tier));
+    if (block.slot >= core.store.pool(block.tier).capacity()) {
+      return Error{ErrorCode::unknown_slot, "there is no " + name};
+    }
+    const SlotRef at(block.tier, block.slot);
+    const SlotRecord& slot = core.store.record(at);
+    if (slot.generation != block.generation || slot.life == SlotLife::free) {
+      return Error{ErrorCode::stale_generation, name + " is at generation " +
+                                                    std::to_string(slot.generation) + ", not " +
+                                                    std::to_string(block.generation)};
+    }
+    if (slot.committing) {
+      return Error{ErrorCode::state_conflict, name + " is being committed"};
+    }
+    slots.push_back(at);
+  }
+  std::sort(slots.begin(), slots.end());
+  return slots;
+}
+
+}  // namespace
+
+Result<std::uint64_t> Cache::release(const LeaseId& id, std::span<const BlockHandle> blocks) {
+  CacheCore& core = *core_;
+  Section section(core);
+  auto number = core.live_lease(section, id);
+  if (!number) return std::move(number).error();
+  Lease& lease = core.leases[*number];
+  if (blocks.empty()) {
+    const std::uint64_t held = lease.held.size();
+    core.end_lease(section, *number, false);
+    return held;
+  }
+  auto named = named_slots(core, blocks);
+  if (!named) return std::move(named).error();
+  std::vector<SlotRef> held = lease.held;
+  std::sort(held.begin(), held.end());
+  if (!std::includes(held.begin(), held.end(), named->begin(), named->end())) {
+    return Error{ErrorCode::foreign_lease, "the lease does not hold all of these blocks"};
+  }
+  // Last first, like the end of a lease.
+  std::vector<SlotRef> kept;
+  for (auto at = lease.held.rbegin(); at != lease.held.rend(); ++at) {
+    const auto wanted = std::lower_bound(named->begin(), named->end(), *at);
+    if (wanted == named->end() || *wanted != *at) {
+      kept.push_back(*at);
+      continue;
+    }
+    named->erase(wanted);
+    core.forget_writes(*at);
+    core.store.unpin_for_lease(*at);
+  }
+  lease.held.assign(kept.rbegin(), kept.rend());
+  return blocks.size();
+}
+
+}  // namespace cairn

@@ -1,0 +1,88 @@
+// Cache: finding keys.
+#include <algorithm>
+#include <string>
+
+#include "blockmgr/cache_core.hpp"
+
+namespace cairn {
+namespace {
+
+// Reserved at once for the blocks of a match; a longer one grows its list.
+constexpr std::size_t kReservedBlocks = 1024;
+
+}  // namespace
+
+Result<> Cache::match(std::span<const KeyView> keys, std::optional<std::uint32_t> lease_ms,
+                      MatchResult& out) {
+  CacheCore& core = *core_;
+  out.blocks.clear();
+  out.lease.reset();
+  out.expires_at_unix_ms = 0;
+  if (keys.size() > core.options().max_blocks_per_request) {
+    return Error{ErrorCode::out_of_range,
+                 std::to_string(keys.size()) + " keys, not up to " +
+                     std::to_string(core.options().max_blocks_per_request)};
+  }
+  const bool pins = lease_ms != 0;
+  std::uint32_t duration_ms = 0;
+  if (pins) {
+    auto checked = core.lease_duration_ms(lease_ms);
+    if (!checked) return std::move(checked).error();
+    duration_ms = *checked;
+  }
+  out.blocks.reserve(std::min(keys.size(), kReservedBlocks));
+
+  Section section(core);
+  CAIRN_TRY(core.check_usable());
+  core.end_overdue(section);
+  if (pins && core.leases.full()) {
+    return Error{ErrorCode::too_many,
+                 std::to_string(core.leases.size()) + " leases are open, and no more may be"};
+  }
+  BlockStore& store = core.store;
+  Lease* lease = nullptr;
+  BlockStore::PrefixScan scan(store, keys, section.now());
+  std::span<const SlotRef> ahead = scan.next();
+  if (pins && !ahead.empty()) {
+    const TimePoint end = section.now() + std::chrono::milliseconds(duration_ms);
+    lease = &core.leases[core.leases.open(end)];
+    lease->held.reserve(std::min(keys.size(), kReservedBlocks));
+    out.lease = lease->id;
+    out.expires_at_unix_ms = section.unix_ms() + duration_ms;
+  }
+  while (!ahead.empty()) {
+    const std::span<const SlotRef> found = ahead;
+    ahead = scan.next();
+    if (pins) {
+      for (const SlotRef at : found) store.pool(at.tier()).prefetch_neighbours(at.slot());
+    }
+    for (const SlotRef at : found) {
+      if (pins) {
+        store.pin_for_lease(at);
+        lease->held.push_back(at);
+      }
+      out.blocks.push_back(store.handle(at));
+      ++core.hits[index_of(at.tier())];
+    }
+  }
+  if (!pins) {
+    // As when a lease is released: the end of the prefix stays the least recently used of it.
+    for (auto block = out.blocks.rbegin(); block != out.blocks.rend(); ++block) {
+      store.touch({block->tier, block->slot});
+    }
+  }
+  ++core.matches;
+  core.misses += keys.size() - out.blocks.size();
+  return {};
+}
+
+std::vector<bool> Cache::contains(std::span<const KeyView> keys) const {
+  std::vector<bool> present(keys.size());
+  MutexLock lock(core_->mutex);
+  if (core_->dropped) return present;
+  const TimePoint now = core_->services->clock.now();
+  for (std::size_t i = 0; i < keys.size(); ++i) present[i] = core_->store.contains(keys[i], now);
+  return present;
+}
+
+}  // namespace cairn

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "blockmgr/types.hpp"
+#include "layouts/geometry.hpp"
+
+namespace cairn {
+
+struct TierConfig {
+  std::uint32_t num_blocks = 0;
+  LayoutKind layout = LayoutKind::fully_contiguous;
+  BlockDim block_dim = BlockDim::first;  // of layer_separate
+  int device_id = 0;                     // device: whose memory; pinned: the device it serves
+  bool numa_aware = false;               // pinned
+  std::string path = {};  // disk: relative to the data directory; empty: the cache's name
+
+  friend bool operator==(const TierConfig&, const TierConfig&) = default;
+};
+
+enum class OffloadMode : std::uint8_t {
+  on_evict,   // a block leaving a tier is moved to the next
+  on_commit,  // a committed block is copied to every lower tier
+  never,      // a block leaving a tier is gone
+};
+std::string_view to_string(OffloadMode mode);
+
+struct CacheConfig {
+  std::string name = {};
+  LayoutConfig shape;  // num_blocks is the tiers' affair and ignored here
+  std::array<std::optional<TierConfig>, kNumTiers> tiers;
+  OffloadMode offload = OffloadMode::on_evict;
+  std::uint32_t default_lease_ms = 30'000;
+
+  friend bool operator==(const CacheConfig&, const CacheConfig&) = default;
+};
+
+enum class PressureLevel : std::uint8_t { normal, elevated, warning, critical, out_of_memory };
+inline constexpr std::size_t kNumPressureLevels = 5;
+std::string_view to_string(PressureLevel level);
+
+// What happens when a tier enters a level (on the way up).
+struct PressureReaction {
+  enum class Kind : std::uint8_t { none, shrink, callback } kind = Kind::none;
+  double target_use =
+      0.0;  // shrink: evict (offloading as the cache does) until at most this share is in use
+};
+
+// Watermarks of a tier, as shares of its slots that are not free. Out of memory is no share:
+// nothing is free and nothing can be evicted.
+struct PressureConfig {
+  double elevated = 0.80;
+  double warning = 0.90;
+  double critical = 0.97;
+  std::array<PressureReaction, kNumPressureLevels> reactions;
+};
+
+struct PressureEvent {
+  std::string cache = {};
+  Tier tier = Tier::device;
+  PressureLevel from = PressureLevel::normal;
+  PressureLevel to = PressureLevel::normal;
+};
+
+// The bounds of the block manager, for all caches together unless said otherwise.
+struct BlockManagerOptions {
+  std::filesystem::path data_dir;
+  std::array<PressureConfig, kNumTiers> pressure;
+  // Runs where a reaction is `callback`, on the thread that crossed the watermark, without locks
+  // held.
+  std::function<void(const PressureEvent&)> on_pressure;
+
+  std::uint32_t max_caches = 64;
+  std::uint32_t max_leases = 65'536;              // a cache
+  std::uint32_t max_lease_ms = 3'600'000;         // a client that dies is forgotten within the hour
+  std::uint32_t max_blocks_per_request = 65'536;  // keys of one call
+  std::uint32_t max_transfers = 4'096;            // not yet ended; more are queue_full
+  std::uint32_t kept_transfers = 4'096;           // ended ones that can still be asked about
+  std::uint32_t max_waiting_allocations = 1'024;  // a tier: allocations that wait for an offload
+  std::uint64_t staging_bytes = 64ull
+                                << 20;  // a cache: canonical buffers for reads and writes over HTTP
+  std::uint32_t max_metadata_bytes = 4'096;
+};
+
+}  // namespace cairn

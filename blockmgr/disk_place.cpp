@@ -1,0 +1,58 @@
+#include "blockmgr/disk_place.hpp"
+
+#include <algorithm>
+#include <system_error>
+
+namespace cairn {
+namespace {
+
+namespace fs = std::filesystem;
+
+Error impossible(const std::string& path, const std::string& why) {
+  return {ErrorCode::impossible, "the disk tier's path \"" + path + "\" " + why};
+}
+
+bool lies_within(const fs::path& inner, const fs::path& outer) {
+  const auto [at, unused] = std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
+  return at == outer.end() && inner != outer;
+}
+
+}  // namespace
+
+Result<fs::path> prepare_disk_place(const DiskPlace& place) {
+  const fs::path relative(place.path);
+  if (relative.empty() || relative.is_absolute() || !relative.has_filename() ||
+      relative.native().find('\0') != std::string::npos) {
+    return impossible(place.path, "is not a file below the data directory");
+  }
+  for (const fs::path& part : relative) {
+    if (part == ".." || part == ".") return impossible(place.path, "must not have . or ..");
+  }
+  std::error_code error;
+  const auto failed = [&](const std::string& what) {
+    return Error{ErrorCode::io_error, what + " for the disk tier: " + error.message()};
+  };
+  const fs::path root = place.data_dir / "disk";
+  fs::create_directories(root, error);
+  if (error) return failed("cannot make " + root.string());
+  const fs::path real_root = fs::canonical(root, error);
+  if (error) return failed("cannot resolve " + root.string());
+
+  // Resolved before anything is made, so that no folder is made beyond a link.
+  const fs::path target = fs::weakly_canonical(real_root / relative, error);
+  if (error) return failed("cannot resolve " + (real_root / relative).string());
+  if (!lies_within(target, real_root)) {
+    return impossible(place.path, "leaves the data directory");
+  }
+  fs::create_directories(target.parent_path(), error);
+  if (error == std::errc::not_a_directory || error == std::errc::file_exists) {
+    return impossible(place.path, "lies below a file");
+  }
+  if (error) return failed("cannot make " + target.parent_path().string());
+  if (fs::is_directory(target, error)) return impossible(place.path, "is a folder");
+  fs::remove(target, error);
+  if (error) return failed("cannot remove " + target.string());
+  return target;
+}
+
+}  // namespace cairn

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/mutex.hpp"
+
+namespace cairn {
+
+// Counts what is under way on engine threads, so that its owner can wait for all of it.
+// Thread-safe.
+class JobGate {
+ public:
+  void enter() {
+    MutexLock lock(mutex_);
+    ++inside_;
+  }
+  void leave() {
+    MutexLock lock(mutex_);
+    if (--inside_ == 0) empty_.notify_all();
+  }
+  void wait_empty() {
+    MutexLock lock(mutex_);
+    while (inside_ > 0) empty_.wait(mutex_);
+  }
+
+ private:
+  Mutex mutex_;
+  Condition empty_;
+  std::uint64_t inside_ CAIRN_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace cairn

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/random.hpp"
+#include "base/result.hpp"
+#include "blockmgr/slot_ref.hpp"
+
+namespace cairn {
+
+using LeaseNumber = std::uint32_t;
+
+struct Lease {
+  LeaseId id;
+  TimePoint expires_at{};
+  std::vector<SlotRef> held;  // a slot as often as the lease pins it
+};
+
+// The leases of a cache: who holds which slots until when. Pinning is its user's affair. Not
+// thread-safe.
+class LeaseTable {
+ public:
+  // Of leases that ran out, so many are remembered, to tell a client that its lease has expired
+  // from one that makes ids up.
+  static constexpr std::size_t kRememberedExpired = 4096;
+
+  struct Options {
+    std::uint32_t cache = 0;
+    std::uint32_t max_leases = 0;
+  };
+  explicit LeaseTable(Options options) : options_(options) {}
+
+  bool full() const { return by_secret_.size() >= options_.max_leases; }
+  std::size_t size() const { return by_secret_.size(); }
+  LeaseNumber open(TimePoint expires_at);  // REQUIRES: !full()
+  // unknown_lease, lease_expired. The answer may be overdue.
+  Result<LeaseNumber> find(const LeaseId& id) const;
+  Lease& operator[](LeaseNumber number) { return leases_[number]; }
+  void renew(LeaseNumber number, TimePoint expires_at);
+  // Its id is unknown from here on, or answers lease_expired.
+  void close(LeaseNumber number, bool expired);
+
+  std::optional<LeaseNumber> overdue(TimePoint now) const;
+  std::optional<LeaseNumber> any() const;
+
+ private:
+  using Secret = std::array<std::byte, 12>;
+  struct SecretHash {
+    std::size_t operator()(const Secret& secret) const;
+  };
+
+  const Options options_;
+  RandomBytes random_;
+  std::deque<Lease> leases_;
+  std::vector<LeaseNumber> unused_;
+  std::unordered_map<Secret, LeaseNumber, SecretHash> by_secret_;
+  // Exact, where a heap with lazy deletion would grow by every lease released before its time.
+  std::set<std::pair<TimePoint, LeaseNumber>> by_end_;
+  std::deque<Secret> expired_;
+  std::unordered_set<Secret, SecretHash> expired_set_;
+};
+
+}  // namespace cairn

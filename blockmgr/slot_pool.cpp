@@ -1,0 +1,137 @@
+#include "blockmgr/slot_pool.hpp"
+
+#include <bit>
+
+#include "base/assert.hpp"
+
+namespace cairn {
+
+SlotPool::SlotPool(std::uint32_t capacity) : records_(capacity), free_(capacity) {
+  CAIRN_ASSERT(capacity <= kMaxSlots, "slots would share a reference");
+  counts_[static_cast<std::size_t>(SlotState::free)] = capacity;
+}
+
+SlotState SlotPool::state_of(const SlotRecord& record) {
+  if (record.life == SlotLife::free) return SlotState::free;
+  if (record.life == SlotLife::allocated) return SlotState::allocated;
+  return record.pins > 0 ? SlotState::committed : SlotState::evictable;
+}
+
+std::uint64_t SlotPool::memory_bytes() const {
+  return records_.size() * sizeof(SlotRecord) + free_.memory_bytes();
+}
+
+void SlotPool::prefetch_neighbours(SlotNumber slot) const {
+  const SlotRecord& record = records_[slot];
+  if (record.place != EvictionPlace::listed) return;
+  if (record.previous != kNoSlot) __builtin_prefetch(&records_[record.previous], 1);
+  if (record.next != kNoSlot) __builtin_prefetch(&records_[record.next], 1);
+}
+
+SlotNumber SlotPool::take() {
+  const SlotNumber slot = free_.take_lowest();
+  SlotRecord& record = records_[slot];
+  --counter(record);
+  record.life = SlotLife::allocated;
+  record.owner = kNoOwner;
+  record.pins = 1;
+  ++counter(record);
+  return slot;
+}
+
+void SlotPool::give_back(SlotNumber slot) {
+  SlotRecord& record = records_[slot];
+  CAIRN_ASSERT(record.pins == 0 && record.leases == 0, "somebody's bytes would be overwritten");
+  CAIRN_ASSERT(record.place == EvictionPlace::none, "a free slot would be evicted");
+  --counter(record);
+  // One life, one generation: handles of this life are stale from here on.
+  record = SlotRecord{.generation = record.generation + 1};
+  ++counter(record);
+  free_.give_back(slot);
+}
+
+void SlotPool::set_committed(SlotNumber slot, std::uint32_t owner) {
+  SlotRecord& record = records_[slot];
+  CAIRN_ASSERT(record.life == SlotLife::allocated, "a slot would have two owners");
+  --counter(record);
+  record.life = SlotLife::committed;
+  record.owner = owner;
+  ++counter(record);
+}
+
+void SlotPool::pin(SlotNumber slot) {
+  SlotRecord& record = records_[slot];
+  if (record.pins++ > 0) return;
+  unlist(slot);
+  --counts_[static_cast<std::size_t>(SlotState::evictable)];
+  ++counts_[static_cast<std::size_t>(SlotState::committed)];
+}
+
+bool SlotPool::unpin(SlotNumber slot) {
+  SlotRecord& record = records_[slot];
+  CAIRN_ASSERT(record.pins > record.leases, "a pin given back twice frees somebody's block");
+  if (--record.pins > 0) return false;
+  if (record.life == SlotLife::committed) {
+    --counts_[static_cast<std::size_t>(SlotState::committed)];
+    ++counts_[static_cast<std::size_t>(SlotState::evictable)];
+  }
+  return true;
+}
+
+void SlotPool::add_lease(SlotNumber slot) {
+  if (records_[slot].leases++ == 0) ++leased_count_;
+}
+
+void SlotPool::remove_lease(SlotNumber slot) {
+  CAIRN_ASSERT(records_[slot].leases > 0, "a lease given back twice frees somebody's block");
+  if (--records_[slot].leases == 0) --leased_count_;
+}
+
+void SlotPool::list_last(SlotNumber slot) { insert_before(slot, kNoSlot); }
+
+void SlotPool::list_by_use(SlotNumber slot) {
+  const SlotRecord& record = records_[slot];
+  SlotNumber next = lists_[record.priority].first;
+  while (next != kNoSlot && records_[next].last_use < record.last_use) next = records_[next].next;
+  insert_before(slot, next);
+}
+
+void SlotPool::insert_before(SlotNumber slot, SlotNumber next) {
+  SlotRecord& record = records_[slot];
+  List& list = lists_[record.priority];
+  record.place = EvictionPlace::listed;
+  record.next = next;
+  record.previous = next == kNoSlot ? list.last : records_[next].previous;
+  (record.previous == kNoSlot ? list.first : records_[record.previous].next) = slot;
+  (next == kNoSlot ? list.last : records_[next].previous) = slot;
+  non_empty_lists_[record.priority / 64] |= std::uint64_t{1} << (record.priority % 64);
+}
+
+void SlotPool::unlist(SlotNumber slot) {
+  SlotRecord& record = records_[slot];
+  if (record.place == EvictionPlace::listed) {
+    List& list = lists_[record.priority];
+    (record.previous == kNoSlot ? list.first : records_[record.previous].next) = record.next;
+    (record.next == kNoSlot ? list.last : records_[record.next].previous) = record.previous;
+    if (list.first == kNoSlot) {
+      non_empty_lists_[record.priority / 64] &= ~(std::uint64_t{1} << (record.priority % 64));
+    }
+  }
+  record.place = EvictionPlace::none;
+}
+
+void SlotPool::park(SlotNumber slot) {
+  unlist(slot);
+  records_[slot].place = EvictionPlace::parked;
+}
+
+SlotNumber SlotPool::next_to_go() const {
+  for (std::size_t word = 0; word < non_empty_lists_.size(); ++word) {
+    if (non_empty_lists_[word] == 0) continue;
+    const auto bit = static_cast<std::size_t>(std::countr_zero(non_empty_lists_[word]));
+    return lists_[word * 64 + bit].first;
+  }
+  return kNoSlot;
+}
+
+}  // namespace cairn

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "base/histogram.hpp"
+#include "blockmgr/config.hpp"
+
+namespace cairn {
+
+// Why a copy left a tier. A closed set: it is a metric's label.
+enum class EvictionReason : std::uint8_t { capacity, pressure, request, expired, io_error };
+inline constexpr std::size_t kNumEvictionReasons = 5;
+std::string_view to_string(EvictionReason reason);
+
+enum class TransferOutcome : std::uint8_t { done, failed, cancelled };
+inline constexpr std::size_t kNumTransferOutcomes = 3;
+std::string_view to_string(TransferOutcome outcome);
+
+struct TierStats {
+  bool present = false;
+  std::uint64_t capacity_blocks = 0;
+  std::array<std::uint64_t, kNumSlotStates> blocks{};  // by SlotState
+  std::uint64_t leased_blocks = 0;
+  std::uint64_t hit_blocks = 0;  // of matches
+  std::array<std::uint64_t, kNumEvictionReasons> evictions{};
+  std::uint64_t checksum_failures = 0;
+  PressureLevel pressure = PressureLevel::normal;
+};
+
+// Movements from a tier to a tier; a client's bytes do not count.
+struct RouteStats {
+  std::array<std::uint64_t, kNumTransferOutcomes> blocks{};  // by outcome
+  std::uint64_t bytes = 0;
+  std::uint64_t in_flight_blocks = 0;
+  DurationHistogram::Snapshot durations;
+};
+
+struct CacheStats {
+  std::string name;
+  std::array<TierStats, kNumTiers> tiers;
+  std::array<std::array<RouteStats, kNumTiers>, kNumTiers> routes;  // [from][to]
+  std::uint64_t matches = 0;
+  std::uint64_t miss_blocks = 0;  // hits of all tiers and misses sum to the keys asked for
+  std::uint64_t leases = 0;
+  std::uint64_t lease_expirations = 0;
+  std::uint64_t commits = 0;
+  std::uint64_t duplicates = 0;
+  std::uint64_t metadata_bytes = 0;  // of the index, the slots' records and what clients attached
+};
+
+}  // namespace cairn

@@ -1,0 +1,111 @@
+#include "blockmgr/transfer_table.hpp"
+
+#include <string>
+
+#include "base/assert.hpp"
+
+namespace cairn {
+namespace {
+
+Error unknown(TransferId id) {
+  return {ErrorCode::unknown_transfer, "there is no transfer " + std::to_string(id.value)};
+}
+
+bool has_ended(TransferState state) {
+  return state != TransferState::queued && state != TransferState::running;
+}
+
+}  // namespace
+
+Result<TransferId> TransferTable::open(Owner owner, std::uint64_t blocks_total) {
+  MutexLock lock(mutex_);
+  if (counts_.queued + counts_.running >= options_.max_open) {
+    return Error{ErrorCode::queue_full,
+                 std::to_string(options_.max_open) + " transfers have not ended yet"};
+  }
+  const TransferId id{++last_id_};
+  Record& record = records_[id];
+  record.status.id = id;
+  record.status.blocks_total = blocks_total;
+  record.owner = std::move(owner);
+  ++counts_.queued;
+  return id;
+}
+
+void TransferTable::begin(TransferId id) {
+  MutexLock lock(mutex_);
+  TransferStatus& status = records_.at(id).status;
+  if (status.state != TransferState::queued) return;
+  status.state = TransferState::running;
+  --counts_.queued;
+  ++counts_.running;
+}
+
+void TransferTable::add(TransferId id, Arrived arrived) {
+  MutexLock lock(mutex_);
+  TransferStatus& status = records_.at(id).status;
+  status.blocks_done += arrived.blocks;
+  status.bytes += arrived.bytes;
+}
+
+void TransferTable::add(TransferId id, TransferStatus::Failure failure) {
+  MutexLock lock(mutex_);
+  records_.at(id).status.failures.push_back(std::move(failure));
+}
+
+void TransferTable::end(TransferId id, TransferState state) {
+  std::vector<Ended> watchers;
+  TransferStatus last;
+  {
+    MutexLock lock(mutex_);
+    Record& record = records_.at(id);
+    CAIRN_ASSERT(!has_ended(record.status.state), "a transfer would end twice");
+    --(record.status.state == TransferState::queued ? counts_.queued : counts_.running);
+    record.status.state = state;
+    watchers = std::move(record.watchers);
+    last = record.status;
+    ended_.push_back(id);
+    if (ended_.size() > options_.max_kept) {
+      records_.erase(ended_.front());
+      ended_.pop_front();
+    }
+  }
+  for (Ended& ended : watchers) ended(last);
+}
+
+Result<TransferStatus> TransferTable::status(TransferId id) const {
+  MutexLock lock(mutex_);
+  const auto at = records_.find(id);
+  if (at == records_.end()) return unknown(id);
+  return at->second.status;
+}
+
+Result<TransferTable::Owner> TransferTable::owner(TransferId id) const {
+  MutexLock lock(mutex_);
+  const auto at = records_.find(id);
+  if (at == records_.end()) return unknown(id);
+  return at->second.owner;
+}
+
+Result<> TransferTable::watch(TransferId id, Ended ended) {
+  TransferStatus last;
+  {
+    MutexLock lock(mutex_);
+    const auto at = records_.find(id);
+    if (at == records_.end()) return unknown(id);
+    if (!has_ended(at->second.status.state)) {
+      at->second.watchers.push_back(std::move(ended));
+      return {};
+    }
+    last = at->second.status;
+  }
+  ended(last);
+  return {};
+}
+
+TransferTable::Counts TransferTable::counts() const {
+  MutexLock lock(mutex_);
+  return counts_;
+}
+
+}  // namespace cairn

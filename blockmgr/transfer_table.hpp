@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "base/mutex.hpp"
+#include "blockmgr/cache.hpp"
+
+namespace cairn {
+
+// The movements that clients asked for, by id: those under way, and so many that have ended.
+// Thread-safe. Its lock is taken inside a cache's and holds no other.
+class TransferTable {
+ public:
+  struct Options {
+    std::uint32_t max_open = 0;
+    std::uint32_t max_kept = 0;
+  };
+  using Ended = UniqueFunction<void(const TransferStatus&)>;
+  using Owner = std::weak_ptr<CacheCore>;
+
+  explicit TransferTable(Options options) : options_(options) {}
+
+  Result<TransferId> open(Owner owner, std::uint64_t blocks_total);  // queue_full
+  void begin(TransferId id);
+  struct Arrived {
+    std::uint64_t blocks = 0;
+    std::uint64_t bytes = 0;
+  };
+  void add(TransferId id, Arrived arrived);
+  void add(TransferId id, TransferStatus::Failure failure);
+  // Runs those who watch: not to be called with a cache's lock held.
+  void end(TransferId id, TransferState state);
+
+  Result<TransferStatus> status(TransferId id) const;  // unknown_transfer
+  Result<Owner> owner(TransferId id) const;            // unknown_transfer
+  Result<> watch(TransferId id, Ended ended);          // unknown_transfer
+  struct Counts {
+    std::uint64_t queued = 0;
+    std::uint64_t running = 0;
+  };
+  Counts counts() const;
+
+ private:
+  struct Record {
+    TransferStatus status;
+    Owner owner;
+    std::vector<Ended> watchers;
+  };
+  const Options options_;
+  mutable Mutex mutex_;
+  std::uint64_t last_id_ CAIRN_GUARDED_BY(mutex_) = 0;
+  std::unordered_map<TransferId, Record> records_ CAIRN_GUARDED_BY(mutex_);
+  std::deque<TransferId> ended_ CAIRN_GUARDED_BY(mutex_);
+  Counts counts_ CAIRN_GUARDED_BY(mutex_);
+};
+
+}  // namespace cairn

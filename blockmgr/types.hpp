@@ -1,0 +1,88 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "base/strong_id.hpp"
+
+namespace cairn {
+
+// Where blocks live, the highest (nearest to the engine) first.
+enum class Tier : std::uint8_t { device, pinned, disk };
+inline constexpr std::size_t kNumTiers = 3;
+inline constexpr std::array<Tier, kNumTiers> kTiers = {Tier::device, Tier::pinned, Tier::disk};
+
+constexpr std::size_t index_of(Tier tier) { return static_cast<std::size_t>(tier); }
+std::string_view to_string(Tier tier);
+std::optional<Tier> tier_from(std::string_view word);
+
+// The life of a slot. The four are disjoint and sum to the tier's capacity.
+enum class SlotState : std::uint8_t {
+  free,
+  allocated,  // somebody is filling it: a lease's uncommitted slot, or the target of a movement
+  committed,  // holds a key's bytes and is pinned by a lease, a read or a movement
+  evictable,  // holds a key's bytes, pinned by nobody
+};
+inline constexpr std::size_t kNumSlotStates = 4;
+std::string_view to_string(SlotState state);
+std::optional<SlotState> slot_state_from(std::string_view word);
+
+// A slot at one time of its life: the generation changes each time the slot is reused.
+struct BlockHandle {
+  Tier tier = Tier::device;
+  std::uint32_t slot = 0;
+  std::uint64_t generation = 0;
+
+  friend bool operator==(const BlockHandle&, const BlockHandle&) = default;
+};
+
+inline constexpr std::size_t kMaxKeyBytes = 64;
+
+// A key of 1 to 64 opaque bytes, borrowed.
+struct KeyView {
+  const std::byte* data = nullptr;
+  std::uint8_t size = 0;
+
+  std::span<const std::byte> bytes() const { return {data, size}; }
+  friend bool operator==(const KeyView& a, const KeyView& b) {
+    return a.size == b.size && std::memcmp(a.data, b.data, a.size) == 0;
+  }
+};
+
+// The same, owned.
+class BlockKey {
+ public:
+  BlockKey() = default;
+  // REQUIRES: 1 to kMaxKeyBytes bytes.
+  explicit BlockKey(std::span<const std::byte> bytes)
+      : size_(static_cast<std::uint8_t>(bytes.size())) {
+    std::copy(bytes.begin(), bytes.end(), bytes_.begin());
+  }
+  explicit BlockKey(KeyView view) : BlockKey(view.bytes()) {}
+  KeyView view() const { return {bytes_.data(), size_}; }
+  operator KeyView() const { return view(); }
+  friend bool operator==(const BlockKey& a, const BlockKey& b) { return a.view() == b.view(); }
+
+ private:
+  std::array<std::byte, kMaxKeyBytes> bytes_{};
+  std::uint8_t size_ = 0;
+};
+
+// Unguessable. Written as 32 hex digits; `cache` says whose it is, so that a lease is found without
+// a lock on all of them.
+struct LeaseId {
+  std::uint32_t cache = 0;
+  std::array<std::byte, 12> secret{};
+  friend auto operator<=>(const LeaseId&, const LeaseId&) = default;
+};
+
+using TransferId = StrongId<struct TransferIdTag>;
+
+}  // namespace cairn

@@ -1,0 +1,133 @@
+// Caches: made, found, listed, removed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/blockmgr/rig.hpp"
+
+namespace cairn::testing {
+namespace {
+
+ErrorCode refusal(Rig& rig, const CacheConfig& config) {
+  const auto created = rig.manager->create_cache(config);
+  return created ? ErrorCode::internal : created.error().code;
+}
+
+TEST(Manager, ACacheIsMadeOnce) {
+  Rig rig;
+  CacheConfig config = small_cache({.pinned = 4});
+  EXPECT_TRUE(rig.manager->create_cache(config)->is_new);
+  EXPECT_FALSE(rig.manager->create_cache(config)->is_new);
+  config.tiers[index_of(Tier::pinned)]->num_blocks = 5;
+  EXPECT_EQ(refusal(rig, config), ErrorCode::cache_exists);
+  EXPECT_EQ(rig.manager->find_cache("test").value()->config().name, "test");
+  EXPECT_EQ(rig.manager->find_cache("other").error().code, ErrorCode::unknown_cache);
+}
+
+TEST(Manager, RefusesWhatCannotBe) {
+  Rig rig;
+  EXPECT_EQ(refusal(rig, small_cache({})), ErrorCode::impossible_shape);
+  CacheConfig config = small_cache({.pinned = 4});
+  config.shape.inner_dim = 0;
+  EXPECT_EQ(refusal(rig, config), ErrorCode::impossible_shape);
+  config.shape.inner_dim = ~std::uint64_t{0};
+  EXPECT_EQ(refusal(rig, config), ErrorCode::impossible_shape);
+  config = small_cache({.pinned = 1u << 31});
+  EXPECT_EQ(refusal(rig, config), ErrorCode::impossible_shape);
+  for (const char* name : {"", "a/b", "..", "a b"}) {
+    config = small_cache({.pinned = 4});
+    config.name = name;
+    EXPECT_EQ(refusal(rig, config), ErrorCode::out_of_range) << name;
+  }
+  config = small_cache({.disk = 4});
+  config.tiers[index_of(Tier::disk)]->path = "../outside";
+  EXPECT_EQ(refusal(rig, config), ErrorCode::impossible);
+  EXPECT_TRUE(rig.manager->caches().empty());
+}
+
+TEST(Manager, CachesAreBounded) {
+  BlockManagerOptions options;
+  options.max_caches = 1;
+  Rig rig({.options = options});
+  rig.cache(small_cache({.pinned = 4}));
+  CacheConfig second = small_cache({.pinned = 4});
+  second.name = "second";
+  EXPECT_EQ(refusal(rig, second), ErrorCode::too_many);
+}
+
+TEST(Manager, TwoCachesDoNotShareAFile) {
+  Rig rig;
+  CacheConfig first = small_cache({.disk = 4});
+  first.tiers[index_of(Tier::disk)]->path = "second";
+  rig.cache(first);
+  CacheConfig second = small_cache({.disk = 4});
+  second.name = "second";
+  EXPECT_EQ(refusal(rig, second), ErrorCode::state_conflict);
+}
+
+TEST(Manager, ARemovedCacheAnswersUnknownCacheAndLeavesNoFile) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.pinned = 4, .disk = 4}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 2)}));
+  const MatchResult leased = rig.match(*cache, keys(1, 2));
+  EXPECT_TRUE(std::filesystem::exists(rig.dir.path() / "disk/test"));
+  EXPECT_EQ(rig.manager->cache_of(*leased.lease).value(), cache);
+  EXPECT_EQ(rig.manager->drop_cache("test", false).error().code, ErrorCode::leased);
+  auto reader = cache->read(key(1), {}).value();
+  EXPECT_EQ(rig.manager->drop_cache("test", true).value(), 1u);
+  EXPECT_FALSE(std::filesystem::exists(rig.dir.path() / "disk/test"));
+  EXPECT_EQ(rig.manager->cache_of(*leased.lease).error().code, ErrorCode::unknown_lease);
+  EXPECT_EQ(cache->read(key(1), {}).error().code, ErrorCode::unknown_cache);
+  EXPECT_EQ(rig.allocate(*cache, {.count = 1, .tier = Tier::pinned}).error().code,
+            ErrorCode::unknown_cache);
+  EXPECT_EQ(cache->list({}).error().code, ErrorCode::unknown_cache);
+  EXPECT_EQ(cache->renew(*leased.lease, {}).error().code, ErrorCode::unknown_cache);
+  // A read that had begun goes on.
+  const auto bytes =
+      rig.await<std::span<const iovec>>([&](auto done) { reader.fetch(std::move(done)); });
+  EXPECT_EQ(std::memcmp((*bytes)[0].iov_base, bytes_of(key(1)).data(), 64), 0);
+  // The name is free again, and the new cache is empty.
+  const auto again = rig.cache(small_cache({.pinned = 4, .disk = 4}));
+  EXPECT_FALSE(again->contains(views(keys(1, 1)))[0]);
+}
+
+TEST(Manager, ListsBlocksPageByPage) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.device = 4, .pinned = 6}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 3), .tier = Tier::device}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(11, 4)}));
+  ASSERT_TRUE(cache->set_metadata(key(2), "{}"));
+  std::vector<BlockInfo> all;
+  std::uint64_t cursor = 0;
+  do {
+    const BlockList page = cache->list({.limit = 2, .cursor = cursor}).value();
+    ASSERT_LE(page.blocks.size(), 2u);
+    all.insert(all.end(), page.blocks.begin(), page.blocks.end());
+    cursor = page.next_cursor;
+  } while (cursor != 0);
+  ASSERT_EQ(all.size(), 7u);
+  EXPECT_EQ(all[1].key, key(2));
+  EXPECT_EQ(all[1].parent, key(1));
+  EXPECT_EQ(all[1].metadata, "{}");
+  EXPECT_EQ(all[1].last_use_unix_ms, rig.clock.unix_ms());
+  EXPECT_EQ(all[3].handle.tier, Tier::pinned);
+  EXPECT_EQ(cache->list({.state = SlotState::free})->blocks.size(), 3u);
+  EXPECT_EQ(cache->list({.tier = Tier::pinned})->blocks.size(), 4u);
+  EXPECT_EQ(cache->list({.tier = Tier::disk}).error().code, ErrorCode::unknown_tier);
+}
+
+TEST(Manager, MatchCountsSumToTheKeysAskedFor) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.device = 4, .pinned = 4}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 2), .tier = Tier::device}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(3, 2), .parent = key(2)}));
+  rig.match(*cache, keys(1, 10), 0);
+  rig.match(*cache, keys(3, 3));
+  const CacheStats stats = cache->stats();
+  EXPECT_EQ(stats.tiers[index_of(Tier::device)].hit_blocks, 2u);
+  EXPECT_EQ(stats.tiers[index_of(Tier::pinned)].hit_blocks, 4u);
+  EXPECT_EQ(stats.miss_blocks, 7u);
+  EXPECT_EQ(stats.matches, 2u);
+}
+
+}  // namespace
+}  // namespace cairn::testing

@@ -1,0 +1,264 @@
+// Transfers, onboarding, eviction by request, write-through and pressure.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/blockmgr/rig.hpp"
+#include "tests/fakes/gated_disk_io.hpp"
+
+namespace cairn::testing {
+namespace {
+
+using ::testing::ElementsAre;
+
+const TierSizes kThree{.device = 4, .pinned = 4, .disk = 8};
+
+std::uint64_t evicted(const Cache& cache, Tier tier, EvictionReason reason) {
+  return cache.stats().tiers[index_of(tier)].evictions[static_cast<std::size_t>(reason)];
+}
+
+TEST(Transfer, CopiesAndMovesThroughEveryTier) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache(kThree));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 2), .tier = Tier::device}));
+  EXPECT_EQ(rig.transfer(*cache, {.keys = keys(1, 2), .to = Tier::disk}).state,
+            TransferState::done);
+  EXPECT_TRUE(is_in(*cache, Tier::device, key(1)));
+  EXPECT_TRUE(is_in(*cache, Tier::disk, key(1)));
+  // Already there: done at once, and the copies above go.
+  const TransferStatus moved =
+      rig.transfer(*cache, {.keys = keys(1, 2), .to = Tier::disk, .move = true});
+  EXPECT_EQ(moved.blocks_done, 2u);
+  EXPECT_EQ(moved.bytes, 0u);
+  EXPECT_FALSE(is_in(*cache, Tier::device, key(1)));
+  const TransferStatus up =
+      rig.transfer(*cache, {.keys = keys(1, 2), .to = Tier::pinned, .move = true});
+  EXPECT_EQ(up.bytes, 128u);
+  EXPECT_FALSE(is_in(*cache, Tier::disk, key(1)));
+  EXPECT_EQ(rig.read(*cache, key(2)).value(), bytes_of(key(2)));
+  const auto route = cache->stats().routes[index_of(Tier::disk)][index_of(Tier::pinned)];
+  EXPECT_EQ(route.blocks[static_cast<std::size_t>(TransferOutcome::done)], 2u);
+  EXPECT_EQ(route.bytes, 128u);
+}
+
+TEST(Transfer, AMoveLeavesWhatIsLeased) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache(kThree));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 2)}));
+  const MatchResult leased = rig.match(*cache, keys(1, 1));
+  rig.transfer(*cache, {.keys = keys(1, 2), .to = Tier::disk, .move = true});
+  EXPECT_TRUE(is_in(*cache, Tier::pinned, key(1)));
+  EXPECT_FALSE(is_in(*cache, Tier::pinned, key(2)));
+}
+
+TEST(Transfer, RefusesUnknownKeysTiersAndTooMuch) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.pinned = 4, .disk = 1}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 2)}));
+  EXPECT_EQ(cache->transfer({.keys = keys(2, 2), .to = Tier::disk}).error().code,
+            ErrorCode::unknown_key);
+  EXPECT_EQ(cache->transfer({.keys = keys(1, 1), .to = Tier::device}).error().code,
+            ErrorCode::unknown_tier);
+  EXPECT_EQ(cache->transfer({.keys = keys(1, 2), .to = Tier::disk}).error().code,
+            ErrorCode::no_capacity);
+  EXPECT_EQ(rig.manager->transfer(TransferId{9}).error().code, ErrorCode::unknown_transfer);
+}
+
+TEST(Transfer, WhatHasNotBegunIsCancelled) {
+  std::unique_ptr<DiskIo> real;
+  fakes::GatedDiskIo* gate = nullptr;
+  Rig rig({.disk =
+               [&](std::unique_ptr<DiskIo> disk) {
+                 real = std::move(disk);
+                 auto wrapped = std::make_unique<fakes::GatedDiskIo>(*real);
+                 gate = wrapped.get();
+                 return std::unique_ptr<DiskIo>(std::move(wrapped));
+               },
+           .workers = 1});
+  const auto cache = rig.cache(small_cache(kThree));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 3)}));
+  gate->close();
+  const auto running = cache->transfer({.keys = keys(1, 1), .to = Tier::disk}).value();
+  gate->wait_for_calls(1);
+  const auto queued = cache->transfer({.keys = keys(2, 2), .to = Tier::disk}).value();
+  int told = 0;
+  ASSERT_TRUE(rig.manager->watch_transfer(queued, [&](const TransferStatus& status) {
+    EXPECT_EQ(status.state, TransferState::cancelled);
+    ++told;
+  }));
+  EXPECT_EQ(rig.manager->cancel_transfer(queued).value().state, TransferState::cancelled);
+  EXPECT_EQ(told, 1);
+  EXPECT_EQ(rig.manager->cancel_transfer(running).value().state, TransferState::running);
+  gate->open();
+  rig.engine->wait_idle();
+  EXPECT_EQ(rig.manager->transfer(running).value().state, TransferState::done);
+  EXPECT_EQ(present_in(*cache, Tier::disk).size(), 1u);
+  EXPECT_EQ(count(*cache, Tier::disk, SlotState::allocated), 0u);
+  EXPECT_EQ(count(*cache, Tier::pinned, SlotState::evictable), 3u);
+  rig.manager.reset();
+  rig.engine.reset();
+}
+
+TEST(Onboard, BringsUpWhatFindsRoomAndHoldsIt) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.device = 2, .pinned = 4}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 3)}));
+  const MatchResult matched = rig.match(*cache, keys(1, 3));
+  const auto wanted = keys(1, 3);
+  const auto names = views(wanted);
+  const auto id = cache->onboard({.lease = *matched.lease, .keys = names, .tier = Tier::device});
+  ASSERT_TRUE(id->has_value());
+  rig.engine->wait_idle();
+  EXPECT_EQ(rig.manager->transfer(**id).value().state, TransferState::done);
+  EXPECT_EQ(rig.match(*cache, wanted, 0).blocks[1].tier, Tier::device);
+  EXPECT_EQ(rig.match(*cache, wanted, 0).blocks[2].tier, Tier::pinned);
+  EXPECT_EQ(cache->stats().tiers[index_of(Tier::device)].leased_blocks, 2u);
+  EXPECT_EQ(*cache->onboard({.lease = *matched.lease, .keys = names, .tier = Tier::device}),
+            std::nullopt)
+      << "there is no more room";
+  EXPECT_EQ(cache->release(*matched.lease, {}).value(), 5u);
+}
+
+TEST(Evict, OffloadsAndCounts) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache(kThree));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 3)}));
+  const MatchResult leased = rig.match(*cache, keys(1, 1));
+  const auto result = rig.evict(*cache, keys(1, 4), Tier::pinned).value();
+  EXPECT_EQ(result.evicted, 2u);
+  EXPECT_EQ(result.offloaded, 2u);
+  EXPECT_EQ(result.leased, 1u);
+  EXPECT_EQ(result.missing, 1u);
+  EXPECT_EQ(rig.read(*cache, key(3)).value(), bytes_of(key(3)));
+  const auto everywhere = rig.evict(*cache, keys(1, 3), {}).value();
+  EXPECT_EQ(everywhere.evicted, 2u);
+  EXPECT_EQ(everywhere.leased, 1u);
+  EXPECT_EQ(evicted(*cache, Tier::disk, EvictionReason::request), 2u);
+}
+
+TEST(Clear, LeavesAndCountsWhatIsLeased) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache(kThree));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 4)}));
+  const MatchResult leased = rig.match(*cache, {key(1), key(2)});
+  EXPECT_EQ(cache->erase(key(1)).error().code, ErrorCode::leased);
+  const EvictResult result = cache->clear({}).value();
+  EXPECT_EQ(result.evicted, 2u);
+  EXPECT_EQ(result.leased, 2u);
+  EXPECT_EQ(result.offloaded, 0u);
+}
+
+TEST(WriteThrough, ACommittedBlockIsCopiedToEveryLowerTier) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache(kThree, OffloadMode::on_commit));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 3), .tier = Tier::device}));
+  for (Tier tier : kTiers) EXPECT_EQ(present_in(*cache, tier).size(), 3u);
+  ASSERT_TRUE(cache->clear(Tier::device));
+  ASSERT_TRUE(cache->clear(Tier::pinned));
+  EXPECT_EQ(rig.read(*cache, key(3)).value(), bytes_of(key(3)));
+  // What is below already is dropped at once.
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(11, 4), .tier = Tier::device}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(21, 4), .tier = Tier::device}));
+  EXPECT_EQ(evicted(*cache, Tier::device, EvictionReason::capacity), 4u);
+}
+
+TEST(Allocation, TwoThatWaitForOffloadsAreBothServed) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.pinned = 4, .disk = 8}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 4)}));
+  int granted = 0;
+  for (int i = 0; i < 2; ++i) {
+    cache->allocate({.count = 2, .tier = Tier::pinned},
+                    [&](Result<Allocation> result) { granted += result ? 1 : 0; });
+  }
+  rig.engine->wait_idle();
+  EXPECT_EQ(granted, 2);
+  EXPECT_EQ(present_in(*cache, Tier::disk).size(), 4u);
+}
+
+// Once a victim that could not leave was looked at again and again while another one was leaving.
+TEST(Allocation, WaitsQuietlyForTheOneVictimThatCanLeave) {
+  std::unique_ptr<DiskIo> real;
+  fakes::GatedDiskIo* gate = nullptr;
+  Rig rig({.disk = [&](std::unique_ptr<DiskIo> disk) {
+    real = std::move(disk);
+    auto wrapped = std::make_unique<fakes::GatedDiskIo>(*real);
+    gate = wrapped.get();
+    return std::unique_ptr<DiskIo>(std::move(wrapped));
+  }});
+  const auto cache = rig.cache(small_cache({.device = 2, .disk = 4}));
+  const BlockKey root = key(1);  // on disk, cannot go before its leased child
+  const BlockKey held = key(2);
+  const BlockKey other = key(3);   // leaves the device
+  const BlockKey needed = key(4);  // in the device, cannot go before its leased child on disk
+  const BlockKey tail = key(5);
+  ASSERT_TRUE(rig.put(*cache, {.keys = {root, held}, .tier = Tier::disk}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = {other}, .tier = Tier::device}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = {needed}, .tier = Tier::device}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = {tail}, .tier = Tier::disk, .parent = needed}));
+  const MatchResult first = rig.match(*cache, {held});
+  const MatchResult second = rig.match(*cache, {tail});
+  gate->close();
+  std::vector<bool> granted;
+  for (int i = 0; i < 2; ++i) {
+    cache->allocate({.count = 1, .tier = Tier::device},
+                    [&](Result<Allocation> result) { granted.push_back(result.has_value()); });
+  }
+  gate->wait_for_calls(1);
+  gate->open();
+  rig.engine->wait_idle();
+  EXPECT_THAT(granted, ElementsAre(true, true));
+  EXPECT_EQ(rig.read(*cache, tail).value(), bytes_of(tail));
+  EXPECT_TRUE(cache->contains(views({needed}))[0]);
+  rig.manager.reset();
+  rig.engine.reset();
+}
+
+TEST(Allocation, LowerPrioritiesGoFirst) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.pinned = 2}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 1), .priority = 60}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(2, 1), .priority = 40}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(3, 1)}));
+  EXPECT_THAT(cache->contains(views(keys(1, 3))), ElementsAre(true, false, true));
+}
+
+TEST(Pressure, ATierShrinksToItsTarget) {
+  BlockManagerOptions options;
+  auto& reactions = options.pressure[index_of(Tier::pinned)].reactions;
+  reactions[static_cast<std::size_t>(PressureLevel::warning)] = {PressureReaction::Kind::shrink,
+                                                                 0.5};
+  Rig rig({.options = options});
+  const auto cache = rig.cache(small_cache({.pinned = 10, .disk = 20}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 8)}));
+  EXPECT_EQ(cache->stats().tiers[index_of(Tier::pinned)].pressure, PressureLevel::elevated);
+  EXPECT_EQ(present_in(*cache, Tier::pinned).size(), 8u);
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(11, 1)}));
+  rig.engine->wait_idle();
+  EXPECT_EQ(present_in(*cache, Tier::pinned).size(), 5u);
+  EXPECT_EQ(present_in(*cache, Tier::disk).size(), 4u);
+  EXPECT_EQ(evicted(*cache, Tier::pinned, EvictionReason::pressure), 4u);
+  EXPECT_EQ(cache->stats().tiers[index_of(Tier::pinned)].pressure, PressureLevel::normal);
+}
+
+TEST(Pressure, TheCallbackRunsWithoutLocksAndNamesTheLevel) {
+  BlockManagerOptions options;
+  for (auto& reaction : options.pressure[index_of(Tier::pinned)].reactions) {
+    reaction.kind = PressureReaction::Kind::callback;
+  }
+  std::vector<PressureLevel> levels;
+  std::shared_ptr<Cache> cache;
+  options.on_pressure = [&](const PressureEvent& event) {
+    levels.push_back(event.to);
+    EXPECT_EQ(event.cache, "test");
+    EXPECT_EQ(cache->stats().tiers[index_of(event.tier)].capacity_blocks, 10u);
+  };
+  Rig rig({.options = options});
+  cache = rig.cache(small_cache({.pinned = 10}));
+  const auto first = rig.allocate(*cache, {.count = 8, .tier = Tier::pinned}).value();
+  ASSERT_TRUE(rig.allocate(*cache, {.count = 2, .tier = Tier::pinned}));
+  ASSERT_TRUE(cache->release(first.lease, {}));
+  EXPECT_THAT(levels, ElementsAre(PressureLevel::elevated, PressureLevel::out_of_memory));
+}
+
+}  // namespace
+}  // namespace cairn::testing

@@ -1,0 +1,442 @@
+#include "tests/blockmgr/naive_model.hpp"
+
+#include <algorithm>
+#include <memory>
+
+namespace cairn::testing {
+
+NaiveModel::NaiveModel(const CacheConfig& config) : config_(config) {}
+
+void NaiveModel::set_time(std::int64_t ms) {
+  // The order in which leases end is the order in which their blocks were last used.
+  std::vector<std::pair<std::int64_t, LeaseName>> ended;
+  for (const auto& [name, lease] : leases) {
+    if (lease.expires_ms <= ms) ended.emplace_back(lease.expires_ms, name);
+  }
+  std::sort(ended.begin(), ended.end());
+  for (const auto& [when, name] : ended) end(name);
+  std::vector<Key> expired;
+  for (const auto& [key, block] : blocks) {
+    if (block.expires_ms && *block.expires_ms <= ms) expired.push_back(key);
+  }
+  for (Key key : expired) drop_key(key);
+}
+
+std::optional<NaiveModel::CopyId> NaiveModel::copy(Key key, Tier tier) const {
+  for (const auto& [id, c] : copies) {
+    if (c.found && c.key == key && c.tier == tier) return id;
+  }
+  return std::nullopt;
+}
+
+std::optional<NaiveModel::CopyId> NaiveModel::highest(Key key) const {
+  for (Tier tier : kTiers) {
+    if (auto id = copy(key, tier)) return id;
+  }
+  return std::nullopt;
+}
+
+std::vector<NaiveModel::Key> NaiveModel::present_in(Tier tier) const {
+  std::vector<Key> keys;
+  for (const auto& [key, block] : blocks) {
+    if (copy(key, tier)) keys.push_back(key);
+  }
+  return keys;
+}
+
+std::uint64_t NaiveModel::count(Tier tier, SlotState state) const {
+  if (state == SlotState::free) return static_cast<std::uint64_t>(free(tier));
+  std::uint64_t n = 0;
+  for (const auto& [id, c] : copies) {
+    if (c.tier != tier) continue;
+    const SlotState is = c.key < 0    ? SlotState::allocated
+                         : c.pins > 0 ? SlotState::committed
+                                      : SlotState::evictable;
+    n += is == state ? 1 : 0;
+  }
+  return n;
+}
+
+std::uint64_t NaiveModel::leased(Tier tier) const {
+  std::uint64_t n = 0;
+  for (const auto& [id, c] : copies) n += c.tier == tier && c.pins > 0 ? 1 : 0;
+  return n;
+}
+
+std::optional<Tier> NaiveModel::lower(Tier tier) const {
+  for (std::size_t i = index_of(tier) + 1; i < kNumTiers; ++i) {
+    if (has_tier(kTiers[i])) return kTiers[i];
+  }
+  return std::nullopt;
+}
+
+int NaiveModel::free(Tier tier) const {
+  if (!has_tier(tier)) return 0;
+  auto n = static_cast<int>(config_.tiers[index_of(tier)]->num_blocks);
+  for (const auto& [id, c] : copies) n -= c.tier == tier ? 1 : 0;
+  return n;
+}
+
+int NaiveModel::attainable(Tier tier) const {
+  int n = free(tier);
+  for (const auto& [id, c] : copies) {
+    n += c.tier == tier && c.found && (c.pins == 0 || c.leaving) ? 1 : 0;
+  }
+  for (const Request& request : requests_[index_of(tier)]) n -= request.count;
+  return std::max(0, n);
+}
+
+int NaiveModel::leaving(Tier tier) const {
+  int n = 0;
+  for (const auto& [id, c] : copies) n += c.tier == tier && c.leaving ? 1 : 0;
+  return n;
+}
+
+bool NaiveModel::last_copy(const Copy& c) const {
+  return std::none_of(copies.begin(), copies.end(), [&](const auto& other) {
+    return other.second.found && other.second.key == c.key && other.second.tier != c.tier;
+  });
+}
+
+bool NaiveModel::has_children(Key key) const {
+  return std::any_of(blocks.begin(), blocks.end(),
+                     [&](const auto& other) { return other.second.parent == key; });
+}
+
+bool NaiveModel::wants_offload(const Copy& c) const {
+  if (config_.offload != OffloadMode::on_evict || !lower(c.tier)) return false;
+  return std::none_of(copies.begin(), copies.end(), [&](const auto& other) {
+    return other.second.found && other.second.key == c.key && other.second.tier > c.tier;
+  });
+}
+
+bool NaiveModel::may_go(const Copy& c) const {
+  if (!c.found || c.pins > 0 || c.leaving) return false;
+  for (const auto& [key, block] : blocks) {
+    if (block.parent != c.key) continue;
+    if (auto child = copy(key, c.tier); child && !copies.at(*child).leaving) return false;
+  }
+  const bool offloads = config_.offload == OffloadMode::on_evict && lower(c.tier);
+  return offloads || !last_copy(c) || !has_children(c.key);
+}
+
+std::optional<NaiveModel::CopyId> NaiveModel::victim(Tier tier) const {
+  std::optional<CopyId> best;
+  for (const auto& [id, c] : copies) {
+    if (c.tier != tier || !may_go(c)) continue;
+    if (!best || std::pair(c.priority, c.used) <
+                     std::pair(copies.at(*best).priority, copies.at(*best).used)) {
+      best = id;
+    }
+  }
+  return best;
+}
+
+int NaiveModel::reclaim(Tier tier, int count) {
+  const int before = free(tier) + leaving(tier);
+  std::vector<CopyId> victims;
+  for (int i = 0; i < count; ++i) {
+    const auto next = victim(tier);
+    if (!next) break;
+    Copy& c = copies.at(*next);
+    if (wants_offload(c)) {
+      c.leaving = true;
+      ++c.pins;
+      victims.push_back(*next);
+    } else {
+      if (last_copy(c) && has_children(c.key)) ++evicted_parent_before_child;
+      drop(*next);
+    }
+  }
+  if (!victims.empty()) offload(victims, false);
+  return free(tier) + leaving(tier) - before;
+}
+
+void NaiveModel::offload(std::vector<CopyId> victims, bool forced) {
+  const Tier below = *lower(copies.at(victims.front()).tier);
+  const auto room =
+      std::min(victims.size(), static_cast<std::size_t>(std::max(0, attainable(below))));
+  const auto homeless = static_cast<std::ptrdiff_t>(victims.size() - room);
+  for (std::ptrdiff_t i = 0; i < homeless; ++i)
+    let_go(victims[static_cast<std::size_t>(i)], forced);
+  victims.erase(victims.begin(), victims.begin() + homeless);
+  if (victims.empty()) return;
+  const auto asking = std::make_shared<bool>(true);
+  const auto granted = [this, victims, forced, asking](Slots slots) {
+    if (!slots) {
+      for (CopyId id : victims) let_go(id, forced);
+      if (!*asking) changed_ = true;
+      return;
+    }
+    jobs_.push_back([this, victims, slots = *slots] {
+      for (std::size_t i = 0; i < victims.size(); ++i) {
+        arrive(slots[i], victims[i]);
+        Copy& c = copies.at(victims[i]);
+        if (c.pins > 1) {
+          c.leaving = false;
+        } else {
+          drop(victims[i]);
+        }
+        unpin(victims[i]);
+      }
+    });
+  };
+  if (!ask(below, {static_cast<int>(victims.size()), granted})) granted(std::nullopt);
+  *asking = false;
+}
+
+bool NaiveModel::let_go(CopyId victim, bool forced) {
+  Copy& c = copies.at(victim);
+  const bool leaves = c.pins == 1 && (forced || !last_copy(c) || !has_children(c.key));
+  c.leaving = false;
+  if (leaves) drop(victim);
+  unpin(victim);
+  return leaves;
+}
+
+void NaiveModel::arrive(CopyId slot, CopyId source) {
+  const Copy from = copies.at(source);
+  Copy& c = copies.at(slot);
+  if (!copy(from.key, c.tier)) {
+    c.key = from.key;
+    c.found = true;
+    c.priority = from.priority;
+  }
+  unpin(slot);
+}
+
+bool NaiveModel::ask(Tier tier, Request request) {
+  if (attainable(tier) < request.count) return false;
+  requests_[index_of(tier)].push_back(std::move(request));
+  serve(tier);
+  return true;
+}
+
+void NaiveModel::serve(Tier tier) {
+  auto& waiting = requests_[index_of(tier)];
+  while (!waiting.empty()) {
+    const int count = waiting.front().count;
+    const bool enough = free(tier) >= count;
+    if (!enough) {
+      int wanted = -free(tier) - leaving(tier);
+      for (const Request& request : waiting) wanted += request.count;
+      if (wanted > 0 && reclaim(tier, wanted) > 0) continue;
+      if (leaving(tier) > 0) return;
+    }
+    const Request request = std::move(waiting.front());
+    waiting.pop_front();
+    Slots slots;
+    if (enough) {
+      slots.emplace();
+      for (int i = 0; i < count; ++i) slots->push_back(place(tier, 50));
+    }
+    request.granted(slots);
+  }
+}
+
+void NaiveModel::run() {
+  for (;;) {
+    while (changed_) {
+      changed_ = false;
+      for (Tier tier : kTiers) serve(tier);
+    }
+    if (jobs_.empty()) return;
+    const auto job = std::move(jobs_.front());
+    jobs_.pop_front();
+    job();
+    changed_ = true;
+  }
+}
+
+NaiveModel::CopyId NaiveModel::place(Tier tier, int priority) {
+  copies[++last_copy_id_] = {.tier = tier, .pins = 1, .priority = priority};
+  return last_copy_id_;
+}
+
+NaiveModel::Slots NaiveModel::allocate(Tier tier, int count, int priority) {
+  changed_ = false;  // earlier changes were looked at when they happened
+  Slots result;
+  ask(tier, {count, [&](Slots slots) { result = std::move(slots); }});
+  run();
+  if (result) {
+    for (CopyId id : *result) {
+      copies.at(id).priority = priority;
+      copies.at(id).pins = 0;  // the caller's lease holds it next
+    }
+  }
+  return result;
+}
+
+bool NaiveModel::commit(LeaseName lease, CopyId slot, Key key, Block block) {
+  if (present(key)) {
+    release(lease, {slot});
+    return false;
+  }
+  // A parent below its own descendants is no parent.
+  std::optional<Key> above = block.parent;
+  while (above && *above != key) above = present(*above) ? blocks.at(*above).parent : std::nullopt;
+  if (above) block.parent.reset();
+  blocks[key] = std::move(block);
+  copies.at(slot).key = key;
+  copies.at(slot).found = true;
+  return true;
+}
+
+std::vector<NaiveModel::CopyId> NaiveModel::match(const std::vector<Key>& keys) const {
+  std::vector<CopyId> found;
+  for (Key key : keys) {
+    const auto id = highest(key);
+    if (!id) break;
+    found.push_back(*id);
+  }
+  return found;
+}
+
+void NaiveModel::hold(LeaseName lease, CopyId id) {
+  ++copies.at(id).pins;
+  leases.at(lease).held.push_back(id);
+}
+
+void NaiveModel::touch(CopyId id) {
+  if (copies.at(id).pins == 0) copies.at(id).used = ++uses_;
+}
+
+void NaiveModel::unpin(CopyId id) {
+  Copy& c = copies.at(id);
+  if (--c.pins > 0) return;
+  c.used = ++uses_;
+  if (c.found) return;
+  copies.erase(id);
+  changed_ = true;
+}
+
+void NaiveModel::release(LeaseName lease, std::vector<CopyId> some) {
+  auto& held = leases.at(lease).held;
+  for (std::size_t i = held.size(); i-- > 0;) {
+    const auto wanted = std::find(some.begin(), some.end(), held[i]);
+    if (wanted == some.end()) continue;
+    some.erase(wanted);
+    const CopyId id = held[i];
+    held.erase(held.begin() + static_cast<std::ptrdiff_t>(i));
+    unpin(id);
+  }
+}
+
+void NaiveModel::end(LeaseName lease) {
+  release(lease, leases.at(lease).held);
+  leases.erase(lease);
+}
+
+void NaiveModel::drop(CopyId id) {
+  Copy& c = copies.at(id);
+  const Key key = c.key;
+  c.found = false;
+  c.leaving = false;
+  if (c.pins == 0) {
+    copies.erase(id);
+    changed_ = true;
+  }
+  if (!highest(key)) blocks.erase(key);
+}
+
+void NaiveModel::drop_key(Key key) {
+  for (Tier tier : kTiers) {
+    if (auto id = copy(key, tier)) drop(*id);
+  }
+}
+
+std::optional<NaiveModel::CopyId> NaiveModel::source(Key key, Tier to) const {
+  for (Tier tier : {Tier::pinned, Tier::device, Tier::disk}) {
+    if (auto id = copy(key, tier); id && tier != to) return id;
+  }
+  return std::nullopt;
+}
+
+bool NaiveModel::reads_from_two_tiers(const std::vector<Key>& keys, Tier to) const {
+  std::set<Tier> from;
+  for (Key key : keys) {
+    if (copy(key, to)) continue;
+    if (auto id = source(key, to)) from.insert(copies.at(*id).tier);
+  }
+  return from.size() > 1;
+}
+
+std::optional<bool> NaiveModel::transfer(const std::vector<Key>& keys, Tier to, bool move) {
+  changed_ = false;
+  int missing = 0;
+  int unpinned = 0;
+  for (Key key : keys) {
+    const auto id = copy(key, to);
+    missing += id ? 0 : 1;
+    unpinned += id && copies.at(*id).pins == 0 ? 1 : 0;
+  }
+  if (missing > 0 && missing + unpinned > attainable(to)) return std::nullopt;
+  const auto drop_others = [this, to, move](Key key, Tier from) {
+    for (Tier tier : kTiers) {
+      const auto id = copy(key, tier);
+      if (!move || !id || tier == to || (tier > to && tier != from)) continue;
+      if (copies.at(*id).pins == 0) drop(*id);
+    }
+  };
+  std::vector<CopyId> kept;
+  std::vector<CopyId> sources;
+  for (Key key : keys) {
+    if (auto id = copy(key, to)) {
+      ++copies.at(*id).pins;
+      kept.push_back(*id);
+      drop_others(key, to);
+    } else {
+      sources.push_back(*source(key, to));
+      ++copies.at(sources.back()).pins;
+    }
+  }
+  std::stable_sort(sources.begin(), sources.end(),
+                   [&](CopyId a, CopyId b) { return copies.at(a).tier < copies.at(b).tier; });
+  bool arrived = sources.empty();
+  const auto finish = [this, &kept] {
+    for (auto id = kept.rbegin(); id != kept.rend(); ++id) unpin(*id);
+  };
+  const auto granted = [&](Slots slots) {
+    if (!slots) {
+      for (auto id = sources.rbegin(); id != sources.rend(); ++id) unpin(*id);
+      return finish();
+    }
+    arrived = true;
+    jobs_.push_back([&, slots = *slots] {
+      for (std::size_t i = 0; i < sources.size(); ++i) {
+        const Copy from = copies.at(sources[i]);
+        arrive(slots[i], sources[i]);
+        unpin(sources[i]);
+        drop_others(from.key, from.tier);
+      }
+      finish();
+    });
+  };
+  if (sources.empty()) {
+    finish();
+  } else if (!ask(to, {static_cast<int>(sources.size()), granted})) {
+    granted(std::nullopt);
+  }
+  run();
+  return arrived;
+}
+
+void NaiveModel::evict(const std::vector<Key>& keys, Tier tier) {
+  changed_ = false;
+  std::vector<CopyId> victims;
+  for (auto key = keys.rbegin(); key != keys.rend(); ++key) {
+    const auto id = copy(*key, tier);
+    if (!id || copies.at(*id).pins > 0) continue;
+    if (wants_offload(copies.at(*id))) {
+      copies.at(*id).leaving = true;
+      ++copies.at(*id).pins;
+      victims.push_back(*id);
+    } else {
+      drop(*id);
+    }
+  }
+  if (!victims.empty()) offload(victims, true);
+  run();
+}
+
+}  // namespace cairn::testing

@@ -1,0 +1,281 @@
+// The parts that know nothing of bytes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+
+#include "blockmgr/block_store.hpp"
+#include "blockmgr/disk_place.hpp"
+#include "blockmgr/free_bitmap.hpp"
+#include "blockmgr/lease_table.hpp"
+#include "blockmgr/piece_progress.hpp"
+#include "blockmgr/pressure.hpp"
+#include "blockmgr/transfer_table.hpp"
+#include "tests/blockmgr/rig.hpp"
+
+namespace cairn::testing {
+namespace {
+
+using ::testing::ElementsAre;
+
+TEST(FreeBitmap, HandsOutTheLowestAtEverySize) {
+  for (std::uint32_t size : {1u, 2u, 63u, 64u, 65u, 4096u, 4097u, 300'000u}) {
+    FreeBitmap bitmap(size);
+    for (std::uint32_t i = 0; i < size; ++i) ASSERT_EQ(bitmap.take_lowest(), i);
+    EXPECT_EQ(bitmap.free_count(), 0u);
+    if (size < 3) continue;
+    bitmap.give_back(size - 1);
+    bitmap.give_back(size / 2);
+    EXPECT_EQ(bitmap.take_lowest(), size / 2);
+  }
+}
+
+TEST(FreeBitmap, AgreesWithASet) {
+  std::mt19937 random(7);
+  FreeBitmap bitmap(5'000);
+  std::set<std::uint32_t> free;
+  for (std::uint32_t i = 0; i < 5'000; ++i) free.insert(i);
+  std::vector<std::uint32_t> taken;
+  for (int i = 0; i < 50'000; ++i) {
+    if (free.empty() || (!taken.empty() && random() % 2 == 0)) {
+      std::swap(taken[random() % taken.size()], taken.back());
+      bitmap.give_back(taken.back());
+      free.insert(taken.back());
+      taken.pop_back();
+    } else {
+      taken.push_back(bitmap.take_lowest());
+      ASSERT_EQ(taken.back(), *free.begin());
+      free.erase(free.begin());
+    }
+    ASSERT_EQ(bitmap.free_count(), free.size());
+  }
+}
+
+TEST(FreeBitmapDeathTest, FreeingTwiceIsFound) {
+  FreeBitmap bitmap(10);
+  const std::uint32_t slot = bitmap.take_lowest();
+  bitmap.give_back(slot);
+  EXPECT_DEATH(bitmap.give_back(slot), "freed twice");
+}
+
+TEST(KeyIndex, FindsEveryKeyThroughInsertionsAndErasures) {
+  std::mt19937 random(11);
+  KeyIndex index({.max_entries = 400, .hash_seed = 5});
+  std::map<int, EntryNumber> known;
+  for (int i = 0; i < 20'000; ++i) {
+    const int k = static_cast<int>(random() % 700);
+    const BlockKey name = key(static_cast<std::uint64_t>(k), 1 + static_cast<std::size_t>(k) % 64);
+    const auto at = known.find(k);
+    // Keys of less than 8 bytes lose part of their number: let the first of them stand for all.
+    if (name.view().size < 8) continue;
+    ASSERT_EQ(index.find(name), at == known.end() ? kNoEntry : at->second);
+    if (at != known.end()) {
+      ASSERT_TRUE(index.key(at->second) == name);
+      if (random() % 2 == 0) {
+        index.erase(at->second);
+        known.erase(at);
+      }
+    } else if (known.size() < 400) {
+      known[k] = index.insert(name);
+    }
+    ASSERT_EQ(index.size(), known.size());
+  }
+}
+
+TEST(KeyIndex, AScanFindsWhatSingleLookupsFind) {
+  KeyIndex index({.max_entries = 300, .hash_seed = 9});
+  for (std::uint64_t k = 0; k < 300; ++k) index.insert(key(k));
+  for (std::size_t count : {0u, 1u, 15u, 16u, 17u, 32u, 33u, 48u, 200u}) {
+    const auto names = keys(150 - count / 2, count + count / 2 + 100);  // some are beyond the end
+    const auto wanted = views(names);
+    KeyIndex::Scan scan(index, wanted);
+    std::vector<EntryNumber> found;
+    for (auto batch = scan.next(); !batch.empty(); batch = scan.next()) {
+      found.insert(found.end(), batch.begin(), batch.end());
+    }
+    ASSERT_EQ(found.size(), wanted.size());
+    for (std::size_t i = 0; i < wanted.size(); ++i) ASSERT_EQ(found[i], index.find(wanted[i]));
+  }
+}
+
+TEST(KeyIndex, KeysOfDifferentLengthAreDifferent) {
+  KeyIndex index({.max_entries = 100, .hash_seed = 5});
+  std::vector<EntryNumber> numbers;
+  for (std::size_t length = 1; length <= kMaxKeyBytes; ++length) {
+    numbers.push_back(index.insert(BlockKey(std::vector<std::byte>(length))));
+  }
+  for (std::size_t length = 1; length <= kMaxKeyBytes; ++length) {
+    EXPECT_EQ(index.find(BlockKey(std::vector<std::byte>(length))), numbers[length - 1]);
+  }
+}
+
+TEST(BlockStore, TakesAtMost200BytesABlock) {
+  BlockStore store({.capacities = {1'000, 2'000, 3'000}});
+  std::uint64_t k = 0;
+  for (Tier tier : kTiers) {
+    while (store.pool(tier).free_count() > 0) {
+      const BlockKey name = key(k, 32);
+      const BlockKey parent = key(k + 1'000'000, 32);  // never there: a ghost for every block
+      store.commit(store.take(tier, 50), {.key = name, .parent = parent.view()});
+      ++k;
+    }
+  }
+  EXPECT_EQ(store.entry_count(), 12'000u);
+  // Ghosts aside, which a client can force but not use.
+  EXPECT_LE(store.memory_bytes() - 6'000 * sizeof(Entry), 200u * 6'000u);
+}
+
+TEST(BlockStore, GhostsDoNotPileUpBehindAMovingTail) {
+  BlockStore store({.capacities = {0, 4, 0}});
+  std::optional<SlotRef> last;
+  for (std::uint64_t k = 1; k <= 1'000; ++k) {
+    const BlockKey name = key(k);
+    const BlockKey parent = key(k - 1);
+    const SlotRef at = store.take(Tier::pinned, 50);
+    store.commit(at, {.key = name, .parent = parent.view()});
+    store.unpin(at);
+    if (last) store.drop(*last, EvictionReason::request);
+    last = at;
+  }
+  EXPECT_LE(store.entry_count(), 2u);
+}
+
+TEST(BlockStore, ParentsThatFormACircleCanStillBeEvicted) {
+  BlockStore store({.capacities = {0, 8, 0}, .offload_on_evict = false});
+  for (std::uint64_t k = 0; k < 4; ++k) {
+    const BlockKey name = key(k);
+    const BlockKey parent = key((k + 1) % 4);
+    const SlotRef at = store.take(Tier::pinned, 50);
+    store.commit(at, {.key = name, .parent = parent.view()});
+    store.unpin(at);
+  }
+  for (int i = 0; i < 4; ++i) {
+    const auto victim = store.next_victim(Tier::pinned);
+    ASSERT_TRUE(victim);
+    store.drop(victim->at, EvictionReason::capacity);
+  }
+  EXPECT_EQ(store.entry_count(), 0u);
+}
+
+TEST(BlockStore, AStaleGenerationNamesAnEarlierLife) {
+  BlockStore store({.capacities = {0, 1, 0}});
+  const SlotRef first = store.take(Tier::pinned, 50);
+  EXPECT_EQ(store.handle(first).generation, 1u);
+  store.unpin(first);
+  EXPECT_EQ(store.handle(store.take(Tier::pinned, 50)).generation, 2u);
+}
+
+TEST(LeaseTable, RemembersTheLastLeasesThatRanOut) {
+  LeaseTable table({.cache = 3, .max_leases = 10});
+  std::vector<LeaseId> ids;
+  for (std::size_t i = 0; i <= LeaseTable::kRememberedExpired; ++i) {
+    const LeaseNumber lease = table.open(TimePoint{});
+    ids.push_back(table[lease].id);
+    table.close(lease, true);
+  }
+  EXPECT_EQ(table.find(ids.front()).error().code, ErrorCode::unknown_lease);
+  EXPECT_EQ(table.find(ids[1]).error().code, ErrorCode::lease_expired);
+  EXPECT_EQ(table.find(ids.back()).error().code, ErrorCode::lease_expired);
+  const LeaseNumber released = table.open(TimePoint{});
+  const LeaseId id = table[released].id;
+  table.close(released, false);
+  EXPECT_EQ(table.find(id).error().code, ErrorCode::unknown_lease);
+}
+
+TEST(LeaseTable, OverdueGivesTheEarliestFirst) {
+  LeaseTable table({.cache = 3, .max_leases = 10});
+  const auto at = [](int ms) { return TimePoint{} + std::chrono::milliseconds(ms); };
+  const LeaseNumber late = table.open(at(30));
+  const LeaseNumber early = table.open(at(10));
+  EXPECT_EQ(table.overdue(at(9)), std::nullopt);
+  EXPECT_EQ(table.overdue(at(40)), early);
+  table.renew(early, at(50));
+  EXPECT_EQ(table.overdue(at(40)), late);
+  table.close(late, false);
+  EXPECT_EQ(table.overdue(at(40)), std::nullopt);
+}
+
+TEST(PieceProgress, AClaimedPieceIsRefusedToOthers) {
+  PieceProgress progress(4);
+  EXPECT_TRUE(progress.claim({.first = 1, .count = 1}));
+  EXPECT_TRUE(progress.claim({.first = 2, .count = 1}));
+  EXPECT_FALSE(progress.claim({.first = 0, .count = 4}));
+  EXPECT_FALSE(progress.claim({.first = 1, .count = 1}));
+  progress.end({.first = 1, .count = 1}, true);
+  progress.end({.first = 2, .count = 1}, false);
+  EXPECT_FALSE(progress.busy());
+  EXPECT_THAT(progress.missing(), ElementsAre(0, 2, 3));
+  EXPECT_TRUE(progress.claim({.first = 0, .count = 4}));
+  progress.end({.first = 0, .count = 4}, false);
+  EXPECT_THAT(progress.missing(), ElementsAre(0, 2, 3)) << "what was written stays written";
+}
+
+TEST(Pressure, LevelsFollowTheWatermarks) {
+  PressureGauge gauge(PressureConfig{}, 100);
+  const auto level = [&](std::uint32_t used) {
+    return gauge.level_for({.free = 100 - used, .evictable = 1});
+  };
+  EXPECT_EQ(level(79), PressureLevel::normal);
+  EXPECT_EQ(level(80), PressureLevel::elevated);
+  EXPECT_EQ(level(90), PressureLevel::warning);
+  EXPECT_EQ(level(97), PressureLevel::critical);
+  EXPECT_EQ(level(100), PressureLevel::critical);
+  EXPECT_EQ(gauge.level_for({.free = 0, .evictable = 0}), PressureLevel::out_of_memory);
+}
+
+TEST(Pressure, AJumpOverALevelStillRunsItsReaction) {
+  PressureConfig config;
+  config.reactions[static_cast<std::size_t>(PressureLevel::elevated)] = {
+      PressureReaction::Kind::shrink, 0.5};
+  config.reactions[static_cast<std::size_t>(PressureLevel::critical)] = {
+      PressureReaction::Kind::callback};
+  PressureGauge gauge(config, 10);
+  const auto crossing = gauge.update({.free = 0, .evictable = 10});
+  ASSERT_TRUE(crossing);
+  EXPECT_EQ(crossing->to, PressureLevel::critical);
+  EXPECT_TRUE(crossing->callback);
+  EXPECT_EQ(crossing->shrink_to, 5u);
+  EXPECT_FALSE(gauge.update({.free = 9, .evictable = 0})) << "a way down has no reaction";
+  EXPECT_EQ(gauge.level(), PressureLevel::normal);
+}
+
+TEST(TransferTable, KeepsTheLastOnesThatEnded) {
+  TransferTable table({.max_open = 2, .max_kept = 1});
+  const TransferId first = table.open({}, 1).value();
+  const TransferId second = table.open({}, 1).value();
+  EXPECT_EQ(table.open({}, 1).error().code, ErrorCode::queue_full);
+  int told = 0;
+  ASSERT_TRUE(table.watch(first, [&](const TransferStatus&) { ++told; }));
+  table.begin(first);
+  EXPECT_EQ(table.counts().running, 1u);
+  table.end(first, TransferState::done);
+  EXPECT_EQ(told, 1);
+  ASSERT_TRUE(table.watch(first, [&](const TransferStatus&) { ++told; }));
+  EXPECT_EQ(told, 2) << "who comes late is told at once";
+  table.end(second, TransferState::cancelled);
+  EXPECT_EQ(table.status(first).error().code, ErrorCode::unknown_transfer);
+  EXPECT_EQ(table.status(second).value().state, TransferState::cancelled);
+}
+
+TEST(DiskPlace, APathDoesNotLeaveTheDataDirectory) {
+  const fakes::TempDir dir;
+  const auto place = [&](const std::string& path) {
+    return prepare_disk_place({dir.path() / "data", path});
+  };
+  for (const char* path : {"", "/etc/passwd", "..", "../x", "a/../../x", ".", "a/", "a/./b"}) {
+    const auto refused = place(path);
+    ASSERT_FALSE(refused) << path;
+    EXPECT_EQ(refused.error().code, ErrorCode::impossible) << path;
+  }
+  ASSERT_TRUE(place("a/b"));
+  std::filesystem::create_directory(dir.path() / "outside");
+  std::filesystem::create_directory_symlink(dir.path() / "outside", dir.path() / "data/disk/link");
+  EXPECT_EQ(place("link/x").error().code, ErrorCode::impossible);
+  EXPECT_EQ(place("link/deep/x").error().code, ErrorCode::impossible);
+  EXPECT_FALSE(std::filesystem::exists(dir.path() / "outside/deep"));
+  EXPECT_EQ(place("a").error().code, ErrorCode::impossible) << "a folder";
+}
+
+}  // namespace
+}  // namespace cairn::testing
