@@ -1,0 +1,233 @@
+#include "metrics/exposition.hpp"
+
+#include <prometheus/text_serializer.h>
+
+#include <array>
+#include <sstream>
+
+#include "metrics/families.hpp"
+
+namespace cairn {
+namespace {
+
+using Families = std::vector<prometheus::MetricFamily>;
+using Builder = MetricFamilyBuilder;
+
+// One value a cache.
+void add_per_cache(Families& out, Builder builder, std::span<const CacheStats> caches,
+                   std::uint64_t CacheStats::*value) {
+  for (const CacheStats& cache : caches) builder.add({{"cache", cache.name}}, cache.*value);
+  out.push_back(std::move(builder).take());
+}
+
+// Calls `add(cache, tier's name, stats)` for each tier that a cache has.
+template <class Add>
+void each_tier(std::span<const CacheStats> caches, Add&& add) {
+  for (const CacheStats& cache : caches) {
+    for (Tier tier : kTiers) {
+      const TierStats& stats = cache.tiers[index_of(tier)];
+      if (stats.present) add(cache, to_string(tier), stats);
+    }
+  }
+}
+
+void add_blocks(Families& out, std::span<const CacheStats> caches) {
+  auto blocks = Builder::gauge({"cairn_blocks", "Blocks of a tier by state."});
+  auto capacity =
+      Builder::gauge({"cairn_block_capacity", "Blocks that a tier has room for in all."});
+  auto leased = Builder::gauge({"cairn_leased_blocks", "Blocks of a tier that leases hold."});
+  auto evictions =
+      Builder::counter({"cairn_evictions_total", "Blocks that left a tier, by reason."});
+  auto pressure = Builder::gauge(
+      {"cairn_pressure_level",
+       "How full a tier is: 0 normal, 1 elevated, 2 warning, 3 critical, 4 out of memory."});
+  each_tier(caches, [&](const CacheStats& cache, std::string_view tier, const TierStats& stats) {
+    for (std::size_t i = 0; i < kNumSlotStates; ++i) {
+      const auto state = to_string(static_cast<SlotState>(i));
+      blocks.add({{"cache", cache.name}, {"tier", tier}, {"state", state}}, stats.blocks[i]);
+    }
+    for (std::size_t i = 0; i < kNumEvictionReasons; ++i) {
+      const auto reason = to_string(static_cast<EvictionReason>(i));
+      evictions.add({{"cache", cache.name}, {"tier", tier}, {"reason", reason}},
+                    stats.evictions[i]);
+    }
+    capacity.add({{"cache", cache.name}, {"tier", tier}}, stats.capacity_blocks);
+    leased.add({{"cache", cache.name}, {"tier", tier}}, stats.leased_blocks);
+    pressure.add({{"cache", cache.name}, {"tier", tier}},
+                 static_cast<std::uint64_t>(stats.pressure));
+  });
+  for (Builder* builder : {&blocks, &capacity, &leased, &evictions, &pressure}) {
+    out.push_back(std::move(*builder).take());
+  }
+}
+
+void add_matches(Families& out, std::span<const CacheStats> caches) {
+  add_per_cache(out, Builder::counter({"cairn_matches_total", "Prefix lookups."}), caches,
+                &CacheStats::matches);
+  auto blocks = Builder::counter(
+      {"cairn_match_blocks_total",
+       "Keys asked for in prefix lookups, by the tier that held them; misses included."});
+  each_tier(caches, [&](const CacheStats& cache, std::string_view tier, const TierStats& stats) {
+    blocks.add({{"cache", cache.name}, {"result", tier}}, stats.hit_blocks);
+  });
+  for (const CacheStats& cache : caches) {
+    blocks.add({{"cache", cache.name}, {"result", "miss"}}, cache.miss_blocks);
+  }
+  out.push_back(std::move(blocks).take());
+
+  auto commits = Builder::counter(
+      {"cairn_commits_total", "Blocks handed in, by result: committed, or a duplicate."});
+  for (const CacheStats& cache : caches) {
+    commits.add({{"cache", cache.name}, {"result", "committed"}}, cache.commits);
+    commits.add({{"cache", cache.name}, {"result", "duplicate"}}, cache.duplicates);
+  }
+  out.push_back(std::move(commits).take());
+}
+
+void add_leases(Families& out, std::span<const CacheStats> caches) {
+  add_per_cache(out, Builder::gauge({"cairn_leases", "Leases in force."}), caches,
+                &CacheStats::leases);
+  add_per_cache(
+      out, Builder::counter({"cairn_lease_expirations_total", "Leases that ran out unreleased."}),
+      caches, &CacheStats::lease_expirations);
+  add_per_cache(
+      out,
+      Builder::gauge({"cairn_metadata_bytes", "Memory of the index and of the slots' records."}),
+      caches, &CacheStats::metadata_bytes);
+}
+
+void add_cache_movements(Families& out, std::span<const CacheStats> caches) {
+  auto transfers = Builder::counter(
+      {"cairn_transfers_total", "Blocks moved from a tier to a tier, by how it ended."});
+  auto bytes =
+      Builder::counter({"cairn_transfer_bytes_total", "Bytes moved from a tier to a tier."});
+  for (const CacheStats& cache : caches) {
+    for (Tier from : kTiers) {
+      for (Tier to : kTiers) {
+        if (from == to || !cache.tiers[index_of(from)].present ||
+            !cache.tiers[index_of(to)].present) {
+          continue;
+        }
+        const RouteStats& route = cache.routes[index_of(from)][index_of(to)];
+        for (std::size_t i = 0; i < kNumTransferOutcomes; ++i) {
+          transfers.add({{"cache", cache.name},
+                         {"from", to_string(from)},
+                         {"to", to_string(to)},
+                         {"outcome", to_string(static_cast<TransferOutcome>(i))}},
+                        route.blocks[i]);
+        }
+        bytes.add({{"cache", cache.name}, {"from", to_string(from)}, {"to", to_string(to)}},
+                  route.bytes);
+      }
+    }
+  }
+  out.push_back(std::move(transfers).take());
+  out.push_back(std::move(bytes).take());
+}
+
+void add_all_movements(Families& out, const MetricsInput& input) {
+  auto durations = Builder::histogram(
+      {"cairn_transfer_duration_seconds", "How long movements from a tier to a tier took."});
+  auto in_flight =
+      Builder::gauge({"cairn_transfers_in_flight", "Blocks on their way from a tier to a tier."});
+  for (Tier from : kTiers) {
+    for (Tier to : kTiers) {
+      if (from == to) continue;
+      DurationHistogram::Snapshot all;
+      std::uint64_t moving = 0;
+      for (const CacheStats& cache : input.caches) {
+        const RouteStats& route = cache.routes[index_of(from)][index_of(to)];
+        for (std::size_t i = 0; i < all.counts.size(); ++i) {
+          all.counts[i] += route.durations.counts[i];
+        }
+        all.sum_us += route.durations.sum_us;
+        moving += route.in_flight_blocks;
+      }
+      durations.add({{"from", to_string(from)}, {"to", to_string(to)}}, all);
+      in_flight.add({{"from", to_string(from)}, {"to", to_string(to)}}, moving);
+    }
+  }
+  out.push_back(std::move(durations).take());
+  out.push_back(std::move(in_flight).take());
+
+  auto queue = Builder::gauge(
+      {"cairn_transfer_queue_depth", "Jobs of the transfer engine that have not begun."});
+  queue.add({}, input.engine.queued);
+  out.push_back(std::move(queue).take());
+  auto jobs =
+      Builder::counter({"cairn_transfer_jobs_total", "Jobs of the transfer engine by outcome."});
+  jobs.add({{"outcome", "done"}}, input.engine.done);
+  jobs.add({{"outcome", "failed"}}, input.engine.failed);
+  jobs.add({{"outcome", "cancelled"}}, input.engine.cancelled);
+  jobs.add({{"outcome", "rejected"}}, input.engine.rejected);
+  out.push_back(std::move(jobs).take());
+}
+
+void add_checksums(Families& out, std::span<const CacheStats> caches) {
+  auto failures = Builder::counter(
+      {"cairn_checksum_failures_total", "Blocks whose bytes did not have their checksum."});
+  for (Tier tier : kTiers) {
+    std::uint64_t count = 0;
+    for (const CacheStats& cache : caches) count += cache.tiers[index_of(tier)].checksum_failures;
+    failures.add({{"tier", to_string(tier)}}, count);
+  }
+  out.push_back(std::move(failures).take());
+}
+
+void add_http(Families& out, const MetricsInput& input) {
+  auto requests = Builder::counter(
+      {"cairn_http_requests_total", "Requests answered, by route, method and status."});
+  for (const HttpCounters::Count& count : input.http.counts()) {
+    const std::string code = count.status == 0 ? "other" : std::to_string(count.status);
+    requests.add({{"route", count.route}, {"method", count.method}, {"code", code}},
+                 count.requests);
+  }
+  out.push_back(std::move(requests).take());
+
+  auto durations =
+      Builder::histogram({"cairn_http_request_duration_seconds",
+                          "From a request's first byte to its answer's last, by route."});
+  const auto routes = input.http.routes();
+  for (std::size_t i = 0; i < routes.size(); ++i) {
+    durations.add({{"route", routes[i]}}, input.http.durations(i));
+  }
+  out.push_back(std::move(durations).take());
+
+  const auto single = [&out](Builder builder, std::uint64_t value) {
+    builder.add({}, value);
+    out.push_back(std::move(builder).take());
+  };
+  const HttpConnections& connections = input.connections;
+  single(Builder::gauge({"cairn_http_connections", "Connections open."}), connections.open);
+  single(Builder::counter({"cairn_http_connections_total", "Connections accepted."}),
+         connections.accepted);
+  single(Builder::counter({"cairn_http_connections_refused_total",
+                           "Connections refused because too many were open."}),
+         connections.refused);
+  single(Builder::counter({"cairn_http_received_bytes_total", "Bytes received from clients."}),
+         connections.received_bytes);
+  single(Builder::counter({"cairn_http_sent_bytes_total", "Bytes sent to clients."}),
+         connections.sent_bytes);
+}
+
+}  // namespace
+
+std::string metrics_text(const MetricsInput& input) {
+  Families families;
+  auto build = Builder::gauge({"cairn_build_info", "Always 1; the labels say what is running."});
+  build.add({{"version", input.version}, {"runtime", input.runtime}}, 1);
+  families.push_back(std::move(build).take());
+  add_blocks(families, input.caches);
+  add_matches(families, input.caches);
+  add_leases(families, input.caches);
+  add_cache_movements(families, input.caches);
+  add_all_movements(families, input);
+  add_checksums(families, input.caches);
+  add_http(families, input);
+
+  std::ostringstream out;
+  prometheus::TextSerializer().Serialize(out, families);
+  return std::move(out).str();
+}
+
+}  // namespace cairn

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <prometheus/metric_family.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/histogram.hpp"
+
+namespace cairn {
+
+struct MetricName {
+  std::string_view name;
+  std::string_view help;
+};
+
+using MetricLabels = std::initializer_list<std::pair<std::string_view, std::string_view>>;
+
+// One metric and its series, gathered.
+class MetricFamilyBuilder {
+ public:
+  static MetricFamilyBuilder counter(MetricName name) {
+    return {name, prometheus::MetricType::Counter};
+  }
+  static MetricFamilyBuilder gauge(MetricName name) {
+    return {name, prometheus::MetricType::Gauge};
+  }
+  static MetricFamilyBuilder histogram(MetricName name) {
+    return {name, prometheus::MetricType::Histogram};
+  }
+
+  void add(MetricLabels labels, std::uint64_t value);
+  void add(MetricLabels labels, const DurationHistogram::Snapshot& durations);
+
+  prometheus::MetricFamily take() && { return std::move(family_); }
+
+ private:
+  MetricFamilyBuilder(MetricName name, prometheus::MetricType type);
+  prometheus::ClientMetric& series(MetricLabels labels);
+
+  prometheus::MetricFamily family_;
+};
+
+}  // namespace cairn

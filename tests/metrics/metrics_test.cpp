@@ -1,0 +1,174 @@
+#include <gmock/gmock.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "metrics/exposition.hpp"
+#include "tests/fakes/temp_dir.hpp"
+
+namespace cairn {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Not;
+
+constexpr std::string_view kRoutes[] = {"/v1/caches/{cache}/match", "none"};
+constexpr std::string_view kMethods[] = {"GET", "POST"};
+
+// A cache with a device and a disk tier, every number of which is another.
+CacheStats sample_cache() {
+  CacheStats cache;
+  cache.name = "llama";
+  cache.matches = 3;
+  cache.miss_blocks = 4;
+  cache.leases = 5;
+  cache.lease_expirations = 6;
+  cache.commits = 7;
+  cache.duplicates = 8;
+  cache.metadata_bytes = 9;
+  for (Tier tier : {Tier::device, Tier::disk}) {
+    TierStats& stats = cache.tiers[index_of(tier)];
+    const std::uint64_t base = tier == Tier::device ? 100 : 200;
+    stats.present = true;
+    stats.capacity_blocks = base;
+    for (std::size_t i = 0; i < kNumSlotStates; ++i) stats.blocks[i] = base + 1 + i;
+    stats.leased_blocks = base + 10;
+    stats.hit_blocks = base + 11;
+    for (std::size_t i = 0; i < kNumEvictionReasons; ++i) stats.evictions[i] = base + 20 + i;
+    stats.checksum_failures = base + 30;
+    stats.pressure = PressureLevel::critical;
+  }
+  RouteStats& route = cache.routes[index_of(Tier::device)][index_of(Tier::disk)];
+  route.blocks = {301, 302, 303};
+  route.bytes = 304;
+  route.in_flight_blocks = 305;
+  route.durations.counts[0] = 2;   // up to 10 µs
+  route.durations.counts[1] = 3;   // up to 25 µs
+  route.durations.counts[19] = 1;  // longer than all bounds
+  route.durations.sum_us = 1'500'000;
+  return cache;
+}
+
+class MetricsText : public ::testing::Test {
+ protected:
+  MetricsText() {
+    http_.record({.route = 0, .method = 1, .status = 200, .duration_us = 12});
+    http_.record({.route = 0, .method = 1, .status = 200, .duration_us = 12});
+    http_.record({.route = 1, .method = 0, .status = 404, .duration_us = 1});
+    http_.record({.route = 1, .method = 0, .status = 418, .duration_us = 1});
+    const CacheStats cache = sample_cache();
+    text_ = metrics_text({.version = "1.2.3",
+                          .runtime = "host",
+                          .caches = {&cache, 1},
+                          .engine = {.queued = 41, .done = 42},
+                          .http = http_,
+                          .connections = {.open = 51, .accepted = 52}});
+    std::istringstream in(text_);
+    for (std::string line; std::getline(in, line);) lines_.push_back(line);
+  }
+
+  HttpCounters http_{kRoutes, kMethods};
+  std::string text_;
+  std::vector<std::string> lines_;
+};
+
+TEST_F(MetricsText, HasTheNamesAndLabelsThatDashboardsRelyOn) {
+  for (
+      const char* line : {
+          R"(cairn_build_info{version="1.2.3",runtime="host"} 1)",
+          R"(cairn_blocks{cache="llama",tier="device",state="free"} 101)",
+          R"(cairn_blocks{cache="llama",tier="device",state="allocated"} 102)",
+          R"(cairn_blocks{cache="llama",tier="disk",state="committed"} 203)",
+          R"(cairn_blocks{cache="llama",tier="disk",state="evictable"} 204)",
+          R"(cairn_block_capacity{cache="llama",tier="disk"} 200)",
+          R"(cairn_match_blocks_total{cache="llama",result="device"} 111)",
+          R"(cairn_match_blocks_total{cache="llama",result="disk"} 211)",
+          R"(cairn_match_blocks_total{cache="llama",result="miss"} 4)",
+          R"(cairn_evictions_total{cache="llama",tier="device",reason="capacity"} 120)",
+          R"(cairn_evictions_total{cache="llama",tier="device",reason="pressure"} 121)",
+          R"(cairn_evictions_total{cache="llama",tier="device",reason="request"} 122)",
+          R"(cairn_evictions_total{cache="llama",tier="device",reason="expired"} 123)",
+          R"(cairn_evictions_total{cache="llama",tier="device",reason="io_error"} 124)",
+          R"(cairn_transfers_total{cache="llama",from="device",to="disk",outcome="done"} 301)",
+          R"(cairn_transfers_total{cache="llama",from="device",to="disk",outcome="failed"} 302)",
+          R"(cairn_transfers_total{cache="llama",from="device",to="disk",outcome="cancelled"} 303)",
+          R"(cairn_transfer_bytes_total{cache="llama",from="device",to="disk"} 304)",
+          R"(cairn_transfers_in_flight{from="device",to="disk"} 305)",
+          R"(cairn_transfer_queue_depth 41)",
+          R"(cairn_leases{cache="llama"} 5)",
+          R"(cairn_leased_blocks{cache="llama",tier="device"} 110)",
+          R"(cairn_lease_expirations_total{cache="llama"} 6)",
+          R"(cairn_pressure_level{cache="llama",tier="device"} 3)",
+          R"(cairn_http_requests_total{route="/v1/caches/{cache}/match",method="POST",code="200"} 2)",
+          R"(cairn_http_requests_total{route="none",method="GET",code="404"} 1)",
+          R"(cairn_http_requests_total{route="none",method="GET",code="other"} 1)",
+          R"(cairn_checksum_failures_total{tier="device"} 130)",
+          R"(cairn_checksum_failures_total{tier="pinned"} 0)",
+      }) {
+    EXPECT_THAT(lines_, Contains(line));
+  }
+}
+
+TEST_F(MetricsText, LeavesOutTiersThatACacheLacks) {
+  EXPECT_EQ(text_.find("cache=\"llama\",tier=\"pinned\""), std::string::npos);
+  EXPECT_EQ(text_.find("cache=\"llama\",from=\"pinned\""), std::string::npos);
+}
+
+TEST_F(MetricsText, HistogramsAreCumulativeAndInSeconds) {
+  const std::string name = R"(cairn_transfer_duration_seconds)";
+  const std::string labels = R"({from="device",to="disk")";
+  EXPECT_THAT(lines_, Contains(name + "_bucket" + labels + R"(,le="1e-05"} 2)"));
+  EXPECT_THAT(lines_, Contains(name + "_bucket" + labels + R"(,le="10"} 5)"));
+  EXPECT_THAT(lines_, Contains(name + "_bucket" + labels + R"(,le="+Inf"} 6)"));
+  EXPECT_THAT(lines_, Contains(name + "_count" + labels + "} 6"));
+  EXPECT_THAT(lines_, Contains(name + "_sum" + labels + "} 1.5"));
+  EXPECT_THAT(
+      lines_,
+      Contains(R"(cairn_http_request_duration_seconds_count{route="/v1/caches/{cache}/match"} 2)"));
+}
+
+TEST_F(MetricsText, EveryMetricHasAHelpAndAType) {
+  std::set<std::string> helped;
+  std::set<std::string> typed;
+  for (const std::string& line : lines_) {
+    std::istringstream words(line);
+    std::string hash, kind, name;
+    words >> hash >> kind >> name;
+    if (hash == "#" && kind == "HELP") helped.insert(name);
+    if (hash == "#" && kind == "TYPE") typed.insert(name);
+    if (hash == "#") continue;
+    std::string series = line.substr(0, line.find_first_of("{ "));
+    for (const char* suffix : {"_bucket", "_count", "_sum"}) {
+      if (series.ends_with(suffix)) series.resize(series.size() - std::string(suffix).size());
+    }
+    EXPECT_THAT(helped, Contains(series));
+    EXPECT_THAT(typed, Contains(series));
+  }
+}
+
+TEST_F(MetricsText, SatisfiesPrometheusOwnChecker) {
+  if (std::system("command -v promtool >/dev/null 2>&1") != 0) {
+    GTEST_SKIP() << "promtool is not installed";
+  }
+  const fakes::TempDir dir;
+  const auto file = dir.path() / "metrics";
+  std::ofstream(file) << text_;
+  EXPECT_EQ(std::system(("promtool check metrics < " + file.string()).c_str()), 0);
+}
+
+TEST(HttpCounters, CountsFromManyPlacesAtOnceAddUp) {
+  HttpCounters counters(kRoutes, kMethods);
+  for (std::size_t i = 0; i < 10; ++i) {
+    counters.record({.route = i % 2, .method = 0, .status = 200, .duration_us = i});
+  }
+  std::uint64_t sum = 0;
+  for (const auto& count : counters.counts()) sum += count.requests;
+  EXPECT_EQ(sum, 10u);
+  EXPECT_EQ(counters.durations(1).sum_us, 1u + 3 + 5 + 7 + 9);
+}
+
+}  // namespace
+}  // namespace cairn
