@@ -1,0 +1,38 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "server/http/message.hpp"
+#include "server/routes/service.hpp"
+#include "server/routes/table.hpp"
+#include "server/routing/router.hpp"
+
+namespace cairn {
+
+// The contract's routes behind the HTTP machinery: finds the handler of a request, says what
+// happens to its body, counts and logs it. Thread-safe.
+class ApiHandler final : public http::Handler {
+ public:
+  // The labels under which requests are counted, for HttpCounters; of static storage.
+  static std::span<const std::string_view> route_labels();
+  static std::span<const std::string_view> method_labels();
+
+  // Borrows the service.
+  explicit ApiHandler(Service& service);
+
+  http::BodyPlan begin(const http::RequestHead& head) override;
+  void handle(const http::Request& request, http::Responder respond) override;
+  http::Response refuse(unsigned status, const Error& why) override;
+  http::Response failed(const Error& why) override;
+  void finished(http::Method method, std::string_view route, unsigned status,
+                std::uint64_t duration_us) override;
+
+ private:
+  http::Response no_route(const http::RequestHead& head) const;
+
+  Service& service_;
+};
+
+}  // namespace cairn

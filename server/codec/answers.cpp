@@ -1,0 +1,154 @@
+#include "server/codec/answers.hpp"
+
+#include <array>
+#include <charconv>
+#include <cstring>
+
+#include "base/hex.hpp"
+#include "server/codec/ids.hpp"
+
+namespace cairn {
+namespace {
+
+// The longest number, and of a block all but its key: the fixed words, the longest tier and two
+// numbers.
+constexpr std::size_t kMaxDigits = 20;
+constexpr std::string_view kLongestBlock =
+    ",{\"key\":\"\",\"tier\":\"device\",\"slot\":,\"generation\":}";
+constexpr std::size_t kBlockTextBytes = kLongestBlock.size() + 2 * kMaxDigits;
+
+template <class Number>
+void append_number(std::string& out, Number value) {
+  std::array<char, 24> digits;
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
+  out.append(digits.data(), end);
+}
+
+void append_handle(std::string& out, const BlockHandle& handle) {
+  out.append("\"tier\":\"").append(to_string(handle.tier)).append("\",\"slot\":");
+  append_number(out, handle.slot);
+  out.append(",\"generation\":");
+  append_number(out, handle.generation);
+}
+
+void append_lease_end(std::string& out, const std::optional<LeaseId>& lease,
+                      std::int64_t expires_at_unix_ms) {
+  if (lease) {
+    out.append("\"lease\":\"");
+    append_lease(out, *lease);
+    out.append("\",\"expires_at_ms\":");
+    append_number(out, expires_at_unix_ms);
+  } else {
+    out.append("\"lease\":null,\"expires_at_ms\":0");
+  }
+}
+
+// Writes into memory that is large enough.
+class Cursor {
+ public:
+  explicit Cursor(char* at) : at_(at) {}
+  void word(std::string_view text) {
+    std::memcpy(at_, text.data(), text.size());
+    at_ += text.size();
+  }
+  void hex(std::span<const std::byte> bytes) {
+    write_hex(bytes, at_);
+    at_ += 2 * bytes.size();
+  }
+  template <class Number>
+  void number(Number value) {
+    at_ = std::to_chars(at_, at_ + kMaxDigits, value).ptr;
+  }
+  char* at() const { return at_; }
+
+ private:
+  char* at_;
+};
+
+// Most of what a match costs beyond the lookup is this text: room is made once for all blocks.
+void append_matched_blocks(std::string& out, std::span<const KeyView> keys,
+                           std::span<const BlockHandle> blocks) {
+  std::size_t most = 2;  // what closes the answer
+  for (std::size_t i = 0; i < blocks.size(); ++i) most += kBlockTextBytes + 2u * keys[i].size;
+  const std::size_t start = out.size();
+  out.resize(start + most);
+  Cursor cursor(out.data() + start);
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const BlockHandle& block = blocks[i];
+    cursor.word(i == 0 ? "{\"key\":\"" : ",{\"key\":\"");
+    cursor.hex(keys[i].bytes());
+    cursor.word("\",\"tier\":\"");
+    cursor.word(to_string(block.tier));
+    cursor.word("\",\"slot\":");
+    cursor.number(block.slot);
+    cursor.word(",\"generation\":");
+    cursor.number(block.generation);
+    cursor.word("}");
+  }
+  out.resize(static_cast<std::size_t>(cursor.at() - out.data()));
+}
+
+}  // namespace
+
+std::string_view to_string(CommitStatus status) {
+  return status == CommitStatus::committed ? "committed" : "duplicate";
+}
+
+std::string match_text(const MatchAnswer& answer) {
+  const auto& blocks = answer.result.blocks;
+  std::string out = "{\"matched\":";
+  append_number(out, blocks.size());
+  out += ',';
+  append_lease_end(out, answer.result.lease, answer.result.expires_at_unix_ms);
+  if (answer.with_transfer) {
+    out.append(",\"transfer\":");
+    if (answer.transfer) {
+      out.append("\"").append(transfer_text(*answer.transfer)).append("\"");
+    } else {
+      out.append("null");
+    }
+  }
+  out.append(",\"blocks\":[");
+  append_matched_blocks(out, answer.keys, blocks);
+  out.append("]}");
+  return out;
+}
+
+std::string allocation_text(const Allocation& allocation) {
+  std::string out;
+  out.reserve(160 + allocation.blocks.size() * kBlockTextBytes);
+  out += '{';
+  append_lease_end(out, allocation.lease, allocation.expires_at_unix_ms);
+  out.append(",\"blocks\":[");
+  for (std::size_t i = 0; i < allocation.blocks.size(); ++i) {
+    out.append(i == 0 ? "{" : ",{");
+    append_handle(out, allocation.blocks[i]);
+    out += '}';
+  }
+  out.append("]}");
+  return out;
+}
+
+std::string commit_text(const CommitAnswer& answer) {
+  std::string out = "{\"blocks\":[";
+  out.reserve(32 + answer.keys.size() * (kBlockTextBytes + 2 * kMaxKeyBytes));
+  for (std::size_t i = 0; i < answer.keys.size(); ++i) {
+    out.append(i == 0 ? "{\"key\":\"" : ",{\"key\":\"");
+    append_hex(out, answer.keys[i].view().bytes());
+    out.append("\",\"status\":\"").append(to_string(answer.statuses[i])).append("\"}");
+  }
+  out.append("]}");
+  return out;
+}
+
+std::string released_text(std::uint64_t released) {
+  return "{\"released\":" + std::to_string(released) + "}";
+}
+
+std::string renewed_text(const LeaseId& lease, std::int64_t expires_at_unix_ms) {
+  std::string out = "{";
+  append_lease_end(out, lease, expires_at_unix_ms);
+  return out += '}';
+}
+
+}  // namespace cairn

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "blockmgr/cache.hpp"
+
+// The hot routes' answers as JSON text. Written by hand: only hex, numbers and fixed words, so
+// nothing needs escaping.
+namespace cairn {
+
+struct MatchAnswer {
+  std::span<const KeyView> keys;  // those asked for, at least as many as there are blocks
+  const MatchResult& result;
+  bool with_transfer = false;  // whether the answer speaks of a movement at all
+  std::optional<TransferId> transfer = std::nullopt;
+};
+std::string match_text(const MatchAnswer& answer);
+std::string allocation_text(const Allocation& allocation);
+
+struct CommitAnswer {
+  std::span<const BlockKey> keys;
+  std::span<const CommitStatus> statuses;  // as many
+};
+std::string commit_text(const CommitAnswer& answer);
+std::string released_text(std::uint64_t released);
+std::string renewed_text(const LeaseId& lease, std::int64_t expires_at_unix_ms);
+
+std::string_view to_string(CommitStatus status);
+
+}  // namespace cairn

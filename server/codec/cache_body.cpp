@@ -1,0 +1,180 @@
+#include "server/codec/cache_body.hpp"
+
+#include "server/codec/dom_blocks.hpp"
+#include "server/codec/fields.hpp"
+
+namespace cairn {
+namespace {
+
+constexpr std::array<std::string_view, 2> kLayoutWords = {"fully_contiguous", "layer_separate"};
+constexpr std::array<std::string_view, 2> kBlockDimWords = {"first", "second"};
+constexpr std::array<std::string_view, 3> kOffloadWords = {"on_evict", "on_commit", "never"};
+constexpr std::array<std::string_view, 1> kEvictionWords = {"lru"};
+
+LayoutConfig read_shape(const json& object, const std::string& path, DecodeErrors& errors) {
+  Fields fields(object, path, errors);
+  LayoutConfig shape;
+  // Bounds between the fields (products, powers of two) are the layout's own rules:
+  // impossible_shape.
+  shape.num_layers = fields.number("num_layers", {});
+  shape.outer_dim = fields.number("outer_dim", {});
+  shape.page_size = fields.number("page_size", {});
+  shape.inner_dim = fields.number("inner_dim", {});
+  shape.dtype_width_bytes = fields.number("dtype_width_bytes", {});
+  shape.alignment = fields.optional_number("alignment", {}).value_or(kDefaultAlignment);
+  fields.finish();
+  return shape;
+}
+
+TierConfig read_tier_config(Fields& fields, Tier tier) {
+  TierConfig config;
+  config.num_blocks = static_cast<std::uint32_t>(fields.number("num_blocks", kAnyU32));
+  const auto layout = fields.optional_word("layout", kLayoutWords);
+  if (layout.value_or(0) == 1) config.layout = LayoutKind::layer_separate;
+  if (fields.has("block_dim") && config.layout != LayoutKind::layer_separate) {
+    fields.errors().add(ErrorCode::malformed,
+                        fields.path_of("block_dim") + " is given; it is for layer_separate only");
+  }
+  const auto block_dim = fields.optional_word("block_dim", kBlockDimWords);
+  if (block_dim.value_or(0) == 1) config.block_dim = BlockDim::second;
+  if (tier != Tier::disk) {
+    config.device_id =
+        static_cast<int>(fields.optional_number("device_id", {0, INT32_MAX}).value_or(0));
+  }
+  if (tier == Tier::pinned) config.numa_aware = fields.optional_bool("numa_aware").value_or(false);
+  if (tier == Tier::disk) config.path = fields.optional_string("path").value_or("");
+  if (fields.optional_any("memory") != nullptr) {
+    fields.errors().add(ErrorCode::not_implemented,
+                        fields.path_of("memory") + " is not available in this build");
+  }
+  fields.finish();
+  return config;
+}
+
+ordered_json shape_body(const LayoutConfig& shape) {
+  return {{"num_layers", shape.num_layers},
+          {"outer_dim", shape.outer_dim},
+          {"page_size", shape.page_size},
+          {"inner_dim", shape.inner_dim},
+          {"dtype_width_bytes", shape.dtype_width_bytes},
+          {"alignment", shape.alignment}};
+}
+
+ordered_json tier_body(const CacheConfig& cache, Tier tier) {
+  const TierConfig& config = *cache.tiers[index_of(tier)];
+  ordered_json body = {{"num_blocks", config.num_blocks}, {"layout", to_string(config.layout)}};
+  if (config.layout == LayoutKind::layer_separate) body["block_dim"] = to_string(config.block_dim);
+  if (tier != Tier::disk) body["device_id"] = config.device_id;
+  if (tier == Tier::pinned) body["numa_aware"] = config.numa_aware;
+  if (tier == Tier::disk) body["path"] = config.path.empty() ? cache.name : config.path;
+  return body;
+}
+
+void add_memory(ordered_json& body, const BlockLayout& layout) {
+  std::uint64_t reserved_bytes = 0;
+  ordered_json regions = ordered_json::array();
+  for (const RegionView& region : layout.regions()) {
+    reserved_bytes += region.size_bytes();
+    regions.push_back({{"size_bytes", region.size_bytes()}});
+  }
+  const Geometry& geometry = layout.geometry();
+  body["reserved_bytes"] = reserved_bytes;
+  body["regions"] = std::move(regions);
+  body["strides"] = {{"block_bytes", geometry.block_stride_bytes()},
+                     {"layer_bytes", geometry.layer_stride_bytes()},
+                     {"outer_bytes", geometry.outer_stride_bytes()}};
+}
+
+void add_counts(ordered_json& body, const TierStats& stats) {
+  ordered_json blocks = ordered_json::object();
+  for (std::size_t state = 0; state < kNumSlotStates; ++state) {
+    blocks[std::string(to_string(static_cast<SlotState>(state)))] = stats.blocks[state];
+  }
+  body["capacity_blocks"] = stats.capacity_blocks;
+  body["blocks"] = std::move(blocks);
+  body["leased_blocks"] = stats.leased_blocks;
+  body["hits"] = stats.hit_blocks;
+  std::uint64_t evictions = 0;
+  for (std::uint64_t count : stats.evictions) evictions += count;
+  body["evictions"] = evictions;
+  body["pressure"] = to_string(stats.pressure);
+}
+
+}  // namespace
+
+CacheConfig read_cache_fields(Fields& fields, std::string name) {
+  CacheConfig config;
+  config.name = std::move(name);
+  DecodeErrors& errors = fields.errors();
+  if (const json* shape = fields.object("layout"))
+    config.shape = read_shape(*shape, fields.path_of("layout"), errors);
+  if (const json* tiers = fields.object("tiers")) {
+    Fields members(*tiers, fields.path_of("tiers"), errors);
+    for (Tier tier : kTiers) {
+      const json* body = members.optional_object(kTierWords[index_of(tier)]);
+      if (body == nullptr) continue;
+      Fields tier_fields(*body, members.path_of(kTierWords[index_of(tier)]), errors);
+      config.tiers[index_of(tier)] = read_tier_config(tier_fields, tier);
+    }
+    members.finish();
+    if (tiers->empty()) {
+      errors.add(ErrorCode::missing_field, "tiers names none of device, pinned, disk");
+    }
+  }
+  fields.optional_word("eviction", kEvictionWords);
+  config.offload =
+      static_cast<OffloadMode>(fields.optional_word("offload", kOffloadWords).value_or(0));
+  config.default_lease_ms = static_cast<std::uint32_t>(
+      fields.optional_number("default_lease_ms", {1, UINT32_MAX}).value_or(30'000));
+  return config;
+}
+
+Result<CacheConfig> read_cache_body(const json& body, std::string name) {
+  DecodeErrors errors;
+  Fields fields(body, "", errors);
+  CacheConfig config = read_cache_fields(fields, std::move(name));
+  fields.finish();
+  CAIRN_TRY(errors.take());
+  return config;
+}
+
+ordered_json cache_shape(const Cache& cache) {
+  const CacheConfig& config = cache.config();
+  ordered_json tiers = ordered_json::object();
+  for (Tier tier : kTiers) {
+    if (!config.tiers[index_of(tier)]) continue;
+    ordered_json body = tier_body(config, tier);
+    if (const BlockLayout* layout = cache.layout(tier)) add_memory(body, *layout);
+    tiers[std::string(to_string(tier))] = std::move(body);
+  }
+  return {{"name", config.name},
+          {"layout", shape_body(config.shape)},
+          {"tiers", std::move(tiers)},
+          {"eviction", kEvictionWords[0]},
+          {"offload", to_string(config.offload)},
+          {"default_lease_ms", config.default_lease_ms},
+          {"block_bytes", cache.block_bytes()}};
+}
+
+ordered_json cache_status(const Cache& cache) {
+  ordered_json body = cache_shape(cache);
+  const CacheStats stats = cache.stats();
+  std::uint64_t hits = 0;
+  for (Tier tier : kTiers) {
+    const TierStats& tier_stats = stats.tiers[index_of(tier)];
+    if (!tier_stats.present) continue;
+    add_counts(body["tiers"][std::string(to_string(tier))], tier_stats);
+    hits += tier_stats.hit_blocks;
+  }
+  body["matches"] = stats.matches;
+  body["hits"] = hits;
+  body["misses"] = stats.miss_blocks;
+  body["leases"] = stats.leases;
+  body["lease_expirations"] = stats.lease_expirations;
+  body["commits"] = stats.commits;
+  body["duplicates"] = stats.duplicates;
+  body["metadata_bytes"] = stats.metadata_bytes;
+  return body;
+}
+
+}  // namespace cairn

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+
+#include "blockmgr/cache.hpp"
+#include "server/codec/document.hpp"
+
+// A cache's configuration in the contract's words, and what is told about a cache.
+namespace cairn {
+
+// Block strides are padded to this unless the body says otherwise: a page, so that a block of any
+// tier can be moved by direct I/O and mapped by itself.
+inline constexpr std::uint64_t kDefaultAlignment = 4096;
+
+class Fields;
+// The members of the body of PUT /v1/caches/{cache}, into all but the name.
+CacheConfig read_cache_fields(Fields& fields, std::string name);
+Result<CacheConfig> read_cache_body(const json& body, std::string name);
+
+// The configuration again (with the defaults filled in), block_bytes, and per tier what was
+// reserved.
+ordered_json cache_shape(const Cache& cache);
+// The same, and per tier the counts of blocks by state, the hits and the pressure.
+ordered_json cache_status(const Cache& cache);
+
+}  // namespace cairn

@@ -1,0 +1,121 @@
+#include "server/codec/document.hpp"
+
+#include <optional>
+#include <vector>
+
+namespace cairn {
+namespace {
+
+// Builds the document from the parser's events, so that both formats get the same bounds: the
+// library's own builder has none, and keeps the last of two members of one name.
+class DocumentBuilder final : public nlohmann::json_sax<json> {
+ public:
+  bool null() override { return add(json()); }
+  bool boolean(bool value) override { return add(json(value)); }
+  bool number_integer(number_integer_t value) override { return add(json(value)); }
+  bool number_unsigned(number_unsigned_t value) override { return add(json(value)); }
+  bool number_float(number_float_t value, const string_t&) override { return add(json(value)); }
+  bool string(string_t& value) override { return add(json(std::move(value))); }
+  bool binary(binary_t& value) override { return add(json::binary(std::move(value))); }
+
+  bool start_object(std::size_t) override { return open(json::object()); }
+  bool start_array(std::size_t) override { return open(json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+
+  bool key(string_t& name) override {
+    auto [place, is_new] = open_.back()->get_ref<json::object_t&>().emplace(name, json());
+    if (!is_new) return refuse("member '" + name.substr(0, kMaxQuoted) + "' is given twice");
+    member_ = &place->second;
+    return true;
+  }
+
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::detail::exception& why) override {
+    std::string text = why.what();
+    // The library puts its own name and number in front: "[json.exception.parse_error.101] …".
+    if (const auto end = text.find("] "); end != std::string::npos) text.erase(0, end + 2);
+    return refuse("at byte " + std::to_string(position) + ": " + text.substr(0, kMaxDetail));
+  }
+
+  Result<json> take() && {
+    if (error_) return std::move(*error_);
+    // In place: the library's values convert to anything, an Error too.
+    return Result<json>(boost::system::in_place_value, std::move(root_));
+  }
+
+ private:
+  static constexpr std::size_t kMaxQuoted = 64;
+  static constexpr std::size_t kMaxDetail = 200;
+
+  json* place(json value) {
+    if (member_ != nullptr) {
+      *member_ = std::move(value);
+      return std::exchange(member_, nullptr);
+    }
+    if (open_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    auto& list = open_.back()->get_ref<json::array_t&>();
+    return &list.emplace_back(std::move(value));
+  }
+
+  bool add(json value) {
+    place(std::move(value));
+    return true;
+  }
+  // What is open lies on the path from the root to the last element, which never moves: only the
+  // innermost list grows.
+  bool open(json container) {
+    if (open_.size() == kMaxNesting) {
+      return refuse("nested deeper than " + std::to_string(kMaxNesting) + " levels");
+    }
+    open_.push_back(place(std::move(container)));
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+  bool refuse(std::string why) {
+    error_ = Error{ErrorCode::malformed, "the body does not parse: " + std::move(why)};
+    return false;
+  }
+
+  json root_;
+  json* member_ = nullptr;  // the member whose name was read and whose value comes next
+  std::vector<json*> open_;
+  std::optional<Error> error_;
+};
+
+}  // namespace
+
+Result<json> parse_document(std::span<const std::byte> body, WireFormat format) {
+  DocumentBuilder builder;
+  const auto* first = reinterpret_cast<const char*>(body.data());
+  json::sax_parse(
+      first, first + body.size(), &builder,
+      format == WireFormat::text ? json::input_format_t::json : json::input_format_t::msgpack);
+  return std::move(builder).take();
+}
+
+Result<json> parse_document(std::string_view text) {
+  return parse_document(std::as_bytes(std::span(text)), WireFormat::text);
+}
+
+std::string write_document(const ordered_json& document, WireFormat format) {
+  if (format == WireFormat::text) {
+    return document.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  }
+  std::string out;
+  ordered_json::to_msgpack(document, nlohmann::detail::output_adapter<char>(out));
+  return out;
+}
+
+std::string write_text(std::string json_text, WireFormat format) {
+  if (format == WireFormat::text) return json_text;
+  return write_document(ordered_json::parse(json_text), format);
+}
+
+}  // namespace cairn

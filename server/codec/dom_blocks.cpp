@@ -1,0 +1,57 @@
+#include "server/codec/dom_blocks.hpp"
+
+#include "server/codec/ids.hpp"
+
+namespace cairn {
+
+std::optional<Tier> read_optional_tier(Fields& fields, std::string_view name) {
+  const auto index = fields.optional_word(name, kTierWords);
+  if (!index) return std::nullopt;
+  return kTiers[*index];
+}
+
+Tier read_tier(Fields& fields, std::string_view name) {
+  return kTiers[fields.word(name, kTierWords)];
+}
+
+BlockHandle read_handle(Fields& fields) {
+  BlockHandle handle;
+  handle.tier = read_tier(fields, "tier");
+  handle.slot = static_cast<std::uint32_t>(fields.number("slot", kAnyU32));
+  handle.generation = fields.number("generation", {});
+  return handle;
+}
+
+std::optional<BlockKey> read_key(const json& value, const std::string& path, DecodeErrors& errors) {
+  if (!value.is_string()) {
+    errors.add(ErrorCode::wrong_type, path + " is no string; a key is written in hex");
+    return std::nullopt;
+  }
+  auto key = key_from(value.get_ref<const std::string&>(), path);
+  if (key) return *key;
+  errors.add(key.error().code, std::move(key).error().detail);
+  return std::nullopt;
+}
+
+std::vector<BlockKey> read_keys(Fields& fields, std::string_view name, std::size_t max_keys) {
+  std::vector<BlockKey> keys;
+  const json* list = fields.list(name);
+  if (list == nullptr) return keys;
+  const std::string path = fields.path_of(name);
+  if (list->size() > max_keys) {
+    fields.errors().add(ErrorCode::out_of_range, path + " has " + std::to_string(list->size()) +
+                                                     " elements; it takes at most " +
+                                                     std::to_string(max_keys));
+    return keys;
+  }
+  keys.reserve(list->size());
+  for (const json& item : *list) {
+    const auto key =
+        read_key(item, path + "[" + std::to_string(keys.size()) + "]", fields.errors());
+    if (!key) return keys;
+    keys.push_back(*key);
+  }
+  return keys;
+}
+
+}  // namespace cairn

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "blockmgr/types.hpp"
+#include "server/codec/fields.hpp"
+
+// The contract's nouns read from a document; what is wrong goes to the Fields' errors.
+namespace cairn {
+
+inline constexpr std::array<std::string_view, kNumTiers> kTierWords = {"device", "pinned", "disk"};
+
+std::optional<Tier> read_optional_tier(Fields& fields, std::string_view name);
+Tier read_tier(Fields& fields, std::string_view name);
+// The members tier, slot and generation.
+BlockHandle read_handle(Fields& fields);
+std::optional<BlockKey> read_key(const json& value, const std::string& path, DecodeErrors& errors);
+// At most `max_keys` keys; more are out_of_range.
+std::vector<BlockKey> read_keys(Fields& fields, std::string_view name, std::size_t max_keys);
+
+}  // namespace cairn

@@ -1,0 +1,219 @@
+#include "server/codec/fields.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace cairn {
+namespace {
+
+constexpr std::size_t kMaxQuoted = 64;
+
+std::string in_quotes(std::string_view text) {
+  std::string out = "'";
+  out += text.substr(0, kMaxQuoted);
+  if (text.size() > kMaxQuoted) out += "…";
+  return out += "'";
+}
+
+std::string type_of(const json& value) {
+  if (value.is_number_float()) return "a fraction";
+  if (value.is_number()) return "a number";
+  if (value.is_binary()) return "binary";
+  return value.is_null() ? "null" : std::string("a ") + value.type_name();
+}
+
+}  // namespace
+
+void DecodeErrors::add(ErrorCode code, std::string detail) {
+  if (!first_) first_ = Error{code, std::move(detail)};
+}
+
+void DecodeErrors::add_unknown(std::string detail) {
+  if (!first_ || first_->code == ErrorCode::missing_field) {
+    first_ = Error{ErrorCode::unknown_field, std::move(detail)};
+  }
+}
+
+std::uint64_t read_number(const json& value, const std::string& path, NumberBounds bounds,
+                          DecodeErrors& errors) {
+  const auto out_of_range = [&](const std::string& shown) {
+    errors.add(ErrorCode::out_of_range, path + " is " + shown + "; it takes " +
+                                            std::to_string(bounds.min) + " to " +
+                                            std::to_string(bounds.max));
+    return bounds.min;
+  };
+  if (value.is_number_unsigned()) {
+    const auto number = value.get<std::uint64_t>();
+    if (number >= bounds.min && number <= bounds.max) return number;
+    return out_of_range(value.dump());
+  }
+  // What is not unsigned is negative, unless it was built in C++ from a signed number.
+  if (value.is_number_integer()) {
+    const auto number = value.get<std::int64_t>();
+    if (number < 0) return out_of_range(value.dump());
+    return read_number(json(static_cast<std::uint64_t>(number)), path, bounds, errors);
+  }
+  // An integer that no 64 bits hold arrives as a float.
+  constexpr double kBeyondIntegers = 9.0e18;
+  if (value.is_number_float() && std::abs(value.get<double>()) > kBeyondIntegers) {
+    return out_of_range(value.dump());
+  }
+  errors.add(ErrorCode::wrong_type, path + " is " + type_of(value) + "; it takes an integer");
+  return bounds.min;
+}
+
+Fields::Fields(const json& object, std::string path, DecodeErrors& errors)
+    : object_(object), path_(std::move(path)), errors_(errors) {
+  if (!object_.is_object()) {
+    errors_.add(ErrorCode::wrong_type, (path_.empty() ? std::string("the body") : path_) + " is " +
+                                           type_of(object_) + "; it takes an object");
+  }
+}
+
+std::string Fields::path_of(std::string_view name) const {
+  if (path_.empty()) return std::string(name);
+  return std::string(path_).append(".").append(name);
+}
+
+bool Fields::has(std::string_view name) const {
+  return object_.is_object() && object_.find(name) != object_.end();
+}
+
+const json* Fields::find(std::string_view name) {
+  taken_.push_back(name);
+  if (!object_.is_object()) return nullptr;
+  const auto found = object_.find(name);
+  return found == object_.end() ? nullptr : &*found;
+}
+
+const json* Fields::require(std::string_view name) {
+  const json* value = find(name);
+  if (value == nullptr) errors_.add(ErrorCode::missing_field, path_of(name) + " is missing");
+  return value;
+}
+
+const json* Fields::typed(const json* value, std::string_view name, bool right, const char* type) {
+  if (value == nullptr || right) return value;
+  errors_.add(ErrorCode::wrong_type,
+              path_of(name) + " is " + type_of(*value) + "; it takes " + type);
+  return nullptr;
+}
+
+std::uint64_t Fields::number(std::string_view name, NumberBounds bounds) {
+  const json* value = require(name);
+  return value == nullptr ? bounds.min : read_number(*value, path_of(name), bounds, errors_);
+}
+
+std::optional<std::uint64_t> Fields::optional_number(std::string_view name, NumberBounds bounds) {
+  const json* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  return read_number(*value, path_of(name), bounds, errors_);
+}
+
+std::optional<std::int64_t> Fields::optional_signed(std::string_view name, std::int64_t min,
+                                                    std::int64_t max) {
+  const json* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_number_integer() && !value->is_number_float()) {
+    typed(value, name, false, "an integer");
+    return std::nullopt;
+  }
+  constexpr double kBeyondIntegers = 9.0e18;
+  if (value->is_number_float() && std::abs(value->get<double>()) <= kBeyondIntegers) {
+    typed(value, name, false, "an integer");
+    return std::nullopt;
+  }
+  const bool fits = value->is_number_integer() &&
+                    !(value->is_number_unsigned() && value->get<std::uint64_t>() > INT64_MAX);
+  if (fits && value->get<std::int64_t>() >= min && value->get<std::int64_t>() <= max) {
+    return value->get<std::int64_t>();
+  }
+  errors_.add(ErrorCode::out_of_range, path_of(name) + " is " + value->dump() + "; it takes " +
+                                           std::to_string(min) + " to " + std::to_string(max));
+  return std::nullopt;
+}
+
+std::optional<double> Fields::optional_share(std::string_view name) {
+  const json* value = find(name);
+  if (typed(value, name, value != nullptr && value->is_number(), "a number") == nullptr) {
+    return std::nullopt;
+  }
+  const auto share = value->get<double>();
+  if (share >= 0.0 && share <= 1.0) return share;
+  errors_.add(ErrorCode::out_of_range,
+              path_of(name) + " is " + value->dump() + "; it takes a share of 0 to 1");
+  return std::nullopt;
+}
+
+std::string Fields::string(std::string_view name) {
+  const json* value = require(name);
+  value = typed(value, name, value != nullptr && value->is_string(), "a string");
+  return value == nullptr ? std::string() : value->get<std::string>();
+}
+
+std::optional<std::string> Fields::optional_string(std::string_view name) {
+  const json* value = find(name);
+  value = typed(value, name, value != nullptr && value->is_string(), "a string");
+  if (value == nullptr) return std::nullopt;
+  return value->get<std::string>();
+}
+
+std::optional<bool> Fields::optional_bool(std::string_view name) {
+  const json* value = find(name);
+  value = typed(value, name, value != nullptr && value->is_boolean(), "true or false");
+  if (value == nullptr) return std::nullopt;
+  return value->get<bool>();
+}
+
+std::size_t Fields::word(std::string_view name, std::span<const std::string_view> words) {
+  if (!has(name)) {
+    require(name);
+    return 0;
+  }
+  return optional_word(name, words).value_or(0);
+}
+
+std::optional<std::size_t> Fields::optional_word(std::string_view name,
+                                                 std::span<const std::string_view> words) {
+  const auto text = optional_string(name);
+  if (!text) return std::nullopt;
+  const auto found = std::find(words.begin(), words.end(), *text);
+  if (found != words.end()) return static_cast<std::size_t>(found - words.begin());
+  std::string choice;
+  for (std::string_view word : words) choice.append(choice.empty() ? "" : ", ").append(word);
+  errors_.add(ErrorCode::out_of_range,
+              path_of(name) + " is " + in_quotes(*text) + "; it takes one of " + choice);
+  return std::nullopt;
+}
+
+const json* Fields::object(std::string_view name) {
+  const json* value = require(name);
+  return typed(value, name, value != nullptr && value->is_object(), "an object");
+}
+
+const json* Fields::optional_object(std::string_view name) {
+  const json* value = find(name);
+  return typed(value, name, value != nullptr && value->is_object(), "an object");
+}
+
+const json* Fields::list(std::string_view name) {
+  const json* value = require(name);
+  return typed(value, name, value != nullptr && value->is_array(), "a list");
+}
+
+const json* Fields::optional_list(std::string_view name) {
+  const json* value = find(name);
+  return typed(value, name, value != nullptr && value->is_array(), "a list");
+}
+
+const json* Fields::optional_any(std::string_view name) { return find(name); }
+
+void Fields::finish() {
+  if (!object_.is_object()) return;
+  for (const auto& [name, value] : object_.items()) {
+    if (std::find(taken_.begin(), taken_.end(), name) != taken_.end()) continue;
+    errors_.add_unknown(path_of(name.substr(0, kMaxQuoted)) + " is no field of this object");
+  }
+}
+
+}  // namespace cairn

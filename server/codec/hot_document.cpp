@@ -1,0 +1,130 @@
+#include "server/codec/hot_document.hpp"
+
+#include "server/codec/dom_blocks.hpp"
+#include "server/codec/ids.hpp"
+
+namespace cairn::hot_document {
+namespace {
+
+template <class T>
+std::optional<T> narrowed(std::optional<std::uint64_t> number) {
+  if (!number) return std::nullopt;
+  return static_cast<T>(*number);
+}
+
+// Calls `read(fields)` for each object of the list `name`.
+template <class Read>
+void each_object(Fields& fields, std::string_view name, Read&& read) {
+  const json* list = fields.list(name);
+  if (list == nullptr) return;
+  std::size_t index = 0;
+  for (const json& item : *list) {
+    Fields element(item, fields.path_of(name) + "[" + std::to_string(index++) + "]",
+                   fields.errors());
+    read(element);
+    element.finish();
+    if (fields.errors().any()) return;
+  }
+}
+
+CommitBlock read_commit_block(Fields& fields) {
+  CommitBlock block;
+  block.handle = read_handle(fields);
+  const auto key = key_from(fields.string("key"), fields.path_of("key"));
+  if (key) {
+    block.key = *key;
+  } else {
+    fields.errors().add(key.error().code, key.error().detail);
+  }
+  const json* parent = fields.optional_any("parent");
+  if (parent != nullptr && !parent->is_null()) {
+    block.parent = read_key(*parent, fields.path_of("parent"), fields.errors());
+  }
+  if (const json* metadata = fields.optional_object("metadata")) block.metadata = metadata->dump();
+  block.ttl_ms = fields.optional_number("ttl_ms", {1, kMaxTtlMs});
+  return block;
+}
+
+}  // namespace
+
+Result<> read_match(const json& body, MatchBody& out) {
+  out.clear();
+  DecodeErrors errors;
+  Fields fields(body, "", errors);
+  const json* keys = fields.optional_list("keys");
+  if (keys != nullptr) {
+    for (const json& item : *keys) {
+      const auto key =
+          read_key(item, "keys[" + std::to_string(out.keys.size()) + "]", fields.errors());
+      if (!key) break;
+      out.keys.add(key->view().bytes());
+    }
+  }
+  if (const json* tokens = fields.optional_list("tokens")) {
+    out.has_tokens = true;
+    for (const json& item : *tokens) {
+      const std::string path = "tokens[" + std::to_string(out.tokens.size()) + "]";
+      out.tokens.push_back(static_cast<std::uint32_t>(read_number(item, path, kAnyU32, errors)));
+      if (errors.any()) break;
+    }
+  }
+  out.salt = fields.optional_string("salt");
+  out.lease_ms = narrowed<std::uint32_t>(fields.optional_number("lease_ms", kAnyU32));
+  out.onboard = read_optional_tier(fields, "onboard");
+  out.wait_ms =
+      static_cast<std::uint32_t>(fields.optional_number("wait_ms", {0, kMaxWaitMs}).value_or(0));
+  fields.finish();
+  CAIRN_TRY(errors.take());
+  return check_match_sources(keys != nullptr, out);
+}
+
+Result<AllocateBody> read_allocate(const json& body) {
+  DecodeErrors errors;
+  Fields fields(body, "", errors);
+  AllocateBody out;
+  out.count = static_cast<std::uint32_t>(fields.number("count", {1, UINT32_MAX}));
+  out.tier = read_optional_tier(fields, "tier");
+  out.lease_ms = narrowed<std::uint32_t>(fields.optional_number("lease_ms", kAnyU32));
+  out.priority = static_cast<std::uint8_t>(
+      fields.optional_number("priority", kPriorities).value_or(out.priority));
+  fields.finish();
+  CAIRN_TRY(errors.take());
+  return out;
+}
+
+Result<CommitBody> read_commit(const json& body) {
+  DecodeErrors errors;
+  Fields fields(body, "", errors);
+  CommitBody out;
+  const std::string lease = fields.string("lease");
+  each_object(fields, "blocks",
+              [&out](Fields& element) { out.blocks.push_back(read_commit_block(element)); });
+  fields.finish();
+  CAIRN_TRY(errors.take());
+  CAIRN_TRY(read_lease(lease, out.lease));
+  return out;
+}
+
+Result<ReleaseBody> read_release(const json& body) {
+  DecodeErrors errors;
+  Fields fields(body, "", errors);
+  ReleaseBody out;
+  each_object(fields, "blocks",
+              [&out](Fields& element) { out.blocks.push_back(read_handle(element)); });
+  fields.finish();
+  CAIRN_TRY(errors.take());
+  CAIRN_TRY(check_release(out));
+  return out;
+}
+
+Result<RenewBody> read_renew(const json& body) {
+  DecodeErrors errors;
+  Fields fields(body, "", errors);
+  RenewBody out;
+  out.lease_ms = narrowed<std::uint32_t>(fields.optional_number("lease_ms", {1, UINT32_MAX}));
+  fields.finish();
+  CAIRN_TRY(errors.take());
+  return out;
+}
+
+}  // namespace cairn::hot_document

@@ -1,0 +1,312 @@
+#include "server/codec/hot_json.hpp"
+
+#include <array>
+
+#include "server/codec/ids.hpp"
+#include "server/codec/json_reader.hpp"
+
+namespace cairn::hot_json {
+namespace {
+
+// A parser keeps memory of about the largest body it has seen. A thread's own is for the bodies of
+// every day; larger ones get one of their own.
+constexpr std::size_t kMaxKeptBodyBytes = 1u << 20;
+
+od::parser& parser_of_thread() {
+  thread_local od::parser parser;
+  return parser;
+}
+
+// Reads one whole body: `read` takes the Body and its root object.
+template <class Read>
+Result<> read_body(std::span<const std::byte> bytes, Read&& read) {
+  const auto with = [&](od::parser& parser) -> Result<> {
+    Body body(bytes, parser);
+    auto root = body.root();
+    if (!root) return std::move(root).error();
+    CAIRN_TRY(read(body, *root));
+    return body.finish();
+  };
+  if (bytes.size() <= kMaxKeptBodyBytes) return with(parser_of_thread());
+  od::parser parser;
+  return with(parser);
+}
+
+template <class T>
+Result<> store(Result<std::uint64_t> number, T& out) {
+  if (!number) return std::move(number).error();
+  out = static_cast<T>(*number);
+  return {};
+}
+
+Result<> read_tier(Body& body, od::value value, const Where& where, Tier& out) {
+  auto word = body.string(value, where);
+  if (!word) return std::move(word).error();
+  const auto tier = tier_from(*word);
+  if (!tier) {
+    return Error{ErrorCode::out_of_range, where.text() + " is '" +
+                                              std::string(word->substr(0, 64)) +
+                                              "'; it takes one of device, pinned, disk"};
+  }
+  out = *tier;
+  return {};
+}
+
+Result<> read_keys(Body& body, od::value value, const Where& where, KeyBuffer& out) {
+  auto list = body.list(value, where);
+  if (!list) return std::move(list).error();
+  Where element{.list = where.name};
+  for (auto next : *list) {
+    od::value key;
+    if (auto error = std::move(next).get(key)) return body.broken(error);
+    auto text = body.string(key, element);
+    if (!text) return std::move(text).error();
+    CAIRN_TRY(out.add_hex(*text, where.name));
+    ++element.index;
+  }
+  return {};
+}
+
+Result<> read_tokens(Body& body, od::value value, const Where& where,
+                     std::vector<std::uint32_t>& out) {
+  auto list = body.list(value, where);
+  if (!list) return std::move(list).error();
+  Where element{.list = where.name};
+  for (auto next : *list) {
+    od::value token;
+    if (auto error = std::move(next).get(token)) return body.broken(error);
+    CAIRN_TRY(store(body.number(token, element, kAnyU32), out.emplace_back()));
+    ++element.index;
+  }
+  return {};
+}
+
+Result<> read_key(Body& body, od::value value, const Where& where, BlockKey& out) {
+  auto text = body.string(value, where);
+  if (!text) return std::move(text).error();
+  auto key = key_from(*text, where.text());
+  if (!key) return std::move(key).error();
+  out = *key;
+  return {};
+}
+
+// Members that make a handle; an object may have others behind them.
+constexpr std::array<std::string_view, 3> kHandleNames = {"tier", "slot", "generation"};
+
+Result<> read_handle_field(Body& body, std::size_t index, od::value value, const Where& where,
+                           BlockHandle& out) {
+  switch (index) {
+    case 0:
+      return read_tier(body, value, where, out.tier);
+    case 1:
+      return store(body.number(value, where, kAnyU32), out.slot);
+    default:
+      return store(body.number(value, where, {}), out.generation);
+  }
+}
+
+template <std::size_t N>
+Result<> require(std::uint32_t seen, std::uint32_t required,
+                 const std::array<std::string_view, N>& names, Where where) {
+  for (std::size_t i = 0; i < N; ++i) {
+    if (((required & ~seen) >> i) & 1U) {
+      where.name = names[i];
+      return missing_field(where);
+    }
+  }
+  return {};
+}
+
+// Calls `read(object, where)` for each object of a list.
+template <class Read>
+Result<> each_object(Body& body, od::value value, const Where& where, Read&& read) {
+  auto list = body.list(value, where);
+  if (!list) return std::move(list).error();
+  Where element{.list = where.name};
+  for (auto next : *list) {
+    od::value item;
+    if (auto error = std::move(next).get(item)) return body.broken(error);
+    auto object = body.object(item, element);
+    if (!object) return std::move(object).error();
+    CAIRN_TRY(read(*object, element));
+    ++element.index;
+  }
+  return {};
+}
+
+Result<BlockHandle> read_handle(Body& body, od::object object, const Where& element) {
+  BlockHandle handle;
+  auto seen = body.fields(object, kHandleNames, element, [&](std::size_t index, od::value value) {
+    Where where = element;
+    where.name = kHandleNames[index];
+    return read_handle_field(body, index, value, where, handle);
+  });
+  if (!seen) return std::move(seen).error();
+  CAIRN_TRY(require(*seen, 0b111, kHandleNames, element));
+  return handle;
+}
+
+Result<> read_metadata(Body& body, od::value value, const Where& where, std::string& out) {
+  auto object = body.object(value, where);
+  if (!object) return std::move(object).error();
+  std::string_view raw;
+  if (auto error = object->raw_json().get(raw)) return body.broken(error);
+  // The text is kept, so it must be whole: this parser has only skipped it.
+  auto parsed = parse_document(raw);
+  if (!parsed) {
+    return Error{parsed.error().code, where.text() + ": " + std::move(parsed).error().detail};
+  }
+  out = parsed->dump();
+  return {};
+}
+
+Result<CommitBlock> read_commit_block(Body& body, od::object object, const Where& element) {
+  static constexpr std::array<std::string_view, 7> kNames = {
+      "tier", "slot", "generation", "key", "parent", "metadata", "ttl_ms"};
+  CommitBlock block;
+  auto seen = body.fields(object, kNames, element, [&](std::size_t index, od::value value) {
+    Where where = element;
+    where.name = kNames[index];
+    switch (index) {
+      case 3:
+        return read_key(body, value, where, block.key);
+      case 4:
+        if (value.is_null()) return Result<>();
+        return read_key(body, value, where, block.parent.emplace());
+      case 5:
+        return read_metadata(body, value, where, block.metadata);
+      case 6:
+        return store(body.number(value, where, {.min = 1, .max = kMaxTtlMs}),
+                     block.ttl_ms.emplace());
+      default:
+        return read_handle_field(body, index, value, where, block.handle);
+    }
+  });
+  if (!seen) return std::move(seen).error();
+  CAIRN_TRY(require(*seen, 0b1111, kNames, element));
+  return block;
+}
+
+}  // namespace
+
+Result<> read_match(std::span<const std::byte> bytes, MatchBody& out) {
+  static constexpr std::array<std::string_view, 6> kNames = {"keys", "lease_ms", "tokens",
+                                                             "salt", "onboard",  "wait_ms"};
+  out.clear();
+  return read_body(bytes, [&out](Body& body, od::object root) -> Result<> {
+    auto seen = body.fields(root, kNames, {}, [&](std::size_t index, od::value value) {
+      const Where where{.name = kNames[index]};
+      switch (index) {
+        case 0:
+          return read_keys(body, value, where, out.keys);
+        case 1:
+          return store(body.number(value, where, kAnyU32), out.lease_ms.emplace());
+        case 2:
+          out.has_tokens = true;
+          return read_tokens(body, value, where, out.tokens);
+        case 3: {
+          auto salt = body.string(value, where);
+          if (!salt) return Result<>(std::move(salt).error());
+          out.salt.emplace(*salt);
+          return Result<>();
+        }
+        case 4:
+          return read_tier(body, value, where, out.onboard.emplace());
+        default:
+          return store(body.number(value, where, {0, kMaxWaitMs}), out.wait_ms);
+      }
+    });
+    if (!seen) return std::move(seen).error();
+    return check_match_sources(*seen & 1U, out);
+  });
+}
+
+Result<AllocateBody> read_allocate(std::span<const std::byte> bytes) {
+  static constexpr std::array<std::string_view, 4> kNames = {"count", "tier", "lease_ms",
+                                                             "priority"};
+  AllocateBody out;
+  auto read = read_body(bytes, [&out](Body& body, od::object root) -> Result<> {
+    auto seen = body.fields(root, kNames, {}, [&](std::size_t index, od::value value) {
+      const Where where{.name = kNames[index]};
+      switch (index) {
+        case 0:
+          return store(body.number(value, where, {1, UINT32_MAX}), out.count);
+        case 1:
+          return read_tier(body, value, where, out.tier.emplace());
+        case 2:
+          return store(body.number(value, where, kAnyU32), out.lease_ms.emplace());
+        default:
+          return store(body.number(value, where, kPriorities), out.priority);
+      }
+    });
+    if (!seen) return std::move(seen).error();
+    return require(*seen, 0b1, kNames, {});
+  });
+  if (!read) return std::move(read).error();
+  return out;
+}
+
+Result<CommitBody> read_commit(std::span<const std::byte> bytes) {
+  static constexpr std::array<std::string_view, 2> kNames = {"lease", "blocks"};
+  CommitBody out;
+  auto read = read_body(bytes, [&out](Body& body, od::object root) -> Result<> {
+    auto seen = body.fields(root, kNames, {}, [&](std::size_t index, od::value value) -> Result<> {
+      const Where where{.name = kNames[index]};
+      if (index == 1) {
+        return each_object(body, value, where,
+                           [&](od::object object, const Where& element) -> Result<> {
+                             auto block = read_commit_block(body, object, element);
+                             if (!block) return std::move(block).error();
+                             out.blocks.push_back(std::move(*block));
+                             return {};
+                           });
+      }
+      auto text = body.string(value, where);
+      if (!text) return std::move(text).error();
+      return read_lease(*text, out.lease);
+    });
+    if (!seen) return std::move(seen).error();
+    return require(*seen, 0b11, kNames, {});
+  });
+  if (!read) return std::move(read).error();
+  return out;
+}
+
+Result<ReleaseBody> read_release(std::span<const std::byte> bytes) {
+  static constexpr std::array<std::string_view, 1> kNames = {"blocks"};
+  ReleaseBody out;
+  auto read = read_body(bytes, [&out](Body& body, od::object root) -> Result<> {
+    auto seen = body.fields(root, kNames, {}, [&](std::size_t, od::value value) {
+      return each_object(body, value, {.name = kNames[0]},
+                         [&](od::object object, const Where& element) -> Result<> {
+                           auto handle = read_handle(body, object, element);
+                           if (!handle) return std::move(handle).error();
+                           out.blocks.push_back(*handle);
+                           return {};
+                         });
+    });
+    if (!seen) return std::move(seen).error();
+    return require(*seen, 0b1, kNames, {});
+  });
+  if (!read) return std::move(read).error();
+  CAIRN_TRY(check_release(out));
+  return out;
+}
+
+Result<RenewBody> read_renew(std::span<const std::byte> bytes) {
+  static constexpr std::array<std::string_view, 1> kNames = {"lease_ms"};
+  RenewBody out;
+  if (bytes.empty()) return out;
+  auto read = read_body(bytes, [&out](Body& body, od::object root) -> Result<> {
+    auto seen = body.fields(root, kNames, {}, [&](std::size_t, od::value value) {
+      return store(body.number(value, {.name = kNames[0]}, {1, UINT32_MAX}),
+                   out.lease_ms.emplace());
+    });
+    if (!seen) return std::move(seen).error();
+    return {};
+  });
+  if (!read) return std::move(read).error();
+  return out;
+}
+
+}  // namespace cairn::hot_json

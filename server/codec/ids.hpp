@@ -1,0 +1,30 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/result.hpp"
+#include "blockmgr/types.hpp"
+
+namespace cairn {
+
+// How the contract writes what names things: leases as 32 hex digits (the cache's number, then the
+// secret), transfers as "t-" and hex digits, keys as hex.
+void append_lease(std::string& out, const LeaseId& lease);
+std::string lease_text(const LeaseId& lease);
+std::optional<LeaseId> lease_from(std::string_view text);
+
+std::string transfer_text(TransferId id);
+std::optional<TransferId> transfer_from(std::string_view text);
+
+std::string key_text(KeyView key);
+// malformed, naming `field` and what is wrong, unless the text is 2 to 128 hex digits.
+Result<BlockKey> key_from(std::string_view text, std::string_view field);
+
+// A cache's name is 1 to 64 of the characters [A-Za-z0-9._-], and no path ("." and "..").
+bool is_cache_name(std::string_view name);
+inline constexpr std::string_view kCacheNameRule =
+    "a cache's name is 1 to 64 letters, digits, '.', '_' or '-'";
+
+}  // namespace cairn

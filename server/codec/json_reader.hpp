@@ -1,0 +1,82 @@
+#pragma once
+
+#include <simdjson.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/result.hpp"
+#include "server/codec/fields.hpp"
+
+// Reading typed fields off simdjson's on-demand parser, with the errors of the contract. Only
+// hot_json.cpp includes this.
+namespace cairn::hot_json {
+
+namespace od = simdjson::ondemand;
+
+// Where in the document a value stands; made into text only for an error.
+struct Where {
+  std::string_view list = {};  // of a list's element, the list's name
+  std::size_t index = 0;       // and its place
+  std::string_view name = {};  // the field
+
+  std::string text() const;
+};
+
+// A body being read. Pins a parser for as long as it lives.
+class Body {
+ public:
+  // REQUIRES: http::kBodyPadding readable bytes behind `bytes`.
+  Body(std::span<const std::byte> bytes, od::parser& parser);
+
+  Result<od::object> root();
+  // malformed unless everything was read.
+  Result<> finish();
+
+  // malformed, with the position.
+  Error broken(simdjson::error_code error);
+
+  Result<std::uint64_t> number(od::value value, const Where& where, NumberBounds bounds);
+  // The text between the quotes; valid as long as the body.
+  Result<std::string_view> string(od::value value, const Where& where);
+  Result<od::array> list(od::value value, const Where& where);
+  Result<od::object> object(od::value value, const Where& where);
+  Error wrong_type(od::value value, const Where& where, std::string_view takes);
+
+  // Calls `on_field(index of the name, value)` for each member; unknown names and repeated ones are
+  // refused. Answers a bit for each name that was there.
+  template <std::size_t N, class OnField>
+  Result<std::uint32_t> fields(od::object object, const std::array<std::string_view, N>& names,
+                               Where where, OnField&& on_field) {
+    std::uint32_t seen = 0;
+    for (auto next : object) {
+      od::field field;
+      if (auto error = std::move(next).get(field)) return broken(error);
+      std::size_t index = 0;
+      while (index < N && !(field.key() == names[index])) ++index;
+      if (index == N) return unknown_field(field, where);
+      where.name = names[index];
+      if ((seen >> index) & 1U) return repeated_field(where);
+      seen |= 1U << index;
+      CAIRN_TRY(on_field(index, field.value()));
+    }
+    return seen;
+  }
+
+ private:
+  Error unknown_field(od::field& field, Where where);
+  Error repeated_field(const Where& where);
+
+  std::string_view text_;
+  od::parser& parser_;
+  od::document document_;
+};
+
+Error missing_field(const Where& where);
+
+}  // namespace cairn::hot_json

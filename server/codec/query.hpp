@@ -1,0 +1,56 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/result.hpp"
+#include "blockmgr/cache.hpp"
+#include "server/codec/fields.hpp"
+
+namespace cairn {
+
+// Percent-decodes; nothing where a '%' is not followed by two hex digits.
+std::optional<std::string> percent_decoded(std::string_view text);
+
+// The parameters behind a URL's '?', read by name like the fields of a body: the first thing wrong
+// is kept, finish() answers it and refuses parameters that nobody asked for.
+class Query {
+ public:
+  // Borrows `text`.
+  explicit Query(std::string_view text);
+
+  std::optional<std::string_view> text(std::string_view name);
+  std::optional<std::uint64_t> number(std::string_view name, NumberBounds bounds);
+  std::optional<bool> flag(std::string_view name);
+  std::optional<Tier> tier(std::string_view name);
+  std::optional<BlockKey> key(std::string_view name);
+  // &layer=&outer=, both or none.
+  std::optional<PieceSelector> piece();
+  void require(std::string_view name, bool given);
+  void refuse(ErrorCode code, std::string detail) { errors_.add(code, std::move(detail)); }
+
+  Result<> finish();
+
+ private:
+  // No route takes more; each costs a look at all.
+  static constexpr std::size_t kMaxParameters = 16;
+  struct Parameter {
+    std::string_view name;
+    std::string_view value;
+    bool taken = false;
+  };
+
+  void add(std::string_view pair);
+  std::string_view decode(std::string_view text);
+
+  std::array<Parameter, kMaxParameters> parameters_;
+  std::size_t count_ = 0;
+  std::deque<std::string> decoded_;  // only what was percent-encoded
+  DecodeErrors errors_;
+};
+
+}  // namespace cairn

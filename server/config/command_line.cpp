@@ -1,0 +1,197 @@
+#include "server/config/command_line.hpp"
+
+#include <boost/program_options.hpp>
+#include <fstream>
+#include <sstream>
+
+#include "server/build_info.hpp"
+#include "server/codec/document.hpp"
+
+namespace cairn {
+namespace {
+
+namespace po = boost::program_options;
+
+// A flag is another way to write a field of the file, so there is one set of rules and one of
+// defaults.
+struct Flag {
+  const char* name;
+  const char* field;  // JSON pointer
+  bool is_number;
+  const char* help;
+};
+
+constexpr std::array kFlags = {
+    Flag{"listen", "/listen", false,
+         "HOST:PORT to listen on; port 0 takes any free one (default 127.0.0.1:7070)"},
+    Flag{"unix", "/unix", false, "path of a Unix socket to listen on too (default none)"},
+    Flag{"data-dir", "/data_dir", false,
+         "folder of the disk tiers, made if missing, locked while in use (default cairn-data)"},
+    Flag{"runtime", "/runtime", false,
+         "auto, host or cuda; auto takes cuda where a device answers (default auto)"},
+    Flag{"threads", "/threads", true, "network threads, 1 to 256 (default 1)"},
+    Flag{"log-level", "/log_level", false, "debug, info, warning or error (default info)"},
+    Flag{"drain-timeout-ms", "/drain_timeout_ms", true,
+         "how long a shutdown waits for requests in progress (default 10000)"},
+    Flag{"host-devices", "/host/devices", true, "devices of the host runtime, 1 to 64 (default 1)"},
+    Flag{"host-device-bytes", "/host/device_bytes", true,
+         "memory of each of them; 0: as much as there is (default 0)"},
+    Flag{"max-connections", "/http/max_connections", true,
+         "connections at once; more are refused (default 4096)"},
+    Flag{"max-header-bytes", "/http/max_header_bytes", true,
+         "a request's line and fields (default 16384)"},
+    Flag{"max-body-bytes", "/http/max_body_bytes", true,
+         "a JSON or MessagePack body (default 33554432)"},
+    Flag{"header-timeout-ms", "/http/header_timeout_ms", true,
+         "from a request's first byte to the end of its fields (default 10000)"},
+    Flag{"body-timeout-ms", "/http/body_timeout_ms", true,
+         "without a byte of a body arriving or leaving (default 30000)"},
+    Flag{"idle-timeout-ms", "/http/idle_timeout_ms", true, "between requests (default 120000)"},
+    Flag{"max-lease-ms", "/blocks/max_lease_ms", true,
+         "the longest lease a client may ask for (default 3600000)"},
+    Flag{"max-leases", "/blocks/max_leases", true, "leases of a cache (default 65536)"},
+    Flag{"max-blocks-per-request", "/blocks/max_blocks_per_request", true,
+         "keys or blocks of one request (default 65536)"},
+    Flag{"staging-bytes", "/blocks/staging_bytes", true,
+         "buffers of a cache for reads and writes of tiers that the CPU does not reach (default "
+         "67108864)"},
+    Flag{"transfer-workers", "/transfers/workers", true,
+         "movements under way at once, 1 to 64 (default 2)"},
+    Flag{"disk-threads", "/transfers/disk_threads", true,
+         "threads that help with disk tiers, 1 to 64 (default 2)"},
+};
+
+// Of the contract, but not of this build: never taken in silence.
+constexpr std::array kUnavailable = {"tokens", "tls-cert", "tls-key"};
+
+po::options_description describe() {
+  po::options_description options("Options", 100);
+  options.add_options()("config", po::value<std::string>()->value_name("FILE"),
+                        "JSON file with these settings and more (pressure, caches); flags win");
+  for (const Flag& flag : kFlags) {
+    options.add_options()(
+        flag.name, po::value<std::string>()->value_name(flag.is_number ? "N" : "TEXT"), flag.help);
+  }
+  for (const char* name : kUnavailable) {
+    options.add_options()(name, po::value<std::string>()->value_name("FILE"),
+                          "not available in this build");
+  }
+  options.add_options()("help", "print this and exit")("version", "print the version and exit");
+  return options;
+}
+
+std::string help_text(const po::options_description& options) {
+  std::ostringstream out;
+  out << "cairn-server keeps KV-cache blocks in tiers and serves them over HTTP.\n\n"
+         "Usage: cairn-server [options]\n\n"
+      << options
+      << "\nThe file of --config has the fields listen, unix, data_dir, runtime, threads, "
+         "log_level,\ndrain_timeout_ms, host {devices, device_bytes}, http {max_connections, "
+         "max_header_bytes,\nmax_body_bytes, max_write_header_bytes, header_timeout_ms, "
+         "body_timeout_ms, idle_timeout_ms},\nblocks {max_caches, max_leases, max_lease_ms, "
+         "max_blocks_per_request, max_transfers,\nkept_transfers, max_waiting_allocations, "
+         "staging_bytes, max_metadata_bytes}, transfers {workers,\nmax_queued_jobs, "
+         "disk_threads, staging_bytes, polling_interval_us}, pressure {device, pinned, disk:\n"
+         "{elevated, warning, critical, reactions {LEVEL: {kind: none|shrink|callback, "
+         "target_use}}}} and\ncaches [{name, and the body of PUT /v1/caches/NAME}]; without "
+         "caches one named default is made.\n";
+  return std::move(out).str();
+}
+
+Result<json> read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return Error{ErrorCode::not_found, "--config: '" + path + "' cannot be read"};
+  std::ostringstream text;
+  text << file.rdbuf();
+  auto document = parse_document(text.str());
+  if (!document) {
+    return Error{document.error().code, "--config: '" + path + "': " + document.error().detail};
+  }
+  if (!document->is_object()) {
+    return Error{ErrorCode::wrong_type, "--config: '" + path + "' holds no object"};
+  }
+  return document;
+}
+
+// A number as JSON where it is one; anything else stays text, which the field then refuses.
+json value_of(const Flag& flag, const std::string& text) {
+  if (!flag.is_number) return text;
+  auto number = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (number.is_number()) return number;
+  return text;
+}
+
+// Which flag wrote the field that an error is about.
+std::string flag_of(const po::variables_map& given, std::string_view detail) {
+  for (const Flag& flag : kFlags) {
+    if (given.count(flag.name) == 0) continue;
+    std::string field = std::string(flag.field).substr(1);
+    std::replace(field.begin(), field.end(), '/', '.');
+    if (detail.starts_with(field + " ")) return "--" + std::string(flag.name) + ": ";
+  }
+  return "";
+}
+
+Result<Settings> settings_of(const po::variables_map& given) {
+  for (const char* name : kUnavailable) {
+    if (given.count(name) > 0) {
+      return Error{ErrorCode::not_implemented,
+                   "--" + std::string(name) + " is not available in this build"};
+    }
+  }
+  json document = json::object();
+  if (given.count("config") > 0) {
+    auto file = read_file(given["config"].as<std::string>());
+    if (!file) return std::move(file).error();
+    document = std::move(*file);
+  }
+  for (const Flag& flag : kFlags) {
+    if (given.count(flag.name) == 0) continue;
+    const json::json_pointer field(flag.field);
+    // A section that is no object is refused as what it is.
+    if (field.parent_pointer() != json::json_pointer() &&
+        document.contains(field.parent_pointer()) &&
+        !document[field.parent_pointer()].is_object()) {
+      continue;
+    }
+    document[field] = value_of(flag, given[flag.name].as<std::string>());
+  }
+  auto settings = read_settings(document.dump());
+  if (settings) return settings;
+  const std::string& detail = settings.error().detail;
+  std::string origin = flag_of(given, detail);
+  if (origin.empty() && given.count("config") > 0) {
+    origin = "--config: '" + given["config"].as<std::string>() + "': ";
+  }
+  return Error{settings.error().code, origin + detail};
+}
+
+}  // namespace
+
+Result<std::variant<Settings, PrintAndExit>> read_command_line(std::span<const char* const> args) {
+  using Answer = std::variant<Settings, PrintAndExit>;
+  const po::options_description options = describe();
+  po::variables_map given;
+  try {
+    // No guessing: an abbreviation would change its meaning with the next new flag.
+    const int style =
+        po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
+    po::store(po::command_line_parser(static_cast<int>(args.size()), args.data())
+                  .options(options)
+                  .positional({})
+                  .style(style)
+                  .run(),
+              given);
+  } catch (const po::error& wrong) {
+    return Error{ErrorCode::malformed, wrong.what()};
+  }
+  if (given.count("help") > 0) return Answer(PrintAndExit{help_text(options)});
+  if (given.count("version") > 0) {
+    return Answer(PrintAndExit{"cairn-server " + std::string(build_info::kVersion) + "\n"});
+  }
+  auto settings = settings_of(given);
+  if (!settings) return std::move(settings).error();
+  return Answer(std::move(*settings));
+}
+
+}  // namespace cairn

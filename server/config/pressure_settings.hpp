@@ -1,0 +1,12 @@
+#pragma once
+
+#include "blockmgr/config.hpp"
+#include "server/codec/fields.hpp"
+
+namespace cairn {
+
+// {"elevated": 0.8, "warning": 0.9, "critical": 0.97, "reactions": {"critical": {"kind": "shrink",
+// "target_use": 0.9}}}, all optional. `callback` writes a line to the log.
+void read_pressure(Fields& fields, PressureConfig& out);
+
+}  // namespace cairn

@@ -1,0 +1,179 @@
+#include "server/config/settings.hpp"
+
+#include <charconv>
+
+#include "server/codec/cache_body.hpp"
+#include "server/codec/dom_blocks.hpp"
+#include "server/codec/fields.hpp"
+#include "server/codec/ids.hpp"
+#include "server/config/pressure_settings.hpp"
+
+namespace cairn {
+namespace {
+
+constexpr std::array<std::string_view, 3> kRuntimeWords = {"auto", "host", "cuda"};
+constexpr std::array<std::string_view, 4> kLogWords = {"debug", "info", "warning", "error"};
+
+// A day: longer waits are mistakes of a unit.
+constexpr NumberBounds kTimeoutMs{1, 86'400'000};
+constexpr NumberBounds kCount{1, UINT32_MAX};
+
+void read(Fields& fields, std::string_view name, NumberBounds bounds, std::uint32_t& out) {
+  if (const auto value = fields.optional_number(name, bounds)) {
+    out = static_cast<std::uint32_t>(*value);
+  }
+}
+void read(Fields& fields, std::string_view name, NumberBounds bounds, std::uint64_t& out) {
+  if (const auto value = fields.optional_number(name, bounds)) out = *value;
+}
+
+// Reads the member object `name` with `read_members`, where it is there.
+template <class ReadMembers>
+void section(Fields& fields, std::string_view name, ReadMembers&& read_members) {
+  const json* object = fields.optional_object(name);
+  if (object == nullptr) return;
+  Fields members(*object, fields.path_of(name), fields.errors());
+  read_members(members);
+  members.finish();
+}
+
+void read_http(Fields& fields, Settings& out) {
+  read(fields, "max_connections", {1, 1'000'000}, out.http.max_connections);
+  read(fields, "max_header_bytes", {1024, 1u << 20}, out.http.max_header_bytes);
+  read(fields, "max_body_bytes", {1024, 1ull << 30}, out.api.max_body_bytes);
+  read(fields, "max_write_header_bytes", {1024, 1u << 30}, out.api.max_write_header_bytes);
+  read(fields, "header_timeout_ms", kTimeoutMs, out.http.header_timeout_ms);
+  read(fields, "body_timeout_ms", kTimeoutMs, out.http.body_timeout_ms);
+  read(fields, "idle_timeout_ms", kTimeoutMs, out.http.idle_timeout_ms);
+}
+
+void read_blocks(Fields& fields, BlockManagerOptions& out) {
+  read(fields, "max_caches", kCount, out.max_caches);
+  read(fields, "max_leases", kCount, out.max_leases);
+  read(fields, "max_lease_ms", kTimeoutMs, out.max_lease_ms);
+  read(fields, "max_blocks_per_request", {1, 1u << 20}, out.max_blocks_per_request);
+  read(fields, "max_transfers", kCount, out.max_transfers);
+  read(fields, "kept_transfers", kCount, out.kept_transfers);
+  read(fields, "max_waiting_allocations", kCount, out.max_waiting_allocations);
+  read(fields, "staging_bytes", {4096, 1ull << 40}, out.staging_bytes);
+  read(fields, "max_metadata_bytes", {0, 1u << 20}, out.max_metadata_bytes);
+}
+
+void read_transfers(Fields& fields, TransferEngineOptions& out) {
+  read(fields, "workers", {1, 64}, out.workers);
+  read(fields, "max_queued_jobs", kCount, out.max_queued_jobs);
+  read(fields, "disk_threads", {1, 64}, out.disk_threads);
+  read(fields, "staging_bytes", {4096, 1ull << 40}, out.staging_bytes);
+  read(fields, "polling_interval_us", {1, 1'000'000}, out.polling_interval_us);
+}
+
+std::vector<CacheConfig> read_caches(Fields& fields) {
+  std::vector<CacheConfig> caches;
+  const json* list = fields.optional_list("caches");
+  if (list == nullptr) return {default_cache()};
+  for (const json& item : *list) {
+    Fields members(item, "caches[" + std::to_string(caches.size()) + "]", fields.errors());
+    std::string name = members.string("name");
+    if (!fields.errors().any() && !is_cache_name(name)) {
+      fields.errors().add(ErrorCode::malformed, members.path_of("name") + " is '" +
+                                                    name.substr(0, 80) + "'; " +
+                                                    std::string(kCacheNameRule));
+    }
+    for (const CacheConfig& other : caches) {
+      if (other.name == name) {
+        fields.errors().add(ErrorCode::malformed,
+                            members.path_of("name") + " is '" + name + "', which another has");
+      }
+    }
+    caches.push_back(read_cache_fields(members, std::move(name)));
+    members.finish();
+  }
+  return caches;
+}
+
+}  // namespace
+
+CacheConfig default_cache() {
+  CacheConfig cache;
+  cache.name = "default";
+  cache.shape = {.num_layers = 32,
+                 .outer_dim = 2,
+                 .page_size = 16,
+                 .inner_dim = 1024,
+                 .dtype_width_bytes = 2,
+                 .alignment = kDefaultAlignment};
+  cache.tiers[index_of(Tier::device)] = TierConfig{.num_blocks = 64};
+  cache.tiers[index_of(Tier::pinned)] = TierConfig{.num_blocks = 256};
+  cache.tiers[index_of(Tier::disk)] = TierConfig{.num_blocks = 1024};
+  return cache;
+}
+
+Result<http::ListenConfig> parse_listen(std::string_view text) {
+  const Error wrong{ErrorCode::malformed,
+                    "listen is '" + std::string(text.substr(0, 80)) +
+                        "'; it takes HOST:PORT, e.g. 127.0.0.1:7070 or [::1]:7070"};
+  const auto colon = text.rfind(':');
+  if (colon == std::string_view::npos) return wrong;
+  std::string_view host = text.substr(0, colon);
+  const std::string_view port = text.substr(colon + 1);
+  if (host.starts_with('[') && host.ends_with(']')) {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find(':') != std::string_view::npos) {
+    return wrong;
+  }
+  http::ListenConfig listen;
+  listen.host = host;
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), listen.port);
+  if (host.empty() || error != std::errc() || end != port.data() + port.size()) return wrong;
+  return listen;
+}
+
+Result<Settings> read_settings(std::string_view json_text) {
+  auto document = parse_document(json_text);
+  if (!document) return std::move(document).error();
+  DecodeErrors errors;
+  Fields fields(*document, "", errors);
+  Settings settings;
+  if (const auto text = fields.optional_string("listen")) {
+    auto listen = parse_listen(*text);
+    if (listen) {
+      settings.listen = std::move(*listen);
+    } else {
+      errors.add(listen.error().code, listen.error().detail);
+    }
+  }
+  settings.listen.unix_path = fields.optional_string("unix").value_or("");
+  if (const auto path = fields.optional_string("data_dir")) settings.data_dir = *path;
+  if (settings.data_dir.empty()) {
+    errors.add(ErrorCode::out_of_range, "data_dir is empty; it takes a path");
+  }
+  settings.runtime =
+      static_cast<RuntimeChoice>(fields.optional_word("runtime", kRuntimeWords).value_or(0));
+  settings.log_level =
+      static_cast<LogLevel>(fields.optional_word("log_level", kLogWords).value_or(1));
+  read(fields, "threads", {1, 256}, settings.http.threads);
+  read(fields, "drain_timeout_ms", kTimeoutMs, settings.drain_timeout_ms);
+  section(fields, "host", [&settings](Fields& members) {
+    read(members, "devices", {1, 64}, settings.host.devices);
+    read(members, "device_bytes", {}, settings.host.device_bytes);
+  });
+  section(fields, "http", [&settings](Fields& members) { read_http(members, settings); });
+  section(fields, "blocks",
+          [&settings](Fields& members) { read_blocks(members, settings.blocks); });
+  section(fields, "transfers",
+          [&settings](Fields& members) { read_transfers(members, settings.transfers); });
+  section(fields, "pressure", [&settings](Fields& members) {
+    for (Tier tier : kTiers) {
+      section(members, to_string(tier), [&](Fields& of_tier) {
+        read_pressure(of_tier, settings.blocks.pressure[index_of(tier)]);
+      });
+    }
+  });
+  settings.caches = read_caches(fields);
+  fields.finish();
+  CAIRN_TRY(errors.take());
+  settings.blocks.data_dir = settings.data_dir;
+  return settings;
+}
+
+}  // namespace cairn

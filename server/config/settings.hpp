@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/log.hpp"
+#include "base/result.hpp"
+#include "blockmgr/config.hpp"
+#include "memory/device_runtime.hpp"
+#include "server/http/http_server.hpp"
+#include "server/routes/service.hpp"
+#include "transport/transfer_engine.hpp"
+
+namespace cairn {
+
+enum class RuntimeChoice : std::uint8_t {
+  automatic,  // cuda where a device answers, else host
+  host,
+  cuda,
+};
+
+// Everything that can be set. The defaults are the ones that --help tells.
+struct Settings {
+  http::ListenConfig listen;
+  http::HttpLimits http;
+  ApiLimits api;
+  std::filesystem::path data_dir = "cairn-data";
+  RuntimeChoice runtime = RuntimeChoice::automatic;
+  HostRuntimeOptions host;
+  TransferEngineOptions transfers;
+  BlockManagerOptions blocks;
+  std::vector<CacheConfig> caches;
+  LogLevel log_level = LogLevel::info;
+  std::uint32_t drain_timeout_ms = 10'000;  // of a shutdown: what is still in progress is then cut
+};
+
+// The cache that is made where none is configured: 32 layers of keys and values of 16 tokens with
+// 1024 values of 2 bytes each, so blocks of 2 MiB; 128 MiB of them on the device, 512 MiB pinned,
+// 2 GiB on disk.
+CacheConfig default_cache();
+
+// "127.0.0.1:7070", "[::1]:7070".
+Result<http::ListenConfig> parse_listen(std::string_view text);
+
+// A configuration: the members of the file, all optional. The error names the field.
+Result<Settings> read_settings(std::string_view json_text);
+
+}  // namespace cairn

@@ -1,0 +1,272 @@
+#include "server/http/connection.hpp"
+
+#include <algorithm>
+#include <boost/asio/error.hpp>
+#include <boost/asio/post.hpp>
+#include <chrono>
+#include <string>
+#include <utility>
+
+namespace cairn::http {
+namespace {
+
+// Read beyond the longest head, so that a usual body and what is pipelined come with it.
+constexpr std::size_t kReadAheadBytes = 16 * 1024;
+// A client that is still sending when we close would have our response cut off by its kernel: it
+// gets this long to read it, and to send this much.
+constexpr std::uint32_t kLingerMs = 2'000;
+constexpr std::uint64_t kLingerBytes = 256 * 1024 * 1024;
+// 0.2 ms of copying: how long one connection may keep its thread from the others.
+constexpr std::uint64_t kTurnBytes = 2 * 1024 * 1024;
+
+}  // namespace
+
+Connection::Connection(ConnectionShared& shared, bool counted)
+    : shared_(shared),
+      counted_(counted),
+      stream_(shared.io, shared.traffic),
+      input_(shared.limits.max_header_bytes + kReadAheadBytes) {
+  if (!counted_) ++shared_.refused;
+}
+
+Connection::~Connection() {
+  if (counted_) {
+    shared_.open.remove();
+  } else {
+    --shared_.refused;
+  }
+}
+
+bool Connection::open(Peer peer) { return stream_.open(std::move(peer)); }
+
+void Connection::start() {
+  idle_since_ = shared_.clock.now();
+  next_request();
+  if (!counted_) {
+    refuse(503, ErrorCode::too_many, "the server has as many connections as it may have");
+    if (response_.headers.find("Retry-After:") == std::string::npos) {
+      response_.headers += "Retry-After: 1\r\n";
+    }
+  }
+  run();
+}
+
+void Connection::run() {
+  running_ = true;
+  while (step()) {
+  }
+  running_ = false;
+}
+
+bool Connection::step() {
+  switch (state_) {
+    case State::head:
+      return read_head();
+    case State::collect:
+      return collect();
+    case State::collect_large:
+      return collect_large();
+    case State::chunks:
+      return read_chunks();
+    case State::room:
+      return take_room();
+    case State::fill:
+      return fill();
+    case State::handler:
+      return false;
+    case State::answer:
+      return begin_answer();
+    case State::pieces:
+      return take_pieces();
+    case State::send:
+      return send();
+    case State::skip:
+      return skip_body();
+    case State::linger:
+      return linger();
+    case State::closed:
+      return false;
+  }
+  invariant_broken("state is an enumerator", "a connection would hang");
+}
+
+bool Connection::read_head() {
+  if (input_.empty() && !parser_->begun()) {
+    if (shared_.draining) {
+      close();
+      return false;
+    }
+    wait_input();
+    deadline_ = idle_since_ + std::chrono::milliseconds(shared_.limits.idle_timeout_ms);
+    return false;
+  }
+  switch (parser_->read_head(input_)) {
+    case ParseState::done:
+      return begin_request();
+    case ParseState::need_more:
+      if (!head_deadline_) {
+        head_deadline_ =
+            shared_.clock.now() + std::chrono::milliseconds(shared_.limits.header_timeout_ms);
+      }
+      wait_input();
+      deadline_ = head_deadline_;
+      return false;
+    case ParseState::header_too_large:
+      return refuse(431, ErrorCode::out_of_range,
+                    "the request's head is longer than " +
+                        std::to_string(shared_.limits.max_header_bytes) + " bytes");
+    case ParseState::bad_version:
+      return refuse(505, ErrorCode::malformed, "the protocol is not HTTP/1.1 or HTTP/1.0");
+    case ParseState::unknown_coding:
+      return refuse(501, ErrorCode::not_implemented, "the only Transfer-Encoding here is chunked");
+    case ParseState::body_too_large:
+    case ParseState::malformed:
+      break;
+  }
+  return refuse(400, ErrorCode::malformed, "the request's head is not valid HTTP");
+}
+
+bool Connection::begin_request() {
+  began_ = shared_.clock.now();
+  request_open_ = true;
+  head_ = parser_->head();
+  keep_alive_ = parser_->keep_alive();
+  body_left_ = head_.content_length.value_or(0);
+  body_start_ = input_.data().data();
+  const bool has_body = head_.chunked || body_left_ > 0;
+  continue_due_ = has_body && input_.empty() && parser_->expects_continue();
+
+  BodyPlan plan = shared_.handler.begin(head_);
+  if (auto* response = std::get_if<Response>(&plan)) {
+    leave_body();
+    answer_with(std::move(*response));
+    return true;
+  }
+  if (auto* upload = std::get_if<std::unique_ptr<Upload>>(&plan)) {
+    return begin_upload(std::move(*upload));
+  }
+  return begin_collect(std::get<CollectBody>(plan));
+}
+
+void Connection::next_request() {
+  input_.compact();
+  body_.clear();
+  parser_.emplace(shared_.limits.max_header_bytes);
+  head_deadline_.reset();
+  head_ = RequestHead{};
+  keep_alive_ = true;
+  continue_due_ = false;
+  state_ = State::head;
+}
+
+void Connection::end_request() {
+  const Method method = head_.method;
+  const unsigned status = answered_ ? response_.status : kStatusLost;
+  const std::string_view route = response_.route;
+  upload_.reset();
+  response_ = Response{};
+  answered_ = false;
+  request_open_ = false;
+  idle_since_ = shared_.clock.now();
+  const auto took = std::chrono::duration_cast<std::chrono::microseconds>(idle_since_ - began_);
+  shared_.handler.finished(method, route, status, static_cast<std::uint64_t>(took.count()));
+}
+
+void Connection::begin_linger() {
+  stream_.shutdown_send();
+  set_deadline(kLingerMs);
+  state_ = State::linger;
+}
+
+bool Connection::linger() {
+  lingered_bytes_ += input_.size();
+  input_.clear();
+  if (lingered_bytes_ > kLingerBytes) {
+    close();
+    return false;
+  }
+  wait_input();
+  return false;
+}
+
+void Connection::close_if_idle() {
+  if (state_ == State::head && input_.empty() && !parser_->begun()) close();
+}
+
+void Connection::close() {
+  if (state_ == State::closed) return;
+  state_ = State::closed;
+  deadline_.reset();
+  stream_.close();
+  if (request_open_) end_request();
+  shared_.connections.erase(this);
+}
+
+void Connection::expire(TimePoint now) {
+  if (!deadline_ || now < *deadline_) return;
+  deadline_.reset();
+  const bool idle = state_ == State::head && !parser_->begun();
+  if (idle || state_ == State::send || state_ == State::skip || state_ == State::linger) {
+    close();
+    return;
+  }
+  // Answered by on_input, unless what was waited for has come just now.
+  expired_ = true;
+  stream_.cancel();
+}
+
+void Connection::wait_input() { wait_input(input_.room()); }
+
+void Connection::wait_input(std::span<std::byte> room) {
+  stream_.async_read(room, [self = shared_from_this()](const auto& error, std::size_t bytes) {
+    self->on_input(error, bytes);
+  });
+}
+
+void Connection::wait_readable() {
+  set_deadline(shared_.limits.body_timeout_ms);
+  stream_.async_readable(
+      [self = shared_from_this()](const auto& error) { self->on_input(error, 0); });
+}
+
+void Connection::wait_writable() {
+  set_deadline(shared_.limits.body_timeout_ms);
+  stream_.async_writable([self = shared_from_this()](const auto& error) {
+    if (self->state_ == State::closed) return;
+    self->deadline_.reset();
+    if (error) return self->close();
+    self->run();
+  });
+}
+
+void Connection::on_input(const boost::system::error_code& error, std::size_t bytes) {
+  if (state_ == State::closed) return;
+  if (state_ != State::linger) deadline_.reset();
+  moved_this_turn_ = 0;
+  const bool expired = std::exchange(expired_, false);
+  if (expired && error == boost::asio::error::operation_aborted) {
+    refuse(408, ErrorCode::deadline_exceeded, "the request did not arrive in time");
+  } else if (error) {
+    return close();  // the client has gone, or sends no more where more was due
+  } else if (state_ == State::collect_large) {
+    body_.commit(bytes);
+    body_left_ -= bytes;
+  } else {
+    input_.commit(bytes);
+  }
+  run();
+}
+
+void Connection::set_deadline(std::uint32_t timeout_ms) {
+  deadline_ = shared_.clock.now() + std::chrono::milliseconds(timeout_ms);
+}
+
+bool Connection::turn_used_up(std::size_t bytes) {
+  moved_this_turn_ += bytes;
+  if (moved_this_turn_ < kTurnBytes) return false;
+  moved_this_turn_ = 0;
+  boost::asio::post(shared_.io, [self = shared_from_this()] { self->run(); });
+  return true;
+}
+
+}  // namespace cairn::http

@@ -1,0 +1,158 @@
+#include <utility>
+
+#include "server/http/connection.hpp"
+#include "server/http/reply.hpp"
+#include "server/http/response_head.hpp"
+
+namespace cairn::http {
+namespace {
+
+bool has_no_body(unsigned status) { return status == 204 || status == 304; }
+
+}  // namespace
+
+bool Connection::settle(std::optional<Response> response) {
+  if (state_ != State::handler) return false;
+  answer_with(response ? *std::move(response)
+                       : shared_.handler.refuse(
+                             500, {ErrorCode::internal, "the request was dropped unanswered"}));
+  return true;
+}
+
+bool Connection::settle(std::optional<Memory> memory) {
+  if (state_ != State::room && state_ != State::pieces) return false;
+  memory_ = memory ? *std::move(memory)
+                   : Memory(Error{ErrorCode::internal, "the request's body was dropped"});
+  return true;
+}
+
+void Connection::answer_with(Response response) {
+  response_ = std::move(response);
+  state_ = State::answer;
+}
+
+bool Connection::refuse(unsigned status, ErrorCode code, std::string detail) {
+  if (!request_open_) {
+    request_open_ = true;
+    began_ = shared_.clock.now();
+  }
+  keep_alive_ = false;
+  body_unread_ = true;
+  answer_with(shared_.handler.refuse(status, {code, std::move(detail)}));
+  return true;
+}
+
+bool Connection::fail_upload(const Error& why) {
+  keep_alive_ = false;
+  body_unread_ = true;
+  answer_with(shared_.handler.failed(why));
+  return true;
+}
+
+bool Connection::begin_answer() {
+  answered_ = true;
+  if (response_.close || shared_.draining) keep_alive_ = false;
+  const bool with_body = head_.method != Method::head && !has_no_body(response_.status);
+  head_text_.clear();
+  append_response_head();
+  out_.clear();
+  out_.add(head_text_.data(), head_text_.size());
+  head_sent_ = false;
+  download_left_ = 0;
+  if (with_body && response_.download != nullptr) {
+    download_left_ = response_.download_bytes;
+    // The head goes with the first bytes, in one write.
+    if (download_left_ > 0) return ask_pieces();
+  } else if (with_body) {
+    out_.add(response_.body.data(), response_.body.size());
+  }
+  state_ = State::send;
+  return true;
+}
+
+void Connection::append_response_head() {
+  ResponseHead head;
+  head.status = response_.status;
+  head.headers = response_.headers;
+  head.keep_alive = keep_alive_;
+  head.http10 = parser_->http10();
+  const std::uint64_t body_bytes =
+      response_.download != nullptr ? response_.download_bytes : response_.body.size();
+  if (has_no_body(response_.status)) {
+    if (response_.status == 304) head.content_length = response_.announced_bytes;
+  } else {
+    head.content_type = response_.content_type;
+    head.content_length =
+        head_.method == Method::head ? response_.announced_bytes.value_or(body_bytes) : body_bytes;
+  }
+  append_head(head_text_, head);
+}
+
+bool Connection::ask_pieces() {
+  state_ = State::pieces;
+  response_.download->next(Reply<Memory>(*this));
+  return true;
+}
+
+bool Connection::take_pieces() {
+  if (!memory_) return false;
+  Memory memory = *std::exchange(memory_, std::nullopt);
+  if (memory && memory->empty()) memory = Error{ErrorCode::internal, "the body has no more bytes"};
+  if (!memory && !head_sent_) {
+    answer_with(shared_.handler.failed(memory.error()));
+    return true;
+  }
+  if (!memory) {
+    shared_.log.error("a response was cut", {{"reason", memory.error().detail},
+                                             {"code", to_string(memory.error().code)},
+                                             {"bytes_missing", download_left_}});
+    close();
+    return false;
+  }
+  if (head_sent_) out_.clear();
+  const std::uint64_t before = out_.bytes();
+  out_.add_pieces(*memory, download_left_);
+  download_left_ -= out_.bytes() - before;
+  state_ = State::send;
+  return true;
+}
+
+bool Connection::send() {
+  while (!out_.empty()) {
+    const Stream::Moved moved = stream_.try_write(out_.window());
+    switch (moved.outcome) {
+      case Stream::Outcome::ended:
+        close();
+        return false;
+      case Stream::Outcome::would_block:
+        wait_writable();
+        return false;
+      case Stream::Outcome::moved:
+        out_.advance(moved.bytes);
+        if (turn_used_up(moved.bytes)) return false;
+    }
+  }
+  return sent();
+}
+
+bool Connection::sent() {
+  if (after_continue_) {
+    state_ = *std::exchange(after_continue_, std::nullopt);
+    return true;
+  }
+  head_sent_ = true;
+  if (download_left_ > 0) return ask_pieces();
+  end_request();
+  if (keep_alive_ && body_left_ > 0) {
+    state_ = State::skip;
+  } else if (keep_alive_) {
+    next_request();
+  } else if (body_unread_ || body_left_ > 0 || !input_.empty()) {
+    begin_linger();
+  } else {
+    close();
+  }
+  return true;
+}
+
+}  // namespace cairn::http

@@ -1,0 +1,103 @@
+#include "server/http/http_server.hpp"
+
+#include <atomic>
+#include <utility>
+#include <vector>
+
+#include "server/http/listener.hpp"
+#include "server/http/network_thread.hpp"
+#include "server/http/open_count.hpp"
+
+namespace cairn::http {
+
+class HttpServer::Impl {
+ public:
+  Impl(const HttpLimits& limits, Handler& handler, const Clock& clock, Logger& log)
+      : limits_(limits), open_(limits.max_connections) {
+    const NetworkThread::Parts parts{limits_, handler, clock, log, open_};
+    for (std::uint32_t i = 0; i < limits.threads; ++i) {
+      threads_.push_back(std::make_unique<NetworkThread>(parts));
+    }
+  }
+
+  Result<> listen(const ListenConfig& config) {
+    auto tcp = listen_tcp(config.host, config.port);
+    if (!tcp) return std::move(tcp).error();
+    port_ = tcp->port;
+    accept_from(*std::move(tcp));
+    if (!config.unix_path.empty()) {
+      auto local = UnixSocketFile::listen(config.unix_path);
+      if (!local) return std::move(local).error();
+      unix_file_.emplace(*std::move(local));
+      accept_from(unix_file_->take_socket());
+    }
+    return {};
+  }
+
+  void start() {
+    for (const auto& thread : threads_) thread->start();
+  }
+
+  std::uint16_t port() const { return port_; }
+
+  HttpServerStats stats() const {
+    HttpServerStats stats;
+    stats.connections_open = open_.value();
+    stats.connections_accepted = accepted_.load(std::memory_order_relaxed);
+    stats.connections_refused = refused_.load(std::memory_order_relaxed);
+    for (const auto& thread : threads_) {
+      stats.bytes_received += thread->traffic().received.load(std::memory_order_relaxed);
+      stats.bytes_sent += thread->traffic().sent.load(std::memory_order_relaxed);
+    }
+    return stats;
+  }
+
+  bool drain(std::uint32_t timeout_ms) {
+    for (const auto& thread : threads_) thread->drain();
+    if (open_.wait_none(timeout_ms)) return true;
+    for (const auto& thread : threads_) thread->cut_connections();
+    return false;
+  }
+
+ private:
+  // One thread accepts and deals the connections out in turn. With an acceptor a thread on one port
+  // (SO_REUSEPORT) the kernel deals by hash: a few connections may all fall to one thread, and a
+  // second server could join the port unnoticed.
+  void accept_from(ListeningSocket socket) {
+    threads_.front()->listen(std::move(socket), [this](Peer peer) {
+      accepted_.fetch_add(1, std::memory_order_relaxed);
+      const bool counted = open_.try_add();
+      if (!counted) refused_.fetch_add(1, std::memory_order_relaxed);
+      next_ = (next_ + 1) % threads_.size();
+      threads_[next_]->adopt(std::move(peer), counted);
+    });
+  }
+
+  const HttpLimits limits_;
+  OpenCount open_;
+  std::uint16_t port_ = 0;
+  std::optional<UnixSocketFile> unix_file_;
+  std::atomic<std::uint64_t> accepted_{0};
+  std::atomic<std::uint64_t> refused_{0};
+  std::size_t next_ = 0;  // of the accepting thread
+  std::vector<std::unique_ptr<NetworkThread>> threads_;
+};
+
+Result<std::unique_ptr<HttpServer>> HttpServer::start(const ListenConfig& listen,
+                                                      const HttpLimits& limits, Handler& handler,
+                                                      const Clock& clock, Logger& log) {
+  if (limits.threads == 0) return Error{ErrorCode::out_of_range, "threads is 0; at least 1"};
+  auto impl = std::make_unique<Impl>(limits, handler, clock, log);
+  CAIRN_TRY(impl->listen(listen));
+  impl->start();
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
+}
+
+HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+HttpServer::~HttpServer() = default;
+
+std::uint16_t HttpServer::port() const { return impl_->port(); }
+HttpServerStats HttpServer::stats() const { return impl_->stats(); }
+bool HttpServer::drain(std::uint32_t timeout_ms) { return impl_->drain(timeout_ms); }
+
+}  // namespace cairn::http

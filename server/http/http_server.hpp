@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+#include "base/result.hpp"
+#include "server/http/message.hpp"
+
+namespace cairn::http {
+
+// Every bound of the HTTP side. Time-outs are kept to about 100 ms.
+struct HttpLimits {
+  std::uint32_t threads = 1;
+  std::uint32_t max_connections = 4096;        // more are told 503 and closed
+  std::uint32_t max_header_bytes = 16 * 1024;  // request line and fields; more is a 431
+  // From the first byte of a request to the end of its head.
+  std::uint32_t header_timeout_ms = 10'000;
+  // Without a byte of the body arriving, or of the response leaving.
+  std::uint32_t body_timeout_ms = 30'000;
+  std::uint32_t idle_timeout_ms = 120'000;  // between requests
+};
+
+struct ListenConfig {
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 7070;  // 0: any free one
+  std::string unix_path;      // empty: no Unix socket; owner-only rights
+};
+
+// What the machinery counts itself. Relaxed reads.
+struct HttpServerStats {
+  std::uint64_t connections_open = 0;
+  std::uint64_t connections_accepted = 0;
+  std::uint64_t connections_refused = 0;
+  std::uint64_t bytes_received = 0;
+  std::uint64_t bytes_sent = 0;
+};
+
+// HTTP/1.1 with keep-alive and pipelining (answered in order) over TCP and a Unix socket. Each
+// network thread has an io_context of its own and a connection lives on one thread.
+class HttpServer {
+ public:
+  // Listens and starts its threads. `handler`, `clock` and `log` must outlive it. Fails where the
+  // address cannot be listened on; a Unix socket left by a dead server is replaced, that of a live
+  // one is not.
+  static Result<std::unique_ptr<HttpServer>> start(const ListenConfig& listen,
+                                                   const HttpLimits& limits, Handler& handler,
+                                                   const Clock& clock, Logger& log);
+  ~HttpServer();  // stops at once: what is in progress is cut
+
+  std::uint16_t port() const;
+  // Thread-safe.
+  HttpServerStats stats() const;
+  // Stops accepting, closes idle connections, ends the others after the response in progress;
+  // returns when none is left or after `timeout_ms`, when what remains is cut. True where nothing
+  // was cut.
+  bool drain(std::uint32_t timeout_ms);
+
+ private:
+  class Impl;
+  explicit HttpServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cairn::http

@@ -1,0 +1,152 @@
+#include "server/http/listener.hpp"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+namespace cairn::http {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+constexpr int kBacklog = 1024;
+// One turn of the loop; the connections already open get theirs in between.
+constexpr int kAcceptsPerTurn = 64;
+// With no file descriptor to be had, the listening socket stays readable: this is not to spin.
+constexpr std::chrono::milliseconds kPause{100};
+
+Error io_error(const std::string& what, int number) {
+  return {ErrorCode::io_error, what + ": " + std::strerror(number)};
+}
+
+}  // namespace
+
+Result<ListeningSocket> listen_tcp(const std::string& host, std::uint16_t port) {
+  asio::io_context io;
+  boost::system::error_code ec;
+  const auto found =
+      tcp::resolver(io).resolve(host, std::to_string(port), tcp::resolver::passive, ec);
+  const std::string where = "listening on " + host + ":" + std::to_string(port);
+  if (ec) return Error{ErrorCode::io_error, where + ": " + ec.message()};
+  Error last = io_error(where, EADDRNOTAVAIL);
+  for (const auto& entry : found) {
+    const tcp::endpoint endpoint = entry.endpoint();
+    const int family = endpoint.protocol().family();
+    FileDescriptor fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
+    // Connections of the server before this one may still be in TIME_WAIT. No SO_REUSEPORT: with it
+    // a second server would silently share the port.
+    const int on = 1;
+    if (!fd || ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+        ::bind(fd.get(), endpoint.data(), static_cast<socklen_t>(endpoint.size())) != 0 ||
+        ::listen(fd.get(), kBacklog) != 0) {
+      last = io_error(where, errno);
+      continue;
+    }
+    tcp::endpoint taken;
+    socklen_t size = static_cast<socklen_t>(taken.capacity());
+    if (::getsockname(fd.get(), taken.data(), &size) != 0) return io_error(where, errno);
+    return ListeningSocket{std::move(fd), family, taken.port()};
+  }
+  return last;
+}
+
+Result<UnixSocketFile> UnixSocketFile::listen(const std::string& path) {
+  const std::string where = "listening on unix:" + path;
+  boost::system::error_code ec;
+  asio::local::stream_protocol::endpoint endpoint;
+  if (path.size() >= endpoint.capacity() - offsetof(sockaddr_un, sun_path)) {
+    return Error{ErrorCode::io_error, where + ": the path is longer than a socket's may be"};
+  }
+  endpoint.path(path);
+  const auto size = static_cast<socklen_t>(endpoint.size());
+
+  struct stat there {};
+  if (::lstat(path.c_str(), &there) == 0) {
+    if (!S_ISSOCK(there.st_mode)) {
+      return Error{ErrorCode::io_error, where + ": there is a file that is no socket"};
+    }
+    FileDescriptor probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const bool refused =
+        probe && ::connect(probe.get(), endpoint.data(), size) != 0 && errno == ECONNREFUSED;
+    if (!refused) return Error{ErrorCode::io_error, where + ": another server is listening there"};
+    if (::unlink(path.c_str()) != 0) return io_error(where, errno);
+  }
+
+  FileDescriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  // Linux gives the file the rights of the socket: there is no moment in which others may connect.
+  if (!fd || ::fchmod(fd.get(), S_IRUSR | S_IWUSR) != 0 ||
+      ::bind(fd.get(), endpoint.data(), size) != 0 || ::listen(fd.get(), kBacklog) != 0) {
+    return io_error(where, errno);
+  }
+  return UnixSocketFile(path, ListeningSocket{std::move(fd), AF_UNIX, 0});
+}
+
+UnixSocketFile::UnixSocketFile(std::string path, ListeningSocket socket)
+    : path_(std::move(path)), socket_(std::move(socket)) {
+  struct stat ours {};
+  if (::lstat(path_.c_str(), &ours) == 0) {
+    device_ = ours.st_dev;
+    inode_ = ours.st_ino;
+  }
+}
+
+UnixSocketFile::~UnixSocketFile() {
+  struct stat there {};
+  if (!path_.empty() && ::lstat(path_.c_str(), &there) == 0 && there.st_dev == device_ &&
+      there.st_ino == inode_) {
+    ::unlink(path_.c_str());
+  }
+}
+
+Listener::Listener(asio::io_context& io, ListeningSocket socket,
+                   UniqueFunction<void(Peer)> accepted, Logger& log)
+    : family_(socket.family),
+      socket_(io, socket.fd.release()),
+      pause_(io),
+      accepted_(std::move(accepted)),
+      log_(log) {}
+
+void Listener::close() {
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+  pause_.cancel();
+}
+
+void Listener::wait() {
+  socket_.async_wait(asio::posix::descriptor_base::wait_read, [this](auto error) {
+    if (!error) accept_waiting();
+  });
+}
+
+void Listener::accept_waiting() {
+  for (int i = 0; i < kAcceptsPerTurn && socket_.is_open(); ++i) {
+    FileDescriptor fd(
+        ::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (fd) {
+      accepted_(Peer{std::move(fd), family_});
+      continue;
+    }
+    if (errno == EAGAIN) break;
+    if (errno == ECONNABORTED || errno == EINTR) continue;
+    log_.warning("cannot accept a connection", {{"reason", std::strerror(errno)}});
+    return pause();
+  }
+  if (socket_.is_open()) wait();
+}
+
+void Listener::pause() {
+  pause_.expires_after(kPause);
+  pause_.async_wait([this](auto error) {
+    if (!error && socket_.is_open()) wait();
+  });
+}
+
+}  // namespace cairn::http

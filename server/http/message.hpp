@@ -1,0 +1,140 @@
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "base/result.hpp"
+#include "base/unique_function.hpp"
+
+// The plain interface between the HTTP machinery (connections, parsing, time-outs) and what answers
+// requests: nothing here knows of Boost.
+namespace cairn::http {
+
+enum class Method : std::uint8_t { get, head, put, post, delete_, options, other };
+
+// "GET", "HEAD", …; "OTHER" for what the contract has no use for.
+std::string_view to_string(Method method);
+
+// A request without its body. The views stay valid until its response has been sent or dropped.
+struct RequestHead {
+  Method method = Method::other;
+  std::string_view path;   // as sent, up to the '?'; still percent-encoded
+  std::string_view query;  // as sent, after the '?'; empty where there is none
+  std::string_view content_type;
+  std::string_view accept;
+  std::string_view authorization;
+  std::string_view range;
+  std::string_view if_none_match;
+  std::string_view last_event_id;
+  std::optional<std::uint64_t> content_length;  // nothing: no body, or a chunked one
+  bool chunked = false;
+};
+
+// Bytes after a collected body that may be read but mean nothing (simdjson reads whole vectors).
+inline constexpr std::size_t kBodyPadding = 64;
+
+struct Request : RequestHead {
+  // All of the body, followed by kBodyPadding readable bytes; valid as long as the head's views.
+  std::span<const std::byte> body;
+};
+
+// The bytes of a large response, pulled piece by piece. `next` is called on the connection's
+// thread, never while an earlier call is unanswered, until content_length bytes have been given.
+// Destroyed when the last byte has been handed to the kernel or the connection is gone: it holds
+// the pins of what it reads.
+class Download {
+ public:
+  using Pieces = Result<std::span<const iovec>>;
+  virtual ~Download() = default;
+  // Calls `ready` exactly once, now or later, from any thread, with at least one byte; the pieces
+  // stay as they are until the next call or the end of this object. An error of the first call
+  // becomes the response (Handler::failed); a later one cuts the connection, as the head has been
+  // sent: the client sees a short body, never a wrong one. From another thread, `ready` is the last
+  // thing to be done on behalf of this object: it may be destroyed at once.
+  virtual void next(UniqueFunction<void(Pieces)> ready) = 0;
+};
+
+struct Response {
+  unsigned status = 200;
+  std::string_view content_type = "application/json";  // of static storage
+  std::string headers;  // whole lines, each ended by CRLF: "Retry-After: 1\r\n"
+  std::string body;     // used where there is no download
+  std::unique_ptr<Download> download;
+  std::uint64_t download_bytes = 0;  // the download's length
+  bool close = false;                // end the connection after this response
+  // HEAD, and 304: the length to announce without a body; else the length is the body's.
+  std::optional<std::uint64_t> announced_bytes;
+  // The request's template for metrics, e.g. "/v1/caches/{cache}/match", of static storage.
+  std::string_view route;
+};
+
+// Answers one request, exactly once, from any thread; harmless where the connection or the server
+// is gone by then. One that is destroyed unanswered destroys `send` uncalled, which a connection
+// answers with 500.
+class Responder {
+ public:
+  explicit Responder(UniqueFunction<void(Response)> send) : send_(std::move(send)) {}
+  // A second answer is a broken invariant.
+  void operator()(Response response);
+
+ private:
+  UniqueFunction<void(Response)> send_;
+};
+
+// Where the bytes of a large request body go, read from the socket straight into place. Destroyed
+// when the request has ended in any way: its guards give back what was not finished.
+class Upload {
+ public:
+  using Room = Result<std::span<const iovec>>;
+  virtual ~Upload() = default;
+  // Calls `ready` exactly once, now or later, from any thread, with room for at least one byte, or
+  // with an error that becomes the response (Handler::failed; the connection is then closed, as the
+  // body was not read). Called again when the room is full and bytes are left. Room beyond the
+  // body's end is not touched. From another thread, `ready` is the last thing to be done on behalf
+  // of this object: it may be destroyed at once.
+  virtual void next(UniqueFunction<void(Room)> ready) = 0;
+  // Every byte has arrived.
+  virtual void finish(Responder respond) = 0;
+};
+
+// What to do with a request's body, decided from its head alone.
+struct CollectBody {
+  std::uint64_t limit_bytes = 0;  // a longer one is a 413
+};
+using BodyPlan = std::variant<CollectBody, std::unique_ptr<Upload>, Response>;
+
+// The status counted for a request whose connection was lost before it had a response; never sent.
+inline constexpr unsigned kStatusLost = 499;
+
+// What answers requests. Called on network threads, several at once: it must not block.
+class Handler {
+ public:
+  virtual ~Handler() = default;
+  // The head has been read. A Response here is sent at once and the body is not waited for: the
+  // connection is closed after it unless the body is short enough to be skipped. An Upload must
+  // only be returned for a request with a content_length > 0; for one without the client is told
+  // 411.
+  virtual BodyPlan begin(const RequestHead& head) = 0;
+  // The body was collected.
+  virtual void handle(const Request& request, Responder respond) = 0;
+  // A request the HTTP machinery itself refused (malformed, too long a header, time-out, too long a
+  // body): how the refusal looks.
+  virtual Response refuse(unsigned status, const Error& why) = 0;
+  // How an error of an Upload or a Download looks.
+  virtual Response failed(const Error& why) = 0;
+  // A response has been handed to the kernel or its connection was lost (kStatusLost where there
+  // was no response yet). Once a request. For metrics and the access log.
+  virtual void finished(Method method, std::string_view route, unsigned status,
+                        std::uint64_t duration_us) = 0;
+};
+
+}  // namespace cairn::http

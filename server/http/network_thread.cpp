@@ -1,0 +1,102 @@
+#include "server/http/network_thread.hpp"
+
+#include <chrono>
+#include <utility>
+
+namespace cairn::http {
+namespace {
+
+// All time-outs of a thread hang on one timer: a deadline for each operation would cost two system
+// calls a request. This is how late one may be noticed.
+constexpr std::chrono::milliseconds kTick{100};
+// Connections over the limit that are still being told so; more are closed without a word.
+constexpr std::size_t kMostRefused = 64;
+
+}  // namespace
+
+NetworkThread::NetworkThread(const Parts& parts)
+    : shared_(parts.limits, parts.handler, parts.clock, parts.log, parts.open),
+      open_(parts.open),
+      work_(shared_.io.get_executor()),
+      timer_(shared_.io) {}
+
+NetworkThread::~NetworkThread() {
+  if (!thread_.joinable()) return;
+  // Closed first, so that nothing arrives after the loop has run dry.
+  shared_.inbox->post([this] {
+    shared_.inbox->close();
+    shared_.draining = true;
+    for (const auto& listener : listeners_) listener->close();
+    cut_here();
+    timer_.cancel();
+    work_.reset();
+  });
+  thread_.join();
+}
+
+void NetworkThread::listen(ListeningSocket socket, UniqueFunction<void(Peer)> accepted) {
+  listeners_.push_back(
+      std::make_unique<Listener>(shared_.io, std::move(socket), std::move(accepted), shared_.log));
+}
+
+void NetworkThread::start() {
+  thread_ = std::thread([this] { run(); });
+}
+
+void NetworkThread::run() {
+  shared_.inbox->open_on_this_thread();
+  for (const auto& listener : listeners_) listener->start();
+  tick();
+  shared_.io.run();
+}
+
+void NetworkThread::tick() {
+  const TimePoint now = shared_.clock.now();
+  for (auto next = shared_.connections.begin(); next != shared_.connections.end();) {
+    const std::shared_ptr<Connection> connection = (next++)->second;
+    connection->expire(now);  // may remove itself, and no other
+  }
+  timer_.expires_after(kTick);
+  timer_.async_wait([this](auto error) {
+    if (!error && work_.owns_work()) tick();
+  });
+}
+
+void NetworkThread::adopt(Peer peer, bool counted) {
+  shared_.inbox->post(
+      [this, peer = std::move(peer), counted]() mutable { take(std::move(peer), counted); });
+}
+
+void NetworkThread::take(Peer peer, bool counted) {
+  if (!counted && shared_.refused >= kMostRefused) return;
+  // From here on its end gives back what it counts.
+  auto connection = std::make_shared<Connection>(shared_, counted);
+  if (shared_.draining) return;
+  if (!connection->open(std::move(peer))) return;
+  shared_.connections.emplace(connection.get(), connection);
+  connection->start();
+}
+
+void NetworkThread::drain() {
+  shared_.inbox->post([this] {
+    shared_.draining = true;
+    for (const auto& listener : listeners_) listener->close();
+    for (auto next = shared_.connections.begin(); next != shared_.connections.end();) {
+      const std::shared_ptr<Connection> connection = (next++)->second;
+      connection->close_if_idle();
+    }
+  });
+}
+
+void NetworkThread::cut_connections() {
+  shared_.inbox->post([this] { cut_here(); });
+}
+
+void NetworkThread::cut_here() {
+  while (!shared_.connections.empty()) {
+    const std::shared_ptr<Connection> connection = shared_.connections.begin()->second;
+    connection->close();
+  }
+}
+
+}  // namespace cairn::http

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "server/http/connection.hpp"
+#include "server/http/listener.hpp"
+#include "server/http/open_count.hpp"
+
+namespace cairn::http {
+
+// One thread with an event loop of its own and the connections that live on it.
+class NetworkThread {
+ public:
+  struct Parts {
+    const HttpLimits& limits;
+    Handler& handler;
+    const Clock& clock;
+    Logger& log;
+    OpenCount& open;
+  };
+  explicit NetworkThread(const Parts& parts);
+  ~NetworkThread();  // cuts what is left
+
+  // Before start.
+  void listen(ListeningSocket socket, UniqueFunction<void(Peer)> accepted);
+  void start();
+
+  // From any thread:
+  // The connection counts as open, or is to be told that there are too many.
+  void adopt(Peer peer, bool counted);
+  void drain();
+  void cut_connections();
+  const TrafficCount& traffic() const { return shared_.traffic; }
+
+ private:
+  void run();
+  void tick();
+  void take(Peer peer, bool counted);
+  void cut_here();
+
+  using Executor = boost::asio::io_context::executor_type;
+  ConnectionShared shared_;
+  OpenCount& open_;
+  std::vector<std::unique_ptr<Listener>> listeners_;
+  boost::asio::executor_work_guard<Executor> work_;
+  boost::asio::basic_waitable_timer<std::chrono::steady_clock,
+                                    boost::asio::wait_traits<std::chrono::steady_clock>, Executor>
+      timer_;
+  std::thread thread_;
+};
+
+}  // namespace cairn::http

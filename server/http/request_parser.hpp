@@ -1,0 +1,64 @@
+#pragma once
+
+#include <boost/beast/http/basic_parser.hpp>
+#include <cstdint>
+
+#include "server/http/input_buffer.hpp"
+#include "server/http/message.hpp"
+
+namespace cairn::http {
+
+enum class ParseState : std::uint8_t {
+  done,
+  need_more,
+  malformed,
+  bad_version,
+  header_too_large,
+  body_too_large,
+  unknown_coding,  // a Transfer-Encoding other than chunked
+};
+
+// Reads one request: its head first, then, where it is chunked, its body. Makes no copies: the
+// head's views point into the buffer it reads from. One parser a request.
+class RequestParser final : private boost::beast::http::basic_parser<true> {
+ public:
+  explicit RequestParser(std::uint32_t max_header_bytes);
+
+  // Consumes `input` up to the end of the head.
+  ParseState read_head(InputBuffer& input);
+  // Consumes chunks of `input`, of which there is at least a byte, and appends what they hold to
+  // `body`; done at the body's end.
+  ParseState read_chunks(InputBuffer& input, BodyBuffer& body, std::uint64_t limit_bytes);
+
+  bool begun() const { return got_some(); }
+  // Valid once read_head is done.
+  const RequestHead& head() const { return head_; }
+  bool keep_alive() const { return basic_parser::keep_alive(); }
+  bool http10() const { return http10_; }
+  bool expects_continue() const { return expects_continue_ && !http10_; }
+
+ private:
+  using Error = boost::beast::error_code;
+  using Text = boost::beast::string_view;
+
+  void on_request_impl(boost::beast::http::verb verb, Text method, Text target, int version,
+                       Error& ec) override;
+  void on_response_impl(int code, Text reason, int version, Error& ec) override;
+  void on_field_impl(boost::beast::http::field field, Text name, Text value, Error& ec) override;
+  void on_header_impl(Error& ec) override;
+  void on_body_init_impl(const boost::optional<std::uint64_t>& length, Error& ec) override;
+  std::size_t on_body_impl(Text bytes, Error& ec) override;
+  void on_chunk_header_impl(std::uint64_t size, Text extensions, Error& ec) override;
+  std::size_t on_chunk_body_impl(std::uint64_t remain, Text bytes, Error& ec) override;
+  void on_finish_impl(Error& ec) override;
+
+  std::uint32_t header_left_bytes_;
+  RequestHead head_;
+  bool http10_ = false;
+  bool expects_continue_ = false;
+  std::span<const std::byte> reading_;  // what is being read
+  BodyBuffer* body_ = nullptr;
+  std::uint64_t body_limit_bytes_ = 0;
+};
+
+}  // namespace cairn::http

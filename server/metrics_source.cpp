@@ -1,0 +1,24 @@
+#include "server/metrics_source.hpp"
+
+#include "server/build_info.hpp"
+#include "server/routes/service.hpp"
+
+namespace cairn {
+
+std::string collect_metrics(const Service& service) {
+  std::vector<CacheStats> caches;
+  for (const auto& cache : service.manager.caches()) caches.push_back(cache->stats());
+  const http::HttpServerStats http = service.http_stats();
+  return metrics_text({.version = build_info::kVersion,
+                       .runtime = service.runtime.name(),
+                       .caches = caches,
+                       .engine = service.engine.stats(),
+                       .http = service.counters,
+                       .connections = {.open = http.connections_open,
+                                       .accepted = http.connections_accepted,
+                                       .refused = http.connections_refused,
+                                       .received_bytes = http.bytes_received,
+                                       .sent_bytes = http.bytes_sent}});
+}
+
+}  // namespace cairn

@@ -1,0 +1,63 @@
+#include "server/codec/cache_body.hpp"
+#include "server/codec/ids.hpp"
+#include "server/routes/common.hpp"
+#include "server/routes/handlers.hpp"
+
+namespace cairn::routes {
+
+void list_caches(Service& service, const Call& call, Reply reply) {
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  answer_on(service.readers, std::move(reply), [&service](Reply& answer) {
+    ordered_json caches = ordered_json::array();
+    for (const auto& cache : service.manager.caches()) caches.push_back(cache_status(*cache));
+    answer.document(200, {{"caches", std::move(caches)}});
+  });
+}
+
+void put_cache(Service& service, const Call& call, Reply reply) {
+  const std::string name(call.path[0]);
+  if (!is_cache_name(name)) {
+    return reply.error({ErrorCode::malformed, "the cache's name is '" + name.substr(0, 80) + "'; " +
+                                                  std::string(kCacheNameRule)});
+  }
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  auto document = body_document(call);
+  if (!document) return reply.error(document.error());
+  auto config = read_cache_body(*document, name);
+  if (!config) return reply.error(config.error());
+  answer_on(service.admin, std::move(reply),
+            [&service, config = std::move(*config)](Reply& answer) {
+              auto created = service.manager.create_cache(config);
+              if (!created) return answer.error(created.error());
+              if (created->is_new) {
+                service.log.info("cache made", {{"cache", config.name}});
+              }
+              answer.document(created->is_new ? 201 : 200, cache_shape(*created->cache));
+            });
+}
+
+void get_cache(Service& service, const Call& call, Reply reply) {
+  auto cache = cache_of(service, call);
+  if (!cache) return reply.error(cache.error());
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  answer_on(service.readers, std::move(reply), [cache = std::move(*cache)](Reply& answer) {
+    answer.document(200, cache_status(*cache));
+  });
+}
+
+void delete_cache(Service& service, const Call& call, Reply reply) {
+  auto cache = cache_of(service, call);
+  if (!cache) return reply.error(cache.error());
+  Query query(call.head.query);
+  const bool force = query.flag("force").value_or(false);
+  if (auto read = query.finish(); !read) return reply.error(read.error());
+  answer_on(service.admin, std::move(reply),
+            [&service, name = std::string(call.path[0]), force](Reply& answer) {
+              const auto ended = service.manager.drop_cache(name, force);
+              if (!ended) return answer.error(ended.error());
+              service.log.info("cache dropped", {{"cache", name}, {"leases_ended", *ended}});
+              answer.empty(204);
+            });
+}
+
+}  // namespace cairn::routes

@@ -1,0 +1,80 @@
+#include "server/routes/common.hpp"
+
+#include "server/codec/ids.hpp"
+
+namespace cairn::routes {
+
+Result<std::shared_ptr<Cache>> cache_of(const Service& service, const Call& call) {
+  const std::string_view name = call.path[0];
+  if (!is_cache_name(name)) {
+    return Error{ErrorCode::unknown_cache,
+                 "there can be no cache of that name: " + std::string(kCacheNameRule)};
+  }
+  return service.manager.find_cache(name);
+}
+
+Result<BlockKey> key_of(const Call& call) { return key_from(call.path[1], "the key in the path"); }
+
+Result<json> body_document(const Call& call) {
+  auto format = body_format(call.head.content_type);
+  if (!format) return std::move(format).error();
+  return parse_document(call.body, *format);
+}
+
+Result<> no_query(const Call& call) {
+  if (call.head.query.empty()) return {};
+  return Query(call.head.query).finish();
+}
+
+Result<> check_tier(const Cache& cache, Tier tier) {
+  if (cache.config().tiers[index_of(tier)]) return {};
+  return Error{ErrorCode::unknown_tier, "cache '" + cache.config().name + "' has no tier '" +
+                                            std::string(to_string(tier)) + "'"};
+}
+
+Result<> check_count(const Service& service, std::string_view field, std::size_t count) {
+  const std::size_t most = service.manager.options().max_blocks_per_request;
+  if (count <= most) return {};
+  return Error{ErrorCode::out_of_range, std::string(field) + " has " + std::to_string(count) +
+                                            " elements; it takes at most " + std::to_string(most)};
+}
+
+Result<> check_length(const http::RequestHead& head, std::uint64_t expected_bytes) {
+  const std::string expected = std::to_string(expected_bytes) + " bytes";
+  if (!head.content_length) {
+    return Error{ErrorCode::wrong_length,
+                 "the body's length is not given; Content-Length must be " + expected};
+  }
+  if (*head.content_length == expected_bytes) return {};
+  const bool shorter = *head.content_length < expected_bytes;
+  return Error{
+      shorter ? ErrorCode::wrong_length : ErrorCode::body_too_large,
+      "the body is " + std::to_string(*head.content_length) + " bytes; it must be " + expected};
+}
+
+void answer_on(Worker& worker, Reply reply, UniqueFunction<void(Reply&)> work) {
+  // Shared, so that it can still be answered where the worker refuses.
+  auto shared = std::make_shared<Reply>(std::move(reply));
+  const bool posted = worker.post([shared, work = std::move(work)]() mutable { work(*shared); });
+  if (!posted) {
+    shared->error({ErrorCode::queue_full, "too many requests of this kind wait; ask again later"});
+  }
+}
+
+LeaseGuard& LeaseGuard::operator=(LeaseGuard&& other) noexcept {
+  if (this != &other) {
+    release();
+    cache_ = std::move(other.cache_);
+    lease_ = other.lease_;
+  }
+  return *this;
+}
+
+void LeaseGuard::release() {
+  if (const auto cache = std::exchange(cache_, nullptr)) {
+    // It may have run out, or its cache may be gone: then nothing is held either.
+    (void)cache->release(lease_, {});
+  }
+}
+
+}  // namespace cairn::routes

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "server/codec/document.hpp"
+#include "server/codec/key_list.hpp"
+#include "server/codec/media_type.hpp"
+#include "server/codec/query.hpp"
+#include "server/routes/reply.hpp"
+#include "server/routes/service.hpp"
+
+// What many routes do alike.
+namespace cairn::routes {
+
+// The cache that the path names. unknown_cache.
+Result<std::shared_ptr<Cache>> cache_of(const Service& service, const Call& call);
+// The key that the path names, after the cache.
+Result<BlockKey> key_of(const Call& call);
+// A structured body as a document.
+Result<json> body_document(const Call& call);
+// Refuses any query.
+Result<> no_query(const Call& call);
+// unknown_tier unless the cache has it.
+Result<> check_tier(const Cache& cache, Tier tier);
+// out_of_range where a request names more blocks than one may.
+Result<> check_count(const Service& service, std::string_view field, std::size_t count);
+// wrong_length for a shorter body (or one of unknown length), body_too_large for a longer one.
+Result<> check_length(const http::RequestHead& head, std::uint64_t expected_bytes);
+
+// Reads a hot request in whichever format it came.
+template <class FromText, class FromDocument>
+auto read_hot(const Call& call, FromText&& from_text, FromDocument&& from_document)
+    -> decltype(from_text(call.body)) {
+  auto format = body_format(call.head.content_type);
+  if (!format) return std::move(format).error();
+  if (*format == WireFormat::text) return from_text(call.body);
+  auto document = parse_document(call.body, *format);
+  if (!document) return std::move(document).error();
+  return from_document(*document);
+}
+
+// Hands work and its answer to a worker; queue_full is answered where it has too much.
+void answer_on(Worker& worker, Reply reply, UniqueFunction<void(Reply&)> work);
+
+// A lease made for one request, given back when that is over, however it ends. Move-only.
+class LeaseGuard {
+ public:
+  LeaseGuard() = default;
+  LeaseGuard(std::shared_ptr<Cache> cache, const LeaseId& lease)
+      : cache_(std::move(cache)), lease_(lease) {}
+  LeaseGuard(LeaseGuard&& other) noexcept = default;
+  LeaseGuard& operator=(LeaseGuard&& other) noexcept;
+  ~LeaseGuard() { release(); }
+
+  const LeaseId& lease() const { return lease_; }
+  void release();
+  // The lease is somebody else's from now on.
+  void keep() { cache_.reset(); }
+
+ private:
+  std::shared_ptr<Cache> cache_;  // null: nothing is held
+  LeaseId lease_;
+};
+
+}  // namespace cairn::routes

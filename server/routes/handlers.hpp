@@ -1,0 +1,55 @@
+#pragma once
+
+#include "server/routes/reply.hpp"
+#include "server/routes/service.hpp"
+
+// Every route's handler. They run on network threads and do not block; an answer may come later,
+// from another thread. Those that end in _body decide what happens to a large body.
+namespace cairn::routes {
+
+using Handle = void (*)(Service&, const Call&, Reply);
+using Begin = http::BodyPlan (*)(Service&, const Call&, const ReplyStyle&);
+
+// caches.cpp
+void list_caches(Service&, const Call&, Reply);
+void put_cache(Service&, const Call&, Reply);
+void get_cache(Service&, const Call&, Reply);
+void delete_cache(Service&, const Call&, Reply);
+// match.cpp
+void match(Service&, const Call&, Reply);
+// leases.cpp
+void allocate(Service&, const Call&, Reply);
+void commit(Service&, const Call&, Reply);
+void renew(Service&, const Call&, Reply);
+void release(Service&, const Call&, Reply);
+void end_lease(Service&, const Call&, Reply);
+// write_slot.cpp, put_key.cpp, write_many.cpp
+http::BodyPlan write_slot_body(Service&, const Call&, const ReplyStyle&);
+http::BodyPlan put_key_body(Service&, const Call&, const ReplyStyle&);
+http::BodyPlan write_many_body(Service&, const Call&, const ReplyStyle&);
+// get_key.cpp
+void get_key(Service&, const Call&, Reply);
+void head_key(Service&, const Call&, Reply);
+// read_many.cpp
+void read_many(Service&, const Call&, Reply);
+// keys.cpp
+void delete_key(Service&, const Call&, Reply);
+void get_metadata(Service&, const Call&, Reply);
+void put_metadata(Service&, const Call&, Reply);
+void list_blocks(Service&, const Call&, Reply);
+void evict(Service&, const Call&, Reply);
+void clear(Service&, const Call&, Reply);
+// transfers.cpp
+void start_transfer(Service&, const Call&, Reply);
+void get_transfer(Service&, const Call&, Reply);
+void cancel_transfer(Service&, const Call&, Reply);
+// info.cpp
+void healthz(Service&, const Call&, Reply);
+void readyz(Service&, const Call&, Reply);
+void system(Service&, const Call&, Reply);
+void metrics(Service&, const Call&, Reply);
+void openapi(Service&, const Call&, Reply);
+void status_page(Service&, const Call&, Reply);
+void not_implemented(Service&, const Call&, Reply);
+
+}  // namespace cairn::routes

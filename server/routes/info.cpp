@@ -1,0 +1,132 @@
+#include "server/assets/assets.hpp"
+#include "server/build_info.hpp"
+#include "server/metrics_source.hpp"
+#include "server/routes/common.hpp"
+#include "server/routes/handlers.hpp"
+
+namespace cairn::routes {
+namespace {
+
+std::string_view phase_name(Phase phase) {
+  switch (phase) {
+    case Phase::starting:
+      return "starting";
+    case Phase::serving:
+      return "ready";
+    case Phase::draining:
+      return "draining";
+  }
+  return "draining";
+}
+
+ordered_json devices_body(const DeviceRuntime& runtime) {
+  ordered_json devices = ordered_json::array();
+  for (const DeviceInfo& device : runtime.devices()) {
+    devices.push_back({{"id", device.id},
+                       {"name", device.name},
+                       {"total_bytes", device.total_bytes},
+                       {"numa_node", device.numa_node}});
+  }
+  return devices;
+}
+
+ordered_json pressure_body(const BlockManager& manager) {
+  ordered_json pressure = ordered_json::object();
+  for (const auto& cache : manager.caches()) {
+    const CacheStats stats = cache->stats();
+    ordered_json tiers = ordered_json::object();
+    for (Tier tier : kTiers) {
+      const TierStats& tier_stats = stats.tiers[index_of(tier)];
+      if (tier_stats.present) {
+        tiers[std::string(to_string(tier))] = to_string(tier_stats.pressure);
+      }
+    }
+    pressure[stats.name] = std::move(tiers);
+  }
+  return pressure;
+}
+
+ordered_json system_body(const Service& service) {
+  const http::HttpServerStats http = service.http_stats();
+  const auto transfers = service.manager.transfer_counts();
+  const TransferEngineStats engine = service.engine.stats();
+  return {{"version", build_info::kVersion},
+          {"build",
+           {{"type", build_info::kBuildType},
+            {"compiler", build_info::kCompiler},
+            {"sanitizer", build_info::kSanitizer}}},
+          {"state", phase_name(service.phase)},
+          {"uptime_ms", service.clock.unix_ms() - service.started_at_unix_ms},
+          {"runtime", service.runtime.name()},
+          {"devices", devices_body(service.runtime)},
+          {"memory_visibility", to_string(service.runtime.visibility())},
+          {"pressure", pressure_body(service.manager)},
+          {"transfers", {{"queued", transfers.queued}, {"running", transfers.running}}},
+          {"engine",
+           {{"queued", engine.queued},
+            {"running", engine.running},
+            {"bytes_moved", engine.bytes_moved}}},
+          {"http",
+           {{"connections", http.connections_open},
+            {"received_bytes", http.bytes_received},
+            {"sent_bytes", http.bytes_sent}}}};
+}
+
+}  // namespace
+
+void healthz(Service&, const Call& call, Reply reply) {
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  reply.document(200, {{"status", "ok"}});
+}
+
+void readyz(Service& service, const Call& call, Reply reply) {
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  const Phase phase = service.phase;
+  if (phase != Phase::serving) {
+    return reply.error({ErrorCode::unavailable, "the server is " + std::string(phase_name(phase))});
+  }
+  reply.document(200, {{"status", phase_name(phase)}});
+}
+
+void system(Service& service, const Call& call, Reply reply) {
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  answer_on(service.readers, std::move(reply),
+            [&service](Reply& answer) { answer.document(200, system_body(service)); });
+}
+
+void metrics(Service& service, const Call& call, Reply reply) {
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  answer_on(service.readers, std::move(reply), [&service](Reply& answer) {
+    http::Response response;
+    response.content_type = kMetricsType;
+    response.body = collect_metrics(service);
+    answer.send(std::move(response));
+  });
+}
+
+void openapi(Service&, const Call& call, Reply reply) {
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  http::Response response;
+  response.content_type = kJsonType;
+  response.body = assets::kOpenapi;
+  reply.send(std::move(response));
+}
+
+void status_page(Service&, const Call& call, Reply reply) {
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  http::Response response;
+  response.content_type = "text/html; charset=utf-8";
+  // The page holds its own style and script and asks nobody but this server.
+  response.headers =
+      "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; script-src "
+      "'unsafe-inline'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+      "frame-ancestors 'none'\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-cache\r\n";
+  response.body = assets::kStatusPage;
+  reply.send(std::move(response));
+}
+
+void not_implemented(Service&, const Call&, Reply reply) {
+  reply.error({ErrorCode::not_implemented, "this route is not available in this build"});
+}
+
+}  // namespace cairn::routes

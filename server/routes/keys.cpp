@@ -1,0 +1,185 @@
+#include "server/codec/dom_blocks.hpp"
+#include "server/codec/ids.hpp"
+#include "server/routes/common.hpp"
+#include "server/routes/handlers.hpp"
+
+namespace cairn::routes {
+namespace {
+
+// A page of GET …/blocks: what a person or a tool looks at, written in well under a millisecond.
+constexpr std::uint32_t kMaxListed = 1000;
+
+struct EvictBody {
+  std::vector<BlockKey> keys;
+  std::optional<Tier> tier;
+};
+
+Result<EvictBody> read_evict(const json& document, std::size_t max_keys) {
+  DecodeErrors errors;
+  Fields fields(document, "", errors);
+  EvictBody body;
+  body.keys = read_keys(fields, "keys", max_keys);
+  body.tier = read_optional_tier(fields, "tier");
+  fields.finish();
+  CAIRN_TRY(errors.take());
+  return body;
+}
+
+Result<std::optional<Tier>> read_clear(const Call& call) {
+  if (call.body.empty()) return std::optional<Tier>();
+  auto document = body_document(call);
+  if (!document) return std::move(document).error();
+  DecodeErrors errors;
+  Fields fields(*document, "", errors);
+  const auto tier = read_optional_tier(fields, "tier");
+  fields.finish();
+  CAIRN_TRY(errors.take());
+  return tier;
+}
+
+ordered_json evicted_body(const EvictResult& result) {
+  return {{"evicted", result.evicted},
+          {"offloaded", result.offloaded},
+          {"leased", result.leased},
+          {"missing", result.missing}};
+}
+
+ordered_json block_body(const BlockInfo& info) {
+  ordered_json body = {{"tier", to_string(info.handle.tier)},
+                       {"slot", info.handle.slot},
+                       {"generation", info.handle.generation},
+                       {"state", to_string(info.state)},
+                       {"key", nullptr},
+                       {"parent", nullptr},
+                       {"metadata", nullptr},
+                       {"priority", info.priority},
+                       {"last_use_ms", info.last_use_unix_ms}};
+  if (info.key) body["key"] = key_text(*info.key);
+  if (info.parent) body["parent"] = key_text(*info.parent);
+  if (!info.metadata.empty()) {
+    body["metadata"] = ordered_json::parse(info.metadata, nullptr, /*allow_exceptions=*/false);
+  }
+  return body;
+}
+
+Result<BlockListRequest> read_list(const Call& call) {
+  Query query(call.head.query);
+  BlockListRequest request;
+  request.tier = query.tier("tier");
+  if (const auto word = query.text("state")) {
+    request.state = slot_state_from(*word);
+    if (!request.state) {
+      query.refuse(ErrorCode::out_of_range,
+                   "state is '" + std::string(word->substr(0, 64)) +
+                       "'; it takes one of free, allocated, committed, evictable");
+    }
+  }
+  request.limit = static_cast<std::uint32_t>(query.number("limit", {1, kMaxListed}).value_or(100));
+  request.cursor = query.number("cursor", {}).value_or(0);
+  CAIRN_TRY(query.finish());
+  return request;
+}
+
+}  // namespace
+
+void delete_key(Service& service, const Call& call, Reply reply) {
+  auto cache = cache_of(service, call);
+  if (!cache) return reply.error(cache.error());
+  auto key = key_of(call);
+  if (!key) return reply.error(key.error());
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  if (auto erased = (*cache)->erase(*key); !erased) return reply.error(erased.error());
+  reply.empty(204);
+}
+
+void get_metadata(Service& service, const Call& call, Reply reply) {
+  auto cache = cache_of(service, call);
+  if (!cache) return reply.error(cache.error());
+  auto key = key_of(call);
+  if (!key) return reply.error(key.error());
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  auto text = (*cache)->metadata(*key);
+  if (!text) return reply.error(text.error());
+  reply.text(200, text->empty() ? "{}" : std::move(*text));
+}
+
+void put_metadata(Service& service, const Call& call, Reply reply) {
+  auto cache = cache_of(service, call);
+  if (!cache) return reply.error(cache.error());
+  auto key = key_of(call);
+  if (!key) return reply.error(key.error());
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  auto document = body_document(call);
+  if (!document) return reply.error(document.error());
+  DecodeErrors errors;
+  const Fields checks_that_it_is_an_object(*document, "", errors);
+  if (auto good = errors.take(); !good) return reply.error(good.error());
+  std::string text = document->empty() ? "" : document->dump();
+  const std::size_t most = service.manager.options().max_metadata_bytes;
+  if (text.size() > most) {
+    return reply.error(
+        {ErrorCode::body_too_large, "the metadata is " + std::to_string(text.size()) +
+                                        " bytes; it takes at most " + std::to_string(most)});
+  }
+  if (auto set = (*cache)->set_metadata(*key, std::move(text)); !set) {
+    return reply.error(set.error());
+  }
+  reply.empty(204);
+}
+
+void list_blocks(Service& service, const Call& call, Reply reply) {
+  auto cache = cache_of(service, call);
+  if (!cache) return reply.error(cache.error());
+  auto request = read_list(call);
+  if (!request) return reply.error(request.error());
+  if (request->tier) {
+    if (auto has = check_tier(**cache, *request->tier); !has) return reply.error(has.error());
+  }
+  answer_on(service.readers, std::move(reply),
+            [cache = std::move(*cache), request = *request](Reply& answer) {
+              auto list = cache->list(request);
+              if (!list) return answer.error(list.error());
+              ordered_json blocks = ordered_json::array();
+              for (const BlockInfo& info : list->blocks) blocks.push_back(block_body(info));
+              ordered_json body = {{"blocks", std::move(blocks)}, {"next_cursor", nullptr}};
+              if (list->next_cursor != 0) body["next_cursor"] = std::to_string(list->next_cursor);
+              answer.document(200, body);
+            });
+}
+
+void evict(Service& service, const Call& call, Reply reply) {
+  auto cache = cache_of(service, call);
+  if (!cache) return reply.error(cache.error());
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  auto document = body_document(call);
+  if (!document) return reply.error(document.error());
+  auto body = read_evict(*document, service.manager.options().max_blocks_per_request);
+  if (!body) return reply.error(body.error());
+  if (body->tier) {
+    if (auto has = check_tier(**cache, *body->tier); !has) return reply.error(has.error());
+  }
+  (*cache)->evict(std::move(body->keys), body->tier,
+                  [reply = std::move(reply)](Result<EvictResult> result) mutable {
+                    if (!result) return reply.error(result.error());
+                    reply.document(200, evicted_body(*result));
+                  });
+}
+
+void clear(Service& service, const Call& call, Reply reply) {
+  auto cache = cache_of(service, call);
+  if (!cache) return reply.error(cache.error());
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  auto tier = read_clear(call);
+  if (!tier) return reply.error(tier.error());
+  if (*tier) {
+    if (auto has = check_tier(**cache, **tier); !has) return reply.error(has.error());
+  }
+  answer_on(service.admin, std::move(reply),
+            [cache = std::move(*cache), tier = *tier](Reply& answer) {
+              auto result = cache->clear(tier);
+              if (!result) return answer.error(result.error());
+              answer.document(200, evicted_body(*result));
+            });
+}
+
+}  // namespace cairn::routes

@@ -1,0 +1,105 @@
+#include "server/codec/answers.hpp"
+#include "server/codec/hot_document.hpp"
+#include "server/codec/hot_json.hpp"
+#include "server/codec/ids.hpp"
+#include "server/routes/common.hpp"
+#include "server/routes/handlers.hpp"
+
+namespace cairn::routes {
+namespace {
+
+struct LeaseOfPath {
+  LeaseId lease;
+  std::shared_ptr<Cache> cache;
+};
+
+Result<LeaseOfPath> lease_of(const Service& service, const Call& call) {
+  const auto lease = lease_from(call.path[0]);
+  if (!lease) {
+    return Error{ErrorCode::unknown_lease, "there can be no lease '" +
+                                               std::string(call.path[0].substr(0, 64)) +
+                                               "': a lease is written as 32 hex digits"};
+  }
+  auto cache = service.manager.cache_of(*lease);
+  if (!cache) return std::move(cache).error();
+  return LeaseOfPath{*lease, std::move(*cache)};
+}
+
+}  // namespace
+
+void allocate(Service& service, const Call& call, Reply reply) {
+  auto cache = cache_of(service, call);
+  if (!cache) return reply.error(cache.error());
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  auto body = read_hot(call, hot_json::read_allocate, hot_document::read_allocate);
+  if (!body) return reply.error(body.error());
+  if (auto fits = check_count(service, "count", body->count); !fits) {
+    return reply.error({ErrorCode::out_of_range,
+                        "count is " + std::to_string(body->count) + "; it takes 1 to " +
+                            std::to_string(service.manager.options().max_blocks_per_request)});
+  }
+  const AllocateRequest request{.count = body->count,
+                                .tier = body->tier.value_or((*cache)->highest_tier()),
+                                .lease_ms = body->lease_ms,
+                                .priority = body->priority};
+  (*cache)->allocate(request, [reply = std::move(reply)](Result<Allocation> allocation) mutable {
+    if (!allocation) return reply.error(allocation.error());
+    reply.text(200, allocation_text(*allocation));
+  });
+}
+
+void commit(Service& service, const Call& call, Reply reply) {
+  auto cache = cache_of(service, call);
+  if (!cache) return reply.error(cache.error());
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  auto body = read_hot(call, hot_json::read_commit, hot_document::read_commit);
+  if (!body) return reply.error(body.error());
+  if (auto fits = check_count(service, "blocks", body->blocks.size()); !fits) {
+    return reply.error(fits.error());
+  }
+  std::vector<BlockKey> keys;
+  keys.reserve(body->blocks.size());
+  for (const CommitBlock& block : body->blocks) keys.push_back(block.key);
+  (*cache)->commit(body->lease, std::move(body->blocks),
+                   [reply = std::move(reply),
+                    keys = std::move(keys)](Result<std::vector<CommitStatus>> statuses) mutable {
+                     if (!statuses) return reply.error(statuses.error());
+                     reply.text(200, commit_text({.keys = keys, .statuses = *statuses}));
+                   });
+}
+
+void renew(Service& service, const Call& call, Reply reply) {
+  auto named = lease_of(service, call);
+  if (!named) return reply.error(named.error());
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  auto body = read_hot(call, hot_json::read_renew, hot_document::read_renew);
+  if (!body) return reply.error(body.error());
+  const auto expires_at_unix_ms = named->cache->renew(named->lease, body->lease_ms);
+  if (!expires_at_unix_ms) return reply.error(expires_at_unix_ms.error());
+  reply.text(200, renewed_text(named->lease, *expires_at_unix_ms));
+}
+
+void release(Service& service, const Call& call, Reply reply) {
+  auto named = lease_of(service, call);
+  if (!named) return reply.error(named.error());
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  auto body = read_hot(call, hot_json::read_release, hot_document::read_release);
+  if (!body) return reply.error(body.error());
+  if (auto fits = check_count(service, "blocks", body->blocks.size()); !fits) {
+    return reply.error(fits.error());
+  }
+  const auto released = named->cache->release(named->lease, body->blocks);
+  if (!released) return reply.error(released.error());
+  reply.text(200, released_text(*released));
+}
+
+void end_lease(Service& service, const Call& call, Reply reply) {
+  auto named = lease_of(service, call);
+  if (!named) return reply.error(named.error());
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  const auto released = named->cache->release(named->lease, {});
+  if (!released) return reply.error(released.error());
+  reply.text(200, released_text(*released));
+}
+
+}  // namespace cairn::routes

@@ -1,0 +1,125 @@
+#include "server/codec/answers.hpp"
+#include "server/codec/hot_document.hpp"
+#include "server/codec/hot_json.hpp"
+#include "server/codec/token_keys.hpp"
+#include "server/routes/common.hpp"
+#include "server/routes/handlers.hpp"
+
+namespace cairn::routes {
+namespace {
+
+// Kept from request to request, so that a match allocates nothing but its answer.
+struct Scratch {
+  MatchBody body;
+  MatchResult result;
+};
+
+Scratch& scratch_of_thread() {
+  thread_local Scratch scratch;
+  return scratch;
+}
+
+// The keys end to end, without JSON or hex.
+Result<> read_packed(const Call& call, MatchBody& out) {
+  out.clear();
+  Query query(call.head.query);
+  const auto key_bytes = query.number("key_bytes", {1, kMaxKeyBytes});
+  query.require("key_bytes", key_bytes.has_value());
+  if (const auto lease_ms = query.number("lease_ms", kAnyU32)) {
+    out.lease_ms = static_cast<std::uint32_t>(*lease_ms);
+  }
+  CAIRN_TRY(query.finish());
+  if (call.body.size() % *key_bytes != 0) {
+    return Error{ErrorCode::wrong_length, "the body is " + std::to_string(call.body.size()) +
+                                              " bytes, no multiple of key_bytes, which is " +
+                                              std::to_string(*key_bytes)};
+  }
+  for (std::size_t at = 0; at < call.body.size(); at += *key_bytes) {
+    out.keys.add(call.body.subspan(at, *key_bytes));
+  }
+  return {};
+}
+
+Result<> read_body(const Call& call, MatchBody& out) {
+  if (is_bytes_type(call.head.content_type)) return read_packed(call, out);
+  CAIRN_TRY(no_query(call));
+  return read_hot(
+      call, [&out](std::span<const std::byte> body) { return hot_json::read_match(body, out); },
+      [&out](const json& body) { return hot_document::read_match(body, out); });
+}
+
+std::vector<BlockKey> owned(std::span<const KeyView> keys) {
+  return std::vector<BlockKey>(keys.begin(), keys.end());
+}
+
+// After blocks were brought up: where they are now. The lease pins them, so they are all there
+// unless it ran out meanwhile; this look is not counted.
+void answer_where_now(Cache& cache, const std::vector<BlockKey>& keys, MatchResult result,
+                      TransferId transfer, Reply& reply) {
+  const std::vector<KeyView> views(keys.begin(), keys.end());
+  result.blocks.clear();
+  for (const BlockReader& reader : cache.read_prefix(views)) {
+    result.blocks.push_back(reader.handle());
+  }
+  reply.text(
+      200,
+      match_text({.keys = views, .result = result, .with_transfer = true, .transfer = transfer}));
+}
+
+void match_and_onboard(Service& service, std::shared_ptr<Cache> cache, const MatchBody& body,
+                       std::span<const KeyView> keys, MatchResult& result, Reply reply) {
+  // The tier was checked before anything was pinned.
+  if (!result.lease) {
+    return reply.text(200, match_text({.keys = keys, .result = result, .with_transfer = true}));
+  }
+  LeaseGuard guard(cache, *result.lease);
+  keys = keys.first(result.blocks.size());
+  auto transfer = cache->onboard({.lease = *result.lease, .keys = keys, .tier = *body.onboard});
+  if (!transfer) return reply.error(transfer.error());
+  if (!*transfer || body.wait_ms == 0) {
+    guard.keep();
+    return reply.text(
+        200,
+        match_text({.keys = keys, .result = result, .with_transfer = true, .transfer = *transfer}));
+  }
+  auto shared = std::make_shared<Reply>(std::move(reply));
+  auto waiting = service.waits.wait(
+      **transfer, body.wait_ms,
+      [cache, shared, result, id = **transfer, owned_keys = owned(keys)]() mutable {
+        answer_where_now(*cache, owned_keys, std::move(result), id, *shared);
+      });
+  if (!waiting) return shared->error(waiting.error());
+  guard.keep();
+}
+
+}  // namespace
+
+void match(Service& service, const Call& call, Reply reply) {
+  auto cache = cache_of(service, call);
+  if (!cache) return reply.error(cache.error());
+  auto& [body, result] = scratch_of_thread();
+  if (auto read = read_body(call, body); !read) return reply.error(read.error());
+  if (body.has_tokens) {
+    std::optional<std::string_view> salt;
+    if (body.salt) salt = *body.salt;
+    add_token_keys(
+        {.tokens = body.tokens, .page_size = (*cache)->config().shape.page_size, .salt = salt},
+        body.keys);
+  }
+  if (auto fits = check_count(service, "keys", body.keys.size()); !fits) {
+    return reply.error(fits.error());
+  }
+  if (body.onboard) {
+    if (auto has = check_tier(**cache, *body.onboard); !has) return reply.error(has.error());
+  }
+  const auto keys = body.keys.views();
+  if (auto matched = (*cache)->match(keys, body.lease_ms, result); !matched) {
+    return reply.error(matched.error());
+  }
+  if (body.onboard) {
+    return match_and_onboard(service, std::move(*cache), body, keys, result, std::move(reply));
+  }
+  reply.text(200, match_text({.keys = keys, .result = result}));
+}
+
+}  // namespace cairn::routes

@@ -1,0 +1,163 @@
+#include "server/codec/answers.hpp"
+#include "server/codec/ids.hpp"
+#include "server/codec/requests.hpp"
+#include "server/routes/common.hpp"
+#include "server/routes/discard.hpp"
+#include "server/routes/handlers.hpp"
+
+namespace cairn::routes {
+namespace {
+
+struct Placement {
+  BlockKey key;
+  std::optional<BlockKey> parent;
+  std::optional<std::uint64_t> ttl_ms;
+  Tier tier = Tier::device;
+};
+
+void answer_stored(Cache& cache, KeyView key, CommitStatus status, Reply& reply) {
+  ordered_json body = {{"key", key_text(key)}, {"status", to_string(status)}};
+  // It may be gone again by now; where it is, it is told.
+  if (const auto reader = cache.read(key, std::nullopt)) {
+    const BlockHandle handle = reader->handle();
+    body["tier"] = to_string(handle.tier);
+    body["slot"] = handle.slot;
+    body["generation"] = handle.generation;
+  }
+  reply.document(status == CommitStatus::committed ? 201 : 200, body);
+}
+
+// The bytes of a key that is there already: read, so that the connection can go on, and dropped.
+class DuplicateUpload final : public http::Upload {
+ public:
+  DuplicateUpload(std::shared_ptr<Cache> cache, const BlockKey& key, std::uint64_t size_bytes,
+                  ReplyStyle style)
+      : cache_(std::move(cache)), key_(key), left_bytes_(size_bytes), style_(style) {}
+
+  void next(UniqueFunction<void(Room)> ready) override {
+    const auto room = discard_.room(left_bytes_);
+    left_bytes_ -= room.front().iov_len;
+    ready(room);
+  }
+  void finish(http::Responder respond) override {
+    Reply reply(std::move(respond), style_);
+    answer_stored(*cache_, key_, CommitStatus::duplicate, reply);
+  }
+
+ private:
+  std::shared_ptr<Cache> cache_;
+  BlockKey key_;
+  std::uint64_t left_bytes_;
+  ReplyStyle style_;
+  DiscardRoom discard_;
+};
+
+// Allocates when the body begins, writes in place, commits when it has ended. The steps answer from
+// other threads, when the upload may be gone: what they need is shared with them, and the lease
+// ends with the last of them.
+class KeyUpload final : public http::Upload {
+ public:
+  KeyUpload(std::shared_ptr<Cache> cache, const Placement& placement, std::uint32_t lease_ms,
+            ReplyStyle style)
+      : store_(std::make_shared<Store>()), style_(style) {
+    store_->cache = std::move(cache);
+    store_->placement = placement;
+    store_->lease_ms = lease_ms;
+  }
+
+  // Once: the room is as long as the body.
+  void next(UniqueFunction<void(Room)> ready) override {
+    const AllocateRequest request{
+        .count = 1, .tier = store_->placement.tier, .lease_ms = store_->lease_ms};
+    store_->cache->allocate(
+        request, [store = store_, ready = std::move(ready)](Result<Allocation> allocation) mutable {
+          if (!allocation) return ready(std::move(allocation).error());
+          store->lease = LeaseGuard(store->cache, allocation->lease);
+          store->handle = allocation->blocks.front();
+          auto writer = store->cache->write({.lease = allocation->lease, .block = store->handle});
+          if (!writer) return ready(std::move(writer).error());
+          store->writer = std::move(*writer);
+          store->writer->room(std::move(ready));
+        });
+  }
+
+  void finish(http::Responder respond) override {
+    store_->writer->finish(
+        [store = store_, reply = Reply(std::move(respond), style_)](Result<> written) mutable {
+          if (!written) return reply.error(written.error());
+          commit(std::move(store), std::move(reply));
+        });
+  }
+
+ private:
+  struct Store {
+    std::shared_ptr<Cache> cache;
+    Placement placement;
+    std::uint32_t lease_ms = 0;
+    LeaseGuard lease;
+    BlockHandle handle;
+    std::optional<BlockWriter> writer;  // goes before the lease does
+  };
+
+  static void commit(std::shared_ptr<Store> store, Reply reply) {
+    std::vector<CommitBlock> blocks(1);
+    blocks[0].handle = store->handle;
+    blocks[0].key = store->placement.key;
+    blocks[0].parent = store->placement.parent;
+    blocks[0].ttl_ms = store->placement.ttl_ms;
+    // Both taken before the callback takes the store.
+    Cache& cache = *store->cache;
+    const LeaseId lease = store->lease.lease();
+    cache.commit(lease, std::move(blocks),
+                 [store = std::move(store),
+                  reply = std::move(reply)](Result<std::vector<CommitStatus>> statuses) mutable {
+                   // First, so that a client that has its answer finds nothing pinned.
+                   store->lease.release();
+                   if (!statuses) return reply.error(statuses.error());
+                   answer_stored(*store->cache, store->placement.key, statuses->front(), reply);
+                 });
+  }
+
+  std::shared_ptr<Store> store_;
+  ReplyStyle style_;
+};
+
+Result<std::unique_ptr<http::Upload>> open_key(Service& service, const Call& call,
+                                               const ReplyStyle& style) {
+  auto cache = cache_of(service, call);
+  if (!cache) return std::move(cache).error();
+  CAIRN_TRY(check_bytes_type(call.head.content_type));
+  auto key = key_of(call);
+  if (!key) return std::move(key).error();
+  Query query(call.head.query);
+  Placement placement{.key = *key,
+                      .parent = query.key("parent"),
+                      .ttl_ms = query.number("ttl_ms", {1, kMaxTtlMs}),
+                      .tier = query.tier("tier").value_or((*cache)->highest_tier())};
+  CAIRN_TRY(query.finish());
+  CAIRN_TRY(check_tier(**cache, placement.tier));
+  const std::uint64_t block_bytes = (*cache)->block_bytes();
+  CAIRN_TRY(check_length(call.head, block_bytes));
+
+  const KeyView view = *key;
+  std::unique_ptr<http::Upload> upload;
+  if ((*cache)->contains({&view, 1}).front()) {
+    upload = std::make_unique<DuplicateUpload>(std::move(*cache), *key, block_bytes, style);
+  } else {
+    // However slow the client is, the time-out of its body comes first: the lease only has to end
+    // if this process forgets it.
+    const std::uint32_t lease_ms = service.manager.options().max_lease_ms;
+    upload = std::make_unique<KeyUpload>(std::move(*cache), placement, lease_ms, style);
+  }
+  return upload;
+}
+
+}  // namespace
+
+http::BodyPlan put_key_body(Service& service, const Call& call, const ReplyStyle& style) {
+  auto upload = open_key(service, call, style);
+  if (!upload) return style.problem(upload.error());
+  return std::move(*upload);
+}
+
+}  // namespace cairn::routes

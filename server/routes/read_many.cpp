@@ -1,0 +1,134 @@
+#include <deque>
+
+#include "base/mutex.hpp"
+#include "server/codec/dom_blocks.hpp"
+#include "server/codec/ids.hpp"
+#include "server/routes/common.hpp"
+#include "server/routes/handlers.hpp"
+
+namespace cairn::routes {
+namespace {
+
+// How many blocks are fetched ahead of the one being sent: enough to keep the socket busy while the
+// next comes off a disk or a device, few enough that staging is left for others.
+constexpr std::size_t kFetchAhead = 3;
+
+// Blocks end to end. Fetches a few ahead; what answers from another thread shares the queue, and
+// finds it gone where the connection is.
+class PrefixDownload final : public http::Download {
+ public:
+  PrefixDownload(std::shared_ptr<Cache> cache, std::vector<BlockKey> keys,
+                 std::vector<BlockReader> readers)
+      : queue_(std::make_shared<Queue>()) {
+    queue_->cache = std::move(cache);
+    for (std::size_t i = 0; i < readers.size(); ++i) {
+      Item& item = queue_->items.emplace_back();
+      item.key = keys[i];
+      item.readers.push_back(std::move(readers[i]));
+    }
+  }
+
+  void next(UniqueFunction<void(Pieces)> ready) override {
+    // Once `waiting` is set another thread may answer, and this object be gone.
+    const std::shared_ptr<Queue> queue = queue_;
+    if (std::exchange(queue->sent_front, true)) queue->items.pop_front();
+    const std::size_t window = std::min(queue->items.size(), kFetchAhead);
+    for (std::size_t i = 0; i < window; ++i) {
+      if (!std::exchange(queue->items[i].is_fetched, true)) fetch(queue, queue->items[i]);
+    }
+    {
+      MutexLock lock(queue->mutex);
+      queue->waiting = std::move(ready);
+    }
+    answer_front(*queue);
+  }
+
+ private:
+  struct Item {
+    BlockKey key;
+    std::vector<BlockReader> readers;  // the last is the one that counts; failed ones stay
+    bool is_fetched = false;           // only next() looks at it
+    std::optional<Pieces> pieces;      // under the queue's mutex
+  };
+  struct Queue {
+    std::shared_ptr<Cache> cache;
+    std::deque<Item> items;  // changed by next() alone; an item stays where it is
+    bool sent_front = false;
+    Mutex mutex;
+    UniqueFunction<void(Pieces)> waiting CAIRN_GUARDED_BY(mutex);
+  };
+
+  static void fetch(const std::shared_ptr<Queue>& queue, Item& item) {
+    item.readers.back().fetch([weak = std::weak_ptr(queue), &item](Pieces pieces) {
+      if (const auto alive = weak.lock()) fetched(alive, item, std::move(pieces));
+    });
+  }
+
+  static void fetched(const std::shared_ptr<Queue>& queue, Item& item, Pieces pieces) {
+    // A lost copy was dropped; there may be another in a lower tier.
+    if (!pieces && item.readers.size() <= kNumTiers &&
+        (pieces.error().code == ErrorCode::io_error ||
+         pieces.error().code == ErrorCode::checksum_mismatch)) {
+      if (auto other = queue->cache->read(item.key, std::nullopt)) {
+        item.readers.push_back(std::move(*other));
+        return fetch(queue, item);
+      }
+    }
+    {
+      MutexLock lock(queue->mutex);
+      item.pieces = std::move(pieces);
+    }
+    answer_front(*queue);
+  }
+
+  // Hands out the front where it is there and asked for. The caller holds the queue.
+  static void answer_front(Queue& queue) {
+    UniqueFunction<void(Pieces)> ready;
+    Pieces pieces = std::span<const iovec>();
+    {
+      MutexLock lock(queue.mutex);
+      if (!queue.waiting || !queue.items.front().pieces) return;
+      ready = std::move(queue.waiting);
+      queue.waiting = {};
+      pieces = *queue.items.front().pieces;
+    }
+    ready(std::move(pieces));
+  }
+
+  std::shared_ptr<Queue> queue_;
+};
+
+Result<std::vector<BlockKey>> read_body(const Service& service, const Call& call) {
+  CAIRN_TRY(no_query(call));
+  auto document = body_document(call);
+  if (!document) return std::move(document).error();
+  DecodeErrors errors;
+  Fields fields(*document, "", errors);
+  auto keys = read_keys(fields, "keys", service.manager.options().max_blocks_per_request);
+  fields.finish();
+  CAIRN_TRY(errors.take());
+  return keys;
+}
+
+}  // namespace
+
+void read_many(Service& service, const Call& call, Reply reply) {
+  auto cache = cache_of(service, call);
+  if (!cache) return reply.error(cache.error());
+  auto keys = read_body(service, call);
+  if (!keys) return reply.error(keys.error());
+  const std::vector<KeyView> views(keys->begin(), keys->end());
+  std::vector<BlockReader> readers = (*cache)->read_prefix(views);
+
+  http::Response response;
+  response.content_type = kBytesType;
+  response.headers = "Cairn-Matched: " + std::to_string(readers.size()) + "\r\n";
+  if (!readers.empty()) {
+    response.download_bytes = readers.size() * (*cache)->block_bytes();
+    response.download =
+        std::make_unique<PrefixDownload>(std::move(*cache), std::move(*keys), std::move(readers));
+  }
+  reply.send(std::move(response));
+}
+
+}  // namespace cairn::routes

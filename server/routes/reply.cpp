@@ -1,0 +1,47 @@
+#include "server/routes/reply.hpp"
+
+#include "server/status.hpp"
+
+namespace cairn {
+
+http::Response ReplyStyle::problem(const Error& error) const {
+  http::Response response = cairn::problem(error);
+  response.route = route;
+  return response;
+}
+
+void Reply::text(unsigned status, std::string json_text) {
+  http::Response response;
+  response.status = status;
+  response.content_type = type_of(style_.format);
+  response.body = write_text(std::move(json_text), style_.format);
+  send(std::move(response));
+}
+
+void Reply::document(unsigned status, const ordered_json& document) {
+  http::Response response;
+  response.status = status;
+  response.content_type = type_of(style_.format);
+  response.body = write_document(document, style_.format);
+  send(std::move(response));
+}
+
+void Reply::empty(unsigned status) {
+  http::Response response;
+  response.status = status;
+  response.content_type = {};
+  send(std::move(response));
+}
+
+void Reply::error(const Error& error) { send(cairn::problem(error)); }
+
+void Reply::send(http::Response response) {
+  response.route = style_.route;
+  if (style_.head_only && !response.announced_bytes) {
+    response.announced_bytes = response.body.size();
+    response.body.clear();
+  }
+  responder_(std::move(response));
+}
+
+}  // namespace cairn

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/error.hpp"
+#include "server/codec/media_type.hpp"
+#include "server/http/message.hpp"
+
+namespace cairn {
+
+// How a request wants to be answered. A small value.
+struct ReplyStyle {
+  std::string_view route;  // the template, of static storage
+  WireFormat format = WireFormat::text;
+  bool head_only = false;
+
+  http::Response problem(const Error& error) const;
+};
+
+// The answer to one request, given exactly once and from any thread. Destroyed unanswered, the
+// client is told 500.
+class Reply {
+ public:
+  Reply(http::Responder responder, ReplyStyle style)
+      : responder_(std::move(responder)), style_(style) {}
+
+  // JSON text that was written by hand.
+  void text(unsigned status, std::string json_text);
+  void document(unsigned status, const ordered_json& document);
+  void empty(unsigned status);
+  void error(const Error& error);
+  void send(http::Response response);
+
+  const ReplyStyle& style() const { return style_; }
+
+ private:
+  http::Responder responder_;
+  ReplyStyle style_;
+};
+
+}  // namespace cairn

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+#include "blockmgr/block_manager.hpp"
+#include "memory/device_runtime.hpp"
+#include "metrics/http_counters.hpp"
+#include "server/http/http_server.hpp"
+#include "server/http/message.hpp"
+#include "server/routes/transfer_waits.hpp"
+#include "server/routing/router.hpp"
+#include "server/worker.hpp"
+#include "transport/transfer_engine.hpp"
+
+namespace cairn {
+
+// The bounds of requests that the HTTP machinery and the block manager do not know.
+struct ApiLimits {
+  // A commit of 65,536 blocks, or a match of a million tokens, with room to spare.
+  std::uint64_t max_body_bytes = 32ull << 20;
+  // The JSON in front of the blocks of a bulk write: names 20,000 blocks.
+  std::uint32_t max_write_header_bytes = 4u << 20;
+};
+
+enum class Phase : std::uint8_t { starting, serving, draining };
+
+// What the routes work on. Borrows everything; lives as long as the server.
+struct Service {
+  BlockManager& manager;
+  DeviceRuntime& runtime;
+  TransferEngine& engine;
+  const Clock& clock;
+  Logger& log;
+  TransferWaits& waits;
+  Worker& readers;  // long texts: metrics, lists
+  Worker& admin;    // what waits for memory and files: caches made and dropped
+  HttpCounters& counters;
+  ApiLimits limits;
+  std::int64_t started_at_unix_ms = 0;
+  std::atomic<const http::HttpServer*> http{nullptr};  // null until it listens
+  std::atomic<Phase> phase{Phase::starting};
+
+  http::HttpServerStats http_stats() const {
+    const http::HttpServer* server = http.load();
+    return server == nullptr ? http::HttpServerStats{} : server->stats();
+  }
+};
+
+// A request as the routes see it. Its views are those of the HTTP machinery: what is needed after
+// the handler has returned is copied, but for the body, which stays until the answer.
+struct Call {
+  const http::RequestHead& head;
+  std::span<const std::byte> body;
+  const PathParameters& path;  // {cache} comes first where there is one
+};
+
+}  // namespace cairn

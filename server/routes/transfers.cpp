@@ -1,0 +1,116 @@
+#include "server/codec/dom_blocks.hpp"
+#include "server/codec/ids.hpp"
+#include "server/codec/requests.hpp"
+#include "server/routes/common.hpp"
+#include "server/routes/handlers.hpp"
+
+namespace cairn::routes {
+namespace {
+
+constexpr std::array<std::string_view, 2> kModes = {"copy", "move"};
+// Far more than anybody needs to order their work; the engine's own range is wider.
+constexpr std::int64_t kMaxPriority = 1000;
+
+struct TransferBody {
+  TransferRequest request;
+  std::uint32_t wait_ms = 0;
+};
+
+Result<TransferBody> read_transfer(const json& document, std::size_t max_keys) {
+  DecodeErrors errors;
+  Fields fields(document, "", errors);
+  TransferBody body;
+  body.request.keys = read_keys(fields, "keys", max_keys);
+  body.request.to = read_tier(fields, "to");
+  body.request.move = fields.optional_word("mode", kModes).value_or(0) == 1;
+  body.request.priority = static_cast<std::int32_t>(
+      fields.optional_signed("priority", -kMaxPriority, kMaxPriority).value_or(0));
+  body.wait_ms =
+      static_cast<std::uint32_t>(fields.optional_number("wait_ms", {0, kMaxWaitMs}).value_or(0));
+  fields.finish();
+  CAIRN_TRY(errors.take());
+  return body;
+}
+
+ordered_json transfer_body(const TransferStatus& status) {
+  ordered_json body = {{"transfer", transfer_text(status.id)},
+                       {"state", to_string(status.state)},
+                       {"blocks_done", status.blocks_done},
+                       {"blocks_total", status.blocks_total},
+                       {"bytes", status.bytes}};
+  ordered_json failures = ordered_json::array();
+  for (const auto& failure : status.failures) {
+    failures.push_back({{"key", key_text(failure.key)},
+                        {"code", to_string(failure.error.code)},
+                        {"detail", failure.error.detail}});
+  }
+  body["failures"] = std::move(failures);
+  return body;
+}
+
+bool has_ended(TransferState state) {
+  return state == TransferState::done || state == TransferState::failed ||
+         state == TransferState::cancelled;
+}
+
+Result<TransferId> transfer_of(const Call& call) {
+  const auto id = transfer_from(call.path[0]);
+  if (id) return *id;
+  return Error{ErrorCode::unknown_transfer,
+               "there can be no transfer '" + std::string(call.path[0].substr(0, 64)) + "'"};
+}
+
+struct WhenEnded {
+  TransferId id;
+  std::uint32_t wait_ms = 0;
+  unsigned status_unfinished = 200;  // what a transfer that goes on is answered with
+};
+
+void answer_when_ended(Service& service, const WhenEnded& when, Reply reply) {
+  auto shared = std::make_shared<Reply>(std::move(reply));
+  auto waiting = service.waits.wait(when.id, when.wait_ms, [&service, shared, when] {
+    auto status = service.manager.transfer(when.id);
+    if (!status) return shared->error(status.error());
+    shared->document(has_ended(status->state) ? 200 : when.status_unfinished,
+                     transfer_body(*status));
+  });
+  if (!waiting) shared->error(waiting.error());
+}
+
+}  // namespace
+
+void start_transfer(Service& service, const Call& call, Reply reply) {
+  auto cache = cache_of(service, call);
+  if (!cache) return reply.error(cache.error());
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  auto document = body_document(call);
+  if (!document) return reply.error(document.error());
+  auto body = read_transfer(*document, service.manager.options().max_blocks_per_request);
+  if (!body) return reply.error(body.error());
+  if (auto has = check_tier(**cache, body->request.to); !has) return reply.error(has.error());
+  auto id = (*cache)->transfer(std::move(body->request));
+  if (!id) return reply.error(id.error());
+  answer_when_ended(service, {.id = *id, .wait_ms = body->wait_ms, .status_unfinished = 202},
+                    std::move(reply));
+}
+
+void get_transfer(Service& service, const Call& call, Reply reply) {
+  auto id = transfer_of(call);
+  if (!id) return reply.error(id.error());
+  Query query(call.head.query);
+  const auto wait_ms =
+      static_cast<std::uint32_t>(query.number("wait_ms", {0, kMaxWaitMs}).value_or(0));
+  if (auto read = query.finish(); !read) return reply.error(read.error());
+  answer_when_ended(service, {.id = *id, .wait_ms = wait_ms}, std::move(reply));
+}
+
+void cancel_transfer(Service& service, const Call& call, Reply reply) {
+  auto id = transfer_of(call);
+  if (!id) return reply.error(id.error());
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  auto status = service.manager.cancel_transfer(*id);
+  if (!status) return reply.error(status.error());
+  reply.document(200, transfer_body(*status));
+}
+
+}  // namespace cairn::routes

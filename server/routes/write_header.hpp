@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/result.hpp"
+#include "blockmgr/types.hpp"
+
+namespace cairn::routes {
+
+// The JSON in front of the blocks of a bulk write.
+struct WriteHeader {
+  std::vector<BlockKey> keys;
+  std::vector<std::optional<BlockKey>> parents;  // one a key
+  std::optional<Tier> tier;                      // nothing: the highest
+};
+
+Result<WriteHeader> read_write_header(std::span<const std::byte> text, std::size_t max_keys);
+
+}  // namespace cairn::routes

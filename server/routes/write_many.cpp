@@ -1,0 +1,141 @@
+#include <array>
+
+#include "server/routes/common.hpp"
+#include "server/routes/handlers.hpp"
+#include "server/routes/write_batch.hpp"
+
+namespace cairn::routes {
+namespace {
+
+constexpr std::size_t kLengthBytes = 4;
+// "{}" is the shortest header.
+constexpr std::uint64_t kMinHeaderBytes = 2;
+
+struct BatchBounds {
+  std::uint64_t body_bytes = 0;  // exactly
+  std::uint32_t max_header_bytes = 0;
+  std::size_t max_keys = 0;
+  std::uint32_t lease_ms = 0;
+};
+
+// u32 header length, the JSON header, then the blocks.
+class BatchUpload final : public http::Upload {
+ public:
+  BatchUpload(std::shared_ptr<Cache> cache, const BatchBounds& bounds, ReplyStyle style)
+      : cache_(std::move(cache)), bounds_(bounds), style_(style) {}
+
+  void next(UniqueFunction<void(Room)> ready) override {
+    switch (reading_) {
+      case Part::nothing:
+        reading_ = Part::length;
+        return ready(room_in(length_));
+      case Part::length:
+        if (auto right = take_length(); !right) return ready(std::move(right).error());
+        reading_ = Part::header;
+        return ready(room_in(header_));
+      case Part::header:
+        if (auto right = take_header(); !right) return ready(std::move(right).error());
+        reading_ = Part::blocks;
+        return batch_->next(std::move(ready));
+      case Part::blocks:
+        return batch_->next(std::move(ready));
+    }
+  }
+
+  void finish(http::Responder respond) override {
+    Reply reply(std::move(respond), style_);
+    if (reading_ == Part::header) {  // there are no blocks
+      if (auto right = take_header(); !right) return reply.error(right.error());
+    }
+    if (!batch_) {
+      return reply.error({ErrorCode::wrong_length, "the body ends before its header does"});
+    }
+    batch_->finish(std::move(reply));
+  }
+
+ private:
+  enum class Part { nothing, length, header, blocks };  // what the last room was for
+
+  std::span<const iovec> room_in(std::span<std::byte> memory) {
+    piece_ = {memory.data(), memory.size()};
+    return {&piece_, 1};
+  }
+
+  Result<> take_length() {
+    std::uint64_t size = 0;
+    for (std::size_t i = kLengthBytes; i-- > 0;) {
+      size = (size << 8) | std::to_integer<std::uint64_t>(length_[i]);
+    }
+    const std::uint64_t left_bytes = bounds_.body_bytes - kLengthBytes;
+    if (size < kMinHeaderBytes || size > bounds_.max_header_bytes) {
+      return Error{ErrorCode::out_of_range, "the header's length is " + std::to_string(size) +
+                                                "; it takes " + std::to_string(kMinHeaderBytes) +
+                                                " to " + std::to_string(bounds_.max_header_bytes)};
+    }
+    if (size > left_bytes) {
+      return Error{ErrorCode::wrong_length, "the header's length is " + std::to_string(size) +
+                                                "; the body has " + std::to_string(left_bytes) +
+                                                " bytes left"};
+    }
+    header_.resize(size);
+    return {};
+  }
+
+  Result<> take_header() {
+    auto header = read_write_header(header_, bounds_.max_keys);
+    if (!header) return std::move(header).error();
+    if (header->tier) CAIRN_TRY(check_tier(*cache_, *header->tier));
+    auto batch = std::make_shared<WriteBatch>(cache_, std::move(*header), bounds_.lease_ms);
+    const std::uint64_t expected_bytes = kLengthBytes + header_.size() + batch->body_bytes();
+    if (bounds_.body_bytes != expected_bytes) {
+      const bool shorter = bounds_.body_bytes < expected_bytes;
+      return Error{shorter ? ErrorCode::wrong_length : ErrorCode::body_too_large,
+                   "the body is " + std::to_string(bounds_.body_bytes) +
+                       " bytes; with this header it must be " + std::to_string(expected_bytes)};
+    }
+    batch_ = std::move(batch);
+    return {};
+  }
+
+  std::shared_ptr<Cache> cache_;
+  const BatchBounds bounds_;
+  ReplyStyle style_;
+  Part reading_ = Part::nothing;
+  std::array<std::byte, kLengthBytes> length_{};
+  std::vector<std::byte> header_;
+  iovec piece_{};
+  std::shared_ptr<WriteBatch> batch_;  // from the end of the header on
+};
+
+Result<std::unique_ptr<http::Upload>> open_batch(Service& service, const Call& call,
+                                                 const ReplyStyle& style) {
+  auto cache = cache_of(service, call);
+  if (!cache) return std::move(cache).error();
+  CAIRN_TRY(no_query(call));
+  CAIRN_TRY(check_bytes_type(call.head.content_type));
+  const auto length = call.head.content_length;
+  if (!length || *length < kLengthBytes + kMinHeaderBytes) {
+    return Error{ErrorCode::wrong_length,
+                 (length ? "the body is " + std::to_string(*length) + " bytes"
+                         : std::string("the body's length is not given")) +
+                     "; it must be a header's length in 4 bytes, the header and the blocks"};
+  }
+  const BlockManagerOptions& options = service.manager.options();
+  const BatchBounds bounds{.body_bytes = *length,
+                           .max_header_bytes = service.limits.max_write_header_bytes,
+                           .max_keys = options.max_blocks_per_request,
+                           // A client that stalls meets the time-out of its body long before.
+                           .lease_ms = options.max_lease_ms};
+  return std::unique_ptr<http::Upload>(
+      std::make_unique<BatchUpload>(std::move(*cache), bounds, style));
+}
+
+}  // namespace
+
+http::BodyPlan write_many_body(Service& service, const Call& call, const ReplyStyle& style) {
+  auto upload = open_batch(service, call, style);
+  if (!upload) return style.problem(upload.error());
+  return std::move(*upload);
+}
+
+}  // namespace cairn::routes

@@ -1,0 +1,132 @@
+#include "server/server.hpp"
+
+#include <chrono>
+#include <optional>
+
+#include "server/api_handler.hpp"
+#include "server/config/data_dir.hpp"
+#include "server/ticker.hpp"
+
+namespace cairn {
+namespace {
+
+// Leases and times to live end this much late at worst.
+constexpr std::chrono::milliseconds kTickPeriod{20};
+// Scrapes, lists and changes of caches that wait their turn; each is a request on a connection.
+constexpr std::size_t kMaxQueuedTasks = 256;
+
+Result<std::unique_ptr<DeviceRuntime>> make_runtime(const Settings& settings, Logger& log) {
+  if (settings.runtime != RuntimeChoice::host) {
+    auto cuda = make_cuda_runtime();
+    if (cuda || settings.runtime == RuntimeChoice::cuda) return cuda;
+    log.info("no CUDA device; the host runtime is used", {{"why", cuda.error().detail}});
+  }
+  return make_host_runtime(settings.host);
+}
+
+BlockManagerOptions block_options(const Settings& settings, Logger& log) {
+  BlockManagerOptions options = settings.blocks;
+  options.on_pressure = [&log](const PressureEvent& event) {
+    log.warning("pressure", {{"cache", event.cache},
+                             {"tier", to_string(event.tier)},
+                             {"from", to_string(event.from)},
+                             {"to", to_string(event.to)}});
+  };
+  return options;
+}
+
+}  // namespace
+
+// In the order in which they are made: each uses those before it.
+struct Server::Parts {
+  Parts(const Settings& given, const Clock& time, Logger& logger, DataDir dir,
+        std::unique_ptr<DeviceRuntime> devices)
+      : settings(given),
+        data_dir(std::move(dir)),
+        runtime(std::move(devices)),
+        disk(make_positional_disk_io()),
+        engine(*runtime, *disk, time, settings.transfers),
+        manager(*runtime, engine, time, logger, block_options(settings, logger)),
+        counters(ApiHandler::route_labels(), ApiHandler::method_labels()),
+        waits(manager),
+        readers(kMaxQueuedTasks),
+        admin(kMaxQueuedTasks),
+        service{.manager = manager,
+                .runtime = *runtime,
+                .engine = engine,
+                .clock = time,
+                .log = logger,
+                .waits = waits,
+                .readers = readers,
+                .admin = admin,
+                .counters = counters,
+                .limits = settings.api,
+                .started_at_unix_ms = time.unix_ms()},
+        handler(service),
+        ticker(kTickPeriod, [this] { manager.tick(); }) {}
+
+  // First no more requests, then what works for them, so that nothing is used after it is gone.
+  ~Parts() {
+    if (http) http->drain(0);
+    waits.flush();
+    readers.stop();
+    admin.stop();
+  }
+
+  const Settings settings;
+  DataDir data_dir;
+  std::unique_ptr<DeviceRuntime> runtime;
+  std::unique_ptr<DiskIo> disk;
+  TransferEngine engine;
+  BlockManager manager;
+  HttpCounters counters;
+  TransferWaits waits;
+  Worker readers;
+  Worker admin;
+  Service service;
+  ApiHandler handler;
+  Ticker ticker;
+  std::unique_ptr<http::HttpServer> http;
+};
+
+Server::Server(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+
+Server::~Server() = default;
+
+Result<std::unique_ptr<Server>> Server::start(const Settings& settings, const Clock& clock,
+                                              Logger& log) {
+  auto data_dir = DataDir::open(settings.data_dir);
+  if (!data_dir) return std::move(data_dir).error();
+  auto runtime = make_runtime(settings, log);
+  if (!runtime) return std::move(runtime).error();
+  auto parts =
+      std::make_unique<Parts>(settings, clock, log, std::move(*data_dir), std::move(*runtime));
+  Service& service = parts->service;
+
+  auto http = http::HttpServer::start(settings.listen, settings.http, parts->handler, clock, log);
+  if (!http) return std::move(http).error();
+  parts->http = std::move(*http);
+  service.http = parts->http.get();
+
+  for (const CacheConfig& cache : settings.caches) {
+    auto created = parts->manager.create_cache(cache);
+    if (!created) {
+      return Error{created.error().code,
+                   "cache '" + cache.name + "': " + std::move(created).error().detail};
+    }
+    log.info("cache made", {{"cache", cache.name}, {"block_bytes", created->cache->block_bytes()}});
+  }
+  service.phase = Phase::serving;
+  return std::unique_ptr<Server>(new Server(std::move(parts)));
+}
+
+std::uint16_t Server::port() const { return parts_->http->port(); }
+
+bool Server::drain() {
+  parts_->service.phase = Phase::draining;
+  // Who waits for a transfer is told how far it is.
+  parts_->waits.flush();
+  return parts_->http->drain(parts_->settings.drain_timeout_ms);
+}
+
+}  // namespace cairn

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+#include "server/config/settings.hpp"
+
+namespace cairn {
+
+// The whole server: runtime, transfer engine, caches and HTTP. The destructor cuts what is in
+// progress.
+class Server {
+ public:
+  // Listens (answering 503 until all is ready), makes the caches, then serves. Borrows the clock
+  // and the log.
+  static Result<std::unique_ptr<Server>> start(const Settings& settings, const Clock& clock,
+                                               Logger& log);
+  ~Server();
+
+  std::uint16_t port() const;
+  // Refuses new work, waits for what is in progress up to the settings' time. True where nothing
+  // was cut.
+  bool drain();
+
+ private:
+  struct Parts;
+  explicit Server(std::unique_ptr<Parts> parts);
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace cairn

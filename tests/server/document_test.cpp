@@ -1,0 +1,149 @@
+#include "server/codec/document.hpp"
+
+#include <gmock/gmock.h>
+
+#include "server/codec/cache_body.hpp"
+#include "server/codec/fields.hpp"
+
+namespace cairn {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Document, TellsWhereTextIsBroken) {
+  const auto parsed = parse_document(R"({"a": 1, "b": })");
+  ASSERT_FALSE(parsed);
+  EXPECT_EQ(parsed.error().code, ErrorCode::malformed);
+  EXPECT_THAT(parsed.error().detail, HasSubstr("at byte 15"));
+}
+
+TEST(Document, RefusesAMemberGivenTwice) {
+  const auto parsed = parse_document(R"({"a": {"b": 1, "b": 2}})");
+  ASSERT_FALSE(parsed);
+  EXPECT_EQ(parsed.error().code, ErrorCode::malformed);
+  EXPECT_THAT(parsed.error().detail, HasSubstr("'b'"));
+}
+
+TEST(Document, RefusesNestingThatCouldExhaustAStack) {
+  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  EXPECT_FALSE(parse_document(deep));
+  // MessagePack: a million lists of one element each.
+  const std::string packed(1'000'000, '\x91');
+  EXPECT_FALSE(parse_document(std::as_bytes(std::span(packed)), WireFormat::msgpack));
+  const std::string as_deep_as_may_be =
+      std::string(kMaxNesting, '[') + std::string(kMaxNesting, ']');
+  EXPECT_TRUE(parse_document(as_deep_as_may_be));
+}
+
+TEST(Document, RefusesNumbersThatNoDoubleHolds) {
+  const auto parsed = parse_document(R"({"a": 1e400})");
+  ASSERT_FALSE(parsed);
+  EXPECT_EQ(parsed.error().code, ErrorCode::malformed);
+}
+
+TEST(Document, RefusesTextBehindTheEnd) {
+  EXPECT_FALSE(parse_document("{} {}"));
+  const std::string packed = "\x80\x80";
+  EXPECT_FALSE(parse_document(std::as_bytes(std::span(packed)), WireFormat::msgpack));
+}
+
+TEST(Document, KeepsStructure) {
+  const auto parsed = parse_document(R"({"a": [1, [2, {"b": null}], "c"], "d": {"e": true}})");
+  ASSERT_TRUE(parsed);
+  EXPECT_EQ(parsed->dump(), R"({"a":[1,[2,{"b":null}],"c"],"d":{"e":true}})");
+}
+
+TEST(Document, MessagePackOfAnAnswerReadsBackTheSame) {
+  const std::string text = R"({"matched":2,"lease":null,"blocks":[{"slot":17}]})";
+  const std::string packed = write_text(text, WireFormat::msgpack);
+  const auto parsed = parse_document(std::as_bytes(std::span(packed)), WireFormat::msgpack);
+  ASSERT_TRUE(parsed);
+  EXPECT_EQ(*parsed, json::parse(text));
+}
+
+constexpr std::string_view kCacheBody = R"({
+  "layout": {"num_layers": 4, "outer_dim": 2, "page_size": 16, "inner_dim": 8,
+             "dtype_width_bytes": 2},
+  "tiers": {"device": {"num_blocks": 5, "layout": "layer_separate", "block_dim": "second"},
+            "pinned": {"num_blocks": 6, "numa_aware": true},
+            "disk": {"num_blocks": 7, "path": "p"}}})";
+
+TEST(CacheBody, FillsInTheDefaults) {
+  const auto config = read_cache_body(json::parse(kCacheBody), "c");
+  ASSERT_TRUE(config) << config.error().detail;
+  EXPECT_EQ(config->name, "c");
+  EXPECT_EQ(config->shape.alignment, 4096u);
+  EXPECT_EQ(config->offload, OffloadMode::on_evict);
+  EXPECT_EQ(config->default_lease_ms, 30'000u);
+  const auto& device = *config->tiers[index_of(Tier::device)];
+  EXPECT_EQ(device.layout, LayoutKind::layer_separate);
+  EXPECT_EQ(device.block_dim, BlockDim::second);
+  EXPECT_TRUE(config->tiers[index_of(Tier::pinned)]->numa_aware);
+  EXPECT_EQ(config->tiers[index_of(Tier::disk)]->path, "p");
+}
+
+// The body with one place changed, by a JSON patch.
+json patched(const char* patch) { return json::parse(kCacheBody).patch(json::parse(patch)); }
+
+TEST(CacheBody, WrongBodiesNameTheirField) {
+  struct Wrong {
+    const char* patch;
+    ErrorCode code;
+    const char* names;
+  };
+  constexpr Wrong kTable[] = {
+      {R"([{"op":"remove","path":"/layout"}])", ErrorCode::missing_field, "layout"},
+      {R"([{"op":"remove","path":"/layout/inner_dim"}])", ErrorCode::missing_field,
+       "layout.inner_dim"},
+      {R"([{"op":"add","path":"/layout/x","value":1}])", ErrorCode::unknown_field, "layout.x"},
+      {R"([{"op":"move","from":"/layout/inner_dim","path":"/layout/inner"}])",
+       ErrorCode::unknown_field, "layout.inner "},
+      {R"([{"op":"replace","path":"/layout/page_size","value":-1}])", ErrorCode::out_of_range,
+       "layout.page_size is -1"},
+      {R"([{"op":"replace","path":"/layout/page_size","value":1.5}])", ErrorCode::wrong_type,
+       "layout.page_size"},
+      {R"([{"op":"replace","path":"/layout/page_size","value":1e300}])", ErrorCode::out_of_range,
+       "layout.page_size"},
+      {R"([{"op":"replace","path":"/layout/page_size","value":"16"}])", ErrorCode::wrong_type,
+       "layout.page_size is a string"},
+      {R"([{"op":"replace","path":"/layout","value":[]}])", ErrorCode::wrong_type, "layout"},
+      {R"([{"op":"add","path":"/tiers/tape","value":{}}])", ErrorCode::unknown_field, "tiers.tape"},
+      {R"([{"op":"replace","path":"/tiers","value":{}}])", ErrorCode::missing_field, "tiers"},
+      {R"([{"op":"remove","path":"/tiers/device/num_blocks"}])", ErrorCode::missing_field,
+       "tiers.device.num_blocks"},
+      {R"([{"op":"replace","path":"/tiers/device/num_blocks","value":4294967296}])",
+       ErrorCode::out_of_range, "tiers.device.num_blocks"},
+      {R"([{"op":"replace","path":"/tiers/device/layout","value":"spiral"}])",
+       ErrorCode::out_of_range, "tiers.device.layout is 'spiral'"},
+      {R"([{"op":"add","path":"/tiers/pinned/block_dim","value":"first"}])", ErrorCode::malformed,
+       "tiers.pinned.block_dim"},
+      {R"([{"op":"add","path":"/tiers/disk/device_id","value":0}])", ErrorCode::unknown_field,
+       "tiers.disk.device_id"},
+      {R"([{"op":"add","path":"/tiers/device/path","value":"x"}])", ErrorCode::unknown_field,
+       "tiers.device.path"},
+      {R"([{"op":"add","path":"/tiers/device/memory","value":{}}])", ErrorCode::not_implemented,
+       "tiers.device.memory"},
+      {R"([{"op":"replace","path":"/tiers/pinned/numa_aware","value":1}])", ErrorCode::wrong_type,
+       "tiers.pinned.numa_aware"},
+      {R"([{"op":"add","path":"/eviction","value":"fifo"}])", ErrorCode::out_of_range, "eviction"},
+      {R"([{"op":"add","path":"/offload","value":"later"}])", ErrorCode::out_of_range, "offload"},
+      {R"([{"op":"add","path":"/default_lease_ms","value":0}])", ErrorCode::out_of_range,
+       "default_lease_ms is 0"},
+      {R"([{"op":"add","path":"/colour","value":0}])", ErrorCode::unknown_field, "colour"},
+  };
+  for (const Wrong& wrong : kTable) {
+    SCOPED_TRACE(wrong.patch);
+    const auto config = read_cache_body(patched(wrong.patch), "c");
+    ASSERT_FALSE(config);
+    EXPECT_EQ(to_string(config.error().code), to_string(wrong.code)) << config.error().detail;
+    EXPECT_THAT(config.error().detail, HasSubstr(wrong.names));
+  }
+}
+
+TEST(CacheBody, IsAnObject) {
+  EXPECT_FALSE(read_cache_body(json::parse("[]"), "c"));
+  EXPECT_FALSE(read_cache_body(json::parse("null"), "c"));
+}
+
+}  // namespace
+}  // namespace cairn

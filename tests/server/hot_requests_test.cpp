@@ -1,0 +1,310 @@
+#include <gmock/gmock.h>
+
+#include "server/codec/hot_document.hpp"
+#include "server/codec/hot_json.hpp"
+#include "server/codec/ids.hpp"
+#include "tests/server/padded.hpp"
+
+namespace cairn {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::string_view kLease = "0000000700112233445566778899aabb";
+
+// Both ways in must agree: simdjson over the text, and a document (as MessagePack becomes one).
+enum class Way { text, document };
+
+std::string name_of(const ::testing::TestParamInfo<Way>& info) {
+  return info.param == Way::text ? "text" : "document";
+}
+
+class HotRequests : public ::testing::TestWithParam<Way> {
+ protected:
+  template <class Text, class Document>
+  auto read(std::string_view json_text, Text&& text, Document&& document)
+      -> decltype(text(std::span<const std::byte>())) {
+    if (GetParam() == Way::text) return text(fakes::PaddedBody(json_text).bytes());
+    auto parsed = parse_document(json_text);
+    if (!parsed) return parsed.error();
+    // Through MessagePack and back, as it arrives.
+    const auto packed = json::to_msgpack(*parsed);
+    auto unpacked = parse_document(std::as_bytes(std::span(packed)), WireFormat::msgpack);
+    if (!unpacked) return unpacked.error();
+    return document(*unpacked);
+  }
+
+  Result<> match(std::string_view body) {
+    return read(
+        body, [this](std::span<const std::byte> b) { return hot_json::read_match(b, match_); },
+        [this](const json& b) { return hot_document::read_match(b, match_); });
+  }
+  Result<AllocateBody> allocate(std::string_view body) {
+    return read(body, hot_json::read_allocate, hot_document::read_allocate);
+  }
+  Result<CommitBody> commit(std::string_view body) {
+    return read(body, hot_json::read_commit, hot_document::read_commit);
+  }
+  Result<ReleaseBody> release(std::string_view body) {
+    return read(body, hot_json::read_release, hot_document::read_release);
+  }
+  Result<RenewBody> renew(std::string_view body) {
+    return read(body, hot_json::read_renew, hot_document::read_renew);
+  }
+
+  MatchBody match_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Ways, HotRequests, ::testing::Values(Way::text, Way::document), name_of);
+
+TEST_P(HotRequests, MatchReadsKeysOfEitherCase) {
+  ASSERT_TRUE(match(R"({"keys": ["00ff", "ABcd01"], "lease_ms": 5})"));
+  const auto keys = match_.keys.views();
+  ASSERT_EQ(keys.size(), 2u);
+  EXPECT_EQ(key_text(keys[0]), "00ff");
+  EXPECT_EQ(key_text(keys[1]), "abcd01");
+  EXPECT_EQ(match_.lease_ms, 5u);
+}
+
+TEST_P(HotRequests, MatchReadsEscapesInStrings) {
+  ASSERT_TRUE(match(R"({"keys": ["\u0061b"], "lease_ms": 0})"));
+  EXPECT_EQ(key_text(match_.keys.views()[0]), "ab");
+}
+
+TEST_P(HotRequests, MatchForgetsTheRequestBefore) {
+  ASSERT_TRUE(match(R"({"tokens": [1, 2], "salt": "s", "onboard": "device", "wait_ms": 9})"));
+  ASSERT_TRUE(match(R"({"keys": ["01"]})"));
+  EXPECT_EQ(match_.keys.size(), 1u);
+  EXPECT_FALSE(match_.has_tokens);
+  EXPECT_TRUE(match_.tokens.empty());
+  EXPECT_FALSE(match_.salt);
+  EXPECT_FALSE(match_.onboard);
+  EXPECT_FALSE(match_.lease_ms);
+  EXPECT_EQ(match_.wait_ms, 0u);
+}
+
+TEST_P(HotRequests, MatchReadsTokens) {
+  ASSERT_TRUE(match(R"({"tokens": [0, 4294967295], "salt": "tenant \"a\""})"));
+  EXPECT_THAT(match_.tokens, ::testing::ElementsAre(0u, 4294967295u));
+  EXPECT_EQ(match_.salt, "tenant \"a\"");
+}
+
+TEST_P(HotRequests, AllocateHasDefaults) {
+  const auto body = allocate(R"({"count": 8})");
+  ASSERT_TRUE(body) << body.error().detail;
+  EXPECT_EQ(body->count, 8u);
+  EXPECT_FALSE(body->tier);
+  EXPECT_FALSE(body->lease_ms);
+  EXPECT_EQ(body->priority, 50);
+}
+
+TEST_P(HotRequests, CommitReadsEveryField) {
+  const auto body = commit(std::string(R"({"lease": ")") + std::string(kLease) +
+                           R"(", "blocks": [
+      {"tier": "pinned", "slot": 17, "generation": 18446744073709551615, "key": "aa",
+       "parent": "bb", "metadata": {"a": [1, "}"]}, "ttl_ms": 60},
+      {"tier": "disk", "slot": 0, "generation": 1, "key": "cc", "parent": null}]})");
+  ASSERT_TRUE(body) << body.error().detail;
+  EXPECT_EQ(lease_text(body->lease), kLease);
+  ASSERT_EQ(body->blocks.size(), 2u);
+  EXPECT_EQ(body->blocks[0].handle,
+            (BlockHandle{.tier = Tier::pinned, .slot = 17, .generation = UINT64_MAX}));
+  EXPECT_EQ(key_text(body->blocks[0].key), "aa");
+  EXPECT_EQ(key_text(*body->blocks[0].parent), "bb");
+  EXPECT_EQ(body->blocks[0].metadata, R"({"a":[1,"}"]})");
+  EXPECT_EQ(body->blocks[0].ttl_ms, 60u);
+  EXPECT_FALSE(body->blocks[1].parent);
+  EXPECT_EQ(body->blocks[1].metadata, "");
+}
+
+TEST_P(HotRequests, ReleaseReadsHandles) {
+  const auto body = release(R"({"blocks": [{"generation": 3, "tier": "device", "slot": 2}]})");
+  ASSERT_TRUE(body) << body.error().detail;
+  ASSERT_EQ(body->blocks.size(), 1u);
+  EXPECT_EQ(body->blocks[0], (BlockHandle{.tier = Tier::device, .slot = 2, .generation = 3}));
+}
+
+TEST_P(HotRequests, RenewMayLeaveTheTimeToTheCache) {
+  const auto body = renew("{}");
+  ASSERT_TRUE(body);
+  EXPECT_FALSE(body->lease_ms);
+}
+
+struct Wrong {
+  const char* body;
+  ErrorCode code;
+  const char* names;  // what the detail must say
+};
+
+template <class Read>
+void expect_refused(std::span<const Wrong> table, Read&& read) {
+  for (const Wrong& wrong : table) {
+    SCOPED_TRACE(wrong.body);
+    const auto result = read(wrong.body);
+    ASSERT_FALSE(result);
+    EXPECT_EQ(to_string(result.error().code), to_string(wrong.code)) << result.error().detail;
+    EXPECT_THAT(result.error().detail, HasSubstr(wrong.names));
+  }
+}
+
+TEST_P(HotRequests, WrongMatchesNameTheirField) {
+  constexpr Wrong kTable[] = {
+      {R"({"keys": ["aa"], "colour": 1})", ErrorCode::unknown_field, "colour"},
+      {R"({"lease_ms": 1})", ErrorCode::missing_field, "keys"},
+      {R"({"keys": ["aa"], "tokens": [1]})", ErrorCode::malformed, "tokens"},
+      {R"({"keys": ["aa"], "salt": "x"})", ErrorCode::malformed, "salt"},
+      {R"({"keys": "aa"})", ErrorCode::wrong_type, "keys"},
+      {R"({"keys": {"a": 1}})", ErrorCode::wrong_type, "keys"},
+      {R"({"keys": [17]})", ErrorCode::wrong_type, "keys[0]"},
+      {R"({"keys": ["aa", null]})", ErrorCode::wrong_type, "keys[1]"},
+      {R"({"keys": ["aa", "xy"]})", ErrorCode::malformed, "keys[1]"},
+      {R"({"keys": ["abc"]})", ErrorCode::malformed, "keys[0]"},
+      {R"({"keys": [""]})", ErrorCode::malformed, "keys[0]"},
+      {R"({"keys": ["aa"], "lease_ms": -1})", ErrorCode::out_of_range, "lease_ms is -1"},
+      {R"({"keys": ["aa"], "lease_ms": 4294967296})", ErrorCode::out_of_range, "4294967295"},
+      {R"({"keys": ["aa"], "lease_ms": 99999999999999999999})", ErrorCode::out_of_range,
+       "lease_ms"},
+      {R"({"keys": ["aa"], "lease_ms": 1.5})", ErrorCode::wrong_type, "lease_ms"},
+      {R"({"keys": ["aa"], "lease_ms": "1"})", ErrorCode::wrong_type, "lease_ms"},
+      {R"({"keys": ["aa"], "lease_ms": true})", ErrorCode::wrong_type, "lease_ms"},
+      {R"({"tokens": [4294967296]})", ErrorCode::out_of_range, "tokens[0]"},
+      {R"({"tokens": [1, -2]})", ErrorCode::out_of_range, "tokens[1]"},
+      {R"({"tokens": [1, 2.5]})", ErrorCode::wrong_type, "tokens[1]"},
+      {R"({"keys": ["aa"], "onboard": "moon"})", ErrorCode::out_of_range, "moon"},
+      {R"({"keys": ["aa"], "wait_ms": 60001})", ErrorCode::out_of_range, "60000"},
+      {R"({"keys": ["aa"], "onboard": "device", "lease_ms": 0})", ErrorCode::out_of_range,
+       "lease_ms"},
+      {R"([])", ErrorCode::wrong_type, "the body"},
+      {R"("keys")", ErrorCode::wrong_type, "the body"},
+      {R"({"keys": ["aa"], "keys": ["bb"]})", ErrorCode::malformed, "keys"},
+  };
+  expect_refused(kTable, [this](const char* body) { return match(body); });
+  // One byte more than a key may have.
+  const std::string long_key = R"({"keys": [")" + std::string(130, 'a') + R"("]})";
+  const auto refused = match(long_key);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::malformed);
+}
+
+TEST_P(HotRequests, WrongAllocationsNameTheirField) {
+  constexpr Wrong kTable[] = {
+      {R"({})", ErrorCode::missing_field, "count"},
+      {R"({"count": 0})", ErrorCode::out_of_range, "count is 0"},
+      {R"({"count": 4294967296})", ErrorCode::out_of_range, "count"},
+      {R"({"count": 1, "priority": 101})", ErrorCode::out_of_range, "priority is 101"},
+      {R"({"count": 1, "tier": 3})", ErrorCode::wrong_type, "tier"},
+      {R"({"count": 1, "teir": "device"})", ErrorCode::unknown_field, "teir"},
+      {R"({"count": [1]})", ErrorCode::wrong_type, "count"},
+  };
+  expect_refused(kTable, [this](const char* body) { return allocate(body); });
+}
+
+TEST_P(HotRequests, WrongCommitsNameTheirField) {
+  constexpr Wrong kTable[] = {
+      {R"({"blocks": []})", ErrorCode::missing_field, "lease"},
+      {R"({"lease": "0000000700112233445566778899aabb"})", ErrorCode::missing_field, "blocks"},
+      {R"({"lease": "07", "blocks": []})", ErrorCode::malformed, "lease"},
+      {R"({"lease": 7, "blocks": []})", ErrorCode::wrong_type, "lease"},
+      {R"({"lease": "0000000700112233445566778899aabb", "blocks": [7]})", ErrorCode::wrong_type,
+       "blocks[0]"},
+      {R"({"lease": "0000000700112233445566778899aabb",
+           "blocks": [{"tier": "disk", "slot": 1, "generation": 1}]})",
+       ErrorCode::missing_field, "blocks[0].key"},
+      {R"({"lease": "0000000700112233445566778899aabb",
+           "blocks": [{"tier": "disk", "slot": -1, "generation": 1, "key": "aa"}]})",
+       ErrorCode::out_of_range, "blocks[0].slot"},
+      {R"({"lease": "0000000700112233445566778899aabb",
+           "blocks": [{"tier": "disk", "slot": 1, "generation": 1, "key": "a"}]})",
+       ErrorCode::malformed, "blocks[0].key"},
+      {R"({"lease": "0000000700112233445566778899aabb",
+           "blocks": [{"tier": "disk", "slot": 1, "generation": 1, "key": "aa", "metadata": []}]})",
+       ErrorCode::wrong_type, "blocks[0].metadata"},
+      {R"({"lease": "0000000700112233445566778899aabb",
+           "blocks": [{"tier": "disk", "slot": 1, "generation": 1, "key": "aa", "ttl_ms": 0}]})",
+       ErrorCode::out_of_range, "blocks[0].ttl_ms"},
+      {R"({"lease": "0000000700112233445566778899aabb",
+           "blocks": [{"tier": "disk", "slot": 1, "generation": 1, "key": "aa", "x": 0}]})",
+       ErrorCode::unknown_field, "blocks[0].x"},
+  };
+  expect_refused(kTable, [this](const char* body) { return commit(body); });
+}
+
+TEST_P(HotRequests, WrongReleasesNameTheirField) {
+  constexpr Wrong kTable[] = {
+      {R"({})", ErrorCode::missing_field, "blocks"},
+      {R"({"blocks": []})", ErrorCode::out_of_range, "blocks"},
+      {R"({"blocks": [{"tier": "device", "slot": 2}]})", ErrorCode::missing_field,
+       "blocks[0].generation"},
+      {R"({"blocks": [{"tier": "device", "slot": 2, "generation": 1, "key": "aa"}]})",
+       ErrorCode::unknown_field, "blocks[0].key"},
+  };
+  expect_refused(kTable, [this](const char* body) { return release(body); });
+}
+
+TEST(HotJson, TextThatIsNoJsonIsMalformed) {
+  for (const char* body : {"",
+                           " ",
+                           "{",
+                           "}",
+                           "{\"keys\":",
+                           "{\"keys\": [\"aa\"",
+                           "{\"keys\": [\"aa\"]",
+                           "{\"keys\": [\"aa\"}}",
+                           "{\"keys\": [\"aa\"]} x",
+                           "{\"keys\": [\"aa\"]}{}",
+                           "{\"keys\": [\"aa\",]}",
+                           "{\"keys\": [\"aa\" \"bb\"]}",
+                           "{\"keys\" [\"aa\"]}",
+                           "{\"keys\": [\"aa]}",
+                           "{\"keys\": [\"a\na\"]}",
+                           "{keys: []}",
+                           "{\"lease_ms\": NaN}",
+                           "{\"lease_ms\": 01, \"keys\": []}",
+                           "{\"lease_ms\": 1x}",
+                           "{\"lease_ms\": tru}",
+                           "{\"keys\": [\"aa\"], \"salt\": \"\xff\"}"}) {
+    SCOPED_TRACE(body);
+    MatchBody out;
+    const auto read = hot_json::read_match(fakes::PaddedBody(body).bytes(), out);
+    ASSERT_FALSE(read);
+    EXPECT_EQ(to_string(read.error().code), "malformed") << read.error().detail;
+  }
+}
+
+TEST(HotJson, HugeNumbersAreNoIntegers) {
+  for (const char* number : {"1e400", "-1e400", "1e5", "0.0"}) {
+    SCOPED_TRACE(number);
+    MatchBody out;
+    const std::string body = R"({"keys": [], "lease_ms": )" + std::string(number) + "}";
+    const auto read = hot_json::read_match(fakes::PaddedBody(body).bytes(), out);
+    ASSERT_FALSE(read);
+    EXPECT_EQ(to_string(read.error().code), "wrong_type") << read.error().detail;
+    EXPECT_THAT(read.error().detail, HasSubstr("lease_ms"));
+  }
+}
+
+TEST(HotJson, DeepNestingIsRefused) {
+  const std::string deep = R"({"keys": )" + std::string(1'000'000, '[');
+  MatchBody out;
+  EXPECT_FALSE(hot_json::read_match(fakes::PaddedBody(deep).bytes(), out));
+  const std::string metadata = R"({"blocks": [{"metadata": {"a": )" + std::string(100'000, '[') +
+                               std::string(100'000, ']') + "}}]}";
+  EXPECT_FALSE(hot_json::read_commit(fakes::PaddedBody(metadata).bytes()));
+}
+
+TEST(HotJson, RenewTakesNoBodyAtAll) { EXPECT_TRUE(hot_json::read_renew({})); }
+
+TEST(HotJson, ReadsABodyThatIsLargerThanWhatAThreadKeeps) {
+  std::string body = R"({"keys": [)";
+  constexpr std::size_t kCount = 20'000;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    body += (i == 0 ? "\"" : ",\"") + std::string(64, 'e') + "\"";
+  }
+  body += "]}";
+  MatchBody out;
+  ASSERT_TRUE(hot_json::read_match(fakes::PaddedBody(body).bytes(), out));
+  EXPECT_EQ(out.keys.size(), kCount);
+}
+
+}  // namespace
+}  // namespace cairn

@@ -1,0 +1,146 @@
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/log.hpp"
+#include "base/mutex.hpp"
+#include "server/http/http_server.hpp"
+#include "tests/fakes/manual_clock.hpp"
+#include "tests/server/http/scripted_bodies.hpp"
+#include "tests/server/http/socket_client.hpp"
+
+namespace cairn::http::testing {
+
+// Whether `condition` comes to hold within 20 s: for what another thread does and tells nobody of.
+inline bool eventually(const std::function<bool()>& condition) {
+  for (int i = 0; i < 20'000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+inline Response text_response(unsigned status, std::string body) {
+  Response response;
+  response.status = status;
+  response.content_type = "text/plain";
+  response.body = std::move(body);
+  return response;
+}
+
+inline std::string body_text(const Request& request) {
+  return {reinterpret_cast<const char*>(request.body.data()), request.body.size()};
+}
+
+struct Finished {
+  Method method;
+  std::string route;
+  unsigned status;
+};
+
+// Does what a test says. Collects bodies of up to 1 MiB and answers "METHOD path?query body" unless
+// told otherwise.
+class TestHandler final : public Handler {
+ public:
+  std::function<BodyPlan(const RequestHead&)> on_begin = [](const RequestHead&) -> BodyPlan {
+    return CollectBody{1024 * 1024};
+  };
+  std::function<void(const Request&, Responder)> on_handle =
+      [](const Request& request, Responder respond) { respond(echo(request)); };
+
+  static Response echo(const Request& request) {
+    Response response = text_response(
+        200, std::string(to_string(request.method)) + " " + std::string(request.path) + "?" +
+                 std::string(request.query) + " " + body_text(request));
+    response.route = "/echo";
+    return response;
+  }
+
+  BodyPlan begin(const RequestHead& head) override { return on_begin(head); }
+  void handle(const Request& request, Responder respond) override {
+    on_handle(request, std::move(respond));
+  }
+  Response refuse(unsigned status, const Error& why) override {
+    return text_response(status, "refused: " + why.detail);
+  }
+  Response failed(const Error& why) override { return text_response(507, "failed: " + why.detail); }
+  void finished(Method method, std::string_view route, unsigned status, std::uint64_t) override {
+    MutexLock lock(mutex_);
+    finished_.push_back({method, std::string(route), status});
+  }
+
+  std::vector<Finished> all_finished() const {
+    MutexLock lock(mutex_);
+    return finished_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::vector<Finished> finished_ CAIRN_GUARDED_BY(mutex_);
+};
+
+// A server on a free port, with time that a test moves.
+class HttpTest : public ::testing::Test {
+ protected:
+  ~HttpTest() override { server_.reset(); }
+
+  void start() {
+    auto server = HttpServer::start(listen_, limits_, handler_, clock_, log_);
+    ASSERT_TRUE(server) << server.error().detail;
+    server_ = *std::move(server);
+  }
+  SocketClient connect() { return SocketClient::tcp(server_->port()); }
+  // The server has read that many bytes in all.
+  bool received(std::uint64_t bytes) {
+    return eventually([&] { return server_->stats().bytes_received >= bytes; });
+  }
+  // The next response, with time going on in steps until it is there: a deadline may be set a
+  // moment after the bytes before it were counted.
+  ClientResponse receive_in_time(SocketClient& client, std::uint32_t step_ms) {
+    std::atomic<bool> answered{false};
+    std::thread time([&] {
+      while (!answered) {
+        clock_.advance_ms(step_ms);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    });
+    ClientResponse response = client.receive();
+    answered = true;
+    time.join();
+    return response;
+  }
+  // So many requests have ended, which is a moment after the client has its answer.
+  bool finished(std::size_t requests) {
+    return eventually([&] { return handler_.all_finished().size() == requests; });
+  }
+  bool none_open() {
+    return eventually([&] { return server_->stats().connections_open == 0; });
+  }
+
+  // Memory that outlives the server, which may be at it for a moment after its client has it all.
+  Scattered& memory(const std::vector<std::size_t>& piece_bytes, char fill = 0) {
+    return memory_.emplace_back(piece_bytes, fill);
+  }
+
+  std::deque<Scattered> memory_;
+  FileDescriptor dev_null_{::open("/dev/null", O_WRONLY | O_CLOEXEC)};
+  fakes::ManualClock clock_;
+  Logger log_{clock_, dev_null_.get(), LogLevel::info};
+  ListenConfig listen_{"127.0.0.1", 0, ""};
+  HttpLimits limits_;
+  TestHandler handler_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+}  // namespace cairn::http::testing

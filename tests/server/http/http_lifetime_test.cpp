@@ -1,0 +1,211 @@
+#include <gtest/gtest.h>
+
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/server/http/http_fixture.hpp"
+#include "tests/server/http/scripted_bodies.hpp"
+
+namespace cairn::http::testing {
+namespace {
+
+constexpr std::string_view kGet = "GET / HTTP/1.1\r\n\r\n";
+
+// Requests wait until the test answers them.
+class HttpLifetimeTest : public HttpTest {
+ protected:
+  HttpLifetimeTest() {
+    handler_.on_handle = [this](const Request&, Responder respond) {
+      MutexLock lock(mutex_);
+      waiting_.push_back(std::move(respond));
+    };
+  }
+  ~HttpLifetimeTest() override { server_.reset(); }
+
+  // The next request's, in the order of arrival.
+  Responder take() {
+    EXPECT_TRUE(eventually([this] {
+      MutexLock lock(mutex_);
+      return !waiting_.empty();
+    }));
+    MutexLock lock(mutex_);
+    Responder respond = std::move(waiting_.front());
+    waiting_.erase(waiting_.begin());
+    return respond;
+  }
+
+  Mutex mutex_;
+  std::vector<Responder> waiting_ CAIRN_GUARDED_BY(mutex_);
+};
+
+TEST_F(HttpLifetimeTest, SendsAnAnswerFromAnotherThread) {
+  start();
+  SocketClient client = connect();
+  for (int i = 0; i < 3; ++i) {
+    client.send(kGet);
+    Responder respond = take();
+    respond(text_response(200, std::to_string(i)));
+    EXPECT_EQ(client.receive().body, std::to_string(i));
+  }
+}
+
+TEST_F(HttpLifetimeTest, AnswersManyClientsFromManyThreads) {
+  limits_.threads = 3;
+  std::vector<std::thread> workers;
+  Mutex mutex;
+  handler_.on_handle = [&](const Request& request, Responder respond) {
+    MutexLock lock(mutex);
+    workers.emplace_back(
+        [respond = std::move(respond), path = std::string(request.path)]() mutable {
+          respond(text_response(200, path));
+        });
+  };
+  start();
+  std::vector<std::thread> clients;
+  for (int c = 0; c < 6; ++c) {
+    clients.emplace_back([this, c] {
+      SocketClient client = connect();
+      for (int i = 0; i < 50; ++i) {
+        const std::string path = "/" + std::to_string(c) + "/" + std::to_string(i);
+        client.send("GET " + path + " HTTP/1.1\r\n\r\n");
+        EXPECT_EQ(client.receive().body, path);
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  for (std::thread& worker : workers) worker.join();
+  EXPECT_TRUE(finished(300));
+}
+
+TEST_F(HttpLifetimeTest, KeepsTheOrderOfPipelinedRequestsThatWait) {
+  start();
+  SocketClient client = connect();
+  client.send(std::string(kGet) + std::string(kGet));
+  for (const std::string answer : {"first", "second"}) {
+    Responder respond = take();
+    respond(text_response(200, answer));
+    EXPECT_EQ(client.receive().body, answer);
+  }
+}
+
+TEST_F(HttpLifetimeTest, Answers500ForADroppedRequest) {
+  start();
+  SocketClient client = connect();
+  client.send(kGet);
+  { const Responder dropped = take(); }
+  EXPECT_EQ(client.receive().status, 500u);
+  handler_.on_handle = [](const Request&, Responder) {};  // on the connection's own thread
+  client.send(kGet);
+  EXPECT_EQ(client.receive().status, 500u);
+  EXPECT_TRUE(finished(2));
+}
+
+TEST_F(HttpLifetimeTest, AnAnswerToAClientThatHasGoneHarmsNobody) {
+  start();
+  SocketClient client = connect();
+  client.send(kGet);
+  Responder respond = take();
+  client.close();
+  // More than a socket takes, so that the write has to notice.
+  respond(text_response(200, std::string(16 << 20, 'x')));
+  EXPECT_TRUE(none_open());
+  EXPECT_TRUE(finished(1));
+}
+
+TEST_F(HttpLifetimeTest, AnAnswerAfterTheServerHasGoneHarmsNobody) {
+  start();
+  SocketClient client = connect();
+  client.send(kGet);
+  SocketClient second = connect();
+  second.send(kGet);
+  Responder respond = take();
+  {
+    const Responder dropped_after = [this] {
+      Responder other = take();
+      server_.reset();
+      return other;
+    }();
+  }
+  respond(text_response(200, "late"));
+  EXPECT_TRUE(client.closed_by_server());
+  const auto finished = handler_.all_finished();
+  ASSERT_EQ(finished.size(), 2u);
+  EXPECT_EQ(finished[0].status, kStatusLost);
+}
+
+TEST_F(HttpLifetimeTest, StoppingCutsADownloadInProgress) {
+  Scattered& body = memory({1 << 20}, 'y');
+  auto alive = std::make_shared<int>();
+  std::weak_ptr<int> watched = alive;
+  handler_.on_handle = [&](const Request&, Responder respond) {
+    Response response;
+    response.download = std::make_unique<ScriptedDownload>(
+        std::move(alive), [&](auto ready) { ready(body.pieces()); });
+    response.download_bytes = 1ull << 40;
+    respond(std::move(response));
+  };
+  start();
+  SocketClient client = connect();
+  client.send(kGet);
+  EXPECT_EQ(client.receive_bytes(1 << 20).size(), std::size_t{1 << 20});
+  server_.reset();
+  EXPECT_TRUE(watched.expired());
+}
+
+TEST_F(HttpLifetimeTest, DrainingEndsWhatIsInProgressAndTakesNothingNew) {
+  limits_.threads = 2;
+  start();
+  SocketClient idle = connect();
+  SocketClient busy = connect();
+  busy.send(kGet);
+  Responder respond = take();
+  const std::uint16_t port = server_->port();
+
+  auto drained = std::async(std::launch::async, [this] { return server_->drain(20'000); });
+  EXPECT_TRUE(idle.closed_by_server());
+  EXPECT_TRUE(eventually([port] { return !SocketClient::tcp(port).connected(); }));
+  respond(text_response(200, "finished"));
+  const ClientResponse response = busy.receive();
+  EXPECT_EQ(response.body, "finished");
+  EXPECT_EQ(response.field("Connection"), "close");
+  EXPECT_TRUE(busy.closed_by_server());
+  EXPECT_TRUE(drained.get());
+  EXPECT_EQ(server_->stats().connections_open, 0u);
+}
+
+TEST_F(HttpLifetimeTest, DrainingCutsWhatDoesNotEnd) {
+  start();
+  SocketClient busy = connect();
+  busy.send(kGet);
+  Responder respond = take();
+  EXPECT_FALSE(server_->drain(1));
+  EXPECT_TRUE(busy.closed_by_server());
+  respond(text_response(200, "too late"));
+}
+
+TEST_F(HttpLifetimeTest, DrainingAnIdleServerCutsNothing) {
+  start();
+  EXPECT_TRUE(server_->drain(20'000));
+  EXPECT_TRUE(server_->drain(20'000));
+}
+
+TEST_F(HttpLifetimeTest, CountsConnectionsAndBytes) {
+  start();
+  SocketClient client = connect();
+  client.send(kGet);
+  Responder respond = take();
+  respond(text_response(200, "12345"));
+  const ClientResponse response = client.receive();
+  EXPECT_TRUE(eventually(
+      [&] { return server_->stats().bytes_sent == response.head.size() + response.body.size(); }));
+  const HttpServerStats stats = server_->stats();
+  EXPECT_EQ(stats.bytes_received, kGet.size());
+  EXPECT_EQ(stats.connections_accepted, 1u);
+  EXPECT_EQ(stats.connections_open, 1u);
+  EXPECT_EQ(stats.connections_refused, 0u);
+}
+
+}  // namespace
+}  // namespace cairn::http::testing

@@ -1,0 +1,159 @@
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/server/http/http_fixture.hpp"
+
+namespace cairn::http::testing {
+namespace {
+
+using HttpLimitsTest = HttpTest;
+
+TEST_F(HttpLimitsTest, RefusesAHeadOverTheLimitAndTakesOneAtIt) {
+  limits_.max_header_bytes = 1000;
+  start();
+  const std::string start_line = "GET / HTTP/1.1\r\n";
+  auto head_of = [&](std::size_t bytes) {
+    return start_line + "A: " + std::string(bytes - start_line.size() - 3 - 4, 'x') + "\r\n\r\n";
+  };
+  SocketClient client = connect();
+  client.send(head_of(1000));
+  EXPECT_EQ(client.receive().status, 200u);
+  client.send(head_of(1001));
+  EXPECT_EQ(client.receive().status, 431u);
+}
+
+TEST_F(HttpLimitsTest, RefusesAHeadWithoutAnEnd) {
+  start();
+  std::string fields;
+  for (int i = 0; i < 5000; ++i) fields += "A: b\r\n";
+  for (const std::string& head :
+       {"GET /" + std::string(64 * 1024, 'x'),
+        "GET / HTTP/1.1\r\nA: " + std::string(64 * 1024, 'x'), "GET / HTTP/1.1\r\n" + fields}) {
+    SocketClient client = connect();
+    client.send(head);
+    EXPECT_EQ(client.receive().status, 431u);
+    EXPECT_TRUE(client.closed_by_server());
+  }
+}
+
+TEST_F(HttpLimitsTest, CountsTheHeadOfASlowClientAsAWhole) {
+  limits_.max_header_bytes = 1000;
+  start();
+  SocketClient client = connect();
+  std::uint64_t sent = 0;
+  const std::string field = "A: 0123456789\r\n";
+  client.send("GET / HTTP/1.1\r\n");
+  ASSERT_TRUE(received(sent += 16));
+  for (int i = 0; i < 65; ++i) {  // 991 bytes
+    client.send(field);
+    ASSERT_TRUE(received(sent += field.size()));
+  }
+  EXPECT_EQ(handler_.all_finished().size(), 0u);
+  client.send(field);
+  EXPECT_EQ(client.receive().status, 431u);
+}
+
+TEST_F(HttpLimitsTest, TellsASlowHeadThatItsTimeIsUpThoughBytesKeepComing) {
+  start();
+  SocketClient client = connect();
+  const std::string head = "GET / HTTP/1.1\r\nA: ";
+  client.send(head);
+  ASSERT_TRUE(received(head.size()));
+  client.send("x");
+  ASSERT_TRUE(received(head.size() + 1));  // so the head has been looked at, and its time runs
+  clock_.advance_ms(limits_.header_timeout_ms - 1);
+  client.send("y");
+  ASSERT_TRUE(received(head.size() + 2));
+  clock_.advance_ms(1);
+  const ClientResponse response = client.receive();
+  EXPECT_EQ(response.status, 408u);
+  EXPECT_EQ(response.field("Connection"), "close");
+  EXPECT_TRUE(client.closed_by_server());
+}
+
+TEST_F(HttpLimitsTest, TellsASlowBodyThatItsTimeIsUp) {
+  start();
+  for (const std::string start_of_body :
+       {"Content-Length: 100\r\n\r\nx", "Content-Length: 100000\r\n\r\nx",
+        "Transfer-Encoding: chunked\r\n\r\n5\r\nx"}) {
+    const std::uint64_t before = server_->stats().bytes_received;
+    SocketClient client = connect();
+    const std::string request = "PUT / HTTP/1.1\r\n" + start_of_body;
+    client.send(request);
+    ASSERT_TRUE(received(before + request.size()));
+    EXPECT_EQ(receive_in_time(client, limits_.body_timeout_ms).status, 408u) << start_of_body;
+  }
+}
+
+TEST_F(HttpLimitsTest, ClosesAConnectionThatAsksNothingWithoutAWord) {
+  start();
+  SocketClient fresh = connect();
+  SocketClient used = connect();
+  used.send("GET / HTTP/1.1\r\n\r\n");
+  EXPECT_EQ(used.receive().status, 200u);
+  EXPECT_TRUE(eventually([&] {
+    clock_.advance_ms(limits_.idle_timeout_ms);
+    return server_->stats().connections_open == 0;
+  }));
+  EXPECT_TRUE(fresh.closed_by_server());
+  EXPECT_TRUE(used.closed_by_server());
+  EXPECT_EQ(handler_.all_finished().size(), 1u);
+}
+
+TEST_F(HttpLimitsTest, GivesAWorkingHandlerAllTheTimeItTakes) {
+  std::optional<Responder> waiting;
+  std::atomic<bool> asked{false};
+  handler_.on_handle = [&](const Request&, Responder respond) {
+    waiting.emplace(std::move(respond));
+    asked = true;
+  };
+  start();
+  SocketClient client = connect();
+  client.send("GET / HTTP/1.1\r\n\r\n");
+  ASSERT_TRUE(eventually([&] { return asked.load(); }));
+  clock_.advance_ms(std::int64_t{10} * limits_.idle_timeout_ms);
+  // A second client's idle time-out shows that the server has looked at its deadlines.
+  SocketClient other = connect();
+  EXPECT_TRUE(eventually([&] {
+    clock_.advance_ms(limits_.idle_timeout_ms);
+    return server_->stats().connections_accepted == 2 && server_->stats().connections_open == 1;
+  }));
+  (*waiting)(text_response(200, "at last"));
+  EXPECT_EQ(client.receive().body, "at last");
+}
+
+TEST_F(HttpLimitsTest, TellsOneConnectionTooManyToComeAgain) {
+  limits_.max_connections = 2;
+  start();
+  SocketClient first = connect();
+  SocketClient second = connect();
+  for (SocketClient* client : {&first, &second}) {
+    client->send("GET / HTTP/1.1\r\n\r\n");
+    EXPECT_EQ(client->receive().status, 200u);
+  }
+  SocketClient third = connect();
+  const ClientResponse response = third.receive();
+  EXPECT_EQ(response.status, 503u);
+  EXPECT_EQ(response.field("Retry-After"), "1");
+  EXPECT_TRUE(third.closed_by_server());
+  EXPECT_EQ(server_->stats().connections_refused, 1u);
+  EXPECT_EQ(server_->stats().connections_open, 2u);
+
+  first.close();
+  ASSERT_TRUE(eventually([&] { return server_->stats().connections_open == 1; }));
+  SocketClient fourth = connect();
+  fourth.send("GET / HTTP/1.1\r\n\r\n");
+  EXPECT_EQ(fourth.receive().status, 200u);
+}
+
+TEST_F(HttpLimitsTest, RefusesToStartWithoutAThread) {
+  limits_.threads = 0;
+  const auto server = HttpServer::start(listen_, limits_, handler_, clock_, log_);
+  ASSERT_FALSE(server);
+  EXPECT_EQ(server.error().code, ErrorCode::out_of_range);
+}
+
+}  // namespace
+}  // namespace cairn::http::testing

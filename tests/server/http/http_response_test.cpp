@@ -1,0 +1,240 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <thread>
+
+#include "tests/server/http/http_fixture.hpp"
+#include "tests/server/http/scripted_bodies.hpp"
+
+namespace cairn::http::testing {
+namespace {
+
+class HttpResponseTest : public HttpTest {
+ protected:
+  HttpResponseTest() { start(); }
+  ~HttpResponseTest() override { server_.reset(); }
+
+  // Every request is answered with what `make` makes.
+  void answer(std::function<Response()> make) {
+    handler_.on_handle = [make = std::move(make)](const Request&, Responder respond) {
+      respond(make());
+    };
+  }
+  void download(std::uint64_t bytes, ScriptedDownload::Next next) {
+    answer([this, bytes, next = std::move(next)] {
+      auto alive = std::make_shared<int>();
+      alive_ = alive;
+      Response response = text_response(200, "");
+      response.download = std::make_unique<ScriptedDownload>(std::move(alive), next);
+      response.download_bytes = bytes;
+      return response;
+    });
+  }
+
+  std::weak_ptr<int> alive_;
+  std::string text_;  // outlives the server, too
+};
+
+constexpr std::string_view kGet = "GET / HTTP/1.1\r\n\r\n";
+constexpr std::string_view kHead = "HEAD / HTTP/1.1\r\n\r\n";
+
+TEST_F(HttpResponseTest, WritesStatusTypeLengthAndTheHandlersFields) {
+  answer([] {
+    Response response = text_response(507, "12345");
+    response.headers = "Retry-After: 1\r\nETag: \"x\"\r\n";
+    return response;
+  });
+  SocketClient client = connect();
+  client.send(kGet);
+  const ClientResponse response = client.receive();
+  EXPECT_EQ(response.head,
+            "HTTP/1.1 507 Insufficient Storage\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n"
+            "Retry-After: 1\r\nETag: \"x\"\r\n\r\n");
+  EXPECT_EQ(response.body, "12345");
+}
+
+TEST_F(HttpResponseTest, AnswersHeadWithTheLengthAlone) {
+  answer([] { return text_response(200, "12345"); });
+  SocketClient client = connect();
+  client.send(kHead);
+  EXPECT_EQ(client.receive(/*to_head=*/true).field("Content-Length"), "5");
+  answer([] {
+    Response response = text_response(200, "");
+    response.announced_bytes = 123'456'789'012;
+    return response;
+  });
+  client.send(kHead);
+  EXPECT_EQ(client.receive(/*to_head=*/true).field("Content-Length"), "123456789012");
+  // Nothing followed that a next response would be confused with.
+  client.send(kGet);
+  EXPECT_EQ(client.receive().status, 200u);
+}
+
+TEST_F(HttpResponseTest, SendsNoBodyWith204And304) {
+  SocketClient client = connect();
+  answer([] { return text_response(204, ""); });
+  client.send(kGet);
+  const ClientResponse none = client.receive();
+  EXPECT_EQ(none.field("Content-Length"), std::nullopt);
+  answer([] {
+    Response response = text_response(304, "");
+    response.announced_bytes = 77;
+    return response;
+  });
+  client.send(kGet);
+  EXPECT_EQ(client.receive().field("Content-Length"), "77");
+  client.send(kGet);
+  EXPECT_EQ(client.receive().status, 304u);
+}
+
+TEST_F(HttpResponseTest, ClosesAfterAResponseThatSaysSo) {
+  answer([] {
+    Response response = text_response(200, "bye");
+    response.close = true;
+    return response;
+  });
+  SocketClient client = connect();
+  client.send(kGet);
+  EXPECT_EQ(client.receive().field("Connection"), "close");
+  EXPECT_TRUE(client.closed_by_server());
+}
+
+TEST_F(HttpResponseTest, SendsADownloadPieceByPiece) {
+  std::string& body = text_ = pattern(3'000'000);
+  std::size_t given = 0;
+  iovec piece{};
+  download(body.size(), [&](auto ready) {
+    const std::size_t bytes =
+        std::min<std::size_t>(given % 7 == 0 ? 1 : 700'001, body.size() - given);
+    piece = {body.data() + given, bytes};
+    given += bytes;
+    ready(std::span<const iovec>(&piece, 1));
+  });
+  SocketClient client = connect();
+  for (int i = 0; i < 3; ++i) {
+    given = 0;
+    client.send(kGet);
+    const ClientResponse response = client.receive();
+    EXPECT_EQ(response.field("Content-Length"), "3000000");
+    EXPECT_TRUE(response.body == body);
+  }
+}
+
+TEST_F(HttpResponseTest, SendsMorePiecesThanOneSystemCallTakesAndNoByteTooMany) {
+  Scattered& body = memory(std::vector<std::size_t>(5000, 7), 'x');
+  download(5000 * 7 - 10, [&](auto ready) { ready(body.pieces()); });
+  SocketClient client = connect();
+  client.send(kGet);
+  EXPECT_TRUE(client.receive().body == std::string(5000 * 7 - 10, 'x'));
+  client.send(kGet);
+  EXPECT_EQ(client.receive().status, 200u);
+}
+
+TEST_F(HttpResponseTest, TakesPiecesFromAnotherThread) {
+  Scattered& body = memory({1000}, 'y');
+  std::vector<std::thread> others;
+  download(5000, [&](auto ready) {
+    others.emplace_back([&body, ready = std::move(ready)]() mutable { ready(body.pieces()); });
+  });
+  SocketClient client = connect();
+  client.send(kGet);
+  EXPECT_EQ(client.receive().body, std::string(5000, 'y'));
+  for (std::thread& other : others) other.join();
+  EXPECT_EQ(others.size(), 5u);
+}
+
+TEST_F(HttpResponseTest, AsksForNoBytesWhereNoneAreSent) {
+  std::atomic<int> asked{0};
+  download(100, [&](auto) { ++asked; });
+  SocketClient client = connect();
+  client.send(kHead);
+  EXPECT_EQ(client.receive(/*to_head=*/true).field("Content-Length"), "100");
+  EXPECT_EQ(asked, 0);
+  EXPECT_TRUE(eventually([&] { return alive_.expired(); }));
+}
+
+TEST_F(HttpResponseTest, AnswersAnErrorOfTheFirstPiece) {
+  download(100, [](auto ready) { ready(Error{ErrorCode::checksum_mismatch, "rotten"}); });
+  SocketClient client = connect();
+  client.send(kGet);
+  const ClientResponse response = client.receive();
+  EXPECT_EQ(response.status, 507u);
+  EXPECT_EQ(response.body, "failed: rotten");
+}
+
+TEST_F(HttpResponseTest, CutsTheBodyAtALaterError) {
+  Scattered& body = memory({60}, 'y');
+  int asked = 0;
+  download(100, [&](auto ready) {
+    if (++asked == 1) return ready(body.pieces());
+    ready(Error{ErrorCode::io_error, "gone"});
+  });
+  SocketClient client = connect();
+  client.send(kGet);
+  const ClientResponse response = client.receive();
+  EXPECT_FALSE(response.complete);
+  EXPECT_EQ(response.body, std::string(60, 'y'));
+  EXPECT_TRUE(none_open());
+  EXPECT_TRUE(alive_.expired());
+}
+
+TEST_F(HttpResponseTest, EndsADownloadWhoseClientHasGone) {
+  Scattered& body = memory({1 << 20}, 'y');
+  download(1ull << 40, [&](auto ready) { ready(body.pieces()); });
+  SocketClient client = connect();
+  client.send(kGet);
+  EXPECT_EQ(client.receive_bytes(2 << 20).size(), std::size_t{2 << 20});
+  client.close();
+  EXPECT_TRUE(none_open());
+  EXPECT_TRUE(alive_.expired());
+}
+
+TEST_F(HttpResponseTest, EndsADownloadWhoseClientReadsNoMore) {
+  Scattered& body = memory({1 << 20}, 'y');
+  std::atomic<std::uint64_t> asked{0};
+  download(1ull << 40, [&](auto ready) {
+    ++asked;
+    ready(body.pieces());
+  });
+  SocketClient client = connect();
+  client.shrink_receive_buffer();
+  client.send(kGet);
+  ASSERT_TRUE(eventually([&] { return asked > 1; }));
+  // Time goes on only as long as the connection is there: it has to be the time-out that ends it.
+  EXPECT_TRUE(eventually([&] {
+    clock_.advance_ms(limits_.body_timeout_ms);
+    return server_->stats().connections_open == 0;
+  }));
+  EXPECT_TRUE(alive_.expired());
+}
+
+TEST_F(HttpResponseTest, ServesOthersWhileOneReadsWithoutEnd) {
+  Scattered& body = memory({1 << 20}, 'y');
+  handler_.on_handle = [&](const Request& request, Responder respond) {
+    Response response = text_response(200, "small");
+    if (request.path == "/endless") {
+      response.download =
+          std::make_unique<ScriptedDownload>(nullptr, [&](auto ready) { ready(body.pieces()); });
+      response.download_bytes = 1ull << 40;
+    }
+    respond(std::move(response));
+  };
+  SocketClient greedy = connect();
+  greedy.send("GET /endless HTTP/1.1\r\n\r\n");
+  std::atomic<bool> enough{false};
+  std::thread reader([&] {
+    while (!enough) greedy.receive_bytes(1 << 20);
+  });
+  SocketClient client = connect();
+  for (int i = 0; i < 20; ++i) {
+    client.send(kGet);
+    EXPECT_EQ(client.receive().body, "small");
+  }
+  enough = true;
+  reader.join();
+}
+
+}  // namespace
+}  // namespace cairn::http::testing

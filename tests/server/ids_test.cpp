@@ -1,0 +1,59 @@
+#include "server/codec/ids.hpp"
+
+#include <gtest/gtest.h>
+
+#include "server/codec/media_type.hpp"
+
+namespace cairn {
+namespace {
+
+TEST(Ids, LeasesReadBackAsWritten) {
+  LeaseId lease{.cache = 0x01020304, .secret = {}};
+  for (std::size_t i = 0; i < lease.secret.size(); ++i) lease.secret[i] = std::byte(0xA0 + i);
+  EXPECT_EQ(lease_text(lease), "01020304a0a1a2a3a4a5a6a7a8a9aaab");
+  EXPECT_EQ(lease_from(lease_text(lease)), lease);
+  EXPECT_FALSE(lease_from("01020304a0a1a2a3a4a5a6a7a8a9aa"));
+  EXPECT_FALSE(lease_from("01020304a0a1a2a3a4a5a6a7a8a9aabx"));
+}
+
+TEST(Ids, TransfersReadBackAsWritten) {
+  EXPECT_EQ(transfer_text(TransferId{31}), "t-1f");
+  EXPECT_EQ(transfer_from("t-1f"), TransferId{31});
+  for (const char* text : {"", "t-", "1f", "t-1g", "t--1", "t-10000000000000000", "t-1f "}) {
+    EXPECT_FALSE(transfer_from(text)) << text;
+  }
+}
+
+TEST(Ids, CacheNamesAreSafeInPathsAndLabels) {
+  for (const char* name : {"a", "llama-3.1_8B", "..x"}) EXPECT_TRUE(is_cache_name(name)) << name;
+  for (const std::string& name :
+       {std::string(), std::string("."), std::string(".."), std::string("a/b"), std::string("a b"),
+        std::string("\xc3\xa4"), std::string("a\0b", 3), std::string(65, 'a')}) {
+    EXPECT_FALSE(is_cache_name(name)) << name;
+  }
+}
+
+TEST(MediaType, OfABody) {
+  EXPECT_EQ(*body_format(""), WireFormat::text);
+  EXPECT_EQ(*body_format("application/json"), WireFormat::text);
+  // curl -d and urllib say this where their user has said nothing.
+  EXPECT_EQ(*body_format("application/x-www-form-urlencoded"), WireFormat::text);
+  EXPECT_TRUE(check_bytes_type("application/x-www-form-urlencoded"));
+  EXPECT_EQ(*body_format("Application/JSON; charset=utf-8"), WireFormat::text);
+  EXPECT_EQ(*body_format("application/msgpack"), WireFormat::msgpack);
+  EXPECT_EQ(body_format("text/plain").error().code, ErrorCode::unsupported_media_type);
+  EXPECT_TRUE(check_bytes_type(""));
+  EXPECT_TRUE(check_bytes_type("application/octet-stream"));
+  EXPECT_FALSE(check_bytes_type("application/json"));
+}
+
+TEST(MediaType, OfAnAnswer) {
+  EXPECT_EQ(answer_format(""), WireFormat::text);
+  EXPECT_EQ(answer_format("*/*"), WireFormat::text);
+  EXPECT_EQ(answer_format("application/msgpack"), WireFormat::msgpack);
+  EXPECT_EQ(answer_format("application/msgpack, application/json"), WireFormat::msgpack);
+  EXPECT_EQ(answer_format("application/json, application/msgpack"), WireFormat::text);
+}
+
+}  // namespace
+}  // namespace cairn

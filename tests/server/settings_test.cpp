@@ -1,0 +1,202 @@
+#include "server/config/settings.hpp"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+
+#include "server/config/command_line.hpp"
+#include "server/config/data_dir.hpp"
+#include "tests/fakes/temp_dir.hpp"
+
+namespace cairn {
+namespace {
+
+using ::testing::HasSubstr;
+
+Result<std::variant<Settings, PrintAndExit>> run(std::vector<const char*> args) {
+  args.insert(args.begin(), "cairn-server");
+  return read_command_line(args);
+}
+
+Settings settings_of(std::vector<const char*> args) {
+  auto read = run(std::move(args));
+  if (!read) throw std::runtime_error(read.error().detail);
+  return std::get<Settings>(*read);
+}
+
+std::string refusal_of(std::vector<const char*> args) {
+  const auto read = run(std::move(args));
+  return read ? "taken" : read.error().detail;
+}
+
+TEST(CommandLine, WithoutFlagsServesTheDefaultCache) {
+  const Settings settings = settings_of({});
+  EXPECT_EQ(settings.listen.host, "127.0.0.1");
+  EXPECT_EQ(settings.listen.port, 7070);
+  EXPECT_EQ(settings.runtime, RuntimeChoice::automatic);
+  EXPECT_EQ(settings.blocks.data_dir, settings.data_dir);
+  ASSERT_EQ(settings.caches.size(), 1u);
+  EXPECT_EQ(settings.caches[0].name, "default");
+  EXPECT_EQ(block_bytes(settings.caches[0].shape), 2u << 20);
+  EXPECT_EQ(settings.caches[0].tiers[index_of(Tier::device)]->num_blocks, 64u);
+  EXPECT_EQ(settings.caches[0].tiers[index_of(Tier::pinned)]->num_blocks, 256u);
+  EXPECT_EQ(settings.caches[0].tiers[index_of(Tier::disk)]->num_blocks, 1024u);
+}
+
+TEST(CommandLine, FlagsSetTheirFields) {
+  const Settings settings =
+      settings_of({"--listen", "[::1]:0", "--unix", "/tmp/s", "--data-dir=d", "--runtime", "host",
+                   "--threads", "3", "--log-level", "debug", "--max-lease-ms", "5"});
+  EXPECT_EQ(settings.listen.host, "::1");
+  EXPECT_EQ(settings.listen.port, 0);
+  EXPECT_EQ(settings.listen.unix_path, "/tmp/s");
+  EXPECT_EQ(settings.data_dir, "d");
+  EXPECT_EQ(settings.runtime, RuntimeChoice::host);
+  EXPECT_EQ(settings.http.threads, 3u);
+  EXPECT_EQ(settings.log_level, LogLevel::debug);
+  EXPECT_EQ(settings.blocks.max_lease_ms, 5u);
+}
+
+TEST(CommandLine, WrongFlagsAreNamed) {
+  EXPECT_THAT(refusal_of({"--colour"}), HasSubstr("--colour"));
+  EXPECT_THAT(refusal_of({"--thread", "1"}), HasSubstr("--thread"));
+  EXPECT_THAT(refusal_of({"stray"}), Not(HasSubstr("taken")));
+  EXPECT_THAT(refusal_of({"--threads"}), HasSubstr("--threads"));
+  EXPECT_THAT(refusal_of({"--threads", "0"}), HasSubstr("--threads: threads is 0"));
+  EXPECT_THAT(refusal_of({"--threads", "-1"}), HasSubstr("--threads: threads is -1"));
+  EXPECT_THAT(refusal_of({"--threads", "many"}), HasSubstr("--threads: threads is a string"));
+  EXPECT_THAT(refusal_of({"--threads", "1.5"}), HasSubstr("--threads"));
+  EXPECT_THAT(refusal_of({"--max-connections", "0"}), HasSubstr("--max-connections"));
+  EXPECT_THAT(refusal_of({"--runtime", "rocm"}), HasSubstr("--runtime: runtime is 'rocm'"));
+  EXPECT_THAT(refusal_of({"--listen", "7070"}), HasSubstr("--listen: listen is '7070'"));
+  EXPECT_THAT(refusal_of({"--listen", "localhost:70000"}), HasSubstr("--listen"));
+  EXPECT_THAT(refusal_of({"--listen", "::1:7070"}), HasSubstr("--listen"));
+  EXPECT_THAT(refusal_of({"--data-dir", ""}), HasSubstr("data"));
+  EXPECT_THAT(refusal_of({"--config", "/nowhere/c.json"}), HasSubstr("/nowhere/c.json"));
+}
+
+TEST(CommandLine, WhatThisBuildLacksIsRefusedAndNotIgnored) {
+  for (const char* flag : {"--tokens", "--tls-cert", "--tls-key"}) {
+    const std::string refusal = refusal_of({flag, "file"});
+    EXPECT_THAT(refusal, HasSubstr(flag));
+    EXPECT_THAT(refusal, HasSubstr("not available in this build"));
+  }
+}
+
+TEST(CommandLine, HelpTellsOfEveryFlag) {
+  const auto read = run({"--help"});
+  ASSERT_TRUE(read);
+  const std::string text = std::get<PrintAndExit>(*read).text;
+  for (const char* flag : {"--listen", "--unix", "--data-dir", "--runtime", "--config", "--threads",
+                           "--log-level", "--tokens", "--tls-cert", "--tls-key", "--version"}) {
+    EXPECT_THAT(text, HasSubstr(flag));
+  }
+}
+
+class ConfigFile : public ::testing::Test {
+ protected:
+  std::string write(std::string_view text) {
+    const auto path = dir_.path() / "config.json";
+    std::ofstream(path) << text;
+    return path.string();
+  }
+  fakes::TempDir dir_;
+};
+
+TEST_F(ConfigFile, FlagsWinOverIt) {
+  const std::string path = write(R"({"threads": 2, "http": {"max_connections": 9}, "caches": []})");
+  const Settings settings = settings_of({"--config", path.c_str(), "--threads", "4"});
+  EXPECT_EQ(settings.http.threads, 4u);
+  EXPECT_EQ(settings.http.max_connections, 9u);
+  EXPECT_TRUE(settings.caches.empty());
+}
+
+TEST_F(ConfigFile, NamesItselfInARefusal) {
+  const std::string path = write(R"({"threads": "2"})");
+  const std::string refusal = refusal_of({"--config", path.c_str()});
+  EXPECT_THAT(refusal, HasSubstr(path));
+  EXPECT_THAT(refusal, HasSubstr("threads"));
+}
+
+TEST_F(ConfigFile, MustBeAnObjectOfJson) {
+  EXPECT_THAT(refusal_of({"--config", write("{").c_str()}), HasSubstr("byte"));
+  EXPECT_THAT(refusal_of({"--config", write("[]").c_str()}), HasSubstr("no object"));
+  EXPECT_THAT(refusal_of({"--config", write(R"({"http": 3})").c_str(), "--max-connections", "1"}),
+              HasSubstr("http"));
+}
+
+TEST(Settings, ReadsPressureAndCaches) {
+  const auto settings = read_settings(R"({
+      "pressure": {"pinned": {"elevated": 0.5, "reactions": {
+          "critical": {"kind": "shrink", "target_use": 0.7}, "warning": {"kind": "callback"}}}},
+      "caches": [{"name": "a", "layout": {"num_layers": 1, "outer_dim": 1, "page_size": 1,
+          "inner_dim": 1, "dtype_width_bytes": 1}, "tiers": {"pinned": {"num_blocks": 1}}}]})");
+  ASSERT_TRUE(settings) << settings.error().detail;
+  const PressureConfig& pinned = settings->blocks.pressure[index_of(Tier::pinned)];
+  EXPECT_EQ(pinned.elevated, 0.5);
+  EXPECT_EQ(pinned.warning, PressureConfig().warning);
+  const auto& critical = pinned.reactions[static_cast<std::size_t>(PressureLevel::critical)];
+  EXPECT_EQ(critical.kind, PressureReaction::Kind::shrink);
+  EXPECT_EQ(critical.target_use, 0.7);
+  ASSERT_EQ(settings->caches.size(), 1u);
+  EXPECT_EQ(settings->caches[0].name, "a");
+}
+
+TEST(Settings, WrongFieldsAreNamed) {
+  struct Wrong {
+    const char* text;
+    const char* names;
+  };
+  constexpr Wrong kTable[] = {
+      {R"({"colour": 1})", "colour"},
+      {R"({"http": {"max_connection": 1}})", "http.max_connection "},
+      {R"({"http": []})", "http is"},
+      {R"({"blocks": {"max_leases": 0}})", "blocks.max_leases is 0"},
+      {R"({"blocks": {"max_lease_ms": 4294967296}})", "blocks.max_lease_ms"},
+      {R"({"transfers": {"workers": 65}})", "transfers.workers is 65"},
+      {R"({"host": {"devices": 0}})", "host.devices"},
+      {R"({"log_level": "loud"})", "log_level is 'loud'"},
+      {R"({"pressure": {"tape": {}}})", "pressure.tape"},
+      {R"({"pressure": {"disk": {"elevated": 1.5}}})", "pressure.disk.elevated"},
+      {R"({"pressure": {"disk": {"elevated": 0.95}}})", "pressure.disk.elevated"},
+      {R"({"pressure": {"disk": {"reactions": {"mild": {}}}}})", "pressure.disk.reactions.mild"},
+      {R"({"pressure": {"disk": {"reactions": {"warning": {"kind": "shrink"}}}}})",
+       "pressure.disk.reactions.warning.target_use"},
+      {R"({"caches": [{}]})", "caches[0].name"},
+      {R"({"caches": [{"name": "a/b", "layout": {}, "tiers": {}}]})", "caches[0].name"},
+      {R"({"caches": [{"name": "a", "layout": {"num_layers": 1}, "tiers": {}}]})",
+       "caches[0].layout.outer_dim"},
+  };
+  for (const Wrong& wrong : kTable) {
+    SCOPED_TRACE(wrong.text);
+    const auto settings = read_settings(wrong.text);
+    ASSERT_FALSE(settings);
+    EXPECT_THAT(settings.error().detail, HasSubstr(wrong.names));
+  }
+}
+
+TEST(DataDirectory, IsMadeAndHeldByOneAtATime) {
+  const fakes::TempDir temp;
+  const auto path = temp.path() / "a" / "b";
+  {
+    const auto first = DataDir::open(path);
+    ASSERT_TRUE(first) << first.error().detail;
+    EXPECT_TRUE(std::filesystem::is_directory(path));
+    const auto second = DataDir::open(path);
+    ASSERT_FALSE(second);
+    EXPECT_EQ(second.error().code, ErrorCode::state_conflict);
+    EXPECT_THAT(second.error().detail, HasSubstr(path.string()));
+  }
+  EXPECT_TRUE(DataDir::open(path));
+}
+
+TEST(DataDirectory, ThatCannotBeMadeIsNamed) {
+  const fakes::TempDir temp;
+  std::ofstream(temp.path() / "file") << "x";
+  const auto opened = DataDir::open(temp.path() / "file" / "d");
+  ASSERT_FALSE(opened);
+  EXPECT_THAT(opened.error().detail, HasSubstr("file/d"));
+}
+
+}  // namespace
+}  // namespace cairn

@@ -1,0 +1,98 @@
+#include <gmock/gmock.h>
+
+#include <future>
+
+#include "server/ticker.hpp"
+#include "server/timer_queue.hpp"
+#include "server/worker.hpp"
+
+namespace cairn {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+TEST(TimerQueue, RunsInTheOrderOfTheTimes) {
+  std::vector<int> order;
+  std::promise<void> last;
+  TimerQueue timers(10);
+  const auto now = steady_clock::now();
+  ASSERT_TRUE(timers.add(now + milliseconds(30), [&] {
+    order.push_back(3);
+    last.set_value();
+  }));
+  ASSERT_TRUE(timers.add(now + milliseconds(10), [&] { order.push_back(1); }));
+  ASSERT_TRUE(timers.add(now + milliseconds(20), [&] { order.push_back(2); }));
+  last.get_future().wait();
+  EXPECT_THAT(order, ::testing::ElementsAre(1, 2, 3));
+}
+
+TEST(TimerQueue, DoesNotRunWhatWasCancelled) {
+  TimerQueue timers(10);
+  bool ran = false;
+  const auto ticket = timers.add(steady_clock::now() + std::chrono::hours(1), [&] { ran = true; });
+  ASSERT_TRUE(ticket);
+  timers.cancel(*ticket);
+  timers.flush();
+  EXPECT_FALSE(ran);
+}
+
+TEST(TimerQueue, IsBounded) {
+  TimerQueue timers(1);
+  const auto later = steady_clock::now() + std::chrono::hours(1);
+  EXPECT_TRUE(timers.add(later, [] {}));
+  EXPECT_FALSE(timers.add(later, [] {}));
+}
+
+TEST(TimerQueue, FlushRunsWhatIsNotYetDue) {
+  TimerQueue timers(10);
+  int ran = 0;
+  ASSERT_TRUE(timers.add(steady_clock::now() + std::chrono::hours(1), [&] { ++ran; }));
+  timers.flush();
+  timers.flush();
+  EXPECT_EQ(ran, 1);
+}
+
+TEST(TimerQueue, FunctionsMayAddMore) {
+  TimerQueue timers(10);
+  std::promise<void> done;
+  ASSERT_TRUE(timers.add(steady_clock::now(), [&] {
+    EXPECT_TRUE(timers.add(steady_clock::now(), [&] { done.set_value(); }));
+  }));
+  done.get_future().wait();
+}
+
+TEST(Worker, RunsWhatIsQueuedBeforeItEnds) {
+  int ran = 0;
+  {
+    Worker worker(10);
+    for (int i = 0; i < 5; ++i) ASSERT_TRUE(worker.post([&ran] { ++ran; }));
+  }
+  EXPECT_EQ(ran, 5);
+}
+
+TEST(Worker, RefusesMoreThanItsQueueHolds) {
+  std::promise<void> started;
+  std::promise<void> go_on;
+  Worker worker(1);
+  ASSERT_TRUE(worker.post([&] {
+    started.set_value();
+    go_on.get_future().wait();
+  }));
+  started.get_future().wait();
+  EXPECT_TRUE(worker.post([] {}));
+  EXPECT_FALSE(worker.post([] {}));
+  go_on.set_value();
+}
+
+TEST(Ticker, CallsAgainAndAgain) {
+  std::promise<void> third;
+  int calls = 0;
+  const Ticker ticker(milliseconds(1), [&] {
+    if (++calls == 3) third.set_value();
+  });
+  third.get_future().wait();
+}
+
+}  // namespace
+}  // namespace cairn
