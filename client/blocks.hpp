@@ -1,0 +1,92 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/assert.hpp"
+
+// The nouns of the HTTP contract as plain values.
+namespace cairn::client {
+
+enum class Tier : std::uint8_t { device, pinned, disk };
+inline constexpr std::array<Tier, 3> kTiers = {Tier::device, Tier::pinned, Tier::disk};
+
+std::string_view to_string(Tier tier);
+std::optional<Tier> tier_from(std::string_view name);
+
+// A list of keys of one length, end to end. Only borrowed.
+class KeyList {
+ public:
+  // REQUIRES: bytes.size() is a multiple of key_bytes.
+  KeyList(std::span<const std::byte> bytes, std::size_t key_bytes)
+      : bytes_(bytes), key_bytes_(key_bytes) {
+    CAIRN_ASSERT(key_bytes > 0 && bytes.size() % key_bytes == 0, "a key would be cut");
+  }
+
+  std::size_t size() const { return bytes_.size() / key_bytes_; }
+  std::size_t key_bytes() const { return key_bytes_; }
+  std::span<const std::byte> bytes() const { return bytes_; }
+  std::span<const std::byte> operator[](std::size_t index) const {
+    return bytes_.subspan(index * key_bytes_, key_bytes_);
+  }
+  KeyList part(std::size_t first, std::size_t count) const {
+    return {bytes_.subspan(first * key_bytes_, count * key_bytes_), key_bytes_};
+  }
+
+ private:
+  std::span<const std::byte> bytes_;
+  std::size_t key_bytes_;
+};
+
+struct BlockHandle {
+  Tier tier = Tier::device;
+  std::uint64_t slot = 0;
+  std::uint64_t generation = 0;
+  bool operator==(const BlockHandle&) const = default;
+};
+
+// The longest present prefix, and the lease that keeps it (empty for a look without one).
+struct Match {
+  std::string lease;
+  std::int64_t expires_at_ms = 0;
+  std::vector<BlockHandle> blocks;  // of the first blocks.size() keys
+};
+
+struct AllocateRequest {
+  std::size_t count = 0;
+  Tier tier = Tier::device;
+  std::uint64_t lease_ms = 30'000;
+};
+
+struct Allocation {
+  std::string lease;
+  std::int64_t expires_at_ms = 0;
+  std::vector<BlockHandle> blocks;
+};
+
+// One written block that is to be found under `key` from now on; `parent` may be empty.
+struct CommitBlock {
+  BlockHandle handle;
+  std::span<const std::byte> key;
+  std::span<const std::byte> parent;
+};
+
+// What became of a block handed in: it is stored, or its key was there already.
+enum class StoreStatus : std::uint8_t { committed, duplicate };
+
+struct Transfer {
+  std::string id;
+  std::string state;
+  std::uint64_t blocks_done = 0;
+  std::uint64_t blocks_total = 0;
+  std::uint64_t bytes = 0;
+  bool ended() const { return state == "done" || state == "failed" || state == "cancelled"; }
+};
+
+}  // namespace cairn::client

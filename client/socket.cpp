@@ -1,0 +1,144 @@
+#include "client/socket.hpp"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+namespace cairn::client {
+namespace {
+
+// The kernel's own bound (UIO_MAXIOV) on the pieces of one call.
+constexpr std::size_t kMaxPieces = 1024;
+
+ClientError failure(const char* code, const std::string& what, int error) {
+  return {0, code, what + ": " + std::generic_category().message(error)};
+}
+
+ClientError io_failure(const std::string& what) {
+  // A socket with a time-out answers EAGAIN when it has passed.
+  if (errno == EAGAIN || errno == EWOULDBLOCK) return {0, kTimeout, what + ": no byte in time"};
+  return failure(kClosedEarly, what, errno);
+}
+
+void set_timeouts(int fd, std::uint32_t timeout_ms) {
+  timeval bound{};
+  bound.tv_sec = timeout_ms / 1000;
+  bound.tv_usec = static_cast<suseconds_t>(timeout_ms % 1000) * 1000;
+  ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &bound, sizeof bound);
+  ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof bound);
+}
+
+// 0, or the errno of what failed; the descriptor is then closed.
+int open_connected(int family, const sockaddr* address, socklen_t length, std::uint32_t timeout_ms,
+                   int& fd) {
+  fd = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return errno;
+  set_timeouts(fd, timeout_ms);
+  if (::connect(fd, address, length) == 0) {
+    // Requests are written whole: waiting for more to send would only delay them.
+    const int on = 1;
+    if (family != AF_UNIX) ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    return 0;
+  }
+  const int error = errno == EINPROGRESS ? ETIMEDOUT : errno;
+  ::close(fd);
+  return error;
+}
+
+Answer<int> connect_unix(const std::string& path, std::uint32_t timeout_ms) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) return failure(kNotConnected, path, ENAMETOOLONG);
+  std::memcpy(address.sun_path, path.data(), path.size());
+  int fd = -1;
+  const int error = open_connected(AF_UNIX, reinterpret_cast<const sockaddr*>(&address),
+                                   sizeof address, timeout_ms, fd);
+  if (error != 0) return failure(kNotConnected, "unix:" + path, error);
+  return fd;
+}
+
+Answer<int> connect_tcp(const Endpoint& endpoint, std::uint32_t timeout_ms) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* raw = nullptr;
+  const int refusal = ::getaddrinfo(endpoint.host.c_str(), endpoint.port.c_str(), &hints, &raw);
+  if (refusal != 0) {
+    return ClientError{0, kNotConnected, endpoint.authority() + ": " + ::gai_strerror(refusal)};
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> found(raw, &::freeaddrinfo);
+  int error = EADDRNOTAVAIL;
+  for (const addrinfo* one = found.get(); one != nullptr; one = one->ai_next) {
+    int fd = -1;
+    error = open_connected(one->ai_family, one->ai_addr, one->ai_addrlen, timeout_ms, fd);
+    if (error == 0) return fd;
+  }
+  return failure(kNotConnected, endpoint.authority(), error);
+}
+
+}  // namespace
+
+Answer<Socket> Socket::connect(const Endpoint& endpoint, std::uint32_t timeout_ms) {
+  auto fd = endpoint.unix_path.empty() ? connect_tcp(endpoint, timeout_ms)
+                                       : connect_unix(endpoint.unix_path, timeout_ms);
+  if (!fd) return std::move(fd).error();
+  return Socket(*fd);
+}
+
+Socket::~Socket() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+Socket::Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+
+Socket& Socket::operator=(Socket&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+Answer<> Socket::send(std::vector<iovec>& pieces) {
+  std::size_t first = 0;
+  while (first < pieces.size()) {
+    msghdr message{};
+    message.msg_iov = pieces.data() + first;
+    message.msg_iovlen = std::min(pieces.size() - first, kMaxPieces);
+    const ssize_t sent = ::sendmsg(fd_, &message, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0) return io_failure("sending a request");
+    auto left = static_cast<std::size_t>(sent);
+    while (first < pieces.size() && left >= pieces[first].iov_len) left -= pieces[first++].iov_len;
+    if (left > 0) {
+      pieces[first].iov_base = static_cast<std::byte*>(pieces[first].iov_base) + left;
+      pieces[first].iov_len -= left;
+    }
+  }
+  return {};
+}
+
+Answer<std::size_t> Socket::receive(std::span<const iovec> room) {
+  const int count = static_cast<int>(std::min(room.size(), kMaxPieces));
+  while (true) {
+    const ssize_t received = ::readv(fd_, room.data(), count);
+    if (received >= 0) return static_cast<std::size_t>(received);
+    if (errno != EINTR) return io_failure("receiving an answer");
+  }
+}
+
+bool Socket::stale() const {
+  std::byte one;
+  const ssize_t received = ::recv(fd_, &one, 1, MSG_PEEK | MSG_DONTWAIT);
+  return received >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+}
+
+}  // namespace cairn::client

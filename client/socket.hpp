@@ -1,0 +1,37 @@
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "client/answer.hpp"
+#include "client/endpoint.hpp"
+
+namespace cairn::client {
+
+// A connected, blocking stream socket; closed with its owner. One thread at a time.
+class Socket {
+ public:
+  // `timeout_ms` bounds the connecting, and afterwards the time without a byte moving.
+  static Answer<Socket> connect(const Endpoint& endpoint, std::uint32_t timeout_ms);
+
+  ~Socket();
+  Socket(Socket&& other) noexcept;
+  Socket& operator=(Socket&& other) noexcept;
+
+  // Sends every byte; uses up `pieces`.
+  Answer<> send(std::vector<iovec>& pieces);
+  // Waits for at least one byte; 0 is the end of the stream.
+  Answer<std::size_t> receive(std::span<const iovec> room);
+  // True where an idle connection was closed by its peer (or was sent what nobody asked for).
+  bool stale() const;
+
+ private:
+  explicit Socket(int fd) : fd_(fd) {}
+  int fd_ = -1;
+};
+
+}  // namespace cairn::client

@@ -1,0 +1,69 @@
+#include <unistd.h>
+
+#include <iostream>
+#include <memory>
+#include <span>
+
+#include "replay/console.hpp"
+#include "replay/driver.hpp"
+#include "replay/generator.hpp"
+#include "replay/interrupt.hpp"
+#include "replay/options.hpp"
+#include "replay/report.hpp"
+#include "replay/trace_reader.hpp"
+
+namespace cairn::replay {
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kBadArguments = 2;
+
+Result<std::unique_ptr<Workload>> workload_of(const ReplayOptions& options) {
+  if (options.trace.empty()) {
+    return std::unique_ptr<Workload>(std::make_unique<Generator>(options.generator));
+  }
+  auto reader = TraceReader::open(options.trace);
+  if (!reader) return Error{reader.error().code, "--trace " + reader.error().detail};
+  return std::unique_ptr<Workload>(std::move(*reader));
+}
+
+Console::Mode console_mode(const ReplayOptions& options) {
+  if (options.json) return Console::Mode::silent;
+  return ::isatty(STDERR_FILENO) == 1 ? Console::Mode::bar : Console::Mode::lines;
+}
+
+int run(std::span<const char* const> arguments) {
+  const auto options = parse_options(arguments, std::cout);
+  if (!options) {
+    std::cerr << "cairn-replay: " << options.error().detail << "\n";
+    return kBadArguments;
+  }
+  if (!options->has_value()) return 0;
+  const ReplayOptions& chosen = **options;
+  auto workload = workload_of(chosen);
+  if (!workload) {
+    std::cerr << "cairn-replay: " << workload.error().detail << "\n";
+    return kBadArguments;
+  }
+  const Interrupt interrupt;
+  Console console(stderr, console_mode(chosen));
+  auto outcome = replay(chosen, **workload, console, interrupt.token());
+  console.finish();
+  if (!outcome) {
+    std::cerr << "cairn-replay: " << outcome.error().code << ": " << outcome.error().detail << "\n";
+    return kFailed;
+  }
+  if (chosen.json) {
+    print_json(std::cout, *outcome, console.messages());
+  } else {
+    print_report(std::cout, *outcome);
+  }
+  return faults_of(*outcome).empty() ? 0 : kFailed;
+}
+
+}  // namespace
+}  // namespace cairn::replay
+
+int main(int argc, char** argv) {
+  return cairn::replay::run({argv, static_cast<std::size_t>(argc)});
+}

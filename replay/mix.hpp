@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstdint>
+
+namespace cairn::replay {
+
+// Odd, and far from any short pattern of bits: stepping by it visits every 64-bit value.
+inline constexpr std::uint64_t kGolden = 0x9E37'79B9'7F4A'7C15;
+
+// SplitMix64's finisher: a bijection, so that different numbers stay different.
+constexpr std::uint64_t mix(std::uint64_t value) {
+  value = (value ^ (value >> 30U)) * 0xBF58'476D'1CE4'E5B9;
+  value = (value ^ (value >> 27U)) * 0x94D0'49BB'1331'11EB;
+  return value ^ (value >> 31U);
+}
+
+}  // namespace cairn::replay

@@ -1,0 +1,201 @@
+#include "replay/options.hpp"
+
+#include <boost/program_options.hpp>
+#include <ostream>
+#include <string_view>
+#include <vector>
+
+namespace cairn::replay {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr std::uint32_t kMaxConnections = 1024;  // each is a thread
+constexpr std::uint64_t kMaxBlockBytes = std::uint64_t{1} << 30U;
+
+Error refused(std::string_view option, std::string_view value, std::string_view rule) {
+  return {
+      ErrorCode::out_of_range,
+      std::string("--").append(option).append(" is '").append(value).append("': ").append(rule)};
+}
+
+// Numbers that must not be negative: an unsigned option would take "-1" for a very large one.
+struct Texts {
+  std::string server;
+  std::string generate;
+  std::string mode = "slots";
+  std::string read_via = "read";
+};
+
+struct Number {
+  const char* name;
+  std::uint64_t* value;
+  std::uint64_t least;
+  std::uint64_t most;
+  const char* help;
+};
+
+constexpr std::uint64_t kAny = std::uint64_t{1} << 53U;  // exact in JSON everywhere
+
+std::vector<Number> numbers_of(ReplayOptions& options, std::uint64_t& connections,
+                               std::uint64_t& timeout_ms) {
+  CacheShape& shape = options.shape;
+  return {
+      {"connections", &connections, 1, kMaxConnections, "connections, each a thread"},
+      {"limit", &options.limit, 0, kAny, "stop after this many requests; 0: none"},
+      {"requests", &options.generator.requests, 1, kAny, "how many --generate makes"},
+      {"seed", &options.generator.seed, 0, kAny, "of --generate"},
+      {"lease-ms", &options.lease_ms, 1, kAny, "asked for with every lease"},
+      {"timeout-ms", &timeout_ms, 1, 3'600'000, "longest wait for a byte of an answer"},
+      {"device-blocks", &shape.device_blocks, 0, kAny,
+       "blocks of the device tier; 0: no such tier"},
+      {"pinned-blocks", &shape.pinned_blocks, 0, kAny,
+       "blocks of the pinned tier; 0: no such tier"},
+      {"disk-blocks", &shape.disk_blocks, 0, kAny, "blocks of the disk tier; 0: no such tier"},
+      {"block-bytes", &shape.block_bytes, 1, kMaxBlockBytes,
+       "a multiple of layers x outer x page x width, which it gives the inner dimension"},
+      {"num-layers", &shape.num_layers, 1, 1024, "layers of a block"},
+      {"outer-dim", &shape.outer_dim, 1, 2, "1, or 2 (keys and values)"},
+      {"page-size", &shape.page_size, 1, 65536, "tokens of a block"},
+      {"dtype-bytes", &shape.dtype_width_bytes, 1, 16, "width of an element"},
+      {"alignment", &shape.alignment, 1, kMaxBlockBytes, "of a block's stride, in bytes"},
+  };
+}
+
+po::options_description describe(ReplayOptions& options, Texts& texts,
+                                 const std::vector<Number>& numbers,
+                                 std::vector<std::int64_t>& parsed) {
+  po::options_description described(
+      "Replays a request trace against a Cairn server, as a serving frontend would, and compares\n"
+      "every byte read back. Exits 0, or 1 where a byte was wrong, a request failed or the "
+      "server's\n"
+      "counts differ, or 2 on a wrong argument.\n\n"
+      "cairn-replay --server URL (--trace FILE | --generate KIND) [options]\n\nOptions",
+      100);
+  auto add = described.add_options();
+  add("help", "print this");
+  add("server", po::value(&texts.server)->value_name("URL"), "http://127.0.0.1:7070 or unix:/path");
+  add("token", po::value(&options.token), "bearer token, where the server wants one");
+  add("trace", po::value(&options.trace)->value_name("FILE"), "requests, one JSON object a line");
+  add("generate", po::value(&texts.generate)->value_name("KIND"),
+      "make requests: chat, agents or mixed");
+  add("speed", po::value(&options.speed)->default_value(options.speed, "0"),
+      "1: at the times of the trace, 2: twice as fast, 0: without waiting");
+  add("mode", po::value(&texts.mode)->default_value(texts.mode),
+      "how misses are stored: slots (allocate, write, commit) or write (POST write)");
+  add("read-via", po::value(&texts.read_via)->default_value(texts.read_via),
+      "how hits are read: read (POST read) or keys (GET of each)");
+  add("cache", po::value(&options.cache)->value_name("NAME"),
+      "use this cache, or create it where it is missing; else one of its own");
+  add("device-layout",
+      po::value(&options.shape.device_layout)->default_value(options.shape.device_layout),
+      "of the device tier: layer_separate or fully_contiguous");
+  add("offload", po::value(&options.shape.offload)->default_value(options.shape.offload),
+      "on_evict, on_commit or never");
+  add("keep", po::bool_switch(&options.keep), "leave the cache it created");
+  add("json", po::bool_switch(&options.json), "print the result as JSON and nothing else");
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    add(numbers[i].name,
+        po::value(&parsed[i])->default_value(static_cast<std::int64_t>(*numbers[i].value)),
+        numbers[i].help);
+  }
+  return described;
+}
+
+Result<> take_numbers(const std::vector<Number>& numbers, const std::vector<std::int64_t>& parsed) {
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const Number& number = numbers[i];
+    const std::int64_t value = parsed[i];
+    if (value < static_cast<std::int64_t>(number.least) ||
+        value > static_cast<std::int64_t>(number.most)) {
+      return refused(
+          number.name, std::to_string(value),
+          "it must be " + std::to_string(number.least) + " to " + std::to_string(number.most));
+    }
+    *number.value = static_cast<std::uint64_t>(value);
+  }
+  return {};
+}
+
+Result<> take_texts(const Texts& texts, ReplayOptions& options) {
+  if (texts.server.empty()) return Error{ErrorCode::missing_field, "--server is missing"};
+  auto server = client::Endpoint::parse(texts.server);
+  if (!server) return Error{server.error().code, "--server: " + server.error().detail};
+  options.server = std::move(*server);
+  if (options.trace.empty() == texts.generate.empty()) {
+    return Error{ErrorCode::malformed, "one of --trace and --generate is needed"};
+  }
+  if (!texts.generate.empty()) {
+    const auto kind = generator_kind_from(texts.generate);
+    if (!kind) return refused("generate", texts.generate, "it must be chat, agents or mixed");
+    options.generator.kind = *kind;
+  }
+  if (texts.mode != "slots" && texts.mode != "write") {
+    return refused("mode", texts.mode, "it must be slots or write");
+  }
+  options.store_mode = texts.mode == "slots" ? StoreMode::slots : StoreMode::write;
+  if (texts.read_via != "read" && texts.read_via != "keys") {
+    return refused("read-via", texts.read_via, "it must be read or keys");
+  }
+  options.read_mode = texts.read_via == "read" ? ReadMode::read : ReadMode::keys;
+  return {};
+}
+
+Result<> check(const ReplayOptions& options) {
+  const CacheShape& shape = options.shape;
+  if (!(options.speed >= 0)) {
+    return refused("speed", std::to_string(options.speed), "it must be 0 or more");
+  }
+  if (shape.device_blocks + shape.pinned_blocks + shape.disk_blocks == 0) {
+    return Error{
+        ErrorCode::out_of_range,
+        "--device-blocks, --pinned-blocks and --disk-blocks are all 0: a cache needs a tier"};
+  }
+  const std::uint64_t unit =
+      shape.num_layers * shape.outer_dim * shape.page_size * shape.dtype_width_bytes;
+  if (shape.block_bytes % unit != 0) {
+    return refused(
+        "block-bytes", std::to_string(shape.block_bytes),
+        "it must be a multiple of layers x outer x page x width = " + std::to_string(unit));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::optional<ReplayOptions>> parse_options(std::span<const char* const> arguments,
+                                                   std::ostream& out) {
+  ReplayOptions options;
+  Texts texts;
+  std::uint64_t connections = options.connections;
+  std::uint64_t timeout_ms = options.timeout_ms;
+  const std::vector<Number> numbers = numbers_of(options, connections, timeout_ms);
+  std::vector<std::int64_t> parsed(numbers.size());
+  const auto described = describe(options, texts, numbers, parsed);
+  try {
+    using Style = po::command_line_style::style_t;
+    po::variables_map given;
+    po::store(po::command_line_parser(static_cast<int>(arguments.size()), arguments.data())
+                  .options(described)
+                  .positional({})
+                  // An abbreviation would change its meaning with the next option.
+                  .style(Style::unix_style & ~Style::allow_guessing)
+                  .run(),
+              given);
+    if (given.contains("help")) {
+      out << described;
+      return std::optional<ReplayOptions>();
+    }
+    po::notify(given);
+  } catch (const po::error& wrong) {
+    return Error{ErrorCode::malformed, wrong.what()};
+  }
+  CAIRN_TRY(take_numbers(numbers, parsed));
+  options.connections = static_cast<std::uint32_t>(connections);
+  options.timeout_ms = static_cast<std::uint32_t>(timeout_ms);
+  CAIRN_TRY(take_texts(texts, options));
+  CAIRN_TRY(check(options));
+  return std::optional(std::move(options));
+}
+
+}  // namespace cairn::replay

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/result.hpp"
+#include "client/endpoint.hpp"
+#include "replay/generator.hpp"
+
+namespace cairn::replay {
+
+// How a request's missing blocks are stored.
+enum class StoreMode : std::uint8_t {
+  slots,  // allocate, write each slot, commit: as an engine's frontend does
+  write,  // one POST write for many blocks
+};
+
+// How a request's hits are read.
+enum class ReadMode : std::uint8_t {
+  read,  // one POST read for many blocks
+  keys,  // one GET a block
+};
+
+// The cache that a replay creates for itself. A tier of 0 blocks is left out.
+struct CacheShape {
+  std::uint64_t device_blocks = 512;
+  std::uint64_t pinned_blocks = 2048;
+  std::uint64_t disk_blocks = 8192;
+  std::uint64_t block_bytes = 65536;  // what the other dimensions leave is the inner one
+  std::uint64_t num_layers = 4;
+  std::uint64_t outer_dim = 2;
+  std::uint64_t page_size = 16;
+  std::uint64_t dtype_width_bytes = 2;
+  std::uint64_t alignment = 4096;
+  std::string device_layout = "layer_separate";
+  std::string offload = "on_evict";
+};
+
+struct ReplayOptions {
+  client::Endpoint server;
+  std::string token;  // empty: none
+  std::string trace;  // empty: `generator` makes the requests
+  GeneratorConfig generator;
+  std::uint32_t connections = 4;
+  std::uint64_t limit = 0;  // requests; 0: all of them
+  double speed = 0;         // 1: as the trace's times say; 2: twice as fast; 0: without waiting
+  StoreMode store_mode = StoreMode::slots;
+  ReadMode read_mode = ReadMode::read;
+  std::uint64_t lease_ms = 30'000;
+  std::uint32_t timeout_ms = 60'000;
+  std::string cache;  // empty: one of its own
+  CacheShape shape;
+  bool keep = false;
+  bool json = false;
+};
+
+// Nothing where help was asked for and printed on `out`. An error names the option.
+Result<std::optional<ReplayOptions>> parse_options(std::span<const char* const> arguments,
+                                                   std::ostream& out);
+
+}  // namespace cairn::replay

@@ -1,0 +1,184 @@
+#include "replay/report.hpp"
+
+#include <iomanip>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+namespace cairn::replay {
+namespace {
+
+using client::kTiers;
+using client::Tier;
+
+std::size_t index_of(Tier tier) { return static_cast<std::size_t>(tier); }
+
+double seconds_of(const Outcome& outcome) {
+  return std::chrono::duration<double>(outcome.duration).count();
+}
+
+double per_second(double amount, const Outcome& outcome) {
+  const double seconds = seconds_of(outcome);
+  return seconds > 0 ? amount / seconds : 0;
+}
+
+double gigabytes_per_s(std::uint64_t bytes, const Outcome& outcome) {
+  return per_second(static_cast<double>(bytes) / 1e9, outcome);
+}
+
+double share(std::uint64_t part, std::uint64_t whole) {
+  return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
+}
+
+MatchCounts counted(const Tally& tally) { return {tally.hits, tally.misses}; }
+
+bool server_agrees(const Outcome& outcome) {
+  return outcome.server == counted(outcome.tally) &&
+         outcome.server->total() == outcome.tally.blocks_asked;
+}
+
+std::string describe(const MatchCounts& counts) {
+  std::string text;
+  for (const Tier tier : kTiers) {
+    text.append(client::to_string(tier)).append(" ");
+    text.append(std::to_string(counts.hits[index_of(tier)])).append(", ");
+  }
+  return text.append("miss ").append(std::to_string(counts.misses));
+}
+
+void print_count(std::ostream& out, std::string_view name, std::uint64_t count,
+                 std::uint64_t whole) {
+  out << "  " << std::left << std::setw(14) << name << std::right << std::setw(12) << count
+      << std::setw(9) << std::setprecision(1) << 100 * share(count, whole) << "%\n";
+}
+
+void print_latencies(std::ostream& out, Tally& tally) {
+  out << "\nlatency, us       calls       p50       p90       p99       max\n"
+      << std::setprecision(0);
+  for (const Step step : kSteps) {
+    const Percentiles latency = tally.latency(step);
+    out << "  " << std::left << std::setw(10) << to_string(step) << std::right << std::setw(11)
+        << latency.count;
+    for (const double value : {latency.p50_us, latency.p90_us, latency.p99_us, latency.max_us}) {
+      out << std::setw(10) << value;
+    }
+    out << "\n";
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> faults_of(const Outcome& outcome) {
+  const Tally& tally = outcome.tally;
+  std::vector<std::string> faults;
+  if (tally.wrong_bytes > 0) {
+    faults.push_back(std::to_string(tally.wrong_bytes) + " bytes in " +
+                     std::to_string(tally.wrong_blocks) + " blocks were wrong");
+  }
+  if (tally.leased_missing > 0) {
+    faults.push_back(std::to_string(tally.leased_missing) + " blocks were gone under a lease");
+  }
+  if (tally.errors_total() > 0) {
+    faults.push_back(std::to_string(tally.errors_total()) + " calls failed");
+  }
+  if (!outcome.broken_off.empty()) faults.push_back("broken off: " + outcome.broken_off);
+  if (outcome.target.own && outcome.server && !server_agrees(outcome)) {
+    faults.push_back("the server counted other matches: " + describe(*outcome.server) +
+                     "; the replay: " + describe(counted(tally)));
+  }
+  return faults;
+}
+
+void print_report(std::ostream& out, Outcome& outcome) {
+  Tally& tally = outcome.tally;
+  out << std::fixed << std::setprecision(1);
+  out << "cache " << outcome.target.name << ", blocks of " << outcome.target.block_bytes
+      << " bytes\n\nrequests        " << std::setw(12) << tally.requests << "   in "
+      << seconds_of(outcome) << " s, " << per_second(static_cast<double>(tally.requests), outcome)
+      << "/s\n";
+  out << "blocks asked    " << std::setw(12) << tally.blocks_asked << "\n";
+  for (const Tier tier : kTiers) {
+    print_count(out, std::string("hit ").append(client::to_string(tier)),
+                tally.hits[index_of(tier)], tally.blocks_asked);
+  }
+  print_count(out, "hit, all", tally.hits_total(), tally.blocks_asked);
+  print_count(out, "miss", tally.misses, tally.blocks_asked);
+  out << "of the misses\n";
+  print_count(out, "stored", tally.stored, tally.misses);
+  print_count(out, "duplicate", tally.duplicates, tally.misses);
+  print_count(out, "not stored", tally.not_stored, tally.misses);
+  out << std::setprecision(3) << "read            " << std::setw(12)
+      << gigabytes_per_s(tally.bytes_read, outcome) << " GB/s, " << tally.blocks_read
+      << " blocks compared\nwritten         " << std::setw(12)
+      << gigabytes_per_s(tally.bytes_written, outcome) << " GB/s\n";
+  print_latencies(out, tally);
+  out << "\nwrong bytes     " << std::setw(12) << tally.wrong_bytes << "\nretries         "
+      << std::setw(12) << tally.retries << "\n";
+  if (tally.late_ms > 0)
+    out << "late            " << std::setw(12) << tally.late_ms << " ms at most\n";
+  for (const auto& [what, count] : tally.errors) {
+    out << "error           " << std::setw(12) << count << "   " << what << "\n";
+  }
+  if (outcome.server) {
+    out << "server counted  " << describe(*outcome.server)
+        << (server_agrees(outcome) ? ": the same\n" : "\n");
+  }
+  if (!outcome.target.own && !server_agrees(outcome)) {
+    out << "warning: the cache is not the replay's own, and its counts differ from the replay's\n";
+  }
+  for (const std::string& fault : faults_of(outcome)) out << "FAILED: " << fault << "\n";
+}
+
+void print_json(std::ostream& out, Outcome& outcome, const std::vector<std::string>& messages) {
+  using nlohmann::ordered_json;
+  Tally& tally = outcome.tally;
+  const auto counts_json = [](const MatchCounts& counts) {
+    ordered_json json;
+    for (const Tier tier : kTiers) json[client::to_string(tier)] = counts.hits[index_of(tier)];
+    json["miss"] = counts.misses;
+    return json;
+  };
+  ordered_json latencies;
+  for (const Step step : kSteps) {
+    const Percentiles latency = tally.latency(step);
+    latencies[to_string(step)] = {{"count", latency.count},
+                                  {"p50", latency.p50_us},
+                                  {"p90", latency.p90_us},
+                                  {"p99", latency.p99_us},
+                                  {"max", latency.max_us}};
+  }
+  const std::vector<std::string> faults = faults_of(outcome);
+  const ordered_json result = {
+      {"passed", faults.empty()},
+      {"faults", faults},
+      {"cache", outcome.target.name},
+      {"own_cache", outcome.target.own},
+      {"block_bytes", outcome.target.block_bytes},
+      {"requests", tally.requests},
+      {"requests_failed", tally.requests_failed},
+      {"duration_ms", seconds_of(outcome) * 1e3},
+      {"requests_per_s", per_second(static_cast<double>(tally.requests), outcome)},
+      {"blocks_asked", tally.blocks_asked},
+      {"match", counts_json(counted(tally))},
+      {"hit_rate", share(tally.hits_total(), tally.blocks_asked)},
+      {"stored", tally.stored},
+      {"duplicates", tally.duplicates},
+      {"not_stored", tally.not_stored},
+      {"blocks_read", tally.blocks_read},
+      {"bytes_read", tally.bytes_read},
+      {"bytes_written", tally.bytes_written},
+      {"read_gb_per_s", gigabytes_per_s(tally.bytes_read, outcome)},
+      {"written_gb_per_s", gigabytes_per_s(tally.bytes_written, outcome)},
+      {"wrong_bytes", tally.wrong_bytes},
+      {"wrong_blocks", tally.wrong_blocks},
+      {"leased_missing", tally.leased_missing},
+      {"retries", tally.retries},
+      {"late_ms", tally.late_ms},
+      {"errors", tally.errors.empty() ? ordered_json::object() : ordered_json(tally.errors)},
+      {"latency_us", latencies},
+      {"server_match", outcome.server ? counts_json(*outcome.server) : ordered_json()},
+      {"server_agrees", server_agrees(outcome)},
+      {"messages", messages}};
+  out << result.dump(2) << "\n";
+}
+
+}  // namespace cairn::replay

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "client/blocks.hpp"
+
+namespace cairn::replay {
+
+// The steps of a request whose latency is told apart.
+enum class Step : std::uint8_t { match, read, allocate, write, commit, release };
+inline constexpr std::array<Step, 6> kSteps = {Step::match, Step::read,   Step::allocate,
+                                               Step::write, Step::commit, Step::release};
+std::string_view to_string(Step step);
+
+struct Percentiles {
+  std::uint64_t count = 0;
+  double p50_us = 0;
+  double p90_us = 0;
+  double p99_us = 0;
+  double max_us = 0;
+};
+
+// The smallest sample that at least that share of the samples do not exceed; sorts them.
+Percentiles percentiles_of(std::vector<float>& samples_us);
+
+// What one connection, or all of them together, did. One thread at a time.
+struct Tally {
+  std::uint64_t requests = 0;         // matched and carried through
+  std::uint64_t requests_failed = 0;  // given up at the match
+  std::uint64_t blocks_asked = 0;     // of requests whose match was answered
+  std::array<std::uint64_t, client::kTiers.size()> hits{};
+  std::uint64_t misses = 0;
+  std::uint64_t stored = 0;
+  std::uint64_t duplicates = 0;   // another connection was first
+  std::uint64_t not_stored = 0;   // no room, or the server had no time, to the end of the retries
+  std::uint64_t blocks_read = 0;  // and compared
+  std::uint64_t bytes_read = 0;
+  std::uint64_t bytes_written = 0;
+  std::uint64_t wrong_bytes = 0;
+  std::uint64_t wrong_blocks = 0;
+  std::uint64_t leased_missing = 0;             // blocks that were gone under a lease
+  std::uint64_t retries = 0;                    // of what the server refused for the moment
+  std::uint64_t late_ms = 0;                    // how far the replay fell behind the trace at most
+  std::map<std::string, std::uint64_t> errors;  // "read 404 unknown_key"
+  std::array<std::vector<float>, kSteps.size()> latencies_us;
+
+  void add_latency(Step step, std::chrono::nanoseconds taken);
+  Percentiles latency(Step step);
+  void add(Tally&& other);
+
+  std::uint64_t errors_total() const;
+  std::uint64_t hits_total() const { return hits[0] + hits[1] + hits[2]; }
+};
+
+}  // namespace cairn::replay

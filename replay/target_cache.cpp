@@ -1,0 +1,107 @@
+#include "replay/target_cache.hpp"
+
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/hex.hpp"
+#include "base/random.hpp"
+#include "client/wire.hpp"
+
+namespace cairn::replay {
+namespace {
+
+using client::Answer;
+using client::ClientError;
+using client::Tier;
+using nlohmann::json;
+
+std::string fresh_name() {
+  std::array<std::byte, 6> bytes{};
+  RandomBytes().fill(bytes);
+  return "replay-" + to_hex(bytes);
+}
+
+json body_of(const CacheShape& shape) {
+  const std::uint64_t unit =
+      shape.num_layers * shape.outer_dim * shape.page_size * shape.dtype_width_bytes;
+  json tiers = json::object();
+  if (shape.device_blocks > 0) {
+    tiers["device"] = {{"num_blocks", shape.device_blocks}, {"layout", shape.device_layout}};
+    if (shape.device_layout == "layer_separate") tiers["device"]["block_dim"] = "first";
+  }
+  const auto add = [&tiers](const char* tier, std::uint64_t num_blocks) {
+    if (num_blocks == 0) return;
+    tiers[tier] = {{"num_blocks", num_blocks}, {"layout", "fully_contiguous"}};
+  };
+  add("pinned", shape.pinned_blocks);
+  add("disk", shape.disk_blocks);
+  return {{"layout",
+           {{"num_layers", shape.num_layers},
+            {"outer_dim", shape.outer_dim},
+            {"page_size", shape.page_size},
+            {"inner_dim", shape.block_bytes / unit},
+            {"dtype_width_bytes", shape.dtype_width_bytes},
+            {"alignment", shape.alignment}}},
+          {"tiers", std::move(tiers)},
+          {"offload", shape.offload}};
+}
+
+Answer<TargetCache> target_from(const std::string& name, const json& description) {
+  return client::guarded([&] {
+    TargetCache target;
+    target.name = name;
+    target.block_bytes = description.at("block_bytes").get<std::size_t>();
+    const json& tiers = description.at("tiers");
+    for (const Tier tier : client::kTiers) {
+      const auto found = tiers.find(client::to_string(tier));
+      if (found == tiers.end()) continue;
+      target.store_tier = tier;
+      target.store_tier_blocks = found->at("num_blocks").get<std::uint64_t>();
+      break;
+    }
+    return target;
+  });
+}
+
+}  // namespace
+
+Answer<TargetCache> open_target(client::CacheClient& client, const ReplayOptions& options) {
+  const std::string name = options.cache.empty() ? fresh_name() : options.cache;
+  if (!options.cache.empty()) {
+    auto present = client.get_cache(name);
+    if (present) return target_from(name, *present);
+    if (present.error().status != 404) return std::move(present).error();
+  }
+  auto made = client.put_cache(name, body_of(options.shape));
+  if (!made) return std::move(made).error();
+  auto target = target_from(name, made->description);
+  if (target) target->own = made->created;
+  return target;
+}
+
+Answer<MatchCounts> match_counts(client::CacheClient& client, const std::string& cache) {
+  auto metrics = client.metrics();
+  if (!metrics) return std::move(metrics).error();
+  const auto count = [&](std::string_view result) {
+    std::string series = "cairn_match_blocks_total{cache=\"";
+    series.append(cache).append("\",result=\"").append(result).append("\"}");
+    return static_cast<std::uint64_t>(metrics->value(series));
+  };
+  MatchCounts counts;
+  for (const Tier tier : client::kTiers) {
+    counts.hits[static_cast<std::size_t>(tier)] = count(client::to_string(tier));
+  }
+  counts.misses = count("miss");
+  return counts;
+}
+
+MatchCounts operator-(const MatchCounts& after, const MatchCounts& before) {
+  MatchCounts moved;
+  for (std::size_t i = 0; i < moved.hits.size(); ++i)
+    moved.hits[i] = after.hits[i] - before.hits[i];
+  moved.misses = after.misses - before.misses;
+  return moved;
+}
+
+}  // namespace cairn::replay

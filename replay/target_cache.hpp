@@ -1,0 +1,35 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "client/cache_client.hpp"
+#include "replay/options.hpp"
+
+namespace cairn::replay {
+
+// The cache that a replay runs against.
+struct TargetCache {
+  std::string name;
+  std::size_t block_bytes = 0;
+  client::Tier store_tier = client::Tier::device;  // the highest it has
+  std::uint64_t store_tier_blocks = 0;             // its capacity
+  bool own = false;                                // made by this replay, and used by nobody else
+};
+
+// Uses the cache that `options` names, or creates it (or one with a fresh name) in their shape.
+client::Answer<TargetCache> open_target(client::CacheClient& client, const ReplayOptions& options);
+
+// The server's `cairn_match_blocks_total` of one cache.
+struct MatchCounts {
+  std::array<std::uint64_t, client::kTiers.size()> hits{};
+  std::uint64_t misses = 0;
+  std::uint64_t total() const { return hits[0] + hits[1] + hits[2] + misses; }
+  bool operator==(const MatchCounts&) const = default;
+};
+client::Answer<MatchCounts> match_counts(client::CacheClient& client, const std::string& cache);
+MatchCounts operator-(const MatchCounts& after, const MatchCounts& before);
+
+}  // namespace cairn::replay

@@ -1,0 +1,75 @@
+#include "replay/options.hpp"
+
+#include <gmock/gmock.h>
+
+#include <sstream>
+
+namespace cairn::replay {
+namespace {
+
+Result<std::optional<ReplayOptions>> parse(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "cairn-replay");
+  std::ostringstream out;
+  return parse_options(arguments, out);
+}
+
+TEST(OptionsTest, TakeTheContractsCommandLine) {
+  const auto options = parse({"--server", "http://127.0.0.1:7070", "--trace", "a.jsonl",
+                              "--connections", "8", "--limit", "10", "--speed", "0", "--json"});
+  ASSERT_TRUE(options && *options) << options.error().detail;
+  EXPECT_EQ((*options)->server.port, "7070");
+  EXPECT_EQ((*options)->trace, "a.jsonl");
+  EXPECT_EQ((*options)->connections, 8U);
+  EXPECT_EQ((*options)->limit, 10U);
+  EXPECT_EQ((*options)->speed, 0);
+  EXPECT_TRUE((*options)->json);
+}
+
+TEST(OptionsTest, PrintHelpOnRequest) {
+  std::ostringstream out;
+  const std::vector<const char*> arguments = {"cairn-replay", "--help"};
+  const auto options = parse_options(arguments, out);
+  ASSERT_TRUE(options);
+  EXPECT_FALSE(*options);
+  EXPECT_THAT(out.str(), testing::HasSubstr("--connections"));
+}
+
+// Each wrong argument is refused with a text that names it.
+TEST(OptionsTest, RefuseAWrongValueByName) {
+  const std::vector<std::pair<std::vector<const char*>, const char*>> wrong = {
+      {{"--connections", "0"}, "connections"},
+      {{"--connections", "-1"}, "connections"},
+      {{"--connections", "99999999999"}, "connections"},
+      {{"--connections", "x"}, "connections"},
+      {{"--limit", "-1"}, "limit"},
+      {{"--speed", "-1"}, "speed"},
+      {{"--speed", "nan"}, "speed"},
+      {{"--mode", "other"}, "mode"},
+      {{"--read-via", "other"}, "read-via"},
+      {{"--block-bytes", "1000"}, "block-bytes"},
+      {{"--outer-dim", "3"}, "outer-dim"},
+      {{"--device-blocks", "0", "--pinned-blocks", "0", "--disk-blocks", "0"}, "disk-blocks"},
+      {{"--generate", "chat"}, "one of --trace and --generate"},
+      {{"--unheard-of", "1"}, "unheard-of"},
+      {{"stray"}, "positional"},
+  };
+  for (const auto& [arguments, name] : wrong) {
+    std::vector<const char*> all = {"--server", "http://x:1", "--trace", "t"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    const auto options = parse(all);
+    ASSERT_FALSE(options) << arguments[0];
+    EXPECT_THAT(options.error().detail, testing::HasSubstr(name)) << arguments[0];
+  }
+}
+
+TEST(OptionsTest, RefuseToBeginWithoutAServerOrWork) {
+  EXPECT_THAT(parse({"--trace", "t"}).error().detail, testing::HasSubstr("--server"));
+  EXPECT_THAT(parse({"--server", "http://x:1"}).error().detail, testing::HasSubstr("--trace"));
+  EXPECT_THAT(parse({"--server", "x", "--trace", "t"}).error().detail,
+              testing::HasSubstr("--server"));
+  EXPECT_THAT(parse({"--server", "http://x:1", "--generate", "poems"}).error().detail,
+              testing::HasSubstr("--generate"));
+}
+
+}  // namespace
+}  // namespace cairn::replay
