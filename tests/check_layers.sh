@@ -1,0 +1,135 @@
+#!/usr/bin/env bash
+# The layers are a line: each folder includes itself and folders to its left, third parties stay in
+# the folders made for them, and no logic is cut up by the preprocessor.
+#   check_layers.sh check ROOT   lists every line that breaks a rule; fails if there is one
+#   check_layers.sh prove        plants violations in a folder of its own; fails if one is missed
+set -euo pipefail
+
+readonly program='
+  BEGIN {
+    count = split("base memory layouts transport blockmgr metrics server", line, " ")
+    for (i = 1; i <= count; ++i) rank[line[i]] = i
+    # Beside the line: a client knows the contract, not the server.
+    allowed["client"] = " base client "
+    allowed["replay"] = " base client replay "
+    for (i = 1; i <= count; ++i) {
+      allowed[line[i]] = " "
+      for (j = 1; j <= i; ++j) allowed[line[i]] = allowed[line[i]] line[j] " "
+    }
+    # Each third party by the start of its headers, and its folders.
+    # A client has errors of its own: the answers of a server.
+    home["boost/system/"] = " base client "
+    home["xxhash"] = " base "
+    home["numa"] = " memory "
+    home["cuda"] = " memory transport "
+    home["nccl"] = " transport "
+    home["liburing"] = " transport "
+    home["prometheus/"] = " metrics "
+    home["boost/asio"] = home["boost/beast"] = " server client replay "
+    home["nlohmann/"] = home["simdjson"] = home["openssl/"] = " server client replay "
+    home["gtest/"] = home["gmock/"] = home["benchmark/"] = " "
+  }
+  function complain(why) {
+    printf "%s:%d: %s\n", FILENAME, FNR, why
+    ++broken
+  }
+  { folder = FILENAME; sub(/\/.*/, "", folder) }
+  /^[ \t]*#[ \t]*include[ \t]*"/ {
+    split($0, quoted, "\"")
+    target = quoted[2]
+    if (target !~ /\//) { complain("\"" target "\" does not name its folder from the root"); next }
+    sub(/\/.*/, "", target)
+    if (index(allowed[folder], " " target " ") == 0) complain(folder " must not include " target)
+  }
+  /^[ \t]*#[ \t]*include[ \t]*</ {
+    split($0, bracketed, /[<>]/)
+    for (start in home) {
+      if (index(bracketed[2], start) == 1 && index(home[start], " " folder " ") == 0) {
+        complain(folder " must not include <" bracketed[2] ">")
+      }
+    }
+  }
+  /^[ \t]*#[ \t]*(if|ifdef|ifndef|elif)([^a-z]|$)/ {
+    if (!(FILENAME == "base/mutex.hpp" && $0 == "#if defined(__clang__)")) complain("conditional compilation")
+  }
+  END { exit broken > 0 }
+'
+
+check() {
+  cd "$1"
+  local folders=() folder
+  for folder in base memory layouts transport blockmgr metrics server client replay; do
+    if [[ -d $folder ]]; then folders+=("$folder"); fi
+  done
+  find "${folders[@]}" -type f \( -name '*.hpp' -o -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) \
+    -print0 | sort -z | xargs -0 -r awk "$program"
+}
+
+# plant FILE LINE: the check must refuse a tree whose only fault is this line, and name the file.
+plant() {
+  local file=$1 text=$2 answer
+  mkdir -p "$(dirname "$root/$file")"
+  printf '#pragma once\n%s\n' "$text" >"$root/$file"
+  if answer=$(check "$root"); then
+    echo "not found: $file: $text"
+    failed=1
+  elif [[ $answer != "$file:2: "* ]]; then
+    echo "found, but not where it is: $file: $text: $answer"
+    failed=1
+  fi
+  rm "$root/$file"
+}
+
+prove() {
+  root=$(mktemp -d)
+  failed=0
+  trap 'rm -rf "$root"' EXIT
+  mkdir -p "$root"/{base,memory,layouts,transport,blockmgr,metrics,server/http,client,replay}
+  cat >"$root/base/mutex.hpp" <<<'#if defined(__clang__)'
+  cat >"$root/server/http/good.cpp" <<'END'
+#include <boost/asio/ip/tcp.hpp>
+#include <vector>
+#include "blockmgr/pool.hpp"
+END
+  cat >"$root/memory/good.cpp" <<'END'
+#include <numa.h>
+// #if in a comment, and #include "server/main.hpp" too
+#include "base/result.hpp"
+END
+  if ! check "$root"; then
+    echo "refused, and must not be"
+    failed=1
+  fi
+  plant base/bad.hpp '#include "memory/region.hpp"'
+  plant memory/bad.cpp '#include "layouts/geometry.hpp"'
+  plant layouts/bad.hpp '  #  include "transport/engine.hpp"'
+  plant transport/bad.hpp '#include "blockmgr/pool.hpp"'
+  plant blockmgr/deep/bad.hpp '#include "metrics/text.hpp"'
+  plant metrics/bad.cpp '#include "server/http/message.hpp"'
+  plant server/bad.cpp '#include "client/http_client.hpp"'
+  plant client/bad.cpp '#include "server/http/message.hpp"'
+  plant replay/bad.cpp '#include "memory/region.hpp"'
+  plant server/bad.cpp '#include "tests/fakes/manual_clock.hpp"'
+  plant memory/bad.cpp '#include "region.hpp"'
+  plant transport/bad.cpp '#include <boost/asio.hpp>'
+  plant metrics/bad.cpp '#include <boost/beast/http.hpp>'
+  plant blockmgr/bad.cpp '#include <nlohmann/json.hpp>'
+  plant blockmgr/bad.cpp '#include <simdjson.h>'
+  plant base/bad.cpp '#include <openssl/sha.h>'
+  plant server/bad.cpp '#include <prometheus/registry.h>'
+  plant layouts/bad.cpp '#include <numaif.h>'
+  plant blockmgr/bad.cpp '#include <xxhash.h>'
+  plant replay/bad.cpp '#include <boost/system/result.hpp>'
+  plant layouts/bad.cpp '#include <cuda_runtime.h>'
+  plant server/bad.cpp '#include <gtest/gtest.h>'
+  plant memory/bad.cpp '#ifdef CAIRN_CUDA'
+  plant base/mutex.hpp.h '#if defined(__clang__)'
+  plant server/bad.cu ' # if 1'
+  return "$failed"
+}
+
+case ${1-} in
+  check) check "$2" ;;
+  prove) prove ;;
+  *) sed -n '2,5s/^# //p' "$0"; exit 2 ;;
+esac

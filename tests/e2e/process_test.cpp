@@ -1,0 +1,242 @@
+#include <csignal>
+#include <fstream>
+#include <thread>
+
+#include "tests/e2e/support/raw_connection.hpp"
+#include "tests/e2e/support/served_test.hpp"
+
+// Starting and ending a server.
+namespace cairn::e2e {
+namespace {
+
+using testing::HasSubstr;
+
+struct Ended {
+  std::optional<int> code;
+  std::string out;
+  std::string err;
+};
+
+class ProcessTest : public testing::Test {
+ protected:
+  // A server that is expected to end by itself.
+  Ended run(std::vector<std::string> flags) {
+    flags.insert(flags.begin(), CAIRN_SERVER_PROGRAM);
+    ChildProcess child(flags);
+    const auto code = child.wait();
+    return {code, child.standard_output(), child.standard_error()};
+  }
+  std::string file(const std::string& name, const std::string& text) {
+    const auto path = folder_.path() / name;
+    std::ofstream(path) << text;
+    return path.string();
+  }
+  // Flags of a server without the large cache named default.
+  std::vector<std::string> small() { return {"--config", file("small.json", R"({"caches": []})")}; }
+  std::string data() { return (folder_.path() / "data").string(); }
+
+  fakes::TempDir folder_;
+};
+
+TEST_F(ProcessTest, TellsItsFlags) {
+  const Ended ended = run({"--help"});
+  EXPECT_EQ(ended.code, 0);
+  for (const char* flag : {"--listen", "--unix", "--data-dir", "--runtime", "--config", "--tokens",
+                           "--tls-cert", "--tls-key"}) {
+    EXPECT_THAT(ended.out, HasSubstr(flag));
+  }
+}
+
+struct WrongFlags {
+  std::vector<std::string> flags;
+  std::string named;
+};
+class WrongFlagsTest : public ProcessTest, public testing::WithParamInterface<WrongFlags> {};
+INSTANTIATE_TEST_SUITE_P(
+    Flags, WrongFlagsTest,
+    testing::Values(WrongFlags{{"--nonsense"}, "nonsense"}, WrongFlags{{"word"}, "positional"},
+                    WrongFlags{{"--listen"}, "listen"}, WrongFlags{{"--listen", "here"}, "listen"},
+                    WrongFlags{{"--listen", "127.0.0.1:99999"}, "listen"},
+                    WrongFlags{{"--listen", "127.0.0.1:-1"}, "listen"},
+                    WrongFlags{{"--listen", "no.such.host.invalid:0"}, "no.such.host.invalid"},
+                    WrongFlags{{"--runtime", "tpu"}, "runtime"},
+                    WrongFlags{{"--threads", "0"}, "threads"},
+                    WrongFlags{{"--threads", "many"}, "threads"},
+                    WrongFlags{{"--log-level", "loud"}, "log"},
+                    WrongFlags{{"--config", "/nonexistent/file"}, "/nonexistent/file"},
+                    WrongFlags{{"--data-dir", "/dev/null/x"}, "/dev/null/x"},
+                    WrongFlags{{"--unix", "/nonexistent/folder/socket"}, "socket"}));
+
+TEST_P(WrongFlagsTest, EndWithTwoAndTheReason) {
+  std::vector<std::string> flags = {"--listen", "127.0.0.1:0", "--data-dir", data()};
+  // A flag of the test's takes the place of the usual one.
+  const auto same = std::find(flags.begin(), flags.end(), GetParam().flags.front());
+  if (same != flags.end()) flags.erase(same, same + 2);
+  flags.insert(flags.end(), GetParam().flags.begin(), GetParam().flags.end());
+  const Ended ended = run(flags);
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, HasSubstr(GetParam().named));
+  EXPECT_EQ(ended.out, "");
+}
+
+struct WrongConfig {
+  std::string text;
+  std::string named;
+};
+class WrongConfigTest : public ProcessTest, public testing::WithParamInterface<WrongConfig> {};
+INSTANTIATE_TEST_SUITE_P(
+    Files, WrongConfigTest,
+    testing::Values(
+        WrongConfig{"{", "config"}, WrongConfig{"[]", "config"}, WrongConfig{"", "config"},
+        WrongConfig{R"({"lissten": "127.0.0.1:0"})", "lissten"},
+        WrongConfig{R"({"threads": 0})", "threads"}, WrongConfig{R"({"threads": "2"})", "threads"},
+        WrongConfig{R"({"http": {"max_connections": -1}})", "http.max_connections"},
+        WrongConfig{R"({"http": []})", "http"},
+        WrongConfig{R"({"blocks": {"max_lease_ms": 1e99}})", "blocks.max_lease_ms"},
+        WrongConfig{R"({"pressure": {"device": {"elevated": 2}}})", "pressure.device.elevated"},
+        WrongConfig{R"({"pressure": {"device": {"reactions": {"hot": {"kind": "none"}}}}})", "hot"},
+        WrongConfig{R"({"caches": [{"name": "a b"}]})", "name"},
+        WrongConfig{R"({"caches": [{"name": "a", "tiers": {}}]})", "layout"}));
+
+TEST_P(WrongConfigTest, EndsWithTwoAndTheFieldsName) {
+  const Ended ended = run({"--listen", "127.0.0.1:0", "--data-dir", data(), "--config",
+                           file("config.json", GetParam().text)});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, HasSubstr(GetParam().named));
+}
+
+TEST_F(ProcessTest, MakesTheCachesOfItsConfiguration) {
+  json cache = cache_body({.pinned = 3});
+  cache["name"] = "mine";
+  const std::string config = file("config.json", json{{"caches", {cache}}}.dump());
+  const ServerProcess server({.flags = {"--config", config}, .data_dir = data()});
+  Rest rest(server.endpoint());
+  EXPECT_THAT(rest.put_bytes("/v1/caches/mine/keys/00", block(1)), has_status(201));
+  EXPECT_THAT(rest.get("/v1/caches/default"), is_problem(404));
+}
+
+TEST_F(ProcessTest, TakesItsDataDirectoryForItselfAlone) {
+  const ServerProcess first({.flags = small(), .data_dir = data()});
+  const Ended second = run({"--listen", "127.0.0.1:0", "--data-dir", data()});
+  EXPECT_EQ(second.code, 2);
+  EXPECT_THAT(second.err, HasSubstr(data()));
+  Rest rest(first.endpoint());
+  EXPECT_THAT(rest.get("/readyz"), has_status(200));
+}
+
+TEST_F(ProcessTest, DoesNotTakeAPortInUse) {
+  const ServerProcess first({.flags = small(), .data_dir = data()});
+  const Ended second = run({"--listen", first.endpoint().authority(), "--data-dir",
+                            (folder_.path() / "other").string()});
+  EXPECT_EQ(second.code, 2);
+  EXPECT_THAT(second.err, HasSubstr(first.endpoint().port));
+}
+
+TEST_F(ProcessTest, ListensOnAUnixSocketToo) {
+  const std::string socket = (folder_.path() / "cairn.sock").string();
+  auto flags = small();
+  flags.insert(flags.end(), {"--unix", socket});
+  ServerProcess server({.flags = flags, .data_dir = data()});
+  Rest by_tcp(server.endpoint());
+  Rest by_unix(client::Endpoint::parse("unix:" + socket).value());
+  TestCache cache(by_unix, {.device = 2, .disk = 2});
+  cache.store(1);
+  EXPECT_TRUE(by_tcp.get(cache.key_path(1)).body == block(1));
+  EXPECT_EQ(std::filesystem::status(socket).permissions() & std::filesystem::perms::others_all,
+            std::filesystem::perms::none);
+  EXPECT_EQ(server.stop(), 0);
+  EXPECT_FALSE(std::filesystem::exists(socket));
+}
+
+class StopTest : public ProcessTest, public testing::WithParamInterface<int> {};
+INSTANTIATE_TEST_SUITE_P(Signals, StopTest, testing::Values(SIGTERM, SIGINT));
+
+TEST_P(StopTest, FinishesTheRequestInProgressAndLeaves) {
+  ServerProcess server({.flags = small(), .data_dir = data()});
+  Rest rest(server.endpoint());
+  TestCache cache(rest, {.device = 2, .disk = 2});
+  RawConnection slow(server.endpoint());
+  slow.send(head_text("PUT", cache.key_path(1, "?tier=disk"),
+                      {"Content-Length: " + std::to_string(kBlockBytes)}));
+  slow.send(block(1).substr(0, 50));
+  ASSERT_TRUE(eventually([&] { return cache.count("disk", "allocated") == 1; }));
+
+  ::kill(server.pid(), GetParam());
+  // A new request finds no server, or one that says that it leaves.
+  EXPECT_TRUE(eventually([&] {
+    Rest late(server.endpoint());
+    const Reply reply = late.get("/readyz");
+    return reply.status == 0 || reply.status == 503;
+  }));
+  EXPECT_TRUE(server.running()) << "a request is still in progress";
+  slow.send(block(1).substr(50));
+  EXPECT_THAT(slow.receive(), has_status(201));
+  EXPECT_EQ(server.wait(), 0);
+}
+
+TEST_F(ProcessTest, CutsWhatTakesLongerThanItIsToldToWait) {
+  auto flags = small();
+  flags.insert(flags.end(), {"--drain-timeout-ms", "100"});
+  ServerProcess server({.flags = flags, .data_dir = data()});
+  Rest rest(server.endpoint());
+  const TestCache cache(rest, {.device = 2});
+  RawConnection stuck(server.endpoint());
+  stuck.send(
+      head_text("PUT", cache.key_path(1), {"Content-Length: " + std::to_string(kBlockBytes)}));
+  EXPECT_EQ(server.stop(), 0);
+}
+
+TEST_F(ProcessTest, LeavesWithMovementsAndLeasesUnderWay) {
+  ServerProcess server({.flags = small(), .data_dir = data()});
+  Rest rest(server.endpoint());
+  TestCache cache(rest, {.device = 32, .pinned = 32, .disk = 32});
+  cache.store_prefix(0, 32, "device");
+  cache.match(keys(0, 32), 600'000);
+  EXPECT_TRUE(rest.post(cache.path("/transfers"), {{"keys", keys(0, 32)}, {"to", "disk"}}).ok());
+  EXPECT_EQ(server.stop(), 0) << server.output();
+}
+
+TEST_F(ProcessTest, StartsAgainOverTheDataOfOneThatWasKilled) {
+  const json body = cache_body({.device = 2, .disk = 8});
+  {
+    ServerProcess server({.flags = small(), .data_dir = data()});
+    Rest rest(server.endpoint());
+    ASSERT_THAT(rest.put("/v1/caches/kept", body), has_status(201));
+    const std::string write = write_body({{"keys", keys(0, 8)}, {"tier", "disk"}}, blocks(0, 8));
+    ASSERT_TRUE(rest.post_bytes("/v1/caches/kept/write", write).ok());
+    server.kill();
+  }
+  ServerProcess server({.flags = small(), .data_dir = data()});
+  Rest rest(server.endpoint());
+  const Reply again = rest.put("/v1/caches/kept", body);
+  EXPECT_TRUE(again.ok()) << testing::PrintToString(again);
+  // What the disk tier held is whole or absent.
+  for (int n = 0; n < 8; ++n) {
+    const Reply reply = rest.get("/v1/caches/kept/keys/" + key(n));
+    EXPECT_TRUE(reply.status == 404 || (reply.status == 200 && reply.body == block(n)));
+    EXPECT_TRUE(rest.put_bytes("/v1/caches/kept/keys/" + key(n) + "?tier=disk", block(n)).ok());
+    EXPECT_TRUE(rest.get("/v1/caches/kept/keys/" + key(n)).body == block(n));
+  }
+  EXPECT_EQ(server.stop(), 0);
+}
+
+TEST_F(ProcessTest, RefusesMoreConnectionsThanItIsToldToHold) {
+  auto flags = small();
+  flags.insert(flags.end(), {"--max-connections", "4"});
+  const ServerProcess server({.flags = flags, .data_dir = data()});
+  std::vector<std::unique_ptr<Rest>> held;
+  for (int i = 0; i < 4; ++i) {
+    held.push_back(std::make_unique<Rest>(server.endpoint()));
+    EXPECT_THAT(held.back()->get("/healthz"), has_status(200));
+  }
+  Rest more(server.endpoint());
+  EXPECT_THAT(more.get("/healthz"), is_problem(503));
+  held.pop_back();
+  EXPECT_TRUE(eventually([&] {
+    Rest next(server.endpoint());
+    return next.get("/healthz").status == 200;
+  }));
+}
+
+}  // namespace
+}  // namespace cairn::e2e

@@ -1,0 +1,114 @@
+#include "tests/e2e/support/raw_connection.hpp"
+#include "tests/e2e/support/served_test.hpp"
+
+// The replayer against a real server, and that its verdict is worth something.
+namespace cairn::e2e {
+namespace {
+
+struct Outcome {
+  std::optional<int> code;
+  json result;
+  std::string err;
+};
+
+class ReplayTest : public ServedTest {
+ protected:
+  static void SetUpTestSuite() { start({"--threads", "3"}); }
+
+  // Tiers of 4 KiB blocks, all smaller than what is asked for.
+  Outcome replay(std::vector<std::string> flags) {
+    std::vector<std::string> command = {CAIRN_REPLAY_PROGRAM, "--server", server().url(), "--json",
+                                        "--block-bytes",      "4096"};
+    command.insert(command.end(), flags.begin(), flags.end());
+    ChildProcess child(command);
+    const auto code = child.wait();
+    return {code, json::parse(child.standard_output(), nullptr, false), child.standard_error()};
+  }
+  static constexpr int kTotalBlocks = 32 + 64 + 160;
+  static std::vector<std::string> workload(const std::string& kind) {
+    return {"--generate",      kind, "--requests",      "120", "--connections", "3",
+            "--device-blocks", "32", "--pinned-blocks", "64",  "--disk-blocks", "160"};
+  }
+  static void append(std::vector<std::string>& flags, const std::vector<std::string>& more) {
+    flags.insert(flags.end(), more.begin(), more.end());
+  }
+};
+
+struct Way {
+  std::string kind;
+  std::string mode;
+  std::string read_via;
+  std::string offload;
+};
+void PrintTo(const Way& way, std::ostream* out) {
+  *out << way.kind << " " << way.mode << " " << way.read_via << " " << way.offload;
+}
+class ReplayWaysTest : public ReplayTest, public testing::WithParamInterface<Way> {};
+INSTANTIATE_TEST_SUITE_P(Ways, ReplayWaysTest,
+                         testing::Values(Way{"chat", "slots", "read", "on_evict"},
+                                         Way{"agents", "write", "keys", "on_evict"},
+                                         Way{"mixed", "slots", "keys", "on_evict"},
+                                         Way{"mixed", "write", "read", "on_commit"}),
+                         [](const auto& way) {
+                           return way.param.kind + "_" + way.param.mode + "_" + way.param.read_via +
+                                  "_" + way.param.offload;
+                         });
+
+TEST_P(ReplayWaysTest, FindsNoWrongByteAndHitsOnEveryTier) {
+  auto flags = workload(GetParam().kind);
+  append(flags, {"--mode", GetParam().mode, "--read-via", GetParam().read_via, "--offload",
+                 GetParam().offload});
+  const Outcome outcome = replay(flags);
+  EXPECT_EQ(outcome.code, 0) << outcome.result << outcome.err;
+  ASSERT_TRUE(outcome.result.is_object()) << outcome.err;
+  EXPECT_EQ(outcome.result.at("wrong_bytes"), 0) << outcome.result;
+  for (const char* tier : kTierNames) {
+    EXPECT_GT(outcome.result.at("match").at(tier), 0) << outcome.result;
+  }
+  // All tiers together hold less than what was stored.
+  EXPECT_GT(outcome.result.at("stored"), kTotalBlocks);
+  EXPECT_EQ(outcome.result.at("match"), outcome.result.at("server_match"));
+  int asked = 0;
+  for (const json& count : outcome.result.at("match")) asked += count.get<int>();
+  EXPECT_EQ(asked, outcome.result.at("blocks_asked"));
+}
+
+TEST_F(ReplayTest, LeavesNothingBehind) {
+  const json before = rest_.get("/v1/caches").document();
+  EXPECT_EQ(replay(workload("chat")).code, 0);
+  EXPECT_EQ(rest_.get("/v1/caches").document(), before);
+}
+
+// The blocks of one replay, put back under their keys with a byte changed: what the next replay of
+// the same workload reads is wrong, and it must say so.
+TEST_F(ReplayTest, FindsOneWrongByte) {
+  const std::vector<std::string> flags = {"--generate",      "chat", "--requests",      "20",
+                                          "--connections",   "1",    "--device-blocks", "4000",
+                                          "--pinned-blocks", "0",    "--disk-blocks",   "0",
+                                          "--cache",         "kept", "--keep"};
+  ASSERT_EQ(replay(flags).code, 0);
+  const json first = rest_.get("/v1/caches/kept/blocks?limit=1").document().at("blocks").at(0);
+  const std::string path = "/v1/caches/kept/keys/" + first.at("key").get<std::string>();
+  std::string bytes = rest_.get(path).body;
+  ASSERT_FALSE(bytes.empty());
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  ASSERT_TRUE(rest_.del(path).ok());
+  ASSERT_THAT(rest_.put_bytes(path, bytes), has_status(201));
+  const Outcome outcome = replay(flags);
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_GE(outcome.result.at("wrong_bytes"), 1);
+}
+
+TEST_F(ReplayTest, SaysWhatIsWrongWithItsArguments) {
+  EXPECT_EQ(replay({"--generate", "nonsense"}).code, 2);
+  EXPECT_EQ(replay({"--trace", "/nonexistent"}).code, 2);
+}
+
+TEST_F(ReplayTest, FailsWithoutAServer) {
+  ChildProcess child({CAIRN_REPLAY_PROGRAM, "--server", "http://127.0.0.1:1", "--generate", "chat",
+                      "--requests", "1"});
+  EXPECT_EQ(child.wait(), 1);
+}
+
+}  // namespace
+}  // namespace cairn::e2e

@@ -1,0 +1,220 @@
+#include <fstream>
+#include <set>
+
+#include "tests/e2e/support/served_test.hpp"
+
+// What a server tells of itself.
+namespace cairn::e2e {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
+
+class ServiceTest : public ServedTest {};
+
+TEST_F(ServiceTest, IsAliveAndReady) {
+  EXPECT_THAT(rest_.get("/healthz"), has_status(200));
+  EXPECT_THAT(rest_.get("/readyz"), has_status(200));
+  EXPECT_THAT(rest_.head("/healthz"), has_status(200));
+}
+
+TEST_F(ServiceTest, TellsWhatItRunsOn) {
+  const TestCache cache(rest_, {.device = 2, .disk = 2});
+  const json system = rest_.get("/v1/system").document();
+  EXPECT_FALSE(system.at("version").get<std::string>().empty());
+  EXPECT_TRUE(system.at("runtime") == "host" || system.at("runtime") == "cuda");
+  EXPECT_GE(system.at("devices").size(), 1U);
+  EXPECT_TRUE(system.contains("build"));
+  EXPECT_TRUE(system.contains("memory_visibility"));
+  EXPECT_EQ(system.at("pressure").at(cache.name()),
+            json({{"device", "normal"}, {"disk", "normal"}}));
+}
+
+// Every name and label that the contract promises for what this server does.
+TEST_F(ServiceTest, HasTheMetricsOfTheContract) {
+  TestCache cache(rest_, {.device = 2, .pinned = 2, .disk = 2});
+  cache.store(1);
+  cache.transfer(keys(1, 1), "disk");
+  const Reply reply = rest_.get("/metrics");
+  EXPECT_THAT(reply.header("Content-Type"), testing::StartsWith("text/plain"));
+  const client::Metrics metrics = client::Metrics::parse(reply.body);
+  const std::string in_cache = "{cache=\"" + cache.name() + "\"";
+  const auto expect = [&](const std::string& series) {
+    EXPECT_TRUE(metrics.contains(series)) << series;
+  };
+  for (const std::string tier : kTierNames) {
+    const std::string on_tier = in_cache + ",tier=\"" + tier + "\"";
+    for (const char* state : {"free", "allocated", "committed", "evictable"}) {
+      expect("cairn_blocks" + on_tier + ",state=\"" + state + "\"}");
+    }
+    expect("cairn_block_capacity" + on_tier + "}");
+    expect("cairn_leased_blocks" + on_tier + "}");
+    expect("cairn_pressure_level" + on_tier + "}");
+    expect("cairn_evictions_total" + on_tier + ",reason=\"capacity\"}");
+    expect("cairn_checksum_failures_total{tier=\"" + tier + "\"}");
+    expect("cairn_match_blocks_total" + in_cache + ",result=\"" + tier + "\"}");
+  }
+  expect("cairn_match_blocks_total" + in_cache + ",result=\"miss\"}");
+  expect("cairn_leases" + in_cache + "}");
+  expect("cairn_lease_expirations_total" + in_cache + "}");
+  const std::string route = "from=\"device\",to=\"disk\"";
+  expect("cairn_transfers_total" + in_cache + "," + route + ",outcome=\"done\"}");
+  expect("cairn_transfer_bytes_total" + in_cache + "," + route + "}");
+  expect("cairn_transfer_duration_seconds_count{" + route + "}");
+  expect("cairn_transfer_duration_seconds_sum{" + route + "}");
+  expect("cairn_transfer_duration_seconds_bucket{" + route + ",le=\"+Inf\"}");
+  expect("cairn_transfers_in_flight{" + route + "}");
+  expect("cairn_transfer_queue_depth");
+  expect(
+      "cairn_http_requests_total{route=\"/v1/caches/{cache}/transfers\",method=\"POST\","
+      "code=\"200\"}");
+  expect("cairn_http_request_duration_seconds_count{route=\"/v1/caches/{cache}/transfers\"}");
+  EXPECT_THAT(reply.body, HasSubstr("cairn_build_info{"));
+  EXPECT_EQ(metrics.value("cairn_transfers_total" + in_cache + "," + route + ",outcome=\"done\"}"),
+            1);
+}
+
+TEST_F(ServiceTest, CountsRequestsByRouteAndNeverByWhatAClientNamed) {
+  TestCache cache(rest_, {.device = 2});
+  const std::string series =
+      "cairn_http_requests_total{route=\"/v1/caches/{cache}/keys/{key}\",method=\"GET\","
+      "code=\"404\"}";
+  const double before = rest_.metric(series);
+  for (int n = 0; n < 3; ++n) rest_.get(cache.key_path(n));
+  EXPECT_TRUE(eventually([&] { return rest_.metric(series) == before + 3; }));
+  rest_.get("/no/such/path-of-mine");
+  rest_.get("/v1/caches/no-cache-of-mine");
+  const std::string text = rest_.get("/metrics").body;
+  EXPECT_THAT(text, Not(HasSubstr(key(1))));
+  EXPECT_THAT(text, Not(HasSubstr("of-mine")));
+}
+
+TEST_F(ServiceTest, ForgetsTheMetricsOfACacheThatIsGone) {
+  const TestCache cache(rest_, {.device = 2});
+  EXPECT_THAT(rest_.get("/metrics").body, HasSubstr(cache.name() + "\""));
+  EXPECT_TRUE(rest_.del(cache.path()).ok());
+  EXPECT_THAT(rest_.get("/metrics").body, Not(HasSubstr(cache.name() + "\"")));
+}
+
+// "get /v1/caches/{cache}" and so on, of the contract.
+const std::set<std::string> kContract = {"get /v1/caches",
+                                         "put /v1/caches/{cache}",
+                                         "get /v1/caches/{cache}",
+                                         "delete /v1/caches/{cache}",
+                                         "post /v1/caches/{cache}/match",
+                                         "post /v1/caches/{cache}/allocate",
+                                         "put /v1/caches/{cache}/slots/{tier}/{slot}/data",
+                                         "post /v1/caches/{cache}/commit",
+                                         "post /v1/leases/{lease}/renew",
+                                         "post /v1/leases/{lease}/release",
+                                         "delete /v1/leases/{lease}",
+                                         "put /v1/caches/{cache}/keys/{key}",
+                                         "get /v1/caches/{cache}/keys/{key}",
+                                         "head /v1/caches/{cache}/keys/{key}",
+                                         "delete /v1/caches/{cache}/keys/{key}",
+                                         "post /v1/caches/{cache}/read",
+                                         "post /v1/caches/{cache}/write",
+                                         "post /v1/caches/{cache}/transfers",
+                                         "post /v1/caches/{cache}/evict",
+                                         "post /v1/caches/{cache}/clear",
+                                         "get /v1/caches/{cache}/blocks",
+                                         "get /v1/caches/{cache}/keys/{key}/metadata",
+                                         "put /v1/caches/{cache}/keys/{key}/metadata",
+                                         "get /healthz",
+                                         "get /readyz",
+                                         "get /v1/system",
+                                         "get /metrics",
+                                         "get /openapi.json",
+                                         "get /"};
+
+std::string upper(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return text;
+}
+
+// A path of the document with every {name} filled in.
+std::string filled(std::string path) {
+  while (path.find('{') != std::string::npos) {
+    const std::size_t begin = path.find('{');
+    path.replace(begin, path.find('}') - begin + 1, "00");
+  }
+  return path;
+}
+
+TEST_F(ServiceTest, DescribesEveryRouteOfTheContractAndNoOther) {
+  const Reply reply = rest_.get("/openapi.json");
+  ASSERT_THAT(reply, has_status(200));
+  EXPECT_EQ(reply.header("Content-Type"), "application/json");
+  const json document = reply.document();
+  EXPECT_THAT(document.at("openapi").get<std::string>(), testing::StartsWith("3.1"));
+  std::set<std::string> described;
+  for (const auto& [path, operations] : document.at("paths").items()) {
+    for (const auto& [method, operation] : operations.items()) {
+      if (method == "parameters" || method == "summary" || method == "description") continue;
+      described.insert(method + " " + path);
+      EXPECT_FALSE(operation.at("responses").empty()) << method << " " << path;
+      const Reply probe = rest_.send({.method = upper(method), .target = filled(path)});
+      EXPECT_NE(probe.code(), "not_found") << method << " " << path;
+      EXPECT_NE(probe.status, 405U) << method << " " << path;
+      EXPECT_NE(probe.status, 0U) << method << " " << path;
+    }
+  }
+  for (const std::string& route : kContract) EXPECT_THAT(described, Contains(route));
+  EXPECT_GE(described.size(), kContract.size() + 2) << "the two of /v1/transfers/{id}";
+}
+
+TEST_F(ServiceTest, ResolvesEveryReferenceOfItsDescription) {
+  const std::string text = rest_.get("/openapi.json").body;
+  const json document = json::parse(text);
+  std::vector<const json*> left = {&document};
+  while (!left.empty()) {
+    const json& node = *left.back();
+    left.pop_back();
+    if (node.is_object() && node.contains("$ref")) {
+      const std::string target = node.at("$ref");
+      ASSERT_EQ(target.substr(0, 2), "#/");
+      EXPECT_TRUE(document.contains(json::json_pointer(target.substr(1)))) << target;
+    }
+    for (const json& child : node) {
+      if (child.is_structured()) left.push_back(&child);
+    }
+  }
+}
+
+TEST_F(ServiceTest, SaysWhatThisBuildLacks) {
+  const TestCache cache(rest_, {.device = 2});
+  const std::vector<Reply> replies = {rest_.get(cache.path("/tiers/device/export")),
+                                      rest_.post(cache.path("/snapshots"), {{"name", "s"}}),
+                                      rest_.get(cache.path("/snapshots")),
+                                      rest_.post(cache.path("/snapshots/s/restore")),
+                                      rest_.del(cache.path("/snapshots/s")),
+                                      rest_.get("/v1/events?cache=" + cache.name()),
+                                      rest_.post("/v1/groups", {{"name", "g"}, {"rank", 0}}),
+                                      rest_.get("/v1/groups"),
+                                      rest_.get("/v1/groups/g"),
+                                      rest_.del("/v1/groups/g"),
+                                      rest_.post("/v1/groups/g/send", json::object()),
+                                      rest_.post("/v1/groups/g/recv", json::object()),
+                                      rest_.post("/v1/groups/g/broadcast", json::object()),
+                                      rest_.post("/v1/groups/g/all_gather", json::object()),
+                                      rest_.post("/v1/groups/g/agree", json::object())};
+  for (std::size_t i = 0; i < replies.size(); ++i) {
+    EXPECT_THAT(replies[i], is_problem(501, "not_implemented")) << "request " << i;
+  }
+}
+
+TEST_F(ServiceTest, ServesAPageForPeopleWithoutOutsideAssets) {
+  const Reply page = rest_.get("/");
+  ASSERT_THAT(page, has_status(200));
+  EXPECT_THAT(page.header("Content-Type"), testing::StartsWith("text/html"));
+  EXPECT_THAT(page.body, HasSubstr("<html"));
+  for (const char* outside : {"src=\"http", "href=\"http", "src=\"//", "href=\"//", "url(http",
+                              "@import", "src='http", "href='http", "import("}) {
+    EXPECT_THAT(page.body, Not(HasSubstr(outside)));
+  }
+  EXPECT_THAT(page.header("Content-Security-Policy"), HasSubstr("default-src 'none'"));
+}
+
+}  // namespace
+}  // namespace cairn::e2e
