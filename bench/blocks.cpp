@@ -1,0 +1,152 @@
+// What the block manager costs: a slot, a key of a match, a block's metadata.
+
+#include <benchmark/benchmark.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+#include "bench/must.hpp"
+#include "blockmgr/block_manager.hpp"
+#include "blockmgr/slot_pool.hpp"
+
+namespace cairn {
+namespace {
+
+constexpr std::uint32_t kBlocks = 1'000'000;
+constexpr std::uint32_t kChainBlocks = 1'000;
+constexpr std::uint32_t kChains = kBlocks / kChainBlocks;
+constexpr std::size_t kKeyBytes = 32;
+
+// A cache of 1,000,000 committed blocks in chains of 1,000. The blocks are small: their bytes play
+// no part in what is measured.
+class FullCache {
+ public:
+  FullCache()
+      : log_(clock_, 2, LogLevel::error),
+        runtime_(must(make_host_runtime({}))),
+        disk_(make_positional_disk_io()),
+        engine_(*runtime_, *disk_, clock_, {}),
+        manager_(*runtime_, engine_, clock_, log_, options()) {
+    CacheConfig config;
+    config.name = "bench";
+    config.shape = {.num_blocks = 1,
+                    .num_layers = 1,
+                    .outer_dim = 1,
+                    .page_size = 16,
+                    .inner_dim = 1,
+                    .dtype_width_bytes = 1,
+                    .alignment = 1};
+    config.tiers[index_of(Tier::pinned)].emplace().num_blocks = kBlocks;
+    cache_ = must(manager_.create_cache(config)).cache;
+    std::mt19937_64 random(1);
+    keys_.resize(std::size_t{kBlocks} * kKeyBytes);
+    for (std::size_t i = 0; i < keys_.size(); i += 8) {
+      const std::uint64_t word = random();
+      std::memcpy(&keys_[i], &word, 8);
+    }
+    for (std::uint32_t chain = 0; chain < kChains; ++chain) commit(chain);
+  }
+
+  Cache& cache() { return *cache_; }
+  std::vector<KeyView> chain(std::uint32_t number) const {
+    std::vector<KeyView> views;
+    for (std::uint32_t i = 0; i < kChainBlocks; ++i) views.push_back(key(number, i));
+    return views;
+  }
+
+ private:
+  static BlockManagerOptions options() {
+    BlockManagerOptions options;
+    options.data_dir = "/nonexistent";  // no disk tier here
+    return options;
+  }
+  KeyView key(std::uint32_t chain, std::uint32_t i) const {
+    return {&keys_[(std::size_t{chain} * kChainBlocks + i) * kKeyBytes], kKeyBytes};
+  }
+  void commit(std::uint32_t chain) {
+    LeaseId lease;
+    cache_->allocate({.count = kChainBlocks, .tier = Tier::pinned, .lease_ms = {}, .priority = 50},
+                     [&](Result<Allocation> allocated) {
+                       const Allocation slots = must(std::move(allocated));
+                       lease = slots.lease;
+                       std::vector<CommitBlock> blocks;
+                       for (std::uint32_t i = 0; i < kChainBlocks; ++i) {
+                         CommitBlock& block = blocks.emplace_back();
+                         block.handle = slots.blocks[i];
+                         block.key = BlockKey(key(chain, i));
+                         if (i > 0) block.parent = BlockKey(key(chain, i - 1));
+                       }
+                       cache_->commit(
+                           slots.lease, std::move(blocks),
+                           [](Result<std::vector<CommitStatus>> done) { must(std::move(done)); });
+                     });
+    engine_.wait_idle();  // nothing was written: the blocks are filled with zeros first
+    must(cache_->release(lease, {}));
+  }
+
+  SystemClock clock_;
+  Logger log_;
+  std::unique_ptr<DeviceRuntime> runtime_;
+  std::unique_ptr<DiskIo> disk_;
+  TransferEngine engine_;
+  BlockManager manager_;
+  std::shared_ptr<Cache> cache_;
+  std::vector<std::byte> keys_;
+};
+
+FullCache& full_cache() {
+  static FullCache cache;  // filling it takes a second: once for all benchmarks
+  return cache;
+}
+
+void SlotAllocateFree(benchmark::State& state) {
+  SlotPool pool(65'536);
+  std::vector<SlotNumber> held(512);
+  for (auto _ : state) {
+    for (SlotNumber& slot : held) slot = pool.take();
+    for (SlotNumber slot : held) {
+      pool.unpin(slot);
+      pool.give_back(slot);
+    }
+  }
+  state.counters["figure"] = benchmark::Counter(
+      static_cast<double>(state.iterations()) * static_cast<double>(held.size()) / 1e9,
+      benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+}
+BENCHMARK(SlotAllocateFree);
+
+void walk_chains(benchmark::State& state, std::optional<std::uint32_t> lease_ms) {
+  FullCache& full = full_cache();
+  std::mt19937 random(2);
+  std::vector<std::vector<KeyView>> chains;
+  for (std::uint32_t i = 0; i < kChains; ++i) chains.push_back(full.chain(i));
+  MatchResult result;
+  for (auto _ : state) {
+    must(full.cache().match(chains[random() % kChains], lease_ms, result));
+    if (result.blocks.size() != kChainBlocks) std::abort();
+    if (result.lease) must(full.cache().release(*result.lease, {}));
+  }
+  state.counters["figure"] =
+      benchmark::Counter(static_cast<double>(state.iterations()) * kChainBlocks / 1e9,
+                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+}
+
+void MatchPrefix(benchmark::State& state) { walk_chains(state, 30'000); }
+BENCHMARK(MatchPrefix)->MinTime(2);
+
+void LookPrefix(benchmark::State& state) { walk_chains(state, 0); }
+BENCHMARK(LookPrefix)->MinTime(2);
+
+void MetadataPerBlock(benchmark::State& state) {
+  const CacheStats stats = full_cache().cache().stats();
+  for (auto _ : state) benchmark::DoNotOptimize(stats.metadata_bytes);
+  state.counters["figure"] = static_cast<double>(stats.metadata_bytes) / kBlocks;
+}
+BENCHMARK(MetadataPerBlock)->Iterations(1);
+
+}  // namespace
+}  // namespace cairn

@@ -1,0 +1,249 @@
+"""Measures the server over HTTP beside nginx and redis, in one run on one machine.
+
+Every figure is a ratio against a yardstick measured moments before it, because absolute numbers say more
+about the machine than about the program. Called by bench/run.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.request
+
+KEYS = 64  # of one match: 1024 tokens of 16
+KEY_BYTES = 8  # a 64-bit block hash, as engines publish them
+CONNECTIONS = 16
+BLOCK_BYTES = 2 << 20  # a Llama-3-8B block of 16 tokens
+LEASE_MS = 20  # leases end by themselves: wrk does not read answers
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def call(url, method="GET", body=None, content_type="application/json"):
+    data = body if isinstance(body, (bytes, type(None))) else json.dumps(body).encode()
+    request = urllib.request.Request(url, data=data, method=method, headers={"Content-Type": content_type})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return answer.read(), answer.headers
+
+
+def cpu_seconds(pid):
+    total = 0
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        fields = (task / "stat").read_text().rsplit(")", 1)[1].split()
+        total += int(fields[11]) + int(fields[12])
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+class Server:
+    """A cairn-server of the benchmark's own, with one network thread, on the cores named."""
+
+    def __init__(self, binary, cores, directory):
+        self.log = open(directory / "server.log", "wb")
+        self.process = subprocess.Popen(
+            ["taskset", "-c", cores, binary, "--listen", "127.0.0.1:0", "--threads", "1",
+             "--data-dir", str(directory / "data"), "--log-level", "warning"],
+            stdout=subprocess.PIPE, stderr=self.log, text=True)
+        for line in self.process.stdout:
+            if "listening on http://" in line:
+                self.url = "http://" + line.split("http://", 1)[1].split()[0]
+                break
+        else:
+            raise RuntimeError("the server did not start: " + (directory / "server.log").read_text())
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(30)
+        self.log.close()
+
+
+class Nginx:
+    """One nginx worker that answers a constant at / and serves files below /files by sendfile."""
+
+    def __init__(self, cores, directory, constant):
+        self.port = free_port()
+        files = directory / "files"
+        files.mkdir()
+        (files / "block").write_bytes(os.urandom(BLOCK_BYTES))
+        # A string of nginx's configuration holds at most 4,095 bytes: the constant is put together.
+        pieces = [constant // 4 + (1 if i < constant % 4 else 0) for i in range(4)]
+        sets = " ".join(f'set $c{i} "{"x" * n}";' for i, n in enumerate(pieces))
+        config = f"""
+worker_processes 1; daemon off; pid {directory}/nginx.pid; error_log {directory}/error.log;
+events {{ worker_connections 1024; }}
+http {{
+  access_log off; sendfile on; tcp_nopush on; tcp_nodelay on; keepalive_requests 1000000000;
+  client_body_buffer_size 64k; client_body_temp_path {directory}/body; proxy_temp_path {directory}/proxy;
+  fastcgi_temp_path {directory}/fastcgi; uwsgi_temp_path {directory}/uwsgi; scgi_temp_path {directory}/scgi;
+  server {{
+    listen 127.0.0.1:{self.port};
+    location = /constant {{ default_type application/json; {sets} return 200 "$c0$c1$c2$c3"; }}
+    location /files/ {{ root {directory}; }}
+  }}
+}}
+"""
+        (directory / "nginx.conf").write_text(config)
+        self.process = subprocess.Popen(
+            ["taskset", "-c", cores, "nginx", "-p", str(directory), "-c", str(directory / "nginx.conf"),
+             "-e", str(directory / "error.log"), "-g", "user root;" if os.geteuid() == 0 else ""],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.url = f"http://127.0.0.1:{self.port}"
+        for _ in range(200):
+            try:
+                call(self.url + "/constant")
+                return
+            except OSError:
+                time.sleep(0.05)
+        raise RuntimeError("nginx did not start: " + (directory / "error.log").read_text())
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(30)
+
+
+def wrk(url, cores, connections, seconds, directory, body=None, content_type=None):
+    """Requests a second, latency percentiles in µs and what went wrong."""
+    script = directory / "request.lua"
+    lines = []
+    if body is not None:
+        (directory / "body").write_bytes(body)
+        lines += [f'local f = io.open("{directory}/body", "rb")', 'wrk.method = "POST"',
+                  'wrk.body = f:read("*a")', f'wrk.headers["Content-Type"] = "{content_type}"']
+    lines += ["done = function(summary, latency, requests)",
+              '  io.write(string.format("RESULT {\\"requests\\":%d,\\"duration_us\\":%d,\\"bytes\\":%d,'
+              '\\"errors\\":%d,\\"p50_us\\":%d,\\"p99_us\\":%d}\\n", summary.requests, summary.duration,'
+              ' summary.bytes, summary.errors.connect + summary.errors.read + summary.errors.write +'
+              ' summary.errors.status + summary.errors.timeout, latency:percentile(50),'
+              ' latency:percentile(99)))', "end"]
+    script.write_text("\n".join(lines))
+    out = subprocess.run(["taskset", "-c", cores, "wrk", "-t1", f"-c{connections}", f"-d{seconds}s",
+                          "-s", str(script), url], capture_output=True, text=True, check=True).stdout
+    result = json.loads(next(l for l in out.splitlines() if l.startswith("RESULT "))[7:])
+    result["per_second"] = result["requests"] / (result["duration_us"] / 1e6)
+    if result["errors"]:
+        raise RuntimeError(f"{result['errors']} of {result['requests']} requests to {url} failed")
+    return result
+
+
+def make_cache(url, name, layout, num_blocks):
+    call(f"{url}/v1/caches/{name}", "PUT",
+         {"layout": layout, "tiers": {"pinned": {"num_blocks": num_blocks, "layout": "fully_contiguous"}}})
+
+
+def measure_match(binary, directory, seconds):
+    server = Server(binary, "0", directory)
+    rows = []
+    try:
+        small = {"num_layers": 1, "outer_dim": 1, "page_size": 16, "inner_dim": 4, "dtype_width_bytes": 1,
+                 "alignment": 64}
+        make_cache(server.url, "bench", small, 4096)
+        cache = server.url + "/v1/caches/bench"
+        keys = [(0x9E3779B97F4A7C15 * (i + 1) % (1 << 64)).to_bytes(8, "big") for i in range(KEYS)]
+        header = json.dumps({"keys": [k.hex() for k in keys]}).encode()
+        call(cache + "/write", "POST", len(header).to_bytes(4, "little") + header + bytes(64 * KEYS),
+             "application/octet-stream")
+        as_json = json.dumps({"keys": [k.hex() for k in keys], "lease_ms": LEASE_MS}).encode()
+        packed = b"".join(keys)
+        packed_url = f"{cache}/match?key_bytes={KEY_BYTES}&lease_ms={LEASE_MS}"
+        octets = "application/octet-stream"
+        answer, _ = call(cache + "/match", "POST", as_json)
+        assert json.loads(answer)["matched"] == KEYS, answer[:200]
+        packed_answer, _ = call(packed_url, "POST", packed, octets)
+        assert json.loads(packed_answer)["matched"] == KEYS
+
+        for form, url, body, kind, floor in (("json", cache + "/match", as_json, "application/json", 0.50),
+                                             ("packed", packed_url, packed, octets, 0.60)):
+            ngx_dir = directory / f"nginx-{form}"
+            ngx_dir.mkdir()
+            nginx = Nginx("0", ngx_dir, len(answer))
+            try:
+                wrk(nginx.url + "/constant", "1", CONNECTIONS, 1, directory, body, kind)
+                yardstick = wrk(nginx.url + "/constant", "1", CONNECTIONS, seconds, directory, body, kind)
+            finally:
+                nginx.stop()
+            wrk(url, "1", CONNECTIONS, 1, directory, body, kind)
+            before = cpu_seconds(server.process.pid)
+            ours = wrk(url, "1", CONNECTIONS, seconds, directory, body, kind)
+            cpu_us = (cpu_seconds(server.process.pid) - before) / ours["requests"] * 1e6
+            alone = wrk(url, "0", 1, seconds, directory, body, kind)
+            rows += [
+                {"name": f"match of {KEYS} keys, {form}, of nginx's constant", "value": ours["per_second"] / yardstick["per_second"],
+                 "unit": "ratio", "target": floor, "at_least": True,
+                 "note": f"{ours['per_second']:.0f}/s against {yardstick['per_second']:.0f}/s, answer of {len(answer)} bytes"},
+                {"name": f"match of {KEYS} keys, {form}, CPU a request", "value": cpu_us, "unit": "us", "target": 15, "at_least": False},
+                {"name": f"match of {KEYS} keys, {form}, p50 on one core", "value": alone["p50_us"], "unit": "us", "target": 25,
+                 "at_least": False, "note": f"p99 {alone['p99_us']} us"},
+            ]
+    finally:
+        server.stop()
+    return rows
+
+
+def measure_reads(binary, directory, seconds):
+    server = Server(binary, "0", directory)
+    try:
+        llama = {"num_layers": 32, "outer_dim": 2, "page_size": 16, "inner_dim": 1024, "dtype_width_bytes": 2}
+        make_cache(server.url, "reads", llama, 16)
+        url = server.url + "/v1/caches/reads/keys/aa"
+        call(url, "PUT", os.urandom(BLOCK_BYTES), "application/octet-stream")
+        ngx_dir = directory / "nginx-reads"
+        ngx_dir.mkdir()
+        nginx = Nginx("0", ngx_dir, 16)
+        try:
+            wrk(nginx.url + "/files/block", "1", 4, 1, directory)
+            yardstick = wrk(nginx.url + "/files/block", "1", 4, seconds, directory)
+        finally:
+            nginx.stop()
+        wrk(url, "1", 4, 1, directory)
+        ours = wrk(url, "1", 4, seconds, directory)
+    finally:
+        server.stop()
+    gb = BLOCK_BYTES / 1e9
+    return [{"name": "read of 2 MiB blocks, of nginx's sendfile", "value": ours["per_second"] / yardstick["per_second"],
+             "unit": "ratio", "target": 0.80, "at_least": True,
+             "note": f"{ours['per_second'] * gb:.2f} GB/s against {yardstick['per_second'] * gb:.2f} GB/s"},
+            *redis_reads(directory, seconds, ours["per_second"])]
+
+
+def redis_reads(directory, seconds, ours_per_second):
+    """What redis gives for a value of the same size: beside us, no target."""
+    port = free_port()
+    redis = subprocess.Popen(["taskset", "-c", "0", "redis-server", "--port", str(port), "--bind", "127.0.0.1",
+                              "--save", "", "--appendonly", "no", "--dir", str(directory)], stdout=subprocess.DEVNULL)
+    try:
+        for _ in range(100):
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except OSError:
+                time.sleep(0.05)
+        requests = max(500, int(ours_per_second * seconds / 4))
+        out = subprocess.run(["taskset", "-c", "1", "redis-benchmark", "-p", str(port), "-c", "4", "-n", str(requests),
+                              "-d", str(BLOCK_BYTES), "-t", "set,get", "--csv"], capture_output=True, text=True, check=True).stdout
+        got = next(l for l in out.splitlines() if l.startswith('"GET"')).split(",")[1].strip('"')
+    finally:
+        redis.terminate()
+        redis.wait(30)
+    return [{"name": "read of 2 MiB blocks, of redis GET", "value": ours_per_second / float(got), "unit": "ratio",
+             "target": None, "note": f"redis {float(got) * BLOCK_BYTES / 1e9:.2f} GB/s"}]
+
+
+def measure(binary, seconds):
+    missing = [tool for tool in ("wrk", "nginx", "redis-server", "redis-benchmark", "taskset") if not shutil.which(tool)]
+    if missing:
+        raise RuntimeError("missing: " + ", ".join(missing))
+    if (os.cpu_count() or 1) < 2:
+        raise RuntimeError("the HTTP figures need two cores: one for each side")
+    rows = []
+    for part in (measure_match, measure_reads):
+        with tempfile.TemporaryDirectory(prefix="cairn-bench-") as directory:
+            os.chmod(directory, 0o755)
+            rows += part(binary, pathlib.Path(directory), seconds)
+    return rows
