@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <span>
 #include <string>
 
 #include "server/build_info.hpp"
@@ -53,6 +54,12 @@ std::string url_of(const cairn::http::ListenConfig& listen, std::uint16_t port) 
   return "http://" + host + ":" + std::to_string(port);
 }
 
+std::span<const char* const> environment() {
+  std::size_t count = 0;
+  while (environ[count] != nullptr) ++count;
+  return {environ, count};
+}
+
 int serve(const cairn::Settings& settings) {
   take_signals();
   const cairn::SystemClock clock;
@@ -76,7 +83,8 @@ int serve(const cairn::Settings& settings) {
 
 int main(int argc, char** argv) {
   try {
-    auto asked = cairn::read_command_line({argv, static_cast<std::size_t>(argc)});
+    auto asked = cairn::read_command_line(
+        {.arguments = {argv, static_cast<std::size_t>(argc)}, .environment = environment()});
     if (!asked) return refuse(asked.error());
     if (const auto* text = std::get_if<cairn::PrintAndExit>(&*asked)) {
       std::fputs(text->text.c_str(), stdout);

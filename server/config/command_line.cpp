@@ -2,6 +2,8 @@
 
 #include <boost/program_options.hpp>
 #include <fstream>
+#include <functional>
+#include <map>
 #include <sstream>
 
 #include "server/build_info.hpp"
@@ -66,8 +68,9 @@ constexpr std::array kUnavailable = {"tokens", "tls-cert", "tls-key"};
 
 po::options_description describe() {
   po::options_description options("Options", 100);
-  options.add_options()("config", po::value<std::string>()->value_name("FILE"),
-                        "JSON file with these settings and more (pressure, caches); flags win");
+  options.add_options()(
+      "config", po::value<std::string>()->value_name("FILE"),
+      "JSON file with these settings and more (pressure, caches); flags and variables win");
   for (const Flag& flag : kFlags) {
     options.add_options()(
         flag.name, po::value<std::string>()->value_name(flag.is_number ? "N" : "TEXT"), flag.help);
@@ -85,7 +88,9 @@ std::string help_text(const po::options_description& options) {
   out << "cairn-server keeps KV-cache blocks in tiers and serves them over HTTP.\n\n"
          "Usage: cairn-server [options]\n\n"
       << options
-      << "\nThe file of --config has the fields listen, unix, data_dir, runtime, threads, "
+      << "\nEach option is also read from the environment: --max-leases from CAIRN_MAX_LEASES, "
+         "--config from\nCAIRN_CONFIG. Flags win over variables, variables over the file.\n"
+         "\nThe file of --config has the fields listen, unix, data_dir, runtime, threads, "
          "log_level,\ndrain_timeout_ms, host {devices, device_bytes}, http {max_connections, "
          "max_header_bytes,\nmax_body_bytes, max_write_header_bytes, header_timeout_ms, "
          "body_timeout_ms, idle_timeout_ms},\nblocks {max_caches, max_leases, max_lease_ms, "
@@ -98,17 +103,59 @@ std::string help_text(const po::options_description& options) {
   return std::move(out).str();
 }
 
-Result<json> read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return Error{ErrorCode::not_found, "--config: '" + path + "' cannot be read"};
+// A setting that was given outside the file, and by what: "--threads" or "CAIRN_THREADS".
+struct Given {
+  std::string text;
+  std::string origin;
+};
+using GivenByFlag = std::map<std::string, Given, std::less<>>;
+
+std::string variable_of(std::string_view flag) {
+  std::string name = "CAIRN_" + std::string(flag);
+  for (char& c : name) c = c == '-' ? '_' : static_cast<char>(std::toupper(c));
+  return name;
+}
+
+// Only the names of flags are looked for: an orchestrator puts variables of its own beside them
+// (CAIRN_PORT, CAIRN_SERVICE_HOST for a service named cairn).
+std::optional<std::string> value_in(std::span<const char* const> environment,
+                                    const std::string& variable) {
+  for (const std::string_view entry : environment) {
+    if (entry.size() > variable.size() + 1 && entry.starts_with(variable) &&
+        entry[variable.size()] == '=') {
+      return std::string(entry.substr(variable.size() + 1));
+    }
+  }
+  return std::nullopt;
+}
+
+GivenByFlag gather(const po::variables_map& flags, std::span<const char* const> environment) {
+  GivenByFlag all;
+  const auto add = [&](const std::string& flag) {
+    if (flags.count(flag) > 0) {
+      all[flag] = {flags[flag].as<std::string>(), "--" + flag};
+    } else if (auto text = value_in(environment, variable_of(flag))) {
+      all[flag] = {std::move(*text), variable_of(flag)};
+    }
+  };
+  add("config");
+  for (const Flag& flag : kFlags) add(flag.name);
+  for (const char* flag : kUnavailable) add(flag);
+  return all;
+}
+
+Result<json> read_file(const Given& config) {
+  const std::string where = config.origin + ": '" + config.text + "'";
+  std::ifstream file(config.text, std::ios::binary);
+  if (!file) return Error{ErrorCode::not_found, where + " cannot be read"};
   std::ostringstream text;
   text << file.rdbuf();
   auto document = parse_document(text.str());
   if (!document) {
-    return Error{document.error().code, "--config: '" + path + "': " + document.error().detail};
+    return Error{document.error().code, where + ": " + document.error().detail};
   }
   if (!document->is_object()) {
-    return Error{ErrorCode::wrong_type, "--config: '" + path + "' holds no object"};
+    return Error{ErrorCode::wrong_type, where + " holds no object"};
   }
   return document;
 }
@@ -121,32 +168,36 @@ json value_of(const Flag& flag, const std::string& text) {
   return text;
 }
 
-// Which flag wrote the field that an error is about.
-std::string flag_of(const po::variables_map& given, std::string_view detail) {
+// What wrote the field that an error is about.
+std::string origin_of(const GivenByFlag& given, std::string_view detail) {
   for (const Flag& flag : kFlags) {
-    if (given.count(flag.name) == 0) continue;
+    const auto found = given.find(flag.name);
+    if (found == given.end()) continue;
     std::string field = std::string(flag.field).substr(1);
     std::replace(field.begin(), field.end(), '/', '.');
-    if (detail.starts_with(field + " ")) return "--" + std::string(flag.name) + ": ";
+    if (detail.starts_with(field + " ")) return found->second.origin + ": ";
   }
-  return "";
+  const auto config = given.find("config");
+  if (config == given.end()) return "";
+  return config->second.origin + ": '" + config->second.text + "': ";
 }
 
-Result<Settings> settings_of(const po::variables_map& given) {
+Result<Settings> settings_of(const GivenByFlag& given) {
   for (const char* name : kUnavailable) {
-    if (given.count(name) > 0) {
+    if (const auto found = given.find(name); found != given.end()) {
       return Error{ErrorCode::not_implemented,
-                   "--" + std::string(name) + " is not available in this build"};
+                   found->second.origin + " is not available in this build"};
     }
   }
   json document = json::object();
-  if (given.count("config") > 0) {
-    auto file = read_file(given["config"].as<std::string>());
+  if (const auto config = given.find("config"); config != given.end()) {
+    auto file = read_file(config->second);
     if (!file) return std::move(file).error();
     document = std::move(*file);
   }
   for (const Flag& flag : kFlags) {
-    if (given.count(flag.name) == 0) continue;
+    const auto found = given.find(flag.name);
+    if (found == given.end()) continue;
     const json::json_pointer field(flag.field);
     // A section that is no object is refused as what it is.
     if (field.parent_pointer() != json::json_pointer() &&
@@ -154,42 +205,39 @@ Result<Settings> settings_of(const po::variables_map& given) {
         !document[field.parent_pointer()].is_object()) {
       continue;
     }
-    document[field] = value_of(flag, given[flag.name].as<std::string>());
+    document[field] = value_of(flag, found->second.text);
   }
   auto settings = read_settings(document.dump());
   if (settings) return settings;
-  const std::string& detail = settings.error().detail;
-  std::string origin = flag_of(given, detail);
-  if (origin.empty() && given.count("config") > 0) {
-    origin = "--config: '" + given["config"].as<std::string>() + "': ";
-  }
-  return Error{settings.error().code, origin + detail};
+  return Error{settings.error().code,
+               origin_of(given, settings.error().detail) + settings.error().detail};
 }
 
 }  // namespace
 
-Result<std::variant<Settings, PrintAndExit>> read_command_line(std::span<const char* const> args) {
+Result<std::variant<Settings, PrintAndExit>> read_command_line(const CommandLine& given) {
   using Answer = std::variant<Settings, PrintAndExit>;
   const po::options_description options = describe();
-  po::variables_map given;
+  po::variables_map flags;
   try {
     // No guessing: an abbreviation would change its meaning with the next new flag.
     const int style =
         po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
-    po::store(po::command_line_parser(static_cast<int>(args.size()), args.data())
-                  .options(options)
-                  .positional({})
-                  .style(style)
-                  .run(),
-              given);
+    po::store(
+        po::command_line_parser(static_cast<int>(given.arguments.size()), given.arguments.data())
+            .options(options)
+            .positional({})
+            .style(style)
+            .run(),
+        flags);
   } catch (const po::error& wrong) {
     return Error{ErrorCode::malformed, wrong.what()};
   }
-  if (given.count("help") > 0) return Answer(PrintAndExit{help_text(options)});
-  if (given.count("version") > 0) {
+  if (flags.count("help") > 0) return Answer(PrintAndExit{help_text(options)});
+  if (flags.count("version") > 0) {
     return Answer(PrintAndExit{"cairn-server " + std::string(build_info::kVersion) + "\n"});
   }
-  auto settings = settings_of(given);
+  auto settings = settings_of(gather(flags, given.environment));
   if (!settings) return std::move(settings).error();
   return Answer(std::move(*settings));
 }

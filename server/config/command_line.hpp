@@ -13,8 +13,15 @@ struct PrintAndExit {
   std::string text;
 };
 
-// Reads the flags and the file that --config names; flags win. The error names the flag or the
-// field.
-Result<std::variant<Settings, PrintAndExit>> read_command_line(std::span<const char* const> args);
+// How a process was started. Only borrowed.
+struct CommandLine {
+  std::span<const char* const> arguments;         // the program's name first
+  std::span<const char* const> environment = {};  // "NAME=value" each
+};
+
+// Reads the flags, the variables (CAIRN_MAX_LEASES for --max-leases) and the file that --config
+// names: a flag wins over its variable, a variable over the file, an empty variable is none. The
+// error names the flag, the variable or the field.
+Result<std::variant<Settings, PrintAndExit>> read_command_line(const CommandLine& given);
 
 }  // namespace cairn

@@ -12,20 +12,23 @@ namespace cairn {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
-Result<std::variant<Settings, PrintAndExit>> run(std::vector<const char*> args) {
+using Words = std::vector<const char*>;
+
+Result<std::variant<Settings, PrintAndExit>> run(Words args, const Words& environment = {}) {
   args.insert(args.begin(), "cairn-server");
-  return read_command_line(args);
+  return read_command_line({.arguments = args, .environment = environment});
 }
 
-Settings settings_of(std::vector<const char*> args) {
-  auto read = run(std::move(args));
+Settings settings_of(Words args, const Words& environment = {}) {
+  auto read = run(std::move(args), environment);
   if (!read) throw std::runtime_error(read.error().detail);
   return std::get<Settings>(*read);
 }
 
-std::string refusal_of(std::vector<const char*> args) {
-  const auto read = run(std::move(args));
+std::string refusal_of(Words args, const Words& environment = {}) {
+  const auto read = run(std::move(args), environment);
   return read ? "taken" : read.error().detail;
 }
 
@@ -93,6 +96,31 @@ TEST(CommandLine, HelpTellsOfEveryFlag) {
   }
 }
 
+TEST(Environment, SetsWhatTheFlagOfThatNameSets) {
+  const Settings settings = settings_of({}, {"PATH=/bin", "CAIRN_LISTEN=[::1]:0", "CAIRN_THREADS=3",
+                                             "CAIRN_MAX_LEASE_MS=5", "CAIRN_DATA_DIR=a=b"});
+  EXPECT_EQ(settings.listen.host, "::1");
+  EXPECT_EQ(settings.http.threads, 3u);
+  EXPECT_EQ(settings.blocks.max_lease_ms, 5u);
+  EXPECT_EQ(settings.data_dir, "a=b");
+}
+
+TEST(Environment, FlagsWinOverIt) {
+  EXPECT_EQ(settings_of({"--threads", "4"}, {"CAIRN_THREADS=3"}).http.threads, 4u);
+}
+
+TEST(Environment, IsNamedInARefusal) {
+  EXPECT_THAT(refusal_of({}, {"CAIRN_THREADS=0"}), StartsWith("CAIRN_THREADS: threads is 0"));
+  EXPECT_THAT(refusal_of({}, {"CAIRN_CONFIG=/nowhere/c.json"}),
+              StartsWith("CAIRN_CONFIG: '/nowhere/c.json'"));
+}
+
+TEST(Environment, IsNotReadWhereItIsEmptyOrOfAnotherName) {
+  const Settings settings = settings_of(
+      {}, {"CAIRN_THREADS=", "CAIRN_PORT=tcp://10.0.0.1:80", "CAIRN_THREADS_X=9", "THREADS=9"});
+  EXPECT_EQ(settings.http.threads, 1u);
+}
+
 class ConfigFile : public ::testing::Test {
  protected:
   std::string write(std::string_view text) {
@@ -109,6 +137,14 @@ TEST_F(ConfigFile, FlagsWinOverIt) {
   EXPECT_EQ(settings.http.threads, 4u);
   EXPECT_EQ(settings.http.max_connections, 9u);
   EXPECT_TRUE(settings.caches.empty());
+}
+
+TEST_F(ConfigFile, TheEnvironmentWinsOverIt) {
+  const std::string variable =
+      "CAIRN_CONFIG=" + write(R"({"threads": 2, "http": {"max_connections": 9}})");
+  const Settings settings = settings_of({}, {variable.c_str(), "CAIRN_THREADS=4"});
+  EXPECT_EQ(settings.http.threads, 4u);
+  EXPECT_EQ(settings.http.max_connections, 9u);
 }
 
 TEST_F(ConfigFile, NamesItselfInARefusal) {
