@@ -34,10 +34,8 @@ bool answers_always(std::string_view path) {
   return path == "/healthz" || path == "/readyz" || path == "/metrics" || path == "/v1/system";
 }
 
-ReplyStyle style_of(const http::RequestHead& head, const routes::Route& route) {
-  return {.route = route.pattern.path,
-          .format = answer_format(head.accept),
-          .head_only = head.method == http::Method::head};
+ReplyStyle style_of(const http::RequestHead& head) {
+  return {.format = answer_format(head.accept), .head_only = head.method == http::Method::head};
 }
 
 }  // namespace
@@ -70,19 +68,21 @@ http::Response ApiHandler::no_route(const http::RequestHead& head) const {
   } else {
     response = problem({ErrorCode::not_found, "there is nothing at '" + path + "'"});
   }
-  response.route = kNoRoute;
   return response;
 }
 
-http::BodyPlan ApiHandler::begin(const http::RequestHead& head) {
+http::RequestPlan ApiHandler::begin(const http::RequestHead& head) {
   const auto found = router().find(head.method, head.path);
-  if (!found) return no_route(head);
-  const routes::Route& route = routes::table()[found->route];
+  if (!found) return {.route = kNoRoute, .body = no_route(head)};
+  return {.route = routes::table()[found->route].pattern.path, .body = plan_body(head, *found)};
+}
+
+http::BodyPlan ApiHandler::plan_body(const http::RequestHead& head, const Router::Match& found) {
+  const routes::Route& route = routes::table()[found.route];
   const Phase phase = service_.phase.load(std::memory_order_relaxed);
   if (phase != Phase::serving && !answers_always(route.pattern.path)) {
-    return style_of(head, route)
-        .problem({ErrorCode::unavailable,
-                  phase == Phase::starting ? "the server is starting" : "the server is draining"});
+    return problem({ErrorCode::unavailable, phase == Phase::starting ? "the server is starting"
+                                                                     : "the server is draining"});
   }
   switch (route.body) {
     case routes::BodyKind::none:
@@ -92,15 +92,15 @@ http::BodyPlan ApiHandler::begin(const http::RequestHead& head) {
     case routes::BodyKind::streamed:
       break;
   }
-  const Call call{.head = head, .body = {}, .path = found->parameters};
-  return route.begin(service_, call, style_of(head, route));
+  const Call call{.head = head, .body = {}, .path = found.parameters};
+  return route.begin(service_, call, style_of(head));
 }
 
 void ApiHandler::handle(const http::Request& request, http::Responder respond) {
   const auto found = router().find(request.method, request.path);
   if (!found) return respond(no_route(request));
   const routes::Route& route = routes::table()[found->route];
-  Reply reply(std::move(respond), style_of(request, route));
+  Reply reply(std::move(respond), style_of(request));
   const Call call{.head = request, .body = request.body, .path = found->parameters};
   try {
     route.handle(service_, call, std::move(reply));
@@ -115,15 +115,10 @@ http::Response ApiHandler::refuse(unsigned status, const Error& why) {
   // The machinery has statuses that no error of ours stands for (408, 411, 431, 505).
   response.status = status;
   response.body = problem_body(why, status);
-  response.route = kNoRoute;
   return response;
 }
 
-http::Response ApiHandler::failed(const Error& why) {
-  http::Response response = problem(why);
-  response.route = kNoRoute;
-  return response;
-}
+http::Response ApiHandler::failed(const Error& why) { return problem(why); }
 
 void ApiHandler::finished(http::Method method, std::string_view route, unsigned status,
                           std::uint64_t duration_us) {

@@ -22,7 +22,7 @@ class ApiHandler final : public http::Handler {
   // Borrows the service.
   explicit ApiHandler(Service& service);
 
-  http::BodyPlan begin(const http::RequestHead& head) override;
+  http::RequestPlan begin(const http::RequestHead& head) override;
   void handle(const http::Request& request, http::Responder respond) override;
   http::Response refuse(unsigned status, const Error& why) override;
   http::Response failed(const Error& why) override;
@@ -30,6 +30,7 @@ class ApiHandler final : public http::Handler {
                 std::uint64_t duration_us) override;
 
  private:
+  http::BodyPlan plan_body(const http::RequestHead& head, const Router::Match& found);
   http::Response no_route(const http::RequestHead& head) const;
 
   Service& service_;

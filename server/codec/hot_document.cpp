@@ -109,8 +109,11 @@ Result<ReleaseBody> read_release(const json& body) {
   DecodeErrors errors;
   Fields fields(body, "", errors);
   ReleaseBody out;
-  each_object(fields, "blocks",
-              [&out](Fields& element) { out.blocks.push_back(read_handle(element)); });
+  each_object(fields, "blocks", [&out](Fields& element) {
+    out.blocks.push_back(read_handle(element));
+    // A match names it beside the handle; the handle alone says which block.
+    static_cast<void>(element.optional_string("key"));
+  });
   fields.finish();
   CAIRN_TRY(errors.take());
   CAIRN_TRY(check_release(out));

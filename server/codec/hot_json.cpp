@@ -90,9 +90,7 @@ Result<> read_key(Body& body, od::value value, const Where& where, BlockKey& out
   return {};
 }
 
-// Members that make a handle; an object may have others behind them.
-constexpr std::array<std::string_view, 3> kHandleNames = {"tier", "slot", "generation"};
-
+// `index` is that of the members that make a handle, which come first: tier, slot, generation.
 Result<> read_handle_field(Body& body, std::size_t index, od::value value, const Where& where,
                            BlockHandle& out) {
   switch (index) {
@@ -134,15 +132,21 @@ Result<> each_object(Body& body, od::value value, const Where& where, Read&& rea
   return {};
 }
 
+// The key that a match names beside the handle may stay in it: the handle alone says which block.
 Result<BlockHandle> read_handle(Body& body, od::object object, const Where& element) {
+  static constexpr std::array<std::string_view, 4> kNames = {"tier", "slot", "generation", "key"};
   BlockHandle handle;
-  auto seen = body.fields(object, kHandleNames, element, [&](std::size_t index, od::value value) {
-    Where where = element;
-    where.name = kHandleNames[index];
-    return read_handle_field(body, index, value, where, handle);
-  });
+  auto seen =
+      body.fields(object, kNames, element, [&](std::size_t index, od::value value) -> Result<> {
+        Where where = element;
+        where.name = kNames[index];
+        if (index < 3) return read_handle_field(body, index, value, where, handle);
+        auto text = body.string(value, where);
+        if (!text) return std::move(text).error();
+        return {};
+      });
   if (!seen) return std::move(seen).error();
-  CAIRN_TRY(require(*seen, 0b111, kHandleNames, element));
+  CAIRN_TRY(require(*seen, 0b0111, kNames, element));
   return handle;
 }
 

@@ -48,6 +48,9 @@ constexpr std::array kFlags = {
          "from a request's first byte to the end of its fields (default 10000)"},
     Flag{"body-timeout-ms", "/http/body_timeout_ms", true,
          "without a byte of a body arriving or leaving (default 30000)"},
+    Flag{"least-rate-bytes-per-s", "/http/least_rate_bytes_per_s", true,
+         "what a body or a response moves at the least once body-timeout-ms is used up (default "
+         "262144)"},
     Flag{"idle-timeout-ms", "/http/idle_timeout_ms", true, "between requests (default 120000)"},
     Flag{"max-lease-ms", "/blocks/max_lease_ms", true,
          "the longest lease a client may ask for (default 3600000)"},
@@ -93,7 +96,8 @@ std::string help_text(const po::options_description& options) {
          "\nThe file of --config has the fields listen, unix, data_dir, runtime, threads, "
          "log_level,\ndrain_timeout_ms, host {devices, device_bytes}, http {max_connections, "
          "max_header_bytes,\nmax_body_bytes, max_write_header_bytes, header_timeout_ms, "
-         "body_timeout_ms, idle_timeout_ms},\nblocks {max_caches, max_leases, max_lease_ms, "
+         "body_timeout_ms, least_rate_bytes_per_s, idle_timeout_ms},\nblocks {max_caches, "
+         "max_leases, max_lease_ms, "
          "max_blocks_per_request, max_transfers,\nkept_transfers, max_waiting_allocations, "
          "staging_bytes, max_metadata_bytes}, transfers {workers,\nmax_queued_jobs, "
          "disk_threads, staging_bytes, polling_interval_us}, pressure {device, pinned, disk:\n"

@@ -44,6 +44,7 @@ void read_http(Fields& fields, Settings& out) {
   read(fields, "max_write_header_bytes", {1024, 1u << 30}, out.api.max_write_header_bytes);
   read(fields, "header_timeout_ms", kTimeoutMs, out.http.header_timeout_ms);
   read(fields, "body_timeout_ms", kTimeoutMs, out.http.body_timeout_ms);
+  read(fields, "least_rate_bytes_per_s", {1024, 1'000'000'000}, out.http.least_rate_bytes_per_s);
   read(fields, "idle_timeout_ms", kTimeoutMs, out.http.idle_timeout_ms);
 }
 

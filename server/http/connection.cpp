@@ -117,6 +117,8 @@ bool Connection::read_head() {
                         std::to_string(shared_.limits.max_header_bytes) + " bytes");
     case ParseState::bad_version:
       return refuse(505, ErrorCode::malformed, "the protocol is not HTTP/1.1 or HTTP/1.0");
+    case ParseState::no_host:
+      return refuse(400, ErrorCode::malformed, "an HTTP/1.1 request has one Host field");
     case ParseState::unknown_coding:
       return refuse(501, ErrorCode::not_implemented, "the only Transfer-Encoding here is chunked");
     case ParseState::body_too_large:
@@ -136,7 +138,10 @@ bool Connection::begin_request() {
   const bool has_body = head_.chunked || body_left_ > 0;
   continue_due_ = has_body && input_.empty() && parser_->expects_continue();
 
-  BodyPlan plan = shared_.handler.begin(head_);
+  begin_body();
+  RequestPlan request = shared_.handler.begin(head_);
+  route_ = request.route;
+  BodyPlan& plan = request.body;
   if (auto* response = std::get_if<Response>(&plan)) {
     leave_body();
     answer_with(std::move(*response));
@@ -154,6 +159,7 @@ void Connection::next_request() {
   parser_.emplace(shared_.limits.max_header_bytes);
   head_deadline_.reset();
   head_ = RequestHead{};
+  route_ = {};
   keep_alive_ = true;
   continue_due_ = false;
   state_ = State::head;
@@ -162,14 +168,13 @@ void Connection::next_request() {
 void Connection::end_request() {
   const Method method = head_.method;
   const unsigned status = answered_ ? response_.status : kStatusLost;
-  const std::string_view route = response_.route;
   upload_.reset();
   response_ = Response{};
   answered_ = false;
   request_open_ = false;
   idle_since_ = shared_.clock.now();
   const auto took = std::chrono::duration_cast<std::chrono::microseconds>(idle_since_ - began_);
-  shared_.handler.finished(method, route, status, static_cast<std::uint64_t>(took.count()));
+  shared_.handler.finished(method, route_, status, static_cast<std::uint64_t>(took.count()));
 }
 
 void Connection::begin_linger() {
@@ -224,16 +229,17 @@ void Connection::wait_input(std::span<std::byte> room) {
 }
 
 void Connection::wait_readable() {
-  set_deadline(shared_.limits.body_timeout_ms);
+  wait_for_body();
   stream_.async_readable(
       [self = shared_from_this()](const auto& error) { self->on_input(error, 0); });
 }
 
 void Connection::wait_writable() {
-  set_deadline(shared_.limits.body_timeout_ms);
+  wait_for_body();
   stream_.async_writable([self = shared_from_this()](const auto& error) {
     if (self->state_ == State::closed) return;
     self->deadline_.reset();
+    self->patience_.waited(self->shared_.clock.now());
     if (error) return self->close();
     self->run();
   });
@@ -242,6 +248,10 @@ void Connection::wait_writable() {
 void Connection::on_input(const boost::system::error_code& error, std::size_t bytes) {
   if (state_ == State::closed) return;
   if (state_ != State::linger) deadline_.reset();
+  if (state_ != State::head) {
+    patience_.waited(shared_.clock.now());
+    patience_.moved(bytes);
+  }
   moved_this_turn_ = 0;
   const bool expired = std::exchange(expired_, false);
   if (expired && error == boost::asio::error::operation_aborted) {
@@ -257,11 +267,19 @@ void Connection::on_input(const boost::system::error_code& error, std::size_t by
   run();
 }
 
+void Connection::begin_body() {
+  patience_.begin({.grace_ms = shared_.limits.body_timeout_ms,
+                   .least_rate_bytes_per_s = shared_.limits.least_rate_bytes_per_s});
+}
+
+void Connection::wait_for_body() { deadline_ = patience_.wait(shared_.clock.now()); }
+
 void Connection::set_deadline(std::uint32_t timeout_ms) {
   deadline_ = shared_.clock.now() + std::chrono::milliseconds(timeout_ms);
 }
 
 bool Connection::turn_used_up(std::size_t bytes) {
+  patience_.moved(bytes);
   moved_this_turn_ += bytes;
   if (moved_this_turn_ < kTurnBytes) return false;
   moved_this_turn_ = 0;

@@ -15,6 +15,7 @@
 #include "server/http/iov_cursor.hpp"
 #include "server/http/message.hpp"
 #include "server/http/open_count.hpp"
+#include "server/http/patience.hpp"
 #include "server/http/request_parser.hpp"
 #include "server/http/stream.hpp"
 
@@ -102,6 +103,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void wait_writable();
   void on_input(const boost::system::error_code& error, std::size_t bytes);
   void set_deadline(std::uint32_t timeout_ms);
+  // From here on the client has to keep the least rate.
+  void begin_body();
+  void wait_for_body();
   // True where other connections are to have their turn; run() goes on after them.
   bool turn_used_up(std::size_t bytes);
 
@@ -144,6 +148,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool running_ = false;
   bool expired_ = false;  // the deadline has passed: what was waited for was cancelled
   std::optional<TimePoint> deadline_;
+  Patience patience_;
   TimePoint idle_since_;
   std::uint64_t moved_this_turn_ = 0;  // bytes
 
@@ -153,6 +158,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool request_open_ = false;  // Handler::finished is owed
   TimePoint began_;
   RequestHead head_;
+  std::string_view route_;
   bool keep_alive_ = true;
   bool continue_due_ = false;    // the client waits for a 100 before it sends the body
   bool body_unread_ = false;     // the client may be sending what nobody will read

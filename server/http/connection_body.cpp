@@ -59,7 +59,7 @@ std::span<const std::byte> Connection::take_arrived_body() {
 bool Connection::collect() {
   if (input_.size() >= body_left_) return handle(take_arrived_body());
   if (continue_due_) return say_continue();
-  set_deadline(shared_.limits.body_timeout_ms);
+  wait_for_body();
   wait_input();
   return false;
 }
@@ -68,7 +68,7 @@ bool Connection::collect_large() {
   body_.append(take_arrived_body());
   if (body_left_ == 0) return handle(body_.data());
   if (continue_due_) return say_continue();
-  set_deadline(shared_.limits.body_timeout_ms);
+  wait_for_body();
   wait_input(body_.room(static_cast<std::size_t>(body_left_)));
   return false;
 }
@@ -81,13 +81,14 @@ bool Connection::read_chunks() {
       if (continue_due_) return say_continue();
       input_.compact(body_start_);
       if (input_.room().empty()) break;  // one chunk's own head fills it
-      set_deadline(shared_.limits.body_timeout_ms);
+      wait_for_body();
       wait_input();
       return false;
     case ParseState::body_too_large:
       return refuse(413, ErrorCode::body_too_large, over_limit(collect_limit_bytes_));
     case ParseState::header_too_large:
     case ParseState::bad_version:
+    case ParseState::no_host:
     case ParseState::unknown_coding:
     case ParseState::malformed:
       break;
@@ -156,7 +157,7 @@ bool Connection::skip_body() {
     return true;
   }
   input_.clear();
-  set_deadline(shared_.limits.body_timeout_ms);
+  wait_for_body();
   wait_input();
   return false;
 }

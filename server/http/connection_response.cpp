@@ -51,6 +51,7 @@ bool Connection::fail_upload(const Error& why) {
 
 bool Connection::begin_answer() {
   answered_ = true;
+  begin_body();
   if (response_.close || shared_.draining) keep_alive_ = false;
   const bool with_body = head_.method != Method::head && !has_no_body(response_.status);
   head_text_.clear();

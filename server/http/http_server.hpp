@@ -20,6 +20,10 @@ struct HttpLimits {
   std::uint32_t header_timeout_ms = 10'000;
   // Without a byte of the body arriving, or of the response leaving.
   std::uint32_t body_timeout_ms = 30'000;
+  // What a body or a response moves at the least, over all the time that its client is waited for
+  // beyond body_timeout_ms: a client that reads a byte now and then would hold the blocks that it
+  // reads. At this rate a 2 MiB block takes 8 s.
+  std::uint32_t least_rate_bytes_per_s = 256 * 1024;
   std::uint32_t idle_timeout_ms = 120'000;  // between requests
 };
 

@@ -73,8 +73,6 @@ struct Response {
   bool close = false;                // end the connection after this response
   // HEAD, and 304: the length to announce without a body; else the length is the body's.
   std::optional<std::uint64_t> announced_bytes;
-  // The request's template for metrics, e.g. "/v1/caches/{cache}/match", of static storage.
-  std::string_view route;
 };
 
 // Answers one request, exactly once, from any thread; harmless where the connection or the server
@@ -112,6 +110,12 @@ struct CollectBody {
 };
 using BodyPlan = std::variant<CollectBody, std::unique_ptr<Upload>, Response>;
 
+struct RequestPlan {
+  // The request's template for metrics, e.g. "/v1/caches/{cache}/match", of static storage.
+  std::string_view route;
+  BodyPlan body;
+};
+
 // The status counted for a request whose connection was lost before it had a response; never sent.
 inline constexpr unsigned kStatusLost = 499;
 
@@ -123,7 +127,7 @@ class Handler {
   // connection is closed after it unless the body is short enough to be skipped. An Upload must
   // only be returned for a request with a content_length > 0; for one without the client is told
   // 411.
-  virtual BodyPlan begin(const RequestHead& head) = 0;
+  virtual RequestPlan begin(const RequestHead& head) = 0;
   // The body was collected.
   virtual void handle(const Request& request, Responder respond) = 0;
   // A request the HTTP machinery itself refused (malformed, too long a header, time-out, too long a
@@ -132,7 +136,8 @@ class Handler {
   // How an error of an Upload or a Download looks.
   virtual Response failed(const Error& why) = 0;
   // A response has been handed to the kernel or its connection was lost (kStatusLost where there
-  // was no response yet). Once a request. For metrics and the access log.
+  // was no response yet). Once a request; `route` is what begin() said, empty where the machinery
+  // refused the head. For metrics and the access log.
   virtual void finished(Method method, std::string_view route, unsigned status,
                         std::uint64_t duration_us) = 0;
 };

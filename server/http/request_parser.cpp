@@ -75,6 +75,8 @@ ParseState RequestParser::read_head(InputBuffer& input) {
     const bool full = input.size() >= header_left_bytes_;
     return found == ParseState::need_more && full ? ParseState::header_too_large : found;
   }
+  // RFC 9112, 3.2: one whose host is in doubt is refused.
+  if (!http10_ && host_fields_ != 1) return ParseState::no_host;
   head_.chunked = chunked();
   if (!head_.chunked) {
     if (const auto length = content_length()) head_.content_length = *length;
@@ -116,6 +118,9 @@ void RequestParser::on_field_impl(field f, Text name, Text value, Error& ec) {
     return;
   }
   switch (f) {
+    case field::host:
+      ++host_fields_;
+      return;
     case field::content_type:
       head_.content_type = view(value);
       return;

@@ -15,6 +15,7 @@ enum class ParseState : std::uint8_t {
   bad_version,
   header_too_large,
   body_too_large,
+  no_host,         // HTTP/1.1 without one Host field
   unknown_coding,  // a Transfer-Encoding other than chunked
 };
 
@@ -56,6 +57,7 @@ class RequestParser final : private boost::beast::http::basic_parser<true> {
   RequestHead head_;
   bool http10_ = false;
   bool expects_continue_ = false;
+  std::uint32_t host_fields_ = 0;
   std::span<const std::byte> reading_;  // what is being read
   BodyBuffer* body_ = nullptr;
   std::uint64_t body_limit_bytes_ = 0;

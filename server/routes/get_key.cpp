@@ -2,6 +2,7 @@
 #include "server/codec/ids.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
+#include "server/status.hpp"
 
 namespace cairn::routes {
 namespace {
@@ -86,7 +87,7 @@ void send_block(const KeyRequest& request, BlockReader reader, std::span<const i
   const std::uint64_t total_bytes = reader.size_bytes();
   const auto range = parse_range(request.range, total_bytes);
   if (!range) {
-    http::Response refusal = reply.style().problem(range.error());
+    http::Response refusal = problem(range.error());
     refusal.headers.append("Content-Range: bytes */").append(std::to_string(total_bytes));
     refusal.headers.append("\r\n");
     return reply.send(std::move(refusal));

@@ -4,6 +4,7 @@
 #include "server/routes/common.hpp"
 #include "server/routes/discard.hpp"
 #include "server/routes/handlers.hpp"
+#include "server/status.hpp"
 
 namespace cairn::routes {
 namespace {
@@ -156,7 +157,7 @@ Result<std::unique_ptr<http::Upload>> open_key(Service& service, const Call& cal
 
 http::BodyPlan put_key_body(Service& service, const Call& call, const ReplyStyle& style) {
   auto upload = open_key(service, call, style);
-  if (!upload) return style.problem(upload.error());
+  if (!upload) return problem(upload.error());
   return std::move(*upload);
 }
 

@@ -4,12 +4,6 @@
 
 namespace cairn {
 
-http::Response ReplyStyle::problem(const Error& error) const {
-  http::Response response = cairn::problem(error);
-  response.route = route;
-  return response;
-}
-
 void Reply::text(unsigned status, std::string json_text) {
   http::Response response;
   response.status = status;
@@ -36,7 +30,6 @@ void Reply::empty(unsigned status) {
 void Reply::error(const Error& error) { send(cairn::problem(error)); }
 
 void Reply::send(http::Response response) {
-  response.route = style_.route;
   if (style_.head_only && !response.announced_bytes) {
     response.announced_bytes = response.body.size();
     response.body.clear();

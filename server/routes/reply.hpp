@@ -11,11 +11,8 @@ namespace cairn {
 
 // How a request wants to be answered. A small value.
 struct ReplyStyle {
-  std::string_view route;  // the template, of static storage
   WireFormat format = WireFormat::text;
   bool head_only = false;
-
-  http::Response problem(const Error& error) const;
 };
 
 // The answer to one request, given exactly once and from any thread. Destroyed unanswered, the

@@ -3,6 +3,7 @@
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
 #include "server/routes/write_batch.hpp"
+#include "server/status.hpp"
 
 namespace cairn::routes {
 namespace {
@@ -134,7 +135,7 @@ Result<std::unique_ptr<http::Upload>> open_batch(Service& service, const Call& c
 
 http::BodyPlan write_many_body(Service& service, const Call& call, const ReplyStyle& style) {
   auto upload = open_batch(service, call, style);
-  if (!upload) return style.problem(upload.error());
+  if (!upload) return problem(upload.error());
   return std::move(*upload);
 }
 

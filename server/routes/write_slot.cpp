@@ -4,6 +4,7 @@
 #include "server/codec/requests.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
+#include "server/status.hpp"
 
 namespace cairn::routes {
 namespace {
@@ -74,7 +75,7 @@ Result<std::unique_ptr<http::Upload>> open_slot(Service& service, const Call& ca
 
 http::BodyPlan write_slot_body(Service& service, const Call& call, const ReplyStyle& style) {
   auto upload = open_slot(service, call, style);
-  if (!upload) return style.problem(upload.error());
+  if (!upload) return problem(upload.error());
   return std::move(*upload);
 }
 

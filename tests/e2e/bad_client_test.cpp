@@ -128,7 +128,7 @@ TEST_F(BadClientTest, SlowWithItsBodyIsCutAndLeavesNothingBehind) {
 
 TEST_F(BadClientTest, SlowWithItsHeadIsCut) {
   RawConnection client(server().endpoint());
-  client.send("GET /healthz HTTP/1.1\r\nHo");
+  client.send("GET /healthz HTTP/1.1\r\nHost: x\r\nHo");
   const std::string answer = client.receive_to_end();
   if (!answer.empty()) {
     EXPECT_THAT(answer, StartsWith("HTTP/1.1 408"));

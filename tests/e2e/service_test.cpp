@@ -90,6 +90,19 @@ TEST_F(ServiceTest, CountsRequestsByRouteAndNeverByWhatAClientNamed) {
   EXPECT_THAT(text, Not(HasSubstr("of-mine")));
 }
 
+TEST_F(ServiceTest, CountsAnUploadThatFailsUnderItsRoute) {
+  TestCache cache(rest_, {.device = 4});
+  const std::string bad_header("\x02\0\0\0[]", 6);
+  EXPECT_THAT(rest_.post_bytes(cache.path("/write"), bad_header), is_problem(400));
+  const auto count = [this](const std::string& route) {
+    return rest_.metric("cairn_http_requests_total{route=\"" + route +
+                        "\",method=\"POST\",code=\"400\"}");
+  };
+  // It is counted a moment after it is answered.
+  EXPECT_TRUE(eventually([&] { return count("/v1/caches/{cache}/write") == 1; }));
+  EXPECT_EQ(count("none"), 0);
+}
+
 TEST_F(ServiceTest, ForgetsTheMetricsOfACacheThatIsGone) {
   const TestCache cache(rest_, {.device = 2});
   EXPECT_THAT(rest_.get("/metrics").body, HasSubstr(cache.name() + "\""));

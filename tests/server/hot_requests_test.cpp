@@ -117,6 +117,13 @@ TEST_P(HotRequests, CommitReadsEveryField) {
   EXPECT_EQ(body->blocks[1].metadata, "");
 }
 
+TEST_P(HotRequests, ReleaseIgnoresTheKeyThatAMatchNames) {
+  const auto body =
+      release(R"({"blocks": [{"key": "a0", "tier": "disk", "slot": 2, "generation": 3}]})");
+  ASSERT_TRUE(body) << body.error().detail;
+  EXPECT_EQ(body->blocks, (std::vector<BlockHandle>{{Tier::disk, 2, 3}}));
+}
+
 TEST_P(HotRequests, ReleaseReadsHandles) {
   const auto body = release(R"({"blocks": [{"generation": 3, "tier": "device", "slot": 2}]})");
   ASSERT_TRUE(body) << body.error().detail;
@@ -235,8 +242,10 @@ TEST_P(HotRequests, WrongReleasesNameTheirField) {
       {R"({"blocks": []})", ErrorCode::out_of_range, "blocks"},
       {R"({"blocks": [{"tier": "device", "slot": 2}]})", ErrorCode::missing_field,
        "blocks[0].generation"},
-      {R"({"blocks": [{"tier": "device", "slot": 2, "generation": 1, "key": "aa"}]})",
-       ErrorCode::unknown_field, "blocks[0].key"},
+      {R"({"blocks": [{"tier": "device", "slot": 2, "generation": 1, "keys": "aa"}]})",
+       ErrorCode::unknown_field, "blocks[0].keys"},
+      {R"({"blocks": [{"tier": "device", "slot": 2, "generation": 1, "key": 7}]})",
+       ErrorCode::wrong_type, "blocks[0].key"},
   };
   expect_refused(kTable, [this](const char* body) { return release(body); });
 }

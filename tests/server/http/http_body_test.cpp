@@ -11,7 +11,8 @@ namespace {
 constexpr std::size_t kCollectLimit = 1024 * 1024;  // TestHandler's
 
 std::string put(const std::string& body) {
-  return "PUT /p HTTP/1.1\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+  return "PUT /p HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) +
+         "\r\n\r\n" + body;
 }
 
 class HttpBodyTest : public HttpTest {
@@ -35,8 +36,8 @@ TEST_F(HttpBodyTest, CollectsBodiesUpToTheLimitWithPaddingBehindThem) {
        {std::size_t{0}, std::size_t{1}, std::size_t{16 * 1024}, std::size_t{32 * 1024 - 60},
         std::size_t{32 * 1024}, std::size_t{100'000}, kCollectLimit}) {
     const std::string body = pattern(bytes);
-    client.send("PUT /views HTTP/1.1\r\nAccept: hold\r\nContent-Length: " + std::to_string(bytes) +
-                "\r\n\r\n" + body);
+    client.send("PUT /views HTTP/1.1\r\nHost: x\r\nAccept: hold\r\nContent-Length: " +
+                std::to_string(bytes) + "\r\n\r\n" + body);
     EXPECT_EQ(client.receive().body, "/viewshold") << bytes;
     EXPECT_TRUE(got == body) << bytes;
   }
@@ -44,7 +45,7 @@ TEST_F(HttpBodyTest, CollectsBodiesUpToTheLimitWithPaddingBehindThem) {
 
 TEST_F(HttpBodyTest, RefusesALongerBodyBeforeItIsSent) {
   SocketClient client = connect();
-  client.send("PUT / HTTP/1.1\r\nContent-Length: " + std::to_string(kCollectLimit + 1) +
+  client.send("PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(kCollectLimit + 1) +
               "\r\n\r\n");
   const ClientResponse response = client.receive();
   EXPECT_EQ(response.status, 413u);
@@ -65,9 +66,9 @@ TEST_F(HttpBodyTest, LetsAClientThatSendsTooMuchReadTheRefusal) {
 TEST_F(HttpBodyTest, CollectsChunksWithExtensionsAndTrailers) {
   SocketClient client = connect();
   client.send(
-      "PUT /p HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "PUT /p HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
       "4;name=value\r\nWiki\r\n005\r\npedia\r\nA\r\n0123456789\r\n0\r\nAccept: trailer\r\n\r\n"
-      "GET /next HTTP/1.1\r\n\r\n");
+      "GET /next HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_EQ(client.receive().body, "PUT /p? Wikipedia0123456789");
   EXPECT_EQ(client.receive().body, "GET /next? ");
 }
@@ -75,7 +76,8 @@ TEST_F(HttpBodyTest, CollectsChunksWithExtensionsAndTrailers) {
 TEST_F(HttpBodyTest, CollectsChunksByteByByte) {
   SocketClient client = connect();
   const std::string request =
-      "PUT /p HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nWiki\r\n5;e\r\npedia\r\n0\r\n\r\n";
+      "PUT /p HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n4\r\nWiki\r\n5;e\r\npedia\r\n0\r\n\r\n";
   for (std::size_t i = 0; i < request.size(); ++i) {
     client.send(request.substr(i, 1));
     ASSERT_TRUE(received(i + 1));
@@ -95,7 +97,8 @@ TEST_F(HttpBodyTest, CollectsManyChunksOfALongBody) {
     chunks += "400\r\n" + body.substr(at, 1024) + "\r\n";
   }
   SocketClient client = connect();
-  client.send("PUT /held HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + "0\r\n\r\n");
+  client.send("PUT /held HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks +
+              "0\r\n\r\n");
   EXPECT_EQ(client.receive().body, "/held");
   EXPECT_TRUE(got == body);
 }
@@ -103,16 +106,17 @@ TEST_F(HttpBodyTest, CollectsManyChunksOfALongBody) {
 TEST_F(HttpBodyTest, RefusesChunksOverTheLimitAsTheyCome) {
   handler_.on_begin = [](const RequestHead&) -> BodyPlan { return CollectBody{8}; };
   SocketClient client = connect();
-  client.send("PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n12345678\r\n1\r\nx\r\n");
+  client.send(
+      "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n12345678\r\n1\r\nx\r\n");
   EXPECT_EQ(client.receive().status, 413u);
   SocketClient huge = connect();
-  huge.send("PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n");
+  huge.send("PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n");
   EXPECT_EQ(huge.receive().status, 413u);
 }
 
 TEST_F(HttpBodyTest, RefusesAChunkHeadWithoutAnEnd) {
   SocketClient client = connect();
-  client.send("PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1;" +
+  client.send("PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1;" +
               std::string(64 * 1024, 'e'));
   EXPECT_EQ(client.receive().status, 400u);
 }
@@ -120,14 +124,15 @@ TEST_F(HttpBodyTest, RefusesAChunkHeadWithoutAnEnd) {
 TEST_F(HttpBodyTest, SaysContinueToAClientThatWaitsForIt) {
   SocketClient client = connect();
   for (const std::string length : {"5", "100000"}) {
-    client.send("PUT /p HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: " + length +
+    client.send("PUT /p HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: " + length +
                 "\r\n\r\n");
     EXPECT_EQ(client.receive().status, 100u);
     const std::string body(std::stoul(length), 'b');
     client.send(body);
     EXPECT_EQ(client.receive().body, "PUT /p? " + body);
   }
-  client.send("PUT /p HTTP/1.1\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n");
+  client.send(
+      "PUT /p HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n");
   EXPECT_EQ(client.receive().status, 100u);
   client.send("1\r\nx\r\n0\r\n\r\n");
   EXPECT_EQ(client.receive().body, "PUT /p? x");
@@ -135,9 +140,10 @@ TEST_F(HttpBodyTest, SaysContinueToAClientThatWaitsForIt) {
 
 TEST_F(HttpBodyTest, SaysNoContinueWhereTheBodyIsThereOrRefused) {
   SocketClient client = connect();
-  client.send("PUT /p HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\nx");
+  client.send("PUT /p HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\nx");
   EXPECT_EQ(client.receive().body, "PUT /p? x");
-  client.send("PUT /p HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 99999999\r\n\r\n");
+  client.send(
+      "PUT /p HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 99999999\r\n\r\n");
   EXPECT_EQ(client.receive().status, 413u);
 }
 
@@ -147,9 +153,9 @@ TEST_F(HttpBodyTest, SkipsAShortBodyThatNobodyWants) {
     return CollectBody{0};
   };
   SocketClient client = connect();
-  client.send("PUT /p HTTP/1.1\r\nContent-Length: 60000\r\n\r\n");
+  client.send("PUT /p HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n");
   EXPECT_EQ(client.receive().status, 404u);
-  client.send(std::string(60000, 'x') + "GET /next HTTP/1.1\r\n\r\n");
+  client.send(std::string(60000, 'x') + "GET /next HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_EQ(client.receive().body, "GET /next? ");
 }
 

@@ -63,11 +63,12 @@ class TestHandler final : public Handler {
     Response response = text_response(
         200, std::string(to_string(request.method)) + " " + std::string(request.path) + "?" +
                  std::string(request.query) + " " + body_text(request));
-    response.route = "/echo";
     return response;
   }
 
-  BodyPlan begin(const RequestHead& head) override { return on_begin(head); }
+  RequestPlan begin(const RequestHead& head) override {
+    return {.route = "/route", .body = on_begin(head)};
+  }
   void handle(const Request& request, Responder respond) override {
     on_handle(request, std::move(respond));
   }

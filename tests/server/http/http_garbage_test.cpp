@@ -13,7 +13,7 @@ std::string garbage(std::mt19937_64& random) {
   static constexpr std::string_view kPieces[] = {"GET ",
                                                  "PUT ",
                                                  "/",
-                                                 " HTTP/1.1\r\n",
+                                                 " HTTP/1.1\r\nHost: x\r\n",
                                                  " HTTP/1.0\r\n",
                                                  "\r\n",
                                                  "\r\n\r\n",
@@ -64,7 +64,7 @@ TEST_F(HttpTest, GarbageNeverHarmsTheNextClient) {
     }
   }
   SocketClient client = connect();
-  client.send("GET /well HTTP/1.1\r\n\r\n");
+  client.send("GET /well HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_EQ(client.receive().body, "GET /well? ");
   client.close();
   EXPECT_TRUE(none_open());

@@ -11,7 +11,7 @@
 namespace cairn::http::testing {
 namespace {
 
-constexpr std::string_view kGet = "GET / HTTP/1.1\r\n\r\n";
+constexpr std::string_view kGet = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
 
 // Requests wait until the test answers them.
 class HttpLifetimeTest : public HttpTest {
@@ -69,7 +69,7 @@ TEST_F(HttpLifetimeTest, AnswersManyClientsFromManyThreads) {
       SocketClient client = connect();
       for (int i = 0; i < 50; ++i) {
         const std::string path = "/" + std::to_string(c) + "/" + std::to_string(i);
-        client.send("GET " + path + " HTTP/1.1\r\n\r\n");
+        client.send("GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n");
         EXPECT_EQ(client.receive().body, path);
       }
     });

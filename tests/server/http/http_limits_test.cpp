@@ -13,7 +13,7 @@ using HttpLimitsTest = HttpTest;
 TEST_F(HttpLimitsTest, RefusesAHeadOverTheLimitAndTakesOneAtIt) {
   limits_.max_header_bytes = 1000;
   start();
-  const std::string start_line = "GET / HTTP/1.1\r\n";
+  const std::string start_line = "GET / HTTP/1.1\r\nHost: x\r\n";
   auto head_of = [&](std::size_t bytes) {
     return start_line + "A: " + std::string(bytes - start_line.size() - 3 - 4, 'x') + "\r\n\r\n";
   };
@@ -28,9 +28,9 @@ TEST_F(HttpLimitsTest, RefusesAHeadWithoutAnEnd) {
   start();
   std::string fields;
   for (int i = 0; i < 5000; ++i) fields += "A: b\r\n";
-  for (const std::string& head :
-       {"GET /" + std::string(64 * 1024, 'x'),
-        "GET / HTTP/1.1\r\nA: " + std::string(64 * 1024, 'x'), "GET / HTTP/1.1\r\n" + fields}) {
+  for (const std::string& head : {"GET /" + std::string(64 * 1024, 'x'),
+                                  "GET / HTTP/1.1\r\nHost: x\r\nA: " + std::string(64 * 1024, 'x'),
+                                  "GET / HTTP/1.1\r\nHost: x\r\n" + fields}) {
     SocketClient client = connect();
     client.send(head);
     EXPECT_EQ(client.receive().status, 431u);
@@ -44,21 +44,21 @@ TEST_F(HttpLimitsTest, CountsTheHeadOfASlowClientAsAWhole) {
   SocketClient client = connect();
   std::uint64_t sent = 0;
   const std::string field = "A: 0123456789\r\n";
-  client.send("GET / HTTP/1.1\r\n");
-  ASSERT_TRUE(received(sent += 16));
-  for (int i = 0; i < 65; ++i) {  // 991 bytes
+  client.send("GET / HTTP/1.1\r\nHost: x\r\n");
+  ASSERT_TRUE(received(sent += 25));
+  for (int i = 0; i < 64; ++i) {  // 985 bytes
     client.send(field);
     ASSERT_TRUE(received(sent += field.size()));
   }
   EXPECT_EQ(handler_.all_finished().size(), 0u);
-  client.send(field);
+  client.send(field + field);
   EXPECT_EQ(client.receive().status, 431u);
 }
 
 TEST_F(HttpLimitsTest, TellsASlowHeadThatItsTimeIsUpThoughBytesKeepComing) {
   start();
   SocketClient client = connect();
-  const std::string head = "GET / HTTP/1.1\r\nA: ";
+  const std::string head = "GET / HTTP/1.1\r\nHost: x\r\nA: ";
   client.send(head);
   ASSERT_TRUE(received(head.size()));
   client.send("x");
@@ -80,18 +80,62 @@ TEST_F(HttpLimitsTest, TellsASlowBodyThatItsTimeIsUp) {
         "Transfer-Encoding: chunked\r\n\r\n5\r\nx"}) {
     const std::uint64_t before = server_->stats().bytes_received;
     SocketClient client = connect();
-    const std::string request = "PUT / HTTP/1.1\r\n" + start_of_body;
+    const std::string request = "PUT / HTTP/1.1\r\nHost: x\r\n" + start_of_body;
     client.send(request);
     ASSERT_TRUE(received(before + request.size()));
     EXPECT_EQ(receive_in_time(client, limits_.body_timeout_ms).status, 408u) << start_of_body;
   }
 }
 
+// A byte in every second but the last of the time-out, for as long as that may go on.
+TEST_F(HttpLimitsTest, EndsABodyThatOnlyTrickles) {
+  limits_.body_timeout_ms = 10'000;
+  limits_.least_rate_bytes_per_s = 1000;
+  start();
+  SocketClient client = connect();
+  const std::string request = "PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n";
+  client.send(request);
+  std::uint64_t sent = request.size();
+  ASSERT_TRUE(received(sent));
+  int seconds = 0;
+  // After 11 s the 10 s of grace are used up, and each byte is worth a millisecond.
+  for (; seconds < 60 && handler_.all_finished().empty(); ++seconds) {
+    clock_.advance_ms(1000);
+    if (!client.send("x")) break;
+    // The byte is taken, or the request has been ended for what came before it.
+    ASSERT_TRUE(eventually([&] {
+      return server_->stats().bytes_received > sent || !handler_.all_finished().empty();
+    }));
+    ++sent;
+  }
+  EXPECT_GE(seconds, 9);
+  EXPECT_LT(seconds, 60);
+  EXPECT_EQ(client.receive().status, 408u);
+}
+
+TEST_F(HttpLimitsTest, GivesABodyAllTheTimeThatItsRateAllows) {
+  limits_.body_timeout_ms = 10'000;
+  limits_.least_rate_bytes_per_s = 1024;
+  start();
+  SocketClient client = connect();
+  const std::string request = "PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 61440\r\n\r\n";
+  client.send(request);
+  std::uint64_t sent = request.size();
+  ASSERT_TRUE(received(sent));
+  const std::string piece(2048, 'x');
+  for (int i = 0; i < 30; ++i) {  // 1 s each: four times the grace and twice the rate
+    clock_.advance_ms(1000);
+    client.send(piece);
+    ASSERT_TRUE(received(sent += piece.size()));
+  }
+  EXPECT_EQ(client.receive().status, 200u);
+}
+
 TEST_F(HttpLimitsTest, ClosesAConnectionThatAsksNothingWithoutAWord) {
   start();
   SocketClient fresh = connect();
   SocketClient used = connect();
-  used.send("GET / HTTP/1.1\r\n\r\n");
+  used.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_EQ(used.receive().status, 200u);
   EXPECT_TRUE(eventually([&] {
     clock_.advance_ms(limits_.idle_timeout_ms);
@@ -111,7 +155,7 @@ TEST_F(HttpLimitsTest, GivesAWorkingHandlerAllTheTimeItTakes) {
   };
   start();
   SocketClient client = connect();
-  client.send("GET / HTTP/1.1\r\n\r\n");
+  client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
   ASSERT_TRUE(eventually([&] { return asked.load(); }));
   clock_.advance_ms(std::int64_t{10} * limits_.idle_timeout_ms);
   // A second client's idle time-out shows that the server has looked at its deadlines.
@@ -130,7 +174,7 @@ TEST_F(HttpLimitsTest, TellsOneConnectionTooManyToComeAgain) {
   SocketClient first = connect();
   SocketClient second = connect();
   for (SocketClient* client : {&first, &second}) {
-    client->send("GET / HTTP/1.1\r\n\r\n");
+    client->send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
     EXPECT_EQ(client->receive().status, 200u);
   }
   SocketClient third = connect();
@@ -144,7 +188,7 @@ TEST_F(HttpLimitsTest, TellsOneConnectionTooManyToComeAgain) {
   first.close();
   ASSERT_TRUE(eventually([&] { return server_->stats().connections_open == 1; }));
   SocketClient fourth = connect();
-  fourth.send("GET / HTTP/1.1\r\n\r\n");
+  fourth.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_EQ(fourth.receive().status, 200u);
 }
 

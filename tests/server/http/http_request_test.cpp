@@ -28,7 +28,7 @@ TEST_F(HttpRequestTest, TakesATargetWithItsOrigin) {
        {std::pair<std::string, std::string>{"http://host:80/a/b?c", "/a/b?c"},
         {"http://host", "/?"},
         {"*", "*?"}}) {
-    client.send("GET " + target + " HTTP/1.1\r\n\r\n");
+    client.send("GET " + target + " HTTP/1.1\r\nHost: x\r\n\r\n");
     EXPECT_EQ(client.receive().body, "GET " + path_and_query + " ");
   }
 }
@@ -36,10 +36,10 @@ TEST_F(HttpRequestTest, TakesATargetWithItsOrigin) {
 TEST_F(HttpRequestTest, KnowsTheMethodsOfTheContract) {
   SocketClient client = connect();
   for (const std::string method : {"GET", "PUT", "POST", "DELETE", "OPTIONS"}) {
-    client.send(method + " / HTTP/1.1\r\n\r\n");
+    client.send(method + " / HTTP/1.1\r\nHost: x\r\n\r\n");
     EXPECT_EQ(client.receive().body, method + " /? ");
   }
-  client.send("PATCH / HTTP/1.1\r\n\r\n");
+  client.send("PATCH / HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_EQ(client.receive().body, "OTHER /? ");
 }
 
@@ -54,7 +54,8 @@ TEST_F(HttpRequestTest, GivesTheFieldsInAnyCaseAndTrimmed) {
   };
   SocketClient client = connect();
   client.send(
-      "GET / HTTP/1.1\r\nCONTENT-TYPE:  a/b \r\naccept: c/d\r\nAuthorization: Bearer t\r\n"
+      "GET / HTTP/1.1\r\nHost: x\r\nCONTENT-TYPE:  a/b \r\naccept: c/d\r\nAuthorization: Bearer "
+      "t\r\n"
       "Range: bytes=0-1\r\nIf-None-Match: \"e\"\r\nlast-event-id: 17\r\nX-Other: z\r\n\r\n");
   EXPECT_EQ(client.receive().status, 200u);
   EXPECT_EQ(seen, "a/b|c/d|Bearer t|bytes=0-1|\"e\"|17|");
@@ -67,7 +68,8 @@ TEST_F(HttpRequestTest, AnswersPipelinedRequestsInOrder) {
   for (int i = 0; i < kRequests; ++i) {
     const std::string body(static_cast<std::size_t>(i), 'b');
     all += "POST /" + std::to_string(i) +
-           " HTTP/1.1\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+           " HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" +
+           body;
   }
   std::thread sender([&] { client.send(all); });
   for (int i = 0; i < kRequests; ++i) {
@@ -90,9 +92,9 @@ TEST_F(HttpRequestTest, TakesARequestByteByByte) {
 
 TEST_F(HttpRequestTest, KeepsAnHttp11ConnectionUnlessToldToClose) {
   SocketClient client = connect();
-  client.send("GET /1 HTTP/1.1\r\n\r\n");
+  client.send("GET /1 HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_EQ(client.receive().field("Connection"), std::nullopt);
-  client.send("GET /2 HTTP/1.1\r\nConnection: close\r\n\r\n");
+  client.send("GET /2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
   EXPECT_EQ(client.receive().field("Connection"), "close");
   EXPECT_TRUE(client.closed_by_server());
 }
@@ -108,7 +110,7 @@ TEST_F(HttpRequestTest, ClosesAnHttp10ConnectionUnlessToldToKeepIt) {
 
 TEST_F(HttpRequestTest, AnswersAClientThatHasShutItsSendingSide) {
   SocketClient client = connect();
-  client.send("GET /1 HTTP/1.1\r\n\r\nGET /2 HTTP/1.1\r\n\r\n");
+  client.send("GET /1 HTTP/1.1\r\nHost: x\r\n\r\nGET /2 HTTP/1.1\r\nHost: x\r\n\r\n");
   client.shutdown_send();
   EXPECT_EQ(client.receive().body, "GET /1? ");
   EXPECT_EQ(client.receive().body, "GET /2? ");
@@ -123,30 +125,31 @@ TEST_F(HttpRequestTest, RefusesWhatIsNotHttpAndCloses) {
   };
   const Case cases[] = {
       {"no request line", "\r\n\r\n", 400},
-      {"no target", "GET HTTP/1.1\r\n\r\n", 400},
-      {"a control character in the target", "GET /\x01 HTTP/1.1\r\n\r\n", 400},
-      {"a method with a brace", "G{T / HTTP/1.1\r\n\r\n", 400},
+      {"no target", "GET HTTP/1.1\r\nHost: x\r\n\r\n", 400},
+      {"a control character in the target", "GET /\x01 HTTP/1.1\r\nHost: x\r\n\r\n", 400},
+      {"a method with a brace", "G{T / HTTP/1.1\r\nHost: x\r\n\r\n", 400},
       {"version 2.0", "GET / HTTP/2.0\r\n\r\n", 505},
       {"version 1.2", "GET / HTTP/1.2\r\n\r\n", 505},
       {"no version's number", "GET / HTTQ/1.1\r\n\r\n", 505},
-      {"no colon in a field", "GET / HTTP/1.1\r\nbroken\r\n\r\n", 400},
+      {"no colon in a field", "GET / HTTP/1.1\r\nHost: x\r\nbroken\r\n\r\n", 400},
       {"a space before the colon", "GET / HTTP/1.1\r\nHost : x\r\n\r\n", 400},
-      {"a NUL in a field", "GET / HTTP/1.1\r\nA: x\0y\r\n\r\n"s, 400},
+      {"a NUL in a field", "GET / HTTP/1.1\r\nHost: x\r\nA: x\0y\r\n\r\n"s, 400},
       {"a bare LF", "GET / HTTP/1.1\r\nHost: x\nA: y\r\n\r\n", 400},
-      {"a folded field", "GET / HTTP/1.1\r\nAccept: x\r\n y\r\n\r\n", 400},
-      {"a length that is no number", "PUT / HTTP/1.1\r\nContent-Length: x\r\n\r\n", 400},
-      {"a negative length", "PUT / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400},
-      {"a length over 64 bits", "PUT / HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n",
+      {"a folded field", "GET / HTTP/1.1\r\nHost: x\r\nAccept: x\r\n y\r\n\r\n", 400},
+      {"a length that is no number", "PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n", 400},
+      {"a negative length", "PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400},
+      {"a length over 64 bits",
+       "PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999999\r\n\r\n", 400},
+      {"two lengths", "PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
        400},
-      {"two lengths", "PUT / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400},
       {"a length and chunks",
-       "PUT / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
-      {"a coding that is not known", "PUT / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
-       501},
+       "PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
+      {"a coding that is not known",
+       "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 501},
       {"a chunk size that is no number",
-       "PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", 400},
+       "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", 400},
       {"a chunk longer than its size",
-       "PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n0\r\n\r\n", 400},
+       "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n0\r\n\r\n", 400},
   };
   for (const Case& c : cases) {
     SocketClient client = connect();
@@ -158,23 +161,50 @@ TEST_F(HttpRequestTest, RefusesWhatIsNotHttpAndCloses) {
   }
 }
 
+TEST_F(HttpRequestTest, RefusesAnHttp11RequestWithoutOneHost) {
+  for (const std::string fields : {"", "Accept: a\r\n", "Host: a\r\nHost: a\r\n"}) {
+    SocketClient client = connect();
+    client.send("GET / HTTP/1.1\r\n" + fields + "\r\n");
+    EXPECT_EQ(client.receive().status, 400u) << fields;
+    EXPECT_TRUE(client.closed_by_server());
+  }
+  SocketClient older = connect();
+  older.send("GET / HTTP/1.0\r\n\r\n");
+  EXPECT_EQ(older.receive().status, 200u);
+}
+
+TEST_F(HttpRequestTest, CountsARefusedBodyUnderTheRouteOfItsHead) {
+  SocketClient client = connect();
+  client.send("PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n");
+  EXPECT_EQ(client.receive().status, 413u);
+  client = connect();
+  client.send("PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nx");
+  ASSERT_TRUE(eventually([&] { return server_->stats().connections_accepted == 2; }));
+  client.close();
+  ASSERT_TRUE(finished(2));
+  const auto all = handler_.all_finished();
+  EXPECT_EQ(all[0].route, "/route");
+  EXPECT_EQ(all[1].route, "/route");
+  EXPECT_EQ(all[1].status, kStatusLost);
+}
+
 TEST_F(HttpRequestTest, StillAnswersWhatCameBeforeAMalformedRequest) {
   SocketClient client = connect();
-  client.send("GET /good HTTP/1.1\r\n\r\nbad\r\n\r\n");
+  client.send("GET /good HTTP/1.1\r\nHost: x\r\n\r\nbad\r\n\r\n");
   EXPECT_EQ(client.receive().body, "GET /good? ");
   EXPECT_EQ(client.receive().status, 400u);
 }
 
 TEST_F(HttpRequestTest, CountsEachRequestOnce) {
   SocketClient client = connect();
-  client.send("GET /1 HTTP/1.1\r\n\r\nHEAD /2 HTTP/1.1\r\n\r\nbad\r\n\r\n");
+  client.send("GET /1 HTTP/1.1\r\nHost: x\r\n\r\nHEAD /2 HTTP/1.1\r\nHost: x\r\n\r\nbad\r\n\r\n");
   client.receive();
   client.receive(/*to_head=*/true);
   client.receive();
   ASSERT_TRUE(eventually([&] { return handler_.all_finished().size() == 3; }));
   const auto finished = handler_.all_finished();
   EXPECT_EQ(finished[0].method, Method::get);
-  EXPECT_EQ(finished[0].route, "/echo");
+  EXPECT_EQ(finished[0].route, "/route");
   EXPECT_EQ(finished[0].status, 200u);
   EXPECT_EQ(finished[1].method, Method::head);
   EXPECT_EQ(finished[2].status, 400u);

@@ -37,8 +37,8 @@ class HttpResponseTest : public HttpTest {
   std::string text_;  // outlives the server, too
 };
 
-constexpr std::string_view kGet = "GET / HTTP/1.1\r\n\r\n";
-constexpr std::string_view kHead = "HEAD / HTTP/1.1\r\n\r\n";
+constexpr std::string_view kGet = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+constexpr std::string_view kHead = "HEAD / HTTP/1.1\r\nHost: x\r\n\r\n";
 
 TEST_F(HttpResponseTest, WritesStatusTypeLengthAndTheHandlersFields) {
   answer([] {
@@ -222,7 +222,7 @@ TEST_F(HttpResponseTest, ServesOthersWhileOneReadsWithoutEnd) {
     respond(std::move(response));
   };
   SocketClient greedy = connect();
-  greedy.send("GET /endless HTTP/1.1\r\n\r\n");
+  greedy.send("GET /endless HTTP/1.1\r\nHost: x\r\n\r\n");
   std::atomic<bool> enough{false};
   std::thread reader([&] {
     while (!enough) greedy.receive_bytes(1 << 20);

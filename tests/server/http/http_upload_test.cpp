@@ -28,7 +28,7 @@ class HttpUploadTest : public HttpTest {
     };
   }
   static std::string head(std::size_t bytes) {
-    return "PUT /p HTTP/1.1\r\nContent-Length: " + std::to_string(bytes) + "\r\n\r\n";
+    return "PUT /p HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(bytes) + "\r\n\r\n";
   }
 
   std::weak_ptr<int> alive_;  // of the network thread until the request has ended
@@ -42,7 +42,7 @@ TEST_F(HttpUploadTest, PutsTheBodyInPlaceAndTouchesNothingBehindIt) {
   const std::size_t room_bytes = rooms[0]->text().size();
   const std::string body = pattern(room_bytes + 100'000);
   SocketClient client = connect();
-  client.send(head(body.size()) + body + "GET /next HTTP/1.1\r\n\r\n");
+  client.send(head(body.size()) + body + "GET /next HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_EQ(client.receive().body, "stored");
   EXPECT_EQ(client.receive().body, "GET /next? ");
   EXPECT_EQ(asked, 2u);
@@ -100,7 +100,7 @@ TEST_F(HttpUploadTest, SaysContinueOnlyOnceThereIsRoom) {
     ready(room.pieces());
   });
   const std::string request =
-      "PUT /p HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n";
+      "PUT /p HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n";
   SocketClient client = connect();
   client.send(request);
   EXPECT_EQ(client.receive().status, 100u);
@@ -128,7 +128,8 @@ TEST_F(HttpUploadTest, AnswersForAnUploadThatGivesNoRoom) {
 TEST_F(HttpUploadTest, NeedsALength) {
   upload([](auto ready) { ready(Error{}); });
   for (const std::string request :
-       {"PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", "PUT / HTTP/1.1\r\n\r\n"}) {
+       {"PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "PUT / HTTP/1.1\r\nHost: x\r\n\r\n"}) {
     SocketClient client = connect();
     client.send(request);
     EXPECT_EQ(client.receive().status, 411u);

@@ -20,7 +20,7 @@ class ListenerTest : public HttpTest {
     return HttpServer::start(listen_, limits_, handler_, clock_, log_);
   }
   static std::string answer_of(SocketClient client) {
-    client.send("GET /x HTTP/1.1\r\n\r\n");
+    client.send("GET /x HTTP/1.1\r\nHost: x\r\n\r\n");
     return client.receive().body;
   }
 
