@@ -256,6 +256,13 @@ Result<TransferStatus> BlockManager::transfer(TransferId id) const {
   return impl_->services->transfers.status(id);
 }
 
+Result<std::string> BlockManager::cache_name_of(TransferId id) const {
+  auto owner = impl_->services->transfers.owner(id);
+  if (!owner) return std::move(owner).error();
+  const auto core = owner->lock();
+  return core == nullptr ? std::string() : core->config.name;
+}
+
 Result<> BlockManager::watch_transfer(TransferId id,
                                       UniqueFunction<void(const TransferStatus&)> ended) {
   return impl_->services->transfers.watch(id, std::move(ended));

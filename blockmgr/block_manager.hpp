@@ -40,6 +40,8 @@ class BlockManager {
   Result<std::shared_ptr<Cache>> cache_of(const LeaseId& lease) const;
 
   Result<TransferStatus> transfer(TransferId id) const;  // unknown_transfer
+  // Of the cache that it moves or moved blocks of; empty where that is gone. unknown_transfer.
+  Result<std::string> cache_name_of(TransferId id) const;
   // Runs `ended` once when the transfer has ended, at once where it has.
   Result<> watch_transfer(TransferId id, UniqueFunction<void(const TransferStatus&)> ended);
   // Cancels what has not begun; answers the state after that.

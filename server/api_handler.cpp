@@ -4,6 +4,7 @@
 #include <array>
 #include <exception>
 
+#include "server/routes/subject.hpp"
 #include "server/status.hpp"
 
 namespace cairn {
@@ -74,10 +75,31 @@ http::Response ApiHandler::no_route(const http::RequestHead& head) const {
 http::RequestPlan ApiHandler::begin(const http::RequestHead& head) {
   const auto found = router().find(head.method, head.path);
   if (!found) return {.route = kNoRoute, .body = no_route(head)};
-  return {.route = routes::table()[found->route].pattern.path, .body = plan_body(head, *found)};
+  const std::string_view route = routes::table()[found->route].pattern.path;
+  auto caller = admit(head, *found);
+  if (!caller) return {.route = route, .body = problem(caller.error())};
+  http::BodyPlan body = plan_body(head, *found, caller->get());
+  return {.route = route, .body = std::move(body), .caller = std::move(*caller)};
 }
 
-http::BodyPlan ApiHandler::plan_body(const http::RequestHead& head, const Router::Match& found) {
+Result<std::shared_ptr<const Caller>> ApiHandler::admit(const http::RequestHead& head,
+                                                        const Router::Match& found) const {
+  const routes::Route& route = routes::table()[found.route];
+  if (service_.gate == nullptr || route.role == Role::none) return nullptr;
+  auto caller = service_.gate->admit(head);
+  if (!caller) return caller;
+  if (!(*caller)->may(route.role)) {
+    return Error{ErrorCode::forbidden, "this takes the role '" +
+                                           std::string(to_string(route.role)) + "'; the token '" +
+                                           (*caller)->name() + "' has '" +
+                                           std::string(to_string((*caller)->role())) + "'"};
+  }
+  CAIRN_TRY(routes::check_subject(service_, **caller, route, found.parameters));
+  return caller;
+}
+
+http::BodyPlan ApiHandler::plan_body(const http::RequestHead& head, const Router::Match& found,
+                                     const Caller* caller) {
   const routes::Route& route = routes::table()[found.route];
   const Phase phase = service_.phase.load(std::memory_order_relaxed);
   if (phase != Phase::serving && !answers_always(route.pattern.path)) {
@@ -92,7 +114,7 @@ http::BodyPlan ApiHandler::plan_body(const http::RequestHead& head, const Router
     case routes::BodyKind::streamed:
       break;
   }
-  const Call call{.head = head, .body = {}, .path = found.parameters};
+  const Call call{.head = head, .body = {}, .path = found.parameters, .caller = caller};
   return route.begin(service_, call, style_of(head));
 }
 
@@ -101,7 +123,8 @@ void ApiHandler::handle(const http::Request& request, http::Responder respond) {
   if (!found) return respond(no_route(request));
   const routes::Route& route = routes::table()[found->route];
   Reply reply(std::move(respond), style_of(request));
-  const Call call{.head = request, .body = request.body, .path = found->parameters};
+  const Call call{
+      .head = request, .body = request.body, .path = found->parameters, .caller = request.caller};
   try {
     route.handle(service_, call, std::move(reply));
   } catch (const std::exception& thrown) {

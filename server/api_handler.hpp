@@ -30,7 +30,11 @@ class ApiHandler final : public http::Handler {
                 std::uint64_t duration_us) override;
 
  private:
-  http::BodyPlan plan_body(const http::RequestHead& head, const Router::Match& found);
+  http::BodyPlan plan_body(const http::RequestHead& head, const Router::Match& found,
+                           const Caller* caller);
+  // Who asks, and whether that one may; null where anybody may.
+  Result<std::shared_ptr<const Caller>> admit(const http::RequestHead& head,
+                                              const Router::Match& found) const;
   http::Response no_route(const http::RequestHead& head) const;
 
   Service& service_;

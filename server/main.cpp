@@ -3,9 +3,11 @@
 
 #include <cstdio>
 #include <exception>
+#include <iostream>
 #include <span>
 #include <string>
 
+#include "server/auth/tokens.hpp"
 #include "server/build_info.hpp"
 #include "server/config/command_line.hpp"
 #include "server/server.hpp"
@@ -16,27 +18,29 @@ constexpr int kExitDone = 0;
 constexpr int kExitFailed = 1;
 constexpr int kExitWrongSetting = 2;
 
-sigset_t stop_signals() {
+sigset_t awaited_signals() {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGHUP);
   return set;
 }
 
 // Threads made from here on leave these signals to wait_for_stop(); a connection that goes away is
 // an error of a write.
 void take_signals() {
-  const sigset_t set = stop_signals();
+  const sigset_t set = awaited_signals();
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
 }
 
-// Another signal after this one ends the process at once.
-int wait_for_stop() {
-  const sigset_t set = stop_signals();
+// Another signal after this one ends the process at once. SIGHUP is no end: it has the server read
+// its files again.
+int wait_for_stop(cairn::Server& server) {
+  const sigset_t set = awaited_signals();
   int signal = 0;
-  ::sigwait(&set, &signal);
+  while (::sigwait(&set, &signal) != 0 || signal == SIGHUP) server.reload();
   ::signal(SIGTERM, SIG_DFL);
   ::signal(SIGINT, SIG_DFL);
   ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
@@ -48,10 +52,21 @@ int refuse(const cairn::Error& why) {
   return kExitWrongSetting;
 }
 
-std::string url_of(const cairn::http::ListenConfig& listen, std::uint16_t port) {
+std::string url_of(const cairn::Settings& settings, std::uint16_t port) {
+  const cairn::http::ListenConfig& listen = settings.listen;
   const bool is_v6 = listen.host.find(':') != std::string::npos;
   const std::string host = is_v6 ? "[" + listen.host + "]" : listen.host;
-  return "http://" + host + ":" + std::to_string(port);
+  const std::string scheme = settings.tls.certificate.empty() ? "http://" : "https://";
+  return scheme + host + ":" + std::to_string(port);
+}
+
+int hash_token() {
+  std::string token;
+  std::getline(std::cin, token);
+  const auto hash = cairn::token_hash(token);
+  if (!hash) return refuse(hash.error());
+  std::puts(hash->c_str());
+  return kExitDone;
 }
 
 std::span<const char* const> environment() {
@@ -67,10 +82,10 @@ int serve(const cairn::Settings& settings) {
   auto server = cairn::Server::start(settings, clock, log);
   if (!server) return refuse(server.error());
   std::printf("cairn-server %s listening on %s\n", std::string(cairn::build_info::kVersion).c_str(),
-              url_of(settings.listen, (*server)->port()).c_str());
+              url_of(settings, (*server)->port()).c_str());
   std::fflush(stdout);
 
-  const int signal = wait_for_stop();
+  const int signal = wait_for_stop(**server);
   log.info("stopping", {{"signal", signal == SIGINT ? "SIGINT" : "SIGTERM"}});
   const bool drained = (*server)->drain();
   if (!drained) log.warning("requests were cut: they took longer than drain_timeout_ms");
@@ -90,6 +105,7 @@ int main(int argc, char** argv) {
       std::fputs(text->text.c_str(), stdout);
       return kExitDone;
     }
+    if (std::holds_alternative<cairn::HashToken>(*asked)) return hash_token();
     return serve(std::get<cairn::Settings>(*asked));
   } catch (const std::exception& thrown) {
     std::fprintf(stderr, "cairn-server: %s\n", thrown.what());

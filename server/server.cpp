@@ -35,14 +35,36 @@ BlockManagerOptions block_options(const Settings& settings, Logger& log) {
   return options;
 }
 
+// Who may come in, and how the server shows who it is.
+struct Guard {
+  std::unique_ptr<Gate> gate;              // null: everybody
+  std::unique_ptr<http::TlsIdentity> tls;  // null: plain HTTP
+};
+
+Result<Guard> make_guard(const Settings& settings, const Clock& clock) {
+  Guard guard;
+  if (!settings.tokens_path.empty()) {
+    auto gate = Gate::open(settings.tokens_path, clock);
+    if (!gate) return std::move(gate).error();
+    guard.gate = std::move(*gate);
+  }
+  if (!settings.tls.certificate.empty()) {
+    auto tls = http::TlsIdentity::load(settings.tls);
+    if (!tls) return std::move(tls).error();
+    guard.tls = std::move(*tls);
+  }
+  return guard;
+}
+
 }  // namespace
 
 // In the order in which they are made: each uses those before it.
 struct Server::Parts {
   Parts(const Settings& given, const Clock& time, Logger& logger, DataDir dir,
-        std::unique_ptr<DeviceRuntime> devices)
+        std::unique_ptr<DeviceRuntime> devices, Guard given_guard)
       : settings(given),
         data_dir(std::move(dir)),
+        guard(std::move(given_guard)),
         runtime(std::move(devices)),
         disk(make_positional_disk_io()),
         engine(*runtime, *disk, time, settings.transfers),
@@ -60,6 +82,7 @@ struct Server::Parts {
                 .readers = readers,
                 .admin = admin,
                 .counters = counters,
+                .gate = guard.gate.get(),
                 .limits = settings.api,
                 .started_at_unix_ms = time.unix_ms()},
         handler(service),
@@ -75,6 +98,7 @@ struct Server::Parts {
 
   const Settings settings;
   DataDir data_dir;
+  Guard guard;
   std::unique_ptr<DeviceRuntime> runtime;
   std::unique_ptr<DiskIo> disk;
   TransferEngine engine;
@@ -95,15 +119,19 @@ Server::~Server() = default;
 
 Result<std::unique_ptr<Server>> Server::start(const Settings& settings, const Clock& clock,
                                               Logger& log) {
+  auto guard = make_guard(settings, clock);
+  if (!guard) return std::move(guard).error();
   auto data_dir = DataDir::open(settings.data_dir);
   if (!data_dir) return std::move(data_dir).error();
   auto runtime = make_runtime(settings, log);
   if (!runtime) return std::move(runtime).error();
-  auto parts =
-      std::make_unique<Parts>(settings, clock, log, std::move(*data_dir), std::move(*runtime));
+  auto parts = std::make_unique<Parts>(settings, clock, log, std::move(*data_dir),
+                                       std::move(*runtime), std::move(*guard));
   Service& service = parts->service;
 
-  auto http = http::HttpServer::start(settings.listen, settings.http, parts->handler, clock, log);
+  http::ListenConfig listen = settings.listen;
+  listen.tls = parts->guard.tls.get();
+  auto http = http::HttpServer::start(listen, settings.http, parts->handler, clock, log);
   if (!http) return std::move(http).error();
   parts->http = std::move(*http);
   service.http = parts->http.get();
@@ -121,6 +149,26 @@ Result<std::unique_ptr<Server>> Server::start(const Settings& settings, const Cl
 }
 
 std::uint16_t Server::port() const { return parts_->http->port(); }
+
+void Server::reload() {
+  Guard& guard = parts_->guard;
+  Logger& log = parts_->service.log;
+  if (guard.gate != nullptr) {
+    const auto tokens = guard.gate->reload();
+    if (tokens) {
+      log.info("tokens read again", {{"tokens", *tokens}});
+    } else {
+      log.error("the tokens stay as they were", {{"reason", tokens.error().detail}});
+    }
+  }
+  if (guard.tls != nullptr) {
+    if (auto read = guard.tls->reload(); read) {
+      log.info("certificate read again");
+    } else {
+      log.error("the certificate stays as it was", {{"reason", read.error().detail}});
+    }
+  }
+}
 
 bool Server::drain() {
   parts_->service.phase = Phase::draining;

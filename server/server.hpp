@@ -21,6 +21,9 @@ class Server {
   ~Server();
 
   std::uint16_t port() const;
+  // Reads the files of tokens and certificates again; what cannot be used leaves those in force as
+  // they are, and the log says so.
+  void reload();
   // Refuses new work, waits for what is in progress up to the settings' time. True where nothing
   // was cut.
   bool drain();

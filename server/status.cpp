@@ -11,6 +11,10 @@ namespace {
 // Retry-After can say, and late enough for the first.
 constexpr std::string_view kRetryAfter = "Retry-After: 1\r\n";
 
+// The second is for browsers, which ask for a password by it.
+constexpr std::string_view kChallenge =
+    "WWW-Authenticate: Bearer realm=\"cairn\"\r\nWWW-Authenticate: Basic realm=\"cairn\"\r\n";
+
 // The code as words: "stale_generation" is "Stale generation".
 std::string title_of(ErrorCode code) {
   std::string title(to_string(code));
@@ -99,6 +103,7 @@ http::Response problem(const Error& error) {
   response.status = http_status(error.code);
   response.content_type = kProblemType;
   response.body = problem_body(error, response.status);
+  if (response.status == 401) response.headers = kChallenge;
   if (response.status == 429 || response.status == 503) response.headers = kRetryAfter;
   return response;
 }

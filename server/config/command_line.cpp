@@ -16,58 +16,68 @@ namespace po = boost::program_options;
 
 // A flag is another way to write a field of the file, so there is one set of rules and one of
 // defaults.
+enum class FlagKind : std::uint8_t { text, number, yes };
+using enum FlagKind;
+
 struct Flag {
   const char* name;
   const char* field;  // JSON pointer
-  bool is_number;
+  FlagKind kind;
   const char* help;
 };
 
 constexpr std::array kFlags = {
-    Flag{"listen", "/listen", false,
+    Flag{"listen", "/listen", text,
          "HOST:PORT to listen on; port 0 takes any free one (default 127.0.0.1:7070)"},
-    Flag{"unix", "/unix", false, "path of a Unix socket to listen on too (default none)"},
-    Flag{"data-dir", "/data_dir", false,
+    Flag{"unix", "/unix", text, "path of a Unix socket to listen on too (default none)"},
+    Flag{"tokens", "/tokens", text,
+         "file of bearer tokens, read again on SIGHUP (default none: everybody may do everything)"},
+    Flag{"allow-anonymous", "/allow_anonymous", yes,
+         "listen beyond the loopback interface without tokens"},
+    Flag{"tls-cert", "/tls_cert", text,
+         "PEM file with the certificate and its chain, read again on SIGHUP (default none: HTTP)"},
+    Flag{"tls-key", "/tls_key", text, "PEM file with its key"},
+    Flag{"tls-client-ca", "/tls_client_ca", text,
+         "PEM file; clients then need a certificate that one of these has signed (default none)"},
+    Flag{"data-dir", "/data_dir", text,
          "folder of the disk tiers, made if missing, locked while in use (default cairn-data)"},
-    Flag{"runtime", "/runtime", false,
+    Flag{"runtime", "/runtime", text,
          "auto, host or cuda; auto takes cuda where a device answers (default auto)"},
-    Flag{"threads", "/threads", true, "network threads, 1 to 256 (default 1)"},
-    Flag{"log-level", "/log_level", false, "debug, info, warning or error (default info)"},
-    Flag{"drain-timeout-ms", "/drain_timeout_ms", true,
+    Flag{"threads", "/threads", number, "network threads, 1 to 256 (default 1)"},
+    Flag{"log-level", "/log_level", text, "debug, info, warning or error (default info)"},
+    Flag{"drain-timeout-ms", "/drain_timeout_ms", number,
          "how long a shutdown waits for requests in progress (default 10000)"},
-    Flag{"host-devices", "/host/devices", true, "devices of the host runtime, 1 to 64 (default 1)"},
-    Flag{"host-device-bytes", "/host/device_bytes", true,
+    Flag{"host-devices", "/host/devices", number,
+         "devices of the host runtime, 1 to 64 (default 1)"},
+    Flag{"host-device-bytes", "/host/device_bytes", number,
          "memory of each of them; 0: as much as there is (default 0)"},
-    Flag{"max-connections", "/http/max_connections", true,
+    Flag{"max-connections", "/http/max_connections", number,
          "connections at once; more are refused (default 4096)"},
-    Flag{"max-header-bytes", "/http/max_header_bytes", true,
+    Flag{"max-header-bytes", "/http/max_header_bytes", number,
          "a request's line and fields (default 16384)"},
-    Flag{"max-body-bytes", "/http/max_body_bytes", true,
+    Flag{"max-body-bytes", "/http/max_body_bytes", number,
          "a JSON or MessagePack body (default 33554432)"},
-    Flag{"header-timeout-ms", "/http/header_timeout_ms", true,
+    Flag{"header-timeout-ms", "/http/header_timeout_ms", number,
          "from a request's first byte to the end of its fields (default 10000)"},
-    Flag{"body-timeout-ms", "/http/body_timeout_ms", true,
+    Flag{"body-timeout-ms", "/http/body_timeout_ms", number,
          "without a byte of a body arriving or leaving (default 30000)"},
-    Flag{"least-rate-bytes-per-s", "/http/least_rate_bytes_per_s", true,
+    Flag{"least-rate-bytes-per-s", "/http/least_rate_bytes_per_s", number,
          "what a body or a response moves at the least once body-timeout-ms is used up (default "
          "262144)"},
-    Flag{"idle-timeout-ms", "/http/idle_timeout_ms", true, "between requests (default 120000)"},
-    Flag{"max-lease-ms", "/blocks/max_lease_ms", true,
+    Flag{"idle-timeout-ms", "/http/idle_timeout_ms", number, "between requests (default 120000)"},
+    Flag{"max-lease-ms", "/blocks/max_lease_ms", number,
          "the longest lease a client may ask for (default 3600000)"},
-    Flag{"max-leases", "/blocks/max_leases", true, "leases of a cache (default 65536)"},
-    Flag{"max-blocks-per-request", "/blocks/max_blocks_per_request", true,
+    Flag{"max-leases", "/blocks/max_leases", number, "leases of a cache (default 65536)"},
+    Flag{"max-blocks-per-request", "/blocks/max_blocks_per_request", number,
          "keys or blocks of one request (default 65536)"},
-    Flag{"staging-bytes", "/blocks/staging_bytes", true,
+    Flag{"staging-bytes", "/blocks/staging_bytes", number,
          "buffers of a cache for reads and writes of tiers that the CPU does not reach (default "
          "67108864)"},
-    Flag{"transfer-workers", "/transfers/workers", true,
+    Flag{"transfer-workers", "/transfers/workers", number,
          "movements under way at once, 1 to 64 (default 2)"},
-    Flag{"disk-threads", "/transfers/disk_threads", true,
+    Flag{"disk-threads", "/transfers/disk_threads", number,
          "threads that help with disk tiers, 1 to 64 (default 2)"},
 };
-
-// Of the contract, but not of this build: never taken in silence.
-constexpr std::array kUnavailable = {"tokens", "tls-cert", "tls-key"};
 
 po::options_description describe() {
   po::options_description options("Options", 100);
@@ -75,13 +85,16 @@ po::options_description describe() {
       "config", po::value<std::string>()->value_name("FILE"),
       "JSON file with these settings and more (pressure, caches); flags and variables win");
   for (const Flag& flag : kFlags) {
-    options.add_options()(
-        flag.name, po::value<std::string>()->value_name(flag.is_number ? "N" : "TEXT"), flag.help);
+    auto* value = po::value<std::string>();
+    if (flag.kind == yes) {
+      value->zero_tokens()->implicit_value("true");
+    } else {
+      value->value_name(flag.kind == number ? "N" : "TEXT");
+    }
+    options.add_options()(flag.name, value, flag.help);
   }
-  for (const char* name : kUnavailable) {
-    options.add_options()(name, po::value<std::string>()->value_name("FILE"),
-                          "not available in this build");
-  }
+  options.add_options()("hash-token",
+                        "read a token from standard input, print its hash for --tokens and exit");
   options.add_options()("help", "print this and exit")("version", "print the version and exit");
   return options;
 }
@@ -144,7 +157,6 @@ GivenByFlag gather(const po::variables_map& flags, std::span<const char* const> 
   };
   add("config");
   for (const Flag& flag : kFlags) add(flag.name);
-  for (const char* flag : kUnavailable) add(flag);
   return all;
 }
 
@@ -164,11 +176,12 @@ Result<json> read_file(const Given& config) {
   return document;
 }
 
-// A number as JSON where it is one; anything else stays text, which the field then refuses.
+// A number (or true and false) as JSON where it is one; anything else stays text, which the field
+// then refuses.
 json value_of(const Flag& flag, const std::string& text) {
-  if (!flag.is_number) return text;
-  auto number = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (number.is_number()) return number;
+  if (flag.kind == FlagKind::text) return text;
+  auto read = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (flag.kind == yes ? read.is_boolean() : read.is_number()) return read;
   return text;
 }
 
@@ -187,12 +200,6 @@ std::string origin_of(const GivenByFlag& given, std::string_view detail) {
 }
 
 Result<Settings> settings_of(const GivenByFlag& given) {
-  for (const char* name : kUnavailable) {
-    if (const auto found = given.find(name); found != given.end()) {
-      return Error{ErrorCode::not_implemented,
-                   found->second.origin + " is not available in this build"};
-    }
-  }
   json document = json::object();
   if (const auto config = given.find("config"); config != given.end()) {
     auto file = read_file(config->second);
@@ -219,8 +226,9 @@ Result<Settings> settings_of(const GivenByFlag& given) {
 
 }  // namespace
 
-Result<std::variant<Settings, PrintAndExit>> read_command_line(const CommandLine& given) {
-  using Answer = std::variant<Settings, PrintAndExit>;
+Result<std::variant<Settings, PrintAndExit, HashToken>> read_command_line(
+    const CommandLine& given) {
+  using Answer = std::variant<Settings, PrintAndExit, HashToken>;
   const po::options_description options = describe();
   po::variables_map flags;
   try {
@@ -241,6 +249,7 @@ Result<std::variant<Settings, PrintAndExit>> read_command_line(const CommandLine
   if (flags.count("version") > 0) {
     return Answer(PrintAndExit{"cairn-server " + std::string(build_info::kVersion) + "\n"});
   }
+  if (flags.count("hash-token") > 0) return Answer(HashToken{});
   auto settings = settings_of(gather(flags, given.environment));
   if (!settings) return std::move(settings).error();
   return Answer(std::move(*settings));

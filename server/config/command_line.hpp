@@ -13,6 +13,9 @@ struct PrintAndExit {
   std::string text;
 };
 
+// Print the hash of the token on standard input.
+struct HashToken {};
+
 // How a process was started. Only borrowed.
 struct CommandLine {
   std::span<const char* const> arguments;         // the program's name first
@@ -22,6 +25,6 @@ struct CommandLine {
 // Reads the flags, the variables (CAIRN_MAX_LEASES for --max-leases) and the file that --config
 // names: a flag wins over its variable, a variable over the file, an empty variable is none. The
 // error names the flag, the variable or the field.
-Result<std::variant<Settings, PrintAndExit>> read_command_line(const CommandLine& given);
+Result<std::variant<Settings, PrintAndExit, HashToken>> read_command_line(const CommandLine& given);
 
 }  // namespace cairn

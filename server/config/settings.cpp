@@ -1,5 +1,6 @@
 #include "server/config/settings.hpp"
 
+#include <boost/asio/ip/address.hpp>
 #include <charconv>
 
 #include "server/codec/cache_body.hpp"
@@ -92,6 +93,29 @@ std::vector<CacheConfig> read_caches(Fields& fields) {
   return caches;
 }
 
+void read_security(Fields& fields, Settings& out) {
+  out.tls.certificate = fields.optional_string("tls_cert").value_or("");
+  out.tls.key = fields.optional_string("tls_key").value_or("");
+  out.tls.client_ca = fields.optional_string("tls_client_ca").value_or("");
+  out.tokens_path = fields.optional_string("tokens").value_or("");
+  out.allow_anonymous = fields.optional_bool("allow_anonymous").value_or(false);
+  DecodeErrors& errors = fields.errors();
+  if (out.tls.certificate.empty() != out.tls.key.empty()) {
+    errors.add(ErrorCode::missing_field, out.tls.key.empty()
+                                             ? "tls_key is missing; tls_cert needs one"
+                                             : "tls_cert is missing; tls_key needs one");
+  }
+  if (!out.tls.client_ca.empty() && out.tls.certificate.empty()) {
+    errors.add(ErrorCode::missing_field, "tls_cert is missing; tls_client_ca needs one");
+  }
+  if (out.tokens_path.empty() && !out.allow_anonymous && !is_loopback(out.listen.host)) {
+    errors.add(ErrorCode::impossible,
+               "listen is '" + out.listen.host +
+                   "', which is no loopback address: whoever reaches it could read and delete "
+                   "every block. Give tokens (--tokens FILE), or --allow-anonymous");
+  }
+}
+
 }  // namespace
 
 CacheConfig default_cache() {
@@ -129,6 +153,12 @@ Result<http::ListenConfig> parse_listen(std::string_view text) {
   return listen;
 }
 
+bool is_loopback(const std::string& host) {
+  boost::system::error_code error;
+  const auto address = boost::asio::ip::make_address(host, error);
+  return error ? host == "localhost" : address.is_loopback();
+}
+
 Result<Settings> read_settings(std::string_view json_text) {
   auto document = parse_document(json_text);
   if (!document) return std::move(document).error();
@@ -148,6 +178,7 @@ Result<Settings> read_settings(std::string_view json_text) {
   if (settings.data_dir.empty()) {
     errors.add(ErrorCode::out_of_range, "data_dir is empty; it takes a path");
   }
+  read_security(fields, settings);
   settings.runtime =
       static_cast<RuntimeChoice>(fields.optional_word("runtime", kRuntimeWords).value_or(0));
   settings.log_level =

@@ -11,6 +11,7 @@
 #include "blockmgr/config.hpp"
 #include "memory/device_runtime.hpp"
 #include "server/http/http_server.hpp"
+#include "server/http/tls.hpp"
 #include "server/routes/service.hpp"
 #include "transport/transfer_engine.hpp"
 
@@ -25,6 +26,10 @@ enum class RuntimeChoice : std::uint8_t {
 // Everything that can be set. The defaults are the ones that --help tells.
 struct Settings {
   http::ListenConfig listen;
+  http::TlsFiles tls;       // without a certificate: plain HTTP
+  std::string tokens_path;  // empty: everybody may do everything
+  // Without tokens the server listens on a loopback address only, unless this says otherwise.
+  bool allow_anonymous = false;
   http::HttpLimits http;
   ApiLimits api;
   std::filesystem::path data_dir = "cairn-data";
@@ -44,6 +49,9 @@ CacheConfig default_cache();
 
 // "127.0.0.1:7070", "[::1]:7070".
 Result<http::ListenConfig> parse_listen(std::string_view text);
+
+// True where the host is an address of the machine's own loopback, or "localhost".
+bool is_loopback(const std::string& host);
 
 // A configuration: the members of the file, all optional. The error names the field.
 Result<Settings> read_settings(std::string_view json_text);

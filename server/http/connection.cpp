@@ -37,7 +37,7 @@ Connection::~Connection() {
   }
 }
 
-bool Connection::open(Peer peer) { return stream_.open(std::move(peer)); }
+bool Connection::open(Peer peer) { return stream_.open(std::move(peer), shared_.tls); }
 
 void Connection::start() {
   idle_since_ = shared_.clock.now();
@@ -97,7 +97,10 @@ bool Connection::read_head() {
       return false;
     }
     wait_input();
-    deadline_ = idle_since_ + std::chrono::milliseconds(shared_.limits.idle_timeout_ms);
+    // A handshake is read like a head, and has as long.
+    deadline_ = idle_since_ + std::chrono::milliseconds(stream_.in_handshake()
+                                                            ? shared_.limits.header_timeout_ms
+                                                            : shared_.limits.idle_timeout_ms);
     return false;
   }
   switch (parser_->read_head(input_)) {
@@ -141,6 +144,7 @@ bool Connection::begin_request() {
   begin_body();
   RequestPlan request = shared_.handler.begin(head_);
   route_ = request.route;
+  caller_ = std::move(request.caller);
   BodyPlan& plan = request.body;
   if (auto* response = std::get_if<Response>(&plan)) {
     leave_body();
@@ -172,6 +176,7 @@ void Connection::end_request() {
   response_ = Response{};
   answered_ = false;
   request_open_ = false;
+  caller_.reset();
   idle_since_ = shared_.clock.now();
   const auto took = std::chrono::duration_cast<std::chrono::microseconds>(idle_since_ - began_);
   shared_.handler.finished(method, route_, status, static_cast<std::uint64_t>(took.count()));

@@ -27,8 +27,13 @@ class Connection;
 // the traffic.
 struct ConnectionShared {
   ConnectionShared(const HttpLimits& limits_in, Handler& handler_in, const Clock& clock_in,
-                   Logger& log_in, OpenCount& open_in)
-      : limits(limits_in), handler(handler_in), clock(clock_in), log(log_in), open(open_in) {}
+                   Logger& log_in, OpenCount& open_in, const TlsIdentity* tls_in)
+      : limits(limits_in),
+        handler(handler_in),
+        clock(clock_in),
+        log(log_in),
+        open(open_in),
+        tls(tls_in) {}
 
   boost::asio::io_context io{1};
   std::shared_ptr<Inbox> inbox = std::make_shared<Inbox>(io);
@@ -37,6 +42,7 @@ struct ConnectionShared {
   const Clock& clock;
   Logger& log;
   OpenCount& open;
+  const TlsIdentity* tls;  // null: plain
   TrafficCount traffic;
   bool draining = false;
   std::uint32_t refused = 0;  // of `connections`, those over the limit
@@ -159,6 +165,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   TimePoint began_;
   RequestHead head_;
   std::string_view route_;
+  std::shared_ptr<const Caller> caller_;
   bool keep_alive_ = true;
   bool continue_due_ = false;    // the client waits for a 100 before it sends the body
   bool body_unread_ = false;     // the client may be sending what nobody will read

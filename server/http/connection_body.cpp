@@ -100,6 +100,7 @@ bool Connection::handle(std::span<const std::byte> body) {
   Request request;
   static_cast<RequestHead&>(request) = head_;
   request.body = body;
+  request.caller = caller_.get();
   state_ = State::handler;
   shared_.handler.handle(request, Responder(Reply<Response>(*this)));
   return true;

@@ -12,9 +12,10 @@ namespace cairn::http {
 
 class HttpServer::Impl {
  public:
-  Impl(const HttpLimits& limits, Handler& handler, const Clock& clock, Logger& log)
+  Impl(const HttpLimits& limits, Handler& handler, const Clock& clock, Logger& log,
+       const TlsIdentity* tls)
       : limits_(limits), open_(limits.max_connections) {
-    const NetworkThread::Parts parts{limits_, handler, clock, log, open_};
+    const NetworkThread::Parts parts{limits_, handler, clock, log, open_, tls};
     for (std::uint32_t i = 0; i < limits.threads; ++i) {
       threads_.push_back(std::make_unique<NetworkThread>(parts));
     }
@@ -87,7 +88,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const ListenConfig& listen
                                                       const HttpLimits& limits, Handler& handler,
                                                       const Clock& clock, Logger& log) {
   if (limits.threads == 0) return Error{ErrorCode::out_of_range, "threads is 0; at least 1"};
-  auto impl = std::make_unique<Impl>(limits, handler, clock, log);
+  auto impl = std::make_unique<Impl>(limits, handler, clock, log, listen.tls);
   CAIRN_TRY(impl->listen(listen));
   impl->start();
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));

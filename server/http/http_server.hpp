@@ -27,10 +27,14 @@ struct HttpLimits {
   std::uint32_t idle_timeout_ms = 120'000;  // between requests
 };
 
+class TlsIdentity;
+
 struct ListenConfig {
   std::string host = "127.0.0.1";
   std::uint16_t port = 7070;  // 0: any free one
   std::string unix_path;      // empty: no Unix socket; owner-only rights
+  // Null: plain HTTP. Borrowed: must outlive the server. The Unix socket is always plain.
+  const TlsIdentity* tls = nullptr;
 };
 
 // What the machinery counts itself. Relaxed reads.

@@ -15,6 +15,10 @@
 #include "base/result.hpp"
 #include "base/unique_function.hpp"
 
+namespace cairn {
+class Caller;
+}
+
 // The plain interface between the HTTP machinery (connections, parsing, time-outs) and what answers
 // requests: nothing here knows of Boost.
 namespace cairn::http {
@@ -43,6 +47,7 @@ struct RequestHead {
 inline constexpr std::size_t kBodyPadding = 64;
 
 struct Request : RequestHead {
+  const Caller* caller = nullptr;  // as the plan said
   // All of the body, followed by kBodyPadding readable bytes; valid as long as the head's views.
   std::span<const std::byte> body;
 };
@@ -114,6 +119,8 @@ struct RequestPlan {
   // The request's template for metrics, e.g. "/v1/caches/{cache}/match", of static storage.
   std::string_view route;
   BodyPlan body;
+  // Who asks: only the handler knows what that is. Held until the request has ended.
+  std::shared_ptr<const Caller> caller = nullptr;
 };
 
 // The status counted for a request whose connection was lost before it had a response; never sent.

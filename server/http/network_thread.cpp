@@ -15,7 +15,7 @@ constexpr std::size_t kMostRefused = 64;
 }  // namespace
 
 NetworkThread::NetworkThread(const Parts& parts)
-    : shared_(parts.limits, parts.handler, parts.clock, parts.log, parts.open),
+    : shared_(parts.limits, parts.handler, parts.clock, parts.log, parts.open, parts.tls),
       open_(parts.open),
       work_(shared_.io.get_executor()),
       timer_(shared_.io) {}

@@ -22,6 +22,7 @@ class NetworkThread {
     const Clock& clock;
     Logger& log;
     OpenCount& open;
+    const TlsIdentity* tls;  // null: plain
   };
   explicit NetworkThread(const Parts& parts);
   ~NetworkThread();  // cuts what is left

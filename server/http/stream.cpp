@@ -15,6 +15,13 @@ Stream::Moved outcome_of(ssize_t bytes) {
   return {Stream::Outcome::ended, 0};
 }
 
+Stream::Moved outcome_of(TlsSession::Moved moved, TlsSession::Wants& wants) {
+  if (moved.bytes > 0) return {Stream::Outcome::moved, moved.bytes};
+  if (moved.wants == TlsSession::Wants::ended) return {Stream::Outcome::ended, 0};
+  wants = moved.wants;
+  return {Stream::Outcome::would_block, 0};
+}
+
 msghdr message_of(std::span<iovec> pieces) {
   msghdr message{};
   message.msg_iov = pieces.data();
@@ -24,7 +31,7 @@ msghdr message_of(std::span<iovec> pieces) {
 
 }  // namespace
 
-bool Stream::open(Peer peer) {
+bool Stream::open(Peer peer, const TlsIdentity* identity) {
   const bool tcp = peer.family != AF_UNIX;
   if (tcp) {
     // A response is one write, and must not wait for the acknowledgement of the one before.
@@ -35,10 +42,19 @@ bool Stream::open(Peer peer) {
   socket_.assign({peer.family, tcp ? IPPROTO_TCP : 0}, peer.fd.get(), ec);
   if (ec) return false;
   peer.fd.release();
+  if (identity != nullptr && tcp) {
+    tls_ = identity->accept(socket_.native_handle());
+    return tls_ != nullptr;
+  }
   return true;
 }
 
 Stream::Moved Stream::try_read(std::span<iovec> room) {
+  if (tls_ != nullptr) {
+    const Moved moved = outcome_of(tls_->read(room), read_wants_);
+    TrafficCount::add(traffic_.received, moved.bytes);
+    return moved;
+  }
   msghdr message = message_of(room);
   const Moved moved = outcome_of(::recvmsg(socket_.native_handle(), &message, MSG_DONTWAIT));
   TrafficCount::add(traffic_.received, moved.bytes);
@@ -46,6 +62,11 @@ Stream::Moved Stream::try_read(std::span<iovec> room) {
 }
 
 Stream::Moved Stream::try_write(std::span<iovec> pieces) {
+  if (tls_ != nullptr) {
+    const Moved moved = outcome_of(tls_->write(pieces), write_wants_);
+    TrafficCount::add(traffic_.sent, moved.bytes);
+    return moved;
+  }
   msghdr message = message_of(pieces);
   const Moved moved =
       outcome_of(::sendmsg(socket_.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL));
@@ -60,10 +81,12 @@ void Stream::cancel() {
 
 void Stream::shutdown_send() {
   boost::system::error_code ignored;
+  if (tls_ != nullptr) tls_->shut_down();
   socket_.shutdown(Socket::shutdown_send, ignored);
 }
 
 void Stream::close() {
+  if (tls_ != nullptr && socket_.is_open()) tls_->shut_down();
   boost::system::error_code ignored;
   socket_.close(ignored);
 }

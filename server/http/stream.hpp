@@ -4,14 +4,18 @@
 
 #include <atomic>
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/error.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 
 #include "server/http/file_descriptor.hpp"
+#include "server/http/tls.hpp"
 
 namespace cairn::http {
 
@@ -31,8 +35,8 @@ struct Peer {
   int family = 0;  // AF_INET, AF_INET6 or AF_UNIX
 };
 
-// One connection's socket, TCP or Unix: attempts that never block, and waits. Used on its network
-// thread only.
+// One connection's socket, TCP or Unix, plain or under TLS: attempts that never block, and waits.
+// Used on its network thread only.
 class Stream {
  public:
   enum class Outcome : std::uint8_t { moved, would_block, ended };
@@ -41,9 +45,13 @@ class Stream {
     std::size_t bytes = 0;  // more than 0 where moved
   };
 
-  Stream(boost::asio::io_context& io, TrafficCount& traffic) : socket_(io), traffic_(traffic) {}
-  // False where the system refuses.
-  bool open(Peer peer);
+  Stream(boost::asio::io_context& io, TrafficCount& traffic)
+      : io_(io), socket_(io), traffic_(traffic) {}
+  // Under TLS where there is an identity and the connection is not a Unix socket's, whose owner is
+  // known. False where the system refuses.
+  bool open(Peer peer, const TlsIdentity* identity);
+  // The client has still to show that it speaks TLS.
+  bool in_handshake() const { return tls_ != nullptr && !tls_->is_established(); }
 
   // At least one byte of room, or of pieces.
   Moved try_read(std::span<iovec> room);
@@ -53,6 +61,7 @@ class Stream {
   // its room, as the kernel then tells of the next byte by itself.
   template <class Handler>
   void async_read(std::span<std::byte> room, Handler&& handler) {
+    if (tls_ != nullptr) return read_tls(room, std::forward<Handler>(handler));
     socket_.async_read_some(
         boost::asio::buffer(room.data(), room.size()),
         [this, handler = std::forward<Handler>(handler)](auto error, std::size_t bytes) mutable {
@@ -63,11 +72,11 @@ class Stream {
   // `handler(error)`
   template <class Handler>
   void async_readable(Handler&& handler) {
-    socket_.async_wait(Socket::wait_read, std::forward<Handler>(handler));
+    socket_.async_wait(wait_for(read_wants_), std::forward<Handler>(handler));
   }
   template <class Handler>
   void async_writable(Handler&& handler) {
-    socket_.async_wait(Socket::wait_write, std::forward<Handler>(handler));
+    socket_.async_wait(wait_for(write_wants_), std::forward<Handler>(handler));
   }
 
   // Ends what is waiting with operation_aborted.
@@ -78,8 +87,38 @@ class Stream {
  private:
   using Socket = boost::asio::basic_stream_socket<boost::asio::generic::stream_protocol,
                                                   boost::asio::io_context::executor_type>;
+  using Wants = TlsSession::Wants;
+
+  static Socket::wait_type wait_for(Wants wants) {
+    return wants == Wants::write ? Socket::wait_write : Socket::wait_read;
+  }
+  // What has arrived may be in the session already, where no socket tells of it: so it is tried
+  // before it is waited for. The handler never runs within the call.
+  template <class Handler>
+  void read_tls(std::span<std::byte> room, Handler&& handler) {
+    iovec piece{room.data(), room.size()};
+    const Moved moved = try_read({&piece, 1});
+    if (moved.outcome != Outcome::would_block) {
+      boost::system::error_code error;
+      if (moved.outcome == Outcome::ended) error = boost::asio::error::eof;
+      boost::asio::post(io_, [handler = std::forward<Handler>(handler), error, moved]() mutable {
+        handler(error, moved.bytes);
+      });
+      return;
+    }
+    async_readable([this, room, handler = std::forward<Handler>(handler)](auto error) mutable {
+      if (error) return handler(error, 0);
+      read_tls(room, std::move(handler));
+    });
+  }
+
+  boost::asio::io_context& io_;
   Socket socket_;
   TrafficCount& traffic_;
+  std::unique_ptr<TlsSession> tls_;  // null: plain
+  // What the last attempt that would have blocked has to wait for.
+  Wants read_wants_ = Wants::read;
+  Wants write_wants_ = Wants::write;
 };
 
 }  // namespace cairn::http

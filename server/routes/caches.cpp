@@ -7,9 +7,11 @@ namespace cairn::routes {
 
 void list_caches(Service& service, const Call& call, Reply reply) {
   if (auto none = no_query(call); !none) return reply.error(none.error());
-  answer_on(service.readers, std::move(reply), [&service](Reply& answer) {
+  auto all = service.manager.caches();
+  std::erase_if(all, [&](const auto& cache) { return !call.may_touch(cache->config().name); });
+  answer_on(service.readers, std::move(reply), [all = std::move(all)](Reply& answer) {
     ordered_json caches = ordered_json::array();
-    for (const auto& cache : service.manager.caches()) caches.push_back(cache_status(*cache));
+    for (const auto& cache : all) caches.push_back(cache_status(*cache));
     answer.document(200, {{"caches", std::move(caches)}});
   });
 }

@@ -11,6 +11,8 @@
 #include "blockmgr/block_manager.hpp"
 #include "memory/device_runtime.hpp"
 #include "metrics/http_counters.hpp"
+#include "server/auth/caller.hpp"
+#include "server/auth/gate.hpp"
 #include "server/http/http_server.hpp"
 #include "server/http/message.hpp"
 #include "server/routes/transfer_waits.hpp"
@@ -41,6 +43,7 @@ struct Service {
   Worker& readers;  // long texts: metrics, lists
   Worker& admin;    // what waits for memory and files: caches made and dropped
   HttpCounters& counters;
+  Gate* gate = nullptr;  // null: everybody may do everything
   ApiLimits limits;
   std::int64_t started_at_unix_ms = 0;
   std::atomic<const http::HttpServer*> http{nullptr};  // null until it listens
@@ -57,7 +60,13 @@ struct Service {
 struct Call {
   const http::RequestHead& head;
   std::span<const std::byte> body;
-  const PathParameters& path;  // {cache} comes first where there is one
+  const PathParameters& path;      // {cache} comes first where there is one
+  const Caller* caller = nullptr;  // null: anybody
+
+  // Of a cache that is not named in the path: that one is checked before the handler runs.
+  bool may_touch(std::string_view cache) const {
+    return caller == nullptr || caller->may_touch(cache);
+  }
 };
 
 }  // namespace cairn

@@ -2,6 +2,7 @@
 
 #include <span>
 
+#include "server/auth/caller.hpp"
 #include "server/routes/handlers.hpp"
 
 namespace cairn::routes {
@@ -12,8 +13,17 @@ enum class BodyKind : std::uint8_t {
   streamed,    // goes where `begin` says
 };
 
+// What of the server a route is about, and so whether a token that is confined to some caches may
+// use it.
+enum class Subject : std::uint8_t {
+  by_path,  // the cache, lease or transfer that the path names; all of the server where it has none
+  filtered,  // nobody's, or the handler itself tells each caller of what it may touch
+};
+
 struct Route {
   RoutePattern pattern;
+  Role role = Role::admin;  // where tokens are configured
+  Subject subject = Subject::by_path;
   BodyKind body = BodyKind::none;
   Handle handle = nullptr;  // not for streamed ones
   Begin begin = nullptr;    // of streamed ones

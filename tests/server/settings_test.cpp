@@ -16,7 +16,8 @@ using ::testing::StartsWith;
 
 using Words = std::vector<const char*>;
 
-Result<std::variant<Settings, PrintAndExit>> run(Words args, const Words& environment = {}) {
+Result<std::variant<Settings, PrintAndExit, HashToken>> run(Words args,
+                                                            const Words& environment = {}) {
   args.insert(args.begin(), "cairn-server");
   return read_command_line({.arguments = args, .environment = environment});
 }
@@ -78,12 +79,24 @@ TEST(CommandLine, WrongFlagsAreNamed) {
   EXPECT_THAT(refusal_of({"--config", "/nowhere/c.json"}), HasSubstr("/nowhere/c.json"));
 }
 
-TEST(CommandLine, WhatThisBuildLacksIsRefusedAndNotIgnored) {
-  for (const char* flag : {"--tokens", "--tls-cert", "--tls-key"}) {
-    const std::string refusal = refusal_of({flag, "file"});
-    EXPECT_THAT(refusal, HasSubstr(flag));
-    EXPECT_THAT(refusal, HasSubstr("not available in this build"));
+TEST(CommandLine, AnonymousServersStayOnLoopbackUnlessToldOtherwise) {
+  for (const char* listen : {"0.0.0.0:0", "[::]:0", "192.0.2.1:0", "example.org:0"}) {
+    EXPECT_THAT(refusal_of({"--listen", listen}), HasSubstr("--allow-anonymous")) << listen;
+    EXPECT_EQ(refusal_of({"--listen", listen, "--allow-anonymous"}), "taken") << listen;
+    EXPECT_EQ(refusal_of({"--listen", listen, "--tokens", "file"}), "taken") << listen;
   }
+  for (const char* listen : {"127.0.0.1:0", "127.8.9.1:0", "[::1]:0", "localhost:0"}) {
+    EXPECT_EQ(refusal_of({"--listen", listen}), "taken") << listen;
+  }
+}
+
+TEST(CommandLine, ACertificateAndItsKeyComeTogether) {
+  EXPECT_THAT(refusal_of({"--tls-cert", "c"}), HasSubstr("tls_key"));
+  EXPECT_THAT(refusal_of({"--tls-key", "k"}), HasSubstr("tls_cert"));
+  EXPECT_THAT(refusal_of({"--tls-client-ca", "a"}), HasSubstr("tls_cert"));
+  const Settings settings = settings_of({"--tls-cert", "c", "--tls-key", "k"});
+  EXPECT_EQ(settings.tls.certificate, "c");
+  EXPECT_EQ(settings.tls.key, "k");
 }
 
 TEST(CommandLine, HelpTellsOfEveryFlag) {

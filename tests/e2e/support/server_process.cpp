@@ -7,11 +7,11 @@
 namespace cairn::e2e {
 namespace {
 
-constexpr std::string_view kListening = "listening on http://";
+constexpr std::string_view kListening = "listening on http";
 
 // The address in the line that says the server is ready.
 client::Endpoint endpoint_from(const std::string& line) {
-  const std::size_t begin = line.find(kListening) + kListening.size();
+  const std::size_t begin = line.find("://", line.find(kListening)) + 3;
   const std::size_t end = line.find_first_not_of("0123456789.:", begin);
   auto endpoint = client::Endpoint::parse("http://" + line.substr(begin, end - begin));
   if (!endpoint) throw std::runtime_error("no address in '" + line + "'");

@@ -15,9 +15,9 @@ namespace cairn::e2e {
 
 struct ServerSetup {
   // Beside --listen and --data-dir, which are given already.
-  std::vector<std::string> flags;
+  std::vector<std::string> flags = {};
   // Kept by the test, to start again over it; empty: a folder of the server's own, removed with it.
-  std::filesystem::path data_dir;
+  std::filesystem::path data_dir = {};
   std::string program = CAIRN_SERVER_PROGRAM;
 };
 

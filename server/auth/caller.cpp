@@ -1,0 +1,38 @@
+#include "server/auth/caller.hpp"
+
+#include <algorithm>
+
+#include "base/assert.hpp"
+
+namespace cairn {
+
+std::string_view to_string(Role role) {
+  switch (role) {
+    case Role::none:
+      return "none";
+    case Role::read:
+      return "read";
+    case Role::write:
+      return "write";
+    case Role::admin:
+      return "admin";
+  }
+  invariant_broken("role is an enumerator", "a right would be granted to nobody knows whom");
+}
+
+bool Caller::may_touch(std::string_view cache) const {
+  return !is_confined() ||
+         std::find(rights_.caches.begin(), rights_.caches.end(), cache) != rights_.caches.end();
+}
+
+bool Caller::take_request(TimePoint now) const {
+  if (rights_.requests_per_s == 0) return true;
+  const Duration each = std::chrono::nanoseconds(1'000'000'000 / rights_.requests_per_s);
+  MutexLock lock(mutex_);
+  const TimePoint paid_until = std::max(paid_until_, now) + each;
+  if (paid_until - now > std::chrono::seconds(1)) return false;
+  paid_until_ = paid_until;
+  return true;
+}
+
+}  // namespace cairn

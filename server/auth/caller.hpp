@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/mutex.hpp"
+
+namespace cairn {
+
+// What a route asks of who calls it. Each may do all that those before it may.
+enum class Role : std::uint8_t {
+  none,   // no token is needed
+  read,   // match, read and look
+  write,  // and store, move and evict blocks
+  admin,  // and make, drop and clear caches
+};
+std::string_view to_string(Role role);
+
+// Who sends a request: the rights of a token, and how much of them is used up. Thread-safe.
+class Caller {
+ public:
+  struct Rights {
+    std::string name = {};  // for people and the log; never the token
+    Role role = Role::none;
+    std::vector<std::string> caches = {};  // empty: every one
+    std::uint32_t requests_per_s = 0;      // 0: no limit
+  };
+  explicit Caller(Rights rights) : rights_(std::move(rights)) {}
+
+  const std::string& name() const { return rights_.name; }
+  Role role() const { return rights_.role; }
+  bool may(Role role) const { return rights_.role >= role; }
+  bool is_confined() const { return !rights_.caches.empty(); }
+  bool may_touch(std::string_view cache) const;
+  // Counts a request; false where it is one too many. Up to a second's requests may come at once.
+  bool take_request(TimePoint now) const;
+
+ private:
+  const Rights rights_;
+  mutable Mutex mutex_;
+  // When the requests taken so far are paid for, at the rate.
+  mutable TimePoint paid_until_ CAIRN_GUARDED_BY(mutex_);
+};
+
+}  // namespace cairn

@@ -1,0 +1,97 @@
+#include "server/auth/gate.hpp"
+
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace cairn {
+namespace {
+
+// Of a token, or of what a browser sends for one.
+constexpr std::size_t kMaxCredentialBytes = 512;
+
+bool same_word(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) {
+    return (x | 0x20) == (y | 0x20);  // the words compared have letters only
+  });
+}
+
+// The password of Basic credentials (RFC 7617).
+std::optional<std::string> password_of(std::string_view base64) {
+  if (base64.empty() || base64.size() % 4 != 0) return std::nullopt;
+  std::string decoded(base64.size() / 4 * 3, '\0');
+  const int bytes = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(decoded.data()),
+                                    reinterpret_cast<const unsigned char*>(base64.data()),
+                                    static_cast<int>(base64.size()));
+  if (bytes < 0) return std::nullopt;
+  decoded.resize(static_cast<std::size_t>(bytes));
+  // What pads the last group decodes to zeros.
+  for (std::size_t at = base64.size(); at > 0 && base64[at - 1] == '='; --at) decoded.pop_back();
+  const std::size_t colon = decoded.find(':');
+  if (colon == std::string::npos) return std::nullopt;
+  return decoded.substr(colon + 1);
+}
+
+Result<std::string> token_of(const http::RequestHead& head) {
+  const std::string_view field = head.authorization;
+  if (field.empty()) return Error{ErrorCode::unauthorized, "this takes a bearer token"};
+  const Error wrong{ErrorCode::unauthorized, "the Authorization field is not 'Bearer TOKEN'"};
+  if (field.size() > kMaxCredentialBytes) return wrong;
+  const std::size_t space = field.find(' ');
+  if (space == std::string_view::npos) return wrong;
+  const std::string_view scheme = field.substr(0, space);
+  const std::string_view value =
+      field.substr(std::min(field.find_first_not_of(' ', space), field.size()));
+  if (same_word(scheme, "bearer")) return std::string(value);
+  // A browser adds what it was once told to every request, whichever page has asked for it: good
+  // enough to look, not to change anything.
+  const bool only_looks = head.method == http::Method::get || head.method == http::Method::head;
+  if (!only_looks || !same_word(scheme, "basic")) return wrong;
+  auto password = password_of(value);
+  if (!password) return wrong;
+  return std::move(*password);
+}
+
+}  // namespace
+
+Gate::Gate(std::string path, const Clock& clock, TokenSet tokens)
+    : path_(std::move(path)),
+      clock_(clock),
+      tokens_(std::make_shared<const TokenSet>(std::move(tokens))) {}
+
+Result<std::unique_ptr<Gate>> Gate::open(std::string tokens_path, const Clock& clock) {
+  auto tokens = TokenSet::load(tokens_path);
+  if (!tokens) return std::move(tokens).error();
+  return std::unique_ptr<Gate>(new Gate(std::move(tokens_path), clock, std::move(*tokens)));
+}
+
+Result<std::shared_ptr<const Caller>> Gate::admit(const http::RequestHead& head) const {
+  auto token = token_of(head);
+  if (!token) return std::move(token).error();
+  std::shared_ptr<const TokenSet> tokens;
+  {
+    MutexLock lock(mutex_);
+    tokens = tokens_;
+  }
+  auto caller = tokens->find(*token);
+  if (caller == nullptr)
+    return Error{ErrorCode::unauthorized, "the token is not one of those known here"};
+  if (!caller->take_request(clock_.now())) {
+    return Error{ErrorCode::too_many,
+                 "the token '" + caller->name() + "' has used up its requests"};
+  }
+  return caller;
+}
+
+Result<std::size_t> Gate::reload() {
+  auto tokens = TokenSet::load(path_);
+  if (!tokens) return std::move(tokens).error();
+  const std::size_t size = tokens->size();
+  auto fresh = std::make_shared<const TokenSet>(std::move(*tokens));
+  MutexLock lock(mutex_);
+  tokens_.swap(fresh);
+  return size;
+}
+
+}  // namespace cairn

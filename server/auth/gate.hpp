@@ -1,0 +1,37 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/clock.hpp"
+#include "base/mutex.hpp"
+#include "base/result.hpp"
+#include "server/auth/tokens.hpp"
+#include "server/http/message.hpp"
+
+namespace cairn {
+
+// Tells who sends a request by its Authorization field. Thread-safe.
+class Gate {
+ public:
+  // Borrows the clock.
+  static Result<std::unique_ptr<Gate>> open(std::string tokens_path, const Clock& clock);
+
+  // `Bearer TOKEN`, or for what only looks (GET and HEAD) also `Basic`, as browsers write it, with
+  // the token as the password. unauthorized; too_many, where the token's rate is used up.
+  Result<std::shared_ptr<const Caller>> admit(const http::RequestHead& head) const;
+
+  // Reads the file again. Where that fails the tokens stay as they were. Answers how many there
+  // are.
+  Result<std::size_t> reload();
+
+ private:
+  Gate(std::string path, const Clock& clock, TokenSet tokens);
+
+  const std::string path_;
+  const Clock& clock_;
+  mutable Mutex mutex_;
+  std::shared_ptr<const TokenSet> tokens_ CAIRN_GUARDED_BY(mutex_);
+};
+
+}  // namespace cairn

@@ -1,0 +1,252 @@
+// Who may do what, over sockets as a stranger would try it.
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+
+#include "tests/e2e/support/served_test.hpp"
+#include "tests/fakes/tls/certificates.hpp"
+#include "tests/fakes/tls/tls_client.hpp"
+
+namespace cairn::e2e {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+
+const std::string kReader = "reader-reader-reader";
+const std::string kWriter = "writer-writer-writer";
+const std::string kAdmin = "admin-admin-admin-admin";
+const std::string kTenant = "tenant-tenant-tenant";  // writes, in the cache `mine` only
+
+// What the program itself says that a token's hash is.
+std::string hash_of(const std::string& token) {
+  const std::string command =
+      "echo " + token + " | '" + std::string(CAIRN_SERVER_PROGRAM) + "' --hash-token";
+  std::FILE* pipe = ::popen(command.c_str(), "r");
+  char line[128] = "";
+  const bool read = pipe != nullptr && std::fgets(line, sizeof line, pipe) != nullptr;
+  const int status = pipe == nullptr ? -1 : ::pclose(pipe);
+  std::string hash = read && status == 0 ? line : "";
+  if (!hash.empty()) hash.pop_back();
+  return hash;
+}
+
+json token(const std::string& token, const std::string& role) {
+  return {{"name", token.substr(0, token.find('-'))}, {"role", role}, {"sha256", hash_of(token)}};
+}
+
+class SecurityTest : public ServedTest {
+ protected:
+  static void SetUpTestSuite() {
+    tokens_folder_ = std::make_unique<fakes::TempDir>();
+    write_tokens(all_tokens());
+    start({"--tokens", tokens_path()});
+  }
+  static void TearDownTestSuite() {
+    ServedTest::TearDownTestSuite();
+    tokens_folder_.reset();
+  }
+
+  static std::string tokens_path() { return (tokens_folder_->path() / "tokens").string(); }
+  static json all_tokens() {
+    json tenant = token(kTenant, "write");
+    tenant["caches"] = {"mine"};
+    return {token(kReader, "read"), token(kWriter, "write"), token(kAdmin, "admin"), tenant};
+  }
+  static void write_tokens(const json& tokens) {
+    std::ofstream(tokens_path()) << json{{"tokens", tokens}};
+  }
+
+  Reply as(const std::string& token, Request request) {
+    request.headers.emplace_back("Authorization", "Bearer " + token);
+    return rest_.send(request);
+  }
+  Reply get_as(const std::string& token, const std::string& target) {
+    return as(token, {.target = target});
+  }
+  Reply put_cache_as(const std::string& token, const std::string& name) {
+    return as(token, {.method = "PUT",
+                      .target = "/v1/caches/" + name,
+                      .body = cache_body({.pinned = 4}).dump(),
+                      .content_type = "application/json"});
+  }
+  Reply put_key_as(const std::string& token, const std::string& cache, int n) {
+    return as(token, {.method = "PUT",
+                      .target = "/v1/caches/" + cache + "/keys/" + key(n),
+                      .body = block(n),
+                      .content_type = "application/octet-stream"});
+  }
+  Reply post_as(const std::string& token, const std::string& target, const json& body) {
+    return as(token, {.method = "POST",
+                      .target = target,
+                      .body = body.dump(),
+                      .content_type = "application/json"});
+  }
+
+  static std::unique_ptr<fakes::TempDir> tokens_folder_;
+};
+std::unique_ptr<fakes::TempDir> SecurityTest::tokens_folder_;
+
+TEST_F(SecurityTest, AsksForATokenEverywhereButForItsHealth) {
+  for (const char* open : {"/healthz", "/readyz"}) EXPECT_THAT(rest_.get(open), has_status(200));
+  for (const char* closed : {"/", "/metrics", "/openapi.json", "/v1/system", "/v1/caches",
+                             "/v1/caches/x", "/v1/transfers/t-1", "/v1/events"}) {
+    const Reply reply = rest_.get(closed);
+    EXPECT_THAT(reply, is_problem(401, "unauthorized")) << closed;
+    EXPECT_THAT(reply.header("WWW-Authenticate"), HasSubstr("Bearer")) << closed;
+  }
+  EXPECT_THAT(rest_.put_bytes("/v1/caches/x/keys/aa", block(1)), is_problem(401));
+  EXPECT_THAT(get_as("writer-writer-writeR", "/v1/caches"), is_problem(401));
+}
+
+TEST_F(SecurityTest, GrantsARoleWhatItIsForAndNoMore) {
+  EXPECT_THAT(put_cache_as(kReader, "roles"), is_problem(403, "forbidden"));
+  EXPECT_THAT(put_cache_as(kWriter, "roles"), is_problem(403, "forbidden"));
+  EXPECT_THAT(put_cache_as(kAdmin, "roles"), has_status(201));
+
+  EXPECT_THAT(put_key_as(kReader, "roles", 1), is_problem(403, "forbidden"));
+  EXPECT_THAT(put_key_as(kWriter, "roles", 1), has_status(201));
+  const Reply read = get_as(kReader, "/v1/caches/roles/keys/" + key(1));
+  EXPECT_EQ(read.body, block(1));
+
+  const Reply match =
+      post_as(kReader, "/v1/caches/roles/match", {{"keys", {key(1)}}, {"lease_ms", 30'000}});
+  EXPECT_THAT(match, has_status(200));
+  const std::string lease = match.document().at("lease");
+  EXPECT_THAT(as(kReader, {.method = "DELETE", .target = "/v1/leases/" + lease}), has_status(200));
+
+  EXPECT_THAT(post_as(kWriter, "/v1/caches/roles/clear", json::object()), is_problem(403));
+  EXPECT_THAT(post_as(kAdmin, "/v1/caches/roles/clear", json::object()), has_status(200));
+  EXPECT_THAT(as(kWriter, {.method = "DELETE", .target = "/v1/caches/roles"}), is_problem(403));
+  EXPECT_THAT(as(kAdmin, {.method = "DELETE", .target = "/v1/caches/roles"}), has_status(204));
+}
+
+TEST_F(SecurityTest, ConfinesATokenToItsCaches) {
+  ASSERT_TRUE(put_cache_as(kAdmin, "mine").ok());
+  ASSERT_TRUE(put_cache_as(kAdmin, "theirs").ok());
+  EXPECT_THAT(put_key_as(kTenant, "mine", 1), has_status(201));
+  EXPECT_THAT(put_key_as(kTenant, "theirs", 1), is_problem(403, "forbidden"));
+  EXPECT_THAT(put_key_as(kTenant, "nobodys", 1), is_problem(403, "forbidden"));
+
+  // What is named by a number of its own is somebody's too.
+  ASSERT_TRUE(put_key_as(kWriter, "theirs", 2).ok());
+  const Reply match =
+      post_as(kWriter, "/v1/caches/theirs/match", {{"keys", {key(2)}}, {"lease_ms", 30'000}});
+  const std::string lease = match.document().at("lease");
+  EXPECT_THAT(as(kTenant, {.method = "DELETE", .target = "/v1/leases/" + lease}), is_problem(403));
+  EXPECT_THAT(as(kWriter, {.method = "DELETE", .target = "/v1/leases/" + lease}), has_status(200));
+  const Reply moving = post_as(kWriter, "/v1/caches/theirs/transfers",
+                               {{"keys", {key(2)}}, {"to", "pinned"}, {"wait_ms", 10'000}});
+  const std::string transfer = moving.document().at("transfer");
+  EXPECT_THAT(get_as(kTenant, "/v1/transfers/" + transfer), is_problem(403));
+  EXPECT_THAT(get_as(kWriter, "/v1/transfers/" + transfer), has_status(200));
+
+  const json listed = get_as(kTenant, "/v1/caches").document().at("caches");
+  ASSERT_EQ(listed.size(), 1u);
+  EXPECT_EQ(listed[0].at("name"), "mine");
+  EXPECT_THAT(get_as(kTenant, "/metrics"), is_problem(403, "forbidden"));
+  EXPECT_THAT(get_as(kTenant, "/v1/system"), is_problem(403, "forbidden"));
+}
+
+TEST_F(SecurityTest, ReadsItsTokensAgainWhenToldAndKeepsThemWhereTheyAreBroken) {
+  const std::string fresh = "fresh-fresh-fresh-fresh";
+  EXPECT_THAT(get_as(fresh, "/v1/caches"), is_problem(401));
+  json more = all_tokens();
+  more.push_back(token(fresh, "read"));
+  write_tokens(more);
+  ::kill(server().pid(), SIGHUP);
+  EXPECT_TRUE(eventually([&] { return get_as(fresh, "/v1/caches").ok(); }));
+
+  std::ofstream(tokens_path()) << "{\"tokens\": ";
+  ::kill(server().pid(), SIGHUP);
+  EXPECT_TRUE(eventually(
+      [] { return server().output().find("tokens stay as they were") != std::string::npos; }));
+  EXPECT_TRUE(get_as(fresh, "/v1/caches").ok());
+
+  write_tokens(all_tokens());
+  ::kill(server().pid(), SIGHUP);
+  EXPECT_TRUE(eventually([&] { return get_as(fresh, "/v1/caches").status == 401; }));
+  EXPECT_EQ(server().output().find(fresh), std::string::npos) << "a token is never logged";
+}
+
+std::optional<int> exit_of(std::vector<std::string> flags) {
+  flags.insert(flags.begin(), CAIRN_SERVER_PROGRAM);
+  ChildProcess program(flags);
+  return program.wait();
+}
+
+TEST(SecurityStart, RefusesWhatWouldBeOpenToStrangers) {
+  const fakes::TempDir folder;
+  EXPECT_EQ(exit_of({"--listen", "0.0.0.0:0", "--data-dir", folder.path().string()}), 2);
+  EXPECT_EQ(exit_of({"--tokens", "/nowhere/tokens", "--data-dir", folder.path().string()}), 2);
+  EXPECT_EQ(exit_of({"--tls-cert", "/nowhere/c", "--tls-key", "/nowhere/k", "--data-dir",
+                     folder.path().string()}),
+            2);
+}
+
+class TlsServed : public testing::Test {
+ protected:
+  TlsServed() {
+    std::ofstream(folder_.path() / "config") << R"({"caches": []})";
+    server_ = std::make_unique<ServerProcess>(
+        ServerSetup{.flags = {"--config", (folder_.path() / "config").string(), "--tls-cert",
+                              served_.certificate, "--tls-key", served_.key}});
+  }
+  // The program's exit code; nothing where it is not installed.
+  static std::optional<int> run(const std::string& program, const std::string& arguments) {
+    if (std::system(("command -v " + program + " >/dev/null").c_str()) != 0) return std::nullopt;
+    return WEXITSTATUS(std::system((program + " " + arguments).c_str()));
+  }
+  std::string port() const {
+    const std::string authority = server_->endpoint().authority();
+    return authority.substr(authority.rfind(':') + 1);
+  }
+  std::string read_output() const {
+    std::ifstream file(folder_.path() / "out");
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  std::string output_path() const { return (folder_.path() / "out").string(); }
+
+  fakes::TempDir folder_;
+  const fakes::CertificateFiles authority_ =
+      fakes::make_certificate(folder_.path(), {.name = "authority"});
+  const fakes::CertificateFiles served_ =
+      fakes::make_certificate(folder_.path(), {.name = "server", .authority = authority_});
+  std::unique_ptr<ServerProcess> server_;
+};
+
+TEST_F(TlsServed, AnswersOverTls) {
+  fakes::TlsClient client(
+      {.port = static_cast<std::uint16_t>(std::stoi(port())), .authority = authority_.certificate});
+  ASSERT_TRUE(client.connected());
+  ASSERT_TRUE(client.send("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"));
+  EXPECT_THAT(client.receive_response(), EndsWith(R"({"status":"ok"})"));
+}
+
+TEST_F(TlsServed, AnswersCurl) {
+  const auto code =
+      run("curl", "-sS --cacert '" + authority_.certificate + "' https://localhost:" + port() +
+                      "/healthz -o '" + output_path() + "'");
+  if (!code) GTEST_SKIP() << "curl is not installed";
+  EXPECT_EQ(*code, 0);
+  EXPECT_EQ(read_output(), R"({"status":"ok"})");
+  EXPECT_NE(*run("curl", "-s https://localhost:" + port() + "/healthz -o /dev/null"), 0)
+      << "nobody vouches for the certificate";
+}
+
+TEST_F(TlsServed, AnswersOpensslsClientFromTls12On) {
+  const auto connect = [this](const std::string& version) {
+    return run("openssl", "s_client -connect 127.0.0.1:" + port() + " -CAfile '" +
+                              authority_.certificate + "' -verify_return_error " + version +
+                              " </dev/null >'" + output_path() + "' 2>&1");
+  };
+  const auto code = connect("-tls1_3");
+  if (!code) GTEST_SKIP() << "openssl is not installed";
+  EXPECT_EQ(*code, 0) << read_output();
+  EXPECT_THAT(read_output(), HasSubstr("Verify return code: 0"));
+  EXPECT_EQ(*connect("-tls1_2"), 0) << read_output();
+  EXPECT_NE(*connect("-tls1_1"), 0) << read_output();
+}
+
+}  // namespace
+}  // namespace cairn::e2e

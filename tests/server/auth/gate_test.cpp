@@ -1,0 +1,156 @@
+#include "server/auth/gate.hpp"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+
+#include "tests/fakes/manual_clock.hpp"
+#include "tests/fakes/temp_dir.hpp"
+
+namespace cairn {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kToken = "correct-horse-battery-staple";
+// printf correct-horse-battery-staple | sha256sum
+constexpr const char* kHash = "87cbebfeebc05f7c54ac9336c4b4bbec831227a641951a4bde7edd56020f8590";
+
+std::string file_of(const std::string& members) { return R"({"tokens": [)" + members + "]}"; }
+std::string token_of(const std::string& more = R"("role": "write")") {
+  return std::string(R"({"name": "engine", "sha256": ")") + kHash + R"(", )" + more + "}";
+}
+
+TEST(TokenHash, IsTheSha256InHex) {
+  const auto hash = token_hash(kToken);
+  ASSERT_TRUE(hash);
+  EXPECT_EQ(*hash, kHash);
+}
+
+TEST(TokenHash, RefusesATokenThatCouldBeGuessed) {
+  EXPECT_FALSE(token_hash(""));
+  EXPECT_FALSE(token_hash(std::string(kMinTokenBytes - 1, 'x')));
+  EXPECT_TRUE(token_hash(std::string(kMinTokenBytes, 'x')));
+}
+
+TEST(TokenSet, FindsATokenAndNoOther) {
+  auto set = TokenSet::parse(file_of(token_of()));
+  ASSERT_TRUE(set) << set.error().detail;
+  const auto caller = set->find(kToken);
+  ASSERT_NE(caller, nullptr);
+  EXPECT_EQ(caller->name(), "engine");
+  EXPECT_EQ(caller->role(), Role::write);
+  EXPECT_FALSE(caller->is_confined());
+  for (const char* other :
+       {"", "correct-horse-battery-stapl", "correct-horse-battery-staple ", kHash}) {
+    EXPECT_EQ(set->find(other), nullptr) << other;
+  }
+}
+
+TEST(TokenSet, RefusesAWrongFileByTheFieldsName) {
+  struct Case {
+    std::string text;
+    const char* names;
+  };
+  const Case cases[] = {
+      {"", "malformed"},
+      {"[]", "object"},
+      {"{}", "tokens"},
+      {file_of("1"), "tokens[0]"},
+      {file_of(R"({"name": "a", "role": "read"})"), "tokens[0].sha256"},
+      {file_of(R"({"name": "a", "role": "read", "sha256": "abc"})"), "tokens[0].sha256"},
+      {file_of(token_of(R"("role": "root")")), "tokens[0].role"},
+      {file_of(token_of(R"("role": "read", "caches": [])")), "tokens[0].caches"},
+      {file_of(token_of(R"("role": "read", "caches": ["../x"])")), "tokens[0].caches"},
+      {file_of(token_of(R"("role": "read", "requests_per_s": 0)")), "tokens[0].requests_per_s"},
+      {file_of(token_of(R"("role": "read", "password": "x")")), "tokens[0].password"},
+      {file_of(token_of() + "," + token_of(R"("role": "read")")), "tokens[1]"},
+  };
+  for (const Case& wrong : cases) {
+    const auto set = TokenSet::parse(wrong.text);
+    ASSERT_FALSE(set) << wrong.text;
+    if (std::string(wrong.names) != "malformed") {
+      EXPECT_THAT(set.error().detail, HasSubstr(wrong.names)) << wrong.text;
+    }
+  }
+}
+
+class GateTest : public ::testing::Test {
+ protected:
+  void write(const std::string& text) { std::ofstream(path_) << text; }
+  std::unique_ptr<Gate> open() {
+    auto gate = Gate::open(path_, clock_);
+    if (!gate) throw std::runtime_error(gate.error().detail);
+    return std::move(*gate);
+  }
+  static Result<std::shared_ptr<const Caller>> admit(const Gate& gate, std::string_view field,
+                                                     http::Method method = http::Method::get) {
+    http::RequestHead head;
+    head.method = method;
+    head.authorization = field;
+    return gate.admit(head);
+  }
+
+  fakes::TempDir folder_;
+  fakes::ManualClock clock_;
+  const std::string path_ = (folder_.path() / "tokens.json").string();
+  const std::string bearer_ = std::string("Bearer ") + kToken;
+};
+
+TEST_F(GateTest, ReadsTheFieldInAnyCaseAndRefusesAnythingElse) {
+  write(file_of(token_of()));
+  const auto gate = open();
+  for (const std::string& right :
+       {bearer_, std::string("bearer  ") + kToken, std::string("BEARER ") + kToken}) {
+    EXPECT_TRUE(admit(*gate, right)) << right;
+  }
+  for (const std::string& wrong :
+       {std::string(), std::string(kToken), std::string("Bearer"), std::string("Bearer "),
+        bearer_ + "x", "Token " + std::string(kToken), bearer_ + std::string(1000, ' '),
+        std::string("Basic "), std::string("Basic !!!!"), std::string("Basic eA==")}) {
+    const auto refused = admit(*gate, wrong);
+    ASSERT_FALSE(refused) << wrong;
+    EXPECT_EQ(refused.error().code, ErrorCode::unauthorized);
+    EXPECT_THAT(refused.error().detail, ::testing::Not(HasSubstr(kToken)));
+  }
+}
+
+TEST_F(GateTest, TakesWhatABrowserSendsOnlyForLooking) {
+  write(file_of(token_of()));
+  const auto gate = open();
+  // printf 'me:correct-horse-battery-staple' | base64
+  const std::string basic = "Basic bWU6Y29ycmVjdC1ob3JzZS1iYXR0ZXJ5LXN0YXBsZQ==";
+  EXPECT_TRUE(admit(*gate, basic, http::Method::get));
+  EXPECT_TRUE(admit(*gate, basic, http::Method::head));
+  for (const auto method : {http::Method::put, http::Method::post, http::Method::delete_}) {
+    EXPECT_FALSE(admit(*gate, basic, method));
+  }
+}
+
+TEST_F(GateTest, SaysWhenATokensRateIsUsedUp) {
+  write(file_of(token_of(R"("role": "read", "requests_per_s": 2)")));
+  const auto gate = open();
+  EXPECT_TRUE(admit(*gate, bearer_));
+  EXPECT_TRUE(admit(*gate, bearer_));
+  const auto refused = admit(*gate, bearer_);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::too_many);
+  clock_.advance_ms(500);
+  EXPECT_TRUE(admit(*gate, bearer_));
+}
+
+TEST_F(GateTest, KeepsItsTokensWhereTheNewFileIsBroken) {
+  write(file_of(token_of()));
+  const auto gate = open();
+  write("{");
+  EXPECT_FALSE(gate->reload());
+  EXPECT_TRUE(admit(*gate, bearer_));
+  write(file_of(""));
+  const auto reloaded = gate->reload();
+  ASSERT_TRUE(reloaded);
+  EXPECT_EQ(*reloaded, 0u);
+  EXPECT_FALSE(admit(*gate, bearer_));
+}
+
+}  // namespace
+}  // namespace cairn
