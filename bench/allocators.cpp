@@ -87,7 +87,7 @@ void CachingMixed(benchmark::State& state) {
   const auto stream = must(runtime->create_stream(0));
   const auto other = must(runtime->create_stream(0));
   CachingAllocator::Options options;
-  if (state.range(0) != 0) options.idle_limit_bytes = 0;
+  if (state.range(0) != 0) options.idle_limit_bytes = ~0ull;
   CachingAllocator allocator(*runtime, options);
   std::mt19937_64 random(2);
   std::deque<Job> jobs;
@@ -119,7 +119,7 @@ void CachingMixed(benchmark::State& state) {
                          benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 }
 BENCHMARK(CachingMixed)
-    ->ArgNames({"frugal", "events"})
+    ->ArgNames({"keep_idle", "events"})
     ->ArgsProduct({{0, 1}, {0, 1}})
     ->Iterations(100'000);
 

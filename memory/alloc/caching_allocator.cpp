@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <boost/container/static_vector.hpp>
 #include <string>
 
 #include "base/assert.hpp"
@@ -72,7 +73,7 @@ Result<CachingAllocator::Buffer> CachingAllocator::allocate(std::uint64_t size_b
 // Without the lock: a device may take a millisecond to answer.
 Result<Region> CachingAllocator::reserve(std::uint64_t block_bytes) {
   const std::uint64_t segment_bytes = BlockHeap::segment_for(block_bytes);
-  if (options_.idle_limit_bytes != Options{}.idle_limit_bytes) {
+  {
     MutexLock giving_back(giving_back_);
     // Where it fails more is reserved than was wished for, no more.
     (void)return_segments(options_.idle_limit_bytes).has_value();
@@ -125,8 +126,7 @@ void CachingAllocator::free_after_events(HeapBlock& block) {
     Stream* stream;
     std::unique_ptr<Event> event;
   };
-  std::vector<Recorded> all;
-  all.reserve(static_cast<std::size_t>(std::popcount(block.recorded_streams)));
+  boost::container::static_vector<Recorded, kMaxStreams> all;
   {
     MutexLock lock(mutex_);
     for (std::uint64_t left = block.recorded_streams; left != 0; left &= left - 1) {

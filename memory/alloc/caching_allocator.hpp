@@ -27,7 +27,8 @@ namespace cairn {
 //   auto scratch = allocator.allocate(size_bytes, stream);      // use it on `stream`
 //   scratch->record_stream(other);                              // and on another one
 //
-// An allocation that the cache serves waits for nothing.
+// An allocation that the cache serves waits for nothing; any other asks the driver, and before that
+// waits for the streams of segments that go back.
 class alignas(kCacheLineBytes) CachingAllocator {
  public:
   // Streams known at a time: a set of them is then one machine word.
@@ -36,8 +37,10 @@ class alignas(kCacheLineBytes) CachingAllocator {
   struct Options {
     int device_id = 0;
     // Segments that nobody uses, beyond so many bytes, go back to the driver before more is
-    // reserved: less is reserved, but a device may stop its streams meanwhile.
-    std::uint64_t idle_limit_bytes = ~0ull;
+    // reserved. By default all of them: what lies idle here is missing elsewhere on the device, and
+    // who asks the driver has to wait in any case. Where allocations come in waves of different
+    // sizes and must not wait for streams, a limit trades memory for that.
+    std::uint64_t idle_limit_bytes = 0;
   };
 
   // Borrows the runtime, which must outlive it.

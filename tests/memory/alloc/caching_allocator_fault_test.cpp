@@ -76,7 +76,8 @@ class Workload {
   FaultyRuntime& runtime_;
   std::unique_ptr<Stream> own_ = runtime_.create_stream(0).value();
   std::unique_ptr<Stream> other_ = runtime_.create_stream(0).value();
-  CachingAllocator allocator_{runtime_, {}};
+  // Idle segments stay: when their return fails nobody is told, as nothing is lost by it.
+  CachingAllocator allocator_{runtime_, {.idle_limit_bytes = ~0ull}};
   std::set<std::byte*> in_use_;
   std::set<std::byte*> lost_;
   std::uint64_t errors_ = 0;
@@ -103,6 +104,17 @@ TEST_P(CachingAllocatorFaultTest, SurvivesTheFailureOfAnySingleCall) {
 INSTANTIATE_TEST_SUITE_P(Calls, CachingAllocatorFaultTest,
                          testing::Values(Fault::allocate, Fault::record, Fault::event),
                          [](const auto& tested) { return std::string(to_string(tested.param)); });
+
+TEST(CachingAllocatorFault, ServesAMissWhereAnIdleSegmentCannotBeReturned) {
+  FaultyRuntime runtime(make_host_runtime({}).value());
+  const auto stream = runtime.create_stream(0).value();
+  CachingAllocator allocator(runtime, {});
+  (void)allocator.allocate(1, *stream).value();
+  runtime.fail_nth(Fault::record, 1);
+  (void)allocator.allocate(2 * kMiB, *stream).value();
+  EXPECT_EQ(runtime.failed(), 1u);
+  EXPECT_EQ(allocator.statistics().reserved_bytes, 22 * kMiB);
+}
 
 TEST(CachingAllocatorFault, KeepsWhatItCannotReturnSafely) {
   FaultyRuntime runtime(make_host_runtime({}).value());

@@ -156,7 +156,7 @@ TEST_F(CachingAllocatorTest, ReusesAtOnceOnTheSameStream) {
 }
 
 TEST_F(CachingAllocatorTest, KeepsTheMemoryOfStreamsApart) {
-  get(512);
+  const Buffer wall = get(512);  // the rest of its segment is free
   const Buffer of_other = get(512, *other_);
   EXPECT_EQ(reserved(), 4 * kMiB);
 }
@@ -226,7 +226,14 @@ TEST_F(CachingAllocatorTest, EmptiesTheCacheAndTriesOnceMoreWhenTheDeviceIsFull)
   EXPECT_EQ(allocator_.allocate(512, *stream_).error().code, ErrorCode::no_capacity);
 }
 
-TEST_F(CachingAllocatorTest, ReturnsIdleSegmentsBeyondTheLimitBeforeMoreIsReserved) {
+TEST_F(CachingAllocatorTest, ReturnsIdleSegmentsBeforeMoreIsReserved) {
+  get(30 * kMiB);
+  EXPECT_EQ(reserved(), 30 * kMiB);
+  get(512);
+  EXPECT_EQ(reserved(), 2 * kMiB);
+}
+
+TEST_F(CachingAllocatorTest, KeepsIdleSegmentsUpToTheLimit) {
   CachingAllocator frugal(runtime_, {.idle_limit_bytes = 12 * kMiB});
   for (const std::uint64_t size_bytes : {10 * kMiB, 12 * kMiB, 14 * kMiB}) {
     (void)frugal.allocate(size_bytes, *stream_).value();
