@@ -47,7 +47,7 @@ void Read::fetch(Done<std::span<const iovec>> ready) {
     return ready(std::span<const iovec>(bytes));
   }
   if (!bytes.empty()) return ready(std::span<const iovec>(bytes));
-  core->staging->acquire([self = shared_from_this(),
+  core->staging.acquire([self = shared_from_this(),
                           ready = std::move(ready)](Result<CanonicalStaging::Block> block) mutable {
     if (!block) return ready(std::move(block).error());
     if (self->abandoned) return ready(kAbandoned);
@@ -60,7 +60,7 @@ void Read::load(Done<std::span<const iovec>> ready) {
   TransferJob job;
   job.source = &core->layout(at.tier());
   job.destination = &staging->layout();
-  job.pairs = {{at.slot(), staging->number()}};
+  job.pairs = {{at.slot(), 0}};
   job.kind = JobKind::load;
   core->submit(std::move(job),
                [self = shared_from_this(), ready = std::move(ready)](JobOutcome outcome) mutable {

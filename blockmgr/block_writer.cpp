@@ -76,7 +76,7 @@ void Write::room(Done<std::span<const iovec>> ready) {
 }
 
 void Write::stage(Done<std::span<const iovec>> ready) {
-  core->staging->acquire([self = shared_from_this(),
+  core->staging.acquire([self = shared_from_this(),
                           ready = std::move(ready)](Result<CanonicalStaging::Block> block) mutable {
     if (!block) return ready(std::move(block).error());
     if (self->abandoned) return ready(kAbandoned);
@@ -101,7 +101,7 @@ void Write::staged(Done<std::span<const iovec>> ready) {
   TransferJob job;
   job.source = &core->layout(at.tier());
   job.destination = &staging->layout();
-  job.pairs = {{at.slot(), staging->number()}};
+  job.pairs = {{at.slot(), 0}};
   job.kind = JobKind::load;
   core->submit(std::move(job),
                [self = shared_from_this(), ready = std::move(ready)](JobOutcome outcome) mutable {
@@ -118,7 +118,7 @@ void Write::finish(Done<> done) {
   TransferJob job;
   job.source = &staging->layout();
   job.destination = &core->layout(at.tier());
-  job.pairs = {{staging->number(), at.slot()}};
+  job.pairs = {{0, at.slot()}};
   job.kind = JobKind::load;  // a client waits
   core->submit(std::move(job),
                [self = shared_from_this(), done = std::move(done)](JobOutcome outcome) mutable {

@@ -179,7 +179,7 @@ void fill_piece(const CacheCore& core, Gaps::Piece piece) {
 void fill(const CommitPtr& commit, const Gaps& gaps) {
   CacheCore& core = *commit->core;
   for (Gaps::Piece piece : gaps.pieces) fill_piece(core, piece);
-  const auto zeros = core.staging->zeros();
+  const auto zeros = core.staging.zeros();
   for (Tier tier : kTiers) {
     const auto& slots = gaps.blocks[index_of(tier)];
     if (slots.empty()) continue;
@@ -191,10 +191,10 @@ void fill(const CommitPtr& commit, const Gaps& gaps) {
       continue;
     }
     TransferJob job;
-    job.source = zeros->layout;
+    job.source = *zeros;
     job.destination = &core.layout(tier);
     job.kind = JobKind::load;  // a client waits
-    for (SlotRef at : slots) job.pairs.push_back({zeros->block, at.slot()});
+    for (SlotRef at : slots) job.pairs.push_back({0, at.slot()});
     core.submit(std::move(job),
                 [commit](JobOutcome outcome) { fill_ended(commit, std::move(outcome)); }, {});
   }

@@ -27,9 +27,7 @@ CacheCore::CacheCore(std::shared_ptr<CacheServices> shared, Parts parts)
       number(parts.number),
       block_bytes(cairn::block_bytes(parts.config.shape)),
       layouts(std::move(parts.layouts)),
-      staging(std::make_shared<CanonicalStaging>(
-          services->runtime, CanonicalStaging::Options{.shape = parts.config.shape,
-                                                       .budget_bytes = options().staging_bytes})),
+      staging(services->runtime, services->staging, parts.config.shape),
       store(store_options(parts)),
       leases({.cache = parts.number, .max_leases = options().max_leases}) {
   for (std::size_t i = 0; i < kNumTiers; ++i) {

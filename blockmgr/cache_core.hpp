@@ -43,13 +43,22 @@ struct CacheServices {
         clock(c),
         log(l),
         options(std::move(o)),
+        staging(r, {.limit_bytes = options.staging_bytes,
+                    .least_slot_bytes = kLeastStagingSlotBytes,
+                    .least_lent = kLeastStagedBlocks}),
         transfers({.max_open = options.max_transfers, .max_kept = options.kept_transfers}) {}
+
+  // Each is an allocation of the runtime's, and costs it as much as a few copies of that size.
+  static constexpr std::uint64_t kLeastStagingSlotBytes = 256ull << 10;
+  // However large a block is: a client that is slow to take one must not stop all others.
+  static constexpr std::uint32_t kLeastStagedBlocks = 2;
 
   DeviceRuntime& runtime;
   TransferEngine& engine;
   const Clock& clock;
   Logger& log;
   const BlockManagerOptions options;
+  PinnedPool staging;
   TransferTable transfers;
   JobGate jobs;
 };
@@ -124,7 +133,7 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   const std::uint32_t number;
   const std::uint64_t block_bytes;
   const std::array<std::optional<BlockLayout>, kNumTiers> layouts;
-  const std::shared_ptr<CanonicalStaging> staging;
+  CanonicalStaging staging;
 
   const BlockLayout& layout(Tier tier) const { return *layouts[index_of(tier)]; }
   const BlockManagerOptions& options() const { return services->options; }

@@ -82,8 +82,8 @@ struct BlockManagerOptions {
   std::uint32_t max_transfers = 4'096;            // not yet ended; more are queue_full
   std::uint32_t kept_transfers = 4'096;           // ended ones that can still be asked about
   std::uint32_t max_waiting_allocations = 1'024;  // a tier: allocations that wait for an offload
-  std::uint64_t staging_bytes = 64ull
-                                << 20;  // a cache: canonical buffers for reads and writes over HTTP
+  // Pinned buffers for reads and writes over HTTP of tiers that the CPU does not reach.
+  std::uint64_t staging_bytes = 64ull << 20;
   std::uint32_t max_metadata_bytes = 4'096;
 };
 

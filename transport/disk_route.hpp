@@ -1,16 +1,16 @@
 #pragma once
 
+#include "memory/alloc/pinned_pool.hpp"
 #include "transport/disk_io.hpp"
 #include "transport/job_report.hpp"
 #include "transport/lane_crew.hpp"
-#include "transport/staging.hpp"
 
 namespace cairn {
 
 // What a job with a side on disk is moved with. Borrows.
 struct DiskEquipment {
   DiskIo& disk;
-  StagingPool& staging;
+  PinnedPool& staging;
   LaneCrew& crew;
 };
 

@@ -1,6 +1,7 @@
 #include "transport/transfer_engine.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <thread>
 #include <vector>
@@ -17,6 +18,34 @@ namespace {
 
 // A deadline further away than this is looked at again then: no sum of times can overflow.
 constexpr Duration kLongestTimerWait = std::chrono::minutes(1);
+
+using Counter = std::atomic<std::uint64_t>;
+constexpr auto kRelaxed = std::memory_order_relaxed;
+
+// TransferEngineStats, read without a lock. Each is right; together they may be a moment apart
+// while jobs move.
+struct Counters {
+  Counter queued{0};
+  Counter running{0};
+  Counter submitted{0};
+  Counter done{0};
+  Counter failed{0};
+  Counter cancelled{0};
+  Counter rejected{0};
+  Counter bytes_moved{0};
+
+  Counter& of(JobState state) {
+    switch (state) {
+      case JobState::done:
+        return done;
+      case JobState::failed:
+        return failed;
+      case JobState::cancelled:
+        return cancelled;
+    }
+    invariant_broken("JobState", "a value outside the enumeration");
+  }
+};
 
 JobOutcome cancelled_outcome() {
   JobOutcome outcome;
@@ -52,6 +81,7 @@ struct TransferEngine::Impl {
   void work();
   void watch_deadlines();
   JobOutcome execute(AcceptedJob& accepted, Lane& lane);
+  void count_queue() CAIRN_REQUIRES(mutex) { counters.queued.store(queue.size(), kRelaxed); }
   // Counts the outcome, then runs the completion.
   void complete(std::unique_ptr<AcceptedJob> accepted, JobOutcome outcome);
 
@@ -59,7 +89,7 @@ struct TransferEngine::Impl {
   DiskIo& disk;
   const Clock& clock;
   const TransferEngineOptions options;
-  StagingPool staging;
+  PinnedPool staging;
   LaneCrew crew;
 
   mutable Mutex mutex;
@@ -67,7 +97,7 @@ struct TransferEngine::Impl {
   Condition deadline_nearer;  // or the end has come
   Condition idle;
   JobQueue queue CAIRN_GUARDED_BY(mutex);
-  TransferEngineStats counters CAIRN_GUARDED_BY(mutex);  // but `queued`: that is the queue's size
+  Counters counters;
   std::uint64_t last_id CAIRN_GUARDED_BY(mutex) = 0;
   std::uint64_t unfinished CAIRN_GUARDED_BY(mutex) = 0;  // accepted, completion not yet returned
   bool stopping CAIRN_GUARDED_BY(mutex) = false;
@@ -80,7 +110,7 @@ TransferEngine::Impl::Impl(DeviceRuntime& device_runtime, DiskIo& disk_io,
       disk(disk_io),
       clock(engine_clock),
       options(engine_options),
-      staging(device_runtime, engine_options.staging_bytes),
+      staging(device_runtime, {.limit_bytes = engine_options.staging_bytes}),
       crew(device_runtime, engine_options.disk_threads),
       queue(engine_options.max_queued_jobs) {
   CAIRN_ASSERT(options.workers > 0, "no job would ever run");
@@ -94,6 +124,7 @@ TransferEngine::Impl::~Impl() {
     MutexLock lock(mutex);
     stopping = true;
     waiting = queue.remove_all();
+    count_queue();
   }
   work_available.notify_all();
   deadline_nearer.notify_all();
@@ -112,7 +143,7 @@ Result<JobId> TransferEngine::Impl::submit(TransferJob&& job) {
 
   MutexLock lock(mutex);
   const auto reject = [&](Error error) -> Result<JobId> {
-    ++counters.rejected;
+    counters.rejected.fetch_add(1, kRelaxed);
     return error;
   };
   if (!checked) return reject(std::move(checked).error());
@@ -126,7 +157,8 @@ Result<JobId> TransferEngine::Impl::submit(TransferJob&& job) {
   const auto earliest = queue.next_deadline();
   const auto deadline = job.deadline;
   queue.push(std::make_unique<AcceptedJob>(AcceptedJob{id, std::move(job), *strategy, now}));
-  ++counters.submitted;
+  count_queue();
+  counters.submitted.fetch_add(1, kRelaxed);
   ++unfinished;
   work_available.notify_one();
   if (deadline && (!earliest || *deadline < *earliest)) deadline_nearer.notify_one();
@@ -138,6 +170,7 @@ bool TransferEngine::Impl::cancel(JobId id) {
   {
     MutexLock lock(mutex);
     job = queue.remove(id);
+    count_queue();
   }
   if (job == nullptr) return false;
   complete(std::move(job), cancelled_outcome());
@@ -149,6 +182,7 @@ void TransferEngine::Impl::expire_overdue() {
   {
     MutexLock lock(mutex);
     overdue = queue.remove_overdue(clock.now());
+    count_queue();
   }
   for (auto& job : overdue) {
     JobOutcome outcome = overdue_outcome(job->job);
@@ -165,13 +199,11 @@ void TransferEngine::Impl::work() {
       while (queue.size() == 0 && !stopping) work_available.wait(mutex);
       job = queue.pop();
       if (job == nullptr) return;
-      ++counters.running;
+      counters.running.fetch_add(1, kRelaxed);  // first: it is always seen somewhere
+      count_queue();
     }
     JobOutcome outcome = execute(*job, lane);
-    {
-      MutexLock lock(mutex);
-      --counters.running;
-    }
+    counters.running.fetch_sub(1, kRelaxed);
     complete(std::move(job), std::move(outcome));
   }
 }
@@ -222,21 +254,8 @@ JobOutcome TransferEngine::Impl::execute(AcceptedJob& accepted, Lane& lane) {
 }
 
 void TransferEngine::Impl::complete(std::unique_ptr<AcceptedJob> accepted, JobOutcome outcome) {
-  {
-    MutexLock lock(mutex);
-    counters.bytes_moved += outcome.bytes_moved;
-    switch (outcome.state) {
-      case JobState::done:
-        ++counters.done;
-        break;
-      case JobState::failed:
-        ++counters.failed;
-        break;
-      case JobState::cancelled:
-        ++counters.cancelled;
-        break;
-    }
-  }
+  counters.bytes_moved.fetch_add(outcome.bytes_moved, kRelaxed);
+  counters.of(outcome.state).fetch_add(1, kRelaxed);
   if (accepted->job.on_complete) accepted->job.on_complete(std::move(outcome));
   accepted.reset();  // what the functions own goes before anybody is told that the job is over
   MutexLock lock(mutex);
@@ -256,10 +275,19 @@ bool TransferEngine::cancel(JobId id) { return impl_->cancel(id); }
 void TransferEngine::expire_overdue() { impl_->expire_overdue(); }
 
 TransferEngineStats TransferEngine::stats() const {
-  MutexLock lock(impl_->mutex);
-  TransferEngineStats stats = impl_->counters;
-  stats.queued = impl_->queue.size();
-  return stats;
+  const Counters& now = impl_->counters;
+  return {.queued = now.queued.load(kRelaxed),
+          .running = now.running.load(kRelaxed),
+          .submitted = now.submitted.load(kRelaxed),
+          .done = now.done.load(kRelaxed),
+          .failed = now.failed.load(kRelaxed),
+          .cancelled = now.cancelled.load(kRelaxed),
+          .rejected = now.rejected.load(kRelaxed),
+          .bytes_moved = now.bytes_moved.load(kRelaxed)};
+}
+
+AllocatorStatistics TransferEngine::staging_statistics() const {
+  return impl_->staging.statistics();
 }
 
 void TransferEngine::wait_idle() {

@@ -5,6 +5,7 @@
 
 #include "base/clock.hpp"
 #include "base/result.hpp"
+#include "memory/alloc/statistics.hpp"
 #include "memory/device_runtime.hpp"
 #include "transport/disk_io.hpp"
 #include "transport/transfer_job.hpp"
@@ -57,6 +58,7 @@ class TransferEngine {
   // clock that jumps.
   void expire_overdue();
   TransferEngineStats stats() const;
+  AllocatorStatistics staging_statistics() const;  // of the bounce memory
   // Blocks until nothing is queued or running, jobs submitted by completions included.
   void wait_idle();
 

@@ -81,6 +81,9 @@ bool PinnedPool::serve_one() {
   dropped.clear();
   // Without the lock: pinning takes a millisecond a gigabyte and more.
   auto made = runtime_.allocate_pinned(size_bytes, options_.placement);
+  // With a lost device nothing can be pinned any more; for disks and for devices that still work
+  // other memory does as well.
+  if (!made && runtime_.lost()) made = Region::system(size_bytes);
   {
     MutexLock lock(mutex_);
     promised_bytes_ -= size_bytes;
@@ -133,7 +136,7 @@ bool PinnedPool::make_room(std::uint64_t size_bytes, std::vector<Region>& droppe
     dropped.push_back(std::move(kept_.back()));
     kept_.pop_back();
   }
-  return fits() || lent_ == 0;
+  return fits() || lent_ < options_.least_lent;
 }
 
 void PinnedPool::give_back(Region region) {

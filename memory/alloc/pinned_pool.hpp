@@ -17,13 +17,16 @@ namespace cairn {
 
 // Pinned bounce buffers: got from the runtime when they are first needed and kept for the next
 // user, since pinning costs more than a copy. Who comes when all is lent is served in turn, as
-// buffers come back. Thread-safe.
+// buffers come back. Once a device is lost new ones are system memory. Thread-safe.
 class alignas(kCacheLineBytes) PinnedPool {
  public:
   struct Options {
     std::uint64_t limit_bytes = 0;  // of all slots, lent and kept
     // Slots are of at least this size, so that users of different shapes can share them.
     std::uint64_t least_slot_bytes = 1ull << 20;
+    // So many are lent whatever their size and the limit: with one, who is slow to give back a slot
+    // larger than the limit would stop all others.
+    std::uint32_t least_lent = 1;
     // Beyond so many the service is overloaded, and saying so is better than a longer wait.
     std::size_t max_waiting = 1024;
     DeviceRuntime::PinnedOptions placement = {};
@@ -53,8 +56,9 @@ class alignas(kCacheLineBytes) PinnedPool {
   };
 
   using Done = UniqueFunction<void(Result<Slot>)>;
-  // Answers now, or when a slot comes back, on the thread that gave it back. A slot larger than the
-  // limit is had alone. queue_full: too many wait; the runtime's error where it gives no memory.
+  // Answers now, or when a slot comes back, on the thread that gave it back. Where a slot is
+  // larger than the limit, `least_lent` are had at a time. queue_full: too many wait; the runtime's
+  // error where it gives no memory.
   void acquire(std::uint64_t size_bytes, Done done);
   // The same, and waits for the answer. A thread that holds a slot must not wait for another one:
   // two such could wait for each other.

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 namespace cairn {
 
@@ -30,6 +32,13 @@ struct AllocatorStatistics {
     if (reusable_bytes == 0) return 0;
     return 1.0 - static_cast<double>(largest_free_bytes) / static_cast<double>(reusable_bytes);
   }
+};
+
+// One of the allocators that the service uses.
+struct NamedAllocator {
+  std::string_view allocator;  // of static storage, one of few: it is a metric's label
+  std::string device;          // its number; "host" or "disk"
+  AllocatorStatistics now;
 };
 
 }  // namespace cairn

@@ -71,8 +71,7 @@ constexpr std::array kFlags = {
     Flag{"max-blocks-per-request", "/blocks/max_blocks_per_request", number,
          "keys or blocks of one request (default 65536)"},
     Flag{"staging-bytes", "/blocks/staging_bytes", number,
-         "buffers of a cache for reads and writes of tiers that the CPU does not reach (default "
-         "67108864)"},
+         "buffers for reads and writes of tiers that the CPU does not reach (default 67108864)"},
     Flag{"transfer-workers", "/transfers/workers", number,
          "movements under way at once, 1 to 64 (default 2)"},
     Flag{"disk-threads", "/transfers/disk_threads", number,

@@ -144,7 +144,15 @@ std::uint64_t FaultyRuntime::failed() const { return plan_->failed(); }
 std::string_view FaultyRuntime::name() const { return real_->name(); }
 std::span<const DeviceInfo> FaultyRuntime::devices() const { return real_->devices(); }
 MemoryVisibility FaultyRuntime::visibility() const { return real_->visibility(); }
-std::optional<std::string> FaultyRuntime::lost() const { return real_->lost(); }
+void FaultyRuntime::lose(std::string why) {
+  MutexLock lock(mutex_);
+  lost_ = std::move(why);
+}
+
+std::optional<std::string> FaultyRuntime::lost() const {
+  MutexLock lock(mutex_);
+  return lost_ ? lost_ : real_->lost();
+}
 
 Result<Region> FaultyRuntime::allocate_device(int device_id, std::uint64_t size_bytes) {
   if (auto error = plan_->next(Fault::allocate)) return *std::move(error);

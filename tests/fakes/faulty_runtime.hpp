@@ -2,8 +2,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <string_view>
 
+#include "base/mutex.hpp"
 #include "memory/device_runtime.hpp"
 
 namespace cairn::fakes {
@@ -41,6 +44,8 @@ class FaultyRuntime final : public DeviceRuntime {
 
   // From now on the n-th (1 is the next) operation of that kind fails; 0: none. One plan a kind.
   void fail_nth(Fault fault, std::uint64_t n);
+  // From now on lost() answers that; nothing else changes.
+  void lose(std::string why);
   // Operations of the kind so far. `copy` and `copy_later` count the same calls, `record` and
   // `event` too.
   std::uint64_t count(Fault fault) const;
@@ -61,6 +66,8 @@ class FaultyRuntime final : public DeviceRuntime {
  private:
   const std::unique_ptr<DeviceRuntime> real_;
   const std::shared_ptr<Plan> plan_;
+  mutable Mutex mutex_;
+  std::optional<std::string> lost_ CAIRN_GUARDED_BY(mutex_);
 };
 
 }  // namespace cairn::fakes

@@ -96,6 +96,20 @@ TEST_F(PinnedPoolTest, LendsMoreThanTheLimitToOneUserAloneAndDoesNotKeepIt) {
   EXPECT_EQ(pool_.statistics().reserved_bytes, 0u);
 }
 
+TEST_F(PinnedPoolTest, LendsSeveralBeyondTheLimitWhereToldTo) {
+  PinnedPool pool(runtime_, {.limit_bytes = kMiB, .least_lent = 2});
+  auto first = ask(pool, 3 * kMiB);
+  auto second = ask(pool, 3 * kMiB);
+  auto third = ask(pool, 3 * kMiB);
+  EXPECT_TRUE(second->has_slot());
+  EXPECT_FALSE(third->has_slot());
+  first->answer.reset();
+  EXPECT_TRUE(third->has_slot());
+  second->answer.reset();
+  third->answer.reset();
+  EXPECT_EQ(pool.statistics().reserved_bytes, 0u);
+}
+
 TEST_F(PinnedPoolTest, LetsGoOfSlotsThatAreTooSmall) {
   {
     const auto first = pool_.acquire(2 * kMiB).value();
@@ -125,6 +139,14 @@ TEST_F(PinnedPoolTest, PassesOnTheRuntimesErrorAndServesTheNext) {
   ASSERT_TRUE(second->answer.has_value());
   EXPECT_EQ(second->answer->error().code, ErrorCode::device_error);
   EXPECT_TRUE(third->has_slot());
+}
+
+TEST_F(PinnedPoolTest, LendsSystemMemoryOnceADeviceIsLost) {
+  runtime_.lose("device 0 is lost");
+  runtime_.fail_nth(Fault::allocate, 1);
+  const auto slot = pool_.acquire(kMiB).value();
+  EXPECT_EQ(slot.view().kind(), StorageKind::system);
+  EXPECT_GE(slot.view().size_bytes(), kMiB);
 }
 
 TEST_F(PinnedPoolTest, SurvivesTheFailureOfAnySingleAllocation) {
