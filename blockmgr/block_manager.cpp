@@ -9,6 +9,7 @@
 #include "base/random.hpp"
 #include "blockmgr/cache_core.hpp"
 #include "blockmgr/disk_place.hpp"
+#include "blockmgr/slot_totals.hpp"
 #include "layouts/builder.hpp"
 
 namespace cairn {
@@ -109,6 +110,7 @@ struct BlockManager::Impl {
   std::map<std::string, Member, std::less<>> members CAIRN_GUARDED_BY(mutex);
   std::unordered_map<std::uint32_t, std::shared_ptr<Cache>> by_number CAIRN_GUARDED_BY(mutex);
   std::uint32_t last_number CAIRN_GUARDED_BY(creating) = 0;
+  SlotTotals retired CAIRN_GUARDED_BY(mutex);  // of caches that were dropped
   RandomBytes random CAIRN_GUARDED_BY(creating);
 };
 
@@ -240,6 +242,7 @@ Result<std::uint64_t> BlockManager::drop_cache(std::string_view name, bool force
   const auto at = impl_->members.find(name);
   std::error_code ignored;
   if (!at->second.disk_file.empty()) std::filesystem::remove(at->second.disk_file, ignored);
+  impl_->retired.retire(core);
   impl_->by_number.erase(core.number);
   impl_->members.erase(at);
   return ended;
@@ -284,6 +287,18 @@ Result<TransferStatus> BlockManager::cancel_transfer(TransferId id) {
 BlockManager::TransferCounts BlockManager::transfer_counts() const {
   const auto counts = impl_->services->transfers.counts();
   return {.queued = counts.queued, .running = counts.running};
+}
+
+std::vector<NamedAllocator> BlockManager::allocators() const {
+  SlotTotals slots;
+  {
+    MutexLock lock(impl_->mutex);
+    slots = impl_->retired;
+    for (const auto& [name, member] : impl_->members) slots.add(*member.cache->core_);
+  }
+  std::vector<NamedAllocator> all = slots.named();
+  all.push_back({"request_staging", "host", impl_->services->staging.statistics()});
+  return all;
 }
 
 void BlockManager::tick() {

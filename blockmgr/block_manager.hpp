@@ -52,6 +52,9 @@ class BlockManager {
   };
   TransferCounts transfer_counts() const;
 
+  // What stages clients' bytes, and the tiers' slots.
+  std::vector<NamedAllocator> allocators() const;
+
   // Ends leases and keys whose time has come. Called every few tens of milliseconds by a thread of
   // the server's; tests call it by hand.
   void tick();

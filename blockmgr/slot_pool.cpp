@@ -1,5 +1,6 @@
 #include "blockmgr/slot_pool.hpp"
 
+#include <algorithm>
 #include <bit>
 
 #include "base/assert.hpp"
@@ -21,6 +22,22 @@ std::uint64_t SlotPool::memory_bytes() const {
   return records_.size() * sizeof(SlotRecord) + free_.memory_bytes();
 }
 
+AllocatorStatistics SlotPool::statistics(std::uint64_t slot_bytes) const {
+  const std::uint64_t used = capacity() - free_count();
+  AllocatorStatistics now;
+  now.allocated_bytes = used * slot_bytes;
+  now.reserved_bytes = capacity() * slot_bytes;
+  now.cached_bytes = now.reserved_bytes - now.allocated_bytes;
+  now.peak_allocated_bytes = most_used_ * slot_bytes;
+  now.peak_reserved_bytes = now.reserved_bytes;
+  // Slots that are allocated together need not be neighbours.
+  now.largest_free_bytes = now.cached_bytes;
+  now.frees = frees_;
+  now.allocations = frees_ + used;
+  now.cache_hits = now.allocations;  // all of them were reserved with the tier
+  return now;
+}
+
 void SlotPool::prefetch_neighbours(SlotNumber slot) const {
   const SlotRecord& record = records_[slot];
   if (record.place != EvictionPlace::listed) return;
@@ -36,6 +53,7 @@ SlotNumber SlotPool::take() {
   record.owner = kNoOwner;
   record.pins = 1;
   ++counter(record);
+  most_used_ = std::max(most_used_, capacity() - free_count());
   return slot;
 }
 
@@ -48,6 +66,7 @@ void SlotPool::give_back(SlotNumber slot) {
   record = SlotRecord{.generation = record.generation + 1};
   ++counter(record);
   free_.give_back(slot);
+  ++frees_;
 }
 
 void SlotPool::set_committed(SlotNumber slot, std::uint32_t owner) {

@@ -7,6 +7,7 @@
 #include "blockmgr/free_bitmap.hpp"
 #include "blockmgr/huge_pages.hpp"
 #include "blockmgr/slot_ref.hpp"
+#include "memory/alloc/statistics.hpp"
 
 namespace cairn {
 
@@ -70,6 +71,7 @@ class SlotPool {
   std::uint32_t count(SlotState state) const { return counts_[static_cast<std::size_t>(state)]; }
   SlotState state(SlotNumber slot) const { return state_of(records_[slot]); }
   std::uint64_t memory_bytes() const;
+  AllocatorStatistics statistics(std::uint64_t slot_bytes) const;
 
   SlotRecord& operator[](SlotNumber slot) { return records_[slot]; }
   const SlotRecord& operator[](SlotNumber slot) const { return records_[slot]; }
@@ -112,6 +114,8 @@ class SlotPool {
   FreeBitmap free_;
   std::array<std::uint32_t, kNumSlotStates> counts_{};
   std::uint32_t leased_count_ = 0;
+  std::uint32_t most_used_ = 0;  // at a time
+  std::uint64_t frees_ = 0;
   std::array<List, kMaxPriority + 1> lists_;
   std::array<std::uint64_t, 2> non_empty_lists_{};  // a bit a priority
 };

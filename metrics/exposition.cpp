@@ -5,6 +5,7 @@
 #include <array>
 #include <sstream>
 
+#include "metrics/allocators.hpp"
 #include "metrics/families.hpp"
 
 namespace cairn {
@@ -215,7 +216,7 @@ void add_http(Families& out, const MetricsInput& input) {
 std::string metrics_text(const MetricsInput& input) {
   Families families;
   auto build = Builder::gauge({"cairn_build_info", "Always 1; the labels say what is running."});
-  build.add({{"version", input.version}, {"runtime", input.runtime}}, 1);
+  build.add({{"version", input.version}, {"runtime", input.runtime}}, 1.0);
   families.push_back(std::move(build).take());
   add_blocks(families, input.caches);
   add_matches(families, input.caches);
@@ -223,6 +224,7 @@ std::string metrics_text(const MetricsInput& input) {
   add_cache_movements(families, input.caches);
   add_all_movements(families, input);
   add_checksums(families, input.caches);
+  add_allocators(families, input.allocators);
   add_http(families, input);
 
   std::ostringstream out;

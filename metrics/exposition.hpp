@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "blockmgr/stats.hpp"
+#include "memory/alloc/statistics.hpp"
 #include "metrics/http_counters.hpp"
 #include "transport/transfer_engine.hpp"
 
@@ -25,6 +26,7 @@ struct MetricsInput {
   std::string_view runtime;
   std::span<const CacheStats> caches;
   TransferEngineStats engine;
+  std::span<const NamedAllocator> allocators;
   const HttpCounters& http;
   HttpConnections connections;
 };

@@ -17,10 +17,14 @@ prometheus::ClientMetric& MetricFamilyBuilder::series(MetricLabels labels) {
 }
 
 void MetricFamilyBuilder::add(MetricLabels labels, std::uint64_t value) {
+  add(labels, static_cast<double>(value));
+}
+
+void MetricFamilyBuilder::add(MetricLabels labels, double value) {
   auto& metric = series(labels);
   // Only the one of the family's type is shown.
-  metric.counter.value = static_cast<double>(value);
-  metric.gauge.value = static_cast<double>(value);
+  metric.counter.value = value;
+  metric.gauge.value = value;
 }
 
 void MetricFamilyBuilder::add(MetricLabels labels, const DurationHistogram::Snapshot& durations) {

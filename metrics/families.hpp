@@ -33,6 +33,7 @@ class MetricFamilyBuilder {
   }
 
   void add(MetricLabels labels, std::uint64_t value);
+  void add(MetricLabels labels, double value);
   void add(MetricLabels labels, const DurationHistogram::Snapshot& durations);
 
   prometheus::MetricFamily take() && { return std::move(family_); }

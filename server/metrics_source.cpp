@@ -9,10 +9,13 @@ std::string collect_metrics(const Service& service) {
   std::vector<CacheStats> caches;
   for (const auto& cache : service.manager.caches()) caches.push_back(cache->stats());
   const http::HttpServerStats http = service.http_stats();
+  std::vector<NamedAllocator> allocators = service.manager.allocators();
+  allocators.push_back({"transfer_staging", "host", service.engine.staging_statistics()});
   return metrics_text({.version = build_info::kVersion,
                        .runtime = service.runtime.name(),
                        .caches = caches,
                        .engine = service.engine.stats(),
+                       .allocators = allocators,
                        .http = service.counters,
                        .connections = {.open = http.connections_open,
                                        .accepted = http.connections_accepted,

@@ -70,6 +70,17 @@ TEST_F(ServiceTest, HasTheMetricsOfTheContract) {
       "cairn_http_requests_total{route=\"/v1/caches/{cache}/transfers\",method=\"POST\","
       "code=\"200\"}");
   expect("cairn_http_request_duration_seconds_count{route=\"/v1/caches/{cache}/transfers\"}");
+  for (const char* name :
+       {"allocated_bytes", "reserved_bytes", "peak_allocated_bytes", "largest_free_bytes",
+        "allocations_total", "frees_total", "cache_hits_total", "cache_misses_total",
+        "splits_total", "merges_total"}) {
+    const std::string of_allocator = "cairn_allocator_" + std::string(name) + "{allocator=\"";
+    for (const char* device : {"0", "host", "disk"}) {
+      expect(of_allocator + "slots\",device=\"" + device + "\"}");
+    }
+    expect(of_allocator + "request_staging\",device=\"host\"}");
+    expect(of_allocator + "transfer_staging\",device=\"host\"}");
+  }
   EXPECT_THAT(reply.body, HasSubstr("cairn_build_info{"));
   EXPECT_EQ(metrics.value("cairn_transfers_total" + in_cache + "," + route + ",outcome=\"done\"}"),
             1);
@@ -108,6 +119,20 @@ TEST_F(ServiceTest, ForgetsTheMetricsOfACacheThatIsGone) {
   EXPECT_THAT(rest_.get("/metrics").body, HasSubstr(cache.name() + "\""));
   EXPECT_TRUE(rest_.del(cache.path()).ok());
   EXPECT_THAT(rest_.get("/metrics").body, Not(HasSubstr(cache.name() + "\"")));
+}
+
+TEST_F(ServiceTest, CountsTheSlotsOfACacheThatIsGoneAsGivenBack) {
+  const std::string allocations =
+      "cairn_allocator_allocations_total{allocator=\"slots\",device=\"0\"}";
+  const std::string frees = "cairn_allocator_frees_total{allocator=\"slots\",device=\"0\"}";
+  const double before = rest_.metric(allocations);
+  const double freed_before = rest_.metric(frees);
+  TestCache cache(rest_, {.device = 2});
+  cache.store(1);
+  EXPECT_EQ(rest_.metric(allocations), before + 1);
+  EXPECT_TRUE(rest_.del(cache.path()).ok());
+  EXPECT_EQ(rest_.metric(allocations), before + 1);
+  EXPECT_EQ(rest_.metric(frees), freed_before + 1);
 }
 
 // "get /v1/caches/{cache}" and so on, of the contract.

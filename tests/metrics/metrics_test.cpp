@@ -60,10 +60,27 @@ class MetricsText : public ::testing::Test {
     http_.record({.route = 1, .method = 0, .status = 404, .duration_us = 1});
     http_.record({.route = 1, .method = 0, .status = 418, .duration_us = 1});
     const CacheStats cache = sample_cache();
+    const NamedAllocator allocators[] = {
+        {"slots", "0", {.allocated_bytes = 61, .cached_bytes = 8, .reserved_bytes = 69}},
+        {"transfer_staging",
+         "host",
+         {.allocated_bytes = 71,
+          .cached_bytes = 8,
+          .reserved_bytes = 79,
+          .pending_bytes = 4,
+          .peak_allocated_bytes = 72,
+          .largest_free_bytes = 1,
+          .allocations = 73,
+          .frees = 74,
+          .cache_hits = 75,
+          .cache_misses = 76,
+          .splits = 77,
+          .merges = 78}}};
     text_ = metrics_text({.version = "1.2.3",
                           .runtime = "host",
                           .caches = {&cache, 1},
                           .engine = {.queued = 41, .done = 42},
+                          .allocators = allocators,
                           .http = http_,
                           .connections = {.open = 51, .accepted = 52}});
     std::istringstream in(text_);
@@ -105,6 +122,18 @@ TEST_F(MetricsText, HasTheNamesAndLabelsThatDashboardsRelyOn) {
           R"(cairn_http_requests_total{route="/v1/caches/{cache}/match",method="POST",code="200"} 2)",
           R"(cairn_http_requests_total{route="none",method="GET",code="404"} 1)",
           R"(cairn_http_requests_total{route="none",method="GET",code="other"} 1)",
+          R"(cairn_allocator_allocated_bytes{allocator="slots",device="0"} 61)",
+          R"(cairn_allocator_allocated_bytes{allocator="transfer_staging",device="host"} 71)",
+          R"(cairn_allocator_reserved_bytes{allocator="transfer_staging",device="host"} 79)",
+          R"(cairn_allocator_peak_allocated_bytes{allocator="transfer_staging",device="host"} 72)",
+          R"(cairn_allocator_largest_free_bytes{allocator="transfer_staging",device="host"} 1)",
+          R"(cairn_allocator_fragmentation_ratio{allocator="transfer_staging",device="host"} 0.75)",
+          R"(cairn_allocator_allocations_total{allocator="transfer_staging",device="host"} 73)",
+          R"(cairn_allocator_frees_total{allocator="transfer_staging",device="host"} 74)",
+          R"(cairn_allocator_cache_hits_total{allocator="transfer_staging",device="host"} 75)",
+          R"(cairn_allocator_cache_misses_total{allocator="transfer_staging",device="host"} 76)",
+          R"(cairn_allocator_splits_total{allocator="transfer_staging",device="host"} 77)",
+          R"(cairn_allocator_merges_total{allocator="transfer_staging",device="host"} 78)",
           R"(cairn_checksum_failures_total{tier="device"} 130)",
           R"(cairn_checksum_failures_total{tier="pinned"} 0)",
       }) {

@@ -1,0 +1,67 @@
+#include "blockmgr/slot_totals.hpp"
+
+#include "blockmgr/cache_core.hpp"
+
+namespace cairn {
+namespace {
+
+// A slot's share of what its tier reserved.
+std::uint64_t slot_bytes(const BlockLayout& layout) {
+  std::uint64_t bytes = 0;
+  for (const RegionView& region : layout.regions()) bytes += region.size_bytes();
+  return bytes / layout.config().num_blocks;
+}
+
+std::string device_of(const BlockLayout& layout) {
+  switch (layout.storage_kind()) {
+    case StorageKind::device:
+    case StorageKind::unified:
+      return std::to_string(layout.device_id());
+    case StorageKind::disk:
+      return "disk";
+    case StorageKind::system:
+    case StorageKind::pinned:
+      return "host";
+  }
+  invariant_broken("StorageKind", "a value outside the enumeration");
+}
+
+}  // namespace
+
+void SlotTotals::add(const CacheCore& core) {
+  MutexLock lock(core.mutex);
+  for (Tier tier : kTiers) {
+    if (!core.layouts[index_of(tier)]) continue;
+    const BlockLayout& layout = core.layout(tier);
+    AllocatorStatistics& all = by_device_[device_of(layout)];
+    const AllocatorStatistics one = core.store.pool(tier).statistics(slot_bytes(layout));
+    all.allocated_bytes += one.allocated_bytes;
+    all.cached_bytes += one.cached_bytes;
+    all.reserved_bytes += one.reserved_bytes;
+    all.peak_allocated_bytes += one.peak_allocated_bytes;
+    all.peak_reserved_bytes += one.peak_reserved_bytes;
+    all.largest_free_bytes = std::max(all.largest_free_bytes, one.largest_free_bytes);
+    all.allocations += one.allocations;
+    all.frees += one.frees;
+    all.cache_hits += one.cache_hits;
+  }
+}
+
+void SlotTotals::retire(const CacheCore& core) {
+  SlotTotals going;
+  going.add(core);
+  for (const auto& [device, gone] : going.by_device_) {
+    AllocatorStatistics& all = by_device_[device];
+    all.allocations += gone.allocations;
+    all.cache_hits += gone.cache_hits;
+    all.frees += gone.allocations;  // those that are still in use go with it
+  }
+}
+
+std::vector<NamedAllocator> SlotTotals::named() const {
+  std::vector<NamedAllocator> all;
+  for (const auto& [device, now] : by_device_) all.push_back({"slots", device, now});
+  return all;
+}
+
+}  // namespace cairn

@@ -1,0 +1,64 @@
+#include "metrics/allocators.hpp"
+
+#include "metrics/families.hpp"
+
+namespace cairn {
+namespace {
+
+struct Field {
+  MetricName name;
+  std::uint64_t AllocatorStatistics::*value;
+};
+
+constexpr Field kGauges[] = {
+    {{"cairn_allocator_allocated_bytes", "Bytes in use, as they were cut."},
+     &AllocatorStatistics::allocated_bytes},
+    {{"cairn_allocator_reserved_bytes",
+      "Bytes had from whoever gives memory to the allocator: in use, or kept for the next user."},
+     &AllocatorStatistics::reserved_bytes},
+    {{"cairn_allocator_peak_allocated_bytes",
+      "The most bytes in use so far; of slots, the sum of the caches' peaks."},
+     &AllocatorStatistics::peak_allocated_bytes},
+    {{"cairn_allocator_largest_free_bytes", "What one allocation can get without reserving more."},
+     &AllocatorStatistics::largest_free_bytes},
+};
+
+constexpr Field kCounters[] = {
+    {{"cairn_allocator_allocations_total", "Allocations that succeeded."},
+     &AllocatorStatistics::allocations},
+    {{"cairn_allocator_frees_total", "Allocations given back."}, &AllocatorStatistics::frees},
+    {{"cairn_allocator_cache_hits_total", "Allocations served from what was reserved already."},
+     &AllocatorStatistics::cache_hits},
+    {{"cairn_allocator_cache_misses_total", "Allocations for which more had to be reserved."},
+     &AllocatorStatistics::cache_misses},
+    {{"cairn_allocator_splits_total", "Blocks cut in two to serve an allocation."},
+     &AllocatorStatistics::splits},
+    {{"cairn_allocator_merges_total", "Free neighbours joined into one block."},
+     &AllocatorStatistics::merges},
+};
+
+}  // namespace
+
+void add_allocators(std::vector<prometheus::MetricFamily>& out,
+                    std::span<const NamedAllocator> allocators) {
+  const auto add = [&](MetricFamilyBuilder builder, const auto& value_of) {
+    for (const NamedAllocator& one : allocators) {
+      builder.add({{"allocator", one.allocator}, {"device", one.device}}, value_of(one.now));
+    }
+    out.push_back(std::move(builder).take());
+  };
+  for (const Field& field : kGauges) {
+    add(MetricFamilyBuilder::gauge(field.name),
+        [&](const AllocatorStatistics& now) { return now.*field.value; });
+  }
+  add(MetricFamilyBuilder::gauge(
+          {"cairn_allocator_fragmentation_ratio",
+           "The share of the reusable bytes that the largest allocation cannot get."}),
+      [](const AllocatorStatistics& now) { return now.fragmentation(); });
+  for (const Field& field : kCounters) {
+    add(MetricFamilyBuilder::counter(field.name),
+        [&](const AllocatorStatistics& now) { return now.*field.value; });
+  }
+}
+
+}  // namespace cairn
