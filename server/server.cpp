@@ -63,6 +63,7 @@ struct Server::Parts {
   Parts(const Settings& given, const Clock& time, Logger& logger, DataDir dir,
         std::unique_ptr<DeviceRuntime> devices, Guard given_guard)
       : settings(given),
+        log(logger),
         data_dir(std::move(dir)),
         guard(std::move(given_guard)),
         runtime(std::move(devices)),
@@ -86,7 +87,17 @@ struct Server::Parts {
                 .limits = settings.api,
                 .started_at_unix_ms = time.unix_ms()},
         handler(service),
-        ticker(kTickPeriod, [this] { manager.tick(); }) {}
+        ticker(kTickPeriod, [this] { tick(); }) {}
+
+  void tick() {
+    manager.tick();
+    if (told_of_loss) return;
+    if (const auto lost = runtime->lost()) {
+      log.error("a device is lost; the tiers that are not on it are still served",
+                {{"why", *lost}});
+      told_of_loss = true;
+    }
+  }
 
   // First no more requests, then what works for them, so that nothing is used after it is gone.
   ~Parts() {
@@ -97,6 +108,7 @@ struct Server::Parts {
   }
 
   const Settings settings;
+  Logger& log;
   DataDir data_dir;
   Guard guard;
   std::unique_ptr<DeviceRuntime> runtime;
@@ -109,6 +121,7 @@ struct Server::Parts {
   Worker admin;
   Service service;
   ApiHandler handler;
+  bool told_of_loss = false;  // the ticker's
   Ticker ticker;
   std::unique_ptr<http::HttpServer> http;
 };

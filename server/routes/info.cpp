@@ -7,18 +7,6 @@
 namespace cairn::routes {
 namespace {
 
-std::string_view phase_name(Phase phase) {
-  switch (phase) {
-    case Phase::starting:
-      return "starting";
-    case Phase::serving:
-      return "ready";
-    case Phase::draining:
-      return "draining";
-  }
-  return "draining";
-}
-
 ordered_json devices_body(const DeviceRuntime& runtime) {
   ordered_json devices = ordered_json::array();
   for (const DeviceInfo& device : runtime.devices()) {
@@ -50,15 +38,17 @@ ordered_json system_body(const Service& service) {
   const http::HttpServerStats http = service.http_stats();
   const auto transfers = service.manager.transfer_counts();
   const TransferEngineStats engine = service.engine.stats();
+  const auto lost = service.runtime.lost();
   return {{"version", build_info::kVersion},
           {"build",
            {{"type", build_info::kBuildType},
             {"compiler", build_info::kCompiler},
             {"sanitizer", build_info::kSanitizer}}},
-          {"state", phase_name(service.phase)},
+          {"state", to_string(service.phase)},
           {"uptime_ms", service.clock.unix_ms() - service.started_at_unix_ms},
           {"runtime", service.runtime.name()},
           {"devices", devices_body(service.runtime)},
+          {"lost_device", lost ? ordered_json(*lost) : ordered_json(nullptr)},
           {"memory_visibility", to_string(service.runtime.visibility())},
           {"pressure", pressure_body(service.manager)},
           {"transfers", {{"queued", transfers.queued}, {"running", transfers.running}}},
@@ -82,10 +72,8 @@ void healthz(Service&, const Call& call, Reply reply) {
 void readyz(Service& service, const Call& call, Reply reply) {
   if (auto none = no_query(call); !none) return reply.error(none.error());
   const Phase phase = service.phase;
-  if (phase != Phase::serving) {
-    return reply.error({ErrorCode::unavailable, "the server is " + std::string(phase_name(phase))});
-  }
-  reply.document(200, {{"status", phase_name(phase)}});
+  if (auto ready = check_ready(phase, service.runtime); !ready) return reply.error(ready.error());
+  reply.document(200, {{"status", to_string(phase)}});
 }
 
 void system(Service& service, const Call& call, Reply reply) {

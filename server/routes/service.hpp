@@ -15,6 +15,7 @@
 #include "server/auth/gate.hpp"
 #include "server/http/http_server.hpp"
 #include "server/http/message.hpp"
+#include "server/readiness.hpp"
 #include "server/routes/transfer_waits.hpp"
 #include "server/routing/router.hpp"
 #include "server/worker.hpp"
@@ -29,8 +30,6 @@ struct ApiLimits {
   // The JSON in front of the blocks of a bulk write: names 20,000 blocks.
   std::uint32_t max_write_header_bytes = 4u << 20;
 };
-
-enum class Phase : std::uint8_t { starting, serving, draining };
 
 // What the routes work on. Borrows everything; lives as long as the server.
 struct Service {

@@ -28,6 +28,10 @@ ServerProcess::ServerProcess(ServerSetup setup) : setup_(std::move(setup)) {
   std::vector<std::string> command = {setup_.program, "--listen", "127.0.0.1:0", "--data-dir",
                                       setup_.data_dir.string()};
   command.insert(command.end(), setup_.flags.begin(), setup_.flags.end());
+  if (!setup_.environment.empty()) {
+    command.insert(command.begin(), setup_.environment.begin(), setup_.environment.end());
+    command.insert(command.begin(), "/usr/bin/env");
+  }
   process_ = std::make_unique<ChildProcess>(command);
   const auto line = process_->wait_for_line(kListening);
   if (!line) {

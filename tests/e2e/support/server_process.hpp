@@ -19,6 +19,7 @@ struct ServerSetup {
   // Kept by the test, to start again over it; empty: a folder of the server's own, removed with it.
   std::filesystem::path data_dir = {};
   std::string program = CAIRN_SERVER_PROGRAM;
+  std::vector<std::string> environment = {};  // NAME=VALUE, beside the test's own
 };
 
 // A cairn-server of the test's own, on a free port of 127.0.0.1. Killed with its owner.
