@@ -33,6 +33,8 @@ std::string_view to_string(ErrorCode code) {
       return "unknown_transfer";
     case ErrorCode::unknown_slot:
       return "unknown_slot";
+    case ErrorCode::unknown_snapshot:
+      return "unknown_snapshot";
     case ErrorCode::not_found:
       return "not_found";
     case ErrorCode::method_not_allowed:
@@ -61,6 +63,8 @@ std::string_view to_string(ErrorCode code) {
       return "impossible_shape";
     case ErrorCode::unknown_tier:
       return "unknown_tier";
+    case ErrorCode::broken_snapshot:
+      return "broken_snapshot";
     case ErrorCode::queue_full:
       return "queue_full";
     case ErrorCode::too_many:

@@ -25,6 +25,7 @@ enum class ErrorCode : std::uint8_t {
   unknown_key,
   unknown_transfer,
   unknown_slot,
+  unknown_snapshot,
   not_found,
   method_not_allowed,
   // the state does not allow it
@@ -41,6 +42,7 @@ enum class ErrorCode : std::uint8_t {
   impossible,
   impossible_shape,
   unknown_tier,
+  broken_snapshot,
   // not now
   queue_full,
   too_many,

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 namespace cairn {
@@ -9,5 +10,20 @@ namespace cairn {
 // XXH3, 64 bits. With a random seed the collisions of a hash table cannot be chosen by a client.
 // Never an identity: keys are compared whole.
 std::uint64_t hash_bytes(std::span<const std::byte> bytes, std::uint64_t seed);
+
+// The same with seed 0, of bytes that come in pieces. Move-only.
+class PiecewiseHash {
+ public:
+  PiecewiseHash();
+  void add(std::span<const std::byte> bytes);
+  std::uint64_t value() const;  // of all that was added
+  void reset();
+
+ private:
+  struct Free {
+    void operator()(void* state) const;
+  };
+  std::unique_ptr<void, Free> state_;
+};
 
 }  // namespace cairn

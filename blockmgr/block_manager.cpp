@@ -92,8 +92,8 @@ Result<> check_device(const CacheConfig& config, Tier tier, const DeviceRuntime&
 struct BlockManager::Impl {
   Impl(DeviceRuntime& runtime, TransferEngine& engine, const Clock& clock, Logger& log,
        BlockManagerOptions options)
-      : services(std::make_shared<CacheServices>(runtime, engine, clock, log, std::move(options))) {
-  }
+      : services(std::make_shared<CacheServices>(runtime, engine, clock, log, std::move(options))),
+        snapshots(std::in_place, services) {}
 
   struct Member {
     std::shared_ptr<Cache> cache;
@@ -105,7 +105,8 @@ struct BlockManager::Impl {
   Result<Member> make_cache(const CacheConfig& config);
 
   const std::shared_ptr<CacheServices> services;
-  Mutex creating;  // one creation at a time, beside the lookups
+  std::optional<Snapshots> snapshots;  // until the manager goes
+  Mutex creating;                      // one creation at a time, beside the lookups
   mutable Mutex mutex;
   std::map<std::string, Member, std::less<>> members CAIRN_GUARDED_BY(mutex);
   std::unordered_map<std::uint32_t, std::shared_ptr<Cache>> by_number CAIRN_GUARDED_BY(mutex);
@@ -119,6 +120,7 @@ BlockManager::BlockManager(DeviceRuntime& runtime, TransferEngine& engine, const
     : impl_(std::make_unique<Impl>(runtime, engine, clock, log, std::move(options))) {}
 
 BlockManager::~BlockManager() {
+  impl_->snapshots.reset();
   for (const auto& cache : caches()) {
     Section section(*cache->core_);
     if (!cache->core_->dropped) cache->core_->shut(section);
@@ -271,7 +273,10 @@ Result<> BlockManager::watch_transfer(TransferId id,
   return impl_->services->transfers.watch(id, std::move(ended));
 }
 
+Snapshots& BlockManager::snapshots() { return *impl_->snapshots; }
+
 Result<TransferStatus> BlockManager::cancel_transfer(TransferId id) {
+  if (impl_->snapshots->cancel(id)) return transfer(id);
   auto owner = impl_->services->transfers.owner(id);
   if (!owner) return std::move(owner).error();
   if (const auto core = owner->lock()) {

@@ -7,6 +7,7 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "blockmgr/cache.hpp"
+#include "blockmgr/snapshots.hpp"
 #include "memory/device_runtime.hpp"
 #include "transport/transfer_engine.hpp"
 
@@ -54,6 +55,8 @@ class BlockManager {
 
   // What stages clients' bytes, and the tiers' slots.
   std::vector<NamedAllocator> allocators() const;
+
+  Snapshots& snapshots();
 
   // Ends leases and keys whose time has come. Called every few tens of milliseconds by a thread of
   // the server's; tests call it by hand.

@@ -12,8 +12,9 @@ namespace {
 // Held by the reader and by its fetch: the pin and the staging go with the last of them, the pin
 // before that where the bytes have been copied to staging.
 struct Read : std::enable_shared_from_this<Read> {
-  Read(std::shared_ptr<CacheCore> c, SlotRef slot, BlockHandle h, std::optional<PieceSelector> p)
-      : core(std::move(c)), at(slot), handle(h), piece(p) {}
+  Read(std::shared_ptr<CacheCore> c, SlotRef slot, BlockHandle h, std::optional<PieceSelector> p,
+       bool use = true)
+      : core(std::move(c)), at(slot), handle(h), piece(p), is_use(use) {}
   // The pin was taken by whoever made this, under the lock.
   ~Read() {
     if (pinned) unpin();
@@ -24,7 +25,11 @@ struct Read : std::enable_shared_from_this<Read> {
   void loaded(const JobOutcome& outcome, Done<std::span<const iovec>> ready);
   void unpin() {
     Section section(*core);
-    core->store.unpin(at);
+    if (is_use) {
+      core->store.unpin(at);
+    } else {
+      core->store.unpin_in_place(at);
+    }
     pinned = false;
   }
 
@@ -32,6 +37,7 @@ struct Read : std::enable_shared_from_this<Read> {
   const SlotRef at;
   const BlockHandle handle;
   const std::optional<PieceSelector> piece;
+  const bool is_use;  // else pinned in place
   std::optional<CanonicalStaging::Block> staging;
   std::vector<iovec> bytes;
   bool pinned = true;  // changed by the fetch, of which there is one at a time
@@ -129,6 +135,22 @@ Result<BlockReader> Cache::read(KeyView key, std::optional<PieceSelector> piece)
   core.store.pin(at);
   auto impl = std::make_unique<BlockReader::Impl>();
   impl->read = std::make_shared<Read>(core_, at, core.store.handle(at), piece);
+  return BlockReader(std::move(impl));
+}
+
+Result<BlockReader> Cache::peek(KeyView key) {
+  CacheCore& core = *core_;
+  Section section(core);
+  CAIRN_TRY(core.check_usable());
+  const EntryNumber entry = core.store.find(key, section.now());
+  if (entry == kNoEntry) {
+    return Error{ErrorCode::unknown_key,
+                 "key " + to_hex(key.bytes()) + " is not in cache " + core.config.name};
+  }
+  const SlotRef at = core.store.highest_copy(core.store.entry(entry));
+  core.store.pin_in_place(at);
+  auto impl = std::make_unique<BlockReader::Impl>();
+  impl->read = std::make_shared<Read>(core_, at, core.store.handle(at), std::nullopt, false);
   return BlockReader(std::move(impl));
 }
 

@@ -147,6 +147,7 @@ void BlockStore::drop(SlotRef at, EvictionReason reason) {
   if (parent != kNoEntry) settle(parent);
   slot.owner = kNoOwner;
   slot.gone = true;
+  pool(at.tier()).unlist(at.slot());  // one pinned in place may still be listed
   if (slot.pins == 0) free_slot(at);
 }
 
@@ -213,6 +214,22 @@ void BlockStore::unpin(SlotRef at) {
   }
 }
 
+void BlockStore::unpin_in_place(SlotRef at) {
+  SlotPool& slots = pool(at.tier());
+  if (!slots.unpin(at.slot())) return;
+  SlotRecord& slot = slots[at.slot()];
+  if (slot.gone) {
+    free_slot(at);
+  } else if (slot.drop_when_unpinned) {
+    drop(at, EvictionReason::request);
+  } else if (slot.place == EvictionPlace::none) {  // used meanwhile
+    slot.last_use = next_stamp();
+    slots.list_last(at.slot());
+  } else if (slot.place == EvictionPlace::parked && !blocked(index_[slot.owner], at.tier())) {
+    slots.list_by_use(at.slot());
+  }
+}
+
 void BlockStore::unpin_for_lease(SlotRef at) {
   SlotRecord& slot = record(at);
   pool(at.tier()).remove_lease(at.slot());
@@ -229,6 +246,13 @@ void BlockStore::touch(SlotRef at) {
   slot.last_use = next_stamp();
   pool(at.tier()).unlist(at.slot());
   pool(at.tier()).list_last(at.slot());
+}
+
+void BlockStore::age(SlotRef at, std::int64_t unix_ms) {
+  SlotPool& slots = pool(at.tier());
+  if (slots[at.slot()].place == EvictionPlace::none) return;
+  slots.unlist(at.slot());
+  slots.list_first(at.slot(), UseStamp::at(std::max<std::int64_t>(unix_ms, 0)));
 }
 
 bool BlockStore::is_last_copy(const Entry& entry, Tier tier) const {
@@ -257,7 +281,7 @@ bool BlockStore::holds_a_chain(SlotRef at) const {
 std::optional<BlockStore::Victim> BlockStore::next_victim(Tier tier) {
   SlotPool& slots = pool(tier);
   for (SlotNumber slot; (slot = slots.next_to_go()) != kNoSlot;) {
-    if (!blocked(index_[slots[slot].owner], tier)) {
+    if (slots[slot].pins == 0 && !blocked(index_[slots[slot].owner], tier)) {
       const SlotRef at(tier, slot);
       return Victim{at, wants_offload(at)};
     }

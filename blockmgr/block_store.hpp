@@ -92,8 +92,14 @@ class BlockStore {
   void unpin(SlotRef at);
   // The same for a lease's pin: an uncommitted slot is nobody's after it.
   void unpin_for_lease(SlotRef at);
+  // A pin that leaves the order of eviction as it is: for who copies the whole cache.
+  // REQUIRES: committed.
+  void pin_in_place(SlotRef at) { pool(at.tier()).pin_in_place(at.slot()); }
+  void unpin_in_place(SlotRef at);
   // Refreshes the recency of an unpinned copy.
   void touch(SlotRef at);
+  // Makes an unpinned copy the least recently used of its priority, last used then or earlier.
+  void age(SlotRef at, std::int64_t unix_ms);
 
   struct Victim {
     SlotRef at;
@@ -120,6 +126,8 @@ class BlockStore {
   std::uint64_t memory_bytes() const;
   void set_metadata(EntryNumber entry, std::string json);
   std::uint32_t entry_count() const { return index_.size(); }  // ghosts included
+  // Entries are numbered below this; a key keeps its number as long as it is present.
+  EntryNumber entry_end() const { return index_.end(); }
 
  private:
   bool expired(const Entry& entry, TimePoint now) const {

@@ -87,6 +87,7 @@ struct AllocateRequest {
   Tier tier = Tier::device;
   std::optional<std::uint32_t> lease_ms = {};  // nothing: the cache's default
   std::uint8_t priority = 50;                  // 0 to 100; lower is evicted first
+  bool may_evict = true;                       // false: free slots, or no_capacity
 };
 
 struct Allocation {
@@ -127,6 +128,7 @@ struct TransferStatus {
     Error error;
   };
   std::vector<Failure> failures = {};
+  std::optional<Error> error = {};  // what ended it, where that is about no key
 };
 
 // What evict and clear did, in copies.
@@ -209,6 +211,8 @@ class Cache {
 
   // The key's highest copy. unknown_key.
   Result<BlockReader> read(KeyView key, std::optional<PieceSelector> piece);
+  // The same without counting as a use: the order of eviction stays as it is. unknown_key.
+  Result<BlockReader> peek(KeyView key);
   // The longest present prefix.
   std::vector<BlockReader> read_prefix(std::span<const KeyView> keys);
 
@@ -234,6 +238,7 @@ class Cache {
 
  private:
   friend class BlockManager;
+  friend class Snapshots;
   explicit Cache(std::shared_ptr<CacheCore> core);
   const std::shared_ptr<CacheCore> core_;
 };

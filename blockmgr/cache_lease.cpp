@@ -34,6 +34,12 @@ void Cache::allocate(const AllocateRequest& request, Done<Allocation> done) {
     return respond(section, std::move(usable).error());
   }
   core.end_overdue(section);
+  if (!request.may_evict && (core.store.pool(request.tier).free_count() < request.count ||
+                             !core.requests[index_of(request.tier)].empty())) {
+    return respond(section, Error{ErrorCode::no_capacity,
+                                  "tier " + std::string(to_string(request.tier)) + " has not " +
+                                      std::to_string(request.count) + " free blocks"});
+  }
   SlotRequest slots_wanted{.count = request.count, .priority = request.priority};
   slots_wanted.granted = [&core, respond, ms = *duration_ms](
                              Section& inner, Result<std::span<const SlotRef>> slots) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "blockmgr/types.hpp"
 #include "layouts/geometry.hpp"
@@ -85,6 +86,10 @@ struct BlockManagerOptions {
   // Pinned buffers for reads and writes over HTTP of tiers that the CPU does not reach.
   std::uint64_t staging_bytes = 64ull << 20;
   std::uint32_t max_metadata_bytes = 4'096;
+  std::uint32_t max_snapshots = 64;     // a cache
+  std::uint32_t max_snapshot_jobs = 4;  // at a time; each is a thread and some MiB of blocks
+  // Lets calls to the file system fail, see SnapshotIo; empty: none.
+  std::function<int(std::string_view call)> snapshot_file_fault;
 };
 
 }  // namespace cairn

@@ -60,6 +60,7 @@ class KeyIndex {
   BlockKey key(EntryNumber entry) const;
 
   std::uint32_t size() const { return size_; }
+  EntryNumber end() const { return static_cast<EntryNumber>(entries_.size()); }  // unused ones too
   std::uint64_t memory_bytes() const;
 
  private:

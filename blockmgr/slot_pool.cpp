@@ -79,9 +79,13 @@ void SlotPool::set_committed(SlotNumber slot, std::uint32_t owner) {
 }
 
 void SlotPool::pin(SlotNumber slot) {
-  SlotRecord& record = records_[slot];
-  if (record.pins++ > 0) return;
+  pin_in_place(slot);
   unlist(slot);
+}
+
+void SlotPool::pin_in_place(SlotNumber slot) {
+  SlotRecord& record = records_[slot];
+  if (record.pins++ > 0 || record.life != SlotLife::committed) return;
   --counts_[static_cast<std::size_t>(SlotState::evictable)];
   ++counts_[static_cast<std::size_t>(SlotState::committed)];
 }
@@ -107,6 +111,13 @@ void SlotPool::remove_lease(SlotNumber slot) {
 }
 
 void SlotPool::list_last(SlotNumber slot) { insert_before(slot, kNoSlot); }
+
+void SlotPool::list_first(SlotNumber slot, UseStamp latest) {
+  const SlotNumber first = lists_[records_[slot].priority].first;
+  if (first != kNoSlot) latest = std::min(latest, UseStamp{records_[first].last_use.value - 1});
+  records_[slot].last_use = latest;
+  insert_before(slot, first);
+}
 
 void SlotPool::list_by_use(SlotNumber slot) {
   const SlotRecord& record = records_[slot];

@@ -86,12 +86,16 @@ class SlotPool {
   void set_committed(SlotNumber slot, std::uint32_t owner);  // REQUIRES: allocated
 
   void pin(SlotNumber slot);
+  // A pin that is no use: the slot stays in its place, and who takes victims passes it over.
+  void pin_in_place(SlotNumber slot);
   // True where it was the last pin.
   bool unpin(SlotNumber slot);
   void add_lease(SlotNumber slot);  // beside a pin
   void remove_lease(SlotNumber slot);
 
   void list_last(SlotNumber slot);  // REQUIRES: used later than all that are listed
+  // Before all of its priority; its last use is at most `latest`, and earlier than theirs.
+  void list_first(SlotNumber slot, UseStamp latest);
   // Where its last use puts it. Short where few that are listed were used earlier.
   void list_by_use(SlotNumber slot);
   void unlist(SlotNumber slot);  // also where it is parked, or not listed

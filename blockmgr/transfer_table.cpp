@@ -53,6 +53,16 @@ void TransferTable::add(TransferId id, TransferStatus::Failure failure) {
   records_.at(id).status.failures.push_back(std::move(failure));
 }
 
+void TransferTable::set_total(TransferId id, std::uint64_t blocks_total) {
+  MutexLock lock(mutex_);
+  records_.at(id).status.blocks_total = blocks_total;
+}
+
+void TransferTable::set_error(TransferId id, Error error) {
+  MutexLock lock(mutex_);
+  records_.at(id).status.error = std::move(error);
+}
+
 void TransferTable::end(TransferId id, TransferState state) {
   std::vector<Ended> watchers;
   TransferStatus last;

@@ -32,6 +32,9 @@ class TransferTable {
   };
   void add(TransferId id, Arrived arrived);
   void add(TransferId id, TransferStatus::Failure failure);
+  // What is found out only once it runs.
+  void set_total(TransferId id, std::uint64_t blocks_total);
+  void set_error(TransferId id, Error error);
   // Runs those who watch: not to be called with a cache's lock held.
   void end(TransferId id, TransferState state);
 

@@ -34,6 +34,7 @@ class Mapping final : public RegionBacking {
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
   ~Mapping() override;
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
 
  private:
   void* const data_;

@@ -157,6 +157,9 @@ Result<std::unique_ptr<Server>> Server::start(const Settings& settings, const Cl
     }
     log.info("cache made", {{"cache", cache.name}, {"block_bytes", created->cache->block_bytes()}});
   }
+  for (const RestoreSetting& restore : settings.restore) {
+    CAIRN_TRY(restore_at_start(parts->manager, restore, log));
+  }
   service.phase = Phase::serving;
   return std::unique_ptr<Server>(new Server(std::move(parts)));
 }

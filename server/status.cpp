@@ -45,6 +45,7 @@ unsigned http_status(ErrorCode code) {
     case ErrorCode::unknown_key:
     case ErrorCode::unknown_transfer:
     case ErrorCode::unknown_slot:
+    case ErrorCode::unknown_snapshot:
     case ErrorCode::not_found:
       return 404;
     case ErrorCode::method_not_allowed:
@@ -66,6 +67,7 @@ unsigned http_status(ErrorCode code) {
     case ErrorCode::impossible:
     case ErrorCode::impossible_shape:
     case ErrorCode::unknown_tier:
+    case ErrorCode::broken_snapshot:
       return 422;
     case ErrorCode::queue_full:
     case ErrorCode::too_many:

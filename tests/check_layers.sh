@@ -12,21 +12,23 @@ readonly program='
     # Beside the line: a client knows the contract, not the server.
     allowed["client"] = " base client "
     allowed["replay"] = " base client replay "
+    allowed["ctl"] = " base client ctl "
     for (i = 1; i <= count; ++i) {
       allowed[line[i]] = " "
       for (j = 1; j <= i; ++j) allowed[line[i]] = allowed[line[i]] line[j] " "
     }
-    # Each third party by the start of its headers, and its folders.
+    # Each third party by the start of its headers, and its folders (or its only file).
     # A client has errors of its own: the answers of a server.
     home["boost/system/"] = " base client "
     home["xxhash"] = " base "
+    home["zstd"] = " blockmgr/snapshot_zstd.cpp "
     home["numa"] = " memory "
     home["cuda"] = " memory transport "
     home["nccl"] = " transport "
     home["liburing"] = " transport "
     home["prometheus/"] = " metrics "
     home["boost/asio"] = home["boost/beast"] = " server client replay "
-    home["nlohmann/"] = home["simdjson"] = home["openssl/"] = " server client replay "
+    home["nlohmann/"] = home["simdjson"] = home["openssl/"] = " server client replay ctl "
     home["gtest/"] = home["gmock/"] = home["benchmark/"] = " "
   }
   function complain(why) {
@@ -44,7 +46,8 @@ readonly program='
   /^[ \t]*#[ \t]*include[ \t]*</ {
     split($0, bracketed, /[<>]/)
     for (start in home) {
-      if (index(bracketed[2], start) == 1 && index(home[start], " " folder " ") == 0) {
+      if (index(bracketed[2], start) == 1 && index(home[start], " " folder " ") == 0 &&
+          index(home[start], " " FILENAME " ") == 0) {
         complain(folder " must not include <" bracketed[2] ">")
       }
     }
@@ -58,7 +61,7 @@ readonly program='
 check() {
   cd "$1"
   local folders=() folder
-  for folder in base memory layouts transport blockmgr metrics server client replay; do
+  for folder in base memory layouts transport blockmgr metrics server client replay ctl; do
     if [[ -d $folder ]]; then folders+=("$folder"); fi
   done
   find "${folders[@]}" -type f \( -name '*.hpp' -o -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) \
@@ -84,7 +87,7 @@ prove() {
   root=$(mktemp -d)
   failed=0
   trap 'rm -rf "$root"' EXIT
-  mkdir -p "$root"/{base,memory,layouts,transport,blockmgr,metrics,server/http,client,replay}
+  mkdir -p "$root"/{base,memory,layouts,transport,blockmgr,metrics,server/http,client,replay,ctl}
   cat >"$root/base/mutex.hpp" <<<'#if defined(__clang__)'
   cat >"$root/server/http/good.cpp" <<'END'
 #include <boost/asio/ip/tcp.hpp>
@@ -109,6 +112,7 @@ END
   plant server/bad.cpp '#include "client/http_client.hpp"'
   plant client/bad.cpp '#include "server/http/message.hpp"'
   plant replay/bad.cpp '#include "memory/region.hpp"'
+  plant ctl/bad.cpp '#include "replay/options.hpp"'
   plant server/bad.cpp '#include "tests/fakes/manual_clock.hpp"'
   plant memory/bad.cpp '#include "region.hpp"'
   plant transport/bad.cpp '#include <boost/asio.hpp>'
@@ -119,6 +123,7 @@ END
   plant server/bad.cpp '#include <prometheus/registry.h>'
   plant layouts/bad.cpp '#include <numaif.h>'
   plant blockmgr/bad.cpp '#include <xxhash.h>'
+  plant blockmgr/bad.cpp '#include <zstd.h>'
   plant replay/bad.cpp '#include <boost/system/result.hpp>'
   plant layouts/bad.cpp '#include <cuda_runtime.h>'
   plant server/bad.cpp '#include <gtest/gtest.h>'

@@ -92,6 +92,10 @@ po::options_description describe() {
     }
     options.add_options()(flag.name, value, flag.help);
   }
+  options.add_options()(
+      "restore", po::value<std::vector<std::string>>()->composing()->value_name("CACHE=NAME"),
+      "snapshot to bring back before serving: CACHE=NAME of the data directory, CACHE=FILE or FILE "
+      "(with a slash in its path); a missing cache is made as the snapshot tells; repeatable");
   options.add_options()("hash-token",
                         "read a token from standard input, print its hash for --tokens and exit");
   options.add_options()("help", "print this and exit")("version", "print the version and exit");
@@ -111,11 +115,11 @@ std::string help_text(const po::options_description& options) {
          "body_timeout_ms, least_rate_bytes_per_s, idle_timeout_ms},\nblocks {max_caches, "
          "max_leases, max_lease_ms, "
          "max_blocks_per_request, max_transfers,\nkept_transfers, max_waiting_allocations, "
-         "staging_bytes, max_metadata_bytes}, transfers {workers,\nmax_queued_jobs, "
-         "disk_threads, staging_bytes, polling_interval_us}, pressure {device, pinned, disk:\n"
-         "{elevated, warning, critical, reactions {LEVEL: {kind: none|shrink|callback, "
-         "target_use}}}} and\ncaches [{name, and the body of PUT /v1/caches/NAME}]; without "
-         "caches one named default is made.\n";
+         "staging_bytes, max_metadata_bytes, max_snapshots,\nmax_snapshot_jobs}, transfers "
+         "{workers, max_queued_jobs, disk_threads, staging_bytes,\npolling_interval_us}, pressure "
+         "{device, pinned, disk: {elevated, warning, critical, reactions\n{LEVEL: {kind: "
+         "none|shrink|callback, target_use}}}}, caches [{name, and the body of PUT\n"
+         "/v1/caches/NAME}] and restore [CACHE=NAME]; without caches one named default is made.\n";
   return std::move(out).str();
 }
 
@@ -159,6 +163,14 @@ GivenByFlag gather(const po::variables_map& flags, std::span<const char* const> 
   return all;
 }
 
+// The one flag that may be given several times; the variable holds one.
+std::vector<std::string> gather_restores(const po::variables_map& flags,
+                                         std::span<const char* const> environment) {
+  if (flags.count("restore") > 0) return flags["restore"].as<std::vector<std::string>>();
+  if (auto text = value_in(environment, variable_of("restore"))) return {std::move(*text)};
+  return {};
+}
+
 Result<json> read_file(const Given& config) {
   const std::string where = config.origin + ": '" + config.text + "'";
   std::ifstream file(config.text, std::ios::binary);
@@ -198,7 +210,7 @@ std::string origin_of(const GivenByFlag& given, std::string_view detail) {
   return config->second.origin + ": '" + config->second.text + "': ";
 }
 
-Result<Settings> settings_of(const GivenByFlag& given) {
+Result<Settings> settings_of(const GivenByFlag& given, const std::vector<std::string>& restores) {
   json document = json::object();
   if (const auto config = given.find("config"); config != given.end()) {
     auto file = read_file(config->second);
@@ -217,6 +229,7 @@ Result<Settings> settings_of(const GivenByFlag& given) {
     }
     document[field] = value_of(flag, found->second.text);
   }
+  if (!restores.empty()) document["restore"] = restores;
   auto settings = read_settings(document.dump());
   if (settings) return settings;
   return Error{settings.error().code,
@@ -249,7 +262,8 @@ Result<std::variant<Settings, PrintAndExit, HashToken>> read_command_line(
     return Answer(PrintAndExit{"cairn-server " + std::string(build_info::kVersion) + "\n"});
   }
   if (flags.count("hash-token") > 0) return Answer(HashToken{});
-  auto settings = settings_of(gather(flags, given.environment));
+  auto settings =
+      settings_of(gather(flags, given.environment), gather_restores(flags, given.environment));
   if (!settings) return std::move(settings).error();
   return Answer(std::move(*settings));
 }

@@ -59,6 +59,8 @@ void read_blocks(Fields& fields, BlockManagerOptions& out) {
   read(fields, "max_waiting_allocations", kCount, out.max_waiting_allocations);
   read(fields, "staging_bytes", {4096, 1ull << 40}, out.staging_bytes);
   read(fields, "max_metadata_bytes", {0, 1u << 20}, out.max_metadata_bytes);
+  read(fields, "max_snapshots", kCount, out.max_snapshots);
+  read(fields, "max_snapshot_jobs", {1, 64}, out.max_snapshot_jobs);
 }
 
 void read_transfers(Fields& fields, TransferEngineOptions& out) {
@@ -114,6 +116,26 @@ void read_security(Fields& fields, Settings& out) {
                    "', which is no loopback address: whoever reaches it could read and delete "
                    "every block. Give tokens (--tokens FILE), or --allow-anonymous");
   }
+}
+
+std::vector<RestoreSetting> read_restore(Fields& fields) {
+  std::vector<RestoreSetting> restore;
+  const json* list = fields.optional_list("restore");
+  if (list == nullptr) return restore;
+  for (const json& item : *list) {
+    const std::string path = "restore[" + std::to_string(restore.size()) + "]";
+    if (!item.is_string()) {
+      fields.errors().add(ErrorCode::wrong_type, path + " is no string");
+      break;
+    }
+    auto setting = parse_restore(item.get<std::string>());
+    if (!setting) {
+      fields.errors().add(setting.error().code, path + " " + setting.error().detail);
+      break;
+    }
+    restore.push_back(std::move(*setting));
+  }
+  return restore;
 }
 
 }  // namespace
@@ -202,6 +224,7 @@ Result<Settings> read_settings(std::string_view json_text) {
     }
   });
   settings.caches = read_caches(fields);
+  settings.restore = read_restore(fields);
   fields.finish();
   CAIRN_TRY(errors.take());
   settings.blocks.data_dir = settings.data_dir;

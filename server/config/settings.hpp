@@ -10,6 +10,7 @@
 #include "base/result.hpp"
 #include "blockmgr/config.hpp"
 #include "memory/device_runtime.hpp"
+#include "server/config/restore_setting.hpp"
 #include "server/http/http_server.hpp"
 #include "server/http/tls.hpp"
 #include "server/routes/service.hpp"
@@ -38,6 +39,7 @@ struct Settings {
   TransferEngineOptions transfers;
   BlockManagerOptions blocks;
   std::vector<CacheConfig> caches;
+  std::vector<RestoreSetting> restore;  // in this order, after the caches are made
   LogLevel log_level = LogLevel::info;
   std::uint32_t drain_timeout_ms = 10'000;  // of a shutdown: what is still in progress is then cut
 };

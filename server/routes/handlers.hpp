@@ -43,6 +43,11 @@ void clear(Service&, const Call&, Reply);
 void start_transfer(Service&, const Call&, Reply);
 void get_transfer(Service&, const Call&, Reply);
 void cancel_transfer(Service&, const Call&, Reply);
+// snapshots.cpp
+void make_snapshot(Service&, const Call&, Reply);
+void list_snapshots(Service&, const Call&, Reply);
+void delete_snapshot(Service&, const Call&, Reply);
+void restore_snapshot(Service&, const Call&, Reply);
 // info.cpp
 void healthz(Service&, const Call&, Reply);
 void readyz(Service&, const Call&, Reply);

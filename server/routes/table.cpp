@@ -60,6 +60,11 @@ constexpr std::array kRoutes = {
     structured(admin, put, "/v1/caches/{cache}", put_cache),
     plain(admin, delete_, "/v1/caches/{cache}", delete_cache),
 
+    structured(admin, post, "/v1/caches/{cache}/snapshots", make_snapshot),
+    plain(read, get, "/v1/caches/{cache}/snapshots", list_snapshots),
+    plain(admin, delete_, "/v1/caches/{cache}/snapshots/{name}", delete_snapshot),
+    structured(admin, post, "/v1/caches/{cache}/snapshots/{name}/restore", restore_snapshot),
+
     filtered(plain(none, get, "/healthz", healthz)),
     filtered(plain(none, get, "/readyz", readyz)),
     plain(read, get, "/v1/system", system),
@@ -68,10 +73,6 @@ constexpr std::array kRoutes = {
     filtered(plain(read, get, "/", status_page)),
 
     later(admin, get, "/v1/caches/{cache}/tiers/{tier}/export"),
-    later(admin, post, "/v1/caches/{cache}/snapshots"),
-    later(read, get, "/v1/caches/{cache}/snapshots"),
-    later(admin, delete_, "/v1/caches/{cache}/snapshots/{name}"),
-    later(admin, post, "/v1/caches/{cache}/snapshots/{name}/restore"),
     filtered(later(read, get, "/v1/events")),
     later(admin, post, "/v1/groups"),
     later(read, get, "/v1/groups"),

@@ -3,6 +3,7 @@
 #include "server/codec/requests.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
+#include "server/routes/transfer_answers.hpp"
 
 namespace cairn::routes {
 namespace {
@@ -45,6 +46,9 @@ ordered_json transfer_body(const TransferStatus& status) {
                         {"detail", failure.error.detail}});
   }
   body["failures"] = std::move(failures);
+  if (status.error) {
+    body["error"] = {{"code", to_string(status.error->code)}, {"detail", status.error->detail}};
+  }
   return body;
 }
 
@@ -60,11 +64,7 @@ Result<TransferId> transfer_of(const Call& call) {
                "there can be no transfer '" + std::string(call.path[0].substr(0, 64)) + "'"};
 }
 
-struct WhenEnded {
-  TransferId id;
-  std::uint32_t wait_ms = 0;
-  unsigned status_unfinished = 200;  // what a transfer that goes on is answered with
-};
+}  // namespace
 
 void answer_when_ended(Service& service, const WhenEnded& when, Reply reply) {
   auto shared = std::make_shared<Reply>(std::move(reply));
@@ -76,8 +76,6 @@ void answer_when_ended(Service& service, const WhenEnded& when, Reply reply) {
   });
   if (!waiting) shared->error(waiting.error());
 }
-
-}  // namespace
 
 void start_transfer(Service& service, const Call& call, Reply reply) {
   auto cache = cache_of(service, call);

@@ -97,6 +97,19 @@ TEST(Hash, IsXxh3) {
   EXPECT_EQ(hash_bytes({}, 0), 0x2D06800538D394C2u);
 }
 
+TEST(Hash, OfPiecesIsThatOfTheWhole) {
+  Bytes bytes(1000);
+  RandomBytes random;
+  random.fill(bytes);
+  PiecewiseHash hash;
+  for (const std::size_t cut : {0u, 1u, 239u, 240u, 241u, 999u, 1000u}) {
+    hash.reset();
+    hash.add(std::span(bytes).first(cut));
+    hash.add(std::span(bytes).subspan(cut));
+    EXPECT_EQ(hash.value(), hash_bytes(bytes, 0)) << cut;
+  }
+}
+
 TEST(RandomBytes, DoesNotRepeatItself) {
   RandomBytes random;
   RandomBytes other;

@@ -223,10 +223,6 @@ TEST_F(ServiceTest, ResolvesEveryReferenceOfItsDescription) {
 TEST_F(ServiceTest, SaysWhatThisBuildLacks) {
   const TestCache cache(rest_, {.device = 2});
   const std::vector<Reply> replies = {rest_.get(cache.path("/tiers/device/export")),
-                                      rest_.post(cache.path("/snapshots"), {{"name", "s"}}),
-                                      rest_.get(cache.path("/snapshots")),
-                                      rest_.post(cache.path("/snapshots/s/restore")),
-                                      rest_.del(cache.path("/snapshots/s")),
                                       rest_.get("/v1/events?cache=" + cache.name()),
                                       rest_.post("/v1/groups", {{"name", "g"}, {"rank", 0}}),
                                       rest_.get("/v1/groups"),

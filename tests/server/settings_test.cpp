@@ -191,6 +191,24 @@ TEST(Settings, ReadsPressureAndCaches) {
   EXPECT_EQ(settings->caches[0].name, "a");
 }
 
+TEST(Settings, ReadsWhatToRestore) {
+  const auto settings = read_settings(R"({"restore": ["c=s", "c=./f", "/a=b/f"]})");
+  ASSERT_TRUE(settings) << settings.error().detail;
+  ASSERT_EQ(settings->restore.size(), 3u);
+  EXPECT_EQ(settings->restore[0].cache, "c");
+  EXPECT_EQ(settings->restore[0].name, "s");
+  EXPECT_EQ(settings->restore[1].cache, "c");
+  EXPECT_EQ(settings->restore[1].file, "./f");
+  EXPECT_EQ(settings->restore[2].cache, "");
+  EXPECT_EQ(settings->restore[2].file, "/a=b/f");
+  for (const char* wrong : {R"({"restore": ["s"]})", R"({"restore": ["c="]})",
+                            R"({"restore": [""]})", R"({"restore": [1]})"}) {
+    const auto refused = read_settings(wrong);
+    ASSERT_FALSE(refused) << wrong;
+    EXPECT_NE(refused.error().detail.find("restore[0] "), std::string::npos) << wrong;
+  }
+}
+
 TEST(Settings, WrongFieldsAreNamed) {
   struct Wrong {
     const char* text;

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/result.hpp"
+#include "memory/mapping.hpp"
+
+namespace cairn {
+
+// Every call to the file system that snapshots make, in one place: a call moves all its bytes or
+// fails (io_error; no_capacity for a full disk), and a test can let each of them fail. Thread-safe.
+class SnapshotIo {
+ public:
+  // Asked before each call, with its name. Anything but 0 is the errno with which it fails; a write
+  // has then moved half of its bytes.
+  using Fault = std::function<int(std::string_view call)>;
+  explicit SnapshotIo(Fault fault = {}) : fault_(std::move(fault)) {}
+
+  using Path = std::filesystem::path;
+  // Makes the folders that are missing, each on disk before the call returns.
+  Result<> make_folders(const Path& below, const Path& folder) const;
+  Result<FileDescriptor> create(const Path& path) const;  // where there is none, and no link
+  // A regular file to read; nothing where there is none.
+  Result<std::optional<FileDescriptor>> open(const Path& path) const;
+  Result<std::uint64_t> size_bytes(const FileDescriptor& file) const;
+  Result<> append(const FileDescriptor& file, std::span<const std::byte> bytes) const;
+  struct Piece {
+    std::uint64_t offset_bytes = 0;
+    std::span<std::byte> room;
+  };
+  Result<> read(const FileDescriptor& file, Piece piece) const;
+  // Null where the system cannot map it.
+  std::unique_ptr<Mapping> map(const FileDescriptor& file, std::uint64_t size_bytes) const;
+  // Copies out of a mapping, through the kernel: where the file was cut off under it (or cannot be
+  // read) the answer is false, while a load of those pages would end the process with SIGBUS. Also
+  // false where the system refuses such copies.
+  bool copy_mapped(const std::byte* mapped, std::span<std::byte> room) const;
+  Result<> sync(const FileDescriptor& file) const;
+  Result<> rename(const Path& from, const Path& to) const;
+  Result<> sync_folder(const Path& folder) const;
+  Result<bool> remove(const Path& path) const;  // false: there was none
+  Result<std::uint64_t> free_bytes(const Path& folder) const;
+  // The names in a folder; none where there is no such folder.
+  Result<std::vector<std::string>> names(const Path& folder) const;
+
+ private:
+  int fails(std::string_view call) const { return fault_ ? fault_(call) : 0; }
+  const Fault fault_;
+};
+
+}  // namespace cairn
