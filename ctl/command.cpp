@@ -1,0 +1,97 @@
+#include "ctl/command.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <ostream>
+
+namespace cairn::ctl {
+namespace {
+
+constexpr std::array kCommands = {
+    Command{"status", "", "", "the server's state, devices and load", status},
+    Command{"caches list", "", "", "every cache, with what its tiers hold", list_caches},
+    Command{"caches show", "CACHE", "", "one cache, tier by tier", show_cache},
+    Command{"caches create", "CACHE FILE", "", "make one of a JSON body (- reads it from stdin)",
+            create_cache},
+    Command{"caches delete", "CACHE", "force ", "drop one with all its blocks", delete_cache},
+    Command{"match", "CACHE KEY...", "lease-ms ",
+            "the longest prefix of the keys that is there (without a lease unless told)", match},
+    Command{"put", "CACHE KEY FILE", "parent tier ttl-ms ",
+            "store a file's bytes under a key (- reads stdin)", put},
+    Command{"get", "CACHE KEY", "output ", "a block's bytes, to stdout unless told", get},
+    Command{"transfers start", "CACHE TIER KEY...", "move no-wait ", "bring blocks to a tier",
+            start_transfer},
+    Command{"transfers show", "TRANSFER", "", "how far a movement is", show_transfer},
+    Command{"transfers cancel", "TRANSFER", "", "end what has not begun of it", cancel_transfer},
+    Command{"snapshots list", "CACHE", "", "the snapshots of a cache", list_snapshots},
+    Command{"snapshots make", "CACHE NAME", "compress no-wait ", "keep every block in a file",
+            make_snapshot},
+    Command{"snapshots restore", "CACHE NAME", "partial no-wait ", "bring the blocks back",
+            restore_snapshot},
+    Command{"snapshots delete", "CACHE NAME", "", "forget one", delete_snapshot},
+    Command{"top", "", "interval-ms count ", "rates of every cache, again and again", top},
+    Command{"completion bash", "", "", "print the completion: source <(cairnctl completion bash)",
+            bash_completion},
+};
+
+constexpr std::array kOptions = {
+    Option{"force", nullptr, false, "although leases hold blocks"},
+    Option{"lease-ms", "N", true, "pin what matches for so long"},
+    Option{"parent", "KEY", false, "the key before it in its prefix"},
+    Option{"tier", "TIER", false, "device, pinned or disk (default: the highest)"},
+    Option{"ttl-ms", "N", true, "forget the key after so long"},
+    Option{"output", "FILE", false, "write there instead of to stdout"},
+    Option{"move", nullptr, false, "the source copies go"},
+    Option{"no-wait", nullptr, false, "say which transfer it is, and end"},
+    Option{"compress", nullptr, false, "with zstd"},
+    Option{"partial", nullptr, false, "as much as finds room, whole prefixes"},
+    Option{"interval-ms", "N", true, "between two looks (default 1000)"},
+    Option{"count", "N", true, "end after so many looks (default: never)"},
+};
+
+constexpr std::array kCommonOptions = {
+    Option{"server", "URL", false,
+           "http://HOST:PORT or unix:/PATH (default $CAIRN_SERVER, else http://127.0.0.1:7070)"},
+    Option{"token", "TEXT", false, "bearer token (default $CAIRN_TOKEN)"},
+    Option{"timeout-ms", "N", true, "longest wait for a byte of an answer (default 90000)"},
+    Option{"json", nullptr, false, "print what the server answers"},
+    Option{"help", nullptr, false, "print this and end"},
+};
+
+}  // namespace
+
+std::span<const Command> commands() { return kCommands; }
+std::span<const Option> options() { return kOptions; }
+std::span<const Option> common_options() { return kCommonOptions; }
+
+std::size_t Command::least_words() const {
+  if (words.empty()) return 0;
+  return static_cast<std::size_t>(std::count(words.begin(), words.end(), ' ')) + 1;
+}
+
+std::uint64_t Arguments::number(const std::string& option, std::uint64_t fallback) const {
+  const auto at = options.find(option);
+  if (at != options.end()) {
+    std::from_chars(at->second.data(), at->second.data() + at->second.size(), fallback);
+  }
+  return fallback;
+}
+
+std::string Arguments::text(const std::string& option) const {
+  const auto at = options.find(option);
+  return at == options.end() ? std::string() : at->second;
+}
+
+std::string Session::cache_path(std::string_view rest) const {
+  return "/v1/caches/" + client::percent_encoded(word(0)) + std::string(rest);
+}
+
+bool Session::print_json(const json& document) const {
+  if (arguments.json) out << document.dump(2) << "\n";
+  return arguments.json;
+}
+
+ClientError local_failure(std::string detail) { return {0, "local", std::move(detail)}; }
+
+}  // namespace cairn::ctl

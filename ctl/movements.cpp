@@ -1,0 +1,128 @@
+// Transfers and snapshots: what goes on for a while.
+#include <ctime>
+
+#include "ctl/command.hpp"
+#include "ctl/text_table.hpp"
+
+namespace cairn::ctl {
+namespace {
+
+// The longest that a server is asked to wait; it is asked again.
+constexpr std::uint64_t kWaitMs = 10'000;
+
+bool has_ended(const json& transfer) {
+  const std::string state = transfer.value("state", "");
+  return state == "done" || state == "failed" || state == "cancelled";
+}
+
+std::string transfer_path(const std::string& id) {
+  return "/v1/transfers/" + client::percent_encoded(id);
+}
+
+void print_transfer(const json& transfer, std::ostream& out) {
+  out << transfer.at("transfer").get<std::string>() << " "
+      << transfer.at("state").get<std::string>() << ": " << transfer.at("blocks_done").dump()
+      << " of " << transfer.at("blocks_total").dump() << " blocks, "
+      << bytes_text(transfer.at("bytes")) << "\n";
+  for (const json& failure : transfer.at("failures")) {
+    out << "  " << failure.at("key").get<std::string>() << ": "
+        << failure.at("detail").get<std::string>() << "\n";
+  }
+}
+
+// Prints it; what has failed is a failure of the command's too.
+Answer<> tell(const Session& session, const json& transfer) {
+  if (!session.print_json(transfer)) {
+    CAIRN_TRY(printed([&] { print_transfer(transfer, session.out); }));
+  }
+  const std::string state = transfer.value("state", "");
+  if (state != "failed" && state != "cancelled") return {};
+  const json error = transfer.value("error", json::object());
+  return ClientError{0, error.value("code", "transfer_" + state),
+                     error.value("detail", "the transfer was not done")};
+}
+
+Answer<> follow(const Session& session, Answer<json> started) {
+  while (started && !session.arguments.has("no-wait") && !has_ended(*started)) {
+    auto id = client::field_from<std::string>(*started, "transfer");
+    if (!id) return std::move(id).error();
+    started =
+        session.client.call("GET", transfer_path(*id) + "?wait_ms=" + std::to_string(kWaitMs));
+  }
+  if (!started) return std::move(started).error();
+  return tell(session, *started);
+}
+
+std::string snapshot_path(const Session& session) {
+  return session.cache_path("/snapshots/") + client::percent_encoded(session.word(1));
+}
+
+std::string time_text(std::int64_t unix_ms) {
+  const auto seconds = static_cast<std::time_t>(unix_ms / 1000);
+  std::tm parts{};
+  std::array<char, 32> text{};
+  ::gmtime_r(&seconds, &parts);
+  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%SZ", &parts);
+  return text.data();
+}
+
+}  // namespace
+
+Answer<> start_transfer(const Session& session) {
+  const auto& words = session.arguments.words;
+  const json body = {{"keys", std::vector<std::string>(words.begin() + 2, words.end())},
+                     {"to", words[1]},
+                     {"mode", session.arguments.has("move") ? "move" : "copy"}};
+  return follow(session, session.client.call("POST", session.cache_path("/transfers"), body));
+}
+
+Answer<> show_transfer(const Session& session) {
+  auto transfer = session.client.call("GET", transfer_path(session.word(0)));
+  if (!transfer) return std::move(transfer).error();
+  if (session.print_json(*transfer)) return {};
+  return printed([&] { print_transfer(*transfer, session.out); });
+}
+
+Answer<> cancel_transfer(const Session& session) {
+  auto transfer = session.client.call("DELETE", transfer_path(session.word(0)));
+  if (!transfer) return std::move(transfer).error();
+  if (session.print_json(*transfer)) return {};
+  return printed([&] { print_transfer(*transfer, session.out); });
+}
+
+Answer<> list_snapshots(const Session& session) {
+  auto list = session.client.call("GET", session.cache_path("/snapshots"));
+  if (!list) return std::move(list).error();
+  if (session.print_json(*list)) return {};
+  return printed([&] {
+    TextTable table({"SNAPSHOT", "BLOCKS", "SIZE", "MADE", "FORM"});
+    for (const json& one : list->at("snapshots")) {
+      const bool broken = one.contains("error");
+      table.add({one.at("name"), one.at("blocks").dump(), bytes_text(one.at("bytes")),
+                 broken ? "-" : time_text(one.at("created_at_ms")),
+                 broken                         ? "broken"
+                 : one.at("compressed") == true ? "zstd"
+                                                : "plain"});
+    }
+    table.print(session.out);
+  });
+}
+
+Answer<> make_snapshot(const Session& session) {
+  const json body = {{"name", session.word(1)}, {"compress", session.arguments.has("compress")}};
+  return follow(session, session.client.call("POST", session.cache_path("/snapshots"), body));
+}
+
+Answer<> restore_snapshot(const Session& session) {
+  const json body = {{"partial", session.arguments.has("partial")}};
+  return follow(session, session.client.call("POST", snapshot_path(session) + "/restore", body));
+}
+
+Answer<> delete_snapshot(const Session& session) {
+  auto gone = session.client.call("DELETE", snapshot_path(session));
+  if (!gone) return std::move(gone).error();
+  if (!session.arguments.json) session.out << session.word(1) << " was deleted\n";
+  return {};
+}
+
+}  // namespace cairn::ctl

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "client/http_client.hpp"
+#include "ctl/command.hpp"
+
+namespace cairn::ctl {
+
+// Variables of the environment that stand in for options.
+struct Environment {
+  std::string server;
+  std::string token;
+};
+
+struct Invocation {
+  const Command* command = nullptr;  // null: help was asked for
+  Arguments arguments;
+  client::Endpoint server;
+  client::HttpOptions http;
+};
+// The error names the word or option that is wrong.
+Result<Invocation> parse(std::span<const char* const> args, const Environment& environment);
+
+std::string help_text();
+
+}  // namespace cairn::ctl

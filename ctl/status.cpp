@@ -1,0 +1,129 @@
+// The server and its caches.
+#include <array>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+#include "ctl/command.hpp"
+#include "ctl/text_table.hpp"
+
+namespace cairn::ctl {
+namespace {
+
+constexpr std::array kTierNames = {"device", "pinned", "disk"};
+
+std::string used_of(const json& cache, const char* tier) {
+  const json tiers = cache.at("tiers");
+  if (!tiers.contains(tier)) return "-";
+  const json& blocks = tiers.at(tier).at("blocks");
+  const auto capacity = tiers.at(tier).at("capacity_blocks").get<std::uint64_t>();
+  return std::to_string(capacity - blocks.at("free").get<std::uint64_t>()) + "/" +
+         std::to_string(capacity);
+}
+
+std::string number(const json& value) { return std::to_string(value.get<std::uint64_t>()); }
+
+void print_caches(const json& caches, std::ostream& out) {
+  TextTable table({"CACHE", "BLOCK", "DEVICE", "PINNED", "DISK", "LEASES", "HITS", "MISSES"});
+  for (const json& cache : caches) {
+    std::vector<std::string> row = {cache.at("name"), bytes_text(cache.at("block_bytes"))};
+    for (const char* tier : kTierNames) row.push_back(used_of(cache, tier));
+    for (const char* field : {"leases", "hits", "misses"}) row.push_back(number(cache.at(field)));
+    table.add(std::move(row));
+  }
+  table.print(out);
+}
+
+void print_cache(const json& cache, std::ostream& out) {
+  out << cache.at("name").get<std::string>() << ": blocks of "
+      << bytes_text(cache.at("block_bytes")) << ", offload "
+      << cache.at("offload").get<std::string>() << ", " << number(cache.at("leases")) << " leases, "
+      << number(cache.at("commits")) << " commits, "
+      << percent_text(cache.at("hits"),
+                      cache.at("hits").get<double>() + cache.at("misses").get<double>())
+      << " hits\n";
+  TextTable table({"TIER", "BLOCKS", "FREE", "ALLOCATED", "COMMITTED", "EVICTABLE", "HITS",
+                   "EVICTIONS", "RESERVED", "PRESSURE"});
+  for (const char* tier : kTierNames) {
+    if (!cache.at("tiers").contains(tier)) continue;
+    const json& one = cache.at("tiers").at(tier);
+    std::vector<std::string> row = {tier, number(one.at("capacity_blocks"))};
+    for (const char* state : {"free", "allocated", "committed", "evictable"}) {
+      row.push_back(number(one.at("blocks").at(state)));
+    }
+    row.push_back(number(one.at("hits")));
+    row.push_back(number(one.at("evictions")));
+    row.push_back(bytes_text(one.at("reserved_bytes")));
+    row.push_back(one.at("pressure"));
+    table.add(std::move(row));
+  }
+  table.print(out);
+}
+
+Answer<std::string> read_all(const std::string& path) {
+  std::ostringstream text;
+  if (path == "-") {
+    text << std::cin.rdbuf();
+    return std::move(text).str();
+  }
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return local_failure("'" + path + "' cannot be read");
+  text << file.rdbuf();
+  return std::move(text).str();
+}
+
+}  // namespace
+
+Answer<> status(const Session& session) {
+  auto system = session.client.call("GET", "/v1/system");
+  if (!system) return std::move(system).error();
+  if (session.print_json(*system)) return {};
+  auto caches = session.client.call("GET", "/v1/caches");
+  if (!caches) return std::move(caches).error();
+  return printed([&] {
+    const json& s = *system;
+    session.out << "cairn-server " << s.at("version").get<std::string>() << ", "
+                << s.at("state").get<std::string>() << ", up " << duration_text(s.at("uptime_ms"))
+                << ", runtime " << s.at("runtime").get<std::string>() << " with "
+                << s.at("devices").size() << " devices\n"
+                << number(s.at("http").at("connections")) << " connections, transfers "
+                << number(s.at("transfers").at("running")) << " running and "
+                << number(s.at("transfers").at("queued")) << " queued, "
+                << bytes_text(s.at("engine").at("bytes_moved")) << " moved\n\n";
+    print_caches(caches->at("caches"), session.out);
+  });
+}
+
+Answer<> list_caches(const Session& session) {
+  auto caches = session.client.call("GET", "/v1/caches");
+  if (!caches) return std::move(caches).error();
+  if (session.print_json(*caches)) return {};
+  return printed([&] { print_caches(caches->at("caches"), session.out); });
+}
+
+Answer<> show_cache(const Session& session) {
+  auto cache = session.client.call("GET", session.cache_path());
+  if (!cache) return std::move(cache).error();
+  if (session.print_json(*cache)) return {};
+  return printed([&] { print_cache(*cache, session.out); });
+}
+
+Answer<> create_cache(const Session& session) {
+  auto text = read_all(session.word(1));
+  if (!text) return std::move(text).error();
+  const json body = json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (body.is_discarded()) return local_failure("'" + session.word(1) + "' holds no JSON");
+  auto made = session.client.put_cache(session.word(0), body);
+  if (!made) return std::move(made).error();
+  if (session.print_json(made->description)) return {};
+  session.out << session.word(0) << (made->created ? " was made\n" : " was there already\n");
+  return {};
+}
+
+Answer<> delete_cache(const Session& session) {
+  CAIRN_TRY(session.client.delete_cache(session.word(0), session.arguments.has("force")));
+  if (!session.arguments.json) session.out << session.word(0) << " was deleted\n";
+  return {};
+}
+
+}  // namespace cairn::ctl

@@ -1,0 +1,196 @@
+#include <cstdlib>
+#include <fstream>
+
+#include "tests/e2e/support/served_test.hpp"
+
+// The command line against a real server.
+namespace cairn::e2e {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+struct Outcome {
+  std::optional<int> code;
+  std::string out;
+  std::string err;
+  json document() const { return json::parse(out, nullptr, false); }
+};
+
+Outcome run(std::vector<std::string> command) {
+  ChildProcess child(command);
+  const auto code = child.wait();
+  return {code, child.standard_output(), child.standard_error()};
+}
+
+class CtlTest : public ServedTest {
+ protected:
+  Outcome ctl(const std::vector<std::string>& words) {
+    std::vector<std::string> command = {CAIRN_CTL_PROGRAM, "--server", server().url()};
+    command.insert(command.end(), words.begin(), words.end());
+    return run(command);
+  }
+  std::string file_with(const std::string& bytes) {
+    const auto path = folder_.path() / ("file-" + std::to_string(++files_));
+    std::ofstream(path, std::ios::binary) << bytes;
+    return path.string();
+  }
+
+  fakes::TempDir folder_;
+  int files_ = 0;
+};
+
+TEST_F(CtlTest, StoresFindsAndReadsBlocks) {
+  TestCache cache(rest_, {.pinned = 4, .disk = 4});
+  EXPECT_EQ(ctl({"put", cache.name(), key(1), file_with(block(1))}).code, 0);
+  const Outcome second = ctl({"put", cache.name(), key(2), file_with(block(2)), "--parent", key(1),
+                              "--tier", "disk", "--json"});
+  EXPECT_EQ(second.code, 0) << second.err;
+  cache.expect_intact(1);
+  EXPECT_EQ(cache.expect_intact(2), "disk");
+  EXPECT_THAT(ctl({"put", cache.name(), key(1), file_with(block(1))}).out,
+              HasSubstr("was there already"));
+
+  const Outcome match = ctl({"match", cache.name(), key(1), key(2), key(3)});
+  EXPECT_EQ(match.code, 0);
+  EXPECT_THAT(match.out, StartsWith("2 of 3 keys are there\n"));
+  const json leased =
+      ctl({"match", cache.name(), key(1), "--lease-ms", "60000", "--json"}).document();
+  EXPECT_EQ(leased.at("matched"), 1);
+  EXPECT_THAT(rest_.del("/v1/leases/" + leased.at("lease").get<std::string>()), has_status(204));
+
+  EXPECT_EQ(ctl({"get", cache.name(), key(2)}).out, block(2));
+  const std::string path = (folder_.path() / "out").string();
+  EXPECT_EQ(ctl({"get", cache.name(), key(1), "--output", path}).code, 0);
+  std::ifstream in(path, std::ios::binary);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), block(1));
+}
+
+TEST_F(CtlTest, ShowsTheServerAndItsCaches) {
+  TestCache cache(rest_, {.device = 2, .disk = 4});
+  cache.store(1);
+  const Outcome status = ctl({"status"});
+  EXPECT_EQ(status.code, 0) << status.err;
+  EXPECT_THAT(status.out, HasSubstr("ready"));
+  EXPECT_THAT(status.out, HasSubstr(cache.name()));
+  EXPECT_EQ(ctl({"status", "--json"}).document().at("state"), "ready");
+  const Outcome shown = ctl({"caches", "show", cache.name()});
+  EXPECT_THAT(shown.out, HasSubstr("device"));
+  EXPECT_THAT(shown.out, Not(HasSubstr("pinned")));
+  EXPECT_EQ(ctl({"caches", "list", "--json"}).document(), rest_.get("/v1/caches").document());
+
+  const std::string body = file_with(cache_body({.pinned = 2}).dump());
+  EXPECT_EQ(ctl({"caches", "create", "made", body}).out, "made was made\n");
+  EXPECT_EQ(ctl({"caches", "create", "made", body}).out, "made was there already\n");
+  EXPECT_EQ(ctl({"caches", "delete", "made"}).code, 0);
+  EXPECT_THAT(rest_.get("/v1/caches/made"), has_status(404));
+}
+
+TEST_F(CtlTest, MovesBlocksAndKeepsSnapshots) {
+  TestCache cache(rest_, {.pinned = 4, .disk = 4});
+  cache.store_prefix(1, 3, "pinned");
+  const Outcome moved = ctl({"transfers", "start", cache.name(), "disk", key(1), key(2), "--move"});
+  EXPECT_EQ(moved.code, 0) << moved.err;
+  EXPECT_THAT(moved.out, HasSubstr("done: 2 of 2 blocks"));
+  const std::string id = moved.out.substr(0, moved.out.find(' '));
+  EXPECT_THAT(ctl({"transfers", "show", id}).out, HasSubstr("done"));
+  EXPECT_EQ(ctl({"transfers", "cancel", id}).code, 0);
+
+  EXPECT_EQ(ctl({"snapshots", "make", cache.name(), "s", "--compress"}).code, 0);
+  EXPECT_THAT(ctl({"snapshots", "list", cache.name()}).out, HasSubstr("zstd"));
+  ASSERT_TRUE(rest_.post(cache.path("/clear")).ok());
+  const Outcome back = ctl({"snapshots", "restore", cache.name(), "s", "--json"});
+  EXPECT_EQ(back.code, 0) << back.err;
+  EXPECT_EQ(back.document().at("blocks_done"), 3);
+  for (int n = 1; n <= 3; ++n) cache.expect_intact(n);
+  EXPECT_EQ(ctl({"snapshots", "delete", cache.name(), "s"}).code, 0);
+  EXPECT_EQ(ctl({"snapshots", "list", cache.name(), "--json"}).document(),
+            json({{"snapshots", json::array()}}));
+}
+
+TEST_F(CtlTest, FailsWhereTheWorkFailed) {
+  TestCache cache(rest_, {.pinned = 4});
+  cache.store(1);
+  EXPECT_EQ(ctl({"snapshots", "make", cache.name(), "s"}).code, 0);
+  const auto file = server().data_dir() / "snapshots" / cache.name() / "s.snapshot";
+  std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(300).put('!').put('?');
+  ASSERT_TRUE(rest_.post(cache.path("/clear")).ok());
+  const Outcome back = ctl({"snapshots", "restore", cache.name(), "s"});
+  EXPECT_EQ(back.code, 1);
+  EXPECT_THAT(back.err, HasSubstr("broken_snapshot"));
+}
+
+TEST_F(CtlTest, TellsRatesAgainAndAgain) {
+  TestCache cache(rest_, {.pinned = 4});
+  const Outcome top = ctl({"top", "--count", "2", "--interval-ms", "1", "--json"});
+  EXPECT_EQ(top.code, 0) << top.err;
+  EXPECT_EQ(std::count(top.out.begin(), top.out.end(), '\n'), 2);
+  const json first = json::parse(top.out.substr(0, top.out.find('\n')));
+  EXPECT_GE(first.at("requests_per_s"), 0);
+  bool found = false;
+  for (const json& one : first.at("caches")) {
+    if (one.at("cache") != cache.name()) continue;
+    found = true;
+    EXPECT_EQ(one.at("tiers").at("pinned").at("capacity"), 4);
+  }
+  EXPECT_TRUE(found) << top.out;
+  EXPECT_THAT(ctl({"top", "--count", "1", "--interval-ms", "1"}).out, HasSubstr(cache.name()));
+}
+
+TEST_F(CtlTest, PassesTheServersReasonOn) {
+  TestCache cache(rest_, {.pinned = 2});
+  const Outcome unknown = ctl({"get", cache.name(), key(1)});
+  EXPECT_EQ(unknown.code, 1);
+  EXPECT_THAT(unknown.out, IsEmpty());
+  EXPECT_THAT(unknown.err, HasSubstr("404 unknown_key"));
+  EXPECT_THAT(unknown.err, HasSubstr(key(1)));
+  const Outcome length = ctl({"put", cache.name(), key(1), file_with("short")});
+  EXPECT_EQ(length.code, 1);
+  EXPECT_THAT(length.err, HasSubstr("wrong_length"));
+  EXPECT_EQ(ctl({"put", cache.name(), key(1), "/nonexistent"}).code, 1);
+}
+
+TEST_F(CtlTest, RefusesWrongArgumentsByName) {
+  const auto refused = [&](const std::vector<std::string>& words) {
+    const Outcome outcome = ctl(words);
+    EXPECT_EQ(outcome.code, 2) << outcome.out;
+    return outcome.err;
+  };
+  EXPECT_THAT(refused({}), HasSubstr("command is missing"));
+  EXPECT_THAT(refused({"nonsense"}), HasSubstr("'nonsense'"));
+  EXPECT_THAT(refused({"snapshots"}), HasSubstr("list, make, restore, delete"));
+  EXPECT_THAT(refused({"snapshots", "make", "c"}), HasSubstr("usage: cairnctl snapshots make"));
+  EXPECT_THAT(refused({"get", "c", "aa", "more"}), HasSubstr("usage: cairnctl get"));
+  EXPECT_THAT(refused({"get", "c", "aa", "--compress"}), HasSubstr("--compress is not for 'get'"));
+  EXPECT_THAT(refused({"top", "--count", "-1"}), HasSubstr("--count"));
+  EXPECT_THAT(refused({"status", "--nonsense"}), HasSubstr("nonsense"));
+  EXPECT_EQ(run({CAIRN_CTL_PROGRAM, "--server", "ftp://x", "status"}).code, 2);
+}
+
+TEST_F(CtlTest, SaysThatNoServerAnswers) {
+  const Outcome outcome = run({CAIRN_CTL_PROGRAM, "--server", "http://127.0.0.1:1", "status"});
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_THAT(outcome.err, HasSubstr("127.0.0.1:1"));
+}
+
+TEST_F(CtlTest, FindsTheServerInTheEnvironment) {
+  EXPECT_EQ(
+      run({"/usr/bin/env", "CAIRN_SERVER=" + server().url(), CAIRN_CTL_PROGRAM, "status"}).code, 0);
+}
+
+TEST_F(CtlTest, CompletesCommandsInBash) {
+  const auto completed = [](const std::string& line, int word) {
+    return run({"/bin/bash", "-c",
+                "source <(\"$0\" completion bash); COMP_WORDS=(" + line + "); COMP_CWORD=" +
+                    std::to_string(word) + "; _cairnctl; echo \"${COMPREPLY[@]}\"",
+                CAIRN_CTL_PROGRAM})
+        .out;
+  };
+  EXPECT_EQ(completed("cairnctl snap", 1), "snapshots\n");
+  EXPECT_EQ(completed("cairnctl --server x snapshots re", 4), "restore\n");
+  EXPECT_EQ(completed("cairnctl --comp", 1), "--compress\n");
+}
+
+}  // namespace
+}  // namespace cairn::e2e
