@@ -1,5 +1,6 @@
 #include "server/codec/document.hpp"
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -94,6 +95,14 @@ class DocumentBuilder final : public nlohmann::json_sax<json> {
 Result<json> parse_document(std::span<const std::byte> body, WireFormat format) {
   DocumentBuilder builder;
   const auto* first = reinterpret_cast<const char*>(body.data());
+  if (format == WireFormat::text) {
+    // The library takes a NUL for the end of the text, whatever stands behind it.
+    const auto nul = std::find(body.begin(), body.end(), std::byte{0});
+    if (nul != body.end()) {
+      return Error{ErrorCode::malformed, "the body does not parse: at byte " +
+                                             std::to_string(nul - body.begin()) + ": a NUL"};
+    }
+  }
   json::sax_parse(
       first, first + body.size(), &builder,
       format == WireFormat::text ? json::input_format_t::json : json::input_format_t::msgpack);

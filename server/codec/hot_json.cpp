@@ -90,6 +90,15 @@ Result<> read_key(Body& body, od::value value, const Where& where, BlockKey& out
   return {};
 }
 
+Result<> read_optional_key(Body& body, od::value value, const Where& where,
+                           std::optional<BlockKey>& out) {
+  bool is_null = false;
+  // What begins like null and goes on otherwise is an error here.
+  if (auto error = value.is_null().get(is_null)) return body.broken(error);
+  if (is_null) return {};
+  return read_key(body, value, where, out.emplace());
+}
+
 // `index` is that of the members that make a handle, which come first: tier, slot, generation.
 Result<> read_handle_field(Body& body, std::size_t index, od::value value, const Where& where,
                            BlockHandle& out) {
@@ -175,8 +184,7 @@ Result<CommitBlock> read_commit_block(Body& body, od::object object, const Where
       case 3:
         return read_key(body, value, where, block.key);
       case 4:
-        if (value.is_null()) return Result<>();
-        return read_key(body, value, where, block.parent.emplace());
+        return read_optional_key(body, value, where, block.parent);
       case 5:
         return read_metadata(body, value, where, block.metadata);
       case 6:

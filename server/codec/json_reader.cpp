@@ -176,9 +176,7 @@ Result<od::object> Body::object(od::value value, const Where& where) {
   return object;
 }
 
-Error Body::unknown_field(od::field& field, Where where) {
-  std::string_view name;
-  if (auto error = field.unescaped_key().get(name)) return broken(error);
+Error Body::unknown_field(std::string_view name, Where where) {
   where.name = name.substr(0, kMaxQuoted);
   return {ErrorCode::unknown_field, where.text() + " is no field of this object"};
 }

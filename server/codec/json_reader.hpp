@@ -1,7 +1,10 @@
 #pragma once
 
+// Every error is asked for: without this a forgotten one would be thrown, on a network thread.
+#define SIMDJSON_EXCEPTIONS 0
 #include <simdjson.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -59,7 +62,14 @@ class Body {
       if (auto error = std::move(next).get(field)) return broken(error);
       std::size_t index = 0;
       while (index < N && !(field.key() == names[index])) ++index;
-      if (index == N) return unknown_field(field, where);
+      if (index == N) {
+        // Compared as written above; what is left may be one of them with an escape in it.
+        std::string_view name;
+        if (auto error = field.unescaped_key().get(name)) return broken(error);
+        index =
+            static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+        if (index == N) return unknown_field(name, where);
+      }
       where.name = names[index];
       if ((seen >> index) & 1U) return repeated_field(where);
       seen |= 1U << index;
@@ -69,7 +79,7 @@ class Body {
   }
 
  private:
-  Error unknown_field(od::field& field, Where where);
+  Error unknown_field(std::string_view name, Where where);
   Error repeated_field(const Where& where);
 
   std::string_view text_;

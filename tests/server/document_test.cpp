@@ -47,6 +47,12 @@ TEST(Document, RefusesTextBehindTheEnd) {
   EXPECT_FALSE(parse_document(std::as_bytes(std::span(packed)), WireFormat::msgpack));
 }
 
+TEST(Document, RefusesANulAndWhatStandsBehindIt) {
+  using namespace std::string_view_literals;
+  EXPECT_FALSE(parse_document("{}\0"sv));
+  EXPECT_FALSE(parse_document("{\"a\": 1}\0, \"b\": 2}"sv));
+}
+
 TEST(Document, KeepsStructure) {
   const auto parsed = parse_document(R"({"a": [1, [2, {"b": null}], "c"], "d": {"e": true}})");
   ASSERT_TRUE(parsed);

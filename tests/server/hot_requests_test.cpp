@@ -57,6 +57,28 @@ class HotRequests : public ::testing::TestWithParam<Way> {
 
 INSTANTIATE_TEST_SUITE_P(Ways, HotRequests, ::testing::Values(Way::text, Way::document), name_of);
 
+TEST_P(HotRequests, NamesAndTextMayBeWrittenWithEscapes) {
+  ASSERT_TRUE(match(R"({"\u006beys": ["\u0061a01"], "lease\u005fms": 7})"));
+  ASSERT_EQ(match_.keys.size(), 1u);
+  EXPECT_EQ(key_text(match_.keys.views()[0]), "aa01");
+  EXPECT_EQ(match_.lease_ms, 7u);
+  const auto refused = match(R"({"keys": ["aa01"], "\u006beyz": 1})");
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().detail, HasSubstr("keyz"));
+}
+
+TEST_P(HotRequests, ParentThatIsNearlyNullIsRefused) {
+  for (const char* parent : {"nulv", "nul", "nulll", "n"}) {
+    const std::string block = R"({"tier": "disk", "slot": 0, "generation": 1, "key": "aa03", )"
+                              R"("parent": )" +
+                              std::string(parent) + "}";
+    const auto read =
+        commit(R"({"lease": ")" + std::string(kLease) + R"(", "blocks": [)" + block + "]}");
+    ASSERT_FALSE(read) << parent;
+    EXPECT_EQ(read.error().code, ErrorCode::malformed) << read.error().detail;
+  }
+}
+
 TEST_P(HotRequests, MatchReadsKeysOfEitherCase) {
   ASSERT_TRUE(match(R"({"keys": ["00ff", "ABcd01"], "lease_ms": 5})"));
   const auto keys = match_.keys.views();
