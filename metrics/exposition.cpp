@@ -218,6 +218,9 @@ std::string metrics_text(const MetricsInput& input) {
   auto build = Builder::gauge({"cairn_build_info", "Always 1; the labels say what is running."});
   build.add({{"version", input.version}, {"runtime", input.runtime}}, 1.0);
   families.push_back(std::move(build).take());
+  auto ready = Builder::gauge({"cairn_ready", "1 where /readyz answers 200, else 0."});
+  ready.add({}, std::uint64_t{input.ready});
+  families.push_back(std::move(ready).take());
   add_blocks(families, input.caches);
   add_matches(families, input.caches);
   add_leases(families, input.caches);

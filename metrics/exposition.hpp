@@ -24,6 +24,7 @@ struct HttpConnections {
 struct MetricsInput {
   std::string_view version;
   std::string_view runtime;
+  bool ready = false;
   std::span<const CacheStats> caches;
   TransferEngineStats engine;
   std::span<const NamedAllocator> allocators;

@@ -1,6 +1,7 @@
 #include "server/metrics_source.hpp"
 
 #include "server/build_info.hpp"
+#include "server/readiness.hpp"
 #include "server/routes/service.hpp"
 
 namespace cairn {
@@ -13,6 +14,7 @@ std::string collect_metrics(const Service& service) {
   allocators.push_back({"transfer_staging", "host", service.engine.staging_statistics()});
   return metrics_text({.version = build_info::kVersion,
                        .runtime = service.runtime.name(),
+                       .ready = check_ready(service.phase, service.runtime).has_value(),
                        .caches = caches,
                        .engine = service.engine.stats(),
                        .allocators = allocators,

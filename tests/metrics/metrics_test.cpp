@@ -78,6 +78,7 @@ class MetricsText : public ::testing::Test {
           .merges = 78}}};
     text_ = metrics_text({.version = "1.2.3",
                           .runtime = "host",
+                          .ready = true,
                           .caches = {&cache, 1},
                           .engine = {.queued = 41, .done = 42},
                           .allocators = allocators,
@@ -96,6 +97,7 @@ TEST_F(MetricsText, HasTheNamesAndLabelsThatDashboardsRelyOn) {
   for (
       const char* line : {
           R"(cairn_build_info{version="1.2.3",runtime="host"} 1)",
+          R"(cairn_ready 1)",
           R"(cairn_blocks{cache="llama",tier="device",state="free"} 101)",
           R"(cairn_blocks{cache="llama",tier="device",state="allocated"} 102)",
           R"(cairn_blocks{cache="llama",tier="disk",state="committed"} 203)",

@@ -1,0 +1,234 @@
+#!/usr/bin/env python3
+"""Writes dashboards/*.json: what a panel shows stands here once, the JSON that Grafana wants around it
+is added. Run it after a change and commit both; a test compares them.
+
+usage: dashboards.py [--check]
+"""
+
+import json
+import pathlib
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent / "dashboards"
+COLUMNS = 24
+
+# The series that the variables choose.
+I = 'instance=~"$instance"'
+C = I + ',cache=~"$cache"'
+CT = C + ',tier=~"$tier"'
+
+
+def rate(metric, labels=I):
+    return f"rate({metric}{{{labels}}}[$__rate_interval])"
+
+
+def quantile(q, metric, by, labels=I):
+    return f"histogram_quantile({q}, sum by (le{', ' + by if by else ''}) ({rate(metric + '_bucket', labels)}))"
+
+
+def panel(title, queries, unit="short", kind="timeseries", width=8, height=8, about="", thresholds=(), most=None,
+          least=0, stacked=False, mappings=()):
+    """queries: {legend: expression}. thresholds: [(colour, from value)], green below the first."""
+    steps = [{"color": "green", "value": None}] + [{"color": colour, "value": at} for colour, at in thresholds]
+    defaults = {"unit": unit, "min": least, "thresholds": {"mode": "absolute", "steps": steps},
+                "color": {"mode": "thresholds" if kind in ("stat", "gauge") else "palette-classic"},
+                "mappings": [{"type": "value", "options": {str(value): {"text": text, "color": colour}
+                                                           for value, text, colour in mappings}}] if mappings else []}
+    if most is not None:
+        defaults["max"] = most
+    options = {"tooltip": {"mode": "multi", "sort": "desc"},
+               "legend": {"displayMode": "table", "placement": "bottom", "calcs": ["lastNotNull", "max"]}}
+    if kind == "timeseries":
+        defaults["custom"] = {"fillOpacity": 30 if stacked else 8, "lineWidth": 1, "showPoints": "never",
+                              "stacking": {"mode": "normal" if stacked else "none"},
+                              "thresholdsStyle": {"mode": "dashed" if thresholds else "off"}}
+    else:
+        options = {"reduceOptions": {"calcs": ["lastNotNull"]}, "colorMode": "background_solid",
+                   "graphMode": "area", "textMode": "auto"}
+    return {"title": title, "type": kind, "description": about,
+            "datasource": {"type": "prometheus", "uid": "${datasource}"},
+            "gridPos": {"w": width, "h": height}, "options": options,
+            "fieldConfig": {"defaults": defaults, "overrides": []},
+            "targets": [{"refId": chr(ord("A") + n), "expr": expression, "legendFormat": legend,
+                         "datasource": {"type": "prometheus", "uid": "${datasource}"}}
+                        for n, (legend, expression) in enumerate(queries.items())]}
+
+
+def row(title):
+    return {"title": title, "type": "row", "collapsed": False, "panels": [], "gridPos": {"w": COLUMNS, "h": 1}}
+
+
+def variable(name, query):
+    return {"name": name, "label": name, "type": "query", "query": {"query": query, "refId": name},
+            "definition": query, "datasource": {"type": "prometheus", "uid": "${datasource}"},
+            "refresh": 2, "sort": 1, "multi": True, "includeAll": True, "allValue": ".*",
+            "current": {"text": "All", "value": "$__all"}}
+
+
+def dashboard(uid, title, about, panels, *, with_tier=True):
+    x = y = tallest = 0
+    for number, each in enumerate(panels, start=1):
+        place = each["gridPos"]
+        if x + place["w"] > COLUMNS:
+            x, y, tallest = 0, y + tallest, 0
+        place.update(x=x, y=y)
+        x, tallest = x + place["w"], max(tallest, place["h"])
+        each["id"] = number
+    variables = [{"name": "datasource", "label": "data source", "type": "datasource", "query": "prometheus",
+                  "current": {"text": "Prometheus", "value": "prometheus"}},
+                 variable("instance", "label_values(cairn_build_info, instance)"),
+                 variable("cache", 'label_values(cairn_block_capacity{instance=~"$instance"}, cache)')]
+    if with_tier:
+        variables.append(variable("tier", f"label_values(cairn_block_capacity{{{C}}}, tier)"))
+    return {"uid": uid, "title": title, "description": about, "tags": ["cairn"], "schemaVersion": 39, "version": 1,
+            "editable": True, "timezone": "browser", "refresh": "10s", "time": {"from": "now-1h", "to": "now"},
+            "links": [{"type": "dashboards", "title": "Cairn", "tags": ["cairn"], "asDropdown": True,
+                       "includeVars": True, "keepTime": True}],
+            "templating": {"list": variables}, "panels": panels}
+
+
+LEVELS = [(0, "normal", "green"), (1, "elevated", "yellow"), (2, "warning", "orange"), (3, "critical", "red"),
+          (4, "out of memory", "dark-red")]
+ASKED = f'sum by (instance, cache) ({rate("cairn_match_blocks_total", C)})'
+
+OVERVIEW = dashboard("cairn-overview", "Cairn / Overview", "Is it well, is it useful, how full is it.", [
+    row("Now"),
+    panel("Serving", {"{{instance}}": f"cairn_ready{{{I}}}"}, kind="stat", width=4, height=4,
+          mappings=[(0, "not ready", "red"), (1, "ready", "green")]),
+    panel("Hit rate", {"{{cache}}": f'sum by (cache) ({rate("cairn_match_blocks_total", C + ",result!=" + chr(34) + "miss" + chr(34))}) / sum by (cache) ({rate("cairn_match_blocks_total", C)})'},
+          "percentunit", "stat", 4, 4, "Blocks found of those asked for."),
+    panel("Pressure", {"{{cache}} {{tier}}": f"max by (cache, tier) (cairn_pressure_level{{{CT}}})"}, kind="stat",
+          width=6, height=4, mappings=LEVELS, thresholds=[("yellow", 1), ("orange", 2), ("red", 3)]),
+    panel("Requests", {"all": f'sum({rate("cairn_http_requests_total")})'}, "reqps", "stat", 3, 4),
+    panel("Refused with 5xx", {"all": f'sum({rate("cairn_http_requests_total", I + ",code=~" + chr(34) + "5.." + chr(34))}) / sum({rate("cairn_http_requests_total")})'},
+          "percentunit", "stat", 4, 4, "Capacity (507), overload and drain (503), and faults (500).",
+          thresholds=[("orange", 0.001), ("red", 0.01)]),
+    panel("Wrong checksums", {"all": f"sum(cairn_checksum_failures_total{{{I}}})"}, kind="stat", width=3, height=4,
+          about="Since the server's start. Each was refused and dropped; more than none means failing hardware.",
+          thresholds=[("red", 1)]),
+
+    row("Is it useful"),
+    panel("Blocks asked for, by where they were", {"{{result}}": f'sum by (result) ({rate("cairn_match_blocks_total", C)})'},
+          "cps", stacked=True, about="`miss` is what engines have to compute."),
+    panel("Hit rate by tier", {"{{cache}} {{result}}": f'sum by (instance, cache, result) ({rate("cairn_match_blocks_total", C + ",result!=" + chr(34) + "miss" + chr(34))}) / on (instance, cache) group_left {ASKED}'},
+          "percentunit", most=1, stacked=True),
+    panel("Prefix lookups and commits", {"lookups": f'sum({rate("cairn_matches_total", C)})',
+                                        "{{result}}": f'sum by (result) ({rate("cairn_commits_total", C)})'}, "cps",
+          about="A duplicate was computed although it was there: engines that race, or lookups that are skipped."),
+
+    row("How full is it"),
+    panel("Occupancy", {"{{cache}} {{tier}}": f'sum by (cache, tier) (cairn_blocks{{{CT},state!="free"}}) / sum by (cache, tier) (cairn_block_capacity{{{CT}}})'},
+          "percentunit", most=1, thresholds=[("orange", 0.9), ("red", 0.97)],
+          about="Full is what a working cache is; out of memory is when nothing in it may be evicted."),
+    panel("Blocks by state", {"{{tier}} {{state}}": f"sum by (tier, state) (cairn_blocks{{{CT}}})"}, stacked=True),
+    panel("Pressure over time", {"{{cache}} {{tier}}": f"max by (cache, tier) (cairn_pressure_level{{{CT}}})"}, most=4,
+          mappings=LEVELS, thresholds=[("orange", 2), ("red", 3)]),
+    panel("Leases and leased blocks", {"leases {{cache}}": f"sum by (cache) (cairn_leases{{{C}}})",
+                                      "blocks {{cache}} {{tier}}": f"sum by (cache, tier) (cairn_leased_blocks{{{CT}}})"}),
+    panel("Leases that ran out", {"{{cache}}": f'sum by (cache) ({rate("cairn_lease_expirations_total", C)})'}, "cps",
+          about="Clients that died or forgot to release."),
+    panel("Evictions", {"{{tier}} {{reason}}": f'sum by (tier, reason) ({rate("cairn_evictions_total", CT)})'}, "cps",
+          stacked=True),
+
+    row("How it answers"),
+    panel("Requests by route", {"{{method}} {{route}}": f'sum by (method, route) ({rate("cairn_http_requests_total")})'},
+          "reqps", height=10),
+    panel("Latency", {f"p{p}": quantile(p / 100, "cairn_http_request_duration_seconds", "") for p in (50, 90, 99)}, "s",
+          height=10, about="From a request's first byte to its answer's last, all routes."),
+    panel("99th percentile by route", {"{{route}}": quantile(0.99, "cairn_http_request_duration_seconds", "route")}, "s",
+          height=10),
+    panel("Refusals by status", {"{{code}}": f'sum by (code) ({rate("cairn_http_requests_total", I + ",code=~" + chr(34) + "4..|5.." + chr(34))})'},
+          "reqps", about="404 and 410 are part of a working cache; 429, 503 and 507 say which bound is met."),
+    panel("Connections", {"open": f"sum(cairn_http_connections{{{I}}})",
+                          "accepted a second": f'sum({rate("cairn_http_connections_total")})',
+                          "refused a second": f'sum({rate("cairn_http_connections_refused_total")})'}),
+    panel("Network", {"received": f'sum({rate("cairn_http_received_bytes_total")})',
+                      "sent": f'sum({rate("cairn_http_sent_bytes_total")})'}, "Bps"),
+])
+
+MOVEMENT = dashboard("cairn-movement", "Cairn / Movement", "Blocks on their way between tiers.", [
+    row("How much"),
+    panel("Bytes moved", {"{{from}} to {{to}}": f'sum by (from, to) ({rate("cairn_transfer_bytes_total", C)})'}, "Bps"),
+    panel("Blocks moved", {"{{from}} to {{to}}": f'sum by (from, to) ({rate("cairn_transfers_total", C + ",outcome=" + chr(34) + "done" + chr(34))})'},
+          "cps"),
+    panel("Under way", {"{{from}} to {{to}}": f"sum by (from, to) (cairn_transfers_in_flight{{{I}}})"}),
+    row("How long"),
+    panel("Median", {"{{from}} to {{to}}": quantile(0.5, "cairn_transfer_duration_seconds", "from, to")}, "s"),
+    panel("99th percentile", {"{{from}} to {{to}}": quantile(0.99, "cairn_transfer_duration_seconds", "from, to")}, "s"),
+    panel("Waiting jobs", {"{{instance}}": f"cairn_transfer_queue_depth{{{I}}}"},
+          about="Of the transfer engine; a queue that only grows is met with 429."),
+    row("What went wrong"),
+    panel("Blocks that did not arrive", {"{{from}} to {{to}} {{outcome}}": f'sum by (from, to, outcome) ({rate("cairn_transfers_total", C + ",outcome!=" + chr(34) + "done" + chr(34))})'},
+          "cps", thresholds=[("red", 0.01)]),
+    panel("Jobs by outcome", {"{{outcome}}": f'sum by (outcome) ({rate("cairn_transfer_jobs_total")})'}, "cps",
+          about="`rejected` met the queue's bound."),
+    panel("Copies dropped", {"{{tier}} {{reason}}": f'sum by (tier, reason) ({rate("cairn_evictions_total", CT)})',
+                             "wrong checksum {{tier}}": f'sum by (tier) ({rate("cairn_checksum_failures_total", I + ",tier=~" + chr(34) + "$tier" + chr(34))})'},
+          "cps", about="`io_error` lost its bytes; the key became a miss."),
+])
+
+ALLOCATORS = dashboard("cairn-allocators", "Cairn / Allocators", "Memory between the tiers: staging, pools, engines' own.", [
+    row("How much"),
+    panel("Allocated", {"{{allocator}} {{device}}": f"cairn_allocator_allocated_bytes{{{I}}}"}, "bytes", stacked=True,
+          about="Handed out to whoever asked."),
+    panel("Reserved", {"{{allocator}} {{device}}": f"cairn_allocator_reserved_bytes{{{I}}}"}, "bytes", stacked=True,
+          about="Taken from the system; what is not allocated of it waits to be."),
+    panel("Peak", {"{{allocator}} {{device}}": f"cairn_allocator_peak_allocated_bytes{{{I}}}"}, "bytes"),
+    panel("In use of what is reserved", {"{{allocator}} {{device}}": f"cairn_allocator_allocated_bytes{{{I}}} / (cairn_allocator_reserved_bytes{{{I}}} > 0)"},
+          "percentunit", most=1),
+    panel("Largest free piece", {"{{allocator}} {{device}}": f"cairn_allocator_largest_free_bytes{{{I}}}"}, "bytes"),
+    panel("Fragmentation", {"{{allocator}} {{device}}": f"cairn_allocator_fragmentation_ratio{{{I}}}"},
+          "percentunit", most=1, thresholds=[("orange", 0.5), ("red", 0.9)],
+          about="0: all that is free is one piece. Towards 1: large requests fail though enough is free."),
+    row("How busy"),
+    panel("Allocations and frees", {"allocated {{allocator}}": f'sum by (allocator) ({rate("cairn_allocator_allocations_total")})',
+                                    "freed {{allocator}}": f'sum by (allocator) ({rate("cairn_allocator_frees_total")})'},
+          "cps"),
+    panel("Served without asking the system", {"{{allocator}}": f'sum by (allocator) ({rate("cairn_allocator_cache_hits_total")}) / (sum by (allocator) ({rate("cairn_allocator_cache_hits_total")}) + sum by (allocator) ({rate("cairn_allocator_cache_misses_total")}))'},
+          "percentunit", most=1),
+    panel("Splits and merges", {"splits {{allocator}}": f'sum by (allocator) ({rate("cairn_allocator_splits_total")})',
+                                "merges {{allocator}}": f'sum by (allocator) ({rate("cairn_allocator_merges_total")})'},
+          "cps"),
+], with_tier=False)
+
+DISK = 'instance=~"$instance",cache=~"$cache",tier="disk"'
+DISK_AND_SHARING = dashboard("cairn-disk", "Cairn / Disk and sharing", "What flash holds and costs, and what clients share.", [
+    row("Disk"),
+    panel("Occupancy", {"{{cache}}": f'sum by (cache) (cairn_blocks{{{DISK},state!="free"}}) / sum by (cache) (cairn_block_capacity{{{DISK}}})'},
+          "percentunit", most=1),
+    panel("Written and read", {"written from {{from}}": f'sum by (from) ({rate("cairn_transfer_bytes_total", C + ",to=" + chr(34) + "disk" + chr(34))})',
+                               "read to {{to}}": f'sum by (to) ({rate("cairn_transfer_bytes_total", C + ",from=" + chr(34) + "disk" + chr(34))})'},
+          "Bps", about="What is written wears the drive out."),
+    panel("Blocks found only on disk", {"{{cache}}": f'sum by (cache) ({rate("cairn_match_blocks_total", C + ",result=" + chr(34) + "disk" + chr(34))})'},
+          "cps"),
+    panel("99th percentile of writes and reads", {"{{from}} to {{to}}": f'histogram_quantile(0.99, sum by (le, from, to) ({rate("cairn_transfer_duration_seconds_bucket", I + ",to=" + chr(34) + "disk" + chr(34))}))',
+                                                  "{{from}} to {{to}} ": f'histogram_quantile(0.99, sum by (le, from, to) ({rate("cairn_transfer_duration_seconds_bucket", I + ",from=" + chr(34) + "disk" + chr(34))}))'},
+          "s"),
+    panel("Blocks that left the disk", {"{{reason}}": f'sum by (reason) ({rate("cairn_evictions_total", DISK)})'}, "cps"),
+    panel("Wrong checksums on disk", {"{{instance}}": f'{rate("cairn_checksum_failures_total", I + ",tier=" + chr(34) + "disk" + chr(34))}'},
+          "cps", thresholds=[("red", 0.000001)]),
+    row("Sharing"),
+    panel("Leased blocks by tier", {"{{tier}}": f"sum by (tier) (cairn_leased_blocks{{{C}}})"}, stacked=True,
+          about="Pinned for clients; they cannot be evicted."),
+    panel("Computed twice", {"{{cache}}": f'sum by (cache) ({rate("cairn_commits_total", C + ",result=" + chr(34) + "duplicate" + chr(34))}) / sum by (cache) ({rate("cairn_commits_total", C)})'},
+          "percentunit", most=1, about="Of the blocks handed in, those that another engine had handed in before."),
+    panel("Index and records", {"{{cache}}": f"sum by (cache) (cairn_metadata_bytes{{{C}}})"}, "bytes"),
+], with_tier=False)
+
+ALL = {"overview": OVERVIEW, "movement": MOVEMENT, "allocators": ALLOCATORS, "disk": DISK_AND_SHARING}
+
+
+def main():
+    stale = []
+    for name, body in ALL.items():
+        path, text = HERE / f"{name}.json", json.dumps(body, indent=1, ensure_ascii=False) + "\n"
+        if "--check" not in sys.argv:
+            path.write_text(text)
+        elif not path.exists() or path.read_text() != text:
+            stale.append(path.name)
+    if stale:
+        sys.exit(f"not what dashboards.py writes: {', '.join(stale)}")
+
+
+if __name__ == "__main__":
+    main()

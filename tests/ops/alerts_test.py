@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""Every alert fires: each in promtool's simulation (alerts_test.yaml), and, where a fault can be made in
+seconds, in a real Prometheus that watches a real server with that fault. Waiting times are taken out.
+
+usage: alerts_test.py CAIRN_SERVER
+"""
+
+import re
+import signal
+import subprocess
+import sys
+
+from support import ROOT, Folder, Prometheus, Server, eventually, find_tool, skip
+from workload import make_cache, move, store
+
+RULES = ROOT / "docker" / "prometheus" / "alerts.yaml"
+SIMULATION = ROOT / "docker" / "prometheus" / "alerts_test.yaml"
+
+
+def alert_names():
+    return re.findall(r"- alert: (\w+)", RULES.read_text())
+
+
+def simulate(promtool):
+    tested = re.findall(r"alertname: (\w+)", SIMULATION.read_text())
+    missing = sorted(set(alert_names()) - set(tested))
+    assert not missing, f"alerts_test.yaml fires no {missing}"
+    done = subprocess.run([promtool, "test", "rules", SIMULATION], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def impatient(folder):
+    text = re.sub(r"^ +for: .*\n", "", RULES.read_text(), flags=re.M)
+    path = folder / "rules.yaml"
+    path.write_text(re.sub(r"\[\d+m\]", "[4s]", text))
+    return path
+
+
+def lease_all(server):
+    """No block is free or may be evicted."""
+    make_cache(server, "full", pinned=4)
+    status, lease = server.call("POST", "/v1/caches/full/allocate", {"count": 4, "lease_ms": 600000})
+    assert status == 200, lease
+
+
+def ask_for_too_much(server):
+    server.call("POST", "/v1/caches/full/allocate", {"count": 1, "lease_ms": 1000})
+
+
+def forget_leases(server):
+    server.call("POST", "/v1/caches/full/match", {"keys": ["01"], "lease_ms": 0})
+    for key in range(4):
+        store(server, "roomy", key, "pinned")
+    server.call("POST", "/v1/caches/roomy/match", {"keys": [f"{0:016x}"], "lease_ms": 20})
+
+
+def cut_the_disk(server):
+    """What the disk tier wrote is gone, as after a bad truncation."""
+    keys = range(100, 104)
+    for key in keys:
+        store(server, "roomy", key, "disk")
+    for path in (server.folder / "data").rglob("*"):
+        if path.is_file() and path.stat().st_size >= 4096:
+            with open(path, "r+b") as file:
+                file.truncate(0)
+    move(server, "roomy", keys, "pinned")
+
+
+def main():
+    prometheus_program, promtool = find_tool("prometheus"), find_tool("promtool")
+    if not prometheus_program or not promtool:
+        skip("no prometheus here; ./run test fetches it where it can")
+    simulate(promtool)
+    with Folder() as folder:
+        (folder / "config.json").write_text('{"caches": []}')
+        server = Server(sys.argv[1], folder, "--config", folder / "config.json", "--runtime", "host")
+        prometheus = Prometheus(prometheus_program, folder, server.address, impatient(folder))
+        eventually(lambda: prometheus.query("cairn_ready"), "the first scrape")
+        assert not prometheus.firing(), f"{prometheus.firing()} with nothing wrong"
+
+        lease_all(server)
+        make_cache(server, "roomy", pinned=8, disk=8)
+        for alert, fault in {"CairnOutOfMemory": None, "CairnNoCapacity": ask_for_too_much,
+                             "CairnLeasesRunOut": forget_leases, "CairnTransfersFail": cut_the_disk,
+                             "CairnCopiesLost": cut_the_disk}.items():
+            def fires():
+                if fault:
+                    fault(server)
+                return alert in prometheus.firing()
+            eventually(fires, f"{alert} ({prometheus.firing()} fire)")
+            print(f"{alert} fires")
+        server.stop(signal.SIGKILL)
+        eventually(lambda: "CairnDown" in prometheus.firing(), "CairnDown")
+        print("CairnDown fires")
+        prometheus.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""What a server under test is asked for, so that every series that a dashboard shows has moved."""
+
+import json
+import subprocess
+import threading
+
+from support import PATIENCE_S
+
+BLOCK_BYTES = 256
+SHAPE = {"num_layers": 2, "outer_dim": 2, "page_size": 4, "inner_dim": 8, "dtype_width_bytes": 2}
+
+
+def make_cache(server, name, **blocks):
+    tiers = {tier: {"num_blocks": count} for tier, count in blocks.items()}
+    status, answer = server.call("PUT", f"/v1/caches/{name}", {"layout": SHAPE, "tiers": tiers})
+    assert status == 201, answer
+
+
+def store(server, cache, key, tier=None):
+    path = f"/v1/caches/{cache}/keys/{key:016x}" + (f"?tier={tier}" if tier else "")
+    return server.call("PUT", path, bytes(BLOCK_BYTES))[0]
+
+
+def move(server, cache, keys, to, wait_ms=5000):
+    return server.call("POST", f"/v1/caches/{cache}/transfers",
+                       {"keys": [f"{key:016x}" for key in keys], "to": to, "wait_ms": wait_ms})
+
+
+class Traffic:
+    """Small requests of every kind, right and wrong, until it is stopped."""
+
+    CACHE = "traffic"
+
+    def __init__(self, server):
+        self.server = server
+        make_cache(server, self.CACHE, device=8, pinned=16, disk=64)
+        self.ended = threading.Event()
+        self.failure = None
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self):
+        try:
+            turn = 0
+            while not self.ended.is_set():
+                self._turn(turn)
+                turn += 1
+        except Exception as failure:  # told by stop()
+            self.failure = failure
+
+    def _turn(self, turn):
+        call, path = self.server.call, f"/v1/caches/{self.CACHE}"
+        first = turn % 40
+        for key in range(first, first + 4):
+            store(self.server, self.CACHE, key)
+        keys = [f"{key:016x}" for key in range(first, first + 6)]
+        call("POST", f"{path}/match", {"keys": keys, "lease_ms": 30 if turn % 2 else 0})
+        call("GET", f"{path}/keys/{keys[0]}")
+        move(self.server, self.CACHE, [first], ["disk", "pinned", "device"][turn % 3])
+        call("POST", f"{path}/evict", {"keys": [keys[1]], "tier": "device"})
+        # Refused: nothing there, and no room for so many.
+        call("GET", f"{path}/keys/ffff")
+        call("POST", f"{path}/allocate", {"count": 1000, "tier": "pinned", "lease_ms": 100})
+
+    def stop(self):
+        self.ended.set()
+        self.thread.join(PATIENCE_S)
+        assert self.failure is None, f"the traffic ended with {self.failure!r}"
+
+
+def replay(program, server):
+    """A generated workload whose every byte is compared."""
+    done = subprocess.run([program, "--server", f"http://{server.address}", "--generate", "mixed", "--requests", "60",
+                           "--connections", "2", "--block-bytes", "4096", "--device-blocks", "32",
+                           "--pinned-blocks", "64", "--disk-blocks", "256", "--json"],
+                          capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
