@@ -1,0 +1,117 @@
+// The bodies of the hot routes: read from text, and as a document. Both ways must take the same
+// bodies and find the same in them. The first byte chooses the route.
+#include "server/codec/hot_json.hpp"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "server/codec/hot_document.hpp"
+#include "server/http/message.hpp"
+#include "tests/fuzz/fuzz.hpp"
+
+namespace {
+
+using cairn::fuzz::must;
+
+// A body as the HTTP machinery hands it over.
+class Padded {
+ public:
+  explicit Padded(std::span<const std::byte> bytes) : size_(bytes.size()) {
+    memory_.assign(bytes.size() + cairn::http::kBodyPadding, std::byte{'"'});
+    std::copy(bytes.begin(), bytes.end(), memory_.begin());
+  }
+  std::span<const std::byte> bytes() const { return {memory_.data(), size_}; }
+
+ private:
+  std::vector<std::byte> memory_;
+  std::size_t size_;
+};
+
+std::string told(cairn::KeyView key) {
+  const auto bytes = key.bytes();
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::string told(const cairn::BlockHandle& handle) {
+  return std::string(cairn::to_string(handle.tier)) + "." + std::to_string(handle.slot) + "." +
+         std::to_string(handle.generation) + " ";
+}
+
+std::string told(cairn::MatchBody& body) {
+  std::string all = std::to_string(body.has_tokens) + std::to_string(body.wait_ms) + " " +
+                    std::to_string(body.lease_ms.value_or(7)) + " " + body.salt.value_or("-");
+  for (cairn::KeyView key : body.keys.views()) all.append(told(key)).append("|");
+  for (std::uint32_t token : body.tokens) all.append(std::to_string(token)).append(",");
+  if (body.onboard) all += cairn::to_string(*body.onboard);
+  return all;
+}
+
+std::string told(const cairn::AllocateBody& body) {
+  return std::to_string(body.count) + " " + std::to_string(body.priority) + " " +
+         std::to_string(body.lease_ms.value_or(7)) +
+         (body.tier ? std::string(cairn::to_string(*body.tier)) : "");
+}
+
+std::string told(const cairn::CommitBody& body) {
+  std::string all;
+  for (const cairn::CommitBlock& block : body.blocks) {
+    all += told(block.handle) + told(block.key.view()) + "|";
+    if (block.parent) all += told(block.parent->view());
+    all += std::to_string(block.ttl_ms.value_or(0)) + ";";
+  }
+  return all;
+}
+
+std::string told(const cairn::ReleaseBody& body) {
+  std::string all;
+  for (const cairn::BlockHandle& handle : body.blocks) all += told(handle);
+  return all;
+}
+
+std::string told(const cairn::RenewBody& body) { return std::to_string(body.lease_ms.value_or(7)); }
+
+template <class Hot, class Document>
+void compare(const Padded& body, Hot&& hot, Document&& document) {
+  auto from_text = hot(body.bytes());
+  auto parsed = cairn::parse_document(body.bytes(), cairn::WireFormat::text);
+  if (!parsed) return must(!from_text, "the document is refused and the text is taken");
+  auto from_document = document(*parsed);
+  must(from_text.has_value() == from_document.has_value(), "one way takes what the other refuses");
+  if (from_text) must(told(*from_text) == told(*from_document), "the ways read different requests");
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  cairn::fuzz::Input input(data, size);
+  const std::uint8_t route = input.byte();
+  // An empty body is a renewal without settings, and no document.
+  if (input.rest().empty()) return 0;
+  const Padded body(input.rest());
+  switch (route % 5) {
+    case 0: {
+      const auto kept = [](auto read, auto&& from) -> cairn::Result<cairn::MatchBody> {
+        cairn::MatchBody out;
+        if (auto done = read(from, out); !done) return done.error();
+        return out;
+      };
+      compare(
+          body, [&](auto bytes) { return kept(cairn::hot_json::read_match, bytes); },
+          [&](const cairn::json& json) { return kept(cairn::hot_document::read_match, json); });
+      break;
+    }
+    case 1:
+      compare(body, cairn::hot_json::read_allocate, cairn::hot_document::read_allocate);
+      break;
+    case 2:
+      compare(body, cairn::hot_json::read_commit, cairn::hot_document::read_commit);
+      break;
+    case 3:
+      compare(body, cairn::hot_json::read_release, cairn::hot_document::read_release);
+      break;
+    default:
+      compare(body, cairn::hot_json::read_renew, cairn::hot_document::read_renew);
+  }
+  return 0;
+}
