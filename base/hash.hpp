@@ -5,6 +5,8 @@
 #include <memory>
 #include <span>
 
+struct XXH3_state_s;  // of xxhash.h
+
 namespace cairn {
 
 // XXH3, 64 bits. With a random seed the collisions of a hash table cannot be chosen by a client.

@@ -5,17 +5,22 @@
 #include <map>
 #include <new>
 #include <string>
+#include <thread>
 
 #include "base/random.hpp"
 #include "blockmgr/cache_core.hpp"
 #include "blockmgr/disk_place.hpp"
+#include "blockmgr/disk_recovery.hpp"
 #include "blockmgr/slot_totals.hpp"
 #include "layouts/builder.hpp"
+#include "transport/slot_file.hpp"
 
 namespace cairn {
 namespace {
 
 constexpr std::size_t kMaxNameBytes = 64;
+// How often the checkpointing thread looks whether a log is half full or the period over.
+constexpr std::chrono::milliseconds kCheckpointLook{200};
 
 Error out_of_range(std::string detail) { return {ErrorCode::out_of_range, std::move(detail)}; }
 
@@ -58,11 +63,16 @@ Result<> check_config(const CacheConfig& config, const BlockManagerOptions& opti
   return {};
 }
 
-// What the disk tier's path says or leaves to the cache's name.
+// With what was left out: a disk tier's path is the cache's name.
+CacheConfig filled_in(CacheConfig config) {
+  auto& disk = config.tiers[index_of(Tier::disk)];
+  if (disk && disk->path.empty()) disk->path = config.name;
+  return config;
+}
+
 std::string disk_path(const CacheConfig& config) {
   const auto& disk = config.tiers[index_of(Tier::disk)];
-  if (!disk) return {};
-  return disk->path.empty() ? config.name : disk->path;
+  return disk ? disk->path : std::string();
 }
 
 // One file, however it is written, or one that is a folder of the other.
@@ -97,11 +107,15 @@ struct BlockManager::Impl {
 
   struct Member {
     std::shared_ptr<Cache> cache;
-    std::filesystem::path disk_file;  // resolved; empty without a disk tier
+    std::vector<std::filesystem::path> disk_files;  // resolved; none without a disk tier
   };
 
-  Result<BlockLayout> make_layout(const CacheConfig& config, Tier tier,
-                                  const std::filesystem::path& file) const;
+  Result<BlockLayout> make_layout(const CacheConfig& config, Tier tier) const;
+  Result<SlotFile> open_disk_tier(const CacheConfig& config, Member& member);
+  // Gives the blocks back that an earlier run left, and notes what changes from here on.
+  Result<> start_disk_tier(CacheCore& core, bool is_new) const;
+  void checkpoint(CacheCore& core) const;
+  void checkpoint_when_due();
   Result<Member> make_cache(const CacheConfig& config);
 
   const std::shared_ptr<CacheServices> services;
@@ -113,14 +127,32 @@ struct BlockManager::Impl {
   std::uint32_t last_number CAIRN_GUARDED_BY(creating) = 0;
   SlotTotals retired CAIRN_GUARDED_BY(mutex);  // of caches that were dropped
   RandomBytes random CAIRN_GUARDED_BY(creating);
+
+  Mutex checkpoint_mutex;
+  Condition checkpoint_wake;
+  bool stopping CAIRN_GUARDED_BY(checkpoint_mutex) = false;
+  std::thread checkpointer;
 };
 
 BlockManager::BlockManager(DeviceRuntime& runtime, TransferEngine& engine, const Clock& clock,
                            Logger& log, BlockManagerOptions options)
-    : impl_(std::make_unique<Impl>(runtime, engine, clock, log, std::move(options))) {}
+    : impl_(std::make_unique<Impl>(runtime, engine, clock, log, std::move(options))) {
+  if (impl_->services->options.disk.checkpoint_period_ms > 0) {
+    impl_->checkpointer = std::thread([impl = impl_.get()] { impl->checkpoint_when_due(); });
+  }
+}
 
 BlockManager::~BlockManager() {
   impl_->snapshots.reset();
+  if (impl_->checkpointer.joinable()) {
+    {
+      MutexLock lock(impl_->checkpoint_mutex);
+      impl_->stopping = true;
+    }
+    impl_->checkpoint_wake.notify_all();
+    impl_->checkpointer.join();
+  }
+  checkpoint();
   for (const auto& cache : caches()) {
     Section section(*cache->core_);
     if (!cache->core_->dropped) cache->core_->shut(section);
@@ -128,10 +160,9 @@ BlockManager::~BlockManager() {
   impl_->services->jobs.wait_empty();
 }
 
-Result<BlockLayout> BlockManager::Impl::make_layout(const CacheConfig& config, Tier tier,
-                                                    const std::filesystem::path& file) const {
+Result<BlockLayout> BlockManager::Impl::make_layout(const CacheConfig& config, Tier tier) const {
   const TierConfig& wanted = *config.tiers[index_of(tier)];
-  if (tier != Tier::disk) CAIRN_TRY(check_device(config, tier, services->runtime));
+  CAIRN_TRY(check_device(config, tier, services->runtime));
   auto shaped = LayoutBuilder().config(tier_shape(config, tier));
   auto placed = wanted.layout == LayoutKind::layer_separate
                     ? std::move(shaped).layer_separate(wanted.block_dim)
@@ -139,7 +170,6 @@ Result<BlockLayout> BlockManager::Impl::make_layout(const CacheConfig& config, T
   if (tier == Tier::device) {
     return std::move(placed).allocate_device(services->runtime, wanted.device_id).build();
   }
-  if (tier == Tier::disk) return std::move(placed).allocate_disk(file).build();
   return std::move(placed)
       .allocate_pinned(services->runtime,
                        {.numa_aware = wanted.numa_aware, .device_id = wanted.device_id})
@@ -149,31 +179,30 @@ Result<BlockLayout> BlockManager::Impl::make_layout(const CacheConfig& config, T
 Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(const CacheConfig& config) {
   CAIRN_TRY(check_config(config, services->options));
   Member member;
-  if (config.tiers[index_of(Tier::disk)]) {
-    {
-      MutexLock lock(mutex);
-      for (const auto& [name, other] : members) {
-        const std::string taken = disk_path(other.cache->config());
-        if (!taken.empty() && overlap(taken, disk_path(config))) {
-          return Error{ErrorCode::state_conflict, "the disk path \"" + disk_path(config) +
-                                                      "\" is taken: cache " + name + " has \"" +
-                                                      taken + "\""};
-        }
-      }
-    }
-    auto file = prepare_disk_place({services->options.data_dir, disk_path(config)});
-    if (!file) return std::move(file).error();
-    member.disk_file = std::move(*file);
-  }
   CacheCore::Parts parts{.config = config, .number = ++last_number, .hash_seed = random.next_u64()};
-  for (Tier tier : kTiers) {
+  // Files last: memory that is refused leaves none behind.
+  for (Tier tier : {Tier::device, Tier::pinned}) {
     if (!config.tiers[index_of(tier)]) continue;
-    auto layout = make_layout(config, tier, member.disk_file);
+    auto layout = make_layout(config, tier);
     if (!layout) return std::move(layout).error();
     parts.layouts[index_of(tier)].emplace(std::move(*layout));
   }
+  bool is_new = false;
+  if (config.tiers[index_of(Tier::disk)]) {
+    auto file = open_disk_tier(config, member);
+    if (!file) return std::move(file).error();
+    is_new = file->is_new;
+    if (is_new) SlotJournal::remove(member.disk_files.front());
+    parts.journal =
+        std::make_unique<SlotJournal>(SlotJournal::Options{.path = member.disk_files.front(),
+                                                           .file_id = file->slots->file_id(),
+                                                           .num_slots = file->slots->num_slots()});
+    parts.layouts[index_of(Tier::disk)].emplace(std::move(file->layout));
+    parts.disk_slots = std::move(file->slots);
+  }
   try {
     auto core = std::make_shared<CacheCore>(services, std::move(parts));
+    if (core->journal) CAIRN_TRY(start_disk_tier(*core, is_new));
     member.cache = std::shared_ptr<Cache>(new Cache(std::move(core)));
   } catch (const std::bad_alloc&) {
     return Error{ErrorCode::no_capacity, "there is no memory for the cache's index"};
@@ -181,7 +210,112 @@ Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(const CacheCon
   return member;
 }
 
-Result<BlockManager::Created> BlockManager::create_cache(const CacheConfig& config) {
+Result<SlotFile> BlockManager::Impl::open_disk_tier(const CacheConfig& config, Member& member) {
+  {
+    MutexLock lock(mutex);
+    for (const auto& [name, other] : members) {
+      const std::string taken = disk_path(other.cache->config());
+      if (!taken.empty() && overlap(taken, disk_path(config))) {
+        return Error{ErrorCode::state_conflict, "the disk path \"" + disk_path(config) +
+                                                    "\" is taken: cache " + name + " has \"" +
+                                                    taken + "\""};
+      }
+    }
+  }
+  const DiskOptions& options = services->options.disk;
+  std::vector<std::filesystem::path> roots = options.folders;
+  if (roots.empty()) roots.push_back(services->options.data_dir / "disk");
+  for (const auto& root : roots) {
+    auto file = prepare_disk_place({root, disk_path(config)});
+    if (!file) return std::move(file).error();
+    member.disk_files.push_back(std::move(*file));
+  }
+  auto file = open_slot_file({.paths = member.disk_files,
+                              .owner = config.name,
+                              .shape = tier_shape(config, Tier::disk),
+                              .replace_other_shape = options.replace_other_shape,
+                              .direct = options.direct,
+                              .check_every_read = options.checksums});
+  if (file && !file->not_direct.empty()) {
+    services->log.info("disk tier goes through the page cache",
+                       {{"cache", config.name}, {"why", file->not_direct}});
+  }
+  return file;
+}
+
+Result<> BlockManager::Impl::start_disk_tier(CacheCore& core, bool is_new) const {
+  bool from_headers = false;
+  if (!is_new) {
+    auto recovery = recover_disk_tier(core, {*core.journal, services->engine.disk()});
+    if (!recovery) return std::move(recovery).error();
+    from_headers = recovery->from_headers;
+    services->log.info("disk tier recovered",
+                       {{"cache", core.config.name},
+                        {"blocks", recovery->restored},
+                        {"from", from_headers ? "headers" : "checkpoint and log"},
+                        {"torn", recovery->torn},
+                        {"expired", recovery->expired},
+                        {"stale", recovery->stale}});
+  }
+  CAIRN_TRY(core.journal->begin());
+  {
+    MutexLock lock(core.mutex);
+    core.store.note_changes(*core.journal, *core.disk_slots);
+  }
+  // A log alone does not tell what the headers told.
+  if (from_headers) checkpoint(core);
+  return {};
+}
+
+void BlockManager::Impl::checkpoint(CacheCore& core) const {
+  if (auto written = core.checkpoint(); !written) {
+    services->log.warning("the index of a disk tier could not be made durable",
+                          {{"cache", core.config.name}, {"detail", written.error().detail}});
+  }
+}
+
+// The log keeps what a killed process knew; checkpoints keep the log short, and survive a power
+// cut.
+void BlockManager::Impl::checkpoint_when_due() {
+  const Duration period = std::chrono::milliseconds(services->options.disk.checkpoint_period_ms);
+  TimePoint last = services->clock.now();
+  while (true) {
+    {
+      MutexLock lock(checkpoint_mutex);
+      if (stopping) return;
+      checkpoint_wake.wait_for(checkpoint_mutex, kCheckpointLook);
+      if (stopping) return;
+    }
+    const TimePoint now = services->clock.now();
+    const bool all = now - last >= period;
+    if (all) last = now;
+    std::vector<std::shared_ptr<Cache>> due;
+    {
+      MutexLock lock(mutex);
+      for (const auto& [name, member] : members) due.push_back(member.cache);
+    }
+    for (const auto& cache : due) {
+      CacheCore& core = *cache->core_;
+      if (!core.journal) continue;
+      bool wanted = false;
+      {
+        MutexLock lock(core.mutex);
+        wanted = !core.dropped &&
+                 (core.journal->wants_checkpoint() || (all && core.journal->has_changes()));
+      }
+      if (wanted) checkpoint(core);
+    }
+  }
+}
+
+void BlockManager::checkpoint() {
+  for (const auto& cache : caches()) {
+    if (cache->core_->journal) impl_->checkpoint(*cache->core_);
+  }
+}
+
+Result<BlockManager::Created> BlockManager::create_cache(const CacheConfig& given) {
+  const CacheConfig config = filled_in(given);
   MutexLock creating(impl_->creating);
   {
     MutexLock lock(impl_->mutex);
@@ -243,7 +377,11 @@ Result<std::uint64_t> BlockManager::drop_cache(std::string_view name, bool force
   MutexLock lock(impl_->mutex);
   const auto at = impl_->members.find(name);
   std::error_code ignored;
-  if (!at->second.disk_file.empty()) std::filesystem::remove(at->second.disk_file, ignored);
+  if (!at->second.disk_files.empty()) {
+    MutexLock no_checkpoint(core.checkpointing);
+    SlotJournal::remove(at->second.disk_files.front());
+  }
+  for (const auto& file : at->second.disk_files) std::filesystem::remove(file, ignored);
   impl_->retired.retire(core);
   impl_->by_number.erase(core.number);
   impl_->members.erase(at);

@@ -30,7 +30,7 @@ class BlockManager {
   // Reserves the tiers' memory and files. cache_exists with another configuration;
   // impossible_shape; no_capacity; too_many; impossible for a disk path that leaves the data
   // directory.
-  Result<Created> create_cache(const CacheConfig& config);
+  Result<Created> create_cache(const CacheConfig& given);
   Result<std::shared_ptr<Cache>> find_cache(std::string_view name) const;  // unknown_cache
   std::vector<std::shared_ptr<Cache>> caches() const;                      // by name
   // `leased` while a lease holds blocks, unless forced: its leases then end. Answers how many
@@ -61,6 +61,10 @@ class BlockManager {
   // Ends leases and keys whose time has come. Called every few tens of milliseconds by a thread of
   // the server's; tests call it by hand.
   void tick();
+
+  // Makes the indexes of all disk tiers durable now. Blocks on I/O. It is also done from time to
+  // time, and by the destructor.
+  void checkpoint();
 
   const BlockManagerOptions& options() const;
 

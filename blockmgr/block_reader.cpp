@@ -54,7 +54,7 @@ void Read::fetch(Done<std::span<const iovec>> ready) {
   }
   if (!bytes.empty()) return ready(std::span<const iovec>(bytes));
   core->staging.acquire([self = shared_from_this(),
-                          ready = std::move(ready)](Result<CanonicalStaging::Block> block) mutable {
+                         ready = std::move(ready)](Result<CanonicalStaging::Block> block) mutable {
     if (!block) return ready(std::move(block).error());
     if (self->abandoned) return ready(kAbandoned);
     self->staging.emplace(std::move(*block));
@@ -133,6 +133,7 @@ Result<BlockReader> Cache::read(KeyView key, std::optional<PieceSelector> piece)
   }
   const SlotRef at = core.store.highest_copy(core.store.entry(entry));
   core.store.pin(at);
+  core.store.record(at).used_again = true;
   auto impl = std::make_unique<BlockReader::Impl>();
   impl->read = std::make_shared<Read>(core_, at, core.store.handle(at), piece);
   return BlockReader(std::move(impl));
@@ -164,6 +165,7 @@ std::vector<BlockReader> Cache::read_prefix(std::span<const KeyView> keys) {
     if (entry == kNoEntry) break;
     const SlotRef at = core.store.highest_copy(core.store.entry(entry));
     core.store.pin(at);
+    core.store.record(at).used_again = true;
     auto impl = std::make_unique<BlockReader::Impl>();
     impl->read = std::make_shared<Read>(core_, at, core.store.handle(at), std::nullopt);
     readers.push_back(BlockReader(std::move(impl)));

@@ -102,6 +102,29 @@ EntryNumber BlockStore::commit(SlotRef at, NewBlock block) {
   return number;
 }
 
+bool BlockStore::restore(RestoredBlock restored) {
+  const SlotRef at(Tier::disk, restored.slot);
+  SlotPool& slots = pool(Tier::disk);
+  if (slots[restored.slot].life != SlotLife::free) return false;
+  if (const EntryNumber known = index_.find(restored.block.key);
+      known != kNoEntry && index_[known].present()) {
+    return false;
+  }
+  slots.take(restored.slot, restored.generation);
+  record(at).priority = restored.priority;
+  record(at).last_use = restored.last_use;
+  commit(at, std::move(restored.block));
+  slots.unpin(restored.slot);
+  slots.list_last(restored.slot);
+  last_stamp_ = std::max(last_stamp_, restored.last_use);
+  return true;
+}
+
+void BlockStore::raise_generation(SlotRef at, std::uint64_t generation) {
+  CAIRN_ASSERT(record(at).life == SlotLife::free, "a handle would become stale in use");
+  record(at).generation = std::max(record(at).generation, generation);
+}
+
 void BlockStore::link_parent(EntryNumber child, KeyView parent_key) {
   EntryNumber parent = index_.find(parent_key);
   if (parent == kNoEntry) parent = index_.insert(parent_key);
@@ -126,6 +149,41 @@ void BlockStore::add_copy(EntryNumber number, SlotRef at) {
   pool(at.tier()).set_committed(at.slot(), number);
   if (entry.parent != kNoEntry) ++index_[entry.parent].children_in_tier[index_of(at.tier())];
   settle(number);
+  if (at.tier() == Tier::disk) note_disk_slot(at.slot());
+}
+
+void BlockStore::describe_disk_slot(SlotNumber slot,
+                                    const std::function<void(const SlotRecordView&)>& take) const {
+  const SlotRecord& record = pool(Tier::disk)[slot];
+  SlotRecordView view{.slot = slot, .generation = record.generation};
+  if (record.life != SlotLife::committed || record.gone) {
+    if (record.generation > 1 || record.life != SlotLife::free) take(view);
+    return;
+  }
+  const auto text = [](const BlockKey& key) {
+    return std::string_view(reinterpret_cast<const char*>(key.view().data), key.view().size);
+  };
+  const Entry& entry = index_[record.owner];
+  const BlockKey key = index_.key(record.owner);
+  BlockKey parent;
+  if (entry.parent != kNoEntry) parent = index_.key(entry.parent);
+  view.stamp = record.last_use.value;
+  view.data_checksum = disk_slots_->checksum(slot);
+  view.priority = record.priority;
+  view.key = text(key);
+  view.parent = text(parent);
+  if (entry.metadata) view.metadata = *entry.metadata;
+  if (entry.has_ttl) {
+    view.expires_at_unix_ms =
+        unix_ms_ +
+        std::chrono::duration_cast<std::chrono::milliseconds>(entry.expires_at - now_).count();
+  }
+  take(view);
+}
+
+void BlockStore::note_disk_slot(SlotNumber slot) const {
+  if (journal_ == nullptr) return;
+  describe_disk_slot(slot, [this](const SlotRecordView& record) { journal_->note(record); });
 }
 
 void BlockStore::drop(SlotRef at, EvictionReason reason) {
@@ -148,6 +206,7 @@ void BlockStore::drop(SlotRef at, EvictionReason reason) {
   slot.owner = kNoOwner;
   slot.gone = true;
   pool(at.tier()).unlist(at.slot());  // one pinned in place may still be listed
+  if (at.tier() == Tier::disk) note_disk_slot(at.slot());
   if (slot.pins == 0) free_slot(at);
 }
 
@@ -196,6 +255,7 @@ void BlockStore::pin(SlotRef at) {
 }
 
 void BlockStore::pin_for_lease(SlotRef at) {
+  record(at).used_again = true;
   pin(at);
   lease_pinned(at);
 }
@@ -310,6 +370,8 @@ void BlockStore::end_leaving(SlotRef at) {
 }
 
 void BlockStore::free_slot(SlotRef at) {
+  // A dropped copy was noted when it was dropped.
+  if (at.tier() == Tier::disk && record(at).life == SlotLife::allocated) note_disk_slot(at.slot());
   pool(at.tier()).unlist(at.slot());
   // The state of a dropped copy still counts as committed until here.
   pool(at.tier()).give_back(at.slot());
@@ -321,6 +383,8 @@ void BlockStore::set_metadata(EntryNumber number, std::string json) {
   if (metadata) attached_bytes_ -= sizeof(std::string) + metadata->capacity();
   metadata = json.empty() ? nullptr : std::make_unique<std::string>(std::move(json));
   if (metadata) attached_bytes_ += sizeof(std::string) + metadata->capacity();
+  const SlotNumber on_disk = index_[number].slots[index_of(Tier::disk)];
+  if (on_disk != kNoSlot) note_disk_slot(on_disk);
 }
 
 std::uint64_t BlockStore::memory_bytes() const {

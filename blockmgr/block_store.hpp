@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <set>
 #include <span>
@@ -12,8 +13,10 @@
 
 #include "base/clock.hpp"
 #include "blockmgr/key_index.hpp"
+#include "blockmgr/slot_journal.hpp"
 #include "blockmgr/slot_pool.hpp"
 #include "blockmgr/stats.hpp"
+#include "transport/disk_slots.hpp"
 
 namespace cairn {
 
@@ -23,6 +26,15 @@ struct NewBlock {
   std::optional<KeyView> parent = {};
   std::string metadata = {};
   std::optional<TimePoint> expires_at = {};
+};
+
+// A copy that an earlier run left on disk.
+struct RestoredBlock {
+  SlotNumber slot = 0;
+  std::uint64_t generation = 0;
+  UseStamp last_use = {};
+  std::uint8_t priority = 0;
+  NewBlock block;
 };
 
 // The metadata of a cache without its leases: which keys are present, in which slots, who comes
@@ -50,9 +62,20 @@ class BlockStore {
   explicit BlockStore(const Options& options);
 
   // The time that goes into slots as their last use. May go back: uses stay in order.
-  void set_time(std::int64_t unix_ms) {
+  void set_time(std::int64_t unix_ms, TimePoint now = {}) {
     last_stamp_ = std::max(last_stamp_, UseStamp::at(unix_ms));
+    unix_ms_ = unix_ms;
+    now_ = now;
   }
+
+  // From now on every change of a slot of the disk tier is noted. Borrows both.
+  void note_changes(SlotJournal& journal, const DiskSlots& slots) {
+    journal_ = &journal;
+    disk_slots_ = &slots;
+  }
+  // What the journal is to say of a slot; nothing of one that was never used.
+  void describe_disk_slot(SlotNumber slot,
+                          const std::function<void(const SlotRecordView&)>& take) const;
 
   SlotPool& pool(Tier tier) { return pools_[index_of(tier)]; }
   const SlotPool& pool(Tier tier) const { return pools_[index_of(tier)]; }
@@ -76,6 +99,11 @@ class BlockStore {
   SlotRef take(Tier tier, std::uint8_t priority);
   // Makes the allocated slot the copy of a key. REQUIRES: the key is not present.
   EntryNumber commit(SlotRef at, NewBlock block);
+  // Makes a free slot of the disk tier the copy of a key, unpinned. False, and nothing changes,
+  // where the key is present or the slot is taken. REQUIRES: used later than all that are listed.
+  bool restore(RestoredBlock restored);
+  // The life that a free slot will have next is that one at least.
+  void raise_generation(SlotRef at, std::uint64_t generation);
   // Makes the allocated slot a further copy. REQUIRES: none in that tier.
   void add_copy(EntryNumber entry, SlotRef at);
   // The copy is no longer found. Its slot is free at once, or when its last pin goes.
@@ -142,6 +170,7 @@ class BlockStore {
   // Frees a ghost without children; lists again what no longer has to wait.
   void settle(EntryNumber entry);
   void free_slot(SlotRef at);
+  void note_disk_slot(SlotNumber slot) const;
 
   const Options options_;
   std::array<SlotPool, kNumTiers> pools_;
@@ -152,6 +181,10 @@ class BlockStore {
   std::uint64_t attached_bytes_ = 0;
   bool freed_ = false;
   UseStamp last_stamp_;
+  std::int64_t unix_ms_ = 0;
+  TimePoint now_{};
+  SlotJournal* journal_ = nullptr;  // null without a disk tier
+  const DiskSlots* disk_slots_ = nullptr;
 };
 
 // The highest copies of the longest present prefix of a list of keys, a batch at a time. The slots'

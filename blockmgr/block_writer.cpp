@@ -77,7 +77,7 @@ void Write::room(Done<std::span<const iovec>> ready) {
 
 void Write::stage(Done<std::span<const iovec>> ready) {
   core->staging.acquire([self = shared_from_this(),
-                          ready = std::move(ready)](Result<CanonicalStaging::Block> block) mutable {
+                         ready = std::move(ready)](Result<CanonicalStaging::Block> block) mutable {
     if (!block) return ready(std::move(block).error());
     if (self->abandoned) return ready(kAbandoned);
     self->staging.emplace(std::move(*block));

@@ -14,9 +14,10 @@ struct Commit {
   std::vector<CommitBlock> blocks;
   std::vector<SlotRef> slots = {};  // of the blocks
   Done<std::vector<CommitStatus>> done;
-  bool filling = false;             // every slot has a pin more, and is marked
-  std::uint32_t fills = 0;          // jobs under way
-  std::optional<Error> error = {};  // of the first that failed
+  std::vector<SlotLabel> labels = {};  // of the blocks; empty without a disk tier
+  bool filling = false;                // every slot has a pin more, and is marked
+  std::uint32_t fills = 0;             // jobs under way
+  std::optional<Error> error = {};     // of the first that failed
 };
 using CommitPtr = std::shared_ptr<Commit>;
 
@@ -96,6 +97,7 @@ void publish(Section& section, Commit& commit) {
     statuses.push_back(CommitStatus::committed);
     committed.push_back(at);
   }
+  core.options().reached("commit.noted");
   core.commits += committed.size();
   core.duplicates += statuses.size() - committed.size();
   if (core.config.offload == OffloadMode::on_commit) core.write_through(section, committed);
@@ -127,6 +129,7 @@ void give_up(Section& section, Commit& commit, Error error) {
 }
 
 void fill_ended(const CommitPtr& commit, JobOutcome outcome) {
+  commit->core->options().reached("commit.labelled");
   Section section(*commit->core);
   if (outcome.state != JobState::done && !commit->error) {
     commit->error = outcome.failures.empty()
@@ -149,8 +152,32 @@ struct Gaps {
     SlotRef at;
     std::uint32_t number = 0;
   };
-  std::vector<Piece> pieces;  // of blocks that the CPU reaches
+  std::vector<Piece> pieces;        // of blocks that the CPU reaches
+  std::vector<SlotRef> unlabelled;  // written ones of the disk tier
+
+  bool any_job() const {
+    return !unlabelled.empty() ||
+           std::ranges::any_of(blocks, [](const auto& slots) { return !slots.empty(); });
+  }
 };
+
+// A client knows what it commits only once the bytes are on disk; their headers follow here. Of a
+// key that is there already the header stays nobody's: the block will not be kept.
+void make_labels(const Section& section, Commit& commit) {
+  const CacheCore& core = *commit.core;
+  if (!core.disk_slots) return;
+  commit.labels.resize(commit.blocks.size());
+  for (std::size_t i = 0; i < commit.blocks.size(); ++i) {
+    const CommitBlock& block = commit.blocks[i];
+    if (commit.slots[i].tier() != Tier::disk || core.store.contains(block.key, section.now())) {
+      continue;
+    }
+    NewBlock fresh{.key = block.key, .metadata = block.metadata};
+    if (block.parent) fresh.parent = block.parent->view();
+    if (block.ttl_ms) fresh.expires_at = section.now() + std::chrono::milliseconds(*block.ttl_ms);
+    commit.labels[i] = core.label_of(section, commit.slots[i], fresh);
+  }
+}
 
 Gaps find_gaps(const CacheCore& core, const Commit& commit) {
   Gaps gaps;
@@ -161,6 +188,7 @@ Gaps find_gaps(const CacheCore& core, const Commit& commit) {
       continue;
     }
     for (std::uint32_t piece : writes->second.missing()) gaps.pieces.push_back({at, piece});
+    if (at.tier() == Tier::disk) gaps.unlabelled.push_back(at);
   }
   return gaps;
 }
@@ -175,10 +203,31 @@ void fill_piece(const CacheCore& core, Gaps::Piece piece) {
               0, geometry.piece_bytes());
 }
 
+// The labels of some of a commit's slots, which come in its order.
+std::vector<SlotLabel> labels_of(const Commit& commit, std::span<const SlotRef> slots) {
+  std::vector<SlotLabel> labels;
+  for (std::size_t i = 0; labels.size() < slots.size(); ++i) {
+    if (commit.slots[i] == slots[labels.size()]) labels.push_back(commit.labels[i]);
+  }
+  return labels;
+}
+
+void write_labels(const CommitPtr& commit, const std::vector<SlotRef>& slots) {
+  TransferJob job;
+  job.source = job.destination = &commit->core->layout(Tier::disk);
+  job.kind = JobKind::load;  // a client waits
+  job.only_labels = true;
+  job.labels = labels_of(*commit, slots);
+  for (SlotRef at : slots) job.pairs.push_back({at.slot(), at.slot()});
+  commit->core->submit(
+      std::move(job), [commit](JobOutcome outcome) { fill_ended(commit, std::move(outcome)); }, {});
+}
+
 // Runs without the lock; the slots are marked and pinned.
 void fill(const CommitPtr& commit, const Gaps& gaps) {
   CacheCore& core = *commit->core;
   for (Gaps::Piece piece : gaps.pieces) fill_piece(core, piece);
+  if (!gaps.unlabelled.empty()) write_labels(commit, gaps.unlabelled);
   const auto zeros = core.staging.zeros();
   for (Tier tier : kTiers) {
     const auto& slots = gaps.blocks[index_of(tier)];
@@ -195,6 +244,7 @@ void fill(const CommitPtr& commit, const Gaps& gaps) {
     job.destination = &core.layout(tier);
     job.kind = JobKind::load;  // a client waits
     for (SlotRef at : slots) job.pairs.push_back({0, at.slot()});
+    if (tier == Tier::disk) job.labels = labels_of(*commit, slots);
     core.submit(std::move(job),
                 [commit](JobOutcome outcome) { fill_ended(commit, std::move(outcome)); }, {});
   }
@@ -211,8 +261,10 @@ void Cache::commit(const LeaseId& lease, std::vector<CommitBlock> blocks,
     return give_up(section, *commit, std::move(checked).error());
   }
   Gaps gaps = find_gaps(*core_, *commit);
+  if (!gaps.any_job() && gaps.pieces.empty()) return publish(section, *commit);
   for (const auto& slots : gaps.blocks) commit->fills += slots.empty() ? 0u : 1u;
-  if (commit->fills == 0 && gaps.pieces.empty()) return publish(section, *commit);
+  commit->fills += gaps.unlabelled.empty() ? 0u : 1u;
+  make_labels(section, *commit);
 
   commit->filling = true;
   for (SlotRef at : commit->slots) {

@@ -27,7 +27,9 @@ CacheCore::CacheCore(std::shared_ptr<CacheServices> shared, Parts parts)
       number(parts.number),
       block_bytes(cairn::block_bytes(parts.config.shape)),
       layouts(std::move(parts.layouts)),
+      disk_slots(std::move(parts.disk_slots)),
       staging(services->runtime, services->staging, parts.config.shape),
+      journal(std::move(parts.journal)),
       store(store_options(parts)),
       leases({.cache = parts.number, .max_leases = options().max_leases}) {
   for (std::size_t i = 0; i < kNumTiers; ++i) {
@@ -108,6 +110,39 @@ Result<SlotRef> CacheCore::uncommitted(LeaseNumber lease, const BlockHandle& han
   return at;
 }
 
+SlotLabel CacheCore::label_of(const Section& section, SlotRef at, const NewBlock& block) const {
+  const auto text = [](KeyView key) {
+    return std::string(reinterpret_cast<const char*>(key.data), key.size);
+  };
+  const SlotRecord& slot = store.record(at);
+  return {.key = text(block.key),
+          .parent = block.parent ? text(*block.parent) : std::string(),
+          .metadata = block.metadata,
+          .generation = slot.generation,
+          .stamp = slot.last_use.value,
+          .expires_at_unix_ms = block.expires_at ? section.unix_ms_at(*block.expires_at) : 0,
+          .priority = slot.priority};
+}
+
+SlotLabel CacheCore::label_of_copy(const Section& section, SlotRef source,
+                                   SlotRef destination) const {
+  const SlotRecord& slot = store.record(source);
+  if (slot.gone || slot.life != SlotLife::committed) return {};
+  const Entry& entry = store.entry(slot.owner);
+  const BlockKey key = store.key(slot.owner);
+  std::optional<BlockKey> parent;
+  NewBlock block{.key = key};
+  if (entry.parent != kNoEntry) {
+    parent = store.key(entry.parent);
+    block.parent = parent->view();
+  }
+  if (entry.metadata) block.metadata = *entry.metadata;
+  if (entry.has_ttl) block.expires_at = entry.expires_at;
+  SlotLabel label = label_of(section, destination, block);
+  label.priority = slot.priority;
+  return label;
+}
+
 void CacheCore::settle(Section& section) {
   const auto serve_all = [&] {
     while (store.take_freed() | section.take_serve_again()) {
@@ -158,7 +193,7 @@ Section::Section(CacheCore& core) : core_(core) {
   core_.mutex.lock();
   now_ = core_.services->clock.now();
   unix_ms_ = core_.services->clock.unix_ms();
-  core_.store.set_time(unix_ms_);
+  core_.store.set_time(unix_ms_, now_);
 }
 
 Section::~Section() {

@@ -29,6 +29,7 @@
 #include "blockmgr/piece_progress.hpp"
 #include "blockmgr/pressure.hpp"
 #include "blockmgr/transfer_table.hpp"
+#include "blockmgr/write_budget.hpp"
 #include "transport/transfer_engine.hpp"
 
 namespace cairn {
@@ -46,7 +47,8 @@ struct CacheServices {
         staging(r, {.limit_bytes = options.staging_bytes,
                     .least_slot_bytes = kLeastStagingSlotBytes,
                     .least_lent = kLeastStagedBlocks}),
-        transfers({.max_open = options.max_transfers, .max_kept = options.kept_transfers}) {}
+        transfers({.max_open = options.max_transfers, .max_kept = options.kept_transfers}),
+        disk_writes(options.disk.write_bytes_per_s) {}
 
   // Each is an allocation of the runtime's, and costs it as much as a few copies of that size.
   static constexpr std::uint64_t kLeastStagingSlotBytes = 256ull << 10;
@@ -60,6 +62,7 @@ struct CacheServices {
   const BlockManagerOptions options;
   PinnedPool staging;
   TransferTable transfers;
+  WriteBudget disk_writes;
   JobGate jobs;
 };
 
@@ -124,6 +127,8 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
     CacheConfig config;
     std::uint32_t number = 0;
     std::array<std::optional<BlockLayout>, kNumTiers> layouts = {};
+    std::unique_ptr<DiskSlots> disk_slots = {};  // of a disk tier
+    std::unique_ptr<SlotJournal> journal = {};   // the same
     std::uint64_t hash_seed = 0;
   };
   CacheCore(std::shared_ptr<CacheServices> services, Parts parts);
@@ -133,6 +138,7 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   const std::uint32_t number;
   const std::uint64_t block_bytes;
   const std::array<std::optional<BlockLayout>, kNumTiers> layouts;
+  const std::unique_ptr<DiskSlots> disk_slots;  // null without a disk tier
   CanonicalStaging staging;
 
   const BlockLayout& layout(Tier tier) const { return *layouts[index_of(tier)]; }
@@ -179,13 +185,24 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   void finish(Section& section, const std::shared_ptr<Move>& move);
   // A copy whose bytes could not be read. `generation` says whose bytes those were.
   void drop_unreadable(SlotRef at, std::uint64_t generation, const Error& error);
+  // What a slot of the disk tier says of its bytes once they are this block's.
+  SlotLabel label_of(const Section& section, SlotRef at, const NewBlock& block) const;
+  // The same for a further copy of a key; nobody's where the key went meanwhile.
+  SlotLabel label_of_copy(const Section& section, SlotRef source, SlotRef destination) const;
   // Submits a job whose end is counted; where the engine refuses it, it has failed for all pairs.
   void submit(TransferJob job, UniqueFunction<void(JobOutcome)> ended,
               UniqueFunction<void(JobId)> accepted);
 
+  // --- the disk tier's index
+  // Makes what is known of the disk tier durable. Blocks; not under the lock.
+  Result<> checkpoint();
+
   // --- the end of a section, under the lock
   void settle(Section& section);
   void shut(Section& section);
+
+  Mutex checkpointing;                         // one at a time; taken before `mutex`
+  const std::unique_ptr<SlotJournal> journal;  // null without a disk tier; its notes under `mutex`
 
   mutable Mutex mutex;
   // Everything below is guarded by it.
@@ -208,6 +225,8 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   std::array<std::array<Route, kNumTiers>, kNumTiers> routes;  // [from][to]
   std::array<std::uint64_t, kNumTiers> hits{};
   std::array<std::uint64_t, kNumTiers> checksum_failures{};
+  DiskAdmissionStats disk_admission;
+  std::uint64_t disk_full = 0;
   std::uint64_t matches = 0;
   std::uint64_t misses = 0;
   std::uint64_t lease_expirations = 0;
@@ -220,12 +239,15 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
     std::size_t first = 0;
     std::size_t count = 0;
   };
-  void submit_items(const std::shared_ptr<Move>& move, Items items);
+  void submit_items(const std::shared_ptr<Move>& move, Items items, std::vector<SlotLabel> labels);
   void items_ended(const std::shared_ptr<Move>& move, Items items, JobOutcome outcome);
   void arrived(Move& move, std::size_t index);
 
   void not_arrived(Move& move, std::size_t index, const Error* error);
   void drop_unless_leased(SlotRef at);
+  // Whether a block that leaves memory goes to disk; counted.
+  bool admit(const Section& section, SlotRef at);
+  std::size_t within_budget(const Section& section, std::size_t blocks);
   bool let_go(SlotRef victim, EvictionReason reason);
   void settle_pressure(Section& section);
 };

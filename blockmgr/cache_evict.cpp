@@ -188,6 +188,7 @@ Result<> Cache::erase(KeyView key) {
     }
   }
   core.store.drop_all(entry, EvictionReason::request);
+  core.options().reached("erase.noted");
   return {};
 }
 

@@ -77,6 +77,8 @@ CacheStats Cache::stats() const {
                              .durations = route.durations.snapshot()};
     }
   }
+  stats.disk_admission = core.disk_admission;
+  stats.disk_full = core.disk_full;
   stats.matches = core.matches;
   stats.miss_blocks = core.misses;
   stats.leases = core.leases.size();

@@ -13,6 +13,8 @@ constexpr std::uint64_t kJobBytes = 32ull << 20;
 // Of one move: while one job is carried out, the next is ready.
 constexpr std::uint32_t kJobsAtOnce = 2;
 
+bool on_disk(const BlockLayout& layout) { return layout.storage_kind() == StorageKind::disk; }
+
 const Error kVanished{ErrorCode::unknown_key, "the key went while it was being moved"};
 
 }  // namespace
@@ -27,6 +29,7 @@ bool accuses_source(Tier source, ErrorCode code) {
 void CacheCore::submit(TransferJob job, UniqueFunction<void(JobOutcome)> ended,
                        UniqueFunction<void(JobId)> accepted) {
   services->jobs.enter();
+  if (on_disk(*job.source) || on_disk(*job.destination)) job.slots = disk_slots.get();
   const auto pairs = static_cast<std::uint32_t>(job.pairs.size());
   auto end = std::make_shared<UniqueFunction<void(JobOutcome)>>(std::move(ended));
   job.on_complete = [self = shared_from_this(), end](JobOutcome outcome) {
@@ -50,12 +53,21 @@ void CacheCore::submit(TransferJob job, UniqueFunction<void(JobOutcome)> ended,
 void CacheCore::offload(Section& section, std::vector<SlotRef> victims, EvictionReason reason,
                         UniqueFunction<void(Section&, const Move&)> ended) {
   const Tier lower = *store.next_lower(victims.front().tier());
+  std::uint64_t not_admitted = 0;
+  if (lower == Tier::disk && reason != EvictionReason::request) {
+    std::erase_if(victims, [&](SlotRef victim) {
+      if (admit(section, victim)) return false;
+      if (let_go(victim, reason)) ++not_admitted;
+      return true;
+    });
+  }
   const std::size_t room = std::min<std::size_t>(victims.size(), attainable(lower));
   auto move = std::make_shared<Move>();
   move->purpose = Move::Purpose::offload;
   move->to = lower;
   move->reason = reason;
   move->ended = std::move(ended);
+  move->left = not_admitted;
   // Victims come tail first: what finds no room below is the end of its prefix.
   const std::size_t homeless = victims.size() - room;
   for (std::size_t i = 0; i < homeless; ++i) {
@@ -83,6 +95,20 @@ void CacheCore::offload(Section& section, std::vector<SlotRef> victims, Eviction
   auto asked = request_slots(section, lower, std::move(request));
   if (!asked) request.granted(section, std::move(asked).error());
   move->asking = false;
+}
+
+bool CacheCore::admit(const Section& section, SlotRef at) {
+  const DiskOptions& disk = options().disk;
+  if (disk.admission == DiskAdmission::second_use && !store.record(at).used_again) {
+    ++disk_admission.rejected;
+    return false;
+  }
+  if (!services->disk_writes.take(block_bytes, section.now())) {
+    ++disk_admission.throttled;
+    return false;
+  }
+  ++disk_admission.admitted;
+  return true;
 }
 
 // A victim whose offload came to nothing. It stays where somebody uses it, or where present
@@ -122,13 +148,22 @@ void CacheCore::submit_next(Section& section, const std::shared_ptr<Move>& move)
     }
     move->next += items.count;
     ++move->jobs;
-    section.after([self = shared_from_this(), move, items] { self->submit_items(move, items); });
+    std::vector<SlotLabel> labels;
+    for (std::size_t i = items.first; move->to == Tier::disk && i < move->next; ++i) {
+      const Move::Item& item = move->items[i];
+      labels.push_back(label_of_copy(section, item.source, item.destination));
+    }
+    section.after([self = shared_from_this(), move, items, labels = std::move(labels)]() mutable {
+      self->submit_items(move, items, std::move(labels));
+    });
   }
 }
 
-void CacheCore::submit_items(const std::shared_ptr<Move>& move, Items items) {
+void CacheCore::submit_items(const std::shared_ptr<Move>& move, Items items,
+                             std::vector<SlotLabel> labels) {
   const Tier from = move->items[items.first].source.tier();
   TransferJob job;
+  job.labels = std::move(labels);
   job.source = &layout(from);
   job.destination = &layout(move->to);
   job.kind = move->to < from ? JobKind::load : JobKind::store;
@@ -150,6 +185,7 @@ void CacheCore::submit_items(const std::shared_ptr<Move>& move, Items items) {
 }
 
 void CacheCore::items_ended(const std::shared_ptr<Move>& move, Items items, JobOutcome outcome) {
+  if (move->to == Tier::disk) options().reached("move.written");
   Section section(*this);
   const Tier from = move->items[items.first].source.tier();
   Route& route = routes[index_of(from)][index_of(move->to)];
@@ -200,6 +236,7 @@ void CacheCore::arrived(Move& move, std::size_t index) {
   const EntryNumber key = source.owner;
   if (!vanished && store.entry(key).slots[index_of(move.to)] == kNoSlot) {
     store.record(item.destination).priority = source.priority;
+    store.record(item.destination).used_again = source.used_again;
     store.add_copy(key, item.destination);
     if (move.lease) {
       if (auto lease = leases.find(*move.lease); lease && !dropped) {
@@ -251,6 +288,7 @@ void CacheCore::not_arrived(Move& move, std::size_t index, const Error* error) {
   ++route.blocks[static_cast<std::size_t>(outcome)];
   ++(error ? move.failed : move.skipped);
 
+  if (error && move.to == Tier::disk && error->code == ErrorCode::no_capacity) ++disk_full;
   store.unpin(item.destination);
   const SlotRecord& source = store.record(item.source);
   if (error && accuses_source(from, error->code))
@@ -292,13 +330,24 @@ void CacheCore::cancel_move(Section& section, const std::shared_ptr<Move>& move)
   if (move->jobs == 0) finish(section, move);
 }
 
+// Of so many blocks, written because the cache's body says so: whether they were used again is not
+// asked.
+std::size_t CacheCore::within_budget(const Section& section, std::size_t blocks) {
+  std::size_t admitted = 0;
+  while (admitted < blocks && services->disk_writes.take(block_bytes, section.now())) ++admitted;
+  disk_admission.admitted += admitted;
+  disk_admission.throttled += blocks - admitted;
+  return admitted;
+}
+
 void CacheCore::write_through(Section& section, const std::vector<SlotRef>& committed) {
   for (Tier lower : kTiers) {
     if (committed.empty() || lower <= committed.front().tier() || !layouts[index_of(lower)]) {
       continue;
     }
     // As many as find room, a prefix from its start.
-    const std::size_t room = std::min<std::size_t>(committed.size(), attainable(lower));
+    std::size_t room = std::min<std::size_t>(committed.size(), attainable(lower));
+    if (lower == Tier::disk) room = within_budget(section, room);
     if (room == 0) continue;
     auto move = std::make_shared<Move>();
     move->purpose = Move::Purpose::write_through;

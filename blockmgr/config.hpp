@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "blockmgr/types.hpp"
 #include "layouts/geometry.hpp"
@@ -68,13 +69,38 @@ struct PressureEvent {
   PressureLevel to = PressureLevel::normal;
 };
 
+// Which blocks leaving memory are worth a write to disk. What a client asks for by name is always
+// written.
+enum class DiskAdmission : std::uint8_t {
+  always,
+  second_use,  // those that were used again after they were committed
+};
+
+// How the disk tiers of all caches are kept.
+struct DiskOptions {
+  // Where the files lie, a cache's slots dealt out over them; none: data_dir/disk.
+  std::vector<std::filesystem::path> folders = {};
+  bool direct = true;     // past the page cache, where the file system can
+  bool checksums = true;  // false: only the first read after a restart is checked
+  // A slot file that holds blocks of another shape is made anew, empty, instead of refused.
+  bool replace_other_shape = false;
+  // How often the index of a tier that changed is made durable; 0: only when asked, and at the end.
+  std::uint32_t checkpoint_period_ms = 30'000;
+  DiskAdmission admission = DiskAdmission::always;
+  std::uint64_t write_bytes_per_s = 0;  // of all caches, for what is offloaded; 0: no limit
+};
+
 // The bounds of the block manager, for all caches together unless said otherwise.
 struct BlockManagerOptions {
   std::filesystem::path data_dir;
+  DiskOptions disk;
   std::array<PressureConfig, kNumTiers> pressure;
   // Runs where a reaction is `callback`, on the thread that crossed the watermark, without locks
   // held.
   std::function<void(const PressureEvent&)> on_pressure;
+
+  // Told of the places where a crash would be worst, so that tests can have one there.
+  std::function<void(std::string_view)> reached = [](std::string_view) {};
 
   std::uint32_t max_caches = 64;
   std::uint32_t max_leases = 65'536;              // a cache

@@ -32,7 +32,7 @@ Result<fs::path> prepare_disk_place(const DiskPlace& place) {
   const auto failed = [&](const std::string& what) {
     return Error{ErrorCode::io_error, what + " for the disk tier: " + error.message()};
   };
-  const fs::path root = place.data_dir / "disk";
+  const fs::path root = place.root;
   fs::create_directories(root, error);
   if (error) return failed("cannot make " + root.string());
   const fs::path real_root = fs::canonical(root, error);
@@ -50,8 +50,6 @@ Result<fs::path> prepare_disk_place(const DiskPlace& place) {
   }
   if (error) return failed("cannot make " + target.parent_path().string());
   if (fs::is_directory(target, error)) return impossible(place.path, "is a folder");
-  fs::remove(target, error);
-  if (error) return failed("cannot remove " + target.string());
   return target;
 }
 

@@ -7,11 +7,10 @@
 
 namespace cairn {
 
-// Where the disk tier of a cache lies: data_dir/disk/path. Makes the folders above it and removes
-// a file that an earlier run left there. impossible where `path` is absolute, empty, has "..", is
-// a folder, or leaves the data directory through a link; io_error.
+// Where the disk tier of a cache lies: root/path. Makes the folders above it. impossible where
+// `path` is absolute, empty, has "..", is a folder, or leaves the root through a link; io_error.
 struct DiskPlace {
-  std::filesystem::path data_dir;
+  std::filesystem::path root;
   std::string path;
 };
 Result<std::filesystem::path> prepare_disk_place(const DiskPlace& place);

@@ -38,6 +38,12 @@ std::uint32_t FreeBitmap::take_lowest() {
   for (auto level = levels_.rbegin(); level != levels_.rend(); ++level) {
     number = number * kWordBits + static_cast<std::uint32_t>(std::countr_zero((*level)[number]));
   }
+  take(number);
+  return number;
+}
+
+void FreeBitmap::take(std::uint32_t number) {
+  CAIRN_ASSERT(is_free(number), "a slot that is in use would be handed out");
   std::uint32_t bit = number;
   for (auto& level : levels_) {
     std::uint64_t& word = level[bit / kWordBits];
@@ -46,7 +52,6 @@ std::uint32_t FreeBitmap::take_lowest() {
     bit /= kWordBits;
   }
   --free_count_;
-  return number;
 }
 
 void FreeBitmap::give_back(std::uint32_t number) {

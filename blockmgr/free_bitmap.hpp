@@ -16,6 +16,7 @@ class FreeBitmap {
   std::uint32_t free_count() const { return free_count_; }
   bool is_free(std::uint32_t number) const;
   std::uint32_t take_lowest();           // REQUIRES: free_count() > 0
+  void take(std::uint32_t number);       // REQUIRES: free
   void give_back(std::uint32_t number);  // REQUIRES: not free
   std::uint64_t memory_bytes() const;
 

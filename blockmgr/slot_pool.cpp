@@ -47,6 +47,17 @@ void SlotPool::prefetch_neighbours(SlotNumber slot) const {
 
 SlotNumber SlotPool::take() {
   const SlotNumber slot = free_.take_lowest();
+  begin_life(slot);
+  return slot;
+}
+
+void SlotPool::take(SlotNumber slot, std::uint64_t generation) {
+  free_.take(slot);
+  records_[slot].generation = generation;
+  begin_life(slot);
+}
+
+void SlotPool::begin_life(SlotNumber slot) {
   SlotRecord& record = records_[slot];
   --counter(record);
   record.life = SlotLife::allocated;
@@ -54,7 +65,6 @@ SlotNumber SlotPool::take() {
   record.pins = 1;
   ++counter(record);
   most_used_ = std::max(most_used_, capacity() - free_count());
-  return slot;
 }
 
 void SlotPool::give_back(SlotNumber slot) {

@@ -53,6 +53,7 @@ struct SlotRecord {
   bool gone : 1 = false;                // nobody's any more; freed when the last pin goes
   bool leaving : 1 = false;             // being offloaded, to be dropped after it
   bool drop_when_unpinned : 1 = false;  // moved away while somebody was reading
+  bool used_again : 1 = false;          // matched or read since it was committed
   bool committing : 1 = false;          // a commit is filling in what was never written
 };
 static_assert(sizeof(SlotRecord) == 40, "a block's metadata is bounded: see BlockStore");
@@ -81,6 +82,8 @@ class SlotPool {
 
   // A free slot becomes allocated with one pin. REQUIRES: free_count() > 0.
   SlotNumber take();
+  // The same with this very slot, whose life has that generation. REQUIRES: it is free.
+  void take(SlotNumber slot, std::uint64_t generation);
   // The slot's life ends. REQUIRES: no pins.
   void give_back(SlotNumber slot);
   void set_committed(SlotNumber slot, std::uint32_t owner);  // REQUIRES: allocated
@@ -108,6 +111,7 @@ class SlotPool {
     return counts_[static_cast<std::size_t>(state_of(record))];
   }
 
+  void begin_life(SlotNumber slot);
   void insert_before(SlotNumber slot, SlotNumber next);  // kNoSlot: at the end
 
   struct List {

@@ -18,6 +18,13 @@ enum class TransferOutcome : std::uint8_t { done, failed, cancelled };
 inline constexpr std::size_t kNumTransferOutcomes = 3;
 std::string_view to_string(TransferOutcome outcome);
 
+// Blocks that the cache would have written to disk of its own accord.
+struct DiskAdmissionStats {
+  std::uint64_t admitted = 0;
+  std::uint64_t rejected = 0;   // not used often enough
+  std::uint64_t throttled = 0;  // too much was being written
+};
+
 struct TierStats {
   bool present = false;
   std::uint64_t capacity_blocks = 0;
@@ -43,6 +50,8 @@ struct CacheStats {
   std::array<std::array<RouteStats, kNumTiers>, kNumTiers> routes;  // [from][to]
   std::uint64_t matches = 0;
   std::uint64_t miss_blocks = 0;  // hits of all tiers and misses sum to the keys asked for
+  DiskAdmissionStats disk_admission;
+  std::uint64_t disk_full = 0;  // blocks that were not written because the disk is full
   std::uint64_t leases = 0;
   std::uint64_t lease_expirations = 0;
   std::uint64_t commits = 0;

@@ -181,6 +181,14 @@ PlacedLayout ConfiguredLayout::layer_separate(BlockDim dim) && {
   return PlacedLayout(Geometry::layer_separate(config_, dim));
 }
 
+PlacedLayout ConfiguredLayout::in_slots(SlotSpacing spacing) && {
+  if (auto valid = validate(config_); !valid) return PlacedLayout(std::move(valid).error());
+  if (auto fits = check_slots(config_, spacing); !fits) {
+    return PlacedLayout(std::move(fits).error());
+  }
+  return PlacedLayout(Geometry::in_slots(config_, spacing));
+}
+
 BackedLayout PlacedLayout::allocate_system() && {
   return BackedLayout(allocation(std::move(geometry_), StorageKind::system, &Region::system));
 }

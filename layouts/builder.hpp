@@ -85,6 +85,7 @@ class [[nodiscard]] ConfiguredLayout {
 
   PlacedLayout fully_contiguous() &&;
   PlacedLayout layer_separate(BlockDim dim) &&;
+  PlacedLayout in_slots(SlotSpacing spacing) &&;
 
  private:
   friend class LayoutBuilder;

@@ -23,16 +23,30 @@ struct PieceLocation {
   friend auto operator<=>(const PieceLocation&, const PieceLocation&) = default;
 };
 
+// How blocks lie in files: each in a slot of its own behind a header, slots dealt out over the
+// files in turn.
+struct SlotSpacing {
+  std::uint64_t first_bytes = 0;  // of a file, before its first slot
+  std::uint64_t header_bytes = 0;
+  std::uint64_t alignment =
+      1;  // first_bytes is a multiple of it, and slots start at multiples of it; a power of two
+  std::uint32_t files = 1;
+};
+
 // Pure arithmetic: (block, layer, outer) to bytes for one of the two layouts. A value; thread-safe
 // to read.
 //   fully_contiguous  1 region           [block][layer][outer][page][inner]
 //   layer_separate    a region a layer   first: [block][outer][page][inner], second:
 //   [outer][block][page][inner]
+//   in_slots          a region a file    [block / files][header, then layer][outer][page][inner]
 class Geometry {
  public:
   // REQUIRES: validate(config).
   static Geometry fully_contiguous(const LayoutConfig& config);
   static Geometry layer_separate(const LayoutConfig& config, BlockDim dim);
+
+  // Told as fully_contiguous. REQUIRES: validate(config), check_slots(config, spacing).
+  static Geometry in_slots(const LayoutConfig& config, SlotSpacing spacing);
 
   const LayoutConfig& config() const { return config_; }
   LayoutKind kind() const { return kind_; }
@@ -67,6 +81,12 @@ class Geometry {
   std::uint64_t layer_stride_bytes_ = 0;
   std::uint64_t outer_stride_bytes_ = 0;
   std::uint64_t region_bytes_ = 0;
+  // Of in_slots; a block otherwise starts where its stride does, in the one region.
+  std::uint64_t before_block_bytes_ = 0;
+  std::uint32_t files_ = 1;
 };
+
+// impossible_shape where the slots of one file would not fit in a file.
+Result<> check_slots(const LayoutConfig& config, SlotSpacing spacing);
 
 }  // namespace cairn

@@ -175,6 +175,23 @@ void add_checksums(Families& out, std::span<const CacheStats> caches) {
   out.push_back(std::move(failures).take());
 }
 
+void add_disk(Families& out, std::span<const CacheStats> caches) {
+  auto admissions = Builder::counter(
+      {"cairn_disk_admissions_total", "Blocks leaving memory, by whether they went to disk."});
+  auto full =
+      Builder::counter({"cairn_disk_full_total", "Blocks not written to disk because it is full."});
+  for (const CacheStats& cache : caches) {
+    if (!cache.tiers[index_of(Tier::disk)].present) continue;
+    const DiskAdmissionStats& stats = cache.disk_admission;
+    admissions.add({{"cache", cache.name}, {"result", "admitted"}}, stats.admitted);
+    admissions.add({{"cache", cache.name}, {"result", "rejected"}}, stats.rejected);
+    admissions.add({{"cache", cache.name}, {"result", "throttled"}}, stats.throttled);
+    full.add({{"cache", cache.name}}, cache.disk_full);
+  }
+  out.push_back(std::move(admissions).take());
+  out.push_back(std::move(full).take());
+}
+
 void add_http(Families& out, const MetricsInput& input) {
   auto requests = Builder::counter(
       {"cairn_http_requests_total", "Requests answered, by route, method and status."});
@@ -228,6 +245,7 @@ std::string metrics_text(const MetricsInput& input) {
   add_all_movements(families, input);
   add_checksums(families, input.caches);
   add_allocators(families, input.allocators);
+  add_disk(families, input.caches);
   add_http(families, input);
 
   std::ostringstream out;

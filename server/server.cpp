@@ -1,10 +1,15 @@
 #include "server/server.hpp"
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <csignal>
+#include <cstdlib>
 #include <optional>
 
 #include "server/api_handler.hpp"
 #include "server/config/data_dir.hpp"
+#include "server/offload_at_stop.hpp"
 #include "server/ticker.hpp"
 
 namespace cairn {
@@ -24,8 +29,37 @@ Result<std::unique_ptr<DeviceRuntime>> make_runtime(const Settings& settings, Lo
   return make_host_runtime(settings.host);
 }
 
+Result<std::unique_ptr<DiskIo>> make_disk(const Settings& settings, Logger& log) {
+  std::string why = "the settings say so";
+  if (settings.disk_engine != DiskEngine::threads) {
+    UringOptions options = settings.uring;
+    options.rings = settings.transfers.workers + settings.transfers.disk_threads;
+    auto uring = make_uring_disk_io(std::move(options));
+    if (uring || settings.disk_engine == DiskEngine::io_uring) {
+      if (uring) log.info("disk engine", {{"engine", "io_uring"}, {"depth", settings.uring.depth}});
+      return uring;
+    }
+    why = uring.error().detail;
+  }
+  log.info("disk engine", {{"engine", "threads"}, {"why", why}});
+  return make_positional_disk_io();
+}
+
+// Kills the process the n-th time it comes to a place: "PLACE" or "PLACE:N".
+std::function<void(std::string_view)> crash_at(const std::string& where) {
+  if (where.empty()) return [](std::string_view) {};
+  const auto colon = where.find(':');
+  const std::uint64_t times =
+      colon == std::string::npos ? 1 : std::strtoull(where.c_str() + colon + 1, nullptr, 10);
+  return [place = where.substr(0, colon), times,
+          count = std::make_shared<std::atomic<std::uint64_t>>(0)](std::string_view reached) {
+    if (reached == place && ++*count == times) std::raise(SIGKILL);
+  };
+}
+
 BlockManagerOptions block_options(const Settings& settings, Logger& log) {
   BlockManagerOptions options = settings.blocks;
+  options.reached = crash_at(settings.crash_at);
   options.on_pressure = [&log](const PressureEvent& event) {
     log.warning("pressure", {{"cache", event.cache},
                              {"tier", to_string(event.tier)},
@@ -61,13 +95,14 @@ Result<Guard> make_guard(const Settings& settings, const Clock& clock) {
 // In the order in which they are made: each uses those before it.
 struct Server::Parts {
   Parts(const Settings& given, const Clock& time, Logger& logger, DataDir dir,
-        std::unique_ptr<DeviceRuntime> devices, Guard given_guard)
+        std::unique_ptr<DeviceRuntime> devices, std::unique_ptr<DiskIo> disk_io, Guard given_guard)
       : settings(given),
         log(logger),
         data_dir(std::move(dir)),
         guard(std::move(given_guard)),
+        catalog(given.data_dir),
         runtime(std::move(devices)),
-        disk(make_positional_disk_io()),
+        disk(std::move(disk_io)),
         engine(*runtime, *disk, time, settings.transfers),
         manager(*runtime, engine, time, logger, block_options(settings, logger)),
         counters(ApiHandler::route_labels(), ApiHandler::method_labels()),
@@ -82,6 +117,7 @@ struct Server::Parts {
                 .waits = waits,
                 .readers = readers,
                 .admin = admin,
+                .catalog = catalog,
                 .counters = counters,
                 .gate = guard.gate.get(),
                 .limits = settings.api,
@@ -111,6 +147,7 @@ struct Server::Parts {
   Logger& log;
   DataDir data_dir;
   Guard guard;
+  const CacheCatalog catalog;
   std::unique_ptr<DeviceRuntime> runtime;
   std::unique_ptr<DiskIo> disk;
   TransferEngine engine;
@@ -126,6 +163,41 @@ struct Server::Parts {
   std::unique_ptr<http::HttpServer> http;
 };
 
+// Those of the settings, and those that an earlier run had with a disk tier. The settings count
+// where both have one of a name, but for the cache that is made where nobody asked for any.
+Result<> Server::make_caches(Parts& parts, Logger& log) {
+  auto remembered = parts.catalog.remembered(log);
+  if (!remembered) return std::move(remembered).error();
+  std::vector<CacheConfig> wanted = parts.settings.caches;
+  const auto named_like = [](const CacheConfig& cache) {
+    return [&cache](const CacheConfig& other) { return other.name == cache.name; };
+  };
+  if (wanted == std::vector{default_cache()} &&
+      std::ranges::any_of(*remembered, named_like(wanted.front()))) {
+    wanted.clear();
+  }
+  for (const CacheConfig& cache : wanted) {
+    auto created = parts.manager.create_cache(cache);
+    if (created) {
+      if (auto kept = parts.catalog.remember(cache); !kept) created = kept.error();
+    }
+    if (!created) {
+      return Error{created.error().code,
+                   "cache '" + cache.name + "': " + std::move(created).error().detail};
+    }
+    log.info("cache made", {{"cache", cache.name}, {"block_bytes", created->cache->block_bytes()}});
+  }
+  for (const CacheConfig& cache : *remembered) {
+    if (std::ranges::any_of(wanted, named_like(cache))) continue;
+    // One that cannot come back must not keep the others away; its files stay as they are.
+    if (auto created = parts.manager.create_cache(cache); !created) {
+      log.error("a remembered cache could not be made",
+                {{"cache", cache.name}, {"detail", created.error().detail}});
+    }
+  }
+  return {};
+}
+
 Server::Server(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 Server::~Server() = default;
@@ -138,8 +210,10 @@ Result<std::unique_ptr<Server>> Server::start(const Settings& settings, const Cl
   if (!data_dir) return std::move(data_dir).error();
   auto runtime = make_runtime(settings, log);
   if (!runtime) return std::move(runtime).error();
+  auto disk = make_disk(settings, log);
+  if (!disk) return std::move(disk).error();
   auto parts = std::make_unique<Parts>(settings, clock, log, std::move(*data_dir),
-                                       std::move(*runtime), std::move(*guard));
+                                       std::move(*runtime), std::move(*disk), std::move(*guard));
   Service& service = parts->service;
 
   http::ListenConfig listen = settings.listen;
@@ -149,14 +223,7 @@ Result<std::unique_ptr<Server>> Server::start(const Settings& settings, const Cl
   parts->http = std::move(*http);
   service.http = parts->http.get();
 
-  for (const CacheConfig& cache : settings.caches) {
-    auto created = parts->manager.create_cache(cache);
-    if (!created) {
-      return Error{created.error().code,
-                   "cache '" + cache.name + "': " + std::move(created).error().detail};
-    }
-    log.info("cache made", {{"cache", cache.name}, {"block_bytes", created->cache->block_bytes()}});
-  }
+  CAIRN_TRY(make_caches(*parts, log));
   for (const RestoreSetting& restore : settings.restore) {
     CAIRN_TRY(restore_at_start(parts->manager, restore, log));
   }
@@ -190,7 +257,11 @@ bool Server::drain() {
   parts_->service.phase = Phase::draining;
   // Who waits for a transfer is told how far it is.
   parts_->waits.flush();
-  return parts_->http->drain(parts_->settings.drain_timeout_ms);
+  const bool drained = parts_->http->drain(parts_->settings.drain_timeout_ms);
+  if (parts_->settings.offload_at_stop) {
+    bring_pinned_to_disk(parts_->manager, parts_->service.log);
+  }
+  return drained;
 }
 
 }  // namespace cairn

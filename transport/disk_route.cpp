@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "transport/slot_route.hpp"
+
 namespace cairn {
 namespace {
 
@@ -116,17 +118,24 @@ class DiskMove {
   JobReport& report_;
 };
 
+void move_in_groups(const TransferJob& job, const auto& move, LaneCrew& crew, Lane& lane) {
+  const std::size_t step = move.pairs_per_group();
+  const std::size_t groups = (job.pairs.size() + step - 1) / step;
+  crew.for_each(groups, lane, [&](std::size_t group, Lane& part_lane) {
+    const std::size_t first = group * step;
+    move.move_group({first, std::min(step, job.pairs.size() - first)}, part_lane);
+  });
+}
+
 }  // namespace
 
 void move_with_disk(const TransferJob& job, CopyMode mode, DiskEquipment equipment, Lane& lane,
                     JobReport& report) {
-  const DiskMove move(job, mode, equipment, report);
-  const std::size_t step = move.pairs_per_group();
-  const std::size_t groups = (job.pairs.size() + step - 1) / step;
-  equipment.crew.for_each(groups, lane, [&](std::size_t group, Lane& part_lane) {
-    const std::size_t first = group * step;
-    move.move_group({first, std::min(step, job.pairs.size() - first)}, part_lane);
-  });
+  if (job.slots != nullptr) {
+    move_in_groups(job, SlotMove(job, mode, equipment, report), equipment.crew, lane);
+  } else {
+    move_in_groups(job, DiskMove(job, mode, equipment, report), equipment.crew, lane);
+  }
 }
 
 }  // namespace cairn

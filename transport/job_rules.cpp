@@ -36,7 +36,7 @@ Result<> check_conflicts(const TransferJob& job) {
     return Error{ErrorCode::impossible,
                  "destination block " + std::to_string(*twice) + " is named twice"};
   }
-  if (job.source != job.destination) return {};
+  if (job.source != job.destination || job.only_labels) return {};
   for (BlockPair pair : job.pairs) {
     if (std::ranges::binary_search(destinations, pair.source)) {
       return Error{ErrorCode::impossible,
@@ -54,6 +54,10 @@ Result<> check_job(const TransferJob& job) {
   }
   if (!same_shape(job.source->config(), job.destination->config())) {
     return Error{ErrorCode::impossible, "source and destination hold blocks of different shapes"};
+  }
+  if (!job.labels.empty() && job.labels.size() != job.pairs.size()) {
+    return Error{ErrorCode::impossible, std::to_string(job.labels.size()) + " labels for " +
+                                            std::to_string(job.pairs.size()) + " pairs"};
   }
   CAIRN_TRY(check_bounds(job));
   return check_conflicts(job);

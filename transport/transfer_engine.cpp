@@ -290,6 +290,8 @@ AllocatorStatistics TransferEngine::staging_statistics() const {
   return impl_->staging.statistics();
 }
 
+DiskIo& TransferEngine::disk() const { return impl_->disk; }
+
 void TransferEngine::wait_idle() {
   MutexLock lock(impl_->mutex);
   while (impl_->unfinished > 0) impl_->idle.wait(impl_->mutex);

@@ -59,6 +59,7 @@ class TransferEngine {
   void expire_overdue();
   TransferEngineStats stats() const;
   AllocatorStatistics staging_statistics() const;  // of the bounce memory
+  DiskIo& disk() const;
   // Blocks until nothing is queued or running, jobs submitted by completions included.
   void wait_idle();
 

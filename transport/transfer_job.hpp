@@ -10,6 +10,8 @@
 #include "base/unique_function.hpp"
 #include "layouts/block_layout.hpp"
 #include "layouts/copy_plan.hpp"
+#include "transport/disk_slots.hpp"
+#include "transport/slot_header.hpp"
 
 namespace cairn {
 
@@ -55,6 +57,14 @@ struct TransferJob {
   std::int32_t priority = 0;          // higher goes first within its kind
   std::optional<TimePoint> deadline;  // not begun by then: failed with deadline_exceeded
   CopyStrategy strategy = CopyStrategy::automatic;
+  // Of the side that lies in a slot file, if one does: bytes are written with their header, and
+  // compared with their checksum when they are read. At most one side may.
+  DiskSlots* slots = nullptr;
+  // destination in a slot file: whose the bytes of each pair are; empty: nobody's yet.
+  std::vector<SlotLabel> labels;
+  // Nothing moves: the slots that are the pairs' destinations get their labels. The source is not
+  // looked at, but must be a layout of the same shape.
+  bool only_labels = false;
   // May be empty. Told how many pairs have arrived whenever there are more, on engine threads, one
   // call at a time, all of them before on_complete. It must not block.
   UniqueFunction<void(std::uint32_t pairs_arrived)> on_progress;

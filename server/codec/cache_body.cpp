@@ -138,22 +138,29 @@ Result<CacheConfig> read_cache_body(const json& body, std::string name) {
   return config;
 }
 
-ordered_json cache_shape(const Cache& cache) {
-  const CacheConfig& config = cache.config();
+ordered_json cache_config_body(const CacheConfig& config) {
   ordered_json tiers = ordered_json::object();
   for (Tier tier : kTiers) {
     if (!config.tiers[index_of(tier)]) continue;
-    ordered_json body = tier_body(config, tier);
-    if (const BlockLayout* layout = cache.layout(tier)) add_memory(body, *layout);
-    tiers[std::string(to_string(tier))] = std::move(body);
+    tiers[std::string(to_string(tier))] = tier_body(config, tier);
   }
-  return {{"name", config.name},
-          {"layout", shape_body(config.shape)},
+  return {{"layout", shape_body(config.shape)},
           {"tiers", std::move(tiers)},
           {"eviction", kEvictionWords[0]},
           {"offload", to_string(config.offload)},
-          {"default_lease_ms", config.default_lease_ms},
-          {"block_bytes", cache.block_bytes()}};
+          {"default_lease_ms", config.default_lease_ms}};
+}
+
+ordered_json cache_shape(const Cache& cache) {
+  ordered_json body = {{"name", cache.config().name}};
+  body.update(cache_config_body(cache.config()));
+  for (Tier tier : kTiers) {
+    if (const BlockLayout* layout = cache.layout(tier)) {
+      add_memory(body["tiers"][std::string(to_string(tier))], *layout);
+    }
+  }
+  body["block_bytes"] = cache.block_bytes();
+  return body;
 }
 
 ordered_json cache_status(const Cache& cache) {

@@ -76,6 +76,15 @@ constexpr std::array kFlags = {
          "movements under way at once, 1 to 64 (default 2)"},
     Flag{"disk-threads", "/transfers/disk_threads", number,
          "threads that help with disk tiers, 1 to 64 (default 2)"},
+    Flag{
+        "disk-engine", "/disk/engine", text,
+        "auto, io_uring or threads; auto takes io_uring where the kernel allows it (default auto)"},
+    Flag{"disk-admission", "/disk/admission", text,
+         "which blocks leaving memory go to disk: always, or second_use (default always)"},
+    Flag{"disk-write-bytes-per-s", "/disk/write_bytes_per_s", number,
+         "what may be offloaded to disk a second; 0: no limit (default 0)"},
+    Flag{"disk-checkpoint-ms", "/disk/checkpoint_period_ms", number,
+         "how often the index of a disk tier is made durable; 0: at the end only (default 30000)"},
 };
 
 po::options_description describe() {
@@ -115,7 +124,9 @@ std::string help_text(const po::options_description& options) {
          "body_timeout_ms, least_rate_bytes_per_s, idle_timeout_ms},\nblocks {max_caches, "
          "max_leases, max_lease_ms, "
          "max_blocks_per_request, max_transfers,\nkept_transfers, max_waiting_allocations, "
-         "staging_bytes, max_metadata_bytes, max_snapshots,\nmax_snapshot_jobs}, transfers "
+         "staging_bytes, max_metadata_bytes, max_snapshots,\nmax_snapshot_jobs}, disk {engine, depth, "
+         "piece_bytes, folders, direct, checksums,\nreplace_other_shape, checkpoint_period_ms, "
+         "admission, write_bytes_per_s, offload_at_stop,\ncrash_at}, transfers "
          "{workers, max_queued_jobs, disk_threads, staging_bytes,\npolling_interval_us}, pressure "
          "{device, pinned, disk: {elevated, warning, critical, reactions\n{LEVEL: {kind: "
          "none|shrink|callback, target_use}}}}, caches [{name, and the body of PUT\n"

@@ -13,6 +13,8 @@ namespace cairn {
 namespace {
 
 constexpr std::array<std::string_view, 3> kRuntimeWords = {"auto", "host", "cuda"};
+constexpr std::array<std::string_view, 2> kAdmissionWords = {"always", "second_use"};
+constexpr std::array<std::string_view, 3> kDiskEngineWords = {"auto", "io_uring", "threads"};
 constexpr std::array<std::string_view, 4> kLogWords = {"debug", "info", "warning", "error"};
 
 // A day: longer waits are mistakes of a unit.
@@ -61,6 +63,39 @@ void read_blocks(Fields& fields, BlockManagerOptions& out) {
   read(fields, "max_metadata_bytes", {0, 1u << 20}, out.max_metadata_bytes);
   read(fields, "max_snapshots", kCount, out.max_snapshots);
   read(fields, "max_snapshot_jobs", {1, 64}, out.max_snapshot_jobs);
+}
+
+void read_disk(Fields& fields, Settings& settings) {
+  DiskOptions& out = settings.blocks.disk;
+  settings.disk_engine =
+      static_cast<DiskEngine>(fields.optional_word("engine", kDiskEngineWords).value_or(0));
+  read(fields, "depth", {1, 4096}, settings.uring.depth);
+  read(fields, "piece_bytes", {4096, 1ull << 30}, settings.uring.piece_bytes);
+  if (settings.uring.piece_bytes % 4096 != 0) {
+    fields.errors().add(ErrorCode::out_of_range, fields.path_of("piece_bytes") + " is " +
+                                                     std::to_string(settings.uring.piece_bytes) +
+                                                     ", not a multiple of 4096");
+  }
+  read(fields, "checkpoint_period_ms", {0, 86'400'000}, out.checkpoint_period_ms);
+  out.admission =
+      static_cast<DiskAdmission>(fields.optional_word("admission", kAdmissionWords).value_or(0));
+  read(fields, "write_bytes_per_s", {}, out.write_bytes_per_s);
+  settings.offload_at_stop = fields.optional_bool("offload_at_stop").value_or(false);
+  settings.crash_at = fields.optional_string("crash_at").value_or("");
+  if (const json* folders = fields.optional_list("folders")) {
+    for (const json& folder : *folders) {
+      if (folder.is_string() && !folder.get_ref<const std::string&>().empty()) {
+        out.folders.emplace_back(folder.get_ref<const std::string&>());
+      } else {
+        fields.errors().add(ErrorCode::wrong_type,
+                            fields.path_of("folders") + " has something that is no path");
+      }
+    }
+  }
+  out.direct = fields.optional_bool("direct").value_or(out.direct);
+  out.checksums = fields.optional_bool("checksums").value_or(out.checksums);
+  out.replace_other_shape =
+      fields.optional_bool("replace_other_shape").value_or(out.replace_other_shape);
 }
 
 void read_transfers(Fields& fields, TransferEngineOptions& out) {
@@ -214,6 +249,7 @@ Result<Settings> read_settings(std::string_view json_text) {
   section(fields, "http", [&settings](Fields& members) { read_http(members, settings); });
   section(fields, "blocks",
           [&settings](Fields& members) { read_blocks(members, settings.blocks); });
+  section(fields, "disk", [&settings](Fields& members) { read_disk(members, settings); });
   section(fields, "transfers",
           [&settings](Fields& members) { read_transfers(members, settings.transfers); });
   section(fields, "pressure", [&settings](Fields& members) {

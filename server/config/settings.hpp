@@ -15,6 +15,7 @@
 #include "server/http/tls.hpp"
 #include "server/routes/service.hpp"
 #include "transport/transfer_engine.hpp"
+#include "transport/uring_disk_io.hpp"
 
 namespace cairn {
 
@@ -22,6 +23,12 @@ enum class RuntimeChoice : std::uint8_t {
   automatic,  // cuda where a device answers, else host
   host,
   cuda,
+};
+
+enum class DiskEngine : std::uint8_t {
+  automatic,  // io_uring where the kernel allows it, else threads
+  io_uring,
+  threads,
 };
 
 // Everything that can be set. The defaults are the ones that --help tells.
@@ -37,6 +44,10 @@ struct Settings {
   RuntimeChoice runtime = RuntimeChoice::automatic;
   HostRuntimeOptions host;
   TransferEngineOptions transfers;
+  DiskEngine disk_engine = DiskEngine::automatic;
+  UringOptions uring;
+  bool offload_at_stop = false;  // a clean end brings the pinned tiers' blocks to disk first
+  std::string crash_at;  // tests: the place where the process kills itself; empty: nowhere
   BlockManagerOptions blocks;
   std::vector<CacheConfig> caches;
   std::vector<RestoreSetting> restore;  // in this order, after the caches are made

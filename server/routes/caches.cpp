@@ -32,6 +32,11 @@ void put_cache(Service& service, const Call& call, Reply reply) {
               auto created = service.manager.create_cache(config);
               if (!created) return answer.error(created.error());
               if (created->is_new) {
+                // A cache that the next start would not know is none.
+                if (auto kept = service.catalog.remember(config); !kept) {
+                  static_cast<void>(service.manager.drop_cache(config.name, true));
+                  return answer.error(kept.error());
+                }
                 service.log.info("cache made", {{"cache", config.name}});
               }
               answer.document(created->is_new ? 201 : 200, cache_shape(*created->cache));
@@ -57,6 +62,9 @@ void delete_cache(Service& service, const Call& call, Reply reply) {
             [&service, name = std::string(call.path[0]), force](Reply& answer) {
               const auto ended = service.manager.drop_cache(name, force);
               if (!ended) return answer.error(ended.error());
+              if (auto forgotten = service.catalog.forget(name); !forgotten) {
+                return answer.error(forgotten.error());
+              }
               service.log.info("cache dropped", {{"cache", name}, {"leases_ended", *ended}});
               answer.empty(204);
             });

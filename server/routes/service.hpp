@@ -13,6 +13,7 @@
 #include "metrics/http_counters.hpp"
 #include "server/auth/caller.hpp"
 #include "server/auth/gate.hpp"
+#include "server/config/cache_catalog.hpp"
 #include "server/http/http_server.hpp"
 #include "server/http/message.hpp"
 #include "server/readiness.hpp"
@@ -41,6 +42,7 @@ struct Service {
   TransferWaits& waits;
   Worker& readers;  // long texts: metrics, lists
   Worker& admin;    // what waits for memory and files: caches made and dropped
+  const CacheCatalog& catalog;  // used on `admin` only
   HttpCounters& counters;
   Gate* gate = nullptr;  // null: everybody may do everything
   ApiLimits limits;

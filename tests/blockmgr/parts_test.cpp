@@ -261,7 +261,7 @@ TEST(TransferTable, KeepsTheLastOnesThatEnded) {
 TEST(DiskPlace, APathDoesNotLeaveTheDataDirectory) {
   const fakes::TempDir dir;
   const auto place = [&](const std::string& path) {
-    return prepare_disk_place({dir.path() / "data", path});
+    return prepare_disk_place({dir.path() / "data/disk", path});
   };
   for (const char* path : {"", "/etc/passwd", "..", "../x", "a/../../x", ".", "a/", "a/./b"}) {
     const auto refused = place(path);

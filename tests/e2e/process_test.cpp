@@ -196,30 +196,6 @@ TEST_F(ProcessTest, LeavesWithMovementsAndLeasesUnderWay) {
   EXPECT_EQ(server.stop(), 0) << server.output();
 }
 
-TEST_F(ProcessTest, StartsAgainOverTheDataOfOneThatWasKilled) {
-  const json body = cache_body({.device = 2, .disk = 8});
-  {
-    ServerProcess server({.flags = small(), .data_dir = data()});
-    Rest rest(server.endpoint());
-    ASSERT_THAT(rest.put("/v1/caches/kept", body), has_status(201));
-    const std::string write = write_body({{"keys", keys(0, 8)}, {"tier", "disk"}}, blocks(0, 8));
-    ASSERT_TRUE(rest.post_bytes("/v1/caches/kept/write", write).ok());
-    server.kill();
-  }
-  ServerProcess server({.flags = small(), .data_dir = data()});
-  Rest rest(server.endpoint());
-  const Reply again = rest.put("/v1/caches/kept", body);
-  EXPECT_TRUE(again.ok()) << testing::PrintToString(again);
-  // What the disk tier held is whole or absent.
-  for (int n = 0; n < 8; ++n) {
-    const Reply reply = rest.get("/v1/caches/kept/keys/" + key(n));
-    EXPECT_TRUE(reply.status == 404 || (reply.status == 200 && reply.body == block(n)));
-    EXPECT_TRUE(rest.put_bytes("/v1/caches/kept/keys/" + key(n) + "?tier=disk", block(n)).ok());
-    EXPECT_TRUE(rest.get("/v1/caches/kept/keys/" + key(n)).body == block(n));
-  }
-  EXPECT_EQ(server.stop(), 0);
-}
-
 TEST_F(ProcessTest, RefusesMoreConnectionsThanItIsToldToHold) {
   auto flags = small();
   flags.insert(flags.end(), {"--max-connections", "4"});

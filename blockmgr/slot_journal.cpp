@@ -1,0 +1,337 @@
+#include "blockmgr/slot_journal.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <map>
+#include <system_error>
+
+#include "base/assert.hpp"
+#include "base/durable_file.hpp"
+#include "base/hash.hpp"
+#include "base/random.hpp"
+
+namespace cairn {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A log holds this many records of a usual size for each slot, within bounds: it should not run
+// full before a checkpoint is due, nor be worth mentioning beside the blocks.
+constexpr std::uint64_t kLogBytesPerSlot = 256;
+constexpr std::uint64_t kMinLogBytes = 1ull << 20;
+constexpr std::uint64_t kMaxLogBytes = 64ull << 20;
+
+constexpr std::array<char, 8> kLogMagic = {'C', 'A', 'I', 'R', 'N', 'L', 'O', 'G'};
+constexpr std::array<char, 8> kCheckpointMagic = {'C', 'A', 'I', 'R', 'N', 'C', 'K', 'P'};
+constexpr std::uint64_t kVersion = 1;
+
+// A file of either kind begins with this; records follow. Written last of a checkpoint, so that one
+// without it is none.
+struct FileHead {
+  std::array<char, 8> magic;
+  std::uint64_t checksum;  // of all that follows it but `overflowed`
+  std::uint64_t version;
+  std::uint64_t file_id;
+  std::uint64_t num_slots;
+  std::uint64_t seed;
+  std::uint64_t number;  // of the log; of a checkpoint: of the first log that counts beside it
+  std::uint64_t record_bytes;  // of a checkpoint
+  std::uint64_t overflowed;    // of a log: it ran full, and what came then is not in it
+};
+static_assert(sizeof(FileHead) == 72);
+
+std::uint64_t checksum_of(FileHead head) {
+  head.overflowed = 0;
+  constexpr std::size_t kFrom = sizeof(head.magic) + sizeof(head.checksum);
+  return hash_bytes(std::as_bytes(std::span(&head, 1)).subspan(kFrom), 0);
+}
+
+Error failure(const fs::path& path, const char* what) {
+  const int number = errno;
+  const bool full = number == ENOSPC || number == EDQUOT;
+  return {full ? ErrorCode::no_capacity : ErrorCode::io_error,
+          path.string() + " cannot be " + what + ": " + std::generic_category().message(number)};
+}
+
+Result<> write_at(int fd, std::span<const std::byte> bytes, std::uint64_t at,
+                  const fs::path& path) {
+  while (!bytes.empty()) {
+    const ::ssize_t written = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(at));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return failure(path, "written");
+    at += static_cast<std::uint64_t>(written);
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  return {};
+}
+
+// The head of a file of that kind and slot file, else nothing.
+std::optional<FileHead> head_of(std::span<const std::byte> bytes, const std::array<char, 8>& magic,
+                                std::uint64_t file_id, std::uint64_t num_slots) {
+  FileHead head;
+  if (bytes.size() < sizeof(head)) return std::nullopt;
+  std::memcpy(&head, bytes.data(), sizeof(head));
+  const bool right = head.magic == magic && head.version == kVersion &&
+                     head.checksum == checksum_of(head) && head.file_id == file_id &&
+                     head.num_slots == num_slots;
+  if (!right) return std::nullopt;
+  return head;
+}
+
+// The logs beside a slot file, by number.
+std::map<std::uint64_t, fs::path> logs_of(const fs::path& slot_file) {
+  std::map<std::uint64_t, fs::path> logs;
+  const std::string prefix = slot_file.filename().string() + ".log.";
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(slot_file.parent_path(), ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(prefix)) continue;
+    std::uint64_t number = 0;
+    const char* const end = name.data() + name.size();
+    const auto read = std::from_chars(name.data() + prefix.size(), end, number);
+    if (read.ec == std::errc() && read.ptr == end) logs.emplace(number, entry.path());
+  }
+  return logs;
+}
+
+}  // namespace
+
+Result<MappedFile> MappedFile::open(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0 && errno == ENOENT) return Error{ErrorCode::not_found, path.string()};
+  if (fd < 0) return failure(path, "opened");
+  struct ::stat status {};
+  void* data = MAP_FAILED;
+  const bool known = ::fstat(fd, &status) == 0;
+  const auto size = static_cast<std::size_t>(status.st_size);
+  if (known && size > 0) {
+    data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd, 0);
+  }
+  const int error = errno;
+  ::close(fd);
+  errno = error;
+  if (!known || (size > 0 && data == MAP_FAILED)) return failure(path, "mapped");
+  return MappedFile(size > 0 ? static_cast<const std::byte*>(data) : nullptr, size);
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+class SlotJournal::Log {
+ public:
+  static Result<std::unique_ptr<Log>> make(const fs::path& path, FileHead head,
+                                           std::uint64_t size_bytes) {
+    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0) return failure(path, "made");
+    const auto fail = [&](const char* what) -> Error {
+      Error error = failure(path, what);
+      ::close(fd);
+      ::unlink(path.c_str());
+      return error;
+    };
+    // All of it is there before it is mapped: a full disk would be a signal, not an error.
+    if (const int error = ::posix_fallocate(fd, 0, static_cast<off_t>(size_bytes)); error != 0) {
+      errno = error;
+      return fail("reserved");
+    }
+    void* const data =
+        ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+    if (data == MAP_FAILED) return fail("mapped");
+    ::close(fd);
+    std::memcpy(data, &head, sizeof(head));
+    return std::unique_ptr<Log>(new Log(static_cast<std::byte*>(data), size_bytes, head));
+  }
+  Log(const Log&) = delete;
+  Log& operator=(const Log&) = delete;
+  ~Log() { ::munmap(data_, size_); }
+
+  void note(const SlotRecordView& record) {
+    const std::size_t bytes = encoded_bytes(record);
+    if (full_ || bytes > size_ - used_) {
+      // The next start reads the slots' headers.
+      if (!std::exchange(full_, true)) {
+        reinterpret_cast<FileHead*>(data_)->overflowed = 1;
+      }
+      return;
+    }
+    encode(record, head_.seed, {data_ + used_, bytes});
+    used_ += bytes;
+  }
+  std::uint64_t number() const { return head_.number; }
+  bool empty() const { return used_ == sizeof(FileHead); }
+  bool half_full() const { return used_ > size_ / 2; }
+
+ private:
+  Log(std::byte* data, std::size_t size, const FileHead& head)
+      : data_(data), size_(size), head_(head) {}
+  std::byte* const data_;
+  const std::size_t size_;
+  const FileHead head_;
+  std::size_t used_ = sizeof(FileHead);
+  bool full_ = false;
+};
+
+SlotJournal::SlotJournal(Options options) : options_(std::move(options)) {}
+
+SlotJournal::~SlotJournal() { abandon_checkpoint(); }
+
+fs::path SlotJournal::checkpoint_path() const { return options_.path.string() + ".index"; }
+
+fs::path SlotJournal::log_path(std::uint64_t number) const {
+  return options_.path.string() + ".log." + std::to_string(number);
+}
+
+Result<SlotJournal::Found> SlotJournal::load() {
+  Found found;
+  std::vector<SlotRecordView> last(options_.num_slots);
+  std::vector<bool> known(options_.num_slots);
+  const auto take = [&](const SlotRecordView& record) {
+    if (record.slot >= options_.num_slots) return;
+    last[record.slot] = record;
+    known[record.slot] = true;
+  };
+
+  std::uint64_t first_log = 0;
+  auto checkpoint = MappedFile::open(checkpoint_path());
+  if (checkpoint) {
+    const auto bytes = checkpoint->bytes();
+    if (const auto head = head_of(bytes, kCheckpointMagic, options_.file_id, options_.num_slots);
+        head && head->record_bytes == bytes.size() - sizeof(FileHead)) {
+      SlotRecordReader reader(bytes.subspan(sizeof(FileHead)), head->seed);
+      while (const auto record = reader.next()) take(*record);
+      found.complete = reader.read_bytes() == head->record_bytes;
+      first_log = head->number;
+    }
+    found.files_.push_back(std::move(*checkpoint));
+  }
+  std::uint64_t expected = first_log;
+  for (const auto& [number, path] : logs_of(options_.path)) {
+    if (number < first_log) continue;
+    auto log = MappedFile::open(path);
+    if (!log) return std::move(log).error();
+    const auto head = head_of(log->bytes(), kLogMagic, options_.file_id, options_.num_slots);
+    if (!head) continue;  // made, but not begun: its number is taken again
+    last_number_ = std::max(last_number_, number);
+    // A first log without a checkpoint is complete in itself: it began with an empty tier.
+    if (first_log == 0 && number == 1) {
+      found.complete = true;
+      expected = 1;
+    }
+    if (number != expected++) found.complete = false;
+    if (head->overflowed != 0) found.complete = false;
+    SlotRecordReader reader(log->bytes().subspan(sizeof(FileHead)), head->seed);
+    while (const auto record = reader.next()) take(*record);
+    const auto rest = log->bytes().subspan(sizeof(FileHead) + reader.read_bytes());
+    const auto look = rest.first(std::min<std::size_t>(rest.size(), 64));
+    if (std::ranges::any_of(look, [](std::byte b) { return b != std::byte{0}; })) ++found.torn;
+    found.files_.push_back(std::move(*log));
+  }
+  // A checkpoint has a log beside it from its first moment on.
+  if (last_number_ < first_log) found.complete = false;
+  last_number_ = std::max(last_number_, first_log);
+  for (std::uint32_t slot = 0; slot < options_.num_slots; ++slot) {
+    if (known[slot]) found.records.push_back(last[slot]);
+  }
+  return found;
+}
+
+Result<> SlotJournal::prepare_log() {
+  FileHead head{};
+  head.magic = kLogMagic;
+  head.version = kVersion;
+  head.file_id = options_.file_id;
+  head.num_slots = options_.num_slots;
+  head.seed = RandomBytes().next_u64();
+  head.number = last_number_ + 1;
+  head.checksum = checksum_of(head);
+  const std::uint64_t size_bytes =
+      std::clamp(options_.num_slots * kLogBytesPerSlot, kMinLogBytes, kMaxLogBytes);
+  auto log = Log::make(log_path(head.number), head, size_bytes);
+  if (!log) return std::move(log).error();
+  next_ = std::move(*log);
+  last_number_ = head.number;
+  return {};
+}
+
+Result<> SlotJournal::begin() {
+  CAIRN_TRY(prepare_log());
+  log_ = std::move(next_);
+  return {};
+}
+
+void SlotJournal::switch_log() {
+  CAIRN_ASSERT(next_ != nullptr, "changes would be lost");
+  log_ = std::move(next_);
+  checkpoint_log_ = log_->number();
+}
+
+void SlotJournal::note(const SlotRecordView& record) { log_->note(record); }
+bool SlotJournal::wants_checkpoint() const { return log_->half_full(); }
+bool SlotJournal::has_changes() const { return !log_->empty(); }
+
+Result<> SlotJournal::start_checkpoint() {
+  const fs::path beside = checkpoint_path().string() + ".new";
+  checkpoint_fd_ = ::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (checkpoint_fd_ < 0) return failure(beside, "made");
+  checkpoint_seed_ = RandomBytes().next_u64();
+  if (::lseek(checkpoint_fd_, sizeof(FileHead), SEEK_SET) < 0) return failure(beside, "written");
+  return {};
+}
+
+Result<> SlotJournal::write(const std::vector<std::byte>& records) {
+  const fs::path beside = checkpoint_path().string() + ".new";
+  const ::off_t at = ::lseek(checkpoint_fd_, 0, SEEK_CUR);
+  CAIRN_TRY(write_at(checkpoint_fd_, records, static_cast<std::uint64_t>(at), beside));
+  if (::lseek(checkpoint_fd_, static_cast<::off_t>(records.size()), SEEK_CUR) < 0) {
+    return failure(beside, "written");
+  }
+  return {};
+}
+
+Result<> SlotJournal::finish_checkpoint() {
+  const fs::path beside = checkpoint_path().string() + ".new";
+  FileHead head{};
+  head.magic = kCheckpointMagic;
+  head.version = kVersion;
+  head.file_id = options_.file_id;
+  head.num_slots = options_.num_slots;
+  head.seed = checkpoint_seed_;
+  head.number = checkpoint_log_;
+  head.record_bytes =
+      static_cast<std::uint64_t>(::lseek(checkpoint_fd_, 0, SEEK_CUR)) - sizeof(FileHead);
+  head.checksum = checksum_of(head);
+  CAIRN_TRY(write_at(checkpoint_fd_, std::as_bytes(std::span(&head, 1)), 0, beside));
+  if (::fsync(checkpoint_fd_) != 0) return failure(beside, "flushed");
+  ::close(std::exchange(checkpoint_fd_, -1));
+  CAIRN_TRY(rename_durably(beside, checkpoint_path()));
+  std::error_code ignored;
+  for (const auto& [number, path] : logs_of(options_.path)) {
+    if (number < checkpoint_log_) fs::remove(path, ignored);
+  }
+  return {};
+}
+
+void SlotJournal::abandon_checkpoint() {
+  if (checkpoint_fd_ < 0) return;
+  ::close(std::exchange(checkpoint_fd_, -1));
+  ::unlink((checkpoint_path().string() + ".new").c_str());
+}
+
+void SlotJournal::remove(const fs::path& slot_file) {
+  std::error_code ignored;
+  fs::remove(slot_file.string() + ".index", ignored);
+  fs::remove(slot_file.string() + ".index.new", ignored);
+  for (const auto& [number, path] : logs_of(slot_file)) fs::remove(path, ignored);
+}
+
+}  // namespace cairn

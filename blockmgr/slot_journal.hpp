@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.hpp"
+#include "blockmgr/slot_record.hpp"
+
+namespace cairn {
+
+// The index of a disk tier as it lies beside the slot file: a checkpoint `PATH.index` and a log
+// `PATH.log.N` of what changed since. Every change of a slot is a record, in the order in which
+// the cache saw it; the last one counts.
+//
+// The log is a reserved file mapped into memory: noting a change copies some hundred bytes, and
+// the kernel keeps them when the process is killed. A checkpoint begins a new log under the cache's
+// lock, then writes the slots as they are, a batch at a time: what changes meanwhile is in the new
+// log too. Once it is durable the older logs go.
+//
+// Not thread-safe: note() and switch_log() under the cache's lock, the rest by one thread.
+class SlotJournal {
+ public:
+  struct Options {
+    std::filesystem::path path;  // of the slot file
+    std::uint64_t file_id = 0;   // of the slot file: another's index is not taken
+    std::uint32_t num_slots = 0;
+  };
+  explicit SlotJournal(Options options);
+  ~SlotJournal();
+
+  // What was found at the start: the mapped files, and of each slot what was said last.
+  class Found;
+  // `incomplete` where the headers of the slots have to be read: no checkpoint and no log, or one
+  // that was damaged or ran full.
+  Result<Found> load();
+
+  // Begins the first log of this run. Its number is above those found, and so rises from run to
+  // run.
+  Result<> begin();
+  std::uint64_t next_log() const { return last_number_ + 1; }
+  void note(const SlotRecordView& record);
+  // Half full, so that the next checkpoint should not wait.
+  bool wants_checkpoint() const;
+  bool has_changes() const;
+
+  // A checkpoint, in this order; `write` as often as there are batches.
+  Result<> prepare_log();
+  void switch_log();
+  Result<> start_checkpoint();
+  Result<> write(const std::vector<std::byte>& records);
+  Result<> finish_checkpoint();
+  std::uint64_t checkpoint_seed() const { return checkpoint_seed_; }
+  // After an error in between: the older checkpoint and all logs stay.
+  void abandon_checkpoint();
+
+  // Removes the files of an index.
+  static void remove(const std::filesystem::path& slot_file);
+
+ private:
+  class Log;
+  std::filesystem::path checkpoint_path() const;
+  std::filesystem::path log_path(std::uint64_t number) const;
+
+  const Options options_;
+  std::unique_ptr<Log> log_;
+  std::unique_ptr<Log> next_;
+  std::uint64_t last_number_ = 0;
+  int checkpoint_fd_ = -1;
+  std::uint64_t checkpoint_seed_ = 0;
+  std::uint64_t checkpoint_log_ = 0;  // the first log that counts beside it
+};
+
+// A read-only mapping of a whole file.
+class MappedFile {
+ public:
+  static Result<MappedFile> open(const std::filesystem::path& path);  // not_found; io_error
+  MappedFile(MappedFile&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  MappedFile& operator=(MappedFile&&) = delete;
+  ~MappedFile();
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  MappedFile(const std::byte* data, std::size_t size) : data_(data), size_(size) {}
+  const std::byte* data_;
+  std::size_t size_;
+};
+
+class SlotJournal::Found {
+ public:
+  bool complete = false;
+  std::uint64_t torn = 0;               // logs that end in a record that is not whole
+  std::vector<SlotRecordView> records;  // the last of each slot that there is one of
+
+ private:
+  friend class SlotJournal;
+  std::vector<MappedFile> files_;  // what the records are views of
+};
+
+}  // namespace cairn

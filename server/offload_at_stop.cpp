@@ -1,0 +1,52 @@
+#include "server/offload_at_stop.hpp"
+
+#include <algorithm>
+#include <future>
+#include <memory>
+
+namespace cairn {
+namespace {
+
+// Of one movement: some are under way while the list is read on, and one that finds no room ends
+// it.
+constexpr std::uint32_t kBlocksAtATime = 1024;
+
+// How many arrived; nothing where they found no room.
+std::optional<std::uint64_t> bring(BlockManager& manager, Cache& cache,
+                                   std::vector<BlockKey> keys) {
+  auto transfer = cache.transfer({.keys = std::move(keys), .to = Tier::disk});
+  if (!transfer) return std::nullopt;
+  auto ended = std::make_shared<std::promise<std::uint64_t>>();
+  auto done = ended->get_future();
+  const auto watched = manager.watch_transfer(
+      *transfer, [ended](const TransferStatus& status) { ended->set_value(status.blocks_done); });
+  if (!watched) return std::nullopt;
+  return done.get();
+}
+
+}  // namespace
+
+void bring_pinned_to_disk(BlockManager& manager, Logger& log) {
+  for (const auto& cache : manager.caches()) {
+    if (cache->layout(Tier::pinned) == nullptr || cache->layout(Tier::disk) == nullptr) continue;
+    std::uint64_t blocks = 0;
+    std::uint64_t cursor = 0;
+    do {
+      auto page = cache->list({.tier = Tier::pinned, .limit = kBlocksAtATime, .cursor = cursor});
+      if (!page) break;
+      std::vector<BlockKey> keys;
+      for (const BlockInfo& block : page->blocks) {
+        if (block.key) keys.push_back(*block.key);
+      }
+      if (!keys.empty()) {
+        const auto arrived = bring(manager, *cache, std::move(keys));
+        if (!arrived) break;
+        blocks += *arrived;
+      }
+      cursor = page->next_cursor;
+    } while (cursor != 0);
+    log.info("brought to disk", {{"cache", cache->config().name}, {"blocks", blocks}});
+  }
+}
+
+}  // namespace cairn

@@ -1,0 +1,273 @@
+// What of a disk tier comes back after a crash: the data directory is copied as it is at that
+// moment, and another manager starts over the copy.
+#include <gmock/gmock.h>
+
+#include <fstream>
+
+#include "tests/blockmgr/rig.hpp"
+
+namespace cairn::testing {
+namespace {
+
+using ::testing::IsSupersetOf;
+using ::testing::UnorderedElementsAreArray;
+
+BlockManagerOptions by_hand() {
+  BlockManagerOptions options;
+  options.disk.checkpoint_period_ms = 0;
+  return options;
+}
+
+class DiskRestart : public ::testing::Test {
+ protected:
+  DiskRestart() : rig_({.options = by_hand()}), cache_(rig_.cache(config_)) {}
+
+  // The server is killed now. Its folder's copy, for damage; restart() starts over it.
+  std::filesystem::path crash() {
+    rig_.engine->wait_idle();
+    copy_ = std::make_unique<fakes::TempDir>();
+    std::filesystem::copy(rig_.dir.path(), copy_->path(),
+                          std::filesystem::copy_options::recursive |
+                              std::filesystem::copy_options::overwrite_existing);
+    return copy_->path() / "disk";
+  }
+  void restart() {
+    after_.reset();
+    BlockManagerOptions options = by_hand();
+    options.data_dir = copy_->path();
+    after_ =
+        std::make_unique<BlockManager>(*rig_.runtime, *rig_.engine, rig_.clock, *rig_.log, options);
+    back_ = after_->create_cache(config_).value().cache;
+  }
+  void crash_and_restart() {
+    crash();
+    restart();
+  }
+  void put(const std::vector<BlockKey>& list, std::optional<std::uint64_t> ttl_ms = {}) {
+    const auto done = rig_.put(*cache_, {.keys = list, .tier = Tier::disk, .ttl_ms = ttl_ms});
+    ASSERT_TRUE(done) << done.error().detail;
+  }
+  void expect_whole(const std::vector<BlockKey>& list) {
+    for (const BlockKey& each : list) {
+      const auto bytes = rig_.read(*back_, each);
+      ASSERT_TRUE(bytes) << bytes.error().detail;
+      EXPECT_EQ(*bytes, bytes_of(each));
+    }
+  }
+  std::vector<BlockKey> there() { return present_in(*back_, Tier::disk); }
+
+  CacheConfig config_ = small_cache({.pinned = 4, .disk = 16});
+  Rig rig_;
+  std::shared_ptr<Cache> cache_;
+  std::unique_ptr<fakes::TempDir> copy_;
+  std::unique_ptr<BlockManager> after_;
+  std::shared_ptr<Cache> back_;
+};
+
+TEST_F(DiskRestart, EveryCommittedBlockComesBackFromTheLogAlone) {
+  put(keys(1, 5));
+  crash_and_restart();
+  EXPECT_THAT(there(), UnorderedElementsAreArray(keys(1, 5)));
+  expect_whole(keys(1, 5));
+}
+
+TEST_F(DiskRestart, ACheckpointAndTheLogBehindItAreOneIndex) {
+  put(keys(1, 3));
+  rig_.manager->checkpoint();
+  put(keys(11, 3));
+  ASSERT_TRUE(cache_->erase(key(1)));
+  rig_.manager->checkpoint();
+  put(keys(21, 3));
+  ASSERT_TRUE(cache_->erase(key(12)));
+  crash_and_restart();
+  EXPECT_THAT(there(), UnorderedElementsAreArray(
+                           {key(2), key(3), key(11), key(13), key(21), key(22), key(23)}));
+  expect_whole({key(2), key(11), key(23)});
+}
+
+TEST_F(DiskRestart, AnErasedBlockStaysErasedWhateverTookItsSlot) {
+  put(keys(1, 2));
+  rig_.manager->checkpoint();
+  ASSERT_TRUE(cache_->erase(key(1)));
+  put(keys(5, 1));
+  crash_and_restart();
+  EXPECT_THAT(there(), UnorderedElementsAreArray({key(2), key(5)}));
+  expect_whole({key(2), key(5)});
+}
+
+TEST_F(DiskRestart, WhatClearTookStaysAway) {
+  put(keys(1, 4));
+  ASSERT_TRUE(cache_->clear({}));
+  crash_and_restart();
+  EXPECT_TRUE(there().empty());
+}
+
+TEST_F(DiskRestart, ABlockWhoseTimeEndedMeanwhileIsGone) {
+  put(keys(1, 1), 1000);
+  put(keys(2, 1), 60'000);
+  crash();
+  rig_.clock.advance(std::chrono::milliseconds(2000));
+  restart();
+  EXPECT_THAT(there(), UnorderedElementsAreArray(keys(2, 1)));
+  rig_.clock.advance(std::chrono::milliseconds(60'000));
+  after_->tick();
+  EXPECT_TRUE(there().empty());
+}
+
+TEST_F(DiskRestart, ParentsMetadataAndHandlesAreAsTheyWere) {
+  put(keys(1, 3));
+  ASSERT_TRUE(cache_->set_metadata(key(2), R"({"tokens": 16})"));
+  const auto before = cache_->list({.tier = Tier::disk}).value().blocks;
+  crash_and_restart();
+  const auto after = back_->list({.tier = Tier::disk}).value().blocks;
+  ASSERT_EQ(after.size(), before.size());
+  for (std::size_t i = 0; i < after.size(); ++i) {
+    EXPECT_EQ(after[i].handle, before[i].handle);
+    EXPECT_EQ(after[i].key, before[i].key);
+    EXPECT_EQ(after[i].parent, before[i].parent);
+    EXPECT_EQ(after[i].metadata, before[i].metadata);
+  }
+}
+
+TEST_F(DiskRestart, NoHandleFromBeforeIsGivenOutAgain) {
+  put(keys(1, 1));
+  // Lives that nobody ever heard of but who allocated them.
+  std::uint64_t highest = 0;
+  for (int i = 0; i < 3; ++i) {
+    const auto allocation = rig_.allocate(*cache_, {.count = 15, .tier = Tier::disk}).value();
+    for (const BlockHandle& handle : allocation.blocks) {
+      highest = std::max(highest, handle.generation);
+    }
+    if (i < 2) ASSERT_TRUE(cache_->release(allocation.lease, {}));
+  }
+  crash_and_restart();
+  const auto again = rig_.allocate(*back_, {.count = 15, .tier = Tier::disk}).value();
+  for (const BlockHandle& handle : again.blocks) EXPECT_GT(handle.generation, highest);
+}
+
+TEST_F(DiskRestart, ATornLogLosesItsEndAndNothingElse) {
+  put(keys(1, 3));
+  const auto folder = crash();
+  // The last record ends in the middle.
+  const auto path = folder / "test.log.1";
+  std::string log;
+  {
+    std::ifstream file(path, std::ios::binary);
+    log.assign(std::istreambuf_iterator<char>(file), {});
+  }
+  const std::size_t end = log.find_last_not_of('\0');
+  log[end - 3] = static_cast<char>(~log[end - 3]);
+  std::ofstream(path, std::ios::binary | std::ios::in) << log;
+  restart();
+  EXPECT_THAT(keys(1, 3), IsSupersetOf(there()));
+  EXPECT_GE(there().size(), 2u);
+  expect_whole(there());
+}
+
+TEST_F(DiskRestart, WithoutAnIndexTheHeadersTellWhatIsThere) {
+  put(keys(1, 4));
+  rig_.manager->checkpoint();
+  const auto folder = crash();
+  std::filesystem::remove(folder / "test.index");
+  std::filesystem::remove(folder / "test.log.2");
+  restart();
+  EXPECT_THAT(there(), UnorderedElementsAreArray(keys(1, 4)));
+  expect_whole(keys(1, 4));
+  EXPECT_EQ(back_->list({.tier = Tier::disk}).value().blocks[1].parent, key(1));
+}
+
+TEST_F(DiskRestart, ADamagedCheckpointIsNotTaken) {
+  put(keys(1, 4));
+  rig_.manager->checkpoint();
+  const auto folder = crash();
+  std::fstream(folder / "test.index", std::ios::in | std::ios::out | std::ios::binary)
+      .seekp(200)
+      .put('\x5a');
+  restart();
+  EXPECT_THAT(there(), UnorderedElementsAreArray(keys(1, 4)));
+  expect_whole(keys(1, 4));
+}
+
+TEST_F(DiskRestart, ACrashInTheMiddleOfACheckpointLosesNothing) {
+  for (const std::string_view place :
+       {"checkpoint.begun", "checkpoint.written", "checkpoint.ended"}) {
+    std::filesystem::path at_crash;
+    BlockManagerOptions options = by_hand();
+    fakes::TempDir copy;
+    Rig* crashed = nullptr;
+    bool armed = false;
+    options.reached = [&](std::string_view reached) {
+      if (!armed || reached != place) return;
+      armed = false;
+      std::filesystem::copy(crashed->dir.path(), copy.path(),
+                            std::filesystem::copy_options::recursive);
+    };
+    Rig rig({.options = options});
+    crashed = &rig;
+    const auto cache = rig.cache(config_);
+    ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 3), .tier = Tier::disk}));
+    rig.manager->checkpoint();
+    ASSERT_TRUE(rig.put(*cache, {.keys = keys(11, 3), .tier = Tier::disk}));
+    ASSERT_TRUE(cache->erase(key(3)));
+    armed = true;
+    rig.manager->checkpoint();
+    ASSERT_FALSE(armed);
+
+    BlockManagerOptions over_copy = by_hand();
+    over_copy.data_dir = copy.path();
+    BlockManager after(*rig.runtime, *rig.engine, rig.clock, *rig.log, over_copy);
+    const auto back = after.create_cache(config_).value().cache;
+    EXPECT_THAT(present_in(*back, Tier::disk),
+                UnorderedElementsAreArray({key(1), key(2), key(11), key(12), key(13)}))
+        << place;
+  }
+}
+
+TEST_F(DiskRestart, SurvivesOneRestartAfterAnother) {
+  put(keys(1, 2));
+  for (std::uint64_t round = 0; round < 4; ++round) {
+    crash_and_restart();
+    EXPECT_EQ(there().size(), 2 + round);
+    auto next = std::move(copy_);
+    // The next crash is of the server that runs now.
+    const auto done = rig_.put(*back_, {.keys = keys(100 + round, 1), .tier = Tier::disk});
+    ASSERT_TRUE(done);
+    std::filesystem::remove_all(rig_.dir.path() / "disk");
+    std::filesystem::copy(next->path() / "disk", rig_.dir.path() / "disk",
+                          std::filesystem::copy_options::recursive);
+    back_.reset();
+    after_.reset();
+  }
+}
+
+TEST(DiskAdmissionPolicy, SecondUseKeepsWhatNobodyAskedForAgainOffTheDisk) {
+  BlockManagerOptions options = by_hand();
+  options.disk.admission = DiskAdmission::second_use;
+  Rig rig({.options = options});
+  const auto cache = rig.cache(small_cache({.pinned = 2, .disk = 8}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 1)}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(2, 1)}));
+  const MatchResult again = rig.match(*cache, keys(2, 1));
+  ASSERT_TRUE(cache->release(*again.lease, {}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(3, 1)}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(4, 1)}));
+  EXPECT_THAT(present_in(*cache, Tier::disk), UnorderedElementsAreArray(keys(2, 1)));
+  EXPECT_EQ(cache->stats().disk_admission.admitted, 1u);
+  EXPECT_EQ(cache->stats().disk_admission.rejected, 1u);
+}
+
+TEST(DiskAdmissionPolicy, NoMoreIsOffloadedThanTheRateAllows) {
+  BlockManagerOptions options = by_hand();
+  options.disk.write_bytes_per_s = 128;  // two blocks
+  Rig rig({.options = options});
+  const auto cache = rig.cache(small_cache({.pinned = 1, .disk = 16}));
+  for (std::uint64_t n = 1; n <= 5; ++n) ASSERT_TRUE(rig.put(*cache, {.keys = keys(n, 1)}));
+  EXPECT_EQ(cache->stats().disk_admission.admitted, 2u);
+  EXPECT_EQ(cache->stats().disk_admission.throttled, 2u);
+  rig.clock.advance(std::chrono::milliseconds(500));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(6, 1)}));
+  EXPECT_EQ(cache->stats().disk_admission.admitted, 3u);
+}
+
+}  // namespace
+}  // namespace cairn::testing

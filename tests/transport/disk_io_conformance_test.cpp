@@ -1,0 +1,161 @@
+// What every DiskIo must do, with faults below it: pieces that fail, end short or are interrupted.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <random>
+#include <thread>
+
+#include "tests/fakes/temp_dir.hpp"
+#include "transport/positional_disk_io.hpp"
+#include "transport/uring_disk_io.hpp"
+
+namespace cairn {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+// Sees what a piece of I/O moved (or its negated errno) and says what it is to have moved.
+using Fault = std::function<std::int32_t(std::int32_t)>;
+
+Result<std::unique_ptr<DiskIo>> make_engine(const std::string& name, Fault fault) {
+  if (name == "io_uring") {
+    return make_uring_disk_io(
+        {.rings = 2, .depth = 4, .piece_bytes = 8192, .ended = std::move(fault)});
+  }
+  const auto faulty = [&fault](FileCalls::Call real) -> FileCalls::Call {
+    if (!fault) return real;
+    return [real = std::move(real), fault](FileCalls::Target at, std::span<const iovec> vectors) {
+      return std::int64_t{fault(static_cast<std::int32_t>(real(at, vectors)))};
+    };
+  };
+  FileCalls calls = FileCalls::of_the_system();
+  return make_positional_disk_io({faulty(calls.read), faulty(calls.write)});
+}
+
+class DiskIoConformance : public testing::TestWithParam<std::string> {
+ protected:
+  DiskIoConformance() : fd_(::open((folder_.path() / "file").c_str(), O_RDWR | O_CREAT, 0600)) {}
+  ~DiskIoConformance() override { ::close(fd_); }
+  void SetUp() override {
+    if (!make_engine(GetParam(), {})) GTEST_SKIP() << make_engine(GetParam(), {}).error().detail;
+  }
+
+  std::unique_ptr<DiskIo> engine(Fault fault = {}) {
+    return std::move(make_engine(GetParam(), std::move(fault)).value());
+  }
+  Bytes random_bytes(std::size_t size) {
+    Bytes bytes(size);
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random_());
+    return bytes;
+  }
+  // Runs of uneven lengths; some follow each other in the file and some leave a gap.
+  static std::vector<DiskRun> runs_over(Bytes& memory) {
+    std::vector<DiskRun> runs;
+    std::uint64_t in_file = 0;
+    std::uint64_t size = 1;
+    for (std::uint64_t at = 0; at < memory.size(); at += runs.back().size_bytes) {
+      size = size * 7 % 9973;
+      runs.push_back(
+          {memory.data() + at, in_file, std::min<std::uint64_t>(size, memory.size() - at)});
+      in_file += runs.back().size_bytes + (size % 3 == 0 ? 100 : 0);
+    }
+    return runs;
+  }
+
+  fakes::TempDir folder_;
+  const int fd_;
+  std::mt19937 random_{7};
+};
+
+INSTANTIATE_TEST_SUITE_P(Engines, DiskIoConformance, testing::Values("threads", "io_uring"),
+                         [](const auto& engine) { return engine.param; });
+
+TEST_P(DiskIoConformance, WhatIsWrittenIsRead) {
+  const auto disk = engine();
+  Bytes out = random_bytes(200'000);
+  ASSERT_TRUE(disk->write(fd_, runs_over(out)));
+  Bytes in(out.size());
+  ASSERT_TRUE(disk->read(fd_, runs_over(in)));
+  EXPECT_TRUE(in == out);
+  EXPECT_TRUE(disk->read(fd_, {}));
+}
+
+TEST_P(DiskIoConformance, WhatEndsShortOrIsInterruptedIsContinued) {
+  std::mt19937 dice(11);
+  const auto disk = engine([&dice](std::int32_t moved) {
+    if (moved <= 1) return moved;
+    switch (dice() % 3) {
+      case 0:
+        return -EINTR;
+      case 1:
+        return std::int32_t{1} + static_cast<std::int32_t>(dice() % static_cast<unsigned>(moved));
+      default:
+        return moved;
+    }
+  });
+  Bytes out = random_bytes(60'000);
+  ASSERT_TRUE(disk->write(fd_, runs_over(out)));
+  Bytes in(out.size());
+  ASSERT_TRUE(disk->read(fd_, runs_over(in)));
+  EXPECT_TRUE(in == out);
+}
+
+TEST_P(DiskIoConformance, EveryPieceThatFailsFailsTheCall) {
+  Bytes bytes = random_bytes(60'000);
+  std::int64_t pieces = 0;
+  ASSERT_TRUE(
+      engine([&](std::int32_t moved) { return ++pieces, moved; })->write(fd_, runs_over(bytes)));
+  ASSERT_GT(pieces, 3);
+  for (const bool reading : {false, true}) {
+    for (std::int64_t failing = 1; failing <= pieces; ++failing) {
+      std::int64_t count = 0;
+      const auto disk = engine(
+          [&](std::int32_t moved) { return ++count == failing ? std::int32_t{-EIO} : moved; });
+      const auto moved =
+          reading ? disk->read(fd_, runs_over(bytes)) : disk->write(fd_, runs_over(bytes));
+      ASSERT_FALSE(moved) << failing;
+      EXPECT_EQ(moved.error().code, ErrorCode::io_error);
+      EXPECT_TRUE(disk->read(fd_, runs_over(bytes))) << "the next call is another";
+    }
+  }
+}
+
+TEST_P(DiskIoConformance, AFullDiskHasItsOwnName) {
+  Bytes bytes = random_bytes(10'000);
+  for (const int error : {ENOSPC, EDQUOT}) {
+    const auto disk = engine([error](std::int32_t) { return std::int32_t{-error}; });
+    EXPECT_EQ(disk->write(fd_, runs_over(bytes)).error().code, ErrorCode::no_capacity);
+  }
+}
+
+TEST_P(DiskIoConformance, AFileThatEndsTooEarlyIsAnError) {
+  const auto disk = engine();
+  Bytes bytes = random_bytes(10'000);
+  ASSERT_TRUE(disk->write(fd_, std::vector<DiskRun>{{bytes.data(), 0, 10'000}}));
+  const auto read = disk->read(fd_, std::vector<DiskRun>{{bytes.data(), 5'000, 10'000}});
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code, ErrorCode::io_error);
+}
+
+TEST_P(DiskIoConformance, CallsOfManyThreadsDoNotMix) {
+  const auto disk = engine();
+  constexpr std::size_t kEach = 50'000;
+  std::vector<std::thread> threads;
+  std::atomic<int> right = 0;
+  for (std::uint64_t t = 0; t < 6; ++t) {
+    threads.emplace_back([&, t] {
+      Bytes out(kEach, static_cast<std::byte>(t + 1));
+      Bytes in(kEach);
+      const bool moved = disk->write(fd_, std::vector<DiskRun>{{out.data(), t * kEach, kEach}}) &&
+                         disk->read(fd_, std::vector<DiskRun>{{in.data(), t * kEach, kEach}});
+      if (moved && in == out) ++right;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(right, 6);
+}
+
+}  // namespace
+}  // namespace cairn

@@ -1,0 +1,203 @@
+#include "transport/slot_file.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <fstream>
+
+#include "tests/fakes/faulty_disk_io.hpp"
+#include "tests/transport/support.hpp"
+
+namespace cairn::test {
+namespace {
+
+SlotHeader header_of(std::uint64_t slot) {
+  return {.file_id = 7,
+          .slot = slot,
+          .data_bytes = 240,
+          .data_checksum = 0x1234,
+          .label = {.key = std::string(64, 'k'),
+                    .parent = std::string("\0p", 2),
+                    .metadata = "{}",
+                    .generation = 9,
+                    .stamp = 11,
+                    .expires_at_unix_ms = 13,
+                    .priority = 15}};
+}
+
+TEST(SlotHeaderPage, SaysAgainWhatWasPutIntoIt) {
+  std::array<std::byte, kSlotHeaderBytes> page;
+  encode_slot_header(header_of(3), page);
+  const auto header = decode_slot_header(page);
+  ASSERT_TRUE(header);
+  EXPECT_EQ(header->file_id, 7u);
+  EXPECT_EQ(header->slot, 3u);
+  EXPECT_EQ(header->data_bytes, 240u);
+  EXPECT_EQ(header->data_checksum, 0x1234u);
+  EXPECT_EQ(header->label.key, std::string(64, 'k'));
+  EXPECT_EQ(header->label.parent, std::string("\0p", 2));
+  EXPECT_EQ(header->label.metadata, "{}");
+  EXPECT_EQ(header->label.generation, 9u);
+  EXPECT_EQ(header->label.stamp, 11u);
+  EXPECT_EQ(header->label.expires_at_unix_ms, 13);
+  EXPECT_EQ(header->label.priority, 15u);
+}
+
+TEST(SlotHeaderPage, IsNoneWithAnyBitFlipped) {
+  std::array<std::byte, kSlotHeaderBytes> page;
+  encode_slot_header(header_of(3), page);
+  for (std::size_t at = 0; at < page.size(); at += at < 256 ? 1 : 61) {
+    page[at] ^= std::byte{0x10};
+    EXPECT_FALSE(decode_slot_header(page)) << at;
+    page[at] ^= std::byte{0x10};
+  }
+  EXPECT_TRUE(decode_slot_header(page));
+}
+
+class SlotFileTest : public testing::Test {
+ protected:
+  SlotFileOptions options() {
+    return {.paths = {folder_.path() / "a", folder_.path() / "b"},
+            .owner = "cache",
+            .shape = Storage::small_shape(7)};
+  }
+  TransferJob job(const BlockLayout& from, const BlockLayout& to, SlotFile& file) {
+    TransferJob made = make_job(from, to, straight_pairs(7));
+    made.slots = file.slots.get();
+    return made;
+  }
+
+  fakes::TempDir folder_;
+  Storage storage_;
+  std::unique_ptr<DiskIo> real_ = make_positional_disk_io();
+  fakes::FaultyDiskIo disk_{*real_};
+  SystemClock clock_;
+  TransferEngine engine_{storage_.runtime(), disk_, clock_, {}};
+};
+
+// Device memory goes through staging, system memory that is aligned badly too.
+TEST_F(SlotFileTest, BlocksComeBackOverSeveralFilesFromEveryKindOfMemory) {
+  for (const bool direct : {true, false}) {
+    for (const StorageKind kind : {StorageKind::system, StorageKind::pinned, StorageKind::device}) {
+      for (const Arrangement arrangement : kAllArrangements) {
+        auto settings = options();
+        settings.direct = direct;
+        settings.replace_other_shape = true;
+        settings.shape.alignment = 1;
+        SlotFile file = std::move(open_slot_file(settings).value());
+        const BlockLayout memory = storage_.make(kind, arrangement, Storage::small_shape(7));
+        const BlockLayout back = storage_.make(kind, arrangement, Storage::small_shape(7));
+        const std::uint64_t block_bytes = memory.geometry().block_bytes();
+        for (std::uint32_t i = 0; i < 7; ++i) {
+          storage_.write_block(memory, i, pattern(i + 1, block_bytes));
+        }
+        ASSERT_EQ(run(engine_, job(memory, file.layout, file)).state, JobState::done);
+        ASSERT_EQ(run(engine_, job(file.layout, back, file)).state, JobState::done);
+        for (std::uint32_t i = 0; i < 7; ++i) {
+          EXPECT_TRUE(same(storage_.read_block(back, i), pattern(i + 1, block_bytes)));
+        }
+      }
+    }
+  }
+}
+
+TEST_F(SlotFileTest, OnlyTheBlockWhoseBytesChangedFails) {
+  auto settings = options();
+  settings.direct = false;
+  SlotFile file = std::move(open_slot_file(settings).value());
+  const BlockLayout memory =
+      storage_.make(StorageKind::pinned, Arrangement::contiguous, Storage::small_shape(7));
+  for (std::uint32_t i = 0; i < 7; ++i) storage_.write_block(memory, i, pattern(i, 240));
+  ASSERT_EQ(run(engine_, job(memory, file.layout, file)).state, JobState::done);
+  {
+    // Slot 3 is the second of the second file: a page, a slot of two pages, a header.
+    std::fstream raw(folder_.path() / "b", std::ios::in | std::ios::out | std::ios::binary);
+    raw.seekp(4096 + 8192 + 4096 + 100).put('\x7e');
+  }
+  const JobOutcome outcome = run(engine_, job(file.layout, memory, file));
+  ASSERT_EQ(outcome.failures.size(), 1u);
+  EXPECT_EQ(outcome.failures[0].index, 3u);
+  EXPECT_EQ(outcome.failures[0].error.code, ErrorCode::checksum_mismatch);
+}
+
+TEST_F(SlotFileTest, TheHeadersTellWhoseTheSlotsAre) {
+  {
+    SlotFile file = std::move(open_slot_file(options()).value());
+    EXPECT_TRUE(file.is_new);
+    const BlockLayout memory =
+        storage_.make(StorageKind::pinned, Arrangement::contiguous, Storage::small_shape(7));
+    for (std::uint32_t i = 0; i < 7; ++i) storage_.write_block(memory, i, pattern(i, 240));
+    TransferJob stored = job(memory, file.layout, file);
+    for (int i = 0; i < 7; ++i) {
+      SlotLabel label;
+      if (i % 2 == 0) label.key = "key" + std::to_string(i);
+      stored.labels.push_back(label);
+    }
+    ASSERT_EQ(run(engine_, std::move(stored)).state, JobState::done);
+    // A block gets its key later.
+    TransferJob labelled = job(file.layout, file.layout, file);
+    labelled.only_labels = true;
+    labelled.pairs = {{1, 1}};
+    labelled.labels = {SlotLabel{.key = "late", .parent = {}, .metadata = {}}};
+    ASSERT_EQ(run(engine_, std::move(labelled)).state, JobState::done);
+  }
+  SlotFile again = std::move(open_slot_file(options()).value());
+  EXPECT_FALSE(again.is_new);
+  const auto scan = scan_headers(disk_, again.layout, *again.slots);
+  ASSERT_TRUE(scan);
+  std::vector<std::string> found;
+  for (const SlotHeader& header : scan->headers) found.push_back(header.label.key);
+  EXPECT_EQ(found, (std::vector<std::string>{"key0", "late", "key2", "key4", "key6"}));
+  EXPECT_EQ(scan->torn, 0u);
+}
+
+TEST_F(SlotFileTest, EveryCallThatFailsFailsItsBlocksAndNoOthers) {
+  SlotFile file = std::move(open_slot_file(options()).value());
+  const BlockLayout memory =
+      storage_.make(StorageKind::pinned, Arrangement::contiguous, Storage::small_shape(7));
+  const BlockLayout back =
+      storage_.make(StorageKind::pinned, Arrangement::contiguous, Storage::small_shape(7));
+  for (std::uint32_t i = 0; i < 7; ++i) storage_.write_block(memory, i, pattern(i, 240));
+  for (std::uint64_t failing = 1; failing < 12; ++failing) {
+    ASSERT_EQ(run(engine_, job(memory, file.layout, file)).state, JobState::done);
+    disk_.fail_call(failing);
+    const JobOutcome stored = run(engine_, job(memory, file.layout, file));
+    disk_.fail_call(failing);
+    const JobOutcome loaded = run(engine_, job(file.layout, back, file));
+    disk_.fail_call(0);
+    std::vector<bool> unsure(7);
+    for (const auto& failure : stored.failures) unsure[failure.index] = true;
+    for (const auto& failure : loaded.failures) unsure[failure.index] = true;
+    for (std::uint32_t i = 0; i < 7; ++i) {
+      if (!unsure[i]) EXPECT_TRUE(same(storage_.read_block(back, i), pattern(i, 240))) << failing;
+    }
+  }
+}
+
+TEST_F(SlotFileTest, RefusesWhatIsNotItsOwnAndLeavesItAlone) {
+  { ASSERT_TRUE(open_slot_file(options())); }
+  auto other = options();
+  other.shape.page_size += 1;
+  const auto shape = open_slot_file(other);
+  ASSERT_FALSE(shape);
+  EXPECT_EQ(shape.error().code, ErrorCode::state_conflict);
+  EXPECT_NE(shape.error().detail.find("page_size " + std::to_string(other.shape.page_size)),
+            std::string::npos);
+  EXPECT_NE(shape.error().detail.find("page_size " + std::to_string(other.shape.page_size - 1)),
+            std::string::npos);
+  other = options();
+  other.owner = "another";
+  EXPECT_EQ(open_slot_file(other).error().code, ErrorCode::state_conflict);
+  {
+    const SlotFile held = std::move(open_slot_file(options()).value());
+    EXPECT_EQ(open_slot_file(options()).error().code, ErrorCode::state_conflict);
+  }
+  EXPECT_FALSE(open_slot_file(options())->is_new);
+  other = options();
+  other.shape.page_size += 1;
+  other.replace_other_shape = true;
+  EXPECT_TRUE(open_slot_file(other)->is_new);
+}
+
+}  // namespace
+}  // namespace cairn::test

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.hpp"
+#include "layouts/block_layout.hpp"
+#include "transport/disk_io.hpp"
+#include "transport/disk_slots.hpp"
+#include "transport/slot_header.hpp"
+
+namespace cairn {
+
+struct SlotFileOptions {
+  std::vector<std::filesystem::path> paths;  // slots are dealt out over them in turn; 1 at least
+  std::string owner;                         // the cache, at most 64 bytes
+  LayoutConfig shape;                        // num_blocks: slots in all
+  bool replace_other_shape = false;
+  bool direct = true;  // past the page cache, where the file system can
+  bool check_every_read = true;
+};
+
+// A disk tier's files, locked while the layout lives.
+struct SlotFile {
+  BlockLayout layout;
+  std::unique_ptr<DiskSlots> slots;
+  bool is_new = false;       // all slots are free: nothing was there
+  std::string not_direct{};  // why direct I/O is not used; empty where it is
+};
+
+// Opens a cache's slot files, or makes them (all of their bytes reserved). state_conflict, naming
+// the file, where one is in use, was not made by Cairn, is another cache's, or holds blocks of
+// another shape (both are told) and may not be replaced; no_capacity: the disk is full; io_error.
+Result<SlotFile> open_slot_file(const SlotFileOptions& options);
+
+// The headers of slots [first, first + count) that are whole and were written for this file and
+// slot. Linear in the slots: for a start without anything better. io_error: the file cannot be read
+// at all.
+struct HeaderScan {
+  std::vector<SlotHeader> headers;  // labelled ones, by slot
+  std::uint64_t torn = 0;           // neither a header nor never written
+};
+Result<HeaderScan> scan_headers(DiskIo& disk, const BlockLayout& layout, const DiskSlots& slots);
+
+}  // namespace cairn

@@ -1,0 +1,232 @@
+#include "transport/uring_disk_io.hpp"
+
+#include <liburing.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "base/assert.hpp"
+#include "base/mutex.hpp"
+
+namespace cairn {
+namespace {
+
+// The most buffers that one operation takes on Linux.
+constexpr std::size_t kMaxVectors = 1024;
+
+std::string words_of(int error_number) { return std::generic_category().message(error_number); }
+
+// A part of a call that is one operation.
+struct Piece {
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t size_bytes = 0;
+  std::vector<iovec> vectors;
+  std::size_t first = 0;  // of the vectors, the first with bytes left
+};
+
+void drop_front(Piece& piece, std::uint64_t moved_bytes) {
+  piece.offset_bytes += moved_bytes;
+  piece.size_bytes -= moved_bytes;
+  while (moved_bytes > 0) {
+    iovec& front = piece.vectors[piece.first];
+    const std::uint64_t part = std::min<std::uint64_t>(moved_bytes, front.iov_len);
+    front.iov_base = static_cast<std::byte*>(front.iov_base) + part;
+    front.iov_len -= part;
+    moved_bytes -= part;
+    if (front.iov_len == 0) ++piece.first;
+  }
+}
+
+std::vector<Piece> cut(std::span<const DiskRun> runs, std::uint64_t piece_bytes) {
+  std::vector<Piece> pieces;
+  for (DiskRun run : runs) {
+    while (run.size_bytes > 0) {
+      const bool joins = !pieces.empty() && pieces.back().size_bytes < piece_bytes &&
+                         pieces.back().vectors.size() < kMaxVectors &&
+                         pieces.back().offset_bytes + pieces.back().size_bytes == run.offset_bytes;
+      if (!joins) pieces.push_back({.offset_bytes = run.offset_bytes, .vectors = {}});
+      Piece& piece = pieces.back();
+      const std::uint64_t part = std::min(run.size_bytes, piece_bytes - piece.size_bytes);
+      piece.vectors.push_back({run.memory, part});
+      piece.size_bytes += part;
+      run.memory += part;
+      run.offset_bytes += part;
+      run.size_bytes -= part;
+    }
+  }
+  return pieces;
+}
+
+class Ring {
+ public:
+  Ring() = default;
+  Ring(const Ring&) = delete;
+  Ring& operator=(const Ring&) = delete;
+  ~Ring() {
+    if (open_) ::io_uring_queue_exit(&ring_);
+  }
+
+  Result<> open(std::uint32_t depth) {
+    if (const int error = ::io_uring_queue_init(depth, &ring_, 0); error < 0) {
+      return Error{ErrorCode::unavailable, "io_uring is refused: " + words_of(-error)};
+    }
+    open_ = true;
+    return {};
+  }
+  io_uring* get() { return &ring_; }
+
+ private:
+  io_uring ring_{};
+  bool open_ = false;
+};
+
+// Moves the pieces of one call on one ring. On return nothing is under way.
+class UringCall {
+ public:
+  enum class Kind : std::uint8_t { read, write };
+  struct Target {
+    Kind kind;
+    int fd;
+  };
+  UringCall(Ring& ring, Target target, const UringOptions& options)
+      : ring_(ring), target_(target), options_(options) {}
+
+  Result<> move(std::vector<Piece> pieces) {
+    std::size_t next = 0;
+    while (under_way_ > 0 || (!error_ && (next < pieces.size() || !again_.empty()))) {
+      while (!error_ && under_way_ < options_.depth && (!again_.empty() || next < pieces.size())) {
+        if (!again_.empty()) {
+          prepare(*again_.back());
+          again_.pop_back();
+        } else {
+          prepare(pieces[next++]);
+        }
+      }
+      const int submitted = ::io_uring_submit_and_wait(ring_.get(), 1);
+      // The kernel has what was prepared, or takes it with the next call.
+      if (submitted < 0 && submitted != -EINTR && submitted != -EAGAIN && submitted != -EBUSY) {
+        CAIRN_ASSERT(false, "io_uring may still be writing into memory that nobody waits for");
+      }
+      io_uring_cqe* done = nullptr;
+      while (::io_uring_peek_cqe(ring_.get(), &done) == 0) {
+        Piece& piece = *static_cast<Piece*>(::io_uring_cqe_get_data(done));
+        const std::int32_t moved = done->res;
+        ::io_uring_cqe_seen(ring_.get(), done);
+        --under_way_;
+        ended(piece, options_.ended ? options_.ended(moved) : moved);
+      }
+    }
+    if (error_) return *error_;
+    return {};
+  }
+
+ private:
+  void prepare(Piece& piece) {
+    io_uring_sqe* const sqe = ::io_uring_get_sqe(ring_.get());
+    CAIRN_ASSERT(sqe != nullptr, "a ring has as many entries as pieces under way");
+    const auto vectors = static_cast<unsigned>(piece.vectors.size() - piece.first);
+    const iovec* const first = piece.vectors.data() + piece.first;
+    if (target_.kind == Kind::read) {
+      ::io_uring_prep_readv(sqe, target_.fd, first, vectors, piece.offset_bytes);
+    } else {
+      ::io_uring_prep_writev(sqe, target_.fd, first, vectors, piece.offset_bytes);
+    }
+    ::io_uring_sqe_set_data(sqe, &piece);
+    ++under_way_;
+  }
+
+  // The kernel may stop anywhere in the middle: what is left is asked for again.
+  void ended(Piece& piece, std::int32_t moved) {
+    if (moved == -EINTR || moved == -EAGAIN) {
+      again_.push_back(&piece);
+    } else if (moved < 0) {
+      fail(piece, -moved);
+    } else if (moved == 0) {
+      fail(piece, 0);
+    } else {
+      drop_front(piece, static_cast<std::uint64_t>(moved));
+      if (piece.size_bytes > 0) again_.push_back(&piece);
+    }
+  }
+
+  void fail(const Piece& piece, int error_number) {
+    if (error_) return;
+    const std::string call = std::string(target_.kind == Kind::read ? "read" : "write") +
+                             " at offset " + std::to_string(piece.offset_bytes);
+    if (error_number == 0) {
+      error_ = Error{ErrorCode::io_error, call + " ended with " + std::to_string(piece.size_bytes) +
+                                              " bytes missing: end of file"};
+      return;
+    }
+    const bool full = error_number == ENOSPC || error_number == EDQUOT;
+    error_ = Error{full ? ErrorCode::no_capacity : ErrorCode::io_error,
+                   call + " failed: " + words_of(error_number)};
+  }
+
+  Ring& ring_;
+  const Target target_;
+  const UringOptions& options_;
+  std::uint32_t under_way_ = 0;
+  std::vector<Piece*> again_;
+  std::optional<Error> error_;
+};
+
+class UringDiskIo final : public DiskIo {
+ public:
+  explicit UringDiskIo(UringOptions options) : options_(std::move(options)) {}
+
+  Result<> open() {
+    MutexLock lock(mutex_);
+    for (std::uint32_t i = 0; i < options_.rings; ++i) {
+      auto ring = std::make_unique<Ring>();
+      CAIRN_TRY(ring->open(options_.depth));
+      free_.push_back(std::move(ring));
+    }
+    return {};
+  }
+
+  Result<> read(int fd, std::span<const DiskRun> runs) override {
+    return call({UringCall::Kind::read, fd}, runs);
+  }
+  Result<> write(int fd, std::span<const DiskRun> runs) override {
+    return call({UringCall::Kind::write, fd}, runs);
+  }
+
+ private:
+  Result<> call(UringCall::Target target, std::span<const DiskRun> runs) {
+    std::unique_ptr<Ring> ring;
+    {
+      MutexLock lock(mutex_);
+      while (free_.empty()) given_back_.wait(mutex_);
+      ring = std::move(free_.back());
+      free_.pop_back();
+    }
+    Result<> moved = UringCall(*ring, target, options_).move(cut(runs, options_.piece_bytes));
+    MutexLock lock(mutex_);
+    free_.push_back(std::move(ring));
+    given_back_.notify_one();
+    return moved;
+  }
+
+  const UringOptions options_;
+  Mutex mutex_;
+  Condition given_back_;
+  std::vector<std::unique_ptr<Ring>> free_ CAIRN_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+Result<std::unique_ptr<DiskIo>> make_uring_disk_io(UringOptions options) {
+  CAIRN_ASSERT(options.rings > 0 && options.depth > 0, "no call would ever end");
+  CAIRN_ASSERT(options.piece_bytes > 0 && options.piece_bytes % 4096 == 0,
+               "direct I/O would be cut where it may not be");
+  auto made = std::make_unique<UringDiskIo>(std::move(options));
+  CAIRN_TRY(made->open());
+  return std::unique_ptr<DiskIo>(std::move(made));
+}
+
+}  // namespace cairn
