@@ -98,6 +98,7 @@ EntryNumber BlockStore::commit(SlotRef at, NewBlock block) {
   }
   if (!block.metadata.empty()) set_metadata(number, std::move(block.metadata));
   if (entry.parent != kNoEntry) ++index_[entry.parent].children;
+  entry.quota = quotas_.open(block.quota);
   add_copy(number, at);
   return number;
 }
@@ -147,6 +148,7 @@ void BlockStore::add_copy(EntryNumber number, SlotRef at) {
   CAIRN_ASSERT(entry.slots[index_of(at.tier())] == kNoSlot, "a copy would be lost");
   entry.slots[index_of(at.tier())] = at.slot();
   pool(at.tier()).set_committed(at.slot(), number);
+  quotas_.add(entry.quota, at.tier());
   if (entry.parent != kNoEntry) ++index_[entry.parent].children_in_tier[index_of(at.tier())];
   settle(number);
   if (at.tier() == Tier::disk) note_disk_slot(at.slot());
@@ -194,6 +196,7 @@ void BlockStore::drop(SlotRef at, EvictionReason reason) {
   Entry& entry = index_[number];
   const EntryNumber parent = entry.parent;
   entry.slots[tier] = kNoSlot;
+  quotas_.remove(entry.quota, at.tier());
   if (slot.leaving) {
     slot.leaving = false;
     --leaving_[tier];
@@ -217,6 +220,7 @@ void BlockStore::vanish(EntryNumber number) {
     entry.has_ttl = false;
   }
   set_metadata(number, {});
+  quotas_.close(std::exchange(entry.quota, QuotaNumber{0}));
   if (entry.parent != kNoEntry) --index_[entry.parent].children;
   // A ghost does not hold its own parent: ghosts would pile up behind a moving tail.
   entry.parent = kNoEntry;

@@ -26,6 +26,7 @@ struct NewBlock {
   std::optional<KeyView> parent = {};
   std::string metadata = {};
   std::optional<TimePoint> expires_at = {};
+  std::shared_ptr<BlockQuota> quota = {};  // null: it counts nowhere
 };
 
 // A copy that an earlier run left on disk.
@@ -175,6 +176,7 @@ class BlockStore {
   const Options options_;
   std::array<SlotPool, kNumTiers> pools_;
   KeyIndex index_;
+  QuotaTable quotas_;
   std::set<std::pair<TimePoint, EntryNumber>> expiries_;
   std::array<std::uint32_t, kNumTiers> leaving_{};
   std::array<std::array<std::uint64_t, kNumEvictionReasons>, kNumTiers> evictions_{};

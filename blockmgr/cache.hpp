@@ -12,6 +12,7 @@
 
 #include "base/result.hpp"
 #include "base/unique_function.hpp"
+#include "blockmgr/block_quota.hpp"
 #include "blockmgr/config.hpp"
 #include "blockmgr/stats.hpp"
 #include "blockmgr/types.hpp"
@@ -88,6 +89,7 @@ struct AllocateRequest {
   std::optional<std::uint32_t> lease_ms = {};  // nothing: the cache's default
   std::uint8_t priority = 50;                  // 0 to 100; lower is evicted first
   bool may_evict = true;                       // false: free slots, or no_capacity
+  std::shared_ptr<BlockQuota> quota = {};      // null: none
 };
 
 struct Allocation {
@@ -195,7 +197,7 @@ class Cache {
   std::vector<bool> contains(std::span<const KeyView> keys) const;
 
   // All or none. Takes free slots, else evicts what it may, waiting for offloads. no_capacity where
-  // that cannot suffice; unknown_tier; queue_full; too_many leases.
+  // that cannot suffice or the quota is used up; unknown_tier; queue_full; too_many leases.
   void allocate(const AllocateRequest& request, Done<Allocation> done);
   // Only into an allocated, uncommitted block of that lease.
   struct WriteTarget {

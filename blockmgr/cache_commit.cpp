@@ -13,6 +13,7 @@ struct Commit {
   LeaseId lease;
   std::vector<CommitBlock> blocks;
   std::vector<SlotRef> slots = {};  // of the blocks
+  std::shared_ptr<BlockQuota> quota = {};
   Done<std::vector<CommitStatus>> done;
   std::vector<SlotLabel> labels = {};  // of the blocks; empty without a disk tier
   bool filling = false;                // every slot has a pin more, and is marked
@@ -60,6 +61,7 @@ Result<LeaseNumber> check(Section& section, Commit& commit) {
     }
     commit.slots.push_back(*at);
   }
+  commit.quota = core.leases[*lease].quota;
   std::vector<SlotRef> sorted = commit.slots;
   std::sort(sorted.begin(), sorted.end());
   if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end()) {
@@ -88,7 +90,7 @@ void publish(Section& section, Commit& commit) {
       if (slot.leases > 0) given_up.push_back(at);
       continue;
     }
-    NewBlock fresh{.key = block.key};
+    NewBlock fresh{.key = block.key, .quota = commit.quota};
     if (block.parent) fresh.parent = block.parent->view();
     fresh.metadata = std::move(block.metadata);
     if (block.ttl_ms) fresh.expires_at = section.now() + std::chrono::milliseconds(*block.ttl_ms);

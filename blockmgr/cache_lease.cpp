@@ -19,6 +19,12 @@ void Cache::allocate(const AllocateRequest& request, Done<Allocation> done) {
       return Error{ErrorCode::out_of_range, "priority is " + std::to_string(request.priority) +
                                                 ", not 0 to " + std::to_string(kMaxPriority)};
     }
+    if (request.quota && !request.quota->fits(request.tier, request.count)) {
+      return Error{ErrorCode::no_capacity,
+                   "the quota of tier " + std::string(to_string(request.tier)) + " is " +
+                       std::to_string(request.quota->limit(request.tier)) + " blocks, of which " +
+                       std::to_string(request.quota->used(request.tier)) + " are in use"};
+    }
     return std::nullopt;
   };
   if (auto error = refuse()) return done(std::move(*error));
@@ -41,7 +47,7 @@ void Cache::allocate(const AllocateRequest& request, Done<Allocation> done) {
                                       std::to_string(request.count) + " free blocks"});
   }
   SlotRequest slots_wanted{.count = request.count, .priority = request.priority};
-  slots_wanted.granted = [&core, respond, ms = *duration_ms](
+  slots_wanted.granted = [&core, respond, ms = *duration_ms, quota = request.quota](
                              Section& inner, Result<std::span<const SlotRef>> slots) {
     if (!slots) return respond(inner, std::move(slots).error());
     if (core.leases.full()) {
@@ -51,6 +57,7 @@ void Cache::allocate(const AllocateRequest& request, Done<Allocation> done) {
     }
     const LeaseNumber number = core.leases.open(inner.now() + std::chrono::milliseconds(ms));
     Lease& lease = core.leases[number];
+    lease.quota = quota;
     Allocation allocation{.lease = lease.id, .expires_at_unix_ms = inner.unix_ms() + ms};
     allocation.blocks.reserve(slots->size());
     for (SlotRef at : *slots) {

@@ -9,6 +9,7 @@
 
 #include "base/clock.hpp"
 #include "blockmgr/huge_pages.hpp"
+#include "blockmgr/quota_table.hpp"
 #include "blockmgr/slot_ref.hpp"
 
 namespace cairn {
@@ -27,6 +28,7 @@ struct alignas(64) Entry {
   std::uint32_t children = 0;  // present entries whose parent this is
   std::uint8_t key_size = 0;
   bool has_ttl = false;
+  QuotaNumber quota = 0;
 
   alignas(64) std::array<std::byte, kMaxKeyBytes - kHeadBytes> key_tail;
   // Of the children, those with a copy in the tier that is not leaving it.

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <set>
 #include <unordered_map>
@@ -12,6 +13,7 @@
 #include "base/clock.hpp"
 #include "base/random.hpp"
 #include "base/result.hpp"
+#include "blockmgr/block_quota.hpp"
 #include "blockmgr/slot_ref.hpp"
 
 namespace cairn {
@@ -21,7 +23,8 @@ using LeaseNumber = std::uint32_t;
 struct Lease {
   LeaseId id;
   TimePoint expires_at{};
-  std::vector<SlotRef> held;  // a slot as often as the lease pins it
+  std::vector<SlotRef> held;               // a slot as often as the lease pins it
+  std::shared_ptr<BlockQuota> quota = {};  // what is committed under it counts there
 };
 
 // The leases of a cache: who holds which slots until when. Pinning is its user's affair. Not

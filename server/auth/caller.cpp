@@ -20,6 +20,18 @@ std::string_view to_string(Role role) {
   invariant_broken("role is an enumerator", "a right would be granted to nobody knows whom");
 }
 
+Caller::Caller(Rights rights) : rights_(std::move(rights)) {
+  if (rights_.max_blocks != BlockQuota::kNoLimits) {
+    quota_ = std::make_shared<BlockQuota>(rights_.max_blocks);
+  }
+}
+
+void Caller::go_on_from(const Caller& before) {
+  if (quota_ == nullptr || before.quota_ == nullptr) return;
+  before.quota_->set_limits(rights_.max_blocks);
+  quota_ = before.quota_;
+}
+
 bool Caller::may_touch(std::string_view cache) const {
   return !is_confined() ||
          std::find(rights_.caches.begin(), rights_.caches.end(), cache) != rights_.caches.end();

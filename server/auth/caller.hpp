@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/clock.hpp"
 #include "base/mutex.hpp"
+#include "blockmgr/block_quota.hpp"
 
 namespace cairn {
 
@@ -26,12 +28,17 @@ class Caller {
     std::string name = {};  // for people and the log; never the token
     Role role = Role::none;
     std::vector<std::string> caches = {};  // empty: every one
-    std::uint32_t requests_per_s = 0;      // 0: no limit
+    BlockQuota::Limits max_blocks = BlockQuota::kNoLimits;
+    std::uint32_t requests_per_s = 0;  // 0: no limit
   };
-  explicit Caller(Rights rights) : rights_(std::move(rights)) {}
+  explicit Caller(Rights rights);
 
   const std::string& name() const { return rights_.name; }
   Role role() const { return rights_.role; }
+  // Null where there is no limit.
+  const std::shared_ptr<BlockQuota>& quota() const { return quota_; }
+  // Goes on with what this token had used before its file was read again.
+  void go_on_from(const Caller& before);
   bool may(Role role) const { return rights_.role >= role; }
   bool is_confined() const { return !rights_.caches.empty(); }
   bool may_touch(std::string_view cache) const;
@@ -40,6 +47,7 @@ class Caller {
 
  private:
   const Rights rights_;
+  std::shared_ptr<BlockQuota> quota_;
   mutable Mutex mutex_;
   // When the requests taken so far are paid for, at the rate.
   mutable TimePoint paid_until_ CAIRN_GUARDED_BY(mutex_);

@@ -61,7 +61,7 @@ Gate::Gate(std::string path, const Clock& clock, TokenSet tokens)
       tokens_(std::make_shared<const TokenSet>(std::move(tokens))) {}
 
 Result<std::unique_ptr<Gate>> Gate::open(std::string tokens_path, const Clock& clock) {
-  auto tokens = TokenSet::load(tokens_path);
+  auto tokens = TokenSet::load(tokens_path, TokenSet());
   if (!tokens) return std::move(tokens).error();
   return std::unique_ptr<Gate>(new Gate(std::move(tokens_path), clock, std::move(*tokens)));
 }
@@ -85,7 +85,12 @@ Result<std::shared_ptr<const Caller>> Gate::admit(const http::RequestHead& head)
 }
 
 Result<std::size_t> Gate::reload() {
-  auto tokens = TokenSet::load(path_);
+  std::shared_ptr<const TokenSet> before;
+  {
+    MutexLock lock(mutex_);
+    before = tokens_;
+  }
+  auto tokens = TokenSet::load(path_, *before);
   if (!tokens) return std::move(tokens).error();
   const std::size_t size = tokens->size();
   auto fresh = std::make_shared<const TokenSet>(std::move(*tokens));

@@ -61,6 +61,15 @@ Caller::Rights read_rights(Fields& fields) {
   }
   rights.role = kRoles[fields.word("role", kRoleWords)];
   rights.caches = read_caches(fields);
+  if (const json* limits = fields.optional_object("max_blocks")) {
+    Fields members(*limits, fields.path_of("max_blocks"), fields.errors());
+    for (Tier tier : kTiers) {
+      rights.max_blocks[index_of(tier)] = static_cast<std::uint32_t>(
+          members.optional_number(to_string(tier), {0, BlockQuota::kNoLimit - 1})
+              .value_or(BlockQuota::kNoLimit));
+    }
+    members.finish();
+  }
   rights.requests_per_s = static_cast<std::uint32_t>(
       fields.optional_number("requests_per_s", {1, 1'000'000}).value_or(0));
   return rights;
@@ -88,7 +97,7 @@ Result<std::string> token_hash(std::string_view token) {
   return to_hex(digest_of(token));
 }
 
-Result<TokenSet> TokenSet::parse(std::string_view json_text) {
+Result<TokenSet> TokenSet::parse(std::string_view json_text, const TokenSet& before) {
   auto document = parse_document(json_text);
   if (!document) return std::move(document).error();
   DecodeErrors errors;
@@ -99,9 +108,11 @@ Result<TokenSet> TokenSet::parse(std::string_view json_text) {
       const std::string path = "tokens[" + std::to_string(set.entries_.size()) + "]";
       Fields members(item, path, errors);
       Entry entry{.digest = read_digest(members), .caller = nullptr};
-      entry.caller = std::make_shared<const Caller>(read_rights(members));
+      auto caller = std::make_shared<Caller>(read_rights(members));
       members.finish();
       CAIRN_TRY(errors.take());
+      if (const auto same = before.find(entry.digest)) caller->go_on_from(*same);
+      entry.caller = std::move(caller);
       for (const Entry& other : set.entries_) {
         if (other.digest == entry.digest) {
           return Error{ErrorCode::malformed,
@@ -120,18 +131,21 @@ Result<TokenSet> TokenSet::parse(std::string_view json_text) {
   return set;
 }
 
-Result<TokenSet> TokenSet::load(const std::string& path) {
+Result<TokenSet> TokenSet::load(const std::string& path, const TokenSet& before) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return Error{ErrorCode::not_found, "the tokens file '" + path + "' cannot be read"};
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   if (file.bad()) return Error{ErrorCode::io_error, "the tokens file '" + path + "' broke off"};
-  auto set = parse(text);
+  auto set = parse(text, before);
   if (set) return set;
   return Error{set.error().code, "the tokens file '" + path + "': " + set.error().detail};
 }
 
 std::shared_ptr<const Caller> TokenSet::find(std::string_view token) const {
-  const TokenDigest digest = digest_of(token);
+  return find(digest_of(token));
+}
+
+std::shared_ptr<const Caller> TokenSet::find(const TokenDigest& digest) const {
   const Entry* found = nullptr;
   for (const Entry& entry : entries_) {
     if (CRYPTO_memcmp(entry.digest.data(), digest.data(), digest.size()) == 0) found = &entry;

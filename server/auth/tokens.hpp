@@ -26,12 +26,14 @@ Result<std::string> token_hash(std::string_view token);
 // The tokens of a file. Immutable.
 class TokenSet {
  public:
-  // {"tokens": [{"name", "sha256", "role", "caches"?, "requests_per_s"?}]}
-  static Result<TokenSet> parse(std::string_view json_text);
-  static Result<TokenSet> load(const std::string& path);
+  // {"tokens": [{"name", "sha256", "role", "caches"?, "requests_per_s"?, "max_blocks"?}]}; what
+  // tokens of `before` have used of their blocks goes on to count.
+  static Result<TokenSet> parse(std::string_view json_text, const TokenSet& before);
+  static Result<TokenSet> load(const std::string& path, const TokenSet& before);
 
   // Null where there is no such token. Takes the same time for every token that is presented.
   std::shared_ptr<const Caller> find(std::string_view token) const;
+  std::shared_ptr<const Caller> find(const TokenDigest& digest) const;
   std::size_t size() const { return entries_.size(); }
 
  private:

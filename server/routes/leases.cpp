@@ -41,7 +41,8 @@ void allocate(Service& service, const Call& call, Reply reply) {
   const AllocateRequest request{.count = body->count,
                                 .tier = body->tier.value_or((*cache)->highest_tier()),
                                 .lease_ms = body->lease_ms,
-                                .priority = body->priority};
+                                .priority = body->priority,
+                                .quota = call.quota()};
   (*cache)->allocate(request, [reply = std::move(reply)](Result<Allocation> allocation) mutable {
     if (!allocation) return reply.error(allocation.error());
     reply.text(200, allocation_text(*allocation));

@@ -14,6 +14,7 @@ struct Placement {
   std::optional<BlockKey> parent;
   std::optional<std::uint64_t> ttl_ms;
   Tier tier = Tier::device;
+  std::shared_ptr<BlockQuota> quota = {};
 };
 
 void answer_stored(Cache& cache, KeyView key, CommitStatus status, Reply& reply) {
@@ -68,8 +69,10 @@ class KeyUpload final : public http::Upload {
 
   // Once: the room is as long as the body.
   void next(UniqueFunction<void(Room)> ready) override {
-    const AllocateRequest request{
-        .count = 1, .tier = store_->placement.tier, .lease_ms = store_->lease_ms};
+    const AllocateRequest request{.count = 1,
+                                  .tier = store_->placement.tier,
+                                  .lease_ms = store_->lease_ms,
+                                  .quota = store_->placement.quota};
     store_->cache->allocate(
         request, [store = store_, ready = std::move(ready)](Result<Allocation> allocation) mutable {
           if (!allocation) return ready(std::move(allocation).error());
@@ -134,7 +137,8 @@ Result<std::unique_ptr<http::Upload>> open_key(Service& service, const Call& cal
   Placement placement{.key = *key,
                       .parent = query.key("parent"),
                       .ttl_ms = query.number("ttl_ms", {1, kMaxTtlMs}),
-                      .tier = query.tier("tier").value_or((*cache)->highest_tier())};
+                      .tier = query.tier("tier").value_or((*cache)->highest_tier()),
+                      .quota = call.quota()};
   CAIRN_TRY(query.finish());
   CAIRN_TRY(check_tier(**cache, placement.tier));
   const std::uint64_t block_bytes = (*cache)->block_bytes();

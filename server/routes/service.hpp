@@ -64,6 +64,10 @@ struct Call {
   const PathParameters& path;      // {cache} comes first where there is one
   const Caller* caller = nullptr;  // null: anybody
 
+  // What the caller stores counts there; null: nowhere.
+  std::shared_ptr<BlockQuota> quota() const {
+    return caller == nullptr ? nullptr : caller->quota();
+  }
   // Of a cache that is not named in the path: that one is checked before the handler runs.
   bool may_touch(std::string_view cache) const {
     return caller == nullptr || caller->may_touch(cache);

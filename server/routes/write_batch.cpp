@@ -14,11 +14,11 @@ std::vector<bool> present_of(const Cache& cache, const std::vector<BlockKey>& ke
 
 }  // namespace
 
-WriteBatch::WriteBatch(std::shared_ptr<Cache> cache, WriteHeader header, std::uint32_t lease_ms)
+WriteBatch::WriteBatch(std::shared_ptr<Cache> cache, WriteHeader header, AllocateRequest terms)
     : cache_(std::move(cache)),
       header_(std::move(header)),
       is_present_(present_of(*cache_, header_.keys)),
-      lease_ms_(lease_ms) {}
+      terms_(std::move(terms)) {}
 
 void WriteBatch::next(UniqueFunction<void(http::Upload::Room)> ready) {
   const bool is_first = next_block_ == 0;
@@ -29,9 +29,9 @@ void WriteBatch::next(UniqueFunction<void(http::Upload::Room)> ready) {
 
 void WriteBatch::allocate(UniqueFunction<void(http::Upload::Room)> ready) {
   const auto absent = std::count(is_present_.begin(), is_present_.end(), false);
-  const AllocateRequest request{.count = static_cast<std::uint32_t>(absent),
-                                .tier = header_.tier.value_or(cache_->highest_tier()),
-                                .lease_ms = lease_ms_};
+  AllocateRequest request = terms_;
+  request.count = static_cast<std::uint32_t>(absent);
+  request.tier = header_.tier.value_or(cache_->highest_tier());
   cache_->allocate(request, [self = shared_from_this(),
                              ready = std::move(ready)](Result<Allocation> allocation) mutable {
     if (!allocation) return ready(std::move(allocation).error());

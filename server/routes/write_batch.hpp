@@ -18,7 +18,8 @@ namespace cairn::routes {
 // are called one after the other, as an Upload's are.
 class WriteBatch : public std::enable_shared_from_this<WriteBatch> {
  public:
-  WriteBatch(std::shared_ptr<Cache> cache, WriteHeader header, std::uint32_t lease_ms);
+  // `terms` of the allocation, but for what the header says.
+  WriteBatch(std::shared_ptr<Cache> cache, WriteHeader header, AllocateRequest terms);
 
   std::uint64_t body_bytes() const { return header_.keys.size() * cache_->block_bytes(); }
 
@@ -38,7 +39,7 @@ class WriteBatch : public std::enable_shared_from_this<WriteBatch> {
   const std::shared_ptr<Cache> cache_;
   const WriteHeader header_;
   const std::vector<bool> is_present_;  // before the write: their bytes are dropped
-  const std::uint32_t lease_ms_;
+  const AllocateRequest terms_;
 
   LeaseGuard lease_;
   std::vector<BlockHandle> slots_;  // of the absent keys, in order

@@ -16,7 +16,7 @@ struct BatchBounds {
   std::uint64_t body_bytes = 0;  // exactly
   std::uint32_t max_header_bytes = 0;
   std::size_t max_keys = 0;
-  std::uint32_t lease_ms = 0;
+  AllocateRequest terms = {};
 };
 
 // u32 header length, the JSON header, then the blocks.
@@ -86,7 +86,7 @@ class BatchUpload final : public http::Upload {
     auto header = read_write_header(header_, bounds_.max_keys);
     if (!header) return std::move(header).error();
     if (header->tier) CAIRN_TRY(check_tier(*cache_, *header->tier));
-    auto batch = std::make_shared<WriteBatch>(cache_, std::move(*header), bounds_.lease_ms);
+    auto batch = std::make_shared<WriteBatch>(cache_, std::move(*header), bounds_.terms);
     const std::uint64_t expected_bytes = kLengthBytes + header_.size() + batch->body_bytes();
     if (bounds_.body_bytes != expected_bytes) {
       const bool shorter = bounds_.body_bytes < expected_bytes;
@@ -126,7 +126,7 @@ Result<std::unique_ptr<http::Upload>> open_batch(Service& service, const Call& c
                            .max_header_bytes = service.limits.max_write_header_bytes,
                            .max_keys = options.max_blocks_per_request,
                            // A client that stalls meets the time-out of its body long before.
-                           .lease_ms = options.max_lease_ms};
+                           .terms = {.lease_ms = options.max_lease_ms, .quota = call.quota()}};
   return std::unique_ptr<http::Upload>(
       std::make_unique<BatchUpload>(std::move(*cache), bounds, style));
 }

@@ -16,6 +16,7 @@ using ::testing::HasSubstr;
 const std::string kReader = "reader-reader-reader";
 const std::string kWriter = "writer-writer-writer";
 const std::string kAdmin = "admin-admin-admin-admin";
+const std::string kFrugal = "frugal-frugal-frugal";  // writes, two pinned blocks at the most
 const std::string kTenant = "tenant-tenant-tenant";  // writes, in the cache `mine` only
 
 // What the program itself says that a token's hash is.
@@ -51,7 +52,10 @@ class SecurityTest : public ServedTest {
   static json all_tokens() {
     json tenant = token(kTenant, "write");
     tenant["caches"] = {"mine"};
-    return {token(kReader, "read"), token(kWriter, "write"), token(kAdmin, "admin"), tenant};
+    json frugal = token(kFrugal, "write");
+    frugal["max_blocks"] = {{"pinned", 2}};
+    return {token(kReader, "read"), token(kWriter, "write"), token(kAdmin, "admin"), tenant,
+            frugal};
   }
   static void write_tokens(const json& tokens) {
     std::ofstream(tokens_path()) << json{{"tokens", tokens}};
@@ -146,6 +150,26 @@ TEST_F(SecurityTest, ConfinesATokenToItsCaches) {
   EXPECT_EQ(listed[0].at("name"), "mine");
   EXPECT_THAT(get_as(kTenant, "/metrics"), is_problem(403, "forbidden"));
   EXPECT_THAT(get_as(kTenant, "/v1/system"), is_problem(403, "forbidden"));
+}
+
+TEST_F(SecurityTest, HoldsATokenToItsBlocksWhereverTheyWereStored) {
+  ASSERT_TRUE(put_cache_as(kAdmin, "frugal-1").ok());
+  ASSERT_TRUE(put_cache_as(kAdmin, "frugal-2").ok());
+  EXPECT_THAT(put_key_as(kFrugal, "frugal-1", 1), has_status(201));
+  EXPECT_THAT(put_key_as(kFrugal, "frugal-1", 1), has_status(200)) << "a duplicate takes no block";
+  EXPECT_THAT(put_key_as(kFrugal, "frugal-2", 2), has_status(201));
+  EXPECT_THAT(put_key_as(kFrugal, "frugal-2", 3), is_problem(507, "no_capacity"));
+  EXPECT_THAT(post_as(kFrugal, "/v1/caches/frugal-1/allocate", {{"count", 1}, {"tier", "pinned"}}),
+              is_problem(507, "no_capacity"));
+  EXPECT_THAT(put_key_as(kWriter, "frugal-2", 3), has_status(201)) << "others are not held to it";
+
+  const std::string key_path = "/v1/caches/frugal-1/keys/" + key(1);
+  EXPECT_EQ(as(kWriter, {.method = "DELETE", .target = key_path}).status / 100, 2u);
+  EXPECT_THAT(put_key_as(kFrugal, "frugal-1", 4), has_status(201));
+  EXPECT_THAT(put_key_as(kFrugal, "frugal-1", 5), is_problem(507));
+  EXPECT_THAT(as(kAdmin, {.method = "DELETE", .target = "/v1/caches/frugal-1"}), has_status(204));
+  EXPECT_TRUE(eventually([&] { return put_key_as(kFrugal, "frugal-2", 6).status == 201; }))
+      << "a dropped cache gives its blocks back";
 }
 
 TEST_F(SecurityTest, ReadsItsTokensAgainWhenToldAndKeepsThemWhereTheyAreBroken) {

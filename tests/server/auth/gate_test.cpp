@@ -34,7 +34,7 @@ TEST(TokenHash, RefusesATokenThatCouldBeGuessed) {
 }
 
 TEST(TokenSet, FindsATokenAndNoOther) {
-  auto set = TokenSet::parse(file_of(token_of()));
+  auto set = TokenSet::parse(file_of(token_of()), TokenSet());
   ASSERT_TRUE(set) << set.error().detail;
   const auto caller = set->find(kToken);
   ASSERT_NE(caller, nullptr);
@@ -64,10 +64,11 @@ TEST(TokenSet, RefusesAWrongFileByTheFieldsName) {
       {file_of(token_of(R"("role": "read", "caches": ["../x"])")), "tokens[0].caches"},
       {file_of(token_of(R"("role": "read", "requests_per_s": 0)")), "tokens[0].requests_per_s"},
       {file_of(token_of(R"("role": "read", "password": "x")")), "tokens[0].password"},
+      {file_of(token_of(R"("role": "read", "max_blocks": {"tape": 1})")), "tokens[0].max_blocks"},
       {file_of(token_of() + "," + token_of(R"("role": "read")")), "tokens[1]"},
   };
   for (const Case& wrong : cases) {
-    const auto set = TokenSet::parse(wrong.text);
+    const auto set = TokenSet::parse(wrong.text, TokenSet());
     ASSERT_FALSE(set) << wrong.text;
     if (std::string(wrong.names) != "malformed") {
       EXPECT_THAT(set.error().detail, HasSubstr(wrong.names)) << wrong.text;
@@ -150,6 +151,22 @@ TEST_F(GateTest, KeepsItsTokensWhereTheNewFileIsBroken) {
   ASSERT_TRUE(reloaded);
   EXPECT_EQ(*reloaded, 0u);
   EXPECT_FALSE(admit(*gate, bearer_));
+}
+
+TEST_F(GateTest, KeepsWhatATokenHasUsedOfItsBlocksWhenTheFileIsReadAgain) {
+  write(file_of(token_of(R"("role": "write", "max_blocks": {"pinned": 2})")));
+  const auto gate = open();
+  const auto quota = (*admit(*gate, bearer_))->quota();
+  ASSERT_NE(quota, nullptr);
+  quota->add(Tier::pinned);
+  EXPECT_TRUE(quota->fits(Tier::pinned, 1));
+  EXPECT_FALSE(quota->fits(Tier::pinned, 2));
+  EXPECT_TRUE(quota->fits(Tier::disk, 1'000'000));
+  write(file_of(token_of(R"("role": "write", "max_blocks": {"pinned": 1})")));
+  ASSERT_TRUE(gate->reload());
+  EXPECT_FALSE((*admit(*gate, bearer_))->quota()->fits(Tier::pinned, 1));
+  quota->remove(Tier::pinned, 1);
+  EXPECT_TRUE((*admit(*gate, bearer_))->quota()->fits(Tier::pinned, 1));
 }
 
 }  // namespace

@@ -1,0 +1,71 @@
+#include <gtest/gtest.h>
+
+#include "blockmgr/block_quota.hpp"
+#include "tests/blockmgr/rig.hpp"
+
+namespace cairn::testing {
+namespace {
+
+class QuotaTest : public ::testing::Test {
+ protected:
+  // Stores a block under the quota; the error's code where that is refused.
+  std::optional<ErrorCode> store(int n) {
+    auto allocation = rig.allocate(*cache, {.count = 1, .tier = Tier::pinned, .quota = quota});
+    if (!allocation) return allocation.error().code;
+    auto done =
+        rig.commit(*cache, allocation->lease, {{.handle = allocation->blocks[0], .key = key(n)}});
+    if (!done) return done.error().code;
+    EXPECT_TRUE(cache->release(allocation->lease, {}));
+    return std::nullopt;
+  }
+
+  Rig rig;
+  std::shared_ptr<Cache> cache = rig.cache(small_cache({.pinned = 4, .disk = 8}));
+  const std::shared_ptr<BlockQuota> quota =
+      std::make_shared<BlockQuota>(BlockQuota::Limits{0, 3, BlockQuota::kNoLimit});
+};
+
+TEST_F(QuotaTest, CountsCopiesWhereTheyAre) {
+  EXPECT_EQ(store(1), std::nullopt);
+  EXPECT_EQ(store(1), std::nullopt) << "a duplicate";
+  EXPECT_EQ(store(2), std::nullopt);
+  EXPECT_EQ(quota->used(Tier::pinned), 2u);
+  EXPECT_EQ(rig.transfer(*cache, {.keys = {key(1)}, .to = Tier::disk}).state, TransferState::done);
+  EXPECT_EQ(quota->used(Tier::pinned), 2u);
+  EXPECT_EQ(quota->used(Tier::disk), 1u);
+  EXPECT_EQ(rig.transfer(*cache, {.keys = {key(2)}, .to = Tier::disk, .move = true}).state,
+            TransferState::done);
+  EXPECT_EQ(quota->used(Tier::pinned), 1u);
+  EXPECT_EQ(quota->used(Tier::disk), 2u);
+  EXPECT_TRUE(cache->erase(key(1)));
+  EXPECT_EQ(quota->used(Tier::pinned), 0u);
+  EXPECT_EQ(quota->used(Tier::disk), 1u);
+}
+
+TEST_F(QuotaTest, RefusesWhatIsOverItAndNothingOfOthers) {
+  for (int n = 1; n <= 3; ++n) EXPECT_EQ(store(n), std::nullopt);
+  EXPECT_EQ(store(4), ErrorCode::no_capacity);
+  EXPECT_TRUE(rig.put(*cache, {.keys = {key(5)}}));
+  EXPECT_EQ(quota->used(Tier::pinned), 3u);
+  EXPECT_TRUE(cache->erase(key(2)));
+  EXPECT_EQ(store(4), std::nullopt);
+}
+
+// What others push out to the next tier goes on to count there.
+TEST_F(QuotaTest, FollowsWhatIsOffloaded) {
+  for (int n = 1; n <= 3; ++n) EXPECT_EQ(store(n), std::nullopt);
+  EXPECT_TRUE(rig.put(*cache, {.keys = keys(10, 4)}));
+  EXPECT_EQ(quota->used(Tier::pinned) + quota->used(Tier::disk), 3u);
+  EXPECT_EQ(quota->used(Tier::pinned), 0u);
+}
+
+TEST_F(QuotaTest, EndsWithItsCache) {
+  EXPECT_EQ(store(1), std::nullopt);
+  EXPECT_TRUE(rig.manager->drop_cache(cache->config().name, true));
+  cache.reset();
+  rig.engine->wait_idle();
+  EXPECT_EQ(quota->used(Tier::pinned), 0u);
+}
+
+}  // namespace
+}  // namespace cairn::testing
