@@ -2,6 +2,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <random>
@@ -118,6 +119,20 @@ void SlotAllocateFree(benchmark::State& state) {
       benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 }
 BENCHMARK(SlotAllocateFree);
+
+// What each copy that comes or goes adds under its cache's lock.
+void EventAppend(benchmark::State& state) {
+  EventRing ring({.capacity = 65'536, .first_id = 1});
+  std::array<std::byte, kKeyBytes> bytes{};
+  const BlockKey key(bytes);
+  for (auto _ : state) {
+    ring.append({.unix_ms = 1, .cache = 1, .tier = Tier::pinned, .key = key, .parent = key});
+  }
+  state.counters["figure"] =
+      benchmark::Counter(static_cast<double>(state.iterations()) / 1e9,
+                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+}
+BENCHMARK(EventAppend);
 
 void walk_chains(benchmark::State& state, std::optional<std::uint32_t> lease_ms) {
   FullCache& full = full_cache();

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -130,7 +131,7 @@ int over_manager(const std::filesystem::path& folder, bool fill, char** argv) {
     for (std::uint64_t n = 0; n < blocks; ++n) {
       const BlockKey key = key_of(n);
       const KeyView view = key;
-      there += cache->contains(std::span(&view, 1))[0] ? 1 : 0;
+      if (cache->contains(std::span(&view, 1))[0]) ++there;
     }
     std::printf("{\"start_ms\": %.1f, \"blocks\": %llu}\n", ms,
                 static_cast<unsigned long long>(there));

@@ -399,6 +399,8 @@ Result<TransferStatus> BlockManager::transfer(TransferId id) const {
   return impl_->services->transfers.status(id);
 }
 
+const EventRing& BlockManager::events() const { return impl_->services->events; }
+
 Result<std::string> BlockManager::cache_name_of(TransferId id) const {
   auto owner = impl_->services->transfers.owner(id);
   if (!owner) return std::move(owner).error();

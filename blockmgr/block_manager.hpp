@@ -8,6 +8,7 @@
 #include "base/log.hpp"
 #include "blockmgr/cache.hpp"
 #include "blockmgr/snapshots.hpp"
+#include "blockmgr/event_ring.hpp"
 #include "memory/device_runtime.hpp"
 #include "transport/transfer_engine.hpp"
 
@@ -55,6 +56,8 @@ class BlockManager {
 
   // What stages clients' bytes, and the tiers' slots.
   std::vector<NamedAllocator> allocators() const;
+  // What comes and goes in all caches, for those who listen.
+  const EventRing& events() const;
 
   Snapshots& snapshots();
 

@@ -22,7 +22,8 @@ BlockStore::BlockStore(const Options& options)
     : options_(options),
       pools_{SlotPool(options.capacities[0]), SlotPool(options.capacities[1]),
              SlotPool(options.capacities[2])},
-      index_(index_options(options)) {}
+      index_(index_options(options)),
+      events_(options.events) {}
 
 std::optional<Tier> BlockStore::next_lower(Tier tier) const {
   for (std::size_t i = index_of(tier) + 1; i < kNumTiers; ++i) {
@@ -150,6 +151,7 @@ void BlockStore::add_copy(EntryNumber number, SlotRef at) {
   pool(at.tier()).set_committed(at.slot(), number);
   quotas_.add(entry.quota, at.tier());
   if (entry.parent != kNoEntry) ++index_[entry.parent].children_in_tier[index_of(at.tier())];
+  tell(BlockEventKind::stored, at, number);
   settle(number);
   if (at.tier() == Tier::disk) note_disk_slot(at.slot());
 }
@@ -188,6 +190,22 @@ void BlockStore::note_disk_slot(SlotNumber slot) const {
   describe_disk_slot(slot, [this](const SlotRecordView& record) { journal_->note(record); });
 }
 
+void BlockStore::tell(BlockEventKind kind, SlotRef at, EntryNumber number) const {
+  if (events_.ring == nullptr) return;
+  const Entry& entry = index_[number];
+  BlockEvent event{
+      .unix_ms = last_stamp_.unix_ms(), .kind = kind, .tier = at.tier(), .key = index_.key(number)};
+  if (kind == BlockEventKind::stored) {
+    if (entry.parent != kNoEntry) event.parent = index_.key(entry.parent);
+    event.has_metadata = entry.metadata != nullptr;
+  }
+  events_.append(std::move(event));
+}
+
+void BlockStore::tell_cleared(std::optional<Tier> tier) const {
+  events_.append({.unix_ms = last_stamp_.unix_ms(), .kind = BlockEventKind::cleared, .tier = tier});
+}
+
 void BlockStore::drop(SlotRef at, EvictionReason reason) {
   SlotRecord& slot = record(at);
   CAIRN_ASSERT(slot.life == SlotLife::committed && !slot.gone, "dropped twice");
@@ -204,6 +222,7 @@ void BlockStore::drop(SlotRef at, EvictionReason reason) {
     --index_[parent].children_in_tier[tier];
   }
   ++evictions_[tier][static_cast<std::size_t>(reason)];
+  tell(BlockEventKind::removed, at, number);
   if (!entry.present()) vanish(number);
   if (parent != kNoEntry) settle(parent);
   slot.owner = kNoOwner;

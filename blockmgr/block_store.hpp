@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "blockmgr/event_ring.hpp"
 #include "blockmgr/key_index.hpp"
 #include "blockmgr/slot_journal.hpp"
 #include "blockmgr/slot_pool.hpp"
@@ -59,6 +60,7 @@ class BlockStore {
     std::array<std::uint32_t, kNumTiers> capacities{};  // 0: no such tier
     bool offload_on_evict = true;
     std::uint64_t hash_seed = 0;
+    EventSink events = {};  // told of every copy that comes or goes
   };
   explicit BlockStore(const Options& options);
 
@@ -154,6 +156,10 @@ class BlockStore {
   // Of the index, the slots' records and the metadata that clients attached.
   std::uint64_t memory_bytes() const;
   void set_metadata(EntryNumber entry, std::string json);
+  // Tells that no key has a copy in the tier, or in any.
+  void tell_cleared(std::optional<Tier> tier) const;
+  // Of a cache that is gone, whose last copies nobody can find any more.
+  void stop_telling() { events_ = {}; }
   std::uint32_t entry_count() const { return index_.size(); }  // ghosts included
   // Entries are numbered below this; a key keeps its number as long as it is present.
   EntryNumber entry_end() const { return index_.end(); }
@@ -172,11 +178,13 @@ class BlockStore {
   void settle(EntryNumber entry);
   void free_slot(SlotRef at);
   void note_disk_slot(SlotNumber slot) const;
+  void tell(BlockEventKind kind, SlotRef at, EntryNumber entry) const;
 
   const Options options_;
   std::array<SlotPool, kNumTiers> pools_;
   KeyIndex index_;
   QuotaTable quotas_;
+  EventSink events_;
   std::set<std::pair<TimePoint, EntryNumber>> expiries_;
   std::array<std::uint32_t, kNumTiers> leaving_{};
   std::array<std::array<std::uint64_t, kNumEvictionReasons>, kNumTiers> evictions_{};

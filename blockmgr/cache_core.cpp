@@ -10,9 +10,10 @@ namespace {
 // the next operation or tick goes on.
 constexpr std::uint32_t kShrinkStep = 256;
 
-BlockStore::Options store_options(const CacheCore::Parts& parts) {
+BlockStore::Options store_options(CacheServices& services, const CacheCore::Parts& parts) {
   BlockStore::Options options{.offload_on_evict = parts.config.offload == OffloadMode::on_evict,
-                              .hash_seed = parts.hash_seed};
+                              .hash_seed = parts.hash_seed,
+                              .events = {&services.events, parts.number}};
   for (std::size_t i = 0; i < kNumTiers; ++i) {
     if (parts.config.tiers[i]) options.capacities[i] = parts.config.tiers[i]->num_blocks;
   }
@@ -30,8 +31,9 @@ CacheCore::CacheCore(std::shared_ptr<CacheServices> shared, Parts parts)
       disk_slots(std::move(parts.disk_slots)),
       staging(services->runtime, services->staging, parts.config.shape),
       journal(std::move(parts.journal)),
-      store(store_options(parts)),
+      store(store_options(*services, parts)),
       leases({.cache = parts.number, .max_leases = options().max_leases}) {
+  services->events.open(number, config.name);
   for (std::size_t i = 0; i < kNumTiers; ++i) {
     if (config.tiers[i]) gauges[i].emplace(options().pressure[i], config.tiers[i]->num_blocks);
   }
@@ -187,6 +189,8 @@ void CacheCore::shut(Section& section) {
   }
   const auto open = transfers;  // ends remove themselves
   for (const auto& [id, move] : open) cancel_move(section, move);
+  store.stop_telling();
+  services->events.close(number, section.unix_ms());
 }
 
 Section::Section(CacheCore& core) : core_(core) {

@@ -24,6 +24,7 @@
 #include "blockmgr/block_store.hpp"
 #include "blockmgr/cache.hpp"
 #include "blockmgr/canonical_staging.hpp"
+#include "blockmgr/event_ring.hpp"
 #include "blockmgr/job_gate.hpp"
 #include "blockmgr/lease_table.hpp"
 #include "blockmgr/piece_progress.hpp"
@@ -48,7 +49,8 @@ struct CacheServices {
                     .least_slot_bytes = kLeastStagingSlotBytes,
                     .least_lent = kLeastStagedBlocks}),
         transfers({.max_open = options.max_transfers, .max_kept = options.kept_transfers}),
-        disk_writes(options.disk.write_bytes_per_s) {}
+        disk_writes(options.disk.write_bytes_per_s),
+        events({.capacity = options.kept_events, .first_id = first_event_id(c)}) {}
 
   // Each is an allocation of the runtime's, and costs it as much as a few copies of that size.
   static constexpr std::uint64_t kLeastStagingSlotBytes = 256ull << 10;
@@ -63,7 +65,15 @@ struct CacheServices {
   PinnedPool staging;
   TransferTable transfers;
   WriteBudget disk_writes;
+  EventRing events;
   JobGate jobs;
+
+ private:
+  // A life of the server begins at least a second after the one before it, and has fewer than a
+  // million events in a second of its life on the average. Fits the numbers of JavaScript.
+  static std::uint64_t first_event_id(const Clock& clock) {
+    return static_cast<std::uint64_t>(clock.unix_ms() / 1000) << 20;
+  }
 };
 
 class Section;

@@ -111,10 +111,22 @@ class Clearing {
         }
       }
     }
+    tell_if_empty();
     return result_;
   }
 
  private:
+  void tell_if_empty() {
+    Section section(core_);
+    const auto is_empty = [this](Tier tier) {
+      const SlotPool& slots = core_.store.pool(tier);
+      return slots.count(SlotState::committed) == 0 && slots.count(SlotState::evictable) == 0;
+    };
+    if (core_.dropped || !std::all_of(tiers_.begin(), tiers_.end(), is_empty)) return;
+    const bool all = std::all_of(kTiers.begin(), kTiers.end(), is_empty);
+    core_.store.tell_cleared(all ? std::nullopt : std::optional(tiers_.front()));
+  }
+
   void visit(SlotRef at, bool only_tails) {
     const SlotRecord& slot = core_.store.record(at);
     if (slot.life == SlotLife::free || slot.gone) return;

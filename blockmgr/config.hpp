@@ -116,6 +116,8 @@ struct BlockManagerOptions {
   std::uint32_t max_snapshot_jobs = 4;  // at a time; each is a thread and some MiB of blocks
   // Lets calls to the file system fail, see SnapshotIo; empty: none.
   std::function<int(std::string_view call)> snapshot_file_fault;
+  // Events kept for those who listen: 200 bytes each. A second of a busy server.
+  std::uint32_t kept_events = 65'536;
 };
 
 }  // namespace cairn

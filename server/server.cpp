@@ -107,6 +107,7 @@ struct Server::Parts {
         manager(*runtime, engine, time, logger, block_options(settings, logger)),
         counters(ApiHandler::route_labels(), ApiHandler::method_labels()),
         waits(manager),
+        events(manager, time),
         readers(kMaxQueuedTasks),
         admin(kMaxQueuedTasks),
         service{.manager = manager,
@@ -115,6 +116,7 @@ struct Server::Parts {
                 .clock = time,
                 .log = logger,
                 .waits = waits,
+                .events = events,
                 .readers = readers,
                 .admin = admin,
                 .catalog = catalog,
@@ -123,7 +125,8 @@ struct Server::Parts {
                 .limits = settings.api,
                 .started_at_unix_ms = time.unix_ms()},
         handler(service),
-        ticker(kTickPeriod, [this] { tick(); }) {}
+        ticker(kTickPeriod, [this] { tick(); }),
+        event_ticker(EventStreams::kPollPeriod, [this] { events.poll(); }) {}
 
   void tick() {
     manager.tick();
@@ -154,12 +157,15 @@ struct Server::Parts {
   BlockManager manager;
   HttpCounters counters;
   TransferWaits waits;
+  EventStreams events;
   Worker readers;
   Worker admin;
   Service service;
   ApiHandler handler;
   bool told_of_loss = false;  // the ticker's
   Ticker ticker;
+  Ticker event_ticker;
+  std::unique_ptr<ZmqPublisher> publisher;  // null: none is configured
   std::unique_ptr<http::HttpServer> http;
 };
 
@@ -227,6 +233,12 @@ Result<std::unique_ptr<Server>> Server::start(const Settings& settings, const Cl
   for (const RestoreSetting& restore : settings.restore) {
     CAIRN_TRY(restore_at_start(parts->manager, restore, log));
   }
+  if (!settings.zmq.endpoint.empty()) {
+    auto publisher = ZmqPublisher::start(settings.zmq, parts->manager, log);
+    if (!publisher) return std::move(publisher).error();
+    parts->publisher = std::move(*publisher);
+    log.info("events are published", {{"endpoint", parts->publisher->endpoint()}});
+  }
   service.phase = Phase::serving;
   return std::unique_ptr<Server>(new Server(std::move(parts)));
 }
@@ -257,6 +269,7 @@ bool Server::drain() {
   parts_->service.phase = Phase::draining;
   // Who waits for a transfer is told how far it is.
   parts_->waits.flush();
+  parts_->events.end();
   const bool drained = parts_->http->drain(parts_->settings.drain_timeout_ms);
   if (parts_->settings.offload_at_stop) {
     bring_pinned_to_disk(parts_->manager, parts_->service.log);

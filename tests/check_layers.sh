@@ -28,6 +28,7 @@ readonly program='
     home["liburing"] = " transport "
     home["prometheus/"] = " metrics "
     home["boost/asio"] = home["boost/beast"] = " server client replay "
+    home["zmq"] = " server "
     home["nlohmann/"] = home["simdjson"] = home["openssl/"] = " server client replay ctl "
     home["gtest/"] = home["gmock/"] = home["benchmark/"] = " "
   }
@@ -124,6 +125,7 @@ END
   plant layouts/bad.cpp '#include <numaif.h>'
   plant blockmgr/bad.cpp '#include <xxhash.h>'
   plant blockmgr/bad.cpp '#include <zstd.h>'
+  plant blockmgr/bad.cpp '#include <zmq.h>'
   plant replay/bad.cpp '#include <boost/system/result.hpp>'
   plant layouts/bad.cpp '#include <cuda_runtime.h>'
   plant server/bad.cpp '#include <gtest/gtest.h>'

@@ -39,6 +39,7 @@ class Caller {
   const std::shared_ptr<BlockQuota>& quota() const { return quota_; }
   // Goes on with what this token had used before its file was read again.
   void go_on_from(const Caller& before);
+  const std::vector<std::string>& caches() const { return rights_.caches; }  // empty: every one
   bool may(Role role) const { return rights_.role >= role; }
   bool is_confined() const { return !rights_.caches.empty(); }
   bool may_touch(std::string_view cache) const;

@@ -72,6 +72,12 @@ constexpr std::array kFlags = {
          "keys or blocks of one request (default 65536)"},
     Flag{"staging-bytes", "/blocks/staging_bytes", number,
          "buffers for reads and writes of tiers that the CPU does not reach (default 67108864)"},
+    Flag{"events-kept", "/events/kept", number,
+         "events kept for those who listen, 64 and more (default 65536)"},
+    Flag{"events-zmq", "/events/zmq/endpoint", text,
+         "endpoint to publish events on over ZeroMQ, e.g. tcp://127.0.0.1:5557 (default none)"},
+    Flag{"events-zmq-replay", "/events/zmq/replay_endpoint", text,
+         "endpoint to ask for events that were missed (default none)"},
     Flag{"transfer-workers", "/transfers/workers", number,
          "movements under way at once, 1 to 64 (default 2)"},
     Flag{"disk-threads", "/transfers/disk_threads", number,
@@ -126,7 +132,7 @@ std::string help_text(const po::options_description& options) {
          "max_blocks_per_request, max_transfers,\nkept_transfers, max_waiting_allocations, "
          "staging_bytes, max_metadata_bytes, max_snapshots,\nmax_snapshot_jobs}, disk {engine, depth, "
          "piece_bytes, folders, direct, checksums,\nreplace_other_shape, checkpoint_period_ms, "
-         "admission, write_bytes_per_s, offload_at_stop,\ncrash_at}, transfers "
+         "admission, write_bytes_per_s, offload_at_stop,\ncrash_at}, events {kept, zmq {endpoint, replay_endpoint, topic, cache, events arrays|maps,\nhashes bytes|int64, rank, kept_batches, high_water_mark}}, transfers "
          "{workers, max_queued_jobs, disk_threads, staging_bytes,\npolling_interval_us}, pressure "
          "{device, pinned, disk: {elevated, warning, critical, reactions\n{LEVEL: {kind: "
          "none|shrink|callback, target_use}}}}, caches [{name, and the body of PUT\n"

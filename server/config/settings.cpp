@@ -130,6 +130,31 @@ std::vector<CacheConfig> read_caches(Fields& fields) {
   return caches;
 }
 
+void read_zmq(Fields& fields, ZmqSettings& out) {
+  static constexpr std::array<std::string_view, 2> kEvents = {"arrays", "maps"};
+  static constexpr std::array<std::string_view, 2> kHashes = {"bytes", "int64"};
+  out.endpoint = fields.optional_string("endpoint").value_or("");
+  out.replay_endpoint = fields.optional_string("replay_endpoint").value_or("");
+  out.topic = fields.optional_string("topic").value_or("");
+  out.cache = fields.optional_string("cache").value_or("");
+  out.form.events =
+      static_cast<KvEventForm::Events>(fields.optional_word("events", kEvents).value_or(0));
+  out.form.hashes =
+      static_cast<KvEventForm::Hashes>(fields.optional_word("hashes", kHashes).value_or(0));
+  read(fields, "rank", kAnyU32, out.form.rank);
+  read(fields, "kept_batches", {1, 1u << 20}, out.kept_batches);
+  read(fields, "high_water_mark", {1, 1u << 30}, out.high_water_mark);
+  if (out.endpoint.empty() && !out.replay_endpoint.empty()) {
+    fields.errors().add(ErrorCode::missing_field,
+                        fields.path_of("endpoint") + " is missing; replay_endpoint needs one");
+  }
+}
+
+void read_events(Fields& fields, Settings& out) {
+  read(fields, "kept", {64, 1u << 24}, out.blocks.kept_events);
+  section(fields, "zmq", [&out](Fields& members) { read_zmq(members, out.zmq); });
+}
+
 void read_security(Fields& fields, Settings& out) {
   out.tls.certificate = fields.optional_string("tls_cert").value_or("");
   out.tls.key = fields.optional_string("tls_key").value_or("");
@@ -247,6 +272,7 @@ Result<Settings> read_settings(std::string_view json_text) {
     read(members, "device_bytes", {}, settings.host.device_bytes);
   });
   section(fields, "http", [&settings](Fields& members) { read_http(members, settings); });
+  section(fields, "events", [&settings](Fields& members) { read_events(members, settings); });
   section(fields, "blocks",
           [&settings](Fields& members) { read_blocks(members, settings.blocks); });
   section(fields, "disk", [&settings](Fields& members) { read_disk(members, settings); });

@@ -11,6 +11,7 @@
 #include "blockmgr/config.hpp"
 #include "memory/device_runtime.hpp"
 #include "server/config/restore_setting.hpp"
+#include "server/events/zmq_publisher.hpp"
 #include "server/http/http_server.hpp"
 #include "server/http/tls.hpp"
 #include "server/routes/service.hpp"
@@ -35,6 +36,7 @@ enum class DiskEngine : std::uint8_t {
 struct Settings {
   http::ListenConfig listen;
   http::TlsFiles tls;       // without a certificate: plain HTTP
+  ZmqSettings zmq;          // without an endpoint: events are not published
   std::string tokens_path;  // empty: everybody may do everything
   // Without tokens the server listens on a loopback address only, unless this says otherwise.
   bool allow_anonymous = false;

@@ -137,6 +137,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool send();
   bool sent();
   void append_response_head();
+  void add_chunk(std::span<const iovec> pieces);
+  bool end_endless();
   void answer_with(Response response);
   // The machinery's own answer; the connection is closed after it.
   bool refuse(unsigned status, ErrorCode code, std::string detail);
@@ -182,6 +184,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Response response_;
   std::uint64_t download_left_ = 0;  // bytes not yet given
   bool head_sent_ = false;
+  bool chunked_ = false;  // each write is a chunk
+  std::string chunk_head_;
   std::string head_text_;
   IovCursor out_;
   std::optional<State> after_continue_;

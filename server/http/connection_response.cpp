@@ -1,3 +1,4 @@
+#include <charconv>
 #include <utility>
 
 #include "server/http/connection.hpp"
@@ -6,6 +7,10 @@
 
 namespace cairn::http {
 namespace {
+
+constexpr std::uint64_t kEndless = UINT64_MAX;
+constexpr std::string_view kLineEnd = "\r\n";
+constexpr std::string_view kLastChunk = "0\r\n\r\n";
 
 bool has_no_body(unsigned status) { return status == 204 || status == 304; }
 
@@ -52,7 +57,8 @@ bool Connection::fail_upload(const Error& why) {
 bool Connection::begin_answer() {
   answered_ = true;
   begin_body();
-  if (response_.close || shared_.draining) keep_alive_ = false;
+  if (response_.close || response_.endless || shared_.draining) keep_alive_ = false;
+  chunked_ = response_.endless && !parser_->http10();
   const bool with_body = head_.method != Method::head && !has_no_body(response_.status);
   head_text_.clear();
   append_response_head();
@@ -61,7 +67,7 @@ bool Connection::begin_answer() {
   head_sent_ = false;
   download_left_ = 0;
   if (with_body && response_.download != nullptr) {
-    download_left_ = response_.download_bytes;
+    download_left_ = response_.endless ? kEndless : response_.download_bytes;
     // The head goes with the first bytes, in one write.
     if (download_left_ > 0) return ask_pieces();
   } else if (with_body) {
@@ -81,6 +87,9 @@ void Connection::append_response_head() {
       response_.download != nullptr ? response_.download_bytes : response_.body.size();
   if (has_no_body(response_.status)) {
     if (response_.status == 304) head.content_length = response_.announced_bytes;
+  } else if (response_.endless) {
+    head.content_type = response_.content_type;
+    head.chunked = chunked_;
   } else {
     head.content_type = response_.content_type;
     head.content_length =
@@ -98,6 +107,7 @@ bool Connection::ask_pieces() {
 bool Connection::take_pieces() {
   if (!memory_) return false;
   Memory memory = *std::exchange(memory_, std::nullopt);
+  if (memory && memory->empty() && response_.endless) return end_endless();
   if (memory && memory->empty()) memory = Error{ErrorCode::internal, "the body has no more bytes"};
   if (!memory && !head_sent_) {
     answer_with(shared_.handler.failed(memory.error()));
@@ -111,9 +121,33 @@ bool Connection::take_pieces() {
     return false;
   }
   if (head_sent_) out_.clear();
-  const std::uint64_t before = out_.bytes();
-  out_.add_pieces(*memory, download_left_);
-  download_left_ -= out_.bytes() - before;
+  if (chunked_) {
+    add_chunk(*memory);
+  } else {
+    const std::uint64_t before = out_.bytes();
+    out_.add_pieces(*memory, download_left_);
+    if (!response_.endless) download_left_ -= out_.bytes() - before;
+  }
+  state_ = State::send;
+  return true;
+}
+
+void Connection::add_chunk(std::span<const iovec> pieces) {
+  std::uint64_t bytes = 0;
+  for (const iovec& piece : pieces) bytes += piece.iov_len;
+  char digits[16];
+  const auto end = std::to_chars(digits, digits + sizeof digits, bytes, 16).ptr;
+  chunk_head_.assign(digits, static_cast<std::size_t>(end - digits));
+  chunk_head_ += kLineEnd;
+  out_.add(chunk_head_.data(), chunk_head_.size());
+  out_.add_pieces(pieces, bytes);
+  out_.add(kLineEnd.data(), kLineEnd.size());
+}
+
+bool Connection::end_endless() {
+  if (head_sent_) out_.clear();
+  if (chunked_) out_.add(kLastChunk.data(), kLastChunk.size());
+  download_left_ = 0;
   state_ = State::send;
   return true;
 }

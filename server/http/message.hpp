@@ -60,7 +60,8 @@ class Download {
  public:
   using Pieces = Result<std::span<const iovec>>;
   virtual ~Download() = default;
-  // Calls `ready` exactly once, now or later, from any thread, with at least one byte; the pieces
+  // Calls `ready` exactly once, now or later, from any thread, with at least one byte (an endless
+  // one ends by giving none); the pieces
   // stay as they are until the next call or the end of this object. An error of the first call
   // becomes the response (Handler::failed); a later one cuts the connection, as the head has been
   // sent: the client sees a short body, never a wrong one. From another thread, `ready` is the last
@@ -75,7 +76,10 @@ struct Response {
   std::string body;     // used where there is no download
   std::unique_ptr<Download> download;
   std::uint64_t download_bytes = 0;  // the download's length
-  bool close = false;                // end the connection after this response
+  // The download's length is not known: it ends where it gives no pieces, and the connection with
+  // it. Sent in chunks.
+  bool endless = false;
+  bool close = false;  // end the connection after this response
   // HEAD, and 304: the length to announce without a body; else the length is the body's.
   std::optional<std::uint64_t> announced_bytes;
 };

@@ -29,6 +29,7 @@ void append_head(std::string& out, const ResponseHead& head) {
     out += "\r\nContent-Length: ";
     append_number(out, *head.content_length);
   }
+  if (head.chunked) out += "\r\nTransfer-Encoding: chunked";
   if (!head.keep_alive) {
     out += "\r\nConnection: close";
   } else if (head.http10) {

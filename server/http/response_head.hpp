@@ -12,6 +12,7 @@ struct ResponseHead {
   std::string_view content_type;
   std::string_view headers;                     // whole lines
   std::optional<std::uint64_t> content_length;  // nothing: none is announced
+  bool chunked = false;
   bool keep_alive = true;
   bool http10 = false;  // asked in HTTP/1.0, where keep-alive has to be said
 };

@@ -48,6 +48,8 @@ void make_snapshot(Service&, const Call&, Reply);
 void list_snapshots(Service&, const Call&, Reply);
 void delete_snapshot(Service&, const Call&, Reply);
 void restore_snapshot(Service&, const Call&, Reply);
+// events.cpp
+void events(Service&, const Call&, Reply);
 // info.cpp
 void healthz(Service&, const Call&, Reply);
 void readyz(Service&, const Call&, Reply);

@@ -14,6 +14,7 @@
 #include "server/auth/caller.hpp"
 #include "server/auth/gate.hpp"
 #include "server/config/cache_catalog.hpp"
+#include "server/events/event_streams.hpp"
 #include "server/http/http_server.hpp"
 #include "server/http/message.hpp"
 #include "server/readiness.hpp"
@@ -40,6 +41,7 @@ struct Service {
   const Clock& clock;
   Logger& log;
   TransferWaits& waits;
+  EventStreams& events;
   Worker& readers;  // long texts: metrics, lists
   Worker& admin;    // what waits for memory and files: caches made and dropped
   const CacheCatalog& catalog;  // used on `admin` only

@@ -73,7 +73,7 @@ constexpr std::array kRoutes = {
     filtered(plain(read, get, "/", status_page)),
 
     later(admin, get, "/v1/caches/{cache}/tiers/{tier}/export"),
-    filtered(later(read, get, "/v1/events")),
+    filtered(plain(read, get, "/v1/events", events)),
     later(admin, post, "/v1/groups"),
     later(read, get, "/v1/groups"),
     later(read, get, "/v1/groups/{name}"),

@@ -191,7 +191,6 @@ TEST_F(DiskRestart, ADamagedCheckpointIsNotTaken) {
 TEST_F(DiskRestart, ACrashInTheMiddleOfACheckpointLosesNothing) {
   for (const std::string_view place :
        {"checkpoint.begun", "checkpoint.written", "checkpoint.ended"}) {
-    std::filesystem::path at_crash;
     BlockManagerOptions options = by_hand();
     fakes::TempDir copy;
     Rig* crashed = nullptr;

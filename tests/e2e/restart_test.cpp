@@ -1,4 +1,5 @@
 // What a disk tier holds when the server comes back.
+#include <algorithm>
 #include <fstream>
 
 #include "tests/e2e/support/served_test.hpp"

@@ -192,6 +192,7 @@ TEST_F(ServiceTest, DescribesEveryRouteOfTheContractAndNoOther) {
       if (method == "parameters" || method == "summary" || method == "description") continue;
       described.insert(method + " " + path);
       EXPECT_FALSE(operation.at("responses").empty()) << method << " " << path;
+      if (path == "/v1/events") continue;  // it has no end
       const Reply probe = rest_.send({.method = upper(method), .target = filled(path)});
       EXPECT_NE(probe.code(), "not_found") << method << " " << path;
       EXPECT_NE(probe.status, 405U) << method << " " << path;
@@ -223,7 +224,6 @@ TEST_F(ServiceTest, ResolvesEveryReferenceOfItsDescription) {
 TEST_F(ServiceTest, SaysWhatThisBuildLacks) {
   const TestCache cache(rest_, {.device = 2});
   const std::vector<Reply> replies = {rest_.get(cache.path("/tiers/device/export")),
-                                      rest_.get("/v1/events?cache=" + cache.name()),
                                       rest_.post("/v1/groups", {{"name", "g"}, {"rank", 0}}),
                                       rest_.get("/v1/groups"),
                                       rest_.get("/v1/groups/g"),

@@ -55,6 +55,51 @@ TEST_F(HttpResponseTest, WritesStatusTypeLengthAndTheHandlersFields) {
   EXPECT_EQ(response.body, "12345");
 }
 
+TEST_F(HttpResponseTest, SendsAnEndlessResponseInChunks) {
+  static char first[] = "hello ";
+  static char second[] = "worldwideweb";
+  static iovec pieces[] = {{first, 6}, {second, 12}};
+  int call = 0;
+  answer([&call] {
+    Response response = text_response(200, "");
+    response.endless = true;
+    response.download = std::make_unique<ScriptedDownload>(nullptr, [&call](auto ready) {
+      const std::span<const iovec> all(pieces);
+      ready(++call == 1 ? all : call == 2 ? all.last(1) : all.first(0));
+    });
+    return response;
+  });
+  SocketClient client = connect();
+  client.send(kGet);
+  const std::string whole =
+      "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n"
+      "Connection: close\r\n\r\n"
+      "12\r\nhello worldwideweb\r\nc\r\nworldwideweb\r\n0\r\n\r\n";
+  EXPECT_EQ(client.receive_bytes(whole.size()), whole);
+  EXPECT_TRUE(client.closed_by_server());
+  EXPECT_TRUE(finished(1));
+}
+
+TEST_F(HttpResponseTest, SendsAnEndlessResponseBareToAnOlderClient) {
+  static char text[] = "hello";
+  static iovec piece{text, 5};
+  int call = 0;
+  answer([&call] {
+    Response response = text_response(200, "");
+    response.endless = true;
+    response.download = std::make_unique<ScriptedDownload>(nullptr, [&call](auto ready) {
+      ready(std::span<const iovec>(&piece, ++call == 1 ? 1 : 0));
+    });
+    return response;
+  });
+  SocketClient client = connect();
+  client.send("GET / HTTP/1.0\r\n\r\n");
+  const std::string whole =
+      "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\nhello";
+  EXPECT_EQ(client.receive_bytes(whole.size()), whole);
+  EXPECT_TRUE(client.closed_by_server());
+}
+
 TEST_F(HttpResponseTest, AnswersHeadWithTheLengthAlone) {
   answer([] { return text_response(200, "12345"); });
   SocketClient client = connect();

@@ -1,0 +1,101 @@
+#include "server/events/kv_payload.hpp"
+
+#include <algorithm>
+
+#include "base/assert.hpp"
+#include "server/codec/document.hpp"
+
+namespace cairn {
+namespace {
+
+// What an engine calls the places of its blocks.
+std::string_view medium_of(Tier tier) {
+  switch (tier) {
+    case Tier::device:
+      return "GPU";
+    case Tier::pinned:
+      return "CPU";
+    case Tier::disk:
+      return "DISK";
+  }
+  invariant_broken("tier is an enumerator", "a router would look for a block in a wrong place");
+}
+
+ordered_json hash_of(const BlockKey& key, const KvEventForm& form) {
+  const auto bytes = key.view().bytes();
+  if (form.hashes == KvEventForm::Hashes::bytes) {
+    std::vector<std::uint8_t> copy(bytes.size());
+    std::transform(bytes.begin(), bytes.end(), copy.begin(),
+                   [](std::byte byte) { return static_cast<std::uint8_t>(byte); });
+    return ordered_json::binary(std::move(copy));
+  }
+  std::uint64_t number = 0;
+  for (std::byte byte : bytes.last(std::min<std::size_t>(bytes.size(), 8))) {
+    number = number << 8 | static_cast<std::uint64_t>(byte);
+  }
+  return number;
+}
+
+// The members in the order in which the arrays have them.
+ordered_json members_of(const KvEvent& event, const KvEventForm& form) {
+  const EventGroup& group = event.group;
+  ordered_json members = ordered_json::object();
+  if (group.kind == BlockEventKind::cleared) return members;
+  ordered_json hashes = ordered_json::array();
+  for (const BlockKey& key : group.keys) hashes.push_back(hash_of(key, form));
+  members["block_hashes"] = std::move(hashes);
+  if (group.kind == BlockEventKind::stored) {
+    members["parent_block_hash"] =
+        group.parent ? hash_of(*group.parent, form) : ordered_json(nullptr);
+    members["token_ids"] = event.tokens;
+    members["block_size"] = event.block_size;
+    members["lora_id"] = nullptr;
+  }
+  members["medium"] = medium_of(*group.tier);
+  return members;
+}
+
+std::string_view name_of(BlockEventKind kind) {
+  switch (kind) {
+    case BlockEventKind::stored:
+      return "BlockStored";
+    case BlockEventKind::removed:
+      return "BlockRemoved";
+    case BlockEventKind::cleared:
+      return "AllBlocksCleared";
+  }
+  invariant_broken("kind is an enumerator", "an event would be told as another");
+}
+
+ordered_json written(const KvEvent& event, const KvEventForm& form) {
+  const std::string_view name = name_of(event.group.kind);
+  ordered_json members = members_of(event, form);
+  if (form.events == KvEventForm::Events::maps) {
+    ordered_json map = {{"type", name}};
+    map.update(members);
+    return map;
+  }
+  ordered_json array = ordered_json::array({name});
+  for (auto& [member, value] : members.items()) array.push_back(std::move(value));
+  return array;
+}
+
+}  // namespace
+
+std::optional<std::string> kv_payload(std::span<const KvEvent> events, const KvEventForm& form) {
+  ordered_json list = ordered_json::array();
+  std::int64_t unix_ms = 0;
+  for (const KvEvent& event : events) {
+    // There is no word for a tier that is empty, and its blocks were told of one by one.
+    if (event.group.kind == BlockEventKind::cleared && event.group.tier) continue;
+    list.push_back(written(event, form));
+    unix_ms = event.group.unix_ms;
+  }
+  if (list.empty()) return std::nullopt;
+  const ordered_json batch = {static_cast<double>(unix_ms) / 1000.0, std::move(list), form.rank};
+  std::string payload;
+  ordered_json::to_msgpack(batch, payload);
+  return payload;
+}
+
+}  // namespace cairn
