@@ -35,6 +35,8 @@ std::string_view to_string(ErrorCode code) {
       return "unknown_slot";
     case ErrorCode::unknown_snapshot:
       return "unknown_snapshot";
+    case ErrorCode::unknown_group:
+      return "unknown_group";
     case ErrorCode::not_found:
       return "not_found";
     case ErrorCode::method_not_allowed:
@@ -49,6 +51,10 @@ std::string_view to_string(ErrorCode code) {
       return "leased";
     case ErrorCode::cache_exists:
       return "cache_exists";
+    case ErrorCode::group_exists:
+      return "group_exists";
+    case ErrorCode::rank_taken:
+      return "rank_taken";
     case ErrorCode::lease_expired:
       return "lease_expired";
     case ErrorCode::body_too_large:
@@ -71,6 +77,8 @@ std::string_view to_string(ErrorCode code) {
       return "too_many";
     case ErrorCode::unavailable:
       return "unavailable";
+    case ErrorCode::peer_lost:
+      return "peer_lost";
     case ErrorCode::no_capacity:
       return "no_capacity";
     case ErrorCode::io_error:

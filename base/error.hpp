@@ -26,6 +26,7 @@ enum class ErrorCode : std::uint8_t {
   unknown_transfer,
   unknown_slot,
   unknown_snapshot,
+  unknown_group,
   not_found,
   method_not_allowed,
   // the state does not allow it
@@ -34,6 +35,8 @@ enum class ErrorCode : std::uint8_t {
   foreign_lease,
   leased,
   cache_exists,
+  group_exists,
+  rank_taken,
   lease_expired,
   // too much, of the wrong kind, or impossible
   body_too_large,
@@ -47,6 +50,7 @@ enum class ErrorCode : std::uint8_t {
   queue_full,
   too_many,
   unavailable,
+  peer_lost,
   no_capacity,
   // the machine's fault
   io_error,

@@ -52,11 +52,11 @@ function(cairn_test name)
                        WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} PROPERTIES ${properties})
 endfunction()
 
-# cairn_fake_cuda_tests(TARGET [FILTER filter] [TIMEOUT seconds])
+# cairn_fake_cuda_tests(TARGET [FILTER filter] [TIMEOUT seconds] [ENVIRONMENT NAME=value])
 # Runs the tests of a GoogleTest program (those that the filter names) once more, with the fake
 # libcudart in the place of NVIDIA's. Nothing where the toolkit is missing.
 function(cairn_fake_cuda_tests target)
-  cmake_parse_arguments(ARG "" "FILTER;TIMEOUT" "" ${ARGN})
+  cmake_parse_arguments(ARG "" "FILTER;TIMEOUT;ENVIRONMENT" "" ${ARGN})
   if(NOT CAIRN_CUDA)
     return()
   endif()
@@ -66,10 +66,14 @@ function(cairn_fake_cuda_tests target)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
+  if(NOT ARG_ENVIRONMENT)
+    set(ARG_ENVIRONMENT CAIRN_FAKE_CUDA_DEVICES=2)
+  endif()
   add_dependencies(${target} cudart_fake)
   gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
                        TEST_FILTER ${ARG_FILTER} TEST_PREFIX fake_cuda. TEST_LIST ${target}_fake_cuda
                        WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
-                       PROPERTIES TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT_MODIFICATION
+                       PROPERTIES TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT ${ARG_ENVIRONMENT}
+                       ENVIRONMENT_MODIFICATION
                          LD_LIBRARY_PATH=path_list_prepend:${CMAKE_BINARY_DIR}/fake-cudart)
 endfunction()

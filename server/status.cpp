@@ -46,6 +46,7 @@ unsigned http_status(ErrorCode code) {
     case ErrorCode::unknown_transfer:
     case ErrorCode::unknown_slot:
     case ErrorCode::unknown_snapshot:
+    case ErrorCode::unknown_group:
     case ErrorCode::not_found:
       return 404;
     case ErrorCode::method_not_allowed:
@@ -55,6 +56,8 @@ unsigned http_status(ErrorCode code) {
     case ErrorCode::foreign_lease:
     case ErrorCode::leased:
     case ErrorCode::cache_exists:
+    case ErrorCode::group_exists:
+    case ErrorCode::rank_taken:
       return 409;
     case ErrorCode::lease_expired:
       return 410;
@@ -73,6 +76,7 @@ unsigned http_status(ErrorCode code) {
     case ErrorCode::too_many:
       return 429;
     case ErrorCode::unavailable:
+    case ErrorCode::peer_lost:
     case ErrorCode::cancelled:
     case ErrorCode::deadline_exceeded:
       return 503;

@@ -30,5 +30,11 @@ std::uint64_t cairn_fake_alive(const char* what) {
   if (wanted == "streams") return machine.engine.streams();
   return machine.engine.events();
 }
+// Where the bytes of device memory really are, for another fake that works on it; null for what is
+// none, or runs past its end.
+void* cairn_fake_device_bytes(const void* address, std::size_t size_bytes) {
+  const auto side = state().memory.find(address, size_bytes);
+  return side && side->kind == Kind::device ? side->bytes : nullptr;
+}
 
 }  // extern "C"

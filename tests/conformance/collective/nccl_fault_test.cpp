@@ -1,0 +1,133 @@
+// NCCL on its fake: each call fails in turn, and every rank hears of it.
+#include <dlfcn.h>
+
+#include <optional>
+#include <type_traits>
+
+#include "tests/conformance/collective/collective_case.hpp"
+#include "tests/fakes/cudart/fake_cudart.hpp"
+
+namespace cairn::conformance {
+namespace {
+
+constexpr int kUnhandledCudaError = 1;
+constexpr int kRemoteError = 6;
+
+struct FakeNccl {
+  void (*fail)(const char*, std::uint64_t, int) = nullptr;
+  std::uint64_t (*calls)(const char*) = nullptr;
+  std::uint64_t (*alive)() = nullptr;
+};
+
+// Nothing where the program runs with NVIDIA's library, or with none.
+std::optional<FakeNccl> fake_nccl() {
+  if (!fakes::FakeCudart::loaded()) return std::nullopt;
+  void* const library = ::dlopen("libnccl.so.2", RTLD_NOW);
+  if (library == nullptr) return std::nullopt;
+  FakeNccl fake;
+  const auto look_up = [library](const char* name, auto& function) {
+    function =
+        reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(library, name));
+    return function != nullptr;
+  };
+  if (look_up("cairn_fake_nccl_fail", fake.fail) && look_up("cairn_fake_nccl_calls", fake.calls) &&
+      look_up("cairn_fake_nccl_alive", fake.alive)) {
+    return fake;
+  }
+  return std::nullopt;
+}
+
+class NcclFaultTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!nccl_) GTEST_SKIP() << "runs on the fake only";
+    cuda_->reset(1);
+  }
+  void TearDown() override {
+    if (!nccl_) return;
+    EXPECT_EQ(nccl_->alive(), 0U);
+    EXPECT_EQ(cuda_->leaks(), "");
+  }
+
+  // Every kind of call between two ranks: true where all of it went well, with the right bytes.
+  static bool work() {
+    auto nccl = make_nccl_collectives();
+    if (!nccl) return false;
+    auto joined = join_all(**nccl, 2, std::chrono::milliseconds(500));
+    if (!joined) return false;
+    const auto answers = on_each(*joined, [](Communicator& rank) -> Result<> {
+      const std::uint32_t me = rank.place().rank;
+      std::vector<std::uint64_t> all(2);
+      std::uint64_t number = me + 5;
+      auto* const bytes = reinterpret_cast<std::byte*>(&number);
+      const iovec out{bytes, sizeof number};
+      const iovec in{all.data(), sizeof number};
+      CAIRN_TRY(rank.all_gather({.source = bytes,
+                                 .destination = reinterpret_cast<std::byte*>(all.data()),
+                                 .elements = {.count = 1, .type = DataType::uint64}}));
+      if (all[0] != 5 || all[1] != 6) return Error{ErrorCode::internal, "gather"};
+      using Message = Communicator::Message;
+      const Message messages[] = {{Message::Kind::send, 1 - me, {&out, 1}},
+                                  {Message::Kind::receive, 1 - me, {&in, 1}}};
+      CAIRN_TRY(rank.exchange(messages));
+      if (all[0] != 6 - me) return Error{ErrorCode::internal, "exchange"};
+      CAIRN_TRY(rank.broadcast({.root = 1, .pieces = {&out, 1}}));
+      if (number != 6) return Error{ErrorCode::internal, "broadcast"};
+      CAIRN_TRY(rank.all_reduce({.source = bytes,
+                                 .destination = bytes,
+                                 .elements = {.count = 1, .type = DataType::uint64}}));
+      if (number != 12) return Error{ErrorCode::internal, "reduce"};
+      return rank.finalize();
+    });
+    for (const auto& answer : answers) {
+      if (answer) continue;
+      EXPECT_NE(answer.error().code, ErrorCode::internal) << answer.error().detail;
+    }
+    return answers[0].has_value() && answers[1].has_value();
+  }
+
+  const std::optional<FakeNccl> nccl_ = fake_nccl();
+  const std::optional<fakes::FakeCudart> cuda_ = fakes::FakeCudart::loaded();
+};
+
+TEST_F(NcclFaultTest, EachCallOfNcclFailsInTurn) {
+  for (const char* call :
+       {"ncclGetUniqueId", "ncclCommInitRankConfig", "ncclAllGather", "ncclSend", "ncclRecv",
+        "ncclGroupStart", "ncclGroupEnd", "ncclBroadcast", "ncclAllReduce", "ncclCommFinalize"}) {
+    for (std::uint64_t n = 1; n < 20; ++n) {
+      const std::uint64_t before = nccl_->calls(call);
+      nccl_->fail(call, n, kUnhandledCudaError);
+      const bool fine = work();
+      const bool reached = nccl_->calls(call) - before >= n;
+      EXPECT_EQ(fine, !reached) << call << " " << n;
+      if (!reached) break;
+    }
+  }
+  nccl_->fail("", 0, 0);
+  EXPECT_TRUE(work());
+}
+
+TEST_F(NcclFaultTest, AnAsynchronousErrorEndsTheGroup) {
+  for (std::uint64_t n : {1U, 2U, 5U, 9U}) {
+    nccl_->fail("async", n, kRemoteError);
+    EXPECT_FALSE(work()) << n;
+  }
+  nccl_->fail("", 0, 0);
+  EXPECT_TRUE(work());
+}
+
+TEST_F(NcclFaultTest, EachCallOfCudaFailsInTurn) {
+  for (const char* call : {"cudaStreamCreateWithFlags", "cudaEventCreateWithFlags", "cudaMalloc",
+                           "cudaMemcpyAsync", "cudaEventRecord", "cudaLaunchHostFunc"}) {
+    for (std::uint64_t n = 1; n < 60; n += n < 4 ? 1 : 7) {
+      cuda_->reset(n);
+      cuda_->fail(call, n, 2);  // out of memory, which passes
+      const bool fine = work();
+      EXPECT_EQ(fine, cuda_->injected() == 0) << call << " " << n;
+      if (fine) break;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cairn::conformance

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "transport/collective/link_socket.hpp"
+
+namespace cairn {
+
+// What a rank says first on a connection.
+struct Hello {
+  static constexpr std::uint64_t kMagic = 0x31'4F'4C'4C'45'48'43'43;  // "CCHELLO1"
+  std::uint64_t magic = kMagic;
+  std::array<std::byte, 16> secret{};
+  std::uint32_t rank = 0;
+  std::uint32_t world_size = 0;
+  std::uint32_t port = 0;  // that it listens on
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(Hello) == 40, "it travels between machines as it lies in memory");
+
+// Takes connections and their hellos. Strangers do not hold it up: many may be silent at once, each
+// for a while only.
+class HelloDesk {
+ public:
+  // Borrows the listener.
+  HelloDesk(const LinkSocket& listener, std::array<std::byte, 16> secret)
+      : listener_(listener), secret_(secret) {}
+
+  struct Arrival {
+    LinkSocket socket;
+    Hello hello;
+  };
+  // The next that shows the secret; who shows another one is told `unauthorized`. Also returns,
+  // without an arrival, when one of `watched` has something to say or is closed.
+  Result<std::optional<Arrival>> next(const std::vector<int>& watched, const LinkWait& wait);
+
+ private:
+  struct Visitor {
+    LinkSocket socket;
+    std::chrono::steady_clock::time_point until;
+    std::array<std::byte, sizeof(Hello)> bytes{};
+    std::size_t have = 0;
+  };
+  // False where the visitor is to go.
+  bool listen_to(Visitor& visitor);
+  bool knows_the_secret(const Hello& hello) const;
+
+  const LinkSocket& listener_;
+  const std::array<std::byte, 16> secret_;
+  std::deque<Visitor> visitors_;
+};
+
+// What a rank is answered: yes, or why not.
+Result<> send_verdict(const LinkSocket& socket, const Result<>& verdict, const LinkWait& wait);
+Result<> receive_verdict(const LinkSocket& socket, const LinkWait& wait);
+
+}  // namespace cairn

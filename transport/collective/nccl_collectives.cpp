@@ -1,0 +1,81 @@
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+#include <string>
+
+#include "base/hex.hpp"
+#include "transport/collective/nccl_communicator.hpp"
+
+namespace cairn {
+namespace {
+
+constexpr std::string_view kPrefix = "nccl:";
+
+class NcclInvitation final : public Invitation {
+ public:
+  explicit NcclInvitation(const ncclUniqueId& id) : text_(kPrefix) {
+    append_hex(text_, std::as_bytes(std::span(id.internal)));
+  }
+  const std::string& unique_id() const override { return text_; }
+
+ private:
+  std::string text_;
+};
+
+class NcclCollectives final : public Collectives {
+ public:
+  explicit NcclCollectives(const NcclLibrary& library) : nccl_(library) {}
+  std::string_view name() const override { return "nccl"; }
+
+  Result<std::unique_ptr<Invitation>> invite() override {
+    ncclUniqueId id;
+    const ncclResult_t made = nccl_.get_unique_id(&id);
+    if (made != ncclSuccess) return nccl_.error("ncclGetUniqueId", made);
+    return std::unique_ptr<Invitation>(std::make_unique<NcclInvitation>(id));
+  }
+
+  Result<std::unique_ptr<Communicator>> join(JoinRequest request, const JoinStop& stop,
+                                             UniqueFunction<void()> accepted) override {
+    const RankPlace place = request.place;
+    if (place.world_size < 1 || place.world_size > kMaxWorldSize ||
+        place.rank >= place.world_size) {
+      return Error{ErrorCode::out_of_range,
+                   "rank " + std::to_string(place.rank) + " of " +
+                       std::to_string(place.world_size) + ": world_size is 1 to " +
+                       std::to_string(kMaxWorldSize) + ", and rank is below it"};
+    }
+    const std::string& text =
+        request.invitation ? request.invitation->unique_id() : request.unique_id;
+    ncclUniqueId id;
+    if (!text.starts_with(kPrefix) || !from_hex(std::string_view(text).substr(kPrefix.size()),
+                                                std::as_writable_bytes(std::span(id.internal)))) {
+      return Error{ErrorCode::malformed, "unique_id is none of NCCL's"};
+    }
+    auto communicator = NcclCommunicator::open(nccl_, request);
+    if (!communicator) return std::move(communicator).error();
+    // NCCL has no step between: who joins hears of the others only when all are there.
+    accepted();
+    CAIRN_TRY((*communicator)->join(id, request.join_timeout, stop));
+    return std::unique_ptr<Communicator>(std::move(*communicator));
+  }
+
+ private:
+  const NcclLibrary& nccl_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Collectives>> make_nccl_collectives() {
+  int devices = 0;
+  if (const cudaError_t asked = cudaGetDeviceCount(&devices);
+      asked != cudaSuccess || devices == 0) {
+    static_cast<void>(cudaGetLastError());
+    return Error{ErrorCode::unavailable,
+                 std::string("no CUDA device answers: ") + cudaGetErrorString(asked)};
+  }
+  auto library = NcclLibrary::load();
+  if (!library) return std::move(library).error();
+  return std::unique_ptr<Collectives>(std::make_unique<NcclCollectives>(**library));
+}
+
+}  // namespace cairn
