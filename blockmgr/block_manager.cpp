@@ -101,8 +101,14 @@ Result<> check_device(const CacheConfig& config, Tier tier, const DeviceRuntime&
 
 struct BlockManager::Impl {
   Impl(DeviceRuntime& runtime, TransferEngine& engine, const Clock& clock, Logger& log,
-       BlockManagerOptions options)
+       BlockManagerOptions options, GroupOptions group_options)
       : services(std::make_shared<CacheServices>(runtime, engine, clock, log, std::move(options))),
+        groups(
+            std::make_unique<Groups>(Groups::Services{.runtime = runtime,
+                                                      .transfers = services->transfers,
+                                                      .log = log,
+                                                      .lease_ms = services->options.max_lease_ms},
+                                     std::move(group_options))),
         snapshots(std::in_place, services) {}
 
   struct Member {
@@ -119,6 +125,7 @@ struct BlockManager::Impl {
   Result<Member> make_cache(const CacheConfig& config);
 
   const std::shared_ptr<CacheServices> services;
+  std::unique_ptr<Groups> groups;
   std::optional<Snapshots> snapshots;  // until the manager goes
   Mutex creating;                      // one creation at a time, beside the lookups
   mutable Mutex mutex;
@@ -135,14 +142,17 @@ struct BlockManager::Impl {
 };
 
 BlockManager::BlockManager(DeviceRuntime& runtime, TransferEngine& engine, const Clock& clock,
-                           Logger& log, BlockManagerOptions options)
-    : impl_(std::make_unique<Impl>(runtime, engine, clock, log, std::move(options))) {
+                           Logger& log, BlockManagerOptions options, GroupOptions groups)
+    : impl_(std::make_unique<Impl>(runtime, engine, clock, log, std::move(options),
+                                   std::move(groups))) {
   if (impl_->services->options.disk.checkpoint_period_ms > 0) {
     impl_->checkpointer = std::thread([impl = impl_.get()] { impl->checkpoint_when_due(); });
   }
 }
 
 BlockManager::~BlockManager() {
+  // The operations of both hold caches and leases.
+  impl_->groups.reset();
   impl_->snapshots.reset();
   if (impl_->checkpointer.joinable()) {
     {
@@ -425,9 +435,13 @@ Result<TransferStatus> BlockManager::cancel_transfer(TransferId id) {
       const auto move = at->second;
       core->cancel_move(section, move);
     }
+  } else {
+    impl_->groups->cancel(id);
   }
   return transfer(id);
 }
+
+Groups& BlockManager::groups() { return *impl_->groups; }
 
 BlockManager::TransferCounts BlockManager::transfer_counts() const {
   const auto counts = impl_->services->transfers.counts();

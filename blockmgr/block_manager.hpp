@@ -7,8 +7,9 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "blockmgr/cache.hpp"
-#include "blockmgr/snapshots.hpp"
 #include "blockmgr/event_ring.hpp"
+#include "blockmgr/groups.hpp"
+#include "blockmgr/snapshots.hpp"
 #include "memory/device_runtime.hpp"
 #include "transport/transfer_engine.hpp"
 
@@ -21,7 +22,7 @@ class BlockManager {
   // Borrows all four, which must outlive it. The destructor ends every lease and waits until the
   // engine has let go of every slot.
   BlockManager(DeviceRuntime& runtime, TransferEngine& engine, const Clock& clock, Logger& log,
-               BlockManagerOptions options);
+               BlockManagerOptions options, GroupOptions groups = {});
   ~BlockManager();
 
   struct Created {
@@ -56,6 +57,8 @@ class BlockManager {
 
   // What stages clients' bytes, and the tiers' slots.
   std::vector<NamedAllocator> allocators() const;
+  // The groups that this server is a rank of. Their operations are transfers.
+  Groups& groups();
   // What comes and goes in all caches, for those who listen.
   const EventRing& events() const;
 

@@ -131,6 +131,7 @@ struct TransferStatus {
   };
   std::vector<Failure> failures = {};
   std::optional<Error> error = {};  // what ended it, where that is about no key
+  std::optional<std::uint64_t> agreed_blocks = {};  // of a group that agreed
 };
 
 // What evict and clear did, in copies.
@@ -193,6 +194,8 @@ class Cache {
     std::int32_t priority = 0;
   };
   Result<std::optional<TransferId>> onboard(const OnboardRequest& request);
+  // The key before it in its prefix; nothing where that is not known, or the key is not present.
+  std::optional<BlockKey> parent(KeyView key) const;
   // Which of the keys are present, without pinning or counting.
   std::vector<bool> contains(std::span<const KeyView> keys) const;
 

@@ -76,6 +76,16 @@ Result<> Cache::match(std::span<const KeyView> keys, std::optional<std::uint32_t
   return {};
 }
 
+std::optional<BlockKey> Cache::parent(KeyView key) const {
+  Section section(*core_);
+  if (core_->dropped) return std::nullopt;
+  const EntryNumber entry = core_->store.find(key, section.now());
+  if (entry == kNoEntry) return std::nullopt;
+  const EntryNumber parent = core_->store.entry(entry).parent;
+  if (parent == kNoEntry) return std::nullopt;
+  return core_->store.key(parent);
+}
+
 std::vector<bool> Cache::contains(std::span<const KeyView> keys) const {
   std::vector<bool> present(keys.size());
   MutexLock lock(core_->mutex);

@@ -63,6 +63,11 @@ void TransferTable::set_error(TransferId id, Error error) {
   records_.at(id).status.error = std::move(error);
 }
 
+void TransferTable::set_agreed(TransferId id, std::uint64_t blocks) {
+  MutexLock lock(mutex_);
+  records_.at(id).status.agreed_blocks = blocks;
+}
+
 void TransferTable::end(TransferId id, TransferState state) {
   std::vector<Ended> watchers;
   TransferStatus last;

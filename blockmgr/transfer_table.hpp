@@ -35,6 +35,7 @@ class TransferTable {
   // What is found out only once it runs.
   void set_total(TransferId id, std::uint64_t blocks_total);
   void set_error(TransferId id, Error error);
+  void set_agreed(TransferId id, std::uint64_t blocks);
   // Runs those who watch: not to be called with a cache's lock held.
   void end(TransferId id, TransferState state);
 

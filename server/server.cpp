@@ -104,7 +104,7 @@ struct Server::Parts {
         runtime(std::move(devices)),
         disk(std::move(disk_io)),
         engine(*runtime, *disk, time, settings.transfers),
-        manager(*runtime, engine, time, logger, block_options(settings, logger)),
+        manager(*runtime, engine, time, logger, block_options(settings, logger), settings.groups),
         counters(ApiHandler::route_labels(), ApiHandler::method_labels()),
         waits(manager),
         events(manager, time),

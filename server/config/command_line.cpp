@@ -133,7 +133,7 @@ std::string help_text(const po::options_description& options) {
          "staging_bytes, max_metadata_bytes, max_snapshots,\nmax_snapshot_jobs}, disk {engine, depth, "
          "piece_bytes, folders, direct, checksums,\nreplace_other_shape, checkpoint_period_ms, "
          "admission, write_bytes_per_s, offload_at_stop,\ncrash_at}, events {kept, zmq {endpoint, replay_endpoint, topic, cache, events arrays|maps,\nhashes bytes|int64, rank, kept_batches, high_water_mark}}, transfers "
-         "{workers, max_queued_jobs, disk_threads, staging_bytes,\npolling_interval_us}, pressure "
+         "{workers, max_queued_jobs, disk_threads, staging_bytes,\npolling_interval_us}, groups {host, collective,\nmax_groups, max_world_size, max_queued_operations, join_timeout_ms, step_timeout_ms,\npiece_bytes, packing_bytes}, pressure "
          "{device, pinned, disk: {elevated, warning, critical, reactions\n{LEVEL: {kind: "
          "none|shrink|callback, target_use}}}}, caches [{name, and the body of PUT\n"
          "/v1/caches/NAME}] and restore [CACHE=NAME]; without caches one named default is made.\n";

@@ -15,6 +15,7 @@ namespace {
 constexpr std::array<std::string_view, 3> kRuntimeWords = {"auto", "host", "cuda"};
 constexpr std::array<std::string_view, 2> kAdmissionWords = {"always", "second_use"};
 constexpr std::array<std::string_view, 3> kDiskEngineWords = {"auto", "io_uring", "threads"};
+constexpr std::array<std::string_view, 2> kCollectiveWords = {"local", "nccl"};
 constexpr std::array<std::string_view, 4> kLogWords = {"debug", "info", "warning", "error"};
 
 // A day: longer waits are mistakes of a unit.
@@ -104,6 +105,20 @@ void read_transfers(Fields& fields, TransferEngineOptions& out) {
   read(fields, "disk_threads", {1, 64}, out.disk_threads);
   read(fields, "staging_bytes", {4096, 1ull << 40}, out.staging_bytes);
   read(fields, "polling_interval_us", {1, 1'000'000}, out.polling_interval_us);
+}
+
+void read_groups(Fields& fields, GroupOptions& out) {
+  read(fields, "max_groups", {0, 1024}, out.max_groups);
+  read(fields, "max_world_size", {1, kMaxWorldSize}, out.max_world_size);
+  read(fields, "max_queued_operations", {1, 65'536}, out.max_queued_operations);
+  read(fields, "join_timeout_ms", kTimeoutMs, out.join_timeout_ms);
+  read(fields, "step_timeout_ms", kTimeoutMs, out.step_timeout_ms);
+  read(fields, "piece_bytes", {4096, 1ull << 30}, out.piece_bytes);
+  read(fields, "packing_bytes", {4096, 1ull << 40}, out.packing_bytes);
+  if (const auto host = fields.optional_string("host")) out.host = *host;
+  if (const auto kind = fields.optional_word("collective", kCollectiveWords)) {
+    out.collective = kCollectiveWords[*kind];
+  }
 }
 
 std::vector<CacheConfig> read_caches(Fields& fields) {
@@ -278,6 +293,8 @@ Result<Settings> read_settings(std::string_view json_text) {
   section(fields, "disk", [&settings](Fields& members) { read_disk(members, settings); });
   section(fields, "transfers",
           [&settings](Fields& members) { read_transfers(members, settings.transfers); });
+  section(fields, "groups",
+          [&settings](Fields& members) { read_groups(members, settings.groups); });
   section(fields, "pressure", [&settings](Fields& members) {
     for (Tier tier : kTiers) {
       section(members, to_string(tier), [&](Fields& of_tier) {

@@ -9,6 +9,7 @@
 #include "base/log.hpp"
 #include "base/result.hpp"
 #include "blockmgr/config.hpp"
+#include "blockmgr/group_types.hpp"
 #include "memory/device_runtime.hpp"
 #include "server/config/restore_setting.hpp"
 #include "server/events/zmq_publisher.hpp"
@@ -51,6 +52,7 @@ struct Settings {
   bool offload_at_stop = false;  // a clean end brings the pinned tiers' blocks to disk first
   std::string crash_at;  // tests: the place where the process kills itself; empty: nowhere
   BlockManagerOptions blocks;
+  GroupOptions groups;
   std::vector<CacheConfig> caches;
   std::vector<RestoreSetting> restore;  // in this order, after the caches are made
   LogLevel log_level = LogLevel::info;

@@ -50,6 +50,16 @@ void delete_snapshot(Service&, const Call&, Reply);
 void restore_snapshot(Service&, const Call&, Reply);
 // events.cpp
 void events(Service&, const Call&, Reply);
+// groups.cpp
+void join_group(Service&, const Call&, Reply);
+void list_groups(Service&, const Call&, Reply);
+void get_group(Service&, const Call&, Reply);
+void leave_group(Service&, const Call&, Reply);
+void group_send(Service&, const Call&, Reply);
+void group_recv(Service&, const Call&, Reply);
+void group_broadcast(Service&, const Call&, Reply);
+void group_all_gather(Service&, const Call&, Reply);
+void group_agree(Service&, const Call&, Reply);
 // info.cpp
 void healthz(Service&, const Call&, Reply);
 void readyz(Service&, const Call&, Reply);

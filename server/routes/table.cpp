@@ -64,6 +64,15 @@ constexpr std::array kRoutes = {
     plain(read, get, "/v1/caches/{cache}/snapshots", list_snapshots),
     plain(admin, delete_, "/v1/caches/{cache}/snapshots/{name}", delete_snapshot),
     structured(admin, post, "/v1/caches/{cache}/snapshots/{name}/restore", restore_snapshot),
+    structured(admin, post, "/v1/groups", join_group),
+    plain(read, get, "/v1/groups", list_groups),
+    plain(read, get, "/v1/groups/{name}", get_group),
+    plain(admin, delete_, "/v1/groups/{name}", leave_group),
+    structured(write, post, "/v1/groups/{name}/send", group_send),
+    structured(write, post, "/v1/groups/{name}/recv", group_recv),
+    structured(write, post, "/v1/groups/{name}/broadcast", group_broadcast),
+    structured(write, post, "/v1/groups/{name}/all_gather", group_all_gather),
+    structured(write, post, "/v1/groups/{name}/agree", group_agree),
 
     filtered(plain(none, get, "/healthz", healthz)),
     filtered(plain(none, get, "/readyz", readyz)),
@@ -74,15 +83,6 @@ constexpr std::array kRoutes = {
 
     later(admin, get, "/v1/caches/{cache}/tiers/{tier}/export"),
     filtered(plain(read, get, "/v1/events", events)),
-    later(admin, post, "/v1/groups"),
-    later(read, get, "/v1/groups"),
-    later(read, get, "/v1/groups/{name}"),
-    later(admin, delete_, "/v1/groups/{name}"),
-    later(write, post, "/v1/groups/{name}/send"),
-    later(write, post, "/v1/groups/{name}/recv"),
-    later(write, post, "/v1/groups/{name}/broadcast"),
-    later(write, post, "/v1/groups/{name}/all_gather"),
-    later(write, post, "/v1/groups/{name}/agree"),
 };
 
 }  // namespace

@@ -46,6 +46,7 @@ ordered_json transfer_body(const TransferStatus& status) {
                         {"detail", failure.error.detail}});
   }
   body["failures"] = std::move(failures);
+  if (status.agreed_blocks) body["agreed_blocks"] = *status.agreed_blocks;
   if (status.error) {
     body["error"] = {{"code", to_string(status.error->code)}, {"detail", status.error->detail}};
   }

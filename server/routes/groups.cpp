@@ -1,0 +1,156 @@
+#include "server/codec/dom_blocks.hpp"
+#include "server/codec/ids.hpp"
+#include "server/codec/requests.hpp"
+#include "server/routes/common.hpp"
+#include "server/routes/handlers.hpp"
+#include "server/routes/transfer_answers.hpp"
+
+namespace cairn::routes {
+namespace {
+
+ordered_json group_body(const GroupInfo& group) {
+  ordered_json body = {{"name", group.name},
+                       {"rank", group.place.rank},
+                       {"world_size", group.place.world_size},
+                       {"device_id", group.device_id},
+                       {"collective", group.collective},
+                       {"state", to_string(group.state)},
+                       {"queued_operations", group.queued_operations}};
+  if (group.error) {
+    body["error"] = {{"code", to_string(group.error->code)}, {"detail", group.error->detail}};
+  }
+  return body;
+}
+
+Result<GroupJoin> read_join(const json& document) {
+  DecodeErrors errors;
+  Fields fields(document, "", errors);
+  GroupJoin join;
+  join.name = fields.string("name");
+  join.place.rank = static_cast<std::uint32_t>(fields.number("rank", kAnyU32));
+  join.place.world_size = static_cast<std::uint32_t>(fields.number("world_size", kAnyU32));
+  join.device_id =
+      static_cast<int>(fields.optional_number("device_id", {0, INT32_MAX}).value_or(0));
+  join.unique_id = fields.optional_string("unique_id").value_or("");
+  fields.finish();
+  CAIRN_TRY(errors.take());
+  if (!is_cache_name(join.name)) {
+    return Error{ErrorCode::malformed,
+                 "name is '" + join.name.substr(0, 80) +
+                     "'; a group's name is written as a cache's: " + std::string(kCacheNameRule)};
+  }
+  return join;
+}
+
+struct ShareBody {
+  std::string cache;
+  ShareRequest request;
+  std::uint32_t wait_ms = 0;
+};
+
+Result<ShareBody> read_share(const json& document, ShareKind kind, std::size_t max_keys) {
+  DecodeErrors errors;
+  Fields fields(document, "", errors);
+  ShareBody body;
+  body.request.kind = kind;
+  body.cache = fields.string("cache");
+  body.request.keys = read_keys(fields, "keys", max_keys);
+  if (kind == ShareKind::send || kind == ShareKind::recv) {
+    body.request.other = static_cast<std::uint32_t>(fields.number("peer", kAnyU32));
+  } else if (kind == ShareKind::broadcast) {
+    body.request.other = static_cast<std::uint32_t>(fields.number("root", kAnyU32));
+  }
+  if (kind != ShareKind::agree && kind != ShareKind::send) {
+    body.request.tier = read_optional_tier(fields, "tier");
+  }
+  body.wait_ms =
+      static_cast<std::uint32_t>(fields.optional_number("wait_ms", {0, kMaxWaitMs}).value_or(0));
+  fields.finish();
+  CAIRN_TRY(errors.take());
+  return body;
+}
+
+void share(Service& service, const Call& call, ShareKind kind, Reply reply) {
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  auto document = body_document(call);
+  if (!document) return reply.error(document.error());
+  auto body = read_share(*document, kind, service.manager.options().max_blocks_per_request);
+  if (!body) return reply.error(body.error());
+  auto cache = service.manager.find_cache(body->cache);
+  if (!cache) return reply.error(cache.error());
+  if (const auto tier = body->request.tier) {
+    if (auto has = check_tier(**cache, *tier); !has) return reply.error(has.error());
+  }
+  body->request.cache = std::move(*cache);
+  auto id = service.manager.groups().share(call.path[0], std::move(body->request));
+  if (!id) return reply.error(id.error());
+  answer_when_ended(service, {.id = *id, .wait_ms = body->wait_ms, .status_unfinished = 202},
+                    std::move(reply));
+}
+
+}  // namespace
+
+void join_group(Service& service, const Call& call, Reply reply) {
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  auto document = body_document(call);
+  if (!document) return reply.error(document.error());
+  auto join = read_join(*document);
+  if (!join) return reply.error(join.error());
+  auto shared = std::make_shared<Reply>(std::move(reply));
+  // A worker's: rank 0 listens, and the first group over NCCL loads it.
+  const bool posted = service.admin.post([&service, shared, join = std::move(*join)] {
+    service.manager.groups().join(join, [shared](Result<GroupInfo> group) {
+      if (!group) return shared->error(group.error());
+      ordered_json body = group_body(*group);
+      // Told here only: whoever has it may join.
+      body["unique_id"] = group->unique_id;
+      shared->document(201, body);
+    });
+  });
+  if (!posted) {
+    shared->error({ErrorCode::queue_full, "too many requests of this kind wait; ask again later"});
+  }
+}
+
+void list_groups(Service& service, const Call& call, Reply reply) {
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  ordered_json groups = ordered_json::array();
+  for (const GroupInfo& group : service.manager.groups().list())
+    groups.push_back(group_body(group));
+  reply.document(200, {{"groups", std::move(groups)}});
+}
+
+void get_group(Service& service, const Call& call, Reply reply) {
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  const auto group = service.manager.groups().find(call.path[0]);
+  if (!group) return reply.error(group.error());
+  reply.document(200, group_body(*group));
+}
+
+void leave_group(Service& service, const Call& call, Reply reply) {
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  answer_on(service.admin, std::move(reply),
+            [&service, name = std::string(call.path[0])](Reply& answer) {
+              const auto left = service.manager.groups().leave(name);
+              if (!left) return answer.error(left.error());
+              answer.empty(204);
+            });
+}
+
+void group_send(Service& service, const Call& call, Reply reply) {
+  share(service, call, ShareKind::send, std::move(reply));
+}
+void group_recv(Service& service, const Call& call, Reply reply) {
+  share(service, call, ShareKind::recv, std::move(reply));
+}
+void group_broadcast(Service& service, const Call& call, Reply reply) {
+  share(service, call, ShareKind::broadcast, std::move(reply));
+}
+void group_all_gather(Service& service, const Call& call, Reply reply) {
+  share(service, call, ShareKind::all_gather, std::move(reply));
+}
+void group_agree(Service& service, const Call& call, Reply reply) {
+  share(service, call, ShareKind::agree, std::move(reply));
+}
+
+}  // namespace cairn::routes

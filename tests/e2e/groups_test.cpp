@@ -1,0 +1,270 @@
+#include "tests/e2e/support/server_group.hpp"
+
+// Servers that share blocks in groups.
+namespace cairn::e2e {
+namespace {
+
+using testing::HasSubstr;
+
+json body_of(const std::vector<std::string>& hex_keys, const json& more = json::object()) {
+  json body = {{"cache", "c"}, {"keys", hex_keys}};
+  body.update(more);
+  return body;
+}
+
+std::string key_path(int n, const std::string& query = "") {
+  return "/v1/caches/c/keys/" + key(n) + query;
+}
+
+void store(ServerGroup::Rank& rank, int n, const std::string& query = "") {
+  EXPECT_THAT(rank.rest->put_bytes(key_path(n, query), block(n)), has_status(201));
+}
+
+void expect_intact(ServerGroup& group, std::size_t rank, int n) {
+  const Reply reply = group[rank].rest->get(key_path(n));
+  EXPECT_THAT(reply, has_status(200)) << "rank " << rank << ", block " << n;
+  EXPECT_EQ(reply.body, block(n)) << "rank " << rank << ", block " << n;
+}
+
+bool holds(ServerGroup& group, std::size_t rank, int n) {
+  return group[rank].rest->head(key_path(n)).status == 200;
+}
+
+// Every layout there is, one a rank, so that blocks change theirs on the way.
+json mixed_layouts(std::size_t rank) {
+  constexpr const char* kLayouts[] = {"first", "fully_contiguous", "second"};
+  return cache_body({.device = 16, .pinned = 16, .disk = 16, .layout = kLayouts[rank % 3]});
+}
+
+TEST(Groups, ABroadcastReachesEveryRankInItsLayout) {
+  ServerGroup group(3);
+  group.make_cache("c", mixed_layouts);
+  group.form("g");
+  for (int n = 0; n < 5; ++n) store(group[1], n, "?tier=pinned");
+  const auto ended = group.run("g", "broadcast", body_of(keys(0, 5), {{"root", 1}}));
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(ended[rank].at("state"), "done") << ended[rank];
+    EXPECT_EQ(ended[rank].at("blocks_done"), 5);
+    EXPECT_EQ(ended[rank].at("bytes"), 5 * kBlockBytes);
+    for (int n = 0; n < 5; ++n) expect_intact(group, rank, n);
+  }
+}
+
+TEST(Groups, BlocksGoFromAndToEveryTier) {
+  ServerGroup group(2);
+  group.make_cache("c", mixed_layouts);
+  group.form("g");
+  int n = 0;
+  for (const std::string from : kTierNames) {
+    for (const std::string to : kTierNames) {
+      store(group[0], n, "?tier=" + from);
+      const auto send = group.start("g", "send", body_of(keys(n, 1), {{"peer", 1}}), {0});
+      const auto recv =
+          group.start("g", "recv", body_of(keys(n, 1), {{"peer", 0}, {"tier", to}}), {1});
+      EXPECT_EQ(group.ended(0, send[0]).at("state"), "done");
+      EXPECT_EQ(group.ended(1, recv[0]).at("state"), "done");
+      const Reply reply = group[1].rest->get(key_path(n));
+      EXPECT_EQ(reply.body, block(n)) << from << " to " << to;
+      EXPECT_EQ(reply.header("Cairn-Tier"), to);
+      ++n;
+    }
+  }
+}
+
+TEST(Groups, AGatherGivesEveryRankWhatAnyHolds) {
+  ServerGroup group(3);
+  group.make_cache("c", mixed_layouts);
+  group.form("g");
+  for (int n = 0; n < 9; ++n) store(group[static_cast<std::size_t>(n % 3)], n);
+  store(group[2], 0, "?tier=pinned");  // held twice
+  const auto ended = group.run("g", "all_gather", body_of(keys(0, 9)));
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(ended[rank].at("state"), "done") << ended[rank];
+    for (int n = 0; n < 9; ++n) expect_intact(group, rank, n);
+  }
+}
+
+TEST(Groups, RanksAgreeOnTheLongestPrefixOfAll) {
+  ServerGroup group(3);
+  group.make_cache("c", mixed_layouts);
+  group.form("g");
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    for (int n = 0; n < 5 - static_cast<int>(rank); ++n) store(group[rank], n);
+  }
+  store(group[2], 4);  // behind a gap
+  for (const json& agreed : group.run("g", "agree", body_of(keys(0, 5)))) {
+    EXPECT_EQ(agreed.at("state"), "done");
+    EXPECT_EQ(agreed.at("agreed_blocks"), 3);
+  }
+}
+
+TEST(Groups, AParentTravelsWithItsBlock) {
+  ServerGroup group(2);
+  group.make_cache("c", mixed_layouts);
+  group.form("g");
+  store(group[0], 0);
+  store(group[0], 1, "?parent=" + key(0));
+  group.run("g", "broadcast", body_of(keys(0, 2), {{"root", 0}}));
+  bool found = false;
+  const json listed = group[1].rest->get("/v1/caches/c/blocks").document();
+  for (const json& one : listed.at("blocks")) {
+    if (one.at("key") != key(1)) continue;
+    EXPECT_EQ(one.at("parent"), key(0));
+    found = true;
+  }
+  EXPECT_TRUE(found);
+}
+
+TEST(Groups, NamesEveryKeyThatDidNotArrive) {
+  ServerGroup group(2);
+  group.make_cache("c", [](std::size_t rank) {
+    return cache_body({.device = rank == 0 ? 8U : 2U, .offload = "never"});
+  });
+  group.form("g");
+  for (int n = 0; n < 3; ++n) store(group[0], n);
+  const json lease = group[1]
+                         .rest->post("/v1/caches/c/allocate", {{"count", 1}, {"tier", "device"}})
+                         .document()
+                         .at("lease");
+  // One of the four is nowhere, and there is a slot for one of the other three.
+  const auto ended = group.run("g", "broadcast", body_of(keys(0, 4), {{"root", 0}}));
+  EXPECT_EQ(ended[0].at("state"), "failed");
+  ASSERT_EQ(ended[0].at("failures").size(), 1U) << ended[0];
+  EXPECT_EQ(ended[0].at("failures").at(0).at("key"), key(3));
+  EXPECT_EQ(ended[0].at("failures").at(0).at("code"), "unknown_key");
+  EXPECT_EQ(ended[1].at("state"), "failed");
+  EXPECT_EQ(ended[1].at("blocks_done"), 1);
+  ASSERT_EQ(ended[1].at("failures").size(), 3U) << ended[1];
+  expect_intact(group, 1, 0);
+  for (int n = 1; n < 4; ++n) EXPECT_FALSE(holds(group, 1, n)) << n;
+  EXPECT_EQ(group.state("g", 1), "ready") << "the group goes on";
+  EXPECT_TRUE(group[1].rest->del("/v1/leases/" + lease.get<std::string>()).ok());
+}
+
+TEST(Groups, WhatIsHeldAlreadyStays) {
+  ServerGroup group(2);
+  group.make_cache("c", mixed_layouts);
+  group.form("g");
+  for (std::size_t rank = 0; rank < 2; ++rank) store(group[rank], 0);
+  const auto ended = group.run("g", "broadcast", body_of(keys(0, 1), {{"root", 0}}));
+  EXPECT_EQ(ended[1].at("state"), "done");
+  EXPECT_EQ(ended[1].at("blocks_done"), 1);
+  EXPECT_EQ(ended[1].at("bytes"), 0) << "nothing had to move";
+}
+
+TEST(Groups, RefusesRanksByName) {
+  ServerGroup group(3);
+  const Reply invited = group.invite("g", 3);
+  ASSERT_THAT(invited, has_status(201));
+  const std::string unique_id = invited.document().at("unique_id");
+  EXPECT_THAT(group.invite("g", 3), is_problem(409, "group_exists"));
+  ASSERT_THAT(group.join("g", 1, unique_id, 3), has_status(201));
+  const auto as_rank = [&](std::size_t rank, std::size_t world_size, const std::string& id) {
+    return group[2].rest->post("/v1/groups", {{"name", "g"},
+                                              {"rank", rank},
+                                              {"world_size", world_size},
+                                              {"device_id", 0},
+                                              {"unique_id", id}});
+  };
+  EXPECT_THAT(as_rank(1, 3, unique_id), is_problem(409, "rank_taken"));
+  EXPECT_THAT(as_rank(2, 4, unique_id), is_problem(409, "state_conflict"));
+  EXPECT_THAT(as_rank(3, 3, unique_id), is_problem(400, "out_of_range"));
+  EXPECT_THAT(as_rank(2, 3, "local:00"), is_problem(400, "malformed"));
+  EXPECT_THAT(as_rank(2, 3, "other"), is_problem(400, "malformed"));
+  EXPECT_THAT(as_rank(2, 3, ""), is_problem(400, "missing_field"));
+  std::string forged = unique_id;
+  forged[10] = forged[10] == '0' ? '1' : '0';
+  EXPECT_THAT(as_rank(2, 3, forged), is_problem(401, "unauthorized"));
+  EXPECT_THAT(group[2].rest->get("/v1/groups/g"), is_problem(404, "unknown_group"));
+  // None of it did the group harm.
+  EXPECT_THAT(as_rank(2, 3, unique_id), has_status(201));
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    EXPECT_TRUE(eventually([&] { return group.state("g", rank) == "ready"; }));
+  }
+  EXPECT_EQ(group[0].rest->get("/v1/groups").document().at("groups").size(), 1U);
+}
+
+TEST(Groups, RanksThatDoNotComeAreNamed) {
+  ServerGroup group(2, {{"join_timeout_ms", 3'000}});
+  const Reply invited = group.invite("g", 3);
+  ASSERT_THAT(invited, has_status(201));
+  ASSERT_THAT(group.join("g", 1, invited.document().at("unique_id"), 3), has_status(201));
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(eventually([&] { return group.state("g", rank) == "failed"; }));
+    const json error = group[rank].rest->get("/v1/groups/g").document().at("error");
+    EXPECT_EQ(error.at("code"), "deadline_exceeded") << error;
+    EXPECT_THAT(group[rank].rest->del("/v1/groups/g"), has_status(204));
+  }
+  group.form("g");
+}
+
+TEST(Groups, CallsThatDoNotGoTogetherFailByName) {
+  ServerGroup group(2, {{"step_timeout_ms", 20'000}});
+  group.make_cache("c", mixed_layouts);
+  group.form("g");
+  store(group[0], 0);
+  const auto gather = group.start("g", "all_gather", body_of(keys(0, 1)), {0});
+  const auto agree = group.start("g", "agree", body_of(keys(0, 1)), {1});
+  const auto roots0 = group.start("g", "broadcast", body_of(keys(0, 1), {{"root", 0}}), {0});
+  const auto roots1 = group.start("g", "broadcast", body_of(keys(0, 1), {{"root", 1}}), {1});
+  const auto keys0 = group.start("g", "broadcast", body_of(keys(0, 2), {{"root", 0}}), {0});
+  const auto keys1 = group.start("g", "broadcast", body_of(keys(1, 2), {{"root", 0}}), {1});
+  for (const auto& [rank, transfer] :
+       {std::pair(0U, gather[0]), std::pair(1U, agree[0]), std::pair(0U, roots0[0]),
+        std::pair(1U, roots1[0]), std::pair(0U, keys0[0]), std::pair(1U, keys1[0])}) {
+    const json ended = group.ended(rank, transfer);
+    EXPECT_EQ(ended.at("state"), "failed");
+    EXPECT_EQ(ended.at("error").at("code"), "state_conflict") << ended;
+  }
+  // The ranks noticed it alike, so the group goes on.
+  for (const json& ended : group.run("g", "broadcast", body_of(keys(0, 1), {{"root", 0}}))) {
+    EXPECT_EQ(ended.at("state"), "done") << ended;
+  }
+}
+
+TEST(Groups, TheQueueIsBounded) {
+  ServerGroup group(2, {{"max_queued_operations", 2}});
+  group.make_cache("c", mixed_layouts);
+  const Reply invited = group.invite("g", 2);
+  ASSERT_THAT(invited, has_status(201));
+  // The other rank is not there yet: all of it waits.
+  const auto waiting = group.start("g", "agree", body_of(keys(0, 1)), {0, 0});
+  EXPECT_THAT(group[0].rest->post("/v1/groups/g/agree", body_of(keys(0, 1))),
+              is_problem(429, "queue_full"));
+  const Reply cancelled = group[0].rest->del("/v1/transfers/" + waiting[1]);
+  EXPECT_EQ(cancelled.document().at("state"), "cancelled");
+  ASSERT_THAT(group.join("g", 1, invited.document().at("unique_id"), 2), has_status(201));
+  const auto agree = group.start("g", "agree", body_of(keys(0, 1)), {1});
+  EXPECT_EQ(group.ended(0, waiting[0]).at("state"), "done") << "asked for before all had joined";
+  EXPECT_EQ(group.ended(1, agree[0]).at("state"), "done");
+}
+
+TEST(Groups, RefusesWhatCannotBe) {
+  ServerGroup group(1, {{"max_groups", 1}});
+  group.make_cache("c", mixed_layouts);
+  group.form("g");
+  Rest& rest = *group[0].rest;
+  EXPECT_THAT(group.invite("h", 1), is_problem(429, "too_many"));
+  EXPECT_THAT(rest.post("/v1/groups/x/agree", body_of(keys(0, 1))),
+              is_problem(404, "unknown_group"));
+  EXPECT_THAT(rest.post("/v1/groups/g/broadcast", body_of(keys(0, 1), {{"root", 1}})),
+              is_problem(400, "out_of_range"));
+  EXPECT_THAT(rest.post("/v1/groups/g/send", body_of(keys(0, 1), {{"peer", 0}})),
+              is_problem(400, "out_of_range"));
+  EXPECT_THAT(rest.post("/v1/groups/g/send", body_of(keys(0, 1))),
+              is_problem(400, "missing_field"));
+  EXPECT_THAT(rest.post("/v1/groups/g/agree", {{"cache", "none"}, {"keys", keys(0, 1)}}),
+              is_problem(404, "unknown_cache"));
+  EXPECT_THAT(rest.post("/v1/groups", {{"name", "g/h"}, {"rank", 0}, {"world_size", 1}}),
+              is_problem(400, "malformed"));
+  EXPECT_THAT(
+      rest.post("/v1/groups", {{"name", "h"}, {"rank", 0}, {"world_size", 1}, {"device_id", 9}}),
+      is_problem(422, "impossible"));
+  EXPECT_THAT(rest.del("/v1/groups/x"), is_problem(404, "unknown_group"));
+  for (const json& ended : group.run("g", "agree", body_of(keys(0, 1)))) {
+    EXPECT_EQ(ended.at("agreed_blocks"), 0) << "a group of one";
+  }
+}
+
+}  // namespace
+}  // namespace cairn::e2e

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/e2e/support/served_test.hpp"
+
+namespace cairn::e2e {
+
+// Servers that are the ranks of one group, each with a cache of the same name and shape, and with
+// the layout that it was given.
+class ServerGroup {
+ public:
+  struct Rank {
+    std::unique_ptr<ServerProcess> server;
+    std::unique_ptr<Rest> rest;
+  };
+  // `settings` is the configuration's section "groups".
+  explicit ServerGroup(std::size_t world_size, const json& settings = json::object());
+
+  std::size_t size() const { return ranks_.size(); }
+  Rank& operator[](std::size_t rank) { return ranks_[rank]; }
+
+  // On every rank; `body(rank)` is the cache's.
+  template <class Body>
+  void make_cache(const std::string& name, Body&& body) {
+    for (std::size_t rank = 0; rank < size(); ++rank) {
+      EXPECT_THAT(ranks_[rank].rest->put("/v1/caches/" + name, body(rank)), has_status(201));
+    }
+  }
+  // What rank 0 is answered, and what another is.
+  Reply invite(const std::string& group, std::size_t world_size);
+  Reply join(const std::string& group, std::size_t rank, const std::string& unique_id,
+             std::size_t world_size);
+  // All of them, to the end.
+  void form(const std::string& group);
+  std::string state(const std::string& group, std::size_t rank);
+
+  // Asks these ranks for their part of an operation; the transfers, in their order.
+  std::vector<std::string> start(const std::string& group, const std::string& operation,
+                                 const json& body, const std::vector<std::size_t>& ranks);
+  // The same on every rank, to the end: the transfers' documents.
+  std::vector<json> run(const std::string& group, const std::string& operation, const json& body);
+  // A transfer once it has ended.
+  json ended(std::size_t rank, const std::string& transfer);
+
+ private:
+  fakes::TempDir folder_;
+  std::vector<Rank> ranks_;
+};
+
+}  // namespace cairn::e2e
