@@ -11,8 +11,11 @@ if(CAIRN_WITH_CUDA)
     set(CAIRN_CUDA ON)
   endif()
 endif()
-if(CAIRN_CUDA)
-  message(STATUS "CUDA ${CUDAToolkit_VERSION}: the CUDA runtime is built")
+set(CAIRN_NVCC ${CUDAToolkit_NVCC_EXECUTABLE})
+if(CAIRN_CUDA AND CAIRN_NVCC)
+  message(STATUS "CUDA ${CUDAToolkit_VERSION}: the CUDA runtime is built, with kernels")
+elseif(CAIRN_CUDA)
+  message(STATUS "CUDA ${CUDAToolkit_VERSION} without nvcc: the CUDA runtime is built without kernels")
 else()
   message(STATUS "No CUDA toolkit: built without the CUDA runtime")
 endif()
@@ -30,3 +33,21 @@ if(CAIRN_NCCL)
 else()
   message(STATUS "No NCCL: built with groups over sockets only")
 endif()
+
+# cairn_kernels(SOURCE.cu HEADERS headers... OBJECTS variable)
+# Compiles kernels for sm_90, and for all other devices as PTX of the oldest that this CUDA knows.
+# By a command: CUDA as a language of the project would link every program that holds the object by
+# other rules, and takes longer to configure than the kernels to compile.
+function(cairn_kernels source)
+  cmake_parse_arguments(ARG "" "OBJECTS" "HEADERS" ${ARGN})
+  get_filename_component(name ${source} NAME)
+  set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.o)
+  list(TRANSFORM ARG_HEADERS PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+  add_custom_command(OUTPUT ${object}
+    COMMAND ${CAIRN_NVCC} -std=c++20 -O3 --expt-relaxed-constexpr -Werror all-warnings
+            -gencode arch=compute_75,code=compute_75 -gencode arch=compute_90,code=sm_90
+            -ccbin ${CMAKE_CXX_COMPILER} -Xcompiler -fPIC,-fvisibility=hidden -I ${PROJECT_SOURCE_DIR}
+            -c ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o ${object}
+    DEPENDS ${source} ${ARG_HEADERS} COMMENT "Compiling kernels ${name}" VERBATIM)
+  set(${ARG_OBJECTS} ${object} PARENT_SCOPE)
+endfunction()

@@ -1,5 +1,6 @@
 #include "memory/cuda_device.hpp"
 
+#include <algorithm>
 #include <array>
 
 #include "memory/cuda_platform.hpp"
@@ -64,10 +65,18 @@ Result<> CudaDevice::describe() {
                   {"cudaGetDeviceProperties", "describe the device"}));
   info_.name = properties.name;
   info_.total_bytes = properties.totalGlobalMem;
-  int concurrent = 0;
-  CAIRN_TRY(check(cudaDeviceGetAttribute(&concurrent, cudaDevAttrConcurrentManagedAccess, id),
-                  {"cudaDeviceGetAttribute", "ask how it shares managed memory"}));
-  concurrent_managed_access_ = concurrent != 0;
+  const auto concurrent =
+      attribute(cudaDevAttrConcurrentManagedAccess, "ask how it shares managed memory");
+  if (!concurrent) return concurrent.error();
+  concurrent_managed_access_ = *concurrent != 0;
+  const auto mapped = attribute(cudaDevAttrCanUseHostPointerForRegisteredMem,
+                                "ask where it sees registered memory");
+  if (!mapped) return mapped.error();
+  maps_pinned_memory_ = *mapped != 0;
+  const auto multiprocessors =
+      attribute(cudaDevAttrMultiProcessorCount, "ask how many multiprocessors it has");
+  if (!multiprocessors) return multiprocessors.error();
+  multiprocessors_ = static_cast<std::uint32_t>(std::max(*multiprocessors, 1));
   std::array<char, kPciBusIdBytes> bus_id{};
   CAIRN_TRY(check(cudaDeviceGetPCIBusId(bus_id.data(), kPciBusIdBytes, id),
                   {"cudaDeviceGetPCIBusId", "find its NUMA node"}));
@@ -78,6 +87,13 @@ Result<> CudaDevice::describe() {
                   {"cudaSetDeviceFlags", "let waiting threads sleep"}));
   return check(cudaStreamCreateWithFlags(&filler_, cudaStreamNonBlocking),
                {"cudaStreamCreateWithFlags", "make a stream for zeros"});
+}
+
+Result<int> CudaDevice::attribute(cudaDeviceAttr which, const char* purpose) {
+  int value = 0;
+  CAIRN_TRY(
+      check(cudaDeviceGetAttribute(&value, which, info_.id), {"cudaDeviceGetAttribute", purpose}));
+  return value;
 }
 
 CudaDevice::~CudaDevice() {

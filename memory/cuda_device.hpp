@@ -39,6 +39,10 @@ class alignas(kCacheLineBytes) CudaDevice {
   // Managed memory may be touched by the CPU while the device works, and may be prefetched.
   bool concurrent_managed_access() const { return concurrent_managed_access_; }
 
+  // Kernels reach registered host memory at the address that the CPU has for it.
+  bool maps_pinned_memory() const { return maps_pinned_memory_; }
+  std::uint32_t multiprocessors() const { return multiprocessors_; }
+
   // Makes it the calling thread's current device (CUDA's is one a thread). device_error if lost.
   Result<> enter();
   // The outcome of a call on this device as a Result; takes the error off the calling thread, where
@@ -62,10 +66,13 @@ class alignas(kCacheLineBytes) CudaDevice {
  private:
   explicit CudaDevice(int id) { info_.id = id; }
   Result<> describe();
+  Result<int> attribute(cudaDeviceAttr which, const char* purpose);
   void mark_lost(const std::string& why);
 
   DeviceInfo info_;
   bool concurrent_managed_access_ = false;
+  bool maps_pinned_memory_ = false;
+  std::uint32_t multiprocessors_ = 1;
   Mutex filling_;  // one user of filler_ at a time
   cudaStream_t filler_ = nullptr;
 

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "base/assert.hpp"
+#include "memory/copy_kernel.hpp"
 #include "memory/cuda_event.hpp"
 
 namespace cairn {
@@ -15,6 +17,8 @@ constexpr std::size_t kWorthABatch = 4;
 // The most that one call takes.
 constexpr std::size_t kMaxBatch = 4096;
 static_assert(kWorthABatch <= kMaxBatch);
+// Fewer rows cost less as pieces of a batch.
+constexpr std::uint64_t kWorthRows = 4;
 
 }  // namespace
 
@@ -39,20 +43,12 @@ CudaStream::~CudaStream() {
   device_.check_release(cudaStreamDestroy(stream_), {"cudaStreamDestroy", "end a stream"});
 }
 
-Result<> CudaStream::copy(std::span<const MemoryCopy> copies) {
+Result<> CudaStream::copy(std::span<const MemoryCopy> copies, CopyForm form) {
   plan_.clear();
   CAIRN_TRY(plan_.add(copies, context_->addresses, device_id_));
   CAIRN_TRY(device_.enter());
   // First what does not block: the rest then runs beside it.
-  if (plan_.batch.size() < kWorthABatch) {
-    for (const MemoryCopy& copy : plan_.batch) CAIRN_TRY(copy_one(copy));
-  } else {
-    for (std::span<const MemoryCopy> rest = plan_.batch; !rest.empty();) {
-      const std::size_t count = std::min(rest.size(), kMaxBatch);
-      CAIRN_TRY(copy_batch(rest.first(count)));
-      rest = rest.subspan(count);
-    }
-  }
+  CAIRN_TRY(copy_directly(form));
   for (const CudaCopyPlan::Peer& peer : plan_.peer) {
     rely_on(*context_->devices[static_cast<std::size_t>(peer.destination_device)]);
     rely_on(*context_->devices[static_cast<std::size_t>(peer.source_device)]);
@@ -63,6 +59,86 @@ Result<> CudaStream::copy(std::span<const MemoryCopy> copies) {
   }
   for (const MemoryCopy& copy : plan_.single) CAIRN_TRY(copy_one(copy));
   return {};
+}
+
+Result<> CudaStream::copy_directly(CopyForm form) {
+  switch (form) {
+    case CopyForm::loop:
+      for (const MemoryCopy& copy : plan_.batch) CAIRN_TRY(copy_one(copy));
+      return {};
+    case CopyForm::batch:
+      return copy_many(plan_.batch);
+    case CopyForm::rows:
+      return copy_rows();
+    case CopyForm::kernel:
+      if (!has_copy_kernel() || !device_.maps_pinned_memory()) return copy_many(plan_.batch);
+      return copy_by_kernel(plan_.batch);
+  }
+  invariant_broken("CopyForm", "a value outside the enumeration");
+}
+
+Result<> CudaStream::copy_many(std::span<const MemoryCopy> copies) {
+  if (copies.size() < kWorthABatch) {
+    for (const MemoryCopy& copy : copies) CAIRN_TRY(copy_one(copy));
+    return {};
+  }
+  while (!copies.empty()) {
+    const std::size_t count = std::min(copies.size(), kMaxBatch);
+    CAIRN_TRY(copy_batch(copies.first(count)));
+    copies = copies.subspan(count);
+  }
+  return {};
+}
+
+Result<> CudaStream::copy_rows() {
+  const std::vector<StridedCopy> runs = find_strided_runs(plan_.batch);
+  std::vector<MemoryCopy> pieces;  // of runs that are not worth a call or may not be one
+  for (const StridedCopy& run : runs) {
+    if (run.rows < kWorthRows || !lies_in_one_piece(run)) {
+      for (std::uint64_t row = 0; row < run.rows; ++row) pieces.push_back(run.row(row));
+      continue;
+    }
+    CAIRN_TRY(device_.check(cudaMemcpy2DAsync(run.destination, run.destination_pitch_bytes,
+                                              run.source, run.source_pitch_bytes, run.row_bytes,
+                                              run.rows, cudaMemcpyDefault, stream_),
+                            {"cudaMemcpy2DAsync", "copy rows", run.rows * run.row_bytes}));
+  }
+  return copy_many(pieces);
+}
+
+// A call may not cross registrations, and CUDA says nothing of two sides whose rows interleave.
+bool CudaStream::lies_in_one_piece(const StridedCopy& run) const {
+  CudaAddressMap::Reader addresses(context_->addresses);
+  const std::uint64_t source_bytes = run.source_extent_bytes();
+  const std::uint64_t destination_bytes = run.destination_extent_bytes();
+  if (addresses.at(run.source).reach_bytes < source_bytes ||
+      addresses.at(run.destination).reach_bytes < destination_bytes) {
+    return false;
+  }
+  const auto source = reinterpret_cast<std::uintptr_t>(run.source);
+  const auto destination = reinterpret_cast<std::uintptr_t>(run.destination);
+  return source < destination ? destination - source >= source_bytes
+                              : source - destination >= destination_bytes;
+}
+
+Result<> CudaStream::copy_by_kernel(std::span<const MemoryCopy> copies) {
+  const CopyReach reach{.crosses_bus = crosses_bus(copies),
+                        .multiprocessors = device_.multiprocessors()};
+  while (!copies.empty()) {
+    const auto pieces = copies.first(std::min(copies.size(), kLargeCopyTable));
+    CAIRN_TRY(device_.check(launch_copy_kernel(pieces, plan_copy_launch(pieces, reach), stream_),
+                            {"cudaLaunchKernel", "copy pieces by a kernel"}));
+    copies = copies.subspan(pieces.size());
+  }
+  return {};
+}
+
+bool CudaStream::crosses_bus(std::span<const MemoryCopy> copies) const {
+  CudaAddressMap::Reader addresses(context_->addresses);
+  return std::ranges::any_of(copies, [&](const MemoryCopy& copy) {
+    return addresses.at(copy.source).kind != StorageKind::device ||
+           addresses.at(copy.destination).kind != StorageKind::device;
+  });
 }
 
 Result<> CudaStream::copy_one(const MemoryCopy& copy) {

@@ -10,6 +10,7 @@
 #include "memory/cuda_context.hpp"
 #include "memory/cuda_copy_plan.hpp"
 #include "memory/device_runtime.hpp"
+#include "memory/strided_runs.hpp"
 
 namespace cairn {
 
@@ -24,20 +25,28 @@ class alignas(kCacheLineBytes) CudaStream final : public Stream {
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
 
-  Result<> copy(std::span<const MemoryCopy> copies) override;
+  using Stream::copy;
+  Result<> copy(std::span<const MemoryCopy> copies, CopyForm form) override;
   Result<> zero(std::byte* destination, std::uint64_t size_bytes) override;
   Result<> prefetch(const RegionView& unified, int device_id) override;
   Result<std::unique_ptr<Event>> record() override;
   Result<> wait_for(Event& event) override;
 
-  // For what else is issued on this stream, kernels above all.
+  // For what else is issued on this stream.
   cudaStream_t handle() const { return stream_; }
   CudaDevice& device() const { return device_; }
 
  private:
   CudaStream(std::shared_ptr<CudaContext> context, int device_id, cudaStream_t stream);
   Result<> copy_one(const MemoryCopy& copy);
+  // Between the device and pinned memory, or within the device.
+  Result<> copy_directly(CopyForm form);
+  Result<> copy_many(std::span<const MemoryCopy> copies);
   Result<> copy_batch(std::span<const MemoryCopy> copies);
+  Result<> copy_rows();
+  bool lies_in_one_piece(const StridedCopy& run) const;
+  Result<> copy_by_kernel(std::span<const MemoryCopy> copies);
+  bool crosses_bus(std::span<const MemoryCopy> copies) const;
   Result<> zero_pageable(std::byte* destination, std::uint64_t size_bytes);
   void rely_on(CudaDevice& device);
 

@@ -4,6 +4,20 @@
 
 namespace cairn {
 
+std::string_view to_string(CopyForm form) {
+  switch (form) {
+    case CopyForm::loop:
+      return "loop";
+    case CopyForm::batch:
+      return "batch";
+    case CopyForm::rows:
+      return "rows";
+    case CopyForm::kernel:
+      return "kernel";
+  }
+  invariant_broken("CopyForm", "a value outside the enumeration");
+}
+
 std::string_view to_string(MemoryVisibility visibility) {
   switch (visibility) {
     case MemoryVisibility::system:

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/result.hpp"
+#include "memory/memory_copy.hpp"
 #include "memory/region.hpp"
 
 namespace cairn {
@@ -18,12 +19,6 @@ struct DeviceInfo {
   std::string name;
   std::uint64_t total_bytes = 0;
   int numa_node = -1;  // -1: not known, or the machine has one node
-};
-
-struct MemoryCopy {
-  std::byte* destination = nullptr;
-  const std::byte* source = nullptr;
-  std::uint64_t size_bytes = 0;
 };
 
 // How far a CPU write reaches without an explicit copy.
@@ -55,7 +50,8 @@ class Stream {
   // an event recorded after this is ready. The order among the copies of one call is not defined:
   // they must not overlap. May block while it runs where one side is system memory or none is of a
   // device.
-  virtual Result<> copy(std::span<const MemoryCopy> copies) = 0;
+  virtual Result<> copy(std::span<const MemoryCopy> copies, CopyForm form) = 0;
+  Result<> copy(std::span<const MemoryCopy> copies) { return copy(copies, CopyForm::batch); }
   // Fills with zeros.
   virtual Result<> zero(std::byte* destination, std::uint64_t size_bytes) = 0;
   // Moves unified memory to where `device_id` (or, for -1, the CPU) will use it; only a hint.

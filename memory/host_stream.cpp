@@ -101,7 +101,8 @@ class alignas(kCacheLineBytes) HostStream final : public Stream {
     if (thread_.joinable()) thread_.join();
   }
 
-  Result<> copy(std::span<const MemoryCopy> copies) override {
+  // A thread's copies have one form.
+  Result<> copy(std::span<const MemoryCopy> copies, CopyForm /*form*/) override {
     std::vector<MemoryCopy> wanted;
     wanted.reserve(copies.size());
     for (const MemoryCopy& copy : copies) {

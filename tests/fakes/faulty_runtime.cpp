@@ -87,15 +87,15 @@ class FaultyStream final : public Stream {
   FaultyStream(std::unique_ptr<Stream> real, std::shared_ptr<FaultyRuntime::Plan> plan)
       : real_(std::move(real)), plan_(std::move(plan)) {}
 
-  Result<> copy(std::span<const MemoryCopy> copies) override {
+  Result<> copy(std::span<const MemoryCopy> copies, CopyForm form) override {
     auto later = plan_->next(Fault::copy_later);
     if (auto error = plan_->next(Fault::copy)) return *std::move(error);
     if (later) {
       MutexLock lock(mutex_);
       broken_ = std::move(later);
-      return real_->copy(copies.first(copies.size() / 2));
+      return real_->copy(copies.first(copies.size() / 2), form);
     }
-    return real_->copy(copies);
+    return real_->copy(copies, form);
   }
   Result<> zero(std::byte* destination, std::uint64_t size_bytes) override {
     return real_->zero(destination, size_bytes);

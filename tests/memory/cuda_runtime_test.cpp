@@ -9,6 +9,7 @@
 #include <cstring>
 #include <thread>
 
+#include "memory/copy_kernel.hpp"
 #include "tests/conformance/stream_gate.hpp"
 #include "tests/fakes/cudart/fake_cudart.hpp"
 
@@ -134,6 +135,62 @@ TEST_F(CudaRuntimeTest, SplitsABatchThatIsTooLong) {
   const Region to = device(32 * kMany);
   stream()->copy(apart(to, from, kMany)).value();
   EXPECT_EQ(fake_->calls("cudaMemcpyBatchAsync"), 3u);
+}
+
+TEST_F(CudaRuntimeTest, CopiesOneByOneWhereThatIsAskedFor) {
+  const Region from = device(kPieceBytes);
+  const Region to = device(kPieceBytes);
+  stream()->copy(apart(to, from, 100), CopyForm::loop).value();
+  EXPECT_EQ(fake_->calls("cudaMemcpyAsync"), 100u);
+}
+
+TEST_F(CudaRuntimeTest, CopiesPiecesAtEvenDistancesAsRows) {
+  const Region from = pinned(kPieceBytes);
+  const Region to = device(kPieceBytes);
+  std::vector<MemoryCopy> copies = apart(to, from, 100);
+  copies.push_back({to.data() + 5000, from.data() + 4000, 7});
+  stream()->copy(copies, CopyForm::rows).value();
+  EXPECT_EQ(fake_->calls("cudaMemcpy2DAsync"), 1u);
+  EXPECT_EQ(fake_->calls("cudaMemcpyAsync"), 1u);
+}
+
+TEST_F(CudaRuntimeTest, CopiesRowsOverASeamOfPinnedMemoryAsPieces) {
+  const Region from = pinned(2 * kPieceBytes);
+  const Region to = device(2 * kPieceBytes);
+  stream()->copy(apart(to, from, 2 * kPieceBytes / 32), CopyForm::rows).value();
+  EXPECT_EQ(fake_->calls("cudaMemcpy2DAsync"), 0u);
+  EXPECT_EQ(fake_->calls("cudaMemcpyBatchAsync"), 1u);
+}
+
+TEST_F(CudaRuntimeTest, CopiesRowsThatInterleaveAsPieces) {
+  const Region here = device(kPieceBytes);
+  std::vector<MemoryCopy> copies;
+  for (std::size_t i = 0; i < 64; ++i) {
+    copies.push_back({here.data() + 32 * i, here.data() + 32 * i + 16, 16});
+  }
+  stream()->copy(copies, CopyForm::rows).value();
+  EXPECT_EQ(fake_->calls("cudaMemcpy2DAsync"), 0u);
+  EXPECT_EQ(fake_->calls("cudaMemcpyBatchAsync"), 1u);
+}
+
+TEST_F(CudaRuntimeTest, CopiesManyPiecesByFewKernels) {
+  if (!has_copy_kernel()) GTEST_SKIP() << "built without nvcc";
+  constexpr std::size_t kMany = kLargeCopyTable + 1;
+  const Region from = pinned(32 * kMany);
+  const Region to = device(32 * kMany);
+  stream()->copy(apart(to, from, kMany), CopyForm::kernel).value();
+  EXPECT_EQ(fake_->calls("cudaLaunchKernel"), 2u);
+  EXPECT_EQ(fake_->calls("cudaMemcpyBatchAsync"), 0u);
+}
+
+TEST_F(CudaRuntimeTest, NamesAKernelThatIsNotLaunched) {
+  if (!has_copy_kernel()) GTEST_SKIP() << "built without nvcc";
+  const Region from = pinned(4096);
+  const Region to = device(4096);
+  fake_->fail("cudaLaunchKernel", 1, cudaErrorInvalidValue);
+  EXPECT_THAT(stream()->copy(apart(to, from, 64), CopyForm::kernel).error().detail,
+              HasSubstr("cudaLaunchKernel to copy pieces by a kernel: invalid argument"));
+  EXPECT_EQ(fake_->last_error(), cudaSuccess);
 }
 
 TEST_F(CudaRuntimeTest, CopiesBetweenDevicesByTheirNames) {

@@ -11,6 +11,8 @@
 #include <cstring>
 #include <vector>
 
+#include "memory/copy_kernel.hpp"
+
 namespace cairn {
 namespace {
 
@@ -119,6 +121,37 @@ TEST_F(FakeCudartTest, RunsABatchInAnOrderOfItsOwn) {
   ASSERT_EQ(batch(to, from, 1, stream_), cudaSuccess);
   ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
   EXPECT_EQ(host_[kCells - 1], std::byte{0}) << "in the order given the first byte gets here";
+}
+
+TEST_F(FakeCudartTest, RefusesRowsOverTwoRegistrationsAndTooNarrowAPitch) {
+  const auto rows = [&](const void* from, std::size_t pitch, std::size_t count) {
+    return cudaMemcpy2DAsync(device_, 64, from, pitch, 32, count, cudaMemcpyDefault, stream_);
+  };
+  EXPECT_EQ(rows(host_, 512, 9), cudaErrorInvalidValue);
+  EXPECT_EQ(rows(host_, 31, 2), cudaErrorInvalidValue);
+  EXPECT_EQ(rows(host_, std::size_t{1} << 31, 1), cudaErrorInvalidValue);
+  EXPECT_EQ(rows(host_, 512, 8), cudaSuccess);
+}
+
+// Breaks the device as a kernel that goes astray does.
+TEST_F(FakeCudartTest, RunsAKernelOnlyOnMemoryThatTheDeviceReaches) {
+  if (!has_copy_kernel()) GTEST_SKIP() << "built without nvcc";
+  const auto by_kernel = [&](std::byte* to, const std::byte* from) {
+    const MemoryCopy piece{to, from, 33};
+    const cudaError_t launched = launch_copy_kernel({&piece, 1}, {}, stream_);
+    return launched != cudaSuccess ? launched : cudaStreamSynchronize(stream_);
+  };
+  std::memset(host_, 7, 64);
+  EXPECT_EQ(by_kernel(device(1), host_ + 5), cudaSuccess);
+  EXPECT_EQ(by_kernel(host_ + 100, device(1)), cudaSuccess);
+  EXPECT_EQ(std::memcmp(host_ + 100, host_ + 5, 33), 0);
+  std::array<std::byte, 64> pageable{};
+  EXPECT_EQ(by_kernel(device(1), pageable.data()), cudaErrorIllegalAddress);
+  fake_->reset(1);
+  EXPECT_EQ(by_kernel(device(kPage - 32), host_), cudaErrorIllegalAddress);
+  fake_->reset(1);
+  const MemoryCopy piece{device(0), host_, 8};
+  EXPECT_EQ(launch_copy_kernel({&piece, 1}, {}, nullptr), cudaErrorInvalidResourceHandle);
 }
 
 TEST_F(FakeCudartTest, GivesMemoryThatIsNotZero) {

@@ -16,6 +16,8 @@ namespace {
 
 // What one call of cudaMemcpyBatchAsync takes.
 constexpr std::size_t kMaxBatch = 4096;
+// cudaDeviceProp::memPitch.
+constexpr std::size_t kMaxPitch = 0x7FFF'FFFF;
 
 struct Copy {
   void* destination;
@@ -153,6 +155,27 @@ cudaError_t cudaMemcpyBatchAsync(void* const* destinations, const void* const* s
       copies.push_back({destinations[i], sources[i], sizes[i]});
     }
     return issue_batch(std::move(copies), stream);
+  });
+}
+
+cudaError_t cudaMemcpy2DAsync(void* destination, std::size_t destination_pitch, const void* source,
+                              std::size_t source_pitch, std::size_t width, std::size_t height,
+                              cudaMemcpyKind kind, cudaStream_t stream) {
+  return on_stream("cudaMemcpy2DAsync", stream, [&] {
+    if (kind != cudaMemcpyDefault || width == 0 || height == 0 || destination_pitch < width ||
+        source_pitch < width || destination_pitch > kMaxPitch || source_pitch > kMaxPitch) {
+      return cudaErrorInvalidValue;
+    }
+    // From the first byte to the last, what lies between the rows included.
+    const auto to = state().memory.find(destination, (height - 1) * destination_pitch + width);
+    const auto from = state().memory.find(source, (height - 1) * source_pitch + width);
+    if (!to || !from) return cudaErrorInvalidValue;
+    std::vector<Copy> rows;
+    for (std::size_t row = 0; row < height; ++row) {
+      rows.push_back({static_cast<std::byte*>(destination) + row * destination_pitch,
+                      static_cast<const std::byte*>(source) + row * source_pitch, width});
+    }
+    return issue_batch(std::move(rows), stream);
   });
 }
 

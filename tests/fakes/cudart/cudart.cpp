@@ -120,9 +120,17 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   return on_device("cudaDeviceGetAttribute", device, [&] {
-    if (attribute != cudaDevAttrConcurrentManagedAccess) return cudaErrorNotSupported;
-    *value = 1;
-    return cudaSuccess;
+    switch (attribute) {
+      case cudaDevAttrConcurrentManagedAccess:
+      case cudaDevAttrCanUseHostPointerForRegisteredMem:
+        *value = 1;
+        return cudaSuccess;
+      case cudaDevAttrMultiProcessorCount:
+        *value = 3;
+        return cudaSuccess;
+      default:
+        return cudaErrorNotSupported;
+    }
   });
 }
 cudaError_t cudaDeviceGetPCIBusId(char* id, int size, int device) {

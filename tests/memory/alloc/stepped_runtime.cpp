@@ -24,7 +24,7 @@ class SteppedEvent final : public Event {
 class SteppedStream final : public Stream {
  public:
   ~SteppedStream() override { steps_->done = steps_->issued; }
-  Result<> copy(std::span<const MemoryCopy>) override { return issue(); }
+  Result<> copy(std::span<const MemoryCopy>, CopyForm) override { return issue(); }
   Result<> zero(std::byte*, std::uint64_t) override { return issue(); }
   Result<> prefetch(const RegionView&, int) override { return issue(); }
   Result<std::unique_ptr<Event>> record() override {

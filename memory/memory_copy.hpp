@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace cairn {
+
+struct MemoryCopy {
+  std::byte* destination = nullptr;
+  const std::byte* source = nullptr;
+  std::uint64_t size_bytes = 0;
+};
+
+// How the pieces of one call of Stream::copy() are issued. Every form moves the same bytes; they
+// differ in what a piece costs. What a form cannot do with a piece is done as `batch` does it.
+enum class CopyForm : std::uint8_t {
+  loop,    // one after another
+  batch,   // many in one call, where there are enough
+  rows,    // pieces at even distances on both sides as one two-dimensional copy
+  kernel,  // by threads of the device, which read and write the memory themselves
+};
+inline constexpr CopyForm kCopyForms[] = {CopyForm::loop, CopyForm::batch, CopyForm::rows,
+                                          CopyForm::kernel};
+std::string_view to_string(CopyForm form);
+
+}  // namespace cairn
