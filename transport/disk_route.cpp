@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "transport/job_rules.hpp"
 #include "transport/slot_route.hpp"
 
 namespace cairn {
@@ -54,7 +55,8 @@ class DiskMove {
   Result<> try_move(PairRange range, Lane& lane) const {
     const auto pairs = std::span(job_.pairs).subspan(range.first, range.count);
     const Place& other_side = source_.on_disk() ? destination_ : source_;
-    if (is_host_accessible(other_side.kind())) return move_leg(source_, destination_, pairs, lane);
+    if (cpu_reaches(other_side.kind(), mode_.visibility))
+      return move_leg(source_, destination_, pairs, lane);
     return move_staged(pairs, lane);
   }
 

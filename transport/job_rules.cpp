@@ -63,34 +63,43 @@ Result<> check_job(const TransferJob& job) {
   return check_conflicts(job);
 }
 
-Result<CopyStrategy> resolve_strategy(CopyStrategy wanted, StorageKinds kinds) {
+bool cpu_reaches(StorageKind kind, MemoryVisibility visibility) {
+  if (kind == StorageKind::unified) return visibility == MemoryVisibility::system;
+  return is_host_accessible(kind);
+}
+
+Result<CopyStrategy> resolve_strategy(const StrategyRequest& request) {
+  const StorageKinds kinds = request.kinds;
   // A disk's bytes pass through the CPU's hands, as pinned memory's may.
   const auto in_memory = [](StorageKind kind) {
     return kind == StorageKind::disk ? StorageKind::pinned : kind;
   };
   const StorageKind source = in_memory(kinds.source);
   const StorageKind destination = in_memory(kinds.destination);
-  const bool cpu_reaches_both = is_host_accessible(source) && is_host_accessible(destination);
+  const bool cpu_reaches_both =
+      cpu_reaches(source, request.visibility) && cpu_reaches(destination, request.visibility);
   const bool unified_side = source == StorageKind::unified || destination == StorageKind::unified;
   const auto refuse = [&](const char* strategy, const char* need) {
     return Error{ErrorCode::impossible, std::string(strategy) + " copies need " + need + ", not " +
                                             std::string(to_string(kinds.source)) + " and " +
                                             std::string(to_string(kinds.destination))};
   };
-  switch (wanted) {
+  const bool seen_alike = request.visibility == MemoryVisibility::system;
+  switch (request.wanted) {
     case CopyStrategy::automatic:
-      if (unified_side) return CopyStrategy::unified;
+      if (unified_side && seen_alike) return CopyStrategy::unified;
       // The CPU does a host-to-host copy in any case: a stream would only add a change of threads.
       return cpu_reaches_both ? CopyStrategy::sync : CopyStrategy::stream;
     case CopyStrategy::sync:
       if (!cpu_reaches_both) return refuse("sync", "two sides that the CPU can reach");
-      return wanted;
+      return request.wanted;
     case CopyStrategy::unified:
       if (!unified_side) return refuse("unified", "a side in unified memory");
-      return wanted;
+      if (!seen_alike) return refuse("unified", "memory that the CPU and the device see alike");
+      return request.wanted;
     case CopyStrategy::stream:
     case CopyStrategy::polling:
-      return wanted;
+      return request.wanted;
   }
   return Error{ErrorCode::impossible, "no such copy strategy"};
 }

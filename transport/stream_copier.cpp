@@ -4,6 +4,8 @@
 #include <chrono>
 #include <thread>
 
+#include "memory/strided_runs.hpp"
+
 namespace cairn {
 namespace {
 
@@ -55,8 +57,20 @@ Result<std::unique_ptr<Event>> StreamCopier::begin(std::span<const BlockPair> pa
                        .source = route_.source.address(span.source),
                        .size_bytes = span.size_bytes});
   }
-  CAIRN_TRY((*stream)->copy(copies_));
+  CAIRN_TRY((*stream)->copy(copies_, form()));
   return (*stream)->record();
+}
+
+CopyForm StreamCopier::form() {
+  CopyFacts facts{.kinds = {route_.source.kind(), route_.destination.kind()},
+                  .pieces = copies_.size()};
+  for (const MemoryCopy& copy : copies_) facts.bytes += copy.size_bytes;
+  const FormThresholds* const thresholds = thresholds_of(facts.kinds, mode_.thresholds);
+  if (thresholds != nullptr && thresholds->rows_least_rows != 0) {
+    sorted_ = copies_;
+    facts.strided_runs = find_strided_runs(sorted_).size();
+  }
+  return choose_form(facts, mode_.thresholds, mode_.visibility);
 }
 
 Result<> StreamCopier::prefetch(Stream& stream) const {

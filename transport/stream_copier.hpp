@@ -6,6 +6,7 @@
 
 #include "base/result.hpp"
 #include "memory/device_runtime.hpp"
+#include "transport/copy_choice.hpp"
 #include "transport/place.hpp"
 #include "transport/transfer_job.hpp"
 
@@ -30,6 +31,8 @@ class Lane {
 struct CopyMode {
   CopyStrategy strategy = CopyStrategy::stream;
   std::uint32_t polling_interval_us = 0;  // of CopyStrategy::polling
+  CopyThresholds thresholds = {};
+  MemoryVisibility visibility = MemoryVisibility::system;
 };
 
 // Copies blocks between two places in memory on a lane's stream. Borrows all it is given.
@@ -53,6 +56,8 @@ class StreamCopier {
 
  private:
   Result<> prefetch(Stream& stream) const;
+  // For the copies_ of this begin().
+  CopyForm form();
 
   Lane& lane_;
   const Route route_;
@@ -60,6 +65,7 @@ class StreamCopier {
   const int device_id_;
   std::vector<CopySpan> spans_;  // of the latest begin(), kept for their memory
   std::vector<MemoryCopy> copies_;
+  std::vector<MemoryCopy> sorted_;
 };
 
 }  // namespace cairn

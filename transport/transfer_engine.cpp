@@ -136,8 +136,11 @@ Result<JobId> TransferEngine::Impl::submit(TransferJob&& job) {
   Result<> checked = check_job(job);
   Result<CopyStrategy> strategy = CopyStrategy::automatic;
   if (checked) {
-    strategy = resolve_strategy(job.strategy,
-                                {job.source->storage_kind(), job.destination->storage_kind()});
+    strategy = resolve_strategy({
+        .wanted = job.strategy,
+        .kinds = {job.source->storage_kind(), job.destination->storage_kind()},
+        .visibility = runtime.visibility(),
+    });
   }
   const TimePoint now = clock.now();
 
@@ -238,7 +241,10 @@ JobOutcome TransferEngine::Impl::execute(AcceptedJob& accepted, Lane& lane) {
     outcome = overdue_outcome(job);
   } else {
     JobReport report(job);
-    const CopyMode mode{accepted.strategy, options.polling_interval_us};
+    const CopyMode mode{.strategy = accepted.strategy,
+                        .polling_interval_us = options.polling_interval_us,
+                        .thresholds = options.copy_forms,
+                        .visibility = runtime.visibility()};
     const bool on_disk = job.source->storage_kind() == StorageKind::disk ||
                          job.destination->storage_kind() == StorageKind::disk;
     if (on_disk) {

@@ -7,6 +7,7 @@
 #include "base/result.hpp"
 #include "memory/alloc/statistics.hpp"
 #include "memory/device_runtime.hpp"
+#include "transport/copy_choice.hpp"
 #include "transport/disk_io.hpp"
 #include "transport/transfer_job.hpp"
 
@@ -21,6 +22,7 @@ struct TransferEngineOptions {
   // all of it still gets through, alone.
   std::uint64_t staging_bytes = 64ull << 20;
   std::uint32_t polling_interval_us = 20;
+  CopyThresholds copy_forms = {};
 };
 
 struct TransferEngineStats {

@@ -99,12 +99,24 @@ void read_disk(Fields& fields, Settings& settings) {
       fields.optional_bool("replace_other_shape").value_or(out.replace_other_shape);
 }
 
+void read_copy_forms(Fields& fields, FormThresholds& out) {
+  read(fields, "batch_least_pieces", kCount, out.batch_least_pieces);
+  read(fields, "kernel_least_pieces", kCount, out.kernel_least_pieces);
+  read(fields, "kernel_most_piece_bytes", {0, 1ull << 40}, out.kernel_most_piece_bytes);
+  read(fields, "rows_least_rows", {0, UINT32_MAX}, out.rows_least_rows);
+}
+
 void read_transfers(Fields& fields, TransferEngineOptions& out) {
   read(fields, "workers", {1, 64}, out.workers);
   read(fields, "max_queued_jobs", kCount, out.max_queued_jobs);
   read(fields, "disk_threads", {1, 64}, out.disk_threads);
   read(fields, "staging_bytes", {4096, 1ull << 40}, out.staging_bytes);
   read(fields, "polling_interval_us", {1, 1'000'000}, out.polling_interval_us);
+  section(fields, "copy_forms", [&out](Fields& members) {
+    section(members, "load", [&](Fields& way) { read_copy_forms(way, out.copy_forms.load); });
+    section(members, "store", [&](Fields& way) { read_copy_forms(way, out.copy_forms.store); });
+    section(members, "device", [&](Fields& way) { read_copy_forms(way, out.copy_forms.device); });
+  });
 }
 
 void read_groups(Fields& fields, GroupOptions& out) {

@@ -47,7 +47,9 @@ Rig::Rig(Parts parts) {
   log = std::make_unique<Logger>(clock, STDERR_FILENO, LogLevel::error);
   engine = std::make_unique<TransferEngine>(
       *runtime, *disk, clock,
-      TransferEngineOptions{.workers = parts.workers, .max_queued_jobs = parts.max_queued_jobs});
+      TransferEngineOptions{.workers = parts.workers,
+                            .max_queued_jobs = parts.max_queued_jobs,
+                            .copy_forms = parts.copy_forms});
   parts.options.data_dir = dir.path();
   manager = std::make_unique<BlockManager>(*runtime, *engine, clock, *log, parts.options);
 }

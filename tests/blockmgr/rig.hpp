@@ -41,6 +41,7 @@ class Rig {
     BlockManagerOptions options = {};
     std::uint32_t workers = 2;  // 1: jobs end in the order in which they were begun
     std::uint32_t max_queued_jobs = 1024;
+    CopyThresholds copy_forms = {};
   };
   Rig() : Rig(Parts{}) {}
   explicit Rig(Parts parts);

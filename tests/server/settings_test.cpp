@@ -209,6 +209,17 @@ TEST(Settings, ReadsWhatToRestore) {
   }
 }
 
+TEST(Settings, ReadsTheFormsOfCopiesThatCalibrationPrints) {
+  const auto settings = read_settings(R"({"transfers": {"copy_forms": {
+      "store": {"batch_least_pieces": 2, "kernel_least_pieces": 9, "kernel_most_piece_bytes": 77,
+                "rows_least_rows": 5}}}})");
+  ASSERT_TRUE(settings.has_value()) << settings.error().detail;
+  const CopyThresholds& forms = settings->transfers.copy_forms;
+  EXPECT_EQ(forms.store, (FormThresholds{2, 9, 77, 5}));
+  EXPECT_EQ(forms.load, CopyThresholds{}.load);
+  EXPECT_EQ(forms.device, CopyThresholds{}.device);
+}
+
 TEST(Settings, WrongFieldsAreNamed) {
   struct Wrong {
     const char* text;
@@ -221,6 +232,7 @@ TEST(Settings, WrongFieldsAreNamed) {
       {R"({"blocks": {"max_leases": 0}})", "blocks.max_leases is 0"},
       {R"({"blocks": {"max_lease_ms": 4294967296}})", "blocks.max_lease_ms"},
       {R"({"transfers": {"workers": 65}})", "transfers.workers is 65"},
+      {R"({"transfers": {"copy_forms": {"load": {"rows": 1}}}})", "transfers.copy_forms.load.rows"},
       {R"({"host": {"devices": 0}})", "host.devices"},
       {R"({"log_level": "loud"})", "log_level is 'loud'"},
       {R"({"pressure": {"tape": {}}})", "pressure.tape"},
