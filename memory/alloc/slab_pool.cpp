@@ -48,8 +48,8 @@ Result<SlabPool::Buffer> SlabPool::allocate(std::uint64_t size_bytes) {
     return take(size_class.with_room.front(), size_bytes);
   }
   const std::uint64_t object_bytes = class_bytes(size_bytes);
-  const std::uint64_t slab_bytes =
-      std::clamp(kObjectsPerSlab * object_bytes, kLeastSlabBytes, kMaxSlabBytes);
+  const std::uint64_t slab_bytes = std::max(
+      object_bytes, std::clamp(kObjectsPerSlab * object_bytes, kLeastSlabBytes, kMaxSlabBytes));
   const auto fits = [&] {
     return slab_bytes <= options_.limit_bytes &&
            counts_.reserved_bytes <= options_.limit_bytes - slab_bytes;

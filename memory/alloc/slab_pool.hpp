@@ -17,20 +17,19 @@
 
 namespace cairn {
 
-// Host memory for things of any size up to 4 MiB, by size classes: each class cuts slabs into
+// Host memory for things of any size up to 8 GiB, by size classes: each class cuts slabs into
 // objects of its size, so that nothing fragments and a free is constant work. Four classes a
 // doubling: a fifth of an object is wasted at most. Slabs are kept for the next user until trim(),
 // or until another class needs their room. Thread-safe.
 class SlabPool {
  public:
   static constexpr std::uint64_t kLeastBytes = 256;
-  static constexpr std::uint64_t kMaxBytes = 4ull << 20;
+  static constexpr std::uint64_t kMaxBytes = 8ull << 30;
   // Objects of a slab, within the bounds of a slab's size: enough that one miss serves many, little
   // enough that a class with a single user costs little.
   static constexpr std::uint64_t kObjectsPerSlab = 8;
   static constexpr std::uint64_t kLeastSlabBytes = 256ull << 10;
-  static constexpr std::uint64_t kMaxSlabBytes = 8ull << 20;
-  static_assert(kMaxBytes <= kMaxSlabBytes);
+  static constexpr std::uint64_t kMaxSlabBytes = 8ull << 20;  // of one object where it is larger
 
   // Where slabs come from: &Region::system, or a runtime's pinned memory.
   using Source = UniqueFunction<Result<Region>(std::uint64_t size_bytes)>;
@@ -83,8 +82,8 @@ class SlabPool {
   static std::uint64_t class_bytes(std::uint64_t size_bytes);
 
  private:
-  // 256 B to 4 MiB are 14 doublings.
-  static constexpr std::size_t kClasses = 14 * 4 + 1;
+  // 256 B to 8 GiB are 25 doublings.
+  static constexpr std::size_t kClasses = 25 * 4 + 1;
   static std::size_t class_of(std::uint64_t size_bytes);
 
   struct SizeClass {

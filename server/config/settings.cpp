@@ -1,5 +1,6 @@
 #include "server/config/settings.hpp"
 
+#include <algorithm>
 #include <boost/asio/ip/address.hpp>
 #include <charconv>
 
@@ -45,6 +46,8 @@ void read_http(Fields& fields, Settings& out) {
   read(fields, "max_connections", {1, 1'000'000}, out.http.max_connections);
   read(fields, "max_header_bytes", {1024, 1u << 20}, out.http.max_header_bytes);
   read(fields, "max_body_bytes", {1024, 1ull << 30}, out.api.max_body_bytes);
+  // A body that grows by doubling holds up to five times its size.
+  out.http.body_memory_bytes = std::max(out.http.body_memory_bytes, 5 * out.api.max_body_bytes);
   read(fields, "max_write_header_bytes", {1024, 1u << 30}, out.api.max_write_header_bytes);
   read(fields, "header_timeout_ms", kTimeoutMs, out.http.header_timeout_ms);
   read(fields, "body_timeout_ms", kTimeoutMs, out.http.body_timeout_ms);

@@ -25,7 +25,8 @@ Connection::Connection(ConnectionShared& shared, bool counted)
     : shared_(shared),
       counted_(counted),
       stream_(shared.io, shared.traffic),
-      input_(shared.limits.max_header_bytes + kReadAheadBytes) {
+      input_(shared.limits.max_header_bytes + kReadAheadBytes),
+      body_(shared.bodies) {
   if (!counted_) ++shared_.refused;
 }
 
@@ -125,6 +126,7 @@ bool Connection::read_head() {
     case ParseState::unknown_coding:
       return refuse(501, ErrorCode::not_implemented, "the only Transfer-Encoding here is chunked");
     case ParseState::body_too_large:
+    case ParseState::out_of_memory:
     case ParseState::malformed:
       break;
   }

@@ -9,6 +9,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "server/http/body_buffer.hpp"
 #include "server/http/http_server.hpp"
 #include "server/http/inbox.hpp"
 #include "server/http/input_buffer.hpp"
@@ -27,12 +28,14 @@ class Connection;
 // the traffic.
 struct ConnectionShared {
   ConnectionShared(const HttpLimits& limits_in, Handler& handler_in, const Clock& clock_in,
-                   Logger& log_in, OpenCount& open_in, const TlsIdentity* tls_in)
+                   Logger& log_in, OpenCount& open_in, BodyMemory& bodies_in,
+                   const TlsIdentity* tls_in)
       : limits(limits_in),
         handler(handler_in),
         clock(clock_in),
         log(log_in),
         open(open_in),
+        bodies(bodies_in),
         tls(tls_in) {}
 
   boost::asio::io_context io{1};
@@ -42,6 +45,7 @@ struct ConnectionShared {
   const Clock& clock;
   Logger& log;
   OpenCount& open;
+  BodyMemory& bodies;
   const TlsIdentity* tls;  // null: plain
   TrafficCount traffic;
   bool draining = false;
@@ -118,6 +122,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // A request's body (connection_body.cpp).
   bool begin_collect(const CollectBody& plan);
   bool begin_upload(std::unique_ptr<Upload> upload);
+  bool refuse_for_memory();
   void leave_body();
   bool collect();
   bool collect_large();

@@ -30,6 +30,11 @@ bool Connection::begin_collect(const CollectBody& plan) {
   return true;
 }
 
+bool Connection::refuse_for_memory() {
+  body_.clear();
+  return refuse(503, ErrorCode::unavailable, "the memory for requests' bodies is in use");
+}
+
 bool Connection::begin_upload(std::unique_ptr<Upload> upload) {
   upload_ = std::move(upload);
   if (!head_.content_length) {
@@ -65,11 +70,13 @@ bool Connection::collect() {
 }
 
 bool Connection::collect_large() {
-  body_.append(take_arrived_body());
+  if (!body_.append(take_arrived_body())) return refuse_for_memory();
   if (body_left_ == 0) return handle(body_.data());
   if (continue_due_) return say_continue();
   wait_for_body();
-  wait_input(body_.room(static_cast<std::size_t>(body_left_)));
+  const std::span<std::byte> room = body_.room(static_cast<std::size_t>(body_left_));
+  if (room.empty()) return refuse_for_memory();
+  wait_input(room);
   return false;
 }
 
@@ -86,6 +93,8 @@ bool Connection::read_chunks() {
       return false;
     case ParseState::body_too_large:
       return refuse(413, ErrorCode::body_too_large, over_limit(collect_limit_bytes_));
+    case ParseState::out_of_memory:
+      return refuse_for_memory();
     case ParseState::header_too_large:
     case ParseState::bad_version:
     case ParseState::no_host:

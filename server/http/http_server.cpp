@@ -12,10 +12,10 @@ namespace cairn::http {
 
 class HttpServer::Impl {
  public:
-  Impl(const HttpLimits& limits, Handler& handler, const Clock& clock, Logger& log,
-       const TlsIdentity* tls)
-      : limits_(limits), open_(limits.max_connections) {
-    const NetworkThread::Parts parts{limits_, handler, clock, log, open_, tls};
+  Impl(const HttpLimits& limits, std::unique_ptr<BodyMemory> bodies, Handler& handler,
+       const Clock& clock, Logger& log, const TlsIdentity* tls)
+      : limits_(limits), bodies_(std::move(bodies)), open_(limits.max_connections) {
+    const NetworkThread::Parts parts{limits_, handler, clock, log, open_, *bodies_, tls};
     for (std::uint32_t i = 0; i < limits.threads; ++i) {
       threads_.push_back(std::make_unique<NetworkThread>(parts));
     }
@@ -53,6 +53,8 @@ class HttpServer::Impl {
     return stats;
   }
 
+  std::vector<NamedAllocator> allocators() const { return bodies_->statistics(); }
+
   bool drain(std::uint32_t timeout_ms) {
     for (const auto& thread : threads_) thread->drain();
     if (open_.wait_none(timeout_ms)) return true;
@@ -75,6 +77,7 @@ class HttpServer::Impl {
   }
 
   const HttpLimits limits_;
+  const std::unique_ptr<BodyMemory> bodies_;
   OpenCount open_;
   std::uint16_t port_ = 0;
   std::optional<UnixSocketFile> unix_file_;
@@ -88,7 +91,9 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const ListenConfig& listen
                                                       const HttpLimits& limits, Handler& handler,
                                                       const Clock& clock, Logger& log) {
   if (limits.threads == 0) return Error{ErrorCode::out_of_range, "threads is 0; at least 1"};
-  auto impl = std::make_unique<Impl>(limits, handler, clock, log, listen.tls);
+  auto bodies = BodyMemory::create(limits.body_memory_bytes);
+  if (!bodies) return std::move(bodies).error();
+  auto impl = std::make_unique<Impl>(limits, std::move(*bodies), handler, clock, log, listen.tls);
   CAIRN_TRY(impl->listen(listen));
   impl->start();
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
@@ -99,6 +104,7 @@ HttpServer::~HttpServer() = default;
 
 std::uint16_t HttpServer::port() const { return impl_->port(); }
 HttpServerStats HttpServer::stats() const { return impl_->stats(); }
+std::vector<NamedAllocator> HttpServer::allocators() const { return impl_->allocators(); }
 bool HttpServer::drain(std::uint32_t timeout_ms) { return impl_->drain(timeout_ms); }
 
 }  // namespace cairn::http

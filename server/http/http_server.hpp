@@ -3,10 +3,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "base/result.hpp"
+#include "memory/alloc/statistics.hpp"
 #include "server/http/message.hpp"
 
 namespace cairn::http {
@@ -25,6 +27,8 @@ struct HttpLimits {
   // reads. At this rate a 2 MiB block takes 8 s.
   std::uint32_t least_rate_bytes_per_s = 256 * 1024;
   std::uint32_t idle_timeout_ms = 120'000;  // between requests
+  // Of all bodies that are held at a time and are longer than SizeBucketPool::kMaxBytes.
+  std::uint64_t body_memory_bytes = 256ull << 20;
 };
 
 class TlsIdentity;
@@ -61,6 +65,7 @@ class HttpServer {
   std::uint16_t port() const;
   // Thread-safe.
   HttpServerStats stats() const;
+  std::vector<NamedAllocator> allocators() const;
   // Stops accepting, closes idle connections, ends the others after the response in progress;
   // returns when none is left or after `timeout_ms`, when what remains is cut. True where nothing
   // was cut.

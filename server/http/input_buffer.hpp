@@ -40,25 +40,4 @@ class InputBuffer {
   std::size_t end_ = 0;
 };
 
-// A body that is too long for the input buffer. It grows with what arrives, not with what was
-// announced, so that an announcement costs nothing. Followed by kBodyPadding readable bytes.
-class BodyBuffer {
- public:
-  std::span<const std::byte> data() const { return {memory_.get(), size_}; }
-  std::size_t size() const { return size_; }
-  void append(std::span<const std::byte> bytes);
-  // Room for at least one and at most `most_bytes` bytes.
-  std::span<std::byte> room(std::size_t most_bytes);
-  void commit(std::size_t bytes) { size_ += bytes; }
-  // Forgets the bytes, and the memory too where it is more than a connection should keep.
-  void clear();
-
- private:
-  void reserve(std::size_t bytes);
-
-  std::unique_ptr<std::byte[]> memory_;
-  std::size_t capacity_ = 0;
-  std::size_t size_ = 0;
-};
-
 }  // namespace cairn::http

@@ -15,7 +15,8 @@ constexpr std::size_t kMostRefused = 64;
 }  // namespace
 
 NetworkThread::NetworkThread(const Parts& parts)
-    : shared_(parts.limits, parts.handler, parts.clock, parts.log, parts.open, parts.tls),
+    : shared_(parts.limits, parts.handler, parts.clock, parts.log, parts.open, parts.bodies,
+              parts.tls),
       open_(parts.open),
       work_(shared_.io.get_executor()),
       timer_(shared_.io) {}

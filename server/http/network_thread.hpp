@@ -22,6 +22,7 @@ class NetworkThread {
     const Clock& clock;
     Logger& log;
     OpenCount& open;
+    BodyMemory& bodies;
     const TlsIdentity* tls;  // null: plain
   };
   explicit NetworkThread(const Parts& parts);

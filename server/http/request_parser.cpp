@@ -48,6 +48,7 @@ ParseState state_of(const beast::error_code& ec) {
   if (ec == ReadError::header_limit) return ParseState::header_too_large;
   if (ec == ReadError::body_limit) return ParseState::body_too_large;
   if (ec == ReadError::bad_version) return ParseState::bad_version;
+  if (ec == boost::system::errc::not_enough_memory) return ParseState::out_of_memory;
   if (ec == boost::system::errc::not_supported) return ParseState::unknown_coding;
   return ParseState::malformed;
 }
@@ -157,8 +158,10 @@ void RequestParser::on_chunk_header_impl(std::uint64_t size, Text, Error& ec) {
   if (size > body_limit_bytes_ - body_->size()) ec = ReadError::body_limit;
 }
 
-std::size_t RequestParser::on_chunk_body_impl(std::uint64_t, Text bytes, Error&) {
-  body_->append(std::as_bytes(std::span(bytes.data(), bytes.size())));
+std::size_t RequestParser::on_chunk_body_impl(std::uint64_t, Text bytes, Error& ec) {
+  if (!body_->append(std::as_bytes(std::span(bytes.data(), bytes.size())))) {
+    ec = boost::system::errc::make_error_code(boost::system::errc::not_enough_memory);
+  }
   return bytes.size();
 }
 

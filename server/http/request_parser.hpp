@@ -3,6 +3,7 @@
 #include <boost/beast/http/basic_parser.hpp>
 #include <cstdint>
 
+#include "server/http/body_buffer.hpp"
 #include "server/http/input_buffer.hpp"
 #include "server/http/message.hpp"
 
@@ -15,6 +16,7 @@ enum class ParseState : std::uint8_t {
   bad_version,
   header_too_large,
   body_too_large,
+  out_of_memory,
   no_host,         // HTTP/1.1 without one Host field
   unknown_coding,  // a Transfer-Encoding other than chunked
 };

@@ -67,7 +67,15 @@ TEST_F(SlabPoolTest, ServesFromASlabUntilItIsFull) {
 
 TEST_F(SlabPoolTest, RefusesNothingAndMoreThanTheLargest) {
   EXPECT_EQ(pool_.allocate(0).error().code, ErrorCode::out_of_range);
-  EXPECT_EQ(pool_.allocate(4 * kMiB + 1).error().code, ErrorCode::out_of_range);
+  EXPECT_EQ(pool_.allocate(SlabPool::kMaxBytes + 1).error().code, ErrorCode::out_of_range);
+}
+
+TEST_F(SlabPoolTest, GivesAnObjectThatIsLargerThanASlabOneOfItsOwn) {
+  { const auto large = get(9 * kMiB); }
+  EXPECT_EQ(pool_.statistics().reserved_bytes, 10 * kMiB);
+  EXPECT_EQ(get(10 * kMiB).capacity_bytes(), 10 * kMiB);
+  EXPECT_EQ(pool_.statistics().cache_misses, 1u);
+  EXPECT_EQ(pool_.allocate(17 * kMiB).error().code, ErrorCode::no_capacity);
 }
 
 TEST_F(SlabPoolTest, GivesUnusedSlabsBack) {

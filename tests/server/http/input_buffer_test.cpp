@@ -43,24 +43,5 @@ TEST(InputBuffer, CompactsToAPointInTheMiddle) {
   EXPECT_EQ(buffer.room().size(), 5u);
 }
 
-TEST(BodyBuffer, GrowsWithWhatArrivesAndNotWithWhatIsAnnounced) {
-  BodyBuffer body;
-  const std::size_t announced = std::size_t{1} << 40;
-  EXPECT_LE(body.room(announced).size(), std::size_t{64 * 1024});
-  std::string expected;
-  for (int i = 0; i < 300; ++i) {
-    const auto room = body.room(1000);
-    ASSERT_GE(room.size(), 1u);
-    ASSERT_LE(room.size(), 1000u);
-    const char fill = static_cast<char>('a' + i % 26);
-    std::memset(room.data(), fill, room.size());
-    body.commit(room.size());
-    expected.append(room.size(), fill);
-  }
-  EXPECT_TRUE(text_of(body.data()) == expected);
-  body.clear();
-  EXPECT_EQ(body.size(), 0u);
-}
-
 }  // namespace
 }  // namespace cairn::http
