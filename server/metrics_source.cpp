@@ -11,7 +11,11 @@ std::string collect_metrics(const Service& service) {
   for (const auto& cache : service.manager.caches()) caches.push_back(cache->stats());
   const http::HttpServerStats http = service.http_stats();
   std::vector<NamedAllocator> allocators = service.manager.allocators();
-  allocators.push_back({"transfer_staging", "host", service.engine.staging_statistics()});
+  const auto add = [&allocators](std::vector<NamedAllocator> more) {
+    for (NamedAllocator& one : more) allocators.push_back(std::move(one));
+  };
+  add(service.engine.allocators());
+  if (const http::HttpServer* server = service.http.load()) add(server->allocators());
   return metrics_text({.version = build_info::kVersion,
                        .runtime = service.runtime.name(),
                        .ready = check_ready(service.phase, service.runtime).has_value(),

@@ -4,7 +4,8 @@
 
 namespace cairn {
 
-LaneCrew::LaneCrew(DeviceRuntime& runtime, std::uint32_t helpers) : runtime_(runtime) {
+LaneCrew::LaneCrew(DeviceRuntime& runtime, DeviceScratch* scratch, std::uint32_t helpers)
+    : runtime_(runtime), scratch_(scratch) {
   for (std::uint32_t i = 0; i < helpers; ++i) helpers_.emplace_back([this] { help(); });
 }
 
@@ -32,7 +33,7 @@ void LaneCrew::for_each(std::size_t count, Lane& own_lane, const Part& part) {
 }
 
 void LaneCrew::help() {
-  Lane lane(runtime_);
+  Lane lane(runtime_, scratch_);
   MutexLock lock(mutex_);
   while (true) {
     while (open_.empty() && !stopping_) work_.wait(mutex_);

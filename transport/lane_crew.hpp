@@ -16,7 +16,8 @@ namespace cairn {
 // one waits for the disk, another copies to the device. Thread-safe.
 class LaneCrew {
  public:
-  LaneCrew(DeviceRuntime& runtime, std::uint32_t helpers);
+  // Borrows both; `scratch` may be null.
+  LaneCrew(DeviceRuntime& runtime, DeviceScratch* scratch, std::uint32_t helpers);
   ~LaneCrew();
   LaneCrew(const LaneCrew&) = delete;
   LaneCrew& operator=(const LaneCrew&) = delete;
@@ -39,6 +40,7 @@ class LaneCrew {
   void run_next(Round& round, Lane& lane) CAIRN_REQUIRES(mutex_);
 
   DeviceRuntime& runtime_;
+  DeviceScratch* const scratch_;
   Mutex mutex_;
   Condition work_;                                    // a round was opened, or the end has come
   Condition ended_;                                   // the last running part of a round has ended

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <deque>
 
+#include "transport/scratch_copier.hpp"
+
 namespace cairn {
 namespace {
 
@@ -26,11 +28,13 @@ class BatchedCopy {
   BatchedCopy(const TransferJob& job, CopyMode mode, Lane& lane, JobReport& report)
       : job_(job),
         copier_(lane, {Place::of(*job.source), Place::of(*job.destination)}, mode),
+        by_scratch_(
+            ScratchCopier::make(lane, {Place::of(*job.source), Place::of(*job.destination)}, mode)),
         report_(report) {}
 
   void add(PairRange range) {
     if (in_flight_.size() == kBatchesInFlight) settle_oldest();
-    if (auto event = copier_.begin(pairs(range))) {
+    if (auto event = begin(range)) {
       in_flight_.push_back({range, std::move(*event)});
       return;
     } else {
@@ -51,6 +55,15 @@ class BatchedCopy {
 
   std::span<const BlockPair> pairs(PairRange range) const {
     return std::span(job_.pairs).subspan(range.first, range.count);
+  }
+
+  Result<std::unique_ptr<Event>> begin(PairRange range) {
+    if (by_scratch_) {
+      auto event = by_scratch_->begin(pairs(range));
+      if (event || event.error().code != ErrorCode::no_capacity) return event;
+      by_scratch_.reset();  // the device is full: piece by piece
+    }
+    return copier_.begin(pairs(range));
   }
 
   void settle_oldest() {
@@ -90,6 +103,7 @@ class BatchedCopy {
 
   const TransferJob& job_;
   StreamCopier copier_;
+  std::optional<ScratchCopier> by_scratch_;
   JobReport& report_;
   std::deque<Batch> in_flight_;
 };

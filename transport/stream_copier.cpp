@@ -42,6 +42,15 @@ Result<Stream*> Lane::stream(int device_id) {
   return found->second.get();
 }
 
+Lane::~Lane() {
+  while (!streams_.empty()) drop_stream(streams_.begin()->first);
+}
+
+void Lane::drop_stream(int device_id) {
+  auto dropped = streams_.extract(device_id);
+  if (dropped && scratch_ != nullptr) scratch_->end_stream(device_id, std::move(dropped.mapped()));
+}
+
 StreamCopier::StreamCopier(Lane& lane, Route route, CopyMode mode)
     : lane_(lane), route_(route), mode_(mode), device_id_(stream_device(route)) {}
 

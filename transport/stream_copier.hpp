@@ -7,6 +7,7 @@
 #include "base/result.hpp"
 #include "memory/device_runtime.hpp"
 #include "transport/copy_choice.hpp"
+#include "transport/device_scratch.hpp"
 #include "transport/place.hpp"
 #include "transport/transfer_job.hpp"
 
@@ -16,15 +17,22 @@ namespace cairn {
 // thread at a time.
 class Lane {
  public:
-  explicit Lane(DeviceRuntime& runtime) : runtime_(runtime) {}
+  // Borrows both; `scratch` may be null.
+  explicit Lane(DeviceRuntime& runtime, DeviceScratch* scratch = nullptr)
+      : runtime_(runtime), scratch_(scratch) {}
+  ~Lane();
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
 
   // The stream of a device, made at first use; valid until it is dropped.
   Result<Stream*> stream(int device_id);
   // Waits for what was issued on it. After an error: a stream reports its first one for ever.
-  void drop_stream(int device_id) { streams_.erase(device_id); }
+  void drop_stream(int device_id);
+  DeviceScratch* scratch() const { return scratch_; }
 
  private:
   DeviceRuntime& runtime_;
+  DeviceScratch* const scratch_;
   std::map<int, std::unique_ptr<Stream>> streams_;
 };
 

@@ -78,6 +78,7 @@ struct TransferEngine::Impl {
   bool cancel(JobId id);
   void expire_overdue();
 
+  DeviceScratch* scratch_or_null() { return scratch ? &*scratch : nullptr; }
   void work();
   void watch_deadlines();
   JobOutcome execute(AcceptedJob& accepted, Lane& lane);
@@ -90,6 +91,8 @@ struct TransferEngine::Impl {
   const Clock& clock;
   const TransferEngineOptions options;
   PinnedPool staging;
+  // Where there is a bus between host and devices.
+  std::optional<DeviceScratch> scratch;
   LaneCrew crew;
 
   mutable Mutex mutex;
@@ -111,7 +114,10 @@ TransferEngine::Impl::Impl(DeviceRuntime& device_runtime, DiskIo& disk_io,
       clock(engine_clock),
       options(engine_options),
       staging(device_runtime, {.limit_bytes = engine_options.staging_bytes}),
-      crew(device_runtime, engine_options.disk_threads),
+      scratch(device_runtime.visibility() == MemoryVisibility::system
+                  ? std::nullopt
+                  : std::optional<DeviceScratch>(std::in_place, device_runtime)),
+      crew(device_runtime, scratch_or_null(), engine_options.disk_threads),
       queue(engine_options.max_queued_jobs) {
   CAIRN_ASSERT(options.workers > 0, "no job would ever run");
   for (std::uint32_t i = 0; i < options.workers; ++i) threads.emplace_back([this] { work(); });
@@ -194,7 +200,7 @@ void TransferEngine::Impl::expire_overdue() {
 }
 
 void TransferEngine::Impl::work() {
-  Lane lane(runtime);
+  Lane lane(runtime, scratch_or_null());
   while (true) {
     std::unique_ptr<AcceptedJob> job;
     {
@@ -292,8 +298,11 @@ TransferEngineStats TransferEngine::stats() const {
           .bytes_moved = now.bytes_moved.load(kRelaxed)};
 }
 
-AllocatorStatistics TransferEngine::staging_statistics() const {
-  return impl_->staging.statistics();
+std::vector<NamedAllocator> TransferEngine::allocators() const {
+  std::vector<NamedAllocator> all;
+  if (impl_->scratch) all = impl_->scratch->statistics();
+  all.push_back({"transfer_staging", "host", impl_->staging.statistics()});
+  return all;
 }
 
 DiskIo& TransferEngine::disk() const { return impl_->disk; }

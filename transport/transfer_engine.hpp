@@ -60,7 +60,7 @@ class TransferEngine {
   // clock that jumps.
   void expire_overdue();
   TransferEngineStats stats() const;
-  AllocatorStatistics staging_statistics() const;  // of the bounce memory
+  std::vector<NamedAllocator> allocators() const;  // of bounce memory, on the host and on devices
   DiskIo& disk() const;
   // Blocks until nothing is queued or running, jobs submitted by completions included.
   void wait_idle();

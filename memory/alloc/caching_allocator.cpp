@@ -254,8 +254,20 @@ Result<std::uint32_t> CachingAllocator::number_of(Stream& stream) {
 
 void CachingAllocator::forget(const Stream& stream) {
   MutexLock giving_back(giving_back_);
+  strike_out(&stream);
+}
+
+void CachingAllocator::end_stream(std::unique_ptr<Stream> stream) {
+  // Nobody asks the stream for anything meanwhile, and its memory is nobody else's before its end.
+  MutexLock giving_back(giving_back_);
+  const Stream* const gone = stream.get();
+  stream.reset();
+  strike_out(gone);
+}
+
+void CachingAllocator::strike_out(const Stream* stream) {
   MutexLock lock(mutex_);
-  const auto found = std::ranges::find(streams_, &stream);
+  const auto found = std::ranges::find(streams_, stream);
   if (found == streams_.end()) return;
   CAIRN_ASSERT(states_[static_cast<std::size_t>(found - streams_.begin())].buffers == 0,
                "a buffer would be freed by a stream that is gone");

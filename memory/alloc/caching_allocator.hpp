@@ -100,6 +100,9 @@ class alignas(kCacheLineBytes) CachingAllocator {
   // To be called before a stream is destroyed, so that another one can have its memory.
   // REQUIRES: its work has ended, and no buffer was allocated for it or recorded on it.
   void forget(const Stream& stream);
+  // The same for a stream whose work may still be running: destroys it, which waits for that.
+  // REQUIRES: no buffer was allocated for it or recorded on it.
+  void end_stream(std::unique_ptr<Stream> stream);
 
   AllocatorStatistics statistics() const;
   void reset_peak();  // both peaks, to what is now
@@ -116,6 +119,7 @@ class alignas(kCacheLineBytes) CachingAllocator {
   };
 
   Result<std::uint32_t> number_of(Stream& stream) CAIRN_REQUIRES(mutex_);
+  void strike_out(const Stream* stream) CAIRN_REQUIRES(giving_back_);
   Result<Region> reserve(std::uint64_t block_bytes);
   Buffer hand_out(HeapBlock& block, std::uint64_t size_bytes) CAIRN_REQUIRES(mutex_);
   Result<> record(HeapBlock& block, Stream& stream);

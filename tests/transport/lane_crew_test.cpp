@@ -12,7 +12,7 @@ TEST(LaneCrew, RunsEveryPartOnceForSeveralCallersAtATime) {
   const auto runtime = std::move(*make_host_runtime({}));
   for (std::uint32_t helpers : {0u, 1u, 3u}) {
     SCOPED_TRACE(helpers);
-    LaneCrew crew(*runtime, helpers);
+    LaneCrew crew(*runtime, nullptr, helpers);
     const auto call = [&] {
       Lane lane(*runtime);
       for (std::size_t count : {0u, 1u, 2u, 100u}) {
@@ -31,7 +31,7 @@ TEST(LaneCrew, RunsEveryPartOnceForSeveralCallersAtATime) {
 
 TEST(LaneCrew, HelpersRunPartsWhileTheCallerIsInOne) {
   const auto runtime = std::move(*make_host_runtime({}));
-  LaneCrew crew(*runtime, 1);
+  LaneCrew crew(*runtime, nullptr, 1);
   Lane lane(*runtime);
   // Each part waits for the other to begin: one thread alone would never get through.
   std::atomic<int> begun{0};

@@ -254,6 +254,16 @@ TEST_F(CachingAllocatorTest, GivesAForgottenStreamsMemoryToTheNext) {
   EXPECT_EQ(reserved(), 0u);
 }
 
+TEST_F(CachingAllocatorTest, GivesTheMemoryOfAStreamThatItEndsToTheNext) {
+  get(512);
+  use(*stream_);
+  allocator_.end_stream(std::move(stream_));
+  const auto next = runtime_.create_stream(0).value();
+  get(512, *next);
+  EXPECT_EQ(reserved(), 2 * kMiB);
+  EXPECT_EQ(allocator_.statistics().cache_hits, 1u);
+}
+
 TEST_F(CachingAllocatorTest, KnowsALimitedNumberOfStreams) {
   std::vector<std::unique_ptr<Stream>> streams;
   for (std::size_t i = 0; i < CachingAllocator::kMaxStreams; ++i) {

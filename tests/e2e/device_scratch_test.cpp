@@ -1,0 +1,40 @@
+#include <fstream>
+
+#include "tests/e2e/support/served_test.hpp"
+
+// Blocks in pieces on a device behind a bus: the fake libcudart stands in for NVIDIA's.
+namespace cairn::e2e {
+namespace {
+
+TEST(DeviceScratchTest, CarriesBlocksInPiecesIntoAndOutOfADevice) {
+  const fakes::TempDir folder;
+  const std::string config = (folder.path() / "config.json").string();
+  std::ofstream(config) << R"({"caches": []})";
+  ServerProcess server({.flags = {"--runtime", "cuda", "--config", config},
+                        .environment = {"LD_LIBRARY_PATH=" CAIRN_FAKE_CUDART_FOLDER}});
+  Rest rest(server.endpoint());
+  for (const char* layout : {"first", "second"}) {
+    SCOPED_TRACE(layout);
+    json body = cache_body({.device = 4, .pinned = 8});
+    body["tiers"]["device"] = tier_body(4, layout);
+    TestCache cache = TestCache::made_of(rest, body);
+    const double before =
+        rest.metric(R"(cairn_allocator_allocations_total{allocator="device_scratch",device="0"})");
+    for (int n = 1; n <= 4; ++n) cache.store(n, "?tier=device");
+    for (int n = 1; n <= 4; ++n) EXPECT_EQ(cache.expect_intact(n), "device");
+    EXPECT_EQ(cache.transfer(keys(1, 4), "pinned", "move").at("state"), "done");
+    for (int n = 1; n <= 4; ++n) EXPECT_EQ(cache.expect_intact(n), "pinned");
+    EXPECT_EQ(cache.transfer(keys(1, 4), "device").at("state"), "done");
+    for (int n = 1; n <= 4; ++n) EXPECT_EQ(cache.expect_intact(n), "device");
+    EXPECT_GT(
+        rest.metric(R"(cairn_allocator_allocations_total{allocator="device_scratch",device="0"})"),
+        before + 8);
+    EXPECT_EQ(
+        rest.metric(R"(cairn_allocator_allocated_bytes{allocator="device_scratch",device="0"})"),
+        0);
+  }
+  EXPECT_EQ(server.stop(), 0) << server.output();
+}
+
+}  // namespace
+}  // namespace cairn::e2e

@@ -1,0 +1,122 @@
+#include "transport/scratch_copier.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tests/fakes/faulty_runtime.hpp"
+#include "tests/transport/support.hpp"
+#include "transport/memory_route.hpp"
+
+namespace cairn::test {
+namespace {
+
+using fakes::Fault;
+using fakes::FaultyRuntime;
+
+constexpr std::uint32_t kBlocks = 4;
+
+class ScratchCopierTest : public testing::Test {
+ protected:
+  BlockLayout make(StorageKind kind, Arrangement arrangement) {
+    return storage_.make(kind, arrangement, Storage::small_shape(kBlocks));
+  }
+  static Bytes block(std::uint64_t seed, const BlockLayout& layout) {
+    return pattern(seed, layout.geometry().block_bytes());
+  }
+  // Moves all blocks, the last first, on a lane of the runtime with scratch memory.
+  JobOutcome move(DeviceRuntime& runtime, const BlockLayout& source,
+                  const BlockLayout& destination) {
+    for (std::uint32_t i = 0; i < kBlocks; ++i) storage_.write_block(source, i, block(i, source));
+    TransferJob job = make_job(source, destination, {{0, 3}, {1, 2}, {2, 1}, {3, 0}});
+    DeviceScratch scratch(runtime);
+    Lane lane(runtime, &scratch);
+    JobReport report(job);
+    move_in_memory(job, {.strategy = CopyStrategy::stream}, lane, report);
+    used_scratch_ = 0;
+    for (const NamedAllocator& one : scratch.statistics()) used_scratch_ += one.now.allocations;
+    return report.take_outcome();
+  }
+  void expect_arrived(const BlockLayout& destination) {
+    for (std::uint32_t i = 0; i < kBlocks; ++i) {
+      EXPECT_EQ(storage_.read_block(destination, kBlocks - 1 - i), block(i, destination)) << i;
+    }
+  }
+
+  Storage storage_;
+  std::uint64_t used_scratch_ = 0;
+};
+
+TEST_F(ScratchCopierTest, MovesBlocksBetweenTheirPiecesOnADeviceAndHostMemory) {
+  for (const Arrangement pieces : {Arrangement::layer_first, Arrangement::layer_second}) {
+    SCOPED_TRACE(to_string(pieces));
+    const BlockLayout device = make(StorageKind::device, pieces);
+    const BlockLayout pinned = make(StorageKind::pinned, Arrangement::contiguous);
+    EXPECT_EQ(move(storage_.runtime(), device, pinned).state, JobState::done);
+    EXPECT_EQ(used_scratch_, 1u);
+    expect_arrived(pinned);
+    EXPECT_EQ(move(storage_.runtime(), pinned, device).state, JobState::done);
+    EXPECT_EQ(used_scratch_, 1u);
+    expect_arrived(device);
+  }
+}
+
+TEST_F(ScratchCopierTest, TouchesNothingButTheBlocks) {
+  const BlockLayout device = make(StorageKind::device, Arrangement::layer_second);
+  const BlockLayout pinned = make(StorageKind::pinned, Arrangement::padded);
+  EXPECT_EQ(move(storage_.runtime(), device, pinned).state, JobState::done);
+  EXPECT_EQ(used_scratch_, 1u);
+  expect_arrived(pinned);
+  const BlockLayout expected = make(StorageKind::pinned, Arrangement::padded);
+  for (std::uint32_t i = 0; i < kBlocks; ++i) {
+    storage_.write_block(expected, kBlocks - 1 - i, block(i, expected));
+  }
+  EXPECT_EQ(storage_.image(pinned), storage_.image(expected));
+}
+
+TEST_F(ScratchCopierTest, IsNotUsedWhereBlocksAreWholeOnBothSidesOrInPiecesOnBoth) {
+  const BlockLayout whole = make(StorageKind::device, Arrangement::contiguous);
+  const BlockLayout pieces = make(StorageKind::device, Arrangement::layer_first);
+  const BlockLayout pinned = make(StorageKind::pinned, Arrangement::contiguous);
+  const BlockLayout pinned_pieces = make(StorageKind::pinned, Arrangement::layer_first);
+  move(storage_.runtime(), whole, pinned);
+  EXPECT_EQ(used_scratch_, 0u);
+  move(storage_.runtime(), pieces, pinned_pieces);
+  EXPECT_EQ(used_scratch_, 0u);
+  expect_arrived(pinned_pieces);
+  move(storage_.runtime(), pieces, whole);
+  EXPECT_EQ(used_scratch_, 0u);
+  expect_arrived(whole);
+}
+
+TEST_F(ScratchCopierTest, CopiesPieceByPieceWhereTheDeviceIsFull) {
+  FaultyRuntime runtime(make_host_runtime({.devices = 2, .device_bytes = 4096}).value());
+  const BlockLayout device = make(StorageKind::device, Arrangement::layer_first);
+  const BlockLayout pinned = make(StorageKind::pinned, Arrangement::contiguous);
+  EXPECT_EQ(move(runtime, device, pinned).state, JobState::done);
+  EXPECT_EQ(used_scratch_, 0u);
+  expect_arrived(pinned);
+}
+
+TEST_F(ScratchCopierTest, NamesEveryBlockThatAFailureOfAnySingleCallKeptFromArriving) {
+  for (const Fault fault : {Fault::allocate, Fault::create_stream, Fault::copy, Fault::copy_later,
+                            Fault::record, Fault::event}) {
+    for (std::uint64_t n = 1;; ++n) {
+      SCOPED_TRACE(std::string(to_string(fault)) + " " + std::to_string(n));
+      ASSERT_LT(n, 20u);
+      FaultyRuntime runtime(make_host_runtime({.devices = 2}).value());
+      runtime.fail_nth(fault, n);
+      const BlockLayout device = make(StorageKind::device, Arrangement::layer_second);
+      const BlockLayout pinned = make(StorageKind::pinned, Arrangement::contiguous);
+      const JobOutcome outcome = move(runtime, device, pinned);
+      if (outcome.state == JobState::done) {
+        expect_arrived(pinned);
+      } else {
+        EXPECT_EQ(outcome.failures.size(), kBlocks);
+        EXPECT_GT(runtime.failed(), 0u);
+      }
+      if (runtime.failed() == 0) break;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cairn::test
