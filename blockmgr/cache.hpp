@@ -130,7 +130,7 @@ struct TransferStatus {
     Error error;
   };
   std::vector<Failure> failures = {};
-  std::optional<Error> error = {};  // what ended it, where that is about no key
+  std::optional<Error> error = {};                  // what ended it, where that is about no key
   std::optional<std::uint64_t> agreed_blocks = {};  // of a group that agreed
 };
 

@@ -1,5 +1,6 @@
 #include "blockmgr/snapshot_format.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <string_view>
@@ -25,7 +26,12 @@ class Encoder {
   void number(T value) {
     bytes(std::as_bytes(std::span(&value, 1)));
   }
-  void bytes(std::span<const std::byte> data) { out_.insert(out_.end(), data.begin(), data.end()); }
+  // g++ 12 sees an overflow in the range insert of a new vector at -O3 that cannot be.
+  void bytes(std::span<const std::byte> data) {
+    const std::size_t end = out_.size();
+    out_.resize(end + data.size());
+    std::copy(data.begin(), data.end(), out_.begin() + static_cast<std::ptrdiff_t>(end));
+  }
   void text(std::string_view data) { bytes(std::as_bytes(std::span(data))); }
   void sized(std::string_view data) {
     number(static_cast<std::uint32_t>(data.size()));
@@ -98,7 +104,8 @@ void put(Encoder& out, const CacheConfig& config) {
     out.number(static_cast<std::uint8_t>(tier->block_dim));
     out.number(static_cast<std::int32_t>(tier->device_id));
     out.number(static_cast<std::uint8_t>(tier->numa_aware));
-    out.sized(tier->path);
+    // What was left out follows the name, also that of another cache which is made from this.
+    out.sized(tier->path == config.name ? std::string_view() : tier->path);
   }
 }
 

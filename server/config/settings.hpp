@@ -50,7 +50,7 @@ struct Settings {
   DiskEngine disk_engine = DiskEngine::automatic;
   UringOptions uring;
   bool offload_at_stop = false;  // a clean end brings the pinned tiers' blocks to disk first
-  std::string crash_at;  // tests: the place where the process kills itself; empty: nowhere
+  std::string crash_at;          // tests: the place where the process kills itself; empty: nowhere
   BlockManagerOptions blocks;
   GroupOptions groups;
   std::vector<CacheConfig> caches;

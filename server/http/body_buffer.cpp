@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/assert.hpp"
+
 namespace cairn::http {
 
 Result<std::unique_ptr<BodyMemory>> BodyMemory::create(std::uint64_t limit_bytes) {
@@ -24,14 +26,14 @@ std::vector<NamedAllocator> BodyMemory::statistics() const {
 
 bool BodyBuffer::append(std::span<const std::byte> bytes) {
   if (bytes.empty()) return true;
-  if (!reserve(size_ + bytes.size(), ~std::size_t{0} / 2)) return false;
+  if (!reserve(size_ + bytes.size())) return false;
   std::memcpy(data_ + size_, bytes.data(), bytes.size());
   size_ += bytes.size();
   return true;
 }
 
 std::span<std::byte> BodyBuffer::room(std::size_t most_bytes) {
-  if (size_ == capacity_ && !reserve(size_ + 1, size_ + most_bytes)) return {};
+  if (size_ == capacity_ && !reserve(size_ + 1)) return {};
   return {data_ + size_, std::min(most_bytes, capacity_ - size_)};
 }
 
@@ -44,7 +46,7 @@ void BodyBuffer::clear() {
   size_ = 0;
 }
 
-bool BodyBuffer::reserve(std::size_t bytes, std::size_t most_bytes) {
+bool BodyBuffer::reserve(std::size_t bytes) {
   if (bytes <= capacity_) return true;
   const bool in_bucket = data_ == nullptr || !small_.empty();
   if (in_bucket && bytes + kBodyPadding <= SizeBucketPool::kMaxBytes) {
@@ -60,13 +62,17 @@ bool BodyBuffer::reserve(std::size_t bytes, std::size_t most_bytes) {
       grown = small_.upgrade(bytes + kBodyPadding);
     }
     if (grown) {
+      // All of the bucket is used, so all of it has to be kept at the next growth.
+      const bool whole = small_.upgrade(small_.capacity_bytes()).has_value();
+      CAIRN_ASSERT(whole, "a bucket does not hold what it has room for");
       data_ = small_.data();
       capacity_ = small_.capacity_bytes() - kBodyPadding;
       return true;
     }
   }
-  const std::size_t doubled = std::max<std::size_t>(capacity_ * 2, SizeBucketPool::kMaxBytes);
-  const std::size_t capacity = std::max(bytes, std::min(doubled, most_bytes));
+  // At least doubled: what was outgrown stays the scope's until clear(), and is no more than this.
+  const std::size_t capacity =
+      std::max<std::size_t>({bytes, capacity_ * 2, SizeBucketPool::kMaxBytes});
   auto larger = large_.allocate(capacity + kBodyPadding);
   if (!larger) return false;
   if (size_ > 0) std::memcpy(larger->data(), data_, size_);

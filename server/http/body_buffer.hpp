@@ -51,8 +51,8 @@ class BodyBuffer {
   void clear();
 
  private:
-  // Makes room for `bytes` in all, and for no more than `most_bytes`.
-  bool reserve(std::size_t bytes, std::size_t most_bytes);
+  // Makes room for `bytes` in all, or more.
+  bool reserve(std::size_t bytes);
 
   BodyMemory& memory_;
   SizeBucketPool::Buffer small_;

@@ -42,8 +42,8 @@ struct Service {
   Logger& log;
   TransferWaits& waits;
   EventStreams& events;
-  Worker& readers;  // long texts: metrics, lists
-  Worker& admin;    // what waits for memory and files: caches made and dropped
+  Worker& readers;              // long texts: metrics, lists
+  Worker& admin;                // what waits for memory and files: caches made and dropped
   const CacheCatalog& catalog;  // used on `admin` only
   HttpCounters& counters;
   Gate* gate = nullptr;  // null: everybody may do everything

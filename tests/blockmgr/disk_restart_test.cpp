@@ -138,7 +138,9 @@ TEST_F(DiskRestart, NoHandleFromBeforeIsGivenOutAgain) {
     for (const BlockHandle& handle : allocation.blocks) {
       highest = std::max(highest, handle.generation);
     }
-    if (i < 2) ASSERT_TRUE(cache_->release(allocation.lease, {}));
+    if (i < 2) {
+      ASSERT_TRUE(cache_->release(allocation.lease, {}));
+    }
   }
   crash_and_restart();
   const auto again = rig_.allocate(*back_, {.count = 15, .tier = Tier::disk}).value();

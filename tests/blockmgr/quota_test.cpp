@@ -9,7 +9,7 @@ namespace {
 class QuotaTest : public ::testing::Test {
  protected:
   // Stores a block under the quota; the error's code where that is refused.
-  std::optional<ErrorCode> store(int n) {
+  std::optional<ErrorCode> store(std::uint64_t n) {
     auto allocation = rig.allocate(*cache, {.count = 1, .tier = Tier::pinned, .quota = quota});
     if (!allocation) return allocation.error().code;
     auto done =
@@ -43,7 +43,7 @@ TEST_F(QuotaTest, CountsCopiesWhereTheyAre) {
 }
 
 TEST_F(QuotaTest, RefusesWhatIsOverItAndNothingOfOthers) {
-  for (int n = 1; n <= 3; ++n) EXPECT_EQ(store(n), std::nullopt);
+  for (std::uint64_t n = 1; n <= 3; ++n) EXPECT_EQ(store(n), std::nullopt);
   EXPECT_EQ(store(4), ErrorCode::no_capacity);
   EXPECT_TRUE(rig.put(*cache, {.keys = {key(5)}}));
   EXPECT_EQ(quota->used(Tier::pinned), 3u);
@@ -53,7 +53,7 @@ TEST_F(QuotaTest, RefusesWhatIsOverItAndNothingOfOthers) {
 
 // What others push out to the next tier goes on to count there.
 TEST_F(QuotaTest, FollowsWhatIsOffloaded) {
-  for (int n = 1; n <= 3; ++n) EXPECT_EQ(store(n), std::nullopt);
+  for (std::uint64_t n = 1; n <= 3; ++n) EXPECT_EQ(store(n), std::nullopt);
   EXPECT_TRUE(rig.put(*cache, {.keys = keys(10, 4)}));
   EXPECT_EQ(quota->used(Tier::pinned) + quota->used(Tier::disk), 3u);
   EXPECT_EQ(quota->used(Tier::pinned), 0u);

@@ -11,7 +11,8 @@ TEST(DeviceScratchTest, CarriesBlocksInPiecesIntoAndOutOfADevice) {
   const std::string config = (folder.path() / "config.json").string();
   std::ofstream(config) << R"({"caches": []})";
   ServerProcess server({.flags = {"--runtime", "cuda", "--config", config},
-                        .environment = {"LD_LIBRARY_PATH=" CAIRN_FAKE_CUDART_FOLDER}});
+                        .environment = {"LD_LIBRARY_PATH=" CAIRN_FAKE_CUDART_FOLDER,
+                                        "CAIRN_FAKE_CUDA_BEHIND_A_BUS=1"}});
   Rest rest(server.endpoint());
   for (const char* layout : {"first", "second"}) {
     SCOPED_TRACE(layout);

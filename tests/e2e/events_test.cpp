@@ -265,7 +265,7 @@ class ZmqEvents : public testing::Test {
  protected:
   void serve(const json& form) {
     json zmq = {{"endpoint", endpoint_}, {"replay_endpoint", replay_}, {"topic", "kv@{cache}"}};
-    zmq.update(form);
+    if (!form.is_null()) zmq.update(form);
     std::ofstream(folder_.path() / "config")
         << json{{"caches", json::array()}, {"events", {{"zmq", zmq}}}};
     server_ = std::make_unique<ServerProcess>(
@@ -294,7 +294,8 @@ class ZmqEvents : public testing::Test {
     while (true) {
       frames = peer.receive();
       if (frames.empty()) return {};
-      for (const json& event : json::from_msgpack(frames[2]).at(1)) {
+      const json batch = json::from_msgpack(frames[2]);
+      for (const json& event : batch.at(1)) {
         if (wanted(event)) return event;
       }
     }
@@ -392,7 +393,8 @@ TEST_F(ZmqEvents, ReplaysWhatASubscriberMissed) {
       if (frames.size() != 3) return false;
       if (frames[1] == std::string(8, '\xff')) break;
       numbers.push_back(frames[1]);
-      for (const json& event : json::from_msgpack(frames[2]).at(1)) {
+      const json batch = json::from_msgpack(frames[2]);
+      for (const json& event : batch.at(1)) {
         for (const json& hash : event.at(1)) told.push_back(hash);
       }
     }

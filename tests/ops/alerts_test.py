@@ -60,7 +60,8 @@ def cut_the_disk(server):
     for key in keys:
         store(server, "roomy", key, "disk")
     for path in (server.folder / "data").rglob("*"):
-        if path.is_file() and path.stat().st_size >= 4096:
+        # The index and its log are the server's memory, mapped: not what a disk loses by itself.
+        if path.is_file() and path.stat().st_size >= 4096 and not re.search(r"\.(index|log)", path.name):
             with open(path, "r+b") as file:
                 file.truncate(0)
     move(server, "roomy", keys, "pinned")

@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 from support import PATIENCE_S, ROOT, Folder, Server, skip, find_tool
 
@@ -64,18 +65,20 @@ def run_conversation(steps, server):
 
 def unknown_names(text, program):
     words = subprocess.run(["bash", ROOT / "run", "help"], capture_output=True, text=True, check=True).stdout
-    flags = subprocess.run([program, "--help"], capture_output=True, text=True, check=True).stdout
+    flags = ""
+    for name in (program, *(Path(program).with_name(other) for other in OTHER_PROGRAMS)):
+        flags += subprocess.run([name, "--help"], capture_output=True, text=True, check=True).stdout
     unknown = [f"./run {word}" for word in set(re.findall(r"\./run ([a-z]+)", text))
                if not re.search(rf"^  {word}\b", words, re.M)]
     for line in re.findall(r"cairn-server`? (-[^`\n]*)", text) + re.findall(r"`(--[a-z-]+)[^`]*`", text):
         for flag in re.findall(r"(--[a-z][a-z-]+)", line):
-            if not re.search(rf"{flag}\b", flags) and flag not in KNOWN_ELSEWHERE:
+            if not re.search(rf"{flag}\b", flags):
                 unknown.append(flag)
     return unknown
 
 
-# Flags of other programs that the README names in a span of their own.
-KNOWN_ELSEWHERE = set()
+# Whose flags the README names too.
+OTHER_PROGRAMS = ("cairn-replay", "cairnctl")
 
 
 def main():

@@ -58,6 +58,12 @@ class Traffic:
         call("GET", f"{path}/keys/{keys[0]}")
         move(self.server, self.CACHE, [first], ["disk", "pinned", "device"][turn % 3])
         call("POST", f"{path}/evict", {"keys": [keys[1]], "tier": "device"})
+        # Handed in though it is there, and stored anew.
+        status, held = call("POST", f"{path}/allocate", {"count": 1, "tier": "disk", "lease_ms": 1000})
+        if status == 200:
+            call("POST", f"{path}/commit", {"lease": held["lease"], "blocks": [{**held["blocks"][0], "key": keys[0]}]})
+            call("DELETE", f"/v1/leases/{held['lease']}")
+        call("DELETE", f"{path}/keys/{keys[2]}")
         # Refused: nothing there, and no room for so many.
         call("GET", f"{path}/keys/ffff")
         call("POST", f"{path}/allocate", {"count": 1000, "tier": "pinned", "lease_ms": 100})

@@ -107,7 +107,7 @@ TEST_P(DiskIoConformance, EveryPieceThatFailsFailsTheCall) {
   std::int64_t pieces = 0;
   ASSERT_TRUE(
       engine([&](std::int32_t moved) { return ++pieces, moved; })->write(fd_, runs_over(bytes)));
-  ASSERT_GT(pieces, 3);
+  ASSERT_GE(pieces, 3);
   for (const bool reading : {false, true}) {
     for (std::int64_t failing = 1; failing <= pieces; ++failing) {
       std::int64_t count = 0;

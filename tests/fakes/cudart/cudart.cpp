@@ -15,6 +15,7 @@ namespace cairn::fakes {
 State::State() : engine(faults) {
   const char* const wanted = std::getenv("CAIRN_FAKE_CUDA_DEVICES");
   devices = wanted == nullptr ? 2 : std::atoi(wanted);
+  concurrent_managed = std::getenv("CAIRN_FAKE_CUDA_BEHIND_A_BUS") == nullptr;
   const char* const failing = std::getenv("CAIRN_FAKE_CUDA_FAIL");
   if (failing == nullptr) return;
   const std::string text(failing);
@@ -122,6 +123,8 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   return on_device("cudaDeviceGetAttribute", device, [&] {
     switch (attribute) {
       case cudaDevAttrConcurrentManagedAccess:
+        *value = state().concurrent_managed ? 1 : 0;
+        return cudaSuccess;
       case cudaDevAttrCanUseHostPointerForRegisteredMem:
         *value = 1;
         return cudaSuccess;

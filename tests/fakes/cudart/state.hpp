@@ -13,7 +13,8 @@ namespace cairn::fakes {
 // The fake's machine.
 struct State {
   State();
-  int devices;  // CAIRN_FAKE_CUDA_DEVICES, or 2
+  int devices;              // CAIRN_FAKE_CUDA_DEVICES, or 2
+  bool concurrent_managed;  // not where CAIRN_FAKE_CUDA_BEHIND_A_BUS is set
   // CAIRN_FAKE_CUDA_FAIL=CALL:N:ERROR plans a failure in a program that does not know the fake.
   Faults faults;
   Memory memory;

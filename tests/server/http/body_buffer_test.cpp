@@ -60,7 +60,7 @@ TEST_F(BodyBufferTest, KeepsItsBytesThroughEverySize) {
 }
 
 TEST_F(BodyBufferTest, HasReadablePaddingBehindItsBytes) {
-  for (const std::size_t size_bytes : {1, 192, 193, 65'472, 65'473, 300'000}) {
+  for (const std::size_t size_bytes : {1u, 192u, 193u, 65'472u, 65'473u, 300'000u}) {
     body_.clear();
     ASSERT_TRUE(body_.append(bytes_of(std::string(size_bytes, 'x'))));
     std::string beyond(kBodyPadding, '\0');

@@ -31,14 +31,16 @@ TEST_F(HttpLimitsTest, RefusesABodyThatItHasNoMemoryForAndServesTheNext) {
   const std::string body(600 * 1024, 'x');
   for (const bool chunked : {false, true}) {
     SocketClient client = connect();
-    client.send(chunked ? "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n96000\r\n"
-                        : "POST / HTTP/1.1\r\nContent-Length: 614400\r\n\r\n");
+    client.send(chunked
+                    ? "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n96000\r\n"
+                    : "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 614400\r\n\r\n");
     client.send(body);
     EXPECT_EQ(client.receive().status, 503u) << chunked;
     EXPECT_TRUE(client.closed_by_server());
   }
   SocketClient next = connect();
-  next.send("POST / HTTP/1.1\r\nContent-Length: 102400\r\n\r\n" + std::string(102400, 'y'));
+  next.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 102400\r\n\r\n" +
+            std::string(102400, 'y'));
   EXPECT_EQ(next.receive().status, 200u);
   for (const NamedAllocator& one : server_->allocators()) {
     EXPECT_LE(one.now.reserved_bytes, std::uint64_t{64} << 20) << one.allocator;

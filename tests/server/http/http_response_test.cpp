@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <string>
 #include <thread>
@@ -58,12 +59,12 @@ TEST_F(HttpResponseTest, WritesStatusTypeLengthAndTheHandlersFields) {
 TEST_F(HttpResponseTest, SendsAnEndlessResponseInChunks) {
   static char first[] = "hello ";
   static char second[] = "worldwideweb";
-  static iovec pieces[] = {{first, 6}, {second, 12}};
+  const std::array<iovec, 2> pieces = {{{first, 6}, {second, 12}}};
   int call = 0;
-  answer([&call] {
+  answer([&call, &pieces] {
     Response response = text_response(200, "");
     response.endless = true;
-    response.download = std::make_unique<ScriptedDownload>(nullptr, [&call](auto ready) {
+    response.download = std::make_unique<ScriptedDownload>(nullptr, [&call, &pieces](auto ready) {
       const std::span<const iovec> all(pieces);
       ready(++call == 1 ? all : call == 2 ? all.last(1) : all.first(0));
     });
