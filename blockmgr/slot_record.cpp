@@ -1,7 +1,9 @@
 #include "blockmgr/slot_record.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
+#include <span>
 
 #include "base/assert.hpp"
 #include "base/hash.hpp"
@@ -54,8 +56,7 @@ void encode(const SlotRecordView& record, std::uint64_t seed, std::span<std::byt
   raw.priority = record.priority;
   std::byte* at = out.data() + sizeof(raw);
   for (const std::string_view part : {record.key, record.parent, record.metadata}) {
-    std::memcpy(at, part.data(), part.size());
-    at += part.size();
+    at = std::ranges::copy(std::as_bytes(std::span(part)), at).out;  // an empty one may be null
   }
   std::memset(at, 0, static_cast<std::size_t>(out.data() + out.size() - at));
   std::memcpy(out.data(), &raw, sizeof(raw));
