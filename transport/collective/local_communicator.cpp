@@ -171,7 +171,7 @@ Result<> LocalCommunicator::all_reduce(const AllReduce& call) {
               .values = sums,
               .type = type,
               .reduction = call.reduction});
-      std::memcpy(sums.data(), scratch_.data(), sums.size());
+      std::copy_n(scratch_.begin(), sums.size(), sums.begin());  // none at a size of 0
     }
   }
   if (last && call.reduction == Reduction::avg) {
