@@ -12,17 +12,22 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
+// The queue's thread is held until all of them are in: else a slow machine runs the first one added
+// before the others are known.
 TEST(TimerQueue, RunsInTheOrderOfTheTimes) {
   std::vector<int> order;
+  std::promise<void> all_added;
   std::promise<void> last;
   TimerQueue timers(10);
   const auto now = steady_clock::now();
-  ASSERT_TRUE(timers.add(now + milliseconds(30), [&] {
+  ASSERT_TRUE(timers.add(now, [&] { all_added.get_future().wait(); }));
+  ASSERT_TRUE(timers.add(now + milliseconds(3), [&] {
     order.push_back(3);
     last.set_value();
   }));
-  ASSERT_TRUE(timers.add(now + milliseconds(10), [&] { order.push_back(1); }));
-  ASSERT_TRUE(timers.add(now + milliseconds(20), [&] { order.push_back(2); }));
+  ASSERT_TRUE(timers.add(now + milliseconds(1), [&] { order.push_back(1); }));
+  ASSERT_TRUE(timers.add(now + milliseconds(2), [&] { order.push_back(2); }));
+  all_added.set_value();
   last.get_future().wait();
   EXPECT_THAT(order, ::testing::ElementsAre(1, 2, 3));
 }
