@@ -17,7 +17,9 @@ std::optional<TimerQueue::Ticket> TimerQueue::add(TimePoint when, UniqueFunction
     MutexLock lock(mutex_);
     if (entries_.size() == max_entries_) return std::nullopt;
     ticket = {when, next_number_++};
-    is_first = entries_.emplace(ticket, std::move(function)).first == entries_.begin();
+    const auto added = entries_.emplace(ticket, std::move(function)).first;
+    // In a statement of its own: within one, begin() may be asked before the entry is in.
+    is_first = added == entries_.begin();
   }
   if (is_first) wake_.notify_one();
   return ticket;
