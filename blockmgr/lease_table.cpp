@@ -1,5 +1,6 @@
 #include "blockmgr/lease_table.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/assert.hpp"
@@ -38,7 +39,7 @@ LeaseNumber LeaseTable::open(TimePoint expires_at) {
 Result<LeaseNumber> LeaseTable::find(const LeaseId& id) const {
   if (id.cache == options_.cache) {
     if (auto at = by_secret_.find(id.secret); at != by_secret_.end()) return at->second;
-    if (expired_set_.contains(id.secret)) {
+    if (std::ranges::find(expired_, id.secret) != expired_.end()) {
       return Error{ErrorCode::lease_expired, "the lease has run out"};
     }
   }
@@ -57,12 +58,11 @@ void LeaseTable::close(LeaseNumber number, bool expired) {
   by_secret_.erase(lease.id.secret);
   by_end_.erase({lease.expires_at, number});
   if (expired) {
-    if (expired_.size() == kRememberedExpired) {
-      expired_set_.erase(expired_.front());
-      expired_.pop_front();
+    if (expired_.size() < kRememberedExpired) {
+      expired_.push_back(lease.id.secret);
+    } else {
+      expired_[next_expired_++ % kRememberedExpired] = lease.id.secret;
     }
-    expired_.push_back(lease.id.secret);
-    expired_set_.insert(lease.id.secret);
   }
   lease.held.clear();
   if (lease.held.capacity() > kKeptCapacity) lease.held.shrink_to_fit();

@@ -6,7 +6,6 @@
 #include <optional>
 #include <set>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -67,8 +66,10 @@ class LeaseTable {
   std::unordered_map<Secret, LeaseNumber, SecretHash> by_secret_;
   // Exact, where a heap with lazy deletion would grow by every lease released before its time.
   std::set<std::pair<TimePoint, LeaseNumber>> by_end_;
-  std::deque<Secret> expired_;
-  std::unordered_set<Secret, SecretHash> expired_set_;
+  // A ring. Looked through for an id that nobody has (3 us), so that a lease that runs out, as most
+  // do under a frontend that never releases, costs a store and no lookup.
+  std::vector<Secret> expired_;
+  std::size_t next_expired_ = 0;
 };
 
 }  // namespace cairn
