@@ -17,6 +17,8 @@ namespace {
 
 // Leases and times to live end this much late at worst.
 constexpr std::chrono::milliseconds kTickPeriod{20};
+// What a burst of long bodies took goes back after one to two of these.
+constexpr std::chrono::seconds kIdleMemoryPeriod{10};
 // Scrapes, lists and changes of caches that wait their turn; each is a request on a connection.
 constexpr std::size_t kMaxQueuedTasks = 256;
 
@@ -167,6 +169,7 @@ struct Server::Parts {
   Ticker event_ticker;
   std::unique_ptr<ZmqPublisher> publisher;  // null: none is configured
   std::unique_ptr<http::HttpServer> http;
+  std::optional<Ticker> memory_ticker;
 };
 
 // Those of the settings, and those that an earlier run had with a disk tier. The settings count
@@ -228,6 +231,8 @@ Result<std::unique_ptr<Server>> Server::start(const Settings& settings, const Cl
   if (!http) return std::move(http).error();
   parts->http = std::move(*http);
   service.http = parts->http.get();
+  parts->memory_ticker.emplace(kIdleMemoryPeriod,
+                               [&server = *parts->http] { server.trim_idle(); });
 
   CAIRN_TRY(make_caches(*parts, log));
   for (const RestoreSetting& restore : settings.restore) {

@@ -159,13 +159,6 @@ void PinnedPool::give_back(Region region) {
   if (somebody_waits) serve();
 }
 
-void PinnedPool::trim() {
-  std::vector<Region> dropped;  // goes after the lock
-  MutexLock lock(mutex_);
-  for (const Region& slot : kept_) counts_.reserved_bytes -= slot.size_bytes();
-  dropped.swap(kept_);
-}
-
 AllocatorStatistics PinnedPool::statistics() const {
   MutexLock lock(mutex_);
   AllocatorStatistics now = counts_;

@@ -63,8 +63,6 @@ class alignas(kCacheLineBytes) PinnedPool {
   // The same, and waits for the answer. A thread that holds a slot must not wait for another one:
   // two such could wait for each other.
   Result<Slot> acquire(std::uint64_t size_bytes);
-  // Gives what nobody has back to the runtime.
-  void trim();
 
   AllocatorStatistics statistics() const;
 

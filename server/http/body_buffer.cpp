@@ -24,6 +24,11 @@ std::vector<NamedAllocator> BodyMemory::statistics() const {
           {"http_bodies", "host", large_.statistics()}};
 }
 
+void BodyMemory::trim_idle() {
+  const std::uint64_t allocations = large_.statistics().allocations;
+  if (std::exchange(allocations_at_trim_, allocations) == allocations) large_.trim();
+}
+
 bool BodyBuffer::append(std::span<const std::byte> bytes) {
   if (bytes.empty()) return true;
   if (!reserve(size_ + bytes.size())) return false;

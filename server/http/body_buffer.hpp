@@ -22,6 +22,10 @@ class BodyMemory {
   static Result<std::unique_ptr<BodyMemory>> create(std::uint64_t limit_bytes);
 
   std::vector<NamedAllocator> statistics() const;
+  // Gives the system what no long body holds, if none began since the last call: what a burst of
+  // them took does not stay for ever, and steady traffic does not fetch it again and again. For one
+  // thread.
+  void trim_idle();
 
  private:
   friend class BodyBuffer;
@@ -30,6 +34,7 @@ class BodyMemory {
   const std::unique_ptr<SizeBucketPool> small_;
   const std::uint64_t limit_bytes_;
   SlabPool large_;
+  std::uint64_t allocations_at_trim_ = 0;
 };
 
 // A body that does not stay in the input buffer. It grows with what arrives, not with what was

@@ -54,6 +54,7 @@ class HttpServer::Impl {
   }
 
   std::vector<NamedAllocator> allocators() const { return bodies_->statistics(); }
+  void trim_idle() { bodies_->trim_idle(); }
 
   bool drain(std::uint32_t timeout_ms) {
     for (const auto& thread : threads_) thread->drain();
@@ -105,6 +106,8 @@ HttpServer::~HttpServer() = default;
 std::uint16_t HttpServer::port() const { return impl_->port(); }
 HttpServerStats HttpServer::stats() const { return impl_->stats(); }
 std::vector<NamedAllocator> HttpServer::allocators() const { return impl_->allocators(); }
+
+void HttpServer::trim_idle() { impl_->trim_idle(); }
 bool HttpServer::drain(std::uint32_t timeout_ms) { return impl_->drain(timeout_ms); }
 
 }  // namespace cairn::http

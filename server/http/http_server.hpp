@@ -66,6 +66,9 @@ class HttpServer {
   // Thread-safe.
   HttpServerStats stats() const;
   std::vector<NamedAllocator> allocators() const;
+  // Memory of bodies that nobody has used since the last call goes back to the system. Not by two
+  // threads at once.
+  void trim_idle();
   // Stops accepting, closes idle connections, ends the others after the response in progress;
   // returns when none is left or after `timeout_ms`, when what remains is cut. True where nothing
   // was cut.

@@ -169,13 +169,6 @@ TEST_F(PinnedPoolTest, SurvivesTheFailureOfAnySingleAllocation) {
   }
 }
 
-TEST_F(PinnedPoolTest, GivesBackWhatNobodyHas) {
-  const auto lent = pool_.acquire(2 * kMiB).value();
-  (void)pool_.acquire(kMiB).value();
-  pool_.trim();
-  EXPECT_EQ(pool_.statistics().reserved_bytes, 2 * kMiB);
-}
-
 TEST_F(PinnedPoolTest, ServesThreadsThatWait) {
   std::atomic<std::uint32_t> served{0};
   std::atomic<std::uint64_t> lent_bytes{0};

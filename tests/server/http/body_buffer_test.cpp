@@ -89,6 +89,24 @@ TEST_F(BodyBufferTest, GivesAllBackWhenItIsCleared) {
   EXPECT_EQ(text(), "again");
 }
 
+TEST_F(BodyBufferTest, TheMemoryOfLongBodiesGoesBackOnceNoneHasBegunForAPeriod) {
+  ASSERT_TRUE(body_.append(bytes_of(std::string(1 << 20, 'x'))));
+  body_.clear();
+  memory_->trim_idle();
+  EXPECT_GT(of("http_bodies").reserved_bytes, 0u);
+  memory_->trim_idle();
+  EXPECT_EQ(of("http_bodies").reserved_bytes, 0u);
+}
+
+TEST_F(BodyBufferTest, ABodyKeepsItsMemoryHoweverLongItLasts) {
+  const std::string expected(1 << 20, 'x');
+  ASSERT_TRUE(body_.append(bytes_of(expected)));
+  memory_->trim_idle();
+  memory_->trim_idle();
+  EXPECT_TRUE(text() == expected);
+  EXPECT_GE(of("http_bodies").reserved_bytes, expected.size());
+}
+
 TEST_F(BodyBufferTest, RefusesWhatTheMemoryDoesNotHaveAndKeepsWhatItHas) {
   ASSERT_TRUE(body_.append(bytes_of(std::string(1000, 'x'))));
   EXPECT_FALSE(body_.append(bytes_of(std::string(kLimitBytes, 'y'))));
