@@ -138,6 +138,7 @@ Result<std::uint64_t> Body::number(od::value value, const Where& where, NumberBo
     const std::string_view token = trimmed(value.raw_json_token());
     // Negative, or beyond 64 bits; all else is no integer.
     if (token_kind(token) != Token::integer) return wrong_type(value, where, "an integer");
+    if (token == "-0" && bounds.min == 0) return 0;  // JSON's other zero
     shown = token.substr(0, kMaxQuoted);
   }
   return Error{ErrorCode::out_of_range, where.text() + " is " + shown + "; it takes " +

@@ -93,6 +93,11 @@ TEST_P(HotRequests, MatchReadsEscapesInStrings) {
   EXPECT_EQ(key_text(match_.keys.views()[0]), "ab");
 }
 
+TEST_P(HotRequests, MinusZeroIsZero) {
+  ASSERT_TRUE(match(R"({"keys": ["01"], "wait_ms": -0})"));
+  EXPECT_EQ(match_.wait_ms, 0u);
+}
+
 TEST_P(HotRequests, MatchForgetsTheRequestBefore) {
   ASSERT_TRUE(match(R"({"tokens": [1, 2], "salt": "s", "onboard": "device", "wait_ms": 9})"));
   ASSERT_TRUE(match(R"({"keys": ["01"]})"));
