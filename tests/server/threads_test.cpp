@@ -67,7 +67,8 @@ TEST(TimerQueue, WakesItsThreadForTheFirstEntry) {
     TimerQueue timers(10);
     ASSERT_TRUE(timers.add(steady_clock::now(), [&] { idle.set_value(); }));
     idle.get_future().wait();
-    // Long enough, mostly, for the thread to sleep; where it does not, the test proves less but passes.
+    // Long enough, mostly, for the thread to sleep; where it does not, the test proves less but
+    // passes.
     std::this_thread::yield();
     ASSERT_TRUE(timers.add(steady_clock::now() + milliseconds(1), [&] { done.set_value(); }));
     done.get_future().wait();

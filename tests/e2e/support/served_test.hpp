@@ -9,22 +9,12 @@
 #include <thread>
 #include <vector>
 
+#include "tests/base/eventually.hpp"
 #include "tests/e2e/support/blocks.hpp"
 #include "tests/e2e/support/rest.hpp"
 #include "tests/e2e/support/server_process.hpp"
 
 namespace cairn::e2e {
-
-// Asks again and again until it is so, or until nobody would wait any longer. True where it is so.
-template <class Condition>
-[[nodiscard]] bool eventually(Condition&& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + ChildProcess::kPatience;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  return true;
-}
 
 // A cache of a test's own, through a connection that the test may use too.
 class TestCache {

@@ -16,20 +16,12 @@
 #include "base/log.hpp"
 #include "base/mutex.hpp"
 #include "server/http/http_server.hpp"
+#include "tests/base/eventually.hpp"
 #include "tests/fakes/manual_clock.hpp"
 #include "tests/server/http/scripted_bodies.hpp"
 #include "tests/server/http/socket_client.hpp"
 
 namespace cairn::http::testing {
-
-// Whether `condition` comes to hold within 20 s: for what another thread does and tells nobody of.
-inline bool eventually(const std::function<bool()>& condition) {
-  for (int i = 0; i < 20'000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return false;
-}
 
 inline Response text_response(unsigned status, std::string body) {
   Response response;
