@@ -231,8 +231,7 @@ Result<std::unique_ptr<Server>> Server::start(const Settings& settings, const Cl
   if (!http) return std::move(http).error();
   parts->http = std::move(*http);
   service.http = parts->http.get();
-  parts->memory_ticker.emplace(kIdleMemoryPeriod,
-                               [&server = *parts->http] { server.trim_idle(); });
+  parts->memory_ticker.emplace(kIdleMemoryPeriod, [&server = *parts->http] { server.trim_idle(); });
 
   CAIRN_TRY(make_caches(*parts, log));
   for (const RestoreSetting& restore : settings.restore) {
