@@ -87,8 +87,9 @@ def dashboard(uid, title, about, panels, *, with_tier=True):
             "templating": {"list": variables}, "panels": panels}
 
 
-LEVELS = [(0, "normal", "green"), (1, "elevated", "yellow"), (2, "warning", "orange"), (3, "critical", "red"),
-          (4, "out of memory", "dark-red")]
+# A cache that has been used for a while is full, of blocks that may go: only out of memory is bad.
+LEVELS = [(0, "normal", "green"), (1, "elevated", "green"), (2, "warning", "yellow"), (3, "critical", "yellow"),
+          (4, "out of memory", "red")]
 ASKED = f'sum by (instance, cache) ({rate("cairn_match_blocks_total", C)})'
 
 OVERVIEW = dashboard("cairn-overview", "Cairn / Overview", "Is it well, is it useful, how full is it.", [
@@ -98,7 +99,7 @@ OVERVIEW = dashboard("cairn-overview", "Cairn / Overview", "Is it well, is it us
     panel("Hit rate", {"{{cache}}": f'sum by (cache) ({rate("cairn_match_blocks_total", C + ",result!=" + chr(34) + "miss" + chr(34))}) / sum by (cache) ({rate("cairn_match_blocks_total", C)})'},
           "percentunit", "stat", 4, 4, "Blocks found of those asked for."),
     panel("Pressure", {"{{cache}} {{tier}}": f"max by (cache, tier) (cairn_pressure_level{{{CT}}})"}, kind="stat",
-          width=6, height=4, mappings=LEVELS, thresholds=[("yellow", 1), ("orange", 2), ("red", 3)]),
+          width=6, height=4, mappings=LEVELS, thresholds=[("yellow", 2), ("red", 4)]),
     panel("Requests", {"all": f'sum({rate("cairn_http_requests_total")})'}, "reqps", "stat", 3, 4),
     panel("Refused with 5xx", {"all": f'sum({rate("cairn_http_requests_total", I + ",code=~" + chr(34) + "5.." + chr(34))}) / sum({rate("cairn_http_requests_total")})'},
           "percentunit", "stat", 4, 4, "Capacity (507), overload and drain (503), and faults (500).",
@@ -122,7 +123,7 @@ OVERVIEW = dashboard("cairn-overview", "Cairn / Overview", "Is it well, is it us
           about="Full is what a working cache is; out of memory is when nothing in it may be evicted."),
     panel("Blocks by state", {"{{tier}} {{state}}": f"sum by (tier, state) (cairn_blocks{{{CT}}})"}, stacked=True),
     panel("Pressure over time", {"{{cache}} {{tier}}": f"max by (cache, tier) (cairn_pressure_level{{{CT}}})"}, most=4,
-          mappings=LEVELS, thresholds=[("orange", 2), ("red", 3)]),
+          mappings=LEVELS, thresholds=[("yellow", 2), ("red", 4)]),
     panel("Leases and leased blocks", {"leases {{cache}}": f"sum by (cache) (cairn_leases{{{C}}})",
                                       "blocks {{cache}} {{tier}}": f"sum by (cache, tier) (cairn_leased_blocks{{{CT}}})"}),
     panel("Leases that ran out", {"{{cache}}": f'sum by (cache) ({rate("cairn_lease_expirations_total", C)})'}, "cps",

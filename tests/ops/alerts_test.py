@@ -81,7 +81,7 @@ def main():
 
         lease_all(server)
         make_cache(server, "roomy", pinned=8, disk=8)
-        for alert, fault in {"CairnOutOfMemory": None, "CairnNoCapacity": ask_for_too_much,
+        for alert, fault in {"CairnOutOfMemory": None, "CairnBlocksHeld": None, "CairnNoCapacity": ask_for_too_much,
                              "CairnLeasesRunOut": forget_leases, "CairnTransfersFail": cut_the_disk,
                              "CairnCopiesLost": cut_the_disk}.items():
             def fires():
