@@ -43,15 +43,16 @@ struct SnapshotHeader {
   std::int64_t created_unix_ms = 0;
 };
 
+struct SnapshotCopy {
+  std::uint64_t generation = 0;  // of its slot, when the snapshot was made
+  std::uint8_t priority = 50;
+};
+
 struct SnapshotRecord {
-  struct Copy {
-    std::uint64_t generation = 0;  // of its slot, when the snapshot was made
-    std::uint8_t priority = 50;
-  };
   BlockKey key;
   std::optional<BlockKey> parent = {};
   std::string metadata = {};
-  std::array<std::optional<Copy>, kNumTiers> copies = {};  // one at least
+  std::array<std::optional<SnapshotCopy>, kNumTiers> copies = {};  // one at least
   std::int64_t last_use_unix_ms = 0;
   std::int64_t expires_at_unix_ms = 0;  // 0: never
   std::uint64_t stored_bytes = 0;
