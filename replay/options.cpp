@@ -92,7 +92,8 @@ po::options_description describe(ReplayOptions& options, Texts& texts,
       "of the device tier: layer_separate or fully_contiguous");
   add("offload", po::value(&options.shape.offload)->default_value(options.shape.offload),
       "on_evict, on_commit or never");
-  add("keep", po::bool_switch(&options.keep), "leave the cache it created");
+  add("keep", po::bool_switch(&options.keep),
+      "leave the cache it created, for a later replay with --cache");
   add("json", po::bool_switch(&options.json), "print the result as JSON and nothing else");
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     add(numbers[i].name,

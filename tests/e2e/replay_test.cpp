@@ -1,3 +1,6 @@
+#include <csignal>
+#include <fstream>
+
 #include "tests/e2e/support/raw_connection.hpp"
 #include "tests/e2e/support/served_test.hpp"
 
@@ -97,6 +100,61 @@ TEST_F(ReplayTest, FindsOneWrongByte) {
   const Outcome outcome = replay(flags);
   EXPECT_EQ(outcome.code, 1);
   EXPECT_GE(outcome.result.at("wrong_bytes"), 1);
+}
+
+class ReplayOverARestartTest : public testing::TestWithParam<int> {
+ protected:
+  ReplayOverARestartTest() {
+    std::ofstream(dir_.path() / "config.json") << R"({"caches": []})";
+    start();
+  }
+  void start() {
+    server_ = std::make_unique<ServerProcess>(
+        ServerSetup{.flags = {"--config", (dir_.path() / "config.json").string()},
+                    .data_dir = dir_.path() / "data"});
+  }
+  // Everything that is stored is written through to disk.
+  Outcome replay() {
+    ChildProcess child({CAIRN_REPLAY_PROGRAM, "--server", server_->url(), "--json", "--generate",
+                        "chat", "--requests", "40", "--connections", "2", "--block-bytes", "4096",
+                        "--device-blocks", "0", "--offload", "on_commit", "--cache", "kept",
+                        "--keep"});
+    const auto code = child.wait();
+    return {code, json::parse(child.standard_output(), nullptr, false), child.standard_error()};
+  }
+  bool on_disk(std::uint64_t blocks) {
+    Rest rest(server_->endpoint());
+    double there = 0;
+    for (const char* state : {"committed", "leased", "evictable"}) {
+      there += rest.metric(std::string("cairn_blocks{cache=\"kept\",tier=\"disk\",state=\"") +
+                           state + "\"}");
+    }
+    return there == static_cast<double>(blocks);
+  }
+
+  fakes::TempDir dir_;
+  std::unique_ptr<ServerProcess> server_;
+};
+INSTANTIATE_TEST_SUITE_P(Ends, ReplayOverARestartTest, testing::Values(SIGTERM, SIGKILL),
+                         [](const auto& end) { return end.param == SIGTERM ? "term" : "kill"; });
+
+TEST_P(ReplayOverARestartTest, HitsFromDiskRightAfterIt) {
+  const Outcome first = replay();
+  ASSERT_EQ(first.code, 0) << first.result << first.err;
+  const auto stored = first.result.at("stored").get<std::uint64_t>();
+  ASSERT_GT(stored, 0u);
+  ASSERT_TRUE(eventually([&] { return on_disk(stored); }));
+  if (GetParam() == SIGTERM) {
+    ASSERT_EQ(server_->stop(), 0);
+  } else {
+    server_->kill();
+  }
+  start();
+  const Outcome second = replay();
+  EXPECT_EQ(second.code, 0) << second.result << second.err;
+  EXPECT_EQ(second.result.at("own_cache"), false);
+  EXPECT_EQ(second.result.at("wrong_bytes"), 0);
+  EXPECT_EQ(second.result.at("match").at("disk"), second.result.at("blocks_asked"));
 }
 
 TEST_F(ReplayTest, SaysWhatIsWrongWithItsArguments) {
