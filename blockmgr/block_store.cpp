@@ -161,7 +161,9 @@ void BlockStore::describe_disk_slot(SlotNumber slot,
   const SlotRecord& record = pool(Tier::disk)[slot];
   SlotRecordView view{.slot = slot, .generation = record.generation};
   if (record.life != SlotLife::committed || record.gone) {
-    if (record.generation > 1 || record.life != SlotLife::free) take(view);
+    // The last life that has ended: of the one under way, or the next, a header may tell more.
+    if (!record.gone) --view.generation;
+    if (view.generation > 0) take(view);
     return;
   }
   const auto text = [](const BlockKey& key) {

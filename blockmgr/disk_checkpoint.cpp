@@ -1,5 +1,6 @@
 // The index of a disk tier, made durable.
 #include "blockmgr/cache_core.hpp"
+#include "transport/slot_file.hpp"
 
 namespace cairn {
 namespace {
@@ -44,6 +45,8 @@ Result<> CacheCore::checkpoint() {
       CAIRN_TRY(journal->write(records));
     }
     options().reached("checkpoint.written");
+    // What the checkpoint promises must be there after a power cut: its blocks before it.
+    CAIRN_TRY(flush_slot_file(layout(Tier::disk)));
     return journal->finish_checkpoint();
   };
   Result<> written = write_all();

@@ -31,6 +31,22 @@ SlotRecordView record_of(const SlotHeader& header) {
           .metadata = label.metadata};
 }
 
+// What the index says, and the headers of later lives of its slots: of a life that the index knows
+// to have ended the header says nothing new.
+std::vector<SlotRecordView> joined(std::vector<SlotRecordView> records, const HeaderScan& scan) {
+  std::unordered_map<std::uint32_t, std::size_t> known;
+  for (std::size_t i = 0; i < records.size(); ++i) known.emplace(records[i].slot, i);
+  for (const SlotHeader& header : scan.headers) {
+    const auto at = known.find(static_cast<std::uint32_t>(header.slot));
+    if (at == known.end()) {
+      records.push_back(record_of(header));
+    } else if (header.label.generation > records[at->second].generation) {
+      records[at->second] = record_of(header);
+    }
+  }
+  return records;
+}
+
 }  // namespace
 
 Recovery restore_blocks(CacheCore& core, std::vector<SlotRecordView> records,
@@ -79,17 +95,14 @@ Result<Recovery> recover_disk_tier(CacheCore& core, DiskTierStart start) {
   if (!found) return std::move(found).error();
   // What a run raised is not noted either: the next one raises by more.
   const std::uint64_t gap = kLivesARun * start.journal.next_log();
-  if (found->complete) {
-    Recovery recovery = restore_blocks(core, std::move(found->records), gap);
-    recovery.torn += found->torn;
-    return recovery;
+  if (found->complete && found->torn == 0) {
+    return restore_blocks(core, std::move(found->records), gap);
   }
   auto scan = scan_headers(start.disk, core.layout(Tier::disk), *core.disk_slots);
   if (!scan) return std::move(scan).error();
-  std::vector<SlotRecordView> records;
-  for (const SlotHeader& header : scan->headers) records.push_back(record_of(header));
-  Recovery recovery = restore_blocks(core, std::move(records), kHeaderGap + gap);
-  recovery.torn += scan->torn;
+  Recovery recovery =
+      restore_blocks(core, joined(std::move(found->records), *scan), kHeaderGap + gap);
+  recovery.torn += scan->torn + found->torn;
   recovery.from_headers = true;
   return recovery;
 }

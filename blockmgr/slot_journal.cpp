@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cerrno>
 #include <charconv>
+#include <cstddef>
 #include <cstring>
 #include <map>
 #include <system_error>
@@ -38,19 +39,25 @@ constexpr std::uint64_t kVersion = 1;
 // without it is none.
 struct FileHead {
   std::array<char, 8> magic;
-  std::uint64_t checksum;  // of all that follows it but `overflowed`
+  std::uint64_t checksum;  // of all that follows it but `ending`
   std::uint64_t version;
   std::uint64_t file_id;
   std::uint64_t num_slots;
   std::uint64_t seed;
   std::uint64_t number;  // of the log; of a checkpoint: of the first log that counts beside it
   std::uint64_t record_bytes;  // of a checkpoint
-  std::uint64_t overflowed;    // of a log: it ran full, and what came then is not in it
+  std::uint64_t ending;        // of a log: a LogEnding
 };
 static_assert(sizeof(FileHead) == 72);
 
+enum LogEnding : std::uint64_t {
+  kOpen = 0,       // what came last is its last record
+  kRanFull = 1,    // what came then is not in it
+  kContinued = 2,  // another log follows it
+};
+
 std::uint64_t checksum_of(FileHead head) {
-  head.overflowed = 0;
+  head.ending = kOpen;
   constexpr std::size_t kFrom = sizeof(head.magic) + sizeof(head.checksum);
   return hash_bytes(std::as_bytes(std::span(&head, 1)).subspan(kFrom), 0);
 }
@@ -87,6 +94,11 @@ std::optional<FileHead> head_of(std::span<const std::byte> bytes, const std::arr
   return head;
 }
 
+bool begins_with_zeros(std::span<const std::byte> bytes, std::size_t count) {
+  return std::ranges::all_of(bytes.first(std::min(bytes.size(), count)),
+                             [](std::byte b) { return b == std::byte{0}; });
+}
+
 // The logs beside a slot file, by number.
 std::map<std::uint64_t, fs::path> logs_of(const fs::path& slot_file) {
   std::map<std::uint64_t, fs::path> logs;
@@ -101,6 +113,22 @@ std::map<std::uint64_t, fs::path> logs_of(const fs::path& slot_file) {
     if (read.ec == std::errc() && read.ptr == end) logs.emplace(number, entry.path());
   }
   return logs;
+}
+
+// Of a log of an earlier run, where there is one and it did not run full.
+Result<> say_continued(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0 && errno == ENOENT) return {};
+  if (fd < 0) return failure(path, "opened");
+  FileHead head{};
+  Result<> said;
+  if (::pread(fd, &head, sizeof(head), 0) == sizeof(head) && head.ending == kOpen) {
+    head.ending = kContinued;
+    said =
+        write_at(fd, std::as_bytes(std::span(&head.ending, 1)), offsetof(FileHead, ending), path);
+  }
+  ::close(fd);
+  return said;
 }
 
 }  // namespace
@@ -160,12 +188,15 @@ class SlotJournal::Log {
     if (full_ || bytes > size_ - used_) {
       // The next start reads the slots' headers.
       if (!std::exchange(full_, true)) {
-        reinterpret_cast<FileHead*>(data_)->overflowed = 1;
+        reinterpret_cast<FileHead*>(data_)->ending = kRanFull;
       }
       return;
     }
     encode(record, head_.seed, {data_ + used_, bytes});
     used_ += bytes;
+  }
+  void say_continued() {
+    if (!full_) reinterpret_cast<FileHead*>(data_)->ending = kContinued;
   }
   std::uint64_t number() const { return head_.number; }
   bool empty() const { return used_ == sizeof(FileHead); }
@@ -189,6 +220,10 @@ fs::path SlotJournal::checkpoint_path() const { return options_.path.string() + 
 
 fs::path SlotJournal::log_path(std::uint64_t number) const {
   return options_.path.string() + ".log." + std::to_string(number);
+}
+
+std::uint64_t SlotJournal::log_bytes() const {
+  return std::clamp(options_.num_slots * kLogBytesPerSlot, kMinLogBytes, kMaxLogBytes);
 }
 
 Result<SlotJournal::Found> SlotJournal::load() {
@@ -215,12 +250,17 @@ Result<SlotJournal::Found> SlotJournal::load() {
     found.files_.push_back(std::move(*checkpoint));
   }
   std::uint64_t expected = first_log;
+  std::uint64_t ending = kOpen;  // of the last log
   for (const auto& [number, path] : logs_of(options_.path)) {
     if (number < first_log) continue;
     auto log = MappedFile::open(path);
     if (!log) return std::move(log).error();
     const auto head = head_of(log->bytes(), kLogMagic, options_.file_id, options_.num_slots);
-    if (!head) continue;  // made, but not begun: its number is taken again
+    if (!head) {
+      // Made, but not begun: its number is taken again. Else what was in it is lost.
+      if (!begins_with_zeros(log->bytes(), sizeof(FileHead))) ++found.torn;
+      continue;
+    }
     last_number_ = std::max(last_number_, number);
     // A first log without a checkpoint is complete in itself: it began with an empty tier.
     if (first_log == 0 && number == 1) {
@@ -228,14 +268,17 @@ Result<SlotJournal::Found> SlotJournal::load() {
       expected = 1;
     }
     if (number != expected++) found.complete = false;
-    if (head->overflowed != 0) found.complete = false;
+    ending = head->ending;
+    if (ending == kRanFull) found.complete = false;
     SlotRecordReader reader(log->bytes().subspan(sizeof(FileHead)), head->seed);
     while (const auto record = reader.next()) take(*record);
     const auto rest = log->bytes().subspan(sizeof(FileHead) + reader.read_bytes());
-    const auto look = rest.first(std::min<std::size_t>(rest.size(), 64));
-    if (std::ranges::any_of(look, [](std::byte b) { return b != std::byte{0}; })) ++found.torn;
+    const bool whole = log->bytes().size() == log_bytes() && begins_with_zeros(rest, 64);
+    if (!whole) ++found.torn;
     found.files_.push_back(std::move(*log));
   }
+  // The log that follows is gone.
+  if (ending != kOpen) found.complete = false;
   // A checkpoint has a log beside it from its first moment on.
   if (last_number_ < first_log) found.complete = false;
   last_number_ = std::max(last_number_, first_log);
@@ -254,9 +297,7 @@ Result<> SlotJournal::prepare_log() {
   head.seed = RandomBytes().next_u64();
   head.number = last_number_ + 1;
   head.checksum = checksum_of(head);
-  const std::uint64_t size_bytes =
-      std::clamp(options_.num_slots * kLogBytesPerSlot, kMinLogBytes, kMaxLogBytes);
-  auto log = Log::make(log_path(head.number), head, size_bytes);
+  auto log = Log::make(log_path(head.number), head, log_bytes());
   if (!log) return std::move(log).error();
   next_ = std::move(*log);
   last_number_ = head.number;
@@ -264,13 +305,16 @@ Result<> SlotJournal::prepare_log() {
 }
 
 Result<> SlotJournal::begin() {
+  const fs::path before = log_path(last_number_);
   CAIRN_TRY(prepare_log());
   log_ = std::move(next_);
+  CAIRN_TRY(say_continued(before));
   return {};
 }
 
 void SlotJournal::switch_log() {
   CAIRN_ASSERT(next_ != nullptr, "changes would be lost");
+  log_->say_continued();
   log_ = std::move(next_);
   checkpoint_log_ = log_->number();
 }

@@ -34,8 +34,8 @@ class SlotJournal {
 
   // What was found at the start: the mapped files, and of each slot what was said last.
   class Found;
-  // `incomplete` where the headers of the slots have to be read: no checkpoint and no log, or one
-  // that was damaged or ran full.
+  // Not `complete`, or torn, where the headers of the slots have to be read too: no checkpoint and
+  // no log, or one that is gone, was damaged or ran full.
   Result<Found> load();
 
   // Begins the first log of this run. Its number is above those found, and so rises from run to
@@ -64,6 +64,7 @@ class SlotJournal {
   class Log;
   std::filesystem::path checkpoint_path() const;
   std::filesystem::path log_path(std::uint64_t number) const;
+  std::uint64_t log_bytes() const;
 
   const Options options_;
   std::unique_ptr<Log> log_;
@@ -93,7 +94,7 @@ class MappedFile {
 class SlotJournal::Found {
  public:
   bool complete = false;
-  std::uint64_t torn = 0;               // logs that end in a record that is not whole
+  std::uint64_t torn = 0;               // logs that are not whole
   std::vector<SlotRecordView> records;  // the last of each slot that there is one of
 
  private:

@@ -271,4 +271,13 @@ Result<SlotFile> open_slot_file(const SlotFileOptions& options) {
                   .not_direct = std::move(not_direct)};
 }
 
+Result<> flush_slot_file(const BlockLayout& layout) {
+  for (const RegionView& region : layout.regions()) {
+    while (::fdatasync(region.fd()) != 0) {
+      if (errno != EINTR) return file_error("the slot file", "cannot be flushed");
+    }
+  }
+  return {};
+}
+
 }  // namespace cairn

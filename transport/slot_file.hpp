@@ -35,6 +35,10 @@ struct SlotFile {
 // another shape (both are told) and may not be replaced; no_capacity: the disk is full; io_error.
 Result<SlotFile> open_slot_file(const SlotFileOptions& options);
 
+// Brings what was written to a disk tier's files so far past the disk's own cache. Blocks.
+// io_error; no_capacity.
+Result<> flush_slot_file(const BlockLayout& layout);
+
 // The headers of slots [first, first + count) that are whole and were written for this file and
 // slot. Linear in the slots: for a start without anything better. io_error: the file cannot be read
 // at all.

@@ -9,7 +9,6 @@
 namespace cairn::testing {
 namespace {
 
-using ::testing::IsSupersetOf;
 using ::testing::UnorderedElementsAreArray;
 
 BlockManagerOptions by_hand() {
@@ -147,23 +146,66 @@ TEST_F(DiskRestart, NoHandleFromBeforeIsGivenOutAgain) {
   for (const BlockHandle& handle : again.blocks) EXPECT_GT(handle.generation, highest);
 }
 
-TEST_F(DiskRestart, ATornLogLosesItsEndAndNothingElse) {
+std::string bytes_of_file(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+void turn_byte(const std::filesystem::path& path, std::size_t at) {
+  std::string bytes = bytes_of_file(path);
+  bytes[at] = static_cast<char>(~bytes[at]);
+  std::ofstream(path, std::ios::binary | std::ios::in) << bytes;
+}
+
+TEST_F(DiskRestart, TheHeadersMakeUpForATornEndOfTheLog) {
   put(keys(1, 3));
-  const auto folder = crash();
-  // The last record ends in the middle.
-  const auto path = folder / "test.log.1";
-  std::string log;
-  {
-    std::ifstream file(path, std::ios::binary);
-    log.assign(std::istreambuf_iterator<char>(file), {});
-  }
-  const std::size_t end = log.find_last_not_of('\0');
-  log[end - 3] = static_cast<char>(~log[end - 3]);
-  std::ofstream(path, std::ios::binary | std::ios::in) << log;
+  const auto log = crash() / "test.log.1";
+  turn_byte(log, bytes_of_file(log).find_last_not_of('\0') - 3);
   restart();
-  EXPECT_THAT(keys(1, 3), IsSupersetOf(there()));
-  EXPECT_GE(there().size(), 2u);
-  expect_whole(there());
+  EXPECT_THAT(there(), UnorderedElementsAreArray(keys(1, 3)));
+  expect_whole(keys(1, 3));
+}
+
+// Found by the crash harness: what came after the damage was lost, though it was on disk.
+TEST_F(DiskRestart, TheHeadersMakeUpForADamagedLogAndErasedBlocksStayAway) {
+  put(keys(1, 4));
+  ASSERT_TRUE(cache_->erase(key(2)));
+  rig_.manager->checkpoint();
+  put(keys(11, 4));
+  turn_byte(crash() / "test.log.2", 100);
+  restart();
+  EXPECT_THAT(there(), UnorderedElementsAreArray(
+                           {key(1), key(3), key(4), key(11), key(12), key(13), key(14)}));
+  expect_whole({key(1), key(11), key(14)});
+}
+
+// Found by the crash harness: the older log looked complete.
+TEST_F(DiskRestart, ALogThatIsGoneIsMissed) {
+  put(keys(1, 2));
+  crash_and_restart();
+  const auto before = copy_->path() / "disk";
+  ASSERT_TRUE(rig_.put(*back_, {.keys = keys(11, 2), .tier = Tier::disk}));
+  fakes::TempDir again;
+  std::filesystem::copy(before, again.path() / "disk", std::filesystem::copy_options::recursive);
+  ASSERT_TRUE(std::filesystem::remove(again.path() / "disk/test.log.2"));
+  BlockManagerOptions options = by_hand();
+  options.data_dir = again.path();
+  BlockManager third(*rig_.runtime, *rig_.engine, rig_.clock, *rig_.log, options);
+  const auto cache = third.create_cache(config_).value().cache;
+  EXPECT_THAT(present_in(*cache, Tier::disk),
+              UnorderedElementsAreArray({key(1), key(2), key(11), key(12)}));
+}
+
+// Found by the crash harness: a slot's next life was taken for one that had ended.
+TEST_F(DiskRestart, AHeaderOfALifeAfterTheCheckpointCounts) {
+  put(keys(1, 2));
+  ASSERT_TRUE(cache_->erase(key(1)));  // its slot is free, and known
+  rig_.manager->checkpoint();
+  put(keys(11, 1));  // takes it
+  turn_byte(crash() / "test.log.2", 100);
+  restart();
+  EXPECT_THAT(there(), UnorderedElementsAreArray({key(2), key(11)}));
+  expect_whole({key(2), key(11)});
 }
 
 TEST_F(DiskRestart, WithoutAnIndexTheHeadersTellWhatIsThere) {

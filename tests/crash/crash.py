@@ -1,0 +1,300 @@
+#!/usr/bin/env python3
+"""Kills a server with a disk tier again and again while clients write, at random moments and at the places
+where it would be worst, starts it again, and compares every block that was acknowledged: intact or absent,
+never wrong, never another's, and none lost that was promised. The same with damaged sectors, a damaged
+index, a power cut, a disk that fails calls and one that is full.
+
+usage: crash.py CAIRN_SERVER [--kills N] [--seed N] [--faults LIBRARY]
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "ops"))
+
+import damage  # noqa: E402
+from ledger import SHAPE, Key, Rules, Tally  # noqa: E402
+from storm import Gone, Line, Storm, verify  # noqa: E402
+from support import Folder, Server, eventually  # noqa: E402
+
+WRITERS = 4
+# One in which nothing is ever evicted, so that whatever was promised must be there; one in which everything
+# moves through small tiers.
+CACHES = {
+    "keeps": {"tiers": {"pinned": {"num_blocks": 256}, "disk": {"num_blocks": 512}}},
+    "tight": {"tiers": {"device": {"num_blocks": 8, "layout": "layer_separate"}, "pinned": {"num_blocks": 16},
+                        "disk": {"num_blocks": 40}}},
+}
+KEYS = {"keeps": 160, "tight": 120}
+PLACES = ["commit.labelled", "commit.noted", "move.written", "erase.noted", "checkpoint.begun",
+          "checkpoint.written", "checkpoint.ended"]
+
+
+class Watch(threading.Thread):
+    """Looks when each log of an index appears: a checkpoint begins with one."""
+
+    def __init__(self, slots):
+        super().__init__(daemon=True)
+        self.slots = slots
+        self.absent_at = {}  # of the highest number that was not there yet, when it was looked for last
+        self.ended = threading.Event()
+        self.start()
+
+    def run(self):
+        while not self.ended.wait(0.002):
+            now = time.monotonic()
+            numbers = damage.logs_of(self.slots)
+            self.absent_at[max(numbers, default=0) + 1] = now
+
+    def checkpoint_at(self):
+        """What was told before this moment is in the last finished checkpoint."""
+        self.ended.set()
+        self.join()
+        return self.absent_at.get(damage.checkpoint_number(self.slots), 0.0)
+
+
+class Site:
+    """A data folder, and the servers that run over it one after another."""
+
+    def __init__(self, program, folder, seed, tally):
+        self.program, self.folder, self.tally = program, folder, tally
+        self.random = random.Random(seed)
+        self.seed = seed
+        self.groups = [[] for _ in range(WRITERS)]
+        for cache, count in KEYS.items():
+            for number in range(count):
+                self.groups[number % WRITERS].append(Key(cache, number, keeps=cache == "keeps"))
+        self.keys = [key for group in self.groups for key in group]
+        self.slot_files = [damage.slot_file(folder, cache) for cache in CACHES]
+        self.failures = []
+        self.server = None
+
+    def start(self, crash_at="", engine=None, checkpoint_ms=None, env=None):
+        disk = {"engine": engine or self.random.choice(["auto", "threads"]), "crash_at": crash_at,
+                "direct": self.random.random() < 0.7,
+                "checkpoint_period_ms": checkpoint_ms or self.random.choice([50, 300])}
+        (self.folder / "config.json").write_text(json.dumps({"caches": [], "disk": disk}))
+        self.server = Server(self.program, self.folder, "--config", self.folder / "config.json", "--runtime", "host",
+                             "--threads", "2", env={**os.environ, **(env or {})})
+        self.tally.add("starts from headers", self.server.text().count('from=headers'))
+
+    def make_caches(self):
+        for name, body in CACHES.items():
+            status, answer = self.server.call("PUT", f"/v1/caches/{name}", {"layout": SHAPE, **body})
+            assert status in (200, 201), answer
+
+    def kill(self, name="kills of an idle server"):
+        code = self.server.stop(signal.SIGKILL)
+        if code != -signal.SIGKILL:
+            self.failures.append(f"the server ended with {code} before it was killed:\n{self.server.text()[-2000:]}")
+        self.tally.add(name)
+
+    def storm_until_killed(self, crash_at="", lossy=False, seconds=(0.02, 0.6)):
+        self.make_caches()
+        storm = Storm(self.server.address, self.groups, self.random.random(), self.tally, lossy)
+        if crash_at:
+            # It may not come to that place so often: not for ever.
+            deadline = time.monotonic() + 3
+            while self.server.child.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.005)
+            self.tally.add(f"killed at {crash_at.split(':')[0]}", int(self.server.child.poll() is not None))
+        else:
+            time.sleep(self.random.uniform(*seconds))
+        self.kill("kills")
+        self.failures += storm.join()
+
+    def compare(self, rules):
+        self.failures += verify(self.server.address, self.keys, rules, self.tally)
+
+    # Rounds: each begins and ends without a server ------------------------------------------------------
+
+    def killed(self, crash_at=""):
+        self.start(crash_at)
+        self.storm_until_killed(crash_at)
+        self.start()
+        self.compare(Rules())
+        self.kill()
+
+    def power_cut(self, faults):
+        undo = self.folder / "undo"
+        undo.unlink(missing_ok=True)
+        self.start(engine="threads", checkpoint_ms=100,
+                   env={"LD_PRELOAD": faults, "CAIRN_FAULTS_UNDER": str(self.folder / "data/disk"),
+                        "CAIRN_FAULTS_UNDO": str(undo), "ASAN_OPTIONS": "verify_asan_link_order=0"})
+        self.make_caches()
+        watches = {slots.name: Watch(slots) for slots in self.slot_files}
+        self.storm_until_killed(seconds=(0.3, 1))
+        moments = {name: watch.checkpoint_at() for name, watch in watches.items()}
+        assert undo.exists(), "the library of faults was not taken"
+        self.tally.add("pages lost", damage.cut_power(undo, self.slot_files, self.random))
+        self.tally.add("power cuts")
+        self.start()
+        self.compare(Rules(checkpoint_at=moments["keeps"], erased_may_be_back=True))
+        self.kill()
+
+    def failing_disk(self, faults):
+        for kind in ("READ", "WRITE"):
+            self.start(engine="threads",
+                       env={"LD_PRELOAD": faults, "CAIRN_FAULTS_UNDER": str(self.folder / "data/disk"),
+                            f"CAIRN_FAULTS_{kind}_EVERY": str(self.random.randint(3, 30)),
+                            "CAIRN_FAULTS_ERRNO": str(self.random.choice([5, 28])),
+                            "ASAN_OPTIONS": "verify_asan_link_order=0"})
+            self.storm_until_killed(lossy=True)
+            self.start()
+            self.compare(Rules(lossy=True))
+            self.kill()
+            self.tally.add("rounds with a failing disk")
+
+    def damaged_blocks(self):
+        """Exactly what was damaged is a miss, and is counted."""
+        self.start()
+        self.storm_until_killed()
+        self.start()
+        self.compare(Rules())
+        line, there = Line(self.server.address), []
+        for cache in CACHES:
+            blocks = line.call("GET", f"/v1/caches/{cache}/blocks?tier=disk&limit=1000")[1]["blocks"]
+            there += [(cache, block["key"], block["slot"]) for block in blocks]
+        self.kill()
+        victims = self.random.sample(there, min(10, len(there)))
+        for cache, _, slot in victims:
+            kind = damage.damage_block(damage.slot_file(self.folder, cache), slot, self.random)
+            self.tally.add(f"blocks damaged: {kind}")
+        self.start()
+        absent = self.tally["absent"]
+        damaged = {(cache, key) for cache, key, _ in victims}
+        rules = Rules(damaged=damaged)
+        present = [key for key in self.keys if (key.cache, key.name) in {(c, k) for c, k, _ in there}]
+        for key in present:  # of both caches: nothing runs that could evict
+            key.keeps = True
+        self.failures += verify(self.server.address, present, rules, self.tally)
+        for key in present:
+            key.keeps = key.cache == "keeps"
+        missed = self.tally["absent"] - absent
+        counted = line_of(self.server, 'cairn_checksum_failures_total{tier="disk"}')
+        if not missed == counted == len(victims):
+            self.failures.append(f"{len(victims)} blocks were damaged: {missed} are misses, {counted:g} were counted")
+        self.kill()
+
+    def damaged_index(self):
+        """The slots' headers tell what the index does not."""
+        self.start()
+        self.storm_until_killed()
+        what = [damage.damage_index(slots, self.random) for slots in self.slot_files]
+        self.tally.add("indexes damaged", len(what))
+        self.start()
+        before = len(self.failures)
+        self.compare(Rules(erased_may_be_back=True))
+        if len(self.failures) > before:
+            self.failures.insert(0, f"(after {what})")
+        self.kill()
+
+    def full_disk(self):
+        """A disk without room is named and counted; nothing is lost, and once there is room all goes on."""
+        disk = self.folder / "full" / "data" / "disk"
+        disk.mkdir(parents=True, exist_ok=True)
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", disk], capture_output=True)
+        if mounted.returncode != 0:
+            return self.tally.add("full disks left out: nothing can be mounted here")
+        site = Site(self.program, disk.parents[1], self.random.random(), self.tally)
+        try:
+            site.fill_the_disk(disk / "ballast")
+        finally:
+            site.server.stop(signal.SIGKILL)
+            self.failures += site.failures
+            subprocess.run(["umount", disk], check=True)
+            shutil.rmtree(disk.parents[1])
+        self.tally.add("full disks")
+
+    def fill_the_disk(self, ballast):
+        self.start(checkpoint_ms=50)
+        self.make_caches()
+        with open(ballast, "wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(bytes(4096))
+            except OSError:
+                pass
+        status, answer = self.server.call("PUT", "/v1/caches/more", {"layout": SHAPE, **CACHES["keeps"]})
+        assert (status, answer["code"]) == (507, "no_capacity"), answer
+        self.storm_until_killed(seconds=(0.4, 0.6))
+        self.start()  # it serves what it can
+        assert self.server.call("GET", "/healthz")[0] == 200
+        self.kill()
+        ballast.unlink()
+        self.start()
+        self.compare(Rules())
+
+
+def line_of(server, series):
+    for line in server.call("GET", "/metrics")[1].decode().splitlines():
+        if line.startswith(series + " "):
+            return float(line.split()[-1])
+    return 0.0
+
+
+def rounds(faults, chance):
+    """What is done, for ever: everything once, then as many kills anywhere, and again."""
+
+    def at(place):
+        return f"{place}:{chance.randint(1, 3 if place.startswith('checkpoint') else 40)}"
+
+    fixed = [("killed", at(place)) for place in PLACES]
+    fixed += [("damaged_blocks",), ("damaged_index",), ("full_disk",)]
+    if faults:
+        fixed += [("power_cut", faults), ("failing_disk", faults)]
+    chance.shuffle(fixed)
+    while True:
+        yield from fixed
+        for _ in fixed:
+            yield ("killed", at(chance.choice(PLACES)) if chance.random() < 0.5 else "")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("server")
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--faults", help="the library that stands before the disk; without it no power cuts")
+    parser.add_argument("--only", metavar="ROUND", help="one kind of round, such as power_cut")
+    options = parser.parse_args()
+    print(f"seed {options.seed}, {options.kills} kills", flush=True)
+    chance, tally, failures = random.Random(options.seed), Tally(), []
+    began = time.monotonic()
+    with Folder() as folder:
+        site = Site(options.server, folder, options.seed, tally)
+        for name, *arguments in rounds(options.faults, chance):
+            if options.only and name != options.only:
+                continue
+            if tally["kills"] >= options.kills:
+                break
+            try:
+                getattr(site, name)(*arguments)
+            except (AssertionError, Gone) as failure:
+                site.failures.append(f"{failure!r}")
+            if site.failures:
+                failures = [f"in round {name}{arguments}:", site.server.text()[-3000:]] + site.failures
+                break
+        if site.server.child.poll() is None:
+            site.server.stop(signal.SIGKILL)
+    width = max(map(len, tally.counts))
+    for name, count in sorted(tally.counts.items()):
+        print(f"{name:{width}} {count:8}")
+    print(f"{tally['kills']} kills in {time.monotonic() - began:.0f} s: {tally['compared']} acknowledged blocks compared, "
+          f"{tally['promised']} promised, {tally['lost']} of those lost, {tally['wrong']} with wrong bytes, "
+          f"{tally['came back']} that should have stayed away")
+    print(*failures[:12], sep="\n")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()

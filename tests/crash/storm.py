@@ -1,0 +1,211 @@
+"""Writers that store, move, read and erase blocks over HTTP until the server is gone."""
+
+import http.client
+import json
+import random
+import struct
+import threading
+
+from ledger import ABSENT
+from support import PATIENCE_S
+
+
+class Gone(Exception):
+    """The server does not answer any more."""
+
+
+class Line:
+    """A connection that is kept."""
+
+    def __init__(self, address):
+        host, port = address.split(":")
+        self.connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE_S)
+
+    def call(self, method, path, body=None):
+        headers = {}
+        if isinstance(body, dict):
+            body, headers["Content-Type"] = json.dumps(body), "application/json"
+        elif body is not None:
+            headers["Content-Type"] = "application/octet-stream"
+        try:
+            self.connection.request(method, path, body, headers)
+            answer = self.connection.getresponse()
+            data = answer.read()
+        except (OSError, http.client.HTTPException) as failure:
+            raise Gone() from failure
+        if (answer.getheader("Content-Type") or "").startswith("application/json"):
+            data = json.loads(data)
+        return answer.status, data
+
+
+# What a server may refuse for the moment: no room, a leased block, a fault of the disk that it named.
+REFUSALS = (404, 409, 410, 429, 500, 503, 507)
+
+
+class Writer(threading.Thread):
+    """Changes keys that are its own, one request at a time."""
+
+    def __init__(self, address, keys, seed, tally, lossy):
+        super().__init__(daemon=True)
+        self.lossy = lossy
+        self.line = Line(address)
+        self.keys = keys
+        self.random = random.Random(seed)
+        self.tally = tally
+        self.stopping = threading.Event()
+        self.failure = None
+
+    def run(self):
+        steps = [self.put, self.put, self.write_many, self.commit, self.move, self.move, self.erase, self.evict, self.get]
+        try:
+            while not self.stopping.is_set():
+                key = self.random.choice(self.keys)
+                self.random.choice(steps)(key)
+                self.tally.add("requests")
+        except Gone:
+            pass
+        except Exception as failure:
+            self.failure = f"{failure!r}"
+
+    def path(self, key, rest):
+        return f"/v1/caches/{key.cache}{rest}"
+
+    def refused(self, status, data):
+        assert status in REFUSALS, f"{status} {data}"
+        self.tally.add("refused")
+
+    def absent(self, key):
+        return key.may == {ABSENT}
+
+    def put(self, key, tier="disk"):
+        if not self.absent(key):
+            return self.get(key)
+        version = key.next_version()
+        key.begin(version)
+        status, data = self.line.call("PUT", self.path(key, f"/keys/{key.name}?tier={tier}"), key.bytes(version))
+        if status != 201:
+            key.told(ABSENT)
+            return self.refused(status, data)
+        # What is in memory only goes with the process.
+        key.told(*((version,) if tier == "disk" else (version, ABSENT)))
+
+    def write_many(self, key):
+        keys = list({k.name: k for k in self.random.sample(self.keys, 4) if k.cache == key.cache and self.absent(k)}.values())
+        if not keys:
+            return
+        for each in keys:
+            each.begin(each.next_version())
+        header = json.dumps({"keys": [k.name for k in keys], "tier": "disk", "parents": [None] * len(keys)}).encode()
+        body = struct.pack("<I", len(header)) + header + b"".join(k.bytes(k.version) for k in keys)
+        status, data = self.line.call("POST", self.path(key, "/write"), body)
+        for each in keys:
+            each.told(each.version if status in (200, 201) else ABSENT)
+        if status not in (200, 201):
+            self.refused(status, data)
+
+    def commit(self, key):
+        """As a frontend does: a slot, its bytes, its key."""
+        if not self.absent(key):
+            return
+        status, held = self.line.call("POST", self.path(key, "/allocate"), {"count": 1, "tier": "disk", "lease_ms": 60000})
+        if status != 200:
+            return self.refused(status, held)
+        handle, version = held["blocks"][0], key.next_version()
+        place = f"/slots/disk/{handle['slot']}/data?generation={handle['generation']}&lease={held['lease']}"
+        status, data = self.line.call("PUT", self.path(key, place), key.bytes(version))
+        if status // 100 == 2:
+            key.begin(version)
+            status, data = self.line.call("POST", self.path(key, "/commit"), {
+                "lease": held["lease"], "blocks": [{**handle, "key": key.name, "metadata": {"n": version}}]})
+            key.told(version if status == 200 else ABSENT)
+        if status // 100 != 2:
+            self.refused(status, data)
+        self.line.call("DELETE", f"/v1/leases/{held['lease']}")
+
+    def move(self, key):
+        """Into memory, then down to disk: promised once the transfer is done."""
+        self.put(key, "pinned")
+        status, data = self.line.call("POST", self.path(key, "/transfers"),
+                                      {"keys": [key.name], "to": "disk", "wait_ms": 60000,
+                                       "mode": self.random.choice(["copy", "move"])})
+        if status == 200 and data["state"] == "done":
+            self.tally.add("transfers done")
+            key.told(*(key.may - {ABSENT}))
+        elif status == 200:
+            self.tally.add("transfers failed")
+        else:
+            self.refused(status, data)
+
+    def erase(self, key):
+        key.begin(ABSENT)
+        status, data = self.line.call("DELETE", self.path(key, f"/keys/{key.name}"))
+        if status in (204, 404):
+            key.told(ABSENT)
+        else:
+            self.refused(status, data)
+
+    def evict(self, key):
+        key.begin(ABSENT)
+        status, data = self.line.call("POST", self.path(key, "/evict"), {"keys": [key.name]})
+        if status == 200 and data["leased"] == 0:
+            key.told(ABSENT)
+        elif status != 200:
+            self.refused(status, data)
+
+    def get(self, key):
+        status, data = self.line.call("GET", self.path(key, f"/keys/{key.name}"))
+        if status == 200:
+            version = key.version_of(data)
+            assert version in key.may, f"an earlier life of {key.name} of {key.cache}: {version}, not {key.may}"
+        elif status == 404:
+            assert self.lossy or not key.promised(), f"lost while the server lives: {key.name} of {key.cache}"
+            key.told(ABSENT)  # evicted
+        else:
+            self.refused(status, data)
+
+
+class Storm:
+    """All writers, until the server is gone or they are told to stop."""
+
+    def __init__(self, address, groups, seed, tally, lossy=False):
+        self.writers = [Writer(address, keys, f"{seed}.{number}", tally, lossy) for number, keys in enumerate(groups)]
+        for writer in self.writers:
+            writer.start()
+
+    def join(self):
+        """The failures; a writer that never ended is one."""
+        for writer in self.writers:
+            writer.stopping.set()
+        for writer in self.writers:
+            writer.join(PATIENCE_S)
+        return [w.failure or "a writer never ended" for w in self.writers if w.failure or w.is_alive()]
+
+
+def verify(address, keys, rules, tally):
+    """Reads every key, and settles the ledger on what is there. The failures."""
+    line, failures = Line(address), []
+    for key in keys:
+        path = f"/v1/caches/{key.cache}/keys/{key.name}"
+        status, data = line.call("GET", path)
+        if status >= 500 and (rules.lossy or (key.cache, key.name) in rules.damaged):
+            status, data = line.call("GET", path)  # the copy that could not be read has been dropped
+        allowed = rules.allowed(key)
+        tally.add("compared" if key.may != {ABSENT} else "erased, compared")
+        try:
+            assert status in (200, 404), f"{status} for {key.name} of {key.cache}: {data[:300]}"
+            found = key.version_of(data) if status == 200 else ABSENT
+            tally.add("promised", int(ABSENT not in allowed))
+            if found not in allowed:
+                tally.add("lost" if found is ABSENT else "came back")
+                failures.append(f"{key.name} of {key.cache}: found {found}, told {sorted(key.may, key=str)}, "
+                                f"allowed {sorted(allowed, key=str)}")
+            elif found is ABSENT and key.may != {ABSENT}:
+                tally.add("absent")
+            elif found is not ABSENT:
+                tally.add("intact")
+        except AssertionError as wrong:
+            tally.add("wrong")
+            failures.append(str(wrong))
+            continue
+        key.told(found)
+    return failures
