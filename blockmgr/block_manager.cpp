@@ -117,6 +117,7 @@ struct BlockManager::Impl {
   };
 
   Result<BlockLayout> make_layout(const CacheConfig& config, Tier tier) const;
+  std::vector<PreparedMemory> prepare_for_disk(const CacheCore::Parts& parts) const;
   Result<SlotFile> open_disk_tier(const CacheConfig& config, Member& member);
   // Gives the blocks back that an earlier run left, and notes what changes from here on.
   Result<> start_disk_tier(CacheCore& core, bool is_new) const;
@@ -209,6 +210,7 @@ Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(const CacheCon
                                                            .num_slots = file->slots->num_slots()});
     parts.layouts[index_of(Tier::disk)].emplace(std::move(file->layout));
     parts.disk_slots = std::move(file->slots);
+    parts.prepared = prepare_for_disk(parts);
   }
   try {
     auto core = std::make_shared<CacheCore>(services, std::move(parts));
@@ -218,6 +220,25 @@ Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(const CacheCon
     return Error{ErrorCode::no_capacity, "there is no memory for the cache's index"};
   }
   return member;
+}
+
+// The pinned tier is what moves to and from disk.
+std::vector<PreparedMemory> BlockManager::Impl::prepare_for_disk(
+    const CacheCore::Parts& parts) const {
+  std::vector<PreparedMemory> prepared;
+  const auto& pinned = parts.layouts[index_of(Tier::pinned)];
+  if (!pinned) return prepared;
+  for (const RegionView& region : pinned->regions()) {
+    auto memory = PreparedMemory::of(services->engine.disk(), {region.data(), region.size_bytes()});
+    if (memory) {
+      prepared.push_back(std::move(*memory));
+      continue;
+    }
+    services->log.info("disk I/O goes without registered buffers",
+                       {{"cache", parts.config.name}, {"why", memory.error().detail}});
+    break;
+  }
+  return prepared;
 }
 
 Result<SlotFile> BlockManager::Impl::open_disk_tier(const CacheConfig& config, Member& member) {
@@ -462,10 +483,13 @@ std::vector<NamedAllocator> BlockManager::allocators() const {
 
 void BlockManager::tick() {
   for (const auto& cache : caches()) {
-    Section section(*cache->core_);
-    if (cache->core_->dropped) continue;
-    cache->core_->end_overdue(section);
-    cache->core_->store.expire(section.now());
+    {
+      Section section(*cache->core_);
+      if (cache->core_->dropped) continue;
+      cache->core_->end_overdue(section);
+      cache->core_->store.expire(section.now());
+    }
+    cache->core_->scrub();
   }
 }
 

@@ -28,6 +28,7 @@ CacheCore::CacheCore(std::shared_ptr<CacheServices> shared, Parts parts)
       number(parts.number),
       block_bytes(cairn::block_bytes(parts.config.shape)),
       layouts(std::move(parts.layouts)),
+      prepared(std::move(parts.prepared)),
       disk_slots(std::move(parts.disk_slots)),
       staging(services->runtime, services->staging, parts.config.shape),
       journal(std::move(parts.journal)),

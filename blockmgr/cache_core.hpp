@@ -22,6 +22,7 @@
 #include "base/log.hpp"
 #include "base/mutex.hpp"
 #include "blockmgr/block_store.hpp"
+#include "blockmgr/byte_budget.hpp"
 #include "blockmgr/cache.hpp"
 #include "blockmgr/canonical_staging.hpp"
 #include "blockmgr/event_ring.hpp"
@@ -30,7 +31,6 @@
 #include "blockmgr/piece_progress.hpp"
 #include "blockmgr/pressure.hpp"
 #include "blockmgr/transfer_table.hpp"
-#include "blockmgr/write_budget.hpp"
 #include "transport/transfer_engine.hpp"
 
 namespace cairn {
@@ -50,6 +50,7 @@ struct CacheServices {
                     .least_lent = kLeastStagedBlocks}),
         transfers({.max_open = options.max_transfers, .max_kept = options.kept_transfers}),
         disk_writes(options.disk.write_bytes_per_s),
+        disk_scrubs(options.disk.scrub_bytes_per_s),
         events({.capacity = options.kept_events, .first_id = first_event_id(c)}) {}
 
   // Each is an allocation of the runtime's, and costs it as much as a few copies of that size.
@@ -64,7 +65,8 @@ struct CacheServices {
   const BlockManagerOptions options;
   PinnedPool staging;
   TransferTable transfers;
-  WriteBudget disk_writes;
+  ByteBudget disk_writes;
+  ByteBudget disk_scrubs;
   EventRing events;
   JobGate jobs;
 
@@ -139,6 +141,7 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
     std::array<std::optional<BlockLayout>, kNumTiers> layouts = {};
     std::unique_ptr<DiskSlots> disk_slots = {};  // of a disk tier
     std::unique_ptr<SlotJournal> journal = {};   // the same
+    std::vector<PreparedMemory> prepared = {};   // of the pinned tier
     std::uint64_t hash_seed = 0;
   };
   CacheCore(std::shared_ptr<CacheServices> services, Parts parts);
@@ -148,6 +151,7 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   const std::uint32_t number;
   const std::uint64_t block_bytes;
   const std::array<std::optional<BlockLayout>, kNumTiers> layouts;
+  const std::vector<PreparedMemory> prepared;   // of `layouts`: ends before them
   const std::unique_ptr<DiskSlots> disk_slots;  // null without a disk tier
   CanonicalStaging staging;
 
@@ -206,6 +210,9 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   // --- the disk tier's index
   // Makes what is known of the disk tier durable. Blocks; not under the lock.
   Result<> checkpoint();
+  // Begins to compare the next few blocks of the disk tier with their checksums, where the rate
+  // allows it and neither a movement nor the last of these is waiting.
+  void scrub();
 
   // --- the end of a section, under the lock
   void settle(Section& section);
@@ -236,6 +243,9 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   std::array<std::uint64_t, kNumTiers> hits{};
   std::array<std::uint64_t, kNumTiers> checksum_failures{};
   DiskAdmissionStats disk_admission;
+  DiskScrubStats disk_scrub;
+  SlotNumber next_scrubbed = 0;
+  bool scrubbing = false;
   std::uint64_t disk_full = 0;
   std::uint64_t matches = 0;
   std::uint64_t misses = 0;
@@ -255,6 +265,12 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
 
   void not_arrived(Move& move, std::size_t index, const Error* error);
   void drop_unless_leased(SlotRef at);
+  struct ScrubbedSlot {
+    SlotRef at;
+    std::uint64_t generation = 0;
+  };
+  std::vector<ScrubbedSlot> take_for_scrub(const Section& section);
+  void scrubbed(const std::vector<ScrubbedSlot>& slots, const JobOutcome& outcome);
   // Whether a block that leaves memory goes to disk; counted.
   bool admit(const Section& section, SlotRef at);
   std::size_t within_budget(const Section& section, std::size_t blocks);

@@ -87,7 +87,11 @@ struct DiskOptions {
   // How often the index of a tier that changed is made durable; 0: only when asked, and at the end.
   std::uint32_t checkpoint_period_ms = 30'000;
   DiskAdmission admission = DiskAdmission::always;
-  std::uint64_t write_bytes_per_s = 0;  // of all caches, for what is offloaded; 0: no limit
+  // Of all caches, for what is offloaded: flash wears out by what is written. 0: no limit.
+  std::uint64_t write_bytes_per_s = 0;
+  // What lies on disk is read at this rate, when the engine has nothing else waiting, and compared
+  // with its checksum. 0: not at all.
+  std::uint64_t scrub_bytes_per_s = 0;
 };
 
 // The bounds of the block manager, for all caches together unless said otherwise.

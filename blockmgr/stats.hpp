@@ -25,6 +25,14 @@ struct DiskAdmissionStats {
   std::uint64_t throttled = 0;  // too much was being written
 };
 
+// What the scrub has read of a disk tier.
+struct DiskScrubStats {
+  std::uint64_t blocks = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t wrong = 0;   // of those, what could not be read or did not have its checksum
+  std::uint64_t passes = 0;  // over all slots
+};
+
 struct TierStats {
   bool present = false;
   std::uint64_t capacity_blocks = 0;
@@ -51,6 +59,7 @@ struct CacheStats {
   std::uint64_t matches = 0;
   std::uint64_t miss_blocks = 0;  // hits of all tiers and misses sum to the keys asked for
   DiskAdmissionStats disk_admission;
+  DiskScrubStats disk_scrub;
   std::uint64_t disk_full = 0;  // blocks that were not written because the disk is full
   std::uint64_t leases = 0;
   std::uint64_t lease_expirations = 0;

@@ -180,16 +180,29 @@ void add_disk(Families& out, std::span<const CacheStats> caches) {
       {"cairn_disk_admissions_total", "Blocks leaving memory, by whether they went to disk."});
   auto full =
       Builder::counter({"cairn_disk_full_total", "Blocks not written to disk because it is full."});
+  auto scrubbed =
+      Builder::counter({"cairn_disk_scrub_blocks_total",
+                        "Blocks on disk that were compared with their checksum by the scrub."});
+  auto scrubbed_bytes = Builder::counter({"cairn_disk_scrub_bytes_total", "Bytes of those."});
+  auto wrong = Builder::counter(
+      {"cairn_disk_scrub_wrong_blocks_total", "Blocks that the scrub found wrong, and dropped."});
+  auto passes = Builder::counter(
+      {"cairn_disk_scrub_passes_total", "How often the scrub came to the end of a disk tier."});
   for (const CacheStats& cache : caches) {
     if (!cache.tiers[index_of(Tier::disk)].present) continue;
+    scrubbed.add({{"cache", cache.name}}, cache.disk_scrub.blocks);
+    scrubbed_bytes.add({{"cache", cache.name}}, cache.disk_scrub.bytes);
+    wrong.add({{"cache", cache.name}}, cache.disk_scrub.wrong);
+    passes.add({{"cache", cache.name}}, cache.disk_scrub.passes);
     const DiskAdmissionStats& stats = cache.disk_admission;
     admissions.add({{"cache", cache.name}, {"result", "admitted"}}, stats.admitted);
     admissions.add({{"cache", cache.name}, {"result", "rejected"}}, stats.rejected);
     admissions.add({{"cache", cache.name}, {"result", "throttled"}}, stats.throttled);
     full.add({{"cache", cache.name}}, cache.disk_full);
   }
-  out.push_back(std::move(admissions).take());
-  out.push_back(std::move(full).take());
+  for (Builder* builder : {&admissions, &full, &scrubbed, &scrubbed_bytes, &wrong, &passes}) {
+    out.push_back(std::move(*builder).take());
+  }
 }
 
 void add_http(Families& out, const MetricsInput& input) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "base/result.hpp"
 
@@ -23,6 +24,33 @@ class DiskIo {
   virtual ~DiskIo() = default;
   virtual Result<> read(int fd, std::span<const DiskRun> runs) = 0;
   virtual Result<> write(int fd, std::span<const DiskRun> runs) = 0;
+
+  // Memory from and to which much will be moved: an engine may make that cheaper. What is moved,
+  // and from where, does not depend on it. An error says why it could not, and changes nothing.
+  virtual Result<> prepare(std::span<std::byte>) { return {}; }
+  // REQUIRES: no call uses it any more. To be called before that memory is anything else's.
+  virtual void forget(std::span<std::byte>) {}
+};
+
+// Prepared as long as it lives.
+class PreparedMemory {
+ public:
+  // Borrows both.
+  static Result<PreparedMemory> of(DiskIo& disk, std::span<std::byte> memory) {
+    CAIRN_TRY(disk.prepare(memory));
+    return PreparedMemory(disk, memory);
+  }
+  PreparedMemory(PreparedMemory&& other) noexcept
+      : disk_(std::exchange(other.disk_, nullptr)), memory_(other.memory_) {}
+  PreparedMemory& operator=(PreparedMemory&&) = delete;
+  ~PreparedMemory() {
+    if (disk_ != nullptr) disk_->forget(memory_);
+  }
+
+ private:
+  PreparedMemory(DiskIo& disk, std::span<std::byte> memory) : disk_(&disk), memory_(memory) {}
+  DiskIo* disk_;
+  std::span<std::byte> memory_;
 };
 
 std::unique_ptr<DiskIo> make_positional_disk_io();

@@ -36,7 +36,7 @@ Result<> check_conflicts(const TransferJob& job) {
     return Error{ErrorCode::impossible,
                  "destination block " + std::to_string(*twice) + " is named twice"};
   }
-  if (job.source != job.destination || job.only_labels) return {};
+  if (job.source != job.destination || job.only_labels || job.only_check) return {};
   for (BlockPair pair : job.pairs) {
     if (std::ranges::binary_search(destinations, pair.source)) {
       return Error{ErrorCode::impossible,

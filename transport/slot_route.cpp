@@ -67,8 +67,8 @@ SlotMove::SlotMove(const TransferJob& job, CopyMode mode, DiskEquipment equipmen
       mode_(mode),
       equipment_(equipment),
       report_(report),
-      storing_(destination_.on_disk()) {
-  CAIRN_ASSERT(job.only_labels || source_.on_disk() != destination_.on_disk(),
+      storing_(destination_.on_disk() && !job.only_check) {
+  CAIRN_ASSERT(job.only_labels || job.only_check || source_.on_disk() != destination_.on_disk(),
                "a job between two slot files would check only one of them");
 }
 
@@ -214,14 +214,14 @@ Result<> SlotMove::load(PairRange range, Lane& lane, std::vector<std::uint32_t>&
   PiecewiseHash hash;
   for (std::uint32_t i = 0; i < moved.size(); ++i) {
     const std::uint32_t slot = moved[i].source;
-    if (!job_.slots->wants_check(slot)) continue;
+    if (!job_.only_check && !job_.slots->wants_check(slot)) continue;
     if (checksum_of(hash, parts[i]) == job_.slots->checksum(slot)) {
       job_.slots->set_proved(slot);
     } else {
       wrong.push_back(i);
     }
   }
-  if (in_place) return {};
+  if (in_place || job_.only_check) return {};
   return copy_from_image(range, *memory, wrong, lane);
 }
 

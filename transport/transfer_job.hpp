@@ -65,6 +65,9 @@ struct TransferJob {
   // Nothing moves: the slots that are the pairs' destinations get their labels. The source is not
   // looked at, but must be a layout of the same shape.
   bool only_labels = false;
+  // Nothing moves: the slots that are the pairs' sources are read, and fail where they do not have
+  // their checksum. The destination is not looked at, but must be a layout of the same shape.
+  bool only_check = false;
   // May be empty. Told how many pairs have arrived whenever there are more, on engine threads, one
   // call at a time, all of them before on_complete. It must not block.
   UniqueFunction<void(std::uint32_t pairs_arrived)> on_progress;

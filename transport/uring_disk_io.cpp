@@ -26,6 +26,7 @@ struct Piece {
   std::uint64_t size_bytes = 0;
   std::vector<iovec> vectors;
   std::size_t first = 0;  // of the vectors, the first with bytes left
+  int buffer = -1;        // the registered one that a piece of one vector lies in
 };
 
 void drop_front(Piece& piece, std::uint64_t moved_bytes) {
@@ -61,6 +62,33 @@ std::vector<Piece> cut(std::span<const DiskRun> runs, std::uint64_t piece_bytes)
   return pieces;
 }
 
+// A part of memory that the kernel knows by number, on every ring.
+struct RegisteredBuffer {
+  std::byte* data = nullptr;
+  std::uint64_t size_bytes = 0;
+  unsigned number = 0;
+
+  bool holds(const iovec& vector) const {
+    auto* const begin = static_cast<std::byte*>(vector.iov_base);
+    return begin >= data && begin + vector.iov_len <= data + size_bytes;
+  }
+};
+using RegisteredBuffers = std::vector<RegisteredBuffer>;
+
+// The kernel takes no larger ones.
+constexpr std::uint64_t kMaxBufferBytes = 1ull << 30;
+// 256 GiB of them at once; memory beyond that is moved as it is without.
+constexpr unsigned kMaxBuffers = 256;
+
+void find_buffers(std::vector<Piece>& pieces, const RegisteredBuffers& buffers) {
+  for (Piece& piece : pieces) {
+    if (piece.vectors.size() != 1) continue;
+    for (const RegisteredBuffer& buffer : buffers) {
+      if (buffer.holds(piece.vectors.front())) piece.buffer = static_cast<int>(buffer.number);
+    }
+  }
+}
+
 class Ring {
  public:
   Ring() = default;
@@ -79,9 +107,26 @@ class Ring {
   }
   io_uring* get() { return &ring_; }
 
+  // Also of a ring that is in use. An empty vector lets go of what was there.
+  Result<> set_buffer(unsigned number, iovec memory) {
+    if (!has_table_) {
+      const int error = ::io_uring_register_buffers_sparse(&ring_, kMaxBuffers);
+      if (error < 0) return refused(error);
+      has_table_ = true;
+    }
+    const int set = ::io_uring_register_buffers_update_tag(&ring_, number, &memory, &kNoTag, 1);
+    if (set < 0) return refused(set);
+    return {};
+  }
+
  private:
+  static Error refused(int error) {
+    return {ErrorCode::unavailable, "io_uring refuses registered buffers: " + words_of(-error)};
+  }
+  static constexpr __u64 kNoTag = 0;
   io_uring ring_{};
   bool open_ = false;
+  bool has_table_ = false;
 };
 
 // Moves the pieces of one call on one ring. On return nothing is under way.
@@ -130,7 +175,15 @@ class UringCall {
     CAIRN_ASSERT(sqe != nullptr, "a ring has as many entries as pieces under way");
     const auto vectors = static_cast<unsigned>(piece.vectors.size() - piece.first);
     const iovec* const first = piece.vectors.data() + piece.first;
-    if (target_.kind == Kind::read) {
+    if (piece.buffer >= 0 && target_.kind == Kind::read) {
+      ::io_uring_prep_read_fixed(sqe, target_.fd, first->iov_base,
+                                 static_cast<unsigned>(first->iov_len), piece.offset_bytes,
+                                 piece.buffer);
+    } else if (piece.buffer >= 0) {
+      ::io_uring_prep_write_fixed(sqe, target_.fd, first->iov_base,
+                                  static_cast<unsigned>(first->iov_len), piece.offset_bytes,
+                                  piece.buffer);
+    } else if (target_.kind == Kind::read) {
       ::io_uring_prep_readv(sqe, target_.fd, first, vectors, piece.offset_bytes);
     } else {
       ::io_uring_prep_writev(sqe, target_.fd, first, vectors, piece.offset_bytes);
@@ -184,7 +237,8 @@ class UringDiskIo final : public DiskIo {
     for (std::uint32_t i = 0; i < options_.rings; ++i) {
       auto ring = std::make_unique<Ring>();
       CAIRN_TRY(ring->open(options_.depth));
-      free_.push_back(std::move(ring));
+      free_.push_back(ring.get());
+      rings_.push_back(std::move(ring));
     }
     return {};
   }
@@ -196,18 +250,73 @@ class UringDiskIo final : public DiskIo {
     return call({UringCall::Kind::write, fd}, runs);
   }
 
+  Result<> prepare(std::span<std::byte> memory) override {
+    if (!options_.register_buffers) return {};
+    MutexLock lock(mutex_);
+    auto changed = std::make_shared<RegisteredBuffers>(*buffers_);
+    const std::size_t before = changed->size();
+    for (std::uint64_t at = 0; at < memory.size(); at += kMaxBufferBytes) {
+      const RegisteredBuffer buffer{
+          memory.data() + at, std::min(kMaxBufferBytes, memory.size() - at), free_number(*changed)};
+      changed->push_back(buffer);
+      if (auto set = set_on_all(buffer.number, {buffer.data, buffer.size_bytes}); !set) {
+        for (std::size_t i = before; i < changed->size(); ++i) let_go((*changed)[i].number);
+        return set;
+      }
+    }
+    buffers_ = std::move(changed);
+    return {};
+  }
+  void forget(std::span<std::byte> memory) override {
+    MutexLock lock(mutex_);
+    auto kept = std::make_shared<RegisteredBuffers>();
+    for (const RegisteredBuffer& buffer : *buffers_) {
+      if (buffer.data >= memory.data() && buffer.data < memory.data() + memory.size()) {
+        let_go(buffer.number);
+      } else {
+        kept->push_back(buffer);
+      }
+    }
+    buffers_ = std::move(kept);
+  }
+
  private:
+  static unsigned free_number(const RegisteredBuffers& buffers) {
+    unsigned number = 0;
+    while (std::ranges::any_of(buffers, [&](const auto& b) { return b.number == number; })) {
+      ++number;
+    }
+    return number;
+  }
+  Result<> set_on_all(unsigned number, iovec memory) CAIRN_REQUIRES(mutex_) {
+    if (number >= kMaxBuffers) {
+      return Error{ErrorCode::unavailable, "no more than " + std::to_string(kMaxBuffers) +
+                                               " GiB can be registered with io_uring"};
+    }
+    for (const auto& ring : rings_) CAIRN_TRY(ring->set_buffer(number, memory));
+    return {};
+  }
+  // Of those rings that have it.
+  void let_go(unsigned number) CAIRN_REQUIRES(mutex_) {
+    if (number >= kMaxBuffers) return;
+    for (const auto& ring : rings_) static_cast<void>(ring->set_buffer(number, {nullptr, 0}));
+  }
+
   Result<> call(UringCall::Target target, std::span<const DiskRun> runs) {
-    std::unique_ptr<Ring> ring;
+    Ring* ring = nullptr;
+    std::shared_ptr<const RegisteredBuffers> buffers;
     {
       MutexLock lock(mutex_);
       while (free_.empty()) given_back_.wait(mutex_);
-      ring = std::move(free_.back());
+      ring = free_.back();
       free_.pop_back();
+      buffers = buffers_;
     }
-    Result<> moved = UringCall(*ring, target, options_).move(cut(runs, options_.piece_bytes));
+    std::vector<Piece> pieces = cut(runs, options_.piece_bytes);
+    find_buffers(pieces, *buffers);
+    Result<> moved = UringCall(*ring, target, options_).move(std::move(pieces));
     MutexLock lock(mutex_);
-    free_.push_back(std::move(ring));
+    free_.push_back(ring);
     given_back_.notify_one();
     return moved;
   }
@@ -215,7 +324,10 @@ class UringDiskIo final : public DiskIo {
   const UringOptions options_;
   Mutex mutex_;
   Condition given_back_;
-  std::vector<std::unique_ptr<Ring>> free_ CAIRN_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Ring>> rings_ CAIRN_GUARDED_BY(mutex_);
+  std::vector<Ring*> free_ CAIRN_GUARDED_BY(mutex_);
+  std::shared_ptr<const RegisteredBuffers> buffers_ CAIRN_GUARDED_BY(mutex_) =
+      std::make_shared<RegisteredBuffers>();
 };
 
 }  // namespace

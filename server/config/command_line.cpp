@@ -89,6 +89,8 @@ constexpr std::array kFlags = {
          "which blocks leaving memory go to disk: always, or second_use (default always)"},
     Flag{"disk-write-bytes-per-s", "/disk/write_bytes_per_s", number,
          "what may be offloaded to disk a second; 0: no limit (default 0)"},
+    Flag{"disk-scrub-bytes-per-s", "/disk/scrub_bytes_per_s", number,
+         "what lies on disk is read and checked at this rate; 0: not at all (default 0)"},
     Flag{"disk-checkpoint-ms", "/disk/checkpoint_period_ms", number,
          "how often the index of a disk tier is made durable; 0: at the end only (default 30000)"},
 };
@@ -133,7 +135,8 @@ std::string help_text(const po::options_description& options) {
          "staging_bytes, max_metadata_bytes, max_snapshots,\nmax_snapshot_jobs}, disk {engine, "
          "depth, "
          "piece_bytes, folders, direct, checksums,\nreplace_other_shape, checkpoint_period_ms, "
-         "admission, write_bytes_per_s, offload_at_stop,\ncrash_at}, "
+         "admission, write_bytes_per_s, scrub_bytes_per_s,\noffload_at_stop, register_buffers, "
+         "crash_at}, "
          "events {kept, zmq {endpoint, replay_endpoint, topic, cache, events arrays|maps,\n"
          "hashes bytes|int64, rank, kept_batches, high_water_mark}}, transfers "
          "{workers, max_queued_jobs, disk_threads, staging_bytes,\npolling_interval_us, copy_forms "

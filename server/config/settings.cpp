@@ -84,6 +84,9 @@ void read_disk(Fields& fields, Settings& settings) {
   out.admission =
       static_cast<DiskAdmission>(fields.optional_word("admission", kAdmissionWords).value_or(0));
   read(fields, "write_bytes_per_s", {}, out.write_bytes_per_s);
+  read(fields, "scrub_bytes_per_s", {}, out.scrub_bytes_per_s);
+  settings.uring.register_buffers =
+      fields.optional_bool("register_buffers").value_or(settings.uring.register_buffers);
   settings.offload_at_stop = fields.optional_bool("offload_at_stop").value_or(false);
   settings.crash_at = fields.optional_string("crash_at").value_or("");
   if (const json* folders = fields.optional_list("folders")) {

@@ -32,6 +32,14 @@ class RestartTest : public testing::Test {
                 has_status(201));
   }
   Reply get(int n) { return rest_->get("/v1/caches/kept/keys/" + key(n)); }
+  // One bit of the first slot's bytes: behind the file's page and the slot's header.
+  void damage_first_slot() {
+    std::fstream file(slot_file(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(8192 + 17);
+    const char byte = static_cast<char>(file.get() ^ 4);
+    file.seekp(8192 + 17);
+    file.put(byte);
+  }
   void expect_block(int n) {
     const Reply reply = get(n);
     EXPECT_EQ(reply.status, 200) << n;
@@ -73,20 +81,30 @@ TEST_F(RestartTest, CountsADamagedBlockAndTakesItForAMiss) {
   put(1);
   put(2);
   server_->kill();
-  {
-    // One bit of the first slot's bytes: behind the file's page and the slot's header.
-    std::fstream file(slot_file(), std::ios::in | std::ios::out | std::ios::binary);
-    file.seekg(8192 + 17);
-    const char byte = static_cast<char>(file.get() ^ 4);
-    file.seekp(8192 + 17);
-    file.put(byte);
-  }
+  damage_first_slot();
   start();
   EXPECT_NE(get(1).status, 200);
   EXPECT_THAT(get(1), has_status(404));
   expect_block(2);
   EXPECT_THAT(rest_->get("/metrics").body,
               testing::HasSubstr("cairn_checksum_failures_total{tier=\"disk\"} 1"));
+}
+
+TEST_F(RestartTest, AScrubFindsDamageBeforeAnybodyAsks) {
+  make(cache_body({.disk = 4}));
+  put(1);
+  put(2);
+  server_->kill();
+  damage_first_slot();
+  start({"--disk-scrub-bytes-per-s", "1000000"});
+  EXPECT_TRUE(eventually([&] {
+    return rest_->metric(R"(cairn_disk_scrub_wrong_blocks_total{cache="kept"})") == 1 &&
+           rest_->metric(R"(cairn_disk_scrub_passes_total{cache="kept"})") > 1;
+  }));
+  EXPECT_EQ(rest_->metric(R"(cairn_checksum_failures_total{tier="disk"})"), 1);
+  EXPECT_THAT(rest_->get("/v1/caches/kept/blocks?tier=disk").document().at("blocks"),
+              testing::SizeIs(1));
+  expect_block(2);
 }
 
 TEST_F(RestartTest, RefusesBlocksOfAnotherShape) {

@@ -29,6 +29,9 @@ CacheStats sample_cache() {
   cache.commits = 7;
   cache.duplicates = 8;
   cache.metadata_bytes = 9;
+  cache.disk_admission = {.admitted = 11, .rejected = 12, .throttled = 13};
+  cache.disk_full = 14;
+  cache.disk_scrub = {.blocks = 15, .bytes = 16, .wrong = 17, .passes = 18};
   for (Tier tier : {Tier::device, Tier::disk}) {
     TierStats& stats = cache.tiers[index_of(tier)];
     const std::uint64_t base = tier == Tier::device ? 100 : 200;
@@ -138,6 +141,14 @@ TEST_F(MetricsText, HasTheNamesAndLabelsThatDashboardsRelyOn) {
           R"(cairn_allocator_merges_total{allocator="transfer_staging",device="host"} 78)",
           R"(cairn_checksum_failures_total{tier="device"} 130)",
           R"(cairn_checksum_failures_total{tier="pinned"} 0)",
+          R"(cairn_disk_admissions_total{cache="llama",result="admitted"} 11)",
+          R"(cairn_disk_admissions_total{cache="llama",result="rejected"} 12)",
+          R"(cairn_disk_admissions_total{cache="llama",result="throttled"} 13)",
+          R"(cairn_disk_full_total{cache="llama"} 14)",
+          R"(cairn_disk_scrub_blocks_total{cache="llama"} 15)",
+          R"(cairn_disk_scrub_bytes_total{cache="llama"} 16)",
+          R"(cairn_disk_scrub_wrong_blocks_total{cache="llama"} 17)",
+          R"(cairn_disk_scrub_passes_total{cache="llama"} 18)",
       }) {
     EXPECT_THAT(lines_, Contains(line));
   }

@@ -231,6 +231,19 @@ TEST(Settings, WrongFieldsAreNamed) {
       {R"({"http": []})", "http is"},
       {R"({"blocks": {"max_leases": 0}})", "blocks.max_leases is 0"},
       {R"({"blocks": {"max_lease_ms": 4294967296}})", "blocks.max_lease_ms"},
+      {R"({"disk": {"engine": "tape"}})", "disk.engine is 'tape'"},
+      {R"({"disk": {"depth": 0}})", "disk.depth is 0"},
+      {R"({"disk": {"piece_bytes": 5000}})", "disk.piece_bytes is 5000, not a multiple"},
+      {R"({"disk": {"folders": ["a", 1]}})", "disk.folders"},
+      {R"({"disk": {"folders": ""}})", "disk.folders"},
+      {R"({"disk": {"direct": 1}})", "disk.direct"},
+      {R"({"disk": {"checksums": "yes"}})", "disk.checksums"},
+      {R"({"disk": {"admission": "never"}})", "disk.admission is 'never'"},
+      {R"({"disk": {"write_bytes_per_s": -1}})", "disk.write_bytes_per_s"},
+      {R"({"disk": {"scrub_bytes_per_s": "fast"}})", "disk.scrub_bytes_per_s"},
+      {R"({"disk": {"checkpoint_period_ms": 86400001}})", "disk.checkpoint_period_ms"},
+      {R"({"disk": {"register_buffers": 1}})", "disk.register_buffers"},
+      {R"({"disk": {"crash_at": 3}})", "disk.crash_at"},
       {R"({"transfers": {"workers": 65}})", "transfers.workers is 65"},
       {R"({"transfers": {"copy_forms": {"load": {"rows": 1}}}})", "transfers.copy_forms.load.rows"},
       {R"({"host": {"devices": 0}})", "host.devices"},
@@ -252,6 +265,50 @@ TEST(Settings, WrongFieldsAreNamed) {
     ASSERT_FALSE(settings);
     EXPECT_THAT(settings.error().detail, HasSubstr(wrong.names));
   }
+}
+
+TEST(DiskSettings, EveryFieldIsTaken) {
+  const auto read = read_settings(R"({"disk": {
+      "engine": "threads", "depth": 32, "piece_bytes": 65536, "folders": ["/a", "/b"],
+      "direct": false, "checksums": false, "replace_other_shape": true,
+      "checkpoint_period_ms": 7, "admission": "second_use", "write_bytes_per_s": 11,
+      "scrub_bytes_per_s": 13, "offload_at_stop": true, "register_buffers": false,
+      "crash_at": "commit.noted:2"}})");
+  ASSERT_TRUE(read) << read.error().detail;
+  EXPECT_EQ(read->disk_engine, DiskEngine::threads);
+  EXPECT_EQ(read->uring.depth, 32u);
+  EXPECT_EQ(read->uring.piece_bytes, 65536u);
+  EXPECT_FALSE(read->uring.register_buffers);
+  const DiskOptions& disk = read->blocks.disk;
+  EXPECT_THAT(disk.folders, ::testing::ElementsAre("/a", "/b"));
+  EXPECT_FALSE(disk.direct);
+  EXPECT_FALSE(disk.checksums);
+  EXPECT_TRUE(disk.replace_other_shape);
+  EXPECT_EQ(disk.checkpoint_period_ms, 7u);
+  EXPECT_EQ(disk.admission, DiskAdmission::second_use);
+  EXPECT_EQ(disk.write_bytes_per_s, 11u);
+  EXPECT_EQ(disk.scrub_bytes_per_s, 13u);
+  EXPECT_TRUE(read->offload_at_stop);
+  EXPECT_EQ(read->crash_at, "commit.noted:2");
+}
+
+TEST(DiskSettings, FlagsAndDefaults) {
+  const Settings defaults = settings_of({});
+  EXPECT_EQ(defaults.disk_engine, DiskEngine::automatic);
+  EXPECT_TRUE(defaults.uring.register_buffers);
+  EXPECT_TRUE(defaults.blocks.disk.direct);
+  EXPECT_TRUE(defaults.blocks.disk.checksums);
+  EXPECT_EQ(defaults.blocks.disk.checkpoint_period_ms, 30'000u);
+  EXPECT_EQ(defaults.blocks.disk.scrub_bytes_per_s, 0u);
+  EXPECT_FALSE(defaults.offload_at_stop);
+  const Settings given = settings_of({"--disk-engine", "io_uring", "--disk-admission", "second_use",
+                                      "--disk-write-bytes-per-s", "5", "--disk-scrub-bytes-per-s",
+                                      "6", "--disk-checkpoint-ms", "7"});
+  EXPECT_EQ(given.disk_engine, DiskEngine::io_uring);
+  EXPECT_EQ(given.blocks.disk.admission, DiskAdmission::second_use);
+  EXPECT_EQ(given.blocks.disk.write_bytes_per_s, 5u);
+  EXPECT_EQ(given.blocks.disk.scrub_bytes_per_s, 6u);
+  EXPECT_EQ(given.blocks.disk.checkpoint_period_ms, 7u);
 }
 
 TEST(DataDirectory, IsMadeAndHeldByOneAtATime) {

@@ -1,10 +1,13 @@
 // What every DiskIo must do, with faults below it: pieces that fail, end short or are interrupted.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <cstring>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -19,10 +22,44 @@ using Bytes = std::vector<std::byte>;
 // Sees what a piece of I/O moved (or its negated errno) and says what it is to have moved.
 using Fault = std::function<std::int32_t(std::int32_t)>;
 
+// Has all that it moves prepared before, and given up behind.
+class PreparingDiskIo final : public DiskIo {
+ public:
+  explicit PreparingDiskIo(std::unique_ptr<DiskIo> real) : real_(std::move(real)) {}
+  Result<> read(int fd, std::span<const DiskRun> runs) override {
+    const auto prepared = prepare_all(runs);
+    return real_->read(fd, runs);
+  }
+  Result<> write(int fd, std::span<const DiskRun> runs) override {
+    const auto prepared = prepare_all(runs);
+    return real_->write(fd, runs);
+  }
+
+ private:
+  std::optional<PreparedMemory> prepare_all(std::span<const DiskRun> runs) {
+    if (runs.empty()) return std::nullopt;
+    const DiskRun& last = runs.back();
+    auto prepared =
+        PreparedMemory::of(*real_, {runs.front().memory, last.memory + last.size_bytes});
+    EXPECT_TRUE(prepared) << prepared.error().detail;
+    if (!prepared) return std::nullopt;
+    return std::move(*prepared);
+  }
+  const std::unique_ptr<DiskIo> real_;
+};
+
 Result<std::unique_ptr<DiskIo>> make_engine(const std::string& name, Fault fault) {
-  if (name == "io_uring") {
-    return make_uring_disk_io(
-        {.rings = 2, .depth = 4, .piece_bytes = 8192, .ended = std::move(fault)});
+  if (name != "threads") {
+    auto uring = make_uring_disk_io({.rings = 2,
+                                     .depth = 4,
+                                     .piece_bytes = 8192,
+                                     .register_buffers = name == "io_uring_registered",
+                                     .ended = std::move(fault)});
+    if (!uring || name == "io_uring") return uring;
+    Bytes page(4096);
+    CAIRN_TRY((*uring)->prepare(page));
+    (*uring)->forget(page);
+    return std::unique_ptr<DiskIo>(std::make_unique<PreparingDiskIo>(std::move(*uring)));
   }
   const auto faulty = [&fault](FileCalls::Call real) -> FileCalls::Call {
     if (!fault) return real;
@@ -69,7 +106,8 @@ class DiskIoConformance : public testing::TestWithParam<std::string> {
   std::mt19937 random_{7};
 };
 
-INSTANTIATE_TEST_SUITE_P(Engines, DiskIoConformance, testing::Values("threads", "io_uring"),
+INSTANTIATE_TEST_SUITE_P(Engines, DiskIoConformance,
+                         testing::Values("threads", "io_uring", "io_uring_registered"),
                          [](const auto& engine) { return engine.param; });
 
 TEST_P(DiskIoConformance, WhatIsWrittenIsRead) {
@@ -155,6 +193,50 @@ TEST_P(DiskIoConformance, CallsOfManyThreadsDoNotMix) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(right, 6);
+}
+
+// The kernel knows pages, not addresses: what is mapped there next must not be taken for them.
+TEST(UringBuffers, MemoryThatWasGivenUpIsNobodysAnyMore) {
+  auto disk = make_uring_disk_io({.rings = 2, .depth = 2, .ended = {}});
+  if (!disk) GTEST_SKIP() << disk.error().detail;
+  constexpr std::size_t kSize = 1 << 16;
+  fakes::TempDir folder;
+  const int fd = ::open((folder.path() / "file").c_str(), O_RDWR | O_CREAT, 0600);
+  const auto map = [](void* where, int flags) {
+    return static_cast<std::byte*>(
+        ::mmap(where, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0));
+  };
+  std::byte* const memory = map(nullptr, 0);
+  std::memset(memory, 1, kSize);
+  {
+    auto prepared = PreparedMemory::of(**disk, {memory, kSize});
+    if (!prepared) GTEST_SKIP() << prepared.error().detail;
+    ASSERT_TRUE((*disk)->write(fd, std::vector<DiskRun>{{memory, 0, kSize}}));
+  }
+  ASSERT_EQ(map(memory, MAP_FIXED), memory);
+  std::memset(memory, 2, kSize);
+  ASSERT_TRUE((*disk)->write(fd, std::vector<DiskRun>{{memory, 0, kSize}}));
+  std::byte read{};
+  EXPECT_EQ(::pread(fd, &read, 1, kSize / 2), 1);
+  EXPECT_EQ(read, std::byte{2});
+  ::munmap(memory, kSize);
+  ::close(fd);
+}
+
+// Without a limit of its own, a process's locked memory is what decides.
+TEST(UringBuffers, MemoryThatIsRefusedChangesNothing) {
+  auto disk = make_uring_disk_io({.rings = 1, .depth = 2, .ended = {}});
+  if (!disk) GTEST_SKIP() << disk.error().detail;
+  auto* const nothing = reinterpret_cast<std::byte*>(std::uintptr_t{4096});  // never mapped
+  EXPECT_FALSE((*disk)->prepare({nothing, 8192}));
+  fakes::TempDir folder;
+  const int fd = ::open((folder.path() / "file").c_str(), O_RDWR | O_CREAT, 0600);
+  Bytes out(10'000, std::byte{7});
+  Bytes in(10'000);
+  ASSERT_TRUE((*disk)->write(fd, std::vector<DiskRun>{{out.data(), 0, out.size()}}));
+  ASSERT_TRUE((*disk)->read(fd, std::vector<DiskRun>{{in.data(), 0, in.size()}}));
+  EXPECT_TRUE(in == out);
+  ::close(fd);
 }
 
 }  // namespace
