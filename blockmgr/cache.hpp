@@ -243,6 +243,7 @@ class Cache {
 
  private:
   friend class BlockManager;
+  friend class CacheCopy;
   friend class Snapshots;
   explicit Cache(std::shared_ptr<CacheCore> core);
   const std::shared_ptr<CacheCore> core_;

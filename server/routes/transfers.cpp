@@ -1,3 +1,4 @@
+#include "blockmgr/cache_copy.hpp"
 #include "server/codec/dom_blocks.hpp"
 #include "server/codec/ids.hpp"
 #include "server/codec/requests.hpp"
@@ -14,6 +15,7 @@ constexpr std::int64_t kMaxPriority = 1000;
 
 struct TransferBody {
   TransferRequest request;
+  std::optional<std::string> from_cache;
   std::uint32_t wait_ms = 0;
 };
 
@@ -26,6 +28,11 @@ Result<TransferBody> read_transfer(const json& document, std::size_t max_keys) {
   body.request.move = fields.optional_word("mode", kModes).value_or(0) == 1;
   body.request.priority = static_cast<std::int32_t>(
       fields.optional_signed("priority", -kMaxPriority, kMaxPriority).value_or(0));
+  body.from_cache = fields.optional_string("from_cache");
+  if (body.from_cache && body.request.move) {
+    errors.add(ErrorCode::impossible,
+               "mode is move; what comes from another cache (from_cache) is copied");
+  }
   body.wait_ms =
       static_cast<std::uint32_t>(fields.optional_number("wait_ms", {0, kMaxWaitMs}).value_or(0));
   fields.finish();
@@ -51,6 +58,22 @@ ordered_json transfer_body(const TransferStatus& status) {
     body["error"] = {{"code", to_string(status.error->code)}, {"detail", status.error->detail}};
   }
   return body;
+}
+
+Result<TransferId> copy_from(Service& service, const Call& call, std::shared_ptr<Cache> into,
+                             TransferBody body) {
+  if (!call.may_touch(*body.from_cache)) {
+    return Error{ErrorCode::forbidden,
+                 "this token may not touch cache '" + body.from_cache->substr(0, 64) + "'"};
+  }
+  auto from = service.manager.find_cache(*body.from_cache);
+  if (!from) return std::move(from).error();
+  return copy_between_caches({.from = std::move(*from),
+                              .into = std::move(into),
+                              .keys = std::move(body.request.keys),
+                              .to = body.request.to,
+                              .priority = body.request.priority,
+                              .quota = call.quota()});
 }
 
 bool has_ended(TransferState state) {
@@ -87,9 +110,11 @@ void start_transfer(Service& service, const Call& call, Reply reply) {
   auto body = read_transfer(*document, service.manager.options().max_blocks_per_request);
   if (!body) return reply.error(body.error());
   if (auto has = check_tier(**cache, body->request.to); !has) return reply.error(has.error());
-  auto id = (*cache)->transfer(std::move(body->request));
+  const std::uint32_t wait_ms = body->wait_ms;
+  auto id = body->from_cache ? copy_from(service, call, *cache, std::move(*body))
+                             : (*cache)->transfer(std::move(body->request));
   if (!id) return reply.error(id.error());
-  answer_when_ended(service, {.id = *id, .wait_ms = body->wait_ms, .status_unfinished = 202},
+  answer_when_ended(service, {.id = *id, .wait_ms = wait_ms, .status_unfinished = 202},
                     std::move(reply));
 }
 

@@ -1,0 +1,150 @@
+#include <cstdlib>
+#include <filesystem>
+
+#include "tests/e2e/support/served_test.hpp"
+
+// Several devices in one server: a cache on each, and blocks that go from one to another. On the
+// host runtime, and where it is built on the fake libcudart.
+namespace cairn::e2e {
+namespace {
+
+struct Machine {
+  const char* name;
+  std::vector<std::string> flags;
+  std::vector<std::string> environment;
+};
+void PrintTo(const Machine& machine, std::ostream* out) { *out << machine.name; }
+
+std::vector<Machine> machines() {
+  std::vector<Machine> all = {{"host", {"--runtime", "host", "--host-devices", "3"}, {}}};
+#ifdef CAIRN_FAKE_CUDART_FOLDER
+  all.push_back({"cuda",
+                 {"--runtime", "cuda"},
+                 {"LD_LIBRARY_PATH=" CAIRN_FAKE_CUDART_FOLDER, "CAIRN_FAKE_CUDA_DEVICES=3"}});
+#endif
+  return all;
+}
+
+class DevicesTest : public testing::TestWithParam<Machine> {
+ protected:
+  void TearDown() override { EXPECT_EQ(server_.stop(), 0) << server_.output(); }
+
+  json body_on(int device, const std::string& layout, std::uint32_t blocks = 8) {
+    json body = cache_body({.device = blocks, .pinned = blocks, .disk = blocks, .layout = layout});
+    body["tiers"]["device"]["device_id"] = device;
+    body["tiers"]["pinned"]["device_id"] = device;
+    return body;
+  }
+  Reply copy(TestCache& into, const TestCache& from, const json& keys,
+             const std::string& to = "device") {
+    return rest_.post(
+        into.path("/transfers"),
+        {{"keys", keys}, {"to", to}, {"from_cache", from.name()}, {"wait_ms", 60'000}});
+  }
+  // Once nothing is pinned any more.
+  static TestCache::Counts at_rest(TestCache& cache) {
+    TestCache::Counts counts;
+    EXPECT_TRUE(eventually([&] {
+      counts = cache.counts();
+      return counts.at("device/committed") + counts.at("pinned/committed") +
+                 counts.at("disk/committed") ==
+             0;
+    }));
+    return counts;
+  }
+  std::string parent_of(TestCache& cache, int n) {
+    const json listed = rest_.get(cache.path("/blocks")).document();
+    for (const json& info : listed.at("blocks")) {
+      if (info.value("key", json()) == key(n) && info.contains("parent") &&
+          info.at("parent").is_string()) {
+        return info.at("parent");
+      }
+    }
+    return {};
+  }
+
+  ServerProcess server_{
+      ServerSetup{.flags = GetParam().flags, .environment = GetParam().environment}};
+  Rest rest_{server_.endpoint()};
+};
+INSTANTIATE_TEST_SUITE_P(Machines, DevicesTest, testing::ValuesIn(machines()),
+                         [](const auto& machine) { return std::string(machine.param.name); });
+
+TEST_P(DevicesTest, CopyBlocksToEachOther) {
+  TestCache a = TestCache::made_of(rest_, body_on(0, "fully_contiguous"));
+  TestCache b = TestCache::made_of(rest_, body_on(1, "second"));
+  TestCache c = TestCache::made_of(rest_, body_on(2, "first"));
+  a.store_prefix(1, 5, "device");
+  const json there = copy(b, a, keys(1, 5)).document();
+  EXPECT_EQ(there.at("state"), "done") << there;
+  EXPECT_EQ(there.at("blocks_done"), 5);
+  EXPECT_EQ(there.at("bytes"), 5 * kBlockBytes);
+  EXPECT_EQ(copy(c, b, keys(1, 5)).document().at("state"), "done");
+  // What is read there came from there.
+  EXPECT_THAT(rest_.post(a.path("/clear")), has_status(200));
+  EXPECT_THAT(rest_.post(b.path("/clear")), has_status(200));
+  for (int n = 1; n <= 5; ++n) EXPECT_EQ(c.expect_intact(n), "device");
+  EXPECT_EQ(parent_of(c, 1), "");
+  for (int n = 2; n <= 5; ++n) EXPECT_EQ(parent_of(c, n), key(n - 1));
+}
+
+TEST_P(DevicesTest, CopyFromAndToEveryTierOfMemory) {
+  TestCache a = TestCache::made_of(rest_, body_on(0, "first"));
+  for (int n = 1; n <= 3; ++n) a.store(n, std::string("?tier=") + kTierNames[n - 1]);
+  // A read's or a write's pin may outlast its answer by a moment.
+  const TestCache::Counts before = at_rest(a);
+  for (const char* to : {"device", "pinned"}) {
+    TestCache b = TestCache::made_of(rest_, body_on(1, "fully_contiguous"));
+    EXPECT_EQ(copy(b, a, keys(1, 3), to).document().at("state"), "done");
+    for (int n = 1; n <= 3; ++n) EXPECT_EQ(b.expect_intact(n), to);
+    EXPECT_EQ(b.counts().at("leases"), 0);
+    EXPECT_EQ(at_rest(b).at(std::string(to) + "/evictable"), 3);
+  }
+  // Nothing of it is left in the source; it holds what it held.
+  EXPECT_EQ(at_rest(a), before);
+}
+
+TEST_P(DevicesTest, CountWhatIsThereAlready) {
+  TestCache a = TestCache::made_of(rest_, body_on(0, "fully_contiguous"));
+  TestCache b = TestCache::made_of(rest_, body_on(1, "fully_contiguous"));
+  a.store_prefix(1, 3, "device");
+  b.store(2, "?tier=pinned");
+  const json done = copy(b, a, {key(1), key(2), key(3), key(1)}).document();
+  EXPECT_EQ(done.at("state"), "done");
+  EXPECT_EQ(done.at("blocks_done"), 4);
+  EXPECT_EQ(done.at("bytes"), 2 * kBlockBytes);
+  EXPECT_EQ(b.expect_intact(2), "pinned");
+  EXPECT_EQ(copy(b, a, keys(1, 3)).document().at("bytes"), 0);
+}
+
+TEST_P(DevicesTest, SayWhatIsRefused) {
+  TestCache a = TestCache::made_of(rest_, body_on(0, "fully_contiguous"));
+  TestCache b = TestCache::made_of(rest_, body_on(1, "fully_contiguous", 2));
+  json wider = body_on(1, "fully_contiguous");
+  wider["layout"]["inner_dim"] = 2 * kInner;
+  TestCache c = TestCache::made_of(rest_, wider);
+  a.store_prefix(1, 3, "device");
+  EXPECT_THAT(copy(b, a, keys(3, 2)), is_problem(404, "unknown_key"));
+  EXPECT_THAT(copy(c, a, keys(1, 1)), is_problem(422, "impossible"));
+  EXPECT_THAT(copy(a, a, keys(1, 1)), is_problem(422, "impossible"));
+  EXPECT_THAT(copy(b, a, keys(1, 1), "disk"), is_problem(422, "impossible"));
+  EXPECT_THAT(rest_.post(b.path("/transfers"),
+                         {{"keys", keys(1, 1)}, {"to", "device"}, {"from_cache", "nowhere"}}),
+              is_problem(404, "unknown_cache"));
+  EXPECT_THAT(
+      rest_.post(
+          b.path("/transfers"),
+          {{"keys", keys(1, 1)}, {"to", "device"}, {"mode", "move"}, {"from_cache", a.name()}}),
+      is_problem(422, "impossible"));
+  // Three do not fit two: none comes, each is named, and nothing is held for them.
+  const json full = copy(b, a, keys(1, 3)).document();
+  EXPECT_EQ(full.at("state"), "failed");
+  ASSERT_EQ(full.at("failures").size(), 3u);
+  EXPECT_EQ(full.at("failures").at(0).at("code"), "no_capacity");
+  EXPECT_EQ(b.counts().at("leases"), 0);
+  for (int n = 1; n <= 3; ++n) EXPECT_FALSE(b.holds(n));
+  EXPECT_EQ(copy(b, a, keys(1, 2)).document().at("state"), "done");
+}
+
+}  // namespace
+}  // namespace cairn::e2e
