@@ -12,6 +12,7 @@
 #include "blockmgr/disk_place.hpp"
 #include "blockmgr/disk_recovery.hpp"
 #include "blockmgr/slot_totals.hpp"
+#include "blockmgr/tier_memory.hpp"
 #include "layouts/builder.hpp"
 #include "transport/slot_file.hpp"
 
@@ -97,6 +98,16 @@ Result<> check_device(const CacheConfig& config, Tier tier, const DeviceRuntime&
                                           std::to_string(devices.size()) + " devices"};
 }
 
+// Who asks for a cache that is there believes that it lies in the memory that he names.
+Result<> check_imports(const Cache& cache) {
+  for (Tier tier : kTiers) {
+    const auto& config = cache.config().tiers[index_of(tier)];
+    if (!config || !config->import) continue;
+    CAIRN_TRY(check_still_exported(*config->import, *cache.layout(tier)));
+  }
+  return {};
+}
+
 }  // namespace
 
 struct BlockManager::Impl {
@@ -116,6 +127,8 @@ struct BlockManager::Impl {
     std::vector<std::filesystem::path> disk_files;  // resolved; none without a disk tier
   };
 
+  // Files are claimed by locks, handles by name.
+  Result<> check_handle(const ExportedMemory& memory) const;
   Result<BlockLayout> make_layout(const CacheConfig& config, Tier tier) const;
   std::vector<PreparedMemory> prepare_for_disk(const CacheCore::Parts& parts) const;
   Result<SlotFile> open_disk_tier(const CacheConfig& config, Member& member);
@@ -171,6 +184,19 @@ BlockManager::~BlockManager() {
   impl_->services->jobs.wait_empty();
 }
 
+Result<> BlockManager::Impl::check_handle(const ExportedMemory& memory) const {
+  if (memory.kind != ExportedMemory::Kind::cuda_ipc) return {};
+  MutexLock lock(mutex);
+  for (const auto& [name, member] : members) {
+    for (const auto& tier : member.cache->config().tiers) {
+      if (!tier || !tier->import || tier->import->memory.handle != memory.handle) continue;
+      return Error{ErrorCode::state_conflict,
+                   "the memory of memory.import.handle is taken: cache " + name + " lies in it"};
+    }
+  }
+  return {};
+}
+
 Result<BlockLayout> BlockManager::Impl::make_layout(const CacheConfig& config, Tier tier) const {
   const TierConfig& wanted = *config.tiers[index_of(tier)];
   CAIRN_TRY(check_device(config, tier, services->runtime));
@@ -178,6 +204,16 @@ Result<BlockLayout> BlockManager::Impl::make_layout(const CacheConfig& config, T
   auto placed = wanted.layout == LayoutKind::layer_separate
                     ? std::move(shaped).layer_separate(wanted.block_dim)
                     : std::move(shaped).fully_contiguous();
+  if (wanted.import) {
+    CAIRN_TRY(check_import(*wanted.import, services->options.import_folders));
+    CAIRN_TRY(check_handle(wanted.import->memory));
+    return import_layout(
+        std::move(placed),
+        {.memory = *wanted.import,
+         .runtime = services->runtime,
+         .options = {.kind = tier == Tier::device ? StorageKind::device : StorageKind::pinned,
+                     .device_id = wanted.device_id}});
+  }
   if (tier == Tier::device) {
     return std::move(placed).allocate_device(services->runtime, wanted.device_id).build();
   }
@@ -355,7 +391,10 @@ Result<BlockManager::Created> BlockManager::create_cache(const CacheConfig& give
       if (MutexLock core_lock(core.mutex); core.dropped) {
         return Error{ErrorCode::state_conflict, "cache " + config.name + " is being removed"};
       }
-      if (at->second.cache->config() == config) return Created{at->second.cache, false};
+      if (at->second.cache->config() == config) {
+        CAIRN_TRY(check_imports(*at->second.cache));
+        return Created{at->second.cache, false};
+      }
       return Error{ErrorCode::cache_exists,
                    "cache " + config.name + " exists with another configuration"};
     }

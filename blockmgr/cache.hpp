@@ -107,6 +107,9 @@ struct CommitBlock {
   std::string metadata = {};                 // a JSON object as text; empty: none
   std::optional<std::uint64_t> ttl_ms = {};  // the key becomes a miss after that time
 };
+// Whether who commits may have written blocks in place: a slot that he did not write holds what was
+// there before, which not everybody may publish.
+enum class InPlaceWrites : std::uint8_t { allowed, forbidden };
 enum class CommitStatus : std::uint8_t { committed, duplicate };
 
 struct TransferRequest {
@@ -178,6 +181,10 @@ class Cache {
   // null where the cache lacks the tier
   const BlockLayout* layout(Tier tier) const;
   Tier highest_tier() const;
+  // How another process maps a tier. From then on a block of it that nobody wrote through a
+  // BlockWriter counts as written in place. impossible where the tier cannot be mapped;
+  // unknown_tier.
+  Result<TierMemory> export_tier(Tier tier);
   CacheStats stats() const;
 
   // The longest prefix of `keys` that is present, in each key's highest tier. Counted in the
@@ -209,10 +216,13 @@ class Cache {
     std::optional<PieceSelector> piece = {};
   };
   Result<BlockWriter> write(const WriteTarget& target);
-  // Checks every block before it changes any. What was never written of a block is zeros. The lease
-  // goes on holding what was committed.
+  // Checks every block before it changes any. What was never written of a block is zeros, unless
+  // others map the tier and nothing of the block was written through a BlockWriter: then what is
+  // in the slot is what was written in place, where the caller may (else forbidden). The lease goes
+  // on holding what was committed.
   void commit(const LeaseId& lease, std::vector<CommitBlock> blocks,
-              Done<std::vector<CommitStatus>> done);
+              Done<std::vector<CommitStatus>> done,
+              InPlaceWrites in_place = InPlaceWrites::allowed);
 
   // The key's highest copy. unknown_key.
   Result<BlockReader> read(KeyView key, std::optional<PieceSelector> piece);

@@ -15,6 +15,7 @@ struct Commit {
   std::vector<SlotRef> slots = {};  // of the blocks
   std::shared_ptr<BlockQuota> quota = {};
   Done<std::vector<CommitStatus>> done;
+  InPlaceWrites in_place = InPlaceWrites::allowed;
   std::vector<SlotLabel> labels = {};  // of the blocks; empty without a disk tier
   bool filling = false;                // every slot has a pin more, and is marked
   std::uint32_t fills = 0;             // jobs under way
@@ -40,6 +41,14 @@ Result<> check_block(const CacheCore& core, const CommitBlock& block) {
   return {};
 }
 
+// Whether what is in an uncommitted slot was put there by a process that maps it, for all that is
+// known.
+bool may_be_in_place(const CacheCore& core, SlotRef at) {
+  if (!core.mapped[index_of(at.tier())]) return false;
+  const auto writes = core.writes.find(at.bits());
+  return writes == core.writes.end() || !writes->second.any_written();
+}
+
 // Checks every block before any changes, and finds their slots.
 Result<LeaseNumber> check(Section& section, Commit& commit) {
   CacheCore& core = *commit.core;
@@ -58,6 +67,13 @@ Result<LeaseNumber> check(Section& section, Commit& commit) {
     if (writes != core.writes.end() && writes->second.busy()) {
       return Error{ErrorCode::state_conflict,
                    "slot " + std::to_string(at->slot()) + " is being written"};
+    }
+    if (commit.in_place == InPlaceWrites::forbidden && may_be_in_place(core, *at)) {
+      return Error{ErrorCode::forbidden,
+                   "slot " + std::to_string(at->slot()) + " of tier " +
+                       std::string(to_string(at->tier())) +
+                       " was not written over HTTP, and others map that tier: only who may map it "
+                       "may commit what is in it"};
     }
     commit.slots.push_back(*at);
   }
@@ -184,6 +200,7 @@ void make_labels(const Section& section, Commit& commit) {
 Gaps find_gaps(const CacheCore& core, const Commit& commit) {
   Gaps gaps;
   for (SlotRef at : commit.slots) {
+    if (may_be_in_place(core, at)) continue;
     const auto writes = core.writes.find(at.bits());
     if (writes == core.writes.end() || !writes->second.any_written()) {
       gaps.blocks[index_of(at.tier())].push_back(at);
@@ -255,9 +272,12 @@ void fill(const CommitPtr& commit, const Gaps& gaps) {
 }  // namespace
 
 void Cache::commit(const LeaseId& lease, std::vector<CommitBlock> blocks,
-                   Done<std::vector<CommitStatus>> done) {
-  auto commit = std::make_shared<Commit>(
-      Commit{.core = core_, .lease = lease, .blocks = std::move(blocks), .done = std::move(done)});
+                   Done<std::vector<CommitStatus>> done, InPlaceWrites in_place) {
+  auto commit = std::make_shared<Commit>(Commit{.core = core_,
+                                                .lease = lease,
+                                                .blocks = std::move(blocks),
+                                                .done = std::move(done),
+                                                .in_place = in_place});
   Section section(*core_);
   if (auto checked = check(section, *commit); !checked) {
     return give_up(section, *commit, std::move(checked).error());

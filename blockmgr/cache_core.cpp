@@ -36,6 +36,7 @@ CacheCore::CacheCore(std::shared_ptr<CacheServices> shared, Parts parts)
       leases({.cache = parts.number, .max_leases = options().max_leases}) {
   services->events.open(number, config.name);
   for (std::size_t i = 0; i < kNumTiers; ++i) {
+    mapped[i] = config.tiers[i] && config.tiers[i]->import;
     if (config.tiers[i]) gauges[i].emplace(options().pressure[i], config.tiers[i]->num_blocks);
   }
 }

@@ -224,6 +224,7 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   mutable Mutex mutex;
   // Everything below is guarded by it.
   bool dropped = false;
+  std::array<bool, kNumTiers> mapped{};  // other processes map the tier, or once did
   BlockStore store;
   LeaseTable leases;
   std::unordered_map<std::uint32_t, PieceProgress> writes;  // by SlotRef::bits

@@ -4,6 +4,7 @@
 
 #include "base/hex.hpp"
 #include "blockmgr/cache_core.hpp"
+#include "blockmgr/tier_memory.hpp"
 
 namespace cairn {
 namespace {
@@ -45,6 +46,16 @@ const BlockLayout* Cache::layout(Tier tier) const {
 Tier Cache::highest_tier() const {
   return *std::find_if(kTiers.begin(), kTiers.end(),
                        [this](Tier tier) { return layout(tier) != nullptr; });
+}
+
+Result<TierMemory> Cache::export_tier(Tier tier) {
+  CAIRN_TRY(core_->check_tier(tier));
+  auto memory = export_layout(core_->layout(tier));
+  if (!memory) return memory;
+  MutexLock lock(core_->mutex);
+  CAIRN_TRY(core_->check_usable());
+  core_->mapped[index_of(tier)] = true;
+  return memory;
 }
 
 CacheStats Cache::stats() const {

@@ -11,8 +11,26 @@
 
 #include "blockmgr/types.hpp"
 #include "layouts/geometry.hpp"
+#include "memory/exported_memory.hpp"
 
 namespace cairn {
+
+// Where a tier lies in memory that more than one process maps.
+struct TierMemory {
+  ExportedMemory memory;
+  // Where in it the regions are; empty, of an import: one after the other, from its first aligned
+  // byte.
+  std::vector<RegionView::Part> regions = {};
+  struct Strides {
+    std::uint64_t block_bytes = 0;
+    std::uint64_t layer_bytes = 0;
+    std::uint64_t outer_bytes = 0;
+    friend bool operator==(const Strides&, const Strides&) = default;
+  };
+  std::optional<Strides> strides = {};  // of an import: where told, they must be the layout's
+
+  friend bool operator==(const TierMemory&, const TierMemory&) = default;
+};
 
 struct TierConfig {
   std::uint32_t num_blocks = 0;
@@ -21,6 +39,7 @@ struct TierConfig {
   int device_id = 0;                     // device: whose memory; pinned: the device it serves
   bool numa_aware = false;               // pinned
   std::string path = {};  // disk: relative to the data directory; empty: the cache's name
+  std::optional<TierMemory> import = {};  // device, pinned; nothing: memory of the server's own
 
   friend bool operator==(const TierConfig&, const TierConfig&) = default;
 };
@@ -98,6 +117,8 @@ struct DiskOptions {
 struct BlockManagerOptions {
   std::filesystem::path data_dir;
   DiskOptions disk;
+  // Files that a cache may import lie directly in one of these; none: nothing is imported by path.
+  std::vector<std::filesystem::path> import_folders = {};
   std::array<PressureConfig, kNumTiers> pressure;
   // Runs where a reaction is `callback`, on the thread that crossed the watermark, without locks
   // held.

@@ -27,6 +27,10 @@ class BlockLayout {
   // file offset).
   std::span<const RegionView> regions() const { return regions_; }
 
+  // The memory that it owns: one region that holds all of its own, or one for each; empty where it
+  // is borrowed.
+  std::span<const Region> owned() const { return owned_; }
+
   // The first byte at a location. REQUIRES: storage is not disk.
   std::byte* address(PieceLocation location) const {
     return regions_[location.region].data() + location.offset_bytes;

@@ -139,17 +139,43 @@ class LayoutAssembler {
     if (!cut) return std::move(cut).error();
     auto base = allocate(cut->allocation_bytes);
     if (!base) return std::move(base).error();
-    const std::uint64_t start = place_of(base->view()).start_bytes;
-    std::uint64_t offset = checked_align_up(start, cut->alignment).value() - start;
+    return cut_up(geometry, *cut, std::move(*base));
+  }
+
+  static Result<BlockLayout> from_memory(const Geometry& geometry, Region memory,
+                                         std::span<const RegionView::Part> parts) {
+    if (parts.empty()) {
+      auto cut = cut_for(geometry, memory.kind());
+      if (!cut) return std::move(cut).error();
+      return cut_up(geometry, *cut, std::move(memory));
+    }
     std::vector<RegionView> regions;
-    for (std::uint32_t i = 0; i < geometry.num_regions(); ++i) {
-      auto region = base->view({.offset_bytes = offset, .size_bytes = geometry.region_bytes()});
-      if (!region) return std::move(region).error();
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      auto region = memory.view(parts[i]);
+      if (!region) {
+        return impossible("region " + std::to_string(i) + ": " + region.error().detail);
+      }
       regions.push_back(*region);
-      offset += cut->stride_bytes;
     }
     std::vector<Region> owned;
-    owned.push_back(std::move(base).value());
+    owned.push_back(std::move(memory));
+    return from_regions(geometry, regions, std::move(owned));
+  }
+
+ private:
+  // The regions one after the other, from the first place in `memory` that is aligned.
+  static Result<BlockLayout> cut_up(const Geometry& geometry, const Cut& cut, Region memory) {
+    const std::uint64_t start = place_of(memory.view()).start_bytes;
+    std::uint64_t offset = checked_align_up(start, cut.alignment).value() - start;
+    std::vector<RegionView> regions;
+    for (std::uint32_t i = 0; i < geometry.num_regions(); ++i) {
+      auto region = memory.view({.offset_bytes = offset, .size_bytes = geometry.region_bytes()});
+      if (!region) return std::move(region).error();
+      regions.push_back(*region);
+      offset += cut.stride_bytes;
+    }
+    std::vector<Region> owned;
+    owned.push_back(std::move(memory));
     return from_regions(geometry, regions, std::move(owned));
   }
 };
@@ -237,6 +263,17 @@ BackedLayout PlacedLayout::with_memory_regions(std::vector<Region> regions) && {
     std::vector<RegionView> views;
     for (const Region& region : regions) views.push_back(region.view());
     return LayoutAssembler::from_regions(*geometry, views, std::move(regions));
+  });
+}
+
+BackedLayout PlacedLayout::within(UniqueFunction<Result<Region>()> memory,
+                                  std::vector<RegionView::Part> parts) && {
+  return BackedLayout([geometry = std::move(geometry_), memory = std::move(memory),
+                       parts = std::move(parts)]() mutable -> Result<BlockLayout> {
+    if (!geometry) return geometry.error();
+    auto region = memory();
+    if (!region) return std::move(region).error();
+    return LayoutAssembler::from_memory(*geometry, std::move(*region), parts);
   });
 }
 

@@ -68,6 +68,10 @@ class [[nodiscard]] PlacedLayout {
   // borrowed: their memory must outlive the layout.
   BackedLayout with_memory_regions(std::vector<RegionView> regions) &&;
   BackedLayout with_memory_regions(std::vector<Region> regions) &&;
+  // One memory with the regions at these places of it; without any they lie as in memory that is
+  // allocated. Errors: what `memory` answers, which build() runs.
+  BackedLayout within(UniqueFunction<Result<Region>()> memory,
+                      std::vector<RegionView::Part> parts) &&;
   BackedLayout with_registered_regions(const RegionRegistry& registry,
                                        std::vector<RegionId> ids) &&;
 

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "memory/cuda_ipc.hpp"
 #include "memory/mapping.hpp"
 
 namespace cairn {
@@ -23,6 +24,11 @@ class CudaAllocation final : public RegionBacking {
                  const CudaAddressMap::Range& range)
       : context_(std::move(context)), base_(base), range_(range) {
     context_->addresses.insert(range_);
+  }
+  Result<ExportedMemory> share(const Region& region) const override {
+    if (region.kind() != StorageKind::device) return RegionBacking::share(region);
+    return export_cuda_memory(*context_->devices[static_cast<std::size_t>(range_.device_id)],
+                              {region.device_id(), region.data(), region.size_bytes()});
   }
   ~CudaAllocation() override {
     context_->addresses.erase(range_.begin);

@@ -25,5 +25,7 @@ struct CudaPinnedRequest {
 };
 Result<Region> allocate_cuda_pinned(std::shared_ptr<CudaContext> context,
                                     CudaPinnedRequest request);
+// Host memory that is mapped already, made one that devices reach directly.
+Result<Region> pin_cuda_memory(std::shared_ptr<CudaContext> context, Region memory, int device_id);
 
 }  // namespace cairn

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "memory/cuda_memory.hpp"
+#include "memory/exported_memory.hpp"
 
 namespace cairn {
 namespace {
@@ -78,6 +79,8 @@ class CudaPinned final : public RegionBacking {
     }
   }
 
+  Result<ExportedMemory> share(const Region&) const override { return memory_.share(); }
+
   Result<> register_pieces() {
     CAIRN_TRY(device_.enter());
     const std::uint64_t size_bytes = memory_.size_bytes();
@@ -124,7 +127,13 @@ Result<Region> allocate_cuda_pinned(std::shared_ptr<CudaContext> context,
   if (!memory) return memory;
   // Registering takes pages that are not there yet one by one, in a single thread.
   CAIRN_TRY(populate({memory->data(), memory->size_bytes()}));
-  auto pinned = std::make_unique<CudaPinned>(std::move(context), device, std::move(*memory));
+  return pin_cuda_memory(std::move(context), std::move(*memory), request.memory.device_id);
+}
+
+Result<Region> pin_cuda_memory(std::shared_ptr<CudaContext> context, Region memory, int device_id) {
+  CudaDevice& device = *context->devices[static_cast<std::size_t>(device_id)];
+  CAIRN_TRY(device.alive());
+  auto pinned = std::make_unique<CudaPinned>(std::move(context), device, std::move(memory));
   CAIRN_TRY(pinned->register_pieces());
   const Region::Parts parts = pinned->parts();
   return Region::adopt(parts, std::move(pinned));

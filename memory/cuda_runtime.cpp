@@ -8,6 +8,7 @@
 
 #include "base/assert.hpp"
 #include "memory/cuda_context.hpp"
+#include "memory/cuda_ipc.hpp"
 #include "memory/cuda_memory.hpp"
 #include "memory/cuda_platform.hpp"
 #include "memory/cuda_stream.hpp"
@@ -45,6 +46,18 @@ class CudaRuntime final : public DeviceRuntime {
   Result<Region> allocate_unified(int device_id, std::uint64_t size_bytes) override {
     CAIRN_TRY(check_device(device_id));
     return allocate_cuda_unified(context_, {device_id, size_bytes});
+  }
+  Result<Region> import_memory(const ExportedMemory& memory, ImportOptions options) override {
+    CAIRN_TRY(check_device(options.device_id));
+    if (options.kind == StorageKind::device) {
+      return import_cuda_memory(context_, memory, options.device_id);
+    }
+    if (memory.kind == ExportedMemory::Kind::cuda_ipc) {
+      return Error{ErrorCode::impossible, "host memory is not imported by a handle of cuda_ipc"};
+    }
+    auto mapped = map_exported_memory({.memory = memory, .kind = StorageKind::pinned});
+    if (!mapped) return mapped;
+    return pin_cuda_memory(context_, std::move(*mapped), options.device_id);
   }
   Result<std::unique_ptr<Stream>> create_stream(int device_id) override {
     CAIRN_TRY(check_device(device_id));

@@ -84,6 +84,15 @@ class DeviceRuntime {
   };
   virtual Result<Region> allocate_pinned(std::uint64_t size_bytes, PinnedOptions options) = 0;
   virtual Result<Region> allocate_unified(int device_id, std::uint64_t size_bytes) = 0;
+  // Memory that another process exported, fit for copies as this runtime's own is; what it holds
+  // stays. impossible for a kind of export that the runtime does not take for that memory; else as
+  // map_exported_memory().
+  struct ImportOptions {
+    StorageKind kind = StorageKind::pinned;  // or device
+    int device_id = 0;
+  };
+  virtual Result<Region> import_memory(const struct ExportedMemory& memory,
+                                       ImportOptions options) = 0;
   virtual Result<std::unique_ptr<Stream>> create_stream(int device_id) = 0;
 };
 

@@ -1,8 +1,10 @@
 #include "memory/host_memory.hpp"
 
+#include <fcntl.h>
 #include <numa.h>
 #include <numaif.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -81,11 +83,17 @@ Result<Region> map_shared_memory(const SharedMemoryRequest& request,
   CAIRN_TRY(check_region_size(to_string(request.kind), request.size_bytes));
   CAIRN_TRY(budget->reserve(request.size_bytes));
   Reservation reservation(std::move(budget), request.size_bytes);
-  FileDescriptor file(::memfd_create("cairn", MFD_CLOEXEC));
+  FileDescriptor file(::memfd_create("cairn", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (file.get() < 0) return no_memory(request, "memfd_create", errno);
   if (::ftruncate(file.get(), static_cast<::off_t>(request.size_bytes)) != 0) {
     return no_memory(request, "ftruncate", errno);
   }
+  // Whoever maps it could otherwise cut it off, and touching what is gone ends this process.
+  if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return no_memory(request, "fcntl(F_ADD_SEALS)", errno);
+  }
+  // The mode a memfd is made with would let everybody in who reaches it.
+  if (::fchmod(file.get(), S_IRUSR | S_IWUSR) != 0) return no_memory(request, "fchmod", errno);
   void* const data =
       ::mmap(nullptr, request.size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (data == MAP_FAILED) return no_memory(request, "mmap", errno);

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "memory/device_runtime.hpp"
+#include "memory/exported_memory.hpp"
 #include "memory/host_memory.hpp"
 #include "memory/host_stream.hpp"
 
@@ -55,6 +56,17 @@ class HostRuntime final : public DeviceRuntime {
     return map_shared_memory(
         {.kind = StorageKind::unified, .device_id = device_id, .size_bytes = size_bytes},
         host_budget_);
+  }
+
+  Result<Region> import_memory(const ExportedMemory& memory, ImportOptions options) override {
+    CAIRN_TRY(check_device(options.device_id));
+    if (memory.kind == ExportedMemory::Kind::cuda_ipc) {
+      return Error{ErrorCode::impossible, "the host runtime has no memory of a GPU to import"};
+    }
+    return map_exported_memory(
+        {.memory = memory,
+         .kind = options.kind,
+         .device_id = options.kind == StorageKind::device ? options.device_id : -1});
   }
 
   Result<std::unique_ptr<Stream>> create_stream(int device_id) override {

@@ -1,11 +1,14 @@
 #include "memory/region.hpp"
 
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <string>
 #include <system_error>
 
+#include "memory/exported_memory.hpp"
 #include "memory/mapping.hpp"
 
 namespace cairn {
@@ -49,6 +52,27 @@ Result<Region> Region::system(std::uint64_t size_bytes) {
   const Parts parts{
       .kind = StorageKind::system, .data = static_cast<std::byte*>(data), .size_bytes = size_bytes};
   return adopt(parts, std::move(mapping));
+}
+
+Result<ExportedMemory> Region::share() const {
+  if (empty()) return Error{ErrorCode::impossible, "there is no memory to share"};
+  return backing_->share(*this);
+}
+
+Result<ExportedMemory> RegionBacking::share(const Region& region) const {
+  if (region.shared_fd() < 0) {
+    return Error{ErrorCode::impossible, std::string(to_string(region.kind())) +
+                                            " memory of this kind cannot be mapped by others"};
+  }
+  struct stat file {};
+  if (::fstat(region.shared_fd(), &file) != 0) {
+    return Error{ErrorCode::io_error, "fstat: " + std::generic_category().message(errno)};
+  }
+  return ExportedMemory{
+      .kind = ExportedMemory::Kind::shm,
+      .path = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(region.shared_fd()),
+      .inode = file.st_ino,
+      .size_bytes = region.size_bytes()};
 }
 
 }  // namespace cairn

@@ -31,6 +31,8 @@ class RegionView {
   struct Part {
     std::uint64_t offset_bytes = 0;
     std::uint64_t size_bytes = 0;
+
+    friend bool operator==(const Part&, const Part&) = default;
   };
   Result<RegionView> view(Part part) const;
 
@@ -82,6 +84,9 @@ class Region {
 
   // The shared-memory file that another process can map, of memory that has one; else -1.
   int shared_fd() const { return shared_fd_; }
+  // How another process maps all of it. impossible for memory that is this process's alone, or a
+  // file.
+  Result<struct ExportedMemory> share() const;
 
   bool empty() const { return backing_ == nullptr; }
   StorageKind kind() const { return whole_.kind(); }
@@ -101,6 +106,8 @@ class Region {
 // Gives memory back in its destructor.
 struct RegionBacking {
   virtual ~RegionBacking() = default;
+  // As Region::share(), of the region that it backs: by the memfd, where there is one.
+  virtual Result<struct ExportedMemory> share(const Region& region) const;
 };
 
 }  // namespace cairn

@@ -2,6 +2,7 @@
 
 #include "server/codec/dom_blocks.hpp"
 #include "server/codec/fields.hpp"
+#include "server/codec/tier_memory.hpp"
 
 namespace cairn {
 namespace {
@@ -26,6 +27,19 @@ LayoutConfig read_shape(const json& object, const std::string& path, DecodeError
   return shape;
 }
 
+std::optional<TierMemory> read_import(Fields& fields) {
+  const json* memory = fields.optional_object("memory");
+  if (memory == nullptr) return std::nullopt;
+  Fields members(*memory, fields.path_of("memory"), fields.errors());
+  std::optional<TierMemory> import;
+  if (const json* object = members.object("import")) {
+    Fields of_import(*object, members.path_of("import"), fields.errors());
+    import = read_tier_memory(of_import);
+  }
+  members.finish();
+  return import;
+}
+
 TierConfig read_tier_config(Fields& fields, Tier tier) {
   TierConfig config;
   config.num_blocks = static_cast<std::uint32_t>(fields.number("num_blocks", kAnyU32));
@@ -43,10 +57,7 @@ TierConfig read_tier_config(Fields& fields, Tier tier) {
   }
   if (tier == Tier::pinned) config.numa_aware = fields.optional_bool("numa_aware").value_or(false);
   if (tier == Tier::disk) config.path = fields.optional_string("path").value_or("");
-  if (fields.optional_any("memory") != nullptr) {
-    fields.errors().add(ErrorCode::not_implemented,
-                        fields.path_of("memory") + " is not available in this build");
-  }
+  if (tier != Tier::disk) config.import = read_import(fields);
   fields.finish();
   return config;
 }
@@ -66,6 +77,7 @@ ordered_json tier_body(const CacheConfig& cache, Tier tier) {
   if (config.layout == LayoutKind::layer_separate) body["block_dim"] = to_string(config.block_dim);
   if (tier != Tier::disk) body["device_id"] = config.device_id;
   if (tier == Tier::pinned) body["numa_aware"] = config.numa_aware;
+  if (config.import) body["memory"] = {{"import", tier_memory_body(*config.import)}};
   if (tier == Tier::disk) body["path"] = config.path.empty() ? cache.name : config.path;
   return body;
 }
@@ -156,7 +168,10 @@ ordered_json cache_shape(const Cache& cache) {
   body.update(cache_config_body(cache.config()));
   for (Tier tier : kTiers) {
     if (const BlockLayout* layout = cache.layout(tier)) {
-      add_memory(body["tiers"][std::string(to_string(tier))], *layout);
+      ordered_json& of_tier = body["tiers"][std::string(to_string(tier))];
+      add_memory(of_tier, *layout);
+      // Who may look at a cache may not therefore open its memory.
+      if (of_tier.contains("memory")) of_tier["memory"]["import"].erase("handle");
     }
   }
   body["block_bytes"] = cache.block_bytes();

@@ -16,7 +16,7 @@ namespace po = boost::program_options;
 
 // A flag is another way to write a field of the file, so there is one set of rules and one of
 // defaults.
-enum class FlagKind : std::uint8_t { text, number, yes };
+enum class FlagKind : std::uint8_t { text, number, yes, paths };
 using enum FlagKind;
 
 struct Flag {
@@ -41,6 +41,9 @@ constexpr std::array kFlags = {
          "PEM file; clients then need a certificate that one of these has signed (default none)"},
     Flag{"data-dir", "/data_dir", text,
          "folder of the disk tiers, made if missing, locked while in use (default cairn-data)"},
+    Flag{"import-folders", "/import/folders", paths,
+         "folders, with ':' between them, of the files that a cache may import as its memory "
+         "(default none)"},
     Flag{"runtime", "/runtime", text,
          "auto, host or cuda; auto takes cuda where a device answers (default auto)"},
     Flag{"threads", "/threads", number, "network threads, 1 to 256 (default 1)"},
@@ -136,7 +139,7 @@ std::string help_text(const po::options_description& options) {
          "depth, "
          "piece_bytes, folders, direct, checksums,\nreplace_other_shape, checkpoint_period_ms, "
          "admission, write_bytes_per_s, scrub_bytes_per_s,\noffload_at_stop, register_buffers, "
-         "crash_at}, "
+         "crash_at}, import {folders},\n"
          "events {kept, zmq {endpoint, replay_endpoint, topic, cache, events arrays|maps,\n"
          "hashes bytes|int64, rank, kept_batches, high_water_mark}}, transfers "
          "{workers, max_queued_jobs, disk_threads, staging_bytes,\npolling_interval_us, copy_forms "
@@ -219,6 +222,12 @@ Result<json> read_file(const Given& config) {
 // then refuses.
 json value_of(const Flag& flag, const std::string& text) {
   if (flag.kind == FlagKind::text) return text;
+  if (flag.kind == paths) {
+    json list = json::array();
+    std::istringstream words(text);
+    for (std::string word; std::getline(words, word, ':');) list.push_back(word);
+    return list;
+  }
   auto read = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (flag.kind == yes ? read.is_boolean() : read.is_number()) return read;
   return text;

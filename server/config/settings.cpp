@@ -69,6 +69,33 @@ void read_blocks(Fields& fields, BlockManagerOptions& out) {
   read(fields, "max_snapshot_jobs", {1, 64}, out.max_snapshot_jobs);
 }
 
+void read_folders(Fields& fields, std::vector<std::filesystem::path>& out) {
+  const json* folders = fields.optional_list("folders");
+  if (folders == nullptr) return;
+  for (const json& folder : *folders) {
+    if (folder.is_string() && !folder.get_ref<const std::string&>().empty()) {
+      out.emplace_back(folder.get_ref<const std::string&>());
+    } else {
+      fields.errors().add(ErrorCode::wrong_type,
+                          fields.path_of("folders") + " has something that is no path");
+    }
+  }
+}
+
+// As a client's path has them, to be compared by name: absolute, without a slash at the end.
+void read_import_folders(Fields& fields, std::vector<std::filesystem::path>& out) {
+  read_folders(fields, out);
+  for (std::filesystem::path& folder : out) {
+    if (!folder.is_absolute()) {
+      fields.errors().add(
+          ErrorCode::out_of_range,
+          fields.path_of("folders") + " has '" + folder.string() + "', which is no absolute path");
+    }
+    folder = folder.lexically_normal();
+    if (!folder.has_filename() && folder.has_relative_path()) folder = folder.parent_path();
+  }
+}
+
 void read_disk(Fields& fields, Settings& settings) {
   DiskOptions& out = settings.blocks.disk;
   settings.disk_engine =
@@ -89,16 +116,7 @@ void read_disk(Fields& fields, Settings& settings) {
       fields.optional_bool("register_buffers").value_or(settings.uring.register_buffers);
   settings.offload_at_stop = fields.optional_bool("offload_at_stop").value_or(false);
   settings.crash_at = fields.optional_string("crash_at").value_or("");
-  if (const json* folders = fields.optional_list("folders")) {
-    for (const json& folder : *folders) {
-      if (folder.is_string() && !folder.get_ref<const std::string&>().empty()) {
-        out.folders.emplace_back(folder.get_ref<const std::string&>());
-      } else {
-        fields.errors().add(ErrorCode::wrong_type,
-                            fields.path_of("folders") + " has something that is no path");
-      }
-    }
-  }
+  read_folders(fields, out.folders);
   out.direct = fields.optional_bool("direct").value_or(out.direct);
   out.checksums = fields.optional_bool("checksums").value_or(out.checksums);
   out.replace_other_shape =
@@ -309,6 +327,9 @@ Result<Settings> read_settings(std::string_view json_text) {
   section(fields, "blocks",
           [&settings](Fields& members) { read_blocks(members, settings.blocks); });
   section(fields, "disk", [&settings](Fields& members) { read_disk(members, settings); });
+  section(fields, "import", [&settings](Fields& members) {
+    read_import_folders(members, settings.blocks.import_folders);
+  });
   section(fields, "transfers",
           [&settings](Fields& members) { read_transfers(members, settings.transfers); });
   section(fields, "groups",

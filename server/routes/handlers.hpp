@@ -60,6 +60,8 @@ void group_recv(Service&, const Call&, Reply);
 void group_broadcast(Service&, const Call&, Reply);
 void group_all_gather(Service&, const Call&, Reply);
 void group_agree(Service&, const Call&, Reply);
+// export.cpp
+void export_tier(Service&, const Call&, Reply);
 // info.cpp
 void healthz(Service&, const Call&, Reply);
 void readyz(Service&, const Call&, Reply);
@@ -67,6 +69,5 @@ void system(Service&, const Call&, Reply);
 void metrics(Service&, const Call&, Reply);
 void openapi(Service&, const Call&, Reply);
 void status_page(Service&, const Call&, Reply);
-void not_implemented(Service&, const Call&, Reply);
 
 }  // namespace cairn::routes

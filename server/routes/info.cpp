@@ -113,8 +113,4 @@ void status_page(Service&, const Call& call, Reply reply) {
   reply.send(std::move(response));
 }
 
-void not_implemented(Service&, const Call&, Reply reply) {
-  reply.error({ErrorCode::not_implemented, "this route is not available in this build"});
-}
-
 }  // namespace cairn::routes

@@ -61,12 +61,17 @@ void commit(Service& service, const Call& call, Reply reply) {
   std::vector<BlockKey> keys;
   keys.reserve(body->blocks.size());
   for (const CommitBlock& block : body->blocks) keys.push_back(block.key);
-  (*cache)->commit(body->lease, std::move(body->blocks),
-                   [reply = std::move(reply),
-                    keys = std::move(keys)](Result<std::vector<CommitStatus>> statuses) mutable {
-                     if (!statuses) return reply.error(statuses.error());
-                     reply.text(200, commit_text({.keys = keys, .statuses = *statuses}));
-                   });
+  // What a slot held before belongs to other keys: without the right to map the tier nobody may
+  // publish it by committing what he did not write.
+  const bool may_map = call.caller == nullptr || call.caller->may(Role::admin);
+  (*cache)->commit(
+      body->lease, std::move(body->blocks),
+      [reply = std::move(reply),
+       keys = std::move(keys)](Result<std::vector<CommitStatus>> statuses) mutable {
+        if (!statuses) return reply.error(statuses.error());
+        reply.text(200, commit_text({.keys = keys, .statuses = *statuses}));
+      },
+      may_map ? InPlaceWrites::allowed : InPlaceWrites::forbidden);
 }
 
 void renew(Service& service, const Call& call, Reply reply) {

@@ -22,13 +22,6 @@ constexpr Route filtered(Route route) {
   route.subject = Subject::filtered;
   return route;
 }
-// Of the contract, but not of this build.
-constexpr Route later(Role role, http::Method method, std::string_view path) {
-  return {.pattern = {method, path},
-          .role = role,
-          .body = BodyKind::structured,
-          .handle = not_implemented};
-}
 
 constexpr std::array kRoutes = {
     structured(read, post, "/v1/caches/{cache}/match", match),
@@ -81,7 +74,7 @@ constexpr std::array kRoutes = {
     filtered(plain(read, get, "/openapi.json", openapi)),
     filtered(plain(read, get, "/", status_page)),
 
-    later(admin, get, "/v1/caches/{cache}/tiers/{tier}/export"),
+    plain(admin, get, "/v1/caches/{cache}/tiers/{tier}/export", export_tier),
     filtered(plain(read, get, "/v1/events", events)),
 };
 

@@ -272,5 +272,32 @@ TEST_F(TlsServed, AnswersOpensslsClientFromTls12On) {
   EXPECT_NE(*connect("-tls1_1"), 0) << read_output();
 }
 
+// What a slot held before is not published by who commits it unwritten: only who may map a tier may
+// have written it in place.
+TEST_F(SecurityTest, OnlyWhoMayMapATierCommitsWhatHeDidNotSend) {
+  const std::string cache = "/v1/caches/mapped";
+  EXPECT_THAT(put_cache_as(kAdmin, "mapped"), has_status(201));
+  // The body that commits a slot which nobody wrote.
+  const auto unwritten = [&](int n) -> json {
+    const json slots = post_as(kWriter, cache + "/allocate", {{"count", 1}}).document();
+    return {{"lease", slots.at("lease")},
+            {"blocks", {TestCache::commit_block(slots.at("blocks").at(0), n)}}};
+  };
+  EXPECT_THAT(post_as(kWriter, cache + "/commit", unwritten(1)), has_status(200));
+  EXPECT_EQ(get_as(kReader, cache + "/keys/" + key(1)).body, std::string(kBlockBytes, '\0'));
+
+  for (const std::string& token : {kReader, kWriter}) {
+    EXPECT_THAT(get_as(token, cache + "/tiers/pinned/export"), is_problem(403, "forbidden"));
+  }
+  EXPECT_THAT(get_as(kAdmin, cache + "/tiers/pinned/export"), has_status(200));
+  const json body = unwritten(2);
+  EXPECT_THAT(post_as(kWriter, cache + "/commit", body), is_problem(403, "forbidden"));
+  EXPECT_THAT(get_as(kReader, cache + "/keys/" + key(2)), is_problem(404, "unknown_key"));
+  EXPECT_THAT(post_as(kAdmin, cache + "/commit", body), has_status(200));
+  // Who sends his bytes is not concerned.
+  EXPECT_THAT(put_key_as(kWriter, "mapped", 3), has_status(201));
+  EXPECT_TRUE(get_as(kReader, cache + "/keys/" + key(3)).body == block(3));
+}
+
 }  // namespace
 }  // namespace cairn::e2e

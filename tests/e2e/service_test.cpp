@@ -221,11 +221,6 @@ TEST_F(ServiceTest, ResolvesEveryReferenceOfItsDescription) {
   }
 }
 
-TEST_F(ServiceTest, SaysWhatThisBuildLacks) {
-  const TestCache cache(rest_, {.device = 2});
-  EXPECT_THAT(rest_.get(cache.path("/tiers/device/export")), is_problem(501, "not_implemented"));
-}
-
 TEST_F(ServiceTest, ServesAPageForPeopleWithoutOutsideAssets) {
   const Reply page = rest_.get("/");
   ASSERT_THAT(page, has_status(200));

@@ -7,6 +7,7 @@
 
 #include "base/assert.hpp"
 #include "base/mutex.hpp"
+#include "memory/exported_memory.hpp"
 
 namespace cairn::fakes {
 
@@ -167,6 +168,11 @@ Result<Region> FaultyRuntime::allocate_pinned(std::uint64_t size_bytes, PinnedOp
 Result<Region> FaultyRuntime::allocate_unified(int device_id, std::uint64_t size_bytes) {
   if (auto error = plan_->next(Fault::allocate)) return *std::move(error);
   return real_->allocate_unified(device_id, size_bytes);
+}
+
+Result<Region> FaultyRuntime::import_memory(const ExportedMemory& memory, ImportOptions options) {
+  if (auto error = plan_->next(Fault::allocate)) return *std::move(error);
+  return real_->import_memory(memory, options);
 }
 
 Result<std::unique_ptr<Stream>> FaultyRuntime::create_stream(int device_id) {

@@ -13,7 +13,7 @@ namespace cairn::fakes {
 
 // What can be made to fail, and is counted.
 enum class Fault : std::uint8_t {
-  allocate,       // any allocate_…() answers device_error
+  allocate,       // any allocate_…() and import_memory() answer device_error
   create_stream,  // create_stream() answers device_error
   copy,           // copy() answers device_error, nothing is copied
   copy_later,  // copy() is accepted and copies half of its pieces; events recorded after it on its
@@ -59,6 +59,7 @@ class FaultyRuntime final : public DeviceRuntime {
   Result<Region> allocate_device(int device_id, std::uint64_t size_bytes) override;
   Result<Region> allocate_pinned(std::uint64_t size_bytes, PinnedOptions options) override;
   Result<Region> allocate_unified(int device_id, std::uint64_t size_bytes) override;
+  Result<Region> import_memory(const ExportedMemory& memory, ImportOptions options) override;
   Result<std::unique_ptr<Stream>> create_stream(int device_id) override;
 
   class Plan;

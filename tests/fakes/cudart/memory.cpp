@@ -1,9 +1,12 @@
 #include "tests/fakes/cudart/memory.hpp"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
 namespace cairn::fakes {
 namespace {
@@ -22,6 +25,21 @@ std::byte* map(std::size_t size_bytes, int access) {
   return data == MAP_FAILED ? nullptr : static_cast<std::byte*>(data);
 }
 
+std::byte* map_file(std::size_t size_bytes, int file) {
+  void* const data = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  return data == MAP_FAILED ? nullptr : static_cast<std::byte*>(data);
+}
+
+// What a handle says.
+struct ExportedBlock {
+  std::uint64_t mark;
+  ::pid_t process;
+  int file;
+  std::size_t size_bytes;
+};
+constexpr std::uint64_t kMark = 0xCA12'4E19'C0DA'0001;
+static_assert(sizeof(ExportedBlock) <= sizeof(cudaIpcMemHandle_t));
+
 }  // namespace
 
 cudaError_t Memory::allocate(Kind kind, int device, std::size_t size_bytes, void** address) {
@@ -38,7 +56,13 @@ cudaError_t Memory::allocate(Kind kind, int device, std::size_t size_bytes, void
   Range range{.kind = kind, .device = device, .size_bytes = size_bytes};
   range.mapping_bytes = mapping_bytes;
   range.mapping = map(mapping_bytes, trap ? PROT_NONE : PROT_READ | PROT_WRITE);
-  std::byte* const store = trap ? map(mapping_bytes, PROT_READ | PROT_WRITE) : range.mapping;
+  if (trap) {
+    range.file = ::memfd_create("fake-device", MFD_CLOEXEC);
+    if (range.file < 0 || ::ftruncate(range.file, static_cast<::off_t>(mapping_bytes)) != 0) {
+      return cudaErrorMemoryAllocation;
+    }
+  }
+  std::byte* const store = trap ? map_file(mapping_bytes, range.file) : range.mapping;
   if (range.mapping == nullptr || store == nullptr) return cudaErrorMemoryAllocation;
   range.bytes = store + skip;
   std::memset(range.bytes, kStale, size_bytes);
@@ -55,7 +79,63 @@ cudaError_t Memory::free(void* address) {
   const auto skip = static_cast<std::size_t>(static_cast<std::byte*>(address) - range.mapping);
   if (range.kind == Kind::device) ::munmap(range.bytes - skip, range.mapping_bytes);
   ::munmap(range.mapping, range.mapping_bytes);
+  if (range.file >= 0) ::close(range.file);
   ranges_.erase(found);
+  return cudaSuccess;
+}
+
+const Memory::Range* Memory::block_at(const void* address) const {
+  const auto after = ranges_.upper_bound(number(address));
+  for (auto at = after; at != ranges_.end(); ++at) {
+    // Before the first byte that was given out the block may begin already.
+    const auto begin = number(at->second.mapping);
+    if (begin <= number(address) && number(address) < at->first) return &at->second;
+    break;
+  }
+  if (after == ranges_.begin()) return nullptr;
+  const auto& [begin, range] = *std::prev(after);
+  return number(address) - begin < range.size_bytes ? &range : nullptr;
+}
+
+cudaError_t Memory::block_of(const void* address, std::uintptr_t* begin,
+                             std::size_t* size_bytes) const {
+  const std::lock_guard lock(mutex_);
+  const Range* const range = block_at(address);
+  if (range == nullptr || range->mapping == nullptr) return cudaErrorInvalidValue;
+  *begin = number(range->mapping);
+  *size_bytes = range->mapping_bytes;
+  return cudaSuccess;
+}
+
+cudaError_t Memory::export_block(const void* address, cudaIpcMemHandle_t* handle) const {
+  const std::lock_guard lock(mutex_);
+  const Range* const range = block_at(address);
+  if (range == nullptr || range->file < 0) return cudaErrorInvalidValue;
+  const ExportedBlock block{kMark, ::getpid(), range->file, range->mapping_bytes};
+  std::memset(handle, 0, sizeof *handle);
+  std::memcpy(handle, &block, sizeof block);
+  return cudaSuccess;
+}
+
+cudaError_t Memory::open_block(const cudaIpcMemHandle_t& handle, int device, void** address) {
+  ExportedBlock block;
+  std::memcpy(&block, &handle, sizeof block);
+  if (block.mark != kMark) return cudaErrorInvalidValue;
+  if (block.process == ::getpid()) return cudaErrorDeviceUninitialized;
+  const std::string path =
+      "/proc/" + std::to_string(block.process) + "/fd/" + std::to_string(block.file);
+  Range range{.kind = Kind::device,
+              .device = device,
+              .size_bytes = block.size_bytes,
+              .mapping_bytes = block.size_bytes,
+              .file = ::open(path.c_str(), O_RDWR | O_CLOEXEC)};
+  if (range.file < 0) return cudaErrorMapBufferObjectFailed;
+  range.mapping = map(block.size_bytes, PROT_NONE);
+  range.bytes = map_file(block.size_bytes, range.file);
+  if (range.mapping == nullptr || range.bytes == nullptr) return cudaErrorMemoryAllocation;
+  const std::lock_guard lock(mutex_);
+  *address = range.mapping;
+  ranges_.emplace(number(*address), range);
   return cudaSuccess;
 }
 

@@ -21,6 +21,12 @@ class Memory {
 
   cudaError_t allocate(Kind kind, int device, std::size_t size_bytes, void** address);
   cudaError_t free(void* address);
+  // Another process opens the block that holds the address, whole, and at an address of its own.
+  // CUDA opens no block in the process that has it.
+  cudaError_t export_block(const void* address, cudaIpcMemHandle_t* handle) const;
+  cudaError_t open_block(const cudaIpcMemHandle_t& handle, int device, void** address);
+  // Where the block of an address begins, which may be before what was given out.
+  cudaError_t block_of(const void* address, std::uintptr_t* begin, std::size_t* size_bytes) const;
   cudaError_t add_registration(void* address, std::size_t size_bytes);
   cudaError_t remove_registration(void* address);
 
@@ -44,7 +50,9 @@ class Memory {
     std::byte* bytes = nullptr;
     std::byte* mapping = nullptr;  // of the addresses given out; null where not ours
     std::size_t mapping_bytes = 0;
+    int file = -1;  // device: the bytes, for other processes
   };
+  const Range* block_at(const void* address) const;
   using Ranges = std::map<std::uintptr_t, Range>;
   bool overlaps(std::uintptr_t begin, std::size_t size_bytes) const;
 

@@ -78,6 +78,10 @@ Result<Region> SteppedRuntime::allocate_device(int, std::uint64_t size_bytes) {
 Result<Region> SteppedRuntime::allocate_pinned(std::uint64_t size_bytes, PinnedOptions) {
   return allocate(StorageKind::pinned, size_bytes);
 }
+Result<Region> SteppedRuntime::import_memory(const ExportedMemory&, ImportOptions) {
+  return Error{ErrorCode::impossible, "a stepped runtime imports nothing"};
+}
+
 Result<Region> SteppedRuntime::allocate_unified(int, std::uint64_t size_bytes) {
   return allocate(StorageKind::unified, size_bytes);
 }

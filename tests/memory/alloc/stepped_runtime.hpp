@@ -46,6 +46,7 @@ class SteppedRuntime final : public DeviceRuntime {
   Result<Region> allocate_device(int device_id, std::uint64_t size_bytes) override;
   Result<Region> allocate_pinned(std::uint64_t size_bytes, PinnedOptions options) override;
   Result<Region> allocate_unified(int device_id, std::uint64_t size_bytes) override;
+  Result<Region> import_memory(const ExportedMemory& memory, ImportOptions options) override;
   Result<std::unique_ptr<Stream>> create_stream(int device_id) override;
 
  private:

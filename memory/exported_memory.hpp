@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.hpp"
+#include "memory/region.hpp"
+
+namespace cairn {
+
+// How one process says where memory of its own lies, so that another can map it.
+struct ExportedMemory {
+  enum class Kind : std::uint8_t {
+    shm,   // shared memory, opened by its path: /proc/PID/fd/N, or a file of a memory file system
+    file,  // a file, mapped
+    cuda_ipc,  // memory of a GPU: what cudaIpcOpenMemHandle takes
+  };
+  Kind kind = Kind::shm;
+  std::string path = {};    // shm, file
+  std::string handle = {};  // cuda_ipc: kCudaIpcHandleBytes, not hex
+  int device_id = -1;       // cuda_ipc: whose memory, as the exporter counts
+  // shm, file: which file it is; 0: not told. A path may lead to another one meanwhile.
+  std::uint64_t inode = 0;
+  std::uint64_t offset_bytes = 0;  // where the memory begins in what is opened
+  std::uint64_t size_bytes = 0;    // from there on
+
+  friend bool operator==(const ExportedMemory&, const ExportedMemory&) = default;
+};
+inline constexpr std::size_t kCudaIpcHandleBytes = 64;
+
+std::string_view to_string(ExportedMemory::Kind kind);
+
+// Maps what another process exported as `shm` or `file`: memory of `kind`, on `device_id`. The last
+// name of the path must be a regular file and no link, as large as told, and the very one where its
+// inode is told. not_found: there is no such file; impossible: it is another or too small;
+// forbidden: it may not be opened; no_capacity; io_error else.
+struct MapRequest {
+  const ExportedMemory& memory;
+  StorageKind kind = StorageKind::pinned;
+  int device_id = -1;
+};
+Result<Region> map_exported_memory(const MapRequest& request);
+
+// Takes bytes of a mapped file for this mapping, until it goes: state_conflict where they are
+// another's, of this process or not.
+Result<> claim_exported_memory(const ExportedMemory& memory, int mapped_fd,
+                               std::span<const RegionView::Part> parts);
+
+// Whether the path still leads to the file that was mapped: state_conflict where it does not, since
+// whoever opens it now sees other memory.
+Result<> check_still_exported(const ExportedMemory& memory, int mapped_fd);
+
+}  // namespace cairn

@@ -1,0 +1,15 @@
+#pragma once
+
+#include "blockmgr/config.hpp"
+#include "server/codec/fields.hpp"
+
+// Memory that more than one process maps, as the contract writes it: the answer of an export is
+// what an import takes.
+namespace cairn {
+
+ordered_json tier_memory_body(const TierMemory& memory);
+
+// The members of "import".
+TierMemory read_tier_memory(Fields& fields);
+
+}  // namespace cairn

@@ -1,0 +1,28 @@
+#include "server/codec/tier_memory.hpp"
+#include "server/routes/common.hpp"
+#include "server/routes/handlers.hpp"
+
+namespace cairn::routes {
+
+void export_tier(Service& service, const Call& call, Reply reply) {
+  auto cache = cache_of(service, call);
+  if (!cache) return reply.error(cache.error());
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  const auto tier = tier_from(call.path[1]);
+  if (!tier) {
+    return reply.error({ErrorCode::unknown_tier, "there is no tier '" +
+                                                     std::string(call.path[1].substr(0, 64)) +
+                                                     "'; it is one of device, pinned, disk"});
+  }
+  // A device's memory is asked for of its driver.
+  answer_on(service.admin, std::move(reply),
+            [&service, cache = std::move(*cache), tier = *tier](Reply& answer) {
+              auto memory = cache->export_tier(tier);
+              if (!memory) return answer.error(memory.error());
+              service.log.info("tier exported",
+                               {{"cache", cache->config().name}, {"tier", to_string(tier)}});
+              answer.document(200, tier_memory_body(*memory));
+            });
+}
+
+}  // namespace cairn::routes

@@ -1,0 +1,235 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <set>
+
+#include "tests/e2e/support/mapped_tier.hpp"
+#include "tests/e2e/support/served_test.hpp"
+
+// A tier's memory in the hands of another process: this test is the engine.
+namespace cairn::e2e {
+namespace {
+
+using testing::HasSubstr;
+
+std::string tier_path(const TestCache& cache, const std::string& tier) {
+  return cache.path("/tiers/" + tier + "/export");
+}
+
+class ExportTest : public ServedTest {
+ protected:
+  json exported(const TestCache& cache, const std::string& tier) {
+    const Reply reply = rest_.get(tier_path(cache, tier));
+    EXPECT_THAT(reply, has_status(200));
+    return reply.document();
+  }
+  // Commits slots as block(first), block(first + 1), …
+  Reply commit(TestCache& cache, const json& allocation, int first) {
+    json committed = json::array();
+    for (const json& handle : allocation.at("blocks")) {
+      committed.push_back(
+          TestCache::commit_block(handle, first + static_cast<int>(committed.size())));
+    }
+    return rest_.post(cache.path("/commit"),
+                      {{"lease", allocation.at("lease")}, {"blocks", committed}});
+  }
+};
+
+struct Place {
+  const char* tier;
+  const char* layout;
+};
+void PrintTo(const Place& place, std::ostream* out) { *out << place.tier << " " << place.layout; }
+
+class ExportOfTierTest : public ExportTest, public testing::WithParamInterface<Place> {
+ protected:
+  TestCache cache_{rest_, {.device = 5, .pinned = 5, .disk = 8, .layout = GetParam().layout}};
+  const std::string tier_ = GetParam().tier;
+};
+INSTANTIATE_TEST_SUITE_P(Places, ExportOfTierTest,
+                         testing::Values(Place{"device", "fully_contiguous"},
+                                         Place{"device", "first"}, Place{"device", "second"},
+                                         Place{"pinned", "fully_contiguous"},
+                                         Place{"pinned", "first"}, Place{"pinned", "second"}),
+                         [](const auto& place) {
+                           return std::string(place.param.tier) + "_" + place.param.layout;
+                         });
+
+TEST_P(ExportOfTierTest, IsReadInPlaceUnderALease) {
+  cache_.store_prefix(1, 3, tier_);
+  const MappedTier mapped(exported(cache_, tier_));
+  const json match = cache_.match(keys(1, 3), 30'000);
+  ASSERT_EQ(match.at("matched"), 3);
+  for (int n = 1; n <= 3; ++n) {
+    const json& handle = match.at("blocks").at(static_cast<std::size_t>(n - 1));
+    ASSERT_EQ(handle.at("tier"), tier_);
+    EXPECT_EQ(mapped.read_block(handle.at("slot")), block(n)) << n;
+  }
+  EXPECT_THAT(rest_.del("/v1/leases/" + match.at("lease").get<std::string>()), has_status(200));
+}
+
+TEST_P(ExportOfTierTest, IsWrittenInPlaceAndCommitted) {
+  MappedTier mapped(exported(cache_, tier_));
+  const json allocation = cache_.allocate(3, tier_);
+  for (int i = 0; i < 3; ++i) {
+    mapped.write_block(allocation.at("blocks").at(static_cast<std::size_t>(i)).at("slot"),
+                       block(10 + i));
+  }
+  EXPECT_FALSE(cache_.holds(10));
+  EXPECT_THAT(commit(cache_, allocation, 10), has_status(200));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(cache_.expect_intact(10 + i), tier_);
+  // Where it goes from there, the bytes go too.
+  rest_.del("/v1/leases/" + allocation.at("lease").get<std::string>());
+  EXPECT_EQ(cache_.transfer(keys(10, 3), "disk", "move").at("state"), "done");
+  // A copy that was being read goes after the read.
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(eventually([&] { return cache_.expect_intact(10 + i) == "disk"; }));
+  }
+}
+
+TEST_P(ExportOfTierTest, TakesSlotsThatWereAllocatedBefore) {
+  const json allocation = cache_.allocate(1, tier_);
+  MappedTier mapped(exported(cache_, tier_));
+  mapped.write_block(allocation.at("blocks").at(0).at("slot"), block(20));
+  EXPECT_THAT(commit(cache_, allocation, 20), has_status(200));
+  EXPECT_EQ(cache_.expect_intact(20), tier_);
+}
+
+TEST_P(ExportOfTierTest, LeavesBlocksWrittenOverHttpAsTheyWere) {
+  const MappedTier mapped(exported(cache_, tier_));
+  cache_.store(30, "?tier=" + tier_);
+  EXPECT_EQ(cache_.expect_intact(30), tier_);
+  // A block of which a piece came over HTTP is one of HTTP's: what else it has is zeros.
+  const json allocation = cache_.allocate(1, tier_);
+  const json& handle = allocation.at("blocks").at(0);
+  EXPECT_TRUE(rest_
+                  .put_bytes(cache_.data_path(handle, allocation.at("lease"), "&layer=1&outer=0"),
+                             region(31, 1, 0))
+                  .ok());
+  EXPECT_THAT(commit(cache_, allocation, 31), has_status(200));
+  std::string expected(kBlockBytes, '\0');
+  expected.replace((1 * kOuter + 0) * kRegionBytes, kRegionBytes, region(31, 1, 0));
+  EXPECT_TRUE(rest_.get(cache_.key_path(31)).body == expected);
+  EXPECT_EQ(mapped.read_block(handle.at("slot")), expected);
+}
+
+TEST_F(ExportTest, BelongsToTheServersOwnerAlone) {
+  const TestCache cache(rest_, {.device = 2, .pinned = 2});
+  for (const char* tier : {"device", "pinned"}) {
+    const json told = exported(cache, tier);
+    EXPECT_EQ(told.at("kind"), "shm");
+    struct stat file {};
+    ASSERT_EQ(::stat(told.at("path").get<std::string>().c_str(), &file), 0);
+    EXPECT_EQ(file.st_mode & 07777, 0600u);
+    EXPECT_EQ(file.st_uid, ::geteuid());
+    EXPECT_EQ(file.st_ino, told.at("inode"));
+    EXPECT_GE(static_cast<std::uint64_t>(file.st_size), told.at("size_bytes").get<std::uint64_t>());
+  }
+}
+
+// Else one process could end another by cutting off what both have mapped.
+TEST_F(ExportTest, CannotBeCutOffOrGrown) {
+  TestCache cache(rest_, {.pinned = 2});
+  const json told = exported(cache, "pinned");
+  const int file = ::open(told.at("path").get<std::string>().c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(file, 0);
+  EXPECT_EQ(::ftruncate(file, 0), -1);
+  EXPECT_EQ(errno, EPERM);
+  EXPECT_EQ(::ftruncate(file, 1 << 30), -1);
+  ::close(file);
+  cache.store(1);
+  cache.expect_intact(1);
+}
+
+TEST_F(ExportTest, DescribesItselfAlike) {
+  const TestCache cache(rest_, {.pinned = 4, .layout = "second"});
+  const json told = exported(cache, "pinned");
+  EXPECT_EQ(told, exported(cache, "pinned"));
+  EXPECT_EQ(told.at("regions").size(), kLayers);
+  EXPECT_EQ(told.at("strides"),
+            rest_.get(cache.path()).document().at("/tiers/pinned/strides"_json_pointer));
+  for (const json& region : told.at("regions")) {
+    EXPECT_LE(region.at("offset_bytes").get<std::uint64_t>() +
+                  region.at("size_bytes").get<std::uint64_t>(),
+              told.at("size_bytes").get<std::uint64_t>());
+  }
+}
+
+TEST_F(ExportTest, IsRefusedForWhatCannotBeMapped) {
+  const TestCache cache(rest_, {.pinned = 2, .disk = 2});
+  EXPECT_THAT(rest_.get(tier_path(cache, "disk")), is_problem(422, "impossible"));
+  EXPECT_THAT(rest_.get(tier_path(cache, "device")), is_problem(422, "unknown_tier"));
+  EXPECT_THAT(rest_.get(tier_path(cache, "shelf")), is_problem(422, "unknown_tier"));
+  EXPECT_THAT(rest_.get("/v1/caches/nowhere/tiers/pinned/export"),
+              is_problem(404, "unknown_cache"));
+  EXPECT_THAT(rest_.get(tier_path(cache, "pinned") + "?as=fd"), is_problem(400));
+}
+
+TEST_F(ExportTest, ForgetsAnEngineThatDiesWhileItWrites) {
+  TestCache cache(rest_, {.pinned = 2});
+  const auto before = cache.counts();
+  {
+    MappedTier mapped(exported(cache, "pinned"));
+    const json allocation = cache.allocate(2, "pinned", 50);
+    mapped.write_block(allocation.at("blocks").at(0).at("slot"), block(1));
+  }
+  EXPECT_TRUE(eventually([&] { return cache.counts() == before; }));
+  EXPECT_FALSE(cache.holds(1));
+  cache.store(2);
+  cache.expect_intact(2);
+}
+
+// An engine that was away for too long is told so: what it read may have been another block.
+TEST_F(ExportTest, TellsWhoReadsAfterTheLease) {
+  TestCache cache(rest_, {.pinned = 2});
+  cache.store(1);
+  const MappedTier mapped(exported(cache, "pinned"));
+  const std::string lease = cache.match(keys(1, 1), 1).at("lease");
+  EXPECT_TRUE(eventually([&] { return cache.counts().at("leases") == 0; }));
+  EXPECT_THAT(rest_.del("/v1/leases/" + lease), is_refusal());
+}
+
+std::set<std::string> shared_names() {
+  std::set<std::string> names;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.find("cairn") != std::string::npos) names.insert(name);
+  }
+  return names;
+}
+
+TEST(ExportAfterACrash, LeavesNothingBehindAndIsNotMistakenForTheNextServers) {
+  const std::set<std::string> names = shared_names();
+  json old;
+  std::unique_ptr<MappedTier> mapped;
+  std::size_t slot = 0;
+  {
+    ServerProcess server;
+    Rest rest(server.endpoint());
+    TestCache cache(rest, {.pinned = 2});
+    cache.store(1);
+    old = rest.get(tier_path(cache, "pinned")).document();
+    mapped = std::make_unique<MappedTier>(old);
+    slot = cache.match(keys(1, 1), 30'000).at("blocks").at(0).at("slot");
+    server.kill();
+    EXPECT_EQ(rest.get("/healthz").status, 0u);
+  }
+  // What is mapped stays memory, and is nobody else's.
+  EXPECT_EQ(mapped->read_block(slot), block(1));
+  EXPECT_EQ(shared_names(), names);
+  EXPECT_FALSE(std::filesystem::exists(old.at("path").get<std::string>()));
+
+  ServerProcess next;
+  Rest rest(next.endpoint());
+  TestCache cache(rest, {.pinned = 2});
+  const json told = rest.get(tier_path(cache, "pinned")).document();
+  EXPECT_NE(told.at("inode"), old.at("inode"));
+  EXPECT_EQ(next.stop(), 0);
+}
+
+}  // namespace
+}  // namespace cairn::e2e

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace cairn::e2e {
+
+// Memory that a test maps as an engine would: what an export told, or a file of the test's own.
+// Throws std::runtime_error where it cannot be mapped.
+class MappedTier {
+ public:
+  explicit MappedTier(const nlohmann::json& exported);
+  ~MappedTier();
+  MappedTier(const MappedTier&) = delete;
+  MappedTier& operator=(const MappedTier&) = delete;
+
+  struct Piece {
+    std::size_t slot = 0;
+    std::size_t layer = 0;
+    std::size_t outer = 0;
+  };
+  std::string read(Piece at, std::size_t size_bytes) const;
+  void write(Piece at, const std::string& bytes);
+
+  // Of the blocks of tests: canonical bytes, wherever the layout has them.
+  std::string read_block(std::size_t slot) const;
+  void write_block(std::size_t slot, const std::string& bytes);
+
+ private:
+  std::size_t offset_of(Piece at) const;
+
+  const nlohmann::json exported_;
+  char* base_ = nullptr;
+};
+
+}  // namespace cairn::e2e
