@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""An engine that keeps its KV blocks in Cairn without copying them through HTTP.
+
+It maps a tier, reads what is there in place, computes the rest straight into slots of the tier, and commits
+it. What it "computes" is a pattern that follows from the prompt, the same as engine.cpp's, so that every byte
+can be checked. Python's standard library does; with numpy it is a hundred times as fast.
+
+usage: engine.py SERVER CACHE FIRST_PROMPT PROMPTS BLOCKS        (CAIRN_TOKEN: the token, where one is needed)
+"""
+
+import array
+import http.client
+import json
+import mmap
+import os
+import sys
+import time
+import urllib.parse
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
+TIER = "pinned"
+LEASE_MS = 30_000
+# Nothing is written in place so close to the end of the lease: from then on the slot may be somebody else's.
+MARGIN_MS = 5_000
+ALL_ONES = (1 << 64) - 1
+
+
+class Refused(Exception):
+    def __init__(self, status, body):
+        super().__init__(f"{status}: {body[:300]}")
+        self.status = status
+
+
+class Cairn:
+    """One kept-alive connection."""
+
+    def __init__(self, url):
+        self.connection = http.client.HTTPConnection(urllib.parse.urlsplit(url).netloc, timeout=60)
+        token = os.environ.get("CAIRN_TOKEN")
+        self.headers = {"Authorization": f"Bearer {token}"} if token else {}
+
+    def call(self, method, path, body=None):
+        headers = dict(self.headers)
+        if body is not None:
+            body = json.dumps(body)
+            headers["Content-Type"] = "application/json"
+        self.connection.request(method, path, body, headers)
+        answer = self.connection.getresponse()
+        data = answer.read()
+        if answer.status // 100 != 2:
+            raise Refused(answer.status, data.decode(errors="replace"))
+        return json.loads(data) if "json" in (answer.getheader("Content-Type") or "") else data
+
+
+class MappedTier:
+    """A tier of a cache, mapped by what GET …/tiers/{tier}/export answered."""
+
+    def __init__(self, exported, layout):
+        if exported["kind"] != "shm":
+            raise RuntimeError(f"this engine maps shared memory, not {exported['kind']}")
+        file = os.open(exported["path"], os.O_RDWR | os.O_CLOEXEC)
+        try:
+            # A server that was started again may have another file under the same path.
+            if os.fstat(file).st_ino != exported["inode"]:
+                raise RuntimeError(f"{exported['path']} is not what was exported any more")
+            self.memory = memoryview(mmap.mmap(file, exported["size_bytes"]))
+        finally:
+            os.close(file)
+        self.regions = [region["offset_bytes"] for region in exported["regions"]]
+        self.strides = exported["strides"]
+        self.layers, self.outers = layout["num_layers"], layout["outer_dim"]
+        self.piece_bytes = layout["page_size"] * layout["inner_dim"] * layout["dtype_width_bytes"]
+
+    def pieces(self, slot):
+        """A block's pieces in canonical order, [layer][outer], wherever the tier's layout has them."""
+        for layer in range(self.layers):
+            # With a region a layer, the layer's stride is 0.
+            region = self.regions[layer if len(self.regions) > 1 else 0]
+            for outer in range(self.outers):
+                begin = (region + slot * self.strides["block_bytes"] + layer * self.strides["layer_bytes"]
+                         + outer * self.strides["outer_bytes"])
+                yield self.memory[begin:begin + self.piece_bytes]
+
+
+def mix(x):
+    x = (x + 0x9E3779B97F4A7C15) & ALL_ONES
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & ALL_ONES
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & ALL_ONES
+    return x ^ (x >> 31)
+
+
+def words(prompt, index, first, count):
+    """Some of the 64-bit words of a block in canonical order, as bytes."""
+    seed = mix((prompt << 20) + index) + first
+    if numpy is None:
+        values = array.array("Q", (mix((seed + i) & ALL_ONES) for i in range(count)))
+        if sys.byteorder != "little":
+            values.byteswap()
+        return values.tobytes()
+    x = numpy.arange(count, dtype=numpy.uint64) + numpy.uint64(seed & ALL_ONES)
+    x += numpy.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> numpy.uint64(27))) * numpy.uint64(0x94D049BB133111EB)
+    return (x ^ (x >> numpy.uint64(31))).astype("<u8").tobytes()
+
+
+class Engine:
+    def __init__(self, cairn, cache):
+        self.cairn = cairn
+        self.path = f"/v1/caches/{cache}"
+        self.tier = MappedTier(cairn.call("GET", f"{self.path}/tiers/{TIER}/export"),
+                               cairn.call("GET", self.path)["layout"])
+        if self.tier.piece_bytes % 8:
+            raise RuntimeError("this engine's values come eight bytes at a time")
+        self.tally = dict.fromkeys(["read_in_place", "read_over_http", "written", "duplicates", "wrong_bytes"], 0)
+
+    def serve(self, prompt, blocks):
+        # An engine takes a hash of all tokens up to the block's end.
+        keys = [f"{prompt:016x}{index:016x}" for index in range(blocks)]
+        held = None
+        while held is None:
+            held = self.read_prefix(prompt, keys)
+        if held < blocks:
+            self.compute_rest(prompt, keys, held)
+
+    def read_prefix(self, prompt, keys):
+        """How many blocks of the prompt are there, and were read. None where the lease ended meanwhile: what
+        was read may then have been anything."""
+        match = self.cairn.call("POST", f"{self.path}/match", {"keys": keys, "lease_ms": LEASE_MS})
+        if match["matched"] == 0:
+            return 0
+        read = dict.fromkeys(self.tally, 0)
+        for index, block in enumerate(match["blocks"]):
+            if block["tier"] == TIER:
+                # An attention kernel would read the pieces here.
+                read["wrong_bytes"] += self.wrong_bytes(prompt, index, self.tier.pieces(block["slot"]))
+                read["read_in_place"] += 1
+            else:
+                data = self.cairn.call("GET", f"{self.path}/keys/{block['key']}")
+                read["wrong_bytes"] += self.wrong_bytes(prompt, index, [data])
+                read["read_over_http"] += 1
+        try:
+            self.cairn.call("DELETE", f"/v1/leases/{match['lease']}")
+        except Refused:
+            return None
+        for name, count in read.items():
+            self.tally[name] += count
+        return match["matched"]
+
+    def compute_rest(self, prompt, keys, first):
+        slots = self.cairn.call("POST", f"{self.path}/allocate",
+                                {"count": len(keys) - first, "tier": TIER, "lease_ms": LEASE_MS})
+        expires_at_ms = slots["expires_at_ms"]
+        blocks = []
+        for index, handle in enumerate(slots["blocks"], first):
+            if expires_at_ms - time.time() * 1000 < MARGIN_MS:
+                renewed = self.cairn.call("POST", f"/v1/leases/{slots['lease']}/renew", {"lease_ms": LEASE_MS})
+                expires_at_ms = renewed["expires_at_ms"]
+            number = 0
+            for piece in self.tier.pieces(handle["slot"]):
+                piece[:] = words(prompt, index, number, len(piece) // 8)
+                number += len(piece) // 8
+            parent = {"parent": keys[index - 1]} if index else {}
+            blocks.append({**handle, "key": keys[index], **parent})
+        answer = self.cairn.call("POST", f"{self.path}/commit", {"lease": slots["lease"], "blocks": blocks})
+        for block in answer["blocks"]:
+            self.tally["written" if block["status"] == "committed" else "duplicates"] += 1
+        try:
+            self.cairn.call("DELETE", f"/v1/leases/{slots['lease']}")
+        except Refused:
+            pass  # it has ended by itself; what is committed stays
+
+    def wrong_bytes(self, prompt, index, pieces):
+        wrong = number = 0
+        for piece in pieces:
+            if piece != words(prompt, index, number, len(piece) // 8):
+                wrong += len(piece)
+            number += len(piece) // 8
+        return wrong
+
+
+def main():
+    if len(sys.argv) != 6:
+        sys.exit(__doc__.strip().splitlines()[-1])
+    server, cache = sys.argv[1:3]
+    first, prompts, blocks = map(int, sys.argv[3:])
+    engine = Engine(Cairn(server), cache)
+    for prompt in range(first, first + prompts):
+        engine.serve(prompt, blocks)
+    print(json.dumps(engine.tally))
+    sys.exit(0 if engine.tally["wrong_bytes"] == 0 else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+#include "examples/mapped_tier.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+
+namespace example {
+namespace {
+
+std::runtime_error failed(const std::string& what) {
+  return std::runtime_error(what + ": " + std::generic_category().message(errno));
+}
+
+}  // namespace
+
+MappedTier::MappedTier(const nlohmann::json& exported, const nlohmann::json& layout)
+    : size_bytes_(exported.at("size_bytes")),
+      block_stride_bytes_(exported.at("strides").at("block_bytes")),
+      layer_stride_bytes_(exported.at("strides").at("layer_bytes")),
+      outer_stride_bytes_(exported.at("strides").at("outer_bytes")),
+      layers_(layout.at("num_layers")),
+      outers_(layout.at("outer_dim")),
+      piece_bytes_(layout.at("page_size").get<std::uint64_t>() *
+                   layout.at("inner_dim").get<std::uint64_t>() *
+                   layout.at("dtype_width_bytes").get<std::uint64_t>()) {
+  if (exported.at("kind") != "shm") {
+    throw std::runtime_error("this engine maps shared memory, not " + exported.at("kind").dump());
+  }
+  for (const auto& region : exported.at("regions")) regions_.push_back(region.at("offset_bytes"));
+  const std::string path = exported.at("path");
+  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0) throw failed(path);
+  // A server that was started again may have another file under the same path.
+  struct stat found {};
+  if (::fstat(file, &found) != 0 || found.st_ino != exported.at("inode").get<std::uint64_t>()) {
+    ::close(file);
+    throw std::runtime_error(path + " is not what was exported any more");
+  }
+  void* const base = ::mmap(nullptr, size_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  ::close(file);
+  if (base == MAP_FAILED) throw failed("mmap of " + path);
+  base_ = static_cast<std::byte*>(base);
+}
+
+MappedTier::~MappedTier() { ::munmap(base_, size_bytes_); }
+
+std::span<std::byte> MappedTier::piece(Piece at) const {
+  // With a region a layer, the layer's stride is 0.
+  const std::uint64_t region = regions_.at(regions_.size() > 1 ? at.layer : 0);
+  return {base_ + region + at.slot * block_stride_bytes_ + at.layer * layer_stride_bytes_ +
+              at.outer * outer_stride_bytes_,
+          piece_bytes_};
+}
+
+}  // namespace example

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""The example engines, in C++ and in Python, share blocks through mapped memory: what one writes in place the
+other reads in place, and every byte is compared with what the server serves over HTTP.
+
+usage: examples_test.py CAIRN_SERVER CAIRN_EXAMPLE_ENGINE
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+from support import PATIENCE_S, ROOT, Folder, Server, eventually
+
+sys.path.insert(0, str(ROOT / "examples"))
+import engine  # noqa: E402
+
+SHAPE = {"num_layers": 3, "outer_dim": 2, "page_size": 4, "inner_dim": 16, "dtype_width_bytes": 2}
+PIECE_BYTES = 4 * 16 * 2
+BLOCKS = 7
+TIERS = {
+    "contiguous": {"num_blocks": 64, "layout": "fully_contiguous"},
+    "layers": {"num_blocks": 64, "layout": "layer_separate", "block_dim": "second"},
+}
+
+
+def run(server, command, cache, first, prompts):
+    done = subprocess.run([*command, f"http://{server.address}", cache, str(first), str(prompts), str(BLOCKS)],
+                          capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
+    return json.loads(done.stdout)
+
+
+def expected_block(prompt, index):
+    words = SHAPE["num_layers"] * SHAPE["outer_dim"] * PIECE_BYTES // 8
+    return engine.words(prompt, index, 0, words)
+
+
+def check_bytes(server, cache, prompts):
+    for prompt in prompts:
+        for index in range(BLOCKS):
+            status, data = server.call("GET", f"/v1/caches/{cache}/keys/{prompt:016x}{index:016x}")
+            assert status == 200 and data == expected_block(prompt, index), f"prompt {prompt}, block {index}"
+
+
+def check_cache(server, cpp, python, cache, tier):
+    status, answer = server.call("PUT", f"/v1/caches/{cache}", {
+        "layout": SHAPE, "tiers": {"pinned": tier, "disk": {**tier, "num_blocks": 256}}})
+    assert status == 201, answer
+    nothing = {"read_in_place": 0, "read_over_http": 0, "written": 0, "duplicates": 0, "wrong_bytes": 0}
+    first = run(server, cpp, cache, 0, 3)
+    assert first == {**nothing, "written": 3 * BLOCKS}, first
+    second = run(server, python, cache, 1, 3)
+    assert second == {**nothing, "read_in_place": 2 * BLOCKS, "written": BLOCKS}, second
+    third = run(server, cpp, cache, 0, 4)
+    assert third == {**nothing, "read_in_place": 4 * BLOCKS}, third
+    check_bytes(server, cache, range(4))
+    # What was moved away is read over HTTP.
+    keys = [f"{2:016x}{index:016x}" for index in range(BLOCKS)]
+    status, moved = server.call("POST", f"/v1/caches/{cache}/transfers",
+                                {"keys": keys, "to": "disk", "mode": "move", "wait_ms": 60_000})
+    assert status == 200 and moved["state"] == "done", moved
+    # A copy that was being read goes after the read.
+    look = {"keys": keys, "lease_ms": 0}
+    eventually(lambda: all(block["tier"] == "disk" for block in
+                           server.call("POST", f"/v1/caches/{cache}/match", look)[1]["blocks"]), "the moves' end")
+    for command in (cpp, python):
+        mixed = run(server, command, cache, 1, 2)
+        assert mixed == {**nothing, "read_in_place": BLOCKS, "read_over_http": BLOCKS}, mixed
+    # More prompts than there is room for in memory: the oldest go to disk, and come back right.
+    for command, prompts in ((python, range(10, 18)), (cpp, range(18, 26))):
+        many = run(server, command, cache, prompts[0], len(prompts))
+        assert many["written"] == len(prompts) * BLOCKS and many["wrong_bytes"] == 0, many
+        check_bytes(server, cache, prompts)
+    status, shown = server.call("GET", f"/v1/caches/{cache}")
+    assert shown["leases"] == 0 and shown["tiers"]["pinned"]["blocks"]["allocated"] == 0, shown
+
+
+def check_refusals(server, command):
+    done = subprocess.run([*command, f"http://{server.address}", "nowhere", "0", "1", "1"], capture_output=True,
+                          text=True, timeout=PATIENCE_S)
+    assert done.returncode == 1 and "unknown_cache" in done.stderr, done.stderr
+
+
+def main():
+    program, example = sys.argv[1:]
+    cpp = [example]
+    python = [sys.executable, "-B", str(ROOT / "examples" / "engine.py")]
+    with Folder() as folder:
+        config = pathlib.Path(folder) / "config.json"
+        config.write_text('{"caches": []}')
+        server = Server(program, folder, "--config", config)
+        for cache, tier in TIERS.items():
+            check_cache(server, cpp, python, cache, tier)
+        for command in (cpp, python):
+            check_refusals(server, command)
+        assert server.stop() == 0, server.text()
+    print("with numpy" if engine.numpy else "numpy is not installed: with the standard library alone")
+
+
+if __name__ == "__main__":
+    main()
