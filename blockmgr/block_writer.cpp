@@ -123,6 +123,10 @@ void Write::finish(Done<> done) {
   core->submit(std::move(job),
                [self = shared_from_this(), done = std::move(done)](JobOutcome outcome) mutable {
                  const Result<> ended = self->end(outcome.state == JobState::done);
+                 // Not with the writer: a request that writes many blocks keeps all its writers to
+                 // its end, and would wait for staging that it holds itself.
+                 self->bytes.clear();
+                 self->staging.reset();
                  if (outcome.state == JobState::cancelled) return done(kAbandoned);
                  if (!outcome.failures.empty()) return done(outcome.failures.front().error);
                  done(ended);

@@ -72,6 +72,9 @@ void ShareRoom::fetch_all() {
           to += piece.iov_len;
         }
       }
+      // Not with the round: it may have more blocks than there is staging, and would wait for what
+      // it holds itself.
+      if (!block.in_place) const BlockReader gone(std::move(*block.reader));
       flight.end();
     };
     flight.begin();

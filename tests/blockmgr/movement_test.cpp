@@ -18,6 +18,25 @@ std::uint64_t evicted(const Cache& cache, Tier tier, EvictionReason reason) {
   return cache.stats().tiers[index_of(tier)].evictions[static_cast<std::size_t>(reason)];
 }
 
+// A request that writes many blocks keeps its writers to its end: it waited for ever for staging
+// that it held itself, and so did everybody else.
+TEST(Writers, HoldNoStagingOnceTheyHaveFinished) {
+  BlockManagerOptions options;
+  options.staging_bytes = 1;
+  Rig rig({.options = options});
+  const auto cache = rig.cache(small_cache({.pinned = 4, .disk = 16}));
+  const Allocation slots = rig.allocate(*cache, {.count = 16, .tier = Tier::disk}).value();
+  std::vector<BlockWriter> writers;
+  for (const BlockHandle& block : slots.blocks) {
+    writers.push_back(cache->write({.lease = slots.lease, .block = block}).value());
+    BlockWriter& writer = writers.back();
+    const auto room =
+        rig.await<std::span<const iovec>>([&](auto done) { writer.room(std::move(done)); });
+    ASSERT_TRUE(room) << writers.size() << ": " << room.error().detail;
+    ASSERT_TRUE(rig.await<void>([&](auto done) { writer.finish(std::move(done)); }));
+  }
+}
+
 TEST(Transfer, CopiesAndMovesThroughEveryTier) {
   Rig rig;
   const auto cache = rig.cache(small_cache(kThree));
