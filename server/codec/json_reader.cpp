@@ -154,7 +154,12 @@ Result<std::string_view> Body::string(od::value value, const Where& where) {
   token = trimmed(token);
   if (token.size() >= 2 && token.back() == '"') {
     const std::string_view plain = token.substr(1, token.size() - 2);
-    if (std::memchr(plain.data(), '\\', plain.size()) == nullptr) return plain;
+    if (std::memchr(plain.data(), '\\', plain.size()) == nullptr) {
+      // Taken from the document too: a string that is only looked at is skipped as a field's name
+      // where a colon follows it.
+      if (auto error = value.get_raw_json_string().error()) return broken(error);
+      return plain;
+    }
   }
   std::string_view text;
   if (auto error = value.get_string().get(text)) return broken(error);

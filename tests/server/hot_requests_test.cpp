@@ -293,6 +293,8 @@ TEST(HotJson, TextThatIsNoJsonIsMalformed) {
                            "{\"keys\" [\"aa\"]}",
                            "{\"keys\": [\"aa]}",
                            "{\"keys\": [\"a\na\"]}",
+                           "{\"keys\": [\"aa\": \"bb\"]}",
+                           "{\"tokens\": [1], \"salt\": \"a\": \"b\"}",
                            "{keys: []}",
                            "{\"lease_ms\": NaN}",
                            "{\"lease_ms\": 01, \"keys\": []}",
