@@ -63,8 +63,12 @@ void CacheCore::scrubbed(const std::vector<ScrubbedSlot>& slots, const JobOutcom
   scrubbing = false;
   // One that never ran, or was refused, has read nothing.
   if (outcome.state == JobState::cancelled) return;
-  disk_scrub.blocks += slots.size();
-  disk_scrub.bytes += slots.size() * block_bytes;
+  const auto refused = std::ranges::count_if(outcome.failures, [](const BlockFailure& failure) {
+    return failure.error.code == ErrorCode::queue_full;
+  });
+  const std::uint64_t read = slots.size() - static_cast<std::uint64_t>(refused);
+  disk_scrub.blocks += read;
+  disk_scrub.bytes += read * block_bytes;
   for (const BlockFailure& failure : outcome.failures) {
     const auto& [at, generation] = slots[failure.index];
     const SlotRecord& slot = store.record(at);

@@ -252,8 +252,8 @@ class UringDiskIo final : public DiskIo {
 
   Result<> prepare(std::span<std::byte> memory) override {
     if (!options_.register_buffers) return {};
-    MutexLock lock(mutex_);
-    auto changed = std::make_shared<RegisteredBuffers>(*buffers_);
+    MutexLock registering(registering_);
+    auto changed = std::make_shared<RegisteredBuffers>(*known());
     const std::size_t before = changed->size();
     for (std::uint64_t at = 0; at < memory.size(); at += kMaxBufferBytes) {
       const RegisteredBuffer buffer{
@@ -264,20 +264,23 @@ class UringDiskIo final : public DiskIo {
         return set;
       }
     }
-    buffers_ = std::move(changed);
+    publish(std::move(changed));
     return {};
   }
   void forget(std::span<std::byte> memory) override {
-    MutexLock lock(mutex_);
+    MutexLock registering(registering_);
+    const auto before = known();
     auto kept = std::make_shared<RegisteredBuffers>();
-    for (const RegisteredBuffer& buffer : *buffers_) {
+    std::vector<unsigned> gone;
+    for (const RegisteredBuffer& buffer : *before) {
       if (buffer.data >= memory.data() && buffer.data < memory.data() + memory.size()) {
-        let_go(buffer.number);
+        gone.push_back(buffer.number);
       } else {
         kept->push_back(buffer);
       }
     }
-    buffers_ = std::move(kept);
+    publish(std::move(kept));
+    for (unsigned number : gone) let_go(number);
   }
 
  private:
@@ -288,7 +291,15 @@ class UringDiskIo final : public DiskIo {
     }
     return number;
   }
-  Result<> set_on_all(unsigned number, iovec memory) CAIRN_REQUIRES(mutex_) {
+  std::shared_ptr<const RegisteredBuffers> known() {
+    MutexLock lock(mutex_);
+    return buffers_;
+  }
+  void publish(std::shared_ptr<const RegisteredBuffers> buffers) {
+    MutexLock lock(mutex_);
+    buffers_ = std::move(buffers);
+  }
+  Result<> set_on_all(unsigned number, iovec memory) CAIRN_REQUIRES(registering_) {
     if (number >= kMaxBuffers) {
       return Error{ErrorCode::unavailable, "no more than " + std::to_string(kMaxBuffers) +
                                                " GiB can be registered with io_uring"};
@@ -297,7 +308,7 @@ class UringDiskIo final : public DiskIo {
     return {};
   }
   // Of those rings that have it.
-  void let_go(unsigned number) CAIRN_REQUIRES(mutex_) {
+  void let_go(unsigned number) CAIRN_REQUIRES(registering_) {
     if (number >= kMaxBuffers) return;
     for (const auto& ring : rings_) static_cast<void>(ring->set_buffer(number, {nullptr, 0}));
   }
@@ -322,9 +333,12 @@ class UringDiskIo final : public DiskIo {
   }
 
   const UringOptions options_;
+  // Held while buffers are registered, which takes 0.1 s a GiB and ring: no call waits for that.
+  // Before mutex_.
+  Mutex registering_;
   Mutex mutex_;
   Condition given_back_;
-  std::vector<std::unique_ptr<Ring>> rings_ CAIRN_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Ring>> rings_;  // as open() made them
   std::vector<Ring*> free_ CAIRN_GUARDED_BY(mutex_);
   std::shared_ptr<const RegisteredBuffers> buffers_ CAIRN_GUARDED_BY(mutex_) =
       std::make_shared<RegisteredBuffers>();

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 
 namespace cairn {
 namespace {
@@ -14,6 +15,8 @@ namespace {
 // Of strangers that have not said hello; the oldest goes for the next.
 constexpr std::size_t kMaxVisitors = 512;
 constexpr std::chrono::seconds kPatience{5};
+// Without descriptors for one more.
+constexpr std::chrono::milliseconds kOutOfDescriptors{100};
 constexpr std::size_t kMaxVerdictBytes = 1024;
 
 struct VerdictHead {
@@ -86,6 +89,10 @@ Result<std::optional<HelloDesk::Arrival>> HelloDesk::next(const std::vector<int>
       while (LinkSocket socket = accept_from(listener_)) {
         if (visitors_.size() == kMaxVisitors) visitors_.pop_front();
         visitors_.push_back({.socket = std::move(socket), .until = now + kPatience});
+      }
+      // Who stays at the door is there again at once, and nothing is done about it but to wait.
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        std::this_thread::sleep_for(kOutOfDescriptors);
       }
     }
     for (std::size_t i = 0; i < watched.size(); ++i) {

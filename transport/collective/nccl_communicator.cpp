@@ -193,6 +193,8 @@ Error NcclCommunicator::break_down(const Error& why) {
   broken_ = why;
   if (comm_ != nullptr) nccl_.comm_abort(comm_);
   comm_ = nullptr;
+  // A copy that is still on its way would write into memory that is somebody else's by then.
+  if (stream_ != nullptr) static_cast<void>(cudaStreamSynchronize(stream_));
   return why;
 }
 
