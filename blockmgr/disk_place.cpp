@@ -1,7 +1,10 @@
 #include "blockmgr/disk_place.hpp"
 
 #include <algorithm>
+#include <string>
 #include <system_error>
+
+#include "transport/slot_file.hpp"
 
 namespace cairn {
 namespace {
@@ -24,6 +27,10 @@ Result<fs::path> prepare_disk_place(const DiskPlace& place) {
   if (relative.empty() || relative.is_absolute() || !relative.has_filename() ||
       relative.native().find('\0') != std::string::npos) {
     return impossible(place.path, "is not a file below the data directory");
+  }
+  if (place.path.find(kBesideSlotFile) != std::string::npos) {
+    return impossible(place.path, std::string("must not have a ") + kBesideSlotFile +
+                                      ": it marks the files beside a slot file");
   }
   for (const fs::path& part : relative) {
     if (part == ".." || part == ".") return impossible(place.path, "must not have . or ..");

@@ -13,12 +13,15 @@
 #include <cstddef>
 #include <cstring>
 #include <map>
+#include <string>
+#include <string_view>
 #include <system_error>
 
 #include "base/assert.hpp"
 #include "base/durable_file.hpp"
 #include "base/hash.hpp"
 #include "base/random.hpp"
+#include "transport/slot_file.hpp"
 
 namespace cairn {
 namespace {
@@ -34,6 +37,11 @@ constexpr std::uint64_t kMaxLogBytes = 64ull << 20;
 constexpr std::array<char, 8> kLogMagic = {'C', 'A', 'I', 'R', 'N', 'L', 'O', 'G'};
 constexpr std::array<char, 8> kCheckpointMagic = {'C', 'A', 'I', 'R', 'N', 'C', 'K', 'P'};
 constexpr std::uint64_t kVersion = 1;
+
+// Beside the slot file; the log's number follows.
+constexpr std::string_view kIndex = "index";
+constexpr std::string_view kNewIndex = "index~new";
+constexpr std::string_view kLog = "log.";
 
 // A file of either kind begins with this; records follow. Written last of a checkpoint, so that one
 // without it is none.
@@ -102,7 +110,7 @@ bool begins_with_zeros(std::span<const std::byte> bytes, std::size_t count) {
 // The logs beside a slot file, by number.
 std::map<std::uint64_t, fs::path> logs_of(const fs::path& slot_file) {
   std::map<std::uint64_t, fs::path> logs;
-  const std::string prefix = slot_file.filename().string() + ".log.";
+  const std::string prefix = beside_slot_file(slot_file, kLog).filename().string();
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(slot_file.parent_path(), ignored)) {
     const std::string name = entry.path().filename().string();
@@ -216,10 +224,10 @@ SlotJournal::SlotJournal(Options options) : options_(std::move(options)) {}
 
 SlotJournal::~SlotJournal() { abandon_checkpoint(); }
 
-fs::path SlotJournal::checkpoint_path() const { return options_.path.string() + ".index"; }
+fs::path SlotJournal::checkpoint_path() const { return beside_slot_file(options_.path, kIndex); }
 
 fs::path SlotJournal::log_path(std::uint64_t number) const {
-  return options_.path.string() + ".log." + std::to_string(number);
+  return beside_slot_file(options_.path, std::string(kLog) + std::to_string(number));
 }
 
 std::uint64_t SlotJournal::log_bytes() const {
@@ -324,7 +332,7 @@ bool SlotJournal::wants_checkpoint() const { return log_->half_full(); }
 bool SlotJournal::has_changes() const { return !log_->empty(); }
 
 Result<> SlotJournal::start_checkpoint() {
-  const fs::path beside = checkpoint_path().string() + ".new";
+  const fs::path beside = beside_slot_file(options_.path, kNewIndex);
   checkpoint_fd_ = ::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (checkpoint_fd_ < 0) return failure(beside, "made");
   checkpoint_seed_ = RandomBytes().next_u64();
@@ -333,7 +341,7 @@ Result<> SlotJournal::start_checkpoint() {
 }
 
 Result<> SlotJournal::write(const std::vector<std::byte>& records) {
-  const fs::path beside = checkpoint_path().string() + ".new";
+  const fs::path beside = beside_slot_file(options_.path, kNewIndex);
   const ::off_t at = ::lseek(checkpoint_fd_, 0, SEEK_CUR);
   CAIRN_TRY(write_at(checkpoint_fd_, records, static_cast<std::uint64_t>(at), beside));
   if (::lseek(checkpoint_fd_, static_cast<::off_t>(records.size()), SEEK_CUR) < 0) {
@@ -343,7 +351,7 @@ Result<> SlotJournal::write(const std::vector<std::byte>& records) {
 }
 
 Result<> SlotJournal::finish_checkpoint() {
-  const fs::path beside = checkpoint_path().string() + ".new";
+  const fs::path beside = beside_slot_file(options_.path, kNewIndex);
   FileHead head{};
   head.magic = kCheckpointMagic;
   head.version = kVersion;
@@ -368,13 +376,13 @@ Result<> SlotJournal::finish_checkpoint() {
 void SlotJournal::abandon_checkpoint() {
   if (checkpoint_fd_ < 0) return;
   ::close(std::exchange(checkpoint_fd_, -1));
-  ::unlink((checkpoint_path().string() + ".new").c_str());
+  ::unlink(beside_slot_file(options_.path, kNewIndex).c_str());
 }
 
 void SlotJournal::remove(const fs::path& slot_file) {
   std::error_code ignored;
-  fs::remove(slot_file.string() + ".index", ignored);
-  fs::remove(slot_file.string() + ".index.new", ignored);
+  fs::remove(beside_slot_file(slot_file, kIndex), ignored);
+  fs::remove(beside_slot_file(slot_file, kNewIndex), ignored);
   for (const auto& [number, path] : logs_of(slot_file)) fs::remove(path, ignored);
 }
 

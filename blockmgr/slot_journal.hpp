@@ -12,8 +12,8 @@
 
 namespace cairn {
 
-// The index of a disk tier as it lies beside the slot file: a checkpoint `PATH.index` and a log
-// `PATH.log.N` of what changed since. Every change of a slot is a record, in the order in which
+// The index of a disk tier as it lies beside the slot file: a checkpoint `PATH~index` and a log
+// `PATH~log.N` of what changed since. Every change of a slot is a record, in the order in which
 // the cache saw it; the last one counts.
 //
 // The log is a reserved file mapped into memory: noting a change copies some hundred bytes, and

@@ -165,7 +165,7 @@ Result<bool> can_go_on(const SlotFileOptions& options,
 
 // Written beside and renamed, so that a file under its name always has its label.
 Result<> make_file(const fs::path& path, std::uint64_t size_bytes, const FileLabel& label) {
-  const fs::path beside = path.string() + ".new";
+  const fs::path beside = beside_slot_file(path, "new");
   std::error_code ignored;
   fs::remove(beside, ignored);
   {
@@ -221,6 +221,13 @@ Result<> make_files(const SlotFileOptions& options, std::uint64_t size_bytes,
 }
 
 }  // namespace
+
+fs::path beside_slot_file(const fs::path& slot_file, std::string_view what) {
+  fs::path path = slot_file;
+  path += kBesideSlotFile;
+  path += what;
+  return path;
+}
 
 Result<SlotFile> open_slot_file(const SlotFileOptions& options) {
   const SlotSpacing spacing{.first_bytes = kLabelPageBytes,

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.hpp"
@@ -21,6 +22,12 @@ struct SlotFileOptions {
   bool direct = true;  // past the page cache, where the file system can
   bool check_every_read = true;
 };
+
+// What lies beside a slot file has its name, this, and what it is. No slot file's path has it, and
+// so none is taken for what lies beside another.
+constexpr char kBesideSlotFile = '~';
+std::filesystem::path beside_slot_file(const std::filesystem::path& slot_file,
+                                       std::string_view what);
 
 // A disk tier's files, locked while the layout lives.
 struct SlotFile {

@@ -2,7 +2,11 @@
 // moment, and another manager starts over the copy.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
+#include <string>
+#include <vector>
 
 #include "tests/blockmgr/rig.hpp"
 
@@ -159,7 +163,7 @@ void turn_byte(const std::filesystem::path& path, std::size_t at) {
 
 TEST_F(DiskRestart, TheHeadersMakeUpForATornEndOfTheLog) {
   put(keys(1, 3));
-  const auto log = crash() / "test.log.1";
+  const auto log = crash() / "test~log.1";
   turn_byte(log, bytes_of_file(log).find_last_not_of('\0') - 3);
   restart();
   EXPECT_THAT(there(), UnorderedElementsAreArray(keys(1, 3)));
@@ -172,7 +176,7 @@ TEST_F(DiskRestart, TheHeadersMakeUpForADamagedLogAndErasedBlocksStayAway) {
   ASSERT_TRUE(cache_->erase(key(2)));
   rig_.manager->checkpoint();
   put(keys(11, 4));
-  turn_byte(crash() / "test.log.2", 100);
+  turn_byte(crash() / "test~log.2", 100);
   restart();
   EXPECT_THAT(there(), UnorderedElementsAreArray(
                            {key(1), key(3), key(4), key(11), key(12), key(13), key(14)}));
@@ -187,7 +191,7 @@ TEST_F(DiskRestart, ALogThatIsGoneIsMissed) {
   ASSERT_TRUE(rig_.put(*back_, {.keys = keys(11, 2), .tier = Tier::disk}));
   fakes::TempDir again;
   std::filesystem::copy(before, again.path() / "disk", std::filesystem::copy_options::recursive);
-  ASSERT_TRUE(std::filesystem::remove(again.path() / "disk/test.log.2"));
+  ASSERT_TRUE(std::filesystem::remove(again.path() / "disk/test~log.2"));
   BlockManagerOptions options = by_hand();
   options.data_dir = again.path();
   BlockManager third(*rig_.runtime, *rig_.engine, rig_.clock, *rig_.log, options);
@@ -202,7 +206,7 @@ TEST_F(DiskRestart, AHeaderOfALifeAfterTheCheckpointCounts) {
   ASSERT_TRUE(cache_->erase(key(1)));  // its slot is free, and known
   rig_.manager->checkpoint();
   put(keys(11, 1));  // takes it
-  turn_byte(crash() / "test.log.2", 100);
+  turn_byte(crash() / "test~log.2", 100);
   restart();
   EXPECT_THAT(there(), UnorderedElementsAreArray({key(2), key(11)}));
   expect_whole({key(2), key(11)});
@@ -212,8 +216,8 @@ TEST_F(DiskRestart, WithoutAnIndexTheHeadersTellWhatIsThere) {
   put(keys(1, 4));
   rig_.manager->checkpoint();
   const auto folder = crash();
-  std::filesystem::remove(folder / "test.index");
-  std::filesystem::remove(folder / "test.log.2");
+  std::filesystem::remove(folder / "test~index");
+  std::filesystem::remove(folder / "test~log.2");
   restart();
   EXPECT_THAT(there(), UnorderedElementsAreArray(keys(1, 4)));
   expect_whole(keys(1, 4));
@@ -224,7 +228,7 @@ TEST_F(DiskRestart, ADamagedCheckpointIsNotTaken) {
   put(keys(1, 4));
   rig_.manager->checkpoint();
   const auto folder = crash();
-  std::fstream(folder / "test.index", std::ios::in | std::ios::out | std::ios::binary)
+  std::fstream(folder / "test~index", std::ios::in | std::ios::out | std::ios::binary)
       .seekp(200)
       .put('\x5a');
   restart();
@@ -280,6 +284,95 @@ TEST_F(DiskRestart, SurvivesOneRestartAfterAnother) {
                           std::filesystem::copy_options::recursive);
     back_.reset();
     after_.reset();
+  }
+}
+
+std::string file_of(const CacheConfig& config) {
+  const std::string& path = config.tiers[index_of(Tier::disk)]->path;
+  return path.empty() ? config.name : path;
+}
+
+// Caches by the names that the files beside another's slot file once had: the first checkpoint of
+// `z` truncated the blocks of `z.log.2`.
+void expect_all_kept(const std::vector<CacheConfig>& configs) {
+  constexpr std::size_t kKeysPerCache = 4;
+  const auto keys_of = [](std::size_t cache) { return keys(100 * cache + 1, kKeysPerCache); };
+  Rig rig({.options = by_hand()});
+  for (std::size_t i = 0; i < configs.size(); ++i) {
+    auto made = rig.manager->create_cache(configs[i]);
+    ASSERT_TRUE(made) << configs[i].name << ": " << made.error().detail;
+    const auto done = rig.put(*made->cache, {.keys = keys_of(i), .tier = Tier::disk});
+    ASSERT_TRUE(done) << configs[i].name << ": " << done.error().detail;
+    rig.manager->checkpoint();
+  }
+  rig.engine->wait_idle();
+  fakes::TempDir killed;  // as it is now, before a clean end
+  std::filesystem::copy(rig.dir.path(), killed.path(), std::filesystem::copy_options::recursive);
+  BlockManagerOptions options = by_hand();
+  options.data_dir = killed.path();
+  const auto expect_whole = [&](Cache& cache, std::size_t i) {
+    EXPECT_THAT(present_in(cache, Tier::disk), UnorderedElementsAreArray(keys_of(i)));
+    for (const BlockKey& each : keys_of(i)) {
+      const auto bytes = rig.read(cache, each);
+      ASSERT_TRUE(bytes) << bytes.error().detail;
+      EXPECT_EQ(*bytes, bytes_of(each));
+    }
+  };
+  for (int start = 0; start < 3; ++start) {
+    BlockManager after(*rig.runtime, *rig.engine, rig.clock, *rig.log, options);
+    for (std::size_t i = 0; i < configs.size(); ++i) {
+      SCOPED_TRACE(configs[i].name + ", start " + std::to_string(start));
+      auto back = after.create_cache(configs[i]);
+      ASSERT_TRUE(back) << back.error().detail;
+      EXPECT_TRUE(std::filesystem::exists(options.data_dir / "disk" / file_of(configs[i])));
+      expect_whole(*back->cache, i);
+    }
+    if (start < 2) continue;
+    // What goes with a cache is its own.
+    ASSERT_TRUE(after.drop_cache(configs.front().name, false));
+    after.checkpoint();
+    for (std::size_t i = 1; i < configs.size(); ++i) {
+      SCOPED_TRACE(configs[i].name + " beside a cache that went");
+      expect_whole(*after.find_cache(configs[i].name).value(), i);
+    }
+  }
+}
+
+CacheConfig named(const std::string& name, const std::string& path = {}) {
+  CacheConfig config = small_cache({.pinned = 4, .disk = 16});
+  config.name = name;
+  config.tiers[index_of(Tier::disk)]->path = path;
+  return config;
+}
+
+TEST(DiskNames, ACacheNamedLikeAFileBesideAnothersSlotFileKeepsItsBlocks) {
+  std::vector<CacheConfig> configs;
+  for (const char* name :
+       {"m", "m.index", "m.index.new", "w", "w.new", "z", "z.log.1", "z.log.2"}) {
+    configs.push_back(named(name));
+  }
+  expect_all_kept(configs);
+  std::ranges::reverse(configs);
+  expect_all_kept(configs);
+}
+
+TEST(DiskNames, APathLikeAFileBesideAnothersSlotFileKeepsItsBlocks) {
+  std::vector<CacheConfig> configs = {named("a", "x/b"), named("b", "x/b.index"),
+                                      named("c", "x/b.log.2"), named("d", "x/b.new"),
+                                      named("e", "x/b.index.new")};
+  expect_all_kept(configs);
+  std::ranges::reverse(configs);
+  expect_all_kept(configs);
+}
+
+TEST(DiskNames, NoPathHasTheMarkOfTheFilesBesideASlotFile) {
+  Rig rig({.options = by_hand()});
+  ASSERT_TRUE(rig.manager->create_cache(named("a", "x/b")));
+  for (const char* path : {"x/b~index", "x/b~log.2", "x/b~new", "~", "x~/b"}) {
+    const auto refused = rig.manager->create_cache(named("b", path));
+    ASSERT_FALSE(refused) << path;
+    EXPECT_EQ(refused.error().code, ErrorCode::impossible);
+    EXPECT_THAT(refused.error().detail, ::testing::HasSubstr("~"));
   }
 }
 

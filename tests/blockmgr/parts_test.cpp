@@ -263,7 +263,8 @@ TEST(DiskPlace, APathDoesNotLeaveTheDataDirectory) {
   const auto place = [&](const std::string& path) {
     return prepare_disk_place({dir.path() / "data/disk", path});
   };
-  for (const char* path : {"", "/etc/passwd", "..", "../x", "a/../../x", ".", "a/", "a/./b"}) {
+  for (const char* path :
+       {"", "/etc/passwd", "..", "../x", "a/../../x", ".", "a/", "a/./b", "a~index", "a~/b", "~"}) {
     const auto refused = place(path);
     ASSERT_FALSE(refused) << path;
     EXPECT_EQ(refused.error().code, ErrorCode::impossible) << path;

@@ -16,12 +16,12 @@ def slot_file(folder, cache):
 
 
 def index_of(slots):
-    return slots.with_name(slots.name + ".index")
+    return slots.with_name(slots.name + "~index")
 
 
 def logs_of(slots):
     """The logs of a cache's index, by number."""
-    prefix = slots.name + ".log."
+    prefix = slots.name + "~log."
     return {int(path.name[len(prefix):]): path for path in slots.parent.glob(prefix + "*")}
 
 

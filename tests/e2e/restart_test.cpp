@@ -134,7 +134,7 @@ TEST_F(RestartTest, StartsFromItsCheckpointAfterACleanEnd) {
   for (int n = 0; n < 8; ++n) put(n, "?tier=disk&parent=" + key(n + 100));
   ASSERT_THAT(rest_->del("/v1/caches/kept/keys/" + key(3)), has_status(204));
   ASSERT_EQ(server_->stop(), 0);
-  EXPECT_TRUE(std::filesystem::exists(slot_file().string() + ".index"));
+  EXPECT_TRUE(std::filesystem::exists(slot_file().string() + "~index"));
   start();
   for (int n = 0; n < 8; ++n) {
     if (n != 3) expect_block(n);

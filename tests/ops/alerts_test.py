@@ -61,7 +61,7 @@ def cut_the_disk(server):
         store(server, "roomy", key, "disk")
     for path in (server.folder / "data").rglob("*"):
         # The index and its log are the server's memory, mapped: not what a disk loses by itself.
-        if path.is_file() and path.stat().st_size >= 4096 and not re.search(r"\.(index|log)", path.name):
+        if path.is_file() and path.stat().st_size >= 4096 and not re.search(r"~(index|log)", path.name):
             with open(path, "r+b") as file:
                 file.truncate(0)
     move(server, "roomy", keys, "pinned")
