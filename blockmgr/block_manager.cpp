@@ -84,6 +84,14 @@ bool overlap(const std::filesystem::path& a, const std::filesystem::path& b) {
   return at_x == x.end() || at_y == y.end();
 }
 
+// The files of a disk tier and its index; none without one. Blocks on I/O.
+void remove_disk_tier(const std::vector<std::filesystem::path>& files) {
+  if (files.empty()) return;
+  SlotJournal::remove(files.front());
+  std::error_code ignored;
+  for (const auto& file : files) std::filesystem::remove(file, ignored);
+}
+
 // A device that is not there is as impossible as a shape that cannot be.
 Result<> check_device(const CacheConfig& config, Tier tier, const DeviceRuntime& runtime) {
   const int wanted = config.tiers[index_of(tier)]->device_id;
@@ -442,16 +450,21 @@ Result<std::uint64_t> BlockManager::drop_cache(std::string_view name, bool force
     }
     core.shut(section);
   }
-  // The engine may still be using the file; its name is free for the next one.
+  {
+    // One that is under way ends first; none begins any more. It may wait for a disk, so no lock of
+    // the manager's is held.
+    MutexLock no_checkpoint(core.checkpointing);
+  }
   MutexLock creating(impl_->creating);
+  std::vector<std::filesystem::path> disk_files;
+  {
+    MutexLock lock(impl_->mutex);
+    disk_files = impl_->members.find(name)->second.disk_files;
+  }
+  // The engine may still be using the file; its name is free for the next one.
+  remove_disk_tier(disk_files);
   MutexLock lock(impl_->mutex);
   const auto at = impl_->members.find(name);
-  std::error_code ignored;
-  if (!at->second.disk_files.empty()) {
-    MutexLock no_checkpoint(core.checkpointing);
-    SlotJournal::remove(at->second.disk_files.front());
-  }
-  for (const auto& file : at->second.disk_files) std::filesystem::remove(file, ignored);
   impl_->retired.retire(core);
   impl_->by_number.erase(core.number);
   impl_->members.erase(at);

@@ -16,7 +16,8 @@
 namespace cairn {
 
 // The caches of a server, the leases and movements in them. Thread-safe; no call blocks on I/O but
-// create_cache and the destructor.
+// create_cache, drop_cache, checkpoint and the destructor; none waits for another that does, but
+// those.
 class BlockManager {
  public:
   // Borrows all four, which must outlive it. The destructor ends every lease and waits until the

@@ -2,6 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <filesystem>
+#include <future>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+
 #include "tests/blockmgr/rig.hpp"
 
 namespace cairn::testing {
@@ -88,6 +96,52 @@ TEST(Manager, ARemovedCacheAnswersUnknownCacheAndLeavesNoFile) {
   // The name is free again, and the new cache is empty.
   const auto again = rig.cache(small_cache({.pinned = 4, .disk = 4}));
   EXPECT_FALSE(again->contains(views(keys(1, 1)))[0]);
+}
+
+// A cache was removed during its checkpoint: nobody found any cache until the disk had answered.
+TEST(Manager, ACacheIsFoundWhileAnotherIsRemovedDuringItsCheckpoint) {
+  std::promise<void> in_checkpoint;
+  std::promise<void> disk_answers;
+  BlockManagerOptions options;
+  options.disk.checkpoint_period_ms = 0;
+  std::atomic<bool> armed = false;
+  options.reached = [&](std::string_view place) {
+    if (place != "checkpoint.written" || !armed.exchange(false)) return;
+    in_checkpoint.set_value();
+    disk_answers.get_future().wait();
+  };
+  Rig rig({.options = options});
+  CacheConfig going = small_cache({.pinned = 2, .disk = 4});
+  going.name = "going";
+  const auto cache = rig.cache(going);
+  CacheConfig other = small_cache({.pinned = 2, .disk = 4});
+  other.name = "other";
+  rig.cache(other);
+
+  armed = true;
+  std::thread checkpoint([&] { rig.manager->checkpoint(); });
+  in_checkpoint.get_future().wait();
+  std::thread removal([&] { EXPECT_TRUE(rig.manager->drop_cache("going", false)); });
+  const auto removed = [&] {
+    const auto erased = cache->erase(key(1));
+    return !erased && erased.error().code == ErrorCode::unknown_cache;
+  };
+  while (!removed()) std::this_thread::yield();
+  for (int i = 0; i < 2000; ++i) {
+    ASSERT_TRUE(rig.manager->find_cache("other"));
+    std::this_thread::yield();
+  }
+  EXPECT_TRUE(rig.manager->create_cache(other)) << "nor is a creation held up";
+  disk_answers.set_value();
+  checkpoint.join();
+  removal.join();
+  EXPECT_FALSE(rig.manager->find_cache("going"));
+  std::set<std::string> left;
+  for (const auto& file : std::filesystem::directory_iterator(rig.dir.path() / "disk")) {
+    left.insert(file.path().filename().string());
+  }
+  for (const std::string& file : left) EXPECT_TRUE(file.starts_with("other")) << file;
+  EXPECT_TRUE(left.contains("other"));
 }
 
 TEST(Manager, ListsBlocksPageByPage) {
