@@ -1,5 +1,6 @@
 #include "blockmgr/transfer_table.hpp"
 
+#include <iterator>
 #include <string>
 
 #include "base/assert.hpp"
@@ -79,13 +80,23 @@ void TransferTable::end(TransferId id, TransferState state) {
     record.status.state = state;
     watchers = std::move(record.watchers);
     last = record.status;
+    kept_failures_ += record.status.failures.size();
     ended_.push_back(id);
-    if (ended_.size() > options_.max_kept) {
-      records_.erase(ended_.front());
-      ended_.pop_front();
+    if (ended_.size() > options_.max_kept) forget(ended_.begin());
+    for (auto oldest = ended_.begin();
+         kept_failures_ > options_.max_kept_failures && *oldest != id;) {
+      const bool failed = !records_.at(*oldest).status.failures.empty();
+      oldest = failed ? forget(oldest) : std::next(oldest);
     }
   }
   for (Ended& ended : watchers) ended(last);
+}
+
+std::deque<TransferId>::iterator TransferTable::forget(std::deque<TransferId>::iterator at) {
+  const auto record = records_.find(*at);
+  kept_failures_ -= record->second.status.failures.size();
+  records_.erase(record);
+  return ended_.erase(at);
 }
 
 Result<TransferStatus> TransferTable::status(TransferId id) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -11,13 +12,18 @@
 
 namespace cairn {
 
-// The movements that clients asked for, by id: those under way, and so many that have ended.
+// The movements that clients asked for, by id: those under way, and so many that have ended. A
+// failed one names each key that did not arrive, so where these become too many the oldest failed
+// ones go first; the last one that ended stays.
 // Thread-safe. Its lock is taken inside a cache's and holds no other.
 class TransferTable {
  public:
   struct Options {
     std::uint32_t max_open = 0;
     std::uint32_t max_kept = 0;
+    // Of all that have ended, together. At some 200 bytes each 50 MB: those of four movements of as
+    // many keys as a request may name.
+    std::size_t max_kept_failures = 4 * 65'536;
   };
   using Ended = UniqueFunction<void(const TransferStatus&)>;
   using Owner = std::weak_ptr<CacheCore>;
@@ -49,6 +55,10 @@ class TransferTable {
   Counts counts() const;
 
  private:
+  // Of `ended_`; answers the one after it.
+  std::deque<TransferId>::iterator forget(std::deque<TransferId>::iterator at)
+      CAIRN_REQUIRES(mutex_);
+
   struct Record {
     TransferStatus status;
     Owner owner;
@@ -59,6 +69,7 @@ class TransferTable {
   std::uint64_t last_id_ CAIRN_GUARDED_BY(mutex_) = 0;
   std::unordered_map<TransferId, Record> records_ CAIRN_GUARDED_BY(mutex_);
   std::deque<TransferId> ended_ CAIRN_GUARDED_BY(mutex_);
+  std::size_t kept_failures_ CAIRN_GUARDED_BY(mutex_) = 0;  // of ended_
   Counts counts_ CAIRN_GUARDED_BY(mutex_);
 };
 

@@ -258,6 +258,41 @@ TEST(TransferTable, KeepsTheLastOnesThatEnded) {
   EXPECT_EQ(table.status(second).value().state, TransferState::cancelled);
 }
 
+// Each of the thousands that are kept could hold as many failures as a request has keys.
+TEST(TransferTable, KeepsNoMoreFailuresOfEndedTransfersThanItMay) {
+  TransferTable table({.max_open = 8, .max_kept = 8, .max_kept_failures = 5});
+  const auto end_with = [&](std::size_t failures) {
+    const TransferId id = table.open({}, failures).value();
+    for (std::size_t i = 0; i < failures; ++i) {
+      table.add(id, TransferStatus::Failure{key(i), {ErrorCode::unknown_key, "absent"}});
+    }
+    table.end(id, failures == 0 ? TransferState::done : TransferState::failed);
+    return id;
+  };
+  const auto kept = [&](TransferId id) -> std::optional<std::size_t> {
+    const auto status = table.status(id);
+    if (!status) return std::nullopt;
+    return status->failures.size();
+  };
+  const TransferId done = end_with(0);
+  const TransferId first = end_with(3);
+  const TransferId second = end_with(2);
+  EXPECT_EQ(kept(first), 3u) << "five are not too many";
+  const TransferId third = end_with(1);
+  EXPECT_EQ(kept(first), std::nullopt) << "the oldest";
+  EXPECT_EQ(kept(second), 2u);
+  EXPECT_EQ(kept(third), 1u);
+  EXPECT_EQ(kept(done), 0u) << "costs nothing";
+  const TransferId huge = end_with(9);
+  EXPECT_EQ(kept(huge), 9u) << "the last one tells of each key";
+  EXPECT_EQ(kept(second), std::nullopt);
+  EXPECT_EQ(kept(third), std::nullopt);
+  const TransferId small = end_with(1);
+  EXPECT_EQ(kept(huge), std::nullopt);
+  EXPECT_EQ(kept(small), 1u);
+  EXPECT_EQ(kept(done), 0u);
+}
+
 TEST(DiskPlace, APathDoesNotLeaveTheDataDirectory) {
   const fakes::TempDir dir;
   const auto place = [&](const std::string& path) {
