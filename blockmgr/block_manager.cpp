@@ -92,6 +92,20 @@ void remove_disk_tier(const std::vector<std::filesystem::path>& files) {
   for (const auto& file : files) std::filesystem::remove(file, ignored);
 }
 
+// A disk tier that was made goes again where the cache that it was made for does not come to be.
+class NewDiskTier {
+ public:
+  NewDiskTier() = default;
+  NewDiskTier(const NewDiskTier&) = delete;
+  NewDiskTier& operator=(const NewDiskTier&) = delete;
+  ~NewDiskTier() { remove_disk_tier(files_); }
+  void made(std::vector<std::filesystem::path> files) { files_ = std::move(files); }
+  void keep() { files_.clear(); }
+
+ private:
+  std::vector<std::filesystem::path> files_;
+};
+
 // A device that is not there is as impossible as a shape that cannot be.
 Result<> check_device(const CacheConfig& config, Tier tier, const DeviceRuntime& runtime) {
   const int wanted = config.tiers[index_of(tier)]->device_id;
@@ -243,11 +257,15 @@ Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(const CacheCon
     parts.layouts[index_of(tier)].emplace(std::move(*layout));
   }
   bool is_new = false;
+  NewDiskTier new_disk_tier;
   if (config.tiers[index_of(Tier::disk)]) {
     auto file = open_disk_tier(config, member);
     if (!file) return std::move(file).error();
     is_new = file->is_new;
-    if (is_new) SlotJournal::remove(member.disk_files.front());
+    if (is_new) {
+      new_disk_tier.made(member.disk_files);
+      SlotJournal::remove(member.disk_files.front());
+    }
     parts.journal =
         std::make_unique<SlotJournal>(SlotJournal::Options{.path = member.disk_files.front(),
                                                            .file_id = file->slots->file_id(),
@@ -263,6 +281,7 @@ Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(const CacheCon
   } catch (const std::bad_alloc&) {
     return Error{ErrorCode::no_capacity, "there is no memory for the cache's index"};
   }
+  new_disk_tier.keep();
   return member;
 }
 

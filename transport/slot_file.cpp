@@ -179,10 +179,16 @@ Result<> make_file(const fs::path& path, std::uint64_t size_bytes, const FileLab
     if (::pwrite(region->view().fd(), page.data(), page.size(), 0) !=
             static_cast<::ssize_t>(page.size()) ||
         ::fsync(region->view().fd()) != 0) {
-      return file_error(beside, "cannot be written");
+      Error error = file_error(beside, "cannot be written");
+      fs::remove(beside, ignored);
+      return error;
     }
   }
-  if (::rename(beside.c_str(), path.c_str()) != 0) return file_error(beside, "cannot be renamed");
+  if (::rename(beside.c_str(), path.c_str()) != 0) {
+    Error error = file_error(beside, "cannot be renamed");
+    fs::remove(beside, ignored);
+    return error;
+  }
   return {};
 }
 
@@ -205,9 +211,27 @@ Result<std::uint32_t> make_direct(int fd) {
   return static_cast<std::uint32_t>(kSlotAlignment);
 }
 
+// Files that were made go again where what they were made for fails: they would hold the disk's
+// room and stand in the way of the next attempt.
+class MadeFiles {
+ public:
+  MadeFiles() = default;
+  MadeFiles(const MadeFiles&) = delete;
+  MadeFiles& operator=(const MadeFiles&) = delete;
+  ~MadeFiles() {
+    std::error_code ignored;
+    for (const fs::path& path : paths_) fs::remove(path, ignored);
+  }
+  void add(const fs::path& path) { paths_.push_back(path); }
+  void keep() { paths_.clear(); }
+
+ private:
+  std::vector<fs::path> paths_;
+};
+
 // Makes all files anew, empty. Not from under somebody who uses them.
-Result<> make_files(const SlotFileOptions& options, std::uint64_t size_bytes,
-                    std::uint64_t file_id) {
+Result<> make_files(const SlotFileOptions& options, std::uint64_t size_bytes, std::uint64_t file_id,
+                    MadeFiles& made) {
   for (std::size_t i = 0; i < options.paths.size(); ++i) {
     const fs::path& path = options.paths[i];
     std::error_code error;
@@ -216,6 +240,7 @@ Result<> make_files(const SlotFileOptions& options, std::uint64_t size_bytes,
       if (!unused) return std::move(unused).error();
     }
     CAIRN_TRY(make_file(path, size_bytes, make_label(options, file_id, i)));
+    made.add(path);
   }
   return {};
 }
@@ -242,7 +267,8 @@ Result<SlotFile> open_slot_file(const SlotFileOptions& options) {
   auto going_on = can_go_on(options, labels);
   if (!going_on) return std::move(going_on).error();
   const std::uint64_t file_id = *going_on ? labels.front()->file_id : RandomBytes().next_u64();
-  if (!*going_on) CAIRN_TRY(make_files(options, size_bytes, file_id));
+  MadeFiles made;
+  if (!*going_on) CAIRN_TRY(make_files(options, size_bytes, file_id, made));
 
   std::vector<Region> regions;
   for (const fs::path& path : options.paths) {
@@ -272,6 +298,7 @@ Result<SlotFile> open_slot_file(const SlotFileOptions& options) {
                          .num_slots = static_cast<std::uint32_t>(options.shape.num_blocks),
                          .memory_alignment = memory_alignment,
                          .check_every_read = options.check_every_read});
+  made.keep();
   return SlotFile{.layout = std::move(*layout),
                   .slots = std::move(slots),
                   .is_new = !*going_on,

@@ -144,6 +144,37 @@ TEST(Manager, ACacheIsFoundWhileAnotherIsRemovedDuringItsCheckpoint) {
   EXPECT_TRUE(left.contains("other"));
 }
 
+// The first folder's file stayed, and every later attempt was a state_conflict.
+TEST(Manager, ACacheWhoseSecondFolderFailsLeavesNoFileAndCanBeMadeLater) {
+  const fakes::TempDir first;
+  const fakes::TempDir second;
+  BlockManagerOptions options;
+  options.disk.checkpoint_period_ms = 0;
+  options.disk.folders = {first.path(), second.path()};
+  Rig rig({.options = options});
+  const auto config = small_cache({.pinned = 2, .disk = 4});
+  const auto in_the_way = second.path() / (config.name + "~new");
+  std::filesystem::create_directories(in_the_way / "full");
+  EXPECT_FALSE(rig.manager->create_cache(config));
+  EXPECT_TRUE(std::filesystem::is_empty(first.path()));
+  std::filesystem::remove_all(in_the_way);
+  const auto made = rig.manager->create_cache(config);
+  EXPECT_TRUE(made) << made.error().detail;
+}
+
+TEST(Manager, ACacheWhoseLogCannotBeMadeLeavesNoFile) {
+  Rig rig;
+  const auto config = small_cache({.pinned = 2, .disk = 4});
+  const auto folder = rig.dir.path() / "disk";
+  const auto in_the_way = folder / (config.name + "~log.1");
+  std::filesystem::create_directories(in_the_way / "full");
+  EXPECT_FALSE(rig.manager->create_cache(config));
+  EXPECT_FALSE(std::filesystem::exists(folder / config.name));
+  std::filesystem::remove_all(in_the_way);
+  const auto made = rig.manager->create_cache(config);
+  EXPECT_TRUE(made) << made.error().detail;
+}
+
 TEST(Manager, ListsBlocksPageByPage) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.device = 4, .pinned = 6}));
