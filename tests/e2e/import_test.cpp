@@ -87,7 +87,7 @@ TEST_F(ImportTest, TakesTheFormThatAnExportAnswers) {
   import["kind"] = "file";
   import["regions"] = json::array();
   // Not in the layers' order, and with room between.
-  for (const std::uint64_t offset : {32768, 8192, 16384}) {
+  for (const unsigned offset : {32768u, 8192u, 16384u}) {
     import["regions"].push_back({{"offset_bytes", offset}, { "size_bytes", kBlocks * 512 }});
   }
   import["strides"] = {{"block_bytes", 512}, {"layer_bytes", 0}, { "outer_bytes", kRegionBytes }};
