@@ -1,40 +1,93 @@
 #include "server/routes/transfer_waits.hpp"
 
+#include <atomic>
 #include <chrono>
+#include <optional>
 #include <string>
+#include <utility>
+
+#include "base/mutex.hpp"
 
 namespace cairn {
-namespace {
+
+// Held by the waits too: a watcher of a transfer may outlive the TransferWaits.
+struct TransferWaits::Shared {
+  // Of waits, and of watchers whose wait has run out but whose transfer has not ended.
+  std::atomic<std::size_t> open{0};
+
+  void cancel(const TimerQueue::Ticket& ticket) {
+    MutexLock lock(mutex);
+    if (timers != nullptr) timers->cancel(ticket);
+  }
+
+  Mutex mutex;
+  TimerQueue* timers CAIRN_GUARDED_BY(mutex) = nullptr;  // null once they are gone
+};
 
 // One wait: whoever comes first answers.
-class Wait {
+class TransferWaits::Wait {
  public:
-  Wait(std::shared_ptr<std::atomic<std::size_t>> open, UniqueFunction<void()> answer)
-      : open_(std::move(open)), answer_(std::move(answer)) {
-    open_->fetch_add(1, std::memory_order_relaxed);
+  Wait(std::shared_ptr<Shared> shared, UniqueFunction<void()> answer)
+      : shared_(std::move(shared)), answer_(std::move(answer)) {
+    shared_->open.fetch_add(1, std::memory_order_relaxed);
   }
-  ~Wait() { open_->fetch_sub(1, std::memory_order_relaxed); }
+  ~Wait() { shared_->open.fetch_sub(1, std::memory_order_relaxed); }
   Wait(const Wait&) = delete;
   Wait& operator=(const Wait&) = delete;
 
-  // True for the first; the answer is then its caller's to run, or to drop.
-  bool claim() { return !claimed_.exchange(true); }
-  void fire() {
-    if (!claim()) return;
-    UniqueFunction<void()> answer = std::move(answer_);
-    answer();
+  // What runs out for it. Where it has been answered meanwhile, the timer goes at once.
+  void set_timer(const TimerQueue::Ticket& ticket) {
+    {
+      MutexLock lock(mutex_);
+      if (answer_) {
+        timer_ = ticket;
+        return;
+      }
+    }
+    shared_->cancel(ticket);
+  }
+  // The answer for the first who asks, to run or to drop; empty for everybody else.
+  UniqueFunction<void()> claim() {
+    MutexLock lock(mutex_);
+    return std::exchange(answer_, {});
+  }
+  void run_out() {
+    if (auto answer = claim()) answer();
+  }
+  // Leaves no timer: it would take the place of another wait until its time has come.
+  void transfer_ended() {
+    UniqueFunction<void()> answer;
+    std::optional<TimerQueue::Ticket> timer;
+    {
+      MutexLock lock(mutex_);
+      answer = std::exchange(answer_, {});
+      timer = std::exchange(timer_, std::nullopt);
+    }
+    if (timer) shared_->cancel(*timer);
+    if (answer) answer();
+  }
+  bool answered() const {
+    MutexLock lock(mutex_);
+    return !answer_;
   }
 
  private:
-  std::shared_ptr<std::atomic<std::size_t>> open_;
-  std::atomic<bool> claimed_{false};
-  UniqueFunction<void()> answer_;
+  const std::shared_ptr<Shared> shared_;
+  mutable Mutex mutex_;
+  UniqueFunction<void()> answer_ CAIRN_GUARDED_BY(mutex_);
+  std::optional<TimerQueue::Ticket> timer_ CAIRN_GUARDED_BY(mutex_);
 };
 
-}  // namespace
-
 TransferWaits::TransferWaits(BlockManager& manager)
-    : manager_(manager), open_(std::make_shared<std::atomic<std::size_t>>(0)), timers_(kMaxWaits) {}
+    : manager_(manager), shared_(std::make_shared<Shared>()), timers_(kMaxWaits) {
+  MutexLock lock(shared_->mutex);
+  shared_->timers = &timers_;
+}
+
+TransferWaits::~TransferWaits() {
+  MutexLock lock(shared_->mutex);
+  shared_->timers = nullptr;
+}
 
 Result<> TransferWaits::wait(TransferId id, std::uint32_t wait_ms, UniqueFunction<void()> answer) {
   if (wait_ms == 0) {
@@ -43,18 +96,18 @@ Result<> TransferWaits::wait(TransferId id, std::uint32_t wait_ms, UniqueFunctio
   }
   const Error full{ErrorCode::queue_full, "more than " + std::to_string(kMaxWaits) +
                                               " requests wait for transfers; ask again later"};
-  if (open_->load(std::memory_order_relaxed) >= kMaxWaits) return full;
-  auto wait = std::make_shared<Wait>(open_, std::move(answer));
+  if (shared_->open.load(std::memory_order_relaxed) >= kMaxWaits) return full;
+  auto wait = std::make_shared<Wait>(shared_, std::move(answer));
+  // Before there is a timer: where the transfer has ended, this answers and none is needed.
+  CAIRN_TRY(manager_.watch_transfer(id, [wait](const TransferStatus&) { wait->transfer_ended(); }));
+  if (wait->answered()) return {};
   const auto ticket =
       timers_.add(std::chrono::steady_clock::now() + std::chrono::milliseconds(wait_ms),
-                  [wait] { wait->fire(); });
-  if (!ticket) return full;
-  auto watched = manager_.watch_transfer(id, [wait](const TransferStatus&) { wait->fire(); });
-  if (!watched) {
-    // Unless the timer was quicker, which then has answered.
-    if (!wait->claim()) return {};
-    timers_.cancel(*ticket);
-    return watched;
+                  [wait] { wait->run_out(); });
+  if (ticket) {
+    wait->set_timer(*ticket);
+  } else if (wait->claim()) {
+    return full;
   }
   return {};
 }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -16,6 +15,9 @@ class TransferWaits {
   static constexpr std::size_t kMaxWaits = 4096;
 
   explicit TransferWaits(BlockManager& manager);
+  ~TransferWaits();
+  TransferWaits(const TransferWaits&) = delete;
+  TransferWaits& operator=(const TransferWaits&) = delete;
 
   // Runs `answer` once: when the transfer has ended, or after `wait_ms`; on this thread or another.
   // queue_full, unknown_transfer: it is then not run.
@@ -24,10 +26,11 @@ class TransferWaits {
   void flush() { timers_.flush(); }
 
  private:
+  struct Shared;
+  class Wait;
+
   BlockManager& manager_;
-  // Of waits, and of watchers whose wait has run out but whose transfer has not ended. Shared with
-  // them: they may outlive this.
-  std::shared_ptr<std::atomic<std::size_t>> open_;
+  const std::shared_ptr<Shared> shared_;
   TimerQueue timers_;
 };
 

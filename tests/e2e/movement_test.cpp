@@ -82,6 +82,16 @@ TEST_F(MovementTest, AnswersAtOnceAndTellsItsEndToWhoAsks) {
   EXPECT_EQ(rest_.get("/v1/transfers/" + id).document(), ended.document());
 }
 
+// Each of these once held one of the server's 4,096 waits for a minute.
+TEST_F(MovementTest, TellsOfAnEndedTransferToAnyNumberWhoWaitForIt) {
+  TestCache cache(rest_, {.device = 8, .disk = 8});
+  cache.store(1);
+  const std::string id = cache.transfer(keys(1, 1), "disk").at("transfer");
+  for (int n = 0; n < 4'200; ++n) {
+    ASSERT_THAT(rest_.get("/v1/transfers/" + id + "?wait_ms=60000"), has_status(200)) << n;
+  }
+}
+
 TEST_F(MovementTest, IsWholeOrNotThereWhenItIsCancelled) {
   TestCache cache(rest_, {.device = 8, .disk = 8});
   cache.store_prefix(0, 8, "device");
