@@ -114,6 +114,11 @@ http::BodyPlan ApiHandler::plan_body(const http::RequestHead& head, const Router
     case routes::BodyKind::streamed:
       break;
   }
+  // Streamed to where it stays, which is as long as the body: a length has to come first.
+  if (head.chunked) {
+    return refuse(411, {ErrorCode::wrong_length,
+                        "the body is chunked; block bytes are taken with a Content-Length"});
+  }
   const Call call{.head = head, .body = {}, .path = found.parameters, .caller = caller};
   return route.begin(service_, call, style_of(head));
 }

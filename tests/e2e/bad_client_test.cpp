@@ -199,6 +199,26 @@ TEST_F(BadClientTest, TakesAChunkedBody) {
   EXPECT_EQ(reply.document().at("matched"), 1);
 }
 
+TEST_F(BadClientTest, IsAskedForALengthWhereItSendsBlocksInChunks) {
+  const json held = cache_.allocate(1, "device");
+  const std::pair<const char*, std::string> uploads[] = {
+      {"PUT", cache_.key_path(9)},
+      {"PUT", cache_.data_path(held.at("blocks").at(0), held.at("lease"))},
+      {"POST", cache_.path("/write")}};
+  for (const auto& [method, target] : uploads) {
+    RawConnection client(server().endpoint());
+    client.send(
+        head_text(method, target,
+                  {"Content-Type: application/octet-stream", "Transfer-Encoding: chunked"}) +
+        "1\r\nx\r\n0\r\n\r\n");
+    const Reply reply = client.receive();
+    EXPECT_THAT(reply, is_problem(411, "wrong_length")) << target;
+    EXPECT_THAT(reply.body, testing::HasSubstr("Content-Length")) << target;
+  }
+  EXPECT_FALSE(cache_.holds(9));
+  keep();
+}
+
 TEST_F(BadClientTest, IsToldToGoOnBeforeItSendsABody) {
   RawConnection client(server().endpoint());
   std::string head = upload_head("PUT", cache_.key_path(9), kBlockBytes);
