@@ -20,14 +20,19 @@ bool same_word(std::string_view a, std::string_view b) {
 // The password of Basic credentials (RFC 7617).
 std::optional<std::string> password_of(std::string_view base64) {
   if (base64.empty() || base64.size() % 4 != 0) return std::nullopt;
+  // EVP_DecodeBlock takes a '=' for zeros wherever it stands; only the last group may be padded.
+  const std::size_t characters = std::min(base64.find('='), base64.size());
+  const std::size_t padding = base64.size() - characters;
+  if (padding > 2 || base64.substr(characters).find_first_not_of('=') != std::string_view::npos) {
+    return std::nullopt;
+  }
   std::string decoded(base64.size() / 4 * 3, '\0');
   const int bytes = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(decoded.data()),
                                     reinterpret_cast<const unsigned char*>(base64.data()),
                                     static_cast<int>(base64.size()));
-  if (bytes < 0) return std::nullopt;
-  decoded.resize(static_cast<std::size_t>(bytes));
-  // What pads the last group decodes to zeros.
-  for (std::size_t at = base64.size(); at > 0 && base64[at - 1] == '='; --at) decoded.pop_back();
+  // It trims spaces and line ends at both sides, and so may give fewer.
+  if (bytes < 0 || static_cast<std::size_t>(bytes) != decoded.size()) return std::nullopt;
+  decoded.resize(decoded.size() - padding);
   const std::size_t colon = decoded.find(':');
   if (colon == std::string::npos) return std::nullopt;
   return decoded.substr(colon + 1);

@@ -4,6 +4,7 @@
 #include <boost/asio/error.hpp>
 #include <boost/asio/post.hpp>
 #include <chrono>
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -144,7 +145,14 @@ bool Connection::begin_request() {
   continue_due_ = has_body && input_.empty() && parser_->expects_continue();
 
   begin_body();
-  RequestPlan request = shared_.handler.begin(head_);
+  RequestPlan request;
+  try {
+    request = shared_.handler.begin(head_);
+  } catch (const std::exception& thrown) {
+    // One request's failure, and this thread serves many connections.
+    shared_.log.error("a request failed at its head", {{"why", thrown.what()}});
+    return refuse(500, ErrorCode::internal, "the request failed");
+  }
   route_ = request.route;
   caller_ = std::move(request.caller);
   BodyPlan& plan = request.body;

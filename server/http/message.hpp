@@ -137,7 +137,7 @@ class Handler {
   // The head has been read. A Response here is sent at once and the body is not waited for: the
   // connection is closed after it unless the body is short enough to be skipped. An Upload must
   // only be returned for a request with a content_length > 0; for one without the client is told
-  // 411.
+  // 411. What it throws is answered with 500.
   virtual RequestPlan begin(const RequestHead& head) = 0;
   // The body was collected.
   virtual void handle(const Request& request, Responder respond) = 0;

@@ -103,6 +103,15 @@ TEST_F(SecurityTest, AsksForATokenEverywhereButForItsHealth) {
   EXPECT_THAT(get_as("writer-writer-writeR", "/v1/caches"), is_problem(401));
 }
 
+TEST_F(SecurityTest, RefusesBasicCredentialsThatAreNothingButPadding) {
+  for (const std::string& credentials :
+       {std::string("===="), std::string("a==="), std::string(400, '=')}) {
+    const Reply reply = rest_.send(
+        {.target = "/v1/caches", .headers = {{"Authorization", "Basic " + credentials}}});
+    EXPECT_THAT(reply, is_problem(401, "unauthorized")) << credentials;
+  }
+}
+
 TEST_F(SecurityTest, GrantsARoleWhatItIsForAndNoMore) {
   EXPECT_THAT(put_cache_as(kReader, "roles"), is_problem(403, "forbidden"));
   EXPECT_THAT(put_cache_as(kWriter, "roles"), is_problem(403, "forbidden"));

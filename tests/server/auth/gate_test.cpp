@@ -128,6 +128,22 @@ TEST_F(GateTest, TakesWhatABrowserSendsOnlyForLooking) {
   }
 }
 
+TEST_F(GateTest, RefusesPaddingThatIsMoreThanTheBytesOrStandsBeforeThem) {
+  write(file_of(token_of()));
+  const auto gate = open();
+  for (const std::string& wrong :
+       {std::string("===="), std::string("="), std::string("=="), std::string("==="),
+        std::string("a==="), std::string("=a=="), std::string("a=b="), std::string("ab=c"),
+        std::string("YTpi===="), std::string("YTo=YTpi"), std::string("YTp"), std::string(400, '='),
+        std::string()}) {
+    for (const auto method : {http::Method::get, http::Method::head}) {
+      const auto refused = admit(*gate, "Basic " + wrong, method);
+      ASSERT_FALSE(refused) << wrong;
+      EXPECT_EQ(refused.error().code, ErrorCode::unauthorized) << wrong;
+    }
+  }
+}
+
 TEST_F(GateTest, SaysWhenATokensRateIsUsedUp) {
   write(file_of(token_of(R"("role": "read", "requests_per_s": 2)")));
   const auto gate = open();

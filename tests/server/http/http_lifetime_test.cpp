@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -100,6 +101,20 @@ TEST_F(HttpLifetimeTest, Answers500ForADroppedRequest) {
   client.send(kGet);
   EXPECT_EQ(client.receive().status, 500u);
   EXPECT_TRUE(finished(2));
+}
+
+TEST_F(HttpLifetimeTest, Answers500ForAHeadThatItsHandlerThrowsAt) {
+  handler_.on_begin = [](const RequestHead& head) -> BodyPlan {
+    if (head.path == "/bad") throw std::length_error("a bug of the handler's");
+    return text_response(200, "");
+  };
+  start();
+  SocketClient client = connect();
+  client.send("PUT /bad HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody");
+  EXPECT_EQ(client.receive().status, 500u);
+  SocketClient other = connect();
+  other.send("GET /good HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(other.receive().status, 200u);
 }
 
 TEST_F(HttpLifetimeTest, AnAnswerToAClientThatHasGoneHarmsNobody) {
