@@ -37,6 +37,7 @@ struct RequestHead {
   std::string_view accept;
   std::string_view authorization;
   std::string_view range;
+  std::string_view if_range;
   std::string_view if_none_match;
   std::string_view last_event_id;
   std::optional<std::uint64_t> content_length;  // nothing: no body, or a chunked one

@@ -134,6 +134,9 @@ void RequestParser::on_field_impl(field f, Text name, Text value, Error& ec) {
     case field::range:
       head_.range = view(value);
       return;
+    case field::if_range:
+      head_.if_range = view(value);
+      return;
     case field::if_none_match:
       head_.if_none_match = view(value);
       return;

@@ -58,6 +58,12 @@ struct KeyRequest {
   std::string range;
 };
 
+// The range asked for; none where it is asked for of other bytes than these (RFC 9110, 13.1.5).
+// There is no date of these bytes, and a weak tag is nobody's.
+std::string_view wanted_range(const http::RequestHead& head, std::string_view etag) {
+  return head.if_range.empty() || head.if_range == etag ? head.range : std::string_view();
+}
+
 Result<KeyRequest> read_request(Service& service, const Call& call) {
   auto cache = cache_of(service, call);
   if (!cache) return std::move(cache).error();
@@ -66,11 +72,12 @@ Result<KeyRequest> read_request(Service& service, const Call& call) {
   Query query(call.head.query);
   const auto piece = query.piece();
   CAIRN_TRY(query.finish());
+  const std::string etag = etag_of(*key, piece);
   return KeyRequest{.cache = std::move(*cache),
                     .key = *key,
                     .piece = piece,
-                    .etag = etag_of(*key, piece),
-                    .range = std::string(call.head.range)};
+                    .etag = etag,
+                    .range = std::string(wanted_range(call.head, etag))};
 }
 
 http::Response head_of(const KeyRequest& request, const BlockReader& reader) {
@@ -136,18 +143,23 @@ class KeyRead : public std::enable_shared_from_this<KeyRead> {
   std::vector<BlockReader> readers_;
 };
 
+// What the key's copy is like, without its bytes.
+void answer_head(const KeyRequest& request, unsigned status, Reply reply) {
+  auto reader = request.cache->read(request.key, request.piece);
+  if (!reader) return reply.error(reader.error());
+  http::Response response = head_of(request, *reader);
+  response.status = status;
+  response.announced_bytes = reader->size_bytes();
+  reply.send(std::move(response));
+}
+
 }  // namespace
 
 void get_key(Service& service, const Call& call, Reply reply) {
   auto request = read_request(service, call);
   if (!request) return reply.error(request.error());
   if (names_etag(call.head.if_none_match, request->etag)) {
-    auto reader = request->cache->read(request->key, request->piece);
-    if (!reader) return reply.error(reader.error());
-    http::Response unchanged = head_of(*request, *reader);
-    unchanged.status = 304;
-    unchanged.announced_bytes = reader->size_bytes();
-    return reply.send(std::move(unchanged));
+    return answer_head(*request, 304, std::move(reply));
   }
   std::make_shared<KeyRead>(std::move(*request), std::move(reply))->start();
 }
@@ -155,11 +167,8 @@ void get_key(Service& service, const Call& call, Reply reply) {
 void head_key(Service& service, const Call& call, Reply reply) {
   auto request = read_request(service, call);
   if (!request) return reply.error(request.error());
-  auto reader = request->cache->read(request->key, request->piece);
-  if (!reader) return reply.error(reader.error());
-  http::Response response = head_of(*request, *reader);
-  response.announced_bytes = reader->size_bytes();
-  reply.send(std::move(response));
+  const bool is_known = names_etag(call.head.if_none_match, request->etag);
+  answer_head(*request, is_known ? 304 : 200, std::move(reply));
 }
 
 }  // namespace cairn::routes

@@ -56,6 +56,40 @@ TEST_F(KeysTest, SendNothingToWhoHasTheTagAlready) {
   EXPECT_EQ(rest_.get(cache.key_path(1)).header("ETag"), tag) << "the same bytes, elsewhere";
 }
 
+TEST_F(KeysTest, AnswerAHeadWithTheTagAsTheyAnswerAGet) {
+  TestCache cache(rest_, {.device = 2});
+  cache.store(1);
+  const std::string tag = rest_.head(cache.key_path(1)).header("ETag");
+  const auto head_with = [&](int n, const std::string& tags) {
+    return rest_.send(
+        {.method = "HEAD", .target = cache.key_path(n), .headers = {{"If-None-Match", tags}}});
+  };
+  const Reply unchanged = head_with(1, tag);
+  EXPECT_THAT(unchanged, has_status(304));
+  EXPECT_EQ(unchanged.header("ETag"), tag);
+  EXPECT_THAT(head_with(1, "\"other\""), has_status(200));
+  EXPECT_THAT(head_with(2, tag), has_status(404));
+}
+
+TEST_F(KeysTest, SendTheWholeWhereTheRangeIsOfOtherBytes) {
+  TestCache cache(rest_, {.device = 2});
+  cache.store(1);
+  const std::string tag = rest_.head(cache.key_path(1)).header("ETag");
+  const auto get_if_range = [&](const std::string& validator) {
+    return rest_.send({.target = cache.key_path(1),
+                       .headers = {{"Range", "bytes=3-9"}, {"If-Range", validator}}});
+  };
+  const Reply part = get_if_range(tag);
+  EXPECT_THAT(part, has_status(206));
+  EXPECT_EQ(part.body, block(1).substr(3, 7));
+  for (const std::string& other :
+       {std::string("\"other\""), "W/" + tag, std::string("Sat, 29 Oct 1994 19:43:31 GMT")}) {
+    const Reply whole = get_if_range(other);
+    EXPECT_THAT(whole, has_status(200)) << other;
+    EXPECT_TRUE(whole.body == block(1)) << other;
+  }
+}
+
 TEST_F(KeysTest, AreUnknownUntilStoredAndOnceDeleted) {
   TestCache cache(rest_, {.device = 2, .disk = 2});
   EXPECT_THAT(rest_.get(cache.key_path(1)), is_problem(404, "unknown_key"));

@@ -38,7 +38,7 @@ std::string told(const RequestHead& head, const InputBuffer& buffer, const std::
   std::string all;
   for (std::string_view part :
        {head.path, head.query, head.content_type, head.accept, head.authorization, head.range,
-        head.if_none_match, head.last_event_id}) {
+        head.if_range, head.if_none_match, head.last_event_id}) {
     // "/" stands for the missing path of an absolute target.
     cairn::fuzz::must(part == "/" || within(part, buffer, begin), "a view out of the buffer");
     all.append(part).append("\n");

@@ -46,8 +46,9 @@ TEST_F(HttpRequestTest, KnowsTheMethodsOfTheContract) {
 TEST_F(HttpRequestTest, GivesTheFieldsInAnyCaseAndTrimmed) {
   std::string seen;
   handler_.on_handle = [&seen](const Request& request, Responder respond) {
-    for (std::string_view value : {request.content_type, request.accept, request.authorization,
-                                   request.range, request.if_none_match, request.last_event_id}) {
+    for (std::string_view value :
+         {request.content_type, request.accept, request.authorization, request.range,
+          request.if_range, request.if_none_match, request.last_event_id}) {
       seen += std::string(value) + "|";
     }
     respond(text_response(200, ""));
@@ -56,9 +57,10 @@ TEST_F(HttpRequestTest, GivesTheFieldsInAnyCaseAndTrimmed) {
   client.send(
       "GET / HTTP/1.1\r\nHost: x\r\nCONTENT-TYPE:  a/b \r\naccept: c/d\r\nAuthorization: Bearer "
       "t\r\n"
-      "Range: bytes=0-1\r\nIf-None-Match: \"e\"\r\nlast-event-id: 17\r\nX-Other: z\r\n\r\n");
+      "Range: bytes=0-1\r\nIf-Range: \"r\"\r\nIf-None-Match: \"e\"\r\nlast-event-id: "
+      "17\r\nX-Other: z\r\n\r\n");
   EXPECT_EQ(client.receive().status, 200u);
-  EXPECT_EQ(seen, "a/b|c/d|Bearer t|bytes=0-1|\"e\"|17|");
+  EXPECT_EQ(seen, "a/b|c/d|Bearer t|bytes=0-1|\"r\"|\"e\"|17|");
 }
 
 TEST_F(HttpRequestTest, AnswersPipelinedRequestsInOrder) {
