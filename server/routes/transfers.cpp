@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "blockmgr/cache_copy.hpp"
 #include "server/codec/dom_blocks.hpp"
 #include "server/codec/ids.hpp"
@@ -81,6 +83,18 @@ bool has_ended(TransferState state) {
          state == TransferState::cancelled;
 }
 
+// The refusal of a transfer that did nothing because the queue of jobs was full.
+std::optional<Error> kept_out(const TransferStatus& status) {
+  if (status.state != TransferState::failed || status.blocks_done > 0 || status.failures.empty()) {
+    return std::nullopt;
+  }
+  const bool all_full = std::ranges::all_of(status.failures, [](const auto& failure) {
+    return failure.error.code == ErrorCode::queue_full;
+  });
+  if (!all_full) return std::nullopt;
+  return status.failures.front().error;
+}
+
 Result<TransferId> transfer_of(const Call& call) {
   const auto id = transfer_from(call.path[0]);
   if (id) return *id;
@@ -95,6 +109,9 @@ void answer_when_ended(Service& service, const WhenEnded& when, Reply reply) {
   auto waiting = service.waits.wait(when.id, when.wait_ms, [&service, shared, when] {
     auto status = service.manager.transfer(when.id);
     if (!status) return shared->error(status.error());
+    if (when.starts_it) {
+      if (const auto full = kept_out(*status)) return shared->error(*full);
+    }
     shared->document(has_ended(status->state) ? 200 : when.status_unfinished,
                      transfer_body(*status));
   });
@@ -114,7 +131,8 @@ void start_transfer(Service& service, const Call& call, Reply reply) {
   auto id = body->from_cache ? copy_from(service, call, *cache, std::move(*body))
                              : (*cache)->transfer(std::move(body->request));
   if (!id) return reply.error(id.error());
-  answer_when_ended(service, {.id = *id, .wait_ms = wait_ms, .status_unfinished = 202},
+  answer_when_ended(service,
+                    {.id = *id, .wait_ms = wait_ms, .status_unfinished = 202, .starts_it = true},
                     std::move(reply));
 }
 

@@ -1,5 +1,7 @@
+#include <fstream>
 #include <set>
 
+#include "tests/e2e/support/raw_connection.hpp"
 #include "tests/e2e/support/served_test.hpp"
 
 // Blocks between tiers, by request; and what lists and describes them.
@@ -90,6 +92,50 @@ TEST_F(MovementTest, TellsOfAnEndedTransferToAnyNumberWhoWaitForIt) {
   for (int n = 0; n < 4'200; ++n) {
     ASSERT_THAT(rest_.get("/v1/transfers/" + id + "?wait_ms=60000"), has_status(200)) << n;
   }
+}
+
+// The requests come in one piece, so that they are faster than what they ask for.
+TEST(FullTransferQueue, RefusesWhatCannotBegin) {
+  constexpr int kTransfers = 12;
+  constexpr int kBlocks = 4;
+  fakes::TempDir folder;
+  const std::string config = (folder.path() / "config.json").string();
+  std::ofstream(config) << json{{"caches", json::array()},
+                                {"transfers", {{"max_queued_jobs", 1}, {"workers", 1}}}};
+  ServerProcess server({.flags = {"--config", config}});
+  Rest rest(server.endpoint());
+  json body = cache_body({.device = kTransfers * kBlocks, .disk = kTransfers * kBlocks});
+  body["layout"].update({{"page_size", 1'024}, {"inner_dim", 85}});
+  TestCache cache = TestCache::made_of(rest, body);
+  const std::string bytes(kLayers * kOuter * 1'024 * 85 * kDtypeBytes, 'x');
+  for (int n = 0; n < kTransfers * kBlocks; ++n) {
+    ASSERT_THAT(rest.put_bytes(cache.key_path(n), bytes), has_status(201));
+  }
+
+  std::string requests;
+  for (int n = 0; n < kTransfers; ++n) {
+    const std::string text = json{{"keys", keys(n * kBlocks, kBlocks)}, {"to", "disk"}}.dump();
+    std::vector<std::string> fields = {"Content-Length: " + std::to_string(text.size())};
+    if (n == kTransfers - 1) fields.emplace_back("Connection: close");
+    requests += head_text("POST", cache.path("/transfers"), fields) + text;
+  }
+  RawConnection client(server.endpoint());
+  ASSERT_TRUE(client.send(requests));
+  const std::string answers = client.receive_to_end();
+  const auto count = [&](const std::string& text) {
+    int found = 0;
+    for (auto at = answers.find(text); at != std::string::npos; at = answers.find(text, at + 1)) {
+      ++found;
+    }
+    return found;
+  };
+  EXPECT_EQ(count("HTTP/1.1 "), kTransfers);
+  const int refused = count("HTTP/1.1 429 ");
+  EXPECT_GT(refused, 0) << answers;
+  EXPECT_LT(refused, kTransfers) << answers;
+  EXPECT_EQ(count("\r\nRetry-After: "), refused);
+  EXPECT_EQ(count("\"code\":\"queue_full\""), refused) << answers;
+  EXPECT_EQ(count("\"state\":\"failed\""), 0) << answers;
 }
 
 TEST_F(MovementTest, IsWholeOrNotThereWhenItIsCancelled) {
