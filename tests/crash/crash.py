@@ -266,6 +266,7 @@ def main():
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--faults", help="the library that stands before the disk; without it no power cuts")
     parser.add_argument("--only", metavar="ROUND", help="one kind of round, such as power_cut")
+    parser.add_argument("--without", metavar="ROUND", help="all kinds of rounds but this one")
     options = parser.parse_args()
     print(f"seed {options.seed}, {options.kills} kills", flush=True)
     chance, tally, failures = random.Random(options.seed), Tally(), []
@@ -273,7 +274,7 @@ def main():
     with Folder() as folder:
         site = Site(options.server, folder, options.seed, tally)
         for name, *arguments in rounds(options.faults, chance):
-            if options.only and name != options.only:
+            if name == options.without or (options.only and name != options.only):
                 continue
             if tally["kills"] >= options.kills:
                 break
