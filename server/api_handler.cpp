@@ -4,6 +4,7 @@
 #include <array>
 #include <exception>
 
+#include "server/codec/media_type.hpp"
 #include "server/routes/subject.hpp"
 #include "server/status.hpp"
 
@@ -105,6 +106,13 @@ http::BodyPlan ApiHandler::plan_body(const http::RequestHead& head, const Router
   if (phase != Phase::serving && !answers_always(route.pattern.path)) {
     return problem({ErrorCode::unavailable, phase == Phase::starting ? "the server is starting"
                                                                      : "the server is draining"});
+  }
+  if (route.body != routes::BodyKind::none) {
+    if (auto taken = check_content_encoding(head.content_encoding); !taken) {
+      http::Response response = problem(taken.error());
+      response.headers += "Accept-Encoding: identity\r\n";  // RFC 9110, 12.5.3
+      return response;
+    }
   }
   switch (route.body) {
     case routes::BodyKind::none:

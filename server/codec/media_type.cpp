@@ -57,6 +57,13 @@ Result<> check_bytes_type(std::string_view content_type) {
   return unsupported(content_type, kBytesType);
 }
 
+Result<> check_content_encoding(std::string_view content_encoding) {
+  if (content_encoding.empty() || same(bare(content_encoding), "identity")) return {};
+  std::string detail = "Content-Encoding is '";
+  detail.append(content_encoding.substr(0, kMaxQuoted)).append("'; bodies are taken as they are");
+  return Error{ErrorCode::unsupported_media_type, std::move(detail)};
+}
+
 WireFormat answer_format(std::string_view accept) {
   const auto msgpack = accept.find("msgpack");
   if (msgpack == std::string_view::npos) return WireFormat::text;

@@ -16,6 +16,9 @@ inline constexpr std::string_view kBytesType = "application/octet-stream";
 Result<WireFormat> body_format(std::string_view content_type);
 // A body of plain bytes; no type given is right.
 Result<> check_bytes_type(std::string_view content_type);
+// Nothing here is unpacked: a compressed body would be stored as something it is not.
+// unsupported_media_type.
+Result<> check_content_encoding(std::string_view content_encoding);
 bool is_bytes_type(std::string_view content_type);
 
 // What the client wants to read: MessagePack where it asks for it and not for JSON before it.

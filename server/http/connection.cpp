@@ -55,7 +55,13 @@ void Connection::start() {
 
 void Connection::run() {
   running_ = true;
-  while (step()) {
+  try {
+    while (step()) {
+    }
+  } catch (const std::exception& thrown) {
+    // Out of memory, mostly, in the midst of an upload or a download. This thread serves others.
+    shared_.log.error("a connection failed", {{"route", route_}, {"why", thrown.what()}});
+    close();
   }
   running_ = false;
 }

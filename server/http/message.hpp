@@ -34,6 +34,7 @@ struct RequestHead {
   std::string_view path;   // as sent, up to the '?'; still percent-encoded
   std::string_view query;  // as sent, after the '?'; empty where there is none
   std::string_view content_type;
+  std::string_view content_encoding;
   std::string_view accept;
   std::string_view authorization;
   std::string_view range;
@@ -99,7 +100,8 @@ class Responder {
 };
 
 // Where the bytes of a large request body go, read from the socket straight into place. Destroyed
-// when the request has ended in any way: its guards give back what was not finished.
+// when the request has ended in any way: its guards give back what was not finished. What it throws
+// cuts the connection.
 class Upload {
  public:
   using Room = Result<std::span<const iovec>>;

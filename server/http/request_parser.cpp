@@ -125,6 +125,9 @@ void RequestParser::on_field_impl(field f, Text name, Text value, Error& ec) {
     case field::content_type:
       head_.content_type = view(value);
       return;
+    case field::content_encoding:
+      head_.content_encoding = view(value);
+      return;
     case field::accept:
       head_.accept = view(value);
       return;

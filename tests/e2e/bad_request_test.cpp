@@ -49,6 +49,21 @@ TEST_P(BadLengthTest, IsRefusedForABlock) {
   EXPECT_FALSE(cache_.holds(9));
 }
 
+TEST_F(BadRequestTest, IsRefusedWhereABodyIsCompressed) {
+  const auto send = [&](const std::string& method, const std::string& target) {
+    return rest_.send({.method = method,
+                       .target = target,
+                       .body = block(9),
+                       .headers = {{"Content-Encoding", "gzip"}}});
+  };
+  for (const Reply& reply : {send("PUT", cache_.key_path(9)), send("POST", cache_.path("/write")),
+                             send("POST", cache_.path("/match"))}) {
+    EXPECT_THAT(reply, is_problem(415));
+    EXPECT_EQ(reply.header("Accept-Encoding"), "identity");
+  }
+  EXPECT_FALSE(cache_.holds(9));
+}
+
 TEST_F(BadRequestTest, IsRefusedWhereAWriteOfManyIsNotWhatItsHeaderSays) {
   const auto write = [&](const std::string& body) {
     return rest_.post_bytes(cache_.path("/write"), body);

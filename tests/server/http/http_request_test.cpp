@@ -47,20 +47,21 @@ TEST_F(HttpRequestTest, GivesTheFieldsInAnyCaseAndTrimmed) {
   std::string seen;
   handler_.on_handle = [&seen](const Request& request, Responder respond) {
     for (std::string_view value :
-         {request.content_type, request.accept, request.authorization, request.range,
-          request.if_range, request.if_none_match, request.last_event_id}) {
+         {request.content_type, request.content_encoding, request.accept, request.authorization,
+          request.range, request.if_range, request.if_none_match, request.last_event_id}) {
       seen += std::string(value) + "|";
     }
     respond(text_response(200, ""));
   };
   SocketClient client = connect();
   client.send(
-      "GET / HTTP/1.1\r\nHost: x\r\nCONTENT-TYPE:  a/b \r\naccept: c/d\r\nAuthorization: Bearer "
+      "GET / HTTP/1.1\r\nHost: x\r\nCONTENT-TYPE:  a/b \r\nContent-Encoding: br\r\naccept: "
+      "c/d\r\nAuthorization: Bearer "
       "t\r\n"
       "Range: bytes=0-1\r\nIf-Range: \"r\"\r\nIf-None-Match: \"e\"\r\nlast-event-id: "
       "17\r\nX-Other: z\r\n\r\n");
   EXPECT_EQ(client.receive().status, 200u);
-  EXPECT_EQ(seen, "a/b|c/d|Bearer t|bytes=0-1|\"r\"|\"e\"|17|");
+  EXPECT_EQ(seen, "a/b|br|c/d|Bearer t|bytes=0-1|\"r\"|\"e\"|17|");
 }
 
 TEST_F(HttpRequestTest, AnswersPipelinedRequestsInOrder) {

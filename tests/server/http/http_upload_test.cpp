@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <new>
 #include <string>
 #include <thread>
 
@@ -116,6 +117,24 @@ TEST_F(HttpUploadTest, AnswersForAnUploadThatDropsItsQuestion) {
   SocketClient client = connect();
   client.send(head(10));
   EXPECT_EQ(client.receive().status, 507u);
+}
+
+TEST_F(HttpUploadTest, LosesNoMoreThanTheConnectionWhereOneThrows) {
+  Scattered& room = memory({10});
+  const auto none = [](auto) { throw std::bad_alloc(); };
+  const auto some = [&](auto ready) { ready(room.pieces()); };
+  for (const ScriptedUpload::Next& next :
+       {ScriptedUpload::Next(none), ScriptedUpload::Next(some)}) {
+    upload(next, [](Responder) { throw std::bad_alloc(); });
+    SocketClient client = connect();
+    client.send(head(10) + "0123456789");
+    EXPECT_EQ(client.receive_bytes(1), "");
+    ASSERT_TRUE(none_open());
+    EXPECT_TRUE(alive_.expired());
+  }
+  SocketClient other = connect();
+  other.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(other.receive().status, 200u);
 }
 
 TEST_F(HttpUploadTest, AnswersForAnUploadThatGivesNoRoom) {
