@@ -21,6 +21,7 @@
 
 #include "base/log.hpp"
 #include "base/mutex.hpp"
+#include "blockmgr/arrivals.hpp"
 #include "blockmgr/block_store.hpp"
 #include "blockmgr/byte_budget.hpp"
 #include "blockmgr/cache.hpp"
@@ -114,6 +115,7 @@ struct Move {
   std::optional<LeaseId> lease;  // holds the new copies too, while it lives
   std::vector<Item> items;       // by source tier
   std::vector<BlockKey> keys;    // transfer: of the items
+  std::uint64_t following = 0;   // transfer: keys that others are bringing
   // transfer: copies that are there already. Pinned until the end, so that making room for the rest
   // does not take them away.
   std::vector<SlotRef> kept;
@@ -131,7 +133,13 @@ struct Move {
   UniqueFunction<void(Section&, const Move&)> ended;  // under the lock; may be empty
 
   bool finished(std::size_t first) const { return ended_jobs.contains(first); }
+  bool ended_all() const {
+    return request == 0 && jobs == 0 && next == items.size() && following == 0;
+  }
 };
+
+// Why a key that was deleted meanwhile did not arrive.
+Error key_vanished();
 
 class CacheCore final : public std::enable_shared_from_this<CacheCore> {
  public:
@@ -190,6 +198,8 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   // room. `ended` runs under the lock, maybe now.
   void offload(Section& section, std::vector<SlotRef> victims, EvictionReason reason,
                UniqueFunction<void(Section&, const Move&)> ended);
+  // The same copies, for a transfer.
+  void bring(Section& section, const std::shared_ptr<Move>& move);
   void start(Section& section, const std::shared_ptr<Move>& move);
   void cancel_move(Section& section, const std::shared_ptr<Move>& move);
   void write_through(Section& section, const std::vector<SlotRef>& committed);
@@ -197,6 +207,9 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   // way; leased ones stay.
   void drop_moved_copies(EntryNumber key, Tier to, Tier from);
   void finish(Section& section, const std::shared_ptr<Move>& move);
+  // A key that a transfer was bringing is there or, for the `error`, is not. Without either
+  // (cancelled, no slots, or gone and back) it is brought for those who still want it.
+  void tell_followers(Section& section, const Move& move, std::size_t index, const Error* error);
   // A copy whose bytes could not be read. `generation` says whose bytes those were.
   void drop_unreadable(SlotRef at, std::uint64_t generation, const Error& error);
   // What a slot of the disk tier says of its bytes once they are this block's.
@@ -231,6 +244,7 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   std::array<std::deque<SlotRequest>, kNumTiers> requests;
   std::uint64_t last_request = 0;
   std::unordered_map<TransferId, std::shared_ptr<Move>> transfers;
+  Arrivals arrivals;
   std::array<std::optional<PressureGauge>, kNumTiers> gauges;
   std::array<std::optional<std::uint32_t>, kNumTiers> shrink_to;  // slots in use, while shrinking
 
@@ -263,6 +277,7 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   void submit_items(const std::shared_ptr<Move>& move, Items items, std::vector<SlotLabel> labels);
   void items_ended(const std::shared_ptr<Move>& move, Items items, JobOutcome outcome);
   void arrived(Move& move, std::size_t index);
+  void hold_for_lease(const Move& move, SlotRef copy);
 
   void not_arrived(Move& move, std::size_t index, const Error* error);
   void drop_unless_leased(SlotRef at);

@@ -15,9 +15,9 @@ constexpr std::uint32_t kJobsAtOnce = 2;
 
 bool on_disk(const BlockLayout& layout) { return layout.storage_kind() == StorageKind::disk; }
 
-const Error kVanished{ErrorCode::unknown_key, "the key went while it was being moved"};
-
 }  // namespace
+
+Error key_vanished() { return {ErrorCode::unknown_key, "the key went while it was being moved"}; }
 
 bool accuses_source(Tier source, ErrorCode code) {
   if (source == Tier::disk) {
@@ -207,21 +207,30 @@ void CacheCore::items_ended(const std::shared_ptr<Move>& move, Items items, JobO
   }
   auto failure = outcome.failures.begin();
   for (std::size_t i = 0; i < items.count; ++i) {
-    if (outcome.state == JobState::cancelled) {
-      not_arrived(*move, items.first + i, nullptr);
-    } else if (failure != outcome.failures.end() && failure->index == i) {
-      not_arrived(*move, items.first + i, &failure->error);
-      ++failure;
+    const std::size_t index = items.first + i;
+    const bool failed = failure != outcome.failures.end() && failure->index == i;
+    const Error* const error = failed ? &(failure++)->error : nullptr;
+    if (outcome.state == JobState::cancelled || failed) {
+      not_arrived(*move, index, error);
     } else {
-      arrived(*move, items.first + i);
+      arrived(*move, index);
     }
+    tell_followers(section, *move, index, error);
   }
   section.serve_again();  // what was leaving may stay, and somebody counted on it
   --move->jobs;
   move->ids.erase(items.first);
   move->ended_jobs.insert(items.first);
   submit_next(section, move);
-  if (move->jobs == 0 && move->next == move->items.size()) finish(section, move);
+  if (move->ended_all()) finish(section, move);
+}
+
+void CacheCore::hold_for_lease(const Move& move, SlotRef copy) {
+  if (!move.lease || dropped) return;
+  if (auto lease = leases.find(*move.lease)) {
+    store.pin_for_lease(copy);
+    leases[*lease].held.push_back(copy);
+  }
 }
 
 void CacheCore::arrived(Move& move, std::size_t index) {
@@ -238,12 +247,7 @@ void CacheCore::arrived(Move& move, std::size_t index) {
     store.record(item.destination).priority = source.priority;
     store.record(item.destination).used_again = source.used_again;
     store.add_copy(key, item.destination);
-    if (move.lease) {
-      if (auto lease = leases.find(*move.lease); lease && !dropped) {
-        store.pin_for_lease(item.destination);
-        leases[*lease].held.push_back(item.destination);
-      }
-    }
+    hold_for_lease(move, item.destination);
   }
   store.unpin(item.destination);
 
@@ -264,7 +268,7 @@ void CacheCore::arrived(Move& move, std::size_t index) {
   if (!move.transfer) return;
   if (vanished) {
     ++move.failed;
-    services->transfers.add(*move.transfer, {move.keys[index], kVanished});
+    services->transfers.add(*move.transfer, {move.keys[index], key_vanished()});
   } else {
     services->transfers.add(*move.transfer, {.blocks = 1, .bytes = block_bytes});
   }
@@ -317,12 +321,16 @@ void CacheCore::finish(Section& section, const std::shared_ptr<Move>& move) {
 }
 
 void CacheCore::cancel_move(Section& section, const std::shared_ptr<Move>& move) {
+  move->cancelled = true;
+  move->skipped += std::exchange(move->following, 0);
   if (move->request != 0) {
     return cancel_request(section, move->to, move->request,
                           {ErrorCode::cancelled, "the transfer was cancelled"});
   }
-  move->cancelled = true;
-  for (; move->next < move->items.size(); ++move->next) not_arrived(*move, move->next, nullptr);
+  for (; move->next < move->items.size(); ++move->next) {
+    not_arrived(*move, move->next, nullptr);
+    tell_followers(section, *move, move->next, nullptr);
+  }
   for (const auto& [first, id] : move->ids) {
     section.after([services = services, id = id] { services->engine.cancel(id); });
   }

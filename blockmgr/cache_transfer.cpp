@@ -36,47 +36,104 @@ void group_by_source(Move& move) {
 }
 
 void add_item(CacheCore& core, Move& move, const BlockKey& key, SlotRef source) {
+  core.arrivals.expect({key, move.to});
   core.store.pin(source);
   move.items.push_back({.source = source, .destination = source});
   move.keys.push_back(key);
 }
 
+// Moves the key, or waits for the transfer that is moving it already.
+void add_key(CacheCore& core, const std::shared_ptr<Move>& move, const BlockKey& key,
+             SlotRef source) {
+  if (!core.arrivals.expected({key, move->to})) return add_item(core, *move, key, source);
+  core.arrivals.follow({key, move->to}, {.move = move, .from = source.tier()});
+  ++move->following;
+}
+
 // Asks for the slots and takes the keys already there for done.
 void launch(Section& section, CacheCore& core, const std::shared_ptr<Move>& move,
             std::uint64_t already_there) {
-  const TransferId id = *move->transfer;
-  core.services->transfers.add(id, TransferTable::Arrived{.blocks = already_there});
-  core.transfers.emplace(id, move);
-  if (move->items.empty()) return core.finish(section, move);
+  core.services->transfers.add(*move->transfer, TransferTable::Arrived{.blocks = already_there});
+  core.transfers.emplace(*move->transfer, move);
+  if (!move->items.empty()) return core.bring(section, move);
+  if (move->ended_all()) core.finish(section, move);
+}
+
+}  // namespace
+
+void CacheCore::bring(Section& section, const std::shared_ptr<Move>& move) {
   group_by_source(*move);
-  SlotRequest request{.id = ++core.last_request,
+  SlotRequest request{.id = ++last_request,
                       .count = static_cast<std::uint32_t>(move->items.size())};
   move->request = request.id;
-  request.granted = [&core, move, id](Section& inner, Result<std::span<const SlotRef>> slots) {
+  request.granted = [this, move](Section& inner, Result<std::span<const SlotRef>> slots) {
     if (slots) {
       for (std::size_t i = 0; i < move->items.size(); ++i) {
         move->items[i].destination = (*slots)[i];
       }
-      return core.start(inner, move);
+      return start(inner, move);
     }
+    move->request = 0;
+    move->next = move->items.size();
     for (auto item = move->items.rbegin(); item != move->items.rend(); ++item) {
-      core.store.unpin(item->source);
+      store.unpin(item->source);
     }
-    const bool cancelled = slots.error().code == ErrorCode::cancelled;
-    for (const BlockKey& key : move->keys) {
+    const Error why = slots.error();
+    const bool cancelled = why.code == ErrorCode::cancelled;
+    for (std::size_t i = 0; i < move->keys.size(); ++i) {
       ++(cancelled ? move->skipped : move->failed);
-      if (!cancelled) {
-        core.services->transfers.add(id, TransferStatus::Failure{key, slots.error()});
+      if (!cancelled && move->transfer) {
+        services->transfers.add(*move->transfer, TransferStatus::Failure{move->keys[i], why});
       }
+      // One that asked for too much does not speak for those who want less.
+      tell_followers(inner, *move, i, move->transfer ? nullptr : &why);
     }
-    core.finish(inner, move);
+    if (move->ended_all()) finish(inner, move);
   };
-  if (auto asked = core.request_slots(section, move->to, std::move(request)); !asked) {
+  if (auto asked = request_slots(section, move->to, std::move(request)); !asked) {
     request.granted(section, std::move(asked).error());
   }
 }
 
-}  // namespace
+void CacheCore::tell_followers(Section& section, const Move& move, std::size_t index,
+                               const Error* error) {
+  if (move.purpose != Move::Purpose::transfer) return;
+  const BlockKey& key = move.keys[index];
+  std::shared_ptr<Move> again;
+  for (Arrivals::Follower& follower : arrivals.end({key, move.to})) {
+    const std::shared_ptr<Move>& told = follower.move;
+    if (told->cancelled) continue;
+    const EntryNumber entry = dropped ? kNoEntry : store.find(key, section.now());
+    const SlotNumber copy =
+        entry == kNoEntry ? kNoSlot : store.entry(entry).slots[index_of(move.to)];
+    if (copy != kNoSlot) {
+      hold_for_lease(*told, {move.to, copy});
+      if (told->drop_source) drop_moved_copies(entry, move.to, follower.from);
+      if (told->transfer) {
+        services->transfers.add(*told->transfer, TransferTable::Arrived{.blocks = 1});
+      }
+    } else if (entry == kNoEntry || error != nullptr) {
+      ++told->failed;
+      if (told->transfer) {
+        services->transfers.add(*told->transfer,
+                                TransferStatus::Failure{key, error ? *error : key_vanished()});
+      }
+    } else {
+      if (!again) {
+        // Nobody's, so that nobody cancels it again.
+        again = std::make_shared<Move>();
+        again->to = move.to;
+        again->priority = told->priority;
+        add_item(*this, *again, key, *best_source(store.entry(entry), move.to));
+      }
+      arrivals.follow({key, move.to}, std::move(follower));
+      continue;
+    }
+    --told->following;
+    if (told->ended_all()) finish(section, told);
+  }
+  if (again) bring(section, again);
+}
 
 Result<TransferId> Cache::transfer(TransferRequest request) {
   CacheCore& core = *core_;
@@ -105,7 +162,7 @@ Result<TransferId> Cache::transfer(TransferRequest request) {
   for (EntryNumber entry : seen) {
     const SlotNumber slot = core.store.entry(entry).slots[index_of(request.to)];
     if (slot == kNoSlot) {
-      ++missing;
+      if (!core.arrivals.expected({core.store.key(entry), request.to})) ++missing;
     } else if (core.store.record({request.to, slot}).pins == 0) {
       ++kept;
     }
@@ -141,7 +198,7 @@ Result<TransferId> Cache::transfer(TransferRequest request) {
       }
       continue;
     }
-    add_item(core, *move, request.keys[i], *best_source(entry, request.to));
+    add_key(core, move, request.keys[i], *best_source(entry, request.to));
   }
   launch(section, core, move, already_there);
   return *id;
@@ -165,20 +222,24 @@ Result<std::optional<TransferId>> Cache::onboard(const OnboardRequest& request) 
   const std::uint64_t room = core.attainable(request.tier);
   std::vector<EntryNumber> chosen;
   std::unordered_set<EntryNumber> seen;
+  std::uint64_t missing = 0;
   for (const KeyView key : request.keys) {
     const EntryNumber entry = core.store.find(key, section.now());
-    if (entry == kNoEntry || chosen.size() == room) break;
+    if (entry == kNoEntry) break;
     const SlotRef highest = core.store.highest_copy(core.store.entry(entry));
-    if (highest.tier() <= request.tier) continue;
-    if (seen.insert(entry).second) chosen.push_back(entry);
+    if (highest.tier() <= request.tier || !seen.insert(entry).second) continue;
+    if (!core.arrivals.expected({BlockKey(key), request.tier})) {
+      if (missing == room) break;
+      ++missing;
+    }
+    chosen.push_back(entry);
   }
   if (chosen.empty()) return std::optional<TransferId>();
   auto id = core.services->transfers.open(core_, chosen.size());
   if (!id) return std::move(id).error();
   move->transfer = *id;
   for (EntryNumber entry : chosen) {
-    add_item(core, *move, core.store.key(entry),
-             *best_source(core.store.entry(entry), request.tier));
+    add_key(core, move, core.store.key(entry), *best_source(core.store.entry(entry), request.tier));
   }
   launch(section, core, move, 0);
   return std::optional<TransferId>(*id);

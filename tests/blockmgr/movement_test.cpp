@@ -84,39 +84,152 @@ TEST(Transfer, RefusesUnknownKeysTiersAndTooMuch) {
   EXPECT_EQ(rig.manager->transfer(TransferId{9}).error().code, ErrorCode::unknown_transfer);
 }
 
-TEST(Transfer, WhatHasNotBegunIsCancelled) {
-  std::unique_ptr<DiskIo> real;
-  fakes::GatedDiskIo* gate = nullptr;
-  Rig rig({.disk =
-               [&](std::unique_ptr<DiskIo> disk) {
-                 real = std::move(disk);
-                 auto wrapped = std::make_unique<fakes::GatedDiskIo>(*real);
-                 gate = wrapped.get();
-                 return std::unique_ptr<DiskIo>(std::move(wrapped));
-               },
-           .workers = 1});
-  const auto cache = rig.cache(small_cache(kThree));
-  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 3)}));
-  gate->close();
-  const auto running = cache->transfer({.keys = keys(1, 1), .to = Tier::disk}).value();
-  gate->wait_for_calls(1);
-  const auto queued = cache->transfer({.keys = keys(2, 2), .to = Tier::disk}).value();
+// A disk that stands still when told to.
+class GatedTransfer : public ::testing::Test {
+ protected:
+  GatedTransfer()
+      : rig_({.disk =
+                  [this](std::unique_ptr<DiskIo> disk) {
+                    real_ = std::move(disk);
+                    auto wrapped = std::make_unique<fakes::GatedDiskIo>(*real_);
+                    gate_ = wrapped.get();
+                    return std::unique_ptr<DiskIo>(std::move(wrapped));
+                  },
+              .workers = 1}) {}
+  ~GatedTransfer() override {
+    gate_->open();
+    rig_.manager.reset();
+    rig_.engine.reset();
+  }
+  // A transfer of these keys that is under way, and a match of them that asks for the same.
+  TransferId begin(std::uint64_t first, std::size_t count, Tier to = Tier::pinned) {
+    const auto id = cache_->transfer({.keys = keys(first, count), .to = to}).value();
+    gate_->wait_for_calls(1);
+    return id;
+  }
+  std::optional<TransferId> onboard(const LeaseId& lease, const std::vector<BlockKey>& wanted) {
+    return cache_->onboard({.lease = lease, .keys = views(wanted), .tier = Tier::pinned}).value();
+  }
+  TransferStatus status(TransferId id) { return rig_.manager->transfer(id).value(); }
+  void open() {
+    gate_->open();
+    rig_.engine->wait_idle();
+  }
+  std::uint64_t moved_up() const {
+    return cache_->stats()
+        .routes[index_of(Tier::disk)][index_of(Tier::pinned)]
+        .blocks[static_cast<std::size_t>(TransferOutcome::done)];
+  }
+
+  std::unique_ptr<DiskIo> real_;
+  fakes::GatedDiskIo* gate_ = nullptr;
+  Rig rig_;
+  std::shared_ptr<Cache> cache_ = rig_.cache(small_cache({.pinned = 3, .disk = 8}));
+};
+
+TEST_F(GatedTransfer, WhatHasNotBegunIsCancelled) {
+  ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 3)}));
+  gate_->close();
+  const auto running = begin(1, 1, Tier::disk);
+  const auto queued = cache_->transfer({.keys = keys(2, 2), .to = Tier::disk}).value();
   int told = 0;
-  ASSERT_TRUE(rig.manager->watch_transfer(queued, [&](const TransferStatus& status) {
+  ASSERT_TRUE(rig_.manager->watch_transfer(queued, [&](const TransferStatus& status) {
     EXPECT_EQ(status.state, TransferState::cancelled);
     ++told;
   }));
-  EXPECT_EQ(rig.manager->cancel_transfer(queued).value().state, TransferState::cancelled);
+  EXPECT_EQ(rig_.manager->cancel_transfer(queued).value().state, TransferState::cancelled);
   EXPECT_EQ(told, 1);
-  EXPECT_EQ(rig.manager->cancel_transfer(running).value().state, TransferState::running);
-  gate->open();
-  rig.engine->wait_idle();
-  EXPECT_EQ(rig.manager->transfer(running).value().state, TransferState::done);
-  EXPECT_EQ(present_in(*cache, Tier::disk).size(), 1u);
-  EXPECT_EQ(count(*cache, Tier::disk, SlotState::allocated), 0u);
-  EXPECT_EQ(count(*cache, Tier::pinned, SlotState::evictable), 3u);
-  rig.manager.reset();
-  rig.engine.reset();
+  EXPECT_EQ(rig_.manager->cancel_transfer(running).value().state, TransferState::running);
+  open();
+  EXPECT_EQ(status(running).state, TransferState::done);
+  EXPECT_EQ(present_in(*cache_, Tier::disk).size(), 1u);
+  EXPECT_EQ(count(*cache_, Tier::disk, SlotState::allocated), 0u);
+  EXPECT_EQ(count(*cache_, Tier::pinned, SlotState::evictable), 3u);
+}
+
+// Each request that wanted a shared prefix brought it up again, into slots of its own.
+TEST_F(GatedTransfer, OneThatWantsTheSameBlocksWaitsForThem) {
+  ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 4), .tier = Tier::disk}));
+  const MatchResult leased = rig_.match(*cache_, keys(1, 4));
+  gate_->close();
+  const auto first = begin(1, 2);
+  const auto second = onboard(*leased.lease, keys(1, 4));
+  ASSERT_TRUE(second);
+  EXPECT_EQ(status(*second).blocks_total, 3u) << "two that come already, one that finds room";
+  const auto third = cache_->transfer({.keys = keys(1, 2), .to = Tier::pinned}).value();
+  EXPECT_EQ(count(*cache_, Tier::pinned, SlotState::allocated), 3u);
+  EXPECT_NE(status(third).state, TransferState::done);
+  open();
+  EXPECT_EQ(moved_up(), 3u);
+  for (const TransferId id : {first, *second, third}) {
+    EXPECT_EQ(status(id).state, TransferState::done);
+    EXPECT_EQ(status(id).blocks_done, status(id).blocks_total);
+  }
+  EXPECT_EQ(cache_->stats().tiers[index_of(Tier::pinned)].leased_blocks, 3u);
+  EXPECT_EQ(cache_->release(*leased.lease, {}).value(), 7u);
+  EXPECT_EQ(rig_.read(*cache_, key(2)).value(), bytes_of(key(2)));
+}
+
+TEST_F(GatedTransfer, WhatACancelledOneWasBringingIsBroughtForTheOthers) {
+  ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 3), .tier = Tier::disk}));
+  gate_->close();
+  const auto busy = begin(3, 1);
+  const auto first = cache_->transfer({.keys = keys(1, 2), .to = Tier::pinned}).value();
+  const auto second = cache_->transfer({.keys = keys(1, 2), .to = Tier::pinned}).value();
+  const auto left = cache_->transfer({.keys = keys(1, 2), .to = Tier::pinned}).value();
+  EXPECT_EQ(rig_.manager->cancel_transfer(left).value().state, TransferState::cancelled);
+  EXPECT_EQ(rig_.manager->cancel_transfer(first).value().state, TransferState::cancelled);
+  open();
+  EXPECT_EQ(status(busy).state, TransferState::done);
+  EXPECT_EQ(status(second).state, TransferState::done);
+  EXPECT_EQ(status(second).blocks_done, 2u);
+  EXPECT_EQ(moved_up(), 3u);
+  EXPECT_EQ(count(*cache_, Tier::pinned, SlotState::evictable), 3u);
+  EXPECT_EQ(count(*cache_, Tier::disk, SlotState::evictable), 3u);
+}
+
+TEST_F(GatedTransfer, OneThatAskedForTooMuchDoesNotFailThoseWhoWantLess) {
+  ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(11, 3), .tier = Tier::disk}));
+  ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 3)}));
+  gate_->close();
+  const auto first = begin(11, 3);  // for which three blocks begin to leave
+  const auto second = cache_->transfer({.keys = keys(11, 1), .to = Tier::pinned}).value();
+  EXPECT_EQ(rig_.match(*cache_, keys(1, 2)).blocks.size(), 2u) << "two of them stay";
+  open();
+  EXPECT_EQ(status(first).state, TransferState::failed);
+  ASSERT_EQ(status(first).failures.size(), 3u);
+  EXPECT_EQ(status(first).failures[0].error.code, ErrorCode::no_capacity);
+  EXPECT_EQ(status(second).state, TransferState::done);
+  EXPECT_TRUE(is_in(*cache_, Tier::pinned, key(11)));
+}
+
+TEST_F(GatedTransfer, WhoWaitsForADeletedKeyIsToldSo) {
+  ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 2), .tier = Tier::disk}));
+  gate_->close();
+  const auto first = begin(1, 2);
+  const auto second = cache_->transfer({.keys = keys(1, 2), .to = Tier::pinned}).value();
+  (void)cache_->erase(key(2));
+  open();
+  for (const TransferId id : {first, second}) {
+    const TransferStatus ended = status(id);
+    EXPECT_EQ(ended.state, TransferState::failed);
+    EXPECT_EQ(ended.blocks_done, 1u);
+    ASSERT_EQ(ended.failures.size(), 1u);
+    EXPECT_EQ(ended.failures[0].key, key(2));
+    EXPECT_EQ(ended.failures[0].error.code, ErrorCode::unknown_key);
+  }
+}
+
+TEST_F(GatedTransfer, AFollowerOfARemovedCacheEnds) {
+  ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 3), .tier = Tier::disk}));
+  gate_->close();
+  begin(3, 1);
+  const auto first = cache_->transfer({.keys = keys(1, 2), .to = Tier::pinned}).value();
+  const auto second = cache_->transfer({.keys = keys(1, 3), .to = Tier::pinned}).value();
+  ASSERT_TRUE(rig_.manager->drop_cache("test", true));
+  open();
+  EXPECT_EQ(status(first).state, TransferState::cancelled);
+  EXPECT_EQ(status(second).state, TransferState::cancelled);
 }
 
 TEST(Onboard, BringsUpWhatFindsRoomAndHoldsIt) {

@@ -1,0 +1,31 @@
+#include "blockmgr/arrivals.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/assert.hpp"
+
+namespace cairn {
+
+std::strong_ordering operator<=>(const Arrivals::Place& a, const Arrivals::Place& b) {
+  if (a.to != b.to) return a.to <=> b.to;
+  const auto one = a.key.view().bytes();
+  const auto other = b.key.view().bytes();
+  return std::lexicographical_compare_three_way(one.begin(), one.end(), other.begin(), other.end());
+}
+
+void Arrivals::expect(const Place& place) {
+  const bool added = places_.try_emplace(place).second;
+  CAIRN_ASSERT(added, "followers of the first transfer would be told by the second");
+}
+
+void Arrivals::follow(const Place& place, Follower follower) {
+  places_.at(place).push_back(std::move(follower));
+}
+
+std::vector<Arrivals::Follower> Arrivals::end(const Place& place) {
+  auto ended = places_.extract(place);
+  return ended ? std::move(ended.mapped()) : std::vector<Follower>();
+}
+
+}  // namespace cairn
