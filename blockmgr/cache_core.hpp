@@ -49,10 +49,12 @@ struct CacheServices {
         staging(r, {.limit_bytes = options.staging_bytes,
                     .least_slot_bytes = kLeastStagingSlotBytes,
                     .least_lent = kLeastStagedBlocks}),
-        transfers({.max_open = options.max_transfers, .max_kept = options.kept_transfers}),
+        transfers({.max_open = options.max_transfers,
+                   .max_kept = options.kept_transfers,
+                   .first_id = first_id(c)}),
         disk_writes(options.disk.write_bytes_per_s),
         disk_scrubs(options.disk.scrub_bytes_per_s),
-        events({.capacity = options.kept_events, .first_id = first_event_id(c)}) {}
+        events({.capacity = options.kept_events, .first_id = first_id(c)}) {}
 
   // Each is an allocation of the runtime's, and costs it as much as a few copies of that size.
   static constexpr std::uint64_t kLeastStagingSlotBytes = 256ull << 10;
@@ -74,7 +76,7 @@ struct CacheServices {
  private:
   // A life of the server begins at least a second after the one before it, and has fewer than a
   // million events in a second of its life on the average. Fits the numbers of JavaScript.
-  static std::uint64_t first_event_id(const Clock& clock) {
+  static std::uint64_t first_id(const Clock& clock) {
     return static_cast<std::uint64_t>(clock.unix_ms() / 1000) << 20;
   }
 };

@@ -24,7 +24,7 @@ Result<TransferId> TransferTable::open(Owner owner, std::uint64_t blocks_total) 
     return Error{ErrorCode::queue_full,
                  std::to_string(options_.max_open) + " transfers have not ended yet"};
   }
-  const TransferId id{++last_id_};
+  const TransferId id{next_id_++};
   Record& record = records_[id];
   record.status.id = id;
   record.status.blocks_total = blocks_total;

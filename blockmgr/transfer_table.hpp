@@ -21,6 +21,9 @@ class TransferTable {
   struct Options {
     std::uint32_t max_open = 0;
     std::uint32_t max_kept = 0;
+    // Above those of the server's life before this one: whoever asks for one of those is told that
+    // it is not known, and never about another.
+    std::uint64_t first_id = 1;
     // Of all that have ended, together. At some 200 bytes each 50 MB: those of four movements of as
     // many keys as a request may name.
     std::size_t max_kept_failures = 4 * 65'536;
@@ -28,7 +31,7 @@ class TransferTable {
   using Ended = UniqueFunction<void(const TransferStatus&)>;
   using Owner = std::weak_ptr<CacheCore>;
 
-  explicit TransferTable(Options options) : options_(options) {}
+  explicit TransferTable(Options options) : options_(options), next_id_(options.first_id) {}
 
   Result<TransferId> open(Owner owner, std::uint64_t blocks_total);  // queue_full
   void begin(TransferId id);
@@ -66,7 +69,7 @@ class TransferTable {
   };
   const Options options_;
   mutable Mutex mutex_;
-  std::uint64_t last_id_ CAIRN_GUARDED_BY(mutex_) = 0;
+  std::uint64_t next_id_ CAIRN_GUARDED_BY(mutex_);
   std::unordered_map<TransferId, Record> records_ CAIRN_GUARDED_BY(mutex_);
   std::deque<TransferId> ended_ CAIRN_GUARDED_BY(mutex_);
   std::size_t kept_failures_ CAIRN_GUARDED_BY(mutex_) = 0;  // of ended_

@@ -240,6 +240,15 @@ TEST(Pressure, AJumpOverALevelStillRunsItsReaction) {
   EXPECT_EQ(gauge.level(), PressureLevel::normal);
 }
 
+// The numbers began anew with each life of the server: whoever asked for a transfer of the last one
+// was told about another.
+TEST(TransferTable, DoesNotKnowTransfersOfAnEarlierLife) {
+  TransferTable table({.max_open = 2, .max_kept = 1, .first_id = 100});
+  const TransferId id = table.open({}, 1).value();
+  EXPECT_EQ(id.value, 100u);
+  EXPECT_EQ(table.status(TransferId{1}).error().code, ErrorCode::unknown_transfer);
+}
+
 TEST(TransferTable, KeepsTheLastOnesThatEnded) {
   TransferTable table({.max_open = 2, .max_kept = 1});
   const TransferId first = table.open({}, 1).value();
