@@ -12,8 +12,10 @@ struct Endpoint {
   std::string host;
   std::string port;
   std::string unix_path;
+  bool tls = false;
 
-  // Reads `http://HOST[:PORT]` (port 80 where none is given), `http://[IPV6]:PORT` or `unix:/PATH`.
+  // Reads `http://HOST[:PORT]` or `https://HOST[:PORT]` (port 80 or 443 where none is given; an
+  // IPv6 address in brackets) or `unix:/PATH`.
   static Result<Endpoint> parse(std::string_view url);
 
   // As it goes into a Host field.

@@ -58,7 +58,7 @@ HttpClient::HttpClient(Endpoint endpoint, HttpOptions options)
       buffer_(ResponseReader::kBufferBytes) {}
 
 Answer<> HttpClient::connect() {
-  auto socket = Socket::connect(endpoint_, options_.timeout_ms);
+  auto socket = Socket::connect(endpoint_, options_.timeout_ms, options_.tls);
   if (!socket) return std::move(socket).error();
   socket_ = std::move(*socket);
   return {};

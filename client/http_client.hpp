@@ -19,6 +19,7 @@ struct HttpOptions {
   // The longest time without a byte moving, connecting included.
   std::uint32_t timeout_ms = 60'000;
   std::string bearer_token = {};  // empty: no Authorization field
+  TlsFiles tls = {};              // for https://
 };
 
 struct HttpHeader {

@@ -89,34 +89,55 @@ Answer<int> connect_tcp(const Endpoint& endpoint, std::uint32_t timeout_ms) {
 
 }  // namespace
 
-Answer<Socket> Socket::connect(const Endpoint& endpoint, std::uint32_t timeout_ms) {
+Answer<Socket> Socket::connect(const Endpoint& endpoint, std::uint32_t timeout_ms,
+                               const TlsFiles& tls) {
   auto fd = endpoint.unix_path.empty() ? connect_tcp(endpoint, timeout_ms)
                                        : connect_unix(endpoint.unix_path, timeout_ms);
   if (!fd) return std::move(fd).error();
-  return Socket(*fd);
+  Socket socket(*fd);
+  if (!endpoint.tls) return socket;
+  auto channel = TlsChannel::open({.fd = *fd, .host = endpoint.host, .files = tls});
+  if (!channel) {
+    ClientError error = std::move(channel).error();
+    error.detail = endpoint.authority() + ": " + error.detail;
+    return error;
+  }
+  socket.tls_ = std::move(*channel);
+  return socket;
 }
 
 Socket::~Socket() {
+  tls_.reset();  // says goodbye
   if (fd_ >= 0) ::close(fd_);
 }
 
-Socket::Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+Socket::Socket(Socket&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), tls_(std::exchange(other.tls_, std::nullopt)) {}
 
 Socket& Socket::operator=(Socket&& other) noexcept {
   std::swap(fd_, other.fd_);
+  std::swap(tls_, other.tls_);
   return *this;
+}
+
+Answer<std::size_t> Socket::send_some(std::span<iovec> pieces) {
+  if (tls_) return pieces.front().iov_len == 0 ? std::size_t{0} : tls_->send(pieces.front());
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = std::min(pieces.size(), kMaxPieces);
+  while (true) {
+    const ssize_t sent = ::sendmsg(fd_, &message, MSG_NOSIGNAL);
+    if (sent >= 0) return static_cast<std::size_t>(sent);
+    if (errno != EINTR) return io_failure("sending a request");
+  }
 }
 
 Answer<> Socket::send(std::vector<iovec>& pieces) {
   std::size_t first = 0;
   while (first < pieces.size()) {
-    msghdr message{};
-    message.msg_iov = pieces.data() + first;
-    message.msg_iovlen = std::min(pieces.size() - first, kMaxPieces);
-    const ssize_t sent = ::sendmsg(fd_, &message, MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0) return io_failure("sending a request");
-    auto left = static_cast<std::size_t>(sent);
+    auto sent = send_some(std::span(pieces).subspan(first));
+    if (!sent) return std::move(sent).error();
+    std::size_t left = *sent;
     while (first < pieces.size() && left >= pieces[first].iov_len) left -= pieces[first++].iov_len;
     if (left > 0) {
       pieces[first].iov_base = static_cast<std::byte*>(pieces[first].iov_base) + left;
@@ -127,6 +148,7 @@ Answer<> Socket::send(std::vector<iovec>& pieces) {
 }
 
 Answer<std::size_t> Socket::receive(std::span<const iovec> room) {
+  if (tls_) return tls_->receive(room.front());
   const int count = static_cast<int>(std::min(room.size(), kMaxPieces));
   while (true) {
     const ssize_t received = ::readv(fd_, room.data(), count);
@@ -136,6 +158,7 @@ Answer<std::size_t> Socket::receive(std::span<const iovec> room) {
 }
 
 bool Socket::stale() const {
+  if (tls_ && tls_->has_more()) return true;
   std::byte one;
   const ssize_t received = ::recv(fd_, &one, 1, MSG_PEEK | MSG_DONTWAIT);
   return received >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);

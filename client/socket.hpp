@@ -4,19 +4,23 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "client/answer.hpp"
 #include "client/endpoint.hpp"
+#include "client/tls.hpp"
 
 namespace cairn::client {
 
-// A connected, blocking stream socket; closed with its owner. One thread at a time.
+// A connected, blocking stream socket, under TLS where the endpoint says so; closed with its owner.
+// One thread at a time.
 class Socket {
  public:
   // `timeout_ms` bounds the connecting, and afterwards the time without a byte moving.
-  static Answer<Socket> connect(const Endpoint& endpoint, std::uint32_t timeout_ms);
+  static Answer<Socket> connect(const Endpoint& endpoint, std::uint32_t timeout_ms,
+                                const TlsFiles& tls = {});
 
   ~Socket();
   Socket(Socket&& other) noexcept;
@@ -31,7 +35,9 @@ class Socket {
 
  private:
   explicit Socket(int fd) : fd_(fd) {}
+  Answer<std::size_t> send_some(std::span<iovec> pieces);
   int fd_ = -1;
+  std::optional<TlsChannel> tls_;
 };
 
 }  // namespace cairn::client

@@ -52,8 +52,13 @@ constexpr std::array kOptions = {
 
 constexpr std::array kCommonOptions = {
     Option{"server", "URL", false,
-           "http://HOST:PORT or unix:/PATH (default $CAIRN_SERVER, else http://127.0.0.1:7070)"},
+           "http://HOST:PORT, https://HOST:PORT or unix:/PATH (default $CAIRN_SERVER, else "
+           "http://127.0.0.1:7070)"},
     Option{"token", "TEXT", false, "bearer token (default $CAIRN_TOKEN)"},
+    Option{"ca", "FILE", false,
+           "who signed the server's certificate (default $CAIRN_CA, else the system's)"},
+    Option{"cert", "FILE", false, "certificate of our own, where the server wants one"},
+    Option{"key", "FILE", false, "its key"},
     Option{"timeout-ms", "N", true, "longest wait for a byte of an answer (default 90000)"},
     Option{"json", nullptr, false, "print what the server answers"},
     Option{"help", nullptr, false, "print this and end"},

@@ -33,7 +33,9 @@ void print_error(const ClientError& error) {
 }
 
 int run(std::span<const char* const> args) {
-  auto asked = parse(args, {.server = variable("CAIRN_SERVER"), .token = variable("CAIRN_TOKEN")});
+  auto asked = parse(args, {.server = variable("CAIRN_SERVER"),
+                            .token = variable("CAIRN_TOKEN"),
+                            .authority = variable("CAIRN_CA")});
   if (!asked) {
     std::cerr << "cairnctl: " << asked.error().detail << "\n";
     return kBadArguments;

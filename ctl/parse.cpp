@@ -131,6 +131,13 @@ Result<Invocation> parse(std::span<const char* const> args, const Environment& e
   if (!server) return wrong(server.error().detail);
   asked.server = std::move(*server);
   asked.http.bearer_token = arguments.has("token") ? arguments.text("token") : environment.token;
+  asked.http.tls = {
+      .authority = arguments.has("ca") ? arguments.text("ca") : environment.authority,
+      .certificate = arguments.text("cert"),
+      .key = arguments.text("key"),
+  };
+  if (arguments.has("cert") != arguments.has("key"))
+    return wrong("--cert and --key belong together");
   asked.http.timeout_ms = static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>(arguments.number("timeout-ms", kTimeoutMs), 1, UINT32_MAX));
   return asked;

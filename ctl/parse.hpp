@@ -13,6 +13,7 @@ namespace cairn::ctl {
 struct Environment {
   std::string server;
   std::string token;
+  std::string authority;
 };
 
 struct Invocation {

@@ -84,7 +84,7 @@ class Connections {
       frontends_.push_back(std::make_unique<Frontend>(
           Frontend::Config{
               .server = options.server,
-              .http = {options.timeout_ms, options.token},
+              .http = {options.timeout_ms, options.token, options.tls},
               .target = target,
               .store_mode = options.store_mode,
               .read_mode = options.read_mode,
@@ -173,7 +173,7 @@ class Connections {
 
 client::Answer<Outcome> replay(const ReplayOptions& options, Workload& workload, Console& console,
                                const std::stop_token& stop) {
-  client::CacheClient client(options.server, {options.timeout_ms, options.token});
+  client::CacheClient client(options.server, {options.timeout_ms, options.token, options.tls});
   auto target = open_target(client, options);
   if (!target) return std::move(target).error();
   auto before = match_counts(client, target->name);

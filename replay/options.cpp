@@ -74,8 +74,14 @@ po::options_description describe(ReplayOptions& options, Texts& texts,
       100);
   auto add = described.add_options();
   add("help", "print this");
-  add("server", po::value(&texts.server)->value_name("URL"), "http://127.0.0.1:7070 or unix:/path");
+  add("server", po::value(&texts.server)->value_name("URL"),
+      "http://127.0.0.1:7070, https://HOST:PORT or unix:/path");
   add("token", po::value(&options.token), "bearer token, where the server wants one");
+  add("ca", po::value(&options.tls.authority)->value_name("FILE"),
+      "who signed the server's certificate, if not one of the system's authorities");
+  add("cert", po::value(&options.tls.certificate)->value_name("FILE"),
+      "certificate of our own, where the server wants one");
+  add("key", po::value(&options.tls.key)->value_name("FILE"), "its key");
   add("trace", po::value(&options.trace)->value_name("FILE"), "requests, one JSON object a line");
   add("generate", po::value(&texts.generate)->value_name("KIND"),
       "make requests: chat, agents or mixed");

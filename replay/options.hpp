@@ -8,6 +8,7 @@
 
 #include "base/result.hpp"
 #include "client/endpoint.hpp"
+#include "client/tls.hpp"
 #include "replay/generator.hpp"
 
 namespace cairn::replay {
@@ -42,6 +43,7 @@ struct CacheShape {
 struct ReplayOptions {
   client::Endpoint server;
   std::string token;  // empty: none
+  client::TlsFiles tls;
   std::string trace;  // empty: `generator` makes the requests
   GeneratorConfig generator;
   std::uint32_t connections = 4;

@@ -221,9 +221,28 @@ class TlsServed : public testing::Test {
  protected:
   TlsServed() {
     std::ofstream(folder_.path() / "config") << R"({"caches": []})";
-    server_ = std::make_unique<ServerProcess>(
-        ServerSetup{.flags = {"--config", (folder_.path() / "config").string(), "--tls-cert",
-                              served_.certificate, "--tls-key", served_.key}});
+    start({});
+  }
+  void start(const std::vector<std::string>& more) {
+    std::vector<std::string> flags = {"--config",   (folder_.path() / "config").string(),
+                                      "--tls-cert", served_.certificate,
+                                      "--tls-key",  served_.key};
+    flags.insert(flags.end(), more.begin(), more.end());
+    server_ = std::make_unique<ServerProcess>(ServerSetup{.flags = flags});
+  }
+  // Of a program of ours, which trusts the authority.
+  struct Ended {
+    std::optional<int> code;
+    std::string out;
+    std::string err;
+  };
+  Ended ended(const std::string& program, const std::vector<std::string>& more) const {
+    std::vector<std::string> command = {program, "--server", "https://127.0.0.1:" + port(), "--ca",
+                                        authority_.certificate};
+    command.insert(command.end(), more.begin(), more.end());
+    ChildProcess child(command);
+    const auto code = child.wait();
+    return {code, child.standard_output(), child.standard_error()};
   }
   // The program's exit code; nothing where it is not installed.
   static std::optional<int> run(const std::string& program, const std::string& arguments) {
@@ -265,6 +284,50 @@ TEST_F(TlsServed, AnswersCurl) {
   EXPECT_EQ(read_output(), R"({"status":"ok"})");
   EXPECT_NE(*run("curl", "-s https://localhost:" + port() + "/healthz -o /dev/null"), 0)
       << "nobody vouches for the certificate";
+}
+
+TEST_F(TlsServed, IsWorkedWithByTheCommandLineAndTheReplayer) {
+  const Ended caches = ended(CAIRN_CTL_PROGRAM, {"caches", "list", "--json"});
+  EXPECT_EQ(caches.code, 0) << caches.err;
+  EXPECT_THAT(caches.out, HasSubstr("\"caches\""));
+  // Blocks of many TLS records, written and compared.
+  const Ended replay = ended(
+      CAIRN_REPLAY_PROGRAM,
+      {"--json", "--generate", "chat", "--requests", "20", "--connections", "2", "--block-bytes",
+       "262144", "--device-blocks", "8", "--pinned-blocks", "16", "--disk-blocks", "16"});
+  EXPECT_EQ(replay.code, 0) << replay.err;
+  EXPECT_EQ(json::parse(replay.out, nullptr, false).value("wrong_bytes", -1), 0) << replay.out;
+}
+
+TEST_F(TlsServed, IsNotBelievedByTheCommandLineForWhatItIsNot) {
+  const auto refusal = [](const std::vector<std::string>& flags) {
+    std::vector<std::string> command = {CAIRN_CTL_PROGRAM, "caches", "list"};
+    command.insert(command.end(), flags.begin(), flags.end());
+    ChildProcess child(command);
+    const auto code = child.wait();
+    return std::pair(code, child.standard_error());
+  };
+  const auto other = fakes::make_certificate(folder_.path(), {.name = "stranger"}).certificate;
+  const std::string url = "https://127.0.0.1:" + port();
+  for (const auto& [flags, why] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"--server", url}, "certificate is not accepted"},
+           {{"--server", url, "--ca", other}, "certificate is not accepted"},
+           {{"--server", "https://127.0.0.2:" + port(), "--ca", authority_.certificate}, ""},
+           {{"--server", url, "--ca", "/nowhere"}, "'/nowhere' cannot be used"}}) {
+    const auto [code, text] = refusal(flags);
+    EXPECT_EQ(code, 3) << text;
+    EXPECT_THAT(text, HasSubstr(why));
+  }
+}
+
+TEST_F(TlsServed, AsksForCertificatesOfItsClients) {
+  start({"--tls-client-ca", authority_.certificate});
+  const auto own =
+      fakes::make_certificate(folder_.path(), {.name = "client", .authority = authority_});
+  const Ended known =
+      ended(CAIRN_CTL_PROGRAM, {"caches", "list", "--cert", own.certificate, "--key", own.key});
+  EXPECT_EQ(known.code, 0) << known.err;
+  EXPECT_EQ(ended(CAIRN_CTL_PROGRAM, {"caches", "list"}).code, 3);
 }
 
 TEST_F(TlsServed, AnswersOpensslsClientFromTls12On) {
