@@ -240,6 +240,22 @@ TEST(Pressure, AJumpOverALevelStillRunsItsReaction) {
   EXPECT_EQ(gauge.level(), PressureLevel::normal);
 }
 
+TEST(Key, IsEqualOnlyInEveryByte) {
+  for (std::size_t length = 1; length <= kMaxKeyBytes; ++length) {
+    const Bytes bytes = bytes_of(key(7), length);
+    const Bytes same = bytes;
+    EXPECT_EQ(BlockKey(bytes), BlockKey(same)) << length;
+    if (length > 1) {
+      EXPECT_FALSE(BlockKey(bytes) == BlockKey(std::span(bytes).first(length - 1)));
+    }
+    for (std::size_t at = 0; at < length; ++at) {
+      Bytes other = bytes;
+      other[at] ^= std::byte{1};
+      EXPECT_FALSE(BlockKey(bytes) == BlockKey(other)) << length << " bytes, the one at " << at;
+    }
+  }
+}
+
 // The numbers began anew with each life of the server: whoever asked for a transfer of the last one
 // was told about another.
 TEST(TransferTable, DoesNotKnowTransfersOfAnEarlierLife) {
