@@ -29,11 +29,7 @@ Result<> check_block(const CacheCore& core, const CommitBlock& block) {
     return Error{ErrorCode::out_of_range,
                  "a key of 0 bytes, not 1 to " + std::to_string(kMaxKeyBytes)};
   }
-  if (block.metadata.size() > core.options().max_metadata_bytes) {
-    return Error{ErrorCode::out_of_range, "metadata of " + std::to_string(block.metadata.size()) +
-                                              " bytes, not up to " +
-                                              std::to_string(core.options().max_metadata_bytes)};
-  }
+  CAIRN_TRY(core.check_metadata(block.metadata.size()));
   if (block.ttl_ms && (*block.ttl_ms < 1 || *block.ttl_ms > kMaxTtlMs)) {
     return Error{ErrorCode::out_of_range, "ttl_ms is " + std::to_string(*block.ttl_ms) +
                                               ", not 1 to " + std::to_string(kMaxTtlMs)};

@@ -47,6 +47,13 @@ Result<> CacheCore::check_tier(Tier tier) const {
                "cache " + config.name + " has no tier " + std::string(to_string(tier))};
 }
 
+Result<> CacheCore::check_metadata(std::size_t size_bytes) const {
+  const std::size_t most = options().max_metadata_bytes;
+  if (size_bytes <= most) return {};
+  return Error{ErrorCode::body_too_large, "the metadata is " + std::to_string(size_bytes) +
+                                              " bytes; it takes at most " + std::to_string(most)};
+}
+
 Result<> CacheCore::check_usable() const {
   if (!dropped) return {};
   return Error{ErrorCode::unknown_cache, "cache " + config.name + " has been removed"};

@@ -170,7 +170,8 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
 
   // --- errors that many operations share
   Result<> check_tier(Tier tier) const;
-  Result<> check_usable() const;  // unknown_cache once removed
+  Result<> check_usable() const;                          // unknown_cache once removed
+  Result<> check_metadata(std::size_t size_bytes) const;  // body_too_large
   Result<std::uint32_t> lease_duration_ms(std::optional<std::uint32_t> wanted) const;
 
   // --- leases

@@ -145,11 +145,7 @@ Result<std::string> Cache::metadata(KeyView key) const {
 
 Result<> Cache::set_metadata(KeyView key, std::string json) {
   CacheCore& core = *core_;
-  if (json.size() > core.options().max_metadata_bytes) {
-    return Error{ErrorCode::out_of_range, "metadata of " + std::to_string(json.size()) +
-                                              " bytes, not up to " +
-                                              std::to_string(core.options().max_metadata_bytes)};
-  }
+  CAIRN_TRY(core.check_metadata(json.size()));
   Section section(core);
   CAIRN_TRY(core.check_usable());
   const EntryNumber entry = core.store.find(key, section.now());

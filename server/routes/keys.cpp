@@ -115,12 +115,6 @@ void put_metadata(Service& service, const Call& call, Reply reply) {
   const Fields checks_that_it_is_an_object(*document, "", errors);
   if (auto good = errors.take(); !good) return reply.error(good.error());
   std::string text = document->empty() ? "" : document->dump();
-  const std::size_t most = service.manager.options().max_metadata_bytes;
-  if (text.size() > most) {
-    return reply.error(
-        {ErrorCode::body_too_large, "the metadata is " + std::to_string(text.size()) +
-                                        " bytes; it takes at most " + std::to_string(most)});
-  }
   if (auto set = (*cache)->set_metadata(*key, std::move(text)); !set) {
     return reply.error(set.error());
   }

@@ -309,7 +309,7 @@ TEST(EverythingHasABound, LeasesKeysAndDurations) {
   MatchResult matched;
   EXPECT_EQ(cache->match(views(keys(1, 4)), 0, matched).error().code, ErrorCode::out_of_range);
   EXPECT_EQ(cache->set_metadata(key(1), std::string(11, ' ')).error().code,
-            ErrorCode::out_of_range);
+            ErrorCode::body_too_large);
   ASSERT_TRUE(rig.allocate(*cache, {.count = 1, .tier = Tier::pinned}));
   ASSERT_TRUE(cache->match(views(keys(1, 1)), {}, matched));
   EXPECT_EQ(code({.count = 1, .tier = Tier::pinned}), ErrorCode::too_many);

@@ -49,6 +49,18 @@ TEST_P(BadLengthTest, IsRefusedForABlock) {
   EXPECT_FALSE(cache_.holds(9));
 }
 
+TEST_F(BadRequestTest, IsRefusedWithTooMuchMetadata) {
+  const json much = {{"text", std::string(4096, 'x')}};
+  EXPECT_THAT(rest_.put(cache_.key_path(1, "/metadata"), much), is_problem(413));
+  const Held held = hold();
+  json block = TestCache::commit_block(held.handle, 9);
+  block["metadata"] = much;
+  EXPECT_THAT(
+      rest_.post(cache_.path("/commit"), {{"lease", held.lease}, {"blocks", json::array({block})}}),
+      is_problem(413));
+  EXPECT_FALSE(cache_.holds(9));
+}
+
 TEST_F(BadRequestTest, IsRefusedWhereABodyIsCompressed) {
   const auto send = [&](const std::string& method, const std::string& target) {
     return rest_.send({.method = method,
