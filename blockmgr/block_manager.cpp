@@ -134,14 +134,15 @@ Result<> check_imports(const Cache& cache) {
 
 struct BlockManager::Impl {
   Impl(DeviceRuntime& runtime, TransferEngine& engine, const Clock& clock, Logger& log,
-       BlockManagerOptions options, GroupOptions group_options)
+       BlockManagerOptions options, const GroupOptions& group_options)
       : services(std::make_shared<CacheServices>(runtime, engine, clock, log, std::move(options))),
         groups(
             std::make_unique<Groups>(Groups::Services{.runtime = runtime,
                                                       .transfers = services->transfers,
                                                       .log = log,
+                                                      .clock = clock,
                                                       .lease_ms = services->options.max_lease_ms},
-                                     std::move(group_options))),
+                                     group_options, make_local_collectives(group_options.host))),
         snapshots(std::in_place, services) {}
 
   struct Member {

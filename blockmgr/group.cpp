@@ -7,57 +7,76 @@
 namespace cairn {
 namespace {
 
+TransferOutcome outcome_of(TransferState ended) {
+  switch (ended) {
+    case TransferState::done:
+      return TransferOutcome::done;
+    case TransferState::cancelled:
+      return TransferOutcome::cancelled;
+    case TransferState::queued:
+    case TransferState::running:
+    case TransferState::failed:
+      break;
+  }
+  return TransferOutcome::failed;
+}
+
 const Error kLeft{ErrorCode::cancelled, "this rank has left the group"};
 
 }  // namespace
 
-Group::Group(const Parts& parts, const GroupJoin& request, std::unique_ptr<Invitation> invitation,
-             Done<GroupInfo> joined)
+Group::Group(const Parts& parts, const GroupJoin& request, Done<GroupInfo> joined)
     : parts_(parts),
       info_({.name = request.name,
              .place = request.place,
              .device_id = request.device_id,
-             .unique_id = invitation ? invitation->unique_id() : request.unique_id,
-             .collective = parts.collectives.name()}),
-      thread_([this, ticket = std::move(invitation), answer = std::move(joined)]() mutable {
-        run(std::move(ticket), std::move(answer));
+             .unique_id = request.unique_id,
+             .collective = parts.kind}),
+      thread_([this, answer = std::move(joined)]() mutable {
+        const auto communicator = join(std::move(answer));
+        if (communicator) work(*communicator);
       }) {}
 
 Group::~Group() { leave(); }
 
-void Group::run(std::unique_ptr<Invitation> invitation, Done<GroupInfo> joined) {
-  const auto communicator = join(std::move(invitation), std::move(joined));
-  if (communicator) work(*communicator);
-}
-
-std::unique_ptr<Communicator> Group::join(std::unique_ptr<Invitation> invitation,
-                                          Done<GroupInfo> joined) {
+Result<std::unique_ptr<Communicator>> Group::meet(UniqueFunction<void()> accepted) {
+  auto with = parts_.collectives();
+  if (!with) return std::move(with).error();
   JoinRequest request;
+  request.join_timeout = std::chrono::milliseconds(parts_.options.join_timeout_ms);
+  request.step_timeout = std::chrono::milliseconds(parts_.options.step_timeout_ms);
+  const RankPlace place = info().place;
+  if (place.rank == 0) {
+    auto invited = (*with)->invite(request.join_timeout, stop_);
+    if (!invited) return std::move(invited).error();
+    request.invitation = std::move(*invited);
+    MutexLock lock(mutex_);
+    info_.unique_id = request.invitation->unique_id();
+  }
   {
     MutexLock lock(mutex_);
     request.place = info_.place;
     request.device_id = info_.device_id;
     request.unique_id = info_.unique_id;
   }
-  request.invitation = std::move(invitation);
-  request.join_timeout = std::chrono::milliseconds(parts_.options.join_timeout_ms);
-  request.step_timeout = std::chrono::milliseconds(parts_.options.step_timeout_ms);
+  return (*with)->join(std::move(request), stop_, std::move(accepted));
+}
+
+std::unique_ptr<Communicator> Group::join(Done<GroupInfo> joined) {
   // Whoever comes first answers: the acceptance, or what goes wrong before it.
   bool answered = false;
-  auto communicator = parts_.collectives.join(std::move(request), stop_, [&] {
+  auto communicator = meet([&] {
     answered = true;
     joined(info());
   });
   if (!communicator) {
     const Error why = std::move(communicator).error();
-    fail(why);
-    if (!answered) {
-      {
-        MutexLock lock(mutex_);
-        refused_ = true;
-      }
-      joined(why);
+    {
+      MutexLock lock(mutex_);
+      refused_ = !answered;
     }
+    fail(why);
+    if (!answered) joined(why);
     return nullptr;
   }
   {
@@ -76,6 +95,7 @@ void Group::work(Communicator& communicator) {
   const ShareContext context{.communicator = communicator,
                              .packing = parts_.packing,
                              .transfers = parts_.transfers,
+                             .counters = parts_.counters,
                              .piece_bytes = parts_.options.piece_bytes,
                              .lease_ms = parts_.lease_ms};
   std::optional<Error> broken;
@@ -90,7 +110,11 @@ void Group::work(Communicator& communicator) {
       busy_ = true;
     }
     parts_.transfers.begin(operation.id);
+    const TimePoint begin = parts_.clock.now();
     ShareOutcome outcome = share_blocks(context, operation.request, operation.id);
+    ShareCounters& counted = counters(operation.request.kind);
+    counted.took(parts_.clock.now() - begin);
+    counted.ended(outcome_of(outcome.state));
     if (outcome.error) parts_.transfers.set_error(operation.id, *outcome.error);
     if (outcome.group_broken) broken = outcome.error;
     {
@@ -111,6 +135,8 @@ void Group::fail(const Error& why) {
     MutexLock lock(mutex_);
     info_.state = GroupState::failed;
     info_.error = why;
+    // Who is not let in, or leaves, has no group that failed.
+    if (!refused_ && why.code != ErrorCode::cancelled) ++parts_.failures;
     parts_.log.warning("group failed", {{"group", info_.name},
                                         {"rank", info_.place.rank},
                                         {"code", to_string(why.code)},
@@ -132,6 +158,7 @@ void Group::end_queue(TransferState state, const Error& why) {
         parts_.transfers.add(operation.id, TransferStatus::Failure{key, why});
       }
     }
+    counters(operation.request.kind).ended(outcome_of(state));
     parts_.transfers.end(operation.id, state);
   }
 }
@@ -172,6 +199,7 @@ bool Group::cancel(TransferId id) {
     const auto at = std::find_if(queue_.begin(), queue_.end(),
                                  [id](const Operation& operation) { return operation.id == id; });
     if (at == queue_.end()) return false;
+    counters(at->request.kind).ended(TransferOutcome::cancelled);
     queue_.erase(at);
   }
   parts_.transfers.end(id, TransferState::cancelled);

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <atomic>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <thread>
 
@@ -14,16 +16,20 @@ namespace cairn {
 class Group {
  public:
   struct Parts {
-    Collectives& collectives;
+    std::string_view kind;  // of collectives: a name that stays
+    // Takes its time, the first time.
+    std::function<Result<Collectives*>()> collectives;
     PinnedPool& packing;
     TransferTable& transfers;
     Logger& log;
+    const Clock& clock;
     const GroupOptions& options;
+    AllShareCounters& counters;
+    std::atomic<std::uint64_t>& failures;  // counts this group's, if it fails
     std::uint32_t lease_ms = 0;
   };
-  // Begins to join; `invitation` is rank 0's. `joined` as in Groups::join.
-  Group(const Parts& parts, const GroupJoin& request, std::unique_ptr<Invitation> invitation,
-        Done<GroupInfo> joined);
+  // Begins to join. `joined` as in Groups::join.
+  Group(const Parts& parts, const GroupJoin& request, Done<GroupInfo> joined);
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
@@ -41,11 +47,14 @@ class Group {
     TransferId id;
     ShareRequest request;
   };
-  void run(std::unique_ptr<Invitation> invitation, Done<GroupInfo> joined);
-  std::unique_ptr<Communicator> join(std::unique_ptr<Invitation> invitation,
-                                     Done<GroupInfo> joined);
+  std::unique_ptr<Communicator> join(Done<GroupInfo> joined);
+  // `accepted` runs once nobody but the other ranks is waited for.
+  Result<std::unique_ptr<Communicator>> meet(UniqueFunction<void()> accepted);
   void work(Communicator& communicator);
   void fail(const Error& why);
+  ShareCounters& counters(ShareKind kind) const {
+    return parts_.counters[static_cast<std::size_t>(kind)];
+  }
   // Ends all that is queued with that state.
   void end_queue(TransferState state, const Error& why);
 

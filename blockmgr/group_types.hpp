@@ -17,6 +17,7 @@ enum class GroupState : std::uint8_t {
   ready,
   failed,  // for good: it is left, and made anew under a new unique id
 };
+inline constexpr std::size_t kNumGroupStates = 3;
 std::string_view to_string(GroupState state);
 
 struct GroupJoin {
@@ -39,6 +40,7 @@ struct GroupInfo {
 
 // What ranks do together with the blocks of a cache.
 enum class ShareKind : std::uint8_t { send, recv, broadcast, all_gather, agree };
+inline constexpr std::size_t kNumShareKinds = 5;
 std::string_view to_string(ShareKind kind);
 
 struct ShareRequest {

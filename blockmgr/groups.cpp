@@ -63,12 +63,12 @@ std::string_view to_string(ShareKind kind) {
   return kNames[static_cast<std::size_t>(kind)];
 }
 
-Groups::Groups(const Services& services, GroupOptions options)
+Groups::Groups(const Services& services, GroupOptions options, std::unique_ptr<Collectives> local)
     : services_(services),
       options_(std::move(options)),
       packing_(services.runtime,
                {.limit_bytes = options_.packing_bytes, .least_slot_bytes = options_.piece_bytes}),
-      local_(make_local_collectives(options_.host)) {}
+      local_(std::move(local)) {}
 
 Groups::~Groups() {
   std::map<std::string, std::shared_ptr<Group>, std::less<>> all;
@@ -81,6 +81,7 @@ Groups::~Groups() {
 
 Result<Collectives*> Groups::collectives(std::string_view kind) {
   if (kind == "local") return local_.get();
+  MutexLock lock(nccl_mutex_);
   if (!nccl_) {
     auto made = make_nccl_collectives();
     if (!made) return Error{ErrorCode::unavailable, "no NCCL here: " + made.error().detail};
@@ -93,8 +94,9 @@ void Groups::join(const GroupJoin& request, Done<GroupInfo> done) {
   if (auto fit = check_place(request, options_.max_world_size); !fit) {
     return done(std::move(fit).error());
   }
+  // One of the names that kind_of_unique_id answers, which stay.
   const std::string_view kind =
-      request.place.rank == 0 ? options_.collective : kind_of_unique_id(request.unique_id);
+      kind_of_unique_id(request.place.rank == 0 ? options_.collective + ":" : request.unique_id);
   if (kind.empty()) {
     return done(Error{ErrorCode::malformed, "unique_id is none that a rank 0 was given"});
   }
@@ -116,22 +118,19 @@ void Groups::join(const GroupJoin& request, Done<GroupInfo> done) {
     return done(
         Error{ErrorCode::too_many, std::to_string(groups_.size()) + " groups, and no more may be"});
   }
-  auto with = collectives(kind);
-  if (!with) return done(std::move(with).error());
-  std::unique_ptr<Invitation> invitation;
-  if (request.place.rank == 0) {
-    auto invited = (*with)->invite();
-    if (!invited) return done(std::move(invited).error());
-    invitation = std::move(*invited);
-  }
   groups_.emplace(request.name,
-                  std::make_shared<Group>(Group::Parts{.collectives = **with,
-                                                       .packing = packing_,
-                                                       .transfers = services_.transfers,
-                                                       .log = services_.log,
-                                                       .options = options_,
-                                                       .lease_ms = services_.lease_ms},
-                                          request, std::move(invitation), std::move(done)));
+                  std::make_shared<Group>(
+                      Group::Parts{.kind = kind,
+                                   .collectives = [this, kind] { return collectives(kind); },
+                                   .packing = packing_,
+                                   .transfers = services_.transfers,
+                                   .log = services_.log,
+                                   .clock = services_.clock,
+                                   .options = options_,
+                                   .counters = counters_,
+                                   .failures = failures_,
+                                   .lease_ms = services_.lease_ms},
+                      request, std::move(done)));
 }
 
 std::shared_ptr<Group> Groups::look_up(std::string_view name) const {
@@ -184,6 +183,33 @@ void Groups::cancel(TransferId id) {
   for (const auto& group : all) {
     if (group->cancel(id)) return;
   }
+}
+
+GroupsStats Groups::stats() const {
+  GroupsStats stats;
+  for (const GroupInfo& group : list()) {
+    const auto state = static_cast<std::size_t>(group.state);
+    ++stats.groups[state];
+    stats.ranks[state] += group.place.world_size;
+    stats.queued_operations += group.queued_operations;
+  }
+  stats.failures = failures_.load(std::memory_order_relaxed);
+  for (std::size_t kind = 0; kind < kNumShareKinds; ++kind) {
+    stats.kinds[kind] = counters_[kind].now();
+  }
+  return stats;
+}
+
+ShareKindStats ShareCounters::now() const {
+  ShareKindStats stats{.sent_blocks = sent_blocks_.load(std::memory_order_relaxed),
+                       .sent_bytes = sent_bytes_.load(std::memory_order_relaxed),
+                       .received_blocks = received_blocks_.load(std::memory_order_relaxed),
+                       .received_bytes = received_bytes_.load(std::memory_order_relaxed),
+                       .durations = durations_.snapshot()};
+  for (std::size_t i = 0; i < kNumTransferOutcomes; ++i) {
+    stats.operations[i] = operations_[i].load(std::memory_order_relaxed);
+  }
+  return stats;
 }
 
 }  // namespace cairn

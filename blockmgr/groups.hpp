@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
@@ -8,6 +9,7 @@
 
 #include "base/log.hpp"
 #include "blockmgr/group_types.hpp"
+#include "blockmgr/share_stats.hpp"
 #include "blockmgr/transfer_table.hpp"
 #include "memory/alloc/pinned_pool.hpp"
 #include "memory/device_runtime.hpp"
@@ -25,18 +27,20 @@ class Groups {
     DeviceRuntime& runtime;
     TransferTable& transfers;
     Logger& log;
+    const Clock& clock;
     std::uint32_t lease_ms = 0;  // of slots that are being received into
   };
-  // Borrows the services, which must outlive it.
-  Groups(const Services& services, GroupOptions options);
+  // Borrows the services, which must outlive it. `local` makes the groups of that kind.
+  Groups(const Services& services, GroupOptions options, std::unique_ptr<Collectives> local);
   // Leaves all of them.
   ~Groups();
   Groups(const Groups&) = delete;
   Groups& operator=(const Groups&) = delete;
 
-  // Answers once nobody but the other ranks is waited for, or with why not; rank 0 at once, with
-  // the unique id for the others. group_exists; too_many; out_of_range for a rank or a world size
-  // that cannot be; what Collectives::join answers.
+  // Answers once nobody but the other ranks is waited for, or with why not; rank 0 with the unique
+  // id for the others. What takes its time (a host's name, NCCL's loading) is done on the group's
+  // own thread. group_exists; too_many; out_of_range for a rank or a world size that cannot be;
+  // what Collectives::invite and join answer.
   void join(const GroupJoin& request, Done<GroupInfo> done);
   Result<GroupInfo> find(std::string_view name) const;  // unknown_group
   std::vector<GroupInfo> list() const;                  // by name
@@ -50,16 +54,22 @@ class Groups {
   // Takes an operation that has not begun out of its queue; its transfer ends as cancelled.
   void cancel(TransferId id);
 
+  GroupsStats stats() const;
+
  private:
-  Result<Collectives*> collectives(std::string_view kind) CAIRN_REQUIRES(mutex_);
+  // May load a library: not for a network thread, nor for the owner of a lock.
+  Result<Collectives*> collectives(std::string_view kind);
   std::shared_ptr<Group> look_up(std::string_view name) const;  // or null
 
   const Services services_;
   const GroupOptions options_;
   PinnedPool packing_;
   const std::unique_ptr<Collectives> local_;
+  AllShareCounters counters_;
+  std::atomic<std::uint64_t> failures_ = 0;
+  Mutex nccl_mutex_;                                                 // held while it is loaded
+  std::unique_ptr<Collectives> nccl_ CAIRN_GUARDED_BY(nccl_mutex_);  // once it was asked for
   mutable Mutex mutex_;
-  std::unique_ptr<Collectives> nccl_ CAIRN_GUARDED_BY(mutex_);  // once it was asked for
   std::map<std::string, std::shared_ptr<Group>, std::less<>> groups_ CAIRN_GUARDED_BY(mutex_);
 };
 

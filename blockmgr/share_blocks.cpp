@@ -356,7 +356,11 @@ Result<> Sharing::move_round(Batch& batch, const SharePlan& plan, const Round& r
     parcel.pieces.push_back({parcel.seals.data(), parcel.seals.size() * sizeof(BlockSeal)});
   }
   CAIRN_TRY(transmit(parcels));
+  ShareCounters& counters = context_.counters[static_cast<std::size_t>(request_.kind)];
   for (const Parcel& parcel : parcels) {
+    const ShareCounters::Blocks moved{.count = parcel.keys.size(),
+                                      .size_bytes = parcel.keys.size() * cache_.block_bytes()};
+    parcel.out ? counters.sent(moved) : counters.received(moved);
     if (!parcel.out) {
       keep(batch, plan, room, parcel);
       continue;

@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "blockmgr/group_types.hpp"
+#include "blockmgr/share_stats.hpp"
 #include "blockmgr/transfer_table.hpp"
 #include "memory/alloc/pinned_pool.hpp"
 
@@ -12,6 +12,7 @@ struct ShareContext {
   Communicator& communicator;
   PinnedPool& packing;
   TransferTable& transfers;
+  AllShareCounters& counters;
   std::uint64_t piece_bytes = 0;
   std::uint32_t lease_ms = 0;  // of slots that are being received into
 };

@@ -97,7 +97,7 @@ void join_group(Service& service, const Call& call, Reply reply) {
   auto join = read_join(*document);
   if (!join) return reply.error(join.error());
   auto shared = std::make_shared<Reply>(std::move(reply));
-  // A worker's: rank 0 listens, and the first group over NCCL loads it.
+  // A worker's: what earlier refusals left is cleared away first, threads and all.
   const bool posted = service.admin.post([&service, shared, join = std::move(*join)] {
     service.manager.groups().join(join, [shared](Result<GroupInfo> group) {
       if (!group) return shared->error(group.error());

@@ -15,6 +15,8 @@
 
 namespace cairn {
 
+class HostNames;
+
 // As NCCL names them.
 enum class DataType : std::uint8_t {
   int8,
@@ -149,8 +151,10 @@ class Collectives {
   virtual ~Collectives() = default;
   virtual std::string_view name() const = 0;  // "local" or "nccl"
 
-  // For rank 0, before it joins.
-  virtual Result<std::unique_ptr<Invitation>> invite() = 0;
+  // For rank 0, before it joins. unavailable where the others could not come; deadline_exceeded,
+  // cancelled while a name is looked up.
+  virtual Result<std::unique_ptr<Invitation>> invite(std::chrono::milliseconds timeout,
+                                                     const JoinStop& stop) = 0;
   // Blocks until every rank is there. `accepted` runs on the way, once nobody but the other ranks
   // is waited for. Errors beside those of calls: malformed for a unique id that is none;
   // out_of_range for a rank that cannot be, rank_taken, state_conflict for another world size than
@@ -162,6 +166,7 @@ class Collectives {
 // Over TCP, host memory only. `host` is the address that this rank listens on, as rank 0 or for the
 // ranks above it, and must be one that the others reach.
 std::unique_ptr<Collectives> make_local_collectives(std::string host);
+std::unique_ptr<Collectives> make_local_collectives(std::string host, HostNames names);
 // NVIDIA's library, one rank a GPU. `unavailable`, with the reason, where the program was built
 // without it or no device answers.
 Result<std::unique_ptr<Collectives>> make_nccl_collectives();

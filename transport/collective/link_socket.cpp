@@ -28,12 +28,10 @@ struct FreeAddresses {
   void operator()(addrinfo* list) const { ::freeaddrinfo(list); }
 };
 
-// A host's first address. Names are looked up without a bound of our own: groups are formed by
-// numbers or by names in /etc/hosts.
 Result<std::unique_ptr<addrinfo, FreeAddresses>> resolve(const LinkAddress& address) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
   addrinfo* list = nullptr;
   const int error =
       ::getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &list);

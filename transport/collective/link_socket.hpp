@@ -33,7 +33,7 @@ class LinkSocket {
 };
 
 struct LinkAddress {
-  std::string host;  // a name or a number
+  std::string host;  // its number: HostNames finds it
   std::uint16_t port = 0;
 
   std::string text() const { return host + ":" + std::to_string(port); }

@@ -2,6 +2,7 @@
 
 #include "base/random.hpp"
 #include "transport/collective/communicator.hpp"
+#include "transport/collective/host_names.hpp"
 #include "transport/collective/local_communicator.hpp"
 #include "transport/collective/local_rendezvous.hpp"
 
@@ -24,11 +25,16 @@ class LocalInvitation final : public Invitation {
 
 class LocalCollectives final : public Collectives {
  public:
-  explicit LocalCollectives(std::string host) : host_(std::move(host)) {}
+  LocalCollectives(std::string host, HostNames names)
+      : host_(std::move(host)), names_(std::move(names)) {}
   std::string_view name() const override { return "local"; }
 
-  Result<std::unique_ptr<Invitation>> invite() override {
-    auto listener = listen_on({.host = host_, .port = 0});
+  Result<std::unique_ptr<Invitation>> invite(std::chrono::milliseconds timeout,
+                                             const JoinStop& stop) override {
+    auto number = names_.find(
+        host_, {.until = std::chrono::steady_clock::now() + timeout, .stop_fd = stop.fd()});
+    if (!number) return std::move(number).error();
+    auto listener = listen_on({.host = std::move(*number), .port = 0});
     if (!listener) return std::move(listener).error();
     LocalUniqueId id{.address = {.host = host_, .port = port_of(*listener)}};
     RandomBytes().fill(id.secret);
@@ -48,6 +54,7 @@ class LocalCollectives final : public Collectives {
     }
     Rendezvous rendezvous;
     rendezvous.place = place;
+    rendezvous.until = std::chrono::steady_clock::now() + request.join_timeout;
     rendezvous.timeout = request.join_timeout;
     if (place.rank == 0) {
       const auto* invitation = dynamic_cast<const LocalInvitation*>(request.invitation.get());
@@ -59,6 +66,10 @@ class LocalCollectives final : public Collectives {
     } else {
       auto id = parse_local_unique_id(request.unique_id);
       if (!id) return std::move(id).error();
+      auto number =
+          names_.find(id->address.host, {.until = rendezvous.until, .stop_fd = stop.fd()});
+      if (!number) return std::move(number).error();
+      id->address.host = std::move(*number);
       rendezvous.id = std::move(*id);
     }
     auto sockets = meet(rendezvous, stop, std::move(accepted));
@@ -68,12 +79,17 @@ class LocalCollectives final : public Collectives {
 
  private:
   const std::string host_;
+  const HostNames names_;
 };
 
 }  // namespace
 
 std::unique_ptr<Collectives> make_local_collectives(std::string host) {
-  return std::make_unique<LocalCollectives>(std::move(host));
+  return make_local_collectives(std::move(host), HostNames());
+}
+
+std::unique_ptr<Collectives> make_local_collectives(std::string host, HostNames names) {
+  return std::make_unique<LocalCollectives>(std::move(host), std::move(names));
 }
 
 }  // namespace cairn

@@ -32,7 +32,7 @@ class Meeting {
  public:
   Meeting(const Rendezvous& rendezvous, const JoinStop& stop)
       : my_(rendezvous),
-        wait_{.until = std::chrono::steady_clock::now() + rendezvous.timeout, .stop_fd = stop.fd()},
+        wait_{.until = rendezvous.until, .stop_fd = stop.fd()},
         sockets_(rendezvous.place.world_size) {}
 
   Result<std::vector<LinkSocket>> as_host();

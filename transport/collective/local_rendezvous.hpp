@@ -15,7 +15,7 @@ namespace cairn {
 using GroupSecret = std::array<std::byte, 16>;
 
 struct LocalUniqueId {
-  LinkAddress address;  // of rank 0
+  LinkAddress address;  // of rank 0; the host may be a name
   GroupSecret secret{};
 
   std::string text() const;  // "local:" and hex
@@ -29,7 +29,8 @@ struct Rendezvous {
   RankPlace place;
   LocalUniqueId id;
   const LinkSocket* listener = nullptr;  // rank 0's
-  std::chrono::milliseconds timeout{};
+  std::chrono::steady_clock::time_point until;
+  std::chrono::milliseconds timeout{};  // as errors name it
 };
 Result<std::vector<LinkSocket>> meet(const Rendezvous& rendezvous, const JoinStop& stop,
                                      UniqueFunction<void()> accepted);

@@ -27,7 +27,8 @@ class NcclCollectives final : public Collectives {
   explicit NcclCollectives(const NcclLibrary& library) : nccl_(library) {}
   std::string_view name() const override { return "nccl"; }
 
-  Result<std::unique_ptr<Invitation>> invite() override {
+  Result<std::unique_ptr<Invitation>> invite(std::chrono::milliseconds /*timeout*/,
+                                             const JoinStop& /*stop*/) override {
     ncclUniqueId id;
     const ncclResult_t made = nccl_.get_unique_id(&id);
     if (made != ncclSuccess) return nccl_.error("ncclGetUniqueId", made);

@@ -47,10 +47,10 @@ std::vector<Result<>> on_each(Ranks& ranks, const std::function<Result<>(Communi
 
 Result<Ranks> join_all(Collectives& collectives, std::uint32_t world_size,
                        std::chrono::milliseconds step_timeout) {
-  auto invitation = collectives.invite();
+  const JoinStop stop;
+  auto invitation = collectives.invite(std::chrono::seconds(60), stop);
   if (!invitation) return std::move(invitation).error();
   const std::string unique_id = (*invitation)->unique_id();
-  const JoinStop stop;
   std::vector<std::optional<Result<std::unique_ptr<Communicator>>>> joined(world_size);
   {
     std::vector<std::jthread> threads;

@@ -19,7 +19,7 @@ using Joined = Result<std::unique_ptr<Communicator>>;
 class JoinTest : public testing::Test {
  protected:
   void SetUp() override {
-    auto made = local_->invite();
+    auto made = local_->invite(std::chrono::seconds(60), stop_);
     ASSERT_TRUE(made.has_value());
     invitation_ = std::move(*made);
     unique_id_ = invitation_->unique_id();
@@ -41,10 +41,10 @@ class JoinTest : public testing::Test {
     return joined ? ErrorCode::internal : joined.error().code;
   }
 
+  JoinStop stop_;
   const std::unique_ptr<Collectives> local_ = make_local_collectives("127.0.0.1");
   std::unique_ptr<Invitation> invitation_;
   std::string unique_id_;
-  JoinStop stop_;
 };
 
 TEST_F(JoinTest, RefusesWhoDoesNotFitAndGoesOn) {
