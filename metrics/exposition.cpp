@@ -7,6 +7,7 @@
 
 #include "metrics/allocators.hpp"
 #include "metrics/families.hpp"
+#include "metrics/groups.hpp"
 
 namespace cairn {
 namespace {
@@ -259,6 +260,7 @@ std::string metrics_text(const MetricsInput& input) {
   add_checksums(families, input.caches);
   add_allocators(families, input.allocators);
   add_disk(families, input.caches);
+  add_groups(families, input.groups);
   add_http(families, input);
 
   std::ostringstream out;

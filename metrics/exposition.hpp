@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "blockmgr/share_stats.hpp"
 #include "blockmgr/stats.hpp"
 #include "memory/alloc/statistics.hpp"
 #include "metrics/http_counters.hpp"
@@ -28,6 +29,7 @@ struct MetricsInput {
   std::span<const CacheStats> caches;
   TransferEngineStats engine;
   std::span<const NamedAllocator> allocators;
+  const GroupsStats& groups;
   const HttpCounters& http;
   HttpConnections connections;
 };

@@ -22,6 +22,7 @@ std::string collect_metrics(const Service& service) {
                        .caches = caches,
                        .engine = service.engine.stats(),
                        .allocators = allocators,
+                       .groups = service.manager.groups().stats(),
                        .http = service.counters,
                        .connections = {.open = http.connections_open,
                                        .accepted = http.connections_accepted,

@@ -214,6 +214,20 @@ DISK_AND_SHARING = dashboard("cairn-disk", "Cairn / Disk and sharing", "What fla
     panel("Computed twice", {"{{cache}}": f'sum by (cache) ({rate("cairn_commits_total", C + ",result=" + chr(34) + "duplicate" + chr(34))}) / sum by (cache) ({rate("cairn_commits_total", C)})'},
           "percentunit", most=1, about="Of the blocks handed in, those that another engine had handed in before."),
     panel("Index and records", {"{{cache}}": f"sum by (cache) (cairn_metadata_bytes{{{C}}})"}, "bytes"),
+    row("Groups of servers"),
+    panel("Groups by state", {"{{state}}": f"sum by (state) (cairn_groups{{{I}}})",
+                              "ranks of those that are ready": f'sum(cairn_group_ranks{{{I},state="ready"}})'},
+          about="One that has failed stays so: leave it on every server, and make it anew."),
+    panel("Operations", {"{{kind}} {{outcome}}": f'sum by (kind, outcome) ({rate("cairn_collective_operations_total")})',
+                         "groups that failed": f'sum({rate("cairn_group_failures_total")})'}, "cps"),
+    panel("Waiting and under way", {"{{instance}}": f"cairn_collective_queue_depth{{{I}}}"},
+          about="A queue that grows waits for a rank that was not asked for its part."),
+    panel("Bytes given and had", {"{{kind}} {{direction}}": f'sum by (kind, direction) ({rate("cairn_collective_bytes_total")})'},
+          "Bps", about="What a broadcast gives to many counts once on its root."),
+    panel("Blocks given and had", {"{{kind}} {{direction}}": f'sum by (kind, direction) ({rate("cairn_collective_blocks_total")})'},
+          "cps"),
+    panel("99th percentile of operations", {"{{kind}}": quantile(0.99, "cairn_collective_duration_seconds", "kind")}, "s",
+          about="With the wait for the other ranks."),
 ], with_tier=False)
 
 ALL = {"overview": OVERVIEW, "movement": MOVEMENT, "allocators": ALLOCATORS, "disk": DISK_AND_SHARING}

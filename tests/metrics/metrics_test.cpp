@@ -55,6 +55,22 @@ CacheStats sample_cache() {
   return cache;
 }
 
+GroupsStats sample_groups() {
+  GroupsStats stats{.groups = {401, 402, 403},
+                    .ranks = {411, 412, 413},
+                    .failures = 421,
+                    .queued_operations = 422};
+  ShareKindStats& broadcast = stats.kinds[static_cast<std::size_t>(ShareKind::broadcast)];
+  broadcast = {.operations = {431, 432, 433},
+               .sent_blocks = 441,
+               .sent_bytes = 442,
+               .received_blocks = 443,
+               .received_bytes = 444,
+               .durations = {}};
+  broadcast.durations.counts[2] = 451;
+  return stats;
+}
+
 class MetricsText : public ::testing::Test {
  protected:
   MetricsText() {
@@ -85,6 +101,7 @@ class MetricsText : public ::testing::Test {
                           .caches = {&cache, 1},
                           .engine = {.queued = 41, .done = 42},
                           .allocators = allocators,
+                          .groups = sample_groups(),
                           .http = http_,
                           .connections = {.open = 51, .accepted = 52}});
     std::istringstream in(text_);
@@ -149,6 +166,22 @@ TEST_F(MetricsText, HasTheNamesAndLabelsThatDashboardsRelyOn) {
           R"(cairn_disk_scrub_bytes_total{cache="llama"} 16)",
           R"(cairn_disk_scrub_wrong_blocks_total{cache="llama"} 17)",
           R"(cairn_disk_scrub_passes_total{cache="llama"} 18)",
+          R"(cairn_groups{state="joining"} 401)",
+          R"(cairn_groups{state="ready"} 402)",
+          R"(cairn_groups{state="failed"} 403)",
+          R"(cairn_group_ranks{state="ready"} 412)",
+          R"(cairn_group_failures_total 421)",
+          R"(cairn_collective_queue_depth 422)",
+          R"(cairn_collective_operations_total{kind="broadcast",outcome="done"} 431)",
+          R"(cairn_collective_operations_total{kind="broadcast",outcome="failed"} 432)",
+          R"(cairn_collective_operations_total{kind="broadcast",outcome="cancelled"} 433)",
+          R"(cairn_collective_operations_total{kind="agree",outcome="done"} 0)",
+          R"(cairn_collective_blocks_total{kind="broadcast",direction="sent"} 441)",
+          R"(cairn_collective_blocks_total{kind="broadcast",direction="received"} 443)",
+          R"(cairn_collective_bytes_total{kind="broadcast",direction="sent"} 442)",
+          R"(cairn_collective_bytes_total{kind="broadcast",direction="received"} 444)",
+          R"(cairn_collective_duration_seconds_bucket{kind="broadcast",le="5e-05"} 451)",
+          R"(cairn_collective_duration_seconds_count{kind="broadcast"} 451)",
       }) {
     EXPECT_THAT(lines_, Contains(line));
   }

@@ -34,6 +34,8 @@ class Traffic:
     def __init__(self, server):
         self.server = server
         make_cache(server, self.CACHE, device=8, pinned=16, disk=64)
+        status, joined = server.call("POST", "/v1/groups", {"name": "alone", "rank": 0, "world_size": 1})
+        assert status == 201, joined
         self.ended = threading.Event()
         self.failure = None
         self.thread = threading.Thread(target=self._run, daemon=True)
@@ -64,6 +66,8 @@ class Traffic:
             call("POST", f"{path}/commit", {"lease": held["lease"], "blocks": [{**held["blocks"][0], "key": keys[0]}]})
             call("DELETE", f"/v1/leases/{held['lease']}")
         call("DELETE", f"{path}/keys/{keys[2]}")
+        for operation, more in (("broadcast", {"root": 0}), ("agree", {})):
+            call("POST", f"/v1/groups/alone/{operation}", {"cache": self.CACHE, "keys": keys, "wait_ms": 1000, **more})
         # Refused: nothing there, and no room for so many.
         call("GET", f"{path}/keys/ffff")
         call("POST", f"{path}/allocate", {"count": 1000, "tier": "pinned", "lease_ms": 100})
