@@ -3,7 +3,7 @@
 
 It maps a tier, reads what is there in place, computes the rest straight into slots of the tier, and commits
 it. What it "computes" is a pattern that follows from the prompt, the same as engine.cpp's, so that every byte
-can be checked. Python's standard library does; with numpy it is a hundred times as fast.
+can be checked. Python's standard library does; with numpy it is fifty times as fast.
 
 usage: engine.py SERVER CACHE FIRST_PROMPT PROMPTS BLOCKS        (CAIRN_TOKEN: the token, where one is needed)
 """

@@ -82,20 +82,38 @@ def check_refusals(server, command):
     assert done.returncode == 1 and "unknown_cache" in done.stderr, done.stderr
 
 
+def check_words():
+    """The values that numpy computes are those of the standard library."""
+    numpy = engine.numpy
+    # The words wrap around 64 bits in each; 0 and 1 words are lengths too.
+    for prompt, index, first, count in [(0, 0, 0, 64), (3, 5, 17, 1), (1 << 40, 6, 0, 0), ((1 << 44) - 1, 9, 1 << 20, 33)]:
+        with_numpy = engine.words(prompt, index, first, count)
+        engine.numpy = None
+        alone = engine.words(prompt, index, first, count)
+        engine.numpy = numpy
+        assert with_numpy == alone, f"prompt {prompt}, block {index}"
+
+
 def main():
     program, example = sys.argv[1:]
     cpp = [example]
-    python = [sys.executable, "-B", str(ROOT / "examples" / "engine.py")]
+    script = str(ROOT / "examples" / "engine.py")
+    pythons = {"alone": [sys.executable, "-B", "-c", "import runpy, sys; sys.modules['numpy'] = None; "
+                         f"runpy.run_path({script!r}, run_name='__main__')"]}
+    if engine.numpy:
+        pythons["numpy"] = [sys.executable, "-B", script]
+        check_words()
     with Folder() as folder:
         config = pathlib.Path(folder) / "config.json"
         config.write_text('{"caches": []}')
         server = Server(program, folder, "--config", config)
-        for cache, tier in TIERS.items():
-            check_cache(server, cpp, python, cache, tier)
-        for command in (cpp, python):
-            check_refusals(server, command)
+        for form, python in pythons.items():
+            for cache, tier in TIERS.items():
+                check_cache(server, cpp, python, f"{cache}-{form}", tier)
+            check_refusals(server, python)
+        check_refusals(server, cpp)
         assert server.stop() == 0, server.text()
-    print("with numpy" if engine.numpy else "numpy is not installed: with the standard library alone")
+    print("with the standard library alone" + (", and with numpy" if engine.numpy else "; numpy is not installed"))
 
 
 if __name__ == "__main__":
