@@ -33,8 +33,8 @@ LARGE_BYTES = 8 * 2 * 16 * 1024 * 2
 # Another one a rank: blocks change theirs on the way.
 LAYOUTS = [{"layout": "fully_contiguous"}, {"layout": "layer_separate", "block_dim": "first"},
            {"layout": "layer_separate", "block_dim": "second"}, {"layout": "fully_contiguous"}]
-# Who is killed, counted from the root along the broadcast's chain: one in it, the root itself, its end.
-VICTIMS = [1, 0, RANKS - 1]
+# (root, who is killed): one in the middle of the broadcast's chain, the root itself, the chain's end.
+LOSSES = [(0, 1), (2, 2), (1, 0)]
 KEYS_A_CALL = 512
 SAMPLE = 64  # blocks that are read on the servers that are left, right after a loss
 
@@ -159,8 +159,7 @@ class Sharing:
     def lose_one(self, blocks):
         """A server is killed in the middle of a broadcast, and another takes its place."""
         loss = len(self.losses)
-        root = loss % RANKS
-        victim = (root + VICTIMS[loss % len(VICTIMS)]) % RANKS
+        root, victim = LOSSES[loss % len(LOSSES)]
         left = [rank for rank in range(RANKS) if rank != victim]
         for rank, peer in enumerate(self.peers):
             peer.ask("PUT", "/v1/caches/large", {"layout": LARGE_SHAPE, "tiers": {
