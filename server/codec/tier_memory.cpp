@@ -33,7 +33,9 @@ ExportedMemory read_memory(Fields& fields) {
   const std::size_t kind = fields.word("kind", kKindWords);
   if (kind == kKindWords.size() - 1) {
     fields.errors().add(ErrorCode::not_implemented,
-                        fields.path_of("kind") + " cuda_vmm_fd is not available in this build");
+                        fields.path_of("kind") +
+                            " is cuda_vmm_fd, whose descriptor HTTP cannot carry; export memory of "
+                            "cudaMalloc, as cuda_ipc");
     return memory;
   }
   memory.kind = static_cast<Kind>(kind);
