@@ -47,7 +47,11 @@ class GroupsTest : public ::testing::Test {
   const std::unique_ptr<DeviceRuntime> runtime_ = std::move(make_host_runtime({}).value());
   TransferTable transfers_{{.max_open = 16, .max_kept = 16}};
   GatedCollectives* collectives_ = new GatedCollectives;  // the groups'
-  Groups groups_{{.runtime = *runtime_, .transfers = transfers_, .log = log_, .clock = clock_, .lease_ms = 1'000},
+  Groups groups_{{.runtime = *runtime_,
+                  .transfers = transfers_,
+                  .log = log_,
+                  .clock = clock_,
+                  .lease_ms = 1'000},
                  {},
                  std::unique_ptr<Collectives>(collectives_)};
 };
