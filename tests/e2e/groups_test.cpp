@@ -141,6 +141,46 @@ TEST(Groups, NamesEveryKeyThatDidNotArrive) {
   EXPECT_TRUE(group[1].rest->del("/v1/leases/" + lease.get<std::string>()).ok());
 }
 
+TEST(Groups, MetricsTellWhatARankGaveAndHad) {
+  ServerGroup group(2);
+  group.make_cache("c", mixed_layouts);
+  group.form("g");
+  for (int n = 0; n < 3; ++n) store(group[0], n);
+  group.run("g", "broadcast", body_of(keys(0, 3), {{"root", 0}}));
+  group.run("g", "broadcast", body_of(keys(8, 1), {{"root", 0}}));  // nobody has it
+  const auto count_of = [&](std::size_t rank, const std::string& series) {
+    const std::string text = group[rank].rest->get("/metrics").body;
+    const std::size_t at = text.find("\n" + series + " ");
+    return at == std::string::npos ? -1 : std::stoll(text.substr(at + series.size() + 2));
+  };
+  const std::string of_broadcasts = R"({kind="broadcast",)";
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    const std::string moved = of_broadcasts + R"(direction=")" + (rank == 0 ? "sent" : "received");
+    const std::string not_moved =
+        of_broadcasts + R"(direction=")" + (rank == 0 ? "received" : "sent");
+    EXPECT_EQ(count_of(rank, "cairn_collective_blocks_total" + moved + "\"}"), 3);
+    EXPECT_EQ(count_of(rank, "cairn_collective_blocks_total" + not_moved + "\"}"), 0);
+    EXPECT_EQ(count_of(rank, "cairn_collective_bytes_total" + moved + "\"}"),
+              static_cast<long long>(3 * kBlockBytes));
+    EXPECT_EQ(
+        count_of(rank, "cairn_collective_operations_total" + of_broadcasts + R"(outcome="done"})"),
+        1);
+    EXPECT_EQ(count_of(rank, "cairn_collective_operations_total" + of_broadcasts +
+                                 R"(outcome="failed"})"),
+              1);
+    EXPECT_EQ(count_of(rank, R"(cairn_collective_duration_seconds_count{kind="broadcast"})"), 2);
+    EXPECT_EQ(count_of(rank, R"(cairn_groups{state="ready"})"), 1);
+    EXPECT_EQ(count_of(rank, R"(cairn_group_ranks{state="ready"})"), 2);
+    EXPECT_EQ(count_of(rank, "cairn_group_failures_total"), 0);
+  }
+  EXPECT_THAT(group[1].rest->del("/v1/groups/g"), has_status(204));
+  // Whose rank was left behind has a group that failed, once it next looks.
+  const auto agree = group.start("g", "agree", body_of(keys(0, 1)), {0});
+  EXPECT_EQ(group.ended(0, agree[0]).at("state"), "failed");
+  EXPECT_EQ(count_of(0, "cairn_group_failures_total"), 1);
+  EXPECT_EQ(count_of(1, "cairn_group_failures_total"), 0) << "it left";
+}
+
 TEST(Groups, WhatIsHeldAlreadyStays) {
   ServerGroup group(2);
   group.make_cache("c", mixed_layouts);
