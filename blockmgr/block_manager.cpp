@@ -178,10 +178,24 @@ struct BlockManager::Impl {
   std::thread checkpointer;
 };
 
+namespace {
+
+std::vector<std::filesystem::path> disk_roots(const BlockManagerOptions& options) {
+  if (!options.disk.folders.empty()) return options.disk.folders;
+  return {options.data_dir / "disk"};
+}
+
+}  // namespace
+
 BlockManager::BlockManager(DeviceRuntime& runtime, TransferEngine& engine, const Clock& clock,
                            Logger& log, BlockManagerOptions options, GroupOptions groups)
     : impl_(std::make_unique<Impl>(runtime, engine, clock, log, std::move(options),
                                    std::move(groups))) {
+  for (const auto& root : disk_roots(impl_->services->options)) {
+    for (const auto& path : remove_unfinished(root)) {
+      log.info("a slot file that was never finished is removed", {{"path", path.string()}});
+    }
+  }
   if (impl_->services->options.disk.checkpoint_period_ms > 0) {
     impl_->checkpointer = std::thread([impl = impl_.get()] { impl->checkpoint_when_due(); });
   }
@@ -318,9 +332,7 @@ Result<SlotFile> BlockManager::Impl::open_disk_tier(const CacheConfig& config, M
     }
   }
   const DiskOptions& options = services->options.disk;
-  std::vector<std::filesystem::path> roots = options.folders;
-  if (roots.empty()) roots.push_back(services->options.data_dir / "disk");
-  for (const auto& root : roots) {
+  for (const auto& root : disk_roots(services->options)) {
     auto file = prepare_disk_place({root, disk_path(config)});
     if (!file) return std::move(file).error();
     member.disk_files.push_back(std::move(*file));
@@ -350,6 +362,7 @@ Result<> BlockManager::Impl::start_disk_tier(CacheCore& core, bool is_new) const
                         {"from", from_headers ? "headers" : "checkpoint and log"},
                         {"torn", recovery->torn},
                         {"expired", recovery->expired},
+                        {"mended", recovery->mended},
                         {"stale", recovery->stale}});
   }
   CAIRN_TRY(core.journal->begin());

@@ -395,8 +395,11 @@ void BlockStore::end_leaving(SlotRef at) {
 }
 
 void BlockStore::free_slot(SlotRef at) {
-  // A dropped copy was noted when it was dropped.
-  if (at.tier() == Tier::disk && record(at).life == SlotLife::allocated) note_disk_slot(at.slot());
+  // A dropped copy was noted when it was dropped. Of another the header may have a key already.
+  if (at.tier() == Tier::disk && record(at).life == SlotLife::allocated) {
+    record(at).gone = true;
+    note_disk_slot(at.slot());
+  }
   pool(at.tier()).unlist(at.slot());
   // The state of a dropped copy still counts as committed until here.
   pool(at.tier()).give_back(at.slot());

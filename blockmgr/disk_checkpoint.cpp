@@ -13,16 +13,22 @@ constexpr std::uint32_t kStep = 2048;
 Result<> CacheCore::checkpoint() {
   if (!disk_slots) return {};
   MutexLock only_one(checkpointing);
+  std::uint64_t log_number = 0;
   {
     // The files of a cache that was removed go with it.
     MutexLock lock(mutex);
     if (dropped) return {};
+    log_number = journal->reserve_number();
   }
-  CAIRN_TRY(journal->prepare_log());
+  auto fresh = journal->make_log(log_number);
   {
     MutexLock lock(mutex);
+    if (!fresh) {
+      journal->return_number(log_number);
+      return std::move(fresh).error();
+    }
     CAIRN_TRY(check_usable());
-    journal->switch_log();
+    journal->switch_log(std::move(*fresh));
   }
   options().reached("checkpoint.begun");
   const auto write_all = [&]() -> Result<> {

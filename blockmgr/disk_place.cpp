@@ -60,4 +60,20 @@ Result<fs::path> prepare_disk_place(const DiskPlace& place) {
   return target;
 }
 
+std::vector<fs::path> remove_unfinished(const fs::path& root) {
+  std::error_code error;
+  const std::string ending = unfinished_ending();
+  std::vector<fs::path> found;
+  for (fs::recursive_directory_iterator at(root, error), end; !error && at != end;
+       at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    // Only a slot file's own name is before the mark: an index that is being written has two.
+    if (name.ends_with(ending) && name.find(kBesideSlotFile) + ending.size() == name.size()) {
+      found.push_back(at->path());
+    }
+  }
+  std::erase_if(found, [](const fs::path& path) { return !remove_unfinished_file(path); });
+  return found;
+}
+
 }  // namespace cairn

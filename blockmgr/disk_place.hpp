@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "base/result.hpp"
 
@@ -15,5 +16,9 @@ struct DiskPlace {
   std::string path;
 };
 Result<std::filesystem::path> prepare_disk_place(const DiskPlace& place);
+
+// Removes what a killed server left below such a root of slot files that it had not finished; they
+// hold the room of whole ones. Nobody has those open, and nothing else is touched. Their paths.
+std::vector<std::filesystem::path> remove_unfinished(const std::filesystem::path& root);
 
 }  // namespace cairn

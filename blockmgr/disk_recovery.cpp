@@ -1,8 +1,12 @@
 #include "blockmgr/disk_recovery.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
+
+#include "transport/header_scan.hpp"
 
 namespace cairn {
 namespace {
@@ -31,20 +35,113 @@ SlotRecordView record_of(const SlotHeader& header) {
           .metadata = label.metadata};
 }
 
+// A slot of which the index or its header says that it is a key's, or that it is nobody's.
+struct Claim {
+  SlotRecordView record;
+  std::uint64_t stamp = 0;   // of two slots of a key the later one counts
+  bool from_header = false;  // nothing says that its block was ever acknowledged
+};
+
 // What the index says, and the headers of later lives of its slots: of a life that the index knows
 // to have ended the header says nothing new.
-std::vector<SlotRecordView> joined(std::vector<SlotRecordView> records, const HeaderScan& scan) {
+std::vector<Claim> joined(const std::vector<SlotRecordView>& records, const HeaderScan& scan) {
+  std::vector<Claim> claims;
   std::unordered_map<std::uint32_t, std::size_t> known;
-  for (std::size_t i = 0; i < records.size(); ++i) known.emplace(records[i].slot, i);
+  for (const SlotRecordView& record : records) {
+    known.emplace(record.slot, claims.size());
+    claims.push_back({.record = record, .stamp = record.stamp});
+  }
   for (const SlotHeader& header : scan.headers) {
-    const auto at = known.find(static_cast<std::uint32_t>(header.slot));
+    const Claim claim{
+        .record = record_of(header), .stamp = header.label.stamp, .from_header = true};
+    const auto at = known.find(claim.record.slot);
     if (at == known.end()) {
-      records.push_back(record_of(header));
-    } else if (header.label.generation > records[at->second].generation) {
-      records[at->second] = record_of(header);
+      claims.push_back(claim);
+    } else if (Claim& noted = claims[at->second];
+               header.label.generation > noted.record.generation) {
+      noted = claim;
+    } else if (noted.record.key == claim.record.key) {
+      // A block's last use may be set back to long before it was written.
+      noted.stamp = std::max(noted.stamp, claim.stamp);
     }
   }
-  return records;
+  return claims;
+}
+
+// Leaves each key one slot: the latest. But a header comes to the disk before the last of its bytes
+// and before anybody is told: one whose block is not whole hides none that is.
+Result<> leave_the_latest(std::vector<Claim>& claims, const DiskTierSlots& tier,
+                          Recovery& recovery) {
+  std::ranges::sort(claims, {}, [](const Claim& claim) {
+    return std::tuple(claim.record.key, claim.stamp, claim.record.slot);
+  });
+  // Of keys with several slots: those that are left, from the end.
+  struct Rivals {
+    std::size_t first = 0;
+    std::size_t last = 0;
+  };
+  std::vector<Rivals> open;
+  for (std::size_t first = 0, next = 0; first < claims.size(); first = next) {
+    while (next < claims.size() && claims[next].record.key == claims[first].record.key) ++next;
+    if (next - first > 1 && !claims[first].record.key.empty()) open.push_back({first, next - 1});
+  }
+  const auto make_nobodys = [](Claim& claim) { claim.record.key = {}; };
+  while (!open.empty()) {
+    std::vector<ClaimedBlock> asked;
+    for (const Rivals& rivals : open) {
+      const SlotRecordView& last = claims[rivals.last].record;
+      asked.push_back({.slot = last.slot, .data_checksum = last.data_checksum});
+    }
+    auto whole = are_whole(tier, asked);
+    if (!whole) return std::move(whole).error();
+    std::vector<Rivals> still_open;
+    for (std::size_t i = 0; i < open.size(); ++i) {
+      auto [first, last] = open[i];
+      if ((*whole)[i]) {
+        for (; first < last; ++first, ++recovery.stale) make_nobodys(claims[first]);
+        continue;
+      }
+      ++recovery.torn;
+      make_nobodys(claims[last]);
+      // The last that is left is checked when it is read.
+      if (first + 1 < last) still_open.push_back({first, last - 1});
+    }
+    open = std::move(still_open);
+  }
+  return {};
+}
+
+bool is_of(const SlotHeader& header, const SlotRecordView& record) {
+  return header.label.key == record.key && header.data_checksum == record.data_checksum &&
+         header.label.generation <= record.generation;
+}
+
+// A power cut may have kept what the log says of a slot and not its header. The index then knows
+// blocks for which nothing could make up when it is lost: their headers are written again. `scan`
+// has those of all of these slots.
+Result<std::uint64_t> mend_headers(const std::vector<SlotRecordView>& records,
+                                   const HeaderScan& scan, const DiskTierSlots& tier) {
+  std::unordered_map<std::uint64_t, const SlotHeader*> there;
+  for (const SlotHeader& header : scan.headers) there.emplace(header.slot, &header);
+  std::vector<SlotHeader> missing;
+  for (const SlotRecordView& record : records) {
+    if (record.key.empty()) continue;
+    const auto at = there.find(record.slot);
+    if (at != there.end() && is_of(*at->second, record)) continue;
+    missing.push_back({.file_id = tier.slots.file_id(),
+                       .slot = record.slot,
+                       .data_bytes = tier.layout.geometry().block_bytes(),
+                       .data_checksum = record.data_checksum,
+                       .label = {.key = std::string(record.key),
+                                 .parent = std::string(record.parent),
+                                 .metadata = std::string(record.metadata),
+                                 .generation = record.generation,
+                                 .stamp = record.stamp,
+                                 .expires_at_unix_ms = record.expires_at_unix_ms,
+                                 .priority = record.priority}});
+  }
+  CAIRN_TRY(write_headers(tier, missing));
+  return missing.size();
 }
 
 }  // namespace
@@ -95,14 +192,42 @@ Result<Recovery> recover_disk_tier(CacheCore& core, DiskTierStart start) {
   if (!found) return std::move(found).error();
   // What a run raised is not noted either: the next one raises by more.
   const std::uint64_t gap = kLivesARun * start.journal.next_log();
+  const DiskTierSlots tier{start.disk, core.layout(Tier::disk), *core.disk_slots};
   if (found->complete && found->torn == 0) {
-    return restore_blocks(core, std::move(found->records), gap);
+    std::uint64_t mended = 0;
+    if (!found->unflushed.empty()) {
+      auto scan = scan_headers(tier, found->unflushed);
+      if (!scan) return std::move(scan).error();
+      std::vector<SlotRecordView> unflushed;
+      std::ranges::copy_if(found->records, std::back_inserter(unflushed), [&](const auto& record) {
+        return std::ranges::binary_search(found->unflushed, record.slot);
+      });
+      auto done = mend_headers(unflushed, *scan, tier);
+      if (!done) return std::move(done).error();
+      mended = *done;
+    }
+    Recovery recovery = restore_blocks(core, std::move(found->records), gap);
+    recovery.mended = mended;
+    return recovery;
   }
-  auto scan = scan_headers(start.disk, core.layout(Tier::disk), *core.disk_slots);
+  auto scan = scan_headers(tier);
   if (!scan) return std::move(scan).error();
-  Recovery recovery =
-      restore_blocks(core, joined(std::move(found->records), *scan), kHeaderGap + gap);
+  Recovery recovery;
+  auto claims = joined(found->records, *scan);
+  CAIRN_TRY(leave_the_latest(claims, tier, recovery));
+  std::vector<SlotRecordView> records;
+  std::vector<SlotRecordView> noted;
+  for (const Claim& claim : claims) {
+    records.push_back(claim.record);
+    if (!claim.from_header) noted.push_back(claim.record);
+  }
+  auto mended = mend_headers(noted, *scan, tier);
+  if (!mended) return std::move(mended).error();
+  const Recovery restored = restore_blocks(core, std::move(records), kHeaderGap + gap);
+  recovery.restored = restored.restored;
+  recovery.expired = restored.expired;
   recovery.torn += scan->torn + found->torn;
+  recovery.mended = *mended;
   recovery.from_headers = true;
   return recovery;
 }

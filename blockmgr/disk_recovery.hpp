@@ -16,6 +16,7 @@ struct Recovery {
   bool from_headers = false;  // the checkpoint and the log did not suffice
   std::uint64_t expired = 0;  // their time to live ended meanwhile
   std::uint64_t stale = 0;    // keys that a later label has in another slot
+  std::uint64_t mended = 0;   // headers that a power cut took from blocks which the index knows
 };
 
 // Gives the keys of slots back to a cache that nobody uses yet. Where a key has two slots the later

@@ -12,6 +12,7 @@
 #include <charconv>
 #include <cstddef>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <string>
 #include <string_view>
@@ -36,7 +37,7 @@ constexpr std::uint64_t kMaxLogBytes = 64ull << 20;
 
 constexpr std::array<char, 8> kLogMagic = {'C', 'A', 'I', 'R', 'N', 'L', 'O', 'G'};
 constexpr std::array<char, 8> kCheckpointMagic = {'C', 'A', 'I', 'R', 'N', 'C', 'K', 'P'};
-constexpr std::uint64_t kVersion = 1;
+constexpr std::uint64_t kVersion = 2;
 
 // Beside the slot file; the log's number follows.
 constexpr std::string_view kIndex = "index";
@@ -47,7 +48,7 @@ constexpr std::string_view kLog = "log.";
 // without it is none.
 struct FileHead {
   std::array<char, 8> magic;
-  std::uint64_t checksum;  // of all that follows it but `ending`
+  std::uint64_t checksum;  // of what follows it, up to `ending`
   std::uint64_t version;
   std::uint64_t file_id;
   std::uint64_t num_slots;
@@ -55,8 +56,9 @@ struct FileHead {
   std::uint64_t number;  // of the log; of a checkpoint: of the first log that counts beside it
   std::uint64_t record_bytes;  // of a checkpoint
   std::uint64_t ending;        // of a log: a LogEnding
+  std::uint64_t boot;          // of a log: the machine's start in whose time it was begun
 };
-static_assert(sizeof(FileHead) == 72);
+static_assert(sizeof(FileHead) == 80);
 
 enum LogEnding : std::uint64_t {
   kOpen = 0,       // what came last is its last record
@@ -64,15 +66,23 @@ enum LogEnding : std::uint64_t {
   kContinued = 2,  // another log follows it
 };
 
-std::uint64_t checksum_of(FileHead head) {
-  head.ending = kOpen;
+std::uint64_t checksum_of(const FileHead& head) {
   constexpr std::size_t kFrom = sizeof(head.magic) + sizeof(head.checksum);
-  return hash_bytes(std::as_bytes(std::span(&head, 1)).subspan(kFrom), 0);
+  return hash_bytes(
+      std::as_bytes(std::span(&head, 1)).first(offsetof(FileHead, ending)).subspan(kFrom), 0);
+}
+
+// Another after each start of the machine. Where the kernel does not tell, no two are the same.
+std::uint64_t this_boot() {
+  std::string text;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> text;
+  if (text.empty()) return RandomBytes().next_u64();
+  return hash_bytes(std::as_bytes(std::span(text)), 0);
 }
 
 Error failure(const fs::path& path, const char* what) {
   const int number = errno;
-  const bool full = number == ENOSPC || number == EDQUOT;
+  const bool full = number == ENOSPC || number == EDQUOT || number == EFBIG;
   return {full ? ErrorCode::no_capacity : ErrorCode::io_error,
           path.string() + " cannot be " + what + ": " + std::generic_category().message(number)};
 }
@@ -165,8 +175,7 @@ MappedFile::~MappedFile() {
 
 class SlotJournal::Log {
  public:
-  static Result<std::unique_ptr<Log>> make(const fs::path& path, FileHead head,
-                                           std::uint64_t size_bytes) {
+  static Result<NewLog> make(const fs::path& path, FileHead head, std::uint64_t size_bytes) {
     const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0) return failure(path, "made");
     const auto fail = [&](const char* what) -> Error {
@@ -185,7 +194,7 @@ class SlotJournal::Log {
     if (data == MAP_FAILED) return fail("mapped");
     ::close(fd);
     std::memcpy(data, &head, sizeof(head));
-    return std::unique_ptr<Log>(new Log(static_cast<std::byte*>(data), size_bytes, head));
+    return NewLog(new Log(static_cast<std::byte*>(data), size_bytes, head));
   }
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
@@ -206,6 +215,7 @@ class SlotJournal::Log {
   void say_continued() {
     if (!full_) reinterpret_cast<FileHead*>(data_)->ending = kContinued;
   }
+  bool fits(const SlotRecordView& record) const { return encoded_bytes(record) <= size_ - used_; }
   std::uint64_t number() const { return head_.number; }
   bool empty() const { return used_ == sizeof(FileHead); }
   bool half_full() const { return used_ > size_ / 2; }
@@ -231,6 +241,7 @@ fs::path SlotJournal::log_path(std::uint64_t number) const {
 }
 
 std::uint64_t SlotJournal::log_bytes() const {
+  if (options_.log_bytes > 0) return options_.log_bytes;
   return std::clamp(options_.num_slots * kLogBytesPerSlot, kMinLogBytes, kMaxLogBytes);
 }
 
@@ -238,8 +249,10 @@ Result<SlotJournal::Found> SlotJournal::load() {
   Found found;
   std::vector<SlotRecordView> last(options_.num_slots);
   std::vector<bool> known(options_.num_slots);
-  const auto take = [&](const SlotRecordView& record) {
+  std::vector<bool> unflushed(options_.num_slots);
+  const auto take = [&](const SlotRecordView& record, bool flushed) {
     if (record.slot >= options_.num_slots) return;
+    unflushed[record.slot] = !flushed;
     last[record.slot] = record;
     known[record.slot] = true;
   };
@@ -251,15 +264,18 @@ Result<SlotJournal::Found> SlotJournal::load() {
     if (const auto head = head_of(bytes, kCheckpointMagic, options_.file_id, options_.num_slots);
         head && head->record_bytes == bytes.size() - sizeof(FileHead)) {
       SlotRecordReader reader(bytes.subspan(sizeof(FileHead)), head->seed);
-      while (const auto record = reader.next()) take(*record);
+      while (const auto record = reader.next()) take(*record, true);
       found.complete = reader.read_bytes() == head->record_bytes;
       first_log = head->number;
     }
     found.files_.push_back(std::move(*checkpoint));
   }
+  const std::uint64_t boot = this_boot();
   std::uint64_t expected = first_log;
   std::uint64_t ending = kOpen;  // of the last log
+  std::uint64_t highest = 0;
   for (const auto& [number, path] : logs_of(options_.path)) {
+    highest = std::max(highest, number);
     if (number < first_log) continue;
     auto log = MappedFile::open(path);
     if (!log) return std::move(log).error();
@@ -279,7 +295,8 @@ Result<SlotJournal::Found> SlotJournal::load() {
     ending = head->ending;
     if (ending == kRanFull) found.complete = false;
     SlotRecordReader reader(log->bytes().subspan(sizeof(FileHead)), head->seed);
-    while (const auto record = reader.next()) take(*record);
+    const bool same_boot = head->boot == boot;
+    while (const auto record = reader.next()) take(*record, same_boot);
     const auto rest = log->bytes().subspan(sizeof(FileHead) + reader.read_bytes());
     const bool whole = log->bytes().size() == log_bytes() && begins_with_zeros(rest, 64);
     if (!whole) ++found.torn;
@@ -290,45 +307,78 @@ Result<SlotJournal::Found> SlotJournal::load() {
   // A checkpoint has a log beside it from its first moment on.
   if (last_number_ < first_log) found.complete = false;
   last_number_ = std::max(last_number_, first_log);
+  // Logs after a gap are not taken for all there is, until a checkpoint has what the headers tell.
+  if (!found.complete || found.torn > 0) last_number_ = std::max(last_number_, highest) + 1;
   for (std::uint32_t slot = 0; slot < options_.num_slots; ++slot) {
     if (known[slot]) found.records.push_back(last[slot]);
+    if (unflushed[slot]) found.unflushed.push_back(slot);
   }
   return found;
 }
 
-Result<> SlotJournal::prepare_log() {
+Result<SlotJournal::NewLog> SlotJournal::make_log(std::uint64_t number) const {
   FileHead head{};
   head.magic = kLogMagic;
   head.version = kVersion;
   head.file_id = options_.file_id;
   head.num_slots = options_.num_slots;
   head.seed = RandomBytes().next_u64();
-  head.number = last_number_ + 1;
+  head.number = number;
+  head.boot = this_boot();
   head.checksum = checksum_of(head);
-  auto log = Log::make(log_path(head.number), head, log_bytes());
-  if (!log) return std::move(log).error();
-  next_ = std::move(*log);
-  last_number_ = head.number;
-  return {};
+  return Log::make(log_path(number), head, log_bytes());
 }
 
 Result<> SlotJournal::begin() {
-  const fs::path before = log_path(last_number_);
-  CAIRN_TRY(prepare_log());
-  log_ = std::move(next_);
-  CAIRN_TRY(say_continued(before));
-  return {};
+  const std::uint64_t before = last_number_;
+  auto log = make_log(before + 1);
+  if (!log) return std::move(log).error();
+  last_number_ = before + 1;
+  log_ = std::move(*log);
+  // Without a spare it goes on as well: the next checkpoint makes one.
+  if (auto spare = make_log(last_number_ + 1)) {
+    spare_ = std::move(*spare);
+    ++last_number_;
+  }
+  return say_continued(log_path(before));
 }
 
-void SlotJournal::switch_log() {
-  CAIRN_ASSERT(next_ != nullptr, "changes would be lost");
+void SlotJournal::use_spare() {
   log_->say_continued();
-  log_ = std::move(next_);
+  log_ = std::move(spare_);
+  spare_ = nullptr;
+}
+
+void SlotJournal::return_number(std::uint64_t number) {
+  if (number == last_number_) --last_number_;
+}
+
+void SlotJournal::switch_log(NewLog fresh) {
+  no_room_ = false;
+  // One that note() made meanwhile comes after it: it stays behind, empty.
+  if (fresh->number() < log_->number()) fresh = nullptr;
+  if (!spare_ && log_->half_full()) spare_ = std::exchange(fresh, nullptr);
+  // A log that is not left counts whole: what is in it and in the checkpoint too does no harm.
+  if (spare_) use_spare();
+  spare_ = std::move(fresh);
   checkpoint_log_ = log_->number();
 }
 
-void SlotJournal::note(const SlotRecordView& record) { log_->note(record); }
-bool SlotJournal::wants_checkpoint() const { return log_->half_full(); }
+void SlotJournal::note(const SlotRecordView& record) {
+  if (!log_->fits(record) && !spare_ && !no_room_) {
+    const std::uint64_t number = reserve_number();
+    if (auto made = make_log(number)) {
+      spare_ = std::move(*made);
+    } else {
+      return_number(number);
+      no_room_ = true;
+    }
+  }
+  if (!log_->fits(record) && spare_) use_spare();
+  log_->note(record);
+}
+
+bool SlotJournal::wants_checkpoint() const { return log_->half_full() || !spare_; }
 bool SlotJournal::has_changes() const { return !log_->empty(); }
 
 Result<> SlotJournal::start_checkpoint() {

@@ -21,13 +21,16 @@ namespace cairn {
 // lock, then writes the slots as they are, a batch at a time: what changes meanwhile is in the new
 // log too. Once it is durable the older logs go.
 //
-// Not thread-safe: note() and switch_log() under the cache's lock, the rest by one thread.
+// A spare log is reserved ahead, for when one runs full before its checkpoint.
+//
+// Not thread-safe: what is marked so under the cache's lock, the rest by one thread.
 class SlotJournal {
  public:
   struct Options {
     std::filesystem::path path;  // of the slot file
     std::uint64_t file_id = 0;   // of the slot file: another's index is not taken
     std::uint32_t num_slots = 0;
+    std::uint64_t log_bytes = 0;  // 0: what suits the number of slots
   };
   explicit SlotJournal(Options options);
   ~SlotJournal();
@@ -42,14 +45,21 @@ class SlotJournal {
   // run.
   Result<> begin();
   std::uint64_t next_log() const { return last_number_ + 1; }
+  // Under the lock. Where neither log nor spare has room another log is made at once, which takes
+  // milliseconds; where the disk is full too the log says that it lacks something.
   void note(const SlotRecordView& record);
-  // Half full, so that the next checkpoint should not wait.
+  // Under the lock. Half full or without a spare, so that the next checkpoint should not wait.
   bool wants_checkpoint() const;
-  bool has_changes() const;
+  bool has_changes() const;  // under the lock
 
   // A checkpoint, in this order; `write` as often as there are batches.
-  Result<> prepare_log();
-  void switch_log();
+  class Log;
+  using NewLog = std::shared_ptr<Log>;
+  std::uint64_t reserve_number() { return ++last_number_; }  // under the lock
+  void return_number(std::uint64_t number);                  // the same; where none was made
+  Result<NewLog> make_log(std::uint64_t number) const;
+  // Under the lock. What changes from here on is in the spare, and this is the next spare.
+  void switch_log(NewLog fresh);
   Result<> start_checkpoint();
   Result<> write(const std::vector<std::byte>& records);
   Result<> finish_checkpoint();
@@ -61,14 +71,15 @@ class SlotJournal {
   static void remove(const std::filesystem::path& slot_file);
 
  private:
-  class Log;
+  void use_spare();
   std::filesystem::path checkpoint_path() const;
   std::filesystem::path log_path(std::uint64_t number) const;
   std::uint64_t log_bytes() const;
 
   const Options options_;
-  std::unique_ptr<Log> log_;
-  std::unique_ptr<Log> next_;
+  NewLog log_;
+  NewLog spare_;
+  bool no_room_ = false;  // for another log
   std::uint64_t last_number_ = 0;
   int checkpoint_fd_ = -1;
   std::uint64_t checkpoint_seed_ = 0;
@@ -96,6 +107,9 @@ class SlotJournal::Found {
   bool complete = false;
   std::uint64_t torn = 0;               // logs that are not whole
   std::vector<SlotRecordView> records;  // the last of each slot that there is one of
+  // Slots, in order, of which only a log tells that was begun before the machine's last start: a
+  // power cut may have taken what came to them.
+  std::vector<std::uint32_t> unflushed;
 
  private:
   friend class SlotJournal;

@@ -1,10 +1,14 @@
+#include "transport/header_scan.hpp"
+
 #include <algorithm>
-#include <cstring>
+#include <atomic>
+#include <numeric>
 #include <optional>
 #include <thread>
 
+#include "base/checked.hpp"
+#include "base/hash.hpp"
 #include "base/mutex.hpp"
-#include "transport/slot_file.hpp"
 
 namespace cairn {
 namespace {
@@ -12,28 +16,31 @@ namespace {
 // Headers are pages far from each other: a disk reads many at a time as fast as one.
 constexpr std::size_t kScanThreads = 8;
 // Of one thread, read in one call: 1 MiB of memory.
-constexpr std::uint32_t kBatch = 256;
+constexpr std::size_t kBatch = 256;
+
+std::uint64_t header_offset(const RegionView& file, const PieceLocation& block) {
+  return file.file_offset_bytes() + block.offset_bytes - kSlotHeaderBytes;
+}
 
 // Batches of slots, handed out to the threads in turn.
 class Scan {
  public:
-  Scan(DiskIo& disk, const BlockLayout& layout, const DiskSlots& slots)
-      : disk_(disk), layout_(layout), slots_(slots) {}
+  Scan(const DiskTierSlots& tier, std::span<const std::uint32_t> slots)
+      : tier_(tier), slots_(slots) {}
 
   void work() {
     auto memory = Region::system(kBatch * kSlotHeaderBytes);
     if (!memory) return fail(memory.error());
     while (true) {
-      std::uint32_t first = 0;
+      std::span<const std::uint32_t> batch;
       {
         MutexLock lock(mutex_);
-        if (error_ || next_ >= slots_.num_slots()) return;
-        first = next_;
-        next_ += std::min(kBatch, slots_.num_slots() - next_);
+        if (error_ || next_ >= slots_.size()) return;
+        batch = slots_.subspan(next_, std::min(kBatch, slots_.size() - next_));
+        next_ += batch.size();
       }
-      const std::uint32_t count = std::min(kBatch, slots_.num_slots() - first);
-      if (auto read = read_batch(first, count, memory->data()); !read) return fail(read.error());
-      keep(first, count, memory->data());
+      if (auto read = read_batch(batch, memory->data()); !read) return fail(read.error());
+      keep(batch, memory->data());
     }
   }
 
@@ -45,33 +52,32 @@ class Scan {
   }
 
  private:
-  Result<> read_batch(std::uint32_t first, std::uint32_t count, std::byte* memory) {
-    const auto regions = layout_.regions();
+  Result<> read_batch(std::span<const std::uint32_t> batch, std::byte* memory) {
+    const auto regions = tier_.layout.regions();
     for (std::size_t i = 0; i < regions.size(); ++i) {
       std::vector<DiskRun> runs;
-      for (std::uint32_t slot = first; slot < first + count; ++slot) {
-        const PieceLocation at = layout_.geometry().locate({.block = slot});
+      for (std::size_t n = 0; n < batch.size(); ++n) {
+        const PieceLocation at = tier_.layout.geometry().locate({.block = batch[n]});
         if (at.region != i) continue;
-        runs.push_back({memory + (slot - first) * kSlotHeaderBytes,
-                        regions[i].file_offset_bytes() + at.offset_bytes - kSlotHeaderBytes,
-                        kSlotHeaderBytes});
+        runs.push_back(
+            {memory + n * kSlotHeaderBytes, header_offset(regions[i], at), kSlotHeaderBytes});
       }
-      if (!runs.empty()) CAIRN_TRY(disk_.read(regions[i].fd(), runs));
+      if (!runs.empty()) CAIRN_TRY(tier_.disk.read(regions[i].fd(), runs));
     }
     return {};
   }
 
-  void keep(std::uint32_t first, std::uint32_t count, const std::byte* memory) {
+  void keep(std::span<const std::uint32_t> batch, const std::byte* memory) {
     std::vector<SlotHeader> headers;
     std::uint64_t torn = 0;
-    for (std::uint32_t i = 0; i < count; ++i) {
-      const std::span<const std::byte, kSlotHeaderBytes> page(memory + i * kSlotHeaderBytes,
+    for (std::size_t n = 0; n < batch.size(); ++n) {
+      const std::span<const std::byte, kSlotHeaderBytes> page(memory + n * kSlotHeaderBytes,
                                                               kSlotHeaderBytes);
       if (std::ranges::all_of(page, [](std::byte b) { return b == std::byte{0}; })) continue;
       auto header = decode_slot_header(page);
-      const bool ours = header && header->file_id == slots_.file_id() &&
-                        header->slot == first + i &&
-                        header->data_bytes == layout_.geometry().block_bytes();
+      const bool ours = header && header->file_id == tier_.slots.file_id() &&
+                        header->slot == batch[n] &&
+                        header->data_bytes == tier_.layout.geometry().block_bytes();
       if (!ours) {
         ++torn;
       } else if (!header->label.key.empty()) {
@@ -89,23 +95,79 @@ class Scan {
     if (!error_) error_ = error;
   }
 
-  DiskIo& disk_;
-  const BlockLayout& layout_;
-  const DiskSlots& slots_;
+  const DiskTierSlots tier_;
+  const std::span<const std::uint32_t> slots_;
   Mutex mutex_;
-  std::uint32_t next_ CAIRN_GUARDED_BY(mutex_) = 0;
+  std::size_t next_ CAIRN_GUARDED_BY(mutex_) = 0;
   HeaderScan found_ CAIRN_GUARDED_BY(mutex_);
   std::optional<Error> error_ CAIRN_GUARDED_BY(mutex_);
 };
 
+bool is_whole(const DiskTierSlots& tier, const ClaimedBlock& block, std::span<std::byte> memory) {
+  const PieceLocation at = tier.layout.geometry().locate({.block = block.slot});
+  const RegionView& file = tier.layout.regions()[at.region];
+  const DiskRun run{memory.data(), file.file_offset_bytes() + at.offset_bytes, memory.size()};
+  if (!tier.disk.read(file.fd(), {&run, 1})) return false;
+  return hash_bytes(memory.first(tier.layout.geometry().block_bytes()), 0) == block.data_checksum;
+}
+
+template <class Work>
+void on_scan_threads(const Work& work) {
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < kScanThreads; ++i) threads.emplace_back([&work] { work(); });
+  for (std::thread& thread : threads) thread.join();
+}
+
 }  // namespace
 
-Result<HeaderScan> scan_headers(DiskIo& disk, const BlockLayout& layout, const DiskSlots& slots) {
-  Scan scan(disk, layout, slots);
-  std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < kScanThreads; ++i) threads.emplace_back([&scan] { scan.work(); });
-  for (std::thread& thread : threads) thread.join();
+Result<HeaderScan> scan_headers(const DiskTierSlots& tier) {
+  std::vector<std::uint32_t> all(tier.slots.num_slots());
+  std::iota(all.begin(), all.end(), 0u);
+  return scan_headers(tier, all);
+}
+
+Result<HeaderScan> scan_headers(const DiskTierSlots& tier, std::span<const std::uint32_t> slots) {
+  Scan scan(tier, slots);
+  on_scan_threads([&] { scan.work(); });
   return scan.take();
+}
+
+Result<std::vector<bool>> are_whole(const DiskTierSlots& tier,
+                                    std::span<const ClaimedBlock> blocks) {
+  // On disk a block lies in one piece, which direct I/O reads in whole pages.
+  const std::uint64_t size_bytes =
+      checked_align_up(tier.layout.geometry().block_bytes(), kSlotHeaderBytes).value();
+  std::vector<Region> memory;
+  for (std::size_t i = 0; i < kScanThreads; ++i) {
+    auto region = Region::system(size_bytes);
+    if (!region) return std::move(region).error();
+    memory.push_back(std::move(*region));
+  }
+  std::vector<std::uint8_t> whole(blocks.size());  // written by several threads
+  std::atomic<std::size_t> next_memory{0};
+  std::atomic<std::size_t> next{0};
+  on_scan_threads([&] {
+    const std::span<std::byte> mine(memory[next_memory++].data(), size_bytes);
+    for (std::size_t i = next++; i < blocks.size(); i = next++) {
+      whole[i] = is_whole(tier, blocks[i], mine) ? 1 : 0;
+    }
+  });
+  return std::vector<bool>(whole.begin(), whole.end());
+}
+
+Result<> write_headers(const DiskTierSlots& tier, std::span<const SlotHeader> headers) {
+  auto memory = Region::system(kSlotHeaderBytes);
+  if (!memory) return std::move(memory).error();
+  for (const SlotHeader& header : headers) {
+    encode_slot_header(header,
+                       std::span<std::byte, kSlotHeaderBytes>(memory->data(), kSlotHeaderBytes));
+    const PieceLocation at =
+        tier.layout.geometry().locate({.block = static_cast<std::uint32_t>(header.slot)});
+    const RegionView& file = tier.layout.regions()[at.region];
+    const DiskRun run{memory->data(), header_offset(file, at), kSlotHeaderBytes};
+    CAIRN_TRY(tier.disk.write(file.fd(), {&run, 1}));
+  }
+  return {};
 }
 
 }  // namespace cairn

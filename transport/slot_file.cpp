@@ -1,6 +1,7 @@
 #include "transport/slot_file.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,6 +28,7 @@ constexpr std::uint64_t kSlotAlignment = 4096;
 constexpr std::array<char, 8> kMagic = {'C', 'A', 'I', 'R', 'N', 'D', 'S', 'K'};
 constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kMaxOwnerBytes = 64;
+constexpr std::string_view kUnfinished = "new";
 
 // As it lies on disk, little-endian.
 static_assert(std::endian::native == std::endian::little);
@@ -83,7 +85,7 @@ std::string shape_text(const FileLabel& label) {
 
 Error file_error(const fs::path& path, const std::string& what) {
   const int number = errno;
-  const bool full = number == ENOSPC || number == EDQUOT;
+  const bool full = number == ENOSPC || number == EDQUOT || number == EFBIG;
   return {full ? ErrorCode::no_capacity : ErrorCode::io_error,
           path.string() + ": " + what + ": " + std::generic_category().message(number)};
 }
@@ -165,7 +167,7 @@ Result<bool> can_go_on(const SlotFileOptions& options,
 
 // Written beside and renamed, so that a file under its name always has its label.
 Result<> make_file(const fs::path& path, std::uint64_t size_bytes, const FileLabel& label) {
-  const fs::path beside = beside_slot_file(path, "new");
+  const fs::path beside = beside_slot_file(path, kUnfinished);
   std::error_code ignored;
   fs::remove(beside, ignored);
   {
@@ -252,6 +254,21 @@ fs::path beside_slot_file(const fs::path& slot_file, std::string_view what) {
   path += kBesideSlotFile;
   path += what;
   return path;
+}
+
+std::string unfinished_ending() { return kBesideSlotFile + std::string(kUnfinished); }
+
+bool remove_unfinished_file(const fs::path& path) {
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  struct ::stat status {};
+  if (file.fd < 0 || ::fstat(file.fd, &status) != 0 || !S_ISREG(status.st_mode)) return false;
+  // Whoever makes one has it locked.
+  if (::flock(file.fd, LOCK_EX | LOCK_NB) != 0) return false;
+  std::array<char, kMagic.size()> begin{};
+  if (::pread(file.fd, begin.data(), begin.size(), 0) < 0) return false;
+  if (begin != kMagic && begin != std::array<char, kMagic.size()>{}) return false;
+  std::error_code error;
+  return fs::remove(path, error);
 }
 
 Result<SlotFile> open_slot_file(const SlotFileOptions& options) {

@@ -29,6 +29,11 @@ constexpr char kBesideSlotFile = '~';
 std::filesystem::path beside_slot_file(const std::filesystem::path& slot_file,
                                        std::string_view what);
 
+// Of a file that is being made, the end of its name until it is whole.
+std::string unfinished_ending();
+// Removes it where it is one that nobody is making any more. False: it stays.
+bool remove_unfinished_file(const std::filesystem::path& path);
+
 // A disk tier's files, locked while the layout lives.
 struct SlotFile {
   BlockLayout layout;
@@ -45,14 +50,5 @@ Result<SlotFile> open_slot_file(const SlotFileOptions& options);
 // Brings what was written to a disk tier's files so far past the disk's own cache. Blocks.
 // io_error; no_capacity.
 Result<> flush_slot_file(const BlockLayout& layout);
-
-// The headers of slots [first, first + count) that are whole and were written for this file and
-// slot. Linear in the slots: for a start without anything better. io_error: the file cannot be read
-// at all.
-struct HeaderScan {
-  std::vector<SlotHeader> headers;  // labelled ones, by slot
-  std::uint64_t torn = 0;           // neither a header nor never written
-};
-Result<HeaderScan> scan_headers(DiskIo& disk, const BlockLayout& layout, const DiskSlots& slots);
 
 }  // namespace cairn

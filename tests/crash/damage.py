@@ -9,6 +9,7 @@ PAGE = 4096
 SECTOR = 512
 SLOT_BYTES = PAGE + -(-BLOCK_BYTES // PAGE) * PAGE  # a header, a block in whole pages
 FLUSHED = 0x80000000
+LOG_BOOT = 72  # in a log: of which start of the machine it is
 
 
 def slot_file(folder, cache):
@@ -29,7 +30,7 @@ def checkpoint_number(slots):
     """The first log that counts beside the last finished checkpoint; 0 where there is none."""
     try:
         with open(index_of(slots), "rb") as index:
-            return struct.unpack_from("<Q", index.read(72), 48)[0]
+            return struct.unpack_from("<Q", index.read(80), 48)[0]
     except (FileNotFoundError, struct.error):
         return 0
 
@@ -118,6 +119,9 @@ def cut_power(undo, slot_files, random):
             chance = random.choice([0, 0.2, 1])  # of a page to be lost
             with open(path, "r+b") as log:
                 used = len(log.read().rstrip(b"\0"))
+                if used:  # it was begun before the machine was started again
+                    log.seek(LOG_BOOT)
+                    log.write(random.randbytes(8))
                 for offset in range(0, used, PAGE):
                     if random.random() < chance:
                         log.seek(offset)

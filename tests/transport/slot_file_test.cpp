@@ -1,3 +1,4 @@
+#include "transport/header_scan.hpp"
 #include "transport/slot_file.hpp"
 
 #include <gtest/gtest.h>
@@ -143,7 +144,7 @@ TEST_F(SlotFileTest, TheHeadersTellWhoseTheSlotsAre) {
   }
   SlotFile again = std::move(open_slot_file(options()).value());
   EXPECT_FALSE(again.is_new);
-  const auto scan = scan_headers(disk_, again.layout, *again.slots);
+  const auto scan = scan_headers({disk_, again.layout, *again.slots});
   ASSERT_TRUE(scan);
   std::vector<std::string> found;
   for (const SlotHeader& header : scan->headers) found.push_back(header.label.key);

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "tests/blockmgr/rig.hpp"
+
+namespace cairn::testing {
+
+// Checkpoints only where the test makes them.
+inline BlockManagerOptions by_hand() {
+  BlockManagerOptions options;
+  options.disk.checkpoint_period_ms = 0;
+  return options;
+}
+
+class DiskRestart : public ::testing::Test {
+ protected:
+  DiskRestart() : rig_({.options = by_hand()}), cache_(rig_.cache(config_)) {}
+
+  // The server is killed now. Its folder's copy, for damage; restart() starts over it.
+  std::filesystem::path crash() {
+    rig_.engine->wait_idle();
+    copy_ = std::make_unique<fakes::TempDir>();
+    std::filesystem::copy(rig_.dir.path(), copy_->path(),
+                          std::filesystem::copy_options::recursive |
+                              std::filesystem::copy_options::overwrite_existing);
+    return copy_->path() / "disk";
+  }
+  void restart() {
+    after_.reset();
+    BlockManagerOptions options = by_hand();
+    options.data_dir = copy_->path();
+    after_ =
+        std::make_unique<BlockManager>(*rig_.runtime, *rig_.engine, rig_.clock, *rig_.log, options);
+    back_ = after_->create_cache(config_).value().cache;
+  }
+  void crash_and_restart() {
+    crash();
+    restart();
+  }
+  void put(const std::vector<BlockKey>& list, std::optional<std::uint64_t> ttl_ms = {}) {
+    const auto done = rig_.put(*cache_, {.keys = list, .tier = Tier::disk, .ttl_ms = ttl_ms});
+    ASSERT_TRUE(done) << done.error().detail;
+  }
+  void expect_whole(const std::vector<BlockKey>& list) {
+    for (const BlockKey& each : list) {
+      const auto bytes = rig_.read(*back_, each);
+      ASSERT_TRUE(bytes) << bytes.error().detail;
+      EXPECT_EQ(*bytes, bytes_of(each));
+    }
+  }
+  std::vector<BlockKey> there() { return present_in(*back_, Tier::disk); }
+
+  CacheConfig config_ = small_cache({.pinned = 4, .disk = 16});
+  Rig rig_;
+  std::shared_ptr<Cache> cache_;
+  std::unique_ptr<fakes::TempDir> copy_;
+  std::unique_ptr<BlockManager> after_;
+  std::shared_ptr<Cache> back_;
+};
+
+}  // namespace cairn::testing
