@@ -12,7 +12,7 @@ namespace {
 
 Error failure(const std::filesystem::path& path, const char* what) {
   const int number = errno;
-  const bool full = number == ENOSPC || number == EDQUOT;
+  const bool full = number == ENOSPC || number == EDQUOT || number == EFBIG;
   return {full ? ErrorCode::no_capacity : ErrorCode::io_error,
           path.string() + " cannot be " + what + ": " + std::generic_category().message(number)};
 }

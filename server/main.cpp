@@ -28,11 +28,12 @@ sigset_t awaited_signals() {
 }
 
 // Threads made from here on leave these signals to wait_for_stop(); a connection that goes away is
-// an error of a write.
+// an error of a write, and so is a file that meets a limit on its size.
 void take_signals() {
   const sigset_t set = awaited_signals();
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);
 }
 
 // Another signal after this one ends the process at once. SIGHUP is no end: it has the server read

@@ -215,7 +215,7 @@ class UringCall {
                                               " bytes missing: end of file"};
       return;
     }
-    const bool full = error_number == ENOSPC || error_number == EDQUOT;
+    const bool full = error_number == ENOSPC || error_number == EDQUOT || error_number == EFBIG;
     error_ = Error{full ? ErrorCode::no_capacity : ErrorCode::io_error,
                    call + " failed: " + words_of(error_number)};
   }
