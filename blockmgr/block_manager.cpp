@@ -22,6 +22,8 @@ namespace {
 constexpr std::size_t kMaxNameBytes = 64;
 // How often the checkpointing thread looks whether a log is half full or the period over.
 constexpr std::chrono::milliseconds kCheckpointLook{200};
+// Beside one checkpoint: those of a few starts.
+constexpr std::uint64_t kManyLogs = 8;
 
 Error out_of_range(std::string detail) { return {ErrorCode::out_of_range, std::move(detail)}; }
 
@@ -351,15 +353,17 @@ Result<SlotFile> BlockManager::Impl::open_disk_tier(const CacheConfig& config, M
 }
 
 Result<> BlockManager::Impl::start_disk_tier(CacheCore& core, bool is_new) const {
-  bool from_headers = false;
+  bool wants_checkpoint = false;
   if (!is_new) {
     auto recovery = recover_disk_tier(core, {*core.journal, services->engine.disk()});
     if (!recovery) return std::move(recovery).error();
-    from_headers = recovery->from_headers;
+    // A log alone does not tell what the headers told. And each start adds logs, which a server
+    // that is killed again and again would fill its disk with.
+    wants_checkpoint = recovery->from_headers || recovery->logs >= kManyLogs;
     services->log.info("disk tier recovered",
                        {{"cache", core.config.name},
                         {"blocks", recovery->restored},
-                        {"from", from_headers ? "headers" : "checkpoint and log"},
+                        {"from", recovery->from_headers ? "headers" : "checkpoint and log"},
                         {"torn", recovery->torn},
                         {"expired", recovery->expired},
                         {"mended", recovery->mended},
@@ -370,8 +374,7 @@ Result<> BlockManager::Impl::start_disk_tier(CacheCore& core, bool is_new) const
     MutexLock lock(core.mutex);
     core.store.note_changes(*core.journal, *core.disk_slots);
   }
-  // A log alone does not tell what the headers told.
-  if (from_headers) checkpoint(core);
+  if (wants_checkpoint) checkpoint(core);
   return {};
 }
 

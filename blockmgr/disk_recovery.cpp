@@ -207,6 +207,7 @@ Result<Recovery> recover_disk_tier(CacheCore& core, DiskTierStart start) {
       mended = *done;
     }
     Recovery recovery = restore_blocks(core, std::move(found->records), gap);
+    recovery.logs = found->logs;
     recovery.mended = mended;
     return recovery;
   }

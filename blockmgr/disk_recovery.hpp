@@ -13,6 +13,7 @@ namespace cairn {
 struct Recovery {
   std::uint64_t restored = 0;
   std::uint64_t torn = 0;     // slots or logs with an end that is not whole
+  std::uint64_t logs = 0;     // that were read
   bool from_headers = false;  // the checkpoint and the log did not suffice
   std::uint64_t expired = 0;  // their time to live ended meanwhile
   std::uint64_t stale = 0;    // keys that a later label has in another slot

@@ -285,6 +285,7 @@ Result<SlotJournal::Found> SlotJournal::load() {
       if (!begins_with_zeros(log->bytes(), sizeof(FileHead))) ++found.torn;
       continue;
     }
+    ++found.logs;
     last_number_ = std::max(last_number_, number);
     // A first log without a checkpoint is complete in itself: it began with an empty tier.
     if (first_log == 0 && number == 1) {

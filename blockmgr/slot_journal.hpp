@@ -105,6 +105,7 @@ class MappedFile {
 class SlotJournal::Found {
  public:
   bool complete = false;
+  std::uint64_t logs = 0;
   std::uint64_t torn = 0;               // logs that are not whole
   std::vector<SlotRecordView> records;  // the last of each slot that there is one of
   // Slots, in order, of which only a log tells that was begun before the machine's last start: a

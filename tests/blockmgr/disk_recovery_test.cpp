@@ -187,6 +187,22 @@ TEST_F(DiskRecovery, ACheckpointAfterALogRanFullHasASpareAgain) {
             long_text(kUpdates - 1));
 }
 
+TEST_F(DiskRecovery, AServerThatIsKilledAgainAndAgainDoesNotFillTheDiskWithLogs) {
+  put(keys(1, 3));
+  crash();
+  for (int start = 0; start < 20; ++start) {
+    restart();
+    crash_again();
+  }
+  int logs = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(slots().parent_path())) {
+    logs += entry.path().filename().string().starts_with("test~log.") ? 1 : 0;
+  }
+  EXPECT_LE(logs, 10);
+  restart();
+  EXPECT_THAT(there(), UnorderedElementsAreArray(keys(1, 3)));
+}
+
 // A start that read the headers must not leave an index behind that looks like all there is.
 TEST_F(DiskRecovery, ADamagedLogWhoseNumberIsTheNextIsNotForgotten) {
   put(keys(1, 3));
