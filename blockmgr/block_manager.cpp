@@ -22,8 +22,6 @@ namespace {
 constexpr std::size_t kMaxNameBytes = 64;
 // How often the checkpointing thread looks whether a log is half full or the period over.
 constexpr std::chrono::milliseconds kCheckpointLook{200};
-// Beside one checkpoint: those of a few starts.
-constexpr std::uint64_t kManyLogs = 8;
 
 Error out_of_range(std::string detail) { return {ErrorCode::out_of_range, std::move(detail)}; }
 
@@ -353,17 +351,23 @@ Result<SlotFile> BlockManager::Impl::open_disk_tier(const CacheConfig& config, M
 }
 
 Result<> BlockManager::Impl::start_disk_tier(CacheCore& core, bool is_new) const {
+  bool from_headers = false;
   bool wants_checkpoint = false;
   if (!is_new) {
     auto recovery = recover_disk_tier(core, {*core.journal, services->engine.disk()});
     if (!recovery) return std::move(recovery).error();
-    // A log alone does not tell what the headers told. And each start adds logs, which a server
-    // that is killed again and again would fill its disk with.
-    wants_checkpoint = recovery->from_headers || recovery->logs >= kManyLogs;
+    from_headers = recovery->from_headers;
+    // Mended headers are worth a checkpoint too: it flushes them, and the old logs go.
+    wants_checkpoint = from_headers || recovery->mended > 0;
+    if (recovery->not_mended) {
+      services->log.warning(
+          "headers that a power cut may have taken were not looked after",
+          {{"cache", core.config.name}, {"detail", recovery->not_mended->detail}});
+    }
     services->log.info("disk tier recovered",
                        {{"cache", core.config.name},
                         {"blocks", recovery->restored},
-                        {"from", recovery->from_headers ? "headers" : "checkpoint and log"},
+                        {"from", from_headers ? "headers" : "checkpoint and log"},
                         {"torn", recovery->torn},
                         {"expired", recovery->expired},
                         {"mended", recovery->mended},
@@ -374,6 +378,7 @@ Result<> BlockManager::Impl::start_disk_tier(CacheCore& core, bool is_new) const
     MutexLock lock(core.mutex);
     core.store.note_changes(*core.journal, *core.disk_slots);
   }
+  // A log alone does not tell what the headers told.
   if (wants_checkpoint) checkpoint(core);
   return {};
 }

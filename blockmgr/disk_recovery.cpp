@@ -144,6 +144,25 @@ Result<std::uint64_t> mend_headers(const std::vector<SlotRecordView>& records,
   return missing.size();
 }
 
+Result<std::uint64_t> mend_unflushed(const SlotJournal::Found& found, const DiskTierSlots& tier) {
+  if (found.unflushed.empty()) return std::uint64_t{0};
+  auto scan = scan_headers(tier, found.unflushed);
+  if (!scan) return std::move(scan).error();
+  std::vector<SlotRecordView> unflushed;
+  std::ranges::copy_if(found.records, std::back_inserter(unflushed), [&](const auto& record) {
+    return std::ranges::binary_search(found.unflushed, record.slot);
+  });
+  return mend_headers(unflushed, *scan, tier);
+}
+
+void note_mended(Recovery& recovery, const Result<std::uint64_t>& mended) {
+  if (mended) {
+    recovery.mended = *mended;
+  } else {
+    recovery.not_mended = mended.error();
+  }
+}
+
 }  // namespace
 
 Recovery restore_blocks(CacheCore& core, std::vector<SlotRecordView> records,
@@ -194,21 +213,10 @@ Result<Recovery> recover_disk_tier(CacheCore& core, DiskTierStart start) {
   const std::uint64_t gap = kLivesARun * start.journal.next_log();
   const DiskTierSlots tier{start.disk, core.layout(Tier::disk), *core.disk_slots};
   if (found->complete && found->torn == 0) {
-    std::uint64_t mended = 0;
-    if (!found->unflushed.empty()) {
-      auto scan = scan_headers(tier, found->unflushed);
-      if (!scan) return std::move(scan).error();
-      std::vector<SlotRecordView> unflushed;
-      std::ranges::copy_if(found->records, std::back_inserter(unflushed), [&](const auto& record) {
-        return std::ranges::binary_search(found->unflushed, record.slot);
-      });
-      auto done = mend_headers(unflushed, *scan, tier);
-      if (!done) return std::move(done).error();
-      mended = *done;
-    }
+    // A disk that fails now keeps no block away that the index knows.
+    const auto mended = mend_unflushed(*found, tier);
     Recovery recovery = restore_blocks(core, std::move(found->records), gap);
-    recovery.logs = found->logs;
-    recovery.mended = mended;
+    note_mended(recovery, mended);
     return recovery;
   }
   auto scan = scan_headers(tier);
@@ -222,13 +230,11 @@ Result<Recovery> recover_disk_tier(CacheCore& core, DiskTierStart start) {
     records.push_back(claim.record);
     if (!claim.from_header) noted.push_back(claim.record);
   }
-  auto mended = mend_headers(noted, *scan, tier);
-  if (!mended) return std::move(mended).error();
+  note_mended(recovery, mend_headers(noted, *scan, tier));
   const Recovery restored = restore_blocks(core, std::move(records), kHeaderGap + gap);
   recovery.restored = restored.restored;
   recovery.expired = restored.expired;
   recovery.torn += scan->torn + found->torn;
-  recovery.mended = *mended;
   recovery.from_headers = true;
   return recovery;
 }

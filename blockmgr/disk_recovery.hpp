@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "blockmgr/cache_core.hpp"
@@ -13,11 +14,11 @@ namespace cairn {
 struct Recovery {
   std::uint64_t restored = 0;
   std::uint64_t torn = 0;     // slots or logs with an end that is not whole
-  std::uint64_t logs = 0;     // that were read
   bool from_headers = false;  // the checkpoint and the log did not suffice
   std::uint64_t expired = 0;  // their time to live ended meanwhile
   std::uint64_t stale = 0;    // keys that a later label has in another slot
-  std::uint64_t mended = 0;   // headers that a power cut took from blocks which the index knows
+  std::optional<Error> not_mended = {};
+  std::uint64_t mended = 0;  // headers that a power cut took from blocks which the index knows
 };
 
 // Gives the keys of slots back to a cache that nobody uses yet. Where a key has two slots the later

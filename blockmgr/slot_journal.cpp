@@ -35,6 +35,9 @@ constexpr std::uint64_t kLogBytesPerSlot = 256;
 constexpr std::uint64_t kMinLogBytes = 1ull << 20;
 constexpr std::uint64_t kMaxLogBytes = 64ull << 20;
 
+// Each start adds logs, with which a server that is killed again and again would fill its disk.
+constexpr std::uint64_t kManyLogs = 8;
+
 constexpr std::array<char, 8> kLogMagic = {'C', 'A', 'I', 'R', 'N', 'L', 'O', 'G'};
 constexpr std::array<char, 8> kCheckpointMagic = {'C', 'A', 'I', 'R', 'N', 'C', 'K', 'P'};
 constexpr std::uint64_t kVersion = 2;
@@ -285,7 +288,7 @@ Result<SlotJournal::Found> SlotJournal::load() {
       if (!begins_with_zeros(log->bytes(), sizeof(FileHead))) ++found.torn;
       continue;
     }
-    ++found.logs;
+    ++older_logs_;
     last_number_ = std::max(last_number_, number);
     // A first log without a checkpoint is complete in itself: it began with an empty tier.
     if (first_log == 0 && number == 1) {
@@ -356,6 +359,7 @@ void SlotJournal::return_number(std::uint64_t number) {
 
 void SlotJournal::switch_log(NewLog fresh) {
   no_room_ = false;
+  older_logs_ = 0;
   // One that note() made meanwhile comes after it: it stays behind, empty.
   if (fresh->number() < log_->number()) fresh = nullptr;
   if (!spare_ && log_->half_full()) spare_ = std::exchange(fresh, nullptr);
@@ -379,7 +383,9 @@ void SlotJournal::note(const SlotRecordView& record) {
   log_->note(record);
 }
 
-bool SlotJournal::wants_checkpoint() const { return log_->half_full() || !spare_; }
+bool SlotJournal::wants_checkpoint() const {
+  return log_->half_full() || !spare_ || older_logs_ >= kManyLogs;
+}
 bool SlotJournal::has_changes() const { return !log_->empty(); }
 
 Result<> SlotJournal::start_checkpoint() {

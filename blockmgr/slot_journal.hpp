@@ -48,7 +48,8 @@ class SlotJournal {
   // Under the lock. Where neither log nor spare has room another log is made at once, which takes
   // milliseconds; where the disk is full too the log says that it lacks something.
   void note(const SlotRecordView& record);
-  // Under the lock. Half full or without a spare, so that the next checkpoint should not wait.
+  // Under the lock. Half full, without a spare, or one of many, so that the next checkpoint should
+  // not wait.
   bool wants_checkpoint() const;
   bool has_changes() const;  // under the lock
 
@@ -79,7 +80,8 @@ class SlotJournal {
   const Options options_;
   NewLog log_;
   NewLog spare_;
-  bool no_room_ = false;  // for another log
+  bool no_room_ = false;          // for another log
+  std::uint64_t older_logs_ = 0;  // that were found
   std::uint64_t last_number_ = 0;
   int checkpoint_fd_ = -1;
   std::uint64_t checkpoint_seed_ = 0;
@@ -105,7 +107,6 @@ class MappedFile {
 class SlotJournal::Found {
  public:
   bool complete = false;
-  std::uint64_t logs = 0;
   std::uint64_t torn = 0;               // logs that are not whole
   std::vector<SlotRecordView> records;  // the last of each slot that there is one of
   // Slots, in order, of which only a log tells that was begun before the machine's last start: a
