@@ -202,7 +202,7 @@ class Site:
         """A disk without room is named and counted; nothing is lost, and once there is room all goes on."""
         disk = self.folder / "full" / "data" / "disk"
         disk.mkdir(parents=True, exist_ok=True)
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", disk], capture_output=True)
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", disk], capture_output=True)
         if mounted.returncode != 0:
             return self.tally.add("full disks left out: nothing can be mounted here")
         site = Site(self.program, disk.parents[1], self.random.random(), self.tally)
