@@ -246,7 +246,9 @@ def rounds(faults, chance):
     """What is done, for ever: everything once, then as many kills anywhere, and again."""
 
     def at(place):
-        return f"{place}:{chance.randint(1, 3 if place.startswith('checkpoint') else 40)}"
+        # A start over many logs may make a checkpoint of each cache at once, before there are clients.
+        first, last = (len(CACHES) + 1, len(CACHES) + 3) if place.startswith("checkpoint") else (1, 40)
+        return f"{place}:{chance.randint(first, last)}"
 
     fixed = [("killed", at(place)) for place in PLACES]
     fixed += [("damaged_blocks",), ("damaged_index",), ("full_disk",)]
