@@ -256,12 +256,17 @@ TEST(EndpointTest, ReadsTheFormsOfAUrl) {
   const auto no_port = client::Endpoint::parse("http://cairn.example");
   ASSERT_TRUE(no_port);
   EXPECT_EQ(no_port->port, "80");
+  EXPECT_FALSE(no_port->tls);
+  const auto tls = client::Endpoint::parse("https://cairn.example");
+  ASSERT_TRUE(tls);
+  EXPECT_EQ(tls->authority(), "cairn.example:443");
+  EXPECT_TRUE(tls->tls);
 }
 
 TEST(EndpointTest, RefusesWhatIsNoServersUrl) {
-  for (const char* url :
-       {"", "127.0.0.1:7070", "https://x", "http://", "http://:80", "http://x:0", "http://x:70000",
-        "http://x:7070x", "http://x/path", "http://[::1", "http://a@b:80", "unix:relative"}) {
+  for (const char* url : {"", "127.0.0.1:7070", "ftp://x", "https://", "http://", "http://:80",
+                          "http://x:0", "http://x:70000", "http://x:7070x", "http://x/path",
+                          "http://[::1", "http://a@b:80", "unix:relative"}) {
     EXPECT_FALSE(client::Endpoint::parse(url)) << url;
   }
 }
