@@ -4,6 +4,7 @@
 #include <cctype>
 #include <map>
 #include <new>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -157,7 +158,7 @@ struct BlockManager::Impl {
   Result<SlotFile> open_disk_tier(const CacheConfig& config, Member& member);
   // Gives the blocks back that an earlier run left, and notes what changes from here on.
   Result<> start_disk_tier(CacheCore& core, bool is_new) const;
-  void checkpoint(CacheCore& core) const;
+  bool checkpoint(CacheCore& core) const;  // false where it failed, which is logged
   void checkpoint_when_due();
   Result<Member> make_cache(const CacheConfig& config);
 
@@ -383,11 +384,12 @@ Result<> BlockManager::Impl::start_disk_tier(CacheCore& core, bool is_new) const
   return {};
 }
 
-void BlockManager::Impl::checkpoint(CacheCore& core) const {
-  if (auto written = core.checkpoint(); !written) {
-    services->log.warning("the index of a disk tier could not be made durable",
-                          {{"cache", core.config.name}, {"detail", written.error().detail}});
-  }
+bool BlockManager::Impl::checkpoint(CacheCore& core) const {
+  auto written = core.checkpoint();
+  if (written) return true;
+  services->log.warning("the index of a disk tier could not be made durable",
+                        {{"cache", core.config.name}, {"detail", written.error().detail}});
+  return false;
 }
 
 // The log keeps what a killed process knew; checkpoints keep the log short, and survive a power
@@ -395,6 +397,7 @@ void BlockManager::Impl::checkpoint(CacheCore& core) const {
 void BlockManager::Impl::checkpoint_when_due() {
   const Duration period = std::chrono::milliseconds(services->options.disk.checkpoint_period_ms);
   TimePoint last = services->clock.now();
+  std::set<std::uint32_t> failing;  // tried again with the next period: a full disk stays full
   while (true) {
     {
       MutexLock lock(checkpoint_mutex);
@@ -416,10 +419,15 @@ void BlockManager::Impl::checkpoint_when_due() {
       bool wanted = false;
       {
         MutexLock lock(core.mutex);
-        wanted = !core.dropped &&
-                 (core.journal->wants_checkpoint() || (all && core.journal->has_changes()));
+        const bool early = core.journal->wants_checkpoint() && !failing.contains(core.number);
+        wanted = !core.dropped && (early || (all && core.journal->has_changes()));
       }
-      if (wanted) checkpoint(core);
+      if (!wanted) continue;
+      if (checkpoint(core)) {
+        failing.erase(core.number);
+      } else {
+        failing.insert(core.number);
+      }
     }
   }
 }

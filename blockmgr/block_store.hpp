@@ -158,8 +158,12 @@ class BlockStore {
   void set_metadata(EntryNumber entry, std::string json);
   // Tells that no key has a copy in the tier, or in any.
   void tell_cleared(std::optional<Tier> tier) const;
-  // Of a cache that is gone, whose last copies nobody can find any more.
-  void stop_telling() { events_ = {}; }
+  // Of a cache that is gone, whose last copies nobody can find any more, and whose files may be
+  // another's by the time these go.
+  void stop_telling() {
+    events_ = {};
+    journal_ = nullptr;
+  }
   std::uint32_t entry_count() const { return index_.size(); }  // ghosts included
   // Entries are numbered below this; a key keeps its number as long as it is present.
   EntryNumber entry_end() const { return index_.end(); }

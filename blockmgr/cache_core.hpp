@@ -128,6 +128,7 @@ struct Move {
   std::map<std::size_t, JobId> ids;  // of the jobs under way, by first item
   std::set<std::size_t> ended_jobs;  // by first item
   bool cancelled = false;
+  bool over = false;  // finished: what its end sets off may come back to it
   std::uint64_t failed = 0;
   std::uint64_t skipped = 0;    // cancelled items
   std::uint64_t left = 0;       // sources that left their tier
@@ -211,8 +212,10 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   void drop_moved_copies(EntryNumber key, Tier to, Tier from);
   void finish(Section& section, const std::shared_ptr<Move>& move);
   // A key that a transfer was bringing is there or, for the `error`, is not. Without either
-  // (cancelled, no slots, or gone and back) it is brought for those who still want it.
-  void tell_followers(Section& section, const Move& move, std::size_t index, const Error* error);
+  // (cancelled, no slots, or gone and back) it is added to `again`, which is nobody's, for those
+  // who still want it; bring() is then the caller's.
+  void tell_followers(Section& section, const Move& move, std::size_t index, const Error* error,
+                      std::shared_ptr<Move>& again);
   // A copy whose bytes could not be read. `generation` says whose bytes those were.
   void drop_unreadable(SlotRef at, std::uint64_t generation, const Error& error);
   // What a slot of the disk tier says of its bytes once they are this block's.

@@ -206,6 +206,7 @@ void CacheCore::items_ended(const std::shared_ptr<Move>& move, Items items, JobO
     });
   }
   auto failure = outcome.failures.begin();
+  std::shared_ptr<Move> again;
   for (std::size_t i = 0; i < items.count; ++i) {
     const std::size_t index = items.first + i;
     const bool failed = failure != outcome.failures.end() && failure->index == i;
@@ -215,7 +216,7 @@ void CacheCore::items_ended(const std::shared_ptr<Move>& move, Items items, JobO
     } else {
       arrived(*move, index);
     }
-    tell_followers(section, *move, index, error);
+    tell_followers(section, *move, index, error, again);
   }
   section.serve_again();  // what was leaving may stay, and somebody counted on it
   --move->jobs;
@@ -223,6 +224,7 @@ void CacheCore::items_ended(const std::shared_ptr<Move>& move, Items items, JobO
   move->ended_jobs.insert(items.first);
   submit_next(section, move);
   if (move->ended_all()) finish(section, move);
+  if (again) bring(section, again);
 }
 
 void CacheCore::hold_for_lease(const Move& move, SlotRef copy) {
@@ -309,6 +311,7 @@ void CacheCore::not_arrived(Move& move, std::size_t index, const Error* error) {
 }
 
 void CacheCore::finish(Section& section, const std::shared_ptr<Move>& move) {
+  if (std::exchange(move->over, true)) return;
   for (auto at = move->kept.rbegin(); at != move->kept.rend(); ++at) store.unpin(*at);
   if (move->ended) move->ended(section, *move);
   if (!move->transfer) return;
@@ -327,15 +330,17 @@ void CacheCore::cancel_move(Section& section, const std::shared_ptr<Move>& move)
     return cancel_request(section, move->to, move->request,
                           {ErrorCode::cancelled, "the transfer was cancelled"});
   }
+  std::shared_ptr<Move> again;
   for (; move->next < move->items.size(); ++move->next) {
     not_arrived(*move, move->next, nullptr);
-    tell_followers(section, *move, move->next, nullptr);
+    tell_followers(section, *move, move->next, nullptr, again);
   }
   for (const auto& [first, id] : move->ids) {
     section.after([services = services, id = id] { services->engine.cancel(id); });
   }
   // Otherwise the last job's end finishes it.
   if (move->jobs == 0) finish(section, move);
+  if (again) bring(section, again);
 }
 
 // Of so many blocks, written because the cache's body says so: whether they were used again is not

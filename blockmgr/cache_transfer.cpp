@@ -85,10 +85,15 @@ void CacheCore::bring(Section& section, const std::shared_ptr<Move>& move) {
       if (!cancelled && move->transfer) {
         services->transfers.add(*move->transfer, TransferStatus::Failure{move->keys[i], why});
       }
-      // One that asked for too much does not speak for those who want less.
-      tell_followers(inner, *move, i, move->transfer ? nullptr : &why);
     }
     if (move->ended_all()) finish(inner, move);
+    // One that asked for too much does not speak for those who want less: key by key.
+    const bool may_try_again = move->transfer || move->items.size() > 1;
+    for (std::size_t i = 0; i < move->keys.size(); ++i) {
+      std::shared_ptr<Move> again;
+      tell_followers(inner, *move, i, may_try_again ? nullptr : &why, again);
+      if (again) bring(inner, again);
+    }
   };
   if (auto asked = request_slots(section, move->to, std::move(request)); !asked) {
     request.granted(section, std::move(asked).error());
@@ -96,10 +101,10 @@ void CacheCore::bring(Section& section, const std::shared_ptr<Move>& move) {
 }
 
 void CacheCore::tell_followers(Section& section, const Move& move, std::size_t index,
-                               const Error* error) {
+                               const Error* error, std::shared_ptr<Move>& again) {
   if (move.purpose != Move::Purpose::transfer) return;
   const BlockKey& key = move.keys[index];
-  std::shared_ptr<Move> again;
+  bool added = false;
   for (Arrivals::Follower& follower : arrivals.end({key, move.to})) {
     const std::shared_ptr<Move>& told = follower.move;
     if (told->cancelled) continue;
@@ -120,10 +125,11 @@ void CacheCore::tell_followers(Section& section, const Move& move, std::size_t i
       }
     } else {
       if (!again) {
-        // Nobody's, so that nobody cancels it again.
         again = std::make_shared<Move>();
         again->to = move.to;
         again->priority = told->priority;
+      }
+      if (!std::exchange(added, true)) {
         add_item(*this, *again, key, *best_source(store.entry(entry), move.to));
       }
       arrivals.follow({key, move.to}, std::move(follower));
@@ -132,7 +138,6 @@ void CacheCore::tell_followers(Section& section, const Move& move, std::size_t i
     --told->following;
     if (told->ended_all()) finish(section, told);
   }
-  if (again) bring(section, again);
 }
 
 Result<TransferId> Cache::transfer(TransferRequest request) {

@@ -25,10 +25,11 @@ Result<> CacheCore::checkpoint() {
     MutexLock lock(mutex);
     if (!fresh) {
       journal->return_number(log_number);
-      return std::move(fresh).error();
+      // With the spare it goes on, and makes room: the older logs go.
+      if (!journal->has_spare()) return std::move(fresh).error();
     }
     CAIRN_TRY(check_usable());
-    journal->switch_log(std::move(*fresh));
+    journal->switch_log(fresh ? std::move(*fresh) : nullptr);
   }
   options().reached("checkpoint.begun");
   const auto write_all = [&]() -> Result<> {

@@ -361,7 +361,7 @@ void SlotJournal::switch_log(NewLog fresh) {
   no_room_ = false;
   older_logs_ = 0;
   // One that note() made meanwhile comes after it: it stays behind, empty.
-  if (fresh->number() < log_->number()) fresh = nullptr;
+  if (fresh && fresh->number() < log_->number()) fresh = nullptr;
   if (!spare_ && log_->half_full()) spare_ = std::exchange(fresh, nullptr);
   // A log that is not left counts whole: what is in it and in the checkpoint too does no harm.
   if (spare_) use_spare();

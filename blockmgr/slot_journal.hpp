@@ -59,7 +59,9 @@ class SlotJournal {
   std::uint64_t reserve_number() { return ++last_number_; }  // under the lock
   void return_number(std::uint64_t number);                  // the same; where none was made
   Result<NewLog> make_log(std::uint64_t number) const;
-  // Under the lock. What changes from here on is in the spare, and this is the next spare.
+  bool has_spare() const { return spare_ != nullptr; }  // under the lock
+  // Under the lock. What changes from here on is in the spare, and this is the next spare; null
+  // where none could be made, which takes a spare.
   void switch_log(NewLog fresh);
   Result<> start_checkpoint();
   Result<> write(const std::vector<std::byte>& records);

@@ -99,12 +99,12 @@ Answer<TlsChannel> TlsChannel::open(const Setup& setup) {
   if (socket == nullptr) return refused("no TLS: " + last_reason());
   BIO_set_fd(socket, setup.fd, BIO_NOCLOSE);
   SSL_set_bio(session, socket, socket);
-  if (is_address(setup.host)) {
-    X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(session), setup.host.c_str());
-  } else {
-    SSL_set1_host(session, setup.host.c_str());
-    SSL_set_tlsext_host_name(session, setup.host.c_str());
-  }
+  const char* const host = setup.host.c_str();
+  const bool checked =
+      is_address(setup.host)
+          ? X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(session), host) == 1
+          : SSL_set1_host(session, host) == 1 && SSL_set_tlsext_host_name(session, host) == 1;
+  if (!checked) return refused("no TLS to '" + setup.host + "': " + last_reason());
   const int result = SSL_connect(session);
   if (result == 1) return channel;
   if (const long found = SSL_get_verify_result(session); found != X509_V_OK) {

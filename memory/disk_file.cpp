@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <string>
 #include <system_error>
+#include <thread>
 
 #include "memory/mapping.hpp"
 #include "memory/region.hpp"
@@ -33,6 +35,22 @@ int retried(Call call) {
   int answer = call();
   while (answer != 0 && errno == EINTR) answer = call();
   return answer;
+}
+
+// The rings of a killed process's io_uring let go of their files when the kernel comes to it, which
+// may be after the process has gone (6 ms after one of 25 kills amid writes), and its successor is
+// not to find them in use.
+constexpr std::chrono::milliseconds kLockPatience{1'000};
+constexpr std::chrono::milliseconds kLockLook{10};
+
+// False where somebody else has it; a file system without locks counts as locked.
+bool locked(int fd) {
+  const auto deadline = std::chrono::steady_clock::now() + kLockPatience;
+  while (retried([&] { return ::flock(fd, LOCK_EX | LOCK_NB); }) != 0 && errno == EWOULDBLOCK) {
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(kLockLook);
+  }
+  return true;
 }
 
 // no_capacity where the file cannot grow to that size. Asked before anything is reserved: a
@@ -76,7 +94,7 @@ Result<Region> Region::disk_file(const std::filesystem::path& path, std::uint64_
     return Error{ErrorCode::io_error, path.string() + ": is not a regular file"};
   }
   // Locked before anything changes: a second user would write over the first one's blocks.
-  if (retried([&] { return ::flock(fd, LOCK_EX | LOCK_NB); }) != 0 && errno == EWOULDBLOCK) {
+  if (!locked(fd)) {
     return Error{ErrorCode::state_conflict, path.string() + ": is in use by another region"};
   }
   CAIRN_TRY(check_room(path, fd, status, size_bytes));

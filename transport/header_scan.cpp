@@ -107,7 +107,8 @@ bool is_whole(const DiskTierSlots& tier, const ClaimedBlock& block, std::span<st
   const PieceLocation at = tier.layout.geometry().locate({.block = block.slot});
   const RegionView& file = tier.layout.regions()[at.region];
   const DiskRun run{memory.data(), file.file_offset_bytes() + at.offset_bytes, memory.size()};
-  if (!tier.disk.read(file.fd(), {&run, 1})) return false;
+  // Where it cannot be read now it may be later: an older block in its place could be wrong.
+  if (!tier.disk.read(file.fd(), {&run, 1})) return true;
   return hash_bytes(memory.first(tier.layout.geometry().block_bytes()), 0) == block.data_checksum;
 }
 

@@ -185,11 +185,12 @@ Result<> make_file(const fs::path& path, std::uint64_t size_bytes, const FileLab
       fs::remove(beside, ignored);
       return error;
     }
-  }
-  if (::rename(beside.c_str(), path.c_str()) != 0) {
-    Error error = file_error(beside, "cannot be renamed");
-    fs::remove(beside, ignored);
-    return error;
+    // While it is locked: another server over the same folder may be clearing away.
+    if (::rename(beside.c_str(), path.c_str()) != 0) {
+      Error error = file_error(beside, "cannot be renamed");
+      fs::remove(beside, ignored);
+      return error;
+    }
   }
   return {};
 }
@@ -259,9 +260,10 @@ fs::path beside_slot_file(const fs::path& slot_file, std::string_view what) {
 std::string unfinished_ending() { return kBesideSlotFile + std::string(kUnfinished); }
 
 bool remove_unfinished_file(const fs::path& path) {
-  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct ::stat status {};
   if (file.fd < 0 || ::fstat(file.fd, &status) != 0 || !S_ISREG(status.st_mode)) return false;
+  if (status.st_size < static_cast<::off_t>(kLabelPageBytes)) return false;
   // Whoever makes one has it locked.
   if (::flock(file.fd, LOCK_EX | LOCK_NB) != 0) return false;
   std::array<char, kMagic.size()> begin{};

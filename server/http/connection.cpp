@@ -60,8 +60,8 @@ void Connection::run() {
     }
   } catch (const std::exception& thrown) {
     // Out of memory, mostly, in the midst of an upload or a download. This thread serves others.
-    shared_.log.error("a connection failed", {{"route", route_}, {"why", thrown.what()}});
     close();
+    shared_.log.error("a connection failed", {{"why", thrown.what()}});
   }
   running_ = false;
 }

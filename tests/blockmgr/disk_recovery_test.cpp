@@ -246,7 +246,7 @@ TEST(UnfinishedSlotFiles, AreRemovedAtTheNextStart) {
     return root / name;
   };
   const auto zeros = file("a~new", std::string(20'000, '\0'));
-  const auto labelled = file("deep/b~new", "CAIRNDSK and more");
+  const auto labelled = file("deep/b~new", "CAIRNDSK" + std::string(5'000, 'x'));
   const std::vector<std::filesystem::path> others = {
       file("notes~new", "somebody's words"), file("a", "x"), file("a~index~new", "CAIRNCKP"),
       file("new", "CAIRNDSK")};

@@ -113,6 +113,9 @@ class Site:
         self.failures += storm.join()
 
     def compare(self, rules):
+        for cache in CACHES:  # a cache that is not there would look like blocks that are lost
+            status, answer = self.server.call("GET", f"/v1/caches/{cache}")
+            assert status == 200, f"{cache}: {answer}\n{self.server.text()[-2000:]}"
         self.failures += verify(self.server.address, self.keys, rules, self.tally)
 
     # Rounds: each begins and ends without a server ------------------------------------------------------

@@ -36,6 +36,7 @@ LAYOUTS = [{"layout": "fully_contiguous"}, {"layout": "layer_separate", "block_d
 # (root, who is killed): one in the middle of the broadcast's chain, the root itself, the chain's end.
 LOSSES = [(0, 1), (2, 2), (1, 0)]
 KEYS_A_CALL = 512
+STOPS = 200  # tries to stop a server in the middle of a broadcast
 SAMPLE = 64  # blocks that are read on the servers that are left, right after a loss
 
 
@@ -204,7 +205,7 @@ class Sharing:
         had come to where it looked."""
         body = {"cache": "large", "keys": [large_key(loss, n) for n in range(blocks)], "root": root}
         watched = self.peers[root if root != victim else (root + RANKS - 1) % RANKS]
-        while True:
+        for _ in range(STOPS):
             transfers = self.each(lambda peer: peer.ask("POST", f"/v1/groups/{self.group}/broadcast", body))
             mine = transfers[self.peers.index(watched)]["transfer"]
             seen = watched.transfer(mine)
@@ -222,6 +223,7 @@ class Sharing:
             for rank, peer in enumerate(self.peers):
                 if rank != root:
                     peer.ask("POST", "/v1/caches/large/clear", {})
+        raise AssertionError(f"in {STOPS} broadcasts this machine never looked in time: --large-blocks makes them longer")
 
     def check_serving(self, loss, blocks, rank, holds):
         """A server that has lost its group answers as before."""
