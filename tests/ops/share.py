@@ -36,6 +36,7 @@ LAYOUTS = [{"layout": "fully_contiguous"}, {"layout": "layer_separate", "block_d
 # (root, who is killed): one in the middle of the broadcast's chain, the root itself, the chain's end.
 LOSSES = [(0, 1), (2, 2), (1, 0)]
 KEYS_A_CALL = 512
+IN_FLIGHT_BLOCKS = 4 * 16  # four pieces of 8 MiB: what four servers' sockets and buffers hold
 STOPS = 200  # tries to stop a server in the middle of a broadcast
 SAMPLE = 64  # blocks that are read on the servers that are left, right after a loss
 
@@ -214,10 +215,11 @@ class Sharing:
                 seen = watched.transfer(mine)
             self.peers[victim].child.send_signal(signal.SIGSTOP)
             seen = watched.transfer(mine)
-            if seen["blocks_done"] < blocks:
+            if seen["blocks_done"] + IN_FLIGHT_BLOCKS <= blocks:
                 assert seen["state"] == "running" and seen["blocks_done"] > 0, seen
                 return transfers, seen["blocks_done"]
-            # This machine was too busy to look in time: once more.
+            # This machine was too busy to look in time: once more. (Of the last pieces, which may lie in sockets
+            # already, the one that was stopped may be needed no more.)
             self.peers[victim].child.send_signal(signal.SIGCONT)
             self.each(lambda pair: pair[0].ended(pair[1]), list(zip(self.peers, transfers)))
             for rank, peer in enumerate(self.peers):
