@@ -7,13 +7,14 @@
 #include <string>
 #include <system_error>
 
+#include "base/file_error.hpp"
+
 namespace cairn {
 namespace {
 
 Error failure(const std::filesystem::path& path, const char* what) {
   const int number = errno;
-  const bool full = number == ENOSPC || number == EDQUOT || number == EFBIG;
-  return {full ? ErrorCode::no_capacity : ErrorCode::io_error,
+  return {file_error_code(number),
           path.string() + " cannot be " + what + ": " + std::generic_category().message(number)};
 }
 

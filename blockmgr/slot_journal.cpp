@@ -20,6 +20,7 @@
 
 #include "base/assert.hpp"
 #include "base/durable_file.hpp"
+#include "base/file_error.hpp"
 #include "base/hash.hpp"
 #include "base/random.hpp"
 #include "transport/slot_file.hpp"
@@ -85,8 +86,7 @@ std::uint64_t this_boot() {
 
 Error failure(const fs::path& path, const char* what) {
   const int number = errno;
-  const bool full = number == ENOSPC || number == EDQUOT || number == EFBIG;
-  return {full ? ErrorCode::no_capacity : ErrorCode::io_error,
+  return {file_error_code(number),
           path.string() + " cannot be " + what + ": " + std::generic_category().message(number)};
 }
 

@@ -12,6 +12,8 @@
 #include <string>
 #include <system_error>
 
+#include "base/file_error.hpp"
+
 namespace cairn {
 namespace {
 
@@ -19,8 +21,7 @@ namespace {
 constexpr std::size_t kMaxCallBytes = 1u << 30;
 
 Error failure(std::string what, int error_number) {
-  const bool full = error_number == ENOSPC || error_number == EDQUOT || error_number == EFBIG;
-  return {full ? ErrorCode::no_capacity : ErrorCode::io_error,
+  return {file_error_code(error_number),
           std::move(what) + ": " + std::generic_category().message(error_number)};
 }
 

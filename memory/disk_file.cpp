@@ -10,6 +10,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/file_error.hpp"
 #include "memory/mapping.hpp"
 #include "memory/region.hpp"
 
@@ -23,10 +24,8 @@ struct OpenFile final : RegionBacking {
 };
 
 Error file_error(const std::filesystem::path& path, std::string_view what, int error_number) {
-  const bool full = error_number == ENOSPC || error_number == EDQUOT || error_number == EFBIG;
-  return Error{full ? ErrorCode::no_capacity : ErrorCode::io_error,
-               path.string() + ": " + std::string(what) + ": " +
-                   std::generic_category().message(error_number)};
+  return Error{file_error_code(error_number), path.string() + ": " + std::string(what) + ": " +
+                                                  std::generic_category().message(error_number)};
 }
 
 // A call that a signal may interrupt, until it was not.

@@ -8,6 +8,8 @@
 #include <string>
 #include <system_error>
 
+#include "base/file_error.hpp"
+
 namespace cairn {
 namespace {
 
@@ -23,8 +25,7 @@ struct Operation {
 std::int64_t result_of(ssize_t moved) { return moved < 0 ? -std::int64_t{errno} : moved; }
 
 Error failure(const Operation& operation, FileCalls::Target at, int error_number) {
-  const bool full = error_number == ENOSPC || error_number == EDQUOT || error_number == EFBIG;
-  return {full ? ErrorCode::no_capacity : ErrorCode::io_error,
+  return {file_error_code(error_number),
           std::string(operation.name) + " at offset " + std::to_string(at.offset_bytes) +
               " failed: " + std::generic_category().message(error_number)};
 }

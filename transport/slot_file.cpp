@@ -13,6 +13,7 @@
 #include <optional>
 #include <system_error>
 
+#include "base/file_error.hpp"
 #include "base/hash.hpp"
 #include "base/random.hpp"
 #include "layouts/builder.hpp"
@@ -85,8 +86,7 @@ std::string shape_text(const FileLabel& label) {
 
 Error file_error(const fs::path& path, const std::string& what) {
   const int number = errno;
-  const bool full = number == ENOSPC || number == EDQUOT || number == EFBIG;
-  return {full ? ErrorCode::no_capacity : ErrorCode::io_error,
+  return {file_error_code(number),
           path.string() + ": " + what + ": " + std::generic_category().message(number)};
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/assert.hpp"
+#include "base/file_error.hpp"
 #include "base/mutex.hpp"
 
 namespace cairn {
@@ -215,9 +216,7 @@ class UringCall {
                                               " bytes missing: end of file"};
       return;
     }
-    const bool full = error_number == ENOSPC || error_number == EDQUOT || error_number == EFBIG;
-    error_ = Error{full ? ErrorCode::no_capacity : ErrorCode::io_error,
-                   call + " failed: " + words_of(error_number)};
+    error_ = Error{file_error_code(error_number), call + " failed: " + words_of(error_number)};
   }
 
   Ring& ring_;
