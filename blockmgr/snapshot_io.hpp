@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file_descriptor.hpp"
 #include "base/result.hpp"
 #include "memory/mapping.hpp"
 

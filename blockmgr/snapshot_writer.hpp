@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 
+#include "base/file_descriptor.hpp"
 #include "base/hash.hpp"
 #include "base/result.hpp"
 #include "blockmgr/snapshot_format.hpp"

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/file_descriptor.hpp"
 #include "base/file_error.hpp"
 #include "memory/mapping.hpp"
 #include "memory/region.hpp"

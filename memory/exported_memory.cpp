@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/assert.hpp"
+#include "base/file_descriptor.hpp"
 #include "memory/mapping.hpp"
 
 namespace cairn {

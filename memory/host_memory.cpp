@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/assert.hpp"
+#include "base/file_descriptor.hpp"
 #include "memory/mapping.hpp"
 
 namespace cairn {

@@ -1,7 +1,6 @@
 #include "memory/mapping.hpp"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <string>
 
@@ -12,10 +11,6 @@ Result<> check_region_size(std::string_view what, std::uint64_t size_bytes) {
   return Error{ErrorCode::out_of_range, std::string(what) + " of " + std::to_string(size_bytes) +
                                             " bytes: a region has 1 to " +
                                             std::to_string(kMaxRegionBytes)};
-}
-
-FileDescriptor::~FileDescriptor() {
-  if (fd_ >= 0) ::close(fd_);
 }
 
 Mapping::~Mapping() { ::munmap(data_, size_bytes_); }

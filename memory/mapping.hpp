@@ -14,19 +14,6 @@ inline constexpr std::uint64_t kMaxRegionBytes = (std::uint64_t{1} << 63) - 1;
 // out_of_range unless 1 to kMaxRegionBytes; `what` names the memory that was asked for.
 Result<> check_region_size(std::string_view what, std::uint64_t size_bytes);
 
-// A file descriptor, closed at the end.
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  FileDescriptor& operator=(FileDescriptor&&) = delete;
-  ~FileDescriptor();
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 // Mapped memory, unmapped at the end.
 class Mapping final : public RegionBacking {
  public:

@@ -17,7 +17,7 @@ Result<DataDir> DataDir::open(const std::filesystem::path& path) {
   std::filesystem::create_directories(path, error);
   if (error) return failed("cannot be made", error);
   const auto file = path / "lock";
-  http::FileDescriptor lock(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  FileDescriptor lock(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!lock) return failed("cannot be written to", {errno, std::generic_category()});
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK) {

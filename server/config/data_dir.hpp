@@ -2,8 +2,8 @@
 
 #include <filesystem>
 
+#include "base/file_descriptor.hpp"
 #include "base/result.hpp"
-#include "server/http/file_descriptor.hpp"
 
 namespace cairn {
 
@@ -14,8 +14,8 @@ class DataDir {
   static Result<DataDir> open(const std::filesystem::path& path);
 
  private:
-  explicit DataDir(http::FileDescriptor lock) : lock_(std::move(lock)) {}
-  http::FileDescriptor lock_;
+  explicit DataDir(FileDescriptor lock) : lock_(std::move(lock)) {}
+  FileDescriptor lock_;
 };
 
 }  // namespace cairn

@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <string>
 
+#include "base/file_descriptor.hpp"
 #include "base/log.hpp"
 #include "base/result.hpp"
 #include "base/unique_function.hpp"
-#include "server/http/file_descriptor.hpp"
 #include "server/http/stream.hpp"
 
 namespace cairn::http {

@@ -14,7 +14,7 @@
 #include <span>
 #include <utility>
 
-#include "server/http/file_descriptor.hpp"
+#include "base/file_descriptor.hpp"
 #include "server/http/tls.hpp"
 
 namespace cairn::http {

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/file_descriptor.hpp"
 #include "base/log.hpp"
 #include "base/mutex.hpp"
 #include "server/http/http_server.hpp"

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <string>
 
+#include "base/file_descriptor.hpp"
 #include "tests/fakes/temp_dir.hpp"
 #include "tests/server/http/http_fixture.hpp"
 

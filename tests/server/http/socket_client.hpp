@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/http/file_descriptor.hpp"
+#include "base/file_descriptor.hpp"
 
 namespace cairn::http::testing {
 

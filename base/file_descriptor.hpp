@@ -4,9 +4,9 @@
 
 #include <utility>
 
-namespace cairn::http {
+namespace cairn {
 
-// Owns a file descriptor.
+// An open file of the system: closed at the end. Not thread-safe.
 class FileDescriptor {
  public:
   FileDescriptor() = default;
@@ -30,4 +30,4 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
-}  // namespace cairn::http
+}  // namespace cairn
