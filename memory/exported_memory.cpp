@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <memory>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 #include "base/assert.hpp"
@@ -69,6 +70,14 @@ class ImportedMapping final : public RegionBacking {
 
 }  // namespace
 
+bool ExportedMemory::operator==(const ExportedMemory& other) const {
+  const auto words = [](const ExportedMemory& memory) {
+    return std::tie(memory.kind, memory.path, memory.handle, memory.device_id, memory.inode,
+                    memory.offset_bytes, memory.size_bytes);
+  };
+  return words(*this) == words(other);
+}
+
 std::string_view to_string(ExportedMemory::Kind kind) {
   switch (kind) {
     case ExportedMemory::Kind::shm:
@@ -77,6 +86,8 @@ std::string_view to_string(ExportedMemory::Kind kind) {
       return "file";
     case ExportedMemory::Kind::cuda_ipc:
       return "cuda_ipc";
+    case ExportedMemory::Kind::cuda_vmm_fd:
+      return "cuda_vmm_fd";
   }
   invariant_broken("ExportedMemory::Kind", "a value outside the enumeration");
 }

@@ -2,10 +2,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "base/file_descriptor.hpp"
 #include "base/result.hpp"
 #include "memory/region.hpp"
 
@@ -16,7 +18,8 @@ struct ExportedMemory {
   enum class Kind : std::uint8_t {
     shm,   // shared memory, opened by its path: /proc/PID/fd/N, or a file of a memory file system
     file,  // a file, mapped
-    cuda_ipc,  // memory of a GPU: what cudaIpcOpenMemHandle takes
+    cuda_ipc,     // memory of a GPU: what cudaIpcOpenMemHandle takes
+    cuda_vmm_fd,  // memory of a GPU: what cuMemImportFromShareableHandle takes, in `file`
   };
   Kind kind = Kind::shm;
   std::string path = {};    // shm, file
@@ -26,8 +29,12 @@ struct ExportedMemory {
   std::uint64_t inode = 0;
   std::uint64_t offset_bytes = 0;  // where the memory begins in what is opened
   std::uint64_t size_bytes = 0;    // from there on
+  // The open file itself, which travels beside what is told in words (a Unix socket carries it):
+  // cuda_vmm_fd is nothing without it; shm may have it beside its path, or in its place.
+  std::shared_ptr<const FileDescriptor> file = {};
 
-  friend bool operator==(const ExportedMemory&, const ExportedMemory&) = default;
+  // What is told in words: two descriptors of one memory cannot be compared.
+  bool operator==(const ExportedMemory& other) const;
 };
 inline constexpr std::size_t kCudaIpcHandleBytes = 64;
 
