@@ -92,11 +92,12 @@ Answer<HttpResponse> HttpClient::exchange(const HttpRequest& request,
     pieces.push_back({const_cast<std::byte*>(piece.data()), piece.size()});
   }
   // A server may refuse a body before it has read it, and close: its answer is still worth reading.
-  const auto sent = socket_->send(pieces);
+  const auto sent = socket_->send(pieces, request.files);
   if (!sent && sent.error().code == kTimeout) return sent.error();
 
   ResponseReader reader(*socket_, buffer_);
   auto response = reader.read({.to_head = request.method == "HEAD", .room = room});
+  if (response) response->files = socket_->arrived_files();
   if (!sent && !response) {
     ClientError error = std::move(response).error();
     error.detail = sent.error().detail + "; " + error.detail;

@@ -33,6 +33,7 @@ struct HttpRequest {
   std::string_view target = "/";
   std::span<const HttpHeader> headers = {};
   std::span<const std::span<const std::byte>> body = {};  // sent end to end, without copying
+  PassedFiles files = {};  // go along with it, over a Unix socket only
 };
 
 struct HttpResponse {
@@ -40,6 +41,7 @@ struct HttpResponse {
   std::vector<std::pair<std::string, std::string>> headers;
   std::string body;            // empty where the body went into the room given
   std::size_t room_bytes = 0;  // of the body, in the room given
+  PassedFiles files = {};      // that came along with it
 
   // The first of that name, in any case; empty where there is none.
   std::string_view header(std::string_view name) const;

@@ -112,19 +112,24 @@ Socket::~Socket() {
 }
 
 Socket::Socket(Socket&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), tls_(std::exchange(other.tls_, std::nullopt)) {}
+    : fd_(std::exchange(other.fd_, -1)),
+      arrived_(std::move(other.arrived_)),
+      tls_(std::exchange(other.tls_, std::nullopt)) {}
 
 Socket& Socket::operator=(Socket&& other) noexcept {
   std::swap(fd_, other.fd_);
+  std::swap(arrived_, other.arrived_);
   std::swap(tls_, other.tls_);
   return *this;
 }
 
-Answer<std::size_t> Socket::send_some(std::span<iovec> pieces) {
+Answer<std::size_t> Socket::send_some(std::span<iovec> pieces, const PassedFiles& files) {
   if (tls_) return pieces.front().iov_len == 0 ? std::size_t{0} : tls_->send(pieces.front());
   msghdr message{};
   message.msg_iov = pieces.data();
   message.msg_iovlen = std::min(pieces.size(), kMaxPieces);
+  FileControl control;
+  control.attach(message, files);
   while (true) {
     const ssize_t sent = ::sendmsg(fd_, &message, MSG_NOSIGNAL);
     if (sent >= 0) return static_cast<std::size_t>(sent);
@@ -132,11 +137,12 @@ Answer<std::size_t> Socket::send_some(std::span<iovec> pieces) {
   }
 }
 
-Answer<> Socket::send(std::vector<iovec>& pieces) {
+Answer<> Socket::send(std::vector<iovec>& pieces, PassedFiles files) {
   std::size_t first = 0;
   while (first < pieces.size()) {
-    auto sent = send_some(std::span(pieces).subspan(first));
+    auto sent = send_some(std::span(pieces).subspan(first), files);
     if (!sent) return std::move(sent).error();
+    files.clear();
     std::size_t left = *sent;
     while (first < pieces.size() && left >= pieces[first].iov_len) left -= pieces[first++].iov_len;
     if (left > 0) {
@@ -149,10 +155,17 @@ Answer<> Socket::send(std::vector<iovec>& pieces) {
 
 Answer<std::size_t> Socket::receive(std::span<const iovec> room) {
   if (tls_) return tls_->receive(room.front());
-  const int count = static_cast<int>(std::min(room.size(), kMaxPieces));
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(room.data());
+  message.msg_iovlen = std::min(room.size(), kMaxPieces);
+  FileControl control;
   while (true) {
-    const ssize_t received = ::readv(fd_, room.data(), count);
-    if (received >= 0) return static_cast<std::size_t>(received);
+    control.make_room(message);
+    const ssize_t received = ::recvmsg(fd_, &message, MSG_CMSG_CLOEXEC);
+    if (received >= 0) {
+      FileControl::take(message, arrived_);
+      return static_cast<std::size_t>(received);
+    }
     if (errno != EINTR) return io_failure("receiving an answer");
   }
 }

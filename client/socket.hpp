@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "base/passed_files.hpp"
 #include "client/answer.hpp"
 #include "client/endpoint.hpp"
 #include "client/tls.hpp"
@@ -26,17 +28,20 @@ class Socket {
   Socket(Socket&& other) noexcept;
   Socket& operator=(Socket&& other) noexcept;
 
-  // Sends every byte; uses up `pieces`.
-  Answer<> send(std::vector<iovec>& pieces);
+  // Sends every byte; uses up `pieces`. Files go along over a Unix socket only.
+  Answer<> send(std::vector<iovec>& pieces, PassedFiles files = {});
   // Waits for at least one byte; 0 is the end of the stream.
   Answer<std::size_t> receive(std::span<const iovec> room);
+  // The files that came along with what was received since the last call.
+  PassedFiles arrived_files() { return std::exchange(arrived_, {}); }
   // True where an idle connection was closed by its peer (or was sent what nobody asked for).
   bool stale() const;
 
  private:
   explicit Socket(int fd) : fd_(fd) {}
-  Answer<std::size_t> send_some(std::span<iovec> pieces);
+  Answer<std::size_t> send_some(std::span<iovec> pieces, const PassedFiles& files);
   int fd_ = -1;
+  PassedFiles arrived_;
   std::optional<TlsChannel> tls_;
 };
 

@@ -144,6 +144,7 @@ bool Connection::begin_request() {
   began_ = shared_.clock.now();
   request_open_ = true;
   head_ = parser_->head();
+  head_.passes_files = stream_.passes_files();
   keep_alive_ = parser_->keep_alive();
   body_left_ = head_.content_length.value_or(0);
   body_start_ = input_.data().data();
@@ -192,6 +193,8 @@ void Connection::end_request() {
   response_ = Response{};
   answered_ = false;
   request_open_ = false;
+  // What this request had no use for must not be taken for the next one's.
+  static_cast<void>(stream_.arrived_files());
   caller_.reset();
   idle_since_ = shared_.clock.now();
   const auto took = std::chrono::duration_cast<std::chrono::microseconds>(idle_since_ - began_);

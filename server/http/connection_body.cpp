@@ -110,6 +110,7 @@ bool Connection::handle(std::span<const std::byte> body) {
   static_cast<RequestHead&>(request) = head_;
   request.body = body;
   request.caller = caller_.get();
+  request.files = stream_.arrived_files();
   state_ = State::handler;
   shared_.handler.handle(request, Responder(Reply<Response>(*this)));
   return true;

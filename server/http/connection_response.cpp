@@ -65,6 +65,7 @@ bool Connection::begin_answer() {
   out_.clear();
   out_.add(head_text_.data(), head_text_.size());
   head_sent_ = false;
+  if (!response_.files.empty()) stream_.pass_files(std::move(response_.files));
   download_left_ = 0;
   if (with_body && response_.download != nullptr) {
     download_left_ = response_.endless ? kEndless : response_.download_bytes;

@@ -12,6 +12,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/passed_files.hpp"
 #include "base/result.hpp"
 #include "base/unique_function.hpp"
 
@@ -43,6 +44,9 @@ struct RequestHead {
   std::string_view last_event_id;
   std::optional<std::uint64_t> content_length;  // nothing: no body, or a chunked one
   bool chunked = false;
+  // It came over a Unix socket, from a process of the server's own user or of root: open files may
+  // have come with it, and may go with the response.
+  bool passes_files = false;
 };
 
 // Bytes after a collected body that may be read but mean nothing (simdjson reads whole vectors).
@@ -52,6 +56,7 @@ struct Request : RequestHead {
   const Caller* caller = nullptr;  // as the plan said
   // All of the body, followed by kBodyPadding readable bytes; valid as long as the head's views.
   std::span<const std::byte> body;
+  PassedFiles files = {};
 };
 
 // The bytes of a large response, pulled piece by piece. `next` is called on the connection's
@@ -84,6 +89,7 @@ struct Response {
   bool close = false;  // end the connection after this response
   // HEAD, and 304: the length to announce without a body; else the length is the body's.
   std::optional<std::uint64_t> announced_bytes;
+  PassedFiles files = {};  // only to a request that passes_files; at most kMaxPassedFiles
 };
 
 // Answers one request, exactly once, from any thread; harmless where the connection or the server

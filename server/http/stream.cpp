@@ -3,8 +3,11 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cerrno>
+
+#include "base/assert.hpp"
 
 namespace cairn::http {
 namespace {
@@ -20,6 +23,14 @@ Stream::Moved outcome_of(TlsSession::Moved moved, TlsSession::Wants& wants) {
   if (moved.wants == TlsSession::Wants::ended) return {Stream::Outcome::ended, 0};
   wants = moved.wants;
   return {Stream::Outcome::would_block, 0};
+}
+
+// The other end of a Unix socket, as the kernel knows it.
+bool is_own_user(int fd) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+         (peer.uid == ::geteuid() || peer.uid == 0);
 }
 
 msghdr message_of(std::span<iovec> pieces) {
@@ -46,6 +57,7 @@ bool Stream::open(Peer peer, const TlsIdentity* identity) {
     tls_ = identity->accept(socket_.native_handle());
     return tls_ != nullptr;
   }
+  passes_files_ = !tcp && is_own_user(socket_.native_handle());
   return true;
 }
 
@@ -56,7 +68,12 @@ Stream::Moved Stream::try_read(std::span<iovec> room) {
     return moved;
   }
   msghdr message = message_of(room);
-  const Moved moved = outcome_of(::recvmsg(socket_.native_handle(), &message, MSG_DONTWAIT));
+  FileControl control;
+  if (passes_files_) control.make_room(message);
+  const ssize_t bytes =
+      ::recvmsg(socket_.native_handle(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  const Moved moved = outcome_of(bytes);
+  if (passes_files_ && bytes >= 0) FileControl::take(message, arrived_);
   TrafficCount::add(traffic_.received, moved.bytes);
   return moved;
 }
@@ -68,10 +85,18 @@ Stream::Moved Stream::try_write(std::span<iovec> pieces) {
     return moved;
   }
   msghdr message = message_of(pieces);
+  FileControl control;
+  control.attach(message, leaving_);
   const Moved moved =
       outcome_of(::sendmsg(socket_.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL));
+  if (moved.outcome == Outcome::moved) leaving_.clear();
   TrafficCount::add(traffic_.sent, moved.bytes);
   return moved;
+}
+
+void Stream::pass_files(PassedFiles files) {
+  CAIRN_ASSERT(passes_files_, "files go only where they may");
+  leaving_ = std::move(files);
 }
 
 void Stream::cancel() {

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/file_descriptor.hpp"
+#include "base/passed_files.hpp"
 #include "server/http/tls.hpp"
 
 namespace cairn::http {
@@ -53,6 +54,14 @@ class Stream {
   // The client has still to show that it speaks TLS.
   bool in_handshake() const { return tls_ != nullptr && !tls_->is_established(); }
 
+  // Open files go along with the bytes: over a Unix socket to a process of this one's user, or of
+  // root.
+  bool passes_files() const { return passes_files_; }
+  // Those that have come since the last call.
+  PassedFiles arrived_files() { return std::exchange(arrived_, {}); }
+  // These go with the next byte that is written.
+  void pass_files(PassedFiles files);
+
   // At least one byte of room, or of pieces.
   Moved try_read(std::span<iovec> room);
   Moved try_write(std::span<iovec> pieces);
@@ -62,6 +71,7 @@ class Stream {
   template <class Handler>
   void async_read(std::span<std::byte> room, Handler&& handler) {
     if (tls_ != nullptr) return read_tls(room, std::forward<Handler>(handler));
+    if (passes_files_) return read_when_ready(room, std::forward<Handler>(handler));
     socket_.async_read_some(
         boost::asio::buffer(room.data(), room.size()),
         [this, handler = std::forward<Handler>(handler)](auto error, std::size_t bytes) mutable {
@@ -111,11 +121,26 @@ class Stream {
       read_tls(room, std::move(handler));
     });
   }
+  // By our own call, as Asio's would close the files that come along.
+  template <class Handler>
+  void read_when_ready(std::span<std::byte> room, Handler&& handler) {
+    async_readable([this, room, handler = std::forward<Handler>(handler)](auto error) mutable {
+      if (error) return handler(error, 0);
+      iovec piece{room.data(), room.size()};
+      const Moved moved = try_read({&piece, 1});
+      if (moved.outcome == Outcome::would_block) return read_when_ready(room, std::move(handler));
+      if (moved.outcome == Outcome::ended) error = boost::asio::error::eof;
+      handler(error, moved.bytes);
+    });
+  }
 
   boost::asio::io_context& io_;
   Socket socket_;
   TrafficCount& traffic_;
   std::unique_ptr<TlsSession> tls_;  // null: plain
+  bool passes_files_ = false;
+  PassedFiles arrived_;
+  PassedFiles leaving_;
   // What the last attempt that would have blocked has to wait for.
   Wants read_wants_ = Wants::read;
   Wants write_wants_ = Wants::write;

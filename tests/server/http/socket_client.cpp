@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstring>
+#include <utility>
 
 namespace cairn::http::testing {
 namespace {
@@ -56,10 +57,17 @@ SocketClient SocketClient::local(const std::string& path) {
   return client;
 }
 
-bool SocketClient::send(std::string_view bytes) {
+bool SocketClient::send(std::string_view bytes, PassedFiles files) {
   while (!bytes.empty()) {
-    const ssize_t sent = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    iovec piece{const_cast<char*>(bytes.data()), bytes.size()};
+    msghdr message{};
+    message.msg_iov = &piece;
+    message.msg_iovlen = 1;
+    FileControl control;
+    control.attach(message, files);
+    const ssize_t sent = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL);
     if (sent <= 0) return false;
+    files.clear();
     bytes.remove_prefix(static_cast<std::size_t>(sent));
   }
   return true;
@@ -67,8 +75,15 @@ bool SocketClient::send(std::string_view bytes) {
 
 bool SocketClient::fetch() {
   std::array<char, 64 * 1024> piece;
-  const ssize_t got = ::recv(fd_.get(), piece.data(), piece.size(), 0);
+  iovec room{piece.data(), piece.size()};
+  msghdr message{};
+  message.msg_iov = &room;
+  message.msg_iovlen = 1;
+  FileControl control;
+  control.make_room(message);
+  const ssize_t got = ::recvmsg(fd_.get(), &message, MSG_CMSG_CLOEXEC);
   if (got <= 0) return false;
+  FileControl::take(message, arrived_);
   unread_.append(piece.data(), static_cast<std::size_t>(got));
   return true;
 }
@@ -89,6 +104,7 @@ ClientResponse SocketClient::receive(bool to_head) {
       has_body ? std::stoul(response.field("Content-Length").value_or("0")) : 0;
   response.body = receive_bytes(length);
   response.complete = response.body.size() == length;
+  response.files = std::exchange(arrived_, {});
   return response;
 }
 

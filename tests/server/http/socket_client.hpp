@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/file_descriptor.hpp"
+#include "base/passed_files.hpp"
 
 namespace cairn::http::testing {
 
@@ -15,6 +15,7 @@ struct ClientResponse {
   std::string head;  // status line and fields, with the empty line
   std::string body;
   bool complete = false;  // false: the connection ended before it did
+  PassedFiles files;      // that had come along by its end
 
   // The value of a field, in any case; nothing where there is none.
   std::optional<std::string> field(std::string_view name) const;
@@ -28,7 +29,7 @@ class SocketClient {
 
   bool connected() const { return static_cast<bool>(fd_); }
   // False where the server has closed the connection.
-  bool send(std::string_view bytes);
+  bool send(std::string_view bytes, PassedFiles files = {});
   // The next response. To a HEAD there is no body.
   ClientResponse receive(bool to_head = false);
   // The next `bytes` bytes, or fewer where the connection ends before.
@@ -45,6 +46,7 @@ class SocketClient {
 
   FileDescriptor fd_;
   std::string unread_;
+  PassedFiles arrived_;
 };
 
 }  // namespace cairn::http::testing
