@@ -49,7 +49,7 @@ class Job {
 
 void DriverAllocation(benchmark::State& state) {
   const auto runtime = must(make_host_runtime({}));
-  for (auto _ : state) benchmark::DoNotOptimize(must(runtime->allocate_device(0, 2 * kMiB)));
+  for (auto _ : state) benchmark::DoNotOptimize(must(runtime->allocate_device(2 * kMiB, {})));
 }
 BENCHMARK(DriverAllocation);
 

@@ -143,7 +143,7 @@ class Machine {
     auto placed = layer_separate ? std::move(shaped).layer_separate(BlockDim::second)
                                  : std::move(shaped).fully_contiguous();
     if (kind == StorageKind::device) {
-      return must(std::move(placed).allocate_device(*runtime_, 0).build());
+      return must(std::move(placed).allocate_device(*runtime_, {}).build());
     }
     return must(std::move(placed).allocate_pinned(*runtime_, {.numa_aware = true}).build());
   }

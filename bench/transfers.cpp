@@ -48,7 +48,7 @@ void TransferOfMemcpy(benchmark::State& state, JobKind kind) {
   const BlockLayout pinned =
       must(LayoutBuilder().config(kShape).fully_contiguous().allocate_pinned(*runtime, {}).build());
   const BlockLayout device =
-      must(LayoutBuilder().config(kShape).fully_contiguous().allocate_device(*runtime, 0).build());
+      must(LayoutBuilder().config(kShape).fully_contiguous().allocate_device(*runtime, {}).build());
   const BlockLayout& from = kind == JobKind::load ? pinned : device;
   const BlockLayout& to = kind == JobKind::load ? device : pinned;
   const std::uint64_t bytes = kShape.num_blocks * block_bytes(kShape);

@@ -253,7 +253,9 @@ Result<BlockLayout> BlockManager::Impl::make_layout(const CacheConfig& config, T
                      .device_id = wanted.device_id}});
   }
   if (tier == Tier::device) {
-    return std::move(placed).allocate_device(services->runtime, wanted.device_id).build();
+    return std::move(placed)
+        .allocate_device(services->runtime, {.device_id = wanted.device_id})
+        .build();
   }
   return std::move(placed)
       .allocate_pinned(services->runtime,

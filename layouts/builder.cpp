@@ -227,10 +227,11 @@ BackedLayout PlacedLayout::allocate_pinned(DeviceRuntime& runtime,
                                  }));
 }
 
-BackedLayout PlacedLayout::allocate_device(DeviceRuntime& runtime, int device_id) && {
+BackedLayout PlacedLayout::allocate_device(DeviceRuntime& runtime,
+                                           DeviceRuntime::DeviceOptions options) && {
   return BackedLayout(allocation(std::move(geometry_), StorageKind::device,
-                                 [&runtime, device_id](std::uint64_t size_bytes) {
-                                   return runtime.allocate_device(device_id, size_bytes);
+                                 [&runtime, options](std::uint64_t size_bytes) {
+                                   return runtime.allocate_device(size_bytes, options);
                                  }));
 }
 

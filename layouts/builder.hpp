@@ -7,7 +7,7 @@
 //   auto layout = LayoutBuilder()
 //                     .config(shape)
 //                     .layer_separate(BlockDim::second)
-//                     .allocate_device(runtime, 0)
+//                     .allocate_device(runtime, {})
 //                     .build();                          // Result<BlockLayout>
 //
 // An error of any step is kept and answered by build(), so a chain needs one check. Memory is
@@ -60,7 +60,7 @@ class [[nodiscard]] PlacedLayout {
 
   BackedLayout allocate_system() &&;
   BackedLayout allocate_pinned(DeviceRuntime& runtime, DeviceRuntime::PinnedOptions options) &&;
-  BackedLayout allocate_device(DeviceRuntime& runtime, int device_id) &&;
+  BackedLayout allocate_device(DeviceRuntime& runtime, DeviceRuntime::DeviceOptions options) &&;
   BackedLayout allocate_unified(DeviceRuntime& runtime, int device_id) &&;
   BackedLayout allocate_disk(std::filesystem::path path) &&;
 

@@ -34,9 +34,9 @@ class CudaRuntime final : public DeviceRuntime {
     return std::nullopt;
   }
 
-  Result<Region> allocate_device(int device_id, std::uint64_t size_bytes) override {
-    CAIRN_TRY(check_device(device_id));
-    return allocate_cuda_device(context_, {device_id, size_bytes});
+  Result<Region> allocate_device(std::uint64_t size_bytes, DeviceOptions options) override {
+    CAIRN_TRY(check_device(options.device_id));
+    return allocate_cuda_device(context_, {options.device_id, size_bytes});
   }
   Result<Region> allocate_pinned(std::uint64_t size_bytes, PinnedOptions options) override {
     CAIRN_TRY(check_device(options.device_id));

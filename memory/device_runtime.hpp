@@ -76,7 +76,13 @@ class DeviceRuntime {
   virtual std::optional<std::string> lost() const = 0;
 
   // Zeroed, aligned to 4 KiB at least. A zero size is refused.
-  virtual Result<Region> allocate_device(int device_id, std::uint64_t size_bytes) = 0;
+  struct DeviceOptions {
+    int device_id = 0;
+    // Other processes open it by a descriptor instead of a handle of CUDA IPC. On the host runtime
+    // all memory has one.
+    bool by_descriptor = false;
+  };
+  virtual Result<Region> allocate_device(std::uint64_t size_bytes, DeviceOptions options) = 0;
   struct PinnedOptions {
     bool numa_aware =
         false;  // bind to the node of `device_id`, where the machine has several nodes

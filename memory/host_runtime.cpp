@@ -32,11 +32,11 @@ class HostRuntime final : public DeviceRuntime {
   MemoryVisibility visibility() const override { return MemoryVisibility::system; }
   std::optional<std::string> lost() const override { return std::nullopt; }  // memory stays
 
-  Result<Region> allocate_device(int device_id, std::uint64_t size_bytes) override {
-    CAIRN_TRY(check_device(device_id));
-    const auto index = static_cast<std::size_t>(device_id);
+  Result<Region> allocate_device(std::uint64_t size_bytes, DeviceOptions options) override {
+    CAIRN_TRY(check_device(options.device_id));
+    const auto index = static_cast<std::size_t>(options.device_id);
     return map_shared_memory({.kind = StorageKind::device,
-                              .device_id = device_id,
+                              .device_id = options.device_id,
                               .size_bytes = size_bytes,
                               .numa_node = devices_[index].numa_node},
                              device_budgets_[index]);

@@ -51,8 +51,9 @@ Result<FormMeter> FormMeter::make(DeviceRuntime& runtime, const Clock& clock, Op
   // Destinations have as much between the pieces as in them.
   CAIRN_TRY(take(runtime.allocate_pinned(bytes, near), meter.pinned_source_));
   CAIRN_TRY(take(runtime.allocate_pinned(2 * bytes, near), meter.pinned_destination_));
-  CAIRN_TRY(take(runtime.allocate_device(device, bytes), meter.device_source_));
-  CAIRN_TRY(take(runtime.allocate_device(device, 2 * bytes), meter.device_destination_));
+  CAIRN_TRY(take(runtime.allocate_device(bytes, {.device_id = device}), meter.device_source_));
+  CAIRN_TRY(
+      take(runtime.allocate_device(2 * bytes, {.device_id = device}), meter.device_destination_));
   for (std::unique_ptr<Stream>* stream : {&meter.stream_, &meter.other_}) {
     auto made = runtime.create_stream(device);
     if (!made) return std::move(made).error();

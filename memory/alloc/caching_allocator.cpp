@@ -78,11 +78,11 @@ Result<Region> CachingAllocator::reserve(std::uint64_t block_bytes) {
     // Where it fails more is reserved than was wished for, no more.
     (void)return_segments(options_.idle_limit_bytes).has_value();
   }
-  auto region = runtime_.allocate_device(options_.device_id, segment_bytes);
+  auto region = runtime_.allocate_device(segment_bytes, {.device_id = options_.device_id});
   if (region || region.error().code != ErrorCode::no_capacity) return region;
   // Where some of the cache cannot be freed, the rest may still be enough.
   (void)empty_cache().has_value();
-  return runtime_.allocate_device(options_.device_id, segment_bytes);
+  return runtime_.allocate_device(segment_bytes, {.device_id = options_.device_id});
 }
 
 CachingAllocator::Buffer CachingAllocator::hand_out(HeapBlock& block, std::uint64_t size_bytes) {

@@ -11,7 +11,7 @@ Result<BlockLayout> step_by_step(DeviceRuntime& runtime) {
   LayoutBuilder builder;
   auto configured = std::move(builder).config(kShape);
   auto placed = std::move(configured).layer_separate(BlockDim::first);
-  auto backed = std::move(placed).allocate_device(runtime, 0);
+  auto backed = std::move(placed).allocate_device(runtime, {});
   auto layout = std::move(backed).build();
   auto moved = std::move(layout).value();
   return moved;

@@ -51,7 +51,7 @@ class CopyFormTest : public RuntimeTest {
     RuntimeTest::TearDown();
   }
   Region of(StorageKind kind, std::uint64_t size_bytes) {
-    if (kind == StorageKind::device) return runtime_->allocate_device(0, size_bytes).value();
+    if (kind == StorageKind::device) return runtime_->allocate_device(size_bytes, {}).value();
     if (kind == StorageKind::pinned) return runtime_->allocate_pinned(size_bytes, {}).value();
     if (kind == StorageKind::unified) return runtime_->allocate_unified(0, size_bytes).value();
     return Region::system(size_bytes).value();

@@ -61,8 +61,8 @@ Result<> allocate(Machine& machine) {
   machine.runtime = std::move(*made);
   DeviceRuntime& runtime = *machine.runtime;
   CAIRN_TRY(take(runtime.allocate_pinned(kBytes, {.numa_aware = true}), machine.pinned));
-  CAIRN_TRY(take(runtime.allocate_device(0, kBytes), machine.first));
-  CAIRN_TRY(take(runtime.allocate_device(1, kBytes), machine.second));
+  CAIRN_TRY(take(runtime.allocate_device(kBytes, {}), machine.first));
+  CAIRN_TRY(take(runtime.allocate_device(kBytes, {.device_id = 1}), machine.second));
   CAIRN_TRY(take(runtime.allocate_unified(0, kBytes), machine.unified));
   return take(runtime.allocate_pinned(kBytes, {}), machine.back);
 }

@@ -37,7 +37,7 @@ class DeviceRuntimeTest : public RuntimeTest {
     RuntimeTest::TearDown();
   }
   Region device(std::uint64_t size_bytes) {
-    return runtime_->allocate_device(0, size_bytes).value();
+    return runtime_->allocate_device(size_bytes, {}).value();
   }
   Region pinned(std::uint64_t size_bytes) {
     return runtime_->allocate_pinned(size_bytes, {}).value();
@@ -96,20 +96,21 @@ TEST_P(DeviceRuntimeTest, AlignsMemoryToFourKibibytes) {
 
 TEST_P(DeviceRuntimeTest, TellsWhoseMemoryItIs) {
   const int last = static_cast<int>(runtime_->devices().size()) - 1;
-  EXPECT_EQ(runtime_->allocate_device(last, 1).value().device_id(), last);
+  EXPECT_EQ(runtime_->allocate_device(1, {.device_id = last}).value().device_id(), last);
   EXPECT_EQ(runtime_->allocate_unified(last, 1).value().device_id(), last);
   EXPECT_EQ(runtime_->allocate_pinned(1, {.device_id = last}).value().device_id(), -1);
 }
 
 TEST_P(DeviceRuntimeTest, RefusesZeroBytes) {
-  EXPECT_EQ(runtime_->allocate_device(0, 0).error().code, ErrorCode::out_of_range);
+  EXPECT_EQ(runtime_->allocate_device(0, {}).error().code, ErrorCode::out_of_range);
   EXPECT_EQ(runtime_->allocate_pinned(0, {}).error().code, ErrorCode::out_of_range);
   EXPECT_EQ(runtime_->allocate_unified(0, 0).error().code, ErrorCode::out_of_range);
 }
 
 TEST_P(DeviceRuntimeTest, RefusesAnUnknownDevice) {
   for (const int id : {-1, static_cast<int>(runtime_->devices().size())}) {
-    EXPECT_EQ(runtime_->allocate_device(id, 1).error().code, ErrorCode::out_of_range);
+    EXPECT_EQ(runtime_->allocate_device(1, {.device_id = id}).error().code,
+              ErrorCode::out_of_range);
     EXPECT_EQ(runtime_->allocate_unified(id, 1).error().code, ErrorCode::out_of_range);
     EXPECT_EQ(runtime_->allocate_pinned(1, {.device_id = id}).error().code,
               ErrorCode::out_of_range);
@@ -119,7 +120,7 @@ TEST_P(DeviceRuntimeTest, RefusesAnUnknownDevice) {
 
 TEST_P(DeviceRuntimeTest, AnswersNoCapacityBeyondItsMemory) {
   const std::uint64_t too_much = 2 * runtime_->devices()[0].total_bytes;
-  EXPECT_EQ(runtime_->allocate_device(0, too_much).error().code, ErrorCode::no_capacity);
+  EXPECT_EQ(runtime_->allocate_device(too_much, {}).error().code, ErrorCode::no_capacity);
 }
 
 TEST_P(DeviceRuntimeTest, PinsMemoryNearADevice) {

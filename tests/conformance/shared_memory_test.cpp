@@ -62,7 +62,7 @@ TEST_P(SharedMemoryTest, PinnedMemoryIsMappedByOthersAndCannotBeCutOff) {
 }
 
 TEST_P(SharedMemoryTest, DeviceMemorySaysHowItIsOpened) {
-  const Region device = runtime_->allocate_device(0, kBytes).value();
+  const Region device = runtime_->allocate_device(kBytes, {}).value();
   const auto memory = device.share();
   ASSERT_TRUE(memory.has_value()) << memory.error().detail;
   EXPECT_EQ(memory->size_bytes, kBytes);
@@ -80,7 +80,7 @@ TEST_P(SharedMemoryTest, DeviceMemorySaysHowItIsOpened) {
 
 TEST_P(SharedMemoryTest, ImportsAFileAsPinnedMemory) {
   const std::string path = make_file("memory", kBytes, 'a');
-  const Region device = runtime_->allocate_device(0, kBytes).value();
+  const Region device = runtime_->allocate_device(kBytes, {}).value();
   {
     const Region imported =
         runtime_->import_memory(as_file(path), {.kind = StorageKind::pinned}).value();

@@ -155,9 +155,9 @@ std::optional<std::string> FaultyRuntime::lost() const {
   return lost_ ? lost_ : real_->lost();
 }
 
-Result<Region> FaultyRuntime::allocate_device(int device_id, std::uint64_t size_bytes) {
+Result<Region> FaultyRuntime::allocate_device(std::uint64_t size_bytes, DeviceOptions options) {
   if (auto error = plan_->next(Fault::allocate)) return *std::move(error);
-  return real_->allocate_device(device_id, size_bytes);
+  return real_->allocate_device(size_bytes, options);
 }
 
 Result<Region> FaultyRuntime::allocate_pinned(std::uint64_t size_bytes, PinnedOptions options) {

@@ -64,7 +64,8 @@ TEST_F(Builder, CutsPinnedMemory) {
 }
 
 TEST_F(Builder, CutsDeviceMemory) {
-  expect_cut(placed().allocate_device(*runtime_, 1).build().value(), StorageKind::device, 1);
+  expect_cut(placed().allocate_device(*runtime_, {.device_id = 1}).build().value(),
+             StorageKind::device, 1);
 }
 
 TEST_F(Builder, CutsUnifiedMemory) {
@@ -129,14 +130,14 @@ TEST_F(Builder, AnswersWhatIsWrongWithTheShape) {
 
 TEST_F(Builder, AllocatesNothingForAWrongShape) {
   fakes::FaultyRuntime runtime(make_host_runtime({}).value());
-  const auto built = placed({}).allocate_device(runtime, 0).build();
+  const auto built = placed({}).allocate_device(runtime, {}).build();
   EXPECT_TRUE(built.has_error());
   EXPECT_EQ(runtime.count(fakes::Fault::allocate), 0u);
 }
 
 TEST_F(Builder, AllocatesOnceForAllRegions) {
   fakes::FaultyRuntime runtime(make_host_runtime({}).value());
-  const auto built = placed().allocate_device(runtime, 0).build();
+  const auto built = placed().allocate_device(runtime, {}).build();
   EXPECT_TRUE(built.has_value());
   EXPECT_EQ(runtime.count(fakes::Fault::allocate), 1u);
 }
@@ -150,7 +151,7 @@ TEST_F(Builder, AnswersAFailedAllocation) {
 TEST_F(Builder, AnswersMemoryThatIsTooSmallForTheShape) {
   LayoutConfig config = kShape;
   config.num_blocks = 1 << 20;
-  const auto built = placed(config).allocate_device(*runtime_, 0).build();
+  const auto built = placed(config).allocate_device(*runtime_, {}).build();
   ASSERT_TRUE(built.has_error());
   EXPECT_EQ(built.error().code, ErrorCode::no_capacity);
 }
@@ -159,7 +160,7 @@ TEST_F(Builder, GivesMemoryBackWithTheLayout) {
   LayoutConfig config = kShape;
   config.num_blocks = 1000;  // 960,000 of the device's 1,048,576 bytes
   for (int round = 0; round < 3; ++round) {
-    EXPECT_TRUE(placed(config).allocate_device(*runtime_, 0).build().has_value());
+    EXPECT_TRUE(placed(config).allocate_device(*runtime_, {}).build().has_value());
   }
 }
 
@@ -187,13 +188,13 @@ TEST_F(Builder, LiesInBorrowedRegionsInTheirOrder) {
 TEST_F(Builder, OwnsRegionsThatAreHandedOver) {
   std::vector<Region> regions;
   for (int i = 0; i < 4; ++i) {
-    regions.push_back(runtime_->allocate_device(0, 256 << 10).value());
+    regions.push_back(runtime_->allocate_device(256 << 10, {}).value());
   }
   {
     const BlockLayout layout = placed().with_memory_regions(std::move(regions)).build().value();
-    EXPECT_EQ(runtime_->allocate_device(0, 256 << 10).error().code, ErrorCode::no_capacity);
+    EXPECT_EQ(runtime_->allocate_device(256 << 10, {}).error().code, ErrorCode::no_capacity);
   }
-  EXPECT_TRUE(runtime_->allocate_device(0, 1 << 20).has_value());
+  EXPECT_TRUE(runtime_->allocate_device(1 << 20, {}).has_value());
 }
 
 TEST_F(Builder, LiesInRegisteredRegions) {
@@ -293,7 +294,7 @@ TEST_F(Builder, RefusesRegionsOfTwoKinds) {
 TEST_F(Builder, RefusesRegionsOfTwoDevices) {
   std::vector<Region> regions;
   for (const int device : {0, 0, 1, 0}) {
-    regions.push_back(runtime_->allocate_device(device, 1024).value());
+    regions.push_back(runtime_->allocate_device(1024, {.device_id = device}).value());
   }
   const auto built = placed().with_memory_regions(std::move(regions)).build();
   ASSERT_TRUE(built.has_error());

@@ -32,7 +32,7 @@ class CudaRuntimeTest : public testing::Test {
     EXPECT_EQ(fake_->leaks(), "");
   }
   Region device(std::uint64_t size_bytes) {
-    return runtime_->allocate_device(0, size_bytes).value();
+    return runtime_->allocate_device(size_bytes, {}).value();
   }
   Region pinned(std::uint64_t size_bytes) {
     return runtime_->allocate_pinned(size_bytes, {}).value();
@@ -73,7 +73,7 @@ class CudaRuntimeTest : public testing::Test {
 
 TEST_F(CudaRuntimeTest, NamesTheCallItsPurposeAndCudasWords) {
   fake_->fail("cudaMalloc", 1, cudaErrorMemoryAllocation);
-  const Error error = runtime_->allocate_device(0, 12345).error();
+  const Error error = runtime_->allocate_device(12345, {}).error();
   EXPECT_EQ(error.code, ErrorCode::no_capacity);
   EXPECT_EQ(error.detail,
             "device 0: cudaMalloc to allocate device memory (12345 bytes): out of memory "
@@ -195,7 +195,7 @@ TEST_F(CudaRuntimeTest, NamesAKernelThatIsNotLaunched) {
 
 TEST_F(CudaRuntimeTest, CopiesBetweenDevicesByTheirNames) {
   const Region from = device(4096);
-  const Region to = runtime_->allocate_device(1, 4096).value();
+  const Region to = runtime_->allocate_device(4096, {.device_id = 1}).value();
   const MemoryCopy copy{to.data(), from.data(), 4096};
   const auto issuing = stream(1);
   issuing->copy({&copy, 1}).value();
@@ -263,7 +263,7 @@ TEST_F(CudaRuntimeTest, FailsAtOnceOnALostDevice) {
   expect_lost(issuing->record());
   expect_lost(pending->ready());
   expect_lost(pending->wait());
-  expect_lost(runtime_->allocate_device(0, 8));
+  expect_lost(runtime_->allocate_device(8, {}));
   expect_lost(runtime_->allocate_pinned(8, {}));
   expect_lost(runtime_->allocate_unified(0, 8));
   expect_lost(runtime_->create_stream(0));
@@ -279,7 +279,7 @@ TEST_F(CudaRuntimeTest, AnEventThatWasReachedStaysSo) {
 
 TEST_F(CudaRuntimeTest, GoesOnWithTheOtherDevices) {
   lose_device();
-  const Region memory = runtime_->allocate_device(1, 8).value();
+  const Region memory = runtime_->allocate_device(8, {.device_id = 1}).value();
   const auto issuing = stream(1);
   issuing->zero(memory.data(), 8).value();
   issuing->record().value()->wait().value();

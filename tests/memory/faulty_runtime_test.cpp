@@ -23,7 +23,7 @@ class FaultyRuntimeTest : public testing::Test {
 
 TEST_F(FaultyRuntimeTest, FailsTheNthOperationOnly) {
   runtime_.fail_nth(Fault::allocate, 2);
-  EXPECT_TRUE(runtime_.allocate_device(0, 1).has_value());
+  EXPECT_TRUE(runtime_.allocate_device(1, {}).has_value());
   EXPECT_EQ(runtime_.allocate_pinned(1, {}).error().code, ErrorCode::device_error);
   EXPECT_TRUE(runtime_.allocate_unified(0, 1).has_value());
   EXPECT_EQ(runtime_.count(Fault::allocate), 3u);

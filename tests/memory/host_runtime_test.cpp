@@ -41,20 +41,20 @@ TEST(HostRuntime, RefusesNoDevicesAndTooMany) {
 
 TEST(HostRuntime, CountsEachDevicesMemory) {
   const auto runtime = make_host_runtime({.devices = 2, .device_bytes = 10'000}).value();
-  const Region most = runtime->allocate_device(0, 9'000).value();
-  const auto beyond = runtime->allocate_device(0, 1'001);
+  const Region most = runtime->allocate_device(9'000, {}).value();
+  const auto beyond = runtime->allocate_device(1'001, {});
   ASSERT_TRUE(beyond.has_error());
   EXPECT_EQ(beyond.error().code, ErrorCode::no_capacity);
   EXPECT_THAT(beyond.error().detail, AllOf(HasSubstr("1001 bytes"), HasSubstr("host device 0"),
                                            HasSubstr("1000 of 10000")));
-  EXPECT_TRUE(runtime->allocate_device(0, 1'000).has_value());
-  EXPECT_TRUE(runtime->allocate_device(1, 10'000).has_value());
+  EXPECT_TRUE(runtime->allocate_device(1'000, {}).has_value());
+  EXPECT_TRUE(runtime->allocate_device(10'000, {.device_id = 1}).has_value());
 }
 
 TEST(HostRuntime, CountsMemoryAsFreeOnceItIsGivenBack) {
   const auto runtime = make_host_runtime({.device_bytes = 10'000}).value();
   for (int round = 0; round < 3; ++round) {
-    EXPECT_TRUE(runtime->allocate_device(0, 10'000).has_value());
+    EXPECT_TRUE(runtime->allocate_device(10'000, {}).has_value());
   }
 }
 
@@ -66,7 +66,7 @@ TEST(HostRuntime, RefusesMorePinnedMemoryThanTheMachineHas) {
 
 TEST(HostRuntime, LetsMemoryOutliveIt) {
   auto runtime = make_host_runtime({.device_bytes = 4096}).value();
-  const Region region = runtime->allocate_device(0, 4096).value();
+  const Region region = runtime->allocate_device(4096, {}).value();
   runtime.reset();
   std::memset(region.data(), 1, 4096);
   EXPECT_EQ(region.data()[4095], std::byte{1});
@@ -74,7 +74,7 @@ TEST(HostRuntime, LetsMemoryOutliveIt) {
 
 TEST(HostRuntime, SharesMemoryThroughAFileThatAnotherProcessCanMap) {
   const auto runtime = make_host_runtime({}).value();
-  const Region region = runtime->allocate_device(0, 8192).value();
+  const Region region = runtime->allocate_device(8192, {}).value();
   ASSERT_GE(region.shared_fd(), 0);
   EXPECT_EQ(region.view().fd(), -1);
   void* const other = ::mmap(nullptr, 8192, PROT_READ, MAP_SHARED, region.shared_fd(), 0);

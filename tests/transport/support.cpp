@@ -86,7 +86,7 @@ BlockLayout Storage::make(StorageKind kind, Arrangement arrangement, LayoutConfi
       case StorageKind::pinned:
         return std::move(placed).allocate_pinned(*runtime_, {});
       case StorageKind::device:
-        return std::move(placed).allocate_device(*runtime_, 1);
+        return std::move(placed).allocate_device(*runtime_, {.device_id = 1});
       case StorageKind::unified:
         return std::move(placed).allocate_unified(*runtime_, 1);
       case StorageKind::disk:

@@ -72,7 +72,7 @@ Result<Region> SteppedRuntime::allocate(StorageKind kind, std::uint64_t size_byt
                        std::make_unique<Addresses>(book_, data, size_bytes));
 }
 
-Result<Region> SteppedRuntime::allocate_device(int, std::uint64_t size_bytes) {
+Result<Region> SteppedRuntime::allocate_device(std::uint64_t size_bytes, DeviceOptions) {
   return allocate(StorageKind::device, size_bytes);
 }
 Result<Region> SteppedRuntime::allocate_pinned(std::uint64_t size_bytes, PinnedOptions) {

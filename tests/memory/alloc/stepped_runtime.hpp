@@ -43,7 +43,7 @@ class SteppedRuntime final : public DeviceRuntime {
   std::span<const DeviceInfo> devices() const override { return {}; }
   MemoryVisibility visibility() const override { return MemoryVisibility::explicit_dma; }
   std::optional<std::string> lost() const override { return std::nullopt; }
-  Result<Region> allocate_device(int device_id, std::uint64_t size_bytes) override;
+  Result<Region> allocate_device(std::uint64_t size_bytes, DeviceOptions options) override;
   Result<Region> allocate_pinned(std::uint64_t size_bytes, PinnedOptions options) override;
   Result<Region> allocate_unified(int device_id, std::uint64_t size_bytes) override;
   Result<Region> import_memory(const ExportedMemory& memory, ImportOptions options) override;
