@@ -254,7 +254,8 @@ Result<BlockLayout> BlockManager::Impl::make_layout(const CacheConfig& config, T
   }
   if (tier == Tier::device) {
     return std::move(placed)
-        .allocate_device(services->runtime, {.device_id = wanted.device_id})
+        .allocate_device(services->runtime,
+                         {.device_id = wanted.device_id, .by_descriptor = wanted.by_descriptor})
         .build();
   }
   return std::move(placed)

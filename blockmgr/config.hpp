@@ -28,6 +28,8 @@ struct TierMemory {
     friend bool operator==(const Strides&, const Strides&) = default;
   };
   std::optional<Strides> strides = {};  // of an import: where told, they must be the layout's
+  // Of an import: memory.file is the one of this number among those that came with the request.
+  std::optional<std::uint32_t> descriptor = {};
 
   friend bool operator==(const TierMemory&, const TierMemory&) = default;
 };
@@ -40,6 +42,7 @@ struct TierConfig {
   bool numa_aware = false;               // pinned
   std::string path = {};  // disk: relative to the data directory; empty: the cache's name
   std::optional<TierMemory> import = {};  // device, pinned; nothing: memory of the server's own
+  bool by_descriptor = false;             // device, not imported: DeviceRuntime::DeviceOptions
 
   friend bool operator==(const TierConfig&, const TierConfig&) = default;
 };

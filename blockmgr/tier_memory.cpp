@@ -62,6 +62,13 @@ Result<TierMemory> export_layout(const BlockLayout& layout) {
 
 Result<> check_import(const TierMemory& memory, std::span<const std::filesystem::path> folders) {
   if (memory.memory.kind == ExportedMemory::Kind::cuda_ipc) return {};
+  if (memory.descriptor) {
+    // Who has it open could open it. Its path, if told, is another's.
+    if (memory.memory.file != nullptr) return {};
+    return Error{ErrorCode::not_found,
+                 "the memory was passed as an open file, which ended with the server before this "
+                 "one; whoever has it makes the cache anew"};
+  }
   const std::filesystem::path path(memory.memory.path);
   const bool allowed =
       path.is_absolute() && path.has_filename() && path.filename() != "." &&

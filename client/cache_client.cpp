@@ -88,6 +88,22 @@ Answer<> CacheClient::delete_cache(std::string_view cache, bool force) {
   return {};
 }
 
+Answer<CacheClient::ExportedTier> CacheClient::export_tier(std::string_view cache, Tier tier) {
+  const std::string target = cache_path(cache, "/tiers/").append(to_string(tier)).append("/export");
+  auto response = send({.method = "GET", .target = target});
+  if (!response) return std::move(response).error();
+  auto description = json_from(response->body);
+  if (!description) return std::move(description).error();
+  ExportedTier exported{.description = std::move(*description), .file = nullptr};
+  const auto number = exported.description.find("descriptor");
+  if (number == exported.description.end()) return exported;
+  if (!number->is_number_unsigned() || *number >= response->files.size()) {
+    return ClientError{200, kBadAnswer, "the open file of the tier's memory did not come along"};
+  }
+  exported.file = response->files[number->get<std::size_t>()];
+  return exported;
+}
+
 Answer<Match> CacheClient::match(std::string_view cache, KeyList keys, std::uint64_t lease_ms) {
   const std::string target = cache_path(cache, "/match?key_bytes=")
                                  .append(std::to_string(keys.key_bytes()))

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -33,6 +34,14 @@ class CacheClient {
   Answer<PutCacheResult> put_cache(std::string_view cache, const nlohmann::json& body);
   Answer<nlohmann::json> get_cache(std::string_view cache);
   Answer<> delete_cache(std::string_view cache, bool force);
+
+  // How a tier's memory is mapped. Over a Unix socket the open file of its memory comes along;
+  // else, and where it has none, null.
+  struct ExportedTier {
+    nlohmann::json description;
+    std::shared_ptr<const FileDescriptor> file;
+  };
+  Answer<ExportedTier> export_tier(std::string_view cache, Tier tier);
 
   // The packed form: the keys as they are, without JSON or hex.
   Answer<Match> match(std::string_view cache, KeyList keys, std::uint64_t lease_ms);

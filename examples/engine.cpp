@@ -90,9 +90,7 @@ class Engine {
   Engine(CacheClient& client, std::string cache)
       : client_(client),
         cache_(std::move(cache)),
-        tier_(must(client.call("GET", "/v1/caches/" + cache_ + "/tiers/" +
-                                          std::string(to_string(kTier)) + "/export"),
-                   "export"),
+        tier_(must(client.export_tier(cache_, kTier), "export"),
               must(client.get_cache(cache_), "cache").at("layout")) {
     if (tier_.piece_bytes() % sizeof(std::uint64_t) != 0) {
       throw std::runtime_error("this engine's values come eight bytes at a time");

@@ -5,7 +5,9 @@ It maps a tier, reads what is there in place, computes the rest straight into sl
 it. What it "computes" is a pattern that follows from the prompt, the same as engine.cpp's, so that every byte
 can be checked. Python's standard library does; with numpy it is fifty times as fast.
 
-usage: engine.py SERVER CACHE FIRST_PROMPT PROMPTS BLOCKS        (CAIRN_TOKEN: the token, where one is needed)
+usage: engine.py SERVER CACHE FIRST_PROMPT PROMPTS BLOCKS
+       SERVER: http://HOST:PORT, or unix:/PATH, which also works from another container; CAIRN_TOKEN: the token,
+       where one is needed
 """
 
 import array
@@ -13,6 +15,7 @@ import http.client
 import json
 import mmap
 import os
+import socket
 import sys
 import time
 import urllib.parse
@@ -35,11 +38,42 @@ class Refused(Exception):
         self.status = status
 
 
+class PassingSocket(socket.socket):
+    """A Unix socket that keeps the open files that come along with what is received."""
+
+    def connect(self, path):
+        self.files = []
+        super().connect(path)
+
+    def recv_into(self, buffer, nbytes=0, flags=0):
+        room = memoryview(buffer)[:nbytes or None]
+        size, control, _, _ = self.recvmsg_into([room], socket.CMSG_SPACE(8 * 4), flags)  # as many as the server passes
+        for level, kind, data in control:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                files = array.array("i")
+                files.frombytes(data[:len(data) - len(data) % files.itemsize])
+                self.files += files
+        return size
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path, timeout):
+        super().__init__("localhost", timeout=timeout)
+        self.path = path
+
+    def connect(self):
+        self.sock = PassingSocket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
 class Cairn:
     """One kept-alive connection."""
 
     def __init__(self, url):
-        self.connection = http.client.HTTPConnection(urllib.parse.urlsplit(url).netloc, timeout=60)
+        address = urllib.parse.urlsplit(url)
+        self.connection = (UnixConnection(address.path, timeout=60) if address.scheme == "unix"
+                           else http.client.HTTPConnection(address.netloc, timeout=60))
         token = os.environ.get("CAIRN_TOKEN")
         self.headers = {"Authorization": f"Bearer {token}"} if token else {}
 
@@ -55,21 +89,33 @@ class Cairn:
             raise Refused(answer.status, data.decode(errors="replace"))
         return json.loads(data) if "json" in (answer.getheader("Content-Type") or "") else data
 
+    def take_files(self):
+        """The open files that came along with the last answer: the caller's to close."""
+        files = getattr(self.connection.sock, "files", [])
+        taken = list(files)
+        files.clear()
+        return taken
+
 
 class MappedTier:
-    """A tier of a cache, mapped by what GET …/tiers/{tier}/export answered."""
+    """A tier of a cache, mapped by what GET …/tiers/{tier}/export answered: by the open file that came along
+    where the server was asked over its Unix socket, else by path, which leads there in the server's PID
+    namespace only."""
 
-    def __init__(self, exported, layout):
+    def __init__(self, exported, layout, files):
         if exported["kind"] != "shm":
             raise RuntimeError(f"this engine maps shared memory, not {exported['kind']}")
-        file = os.open(exported["path"], os.O_RDWR | os.O_CLOEXEC)
+        if "descriptor" not in exported:
+            files = [os.open(exported["path"], os.O_RDWR | os.O_CLOEXEC)]
         try:
+            file = files[exported.get("descriptor", 0)]
             # A server that was started again may have another file under the same path.
             if os.fstat(file).st_ino != exported["inode"]:
                 raise RuntimeError(f"{exported['path']} is not what was exported any more")
             self.memory = memoryview(mmap.mmap(file, exported["size_bytes"]))
         finally:
-            os.close(file)
+            for file in files:
+                os.close(file)
         self.regions = [region["offset_bytes"] for region in exported["regions"]]
         self.strides = exported["strides"]
         self.layers, self.outers = layout["num_layers"], layout["outer_dim"]
@@ -112,8 +158,9 @@ class Engine:
     def __init__(self, cairn, cache):
         self.cairn = cairn
         self.path = f"/v1/caches/{cache}"
-        self.tier = MappedTier(cairn.call("GET", f"{self.path}/tiers/{TIER}/export"),
-                               cairn.call("GET", self.path)["layout"])
+        exported = cairn.call("GET", f"{self.path}/tiers/{TIER}/export")
+        files = cairn.take_files()
+        self.tier = MappedTier(exported, cairn.call("GET", self.path)["layout"], files)
         if self.tier.piece_bytes % 8:
             raise RuntimeError("this engine's values come eight bytes at a time")
         self.tally = dict.fromkeys(["read_in_place", "read_over_http", "written", "duplicates", "wrong_bytes"], 0)
@@ -185,7 +232,7 @@ class Engine:
 
 def main():
     if len(sys.argv) != 6:
-        sys.exit(__doc__.strip().splitlines()[-1])
+        sys.exit(__doc__[__doc__.index("usage:"):].strip())
     server, cache = sys.argv[1:3]
     first, prompts, blocks = map(int, sys.argv[3:])
     engine = Engine(Cairn(server), cache)

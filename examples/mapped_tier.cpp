@@ -17,34 +17,47 @@ std::runtime_error failed(const std::string& what) {
   return std::runtime_error(what + ": " + std::generic_category().message(errno));
 }
 
+cairn::FileDescriptor open_by_path(const nlohmann::json& exported) {
+  const std::string path = exported.at("path");
+  cairn::FileDescriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!file) throw failed(path);
+  // A server that was started again may have another file under the same path.
+  struct stat found {};
+  if (::fstat(file.get(), &found) != 0 ||
+      found.st_ino != exported.at("inode").get<std::uint64_t>()) {
+    throw std::runtime_error(path + " is not what was exported any more");
+  }
+  return file;
+}
+
 }  // namespace
 
-MappedTier::MappedTier(const nlohmann::json& exported, const nlohmann::json& layout)
-    : size_bytes_(exported.at("size_bytes")),
-      block_stride_bytes_(exported.at("strides").at("block_bytes")),
-      layer_stride_bytes_(exported.at("strides").at("layer_bytes")),
-      outer_stride_bytes_(exported.at("strides").at("outer_bytes")),
+MappedTier::MappedTier(const cairn::client::CacheClient::ExportedTier& exported,
+                       const nlohmann::json& layout)
+    : size_bytes_(exported.description.at("size_bytes")),
+      block_stride_bytes_(exported.description.at("strides").at("block_bytes")),
+      layer_stride_bytes_(exported.description.at("strides").at("layer_bytes")),
+      outer_stride_bytes_(exported.description.at("strides").at("outer_bytes")),
       layers_(layout.at("num_layers")),
       outers_(layout.at("outer_dim")),
       piece_bytes_(layout.at("page_size").get<std::uint64_t>() *
                    layout.at("inner_dim").get<std::uint64_t>() *
                    layout.at("dtype_width_bytes").get<std::uint64_t>()) {
-  if (exported.at("kind") != "shm") {
-    throw std::runtime_error("this engine maps shared memory, not " + exported.at("kind").dump());
+  const nlohmann::json& told = exported.description;
+  if (told.at("kind") != "shm") {
+    throw std::runtime_error("this engine maps shared memory, not " + told.at("kind").dump());
   }
-  for (const auto& region : exported.at("regions")) regions_.push_back(region.at("offset_bytes"));
-  const std::string path = exported.at("path");
-  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (file < 0) throw failed(path);
-  // A server that was started again may have another file under the same path.
-  struct stat found {};
-  if (::fstat(file, &found) != 0 || found.st_ino != exported.at("inode").get<std::uint64_t>()) {
-    ::close(file);
-    throw std::runtime_error(path + " is not what was exported any more");
+  for (const auto& region : told.at("regions")) regions_.push_back(region.at("offset_bytes"));
+  if (exported.file != nullptr) {
+    map(exported.file->get());
+  } else {
+    map(open_by_path(told).get());
   }
+}
+
+void MappedTier::map(int file) {
   void* const base = ::mmap(nullptr, size_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  ::close(file);
-  if (base == MAP_FAILED) throw failed("mmap of " + path);
+  if (base == MAP_FAILED) throw failed("the tier cannot be mapped");
   base_ = static_cast<std::byte*>(base);
 }
 

@@ -6,14 +6,19 @@
 #include <span>
 #include <vector>
 
+#include "client/cache_client.hpp"
+
 namespace example {
 
 // A tier of a cache, mapped by what `GET …/tiers/{tier}/export` answered. Throws
 // std::runtime_error where it cannot be mapped, or is not what was exported any more.
 class MappedTier {
  public:
-  // `layout` is the cache's own, as `GET /v1/caches/{cache}` tells it.
-  MappedTier(const nlohmann::json& exported, const nlohmann::json& layout);
+  // By the open file that came along where the server was asked over its Unix socket, else by path,
+  // which leads there in the server's PID namespace only. `layout` is the cache's own, as
+  // `GET /v1/caches/{cache}` tells it.
+  MappedTier(const cairn::client::CacheClient::ExportedTier& exported,
+             const nlohmann::json& layout);
   ~MappedTier();
   MappedTier(const MappedTier&) = delete;
   MappedTier& operator=(const MappedTier&) = delete;
@@ -30,6 +35,7 @@ class MappedTier {
   std::span<std::byte> piece(Piece at) const;
 
  private:
+  void map(int file);
   std::byte* base_ = nullptr;
   std::uint64_t size_bytes_ = 0;
   std::vector<std::uint64_t> regions_;  // where each begins

@@ -136,8 +136,11 @@ void ApiHandler::handle(const http::Request& request, http::Responder respond) {
   if (!found) return respond(no_route(request));
   const routes::Route& route = routes::table()[found->route];
   Reply reply(std::move(respond), style_of(request));
-  const Call call{
-      .head = request, .body = request.body, .path = found->parameters, .caller = request.caller};
+  const Call call{.head = request,
+                  .body = request.body,
+                  .path = found->parameters,
+                  .caller = request.caller,
+                  .files = request.files};
   try {
     route.handle(service_, call, std::move(reply));
   } catch (const std::exception& thrown) {

@@ -10,6 +10,7 @@ namespace {
 constexpr std::array<std::string_view, 2> kLayoutWords = {"fully_contiguous", "layer_separate"};
 constexpr std::array<std::string_view, 2> kBlockDimWords = {"first", "second"};
 constexpr std::array<std::string_view, 3> kOffloadWords = {"on_evict", "on_commit", "never"};
+constexpr std::array<std::string_view, 2> kExportWords = {"handle", "descriptor"};
 constexpr std::array<std::string_view, 1> kEvictionWords = {"lru"};
 
 LayoutConfig read_shape(const json& object, const std::string& path, DecodeErrors& errors) {
@@ -27,17 +28,23 @@ LayoutConfig read_shape(const json& object, const std::string& path, DecodeError
   return shape;
 }
 
-std::optional<TierMemory> read_import(Fields& fields) {
+// How a tier's memory is shared with other processes.
+void read_sharing(Fields& fields, Tier tier, TierConfig& config) {
   const json* memory = fields.optional_object("memory");
-  if (memory == nullptr) return std::nullopt;
+  if (memory == nullptr) return;
   Fields members(*memory, fields.path_of("memory"), fields.errors());
-  std::optional<TierMemory> import;
-  if (const json* object = members.object("import")) {
+  if (tier == Tier::device && members.has("export")) {
+    config.by_descriptor = members.word("export", kExportWords) == 1;
+    if (members.has("import")) {
+      fields.errors().add(ErrorCode::malformed,
+                          members.path_of("export") +
+                              " is given; it is for memory of the server's own, not for an import");
+    }
+  } else if (const json* object = members.object("import")) {
     Fields of_import(*object, members.path_of("import"), fields.errors());
-    import = read_tier_memory(of_import);
+    config.import = read_tier_memory(of_import);
   }
   members.finish();
-  return import;
 }
 
 TierConfig read_tier_config(Fields& fields, Tier tier) {
@@ -57,7 +64,7 @@ TierConfig read_tier_config(Fields& fields, Tier tier) {
   }
   if (tier == Tier::pinned) config.numa_aware = fields.optional_bool("numa_aware").value_or(false);
   if (tier == Tier::disk) config.path = fields.optional_string("path").value_or("");
-  if (tier != Tier::disk) config.import = read_import(fields);
+  if (tier != Tier::disk) read_sharing(fields, tier, config);
   fields.finish();
   return config;
 }
@@ -78,6 +85,7 @@ ordered_json tier_body(const CacheConfig& cache, Tier tier) {
   if (tier != Tier::disk) body["device_id"] = config.device_id;
   if (tier == Tier::pinned) body["numa_aware"] = config.numa_aware;
   if (config.import) body["memory"] = {{"import", tier_memory_body(*config.import)}};
+  if (config.by_descriptor) body["memory"] = {{"export", kExportWords[1]}};
   if (tier == Tier::disk) body["path"] = config.path.empty() ? cache.name : config.path;
   return body;
 }
@@ -171,7 +179,9 @@ ordered_json cache_shape(const Cache& cache) {
       ordered_json& of_tier = body["tiers"][std::string(to_string(tier))];
       add_memory(of_tier, *layout);
       // Who may look at a cache may not therefore open its memory.
-      if (of_tier.contains("memory")) of_tier["memory"]["import"].erase("handle");
+      if (cache.config().tiers[index_of(tier)]->import) {
+        of_tier["memory"]["import"].erase("handle");
+      }
     }
   }
   body["block_bytes"] = cache.block_bytes();

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/hex.hpp"
+#include "base/passed_files.hpp"
 #include "layouts/layout_config.hpp"
 
 namespace cairn {
@@ -11,10 +12,11 @@ namespace {
 
 using Kind = ExportedMemory::Kind;
 
-// The last is of the contract, but not of this build.
 constexpr std::array<std::string_view, 4> kKindWords = {"shm", "file", "cuda_ipc", "cuda_vmm_fd"};
 // A region a layer.
 constexpr std::size_t kMaxRegions = kMaxLayers;
+
+bool is_of_device(Kind kind) { return kind == Kind::cuda_ipc || kind == Kind::cuda_vmm_fd; }
 
 std::string read_handle(Fields& fields) {
   const std::string hex = fields.string("handle");
@@ -28,27 +30,33 @@ std::string read_handle(Fields& fields) {
   return {};
 }
 
-ExportedMemory read_memory(Fields& fields) {
-  ExportedMemory memory;
-  const std::size_t kind = fields.word("kind", kKindWords);
-  if (kind == kKindWords.size() - 1) {
-    fields.errors().add(ErrorCode::not_implemented,
-                        fields.path_of("kind") +
-                            " is cuda_vmm_fd, whose descriptor HTTP cannot carry; export memory of "
-                            "cudaMalloc, as cuda_ipc");
-    return memory;
+TierMemory read_memory(Fields& fields) {
+  TierMemory read;
+  ExportedMemory& memory = read.memory;
+  memory.kind = static_cast<Kind>(fields.word("kind", kKindWords));
+  if (memory.kind == Kind::shm || memory.kind == Kind::cuda_vmm_fd) {
+    read.descriptor = fields.optional_number("descriptor", {0, kMaxPassedFiles - 1});
   }
-  memory.kind = static_cast<Kind>(kind);
-  if (memory.kind == Kind::cuda_ipc) {
-    memory.handle = read_handle(fields);
+  switch (memory.kind) {
+    case Kind::shm:
+    case Kind::file:
+      memory.path =
+          read.descriptor ? fields.optional_string("path").value_or("") : fields.string("path");
+      memory.inode = fields.optional_number("inode", {}).value_or(0);
+      break;
+    case Kind::cuda_ipc:
+      memory.handle = read_handle(fields);
+      break;
+    case Kind::cuda_vmm_fd:
+      if (!read.descriptor) read.descriptor = 0;
+      break;
+  }
+  if (is_of_device(memory.kind)) {
     memory.device_id =
         static_cast<int>(fields.optional_number("device_id", {0, INT32_MAX}).value_or(0));
-  } else {
-    memory.path = fields.string("path");
-    memory.inode = fields.optional_number("inode", {}).value_or(0);
   }
   memory.size_bytes = fields.number("size_bytes", {1, kMaxLayoutBytes});
-  return memory;
+  return read;
 }
 
 void read_regions(Fields& fields, std::vector<RegionView::Part>& out) {
@@ -79,13 +87,11 @@ void read_regions(Fields& fields, std::vector<RegionView::Part>& out) {
 ordered_json tier_memory_body(const TierMemory& memory) {
   const ExportedMemory& place = memory.memory;
   ordered_json body = {{"kind", to_string(place.kind)}};
-  if (place.kind == Kind::cuda_ipc) {
-    body["handle"] = to_hex(std::as_bytes(std::span(place.handle)));
-    body["device_id"] = place.device_id;
-  } else {
-    body["path"] = place.path;
-    if (place.inode != 0) body["inode"] = place.inode;
-  }
+  if (memory.descriptor) body["descriptor"] = *memory.descriptor;
+  if (!place.path.empty()) body["path"] = place.path;
+  if (place.inode != 0) body["inode"] = place.inode;
+  if (!place.handle.empty()) body["handle"] = to_hex(std::as_bytes(std::span(place.handle)));
+  if (is_of_device(place.kind)) body["device_id"] = place.device_id;
   body["size_bytes"] = place.size_bytes;
   if (!memory.regions.empty()) {
     ordered_json regions = ordered_json::array();
@@ -103,7 +109,7 @@ ordered_json tier_memory_body(const TierMemory& memory) {
 }
 
 TierMemory read_tier_memory(Fields& fields) {
-  TierMemory memory{.memory = read_memory(fields)};
+  TierMemory memory = read_memory(fields);
   read_regions(fields, memory.regions);
   if (const json* object = fields.optional_object("strides")) {
     Fields members(*object, fields.path_of("strides"), fields.errors());

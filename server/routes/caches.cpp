@@ -4,6 +4,27 @@
 #include "server/routes/handlers.hpp"
 
 namespace cairn::routes {
+namespace {
+
+// Gives imports the open files that came with the request.
+Result<> take_files(CacheConfig& config, const Call& call) {
+  for (Tier tier : kTiers) {
+    auto& wanted = config.tiers[index_of(tier)];
+    if (!wanted || !wanted->import || !wanted->import->descriptor) continue;
+    const std::uint32_t number = *wanted->import->descriptor;
+    if (number >= call.files.size()) {
+      return Error{ErrorCode::impossible,
+                   "tiers." + std::string(to_string(tier)) + ".memory.import.descriptor is " +
+                       std::to_string(number) + ", and " + std::to_string(call.files.size()) +
+                       " open files came with the request; they are passed over the server's Unix "
+                       "socket only (--unix), by a process of the server's user"};
+    }
+    wanted->import->memory.file = call.files[number];
+  }
+  return {};
+}
+
+}  // namespace
 
 void list_caches(Service& service, const Call& call, Reply reply) {
   if (auto none = no_query(call); !none) return reply.error(none.error());
@@ -27,6 +48,7 @@ void put_cache(Service& service, const Call& call, Reply reply) {
   if (!document) return reply.error(document.error());
   auto config = read_cache_body(*document, name);
   if (!config) return reply.error(config.error());
+  if (auto taken = take_files(*config, call); !taken) return reply.error(taken.error());
   answer_on(service.admin, std::move(reply),
             [&service, config = std::move(*config)](Reply& answer) {
               auto created = service.manager.create_cache(config);

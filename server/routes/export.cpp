@@ -3,6 +3,13 @@
 #include "server/routes/handlers.hpp"
 
 namespace cairn::routes {
+namespace {
+
+constexpr std::string_view kNoDescriptorHere =
+    "this tier is exported as a descriptor, which goes along with the answer over the server's "
+    "Unix socket only (--unix), to a process of the server's user";
+
+}  // namespace
 
 void export_tier(Service& service, const Call& call, Reply reply) {
   auto cache = cache_of(service, call);
@@ -16,12 +23,20 @@ void export_tier(Service& service, const Call& call, Reply reply) {
   }
   // A device's memory is asked for of its driver.
   answer_on(service.admin, std::move(reply),
-            [&service, cache = std::move(*cache), tier = *tier](Reply& answer) {
+            [&service, cache = std::move(*cache), tier = *tier,
+             passes_files = call.head.passes_files](Reply& answer) {
               auto memory = cache->export_tier(tier);
               if (!memory) return answer.error(memory.error());
+              std::shared_ptr<const FileDescriptor> file;
+              if (passes_files && memory->memory.file != nullptr) {
+                file = std::move(memory->memory.file);
+                memory->descriptor = 0;
+              } else if (memory->memory.kind == ExportedMemory::Kind::cuda_vmm_fd) {
+                return answer.error({ErrorCode::impossible, std::string(kNoDescriptorHere)});
+              }
               service.log.info("tier exported",
                                {{"cache", cache->config().name}, {"tier", to_string(tier)}});
-              answer.document(200, tier_memory_body(*memory));
+              answer.document(200, tier_memory_body(*memory), std::move(file));
             });
 }
 

@@ -13,10 +13,16 @@ void Reply::text(unsigned status, std::string json_text) {
 }
 
 void Reply::document(unsigned status, const ordered_json& document) {
+  this->document(status, document, nullptr);
+}
+
+void Reply::document(unsigned status, const ordered_json& document,
+                     std::shared_ptr<const FileDescriptor> file) {
   http::Response response;
   response.status = status;
   response.content_type = type_of(style_.format);
   response.body = write_document(document, style_.format);
+  if (file != nullptr) response.files.push_back(std::move(file));
   send(std::move(response));
 }
 

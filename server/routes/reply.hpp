@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -26,6 +27,9 @@ class Reply {
   void text(unsigned status, std::string json_text);
   void document(unsigned status, const ordered_json& document);
   void empty(unsigned status);
+  // An open file that goes along with the document: only where the request passes_files.
+  void document(unsigned status, const ordered_json& document,
+                std::shared_ptr<const FileDescriptor> file);
   void error(const Error& error);
   void send(http::Response response);
 

@@ -65,6 +65,8 @@ struct Call {
   std::span<const std::byte> body;
   const PathParameters& path;      // {cache} comes first where there is one
   const Caller* caller = nullptr;  // null: anybody
+  // Open files that came along with the body.
+  std::span<const std::shared_ptr<const FileDescriptor>> files = {};
 
   // What the caller stores counts there; null: nowhere.
   std::shared_ptr<BlockQuota> quota() const {

@@ -1,4 +1,5 @@
 #include <driver_types.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <optional>
@@ -18,19 +19,28 @@ class DeviceExportTest : public testing::Test {
       environment.push_back("LD_LIBRARY_PATH=" CAIRN_FAKE_CUDART_FOLDER);
       std::ofstream(folder.path() / "config.json") << R"({"caches": []})";
       server.emplace(ServerSetup{
-          .flags = {"--runtime", "cuda", "--config", (folder.path() / "config.json").string()},
+          .flags = {"--runtime", "cuda", "--config", (folder.path() / "config.json").string(),
+                    "--unix", (folder.path() / "socket").string()},
           .environment = std::move(environment)});
       rest.emplace(server->endpoint());
+      local.emplace(client::Endpoint::parse("unix:" + (folder.path() / "socket").string()).value());
     }
     ~Served() { EXPECT_EQ(server->stop(), 0) << server->output(); }
     fakes::TempDir folder;
     std::optional<ServerProcess> server;
     std::optional<Rest> rest;
+    std::optional<Rest> local;  // over the Unix socket
   };
   static json exported(Served& by, const TestCache& cache, const std::string& tier = "device") {
     const Reply reply = by.rest->get(cache.path("/tiers/" + tier + "/export"));
     EXPECT_THAT(reply, has_status(200));
     return reply.document();
+  }
+  // Memory that others open by a descriptor.
+  static json by_descriptor(std::uint32_t blocks) {
+    json body = cache_body({.device = blocks});
+    body["tiers"]["device"]["memory"] = {{"export", "descriptor"}};
+    return body;
   }
   static json on_import(const json& import) {
     json body = cache_body({.device = 4});
@@ -101,6 +111,77 @@ TEST_F(DeviceExportTest, RefusesHandlesThatDoNotFit) {
   EXPECT_THAT(engine.rest->put("/v1/caches/b", on_import(larger)), is_problem(422, "impossible"));
   EXPECT_THAT(engine.rest->put("/v1/caches/c", on_import(told)), has_status(201));
   EXPECT_THAT(engine.rest->put("/v1/caches/d", on_import(told)), is_problem(409, "state_conflict"));
+}
+
+TEST_F(DeviceExportTest, IsPassedAsADescriptorToAnotherProcess) {
+  TestCache cache = TestCache::made_of(*owner_.rest, by_descriptor(4));
+  const Reply exported = owner_.local->get(cache.path("/tiers/device/export"));
+  ASSERT_THAT(exported, has_status(200));
+  const json told = exported.document();
+  EXPECT_EQ(told.at("kind"), "cuda_vmm_fd");
+  EXPECT_EQ(told.at("descriptor"), 0);
+  EXPECT_EQ(told.at("device_id"), 0);
+  ASSERT_THAT(exported.files, testing::SizeIs(1));
+
+  Served engine;
+  ASSERT_THAT(engine.local->put("/v1/caches/same", on_import(told), exported.files),
+              has_status(201));
+  // The engine fills a slot that the owner has allocated, and the owner commits it.
+  const json allocation = cache.allocate(1, "device");
+  const json& handle = allocation.at("blocks").at(0);
+  ASSERT_EQ(handle.at("slot"), 0);
+  ASSERT_THAT(engine.rest->put_bytes("/v1/caches/same/keys/" + key(7), block(7)), has_status(201));
+  EXPECT_THAT(
+      owner_.rest->post(cache.path("/commit"), {{"lease", allocation.at("lease")},
+                                                {"blocks", {TestCache::commit_block(handle, 7)}}}),
+      has_status(200));
+  EXPECT_EQ(cache.expect_intact(7), "device");
+  // What the engine imported it passes on as it was told.
+  const Reply again = engine.local->get("/v1/caches/same/tiers/device/export");
+  EXPECT_EQ(again.document().at("kind"), "cuda_vmm_fd");
+  EXPECT_THAT(again.files, testing::SizeIs(1));
+  // The owner's memory is there as long as somebody has it.
+  EXPECT_THAT(owner_.rest->del(cache.path("?force=true")), has_status(204));
+  EXPECT_TRUE(engine.rest->get("/v1/caches/same/keys/" + key(7)).body == block(7));
+}
+
+TEST_F(DeviceExportTest, IsNoDescriptorOverTcp) {
+  const TestCache cache = TestCache::made_of(*owner_.rest, by_descriptor(4));
+  const Reply reply = owner_.rest->get(cache.path("/tiers/device/export"));
+  EXPECT_THAT(reply, is_problem(422, "impossible"));
+  EXPECT_THAT(reply.body, testing::HasSubstr("--unix"));
+}
+
+TEST_F(DeviceExportTest, RefusesDescriptorsThatDoNotFit) {
+  TestCache cache = TestCache::made_of(*owner_.rest, by_descriptor(4));
+  cache.store(1);
+  const Reply exported = owner_.local->get(cache.path("/tiers/device/export"));
+  const json told = exported.document();
+  Served engine;
+  const auto put = [&](const std::string& name, const json& import, PassedFiles files) {
+    return engine.local->put("/v1/caches/" + name, on_import(import), std::move(files));
+  };
+  EXPECT_THAT(put("a", told, {}), is_problem(422, "impossible"));
+  const PassedFiles other = {std::make_shared<const FileDescriptor>(::dup(0))};
+  EXPECT_THAT(put("a", told, other), is_problem(422, "impossible"));
+  json larger = told;
+  larger["size_bytes"] = 1ull << 29;
+  EXPECT_THAT(put("a", larger, exported.files), is_problem(422, "impossible"));
+  json odd = told;
+  odd["size_bytes"] = told.at("size_bytes").get<std::uint64_t>() - 4096;
+  EXPECT_THAT(put("a", odd, exported.files), is_problem(422, "impossible"));
+  json small = told;
+  small["regions"][0]["size_bytes"] = 8;
+  EXPECT_THAT(put("a", small, exported.files), is_problem(422, "impossible"));
+  json pinned = cache_body({.pinned = 4});
+  pinned["tiers"]["pinned"]["memory"] = {{"import", told}};
+  EXPECT_THAT(engine.local->put("/v1/caches/a", pinned, exported.files),
+              is_problem(422, "impossible"));
+  // It was the client's mistake, not the device's.
+  EXPECT_THAT(put("a", told, exported.files), has_status(201));
+  EXPECT_THAT(put("a", told, exported.files), has_status(200)) << "the same open file";
+  EXPECT_THAT(put("b", told, exported.files), is_problem(409, "state_conflict"));
+  cache.expect_intact(1);
 }
 
 TEST(DeviceExportFault, IsToldByName) {

@@ -215,8 +215,6 @@ TEST_F(ImportTest, RefusesOtherKindsAndTiers) {
   EXPECT_THAT(put(ipc, "device"), is_problem(422, "impossible"));
   ipc["handle"] = "abc";
   EXPECT_THAT(put(ipc, "device"), is_problem(400, "malformed"));
-  ipc["kind"] = "cuda_vmm_fd";
-  EXPECT_THAT(put(ipc, "device"), is_problem(501, "not_implemented"));
   json body = cache_body({.disk = 4});
   body["tiers"]["disk"]["memory"] = {{"import", form(path, kBlocks * kStride)}};
   EXPECT_THAT(rest_.put("/v1/caches/" + fresh_name(), body), is_problem(400, "unknown_field"));

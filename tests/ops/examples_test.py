@@ -24,8 +24,8 @@ TIERS = {
 }
 
 
-def run(server, command, cache, first, prompts):
-    done = subprocess.run([*command, f"http://{server.address}", cache, str(first), str(prompts), str(BLOCKS)],
+def run(server, command, cache, first, prompts, url=None):
+    done = subprocess.run([*command, url or f"http://{server.address}", cache, str(first), str(prompts), str(BLOCKS)],
                           capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
     return json.loads(done.stdout)
@@ -76,6 +76,25 @@ def check_cache(server, cpp, python, cache, tier):
     assert shown["leases"] == 0 and shown["tiers"]["pinned"]["blocks"]["allocated"] == 0, shown
 
 
+def check_other_namespace(server, cpp, python, socket):
+    """Over the Unix socket the memory's open file comes along: it is mapped where the path leads nowhere."""
+    status, answer = server.call("PUT", "/v1/caches/passed", {"layout": SHAPE, "tiers": {"pinned": TIERS["layers"]}})
+    assert status == 201, answer
+    nothing = {"read_in_place": 0, "read_over_http": 0, "written": 0, "duplicates": 0, "wrong_bytes": 0}
+    probe = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], capture_output=True)
+    elsewhere = ["unshare", "--pid", "--fork", "--mount-proc"] if probe.returncode == 0 else []
+    written = run(server, [*elsewhere, *cpp], "passed", 0, 2, f"unix:{socket}")
+    assert written == {**nothing, "written": 2 * BLOCKS}, written
+    read = run(server, [*elsewhere, *python], "passed", 0, 2, f"unix:{socket}")
+    assert read == {**nothing, "read_in_place": 2 * BLOCKS}, read
+    check_bytes(server, "passed", range(2))
+    if elsewhere:
+        lost = subprocess.run([*elsewhere, *cpp, f"http://{server.address}", "passed", "0", "1", "1"],
+                              capture_output=True, text=True, timeout=PATIENCE_S)
+        assert lost.returncode == 1 and "/proc/" in lost.stderr, lost.stderr
+    return bool(elsewhere)
+
+
 def check_refusals(server, command):
     done = subprocess.run([*command, f"http://{server.address}", "nowhere", "0", "1", "1"], capture_output=True,
                           text=True, timeout=PATIENCE_S)
@@ -106,14 +125,17 @@ def main():
     with Folder() as folder:
         config = pathlib.Path(folder) / "config.json"
         config.write_text('{"caches": []}')
-        server = Server(program, folder, "--config", config)
+        socket = pathlib.Path(folder) / "socket"
+        server = Server(program, folder, "--config", config, "--unix", socket)
         for form, python in pythons.items():
             for cache, tier in TIERS.items():
                 check_cache(server, cpp, python, f"{cache}-{form}", tier)
             check_refusals(server, python)
         check_refusals(server, cpp)
+        apart = check_other_namespace(server, cpp, pythons["alone"], socket)
         assert server.stop() == 0, server.text()
-    print("with the standard library alone" + (", and with numpy" if engine.numpy else "; numpy is not installed"))
+    print("with the standard library alone" + (", and with numpy" if engine.numpy else "; numpy is not installed")
+          + ("; from another PID namespace" if apart else "; not from another PID namespace, which takes root"))
 
 
 if __name__ == "__main__":

@@ -11,14 +11,15 @@
 
 namespace cairn::e2e {
 
-MappedTier::MappedTier(const nlohmann::json& exported) : exported_(exported) {
-  const std::string path = exported_.at("path");
-  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (file < 0) throw std::runtime_error(path + " cannot be opened");
+MappedTier::MappedTier(const nlohmann::json& exported)
+    : MappedTier(exported, FileDescriptor(::open(exported.at("path").get<std::string>().c_str(),
+                                                 O_RDWR | O_CLOEXEC))) {}
+
+MappedTier::MappedTier(const nlohmann::json& exported, const FileDescriptor& file)
+    : exported_(exported) {
   void* const base = ::mmap(nullptr, exported_.at("size_bytes").get<std::size_t>(),
-                            PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  ::close(file);
-  if (base == MAP_FAILED) throw std::runtime_error(path + " cannot be mapped");
+                            PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  if (base == MAP_FAILED) throw std::runtime_error(exported_.dump() + " cannot be mapped");
   base_ = static_cast<char*>(base);
 }
 

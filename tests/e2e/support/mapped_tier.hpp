@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/file_descriptor.hpp"
+
 namespace cairn::e2e {
 
 // Memory that a test maps as an engine would: what an export told, or a file of the test's own.
@@ -10,6 +12,8 @@ namespace cairn::e2e {
 class MappedTier {
  public:
   explicit MappedTier(const nlohmann::json& exported);
+  // By the open file of the memory, whatever the path says.
+  MappedTier(const nlohmann::json& exported, const FileDescriptor& file);
   ~MappedTier();
   MappedTier(const MappedTier&) = delete;
   MappedTier& operator=(const MappedTier&) = delete;

@@ -90,18 +90,26 @@ Reply Rest::send(const Request& request) {
   for (const auto& [name, value] : request.headers) headers.push_back({name, value});
   if (!request.content_type.empty()) headers.push_back({"Content-Type", request.content_type});
   const std::array<std::span<const std::byte>, 1> body = {std::as_bytes(std::span(request.body))};
-  auto response = client_.request(
-      {.method = request.method, .target = request.target, .headers = headers, .body = body});
-  if (!response) return {0, response.error().code + ": " + response.error().detail, {}};
-  return {response->status, std::move(response->body), std::move(response->headers)};
+  auto response = client_.request({.method = request.method,
+                                   .target = request.target,
+                                   .headers = headers,
+                                   .body = body,
+                                   .files = request.files});
+  if (!response) return {0, response.error().code + ": " + response.error().detail, {}, {}};
+  return {response->status, std::move(response->body), std::move(response->headers),
+          std::move(response->files)};
 }
 
 Reply Rest::post(const std::string& target, const json& body) {
   return send({"POST", target, body.dump(), "application/json"});
 }
 
-Reply Rest::put(const std::string& target, const json& body) {
-  return send({"PUT", target, body.dump(), "application/json"});
+Reply Rest::put(const std::string& target, const json& body, PassedFiles files) {
+  return send({.method = "PUT",
+               .target = target,
+               .body = body.dump(),
+               .content_type = "application/json",
+               .files = std::move(files)});
 }
 
 Reply Rest::post_bytes(const std::string& target, const std::string& bytes) {

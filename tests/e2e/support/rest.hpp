@@ -21,6 +21,7 @@ struct Request {
   std::string body = {};
   std::string content_type = {};  // empty: none is sent
   std::vector<std::pair<std::string, std::string>> headers = {};
+  PassedFiles files = {};  // go along over a Unix socket
 };
 
 // What came back, whatever it is.
@@ -28,6 +29,7 @@ struct Reply {
   unsigned status = 0;  // 0: no answer; the body then says why
   std::string body;
   std::vector<std::pair<std::string, std::string>> headers;
+  PassedFiles files = {};  // that came along
 
   bool ok() const { return status / 100 == 2; }
   std::string header(std::string_view name) const;
@@ -48,7 +50,7 @@ class Rest {
   Reply head(const std::string& target) { return send({.method = "HEAD", .target = target}); }
   Reply del(const std::string& target) { return send({.method = "DELETE", .target = target}); }
   Reply post(const std::string& target, const json& body = json::object());
-  Reply put(const std::string& target, const json& body);
+  Reply put(const std::string& target, const json& body, PassedFiles files = {});
   // Plain bytes, as application/octet-stream.
   Reply post_bytes(const std::string& target, const std::string& bytes);
   Reply put_bytes(const std::string& target, const std::string& bytes);
