@@ -109,14 +109,17 @@ Result<> CudaDevice::enter() {
 Result<> CudaDevice::check(cudaError_t outcome, CudaCall call) {
   if (outcome == cudaSuccess) [[likely]]
     return {};
+  return fail(outcome, cuda_message(outcome, call));
+}
+
+Error CudaDevice::fail(cudaError_t outcome, const std::string& message) {
   static_cast<void>(cudaGetLastError());
   if (is_sticky(outcome)) {
-    mark_lost(cuda_message(outcome, call));
-    return alive();
+    mark_lost(message);
+    return {ErrorCode::device_error, *lost()};
   }
-  return Error{
-      outcome == cudaErrorMemoryAllocation ? ErrorCode::no_capacity : ErrorCode::device_error,
-      "device " + std::to_string(info_.id) + ": " + cuda_message(outcome, call)};
+  return {outcome == cudaErrorMemoryAllocation ? ErrorCode::no_capacity : ErrorCode::device_error,
+          "device " + std::to_string(info_.id) + ": " + message};
 }
 
 void CudaDevice::check_release(cudaError_t outcome, CudaCall call) {

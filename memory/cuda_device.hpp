@@ -48,6 +48,8 @@ class alignas(kCacheLineBytes) CudaDevice {
   // The outcome of a call on this device as a Result; takes the error off the calling thread, where
   // the next check of a kernel launch would find it again. no_capacity where memory ran out.
   Result<> check(cudaError_t outcome, CudaCall call);
+  // The error of a call that has failed, by what CUDA answered; `message` says which and why.
+  Error fail(cudaError_t outcome, const std::string& message);
   // For calls that give something back: nobody can act on their failure, which is nearly always the
   // late report of another operation's; but a device that is lost must be known to be.
   void check_release(cudaError_t outcome, CudaCall call);

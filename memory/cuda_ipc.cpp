@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "memory/cuda_driver.hpp"
 #include "memory/mapping.hpp"
 
 namespace cairn {
@@ -17,25 +18,16 @@ struct Block {
   std::uint64_t size_bytes = 0;
 };
 
-// The block of CUDA's that holds an address. Only the driver tells: it is asked through the
-// runtime, so that nothing more is linked. The name and the arguments are cuda.h's.
+// The block of CUDA's that holds an address. Only the driver tells.
 Result<Block> block_of(CudaDevice& device, const std::byte* address) {
-  using GetAddressRange =
-      int (*)(unsigned long long* base, std::size_t* size_bytes, unsigned long long address);
-  constexpr unsigned int kSince = 12000;
-  void* entry = nullptr;
-  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  CAIRN_TRY(device.check(cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &entry, kSince,
-                                                          cudaEnableDefault, &found),
-                         {"cudaGetDriverEntryPointByVersion", "find cuMemGetAddressRange"}));
-  unsigned long long base = 0;
+  auto driver = CudaDriver::load(device);
+  if (!driver) return std::move(driver).error();
+  CUdeviceptr base = 0;
   std::size_t size_bytes = 0;
-  const bool known = found == cudaDriverEntryPointSuccess && entry != nullptr &&
-                     reinterpret_cast<GetAddressRange>(entry)(
-                         &base, &size_bytes, reinterpret_cast<std::uintptr_t>(address)) == 0;
-  if (!known) {
-    return Error{ErrorCode::device_error, "the driver does not tell where memory begins"};
-  }
+  CAIRN_TRY(driver->check(
+      device,
+      driver->get_address_range(&base, &size_bytes, reinterpret_cast<std::uintptr_t>(address)),
+      {"cuMemGetAddressRange", "find where memory begins"}));
   return Block{reinterpret_cast<std::byte*>(base), size_bytes};
 }
 
@@ -103,8 +95,10 @@ Result<Region> import_cuda_memory(std::shared_ptr<CudaContext> context,
                                   const ExportedMemory& memory, int device_id) {
   if (memory.kind != ExportedMemory::Kind::cuda_ipc ||
       memory.handle.size() != kCudaIpcHandleBytes) {
-    return Error{ErrorCode::impossible, "a GPU's memory is imported by a handle of cuda_ipc, not " +
-                                            std::string(to_string(memory.kind))};
+    return Error{ErrorCode::impossible,
+                 "a GPU's memory is imported by a handle of cuda_ipc or a "
+                 "descriptor of cuda_vmm_fd, not " +
+                     std::string(to_string(memory.kind))};
   }
   CAIRN_TRY(check_region_size("imported memory", memory.size_bytes));
   CudaDevice& device = *context->devices[static_cast<std::size_t>(device_id)];

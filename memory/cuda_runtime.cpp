@@ -12,6 +12,7 @@
 #include "memory/cuda_memory.hpp"
 #include "memory/cuda_platform.hpp"
 #include "memory/cuda_stream.hpp"
+#include "memory/cuda_vmm.hpp"
 
 namespace cairn {
 namespace {
@@ -36,7 +37,9 @@ class CudaRuntime final : public DeviceRuntime {
 
   Result<Region> allocate_device(std::uint64_t size_bytes, DeviceOptions options) override {
     CAIRN_TRY(check_device(options.device_id));
-    return allocate_cuda_device(context_, {options.device_id, size_bytes});
+    const CudaMemoryRequest request{options.device_id, size_bytes};
+    return options.by_descriptor ? allocate_cuda_vmm(context_, request)
+                                 : allocate_cuda_device(context_, request);
   }
   Result<Region> allocate_pinned(std::uint64_t size_bytes, PinnedOptions options) override {
     CAIRN_TRY(check_device(options.device_id));
@@ -50,10 +53,14 @@ class CudaRuntime final : public DeviceRuntime {
   Result<Region> import_memory(const ExportedMemory& memory, ImportOptions options) override {
     CAIRN_TRY(check_device(options.device_id));
     if (options.kind == StorageKind::device) {
-      return import_cuda_memory(context_, memory, options.device_id);
+      return memory.kind == ExportedMemory::Kind::cuda_vmm_fd
+                 ? import_cuda_vmm(context_, memory, options.device_id)
+                 : import_cuda_memory(context_, memory, options.device_id);
     }
-    if (memory.kind == ExportedMemory::Kind::cuda_ipc) {
-      return Error{ErrorCode::impossible, "host memory is not imported by a handle of cuda_ipc"};
+    if (memory.kind == ExportedMemory::Kind::cuda_ipc ||
+        memory.kind == ExportedMemory::Kind::cuda_vmm_fd) {
+      return Error{ErrorCode::impossible, "host memory is not imported by what opens a GPU's: " +
+                                              std::string(to_string(memory.kind))};
     }
     auto mapped = map_exported_memory({.memory = memory, .kind = StorageKind::pinned});
     if (!mapped) return mapped;

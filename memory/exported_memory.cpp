@@ -1,8 +1,10 @@
 #include "memory/exported_memory.hpp"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -20,8 +22,13 @@ namespace {
 
 std::string reason(int error_number) { return std::generic_category().message(error_number); }
 
+// What to call it in errors.
+std::string name_of(const ExportedMemory& memory) {
+  return memory.path.empty() ? "the file of the descriptor" : memory.path;
+}
+
 Error cannot_open(const ExportedMemory& memory, int error_number) {
-  const std::string detail = memory.path + " cannot be opened: " + reason(error_number);
+  const std::string detail = name_of(memory) + " cannot be opened: " + reason(error_number);
   switch (error_number) {
     case ENOENT:
       return {ErrorCode::not_found, detail};
@@ -31,7 +38,7 @@ Error cannot_open(const ExportedMemory& memory, int error_number) {
     case ELOOP:
     case EISDIR:
     case ENXIO:
-      return {ErrorCode::impossible, memory.path + " is no regular file"};
+      return {ErrorCode::impossible, name_of(memory) + " is no regular file"};
     default:
       return {ErrorCode::io_error, detail};
   }
@@ -39,20 +46,90 @@ Error cannot_open(const ExportedMemory& memory, int error_number) {
 
 Result<> check_file(const ExportedMemory& memory, const struct stat& file) {
   if (!S_ISREG(file.st_mode)) {
-    return Error{ErrorCode::impossible, memory.path + " is no regular file"};
+    return Error{ErrorCode::impossible, name_of(memory) + " is no regular file"};
   }
   if (memory.inode != 0 && file.st_ino != memory.inode) {
     return Error{ErrorCode::state_conflict,
-                 memory.path + " is inode " + std::to_string(file.st_ino) + ", not " +
+                 name_of(memory) + " is inode " + std::to_string(file.st_ino) + ", not " +
                      std::to_string(memory.inode) + ": it was made anew"};
   }
   const auto size_bytes = static_cast<std::uint64_t>(file.st_size);
   if (size_bytes < memory.size_bytes) {
-    return Error{ErrorCode::impossible, memory.path + " has " + std::to_string(size_bytes) +
+    return Error{ErrorCode::impossible, name_of(memory) + " has " + std::to_string(size_bytes) +
                                             " bytes; size_bytes is " +
                                             std::to_string(memory.size_bytes)};
   }
   return {};
+}
+
+// Opens what the path names. A pipe must not hold up the one who opens it.
+Result<FileDescriptor> open_path(const ExportedMemory& memory) {
+  FileDescriptor file(
+      ::open(memory.path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
+  struct stat found {};
+  if (!file || ::fstat(file.get(), &found) != 0) return cannot_open(memory, errno);
+  CAIRN_TRY(check_file(memory, found));
+  return file;
+}
+
+// That nobody can take the bytes away under this process, which would end it at the next touch.
+// Only memory files have seals; of those, one of huge pages can lose them all the same, by a hole.
+Result<> check_stays(const FileDescriptor& file) {
+  struct statfs where {};
+  const int seals = ::fcntl(file.get(), F_GET_SEALS);
+  if (seals < 0 || ::fstatfs(file.get(), &where) != 0 || where.f_type != TMPFS_MAGIC) {
+    return Error{ErrorCode::impossible,
+                 "the descriptor is none of memfd_create (without MFD_HUGETLB): a file is imported "
+                 "by its path"};
+  }
+  if ((seals & F_SEAL_SHRINK) == 0) {
+    return Error{ErrorCode::impossible,
+                 "the memory of the descriptor can be cut off: seal it with F_SEAL_SHRINK"};
+  }
+  if ((seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0) {
+    return Error{ErrorCode::impossible,
+                 "the memory of the descriptor is sealed against writing: leave out F_SEAL_WRITE "
+                 "and F_SEAL_FUTURE_WRITE"};
+  }
+  return {};
+}
+
+// Opens what a descriptor leads to once more: locks belong to an opening, and the client's is
+// shared with the client. What it may not do it cannot have done here: it must be open for both.
+Result<FileDescriptor> open_given(const ExportedMemory& memory) {
+  const FileDescriptor& given = *memory.file;
+  struct stat found {};
+  if (::fstat(given.get(), &found) != 0) return cannot_open(memory, errno);
+  CAIRN_TRY(check_file(memory, found));
+  const int flags = ::fcntl(given.get(), F_GETFL);
+  if (flags < 0 || (flags & O_PATH) != 0 || (flags & O_ACCMODE) != O_RDWR) {
+    return Error{ErrorCode::impossible, "the descriptor is not open for reading and writing"};
+  }
+  CAIRN_TRY(check_stays(given));
+  const std::string path = "/proc/self/fd/" + std::to_string(given.get());
+  FileDescriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!file) return cannot_open(memory, errno);
+  return file;
+}
+
+Result<FileDescriptor> open_memory(const ExportedMemory& memory) {
+  if (memory.kind == ExportedMemory::Kind::shm) {
+    CAIRN_TRY(check_descriptor_is_here(memory));
+    return memory.file ? open_given(memory) : open_path(memory);
+  }
+  if (memory.kind != ExportedMemory::Kind::file) {
+    return Error{ErrorCode::impossible, "memory of a GPU is not mapped as a file"};
+  }
+  if (!memory.file) return open_path(memory);
+  return Error{ErrorCode::impossible, "a file is imported by its path, not by a descriptor"};
+}
+
+bool is_on_gpu(ExportedMemory::Kind kind) {
+  return kind == ExportedMemory::Kind::cuda_ipc || kind == ExportedMemory::Kind::cuda_vmm_fd;
+}
+
+bool is_same_file(const struct stat& one, const struct stat& other) {
+  return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
 // Another process's memory, mapped here. It tells others what it was told.
@@ -92,34 +169,39 @@ std::string_view to_string(ExportedMemory::Kind kind) {
   invariant_broken("ExportedMemory::Kind", "a value outside the enumeration");
 }
 
+Result<> check_descriptor_is_here(const ExportedMemory& memory) {
+  const bool by_descriptor = memory.kind == ExportedMemory::Kind::cuda_vmm_fd ||
+                             (memory.kind == ExportedMemory::Kind::shm && memory.path.empty());
+  if (!by_descriptor || (memory.file && *memory.file)) return {};
+  return Error{ErrorCode::not_found,
+               "the descriptor of this memory is not here: it is passed over the Unix socket with "
+               "each request"};
+}
+
 Result<Region> map_exported_memory(const MapRequest& request) {
   const ExportedMemory& memory = request.memory;
   CAIRN_TRY(check_region_size("imported memory", memory.size_bytes));
-  // A pipe must not hold up the one who opens it.
-  FileDescriptor file(
-      ::open(memory.path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
-  if (file.get() < 0) return cannot_open(memory, errno);
-  struct stat found {};
-  if (::fstat(file.get(), &found) != 0) return cannot_open(memory, errno);
-  CAIRN_TRY(check_file(memory, found));
+  auto file = open_memory(memory);
+  if (!file) return std::move(file).error();
   void* const data =
-      ::mmap(nullptr, memory.size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+      ::mmap(nullptr, memory.size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->get(), 0);
   if (data == MAP_FAILED) {
     return Error{errno == ENOMEM ? ErrorCode::no_capacity : ErrorCode::io_error,
-                 memory.path + " cannot be mapped: " + reason(errno)};
+                 name_of(memory) + " cannot be mapped: " + reason(errno)};
   }
   const Region::Parts parts{.kind = request.kind,
                             .device_id = request.device_id,
-                            .fd = file.get(),
+                            .fd = file->get(),
                             .data = static_cast<std::byte*>(data),
                             .size_bytes = memory.size_bytes};
-  return Region::adopt(parts, std::make_unique<ImportedMapping>(memory, std::move(file), data));
+  return Region::adopt(parts, std::make_unique<ImportedMapping>(memory, std::move(*file), data));
 }
 
 // By locks of the open file, which go with it, and which another opening of the same file meets in
 // this process too.
 Result<> claim_exported_memory(const ExportedMemory& memory, int mapped_fd,
                                std::span<const RegionView::Part> parts) {
+  if (is_on_gpu(memory.kind)) return {};
   for (const RegionView::Part& part : parts) {
     struct flock range {};
     range.l_type = F_WRLCK;
@@ -128,25 +210,31 @@ Result<> claim_exported_memory(const ExportedMemory& memory, int mapped_fd,
     range.l_len = static_cast<::off_t>(part.size_bytes);
     if (::fcntl(mapped_fd, F_OFD_SETLK, &range) == 0) continue;
     if (errno != EAGAIN && errno != EACCES) {
-      return Error{ErrorCode::io_error, memory.path + " cannot be locked: " + reason(errno)};
+      return Error{ErrorCode::io_error, name_of(memory) + " cannot be locked: " + reason(errno)};
     }
     return Error{ErrorCode::state_conflict, std::to_string(part.size_bytes) + " bytes at " +
                                                 std::to_string(part.offset_bytes) + " of " +
-                                                memory.path +
+                                                name_of(memory) +
                                                 " are taken: another tier lies in them"};
   }
   return {};
 }
 
 Result<> check_still_exported(const ExportedMemory& memory, int mapped_fd) {
-  struct stat mapped {};
-  struct stat named {};
-  if (::fstat(mapped_fd, &mapped) == 0 && ::lstat(memory.path.c_str(), &named) == 0 &&
-      mapped.st_dev == named.st_dev && mapped.st_ino == named.st_ino) {
-    return {};
+  if (memory.kind == ExportedMemory::Kind::cuda_ipc) return {};
+  CAIRN_TRY(check_descriptor_is_here(memory));
+  if (memory.kind == ExportedMemory::Kind::cuda_vmm_fd) {
+    return Error{ErrorCode::state_conflict,
+                 "nobody can tell whether two descriptors of a GPU's memory lead to the same one: "
+                 "drop the cache first"};
   }
+  struct stat mapped {};
+  struct stat told {};
+  const int found =
+      memory.file ? ::fstat(memory.file->get(), &told) : ::lstat(memory.path.c_str(), &told);
+  if (found == 0 && ::fstat(mapped_fd, &mapped) == 0 && is_same_file(mapped, told)) return {};
   return Error{ErrorCode::state_conflict,
-               memory.path +
+               name_of(memory) +
                    " is no longer the memory that the cache lies in: whoever exported it "
                    "has removed it or made it anew"};
 }

@@ -40,10 +40,17 @@ inline constexpr std::size_t kCudaIpcHandleBytes = 64;
 
 std::string_view to_string(ExportedMemory::Kind kind);
 
+// not_found where a memory is to be opened by a descriptor, and none came with it: descriptors are
+// not kept by whoever writes down what was told in words.
+Result<> check_descriptor_is_here(const ExportedMemory& memory);
+
 // Maps what another process exported as `shm` or `file`: memory of `kind`, on `device_id`. The last
 // name of the path must be a regular file and no link, as large as told, and the very one where its
-// inode is told. not_found: there is no such file; impossible: it is another or too small;
-// forbidden: it may not be opened; no_capacity; io_error else.
+// inode is told. A descriptor, where `shm` has one, leads to it instead of the path: it must be a
+// memfd, open for reading and writing, whose size is sealed against shrinking, since whoever cuts
+// it off would end this process. It is opened anew, so that claims are this mapping's own.
+// not_found: there is no such file; impossible: it is another or too small; state_conflict: it was
+// made anew; forbidden: it may not be opened; no_capacity; io_error else.
 struct MapRequest {
   const ExportedMemory& memory;
   StorageKind kind = StorageKind::pinned;
@@ -52,12 +59,14 @@ struct MapRequest {
 Result<Region> map_exported_memory(const MapRequest& request);
 
 // Takes bytes of a mapped file for this mapping, until it goes: state_conflict where they are
-// another's, of this process or not.
+// another's, of this process or not. Memory of a GPU has no locks: nothing is taken.
 Result<> claim_exported_memory(const ExportedMemory& memory, int mapped_fd,
                                std::span<const RegionView::Part> parts);
 
-// Whether the path still leads to the file that was mapped: state_conflict where it does not, since
-// whoever opens it now sees other memory.
+// Whether what is told still leads to the memory that was mapped: state_conflict where it does not,
+// since whoever opens it now sees other memory. A file is compared by its path or its descriptor; a
+// handle of cuda_ipc by its words, which is the caller's; two descriptors of a GPU's memory cannot
+// be compared at all, so they are taken for different ones. `mapped_fd`: -1 for memory of a GPU.
 Result<> check_still_exported(const ExportedMemory& memory, int mapped_fd);
 
 }  // namespace cairn

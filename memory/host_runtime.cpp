@@ -60,7 +60,8 @@ class HostRuntime final : public DeviceRuntime {
 
   Result<Region> import_memory(const ExportedMemory& memory, ImportOptions options) override {
     CAIRN_TRY(check_device(options.device_id));
-    if (memory.kind == ExportedMemory::Kind::cuda_ipc) {
+    if (memory.kind == ExportedMemory::Kind::cuda_ipc ||
+        memory.kind == ExportedMemory::Kind::cuda_vmm_fd) {
       return Error{ErrorCode::impossible, "the host runtime has no memory of a GPU to import"};
     }
     return map_exported_memory(

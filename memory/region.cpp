@@ -1,5 +1,6 @@
 #include "memory/region.hpp"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -7,6 +8,7 @@
 #include <cerrno>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "memory/exported_memory.hpp"
 #include "memory/mapping.hpp"
@@ -68,11 +70,18 @@ Result<ExportedMemory> RegionBacking::share(const Region& region) const {
   if (::fstat(region.shared_fd(), &file) != 0) {
     return Error{ErrorCode::io_error, "fstat: " + std::generic_category().message(errno)};
   }
+  // Its own, so that it may be passed on, and closed, after the region has gone.
+  FileDescriptor descriptor(::fcntl(region.shared_fd(), F_DUPFD_CLOEXEC, 0));
+  if (!descriptor) {
+    return Error{ErrorCode::io_error,
+                 "fcntl(F_DUPFD_CLOEXEC): " + std::generic_category().message(errno)};
+  }
   return ExportedMemory{
       .kind = ExportedMemory::Kind::shm,
       .path = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(region.shared_fd()),
       .inode = file.st_ino,
-      .size_bytes = region.size_bytes()};
+      .size_bytes = region.size_bytes(),
+      .file = std::make_shared<const FileDescriptor>(std::move(descriptor))};
 }
 
 }  // namespace cairn

@@ -84,8 +84,8 @@ class Region {
 
   // The shared-memory file that another process can map, of memory that has one; else -1.
   int shared_fd() const { return shared_fd_; }
-  // How another process maps all of it. impossible for memory that is this process's alone, or a
-  // file.
+  // How another process maps all of it; a descriptor, where there is one, is the caller's own.
+  // impossible for memory that is this process's alone, or a file.
   Result<struct ExportedMemory> share() const;
 
   bool empty() const { return backing_ == nullptr; }

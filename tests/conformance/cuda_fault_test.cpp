@@ -6,9 +6,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
 #include <random>
 
 #include "memory/cuda_runtime.hpp"
+#include "memory/exported_memory.hpp"
 #include "tests/fakes/cudart/fake_cudart.hpp"
 
 namespace cairn {
@@ -50,12 +53,13 @@ struct Machine {
   Region pinned, first, second, unified, back;
 };
 
-Result<> allocate(Machine& machine) {
-  const auto take = [](Result<Region> made, Region& into) -> Result<> {
-    if (!made) return std::move(made).error();
-    into = std::move(*made);
-    return {};
-  };
+Result<> take(Result<Region> made, Region& into) {
+  if (!made) return std::move(made).error();
+  into = std::move(*made);
+  return {};
+}
+
+Result<> prepare(Machine& machine) {
   auto made = make_cuda_runtime(CudaRuntimeOptions{.register_piece_bytes = kPieceBytes});
   if (!made) return std::move(made).error();
   machine.runtime = std::move(*made);
@@ -94,9 +98,44 @@ Result<> move_through(Machine& machine) {
   return (*done)->wait();
 }
 
+// Device memory that a descriptor opens, opened: pinned -> as it was allocated -> as it was
+// imported
+// -> back. And the handle of memory that has one.
+struct Shared {
+  std::unique_ptr<DeviceRuntime> runtime;
+  Region pinned, device, own, imported, back;
+};
+
+Result<> prepare(Shared& machine) {
+  auto made = make_cuda_runtime(CudaRuntimeOptions{.register_piece_bytes = kPieceBytes});
+  if (!made) return std::move(made).error();
+  machine.runtime = std::move(*made);
+  DeviceRuntime& runtime = *machine.runtime;
+  CAIRN_TRY(take(runtime.allocate_pinned(kBytes, {}), machine.pinned));
+  CAIRN_TRY(take(runtime.allocate_pinned(kBytes, {}), machine.back));
+  CAIRN_TRY(take(runtime.allocate_device(kBytes, {}), machine.device));
+  CAIRN_TRY(take(runtime.allocate_device(kBytes, {.by_descriptor = true}), machine.own));
+  const auto handle = machine.device.share();
+  if (!handle) return handle.error();
+  const auto memory = machine.own.share();
+  if (!memory) return memory.error();
+  return take(runtime.import_memory(*memory, {.kind = StorageKind::device}), machine.imported);
+}
+
+Result<> move_through(Shared& machine) {
+  auto stream = machine.runtime->create_stream(0);
+  if (!stream) return std::move(stream).error();
+  CAIRN_TRY((*stream)->copy(shuffled(machine.own.data(), machine.pinned.data())));
+  CAIRN_TRY((*stream)->copy(shuffled(machine.back.data(), machine.imported.data())));
+  auto done = (*stream)->record();
+  if (!done) return std::move(done).error();
+  return (*done)->wait();
+}
+
+template <class Setup>
 Outcome run_workload(const Bytes& bytes) {
-  Machine machine;
-  Result<> outcome = allocate(machine);
+  Setup machine;
+  Result<> outcome = prepare(machine);
   if (outcome) {
     std::memcpy(machine.pinned.data(), bytes.data(), kBytes);
     std::memset(machine.back.data(), static_cast<int>(kUntouched), kBytes);
@@ -111,15 +150,22 @@ Outcome run_workload(const Bytes& bytes) {
   return result;
 }
 
+using Workload = Outcome (*)(const Bytes& bytes);
+
 // Calls whose failure the workload need not see: they give back, or only make things faster, or
 // wait at a stream's end, where the whole device is waited for instead.
 bool may_be_silent(const std::string& call) {
   return std::ranges::count(
-             std::vector<std::string>{"cudaFree", "cudaHostUnregister", "cudaStreamDestroy",
-                                      "cudaEventDestroy", "cudaDeviceCanAccessPeer",
-                                      "cudaDeviceEnablePeerAccess", "cudaStreamSynchronize",
-                                      "cudaSetDevice"},
+             std::vector<std::string>{
+                 "cudaFree", "cudaHostUnregister", "cudaStreamDestroy", "cudaEventDestroy",
+                 "cudaDeviceCanAccessPeer", "cudaDeviceEnablePeerAccess", "cudaStreamSynchronize",
+                 "cudaSetDevice", "cuMemUnmap", "cuMemAddressFree", "cuMemRelease"},
              call) > 0;
+}
+
+std::ptrdiff_t open_files() {
+  const std::filesystem::directory_iterator files("/proc/self/fd");
+  return std::distance(begin(files), end(files));
 }
 
 class CudaFaults : public testing::TestWithParam<const char*> {
@@ -130,16 +176,19 @@ class CudaFaults : public testing::TestWithParam<const char*> {
   }
 
   // Fails the n-th call for every n that the workload makes; how many that were.
-  std::uint64_t fail_each(const std::string& call, cudaError_t error, bool sticky) {
+  std::uint64_t fail_each(const std::string& call, cudaError_t error, bool sticky,
+                          Workload workload = &run_workload<Machine>) {
     const bool names_a_device = call != "cudaGetDeviceCount";
     const Bytes bytes = random_bytes();
+    const std::ptrdiff_t files = open_files();
     for (std::uint64_t n = 1;; ++n) {
       SCOPED_TRACE(call + " number " + std::to_string(n) + " fails; the seed is the number");
       fake_->reset(n);
       fake_->fail(call, n, error);
-      const Outcome outcome = run_workload(bytes);
+      const Outcome outcome = workload(bytes);
       EXPECT_EQ(fake_->leaks(), "");
       EXPECT_EQ(fake_->last_error(), cudaSuccess);
+      EXPECT_EQ(open_files(), files);
       if (fake_->injected() == 0) {
         EXPECT_FALSE(outcome.error) << outcome.error->detail;
         EXPECT_TRUE(outcome.arrived == bytes);
@@ -185,6 +234,54 @@ INSTANTIATE_TEST_SUITE_P(
                     "cudaMemcpyPeerAsync", "cudaMemcpyBatchAsync", "cudaMemsetAsync",
                     "cudaMemPrefetchAsync"),
     [](const auto& tested) { return std::string(tested.param); });
+
+class CudaSharingFaults : public CudaFaults {};
+
+TEST_P(CudaSharingFaults, FailsByNameAndLeavesNothingBehind) {
+  EXPECT_GT(fail_each(GetParam(), cudaErrorInvalidValue, false, &run_workload<Shared>), 0u);
+}
+
+TEST_P(CudaSharingFaults, LosesTheDeviceByAnErrorThatStays) {
+  EXPECT_GT(fail_each(GetParam(), cudaErrorECCUncorrectable, true, &run_workload<Shared>), 0u);
+}
+
+// Codes that elsewhere mean a lost device are an answer to a descriptor here.
+TEST_F(CudaSharingFaults, TakesNoAnswerAboutADescriptorForALostDevice) {
+  for (const char* const call :
+       {"cuMemImportFromShareableHandle", "cuMemGetAllocationPropertiesFromHandle"}) {
+    fake_->reset(1);
+    fake_->fail(call, 1, cudaErrorUnknown);
+    const Outcome outcome = run_workload<Shared>(random_bytes());
+    ASSERT_TRUE(outcome.error);
+    EXPECT_EQ(outcome.error->code, ErrorCode::impossible);
+    EXPECT_THAT(outcome.error->detail, testing::HasSubstr("CUDA_ERROR_UNKNOWN"));
+    EXPECT_EQ(outcome.lost, std::nullopt);
+    EXPECT_EQ(fake_->leaks(), "");
+  }
+}
+
+TEST_F(CudaSharingFaults, SaysThatMemoryRanOut) {
+  fake_->fail("cuMemCreate", 1, cudaErrorMemoryAllocation);
+  const Outcome outcome = run_workload<Shared>(random_bytes());
+  ASSERT_TRUE(outcome.error);
+  EXPECT_EQ(outcome.error->code, ErrorCode::no_capacity);
+  EXPECT_EQ(outcome.error->detail,
+            "device 0: cuMemCreate to allocate device memory (2097152 bytes): "
+            "CUDA_ERROR_OUT_OF_MEMORY");
+}
+
+INSTANTIATE_TEST_SUITE_P(Calls, CudaSharingFaults,
+                         testing::Values("cudaGetDriverEntryPointByVersion", "cudaIpcGetMemHandle",
+                                         "cudaDeviceCanAccessPeer", "cudaSetDevice",
+                                         "cudaMemsetAsync", "cudaMemcpyBatchAsync", "cuDeviceGet",
+                                         "cuDeviceGetAttribute", "cuMemGetAddressRange",
+                                         "cuMemGetAllocationGranularity", "cuMemCreate",
+                                         "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess",
+                                         "cuMemExportToShareableHandle",
+                                         "cuMemImportFromShareableHandle",
+                                         "cuMemGetAllocationPropertiesFromHandle", "cuMemUnmap",
+                                         "cuMemAddressFree", "cuMemRelease"),
+                         [](const auto& tested) { return std::string(tested.param); });
 
 TEST_F(CudaFaults, LosesTheDeviceByWorkThatFails) {
   EXPECT_GT(fail_each("work", cudaErrorIllegalAddress, true), 0u);

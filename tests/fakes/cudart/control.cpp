@@ -27,6 +27,9 @@ std::uint64_t cairn_fake_alive(const char* what) {
   if (wanted == "device") return machine.memory.alive(Kind::device);
   if (wanted == "managed") return machine.memory.alive(Kind::managed);
   if (wanted == "registered") return machine.memory.alive(Kind::registered);
+  if (wanted == "handles") return machine.virtual_memory.handles();
+  if (wanted == "reservations") return machine.virtual_memory.reservations();
+  if (wanted == "mappings") return machine.virtual_memory.mappings();
   if (wanted == "streams") return machine.engine.streams();
   return machine.engine.events();
 }

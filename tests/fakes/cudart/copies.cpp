@@ -29,18 +29,22 @@ struct Sides {
   Memory::Side source;
 };
 
-// Nothing where a side crosses from one allocation or registration to the next.
-std::optional<Sides> sides(const Copy& copy) {
+// Nothing where a side crosses from one allocation or registration to the next, or is out of the
+// reach of the device that copies.
+std::optional<Sides> sides(const Copy& copy, int device) {
   const auto destination = state().memory.find(copy.destination, copy.size_bytes);
   const auto source = state().memory.find(copy.source, copy.size_bytes);
-  if (!destination || !source) return std::nullopt;
+  if (!destination || !source || !destination->is_reached_by(device) ||
+      !source->is_reached_by(device)) {
+    return std::nullopt;
+  }
   return Sides{*destination, *source};
 }
 
 bool is_host(Kind kind) { return kind == Kind::pageable || kind == Kind::registered; }
 
-cudaError_t move_bytes(const Copy& copy, const Sides& issued) {
-  const auto now = sides(copy);
+cudaError_t move_bytes(const Copy& copy, const Sides& issued, int device) {
+  const auto now = sides(copy, device);
   if (!now || now->destination.kind != issued.destination.kind ||
       now->source.kind != issued.source.kind) {
     return cudaErrorIllegalAddress;
@@ -51,7 +55,8 @@ cudaError_t move_bytes(const Copy& copy, const Sides& issued) {
 
 cudaError_t issue(const Copy& copy, const Sides& where, cudaStream_t stream) {
   const int device = *state().engine.device_of(stream);
-  const cudaError_t issued = state().engine.run(stream, [=] { return move_bytes(copy, where); });
+  const cudaError_t issued =
+      state().engine.run(stream, [=] { return move_bytes(copy, where, device); });
   // As CUDA does, pageable memory and host to host block the caller.
   const bool blocks = where.destination.kind == Kind::pageable ||
                       where.source.kind == Kind::pageable ||
@@ -75,19 +80,21 @@ bool destinations_overlap(std::vector<Copy> copies) {
 // Checks a batch as a whole; its copies, in an order of the fake's own, are run by one operation.
 cudaError_t issue_batch(std::vector<Copy> copies, cudaStream_t stream) {
   if (destinations_overlap(copies)) return cudaErrorInvalidValue;
+  const int device = *state().engine.device_of(stream);
   std::vector<std::pair<Copy, Sides>> resolved;
   for (const Copy& copy : copies) {
-    const auto where = sides(copy);
+    const auto where = sides(copy, device);
     if (!where || copy.size_bytes == 0 || where->source.kind == Kind::pageable ||
         where->destination.kind == Kind::pageable) {
       return cudaErrorInvalidValue;
     }
     resolved.emplace_back(copy, *where);
   }
-  return state().engine.run(stream, [resolved = std::move(resolved)]() mutable {
+  return state().engine.run(stream, [resolved = std::move(resolved), device]() mutable {
     std::shuffle(resolved.begin(), resolved.end(), std::mt19937_64(resolved.size()));
     for (const auto& [copy, where] : resolved) {
-      if (const cudaError_t moved = move_bytes(copy, where); moved != cudaSuccess) return moved;
+      if (const cudaError_t moved = move_bytes(copy, where, device); moved != cudaSuccess)
+        return moved;
     }
     return cudaSuccess;
   });
@@ -111,7 +118,7 @@ cudaError_t cudaMemcpyAsync(void* destination, const void* source, std::size_t s
                             cudaMemcpyKind kind, cudaStream_t stream) {
   return on_stream("cudaMemcpyAsync", stream, [&] {
     const Copy copy{destination, source, size_bytes};
-    const auto where = sides(copy);
+    const auto where = sides(copy, *state().engine.device_of(stream));
     if (!where || kind != cudaMemcpyDefault) return cudaErrorInvalidValue;
     // CUDA would do it, by way of the host; whoever asks should know that there are two devices.
     const bool two_devices = where->destination.kind == Kind::device &&
@@ -125,7 +132,7 @@ cudaError_t cudaMemcpyPeerAsync(void* destination, int destination_device, const
                                 int source_device, std::size_t size_bytes, cudaStream_t stream) {
   return on_stream("cudaMemcpyPeerAsync", stream, [&] {
     const Copy copy{destination, source, size_bytes};
-    const auto where = sides(copy);
+    const auto where = sides(copy, *state().engine.device_of(stream));
     if (!where || where->destination.kind != Kind::device || where->source.kind != Kind::device ||
         where->destination.device != destination_device || where->source.device != source_device) {
       return cudaErrorInvalidValue;

@@ -204,26 +204,6 @@ cudaError_t cudaIpcCloseMemHandle(void* address) {
   return release("cudaIpcCloseMemHandle", thread_state().device,
                  [&] { return state().memory.free(address); });
 }
-// Of the driver's functions it knows one, by cuda.h's name and arguments.
-cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** entry, unsigned int,
-                                             unsigned long long,
-                                             cudaDriverEntryPointQueryResult* found) {
-  return call("cudaGetDriverEntryPointByVersion", thread_state().device, [&] {
-    using AddressRange = int (*)(unsigned long long*, std::size_t*, unsigned long long);
-    const AddressRange address_range = [](unsigned long long* base, std::size_t* size_bytes,
-                                          unsigned long long address) -> int {
-      std::uintptr_t begin = 0;
-      const cudaError_t known = state().memory.block_of(
-          reinterpret_cast<const void*>(static_cast<std::uintptr_t>(address)), &begin, size_bytes);
-      *base = begin;
-      return known;
-    };
-    const bool known = std::string(symbol) == "cuMemGetAddressRange";
-    *entry = known ? reinterpret_cast<void*>(address_range) : nullptr;
-    *found = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
-    return cudaSuccess;
-  });
-}
 cudaError_t cudaHostRegister(void* address, std::size_t size_bytes, unsigned int flags) {
   return call("cudaHostRegister", thread_state().device, [&] {
     if (flags != (cudaHostRegisterPortable | cudaHostRegisterMapped)) return cudaErrorInvalidValue;

@@ -26,7 +26,8 @@ std::optional<FakeCudart> FakeCudart::loaded() {
 
 std::string FakeCudart::leaks() const {
   std::string found;
-  for (const char* what : {"device", "managed", "registered", "streams", "events"}) {
+  for (const char* what : {"device", "managed", "registered", "handles", "reservations", "mappings",
+                           "streams", "events"}) {
     if (const std::uint64_t alive = alive_(what); alive != 0) {
       found += std::to_string(alive) + " " + what + " ";
     }

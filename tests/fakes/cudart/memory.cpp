@@ -87,6 +87,7 @@ cudaError_t Memory::free(void* address) {
 const Memory::Range* Memory::block_at(const void* address) const {
   const auto after = ranges_.upper_bound(number(address));
   for (auto at = after; at != ranges_.end(); ++at) {
+    if (at->second.mapping == nullptr) break;
     // Before the first byte that was given out the block may begin already.
     const auto begin = number(at->second.mapping);
     if (begin <= number(address) && number(address) < at->first) return &at->second;
@@ -168,17 +169,43 @@ std::optional<Memory::Side> Memory::find(const void* address, std::size_t size_b
     const std::size_t offset = begin - range_begin;
     if (offset < range.size_bytes) {
       if (size_bytes > range.size_bytes - offset) return std::nullopt;
-      return Side{range.kind, range.device, range.bytes + offset};
+      if (range.reached_by == 0) return std::nullopt;
+      return Side{range.kind, range.device, range.bytes + offset, range.reached_by};
     }
   }
   if (after != ranges_.end() && size_bytes > after->first - begin) return std::nullopt;
   return Side{.bytes = const_cast<std::byte*>(static_cast<const std::byte*>(address))};
 }
 
+void Memory::add_mapped(void* address, int device, std::size_t size_bytes, std::byte* bytes) {
+  const std::lock_guard lock(mutex_);
+  ranges_.emplace(number(address), Range{.kind = Kind::device,
+                                         .device = device,
+                                         .size_bytes = size_bytes,
+                                         .bytes = bytes,
+                                         .reached_by = 0});
+}
+
+bool Memory::set_access(const void* address, std::size_t size_bytes, std::uint64_t devices) {
+  const std::lock_guard lock(mutex_);
+  const auto found = ranges_.find(number(address));
+  if (found == ranges_.end() || found->second.size_bytes != size_bytes) return false;
+  found->second.reached_by = devices;
+  return true;
+}
+
+void Memory::remove_mapped(const void* address) {
+  const std::lock_guard lock(mutex_);
+  ranges_.erase(number(address));
+}
+
 std::size_t Memory::alive(Kind kind) const {
   const std::lock_guard lock(mutex_);
-  return static_cast<std::size_t>(std::ranges::count_if(
-      ranges_, [kind](const auto& entry) { return entry.second.kind == kind; }));
+  return static_cast<std::size_t>(std::ranges::count_if(ranges_, [kind](const auto& entry) {
+    // What is mapped by virtual memory management is counted there.
+    const bool is_own = entry.second.mapping != nullptr || kind == Kind::registered;
+    return entry.second.kind == kind && is_own;
+  }));
 }
 
 bool Memory::overlaps(std::uintptr_t begin, std::size_t size_bytes) const {

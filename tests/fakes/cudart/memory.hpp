@@ -30,11 +30,19 @@ class Memory {
   cudaError_t add_registration(void* address, std::size_t size_bytes);
   cudaError_t remove_registration(void* address);
 
+  // What virtual memory management maps: nobody may reach it until set_access().
+  void add_mapped(void* address, int device, std::size_t size_bytes, std::byte* bytes);
+  // Which devices reach it, a bit each. False where nothing of that size is mapped there.
+  bool set_access(const void* address, std::size_t size_bytes, std::uint64_t devices);
+  void remove_mapped(const void* address);
+
   // A run of bytes as the devices see it.
   struct Side {
     Kind kind = Kind::pageable;
     int device = -1;
-    std::byte* bytes = nullptr;  // where they really are
+    std::byte* bytes = nullptr;                    // where they really are
+    std::uint64_t reached_by = ~std::uint64_t{0};  // a bit for each device that may
+    bool is_reached_by(int by) const { return (reached_by >> by & 1) != 0; }
   };
   // Nothing where the run does not lie in one piece: it begins or ends in the midst of an
   // allocation or registration and leaves it.
@@ -51,6 +59,7 @@ class Memory {
     std::byte* mapping = nullptr;  // of the addresses given out; null where not ours
     std::size_t mapping_bytes = 0;
     int file = -1;  // device: the bytes, for other processes
+    std::uint64_t reached_by = ~std::uint64_t{0};
   };
   const Range* block_at(const void* address) const;
   using Ranges = std::map<std::uintptr_t, Range>;

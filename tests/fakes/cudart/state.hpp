@@ -7,6 +7,7 @@
 #include "tests/fakes/cudart/engine.hpp"
 #include "tests/fakes/cudart/faults.hpp"
 #include "tests/fakes/cudart/memory.hpp"
+#include "tests/fakes/cudart/virtual_memory.hpp"
 
 namespace cairn::fakes {
 
@@ -18,6 +19,7 @@ struct State {
   // CAIRN_FAKE_CUDA_FAIL=CALL:N:ERROR plans a failure in a program that does not know the fake.
   Faults faults;
   Memory memory;
+  VirtualMemory virtual_memory{memory};
   Engine engine;
 };
 State& state();
