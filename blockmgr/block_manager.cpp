@@ -122,11 +122,12 @@ Result<> check_device(const CacheConfig& config, Tier tier, const DeviceRuntime&
 }
 
 // Who asks for a cache that is there believes that it lies in the memory that he names.
-Result<> check_imports(const Cache& cache) {
+Result<> check_imports(const Cache& cache, const CacheConfig& asked) {
   for (Tier tier : kTiers) {
-    const auto& config = cache.config().tiers[index_of(tier)];
-    if (!config || !config->import) continue;
-    CAIRN_TRY(check_still_exported(*config->import, *cache.layout(tier)));
+    const auto& had = cache.config().tiers[index_of(tier)];
+    if (!had || !had->import) continue;
+    CAIRN_TRY(check_still_exported(
+        {.asked = *asked.tiers[index_of(tier)]->import, .had = *had->import}, *cache.layout(tier)));
   }
   return {};
 }
@@ -223,13 +224,12 @@ BlockManager::~BlockManager() {
 }
 
 Result<> BlockManager::Impl::check_handle(const ExportedMemory& memory) const {
-  if (memory.kind != ExportedMemory::Kind::cuda_ipc) return {};
   MutexLock lock(mutex);
   for (const auto& [name, member] : members) {
     for (const auto& tier : member.cache->config().tiers) {
-      if (!tier || !tier->import || tier->import->memory.handle != memory.handle) continue;
+      if (!tier || !tier->import || !is_known_same(tier->import->memory, memory)) continue;
       return Error{ErrorCode::state_conflict,
-                   "the memory of memory.import.handle is taken: cache " + name + " lies in it"};
+                   "the memory of memory.import is taken: cache " + name + " lies in it"};
     }
   }
   return {};
@@ -452,7 +452,7 @@ Result<BlockManager::Created> BlockManager::create_cache(const CacheConfig& give
         return Error{ErrorCode::state_conflict, "cache " + config.name + " is being removed"};
       }
       if (at->second.cache->config() == config) {
-        CAIRN_TRY(check_imports(*at->second.cache));
+        CAIRN_TRY(check_imports(*at->second.cache, config));
         return Created{at->second.cache, false};
       }
       return Error{ErrorCode::cache_exists,

@@ -67,7 +67,7 @@ Result<> check_import(const TierMemory& memory, std::span<const std::filesystem:
     if (memory.memory.file != nullptr) return {};
     return Error{ErrorCode::not_found,
                  "the memory was passed as an open file, which ended with the server before this "
-                 "one; whoever has it makes the cache anew"};
+                 "one; whoever has it makes the cache again"};
   }
   const std::filesystem::path path(memory.memory.path);
   const bool allowed =
@@ -91,16 +91,13 @@ Result<BlockLayout> import_layout(PlacedLayout placed, const ImportRequest& requ
                     .build();
   if (!layout) return layout;
   CAIRN_TRY(check_strides(request.memory, layout->geometry()));
-  if (memory.kind != ExportedMemory::Kind::cuda_ipc) {
-    CAIRN_TRY(
-        claim_exported_memory(memory, layout->owned().front().shared_fd(), parts_of(*layout)));
-  }
+  CAIRN_TRY(claim_exported_memory(memory, layout->owned().front().shared_fd(), parts_of(*layout)));
   return layout;
 }
 
-Result<> check_still_exported(const TierMemory& memory, const BlockLayout& layout) {
-  if (memory.memory.kind == ExportedMemory::Kind::cuda_ipc) return {};
-  return check_still_exported(memory.memory, layout.owned().front().shared_fd());
+Result<> check_still_exported(const SameMemory& memory, const BlockLayout& layout) {
+  if (is_known_same(memory.asked.memory, memory.had.memory)) return {};
+  return check_still_exported(memory.asked.memory, layout.owned().front().shared_fd());
 }
 
 }  // namespace cairn

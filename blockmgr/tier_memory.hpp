@@ -25,7 +25,12 @@ struct ImportRequest {
 };
 Result<BlockLayout> import_layout(PlacedLayout placed, const ImportRequest& request);
 
-// Whether who opens that memory now finds what the layout lies in: state_conflict.
-Result<> check_still_exported(const TierMemory& memory, const BlockLayout& layout);
+// Whether who opens the memory that is asked for now finds what the layout, made on it before, lies
+// in: state_conflict.
+struct SameMemory {
+  const TierMemory& asked;
+  const TierMemory& had;
+};
+Result<> check_still_exported(const SameMemory& memory, const BlockLayout& layout);
 
 }  // namespace cairn

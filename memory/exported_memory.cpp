@@ -1,9 +1,11 @@
 #include "memory/exported_memory.hpp"
 
 #include <fcntl.h>
+#include <linux/kcmp.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -218,6 +220,14 @@ Result<> claim_exported_memory(const ExportedMemory& memory, int mapped_fd,
                                                 " are taken: another tier lies in them"};
   }
   return {};
+}
+
+bool is_known_same(const ExportedMemory& one, const ExportedMemory& other) {
+  if (one.kind != other.kind) return false;
+  if (one.kind == ExportedMemory::Kind::cuda_ipc) return one.handle == other.handle;
+  if (one.kind != ExportedMemory::Kind::cuda_vmm_fd || !one.file || !other.file) return false;
+  const ::pid_t self = ::getpid();
+  return ::syscall(SYS_kcmp, self, self, KCMP_FILE, one.file->get(), other.file->get()) == 0;
 }
 
 Result<> check_still_exported(const ExportedMemory& memory, int mapped_fd) {

@@ -63,6 +63,10 @@ Result<Region> map_exported_memory(const MapRequest& request);
 Result<> claim_exported_memory(const ExportedMemory& memory, int mapped_fd,
                                std::span<const RegionView::Part> parts);
 
+// Whether these are known to be one memory of a GPU: by the same handle, or by descriptors of one
+// opening. False says nothing where the kernel does not tell (kcmp(2) may be forbidden).
+bool is_known_same(const ExportedMemory& one, const ExportedMemory& other);
+
 // Whether what is told still leads to the memory that was mapped: state_conflict where it does not,
 // since whoever opens it now sees other memory. A file is compared by its path or its descriptor; a
 // handle of cuda_ipc by its words, which is the caller's; two descriptors of a GPU's memory cannot

@@ -25,7 +25,9 @@ constexpr std::uint64_t kMemoryBytes = kBlocks * kStride;
 struct Served {
   explicit Served(std::vector<std::string> flags = {}, std::filesystem::path data_dir = {}) {
     const std::string path = (folder.path() / "socket").string();
-    flags.insert(flags.end(), {"--unix", path});
+    const std::string config = (folder.path() / "config.json").string();
+    std::ofstream(config) << R"({"caches": []})";
+    flags.insert(flags.end(), {"--unix", path, "--config", config});
     server = std::make_unique<ServerProcess>(
         ServerSetup{.flags = std::move(flags), .data_dir = std::move(data_dir)});
     rest = std::make_unique<Rest>(client::Endpoint::parse("unix:" + path).value());
