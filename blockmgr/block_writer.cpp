@@ -31,7 +31,7 @@ struct Write : std::enable_shared_from_this<Write> {
   void stage(Done<std::span<const iovec>> ready);
   void staged(Done<std::span<const iovec>> ready);
   void finish(Done<> done);
-  Result<> end(bool written);
+  Result<> end(PieceProgress::End how);
   bool let_go(Section& section, PieceProgress& progress);
 
   const std::shared_ptr<CacheCore> core;
@@ -43,6 +43,8 @@ struct Write : std::enable_shared_from_this<Write> {
   std::vector<iovec> bytes;
   bool has_turn = false;  // guarded by the cache's lock
   bool claimed = true;    // the same; the pin goes with the claim
+  // The room in the slot itself has been given out: bytes may have come into it.
+  std::atomic<bool> touched{false};
   std::atomic<bool> abandoned{false};
 };
 
@@ -51,13 +53,14 @@ Write::~Write() {
   if (!claimed) return;
   claimed = false;
   PieceProgress& progress = core->writes.at(at.bits());
-  progress.end(range, false);
+  progress.end(range, touched ? PieceProgress::End::torn : PieceProgress::End::untouched);
   let_go(section, progress);
 }
 
 void Write::room(Done<std::span<const iovec>> ready) {
   if (in_place) {
     if (bytes.empty()) bytes = bytes_in_place(core->layout(at.tier()), at.slot(), piece);
+    touched = true;
     return ready(std::span<const iovec>(bytes));
   }
   if (staging) return ready(std::span<const iovec>(bytes));
@@ -114,7 +117,8 @@ void Write::staged(Done<std::span<const iovec>> ready) {
 }
 
 void Write::finish(Done<> done) {
-  if (in_place) return done(end(true));
+  using End = PieceProgress::End;
+  if (in_place) return done(end(End::written));
   TransferJob job;
   job.source = &staging->layout();
   job.destination = &core->layout(at.tier());
@@ -122,7 +126,8 @@ void Write::finish(Done<> done) {
   job.kind = JobKind::load;  // a client waits
   core->submit(std::move(job),
                [self = shared_from_this(), done = std::move(done)](JobOutcome outcome) mutable {
-                 const Result<> ended = self->end(outcome.state == JobState::done);
+                 const Result<> ended =
+                     self->end(outcome.state == JobState::done ? End::written : End::torn);
                  // Not with the writer: a request that writes many blocks keeps all its writers to
                  // its end, and would wait for staging that it holds itself.
                  self->bytes.clear();
@@ -134,14 +139,21 @@ void Write::finish(Done<> done) {
                {});
 }
 
-Result<> Write::end(bool written) {
+Result<> Write::end(PieceProgress::End how) {
   Section section(*core);
   CAIRN_ASSERT(claimed, "a write was finished twice");
   claimed = false;
   PieceProgress& progress = core->writes.at(at.bits());
-  progress.end(range, written);
-  // The rest of a staged block went along: it holds something from now on.
-  if (written && !in_place) progress.set_written(piece_range(core->config.shape, std::nullopt));
+  progress.end(range, how);
+  if (!in_place) {
+    // The rest of a staged block went along: it holds something from now on.
+    const PieceProgress::Range all = piece_range(core->config.shape, std::nullopt);
+    if (how == PieceProgress::End::written) {
+      progress.set_written(all);
+    } else {
+      progress.set_torn(all);
+    }
+  }
   if (let_go(section, progress)) return {};
   return kLeaseEnded;
 }

@@ -45,6 +45,16 @@ bool may_be_in_place(const CacheCore& core, SlotRef at) {
   return writes == core.writes.end() || !writes->second.any_written();
 }
 
+Error torn_piece(const CacheCore& core, SlotRef at, std::uint32_t piece) {
+  const std::uint64_t outers = core.config.shape.outer_dim;
+  return {ErrorCode::state_conflict,
+          "slot " + std::to_string(at.slot()) + " of tier " + std::string(to_string(at.tier())) +
+              ": a write of layer " + std::to_string(piece / outers) + ", outer " +
+              std::to_string(piece % outers) +
+              " ended before its last byte, and what was there is partly overwritten: write it "
+              "again"};
+}
+
 // Checks every block before any changes, and finds their slots.
 Result<LeaseNumber> check(Section& section, Commit& commit) {
   CacheCore& core = *commit.core;
@@ -63,6 +73,9 @@ Result<LeaseNumber> check(Section& section, Commit& commit) {
     if (writes != core.writes.end() && writes->second.busy()) {
       return Error{ErrorCode::state_conflict,
                    "slot " + std::to_string(at->slot()) + " is being written"};
+    }
+    if (writes != core.writes.end()) {
+      if (const auto torn = writes->second.first_torn()) return torn_piece(core, *at, *torn);
     }
     if (commit.in_place == InPlaceWrites::forbidden && may_be_in_place(core, *at)) {
       return Error{ErrorCode::forbidden,

@@ -4,47 +4,54 @@
 
 namespace cairn {
 
+std::span<PieceProgress::Piece> PieceProgress::at(Range range) {
+  return std::span(pieces_).subspan(range.first, range.count);
+}
+
 bool PieceProgress::claim(Range range) {
-  const auto first = states_.begin() + range.first;
-  const auto last = first + range.count;
-  const bool taken = std::any_of(first, last, [](State s) {
-    return s == State::missing_claimed || s == State::written_claimed;
-  });
-  if (taken) return false;
-  std::for_each(first, last, [](State& s) {
-    s = s == State::missing ? State::missing_claimed : State::written_claimed;
-  });
+  const auto wanted = at(range);
+  if (std::ranges::any_of(wanted, &Piece::claimed)) return false;
+  for (Piece& piece : wanted) piece.claimed = true;
   ++writers_;
   return true;
 }
 
-void PieceProgress::end(Range range, bool written) {
-  const auto first = states_.begin() + range.first;
-  std::for_each(first, first + range.count, [written](State& s) {
-    s = written || s == State::written_claimed ? State::written : State::missing;
-  });
+void PieceProgress::end(Range range, End how) {
+  for (Piece& piece : at(range)) {
+    piece.claimed = false;
+    if (how == End::written) piece.content = Content::written;
+    if (how == End::torn) piece.content = Content::torn;
+  }
   --writers_;
 }
 
 bool PieceProgress::any_written() const {
-  return std::any_of(states_.begin(), states_.end(),
-                     [](State s) { return s == State::written || s == State::written_claimed; });
+  return std::ranges::any_of(pieces_,
+                             [](const Piece& piece) { return piece.content != Content::missing; });
 }
 
 std::vector<std::uint32_t> PieceProgress::missing() const {
-  std::vector<std::uint32_t> pieces;
-  for (std::uint32_t i = 0; i < states_.size(); ++i) {
-    if (states_[i] == State::missing) pieces.push_back(i);
+  std::vector<std::uint32_t> numbers;
+  for (std::uint32_t i = 0; i < pieces_.size(); ++i) {
+    if (pieces_[i].content == Content::missing) numbers.push_back(i);
   }
-  return pieces;
+  return numbers;
+}
+
+std::optional<std::uint32_t> PieceProgress::first_torn() const {
+  const auto found = std::ranges::find(pieces_, Content::torn, &Piece::content);
+  if (found == pieces_.end()) return std::nullopt;
+  return static_cast<std::uint32_t>(found - pieces_.begin());
 }
 
 void PieceProgress::set_written(Range range) {
-  const auto first = states_.begin() + range.first;
-  std::for_each(first, first + range.count, [](State& s) {
-    if (s == State::missing) s = State::written;
-    if (s == State::missing_claimed) s = State::written_claimed;
-  });
+  for (Piece& piece : at(range)) {
+    if (piece.content == Content::missing) piece.content = Content::written;
+  }
+}
+
+void PieceProgress::set_torn(Range range) {
+  for (Piece& piece : at(range)) piece.content = Content::torn;
 }
 
 bool PieceProgress::take_turn(UniqueFunction<void()>& turn) {

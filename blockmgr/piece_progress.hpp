@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "base/unique_function.hpp"
@@ -15,16 +17,23 @@ class PieceProgress {
     std::uint32_t first = 0;
     std::uint32_t count = 0;
   };
-  explicit PieceProgress(std::uint32_t pieces) : states_(pieces, State::missing) {}
+  explicit PieceProgress(std::uint32_t pieces) : pieces_(pieces) {}
 
   bool busy() const { return writers_ > 0; }
   // False where another writer has one of them.
   bool claim(Range range);
-  void end(Range range, bool written);  // REQUIRES: claimed
-  bool any_written() const;
+  // How a writer leaves what it claimed: as it was, or whole, or with some bytes of its own among
+  // those that were there.
+  enum class End : std::uint8_t { untouched, written, torn };
+  void end(Range range, End how);  // REQUIRES: claimed
+  bool any_written() const;        // or torn
+  // What nobody has begun to write.
   std::vector<std::uint32_t> missing() const;
-  // What was filled in because nobody wrote it.
+  // A block with such a piece is nobody's; it is torn until it is written again.
+  std::optional<std::uint32_t> first_torn() const;
+  // What was filled in because nobody wrote it; what was torn stays so.
   void set_written(Range range);
+  void set_torn(Range range);
 
   // Tiers that only take whole blocks: pieces are written one after the other. True where it is
   // the caller's turn; else `turn` runs when it is.
@@ -33,8 +42,14 @@ class PieceProgress {
   UniqueFunction<void()> end_turn();
 
  private:
-  enum class State : std::uint8_t { missing, written, missing_claimed, written_claimed };
-  std::vector<State> states_;
+  enum class Content : std::uint8_t { missing, written, torn };
+  struct Piece {
+    Content content = Content::missing;
+    bool claimed = false;
+  };
+  std::span<Piece> at(Range range);
+
+  std::vector<Piece> pieces_;
   std::uint32_t writers_ = 0;
   bool turn_taken_ = false;
   std::deque<UniqueFunction<void()>> turns_;  // no more than pieces: each writer claimed one

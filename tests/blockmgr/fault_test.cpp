@@ -148,6 +148,33 @@ TEST(Faults, AFailedReadDropsTheCopyAndTheKeyIsAMiss) {
   rig.engine.reset();
 }
 
+// Half of it may have come before the disk failed.
+TEST(Faults, ABlockWhoseSecondWriteFailedCannotBeCommitted) {
+  std::unique_ptr<DiskIo> real;
+  fakes::FaultyDiskIo* faulty = nullptr;
+  Rig rig({.disk = [&](std::unique_ptr<DiskIo> disk) -> std::unique_ptr<DiskIo> {
+    real = std::move(disk);
+    auto wrapped = std::make_unique<fakes::FaultyDiskIo>(*real);
+    faulty = wrapped.get();
+    return wrapped;
+  }});
+  const auto cache = rig.cache(kConfig);
+  const auto slot = rig.allocate(*cache, {.count = 1, .tier = Tier::disk}).value();
+  const Cache::WriteTarget target{.lease = slot.lease, .block = slot.blocks[0]};
+  const auto commit = [&] {
+    return rig.commit(*cache, slot.lease, {{.handle = slot.blocks[0], .key = key(1)}});
+  };
+  ASSERT_TRUE(rig.write(*cache, target, bytes_of(key(2))));
+  faulty->fail_call(1);
+  EXPECT_EQ(rig.write(*cache, target, bytes_of(key(3))).error().code, ErrorCode::io_error);
+  EXPECT_EQ(commit().error().code, ErrorCode::state_conflict);
+  ASSERT_TRUE(rig.write(*cache, target, bytes_of(key(1))));
+  ASSERT_TRUE(commit());
+  EXPECT_EQ(rig.read(*cache, key(1)).value(), bytes_of(key(1)));
+  rig.manager.reset();
+  rig.engine.reset();  // before the disk that it borrows
+}
+
 TEST(Faults, AFailedTransferNamesEachKeyAndKeepsGoodCopies) {
   std::unique_ptr<DiskIo> real;
   fakes::FaultyDiskIo* faulty = nullptr;

@@ -202,13 +202,31 @@ TEST(PieceProgress, AClaimedPieceIsRefusedToOthers) {
   EXPECT_TRUE(progress.claim({.first = 2, .count = 1}));
   EXPECT_FALSE(progress.claim({.first = 0, .count = 4}));
   EXPECT_FALSE(progress.claim({.first = 1, .count = 1}));
-  progress.end({.first = 1, .count = 1}, true);
-  progress.end({.first = 2, .count = 1}, false);
+  progress.end({.first = 1, .count = 1}, PieceProgress::End::written);
+  progress.end({.first = 2, .count = 1}, PieceProgress::End::untouched);
   EXPECT_FALSE(progress.busy());
   EXPECT_THAT(progress.missing(), ElementsAre(0, 2, 3));
   EXPECT_TRUE(progress.claim({.first = 0, .count = 4}));
-  progress.end({.first = 0, .count = 4}, false);
+  progress.end({.first = 0, .count = 4}, PieceProgress::End::untouched);
   EXPECT_THAT(progress.missing(), ElementsAre(0, 2, 3)) << "what was written stays written";
+}
+
+TEST(PieceProgress, ATornPieceStaysSoUntilItIsWritten) {
+  PieceProgress progress(3);
+  const PieceProgress::Range last{.first = 2, .count = 1};
+  ASSERT_TRUE(progress.claim(last));
+  progress.end(last, PieceProgress::End::torn);
+  EXPECT_EQ(progress.first_torn(), 2u);
+  EXPECT_TRUE(progress.any_written());
+  EXPECT_THAT(progress.missing(), ElementsAre(0, 1));
+  progress.set_written({.first = 0, .count = 3});
+  EXPECT_EQ(progress.first_torn(), 2u);
+  ASSERT_TRUE(progress.claim(last));
+  progress.end(last, PieceProgress::End::untouched);
+  EXPECT_EQ(progress.first_torn(), 2u);
+  ASSERT_TRUE(progress.claim(last));
+  progress.end(last, PieceProgress::End::written);
+  EXPECT_EQ(progress.first_torn(), std::nullopt);
 }
 
 TEST(Pressure, LevelsFollowTheWatermarks) {

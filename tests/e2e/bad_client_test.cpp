@@ -71,6 +71,38 @@ TEST_P(CutUploadTest, OfASlotLeavesTheSlotToItsLease) {
   keep();
 }
 
+// The slot's bytes were those of both clients.
+TEST_P(CutUploadTest, OfASlotThatWasWrittenIsNotPublished) {
+  const json allocation = cache_.allocate(1, GetParam());
+  const json& handle = allocation.at("blocks").at(0);
+  const std::string data_path = cache_.data_path(handle, allocation.at("lease"));
+  ASSERT_TRUE(rest_.put_bytes(data_path, block(8)).ok());
+  {
+    RawConnection client(server().endpoint());
+    client.send(upload_head("PUT", data_path, kBlockBytes));
+    client.send(block(9).substr(0, kBlockBytes / 2));
+  }
+  const auto commit = [&](int n) {
+    return rest_.post(cache_.path("/commit"), {{"lease", allocation.at("lease")},
+                                               {"blocks", {TestCache::commit_block(handle, n)}}});
+  };
+  Reply reply;
+  ASSERT_TRUE(eventually([&] {
+    reply = commit(8);
+    return reply.body.find("is being written") == std::string::npos;
+  }));
+  int published = 8;  // where none of the cut upload's bytes came into the slot
+  if (!reply.ok()) {
+    EXPECT_THAT(reply, is_problem(409, "state_conflict"));
+    published = 9;
+    ASSERT_TRUE(rest_.put_bytes(data_path, block(9)).ok());
+    ASSERT_TRUE(commit(9).ok());
+  }
+  EXPECT_EQ(cache_.expect_intact(published), GetParam());
+  EXPECT_TRUE(rest_.del("/v1/leases/" + allocation.at("lease").get<std::string>()).ok());
+  keep();
+}
+
 TEST_F(BadClientTest, CutInAWriteOfManyLeavesNothingBehind) {
   const std::string body = write_of_three();
   const std::size_t header = body.size() - 3 * kBlockBytes;
