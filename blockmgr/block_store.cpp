@@ -318,6 +318,7 @@ void BlockStore::unpin_in_place(SlotRef at) {
 void BlockStore::unpin_for_lease(SlotRef at) {
   SlotRecord& slot = record(at);
   pool(at.tier()).remove_lease(at.slot());
+  --lease_pins_;
   if (slot.life == SlotLife::allocated) {
     slot.gone = true;
     slot.owner = kNoOwner;

@@ -117,7 +117,12 @@ class BlockStore {
   // Pins keep a slot's bytes as they are. A lease's pins are counted apart.
   void pin(SlotRef at);
   void pin_for_lease(SlotRef at);
-  void lease_pinned(SlotRef at) { pool(at.tier()).add_lease(at.slot()); }
+  void lease_pinned(SlotRef at) {
+    pool(at.tier()).add_lease(at.slot());
+    ++lease_pins_;
+  }
+  // A slot as often as leases pin it.
+  std::uint64_t lease_pins() const { return lease_pins_; }
   // The last pin of a committed copy makes it the most recently used of the evictable; of an
   // allocated or dropped one, free.
   void unpin(SlotRef at);
@@ -193,6 +198,7 @@ class BlockStore {
   std::array<std::uint32_t, kNumTiers> leaving_{};
   std::array<std::array<std::uint64_t, kNumEvictionReasons>, kNumTiers> evictions_{};
   std::uint64_t attached_bytes_ = 0;
+  std::uint64_t lease_pins_ = 0;
   bool freed_ = false;
   UseStamp last_stamp_;
   std::int64_t unix_ms_ = 0;

@@ -88,6 +88,14 @@ void CacheCore::end_overdue(Section& section) {
   while (auto lease = leases.overdue(section.now())) end_lease(section, *lease, true);
 }
 
+Result<> CacheCore::check_held(std::uint64_t more) const {
+  const std::uint64_t held = store.lease_pins();
+  if (held == 0 || held + more <= options().max_held_blocks) return {};
+  return Error{ErrorCode::too_many, "leases hold " + std::to_string(held) + " blocks, and " +
+                                        std::to_string(more) + " more would be over the limit of " +
+                                        std::to_string(options().max_held_blocks)};
+}
+
 void CacheCore::forget_writes(SlotRef at) {
   if (writes.empty()) return;
   if (auto found = writes.find(at.bits()); found != writes.end() && !found->second.busy()) {

@@ -183,6 +183,8 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   // foreign_lease, state_conflict.
   Result<SlotRef> uncommitted(LeaseNumber lease, const BlockHandle& handle) const;
   void forget_writes(SlotRef at);
+  // too_many where leases would hold more than they may, all together.
+  Result<> check_held(std::uint64_t more) const;
 
   // --- slots
   // An error where it cannot be granted now or later; the request is then as it was.

@@ -40,6 +40,9 @@ void Cache::allocate(const AllocateRequest& request, Done<Allocation> done) {
     return respond(section, std::move(usable).error());
   }
   core.end_overdue(section);
+  if (auto fits = core.check_held(request.count); !fits) {
+    return respond(section, std::move(fits).error());
+  }
   if (!request.may_evict && (core.store.pool(request.tier).free_count() < request.count ||
                              !core.requests[index_of(request.tier)].empty())) {
     return respond(section, Error{ErrorCode::no_capacity,

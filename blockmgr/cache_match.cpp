@@ -39,6 +39,7 @@ Result<> Cache::match(std::span<const KeyView> keys, std::optional<std::uint32_t
     return Error{ErrorCode::too_many,
                  std::to_string(core.leases.size()) + " leases are open, and no more may be"};
   }
+  if (pins) CAIRN_TRY(core.check_held(keys.size()));
   BlockStore& store = core.store;
   Lease* lease = nullptr;
   BlockStore::PrefixScan scan(store, keys, section.now());

@@ -132,6 +132,9 @@ struct BlockManagerOptions {
 
   std::uint32_t max_caches = 64;
   std::uint32_t max_leases = 65'536;              // a cache
+  // A cache: what all its leases hold, a block as often as it is held; a single lease may hold what
+  // one request names. 64 MiB of lists, and far from where a slot's count of pins would wrap.
+  std::uint32_t max_held_blocks = 1u << 24;
   std::uint32_t max_lease_ms = 3'600'000;         // a client that dies is forgotten within the hour
   std::uint32_t max_blocks_per_request = 65'536;  // keys of one call
   std::uint32_t max_transfers = 4'096;            // not yet ended; more are queue_full

@@ -133,7 +133,7 @@ std::string help_text(const po::options_description& options) {
          "log_level,\ndrain_timeout_ms, host {devices, device_bytes}, http {max_connections, "
          "max_header_bytes,\nmax_body_bytes, max_write_header_bytes, header_timeout_ms, "
          "body_timeout_ms, least_rate_bytes_per_s, idle_timeout_ms},\nblocks {max_caches, "
-         "max_leases, max_lease_ms, "
+         "max_leases, max_held_blocks, max_lease_ms, "
          "max_blocks_per_request, max_transfers,\nkept_transfers, max_waiting_allocations, "
          "staging_bytes, max_metadata_bytes, max_snapshots,\nmax_snapshot_jobs}, disk {engine, "
          "depth, "

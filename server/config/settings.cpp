@@ -58,6 +58,7 @@ void read_http(Fields& fields, Settings& out) {
 void read_blocks(Fields& fields, BlockManagerOptions& out) {
   read(fields, "max_caches", kCount, out.max_caches);
   read(fields, "max_leases", kCount, out.max_leases);
+  read(fields, "max_held_blocks", {1, 1u << 30}, out.max_held_blocks);
   read(fields, "max_lease_ms", kTimeoutMs, out.max_lease_ms);
   read(fields, "max_blocks_per_request", {1, 1u << 20}, out.max_blocks_per_request);
   read(fields, "max_transfers", kCount, out.max_transfers);

@@ -69,6 +69,30 @@ TEST(KeysNameTheirBytes, ABlockBeingWrittenCannotBeCommitted) {
   EXPECT_TRUE(rig.commit(*cache, slot.lease, {{.handle = slot.blocks[0], .key = key(1)}}));
 }
 
+// It was published with some bytes of each.
+TEST(KeysNameTheirBytes, ABlockWhoseSecondWriteWasCutCannotBeCommitted) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.pinned = 4}));
+  const auto slot = rig.allocate(*cache, {.count = 1, .tier = Tier::pinned}).value();
+  const Cache::WriteTarget target{.lease = slot.lease, .block = slot.blocks[0]};
+  const auto commit = [&] {
+    return rig.commit(*cache, slot.lease, {{.handle = slot.blocks[0], .key = key(1)}});
+  };
+  ASSERT_TRUE(rig.write(*cache, target, bytes_of(key(2))));
+  {
+    auto writer = cache->write(target).value();
+    const auto room =
+        rig.await<std::span<const iovec>>([&](auto done) { writer.room(std::move(done)); });
+    std::memset(room.value().front().iov_base, 0xEE, 5);
+  }
+  const Error torn = commit().error();
+  EXPECT_EQ(torn.code, ErrorCode::state_conflict);
+  EXPECT_THAT(torn.detail, ::testing::HasSubstr("write it again"));
+  ASSERT_TRUE(rig.write(*cache, target, bytes_of(key(1))));
+  ASSERT_TRUE(commit());
+  EXPECT_EQ(rig.read(*cache, key(1)).value(), bytes_of(key(1)));
+}
+
 TEST(KeysNameTheirBytes, TheOlderOfTwoBlocksStays) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 4}));
@@ -285,6 +309,32 @@ TEST(EveryLeaseEnds, AKeyIsAMissFromItsEndOn) {
 }
 
 // --- 5: everything has a bound
+
+// A slot's pins were counted in 32 bits, which the longest leases of a key named often enough wrapped.
+TEST(EverythingHasABound, WhatLeasesHold) {
+  BlockManagerOptions options;
+  options.max_held_blocks = 10;
+  Rig rig({.options = options});
+  const auto cache = rig.cache(small_cache({.pinned = 20}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 1)}));
+  const std::vector<BlockKey> often(12, key(1));
+  const auto match = [&](std::size_t count) {
+    MatchResult result;
+    auto done = cache->match(views(often).subspan(0, count), 1'000, result);
+    return done ? ErrorCode::internal : done.error().code;
+  };
+  EXPECT_EQ(match(12), ErrorCode::internal) << "one request may hold what it names";
+  EXPECT_EQ(match(1), ErrorCode::too_many);
+  EXPECT_EQ(rig.allocate(*cache, {.count = 1, .tier = Tier::pinned}).error().code,
+            ErrorCode::too_many);
+  rig.clock.advance_ms(1'000);
+  EXPECT_EQ(match(6), ErrorCode::internal);
+  const auto slots = rig.allocate(*cache, {.count = 4, .tier = Tier::pinned});
+  ASSERT_TRUE(slots);
+  EXPECT_EQ(match(1), ErrorCode::too_many);
+  EXPECT_EQ(cache->release(slots->lease, {}).value(), 4u);
+  EXPECT_EQ(match(4), ErrorCode::internal);
+}
 
 TEST(EverythingHasABound, LeasesKeysAndDurations) {
   BlockManagerOptions options;
