@@ -19,8 +19,8 @@ Arrivals::Expected* Arrivals::find(const Place& place) {
   return at == places_.end() ? nullptr : &at->second;
 }
 
-Arrivals::Expected& Arrivals::expect(const Place& place) {
-  const auto [at, added] = places_.try_emplace(place);
+Arrivals::Expected& Arrivals::expect(const Place& place, std::shared_ptr<Move> leader) {
+  const auto [at, added] = places_.try_emplace(place, Expected{std::move(leader), {}});
   CAIRN_ASSERT(added, "followers of the first transfer would be told by the second");
   return at->second;
 }

@@ -29,12 +29,13 @@ class Arrivals {
 
   // A key on its way.
   struct Expected {
+    std::shared_ptr<Move> leader;
     std::vector<Follower> followers;
   };
   // Null where nobody brings it. Valid until it has come or did not.
   Expected* find(const Place& place);
   // REQUIRES: nobody brings it.
-  Expected& expect(const Place& place);
+  Expected& expect(const Place& place, std::shared_ptr<Move> leader);
   // It came, or did not: who waited for it.
   std::vector<Follower> end(const Place& place);
 

@@ -140,7 +140,7 @@ void CacheCore::start(Section& section, const std::shared_ptr<Move>& move) {
 void CacheCore::submit_next(Section& section, const std::shared_ptr<Move>& move) {
   const std::size_t most = std::max<std::size_t>(1, kJobBytes / block_bytes);
   while (move->jobs < kJobsAtOnce && move->next < move->items.size()) {
-    Items items{.first = move->next, .count = 1};
+    Items items{.first = move->next, .count = 1, .priority = move->urgency()};
     const Tier from = move->items[items.first].source.tier();
     while (items.count < most && items.first + items.count < move->items.size() &&
            move->items[items.first + items.count].source.tier() == from) {
@@ -167,7 +167,7 @@ void CacheCore::submit_items(const std::shared_ptr<Move>& move, Items items,
   job.source = &layout(from);
   job.destination = &layout(move->to);
   job.kind = move->to < from ? JobKind::load : JobKind::store;
-  job.priority = move->priority;
+  job.priority = items.priority;
   for (std::size_t i = items.first; i < items.first + items.count; ++i) {
     const Move::Item& item = move->items[i];
     job.pairs.push_back({item.source.slot(), item.destination.slot()});
@@ -176,11 +176,15 @@ void CacheCore::submit_items(const std::shared_ptr<Move>& move, Items items,
       std::move(job),
       [this, move, items](JobOutcome outcome) { items_ended(move, items, std::move(outcome)); },
       [this, move, items](JobId id) {
-        if (!move->transfer) return;
+        if (move->purpose != Move::Purpose::transfer) return;
         Section section(*this);
         if (move->finished(items.first)) return;
         move->ids[items.first] = id;
-        if (move->cancelled) section.after([this, id] { services->engine.cancel(id); });
+        if (move->cancelled) {
+          section.after([this, id] { services->engine.cancel(id); });
+        } else if (const std::int32_t urgency = move->urgency(); urgency > items.priority) {
+          section.after([this, id, urgency] { services->engine.raise(id, urgency); });
+        }
       });
 }
 

@@ -1,5 +1,6 @@
 // Cache: movements that a client asked for.
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <unordered_set>
 
@@ -35,11 +36,33 @@ void group_by_source(Move& move) {
   move.keys = std::move(keys);
 }
 
-Arrivals::Expected& add_item(CacheCore& core, Move& move, const BlockKey& key, SlotRef source) {
+Arrivals::Expected& add_item(CacheCore& core, const std::shared_ptr<Move>& move,
+                             const BlockKey& key, SlotRef source) {
   core.store.pin(source);
-  move.items.push_back({.source = source, .destination = source});
-  move.keys.push_back(key);
-  return core.arrivals.expect({key, move.to});
+  move->items.push_back({.source = source, .destination = source});
+  move->keys.push_back(key);
+  return core.arrivals.expect({key, move->to}, move);
+}
+
+// What is waited for is as urgent as who waits: the leader's jobs come no later than the follower's
+// would, until this key has come.
+void follow(Section& section, CacheCore& core, Arrivals::Expected& expected,
+            Arrivals::Follower follower) {
+  Move& leader = *expected.leader;
+  const std::int32_t before = leader.urgency();
+  ++leader.followed[follower.move->priority];
+  expected.followers.push_back(std::move(follower));
+  const std::int32_t urgency = leader.urgency();
+  if (urgency == before) return;
+  for (const auto& [first, id] : leader.ids) {
+    section.after(
+        [services = core.services, id = id, urgency] { services->engine.raise(id, urgency); });
+  }
+}
+
+void end_following(Move& leader, const Move& follower) {
+  const auto at = leader.followed.find(follower.priority);
+  if (--at->second == 0) leader.followed.erase(at);
 }
 
 // A key that is not in the tier yet.
@@ -49,13 +72,14 @@ struct Wanted {
 };
 
 // Moves the key, or waits for the transfer that is moving it already.
-void add_key(CacheCore& core, const std::shared_ptr<Move>& move, const Wanted& wanted) {
+void add_key(Section& section, CacheCore& core, const std::shared_ptr<Move>& move,
+             const Wanted& wanted) {
   const SlotRef source = *best_source(core.store.entry(wanted.entry), move->to);
   if (wanted.expected == nullptr) {
-    add_item(core, *move, core.store.key(wanted.entry), source);
+    add_item(core, move, core.store.key(wanted.entry), source);
     return;
   }
-  wanted.expected->followers.push_back({.move = move, .from = source.tier()});
+  follow(section, core, *wanted.expected, {.move = move, .from = source.tier()});
   ++move->following;
 }
 
@@ -109,13 +133,14 @@ void CacheCore::bring(Section& section, const std::shared_ptr<Move>& move) {
   }
 }
 
-void CacheCore::tell_followers(Section& section, const Move& move, std::size_t index,
-                               const Error* error, std::shared_ptr<Move>& again) {
+void CacheCore::tell_followers(Section& section, Move& move, std::size_t index, const Error* error,
+                               std::shared_ptr<Move>& again) {
   if (move.purpose != Move::Purpose::transfer) return;
   const BlockKey& key = move.keys[index];
   Arrivals::Expected* next = nullptr;
   for (Arrivals::Follower& follower : arrivals.end({key, move.to})) {
     const std::shared_ptr<Move>& told = follower.move;
+    end_following(move, *told);
     if (told->cancelled) continue;
     const EntryNumber entry = dropped ? kNoEntry : store.find(key, section.now());
     const SlotNumber copy =
@@ -136,12 +161,12 @@ void CacheCore::tell_followers(Section& section, const Move& move, std::size_t i
       if (!again) {
         again = std::make_shared<Move>();
         again->to = move.to;
-        again->priority = told->priority;
+        again->priority = std::numeric_limits<std::int32_t>::min();  // its followers have one
       }
       if (next == nullptr) {
-        next = &add_item(*this, *again, key, *best_source(store.entry(entry), move.to));
+        next = &add_item(*this, again, key, *best_source(store.entry(entry), move.to));
       }
-      next->followers.push_back(std::move(follower));
+      follow(section, *this, *next, std::move(follower));
       continue;
     }
     --told->following;
@@ -214,7 +239,7 @@ Result<TransferId> Cache::transfer(TransferRequest request) {
       }
       continue;
     }
-    add_key(core, move, {entries[i], expected[rank]});
+    add_key(section, core, move, {entries[i], expected[rank]});
   }
   launch(section, core, move, already_there);
   return *id;
@@ -255,7 +280,7 @@ Result<std::optional<TransferId>> Cache::onboard(const OnboardRequest& request) 
   auto id = core.services->transfers.open(core_, chosen.size());
   if (!id) return std::move(id).error();
   move->transfer = *id;
-  for (const Wanted& wanted : chosen) add_key(core, move, wanted);
+  for (const Wanted& wanted : chosen) add_key(section, core, move, wanted);
   launch(section, core, move, 0);
   return std::optional<TransferId>(*id);
 }
