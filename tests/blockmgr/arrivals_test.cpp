@@ -12,6 +12,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::UnorderedElementsAre;
+using ::testing::UnorderedElementsAreArray;
 
 // Each a job of its own: two do not fit the bytes of one.
 constexpr std::uint32_t kLargeBlockBytes = 17u << 20;
@@ -248,6 +249,20 @@ TEST_F(GatedTransfer, AFollowerOfARemovedCacheEnds) {
   open();
   EXPECT_EQ(status(first).state, TransferState::cancelled);
   EXPECT_EQ(status(second).state, TransferState::cancelled);
+}
+
+// The end of a part that had not begun ended those who waited for it, and then they were cancelled
+// as well: the server aborted. In which order a removal cancels is not said, so there are many.
+TEST_F(GatedTransfer, ARemovedCacheEndsEachTransferOnce) {
+  use_large_blocks(4);
+  gate_->close();
+  begin(4, 1);
+  std::vector<TransferId> all;
+  all.push_back(transfer(keys(1, 3)));  // its last job is not submitted yet
+  for (int i = 0; i < 40; ++i) all.push_back(transfer(keys(3, 1)));
+  ASSERT_TRUE(rig_.manager->drop_cache("large", true));
+  open();
+  EXPECT_THAT(ended_, UnorderedElementsAreArray(all));
 }
 
 }  // namespace
