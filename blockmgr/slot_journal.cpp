@@ -233,7 +233,7 @@ class SlotJournal::Log {
   bool full_ = false;
 };
 
-SlotJournal::SlotJournal(Options options) : options_(std::move(options)) {}
+SlotJournal::SlotJournal(Options options) : options_(std::move(options)), boot_(this_boot()) {}
 
 SlotJournal::~SlotJournal() { abandon_checkpoint(); }
 
@@ -273,7 +273,6 @@ Result<SlotJournal::Found> SlotJournal::load() {
     }
     found.files_.push_back(std::move(*checkpoint));
   }
-  const std::uint64_t boot = this_boot();
   std::uint64_t expected = first_log;
   std::uint64_t ending = kOpen;  // of the last log
   std::uint64_t highest = 0;
@@ -299,7 +298,7 @@ Result<SlotJournal::Found> SlotJournal::load() {
     ending = head->ending;
     if (ending == kRanFull) found.complete = false;
     SlotRecordReader reader(log->bytes().subspan(sizeof(FileHead)), head->seed);
-    const bool same_boot = head->boot == boot;
+    const bool same_boot = head->boot == boot_;
     while (const auto record = reader.next()) take(*record, same_boot);
     const auto rest = log->bytes().subspan(sizeof(FileHead) + reader.read_bytes());
     const bool whole = log->bytes().size() == log_bytes() && begins_with_zeros(rest, 64);
@@ -328,7 +327,7 @@ Result<SlotJournal::NewLog> SlotJournal::make_log(std::uint64_t number) const {
   head.num_slots = options_.num_slots;
   head.seed = RandomBytes().next_u64();
   head.number = number;
-  head.boot = this_boot();
+  head.boot = boot_;
   head.checksum = checksum_of(head);
   return Log::make(log_path(number), head, log_bytes());
 }

@@ -80,6 +80,7 @@ class SlotJournal {
   std::uint64_t log_bytes() const;
 
   const Options options_;
+  const std::uint64_t boot_;  // of the machine
   NewLog log_;
   NewLog spare_;
   bool no_room_ = false;          // for another log
