@@ -6,7 +6,8 @@
 //
 //   cache_core.cpp     making one, removing it; leases' ends; pressure
 //   cache_slots.cpp    slots for those who ask: free ones, evicted ones, waiting for them
-//   cache_moves.cpp    batches of copies between tiers: offload, transfer, write-through
+//   cache_moves.cpp    batches of copies between tiers
+//   cache_offload.cpp  which blocks go down without being asked for: offload, write-through
 //   cache_*.cpp        the operations of Cache
 
 #include <algorithm>
