@@ -8,10 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "base/clock.hpp"
-#include "base/log.hpp"
-#include "bench/must.hpp"
-#include "blockmgr/block_manager.hpp"
+#include "bench/rig.hpp"
 #include "blockmgr/slot_pool.hpp"
 
 namespace cairn {
@@ -26,12 +23,7 @@ constexpr std::size_t kKeyBytes = 32;
 // no part in what is measured.
 class FullCache {
  public:
-  FullCache()
-      : log_(clock_, 2, LogLevel::error),
-        runtime_(must(make_host_runtime({}))),
-        disk_(make_positional_disk_io()),
-        engine_(*runtime_, *disk_, clock_, {}),
-        manager_(*runtime_, engine_, clock_, log_, options()) {
+  FullCache() {
     CacheConfig config;
     config.name = "bench";
     config.shape = {.num_blocks = 1,
@@ -42,14 +34,17 @@ class FullCache {
                     .dtype_width_bytes = 1,
                     .alignment = 1};
     config.tiers[index_of(Tier::pinned)].emplace().num_blocks = kBlocks;
-    cache_ = must(manager_.create_cache(config)).cache;
+    cache_ = must(rig_.manager.create_cache(config)).cache;
     std::mt19937_64 random(1);
     keys_.resize(std::size_t{kBlocks} * kKeyBytes);
     for (std::size_t i = 0; i < keys_.size(); i += 8) {
       const std::uint64_t word = random();
       std::memcpy(&keys_[i], &word, 8);
     }
-    for (std::uint32_t chain = 0; chain < kChains; ++chain) commit(chain);
+    for (std::uint32_t number = 0; number < kChains; ++number) {
+      const std::vector<KeyView> views = chain(number);
+      fill(*cache_, std::vector<BlockKey>(views.begin(), views.end()), Kinship::chain);
+    }
   }
 
   Cache& cache() { return *cache_; }
@@ -60,41 +55,10 @@ class FullCache {
   }
 
  private:
-  static BlockManagerOptions options() {
-    BlockManagerOptions options;
-    options.data_dir = "/nonexistent";  // no disk tier here
-    return options;
-  }
   KeyView key(std::uint32_t chain, std::uint32_t i) const {
     return {&keys_[(std::size_t{chain} * kChainBlocks + i) * kKeyBytes], kKeyBytes};
   }
-  void commit(std::uint32_t chain) {
-    LeaseId lease;
-    cache_->allocate({.count = kChainBlocks, .tier = Tier::pinned, .lease_ms = {}, .priority = 50},
-                     [&](Result<Allocation> allocated) {
-                       const Allocation slots = must(std::move(allocated));
-                       lease = slots.lease;
-                       std::vector<CommitBlock> blocks;
-                       for (std::uint32_t i = 0; i < kChainBlocks; ++i) {
-                         CommitBlock& block = blocks.emplace_back();
-                         block.handle = slots.blocks[i];
-                         block.key = BlockKey(key(chain, i));
-                         if (i > 0) block.parent = BlockKey(key(chain, i - 1));
-                       }
-                       cache_->commit(
-                           slots.lease, std::move(blocks),
-                           [](Result<std::vector<CommitStatus>> done) { must(std::move(done)); });
-                     });
-    engine_.wait_idle();  // nothing was written: the blocks are filled with zeros first
-    must(cache_->release(lease, {}));
-  }
-
-  SystemClock clock_;
-  Logger log_;
-  std::unique_ptr<DeviceRuntime> runtime_;
-  std::unique_ptr<DiskIo> disk_;
-  TransferEngine engine_;
-  BlockManager manager_;
+  BenchRig rig_;
   std::shared_ptr<Cache> cache_;
   std::vector<std::byte> keys_;
 };

@@ -15,10 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.hpp"
-#include "base/log.hpp"
-#include "bench/must.hpp"
-#include "blockmgr/block_manager.hpp"
+#include "bench/rig.hpp"
 
 namespace cairn {
 namespace {
@@ -129,12 +126,7 @@ void run_child(const TierMemory& tier) {
 
 // The server's process, as far as it takes part: a tier in memory that others may map.
 int run() {
-  SystemClock clock;
-  Logger log(clock, STDERR_FILENO, LogLevel::error);
-  auto runtime = must(make_host_runtime({}));
-  auto disk = make_positional_disk_io();
-  TransferEngine engine(*runtime, *disk, clock, {});
-  BlockManager manager(*runtime, engine, clock, log, {});
+  BenchRig rig;
   CacheConfig config;
   config.name = "mapped";
   config.shape = {.num_layers = 1,
@@ -145,7 +137,7 @@ int run() {
                   .alignment = 4096};
   config.tiers[index_of(Tier::pinned)] =
       TierConfig{.num_blocks = static_cast<std::uint32_t>(kTotalBytes / (64ull << 10))};
-  const auto cache = must(manager.create_cache(config)).cache;
+  const auto cache = must(rig.manager.create_cache(config)).cache;
   const TierMemory tier = must(cache->export_tier(Tier::pinned));
   std::fflush(stdout);
   const pid_t pid = ::fork();

@@ -12,11 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.hpp"
-#include "base/log.hpp"
-#include "bench/must.hpp"
-#include "blockmgr/awaited.hpp"
-#include "blockmgr/block_manager.hpp"
+#include "bench/rig.hpp"
 
 namespace cairn {
 namespace {
@@ -100,7 +96,7 @@ class Side {
       other.receive(request.unique_id.data(), size);
     }
     Awaited<GroupInfo> joined;
-    manager_.groups().join(request, joined.done());
+    rig_.manager.groups().join(request, joined.done());
     const GroupInfo info = must(joined.wait());
     if (rank_ == 1) return;
     size = info.unique_id.size();
@@ -118,7 +114,7 @@ class Side {
                     .dtype_width_bytes = 2};
     config.tiers[index_of(Tier::pinned)] =
         TierConfig{.num_blocks = static_cast<std::uint32_t>(kTotalBytes / block_bytes)};
-    cache_ = must(manager_.create_cache(config)).cache;
+    cache_ = must(rig_.manager.create_cache(config)).cache;
     keys_.clear();
     for (std::uint64_t i = 0; i < kTotalBytes / block_bytes; ++i) {
       keys_.emplace_back(std::as_bytes(std::span(&i, 1)));
@@ -127,34 +123,21 @@ class Side {
   void drop_cache() {
     const std::string name = cache_->config().name;
     cache_.reset();
-    must(manager_.drop_cache(name, true));
+    must(rig_.manager.drop_cache(name, true));
   }
 
   // All keys of the cache; of zeros, each written once.
-  void fill() {
-    Awaited<Allocation> allocated;
-    cache_->allocate({.count = static_cast<std::uint32_t>(keys_.size()), .tier = Tier::pinned},
-                     allocated.done());
-    const Allocation allocation = must(allocated.wait());
-    std::vector<CommitBlock> blocks;
-    for (std::size_t i = 0; i < keys_.size(); ++i) {
-      blocks.push_back({.handle = allocation.blocks[i], .key = keys_[i]});
-    }
-    Awaited<std::vector<CommitStatus>> committed;
-    cache_->commit(allocation.lease, std::move(blocks), committed.done());
-    must(committed.wait());
-    must(cache_->release(allocation.lease, {}));
-  }
+  void fill_cache() { fill(*cache_, keys_, Kinship::strangers); }
   void clear() { must(cache_->clear(std::nullopt)); }
 
   void share() {
-    const TransferId id =
-        must(manager_.groups().share("g", {.kind = rank_ == 0 ? ShareKind::send : ShareKind::recv,
-                                           .cache = cache_,
-                                           .keys = keys_,
-                                           .other = 1 - rank_}));
+    const TransferId id = must(
+        rig_.manager.groups().share("g", {.kind = rank_ == 0 ? ShareKind::send : ShareKind::recv,
+                                          .cache = cache_,
+                                          .keys = keys_,
+                                          .other = 1 - rank_}));
     std::latch ended(1);
-    must(manager_.watch_transfer(id, [&](const TransferStatus& status) {
+    must(rig_.manager.watch_transfer(id, [&](const TransferStatus& status) {
       check(status.state == TransferState::done && status.bytes == kTotalBytes, "share");
       ended.count_down();
     }));
@@ -164,12 +147,7 @@ class Side {
 
  private:
   const std::uint32_t rank_;
-  SystemClock clock_;
-  Logger log_{clock_, STDERR_FILENO, LogLevel::error};
-  std::unique_ptr<DeviceRuntime> runtime_ = must(make_host_runtime({}));
-  std::unique_ptr<DiskIo> disk_ = make_positional_disk_io();
-  TransferEngine engine_{*runtime_, *disk_, clock_, {}};
-  BlockManager manager_{*runtime_, engine_, clock_, log_, {}};
+  BenchRig rig_;
   std::shared_ptr<Cache> cache_;
   std::vector<BlockKey> keys_;
 };
@@ -199,7 +177,7 @@ void run_parent(const Channel& child) {
   std::string rows;
   for (std::uint64_t block_bytes : kBlockBytes) {
     side.make_cache(block_bytes);
-    side.fill();
+    side.fill_cache();
     Seconds plain{};
     Seconds shared{};
     for (int turn = 0; turn <= kTurns; ++turn) {

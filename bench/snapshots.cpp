@@ -11,10 +11,7 @@
 #include <memory>
 #include <vector>
 
-#include "base/clock.hpp"
-#include "base/log.hpp"
-#include "bench/must.hpp"
-#include "blockmgr/block_manager.hpp"
+#include "bench/rig.hpp"
 
 namespace cairn {
 namespace {
@@ -24,13 +21,7 @@ constexpr std::uint32_t kBlocks = 128;  // of 2 MiB
 // A cache full of committed blocks, over a folder of the working directory: /tmp may be memory.
 class Snapped {
  public:
-  Snapped()
-      : folder_(std::filesystem::absolute("bench-snapshots")),
-        log_(clock_, 2, LogLevel::error),
-        runtime_(must(make_host_runtime({}))),
-        disk_(make_positional_disk_io()),
-        engine_(*runtime_, *disk_, clock_, {}),
-        manager_(*runtime_, engine_, clock_, log_, options()) {
+  Snapped() : folder_(std::filesystem::absolute("bench-snapshots")), rig_(folder_) {
     std::filesystem::create_directories(folder_);
     CacheConfig config;
     config.name = "bench";
@@ -42,33 +33,23 @@ class Snapped {
                     .dtype_width_bytes = 2,
                     .alignment = 4096};
     config.tiers[index_of(Tier::pinned)].emplace().num_blocks = kBlocks;
-    cache_ = must(manager_.create_cache(config)).cache;
-    auto allocated = std::make_shared<std::promise<Allocation>>();
-    cache_->allocate({.count = kBlocks, .tier = Tier::pinned, .lease_ms = {}, .priority = 50},
-                     [allocated](auto result) { allocated->set_value(must(std::move(result))); });
-    const Allocation slots = allocated->get_future().get();
-    std::vector<CommitBlock> blocks;
+    cache_ = must(rig_.manager.create_cache(config)).cache;
+    std::vector<BlockKey> keys;
     for (std::uint32_t i = 0; i < kBlocks; ++i) {
-      CommitBlock& block = blocks.emplace_back();
-      block.handle = slots.blocks[i];
-      block.key = BlockKey(std::as_bytes(std::span(&i, 1)));
+      keys.emplace_back(std::as_bytes(std::span(&i, 1)));
     }
-    auto committed = std::make_shared<std::promise<void>>();
-    cache_->commit(slots.lease, std::move(blocks), [committed](auto result) {
-      must(std::move(result));
-      committed->set_value();
-    });
-    committed->get_future().get();
-    must(cache_->release(slots.lease, {}));
+    fill(*cache_, keys, Kinship::strangers);
   }
   ~Snapped() { std::filesystem::remove_all(folder_); }
 
-  void make() { finish(must(manager_.snapshots().make(cache_, {.name = "s", .compress = false}))); }
-  void restore() {
-    const auto file = must(manager_.snapshots().file_of("bench", "s"));
-    finish(must(manager_.snapshots().restore(cache_, {.file = file, .partial = false})));
+  void make() {
+    finish(must(rig_.manager.snapshots().make(cache_, {.name = "s", .compress = false})));
   }
-  void remove() { must(manager_.snapshots().remove("bench", "s")); }
+  void restore() {
+    const auto file = must(rig_.manager.snapshots().file_of("bench", "s"));
+    finish(must(rig_.manager.snapshots().restore(cache_, {.file = file, .partial = false})));
+  }
+  void remove() { must(rig_.manager.snapshots().remove("bench", "s")); }
   void clear() { must(cache_->clear({})); }
   std::uint64_t bytes() const { return kBlocks * cache_->block_bytes(); }
 
@@ -88,27 +69,17 @@ class Snapped {
   }
 
  private:
-  BlockManagerOptions options() const {
-    BlockManagerOptions options;
-    options.data_dir = folder_;
-    return options;
-  }
   void finish(TransferId id) {
     // Shared: who tells of the end may still be busy with it when this goes on.
     auto ended = std::make_shared<std::promise<bool>>();
-    must(manager_.watch_transfer(id, [ended](const TransferStatus& status) {
+    must(rig_.manager.watch_transfer(id, [ended](const TransferStatus& status) {
       ended->set_value(status.state == TransferState::done);
     }));
     if (!ended->get_future().get()) std::abort();
   }
 
   const std::filesystem::path folder_;
-  SystemClock clock_;
-  Logger log_;
-  std::unique_ptr<DeviceRuntime> runtime_;
-  std::unique_ptr<DiskIo> disk_;
-  TransferEngine engine_;
-  BlockManager manager_;
+  BenchRig rig_;
   std::shared_ptr<Cache> cache_;
 };
 

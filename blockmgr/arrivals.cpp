@@ -14,18 +14,20 @@ std::strong_ordering operator<=>(const Arrivals::Place& a, const Arrivals::Place
   return std::lexicographical_compare_three_way(one.begin(), one.end(), other.begin(), other.end());
 }
 
-void Arrivals::expect(const Place& place) {
-  const bool added = places_.try_emplace(place).second;
-  CAIRN_ASSERT(added, "followers of the first transfer would be told by the second");
+Arrivals::Expected* Arrivals::find(const Place& place) {
+  const auto at = places_.find(place);
+  return at == places_.end() ? nullptr : &at->second;
 }
 
-void Arrivals::follow(const Place& place, Follower follower) {
-  places_.at(place).push_back(std::move(follower));
+Arrivals::Expected& Arrivals::expect(const Place& place, std::shared_ptr<Move> leader) {
+  const auto [at, added] = places_.try_emplace(place, Expected{std::move(leader), {}});
+  CAIRN_ASSERT(added, "followers of the first transfer would be told by the second");
+  return at->second;
 }
 
 std::vector<Arrivals::Follower> Arrivals::end(const Place& place) {
   auto ended = places_.extract(place);
-  return ended ? std::move(ended.mapped()) : std::vector<Follower>();
+  return ended ? std::move(ended.mapped().followers) : std::vector<Follower>();
 }
 
 }  // namespace cairn

@@ -27,16 +27,20 @@ class Arrivals {
     friend std::strong_ordering operator<=>(const Place& a, const Place& b);
   };
 
-  bool expected(const Place& place) const { return places_.contains(place); }
-  // REQUIRES: not expected.
-  void expect(const Place& place);
-  // REQUIRES: expected.
-  void follow(const Place& place, Follower follower);
+  // A key on its way.
+  struct Expected {
+    std::shared_ptr<Move> leader;
+    std::vector<Follower> followers;
+  };
+  // Null where nobody brings it. Valid until it has come or did not.
+  Expected* find(const Place& place);
+  // REQUIRES: nobody brings it.
+  Expected& expect(const Place& place, std::shared_ptr<Move> leader);
   // It came, or did not: who waited for it.
   std::vector<Follower> end(const Place& place);
 
  private:
-  std::map<Place, std::vector<Follower>> places_;
+  std::map<Place, Expected> places_;
 };
 
 }  // namespace cairn

@@ -1,111 +1,22 @@
 #include "blockmgr/block_manager.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <new>
-#include <set>
 #include <string>
-#include <thread>
 
 #include "base/random.hpp"
 #include "blockmgr/cache_core.hpp"
+#include "blockmgr/checkpointer.hpp"
+#include "blockmgr/config_check.hpp"
 #include "blockmgr/disk_place.hpp"
-#include "blockmgr/disk_recovery.hpp"
+#include "blockmgr/disk_tier.hpp"
 #include "blockmgr/slot_totals.hpp"
 #include "blockmgr/tier_memory.hpp"
 #include "layouts/builder.hpp"
-#include "transport/slot_file.hpp"
 
 namespace cairn {
 namespace {
-
-constexpr std::size_t kMaxNameBytes = 64;
-// How often the checkpointing thread looks whether a log is half full or the period over.
-constexpr std::chrono::milliseconds kCheckpointLook{200};
-
-Error out_of_range(std::string detail) { return {ErrorCode::out_of_range, std::move(detail)}; }
-
-Result<> check_name(const std::string& name) {
-  const bool fine = !name.empty() && name.size() <= kMaxNameBytes && name != "." && name != ".." &&
-                    std::all_of(name.begin(), name.end(), [](unsigned char c) {
-                      return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
-                    });
-  if (fine) return {};
-  return out_of_range(
-      "a cache's name is 1 to 64 letters, digits, '.', '_' or '-', and not . or ..");
-}
-
-LayoutConfig tier_shape(const CacheConfig& config, Tier tier) {
-  LayoutConfig shape = config.shape;
-  shape.num_blocks = config.tiers[index_of(tier)]->num_blocks;
-  return shape;
-}
-
-Result<> check_config(const CacheConfig& config, const BlockManagerOptions& options) {
-  CAIRN_TRY(check_name(config.name));
-  if (config.default_lease_ms < 1 || config.default_lease_ms > options.max_lease_ms) {
-    return out_of_range("default_lease_ms is " + std::to_string(config.default_lease_ms) +
-                        ", not 1 to " + std::to_string(options.max_lease_ms));
-  }
-  std::uint64_t slots = 0;
-  bool any = false;
-  for (Tier tier : kTiers) {
-    if (!config.tiers[index_of(tier)]) continue;
-    any = true;
-    slots += config.tiers[index_of(tier)]->num_blocks;
-    CAIRN_TRY(validate(tier_shape(config, tier)));
-  }
-  if (!any) return Error{ErrorCode::impossible_shape, "a cache has at least one tier"};
-  if (slots > kMaxSlots) {
-    return Error{ErrorCode::impossible_shape, "the tiers have " + std::to_string(slots) +
-                                                  " blocks together, not up to " +
-                                                  std::to_string(kMaxSlots)};
-  }
-  return {};
-}
-
-// With what was left out: a disk tier's path is the cache's name.
-CacheConfig filled_in(CacheConfig config) {
-  auto& disk = config.tiers[index_of(Tier::disk)];
-  if (disk && disk->path.empty()) disk->path = config.name;
-  return config;
-}
-
-std::string disk_path(const CacheConfig& config) {
-  const auto& disk = config.tiers[index_of(Tier::disk)];
-  return disk ? disk->path : std::string();
-}
-
-// One file, however it is written, or one that is a folder of the other.
-bool overlap(const std::filesystem::path& a, const std::filesystem::path& b) {
-  const auto x = a.lexically_normal();
-  const auto y = b.lexically_normal();
-  const auto [at_x, at_y] = std::mismatch(x.begin(), x.end(), y.begin(), y.end());
-  return at_x == x.end() || at_y == y.end();
-}
-
-// The files of a disk tier and its index; none without one. Blocks on I/O.
-void remove_disk_tier(const std::vector<std::filesystem::path>& files) {
-  if (files.empty()) return;
-  SlotJournal::remove(files.front());
-  std::error_code ignored;
-  for (const auto& file : files) std::filesystem::remove(file, ignored);
-}
-
-// A disk tier that was made goes again where the cache that it was made for does not come to be.
-class NewDiskTier {
- public:
-  NewDiskTier() = default;
-  NewDiskTier(const NewDiskTier&) = delete;
-  NewDiskTier& operator=(const NewDiskTier&) = delete;
-  ~NewDiskTier() { remove_disk_tier(files_); }
-  void made(std::vector<std::filesystem::path> files) { files_ = std::move(files); }
-  void keep() { files_.clear(); }
-
- private:
-  std::vector<std::filesystem::path> files_;
-};
 
 // A device that is not there is as impossible as a shape that cannot be.
 Result<> check_device(const CacheConfig& config, Tier tier, const DeviceRuntime& runtime) {
@@ -155,12 +66,7 @@ struct BlockManager::Impl {
   // Files are claimed by locks, handles by name.
   Result<> check_handle(const ExportedMemory& memory) const;
   Result<BlockLayout> make_layout(const CacheConfig& config, Tier tier) const;
-  std::vector<PreparedMemory> prepare_for_disk(const CacheCore::Parts& parts) const;
-  Result<SlotFile> open_disk_tier(const CacheConfig& config, Member& member);
-  // Gives the blocks back that an earlier run left, and notes what changes from here on.
-  Result<> start_disk_tier(CacheCore& core, bool is_new) const;
-  bool checkpoint(CacheCore& core) const;  // false where it failed, which is logged
-  void checkpoint_when_due();
+  Result<> check_disk_path(const CacheConfig& config) const;
   Result<Member> make_cache(const CacheConfig& config);
 
   const std::shared_ptr<CacheServices> services;
@@ -174,20 +80,8 @@ struct BlockManager::Impl {
   SlotTotals retired CAIRN_GUARDED_BY(mutex);  // of caches that were dropped
   RandomBytes random CAIRN_GUARDED_BY(creating);
 
-  Mutex checkpoint_mutex;
-  Condition checkpoint_wake;
-  bool stopping CAIRN_GUARDED_BY(checkpoint_mutex) = false;
-  std::thread checkpointer;
+  std::optional<Checkpointer> checkpointer;
 };
-
-namespace {
-
-std::vector<std::filesystem::path> disk_roots(const BlockManagerOptions& options) {
-  if (!options.disk.folders.empty()) return options.disk.folders;
-  return {options.data_dir / "disk"};
-}
-
-}  // namespace
 
 BlockManager::BlockManager(DeviceRuntime& runtime, TransferEngine& engine, const Clock& clock,
                            Logger& log, BlockManagerOptions options, GroupOptions groups)
@@ -199,7 +93,16 @@ BlockManager::BlockManager(DeviceRuntime& runtime, TransferEngine& engine, const
     }
   }
   if (impl_->services->options.disk.checkpoint_period_ms > 0) {
-    impl_->checkpointer = std::thread([impl = impl_.get()] { impl->checkpoint_when_due(); });
+    impl_->checkpointer.emplace(
+        impl_->services->clock,
+        Checkpointer::Options{
+            .period = std::chrono::milliseconds(impl_->services->options.disk.checkpoint_period_ms),
+            .caches = [impl = impl_.get()] {
+              std::vector<std::shared_ptr<CacheCore>> cores;
+              MutexLock lock(impl->mutex);
+              for (const auto& [name, member] : impl->members) cores.push_back(member.cache->core_);
+              return cores;
+            }});
   }
 }
 
@@ -207,14 +110,7 @@ BlockManager::~BlockManager() {
   // The operations of both hold caches and leases.
   impl_->groups.reset();
   impl_->snapshots.reset();
-  if (impl_->checkpointer.joinable()) {
-    {
-      MutexLock lock(impl_->checkpoint_mutex);
-      impl_->stopping = true;
-    }
-    impl_->checkpoint_wake.notify_all();
-    impl_->checkpointer.join();
-  }
+  impl_->checkpointer.reset();
   checkpoint();
   for (const auto& cache : caches()) {
     Section section(*cache->core_);
@@ -264,6 +160,19 @@ Result<BlockLayout> BlockManager::Impl::make_layout(const CacheConfig& config, T
       .build();
 }
 
+Result<> BlockManager::Impl::check_disk_path(const CacheConfig& config) const {
+  MutexLock lock(mutex);
+  for (const auto& [name, other] : members) {
+    const std::string taken = disk_path(other.cache->config());
+    if (!taken.empty() && overlap(taken, disk_path(config))) {
+      return Error{ErrorCode::state_conflict, "the disk path \"" + disk_path(config) +
+                                                  "\" is taken: cache " + name + " has \"" + taken +
+                                                  "\""};
+    }
+  }
+  return {};
+}
+
 Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(const CacheConfig& config) {
   CAIRN_TRY(check_config(config, services->options));
   Member member;
@@ -278,20 +187,23 @@ Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(const CacheCon
   bool is_new = false;
   NewDiskTier new_disk_tier;
   if (config.tiers[index_of(Tier::disk)]) {
-    auto file = open_disk_tier(config, member);
-    if (!file) return std::move(file).error();
-    is_new = file->is_new;
+    CAIRN_TRY(check_disk_path(config));
+    auto disk = open_disk_tier(config, *services);
+    if (!disk) return std::move(disk).error();
+    member.disk_files = std::move(disk->files);
+    is_new = disk->slots.is_new;
     if (is_new) {
       new_disk_tier.made(member.disk_files);
       SlotJournal::remove(member.disk_files.front());
     }
+    const std::unique_ptr<DiskSlots>& slots = disk->slots.slots;
     parts.journal =
         std::make_unique<SlotJournal>(SlotJournal::Options{.path = member.disk_files.front(),
-                                                           .file_id = file->slots->file_id(),
-                                                           .num_slots = file->slots->num_slots()});
-    parts.layouts[index_of(Tier::disk)].emplace(std::move(file->layout));
-    parts.disk_slots = std::move(file->slots);
-    parts.prepared = prepare_for_disk(parts);
+                                                           .file_id = slots->file_id(),
+                                                           .num_slots = slots->num_slots()});
+    parts.layouts[index_of(Tier::disk)].emplace(std::move(disk->slots.layout));
+    parts.disk_slots = std::move(disk->slots.slots);
+    parts.prepared = prepare_for_disk(parts, *services);
   }
   try {
     auto core = std::make_shared<CacheCore>(services, std::move(parts));
@@ -304,140 +216,9 @@ Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(const CacheCon
   return member;
 }
 
-// The pinned tier is what moves to and from disk.
-std::vector<PreparedMemory> BlockManager::Impl::prepare_for_disk(
-    const CacheCore::Parts& parts) const {
-  std::vector<PreparedMemory> prepared;
-  const auto& pinned = parts.layouts[index_of(Tier::pinned)];
-  if (!pinned) return prepared;
-  for (const RegionView& region : pinned->regions()) {
-    auto memory = PreparedMemory::of(services->engine.disk(), {region.data(), region.size_bytes()});
-    if (memory) {
-      prepared.push_back(std::move(*memory));
-      continue;
-    }
-    services->log.info("disk I/O goes without registered buffers",
-                       {{"cache", parts.config.name}, {"why", memory.error().detail}});
-    break;
-  }
-  return prepared;
-}
-
-Result<SlotFile> BlockManager::Impl::open_disk_tier(const CacheConfig& config, Member& member) {
-  {
-    MutexLock lock(mutex);
-    for (const auto& [name, other] : members) {
-      const std::string taken = disk_path(other.cache->config());
-      if (!taken.empty() && overlap(taken, disk_path(config))) {
-        return Error{ErrorCode::state_conflict, "the disk path \"" + disk_path(config) +
-                                                    "\" is taken: cache " + name + " has \"" +
-                                                    taken + "\""};
-      }
-    }
-  }
-  const DiskOptions& options = services->options.disk;
-  for (const auto& root : disk_roots(services->options)) {
-    auto file = prepare_disk_place({root, disk_path(config)});
-    if (!file) return std::move(file).error();
-    member.disk_files.push_back(std::move(*file));
-  }
-  auto file = open_slot_file({.paths = member.disk_files,
-                              .owner = config.name,
-                              .shape = tier_shape(config, Tier::disk),
-                              .replace_other_shape = options.replace_other_shape,
-                              .direct = options.direct,
-                              .check_every_read = options.checksums});
-  if (file && !file->not_direct.empty()) {
-    services->log.info("disk tier goes through the page cache",
-                       {{"cache", config.name}, {"why", file->not_direct}});
-  }
-  return file;
-}
-
-Result<> BlockManager::Impl::start_disk_tier(CacheCore& core, bool is_new) const {
-  bool from_headers = false;
-  bool wants_checkpoint = false;
-  if (!is_new) {
-    auto recovery = recover_disk_tier(core, {*core.journal, services->engine.disk()});
-    if (!recovery) return std::move(recovery).error();
-    from_headers = recovery->from_headers;
-    // Mended headers are worth a checkpoint too: it flushes them, and the old logs go.
-    wants_checkpoint = from_headers || recovery->mended > 0;
-    if (recovery->not_mended) {
-      services->log.warning(
-          "headers that a power cut may have taken were not looked after",
-          {{"cache", core.config.name}, {"detail", recovery->not_mended->detail}});
-    }
-    services->log.info("disk tier recovered",
-                       {{"cache", core.config.name},
-                        {"blocks", recovery->restored},
-                        {"from", from_headers ? "headers" : "checkpoint and log"},
-                        {"torn", recovery->torn},
-                        {"expired", recovery->expired},
-                        {"mended", recovery->mended},
-                        {"stale", recovery->stale}});
-  }
-  CAIRN_TRY(core.journal->begin());
-  {
-    MutexLock lock(core.mutex);
-    core.store.note_changes(*core.journal, *core.disk_slots);
-  }
-  // A log alone does not tell what the headers told.
-  if (wants_checkpoint) checkpoint(core);
-  return {};
-}
-
-bool BlockManager::Impl::checkpoint(CacheCore& core) const {
-  auto written = core.checkpoint();
-  if (written) return true;
-  services->log.warning("the index of a disk tier could not be made durable",
-                        {{"cache", core.config.name}, {"detail", written.error().detail}});
-  return false;
-}
-
-// The log keeps what a killed process knew; checkpoints keep the log short, and survive a power
-// cut.
-void BlockManager::Impl::checkpoint_when_due() {
-  const Duration period = std::chrono::milliseconds(services->options.disk.checkpoint_period_ms);
-  TimePoint last = services->clock.now();
-  std::set<std::uint32_t> failing;  // tried again with the next period: a full disk stays full
-  while (true) {
-    {
-      MutexLock lock(checkpoint_mutex);
-      if (stopping) return;
-      checkpoint_wake.wait_for(checkpoint_mutex, kCheckpointLook);
-      if (stopping) return;
-    }
-    const TimePoint now = services->clock.now();
-    const bool all = now - last >= period;
-    if (all) last = now;
-    std::vector<std::shared_ptr<Cache>> due;
-    {
-      MutexLock lock(mutex);
-      for (const auto& [name, member] : members) due.push_back(member.cache);
-    }
-    for (const auto& cache : due) {
-      CacheCore& core = *cache->core_;
-      if (!core.journal) continue;
-      bool wanted = false;
-      {
-        MutexLock lock(core.mutex);
-        const bool early = core.journal->wants_checkpoint() && !failing.contains(core.number);
-        wanted = !core.dropped && (early || (all && core.journal->has_changes()));
-      }
-      if (!wanted) continue;
-      if (checkpoint(core)) {
-        failing.erase(core.number);
-      } else {
-        failing.insert(core.number);
-      }
-    }
-  }
-}
-
 void BlockManager::checkpoint() {
   for (const auto& cache : caches()) {
-    if (cache->core_->journal) impl_->checkpoint(*cache->core_);
+    if (cache->core_->journal) checkpoint_disk_tier(*cache->core_);
   }
 }
 

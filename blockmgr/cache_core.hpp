@@ -6,9 +6,11 @@
 //
 //   cache_core.cpp     making one, removing it; leases' ends; pressure
 //   cache_slots.cpp    slots for those who ask: free ones, evicted ones, waiting for them
-//   cache_moves.cpp    batches of copies between tiers: offload, transfer, write-through
+//   cache_moves.cpp    batches of copies between tiers
+//   cache_offload.cpp  which blocks go down without being asked for: offload, write-through
 //   cache_*.cpp        the operations of Cache
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <map>
@@ -118,6 +120,8 @@ struct Move {
   std::vector<Item> items;       // by source tier
   std::vector<BlockKey> keys;    // transfer: of the items
   std::uint64_t following = 0;   // transfer: keys that others are bringing
+  // transfer: how many of its keys others wait for, by their priority.
+  std::map<std::int32_t, std::uint64_t> followed;
   // transfer: copies that are there already. Pinned until the end, so that making room for the rest
   // does not take them away.
   std::vector<SlotRef> kept;
@@ -136,6 +140,10 @@ struct Move {
   UniqueFunction<void(Section&, const Move&)> ended;  // under the lock; may be empty
 
   bool finished(std::size_t first) const { return ended_jobs.contains(first); }
+  // Its own priority, or a higher one of somebody who waits for it.
+  std::int32_t urgency() const {
+    return followed.empty() ? priority : std::max(priority, followed.rbegin()->first);
+  }
   bool ended_all() const {
     return request == 0 && jobs == 0 && next == items.size() && following == 0;
   }
@@ -216,7 +224,7 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   // A key that a transfer was bringing is there or, for the `error`, is not. Without either
   // (cancelled, no slots, or gone and back) it is added to `again`, which is nobody's, for those
   // who still want it; bring() is then the caller's.
-  void tell_followers(Section& section, const Move& move, std::size_t index, const Error* error,
+  void tell_followers(Section& section, Move& move, std::size_t index, const Error* error,
                       std::shared_ptr<Move>& again);
   // A copy whose bytes could not be read. `generation` says whose bytes those were.
   void drop_unreadable(SlotRef at, std::uint64_t generation, const Error& error);
@@ -281,6 +289,7 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   struct Items {
     std::size_t first = 0;
     std::size_t count = 0;
+    std::int32_t priority = 0;
   };
   void submit_items(const std::shared_ptr<Move>& move, Items items, std::vector<SlotLabel> labels);
   void items_ended(const std::shared_ptr<Move>& move, Items items, JobOutcome outcome);

@@ -1,5 +1,6 @@
 // Cache: movements that a client asked for.
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <unordered_set>
 
@@ -35,18 +36,50 @@ void group_by_source(Move& move) {
   move.keys = std::move(keys);
 }
 
-void add_item(CacheCore& core, Move& move, const BlockKey& key, SlotRef source) {
-  core.arrivals.expect({key, move.to});
+Arrivals::Expected& add_item(CacheCore& core, const std::shared_ptr<Move>& move,
+                             const BlockKey& key, SlotRef source) {
   core.store.pin(source);
-  move.items.push_back({.source = source, .destination = source});
-  move.keys.push_back(key);
+  move->items.push_back({.source = source, .destination = source});
+  move->keys.push_back(key);
+  return core.arrivals.expect({key, move->to}, move);
 }
 
+// What is waited for is as urgent as who waits: the leader's jobs come no later than the follower's
+// would, until this key has come.
+void follow(Section& section, CacheCore& core, Arrivals::Expected& expected,
+            Arrivals::Follower follower) {
+  Move& leader = *expected.leader;
+  const std::int32_t before = leader.urgency();
+  ++leader.followed[follower.move->priority];
+  expected.followers.push_back(std::move(follower));
+  const std::int32_t urgency = leader.urgency();
+  if (urgency == before) return;
+  for (const auto& [first, id] : leader.ids) {
+    section.after(
+        [services = core.services, id = id, urgency] { services->engine.raise(id, urgency); });
+  }
+}
+
+void end_following(Move& leader, const Move& follower) {
+  const auto at = leader.followed.find(follower.priority);
+  if (--at->second == 0) leader.followed.erase(at);
+}
+
+// A key that is not in the tier yet.
+struct Wanted {
+  EntryNumber entry = kNoEntry;
+  Arrivals::Expected* expected = nullptr;  // where it is on its way
+};
+
 // Moves the key, or waits for the transfer that is moving it already.
-void add_key(CacheCore& core, const std::shared_ptr<Move>& move, const BlockKey& key,
-             SlotRef source) {
-  if (!core.arrivals.expected({key, move->to})) return add_item(core, *move, key, source);
-  core.arrivals.follow({key, move->to}, {.move = move, .from = source.tier()});
+void add_key(Section& section, CacheCore& core, const std::shared_ptr<Move>& move,
+             const Wanted& wanted) {
+  const SlotRef source = *best_source(core.store.entry(wanted.entry), move->to);
+  if (wanted.expected == nullptr) {
+    add_item(core, move, core.store.key(wanted.entry), source);
+    return;
+  }
+  follow(section, core, *wanted.expected, {.move = move, .from = source.tier()});
   ++move->following;
 }
 
@@ -100,13 +133,14 @@ void CacheCore::bring(Section& section, const std::shared_ptr<Move>& move) {
   }
 }
 
-void CacheCore::tell_followers(Section& section, const Move& move, std::size_t index,
-                               const Error* error, std::shared_ptr<Move>& again) {
+void CacheCore::tell_followers(Section& section, Move& move, std::size_t index, const Error* error,
+                               std::shared_ptr<Move>& again) {
   if (move.purpose != Move::Purpose::transfer) return;
   const BlockKey& key = move.keys[index];
-  bool added = false;
+  Arrivals::Expected* next = nullptr;
   for (Arrivals::Follower& follower : arrivals.end({key, move.to})) {
     const std::shared_ptr<Move>& told = follower.move;
+    end_following(move, *told);
     if (told->cancelled) continue;
     const EntryNumber entry = dropped ? kNoEntry : store.find(key, section.now());
     const SlotNumber copy =
@@ -127,12 +161,12 @@ void CacheCore::tell_followers(Section& section, const Move& move, std::size_t i
       if (!again) {
         again = std::make_shared<Move>();
         again->to = move.to;
-        again->priority = told->priority;
+        again->priority = std::numeric_limits<std::int32_t>::min();  // its followers have one
       }
-      if (!std::exchange(added, true)) {
-        add_item(*this, *again, key, *best_source(store.entry(entry), move.to));
+      if (next == nullptr) {
+        next = &add_item(*this, again, key, *best_source(store.entry(entry), move.to));
       }
-      arrivals.follow({key, move.to}, std::move(follower));
+      follow(section, *this, *next, std::move(follower));
       continue;
     }
     --told->following;
@@ -162,12 +196,14 @@ Result<TransferId> Cache::transfer(TransferRequest request) {
   std::vector<EntryNumber> seen = entries;
   std::sort(seen.begin(), seen.end());
   seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
+  std::vector<Arrivals::Expected*> expected(seen.size());
   std::uint64_t missing = 0;
   std::uint64_t kept = 0;  // of what could make room
-  for (EntryNumber entry : seen) {
-    const SlotNumber slot = core.store.entry(entry).slots[index_of(request.to)];
+  for (std::size_t rank = 0; rank < seen.size(); ++rank) {
+    const SlotNumber slot = core.store.entry(seen[rank]).slots[index_of(request.to)];
     if (slot == kNoSlot) {
-      if (!core.arrivals.expected({core.store.key(entry), request.to})) ++missing;
+      expected[rank] = core.arrivals.find({core.store.key(seen[rank]), request.to});
+      if (expected[rank] == nullptr) ++missing;
     } else if (core.store.record({request.to, slot}).pins == 0) {
       ++kept;
     }
@@ -203,7 +239,7 @@ Result<TransferId> Cache::transfer(TransferRequest request) {
       }
       continue;
     }
-    add_key(core, move, request.keys[i], *best_source(entry, request.to));
+    add_key(section, core, move, {entries[i], expected[rank]});
   }
   launch(section, core, move, already_there);
   return *id;
@@ -225,7 +261,7 @@ Result<std::optional<TransferId>> Cache::onboard(const OnboardRequest& request) 
   move->priority = request.priority;
   move->lease = request.lease;
   const std::uint64_t room = core.attainable(request.tier);
-  std::vector<EntryNumber> chosen;
+  std::vector<Wanted> chosen;
   std::unordered_set<EntryNumber> seen;
   std::uint64_t missing = 0;
   for (const KeyView key : request.keys) {
@@ -233,19 +269,18 @@ Result<std::optional<TransferId>> Cache::onboard(const OnboardRequest& request) 
     if (entry == kNoEntry) break;
     const SlotRef highest = core.store.highest_copy(core.store.entry(entry));
     if (highest.tier() <= request.tier || !seen.insert(entry).second) continue;
-    if (!core.arrivals.expected({BlockKey(key), request.tier})) {
+    Arrivals::Expected* const expected = core.arrivals.find({BlockKey(key), request.tier});
+    if (expected == nullptr) {
       if (missing == room) break;
       ++missing;
     }
-    chosen.push_back(entry);
+    chosen.push_back({entry, expected});
   }
   if (chosen.empty()) return std::optional<TransferId>();
   auto id = core.services->transfers.open(core_, chosen.size());
   if (!id) return std::move(id).error();
   move->transfer = *id;
-  for (EntryNumber entry : chosen) {
-    add_key(core, move, core.store.key(entry), *best_source(core.store.entry(entry), request.tier));
-  }
+  for (const Wanted& wanted : chosen) add_key(section, core, move, wanted);
   launch(section, core, move, 0);
   return std::optional<TransferId>(*id);
 }

@@ -20,6 +20,23 @@ bool lies_within(const fs::path& inner, const fs::path& outer) {
   return at == outer.end() && inner != outer;
 }
 
+// A folder is left where the tiers below it went with their caches.
+bool remove_if_without_files(const fs::path& folder) {
+  std::error_code error;
+  std::vector<fs::path> folders = {folder};
+  for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
+    if (at->symlink_status(error).type() != fs::file_type::directory) return false;
+    folders.push_back(at->path());
+  }
+  // Those within come after it. None goes that has got a file meanwhile, or that another file
+  // system is mounted on.
+  for (auto last = folders.rbegin(); !error && last != folders.rend(); ++last) {
+    fs::remove(*last, error);
+  }
+  return !error;
+}
+
 }  // namespace
 
 Result<fs::path> prepare_disk_place(const DiskPlace& place) {
@@ -56,7 +73,9 @@ Result<fs::path> prepare_disk_place(const DiskPlace& place) {
     return impossible(place.path, "lies below a file");
   }
   if (error) return failed("cannot make " + target.parent_path().string());
-  if (fs::is_directory(target, error)) return impossible(place.path, "is a folder");
+  if (fs::is_directory(target, error) && !remove_if_without_files(target)) {
+    return impossible(place.path, "is a folder with files in it; choose another path");
+  }
   return target;
 }
 

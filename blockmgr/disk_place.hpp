@@ -8,9 +8,9 @@
 
 namespace cairn {
 
-// Where the disk tier of a cache lies: root/path. Makes the folders above it. impossible where
-// `path` is absolute, empty, has ".." or kBesideSlotFile, is a folder, or leaves the root through a
-// link; io_error.
+// Where the disk tier of a cache lies: root/path. Makes the folders above it, and removes folders
+// without a file that lie there. impossible where `path` is absolute, empty, has ".." or
+// kBesideSlotFile, is a folder with files in it, or leaves the root through a link; io_error.
 struct DiskPlace {
   std::filesystem::path root;
   std::string path;

@@ -1,16 +1,19 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/result.hpp"
+#include "blockmgr/index_file.hpp"
 #include "blockmgr/slot_record.hpp"
 
 namespace cairn {
+
+class SlotLog;
 
 // The index of a disk tier as it lies beside the slot file: a checkpoint `PATH~index` and a log
 // `PATH~log.N` of what changed since. Every change of a slot is a record, in the order in which
@@ -54,8 +57,7 @@ class SlotJournal {
   bool has_changes() const;  // under the lock
 
   // A checkpoint, in this order; `write` as often as there are batches.
-  class Log;
-  using NewLog = std::shared_ptr<Log>;
+  using NewLog = std::shared_ptr<SlotLog>;
   std::uint64_t reserve_number() { return ++last_number_; }  // under the lock
   void return_number(std::uint64_t number);                  // the same; where none was made
   Result<NewLog> make_log(std::uint64_t number) const;
@@ -76,10 +78,11 @@ class SlotJournal {
  private:
   void use_spare();
   std::filesystem::path checkpoint_path() const;
-  std::filesystem::path log_path(std::uint64_t number) const;
+  IndexFileHead head_of(const std::array<char, 8>& magic) const;  // not sealed
   std::uint64_t log_bytes() const;
 
   const Options options_;
+  const std::uint64_t boot_;  // of the machine
   NewLog log_;
   NewLog spare_;
   bool no_room_ = false;          // for another log
@@ -88,22 +91,6 @@ class SlotJournal {
   int checkpoint_fd_ = -1;
   std::uint64_t checkpoint_seed_ = 0;
   std::uint64_t checkpoint_log_ = 0;  // the first log that counts beside it
-};
-
-// A read-only mapping of a whole file.
-class MappedFile {
- public:
-  static Result<MappedFile> open(const std::filesystem::path& path);  // not_found; io_error
-  MappedFile(MappedFile&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-  MappedFile& operator=(MappedFile&&) = delete;
-  ~MappedFile();
-  std::span<const std::byte> bytes() const { return {data_, size_}; }
-
- private:
-  MappedFile(const std::byte* data, std::size_t size) : data_(data), size_(size) {}
-  const std::byte* data_;
-  std::size_t size_;
 };
 
 class SlotJournal::Found {

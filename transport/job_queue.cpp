@@ -13,7 +13,7 @@ void JobQueue::push(std::unique_ptr<AcceptedJob> job) {
   CAIRN_ASSERT(!full(), "the bound of the queue would not hold");
   const JobId id = job->id;
   if (job->job.deadline) deadlines_.emplace(*job->job.deadline, id);
-  const Rank rank{job->job.kind, -std::int64_t{job->job.priority}, id};
+  const Rank rank(*job);
   auto [at, is_new] = waiting_.emplace(rank, std::move(job));
   CAIRN_ASSERT(is_new, "a job would lose its completion");
   by_id_.emplace(id, at);
@@ -26,6 +26,18 @@ std::unique_ptr<AcceptedJob> JobQueue::pop() {
 std::unique_ptr<AcceptedJob> JobQueue::remove(JobId id) {
   auto found = by_id_.find(id);
   return found == by_id_.end() ? nullptr : take(found->second);
+}
+
+bool JobQueue::raise(JobId id, std::int32_t priority) {
+  const auto found = by_id_.find(id);
+  if (found == by_id_.end()) return false;
+  TransferJob& job = found->second->second->job;
+  if (priority <= job.priority) return true;
+  auto node = waiting_.extract(found->second);
+  job.priority = priority;
+  node.key() = Rank(*node.mapped());
+  found->second = waiting_.insert(std::move(node)).position;
+  return true;
 }
 
 std::vector<std::unique_ptr<AcceptedJob>> JobQueue::remove_overdue(TimePoint now) {

@@ -34,11 +34,16 @@ class JobQueue {
   void push(std::unique_ptr<AcceptedJob> job);    // REQUIRES: !full(), a new id
   std::unique_ptr<AcceptedJob> pop();             // null where nothing waits
   std::unique_ptr<AcceptedJob> remove(JobId id);  // null where it does not wait
+  // Gives a job that waits the higher priority, and its age's place among those of it. False where
+  // it does not wait.
+  bool raise(JobId id, std::int32_t priority);
   std::vector<std::unique_ptr<AcceptedJob>> remove_overdue(TimePoint now);
   std::vector<std::unique_ptr<AcceptedJob>> remove_all();
 
  private:
   struct Rank {
+    explicit Rank(const AcceptedJob& accepted)
+        : kind(accepted.job.kind), urgency(-std::int64_t{accepted.job.priority}), id(accepted.id) {}
     JobKind kind;
     std::int64_t urgency;  // the priority, negated: std::int32_t has no room for that
     JobId id;

@@ -76,6 +76,7 @@ struct TransferEngine::Impl {
 
   Result<JobId> submit(TransferJob&& job);
   bool cancel(JobId id);
+  bool raise(JobId id, std::int32_t priority);
   void expire_overdue();
 
   DeviceScratch* scratch_or_null() { return scratch ? &*scratch : nullptr; }
@@ -186,6 +187,11 @@ bool TransferEngine::Impl::cancel(JobId id) {
   return true;
 }
 
+bool TransferEngine::Impl::raise(JobId id, std::int32_t priority) {
+  MutexLock lock(mutex);
+  return queue.raise(id, priority);
+}
+
 void TransferEngine::Impl::expire_overdue() {
   std::vector<std::unique_ptr<AcceptedJob>> overdue;
   {
@@ -283,6 +289,8 @@ TransferEngine::~TransferEngine() = default;
 Result<JobId> TransferEngine::submit(TransferJob&& job) { return impl_->submit(std::move(job)); }
 
 bool TransferEngine::cancel(JobId id) { return impl_->cancel(id); }
+
+bool TransferEngine::raise(JobId id, std::int32_t priority) { return impl_->raise(id, priority); }
 
 void TransferEngine::expire_overdue() { impl_->expire_overdue(); }
 

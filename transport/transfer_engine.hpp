@@ -55,6 +55,8 @@ class TransferEngine {
   Result<JobId> submit(TransferJob&& job);
   // True where the job had not begun: its completion has run with `cancelled`.
   bool cancel(JobId id);
+  // Gives a job the priority where that is higher than its own. True where it had not begun.
+  bool raise(JobId id, std::int32_t priority);
   // Fails the waiting jobs whose deadline has passed; their completions have run on return. The
   // engine does so by itself as real time passes, also while every worker is busy: this is for a
   // clock that jumps.

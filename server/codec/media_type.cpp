@@ -15,13 +15,65 @@ bool same(std::string_view a, std::string_view b) {
                     [&](char x, char y) { return lower(x) == lower(y); });
 }
 
-// The type without parameters and spaces.
-std::string_view bare(std::string_view type) {
-  type = type.substr(0, type.find(';'));
-  while (!type.empty() && type.back() == ' ') type.remove_suffix(1);
-  while (!type.empty() && type.front() == ' ') type.remove_prefix(1);
-  return type;
+std::string_view trimmed(std::string_view text) {
+  const auto blank = [](char c) { return c == ' ' || c == '\t'; };
+  while (!text.empty() && blank(text.back())) text.remove_suffix(1);
+  while (!text.empty() && blank(text.front())) text.remove_prefix(1);
+  return text;
 }
+
+// The type without parameters and spaces.
+std::string_view bare(std::string_view type) { return trimmed(type.substr(0, type.find(';'))); }
+
+bool is_msgpack(std::string_view type) {
+  return same(type, kMsgpackType) || same(type, "application/x-msgpack") ||
+         same(type, "application/vnd.msgpack");
+}
+
+// Takes what stands before the next separator off the front; one in quotes separates nothing.
+std::string_view take_part(std::string_view& list, char separator) {
+  bool quoted = false;
+  std::size_t end = 0;
+  for (; end < list.size() && (quoted || list[end] != separator); ++end) {
+    if (list[end] == '"') quoted = !quoted;
+    if (list[end] == '\\' && quoted) ++end;
+  }
+  end = std::min(end, list.size());
+  const std::string_view part = list.substr(0, end);
+  list.remove_prefix(std::min(end + 1, list.size()));
+  return trimmed(part);
+}
+
+// In thousandths. What is no weight by RFC 9110, 12.4.2 says nothing, and so does none: 1.
+int weight_of(std::string_view parameters) {
+  constexpr int kFull = 1000;
+  while (!parameters.empty()) {
+    const std::string_view one = take_part(parameters, ';');
+    if (one.size() < 3 || !same(one.substr(0, 2), "q=")) continue;
+    std::string_view digits = one.substr(2);
+    if (digits.size() > 5 || (digits.size() > 1 && digits[1] != '.')) return kFull;
+    int weight = digits[0] - '0';
+    if (weight != 0 && weight != 1) return kFull;
+    digits.remove_prefix(std::min<std::size_t>(digits.size(), 2));
+    for (std::size_t i = 0; i < 3; ++i) {
+      const char digit = i < digits.size() ? digits[i] : '0';
+      if (digit < '0' || digit > '9') return kFull;
+      weight = 10 * weight + (digit - '0');
+    }
+    return std::min(weight, kFull);
+  }
+  return kFull;
+}
+
+// How much an answer of one type is wanted: what the range that names it most closely says.
+struct Wish {
+  int weight = 0;
+  int closeness = 0;  // 0: no range has it; 3: named
+  std::size_t rank = 0;
+  void take(int closer, int said, std::size_t at) {
+    if (closer > closeness) *this = {.weight = said, .closeness = closer, .rank = at};
+  }
+};
 
 // What curl -d and Python's urllib say where their user has said nothing: it means no more than no
 // type at all.
@@ -41,10 +93,7 @@ Result<WireFormat> body_format(std::string_view content_type) {
   if (content_type == kJsonType || is_unsaid(content_type)) return WireFormat::text;
   const std::string_view type = bare(content_type);
   if (same(type, kJsonType)) return WireFormat::text;
-  if (same(type, kMsgpackType) || same(type, "application/x-msgpack") ||
-      same(type, "application/vnd.msgpack")) {
-    return WireFormat::msgpack;
-  }
+  if (is_msgpack(type)) return WireFormat::msgpack;
   return unsupported(content_type, "application/json or application/msgpack");
 }
 
@@ -65,9 +114,29 @@ Result<> check_content_encoding(std::string_view content_encoding) {
 }
 
 WireFormat answer_format(std::string_view accept) {
-  const auto msgpack = accept.find("msgpack");
-  if (msgpack == std::string_view::npos) return WireFormat::text;
-  return accept.find(kJsonType) < msgpack ? WireFormat::text : WireFormat::msgpack;
+  Wish plain;
+  Wish packed;
+  for (std::size_t rank = 0; !accept.empty(); ++rank) {
+    std::string_view range = take_part(accept, ',');
+    const std::string_view type = take_part(range, ';');
+    const int weight = weight_of(range);
+    if (same(type, kJsonType)) {
+      plain.take(3, weight, rank);
+    } else if (is_msgpack(type)) {
+      packed.take(3, weight, rank);
+    } else if (same(type, "*/*") || same(type, "application/*")) {
+      const int closeness = type.front() == '*' ? 1 : 2;
+      plain.take(closeness, weight, rank);
+      packed.take(closeness, weight, rank);
+    }
+  }
+  if (packed.weight != plain.weight) {
+    return packed.weight > plain.weight ? WireFormat::msgpack : WireFormat::text;
+  }
+  // Equal ones in the order in which they are named. Where neither is wanted, JSON all the same.
+  const bool named = packed.weight > 0 && packed.closeness == 3;
+  const bool first = plain.closeness < 3 || packed.rank < plain.rank;
+  return named && first ? WireFormat::msgpack : WireFormat::text;
 }
 
 std::string_view type_of(WireFormat format) {

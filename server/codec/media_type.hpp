@@ -21,7 +21,9 @@ Result<> check_bytes_type(std::string_view content_type);
 Result<> check_content_encoding(std::string_view content_encoding);
 bool is_bytes_type(std::string_view content_type);
 
-// What the client wants to read: MessagePack where it asks for it and not for JSON before it.
+// What the client would rather read, by RFC 9110, 12.5.1. Of two that it wants as much, MessagePack
+// where that is named and JSON not before it. JSON where it wants neither: an answer that it may
+// not read tells it more than none.
 WireFormat answer_format(std::string_view accept);
 std::string_view type_of(WireFormat format);
 

@@ -46,6 +46,17 @@ class DiskRecovery : public DiskRestart {
     encode_slot_header(header, page);
     put_page(header_at(header.slot), page);
   }
+  // The same key's header in a slot that none was in, labelled at another time. No block is behind
+  // it.
+  struct Relabelled {
+    std::uint64_t slot = 0;
+    std::uint64_t stamp = 0;
+  };
+  void put_again(SlotHeader header, const Relabelled& as) const {
+    header.slot = as.slot;
+    header.label.stamp = as.stamp;
+    put_header(header);
+  }
   void lose_index() const {
     for (const auto& entry : std::filesystem::directory_iterator(slots().parent_path())) {
       if (entry.path().filename().string().starts_with("test~")) {
@@ -69,11 +80,9 @@ class DiskRecovery : public DiskRestart {
 TEST_F(DiskRecovery, AHeaderWhoseBlockIsNotWholeHidesNoneThatIs) {
   put(keys(1, 3));
   crash();
-  SlotHeader later = header_of(1);
-  ASSERT_EQ(header_of(1).slot, 1u);
-  later.slot = 9;
-  later.label.stamp += 1000;
-  put_header(later);  // no block behind it
+  const SlotHeader first = header_of(1);
+  ASSERT_EQ(first.slot, 1u);
+  put_again(first, {.slot = 9, .stamp = first.label.stamp + 1000});
   lose_index();
   restart();
   EXPECT_THAT(there(), UnorderedElementsAreArray(keys(1, 3)));
@@ -83,15 +92,12 @@ TEST_F(DiskRecovery, AHeaderWhoseBlockIsNotWholeHidesNoneThatIs) {
 TEST_F(DiskRecovery, AmongSeveralThatAreNotWholeTheOneThatIsCounts) {
   put(keys(1, 3));
   crash();
-  SlotHeader other = header_of(2);
-  for (const std::uint64_t slot : {7u, 8u, 9u}) {
-    other.slot = slot;
-    other.label.stamp += slot == 8 ? 1000u : 1u;
-    put_header(other);
-  }
-  other.slot = 10;  // the oldest
-  other.label.stamp = 1;
-  put_header(other);
+  const SlotHeader first = header_of(2);
+  const std::uint64_t stamp = first.label.stamp;
+  put_again(first, {.slot = 7, .stamp = stamp + 1});
+  put_again(first, {.slot = 8, .stamp = stamp + 1001});
+  put_again(first, {.slot = 9, .stamp = stamp + 1002});
+  put_again(first, {.slot = 10, .stamp = 1});  // the oldest
   lose_index();
   restart();
   EXPECT_THAT(there(), UnorderedElementsAreArray(keys(1, 3)));
@@ -104,10 +110,8 @@ TEST_F(DiskRecovery, OfTwoWholeBlocksOfAKeyTheLaterCounts) {
   Page bytes{};
   bytes.fill(std::byte{0x77});
   SlotHeader later = header_of(0);
-  later.slot = 9;
-  later.label.stamp += 1000;
   later.data_checksum = hash_bytes(std::span(bytes).first(64), 0);
-  put_header(later);
+  put_again(later, {.slot = 9, .stamp = later.label.stamp + 1000});
   put_page(header_at(9) + kPage, bytes);
   lose_index();
   restart();

@@ -72,6 +72,17 @@ TEST(Manager, TwoCachesDoNotShareAFile) {
   EXPECT_EQ(refusal(rig, second), ErrorCode::state_conflict);
 }
 
+TEST(Manager, ARemovedCachesPathIsFreeForAFileOrAFolder) {
+  Rig rig;
+  for (const char* path : {"deep/er/test", "deep", "deep/test", "deep"}) {
+    CacheConfig config = small_cache({.disk = 4});
+    config.tiers[index_of(Tier::disk)]->path = path;
+    const auto cache = rig.cache(config);
+    EXPECT_TRUE(rig.put(*cache, {.keys = keys(1, 1), .tier = Tier::disk})) << path;
+    EXPECT_TRUE(rig.manager->drop_cache("test", false)) << path;
+  }
+}
+
 TEST(Manager, ARemovedCacheAnswersUnknownCacheAndLeavesNoFile) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 4, .disk = 4}));

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <random>
 #include <set>
 
@@ -353,7 +355,28 @@ TEST(DiskPlace, APathDoesNotLeaveTheDataDirectory) {
   EXPECT_EQ(place("link/x").error().code, ErrorCode::impossible);
   EXPECT_EQ(place("link/deep/x").error().code, ErrorCode::impossible);
   EXPECT_FALSE(std::filesystem::exists(dir.path() / "outside/deep"));
-  EXPECT_EQ(place("a").error().code, ErrorCode::impossible) << "a folder";
+}
+
+// It was in the way for ever of a cache whose path it is.
+TEST(DiskPlace, AFolderIsInTheWayOnlyWithAFileInIt) {
+  const fakes::TempDir dir;
+  const auto root = dir.path() / "disk";
+  const auto place = [&](const std::string& path) { return prepare_disk_place({root, path}); };
+  ASSERT_TRUE(place("a/b/c"));
+  ASSERT_TRUE(place("a/d/e"));
+  std::ofstream(root / "a/b/c") << "bytes";
+  const auto refused = place("a");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::impossible);
+  EXPECT_NE(refused.error().detail.find("choose another path"), std::string::npos)
+      << refused.error().detail;
+  EXPECT_TRUE(std::filesystem::exists(root / "a/b/c"));
+  std::filesystem::remove(root / "a/b/c");
+  std::filesystem::create_directory_symlink(dir.path(), root / "a/b/link");
+  EXPECT_FALSE(place("a")) << "what a link leads to is not empty, nor the server's";
+  std::filesystem::remove(root / "a/b/link");
+  EXPECT_TRUE(place("a"));
+  EXPECT_FALSE(std::filesystem::exists(root / "a"));
 }
 
 }  // namespace

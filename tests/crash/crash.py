@@ -8,6 +8,7 @@ usage: crash.py CAIRN_SERVER [--kills N] [--seed N] [--faults LIBRARY]
 """
 
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -97,6 +98,11 @@ class Site:
         if code != -signal.SIGKILL:
             self.failures.append(f"the server ended with {code} before it was killed:\n{self.server.text()[-2000:]}")
         self.tally.add(name)
+
+    def stop(self):
+        """Whatever still runs; a round may have ended anywhere, and one of another site never began here."""
+        if self.server and self.server.child.poll() is None:
+            self.server.stop(signal.SIGKILL)
 
     def storm_until_killed(self, crash_at="", lossy=False, seconds=(0.02, 0.6)):
         self.make_caches()
@@ -212,7 +218,7 @@ class Site:
         try:
             site.fill_the_disk(disk / "ballast")
         finally:
-            site.server.stop(signal.SIGKILL)
+            site.stop()
             self.failures += site.failures
             subprocess.run(["umount", disk], check=True)
             shutil.rmtree(disk.parents[1])
@@ -273,6 +279,9 @@ def main():
     parser.add_argument("--only", metavar="ROUND", help="one kind of round, such as power_cut")
     parser.add_argument("--without", metavar="ROUND", help="all kinds of rounds but this one")
     options = parser.parse_args()
+    kinds = {name for name, *_ in itertools.islice(rounds(options.faults, random.Random()), 2 * len(PLACES))}
+    if options.only and options.only not in kinds:
+        parser.error(f"--only takes one of {', '.join(sorted(kinds))}; power cuts and failing disks need --faults")
     print(f"seed {options.seed}, {options.kills} kills", flush=True)
     chance, tally, failures = random.Random(options.seed), Tally(), []
     began = time.monotonic()
@@ -283,16 +292,19 @@ def main():
                 continue
             if tally["kills"] >= options.kills:
                 break
+            before = tally["kills"]
             try:
                 getattr(site, name)(*arguments)
             except (AssertionError, Gone) as failure:
                 site.failures.append(f"{failure!r}")
             if site.failures:
-                failures = [f"in round {name}{arguments}:", site.server.text()[-3000:]] + site.failures
+                log = site.server.text()[-3000:] if site.server else ""
+                failures = [f"in round {name}{arguments}:", log] + site.failures
                 break
-        if site.server.child.poll() is None:
-            site.server.stop(signal.SIGKILL)
-    width = max(map(len, tally.counts))
+            if options.only and tally["kills"] == before:
+                break  # that cannot be done here, and would be left out for ever
+        site.stop()
+    width = max(map(len, tally.counts), default=0)
     for name, count in sorted(tally.counts.items()):
         print(f"{name:{width}} {count:8}")
     print(f"{tally['kills']} kills in {time.monotonic() - began:.0f} s: {tally['compared']} acknowledged blocks compared, "

@@ -67,13 +67,20 @@ def cut_the_disk(server):
     move(server, "roomy", keys, "pinned")
 
 
+def wait_for_nobody(server):
+    """A group whose other rank does not come, to its end."""
+    server.call("POST", "/v1/groups", {"name": "lonely", "rank": 0, "world_size": 2, "device_id": 0})
+    eventually(lambda: server.call("GET", "/v1/groups/lonely")[1]["state"] == "failed", "the group's end")
+    server.call("DELETE", "/v1/groups/lonely")
+
+
 def main():
     prometheus_program, promtool = find_tool("prometheus"), find_tool("promtool")
     if not prometheus_program or not promtool:
         skip("no prometheus here; ./run test fetches it where it can")
     simulate(promtool)
     with Folder() as folder:
-        (folder / "config.json").write_text('{"caches": []}')
+        (folder / "config.json").write_text('{"caches": [], "groups": {"join_timeout_ms": 200}}')
         server = Server(sys.argv[1], folder, "--config", folder / "config.json", "--runtime", "host")
         prometheus = Prometheus(prometheus_program, folder, server.address, impatient(folder))
         eventually(lambda: prometheus.query("cairn_ready"), "the first scrape")
@@ -83,7 +90,7 @@ def main():
         make_cache(server, "roomy", pinned=8, disk=8)
         for alert, fault in {"CairnOutOfMemory": None, "CairnBlocksHeld": None, "CairnNoCapacity": ask_for_too_much,
                              "CairnLeasesRunOut": forget_leases, "CairnTransfersFail": cut_the_disk,
-                             "CairnCopiesLost": cut_the_disk}.items():
+                             "CairnCopiesLost": cut_the_disk, "CairnGroupsFail": wait_for_nobody}.items():
             def fires():
                 if fault:
                     fault(server)

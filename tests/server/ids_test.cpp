@@ -53,6 +53,39 @@ TEST(MediaType, OfAnAnswer) {
   EXPECT_EQ(answer_format("application/msgpack"), WireFormat::msgpack);
   EXPECT_EQ(answer_format("application/msgpack, application/json"), WireFormat::msgpack);
   EXPECT_EQ(answer_format("application/json, application/msgpack"), WireFormat::text);
+  EXPECT_EQ(answer_format("application/msgpack, */*"), WireFormat::msgpack);
+  EXPECT_EQ(answer_format("text/html, Application/X-MsgPack"), WireFormat::msgpack);
+  EXPECT_EQ(answer_format("application/msgpackish"), WireFormat::text);
+}
+
+TEST(MediaType, OfAnAnswerByWeight) {
+  const auto wanted = [](std::string_view accept) { return answer_format(accept); };
+  EXPECT_EQ(wanted("application/json;q=0, application/msgpack"), WireFormat::msgpack);
+  EXPECT_EQ(wanted("application/json;q=0, */*"), WireFormat::msgpack);
+  EXPECT_EQ(wanted("application/json;q=0.5, application/msgpack"), WireFormat::msgpack);
+  EXPECT_EQ(wanted("application/json ;\tQ=0.998,application/msgpack;q=0.999"), WireFormat::msgpack);
+  EXPECT_EQ(wanted("application/msgpack;q=0.5, application/json"), WireFormat::text);
+  EXPECT_EQ(wanted("application/msgpack;q=0.5, */*"), WireFormat::text);
+  EXPECT_EQ(wanted("application/msgpack;q=0.500, application/*;q=0.25"), WireFormat::msgpack);
+  EXPECT_EQ(wanted("*/*;q=1, application/*;q=0.2, application/msgpack;q=0.3"), WireFormat::msgpack);
+  EXPECT_EQ(wanted("application/msgpack;q=0"), WireFormat::text);
+  EXPECT_EQ(wanted("application/msgpack;v=\"a,b;q=0\\\"\";q=0.1, application/json;q=0.2"),
+            WireFormat::text);
+}
+
+TEST(MediaType, JsonAnswersWhoWantsNeither) {
+  for (const std::string_view accept : {"application/json;q=0", "*/*;q=0", "text/html",
+                                        "application/json;q=0, application/msgpack;q=0.000"}) {
+    EXPECT_EQ(answer_format(accept), WireFormat::text) << accept;
+  }
+}
+
+TEST(MediaType, WhatIsNoWeightSaysNothing) {
+  for (const std::string_view weight :
+       {"q=", "q=2", "q=-1", "q=0.1234", "q=.5", "q=0.x", "q", "q=00", "q=1.5", ";;", "level=0"}) {
+    const std::string accept = "application/json;q=0.9, application/msgpack;" + std::string(weight);
+    EXPECT_EQ(answer_format(accept), WireFormat::msgpack) << accept;
+  }
 }
 
 }  // namespace

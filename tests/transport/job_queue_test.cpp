@@ -60,5 +60,30 @@ TEST(JobQueue, GivesUpThoseWhoseDeadlineIsNow) {
   EXPECT_EQ(queue.pop()->id, JobId{2});
 }
 
+TEST(JobQueue, ARaisedJobComesAmongThoseOfItsNewPriorityByAge) {
+  JobQueue queue(5);
+  for (std::uint64_t id = 1; id <= 4; ++id) {
+    auto added = job(id, at_ms(100));
+    added->job.priority = id == 1 || id == 3 ? 0 : 5;
+    queue.push(std::move(added));
+  }
+  EXPECT_TRUE(queue.raise(JobId{3}, 5));
+  EXPECT_TRUE(queue.raise(JobId{4}, -1)) << "it waits, and is not lowered";
+  EXPECT_EQ(queue.size(), 4u);
+  for (const std::uint64_t id : {2u, 3u, 4u, 1u}) EXPECT_EQ(queue.pop()->id, JobId{id});
+  EXPECT_FALSE(queue.next_deadline().has_value());
+}
+
+TEST(JobQueue, ARaisedJobIsStillFoundByItsIdAndDeadline) {
+  JobQueue queue(2);
+  queue.push(job(1, at_ms(10)));
+  queue.push(job(2));
+  EXPECT_TRUE(queue.raise(JobId{1}, 7));
+  EXPECT_TRUE(queue.raise(JobId{2}, 7));
+  EXPECT_EQ(queue.remove_overdue(at_ms(10)).size(), 1u);
+  EXPECT_EQ(queue.remove(JobId{2})->id, JobId{2});
+  EXPECT_FALSE(queue.raise(JobId{2}, 8));
+}
+
 }  // namespace
 }  // namespace cairn

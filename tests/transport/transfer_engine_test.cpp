@@ -87,6 +87,25 @@ TEST_F(TransferEngineTest, RunsLoadsBeforeStoresThenByPriorityThenByAge) {
   EXPECT_THAT(order, ElementsAre(3, 2, 4, 1, 6, 5, 0));
 }
 
+TEST_F(TransferEngineTest, AJobThatWaitsIsRaisedAndOneThatRunsIsNot) {
+  start();
+  PendingJob held = hold_the_worker();
+  std::vector<int> order;
+  std::vector<JobId> ids;
+  for (int name = 0; name < 3; ++name) {
+    TransferJob job = copy(static_cast<std::uint32_t>(name));
+    job.on_complete = [&order, name](JobOutcome) { order.push_back(name); };
+    ids.push_back(engine_->submit(std::move(job)).value());
+  }
+  EXPECT_FALSE(engine_->raise(held.id, 9));
+  EXPECT_TRUE(engine_->raise(ids[2], 9));
+  EXPECT_EQ(engine_->stats().queued, 3u);
+  gate_.open();
+  engine_->wait_idle();
+  EXPECT_THAT(order, ElementsAre(2, 0, 1));
+  EXPECT_FALSE(engine_->raise(ids[1], 9)) << "it has ended";
+}
+
 TEST_F(TransferEngineTest, RefusesAJobAboveTheQueuesBoundAndGivesItBack) {
   start({.workers = 1, .max_queued_jobs = 2, .disk_threads = 0});
   PendingJob held = hold_the_worker();

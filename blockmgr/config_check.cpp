@@ -1,0 +1,63 @@
+#include "blockmgr/config_check.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <string>
+
+#include "blockmgr/slot_ref.hpp"
+
+namespace cairn {
+namespace {
+
+constexpr std::size_t kMaxNameBytes = 64;
+
+Error out_of_range(std::string detail) { return {ErrorCode::out_of_range, std::move(detail)}; }
+
+Result<> check_name(const std::string& name) {
+  const bool fine = !name.empty() && name.size() <= kMaxNameBytes && name != "." && name != ".." &&
+                    std::all_of(name.begin(), name.end(), [](unsigned char c) {
+                      return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
+                    });
+  if (fine) return {};
+  return out_of_range(
+      "a cache's name is 1 to 64 letters, digits, '.', '_' or '-', and not . or ..");
+}
+
+}  // namespace
+
+LayoutConfig tier_shape(const CacheConfig& config, Tier tier) {
+  LayoutConfig shape = config.shape;
+  shape.num_blocks = config.tiers[index_of(tier)]->num_blocks;
+  return shape;
+}
+
+Result<> check_config(const CacheConfig& config, const BlockManagerOptions& options) {
+  CAIRN_TRY(check_name(config.name));
+  if (config.default_lease_ms < 1 || config.default_lease_ms > options.max_lease_ms) {
+    return out_of_range("default_lease_ms is " + std::to_string(config.default_lease_ms) +
+                        ", not 1 to " + std::to_string(options.max_lease_ms));
+  }
+  std::uint64_t slots = 0;
+  bool any = false;
+  for (Tier tier : kTiers) {
+    if (!config.tiers[index_of(tier)]) continue;
+    any = true;
+    slots += config.tiers[index_of(tier)]->num_blocks;
+    CAIRN_TRY(validate(tier_shape(config, tier)));
+  }
+  if (!any) return Error{ErrorCode::impossible_shape, "a cache has at least one tier"};
+  if (slots > kMaxSlots) {
+    return Error{ErrorCode::impossible_shape, "the tiers have " + std::to_string(slots) +
+                                                  " blocks together, not up to " +
+                                                  std::to_string(kMaxSlots)};
+  }
+  return {};
+}
+
+CacheConfig filled_in(CacheConfig config) {
+  auto& disk = config.tiers[index_of(Tier::disk)];
+  if (disk && disk->path.empty()) disk->path = config.name;
+  return config;
+}
+
+}  // namespace cairn

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "base/result.hpp"
+
+namespace cairn {
+
+// What the files beside a slot file have in common: see SlotJournal.
+
+inline constexpr std::array<char, 8> kLogMagic = {'C', 'A', 'I', 'R', 'N', 'L', 'O', 'G'};
+inline constexpr std::array<char, 8> kCheckpointMagic = {'C', 'A', 'I', 'R', 'N', 'C', 'K', 'P'};
+
+enum class LogEnding : std::uint64_t {
+  open = 0,       // what came last is its last record
+  ran_full = 1,   // what came then is not in it
+  continued = 2,  // another log follows it
+};
+
+// A checkpoint or a log begins with this; records follow. Written last of a checkpoint, so that one
+// without it is none.
+struct IndexFileHead {
+  std::array<char, 8> magic;
+  std::uint64_t checksum;  // of what follows it, up to `ending`
+  std::uint64_t version;
+  std::uint64_t file_id;
+  std::uint64_t num_slots;
+  std::uint64_t seed;
+  std::uint64_t number;  // of the log; of a checkpoint: of the first log that counts beside it
+  std::uint64_t record_bytes;  // of a checkpoint
+  LogEnding ending;            // of a log
+  std::uint64_t boot;          // of a log: the machine's start in whose time it was begun
+};
+static_assert(sizeof(IndexFileHead) == 80);
+
+// Says of what is in the head, but the ending, that it is whole.
+void seal(IndexFileHead& head);
+// Of a file that begins with a sealed head of the same kind and slot file; else nothing.
+std::optional<IndexFileHead> sealed_head(std::span<const std::byte> bytes,
+                                         const IndexFileHead& expected);
+
+// What errno says of that file.
+Error index_file_failure(const std::filesystem::path& path, const char* what);
+Result<> write_index_file(int fd, std::span<const std::byte> bytes, std::uint64_t at,
+                          const std::filesystem::path& path);
+
+// A read-only mapping of a whole file.
+class MappedFile {
+ public:
+  static Result<MappedFile> open(const std::filesystem::path& path);  // not_found; io_error
+  MappedFile(MappedFile&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  MappedFile& operator=(MappedFile&&) = delete;
+  ~MappedFile();
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  MappedFile(const std::byte* data, std::size_t size) : data_(data), size_(size) {}
+  const std::byte* data_;
+  std::size_t size_;
+};
+
+}  // namespace cairn
