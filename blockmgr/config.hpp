@@ -131,7 +131,7 @@ struct BlockManagerOptions {
   std::function<void(std::string_view)> reached = [](std::string_view) {};
 
   std::uint32_t max_caches = 64;
-  std::uint32_t max_leases = 65'536;              // a cache
+  std::uint32_t max_leases = 65'536;  // a cache
   // A cache: what all its leases hold, a block as often as it is held; a single lease may hold what
   // one request names. 64 MiB of lists, and far from where a slot's count of pins would wrap.
   std::uint32_t max_held_blocks = 1u << 24;

@@ -310,7 +310,8 @@ TEST(EveryLeaseEnds, AKeyIsAMissFromItsEndOn) {
 
 // --- 5: everything has a bound
 
-// A slot's pins were counted in 32 bits, which the longest leases of a key named often enough wrapped.
+// A slot's pins were counted in 32 bits, which the longest leases of a key named often enough
+// wrapped.
 TEST(EverythingHasABound, WhatLeasesHold) {
   BlockManagerOptions options;
   options.max_held_blocks = 10;
@@ -318,9 +319,10 @@ TEST(EverythingHasABound, WhatLeasesHold) {
   const auto cache = rig.cache(small_cache({.pinned = 20}));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 1)}));
   const std::vector<BlockKey> often(12, key(1));
+  const std::vector<KeyView> named = views(often);
   const auto match = [&](std::size_t count) {
     MatchResult result;
-    auto done = cache->match(views(often).subspan(0, count), 1'000, result);
+    auto done = cache->match(std::span(named).first(count), 1'000, result);
     return done ? ErrorCode::internal : done.error().code;
   };
   EXPECT_EQ(match(12), ErrorCode::internal) << "one request may hold what it names";
