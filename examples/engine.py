@@ -105,12 +105,13 @@ class MappedTier:
     def __init__(self, exported, layout, files):
         if exported["kind"] != "shm":
             raise RuntimeError(f"this engine maps shared memory, not {exported['kind']}")
-        if "descriptor" not in exported:
+        by_path = "descriptor" not in exported
+        if by_path:
             files = [os.open(exported["path"], os.O_RDWR | os.O_CLOEXEC)]
         try:
-            file = files[exported.get("descriptor", 0)]
+            file = files[0 if by_path else exported["descriptor"]]
             # A server that was started again may have another file under the same path.
-            if os.fstat(file).st_ino != exported["inode"]:
+            if by_path and os.fstat(file).st_ino != exported["inode"]:
                 raise RuntimeError(f"{exported['path']} is not what was exported any more")
             self.memory = memoryview(mmap.mmap(file, exported["size_bytes"]))
         finally:

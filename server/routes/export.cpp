@@ -31,7 +31,7 @@ void export_tier(Service& service, const Call& call, Reply reply) {
               if (passes_files && memory->memory.file != nullptr) {
                 file = std::move(memory->memory.file);
                 memory->descriptor = 0;
-              } else if (memory->memory.kind == ExportedMemory::Kind::cuda_vmm_fd) {
+              } else if (memory->memory.path.empty() && memory->memory.handle.empty()) {
                 return answer.error({ErrorCode::impossible, std::string(kNoDescriptorHere)});
               }
               service.log.info("tier exported",

@@ -121,6 +121,9 @@ TEST(PassedMemory, OfAnEngineHoldsATier) {
     ASSERT_THAT(served.rest->put(path, body, files), has_status(201));
     const json told = served.rest->get(path + "/tiers/" + tier + "/export").document();
     const MappedTier mapped(told, *files.front());
+    EXPECT_THAT(served.by_tcp().get(path + "/tiers/" + tier + "/export"),
+                is_problem(422, "impossible"))
+        << "there is nothing that it could be opened by";
     ASSERT_THAT(served.rest->put_bytes(path + "/keys/" + key(1), block(1)), has_status(201));
     const json match =
         served.rest->post(path + "/match", {{"keys", keys(1, 1)}, {"lease_ms", 0}}).document();
