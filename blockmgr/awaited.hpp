@@ -10,10 +10,12 @@
 
 namespace cairn {
 
-// Waits for the answer of a call that takes a Done: for threads that may block. Once.
+// Waits for the answer of a call that takes a Done: for threads of its own, never an engine's or a
+// network's, as they are what is waited for.
 template <class T = void>
 class Awaited {
  public:
+  // To be given away once; may run after this is gone.
   Done<T> done() {
     return [state = state_](Result<T> answer) {
       MutexLock lock(state->mutex);
@@ -21,6 +23,7 @@ class Awaited {
       state->changed.notify_all();
     };
   }
+  // Once. REQUIRES: done() was given to what runs it exactly once.
   Result<T> wait() {
     MutexLock lock(state_->mutex);
     while (!state_->answer) state_->changed.wait(state_->mutex);

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <string>
 
-#include "blockmgr/pending.hpp"
+#include "blockmgr/awaited.hpp"
 #include "blockmgr/snapshot_job.hpp"
 
 namespace cairn {
@@ -95,7 +95,7 @@ class Loading {
     Error refused{ErrorCode::no_capacity, "cache " + core_.config.name + " has no free block left"};
     for (Tier tier : by_preference(highest(batch.front().record))) {
       if (cache_.layout(tier) == nullptr) continue;
-      Pending<Allocation> allocation;
+      Awaited<Allocation> allocation;
       cache_.allocate({.count = static_cast<std::uint32_t>(batch.size()),
                        .tier = tier,
                        .lease_ms = core_.options().max_lease_ms,
@@ -125,12 +125,12 @@ class Loading {
 
   // The bytes are checked where they have arrived, before anybody can find them.
   Result<> write_all(Blocks batch, const Allocation& allocation) {
-    std::vector<Pending<>> finished;
+    std::vector<Awaited<>> finished;
     Result<> answer;
     for (std::size_t i = 0; i < batch.size() && answer; ++i) {
       auto writer = cache_.write({.lease = allocation.lease, .block = allocation.blocks[i]});
       if (!writer) return std::move(writer).error();
-      Pending<std::span<const iovec>> room;
+      Awaited<std::span<const iovec>> room;
       writer->room(room.done());
       const auto where = room.wait();
       answer = where ? reader_.read(batch[i], *where) : Result<>(where.error());
@@ -138,7 +138,7 @@ class Loading {
       finished.emplace_back();
       writer->finish(finished.back().done());
     }
-    for (Pending<>& one : finished) {
+    for (Awaited<>& one : finished) {
       auto ended = one.wait();
       if (!ended && answer) answer = std::move(ended);
     }
@@ -161,7 +161,7 @@ class Loading {
       }
       blocks.push_back(std::move(block));
     }
-    Pending<std::vector<CommitStatus>> committed;
+    Awaited<std::vector<CommitStatus>> committed;
     cache_.commit(allocation.lease, std::move(blocks), committed.done());
     auto statuses = committed.wait();
     if (!statuses) return std::move(statuses).error();

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/hex.hpp"
-#include "blockmgr/pending.hpp"
+#include "blockmgr/awaited.hpp"
 #include "blockmgr/snapshot_job.hpp"
 
 namespace cairn {
@@ -130,7 +130,7 @@ std::optional<SnapshotRecord> describe(CacheCore& core, const BlockKey& key) {
 struct Fetched {
   SnapshotRecord record;
   BlockReader reader;
-  Pending<std::span<const iovec>> bytes = {};
+  Awaited<std::span<const iovec>> bytes = {};
 };
 
 std::uint64_t window_blocks(const CacheCore& core) {

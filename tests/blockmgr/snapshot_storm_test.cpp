@@ -5,7 +5,7 @@
 #include <random>
 #include <thread>
 
-#include "blockmgr/pending.hpp"
+#include "blockmgr/awaited.hpp"
 #include "tests/blockmgr/snapshot_rig.hpp"
 
 namespace cairn::testing {
@@ -16,7 +16,7 @@ constexpr std::uint64_t kChainLength = 5;
 
 // A chain's blocks under their keys, as far as there is room.
 void put_chain(Cache& cache, std::uint64_t chain) {
-  Pending<Allocation> allocation;
+  Awaited<Allocation> allocation;
   cache.allocate({.count = kChainLength, .tier = Tier::pinned}, allocation.done());
   auto got = allocation.wait();
   if (!got) return;
@@ -25,7 +25,7 @@ void put_chain(Cache& cache, std::uint64_t chain) {
     const BlockKey name = key(chain * 100 + i);
     auto writer = cache.write({.lease = got->lease, .block = got->blocks[i]});
     ASSERT_TRUE(writer);
-    Pending<std::span<const iovec>> room;
+    Awaited<std::span<const iovec>> room;
     writer->room(room.done());
     const auto where = room.wait();
     ASSERT_TRUE(where);
@@ -35,13 +35,13 @@ void put_chain(Cache& cache, std::uint64_t chain) {
       std::memcpy(piece.iov_base, bytes.data() + at, piece.iov_len);
       at += piece.iov_len;
     }
-    Pending<> finished;
+    Awaited<> finished;
     writer->finish(finished.done());
     ASSERT_TRUE(finished.wait());
     blocks.push_back({.handle = got->blocks[i], .key = name});
     if (i > 0) blocks.back().parent = key(chain * 100 + i - 1);
   }
-  Pending<std::vector<CommitStatus>> committed;
+  Awaited<std::vector<CommitStatus>> committed;
   cache.commit(got->lease, std::move(blocks), committed.done());
   ASSERT_TRUE(committed.wait());
   ASSERT_TRUE(cache.release(got->lease, {}));
@@ -64,7 +64,7 @@ TEST(SnapshotStorm, EverySnapshotHoldsTheRightBytes) {
       put_chain(*cache, chain);
       if (random() % 8 == 0) (void)cache->clear(kTiers[random() % kNumTiers]);
       if (random() % 4 == 0) {
-        Pending<EvictResult> evicted;
+        Awaited<EvictResult> evicted;
         cache->evict({key(chain * 100 + kChainLength - 1)}, Tier::pinned, evicted.done());
         (void)evicted.wait();
       }
@@ -86,7 +86,7 @@ TEST(SnapshotStorm, EverySnapshotHoldsTheRightBytes) {
     EXPECT_EQ(back->blocks_done, made->blocks_done);
     for (const BlockKey& there : present_in(*copy, Tier::pinned)) {
       auto reader = copy->read(there, std::nullopt).value();
-      Pending<std::span<const iovec>> bytes;
+      Awaited<std::span<const iovec>> bytes;
       reader.fetch(bytes.done());
       const auto pieces = bytes.wait();
       ASSERT_TRUE(pieces);
