@@ -201,6 +201,18 @@ class Cache {
     std::int32_t priority = 0;
   };
   Result<std::optional<TransferId>> onboard(const OnboardRequest& request);
+  // Pins those of the keys that are present, each in its highest copy: for who is about to answer
+  // that they are. Under `lease`, which then ends `lease_ms` from now, or one of its own. Not
+  // counted in the statistics. too_many leases or blocks held; unknown_lease, lease_expired.
+  struct HoldTerms {
+    std::uint32_t lease_ms = 0;
+    std::optional<LeaseId> lease = {};
+  };
+  struct Held {
+    std::vector<std::optional<BlockHandle>> blocks = {};  // of the keys; nothing: not present
+    std::optional<LeaseId> lease = {};                    // nothing where none is held
+  };
+  Result<Held> hold(std::span<const KeyView> keys, const HoldTerms& terms);
   // The key before it in its prefix; nothing where that is not known, or the key is not present.
   std::optional<BlockKey> parent(KeyView key) const;
   // Which of the keys are present, without pinning or counting.

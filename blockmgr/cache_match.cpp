@@ -77,6 +77,42 @@ Result<> Cache::match(std::span<const KeyView> keys, std::optional<std::uint32_t
   return {};
 }
 
+Result<Cache::Held> Cache::hold(std::span<const KeyView> keys, const HoldTerms& terms) {
+  CacheCore& core = *core_;
+  const auto duration_ms = core.lease_duration_ms(terms.lease_ms);
+  if (!duration_ms) return duration_ms.error();
+  Section section(core);
+  CAIRN_TRY(core.check_usable());
+  core.end_overdue(section);
+  CAIRN_TRY(core.check_held(keys.size()));
+  const TimePoint end = section.now() + std::chrono::milliseconds(*duration_ms);
+  std::optional<LeaseNumber> number;
+  if (terms.lease) {
+    auto lease = core.live_lease(section, *terms.lease);
+    if (!lease) return std::move(lease).error();
+    number = *lease;
+    core.leases.renew(*number, end);
+  }
+  Held held{.blocks = std::vector<std::optional<BlockHandle>>(keys.size()), .lease = terms.lease};
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const EntryNumber entry = core.store.find(keys[i], section.now());
+    if (entry == kNoEntry) continue;
+    if (!number) {
+      if (core.leases.full()) {
+        return Error{ErrorCode::too_many,
+                     std::to_string(core.leases.size()) + " leases are open, and no more may be"};
+      }
+      number = core.leases.open(end);
+      held.lease = core.leases[*number].id;
+    }
+    const SlotRef at = core.store.highest_copy(core.store.entry(entry));
+    core.store.pin_for_lease(at);
+    core.leases[*number].held.push_back(at);
+    held.blocks[i] = core.store.handle(at);
+  }
+  return held;
+}
+
 std::optional<BlockKey> Cache::parent(KeyView key) const {
   Section section(*core_);
   if (core_->dropped) return std::nullopt;

@@ -53,6 +53,7 @@ class LeaseGuard {
   LeaseGuard& operator=(LeaseGuard&& other) noexcept;
   ~LeaseGuard() { release(); }
 
+  explicit operator bool() const { return cache_ != nullptr; }
   const LeaseId& lease() const { return lease_; }
   void release();
   // The lease is somebody else's from now on.

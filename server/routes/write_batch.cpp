@@ -5,20 +5,23 @@
 #include "server/codec/answers.hpp"
 
 namespace cairn::routes {
-namespace {
 
-std::vector<bool> present_of(const Cache& cache, const std::vector<BlockKey>& keys) {
-  const std::vector<KeyView> views(keys.begin(), keys.end());
-  return cache.contains(views);
+Result<std::shared_ptr<WriteBatch>> WriteBatch::open(std::shared_ptr<Cache> cache,
+                                                     WriteHeader header,
+                                                     const AllocateRequest& terms) {
+  std::shared_ptr<WriteBatch> batch(new WriteBatch(std::move(cache), std::move(header), terms));
+  CAIRN_TRY(batch->hold_present());
+  return batch;
 }
 
-}  // namespace
-
-WriteBatch::WriteBatch(std::shared_ptr<Cache> cache, WriteHeader header, AllocateRequest terms)
-    : cache_(std::move(cache)),
-      header_(std::move(header)),
-      is_present_(present_of(*cache_, header_.keys)),
-      terms_(std::move(terms)) {}
+Result<> WriteBatch::hold_present() {
+  const std::vector<KeyView> views(header_.keys.begin(), header_.keys.end());
+  auto held = cache_->hold(views, {.lease_ms = *terms_.lease_ms});
+  if (!held) return std::move(held).error();
+  if (held->lease) present_lease_ = LeaseGuard(cache_, *held->lease);
+  for (const auto& block : held->blocks) is_present_.push_back(block.has_value());
+  return {};
+}
 
 void WriteBatch::next(UniqueFunction<void(http::Upload::Room)> ready) {
   const bool is_first = next_block_ == 0;
@@ -102,8 +105,14 @@ void WriteBatch::answer_if_done() {
     failure = failure_;
   }
   if (!failure) return commit(std::move(*reply));
-  lease_.release();
+  let_go();
   reply->error(*failure);
+}
+
+// The prefix's end first, so that it is evicted first.
+void WriteBatch::let_go() {
+  lease_.release();
+  present_lease_.release();
 }
 
 void WriteBatch::commit(Reply reply) {
@@ -118,10 +127,17 @@ void WriteBatch::commit(Reply reply) {
     blocks.push_back(std::move(block));
   }
   const bool any = !blocks.empty();
+  if (present_lease_) {
+    // It may have run out, and its cache may be gone.
+    if (auto alive = cache_->renew(present_lease_.lease(), terms_.lease_ms); !alive) {
+      let_go();
+      return reply.error(alive.error());
+    }
+  }
   auto answer = [self = shared_from_this(),
                  reply = std::move(reply)](Result<std::vector<CommitStatus>> done) mutable {
     // First, so that a client that has its answer finds nothing pinned.
-    self->lease_.release();
+    self->let_go();
     if (!done) return reply.error(done.error());
     std::vector<CommitStatus> statuses;
     std::size_t next_status = 0;

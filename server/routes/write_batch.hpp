@@ -18,10 +18,10 @@ namespace cairn::routes {
 // are called one after the other, as an Upload's are.
 class WriteBatch : public std::enable_shared_from_this<WriteBatch> {
  public:
-  // `terms` of the allocation, but for what the header says.
-  WriteBatch(std::shared_ptr<Cache> cache, WriteHeader header, AllocateRequest terms);
-
-  std::uint64_t body_bytes() const { return header_.keys.size() * cache_->block_bytes(); }
+  // `terms` of the allocation, but for what the header says. What is there already is held from now
+  // on. too_many leases.
+  static Result<std::shared_ptr<WriteBatch>> open(std::shared_ptr<Cache> cache, WriteHeader header,
+                                                  const AllocateRequest& terms);
 
   // Room for what comes next: a slot, or a place to drop what is there already.
   void next(UniqueFunction<void(http::Upload::Room)> ready);
@@ -29,18 +29,25 @@ class WriteBatch : public std::enable_shared_from_this<WriteBatch> {
   void finish(Reply reply);
 
  private:
+  WriteBatch(std::shared_ptr<Cache> cache, WriteHeader header, const AllocateRequest& terms)
+      : cache_(std::move(cache)), header_(std::move(header)), terms_(terms) {}
+  Result<> hold_present();
   void allocate(UniqueFunction<void(http::Upload::Room)> ready);
   void give_room(UniqueFunction<void(http::Upload::Room)> ready);
   void open_block(UniqueFunction<void(http::Upload::Room)> ready);
   void end_block();
   void answer_if_done();
   void commit(Reply reply);
+  void let_go();
 
   const std::shared_ptr<Cache> cache_;
   const WriteHeader header_;
-  const std::vector<bool> is_present_;  // before the write: their bytes are dropped
   const AllocateRequest terms_;
+  std::vector<bool> is_present_;  // before the write: their bytes are dropped
 
+  // Of those that are present: nothing, making room for the others least, takes them away before it
+  // was answered that they are there.
+  LeaseGuard present_lease_;
   LeaseGuard lease_;
   std::vector<BlockHandle> slots_;  // of the absent keys, in order
   // Of those that were begun. They stay until the end, as what they began may be under way, and go

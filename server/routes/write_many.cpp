@@ -86,15 +86,17 @@ class BatchUpload final : public http::Upload {
     auto header = read_write_header(header_, bounds_.max_keys);
     if (!header) return std::move(header).error();
     if (header->tier) CAIRN_TRY(check_tier(*cache_, *header->tier));
-    auto batch = std::make_shared<WriteBatch>(cache_, std::move(*header), bounds_.terms);
-    const std::uint64_t expected_bytes = kLengthBytes + header_.size() + batch->body_bytes();
+    const std::uint64_t expected_bytes =
+        kLengthBytes + header_.size() + header->keys.size() * cache_->block_bytes();
     if (bounds_.body_bytes != expected_bytes) {
       const bool shorter = bounds_.body_bytes < expected_bytes;
       return Error{shorter ? ErrorCode::wrong_length : ErrorCode::body_too_large,
                    "the body is " + std::to_string(bounds_.body_bytes) +
                        " bytes; with this header it must be " + std::to_string(expected_bytes)};
     }
-    batch_ = std::move(batch);
+    auto batch = WriteBatch::open(cache_, std::move(*header), bounds_.terms);
+    if (!batch) return std::move(batch).error();
+    batch_ = std::move(*batch);
     return {};
   }
 

@@ -1,3 +1,4 @@
+#include "tests/e2e/support/raw_connection.hpp"
 #include "tests/e2e/support/served_test.hpp"
 
 // Blocks by key: one at a time and many at once.
@@ -301,6 +302,52 @@ TEST_F(KeysTest, ThatAreThereAlreadyAreDuplicatesOfAWrite) {
   EXPECT_EQ(statuses.at(2).at("status"), "committed");
   for (int n = 0; n < 3; ++n) cache.expect_intact(n);
   EXPECT_EQ(cache.count("device", "free"), 1);
+}
+
+// Making room for the absent keys took the present one, which was still answered to be there.
+TEST_F(KeysTest, ThatAWriteFindsStayWhileItMakesRoomForTheOthers) {
+  for (const std::string offload : {"never", "on_evict"}) {
+    TestCache cache(rest_, {.pinned = 4, .offload = offload});
+    for (int n : {0, 10, 11}) cache.store(n);  // key 0 is the least recently used
+    const Reply reply =
+        rest_.post_bytes(cache.path("/write"), write_body({{"keys", keys(0, 3)}}, blocks(0, 3)));
+    ASSERT_THAT(reply, has_status(200));
+    const json statuses = reply.document().at("blocks");
+    EXPECT_EQ(statuses.at(0).at("status"), "duplicate");
+    EXPECT_EQ(statuses.at(2).at("status"), "committed");
+    EXPECT_EQ(cache.match(keys(0, 3), 0).at("matched"), 3) << offload;
+    for (int n = 0; n < 3; ++n) cache.expect_intact(n);
+    EXPECT_EQ(cache.counts().at("leases"), 0);
+  }
+}
+
+TEST_F(KeysTest, AreNotWrittenWhereTheOthersOfTheWriteLeaveNoRoom) {
+  TestCache cache(rest_, {.pinned = 2, .offload = "never"});
+  cache.store(0);
+  const auto before = cache.counts();
+  EXPECT_THAT(
+      rest_.post_bytes(cache.path("/write"), write_body({{"keys", keys(0, 3)}}, blocks(0, 3))),
+      is_problem(507, "no_capacity"));
+  EXPECT_EQ(cache.counts(), before);
+  cache.expect_intact(0);
+  EXPECT_FALSE(cache.holds(1));
+}
+
+TEST_F(KeysTest, AreNotDeletedWhileAWriteCountsOnThem) {
+  TestCache cache(rest_, {.pinned = 4});
+  cache.store(0);
+  const std::string body = write_body({{"keys", keys(0, 2)}}, blocks(0, 2));
+  RawConnection writer(server().endpoint());
+  ASSERT_TRUE(writer.send(head_text("POST", cache.path("/write"),
+                                    {"Content-Type: application/octet-stream",
+                                     "Content-Length: " + std::to_string(body.size())})));
+  ASSERT_TRUE(writer.send(body.substr(0, body.size() - 1)));
+  EXPECT_TRUE(eventually([&] { return cache.counts().at("leases") == 2; }));
+  EXPECT_THAT(rest_.del(cache.key_path(0)), is_problem(409, "leased"));
+  ASSERT_TRUE(writer.send(body.substr(body.size() - 1)));
+  EXPECT_THAT(writer.receive(), has_status(200));
+  for (int n = 0; n < 2; ++n) cache.expect_intact(n);
+  EXPECT_TRUE(rest_.del(cache.key_path(0)).ok());
 }
 
 TEST_F(KeysTest, CountAsHitsAndMissesOfMatchesThatSumToThoseAskedFor) {
