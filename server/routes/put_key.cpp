@@ -17,24 +17,34 @@ struct Placement {
   std::shared_ptr<BlockQuota> quota = {};
 };
 
-void answer_stored(Cache& cache, KeyView key, CommitStatus status, Reply& reply) {
+void answer_stored(KeyView key, CommitStatus status, const std::optional<BlockHandle>& at,
+                   Reply& reply) {
   ordered_json body = {{"key", key_text(key)}, {"status", to_string(status)}};
-  // It may be gone again by now; where it is, it is told.
-  if (const auto reader = cache.read(key, std::nullopt)) {
-    const BlockHandle handle = reader->handle();
-    body["tier"] = to_string(handle.tier);
-    body["slot"] = handle.slot;
-    body["generation"] = handle.generation;
+  if (at) {
+    body["tier"] = to_string(at->tier);
+    body["slot"] = at->slot;
+    body["generation"] = at->generation;
   }
   reply.document(status == CommitStatus::committed ? 201 : 200, body);
 }
 
+Result<BlockHandle> handle_of(Cache& cache, KeyView key) {
+  const auto reader = cache.read(key, std::nullopt);
+  if (!reader) return reader.error();
+  return reader->handle();
+}
+
 // The bytes of a key that is there already: read, so that the connection can go on, and dropped.
+// The block is held until the answer, or it might say that there is what went meanwhile.
 class DuplicateUpload final : public http::Upload {
  public:
-  DuplicateUpload(std::shared_ptr<Cache> cache, const BlockKey& key, std::uint64_t size_bytes,
+  DuplicateUpload(std::shared_ptr<Cache> cache, const BlockKey& key, LeaseGuard held,
                   ReplyStyle style)
-      : cache_(std::move(cache)), key_(key), left_bytes_(size_bytes), style_(style) {}
+      : cache_(std::move(cache)),
+        key_(key),
+        left_bytes_(cache_->block_bytes()),
+        held_(std::move(held)),
+        style_(style) {}
 
   void next(UniqueFunction<void(Room)> ready) override {
     const auto room = discard_.room(left_bytes_);
@@ -43,13 +53,18 @@ class DuplicateUpload final : public http::Upload {
   }
   void finish(http::Responder respond) override {
     Reply reply(std::move(respond), style_);
-    answer_stored(*cache_, key_, CommitStatus::duplicate, reply);
+    const auto at = handle_of(*cache_, key_);
+    held_.release();
+    // The lease may have run out, and the cache may be gone.
+    if (!at) return reply.error(at.error());
+    answer_stored(key_, CommitStatus::duplicate, *at, reply);
   }
 
  private:
   std::shared_ptr<Cache> cache_;
   BlockKey key_;
   std::uint64_t left_bytes_;
+  LeaseGuard held_;
   ReplyStyle style_;
   DiscardRoom discard_;
 };
@@ -118,7 +133,10 @@ class KeyUpload final : public http::Upload {
                    // First, so that a client that has its answer finds nothing pinned.
                    store->lease.release();
                    if (!statuses) return reply.error(statuses.error());
-                   answer_stored(*store->cache, store->placement.key, statuses->front(), reply);
+                   // It may be gone again by now; where it is, it is told.
+                   const auto at = handle_of(*store->cache, store->placement.key);
+                   answer_stored(store->placement.key, statuses->front(),
+                                 at ? std::optional(*at) : std::nullopt, reply);
                  });
   }
 
@@ -144,14 +162,17 @@ Result<std::unique_ptr<http::Upload>> open_key(Service& service, const Call& cal
   const std::uint64_t block_bytes = (*cache)->block_bytes();
   CAIRN_TRY(check_length(call.head, block_bytes));
 
+  // However slow the client is, the time-out of its body comes first: the lease only has to end if
+  // this process forgets it.
+  const std::uint32_t lease_ms = service.manager.options().max_lease_ms;
   const KeyView view = *key;
+  auto held = (*cache)->hold({&view, 1}, {.lease_ms = lease_ms});
+  if (!held) return std::move(held).error();
   std::unique_ptr<http::Upload> upload;
-  if ((*cache)->contains({&view, 1}).front()) {
-    upload = std::make_unique<DuplicateUpload>(std::move(*cache), *key, block_bytes, style);
+  if (held->lease) {
+    LeaseGuard guard(*cache, *held->lease);
+    upload = std::make_unique<DuplicateUpload>(std::move(*cache), *key, std::move(guard), style);
   } else {
-    // However slow the client is, the time-out of its body comes first: the lease only has to end
-    // if this process forgets it.
-    const std::uint32_t lease_ms = service.manager.options().max_lease_ms;
     upload = std::make_unique<KeyUpload>(std::move(*cache), placement, lease_ms, style);
   }
   return upload;

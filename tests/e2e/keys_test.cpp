@@ -114,6 +114,36 @@ TEST_F(KeysTest, AreNotDeletedWhileLeased) {
   EXPECT_TRUE(rest_.del(cache.key_path(1)).ok());
 }
 
+// A key that was there when the request began and went before it ended: nothing was stored.
+TEST_F(KeysTest, AreNotDeletedWhileTheyAreSentAgain) {
+  TestCache cache(rest_, {.pinned = 4});
+  cache.store(0);
+  const auto before = cache.counts();
+  const auto send_half = [&](RawConnection& writer) {
+    writer.send(head_text("PUT", cache.key_path(0),
+                          {"Content-Type: application/octet-stream",
+                           "Content-Length: " + std::to_string(kBlockBytes)}));
+    writer.send(block(0).substr(0, kBlockBytes / 2));
+    return eventually([&] { return cache.counts().at("leases") == 1; });
+  };
+  {
+    RawConnection writer(server().endpoint());
+    ASSERT_TRUE(send_half(writer));
+    EXPECT_THAT(rest_.del(cache.key_path(0)), is_problem(409, "leased"));
+    writer.send(block(0).substr(kBlockBytes / 2));
+    const Reply reply = writer.receive();
+    EXPECT_THAT(reply, has_status(200));
+    EXPECT_EQ(reply.document().at("status"), "duplicate");
+    EXPECT_EQ(cache.counts(), before);
+  }
+  {
+    RawConnection gone(server().endpoint());
+    ASSERT_TRUE(send_half(gone));
+  }
+  EXPECT_TRUE(eventually([&] { return cache.counts() == before; }));
+  EXPECT_TRUE(rest_.del(cache.key_path(0)).ok());
+}
+
 TEST_F(KeysTest, GoToTheTierTheyAreTold) {
   TestCache cache(rest_, {.device = 2, .pinned = 2, .disk = 2});
   cache.store(0);
