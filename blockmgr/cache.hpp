@@ -117,6 +117,8 @@ struct TransferRequest {
   Tier to = Tier::device;
   bool move = false;  // the source copies go once the new ones are there (leased ones stay)
   std::int32_t priority = 0;
+  std::optional<LeaseId> lease = {};       // holds the copies there, while it lives
+  std::shared_ptr<BlockQuota> quota = {};  // the caller's; null: none
 };
 
 enum class TransferState : std::uint8_t { queued, running, done, failed, cancelled };

@@ -1,8 +1,10 @@
 #include "blockmgr/cache_copy.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <string>
+#include <unordered_set>
 #include <utility>
 
 #include "base/hex.hpp"
@@ -36,7 +38,7 @@ class CacheCopy : public std::enable_shared_from_this<CacheCopy> {
  public:
   explicit CacheCopy(CacheCopyRequest request)
       : request_(std::move(request)), from_(request_.from->core_), into_(request_.into->core_) {}
-  ~CacheCopy() { let_go_of_sources(); }
+  ~CacheCopy() { let_go(); }
 
   static Result<> check(const CacheCopyRequest& request);
   static Result<TransferId> start(CacheCopyRequest request);
@@ -46,9 +48,15 @@ class CacheCopy : public std::enable_shared_from_this<CacheCopy> {
     SlotRef source;
     CommitBlock block;
     std::optional<Error> error = {};
+    bool duplicate = false;  // somebody else's block was there first
   };
 
+  Result<> hold_present();
   Result<> pin_sources();
+  void bring_up(std::vector<BlockKey> keys);
+  void brought_up(const std::vector<BlockKey>& keys, const TransferStatus& status);
+  void not_brought_up(const std::vector<BlockKey>& keys, const Error& error);
+  void allocate();
   Result<> pin_destinations(std::size_t jobs);
   void allocated(Result<Allocation> allocation);
   void submit();
@@ -56,7 +64,8 @@ class CacheCopy : public std::enable_shared_from_this<CacheCopy> {
   void commit();
   void committed(Result<std::vector<CommitStatus>> statuses);
   void fail_all(const Error& error);
-  void let_go_of_sources();
+  void let_go();
+  void part_ended();
   void finish();
   TransferTable& transfers() { return into_->services->transfers; }
   SlotRef destination(const Item& item) const {
@@ -67,6 +76,13 @@ class CacheCopy : public std::enable_shared_from_this<CacheCopy> {
   const std::shared_ptr<CacheCore> from_;
   const std::shared_ptr<CacheCore> into_;
   TransferId id_{};
+  // What the other cache has of the keys, held to the end.
+  Cache::Held present_;
+  std::vector<BlockKey> elsewhere_;  // present in another tier than the one asked for
+  std::atomic<int> parts_ = 2;       // what brings those, and the copies
+  Mutex mutex_;
+  std::uint64_t brought_bytes_ CAIRN_GUARDED_BY(mutex_) = 0;
+  std::vector<TransferStatus::Failure> not_brought_ CAIRN_GUARDED_BY(mutex_);
   std::vector<Item> items_;
   std::size_t pinned_ = 0;  // how many of them, from the first on
   std::optional<LeaseId> lease_;
@@ -102,31 +118,28 @@ Result<> CacheCopy::check(const CacheCopyRequest& request) {
 
 Result<TransferId> CacheCopy::start(CacheCopyRequest request) {
   CAIRN_TRY(check(request));
-  const std::uint64_t total = request.keys.size();
   auto copy = std::make_shared<CacheCopy>(std::move(request));
+  CAIRN_TRY(copy->hold_present());
   CAIRN_TRY(copy->pin_sources());
-  auto id = copy->transfers().open(copy->into_, total);
+  auto id = copy->transfers().open(copy->into_, copy->request_.keys.size());
   if (!id) return id;
   copy->id_ = *id;
   copy->transfers().begin(*id);
-  copy->transfers().add(*id, TransferTable::Arrived{.blocks = total - copy->items_.size()});
-  if (copy->items_.empty()) {
-    copy->finish();
-    return id;
-  }
-  const AllocateRequest slots{.count = static_cast<std::uint32_t>(copy->items_.size()),
-                              .tier = copy->request_.to,
-                              .lease_ms = copy->into_->options().max_lease_ms,
-                              .quota = copy->request_.quota};
-  copy->request_.into->allocate(
-      slots, [copy](Result<Allocation> allocation) { copy->allocated(std::move(allocation)); });
+  copy->bring_up(copy->elsewhere_);
+  copy->allocate();
   return id;
+}
+
+Result<> CacheCopy::hold_present() {
+  const std::vector<KeyView> views(request_.keys.begin(), request_.keys.end());
+  auto held = request_.into->hold(views, {.lease_ms = into_->options().max_lease_ms});
+  if (!held) return std::move(held).error();
+  present_ = std::move(*held);
+  return {};
 }
 
 // All of them, or none. Keys that the destination has, and second mentions, are left out.
 Result<> CacheCopy::pin_sources() {
-  std::vector<KeyView> views(request_.keys.begin(), request_.keys.end());
-  const std::vector<bool> there = request_.into->contains(views);
   Section section(*from_);
   CAIRN_TRY(from_->check_usable());
   std::vector<EntryNumber> entries;
@@ -137,11 +150,13 @@ Result<> CacheCopy::pin_sources() {
                    "key " + to_hex(key.view().bytes()) + " is not in cache " + from_->config.name};
     }
   }
-  std::vector<EntryNumber> seen;
+  std::unordered_set<EntryNumber> seen;
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    const auto at = std::lower_bound(seen.begin(), seen.end(), entries[i]);
-    if (there[i] || (at != seen.end() && *at == entries[i])) continue;
-    seen.insert(at, entries[i]);
+    if (!seen.insert(entries[i]).second) continue;
+    if (const auto& block = present_.blocks[i]) {
+      if (block->tier != request_.to) elsewhere_.push_back(request_.keys[i]);
+      continue;
+    }
     const Entry& entry = from_->store.entry(entries[i]);
     Item item{.source = *best_source(entry, request_.to),
               .block = {.handle = {}, .key = request_.keys[i]}};
@@ -154,10 +169,59 @@ Result<> CacheCopy::pin_sources() {
   return {};
 }
 
+// What the other cache has, by a movement inside it.
+void CacheCopy::bring_up(std::vector<BlockKey> keys) {
+  if (keys.empty()) return part_ended();
+  auto id = request_.into->transfer({.keys = keys,
+                                     .to = request_.to,
+                                     .priority = request_.priority,
+                                     .lease = present_.lease,
+                                     .quota = request_.quota});
+  if (!id) return not_brought_up(keys, id.error());
+  const auto ended = [self = shared_from_this(), keys](const TransferStatus& status) {
+    self->brought_up(keys, status);
+  };
+  if (auto watched = transfers().watch(*id, ended); !watched) {
+    not_brought_up(keys, watched.error());
+  }
+}
+
+void CacheCopy::brought_up(const std::vector<BlockKey>& keys, const TransferStatus& status) {
+  // It does not name those that were not begun.
+  if (status.state == TransferState::cancelled) {
+    return not_brought_up(keys, {ErrorCode::cancelled, "the movement was cancelled"});
+  }
+  {
+    MutexLock lock(mutex_);
+    brought_bytes_ += status.bytes;
+    not_brought_.insert(not_brought_.end(), status.failures.begin(), status.failures.end());
+  }
+  part_ended();
+}
+
+void CacheCopy::not_brought_up(const std::vector<BlockKey>& keys, const Error& error) {
+  {
+    MutexLock lock(mutex_);
+    for (const BlockKey& key : keys) not_brought_.push_back({key, error});
+  }
+  part_ended();
+}
+
+void CacheCopy::allocate() {
+  if (items_.empty()) return part_ended();
+  const AllocateRequest slots{.count = static_cast<std::uint32_t>(items_.size()),
+                              .tier = request_.to,
+                              .lease_ms = into_->options().max_lease_ms,
+                              .quota = request_.quota};
+  request_.into->allocate(slots, [self = shared_from_this()](Result<Allocation> allocation) {
+    self->allocated(std::move(allocation));
+  });
+}
+
 void CacheCopy::allocated(Result<Allocation> allocation) {
   if (!allocation) {
     fail_all(allocation.error());
-    return finish();
+    return part_ended();
   }
   lease_ = allocation->lease;
   for (std::size_t i = 0; i < items_.size(); ++i) items_[i].block.handle = allocation->blocks[i];
@@ -192,7 +256,7 @@ void CacheCopy::submit() {
   }
   if (auto pinned = pin_destinations(jobs.size()); !pinned) {
     fail_all(pinned.error());
-    return finish();
+    return part_ended();
   }
   for (auto& items : jobs) {
     TransferJob job;
@@ -248,7 +312,7 @@ void CacheCopy::commit() {
     commits_.push_back(i);
     blocks.push_back(items_[i].block);
   }
-  if (blocks.empty()) return finish();
+  if (blocks.empty()) return part_ended();
   request_.into->commit(*lease_, std::move(blocks),
                         [self = shared_from_this()](Result<std::vector<CommitStatus>> statuses) {
                           self->committed(std::move(statuses));
@@ -256,37 +320,59 @@ void CacheCopy::commit() {
 }
 
 void CacheCopy::committed(Result<std::vector<CommitStatus>> statuses) {
-  if (!statuses) {
-    for (std::size_t i : commits_) items_[i].error = statuses.error();
+  std::vector<BlockKey> there_first;
+  for (std::size_t i = 0; i < commits_.size(); ++i) {
+    Item& item = items_[commits_[i]];
+    if (!statuses) {
+      item.error = statuses.error();
+    } else if ((*statuses)[i] == CommitStatus::duplicate) {
+      item.duplicate = true;
+      there_first.push_back(item.block.key);
+    }
   }
-  finish();
+  bring_up(std::move(there_first));
 }
 
 void CacheCopy::fail_all(const Error& error) {
   for (Item& item : items_) item.error = error;
 }
 
-void CacheCopy::let_go_of_sources() {
-  Section section(*from_);
-  // The prefix's last block first: so it is evicted first.
-  for (; pinned_ > 0; --pinned_) from_->store.unpin(items_[pinned_ - 1].source);
+void CacheCopy::let_go() {
+  {
+    Section section(*from_);
+    // The prefix's last block first: so it is evicted first.
+    for (; pinned_ > 0; --pinned_) from_->store.unpin(items_[pinned_ - 1].source);
+  }
+  for (std::optional<LeaseId>* lease : {&lease_, &present_.lease}) {
+    if (*lease) static_cast<void>(request_.into->release(**lease, {}));
+    lease->reset();
+  }
+}
+
+void CacheCopy::part_ended() {
+  if (--parts_ == 0) finish();
 }
 
 // Who is told of the end finds nothing held for it.
 void CacheCopy::finish() {
-  let_go_of_sources();
-  if (lease_) static_cast<void>(request_.into->release(*lease_, {}));
-  TransferState state = TransferState::done;
-  TransferTable::Arrived arrived;
-  for (const Item& item : items_) {
-    if (!item.error) {
-      ++arrived.blocks;
-      arrived.bytes += into_->block_bytes;
-      continue;
-    }
-    state = TransferState::failed;
-    transfers().add(id_, TransferStatus::Failure{item.block.key, *item.error});
+  let_go();
+  TransferTable::Arrived arrived{.blocks = request_.keys.size()};
+  std::vector<TransferStatus::Failure> failures;
+  {
+    MutexLock lock(mutex_);
+    arrived.bytes = brought_bytes_;
+    failures = std::move(not_brought_);
   }
+  for (const Item& item : items_) {
+    if (item.error) {
+      failures.push_back({item.block.key, *item.error});
+    } else if (!item.duplicate) {
+      arrived.bytes += into_->block_bytes;
+    }
+  }
+  arrived.blocks -= failures.size();
+  const auto state = failures.empty() ? TransferState::done : TransferState::failed;
+  for (auto& failure : failures) transfers().add(id_, std::move(failure));
   transfers().add(id_, arrived);
   transfers().end(id_, state);
 }

@@ -220,6 +220,7 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   // After a move: the copies above `to` and the one in `from` go, at once or after the reads under
   // way; leased ones stay.
   void drop_moved_copies(EntryNumber key, Tier to, Tier from);
+  void hold_for_lease(const Move& move, SlotRef copy);
   void finish(Section& section, const std::shared_ptr<Move>& move);
   // A key that a transfer was bringing is there or, for the `error`, is not. Without either
   // (cancelled, no slots, or gone and back) it is added to `again`, which is nobody's, for those
@@ -294,8 +295,6 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   void submit_items(const std::shared_ptr<Move>& move, Items items, std::vector<SlotLabel> labels);
   void items_ended(const std::shared_ptr<Move>& move, Items items, JobOutcome outcome);
   void arrived(Move& move, std::size_t index);
-  void hold_for_lease(const Move& move, SlotRef copy);
-
   void not_arrived(Move& move, std::size_t index, const Error* error);
   void drop_unless_leased(SlotRef at);
   struct ScrubbedSlot {

@@ -221,6 +221,7 @@ Result<TransferId> Cache::transfer(TransferRequest request) {
   move->priority = request.priority;
   move->drop_source = request.move;
   move->transfer = *id;
+  move->lease = request.lease;
   std::uint64_t already_there = 0;
   std::vector<bool> taken(seen.size());
   for (std::size_t i = 0; i < entries.size(); ++i) {
@@ -235,6 +236,7 @@ Result<TransferId> Cache::transfer(TransferRequest request) {
       if (there && !named_before) {
         move->kept.push_back({request.to, entry.slots[index_of(request.to)]});
         core.store.pin(move->kept.back());
+        core.hold_for_lease(*move, move->kept.back());
         if (request.move) core.drop_moved_copies(entries[i], request.to, request.to);
       }
       continue;
