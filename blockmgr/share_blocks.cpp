@@ -107,8 +107,29 @@ Result<> ShareSession::share_all() {
   return {};
 }
 
-void ShareSession::look_up(Batch& batch) const {
+// Those of the keys that are present, which then stay to the operation's end.
+Result<std::vector<bool>> ShareSession::hold(std::span<const KeyView> keys) {
+  std::optional<LeaseId> lease;
+  if (kept_) lease = kept_->id();
+  auto held = cache_.hold(keys, {.lease_ms = context_.lease_ms, .lease = lease});
+  if (!held) return std::move(held).error();
+  if (!kept_ && held->lease) kept_.emplace(cache_, *held->lease);
+  std::vector<bool> present;
+  for (const auto& block : held->blocks) present.push_back(block.has_value());
+  return present;
+}
+
+void ShareSession::look_up(Batch& batch) {
+  std::vector<KeyView> views;
+  for (std::size_t key = 0; key < batch.local.size(); ++key) views.push_back(key_of(batch, key));
+  std::vector<bool> present(views.size(), true);
+  if (takes()) {
+    // Where they cannot be held it is as if they were not here.
+    auto held = hold(views);
+    present = held ? std::move(*held) : std::vector<bool>(views.size());
+  }
   for (std::size_t key = 0; key < batch.local.size(); ++key) {
+    if (!present[key]) continue;
     Local& local = batch.local[key];
     auto reader = cache_.read(key_of(batch, key), std::nullopt);
     local.held = reader.has_value();

@@ -145,11 +145,21 @@ void ShareSession::commit(Batch& batch, const SharePlan& plan, const Round& keys
   Awaited<std::vector<CommitStatus>> answer;
   cache_.commit(batch.lease->id(), std::move(blocks), answer.done());
   const auto committed = answer.wait();
-  for (std::size_t key : keys) {
-    if (committed) {
-      done(batch.first + key, cache_.block_bytes());
+  if (!committed) {
+    for (std::size_t key : keys) failed(batch.first + key, committed.error());
+    return;
+  }
+  std::vector<KeyView> views;
+  for (std::size_t key : keys) views.push_back(key_of(batch, key));
+  // A duplicate's older block is under no lease of ours before this.
+  const auto present = hold(views);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (present && (*present)[i]) {
+      done(batch.first + keys[i], cache_.block_bytes());
     } else {
-      failed(batch.first + key, committed.error());
+      failed(batch.first + keys[i],
+             present ? Error{ErrorCode::no_capacity, "the block went while others were received"}
+                     : present.error());
     }
   }
 }

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "blockmgr/share_blocks.hpp"
@@ -38,7 +39,7 @@ class ShareSession {
   // This rank's side of a key of the batch.
   struct Local {
     bool held = false;
-    std::optional<BlockReader> reader = {};  // held: pinned, so that making room leaves it
+    std::optional<BlockReader> reader = {};  // held, and read from where this rank gives it
     std::optional<BlockHandle> handle = {};  // a slot waits for it
     std::optional<BlockWriter> writer = {};
     std::optional<Error> why_not = {};  // there is no slot, or it cannot be written
@@ -68,7 +69,8 @@ class ShareSession {
   Result<std::vector<T>> swap(std::vector<T> mine);
   Result<> share_all();
   Result<> share_batch(Batch& batch);
-  void look_up(Batch& batch) const;
+  void look_up(Batch& batch);
+  Result<std::vector<bool>> hold(std::span<const KeyView> keys);
   void find_slots(Batch& batch) const;
   Result<std::vector<KeyCard>> swap_cards(const Batch& batch);
   Result<> move_round(Batch& batch, const SharePlan& plan, const Round& round);
@@ -92,6 +94,9 @@ class ShareSession {
   Members members_;
   std::size_t me_ = 0;                // among the members
   std::optional<std::size_t> owner_;  // the only one that gives, where there is one
+  // What this rank holds or has received, to the operation's end: it may not make room for what
+  // comes later, or the operation would have brought what is not there. Of ranks that take.
+  std::optional<HeldLease> kept_;
   std::vector<bool> told_;
   bool any_failed_ = false;
   bool refused_ = false;  // by every rank alike: the group goes on

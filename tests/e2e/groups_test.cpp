@@ -1,3 +1,5 @@
+#include <set>
+
 #include "tests/e2e/support/server_group.hpp"
 
 // Servers that share blocks in groups.
@@ -139,6 +141,40 @@ TEST(Groups, NamesEveryKeyThatDidNotArrive) {
   for (int n = 1; n < 4; ++n) EXPECT_FALSE(holds(group, 1, n)) << n;
   EXPECT_EQ(group.state("g", 1), "ready") << "the group goes on";
   EXPECT_TRUE(group[1].rest->del("/v1/leases/" + lease.get<std::string>()).ok());
+}
+
+// What came with the first batch made room for the second, and all of it was said to be there.
+TEST(Groups, WhatHasComeMakesNoRoomForWhatComesLater) {
+  constexpr int kKeys = 1500;  // more than a batch of 1,024
+  constexpr int kRoom = 1100;
+  ServerGroup group(2);
+  group.make_cache("c", [](std::size_t rank) {
+    return cache_body(
+        {.pinned = static_cast<std::uint32_t>(rank == 0 ? kKeys : kRoom), .offload = "never"});
+  });
+  group.form("g");
+  const json parents(std::vector<json>(kKeys, nullptr));
+  ASSERT_THAT(group[0].rest->post_bytes(
+                  "/v1/caches/c/write",
+                  write_body({{"keys", keys(0, kKeys)}, {"parents", parents}}, blocks(0, kKeys))),
+              has_status(200));
+  store(group[1], 7);  // the least recently used there
+  const auto ended = group.run("g", "broadcast", body_of(keys(0, kKeys), {{"root", 0}}));
+  EXPECT_EQ(ended[0].at("state"), "done");
+  EXPECT_EQ(ended[1].at("state"), "failed");
+  const int came = ended[1].at("blocks_done");
+  EXPECT_GE(came, 1024);
+  EXPECT_LE(came, kRoom);
+  ASSERT_EQ(ended[1].at("failures").size(), static_cast<std::size_t>(kKeys - came));
+  std::set<std::string> missing;
+  for (const json& failure : ended[1].at("failures")) {
+    EXPECT_EQ(failure.at("code"), "no_capacity");
+    missing.insert(failure.at("key"));
+  }
+  for (int n = 0; n < kKeys; ++n) EXPECT_EQ(holds(group, 1, n), !missing.contains(key(n))) << n;
+  const json tier = group[1].rest->get("/v1/caches/c").document().at("tiers").at("pinned");
+  EXPECT_EQ(tier.at("blocks").at("evictable"), came) << "nothing is held any more";
+  expect_intact(group, 1, 7);
 }
 
 TEST(Groups, MetricsTellWhatARankGaveAndHad) {
