@@ -43,6 +43,14 @@ EntryNumber BlockStore::find(KeyView key, TimePoint now) {
   return number;
 }
 
+bool BlockStore::leased(const Entry& entry) const {
+  for (Tier tier : kTiers) {
+    const SlotNumber slot = entry.slots[index_of(tier)];
+    if (slot != kNoSlot && pool(tier)[slot].leases > 0) return true;
+  }
+  return false;
+}
+
 bool BlockStore::contains(KeyView key, TimePoint now) const {
   const EntryNumber number = index_.find(key);
   return number != kNoEntry && index_[number].present() && !expired(index_[number], now);
@@ -54,8 +62,10 @@ std::span<const SlotRef> BlockStore::PrefixScan::next() {
   std::size_t count = 0;
   for (const EntryNumber number : entries_.next()) {
     if (number == kNoEntry || !store_.index_[number].present()) break;
-    if (store_.expired(store_.index_[number], now_)) {
-      store_.drop_all(number, EvictionReason::expired);
+    if (overdue(store_.index_[number], now_)) {
+      if (!store_.leased(store_.index_[number])) {
+        store_.drop_all(number, EvictionReason::expired);
+      }
       break;
     }
     found[count] = store_.highest_copy(store_.index_[number]);
@@ -226,7 +236,11 @@ void BlockStore::drop(SlotRef at, EvictionReason reason) {
   }
   ++evictions_[tier][static_cast<std::size_t>(reason)];
   tell(BlockEventKind::removed, at, number);
-  if (!entry.present()) vanish(number);
+  if (!entry.present()) {
+    vanish(number);
+  } else if (entry.has_ttl) {
+    expiries_.emplace(entry.expires_at, number);  // it may have been this copy's lease that kept it
+  }
   if (parent != kNoEntry) settle(parent);
   slot.owner = kNoOwner;
   slot.gone = true;
@@ -271,7 +285,12 @@ void BlockStore::drop_all(EntryNumber number, EvictionReason reason) {
 
 void BlockStore::expire(TimePoint now) {
   while (!expiries_.empty() && expiries_.begin()->first <= now) {
-    drop_all(expiries_.begin()->second, EvictionReason::expired);
+    const EntryNumber number = expiries_.begin()->second;
+    if (leased(index_[number])) {
+      expiries_.erase(expiries_.begin());  // unpin_for_lease sees to it
+    } else {
+      drop_all(number, EvictionReason::expired);
+    }
   }
 }
 

@@ -90,7 +90,9 @@ class BlockStore {
   BlockHandle handle(SlotRef at) const { return {at.tier(), at.slot(), record(at).generation}; }
   std::optional<Tier> next_lower(Tier tier) const;
 
-  // The entry of a present key that has not expired, else kNoEntry. An expired one goes now.
+  // The entry of a present key that has not expired, else kNoEntry. An expired one goes now, unless
+  // it is leased: then it stays until its last lease ends, and is only no part of a prefix any
+  // more.
   EntryNumber find(KeyView key, TimePoint now);
   bool contains(KeyView key, TimePoint now) const;
   class PrefixScan;
@@ -174,8 +176,12 @@ class BlockStore {
   EntryNumber entry_end() const { return index_.end(); }
 
  private:
-  bool expired(const Entry& entry, TimePoint now) const {
+  static bool overdue(const Entry& entry, TimePoint now) {
     return entry.has_ttl && entry.expires_at <= now;
+  }
+  bool leased(const Entry& entry) const;
+  bool expired(const Entry& entry, TimePoint now) const {
+    return overdue(entry, now) && !leased(entry);
   }
   UseStamp next_stamp() { return {++last_stamp_.value}; }
   bool is_last_copy(const Entry& entry, Tier tier) const;

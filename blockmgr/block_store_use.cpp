@@ -51,6 +51,8 @@ void BlockStore::unpin_for_lease(SlotRef at) {
   if (slot.life == SlotLife::allocated) {
     slot.gone = true;
     slot.owner = kNoOwner;
+  } else if (!slot.gone && expired(index_[slot.owner], now_)) {
+    drop_all(slot.owner, EvictionReason::expired);
   }
   unpin(at);
 }

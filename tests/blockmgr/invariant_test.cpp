@@ -308,6 +308,52 @@ TEST(EveryLeaseEnds, AKeyIsAMissFromItsEndOn) {
   EXPECT_EQ(count(*cache, Tier::pinned, SlotState::free), 2u);
 }
 
+// The key went at its time although a lease held the block: it could be stored anew beside it, and
+// be deleted.
+TEST(EveryLeaseEnds, ALeasedKeyWhoseTimeHasComeStaysUntilItsLastLeaseEnds) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.pinned = 2, .disk = 2}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 1), .ttl_ms = 100}));
+  ASSERT_EQ(rig.transfer(*cache, {.keys = keys(1, 1), .to = Tier::disk}).state,
+            TransferState::done);
+  const MatchResult first = rig.match(*cache, keys(1, 1), 1'000);
+  const MatchResult last = rig.match(*cache, keys(1, 1), 2'000);
+  for (int ms : {100, 900}) {
+    rig.clock.advance_ms(ms);
+    rig.manager->tick();
+    EXPECT_EQ(rig.read(*cache, key(1)).value(), bytes_of(key(1)));
+    EXPECT_EQ(cache->erase(key(1).view()).error().code, ErrorCode::leased);
+    EXPECT_TRUE(is_in(*cache, Tier::disk, key(1)));
+    EXPECT_TRUE(rig.match(*cache, keys(1, 1), 0).blocks.empty()) << "nobody leases it anew";
+  }
+  EXPECT_EQ(cache->renew(*first.lease, 1).error().code, ErrorCode::lease_expired);
+  rig.clock.advance_ms(1'000);
+  rig.manager->tick();
+  EXPECT_EQ(cache->renew(*last.lease, 1).error().code, ErrorCode::lease_expired);
+  EXPECT_EQ(rig.read(*cache, key(1)).error().code, ErrorCode::unknown_key);
+  for (Tier tier : {Tier::pinned, Tier::disk}) {
+    EXPECT_EQ(count(*cache, tier, SlotState::free), 2u);
+    EXPECT_EQ(cache->stats()
+                  .tiers[index_of(tier)]
+                  .evictions[static_cast<std::size_t>(EvictionReason::expired)],
+              1u);
+  }
+}
+
+TEST(EveryLeaseEnds, WhatWasCopiedOfALeasedKeyAfterItsTimeGoesWithIt) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.pinned = 2, .disk = 2}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 1), .ttl_ms = 100}));
+  const MatchResult leased = rig.match(*cache, keys(1, 1), 1'000);
+  rig.clock.advance_ms(100);
+  rig.manager->tick();
+  EXPECT_EQ(rig.transfer(*cache, {.keys = keys(1, 1), .to = Tier::disk}).state,
+            TransferState::done);
+  EXPECT_EQ(cache->release(*leased.lease, leased.blocks).value(), 1u);
+  EXPECT_EQ(count(*cache, Tier::pinned, SlotState::free), 2u);
+  EXPECT_EQ(count(*cache, Tier::disk, SlotState::free), 2u);
+}
+
 // --- 5: everything has a bound
 
 // A slot's pins were counted in 32 bits, which the longest leases of a key named often enough

@@ -14,12 +14,25 @@ void NaiveModel::set_time(std::int64_t ms) {
     if (lease.expires_ms <= ms) ended.emplace_back(lease.expires_ms, name);
   }
   std::sort(ended.begin(), ended.end());
+  now_ms_ = ms;
   for (const auto& [when, name] : ended) end(name);
-  std::vector<Key> expired;
+  drop_overdue();
+}
+
+bool NaiveModel::overdue(Key key) const {
+  const auto& expires_ms = blocks.at(key).expires_ms;
+  return expires_ms && *expires_ms <= now_ms_;
+}
+
+void NaiveModel::drop_overdue() {
+  std::vector<Key> ended;
   for (const auto& [key, block] : blocks) {
-    if (block.expires_ms && *block.expires_ms <= ms) expired.push_back(key);
+    const bool leased = std::any_of(copies.begin(), copies.end(), [&](const auto& c) {
+      return c.second.found && c.second.key == key && c.second.pins > 0;
+    });
+    if (overdue(key) && !leased) ended.push_back(key);
   }
-  for (Key key : expired) drop_key(key);
+  for (Key key : ended) drop_key(key);
 }
 
 std::optional<NaiveModel::CopyId> NaiveModel::copy(Key key, Tier tier) const {
@@ -286,7 +299,7 @@ std::vector<NaiveModel::CopyId> NaiveModel::match(const std::vector<Key>& keys) 
   std::vector<CopyId> found;
   for (Key key : keys) {
     const auto id = highest(key);
-    if (!id) break;
+    if (!id || overdue(key)) break;
     found.push_back(*id);
   }
   return found;
@@ -320,6 +333,7 @@ void NaiveModel::release(LeaseName lease, std::vector<CopyId> some) {
     held.erase(held.begin() + static_cast<std::ptrdiff_t>(i));
     unpin(id);
   }
+  drop_overdue();
 }
 
 void NaiveModel::end(LeaseName lease) {

@@ -86,6 +86,8 @@ class NaiveModel {
   bool wants_offload(const Copy& copy) const;
   std::optional<CopyId> victim(Tier tier) const;
   std::optional<CopyId> source(Key key, Tier to) const;
+  bool overdue(Key key) const;
+  void drop_overdue();  // but for what is leased
 
   struct Request {
     int count = 0;
@@ -106,6 +108,7 @@ class NaiveModel {
   std::array<std::deque<Request>, kNumTiers> requests_;
   std::deque<std::function<void()>> jobs_;
   bool changed_ = false;  // those who wait are to be looked at again
+  std::int64_t now_ms_ = 0;
   std::uint64_t uses_ = 0;
   CopyId last_copy_id_ = 0;
 };
