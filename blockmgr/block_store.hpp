@@ -171,6 +171,10 @@ class BlockStore {
     events_ = {};
     journal_ = nullptr;
   }
+  // Under which entries count; 0: none does.
+  QuotaNumber quota_number(const std::shared_ptr<BlockQuota>& quota) const {
+    return quotas_.find(quota);
+  }
   std::uint32_t entry_count() const { return index_.size(); }  // ghosts included
   // Entries are numbered below this; a key keeps its number as long as it is present.
   EntryNumber entry_end() const { return index_.end(); }

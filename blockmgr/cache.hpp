@@ -201,6 +201,7 @@ class Cache {
     std::span<const KeyView> keys;  // the matched ones
     Tier tier = Tier::device;
     std::int32_t priority = 0;
+    std::shared_ptr<BlockQuota> quota = {};  // the caller's, as much room as it leaves; null: none
   };
   Result<std::optional<TransferId>> onboard(const OnboardRequest& request);
   // Pins those of the keys that are present, each in its highest copy: for who is about to answer
@@ -252,7 +253,8 @@ class Cache {
   // how many were given up.
   Result<std::uint64_t> release(const LeaseId& lease, std::span<const BlockHandle> blocks);
 
-  // unknown_key where any key is not present; no_capacity; queue_full.
+  // unknown_key where any key is not present; no_capacity, also where the new copies of what counts
+  // under the quota would be more than it allows; queue_full.
   Result<TransferId> transfer(TransferRequest request);
   // The copies of `tier` leave it, offloaded as the cache does; without a tier every copy goes.
   void evict(std::vector<BlockKey> keys, std::optional<Tier> tier, Done<EvictResult> done);

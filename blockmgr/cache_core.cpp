@@ -54,6 +54,14 @@ Result<> CacheCore::check_metadata(std::size_t size_bytes) const {
                                               " bytes; it takes at most " + std::to_string(most)};
 }
 
+Result<> CacheCore::check_quota(const BlockQuota* quota, Tier tier, std::uint64_t more) const {
+  if (quota == nullptr || more == 0 || quota->fits(tier, more)) return {};
+  return Error{ErrorCode::no_capacity, "the quota of tier " + std::string(to_string(tier)) +
+                                           " is " + std::to_string(quota->limit(tier)) +
+                                           " blocks, of which " +
+                                           std::to_string(quota->used(tier)) + " are in use"};
+}
+
 Result<> CacheCore::check_usable() const {
   if (!dropped) return {};
   return Error{ErrorCode::unknown_cache, "cache " + config.name + " has been removed"};

@@ -178,6 +178,8 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   const BlockManagerOptions& options() const { return services->options; }
 
   // --- errors that many operations share
+  // no_capacity where so many more would be over it; null: none.
+  Result<> check_quota(const BlockQuota* quota, Tier tier, std::uint64_t more) const;
   Result<> check_tier(Tier tier) const;
   Result<> check_usable() const;                          // unknown_cache once removed
   Result<> check_metadata(std::size_t size_bytes) const;  // body_too_large

@@ -19,12 +19,8 @@ void Cache::allocate(const AllocateRequest& request, Done<Allocation> done) {
       return Error{ErrorCode::out_of_range, "priority is " + std::to_string(request.priority) +
                                                 ", not 0 to " + std::to_string(kMaxPriority)};
     }
-    if (request.quota && !request.quota->fits(request.tier, request.count)) {
-      return Error{ErrorCode::no_capacity,
-                   "the quota of tier " + std::string(to_string(request.tier)) + " is " +
-                       std::to_string(request.quota->limit(request.tier)) + " blocks, of which " +
-                       std::to_string(request.quota->used(request.tier)) + " are in use"};
-    }
+    const auto within = core.check_quota(request.quota.get(), request.tier, request.count);
+    if (!within) return within.error();
     return std::nullopt;
   };
   if (auto error = refuse()) return done(std::move(*error));

@@ -198,16 +198,22 @@ Result<TransferId> Cache::transfer(TransferRequest request) {
   seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
   std::vector<Arrivals::Expected*> expected(seen.size());
   std::uint64_t missing = 0;
-  std::uint64_t kept = 0;  // of what could make room
+  std::uint64_t counted = 0;  // of the missing, under the caller's quota
+  std::uint64_t kept = 0;     // of what could make room
+  const QuotaNumber quota = core.store.quota_number(request.quota);
   for (std::size_t rank = 0; rank < seen.size(); ++rank) {
-    const SlotNumber slot = core.store.entry(seen[rank]).slots[index_of(request.to)];
+    const Entry& entry = core.store.entry(seen[rank]);
+    const SlotNumber slot = entry.slots[index_of(request.to)];
     if (slot == kNoSlot) {
       expected[rank] = core.arrivals.find({core.store.key(seen[rank]), request.to});
-      if (expected[rank] == nullptr) ++missing;
+      if (expected[rank] != nullptr) continue;
+      ++missing;
+      if (quota != 0 && entry.quota == quota) ++counted;
     } else if (core.store.record({request.to, slot}).pins == 0) {
       ++kept;
     }
   }
+  CAIRN_TRY(core.check_quota(request.quota.get(), request.to, counted));
   if (missing > 0 && missing + kept > core.attainable(request.to)) {
     return Error{ErrorCode::no_capacity, "tier " + std::string(to_string(request.to)) +
                                              " cannot take " + std::to_string(missing) +
@@ -266,6 +272,8 @@ Result<std::optional<TransferId>> Cache::onboard(const OnboardRequest& request) 
   std::vector<Wanted> chosen;
   std::unordered_set<EntryNumber> seen;
   std::uint64_t missing = 0;
+  std::uint64_t counted = 0;  // of them, under the caller's quota
+  const QuotaNumber quota = core.store.quota_number(request.quota);
   for (const KeyView key : request.keys) {
     const EntryNumber entry = core.store.find(key, section.now());
     if (entry == kNoEntry) break;
@@ -274,6 +282,10 @@ Result<std::optional<TransferId>> Cache::onboard(const OnboardRequest& request) 
     Arrivals::Expected* const expected = core.arrivals.find({BlockKey(key), request.tier});
     if (expected == nullptr) {
       if (missing == room) break;
+      if (quota != 0 && core.store.entry(entry).quota == quota) {
+        if (!request.quota->fits(request.tier, counted + 1)) break;
+        ++counted;
+      }
       ++missing;
     }
     chosen.push_back({entry, expected});

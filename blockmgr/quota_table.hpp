@@ -42,6 +42,14 @@ class QuotaTable {
     unused->quota = quota;
     return take(*unused);
   }
+  // 0 where no key of this cache counts under it.
+  QuotaNumber find(const std::shared_ptr<BlockQuota>& quota) const {
+    if (quota == nullptr) return 0;
+    for (const Row& row : rows_) {
+      if (row.quota == quota) return number_of(row);
+    }
+    return 0;
+  }
   // The key is gone, with every copy.
   void close(QuotaNumber number) {
     if (number == 0) return;
@@ -72,6 +80,9 @@ class QuotaTable {
 
   QuotaNumber take(Row& row) {
     ++row.keys;
+    return number_of(row);
+  }
+  QuotaNumber number_of(const Row& row) const {
     return static_cast<QuotaNumber>(&row - rows_.data() + 1);
   }
 

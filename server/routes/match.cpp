@@ -66,15 +66,17 @@ void answer_where_now(Cache& cache, const std::vector<BlockKey>& keys, MatchResu
       match_text({.keys = views, .result = result, .with_transfer = true, .transfer = transfer}));
 }
 
-void match_and_onboard(Service& service, std::shared_ptr<Cache> cache, const MatchBody& body,
-                       std::span<const KeyView> keys, MatchResult& result, Reply reply) {
+void match_and_onboard(Service& service, const Call& call, std::shared_ptr<Cache> cache,
+                       const MatchBody& body, std::span<const KeyView> keys, MatchResult& result,
+                       Reply reply) {
   // The tier was checked before anything was pinned.
   if (!result.lease) {
     return reply.text(200, match_text({.keys = keys, .result = result, .with_transfer = true}));
   }
   LeaseGuard guard(cache, *result.lease);
   keys = keys.first(result.blocks.size());
-  auto transfer = cache->onboard({.lease = *result.lease, .keys = keys, .tier = *body.onboard});
+  auto transfer = cache->onboard(
+      {.lease = *result.lease, .keys = keys, .tier = *body.onboard, .quota = call.quota()});
   if (!transfer) return reply.error(transfer.error());
   if (!*transfer || body.wait_ms == 0) {
     guard.keep();
@@ -117,7 +119,8 @@ void match(Service& service, const Call& call, Reply reply) {
     return reply.error(matched.error());
   }
   if (body.onboard) {
-    return match_and_onboard(service, std::move(*cache), body, keys, result, std::move(reply));
+    return match_and_onboard(service, call, std::move(*cache), body, keys, result,
+                             std::move(reply));
   }
   reply.text(200, match_text({.keys = keys, .result = result}));
 }

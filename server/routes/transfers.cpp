@@ -128,6 +128,7 @@ void start_transfer(Service& service, const Call& call, Reply reply) {
   if (!body) return reply.error(body.error());
   if (auto has = check_tier(**cache, body->request.to); !has) return reply.error(has.error());
   const std::uint32_t wait_ms = body->wait_ms;
+  body->request.quota = call.quota();
   auto id = body->from_cache ? copy_from(service, call, *cache, std::move(*body))
                              : (*cache)->transfer(std::move(body->request));
   if (!id) return reply.error(id.error());

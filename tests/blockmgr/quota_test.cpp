@@ -59,6 +59,43 @@ TEST_F(QuotaTest, FollowsWhatIsOffloaded) {
   EXPECT_EQ(quota->used(Tier::pinned), 0u);
 }
 
+// Ten blocks stored on disk, where there is no limit, could be moved to where there is one.
+TEST_F(QuotaTest, HoldsForMovementsThatItsOwnerAsksFor) {
+  for (std::uint64_t n = 1; n <= 4; ++n) {
+    EXPECT_EQ(store(n), std::nullopt);
+    EXPECT_EQ(rig.transfer(*cache, {.keys = {key(n)}, .to = Tier::disk, .move = true}).state,
+              TransferState::done);
+  }
+  TransferRequest up{.keys = keys(1, 4), .to = Tier::pinned, .quota = quota};
+  const auto refused = cache->transfer(up);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::no_capacity);
+  EXPECT_EQ(quota->used(Tier::pinned), 0u);
+  up.keys = keys(1, 3);
+  EXPECT_EQ(rig.transfer(*cache, up).state, TransferState::done);
+  EXPECT_EQ(rig.transfer(*cache, up).state, TransferState::done) << "they are there";
+  EXPECT_EQ(quota->used(Tier::pinned), 3u);
+  ASSERT_TRUE(rig.put(*cache, {.keys = {key(9)}, .tier = Tier::disk}));
+  up.keys = {key(9)};
+  EXPECT_EQ(rig.transfer(*cache, up).state, TransferState::done) << "somebody else's block";
+}
+
+TEST_F(QuotaTest, HoldsForWhatItsOwnerBringsUpForAMatch) {
+  for (std::uint64_t n = 1; n <= 4; ++n) {
+    EXPECT_EQ(store(n), std::nullopt);
+    EXPECT_EQ(rig.transfer(*cache, {.keys = {key(n)}, .to = Tier::disk, .move = true}).state,
+              TransferState::done);
+  }
+  const MatchResult matched = rig.match(*cache, keys(1, 4));
+  const auto list = keys(1, 4);
+  const auto id = cache->onboard(
+      {.lease = *matched.lease, .keys = views(list), .tier = Tier::pinned, .quota = quota});
+  ASSERT_TRUE(id && *id);
+  rig.engine->wait_idle();
+  EXPECT_EQ(rig.manager->transfer(**id).value().blocks_total, 3u);
+  EXPECT_EQ(quota->used(Tier::pinned), 3u);
+}
+
 TEST_F(QuotaTest, EndsWithItsCache) {
   EXPECT_EQ(store(1), std::nullopt);
   EXPECT_TRUE(rig.manager->drop_cache(cache->config().name, true));
