@@ -16,10 +16,11 @@ struct Commit {
   std::shared_ptr<BlockQuota> quota = {};
   Done<std::vector<CommitStatus>> done;
   InPlaceWrites in_place = InPlaceWrites::allowed;
-  std::vector<SlotLabel> labels = {};  // of the blocks; empty without a disk tier
-  bool filling = false;                // every slot has a pin more, and is marked
-  std::uint32_t fills = 0;             // jobs under way
-  std::optional<Error> error = {};     // of the first that failed
+  std::vector<SlotLabel> labels = {};   // of the blocks; empty without a disk tier
+  std::vector<BlockKey> labelled = {};  // of the core's `labelling`, while it fills
+  bool filling = false;                 // every slot has a pin more, and is marked
+  std::uint32_t fills = 0;              // jobs under way
+  std::optional<Error> error = {};      // of the first that failed
 };
 using CommitPtr = std::shared_ptr<Commit>;
 
@@ -96,6 +97,14 @@ Result<LeaseNumber> check(Section& section, Commit& commit) {
   return lease;
 }
 
+// Those who wait go on, after this one's answer.
+void end_labelling(Section& section, Commit& commit) {
+  for (const BlockKey& key : std::exchange(commit.labelled, {})) {
+    auto ended = commit.core->labelling.extract(key);
+    for (auto& waiting : ended.mapped()) section.after(std::move(waiting));
+  }
+}
+
 // The keys become present, in order. The lease may have ended while the fills ran; what was asked
 // for before its end is done all the same.
 void publish(Section& section, Commit& commit) {
@@ -142,6 +151,7 @@ void publish(Section& section, Commit& commit) {
   }
   section.after([done = std::make_shared<Done<std::vector<CommitStatus>>>(std::move(commit.done)),
                  statuses = std::move(statuses)]() mutable { (*done)(std::move(statuses)); });
+  end_labelling(section, commit);
 }
 
 void give_up(Section& section, Commit& commit, Error error) {
@@ -153,6 +163,7 @@ void give_up(Section& section, Commit& commit, Error error) {
   }
   section.after([done = std::make_shared<Done<std::vector<CommitStatus>>>(std::move(commit.done)),
                  error = std::move(error)]() mutable { (*done)(std::move(error)); });
+  end_labelling(section, commit);
 }
 
 void fill_ended(const CommitPtr& commit, JobOutcome outcome) {
@@ -189,16 +200,19 @@ struct Gaps {
 };
 
 // A client knows what it commits only once the bytes are on disk; their headers follow here. Of a
-// key that is there already the header stays nobody's: the block will not be kept.
+// key that is there already the header stays nobody's: the block will not be kept. The same of one
+// that this commit names before: a start that has lost the log could not tell which of two whole
+// blocks was the one that stayed.
 void make_labels(const Section& section, Commit& commit) {
-  const CacheCore& core = *commit.core;
+  CacheCore& core = *commit.core;
   if (!core.disk_slots) return;
   commit.labels.resize(commit.blocks.size());
   for (std::size_t i = 0; i < commit.blocks.size(); ++i) {
     const CommitBlock& block = commit.blocks[i];
-    if (commit.slots[i].tier() != Tier::disk || core.store.contains(block.key, section.now())) {
-      continue;
-    }
+    if (core.store.contains(block.key, section.now())) continue;
+    if (!core.labelling.try_emplace(block.key).second) continue;
+    commit.labelled.push_back(block.key);
+    if (commit.slots[i].tier() != Tier::disk) continue;
     NewBlock fresh{.key = block.key, .metadata = block.metadata};
     if (block.parent) fresh.parent = block.parent->view();
     if (block.ttl_ms) fresh.expires_at = section.now() + std::chrono::milliseconds(*block.ttl_ms);
@@ -278,20 +292,29 @@ void fill(const CommitPtr& commit, const Gaps& gaps) {
   }
 }
 
-}  // namespace
+// True where another commit is filling a block of the same key: this one goes on after it, so that
+// the key whose header is written first is the one that stays.
+bool waits_for_another(const CommitPtr& commit, void (*go_on)(const CommitPtr&)) {
+  auto& labelling = commit->core->labelling;
+  if (labelling.empty()) return false;
+  for (const CommitBlock& block : commit->blocks) {
+    const auto other = labelling.find(block.key);
+    if (other == labelling.end()) continue;
+    other->second.push_back([commit, go_on] { go_on(commit); });
+    return true;
+  }
+  return false;
+}
 
-void Cache::commit(const LeaseId& lease, std::vector<CommitBlock> blocks,
-                   Done<std::vector<CommitStatus>> done, InPlaceWrites in_place) {
-  auto commit = std::make_shared<Commit>(Commit{.core = core_,
-                                                .lease = lease,
-                                                .blocks = std::move(blocks),
-                                                .done = std::move(done),
-                                                .in_place = in_place});
-  Section section(*core_);
+void begin_commit(const CommitPtr& commit) {
+  CacheCore& core = *commit->core;
+  Section section(core);
+  commit->slots.clear();
   if (auto checked = check(section, *commit); !checked) {
     return give_up(section, *commit, std::move(checked).error());
   }
-  Gaps gaps = find_gaps(*core_, *commit);
+  if (waits_for_another(commit, begin_commit)) return;
+  Gaps gaps = find_gaps(core, *commit);
   if (!gaps.any_job() && gaps.pieces.empty()) return publish(section, *commit);
   for (const auto& slots : gaps.blocks) commit->fills += slots.empty() ? 0u : 1u;
   commit->fills += gaps.unlabelled.empty() ? 0u : 1u;
@@ -299,14 +322,25 @@ void Cache::commit(const LeaseId& lease, std::vector<CommitBlock> blocks,
 
   commit->filling = true;
   for (SlotRef at : commit->slots) {
-    core_->store.pin(at);
-    core_->store.record(at).committing = true;
+    core.store.pin(at);
+    core.store.record(at).committing = true;
   }
   ++commit->fills;  // of the pieces, and so that the last to end is none of the others
   section.after([commit, gaps = std::move(gaps)] {
     fill(commit, gaps);
     fill_ended(commit, {});
   });
+}
+
+}  // namespace
+
+void Cache::commit(const LeaseId& lease, std::vector<CommitBlock> blocks,
+                   Done<std::vector<CommitStatus>> done, InPlaceWrites in_place) {
+  begin_commit(std::make_shared<Commit>(Commit{.core = core_,
+                                               .lease = lease,
+                                               .blocks = std::move(blocks),
+                                               .done = std::move(done),
+                                               .in_place = in_place}));
 }
 
 }  // namespace cairn

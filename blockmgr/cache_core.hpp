@@ -85,6 +85,12 @@ struct CacheServices {
 
 class Section;
 
+struct KeyOrder {
+  bool operator()(const BlockKey& a, const BlockKey& b) const {
+    return std::ranges::lexicographical_compare(a.view().bytes(), b.view().bytes());
+  }
+};
+
 // True where the error of a copy says that the source's bytes are not what they should be: a disk
 // tier is only ever read as a source, and a device's error while it is one is its own.
 bool accuses_source(Tier source, ErrorCode code);
@@ -260,6 +266,9 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   BlockStore store;
   LeaseTable leases;
   std::unordered_map<std::uint32_t, PieceProgress> writes;  // by SlotRef::bits
+  // Keys that a commit is writing into headers on disk, and the commits that wait for its end: no
+  // two headers are to name one key, and none one whose block did not stay.
+  std::map<BlockKey, std::vector<UniqueFunction<void()>>, KeyOrder> labelling;
   std::array<std::deque<SlotRequest>, kNumTiers> requests;
   std::uint64_t last_request = 0;
   std::unordered_map<TransferId, std::shared_ptr<Move>> transfers;

@@ -118,6 +118,51 @@ TEST_F(DiskRecovery, OfTwoWholeBlocksOfAKeyTheLaterCounts) {
   EXPECT_EQ(*rig_.read(*back_, key(1)), Bytes(64, std::byte{0x77}));
 }
 
+// Both blocks had the key in their header, and the later one counted once the log was lost, though
+// it was a duplicate whose block did not stay.
+TEST_F(DiskRecovery, OfTwoBlocksCommittedUnderAKeyTheOneThatStayedComesBack) {
+  const Bytes first(64, std::byte{0x11});
+  const Bytes second(64, std::byte{0x22});
+  const Allocation slots = rig_.allocate(*cache_, {.count = 2, .tier = Tier::disk}).value();
+  ASSERT_TRUE(rig_.write(*cache_, {.lease = slots.lease, .block = slots.blocks[0]}, first));
+  ASSERT_TRUE(rig_.write(*cache_, {.lease = slots.lease, .block = slots.blocks[1]}, second));
+  const auto done = rig_.commit(
+      *cache_, slots.lease,
+      {{.handle = slots.blocks[0], .key = key(1)}, {.handle = slots.blocks[1], .key = key(1)}});
+  EXPECT_EQ(done.value(),
+            (std::vector<CommitStatus>{CommitStatus::committed, CommitStatus::duplicate}));
+  crash();
+  lose_index();
+  restart();
+  EXPECT_EQ(*rig_.read(*back_, key(1)), first);
+}
+
+// The same of two commits at once: the second waits until it is known which block stays.
+TEST_F(DiskRecovery, OfTwoCommitsOfAKeyAtOnceTheFirstIsTheOneThatStays) {
+  constexpr auto kWhere = std::to_array({Tier::disk, Tier::disk, Tier::pinned});
+  std::array<Allocation, kWhere.size()> slots;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    slots[i] = rig_.allocate(*cache_, {.count = 1, .tier = kWhere[i]}).value();
+    ASSERT_TRUE(rig_.write(*cache_, {.lease = slots[i].lease, .block = slots[i].blocks[0]},
+                           Bytes(64, static_cast<std::byte>(0x11 + i))));
+  }
+  std::array<std::optional<CommitStatus>, kWhere.size()> statuses;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    cache_->commit(slots[i].lease, {{.handle = slots[i].blocks[0], .key = key(1)}},
+                   [&status = statuses[i]](Result<std::vector<CommitStatus>> done) {
+                     status = done.value().front();
+                   });
+  }
+  rig_.engine->wait_idle();
+  EXPECT_EQ(statuses[0], CommitStatus::committed);
+  EXPECT_EQ(statuses[1], CommitStatus::duplicate);
+  EXPECT_EQ(statuses[2], CommitStatus::duplicate);
+  crash();
+  lose_index();
+  restart();
+  EXPECT_EQ(*rig_.read(*back_, key(1)), Bytes(64, std::byte{0x11}));
+}
+
 // Found by the crash harness: a power cut took the header of a block that the log knew; when the
 // index was damaged later, nothing knew it any more.
 TEST_F(DiskRecovery, AHeaderThatAPowerCutTookIsThereAgainBeforeTheIndexIsLost) {
