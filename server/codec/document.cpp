@@ -11,6 +11,8 @@ namespace {
 // library's own builder has none, and keeps the last of two members of one name.
 class DocumentBuilder final : public nlohmann::json_sax<json> {
  public:
+  explicit DocumentBuilder(std::size_t max_values) : max_values_(max_values) {}
+
   bool null() override { return add(json()); }
   bool boolean(bool value) override { return add(json(value)); }
   bool number_integer(number_integer_t value) override { return add(json(value)); }
@@ -19,8 +21,8 @@ class DocumentBuilder final : public nlohmann::json_sax<json> {
   bool string(string_t& value) override { return add(json(std::move(value))); }
   bool binary(binary_t& value) override { return add(json::binary(std::move(value))); }
 
-  bool start_object(std::size_t) override { return open(json::object()); }
-  bool start_array(std::size_t) override { return open(json::array()); }
+  bool start_object(std::size_t count) override { return open(json::object(), count); }
+  bool start_array(std::size_t count) override { return open(json::array(), count); }
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
 
@@ -48,6 +50,7 @@ class DocumentBuilder final : public nlohmann::json_sax<json> {
  private:
   static constexpr std::size_t kMaxQuoted = 64;
   static constexpr std::size_t kMaxDetail = 200;
+  static constexpr auto kUnknownCount = static_cast<std::size_t>(-1);  // the library's word for it
 
   json* place(json value) {
     if (member_ != nullptr) {
@@ -63,12 +66,16 @@ class DocumentBuilder final : public nlohmann::json_sax<json> {
   }
 
   bool add(json value) {
+    if (values_++ == max_values_) return refuse_values();
     place(std::move(value));
     return true;
   }
   // What is open lies on the path from the root to the last element, which never moves: only the
   // innermost list grows.
-  bool open(json container) {
+  // MessagePack says beforehand how many values are in it.
+  bool open(json container, std::size_t count) {
+    if (values_++ == max_values_) return refuse_values();
+    if (count != kUnknownCount && count > max_values_ - values_) return refuse_values();
     if (open_.size() == kMaxNesting) {
       return refuse("nested deeper than " + std::to_string(kMaxNesting) + " levels");
     }
@@ -79,11 +86,18 @@ class DocumentBuilder final : public nlohmann::json_sax<json> {
     open_.pop_back();
     return true;
   }
+  bool refuse_values() {
+    error_ = Error{ErrorCode::out_of_range,
+                   "the body has more than " + std::to_string(max_values_) + " values"};
+    return false;
+  }
   bool refuse(std::string why) {
     error_ = Error{ErrorCode::malformed, "the body does not parse: " + std::move(why)};
     return false;
   }
 
+  const std::size_t max_values_;
+  std::size_t values_ = 0;
   json root_;
   json* member_ = nullptr;  // the member whose name was read and whose value comes next
   std::vector<json*> open_;
@@ -92,8 +106,9 @@ class DocumentBuilder final : public nlohmann::json_sax<json> {
 
 }  // namespace
 
-Result<json> parse_document(std::span<const std::byte> body, WireFormat format) {
-  DocumentBuilder builder;
+Result<json> parse_document(std::span<const std::byte> body, WireFormat format,
+                            std::size_t max_values) {
+  DocumentBuilder builder(max_values);
   const auto* first = reinterpret_cast<const char*>(body.data());
   if (format == WireFormat::text) {
     // The library takes a NUL for the end of the text, whatever stands behind it.

@@ -100,7 +100,7 @@ class PrefixDownload final : public http::Download {
 
 Result<std::vector<BlockKey>> read_body(const Service& service, const Call& call) {
   CAIRN_TRY(no_query(call));
-  auto document = body_document(call);
+  auto document = body_document(call, max_values(service));
   if (!document) return std::move(document).error();
   DecodeErrors errors;
   Fields fields(*document, "", errors);

@@ -176,6 +176,32 @@ TEST_F(BadJsonTest, RefusesMoreKeysThanARequestMayName) {
   EXPECT_THAT(rest_.post(cache_.path("/read"), {{"keys", many}}), is_problem(400, "out_of_range"));
 }
 
+TEST_F(BadJsonTest, RefusesMillionsOfValuesThatAreFewBytes) {
+  constexpr std::uint32_t kMany = 3'000'000;
+  const auto list = [](const char* name, char element) {
+    std::string packed = "\x81";
+    packed += static_cast<char>(0xA0 + std::string(name).size());
+    packed += name;
+    packed += '\xDD';
+    for (int shift = 24; shift >= 0; shift -= 8) packed += static_cast<char>(kMany >> shift);
+    return packed + std::string(kMany, element);
+  };
+  for (const char* route : {"/match", "/read", "/evict", "/transfers"}) {
+    const Reply reply =
+        rest_.send({"POST", cache_.path(route), list("keys", '\x80'), "application/msgpack"});
+    EXPECT_THAT(reply, is_problem(400, "out_of_range")) << route;
+  }
+  EXPECT_THAT(
+      rest_.send({"POST", cache_.path("/match"), list("tokens", '\x01'), "application/msgpack"}),
+      is_problem(400, "out_of_range"));
+  std::string tokens = "{\"tokens\":[1";
+  for (std::uint32_t i = 0; i < kMany; ++i) tokens += ",1";
+  EXPECT_THAT(post("/match", tokens + "]}"), is_problem(400, "out_of_range"));
+  const std::string packed(kMany, 'k');
+  EXPECT_THAT(rest_.post_bytes(cache_.path("/match?key_bytes=1"), packed),
+              is_problem(400, "out_of_range"));
+}
+
 TEST_F(BadJsonTest, RefusesAMemberThatIsGivenTwice) {
   EXPECT_THAT(post("/match", "{\"keys\":[\"ab\"],\"keys\":[\"cd\"]}"), is_problem(400));
   EXPECT_THAT(post("/evict", "{\"keys\":[\"ab\"],\"keys\":[\"cd\"]}"), is_problem(400));
