@@ -31,7 +31,7 @@ struct MatchBody {
   void clear() {
     keys.clear();
     has_tokens = false;
-    tokens.clear();
+    clear_kept(tokens);
     salt.reset();
     lease_ms.reset();
     onboard.reset();

@@ -12,6 +12,12 @@ namespace {
 struct Scratch {
   MatchBody body;
   MatchResult result;
+
+  // After each request, as a thread may not have another for long.
+  void clear() {
+    body.clear();
+    clear_kept(result.blocks);
+  }
 };
 
 Scratch& scratch_of_thread() {
@@ -96,12 +102,10 @@ void match_and_onboard(Service& service, std::shared_ptr<Cache> cache, const Mat
   guard.keep();
 }
 
-}  // namespace
-
-void match(Service& service, const Call& call, Reply reply) {
+void match_with(Service& service, const Call& call, Scratch& scratch, Reply reply) {
   auto cache = cache_of(service, call);
   if (!cache) return reply.error(cache.error());
-  auto& [body, result] = scratch_of_thread();
+  auto& [body, result] = scratch;
   if (auto read = read_body(service, call, **cache, body); !read) return reply.error(read.error());
   if (body.has_tokens) {
     std::optional<std::string_view> salt;
@@ -121,6 +125,14 @@ void match(Service& service, const Call& call, Reply reply) {
     return match_and_onboard(service, std::move(*cache), body, keys, result, std::move(reply));
   }
   reply.text(200, match_text({.keys = keys, .result = result}));
+}
+
+}  // namespace
+
+void match(Service& service, const Call& call, Reply reply) {
+  Scratch& scratch = scratch_of_thread();
+  match_with(service, call, scratch, std::move(reply));
+  scratch.clear();
 }
 
 }  // namespace cairn::routes

@@ -212,6 +212,31 @@ TEST(MatchLimits, CountTheTokensOfAPageThatIsNotFull) {
   EXPECT_EQ(MatchLimits::of(65'536, UINT64_MAX).max_tokens, UINT64_MAX);
 }
 
+// What a thread keeps of a match between two of them.
+TEST(MatchBody, GivesTheMemoryOfAHugeRequestBack) {
+  MatchBody body;
+  body.tokens.resize(kMaxKeptBytes);
+  const std::vector<std::byte> key(64);
+  while (body.keys.size() < 60'000) body.keys.add(key);
+  static_cast<void>(body.keys.views());
+  EXPECT_GT(body.keys.capacity_bytes(), 60'000 * 64u);
+  body.clear();
+  EXPECT_EQ(body.tokens.capacity(), 0u);
+  EXPECT_LE(body.keys.capacity_bytes(), 3 * kMaxKeptBytes);
+}
+
+TEST(MatchBody, KeepsTheMemoryOfEveryDay) {
+  MatchBody body;
+  body.tokens.resize(1000);
+  const auto room = body.tokens.capacity();
+  const std::vector<std::byte> key(32);
+  while (body.keys.size() < 1000) body.keys.add(key);
+  const auto key_room = body.keys.capacity_bytes();
+  body.clear();
+  EXPECT_EQ(body.tokens.capacity(), room);
+  EXPECT_EQ(body.keys.capacity_bytes(), key_room);
+}
+
 struct Wrong {
   const char* body;
   ErrorCode code;
