@@ -35,6 +35,32 @@ TEST(Document, RefusesNestingThatCouldExhaustAStack) {
   EXPECT_TRUE(parse_document(as_deep_as_may_be));
 }
 
+// MessagePack can say what JSON cannot: none of it may turn into something else on the way.
+TEST(Document, RefusesWhatJsonHasNoFormFor) {
+  using namespace std::string_view_literals;
+  struct Wrong {
+    std::string_view packed;
+    const char* names;
+  };
+  constexpr Wrong kTable[] = {
+      {"\x81\xa1\x61\xa2\xff\xfe"sv, "member 'a' is a string that is not UTF-8"},
+      {"\x81\xa1\x61\x91\xa1\xc3"sv, "an element of a list is a string that is not UTF-8"},
+      {"\x81\xa1\xff\x01"sv, "name is not UTF-8"},
+      {"\xa1\xff"sv, "the body is a string that is not UTF-8"},
+      {"\x81\xa1\x61\xc4\x01\x00"sv, "member 'a' is of a binary type"},
+      {"\x81\xa1\x61\xd4\x05\x00"sv, "member 'a' is of a binary type"},
+      {"\x81\xa1\x61\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00"sv, "member 'a' is no finite number"},
+      {"\x81\xa1\x61\xca\x7f\x80\x00\x00"sv, "member 'a' is no finite number"},
+  };
+  for (const Wrong& wrong : kTable) {
+    SCOPED_TRACE(wrong.names);
+    const auto parsed = parse_document(std::as_bytes(std::span(wrong.packed)), WireFormat::msgpack);
+    ASSERT_FALSE(parsed);
+    EXPECT_EQ(to_string(parsed.error().code), "malformed");
+    EXPECT_THAT(parsed.error().detail, HasSubstr(wrong.names));
+  }
+}
+
 TEST(Document, StopsAtTheFirstValueTooMany) {
   constexpr std::size_t kMost = 8;
   const auto parse = [](const std::string& body, WireFormat format) {
