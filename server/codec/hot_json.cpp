@@ -1,5 +1,6 @@
 #include "server/codec/hot_json.hpp"
 
+#include <algorithm>
 #include <array>
 
 #include "server/codec/ids.hpp"
@@ -20,8 +21,13 @@ od::parser& parser_of_thread() {
 // Reads one whole body: `read` takes the Body and its root object.
 template <class Read>
 Result<> read_body(std::span<const std::byte> bytes, Read&& read) {
+  // RFC 8259, 8.1: a parser may ignore it, and the other one does.
+  constexpr std::array kByteOrderMark = {std::byte{0xEF}, std::byte{0xBB}, std::byte{0xBF}};
+  const bool marked = bytes.size() >= kByteOrderMark.size() &&
+                      std::equal(kByteOrderMark.begin(), kByteOrderMark.end(), bytes.begin());
+  const auto text = bytes.subspan(marked ? kByteOrderMark.size() : 0);
   const auto with = [&](od::parser& parser) -> Result<> {
-    Body body(bytes, parser);
+    Body body(text, parser);
     auto root = body.root();
     if (!root) return std::move(root).error();
     CAIRN_TRY(read(body, *root));

@@ -382,8 +382,29 @@ TEST(HotJson, TextThatIsNoJsonIsMalformed) {
   }
 }
 
+TEST_P(HotRequests, ANumberThatIsNoneIsMalformed) {
+  for (const char* number : {"1e400", "-1E400", "5.", "1e", "1e+", "--1", "-", "+1", ".5", "01",
+                             "-01", "1.e3", "0x1", "1-1"}) {
+    SCOPED_TRACE(number);
+    const auto in_field = match(R"({"keys": [], "lease_ms": )" + std::string(number) + "}");
+    ASSERT_FALSE(in_field);
+    EXPECT_EQ(to_string(in_field.error().code), "malformed") << in_field.error().detail;
+    const auto in_list = match(R"({"tokens": [1, )" + std::string(number) + "]}");
+    ASSERT_FALSE(in_list);
+    EXPECT_EQ(to_string(in_list.error().code), "malformed") << in_list.error().detail;
+  }
+}
+
+TEST_P(HotRequests, AByteOrderMarkIsIgnored) {
+  ASSERT_TRUE(match("\xEF\xBB\xBF{\"tokens\": [7]}"));
+  EXPECT_THAT(match_.tokens, ::testing::ElementsAre(7u));
+  EXPECT_FALSE(match("\xEF\xBB\xBF"));
+  EXPECT_FALSE(match("\xEF\xBB{\"tokens\": [7]}"));
+  EXPECT_FALSE(match("\xEF\xBB\xBF\xEF\xBB\xBF{\"tokens\": [7]}"));
+}
+
 TEST(HotJson, HugeNumbersAreNoIntegers) {
-  for (const char* number : {"1e400", "-1e400", "1e5", "0.0"}) {
+  for (const char* number : {"1e40", "-1e40", "1e5", "0.0", "1e-400"}) {
     SCOPED_TRACE(number);
     MatchBody out;
     const std::string body = R"({"keys": [], "lease_ms": )" + std::string(number) + "}";
