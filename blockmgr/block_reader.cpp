@@ -96,11 +96,31 @@ void Read::loaded(const JobOutcome& outcome, Done<std::span<const iovec>> ready)
 
 }  // namespace
 
+// A pin, and once the bytes are asked for what reads them. A request may hold 65,536 of these for
+// as long as its client takes the blocks, so before that it is no more than the pin.
 struct BlockReader::Impl {
-  std::shared_ptr<Read> read;
+  Impl(std::shared_ptr<CacheCore> c, SlotRef slot) : core(std::move(c)), at(slot) {}
+  explicit Impl(std::shared_ptr<Read> r) : core(r->core), at(r->at), read(std::move(r)) {}
   ~Impl() {
-    if (read) read->abandoned = true;
+    static_assert(sizeof(Impl) <= 40, "a long prefix would be held by much more than its pins");
+    if (read) {
+      read->abandoned = true;
+    } else {
+      Section section(*core);
+      core->store.unpin(at);
+    }
   }
+
+  // Pinned, so the slot's life goes on and its handle stays.
+  BlockHandle handle() const {
+    if (read) return read->handle;
+    Section section(*core);
+    return core->store.handle(at);
+  }
+
+  const std::shared_ptr<CacheCore> core;
+  const SlotRef at;
+  std::shared_ptr<Read> read;  // null: only pinned, as a use
 };
 
 BlockReader::BlockReader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -108,14 +128,17 @@ BlockReader::BlockReader(BlockReader&&) noexcept = default;
 BlockReader& BlockReader::operator=(BlockReader&&) noexcept = default;
 BlockReader::~BlockReader() = default;
 
-BlockHandle BlockReader::handle() const { return impl_->read->handle; }
+BlockHandle BlockReader::handle() const { return impl_->handle(); }
 
 std::uint64_t BlockReader::size_bytes() const {
-  const LayoutConfig& shape = impl_->read->core->config.shape;
-  return impl_->read->piece ? piece_bytes(shape) : block_bytes(shape);
+  const LayoutConfig& shape = impl_->core->config.shape;
+  return impl_->read && impl_->read->piece ? piece_bytes(shape) : block_bytes(shape);
 }
 
 void BlockReader::fetch(Done<std::span<const iovec>> ready) {
+  if (!impl_->read) {
+    impl_->read = std::make_shared<Read>(impl_->core, impl_->at, impl_->handle(), std::nullopt);
+  }
   // The reader may be destroyed by `ready`.
   const std::shared_ptr<Read> read = impl_->read;
   read->fetch(std::move(ready));
@@ -134,9 +157,8 @@ Result<BlockReader> Cache::read(KeyView key, std::optional<PieceSelector> piece)
   const SlotRef at = core.store.highest_copy(core.store.entry(entry));
   core.store.pin(at);
   core.store.record(at).used_again = true;
-  auto impl = std::make_unique<BlockReader::Impl>();
-  impl->read = std::make_shared<Read>(core_, at, core.store.handle(at), piece);
-  return BlockReader(std::move(impl));
+  return BlockReader(std::make_unique<BlockReader::Impl>(
+      std::make_shared<Read>(core_, at, core.store.handle(at), piece)));
 }
 
 Result<BlockReader> Cache::peek(KeyView key) {
@@ -150,9 +172,8 @@ Result<BlockReader> Cache::peek(KeyView key) {
   }
   const SlotRef at = core.store.highest_copy(core.store.entry(entry));
   core.store.pin_in_place(at);
-  auto impl = std::make_unique<BlockReader::Impl>();
-  impl->read = std::make_shared<Read>(core_, at, core.store.handle(at), std::nullopt, false);
-  return BlockReader(std::move(impl));
+  return BlockReader(std::make_unique<BlockReader::Impl>(
+      std::make_shared<Read>(core_, at, core.store.handle(at), std::nullopt, false)));
 }
 
 std::vector<BlockReader> Cache::read_prefix(std::span<const KeyView> keys) {
@@ -166,9 +187,7 @@ std::vector<BlockReader> Cache::read_prefix(std::span<const KeyView> keys) {
     const SlotRef at = core.store.highest_copy(core.store.entry(entry));
     core.store.pin(at);
     core.store.record(at).used_again = true;
-    auto impl = std::make_unique<BlockReader::Impl>();
-    impl->read = std::make_shared<Read>(core_, at, core.store.handle(at), std::nullopt);
-    readers.push_back(BlockReader(std::move(impl)));
+    readers.push_back(BlockReader(std::make_unique<BlockReader::Impl>(core_, at)));
   }
   return readers;
 }

@@ -1,5 +1,7 @@
 #include "blockmgr/transfer_table.hpp"
 
+#include <array>
+#include <charconv>
 #include <iterator>
 #include <string>
 
@@ -9,7 +11,11 @@ namespace cairn {
 namespace {
 
 Error unknown(TransferId id) {
-  return {ErrorCode::unknown_transfer, "there is no transfer " + std::to_string(id.value)};
+  // As users write it: "t-" and hex digits.
+  std::array<char, 16> digits{};
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), id.value, 16).ptr;
+  return {ErrorCode::unknown_transfer,
+          std::string("there is no transfer t-").append(digits.data(), end)};
 }
 
 bool has_ended(TransferState state) {

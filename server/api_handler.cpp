@@ -64,8 +64,10 @@ http::Response ApiHandler::no_route(const http::RequestHead& head) const {
         {ErrorCode::malformed, "the path has a '%' without two hex digits: '" + path + "'"});
   } else if (miss.known_path) {
     response =
-        problem({ErrorCode::method_not_allowed, "'" + path + "' takes " + miss.allow + ", not " +
-                                                    std::string(to_string(head.method))});
+        problem({ErrorCode::method_not_allowed,
+                 "'" + path + "' takes " + miss.allow + ", not " +
+                     (head.method == http::Method::other ? std::string("any other method")
+                                                         : std::string(to_string(head.method)))});
     response.headers += "Allow: " + miss.allow + "\r\n";
   } else {
     response = problem({ErrorCode::not_found, "there is nothing at '" + path + "'"});

@@ -9,6 +9,7 @@
 
 #include "server/api_handler.hpp"
 #include "server/config/data_dir.hpp"
+#include "server/file_limit.hpp"
 #include "server/offload_at_stop.hpp"
 #include "server/ticker.hpp"
 
@@ -227,7 +228,16 @@ Result<std::unique_ptr<Server>> Server::start(const Settings& settings, const Cl
 
   http::ListenConfig listen = settings.listen;
   listen.tls = parts->guard.tls.get();
-  auto http = http::HttpServer::start(listen, settings.http, parts->handler, clock, log);
+  http::HttpLimits limits = settings.http;
+  const std::uint64_t max_files = raise_file_limit();
+  limits.max_connections = connections_within(max_files, limits.max_connections);
+  if (limits.max_connections < settings.http.max_connections) {
+    log.warning("fewer connections than max_connections: the limit of open files is low",
+                {{"connections", limits.max_connections},
+                 {"max_connections", settings.http.max_connections},
+                 {"open_files", max_files}});
+  }
+  auto http = http::HttpServer::start(listen, limits, parts->handler, clock, log);
   if (!http) return std::move(http).error();
   parts->http = std::move(*http);
   service.http = parts->http.get();

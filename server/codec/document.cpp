@@ -1,6 +1,11 @@
 #include "server/codec/document.hpp"
 
+// As where the hot requests are read: one program has one simdjson.
+#define SIMDJSON_EXCEPTIONS 0
+#include <simdjson.h>
+
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <vector>
 
@@ -11,20 +16,33 @@ namespace {
 // library's own builder has none, and keeps the last of two members of one name.
 class DocumentBuilder final : public nlohmann::json_sax<json> {
  public:
+  DocumentBuilder(WireFormat format, std::size_t max_values)
+      : format_(format), max_values_(max_values) {}
+
   bool null() override { return add(json()); }
   bool boolean(bool value) override { return add(json(value)); }
   bool number_integer(number_integer_t value) override { return add(json(value)); }
   bool number_unsigned(number_unsigned_t value) override { return add(json(value)); }
-  bool number_float(number_float_t value, const string_t&) override { return add(json(value)); }
-  bool string(string_t& value) override { return add(json(std::move(value))); }
-  bool binary(binary_t& value) override { return add(json::binary(std::move(value))); }
+  // What MessagePack has and JSON has not would be answered, or kept, as something else.
+  bool number_float(number_float_t value, const string_t&) override {
+    if (!std::isfinite(value)) return refuse(place_text() + " is no finite number");
+    return add(json(value));
+  }
+  bool string(string_t& value) override {
+    if (!is_text(value)) return refuse(place_text() + " is a string that is not UTF-8");
+    return add(json(std::move(value)));
+  }
+  bool binary(binary_t&) override {
+    return refuse(place_text() + " is of a binary type, which stands for no JSON value");
+  }
 
-  bool start_object(std::size_t) override { return open(json::object()); }
-  bool start_array(std::size_t) override { return open(json::array()); }
+  bool start_object(std::size_t count) override { return open(json::object(), count); }
+  bool start_array(std::size_t count) override { return open(json::array(), count); }
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
 
   bool key(string_t& name) override {
+    if (!is_text(name)) return refuse("a member's name is not UTF-8");
     auto [place, is_new] = open_.back()->get_ref<json::object_t&>().emplace(name, json());
     if (!is_new) return refuse("member '" + name.substr(0, kMaxQuoted) + "' is given twice");
     member_ = &place->second;
@@ -48,6 +66,20 @@ class DocumentBuilder final : public nlohmann::json_sax<json> {
  private:
   static constexpr std::size_t kMaxQuoted = 64;
   static constexpr std::size_t kMaxDetail = 200;
+  static constexpr auto kUnknownCount = static_cast<std::size_t>(-1);  // the library's word for it
+
+  // The library checks the text of JSON itself.
+  bool is_text(const std::string& text) const {
+    return format_ == WireFormat::text || simdjson::validate_utf8(text.data(), text.size());
+  }
+  // Where the value stands that was read last.
+  std::string place_text() const {
+    if (member_ == nullptr) return open_.empty() ? "the body" : "an element of a list";
+    for (const auto& [name, value] : open_.back()->get_ref<const json::object_t&>()) {
+      if (&value == member_) return "member '" + name.substr(0, kMaxQuoted) + "'";
+    }
+    return "a member";
+  }
 
   json* place(json value) {
     if (member_ != nullptr) {
@@ -63,12 +95,16 @@ class DocumentBuilder final : public nlohmann::json_sax<json> {
   }
 
   bool add(json value) {
+    if (values_++ == max_values_) return refuse_values();
     place(std::move(value));
     return true;
   }
   // What is open lies on the path from the root to the last element, which never moves: only the
   // innermost list grows.
-  bool open(json container) {
+  // MessagePack says beforehand how many values are in it.
+  bool open(json container, std::size_t count) {
+    if (values_++ == max_values_) return refuse_values();
+    if (count != kUnknownCount && count > max_values_ - values_) return refuse_values();
     if (open_.size() == kMaxNesting) {
       return refuse("nested deeper than " + std::to_string(kMaxNesting) + " levels");
     }
@@ -79,11 +115,19 @@ class DocumentBuilder final : public nlohmann::json_sax<json> {
     open_.pop_back();
     return true;
   }
+  bool refuse_values() {
+    error_ = Error{ErrorCode::out_of_range,
+                   "the body has more than " + std::to_string(max_values_) + " values"};
+    return false;
+  }
   bool refuse(std::string why) {
     error_ = Error{ErrorCode::malformed, "the body does not parse: " + std::move(why)};
     return false;
   }
 
+  const WireFormat format_;
+  const std::size_t max_values_;
+  std::size_t values_ = 0;
   json root_;
   json* member_ = nullptr;  // the member whose name was read and whose value comes next
   std::vector<json*> open_;
@@ -92,8 +136,9 @@ class DocumentBuilder final : public nlohmann::json_sax<json> {
 
 }  // namespace
 
-Result<json> parse_document(std::span<const std::byte> body, WireFormat format) {
-  DocumentBuilder builder;
+Result<json> parse_document(std::span<const std::byte> body, WireFormat format,
+                            std::size_t max_values) {
+  DocumentBuilder builder(format, max_values);
   const auto* first = reinterpret_cast<const char*>(body.data());
   if (format == WireFormat::text) {
     // The library takes a NUL for the end of the text, whatever stands behind it.

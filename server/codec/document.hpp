@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -18,9 +19,24 @@ enum class WireFormat : std::uint8_t { text, msgpack };  // JSON as text, or Mes
 // What no request of the contract needs more of; deeper nesting would be a way to exhaust a stack.
 inline constexpr std::size_t kMaxNesting = 16;
 
+// A document takes 16 to 160 bytes a value, however few bytes of the body that value was. The
+// largest request there is commits the blocks that one request may name: each is an object of seven
+// members, with as many values again for its metadata. It is also a match of a million tokens.
+inline constexpr std::size_t kValuesPerBlock = 16;
+// The body itself and what stands beside such a list.
+inline constexpr std::size_t kValuesOfFrame = 64;
+inline constexpr std::size_t kUsualBlocksPerRequest = 65'536;
+
+// The most values of a document where a request may name so many blocks.
+constexpr std::size_t max_document_values(std::size_t max_blocks) {
+  return std::max(max_blocks, kUsualBlocksPerRequest) * kValuesPerBlock + kValuesOfFrame;
+}
+inline constexpr std::size_t kMaxDocumentValues = max_document_values(kUsualBlocksPerRequest);
+
 // Reads a body. `malformed`, with the position, where it does not parse, is nested deeper than
-// kMaxNesting, or gives a member twice.
-Result<json> parse_document(std::span<const std::byte> body, WireFormat format);
+// kMaxNesting, or gives a member twice; `out_of_range` at the first value too many.
+Result<json> parse_document(std::span<const std::byte> body, WireFormat format,
+                            std::size_t max_values = kMaxDocumentValues);
 Result<json> parse_document(std::string_view text);
 
 // A document as the body of a response. Text that is not UTF-8 is shown with replacement

@@ -18,8 +18,9 @@ std::string in_quotes(std::string_view text) {
 std::string type_of(const json& value) {
   if (value.is_number_float()) return "a fraction";
   if (value.is_number()) return "a number";
-  if (value.is_binary()) return "binary";
-  return value.is_null() ? "null" : std::string("a ") + value.type_name();
+  if (value.is_array()) return "a list";
+  if (value.is_object()) return "an object";
+  return value.is_string() ? "a string" : value.dump();  // null, true, false
 }
 
 }  // namespace

@@ -12,11 +12,19 @@ std::optional<T> narrowed(std::optional<std::uint64_t> number) {
   return static_cast<T>(*number);
 }
 
-// Calls `read(fields)` for each object of the list `name`.
+void check_size(const json& list, std::string_view name, std::size_t most, DecodeErrors& errors) {
+  if (list.size() <= most) return;
+  const Error error = too_many(name, most);
+  errors.add(error.code, error.detail);
+}
+
+// Calls `read(fields)` for each object of the list `name`, which has at most `most`.
 template <class Read>
-void each_object(Fields& fields, std::string_view name, Read&& read) {
+void each_object(Fields& fields, std::string_view name, std::size_t most, Read&& read) {
   const json* list = fields.list(name);
   if (list == nullptr) return;
+  check_size(*list, name, most, fields.errors());
+  if (fields.errors().any()) return;
   std::size_t index = 0;
   for (const json& item : *list) {
     Fields element(item, fields.path_of(name) + "[" + std::to_string(index++) + "]",
@@ -47,13 +55,15 @@ CommitBlock read_commit_block(Fields& fields) {
 
 }  // namespace
 
-Result<> read_match(const json& body, MatchBody& out) {
+Result<> read_match(const json& body, const MatchLimits& limits, MatchBody& out) {
   out.clear();
   DecodeErrors errors;
   Fields fields(body, "", errors);
   const json* keys = fields.optional_list("keys");
   if (keys != nullptr) {
+    check_size(*keys, "keys", limits.max_keys, errors);
     for (const json& item : *keys) {
+      if (errors.any()) break;
       const auto key =
           read_key(item, "keys[" + std::to_string(out.keys.size()) + "]", fields.errors());
       if (!key) break;
@@ -62,10 +72,11 @@ Result<> read_match(const json& body, MatchBody& out) {
   }
   if (const json* tokens = fields.optional_list("tokens")) {
     out.has_tokens = true;
+    check_size(*tokens, "tokens", limits.max_tokens, errors);
     for (const json& item : *tokens) {
+      if (errors.any()) break;
       const std::string path = "tokens[" + std::to_string(out.tokens.size()) + "]";
       out.tokens.push_back(static_cast<std::uint32_t>(read_number(item, path, kAnyU32, errors)));
-      if (errors.any()) break;
     }
   }
   out.salt = fields.optional_string("salt");
@@ -92,12 +103,12 @@ Result<AllocateBody> read_allocate(const json& body) {
   return out;
 }
 
-Result<CommitBody> read_commit(const json& body) {
+Result<CommitBody> read_commit(const json& body, std::size_t max_blocks) {
   DecodeErrors errors;
   Fields fields(body, "", errors);
   CommitBody out;
   const std::string lease = fields.string("lease");
-  each_object(fields, "blocks",
+  each_object(fields, "blocks", max_blocks,
               [&out](Fields& element) { out.blocks.push_back(read_commit_block(element)); });
   fields.finish();
   CAIRN_TRY(errors.take());
@@ -105,11 +116,11 @@ Result<CommitBody> read_commit(const json& body) {
   return out;
 }
 
-Result<ReleaseBody> read_release(const json& body) {
+Result<ReleaseBody> read_release(const json& body, std::size_t max_blocks) {
   DecodeErrors errors;
   Fields fields(body, "", errors);
   ReleaseBody out;
-  each_object(fields, "blocks", [&out](Fields& element) {
+  each_object(fields, "blocks", max_blocks, [&out](Fields& element) {
     out.blocks.push_back(read_handle(element));
     // A match names it beside the handle; the handle alone says which block.
     static_cast<void>(element.optional_string("key"));

@@ -1,5 +1,6 @@
 #include "server/codec/hot_json.hpp"
 
+#include <algorithm>
 #include <array>
 
 #include "server/codec/ids.hpp"
@@ -20,8 +21,13 @@ od::parser& parser_of_thread() {
 // Reads one whole body: `read` takes the Body and its root object.
 template <class Read>
 Result<> read_body(std::span<const std::byte> bytes, Read&& read) {
+  // RFC 8259, 8.1: a parser may ignore it, and the other one does.
+  constexpr std::array kByteOrderMark = {std::byte{0xEF}, std::byte{0xBB}, std::byte{0xBF}};
+  const bool marked = bytes.size() >= kByteOrderMark.size() &&
+                      std::equal(kByteOrderMark.begin(), kByteOrderMark.end(), bytes.begin());
+  const auto text = bytes.subspan(marked ? kByteOrderMark.size() : 0);
   const auto with = [&](od::parser& parser) -> Result<> {
-    Body body(bytes, parser);
+    Body body(text, parser);
     auto root = body.root();
     if (!root) return std::move(root).error();
     CAIRN_TRY(read(body, *root));
@@ -52,11 +58,13 @@ Result<> read_tier(Body& body, od::value value, const Where& where, Tier& out) {
   return {};
 }
 
-Result<> read_keys(Body& body, od::value value, const Where& where, KeyBuffer& out) {
+Result<> read_keys(Body& body, od::value value, const Where& where, std::size_t max_keys,
+                   KeyBuffer& out) {
   auto list = body.list(value, where);
   if (!list) return std::move(list).error();
   Where element{.list = where.name};
   for (auto next : *list) {
+    if (element.index == max_keys) return too_many(where.name, max_keys);
     od::value key;
     if (auto error = std::move(next).get(key)) return body.broken(error);
     auto text = body.string(key, element);
@@ -67,12 +75,13 @@ Result<> read_keys(Body& body, od::value value, const Where& where, KeyBuffer& o
   return {};
 }
 
-Result<> read_tokens(Body& body, od::value value, const Where& where,
+Result<> read_tokens(Body& body, od::value value, const Where& where, std::size_t max_tokens,
                      std::vector<std::uint32_t>& out) {
   auto list = body.list(value, where);
   if (!list) return std::move(list).error();
   Where element{.list = where.name};
   for (auto next : *list) {
+    if (element.index == max_tokens) return too_many(where.name, max_tokens);
     od::value token;
     if (auto error = std::move(next).get(token)) return body.broken(error);
     CAIRN_TRY(store(body.number(token, element, kAnyU32), out.emplace_back()));
@@ -124,13 +133,15 @@ Result<> require(std::uint32_t seen, std::uint32_t required,
   return {};
 }
 
-// Calls `read(object, where)` for each object of a list.
+// Calls `read(object, where)` for each object of a list of at most `most`.
 template <class Read>
-Result<> each_object(Body& body, od::value value, const Where& where, Read&& read) {
+Result<> each_object(Body& body, od::value value, const Where& where, std::size_t most,
+                     Read&& read) {
   auto list = body.list(value, where);
   if (!list) return std::move(list).error();
   Where element{.list = where.name};
   for (auto next : *list) {
+    if (element.index == most) return too_many(where.name, most);
     od::value item;
     if (auto error = std::move(next).get(item)) return body.broken(error);
     auto object = body.object(item, element);
@@ -201,21 +212,21 @@ Result<CommitBlock> read_commit_block(Body& body, od::object object, const Where
 
 }  // namespace
 
-Result<> read_match(std::span<const std::byte> bytes, MatchBody& out) {
+Result<> read_match(std::span<const std::byte> bytes, const MatchLimits& limits, MatchBody& out) {
   static constexpr std::array<std::string_view, 6> kNames = {"keys", "lease_ms", "tokens",
                                                              "salt", "onboard",  "wait_ms"};
   out.clear();
-  return read_body(bytes, [&out](Body& body, od::object root) -> Result<> {
+  return read_body(bytes, [&out, &limits](Body& body, od::object root) -> Result<> {
     auto seen = body.fields(root, kNames, {}, [&](std::size_t index, od::value value) {
       const Where where{.name = kNames[index]};
       switch (index) {
         case 0:
-          return read_keys(body, value, where, out.keys);
+          return read_keys(body, value, where, limits.max_keys, out.keys);
         case 1:
           return store(body.number(value, where, kAnyU32), out.lease_ms.emplace());
         case 2:
           out.has_tokens = true;
-          return read_tokens(body, value, where, out.tokens);
+          return read_tokens(body, value, where, limits.max_tokens, out.tokens);
         case 3: {
           auto salt = body.string(value, where);
           if (!salt) return Result<>(std::move(salt).error());
@@ -258,14 +269,14 @@ Result<AllocateBody> read_allocate(std::span<const std::byte> bytes) {
   return out;
 }
 
-Result<CommitBody> read_commit(std::span<const std::byte> bytes) {
+Result<CommitBody> read_commit(std::span<const std::byte> bytes, std::size_t max_blocks) {
   static constexpr std::array<std::string_view, 2> kNames = {"lease", "blocks"};
   CommitBody out;
-  auto read = read_body(bytes, [&out](Body& body, od::object root) -> Result<> {
+  auto read = read_body(bytes, [&out, max_blocks](Body& body, od::object root) -> Result<> {
     auto seen = body.fields(root, kNames, {}, [&](std::size_t index, od::value value) -> Result<> {
       const Where where{.name = kNames[index]};
       if (index == 1) {
-        return each_object(body, value, where,
+        return each_object(body, value, where, max_blocks,
                            [&](od::object object, const Where& element) -> Result<> {
                              auto block = read_commit_block(body, object, element);
                              if (!block) return std::move(block).error();
@@ -284,12 +295,12 @@ Result<CommitBody> read_commit(std::span<const std::byte> bytes) {
   return out;
 }
 
-Result<ReleaseBody> read_release(std::span<const std::byte> bytes) {
+Result<ReleaseBody> read_release(std::span<const std::byte> bytes, std::size_t max_blocks) {
   static constexpr std::array<std::string_view, 1> kNames = {"blocks"};
   ReleaseBody out;
-  auto read = read_body(bytes, [&out](Body& body, od::object root) -> Result<> {
+  auto read = read_body(bytes, [&out, max_blocks](Body& body, od::object root) -> Result<> {
     auto seen = body.fields(root, kNames, {}, [&](std::size_t, od::value value) {
-      return each_object(body, value, {.name = kNames[0]},
+      return each_object(body, value, {.name = kNames[0]}, max_blocks,
                          [&](od::object object, const Where& element) -> Result<> {
                            auto handle = read_handle(body, object, element);
                            if (!handle) return std::move(handle).error();

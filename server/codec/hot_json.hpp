@@ -12,10 +12,10 @@
 // Errors: malformed, unknown_field, missing_field, wrong_type, out_of_range, each naming the field.
 namespace cairn::hot_json {
 
-Result<> read_match(std::span<const std::byte> body, MatchBody& out);
+Result<> read_match(std::span<const std::byte> body, const MatchLimits& limits, MatchBody& out);
 Result<AllocateBody> read_allocate(std::span<const std::byte> body);
-Result<CommitBody> read_commit(std::span<const std::byte> body);
-Result<ReleaseBody> read_release(std::span<const std::byte> body);
+Result<CommitBody> read_commit(std::span<const std::byte> body, std::size_t max_blocks);
+Result<ReleaseBody> read_release(std::span<const std::byte> body, std::size_t max_blocks);
 Result<RenewBody> read_renew(std::span<const std::byte> body);
 
 }  // namespace cairn::hot_json

@@ -8,8 +8,13 @@
 namespace cairn {
 
 void KeyBuffer::clear() {
-  bytes_.clear();
-  lengths_.clear();
+  clear_kept(bytes_);
+  clear_kept(lengths_);
+  clear_kept(views_);
+}
+
+std::size_t KeyBuffer::capacity_bytes() const {
+  return bytes_.capacity() + lengths_.capacity() + views_.capacity() * sizeof(KeyView);
 }
 
 Result<> KeyBuffer::add_hex(std::string_view text, std::string_view field) {

@@ -28,6 +28,11 @@ Result<> check_release(const ReleaseBody& body) {
                "blocks has 0 elements; it takes at least 1 (DELETE the lease to give up all)"};
 }
 
+Error too_many(std::string_view list, std::size_t most) {
+  return {ErrorCode::out_of_range, std::string(list) + " has more elements than the " +
+                                       std::to_string(most) + " that it takes"};
+}
+
 Result<> read_lease(std::string_view text, LeaseId& out) {
   const auto lease = lease_from(text);
   if (!lease) {

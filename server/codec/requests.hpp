@@ -31,11 +31,24 @@ struct MatchBody {
   void clear() {
     keys.clear();
     has_tokens = false;
-    tokens.clear();
+    clear_kept(tokens);
     salt.reset();
     lease_ms.reset();
     onboard.reset();
     wait_ms = 0;
+  }
+};
+
+// What the lists of a match may hold. A reader stops there, before it keeps any more.
+struct MatchLimits {
+  std::size_t max_keys = 0;
+  std::size_t max_tokens = 0;
+
+  // A last page that is not full has no key, so its tokens are over and above.
+  static MatchLimits of(std::size_t max_blocks, std::uint64_t page_size) {
+    const std::uint64_t most = UINT64_MAX / (max_blocks + 1);
+    return {.max_keys = max_blocks,
+            .max_tokens = page_size > most ? UINT64_MAX : (max_blocks + 1) * page_size - 1};
   }
 };
 
@@ -62,6 +75,8 @@ struct RenewBody {
 // What both formats check alike. A match names its blocks by keys or by tokens, never both.
 Result<> check_match_sources(bool has_keys, const MatchBody& body);
 Result<> check_release(const ReleaseBody& body);
+// out_of_range: a list goes on behind the last element that it may have.
+Error too_many(std::string_view list, std::size_t most);
 // malformed unless the text is a lease's.
 Result<> read_lease(std::string_view text, LeaseId& out);
 

@@ -54,6 +54,7 @@ class HttpServer::Impl {
   }
 
   std::vector<NamedAllocator> allocators() const { return bodies_->statistics(); }
+  BodyMemory& bodies() const { return *bodies_; }
   void trim_idle() { bodies_->trim_idle(); }
 
   bool drain(std::uint32_t timeout_ms) {
@@ -106,7 +107,7 @@ HttpServer::~HttpServer() = default;
 std::uint16_t HttpServer::port() const { return impl_->port(); }
 HttpServerStats HttpServer::stats() const { return impl_->stats(); }
 std::vector<NamedAllocator> HttpServer::allocators() const { return impl_->allocators(); }
-
+BodyMemory& HttpServer::bodies() const { return impl_->bodies(); }
 void HttpServer::trim_idle() { impl_->trim_idle(); }
 bool HttpServer::drain(std::uint32_t timeout_ms) { return impl_->drain(timeout_ms); }
 

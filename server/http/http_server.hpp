@@ -31,6 +31,7 @@ struct HttpLimits {
   std::uint64_t body_memory_bytes = 256ull << 20;
 };
 
+class BodyMemory;
 class TlsIdentity;
 
 struct ListenConfig {
@@ -66,6 +67,8 @@ class HttpServer {
   // Thread-safe.
   HttpServerStats stats() const;
   std::vector<NamedAllocator> allocators() const;
+  // For what a route keeps of a body by itself: under the same bound. Thread-safe.
+  BodyMemory& bodies() const;
   // Memory of bodies that nobody has used since the last call goes back to the system. Not by two
   // threads at once.
   void trim_idle();

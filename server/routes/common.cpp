@@ -15,10 +15,14 @@ Result<std::shared_ptr<Cache>> cache_of(const Service& service, const Call& call
 
 Result<BlockKey> key_of(const Call& call) { return key_from(call.path[1], "the key in the path"); }
 
-Result<json> body_document(const Call& call) {
+std::size_t max_values(const Service& service) {
+  return max_document_values(service.manager.options().max_blocks_per_request);
+}
+
+Result<json> body_document(const Call& call, std::size_t max_values) {
   auto format = body_format(call.head.content_type);
   if (!format) return std::move(format).error();
-  return parse_document(call.body, *format);
+  return parse_document(call.body, *format, max_values);
 }
 
 Result<> no_query(const Call& call) {

@@ -18,7 +18,9 @@ Result<std::shared_ptr<Cache>> cache_of(const Service& service, const Call& call
 // The key that the path names, after the cache.
 Result<BlockKey> key_of(const Call& call);
 // A structured body as a document.
-Result<json> body_document(const Call& call);
+Result<json> body_document(const Call& call, std::size_t max_values = kMaxDocumentValues);
+// The most values of a document that names as many blocks as a request may.
+std::size_t max_values(const Service& service);
 // Refuses any query.
 Result<> no_query(const Call& call);
 // unknown_tier unless the cache has it.
@@ -30,12 +32,12 @@ Result<> check_length(const http::RequestHead& head, std::uint64_t expected_byte
 
 // Reads a hot request in whichever format it came.
 template <class FromText, class FromDocument>
-auto read_hot(const Call& call, FromText&& from_text, FromDocument&& from_document)
-    -> decltype(from_text(call.body)) {
+auto read_hot(const Service& service, const Call& call, FromText&& from_text,
+              FromDocument&& from_document) -> decltype(from_text(call.body)) {
   auto format = body_format(call.head.content_type);
   if (!format) return std::move(format).error();
   if (*format == WireFormat::text) return from_text(call.body);
-  auto document = parse_document(call.body, *format);
+  auto document = parse_document(call.body, *format, max_values(service));
   if (!document) return std::move(document).error();
   return from_document(*document);
 }

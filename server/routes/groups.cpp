@@ -72,7 +72,7 @@ Result<ShareBody> read_share(const json& document, ShareKind kind, std::size_t m
 
 void share(Service& service, const Call& call, ShareKind kind, Reply reply) {
   if (auto none = no_query(call); !none) return reply.error(none.error());
-  auto document = body_document(call);
+  auto document = body_document(call, max_values(service));
   if (!document) return reply.error(document.error());
   auto body = read_share(*document, kind, service.manager.options().max_blocks_per_request);
   if (!body) return reply.error(body.error());

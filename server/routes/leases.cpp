@@ -31,7 +31,7 @@ void allocate(Service& service, const Call& call, Reply reply) {
   auto cache = cache_of(service, call);
   if (!cache) return reply.error(cache.error());
   if (auto none = no_query(call); !none) return reply.error(none.error());
-  auto body = read_hot(call, hot_json::read_allocate, hot_document::read_allocate);
+  auto body = read_hot(service, call, hot_json::read_allocate, hot_document::read_allocate);
   if (!body) return reply.error(body.error());
   if (auto fits = check_count(service, "count", body->count); !fits) {
     return reply.error({ErrorCode::out_of_range,
@@ -53,11 +53,12 @@ void commit(Service& service, const Call& call, Reply reply) {
   auto cache = cache_of(service, call);
   if (!cache) return reply.error(cache.error());
   if (auto none = no_query(call); !none) return reply.error(none.error());
-  auto body = read_hot(call, hot_json::read_commit, hot_document::read_commit);
+  const std::size_t most = service.manager.options().max_blocks_per_request;
+  auto body = read_hot(
+      service, call,
+      [most](std::span<const std::byte> bytes) { return hot_json::read_commit(bytes, most); },
+      [most](const json& document) { return hot_document::read_commit(document, most); });
   if (!body) return reply.error(body.error());
-  if (auto fits = check_count(service, "blocks", body->blocks.size()); !fits) {
-    return reply.error(fits.error());
-  }
   std::vector<BlockKey> keys;
   keys.reserve(body->blocks.size());
   for (const CommitBlock& block : body->blocks) keys.push_back(block.key);
@@ -78,7 +79,7 @@ void renew(Service& service, const Call& call, Reply reply) {
   auto named = lease_of(service, call);
   if (!named) return reply.error(named.error());
   if (auto none = no_query(call); !none) return reply.error(none.error());
-  auto body = read_hot(call, hot_json::read_renew, hot_document::read_renew);
+  auto body = read_hot(service, call, hot_json::read_renew, hot_document::read_renew);
   if (!body) return reply.error(body.error());
   const auto expires_at_unix_ms = named->cache->renew(named->lease, body->lease_ms);
   if (!expires_at_unix_ms) return reply.error(expires_at_unix_ms.error());
@@ -89,11 +90,12 @@ void release(Service& service, const Call& call, Reply reply) {
   auto named = lease_of(service, call);
   if (!named) return reply.error(named.error());
   if (auto none = no_query(call); !none) return reply.error(none.error());
-  auto body = read_hot(call, hot_json::read_release, hot_document::read_release);
+  const std::size_t most = service.manager.options().max_blocks_per_request;
+  auto body = read_hot(
+      service, call,
+      [most](std::span<const std::byte> bytes) { return hot_json::read_release(bytes, most); },
+      [most](const json& document) { return hot_document::read_release(document, most); });
   if (!body) return reply.error(body.error());
-  if (auto fits = check_count(service, "blocks", body->blocks.size()); !fits) {
-    return reply.error(fits.error());
-  }
   const auto released = named->cache->release(named->lease, body->blocks);
   if (!released) return reply.error(released.error());
   reply.text(200, released_text(*released));

@@ -12,6 +12,12 @@ namespace {
 struct Scratch {
   MatchBody body;
   MatchResult result;
+
+  // After each request, as a thread may not have another for long.
+  void clear() {
+    body.clear();
+    clear_kept(result.blocks);
+  }
 };
 
 Scratch& scratch_of_thread() {
@@ -20,7 +26,7 @@ Scratch& scratch_of_thread() {
 }
 
 // The keys end to end, without JSON or hex.
-Result<> read_packed(const Call& call, MatchBody& out) {
+Result<> read_packed(const Service& service, const Call& call, MatchBody& out) {
   out.clear();
   Query query(call.head.query);
   const auto key_bytes = query.number("key_bytes", {1, kMaxKeyBytes});
@@ -34,18 +40,22 @@ Result<> read_packed(const Call& call, MatchBody& out) {
                                               " bytes, no multiple of key_bytes, which is " +
                                               std::to_string(*key_bytes)};
   }
+  CAIRN_TRY(check_count(service, "keys", call.body.size() / *key_bytes));
   for (std::size_t at = 0; at < call.body.size(); at += *key_bytes) {
     out.keys.add(call.body.subspan(at, *key_bytes));
   }
   return {};
 }
 
-Result<> read_body(const Call& call, MatchBody& out) {
-  if (is_bytes_type(call.head.content_type)) return read_packed(call, out);
+Result<> read_body(const Service& service, const Call& call, const Cache& cache, MatchBody& out) {
+  if (is_bytes_type(call.head.content_type)) return read_packed(service, call, out);
   CAIRN_TRY(no_query(call));
+  const auto limits = MatchLimits::of(service.manager.options().max_blocks_per_request,
+                                      cache.config().shape.page_size);
   return read_hot(
-      call, [&out](std::span<const std::byte> body) { return hot_json::read_match(body, out); },
-      [&out](const json& body) { return hot_document::read_match(body, out); });
+      service, call,
+      [&](std::span<const std::byte> body) { return hot_json::read_match(body, limits, out); },
+      [&](const json& body) { return hot_document::read_match(body, limits, out); });
 }
 
 std::vector<BlockKey> owned(std::span<const KeyView> keys) {
@@ -94,22 +104,17 @@ void match_and_onboard(Service& service, const Call& call, std::shared_ptr<Cache
   guard.keep();
 }
 
-}  // namespace
-
-void match(Service& service, const Call& call, Reply reply) {
+void match_with(Service& service, const Call& call, Scratch& scratch, Reply reply) {
   auto cache = cache_of(service, call);
   if (!cache) return reply.error(cache.error());
-  auto& [body, result] = scratch_of_thread();
-  if (auto read = read_body(call, body); !read) return reply.error(read.error());
+  auto& [body, result] = scratch;
+  if (auto read = read_body(service, call, **cache, body); !read) return reply.error(read.error());
   if (body.has_tokens) {
     std::optional<std::string_view> salt;
     if (body.salt) salt = *body.salt;
     add_token_keys(
         {.tokens = body.tokens, .page_size = (*cache)->config().shape.page_size, .salt = salt},
         body.keys);
-  }
-  if (auto fits = check_count(service, "keys", body.keys.size()); !fits) {
-    return reply.error(fits.error());
   }
   if (body.onboard) {
     if (auto has = check_tier(**cache, *body.onboard); !has) return reply.error(has.error());
@@ -123,6 +128,14 @@ void match(Service& service, const Call& call, Reply reply) {
                              std::move(reply));
   }
   reply.text(200, match_text({.keys = keys, .result = result}));
+}
+
+}  // namespace
+
+void match(Service& service, const Call& call, Reply reply) {
+  Scratch& scratch = scratch_of_thread();
+  match_with(service, call, scratch, std::move(reply));
+  scratch.clear();
 }
 
 }  // namespace cairn::routes

@@ -1,4 +1,5 @@
 #include <deque>
+#include <utility>
 
 #include "base/mutex.hpp"
 #include "server/codec/dom_blocks.hpp"
@@ -13,28 +14,54 @@ namespace {
 // next comes off a disk or a device, few enough that staging is left for others.
 constexpr std::size_t kFetchAhead = 3;
 
-// Blocks end to end. Fetches a few ahead; what answers from another thread shares the queue, and
-// finds it gone where the connection is.
+// The keys of what is still to be sent, end to end: a client that is slow to read holds them all.
+class KeyQueue {
+ public:
+  explicit KeyQueue(std::span<const BlockKey> keys) {
+    std::size_t bytes = 0;
+    for (const BlockKey& key : keys) bytes += key.view().bytes().size();
+    bytes_.reserve(bytes);
+    lengths_.reserve(keys.size());
+    for (const BlockKey& key : keys) {
+      const auto all = key.view().bytes();
+      bytes_.insert(bytes_.end(), all.begin(), all.end());
+      lengths_.push_back(static_cast<std::uint8_t>(all.size()));
+    }
+  }
+
+  // REQUIRES: there is one.
+  BlockKey pop() {
+    const std::span<const std::byte> all = bytes_;
+    const std::size_t length = lengths_[next_++];
+    return BlockKey(all.subspan(std::exchange(at_, at_ + length), length));
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
+  std::vector<std::uint8_t> lengths_;
+  std::size_t next_ = 0;
+  std::size_t at_ = 0;  // in bytes_
+};
+
+// Blocks end to end, each that which was pinned when the request was answered. Fetches a few ahead;
+// what answers from another thread shares the queue, and finds it gone where the connection is.
 class PrefixDownload final : public http::Download {
  public:
-  PrefixDownload(std::shared_ptr<Cache> cache, std::vector<BlockKey> keys,
-                 std::vector<BlockReader> readers)
-      : queue_(std::make_shared<Queue>()) {
+  PrefixDownload(std::shared_ptr<Cache> cache, std::span<const BlockKey> keys,
+                 std::vector<BlockReader> pinned)
+      : queue_(std::make_shared<Queue>()), keys_(keys), pinned_(std::move(pinned)) {
     queue_->cache = std::move(cache);
-    for (std::size_t i = 0; i < readers.size(); ++i) {
-      Item& item = queue_->items.emplace_back();
-      item.key = keys[i];
-      item.readers.push_back(std::move(readers[i]));
-    }
   }
 
   void next(UniqueFunction<void(Pieces)> ready) override {
     // Once `waiting` is set another thread may answer, and this object be gone.
     const std::shared_ptr<Queue> queue = queue_;
     if (std::exchange(queue->sent_front, true)) queue->items.pop_front();
-    const std::size_t window = std::min(queue->items.size(), kFetchAhead);
-    for (std::size_t i = 0; i < window; ++i) {
-      if (!std::exchange(queue->items[i].is_fetched, true)) fetch(queue, queue->items[i]);
+    while (queue->items.size() < kFetchAhead && next_ < pinned_.size()) {
+      Item& item = queue->items.emplace_back();
+      item.key = keys_.pop();
+      item.readers.push_back(std::move(pinned_[next_++]));
+      fetch(queue, item);
     }
     {
       MutexLock lock(queue->mutex);
@@ -47,12 +74,12 @@ class PrefixDownload final : public http::Download {
   struct Item {
     BlockKey key;
     std::vector<BlockReader> readers;  // the last is the one that counts; failed ones stay
-    bool is_fetched = false;           // only next() looks at it
     std::optional<Pieces> pieces;      // under the queue's mutex
   };
   struct Queue {
     std::shared_ptr<Cache> cache;
-    std::deque<Item> items;  // changed by next() alone; an item stays where it is
+    std::deque<Item> items;  // what is sent and what is fetched ahead; changed by next() alone; an
+                             // item stays where it is
     bool sent_front = false;
     Mutex mutex;
     UniqueFunction<void(Pieces)> waiting CAIRN_GUARDED_BY(mutex);
@@ -95,12 +122,15 @@ class PrefixDownload final : public http::Download {
     ready(std::move(pieces));
   }
 
-  std::shared_ptr<Queue> queue_;
+  const std::shared_ptr<Queue> queue_;
+  KeyQueue keys_;
+  std::vector<BlockReader> pinned_;  // up to next_ moved from
+  std::size_t next_ = 0;             // the block that is fetched next
 };
 
 Result<std::vector<BlockKey>> read_body(const Service& service, const Call& call) {
   CAIRN_TRY(no_query(call));
-  auto document = body_document(call);
+  auto document = body_document(call, max_values(service));
   if (!document) return std::move(document).error();
   DecodeErrors errors;
   Fields fields(*document, "", errors);
@@ -125,8 +155,8 @@ void read_many(Service& service, const Call& call, Reply reply) {
   response.headers = "Cairn-Matched: " + std::to_string(readers.size()) + "\r\n";
   if (!readers.empty()) {
     response.download_bytes = readers.size() * (*cache)->block_bytes();
-    response.download =
-        std::make_unique<PrefixDownload>(std::move(*cache), std::move(*keys), std::move(readers));
+    response.download = std::make_unique<PrefixDownload>(
+        std::move(*cache), std::span(*keys).first(readers.size()), std::move(readers));
   }
   reply.send(std::move(response));
 }

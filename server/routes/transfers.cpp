@@ -122,7 +122,7 @@ void start_transfer(Service& service, const Call& call, Reply reply) {
   auto cache = cache_of(service, call);
   if (!cache) return reply.error(cache.error());
   if (auto none = no_query(call); !none) return reply.error(none.error());
-  auto document = body_document(call);
+  auto document = body_document(call, max_values(service));
   if (!document) return reply.error(document.error());
   auto body = read_transfer(*document, service.manager.options().max_blocks_per_request);
   if (!body) return reply.error(body.error());

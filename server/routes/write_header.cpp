@@ -34,7 +34,7 @@ std::vector<std::optional<BlockKey>> chained(const std::vector<BlockKey>& keys) 
 }  // namespace
 
 Result<WriteHeader> read_write_header(std::span<const std::byte> text, std::size_t max_keys) {
-  auto document = parse_document(text, WireFormat::text);
+  auto document = parse_document(text, WireFormat::text, max_document_values(max_keys));
   if (!document) {
     return Error{document.error().code, "the header: " + std::move(document).error().detail};
   }

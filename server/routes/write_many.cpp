@@ -1,5 +1,6 @@
 #include <array>
 
+#include "server/http/body_buffer.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
 #include "server/routes/write_batch.hpp"
@@ -22,8 +23,9 @@ struct BatchBounds {
 // u32 header length, the JSON header, then the blocks.
 class BatchUpload final : public http::Upload {
  public:
-  BatchUpload(std::shared_ptr<Cache> cache, const BatchBounds& bounds, ReplyStyle style)
-      : cache_(std::move(cache)), bounds_(bounds), style_(style) {}
+  BatchUpload(std::shared_ptr<Cache> cache, const BatchBounds& bounds, ReplyStyle style,
+              http::BodyMemory& memory)
+      : cache_(std::move(cache)), bounds_(bounds), style_(style), header_(memory) {}
 
   void next(UniqueFunction<void(Room)> ready) override {
     switch (reading_) {
@@ -33,8 +35,10 @@ class BatchUpload final : public http::Upload {
       case Part::length:
         if (auto right = take_length(); !right) return ready(std::move(right).error());
         reading_ = Part::header;
-        return ready(room_in(header_));
+        return ready(header_room());
       case Part::header:
+        header_.commit(piece_.iov_len);
+        if (header_.size() < header_bytes_) return ready(header_room());
         if (auto right = take_header(); !right) return ready(std::move(right).error());
         reading_ = Part::blocks;
         return batch_->next(std::move(ready));
@@ -46,6 +50,7 @@ class BatchUpload final : public http::Upload {
   void finish(http::Responder respond) override {
     Reply reply(std::move(respond), style_);
     if (reading_ == Part::header) {  // there are no blocks
+      header_.commit(piece_.iov_len);
       if (auto right = take_header(); !right) return reply.error(right.error());
     }
     if (!batch_) {
@@ -60,6 +65,15 @@ class BatchUpload final : public http::Upload {
   std::span<const iovec> room_in(std::span<std::byte> memory) {
     piece_ = {memory.data(), memory.size()};
     return {&piece_, 1};
+  }
+
+  // It grows with what arrives: an announcement costs nothing.
+  Room header_room() {
+    const std::span<std::byte> room = header_.room(header_bytes_ - header_.size());
+    if (room.empty()) {
+      return Error{ErrorCode::unavailable, "the memory for requests' bodies is in use"};
+    }
+    return room_in(room);
   }
 
   Result<> take_length() {
@@ -78,16 +92,16 @@ class BatchUpload final : public http::Upload {
                                                 "; the body has " + std::to_string(left_bytes) +
                                                 " bytes left"};
     }
-    header_.resize(size);
+    header_bytes_ = static_cast<std::size_t>(size);
     return {};
   }
 
   Result<> take_header() {
-    auto header = read_write_header(header_, bounds_.max_keys);
+    auto header = read_write_header(header_.data(), bounds_.max_keys);
     if (!header) return std::move(header).error();
     if (header->tier) CAIRN_TRY(check_tier(*cache_, *header->tier));
     const std::uint64_t expected_bytes =
-        kLengthBytes + header_.size() + header->keys.size() * cache_->block_bytes();
+        kLengthBytes + header_bytes_ + header->keys.size() * cache_->block_bytes();
     if (bounds_.body_bytes != expected_bytes) {
       const bool shorter = bounds_.body_bytes < expected_bytes;
       return Error{shorter ? ErrorCode::wrong_length : ErrorCode::body_too_large,
@@ -97,6 +111,7 @@ class BatchUpload final : public http::Upload {
     auto batch = WriteBatch::open(cache_, std::move(*header), bounds_.terms);
     if (!batch) return std::move(batch).error();
     batch_ = std::move(*batch);
+    header_.clear();
     return {};
   }
 
@@ -105,7 +120,8 @@ class BatchUpload final : public http::Upload {
   ReplyStyle style_;
   Part reading_ = Part::nothing;
   std::array<std::byte, kLengthBytes> length_{};
-  std::vector<std::byte> header_;
+  std::size_t header_bytes_ = 0;
+  http::BodyBuffer header_;
   iovec piece_{};
   std::shared_ptr<WriteBatch> batch_;  // from the end of the header on
 };
@@ -123,6 +139,8 @@ Result<std::unique_ptr<http::Upload>> open_batch(Service& service, const Call& c
                          : std::string("the body's length is not given")) +
                      "; it must be a header's length in 4 bytes, the header and the blocks"};
   }
+  const http::HttpServer* server = service.http.load();
+  if (server == nullptr) return Error{ErrorCode::unavailable, "the server is starting"};
   const BlockManagerOptions& options = service.manager.options();
   const BatchBounds bounds{.body_bytes = *length,
                            .max_header_bytes = service.limits.max_write_header_bytes,
@@ -130,7 +148,7 @@ Result<std::unique_ptr<http::Upload>> open_batch(Service& service, const Call& c
                            // A client that stalls meets the time-out of its body long before.
                            .terms = {.lease_ms = options.max_lease_ms, .quota = call.quota()}};
   return std::unique_ptr<http::Upload>(
-      std::make_unique<BatchUpload>(std::move(*cache), bounds, style));
+      std::make_unique<BatchUpload>(std::move(*cache), bounds, style, server->bodies()));
 }
 
 }  // namespace

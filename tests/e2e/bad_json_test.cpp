@@ -176,6 +176,50 @@ TEST_F(BadJsonTest, RefusesMoreKeysThanARequestMayName) {
   EXPECT_THAT(rest_.post(cache_.path("/read"), {{"keys", many}}), is_problem(400, "out_of_range"));
 }
 
+TEST_F(BadJsonTest, RefusesMillionsOfValuesThatAreFewBytes) {
+  constexpr std::uint32_t kMany = 3'000'000;
+  const auto list = [](const char* name, char element) {
+    std::string packed = "\x81";
+    packed += static_cast<char>(0xA0 + std::string(name).size());
+    packed += name;
+    packed += '\xDD';
+    for (int shift = 24; shift >= 0; shift -= 8) packed += static_cast<char>(kMany >> shift);
+    return packed + std::string(kMany, element);
+  };
+  for (const char* route : {"/match", "/read", "/evict", "/transfers"}) {
+    const Reply reply =
+        rest_.send({"POST", cache_.path(route), list("keys", '\x80'), "application/msgpack"});
+    EXPECT_THAT(reply, is_problem(400, "out_of_range")) << route;
+  }
+  EXPECT_THAT(
+      rest_.send({"POST", cache_.path("/match"), list("tokens", '\x01'), "application/msgpack"}),
+      is_problem(400, "out_of_range"));
+  std::string tokens = "{\"tokens\":[1";
+  for (std::uint32_t i = 0; i < kMany; ++i) tokens += ",1";
+  EXPECT_THAT(post("/match", tokens + "]}"), is_problem(400, "out_of_range"));
+  const std::string packed(kMany, 'k');
+  EXPECT_THAT(rest_.post_bytes(cache_.path("/match?key_bytes=1"), packed),
+              is_problem(400, "out_of_range"));
+}
+
+TEST_F(BadJsonTest, RefusesMetadataThatJsonHasNoFormFor) {
+  using namespace std::string_literals;
+  // "a": text that is not UTF-8, bytes, an extension, NaN.
+  for (const std::string& value : {"\xa2\xff\xfe"s, "\xc4\x02\x00\x01"s, "\xd4\x05\x00"s,
+                                   "\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00"s}) {
+    const std::string metadata = "\x81\xa1\x61" + value;
+    EXPECT_THAT(
+        rest_.send({"PUT", cache_.key_path(1) + "/metadata", metadata, "application/msgpack"}),
+        is_problem(400, "malformed"));
+    const std::string block = "\x85\xa4tier\xa6"s + "device\xa4slot\x00\xaa"s +
+                              "generation\x01\xa3key\xa2" + "cc\xa8metadata" + metadata;
+    const std::string commit = "\x82\xa5lease\xd9\x20"s + kNoLease + "\xa6" + "blocks\x91" + block;
+    EXPECT_THAT(rest_.send({"POST", cache_.path("/commit"), commit, "application/msgpack"}),
+                is_problem(400, "malformed"));
+  }
+  EXPECT_EQ(rest_.get(cache_.key_path(1) + "/metadata").body, "{}");
+}
+
 TEST_F(BadJsonTest, RefusesAMemberThatIsGivenTwice) {
   EXPECT_THAT(post("/match", "{\"keys\":[\"ab\"],\"keys\":[\"cd\"]}"), is_problem(400));
   EXPECT_THAT(post("/evict", "{\"keys\":[\"ab\"],\"keys\":[\"cd\"]}"), is_problem(400));

@@ -1,3 +1,4 @@
+#include "tests/e2e/support/raw_connection.hpp"
 #include "tests/e2e/support/unharmed_test.hpp"
 
 // Requests whose bodies, queries, methods, paths, types or handles are wrong.
@@ -101,6 +102,44 @@ TEST_F(BadRequestTest, IsRefusedWhereAWriteOfManyIsNotWhatItsHeaderSays) {
               is_problem(400, "unknown_field"));
   EXPECT_FALSE(cache_.holds(8));
   EXPECT_FALSE(cache_.holds(9));
+}
+
+TEST_F(BadRequestTest, AHeaderThatIsOnlyAnnouncedTakesNoMemory) {
+  constexpr int kStalled = 20;
+  const auto taken = [&](const std::string& allocator) {
+    return rest_.metric("cairn_allocator_allocated_bytes{allocator=\"" + allocator +
+                        "\",device=\"host\"}");
+  };
+  std::vector<std::unique_ptr<RawConnection>> stalled;
+  for (int i = 0; i < kStalled; ++i) {
+    stalled.push_back(std::make_unique<RawConnection>(server().endpoint()));
+    constexpr std::uint32_t kHeaderBytes = 4u << 20;
+    stalled.back()->send(head_text("POST", cache_.path("/write"),
+                                   {"Content-Type: application/octet-stream",
+                                    "Content-Length: " + std::to_string(kHeaderBytes + 4)}) +
+                         std::string("\0\0\x40\0{", 5));
+  }
+  // All are kept with the bodies that arrive, in the smallest pieces there are.
+  EXPECT_TRUE(eventually([&] { return taken("http_small_bodies") >= kStalled * 64; }));
+  EXPECT_EQ(taken("http_bodies"), 0);
+}
+
+TEST_F(BadRequestTest, AHeaderMayBeLongAndComeInPieces) {
+  std::string header = json{{"keys", keys(20, 3)}, {"tier", "pinned"}}.dump();
+  header.insert(1, std::string(300'000, ' '));
+  std::string body;
+  for (unsigned shift = 0; shift < 32; shift += 8) {
+    body += static_cast<char>((header.size() >> shift) & 0xFFU);
+  }
+  body += header + blocks(20, 3);
+  RawConnection client(server().endpoint());
+  client.send(head_text("POST", cache_.path("/write"),
+                        {"Content-Type: application/octet-stream",
+                         "Content-Length: " + std::to_string(body.size())}));
+  for (std::size_t at = 0; at < body.size(); at += 70'000) client.send(body.substr(at, 70'000));
+  EXPECT_THAT(client.receive(), has_status(200));
+  for (int n = 20; n < 23; ++n) cache_.expect_intact(n);
+  keep();
 }
 
 TEST_F(BadRequestTest, IsRefusedWithAStaleGeneration) {

@@ -275,6 +275,26 @@ TEST_F(KeysTest, AreReadManyAtOnce) {
   EXPECT_EQ(none.body, "");
 }
 
+TEST_F(KeysTest, AreReadAsOftenAsTheyAreNamed) {
+  constexpr int kTimes = 500;
+  TestCache cache(rest_, {.device = 2, .pinned = 2, .disk = 2});
+  cache.store(1, "?tier=device");
+  cache.store(2, "?tier=pinned");
+  cache.store(3, "?tier=disk");
+  const auto before = cache.counts();
+  json names = json::array();
+  std::string expected;
+  for (int i = 0; i < kTimes; ++i) {
+    names.push_back(key(1 + i % 3));
+    expected += block(1 + i % 3);
+  }
+  const Reply reply = rest_.post(cache.path("/read"), {{"keys", names}});
+  EXPECT_THAT(reply, has_status(200));
+  EXPECT_EQ(reply.header("Cairn-Matched"), std::to_string(kTimes));
+  EXPECT_TRUE(reply.body == expected);
+  EXPECT_TRUE(eventually([&] { return cache.counts() == before; })) << "a pin is left behind";
+}
+
 TEST_F(KeysTest, AreWrittenManyAtOnceAsAPrefix) {
   TestCache cache(rest_, {.device = 8, .disk = 8});
   const Reply reply = rest_.post_bytes(

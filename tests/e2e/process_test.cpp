@@ -214,5 +214,46 @@ TEST_F(ProcessTest, RefusesMoreConnectionsThanItIsToldToHold) {
   }));
 }
 
+// A shell that sets the limit of open files and becomes the server.
+class FileLimitTest : public ProcessTest {
+ protected:
+  std::string server_with(const std::string& limits) {
+    const std::string path =
+        file("limited.sh", "#!/bin/sh\n" + limits + "\nexec " + CAIRN_SERVER_PROGRAM + " \"$@\"\n");
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    return path;
+  }
+};
+
+TEST_F(FileLimitTest, IdleConnectionsDoNotTakeTheLastOpenFile) {
+  constexpr int kFiles = 256;
+  auto flags = small();
+  flags.insert(flags.end(), {"--runtime", "host"});
+  const ServerProcess server({.flags = flags,
+                              .data_dir = data(),
+                              .program = server_with("ulimit -n " + std::to_string(kFiles))});
+  EXPECT_THAT(server.output(), HasSubstr("the limit of open files is low"));
+  Rest first(server.endpoint());
+  EXPECT_THAT(first.get("/healthz"), has_status(200));
+  std::vector<std::unique_ptr<RawConnection>> idle;
+  for (int i = 1; i < kFiles / 2; ++i) {
+    idle.push_back(std::make_unique<RawConnection>(server.endpoint()));
+  }
+  Rest more(server.endpoint());
+  EXPECT_THAT(more.get("/healthz"), is_problem(503));
+  EXPECT_THAT(first.put("/v1/caches/late", cache_body({.pinned = 2, .disk = 2})), has_status(201));
+}
+
+TEST_F(FileLimitTest, TheSoftLimitIsRaised) {
+  const ServerProcess server({.flags = small(),
+                              .data_dir = data(),
+                              .program = server_with("ulimit -S -n 64\nulimit -H -n 600")});
+  std::ifstream limits("/proc/" + std::to_string(server.pid()) + "/limits");
+  std::string line;
+  while (std::getline(limits, line) && !line.starts_with("Max open files")) {
+  }
+  EXPECT_THAT(line, testing::ContainsRegex("Max open files +600 +600"));
+}
+
 }  // namespace
 }  // namespace cairn::e2e

@@ -35,6 +35,68 @@ TEST(Document, RefusesNestingThatCouldExhaustAStack) {
   EXPECT_TRUE(parse_document(as_deep_as_may_be));
 }
 
+// MessagePack can say what JSON cannot: none of it may turn into something else on the way.
+TEST(Document, RefusesWhatJsonHasNoFormFor) {
+  using namespace std::string_view_literals;
+  struct Wrong {
+    std::string_view packed;
+    const char* names;
+  };
+  constexpr Wrong kTable[] = {
+      {"\x81\xa1\x61\xa2\xff\xfe"sv, "member 'a' is a string that is not UTF-8"},
+      {"\x81\xa1\x61\x91\xa1\xc3"sv, "an element of a list is a string that is not UTF-8"},
+      {"\x81\xa1\xff\x01"sv, "name is not UTF-8"},
+      {"\xa1\xff"sv, "the body is a string that is not UTF-8"},
+      {"\x81\xa1\x61\xc4\x01\x00"sv, "member 'a' is of a binary type"},
+      {"\x81\xa1\x61\xd4\x05\x00"sv, "member 'a' is of a binary type"},
+      {"\x81\xa1\x61\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00"sv, "member 'a' is no finite number"},
+      {"\x81\xa1\x61\xca\x7f\x80\x00\x00"sv, "member 'a' is no finite number"},
+  };
+  for (const Wrong& wrong : kTable) {
+    SCOPED_TRACE(wrong.names);
+    const auto parsed = parse_document(std::as_bytes(std::span(wrong.packed)), WireFormat::msgpack);
+    ASSERT_FALSE(parsed);
+    EXPECT_EQ(to_string(parsed.error().code), "malformed");
+    EXPECT_THAT(parsed.error().detail, HasSubstr(wrong.names));
+  }
+}
+
+TEST(Document, StopsAtTheFirstValueTooMany) {
+  constexpr std::size_t kMost = 8;
+  const auto parse = [](const std::string& body, WireFormat format) {
+    return parse_document(std::as_bytes(std::span(body)), format, kMost);
+  };
+  // The object, the list and six elements.
+  const std::string fits = R"({"a": [1, "x", null, true, [], {}]})";
+  ASSERT_TRUE(parse(fits, WireFormat::text));
+  ASSERT_TRUE(parse(write_text(fits, WireFormat::msgpack), WireFormat::msgpack));
+  // What stands behind it is not looked at.
+  for (const char* element : {"7", "[]", "{}", "true"}) {
+    const std::string text = R"({"a": [1, "x", null, true, [], {}, )" + std::string(element);
+    const auto refused = parse(text, WireFormat::text);
+    ASSERT_FALSE(refused) << element;
+    EXPECT_EQ(to_string(refused.error().code), "out_of_range");
+    EXPECT_THAT(refused.error().detail, HasSubstr("more than 8 values"));
+  }
+}
+
+TEST(Document, BelievesNoAnnouncementOfMoreThanItMayHold) {
+  using namespace std::string_view_literals;
+  // Lists of 30 million elements of which none has come, and objects of as many members.
+  for (const std::string_view packed :
+       {"\x81\xa4keys\xdd\x01\xc9\xc3\x80"sv, "\xdd\x01\xc9\xc3\x80"sv, "\xdf\x01\xc9\xc3\x80"sv}) {
+    const auto refused = parse_document(std::as_bytes(std::span(packed)), WireFormat::msgpack);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(to_string(refused.error().code), "out_of_range") << refused.error().detail;
+  }
+}
+
+TEST(Document, HoldsTheLargestRequestOfAServerThatTakesMore) {
+  EXPECT_GE(max_document_values(1), kMaxDocumentValues);
+  // Keys and their parents, the body and the two lists.
+  EXPECT_GE(max_document_values(1u << 20), 2 * (std::size_t{1} << 20) + 3);
+}
+
 TEST(Document, RefusesNumbersThatNoDoubleHolds) {
   const auto parsed = parse_document(R"({"a": 1e400})");
   ASSERT_FALSE(parsed);

@@ -12,6 +12,9 @@ using ::testing::HasSubstr;
 
 constexpr std::string_view kLease = "0000000700112233445566778899aabb";
 
+constexpr std::size_t kMaxBlocks = 65'536;
+const MatchLimits kLimits = MatchLimits::of(kMaxBlocks, 16);
+
 // Both ways in must agree: simdjson over the text, and a document (as MessagePack becomes one).
 enum class Way { text, document };
 
@@ -34,19 +37,23 @@ class HotRequests : public ::testing::TestWithParam<Way> {
     return document(*unpacked);
   }
 
-  Result<> match(std::string_view body) {
+  Result<> match(std::string_view body, const MatchLimits& limits = kLimits) {
     return read(
-        body, [this](std::span<const std::byte> b) { return hot_json::read_match(b, match_); },
-        [this](const json& b) { return hot_document::read_match(b, match_); });
+        body, [&](std::span<const std::byte> b) { return hot_json::read_match(b, limits, match_); },
+        [&](const json& b) { return hot_document::read_match(b, limits, match_); });
   }
   Result<AllocateBody> allocate(std::string_view body) {
     return read(body, hot_json::read_allocate, hot_document::read_allocate);
   }
-  Result<CommitBody> commit(std::string_view body) {
-    return read(body, hot_json::read_commit, hot_document::read_commit);
+  Result<CommitBody> commit(std::string_view body, std::size_t most = kMaxBlocks) {
+    return read(
+        body, [most](std::span<const std::byte> b) { return hot_json::read_commit(b, most); },
+        [most](const json& b) { return hot_document::read_commit(b, most); });
   }
-  Result<ReleaseBody> release(std::string_view body) {
-    return read(body, hot_json::read_release, hot_document::read_release);
+  Result<ReleaseBody> release(std::string_view body, std::size_t most = kMaxBlocks) {
+    return read(
+        body, [most](std::span<const std::byte> b) { return hot_json::read_release(b, most); },
+        [most](const json& b) { return hot_document::read_release(b, most); });
   }
   Result<RenewBody> renew(std::string_view body) {
     return read(body, hot_json::read_renew, hot_document::read_renew);
@@ -162,6 +169,72 @@ TEST_P(HotRequests, RenewMayLeaveTheTimeToTheCache) {
   const auto body = renew("{}");
   ASSERT_TRUE(body);
   EXPECT_FALSE(body->lease_ms);
+}
+
+TEST_P(HotRequests, AMatchReadsAsManyKeysAndTokensAsItMay) {
+  ASSERT_TRUE(match(R"({"keys": ["aa", "bb"]})", {.max_keys = 2}));
+  EXPECT_EQ(match_.keys.size(), 2u);
+  ASSERT_TRUE(match(R"({"tokens": [1, 2, 3]})", {.max_tokens = 3}));
+  EXPECT_EQ(match_.tokens.size(), 3u);
+}
+
+TEST_P(HotRequests, AMatchKeepsNothingBeyondItsLimits) {
+  const auto keys = match(R"({"keys": ["aa", "bb", "cc", "no key"]})", {.max_keys = 2});
+  ASSERT_FALSE(keys);
+  EXPECT_EQ(to_string(keys.error().code), "out_of_range");
+  EXPECT_THAT(keys.error().detail, HasSubstr("keys has more elements than the 2"));
+  EXPECT_LE(match_.keys.size(), 2u);
+  const auto tokens = match(R"({"tokens": [1, 2, 3, 4, "x"]})", {.max_tokens = 3});
+  ASSERT_FALSE(tokens);
+  EXPECT_EQ(to_string(tokens.error().code), "out_of_range");
+  EXPECT_THAT(tokens.error().detail, HasSubstr("tokens has more elements than the 3"));
+  EXPECT_LE(match_.tokens.size(), 3u);
+}
+
+TEST_P(HotRequests, CommitAndReleaseStopAtTheMostBlocks) {
+  constexpr std::string_view kBlock =
+      R"({"tier": "disk", "slot": 0, "generation": 1, "key": "aa"})";
+  const std::string two = std::string(kBlock) + "," + std::string(kBlock);
+  const std::string lease = R"({"lease": ")" + std::string(kLease) + R"(", "blocks": [)";
+  EXPECT_TRUE(commit(lease + two + "]}", 2));
+  EXPECT_TRUE(release(R"({"blocks": [)" + two + "]}", 2));
+  const auto committed = commit(lease + two + ", 7]}", 2);
+  ASSERT_FALSE(committed);
+  EXPECT_EQ(to_string(committed.error().code), "out_of_range") << committed.error().detail;
+  const auto released = release(R"({"blocks": [)" + two + ", 7]}", 2);
+  ASSERT_FALSE(released);
+  EXPECT_EQ(to_string(released.error().code), "out_of_range") << released.error().detail;
+}
+
+TEST(MatchLimits, CountTheTokensOfAPageThatIsNotFull) {
+  EXPECT_EQ(MatchLimits::of(3, 16).max_keys, 3u);
+  EXPECT_EQ(MatchLimits::of(3, 16).max_tokens, 63u);
+  EXPECT_EQ(MatchLimits::of(65'536, UINT64_MAX).max_tokens, UINT64_MAX);
+}
+
+// What a thread keeps of a match between two of them.
+TEST(MatchBody, GivesTheMemoryOfAHugeRequestBack) {
+  MatchBody body;
+  body.tokens.resize(kMaxKeptBytes);
+  const std::vector<std::byte> key(64);
+  while (body.keys.size() < 60'000) body.keys.add(key);
+  static_cast<void>(body.keys.views());
+  EXPECT_GT(body.keys.capacity_bytes(), 60'000 * 64u);
+  body.clear();
+  EXPECT_EQ(body.tokens.capacity(), 0u);
+  EXPECT_LE(body.keys.capacity_bytes(), 3 * kMaxKeptBytes);
+}
+
+TEST(MatchBody, KeepsTheMemoryOfEveryDay) {
+  MatchBody body;
+  body.tokens.resize(1000);
+  const auto room = body.tokens.capacity();
+  const std::vector<std::byte> key(32);
+  while (body.keys.size() < 1000) body.keys.add(key);
+  const auto key_room = body.keys.capacity_bytes();
+  body.clear();
+  EXPECT_EQ(body.tokens.capacity(), room);
+  EXPECT_EQ(body.keys.capacity_bytes(), key_room);
 }
 
 struct Wrong {
@@ -303,18 +376,39 @@ TEST(HotJson, TextThatIsNoJsonIsMalformed) {
                            "{\"keys\": [\"aa\"], \"salt\": \"\xff\"}"}) {
     SCOPED_TRACE(body);
     MatchBody out;
-    const auto read = hot_json::read_match(fakes::PaddedBody(body).bytes(), out);
+    const auto read = hot_json::read_match(fakes::PaddedBody(body).bytes(), kLimits, out);
     ASSERT_FALSE(read);
     EXPECT_EQ(to_string(read.error().code), "malformed") << read.error().detail;
   }
 }
 
+TEST_P(HotRequests, ANumberThatIsNoneIsMalformed) {
+  for (const char* number : {"1e400", "-1E400", "5.", "1e", "1e+", "--1", "-", "+1", ".5", "01",
+                             "-01", "1.e3", "0x1", "1-1"}) {
+    SCOPED_TRACE(number);
+    const auto in_field = match(R"({"keys": [], "lease_ms": )" + std::string(number) + "}");
+    ASSERT_FALSE(in_field);
+    EXPECT_EQ(to_string(in_field.error().code), "malformed") << in_field.error().detail;
+    const auto in_list = match(R"({"tokens": [1, )" + std::string(number) + "]}");
+    ASSERT_FALSE(in_list);
+    EXPECT_EQ(to_string(in_list.error().code), "malformed") << in_list.error().detail;
+  }
+}
+
+TEST_P(HotRequests, AByteOrderMarkIsIgnored) {
+  ASSERT_TRUE(match("\xEF\xBB\xBF{\"tokens\": [7]}"));
+  EXPECT_THAT(match_.tokens, ::testing::ElementsAre(7u));
+  EXPECT_FALSE(match("\xEF\xBB\xBF"));
+  EXPECT_FALSE(match("\xEF\xBB{\"tokens\": [7]}"));
+  EXPECT_FALSE(match("\xEF\xBB\xBF\xEF\xBB\xBF{\"tokens\": [7]}"));
+}
+
 TEST(HotJson, HugeNumbersAreNoIntegers) {
-  for (const char* number : {"1e400", "-1e400", "1e5", "0.0"}) {
+  for (const char* number : {"1e40", "-1e40", "1e5", "0.0", "1e-400"}) {
     SCOPED_TRACE(number);
     MatchBody out;
     const std::string body = R"({"keys": [], "lease_ms": )" + std::string(number) + "}";
-    const auto read = hot_json::read_match(fakes::PaddedBody(body).bytes(), out);
+    const auto read = hot_json::read_match(fakes::PaddedBody(body).bytes(), kLimits, out);
     ASSERT_FALSE(read);
     EXPECT_EQ(to_string(read.error().code), "wrong_type") << read.error().detail;
     EXPECT_THAT(read.error().detail, HasSubstr("lease_ms"));
@@ -324,10 +418,10 @@ TEST(HotJson, HugeNumbersAreNoIntegers) {
 TEST(HotJson, DeepNestingIsRefused) {
   const std::string deep = R"({"keys": )" + std::string(1'000'000, '[');
   MatchBody out;
-  EXPECT_FALSE(hot_json::read_match(fakes::PaddedBody(deep).bytes(), out));
+  EXPECT_FALSE(hot_json::read_match(fakes::PaddedBody(deep).bytes(), kLimits, out));
   const std::string metadata = R"({"blocks": [{"metadata": {"a": )" + std::string(100'000, '[') +
                                std::string(100'000, ']') + "}}]}";
-  EXPECT_FALSE(hot_json::read_commit(fakes::PaddedBody(metadata).bytes()));
+  EXPECT_FALSE(hot_json::read_commit(fakes::PaddedBody(metadata).bytes(), kMaxBlocks));
 }
 
 TEST(HotJson, RenewTakesNoBodyAtAll) { EXPECT_TRUE(hot_json::read_renew({})); }
@@ -340,7 +434,7 @@ TEST(HotJson, ReadsABodyThatIsLargerThanWhatAThreadKeeps) {
   }
   body += "]}";
   MatchBody out;
-  ASSERT_TRUE(hot_json::read_match(fakes::PaddedBody(body).bytes(), out));
+  ASSERT_TRUE(hot_json::read_match(fakes::PaddedBody(body).bytes(), kLimits, out));
   EXPECT_EQ(out.keys.size(), kCount);
 }
 
