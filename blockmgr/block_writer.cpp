@@ -126,8 +126,10 @@ void Write::finish(Done<> done) {
   job.kind = JobKind::load;  // a client waits
   core->submit(std::move(job),
                [self = shared_from_this(), done = std::move(done)](JobOutcome outcome) mutable {
-                 const Result<> ended =
-                     self->end(outcome.state == JobState::done ? End::written : End::torn);
+                 const End how = outcome.state == JobState::done ? End::written
+                                 : outcome.begun                 ? End::torn
+                                                                 : End::untouched;
+                 const Result<> ended = self->end(how);
                  // Not with the writer: a request that writes many blocks keeps all its writers to
                  // its end, and would wait for staging that it holds itself.
                  self->bytes.clear();
@@ -148,11 +150,8 @@ Result<> Write::end(PieceProgress::End how) {
   if (!in_place) {
     // The rest of a staged block went along: it holds something from now on.
     const PieceProgress::Range all = piece_range(core->config.shape, std::nullopt);
-    if (how == PieceProgress::End::written) {
-      progress.set_written(all);
-    } else {
-      progress.set_torn(all);
-    }
+    if (how == PieceProgress::End::written) progress.set_written(all);
+    if (how == PieceProgress::End::torn) progress.set_torn(all);
   }
   if (let_go(section, progress)) return {};
   return kLeaseEnded;

@@ -265,6 +265,7 @@ JobOutcome TransferEngine::Impl::execute(AcceptedJob& accepted, Lane& lane) {
       move_in_memory(job, mode, lane, report);
     }
     outcome = report.take_outcome();
+    outcome.begun = true;
     outcome.running = clock.now() - begun_at;
   }
   outcome.queued = begun_at - accepted.submitted_at;

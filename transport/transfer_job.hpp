@@ -42,6 +42,7 @@ struct JobOutcome {
   // done: empty. failed: every pair whose bytes did not all arrive, by rising index; the others
   // did. cancelled: empty, nothing was copied.
   std::vector<BlockFailure> failures;
+  bool begun = false;             // else nothing was copied, whatever the state
   std::uint64_t bytes_moved = 0;  // of pairs that arrived
   Duration queued{};
   Duration running{};

@@ -5,6 +5,7 @@
 #include "tests/blockmgr/rig.hpp"
 #include "tests/fakes/faulty_disk_io.hpp"
 #include "tests/fakes/faulty_runtime.hpp"
+#include "tests/fakes/gated_disk_io.hpp"
 
 namespace cairn::testing {
 namespace {
@@ -170,6 +171,46 @@ TEST(Faults, ABlockWhoseSecondWriteFailedCannotBeCommitted) {
   EXPECT_EQ(commit().error().code, ErrorCode::state_conflict);
   ASSERT_TRUE(rig.write(*cache, target, bytes_of(key(1))));
   ASSERT_TRUE(commit());
+  EXPECT_EQ(rig.read(*cache, key(1)).value(), bytes_of(key(1)));
+  rig.manager.reset();
+  rig.engine.reset();  // before the disk that it borrows
+}
+
+// A piece that was answered 429 made the whole block torn, of which not a byte was touched.
+TEST(Faults, AWriteThatTheEngineRefusedTearsNothing) {
+  std::unique_ptr<DiskIo> real;
+  fakes::GatedDiskIo* gate = nullptr;
+  Rig rig({.disk = [&](std::unique_ptr<DiskIo> disk) -> std::unique_ptr<DiskIo> {
+             real = std::move(disk);
+             auto wrapped = std::make_unique<fakes::GatedDiskIo>(*real);
+             gate = wrapped.get();
+             return wrapped;
+           },
+           .workers = 1,
+           .max_queued_jobs = 1});
+  const auto cache = rig.cache(kConfig);
+  const auto slots = rig.allocate(*cache, {.count = 3, .tier = Tier::disk}).value();
+  const auto target = [&](std::size_t i) {
+    return Cache::WriteTarget{.lease = slots.lease, .block = slots.blocks[i]};
+  };
+  ASSERT_TRUE(rig.write(*cache, target(0), bytes_of(key(1))));
+  std::vector<BlockWriter> writers;
+  for (const std::size_t i : {1u, 2u, 0u}) {
+    writers.push_back(cache->write(target(i)).value());
+    ASSERT_TRUE(rig.await<std::span<const iovec>>(
+        [&](auto done) { writers.back().room(std::move(done)); }));
+  }
+  gate->close();
+  writers[0].finish([](const Result<>&) {});  // begun
+  gate->wait_for_calls(1);
+  writers[1].finish([](const Result<>&) {});  // waits
+  std::optional<ErrorCode> refused;
+  writers[2].finish([&refused](const Result<>& ended) { refused = ended.error().code; });
+  EXPECT_EQ(refused, ErrorCode::queue_full);
+  gate->open();
+  rig.engine->wait_idle();
+  writers.clear();
+  ASSERT_TRUE(rig.commit(*cache, slots.lease, {{.handle = slots.blocks[0], .key = key(1)}}));
   EXPECT_EQ(rig.read(*cache, key(1)).value(), bytes_of(key(1)));
   rig.manager.reset();
   rig.engine.reset();  // before the disk that it borrows
