@@ -95,16 +95,16 @@ class DocumentBuilder final : public nlohmann::json_sax<json> {
   }
 
   bool add(json value) {
-    if (values_++ == max_values_) return refuse_values();
+    if (!count(1)) return refuse_values();
     place(std::move(value));
     return true;
   }
   // What is open lies on the path from the root to the last element, which never moves: only the
   // innermost list grows.
   // MessagePack says beforehand how many values are in it.
-  bool open(json container, std::size_t count) {
-    if (values_++ == max_values_) return refuse_values();
-    if (count != kUnknownCount && count > max_values_ - values_) return refuse_values();
+  bool open(json container, std::size_t announced) {
+    if (!count(kContainerValues)) return refuse_values();
+    if (announced != kUnknownCount && announced > max_values_ - values_) return refuse_values();
     if (open_.size() == kMaxNesting) {
       return refuse("nested deeper than " + std::to_string(kMaxNesting) + " levels");
     }
@@ -115,9 +115,16 @@ class DocumentBuilder final : public nlohmann::json_sax<json> {
     open_.pop_back();
     return true;
   }
+  bool count(std::size_t values) {
+    if (values > max_values_ - values_) return false;
+    values_ += values;
+    return true;
+  }
   bool refuse_values() {
-    error_ = Error{ErrorCode::out_of_range,
-                   "the body has more than " + std::to_string(max_values_) + " values"};
+    error_ =
+        Error{ErrorCode::out_of_range, "the body has more than " + std::to_string(max_values_) +
+                                           " values, a list or an object counted as " +
+                                           std::to_string(kContainerValues)};
     return false;
   }
   bool refuse(std::string why) {

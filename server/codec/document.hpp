@@ -19,10 +19,12 @@ enum class WireFormat : std::uint8_t { text, msgpack };  // JSON as text, or Mes
 // What no request of the contract needs more of; deeper nesting would be a way to exhaust a stack.
 inline constexpr std::size_t kMaxNesting = 16;
 
-// A document takes 16 to 160 bytes a value, however few bytes of the body that value was. The
-// largest request there is commits the blocks that one request may name: each is an object of seven
-// members, with as many values again for its metadata. It is also a match of a million tokens.
-inline constexpr std::size_t kValuesPerBlock = 16;
+// A document takes 16 bytes a value, and 128 for a list or an object, however few bytes of the body
+// it was: one of those counts as so many.
+inline constexpr std::size_t kContainerValues = 8;
+// The largest request there is commits the blocks that one request may name: each is an object of
+// seven members, with a list of 64 tokens in the object of its metadata.
+inline constexpr std::size_t kValuesPerBlock = 3 * kContainerValues + 7 + 65;
 // The body itself and what stands beside such a list.
 inline constexpr std::size_t kValuesOfFrame = 64;
 inline constexpr std::size_t kUsualBlocksPerRequest = 65'536;

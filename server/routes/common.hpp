@@ -30,14 +30,14 @@ Result<> check_count(const Service& service, std::string_view field, std::size_t
 // wrong_length for a shorter body (or one of unknown length), body_too_large for a longer one.
 Result<> check_length(const http::RequestHead& head, std::uint64_t expected_bytes);
 
-// Reads a hot request in whichever format it came.
+// Reads a hot request in whichever format it came, as a document of at most so many values.
 template <class FromText, class FromDocument>
-auto read_hot(const Service& service, const Call& call, FromText&& from_text,
+auto read_hot(const Call& call, std::size_t max_values, FromText&& from_text,
               FromDocument&& from_document) -> decltype(from_text(call.body)) {
   auto format = body_format(call.head.content_type);
   if (!format) return std::move(format).error();
   if (*format == WireFormat::text) return from_text(call.body);
-  auto document = parse_document(call.body, *format, max_values(service));
+  auto document = parse_document(call.body, *format, max_values);
   if (!document) return std::move(document).error();
   return from_document(*document);
 }

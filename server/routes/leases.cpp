@@ -31,7 +31,8 @@ void allocate(Service& service, const Call& call, Reply reply) {
   auto cache = cache_of(service, call);
   if (!cache) return reply.error(cache.error());
   if (auto none = no_query(call); !none) return reply.error(none.error());
-  auto body = read_hot(service, call, hot_json::read_allocate, hot_document::read_allocate);
+  auto body =
+      read_hot(call, max_values(service), hot_json::read_allocate, hot_document::read_allocate);
   if (!body) return reply.error(body.error());
   if (auto fits = check_count(service, "count", body->count); !fits) {
     return reply.error({ErrorCode::out_of_range,
@@ -55,7 +56,7 @@ void commit(Service& service, const Call& call, Reply reply) {
   if (auto none = no_query(call); !none) return reply.error(none.error());
   const std::size_t most = service.manager.options().max_blocks_per_request;
   auto body = read_hot(
-      service, call,
+      call, max_values(service),
       [most](std::span<const std::byte> bytes) { return hot_json::read_commit(bytes, most); },
       [most](const json& document) { return hot_document::read_commit(document, most); });
   if (!body) return reply.error(body.error());
@@ -79,7 +80,7 @@ void renew(Service& service, const Call& call, Reply reply) {
   auto named = lease_of(service, call);
   if (!named) return reply.error(named.error());
   if (auto none = no_query(call); !none) return reply.error(none.error());
-  auto body = read_hot(service, call, hot_json::read_renew, hot_document::read_renew);
+  auto body = read_hot(call, max_values(service), hot_json::read_renew, hot_document::read_renew);
   if (!body) return reply.error(body.error());
   const auto expires_at_unix_ms = named->cache->renew(named->lease, body->lease_ms);
   if (!expires_at_unix_ms) return reply.error(expires_at_unix_ms.error());
@@ -92,7 +93,7 @@ void release(Service& service, const Call& call, Reply reply) {
   if (auto none = no_query(call); !none) return reply.error(none.error());
   const std::size_t most = service.manager.options().max_blocks_per_request;
   auto body = read_hot(
-      service, call,
+      call, max_values(service),
       [most](std::span<const std::byte> bytes) { return hot_json::read_release(bytes, most); },
       [most](const json& document) { return hot_document::read_release(document, most); });
   if (!body) return reply.error(body.error());

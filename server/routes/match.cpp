@@ -52,8 +52,11 @@ Result<> read_body(const Service& service, const Call& call, const Cache& cache,
   CAIRN_TRY(no_query(call));
   const auto limits = MatchLimits::of(service.manager.options().max_blocks_per_request,
                                       cache.config().shape.page_size);
+  // As many tokens as JSON may bring, which is read without a document.
+  const std::size_t with_tokens =
+      limits.max_tokens < SIZE_MAX - kValuesOfFrame ? limits.max_tokens + kValuesOfFrame : SIZE_MAX;
   return read_hot(
-      service, call,
+      call, std::max(max_values(service), with_tokens),
       [&](std::span<const std::byte> body) { return hot_json::read_match(body, limits, out); },
       [&](const json& body) { return hot_document::read_match(body, limits, out); });
 }

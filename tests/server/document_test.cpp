@@ -62,11 +62,11 @@ TEST(Document, RefusesWhatJsonHasNoFormFor) {
 }
 
 TEST(Document, StopsAtTheFirstValueTooMany) {
-  constexpr std::size_t kMost = 8;
+  constexpr std::size_t kMost = 4 * 8 + 4;
   const auto parse = [](const std::string& body, WireFormat format) {
     return parse_document(std::as_bytes(std::span(body)), format, kMost);
   };
-  // The object, the list and six elements.
+  // Two objects, two lists, each as much as eight values, and four more.
   const std::string fits = R"({"a": [1, "x", null, true, [], {}]})";
   ASSERT_TRUE(parse(fits, WireFormat::text));
   ASSERT_TRUE(parse(write_text(fits, WireFormat::msgpack), WireFormat::msgpack));
@@ -76,7 +76,7 @@ TEST(Document, StopsAtTheFirstValueTooMany) {
     const auto refused = parse(text, WireFormat::text);
     ASSERT_FALSE(refused) << element;
     EXPECT_EQ(to_string(refused.error().code), "out_of_range");
-    EXPECT_THAT(refused.error().detail, HasSubstr("more than 8 values"));
+    EXPECT_THAT(refused.error().detail, HasSubstr("more than 36 values"));
   }
 }
 
@@ -95,6 +95,31 @@ TEST(Document, HoldsTheLargestRequestOfAServerThatTakesMore) {
   EXPECT_GE(max_document_values(1), kMaxDocumentValues);
   // Keys and their parents, the body and the two lists.
   EXPECT_GE(max_document_values(1u << 20), 2 * (std::size_t{1} << 20) + 3);
+}
+
+// It was refused from 43,690 blocks on, in MessagePack only.
+TEST(Document, HoldsTheLargestCommitWithTheTokensOfItsBlocks) {
+  constexpr std::size_t kBlocks = 65'536;
+  const json tokens = json::array_t(64, json(7));
+  const json block = {{"tier", "pinned"},
+                      {"slot", 1},
+                      {"generation", 1},
+                      {"key", "aa"},
+                      {"parent", "bb"},
+                      {"ttl_ms", 1},
+                      {"metadata", {{"tokens", tokens}}}};
+  const std::vector<std::uint8_t> one = json::to_msgpack(block);
+  // A map of one list: {"blocks": [...]}.
+  std::string packed =
+      "\x81\xa6"
+      "blocks\xdd";
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    packed += static_cast<char>(kBlocks >> static_cast<unsigned>(shift));
+  }
+  for (std::size_t i = 0; i < kBlocks; ++i) packed.append(one.begin(), one.end());
+  const auto parsed = parse_document(std::as_bytes(std::span(packed)), WireFormat::msgpack);
+  ASSERT_TRUE(parsed) << parsed.error().detail;
+  EXPECT_EQ(parsed->at("blocks").size(), kBlocks);
 }
 
 TEST(Document, RefusesNumbersThatNoDoubleHolds) {
