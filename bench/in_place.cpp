@@ -138,7 +138,7 @@ int run() {
   config.tiers[index_of(Tier::pinned)] =
       TierConfig{.num_blocks = static_cast<std::uint32_t>(kTotalBytes / (64ull << 10))};
   const auto cache = must(rig.manager.create_cache(config)).cache;
-  const TierMemory tier = must(cache->export_tier(Tier::pinned));
+  const TierMemory tier = must(cache->export_tier(Tier::pinned, false));
   std::fflush(stdout);
   const pid_t pid = ::fork();
   check(pid >= 0, "fork");

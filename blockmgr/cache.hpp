@@ -184,9 +184,9 @@ class Cache {
   const BlockLayout* layout(Tier tier) const;
   Tier highest_tier() const;
   // How another process maps a tier. From then on a block of it that nobody wrote through a
-  // BlockWriter counts as written in place. impossible where the tier cannot be mapped;
-  // unknown_tier.
-  Result<TierMemory> export_tier(Tier tier);
+  // BlockWriter counts as written in place. impossible where the tier cannot be mapped,
+  // and where it can be by its open file only and that cannot be passed; unknown_tier.
+  Result<TierMemory> export_tier(Tier tier, bool passes_files);
   CacheStats stats() const;
 
   // The longest prefix of `keys` that is present, in each key's highest tier. Counted in the

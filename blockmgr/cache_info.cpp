@@ -48,10 +48,17 @@ Tier Cache::highest_tier() const {
                        [this](Tier tier) { return layout(tier) != nullptr; });
 }
 
-Result<TierMemory> Cache::export_tier(Tier tier) {
+Result<TierMemory> Cache::export_tier(Tier tier, bool passes_files) {
   CAIRN_TRY(core_->check_tier(tier));
   auto memory = export_layout(core_->layout(tier));
   if (!memory) return memory;
+  if (!passes_files) memory->memory.file.reset();
+  if (memory->memory.file == nullptr && memory->memory.path.empty() &&
+      memory->memory.handle.empty()) {
+    return Error{ErrorCode::impossible,
+                 "this tier is exported as a descriptor, which goes along with the answer over the "
+                 "server's Unix socket only (--unix), to a process of the server's user"};
+  }
   MutexLock lock(core_->mutex);
   CAIRN_TRY(core_->check_usable());
   core_->mapped[index_of(tier)] = true;

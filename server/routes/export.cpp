@@ -3,13 +3,6 @@
 #include "server/routes/handlers.hpp"
 
 namespace cairn::routes {
-namespace {
-
-constexpr std::string_view kNoDescriptorHere =
-    "this tier is exported as a descriptor, which goes along with the answer over the server's "
-    "Unix socket only (--unix), to a process of the server's user";
-
-}  // namespace
 
 void export_tier(Service& service, const Call& call, Reply reply) {
   auto cache = cache_of(service, call);
@@ -25,15 +18,10 @@ void export_tier(Service& service, const Call& call, Reply reply) {
   answer_on(service.admin, std::move(reply),
             [&service, cache = std::move(*cache), tier = *tier,
              passes_files = call.head.passes_files](Reply& answer) {
-              auto memory = cache->export_tier(tier);
+              auto memory = cache->export_tier(tier, passes_files);
               if (!memory) return answer.error(memory.error());
-              std::shared_ptr<const FileDescriptor> file;
-              if (passes_files && memory->memory.file != nullptr) {
-                file = std::move(memory->memory.file);
-                memory->descriptor = 0;
-              } else if (memory->memory.path.empty() && memory->memory.handle.empty()) {
-                return answer.error({ErrorCode::impossible, std::string(kNoDescriptorHere)});
-              }
+              std::shared_ptr<const FileDescriptor> file = std::move(memory->memory.file);
+              if (file != nullptr) memory->descriptor = 0;
               service.log.info("tier exported",
                                {{"cache", cache->config().name}, {"tier", to_string(tier)}});
               answer.document(200, tier_memory_body(*memory), std::move(file));
