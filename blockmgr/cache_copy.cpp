@@ -53,6 +53,7 @@ class CacheCopy : public std::enable_shared_from_this<CacheCopy> {
 
   Result<> hold_present();
   Result<> pin_sources();
+  std::vector<BlockKey> hold_first(const std::vector<BlockKey>& keys);
   void bring_up(std::vector<BlockKey> keys);
   void brought_up(const std::vector<BlockKey>& keys, const TransferStatus& status);
   void not_brought_up(const std::vector<BlockKey>& keys, const Error& error);
@@ -82,6 +83,7 @@ class CacheCopy : public std::enable_shared_from_this<CacheCopy> {
   std::atomic<int> parts_ = 2;       // what brings those, and the copies
   Mutex mutex_;
   std::uint64_t brought_bytes_ CAIRN_GUARDED_BY(mutex_) = 0;
+  std::uint64_t not_brought_blocks_ CAIRN_GUARDED_BY(mutex_) = 0;  // named or not
   std::vector<TransferStatus::Failure> not_brought_ CAIRN_GUARDED_BY(mutex_);
   std::vector<Item> items_;
   std::size_t pinned_ = 0;  // how many of them, from the first on
@@ -169,6 +171,28 @@ Result<> CacheCopy::pin_sources() {
   return {};
 }
 
+// Of blocks that were there first, those that still are, held to the end.
+std::vector<BlockKey> CacheCopy::hold_first(const std::vector<BlockKey>& keys) {
+  if (keys.empty()) return {};
+  const std::vector<KeyView> views(keys.begin(), keys.end());
+  const auto held = request_.into->hold(
+      views, {.lease_ms = into_->options().max_lease_ms, .lease = present_.lease});
+  if (held) present_.lease = held->lease;
+  std::vector<BlockKey> there;
+  MutexLock lock(mutex_);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (held && held->blocks[i]) {
+      there.push_back(keys[i]);
+      continue;
+    }
+    ++not_brought_blocks_;
+    not_brought_.push_back(
+        {keys[i], held ? Error{ErrorCode::unknown_key, "the key went while it was being copied"}
+                       : held.error()});
+  }
+  return there;
+}
+
 // What the other cache has, by a movement inside it.
 void CacheCopy::bring_up(std::vector<BlockKey> keys) {
   if (keys.empty()) return part_ended();
@@ -194,6 +218,7 @@ void CacheCopy::brought_up(const std::vector<BlockKey>& keys, const TransferStat
   {
     MutexLock lock(mutex_);
     brought_bytes_ += status.bytes;
+    not_brought_blocks_ += keys.size() - std::min<std::uint64_t>(status.blocks_done, keys.size());
     not_brought_.insert(not_brought_.end(), status.failures.begin(), status.failures.end());
   }
   part_ended();
@@ -202,6 +227,7 @@ void CacheCopy::brought_up(const std::vector<BlockKey>& keys, const TransferStat
 void CacheCopy::not_brought_up(const std::vector<BlockKey>& keys, const Error& error) {
   {
     MutexLock lock(mutex_);
+    not_brought_blocks_ += keys.size();
     for (const BlockKey& key : keys) not_brought_.push_back({key, error});
   }
   part_ended();
@@ -330,7 +356,7 @@ void CacheCopy::committed(Result<std::vector<CommitStatus>> statuses) {
       there_first.push_back(item.block.key);
     }
   }
-  bring_up(std::move(there_first));
+  bring_up(hold_first(there_first));
 }
 
 void CacheCopy::fail_all(const Error& error) {
@@ -361,16 +387,17 @@ void CacheCopy::finish() {
   {
     MutexLock lock(mutex_);
     arrived.bytes = brought_bytes_;
+    arrived.blocks -= not_brought_blocks_;
     failures = std::move(not_brought_);
   }
   for (const Item& item : items_) {
     if (item.error) {
       failures.push_back({item.block.key, *item.error});
+      --arrived.blocks;
     } else if (!item.duplicate) {
       arrived.bytes += into_->block_bytes;
     }
   }
-  arrived.blocks -= failures.size();
   const auto state = failures.empty() ? TransferState::done : TransferState::failed;
   for (auto& failure : failures) transfers().add(id_, std::move(failure));
   transfers().add(id_, arrived);
