@@ -86,7 +86,9 @@ class VirtualMemory {
   Result<FileDescriptor> descriptor() const {
     CAIRN_TRY(device_.enter());
     int number = -1;
-    CAIRN_TRY(driver_.check(device_, driver_.export_handle(&number, physical_, kDescriptor, 0),
+    // It takes a new descriptor: that there is none must not be taken for a lost device.
+    CAIRN_TRY(
+        driver_.check_given(device_, driver_.export_handle(&number, physical_, kDescriptor, 0),
                             {"cuMemExportToShareableHandle", "export device memory", size_bytes_}));
     FileDescriptor made(number);
     if (::fcntl(made.get(), F_SETFD, FD_CLOEXEC) != 0) {

@@ -8,7 +8,8 @@ namespace cairn {
 // there are fewer: the listening sockets, the threads' own, up to three files of each disk tier,
 // shared memory, a snapshot being read, open files that engines pass. Without it idle connections
 // would take the last one before anybody is told 503, and no cache could be made any more.
-inline constexpr std::uint64_t kReservedFiles = 256;
+// Six for each of the 64 caches there may be, and 128 for the rest.
+inline constexpr std::uint64_t kReservedFiles = 512;
 
 // The connections that so many descriptors allow, at most as many as wanted and at least one.
 std::uint32_t connections_within(std::uint64_t max_files, std::uint32_t wanted);
