@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tests/blockmgr/rig.hpp"
+#include "tests/fakes/faked_disk.hpp"
 #include "tests/fakes/gated_disk_io.hpp"
 
 namespace cairn::testing {
@@ -20,15 +21,7 @@ constexpr std::uint32_t kLargeBlockBytes = 17u << 20;
 // A disk that stands still when told to.
 class GatedTransfer : public ::testing::Test {
  protected:
-  GatedTransfer()
-      : rig_({.disk =
-                  [this](std::unique_ptr<DiskIo> disk) {
-                    real_ = std::move(disk);
-                    auto wrapped = std::make_unique<fakes::GatedDiskIo>(*real_);
-                    gate_ = wrapped.get();
-                    return std::unique_ptr<DiskIo>(std::move(wrapped));
-                  },
-              .workers = 1}) {}
+  GatedTransfer() : rig_({.disk = gate_.wrap(), .workers = 1}) {}
   ~GatedTransfer() override {
     gate_->open();
     rig_.manager.reset();
@@ -80,8 +73,7 @@ class GatedTransfer : public ::testing::Test {
         .blocks[static_cast<std::size_t>(TransferOutcome::done)];
   }
 
-  std::unique_ptr<DiskIo> real_;
-  fakes::GatedDiskIo* gate_ = nullptr;
+  fakes::FakedDisk<fakes::GatedDiskIo> gate_;
   Rig rig_;
   std::shared_ptr<Cache> cache_ = rig_.cache(small_cache({.pinned = 3, .disk = 8}));
   std::vector<TransferId> ended_;  // in that order; told by the one worker

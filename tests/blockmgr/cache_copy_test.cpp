@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/blockmgr/rig.hpp"
+#include "tests/fakes/faked_disk.hpp"
 #include "tests/fakes/gated_disk_io.hpp"
 
 // Blocks that are copied from one cache to another, and what the other has of them.
@@ -17,15 +18,7 @@ CacheConfig named(const std::string& name, TierSizes sizes) {
 
 class CacheCopies : public ::testing::Test {
  protected:
-  CacheCopies()
-      : rig_({.disk =
-                  [this](std::unique_ptr<DiskIo> disk) {
-                    real_ = std::move(disk);
-                    auto wrapped = std::make_unique<fakes::GatedDiskIo>(*real_);
-                    gate_ = wrapped.get();
-                    return std::unique_ptr<DiskIo>(std::move(wrapped));
-                  },
-              .workers = 1}) {}
+  CacheCopies() : rig_({.disk = gate_.wrap(), .workers = 1}) {}
   ~CacheCopies() override {
     gate_->open();
     rig_.manager.reset();
@@ -68,8 +61,7 @@ class CacheCopies : public ::testing::Test {
     return ended(begin(into, std::move(list), to));
   }
 
-  std::unique_ptr<DiskIo> real_;
-  fakes::GatedDiskIo* gate_ = nullptr;
+  fakes::FakedDisk<fakes::GatedDiskIo> gate_;
   Rig rig_;
   const std::shared_ptr<Cache> from_ = rig_.cache(named("from", {.pinned = 4, .disk = 4}));
 };

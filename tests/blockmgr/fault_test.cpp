@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/blockmgr/rig.hpp"
+#include "tests/fakes/faked_disk.hpp"
 #include "tests/fakes/faulty_disk_io.hpp"
 #include "tests/fakes/faulty_runtime.hpp"
 #include "tests/fakes/gated_disk_io.hpp"
@@ -84,14 +85,8 @@ TEST(Faults, EveryDiskCallFailsOnce) {
   std::uint64_t n = 1;
   for (;; ++n) {
     SCOPED_TRACE("disk call " + std::to_string(n));
-    std::unique_ptr<DiskIo> real;
-    fakes::FaultyDiskIo* faulty = nullptr;
-    Rig rig({.disk = [&](std::unique_ptr<DiskIo> disk) -> std::unique_ptr<DiskIo> {
-      real = std::move(disk);
-      auto wrapped = std::make_unique<fakes::FaultyDiskIo>(*real);
-      faulty = wrapped.get();
-      return wrapped;
-    }});
+    fakes::FakedDisk<fakes::FaultyDiskIo> faulty;
+    Rig rig({.disk = faulty.wrap()});
     const auto cache = rig.cache(kConfig);
     faulty->fail_call(n);
     work(rig, *cache);
@@ -129,14 +124,8 @@ TEST_P(RuntimeFaults, EveryOneOfItsKindFailsOnce) {
 }
 
 TEST(Faults, AFailedReadDropsTheCopyAndTheKeyIsAMiss) {
-  std::unique_ptr<DiskIo> real;
-  fakes::FaultyDiskIo* faulty = nullptr;
-  Rig rig({.disk = [&](std::unique_ptr<DiskIo> disk) -> std::unique_ptr<DiskIo> {
-    real = std::move(disk);
-    auto wrapped = std::make_unique<fakes::FaultyDiskIo>(*real);
-    faulty = wrapped.get();
-    return wrapped;
-  }});
+  fakes::FakedDisk<fakes::FaultyDiskIo> faulty;
+  Rig rig({.disk = faulty.wrap()});
   const auto cache = rig.cache(kConfig);
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 2), .tier = Tier::disk}));
   faulty->fail_call(1);
@@ -151,14 +140,8 @@ TEST(Faults, AFailedReadDropsTheCopyAndTheKeyIsAMiss) {
 
 // Half of it may have come before the disk failed.
 TEST(Faults, ABlockWhoseSecondWriteFailedCannotBeCommitted) {
-  std::unique_ptr<DiskIo> real;
-  fakes::FaultyDiskIo* faulty = nullptr;
-  Rig rig({.disk = [&](std::unique_ptr<DiskIo> disk) -> std::unique_ptr<DiskIo> {
-    real = std::move(disk);
-    auto wrapped = std::make_unique<fakes::FaultyDiskIo>(*real);
-    faulty = wrapped.get();
-    return wrapped;
-  }});
+  fakes::FakedDisk<fakes::FaultyDiskIo> faulty;
+  Rig rig({.disk = faulty.wrap()});
   const auto cache = rig.cache(kConfig);
   const auto slot = rig.allocate(*cache, {.count = 1, .tier = Tier::disk}).value();
   const Cache::WriteTarget target{.lease = slot.lease, .block = slot.blocks[0]};
@@ -178,16 +161,8 @@ TEST(Faults, ABlockWhoseSecondWriteFailedCannotBeCommitted) {
 
 // A piece that was answered 429 made the whole block torn, of which not a byte was touched.
 TEST(Faults, AWriteThatTheEngineRefusedTearsNothing) {
-  std::unique_ptr<DiskIo> real;
-  fakes::GatedDiskIo* gate = nullptr;
-  Rig rig({.disk = [&](std::unique_ptr<DiskIo> disk) -> std::unique_ptr<DiskIo> {
-             real = std::move(disk);
-             auto wrapped = std::make_unique<fakes::GatedDiskIo>(*real);
-             gate = wrapped.get();
-             return wrapped;
-           },
-           .workers = 1,
-           .max_queued_jobs = 1});
+  fakes::FakedDisk<fakes::GatedDiskIo> gate;
+  Rig rig({.disk = gate.wrap(), .workers = 1, .max_queued_jobs = 1});
   const auto cache = rig.cache(kConfig);
   const auto slots = rig.allocate(*cache, {.count = 3, .tier = Tier::disk}).value();
   const auto target = [&](std::size_t i) {
@@ -217,14 +192,8 @@ TEST(Faults, AWriteThatTheEngineRefusedTearsNothing) {
 }
 
 TEST(Faults, AFailedTransferNamesEachKeyAndKeepsGoodCopies) {
-  std::unique_ptr<DiskIo> real;
-  fakes::FaultyDiskIo* faulty = nullptr;
-  Rig rig({.disk = [&](std::unique_ptr<DiskIo> disk) -> std::unique_ptr<DiskIo> {
-    real = std::move(disk);
-    auto wrapped = std::make_unique<fakes::FaultyDiskIo>(*real);
-    faulty = wrapped.get();
-    return wrapped;
-  }});
+  fakes::FakedDisk<fakes::FaultyDiskIo> faulty;
+  Rig rig({.disk = faulty.wrap()});
   const auto cache = rig.cache(kConfig);
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 2), .tier = Tier::pinned}));
   faulty->fail_range({.offset_bytes = 0, .size_bytes = 1u << 20});

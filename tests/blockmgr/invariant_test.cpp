@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/blockmgr/rig.hpp"
+#include "tests/fakes/faked_disk.hpp"
 #include "tests/fakes/gated_disk_io.hpp"
 
 namespace cairn::testing {
@@ -17,15 +18,8 @@ struct GatedRig {
     rig->manager.reset();
     rig->engine.reset();  // before the disk that it borrows
   }
-  std::unique_ptr<DiskIo> real;
-  fakes::GatedDiskIo* gate = nullptr;
-  std::unique_ptr<Rig> rig =
-      std::make_unique<Rig>(Rig::Parts{.disk = [this](std::unique_ptr<DiskIo> disk) {
-        real = std::move(disk);
-        auto wrapped = std::make_unique<fakes::GatedDiskIo>(*real);
-        gate = wrapped.get();
-        return std::unique_ptr<DiskIo>(std::move(wrapped));
-      }});
+  fakes::FakedDisk<fakes::GatedDiskIo> gate;
+  std::unique_ptr<Rig> rig = std::make_unique<Rig>(Rig::Parts{.disk = gate.wrap()});
 };
 
 // --- 1: a key names its bytes for ever

@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "tests/blockmgr/rig.hpp"
+#include "tests/fakes/faked_disk.hpp"
 #include "tests/fakes/gated_disk_io.hpp"
 
 namespace cairn::testing {
@@ -163,14 +164,8 @@ TEST(Allocation, TwoThatWaitForOffloadsAreBothServed) {
 
 // Once a victim that could not leave was looked at again and again while another one was leaving.
 TEST(Allocation, WaitsQuietlyForTheOneVictimThatCanLeave) {
-  std::unique_ptr<DiskIo> real;
-  fakes::GatedDiskIo* gate = nullptr;
-  Rig rig({.disk = [&](std::unique_ptr<DiskIo> disk) {
-    real = std::move(disk);
-    auto wrapped = std::make_unique<fakes::GatedDiskIo>(*real);
-    gate = wrapped.get();
-    return std::unique_ptr<DiskIo>(std::move(wrapped));
-  }});
+  fakes::FakedDisk<fakes::GatedDiskIo> gate;
+  Rig rig({.disk = gate.wrap()});
   const auto cache = rig.cache(small_cache({.device = 2, .disk = 4}));
   const BlockKey root = key(1);  // on disk, cannot go before its leased child
   const BlockKey held = key(2);

@@ -7,6 +7,7 @@
 
 #include "blockmgr/snapshot_reader.hpp"
 #include "tests/blockmgr/snapshot_rig.hpp"
+#include "tests/fakes/faked_disk.hpp"
 #include "tests/fakes/faulty_disk_io.hpp"
 
 namespace cairn::testing {
@@ -148,14 +149,8 @@ TEST_P(SnapshotFaults, AFileCutOffWhileItIsReadIsAnError) {
 }
 
 TEST(SnapshotFault, AnUnreadableBlockIsNamedAndTheSnapshotFails) {
-  std::unique_ptr<DiskIo> real;
-  fakes::FaultyDiskIo* faulty = nullptr;
-  SnapshotRig rig({.disk = [&](std::unique_ptr<DiskIo> disk) {
-    real = std::move(disk);
-    auto wrapped = std::make_unique<fakes::FaultyDiskIo>(*real);
-    faulty = wrapped.get();
-    return std::unique_ptr<DiskIo>(std::move(wrapped));
-  }});
+  fakes::FakedDisk<fakes::FaultyDiskIo> faulty;
+  SnapshotRig rig({.disk = faulty.wrap()});
   const auto cache = rig.cache(small_cache({.pinned = 4, .disk = 4}));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 2), .tier = Tier::disk}));
   faulty->fail_call(1);

@@ -4,6 +4,7 @@
 
 #include "tests/base/eventually.hpp"
 #include "tests/blockmgr/snapshot_rig.hpp"
+#include "tests/fakes/faked_disk.hpp"
 #include "tests/fakes/gated_disk_io.hpp"
 
 namespace cairn::testing {
@@ -305,14 +306,8 @@ struct Held {
     rig.manager.reset();
     rig.engine.reset();
   }
-  std::unique_ptr<DiskIo> real;
-  fakes::GatedDiskIo* gate = nullptr;
-  SnapshotRig rig{Rig::Parts{.disk = [this](std::unique_ptr<DiskIo> disk) {
-    real = std::move(disk);
-    auto wrapped = std::make_unique<fakes::GatedDiskIo>(*real);
-    gate = wrapped.get();
-    return std::unique_ptr<DiskIo>(std::move(wrapped));
-  }}};
+  fakes::FakedDisk<fakes::GatedDiskIo> gate;
+  SnapshotRig rig{Rig::Parts{.disk = gate.wrap()}};
   std::shared_ptr<Cache> cache;
   TransferId id;
 };

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "tests/blockmgr/rig.hpp"
+#include "tests/fakes/faked_disk.hpp"
 #include "tests/fakes/gated_disk_io.hpp"
 
 namespace cairn {
@@ -44,16 +45,8 @@ class TransferWaitsTest : public ::testing::Test {
     return waits_->wait(id, kLongMs, [this] { ++answered_; });
   }
 
-  std::unique_ptr<DiskIo> real_;
-  fakes::GatedDiskIo* gate_ = nullptr;
-  Rig rig_{{.disk =
-                [this](std::unique_ptr<DiskIo> disk) {
-                  real_ = std::move(disk);
-                  auto wrapped = std::make_unique<fakes::GatedDiskIo>(*real_);
-                  gate_ = wrapped.get();
-                  return std::unique_ptr<DiskIo>(std::move(wrapped));
-                },
-            .workers = 1}};
+  fakes::FakedDisk<fakes::GatedDiskIo> gate_;
+  Rig rig_{{.disk = gate_.wrap(), .workers = 1}};
   std::shared_ptr<Cache> cache_;
   std::size_t answered_ = 0;
   std::optional<TransferWaits> waits_{*rig_.manager};

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "transport/disk_io.hpp"
+
+namespace cairn::fakes {
+
+// The disk of a rig inside a fake, which borrows the real one. Must outlive the rig.
+template <class Fake>
+class FakedDisk {
+ public:
+  FakedDisk() = default;
+  FakedDisk(const FakedDisk&) = delete;
+  FakedDisk& operator=(const FakedDisk&) = delete;
+
+  // To be called once, by the rig.
+  std::function<std::unique_ptr<DiskIo>(std::unique_ptr<DiskIo>)> wrap() {
+    return [this](std::unique_ptr<DiskIo> disk) {
+      real_ = std::move(disk);
+      auto wrapped = std::make_unique<Fake>(*real_);
+      fake_ = wrapped.get();
+      return std::unique_ptr<DiskIo>(std::move(wrapped));
+    };
+  }
+  Fake* operator->() const { return fake_; }
+
+ private:
+  std::unique_ptr<DiskIo> real_;
+  Fake* fake_ = nullptr;
+};
+
+}  // namespace cairn::fakes
