@@ -16,7 +16,7 @@
 namespace cairn {
 namespace {
 
-constexpr std::uint32_t kBlocks = 128;  // of 2 MiB
+constexpr std::uint32_t kSnapshotBlocks = 128;  // of 2 MiB
 
 // A cache full of committed blocks, over a folder of the working directory: /tmp may be memory.
 class Snapped {
@@ -32,10 +32,10 @@ class Snapped {
                     .inner_dim = 1024,
                     .dtype_width_bytes = 2,
                     .alignment = 4096};
-    config.tiers[index_of(Tier::pinned)].emplace().num_blocks = kBlocks;
+    config.tiers[index_of(Tier::pinned)].emplace().num_blocks = kSnapshotBlocks;
     cache_ = must(rig_.manager.create_cache(config)).cache;
     std::vector<BlockKey> keys;
-    for (std::uint32_t i = 0; i < kBlocks; ++i) {
+    for (std::uint32_t i = 0; i < kSnapshotBlocks; ++i) {
       keys.emplace_back(std::as_bytes(std::span(&i, 1)));
     }
     fill(*cache_, keys, Kinship::strangers);
@@ -51,14 +51,14 @@ class Snapped {
   }
   void remove() { must(rig_.manager.snapshots().remove("bench", "s")); }
   void clear() { must(cache_->clear({})); }
-  std::uint64_t bytes() const { return kBlocks * cache_->block_bytes(); }
+  std::uint64_t bytes() const { return kSnapshotBlocks * cache_->block_bytes(); }
 
   // As many bytes by write(2) and fsync(2).
   void write_plain() const {
     static const std::vector<char> block(2 << 20);
     const auto path = folder_ / "plain";
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    for (std::uint32_t i = 0; i < kBlocks; ++i) {
+    for (std::uint32_t i = 0; i < kSnapshotBlocks; ++i) {
       if (::write(fd, block.data(), block.size()) != static_cast<::ssize_t>(block.size())) {
         std::abort();
       }

@@ -44,7 +44,7 @@ struct Read : std::enable_shared_from_this<Read> {
   std::atomic<bool> abandoned{false};
 };
 
-const Error kAbandoned{ErrorCode::cancelled, "the reader has gone"};
+const Error kReaderGone{ErrorCode::cancelled, "the reader has gone"};
 
 void Read::fetch(Done<std::span<const iovec>> ready) {
   const BlockLayout& layout = core->layout(at.tier());
@@ -56,7 +56,7 @@ void Read::fetch(Done<std::span<const iovec>> ready) {
   core->staging.acquire([self = shared_from_this(),
                          ready = std::move(ready)](Result<CanonicalStaging::Block> block) mutable {
     if (!block) return ready(std::move(block).error());
-    if (self->abandoned) return ready(kAbandoned);
+    if (self->abandoned) return ready(kReaderGone);
     self->staging.emplace(std::move(*block));
     self->load(std::move(ready));
   });
@@ -79,7 +79,7 @@ void Read::loaded(const JobOutcome& outcome, Done<std::span<const iovec>> ready)
   if (outcome.state == JobState::done) {
     // Before anybody hears of it: who has the bytes finds the block as if nobody had read it.
     unpin();
-    if (abandoned) return ready(kAbandoned);
+    if (abandoned) return ready(kReaderGone);
     bytes = {bytes_in_canonical(staging->data(), core->config.shape, piece)};
     return ready(std::span<const iovec>(bytes));
   }

@@ -9,7 +9,7 @@
 namespace cairn {
 namespace {
 
-const Error kAbandoned{ErrorCode::cancelled, "the writer has gone"};
+const Error kWriterGone{ErrorCode::cancelled, "the writer has gone"};
 const Error kLeaseEnded{ErrorCode::lease_expired, "the lease ended while the block was written"};
 
 // Held by the writer and by what it has begun: the claim, the pin and the staging go with the last
@@ -72,7 +72,7 @@ void Write::room(Done<std::span<const iovec>> ready) {
       Section mine(*self->core);
       self->has_turn = true;
     }
-    if (self->abandoned) return ready(kAbandoned);
+    if (self->abandoned) return ready(kWriterGone);
     self->stage(std::move(ready));
   };
   if (core->writes.at(at.bits()).take_turn(turn)) section.after(std::move(turn));
@@ -82,7 +82,7 @@ void Write::stage(Done<std::span<const iovec>> ready) {
   core->staging.acquire([self = shared_from_this(),
                          ready = std::move(ready)](Result<CanonicalStaging::Block> block) mutable {
     if (!block) return ready(std::move(block).error());
-    if (self->abandoned) return ready(kAbandoned);
+    if (self->abandoned) return ready(kWriterGone);
     self->staging.emplace(std::move(*block));
     self->staged(std::move(ready));
   });
@@ -109,7 +109,7 @@ void Write::staged(Done<std::span<const iovec>> ready) {
   core->submit(std::move(job),
                [self = shared_from_this(), ready = std::move(ready)](JobOutcome outcome) mutable {
                  if (self->abandoned || outcome.state == JobState::cancelled)
-                   return ready(kAbandoned);
+                   return ready(kWriterGone);
                  if (!outcome.failures.empty()) return ready(outcome.failures.front().error);
                  ready(std::span<const iovec>(self->bytes));
                },
@@ -134,7 +134,7 @@ void Write::finish(Done<> done) {
                  // its end, and would wait for staging that it holds itself.
                  self->bytes.clear();
                  self->staging.reset();
-                 if (outcome.state == JobState::cancelled) return done(kAbandoned);
+                 if (outcome.state == JobState::cancelled) return done(kWriterGone);
                  if (!outcome.failures.empty()) return done(outcome.failures.front().error);
                  done(ended);
                },

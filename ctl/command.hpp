@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <iosfwd>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -26,6 +27,9 @@ enum ExitCode : int {
   kBadArguments = 2,  // nothing was asked of a server
   kUnreachable = 3,   // no server answered
 };
+
+// In the order in which tables show them.
+inline constexpr std::array kTierNames = {"device", "pinned", "disk"};
 
 // What was written on the command line, read.
 struct Arguments {

@@ -10,8 +10,6 @@
 namespace cairn::ctl {
 namespace {
 
-constexpr std::array kTierNames = {"device", "pinned", "disk"};
-
 std::string used_of(const json& cache, const char* tier) {
   const json tiers = cache.at("tiers");
   if (!tiers.contains(tier)) return "-";

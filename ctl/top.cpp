@@ -12,7 +12,6 @@
 namespace cairn::ctl {
 namespace {
 
-constexpr std::array kTierNames = {"device", "pinned", "disk"};
 constexpr const char* kClearScreen = "\033[H\033[J";
 
 // The sum of a metric's samples that carry all of these labels.

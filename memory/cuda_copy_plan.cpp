@@ -8,13 +8,6 @@ namespace {
 
 using Extent = CudaAddressMap::Extent;
 
-bool overlap(const MemoryCopy& copy) {
-  const auto source = reinterpret_cast<std::uintptr_t>(copy.source);
-  const auto destination = reinterpret_cast<std::uintptr_t>(copy.destination);
-  return source < destination ? destination - source < copy.size_bytes
-                              : source - destination < copy.size_bytes;
-}
-
 Error refuse(const MemoryCopy& copy, std::string_view why) {
   return {ErrorCode::device_error,
           "a copy of " + std::to_string(copy.size_bytes) + " bytes " + std::string(why)};
@@ -42,7 +35,7 @@ Result<> CudaCopyPlan::add(std::span<const MemoryCopy> copies, const CudaAddress
     if (copy.source == nullptr || copy.destination == nullptr) {
       return refuse(copy, "has no source or no destination");
     }
-    if (overlap(copy)) return refuse(copy, "overlaps itself");
+    if (overlaps_itself(copy)) return refuse(copy, "overlaps itself");
     if (run.size_bytes != 0 && follows(copy, run)) {
       run.size_bytes += copy.size_bytes;
       continue;

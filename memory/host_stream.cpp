@@ -82,13 +82,6 @@ struct Execute {
   void operator()(const Wait& wait) const { wait.event->wait(); }
 };
 
-bool overlap(const MemoryCopy& copy) {
-  const auto source = reinterpret_cast<std::uintptr_t>(copy.source);
-  const auto destination = reinterpret_cast<std::uintptr_t>(copy.destination);
-  return source < destination ? destination - source < copy.size_bytes
-                              : source - destination < copy.size_bytes;
-}
-
 class alignas(kCacheLineBytes) HostStream final : public Stream {
  public:
   explicit HostStream(int devices) : devices_(devices) {}
@@ -107,7 +100,7 @@ class alignas(kCacheLineBytes) HostStream final : public Stream {
     wanted.reserve(copies.size());
     for (const MemoryCopy& copy : copies) {
       if (copy.size_bytes == 0) continue;
-      if (copy.source == nullptr || copy.destination == nullptr || overlap(copy)) {
+      if (copy.source == nullptr || copy.destination == nullptr || overlaps_itself(copy)) {
         return Error{ErrorCode::device_error,
                      "a copy of " + std::to_string(copy.size_bytes) +
                          " bytes has no source, no destination, or the two overlap"};

@@ -12,6 +12,14 @@ struct MemoryCopy {
   std::uint64_t size_bytes = 0;
 };
 
+// Whether the copy writes bytes that it reads; every stream refuses that.
+inline bool overlaps_itself(const MemoryCopy& copy) {
+  const auto source = reinterpret_cast<std::uintptr_t>(copy.source);
+  const auto destination = reinterpret_cast<std::uintptr_t>(copy.destination);
+  return source < destination ? destination - source < copy.size_bytes
+                              : source - destination < copy.size_bytes;
+}
+
 // How the pieces of one call of Stream::copy() are issued. Every form moves the same bytes; they
 // differ in what a piece costs. What a form cannot do with a piece is done as `batch` does it.
 enum class CopyForm : std::uint8_t {

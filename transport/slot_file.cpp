@@ -26,8 +26,8 @@ namespace fs = std::filesystem;
 // A file begins with a page that says what it is; the slots follow.
 constexpr std::uint64_t kLabelPageBytes = 4096;
 constexpr std::uint64_t kSlotAlignment = 4096;
-constexpr std::array<char, 8> kMagic = {'C', 'A', 'I', 'R', 'N', 'D', 'S', 'K'};
-constexpr std::uint32_t kVersion = 1;
+constexpr std::array<char, 8> kFileMagic = {'C', 'A', 'I', 'R', 'N', 'D', 'S', 'K'};
+constexpr std::uint32_t kFileVersion = 1;
 constexpr std::size_t kMaxOwnerBytes = 64;
 constexpr std::string_view kUnfinished = "new";
 
@@ -58,8 +58,8 @@ std::uint64_t checksum_of(const FileLabel& label) {
 
 FileLabel make_label(const SlotFileOptions& options, std::uint64_t file_id, std::size_t number) {
   FileLabel label{};
-  label.magic = kMagic;
-  label.version = kVersion;
+  label.magic = kFileMagic;
+  label.version = kFileVersion;
   label.file_number = static_cast<std::uint32_t>(number);
   label.file_count = static_cast<std::uint32_t>(options.paths.size());
   label.owner_size = static_cast<std::uint32_t>(std::min(options.owner.size(), kMaxOwnerBytes));
@@ -118,10 +118,10 @@ Result<std::optional<FileLabel>> find_label(const fs::path& path) {
   FileLabel label{};
   const ::ssize_t got = ::pread(file.fd, &label, sizeof(label), 0);
   if (got < 0) return file_error(path, "cannot be read");
-  if (got != sizeof(label) || label.magic != kMagic) {
+  if (got != sizeof(label) || label.magic != kFileMagic) {
     return conflict(path, "was not made by Cairn and is left as it is");
   }
-  if (label.version != kVersion || label.checksum != checksum_of(label)) {
+  if (label.version != kFileVersion || label.checksum != checksum_of(label)) {
     return conflict(path, "is a slot file of another version, or damaged, and is left as it is");
   }
   return std::optional(label);
@@ -266,9 +266,9 @@ bool remove_unfinished_file(const fs::path& path) {
   if (status.st_size < static_cast<::off_t>(kLabelPageBytes)) return false;
   // Whoever makes one has it locked.
   if (::flock(file.fd, LOCK_EX | LOCK_NB) != 0) return false;
-  std::array<char, kMagic.size()> begin{};
+  std::array<char, kFileMagic.size()> begin{};
   if (::pread(file.fd, begin.data(), begin.size(), 0) < 0) return false;
-  if (begin != kMagic && begin != std::array<char, kMagic.size()>{}) return false;
+  if (begin != kFileMagic && begin != std::array<char, kFileMagic.size()>{}) return false;
   std::error_code error;
   return fs::remove(path, error);
 }

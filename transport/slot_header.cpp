@@ -11,8 +11,8 @@
 namespace cairn {
 namespace {
 
-constexpr std::array<char, 8> kMagic = {'C', 'A', 'I', 'R', 'N', 'S', 'L', 'T'};
-constexpr std::uint32_t kVersion = 1;
+constexpr std::array<char, 8> kHeaderMagic = {'C', 'A', 'I', 'R', 'N', 'S', 'L', 'T'};
+constexpr std::uint32_t kHeaderVersion = 1;
 constexpr std::size_t kMaxNameBytes = 64;  // of a key
 
 // As it lies on disk, little-endian.
@@ -55,8 +55,8 @@ void encode_slot_header(const SlotHeader& header, std::span<std::byte, kSlotHead
   CAIRN_ASSERT(label.key.size() <= kMaxNameBytes && label.parent.size() <= kMaxNameBytes,
                "a key would be cut");
   Fixed fixed{};
-  fixed.magic = kMagic;
-  fixed.version = kVersion;
+  fixed.magic = kHeaderMagic;
+  fixed.version = kHeaderVersion;
   fixed.key_size = static_cast<std::uint8_t>(label.key.size());
   fixed.parent_size = static_cast<std::uint8_t>(label.parent.size());
   const bool metadata_fits = label.metadata.size() <= kMaxMetadataBytes;
@@ -82,7 +82,7 @@ void encode_slot_header(const SlotHeader& header, std::span<std::byte, kSlotHead
 std::optional<SlotHeader> decode_slot_header(std::span<const std::byte, kSlotHeaderBytes> page) {
   Fixed fixed;
   std::memcpy(&fixed, page.data(), sizeof(fixed));
-  if (fixed.magic != kMagic || fixed.version != kVersion ||
+  if (fixed.magic != kHeaderMagic || fixed.version != kHeaderVersion ||
       fixed.header_checksum != checksum_of(page)) {
     return std::nullopt;
   }

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <string>
 
+#include "server/codec/header_text.hpp"
+
 namespace cairn {
 namespace {
 
@@ -15,12 +17,6 @@ std::optional<std::uint64_t> position(std::string_view digits) {
   std::uint64_t value = 0;
   const auto error = std::from_chars(digits.data(), digits.data() + digits.size(), value).ec;
   return error == std::errc() ? value : UINT64_MAX;
-}
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-  return text;
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kTransferPrefix = "t-";
 constexpr std::size_t kMaxCacheName = 64;
-constexpr std::size_t kMaxQuoted = 64;
+constexpr std::size_t kMaxQuotedKey = 64;
 
 std::array<std::byte, 16> bytes_of(const LeaseId& lease) {
   std::array<std::byte, 16> bytes{};
@@ -58,8 +58,8 @@ std::string key_text(KeyView key) { return to_hex(key.bytes()); }
 Result<BlockKey> key_from(std::string_view text, std::string_view field) {
   const auto refuse = [&](const char* rule) {
     std::string detail(field);
-    detail.append(" is '").append(text.substr(0, kMaxQuoted));
-    detail.append(text.size() > kMaxQuoted ? "…'; " : "'; ").append(rule);
+    detail.append(" is '").append(text.substr(0, kMaxQuotedKey));
+    detail.append(text.size() > kMaxQuotedKey ? "…'; " : "'; ").append(rule);
     return Error{ErrorCode::malformed, std::move(detail)};
   };
   if (text.empty() || text.size() > 2 * kMaxKeyBytes) {

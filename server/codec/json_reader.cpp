@@ -12,7 +12,7 @@ static_assert(http::kBodyPadding >= simdjson::SIMDJSON_PADDING,
 
 constexpr std::size_t kMaxQuoted = 64;
 
-std::string_view trimmed(std::string_view token) {
+std::string_view without_space_behind(std::string_view token) {
   const auto is_space = [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; };
   while (!token.empty() && is_space(token.back())) token.remove_suffix(1);
   return token;
@@ -102,10 +102,10 @@ Result<od::object> Body::root() {
   if (error == simdjson::INCORRECT_TYPE) {
     std::string_view token;
     if (const auto lost = document_.raw_json_token().get(token)) return broken(lost);
-    const Token kind = token_kind(trimmed(token));
+    const Token kind = token_kind(without_space_behind(token));
     if (kind == Token::broken) return broken(simdjson::TAPE_ERROR);
     std::string detail = "the body is ";
-    detail.append(kind == Token::word ? trimmed(token) : described(kind));
+    detail.append(kind == Token::word ? without_space_behind(token) : described(kind));
     return Error{ErrorCode::wrong_type, detail.append("; it takes an object")};
   }
   if (error) return broken(error);
@@ -119,7 +119,7 @@ Result<> Body::finish() {
 }
 
 Error Body::wrong_type(od::value value, const Where& where, std::string_view takes) {
-  const std::string_view token = trimmed(value.raw_json_token());
+  const std::string_view token = without_space_behind(value.raw_json_token());
   const Token kind = token_kind(token);
   if (kind == Token::broken) return broken(simdjson::TAPE_ERROR);
   std::string detail = where.text() + " is ";
@@ -133,7 +133,7 @@ Result<std::uint64_t> Body::number(od::value value, const Where& where, NumberBo
   if (read && number >= bounds.min && number <= bounds.max) return number;
   std::string shown = std::to_string(number);
   if (!read) {
-    const std::string_view token = trimmed(value.raw_json_token());
+    const std::string_view token = without_space_behind(value.raw_json_token());
     // Negative, or beyond 64 bits; all else is no integer.
     if (token_kind(token) != Token::integer) return wrong_type(value, where, "an integer");
     if (token == "-0" && bounds.min == 0) return 0;  // JSON's other zero
@@ -149,7 +149,7 @@ Result<std::string_view> Body::string(od::value value, const Where& where) {
   if (token.empty() || token.front() != '"') return wrong_type(value, where, "a string");
   // Unescaping copies byte by byte, and what is read here hardly ever has an escape. The token goes
   // up to the next one, so only space follows the quote that ends it.
-  token = trimmed(token);
+  token = without_space_behind(token);
   if (token.size() >= 2 && token.back() == '"') {
     const std::string_view plain = token.substr(1, token.size() - 2);
     if (std::memchr(plain.data(), '\\', plain.size()) == nullptr) {

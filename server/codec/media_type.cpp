@@ -2,10 +2,12 @@
 
 #include <algorithm>
 
+#include "server/codec/header_text.hpp"
+
 namespace cairn {
 namespace {
 
-constexpr std::size_t kMaxQuoted = 64;
+constexpr std::size_t kMaxQuotedType = 64;
 
 bool same(std::string_view a, std::string_view b) {
   const auto lower = [](char c) {
@@ -13,13 +15,6 @@ bool same(std::string_view a, std::string_view b) {
   };
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [&](char x, char y) { return lower(x) == lower(y); });
-}
-
-std::string_view trimmed(std::string_view text) {
-  const auto blank = [](char c) { return c == ' ' || c == '\t'; };
-  while (!text.empty() && blank(text.back())) text.remove_suffix(1);
-  while (!text.empty() && blank(text.front())) text.remove_prefix(1);
-  return text;
 }
 
 // The type without parameters and spaces.
@@ -83,7 +78,7 @@ bool is_unsaid(std::string_view content_type) {
 
 Error unsupported(std::string_view type, std::string_view takes) {
   std::string detail = "Content-Type is '";
-  detail.append(type.substr(0, kMaxQuoted)).append("'; this route takes ").append(takes);
+  detail.append(type.substr(0, kMaxQuotedType)).append("'; this route takes ").append(takes);
   return {ErrorCode::unsupported_media_type, std::move(detail)};
 }
 
@@ -109,7 +104,8 @@ Result<> check_bytes_type(std::string_view content_type) {
 Result<> check_content_encoding(std::string_view content_encoding) {
   if (content_encoding.empty() || same(bare(content_encoding), "identity")) return {};
   std::string detail = "Content-Encoding is '";
-  detail.append(content_encoding.substr(0, kMaxQuoted)).append("'; bodies are taken as they are");
+  detail.append(content_encoding.substr(0, kMaxQuotedType))
+      .append("'; bodies are taken as they are");
   return Error{ErrorCode::unsupported_media_type, std::move(detail)};
 }
 

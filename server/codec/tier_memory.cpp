@@ -18,7 +18,7 @@ constexpr std::size_t kMaxRegions = kMaxLayers;
 
 bool is_of_device(Kind kind) { return kind == Kind::cuda_ipc || kind == Kind::cuda_vmm_fd; }
 
-std::string read_handle(Fields& fields) {
+std::string read_cuda_handle(Fields& fields) {
   const std::string hex = fields.string("handle");
   std::string handle(kCudaIpcHandleBytes, '\0');
   if (fields.errors().any() || from_hex(hex, std::as_writable_bytes(std::span(handle)))) {
@@ -45,7 +45,7 @@ TierMemory read_memory(Fields& fields) {
       memory.inode = fields.optional_number("inode", {}).value_or(0);
       break;
     case Kind::cuda_ipc:
-      memory.handle = read_handle(fields);
+      memory.handle = read_cuda_handle(fields);
       break;
     case Kind::cuda_vmm_fd:
       if (!read.descriptor) read.descriptor = 0;

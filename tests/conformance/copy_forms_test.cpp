@@ -14,7 +14,7 @@ using Bytes = std::vector<std::byte>;
 
 constexpr std::byte kUntouched{0xEE};
 
-Bytes random_bytes(std::size_t count, std::uint32_t seed) {
+Bytes varied_bytes(std::size_t count, std::uint32_t seed) {
   std::mt19937 random(seed);
   Bytes bytes(count);
   std::ranges::generate(bytes, [&] { return static_cast<std::byte>(random()); });
@@ -65,7 +65,7 @@ class CopyFormTest : public RuntimeTest {
   // Moves the pieces in each form on each route; the destination holds them and is else untouched.
   void expect_moved(const std::vector<Piece>& pieces, std::uint64_t size_bytes,
                     std::span<const Route> routes = kRoutes) {
-    const Bytes bytes = random_bytes(size_bytes, 1);
+    const Bytes bytes = varied_bytes(size_bytes, 1);
     Bytes expected(size_bytes, kUntouched);
     for (const Piece& piece : pieces) {
       std::memcpy(expected.data() + piece.destination, bytes.data() + piece.source,
@@ -168,7 +168,7 @@ TEST_P(CopyFormTest, MovesMorePiecesThanOneCallTakes) {
 
 TEST_P(CopyFormTest, RunsInTheOrderOfIssueWhateverTheForm) {
   constexpr std::uint64_t kBytes = 4096;
-  const Bytes bytes = random_bytes(kBytes, 4);
+  const Bytes bytes = varied_bytes(kBytes, 4);
   const std::size_t hops = std::size(kCopyForms) * 20;
   const Region row = of(StorageKind::device, kBytes * (hops + 1));
   move(row.data(), bytes.data(), kBytes);

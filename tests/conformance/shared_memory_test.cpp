@@ -17,7 +17,7 @@
 namespace cairn::conformance {
 namespace {
 
-constexpr std::uint64_t kBytes = 3 * 4096 + 512;
+constexpr std::uint64_t kSharedBytes = 3 * 4096 + 512;
 
 class SharedMemoryTest : public RuntimeTest {
  protected:
@@ -26,7 +26,7 @@ class SharedMemoryTest : public RuntimeTest {
     std::ofstream(path) << std::string(size_bytes, fill);
     return path;
   }
-  static ExportedMemory as_file(const std::string& path, std::uint64_t size_bytes = kBytes) {
+  static ExportedMemory as_file(const std::string& path, std::uint64_t size_bytes = kSharedBytes) {
     return {.kind = ExportedMemory::Kind::file, .path = path, .size_bytes = size_bytes};
   }
   void copy(std::byte* to, const std::byte* from, std::uint64_t size_bytes) {
@@ -40,10 +40,10 @@ class SharedMemoryTest : public RuntimeTest {
 };
 
 TEST_P(SharedMemoryTest, PinnedMemoryIsMappedByOthersAndCannotBeCutOff) {
-  const Region pinned = runtime_->allocate_pinned(kBytes, {}).value();
+  const Region pinned = runtime_->allocate_pinned(kSharedBytes, {}).value();
   const ExportedMemory memory = pinned.share().value();
   EXPECT_EQ(memory.kind, ExportedMemory::Kind::shm);
-  EXPECT_EQ(memory.size_bytes, kBytes);
+  EXPECT_EQ(memory.size_bytes, kSharedBytes);
   EXPECT_EQ(memory.offset_bytes, 0u);
   const int file = ::open(memory.path.c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_GE(file, 0);
@@ -53,19 +53,19 @@ TEST_P(SharedMemoryTest, PinnedMemoryIsMappedByOthersAndCannotBeCutOff) {
   EXPECT_EQ(found.st_mode & 07777, 0600u);
   EXPECT_EQ(::ftruncate(file, 0), -1);
   EXPECT_EQ(errno, EPERM);
-  void* const mapped = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  void* const mapped = ::mmap(nullptr, kSharedBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   ASSERT_NE(mapped, MAP_FAILED);
-  std::memset(mapped, 0x5A, kBytes);
-  EXPECT_EQ(pinned.data()[kBytes - 1], std::byte{0x5A});
-  ::munmap(mapped, kBytes);
+  std::memset(mapped, 0x5A, kSharedBytes);
+  EXPECT_EQ(pinned.data()[kSharedBytes - 1], std::byte{0x5A});
+  ::munmap(mapped, kSharedBytes);
   ::close(file);
 }
 
 TEST_P(SharedMemoryTest, DeviceMemorySaysHowItIsOpened) {
-  const Region device = runtime_->allocate_device(kBytes, {}).value();
+  const Region device = runtime_->allocate_device(kSharedBytes, {}).value();
   const auto memory = device.share();
   ASSERT_TRUE(memory.has_value()) << memory.error().detail;
-  EXPECT_EQ(memory->size_bytes, kBytes);
+  EXPECT_EQ(memory->size_bytes, kSharedBytes);
   if (runtime_->name() == "host") {
     EXPECT_EQ(memory->kind, ExportedMemory::Kind::shm);
   } else {
@@ -79,23 +79,23 @@ TEST_P(SharedMemoryTest, DeviceMemorySaysHowItIsOpened) {
 }
 
 TEST_P(SharedMemoryTest, ImportsAFileAsPinnedMemory) {
-  const std::string path = make_file("memory", kBytes, 'a');
-  const Region device = runtime_->allocate_device(kBytes, {}).value();
+  const std::string path = make_file("memory", kSharedBytes, 'a');
+  const Region device = runtime_->allocate_device(kSharedBytes, {}).value();
   {
     const Region imported =
         runtime_->import_memory(as_file(path), {.kind = StorageKind::pinned}).value();
     EXPECT_EQ(imported.kind(), StorageKind::pinned);
-    EXPECT_EQ(imported.size_bytes(), kBytes);
+    EXPECT_EQ(imported.size_bytes(), kSharedBytes);
     EXPECT_EQ(imported.share().value(), as_file(path));
     // Through the device and back to another place of it.
-    copy(device.data(), imported.data(), kBytes);
-    std::memset(imported.data(), 'b', kBytes);
+    copy(device.data(), imported.data(), kSharedBytes);
+    std::memset(imported.data(), 'b', kSharedBytes);
     copy(imported.data() + 4096, device.data(), 4096);
   }
   std::ifstream file(path);
   const std::string bytes(std::istreambuf_iterator<char>(file), {});
-  EXPECT_EQ(bytes,
-            std::string(4096, 'b') + std::string(4096, 'a') + std::string(kBytes - 8192, 'b'));
+  EXPECT_EQ(bytes, std::string(4096, 'b') + std::string(4096, 'a') +
+                       std::string(kSharedBytes - 8192, 'b'));
 }
 
 TEST_P(SharedMemoryTest, RefusesWhatCannotBeImported) {
@@ -103,8 +103,8 @@ TEST_P(SharedMemoryTest, RefusesWhatCannotBeImported) {
     auto imported = runtime_->import_memory(memory, options);
     return imported ? ErrorCode::internal : imported.error().code;
   };
-  const std::string path = make_file("memory", kBytes, 'a');
-  EXPECT_EQ(code(as_file(path, kBytes + 1)), ErrorCode::impossible);
+  const std::string path = make_file("memory", kSharedBytes, 'a');
+  EXPECT_EQ(code(as_file(path, kSharedBytes + 1)), ErrorCode::impossible);
   EXPECT_EQ(code(as_file(path, 0)), ErrorCode::out_of_range);
   EXPECT_EQ(code(as_file(path + "x")), ErrorCode::not_found);
   EXPECT_EQ(code(as_file(folder_.path().string())), ErrorCode::impossible);
@@ -116,14 +116,14 @@ TEST_P(SharedMemoryTest, RefusesWhatCannotBeImported) {
   EXPECT_EQ(code(other), ErrorCode::state_conflict);
   const ExportedMemory handle{.kind = ExportedMemory::Kind::cuda_ipc,
                               .handle = std::string(kCudaIpcHandleBytes, 'x'),
-                              .size_bytes = kBytes};
+                              .size_bytes = kSharedBytes};
   EXPECT_EQ(code(handle), ErrorCode::impossible);
   EXPECT_EQ(code(handle, {.kind = StorageKind::device}), ErrorCode::impossible);
   EXPECT_EQ(runtime_->lost(), std::nullopt);
 }
 
 TEST_P(SharedMemoryTest, ClaimsBytesOfAFileOnce) {
-  const std::string path = make_file("memory", kBytes, 'a');
+  const std::string path = make_file("memory", kSharedBytes, 'a');
   const ExportedMemory memory = as_file(path);
   auto first = std::make_unique<Region>(runtime_->import_memory(memory, {}).value());
   const Region second = runtime_->import_memory(memory, {}).value();
@@ -139,14 +139,14 @@ TEST_P(SharedMemoryTest, ClaimsBytesOfAFileOnce) {
 }
 
 TEST_P(SharedMemoryTest, KnowsWhetherAPathStillLeadsThere) {
-  const std::string path = make_file("memory", kBytes, 'a');
+  const std::string path = make_file("memory", kSharedBytes, 'a');
   const ExportedMemory memory = as_file(path);
   const Region imported = runtime_->import_memory(memory, {}).value();
   EXPECT_TRUE(check_still_exported(memory, imported.shared_fd()).has_value());
   std::filesystem::rename(path, path + ".old");
   EXPECT_EQ(check_still_exported(memory, imported.shared_fd()).error().code,
             ErrorCode::state_conflict);
-  make_file("memory", kBytes, 'b');
+  make_file("memory", kSharedBytes, 'b');
   EXPECT_EQ(check_still_exported(memory, imported.shared_fd()).error().code,
             ErrorCode::state_conflict);
   EXPECT_EQ(imported.data()[0], std::byte{'a'});
@@ -154,7 +154,7 @@ TEST_P(SharedMemoryTest, KnowsWhetherAPathStillLeadsThere) {
 
 TEST_P(SharedMemoryTest, KeepsPrivateMemoryPrivate) {
   EXPECT_EQ(Region().share().error().code, ErrorCode::impossible);
-  const Region system = Region::system(kBytes).value();
+  const Region system = Region::system(kSharedBytes).value();
   EXPECT_EQ(system.share().error().code, ErrorCode::impossible);
 }
 

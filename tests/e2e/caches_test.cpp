@@ -135,37 +135,46 @@ TEST_F(CachesTest, RefusesAnotherShapeUnderANameInUse) {
 
 // What is well-formed but impossible is a 422, what breaks the schema a 400; the detail names the
 // field.
-struct BadBody {
+struct BadCacheBody {
   std::string pointer;
   json value;
   unsigned status;
 };
-void PrintTo(const BadBody& bad, std::ostream* out) { *out << bad.pointer << " = " << bad.value; }
-class BadCacheBodyTest : public CachesTest, public testing::WithParamInterface<BadBody> {};
+void PrintTo(const BadCacheBody& bad, std::ostream* out) {
+  *out << bad.pointer << " = " << bad.value;
+}
+class BadCacheBodyTest : public CachesTest, public testing::WithParamInterface<BadCacheBody> {};
 
 constexpr std::uint64_t kHuge = std::uint64_t{1} << 62U;
 INSTANTIATE_TEST_SUITE_P(
     Fields, BadCacheBodyTest,
     testing::Values(
-        BadBody{"/layout/num_layers", 0, 422}, BadBody{"/layout/outer_dim", 0, 422},
-        BadBody{"/layout/outer_dim", 3, 422}, BadBody{"/layout/page_size", 0, 422},
-        BadBody{"/layout/inner_dim", 0, 422}, BadBody{"/layout/dtype_width_bytes", 0, 422},
-        BadBody{"/layout/alignment", 3, 422}, BadBody{"/layout/alignment", 0, 422},
-        BadBody{"/layout/num_layers", kHuge, 422}, BadBody{"/layout/inner_dim", UINT64_MAX, 422},
-        BadBody{"/layout/page_size", kHuge, 422}, BadBody{"/layout/alignment", kHuge, 422},
-        BadBody{"/tiers/device/num_blocks", 0, 422}, BadBody{"/layout/num_layers", -1, 400},
-        BadBody{"/layout/num_layers", "3", 400}, BadBody{"/layout/num_layers", 2.5, 400},
-        BadBody{"/layout/num_layers", nullptr, 400}, BadBody{"/layout/extra", 1, 400},
-        BadBody{"/layout", json::array(), 400}, BadBody{"/tiers", 7, 400},
-        BadBody{"/tiers/gpu", tier_body(2, "fully_contiguous"), 400},
-        BadBody{"/tiers/device/layout", "diagonal", 400}, BadBody{"/tiers/device/layout", 1, 400},
-        BadBody{"/tiers/device/block_dim", "third", 400},
-        BadBody{"/tiers/device/num_blocks", -5, 400}, BadBody{"/tiers/device/blocks", 5, 400},
-        BadBody{"/tiers/device/numa_aware", true, 400},
-        BadBody{"/tiers/pinned/numa_aware", "yes", 400}, BadBody{"/tiers/disk/device_id", 0, 400},
-        BadBody{"/tiers/disk/path", 5, 400}, BadBody{"/eviction", "mru", 400},
-        BadBody{"/offload", "sometimes", 400}, BadBody{"/default_lease_ms", -1, 400},
-        BadBody{"/default_lease_ms", "long", 400}, BadBody{"/shape", 1, 400}));
+        BadCacheBody{"/layout/num_layers", 0, 422}, BadCacheBody{"/layout/outer_dim", 0, 422},
+        BadCacheBody{"/layout/outer_dim", 3, 422}, BadCacheBody{"/layout/page_size", 0, 422},
+        BadCacheBody{"/layout/inner_dim", 0, 422},
+        BadCacheBody{"/layout/dtype_width_bytes", 0, 422},
+        BadCacheBody{"/layout/alignment", 3, 422}, BadCacheBody{"/layout/alignment", 0, 422},
+        BadCacheBody{"/layout/num_layers", kHuge, 422},
+        BadCacheBody{"/layout/inner_dim", UINT64_MAX, 422},
+        BadCacheBody{"/layout/page_size", kHuge, 422},
+        BadCacheBody{"/layout/alignment", kHuge, 422},
+        BadCacheBody{"/tiers/device/num_blocks", 0, 422},
+        BadCacheBody{"/layout/num_layers", -1, 400}, BadCacheBody{"/layout/num_layers", "3", 400},
+        BadCacheBody{"/layout/num_layers", 2.5, 400},
+        BadCacheBody{"/layout/num_layers", nullptr, 400}, BadCacheBody{"/layout/extra", 1, 400},
+        BadCacheBody{"/layout", json::array(), 400}, BadCacheBody{"/tiers", 7, 400},
+        BadCacheBody{"/tiers/gpu", tier_body(2, "fully_contiguous"), 400},
+        BadCacheBody{"/tiers/device/layout", "diagonal", 400},
+        BadCacheBody{"/tiers/device/layout", 1, 400},
+        BadCacheBody{"/tiers/device/block_dim", "third", 400},
+        BadCacheBody{"/tiers/device/num_blocks", -5, 400},
+        BadCacheBody{"/tiers/device/blocks", 5, 400},
+        BadCacheBody{"/tiers/device/numa_aware", true, 400},
+        BadCacheBody{"/tiers/pinned/numa_aware", "yes", 400},
+        BadCacheBody{"/tiers/disk/device_id", 0, 400}, BadCacheBody{"/tiers/disk/path", 5, 400},
+        BadCacheBody{"/eviction", "mru", 400}, BadCacheBody{"/offload", "sometimes", 400},
+        BadCacheBody{"/default_lease_ms", -1, 400}, BadCacheBody{"/default_lease_ms", "long", 400},
+        BadCacheBody{"/shape", 1, 400}));
 
 TEST_P(BadCacheBodyTest, IsRefusedByTheFieldsName) {
   const auto& [pointer, value, status] = GetParam();

@@ -12,7 +12,7 @@ namespace cairn {
 namespace {
 
 // Addresses only; nothing is ever read from them.
-std::byte* at(std::uintptr_t address) { return reinterpret_cast<std::byte*>(address); }
+std::byte* byte_at(std::uintptr_t address) { return reinterpret_cast<std::byte*>(address); }
 
 using Pieces = std::vector<MemoryCopy>;
 
@@ -34,11 +34,11 @@ std::vector<std::pair<std::byte*, const std::byte*>> covered(const std::vector<S
 TEST(StridedRunsTest, FindsPiecesAtEvenDistances) {
   Pieces pieces;
   for (std::uintptr_t i = 0; i < 8; ++i)
-    pieces.push_back({at(0x1000 + 96 * i), at(0x9000 + 64 * i), 32});
+    pieces.push_back({byte_at(0x1000 + 96 * i), byte_at(0x9000 + 64 * i), 32});
   std::ranges::shuffle(pieces, std::mt19937(1));
   const auto runs = find_strided_runs(pieces);
   ASSERT_EQ(runs.size(), 1u);
-  EXPECT_EQ(runs[0], (StridedCopy{at(0x1000), at(0x9000), 32, 96, 64, 8}));
+  EXPECT_EQ(runs[0], (StridedCopy{byte_at(0x1000), byte_at(0x9000), 32, 96, 64, 8}));
   EXPECT_EQ(runs[0].destination_extent_bytes(), 7 * 96 + 32u);
   EXPECT_EQ(runs[0].source_extent_bytes(), 7 * 64 + 32u);
 }
@@ -49,8 +49,8 @@ TEST(StridedRunsTest, LooksBySourceAndByDestination) {
   Pieces to_layers, to_blocks;
   for (std::uintptr_t block = 0; block < 16; ++block) {
     for (std::uintptr_t layer = 0; layer < 3; ++layer) {
-      std::byte* const whole = at(0x1000 + (block * 3 + layer) * 64);
-      std::byte* const apart = at(layers[layer] + block * 64);
+      std::byte* const whole = byte_at(0x1000 + (block * 3 + layer) * 64);
+      std::byte* const apart = byte_at(layers[layer] + block * 64);
       to_layers.push_back({apart, whole, 64});
       to_blocks.push_back({whole, apart, 64});
     }
@@ -60,17 +60,19 @@ TEST(StridedRunsTest, LooksBySourceAndByDestination) {
 }
 
 TEST(StridedRunsTest, KeepsApartWhatIsNotEven) {
-  Pieces pieces = {{at(0x1000), at(0x9000), 32},
-                   {at(0x1100), at(0x9100), 32},
-                   {at(0x1200), at(0x9210), 32},   // another distance
-                   {at(0x1300), at(0x9400), 48}};  // another size
+  Pieces pieces = {{byte_at(0x1000), byte_at(0x9000), 32},
+                   {byte_at(0x1100), byte_at(0x9100), 32},
+                   {byte_at(0x1200), byte_at(0x9210), 32},   // another distance
+                   {byte_at(0x1300), byte_at(0x9400), 48}};  // another size
   EXPECT_EQ(find_strided_runs(pieces).size(), 3u);
 }
 
 TEST(StridedRunsTest, TakesNoDistanceThatCudaRefuses) {
-  Pieces wide = {{at(0x1000), at(0x9000), 32}, {at(0x1000 + kMaxPitchBytes + 1), at(0xA000), 32}};
+  Pieces wide = {{byte_at(0x1000), byte_at(0x9000), 32},
+                 {byte_at(0x1000 + kMaxPitchBytes + 1), byte_at(0xA000), 32}};
   EXPECT_EQ(find_strided_runs(wide).size(), 2u);
-  Pieces narrow = {{at(0x1000), at(0x9000), 32}, {at(0x1020), at(0x9010), 32}};  // sources overlap
+  Pieces narrow = {{byte_at(0x1000), byte_at(0x9000), 32},
+                   {byte_at(0x1020), byte_at(0x9010), 32}};  // sources overlap
   EXPECT_EQ(find_strided_runs(narrow).size(), 2u);
 }
 
@@ -82,7 +84,7 @@ TEST(StridedRunsTest, CoversEveryPieceOnce) {
     for (int i = 0; i < 60; ++i) {
       const std::uint64_t size_bytes = 8u << (random() % 2);
       destination += 8 * (random() % 3);
-      pieces.push_back({at(destination), at(0x9000 + 8 * (random() % 64)), size_bytes});
+      pieces.push_back({byte_at(destination), byte_at(0x9000 + 8 * (random() % 64)), size_bytes});
       destination += size_bytes;
     }
     std::vector<StridedCopy> alone;
@@ -130,15 +132,15 @@ TEST(CopyKernelTest, WordsAreAlignedOnBothSides) {
 }
 
 TEST(CopyKernelTest, AFewBlocksOfThreadsOverTheBusAndAllWithinTheDevice) {
-  const Pieces many(1000, MemoryCopy{at(0), at(0), 32 << 10});
+  const Pieces many(1000, MemoryCopy{byte_at(0), byte_at(0), 32 << 10});
   const CopyLaunch bus = plan_copy_launch(many, {.crosses_bus = true, .multiprocessors = 132});
   EXPECT_EQ(bus.thread_blocks, 8u);
   EXPECT_EQ(bus.parts, 1u);
   const CopyLaunch within = plan_copy_launch(many, {.multiprocessors = 132});
   EXPECT_EQ(within.thread_blocks, 528u);
-  const Pieces one(1, MemoryCopy{at(0), at(0), 64 << 20});
+  const Pieces one(1, MemoryCopy{byte_at(0), byte_at(0), 64 << 20});
   EXPECT_EQ(plan_copy_launch(one, {.multiprocessors = 132}).thread_blocks, 528u);
-  const Pieces tiny(1, MemoryCopy{at(0), at(0), 100});
+  const Pieces tiny(1, MemoryCopy{byte_at(0), byte_at(0), 100});
   EXPECT_EQ(plan_copy_launch(tiny, {.multiprocessors = 132}).thread_blocks, 1u);
 }
 

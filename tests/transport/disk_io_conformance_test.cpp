@@ -20,7 +20,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 // Sees what a piece of I/O moved (or its negated errno) and says what it is to have moved.
-using Fault = std::function<std::int32_t(std::int32_t)>;
+using DiskFault = std::function<std::int32_t(std::int32_t)>;
 
 // Has all that it moves prepared before, and given up behind.
 class PreparingDiskIo final : public DiskIo {
@@ -48,7 +48,7 @@ class PreparingDiskIo final : public DiskIo {
   const std::unique_ptr<DiskIo> real_;
 };
 
-Result<std::unique_ptr<DiskIo>> make_engine(const std::string& name, Fault fault) {
+Result<std::unique_ptr<DiskIo>> make_engine(const std::string& name, DiskFault fault) {
   if (name != "threads") {
     auto uring = make_uring_disk_io({.rings = 2,
                                      .depth = 4,
@@ -79,7 +79,7 @@ class DiskIoConformance : public testing::TestWithParam<std::string> {
     if (!make_engine(GetParam(), {})) GTEST_SKIP() << make_engine(GetParam(), {}).error().detail;
   }
 
-  std::unique_ptr<DiskIo> engine(Fault fault = {}) {
+  std::unique_ptr<DiskIo> engine(DiskFault fault = {}) {
     return std::move(make_engine(GetParam(), std::move(fault)).value());
   }
   Bytes random_bytes(std::size_t size) {

@@ -12,12 +12,12 @@ namespace {
 using fakes::Fault;
 using fakes::FaultyRuntime;
 
-constexpr std::uint32_t kBlocks = 4;
+constexpr std::uint32_t kScratchBlocks = 4;
 
 class ScratchCopierTest : public testing::Test {
  protected:
   BlockLayout make(StorageKind kind, Arrangement arrangement) {
-    return storage_.make(kind, arrangement, Storage::small_shape(kBlocks));
+    return storage_.make(kind, arrangement, Storage::small_shape(kScratchBlocks));
   }
   static Bytes block(std::uint64_t seed, const BlockLayout& layout) {
     return pattern(seed, layout.geometry().block_bytes());
@@ -25,7 +25,8 @@ class ScratchCopierTest : public testing::Test {
   // Moves all blocks, the last first, on a lane of the runtime with scratch memory.
   JobOutcome move(DeviceRuntime& runtime, const BlockLayout& source,
                   const BlockLayout& destination) {
-    for (std::uint32_t i = 0; i < kBlocks; ++i) storage_.write_block(source, i, block(i, source));
+    for (std::uint32_t i = 0; i < kScratchBlocks; ++i)
+      storage_.write_block(source, i, block(i, source));
     TransferJob job = make_job(source, destination, {{0, 3}, {1, 2}, {2, 1}, {3, 0}});
     DeviceScratch scratch(runtime);
     Lane lane(runtime, &scratch);
@@ -36,8 +37,9 @@ class ScratchCopierTest : public testing::Test {
     return report.take_outcome();
   }
   void expect_arrived(const BlockLayout& destination) {
-    for (std::uint32_t i = 0; i < kBlocks; ++i) {
-      EXPECT_EQ(storage_.read_block(destination, kBlocks - 1 - i), block(i, destination)) << i;
+    for (std::uint32_t i = 0; i < kScratchBlocks; ++i) {
+      EXPECT_EQ(storage_.read_block(destination, kScratchBlocks - 1 - i), block(i, destination))
+          << i;
     }
   }
 
@@ -66,8 +68,8 @@ TEST_F(ScratchCopierTest, TouchesNothingButTheBlocks) {
   EXPECT_EQ(used_scratch_, 1u);
   expect_arrived(pinned);
   const BlockLayout expected = make(StorageKind::pinned, Arrangement::padded);
-  for (std::uint32_t i = 0; i < kBlocks; ++i) {
-    storage_.write_block(expected, kBlocks - 1 - i, block(i, expected));
+  for (std::uint32_t i = 0; i < kScratchBlocks; ++i) {
+    storage_.write_block(expected, kScratchBlocks - 1 - i, block(i, expected));
   }
   EXPECT_EQ(storage_.image(pinned), storage_.image(expected));
 }
@@ -110,7 +112,7 @@ TEST_F(ScratchCopierTest, NamesEveryBlockThatAFailureOfAnySingleCallKeptFromArri
       if (outcome.state == JobState::done) {
         expect_arrived(pinned);
       } else {
-        EXPECT_EQ(outcome.failures.size(), kBlocks);
+        EXPECT_EQ(outcome.failures.size(), kScratchBlocks);
         EXPECT_GT(runtime.failed(), 0u);
       }
       if (runtime.failed() == 0) break;

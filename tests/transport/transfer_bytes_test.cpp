@@ -16,7 +16,7 @@ using test::kAllArrangements;
 using test::kAllKinds;
 using test::Storage;
 
-constexpr std::uint32_t kBlocks = 7;
+constexpr std::uint32_t kMovedBlocks = 7;
 
 class TransferBytes : public testing::TestWithParam<std::tuple<StorageKind, StorageKind>> {
  protected:
@@ -35,12 +35,12 @@ TEST_P(TransferBytes, ArriveWhereTheyBelongAndNowhereElse) {
       SCOPED_TRACE(std::string(to_string(source_arrangement)) + " to " +
                    std::string(to_string(destination_arrangement)));
       const BlockLayout source =
-          storage_.make(source_kind, source_arrangement, Storage::small_shape(kBlocks));
-      const BlockLayout destination =
-          storage_.make(destination_kind, destination_arrangement, Storage::small_shape(kBlocks));
+          storage_.make(source_kind, source_arrangement, Storage::small_shape(kMovedBlocks));
+      const BlockLayout destination = storage_.make(destination_kind, destination_arrangement,
+                                                    Storage::small_shape(kMovedBlocks));
       const BlockLayout expected = storage_.make(StorageKind::system, destination_arrangement,
-                                                 Storage::small_shape(kBlocks));
-      for (std::uint32_t block = 0; block < kBlocks; ++block) {
+                                                 Storage::small_shape(kMovedBlocks));
+      for (std::uint32_t block = 0; block < kMovedBlocks; ++block) {
         storage_.write_block(source, block, test::pattern(block, source.geometry().block_bytes()));
       }
       for (BlockPair pair : pairs) {
@@ -75,7 +75,8 @@ TEST_P(TransferWithinALayout, MovesBlocksToOtherSlots) {
   TransferEngine engine(storage.runtime(), *disk, clock, {});
   for (Arrangement arrangement : kAllArrangements) {
     SCOPED_TRACE(to_string(arrangement));
-    const BlockLayout layout = storage.make(GetParam(), arrangement, Storage::small_shape(kBlocks));
+    const BlockLayout layout =
+        storage.make(GetParam(), arrangement, Storage::small_shape(kMovedBlocks));
     const Bytes first = test::pattern(1, layout.geometry().block_bytes());
     const Bytes second = test::pattern(2, layout.geometry().block_bytes());
     storage.write_block(layout, 0, first);
@@ -112,18 +113,18 @@ TEST_P(TransferStrategy, MovesEveryByte) {
   const SystemClock clock;
   TransferEngine engine(storage.runtime(), *disk, clock, {.polling_interval_us = 1});
   const BlockLayout source =
-      storage.make(tested.source, Arrangement::layer_second, Storage::small_shape(kBlocks));
+      storage.make(tested.source, Arrangement::layer_second, Storage::small_shape(kMovedBlocks));
   const BlockLayout destination =
-      storage.make(tested.destination, Arrangement::contiguous, Storage::small_shape(kBlocks));
-  for (std::uint32_t block = 0; block < kBlocks; ++block) {
+      storage.make(tested.destination, Arrangement::contiguous, Storage::small_shape(kMovedBlocks));
+  for (std::uint32_t block = 0; block < kMovedBlocks; ++block) {
     storage.write_block(source, block, test::pattern(block, source.geometry().block_bytes()));
   }
-  TransferJob job = test::make_job(source, destination, test::straight_pairs(kBlocks));
+  TransferJob job = test::make_job(source, destination, test::straight_pairs(kMovedBlocks));
   job.strategy = tested.strategy;
 
   EXPECT_EQ(test::run(engine, std::move(job)).state, JobState::done);
 
-  for (std::uint32_t block = 0; block < kBlocks; ++block) {
+  for (std::uint32_t block = 0; block < kMovedBlocks; ++block) {
     EXPECT_EQ(storage.read_block(destination, block),
               test::pattern(block, source.geometry().block_bytes()));
   }

@@ -23,7 +23,7 @@ using test::PendingJob;
 using test::Storage;
 using testing::ElementsAre;
 
-constexpr std::uint32_t kBlocks = 8;
+constexpr std::uint32_t kEngineBlocks = 8;
 
 class TransferEngineTest : public testing::Test {
  protected:
@@ -41,7 +41,7 @@ class TransferEngineTest : public testing::Test {
     return test::make_job(source_, destination_, {{block, block}});
   }
   BlockLayout make(StorageKind kind) {
-    return storage_.make(kind, Arrangement::contiguous, Storage::small_shape(kBlocks));
+    return storage_.make(kind, Arrangement::contiguous, Storage::small_shape(kEngineBlocks));
   }
   Bytes bytes_of(std::uint32_t block) {
     return test::pattern(block, source_.geometry().block_bytes());
@@ -272,13 +272,13 @@ TEST_F(TransferEngineTest, ACompletionMaySubmitTheNextJobAndWaitIdleWaitsForIt) 
     job.on_complete = [&, block](JobOutcome outcome) {
       EXPECT_EQ(outcome.state, JobState::done);
       ++ended;
-      if (block + 1 < kBlocks) chain(block + 1);
+      if (block + 1 < kEngineBlocks) chain(block + 1);
     };
     EXPECT_TRUE(engine_->submit(std::move(job)));
   };
   chain(0);
   engine_->wait_idle();
-  EXPECT_EQ(ended, static_cast<int>(kBlocks));
+  EXPECT_EQ(ended, static_cast<int>(kEngineBlocks));
 }
 
 TEST_F(TransferEngineTest, CountsWhatBecameOfJobs) {
@@ -320,7 +320,7 @@ TEST_F(TransferEngineTest, AJobWithoutACompletionRuns) {
 
 TEST_F(TransferEngineTest, RefusesJobsThatCannotBe) {
   start();
-  LayoutConfig other_shape = Storage::small_shape(kBlocks);
+  LayoutConfig other_shape = Storage::small_shape(kEngineBlocks);
   other_shape.page_size += 1;
   const BlockLayout other =
       storage_.make(StorageKind::system, Arrangement::contiguous, other_shape);
@@ -334,8 +334,8 @@ TEST_F(TransferEngineTest, RefusesJobsThatCannotBe) {
   };
   EXPECT_EQ(refusal(TransferJob{}), "impossible");
   EXPECT_EQ(refusal(test::make_job(source_, other, {{0, 0}})), "impossible");
-  EXPECT_EQ(refusal(test::make_job(source_, destination_, {{kBlocks, 0}})), "out_of_range");
-  EXPECT_EQ(refusal(test::make_job(source_, destination_, {{0, kBlocks}})), "out_of_range");
+  EXPECT_EQ(refusal(test::make_job(source_, destination_, {{kEngineBlocks, 0}})), "out_of_range");
+  EXPECT_EQ(refusal(test::make_job(source_, destination_, {{0, kEngineBlocks}})), "out_of_range");
   EXPECT_EQ(refusal(test::make_job(source_, destination_, {{0, 5}, {1, 2}, {2, 5}})), "impossible");
   EXPECT_EQ(refusal(test::make_job(source_, source_, {{0, 1}, {1, 2}})), "impossible");
   EXPECT_EQ(refusal(test::make_job(source_, source_, {{3, 3}})), "impossible");

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "transport/collective/peer_links.hpp"
+#include "transport/collective/pieces.hpp"
 #include "transport/collective/reduce.hpp"
 
 namespace cairn {
@@ -19,17 +20,6 @@ constexpr std::uint64_t kReduceStepBytes = 256 * 1024;
 
 using Flow = PeerLinks::Flow;
 using Topic = PeerLinks::Topic;
-
-iovec piece_of(const std::byte* bytes, std::uint64_t size_bytes) {
-  // Outgoing bytes are only read.
-  return {const_cast<std::byte*>(bytes), size_bytes};
-}
-
-std::uint64_t total(std::span<const iovec> pieces) {
-  std::uint64_t bytes = 0;
-  for (const iovec& piece : pieces) bytes += piece.iov_len;
-  return bytes;
-}
 
 // Between pieces in memory; both sides are as long.
 void copy_pieces(std::span<const iovec> from, std::span<const iovec> to) {
@@ -196,11 +186,11 @@ Result<> LocalCommunicator::exchange(std::span<const Message> messages) {
     flow.peer = message.peer;
     flow.pieces.insert(flow.pieces.end(), message.pieces.begin(), message.pieces.end());
   }
-  const std::uint64_t to_itself = total(outgoing[rank()].pieces);
-  if (to_itself != total(incoming[rank()].pieces)) {
+  const std::uint64_t to_itself = total_bytes(outgoing[rank()].pieces);
+  if (to_itself != total_bytes(incoming[rank()].pieces)) {
     return Error{ErrorCode::impossible, "rank " + std::to_string(rank()) + " sends itself " +
                                             std::to_string(to_itself) + " bytes and receives " +
-                                            std::to_string(total(incoming[rank()].pieces))};
+                                            std::to_string(total_bytes(incoming[rank()].pieces))};
   }
   if (to_itself > 0) copy_pieces(outgoing[rank()].pieces, incoming[rank()].pieces);
   std::vector<Flow> flows;

@@ -13,7 +13,7 @@
 namespace cairn {
 namespace {
 
-constexpr std::string_view kPrefix = "local:";
+constexpr std::string_view kLocalPrefix = "local:";
 // The longest number of an address with its zone.
 constexpr std::size_t kMaxHostBytes = 60;
 
@@ -232,15 +232,15 @@ Result<std::vector<LinkSocket>> Meeting::as_guest(UniqueFunction<void()> accepte
 std::string LocalUniqueId::text() const {
   std::string plain(reinterpret_cast<const char*>(secret.data()), secret.size());
   plain += std::to_string(address.port) + " " + address.host;
-  std::string all(kPrefix);
+  std::string all(kLocalPrefix);
   append_hex(all, std::as_bytes(std::span(plain)));
   return all;
 }
 
 Result<LocalUniqueId> parse_local_unique_id(std::string_view text) {
   const Error wrong{ErrorCode::malformed, "unique_id is none that a local group gives out"};
-  if (!text.starts_with(kPrefix)) return wrong;
-  const std::string_view hex = text.substr(kPrefix.size());
+  if (!text.starts_with(kLocalPrefix)) return wrong;
+  const std::string_view hex = text.substr(kLocalPrefix.size());
   std::string plain(hex.size() / 2, '\0');
   LocalUniqueId id;
   if (!from_hex(hex, std::as_writable_bytes(std::span(plain))) || plain.size() < id.secret.size()) {

@@ -9,11 +9,11 @@
 namespace cairn {
 namespace {
 
-constexpr std::string_view kPrefix = "nccl:";
+constexpr std::string_view kNcclPrefix = "nccl:";
 
 class NcclInvitation final : public Invitation {
  public:
-  explicit NcclInvitation(const ncclUniqueId& id) : text_(kPrefix) {
+  explicit NcclInvitation(const ncclUniqueId& id) : text_(kNcclPrefix) {
     append_hex(text_, std::as_bytes(std::span(id.internal)));
   }
   const std::string& unique_id() const override { return text_; }
@@ -48,8 +48,9 @@ class NcclCollectives final : public Collectives {
     const std::string& text =
         request.invitation ? request.invitation->unique_id() : request.unique_id;
     ncclUniqueId id;
-    if (!text.starts_with(kPrefix) || !from_hex(std::string_view(text).substr(kPrefix.size()),
-                                                std::as_writable_bytes(std::span(id.internal)))) {
+    if (!text.starts_with(kNcclPrefix) ||
+        !from_hex(std::string_view(text).substr(kNcclPrefix.size()),
+                  std::as_writable_bytes(std::span(id.internal)))) {
       return Error{ErrorCode::malformed, "unique_id is none of NCCL's"};
     }
     auto communicator = NcclCommunicator::open(nccl_, request);

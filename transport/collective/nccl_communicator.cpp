@@ -4,6 +4,8 @@
 #include <string>
 #include <thread>
 
+#include "transport/collective/pieces.hpp"
+
 namespace cairn {
 namespace {
 
@@ -28,20 +30,10 @@ constexpr std::uint64_t kGrowthBytes = 8ull << 20;
 
 std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kAlignment - 1) & ~(kAlignment - 1); }
 
-std::uint64_t total(std::span<const iovec> pieces) {
-  std::uint64_t bytes = 0;
-  for (const iovec& piece : pieces) bytes += piece.iov_len;
-  return bytes;
-}
-
 Result<> cuda(const char* call, cudaError_t outcome) {
   if (outcome == cudaSuccess) return {};
   static_cast<void>(cudaGetLastError());
   return Error{ErrorCode::device_error, std::string(call) + ": " + cudaGetErrorString(outcome)};
-}
-
-iovec piece_of(const std::byte* bytes, std::uint64_t size_bytes) {
-  return {const_cast<std::byte*>(bytes), size_bytes};
 }
 
 }  // namespace
@@ -173,7 +165,7 @@ Result<> NcclCommunicator::steps(const std::string& what, std::span<const Transi
   CAIRN_TRY(cuda("cudaSetDevice", cudaSetDevice(device_id_)));
   std::uint64_t needed = 0;
   for (const Transit& transit : transits) {
-    needed = std::max(needed, transit.offset_bytes + total(transit.pieces));
+    needed = std::max(needed, transit.offset_bytes + total_bytes(transit.pieces));
   }
   // A call of no bytes still needs an address.
   CAIRN_TRY(reserve(std::max(needed, kAlignment)));
@@ -229,7 +221,7 @@ Result<> NcclCommunicator::broadcast(const Broadcast& call) {
   const bool root = call.root == place_.rank;
   const Transit transit{.pieces = call.pieces, .up = root, .down = !root};
   return run("ncclBroadcast", {&transit, 1}, [&] {
-    return nccl_.broadcast(buffer_, buffer_, total(call.pieces), ncclUint8,
+    return nccl_.broadcast(buffer_, buffer_, total_bytes(call.pieces), ncclUint8,
                            static_cast<int>(call.root), comm_, stream_);
   });
 }
@@ -242,7 +234,7 @@ Result<> NcclCommunicator::exchange(std::span<const Message> messages) {
     CAIRN_TRY(check_rank(message.peer, "peer"));
     const bool out = message.kind == Message::Kind::send;
     transits.push_back({.pieces = message.pieces, .offset_bytes = offset, .up = out, .down = !out});
-    const std::uint64_t size = total(message.pieces);
+    const std::uint64_t size = total_bytes(message.pieces);
     if (message.peer == place_.rank) to_itself += static_cast<std::int64_t>(size) * (out ? 1 : -1);
     offset += aligned(size);
   }
@@ -254,7 +246,7 @@ Result<> NcclCommunicator::exchange(std::span<const Message> messages) {
     ncclResult_t outcome = nccl_.group_start();
     for (std::size_t i = 0; i < messages.size() && outcome == ncclSuccess; ++i) {
       std::byte* const at = buffer_ + transits[i].offset_bytes;
-      const std::uint64_t size = total(messages[i].pieces);
+      const std::uint64_t size = total_bytes(messages[i].pieces);
       const int peer = static_cast<int>(messages[i].peer);
       outcome = transits[i].up ? nccl_.send(at, size, ncclUint8, peer, comm_, stream_)
                                : nccl_.recv(at, size, ncclUint8, peer, comm_, stream_);

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/assert.hpp"
+#include "transport/collective/pieces.hpp"
 
 namespace cairn {
 namespace {
@@ -29,12 +30,6 @@ struct Head {
   std::uint64_t size_bytes = 0;
 };
 static_assert(sizeof(Head) == 24, "heads travel between machines as they lie in memory");
-
-std::uint64_t total(std::span<const iovec> pieces) {
-  std::uint64_t bytes = 0;
-  for (const iovec& piece : pieces) bytes += piece.iov_len;
-  return bytes;
-}
 
 // A place in a list of pieces, from which on they are still to be moved.
 class PieceCursor {
@@ -119,7 +114,7 @@ class PeerLinks::Run {
         : flow(of),
           head({.topic = static_cast<std::uint32_t>(subject.topic),
                 .detail = subject.detail,
-                .size_bytes = total(of.pieces)}),
+                .size_bytes = total_bytes(of.pieces)}),
           cursor(of.pieces) {}
     bool ended() const { return head_done == sizeof head && cursor.at_end(); }
 

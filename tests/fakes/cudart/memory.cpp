@@ -15,8 +15,6 @@ constexpr std::size_t kPageBytes = 4096;
 // As CUDA does, small allocations are cut from larger ones and aligned to this only.
 constexpr std::size_t kSmallAlignmentBytes = 512;
 constexpr std::size_t kSmallBytes = std::size_t{1} << 20;
-// New memory holds whatever was there before, never zeros.
-constexpr int kStale = 0xA5;
 
 std::uintptr_t number(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
 
@@ -37,7 +35,7 @@ struct ExportedBlock {
   int file;
   std::size_t size_bytes;
 };
-constexpr std::uint64_t kMark = 0xCA12'4E19'C0DA'0001;
+constexpr std::uint64_t kBlockMark = 0xCA12'4E19'C0DA'0001;
 static_assert(sizeof(ExportedBlock) <= sizeof(cudaIpcMemHandle_t));
 
 }  // namespace
@@ -112,7 +110,7 @@ cudaError_t Memory::export_block(const void* address, cudaIpcMemHandle_t* handle
   const std::lock_guard lock(mutex_);
   const Range* const range = block_at(address);
   if (range == nullptr || range->file < 0) return cudaErrorInvalidValue;
-  const ExportedBlock block{kMark, ::getpid(), range->file, range->mapping_bytes};
+  const ExportedBlock block{kBlockMark, ::getpid(), range->file, range->mapping_bytes};
   std::memset(handle, 0, sizeof *handle);
   std::memcpy(handle, &block, sizeof block);
   return cudaSuccess;
@@ -121,7 +119,7 @@ cudaError_t Memory::export_block(const void* address, cudaIpcMemHandle_t* handle
 cudaError_t Memory::open_block(const cudaIpcMemHandle_t& handle, int device, void** address) {
   ExportedBlock block;
   std::memcpy(&block, &handle, sizeof block);
-  if (block.mark != kMark) return cudaErrorInvalidValue;
+  if (block.mark != kBlockMark) return cudaErrorInvalidValue;
   if (block.process == ::getpid()) return cudaErrorDeviceUninitialized;
   const std::string path =
       "/proc/" + std::to_string(block.process) + "/fd/" + std::to_string(block.file);

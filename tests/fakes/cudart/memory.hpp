@@ -10,6 +10,9 @@
 
 namespace cairn::fakes {
 
+// New memory holds whatever was there before, never zeros.
+inline constexpr int kStale = 0xA5;
+
 enum class Kind : std::uint8_t { pageable, registered, device, managed };
 
 // All that the fake's devices can reach. What it gives out as device memory is an address range

@@ -10,7 +10,6 @@
 namespace cairn::fakes {
 namespace {
 
-constexpr int kStale = 0xA5;
 constexpr char kName[] = "fake-vmm";
 // Behind the bytes of the memfd, in a page of its own.
 struct Label {
@@ -18,7 +17,7 @@ struct Label {
   int device;
   bool exportable;
 };
-constexpr std::uint64_t kMark = 0xCA12'4E19'C0DA'0002;
+constexpr std::uint64_t kFileMark = 0xCA12'4E19'C0DA'0002;
 constexpr std::size_t kLabelBytes = 4096;
 
 bool is_whole(std::size_t size_bytes) {
@@ -60,7 +59,7 @@ CUresult VirtualMemory::create(CUmemGenericAllocationHandle* handle, std::size_t
   }
   std::memset(made->bytes, kStale, size_bytes);
   made->label() = {
-      .mark = kMark,
+      .mark = kFileMark,
       .device = what.location.id,
       .exportable = what.requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR};
   const std::lock_guard lock(mutex_);
@@ -142,7 +141,7 @@ CUresult VirtualMemory::import_handle(CUmemGenericAllocationHandle* handle, int 
   if (opened->file < 0 || whole <= static_cast<::off_t>(kLabelBytes)) return CUDA_ERROR_UNKNOWN;
   opened->size_bytes = static_cast<std::size_t>(whole) - kLabelBytes;
   if (!opened->map_bytes()) return CUDA_ERROR_OUT_OF_MEMORY;
-  if (opened->label().mark != kMark) return CUDA_ERROR_UNKNOWN;
+  if (opened->label().mark != kFileMark) return CUDA_ERROR_UNKNOWN;
   const std::lock_guard lock(mutex_);
   *handle = keep(std::move(opened));
   return CUDA_SUCCESS;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "memory/alloc/caching_allocator.hpp"
+#include "tests/memory/alloc/sizes.hpp"
 #include "tests/memory/alloc/stepped_runtime.hpp"
 
 namespace cairn {
@@ -18,7 +19,6 @@ using fakes::SteppedRuntime;
 using fakes::StreamSteps;
 using Random = std::mt19937_64;
 
-constexpr std::uint64_t kMiB = 1ull << 20;
 constexpr std::size_t kStreams = 5;
 constexpr std::size_t kMostBuffers = 1500;
 

@@ -8,6 +8,7 @@
 
 #include "memory/alloc/caching_allocator.hpp"
 #include "tests/fakes/faulty_runtime.hpp"
+#include "tests/memory/alloc/sizes.hpp"
 
 namespace cairn {
 namespace {
@@ -15,7 +16,6 @@ namespace {
 using fakes::Fault;
 using fakes::FaultyRuntime;
 
-constexpr std::uint64_t kMiB = 1ull << 20;
 constexpr std::uint64_t kSizes[] = {3 * kMiB, 100'000, 12 * kMiB, 700};
 
 // Two streams that use each other's buffers, for a few rounds, with the cache emptied in between.

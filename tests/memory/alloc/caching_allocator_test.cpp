@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/memory/alloc/sizes.hpp"
 #include "tests/memory/alloc/stepped_runtime.hpp"
 
 namespace cairn {
@@ -10,9 +11,6 @@ namespace {
 
 using fakes::SteppedRuntime;
 using Buffer = CachingAllocator::Buffer;
-
-constexpr std::uint64_t kKiB = 1024;
-constexpr std::uint64_t kMiB = 1024 * kKiB;
 
 class CachingAllocatorTest : public testing::Test {
  protected:

@@ -10,11 +10,10 @@
 
 #include "memory/alloc/caching_allocator.hpp"
 #include "tests/conformance/stream_gate.hpp"
+#include "tests/memory/alloc/sizes.hpp"
 
 namespace cairn {
 namespace {
-
-constexpr std::uint64_t kMiB = 1ull << 20;
 
 TEST(CachingAllocatorOnHost, DoesNotReuseABlockThatAHeldStreamWillWrite) {
   const auto runtime = make_host_runtime({}).value();

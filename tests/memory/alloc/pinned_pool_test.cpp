@@ -9,14 +9,13 @@
 #include <vector>
 
 #include "tests/fakes/faulty_runtime.hpp"
+#include "tests/memory/alloc/sizes.hpp"
 
 namespace cairn {
 namespace {
 
 using fakes::Fault;
 using fakes::FaultyRuntime;
-
-constexpr std::uint64_t kMiB = 1ull << 20;
 
 class PinnedPoolTest : public testing::Test {
  protected:

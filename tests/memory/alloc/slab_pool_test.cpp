@@ -8,12 +8,10 @@
 #include <vector>
 
 #include "memory/alloc/allocation_scope.hpp"
+#include "tests/memory/alloc/sizes.hpp"
 
 namespace cairn {
 namespace {
-
-constexpr std::uint64_t kKiB = 1024;
-constexpr std::uint64_t kMiB = 1024 * kKiB;
 
 class SlabPoolTest : public testing::Test {
  protected:

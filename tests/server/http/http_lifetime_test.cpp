@@ -12,8 +12,6 @@
 namespace cairn::http::testing {
 namespace {
 
-constexpr std::string_view kGet = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
-
 // Requests wait until the test answers them.
 class HttpLifetimeTest : public HttpTest {
  protected:

@@ -38,7 +38,6 @@ class HttpResponseTest : public HttpTest {
   std::string text_;  // outlives the server, too
 };
 
-constexpr std::string_view kGet = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
 constexpr std::string_view kHead = "HEAD / HTTP/1.1\r\nHost: x\r\n\r\n";
 
 TEST_F(HttpResponseTest, WritesStatusTypeLengthAndTheHandlersFields) {

@@ -21,6 +21,8 @@ struct ClientResponse {
   std::optional<std::string> field(std::string_view name) const;
 };
 
+inline constexpr std::string_view kGet = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+
 // A plain blocking client. Any wait is given up after 20 s, as a connection that ended.
 class SocketClient {
  public:
