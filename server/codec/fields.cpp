@@ -23,6 +23,17 @@ std::string type_of(const json& value) {
   return value.is_string() ? "a string" : value.dump();  // null, true, false
 }
 
+std::string range_of(NumberBounds bounds) {
+  if (bounds.max == UINT64_MAX) return std::to_string(bounds.min) + " and more";
+  return std::to_string(bounds.min) + " to " + std::to_string(bounds.max);
+}
+
+std::string one_of(std::span<const std::string_view> words) {
+  std::string choice;
+  for (std::string_view word : words) choice.append(choice.empty() ? "" : ", ").append(word);
+  return choice;
+}
+
 }  // namespace
 
 void DecodeErrors::add(ErrorCode code, std::string detail) {
@@ -76,6 +87,22 @@ std::string Fields::path_of(std::string_view name) const {
   return std::string(path_).append(".").append(name);
 }
 
+// A word is a string too, and a member may be asked for twice: the first note is the one that
+// counts.
+void Fields::note(std::string_view name, std::string takes) {
+  std::vector<FieldNote>* const notes = errors_.notes();
+  if (notes == nullptr) return;
+  std::string path = path_of(name);
+  if (std::ranges::find(*notes, path, &FieldNote::path) != notes->end()) return;
+  notes->push_back({.path = std::move(path), .takes = std::move(takes)});
+}
+
+void Fields::note_standard(std::string_view name, std::uint64_t value) {
+  if (errors_.notes() == nullptr) return;
+  const auto noted = std::ranges::find(*errors_.notes(), path_of(name), &FieldNote::path);
+  if (noted != errors_.notes()->end()) noted->standard = value;
+}
+
 bool Fields::has(std::string_view name) const {
   return object_.is_object() && object_.find(name) != object_.end();
 }
@@ -106,6 +133,7 @@ std::uint64_t Fields::number(std::string_view name, NumberBounds bounds) {
 }
 
 std::optional<std::uint64_t> Fields::optional_number(std::string_view name, NumberBounds bounds) {
+  note(name, range_of(bounds));
   const json* value = find(name);
   if (value == nullptr) return std::nullopt;
   return read_number(*value, path_of(name), bounds, errors_);
@@ -113,6 +141,7 @@ std::optional<std::uint64_t> Fields::optional_number(std::string_view name, Numb
 
 std::optional<std::int64_t> Fields::optional_signed(std::string_view name, std::int64_t min,
                                                     std::int64_t max) {
+  note(name, std::to_string(min) + " to " + std::to_string(max));
   const json* value = find(name);
   if (value == nullptr) return std::nullopt;
   if (!value->is_number_integer() && !value->is_number_float()) {
@@ -135,6 +164,7 @@ std::optional<std::int64_t> Fields::optional_signed(std::string_view name, std::
 }
 
 std::optional<double> Fields::optional_share(std::string_view name) {
+  note(name, "a share of 0 to 1");
   const json* value = find(name);
   if (typed(value, name, value != nullptr && value->is_number(), "a number") == nullptr) {
     return std::nullopt;
@@ -153,6 +183,7 @@ std::string Fields::string(std::string_view name) {
 }
 
 std::optional<std::string> Fields::optional_string(std::string_view name) {
+  note(name, "a string");
   const json* value = find(name);
   value = typed(value, name, value != nullptr && value->is_string(), "a string");
   if (value == nullptr) return std::nullopt;
@@ -160,6 +191,7 @@ std::optional<std::string> Fields::optional_string(std::string_view name) {
 }
 
 std::optional<bool> Fields::optional_bool(std::string_view name) {
+  note(name, "true or false");
   const json* value = find(name);
   value = typed(value, name, value != nullptr && value->is_boolean(), "true or false");
   if (value == nullptr) return std::nullopt;
@@ -167,6 +199,7 @@ std::optional<bool> Fields::optional_bool(std::string_view name) {
 }
 
 std::size_t Fields::word(std::string_view name, std::span<const std::string_view> words) {
+  note(name, one_of(words));
   if (!has(name)) {
     require(name);
     return 0;
@@ -176,14 +209,13 @@ std::size_t Fields::word(std::string_view name, std::span<const std::string_view
 
 std::optional<std::size_t> Fields::optional_word(std::string_view name,
                                                  std::span<const std::string_view> words) {
+  note(name, one_of(words));
   const auto text = optional_string(name);
   if (!text) return std::nullopt;
   const auto found = std::find(words.begin(), words.end(), *text);
   if (found != words.end()) return static_cast<std::size_t>(found - words.begin());
-  std::string choice;
-  for (std::string_view word : words) choice.append(choice.empty() ? "" : ", ").append(word);
   errors_.add(ErrorCode::out_of_range,
-              path_of(name) + " is " + in_quotes(*text) + "; it takes one of " + choice);
+              path_of(name) + " is " + in_quotes(*text) + "; it takes one of " + one_of(words));
   return std::nullopt;
 }
 
@@ -193,7 +225,9 @@ const json* Fields::object(std::string_view name) {
 }
 
 const json* Fields::optional_object(std::string_view name) {
+  static const json kEmpty = json::object();
   const json* value = find(name);
+  if (value == nullptr && errors_.notes() != nullptr) return &kEmpty;
   return typed(value, name, value != nullptr && value->is_object(), "an object");
 }
 
@@ -203,6 +237,7 @@ const json* Fields::list(std::string_view name) {
 }
 
 const json* Fields::optional_list(std::string_view name) {
+  note(name, "a list");
   const json* value = find(name);
   return typed(value, name, value != nullptr && value->is_array(), "a list");
 }

@@ -12,14 +12,27 @@
 
 namespace cairn {
 
+// A field that a reader has asked for, and what it takes: "1 to 256", "auto, host, cuda".
+struct FieldNote {
+  std::string path;
+  std::string takes;
+  std::optional<std::uint64_t> standard = {};  // of a number, where the reader has told it
+};
+
 // The first thing found wrong with a document; shared by the readers of its parts.
 class DecodeErrors {
  public:
+  DecodeErrors() = default;
+  // Notes every field that is asked for, as if the document had all of its objects, so that a
+  // reader tells by itself what it takes. Borrows `notes`.
+  explicit DecodeErrors(std::vector<FieldNote>& notes) : notes_(&notes) {}
+
   void add(ErrorCode code, std::string detail);
   // A name that the schema lacks explains a missing one (it is often a misspelling): it is told
   // instead.
   void add_unknown(std::string detail);
   bool any() const { return first_.has_value(); }
+  std::vector<FieldNote>* notes() { return notes_; }  // null: nobody wants to know
   Result<> take() {
     if (first_) return std::move(*first_);
     return {};
@@ -27,6 +40,7 @@ class DecodeErrors {
 
  private:
   std::optional<Error> first_;
+  std::vector<FieldNote>* notes_ = nullptr;
 };
 
 struct NumberBounds {
@@ -67,11 +81,15 @@ class Fields {
   const json* optional_list(std::string_view name);
   const json* optional_any(std::string_view name);
 
+  // What stands for the number `name` where it is left out, for those who take notes.
+  void note_standard(std::string_view name, std::uint64_t value);
+
   std::string path_of(std::string_view name) const;
   DecodeErrors& errors() { return errors_; }
   void finish();
 
  private:
+  void note(std::string_view name, std::string takes);
   const json* find(std::string_view name);
   const json* require(std::string_view name);
   const json* typed(const json* value, std::string_view name, bool right, const char* type);

@@ -1,5 +1,6 @@
 #include "server/config/command_line.hpp"
 
+#include <algorithm>
 #include <boost/program_options.hpp>
 #include <fstream>
 #include <functional>
@@ -8,6 +9,7 @@
 
 #include "server/build_info.hpp"
 #include "server/codec/document.hpp"
+#include "server/config/setting_list.hpp"
 
 namespace cairn {
 namespace {
@@ -118,6 +120,8 @@ po::options_description describe() {
       "(with a slash in its path); a missing cache is made as the snapshot tells; repeatable");
   options.add_options()("hash-token",
                         "read a token from standard input, print its hash for --tokens and exit");
+  options.add_options()("list-settings",
+                        "print every setting, with what it takes, as JSON and exit");
   options.add_options()("help", "print this and exit")("version", "print the version and exit");
   return options;
 }
@@ -128,29 +132,13 @@ std::string help_text(const po::options_description& options) {
          "Usage: cairn-server [options]\n\n"
       << options
       << "\nEach option is also read from the environment: --max-leases from CAIRN_MAX_LEASES, "
-         "--config from\nCAIRN_CONFIG. Flags win over variables, variables over the file.\n"
-         "\nThe file of --config has the fields listen, unix, data_dir, runtime, threads, "
-         "log_level,\ndrain_timeout_ms, host {devices, device_bytes}, http {max_connections, "
-         "max_header_bytes,\nmax_body_bytes, max_write_header_bytes, header_timeout_ms, "
-         "body_timeout_ms, least_rate_bytes_per_s, idle_timeout_ms},\nblocks {max_caches, "
-         "max_leases, max_held_blocks, max_lease_ms, "
-         "max_blocks_per_request, max_transfers,\nkept_transfers, max_waiting_allocations, "
-         "staging_bytes, max_metadata_bytes, max_snapshots,\nmax_snapshot_jobs}, disk {engine, "
-         "depth, "
-         "piece_bytes, folders, direct, checksums,\nreplace_other_shape, checkpoint_period_ms, "
-         "admission, write_bytes_per_s, scrub_bytes_per_s,\noffload_at_stop, register_buffers, "
-         "crash_at}, import {folders},\n"
-         "events {kept, zmq {endpoint, replay_endpoint, topic, cache, events arrays|maps,\n"
-         "hashes bytes|int64, rank, kept_batches, high_water_mark}}, transfers "
-         "{workers, max_queued_jobs, disk_threads, staging_bytes,\npolling_interval_us, copy_forms "
-         "{load, store, device:\n"
-         "{batch_least_pieces, kernel_least_pieces, kernel_most_piece_bytes, rows_least_rows}; "
-         "cairn-calibrate\nmeasures them}}, groups {host, collective,\nmax_groups, "
-         "max_world_size, max_queued_operations, join_timeout_ms, step_timeout_ms,\n"
-         "piece_bytes, packing_bytes}, pressure "
-         "{device, pinned, disk: {elevated, warning, critical, reactions\n{LEVEL: {kind: "
-         "none|shrink|callback, target_use}}}}, caches [{name, and the body of PUT\n"
-         "/v1/caches/NAME}] and restore [CACHE=NAME]; without caches one named default is made.\n";
+         "--config from\nCAIRN_CONFIG. Flags win over variables, variables over the file. The file "
+         "also has:\n\n";
+  for (const SettingHelp& setting : file_settings()) {
+    out << "  " << setting.field << ": " << setting.help << "\n";
+  }
+  out << "\nTIER is device, pinned or disk. --list-settings tells of all settings, with what each "
+         "takes.\n";
   return std::move(out).str();
 }
 
@@ -165,6 +153,29 @@ std::string variable_of(std::string_view flag) {
   std::string name = "CAIRN_" + std::string(flag);
   for (char& c : name) c = c == '-' ? '_' : static_cast<char>(std::toupper(c));
   return name;
+}
+
+// In the file's terms: "/http/max_connections" is http.max_connections.
+std::string field_of(const Flag& flag) {
+  std::string field = std::string(flag.field).substr(1);
+  std::ranges::replace(field, '/', '.');
+  return field;
+}
+
+std::string settings_text() {
+  std::vector<SettingHelp> all;
+  for (const Flag& flag : kFlags) {
+    all.push_back({.field = field_of(flag),
+                   .flag = flag.name,
+                   .variable = variable_of(flag.name),
+                   .help = flag.help});
+  }
+  all.push_back({.field = "restore",
+                 .flag = "restore",
+                 .variable = variable_of("restore"),
+                 .help = "snapshots to bring back before serving (default none)"});
+  std::ranges::move(file_settings(), std::back_inserter(all));
+  return list_settings(all);
 }
 
 // Only the names of flags are looked for: an orchestrator puts variables of its own beside them
@@ -238,9 +249,7 @@ std::string origin_of(const GivenByFlag& given, std::string_view detail) {
   for (const Flag& flag : kFlags) {
     const auto found = given.find(flag.name);
     if (found == given.end()) continue;
-    std::string field = std::string(flag.field).substr(1);
-    std::replace(field.begin(), field.end(), '/', '.');
-    if (detail.starts_with(field + " ")) return found->second.origin + ": ";
+    if (detail.starts_with(field_of(flag) + " ")) return found->second.origin + ": ";
   }
   const auto config = given.find("config");
   if (config == given.end()) return "";
@@ -295,6 +304,7 @@ Result<std::variant<Settings, PrintAndExit, HashToken>> read_command_line(
     return Error{ErrorCode::malformed, wrong.what()};
   }
   if (flags.count("help") > 0) return Answer(PrintAndExit{help_text(options)});
+  if (flags.count("list-settings") > 0) return Answer(PrintAndExit{settings_text()});
   if (flags.count("version") > 0) {
     return Answer(PrintAndExit{"cairn-server " + std::string(build_info::kVersion) + "\n"});
   }

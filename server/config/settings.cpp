@@ -27,9 +27,11 @@ void read(Fields& fields, std::string_view name, NumberBounds bounds, std::uint3
   if (const auto value = fields.optional_number(name, bounds)) {
     out = static_cast<std::uint32_t>(*value);
   }
+  fields.note_standard(name, out);
 }
 void read(Fields& fields, std::string_view name, NumberBounds bounds, std::uint64_t& out) {
   if (const auto value = fields.optional_number(name, bounds)) out = *value;
+  fields.note_standard(name, out);
 }
 
 // Reads the member object `name` with `read_members`, where it is there.
@@ -293,11 +295,10 @@ bool is_loopback(const std::string& host) {
   return error ? host == "localhost" : address.is_loopback();
 }
 
-Result<Settings> read_settings(std::string_view json_text) {
-  auto document = parse_document(json_text);
-  if (!document) return std::move(document).error();
-  DecodeErrors errors;
-  Fields fields(*document, "", errors);
+namespace {
+
+Settings read_document(const json& document, DecodeErrors& errors) {
+  Fields fields(document, "", errors);
   Settings settings;
   if (const auto text = fields.optional_string("listen")) {
     auto listen = parse_listen(*text);
@@ -344,10 +345,27 @@ Result<Settings> read_settings(std::string_view json_text) {
   });
   settings.caches = read_caches(fields);
   settings.restore = read_restore(fields);
-  fields.finish();
-  CAIRN_TRY(errors.take());
   settings.blocks.data_dir = settings.data_dir;
+  fields.finish();
   return settings;
+}
+
+}  // namespace
+
+Result<Settings> read_settings(std::string_view json_text) {
+  auto document = parse_document(json_text);
+  if (!document) return std::move(document).error();
+  DecodeErrors errors;
+  Settings settings = read_document(*document, errors);
+  CAIRN_TRY(errors.take());
+  return settings;
+}
+
+std::vector<FieldNote> setting_notes() {
+  std::vector<FieldNote> notes;
+  DecodeErrors errors(notes);
+  read_document(json::object(), errors);
+  return notes;
 }
 
 }  // namespace cairn

@@ -11,6 +11,7 @@
 #include "blockmgr/config.hpp"
 #include "blockmgr/group_types.hpp"
 #include "memory/device_runtime.hpp"
+#include "server/codec/fields.hpp"
 #include "server/config/restore_setting.hpp"
 #include "server/events/zmq_publisher.hpp"
 #include "server/http/http_server.hpp"
@@ -72,5 +73,8 @@ bool is_loopback(const std::string& host);
 
 // A configuration: the members of the file, all optional. The error names the field.
 Result<Settings> read_settings(std::string_view json_text);
+
+// Every field that read_settings() knows, those of `caches` aside, as it asks for them.
+std::vector<FieldNote> setting_notes();
 
 }  // namespace cairn

@@ -75,9 +75,9 @@ class Process:
 class Server(Process):
     """A cairn-server on a free port with a data folder of its own."""
 
-    def __init__(self, program, folder, *flags, env=None):
+    def __init__(self, program, folder, *flags, env=None, address="127.0.0.1:0"):
         self.folder = pathlib.Path(folder)
-        command = [program, "--listen", "127.0.0.1:0", "--data-dir", self.folder / "data", *flags]
+        command = [program, "--listen", address, "--data-dir", self.folder / "data", *flags]
         super().__init__(command, self.folder / "server.log", env=env)
         found = eventually(self._listening, "the server to listen")
         self.address = found.group(1)

@@ -2,10 +2,12 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "server/config/command_line.hpp"
 #include "server/config/data_dir.hpp"
+#include "server/config/setting_list.hpp"
 #include "tests/fakes/temp_dir.hpp"
 
 namespace cairn {
@@ -107,6 +109,55 @@ TEST(CommandLine, HelpTellsOfEveryFlag) {
                            "--log-level", "--tokens", "--tls-cert", "--tls-key", "--version"}) {
     EXPECT_THAT(text, HasSubstr(flag));
   }
+}
+
+json listed_settings() {
+  const auto read = run({"--list-settings"});
+  return json::parse(std::get<PrintAndExit>(*read).text);
+}
+
+TEST(ListSettings, TellsOfEveryFieldOnce) {
+  const json list = listed_settings();
+  for (const FieldNote& note : setting_notes()) {
+    int told = 0;
+    for (const json& row : list) {
+      if (stands_for(row.at("field").get<std::string>(), note.path)) ++told;
+    }
+    EXPECT_EQ(told, 1) << note.path;
+  }
+}
+
+TEST(ListSettings, TellsTheDefaultsThatTheReaderHas) {
+  for (const json& row : listed_settings()) {
+    const auto field = row.at("field").get<std::string>();
+    const auto notes = setting_notes();
+    const auto note = std::ranges::find(notes, field, &FieldNote::path);
+    if (note == notes.end() || !note->standard) continue;
+    EXPECT_THAT(row.at("help").get<std::string>(),
+                HasSubstr("(default " + std::to_string(*note->standard) + ")"))
+        << field;
+  }
+}
+
+TEST(ListSettings, SaysWhatASettingTakes) {
+  const json list = listed_settings();
+  const auto takes = [&](const char* field) -> std::string {
+    for (const json& row : list) {
+      if (row.at("field") == field) return row.at("takes");
+    }
+    return "";
+  };
+  EXPECT_EQ(takes("threads"), "1 to 256");
+  EXPECT_EQ(takes("runtime"), "auto, host, cuda");
+  EXPECT_EQ(takes("disk.direct"), "true or false");
+  EXPECT_EQ(takes("pressure.TIER.elevated"), "a share of 0 to 1");
+}
+
+TEST(ListSettings, AWordInCapitalsStandsForAnyName) {
+  EXPECT_TRUE(stands_for("a.TIER.b", "a.disk.b"));
+  EXPECT_FALSE(stands_for("a.TIER.b", "a.disk"));
+  EXPECT_FALSE(stands_for("a.TIER", "a.disk.b"));
+  EXPECT_FALSE(stands_for("a.b", "a.c"));
 }
 
 TEST(Environment, SetsWhatTheFlagOfThatNameSets) {

@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""What the pages say without being run: links lead somewhere, blocks of commands are marked and name programs,
+flags, files and words of ./run that exist, generated parts are what their script makes, and each alert has a
+runbook.
+
+usage: docs_pages_test.py CAIRN_SERVER
+"""
+
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+from pages import NEEDS, all_pages
+from support import ROOT
+
+sys.path.insert(0, str(ROOT / "docs"))
+import render  # noqa: E402
+
+PROGRAMS = pathlib.Path(sys.argv[1]).resolve().parent
+ALERTS = ROOT / "docker" / "prometheus" / "alerts.yaml"
+RUNBOOKS = "docs/operation.md"
+# Programs that readers have and this machine may lack.
+OUTSIDE = {"docker", "kubectl", "systemctl", "journalctl", "nvidia-smi", "clang-format", "apt-get", "cmake", "ctest",
+           "openssl", "install", "pip", "vllm", "helm"}
+SHELL = {"for", "do", "done", "if", "then", "else", "fi", "while", "export", "source", "cd", "set", "echo", "printf",
+         "wait", "kill", "."}
+failures = []
+
+
+def check(right, what):
+    if not right:
+        failures.append(what)
+
+
+def links_lead_somewhere(pages):
+    anchors = {page.path: set(page.anchors()) for page in pages}
+    count = 0
+    for page in pages:
+        for link in page.links():
+            if re.match(r"[a-z]+:", link):
+                continue
+            count += 1
+            path, _, anchor = link.partition("#")
+            target = (page.path.parent / path).resolve() if path else page.path
+            check(target.exists(), f"{page.name} links to {link}, which is not there")
+            if anchor and target in anchors:
+                check(anchor in anchors[target], f"{page.name} links to {link}, which has no such heading")
+    assert count > 0, "no page has a link"
+
+
+def blocks_are_marked(pages):
+    for page in pages:
+        for block in page.blocks:
+            where = f"{page.name}:{block.line}"
+            check(block.language not in ("bash", "shell", "console", ""), f"{where}: a block of no known language")
+            if block.language == "sh":
+                check(block.runs + block.serves + bool(block.needs) == 1, f"{where}: not marked; see tests/ops/pages.py")
+                done = subprocess.run(["bash", "-n"], input=block.text, capture_output=True, text=True)
+                check(done.returncode == 0, f"{where}: {done.stderr}")
+            if block.language == "python":
+                try:
+                    compile(block.text, where, "exec")
+                except SyntaxError as wrong:
+                    check(False, f"{where}: {wrong}")
+            for need in block.needs:
+                check(need in NEEDS, f"{where}: needs={need}, but the reasons are {sorted(NEEDS)}")
+
+
+class Names:
+    """What there is to be named."""
+
+    def __init__(self):
+        self.run_help = subprocess.run(["bash", ROOT / "run", "help"], capture_output=True, text=True,
+                                       check=True).stdout
+        lists = "\n".join(path.read_text() for path in ROOT.glob("*/CMakeLists.txt"))
+        self.programs = set(re.findall(r"cairn_program\((\S+)", lists))
+        tests = "\n".join(path.read_text() for path in ROOT.glob("tests/*/CMakeLists.txt"))
+        self.tests = set(re.findall(r"cairn_test\((\S+)", tests))
+        self.flags = {name: self.help_of(PROGRAMS / name) for name in self.programs if (PROGRAMS / name).exists()}
+        for name in ("soak", "share", "crash"):
+            script = next(ROOT.glob(f"tests/*/{name}.py"))
+            self.flags[name] = script.read_text()
+        self.all_flags = self.run_help + "".join(self.flags.values())
+
+    @staticmethod
+    def help_of(program):
+        done = subprocess.run([program, "--help"], capture_output=True, text=True)
+        return done.stdout
+
+    def has_flag(self, program, flag):
+        text = self.flags.get(program, self.all_flags)
+        return re.search(rf"{flag}\b(?!-)", text) is not None
+
+
+def names_exist(pages):
+    names = Names()
+    assert "cairn-server" in names.flags, f"no cairn-server in {PROGRAMS}"
+    for page in pages:
+        for word in set(re.findall(r"\./run ([a-z]+)", page.text)):
+            check(re.search(rf"^  {word}\b", names.run_help, re.M), f"{page.name}: ./run {word} is no word")
+        for program in set(re.findall(r"build/release/([\w-]+)", page.text)):
+            check(program in names.programs, f"{page.name}: build/release/{program} is not built")
+        # Of one command, as far as the next one on its line.
+        joined = page.text.replace("\\\n", " ")
+        for program, rest in re.findall(r"\b(cairn-server|cairnctl|cairn-replay)\b`? ([^`\n|;&)]*)", joined):
+            for flag in re.findall(r"(?<!\S)--[a-z][a-z-]+", rest):
+                check(names.has_flag(program, flag), f"{page.name}: {program} has no {flag}")
+        for flag in re.findall(r"`(--[a-z][a-z-]+)[^`]*`", page.prose):
+            check(names.has_flag(None, flag), f"{page.name}: nothing has {flag}")
+        for block in page.blocks:
+            if block.language == "sh":
+                commands_exist(page, block, names)
+        for path in re.findall(r"`([\w.-]+/[\w./-]+)`", page.prose):
+            if (ROOT / path.split("/")[0]).is_dir() and not path.startswith("build/"):
+                # A module is named without the ends of its files.
+                check((ROOT / path).exists() or (ROOT / f"{path}.hpp").exists(), f"{page.name}: {path} is not there")
+
+
+def commands_exist(page, block, names):
+    where = f"{page.name}:{block.line}"
+    text = re.sub(r"<<'?(\w+)'?\n.*?\n\1$", "", block.text.replace("\\\n", " "), flags=re.M | re.S)
+    # Quoted text over several lines is data.
+    text = re.sub(r"'[^']*'", lambda quoted: "''" if "\n" in quoted[0] else quoted[0], text)
+    for line in text.split("\n"):
+        # What a variable is set to may be a command's output.
+        first = re.match(r"(?:\w+=\$\(|(?:\w+=[^\s$]\S* )*)([\w./-]+)(?=\s|$)", line)
+        if not first or "=" in first[1]:
+            continue
+        program = first[1]
+        folder = program.partition("/")[0]
+        if folder == "build":
+            name = program.rpartition("/")[2]
+            check(name in names.programs | names.tests, f"{where}: {program} is not built")
+        elif "/" in program:
+            # Of the repository, or in a folder that a line before has made.
+            made = re.search(rf" {folder}$", text, re.M)
+            check((ROOT / program).exists() or made, f"{where}: {program} is not there")
+        else:
+            own = set(re.findall(r"^(\w+)\(\) ", page.text, re.M))
+            check(program in OUTSIDE | SHELL | own or shutil.which(program), f"{where}: no program {program}")
+        for path in re.findall(r"(?<![\w/.:-])((?:docker|deploy|packaging|examples|tests|bench|docs)/[\w./-]+)", line):
+            check((ROOT / path).exists(), f"{where}: {path} is not there")
+
+
+def generated_parts_are_current():
+    for path in render.PAGES:
+        page = ROOT / path
+        check(page.read_text() == render.rendered(page, PROGRAMS),
+              f"{path} is not what it is made of: docs/render.py {PROGRAMS.parent.name} writes it anew")
+
+
+def every_alert_has_a_runbook(pages):
+    runbooks = next(page for page in pages if page.name == RUNBOOKS)
+    text = ALERTS.read_text()
+    rules = re.split(r"^ +- alert: ", text, flags=re.M)[1:]
+    assert rules, "no alerts"
+    for rule in rules:
+        name = rule.split("\n")[0]
+        check(re.search(rf"^### {name}$", runbooks.prose, re.M), f"{RUNBOOKS} has no runbook for {name}")
+        check(f"runbook_url: {RUNBOOKS}#{name.lower()}\n" in rule, f"{name} does not link to its runbook")
+    known = {rule.split("\n")[0] for rule in rules}
+    for name in re.findall(r"^### (Cairn\w+)$", runbooks.prose, re.M):
+        check(name in known, f"{RUNBOOKS} has a runbook for {name}, which is no alert")
+
+
+def the_readme_is_short(pages):
+    readme = next(page for page in pages if page.name == "README.md")
+    check(readme.text.count("\n") <= 120, f"README.md has {readme.text.count(chr(10))} lines; 120 are a minute")
+
+
+def every_page_is_in_the_index(pages):
+    index = next(page for page in pages if page.name == "docs/README.md")
+    linked = {(index.path.parent / link.partition("#")[0]).resolve() for link in index.links()}
+    for page in pages:
+        if page.name.startswith("docs/") and page.path != index.path:
+            check(page.path in linked, f"docs/README.md does not link to {page.name}")
+
+
+def main():
+    pages = all_pages()
+    links_lead_somewhere(pages)
+    blocks_are_marked(pages)
+    names_exist(pages)
+    generated_parts_are_current()
+    every_alert_has_a_runbook(pages)
+    the_readme_is_short(pages)
+    every_page_is_in_the_index(pages)
+    print(*failures, sep="\n")
+    print(f"{len(pages)} pages, {len(failures)} wrong")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()
