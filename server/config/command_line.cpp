@@ -32,6 +32,11 @@ constexpr std::array kFlags = {
     Flag{"listen", "/listen", text,
          "HOST:PORT to listen on; port 0 takes any free one (default 127.0.0.1:7070)"},
     Flag{"unix", "/unix", text, "path of a Unix socket to listen on too (default none)"},
+    Flag{"unix-group", "/unix_group", text,
+         "group whose members may use the Unix socket (default none: the server's user and root)"},
+    Flag{"unix-users", "/unix_users", names,
+         "users, by name or number and with ',' between them, who may use the Unix socket "
+         "(default none)"},
     Flag{"tokens", "/tokens", text,
          "file of bearer tokens, read again on SIGHUP (default none: everybody may do everything)"},
     Flag{"allow-anonymous", "/allow_anonymous", yes,

@@ -209,6 +209,34 @@ void read_events(Fields& fields, Settings& out) {
   section(fields, "zmq", [&out](Fields& members) { read_zmq(members, out.zmq); });
 }
 
+void read_unix_access(Fields& fields, http::UnixAccess& out) {
+  DecodeErrors& errors = fields.errors();
+  if (const auto name = fields.optional_string("unix_group")) {
+    const auto group = http::find_group(*name);
+    if (group) {
+      out.group = *group;
+    } else {
+      errors.add(group.error().code,
+                 fields.path_of("unix_group") + " cannot be used: " + group.error().detail);
+    }
+  }
+  const json* users = fields.optional_list("unix_users");
+  if (users == nullptr) return;
+  for (const json& name : *users) {
+    const std::string path = fields.path_of("unix_users");
+    if (!name.is_string()) {
+      errors.add(ErrorCode::wrong_type, path + " has something that is no string");
+      return;
+    }
+    const auto user = http::find_user(name);
+    if (user) {
+      out.users.push_back(*user);
+    } else {
+      errors.add(user.error().code, path + " cannot be used: " + user.error().detail);
+    }
+  }
+}
+
 void read_security(Fields& fields, Settings& out) {
   out.tls.certificate = fields.optional_string("tls_cert").value_or("");
   out.tls.key = fields.optional_string("tls_key").value_or("");
@@ -309,6 +337,7 @@ Settings read_document(const json& document, DecodeErrors& errors) {
     }
   }
   settings.listen.unix_path = fields.optional_string("unix").value_or("");
+  read_unix_access(fields, settings.listen.unix_access);
   if (const auto path = fields.optional_string("data_dir")) settings.data_dir = *path;
   if (settings.data_dir.empty()) {
     errors.add(ErrorCode::out_of_range, "data_dir is empty; it takes a path");

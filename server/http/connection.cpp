@@ -144,6 +144,7 @@ bool Connection::begin_request() {
   began_ = shared_.clock.now();
   request_open_ = true;
   head_ = parser_->head();
+  head_.ends = &stream_.ends();
   head_.passes_files = stream_.passes_files();
   keep_alive_ = parser_->keep_alive();
   body_left_ = head_.content_length.value_or(0);

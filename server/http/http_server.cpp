@@ -14,7 +14,7 @@ class HttpServer::Impl {
  public:
   Impl(const HttpLimits& limits, std::unique_ptr<BodyMemory> bodies, Handler& handler,
        const Clock& clock, Logger& log, const TlsIdentity* tls)
-      : limits_(limits), bodies_(std::move(bodies)), open_(limits.max_connections) {
+      : limits_(limits), log_(log), bodies_(std::move(bodies)), open_(limits.max_connections) {
     const NetworkThread::Parts parts{limits_, handler, clock, log, open_, *bodies_, tls};
     for (std::uint32_t i = 0; i < limits.threads; ++i) {
       threads_.push_back(std::make_unique<NetworkThread>(parts));
@@ -27,7 +27,8 @@ class HttpServer::Impl {
     port_ = tcp->port;
     accept_from(*std::move(tcp));
     if (!config.unix_path.empty()) {
-      auto local = UnixSocketFile::listen(config.unix_path);
+      unix_access_ = config.unix_access;
+      auto local = UnixSocketFile::listen(config.unix_path, unix_access_);
       if (!local) return std::move(local).error();
       unix_file_.emplace(*std::move(local));
       accept_from(unix_file_->take_socket());
@@ -70,6 +71,11 @@ class HttpServer::Impl {
   // second server could join the port unnoticed.
   void accept_from(ListeningSocket socket) {
     threads_.front()->listen(std::move(socket), [this](Peer peer) {
+      if (peer.family == AF_UNIX && !unix_access_.allows(peer.fd.get())) {
+        const auto user = peer_user(peer.fd.get());
+        return log_.warning("a user may not use the Unix socket",
+                            {{"uid", user.value_or(UINT32_MAX)}});
+      }
       accepted_.fetch_add(1, std::memory_order_relaxed);
       const bool counted = open_.try_add();
       if (!counted) refused_.fetch_add(1, std::memory_order_relaxed);
@@ -79,9 +85,11 @@ class HttpServer::Impl {
   }
 
   const HttpLimits limits_;
+  Logger& log_;
   const std::unique_ptr<BodyMemory> bodies_;
   OpenCount open_;
   std::uint16_t port_ = 0;
+  UnixAccess unix_access_;
   std::optional<UnixSocketFile> unix_file_;
   std::atomic<std::uint64_t> accepted_{0};
   std::atomic<std::uint64_t> refused_{0};

@@ -10,6 +10,7 @@
 #include "base/result.hpp"
 #include "memory/alloc/statistics.hpp"
 #include "server/http/message.hpp"
+#include "server/http/unix_access.hpp"
 
 namespace cairn::http {
 
@@ -37,7 +38,8 @@ class TlsIdentity;
 struct ListenConfig {
   std::string host = "127.0.0.1";
   std::uint16_t port = 7070;  // 0: any free one
-  std::string unix_path;      // empty: no Unix socket; owner-only rights
+  std::string unix_path;      // empty: no Unix socket
+  UnixAccess unix_access;
   // Null: plain HTTP. Borrowed: must outlive the server. The Unix socket is always plain.
   const TlsIdentity* tls = nullptr;
 };

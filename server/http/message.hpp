@@ -29,9 +29,22 @@ enum class Method : std::uint8_t { get, head, put, post, delete_, options, other
 // "GET", "HEAD", …; "OTHER" for what the contract has no use for.
 std::string_view to_string(Method method);
 
+// Who talks to whom over a connection, as the kernel tells.
+struct ConnectionEnds {
+  std::string local_address = {};         // numeric, without the port; empty: a Unix socket
+  std::string remote = {};                // "192.0.2.7:51034"; "unix" over a Unix socket
+  std::optional<std::uint32_t> uid = {};  // of the process at the other end of a Unix socket
+};
+
 // A request without its body. The views stay valid until its response has been sent or dropped.
 struct RequestHead {
   Method method = Method::other;
+  const ConnectionEnds* ends = nullptr;  // null: nobody's; only in tests
+  // Nothing: an HTTP/1.0 request without one. That of an absolute target wins over the field's.
+  std::optional<std::string_view> host = {};
+  std::string_view origin;
+  std::string_view sec_fetch_site;
+  std::string_view traceparent;
   std::string_view path;   // as sent, up to the '?'; still percent-encoded
   std::string_view query;  // as sent, after the '?'; empty where there is none
   std::string_view content_type;
@@ -44,8 +57,8 @@ struct RequestHead {
   std::string_view last_event_id;
   std::optional<std::uint64_t> content_length;  // nothing: no body, or a chunked one
   bool chunked = false;
-  // It came over a Unix socket, from a process of the server's own user or of root: open files may
-  // have come with it, and may go with the response.
+  // It came over a Unix socket, where only those connect who may: open files may have come with it,
+  // and may go with the response.
   bool passes_files = false;
 };
 
