@@ -36,6 +36,18 @@ bool answers_always(std::string_view path) {
   return path == "/healthz" || path == "/readyz" || path == "/metrics" || path == "/v1/system";
 }
 
+bool has_body(const http::RequestHead& head) {
+  return head.chunked || head.content_length.value_or(0) > 0;
+}
+
+// Of a body that there is.
+Result<> check_type(routes::BodyKind kind, std::string_view content_type) {
+  if (kind == routes::BodyKind::streamed) return check_bytes_type(content_type);
+  if (kind == routes::BodyKind::packed && is_bytes_type(content_type)) return {};
+  CAIRN_TRY(body_format(content_type));
+  return {};
+}
+
 ReplyStyle style_of(const http::RequestHead& head) {
   return {.format = answer_format(head.accept), .head_only = head.method == http::Method::head};
 }
@@ -77,8 +89,12 @@ http::Response ApiHandler::no_route(const http::RequestHead& head) const {
 
 http::RequestPlan ApiHandler::begin(const http::RequestHead& head) {
   const auto found = router().find(head.method, head.path);
-  if (!found) return {.route = kNoRoute, .body = no_route(head)};
-  const std::string_view route = routes::table()[found->route].pattern.path;
+  const std::string_view route = found ? routes::table()[found->route].pattern.path : kNoRoute;
+  // A page of others is told nothing, also not whether what it asks for is there.
+  if (auto own = service_.sites.check(head); !own) {
+    return {.route = route, .body = problem(own.error())};
+  }
+  if (!found) return {.route = route, .body = no_route(head)};
   auto caller = admit(head, *found);
   if (!caller) return {.route = route, .body = problem(caller.error())};
   http::BodyPlan body = plan_body(head, *found, caller->get());
@@ -116,10 +132,16 @@ http::BodyPlan ApiHandler::plan_body(const http::RequestHead& head, const Router
       return response;
     }
   }
+  if (has_body(head)) {
+    if (auto taken = check_type(route.body, head.content_type); !taken) {
+      return problem(taken.error());
+    }
+  }
   switch (route.body) {
     case routes::BodyKind::none:
       return http::CollectBody{kMaxIgnoredBodyBytes};
     case routes::BodyKind::structured:
+    case routes::BodyKind::packed:
       return http::CollectBody{service_.limits.max_body_bytes};
     case routes::BodyKind::streamed:
       break;
@@ -165,7 +187,8 @@ void ApiHandler::finished(http::Method method, std::string_view route, unsigned 
                           std::uint64_t duration_us) {
   const auto labels = route_labels();
   std::size_t index = 0;
-  while (index + 1 < labels.size() && labels[index] != route) ++index;
+  while (index + 1 < labels.size() && labels[index] != request.route) ++index;
+  const http::Method method = request.head.method;
   service_.counters.record({.route = index,
                             .method = static_cast<std::size_t>(method),
                             .status = status,

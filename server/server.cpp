@@ -72,6 +72,13 @@ BlockManagerOptions block_options(const Settings& settings, Logger& log) {
   return options;
 }
 
+// Names under which whoever reads the settings expects the server.
+std::vector<std::string> own_names(const Settings& settings) {
+  std::vector<std::string> names = settings.allowed_hosts;
+  names.push_back(settings.listen.host);
+  return names;
+}
+
 // Who may come in, and how the server shows who it is.
 struct Guard {
   std::unique_ptr<Gate> gate;              // null: everybody
@@ -102,6 +109,7 @@ struct Server::Parts {
       : settings(given),
         log(logger),
         data_dir(std::move(dir)),
+        sites(own_names(settings)),
         guard(std::move(given_guard)),
         catalog(given.data_dir),
         runtime(std::move(devices)),
@@ -124,6 +132,7 @@ struct Server::Parts {
                 .admin = admin,
                 .catalog = catalog,
                 .counters = counters,
+                .sites = sites,
                 .gate = guard.gate.get(),
                 .limits = settings.api,
                 .started_at_unix_ms = time.unix_ms()},
@@ -152,6 +161,7 @@ struct Server::Parts {
   const Settings settings;
   Logger& log;
   DataDir data_dir;
+  const SiteGate sites;
   Guard guard;
   const CacheCatalog catalog;
   std::unique_ptr<DeviceRuntime> runtime;

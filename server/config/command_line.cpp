@@ -18,7 +18,7 @@ namespace po = boost::program_options;
 
 // A flag is another way to write a field of the file, so there is one set of rules and one of
 // defaults.
-enum class FlagKind : std::uint8_t { text, number, yes, paths };
+enum class FlagKind : std::uint8_t { text, number, yes, paths, names };
 using enum FlagKind;
 
 struct Flag {
@@ -37,6 +37,9 @@ constexpr std::array kFlags = {
     Flag{"unix-users", "/unix_users", names,
          "users, by name or number and with ',' between them, who may use the Unix socket "
          "(default none)"},
+    Flag{"allowed-hosts", "/http/allowed_hosts", names,
+         "names and addresses, with ',' between them, under which the server is reached besides "
+         "localhost and its own addresses; *.NAME is all below a name, * any (default none)"},
     Flag{"tokens", "/tokens", text,
          "file of bearer tokens, read again on SIGHUP (default none: everybody may do everything)"},
     Flag{"allow-anonymous", "/allow_anonymous", yes,
@@ -238,10 +241,11 @@ Result<json> read_file(const Given& config) {
 // then refuses.
 json value_of(const Flag& flag, const std::string& text) {
   if (flag.kind == FlagKind::text) return text;
-  if (flag.kind == paths) {
+  if (flag.kind == paths || flag.kind == names) {
     json list = json::array();
     std::istringstream words(text);
-    for (std::string word; std::getline(words, word, ':');) list.push_back(word);
+    const char separator = flag.kind == paths ? ':' : ',';
+    for (std::string word; std::getline(words, word, separator);) list.push_back(word);
     return list;
   }
   auto read = json::parse(text, nullptr, /*allow_exceptions=*/false);

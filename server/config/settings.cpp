@@ -4,6 +4,7 @@
 #include <boost/asio/ip/address.hpp>
 #include <charconv>
 
+#include "server/auth/site_gate.hpp"
 #include "server/codec/cache_body.hpp"
 #include "server/codec/dom_blocks.hpp"
 #include "server/codec/fields.hpp"
@@ -44,7 +45,23 @@ void section(Fields& fields, std::string_view name, ReadMembers&& read_members) 
   members.finish();
 }
 
+void read_allowed_hosts(Fields& fields, std::vector<std::string>& out) {
+  const json* hosts = fields.optional_list("allowed_hosts");
+  if (hosts == nullptr) return;
+  for (const json& host : *hosts) {
+    if (host.is_string() && is_allowed_host_form(host.get_ref<const std::string&>())) {
+      out.push_back(host);
+    } else {
+      fields.errors().add(ErrorCode::malformed,
+                          fields.path_of("allowed_hosts") + " has " + host.dump().substr(0, 80) +
+                              ", which is no name in lower case or address without a port, "
+                              "\"*.NAME\" or \"*\"");
+    }
+  }
+}
+
 void read_http(Fields& fields, Settings& out) {
+  read_allowed_hosts(fields, out.allowed_hosts);
   read(fields, "max_connections", {1, 1'000'000}, out.http.max_connections);
   read(fields, "max_header_bytes", {1024, 1u << 20}, out.http.max_header_bytes);
   read(fields, "max_body_bytes", {1024, 1ull << 30}, out.api.max_body_bytes);

@@ -43,6 +43,7 @@ struct Settings {
   // Without tokens the server listens on a loopback address only, unless this says otherwise.
   bool allow_anonymous = false;
   http::HttpLimits http;
+  std::vector<std::string> allowed_hosts;  // as SiteGate takes them
   ApiLimits api;
   std::filesystem::path data_dir = "cairn-data";
   RuntimeChoice runtime = RuntimeChoice::automatic;

@@ -17,6 +17,8 @@ namespace cairn::routes {
 Result<std::shared_ptr<Cache>> cache_of(const Service& service, const Call& call);
 // The key that the path names, after the cache.
 Result<BlockKey> key_of(const Call& call);
+// The format of a structured body; without a body no type is asked for.
+Result<WireFormat> format_of(const Call& call);
 // A structured body as a document.
 Result<json> body_document(const Call& call, std::size_t max_values = kMaxDocumentValues);
 // The most values of a document that names as many blocks as a request may.
@@ -34,7 +36,7 @@ Result<> check_length(const http::RequestHead& head, std::uint64_t expected_byte
 template <class FromText, class FromDocument>
 auto read_hot(const Call& call, std::size_t max_values, FromText&& from_text,
               FromDocument&& from_document) -> decltype(from_text(call.body)) {
-  auto format = body_format(call.head.content_type);
+  auto format = format_of(call);
   if (!format) return std::move(format).error();
   if (*format == WireFormat::text) return from_text(call.body);
   auto document = parse_document(call.body, *format, max_values);

@@ -14,6 +14,10 @@ constexpr Route plain(Role role, http::Method method, std::string_view path, Han
 constexpr Route structured(Role role, http::Method method, std::string_view path, Handle handle) {
   return {.pattern = {method, path}, .role = role, .body = BodyKind::structured, .handle = handle};
 }
+constexpr Route packed(Route route) {
+  route.body = BodyKind::packed;
+  return route;
+}
 constexpr Route streamed(Role role, http::Method method, std::string_view path, Begin begin) {
   return {.pattern = {method, path}, .role = role, .body = BodyKind::streamed, .begin = begin};
 }
@@ -24,7 +28,7 @@ constexpr Route filtered(Route route) {
 }
 
 constexpr std::array kRoutes = {
-    structured(read, post, "/v1/caches/{cache}/match", match),
+    packed(structured(read, post, "/v1/caches/{cache}/match", match)),
     structured(write, post, "/v1/caches/{cache}/allocate", allocate),
     structured(write, post, "/v1/caches/{cache}/commit", commit),
     structured(read, post, "/v1/leases/{lease}/release", release),

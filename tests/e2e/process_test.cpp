@@ -1,7 +1,12 @@
+#include <sys/socket.h>
+#include <sys/un.h>
+
 #include <csignal>
+#include <cstring>
 #include <fstream>
 #include <thread>
 
+#include "base/file_descriptor.hpp"
 #include "tests/e2e/support/raw_connection.hpp"
 #include "tests/e2e/support/served_test.hpp"
 
@@ -157,7 +162,8 @@ TEST_P(StopTest, FinishesTheRequestInProgressAndLeaves) {
   TestCache cache(rest, {.device = 2, .disk = 2});
   RawConnection slow(server.endpoint());
   slow.send(head_text("PUT", cache.key_path(1, "?tier=disk"),
-                      {"Content-Length: " + std::to_string(kBlockBytes)}));
+                      {"Content-Type: application/octet-stream",
+                       "Content-Length: " + std::to_string(kBlockBytes)}));
   slow.send(block(1).substr(0, 50));
   ASSERT_TRUE(eventually([&] { return cache.count("disk", "allocated") == 1; }));
 
@@ -181,8 +187,9 @@ TEST_F(ProcessTest, CutsWhatTakesLongerThanItIsToldToWait) {
   Rest rest(server.endpoint());
   const TestCache cache(rest, {.device = 2});
   RawConnection stuck(server.endpoint());
-  stuck.send(
-      head_text("PUT", cache.key_path(1), {"Content-Length: " + std::to_string(kBlockBytes)}));
+  stuck.send(head_text("PUT", cache.key_path(1),
+                       {"Content-Type: application/octet-stream",
+                        "Content-Length: " + std::to_string(kBlockBytes)}));
   EXPECT_EQ(server.stop(), 0);
 }
 
