@@ -78,7 +78,7 @@ constexpr std::array kRoutes = {
     filtered(plain(read, get, "/openapi.json", openapi)),
     filtered(plain(read, get, "/", status_page)),
 
-    plain(admin, get, "/v1/caches/{cache}/tiers/{tier}/export", export_tier),
+    plain(admin, post, "/v1/caches/{cache}/tiers/{tier}/export", export_tier),
     filtered(plain(read, get, "/v1/events", events)),
 };
 

@@ -129,5 +129,15 @@ TEST_F(DoorsTest, LetsItsPageRunNothingButItsOwnScript) {
   EXPECT_THAT(page.body, Not(testing::ContainsRegex(" on[a-z]+=\"")));
 }
 
+// It changes what a commit means, so that no link may do it.
+TEST_F(DoorsTest, ExportsATierByPostOnly) {
+  TestCache cache(rest_, {.pinned = 1});
+  const Reply reply = rest_.get(cache.path("/tiers/pinned/export"));
+  EXPECT_THAT(reply, is_problem(405, "method_not_allowed"));
+  EXPECT_EQ(reply.header("Allow"), "POST");
+  EXPECT_THAT(rest_.send({.method = "POST", .target = cache.path("/tiers/pinned/export")}),
+              has_status(200));
+}
+
 }  // namespace
 }  // namespace cairn::e2e

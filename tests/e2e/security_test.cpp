@@ -134,6 +134,23 @@ TEST_F(SecurityTest, GrantsARoleWhatItIsForAndNoMore) {
   EXPECT_THAT(as(kAdmin, {.method = "DELETE", .target = "/v1/caches/roles"}), has_status(204));
 }
 
+TEST_F(SecurityTest, TakesABrowsersCredentialsForLookingOnly) {
+  ASSERT_TRUE(put_cache_as(kAdmin, "browsed").ok());
+  ASSERT_TRUE(put_key_as(kWriter, "browsed", 1).ok());
+  // printf 'me:admin-admin-admin-admin' | base64
+  const std::pair<std::string, std::string> basic = {"Authorization",
+                                                     "Basic bWU6YWRtaW4tYWRtaW4tYWRtaW4tYWRtaW4="};
+  EXPECT_THAT(rest_.send({.target = "/v1/caches", .headers = {basic}}), has_status(200));
+  for (const auto& [method, path] : std::vector<std::pair<std::string, std::string>>{
+           {"POST", "/clear"}, {"POST", "/tiers/pinned/export"}, {"DELETE", ""}}) {
+    EXPECT_THAT(
+        rest_.send({.method = method, .target = "/v1/caches/browsed" + path, .headers = {basic}}),
+        is_problem(401, "unauthorized"))
+        << method << path;
+  }
+  EXPECT_EQ(get_as(kReader, "/v1/caches/browsed/keys/" + key(1)).body, block(1));
+}
+
 TEST_F(SecurityTest, ConfinesATokenToItsCaches) {
   ASSERT_TRUE(put_cache_as(kAdmin, "mine").ok());
   ASSERT_TRUE(put_cache_as(kAdmin, "theirs").ok());
@@ -271,7 +288,7 @@ TEST_F(TlsServed, AnswersOverTls) {
   fakes::TlsClient client(
       {.port = static_cast<std::uint16_t>(std::stoi(port())), .authority = authority_.certificate});
   ASSERT_TRUE(client.connected());
-  ASSERT_TRUE(client.send("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"));
+  ASSERT_TRUE(client.send("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"));
   EXPECT_THAT(client.receive_response(), EndsWith(R"({"status":"ok"})"));
 }
 
@@ -359,9 +376,10 @@ TEST_F(SecurityTest, OnlyWhoMayMapATierCommitsWhatHeDidNotSend) {
   EXPECT_EQ(get_as(kReader, cache + "/keys/" + key(1)).body, std::string(kBlockBytes, '\0'));
 
   for (const std::string& token : {kReader, kWriter}) {
-    EXPECT_THAT(get_as(token, cache + "/tiers/pinned/export"), is_problem(403, "forbidden"));
+    EXPECT_THAT(post_as(token, cache + "/tiers/pinned/export", json::object()),
+                is_problem(403, "forbidden"));
   }
-  EXPECT_THAT(get_as(kAdmin, cache + "/tiers/pinned/export"), has_status(200));
+  EXPECT_THAT(post_as(kAdmin, cache + "/tiers/pinned/export", json::object()), has_status(200));
   const json body = unwritten(2);
   EXPECT_THAT(post_as(kWriter, cache + "/commit", body), is_problem(403, "forbidden"));
   EXPECT_THAT(get_as(kReader, cache + "/keys/" + key(2)), is_problem(404, "unknown_key"));
