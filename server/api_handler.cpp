@@ -107,12 +107,7 @@ Result<std::shared_ptr<const Caller>> ApiHandler::admit(const http::RequestHead&
   if (service_.gate == nullptr || route.role == Role::none) return nullptr;
   auto caller = service_.gate->admit(head);
   if (!caller) return caller;
-  if (!(*caller)->may(route.role)) {
-    return Error{ErrorCode::forbidden, "this takes the role '" +
-                                           std::string(to_string(route.role)) + "'; the token '" +
-                                           (*caller)->name() + "' has '" +
-                                           std::string(to_string((*caller)->role())) + "'"};
-  }
+  if (!(*caller)->may(route.role)) return lacks_role(**caller, route.role);
   CAIRN_TRY(routes::check_subject(service_, **caller, route, found.parameters));
   return caller;
 }

@@ -41,6 +41,11 @@ Result<> check_tier(const Cache& cache, Tier tier) {
                                             std::string(to_string(tier)) + "'"};
 }
 
+Result<> check_role(const Call& call, Role role) {
+  if (call.caller == nullptr || call.caller->may(role)) return {};
+  return lacks_role(*call.caller, role);
+}
+
 Result<> check_count(const Service& service, std::string_view field, std::size_t count) {
   const std::size_t most = service.manager.options().max_blocks_per_request;
   if (count <= most) return {};

@@ -27,6 +27,8 @@ std::size_t max_values(const Service& service);
 Result<> no_query(const Call& call);
 // unknown_tier unless the cache has it.
 Result<> check_tier(const Cache& cache, Tier tier);
+// forbidden unless the caller has the role: for what only some requests of a route do.
+Result<> check_role(const Call& call, Role role);
 // out_of_range where a request names more blocks than one may.
 Result<> check_count(const Service& service, std::string_view field, std::size_t count);
 // wrong_length for a shorter body (or one of unknown length), body_too_large for a longer one.
