@@ -70,6 +70,13 @@ int hash_token() {
   return kExitDone;
 }
 
+int check(const cairn::Settings& settings) {
+  const cairn::SystemClock clock;
+  if (auto right = cairn::check_startable(settings, clock); !right) return refuse(right.error());
+  std::puts("the settings are right");
+  return kExitDone;
+}
+
 std::span<const char* const> environment() {
   std::size_t count = 0;
   while (environ[count] != nullptr) ++count;
@@ -107,6 +114,9 @@ int main(int argc, char** argv) {
       return kExitDone;
     }
     if (std::holds_alternative<cairn::HashToken>(*asked)) return hash_token();
+    if (const auto* asked_only = std::get_if<cairn::CheckConfig>(&*asked)) {
+      return check(asked_only->settings);
+    }
     return serve(std::get<cairn::Settings>(*asked));
   } catch (const std::exception& thrown) {
     std::fprintf(stderr, "cairn-server: %s\n", thrown.what());

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "blockmgr/config_check.hpp"
 #include "server/api_handler.hpp"
 #include "server/config/data_dir.hpp"
 #include "server/file_limit.hpp"
@@ -213,6 +214,18 @@ Result<> Server::make_caches(Parts& parts, Logger& log) {
     if (auto created = parts.manager.create_cache(cache); !created) {
       log.error("a remembered cache could not be made",
                 {{"cache", cache.name}, {"detail", created.error().detail}});
+    }
+  }
+  return {};
+}
+
+Result<> check_startable(const Settings& settings, const Clock& clock) {
+  CAIRN_TRY(http::check_listen(settings.listen));
+  CAIRN_TRY(DataDir::check(settings.data_dir));
+  if (auto guard = make_guard(settings, clock); !guard) return std::move(guard).error();
+  for (const CacheConfig& cache : settings.caches) {
+    if (auto fits = check_config(cache, settings.blocks); !fits) {
+      return Error{fits.error().code, "cache '" + cache.name + "': " + fits.error().detail};
     }
   }
   return {};

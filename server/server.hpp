@@ -10,6 +10,10 @@
 
 namespace cairn {
 
+// Whether a server could start with these settings, as far as that can be told without touching
+// data, devices or the network: also the files of tokens and certificates are read.
+Result<> check_startable(const Settings& settings, const Clock& clock);
+
 // The whole server: runtime, transfer engine, caches and HTTP. The destructor cuts what is in
 // progress.
 class Server {

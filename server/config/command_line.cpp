@@ -126,6 +126,9 @@ po::options_description describe() {
       "restore", po::value<std::vector<std::string>>()->composing()->value_name("CACHE=NAME"),
       "snapshot to bring back before serving: CACHE=NAME of the data directory, CACHE=FILE or FILE "
       "(with a slash in its path); a missing cache is made as the snapshot tells; repeatable");
+  options.add_options()("check-config",
+                        "say whether a server could start with these settings, and exit with 0 or "
+                        "2; data is left alone");
   options.add_options()("hash-token",
                         "read a token from standard input, print its hash for --tokens and exit");
   options.add_options()("list-settings",
@@ -293,9 +296,9 @@ Result<Settings> settings_of(const GivenByFlag& given, const std::vector<std::st
 
 }  // namespace
 
-Result<std::variant<Settings, PrintAndExit, HashToken>> read_command_line(
+Result<std::variant<Settings, PrintAndExit, HashToken, CheckConfig>> read_command_line(
     const CommandLine& given) {
-  using Answer = std::variant<Settings, PrintAndExit, HashToken>;
+  using Answer = std::variant<Settings, PrintAndExit, HashToken, CheckConfig>;
   const po::options_description options = describe();
   po::variables_map flags;
   try {
@@ -321,6 +324,7 @@ Result<std::variant<Settings, PrintAndExit, HashToken>> read_command_line(
   auto settings =
       settings_of(gather(flags, given.environment), gather_restores(flags, given.environment));
   if (!settings) return std::move(settings).error();
+  if (flags.count("check-config") > 0) return Answer(CheckConfig{std::move(*settings)});
   return Answer(std::move(*settings));
 }
 

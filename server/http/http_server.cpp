@@ -1,6 +1,7 @@
 #include "server/http/http_server.hpp"
 
 #include <atomic>
+#include <filesystem>
 #include <utility>
 #include <vector>
 
@@ -96,6 +97,17 @@ class HttpServer::Impl {
   std::size_t next_ = 0;  // of the accepting thread
   std::vector<std::unique_ptr<NetworkThread>> threads_;
 };
+
+Result<> check_listen(const ListenConfig& listen) {
+  // Any free port of it, for a moment.
+  CAIRN_TRY(listen_tcp(listen.host, 0));
+  if (listen.unix_path.empty()) return {};
+  const auto folder = std::filesystem::absolute(listen.unix_path).parent_path();
+  std::error_code ignored;
+  if (std::filesystem::is_directory(folder, ignored)) return {};
+  return Error{ErrorCode::io_error, "listening on unix:" + listen.unix_path +
+                                        ": there is no folder '" + folder.string() + "'"};
+}
 
 Result<std::unique_ptr<HttpServer>> HttpServer::start(const ListenConfig& listen,
                                                       const HttpLimits& limits, Handler& handler,

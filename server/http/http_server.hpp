@@ -44,6 +44,10 @@ struct ListenConfig {
   const TlsIdentity* tls = nullptr;
 };
 
+// io_error where the address is not this machine's, or the Unix socket's folder is not there. The
+// port may be in use.
+Result<> check_listen(const ListenConfig& listen);
+
 // What the machinery counts itself. Relaxed reads.
 struct HttpServerStats {
   std::uint64_t connections_open = 0;

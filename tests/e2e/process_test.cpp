@@ -221,6 +221,38 @@ TEST_F(ProcessTest, RefusesMoreConnectionsThanItIsToldToHold) {
   }));
 }
 
+TEST_F(ProcessTest, ChecksItsSettingsAndTouchesNothing) {
+  json cache = cache_body({.pinned = 3, .disk = 3});
+  cache["name"] = "mine";
+  const auto check = [this](std::vector<std::string> flags) {
+    flags.insert(flags.end(), {"--check-config", "--data-dir", data()});
+    return run(flags);
+  };
+  const Ended right = check({"--config", file("right.json", json{{"caches", {cache}}}.dump())});
+  EXPECT_EQ(right.code, 0) << right.err;
+  EXPECT_FALSE(std::filesystem::exists(data()));
+
+  cache["layout"]["num_layers"] = 4'000'000'000;
+  const std::string impossible = file("impossible.json", json{{"caches", {cache}}}.dump());
+  for (const auto& [flags, named] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"--config", impossible}, "mine"},
+           {{"--tokens", "/nowhere/tokens"}, "/nowhere/tokens"},
+           {{"--tls-cert", "/nowhere/c", "--tls-key", "/nowhere/k"}, "/nowhere/c"},
+           {{"--listen", "0.0.0.0:7070"}, "loopback"},
+           {{"--listen", "no.such.host.invalid:0"}, "no.such.host.invalid"},
+           {{"--unix", "/nonexistent/folder/socket"}, "/nonexistent/folder"},
+           {{"--unix-group", "no-such-group"}, "no-such-group"},
+           {{"--unix-users", "0,no-such-user"}, "no-such-user"},
+           {{"--allowed-hosts", "http://cairn"}, "http://cairn"},
+           {{"--threads", "0"}, "threads"}}) {
+    const Ended wrong = check(flags);
+    EXPECT_EQ(wrong.code, 2) << named;
+    EXPECT_THAT(wrong.err, HasSubstr(named));
+  }
+  EXPECT_EQ(run({"--check-config", "--data-dir", "/dev/null/x"}).code, 2);
+  EXPECT_FALSE(std::filesystem::exists(data()));
+}
+
 // A shell that sets the limit of open files and becomes the server.
 class FileLimitTest : public ProcessTest {
  protected:
