@@ -116,7 +116,8 @@ http::BodyPlan ApiHandler::plan_body(const http::RequestHead& head, const Router
                                      const Caller* caller) {
   const routes::Route& route = routes::table()[found.route];
   const Phase phase = service_.phase.load(std::memory_order_relaxed);
-  if (phase != Phase::serving && !answers_always(route.pattern.path)) {
+  const bool serves = phase == Phase::serving || phase == Phase::leaving;
+  if (!serves && !answers_always(route.pattern.path)) {
     return problem({ErrorCode::unavailable, phase == Phase::starting ? "the server is starting"
                                                                      : "the server is draining"});
   }

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <exception>
 #include <iostream>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -11,6 +12,8 @@
 #include "server/build_info.hpp"
 #include "server/config/command_line.hpp"
 #include "server/server.hpp"
+#include "server/service_manager.hpp"
+#include "server/ticker.hpp"
 
 namespace {
 
@@ -93,10 +96,21 @@ int serve(const cairn::Settings& settings) {
               url_of(settings, (*server)->port()).c_str());
   std::fflush(stdout);
 
+  const auto manager = cairn::ServiceManager::from_environment();
+  manager.ready();
+  std::optional<cairn::Ticker> watchdog;
+  if (const auto period = manager.watchdog_period()) {
+    // Twice in the time after which it is missed.
+    watchdog.emplace(*period / 2, [&manager, &served = **server] {
+      if (served.is_alive()) manager.alive();
+    });
+  }
   const int signal = wait_for_stop(**server);
+  manager.stopping();
   log.info("stopping", {{"signal", signal == SIGINT ? "SIGINT" : "SIGTERM"}});
   const bool drained = (*server)->drain();
   if (!drained) log.warning("requests were cut: they took longer than drain_timeout_ms");
+  watchdog.reset();
   server->reset();
   log.info("stopped");
   return kExitDone;

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <optional>
+#include <thread>
 
 #include "blockmgr/config_check.hpp"
 #include "server/api_handler.hpp"
@@ -143,6 +144,7 @@ struct Server::Parts {
 
   void tick() {
     manager.tick();
+    ticked.store(true, std::memory_order_relaxed);
     if (told_of_loss) return;
     if (const auto lost = runtime->lost()) {
       log.error("a device is lost; the tiers that are not on it are still served",
@@ -177,6 +179,7 @@ struct Server::Parts {
   Service service;
   ApiHandler handler;
   bool told_of_loss = false;  // the ticker's
+  std::atomic<bool> ticked{false};
   Ticker ticker;
   Ticker event_ticker;
   std::unique_ptr<ZmqPublisher> publisher;  // null: none is configured
@@ -302,7 +305,16 @@ void Server::reload() {
   }
 }
 
+bool Server::is_alive() {
+  const bool ticked = parts_->ticked.exchange(false, std::memory_order_relaxed);
+  return parts_->http->is_alive() && ticked;
+}
+
 bool Server::drain() {
+  if (parts_->settings.drain_delay_ms > 0) {
+    parts_->service.phase = Phase::leaving;
+    std::this_thread::sleep_for(std::chrono::milliseconds(parts_->settings.drain_delay_ms));
+  }
   parts_->service.phase = Phase::draining;
   // Who waits for a transfer is told how far it is.
   parts_->waits.flush();

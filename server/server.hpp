@@ -28,7 +28,11 @@ class Server {
   // Reads the files of tokens and certificates again; what cannot be used leaves those in force as
   // they are, and the log says so.
   void reload();
-  // Refuses new work, waits for what is in progress up to the settings' time. True where nothing
+  // True where its threads have worked since the last call, a second and more ago. Not by two
+  // threads at once.
+  bool is_alive();
+  // Says on /readyz that it will end, and serves everything for the settings' delay. Then refuses
+  // new work, waits for what is in progress up to the settings' time. True where nothing
   // was cut.
   bool drain();
 

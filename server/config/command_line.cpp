@@ -58,6 +58,8 @@ constexpr std::array kFlags = {
          "auto, host or cuda; auto takes cuda where a device answers (default auto)"},
     Flag{"threads", "/threads", number, "network threads, 1 to 256 (default 1)"},
     Flag{"log-level", "/log_level", text, "debug, info, warning or error (default info)"},
+    Flag{"drain-delay-ms", "/drain_delay_ms", number,
+         "how long a shutdown first says so on /readyz while it serves everything (default 0)"},
     Flag{"drain-timeout-ms", "/drain_timeout_ms", number,
          "how long a shutdown waits for requests in progress (default 10000)"},
     Flag{"host-devices", "/host/devices", number,

@@ -365,6 +365,7 @@ Settings read_document(const json& document, DecodeErrors& errors) {
   settings.log_level =
       static_cast<LogLevel>(fields.optional_word("log_level", kLogWords).value_or(1));
   read(fields, "threads", {1, 256}, settings.http.threads);
+  read(fields, "drain_delay_ms", {0, 3'600'000}, settings.drain_delay_ms);
   read(fields, "drain_timeout_ms", kTimeoutMs, settings.drain_timeout_ms);
   section(fields, "host", [&settings](Fields& members) {
     read(members, "devices", {1, 64}, settings.host.devices);

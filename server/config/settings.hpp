@@ -58,6 +58,9 @@ struct Settings {
   std::vector<CacheConfig> caches;
   std::vector<RestoreSetting> restore;  // in this order, after the caches are made
   LogLevel log_level = LogLevel::info;
+  // Of a shutdown: so long /readyz says so while everything is still served, for those who send
+  // requests here to hear of it.
+  std::uint32_t drain_delay_ms = 0;
   std::uint32_t drain_timeout_ms = 10'000;  // of a shutdown: what is still in progress is then cut
 };
 

@@ -58,6 +58,11 @@ class HttpServer::Impl {
   std::vector<NamedAllocator> allocators() const { return bodies_->statistics(); }
   BodyMemory& bodies() const { return *bodies_; }
   void trim_idle() { bodies_->trim_idle(); }
+  bool is_alive() {
+    bool all = true;
+    for (const auto& thread : threads_) all = thread->has_turned() && all;
+    return all;
+  }
 
   bool drain(std::uint32_t timeout_ms) {
     for (const auto& thread : threads_) thread->drain();
@@ -128,6 +133,7 @@ std::uint16_t HttpServer::port() const { return impl_->port(); }
 HttpServerStats HttpServer::stats() const { return impl_->stats(); }
 std::vector<NamedAllocator> HttpServer::allocators() const { return impl_->allocators(); }
 BodyMemory& HttpServer::bodies() const { return impl_->bodies(); }
+bool HttpServer::is_alive() { return impl_->is_alive(); }
 void HttpServer::trim_idle() { impl_->trim_idle(); }
 bool HttpServer::drain(std::uint32_t timeout_ms) { return impl_->drain(timeout_ms); }
 

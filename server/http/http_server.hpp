@@ -75,6 +75,9 @@ class HttpServer {
   std::vector<NamedAllocator> allocators() const;
   // For what a route keeps of a body by itself: under the same bound. Thread-safe.
   BodyMemory& bodies() const;
+  // True where each network thread has gone round its loop since the last call, which they do at
+  // least every 100 ms. Not by two threads at once.
+  bool is_alive();
   // Memory of bodies that nobody has used since the last call goes back to the system. Not by two
   // threads at once.
   void trim_idle();

@@ -221,6 +221,32 @@ TEST_F(ProcessTest, RefusesMoreConnectionsThanItIsToldToHold) {
   }));
 }
 
+// Until a load balancer has heard that the server leaves, it sends requests here.
+TEST_F(ProcessTest, ServesOnWhileItSaysThatItWillLeave) {
+  auto flags = small();
+  flags.insert(flags.end(), {"--drain-delay-ms", "3600000"});
+  ServerProcess server({.flags = flags, .data_dir = data()});
+  Rest rest(server.endpoint());
+  TestCache cache(rest, {.device = 2});
+  EXPECT_THAT(rest.get("/readyz"), has_status(200));
+  ::kill(server.pid(), SIGTERM);
+  EXPECT_TRUE(eventually([&] { return rest.get("/readyz").status == 503; }));
+  EXPECT_THAT(rest.get("/readyz").document().at("detail"), HasSubstr("draining"));
+  EXPECT_EQ(rest.get("/v1/system").document().at("state"), "draining");
+  cache.store(1);
+  Rest late(server.endpoint());
+  EXPECT_THAT(late.get("/healthz"), has_status(200)) << "its sockets are still open";
+  ::kill(server.pid(), SIGTERM);
+  EXPECT_EQ(server.wait(), 128 + SIGTERM) << "a second signal does not wait";
+}
+
+TEST_F(ProcessTest, LeavesOnceItHasSaidSoForLongEnough) {
+  auto flags = small();
+  flags.insert(flags.end(), {"--drain-delay-ms", "1"});
+  ServerProcess server({.flags = flags, .data_dir = data()});
+  EXPECT_EQ(server.stop(), 0) << server.output();
+}
+
 TEST_F(ProcessTest, ChecksItsSettingsAndTouchesNothing) {
   json cache = cache_body({.pinned = 3, .disk = 3});
   cache["name"] = "mine";
@@ -251,6 +277,56 @@ TEST_F(ProcessTest, ChecksItsSettingsAndTouchesNothing) {
   }
   EXPECT_EQ(run({"--check-config", "--data-dir", "/dev/null/x"}).code, 2);
   EXPECT_FALSE(std::filesystem::exists(data()));
+}
+
+// The socket of a service manager, as systemd has it.
+class NotifySocket {
+ public:
+  explicit NotifySocket(const std::filesystem::path& path)
+      : fd_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
+    EXPECT_EQ(::bind(fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    const timeval patience{.tv_sec = ChildProcess::kPatience.count(), .tv_usec = 0};
+    ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  }
+  // The next word; empty where none comes.
+  std::string next() {
+    char text[256];
+    const ssize_t bytes = ::recv(fd_.get(), text, sizeof text, 0);
+    return bytes < 0 ? "" : std::string(text, static_cast<std::size_t>(bytes));
+  }
+
+ private:
+  FileDescriptor fd_;
+};
+
+TEST_F(ProcessTest, TellsItsServiceManagerHowItIs) {
+  const std::string path = (folder_.path() / "notify").string();
+  NotifySocket manager(path);
+  ServerProcess server({.flags = small(),
+                        .data_dir = data(),
+                        .environment = {"NOTIFY_SOCKET=" + path, "WATCHDOG_USEC=400000"}});
+  EXPECT_EQ(manager.next(), "READY=1");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(manager.next(), "WATCHDOG=1");
+  ::kill(server.pid(), SIGTERM);
+  std::string word = manager.next();
+  while (word == "WATCHDOG=1") word = manager.next();
+  EXPECT_EQ(word, "STOPPING=1");
+  EXPECT_EQ(server.wait(), 0);
+}
+
+TEST_F(ProcessTest, TellsNobodyOfItsWatchdogThatIsNotItsOwn) {
+  const std::string path = (folder_.path() / "notify").string();
+  NotifySocket manager(path);
+  ServerProcess server(
+      {.flags = small(),
+       .data_dir = data(),
+       .environment = {"NOTIFY_SOCKET=" + path, "WATCHDOG_USEC=1000", "WATCHDOG_PID=1"}});
+  EXPECT_EQ(manager.next(), "READY=1");
+  EXPECT_EQ(server.stop(), 0);
+  EXPECT_EQ(manager.next(), "STOPPING=1");
 }
 
 // A shell that sets the limit of open files and becomes the server.
