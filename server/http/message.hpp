@@ -152,6 +152,15 @@ struct RequestPlan {
 // The status counted for a request whose connection was lost before it had a response; never sent.
 inline constexpr unsigned kStatusLost = 499;
 
+// A request that has ended.
+struct FinishedRequest {
+  const RequestHead& head;         // without anything where the machinery refused it
+  std::string_view route;          // what begin() said; empty where the machinery refused the head
+  const Caller* caller = nullptr;  // as the plan said
+  unsigned status = 0;
+  std::uint64_t duration_us = 0;
+};
+
 // What answers requests. Called on network threads, several at once: it must not block.
 class Handler {
  public:
@@ -169,10 +178,8 @@ class Handler {
   // How an error of an Upload or a Download looks.
   virtual Response failed(const Error& why) = 0;
   // A response has been handed to the kernel or its connection was lost (kStatusLost where there
-  // was no response yet). Once a request; `route` is what begin() said, empty where the machinery
-  // refused the head. For metrics and the access log.
-  virtual void finished(Method method, std::string_view route, unsigned status,
-                        std::uint64_t duration_us) = 0;
+  // was no response yet). Once a request. For metrics and the log.
+  virtual void finished(const FinishedRequest& request) = 0;
 };
 
 }  // namespace cairn::http

@@ -329,6 +329,43 @@ TEST_F(ProcessTest, TellsNobodyOfItsWatchdogThatIsNotItsOwn) {
   EXPECT_EQ(manager.next(), "STOPPING=1");
 }
 
+// Who changed what of a cache, from where, and whether it was done.
+TEST_F(ProcessTest, KeepsARecordOfWhatAdministratorsDo) {
+  auto flags = small();
+  const std::string socket = (folder_.path() / "cairn.sock").string();
+  flags.insert(flags.end(), {"--unix", socket, "--log-level", "debug"});
+  ServerProcess server({.flags = flags, .data_dir = data()});
+  Rest rest(server.endpoint());
+  Rest local(client::Endpoint::parse("unix:" + socket).value());
+  const auto logged = [&server](const std::string& line) {
+    return eventually(
+        [&] { return testing::Value(server.output(), testing::ContainsRegex(line)); });
+  };
+  const std::string body = cache_body({.pinned = 2}).dump();
+  rest.send(
+      {.method = "PUT",
+       .target = "/v1/caches/mine",
+       .body = body,
+       .content_type = "application/json",
+       .headers = {{"traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}}});
+  EXPECT_TRUE(
+      logged("level=info msg=audit who=anonymous from=127.0.0.1:[0-9]+ method=PUT "
+             "path=/v1/caches/mine status=201 "
+             "trace_id=4bf92f3577b34da6a3ce929d0e0e4736 parent_id=00f067aa0ba902b7"))
+      << server.output();
+  EXPECT_TRUE(logged("msg=request method=PUT .*trace_id=4bf92f3577b34da6a3ce929d0e0e4736"));
+  local.del("/v1/caches/nowhere");
+  EXPECT_TRUE(logged("msg=audit who=uid:" + std::to_string(::getuid()) +
+                     " from=unix method=DELETE path=/v1/caches/nowhere status=404"))
+      << server.output();
+  rest.send(
+      {.method = "POST",
+       .target = "/v1/caches/mine/clear",
+       .headers = {{"Origin", "http://evil.example"}, {"traceparent", "forged level=error"}}});
+  EXPECT_TRUE(logged("msg=audit .*method=POST path=/v1/caches/mine/clear status=403"));
+  EXPECT_THAT(server.output(), testing::Not(HasSubstr("forged")));
+}
+
 // A shell that sets the limit of open files and becomes the server.
 class FileLimitTest : public ProcessTest {
  protected:
