@@ -5,11 +5,12 @@ usage: packaging_test.py CAIRN_SERVER
 """
 
 import json
+import pathlib
 import re
 import subprocess
 import sys
 
-from support import ROOT, Folder, Server, find_tool
+from support import ROOT, Folder, Process, Server, eventually, find_tool, free_port
 
 PROGRAM = sys.argv[1]
 failures = []
