@@ -23,6 +23,10 @@ std::string_view to_string(ErrorCode code) {
       return "unauthorized";
     case ErrorCode::forbidden:
       return "forbidden";
+    case ErrorCode::unknown_host:
+      return "unknown_host";
+    case ErrorCode::cross_site:
+      return "cross_site";
     case ErrorCode::unknown_cache:
       return "unknown_cache";
     case ErrorCode::unknown_lease:
@@ -75,6 +79,8 @@ std::string_view to_string(ErrorCode code) {
       return "queue_full";
     case ErrorCode::too_many:
       return "too_many";
+    case ErrorCode::lease_quota:
+      return "lease_quota";
     case ErrorCode::unavailable:
       return "unavailable";
     case ErrorCode::peer_lost:

@@ -19,6 +19,8 @@ enum class ErrorCode : std::uint8_t {
   // credentials
   unauthorized,
   forbidden,
+  unknown_host,
+  cross_site,
   // what is named does not exist
   unknown_cache,
   unknown_lease,
@@ -49,6 +51,7 @@ enum class ErrorCode : std::uint8_t {
   // not now
   queue_full,
   too_many,
+  lease_quota,
   unavailable,
   peer_lost,
   no_capacity,

@@ -90,7 +90,7 @@ Answer<> CacheClient::delete_cache(std::string_view cache, bool force) {
 
 Answer<CacheClient::ExportedTier> CacheClient::export_tier(std::string_view cache, Tier tier) {
   const std::string target = cache_path(cache, "/tiers/").append(to_string(tier)).append("/export");
-  auto response = send({.method = "GET", .target = target});
+  auto response = send({.method = "POST", .target = target});
   if (!response) return std::move(response).error();
   auto description = json_from(response->body);
   if (!description) return std::move(description).error();

@@ -65,7 +65,7 @@ Answer<Context> make_context(const TlsFiles& files) {
   if (raw == nullptr) return refused("no TLS: " + last_reason());
   SSL_CTX_set_min_proto_version(raw, TLS1_2_VERSION);
   SSL_CTX_set_mode(raw, SSL_MODE_ENABLE_PARTIAL_WRITE);
-  SSL_CTX_set_verify(raw, SSL_VERIFY_PEER, nullptr);
+  SSL_CTX_set_verify(raw, files.any_certificate ? SSL_VERIFY_NONE : SSL_VERIFY_PEER, nullptr);
   const auto unusable = [](const std::string& what, const std::string& path) {
     return refused(what + " '" + path + "' cannot be used: " + last_reason());
   };

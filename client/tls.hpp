@@ -18,6 +18,7 @@ struct TlsFiles {
   std::string authority = {};  // who may have signed the server's certificate; empty: the system's
   std::string certificate = {};  // the client's own, with its chain; empty: none
   std::string key = {};          // of that
+  bool any_certificate = false;  // the server need not prove itself
 };
 
 // TLS 1.2 or later over a connected, blocking socket, which it borrows. One thread at a time.

@@ -9,6 +9,7 @@ namespace cairn::ctl {
 namespace {
 
 constexpr std::array kCommands = {
+    Command{"health", "", "", "whether the server lives; no token is needed", health},
     Command{"status", "", "", "the server's state, devices and load", status},
     Command{"caches list", "", "", "every cache, with what its tiers hold", list_caches},
     Command{"caches show", "CACHE", "", "one cache, tier by tier", show_cache},
@@ -59,6 +60,8 @@ constexpr std::array kCommonOptions = {
            "who signed the server's certificate (default $CAIRN_CA, else the system's)"},
     Option{"cert", "FILE", false, "certificate of our own, where the server wants one"},
     Option{"key", "FILE", false, "its key"},
+    Option{"any-certificate", nullptr, false,
+           "believe whoever answers: for a server on this machine only"},
     Option{"timeout-ms", "N", true, "longest wait for a byte of an answer (default 90000)"},
     Option{"json", nullptr, false, "print what the server answers"},
     Option{"help", nullptr, false, "print this and end"},

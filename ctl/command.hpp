@@ -77,6 +77,7 @@ std::span<const Option> options();         // of commands
 std::span<const Option> common_options();  // of all
 
 // status.cpp
+Answer<> health(const Session&);
 Answer<> status(const Session&);
 Answer<> list_caches(const Session&);
 Answer<> show_cache(const Session&);

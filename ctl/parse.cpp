@@ -135,6 +135,7 @@ Result<Invocation> parse(std::span<const char* const> args, const Environment& e
       .authority = arguments.has("ca") ? arguments.text("ca") : environment.authority,
       .certificate = arguments.text("cert"),
       .key = arguments.text("key"),
+      .any_certificate = arguments.has("any-certificate"),
   };
   if (arguments.has("cert") != arguments.has("key"))
     return wrong("--cert and --key belong together");

@@ -72,6 +72,13 @@ Answer<std::string> read_all(const std::string& path) {
 
 }  // namespace
 
+Answer<> health(const Session& session) {
+  auto answer = session.client.call("GET", "/healthz");
+  if (!answer) return std::move(answer).error();
+  if (session.print_json(*answer)) return {};
+  return printed([&] { session.out << answer->at("status").get<std::string>() << "\n"; });
+}
+
 Answer<> status(const Session& session) {
   auto system = session.client.call("GET", "/v1/system");
   if (!system) return std::move(system).error();

@@ -98,7 +98,7 @@ class Cairn:
 
 
 class MappedTier:
-    """A tier of a cache, mapped by what GET …/tiers/{tier}/export answered: by the open file that came along
+    """A tier of a cache, mapped by what POST …/tiers/{tier}/export answered: by the open file that came along
     where the server was asked over its Unix socket, else by path, which leads there in the server's PID
     namespace only."""
 
@@ -159,7 +159,7 @@ class Engine:
     def __init__(self, cairn, cache):
         self.cairn = cairn
         self.path = f"/v1/caches/{cache}"
-        exported = cairn.call("GET", f"{self.path}/tiers/{TIER}/export")
+        exported = cairn.call("POST", f"{self.path}/tiers/{TIER}/export")
         files = cairn.take_files()
         self.tier = MappedTier(exported, cairn.call("GET", self.path)["layout"], files)
         if self.tier.piece_bytes % 8:

@@ -10,7 +10,7 @@
 
 namespace example {
 
-// A tier of a cache, mapped by what `GET …/tiers/{tier}/export` answered. Throws
+// A tier of a cache, mapped by what `POST …/tiers/{tier}/export` answered. Throws
 // std::runtime_error where it cannot be mapped, or is not what was exported any more.
 class MappedTier {
  public:

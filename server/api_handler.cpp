@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "server/codec/media_type.hpp"
+#include "server/http/trace_context.hpp"
 #include "server/routes/subject.hpp"
 #include "server/status.hpp"
 
@@ -34,6 +35,34 @@ const Router& router() {
 // The routes that people and their tools ask whether the server lives: answered in every phase.
 bool answers_always(std::string_view path) {
   return path == "/healthz" || path == "/readyz" || path == "/metrics" || path == "/v1/system";
+}
+
+bool has_body(const http::RequestHead& head) {
+  return head.chunked || head.content_length.value_or(0) > 0;
+}
+
+// Of a body that there is.
+Result<> check_type(routes::BodyKind kind, std::string_view content_type) {
+  if (kind == routes::BodyKind::streamed) return check_bytes_type(content_type);
+  if (kind == routes::BodyKind::packed && is_bytes_type(content_type)) return {};
+  CAIRN_TRY(body_format(content_type));
+  return {};
+}
+
+// Whether requests of that method and label are told of in the log: what changes a cache, and what
+// only an administrator may do.
+bool is_audited(http::Method method, std::size_t label) {
+  static const std::vector<std::array<bool, kMethodLabels.size()>> audited = [] {
+    const auto paths = router().paths();
+    std::vector<std::array<bool, kMethodLabels.size()>> all(paths.size() + 1);
+    for (const routes::Route& route : routes::table()) {
+      const auto at = std::ranges::find(paths, route.pattern.path) - paths.begin();
+      all[static_cast<std::size_t>(at)][static_cast<std::size_t>(route.pattern.method)] =
+          route.role == Role::admin;
+    }
+    return all;
+  }();
+  return audited[label][static_cast<std::size_t>(method)];
 }
 
 ReplyStyle style_of(const http::RequestHead& head) {
@@ -77,8 +106,12 @@ http::Response ApiHandler::no_route(const http::RequestHead& head) const {
 
 http::RequestPlan ApiHandler::begin(const http::RequestHead& head) {
   const auto found = router().find(head.method, head.path);
-  if (!found) return {.route = kNoRoute, .body = no_route(head)};
-  const std::string_view route = routes::table()[found->route].pattern.path;
+  const std::string_view route = found ? routes::table()[found->route].pattern.path : kNoRoute;
+  // A page of others is told nothing, also not whether what it asks for is there.
+  if (auto own = service_.sites.check(head); !own) {
+    return {.route = route, .body = problem(own.error())};
+  }
+  if (!found) return {.route = route, .body = no_route(head)};
   auto caller = admit(head, *found);
   if (!caller) return {.route = route, .body = problem(caller.error())};
   http::BodyPlan body = plan_body(head, *found, caller->get());
@@ -91,12 +124,7 @@ Result<std::shared_ptr<const Caller>> ApiHandler::admit(const http::RequestHead&
   if (service_.gate == nullptr || route.role == Role::none) return nullptr;
   auto caller = service_.gate->admit(head);
   if (!caller) return caller;
-  if (!(*caller)->may(route.role)) {
-    return Error{ErrorCode::forbidden, "this takes the role '" +
-                                           std::string(to_string(route.role)) + "'; the token '" +
-                                           (*caller)->name() + "' has '" +
-                                           std::string(to_string((*caller)->role())) + "'"};
-  }
+  if (!(*caller)->may(route.role)) return lacks_role(**caller, route.role);
   CAIRN_TRY(routes::check_subject(service_, **caller, route, found.parameters));
   return caller;
 }
@@ -105,7 +133,8 @@ http::BodyPlan ApiHandler::plan_body(const http::RequestHead& head, const Router
                                      const Caller* caller) {
   const routes::Route& route = routes::table()[found.route];
   const Phase phase = service_.phase.load(std::memory_order_relaxed);
-  if (phase != Phase::serving && !answers_always(route.pattern.path)) {
+  const bool serves = phase == Phase::serving || phase == Phase::leaving;
+  if (!serves && !answers_always(route.pattern.path)) {
     return problem({ErrorCode::unavailable, phase == Phase::starting ? "the server is starting"
                                                                      : "the server is draining"});
   }
@@ -116,10 +145,16 @@ http::BodyPlan ApiHandler::plan_body(const http::RequestHead& head, const Router
       return response;
     }
   }
+  if (has_body(head)) {
+    if (auto taken = check_type(route.body, head.content_type); !taken) {
+      return problem(taken.error());
+    }
+  }
   switch (route.body) {
     case routes::BodyKind::none:
       return http::CollectBody{kMaxIgnoredBodyBytes};
     case routes::BodyKind::structured:
+    case routes::BodyKind::packed:
       return http::CollectBody{service_.limits.max_body_bytes};
     case routes::BodyKind::streamed:
       break;
@@ -147,7 +182,10 @@ void ApiHandler::handle(const http::Request& request, http::Responder respond) {
     route.handle(service_, call, std::move(reply));
   } catch (const std::exception& thrown) {
     // Out of memory, mostly. The reply was dropped, which answers 500.
-    service_.log.error("a request failed", {{"route", route.pattern.path}, {"why", thrown.what()}});
+    service_.log.error("a request failed",
+                       {{"route", route.pattern.path},
+                        {"why", thrown.what()},
+                        {"trace_id", http::trace_context(request.traceparent).trace_id}});
   }
 }
 
@@ -161,21 +199,44 @@ http::Response ApiHandler::refuse(unsigned status, const Error& why) {
 
 http::Response ApiHandler::failed(const Error& why) { return problem(why); }
 
-void ApiHandler::finished(http::Method method, std::string_view route, unsigned status,
-                          std::uint64_t duration_us) {
+void ApiHandler::finished(const http::FinishedRequest& request) {
   const auto labels = route_labels();
   std::size_t index = 0;
-  while (index + 1 < labels.size() && labels[index] != route) ++index;
+  while (index + 1 < labels.size() && labels[index] != request.route) ++index;
+  const http::Method method = request.head.method;
   service_.counters.record({.route = index,
                             .method = static_cast<std::size_t>(method),
-                            .status = status,
-                            .duration_us = duration_us});
+                            .status = request.status,
+                            .duration_us = request.duration_us});
+  if (is_audited(method, index)) audit(request);
   if (service_.log.enabled(LogLevel::debug)) {
+    const http::TraceContext trace = http::trace_context(request.head.traceparent);
     service_.log.debug("request", {{"method", to_string(method)},
                                    {"route", labels[index]},
-                                   {"status", status},
-                                   {"duration_us", duration_us}});
+                                   {"status", request.status},
+                                   {"duration_us", request.duration_us},
+                                   {"trace_id", trace.trace_id},
+                                   {"parent_id", trace.parent_id}});
   }
+}
+
+void ApiHandler::audit(const http::FinishedRequest& request) const {
+  const http::TraceContext trace = http::trace_context(request.head.traceparent);
+  const http::ConnectionEnds* ends = request.head.ends;
+  const bool by_socket = ends != nullptr && ends->uid.has_value();
+  std::string who = "anonymous";
+  if (request.caller != nullptr) {
+    who = "token:" + request.caller->name();
+  } else if (by_socket) {
+    who = "uid:" + std::to_string(*ends->uid);
+  }
+  service_.log.info("audit", {{"who", who},
+                              {"from", ends == nullptr ? std::string_view() : ends->remote},
+                              {"method", to_string(request.head.method)},
+                              {"path", request.head.path.substr(0, kMaxQuoted)},
+                              {"status", request.status},
+                              {"trace_id", trace.trace_id},
+                              {"parent_id", trace.parent_id}});
 }
 
 }  // namespace cairn

@@ -26,8 +26,7 @@ class ApiHandler final : public http::Handler {
   void handle(const http::Request& request, http::Responder respond) override;
   http::Response refuse(unsigned status, const Error& why) override;
   http::Response failed(const Error& why) override;
-  void finished(http::Method method, std::string_view route, unsigned status,
-                std::uint64_t duration_us) override;
+  void finished(const http::FinishedRequest& request) override;
 
  private:
   http::BodyPlan plan_body(const http::RequestHead& head, const Router::Match& found,
@@ -36,6 +35,8 @@ class ApiHandler final : public http::Handler {
   Result<std::shared_ptr<const Caller>> admit(const http::RequestHead& head,
                                               const Router::Match& found) const;
   http::Response no_route(const http::RequestHead& head) const;
+  // Who changed what, or tried to.
+  void audit(const http::FinishedRequest& request) const;
 
   Service& service_;
 };

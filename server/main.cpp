@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <exception>
 #include <iostream>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -11,6 +12,8 @@
 #include "server/build_info.hpp"
 #include "server/config/command_line.hpp"
 #include "server/server.hpp"
+#include "server/service_manager.hpp"
+#include "server/ticker.hpp"
 
 namespace {
 
@@ -70,6 +73,13 @@ int hash_token() {
   return kExitDone;
 }
 
+int check(const cairn::Settings& settings) {
+  const cairn::SystemClock clock;
+  if (auto right = cairn::check_startable(settings, clock); !right) return refuse(right.error());
+  std::puts("the settings are right");
+  return kExitDone;
+}
+
 std::span<const char* const> environment() {
   std::size_t count = 0;
   while (environ[count] != nullptr) ++count;
@@ -86,10 +96,21 @@ int serve(const cairn::Settings& settings) {
               url_of(settings, (*server)->port()).c_str());
   std::fflush(stdout);
 
+  const auto manager = cairn::ServiceManager::from_environment();
+  manager.ready();
+  std::optional<cairn::Ticker> watchdog;
+  if (const auto period = manager.watchdog_period()) {
+    // Twice in the time after which it is missed.
+    watchdog.emplace(*period / 2, [&manager, &served = **server] {
+      if (served.is_alive()) manager.alive();
+    });
+  }
   const int signal = wait_for_stop(**server);
+  manager.stopping();
   log.info("stopping", {{"signal", signal == SIGINT ? "SIGINT" : "SIGTERM"}});
   const bool drained = (*server)->drain();
   if (!drained) log.warning("requests were cut: they took longer than drain_timeout_ms");
+  watchdog.reset();
   server->reset();
   log.info("stopped");
   return kExitDone;
@@ -107,6 +128,9 @@ int main(int argc, char** argv) {
       return kExitDone;
     }
     if (std::holds_alternative<cairn::HashToken>(*asked)) return hash_token();
+    if (const auto* asked_only = std::get_if<cairn::CheckConfig>(&*asked)) {
+      return check(asked_only->settings);
+    }
     return serve(std::get<cairn::Settings>(*asked));
   } catch (const std::exception& thrown) {
     std::fprintf(stderr, "cairn-server: %s\n", thrown.what());

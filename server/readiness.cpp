@@ -12,6 +12,7 @@ std::string_view to_string(Phase phase) {
       return "starting";
     case Phase::serving:
       return "ready";
+    case Phase::leaving:
     case Phase::draining:
       return "draining";
   }

@@ -8,7 +8,12 @@
 
 namespace cairn {
 
-enum class Phase : std::uint8_t { starting, serving, draining };
+enum class Phase : std::uint8_t {
+  starting,
+  serving,
+  leaving,  // serves everything, and says to those who ask that it will not for long
+  draining,
+};
 
 std::string_view to_string(Phase phase);
 

@@ -6,7 +6,9 @@
 #include <csignal>
 #include <cstdlib>
 #include <optional>
+#include <thread>
 
+#include "blockmgr/config_check.hpp"
 #include "server/api_handler.hpp"
 #include "server/config/data_dir.hpp"
 #include "server/file_limit.hpp"
@@ -72,6 +74,13 @@ BlockManagerOptions block_options(const Settings& settings, Logger& log) {
   return options;
 }
 
+// Names under which whoever reads the settings expects the server.
+std::vector<std::string> own_names(const Settings& settings) {
+  std::vector<std::string> names = settings.allowed_hosts;
+  names.push_back(settings.listen.host);
+  return names;
+}
+
 // Who may come in, and how the server shows who it is.
 struct Guard {
   std::unique_ptr<Gate> gate;              // null: everybody
@@ -102,6 +111,7 @@ struct Server::Parts {
       : settings(given),
         log(logger),
         data_dir(std::move(dir)),
+        sites(own_names(settings)),
         guard(std::move(given_guard)),
         catalog(given.data_dir),
         runtime(std::move(devices)),
@@ -124,6 +134,7 @@ struct Server::Parts {
                 .admin = admin,
                 .catalog = catalog,
                 .counters = counters,
+                .sites = sites,
                 .gate = guard.gate.get(),
                 .limits = settings.api,
                 .started_at_unix_ms = time.unix_ms()},
@@ -133,6 +144,7 @@ struct Server::Parts {
 
   void tick() {
     manager.tick();
+    ticked.store(true, std::memory_order_relaxed);
     if (told_of_loss) return;
     if (const auto lost = runtime->lost()) {
       log.error("a device is lost; the tiers that are not on it are still served",
@@ -152,6 +164,7 @@ struct Server::Parts {
   const Settings settings;
   Logger& log;
   DataDir data_dir;
+  const SiteGate sites;
   Guard guard;
   const CacheCatalog catalog;
   std::unique_ptr<DeviceRuntime> runtime;
@@ -166,6 +179,7 @@ struct Server::Parts {
   Service service;
   ApiHandler handler;
   bool told_of_loss = false;  // the ticker's
+  std::atomic<bool> ticked{false};
   Ticker ticker;
   Ticker event_ticker;
   std::unique_ptr<ZmqPublisher> publisher;  // null: none is configured
@@ -203,6 +217,18 @@ Result<> Server::make_caches(Parts& parts, Logger& log) {
     if (auto created = parts.manager.create_cache(cache); !created) {
       log.error("a remembered cache could not be made",
                 {{"cache", cache.name}, {"detail", created.error().detail}});
+    }
+  }
+  return {};
+}
+
+Result<> check_startable(const Settings& settings, const Clock& clock) {
+  CAIRN_TRY(http::check_listen(settings.listen));
+  CAIRN_TRY(DataDir::check(settings.data_dir));
+  if (auto guard = make_guard(settings, clock); !guard) return std::move(guard).error();
+  for (const CacheConfig& cache : settings.caches) {
+    if (auto fits = check_config(cache, settings.blocks); !fits) {
+      return Error{fits.error().code, "cache '" + cache.name + "': " + fits.error().detail};
     }
   }
   return {};
@@ -279,7 +305,16 @@ void Server::reload() {
   }
 }
 
+bool Server::is_alive() {
+  const bool ticked = parts_->ticked.exchange(false, std::memory_order_relaxed);
+  return parts_->http->is_alive() && ticked;
+}
+
 bool Server::drain() {
+  if (parts_->settings.drain_delay_ms > 0) {
+    parts_->service.phase = Phase::leaving;
+    std::this_thread::sleep_for(std::chrono::milliseconds(parts_->settings.drain_delay_ms));
+  }
   parts_->service.phase = Phase::draining;
   // Who waits for a transfer is told how far it is.
   parts_->waits.flush();

@@ -10,6 +10,10 @@
 
 namespace cairn {
 
+// Whether a server could start with these settings, as far as that can be told without touching
+// data, devices or the network: also the files of tokens and certificates are read.
+Result<> check_startable(const Settings& settings, const Clock& clock);
+
 // The whole server: runtime, transfer engine, caches and HTTP. The destructor cuts what is in
 // progress.
 class Server {
@@ -24,7 +28,11 @@ class Server {
   // Reads the files of tokens and certificates again; what cannot be used leaves those in force as
   // they are, and the log says so.
   void reload();
-  // Refuses new work, waits for what is in progress up to the settings' time. True where nothing
+  // True where its threads have worked since the last call, a second and more ago. Not by two
+  // threads at once.
+  bool is_alive();
+  // Says on /readyz that it will end, and serves everything for the settings' delay. Then refuses
+  // new work, waits for what is in progress up to the settings' time. True where nothing
   // was cut.
   bool drain();
 

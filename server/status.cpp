@@ -39,6 +39,7 @@ unsigned http_status(ErrorCode code) {
     case ErrorCode::unauthorized:
       return 401;
     case ErrorCode::forbidden:
+    case ErrorCode::cross_site:
       return 403;
     case ErrorCode::unknown_cache:
     case ErrorCode::unknown_lease:
@@ -67,6 +68,8 @@ unsigned http_status(ErrorCode code) {
       return 415;
     case ErrorCode::range_not_satisfiable:
       return 416;
+    case ErrorCode::unknown_host:
+      return 421;
     case ErrorCode::impossible:
     case ErrorCode::impossible_shape:
     case ErrorCode::unknown_tier:
@@ -74,6 +77,7 @@ unsigned http_status(ErrorCode code) {
       return 422;
     case ErrorCode::queue_full:
     case ErrorCode::too_many:
+    case ErrorCode::lease_quota:
       return 429;
     case ErrorCode::unavailable:
     case ErrorCode::peer_lost:

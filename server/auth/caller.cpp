@@ -10,6 +10,10 @@ std::string_view to_string(Role role) {
   switch (role) {
     case Role::none:
       return "none";
+    case Role::metrics:
+      return "metrics";
+    case Role::peer:
+      return "peer";
     case Role::read:
       return "read";
     case Role::write:
@@ -30,6 +34,18 @@ void Caller::go_on_from(const Caller& before) {
   if (quota_ == nullptr || before.quota_ == nullptr) return;
   before.quota_->set_limits(rights_.max_blocks);
   quota_ = before.quota_;
+}
+
+bool Caller::may(Role role) const {
+  const bool is_narrow = rights_.role == Role::metrics || rights_.role == Role::peer;
+  if (is_narrow && role != Role::none) return rights_.role == role;
+  return rights_.role >= role;
+}
+
+Error lacks_role(const Caller& caller, Role role) {
+  return {ErrorCode::forbidden, "this takes the role '" + std::string(to_string(role)) +
+                                    "'; the token '" + caller.name() + "' has '" +
+                                    std::string(to_string(caller.role())) + "'"};
 }
 
 bool Caller::may_touch(std::string_view cache) const {

@@ -7,17 +7,21 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "base/error.hpp"
 #include "base/mutex.hpp"
 #include "blockmgr/block_quota.hpp"
 
 namespace cairn {
 
-// What a route asks of who calls it. Each may do all that those before it may.
+// What a route asks of who calls it, and what a token grants: each may do all that those before it
+// may, but for `metrics` and `peer`, which may do nothing else.
 enum class Role : std::uint8_t {
-  none,   // no token is needed
-  read,   // match, read and look
-  write,  // and store, move and evict blocks
-  admin,  // and make, drop and clear caches
+  none,     // no token is needed
+  metrics,  // what a monitoring system asks for
+  peer,     // read blocks by key, for other servers
+  read,     // match, read and look
+  write,    // and store, move and evict blocks
+  admin,    // and make, drop and clear caches
 };
 std::string_view to_string(Role role);
 
@@ -40,7 +44,7 @@ class Caller {
   // Goes on with what this token had used before its file was read again.
   void go_on_from(const Caller& before);
   const std::vector<std::string>& caches() const { return rights_.caches; }  // empty: every one
-  bool may(Role role) const { return rights_.role >= role; }
+  bool may(Role role) const;
   bool is_confined() const { return !rights_.caches.empty(); }
   bool may_touch(std::string_view cache) const;
   // Counts a request; false where it is one too many. Up to a second's requests may come at once.
@@ -53,5 +57,8 @@ class Caller {
   // When the requests taken so far are paid for, at the rate.
   mutable TimePoint paid_until_ CAIRN_GUARDED_BY(mutex_);
 };
+
+// forbidden: what is answered to a caller that may not.
+Error lacks_role(const Caller& caller, Role role);
 
 }  // namespace cairn

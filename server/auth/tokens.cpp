@@ -16,8 +16,10 @@
 namespace cairn {
 namespace {
 
-constexpr std::array<std::string_view, 3> kRoleWords = {"read", "write", "admin"};
-constexpr std::array<Role, 3> kRoles = {Role::read, Role::write, Role::admin};
+constexpr std::array<std::string_view, 5> kRoleWords = {"metrics", "peer", "read", "write",
+                                                        "admin"};
+constexpr std::array<Role, 5> kRoles = {Role::metrics, Role::peer, Role::read, Role::write,
+                                        Role::admin};
 // A name is for logs.
 constexpr std::size_t kMaxNameBytes = 64;
 

@@ -70,22 +70,21 @@ struct Wish {
   }
 };
 
-// What curl -d and Python's urllib say where their user has said nothing: it means no more than no
-// type at all.
-bool is_unsaid(std::string_view content_type) {
-  return content_type.empty() || same(bare(content_type), "application/x-www-form-urlencoded");
-}
-
 Error unsupported(std::string_view type, std::string_view takes) {
-  std::string detail = "Content-Type is '";
-  detail.append(type.substr(0, kMaxQuotedType)).append("'; this route takes ").append(takes);
+  std::string detail = "Content-Type is ";
+  if (type.empty()) {
+    detail += "missing";
+  } else {
+    detail.append("'").append(type.substr(0, kMaxQuotedType)).append("'");
+  }
+  detail.append("; this route takes ").append(takes);
   return {ErrorCode::unsupported_media_type, std::move(detail)};
 }
 
 }  // namespace
 
 Result<WireFormat> body_format(std::string_view content_type) {
-  if (content_type == kJsonType || is_unsaid(content_type)) return WireFormat::text;
+  if (content_type == kJsonType) return WireFormat::text;
   const std::string_view type = bare(content_type);
   if (same(type, kJsonType)) return WireFormat::text;
   if (is_msgpack(type)) return WireFormat::msgpack;
@@ -97,7 +96,7 @@ bool is_bytes_type(std::string_view content_type) {
 }
 
 Result<> check_bytes_type(std::string_view content_type) {
-  if (is_unsaid(content_type) || is_bytes_type(content_type)) return {};
+  if (is_bytes_type(content_type)) return {};
   return unsupported(content_type, kBytesType);
 }
 

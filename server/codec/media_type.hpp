@@ -11,10 +11,11 @@ inline constexpr std::string_view kJsonType = "application/json";
 inline constexpr std::string_view kMsgpackType = "application/msgpack";
 inline constexpr std::string_view kBytesType = "application/octet-stream";
 
-// The format of a structured body by its Content-Type; none given is JSON (as is what curl -d and
-// urllib add by themselves), parameters do not matter. unsupported_media_type.
+// The format of a structured body by its Content-Type, whose parameters do not matter. A type is
+// asked for, and no form's and no plain text's is taken: a browser sends those for the page of
+// anybody, without asking this server first. unsupported_media_type.
 Result<WireFormat> body_format(std::string_view content_type);
-// A body of plain bytes; no type given is right.
+// A body of plain bytes. unsupported_media_type.
 Result<> check_bytes_type(std::string_view content_type);
 // Nothing here is unpacked: a compressed body would be stored as something it is not.
 // unsupported_media_type.

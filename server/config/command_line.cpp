@@ -18,7 +18,7 @@ namespace po = boost::program_options;
 
 // A flag is another way to write a field of the file, so there is one set of rules and one of
 // defaults.
-enum class FlagKind : std::uint8_t { text, number, yes, paths };
+enum class FlagKind : std::uint8_t { text, number, yes, paths, names };
 using enum FlagKind;
 
 struct Flag {
@@ -32,6 +32,14 @@ constexpr std::array kFlags = {
     Flag{"listen", "/listen", text,
          "HOST:PORT to listen on; port 0 takes any free one (default 127.0.0.1:7070)"},
     Flag{"unix", "/unix", text, "path of a Unix socket to listen on too (default none)"},
+    Flag{"unix-group", "/unix_group", text,
+         "group whose members may use the Unix socket (default none: the server's user and root)"},
+    Flag{"unix-users", "/unix_users", names,
+         "users, by name or number and with ',' between them, who may use the Unix socket "
+         "(default none)"},
+    Flag{"allowed-hosts", "/http/allowed_hosts", names,
+         "names and addresses, with ',' between them, under which the server is reached besides "
+         "localhost and its own addresses; *.NAME is all below a name, * any (default none)"},
     Flag{"tokens", "/tokens", text,
          "file of bearer tokens, read again on SIGHUP (default none: everybody may do everything)"},
     Flag{"allow-anonymous", "/allow_anonymous", yes,
@@ -50,6 +58,8 @@ constexpr std::array kFlags = {
          "auto, host or cuda; auto takes cuda where a device answers (default auto)"},
     Flag{"threads", "/threads", number, "network threads, 1 to 256 (default 1)"},
     Flag{"log-level", "/log_level", text, "debug, info, warning or error (default info)"},
+    Flag{"drain-delay-ms", "/drain_delay_ms", number,
+         "how long a shutdown first says so on /readyz while it serves everything (default 0)"},
     Flag{"drain-timeout-ms", "/drain_timeout_ms", number,
          "how long a shutdown waits for requests in progress (default 10000)"},
     Flag{"host-devices", "/host/devices", number,
@@ -118,6 +128,9 @@ po::options_description describe() {
       "restore", po::value<std::vector<std::string>>()->composing()->value_name("CACHE=NAME"),
       "snapshot to bring back before serving: CACHE=NAME of the data directory, CACHE=FILE or FILE "
       "(with a slash in its path); a missing cache is made as the snapshot tells; repeatable");
+  options.add_options()("check-config",
+                        "say whether a server could start with these settings, and exit with 0 or "
+                        "2; data is left alone");
   options.add_options()("hash-token",
                         "read a token from standard input, print its hash for --tokens and exit");
   options.add_options()("list-settings",
@@ -233,10 +246,11 @@ Result<json> read_file(const Given& config) {
 // then refuses.
 json value_of(const Flag& flag, const std::string& text) {
   if (flag.kind == FlagKind::text) return text;
-  if (flag.kind == paths) {
+  if (flag.kind == paths || flag.kind == names) {
     json list = json::array();
     std::istringstream words(text);
-    for (std::string word; std::getline(words, word, ':');) list.push_back(word);
+    const char separator = flag.kind == paths ? ':' : ',';
+    for (std::string word; std::getline(words, word, separator);) list.push_back(word);
     return list;
   }
   auto read = json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -284,9 +298,9 @@ Result<Settings> settings_of(const GivenByFlag& given, const std::vector<std::st
 
 }  // namespace
 
-Result<std::variant<Settings, PrintAndExit, HashToken>> read_command_line(
+Result<std::variant<Settings, PrintAndExit, HashToken, CheckConfig>> read_command_line(
     const CommandLine& given) {
-  using Answer = std::variant<Settings, PrintAndExit, HashToken>;
+  using Answer = std::variant<Settings, PrintAndExit, HashToken, CheckConfig>;
   const po::options_description options = describe();
   po::variables_map flags;
   try {
@@ -312,6 +326,7 @@ Result<std::variant<Settings, PrintAndExit, HashToken>> read_command_line(
   auto settings =
       settings_of(gather(flags, given.environment), gather_restores(flags, given.environment));
   if (!settings) return std::move(settings).error();
+  if (flags.count("check-config") > 0) return Answer(CheckConfig{std::move(*settings)});
   return Answer(std::move(*settings));
 }
 

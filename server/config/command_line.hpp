@@ -13,6 +13,11 @@ struct PrintAndExit {
   std::string text;
 };
 
+// Tell whether a server could start with these settings.
+struct CheckConfig {
+  Settings settings;
+};
+
 // Print the hash of the token on standard input.
 struct HashToken {};
 
@@ -25,6 +30,7 @@ struct CommandLine {
 // Reads the flags, the variables (CAIRN_MAX_LEASES for --max-leases) and the file that --config
 // names: a flag wins over its variable, a variable over the file, an empty variable is none. The
 // error names the flag, the variable or the field.
-Result<std::variant<Settings, PrintAndExit, HashToken>> read_command_line(const CommandLine& given);
+Result<std::variant<Settings, PrintAndExit, HashToken, CheckConfig>> read_command_line(
+    const CommandLine& given);
 
 }  // namespace cairn

@@ -2,11 +2,26 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <system_error>
 
 namespace cairn {
+
+Result<> DataDir::check(const std::filesystem::path& path) {
+  std::error_code error;
+  auto there = std::filesystem::absolute(path, error);
+  while (!std::filesystem::exists(there, error) && there.has_relative_path()) {
+    there = there.parent_path();
+  }
+  const bool is_usable =
+      std::filesystem::is_directory(there, error) && ::access(there.c_str(), W_OK | X_OK) == 0;
+  if (is_usable) return {};
+  return Error{ErrorCode::io_error, "the data directory '" + path.string() +
+                                        "' cannot be made or written to: '" + there.string() +
+                                        "' is no folder, or not this user's to write to"};
+}
 
 Result<DataDir> DataDir::open(const std::filesystem::path& path) {
   const auto failed = [&path](const char* what, const std::error_code& why) {

@@ -12,6 +12,8 @@ class DataDir {
  public:
   // Makes it where it is missing. state_conflict where another process has it; io_error.
   static Result<DataDir> open(const std::filesystem::path& path);
+  // Whether it could be made or used, as far as that is told without touching it. io_error.
+  static Result<> check(const std::filesystem::path& path);
 
  private:
   explicit DataDir(FileDescriptor lock) : lock_(std::move(lock)) {}

@@ -4,6 +4,7 @@
 #include <boost/asio/ip/address.hpp>
 #include <charconv>
 
+#include "server/auth/site_gate.hpp"
 #include "server/codec/cache_body.hpp"
 #include "server/codec/dom_blocks.hpp"
 #include "server/codec/fields.hpp"
@@ -44,7 +45,23 @@ void section(Fields& fields, std::string_view name, ReadMembers&& read_members) 
   members.finish();
 }
 
+void read_allowed_hosts(Fields& fields, std::vector<std::string>& out) {
+  const json* hosts = fields.optional_list("allowed_hosts");
+  if (hosts == nullptr) return;
+  for (const json& host : *hosts) {
+    if (host.is_string() && is_allowed_host_form(host.get_ref<const std::string&>())) {
+      out.push_back(host);
+    } else {
+      fields.errors().add(ErrorCode::malformed,
+                          fields.path_of("allowed_hosts") + " has " + host.dump().substr(0, 80) +
+                              ", which is no name in lower case or address without a port, "
+                              "\"*.NAME\" or \"*\"");
+    }
+  }
+}
+
 void read_http(Fields& fields, Settings& out) {
+  read_allowed_hosts(fields, out.allowed_hosts);
   read(fields, "max_connections", {1, 1'000'000}, out.http.max_connections);
   read(fields, "max_header_bytes", {1024, 1u << 20}, out.http.max_header_bytes);
   read(fields, "max_body_bytes", {1024, 1ull << 30}, out.api.max_body_bytes);
@@ -209,6 +226,34 @@ void read_events(Fields& fields, Settings& out) {
   section(fields, "zmq", [&out](Fields& members) { read_zmq(members, out.zmq); });
 }
 
+void read_unix_access(Fields& fields, http::UnixAccess& out) {
+  DecodeErrors& errors = fields.errors();
+  if (const auto name = fields.optional_string("unix_group")) {
+    const auto group = http::find_group(*name);
+    if (group) {
+      out.group = *group;
+    } else {
+      errors.add(group.error().code,
+                 fields.path_of("unix_group") + " cannot be used: " + group.error().detail);
+    }
+  }
+  const json* users = fields.optional_list("unix_users");
+  if (users == nullptr) return;
+  for (const json& name : *users) {
+    const std::string path = fields.path_of("unix_users");
+    if (!name.is_string()) {
+      errors.add(ErrorCode::wrong_type, path + " has something that is no string");
+      return;
+    }
+    const auto user = http::find_user(name);
+    if (user) {
+      out.users.push_back(*user);
+    } else {
+      errors.add(user.error().code, path + " cannot be used: " + user.error().detail);
+    }
+  }
+}
+
 void read_security(Fields& fields, Settings& out) {
   out.tls.certificate = fields.optional_string("tls_cert").value_or("");
   out.tls.key = fields.optional_string("tls_key").value_or("");
@@ -309,6 +354,7 @@ Settings read_document(const json& document, DecodeErrors& errors) {
     }
   }
   settings.listen.unix_path = fields.optional_string("unix").value_or("");
+  read_unix_access(fields, settings.listen.unix_access);
   if (const auto path = fields.optional_string("data_dir")) settings.data_dir = *path;
   if (settings.data_dir.empty()) {
     errors.add(ErrorCode::out_of_range, "data_dir is empty; it takes a path");
@@ -319,6 +365,7 @@ Settings read_document(const json& document, DecodeErrors& errors) {
   settings.log_level =
       static_cast<LogLevel>(fields.optional_word("log_level", kLogWords).value_or(1));
   read(fields, "threads", {1, 256}, settings.http.threads);
+  read(fields, "drain_delay_ms", {0, 3'600'000}, settings.drain_delay_ms);
   read(fields, "drain_timeout_ms", kTimeoutMs, settings.drain_timeout_ms);
   section(fields, "host", [&settings](Fields& members) {
     read(members, "devices", {1, 64}, settings.host.devices);

@@ -43,6 +43,7 @@ struct Settings {
   // Without tokens the server listens on a loopback address only, unless this says otherwise.
   bool allow_anonymous = false;
   http::HttpLimits http;
+  std::vector<std::string> allowed_hosts;  // as SiteGate takes them
   ApiLimits api;
   std::filesystem::path data_dir = "cairn-data";
   RuntimeChoice runtime = RuntimeChoice::automatic;
@@ -57,6 +58,9 @@ struct Settings {
   std::vector<CacheConfig> caches;
   std::vector<RestoreSetting> restore;  // in this order, after the caches are made
   LogLevel log_level = LogLevel::info;
+  // Of a shutdown: so long /readyz says so while everything is still served, for those who send
+  // requests here to hear of it.
+  std::uint32_t drain_delay_ms = 0;
   std::uint32_t drain_timeout_ms = 10'000;  // of a shutdown: what is still in progress is then cut
 };
 

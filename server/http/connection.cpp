@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "server/http/trace_context.hpp"
+
 namespace cairn::http {
 namespace {
 
@@ -144,6 +146,7 @@ bool Connection::begin_request() {
   began_ = shared_.clock.now();
   request_open_ = true;
   head_ = parser_->head();
+  head_.ends = &stream_.ends();
   head_.passes_files = stream_.passes_files();
   keep_alive_ = parser_->keep_alive();
   body_left_ = head_.content_length.value_or(0);
@@ -157,7 +160,9 @@ bool Connection::begin_request() {
     request = shared_.handler.begin(head_);
   } catch (const std::exception& thrown) {
     // One request's failure, and this thread serves many connections.
-    shared_.log.error("a request failed at its head", {{"why", thrown.what()}});
+    shared_.log.error(
+        "a request failed at its head",
+        {{"why", thrown.what()}, {"trace_id", trace_context(head_.traceparent).trace_id}});
     return refuse(500, ErrorCode::internal, "the request failed");
   }
   route_ = request.route;
@@ -187,7 +192,6 @@ void Connection::next_request() {
 }
 
 void Connection::end_request() {
-  const Method method = head_.method;
   const unsigned status = answered_ ? response_.status : kStatusLost;
   upload_.reset();
   response_ = Response{};
@@ -195,10 +199,14 @@ void Connection::end_request() {
   request_open_ = false;
   // What this request had no use for must not be taken for the next one's.
   static_cast<void>(stream_.arrived_files());
-  caller_.reset();
   idle_since_ = shared_.clock.now();
   const auto took = std::chrono::duration_cast<std::chrono::microseconds>(idle_since_ - began_);
-  shared_.handler.finished(method, route_, status, static_cast<std::uint64_t>(took.count()));
+  shared_.handler.finished({.head = head_,
+                            .route = route_,
+                            .caller = caller_.get(),
+                            .status = status,
+                            .duration_us = static_cast<std::uint64_t>(took.count())});
+  caller_.reset();
 }
 
 void Connection::begin_linger() {

@@ -4,6 +4,7 @@
 #include "server/http/connection.hpp"
 #include "server/http/reply.hpp"
 #include "server/http/response_head.hpp"
+#include "server/http/trace_context.hpp"
 
 namespace cairn::http {
 namespace {
@@ -115,9 +116,11 @@ bool Connection::take_pieces() {
     return true;
   }
   if (!memory) {
-    shared_.log.error("a response was cut", {{"reason", memory.error().detail},
-                                             {"code", to_string(memory.error().code)},
-                                             {"bytes_missing", download_left_}});
+    shared_.log.error("a response was cut",
+                      {{"reason", memory.error().detail},
+                       {"code", to_string(memory.error().code)},
+                       {"bytes_missing", download_left_},
+                       {"trace_id", trace_context(head_.traceparent).trace_id}});
     close();
     return false;
   }

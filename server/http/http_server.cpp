@@ -1,6 +1,7 @@
 #include "server/http/http_server.hpp"
 
 #include <atomic>
+#include <filesystem>
 #include <utility>
 #include <vector>
 
@@ -14,7 +15,7 @@ class HttpServer::Impl {
  public:
   Impl(const HttpLimits& limits, std::unique_ptr<BodyMemory> bodies, Handler& handler,
        const Clock& clock, Logger& log, const TlsIdentity* tls)
-      : limits_(limits), bodies_(std::move(bodies)), open_(limits.max_connections) {
+      : limits_(limits), log_(log), bodies_(std::move(bodies)), open_(limits.max_connections) {
     const NetworkThread::Parts parts{limits_, handler, clock, log, open_, *bodies_, tls};
     for (std::uint32_t i = 0; i < limits.threads; ++i) {
       threads_.push_back(std::make_unique<NetworkThread>(parts));
@@ -27,7 +28,8 @@ class HttpServer::Impl {
     port_ = tcp->port;
     accept_from(*std::move(tcp));
     if (!config.unix_path.empty()) {
-      auto local = UnixSocketFile::listen(config.unix_path);
+      unix_access_ = config.unix_access;
+      auto local = UnixSocketFile::listen(config.unix_path, unix_access_);
       if (!local) return std::move(local).error();
       unix_file_.emplace(*std::move(local));
       accept_from(unix_file_->take_socket());
@@ -56,6 +58,11 @@ class HttpServer::Impl {
   std::vector<NamedAllocator> allocators() const { return bodies_->statistics(); }
   BodyMemory& bodies() const { return *bodies_; }
   void trim_idle() { bodies_->trim_idle(); }
+  bool is_alive() {
+    bool all = true;
+    for (const auto& thread : threads_) all = thread->has_turned() && all;
+    return all;
+  }
 
   bool drain(std::uint32_t timeout_ms) {
     for (const auto& thread : threads_) thread->drain();
@@ -70,6 +77,11 @@ class HttpServer::Impl {
   // second server could join the port unnoticed.
   void accept_from(ListeningSocket socket) {
     threads_.front()->listen(std::move(socket), [this](Peer peer) {
+      if (peer.family == AF_UNIX && !unix_access_.allows(peer.fd.get())) {
+        const auto user = peer_user(peer.fd.get());
+        return log_.warning("a user may not use the Unix socket",
+                            {{"uid", user.value_or(UINT32_MAX)}});
+      }
       accepted_.fetch_add(1, std::memory_order_relaxed);
       const bool counted = open_.try_add();
       if (!counted) refused_.fetch_add(1, std::memory_order_relaxed);
@@ -79,15 +91,28 @@ class HttpServer::Impl {
   }
 
   const HttpLimits limits_;
+  Logger& log_;
   const std::unique_ptr<BodyMemory> bodies_;
   OpenCount open_;
   std::uint16_t port_ = 0;
+  UnixAccess unix_access_;
   std::optional<UnixSocketFile> unix_file_;
   std::atomic<std::uint64_t> accepted_{0};
   std::atomic<std::uint64_t> refused_{0};
   std::size_t next_ = 0;  // of the accepting thread
   std::vector<std::unique_ptr<NetworkThread>> threads_;
 };
+
+Result<> check_listen(const ListenConfig& listen) {
+  // Any free port of it, for a moment.
+  CAIRN_TRY(listen_tcp(listen.host, 0));
+  if (listen.unix_path.empty()) return {};
+  const auto folder = std::filesystem::absolute(listen.unix_path).parent_path();
+  std::error_code ignored;
+  if (std::filesystem::is_directory(folder, ignored)) return {};
+  return Error{ErrorCode::io_error, "listening on unix:" + listen.unix_path +
+                                        ": there is no folder '" + folder.string() + "'"};
+}
 
 Result<std::unique_ptr<HttpServer>> HttpServer::start(const ListenConfig& listen,
                                                       const HttpLimits& limits, Handler& handler,
@@ -108,6 +133,7 @@ std::uint16_t HttpServer::port() const { return impl_->port(); }
 HttpServerStats HttpServer::stats() const { return impl_->stats(); }
 std::vector<NamedAllocator> HttpServer::allocators() const { return impl_->allocators(); }
 BodyMemory& HttpServer::bodies() const { return impl_->bodies(); }
+bool HttpServer::is_alive() { return impl_->is_alive(); }
 void HttpServer::trim_idle() { impl_->trim_idle(); }
 bool HttpServer::drain(std::uint32_t timeout_ms) { return impl_->drain(timeout_ms); }
 

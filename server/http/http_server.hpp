@@ -10,6 +10,7 @@
 #include "base/result.hpp"
 #include "memory/alloc/statistics.hpp"
 #include "server/http/message.hpp"
+#include "server/http/unix_access.hpp"
 
 namespace cairn::http {
 
@@ -37,10 +38,15 @@ class TlsIdentity;
 struct ListenConfig {
   std::string host = "127.0.0.1";
   std::uint16_t port = 7070;  // 0: any free one
-  std::string unix_path;      // empty: no Unix socket; owner-only rights
+  std::string unix_path;      // empty: no Unix socket
+  UnixAccess unix_access;
   // Null: plain HTTP. Borrowed: must outlive the server. The Unix socket is always plain.
   const TlsIdentity* tls = nullptr;
 };
+
+// io_error where the address is not this machine's, or the Unix socket's folder is not there. The
+// port may be in use.
+Result<> check_listen(const ListenConfig& listen);
 
 // What the machinery counts itself. Relaxed reads.
 struct HttpServerStats {
@@ -69,6 +75,9 @@ class HttpServer {
   std::vector<NamedAllocator> allocators() const;
   // For what a route keeps of a body by itself: under the same bound. Thread-safe.
   BodyMemory& bodies() const;
+  // True where each network thread has gone round its loop since the last call, which they do at
+  // least every 100 ms. Not by two threads at once.
+  bool is_alive();
   // Memory of bodies that nobody has used since the last call goes back to the system. Not by two
   // threads at once.
   void trim_idle();

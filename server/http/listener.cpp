@@ -58,7 +58,7 @@ Result<ListeningSocket> listen_tcp(const std::string& host, std::uint16_t port) 
   return last;
 }
 
-Result<UnixSocketFile> UnixSocketFile::listen(const std::string& path) {
+Result<UnixSocketFile> UnixSocketFile::listen(const std::string& path, const UnixAccess& access) {
   const std::string where = "listening on unix:" + path;
   boost::system::error_code ec;
   asio::local::stream_protocol::endpoint endpoint;
@@ -83,7 +83,17 @@ Result<UnixSocketFile> UnixSocketFile::listen(const std::string& path) {
   FileDescriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   // Linux gives the file the rights of the socket: there is no moment in which others may connect.
   if (!fd || ::fchmod(fd.get(), S_IRUSR | S_IWUSR) != 0 ||
-      ::bind(fd.get(), endpoint.data(), size) != 0 || ::listen(fd.get(), kBacklog) != 0) {
+      ::bind(fd.get(), endpoint.data(), size) != 0) {
+    return io_error(where, errno);
+  }
+  // Others come in from the listen on, and by then the file says who.
+  if (access.group && ::chown(path.c_str(), static_cast<uid_t>(-1), *access.group) != 0) {
+    const Error why =
+        io_error(where + ": its group cannot be " + std::to_string(*access.group), errno);
+    ::unlink(path.c_str());
+    return why;
+  }
+  if (::chmod(path.c_str(), access.file_mode()) != 0 || ::listen(fd.get(), kBacklog) != 0) {
     return io_error(where, errno);
   }
   return UnixSocketFile(path, ListeningSocket{std::move(fd), AF_UNIX, 0});

@@ -11,6 +11,7 @@
 #include "base/result.hpp"
 #include "base/unique_function.hpp"
 #include "server/http/stream.hpp"
+#include "server/http/unix_access.hpp"
 
 namespace cairn::http {
 
@@ -24,11 +25,11 @@ struct ListeningSocket {
 // `host` is a name or an address; the first address that can be listened on is taken.
 Result<ListeningSocket> listen_tcp(const std::string& host, std::uint16_t port);
 
-// A Unix socket with owner-only rights whose file goes with this object. One of a dead server is
-// replaced; that of a live one, and a file that is no socket, is an error.
+// A Unix socket whose file goes with this object, with the rights that the access takes. One of a
+// dead server is replaced; that of a live one, and a file that is no socket, is an error.
 class UnixSocketFile {
  public:
-  static Result<UnixSocketFile> listen(const std::string& path);
+  static Result<UnixSocketFile> listen(const std::string& path, const UnixAccess& access);
   UnixSocketFile(UnixSocketFile&&) = default;
   ~UnixSocketFile();
 

@@ -29,9 +29,22 @@ enum class Method : std::uint8_t { get, head, put, post, delete_, options, other
 // "GET", "HEAD", …; "OTHER" for what the contract has no use for.
 std::string_view to_string(Method method);
 
+// Who talks to whom over a connection, as the kernel tells.
+struct ConnectionEnds {
+  std::string local_address = {};         // numeric, without the port; empty: a Unix socket
+  std::string remote = {};                // "192.0.2.7:51034"; "unix" over a Unix socket
+  std::optional<std::uint32_t> uid = {};  // of the process at the other end of a Unix socket
+};
+
 // A request without its body. The views stay valid until its response has been sent or dropped.
 struct RequestHead {
   Method method = Method::other;
+  const ConnectionEnds* ends = nullptr;  // null: nobody's; only in tests
+  // Nothing: an HTTP/1.0 request without one. That of an absolute target wins over the field's.
+  std::optional<std::string_view> host = {};
+  std::string_view origin;
+  std::string_view sec_fetch_site;
+  std::string_view traceparent;
   std::string_view path;   // as sent, up to the '?'; still percent-encoded
   std::string_view query;  // as sent, after the '?'; empty where there is none
   std::string_view content_type;
@@ -44,8 +57,8 @@ struct RequestHead {
   std::string_view last_event_id;
   std::optional<std::uint64_t> content_length;  // nothing: no body, or a chunked one
   bool chunked = false;
-  // It came over a Unix socket, from a process of the server's own user or of root: open files may
-  // have come with it, and may go with the response.
+  // It came over a Unix socket, where only those connect who may: open files may have come with it,
+  // and may go with the response.
   bool passes_files = false;
 };
 
@@ -139,6 +152,15 @@ struct RequestPlan {
 // The status counted for a request whose connection was lost before it had a response; never sent.
 inline constexpr unsigned kStatusLost = 499;
 
+// A request that has ended.
+struct FinishedRequest {
+  const RequestHead& head;         // without anything where the machinery refused it
+  std::string_view route;          // what begin() said; empty where the machinery refused the head
+  const Caller* caller = nullptr;  // as the plan said
+  unsigned status = 0;
+  std::uint64_t duration_us = 0;
+};
+
 // What answers requests. Called on network threads, several at once: it must not block.
 class Handler {
  public:
@@ -156,10 +178,8 @@ class Handler {
   // How an error of an Upload or a Download looks.
   virtual Response failed(const Error& why) = 0;
   // A response has been handed to the kernel or its connection was lost (kStatusLost where there
-  // was no response yet). Once a request; `route` is what begin() said, empty where the machinery
-  // refused the head. For metrics and the access log.
-  virtual void finished(Method method, std::string_view route, unsigned status,
-                        std::uint64_t duration_us) = 0;
+  // was no response yet). Once a request. For metrics and the log.
+  virtual void finished(const FinishedRequest& request) = 0;
 };
 
 }  // namespace cairn::http

@@ -52,6 +52,7 @@ void NetworkThread::run() {
 }
 
 void NetworkThread::tick() {
+  turned_.store(true, std::memory_order_relaxed);
   const TimePoint now = shared_.clock.now();
   for (auto next = shared_.connections.begin(); next != shared_.connections.end();) {
     const std::shared_ptr<Connection> connection = (next++)->second;

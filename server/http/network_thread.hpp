@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -38,6 +39,8 @@ class NetworkThread {
   void drain();
   void cut_connections();
   const TrafficCount& traffic() const { return shared_.traffic; }
+  // It has gone round its loop since the last call.
+  bool has_turned() { return turned_.exchange(false, std::memory_order_relaxed); }
 
  private:
   void run();
@@ -47,6 +50,7 @@ class NetworkThread {
 
   using Executor = boost::asio::io_context::executor_type;
   ConnectionShared shared_;
+  std::atomic<bool> turned_{false};
   OpenCount& open_;
   std::vector<std::unique_ptr<Listener>> listeners_;
   boost::asio::executor_work_guard<Executor> work_;

@@ -1,5 +1,6 @@
 #include "server/http/request_parser.hpp"
 
+#include <algorithm>
 #include <boost/beast/core/string.hpp>
 #include <boost/beast/http/error.hpp>
 #include <functional>
@@ -16,12 +17,19 @@ using ReadError = beast::http::error;
 
 std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
 
-// "http://host:port/path" as a client of a proxy would say it: "/path".
-std::string_view without_origin(std::string_view target) {
+// "http://host:port/path" as a client of a proxy would say it; of the usual "/path" there is no
+// host.
+struct Target {
+  std::optional<std::string_view> host = {};
+  std::string_view path;
+};
+Target split_target(std::string_view target) {
   constexpr std::string_view kScheme = "http://";
-  if (!target.starts_with(kScheme)) return target;
-  const std::size_t path = target.find_first_of("/?", kScheme.size());
-  return path == std::string_view::npos ? "/" : target.substr(path);
+  if (!target.starts_with(kScheme)) return {.path = target};
+  target.remove_prefix(kScheme.size());
+  const std::size_t path = std::min(target.find_first_of("/?"), target.size());
+  return {.host = target.substr(0, path),
+          .path = path == target.size() ? std::string_view("/") : target.substr(path)};
 }
 
 Method method_of(verb v) {
@@ -77,7 +85,7 @@ ParseState RequestParser::read_head(InputBuffer& input) {
     return found == ParseState::need_more && full ? ParseState::header_too_large : found;
   }
   // RFC 9112, 3.2: one whose host is in doubt is refused.
-  if (!http10_ && host_fields_ != 1) return ParseState::no_host;
+  if (host_fields_ > 1 || (host_fields_ == 0 && !http10_)) return ParseState::no_host;
   head_.chunked = chunked();
   if (!head_.chunked) {
     if (const auto length = content_length()) head_.content_length = *length;
@@ -102,10 +110,12 @@ ParseState RequestParser::read_chunks(InputBuffer& input, BodyBuffer& body,
 void RequestParser::on_request_impl(verb v, Text, Text target, int version, Error&) {
   head_.method = method_of(v);
   http10_ = version == 10;
-  const std::string_view whole = without_origin(view(target));
-  const std::size_t mark = whole.find('?');
-  head_.path = whole.substr(0, mark);
-  if (mark != std::string_view::npos) head_.query = whole.substr(mark + 1);
+  const Target asked = split_target(view(target));
+  absolute_target_ = asked.host.has_value();
+  head_.host = asked.host;
+  const std::size_t mark = asked.path.find('?');
+  head_.path = asked.path.substr(0, mark);
+  if (mark != std::string_view::npos) head_.query = asked.path.substr(mark + 1);
 }
 
 void RequestParser::on_field_impl(field f, Text name, Text value, Error& ec) {
@@ -121,6 +131,10 @@ void RequestParser::on_field_impl(field f, Text name, Text value, Error& ec) {
   switch (f) {
     case field::host:
       ++host_fields_;
+      if (!absolute_target_) head_.host = view(value);  // RFC 9112, 3.2.2
+      return;
+    case field::origin:
+      head_.origin = view(value);
       return;
     case field::content_type:
       head_.content_type = view(value);
@@ -152,8 +166,10 @@ void RequestParser::on_field_impl(field f, Text name, Text value, Error& ec) {
         ec = boost::system::errc::make_error_code(boost::system::errc::not_supported);
       }
       return;
-    case field::unknown:  // Last-Event-ID is none of those that Beast knows
+    case field::unknown:  // none of those that Beast knows
       if (beast::iequals(name, "Last-Event-ID")) head_.last_event_id = view(value);
+      if (beast::iequals(name, "Sec-Fetch-Site")) head_.sec_fetch_site = view(value);
+      if (beast::iequals(name, "traceparent")) head_.traceparent = view(value);
       return;
     default:
       return;

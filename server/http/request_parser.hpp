@@ -17,7 +17,7 @@ enum class ParseState : std::uint8_t {
   header_too_large,
   body_too_large,
   out_of_memory,
-  no_host,         // HTTP/1.1 without one Host field
+  no_host,         // more than one Host field, or HTTP/1.1 without any
   unknown_coding,  // a Transfer-Encoding other than chunked
 };
 
@@ -60,6 +60,7 @@ class RequestParser final : private boost::beast::http::basic_parser<true> {
   bool http10_ = false;
   bool expects_continue_ = false;
   std::uint32_t host_fields_ = 0;
+  bool absolute_target_ = false;        // its host counts, not the field's
   std::span<const std::byte> reading_;  // what is being read
   BodyBuffer* body_ = nullptr;
   std::uint64_t body_limit_bytes_ = 0;

@@ -6,6 +6,12 @@
 namespace cairn::http {
 namespace {
 
+// A page of another origin can ask for any address: its browser is told not to take what comes for
+// a script, nor to let the page's process have it (no answer here allows another origin to read
+// it).
+constexpr std::string_view kForBrowsers =
+    "X-Content-Type-Options: nosniff\r\nCross-Origin-Resource-Policy: same-origin\r\n";
+
 void append_number(std::string& out, std::uint64_t number) {
   char digits[20];
   const auto end = std::to_chars(digits, digits + sizeof digits, number).ptr;
@@ -36,6 +42,7 @@ void append_head(std::string& out, const ResponseHead& head) {
     out += "\r\nConnection: keep-alive";
   }
   out += "\r\n";
+  out += kForBrowsers;
   out += head.headers;
   out += "\r\n";
 }

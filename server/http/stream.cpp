@@ -5,12 +5,19 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <boost/asio/ip/tcp.hpp>
 #include <cerrno>
+#include <optional>
+#include <string>
 
 #include "base/assert.hpp"
+#include "server/http/unix_access.hpp"
 
 namespace cairn::http {
 namespace {
+
+namespace ip = boost::asio::ip;
+using ip::tcp;
 
 Stream::Moved outcome_of(ssize_t bytes) {
   if (bytes > 0) return {Stream::Outcome::moved, static_cast<std::size_t>(bytes)};
@@ -25,12 +32,34 @@ Stream::Moved outcome_of(TlsSession::Moved moved, TlsSession::Wants& wants) {
   return {Stream::Outcome::would_block, 0};
 }
 
-// The other end of a Unix socket, as the kernel knows it.
-bool is_own_user(int fd) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
-         (peer.uid == ::geteuid() || peer.uid == 0);
+using AskForEnd = int (*)(int, sockaddr*, socklen_t*);  // getsockname, getpeername
+
+std::optional<tcp::endpoint> end_of(int fd, AskForEnd ask) {
+  tcp::endpoint end;
+  auto size = static_cast<socklen_t>(end.capacity());
+  if (ask(fd, end.data(), &size) != 0) return std::nullopt;
+  return end;
+}
+
+// An IPv4 address as such, also where the socket is one of IPv6.
+std::string text_of(const ip::address& address) {
+  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+    return ip::make_address_v4(ip::v4_mapped, address.to_v6()).to_string();
+  }
+  return address.to_string();
+}
+
+std::optional<ConnectionEnds> ends_of(const Peer& peer) {
+  if (peer.family == AF_UNIX)
+    return ConnectionEnds{.remote = "unix", .uid = peer_user(peer.fd.get())};
+  const auto local = end_of(peer.fd.get(), ::getsockname);
+  const auto remote = end_of(peer.fd.get(), ::getpeername);
+  if (!local || !remote) return std::nullopt;
+  const std::string address = text_of(remote->address());
+  const bool is_v6 = address.find(':') != std::string::npos;
+  return ConnectionEnds{
+      .local_address = text_of(local->address()),
+      .remote = (is_v6 ? "[" + address + "]" : address) + ":" + std::to_string(remote->port())};
 }
 
 msghdr message_of(std::span<iovec> pieces) {
@@ -43,21 +72,24 @@ msghdr message_of(std::span<iovec> pieces) {
 }  // namespace
 
 bool Stream::open(Peer peer, const TlsIdentity* identity) {
-  const bool tcp = peer.family != AF_UNIX;
-  if (tcp) {
+  auto ends = ends_of(peer);
+  if (!ends) return false;  // gone already
+  ends_ = std::move(*ends);
+  const bool is_tcp = peer.family != AF_UNIX;
+  if (is_tcp) {
     // A response is one write, and must not wait for the acknowledgement of the one before.
     const int on = 1;
     ::setsockopt(peer.fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   }
   boost::system::error_code ec;
-  socket_.assign({peer.family, tcp ? IPPROTO_TCP : 0}, peer.fd.get(), ec);
+  socket_.assign({peer.family, is_tcp ? IPPROTO_TCP : 0}, peer.fd.get(), ec);
   if (ec) return false;
   peer.fd.release();
-  if (identity != nullptr && tcp) {
+  if (identity != nullptr && is_tcp) {
     tls_ = identity->accept(socket_.native_handle());
     return tls_ != nullptr;
   }
-  passes_files_ = !tcp && is_own_user(socket_.native_handle());
+  passes_files_ = !is_tcp;
   return true;
 }
 

@@ -16,6 +16,7 @@
 
 #include "base/file_descriptor.hpp"
 #include "base/passed_files.hpp"
+#include "server/http/message.hpp"
 #include "server/http/tls.hpp"
 
 namespace cairn::http {
@@ -54,9 +55,9 @@ class Stream {
   // The client has still to show that it speaks TLS.
   bool in_handshake() const { return tls_ != nullptr && !tls_->is_established(); }
 
-  // Open files go along with the bytes: over a Unix socket to a process of this one's user, or of
-  // root.
+  // Open files go along with the bytes: over a Unix socket, where only those connect who may.
   bool passes_files() const { return passes_files_; }
+  const ConnectionEnds& ends() const { return ends_; }
   // Those that have come since the last call.
   PassedFiles arrived_files() { return std::exchange(arrived_, {}); }
   // These go with the next byte that is written.
@@ -139,6 +140,7 @@ class Stream {
   TrafficCount& traffic_;
   std::unique_ptr<TlsSession> tls_;  // null: plain
   bool passes_files_ = false;
+  ConnectionEnds ends_;
   PassedFiles arrived_;
   PassedFiles leaving_;
   // What the last attempt that would have blocked has to wait for.

@@ -19,8 +19,13 @@ std::size_t max_values(const Service& service) {
   return max_document_values(service.manager.options().max_blocks_per_request);
 }
 
+Result<WireFormat> format_of(const Call& call) {
+  if (call.body.empty()) return WireFormat::text;
+  return body_format(call.head.content_type);
+}
+
 Result<json> body_document(const Call& call, std::size_t max_values) {
-  auto format = body_format(call.head.content_type);
+  auto format = format_of(call);
   if (!format) return std::move(format).error();
   return parse_document(call.body, *format, max_values);
 }
@@ -34,6 +39,11 @@ Result<> check_tier(const Cache& cache, Tier tier) {
   if (cache.config().tiers[index_of(tier)]) return {};
   return Error{ErrorCode::unknown_tier, "cache '" + cache.config().name + "' has no tier '" +
                                             std::string(to_string(tier)) + "'"};
+}
+
+Result<> check_role(const Call& call, Role role) {
+  if (call.caller == nullptr || call.caller->may(role)) return {};
+  return lacks_role(*call.caller, role);
 }
 
 Result<> check_count(const Service& service, std::string_view field, std::size_t count) {

@@ -17,6 +17,8 @@ namespace cairn::routes {
 Result<std::shared_ptr<Cache>> cache_of(const Service& service, const Call& call);
 // The key that the path names, after the cache.
 Result<BlockKey> key_of(const Call& call);
+// The format of a structured body; without a body no type is asked for.
+Result<WireFormat> format_of(const Call& call);
 // A structured body as a document.
 Result<json> body_document(const Call& call, std::size_t max_values = kMaxDocumentValues);
 // The most values of a document that names as many blocks as a request may.
@@ -25,6 +27,8 @@ std::size_t max_values(const Service& service);
 Result<> no_query(const Call& call);
 // unknown_tier unless the cache has it.
 Result<> check_tier(const Cache& cache, Tier tier);
+// forbidden unless the caller has the role: for what only some requests of a route do.
+Result<> check_role(const Call& call, Role role);
 // out_of_range where a request names more blocks than one may.
 Result<> check_count(const Service& service, std::string_view field, std::size_t count);
 // wrong_length for a shorter body (or one of unknown length), body_too_large for a longer one.
@@ -34,7 +38,7 @@ Result<> check_length(const http::RequestHead& head, std::uint64_t expected_byte
 template <class FromText, class FromDocument>
 auto read_hot(const Call& call, std::size_t max_values, FromText&& from_text,
               FromDocument&& from_document) -> decltype(from_text(call.body)) {
-  auto format = body_format(call.head.content_type);
+  auto format = format_of(call);
   if (!format) return std::move(format).error();
   if (*format == WireFormat::text) return from_text(call.body);
   auto document = parse_document(call.body, *format, max_values);

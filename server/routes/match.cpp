@@ -120,6 +120,8 @@ void match_with(Service& service, const Call& call, Scratch& scratch, Reply repl
         body.keys);
   }
   if (body.onboard) {
+    // Bringing blocks up evicts others, as a transfer does.
+    if (auto may = check_role(call, Role::write); !may) return reply.error(may.error());
     if (auto has = check_tier(**cache, *body.onboard); !has) return reply.error(has.error());
   }
   const auto keys = body.keys.views();

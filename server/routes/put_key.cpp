@@ -148,7 +148,6 @@ Result<std::unique_ptr<http::Upload>> open_key(Service& service, const Call& cal
                                                const ReplyStyle& style) {
   auto cache = cache_of(service, call);
   if (!cache) return std::move(cache).error();
-  CAIRN_TRY(check_bytes_type(call.head.content_type));
   auto key = key_of(call);
   if (!key) return std::move(key).error();
   Query query(call.head.query);

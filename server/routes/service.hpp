@@ -13,6 +13,7 @@
 #include "metrics/http_counters.hpp"
 #include "server/auth/caller.hpp"
 #include "server/auth/gate.hpp"
+#include "server/auth/site_gate.hpp"
 #include "server/config/cache_catalog.hpp"
 #include "server/events/event_streams.hpp"
 #include "server/http/http_server.hpp"
@@ -46,6 +47,7 @@ struct Service {
   Worker& admin;                // what waits for memory and files: caches made and dropped
   const CacheCatalog& catalog;  // used on `admin` only
   HttpCounters& counters;
+  const SiteGate& sites;
   Gate* gate = nullptr;  // null: everybody may do everything
   ApiLimits limits;
   std::int64_t started_at_unix_ms = 0;

@@ -14,6 +14,10 @@ constexpr Route plain(Role role, http::Method method, std::string_view path, Han
 constexpr Route structured(Role role, http::Method method, std::string_view path, Handle handle) {
   return {.pattern = {method, path}, .role = role, .body = BodyKind::structured, .handle = handle};
 }
+constexpr Route packed(Route route) {
+  route.body = BodyKind::packed;
+  return route;
+}
 constexpr Route streamed(Role role, http::Method method, std::string_view path, Begin begin) {
   return {.pattern = {method, path}, .role = role, .body = BodyKind::streamed, .begin = begin};
 }
@@ -24,19 +28,19 @@ constexpr Route filtered(Route route) {
 }
 
 constexpr std::array kRoutes = {
-    structured(read, post, "/v1/caches/{cache}/match", match),
+    packed(structured(read, post, "/v1/caches/{cache}/match", match)),
     structured(write, post, "/v1/caches/{cache}/allocate", allocate),
     structured(write, post, "/v1/caches/{cache}/commit", commit),
     structured(read, post, "/v1/leases/{lease}/release", release),
     structured(read, post, "/v1/leases/{lease}/renew", renew),
     plain(read, delete_, "/v1/leases/{lease}", end_lease),
     streamed(write, put, "/v1/caches/{cache}/slots/{tier}/{slot}/data", write_slot_body),
-    structured(read, post, "/v1/caches/{cache}/read", read_many),
+    structured(peer, post, "/v1/caches/{cache}/read", read_many),
     streamed(write, post, "/v1/caches/{cache}/write", write_many_body),
 
-    plain(read, get, "/v1/caches/{cache}/keys/{key}", get_key),
+    plain(peer, get, "/v1/caches/{cache}/keys/{key}", get_key),
     streamed(write, put, "/v1/caches/{cache}/keys/{key}", put_key_body),
-    plain(read, head, "/v1/caches/{cache}/keys/{key}", head_key),
+    plain(peer, head, "/v1/caches/{cache}/keys/{key}", head_key),
     plain(write, delete_, "/v1/caches/{cache}/keys/{key}", delete_key),
     plain(read, get, "/v1/caches/{cache}/keys/{key}/metadata", get_metadata),
     structured(write, put, "/v1/caches/{cache}/keys/{key}/metadata", put_metadata),
@@ -70,11 +74,11 @@ constexpr std::array kRoutes = {
     filtered(plain(none, get, "/healthz", healthz)),
     filtered(plain(none, get, "/readyz", readyz)),
     plain(read, get, "/v1/system", system),
-    plain(read, get, "/metrics", metrics),
+    plain(Role::metrics, get, "/metrics", routes::metrics),
     filtered(plain(read, get, "/openapi.json", openapi)),
     filtered(plain(read, get, "/", status_page)),
 
-    plain(admin, get, "/v1/caches/{cache}/tiers/{tier}/export", export_tier),
+    plain(admin, post, "/v1/caches/{cache}/tiers/{tier}/export", export_tier),
     filtered(plain(read, get, "/v1/events", events)),
 };
 

@@ -9,8 +9,9 @@ namespace cairn::routes {
 
 enum class BodyKind : std::uint8_t {
   none,        // not looked at
-  structured,  // collected: JSON, MessagePack or packed keys
-  streamed,    // goes where `begin` says
+  structured,  // collected: JSON or MessagePack
+  packed,      // the same, or keys end to end as plain bytes
+  streamed,    // plain bytes, which go where `begin` says
 };
 
 // What of the server a route is about, and so whether a token that is confined to some caches may

@@ -131,7 +131,6 @@ Result<std::unique_ptr<http::Upload>> open_batch(Service& service, const Call& c
   auto cache = cache_of(service, call);
   if (!cache) return std::move(cache).error();
   CAIRN_TRY(no_query(call));
-  CAIRN_TRY(check_bytes_type(call.head.content_type));
   const auto length = call.head.content_length;
   if (!length || *length < kLengthBytes + kMinHeaderBytes) {
     return Error{ErrorCode::wrong_length,

@@ -61,7 +61,6 @@ Result<std::unique_ptr<http::Upload>> open_slot(Service& service, const Call& ca
                                                 const ReplyStyle& style) {
   auto cache = cache_of(service, call);
   if (!cache) return std::move(cache).error();
-  CAIRN_TRY(check_bytes_type(call.head.content_type));
   auto target = read_target(call);
   if (!target) return std::move(target).error();
   CAIRN_TRY(check_tier(**cache, target->block.tier));

@@ -129,7 +129,8 @@ TEST_F(BadClientTest, GoneInTheMiddleOfAnAnswerLeavesNothingPinned) {
     }
     const std::string read = json{{"keys", keys(1, 3)}}.dump();
     client.send(head_text("POST", cache_.path("/read"),
-                          {"Content-Length: " + std::to_string(read.size())}) +
+                          {"Content-Type: application/json",
+                           "Content-Length: " + std::to_string(read.size())}) +
                 read);
   }
   expect_unharmed();
@@ -140,7 +141,8 @@ TEST_F(BadClientTest, GoneBeforeItsMatchIsAnsweredIsForgottenWithItsLease) {
   {
     RawConnection client(server().endpoint());
     client.send(head_text("POST", cache_.path("/match"),
-                          {"Content-Length: " + std::to_string(body.size())}) +
+                          {"Content-Type: application/json",
+                           "Content-Length: " + std::to_string(body.size())}) +
                 body);
   }
   EXPECT_TRUE(eventually([&] { return cache_.metric("cairn_lease_expirations_total") == 1; }));
@@ -160,7 +162,7 @@ TEST_F(BadClientTest, SlowWithItsBodyIsCutAndLeavesNothingBehind) {
 
 TEST_F(BadClientTest, SlowWithItsHeadIsCut) {
   RawConnection client(server().endpoint());
-  client.send("GET /healthz HTTP/1.1\r\nHost: x\r\nHo");
+  client.send("GET /healthz HTTP/1.1\r\nHost: localhost\r\nHo");
   const std::string answer = client.receive_to_end();
   if (!answer.empty()) {
     EXPECT_THAT(answer, StartsWith("HTTP/1.1 408"));
@@ -180,12 +182,14 @@ TEST_F(BadClientTest, ThatSpeaksNoHttpIsRefused) {
   for (const std::string& text :
        {std::string("\x16\x03\x01\x02\x01\x01", 6), std::string("hello\r\n\r\n"),
         std::string("GET\r\n\r\n"), std::string("GET / HTTP/9.9\r\n\r\n"),
-        std::string("GET / HTTP/1.1\r\nHost: a\r\nbroken field\r\n\r\n"),
-        std::string("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n"),
-        std::string("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"),
-        std::string("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999999999\r\n\r\n"),
-        std::string("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n"),
-        std::string("GET /\0 HTTP/1.1\r\nHost: a\r\n\r\n", 28)}) {
+        std::string("GET / HTTP/1.1\r\nHost: localhost\r\nbroken field\r\n\r\n"),
+        std::string("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n"),
+        std::string(
+            "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"),
+        std::string(
+            "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999999999999\r\n\r\n"),
+        std::string("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n"),
+        std::string("GET /\0 HTTP/1.1\r\nHost: localhost\r\n\r\n", 36)}) {
     RawConnection client(server().endpoint());
     client.send(text);
     const std::string answer = client.receive_to_end();
@@ -201,7 +205,7 @@ TEST_F(BadClientTest, IsNotSmuggledARequestInABodyOfTwoLengths) {
   RawConnection client(server().endpoint());
   client.send(head_text("POST", cache_.path("/clear"),
                         {"Content-Length: 4", "Transfer-Encoding: chunked"}) +
-              "0\r\n\r\nDELETE " + cache_.path() + " HTTP/1.1\r\nHost: a\r\n\r\n");
+              "0\r\n\r\nDELETE " + cache_.path() + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
   const std::string answers = client.receive_to_end();
   EXPECT_THAT(answers, StartsWith("HTTP/1.1 400"));
 }
@@ -224,8 +228,9 @@ TEST_F(BadClientTest, TakesAChunkedBody) {
   std::string chunked;
   for (char byte : body) chunked.append("1\r\n").append(1, byte).append("\r\n");
   RawConnection client(server().endpoint());
-  client.send(head_text("POST", cache_.path("/match"), {"Transfer-Encoding: chunked"}) + chunked +
-              "0\r\n\r\n");
+  client.send(head_text("POST", cache_.path("/match"),
+                        {"Content-Type: application/json", "Transfer-Encoding: chunked"}) +
+              chunked + "0\r\n\r\n");
   const Reply reply = client.receive();
   ASSERT_THAT(reply, has_status(200));
   EXPECT_EQ(reply.document().at("matched"), 1);

@@ -32,7 +32,7 @@ class DeviceExportTest : public testing::Test {
     std::optional<Rest> local;  // over the Unix socket
   };
   static json exported(Served& by, const TestCache& cache, const std::string& tier = "device") {
-    const Reply reply = by.rest->get(cache.path("/tiers/" + tier + "/export"));
+    const Reply reply = by.rest->post(cache.path("/tiers/" + tier + "/export"));
     EXPECT_THAT(reply, has_status(200));
     return reply.document();
   }
@@ -115,7 +115,7 @@ TEST_F(DeviceExportTest, RefusesHandlesThatDoNotFit) {
 
 TEST_F(DeviceExportTest, IsPassedAsADescriptorToAnotherProcess) {
   TestCache cache = TestCache::made_of(*owner_.rest, by_descriptor(4));
-  const Reply exported = owner_.local->get(cache.path("/tiers/device/export"));
+  const Reply exported = owner_.local->post(cache.path("/tiers/device/export"));
   ASSERT_THAT(exported, has_status(200));
   const json told = exported.document();
   EXPECT_EQ(told.at("kind"), "cuda_vmm_fd");
@@ -137,7 +137,7 @@ TEST_F(DeviceExportTest, IsPassedAsADescriptorToAnotherProcess) {
       has_status(200));
   EXPECT_EQ(cache.expect_intact(7), "device");
   // What the engine imported it passes on as it was told.
-  const Reply again = engine.local->get("/v1/caches/same/tiers/device/export");
+  const Reply again = engine.local->post("/v1/caches/same/tiers/device/export");
   EXPECT_EQ(again.document().at("kind"), "cuda_vmm_fd");
   EXPECT_THAT(again.files, testing::SizeIs(1));
   // The owner's memory is there as long as somebody has it.
@@ -147,7 +147,7 @@ TEST_F(DeviceExportTest, IsPassedAsADescriptorToAnotherProcess) {
 
 TEST_F(DeviceExportTest, IsNoDescriptorOverTcp) {
   const TestCache cache = TestCache::made_of(*owner_.rest, by_descriptor(4));
-  const Reply reply = owner_.rest->get(cache.path("/tiers/device/export"));
+  const Reply reply = owner_.rest->post(cache.path("/tiers/device/export"));
   EXPECT_THAT(reply, is_problem(422, "impossible"));
   EXPECT_THAT(reply.body, testing::HasSubstr("--unix"));
 }
@@ -155,7 +155,7 @@ TEST_F(DeviceExportTest, IsNoDescriptorOverTcp) {
 TEST_F(DeviceExportTest, RefusesDescriptorsThatDoNotFit) {
   TestCache cache = TestCache::made_of(*owner_.rest, by_descriptor(4));
   cache.store(1);
-  const Reply exported = owner_.local->get(cache.path("/tiers/device/export"));
+  const Reply exported = owner_.local->post(cache.path("/tiers/device/export"));
   const json told = exported.document();
   Served engine;
   const auto put = [&](const std::string& name, const json& import, PassedFiles files) {
@@ -194,9 +194,9 @@ TEST(DeviceExportFault, IsToldByName) {
            "CAIRN_FAKE_CUDA_FAIL=cudaIpcGetMemHandle:1:" + std::to_string(cudaErrorNotSupported)}});
   Rest rest(server.endpoint());
   const TestCache cache(rest, {.device = 4});
-  EXPECT_THAT(rest.get(cache.path("/tiers/device/export")), is_problem(500, "device_error"));
+  EXPECT_THAT(rest.post(cache.path("/tiers/device/export")), is_problem(500, "device_error"));
   // It was that call's failure, not the device's.
-  EXPECT_THAT(rest.get(cache.path("/tiers/device/export")), has_status(200));
+  EXPECT_THAT(rest.post(cache.path("/tiers/device/export")), has_status(200));
   EXPECT_EQ(server.stop(), 0) << server.output();
 }
 

@@ -22,7 +22,7 @@ std::string tier_path(const TestCache& cache, const std::string& tier) {
 class ExportTest : public ServedTest {
  protected:
   json exported(const TestCache& cache, const std::string& tier) {
-    const Reply reply = rest_.get(tier_path(cache, tier));
+    const Reply reply = rest_.post(tier_path(cache, tier));
     EXPECT_THAT(reply, has_status(200));
     return reply.document();
   }
@@ -160,12 +160,12 @@ TEST_F(ExportTest, DescribesItselfAlike) {
 
 TEST_F(ExportTest, IsRefusedForWhatCannotBeMapped) {
   const TestCache cache(rest_, {.pinned = 2, .disk = 2});
-  EXPECT_THAT(rest_.get(tier_path(cache, "disk")), is_problem(422, "impossible"));
-  EXPECT_THAT(rest_.get(tier_path(cache, "device")), is_problem(422, "unknown_tier"));
-  EXPECT_THAT(rest_.get(tier_path(cache, "shelf")), is_problem(422, "unknown_tier"));
-  EXPECT_THAT(rest_.get("/v1/caches/nowhere/tiers/pinned/export"),
+  EXPECT_THAT(rest_.post(tier_path(cache, "disk")), is_problem(422, "impossible"));
+  EXPECT_THAT(rest_.post(tier_path(cache, "device")), is_problem(422, "unknown_tier"));
+  EXPECT_THAT(rest_.post(tier_path(cache, "shelf")), is_problem(422, "unknown_tier"));
+  EXPECT_THAT(rest_.post("/v1/caches/nowhere/tiers/pinned/export"),
               is_problem(404, "unknown_cache"));
-  EXPECT_THAT(rest_.get(tier_path(cache, "pinned") + "?as=fd"), is_problem(400));
+  EXPECT_THAT(rest_.post(tier_path(cache, "pinned") + "?as=fd"), is_problem(400));
 }
 
 TEST_F(ExportTest, ForgetsAnEngineThatDiesWhileItWrites) {
@@ -212,7 +212,7 @@ TEST(ExportAfterACrash, LeavesNothingBehindAndIsNotMistakenForTheNextServers) {
     Rest rest(server.endpoint());
     TestCache cache(rest, {.pinned = 2});
     cache.store(1);
-    old = rest.get(tier_path(cache, "pinned")).document();
+    old = rest.post(tier_path(cache, "pinned")).document();
     mapped = std::make_unique<MappedTier>(old);
     slot = cache.match(keys(1, 1), 30'000).at("blocks").at(0).at("slot");
     server.kill();
@@ -226,7 +226,7 @@ TEST(ExportAfterACrash, LeavesNothingBehindAndIsNotMistakenForTheNextServers) {
   ServerProcess next;
   Rest rest(next.endpoint());
   TestCache cache(rest, {.pinned = 2});
-  const json told = rest.get(tier_path(cache, "pinned")).document();
+  const json told = rest.post(tier_path(cache, "pinned")).document();
   EXPECT_NE(told.at("inode"), old.at("inode"));
   EXPECT_EQ(next.stop(), 0);
 }

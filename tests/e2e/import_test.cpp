@@ -60,7 +60,7 @@ TEST_F(ImportTest, ServesBlocksInTheEnginesMemory) {
   for (const char* tier : {"pinned", "device"}) {
     const std::string path = make_file("memory", kBlocks * kStride);
     TestCache cache = TestCache::made_of(rest_, body_with(form(path, kBlocks * kStride), tier));
-    const json told = rest_.get(cache.path("/tiers/" + std::string(tier) + "/export")).document();
+    const json told = rest_.post(cache.path("/tiers/" + std::string(tier) + "/export")).document();
     EXPECT_EQ(told.at("path"), path);
     MappedTier mapped(told);
 
@@ -95,7 +95,7 @@ TEST_F(ImportTest, TakesTheFormThatAnExportAnswers) {
   body["tiers"]["pinned"]["layout"] = "layer_separate";
   TestCache cache = TestCache::made_of(rest_, body);
   cache.store(1);
-  const json told = rest_.get(cache.path("/tiers/pinned/export")).document();
+  const json told = rest_.post(cache.path("/tiers/pinned/export")).document();
   EXPECT_EQ(told.at("regions").at(0).at("offset_bytes"), 32768);
   EXPECT_EQ(told.at("strides"), import.at("strides"));
   const MappedTier mapped(told);

@@ -115,7 +115,8 @@ TEST(FullTransferQueue, RefusesWhatCannotBegin) {
   std::string requests;
   for (int n = 0; n < kTransfers; ++n) {
     const std::string text = json{{"keys", keys(n * kBlocks, kBlocks)}, {"to", "disk"}}.dump();
-    std::vector<std::string> fields = {"Content-Length: " + std::to_string(text.size())};
+    std::vector<std::string> fields = {"Content-Type: application/json",
+                                       "Content-Length: " + std::to_string(text.size())};
     if (n == kTransfers - 1) fields.emplace_back("Connection: close");
     requests += head_text("POST", cache.path("/transfers"), fields) + text;
   }

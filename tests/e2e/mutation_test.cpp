@@ -141,7 +141,7 @@ class MutationTest : public UnharmedTest {
         {"GET", "/v1/caches"},
         {"GET", victim.path()},
         {"GET", "/v1/system"},
-        {"GET", victim.path("/tiers/device/export")},
+        {"POST", victim.path("/tiers/device/export")},
     };
   }
 

@@ -63,7 +63,7 @@ TEST(PassedMemory, OfATierComesAlongWithItsExport) {
   Served served;
   for (const char* tier : {"device", "pinned"}) {
     TestCache cache(*served.rest, {.device = 4, .pinned = 4, .layout = "second"});
-    const Reply reply = served.rest->get(cache.path("/tiers/" + std::string(tier) + "/export"));
+    const Reply reply = served.rest->post(cache.path("/tiers/" + std::string(tier) + "/export"));
     ASSERT_THAT(reply, has_status(200));
     const json told = reply.document();
     EXPECT_EQ(told.at("kind"), "shm");
@@ -84,7 +84,7 @@ TEST(PassedMemory, OfATierComesAlongWithItsExport) {
 TEST(PassedMemory, DoesNotComeOverTcp) {
   Served served;
   const TestCache cache(*served.rest, {.pinned = 4});
-  const Reply reply = served.by_tcp().get(cache.path("/tiers/pinned/export"));
+  const Reply reply = served.by_tcp().post(cache.path("/tiers/pinned/export"));
   EXPECT_THAT(reply, has_status(200));
   EXPECT_FALSE(reply.document().contains("descriptor"));
   EXPECT_THAT(reply.files, IsEmpty());
@@ -99,7 +99,7 @@ TEST(PassedMemory, OfADeviceIsAskedForInTheCachesBody) {
   EXPECT_EQ(served.rest->get(cache.path()).document().at("/tiers/device/memory"_json_pointer),
             json({{"export", "descriptor"}}));
   EXPECT_THAT(served.rest->put(cache.path(), body), has_status(200));
-  EXPECT_THAT(served.rest->get(cache.path("/tiers/device/export")).files, SizeIs(1));
+  EXPECT_THAT(served.rest->post(cache.path("/tiers/device/export")).files, SizeIs(1));
 
   body["tiers"]["device"]["memory"] = {{"export", "handle"}};
   EXPECT_THAT(served.rest->put(cache.path(), body), is_problem(409, "cache_exists"));
@@ -119,9 +119,9 @@ TEST(PassedMemory, OfAnEngineHoldsATier) {
     const json body = body_with(passed(), tier);
     const std::string path = "/v1/caches/" + std::string(tier);
     ASSERT_THAT(served.rest->put(path, body, files), has_status(201));
-    const json told = served.rest->get(path + "/tiers/" + tier + "/export").document();
+    const json told = served.rest->post(path + "/tiers/" + tier + "/export").document();
     const MappedTier mapped(told, *files.front());
-    EXPECT_THAT(served.by_tcp().get(path + "/tiers/" + tier + "/export"),
+    EXPECT_THAT(served.by_tcp().post(path + "/tiers/" + tier + "/export"),
                 is_problem(422, "impossible"))
         << "there is nothing that it could be opened by";
     ASSERT_THAT(served.rest->put_bytes(path + "/keys/" + key(1), block(1)), has_status(201));
@@ -140,7 +140,7 @@ TEST(PassedMemory, ComesSeveralAtATimeByNumber) {
   body["tiers"]["pinned"]["memory"] = {{"import", passed(2 * kMemoryBytes, 0)}};
   ASSERT_THAT(served.rest->put("/v1/caches/two", body, files), has_status(201));
   const auto size_bytes = [&](const char* tier) {
-    return served.rest->get("/v1/caches/two/tiers/" + std::string(tier) + "/export")
+    return served.rest->post("/v1/caches/two/tiers/" + std::string(tier) + "/export")
         .document()
         .at("size_bytes");
   };
@@ -191,7 +191,7 @@ TEST(PassedMemory, OfAnotherServerIsImportedAsItWasExported) {
   Served owner;
   Served engine;
   TestCache cache(*owner.rest, {.pinned = kBlocks});
-  const Reply exported = owner.rest->get(cache.path("/tiers/pinned/export"));
+  const Reply exported = owner.rest->post(cache.path("/tiers/pinned/export"));
   ASSERT_THAT(exported.files, SizeIs(1));
   const json body = body_with(exported.document());
   EXPECT_THAT(engine.rest->put("/v1/caches/same", body, {}), is_problem(422, "impossible"));

@@ -1,7 +1,12 @@
+#include <sys/socket.h>
+#include <sys/un.h>
+
 #include <csignal>
+#include <cstring>
 #include <fstream>
 #include <thread>
 
+#include "base/file_descriptor.hpp"
 #include "tests/e2e/support/raw_connection.hpp"
 #include "tests/e2e/support/served_test.hpp"
 
@@ -157,7 +162,8 @@ TEST_P(StopTest, FinishesTheRequestInProgressAndLeaves) {
   TestCache cache(rest, {.device = 2, .disk = 2});
   RawConnection slow(server.endpoint());
   slow.send(head_text("PUT", cache.key_path(1, "?tier=disk"),
-                      {"Content-Length: " + std::to_string(kBlockBytes)}));
+                      {"Content-Type: application/octet-stream",
+                       "Content-Length: " + std::to_string(kBlockBytes)}));
   slow.send(block(1).substr(0, 50));
   ASSERT_TRUE(eventually([&] { return cache.count("disk", "allocated") == 1; }));
 
@@ -181,8 +187,9 @@ TEST_F(ProcessTest, CutsWhatTakesLongerThanItIsToldToWait) {
   Rest rest(server.endpoint());
   const TestCache cache(rest, {.device = 2});
   RawConnection stuck(server.endpoint());
-  stuck.send(
-      head_text("PUT", cache.key_path(1), {"Content-Length: " + std::to_string(kBlockBytes)}));
+  stuck.send(head_text("PUT", cache.key_path(1),
+                       {"Content-Type: application/octet-stream",
+                        "Content-Length: " + std::to_string(kBlockBytes)}));
   EXPECT_EQ(server.stop(), 0);
 }
 
@@ -212,6 +219,151 @@ TEST_F(ProcessTest, RefusesMoreConnectionsThanItIsToldToHold) {
     Rest next(server.endpoint());
     return next.get("/healthz").status == 200;
   }));
+}
+
+// Until a load balancer has heard that the server leaves, it sends requests here.
+TEST_F(ProcessTest, ServesOnWhileItSaysThatItWillLeave) {
+  auto flags = small();
+  flags.insert(flags.end(), {"--drain-delay-ms", "3600000"});
+  ServerProcess server({.flags = flags, .data_dir = data()});
+  Rest rest(server.endpoint());
+  TestCache cache(rest, {.device = 2});
+  EXPECT_THAT(rest.get("/readyz"), has_status(200));
+  ::kill(server.pid(), SIGTERM);
+  EXPECT_TRUE(eventually([&] { return rest.get("/readyz").status == 503; }));
+  EXPECT_THAT(rest.get("/readyz").document().at("detail"), HasSubstr("draining"));
+  EXPECT_EQ(rest.get("/v1/system").document().at("state"), "draining");
+  cache.store(1);
+  Rest late(server.endpoint());
+  EXPECT_THAT(late.get("/healthz"), has_status(200)) << "its sockets are still open";
+  ::kill(server.pid(), SIGTERM);
+  EXPECT_EQ(server.wait(), 128 + SIGTERM) << "a second signal does not wait";
+}
+
+TEST_F(ProcessTest, LeavesOnceItHasSaidSoForLongEnough) {
+  auto flags = small();
+  flags.insert(flags.end(), {"--drain-delay-ms", "1"});
+  ServerProcess server({.flags = flags, .data_dir = data()});
+  EXPECT_EQ(server.stop(), 0) << server.output();
+}
+
+TEST_F(ProcessTest, ChecksItsSettingsAndTouchesNothing) {
+  json cache = cache_body({.pinned = 3, .disk = 3});
+  cache["name"] = "mine";
+  const auto check = [this](std::vector<std::string> flags) {
+    flags.insert(flags.end(), {"--check-config", "--data-dir", data()});
+    return run(flags);
+  };
+  const Ended right = check({"--config", file("right.json", json{{"caches", {cache}}}.dump())});
+  EXPECT_EQ(right.code, 0) << right.err;
+  EXPECT_FALSE(std::filesystem::exists(data()));
+
+  cache["layout"]["num_layers"] = 4'000'000'000;
+  const std::string impossible = file("impossible.json", json{{"caches", {cache}}}.dump());
+  for (const auto& [flags, named] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"--config", impossible}, "mine"},
+           {{"--tokens", "/nowhere/tokens"}, "/nowhere/tokens"},
+           {{"--tls-cert", "/nowhere/c", "--tls-key", "/nowhere/k"}, "/nowhere/c"},
+           {{"--listen", "0.0.0.0:7070"}, "loopback"},
+           {{"--listen", "no.such.host.invalid:0"}, "no.such.host.invalid"},
+           {{"--unix", "/nonexistent/folder/socket"}, "/nonexistent/folder"},
+           {{"--unix-group", "no-such-group"}, "no-such-group"},
+           {{"--unix-users", "0,no-such-user"}, "no-such-user"},
+           {{"--allowed-hosts", "http://cairn"}, "http://cairn"},
+           {{"--threads", "0"}, "threads"}}) {
+    const Ended wrong = check(flags);
+    EXPECT_EQ(wrong.code, 2) << named;
+    EXPECT_THAT(wrong.err, HasSubstr(named));
+  }
+  EXPECT_EQ(run({"--check-config", "--data-dir", "/dev/null/x"}).code, 2);
+  EXPECT_FALSE(std::filesystem::exists(data()));
+}
+
+// The socket of a service manager, as systemd has it.
+class NotifySocket {
+ public:
+  explicit NotifySocket(const std::filesystem::path& path)
+      : fd_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
+    EXPECT_EQ(::bind(fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    const timeval patience{.tv_sec = ChildProcess::kPatience.count(), .tv_usec = 0};
+    ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  }
+  // The next word; empty where none comes.
+  std::string next() {
+    char text[256];
+    const ssize_t bytes = ::recv(fd_.get(), text, sizeof text, 0);
+    return bytes < 0 ? "" : std::string(text, static_cast<std::size_t>(bytes));
+  }
+
+ private:
+  FileDescriptor fd_;
+};
+
+TEST_F(ProcessTest, TellsItsServiceManagerHowItIs) {
+  const std::string path = (folder_.path() / "notify").string();
+  NotifySocket manager(path);
+  ServerProcess server({.flags = small(),
+                        .data_dir = data(),
+                        .environment = {"NOTIFY_SOCKET=" + path, "WATCHDOG_USEC=400000"}});
+  EXPECT_EQ(manager.next(), "READY=1");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(manager.next(), "WATCHDOG=1");
+  ::kill(server.pid(), SIGTERM);
+  std::string word = manager.next();
+  while (word == "WATCHDOG=1") word = manager.next();
+  EXPECT_EQ(word, "STOPPING=1");
+  EXPECT_EQ(server.wait(), 0);
+}
+
+TEST_F(ProcessTest, TellsNobodyOfItsWatchdogThatIsNotItsOwn) {
+  const std::string path = (folder_.path() / "notify").string();
+  NotifySocket manager(path);
+  ServerProcess server(
+      {.flags = small(),
+       .data_dir = data(),
+       .environment = {"NOTIFY_SOCKET=" + path, "WATCHDOG_USEC=1000", "WATCHDOG_PID=1"}});
+  EXPECT_EQ(manager.next(), "READY=1");
+  EXPECT_EQ(server.stop(), 0);
+  EXPECT_EQ(manager.next(), "STOPPING=1");
+}
+
+// Who changed what of a cache, from where, and whether it was done.
+TEST_F(ProcessTest, KeepsARecordOfWhatAdministratorsDo) {
+  auto flags = small();
+  const std::string socket = (folder_.path() / "cairn.sock").string();
+  flags.insert(flags.end(), {"--unix", socket, "--log-level", "debug"});
+  ServerProcess server({.flags = flags, .data_dir = data()});
+  Rest rest(server.endpoint());
+  Rest local(client::Endpoint::parse("unix:" + socket).value());
+  const auto logged = [&server](const std::string& line) {
+    return eventually(
+        [&] { return testing::Value(server.output(), testing::ContainsRegex(line)); });
+  };
+  const std::string body = cache_body({.pinned = 2}).dump();
+  rest.send(
+      {.method = "PUT",
+       .target = "/v1/caches/mine",
+       .body = body,
+       .content_type = "application/json",
+       .headers = {{"traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}}});
+  EXPECT_TRUE(
+      logged("level=info msg=audit who=anonymous from=127.0.0.1:[0-9]+ method=PUT "
+             "path=/v1/caches/mine status=201 "
+             "trace_id=4bf92f3577b34da6a3ce929d0e0e4736 parent_id=00f067aa0ba902b7"))
+      << server.output();
+  EXPECT_TRUE(logged("msg=request method=PUT .*trace_id=4bf92f3577b34da6a3ce929d0e0e4736"));
+  local.del("/v1/caches/nowhere");
+  EXPECT_TRUE(logged("msg=audit who=uid:" + std::to_string(::getuid()) +
+                     " from=unix method=DELETE path=/v1/caches/nowhere status=404"))
+      << server.output();
+  rest.send(
+      {.method = "POST",
+       .target = "/v1/caches/mine/clear",
+       .headers = {{"Origin", "http://evil.example"}, {"traceparent", "forged level=error"}}});
+  EXPECT_TRUE(logged("msg=audit .*method=POST path=/v1/caches/mine/clear status=403"));
+  EXPECT_THAT(server.output(), testing::Not(HasSubstr("forged")));
 }
 
 // A shell that sets the limit of open files and becomes the server.

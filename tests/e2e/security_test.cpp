@@ -17,6 +17,8 @@ const std::string kReader = "reader-reader-reader";
 const std::string kWriter = "writer-writer-writer";
 const std::string kAdmin = "admin-admin-admin-admin";
 const std::string kFrugal = "frugal-frugal-frugal";  // writes, two pinned blocks at the most
+const std::string kMetrics = "metrics-metrics-metrics";
+const std::string kPeer = "peer-peer-peer-peer-peer";
 const std::string kTenant = "tenant-tenant-tenant";  // writes, in the cache `mine` only
 
 // What the program itself says that a token's hash is.
@@ -54,7 +56,12 @@ class SecurityTest : public ServedTest {
     tenant["caches"] = {"mine"};
     json frugal = token(kFrugal, "write");
     frugal["max_blocks"] = {{"pinned", 2}};
-    return {token(kReader, "read"), token(kWriter, "write"), token(kAdmin, "admin"), tenant,
+    return {token(kReader, "read"),
+            token(kWriter, "write"),
+            token(kAdmin, "admin"),
+            token(kMetrics, "metrics"),
+            token(kPeer, "peer"),
+            tenant,
             frugal};
   }
   static void write_tokens(const json& tokens) {
@@ -132,6 +139,56 @@ TEST_F(SecurityTest, GrantsARoleWhatItIsForAndNoMore) {
   EXPECT_THAT(post_as(kAdmin, "/v1/caches/roles/clear", json::object()), has_status(200));
   EXPECT_THAT(as(kWriter, {.method = "DELETE", .target = "/v1/caches/roles"}), is_problem(403));
   EXPECT_THAT(as(kAdmin, {.method = "DELETE", .target = "/v1/caches/roles"}), has_status(204));
+}
+
+TEST_F(SecurityTest, LetsWhoWatchesReadMetricsOnly) {
+  for (const char* open : {"/metrics", "/healthz", "/readyz"}) {
+    EXPECT_THAT(get_as(kMetrics, open), has_status(200)) << open;
+  }
+  for (const char* closed : {"/", "/v1/caches", "/v1/system", "/openapi.json", "/v1/events",
+                             "/v1/groups", "/v1/caches/x/keys/aa"}) {
+    EXPECT_THAT(get_as(kMetrics, closed), is_problem(403, "forbidden")) << closed;
+  }
+  EXPECT_THAT(put_key_as(kMetrics, "x", 1), is_problem(403, "forbidden"));
+}
+
+TEST_F(SecurityTest, LetsAnotherServerReadBlocksOnly) {
+  ASSERT_TRUE(put_cache_as(kAdmin, "peers").ok());
+  ASSERT_TRUE(put_key_as(kWriter, "peers", 1).ok());
+  const std::string cache = "/v1/caches/peers";
+  EXPECT_EQ(get_as(kPeer, cache + "/keys/" + key(1)).body, block(1));
+  EXPECT_EQ(post_as(kPeer, cache + "/read", {{"keys", {key(1)}}}).body, block(1));
+  EXPECT_THAT(post_as(kPeer, cache + "/match", {{"keys", {key(1)}}}), is_problem(403, "forbidden"));
+  EXPECT_THAT(put_key_as(kPeer, "peers", 2), is_problem(403, "forbidden"));
+  for (const std::string closed : {"/metrics", "/v1/caches", "/v1/caches/peers/blocks"}) {
+    EXPECT_THAT(get_as(kPeer, closed), is_problem(403, "forbidden")) << closed;
+  }
+}
+
+TEST_F(SecurityTest, TakesABrowsersCredentialsForLookingOnly) {
+  ASSERT_TRUE(put_cache_as(kAdmin, "browsed").ok());
+  ASSERT_TRUE(put_key_as(kWriter, "browsed", 1).ok());
+  // printf 'me:admin-admin-admin-admin' | base64
+  const std::pair<std::string, std::string> basic = {"Authorization",
+                                                     "Basic bWU6YWRtaW4tYWRtaW4tYWRtaW4tYWRtaW4="};
+  EXPECT_THAT(rest_.send({.target = "/v1/caches", .headers = {basic}}), has_status(200));
+  for (const auto& [method, path] : std::vector<std::pair<std::string, std::string>>{
+           {"POST", "/clear"}, {"POST", "/tiers/pinned/export"}, {"DELETE", ""}}) {
+    EXPECT_THAT(
+        rest_.send({.method = method, .target = "/v1/caches/browsed" + path, .headers = {basic}}),
+        is_problem(401, "unauthorized"))
+        << method << path;
+  }
+  EXPECT_EQ(get_as(kReader, "/v1/caches/browsed/keys/" + key(1)).body, block(1));
+}
+
+// It evicts others' blocks, as a transfer does.
+TEST_F(SecurityTest, BringsBlocksUpOnlyForWhoMayMoveThem) {
+  ASSERT_TRUE(put_cache_as(kAdmin, "onboarded").ok());
+  ASSERT_TRUE(put_key_as(kWriter, "onboarded", 1).ok());
+  const json body = {{"keys", {key(1)}}, {"onboard", "pinned"}, {"lease_ms", 30'000}};
+  EXPECT_THAT(post_as(kReader, "/v1/caches/onboarded/match", body), is_problem(403, "forbidden"));
+  EXPECT_THAT(post_as(kWriter, "/v1/caches/onboarded/match", body), has_status(200));
 }
 
 TEST_F(SecurityTest, ConfinesATokenToItsCaches) {
@@ -271,7 +328,7 @@ TEST_F(TlsServed, AnswersOverTls) {
   fakes::TlsClient client(
       {.port = static_cast<std::uint16_t>(std::stoi(port())), .authority = authority_.certificate});
   ASSERT_TRUE(client.connected());
-  ASSERT_TRUE(client.send("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"));
+  ASSERT_TRUE(client.send("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"));
   EXPECT_THAT(client.receive_response(), EndsWith(R"({"status":"ok"})"));
 }
 
@@ -359,9 +416,10 @@ TEST_F(SecurityTest, OnlyWhoMayMapATierCommitsWhatHeDidNotSend) {
   EXPECT_EQ(get_as(kReader, cache + "/keys/" + key(1)).body, std::string(kBlockBytes, '\0'));
 
   for (const std::string& token : {kReader, kWriter}) {
-    EXPECT_THAT(get_as(token, cache + "/tiers/pinned/export"), is_problem(403, "forbidden"));
+    EXPECT_THAT(post_as(token, cache + "/tiers/pinned/export", json::object()),
+                is_problem(403, "forbidden"));
   }
-  EXPECT_THAT(get_as(kAdmin, cache + "/tiers/pinned/export"), has_status(200));
+  EXPECT_THAT(post_as(kAdmin, cache + "/tiers/pinned/export", json::object()), has_status(200));
   const json body = unwritten(2);
   EXPECT_THAT(post_as(kWriter, cache + "/commit", body), is_problem(403, "forbidden"));
   EXPECT_THAT(get_as(kReader, cache + "/keys/" + key(2)), is_problem(404, "unknown_key"));

@@ -29,7 +29,7 @@ def connections(server):
     served = refused = 0
     for peer in crowd:
         try:
-            peer.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+            peer.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             answer = peer.recv(4096)
         except OSError:
             answer = b""
@@ -92,7 +92,7 @@ def transfers(server):
     outcomes = []
 
     body = json.dumps({"keys": keys, "to": "disk"})
-    request = (f"POST /v1/caches/c/transfers HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    request = (f"POST /v1/caches/c/transfers HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                f"Content-Length: {len(body)}\r\n\r\n{body}").encode()
 
     def crowd():

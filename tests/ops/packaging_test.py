@@ -5,11 +5,12 @@ usage: packaging_test.py CAIRN_SERVER
 """
 
 import json
+import pathlib
 import re
 import subprocess
 import sys
 
-from support import ROOT, Folder, Server, find_tool
+from support import ROOT, Folder, Process, Server, eventually, find_tool, free_port
 
 PROGRAM = sys.argv[1]
 failures = []
@@ -66,6 +67,79 @@ def unit_is_sound():
             check(done.returncode == 0, f"systemd-analyze {command[0]}: {done.stdout[-600:]}{done.stderr}")
 
 
+def server_with_tls(folder, *flags):
+    """(the process, its port); None where no certificate can be made here."""
+    if not find_tool("openssl"):
+        return None
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                    "-subj", "/CN=cairn.example", "-days", "1", "-keyout", folder / "key", "-out", folder / "cert"],
+                   check=True, capture_output=True)
+    port = free_port()
+    (folder / "config.json").write_text('{"caches": []}')
+    server = Process([PROGRAM, "--listen", f"127.0.0.1:{port}", "--data-dir", folder / "data", "--config",
+                      folder / "config.json", "--tls-cert", folder / "cert", "--tls-key", folder / "key", *flags],
+                     folder / "server.log")
+    eventually(lambda: "listening on https" in server.text(), "the server to listen")
+    return server, port
+
+
+def healthy(**variables):
+    """Whether the image's check says so, with the programs of this build and only these variables."""
+    path = f"{pathlib.Path(PROGRAM).parent}:/usr/bin:/bin"
+    return subprocess.run([ROOT / "docker" / "healthcheck"], env={"PATH": path, **variables},
+                          capture_output=True).returncode == 0
+
+
+def health_is_checked():
+    with Folder() as folder:
+        (folder / "config.json").write_text('{"caches": []}')
+        server = Server(PROGRAM, folder, "--config", folder / "config.json")
+        check(healthy(CAIRN_LISTEN=server.address), "docker/healthcheck fails at a server that speaks HTTP")
+        check(server.stop() == 0, server.text())
+        check(not healthy(CAIRN_LISTEN=server.address), "docker/healthcheck finds a server that is gone well")
+    with Folder() as folder:
+        started = server_with_tls(folder)
+        if not started:
+            print("no openssl: the check of a server that speaks TLS is not tried")
+            return
+        server, port = started
+        check(healthy(CAIRN_LISTEN=f"0.0.0.0:{port}"), "docker/healthcheck fails at a server that speaks TLS")
+        server.stop()
+    # One that wants its clients' certificates is asked over its Unix socket.
+    with Folder() as folder:
+        socket = folder / "socket"
+        server, port = server_with_tls(folder, "--unix", socket, "--tls-client-ca", folder / "cert")
+        check(healthy(CAIRN_LISTEN=f"0.0.0.0:{port}", CAIRN_UNIX=str(socket)),
+              "docker/healthcheck fails over a Unix socket")
+        server.stop()
+
+
+def tokens_are_kept_apart():
+    """Prometheus is given a folder with its own token alone, and that reads metrics and nothing else."""
+    with Folder() as folder:
+        tokens, metrics = folder / "tokens", folder / "metrics"
+        tokens.mkdir()
+        metrics.mkdir()
+        path = f"{pathlib.Path(PROGRAM).parent}:/usr/bin:/bin"
+        subprocess.run(["sh", ROOT / "docker" / "make-tokens", tokens, metrics], env={"PATH": path}, check=True)
+        check([file.name for file in metrics.iterdir()] == ["prometheus.token"], "make-tokens shows more to Prometheus")
+        check((tokens / "admin.token").stat().st_mode & 0o077 == 0, "others may read the operator's token")
+        (folder / "config.json").write_text('{"caches": []}')
+        server = Server(PROGRAM, folder, "--config", folder / "config.json", "--tokens", tokens / "tokens.json")
+
+        def status_as(token, target):
+            bearer = {"Authorization": "Bearer " + token.read_text()}
+            return server.call("GET", target, headers=bearer)[0]
+
+        check(status_as(metrics / "prometheus.token", "/metrics") == 200, "Prometheus may not read metrics")
+        check(status_as(metrics / "prometheus.token", "/v1/caches") == 403, "Prometheus may read more than metrics")
+        check(status_as(tokens / "admin.token", "/v1/caches") == 200, "the operator's token is not known")
+        server.stop()
+    compose = (ROOT / "docker" / "compose.yaml").read_text()
+    prometheus = compose[compose.index("  prometheus:"):compose.index("  grafana:")]
+    check("cairn-tokens" not in prometheus, "compose.yaml shows Prometheus the operator's token")
+
+
 def compose_files_are_sound():
     compose = find_tool("docker-compose")
     if not compose:
@@ -78,7 +152,7 @@ def compose_files_are_sound():
 
 
 for step in [variables_exist, image_context_is_whole, configuration_is_taken, unit_is_sound,
-             compose_files_are_sound]:
+             compose_files_are_sound, health_is_checked, tokens_are_kept_apart]:
     step()
 print(*failures, sep="\n")
 sys.exit(1 if failures else 0)

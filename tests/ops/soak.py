@@ -232,7 +232,7 @@ class Client(threading.Thread):
 
     def do_cut_upload(self):
         key = self.key()
-        head = (f"PUT {self.path(f'/keys/{key}')} HTTP/1.1\r\nHost: soak\r\n"
+        head = (f"PUT {self.path(f'/keys/{key}')} HTTP/1.1\r\nHost: localhost\r\n"
                 f"Content-Type: application/octet-stream\r\nContent-Length: {BLOCK_BYTES}\r\n\r\n").encode()
         self.raw(head + block_of(key)[:self.random.randrange(BLOCK_BYTES)])
 
@@ -240,13 +240,14 @@ class Client(threading.Thread):
         keys = self.keys()
         header = json.dumps({"keys": keys}).encode()
         body = struct.pack("<I", len(header)) + header + b"".join(map(block_of, keys))
-        head = (f"POST {self.path('/write')} HTTP/1.1\r\nHost: soak\r\n"
+        head = (f"POST {self.path('/write')} HTTP/1.1\r\nHost: localhost\r\n"
                 f"Content-Type: application/octet-stream\r\nContent-Length: {len(body)}\r\n\r\n").encode()
         self.raw(head + body[:self.random.randrange(len(body))])
 
     def do_cut_download(self):
         body = json.dumps({"keys": self.keys()})
-        self.raw(f"POST {self.path('/read')} HTTP/1.1\r\nHost: soak\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+        self.raw(f"POST {self.path('/read')} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                 f"Content-Length: {len(body)}\r\n\r\n{body}"
                  .encode(), self.random.choice([0, 1, 300]))
 
     def do_garbage(self):

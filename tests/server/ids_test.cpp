@@ -34,15 +34,15 @@ TEST(Ids, CacheNamesAreSafeInPathsAndLabels) {
 }
 
 TEST(MediaType, OfABody) {
-  EXPECT_EQ(*body_format(""), WireFormat::text);
   EXPECT_EQ(*body_format("application/json"), WireFormat::text);
-  // curl -d and urllib say this where their user has said nothing.
-  EXPECT_EQ(*body_format("application/x-www-form-urlencoded"), WireFormat::text);
-  EXPECT_TRUE(check_bytes_type("application/x-www-form-urlencoded"));
+  // What a browser sends for a page of anybody without asking the server first.
+  for (const char* simple : {"", "application/x-www-form-urlencoded", "text/plain",
+                             "text/plain; application/json", "multipart/form-data"}) {
+    EXPECT_EQ(body_format(simple).error().code, ErrorCode::unsupported_media_type) << simple;
+    EXPECT_FALSE(check_bytes_type(simple)) << simple;
+  }
   EXPECT_EQ(*body_format("Application/JSON; charset=utf-8"), WireFormat::text);
   EXPECT_EQ(*body_format("application/msgpack"), WireFormat::msgpack);
-  EXPECT_EQ(body_format("text/plain").error().code, ErrorCode::unsupported_media_type);
-  EXPECT_TRUE(check_bytes_type(""));
   EXPECT_TRUE(check_bytes_type("application/octet-stream"));
   EXPECT_FALSE(check_bytes_type("application/json"));
 }

@@ -87,6 +87,16 @@ TEST(Openapi, ListsEveryErrorCode) {
   EXPECT_EQ(codes.get<std::vector<std::string>>(), expected);
 }
 
+// A browser sends Basic credentials for whichever page has asked, and they are taken for GET and
+// HEAD: no such route may do more than look.
+TEST(Routes, ThatAreOnlyReadAskForNoMoreThanReading) {
+  for (const routes::Route& route : routes::table()) {
+    const http::Method method = route.pattern.method;
+    if (method != http::Method::get && method != http::Method::head) continue;
+    EXPECT_LE(route.role, Role::read) << route.pattern.path;
+  }
+}
+
 TEST(StatusPage, AsksNobodyButItsServer) {
   const std::string page(assets::kStatusPage);
   EXPECT_THAT(page, ::testing::HasSubstr("<!doctype html>"));

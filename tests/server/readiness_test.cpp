@@ -22,6 +22,7 @@ TEST_F(ReadinessTest, IsThereWhileItServes) { EXPECT_EQ(why_not(Phase::serving),
 
 TEST_F(ReadinessTest, IsNotThereBeforeAndAfter) {
   EXPECT_EQ(why_not(Phase::starting), "the server is starting");
+  EXPECT_EQ(why_not(Phase::leaving), "the server is draining");
   EXPECT_EQ(why_not(Phase::draining), "the server is draining");
 }
 

@@ -50,7 +50,7 @@ std::string RawConnection::receive_to_end() {
 std::string head_text(std::string_view method, std::string_view target,
                       const std::vector<std::string>& fields) {
   std::string text;
-  text.append(method).append(" ").append(target).append(" HTTP/1.1\r\nHost: test\r\n");
+  text.append(method).append(" ").append(target).append(" HTTP/1.1\r\nHost: localhost\r\n");
   for (const std::string& field : fields) text.append(field).append("\r\n");
   return text.append("\r\n");
 }

@@ -15,6 +15,19 @@ TEST(Caller, MayDoWhatItsRoleAndTheLesserOnesMay) {
   EXPECT_FALSE(writer.may(Role::admin));
 }
 
+TEST(Caller, OfANarrowRoleMayDoNothingElse) {
+  for (const Role narrow : {Role::metrics, Role::peer}) {
+    const Caller caller({.name = "n", .role = narrow});
+    for (const Role asked :
+         {Role::none, Role::metrics, Role::peer, Role::read, Role::write, Role::admin}) {
+      EXPECT_EQ(caller.may(asked), asked == Role::none || asked == narrow) << to_string(asked);
+    }
+  }
+  const Caller reader({.name = "r", .role = Role::read});
+  EXPECT_TRUE(reader.may(Role::metrics));
+  EXPECT_TRUE(reader.may(Role::peer));
+}
+
 TEST(Caller, TouchesItsCachesOrEveryOne) {
   const Caller confined({.name = "c", .role = Role::read, .caches = {"a", "b"}});
   EXPECT_TRUE(confined.is_confined());

@@ -69,9 +69,9 @@ class TestHandler final : public Handler {
     return text_response(status, "refused: " + why.detail);
   }
   Response failed(const Error& why) override { return text_response(507, "failed: " + why.detail); }
-  void finished(Method method, std::string_view route, unsigned status, std::uint64_t) override {
+  void finished(const FinishedRequest& request) override {
     MutexLock lock(mutex_);
-    finished_.push_back({method, std::string(route), status});
+    finished_.push_back({request.head.method, std::string(request.route), request.status});
   }
 
   std::vector<Finished> all_finished() const {

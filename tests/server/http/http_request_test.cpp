@@ -64,6 +64,31 @@ TEST_F(HttpRequestTest, GivesTheFieldsInAnyCaseAndTrimmed) {
   EXPECT_EQ(seen, "a/b|br|c/d|Bearer t|bytes=0-1|\"r\"|\"e\"|17|");
 }
 
+TEST_F(HttpRequestTest, TellsTheHostAndWhereTheRequestComesFrom) {
+  std::string seen;
+  handler_.on_handle = [&seen](const Request& request, Responder respond) {
+    seen = std::string(request.host.value_or("none")) + "|" + std::string(request.origin) + "|" +
+           std::string(request.sec_fetch_site) + "|" + std::string(request.traceparent) + "|" +
+           request.ends->local_address;
+    respond(text_response(200, ""));
+  };
+  SocketClient client = connect();
+  client.send(
+      "GET / HTTP/1.1\r\nHost: cairn:7070\r\norigin: http://a\r\nsec-fetch-site: none\r\n"
+      "TraceParent: 00-1\r\n\r\n");
+  EXPECT_EQ(client.receive().status, 200u);
+  EXPECT_EQ(seen, "cairn:7070|http://a|none|00-1|127.0.0.1");
+  client.send("GET http://evil.example/x HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_EQ(client.receive().status, 200u);
+  EXPECT_EQ(seen, "evil.example||||127.0.0.1") << "an absolute target's host wins";
+  client.send("GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n");
+  EXPECT_EQ(client.receive().status, 400u) << "one of two hosts would be believed";
+  SocketClient old = connect();
+  old.send("GET / HTTP/1.0\r\n\r\n");
+  EXPECT_EQ(old.receive().status, 200u);
+  EXPECT_EQ(seen, "none||||127.0.0.1");
+}
+
 TEST_F(HttpRequestTest, AnswersPipelinedRequestsInOrder) {
   SocketClient client = connect();
   std::string all;

@@ -51,6 +51,7 @@ TEST_F(HttpResponseTest, WritesStatusTypeLengthAndTheHandlersFields) {
   const ClientResponse response = client.receive();
   EXPECT_EQ(response.head,
             "HTTP/1.1 507 Insufficient Storage\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n"
+            "X-Content-Type-Options: nosniff\r\nCross-Origin-Resource-Policy: same-origin\r\n"
             "Retry-After: 1\r\nETag: \"x\"\r\n\r\n");
   EXPECT_EQ(response.body, "12345");
 }
@@ -73,7 +74,9 @@ TEST_F(HttpResponseTest, SendsAnEndlessResponseInChunks) {
   client.send(kGet);
   const std::string whole =
       "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n"
-      "Connection: close\r\n\r\n"
+      "Connection: close\r\n"
+      "X-Content-Type-Options: nosniff\r\nCross-Origin-Resource-Policy: same-origin\r\n"
+      "\r\n"
       "12\r\nhello worldwideweb\r\nc\r\nworldwideweb\r\n0\r\n\r\n";
   EXPECT_EQ(client.receive_bytes(whole.size()), whole);
   EXPECT_TRUE(client.closed_by_server());
@@ -95,7 +98,9 @@ TEST_F(HttpResponseTest, SendsAnEndlessResponseBareToAnOlderClient) {
   SocketClient client = connect();
   client.send("GET / HTTP/1.0\r\n\r\n");
   const std::string whole =
-      "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\nhello";
+      "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n"
+      "X-Content-Type-Options: nosniff\r\nCross-Origin-Resource-Policy: same-origin\r\n"
+      "\r\nhello";
   EXPECT_EQ(client.receive_bytes(whole.size()), whole);
   EXPECT_TRUE(client.closed_by_server());
 }

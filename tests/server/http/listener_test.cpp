@@ -1,7 +1,10 @@
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -39,6 +42,62 @@ TEST_F(ListenerTest, ServesOnAUnixSocketThatOnlyItsOwnerMayUse) {
   EXPECT_EQ(answer_of(connect()), "GET /x? ");
   server_.reset();
   EXPECT_FALSE(std::filesystem::exists(path_));
+}
+
+TEST_F(ListenerTest, GivesItsUnixSocketsFileTheRightsOfThoseWhoMayUseIt) {
+  listen_.unix_path = path_;
+  listen_.unix_access.group = ::getegid();
+  struct stat file {};
+  {
+    // Whatever the process's mask is.
+    const mode_t before = ::umask(0077);
+    start();
+    ::umask(before);
+  }
+  ASSERT_EQ(::stat(path_.c_str(), &file), 0);
+  EXPECT_EQ(file.st_mode & 0777, 0660u);
+  EXPECT_EQ(file.st_gid, ::getegid());
+  server_.reset();
+  listen_.unix_access = {.group = std::nullopt, .users = {12345}};
+  start();
+  ASSERT_EQ(::stat(path_.c_str(), &file), 0);
+  EXPECT_EQ(file.st_mode & 0777, 0666u);
+  EXPECT_EQ(answer_of(SocketClient::local(path_)), "GET /x? ");
+}
+
+TEST_F(ListenerTest, TakesOverTheUnixSocketOnlyUsersThatMay) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root becomes another user";
+  // A stranger has to find the folder.
+  ::chmod(dir_.path().c_str(), 0755);
+  listen_.unix_path = path_;
+  listen_.unix_access = {.group = 54321, .users = {12345}};
+  start();
+  // A process of its own, as a user is one of a whole process; 0 where it was answered.
+  const auto answered_to = [this](uid_t user, std::vector<gid_t> groups) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const bool became = ::setgroups(groups.size(), groups.data()) == 0 &&
+                          ::setresgid(65534, 65534, 65534) == 0 &&
+                          ::setresuid(user, user, user) == 0;
+      const FileDescriptor fd(::socket(AF_UNIX, SOCK_STREAM, 0));
+      sockaddr_un address{};
+      address.sun_family = AF_UNIX;
+      std::strncpy(address.sun_path, path_.c_str(), sizeof address.sun_path - 1);
+      constexpr std::string_view kRequest = "GET /x HTTP/1.1\r\nHost: x\r\n\r\n";
+      char byte = 0;
+      const bool answered =
+          ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+          ::send(fd.get(), kRequest.data(), kRequest.size(), MSG_NOSIGNAL) > 0 &&
+          ::recv(fd.get(), &byte, 1, 0) == 1;
+      ::_exit(!became ? 2 : answered ? 0 : 1);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return WEXITSTATUS(status);
+  };
+  EXPECT_EQ(answered_to(12345, {}), 0);
+  EXPECT_EQ(answered_to(12346, {1, 54321}), 0) << "a member by any of its groups";
+  EXPECT_EQ(answered_to(12346, {1}), 1);
 }
 
 TEST_F(ListenerTest, ReplacesTheSocketOfADeadServer) {

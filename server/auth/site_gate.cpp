@@ -1,0 +1,135 @@
+#include "server/auth/site_gate.hpp"
+
+#include <algorithm>
+#include <boost/asio/ip/address.hpp>
+#include <charconv>
+#include <optional>
+
+namespace cairn {
+namespace {
+
+constexpr std::size_t kMaxQuotedHost = 128;
+// Of a DNS name (RFC 1035); an address is shorter.
+constexpr std::size_t kMaxHostBytes = 253;
+constexpr std::uint16_t kHttpPort = 80;
+constexpr std::uint16_t kHttpsPort = 443;
+
+// "host", "host:port", "[address]:port".
+struct Authority {
+  std::string host;  // in lower case, an address as it is written canonically
+  std::optional<std::uint16_t> port;
+  friend bool operator==(const Authority&, const Authority&) = default;
+};
+
+std::string canonical(std::string_view host) {
+  std::string lower(host);
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  boost::system::error_code error;
+  const auto address = boost::asio::ip::make_address(lower, error);
+  if (!error) return address.to_string();
+  if (lower.ends_with('.')) lower.pop_back();  // the root's dot means the same name
+  return lower;
+}
+
+std::optional<Authority> authority_from(std::string_view text) {
+  std::string_view host = text;
+  std::optional<std::uint16_t> port;
+  const auto bracket = text.rfind(']');
+  const auto colon = text.rfind(':');
+  if (colon != std::string_view::npos && (bracket == std::string_view::npos || colon > bracket)) {
+    const std::string_view digits = text.substr(colon + 1);
+    std::uint16_t number = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+    host = text.substr(0, colon);
+    port = number;
+  }
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  if (host.empty() || host.size() > kMaxHostBytes) return std::nullopt;
+  return Authority{.host = canonical(host), .port = port};
+}
+
+bool is_loopback_name(const std::string& host) {
+  boost::system::error_code error;
+  const auto address = boost::asio::ip::make_address(host, error);
+  return error ? host == "localhost" : address.is_loopback();
+}
+
+// "*.example.org" is "a.example.org", not "example.org".
+bool fits(std::string_view pattern, std::string_view host) {
+  if (!pattern.starts_with('*')) return pattern == host;
+  const std::string_view end = pattern.substr(1);
+  return end.empty() || (host.size() > end.size() && host.ends_with(end));
+}
+
+// Only looks, as far as a browser is concerned.
+bool is_safe(http::Method method) {
+  return method == http::Method::get || method == http::Method::head ||
+         method == http::Method::options;
+}
+
+// A page of the same origin as the request's host. Its scheme is not compared: a proxy that ends
+// TLS speaks plain HTTP to this server, and no two servers share a port.
+bool is_own_origin(std::string_view origin, const std::optional<std::string_view>& host) {
+  if (!host) return false;
+  const bool is_https = origin.starts_with("https://");
+  if (!is_https && !origin.starts_with("http://")) return false;  // "null" too
+  auto from = authority_from(origin.substr(origin.find("//") + 2));
+  auto to = authority_from(*host);
+  if (!from || !to) return false;
+  const std::uint16_t usual = is_https ? kHttpsPort : kHttpPort;
+  from->port = from->port.value_or(usual);
+  to->port = to->port.value_or(usual);
+  return *from == *to;
+}
+
+std::string quoted(std::string_view text) {
+  return "'" + std::string(text.substr(0, kMaxQuotedHost)) + "'";
+}
+
+}  // namespace
+
+bool SiteGate::knows(std::string_view host, const http::RequestHead& head) const {
+  // Who reaches a Unix socket is no web page, and calls the server what he likes.
+  if (head.ends == nullptr || head.ends->local_address.empty()) return true;
+  const auto authority = authority_from(host);
+  if (!authority) return false;
+  return is_loopback_name(authority->host) || authority->host == head.ends->local_address ||
+         std::ranges::any_of(allowed_hosts_, [&](const std::string& known) {
+           return fits(known, authority->host);
+         });
+}
+
+Result<> SiteGate::check(const http::RequestHead& head) const {
+  if (head.host && !knows(*head.host, head)) {
+    return Error{
+        ErrorCode::unknown_host,
+        "Host is " + quoted(*head.host) +
+            ", which is no name of this server; --allowed-hosts (http.allowed_hosts) takes "
+            "the names under which it is reached"};
+  }
+  if (is_safe(head.method)) return {};
+  // The same site is not the same origin: whatever else runs on this machine is of it.
+  const std::string_view site = head.sec_fetch_site;
+  if (!site.empty() && site != "same-origin" && site != "none") {
+    return Error{ErrorCode::cross_site, "Sec-Fetch-Site is " + quoted(site) +
+                                            ": a page of another origin may change nothing here"};
+  }
+  if (!head.origin.empty() && !is_own_origin(head.origin, head.host)) {
+    return Error{ErrorCode::cross_site, "Origin is " + quoted(head.origin) +
+                                            ", not this server's: a page of another origin may "
+                                            "change nothing here"};
+  }
+  return {};
+}
+
+bool is_allowed_host_form(std::string_view text) {
+  if (text == "*") return true;
+  if (text.starts_with("*.")) text.remove_prefix(2);
+  return !text.empty() && text.size() <= kMaxHostBytes && (canonical(text) == text) &&
+         (text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-._") ==
+              std::string_view::npos ||
+          text.find_first_not_of("abcdef0123456789:.") == std::string_view::npos);
+}
+
+}  // namespace cairn

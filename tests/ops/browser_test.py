@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""In a real browser: a page of another origin tries in every way it has to clear a cache, and cannot; the
+status page works under its own policy.
+
+usage: browser_test.py CAIRN_SERVER [SCREENSHOT]
+"""
+
+import functools
+import http.server
+import re
+import subprocess
+import sys
+import threading
+
+from support import PATIENCE_S, Folder, Server, eventually, find_tool, skip
+from workload import make_cache, store
+
+# What a page may have its browser send to another origin: without asking first, by asking first, by a form
+# and on its way out. Nothing here waits for what it cannot see; the title says that all has been tried.
+ATTACK = """<!doctype html><title>trying</title>
+<iframe name="sink"></iframe>
+<form id="form" method="post" target="sink" enctype="text/plain" action="%(clear)s"><input name='{"a":"' value='"}'></form>
+<form id="plain" method="post" target="sink" action="%(clear)s"></form>
+<script>
+const tries = [];
+const attempt = (name, work) => tries.push(Promise.resolve().then(work).then(
+    () => document.body.append(name + " was sent. "), () => document.body.append(name + " was stopped. ")));
+for (const type of [undefined, "text/plain", "application/x-www-form-urlencoded", "application/json"]) {
+  const headers = type ? { "Content-Type": type } : {};
+  attempt("no-cors " + type, () => fetch("%(clear)s", { method: "POST", mode: "no-cors", headers, body: "{}" }));
+  attempt("cors " + type, () => fetch("%(clear)s", { method: "POST", headers, body: "{}" }));
+}
+attempt("without a body", () => fetch("%(clear)s", { method: "POST", mode: "no-cors" }));
+attempt("bytes", () => fetch("%(clear)s", { method: "POST", mode: "no-cors", body: new Uint8Array([123, 125]) }));
+attempt("export", () => fetch("%(export)s", { method: "POST", mode: "no-cors" }));
+attempt("delete", () => fetch("%(cache)s", { method: "DELETE" }));
+attempt("put", () => fetch("%(cache)s-2", { method: "PUT", body: "{}" }));
+attempt("beacon", () => navigator.sendBeacon("%(clear)s", "{}"));
+attempt("beacon of bytes", () => navigator.sendBeacon("%(clear)s", new Uint8Array([123, 125])));
+attempt("beacon of JSON", () => navigator.sendBeacon("%(clear)s", new Blob(["{}"], { type: "application/json" })));
+attempt("reading", () => fetch("%(cache)s").then((answer) => answer.text()).then(
+    (text) => document.body.append("READ " + text)));
+document.getElementById("form").submit();
+document.getElementById("plain").submit();
+Promise.all(tries).then(() => setTimeout(() => { document.title = "tried"; }, 1000));
+</script>
+"""
+
+
+class Page(http.server.BaseHTTPRequestHandler):
+    def __init__(self, text, *arguments):
+        self.text = text
+        super().__init__(*arguments)
+
+    def do_GET(self):
+        body = self.text.encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+def serve(text):
+    """The origin of a page that says so."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Page, text))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return f"http://127.0.0.1:{server.server_port}"
+
+
+def browse(browser, folder, url, *flags):
+    """The page as it is after some seconds of its own time, and what its console said."""
+    done = subprocess.run(
+        [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+         "--disable-background-networking", "--disable-component-update", f"--user-data-dir={folder / 'profile'}",
+         "--enable-logging=stderr", "--v=0", "--window-size=1100,900", "--virtual-time-budget=8000", *flags, url],
+        capture_output=True, text=True, timeout=2 * PATIENCE_S)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout, "\n".join(re.findall(r".*CONSOLE.*", done.stderr))
+
+
+def requests(server, method, code):
+    text = server.call("GET", "/metrics")[1].decode()
+    return sum(float(value) for value in re.findall(
+        rf'cairn_http_requests_total{{route="[^"]*",method="{method}",code="{code}"}} (\d+)', text))
+
+
+def check_attack(browser, folder, server):
+    make_cache(server, "precious", pinned=4)
+    store(server, "precious", 1, "pinned")
+    cache = f"http://{server.address}/v1/caches/precious"
+    page = ATTACK % {"cache": cache, "clear": cache + "/clear", "export": cache + "/tiers/pinned/export"}
+    dom, _ = browse(browser, folder, serve(page), "--dump-dom")
+    assert "<title>tried</title>" in dom, dom[-2000:]
+    assert "READ" not in dom, dom[-2000:]
+    # It did try: what the browser lets through is refused by the server.
+    eventually(lambda: requests(server, "POST", "403") >= 8, "the attempts")
+    assert requests(server, "POST", "200") == 0
+    assert requests(server, "DELETE", "403") == 0, "the browser asked before it deleted"
+    status, data = server.call("GET", f"/v1/caches/precious/keys/{1:016x}")
+    assert status == 200, data
+    print(f"{requests(server, 'POST', '403'):.0f} requests of a foreign page were refused")
+
+
+def check_status_page(browser, folder, server, picture):
+    dom, console = browse(browser, folder, f"http://{server.address}/", "--dump-dom")
+    assert "Content Security Policy" not in console, console
+    assert re.search(r'id="state"[^>]*class="good"[^>]*>ready<', dom) and ">precious<" in dom, dom[-3000:]
+    browse(browser, folder, f"http://{server.address}/", f"--screenshot={picture}")
+
+
+def main():
+    browser = find_tool("chromium") or find_tool("chromium-browser") or find_tool("google-chrome")
+    if not browser:
+        skip("no chromium")
+    with Folder() as folder:
+        (folder / "config.json").write_text('{"caches": []}')
+        server = Server(sys.argv[1], folder, "--config", folder / "config.json", "--runtime", "host")
+        check_attack(browser, folder, server)
+        check_status_page(browser, folder, server, sys.argv[2] if len(sys.argv) > 2 else folder / "page.png")
+        assert server.stop() == 0, server.text()
+
+
+if __name__ == "__main__":
+    main()
