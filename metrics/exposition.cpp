@@ -42,7 +42,8 @@ void add_blocks(Families& out, std::span<const CacheStats> caches) {
       Builder::counter({"cairn_evictions_total", "Blocks that left a tier, by reason."});
   auto pressure = Builder::gauge(
       {"cairn_pressure_level",
-       "How full a tier is: 0 normal, 1 elevated, 2 warning, 3 critical, 4 out of memory."});
+       "How much of a tier can neither be had nor evicted: 0 normal, 1 elevated, 2 warning, 3 "
+       "critical, 4 out of memory."});
   each_tier(caches, [&](const CacheStats& cache, std::string_view tier, const TierStats& stats) {
     for (std::size_t i = 0; i < kNumSlotStates; ++i) {
       const auto state = to_string(static_cast<SlotState>(i));
