@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <optional>
+#include <utility>
 
 #include "server/api_handler.hpp"
 #include "server/config/data_dir.hpp"
@@ -111,13 +112,14 @@ struct Server::Parts {
         counters(ApiHandler::route_labels(), ApiHandler::method_labels()),
         waits(manager),
         events(manager, time),
-        readers(kMaxQueuedTasks),
-        admin(kMaxQueuedTasks),
+        readers("readers", kMaxQueuedTasks),
+        admin("admin", kMaxQueuedTasks),
         service{.manager = manager,
                 .runtime = *runtime,
                 .engine = engine,
                 .clock = time,
                 .log = logger,
+                .reserve = reserve,
                 .waits = waits,
                 .events = events,
                 .readers = readers,
@@ -128,10 +130,11 @@ struct Server::Parts {
                 .limits = settings.api,
                 .started_at_unix_ms = time.unix_ms()},
         handler(service),
-        ticker(kTickPeriod, [this] { tick(); }),
-        event_ticker(EventStreams::kPollPeriod, [this] { events.poll(); }) {}
+        ticker("tick", kTickPeriod, [this] { tick(); }),
+        event_ticker("events", EventStreams::kPollPeriod, [this] { events.poll(); }) {}
 
   void tick() {
+    look_after_memory();
     manager.tick();
     if (told_of_loss) return;
     if (const auto lost = runtime->lost()) {
@@ -139,6 +142,16 @@ struct Server::Parts {
                 {{"why", *lost}});
       told_of_loss = true;
     }
+  }
+
+  void look_after_memory() {
+    if (!reserve.is_short()) return;
+    if (!std::exchange(told_of_shortage, true)) {
+      log.error("memory is short: what is under way is ended, and nothing new is taken on");
+    }
+    if (!reserve.refill()) return;
+    log.warning("there is memory again");
+    told_of_shortage = false;
   }
 
   // First no more requests, then what works for them, so that nothing is used after it is gone.
@@ -151,6 +164,7 @@ struct Server::Parts {
 
   const Settings settings;
   Logger& log;
+  MemoryReserve reserve;
   DataDir data_dir;
   Guard guard;
   const CacheCatalog catalog;
@@ -165,7 +179,8 @@ struct Server::Parts {
   Worker admin;
   Service service;
   ApiHandler handler;
-  bool told_of_loss = false;  // the ticker's
+  bool told_of_loss = false;      // the ticker's
+  bool told_of_shortage = false;  // the same
   Ticker ticker;
   Ticker event_ticker;
   std::unique_ptr<ZmqPublisher> publisher;  // null: none is configured
@@ -200,7 +215,8 @@ Result<> Server::make_caches(Parts& parts, Logger& log) {
   for (const CacheConfig& cache : *remembered) {
     if (std::ranges::any_of(wanted, named_like(cache))) continue;
     // One that cannot come back must not keep the others away; its files stay as they are.
-    if (auto created = parts.manager.create_cache(cache); !created) {
+    auto created = parts.manager.create_cache(cache);
+    if (!created) {
       log.error("a remembered cache could not be made",
                 {{"cache", cache.name}, {"detail", created.error().detail}});
     }
@@ -241,7 +257,8 @@ Result<std::unique_ptr<Server>> Server::start(const Settings& settings, const Cl
   if (!http) return std::move(http).error();
   parts->http = std::move(*http);
   service.http = parts->http.get();
-  parts->memory_ticker.emplace(kIdleMemoryPeriod, [&server = *parts->http] { server.trim_idle(); });
+  parts->memory_ticker.emplace("idle memory", kIdleMemoryPeriod,
+                               [&server = *parts->http] { server.trim_idle(); });
 
   CAIRN_TRY(make_caches(*parts, log));
   for (const RestoreSetting& restore : settings.restore) {

@@ -8,6 +8,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "base/memory_reserve.hpp"
 #include "blockmgr/block_manager.hpp"
 #include "memory/device_runtime.hpp"
 #include "metrics/http_counters.hpp"
@@ -40,6 +41,7 @@ struct Service {
   TransferEngine& engine;
   const Clock& clock;
   Logger& log;
+  const MemoryReserve& reserve;
   TransferWaits& waits;
   EventStreams& events;
   Worker& readers;              // long texts: metrics, lists
