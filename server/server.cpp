@@ -104,11 +104,11 @@ struct Server::Parts {
         log(logger),
         data_dir(std::move(dir)),
         guard(std::move(given_guard)),
-        catalog(given.data_dir),
         runtime(std::move(devices)),
         disk(std::move(disk_io)),
         engine(*runtime, *disk, time, settings.transfers),
         manager(*runtime, engine, time, logger, block_options(settings, logger), settings.groups),
+        catalog(given.data_dir, manager, logger),
         counters(ApiHandler::route_labels(), ApiHandler::method_labels()),
         waits(manager),
         events(manager, time),
@@ -167,11 +167,11 @@ struct Server::Parts {
   MemoryReserve reserve;
   DataDir data_dir;
   Guard guard;
-  const CacheCatalog catalog;
   std::unique_ptr<DeviceRuntime> runtime;
   std::unique_ptr<DiskIo> disk;
   TransferEngine engine;
   BlockManager manager;
+  CacheCatalog catalog;
   HttpCounters counters;
   TransferWaits waits;
   EventStreams events;
@@ -191,7 +191,7 @@ struct Server::Parts {
 // Those of the settings, and those that an earlier run had with a disk tier. The settings count
 // where both have one of a name, but for the cache that is made where nobody asked for any.
 Result<> Server::make_caches(Parts& parts, Logger& log) {
-  auto remembered = parts.catalog.remembered(log);
+  auto remembered = parts.catalog.remembered();
   if (!remembered) return std::move(remembered).error();
   std::vector<CacheConfig> wanted = parts.settings.caches;
   const auto named_like = [](const CacheConfig& cache) {
@@ -219,6 +219,9 @@ Result<> Server::make_caches(Parts& parts, Logger& log) {
     if (!created) {
       log.error("a remembered cache could not be made",
                 {{"cache", cache.name}, {"detail", created.error().detail}});
+    } else if (auto kept = parts.catalog.remember(cache); !kept) {
+      log.error("a cache's description could not be written again",
+                {{"cache", cache.name}, {"detail", kept.error().detail}});
     }
   }
   return {};

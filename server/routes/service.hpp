@@ -44,9 +44,9 @@ struct Service {
   const MemoryReserve& reserve;
   TransferWaits& waits;
   EventStreams& events;
-  Worker& readers;              // long texts: metrics, lists
-  Worker& admin;                // what waits for memory and files: caches made and dropped
-  const CacheCatalog& catalog;  // used on `admin` only
+  Worker& readers;        // long texts: metrics, lists
+  Worker& admin;          // what waits for memory and files: caches made and dropped
+  CacheCatalog& catalog;  // used on `admin` only
   HttpCounters& counters;
   Gate* gate = nullptr;  // null: everybody may do everything
   ApiLimits limits;
