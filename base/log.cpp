@@ -6,8 +6,10 @@
 #include <charconv>
 #include <cstdio>
 #include <ctime>
+#include <new>
 
 #include "base/assert.hpp"
+#include "base/printable.hpp"
 
 namespace cairn {
 namespace {
@@ -20,21 +22,8 @@ void append_text(std::string& line, std::string_view text) {
     line += text;
     return;
   }
-  constexpr std::string_view digits = "0123456789abcdef";
   line += '"';
-  for (char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      line += '\\';
-      line += c;
-    } else if (byte < 0x20 || byte == 0x7F) {
-      line += "\\x";
-      line += digits[byte >> 4];
-      line += digits[byte & 15];
-    } else {
-      line += c;
-    }
-  }
+  append_printable(line, text);
   line += '"';
 }
 
@@ -65,6 +54,24 @@ void append_time(std::string& line, std::int64_t unix_ms) {
   line += buffer.data();
 }
 
+std::string line_of(std::int64_t unix_ms, LogLevel level, std::string_view message,
+                    std::initializer_list<LogField> fields) {
+  std::string line = "time=";
+  append_time(line, unix_ms);
+  line += " level=";
+  line += to_string(level);
+  line += " msg=";
+  append_text(line, message);
+  for (const LogField& field : fields) {
+    line += ' ';
+    line += field.name;
+    line += '=';
+    std::visit(AppendValue{line}, field.value);
+  }
+  line += '\n';
+  return line;
+}
+
 }  // namespace
 
 std::string_view to_string(LogLevel level) {
@@ -84,23 +91,17 @@ std::string_view to_string(LogLevel level) {
 Logger::Logger(const Clock& clock, int fd, LogLevel least)
     : clock_(clock), fd_(fd), least_(least) {}
 
-void Logger::log(LogLevel level, std::string_view message, std::initializer_list<LogField> fields) {
+void Logger::log(LogLevel level, std::string_view message,
+                 std::initializer_list<LogField> fields) noexcept {
   if (!enabled(level)) return;
-  std::string line = "time=";
-  append_time(line, clock_.unix_ms());
-  line += " level=";
-  line += to_string(level);
-  line += " msg=";
-  append_text(line, message);
-  for (const LogField& field : fields) {
-    line += ' ';
-    line += field.name;
-    line += '=';
-    std::visit(AppendValue{line}, field.value);
-  }
-  line += '\n';
   // A log that cannot be written must not stop the service.
-  [[maybe_unused]] const ssize_t written = ::write(fd_, line.data(), line.size());
+  try {
+    const std::string line = line_of(clock_.unix_ms(), level, message, fields);
+    [[maybe_unused]] const ssize_t written = ::write(fd_, line.data(), line.size());
+  } catch (const std::bad_alloc&) {
+    constexpr std::string_view kNoMemory = "level=error msg=\"no memory for a line of the log\"\n";
+    [[maybe_unused]] const ssize_t written = ::write(fd_, kNoMemory.data(), kNoMemory.size());
+  }
 }
 
 }  // namespace cairn

@@ -33,14 +33,16 @@ struct LogField {
 };
 
 // Lines of `name=value` pairs (logfmt) on a file descriptor: `time=… level=info msg="…"
-// cache=default`. A line is one write(2), so lines of several threads never mix. Thread-safe.
+// cache=default`. A line is one write(2), so lines of several threads never mix. Text is shown as
+// append_printable does. Thread-safe.
 class Logger {
  public:
   // Borrows the clock and the descriptor, which must outlive it.
   Logger(const Clock& clock, int fd, LogLevel least);
 
   bool enabled(LogLevel level) const { return level >= least_; }
-  void log(LogLevel level, std::string_view message, std::initializer_list<LogField> fields = {});
+  void log(LogLevel level, std::string_view message,
+           std::initializer_list<LogField> fields = {}) noexcept;
 
   void debug(std::string_view m, std::initializer_list<LogField> f = {}) {
     log(LogLevel::debug, m, f);

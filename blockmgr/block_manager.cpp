@@ -1,6 +1,7 @@
 #include "blockmgr/block_manager.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <new>
 #include <string>
@@ -185,6 +186,7 @@ Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(const CacheCon
     parts.layouts[index_of(tier)].emplace(std::move(*layout));
   }
   bool is_new = false;
+  std::uint64_t damaged_slot_files = 0;
   NewDiskTier new_disk_tier;
   if (config.tiers[index_of(Tier::disk)]) {
     CAIRN_TRY(check_disk_path(config));
@@ -192,6 +194,7 @@ Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(const CacheCon
     if (!disk) return std::move(disk).error();
     member.disk_files = std::move(disk->files);
     is_new = disk->slots.is_new;
+    damaged_slot_files = disk->slots.damage.size();
     if (is_new) {
       new_disk_tier.made(member.disk_files);
       SlotJournal::remove(member.disk_files.front());
@@ -207,6 +210,10 @@ Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(const CacheCon
   }
   try {
     auto core = std::make_shared<CacheCore>(services, std::move(parts));
+    {
+      MutexLock lock(core->mutex);
+      core->disk_damage.slot_files = damaged_slot_files;
+    }
     if (core->journal) CAIRN_TRY(start_disk_tier(*core, is_new));
     member.cache = std::shared_ptr<Cache>(new Cache(std::move(core)));
   } catch (const std::bad_alloc&) {
@@ -251,6 +258,31 @@ Result<BlockManager::Created> BlockManager::create_cache(const CacheConfig& give
   impl_->by_number.emplace(cache->core_->number, cache);
   impl_->members.emplace(config.name, std::move(*member));
   return Created{std::move(cache), true};
+}
+
+Result<> BlockManager::describe_cache(std::string_view name, const std::string& description) {
+  MutexLock creating(impl_->creating);
+  std::shared_ptr<Cache> cache;
+  std::vector<std::filesystem::path> disk_files;
+  {
+    MutexLock lock(impl_->mutex);
+    const auto at = impl_->members.find(name);
+    if (at == impl_->members.end()) {
+      return Error{ErrorCode::unknown_cache, "there is no cache " + std::string(name)};
+    }
+    cache = at->second.cache;
+    disk_files = at->second.disk_files;
+  }
+  if (disk_files.empty()) return {};
+  return describe_slot_file(disk_files, *cache->layout(Tier::disk), description);
+}
+
+std::vector<LabelledFile> BlockManager::labelled_files() const {
+  std::vector<LabelledFile> files;
+  for (const auto& root : disk_roots(impl_->services->options)) {
+    std::ranges::move(find_labelled_files(root), std::back_inserter(files));
+  }
+  return files;
 }
 
 Result<std::shared_ptr<Cache>> BlockManager::find_cache(std::string_view name) const {

@@ -7,6 +7,7 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "blockmgr/cache.hpp"
+#include "blockmgr/disk_place.hpp"
 #include "blockmgr/event_ring.hpp"
 #include "blockmgr/groups.hpp"
 #include "blockmgr/snapshots.hpp"
@@ -34,6 +35,13 @@ class BlockManager {
   // impossible_shape; no_capacity; too_many; impossible for a disk path that leaves the data
   // directory.
   Result<Created> create_cache(const CacheConfig& given);
+  // Keeps what the caller remembers of a cache in the labels of its slot files, whatever it is, so
+  // that labelled_files() tells it where the caller's own copy is lost. Nothing without a disk
+  // tier. Blocks on I/O. impossible: more than kMaxDescriptionBytes; unknown_cache; io_error;
+  // no_capacity.
+  Result<> describe_cache(std::string_view name, const std::string& description);
+  // The slot files below the disk tiers' folders, whether a cache has them or not. Blocks on I/O.
+  std::vector<LabelledFile> labelled_files() const;
   Result<std::shared_ptr<Cache>> find_cache(std::string_view name) const;  // unknown_cache
   std::vector<std::shared_ptr<Cache>> caches() const;                      // by name
   // `leased` while a lease holds blocks, unless forced: its leases then end. Answers how many

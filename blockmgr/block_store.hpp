@@ -157,6 +157,7 @@ class BlockStore {
 
   // True where a slot came free since the last call.
   bool take_freed() { return std::exchange(freed_, false); }
+  void say_freed() { freed_ = true; }  // as if: those who wait are to be looked at once more
   std::uint64_t evictions(Tier tier, EvictionReason reason) const {
     return evictions_[index_of(tier)][static_cast<std::size_t>(reason)];
   }

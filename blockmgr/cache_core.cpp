@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "base/thread.hpp"
+
 namespace cairn {
 namespace {
 
@@ -226,9 +228,11 @@ Section::Section(CacheCore& core) : core_(core) {
 }
 
 Section::~Section() {
-  core_.settle(*this);
+  // What throws here must not end the process. Those who wait for slots are served by the next
+  // section; an answer that was not given says so itself when it is destroyed.
+  if (!guarded("cache", [this] { core_.settle(*this); })) core_.store.say_freed();
   core_.mutex.unlock();
-  for (auto& action : actions_) action();
+  for (auto& action : actions_) guarded("cache", action);
 }
 
 }  // namespace cairn

@@ -287,6 +287,7 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   std::array<std::uint64_t, kNumTiers> checksum_failures{};
   DiskAdmissionStats disk_admission;
   DiskScrubStats disk_scrub;
+  DiskDamageStats disk_damage;
   SlotNumber next_scrubbed = 0;
   bool scrubbing = false;
   std::uint64_t disk_full = 0;

@@ -97,6 +97,7 @@ CacheStats Cache::stats() const {
   }
   stats.disk_admission = core.disk_admission;
   stats.disk_scrub = core.disk_scrub;
+  stats.disk_damage = core.disk_damage;
   stats.disk_full = core.disk_full;
   stats.matches = core.matches;
   stats.miss_blocks = core.misses;

@@ -1,8 +1,7 @@
 #include "blockmgr/checkpointer.hpp"
 
 #include <chrono>
-#include <cstdint>
-#include <set>
+#include <mutex>
 #include <utility>
 
 #include "blockmgr/disk_tier.hpp"
@@ -16,45 +15,39 @@ constexpr std::chrono::milliseconds kCheckpointLook{200};
 }  // namespace
 
 Checkpointer::Checkpointer(const Clock& clock, Options options)
-    : clock_(clock), options_(std::move(options)), thread_([this] { work(); }) {}
+    : clock_(clock),
+      options_(std::move(options)),
+      last_(clock.now()),
+      thread_("checkpoints", [this](const std::stop_token& stop) { work(stop); }) {}
 
-Checkpointer::~Checkpointer() {
-  {
-    MutexLock lock(mutex_);
-    stopping_ = true;
-  }
-  wake_.notify_all();
-  thread_.join();
-}
-
-void Checkpointer::work() {
-  TimePoint last = clock_.now();
-  std::set<std::uint32_t> failing;  // tried again with the next period: a full disk stays full
+void Checkpointer::work(const std::stop_token& stop) {
   while (true) {
     {
-      MutexLock lock(mutex_);
-      if (stopping_) return;
-      wake_.wait_for(mutex_, kCheckpointLook);
-      if (stopping_) return;
+      std::unique_lock lock(mutex_);
+      wake_.wait_for(lock, stop, kCheckpointLook, [] { return false; });
+      if (stop.stop_requested()) return;
     }
-    const TimePoint now = clock_.now();
-    const bool all = now - last >= options_.period;
-    if (all) last = now;
-    for (const std::shared_ptr<CacheCore>& cache : options_.caches()) {
-      CacheCore& core = *cache;
-      if (!core.journal) continue;
-      bool wanted = false;
-      {
-        MutexLock lock(core.mutex);
-        const bool early = core.journal->wants_checkpoint() && !failing.contains(core.number);
-        wanted = !core.dropped && (early || (all && core.journal->has_changes()));
-      }
-      if (!wanted) continue;
-      if (checkpoint_disk_tier(core)) {
-        failing.erase(core.number);
-      } else {
-        failing.insert(core.number);
-      }
+    guarded("checkpoints", [this] { look(clock_.now()); });
+  }
+}
+
+void Checkpointer::look(TimePoint now) {
+  const bool all = now - last_ >= options_.period;
+  if (all) last_ = now;
+  for (const std::shared_ptr<CacheCore>& cache : options_.caches()) {
+    CacheCore& core = *cache;
+    if (!core.journal) continue;
+    bool wanted = false;
+    {
+      MutexLock lock(core.mutex);
+      const bool early = core.journal->wants_checkpoint() && !failing_.contains(core.number);
+      wanted = !core.dropped && (early || (all && core.journal->has_changes()));
+    }
+    if (!wanted) continue;
+    if (checkpoint_disk_tier(core)) {
+      failing_.erase(core.number);
+    } else {
+      failing_.insert(core.number);
     }
   }
 }

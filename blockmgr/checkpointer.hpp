@@ -1,12 +1,15 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
-#include <thread>
+#include <set>
+#include <stop_token>
 #include <vector>
 
 #include "base/clock.hpp"
 #include "base/mutex.hpp"
+#include "base/thread.hpp"
 
 namespace cairn {
 
@@ -14,29 +17,28 @@ class CacheCore;
 
 // Makes the indexes of disk tiers durable on a thread of its own: each period, and at once where a
 // log is half full. The log keeps what a killed process knew; checkpoints keep the log short, and
-// survive a power cut.
+// survive a power cut. Its end waits for the checkpoint that is under way.
 class Checkpointer {
  public:
   struct Options {
     Duration period{};
     std::function<std::vector<std::shared_ptr<CacheCore>>()> caches;  // those that are there now
   };
-  // Borrows the clock.
+  // Borrows the clock. Throws std::system_error where there is no thread.
   Checkpointer(const Clock& clock, Options options);
-  // Waits for the checkpoint that is under way.
-  ~Checkpointer();
-  Checkpointer(const Checkpointer&) = delete;
-  Checkpointer& operator=(const Checkpointer&) = delete;
 
  private:
-  void work();
+  void work(const std::stop_token& stop);
+  void look(TimePoint now);
 
   const Clock& clock_;
   const Options options_;
+  // The thread's:
+  TimePoint last_;                   // when all were made durable
+  std::set<std::uint32_t> failing_;  // tried again with the next period: a full disk stays full
   Mutex mutex_;
   Condition wake_;
-  bool stopping_ CAIRN_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
+  Thread thread_;  // last: it uses all the others
 };
 
 }  // namespace cairn

@@ -68,15 +68,17 @@ enum class PressureLevel : std::uint8_t { normal, elevated, warning, critical, o
 inline constexpr std::size_t kNumPressureLevels = 5;
 std::string_view to_string(PressureLevel level);
 
-// What happens when a tier enters a level (on the way up).
+// What happens when a tier enters a level, or fills up to its mark (on the way up).
 struct PressureReaction {
   enum class Kind : std::uint8_t { none, shrink, callback } kind = Kind::none;
-  double target_use =
-      0.0;  // shrink: evict (offloading as the cache does) until at most this share is in use
+  // shrink: when the slots in use reach the level's mark, evict (offloading as the cache does)
+  // until at most this share is in use
+  double target_use = 0.0;
 };
 
-// Watermarks of a tier, as shares of its slots that are not free. Out of memory is no share:
-// nothing is free and nothing can be evicted.
+// Watermarks of a tier, as shares of its slots. A level is reached by slots that are neither free
+// nor evictable, a `shrink` by slots that are not free: see PressureGauge. Out of memory is no
+// share: nothing is free and nothing can be evicted.
 struct PressureConfig {
   double elevated = 0.80;
   double warning = 0.90;

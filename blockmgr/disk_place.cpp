@@ -79,6 +79,22 @@ Result<fs::path> prepare_disk_place(const DiskPlace& place) {
   return target;
 }
 
+std::vector<LabelledFile> find_labelled_files(const fs::path& root) {
+  std::vector<LabelledFile> found;
+  std::error_code error;
+  for (fs::recursive_directory_iterator at(root, error), end; !error && at != end;
+       at.increment(error)) {
+    std::error_code ignored;
+    if (!at->is_regular_file(ignored)) continue;
+    if (at->path().filename().native().find(kBesideSlotFile) != std::string::npos) continue;
+    auto label = find_slot_file_label(at->path());
+    if (!label || !*label) continue;
+    found.push_back({.path = at->path().lexically_relative(root).string(),
+                     .label = std::move((*label)->label)});
+  }
+  return found;
+}
+
 std::vector<fs::path> remove_unfinished(const fs::path& root) {
   std::error_code error;
   const std::string ending = unfinished_ending();

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "transport/slot_file_label.hpp"
 
 namespace cairn {
 
@@ -16,6 +17,13 @@ struct DiskPlace {
   std::string path;
 };
 Result<std::filesystem::path> prepare_disk_place(const DiskPlace& place);
+
+// A slot file below such a root, and what its label says.
+struct LabelledFile {
+  std::string path;  // relative to the root
+  SlotFileLabel label;
+};
+std::vector<LabelledFile> find_labelled_files(const std::filesystem::path& root);
 
 // Removes what a killed server left below such a root of slot files that it had not finished; they
 // hold the room of whole ones. Nobody has those open, and nothing else is touched. Their paths.

@@ -212,11 +212,13 @@ Result<Recovery> recover_disk_tier(CacheCore& core, DiskTierStart start) {
   // What a run raised is not noted either: the next one raises by more.
   const std::uint64_t gap = kLivesARun * start.journal.next_log();
   const DiskTierSlots tier{start.disk, core.layout(Tier::disk), *core.disk_slots};
+  std::vector<std::string> damaged_indexes = std::move(found->damage);
   if (found->complete && found->torn == 0) {
     // A disk that fails now keeps no block away that the index knows.
     const auto mended = mend_unflushed(*found, tier);
     Recovery recovery = restore_blocks(core, std::move(found->records), gap);
     note_mended(recovery, mended);
+    recovery.damaged_indexes = std::move(damaged_indexes);
     return recovery;
   }
   auto scan = scan_headers(tier);
@@ -235,6 +237,8 @@ Result<Recovery> recover_disk_tier(CacheCore& core, DiskTierStart start) {
   recovery.restored = restored.restored;
   recovery.expired = restored.expired;
   recovery.torn += scan->torn + found->torn;
+  recovery.damaged_indexes = std::move(damaged_indexes);
+  recovery.damaged_headers = scan->torn;
   recovery.from_headers = true;
   return recovery;
 }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "blockmgr/cache_core.hpp"
@@ -18,6 +19,8 @@ struct Recovery {
   std::uint64_t expired = 0;  // their time to live ended meanwhile
   std::uint64_t stale = 0;    // keys that a later label has in another slot
   std::optional<Error> not_mended = {};
+  std::vector<std::string> damaged_indexes = {};  // each names a file
+  std::uint64_t damaged_headers = 0;
   std::uint64_t mended = 0;  // headers that a power cut took from blocks which the index knows
 };
 

@@ -8,6 +8,13 @@
 #include "blockmgr/disk_recovery.hpp"
 
 namespace cairn {
+namespace {
+
+void log_damage(Logger& log, const std::string& cache, const std::string& what) {
+  log.warning("a part of a disk tier is damaged", {{"cache", cache}, {"part", what}});
+}
+
+}  // namespace
 
 std::string disk_path(const CacheConfig& config) {
   const auto& disk = config.tiers[index_of(Tier::disk)];
@@ -45,6 +52,7 @@ Result<DiskTier> open_disk_tier(const CacheConfig& config, const CacheServices& 
     services.log.info("disk tier goes through the page cache",
                       {{"cache", config.name}, {"why", file->not_direct}});
   }
+  for (const std::string& damage : file->damage) log_damage(services.log, config.name, damage);
   return DiskTier{std::move(files), std::move(*file)};
 }
 
@@ -79,6 +87,18 @@ Result<> start_disk_tier(CacheCore& core, bool is_new) {
       core.services->log.warning(
           "headers that a power cut may have taken were not looked after",
           {{"cache", core.config.name}, {"detail", recovery->not_mended->detail}});
+    }
+    for (const std::string& index : recovery->damaged_indexes) {
+      log_damage(core.services->log, core.config.name, index);
+    }
+    if (recovery->damaged_headers > 0) {
+      log_damage(core.services->log, core.config.name,
+                 std::to_string(recovery->damaged_headers) + " headers of slots");
+    }
+    {
+      MutexLock lock(core.mutex);
+      core.disk_damage.indexes = recovery->damaged_indexes.size();
+      core.disk_damage.headers = recovery->damaged_headers;
     }
     core.services->log.info("disk tier recovered",
                             {{"cache", core.config.name},

@@ -32,9 +32,13 @@ Group::Group(const Parts& parts, const GroupJoin& request, Done<GroupInfo> joine
              .device_id = request.device_id,
              .unique_id = request.unique_id,
              .collective = parts.kind}),
-      thread_([this, answer = std::move(joined)]() mutable {
-        const auto communicator = join(std::move(answer));
-        if (communicator) work(*communicator);
+      thread_("group", [this, answer = std::move(joined)](const std::stop_token&) mutable {
+        std::unique_ptr<Communicator> communicator;
+        const bool went_on = guarded("group", [&] {
+          communicator = join(std::move(answer));
+          if (communicator) work(*communicator);
+        });
+        if (!went_on) give_up();
       }) {}
 
 Group::~Group() { leave(); }
@@ -111,7 +115,11 @@ void Group::work(Communicator& communicator) {
     }
     parts_.transfers.begin(operation.id);
     const TimePoint begin = parts_.clock.now();
-    ShareOutcome outcome = share_blocks(context, operation.request, operation.id);
+    // Where it throws the ranks are not at one place any more.
+    ShareOutcome outcome{.state = TransferState::failed,
+                         .error = Error{ErrorCode::internal, "there was no memory for it"},
+                         .group_broken = true};
+    guarded("group", [&] { outcome = share_blocks(context, operation.request, operation.id); });
     ShareCounters& counted = counters(operation.request.kind);
     counted.took(parts_.clock.now() - begin);
     counted.ended(outcome_of(outcome.state));
@@ -128,6 +136,17 @@ void Group::work(Communicator& communicator) {
   }
   MutexLock lock(mutex_);
   communicator_ = nullptr;
+}
+
+void Group::give_up() {
+  guarded("group", [this] {
+    {
+      MutexLock lock(mutex_);
+      communicator_ = nullptr;
+      busy_ = false;
+    }
+    fail({ErrorCode::internal, "an operation of the group failed for want of memory"});
+  });
 }
 
 void Group::fail(const Error& why) {

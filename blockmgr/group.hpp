@@ -4,9 +4,9 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <thread>
 
 #include "base/log.hpp"
+#include "base/thread.hpp"
 #include "blockmgr/group_types.hpp"
 #include "blockmgr/share_blocks.hpp"
 
@@ -28,7 +28,7 @@ class Group {
     std::atomic<std::uint64_t>& failures;  // counts this group's, if it fails
     std::uint32_t lease_ms = 0;
   };
-  // Begins to join. `joined` as in Groups::join.
+  // Begins to join. `joined` as in Groups::join. Throws std::system_error where there is no thread.
   Group(const Parts& parts, const GroupJoin& request, Done<GroupInfo> joined);
   ~Group();
   Group(const Group&) = delete;
@@ -52,6 +52,7 @@ class Group {
   Result<std::unique_ptr<Communicator>> meet(UniqueFunction<void()> accepted);
   void work(Communicator& communicator);
   void fail(const Error& why);
+  void give_up();  // what the thread does after something threw
   ShareCounters& counters(ShareKind kind) const {
     return parts_.counters[static_cast<std::size_t>(kind)];
   }
@@ -68,7 +69,7 @@ class Group {
   bool refused_ CAIRN_GUARDED_BY(mutex_) = false;
   bool leaving_ CAIRN_GUARDED_BY(mutex_) = false;
   Communicator* communicator_ CAIRN_GUARDED_BY(mutex_) = nullptr;  // the thread's
-  std::thread thread_;                                             // last: it uses all the others
+  Thread thread_;                                                  // last: it uses all the others
 };
 
 }  // namespace cairn

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "blockmgr/group.hpp"
@@ -118,19 +119,25 @@ void Groups::join(const GroupJoin& request, Done<GroupInfo> done) {
     return done(
         Error{ErrorCode::too_many, std::to_string(groups_.size()) + " groups, and no more may be"});
   }
-  groups_.emplace(request.name,
-                  std::make_shared<Group>(
-                      Group::Parts{.kind = kind,
-                                   .collectives = [this, kind] { return collectives(kind); },
-                                   .packing = packing_,
-                                   .transfers = services_.transfers,
-                                   .log = services_.log,
-                                   .clock = services_.clock,
-                                   .options = options_,
-                                   .counters = counters_,
-                                   .failures = failures_,
-                                   .lease_ms = services_.lease_ms},
-                      request, std::move(done)));
+  const auto answer = std::make_shared<Done<GroupInfo>>(std::move(done));
+  try {
+    groups_.emplace(
+        request.name,
+        std::make_shared<Group>(
+            Group::Parts{.kind = kind,
+                         .collectives = [this, kind] { return collectives(kind); },
+                         .packing = packing_,
+                         .transfers = services_.transfers,
+                         .log = services_.log,
+                         .clock = services_.clock,
+                         .options = options_,
+                         .counters = counters_,
+                         .failures = failures_,
+                         .lease_ms = services_.lease_ms},
+            request, [answer](Result<GroupInfo> joined) { (*answer)(std::move(joined)); }));
+  } catch (const std::system_error& no_thread) {
+    (*answer)(Error{ErrorCode::unavailable, no_thread.what()});
+  }
 }
 
 std::shared_ptr<Group> Groups::look_up(std::string_view name) const {

@@ -20,31 +20,36 @@ PressureGauge::PressureGauge(const PressureConfig& config, std::uint32_t capacit
   }
 }
 
+// 0: below all.
+std::size_t PressureGauge::mark_reached(std::uint32_t slots) const {
+  std::size_t reached = 0;
+  for (std::size_t i = 0; i < marks_.size(); ++i) {
+    if (slots >= marks_[i]) reached = i + 1;
+  }
+  return reached;
+}
+
 PressureLevel PressureGauge::level_for(Use use) const {
   if (use.free == 0 && use.evictable == 0) return PressureLevel::out_of_memory;
-  const std::uint32_t used = capacity_ - use.free;
-  auto level = PressureLevel::normal;
-  for (std::size_t i = 0; i < marks_.size(); ++i) {
-    if (used >= marks_[i]) level = static_cast<PressureLevel>(i + 1);
-  }
-  return level;
+  return static_cast<PressureLevel>(mark_reached(capacity_ - use.free - use.evictable));
 }
 
 std::optional<PressureGauge::Crossing> PressureGauge::update(Use use) {
-  const PressureLevel next = level_for(use);
-  if (next == level_) return std::nullopt;
-  Crossing crossing{.from = level_, .to = next};
-  level_ = next;
-  if (next < crossing.from) return std::nullopt;
-  for (auto i = static_cast<std::size_t>(crossing.from) + 1; i <= static_cast<std::size_t>(next);
-       ++i) {
-    const PressureReaction& reaction = config_.reactions[i];
-    if (reaction.kind == PressureReaction::Kind::callback) crossing.callback = true;
-    if (reaction.kind == PressureReaction::Kind::shrink) {
-      const std::uint32_t target = slots_of(reaction.target_use, capacity_);
-      crossing.shrink_to = std::min(crossing.shrink_to.value_or(capacity_), target);
-    }
+  Crossing crossing{.from = level_, .to = level_for(use)};
+  const std::size_t was_filled_to = filled_to_;
+  level_ = crossing.to;
+  filled_to_ = use.free == 0 ? kNumPressureLevels - 1 : mark_reached(capacity_ - use.free);
+  for (auto i = static_cast<std::size_t>(crossing.from) + 1;
+       i <= static_cast<std::size_t>(crossing.to); ++i) {
+    if (config_.reactions[i].kind == PressureReaction::Kind::callback) crossing.callback = true;
   }
+  for (std::size_t i = was_filled_to + 1; i <= filled_to_; ++i) {
+    const PressureReaction& reaction = config_.reactions[i];
+    if (reaction.kind != PressureReaction::Kind::shrink) continue;
+    const std::uint32_t target = slots_of(reaction.target_use, capacity_);
+    crossing.shrink_to = std::min(crossing.shrink_to.value_or(capacity_), target);
+  }
+  if (crossing.to <= crossing.from && !crossing.shrink_to) return std::nullopt;
   return crossing;
 }
 

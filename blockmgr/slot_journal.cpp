@@ -90,7 +90,10 @@ Result<SlotJournal::Found> SlotJournal::load() {
       found.complete = reader.read_bytes() == head->record_bytes;
       first_log = head->number;
     }
+    if (!found.complete) found.damage.push_back(checkpoint_path().string());
     found.files_.push_back(std::move(*checkpoint));
+  } else if (checkpoint.error().code != ErrorCode::not_found) {
+    found.damage.push_back(checkpoint.error().detail);
   }
   std::uint64_t expected = first_log;
   LogEnding ending = LogEnding::open;  // of the last log
@@ -103,7 +106,12 @@ Result<SlotJournal::Found> SlotJournal::load() {
     const auto head = sealed_head(log->bytes(), head_of(kLogMagic));
     if (!head) {
       // Made, but not begun: its number is taken again. Else what was in it is lost.
-      if (!begins_with_zeros(log->bytes(), sizeof(IndexFileHead))) ++found.torn;
+      if (!begins_with_zeros(log->bytes(), sizeof(IndexFileHead))) {
+        ++found.torn;
+        found.damage.push_back(path.string());
+      } else if (log->bytes().size() != log_bytes()) {
+        found.damage.push_back(path.string());
+      }
       continue;
     }
     ++older_logs_;
@@ -121,13 +129,19 @@ Result<SlotJournal::Found> SlotJournal::load() {
     while (const auto record = reader.next()) take(*record, same_boot);
     const auto rest = log->bytes().subspan(sizeof(IndexFileHead) + reader.read_bytes());
     const bool whole = log->bytes().size() == log_bytes() && begins_with_zeros(rest, 64);
-    if (!whole) ++found.torn;
+    if (!whole) {
+      ++found.torn;
+      found.damage.push_back(path.string());
+    }
     found.files_.push_back(std::move(*log));
   }
   // The log that follows is gone.
   if (ending != LogEnding::open) found.complete = false;
   // A checkpoint has a log beside it from its first moment on.
   if (last_number_ < first_log) found.complete = false;
+  if (!found.complete && ending != LogEnding::ran_full && found.damage.empty()) {
+    found.damage.push_back(options_.path.string() + ": a part of its index has gone");
+  }
   last_number_ = std::max(last_number_, first_log);
   // Logs after a gap are not taken for all there is, until a checkpoint has what the headers tell.
   if (!found.complete || found.torn > 0) last_number_ = std::max(last_number_, highest) + 1;

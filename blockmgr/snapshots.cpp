@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
-#include <thread>
 
+#include "base/thread.hpp"
 #include "blockmgr/snapshot_job.hpp"
 
 namespace cairn {
@@ -41,7 +41,7 @@ struct Snapshots::Impl {
     const std::string cache;
     const std::filesystem::path file;
     bool ended = false;
-    std::thread thread;
+    Thread thread;
   };
   using Jobs = std::map<TransferId, std::shared_ptr<Job>>;
 
@@ -130,16 +130,25 @@ Result<TransferId> Snapshots::Impl::start(Task task) {
   auto id = services->transfers.open(task.cache->core_, task.blocks_total);
   if (!id) return id;
   auto job = std::make_shared<Job>(services->transfers, *id, task.cache->config().name, task.file);
+  // It waits for this lock before it says that it has ended.
+  auto thread =
+      Thread::start("snapshot", [this, job, task = std::move(task)](
+                                    const std::stop_token&) mutable { run(job, std::move(task)); });
+  if (!thread) {
+    services->transfers.set_error(*id, thread.error());
+    services->transfers.end(*id, TransferState::failed);
+    return std::move(thread).error();
+  }
+  job->thread = std::move(*thread);
   jobs.emplace(*id, job);
-  job->thread =
-      std::thread([this, job, task = std::move(task)]() mutable { run(job, std::move(task)); });
   return *id;
 }
 
 void Snapshots::Impl::run(const std::shared_ptr<Job>& job, Task task) {
   const TransferId id = job->progress.id();
   services->transfers.begin(id);
-  auto done = task.work(job->progress);
+  Result<> done = Error{ErrorCode::no_capacity, "there was no memory for the snapshot"};
+  guarded("snapshot", [&] { done = task.work(job->progress); });
   TransferState state = TransferState::done;
   if (!done) {
     const Error& error = done.error();

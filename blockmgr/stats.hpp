@@ -33,6 +33,13 @@ struct DiskScrubStats {
   std::uint64_t passes = 0;  // over all slots
 };
 
+// What a start found damaged of a disk tier, and made up for; a block's bytes are not among it.
+struct DiskDamageStats {
+  std::uint64_t slot_files = 0;  // labels and lengths
+  std::uint64_t indexes = 0;     // checkpoints and logs
+  std::uint64_t headers = 0;     // of slots, where they had to be read
+};
+
 struct TierStats {
   bool present = false;
   std::uint64_t capacity_blocks = 0;
@@ -60,6 +67,7 @@ struct CacheStats {
   std::uint64_t miss_blocks = 0;  // hits of all tiers and misses sum to the keys asked for
   DiskAdmissionStats disk_admission;
   DiskScrubStats disk_scrub;
+  DiskDamageStats disk_damage;
   std::uint64_t disk_full = 0;  // blocks that were not written because the disk is full
   std::uint64_t leases = 0;
   std::uint64_t lease_expirations = 0;

@@ -30,7 +30,7 @@ struct CudaPoller::Waiter {
   Condition reached{};
 };
 
-CudaPoller::CudaPoller() : thread_([this] { run(); }) {}
+CudaPoller::CudaPoller() : thread_("cuda events", [this](const std::stop_token&) { run(); }) {}
 
 CudaPoller::~CudaPoller() {
   {
@@ -61,6 +61,13 @@ void CudaPoller::run() {
     if (waiters_.empty()) return;
     if (std::exchange(joined_, false)) delay_ns = kFirstDelay_ns;
     asked.clear();
+    if (!guarded("cuda events", [&] { asked.reserve(waiters_.size()); })) {
+      // Who waits goes on waiting: another round will find memory.
+      mutex_.unlock();
+      sleep_ns(kLastDelay_ns);
+      mutex_.lock();
+      continue;
+    }
     for (Waiter* waiter : waiters_) asked.emplace_back(waiter, cudaErrorNotReady);
 
     mutex_.unlock();

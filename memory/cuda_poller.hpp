@@ -2,10 +2,10 @@
 
 #include <cuda_runtime_api.h>
 
-#include <thread>
 #include <vector>
 
 #include "base/mutex.hpp"
+#include "base/thread.hpp"
 #include "memory/cache_line.hpp"
 
 namespace cairn {
@@ -32,7 +32,7 @@ class alignas(kCacheLineBytes) CudaPoller {
   std::vector<Waiter*> waiters_ CAIRN_GUARDED_BY(mutex_);
   bool joined_ CAIRN_GUARDED_BY(mutex_) = false;  // somebody began to wait since the last round
   bool closing_ CAIRN_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
+  Thread thread_;
 };
 static_assert(alignof(CudaPoller) == kCacheLineBytes);
 

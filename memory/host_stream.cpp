@@ -4,12 +4,11 @@
 #include <cstring>
 #include <deque>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <variant>
 #include <vector>
 
 #include "base/mutex.hpp"
+#include "base/thread.hpp"
 #include "memory/cache_line.hpp"
 
 namespace cairn {
@@ -153,12 +152,9 @@ class alignas(kCacheLineBytes) HostStream final : public Stream {
   Result<> issue(Operation operation) {
     MutexLock lock(mutex_);
     if (!thread_.joinable()) {
-      try {
-        thread_ = std::thread([this] { run(); });
-      } catch (const std::system_error& failure) {
-        return Error{ErrorCode::device_error,
-                     std::string("no thread for a stream: ") + failure.what()};
-      }
+      auto thread = Thread::start("host stream", [this](const std::stop_token&) { run(); });
+      if (!thread) return std::move(thread).error();
+      thread_ = std::move(*thread);
     }
     if (queue_.size() == kMaxQueuedOperations) {
       while (queue_.size() > kRefillOperations) room_.wait(mutex_);
@@ -190,7 +186,7 @@ class alignas(kCacheLineBytes) HostStream final : public Stream {
   Condition room_;
   std::deque<Operation> queue_ CAIRN_GUARDED_BY(mutex_);
   bool closing_ CAIRN_GUARDED_BY(mutex_) = false;
-  std::thread thread_ CAIRN_GUARDED_BY(mutex_);
+  Thread thread_ CAIRN_GUARDED_BY(mutex_);
 };
 static_assert(alignof(HostStream) == kCacheLineBytes);
 

@@ -42,7 +42,8 @@ void add_blocks(Families& out, std::span<const CacheStats> caches) {
       Builder::counter({"cairn_evictions_total", "Blocks that left a tier, by reason."});
   auto pressure = Builder::gauge(
       {"cairn_pressure_level",
-       "How full a tier is: 0 normal, 1 elevated, 2 warning, 3 critical, 4 out of memory."});
+       "How much of a tier can neither be had nor evicted: 0 normal, 1 elevated, 2 warning, 3 "
+       "critical, 4 out of memory."});
   each_tier(caches, [&](const CacheStats& cache, std::string_view tier, const TierStats& stats) {
     for (std::size_t i = 0; i < kNumSlotStates; ++i) {
       const auto state = to_string(static_cast<SlotState>(i));
@@ -176,6 +177,23 @@ void add_checksums(Families& out, std::span<const CacheStats> caches) {
   out.push_back(std::move(failures).take());
 }
 
+void add_damage(Families& out, const MetricsInput& input) {
+  auto damage = Builder::counter(
+      {"cairn_disk_damage_total",
+       "Parts of the data directory that were found damaged at the start, by what they are."});
+  DiskDamageStats all;
+  for (const CacheStats& cache : input.caches) {
+    all.slot_files += cache.disk_damage.slot_files;
+    all.indexes += cache.disk_damage.indexes;
+    all.headers += cache.disk_damage.headers;
+  }
+  damage.add({{"part", "description"}}, input.damaged_descriptions);
+  damage.add({{"part", "slot_file"}}, all.slot_files);
+  damage.add({{"part", "index"}}, all.indexes);
+  damage.add({{"part", "header"}}, all.headers);
+  out.push_back(std::move(damage).take());
+}
+
 void add_disk(Families& out, std::span<const CacheStats> caches) {
   auto admissions = Builder::counter(
       {"cairn_disk_admissions_total", "Blocks leaving memory, by whether they went to disk."});
@@ -260,6 +278,12 @@ std::string metrics_text(const MetricsInput& input) {
   add_checksums(families, input.caches);
   add_allocators(families, input.allocators);
   add_disk(families, input.caches);
+  add_damage(families, input);
+  auto shortages = Builder::counter(
+      {"cairn_memory_shortages_total",
+       "Times that the process got no more memory, and took on nothing new until it did."});
+  shortages.add({}, input.memory_shortages);
+  families.push_back(std::move(shortages).take());
   add_groups(families, input.groups);
   add_http(families, input);
 

@@ -30,6 +30,8 @@ struct MetricsInput {
   TransferEngineStats engine;
   std::span<const NamedAllocator> allocators;
   const GroupsStats& groups;
+  std::uint64_t damaged_descriptions = 0;  // of remembered caches, at the start
+  std::uint64_t memory_shortages = 0;      // times that the process got no more memory
   const HttpCounters& http;
   HttpConnections connections;
 };

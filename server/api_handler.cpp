@@ -138,6 +138,9 @@ http::BodyPlan ApiHandler::plan_body(const http::RequestHead& head, const Router
     return problem({ErrorCode::unavailable, phase == Phase::starting ? "the server is starting"
                                                                      : "the server is draining"});
   }
+  if (service_.reserve.is_short() && !answers_always(route.pattern.path)) {
+    return problem({ErrorCode::unavailable, "the server is short of memory"});
+  }
   if (route.body != routes::BodyKind::none) {
     if (auto taken = check_content_encoding(head.content_encoding); !taken) {
       http::Response response = problem(taken.error());

@@ -8,6 +8,8 @@
 #include <span>
 #include <string>
 
+#include "base/printable.hpp"
+#include "base/thread.hpp"
 #include "server/auth/tokens.hpp"
 #include "server/build_info.hpp"
 #include "server/config/command_line.hpp"
@@ -44,7 +46,9 @@ void take_signals() {
 int wait_for_stop(cairn::Server& server) {
   const sigset_t set = awaited_signals();
   int signal = 0;
-  while (::sigwait(&set, &signal) != 0 || signal == SIGHUP) server.reload();
+  while (::sigwait(&set, &signal) != 0 || signal == SIGHUP) {
+    cairn::guarded("reload", [&] { server.reload(); });
+  }
   ::signal(SIGTERM, SIG_DFL);
   ::signal(SIGINT, SIG_DFL);
   ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
@@ -52,7 +56,7 @@ int wait_for_stop(cairn::Server& server) {
 }
 
 int refuse(const cairn::Error& why) {
-  std::fprintf(stderr, "cairn-server: %s\n", why.detail.c_str());
+  std::fprintf(stderr, "cairn-server: %s\n", cairn::printable(why.detail).c_str());
   return kExitWrongSetting;
 }
 

@@ -23,6 +23,8 @@ std::string collect_metrics(const Service& service) {
                        .engine = service.engine.stats(),
                        .allocators = allocators,
                        .groups = service.manager.groups().stats(),
+                       .damaged_descriptions = service.catalog.damaged(),
+                       .memory_shortages = service.reserve.shortages(),
                        .http = service.counters,
                        .connections = {.open = http.connections_open,
                                        .accepted = http.connections_accepted,

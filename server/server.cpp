@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "blockmgr/config_check.hpp"
 #include "server/api_handler.hpp"
@@ -113,21 +114,22 @@ struct Server::Parts {
         data_dir(std::move(dir)),
         sites(own_names(settings)),
         guard(std::move(given_guard)),
-        catalog(given.data_dir),
         runtime(std::move(devices)),
         disk(std::move(disk_io)),
         engine(*runtime, *disk, time, settings.transfers),
         manager(*runtime, engine, time, logger, block_options(settings, logger), settings.groups),
+        catalog(given.data_dir, manager, logger),
         counters(ApiHandler::route_labels(), ApiHandler::method_labels()),
         waits(manager),
         events(manager, time),
-        readers(kMaxQueuedTasks),
-        admin(kMaxQueuedTasks),
+        readers("readers", kMaxQueuedTasks),
+        admin("admin", kMaxQueuedTasks),
         service{.manager = manager,
                 .runtime = *runtime,
                 .engine = engine,
                 .clock = time,
                 .log = logger,
+                .reserve = reserve,
                 .waits = waits,
                 .events = events,
                 .readers = readers,
@@ -139,10 +141,11 @@ struct Server::Parts {
                 .limits = settings.api,
                 .started_at_unix_ms = time.unix_ms()},
         handler(service),
-        ticker(kTickPeriod, [this] { tick(); }),
-        event_ticker(EventStreams::kPollPeriod, [this] { events.poll(); }) {}
+        ticker("tick", kTickPeriod, [this] { tick(); }),
+        event_ticker("events", EventStreams::kPollPeriod, [this] { events.poll(); }) {}
 
   void tick() {
+    look_after_memory();
     manager.tick();
     ticked.store(true, std::memory_order_relaxed);
     if (told_of_loss) return;
@@ -151,6 +154,16 @@ struct Server::Parts {
                 {{"why", *lost}});
       told_of_loss = true;
     }
+  }
+
+  void look_after_memory() {
+    if (!reserve.is_short()) return;
+    if (!std::exchange(told_of_shortage, true)) {
+      log.error("memory is short: what is under way is ended, and nothing new is taken on");
+    }
+    if (!reserve.refill()) return;
+    log.warning("there is memory again");
+    told_of_shortage = false;
   }
 
   // First no more requests, then what works for them, so that nothing is used after it is gone.
@@ -163,14 +176,15 @@ struct Server::Parts {
 
   const Settings settings;
   Logger& log;
+  MemoryReserve reserve;
   DataDir data_dir;
   const SiteGate sites;
   Guard guard;
-  const CacheCatalog catalog;
   std::unique_ptr<DeviceRuntime> runtime;
   std::unique_ptr<DiskIo> disk;
   TransferEngine engine;
   BlockManager manager;
+  CacheCatalog catalog;
   HttpCounters counters;
   TransferWaits waits;
   EventStreams events;
@@ -178,7 +192,8 @@ struct Server::Parts {
   Worker admin;
   Service service;
   ApiHandler handler;
-  bool told_of_loss = false;  // the ticker's
+  bool told_of_loss = false;      // the ticker's
+  bool told_of_shortage = false;  // the same
   std::atomic<bool> ticked{false};
   Ticker ticker;
   Ticker event_ticker;
@@ -190,7 +205,7 @@ struct Server::Parts {
 // Those of the settings, and those that an earlier run had with a disk tier. The settings count
 // where both have one of a name, but for the cache that is made where nobody asked for any.
 Result<> Server::make_caches(Parts& parts, Logger& log) {
-  auto remembered = parts.catalog.remembered(log);
+  auto remembered = parts.catalog.remembered();
   if (!remembered) return std::move(remembered).error();
   std::vector<CacheConfig> wanted = parts.settings.caches;
   const auto named_like = [](const CacheConfig& cache) {
@@ -214,9 +229,13 @@ Result<> Server::make_caches(Parts& parts, Logger& log) {
   for (const CacheConfig& cache : *remembered) {
     if (std::ranges::any_of(wanted, named_like(cache))) continue;
     // One that cannot come back must not keep the others away; its files stay as they are.
-    if (auto created = parts.manager.create_cache(cache); !created) {
+    auto created = parts.manager.create_cache(cache);
+    if (!created) {
       log.error("a remembered cache could not be made",
                 {{"cache", cache.name}, {"detail", created.error().detail}});
+    } else if (auto kept = parts.catalog.remember(cache); !kept) {
+      log.error("a cache's description could not be written again",
+                {{"cache", cache.name}, {"detail", kept.error().detail}});
     }
   }
   return {};
@@ -267,7 +286,8 @@ Result<std::unique_ptr<Server>> Server::start(const Settings& settings, const Cl
   if (!http) return std::move(http).error();
   parts->http = std::move(*http);
   service.http = parts->http.get();
-  parts->memory_ticker.emplace(kIdleMemoryPeriod, [&server = *parts->http] { server.trim_idle(); });
+  parts->memory_ticker.emplace("idle memory", kIdleMemoryPeriod,
+                               [&server = *parts->http] { server.trim_idle(); });
 
   CAIRN_TRY(make_caches(*parts, log));
   for (const RestoreSetting& restore : settings.restore) {

@@ -3,20 +3,24 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
-#include <thread>
+#include <string>
 
+#include "base/thread.hpp"
 #include "base/unique_function.hpp"
 
 namespace cairn {
 
-// Calls a function again and again on a thread of its own, until destroyed.
+// Calls a function again and again on a thread of its own, until destroyed. A call that throws is
+// reported, and the next one comes as ever.
 class Ticker {
  public:
-  Ticker(std::chrono::milliseconds period, UniqueFunction<void()> function)
-      : thread_([this, period, function = std::move(function)](std::stop_token stop) mutable {
+  // Throws std::system_error where there is no thread.
+  Ticker(const std::string& name, std::chrono::milliseconds period, UniqueFunction<void()> function)
+      : thread_(name, [this, name, period,
+                       function = std::move(function)](const std::stop_token& stop) mutable {
           std::unique_lock lock(mutex_);
           while (!stop.stop_requested()) {
-            function();
+            guarded(name, function);
             wake_.wait_for(lock, stop, period, [] { return false; });
           }
         }) {}
@@ -24,7 +28,7 @@ class Ticker {
  private:
   std::mutex mutex_;
   std::condition_variable_any wake_;
-  std::jthread thread_;  // last: it uses all the others
+  Thread thread_;  // last: it uses all the others
 };
 
 }  // namespace cairn

@@ -3,7 +3,8 @@
 namespace cairn {
 
 TimerQueue::TimerQueue(std::size_t max_entries)
-    : max_entries_(max_entries), thread_([this](std::stop_token stop) { run(std::move(stop)); }) {}
+    : max_entries_(max_entries),
+      thread_("timers", [this](const std::stop_token& stop) { run(stop); }) {}
 
 TimerQueue::~TimerQueue() {
   thread_.request_stop();
@@ -40,10 +41,10 @@ void TimerQueue::flush() {
     MutexLock lock(mutex_);
     all.swap(entries_);
   }
-  for (auto& [ticket, function] : all) function();
+  for (auto& [ticket, function] : all) guarded("timers", function);
 }
 
-void TimerQueue::run(std::stop_token stop) {
+void TimerQueue::run(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
     if (entries_.empty()) {
@@ -62,7 +63,7 @@ void TimerQueue::run(std::stop_token stop) {
     UniqueFunction<void()> function = std::move(first->second);
     entries_.erase(first);
     lock.unlock();
-    function();
+    guarded("timers", function);
     function = {};
     lock.lock();
   }

@@ -5,22 +5,24 @@
 #include <map>
 #include <optional>
 #include <stop_token>
-#include <thread>
 #include <utility>
 
 #include "base/clock.hpp"
 #include "base/mutex.hpp"
+#include "base/thread.hpp"
 #include "base/unique_function.hpp"
 
 namespace cairn {
 
 // Runs functions at a time, one after the other on a thread of its own: a request that waits holds
-// no network thread. Bounded. Thread-safe; functions may add and cancel.
+// no network thread. What one throws is reported. Bounded. Thread-safe; functions may add and
+// cancel.
 class TimerQueue {
  public:
   // What names an entry: its time and a number.
   using Ticket = std::pair<TimePoint, std::uint64_t>;
 
+  // Throws std::system_error where there is no thread.
   explicit TimerQueue(std::size_t max_entries);
   // Destroys what is left without running it.
   ~TimerQueue();
@@ -33,14 +35,14 @@ class TimerQueue {
   void flush();
 
  private:
-  void run(std::stop_token stop);
+  void run(const std::stop_token& stop);
 
   const std::size_t max_entries_;
   Mutex mutex_;
   Condition wake_;
   std::map<Ticket, UniqueFunction<void()>> entries_ CAIRN_GUARDED_BY(mutex_);
   std::uint64_t next_number_ CAIRN_GUARDED_BY(mutex_) = 0;
-  std::jthread thread_;  // last: it uses all the others
+  Thread thread_;  // last: it uses all the others
 };
 
 }  // namespace cairn

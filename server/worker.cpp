@@ -2,8 +2,10 @@
 
 namespace cairn {
 
-Worker::Worker(std::size_t max_queued)
-    : max_queued_(max_queued), thread_([this](std::stop_token stop) { run(std::move(stop)); }) {}
+Worker::Worker(const std::string& name, std::size_t max_queued)
+    : name_(name),
+      max_queued_(max_queued),
+      thread_(name, [this](const std::stop_token& stop) { run(stop); }) {}
 
 void Worker::stop() {
   if (!thread_.joinable()) return;
@@ -21,7 +23,7 @@ bool Worker::post(UniqueFunction<void()> task) {
   return true;
 }
 
-void Worker::run(std::stop_token stop) {
+void Worker::run(const std::stop_token& stop) {
   while (true) {
     UniqueFunction<void()> task;
     {
@@ -30,7 +32,7 @@ void Worker::run(std::stop_token stop) {
       task = std::move(queue_.front());
       queue_.pop_front();
     }
-    task();
+    guarded(name_, task);
   }
 }
 

@@ -4,11 +4,11 @@
 #include <atomic>
 #include <numeric>
 #include <optional>
-#include <thread>
 
 #include "base/checked.hpp"
 #include "base/hash.hpp"
 #include "base/mutex.hpp"
+#include "base/thread.hpp"
 
 namespace cairn {
 namespace {
@@ -112,11 +112,24 @@ bool is_whole(const DiskTierSlots& tier, const ClaimedBlock& block, std::span<st
   return hash_bytes(memory.first(tier.layout.geometry().block_bytes()), 0) == block.data_checksum;
 }
 
+// On as many of kScanThreads as there are to be had, this one among them. An error where one threw.
 template <class Work>
-void on_scan_threads(const Work& work) {
-  std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < kScanThreads; ++i) threads.emplace_back([&work] { work(); });
-  for (std::thread& thread : threads) thread.join();
+Result<> on_scan_threads(const Work& work) {
+  std::atomic<bool> threw{false};
+  const auto run = [&] {
+    if (!guarded("header scan", work)) threw = true;
+  };
+  {
+    std::vector<Thread> helpers;  // joined at the end
+    for (std::size_t i = 1; i < kScanThreads; ++i) {
+      auto helper = Thread::start("header scan", [&run](const std::stop_token&) { run(); });
+      if (!helper) break;
+      helpers.push_back(std::move(*helper));
+    }
+    run();
+  }
+  if (threw) return Error{ErrorCode::no_capacity, "there is no memory to read the slots"};
+  return {};
 }
 
 }  // namespace
@@ -129,7 +142,7 @@ Result<HeaderScan> scan_headers(const DiskTierSlots& tier) {
 
 Result<HeaderScan> scan_headers(const DiskTierSlots& tier, std::span<const std::uint32_t> slots) {
   Scan scan(tier, slots);
-  on_scan_threads([&] { scan.work(); });
+  CAIRN_TRY(on_scan_threads([&] { scan.work(); }));
   return scan.take();
 }
 
@@ -147,12 +160,12 @@ Result<std::vector<bool>> are_whole(const DiskTierSlots& tier,
   std::vector<std::uint8_t> whole(blocks.size());  // written by several threads
   std::atomic<std::size_t> next_memory{0};
   std::atomic<std::size_t> next{0};
-  on_scan_threads([&] {
+  CAIRN_TRY(on_scan_threads([&] {
     const std::span<std::byte> mine(memory[next_memory++].data(), size_bytes);
     for (std::size_t i = next++; i < blocks.size(); i = next++) {
       whole[i] = is_whole(tier, blocks[i], mine) ? 1 : 0;
     }
-  });
+  }));
   return std::vector<bool>(whole.begin(), whole.end());
 }
 

@@ -1,21 +1,32 @@
 #include "transport/lane_crew.hpp"
 
 #include <algorithm>
+#include <string>
 
 namespace cairn {
 
 LaneCrew::LaneCrew(DeviceRuntime& runtime, DeviceScratch* scratch, std::uint32_t helpers)
     : runtime_(runtime), scratch_(scratch) {
-  for (std::uint32_t i = 0; i < helpers; ++i) helpers_.emplace_back([this] { help(); });
+  try {
+    for (std::uint32_t i = 0; i < helpers; ++i) {
+      helpers_.emplace_back("disk " + std::to_string(i),
+                            [this](const std::stop_token&) { help(); });
+    }
+  } catch (...) {
+    stop();
+    throw;
+  }
 }
 
-LaneCrew::~LaneCrew() {
+LaneCrew::~LaneCrew() { stop(); }
+
+void LaneCrew::stop() {
   {
     MutexLock lock(mutex_);
     stopping_ = true;
   }
   work_.notify_all();
-  for (std::thread& helper : helpers_) helper.join();
+  helpers_.clear();
 }
 
 void LaneCrew::for_each(std::size_t count, Lane& own_lane, const Part& part) {
@@ -30,6 +41,7 @@ void LaneCrew::for_each(std::size_t count, Lane& own_lane, const Part& part) {
   work_.notify_all();
   while (round.next < round.count) run_next(round, own_lane);
   while (round.running > 0) ended_.wait(mutex_);
+  if (round.thrown) std::rethrow_exception(round.thrown);
 }
 
 void LaneCrew::help() {
@@ -47,8 +59,14 @@ void LaneCrew::run_next(Round& round, Lane& lane) {
   ++round.running;
   if (round.next == round.count) std::erase(open_, &round);
   mutex_.unlock();
-  round.part(index, lane);
+  std::exception_ptr thrown;
+  try {
+    round.part(index, lane);
+  } catch (...) {
+    thrown = std::current_exception();
+  }
   mutex_.lock();
+  if (thrown) round.thrown = thrown;
   // The last touch of the round: its owner may be gone once the count is zero and the lock is free.
   if (--round.running == 0) ended_.notify_all();
 }

@@ -7,81 +7,40 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cerrno>
-#include <cstring>
 #include <optional>
 #include <system_error>
 
+#include "base/file_descriptor.hpp"
 #include "base/file_error.hpp"
-#include "base/hash.hpp"
 #include "base/random.hpp"
 #include "layouts/builder.hpp"
+#include "transport/slot_file_label.hpp"
 
 namespace cairn {
 namespace {
 
 namespace fs = std::filesystem;
 
-// A file begins with a page that says what it is; the slots follow.
-constexpr std::uint64_t kLabelPageBytes = 4096;
 constexpr std::uint64_t kSlotAlignment = 4096;
-constexpr std::array<char, 8> kFileMagic = {'C', 'A', 'I', 'R', 'N', 'D', 'S', 'K'};
-constexpr std::uint32_t kFileVersion = 1;
-constexpr std::size_t kMaxOwnerBytes = 64;
 constexpr std::string_view kUnfinished = "new";
 
-// As it lies on disk, little-endian.
-static_assert(std::endian::native == std::endian::little);
-struct FileLabel {
-  std::array<char, 8> magic;
-  std::uint64_t checksum;  // of all that follows it
-  std::uint32_t version;
-  std::uint32_t file_number;  // of file_count
-  std::uint32_t file_count;
-  std::uint32_t owner_size;
-  std::uint64_t file_id;  // of all files of the tier
-  std::uint64_t num_slots;
-  std::uint64_t num_layers;
-  std::uint64_t outer_dim;
-  std::uint64_t page_size;
-  std::uint64_t inner_dim;
-  std::uint64_t dtype_width_bytes;
-  std::array<char, kMaxOwnerBytes> owner;
-};
-static_assert(sizeof(FileLabel) == 152);
-
-std::uint64_t checksum_of(const FileLabel& label) {
-  constexpr std::size_t kFrom = sizeof(label.magic) + sizeof(label.checksum);
-  return hash_bytes(std::as_bytes(std::span(&label, 1)).subspan(kFrom), 0);
+// Without a description.
+SlotFileLabel make_label(const SlotFileOptions& options, std::uint64_t file_id,
+                         std::size_t number) {
+  return {.file_id = file_id,
+          .file_number = static_cast<std::uint32_t>(number),
+          .file_count = static_cast<std::uint32_t>(options.paths.size()),
+          .owner = options.owner.substr(0, kMaxOwnerBytes),
+          .shape = options.shape};
 }
 
-FileLabel make_label(const SlotFileOptions& options, std::uint64_t file_id, std::size_t number) {
-  FileLabel label{};
-  label.magic = kFileMagic;
-  label.version = kFileVersion;
-  label.file_number = static_cast<std::uint32_t>(number);
-  label.file_count = static_cast<std::uint32_t>(options.paths.size());
-  label.owner_size = static_cast<std::uint32_t>(std::min(options.owner.size(), kMaxOwnerBytes));
-  label.file_id = file_id;
-  label.num_slots = options.shape.num_blocks;
-  label.num_layers = options.shape.num_layers;
-  label.outer_dim = options.shape.outer_dim;
-  label.page_size = options.shape.page_size;
-  label.inner_dim = options.shape.inner_dim;
-  label.dtype_width_bytes = options.shape.dtype_width_bytes;
-  std::memcpy(label.owner.data(), options.owner.data(), label.owner_size);
-  label.checksum = checksum_of(label);
-  return label;
-}
-
-std::string shape_text(const FileLabel& label) {
-  return std::to_string(label.num_slots) + " blocks of num_layers " +
-         std::to_string(label.num_layers) + ", outer_dim " + std::to_string(label.outer_dim) +
-         ", page_size " + std::to_string(label.page_size) + ", inner_dim " +
-         std::to_string(label.inner_dim) + ", dtype_width_bytes " +
-         std::to_string(label.dtype_width_bytes) + " in " + std::to_string(label.file_count) +
-         " files";
+// They lie in the same place of the same tier.
+bool belong_together(const SlotFileLabel& a, const SlotFileLabel& b) {
+  LayoutConfig shape = a.shape;
+  shape.alignment = b.shape.alignment;  // a label does not keep it
+  return shape == b.shape && a.file_id == b.file_id && a.file_number == b.file_number &&
+         a.file_count == b.file_count && a.owner == b.owner;
 }
 
 Error file_error(const fs::path& path, const std::string& what) {
@@ -104,69 +63,69 @@ struct Fd {
   const int fd;
 };
 
-// What is at the path: nothing, or the label of a slot file. Refuses everything else.
-Result<std::optional<FileLabel>> find_label(const fs::path& path) {
-  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.fd < 0) {
-    if (errno == ENOENT) return std::optional<FileLabel>();
-    return file_error(path, "cannot be opened");
-  }
-  struct ::stat status {};
-  if (::fstat(file.fd, &status) != 0) return file_error(path, "cannot be examined");
-  if (!S_ISREG(status.st_mode)) return conflict(path, "is not a regular file");
-  if (status.st_size == 0) return std::optional<FileLabel>();
-  FileLabel label{};
-  const ::ssize_t got = ::pread(file.fd, &label, sizeof(label), 0);
-  if (got < 0) return file_error(path, "cannot be read");
-  if (got != sizeof(label) || label.magic != kFileMagic) {
-    return conflict(path, "was not made by Cairn and is left as it is");
-  }
-  if (label.version != kFileVersion || label.checksum != checksum_of(label)) {
-    return conflict(path, "is a slot file of another version, or damaged, and is left as it is");
-  }
-  return std::optional(label);
-}
-
 // One file cannot replace another cache's.
-Result<> check_owner(const fs::path& path, const FileLabel& label, const std::string& owner) {
-  const std::string_view whose(label.owner.data(),
-                               std::min<std::size_t>(label.owner_size, kMaxOwnerBytes));
-  if (whose == owner) return {};
-  return conflict(path, "holds the blocks of cache " + std::string(whose));
+Result<> check_owner(const fs::path& path, const SlotFileLabel& label, const std::string& owner) {
+  if (label.owner == owner) return {};
+  return conflict(path, "holds the blocks of cache " + label.owner);
 }
 
 // True where all files are there and belong together; false where there is nothing of value.
 Result<bool> can_go_on(const SlotFileOptions& options,
-                       std::vector<std::optional<FileLabel>>& labels) {
-  std::size_t found = 0;
+                       std::vector<std::optional<FoundLabel>>& labels) {
+  const SlotFileLabel* first = nullptr;
+  labels.reserve(options.paths.size());
   for (const fs::path& path : options.paths) {
-    auto label = find_label(path);
-    if (!label) return std::move(label).error();
-    if (*label) CAIRN_TRY(check_owner(path, **label, options.owner));
-    if (*label) ++found;
-    labels.push_back(*label);
+    auto found = find_slot_file_label(path);
+    if (!found) return std::move(found).error();
+    labels.push_back(std::move(*found));
+    if (!labels.back()) continue;
+    CAIRN_TRY(check_owner(path, labels.back()->label, options.owner));
+    if (first == nullptr) first = &labels.back()->label;
   }
-  if (found == 0) return false;
+  if (first == nullptr) return false;
   for (std::size_t i = 0; i < labels.size(); ++i) {
-    const auto& first = *std::ranges::find_if(labels, [](const auto& l) { return l.has_value(); });
-    const FileLabel wanted = make_label(options, first->file_id, i);
-    if (labels[i] && std::memcmp(&*labels[i], &wanted, sizeof(wanted)) == 0) continue;
+    const SlotFileLabel wanted = make_label(options, first->file_id, i);
+    if (labels[i] && belong_together(labels[i]->label, wanted)) continue;
     if (options.replace_other_shape) return false;
     if (!labels[i]) {
       return conflict(options.paths[i],
-                      "is missing beside the cache's other files; with "
+                      "is missing, or cut off, beside the cache's other files; with "
                       "replace_other_shape they are made anew, empty");
     }
     return conflict(options.paths[i],
-                    "holds " + shape_text(*labels[i]) + ", but the cache wants " +
+                    "holds " + shape_text(labels[i]->label) + ", but the cache wants " +
                         shape_text(wanted) +
                         "; with replace_other_shape it is made anew and loses its blocks");
   }
   return true;
 }
 
+// Of the files that are there, before any is changed.
+std::vector<std::string> find_damage(const SlotFileOptions& options,
+                                     const std::vector<std::optional<FoundLabel>>& labels,
+                                     std::uint64_t size_bytes) {
+  std::vector<std::string> damage;
+  for (std::size_t i = 0; i < options.paths.size(); ++i) {
+    std::error_code absent;
+    const std::uint64_t found_bytes = fs::file_size(options.paths[i], absent);
+    if (absent) continue;
+    const std::string path = options.paths[i].string();
+    if (labels[i] && labels[i]->damaged) {
+      damage.push_back(path + ": one of the two pages of its label");
+    }
+    // One of another shape has another size.
+    const bool is_of_this_shape =
+        !labels[i] || labels[i]->label.shape.num_blocks == options.shape.num_blocks;
+    if (found_bytes < size_bytes && is_of_this_shape) {
+      damage.push_back(path + ": cut off after " + std::to_string(found_bytes) + " bytes of " +
+                       std::to_string(size_bytes));
+    }
+  }
+  return damage;
+}
+
 // Written beside and renamed, so that a file under its name always has its label.
-Result<> make_file(const fs::path& path, std::uint64_t size_bytes, const FileLabel& label) {
+Result<> make_file(const fs::path& path, std::uint64_t size_bytes, const SlotFileLabel& label) {
   const fs::path beside = beside_slot_file(path, kUnfinished);
   std::error_code ignored;
   fs::remove(beside, ignored);
@@ -176,14 +135,12 @@ Result<> make_file(const fs::path& path, std::uint64_t size_bytes, const FileLab
       fs::remove(beside, ignored);
       return std::move(region).error();
     }
-    std::array<std::byte, kLabelPageBytes> page{};
-    std::memcpy(page.data(), &label, sizeof(label));
-    if (::pwrite(region->view().fd(), page.data(), page.size(), 0) !=
-            static_cast<::ssize_t>(page.size()) ||
-        ::fsync(region->view().fd()) != 0) {
-      Error error = file_error(beside, "cannot be written");
+    const int fd = region->view().fd();
+    auto written = write_slot_file_label(fd, label, beside);
+    if (written && ::fsync(fd) != 0) written = file_error(beside, "cannot be flushed");
+    if (!written) {
       fs::remove(beside, ignored);
-      return error;
+      return written;
     }
     // While it is locked: another server over the same folder may be clearing away.
     if (::rename(beside.c_str(), path.c_str()) != 0) {
@@ -260,21 +217,21 @@ fs::path beside_slot_file(const fs::path& slot_file, std::string_view what) {
 std::string unfinished_ending() { return kBesideSlotFile + std::string(kUnfinished); }
 
 bool remove_unfinished_file(const fs::path& path) {
-  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct ::stat status {};
-  if (file.fd < 0 || ::fstat(file.fd, &status) != 0 || !S_ISREG(status.st_mode)) return false;
-  if (status.st_size < static_cast<::off_t>(kLabelPageBytes)) return false;
+  if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
+  if (status.st_size < static_cast<::off_t>(kSlotFileLabelBytes)) return false;
   // Whoever makes one has it locked.
-  if (::flock(file.fd, LOCK_EX | LOCK_NB) != 0) return false;
-  std::array<char, kFileMagic.size()> begin{};
-  if (::pread(file.fd, begin.data(), begin.size(), 0) < 0) return false;
-  if (begin != kFileMagic && begin != std::array<char, kFileMagic.size()>{}) return false;
+  if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) return false;
+  std::array<char, kSlotFileMagic.size()> begin{};
+  if (::pread(file.get(), begin.data(), begin.size(), 0) < 0) return false;
+  if (begin != kSlotFileMagic && begin != decltype(begin){}) return false;
   std::error_code error;
   return fs::remove(path, error);
 }
 
 Result<SlotFile> open_slot_file(const SlotFileOptions& options) {
-  const SlotSpacing spacing{.first_bytes = kLabelPageBytes,
+  const SlotSpacing spacing{.first_bytes = kSlotFileLabelBytes,
                             .header_bytes = kSlotHeaderBytes,
                             .alignment = kSlotAlignment,
                             .files = static_cast<std::uint32_t>(options.paths.size())};
@@ -282,17 +239,23 @@ Result<SlotFile> open_slot_file(const SlotFileOptions& options) {
   CAIRN_TRY(check_slots(options.shape, spacing));
   const std::uint64_t size_bytes = Geometry::in_slots(options.shape, spacing).region_bytes();
 
-  std::vector<std::optional<FileLabel>> labels;
+  std::vector<std::optional<FoundLabel>> labels;
   auto going_on = can_go_on(options, labels);
   if (!going_on) return std::move(going_on).error();
-  const std::uint64_t file_id = *going_on ? labels.front()->file_id : RandomBytes().next_u64();
+  const std::uint64_t file_id =
+      *going_on ? labels.front()->label.file_id : RandomBytes().next_u64();
+  std::vector<std::string> damage = find_damage(options, labels, size_bytes);
   MadeFiles made;
   if (!*going_on) CAIRN_TRY(make_files(options, size_bytes, file_id, made));
 
   std::vector<Region> regions;
-  for (const fs::path& path : options.paths) {
-    auto region = Region::disk_file(path, size_bytes);
+  for (std::size_t i = 0; i < options.paths.size(); ++i) {
+    auto region = Region::disk_file(options.paths[i], size_bytes);
     if (!region) return std::move(region).error();
+    // The lock is held: nobody else writes it.
+    if (*going_on && (labels[i]->damaged || labels[i]->differs)) {
+      CAIRN_TRY(write_slot_file_label(region->view().fd(), labels[i]->label, options.paths[i]));
+    }
     regions.push_back(std::move(*region));
   }
   std::uint32_t memory_alignment = 1;
@@ -321,7 +284,23 @@ Result<SlotFile> open_slot_file(const SlotFileOptions& options) {
   return SlotFile{.layout = std::move(*layout),
                   .slots = std::move(slots),
                   .is_new = !*going_on,
-                  .not_direct = std::move(not_direct)};
+                  .not_direct = std::move(not_direct),
+                  .damage = std::move(damage)};
+}
+
+Result<> describe_slot_file(const std::vector<fs::path>& paths, const BlockLayout& layout,
+                            const std::string& description) {
+  const auto files = layout.regions();
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    auto found = find_slot_file_label(paths[i]);
+    if (!found) return std::move(found).error();
+    if (!*found) return conflict(paths[i], "has gone");
+    FoundLabel& there = **found;
+    if (!there.damaged && !there.differs && there.label.description == description) continue;
+    there.label.description = description;
+    CAIRN_TRY(write_slot_file_label(files[i].fd(), there.label, paths[i]));
+  }
+  return {};
 }
 
 Result<> flush_slot_file(const BlockLayout& layout) {

@@ -38,14 +38,20 @@ bool remove_unfinished_file(const std::filesystem::path& path);
 struct SlotFile {
   BlockLayout layout;
   std::unique_ptr<DiskSlots> slots;
-  bool is_new = false;       // all slots are free: nothing was there
-  std::string not_direct{};  // why direct I/O is not used; empty where it is
+  bool is_new = false;                // all slots are free: nothing was there
+  std::string not_direct{};           // why direct I/O is not used; empty where it is
+  std::vector<std::string> damage{};  // what was found damaged, each naming the file; it is mended
 };
 
 // Opens a cache's slot files, or makes them (all of their bytes reserved). state_conflict, naming
 // the file, where one is in use, was not made by Cairn, is another cache's, or holds blocks of
 // another shape (both are told) and may not be replaced; no_capacity: the disk is full; io_error.
 Result<SlotFile> open_slot_file(const SlotFileOptions& options);
+
+// Keeps the description in the files' labels (SlotFileLabel), where it is not there yet. Blocks.
+// REQUIRES: the layout is of these files. impossible where it is too long; io_error; no_capacity.
+Result<> describe_slot_file(const std::vector<std::filesystem::path>& paths,
+                            const BlockLayout& layout, const std::string& description);
 
 // Brings what was written to a disk tier's files so far past the disk's own cache. Blocks.
 // io_error; no_capacity.

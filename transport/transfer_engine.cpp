@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <atomic>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/assert.hpp"
 #include "base/mutex.hpp"
+#include "base/thread.hpp"
 #include "transport/disk_route.hpp"
 #include "transport/job_queue.hpp"
 #include "transport/job_rules.hpp"
@@ -53,12 +53,16 @@ JobOutcome cancelled_outcome() {
   return outcome;
 }
 
-JobOutcome overdue_outcome(const TransferJob& job) {
+JobOutcome failed_outcome(const TransferJob& job, const Error& error) {
   JobOutcome outcome;
   outcome.state = JobState::failed;
-  const Error error{ErrorCode::deadline_exceeded, "the transfer had not begun by its deadline"};
   for (std::uint32_t i = 0; i < job.pairs.size(); ++i) outcome.failures.push_back({i, error});
   return outcome;
+}
+
+JobOutcome overdue_outcome(const TransferJob& job) {
+  return failed_outcome(
+      job, {ErrorCode::deadline_exceeded, "the transfer had not begun by its deadline"});
 }
 
 bool is_overdue(const TransferJob& job, TimePoint now) {
@@ -81,6 +85,7 @@ struct TransferEngine::Impl {
 
   DeviceScratch* scratch_or_null() { return scratch ? &*scratch : nullptr; }
   void work();
+  void stop();  // cancels what waits, ends the threads
   void watch_deadlines();
   JobOutcome execute(AcceptedJob& accepted, Lane& lane);
   void count_queue() CAIRN_REQUIRES(mutex) { counters.queued.store(queue.size(), kRelaxed); }
@@ -105,7 +110,7 @@ struct TransferEngine::Impl {
   std::uint64_t last_id CAIRN_GUARDED_BY(mutex) = 0;
   std::uint64_t unfinished CAIRN_GUARDED_BY(mutex) = 0;  // accepted, completion not yet returned
   bool stopping CAIRN_GUARDED_BY(mutex) = false;
-  std::vector<std::thread> threads;
+  std::vector<Thread> threads;
 };
 
 TransferEngine::Impl::Impl(DeviceRuntime& device_runtime, DiskIo& disk_io,
@@ -121,11 +126,21 @@ TransferEngine::Impl::Impl(DeviceRuntime& device_runtime, DiskIo& disk_io,
       crew(device_runtime, scratch_or_null(), engine_options.disk_threads),
       queue(engine_options.max_queued_jobs) {
   CAIRN_ASSERT(options.workers > 0, "no job would ever run");
-  for (std::uint32_t i = 0; i < options.workers; ++i) threads.emplace_back([this] { work(); });
-  threads.emplace_back([this] { watch_deadlines(); });
+  try {
+    for (std::uint32_t i = 0; i < options.workers; ++i) {
+      threads.emplace_back("transfer " + std::to_string(i),
+                           [this](const std::stop_token&) { work(); });
+    }
+    threads.emplace_back("deadlines", [this](const std::stop_token&) { watch_deadlines(); });
+  } catch (...) {
+    stop();
+    throw;
+  }
 }
 
-TransferEngine::Impl::~Impl() {
+TransferEngine::Impl::~Impl() { stop(); }
+
+void TransferEngine::Impl::stop() {
   std::vector<std::unique_ptr<AcceptedJob>> waiting;
   {
     MutexLock lock(mutex);
@@ -136,7 +151,7 @@ TransferEngine::Impl::~Impl() {
   work_available.notify_all();
   deadline_nearer.notify_all();
   for (auto& job : waiting) complete(std::move(job), cancelled_outcome());
-  for (std::thread& thread : threads) thread.join();
+  threads.clear();
 }
 
 Result<JobId> TransferEngine::Impl::submit(TransferJob&& job) {
@@ -217,7 +232,15 @@ void TransferEngine::Impl::work() {
       counters.running.fetch_add(1, kRelaxed);  // first: it is always seen somewhere
       count_queue();
     }
-    JobOutcome outcome = execute(*job, lane);
+    JobOutcome outcome;
+    // Where it threw, some bytes may have arrived: none is taken for one that did.
+    if (!guarded("transfer", [&] { outcome = execute(*job, lane); })) {
+      outcome = {.state = JobState::cancelled, .failures = {}, .begun = true};
+      guarded("transfer", [&] {
+        outcome = failed_outcome(job->job, {ErrorCode::internal, "there was no memory for it"});
+        outcome.begun = true;
+      });
+    }
     counters.running.fetch_sub(1, kRelaxed);
     complete(std::move(job), std::move(outcome));
   }
@@ -241,7 +264,7 @@ void TransferEngine::Impl::watch_deadlines() {
         deadline_nearer.wait_for(mutex, std::min(*next - now, kLongestTimerWait));
       }
     }
-    expire_overdue();
+    guarded("deadlines", [this] { expire_overdue(); });
   }
 }
 
@@ -275,7 +298,9 @@ JobOutcome TransferEngine::Impl::execute(AcceptedJob& accepted, Lane& lane) {
 void TransferEngine::Impl::complete(std::unique_ptr<AcceptedJob> accepted, JobOutcome outcome) {
   counters.bytes_moved.fetch_add(outcome.bytes_moved, kRelaxed);
   counters.of(outcome.state).fetch_add(1, kRelaxed);
-  if (accepted->job.on_complete) accepted->job.on_complete(std::move(outcome));
+  if (accepted->job.on_complete) {
+    guarded("transfer's end", [&] { accepted->job.on_complete(std::move(outcome)); });
+  }
   accepted.reset();  // what the functions own goes before anybody is told that the job is over
   MutexLock lock(mutex);
   if (--unfinished == 0) idle.notify_all();

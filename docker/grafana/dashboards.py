@@ -87,7 +87,7 @@ def dashboard(uid, title, about, panels, *, with_tier=True):
             "templating": {"list": variables}, "panels": panels}
 
 
-# A cache that has been used for a while is full, of blocks that may go: only out of memory is bad.
+# Of blocks that cannot be evicted: a full cache of blocks that may go is normal.
 LEVELS = [(0, "normal", "green"), (1, "elevated", "green"), (2, "warning", "yellow"), (3, "critical", "yellow"),
           (4, "out of memory", "red")]
 ASKED = f'sum by (instance, cache) ({rate("cairn_match_blocks_total", C)})'

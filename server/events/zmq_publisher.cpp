@@ -4,10 +4,10 @@
 
 #include <array>
 #include <deque>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/thread.hpp"
 #include "server/events/event_groups.hpp"
 #include "server/events/event_tokens.hpp"
 
@@ -124,10 +124,12 @@ class ZmqPublisher::Impl {
   }
   // The sockets are the thread's from here on.
   void start() {
-    thread_ = std::jthread([this](const std::stop_token& stop) {
+    thread_ = Thread("zmq events", [this](const std::stop_token& stop) {
       while (!stop.stop_requested()) {
-        wait();
-        publish_new();
+        guarded("zmq events", [this] {
+          wait();
+          publish_new();
+        });
       }
     });
   }
@@ -227,7 +229,7 @@ class ZmqPublisher::Impl {
   std::uint64_t next_number_ = 0;
   std::deque<Batch> kept_;
   std::size_t kept_bytes_ = 0;
-  std::jthread thread_;  // last: it uses all the others
+  Thread thread_;  // last: it uses all the others
 };
 
 Result<std::unique_ptr<ZmqPublisher>> ZmqPublisher::start(const ZmqSettings& settings,

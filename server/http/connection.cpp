@@ -240,6 +240,7 @@ void Connection::close() {
 }
 
 void Connection::expire(TimePoint now) {
+  if (lost_reply_->load(std::memory_order_relaxed)) return close();
   if (!deadline_ || now < *deadline_) return;
   deadline_.reset();
   const bool idle = state_ == State::head && !parser_->begun();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
 #include <memory>
@@ -159,6 +160,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   InputBuffer input_;
   State state_ = State::head;
   bool running_ = false;
+  // A Reply could not be brought for want of memory. Set from any thread; the next expire() closes.
+  const std::shared_ptr<std::atomic<bool>> lost_reply_ = std::make_shared<std::atomic<bool>>(false);
   bool expired_ = false;  // the deadline has passed: what was waited for was cancelled
   std::optional<TimePoint> deadline_;
   Patience patience_;

@@ -41,27 +41,30 @@ void NetworkThread::listen(ListeningSocket socket, UniqueFunction<void(Peer)> ac
 }
 
 void NetworkThread::start() {
-  thread_ = std::thread([this] { run(); });
+  thread_ = Thread("network", [this](const std::stop_token&) { run(); });
 }
 
 void NetworkThread::run() {
   shared_.inbox->open_on_this_thread();
   for (const auto& listener : listeners_) listener->start();
   tick();
-  shared_.io.run();
+  // What threw was one connection's; the loop goes on with the others.
+  while (!guarded("network", [this] { shared_.io.run(); })) {
+  }
 }
 
 void NetworkThread::tick() {
   turned_.store(true, std::memory_order_relaxed);
+  // First, so that whatever throws below there is a next one.
+  timer_.expires_after(kTick);
+  timer_.async_wait([this](auto error) {
+    if (!error && work_.owns_work()) tick();
+  });
   const TimePoint now = shared_.clock.now();
   for (auto next = shared_.connections.begin(); next != shared_.connections.end();) {
     const std::shared_ptr<Connection> connection = (next++)->second;
     connection->expire(now);  // may remove itself, and no other
   }
-  timer_.expires_after(kTick);
-  timer_.async_wait([this](auto error) {
-    if (!error && work_.owns_work()) tick();
-  });
 }
 
 void NetworkThread::adopt(Peer peer, bool counted) {

@@ -5,9 +5,9 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <memory>
-#include <thread>
 #include <vector>
 
+#include "base/thread.hpp"
 #include "server/http/connection.hpp"
 #include "server/http/listener.hpp"
 #include "server/http/open_count.hpp"
@@ -31,7 +31,7 @@ class NetworkThread {
 
   // Before start.
   void listen(ListeningSocket socket, UniqueFunction<void(Peer)> accepted);
-  void start();
+  void start();  // throws std::system_error where there is no thread
 
   // From any thread:
   // The connection counts as open, or is to be told that there are too many.
@@ -57,7 +57,7 @@ class NetworkThread {
   boost::asio::basic_waitable_timer<std::chrono::steady_clock,
                                     boost::asio::wait_traits<std::chrono::steady_clock>, Executor>
       timer_;
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace cairn::http

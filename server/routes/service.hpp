@@ -8,6 +8,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "base/memory_reserve.hpp"
 #include "blockmgr/block_manager.hpp"
 #include "memory/device_runtime.hpp"
 #include "metrics/http_counters.hpp"
@@ -41,11 +42,12 @@ struct Service {
   TransferEngine& engine;
   const Clock& clock;
   Logger& log;
+  const MemoryReserve& reserve;
   TransferWaits& waits;
   EventStreams& events;
-  Worker& readers;              // long texts: metrics, lists
-  Worker& admin;                // what waits for memory and files: caches made and dropped
-  const CacheCatalog& catalog;  // used on `admin` only
+  Worker& readers;        // long texts: metrics, lists
+  Worker& admin;          // what waits for memory and files: caches made and dropped
+  CacheCatalog& catalog;  // used on `admin` only
   HttpCounters& counters;
   const SiteGate& sites;
   Gate* gate = nullptr;  // null: everybody may do everything

@@ -12,6 +12,7 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "base/mutex.hpp"
+#include "base/printable.hpp"
 #include "base/unique_function.hpp"
 #include "tests/fakes/manual_clock.hpp"
 
@@ -62,6 +63,15 @@ TEST_F(Log, WritesALineOfNamedValues) {
 TEST_F(Log, KeepsWhatAClientSendsOnOneLine) {
   EXPECT_THAT(written("bad key", {{"key", "a\nlevel=error \"x\" \\"}}),
               HasSubstr(R"(msg="bad key" key="a\x0alevel=error \"x\" \\")"));
+}
+
+TEST_F(Log, ShowsEveryByteThatIsNoPrintableAsciiAsHex) {
+  std::string all_bytes;
+  for (int byte = 0; byte < 256; ++byte) all_bytes += static_cast<char>(byte);
+  const std::string line = written("a", {{"f", all_bytes}});
+  EXPECT_EQ(line.find('\n'), line.size() - 1);
+  for (const char c : line.substr(0, line.size() - 1)) EXPECT_TRUE(c >= ' ' && c <= '~') << line;
+  EXPECT_EQ(printable("\xC3\x28\x9B\x1B[2J"), "\\xc3(\\x9b\\x1b[2J");
 }
 
 TEST_F(Log, WritesTheLargestNumbers) {

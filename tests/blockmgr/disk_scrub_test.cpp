@@ -35,7 +35,7 @@ class DiskScrub : public ::testing::Test {
   void damage(std::uint32_t slot) {
     std::fstream file(rig_.dir.path() / "disk/test",
                       std::ios::in | std::ios::out | std::ios::binary);
-    const std::uint64_t at = 4096 + slot * 8192 + 4096 + 17;
+    const std::uint64_t at = 8192 + slot * 8192 + 4096 + 17;
     file.seekg(static_cast<std::streamoff>(at));
     const char byte = static_cast<char>(file.get() ^ 4);
     file.seekp(static_cast<std::streamoff>(at));

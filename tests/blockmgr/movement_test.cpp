@@ -211,7 +211,7 @@ TEST(Pressure, ATierShrinksToItsTarget) {
   Rig rig({.options = options});
   const auto cache = rig.cache(small_cache({.pinned = 10, .disk = 20}));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 8)}));
-  EXPECT_EQ(cache->stats().tiers[index_of(Tier::pinned)].pressure, PressureLevel::elevated);
+  EXPECT_EQ(cache->stats().tiers[index_of(Tier::pinned)].pressure, PressureLevel::normal);
   EXPECT_EQ(present_in(*cache, Tier::pinned).size(), 8u);
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(11, 1)}));
   rig.engine->wait_idle();

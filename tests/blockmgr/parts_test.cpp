@@ -234,14 +234,35 @@ TEST(PieceProgress, ATornPieceStaysSoUntilItIsWritten) {
 TEST(Pressure, LevelsFollowTheWatermarks) {
   PressureGauge gauge(PressureConfig{}, 100);
   const auto level = [&](std::uint32_t used) {
-    return gauge.level_for({.free = 100 - used, .evictable = 1});
+    return gauge.level_for({.free = 100 - used, .evictable = 0});
   };
   EXPECT_EQ(level(79), PressureLevel::normal);
   EXPECT_EQ(level(80), PressureLevel::elevated);
   EXPECT_EQ(level(90), PressureLevel::warning);
   EXPECT_EQ(level(97), PressureLevel::critical);
-  EXPECT_EQ(level(100), PressureLevel::critical);
-  EXPECT_EQ(gauge.level_for({.free = 0, .evictable = 0}), PressureLevel::out_of_memory);
+  EXPECT_EQ(level(99), PressureLevel::critical);
+  EXPECT_EQ(level(100), PressureLevel::out_of_memory);
+}
+
+TEST(Pressure, AFullTierOfEvictableBlocksIsNormal) {
+  PressureGauge gauge(PressureConfig{}, 100);
+  EXPECT_EQ(gauge.level_for({.free = 0, .evictable = 100}), PressureLevel::normal);
+  EXPECT_EQ(gauge.level_for({.free = 0, .evictable = 21}), PressureLevel::normal);
+  EXPECT_EQ(gauge.level_for({.free = 0, .evictable = 20}), PressureLevel::elevated);
+  EXPECT_EQ(gauge.level_for({.free = 2, .evictable = 1}), PressureLevel::critical);
+}
+
+TEST(Pressure, RoomIsMadeByHowFullTheTierIs) {
+  PressureConfig config;
+  config.reactions[static_cast<std::size_t>(PressureLevel::warning)] = {
+      PressureReaction::Kind::shrink, 0.7};
+  PressureGauge gauge(config, 10);
+  EXPECT_FALSE(gauge.update({.free = 2, .evictable = 8}));
+  const auto crossing = gauge.update({.free = 1, .evictable = 9});
+  ASSERT_TRUE(crossing);
+  EXPECT_EQ(crossing->to, PressureLevel::normal);
+  EXPECT_EQ(crossing->shrink_to, 7u);
+  EXPECT_FALSE(gauge.update({.free = 1, .evictable = 9})) << "once on the way up";
 }
 
 TEST(Pressure, AJumpOverALevelStillRunsItsReaction) {
@@ -251,11 +272,15 @@ TEST(Pressure, AJumpOverALevelStillRunsItsReaction) {
   config.reactions[static_cast<std::size_t>(PressureLevel::critical)] = {
       PressureReaction::Kind::callback};
   PressureGauge gauge(config, 10);
-  const auto crossing = gauge.update({.free = 0, .evictable = 10});
+  const auto crossing = gauge.update({.free = 1, .evictable = 0});
   ASSERT_TRUE(crossing);
-  EXPECT_EQ(crossing->to, PressureLevel::critical);
-  EXPECT_TRUE(crossing->callback);
+  EXPECT_EQ(crossing->to, PressureLevel::warning);
+  EXPECT_FALSE(crossing->callback);
   EXPECT_EQ(crossing->shrink_to, 5u);
+  const auto further = gauge.update({.free = 0, .evictable = 0});
+  ASSERT_TRUE(further);
+  EXPECT_EQ(further->to, PressureLevel::out_of_memory);
+  EXPECT_TRUE(further->callback) << "of critical, which was jumped over";
   EXPECT_FALSE(gauge.update({.free = 9, .evictable = 0})) << "a way down has no reaction";
   EXPECT_EQ(gauge.level(), PressureLevel::normal);
 }

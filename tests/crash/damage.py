@@ -7,6 +7,7 @@ from ledger import BLOCK_BYTES
 
 PAGE = 4096
 SECTOR = 512
+LABEL_BYTES = 2 * PAGE  # in front of the slots of a file
 SLOT_BYTES = PAGE + -(-BLOCK_BYTES // PAGE) * PAGE  # a header, a block in whole pages
 FLUSHED = 0x80000000
 LOG_BOOT = 72  # in a log: of which start of the machine it is
@@ -46,7 +47,7 @@ def flip_bit(path, offset, random):
 def damage_block(slots, slot, random):
     """One of: a flipped bit, a sector of zeros (never written), a sector of another place (misdirected). The
     bytes are others afterwards."""
-    begin = PAGE + slot * SLOT_BYTES + PAGE
+    begin = LABEL_BYTES + slot * SLOT_BYTES + PAGE
     with open(slots, "r+b") as file:
         sector = begin + random.randrange(BLOCK_BYTES // SECTOR) * SECTOR
         kind = random.choice(["flipped", "zeros", "misdirected"])

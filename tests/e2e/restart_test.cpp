@@ -32,12 +32,12 @@ class RestartTest : public testing::Test {
                 has_status(201));
   }
   Reply get(int n) { return rest_->get("/v1/caches/kept/keys/" + key(n)); }
-  // One bit of the first slot's bytes: behind the file's page and the slot's header.
+  // One bit of the first slot's bytes: behind the file's two pages and the slot's header.
   void damage_first_slot() {
     std::fstream file(slot_file(), std::ios::in | std::ios::out | std::ios::binary);
-    file.seekg(8192 + 17);
+    file.seekg(12288 + 17);
     const char byte = static_cast<char>(file.get() ^ 4);
-    file.seekp(8192 + 17);
+    file.seekp(12288 + 17);
     file.put(byte);
   }
   void expect_block(int n) {
@@ -74,6 +74,35 @@ TEST_F(RestartTest, ServesWhatWasMovedToDiskBeforeAKill) {
   const json list = rest_->get("/v1/caches/kept/blocks?tier=disk").document();
   ASSERT_EQ(list.at("blocks").size(), 4u);
   EXPECT_EQ(list.at("blocks")[0].at("parent"), key(100));
+}
+
+TEST_F(RestartTest, RebuildsADamagedDescriptionFromTheSlotFile) {
+  json body = cache_body({.pinned = 3, .disk = 4});
+  body["offload"] = "on_commit";
+  body["default_lease_ms"] = 12'345;
+  make(body);
+  put(1);
+  const auto description = dir_.path() / "data/caches/kept.json";
+  std::string text;
+  {
+    std::ifstream file(description);
+    text.assign(std::istreambuf_iterator<char>(file), {});
+  }
+  // Another number that reads as well: only the checksum tells.
+  const std::size_t number = text.find("12345");
+  ASSERT_NE(number, std::string::npos);
+  std::string other = text;
+  other.replace(number, 5, "12347");
+  for (const std::string& damaged : {other, text.substr(0, text.size() / 2), std::string()}) {
+    server_->kill();
+    std::ofstream(description, std::ios::trunc) << damaged;
+    start();
+    EXPECT_EQ(rest_->metric(R"(cairn_disk_damage_total{part="description"})"), 1);
+    EXPECT_THAT(rest_->put("/v1/caches/kept", body), has_status(200)) << "the same configuration";
+    expect_block(1);
+  }
+  kill_and_start();
+  EXPECT_EQ(rest_->metric(R"(cairn_disk_damage_total{part="description"})"), 0) << "it is mended";
 }
 
 TEST_F(RestartTest, CountsADamagedBlockAndTakesItForAMiss) {

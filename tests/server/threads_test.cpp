@@ -87,7 +87,7 @@ TEST(TimerQueue, FunctionsMayAddMore) {
 TEST(Worker, RunsWhatIsQueuedBeforeItEnds) {
   int ran = 0;
   {
-    Worker worker(10);
+    Worker worker("test", 10);
     for (int i = 0; i < 5; ++i) ASSERT_TRUE(worker.post([&ran] { ++ran; }));
   }
   EXPECT_EQ(ran, 5);
@@ -96,7 +96,7 @@ TEST(Worker, RunsWhatIsQueuedBeforeItEnds) {
 TEST(Worker, RefusesMoreThanItsQueueHolds) {
   std::promise<void> started;
   std::promise<void> go_on;
-  Worker worker(1);
+  Worker worker("test", 1);
   ASSERT_TRUE(worker.post([&] {
     started.set_value();
     go_on.get_future().wait();
@@ -110,7 +110,7 @@ TEST(Worker, RefusesMoreThanItsQueueHolds) {
 TEST(Ticker, CallsAgainAndAgain) {
   std::promise<void> third;
   int calls = 0;
-  const Ticker ticker(milliseconds(1), [&] {
+  const Ticker ticker("test", milliseconds(1), [&] {
     if (++calls == 3) third.set_value();
   });
   third.get_future().wait();

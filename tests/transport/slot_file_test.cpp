@@ -1,13 +1,16 @@
-#include "transport/header_scan.hpp"
 #include "transport/slot_file.hpp"
 
 #include <gtest/gtest.h>
 
 #include <array>
+#include <filesystem>
 #include <fstream>
+#include <string_view>
 
 #include "tests/fakes/faulty_disk_io.hpp"
 #include "tests/transport/support.hpp"
+#include "transport/header_scan.hpp"
+#include "transport/slot_file_label.hpp"
 
 namespace cairn::test {
 namespace {
@@ -113,7 +116,7 @@ TEST_F(SlotFileTest, OnlyTheBlockWhoseBytesChangedFails) {
   {
     // Slot 3 is the second of the second file: a page, a slot of two pages, a header.
     std::fstream raw(folder_.path() / "b", std::ios::in | std::ios::out | std::ios::binary);
-    raw.seekp(4096 + 8192 + 4096 + 100).put('\x7e');
+    raw.seekp(8192 + 8192 + 4096 + 100).put('\x7e');
   }
   const JobOutcome outcome = run(engine_, job(file.layout, memory, file));
   ASSERT_EQ(outcome.failures.size(), 1u);
@@ -174,6 +177,66 @@ TEST_F(SlotFileTest, EveryCallThatFailsFailsItsBlocksAndNoOthers) {
       EXPECT_TRUE(same(storage_.read_block(back, i), pattern(i, 240))) << failing;
     }
   }
+}
+
+TEST_F(SlotFileTest, AnyDamagedPageOfItsLabelIsMadeUpForByTheOther) {
+  {
+    const SlotFile file = std::move(open_slot_file(options()).value());
+    ASSERT_TRUE(describe_slot_file(options().paths, file.layout, "what it is"));
+  }
+  for (std::size_t at = 0; at < kSlotFileLabelBytes; ++at) {
+    const std::size_t in_page = at % 4096;
+    const bool counts = in_page < 160 + std::string_view("what it is").size();
+    if (!counts && in_page != 4095) continue;
+    std::fstream raw(options().paths[1], std::ios::in | std::ios::out | std::ios::binary);
+    raw.seekg(static_cast<std::streamoff>(at));
+    const char byte = static_cast<char>(raw.get() ^ 0x20);
+    raw.seekp(static_cast<std::streamoff>(at)).put(byte);
+    raw.close();
+    const auto found = find_slot_file_label(options().paths[1]);
+    ASSERT_TRUE(found && *found) << at;
+    EXPECT_EQ((*found)->damaged, counts) << at;
+    EXPECT_EQ((*found)->label.description, "what it is") << at;
+    const auto file = open_slot_file(options());
+    ASSERT_TRUE(file) << at;
+    EXPECT_FALSE(file->is_new);
+    EXPECT_EQ(file->damage.size(), counts ? 1u : 0u) << at;
+    EXPECT_FALSE((*find_slot_file_label(options().paths[1]))->damaged) << "it is mended";
+  }
+}
+
+TEST_F(SlotFileTest, SaysHowMuchOfItWasCutOff) {
+  SlotFileOptions one = options();
+  one.paths.pop_back();
+  { ASSERT_TRUE(open_slot_file(one)); }
+  const auto whole = std::filesystem::file_size(one.paths[0]);
+  for (const std::uintmax_t left : {whole - 1, kSlotFileLabelBytes, std::uint64_t{4096}}) {
+    std::filesystem::resize_file(one.paths[0], left);
+    const auto file = open_slot_file(one);
+    ASSERT_TRUE(file) << left;
+    EXPECT_FALSE(file->is_new) << left;
+    EXPECT_NE(file->damage.back().find("cut off after " + std::to_string(left)), std::string::npos);
+    EXPECT_EQ(std::filesystem::file_size(one.paths[0]), whole);
+  }
+  // Without a label there is nothing left of it.
+  for (const std::uintmax_t left : {4095, 100, 7, 0}) {
+    std::filesystem::resize_file(one.paths[0], left);
+    const auto file = open_slot_file(one);
+    ASSERT_TRUE(file) << left;
+    EXPECT_TRUE(file->is_new) << left;
+    EXPECT_EQ(file->damage.size(), 1u) << left;
+  }
+}
+
+TEST_F(SlotFileTest, KeepsADescriptionUpToItsBound) {
+  const SlotFile file = std::move(open_slot_file(options()).value());
+  const std::string longest(kMaxDescriptionBytes, 'd');
+  ASSERT_TRUE(describe_slot_file(options().paths, file.layout, longest));
+  for (const auto& path : options().paths) {
+    EXPECT_EQ((*find_slot_file_label(path))->label.description, longest);
+  }
+  EXPECT_EQ(describe_slot_file(options().paths, file.layout, longest + "d").error().code,
+            ErrorCode::impossible);
 }
 
 TEST_F(SlotFileTest, RefusesWhatIsNotItsOwnAndLeavesItAlone) {

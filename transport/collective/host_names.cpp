@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "base/mutex.hpp"
+#include "base/thread.hpp"
 
 namespace cairn {
 namespace {
@@ -92,7 +93,7 @@ Result<std::string> HostNames::find(const std::string& host, const LinkWait& wai
     return Error{ErrorCode::unavailable, "host " + host + ": eventfd: " + std::strerror(errno)};
   }
   try {
-    std::thread([lookup] { lookup->run(); }).detach();
+    std::thread([lookup] { guarded("host name", [&] { lookup->run(); }); }).detach();
   } catch (const std::system_error& error) {
     return Error{ErrorCode::unavailable, "host " + host + ": no thread: " + error.what()};
   }

@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+"""Damages every file of a data directory, round after round, with kills between: random bits flipped, files
+cut off. No block may ever come with wrong bytes, every cache is there with its own configuration, and the
+damage of what a start reads is named in the log and counted.
+
+usage: bit_rot.py CAIRN_SERVER [--rounds N] [--seed N]
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import signal
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "ops"))
+
+import damage  # noqa: E402
+from ledger import SHAPE, Tally, block_of  # noqa: E402
+from storm import Line  # noqa: E402
+from support import Folder, Server  # noqa: E402
+
+CACHES = {
+    "both": {"tiers": {"pinned": {"num_blocks": 16}, "disk": {"num_blocks": 64}}, "offload": "on_commit",
+             "default_lease_ms": 12345},
+    "deep": {"tiers": {"device": {"num_blocks": 4, "layout": "layer_separate", "block_dim": "second"},
+                       "disk": {"num_blocks": 40, "path": "elsewhere/deep.slots"}}},
+    "disk": {"tiers": {"disk": {"num_blocks": 96}}, "offload": "never"},
+}
+BLOCKS = 24  # of each cache
+PAGE = damage.PAGE
+
+
+
+def part_of(path):
+    """What cairn_disk_damage_total calls it; None where a start does not read it."""
+    if path.suffix == ".json":
+        return "description"
+    if "~index" in path.name or "~log." in path.name:
+        return "index"
+    if path.parent.name != "snapshots" and "snapshots" not in path.parts and path.name != "lock":
+        return "slot_file"
+    return None
+
+
+def used_bytes(path):
+    """Up to the last byte that is not zero: behind it a reserved log holds nothing."""
+    return len(path.read_bytes().rstrip(b"\0"))
+
+
+class Site:
+    def __init__(self, program, folder, chance, tally):
+        self.program, self.folder, self.chance, self.tally = program, folder, chance, tally
+        self.configs = {}
+        self.failures = []
+        self.server = None
+        self.expected, self.made_anew = set(), set()  # of (part, cache), of caches
+
+    def start(self):
+        (self.folder / "config.json").write_text(json.dumps({"caches": []}))
+        self.server = Server(self.program, self.folder, "--config", self.folder / "config.json", "--runtime", "host",
+                             "--threads", "1")
+        self.line = Line(self.server.address)
+
+    def counted(self, part):
+        text = self.line.call("GET", "/metrics")[1].decode()
+        return next(float(row.split()[-1]) for row in text.splitlines()
+                    if row.startswith(f'cairn_disk_damage_total{{part="{part}"}} '))
+
+    def config_of(self, cache):
+        status, body = self.line.call("GET", f"/v1/caches/{cache}")
+        if status != 200:
+            return None
+        keep = {name: body[name] for name in ("layout", "eviction", "offload", "default_lease_ms", "block_bytes")}
+        keep["tiers"] = {tier: {name: value for name, value in told.items()
+                                if name in ("num_blocks", "layout", "block_dim", "path", "numa_aware", "device_id")}
+                         for tier, told in body["tiers"].items()}
+        return keep
+
+    def make(self):
+        for cache, body in CACHES.items():
+            status, answer = self.line.call("PUT", f"/v1/caches/{cache}", {"layout": SHAPE, **body})
+            assert status == 201, answer
+            self.configs[cache] = self.config_of(cache)
+
+    def fill(self):
+        for cache in CACHES:
+            for number in range(BLOCKS):
+                data = block_of(cache, f"{number:08x}", 1)
+                status, answer = self.line.call("PUT", f"/v1/caches/{cache}/keys/{number:08x}?tier=disk", data)
+                assert status in (200, 201), f"{cache} {number}: {status} {answer}"
+
+    def snapshot(self):
+        for cache in CACHES:
+            self.line.call("DELETE", f"/v1/caches/{cache}/snapshots/kept")
+            status, answer = self.line.call("POST", f"/v1/caches/{cache}/snapshots", {"name": "kept"})
+            assert status == 202, answer
+            answer = self.line.call("GET", f"/v1/transfers/{answer['transfer']}?wait_ms=60000")[1]
+            assert answer["state"] == "done", answer
+
+    def compare(self):
+        for cache, config in self.configs.items():
+            found = self.config_of(cache)
+            if found != config:
+                self.tally.add("caches gone or with another configuration")
+                self.failures.append(f"{cache}: {found}, not {config}")
+                continue
+            self.tally.add("configurations compared")
+            for number in range(BLOCKS):
+                path = f"/v1/caches/{cache}/keys/{number:08x}"
+                status, data = self.line.call("GET", path)
+                if status >= 500:  # the copy that could not be read has been dropped
+                    status, data = self.line.call("GET", path)
+                self.tally.add({200: "blocks intact", 404: "blocks lost"}.get(status, "other answers"))
+                if status == 200 and data != block_of(cache, f"{number:08x}", 1):
+                    self.tally.add("blocks with wrong bytes")
+                    self.failures.append(f"WRONG BYTES under {number:08x} of {cache}")
+
+    def restore_snapshots(self):
+        """A damaged one may fail, by name; what it gives back has the right bytes."""
+        for cache in CACHES:
+            status, answer = self.line.call("POST", f"/v1/caches/{cache}/snapshots/kept/restore", {})
+            if status == 202:
+                answer = self.line.call("GET", f"/v1/transfers/{answer['transfer']}?wait_ms=60000")[1]
+                self.tally.add("snapshots restored: " + answer["state"])
+            else:
+                self.tally.add(f"snapshots refused: {answer.get('code', status)}")
+
+    def kill(self):
+        self.server.stop(signal.SIGKILL)
+
+    def files(self):
+        data = self.folder / "data"
+        return sorted(path for path in data.rglob("*") if path.is_file() and path.stat().st_size > 0)
+
+    def flip(self, path):
+        """One to three bits, where it counts: what is behind a log's records is nobody's."""
+        part = part_of(path)
+        if part == "slot_file" and self.chance.random() < 0.5:
+            # One of the two pages of its label: what it says begins each.
+            page = self.chance.choice([0, PAGE])
+            places = range(page, page + 360)
+            self.expected.add((part, self.cache))
+        elif part == "slot_file":
+            # Its slots: headers and blocks, which a start does not read.
+            places = range(damage.LABEL_BYTES, max(used_bytes(path), damage.LABEL_BYTES + 1))
+        else:
+            # Of a log's head how it ends and when it was begun has no checksum: a flip there has the headers read.
+            places = [at for at in range(max(used_bytes(path), 1)) if part != "index" or not 64 <= at < 80]
+            if part:
+                self.expected.add((part, self.cache))
+        for place in self.chance.sample(places, min(self.chance.randint(1, 3), len(places))):
+            damage.flip_bit(path, place, self.chance)
+        self.tally.add(f"flipped: {part or 'snapshot'}")
+
+    def cut(self, path):
+        part = part_of(path)
+        size = path.stat().st_size
+        # What is left of a reserved log may be all that was in it: it is too short all the same.
+        left = self.chance.choice([0, self.chance.randrange(size), self.chance.randrange(min(size, 64))])
+        os.truncate(path, left)
+        if part:
+            self.expected.add((part, self.cache))
+        if part == "slot_file" and left < damage.LABEL_BYTES:
+            self.made_anew.add(self.cache)
+        self.tally.add(f"cut: {part or 'snapshot'}")
+
+    def damage_round(self, number):
+        """One cache's file of each kind in turn, so that its other copies are whole; at times many at once."""
+        self.expected, self.made_anew = set(), set()
+        for self.cache in CACHES:
+            cache = self.cache
+            stem = "deep.slots" if cache == "deep" else cache
+            mine = [path for path in self.files()
+                    if path.name == f"{cache}.json" or path.name.split("~")[0] == stem or cache in path.parts[-2:-1]]
+            # A description and the label that makes up for it are two copies: one of them is damaged.
+            kinds = {}
+            for path in mine:
+                kinds.setdefault(part_of(path), []).append(path)
+            spared = self.chance.choice(["description", "slot_file"])
+            for kind, paths in kinds.items():
+                if kind == spared or self.chance.random() < 0.3:
+                    continue
+                victim = self.chance.choice(paths)
+                (self.flip if self.chance.random() < 0.6 else self.cut)(victim)
+
+    def round(self, number):
+        self.damage_round(number)
+        self.start()
+        log = self.server.text()
+        # The index of a slot file that is made anew is not read.
+        told = {(part, cache) for part, cache in self.expected if part != "index" or cache not in self.made_anew}
+        for part in {part for part, _ in told}:
+            counted = self.counted(part)
+            wanted = sum(part == of for of, _ in told)
+            words = {"description": "the description of a remembered cache is damaged",
+                     "slot_file": "a part of a disk tier is damaged", "index": "a part of a disk tier is damaged"}
+            self.tally.add(f"damage to find: {part}", wanted)
+            if counted < wanted or words[part] not in log:
+                self.failures.append(f"damage of {part} was not told: counted {counted} of {wanted}\n{log[-3000:]}")
+            else:
+                self.tally.add(f"damage told: {part}", wanted)
+        self.compare()
+        if number % 5 == 4:
+            self.restore_snapshots()
+            self.compare()
+        self.fill()
+        self.snapshot()
+        self.kill()
+        self.tally.add("rounds")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("server")
+    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    options = parser.parse_args()
+    print(f"seed {options.seed}, {options.rounds} rounds", flush=True)
+    tally = Tally()
+    with Folder() as folder:
+        site = Site(options.server, folder, random.Random(options.seed), tally)
+        site.start()
+        site.make()
+        site.fill()
+        site.snapshot()
+        site.kill()
+        for number in range(options.rounds):
+            try:
+                site.round(number)
+            except AssertionError as failure:
+                site.failures.append(f"{failure!r}\n{site.server.text()[-3000:]}")
+            if site.failures:
+                site.failures.insert(0, f"in round {number}:")
+                break
+        site.kill()
+    width = max(map(len, tally.counts), default=0)
+    for name, count in sorted(tally.counts.items()):
+        print(f"{name:{width}} {count:8}")
+    print(*site.failures[:8], sep="\n")
+    sys.exit(1 if site.failures else 0)
+
+
+if __name__ == "__main__":
+    main()

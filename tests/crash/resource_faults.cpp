@@ -1,0 +1,108 @@
+// Stands between a server and what the system gives it (LD_PRELOAD): memory that runs out, threads
+// that are not to be had.
+//
+//   CAIRN_FAULTS_THREAD  the n-th pthread_create fails with EAGAIN, and every one after it
+//   CAIRN_FAULTS_MEMORY  a file of three i64 that the test and this library share:
+//                        [0] how many allocations still succeed; kAll or less: all
+//                        [1] how many have failed
+//                        [2] all fail until so many pieces of 512 KiB or more, as a reserve has,
+//                            were given back, or [0] is kAll again; 0: only one fails
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+
+extern "C" {
+void* __libc_malloc(std::size_t size);
+void* __libc_calloc(std::size_t count, std::size_t size);
+void* __libc_realloc(void* memory, std::size_t size);
+void* __libc_memalign(std::size_t alignment, std::size_t size);
+void __libc_free(void* memory);
+}
+
+namespace {
+
+constexpr std::size_t kReservedPiece = 512u << 10;
+constexpr std::int64_t kAll = -1000;
+
+struct Shared {
+  std::atomic<std::int64_t> left;
+  std::atomic<std::int64_t> failed;
+  std::atomic<std::int64_t> pieces;
+};
+std::atomic<Shared*> shared{nullptr};
+std::atomic<std::int64_t> pieces_left{0};  // while all fail
+
+[[gnu::constructor]] void open_shared() {
+  const char* const path = std::getenv("CAIRN_FAULTS_MEMORY");
+  if (path == nullptr) return;
+  const int fd = ::open(path, O_RDWR | O_CLOEXEC);
+  if (fd < 0) std::abort();
+  void* const memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  ::close(fd);
+  if (memory == MAP_FAILED) std::abort();
+  shared = static_cast<Shared*>(memory);
+}
+
+bool fails() {
+  Shared* const told = shared.load(std::memory_order_relaxed);
+  if (told == nullptr) return false;
+  if (told->left.load() <= kAll) {
+    pieces_left = 0;
+    return false;
+  }
+  if (pieces_left.load() <= 0) {
+    if (told->left.fetch_sub(1) != 0) return false;
+    pieces_left = told->pieces.load();
+  }
+  told->failed.fetch_add(1);
+  errno = ENOMEM;
+  return true;
+}
+
+}  // namespace
+
+extern "C" {
+
+void* malloc(std::size_t size) { return fails() ? nullptr : __libc_malloc(size); }
+void* calloc(std::size_t count, std::size_t size) {
+  return fails() ? nullptr : __libc_calloc(count, size);
+}
+void* realloc(void* memory, std::size_t size) {
+  return fails() ? nullptr : __libc_realloc(memory, size);
+}
+void* aligned_alloc(std::size_t alignment, std::size_t size) {
+  return fails() ? nullptr : __libc_memalign(alignment, size);
+}
+int posix_memalign(void** memory, std::size_t alignment, std::size_t size) {
+  if (fails()) return ENOMEM;
+  *memory = __libc_memalign(alignment, size);
+  return *memory == nullptr ? ENOMEM : 0;
+}
+void free(void* memory) {
+  if (memory != nullptr && pieces_left.load(std::memory_order_relaxed) > 0 &&
+      ::malloc_usable_size(memory) >= kReservedPiece) {
+    --pieces_left;
+  }
+  __libc_free(memory);
+}
+
+int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*work)(void*),
+                   void* argument) {
+  using Create = int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+  static auto* const real = reinterpret_cast<Create*>(::dlsym(RTLD_NEXT, "pthread_create"));
+  static std::atomic<std::int64_t> created{0};
+  const char* const from = std::getenv("CAIRN_FAULTS_THREAD");
+  if (from != nullptr && ++created >= std::strtoll(from, nullptr, 10)) return EAGAIN;
+  return real(thread, attributes, work, argument);
+}
+
+}  // extern "C"
