@@ -105,7 +105,7 @@ int serve(const cairn::Settings& settings) {
   std::optional<cairn::Ticker> watchdog;
   if (const auto period = manager.watchdog_period()) {
     // Twice in the time after which it is missed.
-    watchdog.emplace(*period / 2, [&manager, &served = **server] {
+    watchdog.emplace("watchdog", *period / 2, [&manager, &served = **server] {
       if (served.is_alive()) manager.alive();
     });
   }

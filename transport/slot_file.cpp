@@ -43,30 +43,10 @@ bool belong_together(const SlotFileLabel& a, const SlotFileLabel& b) {
          a.file_count == b.file_count && a.owner == b.owner;
 }
 
-Error file_error(const fs::path& path, const std::string& what) {
-  const int number = errno;
-  return {file_error_code(number),
-          path.string() + ": " + what + ": " + std::generic_category().message(number)};
-}
-
-Error conflict(const fs::path& path, const std::string& why) {
-  return {ErrorCode::state_conflict, path.string() + ": " + why};
-}
-
-struct Fd {
-  explicit Fd(int number) : fd(number) {}
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  ~Fd() {
-    if (fd >= 0) ::close(fd);
-  }
-  const int fd;
-};
-
 // One file cannot replace another cache's.
 Result<> check_owner(const fs::path& path, const SlotFileLabel& label, const std::string& owner) {
   if (label.owner == owner) return {};
-  return conflict(path, "holds the blocks of cache " + label.owner);
+  return slot_file_conflict(path, "holds the blocks of cache " + label.owner);
 }
 
 // True where all files are there and belong together; false where there is nothing of value.
@@ -88,14 +68,14 @@ Result<bool> can_go_on(const SlotFileOptions& options,
     if (labels[i] && belong_together(labels[i]->label, wanted)) continue;
     if (options.replace_other_shape) return false;
     if (!labels[i]) {
-      return conflict(options.paths[i],
-                      "is missing, or cut off, beside the cache's other files; with "
-                      "replace_other_shape they are made anew, empty");
+      return slot_file_conflict(options.paths[i],
+                                "is missing, or cut off, beside the cache's other files; with "
+                                "replace_other_shape they are made anew, empty");
     }
-    return conflict(options.paths[i],
-                    "holds " + shape_text(labels[i]->label) + ", but the cache wants " +
-                        shape_text(wanted) +
-                        "; with replace_other_shape it is made anew and loses its blocks");
+    return slot_file_conflict(
+        options.paths[i], "holds " + shape_text(labels[i]->label) + ", but the cache wants " +
+                              shape_text(wanted) +
+                              "; with replace_other_shape it is made anew and loses its blocks");
   }
   return true;
 }
@@ -137,14 +117,14 @@ Result<> make_file(const fs::path& path, std::uint64_t size_bytes, const SlotFil
     }
     const int fd = region->view().fd();
     auto written = write_slot_file_label(fd, label, beside);
-    if (written && ::fsync(fd) != 0) written = file_error(beside, "cannot be flushed");
+    if (written && ::fsync(fd) != 0) written = slot_file_failure(beside, "cannot be flushed");
     if (!written) {
       fs::remove(beside, ignored);
       return written;
     }
     // While it is locked: another server over the same folder may be clearing away.
     if (::rename(beside.c_str(), path.c_str()) != 0) {
-      Error error = file_error(beside, "cannot be renamed");
+      Error error = slot_file_failure(beside, "cannot be renamed");
       fs::remove(beside, ignored);
       return error;
     }
@@ -294,7 +274,7 @@ Result<> describe_slot_file(const std::vector<fs::path>& paths, const BlockLayou
   for (std::size_t i = 0; i < paths.size(); ++i) {
     auto found = find_slot_file_label(paths[i]);
     if (!found) return std::move(found).error();
-    if (!*found) return conflict(paths[i], "has gone");
+    if (!*found) return slot_file_conflict(paths[i], "has gone");
     FoundLabel& there = **found;
     if (!there.damaged && !there.differs && there.label.description == description) continue;
     there.label.description = description;
@@ -306,7 +286,7 @@ Result<> describe_slot_file(const std::vector<fs::path>& paths, const BlockLayou
 Result<> flush_slot_file(const BlockLayout& layout) {
   for (const RegionView& region : layout.regions()) {
     while (::fdatasync(region.fd()) != 0) {
-      if (errno != EINTR) return file_error("the slot file", "cannot be flushed");
+      if (errno != EINTR) return slot_file_failure("the slot file", "cannot be flushed");
     }
   }
   return {};

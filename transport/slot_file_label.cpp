@@ -101,16 +101,6 @@ std::optional<SlotFileLabel> decode(std::span<const std::byte> page) {
   return label;
 }
 
-Error failure(const fs::path& path, const std::string& what) {
-  const int number = errno;
-  return {file_error_code(number),
-          path.string() + ": " + what + ": " + std::generic_category().message(number)};
-}
-
-Error conflict(const fs::path& path, const std::string& why) {
-  return {ErrorCode::state_conflict, path.string() + ": " + why};
-}
-
 bool begins_with_magic(std::span<const std::byte> bytes) {
   const std::size_t size = std::min(bytes.size(), kSlotFileMagic.size());
   return size > 0 && std::memcmp(bytes.data(), kSlotFileMagic.data(), size) == 0;
@@ -118,15 +108,25 @@ bool begins_with_magic(std::span<const std::byte> bytes) {
 
 }  // namespace
 
+Error slot_file_failure(const fs::path& path, const std::string& what) {
+  const int number = errno;
+  return {file_error_code(number),
+          path.string() + ": " + what + ": " + std::generic_category().message(number)};
+}
+
+Error slot_file_conflict(const fs::path& path, const std::string& why) {
+  return {ErrorCode::state_conflict, path.string() + ": " + why};
+}
+
 Result<std::optional<FoundLabel>> find_slot_file_label(const fs::path& path) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) {
     if (errno == ENOENT) return std::optional<FoundLabel>();
-    return failure(path, "cannot be opened");
+    return slot_file_failure(path, "cannot be opened");
   }
   struct ::stat status {};
-  if (::fstat(file.get(), &status) != 0) return failure(path, "cannot be examined");
-  if (!S_ISREG(status.st_mode)) return conflict(path, "is not a regular file");
+  if (::fstat(file.get(), &status) != 0) return slot_file_failure(path, "cannot be examined");
+  if (!S_ISREG(status.st_mode)) return slot_file_conflict(path, "is not a regular file");
   if (status.st_size == 0) return std::optional<FoundLabel>();
   std::array<Page, 2> pages;
   std::array<std::optional<SlotFileLabel>, 2> labels;
@@ -134,7 +134,7 @@ Result<std::optional<FoundLabel>> find_slot_file_label(const fs::path& path) {
   for (std::size_t i = 0; i < pages.size(); ++i) {
     const ::ssize_t got = ::pread(file.get(), pages[i].bytes.data(), kPageBytes,
                                   static_cast<::off_t>(i * kPageBytes));
-    if (got < 0 && errno != EIO) return failure(path, "cannot be read");
+    if (got < 0 && errno != EIO) return slot_file_failure(path, "cannot be read");
     if (got > 0) read[i] = std::span(pages[i].bytes).first(static_cast<std::size_t>(got));
     labels[i] = decode(read[i]);
   }
@@ -146,12 +146,13 @@ Result<std::optional<FoundLabel>> find_slot_file_label(const fs::path& path) {
     return std::optional(FoundLabel{.label = *either, .damaged = !both, .differs = differs});
   }
   const bool ours = begins_with_magic(read[0]) || begins_with_magic(read[1]);
-  if (!ours) return conflict(path, "was not made by Cairn and is left as it is");
+  if (!ours) return slot_file_conflict(path, "was not made by Cairn and is left as it is");
   // No slot of it is left.
   if (static_cast<std::uint64_t>(status.st_size) <= kSlotFileLabelBytes) {
     return std::optional<FoundLabel>();
   }
-  return conflict(path, "is a slot file of another version, or damaged, and is left as it is");
+  return slot_file_conflict(path,
+                            "is a slot file of another version, or damaged, and is left as it is");
 }
 
 Result<> write_slot_file_label(int fd, const SlotFileLabel& label, const fs::path& path) {
@@ -166,7 +167,7 @@ Result<> write_slot_file_label(int fd, const SlotFileLabel& label, const fs::pat
   for (const ::off_t at : {::off_t{0}, static_cast<::off_t>(kPageBytes)}) {
     if (::pwrite(fd, page.bytes.data(), kPageBytes, at) != static_cast<::ssize_t>(kPageBytes) ||
         ::fdatasync(fd) != 0) {
-      return failure(path, "its label cannot be written");
+      return slot_file_failure(path, "its label cannot be written");
     }
   }
   return {};

@@ -49,4 +49,9 @@ Result<> write_slot_file_label(int fd, const SlotFileLabel& label,
 
 std::string shape_text(const SlotFileLabel& label);
 
+// How a call on a slot file failed, by errno.
+Error slot_file_failure(const std::filesystem::path& path, const std::string& what);
+// state_conflict: the file is left as it is.
+Error slot_file_conflict(const std::filesystem::path& path, const std::string& why);
+
 }  // namespace cairn

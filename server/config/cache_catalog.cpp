@@ -32,13 +32,13 @@ Result<json> read_document(const std::filesystem::path& path) {
 
 Result<json> read_body(const std::filesystem::path& path, const std::string& name) {
   auto document = read_document(path);
-  if (!document) return document;
+  if (!document) return std::move(document).error();
   const auto body = document->find("cache");
   const auto checksum = document->find("checksum");
   const bool whole = document->is_object() && body != document->end() &&
-                     checksum != document->end() && *checksum == checksum_of(*body, name);
+                     checksum != document->end() && *checksum == json(checksum_of(*body, name));
   if (!whole) return Error{ErrorCode::checksum_mismatch, "it does not have its checksum"};
-  return json(*body);
+  return Result<json>(boost::system::in_place_value, *body);
 }
 
 Result<CacheConfig> read_file(const std::filesystem::path& path, const std::string& name) {

@@ -17,7 +17,7 @@ namespace {
 // How late an event is told at the most; the replay socket is answered at once.
 constexpr long kPollMs = 10;
 // Taken from the ring under its lock at a time.
-constexpr std::size_t kReadEvents = 64;
+constexpr std::size_t kPublishedAtOnce = 64;
 // Of what is kept for replay, whatever the number of batches.
 constexpr std::size_t kKeptBytes = 64ull << 20;
 constexpr int kReplayMark = 1'000;  // messages waiting for one who replays; then it is let go
@@ -150,7 +150,7 @@ class ZmqPublisher::Impl {
   }
 
   void publish_new() {
-    std::array<BlockEvent, kReadEvents> events;
+    std::array<BlockEvent, kPublishedAtOnce> events;
     while (true) {
       const EventRing::Read read = manager_.events().read(next_event_, events);
       next_event_ = read.next_id;
