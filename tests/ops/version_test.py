@@ -52,6 +52,13 @@ def images_take_it_from_their_builder():
     check_is_version(done.stdout.strip(), "./run version")
 
 
+def manifests_pull_it():
+    for name, suffix in [("base", ""), ("overlays/gpu", "-cuda")]:
+        path = f"deploy/kubernetes/{name}/kustomization.yaml"
+        tag = re.search(r"newTag: (\S+)", (ROOT / path).read_text()).group(1)
+        check_is_version(tag.removesuffix(suffix), path)
+
+
 def python_package_has_it():
     project = ROOT / "python" / "pyproject.toml"
     if not project.exists():
@@ -62,7 +69,7 @@ def python_package_has_it():
 
 
 for step in [programs_tell_it, server_tells_it, changelog_begins_with_it, images_take_it_from_their_builder,
-             python_package_has_it]:
+             manifests_pull_it, python_package_has_it]:
     step()
 print(*failures, sep="\n")
 sys.exit(1 if failures else 0)
