@@ -9,6 +9,7 @@ The schemas are those of kubernetes-validate, where it is found in PATH or in bu
 """
 
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -190,6 +191,12 @@ def server_takes_it(variant):
     for name in environment:
         flag = "--" + name.removeprefix("CAIRN_").lower().replace("_", "-")
         check(not name.startswith("CAIRN_") or flag + " " in known, f"{variant.name}: the server does not read {name}")
+    service = variant.objects["Service"]["metadata"]["name"]
+    for end in ["", ".cairn", ".cairn.svc", ".cairn.svc.cluster.local"]:
+        check(service + end in environment["CAIRN_ALLOWED_HOSTS"].split(","), f"{variant.name}: refuses {service + end}")
+    # The rest are paths of the container, its port and its runtime.
+    environment = {name: value for name, value in environment.items() if name.startswith("CAIRN_")
+                   and not value.startswith("/") and name not in ["CAIRN_LISTEN", "CAIRN_RUNTIME"]}
     settings = variant.settings()
     for cache in settings["caches"]:
         for tier in cache["tiers"].values():
@@ -199,7 +206,7 @@ def server_takes_it(variant):
         tokens = {"tokens": [{"name": "one", "role": "read", "sha256": "0" * 64}]}
         (folder / "tokens.json").write_text(json.dumps(tokens))
         server = Server(PROGRAM, folder, "--config", folder / "cairn.json", "--tokens", folder / "tokens.json",
-                        "--unix", folder / "cairn.sock", "--runtime", "host")
+                        "--unix", folder / "cairn.sock", "--runtime", "host", env={**os.environ, **environment})
         for probe in probes(variant):
             path = variant.server()[probe]["httpGet"]["path"]
             status, _ = server.call("GET", path)
