@@ -20,11 +20,14 @@ function(cairn_compile target)
 endfunction()
 
 # cairn_layer(NAME SOURCES... [LINK libraries...] [PRIVATE_LINK libraries...] [NO_UBSAN sources...])
-# One layer of the program as a static library; the root of the tree is the include path.
+# One layer of the program as a static library; the root of the tree is the include path, and installed
+# include/cairn is.
 function(cairn_layer name)
   cmake_parse_arguments(ARG "" "" "LINK;PRIVATE_LINK;NO_UBSAN" ${ARGN})
   add_library(cairn_${name} STATIC ${ARG_UNPARSED_ARGUMENTS})
-  target_include_directories(cairn_${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_include_directories(cairn_${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/cairn>)
+  target_compile_features(cairn_${name} PUBLIC cxx_std_20)
   target_link_libraries(cairn_${name} PUBLIC ${ARG_LINK} PRIVATE ${ARG_PRIVATE_LINK} Threads::Threads)
   cairn_compile(cairn_${name} ${ARG_NO_UBSAN})
 endfunction()

@@ -65,6 +65,7 @@ constexpr std::array kCommonOptions = {
     Option{"timeout-ms", "N", true, "longest wait for a byte of an answer (default 90000)"},
     Option{"json", nullptr, false, "print what the server answers"},
     Option{"help", nullptr, false, "print this and end"},
+    Option{"version", nullptr, false, "print the version and end"},
 };
 
 }  // namespace

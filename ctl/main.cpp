@@ -41,7 +41,7 @@ int run(std::span<const char* const> args) {
     return kBadArguments;
   }
   if (asked->command == nullptr) {
-    std::cout << help_text();
+    std::cout << asked->text;
     return kDone;
   }
   client::CacheClient client(asked->server, asked->http);

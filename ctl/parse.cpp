@@ -5,6 +5,8 @@
 #include <charconv>
 #include <sstream>
 
+#include "base/version.hpp"
+
 namespace cairn::ctl {
 namespace {
 
@@ -104,13 +106,41 @@ Result<po::variables_map> read(std::span<const char* const> args) {
   return given;
 }
 
+std::string help_text() {
+  std::ostringstream out;
+  out << "cairnctl looks at a cairn-server and works with its caches.\n\n"
+         "Usage: cairnctl [options] COMMAND ...\n\nCommands:\n";
+  for (const Command& command : commands()) {
+    std::string left = "  " + std::string(command.name);
+    if (!command.words.empty()) left += " " + std::string(command.words);
+    left.resize(std::max<std::size_t>(left.size() + 2, 38), ' ');
+    out << left << command.help << "\n";
+  }
+  po::options_description common("\nOptions", 100);
+  po::options_description own("Options of commands", 100);
+  add(common, common_options());
+  add(own, options());
+  out << common << "\n"
+      << own
+      << "\nKeys are hex. Exit codes: 0 done, 1 refused or failed (the server's reason is on "
+         "stderr),\n2 wrong arguments, 3 no server answered.\n";
+  return std::move(out).str();
+}
+
 }  // namespace
 
 Result<Invocation> parse(std::span<const char* const> args, const Environment& environment) {
   auto given = read(args);
   if (!given) return std::move(given).error();
   Invocation asked;
-  if (given->count("help") > 0) return asked;
+  if (given->count("help") > 0) {
+    asked.text = help_text();
+    return asked;
+  }
+  if (given->count("version") > 0) {
+    asked.text = "cairnctl " + std::string(kVersion) + "\n";
+    return asked;
+  }
   Arguments& arguments = asked.arguments;
   if (given->count(kWords) > 0) {
     arguments.words = (*given)[kWords].as<std::vector<std::string>>();
@@ -142,27 +172,6 @@ Result<Invocation> parse(std::span<const char* const> args, const Environment& e
   asked.http.timeout_ms = static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>(arguments.number("timeout-ms", kTimeoutMs), 1, UINT32_MAX));
   return asked;
-}
-
-std::string help_text() {
-  std::ostringstream out;
-  out << "cairnctl looks at a cairn-server and works with its caches.\n\n"
-         "Usage: cairnctl [options] COMMAND ...\n\nCommands:\n";
-  for (const Command& command : commands()) {
-    std::string left = "  " + std::string(command.name);
-    if (!command.words.empty()) left += " " + std::string(command.words);
-    left.resize(std::max<std::size_t>(left.size() + 2, 38), ' ');
-    out << left << command.help << "\n";
-  }
-  po::options_description common("\nOptions", 100);
-  po::options_description own("Options of commands", 100);
-  add(common, common_options());
-  add(own, options());
-  out << common << "\n"
-      << own
-      << "\nKeys are hex. Exit codes: 0 done, 1 refused or failed (the server's reason is on "
-         "stderr),\n2 wrong arguments, 3 no server answered.\n";
-  return std::move(out).str();
 }
 
 }  // namespace cairn::ctl

@@ -17,14 +17,13 @@ struct Environment {
 };
 
 struct Invocation {
-  const Command* command = nullptr;  // null: help was asked for
+  const Command* command = nullptr;  // null: `text` is all that was asked for
+  std::string text;                  // the help or the version
   Arguments arguments;
   client::Endpoint server;
   client::HttpOptions http;
 };
 // The error names the word or option that is wrong.
 Result<Invocation> parse(std::span<const char* const> args, const Environment& environment);
-
-std::string help_text();
 
 }  // namespace cairn::ctl

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/version.hpp"
+
 namespace cairn::replay {
 namespace {
 
@@ -73,7 +75,7 @@ po::options_description describe(ReplayOptions& options, Texts& texts,
       "cairn-replay --server URL (--trace FILE | --generate KIND) [options]\n\nOptions",
       100);
   auto add = described.add_options();
-  add("help", "print this");
+  add("help", "print this and exit")("version", "print the version and exit");
   add("server", po::value(&texts.server)->value_name("URL"),
       "http://127.0.0.1:7070, https://HOST:PORT or unix:/path");
   add("token", po::value(&options.token), "bearer token, where the server wants one");
@@ -191,6 +193,10 @@ Result<std::optional<ReplayOptions>> parse_options(std::span<const char* const> 
               given);
     if (given.contains("help")) {
       out << described;
+      return std::optional<ReplayOptions>();
+    }
+    if (given.contains("version")) {
+      out << "cairn-replay " << kVersion << "\n";
       return std::optional<ReplayOptions>();
     }
     po::notify(given);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/version.hpp"
 #include "transport/form_meter.hpp"
 
 namespace {
@@ -132,7 +133,7 @@ int run(int argc, char** argv) {
       "cairn-calibrate [options]\n\nOptions",
       100);
   auto add = options.add_options();
-  add("help", "print this and exit");
+  add("help", "print this and exit")("version", "print the version and exit");
   add("runtime", po::value(&wishes.runtime)->value_name("WORD"),
       "auto, host or cuda (default auto)");
   add("device", po::value(&wishes.device_id)->value_name("N"), "which device (default 0)");
@@ -148,6 +149,10 @@ int run(int argc, char** argv) {
   }
   if (given.count("help") > 0) {
     std::cout << options;
+    return kExitDone;
+  }
+  if (given.count("version") > 0) {
+    std::cout << "cairn-calibrate " << cairn::kVersion << "\n";
     return kExitDone;
   }
   if (wishes.runtime != "auto" && wishes.runtime != "host" && wishes.runtime != "cuda") {

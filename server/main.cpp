@@ -10,8 +10,8 @@
 
 #include "base/printable.hpp"
 #include "base/thread.hpp"
+#include "base/version.hpp"
 #include "server/auth/tokens.hpp"
-#include "server/build_info.hpp"
 #include "server/config/command_line.hpp"
 #include "server/server.hpp"
 #include "server/service_manager.hpp"
@@ -96,7 +96,7 @@ int serve(const cairn::Settings& settings) {
   cairn::Logger log(clock, STDERR_FILENO, settings.log_level);
   auto server = cairn::Server::start(settings, clock, log);
   if (!server) return refuse(server.error());
-  std::printf("cairn-server %s listening on %s\n", std::string(cairn::build_info::kVersion).c_str(),
+  std::printf("cairn-server %s listening on %s\n", std::string(cairn::kVersion).c_str(),
               url_of(settings, (*server)->port()).c_str());
   std::fflush(stdout);
 

@@ -1,6 +1,6 @@
 #include "server/metrics_source.hpp"
 
-#include "server/build_info.hpp"
+#include "base/version.hpp"
 #include "server/readiness.hpp"
 #include "server/routes/service.hpp"
 
@@ -16,7 +16,7 @@ std::string collect_metrics(const Service& service) {
   };
   add(service.engine.allocators());
   if (const http::HttpServer* server = service.http.load()) add(server->allocators());
-  return metrics_text({.version = build_info::kVersion,
+  return metrics_text({.version = kVersion,
                        .runtime = service.runtime.name(),
                        .ready = check_ready(service.phase, service.runtime).has_value(),
                        .caches = caches,

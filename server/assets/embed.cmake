@@ -1,7 +1,8 @@
-# Writes OUTPUT, a source that holds the files OPENAPI and STATUS_PAGE as strings. A script of its
-# own, so that the source is made anew when one of them changes.
+# Writes OUTPUT, a source that holds the files OPENAPI and STATUS_PAGE as strings, with VERSION in the place
+# of @PROJECT_VERSION@ in them. A script of its own, so that the source is made anew when one of them changes.
 function(literal out file)
   file(READ "${file}" text)
+  string(REPLACE "@PROJECT_VERSION@" "${VERSION}" text "${text}")
   set(${out} "R\"cairn_asset(${text})cairn_asset\"" PARENT_SCOPE)
 endfunction()
 

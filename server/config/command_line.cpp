@@ -7,7 +7,7 @@
 #include <map>
 #include <sstream>
 
-#include "server/build_info.hpp"
+#include "base/version.hpp"
 #include "server/codec/document.hpp"
 #include "server/config/setting_list.hpp"
 
@@ -320,7 +320,7 @@ Result<std::variant<Settings, PrintAndExit, HashToken, CheckConfig>> read_comman
   if (flags.count("help") > 0) return Answer(PrintAndExit{help_text(options)});
   if (flags.count("list-settings") > 0) return Answer(PrintAndExit{settings_text()});
   if (flags.count("version") > 0) {
-    return Answer(PrintAndExit{"cairn-server " + std::string(build_info::kVersion) + "\n"});
+    return Answer(PrintAndExit{"cairn-server " + std::string(kVersion) + "\n"});
   }
   if (flags.count("hash-token") > 0) return Answer(HashToken{});
   auto settings =

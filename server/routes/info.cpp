@@ -1,3 +1,4 @@
+#include "base/version.hpp"
 #include "server/assets/assets.hpp"
 #include "server/build_info.hpp"
 #include "server/metrics_source.hpp"
@@ -39,7 +40,7 @@ ordered_json system_body(const Service& service) {
   const auto transfers = service.manager.transfer_counts();
   const TransferEngineStats engine = service.engine.stats();
   const auto lost = service.runtime.lost();
-  return {{"version", build_info::kVersion},
+  return {{"version", kVersion},
           {"build",
            {{"type", build_info::kBuildType},
             {"compiler", build_info::kCompiler},

@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+"""The manifests under deploy/kubernetes fit each other, the server and the API's schemas.
+
+usage: kubernetes_test.py CAIRN_SERVER
+
+The schemas are those of kubernetes-validate, where it is found in PATH or in build/tools/kubernetes:
+    python3 -m venv build/tools/kubernetes
+    build/tools/kubernetes/bin/pip install -r tests/ops/kubernetes-requirements.txt
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+from support import ROOT, Folder, Server, skip
+
+# Debian's package is for Debian's Python, which may not be the first in PATH.
+sys.path.append("/usr/lib/python3/dist-packages")
+try:
+    import yaml
+except ImportError:
+    skip("python3-yaml is not installed")
+
+PROGRAM = sys.argv[1]
+MANIFESTS = ROOT / "deploy" / "kubernetes"
+VARIANTS = ["base", "overlays/gpu"]
+KUBERNETES = "1.31"  # whose schemas
+UNITS = {"Mi": 1 << 20, "Gi": 1 << 30}
+# Beyond its tiers: buffers, indexes, connections and the program.
+SPARE_BYTES = 1 << 30
+failures = []
+
+
+def check(right, what):
+    if not right:
+        failures.append(what)
+
+
+def load(path):
+    return yaml.safe_load(path.read_text())
+
+
+def merged(base, patch):
+    """A strategic merge, as far as these patches need it: lists of named things are merged by name."""
+    if isinstance(base, dict) and isinstance(patch, dict):
+        return {**base, **{key: merged(base[key], value) if key in base else value for key, value in patch.items()}}
+    named = isinstance(patch, list) and all(isinstance(item, dict) and "name" in item for item in patch + base)
+    if not named:
+        return patch
+    result = {item["name"]: item for item in base}
+    for item in patch:
+        result[item["name"]] = merged(result.get(item["name"], {}), item)
+    return list(result.values())
+
+
+class Variant:
+    """What `kubectl kustomize` makes of a folder, by kind; its images and its cairn.json."""
+
+    def __init__(self, folder):
+        self.name = str(folder.relative_to(MANIFESTS))
+        plan = load(folder / "kustomization.yaml")
+        self.objects, self.files, self.tags = {}, {}, {}
+        for name in plan["resources"]:
+            if (folder / name).is_dir():
+                below = Variant((folder / name).resolve())
+                self.objects.update(below.objects)
+                self.files.update(below.files)
+                self.tags.update(below.tags)
+            else:
+                self._add(load(folder / name))
+        for generator in plan.get("configMapGenerator", []):
+            self.files[generator["name"]] = {name: folder / name for name in generator["files"]}
+        for patch in plan.get("patches", []):
+            patch = load(folder / patch["path"])
+            self._add(merged(self.objects[patch["kind"]], patch))
+        self.tags.update({image["name"]: image["newTag"] for image in plan.get("images", [])})
+        listed = {folder / name for name in plan["resources"]} | {folder / "kustomization.yaml"}
+        listed |= {folder / patch["path"] for patch in plan.get("patches", [])}
+        for path in folder.glob("*.yaml"):
+            check(path in listed, f"{path}: its kustomization.yaml does not name it")
+
+    def _add(self, manifest):
+        self.objects[manifest["kind"]] = manifest
+
+    def pod(self):
+        return self.objects["DaemonSet"]["spec"]["template"]["spec"]
+
+    def server(self):
+        return next(container for container in self.pod()["containers"] if container["name"] == "cairn")
+
+    def environment(self):
+        return {variable["name"]: variable["value"] for variable in self.server()["env"]}
+
+    def settings(self):
+        return json.loads(self.files["cairn"]["cairn.json"].read_text())
+
+
+def selectors_meet_their_pods(variant):
+    objects = variant.objects
+    labels = objects["DaemonSet"]["spec"]["template"]["metadata"]["labels"]
+    selectors = {"DaemonSet": objects["DaemonSet"]["spec"]["selector"]["matchLabels"],
+                 "Service": objects["Service"]["spec"]["selector"],
+                 "PodDisruptionBudget": objects["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"],
+                 "NetworkPolicy": objects["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"]}
+    for kind, selector in selectors.items():
+        check(selector and selector.items() <= labels.items(), f"{variant.name}: {kind} selects {selector}, pods have {labels}")
+    check(variant.pod()["serviceAccountName"] == objects["ServiceAccount"]["metadata"]["name"],
+          f"{variant.name}: pods run as an unknown account")
+    # The API refuses more of a budget over pods that have no scale.
+    budget = objects["PodDisruptionBudget"]["spec"]
+    check(isinstance(budget.get("minAvailable"), int) and "maxUnavailable" not in budget,
+          f"{variant.name}: a DaemonSet's budget is a whole minAvailable")
+
+
+def ports_meet(variant):
+    ports = {port["name"]: port["containerPort"] for port in variant.server()["ports"]}
+    listens_on = int(variant.environment()["CAIRN_LISTEN"].rsplit(":", 1)[1])
+    check(list(ports.values()) == [listens_on], f"{variant.name}: listens on {listens_on}, tells of {ports}")
+    named = [port["targetPort"] for port in variant.objects["Service"]["spec"]["ports"]]
+    named += [variant.server()[probe]["httpGet"]["port"] for probe in probes(variant)]
+    for rule in variant.objects["NetworkPolicy"]["spec"]["ingress"]:
+        named += [port["port"] for port in rule.get("ports", [])]
+    for name in named:
+        check(name in ports, f"{variant.name}: the port {name} is not one of {ports}")
+
+
+def probes(variant):
+    return [key for key in variant.server() if key.endswith("Probe")]
+
+
+def volumes_meet(variant):
+    pod = variant.pod()
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    for container in pod["containers"] + pod["initContainers"]:
+        for mount in container["volumeMounts"]:
+            check(mount["name"] in volumes, f"{variant.name}: {container['name']} mounts {mount['name']}, which is none")
+    # Each path that a variable names lies in a volume that holds it.
+    mounts = {mount["mountPath"]: volumes[mount["name"]] for mount in variant.server()["volumeMounts"]}
+    for name, value in variant.environment().items():
+        if not value.startswith("/"):
+            continue
+        path = pathlib.PurePosixPath(value)
+        volume = mounts.get(str(path)) or mounts.get(str(path.parent))
+        check(volume, f"{variant.name}: {name} is {value}, where nothing is mounted")
+        if volume and "configMap" in volume:
+            check(path.name in variant.files.get(volume["configMap"]["name"], {}), f"{variant.name}: no file for {name}")
+        if volume and "secret" in volume:
+            check(path.name in [item["path"] for item in volume["secret"]["items"]], f"{variant.name}: no secret for {name}")
+
+
+def nothing_is_more_than_it_needs(variant):
+    pod, container = variant.pod(), variant.server()
+    uid = int(re.search(r"^USER (\d+):", (ROOT / "docker" / "Dockerfile").read_text(), re.M).group(1))
+    check(pod["securityContext"]["runAsUser"] == uid and pod["securityContext"]["runAsNonRoot"],
+          f"{variant.name}: the image's user is {uid}")
+    check(pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault", f"{variant.name}: no seccomp profile")
+    for one in pod["containers"] + pod["initContainers"]:
+        context = one["securityContext"]
+        check(context["readOnlyRootFilesystem"] and not context["allowPrivilegeEscalation"]
+              and context["capabilities"]["drop"] == ["ALL"], f"{variant.name}: {one['name']} is not confined: {context}")
+        check(one["image"] in variant.tags, f"{variant.name}: no tag for the image {one['image']}")
+    check("add" not in container["securityContext"]["capabilities"], f"{variant.name}: the server has capabilities")
+
+
+def memory_suffices(variant):
+    """Host tiers, and the spare bytes, fit into what is asked for, and limit and request are one."""
+    resources = variant.server()["resources"]
+    asked = resources["requests"]["memory"]
+    check(asked == resources["limits"]["memory"], f"{variant.name}: memory is asked for and limited differently")
+    asked_bytes = int(asked[:-2]) * UNITS[asked[-2:]]
+    on_gpu = variant.environment().get("CAIRN_RUNTIME") == "cuda"
+    needed = SPARE_BYTES
+    for cache in variant.settings()["caches"]:
+        layout = cache["layout"]
+        block_bytes = (layout["num_layers"] * layout["outer_dim"] * layout["page_size"] * layout["inner_dim"]
+                       * layout["dtype_width_bytes"])
+        for tier, body in cache["tiers"].items():
+            if tier == "pinned" or (tier == "device" and not on_gpu):
+                needed += body["num_blocks"] * block_bytes
+    check(needed <= asked_bytes, f"{variant.name}: {needed} bytes are needed, {asked_bytes} asked for")
+
+
+def server_takes_it(variant):
+    """The real server with the manifest's settings (fewer blocks, paths of this machine) answers its probes."""
+    known = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, check=True).stdout
+    environment = variant.environment()
+    for name in environment:
+        flag = "--" + name.removeprefix("CAIRN_").lower().replace("_", "-")
+        check(not name.startswith("CAIRN_") or flag + " " in known, f"{variant.name}: the server does not read {name}")
+    service = variant.objects["Service"]["metadata"]["name"]
+    for end in ["", ".cairn", ".cairn.svc", ".cairn.svc.cluster.local"]:
+        check(service + end in environment["CAIRN_ALLOWED_HOSTS"].split(","), f"{variant.name}: refuses {service + end}")
+    # The rest are paths of the container, its port and its runtime.
+    environment = {name: value for name, value in environment.items() if name.startswith("CAIRN_")
+                   and not value.startswith("/") and name not in ["CAIRN_LISTEN", "CAIRN_RUNTIME"]}
+    settings = variant.settings()
+    for cache in settings["caches"]:
+        for tier in cache["tiers"].values():
+            tier["num_blocks"] = 8
+    with Folder() as folder:
+        (folder / "cairn.json").write_text(json.dumps(settings))
+        tokens = {"tokens": [{"name": "one", "role": "read", "sha256": "0" * 64}]}
+        (folder / "tokens.json").write_text(json.dumps(tokens))
+        server = Server(PROGRAM, folder, "--config", folder / "cairn.json", "--tokens", folder / "tokens.json",
+                        "--unix", folder / "cairn.sock", "--runtime", "host", env={**os.environ, **environment})
+        for probe in probes(variant):
+            path = variant.server()[probe]["httpGet"]["path"]
+            status, _ = server.call("GET", path)
+            check(status == 200, f"{variant.name}: {path} of the {probe} is answered with {status}, without a token")
+        check(server.stop() == 0, server.text())
+
+
+def monitoring_finds_the_service():
+    folder = MANIFESTS / "components" / "monitoring"
+    monitor = load(folder / "servicemonitor.yaml")["spec"]
+    service = Variant(MANIFESTS / "base").objects["Service"]
+    check(monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items(),
+          "the ServiceMonitor does not select the Service")
+    names = [port["name"] for port in service["spec"]["ports"]]
+    check(all(endpoint["port"] in names for endpoint in monitor["endpoints"]), "the ServiceMonitor asks an unknown port")
+    label = service["metadata"]["labels"][monitor["jobLabel"]]
+    check(label == "cairn", f"the alerts know the job as cairn, not as {label}")
+
+
+def schemas_hold(variants):
+    tool = ROOT / "build" / "tools" / "kubernetes" / "bin" / "kubernetes-validate"
+    tool = shutil.which("kubernetes-validate") or (tool if tool.exists() else None)
+    if not tool:
+        print("no kubernetes-validate: the manifests are not compared with the API's schemas")
+        return
+    with Folder() as folder:
+        for variant in variants:
+            path = folder / "all.yaml"
+            path.write_text(yaml.safe_dump_all(variant.objects.values()))
+            done = subprocess.run([str(tool), "--kubernetes-version", KUBERNETES, "--strict", str(path)],
+                                  capture_output=True, text=True)
+            check(done.returncode == 0, f"{variant.name}: {done.stdout}{done.stderr}")
+
+
+variants = [Variant(MANIFESTS / name) for name in VARIANTS]
+for variant in variants:
+    for step in [selectors_meet_their_pods, ports_meet, volumes_meet, nothing_is_more_than_it_needs, memory_suffices,
+                 server_takes_it]:
+        step(variant)
+monitoring_finds_the_service()
+schemas_hold(variants)
+print(*failures, sep="\n")
+sys.exit(1 if failures else 0)

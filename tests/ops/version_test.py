@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""Every place that tells the product's version tells the one of CMakeLists.txt.
+
+usage: version_test.py CAIRN_SERVER CAIRNCTL CAIRN_REPLAY CAIRN_CALIBRATE
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+import tomllib
+
+from support import ROOT, Folder, Server
+
+PROGRAMS = [pathlib.Path(program) for program in sys.argv[1:]]
+VERSION = re.search(r"^project\(cairn VERSION (\d+\.\d+\.\d+)", (ROOT / "CMakeLists.txt").read_text(), re.M).group(1)
+failures = []
+
+
+def check_is_version(told, where):
+    if told != VERSION:
+        failures.append(f"{where} tells {told!r}, CMakeLists.txt {VERSION!r}")
+
+
+def programs_tell_it():
+    for program in PROGRAMS:
+        done = subprocess.run([program, "--version"], capture_output=True, text=True)
+        check_is_version(done.stdout.removeprefix(program.name + " ").removesuffix("\n"), f"{program.name} --version")
+        if done.returncode != 0:
+            failures.append(f"{program.name} --version exits {done.returncode}: {done.stderr}")
+
+
+def server_tells_it():
+    with Folder() as folder:
+        server = Server(PROGRAMS[0], folder)
+        check_is_version(server.call("GET", "/openapi.json")[1]["info"]["version"], "info.version of /openapi.json")
+        check_is_version(server.call("GET", "/v1/system")[1]["version"], "/v1/system")
+        server.stop()
+
+
+def changelog_begins_with_it():
+    newest = re.search(r"^## \[([^]]+)\]", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    check_is_version(newest and newest.group(1), "CHANGELOG.md")
+
+
+def images_take_it_from_their_builder():
+    for name in ["docker/Dockerfile", "docker/Dockerfile.cuda"]:
+        label = re.search(r"org\.opencontainers\.image\.version=(\S+)", (ROOT / name).read_text())
+        if not label or label.group(1) != "$VERSION":
+            failures.append(f"{name} writes its version itself: {label and label.group(1)}")
+    done = subprocess.run([ROOT / "run", "version"], capture_output=True, text=True)
+    check_is_version(done.stdout.strip(), "./run version")
+
+
+def manifests_pull_it():
+    for name, suffix in [("base", ""), ("overlays/gpu", "-cuda")]:
+        path = f"deploy/kubernetes/{name}/kustomization.yaml"
+        tag = re.search(r"newTag: (\S+)", (ROOT / path).read_text()).group(1)
+        check_is_version(tag.removesuffix(suffix), path)
+
+
+def python_package_has_it():
+    project = ROOT / "python" / "pyproject.toml"
+    if not project.exists():
+        return
+    told = tomllib.loads(project.read_text())["project"]
+    if "version" not in told.get("dynamic", []):
+        check_is_version(told.get("version"), "python/pyproject.toml")
+
+
+for step in [programs_tell_it, server_tells_it, changelog_begins_with_it, images_take_it_from_their_builder,
+             manifests_pull_it, python_package_has_it]:
+    step()
+print(*failures, sep="\n")
+sys.exit(1 if failures else 0)
