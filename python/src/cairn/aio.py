@@ -181,6 +181,9 @@ class AsyncClient:
     caches = verb(_caches.caches)
     cache = verb(_caches.cache)
     drop_cache = verb(_caches.drop_cache)
+    change_cache = verb(_caches.change_cache)
+    leases = verb(_caches.leases)
+    pending = verb(_caches.pending)
     evict = verb(_caches.evict)
     clear = verb(_caches.clear)
     blocks = verb(_caches.blocks)
@@ -204,6 +207,8 @@ class AsyncClient:
     write = verb(_keys.write)
 
     transfer = verb(_movement.transfer)
+    transfers = verb(_movement.transfers)
+    drain = verb(_movement.drain)
     transfer_state = verb(_movement.transfer_state)
     cancel_transfer = verb(_movement.cancel_transfer)
     snapshots = verb(_movement.snapshots)

@@ -11,6 +11,9 @@ from typing import Any, Literal
 Tier = Literal["device", "pinned", "disk", "shared"]
 TIERS: tuple[Tier, ...] = ("device", "pinned", "disk", "shared")  # by the number that packed answers have
 
+# What becomes of a write whose key is there: it is dropped, or refused.
+IfExists = Literal["duplicate", "error"]
+
 # A key of 1 to 64 bytes, as bytes or in hex.
 Key = bytes | str
 
@@ -90,6 +93,19 @@ class CacheConfig:
     eviction: str | None = None
     offload: str | None = None
     default_lease_ms: int | None = None
+    pressure: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class CacheChange:
+    """What of a cache is to be another; what is None stays. `num_blocks` of tiers: pinned or disk."""
+
+    offload: str | None = None
+    eviction: str | None = None
+    default_lease_ms: int | None = None
+    pressure: dict[str, Any] | None = None
+    quota: dict[str, Any] | None = None
+    num_blocks: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -186,7 +202,7 @@ class NewBlock:
     metadata: dict[str, Any] | None = None
     ttl_ms: int | None = None
     priority: int | None = None
-    if_exists: Literal["duplicate", "error"] | None = None
+    if_exists: IfExists | None = None
 
 
 @dataclass(frozen=True)
@@ -260,6 +276,36 @@ class Transfer:
 
 
 @dataclass(frozen=True)
+class TransferPage:
+    transfers: list[Transfer]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True)
+class LeaseInfo:
+    """Who holds how many blocks of which tier. `token` is the name of the holder's."""
+
+    lease: str
+    token: str | None
+    expires_at_ms: int
+    blocks: dict[str, int]
+
+
+@dataclass(frozen=True)
+class LeasePage:
+    leases: list[LeaseInfo]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True)
+class PendingPage:
+    """Blocks on their way down, each with `key`, `from`, `to` and `age_ms`."""
+
+    pending: list[dict[str, Any]]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True)
 class Evicted:
     evicted: int
     offloaded: int
@@ -275,6 +321,7 @@ class BlockInfo(Handle):
     metadata: dict[str, Any] | None
     priority: int
     last_use_ms: int
+    epoch: int | None = None
 
 
 @dataclass(frozen=True)

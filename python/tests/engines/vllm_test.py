@@ -59,7 +59,7 @@ class Engine:
         self.log = folder / f"engine-{len(list(folder.glob('engine-*')))}.log"
         environment = {
             **os.environ,
-            "PYTHONPATH": str(HERE.parents[1] / "src"),
+            "PYTHONPATH": os.environ.get("PYTHONPATH", str(HERE.parents[1] / "src")),
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
             "HF_HUB_OFFLINE": "1",

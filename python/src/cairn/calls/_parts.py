@@ -79,6 +79,10 @@ def put(target: str, body: dict[str, Any], read: Callable[[Response], T]) -> Cal
     return Call(Request("PUT", target, (JSON,), (_json(body),), idempotent=True), read)
 
 
+def patch(target: str, body: dict[str, Any], read: Callable[[Response], T]) -> Call[T]:
+    return Call(Request("PATCH", target, (JSON,), (_json(body),)), read)
+
+
 def put_bytes(target: str, data: Buffer, read: Callable[[Response], T]) -> Call[T]:
     return Call(Request("PUT", target, (BYTES,), (data,), idempotent=True), read)
 

@@ -8,7 +8,19 @@ from typing import Any
 from cairn.calls import _parts as parts
 from cairn.decode import decode, encode
 from cairn.http import Call, Response, target
-from cairn.model import BlockPage, CacheConfig, CacheInfo, Evicted, Key, Tier, TierMemory, key_hex
+from cairn.model import (
+    BlockPage,
+    CacheChange,
+    CacheConfig,
+    CacheInfo,
+    Evicted,
+    Key,
+    LeasePage,
+    PendingPage,
+    Tier,
+    TierMemory,
+    key_hex,
+)
 
 
 def make_cache(cache: str, config: CacheConfig) -> Call[CacheInfo]:
@@ -29,6 +41,27 @@ def cache(cache: str) -> Call[CacheInfo]:
 def drop_cache(cache: str, *, force: bool = False) -> Call[None]:
     """Drops a cache; Leased while somebody holds blocks of it, unless by force."""
     return parts.delete(target("v1", "caches", cache, query={"force": force or None}), parts.nothing)
+
+
+def change_cache(cache: str, change: CacheChange) -> Call[CacheInfo]:
+    """Changes what may change while a cache is used; of a tier that becomes smaller what still fits stays."""
+    body = encode(change)
+    sizes = body.pop("num_blocks")
+    if sizes:
+        body["tiers"] = {tier: {"num_blocks": count} for tier, count in sizes.items()}
+    return parts.patch(target("v1", "caches", cache), body, parts.into(CacheInfo))
+
+
+def leases(cache: str, *, limit: int | None = None, cursor: str | None = None) -> Call[LeasePage]:
+    """Who holds blocks of a cache."""
+    query: dict[str, object] = {"limit": limit, "cursor": cursor}
+    return parts.get(target("v1", "caches", cache, "leases", query=query), parts.into(LeasePage))
+
+
+def pending(cache: str, *, limit: int | None = None, cursor: str | None = None) -> Call[PendingPage]:
+    """Blocks that are in a lower tier soon, and not yet."""
+    query: dict[str, object] = {"limit": limit, "cursor": cursor}
+    return parts.get(target("v1", "caches", cache, "pending", query=query), parts.into(PendingPage))
 
 
 def evict(cache: str, keys: Sequence[Key], *, tier: Tier | None = None) -> Call[Evicted]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 from cairn.calls import _parts as parts
 from cairn.errors import BadAnswer
 from cairn.http import Buffer, Call, Request, Response, target
-from cairn.model import BlocksRead, Commit, Key, Put, Tier, key_hex
+from cairn.model import BlocksRead, Commit, IfExists, Key, Put, Tier, key_hex
 
 
 def put(
@@ -20,12 +21,19 @@ def put(
     parent: Key | None = None,
     tier: Tier | None = None,
     ttl_ms: int | None = None,
+    priority: int | None = None,
+    metadata: dict[str, Any] | None = None,
+    if_exists: IfExists | None = None,
 ) -> Call[Put]:
-    """Stores one block, whole and in canonical order. The status of a key that was there is `duplicate`."""
+    """Stores one block, whole and in canonical order. The status of a key that was there is `duplicate`; with
+    `if_exists="error"` that is Exists."""
     query: dict[str, object] = {
         "parent": None if parent is None else key_hex(parent),
         "tier": tier,
         "ttl_ms": ttl_ms,
+        "priority": priority,
+        "metadata": None if metadata is None else json.dumps(metadata),
+        "if_exists": if_exists,
     }
     return parts.put_bytes(_path(cache, key, query), data, parts.into(Put))
 
@@ -64,14 +72,28 @@ def write(
     keys: Sequence[Key],
     data: Sequence[Buffer],
     *,
+    parent: Key | None = None,
     parents: Sequence[Key | None] | None = None,
     tier: Tier | None = None,
+    ttl_ms: int | None = None,
+    priority: int | None = None,
+    metadata: dict[str, Any] | None = None,
+    if_exists: IfExists | None = None,
 ) -> Call[Commit]:
     """Stores blocks, all or none; `data` is the blocks' bytes in any pieces. Without `parents` the keys are one
-    prefix, each the parent of the next; None is no parent."""
-    named = None if parents is None else [None if parent is None else key_hex(parent) for parent in parents]
-    header = json.dumps(parts.fields(keys=[key_hex(key) for key in keys], parents=named, tier=tier)).encode()
-    body = (struct.pack("<I", len(header)) + header, *data)
+    prefix behind `parent`, each the parent of the next; None is no parent. What else is given holds for all."""
+    header = parts.fields(
+        keys=[key_hex(key) for key in keys],
+        parent=None if parent is None else key_hex(parent),
+        parents=None if parents is None else [None if one is None else key_hex(one) for one in parents],
+        tier=tier,
+        ttl_ms=ttl_ms,
+        priority=priority,
+        metadata=metadata,
+        if_exists=if_exists,
+    )
+    text = json.dumps(header).encode()
+    body = (struct.pack("<I", len(text)) + text, *data)
     return Call(Request("POST", target("v1", "caches", cache, "write"), (parts.BYTES,), body), parts.into(Commit))
 
 

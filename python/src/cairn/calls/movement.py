@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from cairn.calls import _parts as parts
 from cairn.http import Call, target
-from cairn.model import Group, Key, Snapshot, Tier, Transfer, key_hex
+from cairn.model import Group, Key, Snapshot, Tier, Transfer, TransferPage, key_hex
 
 
 def transfer(
@@ -31,6 +31,20 @@ def transfer(
     )
     path = target("v1", "caches", cache, "transfers")
     return parts.post(path, body, parts.into(Transfer), wait_ms=wait_ms)
+
+
+def transfers(
+    *, cache: str | None = None, state: str | None = None, limit: int | None = None, cursor: str | None = None
+) -> Call[TransferPage]:
+    """Transfers of one cache or of all, in one state or any."""
+    query: dict[str, object] = {"cache": cache, "state": state, "limit": limit, "cursor": cursor}
+    return parts.get(target("v1", "transfers", query=query), parts.into(TransferPage))
+
+
+def drain(cache: str, *, to: Tier | None = None, wait_ms: int | None = None) -> Call[Transfer]:
+    """A transfer that is done when every block committed before it is in `to`, by default the lowest tier."""
+    path = target("v1", "caches", cache, "drain")
+    return parts.post(path, parts.fields(to=to, wait_ms=wait_ms), parts.into(Transfer), wait_ms=wait_ms)
 
 
 def transfer_state(transfer: str, *, wait_ms: int | None = None) -> Call[Transfer]:
