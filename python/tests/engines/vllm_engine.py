@@ -3,7 +3,8 @@
 
 Run by the environment's Python. First line: {"model": FOLDER, "connector": {...} or null, "options": {...}}; it
 answers {"ready": true}. Each line after that: {"prompts": [[token, ...], ...], "max_tokens": N, "salt"?: "..."};
-it answers {"tokens": [[...], ...], "cached": [...], "seconds": S, "counts": {...}}.
+it answers {"tokens": [[...], ...], "cached": [...], "seconds": S, "counts": {...}}. With "forget": true the engine
+drops its own prefix cache first.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ def main() -> None:
     answer({"ready": True}, out)
     for line in sys.stdin:
         work = json.loads(line)
+        if work.get("forget"):
+            assert llm.reset_prefix_cache()
         prompts = [
             {"prompt_token_ids": tokens, **({"cache_salt": work["salt"]} if "salt" in work else {})}
             for tokens in work["prompts"]

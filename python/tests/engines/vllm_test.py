@@ -11,13 +11,14 @@ import os
 import random
 import subprocess
 import sys
+import time
 import unittest
 from pathlib import Path
 from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2] / "src")]
 
-from server import Server  # noqa: E402
+from server import PATIENCE_S, Server  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 PYTHON = os.environ.get("CAIRN_ENGINE_PYTHON", "")
@@ -145,6 +146,36 @@ class VllmOnTheCpu(unittest.TestCase):
         print(f"cold {cold[0]['seconds']} and {cold[1]['seconds']} s, warm in a new process {warm['seconds']} s")
         salted = second.generate(prompts[0], salt="other")
         self.assertEqual((salted["tokens"][0], salted["cached"]), (expected[0], [0]))
+
+    def test_what_an_engine_forgot_comes_back_also_after_a_restart_of_the_server(self) -> None:
+        one = prompt(1, 900)
+        blocks = 899 // BLOCK_TOKENS
+        engine = self.engine(self.server.unix)
+        cold = engine.generate(one)
+        self.assertEqual(cold["cached"], [0])
+        warm = self.until_cached(engine, one, blocks)
+        self.assertEqual(warm["tokens"], cold["tokens"])
+        self.server.kill()
+        alone = engine.generate(one, forget=True)
+        self.assertEqual((alone["tokens"], alone["cached"], alone["finished"]), (cold["tokens"], [0], ["length"]))
+        self.server.start()
+        again = self.until_cached(engine, one, blocks)
+        self.assertEqual(again["tokens"], cold["tokens"])
+        self.assertEqual(again["counts"].get("load_failed_blocks", 0), 0)
+        salted = engine.generate(one, salt="other")
+        self.assertEqual((salted["tokens"], salted["cached"]), (cold["tokens"], [0]))
+        print(
+            f"cold {cold['seconds']} s, from the server {warm['seconds']} s, {again['seconds']} s after its restart"
+        )
+
+    def until_cached(self, engine: Engine, tokens: list[int], blocks: int) -> dict[str, Any]:
+        """Blocks are committed beside the engine, and a server that was silent is asked again after a pause."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            answer = engine.generate(tokens, forget=True)
+            if answer["cached"] == [blocks * BLOCK_TOKENS] or time.monotonic() > deadline:
+                self.assertEqual(answer["cached"], [blocks * BLOCK_TOKENS], answer)
+                return answer
 
     def test_two_ranks_over_http(self) -> None:
         parallel = {"tensor_parallel_size": 2, "distributed_executor_backend": "mp"}
