@@ -323,6 +323,14 @@ class Movers(unittest.TestCase):
         self.assertEqual(set(self.store.held), {b"c"})
         self.assertEqual(self.report.take()["saves_skipped_blocks"], 2)
 
+    def test_slots_are_given_up_where_the_copy_fails(self) -> None:
+        self.mover.prepare([Save([b"a"], [99], None)])  # the engine has no such block
+        for _, slots in self.mover._prepared:
+            slots.exception(PATIENCE_S)
+        self.mover.save()
+        self.drain()
+        self.assertEqual((self.store.held, self.store.released, self.mover._pending_saves), ({}, 1, 0))
+
     def test_a_server_that_does_not_answer_holds_no_step(self) -> None:
         self.store.gate.clear()
         self.mover.prepare([Save([b"a"], [3], None)])

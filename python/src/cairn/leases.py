@@ -65,17 +65,6 @@ class LeaseKeeper:
         if not kept.is_held(time.monotonic()):
             raise LeaseLost(f"lease {kept.lease} ended while its blocks were in use")
 
-    def confirm(self, kept: KeptLease) -> None:
-        """Asks the server: LeaseLost unless it says that the lease was there all along."""
-        self.check(kept)
-        asked_at = time.monotonic()
-        try:
-            self._client.renew(kept.lease, kept.lease_ms)
-        except CairnError as error:
-            kept.lose()
-            raise LeaseLost(f"lease {kept.lease}: {error}") from error
-        kept.renewed(asked_at)
-
     def end(self, kept: KeptLease) -> None:
         """Releases the lease: LeaseLost unless it was there all along."""
         self._forget(kept)

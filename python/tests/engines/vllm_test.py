@@ -165,7 +165,8 @@ class VllmOnTheCpu(unittest.TestCase):
         salted = engine.generate(one, salt="other")
         self.assertEqual((salted["tokens"], salted["cached"]), (cold["tokens"], [0]))
         print(
-            f"cold {cold['seconds']} s, from the server {warm['seconds']} s, {again['seconds']} s after its restart"
+            f"cold {cold['seconds']} s, from the server {warm['seconds']} s, "
+            f"after its restart {again['seconds']} s"
         )
 
     def until_cached(self, engine: Engine, tokens: list[int], blocks: int) -> dict[str, Any]:

@@ -108,16 +108,18 @@ class Mover:
         deadline = time.monotonic() + SLOTS_WAIT_S
         prepared, self._prepared = self._prepared, []
         for save, slots in prepared:
+            write: WriteRows | None = None
             try:
                 write = slots.result(max(deadline - time.monotonic(), 0))
                 copies = self._pool.save(save.blocks, write.rows)
             except NotYet:
                 self._give_up(slots)
                 self._skipped(save)
-            except CairnError:
-                self._skipped(save)  # said where it was refused
-            except Exception:
-                self._report.failed("a save failed")
+            except Exception as error:
+                if not isinstance(error, CairnError):  # those were said where they came from
+                    self._report.failed("a save failed")
+                if write is not None:
+                    self._saves.submit(write.release)
                 self._skipped(save)
             else:
                 self._saves.submit(self._commit, save, write, copies)
