@@ -1,0 +1,157 @@
+"""Transfers between tiers and caches, snapshots, and groups of servers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from cairn.calls import _parts as parts
+from cairn.http import Call, target
+from cairn.model import Group, Key, Snapshot, Tier, Transfer, TransferPage, key_hex
+
+
+def transfer(
+    cache: str,
+    keys: Sequence[Key],
+    to: Tier,
+    *,
+    mode: Literal["copy", "move"] | None = None,
+    from_cache: str | None = None,
+    priority: int | None = None,
+    wait_ms: int | None = None,
+) -> Call[Transfer]:
+    """Brings blocks to a tier, and waits up to `wait_ms` for the end."""
+    body = parts.fields(
+        keys=[key_hex(key) for key in keys],
+        to=to,
+        mode=mode,
+        from_cache=from_cache,
+        priority=priority,
+        wait_ms=wait_ms,
+    )
+    path = target("v1", "caches", cache, "transfers")
+    return parts.post(path, body, parts.into(Transfer), wait_ms=wait_ms)
+
+
+def transfers(
+    *, cache: str | None = None, state: str | None = None, limit: int | None = None, cursor: str | None = None
+) -> Call[TransferPage]:
+    """Transfers of one cache or of all, in one state or any."""
+    query: dict[str, object] = {"cache": cache, "state": state, "limit": limit, "cursor": cursor}
+    return parts.get(target("v1", "transfers", query=query), parts.into(TransferPage))
+
+
+def drain(cache: str, *, to: Tier | None = None, wait_ms: int | None = None) -> Call[Transfer]:
+    """A transfer that is done when every block committed before it is in `to`, by default the lowest tier."""
+    path = target("v1", "caches", cache, "drain")
+    return parts.post(path, parts.fields(to=to, wait_ms=wait_ms), parts.into(Transfer), wait_ms=wait_ms)
+
+
+def transfer_state(transfer: str, *, wait_ms: int | None = None) -> Call[Transfer]:
+    """Where a transfer is; with `wait_ms` once it has ended, or that time has."""
+    path = target("v1", "transfers", transfer, query={"wait_ms": wait_ms})
+    return parts.get(path, parts.into(Transfer), wait_s=(wait_ms or 0) / 1000)
+
+
+def cancel_transfer(transfer: str) -> Call[Transfer]:
+    """Cancels what of a transfer has not begun."""
+    return parts.delete(target("v1", "transfers", transfer), parts.into(Transfer))
+
+
+def snapshots(cache: str) -> Call[list[Snapshot]]:
+    """A cache's snapshots."""
+    return parts.get(target("v1", "caches", cache, "snapshots"), parts.listed("snapshots", Snapshot))
+
+
+def make_snapshot(cache: str, name: str, *, compress: bool = False, wait_ms: int | None = None) -> Call[Transfer]:
+    """Keeps every block of a cache in a file of the server's."""
+    body = parts.fields(name=name, compress=compress, wait_ms=wait_ms)
+    path = target("v1", "caches", cache, "snapshots")
+    return parts.post(path, body, parts.into(Transfer), wait_ms=wait_ms)
+
+
+def restore_snapshot(
+    cache: str, name: str, *, partial: bool = False, wait_ms: int | None = None
+) -> Call[Transfer]:
+    """Brings a snapshot's blocks back into free slots; with `partial` as many as find room."""
+    body = parts.fields(partial=partial, wait_ms=wait_ms)
+    path = target("v1", "caches", cache, "snapshots", name, "restore")
+    return parts.post(path, body, parts.into(Transfer), wait_ms=wait_ms)
+
+
+def drop_snapshot(cache: str, name: str) -> Call[None]:
+    """Deletes a snapshot."""
+    return parts.delete(target("v1", "caches", cache, "snapshots", name), parts.nothing)
+
+
+def join_group(
+    name: str, rank: int, world_size: int, *, device_id: int | None = None, unique_id: str | None = None
+) -> Call[Group]:
+    """Makes the server a rank of a group. Rank 0 is answered the `unique_id` that the others bring."""
+    body = parts.fields(name=name, rank=rank, world_size=world_size, device_id=device_id, unique_id=unique_id)
+    return parts.post(target("v1", "groups"), body, parts.into(Group))
+
+
+def groups() -> Call[list[Group]]:
+    """The groups that the server is in."""
+    return parts.get(target("v1", "groups"), parts.listed("groups", Group))
+
+
+def group(name: str) -> Call[Group]:
+    """One group's state."""
+    return parts.get(target("v1", "groups", name), parts.into(Group))
+
+
+def leave_group(name: str) -> Call[None]:
+    """Leaves a group; what is under way in it fails on all ranks."""
+    return parts.delete(target("v1", "groups", name), parts.nothing)
+
+
+def send(group: str, cache: str, keys: Sequence[Key], peer: int, *, wait_ms: int | None = None) -> Call[Transfer]:
+    """Sends blocks to a rank, which asks for `recv`."""
+    return _share(group, "send", cache, keys, wait_ms, {"peer": peer})
+
+
+def recv(
+    group: str,
+    cache: str,
+    keys: Sequence[Key],
+    peer: int,
+    *,
+    tier: Tier | None = None,
+    wait_ms: int | None = None,
+) -> Call[Transfer]:
+    """Takes blocks from a rank, which asks for `send`."""
+    return _share(group, "recv", cache, keys, wait_ms, {"peer": peer, "tier": tier})
+
+
+def broadcast(
+    group: str,
+    cache: str,
+    keys: Sequence[Key],
+    root: int,
+    *,
+    tier: Tier | None = None,
+    wait_ms: int | None = None,
+) -> Call[Transfer]:
+    """The root's blocks to every rank."""
+    return _share(group, "broadcast", cache, keys, wait_ms, {"root": root, "tier": tier})
+
+
+def all_gather(
+    group: str, cache: str, keys: Sequence[Key], *, tier: Tier | None = None, wait_ms: int | None = None
+) -> Call[Transfer]:
+    """What any rank holds of `keys`, to every rank."""
+    return _share(group, "all_gather", cache, keys, wait_ms, {"tier": tier})
+
+
+def agree(group: str, cache: str, keys: Sequence[Key], *, wait_ms: int | None = None) -> Call[Transfer]:
+    """The longest prefix that every rank holds, as `agreed_blocks`."""
+    return _share(group, "agree", cache, keys, wait_ms, {})
+
+
+def _share(
+    group: str, verb: str, cache: str, keys: Sequence[Key], wait_ms: int | None, more: dict[str, Any]
+) -> Call[Transfer]:
+    body = parts.fields(cache=cache, keys=[key_hex(key) for key in keys], wait_ms=wait_ms, **more)
+    return parts.post(target("v1", "groups", group, verb), body, parts.into(Transfer), wait_ms=wait_ms)

@@ -1,0 +1,189 @@
+"""The blocking client."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import ssl
+import threading
+import time
+from collections.abc import Generator
+from types import TracebackType
+from typing import TypeVar
+
+from cairn._verbs import verb
+from cairn.address import parse_address
+from cairn.calls import caches as _caches
+from cairn.calls import keys as _keys
+from cairn.calls import life as _life
+from cairn.calls import movement as _movement
+from cairn.calls import service as _service
+from cairn.connection import Connection, connect
+from cairn.errors import NoAnswer, TimedOut
+from cairn.http import Call, Request, Response, head_of, may_send_again, read_answer
+from cairn.model import Event
+from cairn.sse import EventReader
+
+T = TypeVar("T")
+
+# Kept for the next calls. More threads than that open connections of their own, and close them again.
+MAX_KEPT = 16
+
+
+class Client:
+    """A server's verbs. Safe from several threads, each call on a connection of its own; connections are kept,
+    and made anew after a server's restart.
+
+    url: `http://HOST[:PORT]`, `https://HOST[:PORT]` or `unix:/PATH`. token: where the server asks for one.
+    ca: a file of certificates that vouch for the server, where the system's do not. timeout: the most seconds
+    that a call takes, beside what the server was asked to wait (`wait_ms`).
+
+    Every call raises `Refused` (by its code, say `UnknownCache`) where the server says no, and `NoAnswer` where
+    it says nothing in time. A call that can do no harm twice is sent once more where a kept connection has died;
+    others are where nothing of them was sent.
+    """
+
+    def __init__(self, url: str, token: str | None = None, ca: str | None = None, timeout: float = 30.0) -> None:
+        self.url = url
+        self.timeout = timeout
+        self._address = parse_address(url)
+        self._token = token
+        self._tls = ssl.create_default_context(cafile=ca) if self._address.tls else None
+        self._lock = threading.Lock()
+        self._kept: list[Connection] = []
+
+    def perform(self, call: Call[T], /) -> T:
+        """Sends a call of `cairn.calls` and reads its answer."""
+        deadline = time.monotonic() + self.timeout + call.wait_s
+        response = self._exchange(call.request, deadline)
+        try:
+            return read_answer(call, response)
+        finally:
+            for file in response.files:  # that no reader has taken
+                os.close(file)
+
+    def events(
+        self, *, cache: str | None = None, after: int | None = None, silence_s: float | None = None
+    ) -> Generator[Event, None, None]:
+        """What happens from now on (or behind the event of id `after`), of one cache or of all. Ends with
+        NoAnswer where the server does, or says nothing for `silence_s`; the last event's id resumes."""
+        request = _service.events(cache=cache, after=after).request
+        deadline = time.monotonic() + self.timeout
+        connection = self._connect(deadline)
+        with contextlib.closing(connection):
+            events = EventReader(connection.begin(self._head(request), request, deadline))
+            while True:
+                connection.receive(events.answer, None if silence_s is None else time.monotonic() + silence_s)
+                yield from events.take()
+
+    def close(self) -> None:
+        """Closes the kept connections. The client can still be used."""
+        with self._lock:
+            kept, self._kept = self._kept, []
+        for connection in kept:
+            connection.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _exchange(self, request: Request, deadline: float) -> Response:
+        head = self._head(request)
+        while True:
+            connection, kept = self._take(deadline)
+            try:
+                response = connection.exchange(head, request, deadline)
+            except TimedOut:
+                connection.close()
+                raise
+            except NoAnswer:
+                connection.close()
+                if may_send_again(request, kept=kept, sent_bytes=connection.sent, got_bytes=connection.got):
+                    continue
+                raise
+            except BaseException:
+                connection.close()
+                raise
+            self._keep(connection)
+            return response
+
+    def _head(self, request: Request) -> bytes:
+        return head_of(request, self._address.host, self._token)
+
+    def _connect(self, deadline: float) -> Connection:
+        return connect(self._address, self._tls, deadline)
+
+    def _take(self, deadline: float) -> tuple[Connection, bool]:
+        while True:
+            with self._lock:
+                connection = self._kept.pop() if self._kept else None
+            if connection is None:
+                return self._connect(deadline), False
+            if connection.is_quiet():
+                return connection, True
+            connection.close()
+
+    def _keep(self, connection: Connection) -> None:
+        with self._lock:
+            if connection.reusable and len(self._kept) < MAX_KEPT:
+                self._kept.append(connection)
+                return
+        connection.close()
+
+    healthy = verb(_service.healthy)
+    ready = verb(_service.ready)
+    system = verb(_service.system)
+    metrics = verb(_service.metrics)
+    openapi = verb(_service.openapi)
+
+    make_cache = verb(_caches.make_cache)
+    caches = verb(_caches.caches)
+    cache = verb(_caches.cache)
+    drop_cache = verb(_caches.drop_cache)
+    change_cache = verb(_caches.change_cache)
+    leases = verb(_caches.leases)
+    pending = verb(_caches.pending)
+    evict = verb(_caches.evict)
+    clear = verb(_caches.clear)
+    blocks = verb(_caches.blocks)
+    export = verb(_caches.export)
+    metadata = verb(_caches.metadata)
+    set_metadata = verb(_caches.set_metadata)
+
+    match = verb(_life.match)
+    match_tokens = verb(_life.match_tokens)
+    allocate = verb(_life.allocate)
+    write_slot = verb(_life.write_slot)
+    commit = verb(_life.commit)
+    renew = verb(_life.renew)
+    release = verb(_life.release)
+
+    put = verb(_keys.put)
+    get = verb(_keys.get)
+    has = verb(_keys.has)
+    delete = verb(_keys.delete)
+    read = verb(_keys.read)
+    write = verb(_keys.write)
+
+    transfer = verb(_movement.transfer)
+    transfers = verb(_movement.transfers)
+    drain = verb(_movement.drain)
+    transfer_state = verb(_movement.transfer_state)
+    cancel_transfer = verb(_movement.cancel_transfer)
+    snapshots = verb(_movement.snapshots)
+    make_snapshot = verb(_movement.make_snapshot)
+    restore_snapshot = verb(_movement.restore_snapshot)
+    drop_snapshot = verb(_movement.drop_snapshot)
+    join_group = verb(_movement.join_group)
+    groups = verb(_movement.groups)
+    group = verb(_movement.group)
+    leave_group = verb(_movement.leave_group)
+    send = verb(_movement.send)
+    recv = verb(_movement.recv)
+    broadcast = verb(_movement.broadcast)
+    all_gather = verb(_movement.all_gather)
+    agree = verb(_movement.agree)

@@ -1,0 +1,144 @@
+"""One connection of the blocking client. Every wait ends at a deadline of the monotonic clock."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import os
+import select
+import socket
+import ssl
+import time
+
+from cairn.address import Address
+from cairn.errors import NoAnswer, TimedOut
+from cairn.http import Buffer, Request, Response, ResponseReader
+
+# Smaller bodies travel in one piece with their head.
+JOINED_BYTES = 64 << 10
+# As many open files as the server passes with one answer.
+MAX_FILES = 8
+
+
+def connect(address: Address, tls: ssl.SSLContext | None, deadline: float) -> Connection:
+    """A TimedOut or another NoAnswer says why there is none."""
+    where = address.path or address.host
+    try:
+        if address.path:
+            made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                made.settimeout(_left(deadline))
+                made.connect(address.path)
+            except BaseException:
+                made.close()
+                raise
+            return Connection(made, passes_files=True)
+        made = socket.create_connection((address.name, address.port), _left(deadline))
+        try:
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if tls is not None:
+                made.settimeout(_left(deadline))
+                made = tls.wrap_socket(made, server_hostname=address.name)
+            return Connection(made, passes_files=False)
+        except BaseException:
+            made.close()
+            raise
+    except TimeoutError as error:
+        raise TimedOut(f"{where} did not take a connection in time") from error
+    except OSError as error:
+        raise NoAnswer(f"{where} cannot be reached: {error}") from error
+
+
+class Connection:
+    """Used by one thread at a time."""
+
+    def __init__(self, made: socket.socket, *, passes_files: bool) -> None:
+        self.reusable = True
+        self.sent = 0  # bytes of the request under way
+        self.got = 0  # bytes of its answer
+        self._socket = made
+        self._passes_files = passes_files
+        self._files: list[int] = []
+
+    def is_quiet(self) -> bool:
+        """Whether nothing came while it was kept: neither an end nor what nobody asked for."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return not poll.poll(0)
+
+    def exchange(self, head: bytes, request: Request, deadline: float) -> Response:
+        """One request and its answer."""
+        reader = self.begin(head, request, deadline)
+        while not reader.done:
+            self.receive(reader, deadline)
+        self.reusable = reader.keeps_alive
+        response = reader.answer()
+        response.files, self._files = self._files, []
+        return response
+
+    def begin(self, head: bytes, request: Request, deadline: float) -> ResponseReader:
+        """Sends a request; its answer is then received into the reader."""
+        self.sent = self.got = 0
+        body = list(request.body or ())
+        pieces: list[Buffer] = [head, *body]
+        if request.body_bytes <= JOINED_BYTES:
+            pieces = [b"".join(pieces)]
+        try:
+            for piece in pieces:
+                self._send(memoryview(piece).cast("B"), deadline)
+        except (BrokenPipeError, ConnectionResetError):
+            # A refusal may have come before the whole body was sent: it is read next, or the end is.
+            self.reusable = False
+            if self.sent == 0:
+                raise NoAnswer("the connection had ended") from None
+        except TimeoutError:
+            raise TimedOut(f"{request.method} {request.target}: not sent in time") from None
+        except OSError as error:
+            raise NoAnswer(f"{request.method} {request.target}: {error}") from error
+        return ResponseReader(request.method)
+
+    def receive(self, reader: ResponseReader, deadline: float | None) -> None:
+        """Waits for more of an answer, without end where there is no deadline."""
+        try:
+            self._socket.settimeout(None if deadline is None else _left(deadline))
+            count = self._recv_into(reader.room)
+        except TimeoutError:
+            raise TimedOut(f"no answer in time, after {reader.got_bytes} bytes of it") from None
+        except OSError as error:
+            raise NoAnswer(f"the connection broke: {error}") from error
+        self.got += count
+        reader.got(count)
+
+    def close(self) -> None:
+        for file in self._files:
+            os.close(file)
+        self._files = []
+        with contextlib.suppress(OSError):
+            self._socket.close()
+
+    def _send(self, data: memoryview, deadline: float) -> None:
+        while data:
+            self._socket.settimeout(_left(deadline))
+            count = self._socket.send(data)
+            self.sent += count
+            data = data[count:]
+
+    def _recv_into(self, room: memoryview) -> int:
+        if not self._passes_files:
+            return self._socket.recv_into(room)
+        # CLOEXEC: a child that is started meanwhile must not keep a tier's memory.
+        flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+        count, control, _, _ = self._socket.recvmsg_into([room], socket.CMSG_SPACE(4 * MAX_FILES), flags)
+        for level, kind, data in control:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                files = array.array("i")
+                files.frombytes(data[: len(data) - len(data) % files.itemsize])
+                self._files += files
+        return count
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left

@@ -1,0 +1,177 @@
+"""Look-ups of prefixes, made beside the engine's loop: it is told what was found, or to ask again later."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYet
+from dataclasses import dataclass, field
+
+from cairn.client import Client
+from cairn.engine.breaker import Breaker
+from cairn.engine.report import Report
+from cairn.errors import CairnError, NoAnswer, Refused, UnknownCache
+from cairn.leases import KeptLease, LeaseKeeper
+from cairn.model import MatchedBlock, Tier
+
+# The engine's loop is held for so long at most, once a request: longer than a look-up takes on the same host
+# (some 0.3 ms a rank), shorter than a step.
+POLL_S = 0.01
+# And for so long each time that it asks again.
+POLL_AGAIN_S = 0.001
+# A look-up that takes longer is a miss.
+DEADLINE_S = 2.0
+THREADS = 2
+# How long blocks stay pinned should this process end in the middle.
+LEASE_MS = 30_000
+
+
+@dataclass
+class Found:
+    """How many blocks of a prefix every rank has, and the leases that hold them."""
+
+    blocks: int = 0
+    leases: list[KeptLease] = field(default_factory=list)
+
+
+class Finder:
+    """Asks the server for a prefix in the caches of all ranks. Used by the look-ups' threads."""
+
+    def __init__(self, client: Client, caches: Sequence[str], fast_tier: Tier | None, report: Report) -> None:
+        self._client = client
+        self._caches = caches
+        self._fast_tier = fast_tier
+        self._report = report
+        self._keeper = LeaseKeeper(client)
+        self._breaker = Breaker(time.monotonic)
+
+    def find(self, keys: Sequence[bytes], wanted_from: int) -> Found:
+        """The prefix that every rank has, held. What of it from `wanted_from` on lies below the fast tier is on
+        its way up when this returns. Nothing where the server does not answer."""
+        found = Found(len(keys))
+        if not self._breaker.may_ask():
+            return Found()
+        try:
+            for cache in self._caches:
+                found.blocks = min(found.blocks, self._match(cache, keys[: found.blocks], wanted_from, found))
+                if found.blocks == 0:
+                    break
+        except Exception as error:  # the engine's loop must not see any
+            self._failed(error)
+            self.release(found)
+            return Found()
+        if self._breaker.answered():
+            self._report.note("the server answers again")
+        if found.blocks == 0:
+            self.release(found)
+        return found
+
+    def is_held(self, found: Found) -> bool:
+        now = time.monotonic()
+        return all(lease.is_held(now) for lease in found.leases)
+
+    def release(self, found: Found) -> None:
+        for lease in found.leases:
+            self._keeper.drop(lease)
+        found.leases = []
+
+    def clear(self) -> bool:
+        """Drops everything that the caches hold; whether it is gone."""
+        try:
+            return all(self._client.clear(cache).leased == 0 for cache in self._caches)
+        except UnknownCache:
+            return True
+        except CairnError as error:
+            self._failed(error)
+            return False
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _match(self, cache: str, keys: Sequence[bytes], wanted_from: int, found: Found) -> int:
+        asked_at = time.monotonic()
+        try:
+            match = self._client.match(cache, keys, lease_ms=LEASE_MS)
+        except UnknownCache:
+            return 0  # its rank has not made it yet, or not again after a restart
+        if match.lease is None:
+            return 0
+        found.leases.append(self._keeper.keep(match.lease, LEASE_MS, asked_at))
+        self._bring_up(cache, match.blocks[wanted_from:])
+        return match.matched
+
+    def _bring_up(self, cache: str, blocks: Sequence[MatchedBlock]) -> None:
+        lower = [block.key for block in blocks if self._fast_tier and block.tier != self._fast_tier]
+        if not lower or self._fast_tier is None:
+            return
+        # Where there is no room or no time for it, the load waits, or reads them over HTTP.
+        with contextlib.suppress(Refused):
+            self._client.transfer(cache, lower, self._fast_tier)
+
+    def _failed(self, error: Exception) -> None:
+        self._report.count("lookup_failures")
+        if isinstance(error, NoAnswer) and self._breaker.silent():
+            self._report.warn(f"look-ups are misses while the server does not answer: {error}")
+        elif not isinstance(error, NoAnswer):
+            self._report.warn(f"a look-up failed: {error!r}")
+
+
+class Lookups:
+    """Look-ups under way and found, by request. Used by the engine's loop alone."""
+
+    def __init__(self, finder: Finder) -> None:
+        self._finder = finder
+        self._threads = ThreadPoolExecutor(THREADS, "cairn-lookup")
+        self._under_way: dict[str, tuple[Future[Found], float]] = {}
+        self._found: dict[str, Found] = {}
+
+    def poll(self, request: str, keys: Sequence[bytes], wanted_from: int) -> int | None:
+        """How many blocks of `keys` are there, held until `take` or `forget`; None where that is not known yet."""
+        found = self._found.get(request)
+        if found is not None and self._finder.is_held(found):
+            return found.blocks
+        if found is not None:
+            self.forget(request)
+        wait_s = POLL_AGAIN_S
+        if request not in self._under_way:
+            future = self._threads.submit(self._finder.find, list(keys), wanted_from)
+            self._under_way[request] = (future, time.monotonic() + DEADLINE_S)
+            wait_s = POLL_S
+        future, deadline = self._under_way[request]
+        try:
+            found = future.result(wait_s)
+        except NotYet:
+            if time.monotonic() < deadline:
+                return None
+            self._abandon(request)
+            return 0
+        del self._under_way[request]
+        self._found[request] = found
+        return found.blocks
+
+    def take(self, request: str) -> Found:
+        """What holds the request's blocks, now the caller's to release."""
+        return self._found.pop(request, Found())
+
+    def forget(self, request: str) -> None:
+        """Lets go of what was found, or will be."""
+        if request in self._under_way:
+            self._abandon(request)
+        self.release(self.take(request))
+
+    def release(self, found: Found) -> None:
+        """Lets go, beside the engine's loop."""
+        if found.leases:
+            self._threads.submit(self._finder.release, found)
+
+    def close(self) -> None:
+        for request in [*self._under_way, *self._found]:
+            self.forget(request)
+        self._threads.shutdown(wait=True)
+        self._finder.close()
+
+    def _abandon(self, request: str) -> None:
+        future, _ = self._under_way.pop(request)
+        future.add_done_callback(lambda done: self._finder.release(done.result()))

@@ -1,0 +1,243 @@
+"""A worker's part: blocks between the engine's memory and a store, beside the engine's steps.
+
+Nothing here raises into the engine or waits for the network in a step. The engine's memory is touched by memory
+copies alone, so that no server, however slow, holds a block of the engine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYet
+from typing import Protocol, TypeVar
+
+from cairn.engine.breaker import Breaker
+from cairn.engine.plan import Load, Save
+from cairn.engine.report import Report
+from cairn.engine.store import Row, Store, WriteRows
+from cairn.errors import CairnError, NoAnswer, Refused, UnknownCache
+
+T = TypeVar("T")
+
+LOAD_THREADS = 2
+SAVE_THREADS = 2
+# A load that has not begun by then has failed: computing is quicker than a queue of this length.
+LOAD_DEADLINE_S = 20.0
+# How long a step waits for the slots of what it computed, in all. They were asked for before it began, and are
+# answered in less than a millisecond on the same host.
+SLOTS_WAIT_S = 0.02
+# Saves that are not committed yet. Over it blocks are not saved: the server is slower than the engine.
+MAX_PENDING_SAVES = 64
+
+
+class Copies(Protocol):
+    def wait(self) -> None:
+        """Until they are done."""
+
+
+class Pool(Protocol):
+    """The engine's blocks."""
+
+    @property
+    def block_bytes(self) -> int: ...
+
+    def order(self) -> object:
+        """On the engine's thread: what the engine has begun so far. Loads come after that."""
+
+    def load(self, blocks: Sequence[int], rows: Sequence[Row], after: object) -> Copies: ...
+
+    def save(self, blocks: Sequence[int], rows: Sequence[Row]) -> Copies:
+        """On the engine's thread: copies what the engine has computed with what it has begun so far."""
+
+    def fence(self) -> None:
+        """On the engine's thread: what it begins from here on comes after all saves' reads."""
+
+
+class Mover:
+    """`open_store` makes or finds the cache. All methods but `open` are for the engine's thread alone."""
+
+    def __init__(self, pool: Pool, open_store: Callable[[], Store], report: Report) -> None:
+        self._pool = pool
+        self._open_store = open_store
+        self._report = report
+        self._breaker = Breaker(time.monotonic)
+        self._lock = threading.Lock()
+        self._store: Store | None = None
+        self._loads = ThreadPoolExecutor(LOAD_THREADS, "cairn-load")
+        self._saves = ThreadPoolExecutor(SAVE_THREADS, "cairn-save")
+        self._prepared: list[tuple[Save, Future[WriteRows]]] = []
+        self._pending_saves = 0
+        self._done: list[tuple[Load, set[int]]] = []
+
+    def open(self) -> None:
+        """Opens the store now, so that a refusal is known at the engine's start. A server that does not answer
+        is asked again when it is needed."""
+        with contextlib.suppress(NoAnswer):  # the report has said it
+            self._use(lambda store: None)
+
+    def load(self, loads: Sequence[Load]) -> None:
+        after = self._pool.order() if loads else None
+        deadline = time.monotonic() + LOAD_DEADLINE_S
+        for load in loads:
+            self._loads.submit(self._load, load, after, deadline)
+
+    def take_done(self) -> list[tuple[Load, set[int]]]:
+        """The loads that have ended since the last time, each with the blocks that did not come."""
+        with self._lock:
+            done, self._done = self._done, []
+            return done
+
+    def prepare(self, saves: Sequence[Save]) -> None:
+        """Asks for slots for what the step will compute."""
+        self._drop_prepared()
+        for save in saves:
+            with self._lock:
+                full = self._pending_saves >= MAX_PENDING_SAVES
+                self._pending_saves += not full
+            if full:
+                self._report.count("saves_skipped_blocks", len(save.blocks))
+                self._report.warn("blocks are not saved: the server takes them slower than they are computed")
+            else:
+                self._prepared.append((save, self._saves.submit(self._slots, len(save.blocks))))
+
+    def save(self) -> None:
+        """After the step: copies what it computed into its slots; the rest goes on beside the engine."""
+        deadline = time.monotonic() + SLOTS_WAIT_S
+        prepared, self._prepared = self._prepared, []
+        for save, slots in prepared:
+            write: WriteRows | None = None
+            try:
+                write = slots.result(max(deadline - time.monotonic(), 0))
+                copies = self._pool.save(save.blocks, write.rows)
+            except NotYet:
+                self._give_up(slots)
+                self._skipped(save)
+            except Exception as error:
+                if not isinstance(error, CairnError):  # those were said where they came from
+                    self._report.failed("a save failed")
+                if write is not None:
+                    self._saves.submit(write.release)
+                self._skipped(save)
+            else:
+                self._saves.submit(self._commit, save, write, copies)
+
+    def fence(self) -> None:
+        self._pool.fence()
+
+    def close(self) -> None:
+        self._drop_prepared()
+        self._loads.shutdown(wait=True, cancel_futures=True)
+        self._saves.shutdown(wait=True)  # what was copied is committed; a server that is silent is not asked
+
+    def _load(self, load: Load, after: object, deadline: float) -> None:
+        failed = set(load.blocks)
+        began = time.monotonic()
+        try:
+            if began > deadline:
+                raise NoAnswer(f"it waited {LOAD_DEADLINE_S:.0f} s for others")
+            read = self._use(lambda store: store.read(load.keys))
+            try:
+                rows = read.rows[: len(load.keys)]
+                if rows:
+                    self._pool.load(load.blocks[: len(rows)], rows, after).wait()
+                read.end()
+            except BaseException:
+                read.release()
+                raise
+            failed = set(load.blocks[len(rows) :])
+        except CairnError as error:
+            self._report.warn(f"a load failed, its blocks are computed: {error}")
+        except Exception:
+            self._report.failed("a load failed")
+        finally:
+            came = len(load.blocks) - len(failed)
+            self._report.count("loaded_blocks", came)
+            self._report.count("loaded_bytes", came * self._pool.block_bytes)
+            self._report.count("load_seconds", time.monotonic() - began)
+            self._report.count("load_failed_blocks", len(failed))
+            with self._lock:
+                self._done.append((load, failed))
+
+    def _slots(self, count: int) -> WriteRows:
+        try:
+            return self._use(lambda store: store.write(count))
+        except Refused as error:
+            self._report.warn(f"blocks are not saved: {error}")
+            raise
+
+    def _commit(self, save: Save, write: WriteRows, copies: Copies) -> None:
+        try:
+            copies.wait()
+            self._check_breaker()
+            new = write.commit(save.keys, [save.parent, *save.keys[:-1]])
+            self._report.count("saved_blocks", new)
+            self._report.count("saved_bytes", new * self._pool.block_bytes)
+            self._report.count("saves_duplicate_blocks", len(save.keys) - new)
+        except CairnError as error:
+            self._note(error)
+            self._report.count("saves_skipped_blocks", len(save.blocks))
+            self._report.warn(f"blocks were not saved: {error}")
+        except Exception:
+            self._report.failed("a save failed")
+        finally:
+            with contextlib.suppress(CairnError):
+                write.release()
+            self._saved()
+
+    def _use(self, act: Callable[[Store], T]) -> T:
+        """Acts on the store, which is opened where it is not yet, or not any more."""
+        self._check_breaker()
+        try:
+            try:
+                done = act(self._opened())
+            except UnknownCache:
+                # The server was started again and has no such cache.
+                self._store = None
+                done = act(self._opened())
+        except CairnError as error:
+            self._note(error)
+            raise
+        if self._breaker.answered():
+            self._report.note("the server answers again")
+        return done
+
+    def _check_breaker(self) -> None:
+        if not self._breaker.may_ask():
+            raise NoAnswer("the server did not answer a moment ago")
+
+    def _opened(self) -> Store:
+        store = self._store
+        if store is None:
+            store = self._open_store()
+            self._store = store
+        return store
+
+    def _note(self, error: CairnError) -> None:
+        if isinstance(error, NoAnswer) and self._breaker.silent():
+            self._report.warn(f"the server does not answer: {error}")
+
+    def _drop_prepared(self) -> None:
+        """Of a step that never came to its end."""
+        prepared, self._prepared = self._prepared, []
+        for save, slots in prepared:
+            self._give_up(slots)
+            self._skipped(save)
+
+    def _give_up(self, slots: Future[WriteRows]) -> None:
+        def release(done: Future[WriteRows]) -> None:
+            if done.exception() is None:
+                done.result().release()
+
+        if not slots.cancel():
+            slots.add_done_callback(release)
+
+    def _skipped(self, save: Save) -> None:
+        self._report.count("saves_skipped_blocks", len(save.blocks))
+        self._saved()
+
+    def _saved(self) -> None:
+        with self._lock:
+            self._pending_saves -= 1

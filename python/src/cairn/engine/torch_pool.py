@@ -1,0 +1,158 @@
+"""An engine's KV blocks in torch tensors, one a layer, on the CPU or a GPU.
+
+A block's bytes are those of its layers one after the other, each as the layer's view `[block, ...]` has it,
+whatever its strides: engines whose kernels want other strides share blocks.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from cairn.engine.mover import Copies
+from cairn.engine.store import Row
+
+
+class Unsuitable(ValueError):
+    """An arrangement of layers that is not one block shape. Its text names it."""
+
+
+class TorchPool:
+    """layers: in the model's order, each `[block, ...]`."""
+
+    def __init__(self, layers: Sequence[Any], num_blocks: int) -> None:
+        self._layers = [_by_block(layer, num_blocks) for layer in layers]
+        first = self._layers[0]
+        for layer in self._layers:
+            if layer.dtype != first.dtype or layer.shape != first.shape or layer.device != first.device:
+                raise Unsuitable(
+                    f"layers of different shapes ({tuple(layer.shape)} {layer.dtype}, "
+                    f"{tuple(first.shape)} {first.dtype})"
+                )
+        self.dtype_bytes: int = first.element_size()
+        self.layer_values: int = first[0].numel()
+        self.num_layers = len(self._layers)
+        self._shape = (self.num_layers, *first.shape[1:])
+        self._dtype = first.dtype
+        self._device = first.device
+        # Torch has no tensors that must not be written, and says so of rows that are read only.
+        warnings.filterwarnings("ignore", message="The given buffer is not writable")
+        self._gpu = _Gpu(self._device) if self._device.type == "cuda" else None
+
+    @property
+    def block_bytes(self) -> int:
+        return self.num_layers * self.layer_values * self.dtype_bytes
+
+    def adopt(self, memory: memoryview) -> None:
+        """Memory that rows will be of: a GPU copies from and to it without a detour."""
+        if self._gpu is not None:
+            self._gpu.register(memory)
+
+    def order(self) -> object:
+        return None if self._gpu is None else self._gpu.now()
+
+    def fence(self) -> None:
+        if self._gpu is not None:
+            self._gpu.fence()
+
+    def load(self, blocks: Sequence[int], rows: Sequence[Row], after: object) -> Copies:
+        if self._gpu is not None:
+            with self._gpu.loading(after):
+                staged = torch.empty((len(blocks), *self._shape), dtype=self._dtype, device=self._device)
+                for at, row in enumerate(rows):
+                    staged[at].copy_(self._tensor(row), non_blocking=True)
+                index = torch.tensor(list(blocks), device=self._device)
+                for number, layer in enumerate(self._layers):
+                    layer.index_copy_(0, index, staged[:, number])
+                return self._gpu.loaded()
+        for block, row in zip(blocks, rows, strict=True):
+            tensor = self._tensor(row)
+            for number, layer in enumerate(self._layers):
+                layer[block].copy_(tensor[number])
+        return Done()
+
+    def save(self, blocks: Sequence[int], rows: Sequence[Row]) -> Copies:
+        if self._gpu is not None:
+            with self._gpu.saving():
+                index = torch.tensor(list(blocks), device=self._device)
+                staged = torch.stack([layer.index_select(0, index) for layer in self._layers], dim=1)
+                for at, row in enumerate(rows):
+                    self._tensor(row).copy_(staged[at], non_blocking=True)
+                return self._gpu.saved()
+        for block, row in zip(blocks, rows, strict=True):
+            tensor = self._tensor(row)
+            for number, layer in enumerate(self._layers):
+                tensor[number].copy_(layer[block])
+        return Done()
+
+    def _tensor(self, row: Row) -> Any:
+        return torch.frombuffer(row, dtype=self._dtype).view(self._shape)
+
+
+class Done:
+    """Copies of a CPU are done when they have been called."""
+
+    def wait(self) -> None:
+        return
+
+
+class _Gpu:
+    """Streams of our own beside the engine's, and what orders them."""
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        self._loads = torch.cuda.Stream(device)
+        self._saves = torch.cuda.Stream(device)
+        self._last_save: Any = None
+
+    def register(self, memory: memoryview) -> None:
+        tensor = torch.frombuffer(memory, dtype=torch.uint8)
+        result = torch.cuda.cudart().cudaHostRegister(tensor.data_ptr(), tensor.numel(), 0)
+        if int(result) != 0:
+            raise Unsuitable(f"the tier cannot be pinned for the GPU: error {int(result)}")
+
+    def now(self) -> object:
+        return torch.cuda.current_stream(self._device).record_event()
+
+    def fence(self) -> None:
+        if self._last_save is not None:
+            torch.cuda.current_stream(self._device).wait_event(self._last_save)
+            self._last_save = None
+
+    def loading(self, after: object) -> Any:
+        self._loads.wait_event(after)
+        return torch.cuda.stream(self._loads)
+
+    def loaded(self) -> Copies:
+        return _Event(self._loads.record_event())
+
+    def saving(self) -> Any:
+        self._saves.wait_stream(torch.cuda.current_stream(self._device))
+        return torch.cuda.stream(self._saves)
+
+    def saved(self) -> Copies:
+        self._last_save = self._saves.record_event()
+        return _Event(self._last_save)
+
+
+class _Event:
+    def __init__(self, event: Any) -> None:
+        self._event = event
+
+    def wait(self) -> None:
+        self._event.synchronize()
+
+
+def _by_block(layer: Any, num_blocks: int) -> Any:
+    """The layer as `[block, ...]`: kernels may cut a block into several of theirs, or keep keys and values apart
+    in a first dimension of 2."""
+    if layer.shape[0] == num_blocks:
+        return layer
+    if layer.dim() > 1 and layer.shape[0] == 2 and layer.shape[1] == num_blocks:
+        return layer.transpose(0, 1)
+    if layer.shape[0] % num_blocks == 0 and layer.shape[0] > 0:
+        return layer.unflatten(0, (num_blocks, layer.shape[0] // num_blocks))
+    raise Unsuitable(f"a layer of shape {tuple(layer.shape)} where there are {num_blocks} blocks")

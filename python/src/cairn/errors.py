@@ -1,0 +1,261 @@
+"""What can go wrong, a class for each code of the server's problems.
+
+`Refused` and its subclasses are the server's own word; `NoAnswer` and its subclasses say that there was none.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import ClassVar
+
+
+class CairnError(Exception):
+    """Anything that a call may raise. `code` is a stable snake_case word."""
+
+    code: str = "error"
+
+
+class NoAnswer(CairnError):
+    """The server could not be asked, or what came back was no whole answer."""
+
+    code = "no_answer"
+
+
+class TimedOut(NoAnswer):
+    """The client's own time-out ran out first. What was asked for may have been done."""
+
+    code = "timed_out"
+
+
+class BadAnswer(NoAnswer):
+    """An answer came that is not in the form that the contract promises."""
+
+    code = "bad_answer"
+
+
+class LeaseLost(CairnError):
+    """A lease ended while its blocks were in use: what was read does not count, what was written is gone."""
+
+    code = "lease_lost"
+
+
+class Refused(CairnError):
+    """The server's refusal, as RFC 9457 has it. A code without a class of its own is of this one."""
+
+    code = "refused"
+    _by_code: ClassVar[dict[str, type[Refused]]] = {}
+
+    def __init__(self, status: int, code: str, detail: str, retry_after_s: float | None = None) -> None:
+        super().__init__(f"{status} {code}: {detail}")
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.retry_after_s = retry_after_s
+
+    def __init_subclass__(cls) -> None:
+        Refused._by_code[cls.code] = cls
+
+
+def refusal(status: int, body: bytes, retry_after: str | None) -> Refused:
+    """The exception for an answer whose status is no success."""
+    code, detail = "refused", body[:300].decode(errors="replace")
+    try:
+        problem = json.loads(body)
+        code, detail = str(problem["code"]), str(problem["detail"])
+    except (ValueError, KeyError, TypeError):
+        pass  # not the server's own word: a proxy's page
+    kind = Refused._by_code.get(code, Refused)
+    wait_s = float(retry_after) if retry_after is not None and retry_after.isdigit() else None
+    return kind(status, code, detail, wait_s)
+
+
+class Malformed(Refused):
+    code = "malformed"
+
+
+class UnknownField(Refused):
+    code = "unknown_field"
+
+
+class MissingField(Refused):
+    code = "missing_field"
+
+
+class WrongType(Refused):
+    code = "wrong_type"
+
+
+class OutOfRange(Refused):
+    code = "out_of_range"
+
+
+class WrongLength(Refused):
+    code = "wrong_length"
+
+
+class Unauthorized(Refused):
+    code = "unauthorized"
+
+
+class Forbidden(Refused):
+    code = "forbidden"
+
+
+class UnknownCache(Refused):
+    code = "unknown_cache"
+
+
+class UnknownLease(Refused):
+    code = "unknown_lease"
+
+
+class UnknownKey(Refused):
+    code = "unknown_key"
+
+
+class UnknownTransfer(Refused):
+    code = "unknown_transfer"
+
+
+class UnknownSlot(Refused):
+    code = "unknown_slot"
+
+
+class UnknownSnapshot(Refused):
+    code = "unknown_snapshot"
+
+
+class UnknownGroup(Refused):
+    code = "unknown_group"
+
+
+class NotFound(Refused):
+    code = "not_found"
+
+
+class MethodNotAllowed(Refused):
+    code = "method_not_allowed"
+
+
+class StaleGeneration(Refused):
+    code = "stale_generation"
+
+
+class StateConflict(Refused):
+    code = "state_conflict"
+
+
+class ForeignLease(Refused):
+    code = "foreign_lease"
+
+
+class Leased(Refused):
+    code = "leased"
+
+
+class CacheExists(Refused):
+    code = "cache_exists"
+
+
+class GroupExists(Refused):
+    code = "group_exists"
+
+
+class RankTaken(Refused):
+    code = "rank_taken"
+
+
+class LeaseExpired(Refused):
+    code = "lease_expired"
+
+
+class BodyTooLarge(Refused):
+    code = "body_too_large"
+
+
+class UnsupportedMediaType(Refused):
+    code = "unsupported_media_type"
+
+
+class RangeNotSatisfiable(Refused):
+    code = "range_not_satisfiable"
+
+
+class Impossible(Refused):
+    code = "impossible"
+
+
+class ImpossibleShape(Refused):
+    code = "impossible_shape"
+
+
+class UnknownTier(Refused):
+    code = "unknown_tier"
+
+
+class BrokenSnapshot(Refused):
+    code = "broken_snapshot"
+
+
+class QueueFull(Refused):
+    code = "queue_full"
+
+
+class TooMany(Refused):
+    code = "too_many"
+
+
+class Unavailable(Refused):
+    code = "unavailable"
+
+
+class PeerLost(Refused):
+    code = "peer_lost"
+
+
+class NoCapacity(Refused):
+    code = "no_capacity"
+
+
+class IoFailed(Refused):
+    code = "io_error"
+
+
+class ChecksumMismatch(Refused):
+    code = "checksum_mismatch"
+
+
+class DeviceFailed(Refused):
+    code = "device_error"
+
+
+class Cancelled(Refused):
+    code = "cancelled"
+
+
+class DeadlineExceeded(Refused):
+    code = "deadline_exceeded"
+
+
+class NotImplementedThere(Refused):
+    code = "not_implemented"
+
+
+class Internal(Refused):
+    code = "internal"
+
+
+class UnknownHost(Refused):
+    code = "unknown_host"
+
+
+class CrossSite(Refused):
+    code = "cross_site"
+
+
+class Exists(Refused):
+    code = "exists"
+
+
+class UnknownAgent(Refused):
+    code = "unknown_agent"

@@ -1,0 +1,138 @@
+"""A tier's memory in this process, and where in it a block lies."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from cairn.client import Client
+from cairn.errors import CairnError
+from cairn.model import Shape, Tier, TierMemory
+
+
+class TierMap:
+    """A mapping stays as long as a view of it does; the server may be gone by then."""
+
+    def __init__(self, memory: TierMemory, shape: Shape, num_blocks: int, file: int) -> None:
+        """Maps `file`, which stays the caller's."""
+        if memory.strides is None or not memory.regions:
+            raise CairnError("the export does not say where the blocks lie")
+        self.identity = identity_of(file)
+        self.shape = shape
+        self.num_blocks = num_blocks
+        self.strides = memory.strides
+        self.memory = memoryview(mmap.mmap(file, memory.size_bytes))
+        regions = [region.offset_bytes for region in memory.regions]
+        # With a region a layer, the layer's stride is 0.
+        self.layers = [
+            regions[layer if len(regions) > 1 else 0] + layer * self.strides.layer_bytes
+            for layer in range(shape.num_layers)
+        ]
+
+    def offset(self, slot: int, layer: int, outer: int) -> int:
+        """Where a piece of a block begins."""
+        return self.layers[layer] + slot * self.strides.block_bytes + outer * self.strides.outer_bytes
+
+    def pieces(self, slot: int) -> Iterator[memoryview]:
+        """A block's pieces in canonical order, [layer][outer]."""
+        for layer in range(self.shape.num_layers):
+            for outer in range(self.shape.outer_dim):
+                begin = self.offset(slot, layer, outer)
+                yield self.memory[begin : begin + self.shape.piece_bytes]
+
+    def row(self, slot: int) -> memoryview:
+        """A block in one piece; a CairnError where the tier's layout has it in several."""
+        shape, strides = self.shape, self.strides
+        in_order = shape.outer_dim == 1 or strides.outer_bytes == shape.piece_bytes
+        layer_bytes = shape.outer_dim * shape.piece_bytes
+        if not in_order or any(b - a != layer_bytes for a, b in zip(self.layers, self.layers[1:], strict=False)):
+            raise CairnError("the tier's blocks lie in several pieces")
+        begin = self.offset(slot, 0, 0)
+        return self.memory[begin : begin + shape.block_bytes]
+
+    def spread(self) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+        """The whole tier as one array [block][layer][outer][page][inner]: its first byte, its shape, and its
+        strides in bytes."""
+        shape, strides = self.shape, self.strides
+        steps = {b - a for a, b in zip(self.layers, self.layers[1:], strict=False)}
+        if len(steps) > 1:
+            raise CairnError("the tier's layers lie at uneven distances: they are no one array")
+        layer_bytes = steps.pop() if steps else strides.block_bytes
+        token_bytes = shape.inner_dim * shape.dtype_width_bytes
+        return (
+            self.layers[0],
+            (self.num_blocks, shape.num_layers, shape.outer_dim, shape.page_size, shape.inner_dim),
+            (strides.block_bytes, layer_bytes, strides.outer_bytes, token_bytes, shape.dtype_width_bytes),
+        )
+
+    def numpy(self, dtype: Any) -> Any:
+        """The whole tier as a numpy array of that type, which is as wide as the cache's values."""
+        import numpy
+
+        offset, shape, strides = self.spread()
+        self._check_width(numpy.dtype(dtype).itemsize)
+        return numpy.ndarray(shape, dtype, self.memory, offset, strides)
+
+    def torch(self, dtype: Any) -> Any:
+        """The whole tier as a torch tensor on the CPU."""
+        import torch
+
+        offset, shape, strides = self.spread()
+        width = dtype.itemsize
+        self._check_width(width)
+        if any(stride % width for stride in (offset, *strides)):
+            raise CairnError("the tier's strides are no multiples of its values' width")
+        flat = torch.frombuffer(self.memory, dtype=dtype, count=len(self.memory) // width)
+        return flat.as_strided(shape, [stride // width for stride in strides], offset // width)
+
+    def _check_width(self, width_bytes: int) -> None:
+        if width_bytes != self.shape.dtype_width_bytes:
+            raise CairnError(
+                f"values of {width_bytes} bytes, where the cache's have {self.shape.dtype_width_bytes}"
+            )
+
+
+def identity_of(file: int) -> tuple[int, int]:
+    """Memory that is mapped keeps its number: no other has it meanwhile."""
+    status = os.fstat(file)
+    return status.st_dev, status.st_ino
+
+
+class OpenTier:
+    """The open file of a tier, just asked for. Close it by leaving the `with`."""
+
+    def __init__(self, client: Client, cache: str, tier: Tier) -> None:
+        self.memory, self._files = client.export(cache, tier)
+        try:
+            self.file = self._pick()
+        except BaseException:
+            self.close()
+            raise
+
+    def _pick(self) -> int:
+        memory = self.memory
+        if memory.kind != "shm":
+            raise CairnError(f"the tier is {memory.kind}: only shared memory (shm) is mapped here")
+        if memory.descriptor is not None:
+            if memory.descriptor >= len(self._files):
+                raise CairnError("the tier's open file did not come along with the answer")
+            return self._files[memory.descriptor]
+        assert memory.path is not None
+        file = os.open(memory.path, os.O_RDWR | os.O_CLOEXEC)
+        self._files.append(file)
+        if memory.inode is not None and os.fstat(file).st_ino != memory.inode:
+            raise CairnError(f"{memory.path} is not what was exported: the server's PIDs are not seen here")
+        return file
+
+    def close(self) -> None:
+        for file in self._files:
+            os.close(file)
+        self._files = []
+
+    def __enter__(self) -> OpenTier:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,281 @@
+"""A tier of a server on this host, mapped: blocks are read and written in place, without a copy over HTTP.
+
+    view = cairn.TierView(client, "llama")
+    with view.read(keys) as held:                 # the prefix that is there, pinned
+        for block in held:
+            block.copy_to(buffer)                 # or block.numpy("uint16"), block.torch(torch.bfloat16)
+    # Here it is certain that what was read were the blocks; else LeaseLost was raised.
+
+    with view.write(len(new)) as slots:           # slots of one's own
+        for slot, data in zip(slots, new):
+            slot.copy_from(data)
+        slots.commit(new_keys, parent=last_key)   # visible from here on
+
+The rules of mapped memory are kept here: blocks are read under a lease, which is renewed while it is needed and
+must be there still at the end; only slots that were allocated are written, never close to the end of their lease;
+and under each lease the mapping is compared with the server's memory, which is another after its restart.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from cairn.client import Client
+from cairn.errors import CairnError, LeaseLost
+from cairn.leases import KeptLease, LeaseKeeper
+from cairn.model import Committed, Handle, Key, NewBlock, Shape, Tier
+from cairn.tier_map import OpenTier, TierMap, identity_of
+
+DEFAULT_LEASE_MS = 30_000
+
+
+class BlockView:
+    """One block in place. Use it before the end of the `with` that it comes from."""
+
+    def __init__(self, tier: TierMap, slot: int, *, writable: bool) -> None:
+        self.slot = slot
+        self._tier = tier
+        self._writable = writable
+
+    def pieces(self) -> Iterator[memoryview]:
+        """Its pieces in canonical order, [layer][outer], in the tier's own memory."""
+        for piece in self._tier.pieces(self.slot):
+            yield piece if self._writable else piece.toreadonly()
+
+    def row(self) -> memoryview:
+        """The whole block in canonical order, where the tier has it in one piece (`fully_contiguous`)."""
+        row = self._tier.row(self.slot)
+        return row if self._writable else row.toreadonly()
+
+    def copy_to(self, buffer: bytearray | memoryview) -> None:
+        """Copies the block, in canonical order, into `block_bytes` bytes."""
+        at = 0
+        room = memoryview(buffer).cast("B")
+        self._check_length(len(room))
+        for piece in self._tier.pieces(self.slot):
+            room[at : at + len(piece)] = piece
+            at += len(piece)
+
+    def copy_from(self, data: bytes | bytearray | memoryview) -> None:
+        """Fills the block with `block_bytes` bytes in canonical order."""
+        at = 0
+        source = memoryview(data).cast("B")
+        self._check_length(len(source))
+        if not self._writable:
+            raise CairnError("a block that has a key is never written again")
+        for piece in self._tier.pieces(self.slot):
+            piece[:] = source[at : at + len(piece)]
+            at += len(piece)
+
+    def numpy(self, dtype: Any) -> Any:
+        """The block as a numpy array [layer][outer][page][inner] in place."""
+        array = self._tier.numpy(dtype)[self.slot]
+        array.flags.writeable = self._writable
+        return array
+
+    def torch(self, dtype: Any) -> Any:
+        """The block as a torch tensor [layer][outer][page][inner] in place. Torch knows no tensors that must
+        not be written: those of `read` are such."""
+        return self._tier.torch(dtype)[self.slot]
+
+    def _check_length(self, given_bytes: int) -> None:
+        if given_bytes != self._tier.shape.block_bytes:
+            raise CairnError(f"{given_bytes} bytes for a block of {self._tier.shape.block_bytes}")
+
+
+class _Held:
+    """Blocks under a lease, in order."""
+
+    def __init__(
+        self, keeper: LeaseKeeper, lease: KeptLease | None, tier: TierMap, blocks: Sequence[Handle]
+    ) -> None:
+        self.handles = list(blocks)
+        self._keeper = keeper
+        self._lease = lease
+        self._tier = tier
+        self._writable = False
+
+    def __len__(self) -> int:
+        return len(self.handles)
+
+    def __getitem__(self, index: int) -> BlockView:
+        """LeaseLost where the lease has ended, or is about to."""
+        self.check()
+        return BlockView(self._tier, self.handles[index].slot, writable=self._writable)
+
+    def __iter__(self) -> Iterator[BlockView]:
+        return (self[index] for index in range(len(self)))
+
+    @property
+    def slots(self) -> list[int]:
+        return [handle.slot for handle in self.handles]
+
+    def tier_torch(self, dtype: Any) -> Any:
+        """The whole tier as a tensor [block][layer][outer][page][inner], for batched copies. Only `slots` of it
+        may be touched."""
+        self.check()
+        return self._tier.torch(dtype)
+
+    def check(self) -> None:
+        """LeaseLost where the blocks may be somebody else's by now."""
+        if self._lease is not None:
+            self._keeper.check(self._lease)
+
+    def release(self) -> None:
+        """Gives the blocks up, whatever became of them."""
+        lease, self._lease = self._lease, None
+        self.handles = []
+        if lease is not None:
+            self._keeper.drop(lease)
+
+
+class ReadBlocks(_Held):
+    """The longest prefix of what was asked for that is in the tier."""
+
+    def end(self) -> None:
+        """Gives the blocks up. LeaseLost where they were not held all along: what was read does not count."""
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            self._keeper.end(lease)
+
+    def __enter__(self) -> ReadBlocks:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.end()
+        else:
+            self.release()
+
+
+class WriteBlocks(_Held):
+    """Slots that nobody else sees until they are committed."""
+
+    def __init__(
+        self, keeper: LeaseKeeper, lease: KeptLease, tier: TierMap, blocks: Sequence[Handle], cache: _Cache
+    ) -> None:
+        super().__init__(keeper, lease, tier, blocks)
+        self._writable = True
+        self._cache = cache
+
+    def commit(
+        self,
+        keys: Sequence[Key],
+        *,
+        parent: Key | None = None,
+        parents: Sequence[Key | None] | None = None,
+    ) -> list[Committed]:
+        """Gives the slots, all written, their keys, and the lease up. The keys are one prefix behind `parent`,
+        or each has one of `parents`. Of a key that was there already the older block stays (`duplicate`)."""
+        if len(keys) != len(self):
+            raise CairnError(f"{len(keys)} keys for {len(self)} slots")
+        self.check()
+        lease = self._lease
+        if lease is None:
+            raise LeaseLost("the slots were committed or given up before")
+        before = [parent, *keys[:-1]] if parents is None else parents
+        blocks = [
+            NewBlock(handle, key, parent=last)
+            for handle, key, last in zip(self.handles, keys, before, strict=True)
+        ]
+        committed = self._cache.client.commit(self._cache.name, lease.lease, blocks)
+        self.release()
+        return committed.blocks
+
+    def __enter__(self) -> WriteBlocks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class _Cache:
+    def __init__(self, client: Client, name: str, tier: Tier) -> None:
+        self.client = client
+        self.name = name
+        self.tier: Tier = tier
+
+
+class TierView:
+    """One tier of one cache, mapped into this process. Safe from several threads.
+
+    client: best over the server's Unix socket; over HTTP the server must run in the same PID namespace.
+    lease_ms: how long blocks outlive this process, should it end in the middle.
+    on_map: told of the tier's memory whenever it was mapped, say to pin it for a GPU.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        cache: str,
+        tier: Tier = "pinned",
+        lease_ms: int = DEFAULT_LEASE_MS,
+        on_map: Callable[[memoryview], None] | None = None,
+    ) -> None:
+        self.lease_ms = lease_ms
+        self._on_map = on_map
+        self._cache = _Cache(client, cache, tier)
+        self._keeper = LeaseKeeper(client)
+        self._lock = threading.Lock()
+        self._map: TierMap | None = None
+        self._current()
+
+    @property
+    def shape(self) -> Shape:
+        """Of the cache's blocks."""
+        return self._current_or_last().shape
+
+    @property
+    def block_bytes(self) -> int:
+        return self.shape.block_bytes
+
+    def read(self, keys: Sequence[Key], *, wait_ms: int = 0) -> ReadBlocks:
+        """Pins the longest prefix of `keys` that lies in this tier. Blocks in lower tiers are brought up, and
+        waited for `wait_ms` at most."""
+        asked_at = time.monotonic()
+        match = self._cache.client.match(
+            self._cache.name, keys, lease_ms=self.lease_ms, onboard=self._cache.tier, wait_ms=wait_ms
+        )
+        if match.lease is None:
+            return ReadBlocks(self._keeper, None, self._current_or_last(), [])
+        lease = self._keeper.keep(match.lease, self.lease_ms, asked_at)
+        here = next((at for at, block in enumerate(match.blocks) if block.tier != self._cache.tier), match.matched)
+        return ReadBlocks(self._keeper, lease, self._current(lease), match.blocks[:here])
+
+    def write(self, count: int, *, priority: int | None = None) -> WriteBlocks:
+        """`count` slots, all of them or NoCapacity."""
+        asked_at = time.monotonic()
+        slots = self._cache.client.allocate(
+            self._cache.name, count, tier=self._cache.tier, lease_ms=self.lease_ms, priority=priority
+        )
+        lease = self._keeper.keep(slots.lease, self.lease_ms, asked_at)
+        return WriteBlocks(self._keeper, lease, self._current(lease), slots.blocks, self._cache)
+
+    def _current_or_last(self) -> TierMap:
+        with self._lock:
+            assert self._map is not None
+            return self._map
+
+    def _current(self, lease: KeptLease | None = None) -> TierMap:
+        """The mapping of the memory that the server has now. Under a lease that is the memory of the lease's
+        blocks: the lease is known to one life of the server and of the cache only, and is confirmed at its end."""
+        try:
+            client, name, tier = self._cache.client, self._cache.name, self._cache.tier
+            with OpenTier(client, name, tier) as opened:
+                with self._lock:
+                    if self._map is not None and self._map.identity == identity_of(opened.file):
+                        return self._map
+                cache = client.cache(name)
+                made = TierMap(opened.memory, cache.layout, cache.tiers[tier].num_blocks, opened.file)
+            if self._on_map is not None:
+                self._on_map(made.memory)
+            with self._lock:
+                self._map = made
+            return made
+        except BaseException:
+            if lease is not None:
+                self._keeper.drop(lease)
+            raise

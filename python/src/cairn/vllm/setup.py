@@ -1,0 +1,156 @@
+"""What vLLM's configuration means for Cairn: which caches, for which blocks. Raises `Unsupported` by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cairn.engine.identity import Identity, Rank, all_ranks
+from cairn.model import CacheConfig, Shape, TierConfig
+
+DEFAULT_URL = "http://127.0.0.1:7070"
+# Of all ranks together.
+DEFAULT_PINNED_BYTES = 4 << 30
+# What takes longer is a miss.
+DEADLINE_LOOKUP_S = 2.0
+TIMEOUT_S = 5.0  # of each request of a load or a save
+# How long a load waits for blocks that come up from the disk; what has not come by then is read as it lies.
+ONBOARD_WAIT_MS = 5_000
+
+NAMES = ("cairn.url", "cairn.token", "cairn.pinned_bytes", "cairn.disk_bytes", "cairn.cache")
+# Of a model's configuration: what is of the machine or the library, and changes no value.
+NOT_OF_THE_MODEL = ("_name_or_path", "transformers_version", "architectures")
+
+
+class Unsupported(ValueError):
+    """Something that this connector does not do. Its text names it."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """`kv_connector_extra_config`."""
+
+    url: str
+    token: str | None
+    pinned_bytes: int
+    disk_bytes: int
+    cache: str | None
+
+    @staticmethod
+    def of(extra: Mapping[str, Any]) -> Options:
+        unknown = [name for name in extra if name.startswith("cairn.") and name not in NAMES]
+        if unknown:
+            raise Unsupported(f"kv_connector_extra_config has {unknown[0]}; there are {', '.join(NAMES)}")
+        pinned, disk = (int(extra.get(f"cairn.{tier}_bytes") or 0) for tier in ("pinned", "disk"))
+        if pinned < 0 or disk < 0:
+            raise Unsupported("cairn.pinned_bytes and cairn.disk_bytes are sizes in bytes, 0 for none")
+        if not pinned and not disk:
+            pinned = DEFAULT_PINNED_BYTES
+        token, cache = extra.get("cairn.token"), extra.get("cairn.cache")
+        return Options(str(extra.get("cairn.url") or DEFAULT_URL), token or None, pinned, disk, cache or None)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What scheduler and workers of an engine agree on."""
+
+    options: Options
+    identity: Identity
+    block_tokens: int
+    ranks: list[Rank]
+    replicas: int  # workers that hold the same bytes of each block; the first of them saves
+    layers: list[str]
+    num_blocks: int
+    loads: bool
+    saves: bool
+
+    @staticmethod
+    def of(config: Any, kv_cache_config: Any) -> Setup:
+        """config: vLLM's `VllmConfig`."""
+        group = _only_group(kv_cache_config)
+        parallel, transfer = config.parallel_config, config.kv_transfer_config
+        for name in ("decode_context_parallel_size", "prefill_context_parallel_size"):
+            if getattr(parallel, name, 1) != 1:
+                raise Unsupported(f"CairnConnector does not do {name}={getattr(parallel, name)} (only 1)")
+        replicas = getattr(kv_cache_config, "kv_tp_replicas", 1)
+        spec = group.kv_cache_spec
+        return Setup(
+            options=Options.of(transfer.kv_connector_extra_config),
+            identity=Identity(config.model_config.model, _facts(config, spec)),
+            block_tokens=spec.block_size,
+            ranks=all_ranks(parallel.tensor_parallel_size // replicas, parallel.pipeline_parallel_size),
+            replicas=replicas,
+            layers=list(group.layer_names),
+            num_blocks=kv_cache_config.num_blocks,
+            loads=transfer.kv_role != "kv_producer",
+            saves=transfer.kv_role != "kv_consumer",
+        )
+
+    def rank(self, tensor: int, pipeline: int) -> Rank:
+        """Of the worker at these places."""
+        sizes = self.ranks[0]
+        return Rank(tensor // self.replicas, sizes.tensor_size, pipeline, sizes.pipeline_size)
+
+    def cache_name(self, rank: Rank) -> str:
+        named = self.options.cache
+        if named is None:
+            return self.identity.cache_name(rank)
+        return named if len(self.ranks) == 1 else f"{named}.{rank.label}"
+
+    def own_layers(self, kv_caches: Mapping[str, Any]) -> list[Any]:
+        """A worker's layers in the model's order, each once where several share their memory."""
+        mine = [kv_caches[name] for name in self.layers if name in kv_caches]
+        return list({(layer.data_ptr(), layer.stride()): layer for layer in mine}.values())
+
+    def cache_config(self, num_layers: int, layer_values: int, dtype_bytes: int) -> CacheConfig | None:
+        """The cache of one rank, whose blocks have `layer_values` values in each layer; None where one that is
+        there is to be taken."""
+        if self.options.cache is not None:
+            return None
+        page, rest = self.block_tokens, layer_values % self.block_tokens
+        page, inner = (1, layer_values) if rest else (page, layer_values // page)
+        shape = Shape(num_layers, 1, page, inner, dtype_bytes)
+        tiers = {}
+        for tier, size in (("pinned", self.options.pinned_bytes), ("disk", self.options.disk_bytes)):
+            if size:
+                blocks = size // len(self.ranks) // shape.block_bytes
+                if blocks == 0:
+                    raise Unsupported(
+                        f"cairn.{tier}_bytes={size} holds no block: {len(self.ranks)} ranks' blocks "
+                        f"have {shape.block_bytes} bytes each"
+                    )
+                tiers[tier] = TierConfig(blocks)
+        # What is on disk outlives the server, so that its restart costs no block.
+        return CacheConfig(shape, tiers, offload="on_commit" if "disk" in tiers else None)
+
+
+def _only_group(kv_cache_config: Any) -> Any:
+    groups = kv_cache_config.kv_cache_groups
+    if len(groups) != 1:
+        kinds = ", ".join(type(group.kv_cache_spec).__name__ for group in groups)
+        raise Unsupported(f"CairnConnector does one KV cache group; this model has {len(groups)} ({kinds})")
+    kind = type(groups[0].kv_cache_spec)
+    if not any(base.__name__ == "FullAttentionSpec" for base in kind.__mro__):
+        raise Unsupported(f"CairnConnector does full attention (and MLA); this model has {kind.__name__}")
+    return groups[0]
+
+
+def _facts(config: Any, spec: Any) -> dict[str, object]:
+    """What two engines must agree on to share blocks."""
+    model, parallel = config.model_config, config.parallel_config
+    described = model.hf_config.to_dict()
+    speculative = getattr(config, "speculative_config", None)
+    return {
+        "revision": model.revision,
+        "config": {name: str(value) for name, value in described.items() if name not in NOT_OF_THE_MODEL},
+        "dtype": str(model.dtype),
+        "quantization": model.quantization,
+        "kv_dtype": str(spec.dtype),
+        "kv_cache_dtype": str(config.cache_config.cache_dtype),
+        "block_tokens": spec.block_size,
+        "tensor_parallel_size": parallel.tensor_parallel_size,
+        "pipeline_parallel_size": parallel.pipeline_parallel_size,
+        # A drafter's layers lie in the same blocks.
+        "speculative": None if speculative is None else [str(speculative.method), str(speculative.model)],
+    }

@@ -1,0 +1,91 @@
+"""The connector's part in a worker of vLLM: its blocks to and from the server."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from cairn.client import Client
+from cairn.engine.identity import Rank
+from cairn.engine.mover import Mover, Pool
+from cairn.engine.plan import Step
+from cairn.engine.report import Report
+from cairn.engine.store import Store, WrongBlocks, open_store
+from cairn.errors import CacheExists, Refused
+from cairn.vllm.setup import ONBOARD_WAIT_MS, TIMEOUT_S, Setup, Unsupported
+
+
+class ShapedPool(Pool, Protocol):
+    """The worker's blocks, and what they are made of."""
+
+    num_layers: int
+    layer_values: int
+    dtype_bytes: int
+
+    def adopt(self, memory: memoryview) -> None: ...
+
+
+class WorkerSide:
+    """Used by the worker's thread alone."""
+
+    def __init__(self, setup: Setup, rank: Rank, *, saves: bool, report: Report) -> None:
+        self._setup = setup
+        self._rank = rank
+        self._saves = saves
+        self._report = report
+        self._client = Client(setup.options.url, setup.options.token, timeout=TIMEOUT_S)
+        self._mover: Mover | None = None
+        self._failed_blocks: set[int] = set()
+
+    def register(self, pool: ShapedPool) -> None:
+        """Opens the rank's cache. Unsupported where its blocks or the cache that is there do not suit."""
+        name = self._setup.cache_name(self._rank)
+        config = self._setup.cache_config(pool.num_layers, pool.layer_values, pool.dtype_bytes)
+
+        def open_here() -> Store:
+            return open_store(self._client, name, config, ONBOARD_WAIT_MS, pool.block_bytes, pool.adopt)
+
+        self._mover = Mover(pool, open_here, self._report)
+        try:
+            self._mover.open()
+        except CacheExists as error:
+            raise Unsupported(f"the server has a cache {name} of another shape or size: {error.detail}") from error
+        except WrongBlocks as error:
+            raise Unsupported(str(error)) from error
+        except Refused as error:
+            raise Unsupported(f"the server refused the cache {name}: {error}") from error
+        self._report.note(f"blocks of {pool.block_bytes} bytes go to the cache {name} of {self._client.url}")
+
+    def fence(self) -> None:
+        """What the engine begins from here on may overwrite blocks that were saved."""
+        if self._mover is not None:
+            self._mover.fence()
+
+    def before_step(self, step: Step) -> None:
+        """Before the step's computing begins."""
+        if self._mover is not None:
+            self._mover.fence()
+            self._mover.prepare(step.saves if self._saves else [])
+
+    def load(self, step: Step) -> None:
+        if self._mover is not None:
+            self._mover.load(step.loads)
+
+    def save(self) -> None:
+        if self._mover is not None:
+            self._mover.save()
+
+    def take_loaded(self) -> set[str]:
+        """Requests whose loads have ended; what of them did not come is named by `take_failed_blocks`."""
+        done = [] if self._mover is None else self._mover.take_done()
+        for _, failed in done:
+            self._failed_blocks |= failed
+        return {load.request for load, _ in done}
+
+    def take_failed_blocks(self) -> set[int]:
+        failed, self._failed_blocks = self._failed_blocks, set()
+        return failed
+
+    def close(self) -> None:
+        if self._mover is not None:
+            self._mover.close()
+        self._client.close()

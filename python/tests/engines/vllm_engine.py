@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""A vLLM engine on the CPU that is told on its standard input what to do, one JSON a line, and answers so.
+
+Run by the environment's Python. First line: {"model": FOLDER, "connector": {...} or null, "options": {...}}; it
+answers {"ready": true}. Each line after that: {"prompts": [[token, ...], ...], "max_tokens": N, "salt"?: "..."};
+it answers {"tokens": [[...], ...], "cached": [...], "seconds": S, "counts": {...}}. With "forget": true the engine
+drops its own prefix cache first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+
+def answer(said: dict[str, Any], out: Any) -> None:
+    out.write(json.dumps(said) + "\n")
+    out.flush()
+
+
+def main() -> None:
+    # vLLM's lines go to stderr, also those of its processes.
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    asked = json.loads(sys.stdin.readline())
+    from vllm import LLM, SamplingParams
+    from vllm.config import KVTransferConfig
+
+    connector = asked["connector"]
+    llm = LLM(
+        model=asked["model"],
+        load_format="dummy",
+        skip_tokenizer_init=True,
+        seed=0,
+        enforce_eager=True,
+        dtype="bfloat16",
+        disable_log_stats=False,
+        kv_transfer_config=None if connector is None else KVTransferConfig(**connector),
+        **asked["options"],
+    )
+    answer({"ready": True}, out)
+    for line in sys.stdin:
+        work = json.loads(line)
+        if work.get("forget"):
+            assert llm.reset_prefix_cache()
+        prompts = [
+            {"prompt_token_ids": tokens, **({"cache_salt": work["salt"]} if "salt" in work else {})}
+            for tokens in work["prompts"]
+        ]
+        sampling = SamplingParams(temperature=0, detokenize=False, ignore_eos=True, max_tokens=work["max_tokens"])
+        began = time.monotonic()
+        done = llm.generate(prompts, sampling, use_tqdm=False)
+        seconds = time.monotonic() - began
+        answer(
+            {
+                "tokens": [list(one.outputs[0].token_ids) for one in done],
+                "cached": [one.num_cached_tokens for one in done],
+                "finished": [one.outputs[0].finish_reason for one in done],
+                "seconds": round(seconds, 3),
+                "counts": counts(llm),
+            },
+            out,
+        )
+
+
+def counts(llm: Any) -> dict[str, float]:
+    """What the connector has counted so far, as vLLM's metrics have it."""
+    prefix = "vllm:cairn_"
+    return {
+        metric.name[len(prefix) :]: metric.value for metric in llm.get_metrics() if metric.name.startswith(prefix)
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,233 @@
+"""An engine in the small, with the order of calls that vLLM's has: it schedules, computes in chunks, preempts and
+aborts. A block's "keys and values" follow from all tokens up to its end, so that every byte can be checked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from cairn.engine.mover import Copies
+from cairn.engine.store import Row
+from cairn.vllm.scheduler import SchedulerSide
+from cairn.vllm.worker import WorkerSide
+from server import PATIENCE_S
+
+BLOCK_TOKENS = 4
+LAYERS = 3
+LAYER_VALUES = 32
+DTYPE_BYTES = 2
+BLOCK_BYTES = LAYERS * LAYER_VALUES * DTYPE_BYTES
+
+
+def content(tokens: Sequence[int], rank: int) -> bytes:
+    """What a rank's block holds whose end is that of `tokens`."""
+    seed = hashlib.sha256(repr((rank, list(tokens))).encode()).digest()
+    return (seed * (BLOCK_BYTES // len(seed) + 1))[:BLOCK_BYTES]
+
+
+class Blocks:
+    """A worker's memory."""
+
+    num_layers = LAYERS
+    layer_values = LAYER_VALUES
+    dtype_bytes = DTYPE_BYTES
+    block_bytes = BLOCK_BYTES
+
+    def __init__(self, count: int) -> None:
+        self.blocks = [bytearray(BLOCK_BYTES) for _ in range(count)]
+
+    def adopt(self, memory: memoryview) -> None: ...
+
+    def order(self) -> object:
+        return None
+
+    def fence(self) -> None: ...
+
+    def load(self, blocks: Sequence[int], rows: Sequence[Row], after: object) -> Copies:
+        for block, row in zip(blocks, rows, strict=True):
+            self.blocks[block][:] = row
+        return self
+
+    def save(self, blocks: Sequence[int], rows: Sequence[Row]) -> Copies:
+        for block, row in zip(blocks, rows, strict=True):
+            row[:] = self.blocks[block]
+        return self
+
+    def wait(self) -> None: ...
+
+
+@dataclass
+class Request:
+    """With the members of vLLM's that are looked at."""
+
+    request_id: str
+    all_token_ids: list[int]
+    new_tokens: int = 4
+    prompt_embeds: None = None
+    lora_request: Any = None
+    cache_salt: str | None = None
+    mm_features: list[Any] = field(default_factory=list)
+    skip_reading_prefix_cache: bool = False
+    num_computed_tokens: int = 0
+    blocks: list[int] = field(default_factory=list)
+    loading: bool = False
+    loaded_tokens: int = 0
+    computed_here: int = 0
+
+
+class FakeEngine:
+    def __init__(
+        self,
+        scheduler: SchedulerSide,
+        workers: list[WorkerSide],
+        *,
+        blocks: int = 256,
+        chunk: int = 10,
+    ) -> None:
+        self.scheduler = scheduler
+        self.workers = workers
+        self.pools = [Blocks(blocks) for _ in workers]
+        for worker, pool in zip(workers, self.pools, strict=True):
+            worker.register(pool)
+        self._chunk = chunk
+        self._free = list(range(blocks))
+        self._received: dict[str, int] = {}
+        self.waiting: list[Request] = []
+        self.running: list[Request] = []
+
+    def run(self, *requests: Request) -> None:
+        """Until all have ended. The blocks of each are checked when it ends."""
+        self.waiting += requests
+        deadline = time.monotonic() + PATIENCE_S
+        while self.waiting or self.running:
+            self.step()
+            assert time.monotonic() < deadline, "a request does not end"
+
+    def step(self) -> None:
+        for request in list(self.waiting):
+            self._admit(request)
+        scheduled = {request.request_id: self._grow(request) for request in self.running}
+        state = SimpleNamespace(get_block_ids=lambda name: (self._find(name).blocks,))
+        output = SimpleNamespace(num_scheduled_tokens=scheduled, kv_connector_block_state=state)
+        plan = self.scheduler.step(output)
+        received, failed = set(), set()
+        for rank, worker in enumerate(self.workers):
+            worker.fence()
+            worker.before_step(plan)
+            self._compute(rank, scheduled)
+            worker.load(plan)
+            worker.save()
+            received |= self._all_received(worker.take_loaded())
+            failed |= worker.take_failed_blocks()
+        for request in self.running:
+            count = scheduled[request.request_id]
+            request.num_computed_tokens += count
+            request.computed_here += count
+        self._loads_ended(received, failed)
+        self._sample()
+
+    def preempt(self, request: Request) -> None:
+        self.running.remove(request)
+        self._free += request.blocks
+        request.blocks, request.num_computed_tokens = [], 0
+        self.waiting.append(request)
+
+    def abort(self, request: Request) -> None:
+        """Of one whose load is under way the blocks stay until that has ended."""
+        self.scheduler.finished(request)
+        if not request.loading:
+            (self.running if request in self.running else self.waiting).remove(request)
+            self._free += request.blocks
+        request.new_tokens = -1
+
+    def close(self) -> None:
+        self.scheduler.close()
+        for worker in self.workers:
+            worker.close()
+
+    def _admit(self, request: Request) -> None:
+        if request.loading:
+            return
+        tokens = 0
+        if request.num_computed_tokens == 0:
+            found = self.scheduler.matched_tokens(request, 0)
+            if found is None:
+                return
+            tokens = found
+        self._blocks_for(request, max(tokens, request.num_computed_tokens, 1))
+        self.scheduler.allocated(request, request.blocks, tokens)
+        if tokens:
+            request.num_computed_tokens = request.loaded_tokens = tokens
+            request.loading = True
+        else:
+            self.waiting.remove(request)
+            self.running.append(request)
+
+    def _grow(self, request: Request) -> int:
+        count = min(self._chunk, len(request.all_token_ids) - request.num_computed_tokens)
+        self._blocks_for(request, request.num_computed_tokens + count)
+        return count
+
+    def _blocks_for(self, request: Request, tokens: int) -> None:
+        while len(request.blocks) * BLOCK_TOKENS < tokens:
+            request.blocks.append(self._free.pop())
+
+    def _compute(self, rank: int, scheduled: dict[str, int]) -> None:
+        """From the blocks before it, as attention does: a wrong one is found out at the request's end."""
+        for request in self.running:
+            begin = request.num_computed_tokens
+            for block in range(begin // BLOCK_TOKENS, (begin + scheduled[request.request_id]) // BLOCK_TOKENS):
+                tokens = request.all_token_ids[: (block + 1) * BLOCK_TOKENS]
+                self.pools[rank].blocks[request.blocks[block]][:] = content(tokens, rank)
+
+    def _all_received(self, requests: set[str]) -> set[str]:
+        """Those that every worker has told of."""
+        for name in requests:
+            self._received[name] = self._received.get(name, 0) + 1
+        done = {name for name, count in self._received.items() if count == len(self.workers)}
+        for name in done:
+            del self._received[name]
+        return done
+
+    def _loads_ended(self, received: set[str], failed: set[int]) -> None:
+        for request in self.waiting:
+            bad = [at for at, block in enumerate(request.blocks) if request.loading and block in failed]
+            if bad:
+                request.num_computed_tokens = request.loaded_tokens = bad[0] * BLOCK_TOKENS
+        self.scheduler.loads_ended(received, failed)
+        for name in received:
+            request = self._find(name)
+            request.loading = False
+            if request.new_tokens < 0:  # it was aborted meanwhile
+                self.waiting.remove(request)
+                self._free += request.blocks
+            elif request.num_computed_tokens == 0:
+                self._free += request.blocks
+                request.blocks = []
+
+    def _sample(self) -> None:
+        for request in list(self.running):
+            if request.num_computed_tokens < len(request.all_token_ids):
+                continue
+            if request.new_tokens == 0:
+                self._check(request)
+                self.scheduler.finished(request)
+                self.running.remove(request)
+                self._free += request.blocks
+            else:
+                request.all_token_ids.append(sum(request.all_token_ids) % 1000)
+                request.new_tokens -= 1
+
+    def _check(self, request: Request) -> None:
+        for rank, pool in enumerate(self.pools):
+            for block in range(len(request.all_token_ids) // BLOCK_TOKENS):
+                expected = content(request.all_token_ids[: (block + 1) * BLOCK_TOKENS], rank)
+                assert pool.blocks[request.blocks[block]] == expected, f"rank {rank}: wrong bytes in block {block}"
+
+    def _find(self, name: str) -> Request:
+        return next(request for request in [*self.waiting, *self.running] if request.request_id == name)

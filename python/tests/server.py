@@ -1,0 +1,114 @@
+"""A cairn-server that a test starts on a free port and a socket of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+from cairn import CacheConfig, Client, Shape, TierConfig
+
+ROOT = Path(__file__).resolve().parents[2]
+# Longer than anything takes on a loaded machine.
+PATIENCE_S = 90
+
+SHAPE = Shape(num_layers=2, outer_dim=2, page_size=4, inner_dim=8, dtype_width_bytes=2)
+
+
+def binary() -> str:
+    """CAIRN_SERVER_BINARY, or what was built here."""
+    named = os.environ.get("CAIRN_SERVER_BINARY")
+    if named:
+        return named
+    for preset in ("release", "dev"):
+        built = ROOT / "build" / preset / "cairn-server"
+        if built.exists():
+            return str(built)
+    raise unittest.SkipTest("no cairn-server is built, and CAIRN_SERVER_BINARY names none")
+
+
+class Server:
+    """Lives in a folder of its own; `kill` and `start` are a restart."""
+
+    def __init__(self, *flags: str) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="cairn-python-")
+        self.folder = Path(self._folder.name)
+        self.socket = str(self.folder / "socket")
+        self._flags = flags
+        self._port = 0
+        self.start()
+
+    @property
+    def unix(self) -> str:
+        return f"unix:{self.socket}"
+
+    @property
+    def http(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        config = self.folder / "config.json"
+        config.write_text('{"caches": []}')
+        log = self.folder / "log"
+        with open(log, "wb") as out:
+            self._child = subprocess.Popen(
+                [
+                    *(binary(), "--listen", f"127.0.0.1:{self._port}", "--unix", self.socket),
+                    *("--data-dir", str(self.folder / "data"), "--config", str(config), *self._flags),
+                ],
+                stdout=out,
+                stderr=out,
+            )
+        deadline = time.monotonic() + PATIENCE_S
+        while not (found := re.search(r"listening on http://127\.0\.0\.1:(\d+)", log.read_text())):
+            if self._child.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"the server did not start:\n{log.read_text()}")
+            time.sleep(0.02)
+        self._port = int(found.group(1))
+
+    def kill(self) -> None:
+        self._child.kill()
+        self._child.wait()
+
+    def close(self) -> None:
+        self._child.send_signal(signal.SIGTERM)
+        self._child.wait(PATIENCE_S)
+        self._folder.cleanup()
+
+
+class ServerCase(unittest.TestCase):
+    """A server for all tests of the class, each with a cache of its own name."""
+
+    server: Server
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.server = Server()
+        cls.addClassCleanup(cls.server.close)
+
+    def setUp(self) -> None:
+        self.client = Client(self.server.unix, timeout=PATIENCE_S)
+        self.addCleanup(self.client.close)
+        self.name = re.sub(r"[^A-Za-z0-9]", "-", self.id())[-64:]
+
+    def make(
+        self, blocks: int = 16, disk: int = 0, layout: str = "fully_contiguous", shape: Shape = SHAPE
+    ) -> None:
+        tiers = {"pinned": TierConfig(blocks, layout)}
+        if disk:
+            tiers["disk"] = TierConfig(disk)
+        self.client.make_cache(self.name, CacheConfig(shape, tiers))
+
+
+def block(seed: int, shape: Shape = SHAPE) -> bytes:
+    """A block's bytes that follow from a number, none equal to another's."""
+    return b"".join((seed * 1_000_003 + at).to_bytes(8, "little") for at in range(shape.block_bytes // 8))
+
+
+def key(number: int) -> bytes:
+    return number.to_bytes(32, "big")

@@ -1,0 +1,65 @@
+"""What verbs send, against the contract's words."""
+
+import json
+import struct
+import unittest
+
+from cairn.calls import caches, keys, life, movement
+from cairn.http import Request
+from cairn.model import CacheChange, Handle, NewBlock
+
+
+def body(request: Request) -> object:
+    return json.loads(b"".join(bytes(piece) for piece in request.body or ()))
+
+
+class Sent(unittest.TestCase):
+    def test_a_put_has_its_options_in_the_query(self) -> None:
+        request = keys.put("c", b"\xaa", b"x", priority=3, metadata={"a": 1}, if_exists="error").request
+        self.assertEqual(
+            request.target, "/v1/caches/c/keys/aa?priority=3&metadata=%7B%22a%22%3A+1%7D&if_exists=error"
+        )
+
+    def test_a_write_has_them_in_its_header(self) -> None:
+        call = keys.write("c", [b"\xaa", "BB"], [b"x", b"y"], parent="cc", ttl_ms=5, if_exists="duplicate")
+        head, *rest = call.request.body or ()
+        (length,) = struct.unpack("<I", bytes(head)[:4])
+        self.assertEqual(
+            json.loads(bytes(head)[4 : 4 + length]),
+            {"keys": ["aa", "BB"], "parent": "cc", "ttl_ms": 5, "if_exists": "duplicate"},
+        )
+        self.assertEqual(rest, [b"x", b"y"])
+
+    def test_a_commit_names_each_block(self) -> None:
+        handle = Handle("pinned", 7, 3)
+        call = life.commit("c", "L", [NewBlock(handle, b"\xaa", parent="bb", priority=9)], release=True)
+        block = {"tier": "pinned", "slot": 7, "generation": 3, "key": "aa", "parent": "bb", "priority": 9}
+        self.assertEqual(body(call.request), {"lease": "L", "blocks": [block], "release": True})
+
+    def test_a_change_names_only_what_changes(self) -> None:
+        call = caches.change_cache("c", CacheChange(offload="never", num_blocks={"pinned": 5}))
+        self.assertEqual((call.request.method, call.request.target), ("PATCH", "/v1/caches/c"))
+        self.assertEqual(body(call.request), {"offload": "never", "tiers": {"pinned": {"num_blocks": 5}}})
+
+    def test_blocks_go_to_another_lease(self) -> None:
+        call = life.release("L", [Handle("disk", 1, 2)], to_lease="M")
+        self.assertEqual(
+            body(call.request), {"blocks": [{"tier": "disk", "slot": 1, "generation": 2}], "to_lease": "M"}
+        )
+
+    def test_what_the_server_waits_for_is_no_silence(self) -> None:
+        self.assertEqual(movement.drain("c", wait_ms=7000).wait_s, 7.0)
+        self.assertEqual(movement.transfer_state("t", wait_ms=500).wait_s, 0.5)
+        self.assertEqual(life.match("c", ["aa"], onboard="pinned", wait_ms=1000).wait_s, 1.0)
+
+    def test_only_looks_and_what_names_its_end_are_idempotent(self) -> None:
+        self.assertTrue(life.match("c", ["aa"], lease_ms=0).request.idempotent)
+        self.assertFalse(life.match("c", ["aa"], lease_ms=5).request.idempotent)
+        self.assertFalse(life.allocate("c", 1).request.idempotent)
+        self.assertFalse(life.commit("c", "L", []).request.idempotent)
+        self.assertTrue(life.renew("L", 5).request.idempotent)
+        self.assertTrue(keys.read("c", ["aa"]).request.idempotent)
+
+
+if __name__ == "__main__":
+    unittest.main()

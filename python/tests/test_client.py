@@ -1,0 +1,307 @@
+"""Both clients against a real server."""
+
+import asyncio
+import json
+import socket
+import threading
+import time
+import unittest
+
+from cairn import AsyncClient, CacheConfig, Client, NewBlock, NoAnswer, Refused, TierConfig
+from cairn.errors import (
+    CacheExists,
+    StaleGeneration,
+    TimedOut,
+    UnknownCache,
+    UnknownKey,
+    UnknownLease,
+    WrongLength,
+)
+from cairn.keys import token_keys
+from server import PATIENCE_S, ROOT, SHAPE, ServerCase, block, key
+
+
+class Verbs(ServerCase):
+    def test_a_block_lives(self) -> None:
+        self.make()
+        slots = self.client.allocate(self.name, 2, lease_ms=60_000)
+        for number, slot in enumerate(slots.blocks):
+            self.client.write_slot(self.name, slot, slots.lease, block(number))
+        new = [
+            NewBlock(slots.blocks[0], key(0), metadata={"of": "test"}),
+            NewBlock(slots.blocks[1], key(1), parent=key(0), ttl_ms=3_600_000),
+        ]
+        committed = self.client.commit(self.name, slots.lease, new)
+        self.assertEqual(
+            [(one.key, one.status) for one in committed.blocks], [(key(0), "committed"), (key(1), "committed")]
+        )
+        self.assertGreater(self.client.renew(slots.lease, 90_000).expires_at_ms, slots.expires_at_ms)
+        self.assertEqual(self.client.release(slots.lease, [slots.blocks[0]]), 1)
+        self.assertEqual(self.client.release(slots.lease), 1)
+        found = self.client.match(self.name, [key(0), key(1), key(2)], lease_ms=1000)
+        self.assertEqual([one.key for one in found.blocks], [key(0), key(1)])
+        self.assertEqual(found.blocks[0].tier, "pinned")
+        self.assertIsNotNone(found.lease)
+        self.assertEqual(self.client.metadata(self.name, key(0)), {"of": "test"})
+
+    def test_keys_of_different_lengths_match_too(self) -> None:
+        self.make()
+        self.client.put(self.name, "aa", block(1))
+        self.client.put(self.name, "bbbb", block(2), parent="aa")
+        found = self.client.match(self.name, ["aa", "bbbb", "cc"], lease_ms=0)
+        self.assertEqual((found.matched, found.lease), (2, None))
+        self.assertEqual(found.blocks[1].key, b"\xbb\xbb")
+
+    def test_tokens_have_the_keys_that_the_server_gives_them(self) -> None:
+        self.make()
+        tokens = list(range(70_000, 70_011))
+        keys = token_keys(tokens, SHAPE.page_size, "salt")
+        self.assertEqual(len(keys), 2)
+        self.client.write(self.name, keys, [block(1), block(2)])
+        found = self.client.match_tokens(self.name, tokens, salt="salt", lease_ms=0)
+        self.assertEqual([one.key for one in found.blocks], keys)
+        self.assertEqual(self.client.match_tokens(self.name, tokens, lease_ms=0).matched, 0)
+
+    def test_one_key_is_put_got_and_deleted(self) -> None:
+        self.make()
+        self.assertEqual(self.client.put(self.name, key(1), block(1)).status, "committed")
+        self.assertEqual(self.client.put(self.name, key(1), block(2)).status, "duplicate")
+        self.assertEqual(self.client.get(self.name, key(1)), block(1))
+        self.assertEqual(self.client.get(self.name, key(1), layer=1, outer=1), block(1)[-SHAPE.piece_bytes :])
+        self.assertTrue(self.client.has(self.name, key(1)))
+        self.client.delete(self.name, key(1))
+        self.assertFalse(self.client.has(self.name, key(1)))
+
+    def test_many_are_written_and_read(self) -> None:
+        self.make()
+        answer = self.client.write(self.name, [key(1), key(2)], [block(1), block(2)])
+        self.assertEqual([one.status for one in answer.blocks], ["committed", "committed"])
+        read = self.client.read(self.name, [key(1), key(2), key(3)])
+        self.assertEqual((read.matched, read.block(0), read.block(1)), (2, block(1), block(2)))
+        self.assertEqual(self.client.read(self.name, [key(3)]).matched, 0)
+
+    def test_blocks_move_and_are_listed(self) -> None:
+        self.make(disk=16)
+        self.client.write(self.name, [key(n) for n in range(3)], [block(n) for n in range(3)])
+        moved = self.client.transfer(self.name, [key(0)], "disk", mode="copy", wait_ms=PATIENCE_S * 500)
+        self.assertEqual((moved.state, moved.ended, moved.failures), ("done", True, []))
+        self.assertEqual(self.client.transfer_state(moved.transfer).state, "done")
+        first = self.client.blocks(self.name, tier="pinned", state="evictable", limit=2)
+        second = self.client.blocks(self.name, tier="pinned", state="evictable", cursor=first.next_cursor)
+        self.assertEqual({one.key for one in first.blocks + second.blocks}, {key(n) for n in range(3)})
+        self.assertEqual(self.client.evict(self.name, [key(2), key(9)], tier="pinned").missing, 1)
+        self.assertGreaterEqual(self.client.clear(self.name).evicted, 2)
+        self.assertEqual(self.client.match(self.name, [key(0)], lease_ms=0).matched, 0)
+
+    def test_caches_are_made_shown_and_dropped(self) -> None:
+        self.make(disk=8)
+        self.make(disk=8)
+        shown = self.client.cache(self.name)
+        self.assertEqual((shown.block_bytes, shown.layout.num_layers), (SHAPE.block_bytes, 2))
+        counts = shown.tiers["pinned"].blocks
+        assert counts is not None
+        self.assertEqual(counts.free, 16)
+        with self.assertRaises(CacheExists):
+            self.make(disk=9)
+        self.assertIn(self.name, [cache.name for cache in self.client.caches()])
+        self.client.drop_cache(self.name, force=True)
+        with self.assertRaises(UnknownCache) as raised:
+            self.client.cache(self.name)
+        self.assertEqual((raised.exception.status, raised.exception.code), (404, "unknown_cache"))
+
+    def test_a_snapshot_is_made_restored_and_dropped(self) -> None:
+        self.make()
+        self.client.put(self.name, key(1), block(1))
+        self.assertEqual(self.client.make_snapshot(self.name, "s", compress=True, wait_ms=30_000).state, "done")
+        self.assertEqual([one.name for one in self.client.snapshots(self.name)], ["s"])
+        self.client.clear(self.name)
+        self.assertEqual(self.client.restore_snapshot(self.name, "s", wait_ms=30_000).state, "done")
+        self.assertEqual(self.client.get(self.name, key(1)), block(1))
+        self.client.drop_snapshot(self.name, "s")
+
+    def test_a_group_of_one(self) -> None:
+        self.make()
+        self.client.put(self.name, key(1), block(1))
+        joined = self.client.join_group("alone", 0, 1)
+        self.assertTrue(joined.unique_id)
+        agreed = self.client.agree("alone", self.name, [key(1), key(2)], wait_ms=30_000)
+        self.assertEqual((agreed.state, agreed.agreed_blocks), ("done", 1))
+        self.assertIn("alone", [group.name for group in self.client.groups()])
+        self.client.leave_group("alone")
+
+    def test_the_service_says_how_it_is(self) -> None:
+        self.client.healthy()
+        self.client.ready()
+        self.assertEqual(self.client.system().runtime, "host")
+        self.assertIn("cairn_build_info", self.client.metrics())
+
+    def test_refusals_have_classes(self) -> None:
+        self.make()
+        with self.assertRaises(UnknownKey):
+            self.client.get(self.name, key(5))
+        with self.assertRaises(WrongLength):
+            self.client.put(self.name, key(5), b"short")
+        with self.assertRaises(UnknownLease):
+            self.client.renew("0" * 32, 1000)
+        slots = self.client.allocate(self.name, 1)
+        old = slots.blocks[0]
+        wrong = type(old)(old.tier, old.slot, old.generation + 1)
+        with self.assertRaises(StaleGeneration):
+            self.client.write_slot(self.name, wrong, slots.lease, block(1))
+
+    def test_every_code_of_the_server_has_a_class(self) -> None:
+        document = json.loads((ROOT / "server" / "openapi.json").read_text())
+        codes = document["components"]["schemas"]["Problem"]["properties"]["code"]["enum"]
+        classes = {kind.code for kind in Refused.__subclasses__()}
+        self.assertEqual(set(codes) - classes, set())
+
+    def test_over_tcp_as_over_the_socket(self) -> None:
+        self.make()
+        with Client(self.server.http, timeout=PATIENCE_S) as client:
+            client.put(self.name, key(1), block(1))
+        self.assertEqual(self.client.get(self.name, key(1)), block(1))
+
+    def test_events_tell_what_is_stored(self) -> None:
+        self.make()
+        events = self.client.events(cache=self.name, after=0, silence_s=PATIENCE_S)
+        first = next(events)  # a gap: the id is of another life
+        self.assertEqual(first.kind, "gap")
+        self.client.put(self.name, key(1), block(1))
+        stored = next(event for event in events if event.kind == "stored")
+        self.assertEqual(stored.data["keys"], [key(1).hex()])
+        events.close()
+
+    def test_threads_share_a_client(self) -> None:
+        self.make(blocks=64)
+        failures: list[str] = []
+
+        def work(first: int) -> None:
+            for number in range(first, first + 8):
+                self.client.put(self.name, key(number), block(number))
+                if self.client.get(self.name, key(number)) != block(number):
+                    failures.append(f"block {number}")
+
+        threads = [threading.Thread(target=work, args=(first,)) for first in range(0, 64, 8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE_S)
+        self.assertEqual(failures, [])
+        self.assertEqual(self.client.match(self.name, [key(n) for n in range(64)], lease_ms=0).matched, 64)
+
+
+class Restarts(ServerCase):
+    def test_kept_connections_are_made_anew(self) -> None:
+        self.client.system()
+        self.server.kill()
+        self.server.start()
+        self.make()  # a PUT, over the connection that has died meanwhile
+        self.server.kill()
+        with self.assertRaises(NoAnswer):
+            self.client.system()
+        self.server.start()
+        self.client.ready()
+
+    def test_a_request_that_may_not_go_twice_goes_after_a_restart(self) -> None:
+        self.client.system()
+        self.server.kill()
+        self.server.start()
+        with self.assertRaises(UnknownCache):
+            self.client.allocate(self.name, 1)
+
+
+class Deadlines(unittest.TestCase):
+    def test_a_server_that_says_nothing_is_not_waited_for(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as mute:
+            url = f"http://127.0.0.1:{mute.getsockname()[1]}"
+            with self.assertRaises(TimedOut):
+                Client(url, timeout=0.1).system()
+
+            async def ask() -> None:
+                async with AsyncClient(url, timeout=0.1) as client:
+                    await client.system()
+
+            with self.assertRaises(TimedOut):
+                asyncio.run(ask())
+
+    def test_an_answer_that_trickles_does_not_get_more_time(self) -> None:
+        stop = threading.Event()
+        with socket.create_server(("127.0.0.1", 0)) as slow:
+
+            def trickle() -> None:
+                peer, _ = slow.accept()
+                with peer:
+                    peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+                    while not stop.wait(0.02):
+                        peer.sendall(b"x")
+
+            thread = threading.Thread(target=trickle, daemon=True)
+            thread.start()
+            began = time.monotonic()
+            with self.assertRaises(TimedOut):
+                Client(f"http://127.0.0.1:{slow.getsockname()[1]}", timeout=0.3).system()
+            self.assertGreaterEqual(time.monotonic() - began, 0.3)
+            stop.set()
+
+    def test_nobody_listens(self) -> None:
+        with self.assertRaises(NoAnswer):
+            Client("unix:/nowhere/socket").system()
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        with self.assertRaises(NoAnswer):
+            Client(f"http://127.0.0.1:{port}").system()
+
+    def test_a_url_that_names_no_server_is_a_value_error(self) -> None:
+        for url in ("ftp://x", "unix:", "unix://x/y", "http://", "http://h:1/path", "127.0.0.1:7070"):
+            with self.subTest(url), self.assertRaises(ValueError):
+                Client(url)
+
+
+class Async(ServerCase):
+    def test_verbs_at_the_same_time(self) -> None:
+        self.make(blocks=64)
+
+        async def work() -> int:
+            async with AsyncClient(self.server.unix, timeout=PATIENCE_S) as client:
+                await asyncio.gather(*(client.put(self.name, key(n), block(n)) for n in range(32)))
+                got = await asyncio.gather(*(client.get(self.name, key(n)) for n in range(32)))
+                self.assertEqual(got, [block(n) for n in range(32)])
+                with self.assertRaises(UnknownKey):
+                    await client.get(self.name, key(99))
+                await client.make_cache(f"{self.name}-2"[-64:], CacheConfig(SHAPE, {"pinned": TierConfig(4)}))
+                return (await client.match(self.name, [key(n) for n in range(40)], lease_ms=0)).matched
+
+        self.assertEqual(asyncio.run(work()), 32)
+
+    def test_events(self) -> None:
+        self.make()
+
+        async def first_stored() -> list[str]:
+            async with AsyncClient(self.server.http, timeout=PATIENCE_S) as client:
+                async for event in client.events(cache=self.name, after=0, silence_s=PATIENCE_S):
+                    if event.kind == "stored":
+                        return list(event.data["keys"])
+                    await client.put(self.name, key(1), block(1))
+            return []
+
+        self.assertEqual(asyncio.run(first_stored()), [key(1).hex()])
+
+    def test_kept_connections_are_made_anew(self) -> None:
+        async def work() -> None:
+            async with AsyncClient(self.server.unix, timeout=PATIENCE_S) as client:
+                await client.system()
+                self.server.kill()
+                self.server.start()
+                await client.system()
+
+        asyncio.run(work())
+
+    def test_it_has_every_verb_of_the_blocking_client(self) -> None:
+        def verbs(kind: type) -> set[str]:
+            return {name for name in vars(kind) if not name.startswith("_")}
+
+        self.assertEqual(verbs(Client), verbs(AsyncClient))
+
+
+if __name__ == "__main__":
+    unittest.main()

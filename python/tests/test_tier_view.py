@@ -1,0 +1,201 @@
+"""A mapped tier: what is read and written in place is what the server has."""
+
+import time
+import unittest
+
+from cairn import Client, LeaseLost, Shape, TierView
+from cairn.errors import CairnError, NoCapacity
+from cairn.leases import KeptLease
+from server import PATIENCE_S, SHAPE, ServerCase, block, key
+
+
+class Mapped(ServerCase):
+    def view(self, lease_ms: int = 60_000) -> TierView:
+        return TierView(self.client, self.name, lease_ms=lease_ms)
+
+    def put(self, *numbers: int) -> None:
+        self.client.write(self.name, [key(n) for n in numbers], [block(n) for n in numbers])
+
+    def copies(self, view: TierView, *numbers: int) -> list[bytes]:
+        copies = []
+        with view.read([key(n) for n in numbers], wait_ms=30_000) as held:
+            for one in held:
+                copy = bytearray(view.block_bytes)
+                one.copy_to(copy)
+                copies.append(bytes(copy))
+        return copies
+
+    def test_what_is_written_over_http_is_read_in_place(self) -> None:
+        for layout in ("fully_contiguous", "layer_separate"):
+            with self.subTest(layout):
+                self.name = f"read-{layout}"
+                self.make(layout=layout)
+                self.put(1, 2)
+                self.assertEqual(self.copies(self.view(), 1, 2, 3), [block(1), block(2)])
+
+    def test_what_is_written_in_place_is_read_over_http(self) -> None:
+        for layout in ("fully_contiguous", "layer_separate"):
+            with self.subTest(layout):
+                self.name = f"write-{layout}"
+                self.make(layout=layout)
+                with self.view().write(2) as slots:
+                    for number, slot in enumerate(slots):
+                        slot.copy_from(block(number))
+                    committed = slots.commit([key(0), key(1)])
+                self.assertEqual([one.status for one in committed], ["committed", "committed"])
+                self.assertEqual(bytes(self.client.read(self.name, [key(0), key(1)]).data), block(0) + block(1))
+                self.assertEqual(self.client.cache(self.name).leases, 0)
+
+    def test_padded_blocks_are_found(self) -> None:
+        self.make(shape=Shape(3, 1, 4, 6, 2, alignment=4096))
+        small = Shape(3, 1, 4, 6, 2)
+        self.client.put(self.name, key(1), block(1, small))
+        with self.view().read([key(1)]) as held:
+            pieces = [bytes(piece) for piece in held[0].pieces()]
+        self.assertEqual(b"".join(pieces), block(1, small))
+        self.assertEqual(len(pieces), 3)
+
+    def test_slots_that_are_not_committed_are_given_up(self) -> None:
+        self.make(blocks=2)
+        view = self.view()
+        with view.write(2), self.assertRaises(NoCapacity):
+            view.write(1)
+        with view.write(2) as slots:
+            self.assertEqual(len(slots), 2)
+
+    def test_committed_blocks_are_not_written_again(self) -> None:
+        self.make()
+        self.put(1)
+        with self.view().read([key(1)]) as held:
+            with self.assertRaises(CairnError):
+                held[0].copy_from(block(2))
+            with self.assertRaises(TypeError):
+                next(held[0].pieces())[0] = 1
+        self.assertEqual(self.client.get(self.name, key(1)), block(1))
+
+    def test_blocks_on_disk_are_brought_up(self) -> None:
+        self.make(disk=16)
+        self.put(1, 2)
+        moved = self.client.transfer(self.name, [key(1), key(2)], "disk", mode="move", wait_ms=30_000)
+        self.assertEqual(moved.state, "done")
+        self.assertEqual(self.copies(self.view(), 1, 2), [block(1), block(2)])
+
+    def test_a_lease_that_ended_undoes_what_was_read(self) -> None:
+        self.make()
+        self.put(1)
+        with self.assertRaises(LeaseLost), self.view().read([key(1)]) as held:
+            lease = held._lease
+            assert lease is not None
+            self.client.release(lease.lease)  # as its time would
+            held[0].copy_to(bytearray(SHAPE.block_bytes))
+
+    def test_a_lease_is_renewed_while_it_is_needed(self) -> None:
+        self.make()
+        self.put(1)
+        lease_ms = 1500
+        with self.view(lease_ms).read([key(1)]) as held:
+            # Twice its time: longer than the lease lives by itself.
+            end = time.monotonic() + 2 * lease_ms / 1000
+            while time.monotonic() < end:
+                time.sleep(0.05)
+                held.check()
+            held[0].copy_to(bytearray(SHAPE.block_bytes))
+
+    def test_after_a_restart_the_new_memory_is_mapped(self) -> None:
+        self.make()
+        self.put(1)
+        view = self.view()
+        self.assertEqual(self.copies(view, 1), [block(1)])
+        self.server.kill()
+        self.server.start()
+        self.make()
+        # Another block in the slot that the old memory has block 1 in.
+        self.put(2)
+        self.assertEqual(self.copies(view, 1), [])
+        self.assertEqual(self.copies(view, 2), [block(2)])
+
+    def test_a_cache_that_was_made_anew_is_mapped_anew(self) -> None:
+        self.make()
+        self.put(1)
+        view = self.view()
+        self.assertEqual(self.copies(view, 1), [block(1)])
+        self.client.drop_cache(self.name)
+        self.make()
+        self.put(2)
+        self.assertEqual(self.copies(view, 2), [block(2)])
+
+    def test_by_path_where_the_server_is_asked_over_tcp(self) -> None:
+        self.make()
+        self.put(1)
+        with Client(self.server.http, timeout=PATIENCE_S) as client:
+            view = TierView(client, self.name)
+            with view.read([key(1)]) as held:
+                self.assertEqual(b"".join(held[0].pieces()), block(1))
+
+    def test_a_disk_tier_is_not_mapped(self) -> None:
+        self.make(disk=8)
+        with self.assertRaises(CairnError):
+            TierView(self.client, self.name, tier="disk")
+
+    def test_numpy_arrays_lie_in_place(self) -> None:
+        try:
+            import numpy
+        except ImportError:
+            self.skipTest("numpy is not installed")
+        for layout in ("fully_contiguous", "layer_separate"):
+            with self.subTest(layout):
+                self.name = f"numpy-{layout}"
+                self.make(layout=layout)
+                view = self.view()
+                expected = numpy.frombuffer(block(5), "u2").reshape(2, 2, 4, 8)
+                with view.write(1) as slots:
+                    slots[0].numpy("u2")[...] = expected
+                    slots.commit([key(5)])
+                self.assertEqual(self.client.get(self.name, key(5)), block(5))
+                with view.read([key(5)]) as held:
+                    array = held[0].numpy("u2")
+                    self.assertTrue((array == expected).all())
+                    self.assertFalse(array.flags.writeable)
+                    with self.assertRaises(CairnError):
+                        held[0].numpy("u4")
+
+    def test_torch_tensors_lie_in_place(self) -> None:
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("torch is not installed")
+        self.make(layout="layer_separate")
+        view = self.view()
+        expected = torch.frombuffer(bytearray(block(5)), dtype=torch.int16).reshape(2, 2, 4, 8)
+        with view.write(1) as slots:
+            slots.tier_torch(torch.int16)[slots.slots[0]] = expected
+            slots.commit([key(5)])
+        self.assertEqual(self.client.get(self.name, key(5)), block(5))
+        with view.read([key(5)]) as held:
+            self.assertTrue(torch.equal(held[0].torch(torch.int16), expected))
+
+
+class Leases(unittest.TestCase):
+    """By an injected clock."""
+
+    def test_a_lease_counts_from_before_it_was_asked_for_and_ends_early(self) -> None:
+        lease = KeptLease("l", 10_000, asked_at=100.0)
+        self.assertTrue(lease.is_held(107.9))
+        self.assertFalse(lease.is_held(108.1))
+
+    def test_a_renewal_leaves_time_for_another(self) -> None:
+        lease = KeptLease("l", 9_000, asked_at=100.0)
+        self.assertEqual(lease.renewal_due_at, 103.0)
+        lease.renewed(103.0)
+        self.assertEqual(lease.renewal_due_at, 106.0)
+        self.assertTrue(lease.is_held(110.0))
+
+    def test_what_is_lost_stays_lost(self) -> None:
+        lease = KeptLease("l", 10_000, asked_at=100.0)
+        lease.lose()
+        lease.renewed(101.0)
+        self.assertFalse(lease.is_held(101.0))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,410 @@
+"""The connector's parts in an engine in the small, against a real server."""
+
+from __future__ import annotations
+
+import logging
+import time
+import unittest
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from cairn import Client
+from cairn.engine.identity import Identity, Rank, all_ranks
+from cairn.engine.report import Report
+from cairn.model import Shape, Tier
+from cairn.vllm.requests import may_be_shared, of_block, of_request
+from cairn.vllm.scheduler import SchedulerSide
+from cairn.vllm.setup import Options, Setup, Unsupported
+from cairn.vllm.worker import WorkerSide
+from fake_engine import BLOCK_BYTES, BLOCK_TOKENS, FakeEngine, Request
+from server import PATIENCE_S, Server, ServerCase
+
+PROMPT = [number * 7 % 1000 for number in range(90)]
+
+
+class Engines(ServerCase):
+    def setUp(self) -> None:
+        super().setUp()
+        # A loaded machine is slow; what is slow is tested by itself.
+        for name in (
+            "cairn.engine.lookup.DEADLINE_S",
+            "cairn.engine.mover.SLOTS_WAIT_S",
+            "cairn.vllm.scheduler.DEADLINE_LOOKUP_S",
+            "cairn.vllm.worker.TIMEOUT_S",
+        ):
+            patched = mock.patch(name, PATIENCE_S)
+            patched.start()
+            self.addCleanup(patched.stop)
+        self.log = logging.getLogger("cairn.test.vllm")
+        self.log.setLevel(logging.CRITICAL)
+
+    def setup_of(
+        self, ranks: int = 1, pinned: int = 64, disk: int = 0, cache: str | None = None, **more: Any
+    ) -> Setup:
+        """Sizes in blocks of a rank."""
+        sizes = {"pinned_bytes": pinned * ranks * BLOCK_BYTES, "disk_bytes": disk * ranks * BLOCK_BYTES}
+        url = more.pop("url", self.server.unix)
+        return Setup(
+            options=Options(url, None, cache=cache, **sizes),
+            identity=Identity("m", {"test": self.id()}),
+            block_tokens=BLOCK_TOKENS,
+            ranks=all_ranks(ranks, 1),
+            replicas=1,
+            layers=[],
+            num_blocks=256,
+            loads=more.pop("loads", True),
+            saves=more.pop("saves", True),
+        )
+
+    def engine(self, setup: Setup, **more: Any) -> FakeEngine:
+        self.report = Report(self.log)
+        workers = [WorkerSide(setup, rank, saves=setup.saves, report=self.report) for rank in setup.ranks]
+        engine = FakeEngine(SchedulerSide(setup, self.report), workers, **more)
+        self.addCleanup(engine.close)
+        return engine
+
+    def stored(self, setup: Setup) -> None:
+        """Until all that was computed is stored: engines end, servers do not."""
+        self.engine_of_stored = self.engine(setup)
+        self.engine_of_stored.run(Request("first", list(PROMPT)))
+        self.engine_of_stored.close()
+
+    def test_what_one_engine_computed_the_next_one_loads(self) -> None:
+        setup = self.setup_of()
+        self.stored(setup)
+        counts = self.report.take()
+        # 90 tokens and 4 more: 23 full blocks.
+        self.assertEqual((counts["saved_blocks"], counts.get("saves_skipped_blocks", 0)), (23, 0))
+        engine = self.engine(setup)
+        again = Request("again", list(PROMPT))
+        engine.run(again)
+        self.assertEqual((again.loaded_tokens, again.computed_here), (88, 6))
+        counts = self.report.take()
+        self.assertEqual((counts["loaded_blocks"], counts["hit_blocks"]), (22, 22))
+        self.assertEqual(counts.get("saved_blocks", 0), 0)
+
+    def test_a_longer_prompt_saves_only_what_is_new(self) -> None:
+        setup = self.setup_of()
+        self.stored(setup)
+        engine = self.engine(setup)
+        longer = Request("longer", [*PROMPT, *range(500, 530)])
+        engine.run(longer)
+        engine.close()
+        self.assertEqual(longer.loaded_tokens, 88)
+        self.assertEqual(self.report.take()["saved_blocks"], (120 + 4) // 4 - 22)
+
+    def test_over_http_where_the_server_is_elsewhere(self) -> None:
+        # No tier of this cache is in memory that could be mapped.
+        setup = self.setup_of(pinned=0, disk=64)
+        self.stored(setup)
+        again = Request("again", list(PROMPT))
+        self.engine(setup).run(again)
+        self.assertEqual(again.loaded_tokens, 88)
+
+    def test_every_rank_has_its_own_and_all_must_hold_a_block(self) -> None:
+        setup = self.setup_of(ranks=2)
+        self.stored(setup)
+        again = Request("again", list(PROMPT))
+        self.engine(setup).run(again)
+        self.assertEqual(again.loaded_tokens, 88)
+        second = setup.cache_name(setup.ranks[1])
+        held = self.client.blocks(second, limit=1000).blocks
+        last = [block.key for block in held if block.key is not None and block.parent is not None]
+        self.client.evict(second, last)
+        once_more = Request("more", list(PROMPT))
+        self.engine(setup).run(once_more)
+        self.assertEqual(once_more.loaded_tokens, 4)
+
+    def test_blocks_that_went_to_disk_come_back(self) -> None:
+        setup = self.setup_of(pinned=24, disk=256)
+        self.stored(setup)
+        other = Request("other", [1, *PROMPT])
+        engine = self.engine(setup)
+        engine.run(other)
+        engine.close()
+        again = Request("again", list(PROMPT))
+        self.engine(setup).run(again)
+        self.assertEqual(again.loaded_tokens, 88)
+
+    def test_a_restart_of_the_server_costs_no_engine(self) -> None:
+        server = Server()
+        self.addCleanup(server.close)
+        setup = self.setup_of(pinned=64, disk=256, url=server.unix)
+        engine = self.engine(setup)
+        engine.run(Request("first", list(PROMPT)))
+        eventually(lambda: len(self.keys_in(setup, server, tier="disk")) == 23)
+        server.kill()
+        alone = Request("alone", list(PROMPT))
+        engine.run(alone)
+        self.assertEqual(alone.computed_here, 94)
+        server.start()
+        self.wait_for_breakers(engine)
+        again = Request("again", list(PROMPT))
+        engine.run(again)
+        self.assertGreater(again.loaded_tokens, 0)
+        engine.close()
+
+    def test_a_cache_that_a_restart_lost_is_made_again(self) -> None:
+        server = Server()
+        self.addCleanup(server.close)
+        setup = self.setup_of(url=server.unix)
+        engine = self.engine(setup)
+        engine.run(Request("first", list(PROMPT)))
+        server.kill()
+        server.start()
+        engine.run(Request("second", list(PROMPT)))
+        engine.run(Request("third", list(PROMPT)))
+        engine.close()
+        self.assertEqual(len(self.keys_in(setup, server)), 23)
+
+    def test_an_engine_that_starts_before_the_server_finds_it_later(self) -> None:
+        server = Server()
+        self.addCleanup(server.close)
+        server.kill()
+        setup = self.setup_of(url=server.unix)
+        engine = self.engine(setup)
+        engine.run(Request("first", list(PROMPT)))
+        server.start()
+        self.wait_for_breakers(engine)
+        engine.run(Request("second", list(PROMPT)))
+        engine.close()
+        self.assertEqual(len(self.keys_in(setup, server)), 23)
+
+    def test_blocks_that_were_cleared_between_are_computed(self) -> None:
+        setup = self.setup_of()
+        self.stored(setup)
+        engine = self.engine(setup)
+        again = Request("again", list(PROMPT))
+        while not again.loading:
+            engine.waiting = [again]
+            engine._admit(again)
+        # The look-up's lease ends, as its time would, and the blocks go.
+        for found in engine.scheduler._holding.values():
+            engine.scheduler._finder.release(found)
+        self.client.clear(setup.cache_name(setup.ranks[0]))
+        engine.run()
+        self.assertEqual((again.loaded_tokens, again.computed_here), (0, 94))
+
+    def test_aborts_at_any_time_leave_nothing_behind(self) -> None:
+        setup = self.setup_of()
+        self.stored(setup)
+        engine = self.engine(setup)
+        free = len(engine._free)
+        for steps in range(6):
+            doomed = Request(f"doomed{steps}", list(PROMPT), new_tokens=1000)
+            engine.waiting.append(doomed)
+            for _ in range(steps):
+                engine.step()
+            engine.abort(doomed)
+            engine.run()
+        self.assertEqual(len(engine._free), free)
+        engine.close()
+        self.assertEqual(self.client.cache(setup.cache_name(setup.ranks[0])).leases, 0)
+
+    def test_a_preempted_request_goes_on_from_what_was_saved(self) -> None:
+        setup = self.setup_of()
+        engine = self.engine(setup)
+        request = Request("a", list(PROMPT))
+        engine.waiting.append(request)
+        while request.num_computed_tokens < 40:
+            engine.step()
+        eventually(lambda: len(self.keys_in(setup, self.server)) >= 10)
+        engine.preempt(request)
+        engine.run()
+        self.assertGreater(request.loaded_tokens, 0)
+
+    def test_a_full_server_is_no_error(self) -> None:
+        setup = self.setup_of(pinned=4)
+        self.stored(setup)
+        engine = self.engine(setup)
+        for number in range(4):
+            engine.run(Request(f"r{number}", [number, *PROMPT]))
+
+    def test_producers_save_and_consumers_load(self) -> None:
+        self.stored(self.setup_of(loads=False))
+        producer = Request("again", list(PROMPT))
+        self.engine(self.setup_of(loads=False)).run(producer)
+        self.assertEqual(producer.loaded_tokens, 0)
+        consumer = Request("longer", [*PROMPT, *range(40)])
+        engine = self.engine(self.setup_of(saves=False))
+        engine.run(consumer)
+        engine.close()
+        self.assertEqual(consumer.loaded_tokens, 88)
+        self.assertEqual(self.report.take().get("saved_blocks", 0), 0)
+
+    def test_a_cache_of_another_size_is_refused_by_name(self) -> None:
+        setup = self.setup_of(pinned=64)
+        self.stored(setup)
+        with self.assertRaisesRegex(Unsupported, setup.cache_name(setup.ranks[0])):
+            self.engine(self.setup_of(pinned=65))
+
+    def test_an_existing_cache_is_taken_if_its_blocks_are_the_engines(self) -> None:
+        self.make(shape=Shape(3, 1, 4, 8, 2))
+        setup = self.setup_of(cache=self.name)
+        self.stored(setup)
+        again = Request("again", list(PROMPT))
+        self.engine(setup).run(again)
+        self.assertGreater(again.loaded_tokens, 0)
+        self.name = f"{self.name}-2"[-64:]
+        self.make()
+        with self.assertRaisesRegex(Unsupported, "192"):
+            self.engine(self.setup_of(cache=self.name))
+
+    def test_salts_and_loras_share_nothing(self) -> None:
+        setup = self.setup_of(pinned=256)
+        self.stored(setup)
+        engine = self.engine(setup)
+        for request in (
+            Request("salt", list(PROMPT), cache_salt="s"),
+            Request("lora", list(PROMPT), lora_request=SimpleNamespace(lora_name="l", lora_path="/l")),
+            Request("other", list(PROMPT), lora_request=SimpleNamespace(lora_name="l", lora_path="/m")),
+            Request("image", list(PROMPT), mm_features=[feature(2, 9, "a")]),
+            Request("image2", list(PROMPT), mm_features=[feature(2, 9, "b")]),
+        ):
+            engine.run(request)
+            self.assertEqual(request.loaded_tokens, 0, request.request_id)
+
+    def wait_for_breakers(self, engine: FakeEngine) -> None:
+        """As if the pause after a failure were over."""
+        engine.scheduler._finder._breaker.answered()
+        for worker in engine.workers:
+            assert worker._mover is not None
+            worker._mover._breaker.answered()
+
+    def keys_in(self, setup: Setup, server: Server, tier: Tier = "pinned") -> set[bytes]:
+        with Client(server.unix) as client:
+            blocks = client.blocks(setup.cache_name(setup.ranks[0]), tier=tier, limit=1000).blocks
+        return {block.key for block in blocks if block.key is not None}
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to be"
+        time.sleep(0.01)
+
+
+def feature(offset: int, length: int, identifier: str) -> SimpleNamespace:
+    return SimpleNamespace(mm_position=SimpleNamespace(offset=offset, length=length), identifier=identifier)
+
+
+class Requests(unittest.TestCase):
+    def test_images_are_of_the_blocks_they_lie_in(self) -> None:
+        extra = of_block(Request("r", [], mm_features=[feature(6, 4, "a"), feature(12, 1, "b")]))
+        assert extra is not None
+        inside = [extra(begin, begin + 4) for begin in range(0, 20, 4)]
+        self.assertEqual(inside, [None, [["a", 2]], [["a", -2]], [["b", 0]], None])
+        self.assertIsNone(of_block(Request("r", [])))
+
+    def test_embeddings_are_not_shared(self) -> None:
+        self.assertTrue(may_be_shared(Request("r", [])))
+        self.assertFalse(may_be_shared(SimpleNamespace(prompt_embeds=object())))
+
+    def test_a_request_without_salt_and_lora_has_nothing(self) -> None:
+        self.assertIsNone(of_request(Request("r", [])))
+
+
+class FullAttentionSpec(SimpleNamespace):
+    """By its name the configuration knows it."""
+
+
+class MambaSpec(SimpleNamespace):
+    pass
+
+
+def configuration(**more: Any) -> tuple[Any, Any]:
+    """What is read of vLLM's configuration."""
+    spec = FullAttentionSpec(block_size=16, dtype="torch.bfloat16")
+    model = SimpleNamespace(
+        model="/models/tiny",
+        revision=None,
+        dtype="torch.bfloat16",
+        quantization=None,
+        hf_config=SimpleNamespace(to_dict=lambda: {"hidden_size": 64, "_name_or_path": "/somewhere"}),
+    )
+    parallel = SimpleNamespace(
+        tensor_parallel_size=more.pop("tensor", 1),
+        pipeline_parallel_size=more.pop("pipeline", 1),
+        decode_context_parallel_size=more.pop("dcp", 1),
+        prefill_context_parallel_size=1,
+    )
+    transfer = SimpleNamespace(
+        kv_role=more.pop("role", "kv_both"), kv_connector_extra_config=more.pop("extra", {})
+    )
+    groups = [SimpleNamespace(kv_cache_spec=spec, layer_names=["a", "b"]) for spec in more.pop("specs", [spec])]
+    cache = SimpleNamespace(kv_cache_groups=groups, num_blocks=100, kv_tp_replicas=more.pop("replicas", 1))
+    assert not more
+    return SimpleNamespace(
+        model_config=model,
+        parallel_config=parallel,
+        kv_transfer_config=transfer,
+        cache_config=SimpleNamespace(cache_dtype="auto"),
+        speculative_config=None,
+    ), cache
+
+
+class Setups(unittest.TestCase):
+    def test_hybrid_models_are_refused_by_name(self) -> None:
+        full, mamba = FullAttentionSpec(block_size=16), MambaSpec(block_size=16)
+        with self.assertRaisesRegex(Unsupported, "2 .*FullAttentionSpec, MambaSpec"):
+            Setup.of(*configuration(specs=[full, mamba]))
+        with self.assertRaisesRegex(Unsupported, "MambaSpec"):
+            Setup.of(*configuration(specs=[mamba]))
+
+    def test_context_parallelism_is_refused_by_name(self) -> None:
+        with self.assertRaisesRegex(Unsupported, "decode_context_parallel_size=2"):
+            Setup.of(*configuration(dcp=2))
+
+    def test_ranks_that_hold_the_same_share_a_cache(self) -> None:
+        setup = Setup.of(*configuration(tensor=4, replicas=2, pipeline=2))
+        self.assertEqual(
+            [rank.label for rank in setup.ranks],
+            [
+                "tp0of2.pp0of2",
+                "tp1of2.pp0of2",
+                "tp0of2.pp1of2",
+                "tp1of2.pp1of2",
+            ],
+        )
+        self.assertEqual(setup.rank(3, 1), Rank(1, 2, 1, 2))
+        self.assertEqual(setup.rank(2, 1), setup.rank(3, 1))
+
+    def test_roles(self) -> None:
+        for role, loads, saves in (
+            ("kv_both", True, True),
+            ("kv_producer", False, True),
+            ("kv_consumer", True, False),
+        ):
+            setup = Setup.of(*configuration(role=role))
+            self.assertEqual((setup.loads, setup.saves), (loads, saves))
+
+    def test_sizes_are_of_all_ranks_together(self) -> None:
+        extra = {"cairn.pinned_bytes": 1_000_000, "cairn.disk_bytes": 4_000_000}
+        setup = Setup.of(*configuration(tensor=2, extra=extra))
+        config = setup.cache_config(num_layers=2, layer_values=1600, dtype_bytes=2)
+        assert config is not None
+        self.assertEqual(config.layout, Shape(2, 1, 16, 100, 2))
+        self.assertEqual(
+            {name: tier.num_blocks for name, tier in config.tiers.items()}, {"pinned": 78, "disk": 312}
+        )
+        self.assertEqual(config.offload, "on_commit")
+
+    def test_values_that_are_no_multiple_of_the_tokens_still_make_a_block(self) -> None:
+        config = Setup.of(*configuration()).cache_config(num_layers=2, layer_values=1601, dtype_bytes=2)
+        assert config is not None
+        self.assertEqual(config.layout.block_bytes, 2 * 1601 * 2)
+
+    def test_options_that_are_wrong_are_refused_by_name(self) -> None:
+        with self.assertRaisesRegex(Unsupported, r"cairn\.pinned_byte;"):
+            Options.of({"cairn.pinned_byte": 1})
+        with self.assertRaisesRegex(Unsupported, "bytes"):
+            Options.of({"cairn.pinned_bytes": -1})
+        with self.assertRaisesRegex(Unsupported, "holds no block"):
+            Setup.of(*configuration(extra={"cairn.pinned_bytes": 10})).cache_config(1, 16, 2)
+        self.assertEqual(Options.of({"other": 1}).disk_bytes, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

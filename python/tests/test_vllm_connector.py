@@ -1,0 +1,150 @@
+"""The connector's class, on stand-ins of the modules of vLLM that it is made of, whose interface was recorded."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import json
+import sys
+import unittest
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from cairn.engine.plan import Step
+from test_vllm import configuration
+
+RECORDED = json.loads((Path(__file__).parent / "vllm_interface.json").read_text())
+
+
+class Role(enum.Enum):
+    SCHEDULER = 0
+    WORKER = 1
+
+
+class Base:
+    def __init__(self, vllm_config: Any, role: Role, kv_cache_config: Any) -> None:
+        self._connector_metadata: Any = None
+
+    def bind_connector_metadata(self, connector_metadata: Any) -> None:
+        self._connector_metadata = connector_metadata
+
+    def _get_connector_metadata(self) -> Any:
+        assert self._connector_metadata is not None
+        return self._connector_metadata
+
+
+class Stats:
+    def __init__(self, data: dict[str, Any]) -> None:
+        self.data = data
+
+
+def stand_in(name: str, **members: Any) -> None:
+    parts = name.split(".")
+    for length in range(1, len(parts) + 1):
+        sys.modules.setdefault(".".join(parts[:length]), ModuleType(".".join(parts[:length])))
+    vars(sys.modules[name]).update(members)
+
+
+class Connector(unittest.TestCase):
+    kind: Any
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        before = set(sys.modules)
+        transfer = "vllm.distributed.kv_transfer.kv_connector.v1"
+        stand_in(
+            f"{transfer}.base",
+            KVConnectorBase_V1=Base,
+            KVConnectorMetadata=object,
+            KVConnectorRole=Role,
+            SupportsHMA=type("SupportsHMA", (), {}),
+        )
+        stand_in(f"{transfer}.metrics", KVConnectorStats=Stats, KVConnectorPromMetrics=object)
+        group = SimpleNamespace(rank_in_group=0)
+        stand_in(
+            "vllm.distributed.parallel_state",
+            get_pp_group=lambda: group,
+            get_tensor_model_parallel_rank=lambda: 0,
+        )
+        import cairn.vllm
+
+        cls.kind = cairn.vllm.CairnConnector
+
+        def forget() -> None:
+            for name in set(sys.modules) - before:
+                if name.startswith(("vllm", "cairn.vllm")):
+                    del sys.modules[name]
+
+        cls.addClassCleanup(forget)
+
+    def connector(self, role: Role) -> Any:
+        config, cache = configuration(extra={"cairn.url": "unix:/nowhere"})
+        connector = self.kind(config, role, cache)
+        self.addCleanup(connector.shutdown)
+        self.assertEqual(config.kv_transfer_config.kv_load_failure_policy, "recompute")
+        return connector
+
+    def test_what_it_defines_has_the_parameters_that_vllm_has(self) -> None:
+        own = {name for name in vars(self.kind) if not name.startswith("_")} | {"__init__"}
+        for name, recorded in RECORDED["methods"].items():
+            if recorded["abstract"]:
+                self.assertIn(name, own)
+            if name in own and name != "requires_kv_delivery":
+                given = inspect.signature(inspect.unwrap(getattr(self.kind, name))).parameters.values()
+                names = [("**" if one.kind is one.VAR_KEYWORD else "") + one.name for one in given]
+                mine = names if inspect.ismethod(getattr(self.kind, name)) else names[1:]
+                self.assertEqual(mine, recorded["parameters"], name)
+        self.assertEqual(own - set(RECORDED["methods"]), set())
+
+    def test_nothing_is_raised_into_the_engine(self) -> None:
+        scheduler, worker = self.connector(Role.SCHEDULER), self.connector(Role.WORKER)
+        # None of these has what is asked of it.
+        with self.assertLogs("vllm.cairn", "ERROR"):
+            self.assertEqual(scheduler.get_num_new_matched_tokens(object(), 0), (0, False))
+            scheduler.update_state_after_alloc(object(), object(), 0)
+            self.assertEqual(scheduler.build_connector_meta(object()).step, Step())
+            scheduler.update_connector_output(object())
+            self.assertEqual(scheduler.request_finished(object(), []), (False, None))
+            self.assertFalse(scheduler.reset_cache())
+            worker.bind_connector_metadata(object())
+            worker.start_load_kv(object())
+            self.assertEqual(worker.get_finished(set()), (None, None))
+            self.assertEqual(worker.get_block_ids_with_load_errors(), set())
+            worker.wait_for_save()
+            # A call of the other side's.
+            self.assertEqual(worker.get_num_new_matched_tokens(object(), 0), (0, False))
+
+    def test_a_server_that_is_not_there_is_a_miss(self) -> None:
+        scheduler = self.connector(Role.SCHEDULER)
+        request = SimpleNamespace(
+            request_id="r",
+            all_token_ids=list(range(40)),
+            prompt_embeds=None,
+            lora_request=None,
+            cache_salt=None,
+            mm_features=[],
+            skip_reading_prefix_cache=False,
+        )
+        with self.assertLogs("vllm.cairn", "WARNING"):
+            while (found := scheduler.get_num_new_matched_tokens(request, 0))[0] is None:
+                pass
+        self.assertEqual(found, (0, False))
+        stats = scheduler.get_kv_connector_stats()
+        self.assertEqual((stats.data["lookup_failures"], stats.data["hit_blocks"]), (1, 0))
+        self.assertIsNone(scheduler.get_kv_connector_stats())
+
+    def test_a_lost_hand_off_is_a_miss_only(self) -> None:
+        self.assertFalse(self.connector(Role.SCHEDULER).requires_kv_delivery)
+
+    def test_counts_of_all_workers_are_added(self) -> None:
+        one, two = (
+            self.kind.build_kv_connector_stats({"a": 1}),
+            self.kind.build_kv_connector_stats({"a": 2, "b": 1}),
+        )
+        self.assertEqual(one.aggregate(two).reduce(), {"a": 3, "b": 1})
+        self.assertTrue(self.kind.build_kv_connector_stats().is_empty())
+
+
+if __name__ == "__main__":
+    unittest.main()
