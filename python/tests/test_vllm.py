@@ -152,6 +152,7 @@ class Engines(ServerCase):
         setup = self.setup_of(url=server.unix)
         engine = self.engine(setup)
         engine.run(Request("first", list(PROMPT)))
+        eventually(lambda: len(self.keys_in(setup, server)) == 23)
         server.kill()
         server.start()
         engine.run(Request("second", list(PROMPT)))

@@ -259,3 +259,7 @@ class Exists(Refused):
 
 class UnknownAgent(Refused):
     code = "unknown_agent"
+
+
+class LeaseQuota(Refused):
+    code = "lease_quota"
