@@ -29,7 +29,7 @@ class DoorsTest : public ServedTest {
 };
 
 TEST_F(DoorsTest, RefusesANameThatIsNotItsOwn) {
-  for (const std::string own :
+  for (const std::string& own :
        {server().endpoint().authority(), std::string("localhost"), std::string("[::1]:7070"),
         std::string("cairn.example:7070"), std::string("a.pods.example")}) {
     EXPECT_THAT(ask("GET", "/v1/caches", {"Host: " + own}), has_status(200)) << own;

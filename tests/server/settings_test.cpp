@@ -18,8 +18,8 @@ using ::testing::StartsWith;
 
 using Words = std::vector<const char*>;
 
-Result<std::variant<Settings, PrintAndExit, HashToken>> run(Words args,
-                                                            const Words& environment = {}) {
+Result<std::variant<Settings, PrintAndExit, HashToken, CheckConfig>> run(
+    Words args, const Words& environment = {}) {
   args.insert(args.begin(), "cairn-server");
   return read_command_line({.arguments = args, .environment = environment});
 }

@@ -131,7 +131,7 @@ class HttpTest : public ::testing::Test {
   FileDescriptor dev_null_{::open("/dev/null", O_WRONLY | O_CLOEXEC)};
   fakes::ManualClock clock_;
   Logger log_{clock_, dev_null_.get(), LogLevel::info};
-  ListenConfig listen_{"127.0.0.1", 0, ""};
+  ListenConfig listen_{"127.0.0.1", 0, "", {}};
   HttpLimits limits_;
   TestHandler handler_;
   std::unique_ptr<HttpServer> server_;
