@@ -106,7 +106,7 @@ def field_rows(schema, prefix=""):
 
 
 def roles():
-    found = re.findall(r"(?:plain|structured|streamed)\((\w+), (\w+), \"([^\"]+)\"",
+    found = re.findall(r"(?:plain|structured|streamed)\((?:Role::)?(\w+), (\w+), \"([^\"]+)\"",
                        (ROOT / "server/routes/table.cpp").read_text())
     return {(method.rstrip("_"), path): role for role, method, path in found}
 

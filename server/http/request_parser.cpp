@@ -136,6 +136,9 @@ void RequestParser::on_field_impl(field f, Text name, Text value, Error& ec) {
     case field::origin:
       head_.origin = view(value);
       return;
+    case field::sec_fetch_site:
+      head_.sec_fetch_site = view(value);
+      return;
     case field::content_type:
       head_.content_type = view(value);
       return;
@@ -168,7 +171,6 @@ void RequestParser::on_field_impl(field f, Text name, Text value, Error& ec) {
       return;
     case field::unknown:  // none of those that Beast knows
       if (beast::iequals(name, "Last-Event-ID")) head_.last_event_id = view(value);
-      if (beast::iequals(name, "Sec-Fetch-Site")) head_.sec_fetch_site = view(value);
       if (beast::iequals(name, "traceparent")) head_.traceparent = view(value);
       return;
     default:
