@@ -132,7 +132,14 @@ void Listener::close() {
 
 void Listener::wait() {
   socket_.async_wait(asio::posix::descriptor_base::wait_read, [this](auto error) {
-    if (!error) accept_waiting();
+    if (error) return;
+    try {
+      accept_waiting();
+    } catch (const std::bad_alloc&) {
+      // Asio allocates past operator new, so no reserve helps it. Those who come next are waited for.
+      pause();
+      throw;
+    }
   });
 }
 

@@ -9,6 +9,7 @@
 #include "base/hash.hpp"
 #include "blockmgr/slot_journal.hpp"
 #include "tests/blockmgr/disk_restart.hpp"
+#include "transport/slot_file_label.hpp"
 #include "transport/slot_header.hpp"
 
 namespace cairn::testing {
@@ -37,7 +38,7 @@ class DiskRecovery : public DiskRestart {
     file.seekp(static_cast<std::streamoff>(offset));
     file.write(reinterpret_cast<const char*>(page.data()), kSlotHeaderBytes);
   }
-  static std::uint64_t header_at(std::uint64_t slot) { return kPage + slot * kSlotBytes; }
+  static std::uint64_t header_at(std::uint64_t slot) { return kSlotFileLabelBytes + slot * kSlotBytes; }
   SlotHeader header_of(std::uint64_t slot) const {
     return decode_slot_header(page_at(header_at(slot))).value();
   }
@@ -295,7 +296,7 @@ TEST(UnfinishedSlotFiles, AreRemovedAtTheNextStart) {
     return root / name;
   };
   const auto zeros = file("a~new", std::string(20'000, '\0'));
-  const auto labelled = file("deep/b~new", "CAIRNDSK" + std::string(5'000, 'x'));
+  const auto labelled = file("deep/b~new", "CAIRNDSK" + std::string(kSlotFileLabelBytes, 'x'));
   const std::vector<std::filesystem::path> others = {
       file("notes~new", "somebody's words"), file("a", "x"), file("a~index~new", "CAIRNCKP"),
       file("new", "CAIRNDSK")};

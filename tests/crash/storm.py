@@ -33,7 +33,7 @@ class Line:
             data = answer.read()
         except (OSError, http.client.HTTPException) as failure:
             raise Gone() from failure
-        if (answer.getheader("Content-Type") or "").startswith("application/json"):
+        if "json" in (answer.getheader("Content-Type") or ""):
             data = json.loads(data)
         return answer.status, data
 
