@@ -65,7 +65,7 @@ class Server:
                 stderr=out,
             )
         deadline = time.monotonic() + PATIENCE_S
-        while not (found := re.search(r"listening on http://127\.0\.0\.1:(\d+)", log.read_text())):
+        while not (found := re.search(r"listening on https?://127\.0\.0\.1:(\d+)", log.read_text())):
             if self._child.poll() is not None or time.monotonic() > deadline:
                 raise AssertionError(f"the server did not start:\n{log.read_text()}")
             time.sleep(0.02)
