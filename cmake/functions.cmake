@@ -14,7 +14,9 @@ function(cairn_compile target)
       $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage$<SEMICOLON>-Wno-shadow$<SEMICOLON>-Wshadow=local>)
   endif()
   if(CAIRN_SANITIZE STREQUAL "address")
-    target_compile_options(${target} PRIVATE -fsanitize=undefined -fno-sanitize-recover=all)
+    # asan finds null pointers and the ends of objects by itself.
+    target_compile_options(${target} PRIVATE
+      -fsanitize=undefined -fno-sanitize=null,object-size -fno-sanitize-recover=all)
     set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=undefined)
   endif()
 endfunction()
