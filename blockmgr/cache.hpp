@@ -14,6 +14,7 @@
 #include "base/unique_function.hpp"
 #include "blockmgr/block_quota.hpp"
 #include "blockmgr/config.hpp"
+#include "blockmgr/lease_quota.hpp"
 #include "blockmgr/stats.hpp"
 #include "blockmgr/types.hpp"
 #include "layouts/block_layout.hpp"
@@ -90,6 +91,7 @@ struct AllocateRequest {
   std::uint8_t priority = 50;                  // 0 to 100; lower is evicted first
   bool may_evict = true;                       // false: free slots, or no_capacity
   std::shared_ptr<BlockQuota> quota = {};      // null: none
+  std::shared_ptr<LeaseQuota> pins = {};       // what the lease holds counts there; null: nowhere
 };
 
 struct Allocation {
@@ -191,11 +193,12 @@ class Cache {
 
   // The longest prefix of `keys` that is present, in each key's highest tier. Counted in the
   // statistics. `out` is reused, so a caller that keeps it allocates nothing. lease_ms: nothing is
-  // the default, 0 looks without pinning.
+  // the default, 0 looks without pinning. What it pins counts in `pins`, where that is not null;
+  // lease_quota where it would be too much.
   Result<> match(std::span<const KeyView> keys, std::optional<std::uint32_t> lease_ms,
-                 MatchResult& out);
-  // Brings a lease's blocks up to `tier`, as many of the prefix as find room; the lease then holds
-  // the new copies too. Nothing where nothing has to move.
+                 MatchResult& out, const std::shared_ptr<LeaseQuota>& pins = nullptr);
+  // Brings a lease's blocks up to `tier`, as many of the prefix as find room and the lease may
+  // hold; it then holds the new copies too. Nothing where nothing has to move.
   struct OnboardRequest {
     LeaseId lease;
     std::span<const KeyView> keys;  // the matched ones
@@ -222,7 +225,8 @@ class Cache {
   std::vector<bool> contains(std::span<const KeyView> keys) const;
 
   // All or none. Takes free slots, else evicts what it may, waiting for offloads. no_capacity where
-  // that cannot suffice or the quota is used up; unknown_tier; queue_full; too_many leases.
+  // that cannot suffice or the quota is used up; lease_quota; unknown_tier; queue_full; too_many
+  // leases.
   void allocate(const AllocateRequest& request, Done<Allocation> done);
   // Only into an allocated, uncommitted block of that lease.
   struct WriteTarget {

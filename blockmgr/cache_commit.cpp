@@ -144,6 +144,7 @@ void publish(Section& section, Commit& commit) {
     std::erase_if(core.leases[*lease].held, [&](SlotRef at) {
       return std::binary_search(given_up.begin(), given_up.end(), at);
     });
+    core.leases.count(*lease);
     for (SlotRef at : given_up) store.unpin_for_lease(at);
   }
   if (commit.filling) {

@@ -98,6 +98,14 @@ void CacheCore::end_overdue(Section& section) {
   while (auto lease = leases.overdue(section.now())) end_lease(section, *lease, true);
 }
 
+Result<> CacheCore::check_pins(const LeaseQuota* pins, std::uint64_t more) {
+  if (pins == nullptr || pins->fits(more)) return {};
+  return Error{ErrorCode::lease_quota,
+               "leases of this token hold " + std::to_string(pins->used()) + " blocks, and " +
+                   std::to_string(more) + " more would be over its limit of " +
+                   std::to_string(pins->limit()) + "; release some, or let them end"};
+}
+
 Result<> CacheCore::check_held(std::uint64_t more) const {
   const std::uint64_t held = store.lease_pins();
   if (held == 0 || held + more <= options().max_held_blocks) return {};

@@ -36,6 +36,9 @@ void Cache::allocate(const AllocateRequest& request, Done<Allocation> done) {
     return respond(section, std::move(usable).error());
   }
   core.end_overdue(section);
+  if (auto may = CacheCore::check_pins(request.pins.get(), request.count); !may) {
+    return respond(section, std::move(may).error());
+  }
   if (auto fits = core.check_held(request.count); !fits) {
     return respond(section, std::move(fits).error());
   }
@@ -46,8 +49,9 @@ void Cache::allocate(const AllocateRequest& request, Done<Allocation> done) {
                                       std::to_string(request.count) + " free blocks"});
   }
   SlotRequest slots_wanted{.count = request.count, .priority = request.priority};
-  slots_wanted.granted = [&core, respond, ms = *duration_ms, quota = request.quota](
-                             Section& inner, Result<std::span<const SlotRef>> slots) {
+  slots_wanted.granted = [&core, respond, ms = *duration_ms, quota = request.quota,
+                          pins = request.pins](Section& inner,
+                                               Result<std::span<const SlotRef>> slots) {
     if (!slots) return respond(inner, std::move(slots).error());
     if (core.leases.full()) {
       for (SlotRef at : *slots) core.store.unpin(at);
@@ -57,6 +61,7 @@ void Cache::allocate(const AllocateRequest& request, Done<Allocation> done) {
     const LeaseNumber number = core.leases.open(inner.now() + std::chrono::milliseconds(ms));
     Lease& lease = core.leases[number];
     lease.quota = quota;
+    lease.pins = pins;
     Allocation allocation{.lease = lease.id, .expires_at_unix_ms = inner.unix_ms() + ms};
     allocation.blocks.reserve(slots->size());
     for (SlotRef at : *slots) {
@@ -65,6 +70,7 @@ void Cache::allocate(const AllocateRequest& request, Done<Allocation> done) {
       lease.held.push_back(at);
       allocation.blocks.push_back(core.store.handle(at));
     }
+    core.leases.count(number);
     respond(inner, std::move(allocation));
   };
   if (auto asked = core.request_slots(section, request.tier, std::move(slots_wanted)); !asked) {
@@ -146,6 +152,7 @@ Result<std::uint64_t> Cache::release(const LeaseId& id, std::span<const BlockHan
     core.store.unpin_for_lease(*at);
   }
   lease.held.assign(kept.rbegin(), kept.rend());
+  core.leases.count(*number);
   return blocks.size();
 }
 

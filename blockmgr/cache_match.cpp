@@ -10,10 +10,16 @@ namespace {
 // Reserved at once for the blocks of a match; a longer one grows its list.
 constexpr std::size_t kReservedBlocks = 1024;
 
+std::uint64_t present_prefix(BlockStore& store, std::span<const KeyView> keys, TimePoint now) {
+  const auto miss = std::ranges::find_if(
+      keys, [&](const KeyView& key) { return store.find(key, now) == kNoEntry; });
+  return static_cast<std::uint64_t>(miss - keys.begin());
+}
+
 }  // namespace
 
 Result<> Cache::match(std::span<const KeyView> keys, std::optional<std::uint32_t> lease_ms,
-                      MatchResult& out) {
+                      MatchResult& out, const std::shared_ptr<LeaseQuota>& pins_of) {
   CacheCore& core = *core_;
   out.blocks.clear();
   out.lease.reset();
@@ -41,12 +47,19 @@ Result<> Cache::match(std::span<const KeyView> keys, std::optional<std::uint32_t
   }
   if (pins) CAIRN_TRY(core.check_held(keys.size()));
   BlockStore& store = core.store;
+  // Only what is there is pinned; it is counted where not all of the keys would fit.
+  if (pins && pins_of != nullptr && !pins_of->fits(keys.size())) {
+    CAIRN_TRY(CacheCore::check_pins(pins_of.get(), present_prefix(store, keys, section.now())));
+  }
   Lease* lease = nullptr;
+  LeaseNumber number = 0;
   BlockStore::PrefixScan scan(store, keys, section.now());
   std::span<const SlotRef> ahead = scan.next();
   if (pins && !ahead.empty()) {
     const TimePoint end = section.now() + std::chrono::milliseconds(duration_ms);
-    lease = &core.leases[core.leases.open(end)];
+    number = core.leases.open(end);
+    lease = &core.leases[number];
+    lease->pins = pins_of;
     lease->held.reserve(std::min(keys.size(), kReservedBlocks));
     out.lease = lease->id;
     out.expires_at_unix_ms = section.unix_ms() + duration_ms;
@@ -66,6 +79,7 @@ Result<> Cache::match(std::span<const KeyView> keys, std::optional<std::uint32_t
       ++core.hits[index_of(at.tier())];
     }
   }
+  if (lease != nullptr) core.leases.count(number);
   if (!pins) {
     // As when a lease is released: the end of the prefix stays the least recently used of it.
     for (auto block = out.blocks.rbegin(); block != out.blocks.rend(); ++block) {

@@ -158,6 +158,7 @@ void CacheCore::hold_for_lease(const Move& move, SlotRef copy) {
   if (auto lease = leases.find(*move.lease)) {
     store.pin_for_lease(copy);
     leases[*lease].held.push_back(copy);
+    leases.count(*lease);
   }
 }
 

@@ -274,11 +274,13 @@ Result<std::optional<TransferId>> Cache::onboard(const OnboardRequest& request) 
   std::uint64_t missing = 0;
   std::uint64_t counted = 0;  // of them, under the caller's quota
   const QuotaNumber quota = core.store.quota_number(request.quota);
+  const LeaseQuota* const pins = core.leases[*lease].pins.get();
   for (const KeyView key : request.keys) {
     const EntryNumber entry = core.store.find(key, section.now());
     if (entry == kNoEntry) break;
     const SlotRef highest = core.store.highest_copy(core.store.entry(entry));
     if (highest.tier() <= request.tier || !seen.insert(entry).second) continue;
+    if (pins != nullptr && !pins->fits(chosen.size() + 1)) break;
     Arrivals::Expected* const expected = core.arrivals.find({BlockKey(key), request.tier});
     if (expected == nullptr) {
       if (missing == room) break;

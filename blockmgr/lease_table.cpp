@@ -46,6 +46,15 @@ Result<LeaseNumber> LeaseTable::find(const LeaseId& id) const {
   return Error{ErrorCode::unknown_lease, "the cache has no such lease"};
 }
 
+void LeaseTable::count(LeaseNumber number) {
+  Lease& lease = leases_[number];
+  if (lease.pins == nullptr) return;
+  const std::size_t held = lease.held.size();
+  if (held > lease.counted) lease.pins->add(held - lease.counted);
+  if (held < lease.counted) lease.pins->remove(lease.counted - held);
+  lease.counted = held;
+}
+
 void LeaseTable::renew(LeaseNumber number, TimePoint expires_at) {
   Lease& lease = leases_[number];
   by_end_.erase({lease.expires_at, number});
@@ -65,6 +74,8 @@ void LeaseTable::close(LeaseNumber number, bool expired) {
     }
   }
   lease.held.clear();
+  count(number);
+  lease.pins.reset();
   if (lease.held.capacity() > kKeptCapacity) lease.held.shrink_to_fit();
   unused_.push_back(number);
 }

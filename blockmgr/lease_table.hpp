@@ -13,6 +13,7 @@
 #include "base/random.hpp"
 #include "base/result.hpp"
 #include "blockmgr/block_quota.hpp"
+#include "blockmgr/lease_quota.hpp"
 #include "blockmgr/slot_ref.hpp"
 
 namespace cairn {
@@ -24,6 +25,8 @@ struct Lease {
   TimePoint expires_at{};
   std::vector<SlotRef> held;               // a slot as often as the lease pins it
   std::shared_ptr<BlockQuota> quota = {};  // what is committed under it counts there
+  std::shared_ptr<LeaseQuota> pins = {};   // what it holds counts there
+  std::size_t counted = 0;                 // of `held`, in `pins`
 };
 
 // The leases of a cache: who holds which slots until when. Pinning is its user's affair. Not
@@ -46,6 +49,8 @@ class LeaseTable {
   // unknown_lease, lease_expired. The answer may be overdue.
   Result<LeaseNumber> find(const LeaseId& id) const;
   Lease& operator[](LeaseNumber number) { return leases_[number]; }
+  // To be called whenever `held` has changed: counts it where it counts.
+  void count(LeaseNumber number);
   void renew(LeaseNumber number, TimePoint expires_at);
   // Its id is unknown from here on, or answers lease_expired.
   void close(LeaseNumber number, bool expired);

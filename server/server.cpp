@@ -91,7 +91,7 @@ struct Guard {
 Result<Guard> make_guard(const Settings& settings, const Clock& clock) {
   Guard guard;
   if (!settings.tokens_path.empty()) {
-    auto gate = Gate::open(settings.tokens_path, clock);
+    auto gate = Gate::open(settings.tokens_path, clock, settings.max_leased_blocks_per_token);
     if (!gate) return std::move(gate).error();
     guard.gate = std::move(*gate);
   }

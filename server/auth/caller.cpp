@@ -24,13 +24,16 @@ std::string_view to_string(Role role) {
   invariant_broken("role is an enumerator", "a right would be granted to nobody knows whom");
 }
 
-Caller::Caller(Rights rights) : rights_(std::move(rights)) {
+Caller::Caller(Rights rights)
+    : rights_(std::move(rights)), pins_(std::make_shared<LeaseQuota>(rights_.max_leased_blocks)) {
   if (rights_.max_blocks != BlockQuota::kNoLimits) {
     quota_ = std::make_shared<BlockQuota>(rights_.max_blocks);
   }
 }
 
 void Caller::go_on_from(const Caller& before) {
+  before.pins_->set_limit(rights_.max_leased_blocks);
+  pins_ = before.pins_;
   if (quota_ == nullptr || before.quota_ == nullptr) return;
   before.quota_->set_limits(rights_.max_blocks);
   quota_ = before.quota_;

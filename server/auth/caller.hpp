@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/mutex.hpp"
 #include "blockmgr/block_quota.hpp"
+#include "blockmgr/lease_quota.hpp"
 
 namespace cairn {
 
@@ -25,6 +26,10 @@ enum class Role : std::uint8_t {
 };
 std::string_view to_string(Role role);
 
+// What the leases of one token may hold, a block as often as it is held, where nobody says
+// otherwise: four of the largest matches at once, half a terabyte of blocks of 2 MiB.
+inline constexpr std::uint64_t kMaxLeasedBlocks = 4 * 65'536;
+
 // Who sends a request: the rights of a token, and how much of them is used up. Thread-safe.
 class Caller {
  public:
@@ -33,6 +38,7 @@ class Caller {
     Role role = Role::none;
     std::vector<std::string> caches = {};  // empty: every one
     BlockQuota::Limits max_blocks = BlockQuota::kNoLimits;
+    std::uint64_t max_leased_blocks = kMaxLeasedBlocks;
     std::uint32_t requests_per_s = 0;  // 0: no limit
   };
   explicit Caller(Rights rights);
@@ -41,6 +47,7 @@ class Caller {
   Role role() const { return rights_.role; }
   // Null where there is no limit.
   const std::shared_ptr<BlockQuota>& quota() const { return quota_; }
+  const std::shared_ptr<LeaseQuota>& pins() const { return pins_; }
   // Goes on with what this token had used before its file was read again.
   void go_on_from(const Caller& before);
   const std::vector<std::string>& caches() const { return rights_.caches; }  // empty: every one
@@ -53,6 +60,7 @@ class Caller {
  private:
   const Rights rights_;
   std::shared_ptr<BlockQuota> quota_;
+  std::shared_ptr<LeaseQuota> pins_;
   mutable Mutex mutex_;
   // When the requests taken so far are paid for, at the rate.
   mutable TimePoint paid_until_ CAIRN_GUARDED_BY(mutex_);

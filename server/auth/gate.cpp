@@ -60,15 +60,18 @@ Result<std::string> token_of(const http::RequestHead& head) {
 
 }  // namespace
 
-Gate::Gate(std::string path, const Clock& clock, TokenSet tokens)
+Gate::Gate(std::string path, const Clock& clock, std::uint64_t max_leased_blocks, TokenSet tokens)
     : path_(std::move(path)),
       clock_(clock),
+      max_leased_blocks_(max_leased_blocks),
       tokens_(std::make_shared<const TokenSet>(std::move(tokens))) {}
 
-Result<std::unique_ptr<Gate>> Gate::open(std::string tokens_path, const Clock& clock) {
-  auto tokens = TokenSet::load(tokens_path, TokenSet());
+Result<std::unique_ptr<Gate>> Gate::open(std::string tokens_path, const Clock& clock,
+                                         std::uint64_t max_leased_blocks) {
+  auto tokens = TokenSet::load(tokens_path, TokenSet(), max_leased_blocks);
   if (!tokens) return std::move(tokens).error();
-  return std::unique_ptr<Gate>(new Gate(std::move(tokens_path), clock, std::move(*tokens)));
+  return std::unique_ptr<Gate>(
+      new Gate(std::move(tokens_path), clock, max_leased_blocks, std::move(*tokens)));
 }
 
 Result<std::shared_ptr<const Caller>> Gate::admit(const http::RequestHead& head) const {
@@ -95,7 +98,7 @@ Result<std::size_t> Gate::reload() {
     MutexLock lock(mutex_);
     before = tokens_;
   }
-  auto tokens = TokenSet::load(path_, *before);
+  auto tokens = TokenSet::load(path_, *before, max_leased_blocks_);
   if (!tokens) return std::move(tokens).error();
   const std::size_t size = tokens->size();
   auto fresh = std::make_shared<const TokenSet>(std::move(*tokens));

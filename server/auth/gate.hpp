@@ -14,8 +14,9 @@ namespace cairn {
 // Tells who sends a request by its Authorization field. Thread-safe.
 class Gate {
  public:
-  // Borrows the clock.
-  static Result<std::unique_ptr<Gate>> open(std::string tokens_path, const Clock& clock);
+  // Borrows the clock. `max_leased_blocks` is for tokens that say nothing of it.
+  static Result<std::unique_ptr<Gate>> open(std::string tokens_path, const Clock& clock,
+                                            std::uint64_t max_leased_blocks = kMaxLeasedBlocks);
 
   // `Bearer TOKEN`, or for what only looks (GET and HEAD) also `Basic`, as browsers write it, with
   // the token as the password. unauthorized; too_many, where the token's rate is used up.
@@ -26,10 +27,11 @@ class Gate {
   Result<std::size_t> reload();
 
  private:
-  Gate(std::string path, const Clock& clock, TokenSet tokens);
+  Gate(std::string path, const Clock& clock, std::uint64_t max_leased_blocks, TokenSet tokens);
 
   const std::string path_;
   const Clock& clock_;
+  const std::uint64_t max_leased_blocks_;
   mutable Mutex mutex_;
   std::shared_ptr<const TokenSet> tokens_ CAIRN_GUARDED_BY(mutex_);
 };

@@ -53,7 +53,7 @@ std::vector<std::string> read_caches(Fields& fields) {
   return caches;
 }
 
-Caller::Rights read_rights(Fields& fields) {
+Caller::Rights read_rights(Fields& fields, std::uint64_t max_leased_blocks) {
   Caller::Rights rights;
   rights.name = fields.string("name");
   if (!fields.errors().any() && (rights.name.empty() || rights.name.size() > kMaxNameBytes)) {
@@ -72,6 +72,8 @@ Caller::Rights read_rights(Fields& fields) {
     }
     members.finish();
   }
+  rights.max_leased_blocks =
+      fields.optional_number("max_leased_blocks", {}).value_or(max_leased_blocks);
   rights.requests_per_s = static_cast<std::uint32_t>(
       fields.optional_number("requests_per_s", {1, 1'000'000}).value_or(0));
   return rights;
@@ -99,7 +101,8 @@ Result<std::string> token_hash(std::string_view token) {
   return to_hex(digest_of(token));
 }
 
-Result<TokenSet> TokenSet::parse(std::string_view json_text, const TokenSet& before) {
+Result<TokenSet> TokenSet::parse(std::string_view json_text, const TokenSet& before,
+                                 std::uint64_t max_leased_blocks) {
   auto document = parse_document(json_text);
   if (!document) return std::move(document).error();
   DecodeErrors errors;
@@ -110,7 +113,7 @@ Result<TokenSet> TokenSet::parse(std::string_view json_text, const TokenSet& bef
       const std::string path = "tokens[" + std::to_string(set.entries_.size()) + "]";
       Fields members(item, path, errors);
       Entry entry{.digest = read_digest(members), .caller = nullptr};
-      auto caller = std::make_shared<Caller>(read_rights(members));
+      auto caller = std::make_shared<Caller>(read_rights(members, max_leased_blocks));
       members.finish();
       CAIRN_TRY(errors.take());
       if (const auto same = before.find(entry.digest)) caller->go_on_from(*same);
@@ -133,12 +136,13 @@ Result<TokenSet> TokenSet::parse(std::string_view json_text, const TokenSet& bef
   return set;
 }
 
-Result<TokenSet> TokenSet::load(const std::string& path, const TokenSet& before) {
+Result<TokenSet> TokenSet::load(const std::string& path, const TokenSet& before,
+                                std::uint64_t max_leased_blocks) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return Error{ErrorCode::not_found, "the tokens file '" + path + "' cannot be read"};
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   if (file.bad()) return Error{ErrorCode::io_error, "the tokens file '" + path + "' broke off"};
-  auto set = parse(text, before);
+  auto set = parse(text, before, max_leased_blocks);
   if (set) return set;
   return Error{set.error().code, "the tokens file '" + path + "': " + set.error().detail};
 }

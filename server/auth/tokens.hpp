@@ -26,10 +26,13 @@ Result<std::string> token_hash(std::string_view token);
 // The tokens of a file. Immutable.
 class TokenSet {
  public:
-  // {"tokens": [{"name", "sha256", "role", "caches"?, "requests_per_s"?, "max_blocks"?}]}; what
-  // tokens of `before` have used of their blocks goes on to count.
-  static Result<TokenSet> parse(std::string_view json_text, const TokenSet& before);
-  static Result<TokenSet> load(const std::string& path, const TokenSet& before);
+  // {"tokens": [{"name", "sha256", "role", "caches"?, "requests_per_s"?, "max_blocks"?,
+  // "max_leased_blocks"?}]}; what tokens of `before` have used of their blocks goes on to count.
+  // `max_leased_blocks` is for tokens that say nothing of it.
+  static Result<TokenSet> parse(std::string_view json_text, const TokenSet& before,
+                                std::uint64_t max_leased_blocks = kMaxLeasedBlocks);
+  static Result<TokenSet> load(const std::string& path, const TokenSet& before,
+                               std::uint64_t max_leased_blocks = kMaxLeasedBlocks);
 
   // Null where there is no such token. Takes the same time for every token that is presented.
   std::shared_ptr<const Caller> find(std::string_view token) const;

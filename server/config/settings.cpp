@@ -373,8 +373,10 @@ Settings read_document(const json& document, DecodeErrors& errors) {
   });
   section(fields, "http", [&settings](Fields& members) { read_http(members, settings); });
   section(fields, "events", [&settings](Fields& members) { read_events(members, settings); });
-  section(fields, "blocks",
-          [&settings](Fields& members) { read_blocks(members, settings.blocks); });
+  section(fields, "blocks", [&settings](Fields& members) {
+    read_blocks(members, settings.blocks);
+    read(members, "max_leased_blocks_per_token", {}, settings.max_leased_blocks_per_token);
+  });
   section(fields, "disk", [&settings](Fields& members) { read_disk(members, settings); });
   section(fields, "import", [&settings](Fields& members) {
     read_import_folders(members, settings.blocks.import_folders);

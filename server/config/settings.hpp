@@ -11,6 +11,7 @@
 #include "blockmgr/config.hpp"
 #include "blockmgr/group_types.hpp"
 #include "memory/device_runtime.hpp"
+#include "server/auth/caller.hpp"
 #include "server/codec/fields.hpp"
 #include "server/config/restore_setting.hpp"
 #include "server/events/zmq_publisher.hpp"
@@ -40,6 +41,7 @@ struct Settings {
   http::TlsFiles tls;       // without a certificate: plain HTTP
   ZmqSettings zmq;          // without an endpoint: events are not published
   std::string tokens_path;  // empty: everybody may do everything
+  std::uint64_t max_leased_blocks_per_token = kMaxLeasedBlocks;
   // Without tokens the server listens on a loopback address only, unless this says otherwise.
   bool allow_anonymous = false;
   http::HttpLimits http;

@@ -43,7 +43,8 @@ void allocate(Service& service, const Call& call, Reply reply) {
                                 .tier = body->tier.value_or((*cache)->highest_tier()),
                                 .lease_ms = body->lease_ms,
                                 .priority = body->priority,
-                                .quota = call.quota()};
+                                .quota = call.quota(),
+                                .pins = call.pins()};
   (*cache)->allocate(request, [reply = std::move(reply)](Result<Allocation> allocation) mutable {
     if (!allocation) return reply.error(allocation.error());
     reply.text(200, allocation_text(*allocation));

@@ -125,7 +125,7 @@ void match_with(Service& service, const Call& call, Scratch& scratch, Reply repl
     if (auto has = check_tier(**cache, *body.onboard); !has) return reply.error(has.error());
   }
   const auto keys = body.keys.views();
-  if (auto matched = (*cache)->match(keys, body.lease_ms, result); !matched) {
+  if (auto matched = (*cache)->match(keys, body.lease_ms, result, call.pins()); !matched) {
     return reply.error(matched.error());
   }
   if (body.onboard) {

@@ -76,6 +76,8 @@ struct Call {
   std::shared_ptr<BlockQuota> quota() const {
     return caller == nullptr ? nullptr : caller->quota();
   }
+  // What the caller's leases hold counts there; null: nowhere.
+  std::shared_ptr<LeaseQuota> pins() const { return caller == nullptr ? nullptr : caller->pins(); }
   // Of a cache that is not named in the path: that one is checked before the handler runs.
   bool may_touch(std::string_view cache) const {
     return caller == nullptr || caller->may_touch(cache);

@@ -104,5 +104,87 @@ TEST_F(QuotaTest, EndsWithItsCache) {
   EXPECT_EQ(quota->used(Tier::pinned), 0u);
 }
 
+class LeaseQuotaTest : public ::testing::Test {
+ protected:
+  // The lease of what matched; the error's code where that is refused.
+  Result<LeaseId> match(const std::vector<BlockKey>& keys) {
+    MatchResult result;
+    const auto wanted = views(keys);
+    CAIRN_TRY(cache->match(wanted, 1000, result, pins));
+    return *result.lease;
+  }
+  std::optional<ErrorCode> refusal(const std::vector<BlockKey>& keys) {
+    const auto lease = match(keys);
+    if (!lease) return lease.error().code;
+    EXPECT_TRUE(cache->release(*lease, {}));
+    return std::nullopt;
+  }
+
+  Rig rig;
+  std::shared_ptr<Cache> cache = rig.cache(small_cache({.device = 4, .pinned = 8}));
+  const std::shared_ptr<LeaseQuota> pins = std::make_shared<LeaseQuota>(3);
+};
+
+TEST_F(LeaseQuotaTest, BoundsWhatIsThereAndNotWhatIsAskedFor) {
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 4)}));
+  EXPECT_EQ(refusal(keys(1, 3)), std::nullopt);
+  EXPECT_EQ(refusal(keys(1, 4)), ErrorCode::lease_quota);
+  EXPECT_EQ(refusal(keys(2, 100)), std::nullopt) << "three are there";
+  EXPECT_EQ(pins->used(), 0u);
+}
+
+TEST_F(LeaseQuotaTest, CountsUntilALeaseEndsInAnyWay) {
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 4)}));
+  const auto twice = match(keys(1, 2));
+  ASSERT_TRUE(twice);
+  EXPECT_EQ(pins->used(), 2u);
+  EXPECT_EQ(refusal(keys(1, 2)), ErrorCode::lease_quota) << "a block counts as often as it is held";
+  MatchResult held;
+  const auto one = keys(3, 1);
+  ASSERT_TRUE(cache->match(views(one), 1000, held, pins));
+  EXPECT_TRUE(cache->release(*held.lease, held.blocks));
+  EXPECT_EQ(pins->used(), 2u);
+  rig.clock.advance_ms(2000);
+  rig.manager->tick();
+  EXPECT_EQ(pins->used(), 0u) << "run out";
+}
+
+TEST_F(LeaseQuotaTest, BoundsAllocationsAndCountsThemUntilTheyAreGivenUp) {
+  const AllocateRequest three{.count = 3, .tier = Tier::pinned, .pins = pins};
+  const auto held = rig.allocate(*cache, three);
+  ASSERT_TRUE(held);
+  EXPECT_EQ(pins->used(), 3u);
+  const auto more = rig.allocate(*cache, {.count = 1, .tier = Tier::pinned, .pins = pins});
+  ASSERT_FALSE(more);
+  EXPECT_EQ(more.error().code, ErrorCode::lease_quota);
+  EXPECT_TRUE(rig.allocate(*cache, {.count = 1, .tier = Tier::pinned})) << "of somebody else";
+  // A duplicate's slot is given up.
+  ASSERT_TRUE(rig.put(*cache, {.keys = {key(1)}}));
+  ASSERT_TRUE(rig.commit(*cache, held->lease, {{.handle = held->blocks[0], .key = key(1)}}));
+  EXPECT_EQ(pins->used(), 2u);
+  EXPECT_TRUE(cache->release(held->lease, {}));
+  EXPECT_EQ(pins->used(), 0u);
+}
+
+TEST_F(LeaseQuotaTest, BringsUpAsManyAsItLeavesRoomFor) {
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 2)}));
+  const auto wanted = keys(1, 2);
+  const auto lease = match(wanted);
+  ASSERT_TRUE(lease);
+  const auto names = views(wanted);
+  const auto transfer = cache->onboard({.lease = *lease, .keys = names, .tier = Tier::device});
+  ASSERT_TRUE(transfer);
+  rig.engine->wait_idle();
+  EXPECT_EQ(count(*cache, Tier::device, SlotState::committed), 1u);
+  EXPECT_EQ(pins->used(), 3u);
+}
+
+TEST_F(LeaseQuotaTest, GivesBackWhatADroppedCacheHeld) {
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 2)}));
+  ASSERT_TRUE(match(keys(1, 2)));
+  ASSERT_TRUE(rig.manager->drop_cache(cache->config().name, true));
+  EXPECT_EQ(pins->used(), 0u);
+}
+
 }  // namespace
 }  // namespace cairn::testing

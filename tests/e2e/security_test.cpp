@@ -19,7 +19,8 @@ const std::string kAdmin = "admin-admin-admin-admin";
 const std::string kFrugal = "frugal-frugal-frugal";  // writes, two pinned blocks at the most
 const std::string kMetrics = "metrics-metrics-metrics";
 const std::string kPeer = "peer-peer-peer-peer-peer";
-const std::string kTenant = "tenant-tenant-tenant";  // writes, in the cache `mine` only
+const std::string kSparing = "sparing-sparing-sparing";  // writes, two leased blocks at the most
+const std::string kTenant = "tenant-tenant-tenant";      // writes, in the cache `mine` only
 
 // What the program itself says that a token's hash is.
 std::string hash_of(const std::string& token) {
@@ -54,6 +55,8 @@ class SecurityTest : public ServedTest {
   static json all_tokens() {
     json tenant = token(kTenant, "write");
     tenant["caches"] = {"mine"};
+    json sparing = token(kSparing, "write");
+    sparing["max_leased_blocks"] = 2;
     json frugal = token(kFrugal, "write");
     frugal["max_blocks"] = {{"pinned", 2}};
     return {token(kReader, "read"),
@@ -62,6 +65,7 @@ class SecurityTest : public ServedTest {
             token(kMetrics, "metrics"),
             token(kPeer, "peer"),
             tenant,
+            sparing,
             frugal};
   }
   static void write_tokens(const json& tokens) {
@@ -236,6 +240,29 @@ TEST_F(SecurityTest, HoldsATokenToItsBlocksWhereverTheyWereStored) {
   EXPECT_THAT(as(kAdmin, {.method = "DELETE", .target = "/v1/caches/frugal-1"}), has_status(204));
   EXPECT_TRUE(eventually([&] { return put_key_as(kFrugal, "frugal-2", 6).status == 201; }))
       << "a dropped cache gives its blocks back";
+}
+
+TEST_F(SecurityTest, HoldsATokenToWhatItsLeasesMayHold) {
+  ASSERT_TRUE(put_cache_as(kAdmin, "pinned-1").ok());
+  ASSERT_TRUE(put_cache_as(kAdmin, "pinned-2").ok());
+  for (int n = 1; n <= 3; ++n) ASSERT_TRUE(put_key_as(kWriter, "pinned-1", n).ok());
+  const std::string quota = "lease_quota";
+  const auto match = [&](const std::string& token, int first, int count, int lease_ms) {
+    return post_as(token, "/v1/caches/pinned-1/match",
+                   {{"keys", keys(first, count)}, {"lease_ms", lease_ms}});
+  };
+  EXPECT_THAT(match(kSparing, 1, 3, 30'000), is_problem(429, quota));
+  EXPECT_THAT(match(kSparing, 1, 3, 0), has_status(200)) << "looking pins nothing";
+  EXPECT_THAT(match(kWriter, 1, 3, 30'000), has_status(200)) << "others are not held to it";
+  const Reply held = match(kSparing, 2, 9, 30'000);
+  EXPECT_EQ(held.document().at("matched"), 2);
+  const json allocate = {{"count", 1}, {"tier", "pinned"}};
+  const Reply refused = post_as(kSparing, "/v1/caches/pinned-2/allocate", allocate);
+  EXPECT_THAT(refused, is_problem(429, quota)) << "in all caches together";
+  EXPECT_NE(refused.header("Retry-After"), "");
+  const std::string lease = held.document().at("lease");
+  EXPECT_THAT(as(kSparing, {.method = "DELETE", .target = "/v1/leases/" + lease}), has_status(200));
+  EXPECT_THAT(post_as(kSparing, "/v1/caches/pinned-2/allocate", allocate), has_status(200));
 }
 
 TEST_F(SecurityTest, ReadsItsTokensAgainWhenToldAndKeepsThemWhereTheyAreBroken) {

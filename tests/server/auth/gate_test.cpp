@@ -169,6 +169,20 @@ TEST_F(GateTest, KeepsItsTokensWhereTheNewFileIsBroken) {
   EXPECT_FALSE(admit(*gate, bearer_));
 }
 
+TEST_F(GateTest, BoundsTheLeasesOfATokenAlsoWhereItsEntryDoesNot) {
+  write(file_of(token_of()));
+  EXPECT_EQ((*admit(*open(), bearer_))->pins()->limit(), kMaxLeasedBlocks);
+  auto gate = Gate::open(path_, clock_, 7);
+  ASSERT_TRUE(gate);
+  const auto pins = (*admit(**gate, bearer_))->pins();
+  EXPECT_EQ(pins->limit(), 7u);
+  pins->add(3);
+  write(file_of(token_of(R"("role": "write", "max_leased_blocks": 5)")));
+  ASSERT_TRUE((*gate)->reload());
+  EXPECT_EQ((*admit(**gate, bearer_))->pins()->limit(), 5u);
+  EXPECT_EQ((*admit(**gate, bearer_))->pins()->used(), 3u) << "its leases are still there";
+}
+
 TEST_F(GateTest, KeepsWhatATokenHasUsedOfItsBlocksWhenTheFileIsReadAgain) {
   write(file_of(token_of(R"("role": "write", "max_blocks": {"pinned": 2})")));
   const auto gate = open();
