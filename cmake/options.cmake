@@ -1,6 +1,7 @@
 option(CAIRN_BUILD_TESTS "Build the tests" OFF)
 option(CAIRN_BUILD_BENCH "Build the benchmarks" OFF)
 option(CAIRN_UNITY "Compile a dozen sources of a target at once, in a third of the time" ON)
+option(CAIRN_CORE_ONLY "Only the layers below the server, and their tests" OFF)
 set(CAIRN_SANITIZE "" CACHE STRING "Sanitizer to build with: empty, address (with undefined), thread or fuzzer")
 set_property(CACHE CAIRN_SANITIZE PROPERTY STRINGS "" address thread fuzzer)
 
