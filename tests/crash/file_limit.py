@@ -4,7 +4,6 @@
 usage: file_limit.py CAIRN_SERVER
 """
 
-import json
 import pathlib
 import resource
 import sys
@@ -53,8 +52,7 @@ def main():
         refused = [answer for answer in answers if answer[0] != 201]
         # Slots are taken from the first on: those below the limit take their blocks.
         assert 100 < len(kept) < BLOCKS and refused, len(kept)
-        for status, text in refused:
-            answer = json.loads(text)
+        for status, answer in refused:
             assert (status, answer["code"]) == (507, "no_capacity"), answer
         for number in range(BLOCKS):
             status, data = line.call("GET", f"/v1/caches/grown/keys/{number:08x}")
