@@ -3,7 +3,7 @@
 if(NOT CMAKE_INSTALL_PREFIX STREQUAL "/usr")
   return()
 endif()
-set(CAIRN_MAINTAINER "Cairn maintainers <maintainers@cairn.example>" CACHE STRING "Who answers for the Debian packages")
+set(CAIRN_MAINTAINER "Cairn maintainers <cairn@example.org>" CACHE STRING "Who answers for the Debian packages")
 set(here ${CMAKE_CURRENT_LIST_DIR})
 
 # Changelogs and copyright as Debian wants them; the date is SOURCE_DATE_EPOCH where that is set.
