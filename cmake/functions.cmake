@@ -4,7 +4,6 @@
 #
 # Most of a source's time goes to templates that its neighbours instantiate too (JSON, std::filesystem,
 # gMock), which a precompiled header does not save: 12 sources at once take a third of the time.
-# Larger batches gain little more and leave a core idle at the end.
 function(cairn_compile target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${CAIRN_UNITY} UNITY_BUILD_BATCH_SIZE 12)
   if(CAIRN_UNITY)

@@ -24,7 +24,7 @@ add_compile_options("$<$<AND:$<CONFIG:Release>,$<CXX_COMPILER_ID:GNU>>:-Wno-rest
 add_compile_options("$<$<CONFIG:Debug,RelWithDebInfo>:-g1>")
 
 if(CAIRN_SANITIZE)
-  # At -O2 a source of the server takes asan and UBSan half as long again (92 s, 59 s), and finds the same.
+  # At -O2 a source of the server takes asan and UBSan half as long again (92 s, 59 s).
   set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -DNDEBUG")
 endif()
 if(CAIRN_SANITIZE STREQUAL "address")

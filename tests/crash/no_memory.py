@@ -51,23 +51,12 @@ class Caller:
 
     def __call__(self, method, path, body=None):
         """(status, body), or None where the connection was closed without an answer."""
-        connection = http.client.HTTPConnection(self.server.address, timeout=PATIENCE_S)
-        headers = {}
-        if isinstance(body, dict):
-            body, headers["Content-Type"] = json.dumps(body), "application/json"
-        elif body is not None:
-            headers["Content-Type"] = "application/octet-stream"
         try:
-            connection.request(method, path, body, headers)
-            answer = connection.getresponse()
-            data = answer.read()
-            return answer.status, json.loads(data) if "json" in (answer.getheader("Content-Type") or "") else data
+            return self.server.call(method, path, body, timeout_s=PATIENCE_S)
         except TimeoutError as late:
             raise AssertionError(f"{method} {path} was never answered") from late
         except (OSError, http.client.HTTPException):
             return None
-        finally:
-            connection.close()
 
 
 def data(number):

@@ -87,7 +87,7 @@ class Server(Process):
             raise AssertionError(f"the server did not start:\n{self.text()}")
         return re.search(r"listening on http://(127\.0\.0\.1:\d+)", self.text())
 
-    def call(self, method, path, body=None, headers=None):
+    def call(self, method, path, body=None, headers=None, timeout_s=PATIENCE_S):
         """(status, body) of one request; a dict goes as JSON, a dict comes back where JSON does."""
         headers = dict(headers or {})
         if isinstance(body, (dict, list)):
@@ -95,7 +95,7 @@ class Server(Process):
             headers.setdefault("Content-Type", "application/json")
         elif body is not None:
             headers.setdefault("Content-Type", "application/octet-stream")
-        connection = http.client.HTTPConnection(self.address, timeout=PATIENCE_S)
+        connection = http.client.HTTPConnection(self.address, timeout=timeout_s)
         try:
             connection.request(method, path, body, headers)
             answer = connection.getresponse()
