@@ -193,6 +193,7 @@ Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(const CacheCon
     auto disk = open_disk_tier(config, *services);
     if (!disk) return std::move(disk).error();
     member.disk_files = std::move(disk->files);
+    parts.disk_files = member.disk_files;
     is_new = disk->slots.is_new;
     damaged_slot_files = disk->slots.damage.size();
     if (is_new) {
@@ -206,7 +207,9 @@ Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(const CacheCon
                                                            .num_slots = slots->num_slots()});
     parts.layouts[index_of(Tier::disk)].emplace(std::move(disk->slots.layout));
     parts.disk_slots = std::move(disk->slots.slots);
-    parts.prepared = prepare_for_disk(parts, *services);
+    if (const auto& pinned = parts.layouts[index_of(Tier::pinned)]) {
+      parts.prepared = prepare_for_disk(*pinned, config.name, *services);
+    }
   }
   try {
     auto core = std::make_shared<CacheCore>(services, std::move(parts));
@@ -244,7 +247,9 @@ Result<BlockManager::Created> BlockManager::create_cache(const CacheConfig& give
         return Created{at->second.cache, false};
       }
       return Error{ErrorCode::cache_exists,
-                   "cache " + config.name + " exists with another configuration"};
+                   "cache " + config.name +
+                       " exists with another configuration; PATCH changes its policies and the "
+                       "sizes of its pinned and disk tiers"};
     }
     if (impl_->members.size() >= impl_->services->options.max_caches) {
       return Error{ErrorCode::too_many,
@@ -406,6 +411,7 @@ void BlockManager::tick() {
       cache->core_->end_overdue(section);
       cache->core_->store.expire(section.now());
     }
+    cache->core_->trim_if_due();
     cache->core_->scrub();
   }
 }

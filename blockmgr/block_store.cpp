@@ -1,6 +1,8 @@
 // BlockStore: keys and their copies come and go.
 #include "blockmgr/block_store.hpp"
 
+#include <algorithm>
+
 #include "base/assert.hpp"
 
 namespace cairn {
@@ -25,6 +27,35 @@ BlockStore::BlockStore(const Options& options)
              SlotPool(options.capacities[2])},
       index_(index_options(options)),
       events_(options.events) {}
+
+void BlockStore::resize(Tier tier, std::uint32_t capacity) {
+  std::uint32_t slots = 0;
+  for (Tier each : kTiers) {
+    slots += each == tier ? std::max(capacity, pool(each).end()) : pool(each).end();
+  }
+  CAIRN_ASSERT(slots <= kMaxSlots, "entries would not fit their numbers");
+  index_.grow(2 * slots);
+  pool(tier).set_limit(capacity);
+  freed_ = true;  // who waits for slots is to be looked at again
+}
+
+void BlockStore::set_offload_on_evict(bool offload_on_evict) {
+  options_.offload_on_evict = offload_on_evict;
+  for (Tier tier : kTiers) {
+    // What its children held back may go now. From the most recently used: each is then put before
+    // few that are listed.
+    std::vector<SlotNumber> parked;
+    for (SlotNumber slot = 0; slot < pool(tier).end(); ++slot) {
+      const SlotRecord& record = pool(tier)[slot];
+      if (record.place == EvictionPlace::parked && !blocked(index_[record.owner], tier)) {
+        parked.push_back(slot);
+      }
+    }
+    std::ranges::sort(parked, std::ranges::greater{},
+                      [&](SlotNumber slot) { return pool(tier)[slot].last_use; });
+    for (const SlotNumber slot : parked) pool(tier).list_by_use(slot);
+  }
+}
 
 std::optional<Tier> BlockStore::next_lower(Tier tier) const {
   for (std::size_t i = index_of(tier) + 1; i < kNumTiers; ++i) {
@@ -219,6 +250,33 @@ void BlockStore::tell_cleared(std::optional<Tier> tier) const {
   events_.append({.unix_ms = last_stamp_.unix_ms(), .kind = BlockEventKind::cleared, .tier = tier});
 }
 
+void BlockStore::relocate(const Relocation& move) {
+  SlotPool& slots = pool(move.from.tier());
+  SlotRecord& old = record(move.from);
+  SlotRecord& fresh = record(move.to);
+  CAIRN_ASSERT(
+      old.life == SlotLife::committed && !old.gone && !old.leaving && old.pins == old.leases + 1,
+      "a movement would lose its source");
+  const EntryNumber number = old.owner;
+  slots.set_committed(move.to.slot(), number);
+  index_[number].slots[index_of(move.to.tier())] = move.to.slot();
+  fresh.priority = old.priority;
+  fresh.last_use = old.last_use;
+  fresh.used_again = old.used_again;
+  slots.hand_place_over(move.from.slot(), move.to.slot());
+  if (move.to.tier() == Tier::disk) note_disk_slot(move.to.slot());
+  old.owner = kNoOwner;
+  old.gone = true;
+  if (old.leases > 0) {
+    slots.pin_in_place(move.to.slot());
+    slots.add_lease(move.to.slot());
+    old.has_successor = true;
+    old.next = move.to.slot();
+    ++superseded_[index_of(move.from.tier())];
+  }
+  if (move.from.tier() == Tier::disk) note_disk_slot(move.from.slot());
+}
+
 void BlockStore::drop(SlotRef at, EvictionReason reason) {
   SlotRecord& slot = record(at);
   CAIRN_ASSERT(slot.life == SlotLife::committed && !slot.gone, "dropped twice");
@@ -301,9 +359,14 @@ void BlockStore::free_slot(SlotRef at) {
     note_disk_slot(at.slot());
   }
   pool(at.tier()).unlist(at.slot());
+  const bool has_successor = record(at).has_successor;
+  const SlotRef successor(at.tier(), record(at).next);
   // The state of a dropped copy still counts as committed until here.
   pool(at.tier()).give_back(at.slot());
   freed_ = true;
+  if (!has_successor) return;
+  --superseded_[index_of(at.tier())];
+  end_lease_pin(successor);
 }
 
 void BlockStore::set_metadata(EntryNumber number, std::string json) {

@@ -45,9 +45,13 @@ void BlockStore::unpin_in_place(SlotRef at) {
 }
 
 void BlockStore::unpin_for_lease(SlotRef at) {
+  --lease_pins_;
+  end_lease_pin(at);
+}
+
+void BlockStore::end_lease_pin(SlotRef at) {
   SlotRecord& slot = record(at);
   pool(at.tier()).remove_lease(at.slot());
-  --lease_pins_;
   if (slot.life == SlotLife::allocated) {
     slot.gone = true;
     slot.owner = kNoOwner;

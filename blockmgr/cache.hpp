@@ -3,6 +3,7 @@
 #include <sys/uio.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,6 +23,7 @@
 namespace cairn {
 
 class CacheCore;
+class Section;
 
 template <class T = void>
 using Done = UniqueFunction<void(Result<T>)>;
@@ -170,6 +172,22 @@ struct BlockList {
   std::uint64_t next_cursor = 0;  // 0: there is no more
 };
 
+// Blocks that are on their way to a lower tier without having been asked for.
+struct PendingBlock {
+  BlockKey key;
+  Tier from = Tier::device;
+  Tier to = Tier::disk;
+  std::uint64_t age_ms = 0;  // since that was begun
+};
+struct PendingRequest {
+  std::uint32_t limit = 100;
+  std::uint64_t cursor = 0;  // 0: from the start
+};
+struct PendingList {
+  std::vector<PendingBlock> blocks = {};
+  std::uint64_t next_cursor = 0;  // 0: there is no more
+};
+
 // One cache: its tiers, its index, its leases. Thread-safe; no call blocks on I/O, and what needs
 // I/O answers through a Done that runs exactly once, on the calling thread or an engine thread,
 // without locks held. The cache stays alive as long as somebody holds it; after its removal every
@@ -260,12 +278,28 @@ class Cache {
   // unknown_key where any key is not present; no_capacity, also where the new copies of what counts
   // under the quota would be more than it allows; queue_full.
   Result<TransferId> transfer(TransferRequest request);
+  // Brings every block to `to`, or the lowest tier. What fits beside the free slots only by making
+  // room holds all that is there already until it has ended. As transfer(), but for the bound on
+  // keys.
+  Result<TransferId> drain(std::optional<Tier> to);
+  // What is being offloaded or written through, the oldest first.
+  PendingList pending(const PendingRequest& request) const;
   // The copies of `tier` leave it, offloaded as the cache does; without a tier every copy goes.
   void evict(std::vector<BlockKey> keys, std::optional<Tier> tier, Done<EvictResult> done);
   // Drops every copy (of a tier) that nobody holds. Nothing is offloaded.
   Result<EvictResult> clear(std::optional<Tier> tier);
   // Drops every copy of a key. unknown_key; leased.
   Result<> erase(KeyView key);
+
+  // Other settings and sizes, all or none of them. What still fits of the blocks stays: what would
+  // be evicted last. A tier that shrinks may keep slots beyond its new end for as long as leases
+  // hold them. `remember` makes the configuration durable; its error undoes what can be undone.
+  // Waits for memory and files, and some seconds for blocks: for a thread that serves nobody else.
+  // As make_cache refuses a configuration; unknown_tier; impossible for the device tier's size;
+  // leased where leases hold more blocks than would fit; state_conflict: the tier is imported or
+  // exported, or another change is under way; no_capacity; io_error.
+  using Remember = std::function<Result<>(const CacheConfig&)>;
+  Result<> change(const CacheChange& change, const Remember& remember);
 
   Result<BlockList> list(const BlockListRequest& request) const;
   Result<std::string> metadata(KeyView key) const;  // empty: none
@@ -276,6 +310,8 @@ class Cache {
   friend class CacheCopy;
   friend class Snapshots;
   explicit Cache(std::shared_ptr<CacheCore> core);
+  Result<TransferId> begin_transfer(Section& section, TransferRequest request,
+                                    const std::vector<std::uint32_t>& entries);
   const std::shared_ptr<CacheCore> core_;
 };
 

@@ -136,7 +136,7 @@ void publish(Section& section, Commit& commit) {
   core.options().reached("commit.noted");
   core.commits += committed.size();
   core.duplicates += statuses.size() - committed.size();
-  if (core.config.offload == OffloadMode::on_commit) core.write_through(section, committed);
+  if (core.settings->offload == OffloadMode::on_commit) core.write_through(section, committed);
   if (!given_up.empty()) {
     std::sort(given_up.begin(), given_up.end());
     auto lease = core.leases.find(commit.lease);

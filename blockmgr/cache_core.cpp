@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/thread.hpp"
+#include "blockmgr/config_check.hpp"
 
 namespace cairn {
 namespace {
@@ -22,6 +23,18 @@ BlockStore::Options store_options(CacheServices& services, const CacheCore::Part
   return options;
 }
 
+std::array<std::unique_ptr<TierSpace>, kNumTiers> make_spaces(CacheCore::Parts& parts) {
+  std::array<std::unique_ptr<TierSpace>, kNumTiers> spaces;
+  for (Tier tier : kTiers) {
+    auto& layout = parts.layouts[index_of(tier)];
+    if (!layout) continue;
+    std::vector<PreparedMemory> prepared;
+    if (tier == Tier::pinned) prepared = std::move(parts.prepared);
+    spaces[index_of(tier)] = std::make_unique<TierSpace>(std::move(*layout), std::move(prepared));
+  }
+  return spaces;
+}
+
 }  // namespace
 
 CacheCore::CacheCore(std::shared_ptr<CacheServices> shared, Parts parts)
@@ -29,22 +42,24 @@ CacheCore::CacheCore(std::shared_ptr<CacheServices> shared, Parts parts)
       config(parts.config),
       number(parts.number),
       block_bytes(cairn::block_bytes(parts.config.shape)),
-      layouts(std::move(parts.layouts)),
-      prepared(std::move(parts.prepared)),
+      spaces(make_spaces(parts)),
       disk_slots(std::move(parts.disk_slots)),
+      disk_files(std::move(parts.disk_files)),
       staging(services->runtime, services->staging, parts.config.shape),
+      settings(parts.config),
       journal(std::move(parts.journal)),
       store(store_options(*services, parts)),
       leases({.cache = parts.number, .max_leases = options().max_leases}) {
   services->events.open(number, config.name);
   for (std::size_t i = 0; i < kNumTiers; ++i) {
     mapped[i] = config.tiers[i] && config.tiers[i]->import;
-    if (config.tiers[i]) gauges[i].emplace(options().pressure[i], config.tiers[i]->num_blocks);
+    if (!config.tiers[i]) continue;
+    gauges[i].emplace(pressure_of(config, kTiers[i], options()), config.tiers[i]->num_blocks);
   }
 }
 
 Result<> CacheCore::check_tier(Tier tier) const {
-  if (layouts[index_of(tier)]) return {};
+  if (spaces[index_of(tier)]) return {};
   return Error{ErrorCode::unknown_tier,
                "cache " + config.name + " has no tier " + std::string(to_string(tier))};
 }
@@ -70,7 +85,7 @@ Result<> CacheCore::check_usable() const {
 }
 
 Result<std::uint32_t> CacheCore::lease_duration_ms(std::optional<std::uint32_t> wanted) const {
-  const std::uint32_t ms = wanted.value_or(config.default_lease_ms);
+  const std::uint32_t ms = wanted.value_or(settings->default_lease_ms);
   if (ms >= 1 && ms <= options().max_lease_ms) return ms;
   return Error{ErrorCode::out_of_range, "lease_ms is " + std::to_string(ms) + ", not 1 to " +
                                             std::to_string(options().max_lease_ms)};
@@ -125,7 +140,7 @@ Result<SlotRef> CacheCore::uncommitted(LeaseNumber lease, const BlockHandle& han
   CAIRN_TRY(check_tier(handle.tier));
   const std::string name =
       "slot " + std::to_string(handle.slot) + " of tier " + std::string(to_string(handle.tier));
-  if (handle.slot >= store.pool(handle.tier).capacity()) {
+  if (!store.pool(handle.tier).exists(handle.slot)) {
     return Error{ErrorCode::unknown_slot, "there is no " + name};
   }
   const SlotRef at(handle.tier, handle.slot);
@@ -189,6 +204,7 @@ void CacheCore::settle(Section& section) {
   serve_all();
   if (dropped) return;
   settle_pressure(section);
+  settle_sizes(section);
   serve_all();
 }
 
@@ -197,8 +213,9 @@ void CacheCore::settle_pressure(Section& section) {
     const std::size_t i = index_of(tier);
     if (!gauges[i]) continue;
     const SlotPool& slots = store.pool(tier);
-    const auto crossing =
-        gauges[i]->update({.free = slots.free_count(), .evictable = slots.evictable_count()});
+    const auto crossing = gauges[i]->update(
+        {.free = slots.free_count(),
+         .evictable = std::min(slots.evictable_count(), slots.limit() - slots.free_count())});
     if (crossing && crossing->callback && options().on_pressure) {
       section.after([core = shared_from_this(),
                      event = PressureEvent{config.name, tier, crossing->from, crossing->to}] {

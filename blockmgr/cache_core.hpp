@@ -7,12 +7,14 @@
 //   cache_core.cpp     making one, removing it; leases' ends; pressure
 //   cache_slots.cpp    slots for those who ask: free ones, evicted ones, waiting for them
 //   cache_moves.cpp    batches of copies between tiers
+//   cache_resize.cpp   other settings and sizes while it is used
 //   cache_offload.cpp  which blocks go down without being asked for: offload, write-through
 //   cache_*.cpp        the operations of Cache
 
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -33,7 +35,9 @@
 #include "blockmgr/lease_table.hpp"
 #include "blockmgr/piece_progress.hpp"
 #include "blockmgr/pressure.hpp"
+#include "blockmgr/tier_space.hpp"
 #include "blockmgr/transfer_table.hpp"
+#include "blockmgr/versions.hpp"
 #include "transport/transfer_engine.hpp"
 
 namespace cairn {
@@ -115,7 +119,10 @@ struct Move {
   struct Item {
     SlotRef source;
     SlotRef destination;
+    bool ended = false;  // it arrived, or did not
   };
+  std::uint64_t number = 0;  // of CacheCore::background
+  TimePoint began{};         // the same
   Purpose purpose = Purpose::transfer;
   Tier to = Tier::device;
   std::int32_t priority = 0;
@@ -167,20 +174,23 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
     std::unique_ptr<DiskSlots> disk_slots = {};  // of a disk tier
     std::unique_ptr<SlotJournal> journal = {};   // the same
     std::vector<PreparedMemory> prepared = {};   // of the pinned tier
+    std::vector<std::filesystem::path> disk_files = {};
     std::uint64_t hash_seed = 0;
   };
   CacheCore(std::shared_ptr<CacheServices> services, Parts parts);
 
   const std::shared_ptr<CacheServices> services;
-  const CacheConfig config;
+  const CacheConfig config;  // as it was made: see `settings`
   const std::uint32_t number;
   const std::uint64_t block_bytes;
-  const std::array<std::optional<BlockLayout>, kNumTiers> layouts;
-  const std::vector<PreparedMemory> prepared;   // of `layouts`: ends before them
-  const std::unique_ptr<DiskSlots> disk_slots;  // null without a disk tier
+  const std::array<std::unique_ptr<TierSpace>, kNumTiers> spaces;  // null: no such tier
+  const std::unique_ptr<DiskSlots> disk_slots;                     // null without a disk tier
+  const std::vector<std::filesystem::path> disk_files;             // of its slots
   CanonicalStaging staging;
+  // What `config` is by now: offload, default_lease_ms, pressure and the tiers' sizes may change.
+  Versions<CacheConfig> settings;
 
-  const BlockLayout& layout(Tier tier) const { return *layouts[index_of(tier)]; }
+  const BlockLayout& layout(Tier tier) const { return spaces[index_of(tier)]->layout(); }
   const BlockManagerOptions& options() const { return services->options; }
 
   // --- errors that many operations share
@@ -227,6 +237,7 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   void start(Section& section, const std::shared_ptr<Move>& move);
   void cancel_move(Section& section, const std::shared_ptr<Move>& move);
   void write_through(Section& section, const std::vector<SlotRef>& committed);
+  void begin_in_background(const Section& section, const std::shared_ptr<Move>& move);
   // After a move: the copies above `to` and the one in `from` go, at once or after the reads under
   // way; leased ones stay.
   void drop_moved_copies(EntryNumber key, Tier to, Tier from);
@@ -246,6 +257,13 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   // Submits a job whose end is counted; where the engine refuses it, it has failed for all pairs.
   void submit(TransferJob job, UniqueFunction<void(JobOutcome)> ended,
               UniqueFunction<void(JobId)> accepted);
+
+  // --- another size, see cache_resize.cpp
+  // Takes the cache's settings and sizes, all or none; `remember` makes them durable. Waits for
+  // memory, for files, and a while for blocks to move: for one thread that serves nobody else.
+  Result<> change(const CacheChange& change, const Cache::Remember& remember);
+  // Gives back what a tier that shrank no longer uses, where leases held it until now.
+  void trim_if_due();
 
   // --- the disk tier's index
   // Makes what is known of the disk tier durable. Blocks; not under the lock.
@@ -275,8 +293,20 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   std::uint64_t last_request = 0;
   std::unordered_map<TransferId, std::shared_ptr<Move>> transfers;
   Arrivals arrivals;
+  // Offloads and write-through that are not over, in the order in which they began.
+  std::map<std::uint64_t, std::shared_ptr<Move>> background;
+  std::uint64_t last_background = 0;
   std::array<std::optional<PressureGauge>, kNumTiers> gauges;
   std::array<std::optional<std::uint32_t>, kNumTiers> shrink_to;  // slots in use, while shrinking
+  bool changing = false;  // its settings, sizes or memory, one at a time
+  std::uint32_t changes = 0;
+  struct Relocating {
+    std::uint32_t under_way = 0;  // copies
+    bool trim_due = false;        // what only slots beyond the end lie in is to be given back
+    SlotNumber next = 0;          // where to look for the next copies beyond the end
+    TimePoint not_before{};  // after a failure, so that a broken disk is not asked all the time
+  };
+  std::array<Relocating, kNumTiers> relocating;
 
   struct Route {
     std::array<std::uint64_t, kNumTransferOutcomes> blocks{};
@@ -322,6 +352,46 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   std::size_t within_budget(const Section& section, std::size_t blocks);
   bool let_go(SlotRef victim, EvictionReason reason);
   void settle_pressure(Section& section);
+  // Of cache_resize.cpp
+  struct Relocated {
+    SlotRef from;
+    SlotRef to;
+    std::uint64_t generation = 0;  // of `from`
+    SlotLabel label = {};          // of `to`, on disk
+    std::optional<Error> error = {};
+    bool unreadable = false;
+  };
+  using Relocations = std::shared_ptr<std::vector<Relocated>>;
+  Result<> check_change(const CacheConfig& before, const CacheConfig& wanted);
+  Result<> begin_change();
+  void end_change();
+  struct Growth {
+    std::optional<BlockLayout> layout;  // more memory, or the longer files; nothing: there is room
+    std::vector<PreparedMemory> prepared;
+  };
+  Result<> grow(const CacheConfig& before, const CacheConfig& grown,
+                const Cache::Remember& remember);
+  Result<Growth> make_room(Tier tier, std::uint32_t num_blocks);
+  struct TierSize {
+    Tier tier = Tier::pinned;
+    std::uint32_t num_blocks = 0;
+  };
+  void take_room(TierSize size, Growth growth);
+  void take_settings(const CacheConfig& wanted);
+  void label_files(std::uint32_t num_blocks);
+  struct Sizes {
+    const CacheConfig& before;
+    const CacheConfig& after;
+  };
+  Result<> shrink(const Sizes& sizes, const std::vector<Tier>& tiers,
+                  const Cache::Remember& remember);
+  void wait_until_shrunk(Tier tier);
+  void trim(Tier tier);
+  void settle_sizes(Section& section);
+  void relocate_some(Section& section, Tier tier);
+  void copy_in_memory(Tier tier, const Relocations& items);
+  void copy_on_disk(const Relocations& items);
+  void relocated(Tier tier, const Relocations& items);
 };
 
 // Holds a cache's lock. What must not happen under it (answers, jobs, callbacks) is collected and

@@ -102,12 +102,13 @@ class Clearing {
     for (const bool only_tails : {true, false}) {
       for (Tier tier : tiers_) {
         std::uint32_t next = 0;
-        while (next < core_.store.pool(tier).capacity()) {
+        for (bool more = true; more;) {
           Section section(core_);
           CAIRN_TRY(core_.check_usable());
           core_.end_overdue(section);
-          const std::uint32_t end = std::min(core_.store.pool(tier).capacity(), next + kClearStep);
+          const std::uint32_t end = std::min(core_.store.pool(tier).end(), next + kClearStep);
           for (; next < end; ++next) visit({tier, next}, only_tails);
+          more = end < core_.store.pool(tier).end();
         }
       }
     }
@@ -176,7 +177,7 @@ Result<EvictResult> Cache::clear(std::optional<Tier> tier) {
     tiers = {*tier};
   } else {
     for (Tier each : kTiers) {
-      if (core_->layouts[index_of(each)]) tiers.push_back(each);
+      if (core_->spaces[index_of(each)]) tiers.push_back(each);
     }
   }
   return Clearing(*core_, std::move(tiers)).run();

@@ -36,11 +36,11 @@ BlockInfo describe(const BlockStore& store, SlotRef at) {
 Cache::Cache(std::shared_ptr<CacheCore> core) : core_(std::move(core)) {}
 Cache::~Cache() = default;
 
-const CacheConfig& Cache::config() const { return core_->config; }
+const CacheConfig& Cache::config() const { return *core_->settings; }
 std::uint64_t Cache::block_bytes() const { return core_->block_bytes; }
 
 const BlockLayout* Cache::layout(Tier tier) const {
-  return core_->layouts[index_of(tier)] ? &core_->layout(tier) : nullptr;
+  return core_->spaces[index_of(tier)] ? &core_->layout(tier) : nullptr;
 }
 
 Tier Cache::highest_tier() const {
@@ -50,7 +50,13 @@ Tier Cache::highest_tier() const {
 
 Result<TierMemory> Cache::export_tier(Tier tier, bool passes_files) {
   CAIRN_TRY(core_->check_tier(tier));
-  auto memory = export_layout(core_->layout(tier));
+  const BlockLayout& layout = core_->layout(tier);
+  if (layout.owned().empty() && layout.storage_kind() != StorageKind::disk) {
+    return Error{ErrorCode::state_conflict,
+                 "tiers." + std::string(to_string(tier)) +
+                     " has grown: it lies in several memories, and is exported only as one"};
+  }
+  auto memory = export_layout(layout);
   if (!memory) return memory;
   if (!passes_files) memory->memory.file.reset();
   if (memory->memory.file == nullptr && memory->memory.path.empty() &&
@@ -61,6 +67,10 @@ Result<TierMemory> Cache::export_tier(Tier tier, bool passes_files) {
   }
   MutexLock lock(core_->mutex);
   CAIRN_TRY(core_->check_usable());
+  if (core_->changing) {
+    return Error{ErrorCode::state_conflict,
+                 "the cache is being changed; once that has ended the tier can be exported"};
+  }
   core_->mapped[index_of(tier)] = true;
   return memory;
 }
@@ -73,7 +83,7 @@ CacheStats Cache::stats() const {
   for (Tier tier : kTiers) {
     const std::size_t i = index_of(tier);
     TierStats& out = stats.tiers[i];
-    if (!core.layouts[i]) continue;
+    if (!core.spaces[i]) continue;
     const SlotPool& slots = core.store.pool(tier);
     out.present = true;
     out.capacity_blocks = slots.capacity();
@@ -113,10 +123,9 @@ Result<BlockList> Cache::list(const BlockListRequest& request) const {
   const CacheCore& core = *core_;
   if (request.tier) CAIRN_TRY(core.check_tier(*request.tier));
   // A cursor is the number of a slot, counted through all tiers.
+  // Each tier has as many numbers as it may have slots: it may grow while a client reads on.
   std::array<std::uint64_t, kNumTiers + 1> starts{};
-  for (std::size_t i = 0; i < kNumTiers; ++i) {
-    starts[i + 1] = starts[i] + core.store.pool(kTiers[i]).capacity();
-  }
+  for (std::size_t i = 0; i < kNumTiers; ++i) starts[i + 1] = starts[i] + kMaxSlots;
   BlockList result;
   std::uint64_t next = request.cursor;
   std::uint64_t end = starts.back();
@@ -124,18 +133,27 @@ Result<BlockList> Cache::list(const BlockListRequest& request) const {
     next = std::max(next, starts[index_of(*request.tier)]);
     end = starts[index_of(*request.tier) + 1];
   }
+  const auto skip_unused = [&](std::uint64_t& at) {
+    while (at < end) {
+      const auto tier = static_cast<std::size_t>(at / kMaxSlots);
+      if (at - starts[tier] < core.store.pool(kTiers[tier]).end()) return;
+      at = starts[tier + 1];
+    }
+  };
   while (next < end && result.blocks.size() < request.limit) {
     MutexLock lock(core.mutex);
     CAIRN_TRY(core.check_usable());
+    skip_unused(next);
     const std::uint64_t step_end = std::min(end, next + kListStep);
     for (; next < step_end && result.blocks.size() < request.limit; ++next) {
-      std::size_t tier = 0;
-      while (next >= starts[tier + 1]) ++tier;
+      const auto tier = static_cast<std::size_t>(next / kMaxSlots);
       const SlotRef at(kTiers[tier], static_cast<SlotNumber>(next - starts[tier]));
+      if (!core.store.pool(at.tier()).exists(at.slot())) continue;
       const SlotState state = core.store.pool(at.tier()).state(at.slot());
       const bool wanted = request.state ? state == *request.state : state != SlotState::free;
       if (wanted) result.blocks.push_back(describe(core.store, at));
     }
+    skip_unused(next);
   }
   result.next_cursor = next < end ? next : 0;
   return result;

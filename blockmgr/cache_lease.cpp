@@ -39,6 +39,12 @@ void Cache::allocate(const AllocateRequest& request, Done<Allocation> done) {
   if (auto may = CacheCore::check_pins(request.pins.get(), request.count); !may) {
     return respond(section, std::move(may).error());
   }
+  if (const auto most = core.store.pool(request.tier).capacity(); request.count > most) {
+    return respond(
+        section, Error{ErrorCode::impossible, "count is " + std::to_string(request.count) +
+                                                  "; tier " + std::string(to_string(request.tier)) +
+                                                  " has " + std::to_string(most) + " blocks"});
+  }
   if (auto fits = core.check_held(request.count); !fits) {
     return respond(section, std::move(fits).error());
   }
@@ -100,7 +106,7 @@ Result<std::vector<SlotRef>> named_slots(const CacheCore& core,
     CAIRN_TRY(core.check_tier(block.tier));
     const std::string name =
         "slot " + std::to_string(block.slot) + " of tier " + std::string(to_string(block.tier));
-    if (block.slot >= core.store.pool(block.tier).capacity()) {
+    if (!core.store.pool(block.tier).exists(block.slot)) {
       return Error{ErrorCode::unknown_slot, "there is no " + name};
     }
     const SlotRef at(block.tier, block.slot);

@@ -163,6 +163,7 @@ void CacheCore::hold_for_lease(const Move& move, SlotRef copy) {
 }
 
 void CacheCore::arrived(Move& move, std::size_t index) {
+  move.items[index].ended = true;
   const Move::Item item = move.items[index];
   Route& route = routes[index_of(item.source.tier())][index_of(move.to)];
   --route.in_flight_blocks;
@@ -213,6 +214,7 @@ void CacheCore::drop_moved_copies(EntryNumber key, Tier to, Tier from) {
 }
 
 void CacheCore::not_arrived(Move& move, std::size_t index, const Error* error) {
+  move.items[index].ended = true;
   const Move::Item item = move.items[index];
   const Tier from = item.source.tier();
   Route& route = routes[index_of(from)][index_of(move.to)];
@@ -239,6 +241,7 @@ void CacheCore::not_arrived(Move& move, std::size_t index, const Error* error) {
 
 void CacheCore::finish(Section& section, const std::shared_ptr<Move>& move) {
   if (std::exchange(move->over, true)) return;
+  background.erase(move->number);
   for (auto at = move->kept.rbegin(); at != move->kept.rend(); ++at) store.unpin(*at);
   if (move->ended) move->ended(section, *move);
   if (!move->transfer) return;

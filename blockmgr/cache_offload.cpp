@@ -32,6 +32,7 @@ void CacheCore::offload(Section& section, std::vector<SlotRef> victims, Eviction
     move->items.push_back({.source = victims[i], .destination = victims[i]});
   }
   if (move->items.empty()) return finish(section, move);
+  begin_in_background(section, move);
 
   SlotRequest request{.count = static_cast<std::uint32_t>(room)};
   request.granted = [this, move](Section& inner, Result<std::span<const SlotRef>> slots) {
@@ -50,6 +51,42 @@ void CacheCore::offload(Section& section, std::vector<SlotRef> victims, Eviction
   auto asked = request_slots(section, lower, std::move(request));
   if (!asked) request.granted(section, std::move(asked).error());
   move->asking = false;
+}
+
+void CacheCore::begin_in_background(const Section& section, const std::shared_ptr<Move>& move) {
+  move->number = ++last_background;
+  move->began = section.now();
+  background.emplace(move->number, move);
+}
+
+// A cursor is the number of a movement and of a block in it: what has begun keeps its place.
+PendingList Cache::pending(const PendingRequest& request) const {
+  // A movement has as many blocks as a request may name, or asked for.
+  constexpr int kItemBits = 24;
+  const CacheCore& core = *core_;
+  PendingList result;
+  const TimePoint now = core.services->clock.now();
+  MutexLock lock(core.mutex);
+  std::uint64_t item = request.cursor & ((std::uint64_t{1} << kItemBits) - 1);
+  for (auto at = core.background.lower_bound(request.cursor >> kItemBits);
+       at != core.background.end(); ++at) {
+    const Move& move = *at->second;
+    if (move.number != request.cursor >> kItemBits) item = 0;
+    for (; item < move.items.size(); ++item) {
+      const SlotRecord& source = core.store.record(move.items[item].source);
+      if (move.items[item].ended || source.gone) continue;
+      if (result.blocks.size() == request.limit) {
+        result.next_cursor = move.number << kItemBits | item;
+        return result;
+      }
+      const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - move.began);
+      result.blocks.push_back({.key = core.store.key(source.owner),
+                               .from = move.items[item].source.tier(),
+                               .to = move.to,
+                               .age_ms = static_cast<std::uint64_t>(age.count())});
+    }
+  }
+  return result;
 }
 
 bool CacheCore::admit(const Section& section, SlotRef at) {
@@ -95,7 +132,7 @@ std::size_t CacheCore::within_budget(const Section& section, std::size_t blocks)
 
 void CacheCore::write_through(Section& section, const std::vector<SlotRef>& committed) {
   for (Tier lower : kTiers) {
-    if (committed.empty() || lower <= committed.front().tier() || !layouts[index_of(lower)]) {
+    if (committed.empty() || lower <= committed.front().tier() || !spaces[index_of(lower)]) {
       continue;
     }
     // As many as find room, a prefix from its start.
@@ -109,13 +146,14 @@ void CacheCore::write_through(Section& section, const std::vector<SlotRef>& comm
       store.pin(committed[i]);
       move->items.push_back({.source = committed[i], .destination = committed[i]});
     }
+    begin_in_background(section, move);
     SlotRequest request{.count = static_cast<std::uint32_t>(room)};
     request.granted = [this, move](Section& inner, Result<std::span<const SlotRef>> slots) {
       if (!slots) {
         for (auto item = move->items.rbegin(); item != move->items.rend(); ++item) {
           store.unpin(item->source);
         }
-        return;
+        return finish(inner, move);
       }
       for (std::size_t i = 0; i < move->items.size(); ++i) {
         move->items[i].destination = (*slots)[i];

@@ -83,10 +83,11 @@ void CacheCore::serve(Section& section, Tier tier) {
 }
 
 std::uint64_t CacheCore::reclaim(Section& section, Tier tier, Reclaim wanted) {
-  const auto gone_or_going = [&] {
-    return std::uint64_t{store.pool(tier).free_count()} + store.leaving_count(tier);
+  const auto staying = [&] {
+    const SlotPool& slots = store.pool(tier);
+    return std::uint64_t{slots.capacity()} - slots.free_count() - store.leaving_count(tier);
   };
-  const std::uint64_t before = gone_or_going();
+  const std::uint64_t before = staying();
   std::vector<SlotRef> leaving;
   for (std::uint64_t i = 0; i < wanted.count; ++i) {
     const auto victim = store.next_victim(tier);
@@ -99,7 +100,7 @@ std::uint64_t CacheCore::reclaim(Section& section, Tier tier, Reclaim wanted) {
     }
   }
   if (!leaving.empty()) offload(section, std::move(leaving), wanted.reason, {});
-  return gone_or_going() - before;
+  return before - staying();
 }
 
 }  // namespace cairn

@@ -193,6 +193,37 @@ Result<TransferId> Cache::transfer(TransferRequest request) {
                    "key " + to_hex(key.view().bytes()) + " is not in cache " + core.config.name};
     }
   }
+  return begin_transfer(section, std::move(request), entries);
+}
+
+Result<TransferId> Cache::drain(std::optional<Tier> to) {
+  CacheCore& core = *core_;
+  TransferRequest request;
+  for (Tier tier : kTiers) {
+    if (core.spaces[index_of(tier)]) request.to = to.value_or(tier);
+  }
+  CAIRN_TRY(core.check_tier(request.to));
+  Section section(core);
+  CAIRN_TRY(core.check_usable());
+  core.end_overdue(section);
+  core.store.expire(section.now());
+  std::vector<EntryNumber> present;
+  std::vector<EntryNumber> missing;
+  for (EntryNumber entry = 0; entry < core.store.entry_end(); ++entry) {
+    const Entry& known = core.store.entry(entry);
+    if (!known.present()) continue;
+    present.push_back(entry);
+    if (known.slots[index_of(request.to)] == kNoSlot) missing.push_back(entry);
+  }
+  const bool makes_room = missing.size() > core.store.pool(request.to).free_count();
+  const std::vector<EntryNumber>& entries = makes_room ? present : missing;
+  for (const EntryNumber entry : entries) request.keys.push_back(core.store.key(entry));
+  return begin_transfer(section, std::move(request), entries);
+}
+
+Result<TransferId> Cache::begin_transfer(Section& section, TransferRequest request,
+                                         const std::vector<EntryNumber>& entries) {
+  CacheCore& core = *core_;
   std::vector<EntryNumber> seen = entries;
   std::sort(seen.begin(), seen.end());
   seen.erase(std::unique(seen.begin(), seen.end()), seen.end());

@@ -54,16 +54,6 @@ enum class OffloadMode : std::uint8_t {
 };
 std::string_view to_string(OffloadMode mode);
 
-struct CacheConfig {
-  std::string name = {};
-  LayoutConfig shape;  // num_blocks is the tiers' affair and ignored here
-  std::array<std::optional<TierConfig>, kNumTiers> tiers;
-  OffloadMode offload = OffloadMode::on_evict;
-  std::uint32_t default_lease_ms = 30'000;
-
-  friend bool operator==(const CacheConfig&, const CacheConfig&) = default;
-};
-
 enum class PressureLevel : std::uint8_t { normal, elevated, warning, critical, out_of_memory };
 inline constexpr std::size_t kNumPressureLevels = 5;
 std::string_view to_string(PressureLevel level);
@@ -74,6 +64,8 @@ struct PressureReaction {
   // shrink: when the slots in use reach the level's mark, evict (offloading as the cache does)
   // until at most this share is in use
   double target_use = 0.0;
+
+  friend bool operator==(const PressureReaction&, const PressureReaction&) = default;
 };
 
 // Watermarks of a tier, as shares of its slots. A level is reached by slots that are neither free
@@ -84,6 +76,28 @@ struct PressureConfig {
   double warning = 0.90;
   double critical = 0.97;
   std::array<PressureReaction, kNumPressureLevels> reactions;
+
+  friend bool operator==(const PressureConfig&, const PressureConfig&) = default;
+};
+
+struct CacheConfig {
+  std::string name = {};
+  LayoutConfig shape;  // num_blocks is the tiers' affair and ignored here
+  std::array<std::optional<TierConfig>, kNumTiers> tiers;
+  OffloadMode offload = OffloadMode::on_evict;
+  std::uint32_t default_lease_ms = 30'000;
+  // Of a tier; nothing: the server's.
+  std::array<std::optional<PressureConfig>, kNumTiers> pressure = {};
+
+  friend bool operator==(const CacheConfig&, const CacheConfig&) = default;
+};
+
+// What may be changed of a cache that is used; nothing: it stays.
+struct CacheChange {
+  std::optional<OffloadMode> offload = {};
+  std::optional<std::uint32_t> default_lease_ms = {};
+  std::array<std::optional<PressureConfig>, kNumTiers> pressure = {};
+  std::array<std::optional<std::uint32_t>, kNumTiers> num_blocks = {};  // not of the device
 };
 
 struct PressureEvent {

@@ -54,6 +54,33 @@ Result<> check_config(const CacheConfig& config, const BlockManagerOptions& opti
   return {};
 }
 
+const PressureConfig& pressure_of(const CacheConfig& config, Tier tier,
+                                  const BlockManagerOptions& options) {
+  const auto& own = config.pressure[index_of(tier)];
+  return own ? *own : options.pressure[index_of(tier)];
+}
+
+Result<CacheConfig> changed(CacheConfig config, const CacheChange& change) {
+  config.offload = change.offload.value_or(config.offload);
+  config.default_lease_ms = change.default_lease_ms.value_or(config.default_lease_ms);
+  for (Tier tier : kTiers) {
+    const std::size_t i = index_of(tier);
+    const std::string name(to_string(tier));
+    if (!change.pressure[i] && !change.num_blocks[i]) continue;
+    if (!config.tiers[i]) {
+      return Error{ErrorCode::unknown_tier, "cache " + config.name + " has no tier " + name};
+    }
+    if (change.num_blocks[i] && tier == Tier::device) {
+      return Error{ErrorCode::impossible,
+                   "tiers.device is named; the size of pinned and disk tiers may be changed, a "
+                   "device tier is as large as it was made"};
+    }
+    if (change.pressure[i]) config.pressure[i] = change.pressure[i];
+    if (change.num_blocks[i]) config.tiers[i]->num_blocks = *change.num_blocks[i];
+  }
+  return config;
+}
+
 CacheConfig filled_in(CacheConfig config) {
   auto& disk = config.tiers[index_of(Tier::disk)];
   if (disk && disk->path.empty()) disk->path = config.name;

@@ -14,4 +14,11 @@ CacheConfig filled_in(CacheConfig config);
 // REQUIRES: the cache has the tier.
 LayoutConfig tier_shape(const CacheConfig& config, Tier tier);
 
+// The watermarks of a tier: the cache's own, or the server's.
+const PressureConfig& pressure_of(const CacheConfig& config, Tier tier,
+                                  const BlockManagerOptions& options);
+// The configuration after a change. unknown_tier, naming a tier that the cache lacks; impossible
+// for the size of a device tier.
+Result<CacheConfig> changed(CacheConfig config, const CacheChange& change);
+
 }  // namespace cairn

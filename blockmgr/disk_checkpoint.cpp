@@ -35,12 +35,14 @@ Result<> CacheCore::checkpoint() {
   const auto write_all = [&]() -> Result<> {
     CAIRN_TRY(journal->start_checkpoint());
     std::vector<std::byte> records;
-    for (std::uint32_t first = 0; first < disk_slots->num_slots(); first += kStep) {
+    // Slots that are added meanwhile are in the new log.
+    const std::uint32_t num_slots = disk_slots->num_slots();
+    for (std::uint32_t first = 0; first < num_slots; first += kStep) {
       records.clear();
       {
         MutexLock lock(mutex);
         CAIRN_TRY(check_usable());
-        const std::uint32_t end = std::min(disk_slots->num_slots() - first, kStep) + first;
+        const std::uint32_t end = std::min(num_slots - first, kStep) + first;
         for (std::uint32_t slot = first; slot < end; ++slot) {
           store.describe_disk_slot(slot, [&](const SlotRecordView& record) {
             const std::size_t at = records.size();

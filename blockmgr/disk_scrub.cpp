@@ -27,7 +27,7 @@ std::vector<CacheCore::ScrubbedSlot> CacheCore::take_for_scrub(const Section& se
       if (!services->disk_scrubs.take(block_bytes, section.now())) break;
       slots.push_back({at, slot.generation});
     }
-    if (++next_scrubbed == disk_slots->num_slots()) {
+    if (++next_scrubbed >= disk_slots->num_slots()) {
       next_scrubbed = 0;
       ++disk_scrub.passes;
     }

@@ -56,19 +56,17 @@ Result<DiskTier> open_disk_tier(const CacheConfig& config, const CacheServices& 
   return DiskTier{std::move(files), std::move(*file)};
 }
 
-std::vector<PreparedMemory> prepare_for_disk(const CacheCore::Parts& parts,
+std::vector<PreparedMemory> prepare_for_disk(const BlockLayout& pinned, const std::string& cache,
                                              const CacheServices& services) {
   std::vector<PreparedMemory> prepared;
-  const auto& pinned = parts.layouts[index_of(Tier::pinned)];
-  if (!pinned) return prepared;
-  for (const RegionView& region : pinned->regions()) {
+  for (const RegionView& region : pinned.regions()) {
     auto memory = PreparedMemory::of(services.engine.disk(), {region.data(), region.size_bytes()});
     if (memory) {
       prepared.push_back(std::move(*memory));
       continue;
     }
     services.log.info("disk I/O goes without registered buffers",
-                      {{"cache", parts.config.name}, {"why", memory.error().detail}});
+                      {{"cache", cache}, {"why", memory.error().detail}});
     break;
   }
   return prepared;

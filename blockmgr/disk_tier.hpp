@@ -27,7 +27,7 @@ struct DiskTier {
 Result<DiskTier> open_disk_tier(const CacheConfig& config, const CacheServices& services);
 
 // The pinned tier is what moves to and from disk.
-std::vector<PreparedMemory> prepare_for_disk(const CacheCore::Parts& parts,
+std::vector<PreparedMemory> prepare_for_disk(const BlockLayout& pinned, const std::string& cache,
                                              const CacheServices& services);
 
 // Gives the blocks back that an earlier run left, and notes what changes from here on.

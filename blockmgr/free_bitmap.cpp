@@ -67,6 +67,22 @@ void FreeBitmap::give_back(std::uint32_t number) {
   ++free_count_;
 }
 
+void FreeBitmap::grow(std::uint32_t size) {
+  const auto words_for = [](std::size_t bits) { return (bits + kWordBits - 1) / kWordBits; };
+  std::vector<std::vector<std::uint64_t>> levels;
+  levels.push_back(levels_.empty() ? std::vector<std::uint64_t>() : levels_.front());
+  levels.front().resize(words_for(size));
+  while (levels.back().size() > 1) {
+    const std::vector<std::uint64_t>& below = levels.back();
+    std::vector<std::uint64_t> level(words_for(below.size()));
+    for (std::size_t i = 0; i < below.size(); ++i) {
+      if (below[i] != 0) level[i / kWordBits] |= std::uint64_t{1} << (i % kWordBits);
+    }
+    levels.push_back(std::move(level));
+  }
+  levels_ = std::move(levels);
+}
+
 std::uint64_t FreeBitmap::memory_bytes() const {
   std::uint64_t bytes = 0;
   for (const auto& level : levels_) bytes += level.size() * sizeof(std::uint64_t);

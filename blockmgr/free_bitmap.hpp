@@ -18,6 +18,8 @@ class FreeBitmap {
   std::uint32_t take_lowest();           // REQUIRES: free_count() > 0
   void take(std::uint32_t number);       // REQUIRES: free
   void give_back(std::uint32_t number);  // REQUIRES: not free
+  // More numbers, none of which is free. Throws std::bad_alloc, and nothing has changed.
+  void grow(std::uint32_t size);
   std::uint64_t memory_bytes() const;
 
  private:

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kVersion = 2;
+constexpr std::uint64_t kVersion = 3;
 
 std::uint64_t checksum_of(const IndexFileHead& head) {
   constexpr std::size_t kFrom = sizeof(head.magic) + sizeof(head.checksum);
@@ -38,8 +38,7 @@ std::optional<IndexFileHead> sealed_head(std::span<const std::byte> bytes,
   if (bytes.size() < sizeof(head)) return std::nullopt;
   std::memcpy(&head, bytes.data(), sizeof(head));
   const bool right = head.magic == expected.magic && head.version == kVersion &&
-                     head.checksum == checksum_of(head) && head.file_id == expected.file_id &&
-                     head.num_slots == expected.num_slots;
+                     head.checksum == checksum_of(head) && head.file_id == expected.file_id;
   if (!right) return std::nullopt;
   return head;
 }

@@ -30,10 +30,10 @@ struct IndexFileHead {
   std::uint64_t checksum;  // of what follows it, up to `ending`
   std::uint64_t version;
   std::uint64_t file_id;
-  std::uint64_t num_slots;
+  std::uint64_t num_slots;  // when it was begun; the slot file may have got more, or fewer, since
   std::uint64_t seed;
   std::uint64_t number;  // of the log; of a checkpoint: of the first log that counts beside it
-  std::uint64_t record_bytes;  // of a checkpoint
+  std::uint64_t record_bytes;  // of a checkpoint; of a log: the most that it may have
   LogEnding ending;            // of a log
   std::uint64_t boot;          // of a log: the machine's start in whose time it was begun
 };

@@ -7,12 +7,36 @@
 #include "base/hash.hpp"
 
 namespace cairn {
+namespace {
 
 // Seven buckets for four entries. Half of the entries may be without a copy (BlockStore), so keys
 // that are present fill at most 29% of the buckets, and a lookup mostly reads one.
+std::size_t buckets_for(std::uint32_t max_entries) {
+  return (std::size_t{max_entries} + 3) / 4 * 7;
+}
+
+}  // namespace
+
 KeyIndex::KeyIndex(Options options)
-    : options_(options), buckets_((std::size_t{options.max_entries} + 3) / 4 * 7) {
+    : options_(options), buckets_(buckets_for(options.max_entries)) {
   entries_.reserve(options.max_entries);
+}
+
+void KeyIndex::grow(std::uint32_t max_entries) {
+  if (max_entries <= options_.max_entries) return;
+  HugeVector<Bucket> buckets(buckets_for(max_entries));
+  entries_.reserve(max_entries);
+  buckets_.swap(buckets);
+  options_.max_entries = max_entries;
+  for (const Bucket& old : buckets) {
+    if (old.entry != kNoEntry) put(old);
+  }
+}
+
+void KeyIndex::put(Bucket bucket) {
+  std::size_t at = home(bucket.tag);
+  while (buckets_[at].entry != kNoEntry) at = after(at);
+  buckets_[at] = bucket;
 }
 
 std::uint32_t KeyIndex::tag(KeyView key) const {
@@ -103,10 +127,7 @@ EntryNumber KeyIndex::insert(KeyView key) {
   std::memcpy(entry.key_tail.data(), key.data + head, key.size - head);
   entry.key_size = key.size;
 
-  const std::uint32_t key_tag = tag(key);
-  std::size_t bucket = home(key_tag);
-  while (buckets_[bucket].entry != kNoEntry) bucket = after(bucket);
-  buckets_[bucket] = {key_tag, number};
+  put({tag(key), number});
   ++size_;
   return number;
 }

@@ -41,7 +41,8 @@ struct alignas(64) Entry {
 };
 static_assert(sizeof(Entry) == 128, "a block's metadata is bounded: see BlockStore");
 
-// Keys to entries: open addressing over buckets of (tag, entry) that never grow. Not thread-safe.
+// Keys to entries: open addressing over as many buckets of (tag, entry) as the bound on entries
+// needs. Not thread-safe.
 class KeyIndex {
  public:
   struct Options {
@@ -56,6 +57,9 @@ class KeyIndex {
 
   EntryNumber insert(KeyView key);  // REQUIRES: absent, size() < max_entries
   void erase(EntryNumber entry);
+  // A higher bound on entries. Takes some 20 ms for a million keys. Throws std::bad_alloc, and
+  // nothing has changed.
+  void grow(std::uint32_t max_entries);
 
   Entry& operator[](EntryNumber entry) { return entries_[entry]; }
   const Entry& operator[](EntryNumber entry) const { return entries_[entry]; }
@@ -78,13 +82,14 @@ class KeyIndex {
     return bucket + 1 == buckets_.size() ? 0 : bucket + 1;
   }
   bool holds(EntryNumber entry, KeyView key) const;
+  void put(Bucket bucket);
   // The bucket of the first entry with this tag at or after `bucket`, or of the first empty one.
   std::size_t probe(std::size_t bucket, std::uint32_t tag) const;
   EntryNumber find_from(std::size_t bucket, std::uint32_t tag, KeyView key) const;
 
-  const Options options_;
+  Options options_;
   HugeVector<Bucket> buckets_;
-  // Reserved at once and touched as it grows, so that it never moves.
+  // Reserved at once and touched as it grows, so that it moves only with the bound.
   HugeVector<Entry> entries_;
   EntryNumber first_unused_ = kNoEntry;
   std::uint32_t size_ = 0;

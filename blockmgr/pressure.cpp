@@ -12,8 +12,13 @@ std::uint32_t slots_of(double share, std::uint32_t capacity) {
 
 }  // namespace
 
-PressureGauge::PressureGauge(const PressureConfig& config, std::uint32_t capacity)
-    : config_(config), capacity_(capacity) {
+PressureGauge::PressureGauge(const PressureConfig& config, std::uint32_t capacity) {
+  set(config, capacity);
+}
+
+void PressureGauge::set(const PressureConfig& config, std::uint32_t capacity) {
+  config_ = config;
+  capacity_ = capacity;
   const std::array<double, 3> shares = {config.elevated, config.warning, config.critical};
   for (std::size_t i = 0; i < marks_.size(); ++i) {
     marks_[i] = static_cast<std::uint32_t>(std::ceil(shares[i] * capacity));

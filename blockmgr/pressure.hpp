@@ -24,6 +24,10 @@ class PressureGauge {
   };
   PressureGauge(const PressureConfig& config, std::uint32_t capacity);
 
+  // From now on by these watermarks, of a tier of that size. The level is what it was until it is
+  // updated.
+  void set(const PressureConfig& config, std::uint32_t capacity);
+
   PressureLevel level() const { return level_; }
   PressureLevel level_for(Use use) const;
 
@@ -40,9 +44,9 @@ class PressureGauge {
  private:
   std::size_t mark_reached(std::uint32_t slots) const;
 
-  const PressureConfig config_;
-  const std::uint32_t capacity_;
-  std::array<std::uint32_t, 3> marks_;  // the least slots: elevated, warning, critical
+  PressureConfig config_;
+  std::uint32_t capacity_ = 0;
+  std::array<std::uint32_t, 3> marks_{};  // the least slots: elevated, warning, critical
   PressureLevel level_ = PressureLevel::normal;
   std::size_t filled_to_ = 0;  // the mark that the slots in use have reached
 };

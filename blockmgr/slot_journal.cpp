@@ -128,7 +128,8 @@ Result<SlotJournal::Found> SlotJournal::load() {
     const bool same_boot = head->boot == boot_;
     while (const auto record = reader.next()) take(*record, same_boot);
     const auto rest = log->bytes().subspan(sizeof(IndexFileHead) + reader.read_bytes());
-    const bool whole = log->bytes().size() == log_bytes() && begins_with_zeros(rest, 64);
+    const bool whole = log->bytes().size() == sizeof(IndexFileHead) + head->record_bytes &&
+                       begins_with_zeros(rest, 64);
     if (!whole) {
       ++found.torn;
       found.damage.push_back(path.string());
@@ -157,6 +158,7 @@ Result<SlotJournal::NewLog> SlotJournal::make_log(std::uint64_t number) const {
   head.seed = RandomBytes().next_u64();
   head.number = number;
   head.boot = boot_;
+  head.record_bytes = log_bytes() - sizeof(IndexFileHead);
   seal(head);
   return SlotLog::make(log_path(options_.path, number), head, log_bytes());
 }

@@ -7,9 +7,29 @@
 
 namespace cairn {
 
-SlotPool::SlotPool(std::uint32_t capacity) : records_(capacity), free_(capacity) {
+SlotPool::SlotPool(std::uint32_t capacity) : records_(capacity), free_(capacity), limit_(capacity) {
   CAIRN_ASSERT(capacity <= kMaxSlots, "slots would share a reference");
   counts_[static_cast<std::size_t>(SlotState::free)] = capacity;
+}
+
+void SlotPool::set_limit(std::uint32_t limit) {
+  CAIRN_ASSERT(limit <= kMaxSlots, "slots would share a reference");
+  if (limit > end()) {
+    free_.grow(limit);
+    records_.resize(limit);
+  }
+  for (SlotNumber slot = std::min(limit, limit_); slot < std::max(limit, limit_); ++slot) {
+    const bool is_free = records_[slot].life == SlotLife::free;
+    if (limit < limit_) {
+      if (is_free) free_.take(slot);
+      if (!is_free) ++beyond_count_;
+    } else {
+      if (is_free) free_.give_back(slot);
+      if (!is_free) --beyond_count_;
+    }
+    if (is_free) counts_[static_cast<std::size_t>(SlotState::free)] += limit < limit_ ? -1u : 1u;
+  }
+  limit_ = limit;
 }
 
 SlotState SlotPool::state_of(const SlotRecord& record) {
@@ -74,9 +94,13 @@ void SlotPool::give_back(SlotNumber slot) {
   --counter(record);
   // One life, one generation: handles of this life are stale from here on.
   record = SlotRecord{.generation = record.generation + 1};
+  ++frees_;
+  if (slot >= limit_) {
+    --beyond_count_;
+    return;
+  }
   ++counter(record);
   free_.give_back(slot);
-  ++frees_;
 }
 
 void SlotPool::set_committed(SlotNumber slot, std::uint32_t owner) {
@@ -158,6 +182,15 @@ void SlotPool::unlist(SlotNumber slot) {
     }
   }
   record.place = EvictionPlace::none;
+}
+
+void SlotPool::hand_place_over(SlotNumber from, SlotNumber to) {
+  if (records_[from].place == EvictionPlace::listed) {
+    insert_before(to, from);
+  } else {
+    records_[to].place = records_[from].place;
+  }
+  unlist(from);
 }
 
 void SlotPool::park(SlotNumber slot) {

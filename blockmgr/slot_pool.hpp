@@ -55,17 +55,31 @@ struct SlotRecord {
   bool drop_when_unpinned : 1 = false;  // moved away while somebody was reading
   bool used_again : 1 = false;          // matched or read since it was committed
   bool committing : 1 = false;          // a commit is filling in what was never written
+  // Gone, but leases pin it: `next` has the bytes now, and a lease's pin for all of these.
+  bool has_successor : 1 = false;
 };
 static_assert(sizeof(SlotRecord) == 40, "a block's metadata is bounded: see BlockStore");
 inline constexpr std::uint32_t kNoOwner = ~std::uint32_t{0};
 
 // The slots of a tier: who is free, how often pinned, and in which order the evictable ones go.
-// What a slot's end means for keys and chains is BlockStore's affair. Not thread-safe.
+// What a slot's end means for keys and chains is BlockStore's affair. A tier that shrank may still
+// have slots beyond its limit: those are never handed out again, and go when they come free.
+// Not thread-safe.
 class SlotPool {
  public:
   explicit SlotPool(std::uint32_t capacity);
 
-  std::uint32_t capacity() const { return static_cast<std::uint32_t>(records_.size()); }
+  // How many slots there are, those beyond the limit that are in use among them.
+  std::uint32_t capacity() const { return limit_ + beyond_count_; }
+  // Slots are numbered below this; not each number below it is that of a slot.
+  std::uint32_t end() const { return static_cast<std::uint32_t>(records_.size()); }
+  bool exists(SlotNumber slot) const {
+    return slot < limit_ || (slot < end() && records_[slot].life != SlotLife::free);
+  }
+  std::uint32_t limit() const { return limit_; }
+  std::uint32_t beyond_count() const { return beyond_count_; }  // in use, at `limit` or above
+  // Throws std::bad_alloc, and nothing has changed.
+  void set_limit(std::uint32_t limit);
   std::uint32_t free_count() const { return free_.free_count(); }
   std::uint32_t evictable_count() const { return count(SlotState::evictable); }
   std::uint32_t leased_count() const { return leased_count_; }
@@ -102,6 +116,9 @@ class SlotPool {
   // Where its last use puts it. Short where few that are listed were used earlier.
   void list_by_use(SlotNumber slot);
   void unlist(SlotNumber slot);  // also where it is parked, or not listed
+  // `to` has the place of `from`, which has none any more. REQUIRES: `to` is committed, and has
+  // none.
+  void hand_place_over(SlotNumber from, SlotNumber to);
   void park(SlotNumber slot);
   SlotNumber next_to_go() const;  // of the lowest priority that has any; kNoSlot
 
@@ -121,6 +138,8 @@ class SlotPool {
   HugeVector<SlotRecord> records_;
   FreeBitmap free_;
   std::array<std::uint32_t, kNumSlotStates> counts_{};
+  std::uint32_t limit_ = 0;
+  std::uint32_t beyond_count_ = 0;
   std::uint32_t leased_count_ = 0;
   std::uint32_t most_used_ = 0;  // at a time
   std::uint64_t frees_ = 0;

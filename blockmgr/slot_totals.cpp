@@ -31,7 +31,7 @@ std::string device_of(const BlockLayout& layout) {
 void SlotTotals::add(const CacheCore& core) {
   MutexLock lock(core.mutex);
   for (Tier tier : kTiers) {
-    if (!core.layouts[index_of(tier)]) continue;
+    if (!core.spaces[index_of(tier)]) continue;
     const BlockLayout& layout = core.layout(tier);
     AllocatorStatistics& all = by_device_[device_of(layout)];
     const AllocatorStatistics one = core.store.pool(tier).statistics(slot_bytes(layout));

@@ -83,12 +83,15 @@ Answer<> list_caches(const Session&);
 Answer<> show_cache(const Session&);
 Answer<> create_cache(const Session&);
 Answer<> delete_cache(const Session&);
+Answer<> change_cache(const Session&);
+Answer<> resize_cache(const Session&);
 // blocks.cpp
 Answer<> match(const Session&);
 Answer<> put(const Session&);
 Answer<> get(const Session&);
 // movements.cpp
 Answer<> start_transfer(const Session&);
+Answer<> drain(const Session&);
 Answer<> show_transfer(const Session&);
 Answer<> cancel_transfer(const Session&);
 Answer<> list_snapshots(const Session&);

@@ -76,6 +76,12 @@ Answer<> start_transfer(const Session& session) {
   return follow(session, session.client.call("POST", session.cache_path("/transfers"), body));
 }
 
+Answer<> drain(const Session& session) {
+  json body = json::object();
+  if (session.arguments.has("tier")) body["to"] = session.arguments.text("tier");
+  return follow(session, session.client.call("POST", session.cache_path("/drain"), body));
+}
+
 Answer<> show_transfer(const Session& session) {
   auto transfer = session.client.call("GET", transfer_path(session.word(0)));
   if (!transfer) return std::move(transfer).error();

@@ -1,5 +1,6 @@
 // The server and its caches.
 #include <array>
+#include <charconv>
 #include <fstream>
 #include <iostream>
 #include <sstream>
@@ -123,6 +124,36 @@ Answer<> create_cache(const Session& session) {
   if (session.print_json(made->description)) return {};
   session.out << session.word(0) << (made->created ? " was made\n" : " was there already\n");
   return {};
+}
+
+namespace {
+
+Answer<> change(const Session& session, const json& body) {
+  auto changed = session.client.call("PATCH", session.cache_path(), body);
+  if (!changed) return std::move(changed).error();
+  if (session.print_json(*changed)) return {};
+  return printed([&] { print_cache(*changed, session.out); });
+}
+
+}  // namespace
+
+Answer<> change_cache(const Session& session) {
+  auto text = read_all(session.word(1));
+  if (!text) return std::move(text).error();
+  const json body = json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (body.is_discarded()) return local_failure("'" + session.word(1) + "' holds no JSON");
+  return change(session, body);
+}
+
+Answer<> resize_cache(const Session& session) {
+  const std::string& blocks = session.word(2);
+  std::uint32_t num_blocks = 0;
+  const auto [end, error] =
+      std::from_chars(blocks.data(), blocks.data() + blocks.size(), num_blocks);
+  if (error != std::errc() || end != blocks.data() + blocks.size()) {
+    return local_failure("'" + blocks + "' is no number of blocks");
+  }
+  return change(session, {{"tiers", {{session.word(1), {{"num_blocks", num_blocks}}}}}});
 }
 
 Answer<> delete_cache(const Session& session) {

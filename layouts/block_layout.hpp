@@ -18,6 +18,9 @@ class BlockLayout {
   BlockLayout(BlockLayout&&) noexcept = default;
   BlockLayout& operator=(BlockLayout&&) noexcept = default;
 
+  // Several as one, see Geometry::joined. Borrows their memory, which must outlive it.
+  static BlockLayout joined(std::span<const BlockLayout* const> parts);
+
   const Geometry& geometry() const { return geometry_; }
   const LayoutConfig& config() const { return geometry_.config(); }
   StorageKind storage_kind() const { return regions_.front().kind(); }
@@ -30,6 +33,7 @@ class BlockLayout {
   // The memory that it owns: one region that holds all of its own, or one for each; empty where it
   // is borrowed.
   std::span<const Region> owned() const { return owned_; }
+  std::span<Region> owned() { return owned_; }
 
   // The first byte at a location. REQUIRES: storage is not disk.
   std::byte* address(PieceLocation location) const {

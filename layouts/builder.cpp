@@ -182,7 +182,17 @@ class LayoutAssembler {
 
 BlockLayout::BlockLayout(Geometry geometry, std::vector<RegionView> regions,
                          std::vector<Region> owned)
-    : geometry_(geometry), regions_(std::move(regions)), owned_(std::move(owned)) {}
+    : geometry_(std::move(geometry)), regions_(std::move(regions)), owned_(std::move(owned)) {}
+
+BlockLayout BlockLayout::joined(std::span<const BlockLayout* const> parts) {
+  std::vector<Geometry> geometries;
+  std::vector<RegionView> regions;
+  for (const BlockLayout* part : parts) {
+    geometries.push_back(part->geometry());
+    regions.insert(regions.end(), part->regions().begin(), part->regions().end());
+  }
+  return BlockLayout(Geometry::joined(geometries), std::move(regions), {});
+}
 
 namespace {
 

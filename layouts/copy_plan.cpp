@@ -9,9 +9,7 @@ namespace cairn {
 namespace {
 
 // True where the pieces of one layer and block touch.
-bool outer_touch(const Geometry& g) {
-  return g.config().outer_dim == 1 || g.outer_stride_bytes() == g.piece_bytes();
-}
+bool outer_touch(const Geometry& g) { return g.config().outer_dim == 1 || g.outers_touch(); }
 
 // True where a block is one run. The layers of a layer-separate layout lie in regions of their own.
 bool layers_touch(const Geometry& g) {
@@ -59,13 +57,15 @@ bool fans_out(std::span<const BlockPair> sorted) {
 }
 
 // Ranges ordered by source. Where blocks do not join, each is a range of its own.
-std::vector<BlockRange> ranges_of(std::span<const BlockPair> sorted, bool blocks_join) {
+std::vector<BlockRange> ranges_of(std::span<const BlockPair> sorted, bool blocks_join,
+                                  const Geometry& source, const Geometry& destination) {
   std::vector<BlockRange> ranges;
   for (const BlockPair& pair : sorted) {
     if (blocks_join && !ranges.empty()) {
       BlockRange& last = ranges.back();
       if (last.source + last.count == pair.source &&
-          last.destination + last.count == pair.destination) {
+          last.destination + last.count == pair.destination && !source.begins_part(pair.source) &&
+          !destination.begins_part(pair.destination)) {
         ++last.count;
         continue;
       }
@@ -119,7 +119,7 @@ void plan_copy(const Geometry& source, const Geometry& destination,
   const bool blocks_join = source.block_stride_bytes() == runs.run_bytes &&
                            destination.block_stride_bytes() == runs.run_bytes;
   const std::vector<BlockPair> sorted = sorted_by_source(pairs);
-  const std::vector<BlockRange> ranges = ranges_of(sorted, blocks_join);
+  const std::vector<BlockRange> ranges = ranges_of(sorted, blocks_join, source, destination);
   const std::size_t first = spans.size();
   spans.reserve(first + ranges.size() * runs.layers * runs.outers);
   const auto add = [&](const BlockRange& range, std::uint64_t layer, std::uint64_t outer) {

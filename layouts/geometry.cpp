@@ -1,5 +1,7 @@
 #include "layouts/geometry.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "base/assert.hpp"
@@ -97,15 +99,42 @@ Geometry Geometry::in_slots(const LayoutConfig& config, SlotSpacing spacing) {
   return geometry;
 }
 
+Geometry Geometry::joined(std::span<const Geometry> parts) {
+  Geometry geometry = parts.front();
+  for (const Geometry& part : parts.subspan(1)) {
+    CAIRN_ASSERT(part.kind_ == geometry.kind_ && part.dim_ == geometry.dim_ &&
+                     same_shape(part.config_, geometry.config_) &&
+                     part.block_stride_bytes_ == geometry.block_stride_bytes_ &&
+                     geometry.before_block_bytes_ == 0 && part.more_.empty(),
+                 "blocks of one part would be looked for as another's");
+    geometry.more_.push_back({geometry.config_.num_blocks, part.outer_stride_bytes_});
+    geometry.config_.num_blocks += part.config_.num_blocks;
+  }
+  return geometry;
+}
+
+bool Geometry::begins_part(std::uint64_t block) const {
+  return std::ranges::any_of(more_, [block](const Part& p) { return p.first_block == block; });
+}
+
+bool Geometry::outers_touch() const {
+  return outer_stride_bytes_ == piece_bytes_ && std::ranges::all_of(more_, [this](const Part& p) {
+           return p.outer_stride_bytes == piece_bytes_;
+         });
+}
+
 std::uint32_t Geometry::num_regions() const {
-  return kind_ == LayoutKind::fully_contiguous ? files_
-                                               : static_cast<std::uint32_t>(config_.num_layers);
+  const auto of_a_part = kind_ == LayoutKind::fully_contiguous
+                             ? files_
+                             : static_cast<std::uint32_t>(config_.num_layers);
+  return of_a_part * static_cast<std::uint32_t>(more_.size() + 1);
 }
 
 PieceLocation Geometry::locate(Piece piece) const {
   CAIRN_ASSERT(piece.block < config_.num_blocks && piece.layer < config_.num_layers &&
                    piece.outer < config_.outer_dim,
                "the piece would lie in another block");
+  if (!more_.empty()) return locate_in_parts(piece);
   if (kind_ == LayoutKind::fully_contiguous) {
     return {static_cast<std::uint32_t>(piece.block % files_),
             piece.block / files_ * block_stride_bytes_ + before_block_bytes_ +
@@ -114,6 +143,21 @@ PieceLocation Geometry::locate(Piece piece) const {
   return {static_cast<std::uint32_t>(piece.layer), piece.block * block_stride_bytes_ +
                                                        piece.layer * layer_stride_bytes_ +
                                                        piece.outer * outer_stride_bytes_};
+}
+
+PieceLocation Geometry::locate_in_parts(Piece piece) const {
+  const auto after = std::ranges::upper_bound(more_, piece.block, {}, &Part::first_block);
+  const auto part = static_cast<std::uint64_t>(after - more_.begin());
+  std::uint64_t outer_stride_bytes = outer_stride_bytes_;
+  if (part > 0) {
+    piece.block -= std::prev(after)->first_block;
+    outer_stride_bytes = std::prev(after)->outer_stride_bytes;
+  }
+  const bool contiguous = kind_ == LayoutKind::fully_contiguous;
+  const std::uint64_t region = contiguous ? part : part * config_.num_layers + piece.layer;
+  return {static_cast<std::uint32_t>(region), piece.block * block_stride_bytes_ +
+                                                  piece.layer * layer_stride_bytes_ +
+                                                  piece.outer * outer_stride_bytes};
 }
 
 }  // namespace cairn

@@ -2,7 +2,9 @@
 
 #include <compare>
 #include <cstdint>
+#include <span>
 #include <string_view>
+#include <vector>
 
 #include "layouts/layout_config.hpp"
 
@@ -48,6 +50,11 @@ class Geometry {
   // Told as fully_contiguous. REQUIRES: validate(config), check_slots(config, spacing).
   static Geometry in_slots(const LayoutConfig& config, SlotSpacing spacing);
 
+  // Several of one kind as one: their blocks and their regions one after the other, each where it
+  // was. Strides and region_bytes are told of the first. REQUIRES: not in_slots; all but num_blocks
+  // alike; each is of one part.
+  static Geometry joined(std::span<const Geometry> parts);
+
   const LayoutConfig& config() const { return config_; }
   LayoutKind kind() const { return kind_; }
   BlockDim block_dim() const { return dim_; }  // of layer_separate
@@ -71,6 +78,10 @@ class Geometry {
   };
   // REQUIRES: every index below its dimension (asserted).
   PieceLocation locate(Piece piece) const;
+  // True where the block lies in other regions than the one before it.
+  bool begins_part(std::uint64_t block) const;
+  // True where the pieces of one block and layer follow each other without a gap.
+  bool outers_touch() const;
 
  private:
   LayoutConfig config_;
@@ -84,6 +95,13 @@ class Geometry {
   // Of in_slots; a block otherwise starts where its stride does, in the one region.
   std::uint64_t before_block_bytes_ = 0;
   std::uint32_t files_ = 1;
+  // Of joined: the parts after the first.
+  struct Part {
+    std::uint64_t first_block = 0;
+    std::uint64_t outer_stride_bytes = 0;
+  };
+  std::vector<Part> more_;
+  PieceLocation locate_in_parts(Piece piece) const;
 };
 
 // impossible_shape where the slots of one file would not fit in a file.

@@ -107,4 +107,19 @@ Result<Region> Region::disk_file(const std::filesystem::path& path, std::uint64_
   return adopt(parts, std::make_unique<OpenFile>(std::move(file)));
 }
 
+Result<RegionView> Region::resize_disk_file(const RegionView& whole, std::uint64_t size_bytes) {
+  const std::filesystem::path named = "the tier's file";
+  CAIRN_TRY(check_region_size(named.string(), size_bytes));
+  struct ::stat status {};
+  if (::fstat(whole.fd(), &status) != 0) return file_error(named, "cannot be examined", errno);
+  CAIRN_TRY(check_room(named, whole.fd(), status, size_bytes));
+  if (auto resized = resize(named, whole.fd(), static_cast<::off_t>(size_bytes)); !resized) {
+    [[maybe_unused]] const int undone = ::ftruncate(whole.fd(), status.st_size);
+    return std::move(resized).error();
+  }
+  RegionView view = whole;
+  view.size_bytes_ = size_bytes;
+  return view;
+}
+
 }  // namespace cairn

@@ -28,6 +28,12 @@ class Reservation {
   ~Reservation() {
     if (budget_) budget_->give_back(size_bytes_);
   }
+  Result<> resize(std::uint64_t size_bytes) {
+    if (size_bytes > size_bytes_) CAIRN_TRY(budget_->reserve(size_bytes - size_bytes_));
+    if (size_bytes < size_bytes_) budget_->give_back(size_bytes_ - size_bytes);
+    size_bytes_ = size_bytes;
+    return {};
+  }
 
  private:
   std::shared_ptr<MemoryBudget> budget_;
@@ -37,10 +43,31 @@ class Reservation {
 // Members go in reverse order: the bytes count as free only when they are.
 struct SharedMemory final : RegionBacking {
   SharedMemory(Reservation reserved, FileDescriptor memfd, void* data, std::uint64_t size_bytes)
-      : reservation(std::move(reserved)), file(std::move(memfd)), mapping(data, size_bytes) {}
+      : reservation(std::move(reserved)),
+        file(std::move(memfd)),
+        mapping(data, size_bytes),
+        total_bytes(size_bytes) {}
+
+  Result<bool> let_go(std::span<const RegionView::Part> parts) override {
+    std::uint64_t kept_bytes = total_bytes;
+    for (const RegionView::Part& part : parts) kept_bytes -= part.size_bytes;
+    for (const RegionView::Part& part : parts) {
+      while (::fallocate(file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                         static_cast<::off_t>(part.offset_bytes),
+                         static_cast<::off_t>(part.size_bytes)) != 0) {
+        if (errno == EINTR) continue;
+        return Error{ErrorCode::io_error,
+                     "fallocate(FALLOC_FL_PUNCH_HOLE): " + std::generic_category().message(errno)};
+      }
+    }
+    CAIRN_TRY(reservation.resize(kept_bytes));
+    return true;
+  }
+
   Reservation reservation;
   FileDescriptor file;
   Mapping mapping;
+  const std::uint64_t total_bytes;
 };
 
 // A preference, not a demand: a full node hands over to the next one, and where binding is not

@@ -61,6 +61,11 @@ Result<ExportedMemory> Region::share() const {
   return backing_->share(*this);
 }
 
+Result<bool> Region::let_go(std::span<const RegionView::Part> parts) {
+  if (empty()) return false;
+  return backing_->let_go(parts);
+}
+
 Result<ExportedMemory> RegionBacking::share(const Region& region) const {
   if (region.shared_fd() < 0) {
     return Error{ErrorCode::impossible, std::string(to_string(region.kind())) +

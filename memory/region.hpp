@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "base/result.hpp"
@@ -71,6 +72,9 @@ class Region {
   // when the Region goes, and is locked until then. no_capacity: the disk is full; state_conflict:
   // another Region, of this process or another, has the file; out_of_range: 0 bytes; io_error else.
   static Result<Region> disk_file(const std::filesystem::path& path, std::uint64_t size_bytes);
+  // Makes the file of such a region, which `whole` is a view of, longer (reserved, as above) or
+  // shorter: a view of all of it. After an error it is as long as it was.
+  static Result<RegionView> resize_disk_file(const RegionView& whole, std::uint64_t size_bytes);
   // For runtimes: memory they got and how it goes back. `release` runs once, when the Region goes.
   struct Parts {
     StorageKind kind = StorageKind::system;
@@ -87,6 +91,12 @@ class Region {
   // How another process maps all of it; a descriptor, where there is one, is the caller's own.
   // impossible for memory that is this process's alone, or a file.
   Result<struct ExportedMemory> share() const;
+
+  // Lets the system have the pages of these parts and no others: what was let go before and is not
+  // named is taken again. It reads as zeros. False where memory of this kind stays as it is.
+  // no_capacity where what is taken again is not to be had. REQUIRES: multiples of 4 KiB from the
+  // region's first byte, in no one's use.
+  Result<bool> let_go(std::span<const RegionView::Part> parts);
 
   bool empty() const { return backing_ == nullptr; }
   StorageKind kind() const { return whole_.kind(); }
@@ -108,6 +118,8 @@ struct RegionBacking {
   virtual ~RegionBacking() = default;
   // As Region::share(), of the region that it backs: by the memfd, where there is one.
   virtual Result<struct ExportedMemory> share(const Region& region) const;
+  // As Region::let_go().
+  virtual Result<bool> let_go(std::span<const RegionView::Part>) { return false; }
 };
 
 }  // namespace cairn

@@ -14,7 +14,10 @@ using client::ClientError;
 using client::KeyList;
 using client::StoreStatus;
 
-constexpr unsigned kNoCapacity = 507;
+// No room for so many blocks: too many are leased, or the tier is not as large.
+bool has_no_room(const ClientError& error) {
+  return error.status == 507 || (error.status == 422 && error.code == "impossible");
+}
 
 // The server works, but has no time for this now. (A 507 asks for something smaller instead.)
 bool is_busy(const ClientError& error) { return error.status == 429 || error.status == 503; }
@@ -221,7 +224,7 @@ Frontend::Stored Frontend::store_slots(Range range) {
         cache,
         {.count = range.count, .tier = config_.target.store_tier, .lease_ms = config_.lease_ms});
   });
-  if (!allocation && allocation.error().status == kNoCapacity) return Stored::no_room;
+  if (!allocation && has_no_room(allocation.error())) return Stored::no_room;
   if (!allocation) return given_up(Step::allocate, allocation.error());
   stored_leases_.push_back(allocation->lease);
   if (allocation->blocks.size() != range.count) {
@@ -261,7 +264,7 @@ Frontend::Stored Frontend::store_written(Range range) {
                                                .tier = config_.target.store_tier,
                                                .blocks = blocks});
   });
-  if (!statuses && statuses.error().status == kNoCapacity) return Stored::no_room;
+  if (!statuses && has_no_room(statuses.error())) return Stored::no_room;
   if (!statuses) return given_up(Step::write, statuses.error());
   tally_.bytes_written += blocks.size();
   count_statuses(*statuses);

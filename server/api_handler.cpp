@@ -19,8 +19,8 @@ constexpr std::size_t kMaxQuoted = 128;
 // Requests that found no route are counted under this label, whatever their path.
 constexpr std::string_view kNoRoute = "none";
 
-constexpr std::array<std::string_view, 7> kMethodLabels = {"GET",    "HEAD",    "PUT",  "POST",
-                                                           "DELETE", "OPTIONS", "OTHER"};
+constexpr std::array<std::string_view, 8> kMethodLabels = {"GET",   "HEAD",   "PUT",     "POST",
+                                                           "PATCH", "DELETE", "OPTIONS", "OTHER"};
 
 const Router& router() {
   static const std::vector<RoutePattern> patterns = [] {

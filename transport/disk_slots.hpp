@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <memory>
 
@@ -20,13 +22,22 @@ class DiskSlots {
     // false: only the first read of what an earlier run wrote is checked.
     bool check_every_read = true;
   };
-  explicit DiskSlots(Options options)
-      : options_(options),
-        states_(std::make_unique<std::atomic<std::uint64_t>[]>(options.num_slots)),
-        proved_(std::make_unique<std::atomic<bool>[]>(options.num_slots)) {}
+  explicit DiskSlots(Options options) : options_(options) { grow(options.num_slots); }
+
+  // Makes room for more slots. By one thread at a time; who uses a new slot has learnt of it after
+  // that. Throws std::bad_alloc, and nothing has changed.
+  void grow(std::uint32_t num_slots) {
+    for (std::size_t i = 0; first_of(i) < num_slots; ++i) {
+      Segment& segment = segments_[i];
+      if (segment.proved) continue;
+      segment.checksums = std::make_unique<std::atomic<std::uint64_t>[]>(size_of(i));
+      segment.proved = std::make_unique<std::atomic<bool>[]>(size_of(i));
+    }
+    if (num_slots > num_slots_) num_slots_ = num_slots;
+  }
 
   std::uint64_t file_id() const { return options_.file_id; }
-  std::uint32_t num_slots() const { return options_.num_slots; }
+  std::uint32_t num_slots() const { return num_slots_; }
   std::uint32_t memory_alignment() const { return options_.memory_alignment; }
 
   std::uint64_t checksum(std::uint32_t slot) const {
@@ -35,26 +46,48 @@ class DiskSlots {
   // Of bytes that this run wrote.
   void set_written(std::uint32_t slot, std::uint64_t checksum) {
     state(slot).store(checksum, std::memory_order_relaxed);
-    proved_[slot].store(true, std::memory_order_relaxed);
+    set_proved(slot);
   }
   // Of bytes that an earlier run wrote, as far as is known.
   void set_recovered(std::uint32_t slot, std::uint64_t checksum) {
     state(slot).store(checksum, std::memory_order_relaxed);
-    proved_[slot].store(false, std::memory_order_relaxed);
+    proved(slot).store(false, std::memory_order_relaxed);
   }
   bool wants_check(std::uint32_t slot) const {
-    return options_.check_every_read || !proved_[slot].load(std::memory_order_relaxed);
+    return options_.check_every_read || !proved(slot).load(std::memory_order_relaxed);
   }
-  void set_proved(std::uint32_t slot) { proved_[slot].store(true, std::memory_order_relaxed); }
+  void set_proved(std::uint32_t slot) { proved(slot).store(true, std::memory_order_relaxed); }
 
  private:
+  // Slots lie in segments, each as long as all before it, so that none moves when there are more.
+  static constexpr std::uint32_t kFirstSegment = 64;
+  static constexpr std::size_t kMaxSegments = 27;  // of 32-bit numbers
+  static std::size_t segment_of(std::uint32_t slot) {
+    return static_cast<std::size_t>(std::bit_width(slot / kFirstSegment));
+  }
+  static std::uint64_t first_of(std::size_t segment) {
+    return segment == 0 ? 0 : std::uint64_t{kFirstSegment} << (segment - 1);
+  }
+  static std::uint64_t size_of(std::size_t segment) {
+    return segment == 0 ? kFirstSegment : first_of(segment);
+  }
+  struct Segment {
+    std::unique_ptr<std::atomic<std::uint64_t>[]> checksums;
+    std::unique_ptr<std::atomic<bool>[]> proved;
+  };
+
   std::atomic<std::uint64_t>& state(std::uint32_t slot) const {
-    CAIRN_ASSERT(slot < options_.num_slots, "another slot's checksum would be taken");
-    return states_[slot];
+    CAIRN_ASSERT(slot < num_slots_, "another slot's checksum would be taken");
+    const std::size_t segment = segment_of(slot);
+    return segments_[segment].checksums[slot - first_of(segment)];
+  }
+  std::atomic<bool>& proved(std::uint32_t slot) const {
+    const std::size_t segment = segment_of(slot);
+    return segments_[segment].proved[slot - first_of(segment)];
   }
   const Options options_;
-  const std::unique_ptr<std::atomic<std::uint64_t>[]> states_;
-  const std::unique_ptr<std::atomic<bool>[]> proved_;
+  std::array<Segment, kMaxSegments> segments_;
+  std::atomic<std::uint32_t> num_slots_{0};
 };
 
 }  // namespace cairn

@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <functional>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include "base/file_descriptor.hpp"
 #include "base/file_error.hpp"
@@ -35,10 +37,12 @@ SlotFileLabel make_label(const SlotFileOptions& options, std::uint64_t file_id,
           .shape = options.shape};
 }
 
-// They lie in the same place of the same tier.
+// They lie in the same place of the same tier. The first may have fewer slots: see
+// open_slot_file().
 bool belong_together(const SlotFileLabel& a, const SlotFileLabel& b) {
   LayoutConfig shape = a.shape;
   shape.alignment = b.shape.alignment;  // a label does not keep it
+  if (shape.num_blocks < b.shape.num_blocks) shape.num_blocks = b.shape.num_blocks;
   return shape == b.shape && a.file_id == b.file_id && a.file_number == b.file_number &&
          a.file_count == b.file_count && a.owner == b.owner;
 }
@@ -169,6 +173,13 @@ class MadeFiles {
   std::vector<fs::path> paths_;
 };
 
+SlotSpacing spacing_over(std::size_t files) {
+  return {.first_bytes = kSlotFileLabelBytes,
+          .header_bytes = kSlotHeaderBytes,
+          .alignment = kSlotAlignment,
+          .files = static_cast<std::uint32_t>(files)};
+}
+
 // Makes all files anew, empty. Not from under somebody who uses them.
 Result<> make_files(const SlotFileOptions& options, std::uint64_t size_bytes, std::uint64_t file_id,
                     MadeFiles& made) {
@@ -185,7 +196,46 @@ Result<> make_files(const SlotFileOptions& options, std::uint64_t size_bytes, st
   return {};
 }
 
+// Changes what the files say of themselves, where it is not what they say already, whole and twice.
+// `change` answers whether it changed anything.
+Result<> relabel(const std::vector<fs::path>& paths, const BlockLayout& layout,
+                 const std::function<bool(SlotFileLabel&)>& change) {
+  const auto files = layout.regions();
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    auto found = find_slot_file_label(paths[i]);
+    if (!found) return std::move(found).error();
+    if (!*found) return slot_file_conflict(paths[i], "has gone");
+    FoundLabel& there = **found;
+    if (!change(there.label) && !there.damaged && !there.differs) continue;
+    CAIRN_TRY(write_slot_file_label(files[i].fd(), there.label, paths[i]));
+  }
+  return {};
+}
+
 }  // namespace
+
+Result<BlockLayout> resize_slot_file(const BlockLayout& layout, std::uint32_t num_slots) {
+  LayoutConfig shape = layout.config();
+  shape.num_blocks = num_slots;
+  const SlotSpacing spacing = spacing_over(layout.regions().size());
+  CAIRN_TRY(validate(shape));
+  CAIRN_TRY(check_slots(shape, spacing));
+  const std::uint64_t size_bytes = Geometry::in_slots(shape, spacing).region_bytes();
+  std::vector<RegionView> files;
+  for (const RegionView& region : layout.regions()) {
+    auto file = Region::resize_disk_file(region, size_bytes);
+    if (!file) return std::move(file).error();
+    files.push_back(*file);
+  }
+  return LayoutBuilder().config(shape).in_slots(spacing).with_memory_regions(files).build();
+}
+
+Result<> label_slot_file(const std::vector<fs::path>& paths, const BlockLayout& layout,
+                         std::uint32_t num_slots) {
+  return relabel(paths, layout, [num_slots](SlotFileLabel& label) {
+    return std::exchange(label.shape.num_blocks, num_slots) != num_slots;
+  });
+}
 
 fs::path beside_slot_file(const fs::path& slot_file, std::string_view what) {
   fs::path path = slot_file;
@@ -211,10 +261,7 @@ bool remove_unfinished_file(const fs::path& path) {
 }
 
 Result<SlotFile> open_slot_file(const SlotFileOptions& options) {
-  const SlotSpacing spacing{.first_bytes = kSlotFileLabelBytes,
-                            .header_bytes = kSlotHeaderBytes,
-                            .alignment = kSlotAlignment,
-                            .files = static_cast<std::uint32_t>(options.paths.size())};
+  const SlotSpacing spacing = spacing_over(options.paths.size());
   CAIRN_TRY(validate(options.shape));
   CAIRN_TRY(check_slots(options.shape, spacing));
   const std::uint64_t size_bytes = Geometry::in_slots(options.shape, spacing).region_bytes();
@@ -255,11 +302,13 @@ Result<SlotFile> open_slot_file(const SlotFileOptions& options) {
                     .with_memory_regions(std::move(regions))
                     .build();
   if (!layout) return std::move(layout).error();
-  auto slots = std::make_unique<DiskSlots>(
-      DiskSlots::Options{.file_id = file_id,
-                         .num_slots = static_cast<std::uint32_t>(options.shape.num_blocks),
-                         .memory_alignment = memory_alignment,
-                         .check_every_read = options.check_every_read});
+  const auto num_slots = static_cast<std::uint32_t>(options.shape.num_blocks);
+  if (*going_on) CAIRN_TRY(label_slot_file(options.paths, *layout, num_slots));
+  auto slots =
+      std::make_unique<DiskSlots>(DiskSlots::Options{.file_id = file_id,
+                                                     .num_slots = num_slots,
+                                                     .memory_alignment = memory_alignment,
+                                                     .check_every_read = options.check_every_read});
   made.keep();
   return SlotFile{.layout = std::move(*layout),
                   .slots = std::move(slots),
@@ -270,17 +319,9 @@ Result<SlotFile> open_slot_file(const SlotFileOptions& options) {
 
 Result<> describe_slot_file(const std::vector<fs::path>& paths, const BlockLayout& layout,
                             const std::string& description) {
-  const auto files = layout.regions();
-  for (std::size_t i = 0; i < paths.size(); ++i) {
-    auto found = find_slot_file_label(paths[i]);
-    if (!found) return std::move(found).error();
-    if (!*found) return slot_file_conflict(paths[i], "has gone");
-    FoundLabel& there = **found;
-    if (!there.damaged && !there.differs && there.label.description == description) continue;
-    there.label.description = description;
-    CAIRN_TRY(write_slot_file_label(files[i].fd(), there.label, paths[i]));
-  }
-  return {};
+  return relabel(paths, layout, [&description](SlotFileLabel& label) {
+    return std::exchange(label.description, description) != description;
+  });
 }
 
 Result<> flush_slot_file(const BlockLayout& layout) {

@@ -43,15 +43,26 @@ struct SlotFile {
   std::vector<std::string> damage{};  // what was found damaged, each naming the file; it is mended
 };
 
-// Opens a cache's slot files, or makes them (all of their bytes reserved). state_conflict, naming
-// the file, where one is in use, was not made by Cairn, is another cache's, or holds blocks of
-// another shape (both are told) and may not be replaced; no_capacity: the disk is full; io_error.
+// Opens a cache's slot files, or makes them (all of their bytes reserved). Files that say of
+// themselves that they have fewer slots grow: a server that was killed while it resized them leaves
+// such, and never files that say that they have more. state_conflict, naming the file, where one is
+// in use, was not made by Cairn, is another cache's, or holds blocks of another shape, or more of
+// them (both are told), and may not be replaced; no_capacity: the disk is full; io_error.
 Result<SlotFile> open_slot_file(const SlotFileOptions& options);
 
 // Keeps the description in the files' labels (SlotFileLabel), where it is not there yet. Blocks.
 // REQUIRES: the layout is of these files. impossible where it is too long; io_error; no_capacity.
 Result<> describe_slot_file(const std::vector<std::filesystem::path>& paths,
                             const BlockLayout& layout, const std::string& description);
+// Makes the files of a tier's layout as long as so many slots need, and answers the layout of
+// those, which borrows the files; slots that stay lie where they did. After an error the files are
+// at least as long as they were. Blocks. REQUIRES: slots that go are in no one's use.
+Result<BlockLayout> resize_slot_file(const BlockLayout& layout, std::uint32_t num_slots);
+// Lets the files say of themselves that they have so many slots, durably. What a start expects must
+// never be less than what they say, so this comes before the one, or after the other. Blocks.
+// As describe_slot_file() fails.
+Result<> label_slot_file(const std::vector<std::filesystem::path>& paths, const BlockLayout& layout,
+                         std::uint32_t num_slots);
 
 // Brings what was written to a disk tier's files so far past the disk's own cache. Blocks.
 // io_error; no_capacity.

@@ -3,6 +3,7 @@
 #include "server/codec/dom_blocks.hpp"
 #include "server/codec/fields.hpp"
 #include "server/codec/tier_memory.hpp"
+#include "server/config/pressure_settings.hpp"
 
 namespace cairn {
 namespace {
@@ -69,6 +70,25 @@ TierConfig read_tier_config(Fields& fields, Tier tier) {
   return config;
 }
 
+using Pressures = std::array<std::optional<PressureConfig>, kNumTiers>;
+
+Pressures read_pressures(Fields& fields) {
+  Pressures pressures;
+  const json* object = fields.optional_object("pressure");
+  if (object == nullptr) return pressures;
+  Fields members(*object, fields.path_of("pressure"), fields.errors());
+  for (Tier tier : kTiers) {
+    const std::string_view name = kTierWords[index_of(tier)];
+    const json* body = members.optional_object(name);
+    if (body == nullptr) continue;
+    Fields of_tier(*body, members.path_of(name), fields.errors());
+    read_pressure(of_tier, pressures[index_of(tier)].emplace());
+    of_tier.finish();
+  }
+  members.finish();
+  return pressures;
+}
+
 ordered_json shape_body(const LayoutConfig& shape) {
   return {{"num_layers", shape.num_layers},
           {"outer_dim", shape.outer_dim},
@@ -90,7 +110,7 @@ ordered_json tier_body(const CacheConfig& cache, Tier tier) {
   return body;
 }
 
-void add_memory(ordered_json& body, const BlockLayout& layout) {
+void add_memory(ordered_json& body, const BlockLayout& layout, std::uint32_t num_blocks) {
   std::uint64_t reserved_bytes = 0;
   ordered_json regions = ordered_json::array();
   for (const RegionView& region : layout.regions()) {
@@ -98,6 +118,10 @@ void add_memory(ordered_json& body, const BlockLayout& layout) {
     regions.push_back({{"size_bytes", region.size_bytes()}});
   }
   const Geometry& geometry = layout.geometry();
+  // Memory of a tier that shrank has its addresses still, and no pages.
+  if (layout.storage_kind() != StorageKind::disk) {
+    reserved_bytes = reserved_bytes / layout.config().num_blocks * num_blocks;
+  }
   body["reserved_bytes"] = reserved_bytes;
   body["regions"] = std::move(regions);
   body["strides"] = {{"block_bytes", geometry.block_stride_bytes()},
@@ -146,7 +170,43 @@ CacheConfig read_cache_fields(Fields& fields, std::string name) {
       static_cast<OffloadMode>(fields.optional_word("offload", kOffloadWords).value_or(0));
   config.default_lease_ms = static_cast<std::uint32_t>(
       fields.optional_number("default_lease_ms", {1, UINT32_MAX}).value_or(30'000));
+  config.pressure = read_pressures(fields);
+  for (Tier tier : kTiers) {
+    if (!config.pressure[index_of(tier)] || config.tiers[index_of(tier)]) continue;
+    errors.add(ErrorCode::unknown_tier,
+               "pressure names " + std::string(to_string(tier)) + ", and tiers does not");
+  }
   return config;
+}
+
+Result<CacheChange> read_cache_change(const json& body) {
+  DecodeErrors errors;
+  Fields fields(body, "", errors);
+  CacheChange change;
+  if (const auto word = fields.optional_word("offload", kOffloadWords)) {
+    change.offload = static_cast<OffloadMode>(*word);
+  }
+  fields.optional_word("eviction", kEvictionWords);
+  if (const auto ms = fields.optional_number("default_lease_ms", {1, UINT32_MAX})) {
+    change.default_lease_ms = static_cast<std::uint32_t>(*ms);
+  }
+  change.pressure = read_pressures(fields);
+  if (const json* tiers = fields.optional_object("tiers")) {
+    Fields members(*tiers, fields.path_of("tiers"), errors);
+    for (Tier tier : kTiers) {
+      const std::string_view name = kTierWords[index_of(tier)];
+      const json* object = members.optional_object(name);
+      if (object == nullptr) continue;
+      Fields tier_fields(*object, members.path_of(name), errors);
+      change.num_blocks[index_of(tier)] =
+          static_cast<std::uint32_t>(tier_fields.number("num_blocks", kAnyU32));
+      tier_fields.finish();
+    }
+    members.finish();
+  }
+  fields.finish();
+  CAIRN_TRY(errors.take());
+  return change;
 }
 
 Result<CacheConfig> read_cache_body(const json& body, std::string name) {
@@ -164,11 +224,16 @@ ordered_json cache_config_body(const CacheConfig& config) {
     if (!config.tiers[index_of(tier)]) continue;
     tiers[std::string(to_string(tier))] = tier_body(config, tier);
   }
-  return {{"layout", shape_body(config.shape)},
-          {"tiers", std::move(tiers)},
-          {"eviction", kEvictionWords[0]},
-          {"offload", to_string(config.offload)},
-          {"default_lease_ms", config.default_lease_ms}};
+  ordered_json body = {{"layout", shape_body(config.shape)},
+                       {"tiers", std::move(tiers)},
+                       {"eviction", kEvictionWords[0]},
+                       {"offload", to_string(config.offload)},
+                       {"default_lease_ms", config.default_lease_ms}};
+  for (Tier tier : kTiers) {
+    const auto& pressure = config.pressure[index_of(tier)];
+    if (pressure) body["pressure"][std::string(to_string(tier))] = pressure_body(*pressure);
+  }
+  return body;
 }
 
 ordered_json cache_shape(const Cache& cache) {
@@ -177,7 +242,7 @@ ordered_json cache_shape(const Cache& cache) {
   for (Tier tier : kTiers) {
     if (const BlockLayout* layout = cache.layout(tier)) {
       ordered_json& of_tier = body["tiers"][std::string(to_string(tier))];
-      add_memory(of_tier, *layout);
+      add_memory(of_tier, *layout, cache.config().tiers[index_of(tier)]->num_blocks);
       // Who may look at a cache may not therefore open its memory.
       if (cache.config().tiers[index_of(tier)]->import) {
         of_tier["memory"]["import"].erase("handle");

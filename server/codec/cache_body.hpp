@@ -17,6 +17,9 @@ class Fields;
 CacheConfig read_cache_fields(Fields& fields, std::string name);
 Result<CacheConfig> read_cache_body(const json& body, std::string name);
 
+// The body of PATCH /v1/caches/{cache}.
+Result<CacheChange> read_cache_change(const json& body);
+
 // The body that makes such a cache again, every field given.
 ordered_json cache_config_body(const CacheConfig& config);
 

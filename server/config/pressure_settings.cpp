@@ -41,4 +41,17 @@ void read_pressure(Fields& fields, PressureConfig& out) {
   reactions.finish();
 }
 
+ordered_json pressure_body(const PressureConfig& config) {
+  ordered_json body = {
+      {"elevated", config.elevated}, {"warning", config.warning}, {"critical", config.critical}};
+  for (std::size_t i = 0; i < kNumPressureLevels; ++i) {
+    const PressureReaction& reaction = config.reactions[i];
+    if (reaction.kind == PressureReaction::Kind::none) continue;
+    ordered_json member = {{"kind", kKinds[static_cast<std::size_t>(reaction.kind)]}};
+    if (reaction.kind == PressureReaction::Kind::shrink) member["target_use"] = reaction.target_use;
+    body["reactions"][std::string(to_string(static_cast<PressureLevel>(i)))] = std::move(member);
+  }
+  return body;
+}
+
 }  // namespace cairn

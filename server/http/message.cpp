@@ -14,6 +14,8 @@ std::string_view to_string(Method method) {
       return "PUT";
     case Method::post:
       return "POST";
+    case Method::patch:
+      return "PATCH";
     case Method::delete_:
       return "DELETE";
     case Method::options:

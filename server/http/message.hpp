@@ -24,7 +24,7 @@ class Caller;
 // requests: nothing here knows of Boost.
 namespace cairn::http {
 
-enum class Method : std::uint8_t { get, head, put, post, delete_, options, other };
+enum class Method : std::uint8_t { get, head, put, post, patch, delete_, options, other };
 
 // "GET", "HEAD", …; "OTHER" for what the contract has no use for.
 std::string_view to_string(Method method);

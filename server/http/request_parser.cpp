@@ -42,6 +42,8 @@ Method method_of(verb v) {
       return Method::put;
     case verb::post:
       return Method::post;
+    case verb::patch:
+      return Method::patch;
     case verb::delete_:
       return Method::delete_;
     case verb::options:

@@ -65,6 +65,27 @@ void put_cache(Service& service, const Call& call, Reply reply) {
             });
 }
 
+void patch_cache(Service& service, const Call& call, Reply reply) {
+  auto cache = cache_of(service, call);
+  if (!cache) return reply.error(cache.error());
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  auto document = body_document(call);
+  if (!document) return reply.error(document.error());
+  auto change = read_cache_change(*document);
+  if (!change) return reply.error(change.error());
+  answer_on(service.admin, std::move(reply),
+            [&service, cache = std::move(*cache), change = std::move(*change)](Reply& answer) {
+              const auto remember = [&service](const CacheConfig& config) {
+                return service.catalog.remember(config);
+              };
+              if (auto changed = cache->change(change, remember); !changed) {
+                return answer.error(changed.error());
+              }
+              service.log.info("cache changed", {{"cache", cache->config().name}});
+              answer.document(200, cache_status(*cache));
+            });
+}
+
 void get_cache(Service& service, const Call& call, Reply reply) {
   auto cache = cache_of(service, call);
   if (!cache) return reply.error(cache.error());

@@ -13,6 +13,7 @@ using Begin = http::BodyPlan (*)(Service&, const Call&, const ReplyStyle&);
 // caches.cpp
 void list_caches(Service&, const Call&, Reply);
 void put_cache(Service&, const Call&, Reply);
+void patch_cache(Service&, const Call&, Reply);
 void get_cache(Service&, const Call&, Reply);
 void delete_cache(Service&, const Call&, Reply);
 // match.cpp
@@ -37,10 +38,12 @@ void delete_key(Service&, const Call&, Reply);
 void get_metadata(Service&, const Call&, Reply);
 void put_metadata(Service&, const Call&, Reply);
 void list_blocks(Service&, const Call&, Reply);
+void list_pending(Service&, const Call&, Reply);
 void evict(Service&, const Call&, Reply);
 void clear(Service&, const Call&, Reply);
 // transfers.cpp
 void start_transfer(Service&, const Call&, Reply);
+void drain(Service&, const Call&, Reply);
 void get_transfer(Service&, const Call&, Reply);
 void cancel_transfer(Service&, const Call&, Reply);
 // snapshots.cpp

@@ -141,6 +141,29 @@ void list_blocks(Service& service, const Call& call, Reply reply) {
             });
 }
 
+void list_pending(Service& service, const Call& call, Reply reply) {
+  auto cache = cache_of(service, call);
+  if (!cache) return reply.error(cache.error());
+  Query query(call.head.query);
+  PendingRequest request;
+  request.limit = static_cast<std::uint32_t>(query.number("limit", {1, kMaxListed}).value_or(100));
+  request.cursor = query.number("cursor", {}).value_or(0);
+  if (auto read = query.finish(); !read) return reply.error(read.error());
+  answer_on(service.readers, std::move(reply), [cache = std::move(*cache), request](Reply& answer) {
+    const PendingList list = cache->pending(request);
+    ordered_json blocks = ordered_json::array();
+    for (const PendingBlock& block : list.blocks) {
+      blocks.push_back({{"key", key_text(block.key)},
+                        {"from", to_string(block.from)},
+                        {"to", to_string(block.to)},
+                        {"age_ms", block.age_ms}});
+    }
+    ordered_json body = {{"pending", std::move(blocks)}, {"next_cursor", nullptr}};
+    if (list.next_cursor != 0) body["next_cursor"] = std::to_string(list.next_cursor);
+    answer.document(200, body);
+  });
+}
+
 void evict(Service& service, const Call& call, Reply reply) {
   auto cache = cache_of(service, call);
   if (!cache) return reply.error(cache.error());

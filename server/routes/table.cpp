@@ -51,10 +51,13 @@ constexpr std::array kRoutes = {
     structured(write, post, "/v1/caches/{cache}/evict", evict),
     structured(admin, post, "/v1/caches/{cache}/clear", clear),
     plain(read, get, "/v1/caches/{cache}/blocks", list_blocks),
+    plain(read, get, "/v1/caches/{cache}/pending", list_pending),
+    structured(write, post, "/v1/caches/{cache}/drain", drain),
 
     filtered(plain(read, get, "/v1/caches", list_caches)),
     plain(read, get, "/v1/caches/{cache}", get_cache),
     structured(admin, put, "/v1/caches/{cache}", put_cache),
+    structured(admin, patch, "/v1/caches/{cache}", patch_cache),
     plain(admin, delete_, "/v1/caches/{cache}", delete_cache),
 
     structured(admin, post, "/v1/caches/{cache}/snapshots", make_snapshot),

@@ -42,6 +42,26 @@ Result<TransferBody> read_transfer(const json& document, std::size_t max_keys) {
   return body;
 }
 
+struct DrainBody {
+  std::optional<Tier> to;
+  std::uint32_t wait_ms = 0;
+};
+
+Result<DrainBody> read_drain(const Call& call) {
+  DrainBody body;
+  if (call.body.empty()) return body;
+  auto document = body_document(call);
+  if (!document) return std::move(document).error();
+  DecodeErrors errors;
+  Fields fields(*document, "", errors);
+  body.to = read_optional_tier(fields, "to");
+  body.wait_ms =
+      static_cast<std::uint32_t>(fields.optional_number("wait_ms", {0, kMaxWaitMs}).value_or(0));
+  fields.finish();
+  CAIRN_TRY(errors.take());
+  return body;
+}
+
 ordered_json transfer_body(const TransferStatus& status) {
   ordered_json body = {{"transfer", transfer_text(status.id)},
                        {"state", to_string(status.state)},
@@ -135,6 +155,26 @@ void start_transfer(Service& service, const Call& call, Reply reply) {
   answer_when_ended(service,
                     {.id = *id, .wait_ms = wait_ms, .status_unfinished = 202, .starts_it = true},
                     std::move(reply));
+}
+
+void drain(Service& service, const Call& call, Reply reply) {
+  auto cache = cache_of(service, call);
+  if (!cache) return reply.error(cache.error());
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  auto body = read_drain(call);
+  if (!body) return reply.error(body.error());
+  if (body->to) {
+    if (auto has = check_tier(**cache, *body->to); !has) return reply.error(has.error());
+  }
+  answer_on(service.readers, std::move(reply),
+            [&service, cache = std::move(*cache), body = *body](Reply& answer) {
+              auto id = cache->drain(body.to);
+              if (!id) return answer.error(id.error());
+              answer_when_ended(
+                  service,
+                  {.id = *id, .wait_ms = body.wait_ms, .status_unfinished = 202, .starts_it = true},
+                  std::move(answer));
+            });
 }
 
 void get_transfer(Service& service, const Call& call, Reply reply) {

@@ -36,7 +36,7 @@ class Walk {
   }
 
   void step() {
-    switch (pick(14)) {
+    switch (pick(15)) {
       case 0:
       case 1:
       case 2:
@@ -60,6 +60,8 @@ class Walk {
         return pick(8) == 0 ? clear() : erase();
       case 12:
         return metadata();
+      case 13:
+        return pick(4) == 0 ? resize() : read();
       default:
         return read();
     }
@@ -175,7 +177,8 @@ class Walk {
                                 .priority = static_cast<std::uint8_t>(priority)});
     ASSERT_EQ(allocation.has_value(), slots.has_value());
     if (!allocation) {
-      ASSERT_EQ(allocation.error().code, ErrorCode::no_capacity);
+      const bool larger = count > cache_->config().tiers[index_of(tier)]->num_blocks;
+      ASSERT_EQ(allocation.error().code, larger ? ErrorCode::impossible : ErrorCode::no_capacity);
       return;
     }
     const int lease = open(allocation->lease, ms);
@@ -365,6 +368,23 @@ class Walk {
     }
     ASSERT_EQ(erased.has_value(), !leased);
     if (!leased) model_.drop_key(k);
+  }
+
+  // With nothing held, so that each slot of the model is one of the cache.
+  void resize() {
+    const Tier tier = some_tier();
+    if (tier == Tier::device) return;
+    while (!ids_.empty()) end(ids_.begin()->first);
+    const int blocks = 1 + pick(20);
+    model_.resize(tier, blocks);
+    CacheChange change;
+    change.num_blocks[index_of(tier)] = static_cast<std::uint32_t>(blocks);
+    const auto changed = cache_->change(change, [](const CacheConfig&) { return Result<>(); });
+    ASSERT_TRUE(changed) << changed.error().detail;
+    rig_.engine->wait_idle();
+    rig_.manager->tick();
+    ASSERT_EQ(cache_->stats().tiers[index_of(tier)].capacity_blocks,
+              static_cast<std::uint64_t>(blocks));
   }
 
   void metadata() {

@@ -261,6 +261,14 @@ void NaiveModel::run() {
   }
 }
 
+void NaiveModel::resize(Tier tier, int capacity) {
+  config_.tiers[index_of(tier)]->num_blocks = static_cast<std::uint32_t>(capacity);
+  changed_ = false;
+  while (free(tier) + leaving(tier) < 0 && reclaim(tier, -free(tier) - leaving(tier)) > 0) {
+    run();
+  }
+}
+
 NaiveModel::CopyId NaiveModel::place(Tier tier, int priority) {
   copies[++last_copy_id_] = {.tier = tier, .pins = 1, .priority = priority};
   return last_copy_id_;

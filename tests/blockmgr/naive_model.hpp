@@ -69,6 +69,8 @@ class NaiveModel {
   // True where a transfer would read from two tiers: which of the jobs ends first is chance.
   bool reads_from_two_tiers(const std::vector<Key>& keys, Tier to) const;
   void evict(const std::vector<Key>& keys, Tier tier);
+  // REQUIRES: leases hold nothing.
+  void resize(Tier tier, int capacity);
 
   std::map<Key, Block> blocks;
   std::map<CopyId, Copy> copies;
@@ -104,7 +106,7 @@ class NaiveModel {
   void arrive(CopyId slot, CopyId source);
   void unpin(CopyId copy);
 
-  const CacheConfig config_;
+  CacheConfig config_;
   std::array<std::deque<Request>, kNumTiers> requests_;
   std::deque<std::function<void()>> jobs_;
   bool changed_ = false;  // those who wait are to be looked at again

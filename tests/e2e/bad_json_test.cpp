@@ -128,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadBody{"/allocate", "{\"count\":4294967297}", 400, "out_of_range"},
         BadBody{"/allocate", "{\"count\":1000000}", 400, "out_of_range"},
         BadBody{"/allocate", "{\"count\":\"1\"}", 400, "wrong_type"},
-        BadBody{"/allocate", "{\"count\":5}", 507, "no_capacity"},
+        BadBody{"/allocate", "{\"count\":5}", 422, "impossible"},
         BadBody{"/allocate", allocate_with("\"priority\":101"), 400, "out_of_range"},
         BadBody{"/allocate", allocate_with("\"priority\":-1"), 400, "out_of_range"},
         BadBody{"/allocate", allocate_with("\"lease_ms\":3600001"), 400, "out_of_range"},

@@ -281,7 +281,7 @@ TEST_F(BadRequestTest, IsToldTheMethodsThatAPathTakes) {
   expect("POST", cache_.key_path(1), {"GET", "PUT", "HEAD", "DELETE"});
   expect("DELETE", "/v1/caches", {"GET"});
   expect("POST", "/healthz", {"GET"});
-  expect("PATCH", cache_.path(), {"GET", "PUT", "DELETE"});
+  expect("PATCH", cache_.key_path(1), {"GET", "PUT", "DELETE"});
   expect("BREW", "/", {"GET"});
 }
 

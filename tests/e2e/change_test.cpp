@@ -1,0 +1,103 @@
+// PATCH of a cache, and what is on its way to a lower tier.
+#include <algorithm>
+
+#include "tests/e2e/support/served_test.hpp"
+
+namespace cairn::e2e {
+namespace {
+
+class ChangeTest : public ServedTest {
+ protected:
+  Reply patch(const TestCache& cache, const json& body) {
+    return rest_.send({.method = "PATCH",
+                       .target = cache.path(),
+                       .body = body.dump(),
+                       .content_type = "application/json"});
+  }
+};
+
+TEST_F(ChangeTest, PoliciesAndSizesAreAnsweredAndKept) {
+  TestCache cache(rest_, {.device = 2, .pinned = 4, .disk = 8});
+  const Reply reply = patch(
+      cache, {{"offload", "on_commit"},
+              {"default_lease_ms", 4321},
+              {"eviction", "lru"},
+              {"pressure", {{"pinned", {{"elevated", 0.5}, {"warning", 0.6}, {"critical", 0.7}}}}},
+              {"tiers", {{"pinned", {{"num_blocks", 6}}}, {"disk", {{"num_blocks", 12}}}}}});
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  for (const json& body : {reply.document(), rest_.get(cache.path()).document()}) {
+    EXPECT_EQ(body.at("offload"), "on_commit");
+    EXPECT_EQ(body.at("default_lease_ms"), 4321);
+    EXPECT_EQ(body.at("pressure").at("pinned").at("elevated"), 0.5);
+    EXPECT_EQ(body.at("tiers").at("pinned").at("num_blocks"), 6);
+    EXPECT_EQ(body.at("tiers").at("pinned").at("capacity_blocks"), 6);
+    EXPECT_EQ(body.at("tiers").at("disk").at("capacity_blocks"), 12);
+    EXPECT_EQ(body.at("tiers").at("device").at("num_blocks"), 2);
+  }
+  EXPECT_EQ(cache.metric("cairn_block_capacity", "tier=\"pinned\""), 6);
+  EXPECT_EQ(cache.metric("cairn_block_capacity", "tier=\"disk\""), 12);
+}
+
+TEST_F(ChangeTest, ABadFieldIsNamedAndChangesNothing) {
+  TestCache cache(rest_, {.device = 2, .pinned = 4});
+  const json before = rest_.get(cache.path()).document();
+  const json good = {{"num_blocks", 9}};
+  EXPECT_THAT(patch(cache, {{"default_lease_ms", 5}, {"layout", json::object()}}),
+              is_problem(400, "unknown_field"));
+  EXPECT_THAT(patch(cache, {{"tiers", {{"pinned", {{"num_blocks", 9}, {"path", "x"}}}}}}),
+              is_problem(400, "unknown_field"));
+  EXPECT_THAT(patch(cache, {{"tiers", {{"pinned", good}, {"device", good}}}}),
+              is_problem(422, "impossible"));
+  EXPECT_THAT(patch(cache, {{"tiers", {{"pinned", good}, {"disk", good}}}}),
+              is_problem(422, "unknown_tier"));
+  EXPECT_THAT(patch(cache, {{"tiers", {{"pinned", {{"num_blocks", 0}}}}}}), is_problem(422));
+  EXPECT_THAT(patch(cache, {{"eviction", "none"}}), is_problem(400));
+  EXPECT_EQ(patch(cache, json::object()).status, 200);
+  EXPECT_EQ(rest_.get(cache.path()).document(), before);
+}
+
+TEST_F(ChangeTest, ShrunkWhileItsBlocksAreLeasedIsRefused) {
+  TestCache cache(rest_, {.pinned = 4});
+  for (int n = 0; n < 4; ++n) cache.store(n, n == 0 ? "" : "?parent=" + key(n - 1));
+  const json held = cache.match(keys(0, 4), 30'000);
+  EXPECT_THAT(patch(cache, {{"tiers", {{"pinned", {{"num_blocks", 3}}}}}}),
+              is_problem(409, "leased"));
+  EXPECT_THAT(rest_.del("/v1/leases/" + held.at("lease").get<std::string>()), has_status(204));
+  ASSERT_EQ(patch(cache, {{"tiers", {{"pinned", {{"num_blocks", 3}}}}}}).status, 200);
+  EXPECT_EQ(cache.match(keys(0, 4), 0).at("matched"), 3);
+  for (int n = 0; n < 3; ++n) cache.expect_intact(n);
+}
+
+// A PUT is compared with what the cache is by now.
+TEST_F(ChangeTest, AMadeCacheIsTheOneThatItWasChangedTo) {
+  json body = cache_body({.pinned = 4});
+  TestCache cache = TestCache::made_of(rest_, body);
+  ASSERT_EQ(patch(cache, {{"tiers", {{"pinned", {{"num_blocks", 5}}}}}}).status, 200);
+  EXPECT_THAT(rest_.put(cache.path(), body), is_problem(409, "cache_exists"));
+  body["tiers"]["pinned"]["num_blocks"] = 5;
+  EXPECT_THAT(rest_.put(cache.path(), body), has_status(200));
+}
+
+TEST_F(ChangeTest, AnAllocationLargerThanItsTierIsImpossible) {
+  TestCache cache(rest_, {.pinned = 4});
+  EXPECT_THAT(rest_.post(cache.path("/allocate"), {{"count", 5}, {"tier", "pinned"}}),
+              is_problem(422, "impossible"));
+  cache.allocate(3, "pinned");
+  EXPECT_THAT(rest_.post(cache.path("/allocate"), {{"count", 2}, {"tier", "pinned"}}),
+              is_problem(507, "no_capacity"));
+}
+
+TEST_F(ChangeTest, ADrainedCacheHasEveryBlockInItsLowestTier) {
+  TestCache cache(rest_, {.device = 4, .pinned = 4, .disk = 16});
+  for (int n = 0; n < 8; ++n) cache.store(n, n < 4 ? "?tier=device" : "?tier=pinned");
+  const json drained = rest_.post(cache.path("/drain"), {{"wait_ms", 60'000}}).document();
+  EXPECT_EQ(drained.at("state"), "done");
+  EXPECT_EQ(drained.at("blocks_done"), drained.at("blocks_total"));
+  EXPECT_EQ(cache.count("disk", "evictable"), 8);
+  EXPECT_THAT(rest_.post(cache.path("/drain"), {{"to", "shared"}}), is_problem(400));
+  const json pending = rest_.get(cache.path("/pending")).document();
+  EXPECT_EQ(pending, json({{"pending", json::array()}, {"next_cursor", nullptr}}));
+}
+
+}  // namespace
+}  // namespace cairn::e2e
