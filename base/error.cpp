@@ -55,6 +55,8 @@ std::string_view to_string(ErrorCode code) {
       return "leased";
     case ErrorCode::cache_exists:
       return "cache_exists";
+    case ErrorCode::exists:
+      return "exists";
     case ErrorCode::group_exists:
       return "group_exists";
     case ErrorCode::rank_taken:

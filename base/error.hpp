@@ -37,6 +37,7 @@ enum class ErrorCode : std::uint8_t {
   foreign_lease,
   leased,
   cache_exists,
+  exists,
   group_exists,
   rank_taken,
   lease_expired,

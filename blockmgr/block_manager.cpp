@@ -352,6 +352,10 @@ Result<TransferStatus> BlockManager::transfer(TransferId id) const {
   return impl_->services->transfers.status(id);
 }
 
+TransferList BlockManager::transfers(const TransferListRequest& request) const {
+  return impl_->services->transfers.list(request);
+}
+
 const EventRing& BlockManager::events() const { return impl_->services->events; }
 
 Result<std::string> BlockManager::cache_name_of(TransferId id) const {

@@ -52,6 +52,7 @@ class BlockManager {
   Result<std::shared_ptr<Cache>> cache_of(const LeaseId& lease) const;
 
   Result<TransferStatus> transfer(TransferId id) const;  // unknown_transfer
+  TransferList transfers(const TransferListRequest& request) const;
   // Of the cache that it moves or moved blocks of; empty where that is gone. unknown_transfer.
   Result<std::string> cache_name_of(TransferId id) const;
   // Runs `ended` once when the transfer has ended, at once where it has.

@@ -37,7 +37,8 @@ struct Read : std::enable_shared_from_this<Read> {
   const SlotRef at;
   const BlockHandle handle;
   const std::optional<PieceSelector> piece;
-  const bool is_use;  // else pinned in place
+  const bool is_use;           // else pinned in place
+  std::uint64_t checksum = 0;  // of the block, as it was known when this began; 0: it was not
   std::optional<CanonicalStaging::Block> staging;
   std::vector<iovec> bytes;
   bool pinned = true;  // changed by the fetch, of which there is one at a time
@@ -144,6 +145,22 @@ void BlockReader::fetch(Done<std::span<const iovec>> ready) {
   read->fetch(std::move(ready));
 }
 
+std::optional<std::uint64_t> BlockReader::checksum() const {
+  const std::uint64_t known = impl_->read->checksum;
+  return known == 0 ? std::nullopt : std::optional(known);
+}
+
+void BlockReader::keep_checksum(std::uint64_t checksum) {
+  const Read& read = *impl_->read;
+  Section section(*read.core);
+  BlockStore& store = read.core->store;
+  const SlotRecord& slot = store.record(read.at);
+  // What was read through staging is pinned no more: the slot may be another key's by now.
+  const bool is_there =
+      slot.generation == read.handle.generation && slot.life == SlotLife::committed && !slot.gone;
+  if (is_there) store.entry(slot.owner).checksum = checksum;
+}
+
 Result<BlockReader> Cache::read(KeyView key, std::optional<PieceSelector> piece) {
   CacheCore& core = *core_;
   CAIRN_TRY(check_piece(core.config.shape, piece));
@@ -157,8 +174,9 @@ Result<BlockReader> Cache::read(KeyView key, std::optional<PieceSelector> piece)
   const SlotRef at = core.store.highest_copy(core.store.entry(entry));
   core.store.pin(at);
   core.store.record(at).used_again = true;
-  return BlockReader(std::make_unique<BlockReader::Impl>(
-      std::make_shared<Read>(core_, at, core.store.handle(at), piece)));
+  auto read = std::make_shared<Read>(core_, at, core.store.handle(at), piece);
+  read->checksum = core.store.entry(entry).checksum;
+  return BlockReader(std::make_unique<BlockReader::Impl>(std::move(read)));
 }
 
 Result<BlockReader> Cache::peek(KeyView key) {

@@ -139,6 +139,7 @@ EntryNumber BlockStore::commit(SlotRef at, NewBlock block) {
     entry.expires_at = *block.expires_at;
     expiries_.emplace(entry.expires_at, number);
   }
+  entry.epoch = block.epoch;
   if (!block.metadata.empty()) set_metadata(number, std::move(block.metadata));
   if (entry.parent != kNoEntry) ++index_[entry.parent].children;
   entry.quota = quotas_.open(block.quota);
@@ -218,6 +219,7 @@ void BlockStore::describe_disk_slot(SlotNumber slot,
   view.stamp = record.last_use.value;
   view.data_checksum = disk_slots_->checksum(slot);
   view.priority = record.priority;
+  view.epoch = entry.epoch;
   view.key = text(key);
   view.parent = text(parent);
   if (entry.metadata) view.metadata = *entry.metadata;
@@ -314,6 +316,7 @@ void BlockStore::vanish(EntryNumber number) {
     entry.has_ttl = false;
   }
   set_metadata(number, {});
+  entry.checksum = 0;
   quotas_.close(std::exchange(entry.quota, QuotaNumber{0}));
   if (entry.parent != kNoEntry) --index_[entry.parent].children;
   // A ghost does not hold its own parent: ghosts would pile up behind a moving tail.

@@ -28,6 +28,7 @@ struct NewBlock {
   std::string metadata = {};
   std::optional<TimePoint> expires_at = {};
   std::shared_ptr<BlockQuota> quota = {};  // null: it counts nowhere
+  std::uint32_t epoch = 1;                 // raised by each change of the metadata
 };
 
 // A copy that an earlier run left on disk.

@@ -2,12 +2,14 @@
 
 #include <sys/uio.h>
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -50,6 +52,11 @@ class BlockReader {
   // first. On io_error or checksum_mismatch the copy has been dropped. queue_full: too many wait
   // for staging.
   void fetch(Done<std::span<const iovec>> ready);
+  // XXH3 of all the block's bytes in canonical order, where somebody has computed it since the key
+  // was committed: of the bytes that fetch() gives, which then passes it to keep_checksum().
+  // REQUIRES: from read() or peek(), without a piece.
+  std::optional<std::uint64_t> checksum() const;
+  void keep_checksum(std::uint64_t checksum);
 
  private:
   friend class Cache;
@@ -94,6 +101,7 @@ struct AllocateRequest {
   bool may_evict = true;                       // false: free slots, or no_capacity
   std::shared_ptr<BlockQuota> quota = {};      // null: none
   std::shared_ptr<LeaseQuota> pins = {};       // what the lease holds counts there; null: nowhere
+  LeaseHolder holder = {};
 };
 
 struct Allocation {
@@ -108,13 +116,43 @@ struct CommitBlock {
   BlockHandle handle;
   BlockKey key;
   std::optional<BlockKey> parent = {};
-  std::string metadata = {};                 // a JSON object as text; empty: none
-  std::optional<std::uint64_t> ttl_ms = {};  // the key becomes a miss after that time
+  std::string metadata = {};                  // a JSON object as text; empty: none
+  std::optional<std::uint64_t> ttl_ms = {};   // the key becomes a miss after that time
+  std::optional<std::uint8_t> priority = {};  // nothing: as it was allocated
+  std::uint32_t epoch = 1;                    // more of a block that comes back with its metadata
+  bool refuse_duplicate = false;  // a key that is there already refuses the whole commit (exists)
 };
 // Whether who commits may have written blocks in place: a slot that he did not write holds what was
 // there before, which not everybody may publish.
 enum class InPlaceWrites : std::uint8_t { allowed, forbidden };
 enum class CommitStatus : std::uint8_t { committed, duplicate };
+struct CommitTerms {
+  InPlaceWrites in_place = InPlaceWrites::allowed;
+  bool release = false;  // the lease ends once all are committed
+};
+
+// Gives up some of a lease's pins.
+struct ReleaseRequest {
+  std::span<const BlockHandle> blocks = {};  // empty: all, and the lease with them
+  std::optional<LeaseId> to_lease = {};      // of the same cache: it holds them from then on
+};
+
+// Who holds what.
+struct LeaseInfo {
+  LeaseId lease;
+  LeaseHolder holder = {};
+  std::int64_t expires_at_unix_ms = 0;
+  std::array<std::uint32_t, kNumTiers> blocks{};  // pinned, by tier
+};
+struct LeaseListRequest {
+  std::optional<std::string> holder = {};  // only those of this token
+  std::uint32_t limit = 100;
+  std::uint64_t cursor = 0;  // 0: from the start
+};
+struct LeaseList {
+  std::vector<LeaseInfo> leases = {};
+  std::uint64_t next_cursor = 0;  // 0: there is no more
+};
 
 struct TransferRequest {
   std::vector<BlockKey> keys = {};
@@ -127,20 +165,38 @@ struct TransferRequest {
 
 enum class TransferState : std::uint8_t { queued, running, done, failed, cancelled };
 std::string_view to_string(TransferState state);
+std::optional<TransferState> transfer_state_from(std::string_view word);
 
-struct TransferStatus {
+// A movement as a list names it: a failed one may name very many keys.
+struct TransferSummary {
   TransferId id;
+  std::string cache;  // empty: a group's
   TransferState state = TransferState::queued;
   std::uint64_t blocks_done = 0;
   std::uint64_t blocks_total = 0;
+  std::uint64_t blocks_failed = 0;
   std::uint64_t bytes = 0;
+  std::optional<Error> error = {};                  // what ended it, where that is about no key
+  std::optional<std::uint64_t> agreed_blocks = {};  // of a group that agreed
+};
+struct TransferStatus : TransferSummary {
   struct Failure {
     BlockKey key;
     Error error;
   };
   std::vector<Failure> failures = {};
-  std::optional<Error> error = {};                  // what ended it, where that is about no key
-  std::optional<std::uint64_t> agreed_blocks = {};  // of a group that agreed
+};
+
+struct TransferListRequest {
+  std::optional<std::string> cache = {};
+  std::optional<TransferState> state = {};
+  std::function<bool(std::string_view cache)> may_see = {};  // empty: every one
+  std::uint32_t limit = 100;
+  std::uint64_t cursor = 0;  // 0: from the oldest
+};
+struct TransferList {
+  std::vector<TransferSummary> transfers = {};
+  std::uint64_t next_cursor = 0;  // 0: there is no more
 };
 
 // What evict and clear did, in copies.
@@ -157,6 +213,7 @@ struct BlockInfo {
   std::optional<BlockKey> key = {};  // nothing while allocated
   std::optional<BlockKey> parent = {};
   std::string metadata = {};
+  std::uint32_t epoch = 0;  // 1 at commit, raised by each change of the metadata; 0 while allocated
   std::int64_t last_use_unix_ms = 0;
   std::uint8_t priority = 50;
 };
@@ -214,7 +271,8 @@ class Cache {
   // the default, 0 looks without pinning. What it pins counts in `pins`, where that is not null;
   // lease_quota where it would be too much.
   Result<> match(std::span<const KeyView> keys, std::optional<std::uint32_t> lease_ms,
-                 MatchResult& out, const std::shared_ptr<LeaseQuota>& pins = nullptr);
+                 MatchResult& out, const std::shared_ptr<LeaseQuota>& pins = nullptr,
+                 const LeaseHolder& holder = {});
   // Brings a lease's blocks up to `tier`, as many of the prefix as find room and the lease may
   // hold; it then holds the new copies too. Nothing where nothing has to move.
   struct OnboardRequest {
@@ -231,6 +289,7 @@ class Cache {
   struct HoldTerms {
     std::uint32_t lease_ms = 0;
     std::optional<LeaseId> lease = {};
+    LeaseHolder holder = {};  // of one of its own
   };
   struct Held {
     std::vector<std::optional<BlockHandle>> blocks = {};  // of the keys; nothing: not present
@@ -256,10 +315,9 @@ class Cache {
   // Checks every block before it changes any. What was never written of a block is zeros, unless
   // others map the tier and nothing of the block was written through a BlockWriter: then what is
   // in the slot is what was written in place, where the caller may (else forbidden). The lease goes
-  // on holding what was committed.
+  // on holding what was committed, unless the terms end it.
   void commit(const LeaseId& lease, std::vector<CommitBlock> blocks,
-              Done<std::vector<CommitStatus>> done,
-              InPlaceWrites in_place = InPlaceWrites::allowed);
+              Done<std::vector<CommitStatus>> done, CommitTerms terms = {});
 
   // The key's highest copy. unknown_key.
   Result<BlockReader> read(KeyView key, std::optional<PieceSelector> piece);
@@ -270,10 +328,11 @@ class Cache {
 
   // Answers the lease's new end as Unix ms.
   Result<std::int64_t> renew(const LeaseId& lease, std::optional<std::uint32_t> lease_ms);
-  // Gives up the blocks named, or all (and the lease with them) where `blocks` is empty.
-  // Uncommitted slots are freed. All are checked first: foreign_lease, stale_generation. Answers
-  // how many were given up.
-  Result<std::uint64_t> release(const LeaseId& lease, std::span<const BlockHandle> blocks);
+  // Uncommitted slots are freed, or are the other lease's to commit. All are checked first:
+  // foreign_lease, stale_generation, state_conflict. Answers how many were given up.
+  Result<std::uint64_t> release(const LeaseId& lease, const ReleaseRequest& request = {});
+  // By number: a lease keeps its place while it is open. Looks at all that they hold.
+  Result<LeaseList> leases(const LeaseListRequest& request);
 
   // unknown_key where any key is not present; no_capacity, also where the new copies of what counts
   // under the quota would be more than it allows; queue_full.

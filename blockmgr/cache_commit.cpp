@@ -1,8 +1,10 @@
 // Cache: from bytes in a slot to a key.
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <string>
 
+#include "base/hex.hpp"
 #include "blockmgr/cache_core.hpp"
 
 namespace cairn {
@@ -15,7 +17,7 @@ struct Commit {
   std::vector<SlotRef> slots = {};  // of the blocks
   std::shared_ptr<BlockQuota> quota = {};
   Done<std::vector<CommitStatus>> done;
-  InPlaceWrites in_place = InPlaceWrites::allowed;
+  CommitTerms terms = {};
   std::vector<SlotLabel> labels = {};   // of the blocks; empty without a disk tier
   std::vector<BlockKey> labelled = {};  // of the core's `labelling`, while it fills
   bool filling = false;                 // every slot has a pin more, and is marked
@@ -34,6 +36,26 @@ Result<> check_block(const CacheCore& core, const CommitBlock& block) {
   if (block.ttl_ms && (*block.ttl_ms < 1 || *block.ttl_ms > kMaxTtlMs)) {
     return Error{ErrorCode::out_of_range, "ttl_ms is " + std::to_string(*block.ttl_ms) +
                                               ", not 1 to " + std::to_string(kMaxTtlMs)};
+  }
+  if (block.priority && *block.priority > kMaxPriority) {
+    return Error{ErrorCode::out_of_range, "priority is " + std::to_string(*block.priority) +
+                                              ", not 0 to " + std::to_string(kMaxPriority)};
+  }
+  return {};
+}
+
+// `exists` where a key that must be new is there, or is named by a block before it.
+Result<> check_new(Section& section, const Commit& commit) {
+  const bool any = std::ranges::any_of(commit.blocks, &CommitBlock::refuse_duplicate);
+  if (!any) return {};
+  std::set<BlockKey, KeyOrder> before;
+  for (const CommitBlock& block : commit.blocks) {
+    const bool is_new = before.insert(block.key).second &&
+                        commit.core->store.find(block.key, section.now()) == kNoEntry;
+    if (block.refuse_duplicate && !is_new) {
+      return Error{ErrorCode::exists, "key " + to_hex(block.key.view().bytes()) +
+                                          " is there already, and if_exists is error"};
+    }
   }
   return {};
 }
@@ -78,7 +100,7 @@ Result<LeaseNumber> check(Section& section, Commit& commit) {
     if (writes != core.writes.end()) {
       if (const auto torn = writes->second.first_torn()) return torn_piece(core, *at, *torn);
     }
-    if (commit.in_place == InPlaceWrites::forbidden && may_be_in_place(core, *at)) {
+    if (commit.terms.in_place == InPlaceWrites::forbidden && may_be_in_place(core, *at)) {
       return Error{ErrorCode::forbidden,
                    "slot " + std::to_string(at->slot()) + " of tier " +
                        std::string(to_string(at->tier())) +
@@ -87,6 +109,7 @@ Result<LeaseNumber> check(Section& section, Commit& commit) {
     }
     commit.slots.push_back(*at);
   }
+  CAIRN_TRY(check_new(section, commit));
   commit.quota = core.leases[*lease].quota;
   std::vector<SlotRef> sorted = commit.slots;
   std::sort(sorted.begin(), sorted.end());
@@ -105,9 +128,25 @@ void end_labelling(Section& section, Commit& commit) {
   }
 }
 
+void give_up(Section& section, Commit& commit, Error error) {
+  if (commit.filling) {
+    for (SlotRef at : commit.slots) {
+      commit.core->store.record(at).committing = false;
+      commit.core->store.unpin(at);
+    }
+  }
+  section.after([done = std::make_shared<Done<std::vector<CommitStatus>>>(std::move(commit.done)),
+                 error = std::move(error)]() mutable { (*done)(std::move(error)); });
+  end_labelling(section, commit);
+}
+
 // The keys become present, in order. The lease may have ended while the fills ran; what was asked
 // for before its end is done all the same.
 void publish(Section& section, Commit& commit) {
+  // Once more: others may have committed a key while the fills ran.
+  if (auto all_new = check_new(section, commit); !all_new) {
+    return give_up(section, commit, std::move(all_new).error());
+  }
   CacheCore& core = *commit.core;
   BlockStore& store = core.store;
   std::vector<SlotRef> given_up;
@@ -124,11 +163,12 @@ void publish(Section& section, Commit& commit) {
       if (slot.leases > 0) given_up.push_back(at);
       continue;
     }
-    NewBlock fresh{.key = block.key, .quota = commit.quota};
+    NewBlock fresh{.key = block.key, .quota = commit.quota, .epoch = block.epoch};
     if (block.parent) fresh.parent = block.parent->view();
     fresh.metadata = std::move(block.metadata);
     if (block.ttl_ms) fresh.expires_at = section.now() + std::chrono::milliseconds(*block.ttl_ms);
     slot.gone = false;
+    if (block.priority) slot.priority = *block.priority;
     store.commit(at, std::move(fresh));
     statuses.push_back(CommitStatus::committed);
     committed.push_back(at);
@@ -150,20 +190,12 @@ void publish(Section& section, Commit& commit) {
   if (commit.filling) {
     for (auto at = commit.slots.rbegin(); at != commit.slots.rend(); ++at) store.unpin(*at);
   }
-  section.after([done = std::make_shared<Done<std::vector<CommitStatus>>>(std::move(commit.done)),
-                 statuses = std::move(statuses)]() mutable { (*done)(std::move(statuses)); });
-  end_labelling(section, commit);
-}
-
-void give_up(Section& section, Commit& commit, Error error) {
-  if (commit.filling) {
-    for (SlotRef at : commit.slots) {
-      commit.core->store.record(at).committing = false;
-      commit.core->store.unpin(at);
-    }
+  if (commit.terms.release) {
+    const auto lease = core.leases.find(commit.lease);
+    if (lease) core.end_lease(section, *lease, false);
   }
   section.after([done = std::make_shared<Done<std::vector<CommitStatus>>>(std::move(commit.done)),
-                 error = std::move(error)]() mutable { (*done)(std::move(error)); });
+                 statuses = std::move(statuses)]() mutable { (*done)(std::move(statuses)); });
   end_labelling(section, commit);
 }
 
@@ -214,10 +246,11 @@ void make_labels(const Section& section, Commit& commit) {
     if (!core.labelling.try_emplace(block.key).second) continue;
     commit.labelled.push_back(block.key);
     if (commit.slots[i].tier() != Tier::disk) continue;
-    NewBlock fresh{.key = block.key, .metadata = block.metadata};
+    NewBlock fresh{.key = block.key, .metadata = block.metadata, .epoch = block.epoch};
     if (block.parent) fresh.parent = block.parent->view();
     if (block.ttl_ms) fresh.expires_at = section.now() + std::chrono::milliseconds(*block.ttl_ms);
     commit.labels[i] = core.label_of(section, commit.slots[i], fresh);
+    if (block.priority) commit.labels[i].priority = *block.priority;
   }
 }
 
@@ -336,12 +369,12 @@ void begin_commit(const CommitPtr& commit) {
 }  // namespace
 
 void Cache::commit(const LeaseId& lease, std::vector<CommitBlock> blocks,
-                   Done<std::vector<CommitStatus>> done, InPlaceWrites in_place) {
+                   Done<std::vector<CommitStatus>> done, CommitTerms terms) {
   begin_commit(std::make_shared<Commit>(Commit{.core = core_,
                                                .lease = lease,
                                                .blocks = std::move(blocks),
                                                .done = std::move(done),
-                                               .in_place = in_place}));
+                                               .terms = terms}));
 }
 
 }  // namespace cairn

@@ -173,7 +173,8 @@ SlotLabel CacheCore::label_of(const Section& section, SlotRef at, const NewBlock
           .generation = slot.generation,
           .stamp = slot.last_use.value,
           .expires_at_unix_ms = block.expires_at ? section.unix_ms_at(*block.expires_at) : 0,
-          .priority = slot.priority};
+          .priority = slot.priority,
+          .epoch = block.epoch};
 }
 
 SlotLabel CacheCore::label_of_copy(const Section& section, SlotRef source,
@@ -183,7 +184,7 @@ SlotLabel CacheCore::label_of_copy(const Section& section, SlotRef source,
   const Entry& entry = store.entry(slot.owner);
   const BlockKey key = store.key(slot.owner);
   std::optional<BlockKey> parent;
-  NewBlock block{.key = key};
+  NewBlock block{.key = key, .epoch = entry.epoch};
   if (entry.parent != kNoEntry) {
     parent = store.key(entry.parent);
     block.parent = parent->view();

@@ -28,6 +28,7 @@ BlockInfo describe(const BlockStore& store, SlotRef at) {
   info.key = store.key(slot.owner);
   if (entry.parent != kNoEntry) info.parent = store.key(entry.parent);
   if (entry.metadata) info.metadata = *entry.metadata;
+  info.epoch = entry.epoch;
   return info;
 }
 
@@ -176,6 +177,7 @@ Result<> Cache::set_metadata(KeyView key, std::string json) {
   CAIRN_TRY(core.check_usable());
   const EntryNumber entry = core.store.find(key, section.now());
   if (entry == kNoEntry) return unknown_key(core, key);
+  ++core.store.entry(entry).epoch;
   core.store.set_metadata(entry, std::move(json));
   return {};
 }

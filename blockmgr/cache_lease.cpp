@@ -56,15 +56,16 @@ void Cache::allocate(const AllocateRequest& request, Done<Allocation> done) {
   }
   SlotRequest slots_wanted{.count = request.count, .priority = request.priority};
   slots_wanted.granted = [&core, respond, ms = *duration_ms, quota = request.quota,
-                          pins = request.pins](Section& inner,
-                                               Result<std::span<const SlotRef>> slots) {
+                          pins = request.pins, holder = request.holder](
+                             Section& inner, Result<std::span<const SlotRef>> slots) {
     if (!slots) return respond(inner, std::move(slots).error());
     if (core.leases.full()) {
       for (SlotRef at : *slots) core.store.unpin(at);
       return respond(inner, Error{ErrorCode::too_many, std::to_string(core.leases.size()) +
                                                            " leases are open, and no more may be"});
     }
-    const LeaseNumber number = core.leases.open(inner.now() + std::chrono::milliseconds(ms));
+    const LeaseNumber number =
+        core.leases.open(inner.now() + std::chrono::milliseconds(ms), holder);
     Lease& lease = core.leases[number];
     lease.quota = quota;
     lease.pins = pins;
@@ -125,20 +126,102 @@ Result<std::vector<SlotRef>> named_slots(const CacheCore& core,
   return slots;
 }
 
+// The other lease gets a pin of this one's; an uncommitted block is its own from then on, and
+// counts where it would have counted, unless that lease has a quota of its own.
+void hand_over(CacheCore& core, LeaseNumber from, LeaseNumber to, SlotRef at) {
+  SlotRecord& slot = core.store.record(at);
+  if (slot.life == SlotLife::allocated && slot.owner == from) {
+    slot.owner = to;
+    if (core.leases[to].quota == nullptr) core.leases[to].quota = core.leases[from].quota;
+  }
+  core.leases[to].held.push_back(at);
+}
+
+Result<LeaseNumber> receiver(Section& section, CacheCore& core, LeaseNumber from,
+                             const LeaseId& id) {
+  auto to = core.live_lease(section, id);
+  if (to && *to == from) {
+    return Error{ErrorCode::impossible, "to_lease is the lease itself, which holds them already"};
+  }
+  return to;
+}
+
+// Every block of a lease that ends with this.
+Result<std::uint64_t> release_all(Section& section, CacheCore& core, LeaseNumber number,
+                                  std::optional<LeaseNumber> to) {
+  Lease& lease = core.leases[number];
+  const std::uint64_t held = lease.held.size();
+  if (to) {
+    for (const SlotRef at : lease.held) {
+      if (!core.store.record(at).committing) continue;
+      return Error{ErrorCode::state_conflict, "slot " + std::to_string(at.slot()) + " of tier " +
+                                                  std::string(to_string(at.tier())) +
+                                                  " is being committed"};
+    }
+    for (const SlotRef at : lease.held) hand_over(core, number, *to, at);
+    lease.held.clear();
+    core.leases.count(*to);
+  }
+  core.end_lease(section, number, false);
+  return held;
+}
+
+// Slots that list() looks at under one hold of the lock.
+constexpr std::size_t kLookStep = 65'536;
+
+LeaseInfo describe(const Section& section, const Lease& lease) {
+  LeaseInfo info{.lease = lease.id,
+                 .holder = lease.holder,
+                 .expires_at_unix_ms = section.unix_ms_at(lease.expires_at)};
+  for (const SlotRef at : lease.held) ++info.blocks[index_of(at.tier())];
+  return info;
+}
+
 }  // namespace
 
-Result<std::uint64_t> Cache::release(const LeaseId& id, std::span<const BlockHandle> blocks) {
+Result<LeaseList> Cache::leases(const LeaseListRequest& request) {
+  CacheCore& core = *core_;
+  LeaseList result;
+  std::uint64_t next = request.cursor;
+  for (bool more = true; more;) {
+    Section section(core);
+    CAIRN_TRY(core.check_usable());
+    core.end_overdue(section);
+    for (std::size_t looked_at = 0; looked_at < kLookStep; ++next) {
+      more = next < core.leases.end() && result.leases.size() < request.limit;
+      if (!more) break;
+      const Lease& lease = core.leases[static_cast<LeaseNumber>(next)];
+      ++looked_at;
+      if (!lease.is_open) continue;
+      if (request.holder && (!lease.holder || *lease.holder != *request.holder)) continue;
+      result.leases.push_back(describe(section, lease));
+      looked_at += lease.held.size();
+    }
+    if (!more && next < core.leases.end()) result.next_cursor = next;
+  }
+  return result;
+}
+
+Result<std::uint64_t> Cache::release(const LeaseId& id, const ReleaseRequest& request) {
   CacheCore& core = *core_;
   Section section(core);
   auto number = core.live_lease(section, id);
   if (!number) return std::move(number).error();
-  Lease& lease = core.leases[*number];
-  if (blocks.empty()) {
-    const std::uint64_t held = lease.held.size();
-    core.end_lease(section, *number, false);
-    return held;
+  std::optional<LeaseNumber> to;
+  if (request.to_lease) {
+    auto other = receiver(section, core, *number, *request.to_lease);
+    if (!other) return std::move(other).error();
+    to = *other;
+    const Lease& receiving = core.leases[*other];
+    const std::size_t more =
+        request.blocks.empty() ? core.leases[*number].held.size() : request.blocks.size();
+    if (receiving.pins != core.leases[*number].pins) {
+      CAIRN_TRY(CacheCore::check_pins(receiving.pins.get(), more));
+    }
   }
-  auto named = named_slots(core, blocks);
+  if (request.blocks.empty()) return release_all(section, core, *number, to);
+  Lease& lease = core.leases[*number];
+  auto named = named_slots(core, request.blocks);
   if (!named) return std::move(named).error();
   std::vector<SlotRef> held = lease.held;
   std::sort(held.begin(), held.end());
@@ -147,6 +230,7 @@ Result<std::uint64_t> Cache::release(const LeaseId& id, std::span<const BlockHan
   }
   // Last first, like the end of a lease.
   std::vector<SlotRef> kept;
+  std::vector<SlotRef> given;
   for (auto at = lease.held.rbegin(); at != lease.held.rend(); ++at) {
     const auto wanted = std::lower_bound(named->begin(), named->end(), *at);
     if (wanted == named->end() || *wanted != *at) {
@@ -154,12 +238,18 @@ Result<std::uint64_t> Cache::release(const LeaseId& id, std::span<const BlockHan
       continue;
     }
     named->erase(wanted);
-    core.forget_writes(*at);
-    core.store.unpin_for_lease(*at);
+    if (to) {
+      given.push_back(*at);
+    } else {
+      core.forget_writes(*at);
+      core.store.unpin_for_lease(*at);
+    }
   }
   lease.held.assign(kept.rbegin(), kept.rend());
+  for (auto at = given.rbegin(); at != given.rend(); ++at) hand_over(core, *number, *to, *at);
   core.leases.count(*number);
-  return blocks.size();
+  if (to) core.leases.count(*to);
+  return request.blocks.size();
 }
 
 }  // namespace cairn

@@ -19,7 +19,8 @@ std::uint64_t present_prefix(BlockStore& store, std::span<const KeyView> keys, T
 }  // namespace
 
 Result<> Cache::match(std::span<const KeyView> keys, std::optional<std::uint32_t> lease_ms,
-                      MatchResult& out, const std::shared_ptr<LeaseQuota>& pins_of) {
+                      MatchResult& out, const std::shared_ptr<LeaseQuota>& pins_of,
+                      const LeaseHolder& holder) {
   CacheCore& core = *core_;
   out.blocks.clear();
   out.lease.reset();
@@ -57,7 +58,7 @@ Result<> Cache::match(std::span<const KeyView> keys, std::optional<std::uint32_t
   std::span<const SlotRef> ahead = scan.next();
   if (pins && !ahead.empty()) {
     const TimePoint end = section.now() + std::chrono::milliseconds(duration_ms);
-    number = core.leases.open(end);
+    number = core.leases.open(end, holder);
     lease = &core.leases[number];
     lease->pins = pins_of;
     lease->held.reserve(std::min(keys.size(), kReservedBlocks));
@@ -116,7 +117,7 @@ Result<Cache::Held> Cache::hold(std::span<const KeyView> keys, const HoldTerms& 
         return Error{ErrorCode::too_many,
                      std::to_string(core.leases.size()) + " leases are open, and no more may be"};
       }
-      number = core.leases.open(end);
+      number = core.leases.open(end, terms.holder);
       held.lease = core.leases[*number].id;
     }
     const SlotRef at = core.store.highest_copy(core.store.entry(entry));

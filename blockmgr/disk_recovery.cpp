@@ -30,6 +30,7 @@ SlotRecordView record_of(const SlotHeader& header) {
           .data_checksum = header.data_checksum,
           .expires_at_unix_ms = label.expires_at_unix_ms,
           .priority = label.priority,
+          .epoch = label.epoch,
           .key = label.key,
           .parent = label.parent,
           .metadata = label.metadata};
@@ -138,7 +139,8 @@ Result<std::uint64_t> mend_headers(const std::vector<SlotRecordView>& records,
                                  .generation = record.generation,
                                  .stamp = record.stamp,
                                  .expires_at_unix_ms = record.expires_at_unix_ms,
-                                 .priority = record.priority}});
+                                 .priority = record.priority,
+                                 .epoch = record.epoch}});
   }
   CAIRN_TRY(write_headers(tier, missing));
   return missing.size();
@@ -189,12 +191,13 @@ Recovery restore_blocks(CacheCore& core, std::vector<SlotRecordView> records,
       ++result.expired;
       continue;
     }
-    RestoredBlock block{
-        .slot = record.slot,
-        .generation = record.generation,
-        .last_use = {record.stamp},
-        .priority = std::min(record.priority, kMaxPriority),
-        .block = {.key = view_of(record.key), .metadata = std::string(record.metadata)}};
+    RestoredBlock block{.slot = record.slot,
+                        .generation = record.generation,
+                        .last_use = {record.stamp},
+                        .priority = std::min(record.priority, kMaxPriority),
+                        .block = {.key = view_of(record.key),
+                                  .metadata = std::string(record.metadata),
+                                  .epoch = record.epoch}};
     if (!record.parent.empty()) block.block.parent = view_of(record.parent);
     if (record.expires_at_unix_ms != 0) {
       block.block.expires_at =

@@ -116,7 +116,7 @@ EntryNumber KeyIndex::insert(KeyView key) {
   CAIRN_ASSERT(size_ < options_.max_entries, "the index would fill up and a lookup never end");
   EntryNumber number = first_unused_;
   if (number != kNoEntry) {
-    first_unused_ = entries_[number].next_unused;
+    first_unused_ = entries_[number].parent;
   } else {
     number = static_cast<EntryNumber>(entries_.size());
     entries_.emplace_back();
@@ -147,7 +147,7 @@ void KeyIndex::erase(EntryNumber number) {
   }
   buckets_[hole] = {};
   entries_[number] = Entry{};
-  entries_[number].next_unused = first_unused_;
+  entries_[number].parent = first_unused_;
   first_unused_ = number;
   --size_;
 }

@@ -24,8 +24,8 @@ struct alignas(64) Entry {
 
   std::array<std::byte, kHeadBytes> key_head;
   std::array<SlotNumber, kNumTiers> slots = {kNoSlot, kNoSlot, kNoSlot};
-  EntryNumber parent = kNoEntry;
-  std::uint32_t children = 0;  // present entries whose parent this is
+  EntryNumber parent = kNoEntry;  // of one that is not in use: the next such
+  std::uint32_t children = 0;     // present entries whose parent this is
   std::uint8_t key_size = 0;
   bool has_ttl = false;
   QuotaNumber quota = 0;
@@ -33,9 +33,10 @@ struct alignas(64) Entry {
   alignas(64) std::array<std::byte, kMaxKeyBytes - kHeadBytes> key_tail;
   // Of the children, those with a copy in the tier that is not leaving it.
   std::array<std::uint32_t, kNumTiers> children_in_tier{};
-  EntryNumber next_unused = kNoEntry;
+  std::uint32_t epoch = 0;
   TimePoint expires_at{};  // where has_ttl
   std::unique_ptr<std::string> metadata;
+  std::uint64_t checksum = 0;  // of its bytes in canonical order; 0: nobody has asked yet
 
   bool present() const { return slots[0] != kNoSlot || slots[1] != kNoSlot || slots[2] != kNoSlot; }
 };

@@ -19,7 +19,7 @@ std::size_t LeaseTable::SecretHash::operator()(const Secret& secret) const {
   return hash;
 }
 
-LeaseNumber LeaseTable::open(TimePoint expires_at) {
+LeaseNumber LeaseTable::open(TimePoint expires_at, LeaseHolder holder) {
   CAIRN_ASSERT(!full(), "leases are bounded");
   if (unused_.empty()) {
     unused_.push_back(static_cast<LeaseNumber>(leases_.size()));
@@ -31,6 +31,8 @@ LeaseNumber LeaseTable::open(TimePoint expires_at) {
   lease.id.cache = options_.cache;
   random_.fill(lease.id.secret);
   lease.expires_at = expires_at;
+  lease.holder = std::move(holder);
+  lease.is_open = true;
   by_secret_.emplace(lease.id.secret, number);
   by_end_.emplace(expires_at, number);
   return number;
@@ -73,6 +75,9 @@ void LeaseTable::close(LeaseNumber number, bool expired) {
       expired_[next_expired_++ % kRememberedExpired] = lease.id.secret;
     }
   }
+  lease.is_open = false;
+  lease.quota.reset();
+  lease.holder.reset();
   lease.held.clear();
   count(number);
   lease.pins.reset();

@@ -27,6 +27,8 @@ struct Lease {
   std::shared_ptr<BlockQuota> quota = {};  // what is committed under it counts there
   std::shared_ptr<LeaseQuota> pins = {};   // what it holds counts there
   std::size_t counted = 0;                 // of `held`, in `pins`
+  LeaseHolder holder = {};
+  bool is_open = false;
 };
 
 // The leases of a cache: who holds which slots until when. Pinning is its user's affair. Not
@@ -45,7 +47,7 @@ class LeaseTable {
 
   bool full() const { return by_secret_.size() >= options_.max_leases; }
   std::size_t size() const { return by_secret_.size(); }
-  LeaseNumber open(TimePoint expires_at);  // REQUIRES: !full()
+  LeaseNumber open(TimePoint expires_at, LeaseHolder holder = {});  // REQUIRES: !full()
   // unknown_lease, lease_expired. The answer may be overdue.
   Result<LeaseNumber> find(const LeaseId& id) const;
   Lease& operator[](LeaseNumber number) { return leases_[number]; }
@@ -57,6 +59,8 @@ class LeaseTable {
 
   std::optional<LeaseNumber> overdue(TimePoint now) const;
   std::optional<LeaseNumber> any() const;
+  // Leases are numbered below this, closed ones too; one keeps its number while it is open.
+  LeaseNumber end() const { return static_cast<LeaseNumber>(leases_.size()); }
 
  private:
   using Secret = std::array<std::byte, 12>;

@@ -61,4 +61,11 @@ std::string_view to_string(TransferState state) {
   return kTransferStateNames[static_cast<std::size_t>(state)];
 }
 
+std::optional<TransferState> transfer_state_from(std::string_view word) {
+  for (std::size_t i = 0; i < kTransferStateNames.size(); ++i) {
+    if (kTransferStateNames[i] == word) return static_cast<TransferState>(i);
+  }
+  return std::nullopt;
+}
+
 }  // namespace cairn

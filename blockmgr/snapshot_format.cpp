@@ -174,6 +174,7 @@ void append(SnapshotBytes& index, const SnapshotRecord& record) {
   out.number(tiers);
   out.number(std::uint8_t{0});
   out.number(static_cast<std::uint32_t>(record.metadata.size()));
+  out.number(record.epoch);
   out.number(record.last_use_unix_ms);
   out.number(record.expires_at_unix_ms);
   out.number(record.stored_bytes);
@@ -256,6 +257,7 @@ Result<SnapshotRecord> SnapshotIndexCursor::next() {
   in.refuse_unless(key_bytes >= 1 && key_bytes <= kMaxKeyBytes && parent_bytes <= kMaxKeyBytes);
   in.refuse_unless(tiers >= 1 && tiers < 1u << kNumTiers && in.number<std::uint8_t>() == 0);
   const auto metadata_bytes = in.number<std::uint32_t>();
+  record.epoch = in.number<std::uint32_t>();
   record.last_use_unix_ms = in.number<std::int64_t>();
   record.expires_at_unix_ms = in.number<std::int64_t>();
   record.stored_bytes = in.number<std::uint64_t>();

@@ -11,16 +11,16 @@
 #include "blockmgr/config.hpp"
 #include "blockmgr/types.hpp"
 
-// The file of a snapshot, version 1. Numbers are little-endian and packed, offsets count from the
+// The file of a snapshot, version 2. Numbers are little-endian and packed, offsets count from the
 // file's start.
 //
 //   header   magic "CAIRNSNP", u32 version, u32 bytes of the header, u32 flags (1: zstd), u32 0,
 //            i64 made at (Unix ms), the cache's configuration, u64 XXH3 of all before it
 //   data     the blocks' bytes in canonical order, end to end: each as it is, or as one zstd frame
 //   index    a record a block, in the order of the data: u8 key bytes, u8 parent bytes (0: none),
-//            u8 tiers (a bit each), u8 0, u32 metadata bytes, i64 last use (Unix ms), i64 end of
-//            life (Unix ms, 0: none), u64 bytes in the file, u64 XXH3 of those, u64 XXH3 of the
-//            block, then for each tier u64 generation and u8 priority, key, parent, metadata
+//            u8 tiers (a bit each), u8 0, u32 metadata bytes, u32 epoch, i64 last use (Unix ms),
+//            i64 end of life (Unix ms, 0: none), u64 bytes in the file, u64 XXH3 of those, u64 XXH3
+//            of the block, then for each tier u64 generation and u8 priority, key, parent, metadata
 //   footer   64 bytes: magic "CAIRNEND", u64 blocks, u64 offset of the index, u64 bytes of it,
 //            u64 XXH3 of it, u64 XXH3 of the header, u64 bytes of the file, u64 XXH3 of the
 //            footer before
@@ -30,7 +30,7 @@
 // every n. A reader refuses every version but its own.
 namespace cairn {
 
-inline constexpr std::uint32_t kSnapshotVersion = 1;
+inline constexpr std::uint32_t kSnapshotVersion = 2;
 inline constexpr std::size_t kSnapshotFooterBytes = 64;
 // Of the header up to and with its own length.
 inline constexpr std::size_t kSnapshotPreludeBytes = 16;
@@ -52,6 +52,7 @@ struct SnapshotRecord {
   BlockKey key;
   std::optional<BlockKey> parent = {};
   std::string metadata = {};
+  std::uint32_t epoch = 1;
   std::array<std::optional<SnapshotCopy>, kNumTiers> copies = {};  // one at least
   std::int64_t last_use_unix_ms = 0;
   std::int64_t expires_at_unix_ms = 0;  // 0: never

@@ -153,7 +153,8 @@ class Loading {
       CommitBlock block{.handle = allocation.blocks[i],
                         .key = record.key,
                         .parent = record.parent,
-                        .metadata = record.metadata};
+                        .metadata = record.metadata,
+                        .epoch = record.epoch};
       if (record.expires_at_unix_ms != 0) {
         // One that runs out just now still goes by itself.
         const std::int64_t left = std::max<std::int64_t>(1, record.expires_at_unix_ms - now);

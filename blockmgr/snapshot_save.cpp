@@ -113,6 +113,7 @@ std::optional<SnapshotRecord> describe(CacheCore& core, const BlockKey& key) {
   SnapshotRecord record{.key = key};
   if (entry.parent != kNoEntry) record.parent = store.key(entry.parent);
   if (entry.metadata) record.metadata = *entry.metadata;
+  record.epoch = entry.epoch;
   record.last_use_unix_ms = last_use(store, entry).unix_ms();
   if (entry.has_ttl) {
     record.expires_at_unix_ms = std::max<std::int64_t>(1, section.unix_ms_at(entry.expires_at));

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/assert.hpp"
+#include "blockmgr/cache_core.hpp"
 
 namespace cairn {
 namespace {
@@ -24,7 +25,8 @@ bool has_ended(TransferState state) {
 
 }  // namespace
 
-Result<TransferId> TransferTable::open(Owner owner, std::uint64_t blocks_total) {
+Result<TransferId> TransferTable::open(const Owner& owner, std::uint64_t blocks_total) {
+  const auto core = owner.lock();
   MutexLock lock(mutex_);
   if (counts_.queued + counts_.running >= options_.max_open) {
     return Error{ErrorCode::queue_full,
@@ -34,7 +36,8 @@ Result<TransferId> TransferTable::open(Owner owner, std::uint64_t blocks_total) 
   Record& record = records_[id];
   record.status.id = id;
   record.status.blocks_total = blocks_total;
-  record.owner = std::move(owner);
+  if (core != nullptr) record.status.cache = core->config.name;
+  record.owner = owner;
   ++counts_.queued;
   return id;
 }
@@ -57,7 +60,9 @@ void TransferTable::add(TransferId id, Arrived arrived) {
 
 void TransferTable::add(TransferId id, TransferStatus::Failure failure) {
   MutexLock lock(mutex_);
-  records_.at(id).status.failures.push_back(std::move(failure));
+  TransferStatus& status = records_.at(id).status;
+  status.failures.push_back(std::move(failure));
+  ++status.blocks_failed;
 }
 
 void TransferTable::set_total(TransferId id, std::uint64_t blocks_total) {
@@ -133,6 +138,23 @@ Result<> TransferTable::watch(TransferId id, Ended ended) {
   }
   ended(last);
   return {};
+}
+
+TransferList TransferTable::list(const TransferListRequest& request) const {
+  TransferList result;
+  MutexLock lock(mutex_);
+  for (auto at = records_.lower_bound(TransferId{request.cursor}); at != records_.end(); ++at) {
+    const TransferSummary& status = at->second.status;
+    if (request.state && status.state != *request.state) continue;
+    if (request.cache && status.cache != *request.cache) continue;
+    if (request.may_see && !request.may_see(status.cache)) continue;
+    if (result.transfers.size() == request.limit) {
+      result.next_cursor = status.id.value;
+      break;
+    }
+    result.transfers.push_back(status);
+  }
+  return result;
 }
 
 TransferTable::Counts TransferTable::counts() const {

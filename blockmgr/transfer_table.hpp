@@ -3,8 +3,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <map>
 #include <memory>
-#include <unordered_map>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/mutex.hpp"
@@ -33,7 +36,7 @@ class TransferTable {
 
   explicit TransferTable(Options options) : options_(options), next_id_(options.first_id) {}
 
-  Result<TransferId> open(Owner owner, std::uint64_t blocks_total);  // queue_full
+  Result<TransferId> open(const Owner& owner, std::uint64_t blocks_total);  // queue_full
   void begin(TransferId id);
   struct Arrived {
     std::uint64_t blocks = 0;
@@ -51,6 +54,7 @@ class TransferTable {
   Result<TransferStatus> status(TransferId id) const;  // unknown_transfer
   Result<Owner> owner(TransferId id) const;            // unknown_transfer
   Result<> watch(TransferId id, Ended ended);          // unknown_transfer
+  TransferList list(const TransferListRequest& request) const;
   struct Counts {
     std::uint64_t queued = 0;
     std::uint64_t running = 0;
@@ -70,7 +74,7 @@ class TransferTable {
   const Options options_;
   mutable Mutex mutex_;
   std::uint64_t next_id_ CAIRN_GUARDED_BY(mutex_);
-  std::unordered_map<TransferId, Record> records_ CAIRN_GUARDED_BY(mutex_);
+  std::map<TransferId, Record> records_ CAIRN_GUARDED_BY(mutex_);
   std::deque<TransferId> ended_ CAIRN_GUARDED_BY(mutex_);
   std::size_t kept_failures_ CAIRN_GUARDED_BY(mutex_) = 0;  // of ended_
   Counts counts_ CAIRN_GUARDED_BY(mutex_);

@@ -6,8 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "base/strong_id.hpp"
@@ -97,6 +99,9 @@ struct LeaseId {
   std::array<std::byte, 12> secret{};
   friend auto operator<=>(const LeaseId&, const LeaseId&) = default;
 };
+
+// The name of the token that asked for a lease, for people; null where none had to be shown.
+using LeaseHolder = std::shared_ptr<const std::string>;
 
 using TransferId = StrongId<struct TransferIdTag>;
 

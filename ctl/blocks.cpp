@@ -1,4 +1,5 @@
-// Blocks by their keys.
+// Blocks by their keys, and who holds them.
+#include <array>
 #include <fstream>
 #include <iostream>
 #include <sstream>
@@ -53,14 +54,9 @@ Answer<> put(const Session& session) {
   text << (path == "-" ? std::cin : file).rdbuf();
   const std::string bytes = std::move(text).str();
 
-  std::string target = key_path(session);
-  char mark = '?';
-  for (const char* option : {"parent", "tier", "ttl-ms"}) {
-    if (!session.arguments.has(option)) continue;
-    const std::string name = std::string_view(option) == "ttl-ms" ? "ttl_ms" : option;
-    target += mark + name + "=" + client::percent_encoded(session.arguments.text(option));
-    mark = '&';
-  }
+  constexpr std::array<std::string_view, 6> kOptions = {"parent",   "tier",     "ttl-ms",
+                                                        "priority", "metadata", "if-exists"};
+  const std::string target = key_path(session) + session.query(kOptions);
   const client::HttpHeader header{"Content-Type", "application/octet-stream"};
   const auto body = std::as_bytes(std::span(bytes));
   auto response = exchange(
@@ -85,6 +81,37 @@ Answer<> get(const Session& session) {
   file << response->body << std::flush;
   if (!file) return local_failure("'" + path + "' cannot be written");
   return {};
+}
+
+Answer<> list_leases(const Session& session) {
+  constexpr std::array<std::string_view, 2> kOptions = {"limit", "cursor"};
+  auto list = session.client.call("GET", session.cache_path("/leases") + session.query(kOptions));
+  if (!list) return std::move(list).error();
+  if (session.print_json(*list)) return {};
+  return printed([&] {
+    TextTable table({"LEASE", "TOKEN", "ENDS", "DEVICE", "PINNED", "DISK"});
+    for (const json& lease : list->at("leases")) {
+      const json& token = lease.at("token");
+      std::vector<std::string> row = {lease.at("lease"),
+                                      token.is_null() ? std::string("-") : token.get<std::string>(),
+                                      time_text(lease.at("expires_at_ms"))};
+      for (const char* tier : {"device", "pinned", "disk"}) {
+        row.push_back(std::to_string(lease.at("blocks").value(tier, std::uint64_t{0})));
+      }
+      table.add(std::move(row));
+    }
+    table.print(session.out);
+    print_cursor(*list, session.out);
+  });
+}
+
+Answer<> end_lease(const Session& session) {
+  auto released =
+      session.client.call("DELETE", "/v1/leases/" + client::percent_encoded(session.word(0)));
+  if (!released) return std::move(released).error();
+  if (session.print_json(*released)) return {};
+  return printed(
+      [&] { session.out << released->at("released").dump() << " blocks were given up\n"; });
 }
 
 }  // namespace cairn::ctl

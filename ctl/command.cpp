@@ -23,9 +23,14 @@ constexpr std::array kCommands = {
     Command{"caches delete", "CACHE", "force ", "drop one with all its blocks", delete_cache},
     Command{"match", "CACHE KEY...", "lease-ms ",
             "the longest prefix of the keys that is there (without a lease unless told)", match},
-    Command{"put", "CACHE KEY FILE", "parent tier ttl-ms ",
+    Command{"put", "CACHE KEY FILE", "parent tier ttl-ms priority metadata if-exists ",
             "store a file's bytes under a key (- reads stdin)", put},
     Command{"get", "CACHE KEY", "output ", "a block's bytes, to stdout unless told", get},
+    Command{"leases list", "CACHE", "limit cursor ", "who holds how many of its blocks, until when",
+            list_leases},
+    Command{"leases end", "LEASE", "", "give up all that it holds", end_lease},
+    Command{"transfers list", "", "cache state limit cursor ", "movements, the oldest first",
+            list_transfers},
     Command{"transfers start", "CACHE TIER KEY...", "move no-wait ", "bring blocks to a tier",
             start_transfer},
     Command{"drain", "CACHE", "tier no-wait ", "bring every block to a tier (default: the lowest)",
@@ -49,11 +54,18 @@ constexpr std::array kOptions = {
     Option{"parent", "KEY", false, "the key before it in its prefix"},
     Option{"tier", "TIER", false, "device, pinned or disk (default: the highest)"},
     Option{"ttl-ms", "N", true, "forget the key after so long"},
+    Option{"priority", "N", true, "0 to 100; lower is evicted first (default 50)"},
+    Option{"metadata", "JSON", false, "an object that is kept with the key"},
+    Option{"if-exists", "WORD", false, "duplicate (default) or error"},
     Option{"output", "FILE", false, "write there instead of to stdout"},
     Option{"move", nullptr, false, "the source copies go"},
     Option{"no-wait", nullptr, false, "say which transfer it is, and end"},
     Option{"compress", nullptr, false, "with zstd"},
     Option{"partial", nullptr, false, "as much as finds room, whole prefixes"},
+    Option{"cache", "CACHE", false, "only those of this cache"},
+    Option{"state", "STATE", false, "only queued, running, done, failed or cancelled ones"},
+    Option{"limit", "N", true, "so many at once (default 100)"},
+    Option{"cursor", "CURSOR", false, "go on where a list ended"},
     Option{"interval-ms", "N", true, "between two looks (default 1000)"},
     Option{"count", "N", true, "end after so many looks (default: never)"},
 };
@@ -101,6 +113,18 @@ std::string Arguments::text(const std::string& option) const {
 
 std::string Session::cache_path(std::string_view rest) const {
   return "/v1/caches/" + client::percent_encoded(word(0)) + std::string(rest);
+}
+
+std::string Session::query(std::span<const std::string_view> names) const {
+  std::string text;
+  for (const std::string_view name : names) {
+    if (!arguments.has(std::string(name))) continue;
+    std::string parameter(name);
+    std::ranges::replace(parameter, '-', '_');
+    text.append(text.empty() ? "?" : "&").append(parameter).append("=");
+    text.append(client::percent_encoded(arguments.text(std::string(name))));
+  }
+  return text;
 }
 
 bool Session::print_json(const json& document) const {

@@ -51,6 +51,8 @@ struct Session {
   const std::string& word(std::size_t index) const { return arguments.words[index]; }
   // "/v1/caches/" and the first word, and what follows.
   std::string cache_path(std::string_view rest = "") const;
+  // The options named, as they were given, as a query: "?ttl_ms=5", or nothing.
+  std::string query(std::span<const std::string_view> names) const;
   // Prints JSON where that was asked for; false where people read.
   bool print_json(const json& document) const;
 };
@@ -89,7 +91,10 @@ Answer<> resize_cache(const Session&);
 Answer<> match(const Session&);
 Answer<> put(const Session&);
 Answer<> get(const Session&);
+Answer<> list_leases(const Session&);
+Answer<> end_lease(const Session&);
 // movements.cpp
+Answer<> list_transfers(const Session&);
 Answer<> start_transfer(const Session&);
 Answer<> drain(const Session&);
 Answer<> show_transfer(const Session&);

@@ -1,6 +1,4 @@
 // Transfers and snapshots: what goes on for a while.
-#include <ctime>
-
 #include "ctl/command.hpp"
 #include "ctl/text_table.hpp"
 
@@ -57,16 +55,25 @@ std::string snapshot_path(const Session& session) {
   return session.cache_path("/snapshots/") + client::percent_encoded(session.word(1));
 }
 
-std::string time_text(std::int64_t unix_ms) {
-  const auto seconds = static_cast<std::time_t>(unix_ms / 1000);
-  std::tm parts{};
-  std::array<char, 32> text{};
-  ::gmtime_r(&seconds, &parts);
-  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%SZ", &parts);
-  return text.data();
-}
-
 }  // namespace
+
+Answer<> list_transfers(const Session& session) {
+  constexpr std::array<std::string_view, 4> kOptions = {"cache", "state", "limit", "cursor"};
+  auto list = session.client.call("GET", "/v1/transfers" + session.query(kOptions));
+  if (!list) return std::move(list).error();
+  if (session.print_json(*list)) return {};
+  return printed([&] {
+    TextTable table({"TRANSFER", "CACHE", "STATE", "DONE", "FAILED", "OF", "MOVED"});
+    for (const json& one : list->at("transfers")) {
+      const json& cache = one.at("cache");
+      table.add({one.at("transfer"), cache.is_null() ? std::string("-") : cache.get<std::string>(),
+                 one.at("state"), one.at("blocks_done").dump(), one.at("blocks_failed").dump(),
+                 one.at("blocks_total").dump(), bytes_text(one.at("bytes"))});
+    }
+    table.print(session.out);
+    print_cursor(*list, session.out);
+  });
+}
 
 Answer<> start_transfer(const Session& session) {
   const auto& words = session.arguments.words;

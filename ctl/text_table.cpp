@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <ctime>
 #include <ostream>
 
 namespace cairn::ctl {
@@ -67,6 +68,20 @@ std::string rate_text(double per_second) {
 
 std::string percent_text(double part, double whole) {
   return whole > 0 ? with_digits(100 * part / whole, "%") : "-";
+}
+
+std::string time_text(std::int64_t unix_ms) {
+  const auto seconds = static_cast<std::time_t>(unix_ms / 1000);
+  std::tm parts{};
+  std::array<char, 32> text{};
+  ::gmtime_r(&seconds, &parts);
+  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%SZ", &parts);
+  return text.data();
+}
+
+void print_cursor(const nlohmann::json& list, std::ostream& out) {
+  const auto& next = list.at("next_cursor");
+  if (next.is_string()) out << "more: --cursor " << next.get<std::string>() << "\n";
 }
 
 }  // namespace cairn::ctl

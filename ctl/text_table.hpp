@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <iosfwd>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -22,5 +23,8 @@ std::string bytes_text(double bytes);                 // "1.5 GiB"
 std::string duration_text(std::uint64_t ms);          // "3d 4h", "12.5s"
 std::string rate_text(double per_second);             // "12.3k"
 std::string percent_text(double part, double whole);  // "-" of nothing
+std::string time_text(std::int64_t unix_ms);          // "2024-05-01 12:00:00Z"
+// How to see the rest of a list.
+void print_cursor(const nlohmann::json& list, std::ostream& out);
 
 }  // namespace cairn::ctl

@@ -57,6 +57,7 @@ unsigned http_status(ErrorCode code) {
     case ErrorCode::foreign_lease:
     case ErrorCode::leased:
     case ErrorCode::cache_exists:
+    case ErrorCode::exists:
     case ErrorCode::group_exists:
     case ErrorCode::rank_taken:
       return 409;

@@ -12,7 +12,7 @@ namespace cairn {
 namespace {
 
 constexpr std::array<char, 8> kHeaderMagic = {'C', 'A', 'I', 'R', 'N', 'S', 'L', 'T'};
-constexpr std::uint32_t kHeaderVersion = 1;
+constexpr std::uint32_t kHeaderVersion = 2;
 constexpr std::size_t kMaxNameBytes = 64;  // of a key
 
 // As it lies on disk, little-endian.
@@ -32,7 +32,8 @@ struct Fixed {
   std::uint64_t data_bytes;
   std::uint64_t data_checksum;
   std::uint8_t priority;
-  std::array<std::uint8_t, 7> unused;
+  std::array<std::uint8_t, 3> unused;
+  std::uint32_t epoch;
   std::array<std::byte, kMaxNameBytes> key;
   std::array<std::byte, kMaxNameBytes> parent;
 };
@@ -70,6 +71,7 @@ void encode_slot_header(const SlotHeader& header, std::span<std::byte, kSlotHead
   fixed.data_bytes = header.data_bytes;
   fixed.data_checksum = header.data_checksum;
   fixed.priority = label.priority;
+  fixed.epoch = label.epoch;
   std::memcpy(fixed.key.data(), label.key.data(), label.key.size());
   std::memcpy(fixed.parent.data(), label.parent.data(), label.parent.size());
   std::memset(page.data(), 0, page.size());
@@ -104,6 +106,7 @@ std::optional<SlotHeader> decode_slot_header(std::span<const std::byte, kSlotHea
   header.label.stamp = fixed.stamp;
   header.label.expires_at_unix_ms = fixed.expires_at_unix_ms;
   header.label.priority = fixed.priority;
+  header.label.epoch = fixed.epoch;
   return header;
 }
 

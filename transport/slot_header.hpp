@@ -21,6 +21,7 @@ struct SlotLabel {
   std::uint64_t stamp = 0;              // rises with each label of a cache
   std::int64_t expires_at_unix_ms = 0;  // 0: never
   std::uint8_t priority = 0;
+  std::uint32_t epoch = 1;  // of the metadata
 };
 
 struct SlotHeader {

@@ -25,7 +25,9 @@ std::string_view to_string(Role role) {
 }
 
 Caller::Caller(Rights rights)
-    : rights_(std::move(rights)), pins_(std::make_shared<LeaseQuota>(rights_.max_leased_blocks)) {
+    : rights_(std::move(rights)),
+      name_(std::make_shared<const std::string>(rights_.name)),
+      pins_(std::make_shared<LeaseQuota>(rights_.max_leased_blocks)) {
   if (rights_.max_blocks != BlockQuota::kNoLimits) {
     quota_ = std::make_shared<BlockQuota>(rights_.max_blocks);
   }

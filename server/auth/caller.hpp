@@ -43,7 +43,9 @@ class Caller {
   };
   explicit Caller(Rights rights);
 
-  const std::string& name() const { return rights_.name; }
+  const std::string& name() const { return *name_; }
+  // The same, for what outlives the token.
+  const LeaseHolder& holder() const { return name_; }
   Role role() const { return rights_.role; }
   // Null where there is no limit.
   const std::shared_ptr<BlockQuota>& quota() const { return quota_; }
@@ -59,6 +61,7 @@ class Caller {
 
  private:
   const Rights rights_;
+  const LeaseHolder name_;
   std::shared_ptr<BlockQuota> quota_;
   std::shared_ptr<LeaseQuota> pins_;
   mutable Mutex mutex_;

@@ -24,6 +24,10 @@ void append_number(std::string& out, Number value) {
   out.append(digits.data(), end);
 }
 
+void append_little(std::string& out, std::uint64_t value, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i) & 0xFF);
+}
+
 void append_handle(std::string& out, const BlockHandle& handle) {
   out.append("\"tier\":\"").append(to_string(handle.tier)).append("\",\"slot\":");
   append_number(out, handle.slot);
@@ -126,6 +130,29 @@ std::string allocation_text(const Allocation& allocation) {
     out += '}';
   }
   out.append("]}");
+  return out;
+}
+
+std::string packed_blocks(const std::optional<LeaseId>& lease, std::int64_t expires_at_unix_ms,
+                          std::span<const BlockHandle> blocks) {
+  constexpr std::size_t kHeadBytes = 32;
+  constexpr std::size_t kBlockBytes = 16;
+  std::string out;
+  out.reserve(kHeadBytes + blocks.size() * kBlockBytes);
+  append_little(out, blocks.size(), 4);
+  append_little(out, 0, 4);
+  if (lease) {
+    const auto bytes = lease_bytes(*lease);
+    out.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  } else {
+    out.append(kLeaseBytes, '\0');
+  }
+  append_little(out, lease ? static_cast<std::uint64_t>(expires_at_unix_ms) : 0, 8);
+  for (const BlockHandle& block : blocks) {
+    append_little(out, index_of(block.tier), 4);
+    append_little(out, block.slot, 4);
+    append_little(out, block.generation, 8);
+  }
   return out;
 }
 

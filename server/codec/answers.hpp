@@ -19,6 +19,12 @@ struct MatchAnswer {
 std::string match_text(const MatchAnswer& answer);
 std::string allocation_text(const Allocation& allocation);
 
+// The same for hot clients, as little-endian bytes: u32 blocks, u32 zero, the lease (16 bytes,
+// those that its text is the hex of; zeros: none), u64 its end; then 16 bytes a block: u8 tier, 3
+// zeros, u32 slot, u64 generation.
+std::string packed_blocks(const std::optional<LeaseId>& lease, std::int64_t expires_at_unix_ms,
+                          std::span<const BlockHandle> blocks);
+
 struct CommitAnswer {
   std::span<const BlockKey> keys;
   std::span<const CommitStatus> statuses;  // as many

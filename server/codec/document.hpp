@@ -23,8 +23,8 @@ inline constexpr std::size_t kMaxNesting = 16;
 // it was: one of those counts as so many.
 inline constexpr std::size_t kContainerValues = 8;
 // The largest request there is commits the blocks that one request may name: each is an object of
-// seven members, with a list of 64 tokens in the object of its metadata.
-inline constexpr std::size_t kValuesPerBlock = 3 * kContainerValues + 7 + 65;
+// nine members, with a list of 64 tokens in the object of its metadata.
+inline constexpr std::size_t kValuesPerBlock = 3 * kContainerValues + 9 + 65;
 // The body itself and what stands beside such a list.
 inline constexpr std::size_t kValuesOfFrame = 64;
 inline constexpr std::size_t kUsualBlocksPerRequest = 65'536;

@@ -1,6 +1,7 @@
 #include "server/codec/dom_blocks.hpp"
 
 #include "server/codec/ids.hpp"
+#include "server/codec/requests.hpp"
 
 namespace cairn {
 
@@ -12,6 +13,15 @@ std::optional<Tier> read_optional_tier(Fields& fields, std::string_view name) {
 
 Tier read_tier(Fields& fields, std::string_view name) {
   return kTiers[fields.word(name, kTierWords)];
+}
+
+void read_write_options(Fields& fields, CommitBlock& out) {
+  if (const json* metadata = fields.optional_object("metadata")) out.metadata = metadata->dump();
+  out.ttl_ms = fields.optional_number("ttl_ms", {1, kMaxTtlMs});
+  if (const auto priority = fields.optional_number("priority", kPriorities)) {
+    out.priority = static_cast<std::uint8_t>(*priority);
+  }
+  out.refuse_duplicate = fields.optional_word("if_exists", kIfExistsWords) == 1U;
 }
 
 BlockHandle read_handle(Fields& fields) {

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "blockmgr/types.hpp"
+#include "blockmgr/cache.hpp"
 #include "server/codec/fields.hpp"
 
 // The contract's nouns read from a document; what is wrong goes to the Fields' errors.
@@ -14,6 +14,8 @@ inline constexpr std::array<std::string_view, kNumTiers> kTierWords = {"device",
 
 std::optional<Tier> read_optional_tier(Fields& fields, std::string_view name);
 Tier read_tier(Fields& fields, std::string_view name);
+// The members ttl_ms, priority, metadata and if_exists of whatever stores a block.
+void read_write_options(Fields& fields, CommitBlock& out);
 // The members tier, slot and generation.
 BlockHandle read_handle(Fields& fields);
 std::optional<BlockKey> read_key(const json& value, const std::string& path, DecodeErrors& errors);

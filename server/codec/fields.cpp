@@ -34,6 +34,9 @@ std::string one_of(std::span<const std::string_view> words) {
   return choice;
 }
 
+// An integer that no 64 bits hold arrives as a float.
+constexpr double kBeyondIntegers = 9.0e18;
+
 }  // namespace
 
 void DecodeErrors::add(ErrorCode code, std::string detail) {
@@ -44,6 +47,12 @@ void DecodeErrors::add_unknown(std::string detail) {
   if (!first_ || first_->code == ErrorCode::missing_field) {
     first_ = Error{ErrorCode::unknown_field, std::move(detail)};
   }
+}
+
+std::optional<std::int64_t> whole_of(double number) {
+  constexpr double kExact = 9007199254740992.0;  // 2^53
+  if (!(std::abs(number) <= kExact) || std::trunc(number) != number) return std::nullopt;
+  return static_cast<std::int64_t>(number);
 }
 
 std::uint64_t read_number(const json& value, const std::string& path, NumberBounds bounds,
@@ -65,10 +74,11 @@ std::uint64_t read_number(const json& value, const std::string& path, NumberBoun
     if (number < 0) return out_of_range(value.dump());
     return read_number(json(static_cast<std::uint64_t>(number)), path, bounds, errors);
   }
-  // An integer that no 64 bits hold arrives as a float.
-  constexpr double kBeyondIntegers = 9.0e18;
-  if (value.is_number_float() && std::abs(value.get<double>()) > kBeyondIntegers) {
-    return out_of_range(value.dump());
+  if (value.is_number_float()) {
+    if (const auto whole = whole_of(value.get<double>())) {
+      return read_number(json(*whole), path, bounds, errors);
+    }
+    if (std::abs(value.get<double>()) > kBeyondIntegers) return out_of_range(value.dump());
   }
   errors.add(ErrorCode::wrong_type, path + " is " + type_of(value) + "; it takes an integer");
   return bounds.min;
@@ -144,12 +154,17 @@ std::optional<std::int64_t> Fields::optional_signed(std::string_view name, std::
   note(name, std::to_string(min) + " to " + std::to_string(max));
   const json* value = find(name);
   if (value == nullptr) return std::nullopt;
-  if (!value->is_number_integer() && !value->is_number_float()) {
-    typed(value, name, false, "an integer");
-    return std::nullopt;
-  }
-  constexpr double kBeyondIntegers = 9.0e18;
-  if (value->is_number_float() && std::abs(value->get<double>()) <= kBeyondIntegers) {
+  json whole;
+  if (value->is_number_float()) {
+    const auto number = value->get<double>();
+    if (const auto read = whole_of(number)) {
+      whole = *read;
+      value = &whole;
+    } else if (std::abs(number) <= kBeyondIntegers) {
+      typed(value, name, false, "an integer");
+      return std::nullopt;
+    }
+  } else if (!value->is_number_integer()) {
     typed(value, name, false, "an integer");
     return std::nullopt;
   }

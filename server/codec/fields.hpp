@@ -101,6 +101,10 @@ class Fields {
   std::vector<std::string_view> taken_;
 };
 
+// An integer that was written as 286.0 or 2e3: JSON Schema, and languages with one kind of number,
+// know no difference. Nothing for a fraction, and beyond what a double tells apart.
+std::optional<std::int64_t> whole_of(double number);
+
 // A number of a list or of a member; notes wrong_type or out_of_range under `path`.
 std::uint64_t read_number(const json& value, const std::string& path, NumberBounds bounds,
                           DecodeErrors& errors);

@@ -48,8 +48,7 @@ CommitBlock read_commit_block(Fields& fields) {
   if (parent != nullptr && !parent->is_null()) {
     block.parent = read_key(*parent, fields.path_of("parent"), fields.errors());
   }
-  if (const json* metadata = fields.optional_object("metadata")) block.metadata = metadata->dump();
-  block.ttl_ms = fields.optional_number("ttl_ms", {1, kMaxTtlMs});
+  read_write_options(fields, block);
   return block;
 }
 
@@ -110,6 +109,7 @@ Result<CommitBody> read_commit(const json& body, std::size_t max_blocks) {
   const std::string lease = fields.string("lease");
   each_object(fields, "blocks", max_blocks,
               [&out](Fields& element) { out.blocks.push_back(read_commit_block(element)); });
+  out.release = fields.optional_bool("release").value_or(false);
   fields.finish();
   CAIRN_TRY(errors.take());
   CAIRN_TRY(read_lease(lease, out.lease));
@@ -120,14 +120,19 @@ Result<ReleaseBody> read_release(const json& body, std::size_t max_blocks) {
   DecodeErrors errors;
   Fields fields(body, "", errors);
   ReleaseBody out;
-  each_object(fields, "blocks", max_blocks, [&out](Fields& element) {
-    out.blocks.push_back(read_handle(element));
-    // A match names it beside the handle; the handle alone says which block.
-    static_cast<void>(element.optional_string("key"));
-  });
+  const bool has_blocks = fields.has("blocks");
+  if (has_blocks) {
+    each_object(fields, "blocks", max_blocks, [&out](Fields& element) {
+      out.blocks.push_back(read_handle(element));
+      // A match names it beside the handle; the handle alone says which block.
+      static_cast<void>(element.optional_string("key"));
+    });
+  }
+  const auto to_lease = fields.optional_string("to_lease");
   fields.finish();
   CAIRN_TRY(errors.take());
-  CAIRN_TRY(check_release(out));
+  if (to_lease) CAIRN_TRY(read_lease(*to_lease, out.to_lease.emplace(), "to_lease"));
+  CAIRN_TRY(check_release(out, has_blocks));
   return out;
 }
 

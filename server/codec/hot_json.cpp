@@ -121,6 +121,13 @@ Result<> read_handle_field(Body& body, std::size_t index, od::value value, const
   }
 }
 
+Result<> read_flag(Body& body, od::value value, const Where& where, bool& out) {
+  auto flag = body.flag(value, where);
+  if (!flag) return std::move(flag).error();
+  out = *flag;
+  return {};
+}
+
 template <std::size_t N>
 Result<> require(std::uint32_t seen, std::uint32_t required,
                  const std::array<std::string_view, N>& names, Where where) {
@@ -184,9 +191,22 @@ Result<> read_metadata(Body& body, od::value value, const Where& where, std::str
   return {};
 }
 
+Result<> read_if_exists(Body& body, od::value value, const Where& where, bool& refuse_duplicate) {
+  auto word = body.string(value, where);
+  if (!word) return std::move(word).error();
+  const auto known = std::ranges::find(kIfExistsWords, *word);
+  if (known == kIfExistsWords.end()) {
+    return Error{ErrorCode::out_of_range, where.text() + " is '" +
+                                              std::string(word->substr(0, 64)) +
+                                              "'; it takes one of duplicate, error"};
+  }
+  refuse_duplicate = *word == "error";
+  return {};
+}
+
 Result<CommitBlock> read_commit_block(Body& body, od::object object, const Where& element) {
-  static constexpr std::array<std::string_view, 7> kNames = {
-      "tier", "slot", "generation", "key", "parent", "metadata", "ttl_ms"};
+  static constexpr std::array<std::string_view, 9> kNames = {
+      "tier", "slot", "generation", "key", "parent", "metadata", "ttl_ms", "priority", "if_exists"};
   CommitBlock block;
   auto seen = body.fields(object, kNames, element, [&](std::size_t index, od::value value) {
     Where where = element;
@@ -201,6 +221,10 @@ Result<CommitBlock> read_commit_block(Body& body, od::object object, const Where
       case 6:
         return store(body.number(value, where, {.min = 1, .max = kMaxTtlMs}),
                      block.ttl_ms.emplace());
+      case 7:
+        return store(body.number(value, where, kPriorities), block.priority.emplace());
+      case 8:
+        return read_if_exists(body, value, where, block.refuse_duplicate);
       default:
         return read_handle_field(body, index, value, where, block.handle);
     }
@@ -270,7 +294,7 @@ Result<AllocateBody> read_allocate(std::span<const std::byte> bytes) {
 }
 
 Result<CommitBody> read_commit(std::span<const std::byte> bytes, std::size_t max_blocks) {
-  static constexpr std::array<std::string_view, 2> kNames = {"lease", "blocks"};
+  static constexpr std::array<std::string_view, 3> kNames = {"lease", "blocks", "release"};
   CommitBody out;
   auto read = read_body(bytes, [&out, max_blocks](Body& body, od::object root) -> Result<> {
     auto seen = body.fields(root, kNames, {}, [&](std::size_t index, od::value value) -> Result<> {
@@ -284,6 +308,7 @@ Result<CommitBody> read_commit(std::span<const std::byte> bytes, std::size_t max
                              return {};
                            });
       }
+      if (index == 2) return read_flag(body, value, where, out.release);
       auto text = body.string(value, where);
       if (!text) return std::move(text).error();
       return read_lease(*text, out.lease);
@@ -296,11 +321,20 @@ Result<CommitBody> read_commit(std::span<const std::byte> bytes, std::size_t max
 }
 
 Result<ReleaseBody> read_release(std::span<const std::byte> bytes, std::size_t max_blocks) {
-  static constexpr std::array<std::string_view, 1> kNames = {"blocks"};
+  static constexpr std::array<std::string_view, 2> kNames = {"blocks", "to_lease"};
   ReleaseBody out;
-  auto read = read_body(bytes, [&out, max_blocks](Body& body, od::object root) -> Result<> {
-    auto seen = body.fields(root, kNames, {}, [&](std::size_t, od::value value) {
-      return each_object(body, value, {.name = kNames[0]}, max_blocks,
+  if (bytes.empty()) return out;
+  bool has_blocks = false;
+  auto read = read_body(bytes, [&](Body& body, od::object root) -> Result<> {
+    auto seen = body.fields(root, kNames, {}, [&](std::size_t index, od::value value) -> Result<> {
+      const Where where{.name = kNames[index]};
+      if (index == 1) {
+        auto text = body.string(value, where);
+        if (!text) return std::move(text).error();
+        return read_lease(*text, out.to_lease.emplace(), kNames[index]);
+      }
+      has_blocks = true;
+      return each_object(body, value, where, max_blocks,
                          [&](od::object object, const Where& element) -> Result<> {
                            auto handle = read_handle(body, object, element);
                            if (!handle) return std::move(handle).error();
@@ -309,10 +343,10 @@ Result<ReleaseBody> read_release(std::span<const std::byte> bytes, std::size_t m
                          });
     });
     if (!seen) return std::move(seen).error();
-    return require(*seen, 0b1, kNames, {});
+    return {};
   });
   if (!read) return std::move(read).error();
-  CAIRN_TRY(check_release(out));
+  CAIRN_TRY(check_release(out, has_blocks));
   return out;
 }
 

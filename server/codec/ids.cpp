@@ -12,8 +12,10 @@ constexpr std::string_view kTransferPrefix = "t-";
 constexpr std::size_t kMaxCacheName = 64;
 constexpr std::size_t kMaxQuotedKey = 64;
 
-std::array<std::byte, 16> bytes_of(const LeaseId& lease) {
-  std::array<std::byte, 16> bytes{};
+}  // namespace
+
+std::array<std::byte, kLeaseBytes> lease_bytes(const LeaseId& lease) {
+  std::array<std::byte, kLeaseBytes> bytes{};
   for (std::size_t i = 0; i < 4; ++i) {
     bytes[i] = static_cast<std::byte>(lease.cache >> (24 - 8 * i));
   }
@@ -21,14 +23,12 @@ std::array<std::byte, 16> bytes_of(const LeaseId& lease) {
   return bytes;
 }
 
-}  // namespace
+void append_lease(std::string& out, const LeaseId& lease) { append_hex(out, lease_bytes(lease)); }
 
-void append_lease(std::string& out, const LeaseId& lease) { append_hex(out, bytes_of(lease)); }
-
-std::string lease_text(const LeaseId& lease) { return to_hex(bytes_of(lease)); }
+std::string lease_text(const LeaseId& lease) { return to_hex(lease_bytes(lease)); }
 
 std::optional<LeaseId> lease_from(std::string_view text) {
-  std::array<std::byte, 16> bytes{};
+  std::array<std::byte, kLeaseBytes> bytes{};
   if (!from_hex(text, bytes)) return std::nullopt;
   LeaseId lease;
   for (std::size_t i = 0; i < 4; ++i) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,6 +13,8 @@ namespace cairn {
 
 // How the contract writes what names things: leases as 32 hex digits (the cache's number, then the
 // secret), transfers as "t-" and hex digits, keys as hex.
+inline constexpr std::size_t kLeaseBytes = 16;
+std::array<std::byte, kLeaseBytes> lease_bytes(const LeaseId& lease);
 void append_lease(std::string& out, const LeaseId& lease);
 std::string lease_text(const LeaseId& lease);
 std::optional<LeaseId> lease_from(std::string_view text);

@@ -129,14 +129,21 @@ Error Body::wrong_type(od::value value, const Where& where, std::string_view tak
 
 Result<std::uint64_t> Body::number(od::value value, const Where& where, NumberBounds bounds) {
   std::uint64_t number = 0;
-  const bool read = value.get_uint64().get(number) == simdjson::SUCCESS;
+  bool read = value.get_uint64().get(number) == simdjson::SUCCESS;
+  std::optional<std::int64_t> whole;
+  if (double written = 0; !read && value.get_double().get(written) == simdjson::SUCCESS) {
+    whole = whole_of(written);
+    read = whole && *whole >= 0;
+    if (read) number = static_cast<std::uint64_t>(*whole);
+  }
   if (read && number >= bounds.min && number <= bounds.max) return number;
   std::string shown = std::to_string(number);
   if (!read) {
     const std::string_view token = without_space_behind(value.raw_json_token());
     // Negative, or beyond 64 bits; all else is no integer.
-    if (token_kind(token) != Token::integer) return wrong_type(value, where, "an integer");
-    if (token == "-0" && bounds.min == 0) return 0;  // JSON's other zero
+    if (!whole && token_kind(token) != Token::integer) {
+      return wrong_type(value, where, "an integer");
+    }
     shown = token.substr(0, kMaxQuoted);
   }
   return Error{ErrorCode::out_of_range, where.text() + " is " + shown + "; it takes " +
@@ -162,6 +169,14 @@ Result<std::string_view> Body::string(od::value value, const Where& where) {
   std::string_view text;
   if (auto error = value.get_string().get(text)) return broken(error);
   return text;
+}
+
+Result<bool> Body::flag(od::value value, const Where& where) {
+  bool flag = false;
+  const auto error = value.get_bool().get(flag);
+  if (error == simdjson::INCORRECT_TYPE) return wrong_type(value, where, "true or false");
+  if (error) return broken(error);
+  return flag;
 }
 
 Result<od::array> Body::list(od::value value, const Where& where) {

@@ -45,6 +45,7 @@ class Body {
   Error broken(simdjson::error_code error);
 
   Result<std::uint64_t> number(od::value value, const Where& where, NumberBounds bounds);
+  Result<bool> flag(od::value value, const Where& where);
   // The text between the quotes; valid as long as the body.
   Result<std::string_view> string(od::value value, const Where& where);
   Result<od::array> list(od::value value, const Where& where);

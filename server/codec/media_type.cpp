@@ -68,7 +68,39 @@ struct Wish {
   void take(int closer, int said, std::size_t at) {
     if (closer > closeness) *this = {.weight = said, .closeness = closer, .rank = at};
   }
+  // Equal ones in the order in which they are named.
+  bool goes_before(const Wish& other) const {
+    if (weight != other.weight) return weight > other.weight;
+    return closeness == 3 && (other.closeness < 3 || rank < other.rank);
+  }
 };
+
+struct Wishes {
+  Wish plain;
+  Wish msgpack;
+  Wish bytes;
+};
+
+Wishes wishes_of(std::string_view accept) {
+  Wishes wishes;
+  for (std::size_t rank = 0; !accept.empty(); ++rank) {
+    std::string_view range = take_part(accept, ',');
+    const std::string_view type = take_part(range, ';');
+    const int weight = weight_of(range);
+    if (same(type, kJsonType)) {
+      wishes.plain.take(3, weight, rank);
+    } else if (is_msgpack(type)) {
+      wishes.msgpack.take(3, weight, rank);
+    } else if (same(type, kBytesType)) {
+      wishes.bytes.take(3, weight, rank);
+    } else if (same(type, "*/*") || same(type, "application/*")) {
+      const int closeness = type.front() == '*' ? 1 : 2;
+      wishes.plain.take(closeness, weight, rank);
+      wishes.msgpack.take(closeness, weight, rank);
+    }
+  }
+  return wishes;
+}
 
 Error unsupported(std::string_view type, std::string_view takes) {
   std::string detail = "Content-Type is ";
@@ -109,29 +141,16 @@ Result<> check_content_encoding(std::string_view content_encoding) {
 }
 
 WireFormat answer_format(std::string_view accept) {
-  Wish plain;
-  Wish packed;
-  for (std::size_t rank = 0; !accept.empty(); ++rank) {
-    std::string_view range = take_part(accept, ',');
-    const std::string_view type = take_part(range, ';');
-    const int weight = weight_of(range);
-    if (same(type, kJsonType)) {
-      plain.take(3, weight, rank);
-    } else if (is_msgpack(type)) {
-      packed.take(3, weight, rank);
-    } else if (same(type, "*/*") || same(type, "application/*")) {
-      const int closeness = type.front() == '*' ? 1 : 2;
-      plain.take(closeness, weight, rank);
-      packed.take(closeness, weight, rank);
-    }
-  }
-  if (packed.weight != plain.weight) {
-    return packed.weight > plain.weight ? WireFormat::msgpack : WireFormat::text;
-  }
-  // Equal ones in the order in which they are named. Where neither is wanted, JSON all the same.
-  const bool named = packed.weight > 0 && packed.closeness == 3;
-  const bool first = plain.closeness < 3 || packed.rank < plain.rank;
-  return named && first ? WireFormat::msgpack : WireFormat::text;
+  const Wishes wishes = wishes_of(accept);
+  // Where neither is wanted, JSON all the same.
+  const bool msgpack = wishes.msgpack.weight > 0 && wishes.msgpack.goes_before(wishes.plain);
+  return msgpack ? WireFormat::msgpack : WireFormat::text;
+}
+
+bool wants_bytes(std::string_view accept) {
+  const Wishes wishes = wishes_of(accept);
+  return wishes.bytes.weight > 0 && wishes.bytes.goes_before(wishes.plain) &&
+         wishes.bytes.goes_before(wishes.msgpack);
 }
 
 std::string_view type_of(WireFormat format) {

@@ -26,6 +26,8 @@ bool is_bytes_type(std::string_view content_type);
 // where that is named and JSON not before it. JSON where it wants neither: an answer that it may
 // not read tells it more than none.
 WireFormat answer_format(std::string_view accept);
+// Whether the client would rather read plain bytes than either: it has to name them.
+bool wants_bytes(std::string_view accept);
 std::string_view type_of(WireFormat format);
 
 }  // namespace cairn

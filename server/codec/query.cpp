@@ -109,12 +109,29 @@ std::optional<bool> Query::flag(std::string_view name) {
 }
 
 std::optional<Tier> Query::tier(std::string_view name) {
+  const auto index = word(name, kTierWords);
+  if (!index) return std::nullopt;
+  return kTiers[*index];
+}
+
+std::optional<std::size_t> Query::word(std::string_view name,
+                                       std::span<const std::string_view> words) {
   const auto value = text(name);
   if (!value) return std::nullopt;
-  for (std::size_t i = 0; i < kNumTiers; ++i) {
-    if (*value == kTierWords[i]) return kTiers[i];
-  }
-  refuse(ErrorCode::out_of_range, shown(name, *value) + "; it takes one of device, pinned, disk");
+  const auto found = std::ranges::find(words, *value);
+  if (found != words.end()) return static_cast<std::size_t>(found - words.begin());
+  std::string choice;
+  for (std::string_view one : words) choice.append(choice.empty() ? "" : ", ").append(one);
+  refuse(ErrorCode::out_of_range, shown(name, *value) + "; it takes one of " + choice);
+  return std::nullopt;
+}
+
+std::optional<std::string> Query::object(std::string_view name) {
+  const auto value = text(name);
+  if (!value) return std::nullopt;
+  const auto document = parse_document(*value);
+  if (document && document->is_object()) return document->dump();
+  refuse(ErrorCode::malformed, shown(name, *value) + "; it takes a JSON object");
   return std::nullopt;
 }
 
@@ -125,6 +142,11 @@ std::optional<BlockKey> Query::key(std::string_view name) {
   if (key) return *key;
   refuse(key.error().code, key.error().detail);
   return std::nullopt;
+}
+
+std::uint32_t Query::limit() {
+  // A page is what a person or a tool looks at, written in well under a millisecond.
+  return static_cast<std::uint32_t>(number("limit", {1, 1000}).value_or(100));
 }
 
 std::optional<PieceSelector> Query::piece() {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -27,7 +28,13 @@ class Query {
   std::optional<std::uint64_t> number(std::string_view name, NumberBounds bounds);
   std::optional<bool> flag(std::string_view name);
   std::optional<Tier> tier(std::string_view name);
+  // One of a closed set of words; the answer is the word's index.
+  std::optional<std::size_t> word(std::string_view name, std::span<const std::string_view> words);
+  // A JSON object, as text of one line.
+  std::optional<std::string> object(std::string_view name);
   std::optional<BlockKey> key(std::string_view name);
+  // Of a list: entries of a page.
+  std::uint32_t limit();
   // &layer=&outer=, both or none.
   std::optional<PieceSelector> piece();
   void require(std::string_view name, bool given);

@@ -22,10 +22,10 @@ Result<> check_match_sources(bool has_keys, const MatchBody& body) {
   return {};
 }
 
-Result<> check_release(const ReleaseBody& body) {
-  if (!body.blocks.empty()) return {};
+Result<> check_release(const ReleaseBody& body, bool has_blocks) {
+  if (!has_blocks || !body.blocks.empty()) return {};
   return Error{ErrorCode::out_of_range,
-               "blocks has 0 elements; it takes at least 1 (DELETE the lease to give up all)"};
+               "blocks has 0 elements; it takes at least 1 (leave it out to give up all)"};
 }
 
 Error too_many(std::string_view list, std::size_t most) {
@@ -33,10 +33,11 @@ Error too_many(std::string_view list, std::size_t most) {
                                        std::to_string(most) + " that it takes"};
 }
 
-Result<> read_lease(std::string_view text, LeaseId& out) {
+Result<> read_lease(std::string_view text, LeaseId& out, std::string_view field) {
   const auto lease = lease_from(text);
   if (!lease) {
-    return Error{ErrorCode::malformed, "lease is '" + std::string(text.substr(0, 64)) +
+    return Error{ErrorCode::malformed, std::string(field) + " is '" +
+                                           std::string(text.substr(0, 64)) +
                                            "'; a lease is written as 32 hex digits"};
   }
   out = *lease;

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "blockmgr/cache.hpp"
@@ -17,6 +19,9 @@ namespace cairn {
 inline constexpr std::uint32_t kMaxWaitMs = 60'000;
 
 inline constexpr NumberBounds kPriorities{0, 100};
+
+// What a write does with a key that is there already.
+inline constexpr std::array<std::string_view, 2> kIfExistsWords = {"duplicate", "error"};
 
 struct MatchBody {
   KeyBuffer keys;
@@ -62,10 +67,12 @@ struct AllocateBody {
 struct CommitBody {
   LeaseId lease;
   std::vector<CommitBlock> blocks;
+  bool release = false;  // the lease ends with it
 };
 
 struct ReleaseBody {
-  std::vector<BlockHandle> blocks;  // at least one: an empty list would mean all to the cache
+  std::vector<BlockHandle> blocks;  // empty: all
+  std::optional<LeaseId> to_lease;
 };
 
 struct RenewBody {
@@ -74,10 +81,11 @@ struct RenewBody {
 
 // What both formats check alike. A match names its blocks by keys or by tokens, never both.
 Result<> check_match_sources(bool has_keys, const MatchBody& body);
-Result<> check_release(const ReleaseBody& body);
+// An empty list is refused: left out it means all.
+Result<> check_release(const ReleaseBody& body, bool has_blocks);
 // out_of_range: a list goes on behind the last element that it may have.
 Error too_many(std::string_view list, std::size_t most);
 // malformed unless the text is a lease's.
-Result<> read_lease(std::string_view text, LeaseId& out);
+Result<> read_lease(std::string_view text, LeaseId& out, std::string_view field = "lease");
 
 }  // namespace cairn

@@ -19,6 +19,7 @@
 #include "server/http/open_count.hpp"
 #include "server/http/patience.hpp"
 #include "server/http/request_parser.hpp"
+#include "server/http/response_head.hpp"
 #include "server/http/stream.hpp"
 
 namespace cairn::http {
@@ -49,6 +50,7 @@ struct ConnectionShared {
   BodyMemory& bodies;
   const TlsIdentity* tls;  // null: plain
   TrafficCount traffic;
+  DateLine date;
   bool draining = false;
   std::uint32_t refused = 0;  // of `connections`, those over the limit
   std::unordered_map<const Connection*, std::shared_ptr<Connection>> connections;

@@ -3,7 +3,6 @@
 
 #include "server/http/connection.hpp"
 #include "server/http/reply.hpp"
-#include "server/http/response_head.hpp"
 #include "server/http/trace_context.hpp"
 
 namespace cairn::http {
@@ -82,6 +81,7 @@ bool Connection::begin_answer() {
 void Connection::append_response_head() {
   ResponseHead head;
   head.status = response_.status;
+  head.date = shared_.date.at(shared_.clock.unix_ms());
   head.headers = response_.headers;
   head.keep_alive = keep_alive_;
   head.http10 = parser_->http10();

@@ -2,6 +2,7 @@
 
 #include <boost/beast/http/status.hpp>
 #include <charconv>
+#include <ctime>
 
 namespace cairn::http {
 namespace {
@@ -19,6 +20,28 @@ void append_number(std::string& out, std::uint64_t number) {
 }
 
 }  // namespace
+
+std::string_view DateLine::at(std::int64_t unix_ms) {
+  const std::int64_t unix_s = unix_ms / 1000;
+  if (unix_s == unix_s_) return line_;
+  // By hand: strftime writes the names of the process's locale.
+  static constexpr std::string_view kDays = "SunMonTueWedThuFriSat";
+  static constexpr std::string_view kMonths = "JanFebMarAprMayJunJulAugSepOctNovDec";
+  const auto time = static_cast<std::time_t>(unix_s);
+  std::tm parts{};
+  ::gmtime_r(&time, &parts);
+  const auto name = [](std::string_view names, int index) {
+    return std::string(names.substr(static_cast<std::size_t>(index) * 3, 3));
+  };
+  const auto two = [](int number) {
+    return std::string{static_cast<char>('0' + number / 10), static_cast<char>('0' + number % 10)};
+  };
+  line_ = "Date: " + name(kDays, parts.tm_wday) + ", " + two(parts.tm_mday) + " " +
+          name(kMonths, parts.tm_mon) + " " + std::to_string(parts.tm_year + 1900) + " " +
+          two(parts.tm_hour) + ":" + two(parts.tm_min) + ":" + two(parts.tm_sec) + " GMT\r\n";
+  unix_s_ = unix_s;
+  return line_;
+}
 
 void append_head(std::string& out, const ResponseHead& head) {
   const boost::beast::string_view reason =
@@ -42,6 +65,7 @@ void append_head(std::string& out, const ResponseHead& head) {
     out += "\r\nConnection: keep-alive";
   }
   out += "\r\n";
+  out += head.date;
   out += kForBrowsers;
   out += head.headers;
   out += "\r\n";

@@ -61,7 +61,8 @@ void put_cache(Service& service, const Call& call, Reply reply) {
                 }
                 service.log.info("cache made", {{"cache", config.name}});
               }
-              answer.document(created->is_new ? 201 : 200, cache_shape(*created->cache));
+              if (!created->is_new) return answer.document(200, cache_shape(*created->cache));
+              answer.located(201, cache_path(config.name), cache_shape(*created->cache));
             });
 }
 

@@ -15,6 +15,8 @@ Result<std::shared_ptr<Cache>> cache_of(const Service& service, const Call& call
 
 Result<BlockKey> key_of(const Call& call) { return key_from(call.path[1], "the key in the path"); }
 
+std::string cache_path(std::string_view name) { return std::string("/v1/caches/").append(name); }
+
 std::size_t max_values(const Service& service) {
   return max_document_values(service.manager.options().max_blocks_per_request);
 }
@@ -53,6 +55,15 @@ Result<> check_count(const Service& service, std::string_view field, std::size_t
                                             " elements; it takes at most " + std::to_string(most)};
 }
 
+Error key_exists(KeyView key) {
+  return {ErrorCode::exists, "key " + key_text(key) + " is there already, and if_exists is error"};
+}
+
+ordered_json cursor_body(std::uint64_t next_cursor) {
+  if (next_cursor == 0) return nullptr;
+  return std::to_string(next_cursor);
+}
+
 Result<> check_length(const http::RequestHead& head, std::uint64_t expected_bytes) {
   const std::string expected = std::to_string(expected_bytes) + " bytes";
   if (!head.content_length) {
@@ -87,7 +98,7 @@ LeaseGuard& LeaseGuard::operator=(LeaseGuard&& other) noexcept {
 void LeaseGuard::release() {
   if (const auto cache = std::exchange(cache_, nullptr)) {
     // It may have run out, or its cache may be gone: then nothing is held either.
-    (void)cache->release(lease_, {});
+    (void)cache->release(lease_);
   }
 }
 

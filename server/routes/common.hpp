@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "server/codec/document.hpp"
@@ -23,6 +24,8 @@ Result<WireFormat> format_of(const Call& call);
 Result<json> body_document(const Call& call, std::size_t max_values = kMaxDocumentValues);
 // The most values of a document that names as many blocks as a request may.
 std::size_t max_values(const Service& service);
+// "/v1/caches/NAME". A cache's name needs no escaping.
+std::string cache_path(std::string_view name);
 // Refuses any query.
 Result<> no_query(const Call& call);
 // unknown_tier unless the cache has it.
@@ -31,6 +34,10 @@ Result<> check_tier(const Cache& cache, Tier tier);
 Result<> check_role(const Call& call, Role role);
 // out_of_range where a request names more blocks than one may.
 Result<> check_count(const Service& service, std::string_view field, std::size_t count);
+// `exists`: what a write answers that was to store new keys only.
+Error key_exists(KeyView key);
+// What a list answers as next_cursor: a string, or null where there is no more.
+ordered_json cursor_body(std::uint64_t next_cursor);
 // wrong_length for a shorter body (or one of unknown length), body_too_large for a longer one.
 Result<> check_length(const http::RequestHead& head, std::uint64_t expected_bytes);
 

@@ -1,5 +1,9 @@
+#include <array>
+#include <cstring>
+
+#include "base/hash.hpp"
+#include "base/hex.hpp"
 #include "server/codec/byte_range.hpp"
-#include "server/codec/ids.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
 #include "server/status.hpp"
@@ -38,31 +42,29 @@ class BlockDownload final : public http::Download {
   std::vector<iovec> pieces_;
 };
 
-// A key names its bytes for ever, so it is their strong tag; a piece is a body of its own.
-std::string etag_of(KeyView key, const std::optional<PieceSelector>& piece) {
-  std::string tag = "\"";
-  tag.append(key_text(key));
-  if (piece) {
-    tag.append("-").append(std::to_string(piece->layer));
-    tag.append("-").append(std::to_string(piece->outer));
+// Tells bytes apart, also those that a key had before it was deleted and stored again.
+std::string etag_of(std::uint64_t checksum) {
+  std::array<std::byte, sizeof checksum> bytes{};
+  std::memcpy(bytes.data(), &checksum, sizeof checksum);
+  return "\"" + to_hex(bytes) + "\"";
+}
+
+std::uint64_t checksum_of(std::span<const iovec> pieces) {
+  PiecewiseHash hash;
+  for (const iovec& piece : pieces) {
+    hash.add({static_cast<const std::byte*>(piece.iov_base), piece.iov_len});
   }
-  tag.append("\"");
-  return tag;
+  return hash.value();
 }
 
 struct KeyRequest {
   std::shared_ptr<Cache> cache;
   BlockKey key;
   std::optional<PieceSelector> piece;
-  std::string etag;
   std::string range;
+  std::string if_range;
+  std::string if_none_match;
 };
-
-// The range asked for; none where it is asked for of other bytes than these (RFC 9110, 13.1.5).
-// There is no date of these bytes, and a weak tag is nobody's.
-std::string_view wanted_range(const http::RequestHead& head, std::string_view etag) {
-  return head.if_range.empty() || head.if_range == etag ? head.range : std::string_view();
-}
 
 Result<KeyRequest> read_request(Service& service, const Call& call) {
   auto cache = cache_of(service, call);
@@ -72,34 +74,45 @@ Result<KeyRequest> read_request(Service& service, const Call& call) {
   Query query(call.head.query);
   const auto piece = query.piece();
   CAIRN_TRY(query.finish());
-  const std::string etag = etag_of(*key, piece);
   return KeyRequest{.cache = std::move(*cache),
                     .key = *key,
                     .piece = piece,
-                    .etag = etag,
-                    .range = std::string(wanted_range(call.head, etag))};
+                    .range = std::string(call.head.range),
+                    .if_range = std::string(call.head.if_range),
+                    .if_none_match = std::string(call.head.if_none_match)};
 }
 
-http::Response head_of(const KeyRequest& request, const BlockReader& reader) {
+http::Response head_of(std::string_view etag, const BlockReader& reader) {
   http::Response response;
   response.content_type = kBytesType;
-  response.headers = "ETag: " + request.etag + "\r\nCairn-Tier: ";
+  response.headers.append("ETag: ").append(etag).append("\r\nCairn-Tier: ");
   response.headers.append(to_string(reader.handle().tier));
   response.headers.append("\r\nAccept-Ranges: bytes\r\n");
   return response;
 }
 
-void send_block(const KeyRequest& request, BlockReader reader, std::span<const iovec> pieces,
-                Reply& reply) {
+// What the key's copy is like, without its bytes.
+void answer_head(std::string_view etag, unsigned status, const BlockReader& reader, Reply& reply) {
+  http::Response response = head_of(etag, reader);
+  response.status = status;
+  response.announced_bytes = reader.size_bytes();
+  reply.send(std::move(response));
+}
+
+void send_block(const KeyRequest& request, std::string_view etag, BlockReader reader,
+                std::span<const iovec> pieces, Reply& reply) {
   const std::uint64_t total_bytes = reader.size_bytes();
-  const auto range = parse_range(request.range, total_bytes);
+  // None where it is asked for of other bytes than these (RFC 9110, 13.1.5). There is no date of
+  // these bytes, and a weak tag is nobody's.
+  const bool of_these = request.if_range.empty() || request.if_range == etag;
+  const auto range = parse_range(of_these ? request.range : "", total_bytes);
   if (!range) {
     http::Response refusal = problem(range.error());
     refusal.headers.append("Content-Range: bytes */").append(std::to_string(total_bytes));
     refusal.headers.append("\r\n");
     return reply.send(std::move(refusal));
   }
-  http::Response response = head_of(request, reader);
+  http::Response response = head_of(etag, reader);
   const ByteRange part = range->value_or(ByteRange{0, total_bytes});
   if (*range) {
     response.status = 206;
@@ -113,7 +126,8 @@ void send_block(const KeyRequest& request, BlockReader reader, std::span<const i
 }
 
 // Reads the highest copy and, where it turns out to be lost, the next one. The copy was dropped
-// then, so each round finds another.
+// then, so each round finds another. Who has the bytes, or asks for none, is told so without a read
+// where the block's tag is known.
 class KeyRead : public std::enable_shared_from_this<KeyRead> {
  public:
   KeyRead(KeyRequest request, Reply reply)
@@ -123,52 +137,53 @@ class KeyRead : public std::enable_shared_from_this<KeyRead> {
     auto reader = request_.cache->read(request_.key, request_.piece);
     if (!reader) return reply_.error(reader.error());
     readers_.push_back(std::move(*reader));
+    known_ = request_.piece ? std::nullopt : readers_.back().checksum();
+    if (known_ && answered_without_bytes(etag_of(*known_))) return;
     readers_.back().fetch([self = shared_from_this()](Result<std::span<const iovec>> pieces) {
       self->fetched(std::move(pieces));
     });
   }
 
  private:
+  bool answered_without_bytes(std::string_view etag) {
+    const bool is_known_to_client = names_etag(request_.if_none_match, etag);
+    if (!is_known_to_client && !reply_.style().head_only) return false;
+    answer_head(etag, is_known_to_client ? 304 : 200, readers_.back(), reply_);
+    return true;
+  }
+
   void fetched(Result<std::span<const iovec>> pieces) {
-    if (pieces) return send_block(request_, std::move(readers_.back()), *pieces, reply_);
+    if (pieces) return answer(*pieces);
     const bool copy_lost = pieces.error().code == ErrorCode::io_error ||
                            pieces.error().code == ErrorCode::checksum_mismatch;
     if (!copy_lost || readers_.size() > kNumTiers) return reply_.error(pieces.error());
     start();
   }
 
+  // A block's checksum is computed when it is first read and kept; a piece's, which is short, each
+  // time.
+  void answer(std::span<const iovec> pieces) {
+    BlockReader& reader = readers_.back();
+    const std::uint64_t checksum = known_ ? *known_ : checksum_of(pieces);
+    if (!known_ && !request_.piece) reader.keep_checksum(checksum);
+    const std::string etag = etag_of(checksum);
+    if (answered_without_bytes(etag)) return;
+    send_block(request_, etag, std::move(reader), pieces, reply_);
+  }
+
   KeyRequest request_;
   Reply reply_;
+  std::optional<std::uint64_t> known_;  // the last reader's block's checksum
   // Failed ones stay until the end: this may be called by one of them.
   std::vector<BlockReader> readers_;
 };
-
-// What the key's copy is like, without its bytes.
-void answer_head(const KeyRequest& request, unsigned status, Reply reply) {
-  auto reader = request.cache->read(request.key, request.piece);
-  if (!reader) return reply.error(reader.error());
-  http::Response response = head_of(request, *reader);
-  response.status = status;
-  response.announced_bytes = reader->size_bytes();
-  reply.send(std::move(response));
-}
 
 }  // namespace
 
 void get_key(Service& service, const Call& call, Reply reply) {
   auto request = read_request(service, call);
   if (!request) return reply.error(request.error());
-  if (names_etag(call.head.if_none_match, request->etag)) {
-    return answer_head(*request, 304, std::move(reply));
-  }
   std::make_shared<KeyRead>(std::move(*request), std::move(reply))->start();
-}
-
-void head_key(Service& service, const Call& call, Reply reply) {
-  auto request = read_request(service, call);
-  if (!request) return reply.error(request.error());
-  const bool is_known = names_etag(call.head.if_none_match, request->etag);
-  answer_head(*request, is_known ? 304 : 200, std::move(reply));
 }
 
 }  // namespace cairn::routes

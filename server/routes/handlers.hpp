@@ -24,13 +24,13 @@ void commit(Service&, const Call&, Reply);
 void renew(Service&, const Call&, Reply);
 void release(Service&, const Call&, Reply);
 void end_lease(Service&, const Call&, Reply);
+void list_leases(Service&, const Call&, Reply);
 // write_slot.cpp, put_key.cpp, write_many.cpp
 http::BodyPlan write_slot_body(Service&, const Call&, const ReplyStyle&);
 http::BodyPlan put_key_body(Service&, const Call&, const ReplyStyle&);
 http::BodyPlan write_many_body(Service&, const Call&, const ReplyStyle&);
 // get_key.cpp
 void get_key(Service&, const Call&, Reply);
-void head_key(Service&, const Call&, Reply);
 // read_many.cpp
 void read_many(Service&, const Call&, Reply);
 // keys.cpp
@@ -44,6 +44,7 @@ void clear(Service&, const Call&, Reply);
 // transfers.cpp
 void start_transfer(Service&, const Call&, Reply);
 void drain(Service&, const Call&, Reply);
+void list_transfers(Service&, const Call&, Reply);
 void get_transfer(Service&, const Call&, Reply);
 void cancel_transfer(Service&, const Call&, Reply);
 // snapshots.cpp

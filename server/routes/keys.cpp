@@ -6,9 +6,6 @@
 namespace cairn::routes {
 namespace {
 
-// A page of GET …/blocks: what a person or a tool looks at, written in well under a millisecond.
-constexpr std::uint32_t kMaxListed = 1000;
-
 struct EvictBody {
   std::vector<BlockKey> keys;
   std::optional<Tier> tier;
@@ -52,6 +49,7 @@ ordered_json block_body(const BlockInfo& info) {
                        {"key", nullptr},
                        {"parent", nullptr},
                        {"metadata", nullptr},
+                       {"epoch", info.epoch},
                        {"priority", info.priority},
                        {"last_use_ms", info.last_use_unix_ms}};
   if (info.key) body["key"] = key_text(*info.key);
@@ -74,7 +72,7 @@ Result<BlockListRequest> read_list(const Call& call) {
                        "'; it takes one of free, allocated, committed, evictable");
     }
   }
-  request.limit = static_cast<std::uint32_t>(query.number("limit", {1, kMaxListed}).value_or(100));
+  request.limit = query.limit();
   request.cursor = query.number("cursor", {}).value_or(0);
   CAIRN_TRY(query.finish());
   return request;
@@ -135,9 +133,8 @@ void list_blocks(Service& service, const Call& call, Reply reply) {
               if (!list) return answer.error(list.error());
               ordered_json blocks = ordered_json::array();
               for (const BlockInfo& info : list->blocks) blocks.push_back(block_body(info));
-              ordered_json body = {{"blocks", std::move(blocks)}, {"next_cursor", nullptr}};
-              if (list->next_cursor != 0) body["next_cursor"] = std::to_string(list->next_cursor);
-              answer.document(200, body);
+              answer.document(200, {{"blocks", std::move(blocks)},
+                                    {"next_cursor", cursor_body(list->next_cursor)}});
             });
 }
 

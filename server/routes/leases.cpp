@@ -25,6 +25,18 @@ Result<LeaseOfPath> lease_of(const Service& service, const Call& call) {
   return LeaseOfPath{*lease, std::move(*cache)};
 }
 
+ordered_json lease_body(const LeaseInfo& info) {
+  ordered_json blocks = ordered_json::object();
+  for (Tier tier : kTiers) {
+    const std::uint32_t count = info.blocks[index_of(tier)];
+    if (count > 0) blocks[std::string(to_string(tier))] = count;
+  }
+  return {{"lease", lease_text(info.lease)},
+          {"token", info.holder ? ordered_json(*info.holder) : ordered_json(nullptr)},
+          {"expires_at_ms", info.expires_at_unix_ms},
+          {"blocks", std::move(blocks)}};
+}
+
 }  // namespace
 
 void allocate(Service& service, const Call& call, Reply reply) {
@@ -44,10 +56,14 @@ void allocate(Service& service, const Call& call, Reply reply) {
                                 .lease_ms = body->lease_ms,
                                 .priority = body->priority,
                                 .quota = call.quota(),
-                                .pins = call.pins()};
-  (*cache)->allocate(request, [reply = std::move(reply)](Result<Allocation> allocation) mutable {
+                                .pins = call.pins(),
+                                .holder = call.holder()};
+  (*cache)->allocate(request, [reply = std::move(reply), packed = wants_bytes(call.head.accept)](
+                                  Result<Allocation> allocation) mutable {
     if (!allocation) return reply.error(allocation.error());
-    reply.text(200, allocation_text(*allocation));
+    if (!packed) return reply.text(200, allocation_text(*allocation));
+    reply.bytes(
+        packed_blocks(allocation->lease, allocation->expires_at_unix_ms, allocation->blocks));
   });
 }
 
@@ -66,15 +82,14 @@ void commit(Service& service, const Call& call, Reply reply) {
   for (const CommitBlock& block : body->blocks) keys.push_back(block.key);
   // What a slot held before belongs to other keys: without the right to map the tier nobody may
   // publish it by committing what he did not write.
-  const bool may_map = call.caller == nullptr || call.caller->may(Role::admin);
-  (*cache)->commit(
-      body->lease, std::move(body->blocks),
-      [reply = std::move(reply),
-       keys = std::move(keys)](Result<std::vector<CommitStatus>> statuses) mutable {
-        if (!statuses) return reply.error(statuses.error());
-        reply.text(200, commit_text({.keys = keys, .statuses = *statuses}));
-      },
-      may_map ? InPlaceWrites::allowed : InPlaceWrites::forbidden);
+  const auto in_place = call.is_admin() ? InPlaceWrites::allowed : InPlaceWrites::forbidden;
+  (*cache)->commit(body->lease, std::move(body->blocks),
+                   [reply = std::move(reply),
+                    keys = std::move(keys)](Result<std::vector<CommitStatus>> statuses) mutable {
+                     if (!statuses) return reply.error(statuses.error());
+                     reply.text(200, commit_text({.keys = keys, .statuses = *statuses}));
+                   },
+                   {.in_place = in_place, .release = body->release});
 }
 
 void renew(Service& service, const Call& call, Reply reply) {
@@ -98,7 +113,8 @@ void release(Service& service, const Call& call, Reply reply) {
       [most](std::span<const std::byte> bytes) { return hot_json::read_release(bytes, most); },
       [most](const json& document) { return hot_document::read_release(document, most); });
   if (!body) return reply.error(body.error());
-  const auto released = named->cache->release(named->lease, body->blocks);
+  const auto released =
+      named->cache->release(named->lease, {.blocks = body->blocks, .to_lease = body->to_lease});
   if (!released) return reply.error(released.error());
   reply.text(200, released_text(*released));
 }
@@ -107,9 +123,30 @@ void end_lease(Service& service, const Call& call, Reply reply) {
   auto named = lease_of(service, call);
   if (!named) return reply.error(named.error());
   if (auto none = no_query(call); !none) return reply.error(none.error());
-  const auto released = named->cache->release(named->lease, {});
+  const auto released = named->cache->release(named->lease);
   if (!released) return reply.error(released.error());
   reply.text(200, released_text(*released));
+}
+
+// Who knows a lease may end it, so only an admin is told of those of others.
+void list_leases(Service& service, const Call& call, Reply reply) {
+  auto cache = cache_of(service, call);
+  if (!cache) return reply.error(cache.error());
+  Query query(call.head.query);
+  LeaseListRequest request;
+  request.limit = query.limit();
+  request.cursor = query.number("cursor", {}).value_or(0);
+  if (auto read = query.finish(); !read) return reply.error(read.error());
+  if (!call.is_admin()) request.holder = *call.holder();
+  answer_on(service.readers, std::move(reply),
+            [cache = std::move(*cache), request = std::move(request)](Reply& answer) {
+              const auto list = cache->leases(request);
+              if (!list) return answer.error(list.error());
+              ordered_json leases = ordered_json::array();
+              for (const LeaseInfo& info : list->leases) leases.push_back(lease_body(info));
+              answer.document(200, {{"leases", std::move(leases)},
+                                    {"next_cursor", cursor_body(list->next_cursor)}});
+            });
 }
 
 }  // namespace cairn::routes

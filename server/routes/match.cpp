@@ -65,26 +65,34 @@ std::vector<BlockKey> owned(std::span<const KeyView> keys) {
   return std::vector<BlockKey>(keys.begin(), keys.end());
 }
 
+// A packed answer has no room for the transfer of what is brought up.
+void answer_match(bool packed, const MatchAnswer& answer, Reply& reply) {
+  if (!packed) return reply.text(200, match_text(answer));
+  const MatchResult& result = answer.result;
+  reply.bytes(packed_blocks(result.lease, result.expires_at_unix_ms, result.blocks));
+}
+
 // After blocks were brought up: where they are now. The lease pins them, so they are all there
 // unless it ran out meanwhile; this look is not counted.
 void answer_where_now(Cache& cache, const std::vector<BlockKey>& keys, MatchResult result,
-                      TransferId transfer, Reply& reply) {
+                      TransferId transfer, bool packed, Reply& reply) {
   const std::vector<KeyView> views(keys.begin(), keys.end());
   result.blocks.clear();
   for (const BlockReader& reader : cache.read_prefix(views)) {
     result.blocks.push_back(reader.handle());
   }
-  reply.text(
-      200,
-      match_text({.keys = views, .result = result, .with_transfer = true, .transfer = transfer}));
+  answer_match(packed,
+               {.keys = views, .result = result, .with_transfer = true, .transfer = transfer},
+               reply);
 }
 
 void match_and_onboard(Service& service, const Call& call, std::shared_ptr<Cache> cache,
                        const MatchBody& body, std::span<const KeyView> keys, MatchResult& result,
                        Reply reply) {
+  const bool packed = wants_bytes(call.head.accept);
   // The tier was checked before anything was pinned.
   if (!result.lease) {
-    return reply.text(200, match_text({.keys = keys, .result = result, .with_transfer = true}));
+    return answer_match(packed, {.keys = keys, .result = result, .with_transfer = true}, reply);
   }
   LeaseGuard guard(cache, *result.lease);
   keys = keys.first(result.blocks.size());
@@ -93,15 +101,15 @@ void match_and_onboard(Service& service, const Call& call, std::shared_ptr<Cache
   if (!transfer) return reply.error(transfer.error());
   if (!*transfer || body.wait_ms == 0) {
     guard.keep();
-    return reply.text(
-        200,
-        match_text({.keys = keys, .result = result, .with_transfer = true, .transfer = *transfer}));
+    return answer_match(
+        packed, {.keys = keys, .result = result, .with_transfer = true, .transfer = *transfer},
+        reply);
   }
   auto shared = std::make_shared<Reply>(std::move(reply));
   auto waiting = service.waits.wait(
       **transfer, body.wait_ms,
-      [cache, shared, result, id = **transfer, owned_keys = owned(keys)]() mutable {
-        answer_where_now(*cache, owned_keys, std::move(result), id, *shared);
+      [cache, shared, result, id = **transfer, packed, owned_keys = owned(keys)]() mutable {
+        answer_where_now(*cache, owned_keys, std::move(result), id, packed, *shared);
       });
   if (!waiting) return shared->error(waiting.error());
   guard.keep();
@@ -125,14 +133,15 @@ void match_with(Service& service, const Call& call, Scratch& scratch, Reply repl
     if (auto has = check_tier(**cache, *body.onboard); !has) return reply.error(has.error());
   }
   const auto keys = body.keys.views();
-  if (auto matched = (*cache)->match(keys, body.lease_ms, result, call.pins()); !matched) {
+  if (auto matched = (*cache)->match(keys, body.lease_ms, result, call.pins(), call.holder());
+      !matched) {
     return reply.error(matched.error());
   }
   if (body.onboard) {
     return match_and_onboard(service, call, std::move(*cache), body, keys, result,
                              std::move(reply));
   }
-  reply.text(200, match_text({.keys = keys, .result = result}));
+  answer_match(wants_bytes(call.head.accept), {.keys = keys, .result = result}, reply);
 }
 
 }  // namespace

@@ -10,22 +10,22 @@ namespace cairn::routes {
 namespace {
 
 struct Placement {
-  BlockKey key;
-  std::optional<BlockKey> parent;
-  std::optional<std::uint64_t> ttl_ms;
+  CommitBlock block;  // all but the handle
   Tier tier = Tier::device;
   std::shared_ptr<BlockQuota> quota = {};
+  LeaseHolder holder = {};
 };
 
-void answer_stored(KeyView key, CommitStatus status, const std::optional<BlockHandle>& at,
-                   Reply& reply) {
+void answer_stored(const Cache& cache, KeyView key, CommitStatus status,
+                   const std::optional<BlockHandle>& at, Reply& reply) {
   ordered_json body = {{"key", key_text(key)}, {"status", to_string(status)}};
   if (at) {
     body["tier"] = to_string(at->tier);
     body["slot"] = at->slot;
     body["generation"] = at->generation;
   }
-  reply.document(status == CommitStatus::committed ? 201 : 200, body);
+  if (status == CommitStatus::duplicate) return reply.document(200, body);
+  reply.located(201, cache_path(cache.config().name) + "/keys/" + key_text(key), body);
 }
 
 Result<BlockHandle> handle_of(Cache& cache, KeyView key) {
@@ -57,7 +57,7 @@ class DuplicateUpload final : public http::Upload {
     held_.release();
     // The lease may have run out, and the cache may be gone.
     if (!at) return reply.error(at.error());
-    answer_stored(key_, CommitStatus::duplicate, *at, reply);
+    answer_stored(*cache_, key_, CommitStatus::duplicate, *at, reply);
   }
 
  private:
@@ -87,7 +87,8 @@ class KeyUpload final : public http::Upload {
     const AllocateRequest request{.count = 1,
                                   .tier = store_->placement.tier,
                                   .lease_ms = store_->lease_ms,
-                                  .quota = store_->placement.quota};
+                                  .quota = store_->placement.quota,
+                                  .holder = store_->placement.holder};
     store_->cache->allocate(
         request, [store = store_, ready = std::move(ready)](Result<Allocation> allocation) mutable {
           if (!allocation) return ready(std::move(allocation).error());
@@ -119,11 +120,8 @@ class KeyUpload final : public http::Upload {
   };
 
   static void commit(std::shared_ptr<Store> store, Reply reply) {
-    std::vector<CommitBlock> blocks(1);
+    std::vector<CommitBlock> blocks = {store->placement.block};
     blocks[0].handle = store->handle;
-    blocks[0].key = store->placement.key;
-    blocks[0].parent = store->placement.parent;
-    blocks[0].ttl_ms = store->placement.ttl_ms;
     // Both taken before the callback takes the store.
     Cache& cache = *store->cache;
     const LeaseId lease = store->lease.lease();
@@ -134,8 +132,9 @@ class KeyUpload final : public http::Upload {
                    store->lease.release();
                    if (!statuses) return reply.error(statuses.error());
                    // It may be gone again by now; where it is, it is told.
-                   const auto at = handle_of(*store->cache, store->placement.key);
-                   answer_stored(store->placement.key, statuses->front(),
+                   const BlockKey& key = store->placement.block.key;
+                   const auto at = handle_of(*store->cache, key);
+                   answer_stored(*store->cache, key, statuses->front(),
                                  at ? std::optional(*at) : std::nullopt, reply);
                  });
   }
@@ -144,6 +143,16 @@ class KeyUpload final : public http::Upload {
   ReplyStyle style_;
 };
 
+void read_options(Query& query, CommitBlock& out) {
+  out.parent = query.key("parent");
+  out.ttl_ms = query.number("ttl_ms", {1, kMaxTtlMs});
+  if (const auto priority = query.number("priority", kPriorities)) {
+    out.priority = static_cast<std::uint8_t>(*priority);
+  }
+  out.metadata = query.object("metadata").value_or("");
+  out.refuse_duplicate = query.word("if_exists", kIfExistsWords) == 1U;
+}
+
 Result<std::unique_ptr<http::Upload>> open_key(Service& service, const Call& call,
                                                const ReplyStyle& style) {
   auto cache = cache_of(service, call);
@@ -151,11 +160,11 @@ Result<std::unique_ptr<http::Upload>> open_key(Service& service, const Call& cal
   auto key = key_of(call);
   if (!key) return std::move(key).error();
   Query query(call.head.query);
-  Placement placement{.key = *key,
-                      .parent = query.key("parent"),
-                      .ttl_ms = query.number("ttl_ms", {1, kMaxTtlMs}),
-                      .tier = query.tier("tier").value_or((*cache)->highest_tier()),
-                      .quota = call.quota()};
+  Placement placement{.tier = query.tier("tier").value_or((*cache)->highest_tier()),
+                      .quota = call.quota(),
+                      .holder = call.holder()};
+  placement.block.key = *key;
+  read_options(query, placement.block);
   CAIRN_TRY(query.finish());
   CAIRN_TRY(check_tier(**cache, placement.tier));
   const std::uint64_t block_bytes = (*cache)->block_bytes();
@@ -165,11 +174,12 @@ Result<std::unique_ptr<http::Upload>> open_key(Service& service, const Call& cal
   // this process forgets it.
   const std::uint32_t lease_ms = service.manager.options().max_lease_ms;
   const KeyView view = *key;
-  auto held = (*cache)->hold({&view, 1}, {.lease_ms = lease_ms});
+  auto held = (*cache)->hold({&view, 1}, {.lease_ms = lease_ms, .holder = call.holder()});
   if (!held) return std::move(held).error();
   std::unique_ptr<http::Upload> upload;
   if (held->lease) {
     LeaseGuard guard(*cache, *held->lease);
+    if (placement.block.refuse_duplicate) return key_exists(*key);
     upload = std::make_unique<DuplicateUpload>(std::move(*cache), *key, std::move(guard), style);
   } else {
     upload = std::make_unique<KeyUpload>(std::move(*cache), placement, lease_ms, style);

@@ -26,6 +26,22 @@ void Reply::document(unsigned status, const ordered_json& document,
   send(std::move(response));
 }
 
+void Reply::located(unsigned status, std::string_view location, const ordered_json& document) {
+  http::Response response;
+  response.status = status;
+  response.content_type = type_of(style_.format);
+  response.headers.append("Location: ").append(location).append("\r\n");
+  response.body = write_document(document, style_.format);
+  send(std::move(response));
+}
+
+void Reply::bytes(std::string packed) {
+  http::Response response;
+  response.content_type = kBytesType;
+  response.body = std::move(packed);
+  send(std::move(response));
+}
+
 void Reply::empty(unsigned status) {
   http::Response response;
   response.status = status;

@@ -26,6 +26,9 @@ class Reply {
   // JSON text that was written by hand.
   void text(unsigned status, std::string json_text);
   void document(unsigned status, const ordered_json& document);
+  // With a Location: what was made, or what tells of the work under way.
+  void located(unsigned status, std::string_view location, const ordered_json& document);
+  void bytes(std::string packed);
   void empty(unsigned status);
   // An open file that goes along with the document: only where the request passes_files.
   void document(unsigned status, const ordered_json& document,

@@ -78,6 +78,9 @@ struct Call {
   }
   // What the caller's leases hold counts there; null: nowhere.
   std::shared_ptr<LeaseQuota> pins() const { return caller == nullptr ? nullptr : caller->pins(); }
+  // Under whose name a lease is listed.
+  LeaseHolder holder() const { return caller == nullptr ? nullptr : caller->holder(); }
+  bool is_admin() const { return caller == nullptr || caller->may(Role::admin); }
   // Of a cache that is not named in the path: that one is checked before the handler runs.
   bool may_touch(std::string_view cache) const {
     return caller == nullptr || caller->may_touch(cache);

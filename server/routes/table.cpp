@@ -40,12 +40,14 @@ constexpr std::array kRoutes = {
 
     plain(peer, get, "/v1/caches/{cache}/keys/{key}", get_key),
     streamed(write, put, "/v1/caches/{cache}/keys/{key}", put_key_body),
-    plain(peer, head, "/v1/caches/{cache}/keys/{key}", head_key),
+    plain(peer, head, "/v1/caches/{cache}/keys/{key}", get_key),
     plain(write, delete_, "/v1/caches/{cache}/keys/{key}", delete_key),
     plain(read, get, "/v1/caches/{cache}/keys/{key}/metadata", get_metadata),
     structured(write, put, "/v1/caches/{cache}/keys/{key}/metadata", put_metadata),
 
+    plain(read, get, "/v1/caches/{cache}/leases", list_leases),
     structured(write, post, "/v1/caches/{cache}/transfers", start_transfer),
+    filtered(plain(read, get, "/v1/transfers", list_transfers)),
     plain(read, get, "/v1/transfers/{transfer}", get_transfer),
     plain(write, delete_, "/v1/transfers/{transfer}", cancel_transfer),
     structured(write, post, "/v1/caches/{cache}/evict", evict),

@@ -62,12 +62,24 @@ Result<DrainBody> read_drain(const Call& call) {
   return body;
 }
 
+ordered_json summary_body(const TransferSummary& summary) {
+  ordered_json body = {{"transfer", transfer_text(summary.id)},
+                       {"cache", nullptr},
+                       {"state", to_string(summary.state)},
+                       {"blocks_done", summary.blocks_done},
+                       {"blocks_total", summary.blocks_total},
+                       {"blocks_failed", summary.blocks_failed},
+                       {"bytes", summary.bytes}};
+  if (!summary.cache.empty()) body["cache"] = summary.cache;
+  if (summary.agreed_blocks) body["agreed_blocks"] = *summary.agreed_blocks;
+  if (summary.error) {
+    body["error"] = {{"code", to_string(summary.error->code)}, {"detail", summary.error->detail}};
+  }
+  return body;
+}
+
 ordered_json transfer_body(const TransferStatus& status) {
-  ordered_json body = {{"transfer", transfer_text(status.id)},
-                       {"state", to_string(status.state)},
-                       {"blocks_done", status.blocks_done},
-                       {"blocks_total", status.blocks_total},
-                       {"bytes", status.bytes}};
+  ordered_json body = summary_body(status);
   ordered_json failures = ordered_json::array();
   for (const auto& failure : status.failures) {
     failures.push_back({{"key", key_text(failure.key)},
@@ -75,11 +87,35 @@ ordered_json transfer_body(const TransferStatus& status) {
                         {"detail", failure.error.detail}});
   }
   body["failures"] = std::move(failures);
-  if (status.agreed_blocks) body["agreed_blocks"] = *status.agreed_blocks;
-  if (status.error) {
-    body["error"] = {{"code", to_string(status.error->code)}, {"detail", status.error->detail}};
-  }
   return body;
+}
+
+Result<TransferListRequest> read_transfer_list(const Call& call) {
+  Query query(call.head.query);
+  TransferListRequest request;
+  if (const auto name = query.text("cache")) {
+    request.cache = std::string(*name);
+    if (!is_cache_name(*name)) {
+      query.refuse(ErrorCode::malformed, "cache is '" + std::string(name->substr(0, 64)) + "'; " +
+                                             std::string(kCacheNameRule));
+    }
+  }
+  if (const auto word = query.text("state")) {
+    request.state = transfer_state_from(*word);
+    if (!request.state) {
+      query.refuse(ErrorCode::out_of_range,
+                   "state is '" + std::string(word->substr(0, 64)) +
+                       "'; it takes one of queued, running, done, failed, cancelled");
+    }
+  }
+  request.limit = query.limit();
+  request.cursor = query.number("cursor", {}).value_or(0);
+  CAIRN_TRY(query.finish());
+  if (request.cache && !call.may_touch(*request.cache)) {
+    return Error{ErrorCode::forbidden, "this token may not touch cache '" + *request.cache + "'"};
+  }
+  request.may_see = [&call](std::string_view cache) { return call.may_touch(cache); };
+  return request;
 }
 
 Result<TransferId> copy_from(Service& service, const Call& call, std::shared_ptr<Cache> into,
@@ -132,8 +168,11 @@ void answer_when_ended(Service& service, const WhenEnded& when, Reply reply) {
     if (when.starts_it) {
       if (const auto full = kept_out(*status)) return shared->error(*full);
     }
-    shared->document(has_ended(status->state) ? 200 : when.status_unfinished,
-                     transfer_body(*status));
+    if (has_ended(status->state) || when.status_unfinished == 200) {
+      return shared->document(200, transfer_body(*status));
+    }
+    shared->located(when.status_unfinished, "/v1/transfers/" + transfer_text(when.id),
+                    transfer_body(*status));
   });
   if (!waiting) shared->error(waiting.error());
 }
@@ -174,6 +213,18 @@ void drain(Service& service, const Call& call, Reply reply) {
                   service,
                   {.id = *id, .wait_ms = body.wait_ms, .status_unfinished = 202, .starts_it = true},
                   std::move(answer));
+            });
+}
+
+void list_transfers(Service& service, const Call& call, Reply reply) {
+  const auto request = read_transfer_list(call);
+  if (!request) return reply.error(request.error());
+  answer_on(service.readers, std::move(reply),
+            [list = service.manager.transfers(*request)](Reply& answer) {
+              ordered_json transfers = ordered_json::array();
+              for (const auto& summary : list.transfers) transfers.push_back(summary_body(summary));
+              answer.document(200, {{"transfers", std::move(transfers)},
+                                    {"next_cursor", cursor_body(list.next_cursor)}});
             });
 }
 

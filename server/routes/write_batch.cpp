@@ -16,10 +16,14 @@ Result<std::shared_ptr<WriteBatch>> WriteBatch::open(std::shared_ptr<Cache> cach
 
 Result<> WriteBatch::hold_present() {
   const std::vector<KeyView> views(header_.keys.begin(), header_.keys.end());
-  auto held = cache_->hold(views, {.lease_ms = *terms_.lease_ms});
+  auto held = cache_->hold(views, {.lease_ms = *terms_.lease_ms, .holder = terms_.holder});
   if (!held) return std::move(held).error();
   if (held->lease) present_lease_ = LeaseGuard(cache_, *held->lease);
   for (const auto& block : held->blocks) is_present_.push_back(block.has_value());
+  const auto present = std::ranges::find(is_present_, true);
+  if (header_.each.refuse_duplicate && present != is_present_.end()) {
+    return key_exists(header_.keys[static_cast<std::size_t>(present - is_present_.begin())]);
+  }
   return {};
 }
 
@@ -120,7 +124,7 @@ void WriteBatch::commit(Reply reply) {
   blocks.reserve(slots_.size());
   for (std::size_t i = 0; i < header_.keys.size(); ++i) {
     if (is_present_[i]) continue;
-    CommitBlock block;
+    CommitBlock block = header_.each;
     block.handle = slots_[blocks.size()];
     block.key = header_.keys[i];
     block.parent = header_.parents[i];

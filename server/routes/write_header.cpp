@@ -24,9 +24,11 @@ std::vector<std::optional<BlockKey>> read_parents(const json& list, std::size_t 
   return parents;
 }
 
-// The keys are one prefix.
-std::vector<std::optional<BlockKey>> chained(const std::vector<BlockKey>& keys) {
+// The keys are one prefix, which goes on from `first`.
+std::vector<std::optional<BlockKey>> chained(const std::vector<BlockKey>& keys,
+                                             const std::optional<BlockKey>& first) {
   std::vector<std::optional<BlockKey>> parents(keys.size());
+  if (!parents.empty()) parents[0] = first;
   for (std::size_t i = 1; i < keys.size(); ++i) parents[i] = keys[i - 1];
   return parents;
 }
@@ -43,9 +45,17 @@ Result<WriteHeader> read_write_header(std::span<const std::byte> text, std::size
   WriteHeader header;
   header.keys = read_keys(fields, "keys", max_keys);
   header.tier = read_optional_tier(fields, "tier");
+  std::optional<BlockKey> first_parent;
+  const json* parent = fields.optional_any("parent");
+  if (parent != nullptr && !parent->is_null()) first_parent = read_key(*parent, "parent", errors);
   const json* parents = fields.optional_list("parents");
+  if (parents != nullptr && parent != nullptr) {
+    errors.add(ErrorCode::malformed,
+               "parent and parents are both given; a write takes one of them");
+  }
   header.parents = parents != nullptr ? read_parents(*parents, header.keys.size(), errors)
-                                      : chained(header.keys);
+                                      : chained(header.keys, first_parent);
+  read_write_options(fields, header.each);
   fields.finish();
   CAIRN_TRY(errors.take());
   return header;

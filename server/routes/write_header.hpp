@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/result.hpp"
-#include "blockmgr/types.hpp"
+#include "blockmgr/cache.hpp"
 
 namespace cairn::routes {
 
@@ -15,6 +15,7 @@ struct WriteHeader {
   std::vector<BlockKey> keys;
   std::vector<std::optional<BlockKey>> parents;  // one a key
   std::optional<Tier> tier;                      // nothing: the highest
+  CommitBlock each;                              // the options that all have in common
 };
 
 Result<WriteHeader> read_write_header(std::span<const std::byte> text, std::size_t max_keys);

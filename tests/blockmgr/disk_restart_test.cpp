@@ -77,6 +77,7 @@ TEST_F(DiskRestart, ParentsMetadataAndHandlesAreAsTheyWere) {
     EXPECT_EQ(after[i].key, before[i].key);
     EXPECT_EQ(after[i].parent, before[i].parent);
     EXPECT_EQ(after[i].metadata, before[i].metadata);
+    EXPECT_EQ(after[i].epoch, after[i].key == key(2) ? 2u : 1u);
   }
 }
 

@@ -163,7 +163,7 @@ TEST(KeysNameTheirBytes, AVictimThatIsLeasedMeanwhileStays) {
   ASSERT_TRUE(answer) << "it must not wait for ever";
   EXPECT_EQ(answer->error().code, ErrorCode::no_capacity);
   EXPECT_EQ(present_in(*cache, Tier::pinned).size(), 2u);
-  EXPECT_EQ(cache->release(*leased.lease, leased.blocks).value(), 2u);
+  EXPECT_EQ(cache->release(*leased.lease, {.blocks = leased.blocks}).value(), 2u);
 }
 
 // --- 2: nobody reads another key's bytes
@@ -196,7 +196,8 @@ TEST(NobodyReadsOtherBytes, AStaleHandleReachesNothing) {
             ErrorCode::stale_generation);
   EXPECT_EQ(rig.commit(*cache, second.lease, {{.handle = stale, .key = key(1)}}).error().code,
             ErrorCode::stale_generation);
-  EXPECT_EQ(cache->release(second.lease, {{stale}}).error().code, ErrorCode::stale_generation);
+  EXPECT_EQ(cache->release(second.lease, {.blocks = {&stale, 1}}).error().code,
+            ErrorCode::stale_generation);
 }
 
 TEST(NobodyReadsOtherBytes, ALeaseReachesOnlyItsOwnSlots) {
@@ -209,7 +210,8 @@ TEST(NobodyReadsOtherBytes, ALeaseReachesOnlyItsOwnSlots) {
   EXPECT_EQ(
       rig.commit(*cache, mine.lease, {{.handle = other.blocks[0], .key = key(1)}}).error().code,
       ErrorCode::foreign_lease);
-  EXPECT_EQ(cache->release(mine.lease, other.blocks).error().code, ErrorCode::foreign_lease);
+  EXPECT_EQ(cache->release(mine.lease, {.blocks = other.blocks}).error().code,
+            ErrorCode::foreign_lease);
   BlockHandle beyond = mine.blocks[0];
   beyond.slot = 4;
   EXPECT_EQ(cache->write({.lease = mine.lease, .block = beyond}).error().code,
@@ -298,7 +300,7 @@ TEST(EveryLeaseEnds, AKeyIsAMissFromItsEndOn) {
   rig.clock.advance_ms(100);
   EXPECT_TRUE(rig.match(*cache, keys(1, 1), 0).blocks.empty()) << "also before a tick";
   EXPECT_EQ(count(*cache, Tier::pinned, SlotState::committed), 1u) << "somebody holds the bytes";
-  EXPECT_EQ(cache->release(*leased.lease, leased.blocks).value(), 1u);
+  EXPECT_EQ(cache->release(*leased.lease, {.blocks = leased.blocks}).value(), 1u);
   EXPECT_EQ(count(*cache, Tier::pinned, SlotState::free), 2u);
 }
 
@@ -343,7 +345,7 @@ TEST(EveryLeaseEnds, WhatWasCopiedOfALeasedKeyAfterItsTimeGoesWithIt) {
   rig.manager->tick();
   EXPECT_EQ(rig.transfer(*cache, {.keys = keys(1, 1), .to = Tier::disk}).state,
             TransferState::done);
-  EXPECT_EQ(cache->release(*leased.lease, leased.blocks).value(), 1u);
+  EXPECT_EQ(cache->release(*leased.lease, {.blocks = leased.blocks}).value(), 1u);
   EXPECT_EQ(count(*cache, Tier::pinned, SlotState::free), 2u);
   EXPECT_EQ(count(*cache, Tier::disk, SlotState::free), 2u);
 }

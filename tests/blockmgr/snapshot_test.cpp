@@ -66,6 +66,8 @@ TEST_P(SnapshotRoundTrip, BringsBackEveryBlockInTheSameCache) {
   EXPECT_EQ(info(*cache, key(2))->priority, 70);
   EXPECT_EQ(info(*cache, key(2))->parent, key(1));
   EXPECT_EQ(info(*cache, key(12))->metadata, R"({"a":1})");
+  EXPECT_EQ(info(*cache, key(12))->epoch, 2u);
+  EXPECT_EQ(info(*cache, key(11))->epoch, 1u);
   EXPECT_EQ(info(*cache, key(21))->handle.tier, Tier::disk);
   EXPECT_EQ(info(*cache, key(21))->parent, key(12));
   EXPECT_EQ(info(*cache, key(1))->parent, std::nullopt);

@@ -135,7 +135,8 @@ class Client {
       (void)cache_.onboard({.lease = *matched.lease, .keys = names, .tier = Tier::device});
     }
     for (const BlockKey& name : list) read(name);
-    if (matched.lease && pick(3) > 0) (void)cache_.release(*matched.lease, matched.blocks);
+    if (matched.lease && pick(3) > 0)
+      (void)cache_.release(*matched.lease, {.blocks = matched.blocks});
   }
 
   void read(const BlockKey& name) {

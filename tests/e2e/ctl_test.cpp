@@ -67,6 +67,29 @@ TEST_F(CtlTest, StoresFindsAndReadsBlocks) {
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), block(1));
 }
 
+TEST_F(CtlTest, FindsAndEndsWhoHoldsBlocks) {
+  TestCache cache(rest_, {.device = 2, .disk = 2});
+  EXPECT_EQ(ctl({"put", cache.name(), key(1), file_with(block(1)), "--priority", "3", "--metadata",
+                 "{\"a\": 1}", "--if-exists", "error"})
+                .code,
+            0);
+  EXPECT_EQ(ctl({"put", cache.name(), key(1), file_with(block(1)), "--if-exists", "error"}).code,
+            1);
+  const json lease = cache.match(keys(1, 1), 60'000).at("lease");
+  const Outcome listed = ctl({"leases", "list", cache.name()});
+  EXPECT_EQ(listed.code, 0) << listed.err;
+  EXPECT_THAT(listed.out, HasSubstr(lease.get<std::string>()));
+  EXPECT_EQ(ctl({"leases", "list", cache.name(), "--json"}).document().at("leases").size(), 1U);
+  EXPECT_THAT(ctl({"leases", "end", lease.get<std::string>()}).out, HasSubstr("1 blocks"));
+  EXPECT_EQ(ctl({"leases", "list", cache.name(), "--json"}).document().at("leases").size(), 0U);
+
+  cache.transfer({key(1)}, "disk");
+  const Outcome moved = ctl({"transfers", "list", "--cache", cache.name(), "--state", "done"});
+  EXPECT_THAT(moved.out, HasSubstr(cache.name()));
+  EXPECT_THAT(moved.out, HasSubstr("done"));
+  EXPECT_THAT(ctl({"transfers", "list", "--limit", "1"}).out, HasSubstr("t-"));
+}
+
 TEST_F(CtlTest, ShowsTheServerAndItsCaches) {
   TestCache cache(rest_, {.device = 2, .disk = 4});
   cache.store(1);

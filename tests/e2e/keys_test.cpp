@@ -91,6 +91,29 @@ TEST_F(KeysTest, SendTheWholeWhereTheRangeIsOfOtherBytes) {
   }
 }
 
+// The tag was the key, so the second half of other bytes was taken for that of the first.
+TEST_F(KeysTest, NeverMixTheBytesOfTwoBlocksThatHadTheKeyInTurn) {
+  TestCache cache(rest_, {.device = 1, .pinned = 1, .disk = 1});
+  for (const char* tier : {"device", "pinned", "disk"}) {
+    for (const bool head : {false, true}) {
+      cache.store(1, std::string("?tier=") + tier);
+      const std::string tag =
+          (head ? rest_.head(cache.key_path(1)) : rest_.get(cache.key_path(1))).header("ETag");
+      EXPECT_THAT(get_with(cache.key_path(1), "If-None-Match", tag), has_status(304));
+      ASSERT_TRUE(rest_.del(cache.key_path(1)).ok());
+      ASSERT_THAT(rest_.put_bytes(cache.key_path(1, std::string("?tier=") + tier), block(2)),
+                  has_status(201));
+      const Reply other = rest_.send(
+          {.target = cache.key_path(1), .headers = {{"Range", "bytes=3-9"}, {"If-Range", tag}}});
+      EXPECT_THAT(other, has_status(200)) << tier;
+      EXPECT_TRUE(other.body == block(2)) << tier;
+      EXPECT_NE(other.header("ETag"), tag);
+      EXPECT_THAT(get_with(cache.key_path(1), "If-None-Match", tag), has_status(200));
+      ASSERT_TRUE(rest_.del(cache.key_path(1)).ok());
+    }
+  }
+}
+
 TEST_F(KeysTest, AreUnknownUntilStoredAndOnceDeleted) {
   TestCache cache(rest_, {.device = 2, .disk = 2});
   EXPECT_THAT(rest_.get(cache.key_path(1)), is_problem(404, "unknown_key"));

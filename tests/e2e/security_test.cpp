@@ -2,6 +2,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
+#include <set>
 
 #include "tests/e2e/support/served_test.hpp"
 #include "tests/fakes/tls/certificates.hpp"
@@ -220,6 +221,42 @@ TEST_F(SecurityTest, ConfinesATokenToItsCaches) {
   EXPECT_EQ(listed[0].at("name"), "mine");
   EXPECT_THAT(get_as(kTenant, "/metrics"), is_problem(403, "forbidden"));
   EXPECT_THAT(get_as(kTenant, "/v1/system"), is_problem(403, "forbidden"));
+}
+
+// Who knows a lease may end it.
+TEST_F(SecurityTest, ShowsATokenItsOwnLeasesAndTransfersOfItsCaches) {
+  ASSERT_TRUE(put_cache_as(kAdmin, "mine").ok());
+  ASSERT_TRUE(put_cache_as(kAdmin, "shown").ok());
+  for (const char* name : {"mine", "shown"}) {
+    ASSERT_TRUE(put_key_as(kWriter, name, 1).ok());
+    ASSERT_TRUE(post_as(kWriter, "/v1/caches/" + std::string(name) + "/transfers",
+                        {{"keys", {key(1)}}, {"to", "pinned"}, {"wait_ms", 10'000}})
+                    .ok());
+  }
+  for (const std::string& who : {kReader, kWriter}) {
+    ASSERT_TRUE(
+        post_as(who, "/v1/caches/shown/match", {{"keys", {key(1)}}, {"lease_ms", 30'000}}).ok());
+  }
+  const auto holders = [&](const std::string& who) {
+    std::vector<std::string> names;
+    const json leases = get_as(who, "/v1/caches/shown/leases").document().at("leases");
+    for (const json& lease : leases) names.push_back(lease.at("token"));
+    return names;
+  };
+  EXPECT_THAT(holders(kReader), ::testing::ElementsAre("reader"));
+  EXPECT_THAT(holders(kWriter), ::testing::ElementsAre("writer"));
+  EXPECT_THAT(holders(kAdmin), ::testing::UnorderedElementsAre("reader", "writer"));
+  EXPECT_THAT(get_as(kTenant, "/v1/caches/shown/leases"), is_problem(403, "forbidden"));
+
+  const auto caches = [&](const std::string& who) {
+    std::set<std::string> names;
+    const json transfers = get_as(who, "/v1/transfers?limit=1000").document().at("transfers");
+    for (const json& transfer : transfers) names.insert(transfer.at("cache"));
+    return names;
+  };
+  EXPECT_THAT(caches(kTenant), ::testing::ElementsAre("mine"));
+  EXPECT_THAT(caches(kAdmin), ::testing::IsSupersetOf({"mine", "shown"}));
+  EXPECT_THAT(get_as(kTenant, "/v1/transfers?cache=shown"), is_problem(403, "forbidden"));
 }
 
 TEST_F(SecurityTest, HoldsATokenToItsBlocksWhereverTheyWereStored) {

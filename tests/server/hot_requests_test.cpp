@@ -158,6 +158,37 @@ TEST_P(HotRequests, ReleaseIgnoresTheKeyThatAMatchNames) {
   EXPECT_EQ(body->blocks, (std::vector<BlockHandle>{{Tier::disk, 2, 3}}));
 }
 
+TEST_P(HotRequests, ReleaseGivesUpAllWhereNoBlocksAreNamed) {
+  const auto body = release(R"({"to_lease": "0000000700112233445566778899aabb"})");
+  ASSERT_TRUE(body) << body.error().detail;
+  EXPECT_TRUE(body->blocks.empty());
+  EXPECT_EQ(lease_text(*body->to_lease), kLease);
+}
+
+TEST_P(HotRequests, TakeWholeNumbersHoweverTheyAreWritten) {
+  for (const char* number : {"286.0", "2.86e2", "286", "28600E-2"}) {
+    const auto body = allocate(std::string(R"({"count": )") + number + "}");
+    ASSERT_TRUE(body) << number << ": " << body.error().detail;
+    EXPECT_EQ(body->count, 286u);
+  }
+  EXPECT_EQ(allocate(R"({"count": 1, "lease_ms": -0.0})")->lease_ms, 0u);
+  EXPECT_EQ(allocate(R"({"count": -3.0})").error().code, ErrorCode::out_of_range);
+  EXPECT_EQ(allocate(R"({"count": 286.5})").error().code, ErrorCode::wrong_type);
+}
+
+TEST_P(HotRequests, CommitReadsTheOptionsOfAWrite) {
+  const auto body =
+      commit(R"({"lease": "0000000700112233445566778899aabb", "release": true, "blocks": [
+      {"tier": "disk", "slot": 1, "generation": 1, "key": "aa", "priority": 3, "if_exists": "error"},
+      {"tier": "disk", "slot": 2, "generation": 1, "key": "bb", "if_exists": "duplicate"}]})");
+  ASSERT_TRUE(body) << body.error().detail;
+  EXPECT_TRUE(body->release);
+  EXPECT_EQ(body->blocks[0].priority, 3u);
+  EXPECT_TRUE(body->blocks[0].refuse_duplicate);
+  EXPECT_FALSE(body->blocks[1].priority);
+  EXPECT_FALSE(body->blocks[1].refuse_duplicate);
+}
+
 TEST_P(HotRequests, ReleaseReadsHandles) {
   const auto body = release(R"({"blocks": [{"generation": 3, "tier": "device", "slot": 2}]})");
   ASSERT_TRUE(body) << body.error().detail;
@@ -330,6 +361,14 @@ TEST_P(HotRequests, WrongCommitsNameTheirField) {
            "blocks": [{"tier": "disk", "slot": 1, "generation": 1, "key": "aa", "ttl_ms": 0}]})",
        ErrorCode::out_of_range, "blocks[0].ttl_ms"},
       {R"({"lease": "0000000700112233445566778899aabb",
+           "blocks": [{"tier": "disk", "slot": 1, "generation": 1, "key": "aa", "priority": 101}]})",
+       ErrorCode::out_of_range, "blocks[0].priority"},
+      {R"({"lease": "0000000700112233445566778899aabb",
+           "blocks": [{"tier": "disk", "slot": 1, "generation": 1, "key": "aa", "if_exists": "x"}]})",
+       ErrorCode::out_of_range, "blocks[0].if_exists"},
+      {R"({"lease": "0000000700112233445566778899aabb", "blocks": [], "release": 1})",
+       ErrorCode::wrong_type, "release"},
+      {R"({"lease": "0000000700112233445566778899aabb",
            "blocks": [{"tier": "disk", "slot": 1, "generation": 1, "key": "aa", "x": 0}]})",
        ErrorCode::unknown_field, "blocks[0].x"},
   };
@@ -338,8 +377,8 @@ TEST_P(HotRequests, WrongCommitsNameTheirField) {
 
 TEST_P(HotRequests, WrongReleasesNameTheirField) {
   constexpr Wrong kTable[] = {
-      {R"({})", ErrorCode::missing_field, "blocks"},
       {R"({"blocks": []})", ErrorCode::out_of_range, "blocks"},
+      {R"({"to_lease": "07"})", ErrorCode::malformed, "to_lease"},
       {R"({"blocks": [{"tier": "device", "slot": 2}]})", ErrorCode::missing_field,
        "blocks[0].generation"},
       {R"({"blocks": [{"tier": "device", "slot": 2, "generation": 1, "keys": "aa"}]})",

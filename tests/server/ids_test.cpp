@@ -73,6 +73,19 @@ TEST(MediaType, OfAnAnswerByWeight) {
             WireFormat::text);
 }
 
+TEST(MediaType, BytesHaveToBeNamed) {
+  for (const char* yes : {"application/octet-stream", "application/octet-stream, */*",
+                          "application/octet-stream, application/problem+json",
+                          "application/json;q=0.5, Application/Octet-Stream"}) {
+    EXPECT_TRUE(wants_bytes(yes)) << yes;
+  }
+  for (const char* no :
+       {"", "*/*", "application/*", "application/octet-stream;q=0",
+        "application/json, application/octet-stream", "application/octet-stream;q=0.5, */*"}) {
+    EXPECT_FALSE(wants_bytes(no)) << no;
+  }
+}
+
 TEST(MediaType, JsonAnswersWhoWantsNeither) {
   for (const std::string_view accept : {"application/json;q=0", "*/*;q=0", "text/html",
                                         "application/json;q=0, application/msgpack;q=0.000"}) {

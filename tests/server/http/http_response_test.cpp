@@ -38,6 +38,20 @@ class HttpResponseTest : public HttpTest {
   std::string text_;  // outlives the server, too
 };
 
+// The line that only the clock knows.
+std::string date_of(const std::string& head) {
+  const auto begin = head.find("Date: ");
+  return begin == std::string::npos ? "no Date"
+                                    : head.substr(begin, head.find("\r\n", begin) + 2 - begin);
+}
+
+TEST(DateLine, IsWrittenAsHttpDoes) {
+  DateLine date;
+  EXPECT_EQ(date.at(784'111'777'999), "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n");
+  EXPECT_EQ(date.at(784'111'778'000), "Date: Sun, 06 Nov 1994 08:49:38 GMT\r\n");
+  EXPECT_EQ(date.at(0), "Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n");
+}
+
 constexpr std::string_view kHead = "HEAD / HTTP/1.1\r\nHost: x\r\n\r\n";
 
 TEST_F(HttpResponseTest, WritesStatusTypeLengthAndTheHandlersFields) {
@@ -49,10 +63,12 @@ TEST_F(HttpResponseTest, WritesStatusTypeLengthAndTheHandlersFields) {
   SocketClient client = connect();
   client.send(kGet);
   const ClientResponse response = client.receive();
-  EXPECT_EQ(response.head,
-            "HTTP/1.1 507 Insufficient Storage\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n"
-            "X-Content-Type-Options: nosniff\r\nCross-Origin-Resource-Policy: same-origin\r\n"
-            "Retry-After: 1\r\nETag: \"x\"\r\n\r\n");
+  EXPECT_EQ(
+      response.head,
+      "HTTP/1.1 507 Insufficient Storage\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n" +
+          date_of(response.head) +
+          "X-Content-Type-Options: nosniff\r\nCross-Origin-Resource-Policy: same-origin\r\n"
+          "Retry-After: 1\r\nETag: \"x\"\r\n\r\n");
   EXPECT_EQ(response.body, "12345");
 }
 
