@@ -1,7 +1,12 @@
 #include "tests/e2e/support/rest.hpp"
 
+#include <unistd.h>
+
 #include <array>
+#include <cctype>
+#include <cstdlib>
 #include <optional>
+#include <sstream>
 
 #include "client/metrics_text.hpp"
 
@@ -83,7 +88,32 @@ void PrintTo(const Reply& reply, std::ostream* out) {
 }
 
 Rest::Rest(const client::Endpoint& endpoint, std::uint32_t timeout_ms)
-    : endpoint_(endpoint), client_(endpoint, {.timeout_ms = timeout_ms}) {}
+    : endpoint_(endpoint), client_(endpoint, {.timeout_ms = timeout_ms}) {
+  const char* const folder = std::getenv("CAIRN_EXCHANGES");
+  if (folder == nullptr) return;
+  std::ostringstream name;
+  name << folder << "/" << ::getpid() << "-" << this;  // one at that address at a time
+  exchanges_.open(name.str(), std::ios::app);
+}
+
+void Rest::note(const Request& request, const Reply& reply) {
+  const std::string type = reply.header("Content-Type");
+  json names = json::array();
+  for (const auto& [name, value] : reply.headers) {
+    std::string& lower = names.emplace_back(name).get_ref<std::string&>();
+    for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  json exchange = {{"method", request.method},
+                   {"path", request.target.substr(0, request.target.find('?'))},
+                   {"status", reply.status},
+                   {"type", type},
+                   {"headers", std::move(names)}};
+  if (type.find("json") != std::string::npos)
+    exchange["body"] = json::parse(reply.body, nullptr, false);
+  if (type == "application/msgpack") exchange["body"] = json::from_msgpack(reply.body, true, false);
+  // A path may be no UTF-8.
+  exchanges_ << exchange.dump(-1, ' ', false, json::error_handler_t::replace) << "\n" << std::flush;
+}
 
 Reply Rest::send(const Request& request) {
   std::vector<client::HttpHeader> headers;
@@ -96,8 +126,10 @@ Reply Rest::send(const Request& request) {
                                    .body = body,
                                    .files = request.files});
   if (!response) return {0, response.error().code + ": " + response.error().detail, {}, {}};
-  return {response->status, std::move(response->body), std::move(response->headers),
-          std::move(response->files)};
+  Reply reply{response->status, std::move(response->body), std::move(response->headers),
+              std::move(response->files)};
+  if (exchanges_.is_open()) note(request, reply);
+  return reply;
 }
 
 Reply Rest::post(const std::string& target, const json& body) {

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <string>
@@ -40,7 +41,9 @@ struct Reply {
 };
 void PrintTo(const Reply& reply, std::ostream* out);
 
-// A kept-alive connection to a server. Not for several threads at once.
+// A kept-alive connection to a server. What it answers is noted in a file of its own in the folder
+// $CAIRN_EXCHANGES, where that is set: tests/schema/exchanges.py compares it with the server's own
+// document. Not for several threads at once.
 class Rest {
  public:
   explicit Rest(const client::Endpoint& endpoint, std::uint32_t timeout_ms = 60'000);
@@ -61,8 +64,11 @@ class Rest {
   const client::Endpoint& endpoint() const { return endpoint_; }
 
  private:
+  void note(const Request& request, const Reply& reply);
+
   client::Endpoint endpoint_;
   client::HttpClient client_;
+  std::ofstream exchanges_;
 };
 
 // A reply of that status.
