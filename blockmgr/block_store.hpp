@@ -131,6 +131,9 @@ class BlockStore {
   // The copy is no longer found. Its slot is free at once, or when its last pin goes.
   void drop(SlotRef at, EvictionReason reason);
   void drop_all(EntryNumber entry, EvictionReason reason);
+  // Drops copies that stay only because what follows them lies in other tiers, in the order of
+  // eviction, `count` at most: how many. Looks at every slot. REQUIRES: next_victim() has none.
+  std::uint32_t cut_chains(Tier tier, std::uint32_t count);
   void expire(TimePoint now);
 
   // Pins keep a slot's bytes as they are. A lease's pins are counted apart.

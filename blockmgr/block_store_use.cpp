@@ -1,4 +1,8 @@
 // BlockStore: who uses a copy, and which goes next.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
 #include "blockmgr/block_store.hpp"
 
 namespace cairn {
@@ -109,6 +113,24 @@ std::optional<BlockStore::Victim> BlockStore::next_victim(Tier tier) {
     slots.park(slot);
   }
   return std::nullopt;
+}
+
+std::uint32_t BlockStore::cut_chains(Tier tier, std::uint32_t count) {
+  const SlotPool& slots = pool(tier);
+  std::vector<SlotNumber> tails;
+  for (SlotNumber slot = 0; slot < slots.end(); ++slot) {
+    const SlotRecord& record = slots[slot];
+    if (record.place == EvictionPlace::parked && record.pins == 0 &&
+        index_[record.owner].children_in_tier[index_of(tier)] == 0) {
+      tails.push_back(slot);
+    }
+  }
+  std::ranges::sort(tails, {}, [&](SlotNumber slot) {
+    return std::pair(slots[slot].priority, slots[slot].last_use);
+  });
+  tails.resize(std::min<std::size_t>(tails.size(), count));
+  for (const SlotNumber slot : tails) drop({tier, slot}, EvictionReason::capacity);
+  return static_cast<std::uint32_t>(tails.size());
 }
 
 void BlockStore::begin_leaving(SlotRef at) {

@@ -305,6 +305,7 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
     bool trim_due = false;        // what only slots beyond the end lie in is to be given back
     SlotNumber next = 0;          // where to look for the next copies beyond the end
     TimePoint not_before{};  // after a failure, so that a broken disk is not asked all the time
+    std::chrono::steady_clock::time_point no_cut_before{};  // likewise, for a look at every slot
   };
   std::array<Relocating, kNumTiers> relocating;
 
@@ -388,6 +389,7 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   void wait_until_shrunk(Tier tier);
   void trim(Tier tier);
   void settle_sizes(Section& section);
+  void cut_chains(Tier tier, std::uint32_t count);
   void relocate_some(Section& section, Tier tier);
   void copy_in_memory(Tier tier, const Relocations& items);
   void copy_on_disk(const Relocations& items);

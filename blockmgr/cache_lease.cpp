@@ -39,12 +39,6 @@ void Cache::allocate(const AllocateRequest& request, Done<Allocation> done) {
   if (auto may = CacheCore::check_pins(request.pins.get(), request.count); !may) {
     return respond(section, std::move(may).error());
   }
-  if (const auto most = core.store.pool(request.tier).capacity(); request.count > most) {
-    return respond(
-        section, Error{ErrorCode::impossible, "count is " + std::to_string(request.count) +
-                                                  "; tier " + std::string(to_string(request.tier)) +
-                                                  " has " + std::to_string(most) + " blocks"});
-  }
   if (auto fits = core.check_held(request.count); !fits) {
     return respond(section, std::move(fits).error());
   }
@@ -167,7 +161,7 @@ Result<std::uint64_t> release_all(Section& section, CacheCore& core, LeaseNumber
 }
 
 // Slots that list() looks at under one hold of the lock.
-constexpr std::size_t kLookStep = 65'536;
+constexpr std::size_t kLeasesLookedAt = 65'536;
 
 LeaseInfo describe(const Section& section, const Lease& lease) {
   LeaseInfo info{.lease = lease.id,
@@ -187,7 +181,7 @@ Result<LeaseList> Cache::leases(const LeaseListRequest& request) {
     Section section(core);
     CAIRN_TRY(core.check_usable());
     core.end_overdue(section);
-    for (std::size_t looked_at = 0; looked_at < kLookStep; ++next) {
+    for (std::size_t looked_at = 0; looked_at < kLeasesLookedAt; ++next) {
       more = next < core.leases.end() && result.leases.size() < request.limit;
       if (!more) break;
       const Lease& lease = core.leases[static_cast<LeaseNumber>(next)];

@@ -348,10 +348,21 @@ void CacheCore::settle_sizes(Section& section) {
                                   store.leaving_count(tier) - store.superseded_count(tier) -
                                   relocating[index_of(tier)].under_way;
     if (staying > slots.limit()) {
-      reclaim(section, tier, {.count = std::min(staying - slots.limit(), kEvictStep)});
+      const std::uint32_t excess = std::min(staying - slots.limit(), kEvictStep);
+      if (reclaim(section, tier, {.count = excess}) == 0) cut_chains(tier, excess);
+    } else {
+      // Not before: what is being copied cannot be evicted, and what is worth more would go.
+      relocate_some(section, tier);
     }
-    relocate_some(section, tier);
   }
+}
+
+// A prefix whose rest lies in other tiers is kept by eviction, but has no room here any more.
+void CacheCore::cut_chains(Tier tier, std::uint32_t count) {
+  Relocating& state = relocating[index_of(tier)];
+  const auto now = std::chrono::steady_clock::now();
+  if (store.leaving_count(tier) > 0 || now < state.no_cut_before) return;
+  if (store.cut_chains(tier, count) == 0) state.no_cut_before = now + kAfterFailure;
 }
 
 void CacheCore::relocate_some(Section& section, Tier tier) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/assert.hpp"
 #include "base/hash.hpp"
@@ -116,7 +117,7 @@ EntryNumber KeyIndex::insert(KeyView key) {
   CAIRN_ASSERT(size_ < options_.max_entries, "the index would fill up and a lookup never end");
   EntryNumber number = first_unused_;
   if (number != kNoEntry) {
-    first_unused_ = entries_[number].parent;
+    first_unused_ = std::exchange(entries_[number].parent, kNoEntry);
   } else {
     number = static_cast<EntryNumber>(entries_.size());
     entries_.emplace_back();

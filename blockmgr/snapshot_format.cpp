@@ -17,8 +17,6 @@ constexpr std::string_view kFooterMagic = "CAIRNEND";
 constexpr std::uint32_t kZstdFlag = 1;
 constexpr std::size_t kChecksumBytes = 8;
 
-Error broken(std::string why) { return {ErrorCode::broken_snapshot, std::move(why)}; }
-
 class Encoder {
  public:
   explicit Encoder(SnapshotBytes& out) : out_(out) {}
@@ -147,6 +145,8 @@ std::string_view as_text(KeyView key) {
 
 }  // namespace
 
+Error broken_snapshot(std::string why) { return {ErrorCode::broken_snapshot, std::move(why)}; }
+
 SnapshotBytes encode(const SnapshotHeader& header) {
   SnapshotBytes bytes;
   Encoder out(bytes);
@@ -204,23 +204,23 @@ SnapshotBytes encode(const SnapshotFooter& footer) {
 
 Result<std::uint32_t> decode_header_length(std::span<const std::byte> prelude) {
   Decoder in(prelude);
-  if (in.text(kHeaderMagic.size()) != kHeaderMagic) return broken("it is no snapshot");
+  if (in.text(kHeaderMagic.size()) != kHeaderMagic) return broken_snapshot("it is no snapshot");
   const auto version = in.number<std::uint32_t>();
   if (version != kSnapshotVersion) {
-    return broken("it is of version " + std::to_string(version) + "; this program reads " +
-                  std::to_string(kSnapshotVersion));
+    return broken_snapshot("it is of version " + std::to_string(version) + "; this program reads " +
+                           std::to_string(kSnapshotVersion));
   }
   const auto length = in.number<std::uint32_t>();
   if (in.failed() || length < kSnapshotPreludeBytes + kChecksumBytes ||
       length > kMaxSnapshotHeaderBytes) {
-    return broken("its header is " + std::to_string(length) + " bytes long");
+    return broken_snapshot("its header is " + std::to_string(length) + " bytes long");
   }
   return length;
 }
 
 Result<SnapshotHeader> decode_header(std::span<const std::byte> bytes) {
   const auto body = checked(bytes);
-  if (!body) return broken("its header's checksum is wrong");
+  if (!body) return broken_snapshot("its header's checksum is wrong");
   Decoder in(*body);
   in.bytes(kSnapshotPreludeBytes);
   const auto flags = in.number<std::uint32_t>();
@@ -229,22 +229,22 @@ Result<SnapshotHeader> decode_header(std::span<const std::byte> bytes) {
   header.compressed = (flags & kZstdFlag) != 0;
   header.created_unix_ms = in.number<std::int64_t>();
   header.config = take_config(in);
-  if (in.failed() || !in.left().empty()) return broken("its header cannot be read");
+  if (in.failed() || !in.left().empty()) return broken_snapshot("its header cannot be read");
   return header;
 }
 
 Result<SnapshotFooter> decode_footer(std::span<const std::byte> bytes) {
   const auto body = checked(bytes);
-  if (!body) return broken("it is cut off, or its footer's checksum is wrong");
+  if (!body) return broken_snapshot("it is cut off, or its footer's checksum is wrong");
   Decoder in(*body);
-  if (in.text(kFooterMagic.size()) != kFooterMagic) return broken("it has no footer");
+  if (in.text(kFooterMagic.size()) != kFooterMagic) return broken_snapshot("it has no footer");
   SnapshotFooter footer;
   for (std::uint64_t* number :
        {&footer.blocks, &footer.index_offset, &footer.index_bytes, &footer.index_checksum,
         &footer.header_checksum, &footer.file_bytes}) {
     *number = in.number<std::uint64_t>();
   }
-  if (in.failed() || !in.left().empty()) return broken("its footer cannot be read");
+  if (in.failed() || !in.left().empty()) return broken_snapshot("its footer cannot be read");
   return footer;
 }
 
@@ -270,11 +270,11 @@ Result<SnapshotRecord> SnapshotIndexCursor::next() {
     record.copies[i]->priority = in.number<std::uint8_t>();
     in.refuse_unless(record.copies[i]->priority <= 100);
   }
-  if (in.failed()) return broken("a record of its index cannot be read");
+  if (in.failed()) return broken_snapshot("a record of its index cannot be read");
   if (const auto key = in.bytes(key_bytes); !in.failed()) record.key = BlockKey(key);
   if (const auto parent = in.bytes(parent_bytes); !parent.empty()) record.parent = BlockKey(parent);
   record.metadata = in.text(metadata_bytes);
-  if (in.failed()) return broken("its index ends within a record");
+  if (in.failed()) return broken_snapshot("its index ends within a record");
   left_ = in.left();
   return record;
 }

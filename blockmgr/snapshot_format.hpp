@@ -76,6 +76,7 @@ SnapshotBytes encode(const SnapshotHeader& header);
 void append(SnapshotBytes& index, const SnapshotRecord& record);
 SnapshotBytes encode(const SnapshotFooter& footer);
 
+Error broken_snapshot(std::string why);
 // broken_snapshot, saying what is wrong, unless the bytes are one whole part.
 Result<std::uint32_t> decode_header_length(std::span<const std::byte> prelude);
 Result<SnapshotHeader> decode_header(std::span<const std::byte> bytes);

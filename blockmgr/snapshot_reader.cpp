@@ -16,8 +16,6 @@ constexpr std::size_t kPieceBytes = 256 * 1024;
 // Pages are given back so many bytes at a time.
 constexpr std::uint64_t kGiveBackBytes = 8u << 20;
 
-Error broken(std::string why) { return {ErrorCode::broken_snapshot, std::move(why)}; }
-
 }  // namespace
 
 // Where a block's bytes go, piece by piece: a caller's room, or the same scratch again and again.
@@ -73,12 +71,12 @@ Result<std::unique_ptr<SnapshotReader>> SnapshotReader::open(const SnapshotIo& i
 Result<> SnapshotReader::read_ends() {
   auto size = io_.size_bytes(file_);
   if (!size) return std::move(size).error();
-  if (*size < kSnapshotPreludeBytes + kSnapshotFooterBytes) return broken("it is cut off");
+  if (*size < kSnapshotPreludeBytes + kSnapshotFooterBytes) return broken_snapshot("it is cut off");
   SnapshotBytes bytes(kSnapshotPreludeBytes);
   CAIRN_TRY(io_.read(file_, {.offset_bytes = 0, .room = bytes}));
   const auto length = decode_header_length(bytes);
   if (!length) return length.error();
-  if (*length > *size - kSnapshotFooterBytes) return broken("it is cut off");
+  if (*length > *size - kSnapshotFooterBytes) return broken_snapshot("it is cut off");
   header_bytes_ = *length;
   bytes.resize(*length);
   CAIRN_TRY(io_.read(file_, {.offset_bytes = 0, .room = bytes}));
@@ -92,15 +90,15 @@ Result<> SnapshotReader::read_ends() {
   if (!footer) return footer.error();
   footer_ = *footer;
   if (footer_.header_checksum != hash_bytes(bytes, 0)) {
-    return broken("its header and its footer are of two snapshots");
+    return broken_snapshot("its header and its footer are of two snapshots");
   }
   // The second sum could only overflow where the first comparison fails.
   const bool fits = footer_.file_bytes == *size && footer_.index_offset >= header_bytes_ &&
                     footer_.index_offset <= *size - kSnapshotFooterBytes &&
                     footer_.index_bytes == *size - kSnapshotFooterBytes - footer_.index_offset;
   if (!fits) {
-    return broken("it is " + std::to_string(*size) + " bytes long, not " +
-                  std::to_string(footer_.file_bytes));
+    return broken_snapshot("it is " + std::to_string(*size) + " bytes long, not " +
+                           std::to_string(footer_.file_bytes));
   }
   return {};
 }
@@ -109,7 +107,7 @@ Result<> SnapshotReader::load_index() {
   index_.resize(footer_.index_bytes);
   CAIRN_TRY(io_.read(file_, {.offset_bytes = footer_.index_offset, .room = index_}));
   if (hash_bytes(index_, 0) != footer_.index_checksum) {
-    return broken("the checksum of its index is wrong");
+    return broken_snapshot("the checksum of its index is wrong");
   }
   const std::uint64_t block_bytes = cairn::block_bytes(header_.config.shape);
   std::uint64_t blocks = 0;
@@ -120,11 +118,12 @@ Result<> SnapshotReader::load_index() {
     const bool fits = record->stored_bytes <= footer_.index_offset - offset &&
                       (header_.compressed || record->stored_bytes == block_bytes);
     if (!fits)
-      return broken("a block of it has " + std::to_string(record->stored_bytes) + " bytes");
+      return broken_snapshot("a block of it has " + std::to_string(record->stored_bytes) +
+                             " bytes");
     offset += record->stored_bytes;
   }
   if (blocks != footer_.blocks || offset != footer_.index_offset) {
-    return broken("its index does not fit its data");
+    return broken_snapshot("its index does not fit its data");
   }
   if (header_.compressed) {
     frames_.emplace();
@@ -169,8 +168,8 @@ Result<> SnapshotReader::stream(const Block& block, Rooms rooms) {
   CAIRN_TRY(header_.compressed ? stream_frame(block, rooms) : stream_stored(block, rooms));
   const std::uint64_t stored = header_.compressed ? stored_hash_.value() : hash_.value();
   if (hash_.value() == block.record.checksum && stored == block.record.stored_checksum) return {};
-  return broken("the checksum of the block at offset " + std::to_string(block.offset_bytes) +
-                " is wrong");
+  return broken_snapshot("the checksum of the block at offset " +
+                         std::to_string(block.offset_bytes) + " is wrong");
 }
 
 Result<> SnapshotReader::stream_stored(const Block& block, Rooms& rooms) {
@@ -186,8 +185,8 @@ Result<> SnapshotReader::stream_stored(const Block& block, Rooms& rooms) {
 }
 
 Result<> SnapshotReader::stream_frame(const Block& block, Rooms& rooms) {
-  const Error wrong =
-      broken("the block at offset " + std::to_string(block.offset_bytes) + " has another size");
+  const Error wrong = broken_snapshot("the block at offset " + std::to_string(block.offset_bytes) +
+                                      " has another size");
   frames_->begin();
   std::uint64_t offset = block.offset_bytes;
   std::uint64_t left = block.record.stored_bytes;

@@ -138,6 +138,8 @@ def operation(method, path, what, document, role):
     for status, answer in what["responses"].items():
         if status == "default":
             continue
+        if "$ref" in answer:
+            answer = document["components"]["responses"][answer["$ref"].rpartition("/")[2]]
         types = [type_of(content["schema"]) for kind, content in answer.get("content", {}).items()
                  if "schema" in content and kind not in ("application/msgpack", "application/problem+json")]
         text += f"- {status}: {answer['description']}" + "".join(f" {one}" for one in types) + "\n"

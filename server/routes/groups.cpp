@@ -104,7 +104,7 @@ void join_group(Service& service, const Call& call, Reply reply) {
       ordered_json body = group_body(*group);
       // Told here only: whoever has it may join.
       body["unique_id"] = group->unique_id;
-      shared->document(201, body);
+      shared->located(201, "/v1/groups/" + group->name, body);
     });
   });
   if (!posted) {

@@ -143,7 +143,7 @@ void list_pending(Service& service, const Call& call, Reply reply) {
   if (!cache) return reply.error(cache.error());
   Query query(call.head.query);
   PendingRequest request;
-  request.limit = static_cast<std::uint32_t>(query.number("limit", {1, kMaxListed}).value_or(100));
+  request.limit = query.limit();
   request.cursor = query.number("cursor", {}).value_or(0);
   if (auto read = query.finish(); !read) return reply.error(read.error());
   answer_on(service.readers, std::move(reply), [cache = std::move(*cache), request](Reply& answer) {
@@ -155,9 +155,8 @@ void list_pending(Service& service, const Call& call, Reply reply) {
                         {"to", to_string(block.to)},
                         {"age_ms", block.age_ms}});
     }
-    ordered_json body = {{"pending", std::move(blocks)}, {"next_cursor", nullptr}};
-    if (list.next_cursor != 0) body["next_cursor"] = std::to_string(list.next_cursor);
-    answer.document(200, body);
+    answer.document(200, {{"pending", std::move(blocks)},
+                          {"next_cursor", cursor_body(list.next_cursor)}});
   });
 }
 

@@ -25,6 +25,15 @@ Result<LeaseOfPath> lease_of(const Service& service, const Call& call) {
   return LeaseOfPath{*lease, std::move(*cache)};
 }
 
+// What no waiting and no eviction can make room for. A tier that the cache lacks is named later.
+Result<> check_size(const Cache& cache, Tier tier, std::uint32_t count) {
+  const auto& there = cache.config().tiers[index_of(tier)];
+  if (!there || count <= there->num_blocks) return {};
+  return Error{ErrorCode::impossible, "count is " + std::to_string(count) + "; tier " +
+                                          std::string(to_string(tier)) + " has " +
+                                          std::to_string(there->num_blocks) + " blocks"};
+}
+
 ordered_json lease_body(const LeaseInfo& info) {
   ordered_json blocks = ordered_json::object();
   for (Tier tier : kTiers) {
@@ -51,8 +60,10 @@ void allocate(Service& service, const Call& call, Reply reply) {
                         "count is " + std::to_string(body->count) + "; it takes 1 to " +
                             std::to_string(service.manager.options().max_blocks_per_request)});
   }
+  const Tier tier = body->tier.value_or((*cache)->highest_tier());
+  if (auto fits = check_size(**cache, tier, body->count); !fits) return reply.error(fits.error());
   const AllocateRequest request{.count = body->count,
-                                .tier = body->tier.value_or((*cache)->highest_tier()),
+                                .tier = tier,
                                 .lease_ms = body->lease_ms,
                                 .priority = body->priority,
                                 .quota = call.quota(),

@@ -160,9 +160,10 @@ Result<std::unique_ptr<http::Upload>> open_key(Service& service, const Call& cal
   auto key = key_of(call);
   if (!key) return std::move(key).error();
   Query query(call.head.query);
-  Placement placement{.tier = query.tier("tier").value_or((*cache)->highest_tier()),
-                      .quota = call.quota(),
-                      .holder = call.holder()};
+  Placement placement;
+  placement.tier = query.tier("tier").value_or((*cache)->highest_tier());
+  placement.quota = call.quota();
+  placement.holder = call.holder();
   placement.block.key = *key;
   read_options(query, placement.block);
   CAIRN_TRY(query.finish());

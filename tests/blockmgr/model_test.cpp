@@ -270,7 +270,7 @@ class Walk {
       copies.push_back(model_.leases.at(*lease).held[i]);
     }
     if (some.empty()) return;
-    const auto released = cache_->release(ids_.at(*lease), some);
+    const auto released = cache_->release(ids_.at(*lease), {.blocks = some});
     ASSERT_TRUE(released) << released.error().detail;
     ASSERT_EQ(*released, some.size());
     // The same slot may be held twice: which of the two goes makes no difference.
@@ -376,6 +376,9 @@ class Walk {
     if (tier == Tier::device) return;
     while (!ids_.empty()) end(ids_.begin()->first);
     const int blocks = 1 + pick(20);
+    // What leaves for a tier that has no room for it all goes in an order that is chance.
+    const auto excess = static_cast<int>(model_.present_in(tier).size()) - blocks;
+    if (const auto below = model_.lower(tier); below && model_.free(*below) < excess) return;
     model_.resize(tier, blocks);
     CacheChange change;
     change.num_blocks[index_of(tier)] = static_cast<std::uint32_t>(blocks);

@@ -123,12 +123,16 @@ bool NaiveModel::wants_offload(const Copy& c) const {
   });
 }
 
-bool NaiveModel::may_go(const Copy& c) const {
-  if (!c.found || c.pins > 0 || c.leaving) return false;
+bool NaiveModel::has_children_in_tier(const Copy& c) const {
   for (const auto& [key, block] : blocks) {
     if (block.parent != c.key) continue;
-    if (auto child = copy(key, c.tier); child && !copies.at(*child).leaving) return false;
+    if (auto child = copy(key, c.tier); child && !copies.at(*child).leaving) return true;
   }
+  return false;
+}
+
+bool NaiveModel::may_go(const Copy& c) const {
+  if (!c.found || c.pins > 0 || c.leaving || has_children_in_tier(c)) return false;
   const bool offloads = config_.offload == OffloadMode::on_evict && lower(c.tier);
   return offloads || !last_copy(c) || !has_children(c.key);
 }
@@ -264,9 +268,25 @@ void NaiveModel::run() {
 void NaiveModel::resize(Tier tier, int capacity) {
   config_.tiers[index_of(tier)]->num_blocks = static_cast<std::uint32_t>(capacity);
   changed_ = false;
-  while (free(tier) + leaving(tier) < 0 && reclaim(tier, -free(tier) - leaving(tier)) > 0) {
+  while (free(tier) + leaving(tier) < 0) {
+    const int excess = -free(tier) - leaving(tier);
+    if (reclaim(tier, excess) == 0 && cut_chains(tier, excess) == 0) return;
     run();
   }
+}
+
+int NaiveModel::cut_chains(Tier tier, int count) {
+  std::vector<CopyId> tails;
+  for (const auto& [id, c] : copies) {
+    if (c.tier == tier && c.found && c.pins == 0 && !c.leaving && !has_children_in_tier(c)) {
+      tails.push_back(id);
+    }
+  }
+  std::ranges::sort(
+      tails, {}, [&](CopyId id) { return std::pair(copies.at(id).priority, copies.at(id).used); });
+  tails.resize(std::min(tails.size(), static_cast<std::size_t>(count)));
+  for (CopyId id : tails) drop(id);
+  return static_cast<int>(tails.size());
 }
 
 NaiveModel::CopyId NaiveModel::place(Tier tier, int priority) {

@@ -49,6 +49,8 @@ class NaiveModel {
   std::optional<CopyId> copy(Key key, Tier tier) const;
   std::optional<CopyId> highest(Key key) const;
   std::vector<Key> present_in(Tier tier) const;
+  std::optional<Tier> lower(Tier tier) const;
+  int free(Tier tier) const;
   std::uint64_t count(Tier tier, SlotState state) const;
   std::uint64_t leased(Tier tier) const;
 
@@ -79,8 +81,6 @@ class NaiveModel {
 
  private:
   bool has_tier(Tier tier) const { return config_.tiers[index_of(tier)].has_value(); }
-  std::optional<Tier> lower(Tier tier) const;
-  int free(Tier tier) const;
   int attainable(Tier tier) const;
   bool last_copy(const Copy& copy) const;
   bool has_children(Key key) const;
@@ -99,6 +99,8 @@ class NaiveModel {
   void serve(Tier tier);
   int leaving(Tier tier) const;
   int reclaim(Tier tier, int count);
+  int cut_chains(Tier tier, int count);
+  bool has_children_in_tier(const Copy& c) const;
   void offload(std::vector<CopyId> victims, bool forced);
   bool let_go(CopyId victim, bool forced);
   void run();                             // until nothing is under way

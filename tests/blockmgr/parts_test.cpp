@@ -85,6 +85,16 @@ TEST(KeyIndex, FindsEveryKeyThroughInsertionsAndErasures) {
   }
 }
 
+// An unused entry names the next unused one where others name their parent.
+TEST(KeyIndex, AnEntryThatIsUsedAgainHasNoParent) {
+  KeyIndex index({.max_entries = 4, .hash_seed = 5});
+  const EntryNumber first = index.insert(key(1));
+  const EntryNumber second = index.insert(key(2));
+  index.erase(first);
+  index.erase(second);
+  for (const std::uint64_t k : {3u, 4u}) EXPECT_EQ(index[index.insert(key(k))].parent, kNoEntry);
+}
+
 TEST(KeyIndex, AScanFindsWhatSingleLookupsFind) {
   KeyIndex index({.max_entries = 300, .hash_seed = 9});
   for (std::uint64_t k = 0; k < 300; ++k) index.insert(key(k));

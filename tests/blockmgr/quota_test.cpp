@@ -142,7 +142,7 @@ TEST_F(LeaseQuotaTest, CountsUntilALeaseEndsInAnyWay) {
   MatchResult held;
   const auto one = keys(3, 1);
   ASSERT_TRUE(cache->match(views(one), 1000, held, pins));
-  EXPECT_TRUE(cache->release(*held.lease, held.blocks));
+  EXPECT_TRUE(cache->release(*held.lease, {.blocks = held.blocks}));
   EXPECT_EQ(pins->used(), 2u);
   rig.clock.advance_ms(2000);
   rig.manager->tick();

@@ -17,9 +17,9 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-constexpr std::uint64_t kStride = 512;  // kBlockBytes, padded to the alignment of cache_body()
-constexpr std::uint64_t kBlocks = 4;
-constexpr std::uint64_t kMemoryBytes = kBlocks * kStride;
+constexpr std::uint64_t kSlotBytes = 512;  // kBlockBytes, padded to the alignment of cache_body()
+constexpr std::uint64_t kPassedBlocks = 4;
+constexpr std::uint64_t kMemoryBytes = kPassedBlocks * kSlotBytes;
 
 // A server with a Unix socket.
 struct Served {
@@ -53,8 +53,8 @@ json passed(std::uint64_t size_bytes = kMemoryBytes, int number = 0) {
 }
 
 json body_with(const json& import, const std::string& tier = "pinned") {
-  json body = cache_body({.device = tier == "device" ? std::uint32_t{kBlocks} : 0,
-                          .pinned = tier == "pinned" ? std::uint32_t{kBlocks} : 0});
+  json body = cache_body({.device = tier == "device" ? std::uint32_t{kPassedBlocks} : 0,
+                          .pinned = tier == "pinned" ? std::uint32_t{kPassedBlocks} : 0});
   body["tiers"][tier]["memory"] = {{"import", import}};
   return body;
 }
@@ -135,7 +135,7 @@ TEST(PassedMemory, ComesSeveralAtATimeByNumber) {
   Served served;
   PassedFiles files = memory(2 * kMemoryBytes);
   files.push_back(memory().front());
-  json body = cache_body({.device = kBlocks, .pinned = kBlocks});
+  json body = cache_body({.device = kPassedBlocks, .pinned = kPassedBlocks});
   body["tiers"]["device"]["memory"] = {{"import", passed(kMemoryBytes, 1)}};
   body["tiers"]["pinned"]["memory"] = {{"import", passed(2 * kMemoryBytes, 0)}};
   ASSERT_THAT(served.rest->put("/v1/caches/two", body, files), has_status(201));
@@ -190,7 +190,7 @@ TEST(PassedMemory, IsRefusedByName) {
 TEST(PassedMemory, OfAnotherServerIsImportedAsItWasExported) {
   Served owner;
   Served engine;
-  TestCache cache(*owner.rest, {.pinned = kBlocks});
+  TestCache cache(*owner.rest, {.pinned = kPassedBlocks});
   const Reply exported = owner.rest->post(cache.path("/tiers/pinned/export"));
   ASSERT_THAT(exported.files, SizeIs(1));
   const json body = body_with(exported.document());

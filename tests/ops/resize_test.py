@@ -19,6 +19,7 @@ import time
 from support import PATIENCE_S, Folder, Server
 
 BLOCK_BYTES = 4096
+LABELS_BYTES = 8192  # of a slot file: twice what it is of
 SHAPE = {"num_layers": 2, "outer_dim": 2, "page_size": 4, "inner_dim": 128, "dtype_width_bytes": 2}
 PREFIX = 8  # blocks of a prefix
 CACHE = "/v1/caches/resized"
@@ -179,7 +180,7 @@ def run(program, tier, blocks, clients):
     assert whole_used == len(used), report
     assert not refused, report
     if tier == "disk":
-        assert found == 4096 + shrunk * (4096 + BLOCK_BYTES), report
+        assert found == LABELS_BYTES + shrunk * (4096 + BLOCK_BYTES), report
         assert after_kill == len(used), report
 
 

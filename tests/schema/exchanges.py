@@ -5,12 +5,13 @@ import json
 import pathlib
 import re
 import sys
+import urllib.parse
 
 import jsonschema_rs
 
 
 def pointer(*parts):
-    return "#/" + "/".join(str(part).replace("~", "~0").replace("/", "~1") for part in parts)
+    return "#/" + "/".join(urllib.parse.quote(str(part).replace("~", "~0").replace("/", "~1")) for part in parts)
 
 
 class Document:

@@ -443,7 +443,7 @@ TEST_P(HotRequests, AByteOrderMarkIsIgnored) {
 }
 
 TEST(HotJson, HugeNumbersAreNoIntegers) {
-  for (const char* number : {"1e40", "-1e40", "1e5", "0.0", "1e-400"}) {
+  for (const char* number : {"1e40", "-1e40", "1.5", "1e-1"}) {
     SCOPED_TRACE(number);
     MatchBody out;
     const std::string body = R"({"keys": [], "lease_ms": )" + std::string(number) + "}";

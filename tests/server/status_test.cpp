@@ -38,6 +38,7 @@ constexpr Expected kAll[] = {
     {ErrorCode::foreign_lease, 409},
     {ErrorCode::leased, 409},
     {ErrorCode::cache_exists, 409},
+    {ErrorCode::exists, 409},
     {ErrorCode::group_exists, 409},
     {ErrorCode::rank_taken, 409},
     {ErrorCode::lease_expired, 410},

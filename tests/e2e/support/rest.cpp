@@ -108,9 +108,10 @@ void Rest::note(const Request& request, const Reply& reply) {
                    {"status", reply.status},
                    {"type", type},
                    {"headers", std::move(names)}};
-  if (type.find("json") != std::string::npos)
-    exchange["body"] = json::parse(reply.body, nullptr, false);
-  if (type == "application/msgpack") exchange["body"] = json::from_msgpack(reply.body, true, false);
+  if (!reply.body.empty()) {  // that of a HEAD is
+    if (type.find("json") != std::string::npos) exchange["body"] = json::parse(reply.body);
+    if (type == "application/msgpack") exchange["body"] = json::from_msgpack(reply.body);
+  }
   // A path may be no UTF-8.
   exchanges_ << exchange.dump(-1, ' ', false, json::error_handler_t::replace) << "\n" << std::flush;
 }

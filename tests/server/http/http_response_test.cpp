@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "server/http/response_head.hpp"
 #include "tests/server/http/http_fixture.hpp"
 #include "tests/server/http/scripted_bodies.hpp"
 
@@ -34,16 +35,11 @@ class HttpResponseTest : public HttpTest {
     });
   }
 
+  std::string date() const { return std::string(DateLine().at(clock_.unix_ms())); }
+
   std::weak_ptr<int> alive_;
   std::string text_;  // outlives the server, too
 };
-
-// The line that only the clock knows.
-std::string date_of(const std::string& head) {
-  const auto begin = head.find("Date: ");
-  return begin == std::string::npos ? "no Date"
-                                    : head.substr(begin, head.find("\r\n", begin) + 2 - begin);
-}
 
 TEST(DateLine, IsWrittenAsHttpDoes) {
   DateLine date;
@@ -66,7 +62,7 @@ TEST_F(HttpResponseTest, WritesStatusTypeLengthAndTheHandlersFields) {
   EXPECT_EQ(
       response.head,
       "HTTP/1.1 507 Insufficient Storage\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n" +
-          date_of(response.head) +
+          date() +
           "X-Content-Type-Options: nosniff\r\nCross-Origin-Resource-Policy: same-origin\r\n"
           "Retry-After: 1\r\nETag: \"x\"\r\n\r\n");
   EXPECT_EQ(response.body, "12345");
@@ -90,7 +86,8 @@ TEST_F(HttpResponseTest, SendsAnEndlessResponseInChunks) {
   client.send(kGet);
   const std::string whole =
       "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n"
-      "Connection: close\r\n"
+      "Connection: close\r\n" +
+      date() +
       "X-Content-Type-Options: nosniff\r\nCross-Origin-Resource-Policy: same-origin\r\n"
       "\r\n"
       "12\r\nhello worldwideweb\r\nc\r\nworldwideweb\r\n0\r\n\r\n";
@@ -114,7 +111,7 @@ TEST_F(HttpResponseTest, SendsAnEndlessResponseBareToAnOlderClient) {
   SocketClient client = connect();
   client.send("GET / HTTP/1.0\r\n\r\n");
   const std::string whole =
-      "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n"
+      "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n" + date() +
       "X-Content-Type-Options: nosniff\r\nCross-Origin-Resource-Policy: same-origin\r\n"
       "\r\nhello";
   EXPECT_EQ(client.receive_bytes(whole.size()), whole);
