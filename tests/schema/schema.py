@@ -56,7 +56,8 @@ def read_with_generated_client(tools, server, folder):
         "content_type_overrides": {"application/msgpack": "application/octet-stream"}}))
     subprocess.run([tools / "bin" / "openapi-python-client", "generate", "--meta", "none", "--fail-on-warning",
                     "--url", f"http://{server.address}/openapi.json", "--config", folder / "config.json",
-                    "--output-path", folder / "cairn_client"], check=True)
+                    "--output-path", folder / "cairn_client"], check=True,
+                   env={**os.environ, "PATH": f"{tools / 'bin'}:{os.environ['PATH']}"})  # it asks for ruff
     (folder / "page.py").write_text(GENERATED)
     subprocess.run([tools / "bin" / "python3", folder / "page.py", folder, f"http://{server.address}"], check=True)
 
