@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <memory>
+#include <new>
 
 #include "base/assert.hpp"
 
@@ -19,7 +20,7 @@ using Digest = std::array<std::byte, 32>;
 class Sha256 {
  public:
   Sha256() : context_(EVP_MD_CTX_new()), algorithm_(EVP_MD_fetch(nullptr, "SHA256", nullptr)) {
-    CAIRN_ASSERT(context_ && algorithm_, "tokens have no keys without SHA-256");
+    if (!context_ || !algorithm_) throw std::bad_alloc();
   }
 
   void start() { check(EVP_DigestInit_ex2(context_.get(), algorithm_.get(), nullptr)); }
@@ -33,8 +34,10 @@ class Sha256 {
   }
 
  private:
-  // With a fetched algorithm and valid memory these fail only when out of memory.
-  static void check(int ok) { CAIRN_ASSERT(ok == 1, "a wrong key would name a block"); }
+  // With valid arguments these fail only when out of memory.
+  static void check(int ok) {
+    if (ok != 1) throw std::bad_alloc();
+  }
 
   struct Free {
     void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }

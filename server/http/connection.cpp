@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "base/thread.hpp"
 #include "server/http/trace_context.hpp"
 
 namespace cairn::http {
@@ -24,47 +25,44 @@ constexpr std::uint64_t kTurnBytes = 2 * 1024 * 1024;
 
 }  // namespace
 
-Connection::Connection(ConnectionShared& shared, bool counted)
+Connection::Connection(ConnectionShared& shared, OpenCount::Place place)
     : shared_(shared),
-      counted_(counted),
+      place_(std::move(place)),
       stream_(shared.io, shared.traffic),
       input_(shared.limits.max_header_bytes + kReadAheadBytes),
       body_(shared.bodies) {
-  if (!counted_) ++shared_.refused;
+  if (place_ == nullptr) ++shared_.refused;
 }
 
 Connection::~Connection() {
-  if (counted_) {
-    shared_.open.remove();
-  } else {
-    --shared_.refused;
-  }
+  if (place_ == nullptr) --shared_.refused;
 }
 
 bool Connection::open(Peer peer) { return stream_.open(std::move(peer), shared_.tls); }
 
 void Connection::start() {
+  if (!guarded("connection", [this] { begin(); })) return close();
+  run();
+}
+
+void Connection::begin() {
   idle_since_ = shared_.clock.now();
   next_request();
-  if (!counted_) {
+  if (place_ == nullptr) {
     refuse(503, ErrorCode::too_many, "the server has as many connections as it may have");
     if (response_.headers.find("Retry-After:") == std::string::npos) {
       response_.headers += "Retry-After: 1\r\n";
     }
   }
-  run();
 }
 
 void Connection::run() {
   running_ = true;
-  try {
+  const bool done = guarded("connection", [this] {
     while (step()) {
     }
-  } catch (const std::exception& thrown) {
-    // Out of memory, mostly, in the midst of an upload or a download. This thread serves others.
-    close();
-    shared_.log.error("a connection failed", {{"why", thrown.what()}});
-  }
+  });
+  if (!done) close();
   running_ = false;
 }
 
@@ -201,11 +199,13 @@ void Connection::end_request() {
   static_cast<void>(stream_.arrived_files());
   idle_since_ = shared_.clock.now();
   const auto took = std::chrono::duration_cast<std::chrono::microseconds>(idle_since_ - began_);
-  shared_.handler.finished({.head = head_,
-                            .route = route_,
-                            .caller = caller_.get(),
-                            .status = status,
-                            .duration_us = static_cast<std::uint64_t>(took.count())});
+  guarded("request", [&] {
+    shared_.handler.finished({.head = head_,
+                              .route = route_,
+                              .caller = caller_.get(),
+                              .status = status,
+                              .duration_us = static_cast<std::uint64_t>(took.count())});
+  });
   caller_.reset();
 }
 
@@ -230,7 +230,7 @@ void Connection::close_if_idle() {
   if (state_ == State::head && input_.empty() && !parser_->begun()) close();
 }
 
-void Connection::close() {
+void Connection::close() noexcept {
   if (state_ == State::closed) return;
   state_ = State::closed;
   deadline_.reset();
@@ -288,7 +288,10 @@ void Connection::on_input(const boost::system::error_code& error, std::size_t by
   moved_this_turn_ = 0;
   const bool expired = std::exchange(expired_, false);
   if (expired && error == boost::asio::error::operation_aborted) {
-    refuse(408, ErrorCode::deadline_exceeded, "the request did not arrive in time");
+    const bool refused = guarded("connection", [this] {
+      refuse(408, ErrorCode::deadline_exceeded, "the request did not arrive in time");
+    });
+    if (!refused) return close();
   } else if (error) {
     return close();  // the client has gone, or sends no more where more was due
   } else if (state_ == State::collect_large) {

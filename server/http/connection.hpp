@@ -30,13 +30,11 @@ class Connection;
 // the traffic.
 struct ConnectionShared {
   ConnectionShared(const HttpLimits& limits_in, Handler& handler_in, const Clock& clock_in,
-                   Logger& log_in, OpenCount& open_in, BodyMemory& bodies_in,
-                   const TlsIdentity* tls_in)
+                   Logger& log_in, BodyMemory& bodies_in, const TlsIdentity* tls_in)
       : limits(limits_in),
         handler(handler_in),
         clock(clock_in),
         log(log_in),
-        open(open_in),
         bodies(bodies_in),
         tls(tls_in) {}
 
@@ -46,7 +44,6 @@ struct ConnectionShared {
   Handler& handler;
   const Clock& clock;
   Logger& log;
-  OpenCount& open;
   BodyMemory& bodies;
   const TlsIdentity* tls;  // null: plain
   TrafficCount traffic;
@@ -65,8 +62,8 @@ struct ConnectionShared {
 // it calls.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  // Not `counted`: over the limit of connections, and told so.
-  Connection(ConnectionShared& shared, bool counted);
+  // Without a place: over the limit of connections, and told so.
+  Connection(ConnectionShared& shared, OpenCount::Place place);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -78,7 +75,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void expire(TimePoint now);
   void close_if_idle();
   // Whatever is in progress is lost.
-  void close();
+  void close() noexcept;
 
  private:
   enum class State : std::uint8_t {
@@ -100,7 +97,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   class Reply;
   using Memory = Result<std::span<const iovec>>;
 
+  // What throws here, out of memory mostly, costs this connection: its thread serves others.
   void run();
+  void begin();
   bool step();  // false where something has to be waited for
 
   // From one request to the next (connection.cpp).
@@ -157,7 +156,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool settle(std::optional<Memory> memory);
 
   ConnectionShared& shared_;
-  const bool counted_;
+  const OpenCount::Place place_;
   Stream stream_;
   InputBuffer input_;
   State state_ = State::head;

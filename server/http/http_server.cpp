@@ -16,7 +16,7 @@ class HttpServer::Impl {
   Impl(const HttpLimits& limits, std::unique_ptr<BodyMemory> bodies, Handler& handler,
        const Clock& clock, Logger& log, const TlsIdentity* tls)
       : limits_(limits), log_(log), bodies_(std::move(bodies)), open_(limits.max_connections) {
-    const NetworkThread::Parts parts{limits_, handler, clock, log, open_, *bodies_, tls};
+    const NetworkThread::Parts parts{limits_, handler, clock, log, *bodies_, tls};
     for (std::uint32_t i = 0; i < limits.threads; ++i) {
       threads_.push_back(std::make_unique<NetworkThread>(parts));
     }
@@ -83,10 +83,10 @@ class HttpServer::Impl {
                             {{"uid", user.value_or(UINT32_MAX)}});
       }
       accepted_.fetch_add(1, std::memory_order_relaxed);
-      const bool counted = open_.try_add();
-      if (!counted) refused_.fetch_add(1, std::memory_order_relaxed);
+      OpenCount::Place place = open_.take_place();
+      if (place == nullptr) refused_.fetch_add(1, std::memory_order_relaxed);
       next_ = (next_ + 1) % threads_.size();
-      threads_[next_]->adopt(std::move(peer), counted);
+      threads_[next_]->adopt(std::move(peer), std::move(place));
     });
   }
 

@@ -7,7 +7,6 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -20,8 +19,6 @@ using asio::ip::tcp;
 constexpr int kBacklog = 1024;
 // One turn of the loop; the connections already open get theirs in between.
 constexpr int kAcceptsPerTurn = 64;
-// With no file descriptor to be had, the listening socket stays readable: this is not to spin.
-constexpr std::chrono::milliseconds kPause{100};
 
 Error io_error(const std::string& what, int number) {
   return {ErrorCode::io_error, what + ": " + std::strerror(number)};
@@ -120,27 +117,24 @@ Listener::Listener(asio::io_context& io, ListeningSocket socket,
                    UniqueFunction<void(Peer)> accepted, Logger& log)
     : family_(socket.family),
       socket_(io, socket.fd.release()),
-      pause_(io),
       accepted_(std::move(accepted)),
       log_(log) {}
 
 void Listener::close() {
   boost::system::error_code ignored;
   socket_.close(ignored);
-  pause_.cancel();
+}
+
+void Listener::resume() {
+  if (!waits_ && socket_.is_open()) wait();
 }
 
 void Listener::wait() {
   socket_.async_wait(asio::posix::descriptor_base::wait_read, [this](auto error) {
-    if (error) return;
-    try {
-      accept_waiting();
-    } catch (const std::bad_alloc&) {
-      // Asio allocates past operator new, so no reserve helps it. Those who come next are waited for.
-      pause();
-      throw;
-    }
+    waits_ = false;
+    if (!error) accept_waiting();
   });
+  waits_ = true;
 }
 
 void Listener::accept_waiting() {
@@ -153,17 +147,10 @@ void Listener::accept_waiting() {
     }
     if (errno == EAGAIN) break;
     if (errno == ECONNABORTED || errno == EINTR) continue;
-    log_.warning("cannot accept a connection", {{"reason", std::strerror(errno)}});
-    return pause();
+    // The socket stays readable: to wait for it at once would be to spin.
+    return log_.warning("cannot accept a connection", {{"reason", std::strerror(errno)}});
   }
   if (socket_.is_open()) wait();
-}
-
-void Listener::pause() {
-  pause_.expires_after(kPause);
-  pause_.async_wait([this](auto error) {
-    if (!error && socket_.is_open()) wait();
-  });
 }
 
 }  // namespace cairn::http

@@ -2,7 +2,6 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/basic_stream_descriptor.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <string>
 
@@ -49,20 +48,19 @@ class Listener {
  public:
   Listener(boost::asio::io_context& io, ListeningSocket socket, UniqueFunction<void(Peer)> accepted,
            Logger& log);
-  void start() { wait(); }
+  // Waits for who comes, where it does not wait already. To be called again and again: it stops
+  // where there is no file descriptor or no memory to be had.
+  void resume();
   void close();
 
  private:
   void wait();
   void accept_waiting();
-  void pause();
 
   using Executor = boost::asio::io_context::executor_type;
   const int family_;
   boost::asio::posix::basic_stream_descriptor<Executor> socket_;
-  boost::asio::basic_waitable_timer<std::chrono::steady_clock,
-                                    boost::asio::wait_traits<std::chrono::steady_clock>, Executor>
-      pause_;
+  bool waits_ = false;
   UniqueFunction<void(Peer)> accepted_;
   Logger& log_;
 };

@@ -15,9 +15,7 @@ constexpr std::size_t kMostRefused = 64;
 }  // namespace
 
 NetworkThread::NetworkThread(const Parts& parts)
-    : shared_(parts.limits, parts.handler, parts.clock, parts.log, parts.open, parts.bodies,
-              parts.tls),
-      open_(parts.open),
+    : shared_(parts.limits, parts.handler, parts.clock, parts.log, parts.bodies, parts.tls),
       work_(shared_.io.get_executor()),
       timer_(shared_.io) {}
 
@@ -46,7 +44,6 @@ void NetworkThread::start() {
 
 void NetworkThread::run() {
   shared_.inbox->open_on_this_thread();
-  for (const auto& listener : listeners_) listener->start();
   tick();
   // What threw was one connection's; the loop goes on with the others.
   while (!guarded("network", [this] { shared_.io.run(); })) {
@@ -60,6 +57,7 @@ void NetworkThread::tick() {
   timer_.async_wait([this](auto error) {
     if (!error && work_.owns_work()) tick();
   });
+  for (const auto& listener : listeners_) guarded("listener", [&] { listener->resume(); });
   const TimePoint now = shared_.clock.now();
   for (auto next = shared_.connections.begin(); next != shared_.connections.end();) {
     const std::shared_ptr<Connection> connection = (next++)->second;
@@ -67,15 +65,15 @@ void NetworkThread::tick() {
   }
 }
 
-void NetworkThread::adopt(Peer peer, bool counted) {
-  shared_.inbox->post(
-      [this, peer = std::move(peer), counted]() mutable { take(std::move(peer), counted); });
+void NetworkThread::adopt(Peer peer, OpenCount::Place place) {
+  shared_.inbox->post([this, peer = std::move(peer), place = std::move(place)]() mutable {
+    take(std::move(peer), std::move(place));
+  });
 }
 
-void NetworkThread::take(Peer peer, bool counted) {
-  if (!counted && shared_.refused >= kMostRefused) return;
-  // From here on its end gives back what it counts.
-  auto connection = std::make_shared<Connection>(shared_, counted);
+void NetworkThread::take(Peer peer, OpenCount::Place place) {
+  if (place == nullptr && shared_.refused >= kMostRefused) return;
+  auto connection = std::make_shared<Connection>(shared_, std::move(place));
   if (shared_.draining) return;
   if (!connection->open(std::move(peer))) return;
   shared_.connections.emplace(connection.get(), connection);

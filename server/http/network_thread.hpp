@@ -22,7 +22,6 @@ class NetworkThread {
     Handler& handler;
     const Clock& clock;
     Logger& log;
-    OpenCount& open;
     BodyMemory& bodies;
     const TlsIdentity* tls;  // null: plain
   };
@@ -34,8 +33,8 @@ class NetworkThread {
   void start();  // throws std::system_error where there is no thread
 
   // From any thread:
-  // The connection counts as open, or is to be told that there are too many.
-  void adopt(Peer peer, bool counted);
+  // Without a place it is told that there are too many.
+  void adopt(Peer peer, OpenCount::Place place);
   void drain();
   void cut_connections();
   const TrafficCount& traffic() const { return shared_.traffic; }
@@ -45,13 +44,12 @@ class NetworkThread {
  private:
   void run();
   void tick();
-  void take(Peer peer, bool counted);
+  void take(Peer peer, OpenCount::Place place);
   void cut_here();
 
   using Executor = boost::asio::io_context::executor_type;
   ConnectionShared shared_;
   std::atomic<bool> turned_{false};
-  OpenCount& open_;
   std::vector<std::unique_ptr<Listener>> listeners_;
   boost::asio::executor_work_guard<Executor> work_;
   boost::asio::basic_waitable_timer<std::chrono::steady_clock,

@@ -4,11 +4,11 @@
 
 namespace cairn::http {
 
-bool OpenCount::try_add() {
+OpenCount::Place OpenCount::take_place() {
   MutexLock lock(mutex_);
-  if (open_ == most_) return false;
+  if (open_ == most_) return nullptr;
   ++open_;
-  return true;
+  return Place(this);
 }
 
 void OpenCount::remove() {

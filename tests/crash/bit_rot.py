@@ -33,7 +33,6 @@ BLOCKS = 24  # of each cache
 PAGE = damage.PAGE
 
 
-
 def part_of(path):
     """What cairn_disk_damage_total calls it; None where a start does not read it."""
     if path.suffix == ".json":
@@ -173,8 +172,10 @@ class Site:
         for self.cache in CACHES:
             cache = self.cache
             stem = "deep.slots" if cache == "deep" else cache
+            # The folder of all slot files is called disk, as one of the caches is.
             mine = [path for path in self.files()
-                    if path.name == f"{cache}.json" or path.name.split("~")[0] == stem or cache in path.parts[-2:-1]]
+                    if path.name == f"{cache}.json" or path.name.split("~")[0] == stem or
+                    path.parts[-3:-1] == ("snapshots", cache)]
             # A description and the label that makes up for it are two copies: one of them is damaged.
             kinds = {}
             for path in mine:

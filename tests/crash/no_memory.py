@@ -1,237 +1,251 @@
 #!/usr/bin/env python3
-"""Memory runs out at the n-th allocation of a request, for each kind of request and every n: the server goes
-on answering, and no lease, slot or transfer is left behind.
+"""Memory runs out at the n-th allocation of a request, for each kind of request: the server goes on
+answering, and nothing is left behind: no lease, slot, movement, group, connection, open file, thread or memory.
 
-usage: no_memory.py CAIRN_SERVER FAULTS_LIBRARY [--pieces N] [--only ROUTE]
+usage: no_memory.py CAIRN_SERVER FAULTS_LIBRARY [--tries N] [--seed N] [--only KIND] [--pieces N]
 """
 
 import argparse
+import hashlib
 import http.client
 import json
 import mmap
 import os
 import pathlib
+import random
+import re
+import socket
 import struct
 import sys
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "ops"))
 
-from ledger import BLOCK_BYTES, SHAPE  # noqa: E402
-from support import Folder, Server, eventually  # noqa: E402
+from kinds import BODY, CACHE, KINDS, TOKEN, data, key  # noqa: E402
+from support import PATIENCE_S, Folder, Server, eventually  # noqa: E402
 
 ALL = -1000  # nothing fails
-CACHE = "/v1/caches/small"
-BODY = {"layout": SHAPE, "tiers": {"device": {"num_blocks": 16}, "pinned": {"num_blocks": 16},
-                                   "disk": {"num_blocks": 32}}}
-PATIENCE_S = 10  # of a client whose answer was lost
+NEVER = 1 << 40  # allocations from now
+ANSWER_S = 10  # after which an answer is lost
+WARM_UP = 3  # requests of a kind after which its buffers are as large as it needs
+MEASURED = 8  # requests of a kind, to see what each leaves that is meant to stay: the end of a transfer, a name
+# Beyond that: what a table grows by now and then, of a kind and of each request.
+SLACK_BYTES, SLACK_A_REQUEST_BYTES = 8 << 10, 64
 
 
 class Memory:
     """How many allocations of the server's succeed."""
 
     def __init__(self, path):
-        path.write_bytes(struct.pack("<qqq", ALL, 0, 0))
+        path.write_bytes(struct.pack("<qqqq", ALL, 0, 0, 0))
         self.file = open(path, "r+b")
-        self.shared = mmap.mmap(self.file.fileno(), 24)
+        self.shared = mmap.mmap(self.file.fileno(), 32)
 
     def fail_after(self, count, pieces):
         self.shared[16:24] = struct.pack("<q", pieces)
         self.shared[0:8] = struct.pack("<q", count)
 
     def stop_failing(self):
+        """How many were still to succeed."""
+        left = self.of(0)
         self.shared[0:8] = struct.pack("<q", ALL)
+        return left
 
     def failed(self):
-        return struct.unpack("<q", self.shared[8:16])[0]
+        return self.of(1)
+
+    def held_bytes(self):
+        return self.of(3)
+
+    def of(self, number):
+        return struct.unpack_from("<q", self.shared, 8 * number)[0]
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.host)
 
 
 class Caller:
-    def __init__(self, server):
-        self.server = server
+    def __init__(self, server, unix_path):
+        self.server, self.unix_path = server, unix_path
 
-    def __call__(self, method, path, body=None):
-        """(status, body), or None where the connection was closed without an answer."""
+    def open(self, over_unix=False):
+        if over_unix:
+            return UnixConnection(self.unix_path, timeout=ANSWER_S)
+        return http.client.HTTPConnection(self.server.address, timeout=ANSWER_S)
+
+    def __call__(self, method, path, body=None, over_unix=False, **headers):
+        """(status, body), or None where the connection was closed without an answer. A dict goes as JSON."""
+        headers = {"Authorization": f"Bearer {TOKEN}", **{name.replace("_", "-"): headers[name] for name in headers}}
+        if isinstance(body, dict):
+            body = json.dumps(body)
+            headers.setdefault("Content-Type", "application/json")
+        elif body is not None:
+            headers.setdefault("Content-Type", "application/octet-stream")
+        connection = self.open(over_unix)
         try:
-            return self.server.call(method, path, body, timeout_s=PATIENCE_S)
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            text = answer.read()
+            has_json = text and "json" in (answer.getheader("Content-Type") or "")
+            return answer.status, json.loads(text) if has_json else text
         except TimeoutError as late:
             raise AssertionError(f"{method} {path} was never answered") from late
         except (OSError, http.client.HTTPException):
             return None
-
-
-def data(number):
-    return number.to_bytes(4, "little") * (BLOCK_BYTES // 4)
-
-
-def key(number):
-    return f"{number:016x}"
-
-
-def keys(first, count):
-    return [key(number) for number in range(first, first + count)]
-
-
-def batch(first, count):
-    header = json.dumps({"keys": keys(first, count), "tier": "pinned"}).encode()
-    return struct.pack("<I", len(header)) + header + b"".join(data(first + i) for i in range(count))
-
-
-def hold(call, count=2, tier="pinned"):
-    answer = call("POST", CACHE + "/allocate", {"count": count, "tier": tier, "lease_ms": 60000})
-    assert answer[0] == 200, answer
-    return answer[1]
-
-
-def commit_of(call):
-    held = hold(call, 1)
-    return "POST", CACHE + "/commit", {"lease": held["lease"], "blocks": [{**held["blocks"][0], "key": key(700)}]}
-
-
-def slot_of(call):
-    held = hold(call, 1)
-    at = held["blocks"][0]
-    return "PUT", f"{CACHE}/slots/pinned/{at['slot']}/data?generation={at['generation']}&lease={held['lease']}", data(1)
-
-
-def lease_path(call, rest):
-    return f"/v1/leases/{hold(call)['lease']}{rest}"
-
-
-# What is asked, made anew before each time. Blocks 1 to 4 are in the pinned tier.
-ROUTES = {
-    "healthz": lambda call: ("GET", "/healthz"),
-    "system": lambda call: ("GET", "/v1/system"),
-    "metrics": lambda call: ("GET", "/metrics"),
-    "openapi": lambda call: ("GET", "/openapi.json"),
-    "status page": lambda call: ("GET", "/"),
-    "caches": lambda call: ("GET", "/v1/caches"),
-    "cache": lambda call: ("GET", CACHE),
-    "put cache": lambda call: ("PUT", "/v1/caches/other", BODY),
-    "delete cache": lambda call: (call("PUT", "/v1/caches/other", BODY) and None) or ("DELETE", "/v1/caches/other"),
-    "match": lambda call: ("POST", CACHE + "/match", {"keys": keys(1, 4), "lease_ms": 60000}),
-    "match tokens": lambda call: ("POST", CACHE + "/match", {"tokens": list(range(64)), "lease_ms": 60000}),
-    "onboard": lambda call: ("POST", CACHE + "/match", {"keys": keys(1, 4), "onboard": "device", "wait_ms": 5000,
-                                                        "lease_ms": 60000}),
-    "allocate": lambda call: ("POST", CACHE + "/allocate", {"count": 4, "tier": "pinned", "lease_ms": 60000}),
-    "allocate by eviction": lambda call: ("POST", CACHE + "/allocate", {"count": 15, "tier": "pinned",
-                                                                       "lease_ms": 60000}),
-    "write slot": slot_of,
-    "commit": commit_of,
-    "renew": lambda call: ("POST", lease_path(call, "/renew"), {"lease_ms": 60000}),
-    "release": lambda call: ("POST", lease_path(call, "/release"), {}),
-    "end lease": lambda call: ("DELETE", lease_path(call, "")),
-    "put key": lambda call: ("PUT", f"{CACHE}/keys/{key(500)}?tier=pinned", data(500)),
-    "put key to the device": lambda call: ("PUT", f"{CACHE}/keys/{key(501)}?tier=device", data(501)),
-    "put key to disk": lambda call: ("PUT", f"{CACHE}/keys/{key(502)}?tier=disk", data(502)),
-    "get key": lambda call: ("GET", f"{CACHE}/keys/{key(1)}"),
-    "head key": lambda call: ("HEAD", f"{CACHE}/keys/{key(1)}"),
-    "delete key": lambda call: ("DELETE", f"{CACHE}/keys/{key(500)}"),
-    "read": lambda call: ("POST", CACHE + "/read", {"keys": keys(1, 4)}),
-    "write": lambda call: ("POST", CACHE + "/write", batch(600, 3)),
-    "transfer": lambda call: ("POST", CACHE + "/transfers", {"keys": keys(1, 2), "to": "disk", "wait_ms": 5000}),
-    "evict": lambda call: ("POST", CACHE + "/evict", {"keys": keys(1, 2)}),
-    "clear": lambda call: ("POST", CACHE + "/clear", {"tier": "pinned"}),
-    "blocks": lambda call: ("GET", CACHE + "/blocks?limit=100"),
-    "metadata": lambda call: ("PUT", f"{CACHE}/keys/{key(1)}/metadata", {"a": 1}),
-    "get metadata": lambda call: ("GET", f"{CACHE}/keys/{key(1)}/metadata"),
-    "snapshot": lambda call: (call("DELETE", CACHE + "/snapshots/one") and None) or
-                             ("POST", CACHE + "/snapshots", {"name": "one"}),
-    "snapshots": lambda call: ("GET", CACHE + "/snapshots"),
-    "groups": lambda call: ("GET", "/v1/groups"),
-    "nothing there": lambda call: ("GET", "/v1/nothing"),
-    "malformed": lambda call: ("POST", CACHE + "/match", b"{"),
-}
+        finally:
+            connection.close()
 
 
 class Site:
-    def __init__(self, server, memory, pieces):
-        self.call, self.server, self.memory, self.pieces = Caller(server), server, memory, pieces
+    def __init__(self, server, unix_path, memory, peer, pieces):
+        self.call = Caller(server, unix_path)
+        self.server, self.memory, self.peer, self.pieces = server, memory, peer, pieces
         self.answers = {}
+        self.process = pathlib.Path(f"/proc/{server.child.pid}")
 
     def prepare(self):
         for number in range(1, 5):
-            assert self.call("PUT", f"{CACHE}/keys/{key(number)}?tier=pinned", data(number))[0] in (200, 201)
-
-    def tidy(self):
-        """No lease, no slot, no movement is left. A cache made anew has nothing to hide behind."""
-        def idle():
-            status, cache = self.call("GET", CACHE)
-            system = self.call("GET", "/v1/system")[1]
-            held = {tier: told["blocks"] for tier, told in cache["tiers"].items()}
-            self.left = {"leases": cache["leases"], "tiers": held, "transfers": system["transfers"]}
-            return (status == 200 and cache["leases"] == 0 and system["transfers"] == {"queued": 0, "running": 0} and
-                    all(blocks["allocated"] == blocks["committed"] == 0 for blocks in held.values()))
-        try:
-            eventually(idle, "nothing to be held")
-        except AssertionError as failure:
-            raise AssertionError(f"left behind: {self.left}\n{self.server.text()[-3000:]}") from failure
-
-    def end_leases(self, answer):
-        """What a client would do with what it was told."""
-        lease = answer[1].get("lease") if answer and isinstance(answer[1], dict) else None
-        if lease:
-            self.call("DELETE", f"/v1/leases/{lease}")
-
-    def try_route(self, name, make):
-        failures, quiet, count = 0, 0, 0
-        while quiet < 2 and count < 2000:
-            self.prepare()
-            method, path, *body = make(self.call)
-            before = self.memory.failed()
-            self.memory.fail_after(count, self.pieces)
-            try:
-                answer = self.call(method, path, *body)
-            finally:
-                self.memory.stop_failing()
-            assert self.server.child.poll() is None, f"ended in {name}, allocation {count}:\n{self.server.text()[-3000:]}"
-            failed = self.memory.failed() - before
-            failures += failed > 0
-            quiet = 0 if failed else quiet + 1
-            self.answers[answer[0] if answer else "closed"] = self.answers.get(answer[0] if answer else "closed", 0) + 1
-            self.end_leases(answer)
-            if body and isinstance(body[0], dict):
-                self.end_leases((0, body[0]))
-            if "lease=" in path:
-                self.call("DELETE", "/v1/leases/" + path.split("lease=")[1])
-            elif path.startswith("/v1/leases/"):
-                self.call("DELETE", "/v1/leases/" + path.split("/")[3])
-            self.ready()
-            count += 1
-        self.tidy()
-        return failures
+            answer = self.call("PUT", f"{CACHE}/keys/{key(number)}?tier=pinned", data(number))
+            assert answer[0] in (200, 201), answer
 
     def ready(self):
         """The server says so itself when it is short of memory, until it is no more."""
-        eventually(lambda: (self.call("GET", CACHE) or (0,))[0] == 200, "the server to take on work again")
+        deadline = time.monotonic() + PATIENCE_S
+        while (self.call("GET", CACHE) or (0,))[0] != 200:
+            assert time.monotonic() < deadline, f"it takes on no work any more:\n{self.server.text()[-3000:]}"
+            time.sleep(0.005)
+
+    def attempt(self, kind, fail_after):
+        """One request. (allocations it made where none failed, whether one did)"""
+        self.prepare()
+        send, undo = kind(self)
+        before = self.memory.failed()
+        self.memory.fail_after(fail_after, self.pieces)
+        try:
+            answer = send()
+        finally:
+            left = self.memory.stop_failing()
+        assert self.server.child.poll() is None, f"it ended:\n{self.server.text()[-3000:]}"
+        said = answer[0] if answer else "closed"
+        self.answers[said] = self.answers.get(said, 0) + 1
+        self.ready()
+        undo(answer)
+        return fail_after - left, self.memory.failed() > before
+
+    def state(self):
+        """All that a request might leave behind."""
+        cache = self.call("GET", CACHE)[1]
+        metrics = self.call("GET", "/metrics")[1].decode().splitlines()
+        told = {row.rsplit(" ", 1)[0]: float(row.rsplit(" ", 1)[1]) for row in metrics if not row.startswith("#")}
+        return {
+            "leases": cache["leases"],
+            "slots": {tier: told["blocks"] for tier, told in cache["tiers"].items()},
+            "transfers": self.call("GET", "/v1/system")[1]["transfers"],
+            "caches": [cache["name"] for cache in self.call("GET", "/v1/caches")[1]["caches"]],
+            "groups": self.call("GET", "/v1/groups")[1]["groups"],
+            "connections": told["cairn_http_connections"],
+            "bodies": {row: value for row, value in told.items() if row.startswith("cairn_allocator_allocated_bytes")},
+            "open files": len(list((self.process / "fd").iterdir())),
+            "threads": len(list((self.process / "task").iterdir())),
+        }
+
+    def held(self):
+        """The server's memory with nothing in the cache."""
+        assert self.call("POST", CACHE + "/clear", {})[0] == 200
+        before = None
+        while before != (now := self.memory.held_bytes()):  # until connections and movements have ended
+            before = now
+            time.sleep(0.02)
+        return now
+
+    def check_routes(self):
+        """Each route was asked for."""
+        paths = self.call("GET", "/openapi.json")[1]["paths"]
+        there = {(method.upper(), path) for path, methods in paths.items() for method in methods
+                 if method in ("get", "head", "put", "post", "delete", "patch")}
+        counted = [dict(re.findall(r'(\w+)="([^"]*)"', row))
+                   for row in self.call("GET", "/metrics")[1].decode().splitlines()
+                   if row.startswith("cairn_http_requests_total")]
+        asked = {(labels["method"], labels["route"]) for labels in counted}
+        assert there <= asked, f"no kind asks for {sorted(there - asked)}"
+
+    def try_kind(self, name, kind, tries, chance):
+        for _ in range(WARM_UP):
+            made, _ = self.attempt(kind, NEVER)
+        unharmed = self.held()
+        for _ in range(MEASURED):
+            self.attempt(kind, NEVER)
+        eventually(lambda: self.state()["connections"] == 1, "those of the warm-up to be closed")
+        live, before = self.held(), self.state()
+        each = max(0, live - unharmed) / MEASURED
+        # Threads of the server's own allocate too: a little more than the request.
+        places = range(made + 4)
+        if tries and tries < len(places):
+            places = sorted(chance.sample(places, tries))
+        failures = 0
+        for place in places:
+            try:
+                failures += self.attempt(kind, place)[1]
+            except AssertionError as failure:
+                raise AssertionError(f"{name}, allocation {place}: {failure}") from failure
+        expected = live + SLACK_BYTES + (each + SLACK_A_REQUEST_BYTES) * len(places)
+        try:
+            eventually(lambda: self.held() <= expected and self.state() == before, "nothing to be left")
+        except AssertionError as failure:
+            raise AssertionError(f"{name} left {self.held() - expected} bytes and {self.state()}, not {before}\n"
+                                 f"{self.server.text()[-3000:]}") from failure
+        print(f"{name:30} {made:5} allocations, {failures:5} failed, {self.held() - live:7} bytes kept", flush=True)
+        return failures
+
+
+def start_peer(program, folder):
+    """The other rank of groups; its memory never ends."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"caches": []}))
+    peer = Server(program, folder, "--runtime", "host", "--threads", "1", "--config", folder / "config.json")
+    status, answer = peer.call("PUT", CACHE, BODY)
+    assert status == 201, answer
+    return peer
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("server")
     parser.add_argument("faults")
+    parser.add_argument("--tries", type=int, default=0, help="of each kind, at random places; 0: at every allocation")
+    parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--pieces", type=int, default=1,
-                        help="of the reserve that are given up before there is memory again; 99: none ever is")
+                        help="of the reserve's 16 that are given up before there is memory again")
     parser.add_argument("--only")
     options = parser.parse_args()
+    print(f"seed {options.seed}", flush=True)
     with Folder() as folder:
+        peer = start_peer(options.server, folder / "peer")
         memory = Memory(folder / "memory")
         (folder / "config.json").write_text(json.dumps({"caches": []}))
+        (folder / "tokens.json").write_text(json.dumps({"tokens": [
+            {"name": "all", "role": "admin", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}]}))
         server = Server(options.server, folder, "--runtime", "host", "--threads", "1", "--config",
-                        folder / "config.json",
+                        folder / "config.json", "--tokens", folder / "tokens.json", "--unix", folder / "socket",
                         env={**os.environ, "LD_PRELOAD": options.faults, "CAIRN_FAULTS_MEMORY": str(folder / "memory")})
-        status, answer = server.call("PUT", CACHE, BODY)
-        assert status == 201, answer
-        site = Site(server, memory, options.pieces)
+        site = Site(server, str(folder / "socket"), memory, peer, options.pieces)
+        answer = site.call("PUT", CACHE, BODY)
+        assert answer[0] == 201, answer
         total = 0
-        for name, make in ROUTES.items():
-            if options.only and name != options.only:
-                continue
-            failures = site.try_route(name, make)
-            total += failures
-            print(f"{name:24} {failures:5} allocations failed", flush=True)
+        chance = random.Random(options.seed)
+        for name, kind in KINDS.items():
+            if options.only is None or name == options.only:
+                total += site.try_kind(name, kind, options.tries, chance)
         assert total > 0, "no allocation failed: the library was not taken"
+        if options.only is None:
+            site.check_routes()
         assert server.stop() == 0, server.text()[-3000:]
-        print(f"{total} allocations failed in {len(ROUTES)} kinds of requests; answers: "
+        assert peer.stop() == 0, peer.text()[-3000:]
+        print(f"{total} allocations failed in {len(KINDS)} kinds of requests; answers: "
               f"{dict(sorted(site.answers.items(), key=str))}")
 
 

@@ -2,11 +2,12 @@
 // that are not to be had.
 //
 //   CAIRN_FAULTS_THREAD  the n-th pthread_create fails with EAGAIN, and every one after it
-//   CAIRN_FAULTS_MEMORY  a file of three i64 that the test and this library share:
+//   CAIRN_FAULTS_MEMORY  a file of four i64 that the test and this library share:
 //                        [0] how many allocations still succeed; kAll or less: all
 //                        [1] how many have failed
 //                        [2] all fail until so many pieces of 512 KiB or more, as a reserve has,
 //                            were given back, or [0] is kAll again; 0: only one fails
+//                        [3] the bytes that are held
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -30,13 +31,14 @@ void __libc_free(void* memory);
 
 namespace {
 
-constexpr std::size_t kReservedPiece = 512u << 10;
+constexpr std::int64_t kReservedPiece = 512u << 10;
 constexpr std::int64_t kAll = -1000;
 
 struct Shared {
   std::atomic<std::int64_t> left;
   std::atomic<std::int64_t> failed;
   std::atomic<std::int64_t> pieces;
+  std::atomic<std::int64_t> held_bytes;
 };
 std::atomic<Shared*> shared{nullptr};
 std::atomic<std::int64_t> pieces_left{0};  // while all fail
@@ -68,30 +70,51 @@ bool fails() {
   return true;
 }
 
+std::int64_t size_of(void* memory) {
+  return memory == nullptr ? 0 : static_cast<std::int64_t>(::malloc_usable_size(memory));
+}
+
+void* held(void* memory) {
+  if (Shared* const told = shared.load(std::memory_order_relaxed)) {
+    told->held_bytes.fetch_add(size_of(memory), std::memory_order_relaxed);
+  }
+  return memory;
+}
+
+void given_back(std::int64_t bytes) {
+  if (bytes >= kReservedPiece && pieces_left.load(std::memory_order_relaxed) > 0) --pieces_left;
+  if (Shared* const told = shared.load(std::memory_order_relaxed)) {
+    told->held_bytes.fetch_sub(bytes, std::memory_order_relaxed);
+  }
+}
+
 }  // namespace
 
 extern "C" {
 
-void* malloc(std::size_t size) { return fails() ? nullptr : __libc_malloc(size); }
+void* malloc(std::size_t size) { return fails() ? nullptr : held(__libc_malloc(size)); }
 void* calloc(std::size_t count, std::size_t size) {
-  return fails() ? nullptr : __libc_calloc(count, size);
+  return fails() ? nullptr : held(__libc_calloc(count, size));
 }
 void* realloc(void* memory, std::size_t size) {
-  return fails() ? nullptr : __libc_realloc(memory, size);
+  if (fails()) return nullptr;
+  const std::int64_t before = size_of(memory);
+  void* const moved = __libc_realloc(memory, size);
+  if (moved == nullptr && size > 0) return nullptr;
+  given_back(before);
+  return held(moved);
 }
 void* aligned_alloc(std::size_t alignment, std::size_t size) {
-  return fails() ? nullptr : __libc_memalign(alignment, size);
+  return fails() ? nullptr : held(__libc_memalign(alignment, size));
 }
 int posix_memalign(void** memory, std::size_t alignment, std::size_t size) {
   if (fails()) return ENOMEM;
-  *memory = __libc_memalign(alignment, size);
+  *memory = held(__libc_memalign(alignment, size));
   return *memory == nullptr ? ENOMEM : 0;
 }
 void free(void* memory) {
-  if (memory != nullptr && pieces_left.load(std::memory_order_relaxed) > 0 &&
-      ::malloc_usable_size(memory) >= kReservedPiece) {
-    --pieces_left;
-  }
+  if (memory == nullptr) return;
+  given_back(size_of(memory));
   __libc_free(memory);
 }
 

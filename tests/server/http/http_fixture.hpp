@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <utility>
@@ -65,13 +66,18 @@ class TestHandler final : public Handler {
   void handle(const Request& request, Responder respond) override {
     on_handle(request, std::move(respond));
   }
+  // There is no memory for what the machinery asks for beside the requests.
+  std::atomic<bool> has_no_memory{false};
+
   Response refuse(unsigned status, const Error& why) override {
+    if (has_no_memory) throw std::bad_alloc();
     return text_response(status, "refused: " + why.detail);
   }
   Response failed(const Error& why) override { return text_response(507, "failed: " + why.detail); }
   void finished(const FinishedRequest& request) override {
     MutexLock lock(mutex_);
     finished_.push_back({request.head.method, std::string(request.route), request.status});
+    if (has_no_memory) throw std::bad_alloc();
   }
 
   std::vector<Finished> all_finished() const {

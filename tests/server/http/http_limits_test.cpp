@@ -96,6 +96,46 @@ TEST_F(HttpLimitsTest, TellsASlowHeadThatItsTimeIsUpThoughBytesKeepComing) {
   EXPECT_TRUE(client.closed_by_server());
 }
 
+TEST_F(HttpLimitsTest, WithoutMemoryToSayThatItsTimeIsUpAConnectionIsClosed) {
+  start();
+  handler_.has_no_memory = true;
+  SocketClient client = connect();
+  const std::string head = "GET / HTTP/1.1\r\nHost: x\r\nA: ";
+  client.send(head);
+  ASSERT_TRUE(received(head.size()));
+  EXPECT_EQ(receive_in_time(client, limits_.header_timeout_ms).status, 0u);
+  EXPECT_TRUE(none_open());
+}
+
+TEST_F(HttpLimitsTest, WithoutMemoryToRefuseItAConnectionOverTheLimitIsClosed) {
+  limits_.max_connections = 1;
+  start();
+  SocketClient first = connect();
+  first.send(kGet);
+  EXPECT_EQ(first.receive().status, 200u);
+  handler_.has_no_memory = true;
+  SocketClient second = connect();
+  EXPECT_EQ(second.receive().status, 0u);
+  handler_.has_no_memory = false;
+  first.close();
+  EXPECT_TRUE(none_open());
+  SocketClient third = connect();
+  third.send(kGet);
+  EXPECT_EQ(third.receive().status, 200u);
+}
+
+TEST_F(HttpLimitsTest, WithoutMemoryToTellOfARequestItsConnectionGoesOn) {
+  start();
+  handler_.has_no_memory = true;
+  SocketClient client = connect();
+  for (int i = 0; i < 2; ++i) {
+    client.send(kGet);
+    EXPECT_EQ(client.receive().status, 200u);
+  }
+  client.close();
+  EXPECT_TRUE(none_open());
+}
+
 TEST_F(HttpLimitsTest, TellsASlowBodyThatItsTimeIsUp) {
   start();
   for (const std::string start_of_body :

@@ -1,0 +1,285 @@
+"""The kinds of requests that no_memory.py sends: every route, in every form of its body and answer.
+
+A kind is called with the site before each request. It makes what the request needs and gives back how to send
+it and how to clear away after it, whatever was answered (None: the connection was closed)."""
+
+import http.client
+import json
+import struct
+
+from ledger import BLOCK_BYTES, SHAPE
+from support import eventually
+
+TOKEN = "a-token-of-thirty-two-characters"
+CACHE = "/v1/caches/small"
+OTHER = "/v1/caches/other"
+BODY = {"layout": SHAPE, "tiers": {"device": {"num_blocks": 16}, "pinned": {"num_blocks": 16},
+                                   "disk": {"num_blocks": 32}}}
+SHARED = {"layout": SHAPE, "tiers": {"device": {"num_blocks": 4, "memory": {"export": "descriptor"}}}}
+JSON, MSGPACK = "application/json", "application/msgpack"
+WAIT = "wait_ms=5000"
+
+
+def data(number):
+    return number.to_bytes(4, "little") * (BLOCK_BYTES // 4)
+
+
+def key(number):
+    return f"{number:016x}"
+
+
+def keys(first, count):
+    return [key(number) for number in range(first, first + count)]
+
+
+def packed_keys(first, count):
+    return b"".join(bytes.fromhex(text) for text in keys(first, count))
+
+
+def msgpack(value):
+    if value is None:
+        return b"\xc0"
+    if isinstance(value, bool):
+        return b"\xc3" if value else b"\xc2"
+    if isinstance(value, int):
+        return b"\xcf" + struct.pack(">Q", value)
+    if isinstance(value, str):
+        return b"\xdb" + struct.pack(">I", len(value.encode())) + value.encode()
+    if isinstance(value, list):
+        return b"\xdd" + struct.pack(">I", len(value)) + b"".join(map(msgpack, value))
+    return b"\xdf" + struct.pack(">I", len(value)) + b"".join(msgpack(part) for item in value.items() for part in item)
+
+
+def batch(first, count, tier):
+    header = json.dumps({"keys": keys(first, count), "tier": tier}).encode()
+    return struct.pack("<I", len(header)) + header + b"".join(data(first + i) for i in range(count))
+
+
+def end_lease(site, answer):
+    """What a client would do with what it was told."""
+    lease = answer[1].get("lease") if answer and isinstance(answer[1], dict) else None
+    if lease:
+        site.call("DELETE", f"/v1/leases/{lease}")
+
+
+def plain(method, path, body=None, undo=end_lease, make=None, **options):
+    """The same request each time; `make` makes what it works on."""
+    def kind(site):
+        if make:
+            make(site)
+        return lambda: site.call(method, path, body, **options), lambda answer: undo(site, answer)
+    return kind
+
+
+def in_msgpack(method, path, body, **options):
+    return plain(method, path, msgpack(body), Content_Type=MSGPACK, Accept=MSGPACK, **options)
+
+
+def with_lease(request, count=1, tier="pinned"):
+    """Of slots that it holds: `request` makes (method, path, body, headers) of what allocate answered."""
+    def kind(site):
+        status, held = site.call("POST", CACHE + "/allocate", {"count": count, "tier": tier, "lease_ms": 60000})
+        assert status == 200, held
+        method, path, body, headers = request(held)
+        return (lambda: site.call(method, path, body, **headers),
+                lambda answer: site.call("DELETE", f"/v1/leases/{held['lease']}"))
+    return kind
+
+
+def slot_path(held, rest=""):
+    at = held["blocks"][0]
+    return f"{CACHE}/slots/{at['tier']}/{at['slot']}/data?generation={at['generation']}&lease={held['lease']}{rest}"
+
+
+def commit_body(held):
+    return {"lease": held["lease"], "blocks": [{**held["blocks"][0], "key": key(700), "parent": key(4)}]}
+
+
+def with_transfer(method, rest="", wait_ms=0):
+    """Of a movement that was asked for just now."""
+    def kind(site):
+        asked = site.call("POST", CACHE + "/transfers", {"keys": keys(1, 2), "to": "disk", "wait_ms": wait_ms})
+        assert asked[0] in (200, 202), asked
+        return lambda: site.call(method, f"/v1/transfers/{asked[1]['transfer']}{rest}"), lambda answer: None
+    return kind
+
+
+def without(method, path):
+    return lambda site: site.call(method, path)
+
+
+def put_cache(path, body):
+    return lambda site: site.call("PUT", path, body)
+
+
+def drop(path):
+    return lambda site, answer: site.call("DELETE", path + "?force=true")
+
+
+def make_snapshot(site):
+    site.call("DELETE", CACHE + "/snapshots/one")
+    asked = site.call("POST", CACHE + "/snapshots", {"name": "one", "wait_ms": 5000})
+    assert asked[0] == 200, asked
+
+
+def drop_snapshot(site, answer):
+    """One that is under way has no file yet."""
+    eventually(lambda: site.call("GET", "/v1/system")[1]["transfers"] == {"queued": 0, "running": 0}, "its end")
+    site.call("DELETE", CACHE + "/snapshots/one")
+
+
+def leave(site, answer=None):
+    site.call("DELETE", "/v1/groups/pair")
+    site.peer.call("DELETE", "/v1/groups/pair")
+
+
+PAIR = {"name": "pair", "world_size": 2, "device_id": 0}
+
+
+def form(site):
+    """A group of this server, rank 0, and the other."""
+    leave(site)
+    status, answer = site.call("POST", "/v1/groups", {**PAIR, "rank": 0})
+    assert status == 201, answer
+    status, answer = site.peer.call("POST", "/v1/groups", {**PAIR, "rank": 1, "unique_id": answer["unique_id"]})
+    assert status == 201, answer
+    eventually(lambda: site.call("GET", "/v1/groups/pair")[1]["state"] == "ready", "the group")
+
+
+def in_group(operation, first, mine, peers_operation=None, peers=None):
+    """Both ranks do their part; that of the peer, whose memory never ends, is asked for first."""
+    def make(site):
+        form(site)
+        for number in range(1, 5):
+            site.peer.call("PUT", f"{CACHE}/keys/{key(800 + number)}?tier=pinned", data(800 + number))
+        body = {"cache": "small", "keys": keys(first, 2), **(peers or mine)}
+        status, answer = site.peer.call("POST", f"/v1/groups/pair/{peers_operation or operation}", body)
+        assert status in (200, 202), answer
+    return plain("POST", f"/v1/groups/pair/{operation}", {"cache": "small", "keys": keys(first, 2), **mine,
+                                                          "wait_ms": 5000}, make=make, undo=leave)
+
+
+def listen(site):
+    """Begins to listen to events, has one happen, and hears of it or is cut off."""
+    def send():
+        connection = site.call.open()
+        try:
+            connection.request("GET", "/v1/events", headers={"Authorization": f"Bearer {TOKEN}"})
+            answer = connection.getresponse()
+            if answer.status != 200:
+                return answer.status, answer.read()
+            heard = answer.read1()
+            stored = site.call("PUT", f"{CACHE}/keys/{key(900)}?tier=pinned", data(900))
+            while stored and stored[0] == 201 and b"event: stored" not in heard:
+                more = answer.read1()
+                if not more:
+                    return None
+                heard += more
+            return 200, heard
+        except TimeoutError as late:
+            raise AssertionError("an event was never told of") from late
+        except (OSError, http.client.HTTPException):
+            return None
+        finally:
+            connection.close()
+    site.call("DELETE", f"{CACHE}/keys/{key(900)}")
+    return send, lambda answer: None
+
+
+# Blocks 1 to 4 are in the pinned tier before each.
+KINDS = {
+    "healthz": plain("GET", "/healthz"),
+    "readyz": plain("GET", "/readyz"),
+    "system": plain("GET", "/v1/system"),
+    "metrics": plain("GET", "/metrics"),
+    "openapi": plain("GET", "/openapi.json"),
+    "status page": plain("GET", "/"),
+    "nothing there": plain("GET", "/v1/nothing"),
+    "without a token": plain("GET", CACHE, Authorization="Bearer another-token-of-36-characters"),
+    "malformed": plain("POST", CACHE + "/match", b"{", Content_Type=JSON),
+
+    "caches": plain("GET", "/v1/caches"),
+    "cache": plain("GET", CACHE),
+    "cache in MessagePack": plain("GET", CACHE, Accept=MSGPACK),
+    "put cache": plain("PUT", OTHER, BODY, make=without("DELETE", OTHER), undo=drop(OTHER)),
+    "put cache in MessagePack": in_msgpack("PUT", OTHER, BODY, make=without("DELETE", OTHER), undo=drop(OTHER)),
+    "delete cache": plain("DELETE", OTHER, make=put_cache(OTHER, BODY), undo=drop(OTHER)),
+    "export": plain("POST", CACHE + "/tiers/pinned/export"),
+    "export a descriptor": plain("POST", OTHER + "/tiers/device/export", over_unix=True,
+                                 make=put_cache(OTHER, SHARED), undo=drop(OTHER)),
+
+    "match": plain("POST", CACHE + "/match", {"keys": keys(1, 4), "lease_ms": 60000}),
+    "match in MessagePack": in_msgpack("POST", CACHE + "/match", {"keys": keys(1, 4), "lease_ms": 0}),
+    "match packed": plain("POST", CACHE + "/match?key_bytes=8&lease_ms=60000", packed_keys(1, 4)),
+    "match tokens": plain("POST", CACHE + "/match", {"tokens": list(range(64)), "salt": "s", "lease_ms": 60000}),
+    "onboard": plain("POST", CACHE + "/match", {"keys": keys(1, 4), "onboard": "device", "wait_ms": 5000,
+                                                "lease_ms": 60000},
+                     make=lambda site: site.call("POST", CACHE + "/clear", {"tier": "device"})),
+    "allocate": plain("POST", CACHE + "/allocate", {"count": 4, "tier": "device", "lease_ms": 60000}),
+    "allocate by eviction": plain("POST", CACHE + "/allocate", {"count": 15, "tier": "pinned", "lease_ms": 60000}),
+    "allocate over the Unix socket": plain("POST", CACHE + "/allocate", {"count": 1, "lease_ms": 60000},
+                                            over_unix=True),
+    "commit": with_lease(lambda held: ("POST", CACHE + "/commit", commit_body(held), {})),
+    "commit in MessagePack": with_lease(lambda held: (
+        "POST", CACHE + "/commit", msgpack(commit_body(held)), {"Content_Type": MSGPACK, "Accept": MSGPACK})),
+    "write slot": with_lease(lambda held: ("PUT", slot_path(held), data(1), {})),
+    "write a region of a slot": with_lease(lambda held: (
+        "PUT", slot_path(held, "&layer=1&outer=0"), data(1)[:BLOCK_BYTES // 4], {})),
+    "renew": with_lease(lambda held: ("POST", f"/v1/leases/{held['lease']}/renew", {"lease_ms": 60000}, {})),
+    "release": with_lease(lambda held: ("POST", f"/v1/leases/{held['lease']}/release",
+                                        {"blocks": held["blocks"][:1]}, {}), count=2),
+    "end lease": with_lease(lambda held: ("DELETE", f"/v1/leases/{held['lease']}", None, {})),
+
+    "put key": plain("PUT", f"{CACHE}/keys/{key(500)}?tier=pinned", data(500),
+                     make=without("DELETE", f"{CACHE}/keys/{key(500)}")),
+    "put key to the device": plain("PUT", f"{CACHE}/keys/{key(501)}?tier=device", data(501),
+                                   make=without("DELETE", f"{CACHE}/keys/{key(501)}")),
+    "put key to disk": plain("PUT", f"{CACHE}/keys/{key(502)}?tier=disk", data(502),
+                             make=without("DELETE", f"{CACHE}/keys/{key(502)}")),
+    "put key again": plain("PUT", f"{CACHE}/keys/{key(1)}?tier=pinned", data(1)),
+    "get key": plain("GET", f"{CACHE}/keys/{key(1)}"),
+    "get a range of a key": plain("GET", f"{CACHE}/keys/{key(1)}", Range="bytes=100-199"),
+    "get key of the disk": plain("GET", f"{CACHE}/keys/{key(503)}",
+                                 make=lambda site: site.call("PUT", f"{CACHE}/keys/{key(503)}?tier=disk", data(503))),
+    "head key": plain("HEAD", f"{CACHE}/keys/{key(1)}"),
+    "delete key": plain("DELETE", f"{CACHE}/keys/{key(1)}"),
+    "metadata": plain("PUT", f"{CACHE}/keys/{key(1)}/metadata", {"a": 1}),
+    "get metadata": plain("GET", f"{CACHE}/keys/{key(1)}/metadata"),
+    "read": plain("POST", CACHE + "/read", {"keys": keys(1, 4)}),
+    "write": plain("POST", CACHE + "/write", batch(600, 3, "pinned"),
+                   make=lambda site: site.call("POST", CACHE + "/evict", {"keys": keys(600, 3)})),
+    "write to disk": plain("POST", CACHE + "/write", batch(600, 3, "disk"),
+                           make=lambda site: site.call("POST", CACHE + "/evict", {"keys": keys(600, 3)})),
+
+    "transfer": plain("POST", CACHE + "/transfers", {"keys": keys(1, 2), "to": "disk", "wait_ms": 5000},
+                      make=lambda site: site.call("POST", CACHE + "/clear", {"tier": "disk"})),
+    "move": plain("POST", CACHE + "/transfers", {"keys": keys(1, 4), "to": "device", "mode": "move", "wait_ms": 5000},
+                  make=lambda site: site.call("POST", CACHE + "/clear", {"tier": "device"})),
+    "get transfer": with_transfer("GET", "?" + WAIT),
+    "get transfer that has ended": with_transfer("GET", wait_ms=5000),
+    "cancel transfer": with_transfer("DELETE"),
+    "evict": plain("POST", CACHE + "/evict", {"keys": keys(1, 2)}),
+    "clear": plain("POST", CACHE + "/clear", {"tier": "pinned"}),
+    "blocks": plain("GET", CACHE + "/blocks?limit=100"),
+
+    "snapshot": plain("POST", CACHE + "/snapshots", {"name": "one", "wait_ms": 5000},
+                      make=without("DELETE", CACHE + "/snapshots/one"), undo=drop_snapshot),
+    "compressed snapshot": plain("POST", CACHE + "/snapshots", {"name": "one", "compress": True, "wait_ms": 5000},
+                                 make=without("DELETE", CACHE + "/snapshots/one"), undo=drop_snapshot),
+    "snapshots": plain("GET", CACHE + "/snapshots", make=make_snapshot, undo=drop_snapshot),
+    "restore": plain("POST", CACHE + "/snapshots/one/restore", {"wait_ms": 5000}, undo=drop_snapshot,
+                     make=lambda site: (make_snapshot(site), site.call("POST", CACHE + "/clear", {}))),
+    "delete snapshot": plain("DELETE", CACHE + "/snapshots/one", make=make_snapshot, undo=drop_snapshot),
+
+    "join a group": plain("POST", "/v1/groups", {**PAIR, "rank": 0}, undo=leave),
+    "groups": plain("GET", "/v1/groups", make=form, undo=leave),
+    "group": plain("GET", "/v1/groups/pair", make=form, undo=leave),
+    "leave a group": plain("DELETE", "/v1/groups/pair", make=form, undo=leave),
+    "send": in_group("send", 1, {"peer": 1}, "recv", {"peer": 0}),
+    "receive": in_group("recv", 801, {"peer": 1}, "send", {"peer": 0}),
+    "broadcast": in_group("broadcast", 801, {"root": 1}),
+    "gather": in_group("all_gather", 1, {}),
+    "agree": in_group("agree", 1, {}),
+
+    "events": listen,
+}
