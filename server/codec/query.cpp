@@ -1,5 +1,6 @@
 #include "server/codec/query.hpp"
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/hex.hpp"
@@ -42,8 +43,10 @@ Query::Query(std::string_view text) {
 }
 
 std::string_view Query::decode(std::string_view text) {
-  if (text.find('%') == std::string_view::npos) return text;
-  auto decoded = percent_decoded(text);
+  if (text.find_first_of("%+") == std::string_view::npos) return text;
+  std::string spaced(text);  // as forms write them, and most clients' libraries
+  std::ranges::replace(spaced, '+', ' ');
+  auto decoded = percent_decoded(spaced);
   if (!decoded) {
     refuse(ErrorCode::malformed, "the query has a '%' without two hex digits: '" +
                                      std::string(text.substr(0, kMaxQuoted)) + "'");

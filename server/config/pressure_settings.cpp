@@ -25,7 +25,7 @@ void read_pressure(Fields& fields, PressureConfig& out) {
   out.warning = fields.optional_share("warning").value_or(out.warning);
   out.critical = fields.optional_share("critical").value_or(out.critical);
   if (out.elevated > out.warning || out.warning > out.critical) {
-    fields.errors().add(ErrorCode::out_of_range,
+    fields.errors().add(ErrorCode::impossible,
                         fields.path_of("elevated") + ", warning and critical must not descend");
   }
   const json* object = fields.optional_object("reactions");

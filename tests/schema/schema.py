@@ -1,8 +1,9 @@
 """Whether /openapi.json can be believed: what schemathesis makes of it is sent to a server, and a client that
 is generated from it reads a page of blocks.
 
-usage: schema.py SERVER_PROGRAM TOOLS_FOLDER"""
+usage: schema.py SERVER_PROGRAM TOOLS_FOLDER [--max-examples N]"""
 
+import argparse
 import json
 import os
 import pathlib
@@ -37,11 +38,11 @@ assert refused.code == "unknown_cache", refused
 """
 
 
-def run_schemathesis(tools, server, accept):
+def run_schemathesis(tools, server, accept, max_examples):
     # Events have no end.
     subprocess.run(
         [tools / "bin" / "schemathesis", "--config-file", HERE / "schemathesis.toml", "run",
-         f"http://{server.address}/openapi.json", "--exclude-path", "/v1/events", "--max-examples", "25",
+         f"http://{server.address}/openapi.json", "--exclude-path", "/v1/events", "--max-examples", str(max_examples),
          "--phases", "examples,coverage,fuzzing,stateful", "--continue-on-failure", "--header", f"Accept: {accept}"],
         check=True, env={**os.environ, "PYTHONPATH": str(HERE), "SCHEMATHESIS_HOOKS": "hooks"})
 
@@ -63,12 +64,17 @@ def read_with_generated_client(tools, server, folder):
 
 
 def main():
-    program, tools = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("tools", type=lambda text: pathlib.Path(text).resolve())
+    parser.add_argument("--max-examples", type=int, default=25, help="random requests a route")
+    arguments = parser.parse_args()
+    tools = arguments.tools
     with Folder() as folder:
-        server = Server(program, folder)
+        server = Server(arguments.program, folder)
         read_with_generated_client(tools, server, folder)
         for accept in ("application/json, */*;q=0.1", "application/msgpack, */*;q=0.1"):
-            run_schemathesis(tools, server, accept)
+            run_schemathesis(tools, server, accept, arguments.max_examples)
         assert server.stop() == 0, server.text()
 
 

@@ -68,6 +68,11 @@ TEST(Query, WrongParametersAreNamed) {
   }
 }
 
+TEST(Query, APlusIsASpaceAsInForms) {
+  Query query("metadata=%7B%22a%22%3A+%22b%2Bc%22%7D");
+  EXPECT_EQ(query.text("metadata"), "{\"a\": \"b+c\"}");
+}
+
 TEST(Query, EmptyPartsDoNotMatter) {
   EXPECT_TRUE(read_all(""));
   EXPECT_TRUE(read_all("&&n=5&"));
