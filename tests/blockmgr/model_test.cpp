@@ -177,8 +177,7 @@ class Walk {
                                 .priority = static_cast<std::uint8_t>(priority)});
     ASSERT_EQ(allocation.has_value(), slots.has_value());
     if (!allocation) {
-      const bool larger = count > cache_->config().tiers[index_of(tier)]->num_blocks;
-      ASSERT_EQ(allocation.error().code, larger ? ErrorCode::impossible : ErrorCode::no_capacity);
+      ASSERT_EQ(allocation.error().code, ErrorCode::no_capacity);
       return;
     }
     const int lease = open(allocation->lease, ms);

@@ -47,7 +47,7 @@ TEST(Query, WrongParametersAreNamed) {
       {"n", ErrorCode::wrong_type, "n is ''"},
       {"n=1.5", ErrorCode::wrong_type, "n is '1.5'"},
       {"n=5x", ErrorCode::wrong_type, "n is '5x'"},
-      {"n=+5", ErrorCode::wrong_type, "n is '+5'"},
+      {"n=%2B5", ErrorCode::wrong_type, "n is '+5'"},
       {"force=yes", ErrorCode::wrong_type, "force is 'yes'"},
       {"tier=tape", ErrorCode::out_of_range, "tier is 'tape'"},
       {"key=xy", ErrorCode::malformed, "key is 'xy'"},
