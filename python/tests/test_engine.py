@@ -10,6 +10,7 @@ import threading
 import unittest
 from collections.abc import Callable, Sequence
 
+from cairn.engine.access import Access
 from cairn.engine.breaker import LONGEST_PAUSE_S, Breaker
 from cairn.engine.chain import KeyChain
 from cairn.engine.identity import Identity, Rank
@@ -17,8 +18,9 @@ from cairn.engine.lookup import Found, Lookups
 from cairn.engine.mover import MAX_PENDING_SAVES, Copies, Mover
 from cairn.engine.plan import Load, Planner, Save
 from cairn.engine.report import Report
-from cairn.engine.store import ReadRows, Row, Store, WriteRows
-from cairn.errors import LeaseLost, NoAnswer, NoCapacity, UnknownCache
+from cairn.engine.store import Row, Store
+from cairn.errors import NoAnswer, NoCapacity, UnknownCache
+from fake_store import FakeStore
 from server import PATIENCE_S, ROOT
 
 TOKENS = list(range(100))
@@ -199,59 +201,6 @@ class FakePool:
     def wait(self) -> None: ...
 
 
-class FakeStore:
-    """A server in a dictionary, which fails as it is told."""
-
-    def __init__(self) -> None:
-        self.held: dict[bytes, bytes] = {}
-        self.room = 64
-        self.fails: Exception | None = None
-        self.loses_leases = False
-        self.gate = threading.Event()
-        self.gate.set()
-        self.released = 0
-
-    def read(self, keys: Sequence[bytes]) -> ReadRows:
-        self._answer()
-        rows = []
-        for key in keys:
-            if key not in self.held:
-                break
-            rows.append(memoryview(bytearray(self.held[key])))
-        return FakeRows(self, rows)
-
-    def write(self, count: int) -> WriteRows:
-        self._answer()
-        if count > self.room:
-            raise NoCapacity(507, "no_capacity", "full")
-        return FakeRows(self, [memoryview(bytearray(8)) for _ in range(count)])
-
-    def _answer(self) -> None:
-        self.gate.wait(PATIENCE_S)
-        if self.fails is not None:
-            raise self.fails
-
-
-class FakeRows:
-    def __init__(self, store: FakeStore, rows: list[Row]) -> None:
-        self.rows = rows
-        self._store = store
-
-    def end(self) -> None:
-        if self._store.loses_leases:
-            raise LeaseLost("gone")
-
-    def commit(self, keys: Sequence[bytes], parents: Sequence[bytes | None]) -> int:
-        if self._store.fails is not None:
-            raise self._store.fails
-        new = [key for key in keys if key not in self._store.held]
-        self._store.held.update({key: bytes(row) for key, row in zip(keys, self.rows, strict=True) if key in new})
-        return len(new)
-
-    def release(self) -> None:
-        self._store.released += 1
-
-
 class Movers(unittest.TestCase):
     def setUp(self) -> None:
         self.pool = FakePool()
@@ -261,7 +210,7 @@ class Movers(unittest.TestCase):
         self.mover = self.make(lambda: self.store)
 
     def make(self, open_store: Callable[[], Store]) -> Mover:
-        mover = Mover(self.pool, open_store, self.report)
+        mover = Mover(self.pool, Access(open_store, self.report), self.report)
         self.addCleanup(mover.close)
         return mover
 
@@ -365,19 +314,23 @@ class Movers(unittest.TestCase):
         self.save(Save([b"a"], [3], None))
         self.assertEqual(set(self.store.held), {b"a"})
 
+
+class Accesses(unittest.TestCase):
     def test_a_server_that_is_not_there_at_the_start_is_found_later(self) -> None:
         answers: list[Exception | None] = [NoAnswer("gone"), None]
+        store = FakeStore()
 
         def open_store() -> Store:
             if (error := answers.pop(0)) is not None:
                 raise error
-            return self.store
+            return store
 
-        self.mover = self.make(open_store)
-        self.mover.open()
-        self.mover._breaker.answered()  # as if its pause were over
-        self.save(Save([b"a"], [3], None))
-        self.assertEqual(set(self.store.held), {b"a"})
+        access = Access(open_store, Report(logging.getLogger("cairn.test")))
+        access.open()
+        with self.assertRaises(NoAnswer):  # it is not asked again at once
+            access.use(lambda opened: None)
+        access._breaker.answered()  # as if its pause were over
+        self.assertIs(access.use(lambda opened: opened), store)
 
 
 class FakeFinder:

@@ -12,11 +12,12 @@ from unittest import mock
 
 from cairn import Client
 from cairn.engine.identity import Identity, Rank, all_ranks
+from cairn.engine.options import Options, Unsupported
 from cairn.engine.report import Report
 from cairn.model import Shape, Tier
 from cairn.vllm.requests import may_be_shared, of_block, of_request
 from cairn.vllm.scheduler import SchedulerSide
-from cairn.vllm.setup import Options, Setup, Unsupported
+from cairn.vllm.setup import Setup
 from cairn.vllm.worker import WorkerSide
 from fake_engine import BLOCK_BYTES, BLOCK_TOKENS, FakeEngine, Request
 from server import PATIENCE_S, Server, ServerCase
@@ -272,7 +273,7 @@ class Engines(ServerCase):
         engine.scheduler._finder._breaker.answered()
         for worker in engine.workers:
             assert worker._mover is not None
-            worker._mover._breaker.answered()
+            worker._mover._access._breaker.answered()
 
     def keys_in(self, setup: Setup, server: Server, tier: Tier = "pinned") -> set[bytes]:
         with Client(server.unix) as client:

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 
 FIRST_PAUSE_S = 0.5
-# A server that starts again is found within this time.
-LONGEST_PAUSE_S = 10.0
+# A server that starts again is found by look-ups within this time, and by loads within as long again.
+LONGEST_PAUSE_S = 2.0
 
 
 class Breaker:

@@ -9,18 +9,16 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
-from typing import Protocol, TypeVar
+from typing import Protocol
 
-from cairn.engine.breaker import Breaker
+from cairn.engine.access import Access
 from cairn.engine.plan import Load, Save
 from cairn.engine.report import Report
-from cairn.engine.store import Row, Store, WriteRows
-from cairn.errors import CairnError, NoAnswer, Refused, UnknownCache
-
-T = TypeVar("T")
+from cairn.engine.store import Row, WriteRows
+from cairn.errors import CairnError, NoAnswer, Refused
 
 LOAD_THREADS = 2
 SAVE_THREADS = 2
@@ -57,26 +55,18 @@ class Pool(Protocol):
 
 
 class Mover:
-    """`open_store` makes or finds the cache. All methods but `open` are for the engine's thread alone."""
+    """Used by the engine's thread alone."""
 
-    def __init__(self, pool: Pool, open_store: Callable[[], Store], report: Report) -> None:
+    def __init__(self, pool: Pool, access: Access, report: Report) -> None:
         self._pool = pool
-        self._open_store = open_store
+        self._access = access
         self._report = report
-        self._breaker = Breaker(time.monotonic)
         self._lock = threading.Lock()
-        self._store: Store | None = None
         self._loads = ThreadPoolExecutor(LOAD_THREADS, "cairn-load")
         self._saves = ThreadPoolExecutor(SAVE_THREADS, "cairn-save")
         self._prepared: list[tuple[Save, Future[WriteRows]]] = []
         self._pending_saves = 0
         self._done: list[tuple[Load, set[int]]] = []
-
-    def open(self) -> None:
-        """Opens the store now, so that a refusal is known at the engine's start. A server that does not answer
-        is asked again when it is needed."""
-        with contextlib.suppress(NoAnswer):  # the report has said it
-            self._use(lambda store: None)
 
     def load(self, loads: Sequence[Load]) -> None:
         after = self._pool.order() if loads else None
@@ -138,7 +128,7 @@ class Mover:
         try:
             if began > deadline:
                 raise NoAnswer(f"it waited {LOAD_DEADLINE_S:.0f} s for others")
-            read = self._use(lambda store: store.read(load.keys))
+            read = self._access.use(lambda store: store.read(load.keys))
             try:
                 rows = read.rows[: len(load.keys)]
                 if rows:
@@ -163,7 +153,7 @@ class Mover:
 
     def _slots(self, count: int) -> WriteRows:
         try:
-            return self._use(lambda store: store.write(count))
+            return self._access.use(lambda store: store.write(count))
         except Refused as error:
             self._report.warn(f"blocks are not saved: {error}")
             raise
@@ -171,13 +161,13 @@ class Mover:
     def _commit(self, save: Save, write: WriteRows, copies: Copies) -> None:
         try:
             copies.wait()
-            self._check_breaker()
+            self._access.check()
             new = write.commit(save.keys, [save.parent, *save.keys[:-1]])
             self._report.count("saved_blocks", new)
             self._report.count("saved_bytes", new * self._pool.block_bytes)
             self._report.count("saves_duplicate_blocks", len(save.keys) - new)
         except CairnError as error:
-            self._note(error)
+            self._access.failed(error)
             self._report.count("saves_skipped_blocks", len(save.blocks))
             self._report.warn(f"blocks were not saved: {error}")
         except Exception:
@@ -186,38 +176,6 @@ class Mover:
             with contextlib.suppress(CairnError):
                 write.release()
             self._saved()
-
-    def _use(self, act: Callable[[Store], T]) -> T:
-        """Acts on the store, which is opened where it is not yet, or not any more."""
-        self._check_breaker()
-        try:
-            try:
-                done = act(self._opened())
-            except UnknownCache:
-                # The server was started again and has no such cache.
-                self._store = None
-                done = act(self._opened())
-        except CairnError as error:
-            self._note(error)
-            raise
-        if self._breaker.answered():
-            self._report.note("the server answers again")
-        return done
-
-    def _check_breaker(self) -> None:
-        if not self._breaker.may_ask():
-            raise NoAnswer("the server did not answer a moment ago")
-
-    def _opened(self) -> Store:
-        store = self._store
-        if store is None:
-            store = self._open_store()
-            self._store = store
-        return store
-
-    def _note(self, error: CairnError) -> None:
-        if isinstance(error, NoAnswer) and self._breaker.silent():
-            self._report.warn(f"the server does not answer: {error}")
 
     def _drop_prepared(self) -> None:
         """Of a step that never came to its end."""

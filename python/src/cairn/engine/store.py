@@ -45,6 +45,9 @@ class WriteRows(Protocol):
 class Store(Protocol):
     """Every call may raise a CairnError, and ends within the client's time-out."""
 
+    def has(self, keys: Sequence[bytes]) -> int:
+        """How long the longest prefix that is there is now. Nothing keeps it there."""
+
     def read(self, keys: Sequence[bytes]) -> ReadRows:
         """The longest prefix that is there."""
 
@@ -58,6 +61,9 @@ class HttpStore:
         self._client = client
         self._cache = cache
         self._block_bytes = block_bytes
+
+    def has(self, keys: Sequence[bytes]) -> int:
+        return self._client.match(self._cache, keys, lease_ms=0).matched
 
     def read(self, keys: Sequence[bytes]) -> ReadRows:
         read = self._client.read(self._cache, keys)
@@ -102,6 +108,9 @@ class MappedStore:
         self._http = HttpStore(client, cache, view.block_bytes)
         self._view = view
         self._wait_ms = wait_ms
+
+    def has(self, keys: Sequence[bytes]) -> int:
+        return self._http.has(keys)
 
     def read(self, keys: Sequence[bytes]) -> ReadRows:
         held = self._view.read(keys, wait_ms=self._wait_ms)

@@ -7,48 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from cairn.engine.identity import Identity, Rank, all_ranks
-from cairn.model import CacheConfig, Shape, TierConfig
+from cairn.engine.options import Options, Unsupported
+from cairn.model import CacheConfig, Shape
 
-DEFAULT_URL = "http://127.0.0.1:7070"
-# Of all ranks together.
-DEFAULT_PINNED_BYTES = 4 << 30
 # What takes longer is a miss.
 DEADLINE_LOOKUP_S = 2.0
-TIMEOUT_S = 5.0  # of each request of a load or a save
-# How long a load waits for blocks that come up from the disk; what has not come by then is read as it lies.
-ONBOARD_WAIT_MS = 5_000
-
-NAMES = ("cairn.url", "cairn.token", "cairn.pinned_bytes", "cairn.disk_bytes", "cairn.cache")
 # Of a model's configuration: what is of the machine or the library, and changes no value.
 NOT_OF_THE_MODEL = ("_name_or_path", "transformers_version", "architectures")
-
-
-class Unsupported(ValueError):
-    """Something that this connector does not do. Its text names it."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """`kv_connector_extra_config`."""
-
-    url: str
-    token: str | None
-    pinned_bytes: int
-    disk_bytes: int
-    cache: str | None
-
-    @staticmethod
-    def of(extra: Mapping[str, Any]) -> Options:
-        unknown = [name for name in extra if name.startswith("cairn.") and name not in NAMES]
-        if unknown:
-            raise Unsupported(f"kv_connector_extra_config has {unknown[0]}; there are {', '.join(NAMES)}")
-        pinned, disk = (int(extra.get(f"cairn.{tier}_bytes") or 0) for tier in ("pinned", "disk"))
-        if pinned < 0 or disk < 0:
-            raise Unsupported("cairn.pinned_bytes and cairn.disk_bytes are sizes in bytes, 0 for none")
-        if not pinned and not disk:
-            pinned = DEFAULT_PINNED_BYTES
-        token, cache = extra.get("cairn.token"), extra.get("cairn.cache")
-        return Options(str(extra.get("cairn.url") or DEFAULT_URL), token or None, pinned, disk, cache or None)
 
 
 @dataclass(frozen=True)
@@ -106,23 +71,10 @@ class Setup:
     def cache_config(self, num_layers: int, layer_values: int, dtype_bytes: int) -> CacheConfig | None:
         """The cache of one rank, whose blocks have `layer_values` values in each layer; None where one that is
         there is to be taken."""
-        if self.options.cache is not None:
-            return None
         page, rest = self.block_tokens, layer_values % self.block_tokens
         page, inner = (1, layer_values) if rest else (page, layer_values // page)
         shape = Shape(num_layers, 1, page, inner, dtype_bytes)
-        tiers = {}
-        for tier, size in (("pinned", self.options.pinned_bytes), ("disk", self.options.disk_bytes)):
-            if size:
-                blocks = size // len(self.ranks) // shape.block_bytes
-                if blocks == 0:
-                    raise Unsupported(
-                        f"cairn.{tier}_bytes={size} holds no block: {len(self.ranks)} ranks' blocks "
-                        f"have {shape.block_bytes} bytes each"
-                    )
-                tiers[tier] = TierConfig(blocks)
-        # What is on disk outlives the server, so that its restart costs no block.
-        return CacheConfig(shape, tiers, offload="on_commit" if "disk" in tiers else None)
+        return self.options.cache_config(shape, len(self.ranks))
 
 
 def _only_group(kv_cache_config: Any) -> Any:

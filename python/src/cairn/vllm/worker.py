@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Protocol
 
 from cairn.client import Client
+from cairn.engine.access import TIMEOUT_S, open_access
 from cairn.engine.identity import Rank
 from cairn.engine.mover import Mover, Pool
 from cairn.engine.plan import Step
 from cairn.engine.report import Report
-from cairn.engine.store import Store, WrongBlocks, open_store
-from cairn.errors import CacheExists, Refused
-from cairn.vllm.setup import ONBOARD_WAIT_MS, TIMEOUT_S, Setup, Unsupported
+from cairn.vllm.setup import Setup
 
 
 class ShapedPool(Pool, Protocol):
@@ -40,20 +39,8 @@ class WorkerSide:
         """Opens the rank's cache. Unsupported where its blocks or the cache that is there do not suit."""
         name = self._setup.cache_name(self._rank)
         config = self._setup.cache_config(pool.num_layers, pool.layer_values, pool.dtype_bytes)
-
-        def open_here() -> Store:
-            return open_store(self._client, name, config, ONBOARD_WAIT_MS, pool.block_bytes, pool.adopt)
-
-        self._mover = Mover(pool, open_here, self._report)
-        try:
-            self._mover.open()
-        except CacheExists as error:
-            raise Unsupported(f"the server has a cache {name} of another shape or size: {error.detail}") from error
-        except WrongBlocks as error:
-            raise Unsupported(str(error)) from error
-        except Refused as error:
-            raise Unsupported(f"the server refused the cache {name}: {error}") from error
-        self._report.note(f"blocks of {pool.block_bytes} bytes go to the cache {name} of {self._client.url}")
+        access = open_access(self._client, name, config, pool.block_bytes, self._report, pool.adopt)
+        self._mover = Mover(pool, access, self._report)
 
     def fence(self) -> None:
         """What the engine begins from here on may overwrite blocks that were saved."""

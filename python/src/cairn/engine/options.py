@@ -1,0 +1,58 @@
+"""What a connector is told by its engine's configuration, the same names for every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cairn.model import CacheConfig, Shape, TierConfig
+
+DEFAULT_URL = "http://127.0.0.1:7070"
+# Of all ranks together.
+DEFAULT_PINNED_BYTES = 4 << 30
+NAMES = ("cairn.url", "cairn.token", "cairn.pinned_bytes", "cairn.disk_bytes", "cairn.cache")
+
+
+class Unsupported(ValueError):
+    """Something that a connector does not do. Its text names it."""
+
+
+@dataclass(frozen=True)
+class Options:
+    url: str
+    token: str | None
+    pinned_bytes: int
+    disk_bytes: int
+    cache: str | None
+
+    @staticmethod
+    def of(extra: Mapping[str, Any], where: str = "kv_connector_extra_config") -> Options:
+        """Of the names that begin with `cairn.`; the others are the engine's."""
+        unknown = [name for name in extra if name.startswith("cairn.") and name not in NAMES]
+        if unknown:
+            raise Unsupported(f"{where} has {unknown[0]}; there are {', '.join(NAMES)}")
+        pinned, disk = (int(extra.get(f"cairn.{tier}_bytes") or 0) for tier in ("pinned", "disk"))
+        if pinned < 0 or disk < 0:
+            raise Unsupported("cairn.pinned_bytes and cairn.disk_bytes are sizes in bytes, 0 for none")
+        if not pinned and not disk:
+            pinned = DEFAULT_PINNED_BYTES
+        token, cache = extra.get("cairn.token"), extra.get("cairn.cache")
+        return Options(str(extra.get("cairn.url") or DEFAULT_URL), token or None, pinned, disk, cache or None)
+
+    def cache_config(self, shape: Shape, ranks: int = 1) -> CacheConfig | None:
+        """The cache of one of `ranks` ranks; None where one that is there is to be taken."""
+        if self.cache is not None:
+            return None
+        tiers = {}
+        for tier, size in (("pinned", self.pinned_bytes), ("disk", self.disk_bytes)):
+            if size:
+                blocks = size // ranks // shape.block_bytes
+                if blocks == 0:
+                    raise Unsupported(
+                        f"cairn.{tier}_bytes={size} holds no block: {ranks} ranks' blocks "
+                        f"have {shape.block_bytes} bytes each"
+                    )
+                tiers[tier] = TierConfig(blocks)
+        # What is on disk outlives the server, so that its restart costs no block.
+        return CacheConfig(shape, tiers, offload="on_commit" if "disk" in tiers else None)

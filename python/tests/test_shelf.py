@@ -1,0 +1,90 @@
+"""Blocks by key for engines that call from threads of their own."""
+
+from __future__ import annotations
+
+import logging
+import unittest
+
+from cairn.engine.access import Access
+from cairn.engine.report import Report
+from cairn.engine.shelf import MAX_GAPS, Shelf
+from cairn.errors import LeaseLost, NoAnswer, NoCapacity
+from fake_store import FakeStore
+
+
+def key(number: int) -> bytes:
+    return bytes([number])
+
+
+def block(number: int) -> bytes:
+    return bytes([number] * 8)
+
+
+class Shelves(unittest.TestCase):
+    def setUp(self) -> None:
+        log = logging.getLogger("cairn.test.shelf")
+        log.setLevel(logging.CRITICAL)
+        self.report = Report(log)
+        self.store = FakeStore()
+        self.shelf = Shelf(Access(lambda: self.store, self.report), 8, self.report)
+
+    def put(self, *numbers: int) -> bool:
+        keys = [key(number) for number in numbers]
+        # In pieces of 3 and 5 bytes.
+        blocks = [[memoryview(block(number))[:3], memoryview(block(number))[3:]] for number in numbers]
+        return self.shelf.put(keys, blocks, [None, *keys[:-1]])
+
+    def get(self, *numbers: int) -> list[bytes | None]:
+        room = [bytearray(8) for _ in numbers]
+        came = self.shelf.get(
+            [key(number) for number in numbers], [[memoryview(one)[:1], memoryview(one)[1:]] for one in room]
+        )
+        return [bytes(one) if here else None for one, here in zip(room, came, strict=True)]
+
+    def test_pieces_are_stored_end_to_end_and_come_back_into_others(self) -> None:
+        self.assertTrue(self.put(1, 2))
+        self.assertEqual(self.store.held, {key(1): block(1), key(2): block(2)})
+        self.assertEqual(self.get(1, 2), [block(1), block(2)])
+        counts = self.report.take()
+        self.assertEqual((counts["saved_blocks"], counts["loaded_blocks"], counts["loaded_bytes"]), (2, 2, 16))
+
+    def test_what_lies_behind_a_gap_is_found_too(self) -> None:
+        self.put(1, 2, 4, 6)
+        keys = [key(number) for number in range(1, 8)]
+        self.assertEqual(self.shelf.prefix(keys), 2)
+        self.assertEqual(self.shelf.each(keys), [True, True, False, True, False, True, False])
+        self.assertEqual(self.get(1, 3, 6), [block(1), None, block(6)])
+        self.assertEqual(self.report.take()["load_failed_blocks"], 1)
+
+    def test_not_behind_any_number_of_gaps(self) -> None:
+        self.put(MAX_GAPS)
+        found = self.shelf.each([key(number) for number in range(MAX_GAPS + 1)])
+        self.assertEqual(found, [False] * (MAX_GAPS + 1))
+
+    def test_nothing_that_the_server_does_is_raised(self) -> None:
+        self.put(1)
+        for error in (NoCapacity(507, "no_capacity", "full"), ValueError("a bug"), NoAnswer("gone")):
+            with self.subTest(error):
+                self.store.fails = error
+                self.assertFalse(self.put(2))
+                self.assertEqual(self.get(1), [None])
+                self.assertEqual(self.shelf.prefix([key(1)]), 0)
+
+    def test_what_was_read_under_a_lost_lease_did_not_come(self) -> None:
+        self.put(1)
+        self.store.loses_leases = True
+        self.assertEqual(self.get(1), [None])
+
+    def test_slots_are_given_up_whatever_becomes_of_them(self) -> None:
+        self.assertTrue(self.put(1))
+        self.assertFalse(self.shelf.put([key(2)], [[memoryview(b"short")]], [None]))
+        self.assertEqual(self.store.released, 2)
+
+    def test_a_lease_that_is_lost_before_the_commit_stores_nothing(self) -> None:
+        self.store.fails_commit = LeaseLost("gone")
+        self.assertFalse(self.put(1))
+        self.assertEqual(self.report.take()["saves_skipped_blocks"], 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
