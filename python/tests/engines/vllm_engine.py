@@ -3,8 +3,8 @@
 
 Run by the environment's Python. First line: {"model": FOLDER, "connector": {...} or null, "options": {...}}; it
 answers {"ready": true}. Each line after that: {"prompts": [[token, ...], ...], "max_tokens": N, "salt"?: "..."};
-it answers {"tokens": [[...], ...], "cached": [...], "seconds": S, "counts": {...}}. With "forget": true the engine
-drops its own prefix cache first.
+it answers {"tokens": [[...], ...], "cached": [...], "first_s": [...], "seconds": S, "counts": {...}}. With
+"forget": true the engine drops its own prefix cache first.
 """
 
 from __future__ import annotations
@@ -32,11 +32,9 @@ def main() -> None:
     connector = asked["connector"]
     llm = LLM(
         model=asked["model"],
-        load_format="dummy",
         skip_tokenizer_init=True,
         seed=0,
         enforce_eager=True,
-        dtype="bfloat16",
         disable_log_stats=False,
         kv_transfer_config=None if connector is None else KVTransferConfig(**connector),
         **asked["options"],
@@ -59,7 +57,8 @@ def main() -> None:
                 "tokens": [list(one.outputs[0].token_ids) for one in done],
                 "cached": [one.num_cached_tokens for one in done],
                 "finished": [one.outputs[0].finish_reason for one in done],
-                "seconds": round(seconds, 3),
+                "first_s": [round(one.metrics.first_token_latency, 4) for one in done],
+                "seconds": round(seconds, 4),
                 "counts": counts(llm),
             },
             out,
@@ -67,11 +66,11 @@ def main() -> None:
 
 
 def counts(llm: Any) -> dict[str, float]:
-    """What the connector has counted so far, as vLLM's metrics have it."""
+    """What the connector has counted so far, as vLLM's metrics have it, and how often the engine preempted."""
     prefix = "vllm:cairn_"
-    return {
-        metric.name[len(prefix) :]: metric.value for metric in llm.get_metrics() if metric.name.startswith(prefix)
-    }
+    metrics = {metric.name: metric.value for metric in llm.get_metrics() if hasattr(metric, "value")}
+    own = {name[len(prefix) :]: value for name, value in metrics.items() if name.startswith(prefix)}
+    return {**own, "preemptions": metrics.get("vllm:num_preemptions", 0)}
 
 
 if __name__ == "__main__":

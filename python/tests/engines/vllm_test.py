@@ -1,205 +1,194 @@
 #!/usr/bin/env python3
 """vLLM on the CPU with the connector, against a real server: what it answers is what it answers without.
 
-usage: vllm_test.py PYTHON_WITH_VLLM CAIRN_SERVER [NAME...]   (names of tests; all without)
+usage: vllm_test.py PYTHON_WITH_VLLM CAIRN_SERVER [--long] [NAME...]   (names of tests; all without)
 """
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import subprocess
 import sys
+import threading
 import time
 import unittest
-from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2] / "src")]
-
-from cairn import Client  # noqa: E402
-from server import PATIENCE_S, Server  # noqa: E402
-
-HERE = Path(__file__).resolve().parent
-PYTHON = os.environ.get("CAIRN_ENGINE_PYTHON", "")
-BLOCK_TOKENS = 32  # the smallest that vLLM has on a CPU
-MODEL = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 256,
-    "intermediate_size": 512,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 64,
-    "vocab_size": 2000,
-    "max_position_embeddings": 4096,
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 10000.0,
-    "torch_dtype": "bfloat16",
-    "tie_word_embeddings": False,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
+from rig import BLOCK_TOKENS, Engine, EngineCase, full_blocks, is_long, prompt
 
 
-def prompt(seed: int, tokens: int) -> list[int]:
-    values = random.Random(seed)
-    return [values.randrange(3, 2000) for _ in range(tokens)]
+class VllmOnTheCpu(EngineCase):
+    def test_tokens_of_shared_prefixes_are_those_of_an_engine_without(self) -> None:
+        requests, at_once = (200, 20) if is_long() else (60, 12)
+        values = random.Random(1)
+        prefixes = [prompt(seed, values.randrange(200, 900)) for seed in range(8)]
+        prompts = [
+            [*values.choice(prefixes)[: values.randrange(100, 900)], *prompt(1000 + one, values.randrange(1, 120))]
+            for one in range(requests)
+        ]
+        # Long answers outgrow the engine's room: requests are preempted.
+        right = self.right(prompts, max_tokens=48)
+        self.assertGreater(len({tuple(tokens) for tokens in right}), requests * 9 // 10)
+        # Room for two or three of them: blocks are dropped, and prompts computed in pieces.
+        engine = self.engine(num_gpu_blocks_override=72, max_num_batched_tokens=256, max_model_len=2048)
+        answers = [
+            engine.generate(*prompts[at : at + at_once], max_tokens=48) for at in range(0, requests, at_once)
+        ]
+        self.assertEqual([tokens for answer in answers for tokens in answer["tokens"]], right)
+        counts = answers[-1]["counts"]
+        self.assertGreater(counts["loaded_blocks"], requests)
+        self.assertEqual(counts.get("load_failed_blocks", 0), 0)
+        self.assertGreater(counts["preemptions"], 0)
+        print(f"{requests} requests, {counts}")
 
+    def test_a_wrong_block_would_be_seen(self) -> None:
+        # What the other tests compare depends on every block.
+        one = prompt(1, 900)
+        begins = range(0, 864, 3 * BLOCK_TOKENS)
+        others = [[*one[:at], *prompt(2 + at, BLOCK_TOKENS), *one[at + BLOCK_TOKENS :]] for at in begins]
+        right, *changed = self.right([one, *others])
+        for tokens in changed:
+            self.assertNotEqual(tokens, right)
 
-class Engine:
-    """A vLLM of its own process. Its log is shown where a test fails."""
-
-    def __init__(
-        self, folder: Path, url: str | None, *, options: dict[str, Any] | None = None, **more: Any
-    ) -> None:
-        model = folder / "tiny"
-        model.mkdir(exist_ok=True)
-        (model / "config.json").write_text(json.dumps(MODEL))
-        self.log = folder / f"engine-{len(list(folder.glob('engine-*')))}.log"
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.environ.get("PYTHONPATH", str(HERE.parents[1] / "src")),
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            "HF_HUB_OFFLINE": "1",
-            "VLLM_NO_USAGE_STATS": "1",
-        }
-        environment.pop("PYTHONHASHSEED", None)
-        with open(self.log, "wb") as log:
-            self.child = subprocess.Popen(
-                [PYTHON, "-B", str(HERE / "vllm_engine.py")],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env=environment,
-            )
-        connector = None
-        if url is not None:
-            connector = {
-                "kv_connector": "CairnConnector",
-                "kv_connector_module_path": "cairn.vllm",
-                "kv_role": more.pop("role", "kv_both"),
-                "kv_connector_extra_config": {"cairn.url": url, **more},
-            }
-        given = {"max_model_len": 2048, "block_size": BLOCK_TOKENS, **(options or {})}
-        self.ask({"model": str(model), "connector": connector, "options": given})
-
-    def ask(self, work: dict[str, Any]) -> dict[str, Any]:
-        assert self.child.stdin is not None and self.child.stdout is not None
-        self.child.stdin.write(json.dumps(work) + "\n")
-        self.child.stdin.flush()
-        line = self.child.stdout.readline()
-        if not line:
-            raise AssertionError(f"the engine ended:\n{self.log.read_text()[-6000:]}")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def generate(self, *prompts: list[int], max_tokens: int = 8, **more: Any) -> dict[str, Any]:
-        return self.ask({"prompts": list(prompts), "max_tokens": max_tokens, **more})
-
-    def close(self) -> None:
-        assert self.child.stdin is not None and self.child.stdout is not None
-        self.child.stdin.close()
-        self.child.wait(60)
-        self.child.stdout.close()
-
-
-class VllmOnTheCpu(unittest.TestCase):
-    SIZES = {"cairn.pinned_bytes": 64 << 20, "cairn.disk_bytes": 64 << 20}  # noqa: RUF012
-
-    def setUp(self) -> None:
-        self.server = Server()
-        self.addCleanup(self.server.close)
-
-    def engine(self, url: str | None, **more: Any) -> Engine:
-        engine = Engine(self.server.folder, url, **({**self.SIZES, **more} if url else more))
-        self.addCleanup(engine.close)
-        return engine
-
-    def test_prefixes_outlive_engines_and_the_server(self) -> None:
+    def test_an_engine_that_was_killed_leaves_its_blocks_and_the_disk_outlives_all(self) -> None:
         prompts = [prompt(1, 900), prompt(2, 700)]
-        first = self.engine(self.server.unix)
+        lengths = [len(one) for one in prompts]
+        right = self.right(prompts)
+        first = self.engine()
         cold = [first.generate(one) for one in prompts]
         self.assertEqual([one["cached"] for one in cold], [[0], [0]])
-        first.close()
-        self.until_on_disk(907 // BLOCK_TOKENS + 707 // BLOCK_TOKENS)
+        stored = sum((length + 7) // BLOCK_TOKENS for length in lengths)
+        self.until_stored(stored)
+        first.kill()
+
+        second = self.engine()
+        warm = [second.generate(one) for one in prompts]
+        self.is_right_and_warm(warm, right, lengths)
+        second.kill()
+        self.until_stored(stored, "disk")
         self.server.kill()
         self.server.start()
 
-        second = self.engine(self.server.unix)
-        warm = [second.generate(one) for one in prompts]
-        self.assertEqual([one["tokens"] for one in warm], [one["tokens"] for one in cold])
-        # All full blocks but what the last token is in.
-        self.assertEqual([one["cached"] for one in warm], [[899 // 32 * 32], [699 // 32 * 32]])
-        self.assertEqual(warm[1]["counts"].get("load_failed_blocks", 0), 0)
-        print(
-            f"cold {cold[0]['seconds']} and {cold[1]['seconds']} s, "
-            f"in a new process {warm[0]['seconds']} and {warm[1]['seconds']} s"
-        )
+        third = self.engine()
+        from_disk = [third.generate(one) for one in prompts]
+        self.is_right_and_warm(from_disk, right, lengths)
+        for name, answers in (("cold", cold), ("in a new process", warm), ("from the disk", from_disk)):
+            print(f"{name} {[answer['first_s'][0] for answer in answers]} s to the first token")
+
+    def is_right_and_warm(self, answers: list[dict[str, Any]], right: list[list[int]], lengths: list[int]) -> None:
+        self.assertEqual([answer["tokens"][0] for answer in answers], right)
+        blocks = [full_blocks(length) for length in lengths]
+        self.assertEqual([answer["cached"][0] for answer in answers], [count * BLOCK_TOKENS for count in blocks])
+        counts = answers[-1]["counts"]
+        self.assertEqual((counts["loaded_blocks"], counts.get("load_failed_blocks", 0)), (sum(blocks), 0))
 
     def test_what_an_engine_forgot_comes_back_also_after_a_restart_of_the_server(self) -> None:
         one = prompt(1, 900)
-        blocks = 899 // BLOCK_TOKENS
-        engine = self.engine(self.server.unix)
+        (right,) = self.right([one])
+        engine = self.engine()
         cold = engine.generate(one)
-        self.assertEqual(cold["cached"], [0])
-        warm = self.until_cached(engine, one, blocks)
-        self.assertEqual(warm["tokens"], cold["tokens"])
+        self.assertEqual((cold["tokens"], cold["cached"]), ([right], [0]))
+        self.assertEqual(self.until_cached(engine, one)["tokens"], [right])
+        self.until_stored(907 // BLOCK_TOKENS, "disk")
         self.server.kill()
         alone = engine.generate(one, forget=True)
-        self.assertEqual((alone["tokens"], alone["cached"], alone["finished"]), (cold["tokens"], [0], ["length"]))
+        self.assertEqual((alone["tokens"], alone["cached"], alone["finished"]), ([right], [0], ["length"]))
         self.server.start()
-        again = self.until_cached(engine, one, blocks)
-        self.assertEqual(again["tokens"], cold["tokens"])
-        self.assertEqual(again["counts"].get("load_failed_blocks", 0), 0)
+        again = self.until_cached(engine, one)
+        self.assertEqual((again["tokens"], again["counts"].get("load_failed_blocks", 0)), ([right], 0))
         salted = engine.generate(one, salt="other")
-        self.assertEqual((salted["tokens"], salted["cached"]), (cold["tokens"], [0]))
-        print(
-            f"cold {cold['seconds']} s, from the server {warm['seconds']} s, "
-            f"after its restart {again['seconds']} s"
-        )
+        self.assertEqual((salted["tokens"], salted["cached"]), ([right], [0]))
 
-    def until_on_disk(self, blocks: int) -> None:
-        """Blocks are written through to the disk a little after they were committed."""
-        deadline = time.monotonic() + PATIENCE_S
-        with Client(self.server.unix) as client:
-            while True:
-                (cache,) = client.caches()
-                on_disk = cache.tiers["disk"].blocks
-                if on_disk is not None and on_disk.evictable >= blocks:
-                    return
-                self.assertLess(time.monotonic(), deadline, cache)
-                time.sleep(0.1)
+    def test_a_server_that_is_killed_under_load_costs_no_token(self) -> None:
+        kills = 20 if is_long() else 4
+        shared = prompt(1, 640)
+        prompts = [[*shared, *prompt(100 + one, 200)] for one in range(12)]
+        right = self.right(prompts)
+        # Too few blocks for all of them: every round loads and saves again.
+        engine = self.engine(num_gpu_blocks_override=72, max_num_batched_tokens=256, max_model_len=2048)
+        when = random.Random(2)
+        wrong, waits = 0, []
+        for _ in range(kills):
+            killer = threading.Timer(when.uniform(0, 2), self.server.kill)
+            killer.start()
+            while killer.is_alive():
+                wrong += engine.generate(*prompts)["tokens"] != right
+            killer.join()
+            wrong += engine.generate(*prompts)["tokens"] != right
+            self.server.start()
+            began = time.monotonic()
+            self.until_cached(engine, prompts[0])
+            waits.append(round(time.monotonic() - began, 2))
+        self.assertEqual(wrong, 0)
+        counts = engine.generate(prompts[0])["counts"]
+        print(f"{kills} kills, hits again after {waits} s, {counts}")
+        if is_long():
+            self.assertLess(max(waits), 5)
 
-    def until_cached(self, engine: Engine, tokens: list[int], blocks: int) -> dict[str, Any]:
-        """Blocks are committed beside the engine, and a server that was silent is asked again after a pause."""
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            answer = engine.generate(tokens, forget=True)
-            if answer["cached"] == [blocks * BLOCK_TOKENS] or time.monotonic() > deadline:
-                self.assertEqual(answer["cached"], [blocks * BLOCK_TOKENS], answer)
-                return answer
+    def test_two_engines_at_once_share_what_they_compute(self) -> None:
+        prompts = [prompt(seed, 600) for seed in range(6)]
+        right = self.right(prompts)
+        engines = [self.begin(), self.begin()]
+        for engine in engines:
+            engine.started()
+        own = [prompts[:4], prompts[2:]]  # the two in the middle are computed by both
+        first = self.at_once(engines, own)
+        self.assertEqual([answer["tokens"] for answer in first], [right[:4], right[2:]])
+        self.until_stored(6 * (607 // BLOCK_TOKENS))
+        second = self.at_once(engines, own[::-1], forget=True)
+        self.assertEqual([answer["tokens"] for answer in second], [right[2:], right[:4]])
+        for answer in second:
+            self.assertEqual(answer["cached"], [full_blocks(600) * BLOCK_TOKENS] * 4)
+
+    def at_once(self, engines: list[Engine], prompts: list[list[list[int]]], **more: Any) -> list[dict[str, Any]]:
+        answers: list[dict[str, Any]] = [{}, {}]
+
+        def run(number: int) -> None:
+            answers[number] = engines[number].generate(*prompts[number], **more)
+
+        threads = [threading.Thread(target=run, args=(number,)) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return answers
 
     def test_two_ranks_over_http(self) -> None:
-        parallel = {"tensor_parallel_size": 2, "distributed_executor_backend": "mp"}
+        parallel = {"tensor_parallel_size": 2, "distributed_executor_backend": "mp", "url": self.server.http}
         one = prompt(1, 600)
-        first = self.engine(self.server.http, options=parallel)
+        (right,) = self.right([one])
+        first = self.engine(**parallel)
         cold = first.generate(one)
-        first.close()
-        second = self.engine(self.server.http, options=parallel)
+        self.assertEqual((cold["tokens"], cold["cached"]), ([right], [0]))
+        self.until_stored(607 // BLOCK_TOKENS)
+        first.kill()
+        second = self.engine(**parallel)
         warm = second.generate(one)
-        self.assertEqual(warm["tokens"], cold["tokens"])
-        self.assertEqual(warm["cached"], [599 // 32 * 32])
+        self.assertEqual((warm["tokens"], warm["cached"]), ([right], [full_blocks(600) * BLOCK_TOKENS]))
+        # By rank.
+        self.assertEqual(warm["counts"]["loaded_blocks"], 2 * full_blocks(600))
+
+    def test_one_engine_prefills_and_another_decodes(self) -> None:
+        one = prompt(1, 600)
+        (right,) = self.right([one], max_tokens=40)
+        engines = [self.begin(role="kv_producer"), self.begin(role="kv_consumer")]
+        producer, consumer = [engine.started() for engine in engines]
+        producer.generate(one, max_tokens=1)
+        self.until_stored(600 // BLOCK_TOKENS)
+        decoded = consumer.generate(one, max_tokens=40)
+        self.assertEqual((decoded["tokens"], decoded["cached"]), ([right], [full_blocks(600) * BLOCK_TOKENS]))
+        # The consumer saved nothing of what it decoded, and the producer does not load.
+        self.assertEqual(decoded["counts"].get("saved_blocks", 0), 0)
+        again = producer.generate(one, max_tokens=1, forget=True)
+        self.assertEqual(again["cached"], [0])
 
 
 def main() -> None:
-    global PYTHON
-    PYTHON, os.environ["CAIRN_SERVER_BINARY"] = sys.argv[1:3]
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
+    os.environ["CAIRN_ENGINE_PYTHON"], os.environ["CAIRN_SERVER_BINARY"] = sys.argv[1:3]
+    names = [name for name in sys.argv[3:] if name != "--long"]
+    if len(names) < len(sys.argv[3:]):
+        os.environ["CAIRN_ENGINES_LONG"] = "1"
+    unittest.main(argv=[sys.argv[0], *names], verbosity=2)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A store that is opened when it is needed, again after the server's restart, and left alone while it is silent."""
+"""A store that is opened when it is needed, again after the server's restart, and left alone while silent."""
 
 from __future__ import annotations
 

@@ -1,0 +1,210 @@
+"""Engines of processes of their own, and models and prompts for them."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2] / "src")]
+
+from cairn import Client  # noqa: E402
+from server import PATIENCE_S, Server  # noqa: E402
+
+HERE = Path(__file__).resolve().parent
+BLOCK_TOKENS = 32  # the smallest that vLLM has on a CPU
+# An engine imports for a minute on a loaded machine, and computes for minutes; what takes longer hangs.
+ANSWER_S = 900
+
+
+def python() -> str:
+    """The environment's."""
+    return os.environ["CAIRN_ENGINE_PYTHON"]
+
+
+def is_long() -> bool:
+    """Whether the long forms were asked for: as many requests, kills and tokens as the pages speak of."""
+    return os.environ.get("CAIRN_ENGINES_LONG") == "1"
+
+
+def prompt(seed: int, tokens: int) -> list[int]:
+    values = random.Random(seed)
+    return [values.randrange(3, 2000) for _ in range(tokens)]
+
+
+def full_blocks(tokens: int) -> int:
+    """As many of a prompt's as can be loaded: the last token is always computed."""
+    return (tokens - 1) // BLOCK_TOKENS
+
+
+def make_model(folder: Path, layers: int, hidden: int) -> Path:
+    subprocess.run([python(), str(HERE / "tiny_model.py"), str(folder), str(layers), str(hidden)], check=True)
+    return folder
+
+
+class Engine:
+    """A vLLM of its own process. Its log is shown where it ends before it is asked to."""
+
+    def __init__(
+        self,
+        model: Path,
+        log: Path,
+        connector: dict[str, Any] | None = None,
+        *,
+        environment: dict[str, str] | None = None,
+        **options: Any,
+    ) -> None:
+        self.log = log
+        self._answers = b""
+        given = {
+            **os.environ,
+            "PYTHONPATH": os.environ.get("PYTHONPATH", str(HERE.parents[1] / "src")),
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "HF_HUB_OFFLINE": "1",
+            "VLLM_NO_USAGE_STATS": "1",
+            **(environment or {}),
+        }
+        given.pop("PYTHONHASHSEED", None)
+        with open(log, "wb") as out:
+            self.child = subprocess.Popen(
+                [python(), "-B", str(HERE / "vllm_engine.py")],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=out,
+                env=given,
+                start_new_session=True,
+            )
+        # Values of 4 bytes: two ways to compute the same differ too little to change a token.
+        options = {"max_model_len": 4096, "block_size": BLOCK_TOKENS, "dtype": "float32", **options}
+        self._tell({"model": str(model), "connector": connector, "options": options})
+
+    def started(self) -> Engine:
+        """Waits until it takes requests; several may start side by side before."""
+        self._answer()
+        return self
+
+    def generate(self, *prompts: list[int], max_tokens: int = 8, **more: Any) -> dict[str, Any]:
+        self._tell({"prompts": list(prompts), "max_tokens": max_tokens, **more})
+        return self._answer()
+
+    def kill(self) -> None:
+        """All its processes at once, as where a container is killed."""
+        os.killpg(self.child.pid, signal.SIGKILL)
+        self.close()
+
+    def close(self) -> None:
+        assert self.child.stdin is not None and self.child.stdout is not None
+        try:
+            self.child.stdin.close()
+            self.child.wait(PATIENCE_S)
+        finally:
+            if self.child.returncode is None:
+                os.killpg(self.child.pid, signal.SIGKILL)
+                self.child.wait()
+            self.child.stdout.close()
+
+    def _tell(self, work: dict[str, Any]) -> None:
+        assert self.child.stdin is not None
+        self.child.stdin.write(json.dumps(work).encode() + b"\n")
+        self.child.stdin.flush()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self.child.stdout is not None
+        deadline = time.monotonic() + ANSWER_S
+        while b"\n" not in self._answers:
+            ready, _, _ = select.select([self.child.stdout], [], [], max(deadline - time.monotonic(), 0))
+            piece = os.read(self.child.stdout.fileno(), 1 << 16) if ready else b""
+            if not piece:
+                why = "ended" if ready else f"said nothing for {ANSWER_S} s"
+                raise AssertionError(f"the engine {why}:\n{self.log.read_text()[-6000:]}")
+            self._answers += piece
+        line, self._answers = self._answers.split(b"\n", 1)
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+def connector(url: str, role: str = "kv_both", **more: Any) -> dict[str, Any]:
+    return {
+        "kv_connector": "CairnConnector",
+        "kv_connector_module_path": "cairn.vllm",
+        "kv_role": role,
+        "kv_connector_extra_config": {"cairn.url": url, **more},
+    }
+
+
+class EngineCase(unittest.TestCase):
+    """A server for each test, a model for all, and an engine without a connector that says what is right."""
+
+    LAYERS, HIDDEN = 3, 256
+    SIZES = {"cairn.pinned_bytes": 128 << 20, "cairn.disk_bytes": 128 << 20}  # noqa: RUF012
+    folder: Path
+    model: Path
+    _plain: Engine | None = None
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="cairn-engines-")
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = Path(folder.name)
+        cls.model = make_model(cls.folder / "tiny", cls.LAYERS, cls.HIDDEN)
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        if cls._plain is not None:
+            cls._plain.close()
+
+    def setUp(self) -> None:
+        self.server = Server()
+        self.addCleanup(self.server.close)
+
+    def begin(self, **more: Any) -> Engine:
+        """An engine on the server, which may still be starting. `url`, `role` and sizes are the connector's, the
+        rest is vLLM's."""
+        options = {name: more.pop(name) for name in list(more) if not name.startswith("cairn.")}
+        url, role = options.pop("url", self.server.unix), options.pop("role", "kv_both")
+        log = self.server.folder / f"engine-{len(list(self.server.folder.glob('engine-*')))}.log"
+        engine = Engine(self.model, log, connector(url, role, **{**self.SIZES, **more}), **options)
+        self.addCleanup(engine.close)
+        return engine
+
+    def engine(self, **more: Any) -> Engine:
+        return self.begin(**more).started()
+
+    def right(self, prompts: list[list[int]], max_tokens: int = 8) -> list[list[int]]:
+        """What an engine without a connector answers."""
+        if EngineCase._plain is None:
+            log = self.folder / "plain.log"
+            EngineCase._plain = Engine(self.model, log, None).started()
+        tokens: list[list[int]] = EngineCase._plain.generate(*prompts, max_tokens=max_tokens)["tokens"]
+        return tokens
+
+    def until_stored(self, blocks: int, tier: str = "pinned") -> None:
+        """Blocks are committed beside the engine, and written to the disk a little after that."""
+        deadline = time.monotonic() + PATIENCE_S
+        with Client(self.server.unix) as client:
+            while True:
+                counts = [cache.tiers[tier].blocks for cache in client.caches()]
+                if counts and all(count is not None and count.evictable >= blocks for count in counts):
+                    return
+                self.assertLess(time.monotonic(), deadline, counts)
+                time.sleep(0.1)
+
+    def until_cached(self, engine: Engine, tokens: list[int]) -> dict[str, Any]:
+        """A server that was silent is asked again after a pause."""
+        deadline = time.monotonic() + PATIENCE_S
+        wanted = [full_blocks(len(tokens)) * BLOCK_TOKENS]
+        while True:
+            answer = engine.generate(tokens, forget=True)
+            if answer["cached"] == wanted or time.monotonic() > deadline:
+                self.assertEqual(answer["cached"], wanted, answer)
+                return answer

@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Makes a small model whose answers depend on each block of their prompt: a wrong block changes the tokens.
+
+usage: tiny_model.py FOLDER LAYERS HIDDEN   (by an environment's Python with torch)
+
+vLLM's own dummy weights are so small that attention changes next to nothing. Here each matrix keeps the size of
+what goes through it, but for those of attention: a token attends to few others, and what it finds weighs more
+than itself.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+VOCABULARY = 2000
+HEAD_DIM = 64
+SHARPNESS = 1.5  # of queries and keys, each
+ATTENTION = 4.0
+
+
+def main() -> None:
+    folder, layers, hidden = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    heads = hidden // HEAD_DIM
+    values, inner = heads // 2 * HEAD_DIM, 2 * hidden
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": hidden,
+        "intermediate_size": inner,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": heads // 2,
+        "head_dim": HEAD_DIM,
+        "vocab_size": VOCABULARY,
+        "max_position_embeddings": 8192,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "torch_dtype": "float32",
+        "tie_word_embeddings": False,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
+    random = torch.Generator().manual_seed(0)
+
+    def matrix(rows: int, columns: int, scale: float = 1.0) -> torch.Tensor:
+        return torch.randn(rows, columns, generator=random) * (scale / columns**0.5)
+
+    weights = {
+        "model.embed_tokens.weight": matrix(VOCABULARY, hidden, hidden**0.5),
+        "model.norm.weight": torch.ones(hidden),
+        "lm_head.weight": matrix(VOCABULARY, hidden),
+    }
+    for number in range(layers):
+        name = f"model.layers.{number}"
+        weights |= {
+            f"{name}.input_layernorm.weight": torch.ones(hidden),
+            f"{name}.post_attention_layernorm.weight": torch.ones(hidden),
+            f"{name}.self_attn.q_proj.weight": matrix(hidden, hidden, SHARPNESS),
+            f"{name}.self_attn.k_proj.weight": matrix(values, hidden, SHARPNESS),
+            f"{name}.self_attn.v_proj.weight": matrix(values, hidden),
+            f"{name}.self_attn.o_proj.weight": matrix(hidden, hidden, ATTENTION),
+            f"{name}.mlp.gate_proj.weight": matrix(inner, hidden),
+            f"{name}.mlp.up_proj.weight": matrix(inner, hidden),
+            f"{name}.mlp.down_proj.weight": matrix(hidden, inner),
+        }
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+if __name__ == "__main__":
+    main()
