@@ -12,6 +12,7 @@ import unittest
 from pathlib import Path
 
 from cairn import CacheConfig, Client, Shape, TierConfig
+from cairn.model import Tier
 
 ROOT = Path(__file__).resolve().parents[2]
 # Longer than anything takes on a loaded machine.
@@ -70,6 +71,18 @@ class Server:
                 raise AssertionError(f"the server did not start:\n{log.read_text()}")
             time.sleep(0.02)
         self._port = int(found.group(1))
+
+    def until_stored(self, blocks: int, tier: Tier) -> None:
+        """Until every cache has so many blocks in that tier: connectors commit beside their engine, and what is
+        committed is written to the disk a little later."""
+        deadline = time.monotonic() + PATIENCE_S
+        with Client(self.unix) as client:
+            while True:
+                counts = [cache.tiers[tier].blocks for cache in client.caches()]
+                if counts and all(count is not None and count.evictable >= blocks for count in counts):
+                    return
+                assert time.monotonic() < deadline, counts
+                time.sleep(0.1)
 
     def kill(self) -> None:
         self._child.kill()

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import logging
 import unittest
+from types import SimpleNamespace
+from typing import cast
+from unittest import mock
 
+from cairn.client import Client
 from cairn.engine.access import Access
 from cairn.engine.report import Report
 from cairn.engine.shelf import MAX_GAPS, Shelf
-from cairn.errors import LeaseLost, NoAnswer, NoCapacity
+from cairn.engine.store import clear_caches
+from cairn.errors import LeaseLost, NoAnswer, NoCapacity, UnknownCache
 from fake_store import FakeStore
 
 
@@ -84,6 +89,35 @@ class Shelves(unittest.TestCase):
         self.store.fails_commit = LeaseLost("gone")
         self.assertFalse(self.put(1))
         self.assertEqual(self.report.take()["saves_skipped_blocks"], 1)
+
+
+class FakeClient:
+    """Answers how many blocks were left, cache by cache."""
+
+    def __init__(self, left: dict[str, list[int]]) -> None:
+        self.left = left
+
+    def clear(self, cache: str) -> SimpleNamespace:
+        if cache not in self.left:
+            raise UnknownCache(404, "unknown_cache", cache)
+        return SimpleNamespace(leased=self.left[cache].pop(0))
+
+
+class Clearing(unittest.TestCase):
+    def clear(self, left: dict[str, list[int]], *caches: str) -> bool:
+        with mock.patch("cairn.engine.store.CLEAR_PAUSE_S", 0):
+            return clear_caches(cast(Client, FakeClient(left)), caches)
+
+    def test_blocks_that_are_held_are_cleared_once_they_are_not(self) -> None:
+        left = {"a": [0], "b": [2, 1, 0]}
+        self.assertTrue(self.clear(left, "a", "b", "unknown"))
+        self.assertEqual(left, {"a": [], "b": []})
+
+    def test_the_others_are_cleared_where_one_is_held_for_ever(self) -> None:
+        left = {"a": [1], "b": [0]}
+        with mock.patch("cairn.engine.store.CLEAR_DEADLINE_S", 0):
+            self.assertFalse(self.clear(left, "a", "b"))
+        self.assertEqual(left, {"a": [], "b": []})
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2] / "src")]
 
-from cairn import Client  # noqa: E402
+from cairn.model import Tier  # noqa: E402
 from server import PATIENCE_S, Server  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
@@ -188,16 +188,8 @@ class EngineCase(unittest.TestCase):
         tokens: list[list[int]] = EngineCase._plain.generate(*prompts, max_tokens=max_tokens)["tokens"]
         return tokens
 
-    def until_stored(self, blocks: int, tier: str = "pinned") -> None:
-        """Blocks are committed beside the engine, and written to the disk a little after that."""
-        deadline = time.monotonic() + PATIENCE_S
-        with Client(self.server.unix) as client:
-            while True:
-                counts = [cache.tiers[tier].blocks for cache in client.caches()]
-                if counts and all(count is not None and count.evictable >= blocks for count in counts):
-                    return
-                self.assertLess(time.monotonic(), deadline, counts)
-                time.sleep(0.1)
+    def until_stored(self, blocks: int, tier: Tier = "pinned") -> None:
+        self.server.until_stored(blocks, tier)
 
     def until_cached(self, engine: Engine, tokens: list[int]) -> dict[str, Any]:
         """A server that was silent is asked again after a pause."""

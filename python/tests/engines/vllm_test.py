@@ -1,17 +1,10 @@
-#!/usr/bin/env python3
-"""vLLM on the CPU with the connector, against a real server: what it answers is what it answers without.
-
-usage: vllm_test.py PYTHON_WITH_VLLM CAIRN_SERVER [--long] [NAME...]   (names of tests; all without)
-"""
+"""vLLM on the CPU with the connector, against a real server: what it answers is what it answers without."""
 
 from __future__ import annotations
 
-import os
 import random
-import sys
 import threading
 import time
-import unittest
 from typing import Any
 
 from rig import BLOCK_TOKENS, Engine, EngineCase, full_blocks, is_long, prompt
@@ -181,15 +174,3 @@ class VllmOnTheCpu(EngineCase):
         self.assertEqual(decoded["counts"].get("saved_blocks", 0), 0)
         again = producer.generate(one, max_tokens=1, forget=True)
         self.assertEqual(again["cached"], [0])
-
-
-def main() -> None:
-    os.environ["CAIRN_ENGINE_PYTHON"], os.environ["CAIRN_SERVER_BINARY"] = sys.argv[1:3]
-    names = [name for name in sys.argv[3:] if name != "--long"]
-    if len(names) < len(sys.argv[3:]):
-        os.environ["CAIRN_ENGINES_LONG"] = "1"
-    unittest.main(argv=[sys.argv[0], *names], verbosity=2)
-
-
-if __name__ == "__main__":
-    main()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from cairn.client import Client
 from cairn.engine.breaker import Breaker
 from cairn.engine.report import Report
+from cairn.engine.store import clear_caches
 from cairn.errors import CairnError, NoAnswer, Refused, UnknownCache
 from cairn.leases import KeptLease, LeaseKeeper
 from cairn.model import MatchedBlock, Tier
@@ -80,9 +81,7 @@ class Finder:
     def clear(self) -> bool:
         """Drops everything that the caches hold; whether it is gone."""
         try:
-            return all(self._client.clear(cache).leased == 0 for cache in self._caches)
-        except UnknownCache:
-            return True
+            return clear_caches(self._client, self._caches)
         except CairnError as error:
             self._failed(error)
             return False

@@ -35,9 +35,9 @@ class Shelf:
         """How many of the first `keys` are there. Nothing keeps them there."""
         return self._soft("look-up", 0, lambda: self._access.use(lambda store: store.has(keys))) if keys else 0
 
-    def each(self, keys: Sequence[bytes]) -> list[bool]:
-        """Which are there. Behind `MAX_GAPS` that are not, none is found."""
-        return self._over_gaps(keys, lambda begin: self.prefix(keys[begin:]))
+    def each(self, keys: Sequence[bytes], max_gaps: int = MAX_GAPS) -> list[bool]:
+        """Which are there. Behind `max_gaps` that are not, none is found."""
+        return self._over_gaps(keys, lambda begin: self.prefix(keys[begin:]), max_gaps)
 
     def get(self, keys: Sequence[bytes], blocks: Sequence[Pieces]) -> list[bool]:
         """Copies blocks into the engine's memory; which of them came. What did not come may have been written to
@@ -89,11 +89,13 @@ class Shelf:
 
         return self._soft("load", 0, get)
 
-    def _over_gaps(self, keys: Sequence[bytes], prefix: Callable[[int], int]) -> list[bool]:
+    def _over_gaps(
+        self, keys: Sequence[bytes], prefix: Callable[[int], int], max_gaps: int = MAX_GAPS
+    ) -> list[bool]:
         """`prefix` says how many from an index on are there."""
         there = [False] * len(keys)
         begin = gaps = 0
-        while begin < len(keys) and gaps < MAX_GAPS:
+        while begin < len(keys) and gaps < max_gaps:
             end = begin + prefix(begin)
             there[begin:end] = [True] * (end - begin)
             begin, gaps = end + 1, gaps + 1

@@ -5,15 +5,20 @@ Both give rows: the memory of one block each, in the block's canonical order, th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from cairn.client import Client
-from cairn.errors import CairnError
+from cairn.errors import CairnError, UnknownCache
 from cairn.model import CacheConfig
 from cairn.tier_view import ReadBlocks, TierView, WriteBlocks
 
 Row = memoryview
+
+# How long blocks that are read, or written to the disk, are waited for where a cache is cleared.
+CLEAR_DEADLINE_S = 2.0
+CLEAR_PAUSE_S = 0.02
 
 
 class WrongBlocks(CairnError):
@@ -177,3 +182,17 @@ def open_store(
         else:
             return MappedStore(client, cache, view, wait_ms)
     return HttpStore(client, cache, info.block_bytes)
+
+
+def clear_caches(client: Client, caches: Iterable[str]) -> bool:
+    """Drops every block; whether all are gone. Blocks that are read or moved stay, and are tried for a while."""
+    deadline = time.monotonic() + CLEAR_DEADLINE_S
+    gone = True
+    for cache in caches:
+        try:
+            while (left := client.clear(cache).leased) > 0 and time.monotonic() < deadline:
+                time.sleep(CLEAR_PAUSE_S)
+        except UnknownCache:
+            continue
+        gone = gone and left == 0
+    return gone

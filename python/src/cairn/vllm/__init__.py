@@ -1,4 +1,4 @@
-"""Cairn as vLLM's KV connector, without a change to vLLM:
+"""Cairn as vLLM's KV connector, without a change to vLLM; `cairn.vllm.tier` puts it below vLLM's own tiers:
 
 vllm serve MODEL --kv-transfer-config '{"kv_connector": "CairnConnector",
   "kv_connector_module_path": "cairn.vllm", "kv_role": "kv_both",
@@ -11,14 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cairn.vllm.connector import CairnConnector
+    from cairn.vllm.tier import CairnTier
 
-__all__ = ["CairnConnector"]
+__all__ = ["CairnConnector", "CairnTier"]
 
 
 def __getattr__(name: str) -> Any:
-    """The connector is made of vLLM's classes; all beside it works without vLLM."""
+    """These are made of vLLM's classes; all beside them works without vLLM."""
     if name == "CairnConnector":
         from cairn.vllm.connector import CairnConnector
 
         return CairnConnector
+    if name == "CairnTier":
+        from cairn.vllm.tier import CairnTier
+
+        return CairnTier
     raise AttributeError(name)

@@ -1,0 +1,72 @@
+"""Work that an engine hands over and asks about later, done by a few threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+R = TypeVar("R")
+
+# Work that has not begun by then is not begun any more: to compute is quicker than a queue of this length.
+DEADLINE_S = 20.0
+
+
+@dataclass(frozen=True)
+class Done(Generic[R]):
+    number: int
+    result: R
+    seconds: float  # since it was handed over
+
+
+class Jobs(Generic[R]):
+    """Safe from several threads. Every job ends; `otherwise` is the result of one that waited too long. `on_done`
+    is called when a job's result can be taken, by the thread that did the job."""
+
+    def __init__(self, name: str, threads: int, on_done: Callable[[], None] | None = None) -> None:
+        self._pool = ThreadPoolExecutor(threads, name)
+        self._on_done = on_done
+        self._lock = threading.Lock()
+        self._under_way: set[Future[None]] = set()
+        self._done: list[Done[R]] = []
+        self._closing = False
+
+    def submit(self, number: int, act: Callable[[], R], otherwise: R) -> None:
+        """`act` does not raise."""
+        began = time.monotonic()
+        with self._lock:
+            future = self._pool.submit(self._run, number, act, otherwise, began)
+            self._under_way.add(future)
+        future.add_done_callback(self._forget)
+
+    def take_done(self) -> list[Done[R]]:
+        """Those that have ended since the last time."""
+        with self._lock:
+            done, self._done = self._done, []
+            return done
+
+    def drain(self) -> None:
+        """Until all that was handed over has ended."""
+        with self._lock:
+            under_way = set(self._under_way)
+        wait(under_way)
+
+    def close(self) -> None:
+        """What has not begun ends as if it had waited too long."""
+        self._closing = True
+        self._pool.shutdown(wait=True)
+
+    def _run(self, number: int, act: Callable[[], R], otherwise: R, began: float) -> None:
+        too_late = self._closing or time.monotonic() - began > DEADLINE_S
+        result = otherwise if too_late else act()
+        with self._lock:
+            self._done.append(Done(number, result, time.monotonic() - began))
+        if self._on_done is not None:
+            self._on_done()
+
+    def _forget(self, future: Future[None]) -> None:
+        with self._lock:
+            self._under_way.discard(future)

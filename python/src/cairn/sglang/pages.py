@@ -1,0 +1,92 @@
+"""Where in a host pool of SGLang's a page lies, and what pools' pages are part of."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from cairn.engine.identity import Identity, Rank
+from cairn.engine.options import Unsupported
+from cairn.engine.shelf import Pieces
+
+KEY_HEX_CHARACTERS = 64
+
+
+def key_of(key: str) -> bytes:
+    """SGLang's keys are SHA-256 in hex, over all tokens from the first on and the request's namespace."""
+    if len(key) == KEY_HEX_CHARACTERS:
+        try:
+            return bytes.fromhex(key)
+        except ValueError:
+            pass
+    return hashlib.sha256(key.encode()).digest()
+
+
+def page_tokens(pool: Any) -> int:
+    """How many indices of the pool name one page."""
+    return int(getattr(pool, "logical_page_size", 0) or getattr(pool, "page_size", 0) or 1)
+
+
+def page_pieces(pool: Any, host_indices: Any) -> list[Pieces]:
+    """The memory of each page that the indices name, in the pool's own pieces."""
+    pointers, sizes = pool.get_page_buffer_meta(host_indices)
+    pages = len(host_indices) // page_tokens(pool)
+    each = len(pointers) // pages if pages else 0
+    memory = [_memory(pointer, size) for pointer, size in zip(pointers, sizes, strict=True)]
+    return [memory[at * each : (at + 1) * each] for at in range(pages)]
+
+
+def tensor_piece(tensor: Any) -> memoryview:
+    """A tensor on the CPU, its values in order."""
+    if not tensor.is_contiguous():
+        raise Unsupported("a page of SGLang's that is in several pieces")
+    return _memory(tensor.data_ptr(), tensor.numel() * tensor.element_size())
+
+
+def page_bytes(pool: Any, *, in_place: bool) -> int:
+    if not in_place:
+        page = pool.get_dummy_flat_data_page()
+        return int(page.numel() * page.element_size())
+    import torch
+
+    (pieces,) = page_pieces(pool, torch.arange(page_tokens(pool)))
+    return sum(piece.nbytes for piece in pieces)
+
+
+def rank_of(config: Any, *, replicated: bool) -> Rank:
+    """config: SGLang's `HiCacheStorageConfig`. Ranks that hold the same bytes share a cache."""
+    if replicated:
+        return Rank(0, 1, config.pp_rank, config.pp_size)
+    return Rank(config.tp_rank, config.tp_size, config.pp_rank, config.pp_size)
+
+
+def identity_of(config: Any, pool: Any, name: str, *, in_place: bool, pool_page_bytes: int) -> Identity:
+    """What two engines must agree on to share a pool's pages."""
+    facts = {
+        "pool": name,
+        "kind": type(pool).__name__,
+        "layout": str(getattr(pool, "layout", "")),
+        "dtype": str(getattr(pool, "dtype", "")),
+        "page_tokens": page_tokens(pool),
+        "page_bytes": pool_page_bytes,
+        # The same page has its pieces in another order.
+        "in_place": in_place,
+        "tensor_parallel_size": config.tp_size,
+        "pipeline_parallel_size": config.pp_size,
+        "context_parallel": [config.attn_cp_rank, config.attn_cp_size],
+        "decode_context_parallel": [config.dcp_rank, config.dcp_size],
+        "mla": config.is_mla_model,
+    }
+    return Identity(config.model_name or "model", facts)
+
+
+def parents_of(keys: Sequence[bytes], prefix: Sequence[str] | None) -> list[bytes | None]:
+    """Each page's predecessor in its prompt."""
+    first = key_of(prefix[-1]) if prefix else None
+    return [first, *keys[:-1]]
+
+
+def _memory(pointer: int, size: int) -> memoryview:
+    return memoryview((ctypes.c_char * size).from_address(pointer)).cast("B")

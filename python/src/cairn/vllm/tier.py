@@ -1,0 +1,201 @@
+"""Cairn below vLLM's own tiers: its CPU tier spills here, and is filled from here.
+
+vllm serve MODEL --kv-transfer-config '{"kv_connector": "OffloadingConnector", "kv_role": "kv_both",
+  "kv_connector_extra_config": {"spec_name": "TieringOffloadingSpec", "cpu_bytes_to_use": 10737418240,
+  "secondary_tiers": [{"type": "CairnTier", "module_path": "cairn.vllm", "cairn.url": "unix:/run/cairn/socket"}]}}'
+
+A block is what vLLM calls a chunk: the bytes of all its workers, by its own key, whose seed is the same in every
+process unless PYTHONHASHSEED says another.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
+
+from vllm.v1.kv_offload.base import (
+    LookupResult,
+    Medium,
+    OffloadingEvent,
+    ReqContext,
+    RequestOffloadingContext,
+    ScheduleEndContext,
+)
+from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
+from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
+
+from cairn.client import Client
+from cairn.engine.access import TIMEOUT_S, open_access
+from cairn.engine.identity import Identity, Rank
+from cairn.engine.jobs import Jobs
+from cairn.engine.options import Options
+from cairn.engine.report import Report
+from cairn.engine.shelf import Pieces, Shelf
+from cairn.model import Shape
+
+# Of each kind: loads never wait behind stores.
+THREADS = 2
+# Stores that have not ended. Over it chunks are not stored: they pin vLLM's memory, and the server is too slow.
+MAX_PENDING_STORES = 64
+
+
+@dataclass
+class _Stored:
+    """The last key of a request's that was stored, by group: the parent of the next."""
+
+    last: dict[bytes, bytes] = field(default_factory=dict)
+
+
+class _Lookups(AsyncLookupManager):  # type: ignore[misc]
+    def __init__(self, tier_type: str, shelf: Shelf) -> None:
+        self._shelf = shelf
+        super().__init__(tier_type)
+
+    def batch_lookup(self, keys: Sequence[bytes], req_context: ReqContext) -> Iterable[bool]:
+        return self._shelf.each(keys)
+
+
+class CairnTier(SecondaryTierManager):  # type: ignore[misc]
+    """Used by vLLM's scheduler thread alone. Nothing that the server does or fails to do is raised after the
+    start."""
+
+    medium: ClassVar[Medium] = Medium.STORAGE
+
+    def __init__(
+        self,
+        offloading_spec: Any,
+        primary_kv_view: memoryview,
+        tier_type: str,
+        backpressure_detector: Any = None,
+        enable_kv_events: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
+        given = Options.of(options, "the tier")
+        self._report = report = Report(logging.getLogger("vllm.cairn"))
+        name = given.cache or _identity(offloading_spec.config, self.block_size_bytes).cache_name(Rank())
+        self._client = Client(given.url, given.token, timeout=TIMEOUT_S)
+        config = given.cache_config(Shape(1, 1, 1, self.block_size_bytes, 1))
+        access = open_access(self._client, name, config, self.block_size_bytes, report)
+        self._shelf = Shelf(access, self.block_size_bytes, report)
+        self._lookups = _Lookups(tier_type, self._shelf)
+        self._loads: Jobs[list[bool]] = Jobs("cairn-load", THREADS)
+        self._stores: Jobs[bool] = Jobs("cairn-save", THREADS)
+        self._jobs: dict[int, TransferJob] = {}
+        self._pending_stores = 0
+        tells = enable_kv_events and offloading_spec.kv_events_config.enable_kv_cache_events
+        self._events: list[OffloadingEvent] | None = [] if tells else None
+
+    def lookup(self, key: bytes, req_context: ReqContext) -> LookupResult:
+        found = self._lookups.lookup(key, req_context)
+        if found is None:
+            return LookupResult.RETRY
+        return LookupResult.HIT if found else LookupResult.MISS
+
+    def submit_store(self, job_metadata: TransferJob) -> None:
+        self._jobs[job_metadata.job_id] = job_metadata
+        keys = list(job_metadata.keys)
+        store = functools.partial(
+            self._shelf.put, keys, self._chunks(job_metadata), _parents(keys, job_metadata.req_context)
+        )
+        if self._pending_stores >= MAX_PENDING_STORES:
+            self._report.count("saves_skipped_blocks", len(keys))
+            self._report.warn("blocks are not saved: the server takes them slower than they are computed")
+            store = functools.partial(bool, False)
+        self._pending_stores += 1
+        self._stores.submit(job_metadata.job_id, store, False)
+
+    def submit_load(self, job_metadata: TransferJob) -> None:
+        self._jobs[job_metadata.job_id] = job_metadata
+        keys = list(job_metadata.keys)
+        load = functools.partial(self._shelf.get, keys, self._chunks(job_metadata))
+        self._loads.submit(job_metadata.job_id, load, [False] * len(keys))
+
+    def get_finished_jobs(self) -> Iterable[JobResult]:
+        results = []
+        for store in self._stores.take_done():
+            job = self._jobs.pop(store.number)
+            self._pending_stores -= 1
+            if store.result and self._events is not None:
+                self._events.append(OffloadingEvent(list(job.keys), self.medium, removed=False))
+            results.append(self._result(store.number, store.result, store.seconds, len(job.keys)))
+        for load in self._loads.take_done():
+            job = self._jobs.pop(load.number)
+            came = [key for key, here in zip(job.keys, load.result, strict=True) if here]
+            # Else the scheduler would find them again, and load them again, for ever.
+            self._lookups.mark_miss([key for key in job.keys if key not in set(came)])
+            result = self._result(load.number, all(load.result), load.seconds, len(came))
+            if not result.success:
+                result.successful_keys = came
+            results.append(result)
+        return results
+
+    def take_events(self) -> Iterable[OffloadingEvent]:
+        if self._events:
+            events, self._events = self._events, []
+            yield from events
+
+    def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
+        return RequestOffloadingContext()
+
+    def on_request_finished(self, req_context: ReqContext) -> None:
+        self._lookups.cleanup(req_context.req_id)
+
+    def on_schedule_end(self, context: ScheduleEndContext) -> None:
+        self._lookups.flush()
+
+    def drain_jobs(self) -> None:
+        self._loads.drain()
+        self._stores.drain()
+
+    def shutdown(self) -> None:
+        self._lookups.shutdown()
+        self._loads.close()
+        self._stores.close()
+        self._client.close()
+
+    def _chunks(self, job: TransferJob) -> list[Pieces]:
+        """The job's memory in the CPU tier, which is pinned until the job has ended."""
+        # Of one piece each; a view of two dimensions gives no row.
+        flat = self._primary_kv_view.cast("B")
+        size = self.block_size_bytes
+        return [[flat[int(chunk) * size : (int(chunk) + 1) * size]] for chunk in job.chunk_ids]
+
+    def _result(self, number: int, success: bool, seconds: float, blocks: int) -> JobResult:
+        return JobResult(
+            number, success, transfer_time=seconds, transfer_bytes=blocks * self.block_size_bytes or None
+        )
+
+
+def _parents(keys: Sequence[bytes], context: ReqContext) -> list[bytes | None]:
+    """Each key's predecessor in its group, whose number is a key's last four bytes. It only orders eviction."""
+    stored = context.get_state(_Stored)
+    if stored is None:
+        context.set_state(stored := _Stored())
+    parents = []
+    for key in keys:
+        parents.append(stored.last.get(key[-4:]))
+        stored.last[key[-4:]] = key
+    return parents
+
+
+def _identity(config: Any, block_bytes: int) -> Identity:
+    """What two engines must agree on. config: vLLM's `OffloadingConfig`."""
+    parallel = config.parallel
+    portable = parallel.is_parallelism_agnostic or config.replicated_layout
+    facts = {
+        "tier": "chunks",
+        "dtype": str(config.model.dtype),
+        "cache": asdict(config.cache),
+        "groups": [[group.tokens_per_block, list(group.layer_names)] for group in config.groups],
+        "parallel": None
+        if portable
+        else [parallel.tp_size, parallel.pp_size, parallel.pcp_size, parallel.dcp_size],
+        "replicated": config.replicated_layout,
+        "canonical": config.kv_cache_layout if config.canonical_layout else None,
+        "block_bytes": block_bytes,
+    }
+    return Identity(config.model.name, facts)

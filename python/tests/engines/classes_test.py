@@ -1,0 +1,25 @@
+"""Cairn below the engines' own classes, on the CPU, in the environment's Python."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import unittest
+
+from rig import HERE, python
+
+
+class OwnClasses(unittest.TestCase):
+    def run_inside(self, script: str) -> None:
+        path = os.environ.get("PYTHONPATH", str(HERE.parents[1] / "src"))
+        environment = {**os.environ, "PYTHONPATH": f"{path}:{HERE.parent}", "HF_HUB_OFFLINE": "1"}
+        done = subprocess.run(
+            [python(), "-B", str(HERE / script)], env=environment, capture_output=True, text=True, check=False
+        )
+        self.assertEqual(done.returncode, 0, (done.stdout + done.stderr)[-8000:])
+
+    def test_vllm_tiering(self) -> None:
+        self.run_inside("vllm_tier.py")
+
+    def test_sglang_storage(self) -> None:
+        self.run_inside("sglang_storage.py")

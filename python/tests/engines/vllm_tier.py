@@ -1,0 +1,192 @@
+"""CairnTier below vLLM's own tiering manager, with its own memory: stored, restarted, loaded, compared. Run by the
+environment's Python."""
+
+from __future__ import annotations
+
+import time
+import unittest
+import uuid
+from typing import Any
+
+import numpy
+from vllm.v1.kv_offload.base import LookupResult, ReqContext, ScheduleEndContext, make_offload_key
+from vllm.v1.kv_offload.config import (
+    OffloadingCacheConfig,
+    OffloadingConfig,
+    OffloadingGroupConfig,
+    OffloadingModelConfig,
+    OffloadingParallelConfig,
+)
+from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
+
+from cairn import Client
+from server import PATIENCE_S, Server
+
+CHUNK_BYTES = 64 << 10
+CHUNKS = 6  # of the CPU tier, in which no request below fits twice
+
+
+def config(url: str, model: str = "tiny", **more: Any) -> OffloadingConfig:
+    return OffloadingConfig(
+        groups=(OffloadingGroupConfig(32, ("layer.0", "layer.1"), 0),),
+        worker_kv_bytes_per_block=CHUNK_BYTES,
+        enable_kv_cache_events=True,
+        extra_config={
+            "cpu_bytes_to_use": CHUNKS * CHUNK_BYTES,
+            "secondary_tiers": [
+                {
+                    "type": "CairnTier",
+                    "module_path": "cairn.vllm",
+                    "enable_kv_events": True,
+                    "cairn.url": url,
+                    "cairn.pinned_bytes": 64 * CHUNK_BYTES,
+                    "cairn.disk_bytes": 64 * CHUNK_BYTES,
+                    **more,
+                }
+            ],
+        },
+        engine_id=uuid.uuid4().hex,
+        model=OffloadingModelConfig(model, "bfloat16"),
+        cache=OffloadingCacheConfig(32, 1),
+        parallel=OffloadingParallelConfig(0, 1, 1, 1, 1, 1, 0, 1, None, True),
+    )
+
+
+def keys(request: int, count: int) -> list[Any]:
+    return [make_offload_key(bytes([request, number]) * 16, 0) for number in range(count)]
+
+
+def content(key: bytes) -> Any:
+    return numpy.random.default_rng(list(key)).integers(0, 256, CHUNK_BYTES, numpy.uint8)
+
+
+class Manager:
+    """vLLM's scheduler, as far as its manager sees it."""
+
+    def __init__(self, url: str, **more: Any) -> None:
+        self.spec = TieringOffloadingSpec(config(url, **more))
+        self.manager = self.spec.get_manager()
+        self.memory = numpy.frombuffer(self.manager.primary_tier._mmap_region.mmap_obj, numpy.uint8)
+        self.memory = self.memory.reshape(CHUNKS, CHUNK_BYTES)
+        self.tier = self.manager.secondary_tiers[0]
+
+    def step(self, *new: str) -> None:
+        self.manager.on_schedule_end(ScheduleEndContext(new, ()))
+
+    def settle(self) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while self.manager.has_pending_work():
+            assert time.monotonic() < deadline, "jobs do not end"
+            self.step()
+            time.sleep(0.01)
+
+    def store(self, name: str, request: list[Any]) -> None:
+        context = ReqContext(name)
+        self.manager.on_new_request(context)
+        prepared = self.manager.prepare_store(request, context)
+        assert prepared is not None and prepared.keys_to_store == request
+        for key, chunk in zip(request, prepared.store_spec.chunk_ids, strict=True):
+            self.memory[chunk] = content(key)
+        self.manager.complete_store(request, context)
+        self.step(name)
+        self.settle()
+        self.manager.on_request_finished(context)
+        self.step()
+
+    def load(self, name: str, request: list[Any]) -> list[Any]:
+        """The chunks of the prefix that is found."""
+        context = ReqContext(name)
+        self.manager.on_new_request(context)
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            found = []
+            for key in request:
+                found.append(self.manager.lookup(key, context))
+                if found[-1] is LookupResult.MISS:
+                    break
+            self.step(name)
+            if all(one in (LookupResult.HIT, LookupResult.MISS) for one in found):
+                break
+            assert time.monotonic() < deadline, found
+            time.sleep(0.01)
+        prefix = request[: found.count(LookupResult.HIT)]
+        chunks = []
+        if prefix:
+            spec = self.manager.prepare_load(prefix, context)
+            chunks = [self.memory[chunk].copy() for chunk in spec.chunk_ids]
+            self.manager.complete_load(prefix, context)
+        self.manager.on_request_finished(context)
+        self.step()
+        return chunks
+
+    def close(self) -> None:
+        del self.memory
+        self.manager.shutdown()
+
+
+class VllmTiering(unittest.TestCase):
+    def setUp(self) -> None:
+        self.server = Server()
+        self.addCleanup(self.server.close)
+
+    def manager(self, **more: Any) -> Manager:
+        manager = Manager(self.server.unix, **more)
+        self.addCleanup(manager.close)
+        return manager
+
+    def is_loaded(self, chunks: list[Any], request: list[Any]) -> None:
+        self.assertEqual(len(chunks), len(request))
+        for chunk, key in zip(chunks, request, strict=True):
+            self.assertTrue((chunk == content(key)).all())
+
+    def test_what_one_process_stored_another_loads_also_after_a_restart(self) -> None:
+        first = self.manager()
+        first.store("a", keys(1, 4))
+        self.assertEqual([event.keys for event in first.tier.take_events()], [keys(1, 4)])
+        first.store("b", keys(2, 5))  # takes the memory of those before
+        self.is_loaded(first.load("c", keys(1, 4)), keys(1, 4))
+
+        second = self.manager()
+        self.is_loaded(second.load("d", keys(2, 6)), keys(2, 5))
+        self.server.until_stored(9, "disk")
+        self.server.kill()
+        self.server.start()
+        third = self.manager()
+        self.is_loaded(third.load("e", keys(1, 5)), keys(1, 4))
+
+    def test_another_model_finds_nothing(self) -> None:
+        self.manager().store("a", keys(1, 4))
+        self.assertEqual(self.manager(model="other").load("b", keys(1, 4)), [])
+
+    def test_a_server_that_is_gone_is_a_miss_and_is_found_again(self) -> None:
+        manager = self.manager()
+        manager.store("a", keys(1, 4))
+        manager.store("b", keys(2, CHUNKS))
+        self.server.until_stored(4 + CHUNKS, "disk")
+        self.server.kill()
+        self.assertEqual(manager.load("c", keys(1, 4)), [])
+        manager.store("d", keys(3, 2))  # is not stored, and nothing stays pinned
+        self.server.start()
+        deadline = time.monotonic() + PATIENCE_S
+        while not (chunks := manager.load("e", keys(1, 4))):
+            self.assertLess(time.monotonic(), deadline)
+        self.is_loaded(chunks, keys(1, 4))
+
+    def test_chunks_that_went_between_look_up_and_load_are_not_waited_for(self) -> None:
+        manager = self.manager()
+        manager.store("a", keys(1, 4))
+        manager.store("b", keys(2, 5))
+        context = ReqContext("c")
+        manager.manager.on_new_request(context)
+        wanted = keys(1, 4)
+        while any(manager.tier.lookup(key, context) is LookupResult.RETRY for key in wanted):
+            manager.step()
+        with Client(self.server.unix) as client:
+            (cache,) = client.caches()
+            client.evict(cache.name, wanted[2:])
+        manager.manager.on_request_finished(context)
+        self.is_loaded(manager.load("c", wanted), wanted[:2])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
