@@ -23,3 +23,6 @@ class OwnClasses(unittest.TestCase):
 
     def test_sglang_storage(self) -> None:
         self.run_inside("sglang_storage.py")
+
+    def test_lmcache_adapter(self) -> None:
+        self.run_inside("lmcache_adapter.py")

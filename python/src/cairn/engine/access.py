@@ -31,6 +31,11 @@ class Access:
         self._breaker = Breaker(time.monotonic)
         self._store: Store | None = None
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether the server did not answer when it was last asked."""
+        return self._breaker.is_silent
+
     def open(self) -> None:
         """Opens the store now, so that a refusal is known at the engine's start. A server that does not answer
         is asked again when it is needed."""

@@ -20,6 +20,12 @@ class Breaker:
         self._pause_s = 0.0
         self._ask_at = 0.0
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether the last that was asked got no answer."""
+        with self._lock:
+            return self._pause_s > 0.0
+
     def may_ask(self) -> bool:
         with self._lock:
             if self._pause_s == 0.0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -30,23 +31,29 @@ class Jobs(Generic[R]):
         self._pool = ThreadPoolExecutor(threads, name)
         self._on_done = on_done
         self._lock = threading.Lock()
-        self._under_way: set[Future[None]] = set()
-        self._done: list[Done[R]] = []
+        self._under_way: set[Future[object]] = set()
+        self._done: dict[int, Done[R]] = {}
         self._closing = False
 
     def submit(self, number: int, act: Callable[[], R], otherwise: R) -> None:
         """`act` does not raise."""
-        began = time.monotonic()
-        with self._lock:
-            future = self._pool.submit(self._run, number, act, otherwise, began)
-            self._under_way.add(future)
-        future.add_done_callback(self._forget)
+        self._hand_over(functools.partial(self._run, number, act, otherwise, time.monotonic()))
+
+    def do(self, act: Callable[[], object]) -> None:
+        """Of which nobody asks what became of it."""
+        self._hand_over(act)
 
     def take_done(self) -> list[Done[R]]:
         """Those that have ended since the last time."""
         with self._lock:
-            done, self._done = self._done, []
-            return done
+            done, self._done = self._done, {}
+            return list(done.values())
+
+    def take(self, number: int) -> R | None:
+        """The result of one that has ended, once; None of one that has not."""
+        with self._lock:
+            done = self._done.pop(number, None)
+        return None if done is None else done.result
 
     def drain(self) -> None:
         """Until all that was handed over has ended."""
@@ -63,10 +70,16 @@ class Jobs(Generic[R]):
         too_late = self._closing or time.monotonic() - began > DEADLINE_S
         result = otherwise if too_late else act()
         with self._lock:
-            self._done.append(Done(number, result, time.monotonic() - began))
+            self._done[number] = Done(number, result, time.monotonic() - began)
         if self._on_done is not None:
             self._on_done()
 
-    def _forget(self, future: Future[None]) -> None:
+    def _hand_over(self, act: Callable[[], object]) -> None:
+        with self._lock:
+            future = self._pool.submit(act)
+            self._under_way.add(future)
+        future.add_done_callback(self._forget)
+
+    def _forget(self, future: Future[object]) -> None:
         with self._lock:
             self._under_way.discard(future)

@@ -48,6 +48,11 @@ class Finder:
         self._keeper = LeaseKeeper(client)
         self._breaker = Breaker(time.monotonic)
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether the server did not answer when it was last asked."""
+        return self._breaker.is_silent
+
     def find(self, keys: Sequence[bytes], wanted_from: int) -> Found:
         """The prefix that every rank has, held. What of it from `wanted_from` on lies below the fast tier is on
         its way up when this returns. Nothing where the server does not answer."""
