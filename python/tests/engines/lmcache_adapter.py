@@ -3,12 +3,17 @@ Python."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import io
+import json
 import time
 import unittest
 from typing import Any
 
 import numpy
 import torch
+from lmcache.v1.check.check_mode_test_l2_adapter import run_test_mode
 from lmcache.v1.distributed.api import GroupedObjectKeys, MemoryLayoutDesc, ObjectKey, PrefetchTaskSpec
 from lmcache.v1.distributed.config import (
     EvictionConfig,
@@ -36,25 +41,25 @@ def content(key: ObjectKey) -> Any:
     return numpy.random.default_rng(seed).integers(0, 256, OBJECT_BYTES, numpy.uint8)
 
 
+def plugin(url: str) -> dict[str, Any]:
+    sizes = {"cairn.pinned_bytes": 64 * OBJECT_BYTES, "cairn.disk_bytes": 64 * OBJECT_BYTES}
+    return {
+        "module_path": "cairn.lmcache",
+        "class_name": "CairnAdapter",
+        "adapter_params": {"cairn.url": url, **sizes},
+    }
+
+
 class Lmcache:
     """LMCache's server, without its engines."""
 
     def __init__(self, url: str) -> None:
         memory = L1MemoryManagerConfig(4 << 20, use_lazy=False, shm_name="")
-        adapter = {
-            "module_path": "cairn.lmcache",
-            "class_name": "CairnAdapter",
-            "adapter_params": {
-                "cairn.url": url,
-                "cairn.pinned_bytes": 64 * OBJECT_BYTES,
-                "cairn.disk_bytes": 64 * OBJECT_BYTES,
-            },
-        }
         self.manager = StorageManager(
             StorageManagerConfig(
                 L1ManagerConfig(memory),
                 EvictionConfig("LRU"),
-                L2AdaptersConfig([PluginL2AdapterConfig.from_dict(adapter)]),
+                L2AdaptersConfig([PluginL2AdapterConfig.from_dict(plugin(url))]),
             )
         )
         ((_, self.adapter),) = self.manager.l2_adapters()
@@ -179,6 +184,21 @@ class LmcacheAdapter(unittest.TestCase):
         lmcache.forget()
         lmcache.adapter.delete(keys(1, 4)[2:])
         self.is_loaded(lmcache.load(keys(1, 4)), keys(1, 2))
+
+    def test_lmcaches_own_check_of_adapters(self) -> None:
+        adapter = {"type": "plugin", **plugin(self.server.unix)}
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            asyncio.run(run_test_mode("tiny", l2_adapter=[json.dumps(adapter)], num_keys=5))
+        text = said.getvalue()
+        for line in (
+            "5/5 correctly absent",
+            "Batch store OK",
+            "Validation: 5/5 found",
+            "(loaded): 5/5",
+            "(content): 5/5",
+        ):
+            self.assertIn(line, text)
 
 
 if __name__ == "__main__":

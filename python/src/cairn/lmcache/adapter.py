@@ -133,15 +133,24 @@ class CairnAdapter(L2AdapterInterface):  # type: ignore[misc]
     def _look_up(self, keys: Sequence[Any], sizes: Sequence[int]) -> Bitmap:
         there = Bitmap(len(keys))
         for home, places in self._by_home(keys, sizes):
-            begin = gaps = 0
-            while home is not None and begin < len(places) and gaps < MAX_GAPS:
-                names = [key_of(keys[at]) for at in places[begin:]]
-                found = home.finder.find(names, 0)
-                if found.blocks:
-                    self._holds.add(names[: found.blocks], functools.partial(home.finder.release, found))
-                    there.batched_set(places[begin : begin + found.blocks])
-                begin, gaps = begin + found.blocks + 1, gaps + 1
+            # Of objects whose size is not told, those that this process knows are asked for.
+            for one in self._homes.all(keys[places[0]].model_name) if home is None else [home]:
+                places = [at for at in places if not there.test(at)]
+                there.batched_set(self._hold(one, [key_of(keys[at]) for at in places], places))
         return there
+
+    def _hold(self, home: Home, names: Sequence[bytes], places: Places) -> Places:
+        """The places of those that are there, which are held from here on."""
+        held: Places = []
+        begin = gaps = 0
+        while begin < len(names) and gaps < MAX_GAPS:
+            found = home.finder.find(names[begin:], 0)
+            end = begin + found.blocks
+            if found.blocks:
+                self._holds.add(names[begin:end], functools.partial(home.finder.release, found))
+                held += places[begin:end]
+            begin, gaps = end + 1, gaps + 1
+        return held
 
     def _load(self, keys: Sequence[Any], objects: Sequence[Any]) -> Bitmap:
         came = Bitmap(len(keys))
