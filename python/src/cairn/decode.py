@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import types
 import typing
+from collections.abc import Sequence
 from typing import Any, TypeVar, Union, get_args, get_origin
 
 from cairn.errors import BadAnswer
@@ -58,7 +59,7 @@ def _decode(kind: Any, value: Any, at: str) -> Any:
         if value is None and type(None) in get_args(kind):
             return None
         return _decode(next(member for member in get_args(kind) if member is not type(None)), value, at)
-    if origin is list and isinstance(value, list):
+    if origin in (list, Sequence) and isinstance(value, list):
         (member,) = get_args(kind)
         return [_decode(member, item, at) for item in value]
     if origin is dict and isinstance(value, dict):

@@ -5,6 +5,7 @@ Sizes are in bytes, durations in milliseconds, times in Unix milliseconds. Keys 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -180,7 +181,7 @@ class Match:
     matched: int
     lease: str | None
     expires_at_ms: int
-    blocks: list[MatchedBlock]
+    blocks: Sequence[MatchedBlock]
     transfer: str | None = None
     shared_matched: int | None = None
 
@@ -189,7 +190,7 @@ class Match:
 class Allocation:
     lease: str
     expires_at_ms: int
-    blocks: list[Handle]
+    blocks: Sequence[Handle]
 
 
 @dataclass(frozen=True)

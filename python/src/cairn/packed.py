@@ -3,49 +3,111 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, overload
 
 from cairn.errors import BadAnswer
 from cairn.model import TIERS, Allocation, Handle, Match, MatchedBlock
+
+T = TypeVar("T", bound=Handle)
 
 # u32 count, u32 reserved, 16 bytes of lease (zero: none), u64 expires_at_ms
 HEAD = struct.Struct("<II16sQ")
 # u8 tier, 3 bytes zero, u32 slot, u64 generation
 RECORD = struct.Struct("<B3xIQ")
+SLOT_WORD, RECORD_WORDS = 1, RECORD.size // 4
+
+
+class PackedBlocks(Sequence[T]):
+    """The records of an answer, read when they are looked at: an engine wants slots, by the hundred."""
+
+    def __init__(self, records: memoryview, make: Callable[[int, str, int, int], T], begin: int = 0) -> None:
+        """make: a block from its place in the answer, tier, slot and generation."""
+        self._records = records
+        self._make = make
+        self._begin = begin
+        self._tiers = records[:: RECORD.size].tobytes()
+        if self._tiers and max(self._tiers) >= len(TIERS):
+            raise BadAnswer(f"a packed answer names tier {max(self._tiers)}")
+
+    @property
+    def slots(self) -> list[int]:
+        return list(struct.unpack(f"<{len(self) * RECORD_WORDS}I", self._records)[SLOT_WORD::RECORD_WORDS])
+
+    def first_in(self, tier: str) -> int:
+        """How many of the first lie in that tier."""
+        return len(self) - len(self._tiers.lstrip(bytes([TIERS.index(tier)])))
+
+    def __len__(self) -> int:
+        return len(self._tiers)
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+        if isinstance(index, slice):
+            begin, end, step = index.indices(len(self))
+            if step != 1:
+                return [self[at] for at in range(begin, end, step)]
+            end = max(begin, end)
+            piece = self._records[begin * RECORD.size : end * RECORD.size]
+            return PackedBlocks(piece, self._make, self._begin + begin)
+        at = range(len(self))[index]
+        tier, slot, generation = RECORD.unpack_from(self._records, at * RECORD.size)
+        return self._make(self._begin + at, TIERS[tier], slot, generation)
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    def __repr__(self) -> str:
+        return repr(list(self))
 
 
 def packed_keys(keys: Sequence[bytes]) -> tuple[int, bytes] | None:
     """How long each key is, and all of them end to end; None where they differ in length."""
     length = len(keys[0]) if keys else 0
-    joined = b"".join(keys)
-    if length == 0 or any(len(key) != length for key in keys):
+    if length == 0 or set(map(len, keys)) != {length}:
         return None
-    return length, joined
+    return length, b"".join(keys)
 
 
 def read_match(body: bytearray, keys: Sequence[bytes]) -> Match:
     lease, expires_at_ms, records = _open(body)
-    blocks = [MatchedBlock(*record, key) for record, key in zip(records, keys, strict=False)]
+
+    def make(at: int, tier: str, slot: int, generation: int) -> MatchedBlock:
+        return MatchedBlock(tier, slot, generation, keys[at])
+
+    blocks = PackedBlocks(records, make)
     return Match(len(blocks), lease, expires_at_ms, blocks)
 
 
 def read_allocation(body: bytearray) -> Allocation:
     lease, expires_at_ms, records = _open(body)
-    return Allocation(lease or "", expires_at_ms, [Handle(*record) for record in records])
+
+    def make(at: int, tier: str, slot: int, generation: int) -> Handle:
+        return Handle(tier, slot, generation)
+
+    return Allocation(lease or "", expires_at_ms, PackedBlocks(records, make))
 
 
-def _open(body: bytearray) -> tuple[str | None, int, Iterator[tuple[str, int, int]]]:
+def slots_of(blocks: Sequence[Handle]) -> list[int]:
+    return blocks.slots if isinstance(blocks, PackedBlocks) else [block.slot for block in blocks]
+
+
+def first_in(blocks: Sequence[Handle], tier: str) -> int:
+    """How many of the first lie in that tier."""
+    if isinstance(blocks, PackedBlocks):
+        return blocks.first_in(tier)
+    return next((at for at, block in enumerate(blocks) if block.tier != tier), len(blocks))
+
+
+def _open(body: bytearray) -> tuple[str | None, int, memoryview]:
     if len(body) < HEAD.size:
         raise BadAnswer(f"a packed answer of {len(body)} bytes")
     count, _, lease, expires_at_ms = HEAD.unpack_from(body)
     if len(body) != HEAD.size + count * RECORD.size:
         raise BadAnswer(f"a packed answer of {count} blocks in {len(body)} bytes")
-    records = RECORD.iter_unpack(memoryview(body)[HEAD.size :])
-    return (lease.hex() if any(lease) else None), expires_at_ms, map(_handle, records)
-
-
-def _handle(record: tuple[int, int, int]) -> tuple[str, int, int]:
-    tier, slot, generation = record
-    if tier >= len(TIERS):
-        raise BadAnswer(f"a packed answer names tier {tier}")
-    return TIERS[tier], slot, generation
+    return (lease.hex() if any(lease) else None), expires_at_ms, memoryview(body)[HEAD.size :]

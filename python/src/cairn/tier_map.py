@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cairn.client import Client
 from cairn.errors import CairnError
 from cairn.model import Shape, Tier, TierMemory
+from cairn.rows import Rows
 
 
 class TierMap:
@@ -44,13 +45,17 @@ class TierMap:
 
     def row(self, slot: int) -> memoryview:
         """A block in one piece; a CairnError where the tier's layout has it in several."""
+        return self.rows([slot])[0]
+
+    def rows(self, slots: Sequence[int]) -> Rows:
+        """Blocks in one piece each; a CairnError where the tier's layout has them in several."""
         shape, strides = self.shape, self.strides
         in_order = shape.outer_dim == 1 or strides.outer_bytes == shape.piece_bytes
         layer_bytes = shape.outer_dim * shape.piece_bytes
         if not in_order or any(b - a != layer_bytes for a, b in zip(self.layers, self.layers[1:], strict=False)):
             raise CairnError("the tier's blocks lie in several pieces")
-        begin = self.offset(slot, 0, 0)
-        return self.memory[begin : begin + shape.block_bytes]
+        first, step = self.layers[0], strides.block_bytes
+        return Rows(self.memory, [first + slot * step for slot in slots], shape.block_bytes)
 
     def spread(self) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
         """The whole tier as one array [block][layer][outer][page][inner]: its first byte, its shape, and its

@@ -27,6 +27,8 @@ from cairn.client import Client
 from cairn.errors import CairnError, LeaseLost
 from cairn.leases import KeptLease, LeaseKeeper
 from cairn.model import Committed, Handle, Key, NewBlock, Shape, Tier
+from cairn.packed import first_in, slots_of
+from cairn.rows import Rows
 from cairn.tier_map import OpenTier, TierMap, identity_of
 
 DEFAULT_LEASE_MS = 30_000
@@ -92,7 +94,7 @@ class _Held:
     def __init__(
         self, keeper: LeaseKeeper, lease: KeptLease | None, tier: TierMap, blocks: Sequence[Handle]
     ) -> None:
-        self.handles = list(blocks)
+        self.handles = blocks
         self._keeper = keeper
         self._lease = lease
         self._tier = tier
@@ -111,7 +113,13 @@ class _Held:
 
     @property
     def slots(self) -> list[int]:
-        return [handle.slot for handle in self.handles]
+        return slots_of(self.handles)
+
+    def rows(self) -> Rows:
+        """The whole blocks in canonical order, where the tier has each in one piece (`fully_contiguous`)."""
+        self.check()
+        rows = self._tier.rows(self.slots)
+        return rows if self._writable else Rows(rows.memory.toreadonly(), rows.offsets, rows.row_bytes)
 
     def tier_torch(self, dtype: Any) -> Any:
         """The whole tier as a tensor [block][layer][outer][page][inner], for batched copies. Only `slots` of it
@@ -235,14 +243,25 @@ class TierView:
     def read(self, keys: Sequence[Key], *, wait_ms: int = 0) -> ReadBlocks:
         """Pins the longest prefix of `keys` that lies in this tier. Blocks in lower tiers are brought up, and
         waited for `wait_ms` at most."""
+        client, name, tier = self._cache.client, self._cache.name, self._cache.tier
         asked_at = time.monotonic()
-        match = self._cache.client.match(
-            self._cache.name, keys, lease_ms=self.lease_ms, onboard=self._cache.tier, wait_ms=wait_ms
-        )
+        match = client.match(name, keys, lease_ms=self.lease_ms)
         if match.lease is None:
             return ReadBlocks(self._keeper, None, self._current_or_last(), [])
         lease = self._keeper.keep(match.lease, self.lease_ms, asked_at)
-        here = next((at for at, block in enumerate(match.blocks) if block.tier != self._cache.tier), match.matched)
+        try:
+            here = first_in(match.blocks, tier)
+            if here < match.matched:
+                asked_at = time.monotonic()
+                match = client.match(name, keys, lease_ms=self.lease_ms, onboard=tier, wait_ms=wait_ms)
+                self._keeper.drop(lease)
+                if match.lease is None:
+                    return ReadBlocks(self._keeper, None, self._current_or_last(), [])
+                lease = self._keeper.keep(match.lease, self.lease_ms, asked_at)
+                here = first_in(match.blocks, tier)
+        except BaseException:
+            self._keeper.drop(lease)
+            raise
         return ReadBlocks(self._keeper, lease, self._current(lease), match.blocks[:here])
 
     def write(self, count: int, *, priority: int | None = None) -> WriteBlocks:

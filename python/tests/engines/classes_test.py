@@ -26,3 +26,6 @@ class OwnClasses(unittest.TestCase):
 
     def test_lmcache_adapter(self) -> None:
         self.run_inside("lmcache_adapter.py")
+
+    def test_torch_pools(self) -> None:
+        self.run_inside("torch_pool.py")

@@ -12,6 +12,7 @@ from typing import Protocol
 from cairn.client import Client
 from cairn.errors import CairnError, UnknownCache
 from cairn.model import CacheConfig
+from cairn.rows import Rows
 from cairn.tier_view import ReadBlocks, TierView, WriteBlocks
 
 Row = memoryview
@@ -29,7 +30,7 @@ class WrongBlocks(CairnError):
 
 class ReadRows(Protocol):
     @property
-    def rows(self) -> list[Row]: ...
+    def rows(self) -> Sequence[Row]: ...
 
     def end(self) -> None:
         """LeaseLost where what was read does not count."""
@@ -39,7 +40,7 @@ class ReadRows(Protocol):
 
 class WriteRows(Protocol):
     @property
-    def rows(self) -> list[Row]: ...
+    def rows(self) -> Sequence[Row]: ...
 
     def commit(self, keys: Sequence[bytes], parents: Sequence[bytes | None]) -> int:
         """How many were new."""
@@ -74,14 +75,14 @@ class HttpStore:
         read = self._client.read(self._cache, keys)
         if len(read.data) != read.matched * self._block_bytes:
             raise CairnError(f"{len(read.data)} bytes for {read.matched} blocks of {self._block_bytes}")
-        return _HttpRead([read.block(index) for index in range(read.matched)])
+        return _HttpRead(Rows(read.data, range(0, len(read.data), self._block_bytes), self._block_bytes))
 
     def write(self, count: int) -> WriteRows:
         return _HttpWrite(self._client, self._cache, bytearray(count * self._block_bytes), count)
 
 
 class _HttpRead:
-    def __init__(self, rows: list[Row]) -> None:
+    def __init__(self, rows: Sequence[Row]) -> None:
         self.rows = rows
 
     def end(self) -> None:
@@ -94,12 +95,12 @@ class _HttpRead:
 class _HttpWrite:
     def __init__(self, client: Client, cache: str, data: bytearray, count: int) -> None:
         size = len(data) // count
-        self.rows = [memoryview(data)[at : at + size] for at in range(0, len(data), size)]
+        self.rows: Sequence[Row] = Rows(memoryview(data), range(0, len(data), size), size)
         self._client = client
         self._cache = cache
 
     def commit(self, keys: Sequence[bytes], parents: Sequence[bytes | None]) -> int:
-        answer = self._client.write(self._cache, keys, self.rows, parents=parents)
+        answer = self._client.write(self._cache, keys, list(self.rows), parents=parents)
         return sum(one.status == "committed" for one in answer.blocks)
 
     def release(self) -> None:
@@ -120,9 +121,9 @@ class MappedStore:
     def read(self, keys: Sequence[bytes]) -> ReadRows:
         held = self._view.read(keys, wait_ms=self._wait_ms)
         try:
-            rows = [block.row() for block in held]
-            if len(rows) < len(keys):
-                rows += self._http.read(keys[len(rows) :]).rows
+            rows: Sequence[Row] = held.rows()
+            if len(rows) < len(keys) and (more := self._http.read(keys[len(rows) :]).rows):
+                rows = [*rows, *more]
         except BaseException:
             held.release()
             raise
@@ -133,7 +134,7 @@ class MappedStore:
 
 
 class _MappedRead:
-    def __init__(self, held: ReadBlocks, rows: list[Row]) -> None:
+    def __init__(self, held: ReadBlocks, rows: Sequence[Row]) -> None:
         self.rows = rows
         self._held = held
 
@@ -149,9 +150,9 @@ class _MappedWrite:
         self._slots = slots
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> Sequence[Row]:
         """LeaseLost where the slots may be somebody else's by now."""
-        return [block.row() for block in self._slots]
+        return self._slots.rows()
 
     def commit(self, keys: Sequence[bytes], parents: Sequence[bytes | None]) -> int:
         return sum(one.status == "committed" for one in self._slots.commit(keys, parents=parents))

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from cairn.engine.host_blocks import HostBlocks
 from cairn.engine.mover import Copies
 from cairn.engine.store import Row
 
@@ -41,6 +42,7 @@ class TorchPool:
         # Torch has no tensors that must not be written, and says so of rows that are read only.
         warnings.filterwarnings("ignore", message="The given buffer is not writable")
         self._gpu = _Gpu(self._device) if self._device.type == "cuda" else None
+        self._cpu = HostBlocks([_integers(layer).numpy() for layer in self._layers] if self._gpu is None else [])
 
     @property
     def block_bytes(self) -> int:
@@ -68,10 +70,7 @@ class TorchPool:
                 for number, layer in enumerate(self._layers):
                     layer.index_copy_(0, index, staged[:, number])
                 return self._gpu.loaded()
-        for block, row in zip(blocks, rows, strict=True):
-            tensor = self._tensor(row)
-            for number, layer in enumerate(self._layers):
-                layer[block].copy_(tensor[number])
+        self._cpu.load(blocks, rows)
         return Done()
 
     def save(self, blocks: Sequence[int], rows: Sequence[Row]) -> Copies:
@@ -82,10 +81,7 @@ class TorchPool:
                 for at, row in enumerate(rows):
                     self._tensor(row).copy_(staged[at], non_blocking=True)
                 return self._gpu.saved()
-        for block, row in zip(blocks, rows, strict=True):
-            tensor = self._tensor(row)
-            for number, layer in enumerate(self._layers):
-                tensor[number].copy_(layer[block])
+        self._cpu.save(blocks, rows)
         return Done()
 
     def _tensor(self, row: Row) -> Any:
@@ -144,6 +140,11 @@ class _Event:
 
     def wait(self) -> None:
         self._event.synchronize()
+
+
+def _integers(layer: Any) -> Any:
+    """The same memory as integers: numpy has not all of torch's types."""
+    return layer.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[layer.element_size()])
 
 
 def _by_block(layer: Any, num_blocks: int) -> Any:

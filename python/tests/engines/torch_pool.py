@@ -1,0 +1,84 @@
+"""Blocks of torch tensors against rows. Run by the environment's Python."""
+
+from __future__ import annotations
+
+import random
+import unittest
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from cairn.engine.torch_pool import TorchPool, Unsuitable
+from cairn.rows import Rows
+
+BLOCKS, HEADS, TOKENS, WIDTH, LAYERS = 24, 2, 8, 16, 3
+VALUES = HEADS * TOKENS * WIDTH
+
+
+def contiguous(dtype: torch.dtype) -> Any:
+    return torch.zeros(BLOCKS, HEADS, TOKENS, WIDTH).to(dtype)
+
+
+def tokens_first(dtype: torch.dtype) -> Any:
+    """The same view of blocks whose tokens come before their heads."""
+    return torch.zeros(BLOCKS, TOKENS, HEADS, WIDTH).to(dtype).transpose(1, 2)
+
+
+def keys_apart(dtype: torch.dtype) -> Any:
+    """Keys and values apart, blocks second."""
+    return torch.zeros(2, BLOCKS, HEADS // 2, TOKENS, WIDTH).to(dtype)
+
+
+def cut(dtype: torch.dtype) -> Any:
+    """Each block is two of the kernel's."""
+    return torch.zeros(BLOCKS * 2, HEADS, TOKENS // 2, WIDTH).to(dtype)
+
+
+class TorchPools(unittest.TestCase):
+    def rows(self, memory: bytearray, slots: Sequence[int], size: int) -> Rows:
+        return Rows(memoryview(memory), [slot * size for slot in slots], size)
+
+    def test_rows_are_a_blocks_layers_whatever_its_strides(self) -> None:
+        values = random.Random(1)
+        for make in (contiguous, tokens_first, keys_apart, cut):
+            for dtype in (torch.bfloat16, torch.float32, torch.float8_e4m3fn):
+                with self.subTest(make=make.__name__, dtype=dtype):
+                    layers = [make(dtype) for _ in range(LAYERS)]
+                    pool = TorchPool(layers, BLOCKS)
+                    size = pool.block_bytes
+                    self.assertEqual(size, LAYERS * VALUES * dtype.itemsize)
+                    memory = bytearray(values.randbytes(BLOCKS * size))
+                    # Scattered, together, and one alone.
+                    slots, blocks = [7, 2, 3, 4, 11], [5, 20, 1, 2, 9]
+                    rows = self.rows(memory, slots, size)
+                    pool.load(blocks, Rows(rows.memory.toreadonly(), rows.offsets, size), None).wait()
+                    back = bytearray(len(memory))
+                    pool.save(blocks[::-1], self.rows(back, slots[::-1], size)).wait()
+                    for slot, block in zip(slots, blocks, strict=True):
+                        row = memory[slot * size : (slot + 1) * size]
+                        self.assertEqual(back[slot * size : (slot + 1) * size], row)
+                        self.assertEqual(self.content(layers, make, block), bytes(row))
+                    untouched = [block for block in range(BLOCKS) if block not in blocks]
+                    self.assertEqual({self.content(layers, make, block) for block in untouched}, {bytes(size)})
+                    untouched = [slot for slot in range(BLOCKS) if slot not in slots]
+                    self.assertEqual(
+                        {bytes(back[slot * size : (slot + 1) * size]) for slot in untouched}, {bytes(size)}
+                    )
+
+    def content(self, layers: list[Any], make: Any, block: int) -> bytes:
+        if make is keys_apart:
+            parts = [layer[:, block] for layer in layers]
+        elif make is cut:
+            parts = [layer[2 * block : 2 * block + 2] for layer in layers]
+        else:
+            parts = [layer[block] for layer in layers]
+        return b"".join(part.contiguous().view(torch.uint8).numpy().tobytes() for part in parts)
+
+    def test_layers_of_different_shapes_are_refused_by_name(self) -> None:
+        with self.assertRaisesRegex(Unsuitable, "float32"):
+            TorchPool([contiguous(torch.float32), contiguous(torch.bfloat16)], BLOCKS)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
