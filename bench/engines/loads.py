@@ -13,7 +13,6 @@ import statistics
 import time
 
 import torch
-
 from cairn import CacheConfig, Client, Shape, TierConfig
 from cairn.engine.access import Access
 from cairn.engine.mover import Mover
@@ -21,6 +20,7 @@ from cairn.engine.plan import Load
 from cairn.engine.report import Report
 from cairn.engine.store import open_store
 from cairn.engine.torch_pool import TorchPool
+
 from server import Server
 
 LAYERS = 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import unittest
@@ -10,13 +11,14 @@ from rig import HERE, python
 
 
 class OwnClasses(unittest.TestCase):
-    def run_inside(self, script: str) -> None:
+    def run_inside(self, script: str) -> str:
         path = os.environ.get("PYTHONPATH", str(HERE.parents[1] / "src"))
         environment = {**os.environ, "PYTHONPATH": f"{path}:{HERE.parent}", "HF_HUB_OFFLINE": "1"}
         done = subprocess.run(
             [python(), "-B", str(HERE / script)], env=environment, capture_output=True, text=True, check=False
         )
         self.assertEqual(done.returncode, 0, (done.stdout + done.stderr)[-8000:])
+        return done.stdout
 
     def test_vllm_tiering(self) -> None:
         self.run_inside("vllm_tier.py")
@@ -29,3 +31,7 @@ class OwnClasses(unittest.TestCase):
 
     def test_torch_pools(self) -> None:
         self.run_inside("torch_pool.py")
+
+    def test_the_recorded_interfaces_are_those_of_the_engines(self) -> None:
+        recorded = json.loads((HERE.parent / "interfaces.json").read_text())
+        self.assertEqual(json.loads(self.run_inside("record.py")), recorded)

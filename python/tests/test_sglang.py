@@ -1,0 +1,227 @@
+"""SGLang's storage, on stand-ins of the module that it is made of, against a real server."""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import hashlib
+import unittest
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from cairn.engine.options import Unsupported
+from server import ServerCase
+from stand_ins import has_the_recorded_interface, stand_in
+
+PAGE_TOKENS = 4
+HALF = 2048  # keys and values lie apart
+
+
+class Pools(str, enum.Enum):
+    KV = "kv"
+    MAMBA = "mamba"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Policy(str, enum.Enum):
+    ALL_PAGES = "all"
+    TRAILING_PAGES = "trailing"
+    BLOCK_GROUPS = "groups"
+
+
+class Storage:
+    def register_mem_pool_host(self, pool: Any) -> None: ...
+
+    def register_mem_host_pool_v2(self, pool: Any, name: Any) -> None: ...
+
+
+class Result(SimpleNamespace):
+    def __init__(self, pages: int, hits: dict[Any, int], usable: list[int]) -> None:
+        super().__init__(pages=pages, hits=hits, usable=usable)
+
+
+class Pool:
+    """Pages of two pieces, and flat ones."""
+
+    page_size = PAGE_TOKENS
+    layout = "page_first"
+    dtype = "float16"
+
+    def __init__(self, pages: int = 16) -> None:
+        self.memory = bytearray(pages * 2 * HALF)
+        self._begin = ctypes.addressof((ctypes.c_char * len(self.memory)).from_buffer(self.memory))
+        self._values = pages * HALF
+
+    def get_page_buffer_meta(self, indices: Sequence[int]) -> tuple[list[int], list[int]]:
+        pages = [indices[at] // PAGE_TOKENS for at in range(0, len(indices), PAGE_TOKENS)]
+        pointers = [self._begin + page * HALF + part for page in pages for part in (0, self._values)]
+        return pointers, [HALF] * len(pointers)
+
+    def fill(self, page: int, value: int) -> None:
+        for begin in (page * HALF, self._values + page * HALF):
+            self.memory[begin : begin + HALF] = bytes([value]) * HALF
+            value += 100
+
+    def content(self, page: int) -> tuple[int, int]:
+        return self.memory[page * HALF], self.memory[self._values + page * HALF]
+
+    def get_dummy_flat_data_page(self) -> Tensor:
+        return Tensor(bytes(2 * HALF))
+
+
+class Tensor:
+    def __init__(self, data: bytes) -> None:
+        self.data = bytearray(data)
+
+    def numel(self) -> int:
+        return len(self.data)
+
+    def element_size(self) -> int:
+        return 1
+
+    def is_contiguous(self) -> bool:
+        return True
+
+    def contiguous(self) -> Tensor:
+        return self
+
+    def data_ptr(self) -> int:
+        return ctypes.addressof((ctypes.c_char * len(self.data)).from_buffer(self.data))
+
+
+def hashes(count: int) -> list[str]:
+    return [hashlib.sha256(bytes([number])).hexdigest() for number in range(count)]
+
+
+def indices(*pages: int) -> list[int]:
+    return [page * PAGE_TOKENS + token for page in pages for token in range(PAGE_TOKENS)]
+
+
+class Storages(ServerCase):
+    kind: Any
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        super().setUpClass()
+        modules: dict[str, Any] = {
+            "sglang.srt.mem_cache.hicache_storage": {
+                "HiCacheStorage": Storage,
+                "PoolHitPolicy": Policy,
+                "PoolName": Pools,
+                "PoolTransferResult": Result,
+            },
+            "torch": {"arange": lambda count: list(range(count))},
+        }
+        stand_in(cls, modules, "cairn.sglang.storage")
+        import cairn.sglang
+
+        cls.kind = cairn.sglang.CairnStorage
+
+    def storage(self, pool: Pool | None = None, **more: Any) -> Any:
+        in_place = more.pop("in_place", True)
+        extra = {"cairn.url": self.server.unix, "cairn.pinned_bytes": 64 * 2 * HALF, "interface_v1": int(in_place)}
+        config = {
+            "tp_rank": 0,
+            "tp_size": 1,
+            "pp_rank": 0,
+            "pp_size": 1,
+            "attn_cp_rank": 0,
+            "attn_cp_size": 1,
+            "dcp_rank": 0,
+            "dcp_size": 1,
+            "is_mla_model": False,
+            "should_split_heads": False,
+            "model_name": self.name,
+        }
+        config.update({name: more.pop(name) for name in list(more) if name in config})
+        storage = self.kind(SimpleNamespace(**config, extra_config={**extra, **more}), {})
+        self.addCleanup(storage.close)
+        storage.register_mem_pool_host(pool or Pool())
+        storage.on_host_pools_registered()
+        return storage
+
+    def test_it_has_the_interface_that_sglang_had(self) -> None:
+        # `close` is called where there is one.
+        has_the_recorded_interface(self, self.kind, "sglang", "close")
+
+    def test_pages_go_and_come_back_into_others(self) -> None:
+        pool = Pool()
+        storage = self.storage(pool)
+        for page, value in ((3, 30), (9, 90)):
+            pool.fill(page, value)
+        self.assertEqual(storage.batch_set_v1(hashes(2), indices(3, 9)), [True, True])
+        self.assertEqual(storage.batch_exists(hashes(5)), 2)
+        self.assertEqual(storage.batch_get_v1(hashes(3), indices(0, 1, 2)), [True, True, False])
+        self.assertEqual([pool.content(page) for page in range(3)], [(30, 130), (90, 190), (0, 0)])
+
+    def test_pages_by_tensors(self) -> None:
+        with self.assertLogs("sglang.cairn", "WARNING"):
+            storage = self.storage(in_place=False)
+        pages = [Tensor(bytes([value]) * 2 * HALF) for value in (1, 2)]
+        self.assertTrue(storage.batch_set(hashes(2), pages))
+        room = [Tensor(bytes(2 * HALF)) for _ in range(3)]
+        self.assertEqual(storage.batch_get(hashes(3), room), [room[0], room[1], None])
+        self.assertEqual([tensor.data for tensor in room[:2]], [page.data for page in pages])
+        self.assertTrue(storage.exists(hashes(1)[0]))
+
+    def test_pages_of_one_form_are_not_read_as_another(self) -> None:
+        self.storage().batch_set_v1(hashes(1), indices(0))
+        with self.assertLogs("sglang.cairn", "WARNING"):
+            self.assertEqual(self.storage(in_place=False).batch_exists(hashes(1)), 0)
+        self.assertEqual(self.storage(tp_size=2).batch_exists(hashes(1)), 0)
+
+    def test_ranks_of_a_latent_share_one_cache(self) -> None:
+        latent: dict[str, Any] = {"is_mla_model": True, "tp_size": 2}
+        self.storage(None, **latent).batch_set_v1(hashes(1), indices(0))
+        self.assertEqual(self.storage(None, tp_rank=1, **latent).batch_exists(hashes(1)), 1)
+
+    def test_a_prefix_counts_as_far_as_every_pool_has_it(self) -> None:
+        storage = self.storage()
+        states = Pool()
+        storage.register_mem_host_pool_v2(states, Pools.MAMBA)
+        keys = hashes(12)
+        storage.batch_set_v1(keys, indices(*range(12)))
+        ends = SimpleNamespace(name=Pools.MAMBA, keys=[keys[2], keys[10]], host_indices=indices(0, 1))
+        self.assertEqual(storage.batch_set_v2([ends]), {Pools.MAMBA: [True, True]})
+        trailing = SimpleNamespace(name=Pools.MAMBA, keys=keys[-1:], hit_policy=Policy.TRAILING_PAGES)
+        found = storage.batch_exists_v2(keys, [trailing])
+        self.assertEqual((found.pages, found.usable), (11, [3, 11]))
+        groups = SimpleNamespace(name=Pools.MAMBA, keys=keys, hit_policy=Policy.BLOCK_GROUPS)
+        self.assertEqual(storage.batch_exists_v2(keys, [groups]).pages, 12)
+        every = SimpleNamespace(name=Pools.MAMBA, keys=keys, hit_policy=Policy.ALL_PAGES)
+        self.assertEqual(storage.batch_exists_v2(keys, [every]).pages, 0)
+        back = SimpleNamespace(name=Pools.MAMBA, keys=keys[10:], host_indices=indices(4, 5))
+        self.assertEqual(storage.batch_get_v2([back]), {Pools.MAMBA: [True, False]})
+
+    def test_indices_that_are_not_the_keys_move_nothing(self) -> None:
+        storage = self.storage()
+        with self.assertLogs("sglang.cairn", "WARNING"):
+            self.assertEqual(storage.batch_set_v1(hashes(2), indices(0)), [False, False])
+            self.assertEqual(storage.batch_get_v1(hashes(2), indices(0)), [False, False])
+
+    def test_a_server_that_is_not_there_is_a_miss(self) -> None:
+        with self.assertLogs("sglang.cairn", "WARNING"):
+            storage = self.storage(None, **{"cairn.url": "unix:/nowhere"})
+            self.assertEqual(storage.batch_exists(hashes(1)), 0)
+            self.assertEqual(storage.batch_set_v1(hashes(1), indices(0)), [False])
+            self.assertEqual(storage.batch_get_v1(hashes(1), indices(0)), [False])
+            self.assertFalse(storage.clear())
+
+    def test_what_it_does_not_do_is_refused_by_name(self) -> None:
+        with self.assertRaisesRegex(Unsupported, "tp_lcm_size"):
+            self.storage(should_split_heads=True)
+        with self.assertRaisesRegex(Unsupported, "cairn.colour"):
+            self.storage(None, **{"cairn.colour": "red"})
+
+    def test_clear_drops_every_pool(self) -> None:
+        storage = self.storage()
+        storage.batch_set_v1(hashes(1), indices(0))
+        self.assertTrue(storage.clear())
+        self.assertEqual(storage.batch_exists(hashes(1)), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
