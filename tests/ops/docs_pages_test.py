@@ -23,7 +23,7 @@ ALERTS = ROOT / "docker" / "prometheus" / "alerts.yaml"
 RUNBOOKS = "docs/operation.md"
 # Programs that readers have and this machine may lack.
 OUTSIDE = {"docker", "kubectl", "systemctl", "journalctl", "nvidia-smi", "clang-format", "apt-get", "cmake", "ctest",
-           "openssl", "install", "pip", "vllm", "helm"}
+           "openssl", "install", "pip", "vllm", "lmcache", "helm"}
 SHELL = {"for", "do", "done", "if", "then", "else", "fi", "while", "export", "source", "cd", "set", "echo", "printf",
          "wait", "kill", "."}
 failures = []
