@@ -5,6 +5,7 @@ The two clients move bytes; everything that they agree on stands here.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -19,8 +20,8 @@ Buffer = bytes | bytearray | memoryview
 MAX_HEAD_BYTES = 64 << 10
 # Twice what one request may name in the largest blocks that are in use.
 MAX_BODY_BYTES = 64 << 30
-# What is received at a time where the length is not known.
-PIECE_BYTES = 64 << 10
+# What is received at a time where the length is not known: a head, and the hot verbs' answers with it.
+PIECE_BYTES = 16 << 10
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,14 @@ class Call(Generic[T]):
 
 def target(*segments: str, query: dict[str, object] | None = None) -> str:
     """A path of segments, and the query of those values that are not None."""
-    path = "/" + "/".join(quote(segment, safe="") for segment in segments)
+    path = "/" + "/".join(map(_quoted, segments))
     given = {name: _plain(value) for name, value in (query or {}).items() if value is not None}
     return f"{path}?{urlencode(given)}" if given else path
+
+
+@functools.lru_cache(1024)  # verbs, and as many caches as a client has use for
+def _quoted(segment: str) -> str:
+    return quote(segment, safe="")
 
 
 def _plain(value: object) -> str:
