@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 from collections.abc import Sequence
 from typing import Any
@@ -89,4 +90,9 @@ def parents_of(keys: Sequence[bytes], prefix: Sequence[str] | None) -> list[byte
 
 
 def _memory(pointer: int, size: int) -> memoryview:
-    return memoryview((ctypes.c_char * size).from_address(pointer)).cast("B")
+    return memoryview(_array_of(size).from_address(pointer)).cast("B")
+
+
+@functools.cache  # a pool has a few sizes; a type that nobody keeps is made anew, which takes longer than a copy
+def _array_of(size: int) -> Any:
+    return ctypes.c_char * size
