@@ -10,12 +10,16 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from rig import Engine, connector, make_model, prompt
+
 from server import Server
 
 LAYERS, HIDDEN, PROMPT_TOKENS = 8, 512, 3000
-OPTIONS = {"dtype": "bfloat16", "block_size": 128, "max_model_len": 4096}
+BLOCK_TOKENS = 128
+OPTIONS: dict[str, Any] = {"dtype": "bfloat16", "block_size": BLOCK_TOKENS, "max_model_len": 4096}
+SIZES: dict[str, Any] = {"cairn.pinned_bytes": 256 << 20}
 
 
 def main() -> None:
@@ -32,7 +36,7 @@ def main() -> None:
 def show(folder: Path, server: Server) -> bool:
     print(f"A model of {LAYERS} layers with random weights, a prompt of {PROMPT_TOKENS} tokens, vLLM on this CPU.")
     model = make_model(folder / "model", LAYERS, HIDDEN)
-    kv = connector(server.unix, **{"cairn.pinned_bytes": 256 << 20})
+    kv = connector(server.unix, **SIZES)
     asked = prompt(1, PROMPT_TOKENS)
     answers = []
     for name in ("first", "second"):
@@ -41,7 +45,7 @@ def show(folder: Path, server: Server) -> bool:
         try:
             engine.generate(prompt(2, 100))  # what an engine does once
             answer = engine.generate(asked)
-            server.until_stored(PROMPT_TOKENS // OPTIONS["block_size"], "pinned")
+            server.until_stored(PROMPT_TOKENS // BLOCK_TOKENS, "pinned")
         finally:
             engine.kill()
         answers.append(answer)
