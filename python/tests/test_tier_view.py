@@ -2,6 +2,7 @@
 
 import time
 import unittest
+from unittest import mock
 
 from cairn import Client, LeaseLost, Shape, TierView
 from cairn.errors import CairnError, NoCapacity
@@ -54,6 +55,14 @@ class Mapped(ServerCase):
             pieces = [bytes(piece) for piece in held[0].pieces()]
         self.assertEqual(b"".join(pieces), block(1, small))
         self.assertEqual(len(pieces), 3)
+
+    def test_a_commit_ends_its_lease_in_one_request(self) -> None:
+        self.make()
+        with self.view().write(1) as slots:
+            slots[0].copy_from(block(1))
+            with mock.patch.object(Client, "release", side_effect=AssertionError("one request too many")):
+                slots.commit([key(1)])
+                self.assertEqual(self.client.leases(self.name).leases, [])
 
     def test_slots_that_are_not_committed_are_given_up(self) -> None:
         self.make(blocks=2)

@@ -78,6 +78,10 @@ class LeaseKeeper:
         with contextlib.suppress(LeaseLost):
             self.end(kept)
 
+    def ended(self, kept: KeptLease) -> None:
+        """The server has ended the lease, as it was asked to."""
+        self._forget(kept)
+
     def _forget(self, kept: KeptLease) -> None:
         with self._changed:
             self._kept.pop(kept.lease, None)

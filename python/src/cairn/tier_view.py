@@ -189,8 +189,9 @@ class WriteBlocks(_Held):
             NewBlock(handle, key, parent=last)
             for handle, key, last in zip(self.handles, keys, before, strict=True)
         ]
-        committed = self._cache.client.commit(self._cache.name, lease.lease, blocks)
-        self.release()
+        committed = self._cache.client.commit(self._cache.name, lease.lease, blocks, release=True)
+        self._keeper.ended(lease)
+        self._lease, self.handles = None, []
         return committed.blocks
 
     def __enter__(self) -> WriteBlocks:
