@@ -126,7 +126,8 @@ class CairnTier(SecondaryTierManager):  # type: ignore[misc]
             job = self._jobs.pop(load.number)
             came = [key for key, here in zip(job.keys, load.result, strict=True) if here]
             # Else the scheduler would find them again, and load them again, for ever.
-            self._lookups.mark_miss([key for key in job.keys if key not in set(came)])
+            missing = [key for key, here in zip(job.keys, load.result, strict=True) if not here]
+            self._lookups.mark_miss(missing)
             result = self._result(load.number, all(load.result), load.seconds, len(came))
             if not result.success:
                 result.successful_keys = came
