@@ -44,7 +44,8 @@ def run_schemathesis(tools, server, accept, max_examples):
         [tools / "bin" / "schemathesis", "--config-file", HERE / "schemathesis.toml", "run",
          f"http://{server.address}/openapi.json", "--exclude-path", "/v1/events", "--max-examples", str(max_examples),
          "--phases", "examples,coverage,fuzzing,stateful", "--continue-on-failure", "--header", f"Accept: {accept}"],
-        check=True, env={**os.environ, "PYTHONPATH": str(HERE), "SCHEMATHESIS_HOOKS": "hooks"})
+        check=True, cwd=tools,  # it remembers findings in .schemathesis
+        env={**os.environ, "PYTHONPATH": str(HERE), "SCHEMATHESIS_HOOKS": "hooks"})
 
 
 def read_with_generated_client(tools, server, folder):
