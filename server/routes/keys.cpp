@@ -155,8 +155,8 @@ void list_pending(Service& service, const Call& call, Reply reply) {
                         {"to", to_string(block.to)},
                         {"age_ms", block.age_ms}});
     }
-    answer.document(200, {{"pending", std::move(blocks)},
-                          {"next_cursor", cursor_body(list.next_cursor)}});
+    answer.document(
+        200, {{"pending", std::move(blocks)}, {"next_cursor", cursor_body(list.next_cursor)}});
   });
 }
 
