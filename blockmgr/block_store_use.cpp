@@ -125,12 +125,13 @@ std::uint32_t BlockStore::cut_chains(Tier tier, std::uint32_t count) {
       tails.push_back(slot);
     }
   }
-  std::ranges::sort(tails, {}, [&](SlotNumber slot) {
+  count = static_cast<std::uint32_t>(std::min<std::size_t>(tails.size(), count));
+  std::ranges::partial_sort(tails, tails.begin() + count, {}, [&](SlotNumber slot) {
     return std::pair(slots[slot].priority, slots[slot].last_use);
   });
-  tails.resize(std::min<std::size_t>(tails.size(), count));
+  tails.resize(count);
   for (const SlotNumber slot : tails) drop({tier, slot}, EvictionReason::capacity);
-  return static_cast<std::uint32_t>(tails.size());
+  return count;
 }
 
 void BlockStore::begin_leaving(SlotRef at) {

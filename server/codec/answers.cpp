@@ -1,6 +1,7 @@
 #include "server/codec/answers.hpp"
 
 #include <array>
+#include <bit>
 #include <charconv>
 #include <cstring>
 
@@ -24,8 +25,10 @@ void append_number(std::string& out, Number value) {
   out.append(digits.data(), end);
 }
 
+static_assert(std::endian::native == std::endian::little, "packed numbers are written as they lie");
+
 void append_little(std::string& out, std::uint64_t value, std::size_t bytes) {
-  for (std::size_t i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i) & 0xFF);
+  out.append(reinterpret_cast<const char*>(&value), bytes);
 }
 
 void append_handle(std::string& out, const BlockHandle& handle) {
