@@ -123,6 +123,13 @@ Result<> CacheCore::check_pins(const LeaseQuota* pins, std::uint64_t more) {
 
 Result<> CacheCore::check_held(std::uint64_t more) const {
   const std::uint64_t held = store.lease_pins();
+  const auto& quota = settings->quota.max_leased_blocks;
+  if (quota && held + more > *quota) {
+    return Error{ErrorCode::lease_quota,
+                 "leases of cache " + config.name + " hold " + std::to_string(held) +
+                     " blocks, and " + std::to_string(more) + " more would be over its quota of " +
+                     std::to_string(*quota) + "; release some, or let them end"};
+  }
   if (held == 0 || held + more <= options().max_held_blocks) return {};
   return Error{ErrorCode::too_many, "leases hold " + std::to_string(held) + " blocks, and " +
                                         std::to_string(more) + " more would be over the limit of " +

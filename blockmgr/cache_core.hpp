@@ -211,7 +211,7 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   void forget_writes(SlotRef at);
   // lease_quota where somebody's leases would hold more than they may; null: nobody's.
   static Result<> check_pins(const LeaseQuota* pins, std::uint64_t more);
-  // too_many where leases would hold more than they may, all together.
+  // lease_quota, too_many where leases would hold more than they may, all together.
   Result<> check_held(std::uint64_t more) const;
 
   // --- slots

@@ -46,11 +46,14 @@ Result<> Cache::match(std::span<const KeyView> keys, std::optional<std::uint32_t
     return Error{ErrorCode::too_many,
                  std::to_string(core.leases.size()) + " leases are open, and no more may be"};
   }
-  if (pins) CAIRN_TRY(core.check_held(keys.size()));
   BlockStore& store = core.store;
+  const auto may_hold = [&](std::uint64_t blocks) -> Result<> {
+    CAIRN_TRY(core.check_held(blocks));
+    return CacheCore::check_pins(pins_of.get(), blocks);
+  };
   // Only what is there is pinned; it is counted where not all of the keys would fit.
-  if (pins && pins_of != nullptr && !pins_of->fits(keys.size())) {
-    CAIRN_TRY(CacheCore::check_pins(pins_of.get(), present_prefix(store, keys, section.now())));
+  if (pins && !may_hold(keys.size())) {
+    CAIRN_TRY(may_hold(present_prefix(store, keys, section.now())));
   }
   Lease* lease = nullptr;
   LeaseNumber number = 0;

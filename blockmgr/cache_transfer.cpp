@@ -312,6 +312,7 @@ Result<std::optional<TransferId>> Cache::onboard(const OnboardRequest& request) 
     const SlotRef highest = core.store.highest_copy(core.store.entry(entry));
     if (highest.tier() <= request.tier || !seen.insert(entry).second) continue;
     if (pins != nullptr && !pins->fits(chosen.size() + 1)) break;
+    if (!core.check_held(chosen.size() + 1)) break;
     Arrivals::Expected* const expected = core.arrivals.find({BlockKey(key), request.tier});
     if (expected == nullptr) {
       if (missing == room) break;

@@ -80,6 +80,14 @@ struct PressureConfig {
   friend bool operator==(const PressureConfig&, const PressureConfig&) = default;
 };
 
+// What the leases of a cache may hold all together, whoever they belong to.
+struct CacheQuota {
+  // A block as often as it is held; nothing: as BlockManagerOptions says.
+  std::optional<std::uint32_t> max_leased_blocks = {};
+
+  friend bool operator==(const CacheQuota&, const CacheQuota&) = default;
+};
+
 struct CacheConfig {
   std::string name = {};
   LayoutConfig shape;  // num_blocks is the tiers' affair and ignored here
@@ -88,6 +96,7 @@ struct CacheConfig {
   std::uint32_t default_lease_ms = 30'000;
   // Of a tier; nothing: the server's.
   std::array<std::optional<PressureConfig>, kNumTiers> pressure = {};
+  CacheQuota quota = {};
 
   friend bool operator==(const CacheConfig&, const CacheConfig&) = default;
 };
@@ -97,6 +106,7 @@ struct CacheChange {
   std::optional<OffloadMode> offload = {};
   std::optional<std::uint32_t> default_lease_ms = {};
   std::array<std::optional<PressureConfig>, kNumTiers> pressure = {};
+  std::optional<CacheQuota> quota = {};  // in place of the one before
   std::array<std::optional<std::uint32_t>, kNumTiers> num_blocks = {};  // not of the device
 };
 

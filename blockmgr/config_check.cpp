@@ -63,6 +63,7 @@ const PressureConfig& pressure_of(const CacheConfig& config, Tier tier,
 Result<CacheConfig> changed(CacheConfig config, const CacheChange& change) {
   config.offload = change.offload.value_or(config.offload);
   config.default_lease_ms = change.default_lease_ms.value_or(config.default_lease_ms);
+  config.quota = change.quota.value_or(config.quota);
   for (Tier tier : kTiers) {
     const std::size_t i = index_of(tier);
     const std::string name(to_string(tier));

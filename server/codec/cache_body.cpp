@@ -89,6 +89,19 @@ Pressures read_pressures(Fields& fields) {
   return pressures;
 }
 
+// An empty one is no bound of the cache's own.
+std::optional<CacheQuota> read_quota(Fields& fields) {
+  const json* object = fields.optional_object("quota");
+  if (object == nullptr) return std::nullopt;
+  Fields members(*object, fields.path_of("quota"), fields.errors());
+  CacheQuota quota;
+  if (const auto blocks = members.optional_number("max_leased_blocks", {1, UINT32_MAX})) {
+    quota.max_leased_blocks = static_cast<std::uint32_t>(*blocks);
+  }
+  members.finish();
+  return quota;
+}
+
 ordered_json shape_body(const LayoutConfig& shape) {
   return {{"num_layers", shape.num_layers},
           {"outer_dim", shape.outer_dim},
@@ -171,6 +184,7 @@ CacheConfig read_cache_fields(Fields& fields, std::string name) {
   config.default_lease_ms = static_cast<std::uint32_t>(
       fields.optional_number("default_lease_ms", {1, UINT32_MAX}).value_or(30'000));
   config.pressure = read_pressures(fields);
+  config.quota = read_quota(fields).value_or(CacheQuota{});
   for (Tier tier : kTiers) {
     if (!config.pressure[index_of(tier)] || config.tiers[index_of(tier)]) continue;
     errors.add(ErrorCode::unknown_tier,
@@ -191,6 +205,7 @@ Result<CacheChange> read_cache_change(const json& body) {
     change.default_lease_ms = static_cast<std::uint32_t>(*ms);
   }
   change.pressure = read_pressures(fields);
+  change.quota = read_quota(fields);
   if (const json* tiers = fields.optional_object("tiers")) {
     Fields members(*tiers, fields.path_of("tiers"), errors);
     for (Tier tier : kTiers) {
@@ -232,6 +247,9 @@ ordered_json cache_config_body(const CacheConfig& config) {
   for (Tier tier : kTiers) {
     const auto& pressure = config.pressure[index_of(tier)];
     if (pressure) body["pressure"][std::string(to_string(tier))] = pressure_body(*pressure);
+  }
+  if (const auto& blocks = config.quota.max_leased_blocks) {
+    body["quota"] = {{"max_leased_blocks", *blocks}};
   }
   return body;
 }

@@ -166,6 +166,30 @@ TEST_F(LeaseQuotaTest, BoundsAllocationsAndCountsThemUntilTheyAreGivenUp) {
   EXPECT_EQ(pins->used(), 0u);
 }
 
+TEST_F(LeaseQuotaTest, OfACacheCountsWhoeverHolds) {
+  const auto remember = [](const CacheConfig&) { return Result<>(); };
+  const auto limit = [&](std::optional<std::uint32_t> blocks) {
+    return cache->change({.quota = CacheQuota{.max_leased_blocks = blocks}}, remember);
+  };
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 4)}));
+  const AllocateRequest one{.count = 1, .tier = Tier::pinned};
+  const auto mine = rig.allocate(*cache, one);
+  ASSERT_TRUE(mine);
+  pins->set_limit(100);
+  ASSERT_TRUE(limit(3));
+  EXPECT_EQ(refusal(keys(1, 3)), ErrorCode::lease_quota);
+  EXPECT_EQ(refusal(keys(3, 100)), std::nullopt) << "two are there";
+  const auto two = match(keys(1, 2));
+  ASSERT_TRUE(two);
+  const auto more = rig.allocate(*cache, one);
+  ASSERT_FALSE(more);
+  EXPECT_EQ(more.error().code, ErrorCode::lease_quota);
+  EXPECT_TRUE(cache->release(mine->lease, {}));
+  EXPECT_TRUE(rig.allocate(*cache, one));
+  ASSERT_TRUE(limit({}));
+  EXPECT_EQ(refusal(keys(1, 4)), std::nullopt) << "none any more";
+}
+
 TEST_F(LeaseQuotaTest, BringsUpAsManyAsItLeavesRoomFor) {
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 2)}));
   const auto wanted = keys(1, 2);

@@ -68,6 +68,27 @@ TEST_F(ChangeTest, ShrunkWhileItsBlocksAreLeasedIsRefused) {
   for (int n = 0; n < 3; ++n) cache.expect_intact(n);
 }
 
+TEST_F(ChangeTest, AQuotaBoundsWhatAllLeasesOfTheCacheHold) {
+  TestCache cache(rest_, {.pinned = 8});
+  for (int n = 0; n < 4; ++n) cache.store(n, n == 0 ? "" : "?parent=" + key(n - 1));
+  const json quota = {{"max_leased_blocks", 3}};
+  ASSERT_EQ(patch(cache, {{"quota", quota}}).status, 200);
+  EXPECT_EQ(rest_.get(cache.path()).document().at("quota"), quota);
+  const auto match = [&] {
+    return rest_.post(cache.path("/match"), {{"keys", keys(0, 4)}, {"lease_ms", 30'000}});
+  };
+  EXPECT_THAT(match(), is_problem(429, "lease_quota"));
+  const json held = cache.match(keys(0, 3), 30'000);
+  EXPECT_THAT(rest_.post(cache.path("/allocate"), {{"count", 1}, {"tier", "pinned"}}),
+              is_problem(429, "lease_quota"));
+  EXPECT_THAT(patch(cache, {{"quota", {{"max_leased_blocks", 0}}}}),
+              is_problem(400, "out_of_range"));
+  EXPECT_THAT(patch(cache, {{"quota", {{"pinned", 1}}}}), is_problem(400, "unknown_field"));
+  ASSERT_EQ(patch(cache, {{"quota", json::object()}}).status, 200);
+  EXPECT_FALSE(rest_.get(cache.path()).document().contains("quota"));
+  EXPECT_THAT(match(), has_status(200));
+}
+
 // A PUT is compared with what the cache is by now.
 TEST_F(ChangeTest, AMadeCacheIsTheOneThatItWasChangedTo) {
   json body = cache_body({.pinned = 4});

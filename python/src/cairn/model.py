@@ -95,6 +95,7 @@ class CacheConfig:
     offload: str | None = None
     default_lease_ms: int | None = None
     pressure: dict[str, Any] | None = None
+    quota: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,7 @@ class CacheInfo:
     eviction: str | None = None
     offload: str | None = None
     default_lease_ms: int | None = None
+    quota: dict[str, Any] | None = None
     matches: int | None = None
     hits: int | None = None
     misses: int | None = None
