@@ -28,9 +28,10 @@ def free_port():
         return s.getsockname()[1]
 
 
-def call(url, method="GET", body=None, content_type="application/json"):
+def call(url, method="GET", body=None, content_type="application/json", accept="application/json"):
     data = body if isinstance(body, (bytes, type(None))) else json.dumps(body).encode()
-    request = urllib.request.Request(url, data=data, method=method, headers={"Content-Type": content_type})
+    request = urllib.request.Request(url, data=data, method=method,
+                                     headers={"Content-Type": content_type, "Accept": accept})
     with urllib.request.urlopen(request, timeout=60) as answer:
         return answer.read(), answer.headers
 
@@ -109,7 +110,7 @@ http {{
         self.process.wait(30)
 
 
-def wrk(url, cores, connections, seconds, directory, body=None, content_type=None):
+def wrk(url, cores, connections, seconds, directory, body=None, content_type=None, accept=None):
     """Requests a second, latency percentiles in µs and what went wrong."""
     script = directory / "request.lua"
     lines = []
@@ -117,6 +118,8 @@ def wrk(url, cores, connections, seconds, directory, body=None, content_type=Non
         (directory / "body").write_bytes(body)
         lines += [f'local f = io.open("{directory}/body", "rb")', 'wrk.method = "POST"',
                   'wrk.body = f:read("*a")', f'wrk.headers["Content-Type"] = "{content_type}"']
+    if accept is not None:
+        lines.append(f'wrk.headers["Accept"] = "{accept}"')
     lines += ["done = function(summary, latency, requests)",
               '  io.write(string.format("RESULT {\\"requests\\":%d,\\"duration_us\\":%d,\\"bytes\\":%d,'
               '\\"errors\\":%d,\\"p50_us\\":%d,\\"p99_us\\":%d}\\n", summary.requests, summary.duration,'
@@ -173,18 +176,23 @@ def measure_match(binary, directory, seconds):
         assert json.loads(answer)["matched"] == KEYS, answer[:200]
         packed_answer, _ = call(packed_url, "POST", packed, octets)
         assert json.loads(packed_answer)["matched"] == KEYS
+        records, _ = call(packed_url, "POST", packed, octets, octets)
+        assert int.from_bytes(records[:4], "little") == KEYS
 
-        for form, url, body, kind, floor in (("json", cache + "/match", as_json, "application/json", 0.50),
-                                             ("packed", packed_url, packed, octets, 0.60)):
+        any_form = "*/*"
+        for form, url, body, kind, accept, said, floor in (
+                ("json", cache + "/match", as_json, "application/json", any_form, answer, 0.50),
+                ("packed keys", packed_url, packed, octets, any_form, answer, 0.60),
+                ("packed", packed_url, packed, octets, octets, records, 0.75)):
             def ours(cores, connections):
                 before = cpu_seconds(server.process.pid)
-                result = wrk(url, cores, connections, 1, directory, body, kind)
+                result = wrk(url, cores, connections, 1, directory, body, kind, accept)
                 result["cpu_us"] = (cpu_seconds(server.process.pid) - before) / result["requests"] * 1e6
                 return result
 
-            ngx_dir = directory / f"nginx-{form}"
+            ngx_dir = directory / f"nginx-{form.replace(' ', '-')}"
             ngx_dir.mkdir()
-            nginx = Nginx("0", ngx_dir, len(answer))
+            nginx = Nginx("0", ngx_dir, len(said))
             try:
                 rounds = in_turn(seconds, lambda: wrk(nginx.url + "/constant", "1", CONNECTIONS, 1, directory, body, kind),
                                  lambda: ours("1", CONNECTIONS), lambda: ours("0", 1))
@@ -194,7 +202,7 @@ def measure_match(binary, directory, seconds):
             rows += [
                 {"name": f"match of {KEYS} keys, {form}, of nginx's constant", "value": median_ratio(crowd, yardstick),
                  "unit": "ratio", "target": floor, "at_least": True,
-                 "note": f"{spread(crowd)}/s against {spread(yardstick)}/s, answer of {len(answer)} bytes"},
+                 "note": f"{spread(crowd)}/s against {spread(yardstick)}/s, answer of {len(said)} bytes"},
                 {"name": f"match of {KEYS} keys, {form}, CPU a request", "value": median(r["cpu_us"] for r in crowd), "unit": "us",
                  "target": 15, "at_least": False, "note": f"least {min(r['cpu_us'] for r in crowd):.1f}"},
                 {"name": f"match of {KEYS} keys, {form}, p50 on one core", "value": median(r["p50_us"] for r in alone), "unit": "us",

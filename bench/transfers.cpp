@@ -24,12 +24,10 @@ constexpr LayoutConfig kShape = {.num_blocks = 64,
                                  .dtype_width_bytes = 2,
                                  .alignment = 4096};
 
-void transfer(TransferEngine& engine, const BlockLayout& from, const BlockLayout& to,
-              JobKind kind) {
+void transfer(TransferEngine& engine, const BlockLayout& from, const BlockLayout& to) {
   TransferJob job;
   job.source = &from;
   job.destination = &to;
-  job.kind = kind;
   for (std::uint32_t i = 0; i < kShape.num_blocks; ++i) job.pairs.push_back({i, i});
   std::latch ended(1);
   job.on_complete = [&](JobOutcome outcome) {
@@ -40,7 +38,9 @@ void transfer(TransferEngine& engine, const BlockLayout& from, const BlockLayout
   ended.wait();
 }
 
-void TransferOfMemcpy(benchmark::State& state, JobKind kind) {
+enum class Way : std::uint8_t { load, store };
+
+void TransferOfMemcpy(benchmark::State& state, Way way) {
   SystemClock clock;
   const auto runtime = must(make_host_runtime({}));
   const auto disk = make_positional_disk_io();
@@ -49,12 +49,12 @@ void TransferOfMemcpy(benchmark::State& state, JobKind kind) {
       must(LayoutBuilder().config(kShape).fully_contiguous().allocate_pinned(*runtime, {}).build());
   const BlockLayout device =
       must(LayoutBuilder().config(kShape).fully_contiguous().allocate_device(*runtime, {}).build());
-  const BlockLayout& from = kind == JobKind::load ? pinned : device;
-  const BlockLayout& to = kind == JobKind::load ? device : pinned;
+  const BlockLayout& from = way == Way::load ? pinned : device;
+  const BlockLayout& to = way == Way::load ? device : pinned;
   const std::uint64_t bytes = kShape.num_blocks * block_bytes(kShape);
 
-  transfer(engine, pinned, device, JobKind::load);  // every page is there before anything is timed
-  transfer(engine, device, pinned, JobKind::store);
+  transfer(engine, pinned, device);  // every page is there before anything is timed
+  transfer(engine, device, pinned);
   Duration by_memcpy{};
   Duration by_engine{};
   for (auto _ : state) {
@@ -62,7 +62,7 @@ void TransferOfMemcpy(benchmark::State& state, JobKind kind) {
     std::memcpy(to.address({}), from.address({}), bytes);
     benchmark::ClobberMemory();
     const TimePoint middle = clock.now();
-    transfer(engine, from, to, kind);
+    transfer(engine, from, to);
     by_memcpy += middle - start;
     by_engine += clock.now() - middle;
   }
@@ -70,8 +70,8 @@ void TransferOfMemcpy(benchmark::State& state, JobKind kind) {
       static_cast<double>(by_memcpy.count()) / static_cast<double>(by_engine.count());
   state.SetBytesProcessed(static_cast<std::int64_t>(bytes) * state.iterations());
 }
-BENCHMARK_CAPTURE(TransferOfMemcpy, load, JobKind::load)->Iterations(30)->UseRealTime();
-BENCHMARK_CAPTURE(TransferOfMemcpy, store, JobKind::store)->Iterations(30)->UseRealTime();
+BENCHMARK_CAPTURE(TransferOfMemcpy, load, Way::load)->Iterations(30)->UseRealTime();
+BENCHMARK_CAPTURE(TransferOfMemcpy, store, Way::store)->Iterations(30)->UseRealTime();
 
 }  // namespace
 }  // namespace cairn

@@ -68,7 +68,6 @@ void Read::load(Done<std::span<const iovec>> ready) {
   job.source = &core->layout(at.tier());
   job.destination = &staging->layout();
   job.pairs = {{at.slot(), 0}};
-  job.kind = JobKind::load;
   core->submit(std::move(job),
                [self = shared_from_this(), ready = std::move(ready)](JobOutcome outcome) mutable {
                  self->loaded(outcome, std::move(ready));

@@ -105,7 +105,6 @@ void Write::staged(Done<std::span<const iovec>> ready) {
   job.source = &core->layout(at.tier());
   job.destination = &staging->layout();
   job.pairs = {{at.slot(), 0}};
-  job.kind = JobKind::load;
   core->submit(std::move(job),
                [self = shared_from_this(), ready = std::move(ready)](JobOutcome outcome) mutable {
                  if (self->abandoned || outcome.state == JobState::cancelled)
@@ -123,7 +122,6 @@ void Write::finish(Done<> done) {
   job.source = &staging->layout();
   job.destination = &core->layout(at.tier());
   job.pairs = {{0, at.slot()}};
-  job.kind = JobKind::load;  // a client waits
   core->submit(std::move(job),
                [self = shared_from_this(), done = std::move(done)](JobOutcome outcome) mutable {
                  const End how = outcome.state == JobState::done ? End::written

@@ -291,8 +291,7 @@ std::vector<SlotLabel> labels_of(const Commit& commit, std::span<const SlotRef> 
 void write_labels(const CommitPtr& commit, const std::vector<SlotRef>& slots) {
   TransferJob job;
   job.source = job.destination = &commit->core->layout(Tier::disk);
-  job.kind = JobKind::load;  // a client waits
-  job.only_labels = true;
+  job.operation = JobOperation::label;
   job.labels = labels_of(*commit, slots);
   for (SlotRef at : slots) job.pairs.push_back({at.slot(), at.slot()});
   commit->core->submit(
@@ -318,7 +317,6 @@ void fill(const CommitPtr& commit, const Gaps& gaps) {
     TransferJob job;
     job.source = *zeros;
     job.destination = &core.layout(tier);
-    job.kind = JobKind::load;  // a client waits
     for (SlotRef at : slots) job.pairs.push_back({0, at.slot()});
     if (tier == Tier::disk) job.labels = labels_of(*commit, slots);
     core.submit(std::move(job),

@@ -288,7 +288,6 @@ void CacheCopy::submit() {
     TransferJob job;
     job.source = &from_->layout(items_[items.front()].source.tier());
     job.destination = &into_->layout(request_.to);
-    job.kind = JobKind::load;
     job.priority = request_.priority;
     for (std::size_t i : items) {
       job.pairs.push_back({items_[i].source.slot(), destination(items_[i]).slot()});

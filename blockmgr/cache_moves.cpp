@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/assert.hpp"
 #include "blockmgr/cache_core.hpp"
 
 namespace cairn {
@@ -81,6 +82,25 @@ void CacheCore::submit_next(Section& section, const std::shared_ptr<Move>& move)
   }
 }
 
+namespace {
+
+Urgency who_waits_for(const Move& move) {
+  switch (move.purpose) {
+    case Move::Purpose::transfer:
+      return Urgency::client;
+    case Move::Purpose::offload: {
+      const bool makes_room =
+          move.reason == EvictionReason::capacity || move.reason == EvictionReason::request;
+      return makes_room ? Urgency::allocation : Urgency::background;
+    }
+    case Move::Purpose::write_through:
+      return Urgency::background;
+  }
+  invariant_broken("Purpose", "a value outside the enumeration");
+}
+
+}  // namespace
+
 void CacheCore::submit_items(const std::shared_ptr<Move>& move, Items items,
                              std::vector<SlotLabel> labels) {
   const Tier from = move->items[items.first].source.tier();
@@ -88,7 +108,7 @@ void CacheCore::submit_items(const std::shared_ptr<Move>& move, Items items,
   job.labels = std::move(labels);
   job.source = &layout(from);
   job.destination = &layout(move->to);
-  job.kind = move->to < from ? JobKind::load : JobKind::store;
+  job.urgency = who_waits_for(*move);
   job.priority = items.priority;
   for (std::size_t i = items.first; i < items.first + items.count; ++i) {
     const Move::Item& item = move->items[i];

@@ -400,7 +400,7 @@ void CacheCore::relocate_some(Section& section, Tier tier) {
 void CacheCore::copy_in_memory(Tier tier, const Relocations& items) {
   TransferJob job;
   job.source = job.destination = &layout(tier);
-  job.kind = JobKind::store;
+  job.urgency = Urgency::background;
   for (const Relocated& item : *items) job.pairs.push_back({item.from.slot(), item.to.slot()});
   submit(std::move(job),
          [this, tier, items](JobOutcome outcome) {
@@ -441,7 +441,7 @@ void CacheCore::copy_on_disk(const Relocations& items) {
           TransferJob read;
           read.source = &self->layout(Tier::disk);
           read.destination = &held->layout();
-          read.kind = JobKind::load;
+          read.urgency = Urgency::background;
           read.pairs.push_back({item.from.slot(), 0});
           self->submit(std::move(read),
                        [self, &item, ended, held](const JobOutcome& outcome) {
@@ -452,7 +452,7 @@ void CacheCore::copy_on_disk(const Relocations& items) {
                          TransferJob write;
                          write.source = &held->layout();
                          write.destination = &self->layout(Tier::disk);
-                         write.kind = JobKind::store;
+                         write.urgency = Urgency::background;
                          write.pairs.push_back({0, item.to.slot()});
                          write.labels.push_back(item.label);
                          self->submit(

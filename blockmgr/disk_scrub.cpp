@@ -46,9 +46,9 @@ void CacheCore::scrub() {
   section.after([self = shared_from_this(), slots = std::move(slots)]() mutable {
     TransferJob job;
     job.source = job.destination = &self->layout(Tier::disk);
-    job.only_check = true;
+    job.operation = JobOperation::check;
     // Behind everything else.
-    job.kind = JobKind::store;
+    job.urgency = Urgency::background;
     job.priority = std::numeric_limits<std::int32_t>::min();
     for (const ScrubbedSlot& slot : slots) job.pairs.push_back({slot.at.slot(), slot.at.slot()});
     self->submit(

@@ -38,9 +38,7 @@ Result<std::unique_ptr<DeviceRuntime>> make_runtime(const Settings& settings, Lo
 Result<std::unique_ptr<DiskIo>> make_disk(const Settings& settings, Logger& log) {
   std::string why = "the settings say so";
   if (settings.disk_engine != DiskEngine::threads) {
-    UringOptions options = settings.uring;
-    options.rings = settings.transfers.workers + settings.transfers.disk_threads;
-    auto uring = make_uring_disk_io(std::move(options));
+    auto uring = make_uring_disk_io(settings.uring);
     if (uring || settings.disk_engine == DiskEngine::io_uring) {
       if (uring) log.info("disk engine", {{"engine", "io_uring"}, {"depth", settings.uring.depth}});
       return uring;
@@ -48,7 +46,7 @@ Result<std::unique_ptr<DiskIo>> make_disk(const Settings& settings, Logger& log)
     why = uring.error().detail;
   }
   log.info("disk engine", {{"engine", "threads"}, {"why", why}});
-  return make_positional_disk_io();
+  return make_positional_disk_io(settings.transfers.workers + settings.transfers.disk_threads);
 }
 
 // Kills the process the n-th time it comes to a place: "PLACE" or "PLACE:N".

@@ -5,8 +5,10 @@
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "base/result.hpp"
+#include "base/unique_function.hpp"
 
 namespace cairn {
 
@@ -16,14 +18,36 @@ struct DiskRun {
   std::uint64_t size_bytes = 0;
 };
 
-// Reads and writes of a file at positions. A call moves every byte of every run or fails (io_error
-// with the call, the offset and errno's words; no_capacity for a full disk): short I/O is continued
-// or an error, never success. Blocks the caller. Thread-safe.
+// Runs of one file, in one direction.
+struct DiskCall {
+  enum class Kind : std::uint8_t { read, write };
+  Kind kind = Kind::read;
+  int fd = -1;
+  std::vector<DiskRun> runs;
+};
+
+// Reads and writes of files at positions, many at a time. A call moves every byte of every run or
+// fails (io_error with the call, the offset and errno's words; no_capacity for a full disk): short
+// I/O is continued or an error, never success. Thread-safe.
 class DiskIo {
  public:
+  using Done = UniqueFunction<void(Result<>)>;
+
+  // REQUIRES: every call has ended.
   virtual ~DiskIo() = default;
-  virtual Result<> read(int fd, std::span<const DiskRun> runs) = 0;
-  virtual Result<> write(int fd, std::span<const DiskRun> runs) = 0;
+  // `done` runs exactly once, when nothing of the call is under way any more: on a thread of the
+  // engine's and never inside submit(). It must not block for long, since other calls' ends may
+  // wait for it. The file and the memory must stay until then. Throws std::bad_alloc; the call is
+  // then not begun and `done` will not run.
+  virtual void submit(DiskCall call, Done done) = 0;
+
+  // The same for several files, at least one: `done` runs when all have ended, with the first
+  // error; inside this where there was no memory to begin any of them.
+  void submit_all(std::vector<DiskCall> calls, Done done);
+
+  // The same, and wait.
+  Result<> read(int fd, std::span<const DiskRun> runs);
+  Result<> write(int fd, std::span<const DiskRun> runs);
 
   // Memory from and to which much will be moved: an engine may make that cheaper. What is moved,
   // and from where, does not depend on it. An error says why it could not, and changes nothing.
@@ -53,6 +77,8 @@ class PreparedMemory {
   std::span<std::byte> memory_;
 };
 
-std::unique_ptr<DiskIo> make_positional_disk_io();
+// Calls that run on so many threads, each of which waits for the disk.
+inline constexpr std::uint32_t kDiskThreads = 4;
+std::unique_ptr<DiskIo> make_positional_disk_io(std::uint32_t threads = kDiskThreads);
 
 }  // namespace cairn

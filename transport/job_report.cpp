@@ -6,6 +6,13 @@
 
 namespace cairn {
 
+JobOutcome failed_outcome(const TransferJob& job, const Error& error) {
+  JobOutcome outcome;
+  outcome.state = JobState::failed;
+  for (std::uint32_t i = 0; i < job.pairs.size(); ++i) outcome.failures.push_back({i, error});
+  return outcome;
+}
+
 void JobReport::arrived(PairRange pairs) {
   MutexLock lock(mutex_);
   arrived_ += pairs.count;
@@ -20,8 +27,14 @@ void JobReport::failed(PairRange pairs, const Error& error) {
   }
 }
 
+void JobReport::lost(std::size_t pairs) {
+  MutexLock lock(mutex_);
+  lost_ += pairs;
+}
+
 JobOutcome JobReport::take_outcome() {
   MutexLock lock(mutex_);
+  if (lost_ > 0) return failed_outcome(job_, {ErrorCode::internal, "there was no memory for it"});
   CAIRN_ASSERT(arrived_ + failures_.size() == job_.pairs.size(),
                "a pair that nobody moved would be taken for one that arrived");
   JobOutcome outcome;

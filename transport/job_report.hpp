@@ -13,6 +13,9 @@ struct PairRange {
   std::size_t count = 0;
 };
 
+// Of a job of which no pair arrived.
+JobOutcome failed_outcome(const TransferJob& job, const Error& error);
+
 // What has become of a running job's pairs; each pair is reported once. Thread-safe.
 class JobReport {
  public:
@@ -21,14 +24,18 @@ class JobReport {
 
   void arrived(PairRange pairs);
   void failed(PairRange pairs, const Error& error);
+  // There was no memory to say what became of so many pairs: none of the job's is taken for one
+  // that arrived.
+  void lost(std::size_t pairs);
 
-  // The state, failures and bytes. REQUIRES: every pair was reported.
+  // The state, failures and bytes. REQUIRES: every pair was reported or lost.
   JobOutcome take_outcome();
 
  private:
   TransferJob& job_;
   Mutex mutex_;
   std::size_t arrived_ CAIRN_GUARDED_BY(mutex_) = 0;
+  std::size_t lost_ CAIRN_GUARDED_BY(mutex_) = 0;
   std::vector<BlockFailure> failures_ CAIRN_GUARDED_BY(mutex_);
 };
 

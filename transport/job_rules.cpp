@@ -36,12 +36,30 @@ Result<> check_conflicts(const TransferJob& job) {
     return Error{ErrorCode::impossible,
                  "destination block " + std::to_string(*twice) + " is named twice"};
   }
-  if (job.source != job.destination || job.only_labels || job.only_check) return {};
+  if (job.source != job.destination || job.operation != JobOperation::copy) return {};
   for (BlockPair pair : job.pairs) {
     if (std::ranges::binary_search(destinations, pair.source)) {
       return Error{ErrorCode::impossible,
                    "block " + std::to_string(pair.source) + " is both a source and a destination"};
     }
+  }
+  return {};
+}
+
+// What is on disk lies in one slot file, or else nobody would check its bytes.
+Result<> check_sides(const TransferJob& job) {
+  const bool from_disk = job.source->storage_kind() == StorageKind::disk;
+  const bool to_disk = job.destination->storage_kind() == StorageKind::disk;
+  if (job.operation == JobOperation::copy && from_disk && to_disk) {
+    return Error{ErrorCode::impossible, "both sides are on disk"};
+  }
+  const bool has_side = job.operation == JobOperation::label   ? to_disk
+                        : job.operation == JobOperation::check ? from_disk
+                                                               : from_disk || to_disk;
+  if (has_side != (job.slots != nullptr)) {
+    return Error{ErrorCode::impossible, has_side
+                                            ? "a side is on disk, and its slots are not named"
+                                            : "slots of a disk are named, and no side is on it"};
   }
   return {};
 }
@@ -59,6 +77,7 @@ Result<> check_job(const TransferJob& job) {
     return Error{ErrorCode::impossible, std::to_string(job.labels.size()) + " labels for " +
                                             std::to_string(job.pairs.size()) + " pairs"};
   }
+  CAIRN_TRY(check_sides(job));
   CAIRN_TRY(check_bounds(job));
   return check_conflicts(job);
 }

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "base/file_error.hpp"
+#include "base/task_threads.hpp"
 
 namespace cairn {
 namespace {
@@ -90,13 +91,15 @@ class AdjacentRuns {
 
 class PositionalDiskIo final : public DiskIo {
  public:
-  explicit PositionalDiskIo(FileCalls calls) : calls_(std::move(calls)) {}
+  PositionalDiskIo(FileCalls calls, std::uint32_t threads)
+      : calls_(std::move(calls)), threads_({.name = "disk", .threads = threads}) {}
 
-  Result<> read(int fd, std::span<const DiskRun> runs) override {
-    return move_all({"read", calls_.read}, fd, runs);
-  }
-  Result<> write(int fd, std::span<const DiskRun> runs) override {
-    return move_all({"write", calls_.write}, fd, runs);
+  void submit(DiskCall call, Done done) override {
+    threads_.post([this, call = std::move(call), done = std::move(done)](std::size_t) mutable {
+      const bool reads = call.kind == DiskCall::Kind::read;
+      done(move_all({reads ? "read" : "write", reads ? calls_.read : calls_.write}, call.fd,
+                    call.runs));
+    });
   }
 
  private:
@@ -114,6 +117,7 @@ class PositionalDiskIo final : public DiskIo {
   }
 
   const FileCalls calls_;
+  TaskThreads threads_;  // last: its tasks use the calls
 };
 
 }  // namespace
@@ -131,12 +135,12 @@ FileCalls FileCalls::of_the_system() {
               }};
 }
 
-std::unique_ptr<DiskIo> make_positional_disk_io(FileCalls calls) {
-  return std::make_unique<PositionalDiskIo>(std::move(calls));
+std::unique_ptr<DiskIo> make_positional_disk_io(FileCalls calls, std::uint32_t threads) {
+  return std::make_unique<PositionalDiskIo>(std::move(calls), threads);
 }
 
-std::unique_ptr<DiskIo> make_positional_disk_io() {
-  return make_positional_disk_io(FileCalls::of_the_system());
+std::unique_ptr<DiskIo> make_positional_disk_io(std::uint32_t threads) {
+  return make_positional_disk_io(FileCalls::of_the_system(), threads);
 }
 
 }  // namespace cairn

@@ -25,6 +25,7 @@ struct FileCalls {
 };
 
 // Runs that follow each other in the file, in the order given, are one call.
-std::unique_ptr<DiskIo> make_positional_disk_io(FileCalls calls);
+std::unique_ptr<DiskIo> make_positional_disk_io(FileCalls calls,
+                                                std::uint32_t threads = kDiskThreads);
 
 }  // namespace cairn

@@ -8,10 +8,11 @@
 #include "base/assert.hpp"
 #include "base/mutex.hpp"
 #include "base/thread.hpp"
-#include "transport/disk_route.hpp"
-#include "transport/job_queue.hpp"
+#include "transport/fair_queue.hpp"
 #include "transport/job_rules.hpp"
-#include "transport/memory_route.hpp"
+#include "transport/lane_threads.hpp"
+#include "transport/memory_mover.hpp"
+#include "transport/slot_mover.hpp"
 
 namespace cairn {
 namespace {
@@ -53,13 +54,6 @@ JobOutcome cancelled_outcome() {
   return outcome;
 }
 
-JobOutcome failed_outcome(const TransferJob& job, const Error& error) {
-  JobOutcome outcome;
-  outcome.state = JobState::failed;
-  for (std::uint32_t i = 0; i < job.pairs.size(); ++i) outcome.failures.push_back({i, error});
-  return outcome;
-}
-
 JobOutcome overdue_outcome(const TransferJob& job) {
   return failed_outcome(
       job, {ErrorCode::deadline_exceeded, "the transfer had not begun by its deadline"});
@@ -69,10 +63,52 @@ bool is_overdue(const TransferJob& job, TimePoint now) {
   return job.deadline.has_value() && *job.deadline <= now;
 }
 
+bool is_on_disk(const TransferJob& job) { return job.slots != nullptr; }
+
+// What parts of jobs go through side by side.
+struct Route {
+  const std::uint32_t max_parts;
+  const std::uint64_t max_bytes;
+  FairQueue queue = {};
+  std::uint32_t parts = 0;         // under way
+  std::uint64_t bytes = 0;         // the same
+  std::uint32_t others_parts = 0;  // of them, those that no client's bytes wait for
+  std::uint64_t others_bytes = 0;
+
+  // Of a part that nothing else is under way beside, whatever its size.
+  FairQueue::Classes has_room_for() const {
+    const bool room = parts == 0 || (parts < max_parts && bytes < max_bytes);
+    const bool others_room = others_parts == 0 || (others_parts < (max_parts + 1) / 2 &&
+                                                   others_bytes < (max_bytes + 1) / 2);
+    return {room, room && others_room, room && others_room};
+  }
+  void add(Urgency urgency, std::uint64_t part_bytes) {
+    ++parts;
+    bytes += part_bytes;
+    if (urgency == Urgency::client) return;
+    ++others_parts;
+    others_bytes += part_bytes;
+  }
+  void remove(Urgency urgency, std::uint64_t part_bytes) {
+    --parts;
+    bytes -= part_bytes;
+    if (urgency == Urgency::client) return;
+    --others_parts;
+    others_bytes -= part_bytes;
+  }
+};
+
+// A part of a job that was taken from its route.
+struct Part {
+  std::shared_ptr<ActiveJob> job;
+  PairRange pairs;
+  std::uint64_t bytes = 0;
+};
+
 }  // namespace
 
-// Every job belongs to one unique_ptr, moved out of the queue under the mutex by whoever will end
-// it: a worker, cancel(), the deadline timer or the destructor. Completions run without the mutex.
+// A job is in its route's queue while a pair of it was not begun, and ends with its last part.
+// Completions, and parts' beginnings, run without the mutex.
 struct TransferEngine::Impl {
   Impl(DeviceRuntime& device_runtime, DiskIo& disk_io, const Clock& engine_clock,
        TransferEngineOptions engine_options);
@@ -84,13 +120,24 @@ struct TransferEngine::Impl {
   void expire_overdue();
 
   DeviceScratch* scratch_or_null() { return scratch ? &*scratch : nullptr; }
-  void work();
-  void stop();  // cancels what waits, ends the threads
+  Route& route_of(const TransferJob& job) CAIRN_REQUIRES(mutex) {
+    return is_on_disk(job) ? disk_route : memory_route;
+  }
+  std::size_t waiting() const CAIRN_REQUIRES(mutex) {
+    return memory_route.queue.waiting() + disk_route.queue.waiting();
+  }
+  std::optional<TimePoint> next_deadline() const CAIRN_REQUIRES(mutex);
   void watch_deadlines();
-  JobOutcome execute(AcceptedJob& accepted, Lane& lane);
-  void count_queue() CAIRN_REQUIRES(mutex) { counters.queued.store(queue.size(), kRelaxed); }
+  void count() CAIRN_REQUIRES(mutex);
+
+  // Begins what there is room for.
+  void pump(Route& route);
+  // Nothing where no part may begin now.
+  std::optional<Part> take_part(Route& route);
+  void begin(const Part& part);
+  void ended(const Part& part);  // on any thread
   // Counts the outcome, then runs the completion.
-  void complete(std::unique_ptr<AcceptedJob> accepted, JobOutcome outcome);
+  void complete(ActiveJob& job, JobOutcome outcome);
 
   DeviceRuntime& runtime;
   DiskIo& disk;
@@ -99,18 +146,19 @@ struct TransferEngine::Impl {
   PinnedPool staging;
   // Where there is a bus between host and devices.
   std::optional<DeviceScratch> scratch;
-  LaneCrew crew;
 
   mutable Mutex mutex;
-  Condition work_available;
   Condition deadline_nearer;  // or the end has come
   Condition idle;
-  JobQueue queue CAIRN_GUARDED_BY(mutex);
+  Route memory_route CAIRN_GUARDED_BY(mutex);
+  Route disk_route CAIRN_GUARDED_BY(mutex);
   Counters counters;
   std::uint64_t last_id CAIRN_GUARDED_BY(mutex) = 0;
   std::uint64_t unfinished CAIRN_GUARDED_BY(mutex) = 0;  // accepted, completion not yet returned
+  std::uint64_t running CAIRN_GUARDED_BY(mutex) = 0;     // jobs of which a part was begun
   bool stopping CAIRN_GUARDED_BY(mutex) = false;
-  std::vector<Thread> threads;
+  LaneThreads threads;
+  Thread deadlines;
 };
 
 TransferEngine::Impl::Impl(DeviceRuntime& device_runtime, DiskIo& disk_io,
@@ -123,35 +171,27 @@ TransferEngine::Impl::Impl(DeviceRuntime& device_runtime, DiskIo& disk_io,
       scratch(device_runtime.visibility() == MemoryVisibility::system
                   ? std::nullopt
                   : std::optional<DeviceScratch>(std::in_place, device_runtime)),
-      crew(device_runtime, scratch_or_null(), engine_options.disk_threads),
-      queue(engine_options.max_queued_jobs) {
-  CAIRN_ASSERT(options.workers > 0, "no job would ever run");
-  try {
-    for (std::uint32_t i = 0; i < options.workers; ++i) {
-      threads.emplace_back("transfer " + std::to_string(i),
-                           [this](const std::stop_token&) { work(); });
-    }
-    threads.emplace_back("deadlines", [this](const std::stop_token&) { watch_deadlines(); });
-  } catch (...) {
-    stop();
-    throw;
-  }
+      memory_route{.max_parts = options.workers, .max_bytes = UINT64_MAX},
+      disk_route{.max_parts = options.disk_parts, .max_bytes = options.disk_bytes},
+      threads(device_runtime, scratch_or_null(), options.workers + options.disk_threads),
+      deadlines("deadlines", [this](const std::stop_token&) { watch_deadlines(); }) {
+  CAIRN_ASSERT(options.workers > 0 && options.disk_parts > 0, "no job would ever run");
 }
 
-TransferEngine::Impl::~Impl() { stop(); }
-
-void TransferEngine::Impl::stop() {
-  std::vector<std::unique_ptr<AcceptedJob>> waiting;
+TransferEngine::Impl::~Impl() {
+  std::vector<std::shared_ptr<ActiveJob>> waiting;
   {
     MutexLock lock(mutex);
     stopping = true;
-    waiting = queue.remove_all();
-    count_queue();
+    for (Route* route : {&memory_route, &disk_route}) {
+      for (auto& job : route->queue.remove_waiting()) waiting.push_back(std::move(job));
+    }
+    count();
   }
-  work_available.notify_all();
   deadline_nearer.notify_all();
-  for (auto& job : waiting) complete(std::move(job), cancelled_outcome());
-  threads.clear();
+  for (const auto& job : waiting) complete(*job, cancelled_outcome());
+  MutexLock lock(mutex);
+  while (unfinished > 0) idle.wait(mutex);
 }
 
 Result<JobId> TransferEngine::Impl::submit(TransferJob&& job) {
@@ -164,86 +204,79 @@ Result<JobId> TransferEngine::Impl::submit(TransferJob&& job) {
         .visibility = runtime.visibility(),
     });
   }
-  const TimePoint now = clock.now();
-
-  MutexLock lock(mutex);
   const auto reject = [&](Error error) -> Result<JobId> {
     counters.rejected.fetch_add(1, kRelaxed);
     return error;
   };
   if (!checked) return reject(std::move(checked).error());
   if (!strategy) return reject(std::move(strategy).error());
-  if (stopping) return reject({ErrorCode::unavailable, "the transfer engine is shutting down"});
-  if (queue.full()) {
-    return reject({ErrorCode::queue_full, "all " + std::to_string(options.max_queued_jobs) +
-                                              " places for waiting transfers are taken"});
+
+  Route* route = nullptr;
+  JobId id;
+  {
+    MutexLock lock(mutex);
+    if (stopping) return reject({ErrorCode::unavailable, "the transfer engine is shutting down"});
+    if (waiting() >= options.max_queued_jobs) {
+      return reject({ErrorCode::queue_full, "all " + std::to_string(options.max_queued_jobs) +
+                                                " places for waiting transfers are taken"});
+    }
+    id = JobId{++last_id};
+    const auto earliest = next_deadline();
+    const auto deadline = job.deadline;
+    route = &route_of(job);
+    auto active = std::make_shared<ActiveJob>(id, clock.now());
+    active->strategy = *strategy;
+    active->job = std::move(job);
+    try {
+      route->queue.push(active);
+    } catch (const std::bad_alloc&) {
+      job = std::move(active->job);
+      throw;
+    }
+    counters.submitted.fetch_add(1, kRelaxed);
+    ++unfinished;
+    count();
+    if (deadline && (!earliest || *deadline < *earliest)) deadline_nearer.notify_one();
   }
-  const JobId id{++last_id};
-  const auto earliest = queue.next_deadline();
-  const auto deadline = job.deadline;
-  queue.push(std::make_unique<AcceptedJob>(AcceptedJob{id, std::move(job), *strategy, now}));
-  count_queue();
-  counters.submitted.fetch_add(1, kRelaxed);
-  ++unfinished;
-  work_available.notify_one();
-  if (deadline && (!earliest || *deadline < *earliest)) deadline_nearer.notify_one();
+  pump(*route);
   return id;
 }
 
 bool TransferEngine::Impl::cancel(JobId id) {
-  std::unique_ptr<AcceptedJob> job;
+  std::shared_ptr<ActiveJob> job;
   {
     MutexLock lock(mutex);
-    job = queue.remove(id);
-    count_queue();
+    job = memory_route.queue.remove(id);
+    if (job == nullptr) job = disk_route.queue.remove(id);
+    count();
   }
   if (job == nullptr) return false;
-  complete(std::move(job), cancelled_outcome());
+  complete(*job, cancelled_outcome());
   return true;
 }
 
 bool TransferEngine::Impl::raise(JobId id, std::int32_t priority) {
   MutexLock lock(mutex);
-  return queue.raise(id, priority);
+  return memory_route.queue.raise(id, priority) || disk_route.queue.raise(id, priority);
 }
 
 void TransferEngine::Impl::expire_overdue() {
-  std::vector<std::unique_ptr<AcceptedJob>> overdue;
+  std::vector<std::shared_ptr<ActiveJob>> overdue;
   {
     MutexLock lock(mutex);
-    overdue = queue.remove_overdue(clock.now());
-    count_queue();
+    for (Route* route : {&memory_route, &disk_route}) {
+      for (auto& job : route->queue.remove_overdue(clock.now())) overdue.push_back(std::move(job));
+    }
+    count();
   }
-  for (auto& job : overdue) {
-    JobOutcome outcome = overdue_outcome(job->job);
-    complete(std::move(job), std::move(outcome));
-  }
+  for (const auto& job : overdue) complete(*job, overdue_outcome(job->job));
 }
 
-void TransferEngine::Impl::work() {
-  Lane lane(runtime, scratch_or_null());
-  while (true) {
-    std::unique_ptr<AcceptedJob> job;
-    {
-      MutexLock lock(mutex);
-      while (queue.size() == 0 && !stopping) work_available.wait(mutex);
-      job = queue.pop();
-      if (job == nullptr) return;
-      counters.running.fetch_add(1, kRelaxed);  // first: it is always seen somewhere
-      count_queue();
-    }
-    JobOutcome outcome;
-    // Where it threw, some bytes may have arrived: none is taken for one that did.
-    if (!guarded("transfer", [&] { outcome = execute(*job, lane); })) {
-      outcome = {.state = JobState::cancelled, .failures = {}, .begun = true};
-      guarded("transfer", [&] {
-        outcome = failed_outcome(job->job, {ErrorCode::internal, "there was no memory for it"});
-        outcome.begun = true;
-      });
-    }
-    counters.running.fetch_sub(1, kRelaxed);
-    complete(std::move(job), std::move(outcome));
-  }
+std::optional<TimePoint> TransferEngine::Impl::next_deadline() const {
+  const auto of_memory = memory_route.queue.next_deadline();
+  const auto of_disk = disk_route.queue.next_deadline();
+  if (!of_memory || !of_disk) return of_memory ? of_memory : of_disk;
+  return std::min(*of_memory, *of_disk);
 }
 
 // The clock may be a test's, so its times are only compared with each other: the wait itself is for
@@ -254,7 +287,7 @@ void TransferEngine::Impl::watch_deadlines() {
       MutexLock lock(mutex);
       while (true) {
         if (stopping) return;
-        const auto next = queue.next_deadline();
+        const auto next = next_deadline();
         if (!next) {
           deadline_nearer.wait(mutex);
           continue;
@@ -268,40 +301,105 @@ void TransferEngine::Impl::watch_deadlines() {
   }
 }
 
-JobOutcome TransferEngine::Impl::execute(AcceptedJob& accepted, Lane& lane) {
-  TransferJob& job = accepted.job;
-  const TimePoint begun_at = clock.now();
-  JobOutcome outcome;
-  if (is_overdue(job, begun_at)) {
-    outcome = overdue_outcome(job);
-  } else {
-    JobReport report(job);
-    const CopyMode mode{.strategy = accepted.strategy,
-                        .polling_interval_us = options.polling_interval_us,
-                        .thresholds = options.copy_forms,
-                        .visibility = runtime.visibility()};
-    const bool on_disk = job.source->storage_kind() == StorageKind::disk ||
-                         job.destination->storage_kind() == StorageKind::disk;
-    if (on_disk) {
-      move_with_disk(job, mode, {disk, staging, crew}, lane, report);
-    } else {
-      move_in_memory(job, mode, lane, report);
-    }
-    outcome = report.take_outcome();
-    outcome.begun = true;
-    outcome.running = clock.now() - begun_at;
-  }
-  outcome.queued = begun_at - accepted.submitted_at;
-  return outcome;
+void TransferEngine::Impl::count() {
+  counters.running.store(running, kRelaxed);
+  counters.queued.store(waiting(), kRelaxed);
 }
 
-void TransferEngine::Impl::complete(std::unique_ptr<AcceptedJob> accepted, JobOutcome outcome) {
+void TransferEngine::Impl::pump(Route& route) {
+  while (const auto part = take_part(route)) {
+    if (guarded("transfer", [&] { begin(*part); })) continue;
+    part->job->report.lost(part->pairs.count);
+    ended(*part);
+  }
+}
+
+std::optional<Part> TransferEngine::Impl::take_part(Route& route) {
+  MutexLock lock(mutex);
+  const auto* const front = route.queue.front(route.has_room_for());
+  if (front == nullptr) return std::nullopt;
+  std::shared_ptr<ActiveJob> active = *front;
+  const TransferJob& job = active->job;
+  const TimePoint now = clock.now();
+  const std::size_t left = job.pairs.size() - active->next;
+  std::size_t count_of = left;
+  if (!active->begun_at) {
+    active->begun_at = now;
+    ++running;
+    // One that is overdue has a single part, without bytes: its end.
+    if (is_overdue(job, now)) active->overdue = true;
+  }
+  if (!active->overdue) {
+    count_of = std::min(left, is_on_disk(job) ? slots_per_part(job) : memory_pairs_per_part(job));
+  }
+  const PairRange pairs{active->next, count_of};
+  const std::uint64_t bytes = active->overdue ? 0 : count_of * job.source->geometry().block_bytes();
+  route.queue.taken(*active, {.next = pairs.first + pairs.count, .bytes = bytes}, now);
+  route.add(job.urgency, bytes);
+  ++active->parts_under_way;
+  count();
+  return Part{std::move(active), pairs, bytes};
+}
+
+void TransferEngine::Impl::begin(const Part& part) {
+  const ActiveJob& active = *part.job;
+  if (active.overdue || part.pairs.count == 0) {
+    threads.post([this, part](Lane&) { ended(part); });
+    return;
+  }
+  const CopyMode mode{.strategy = active.strategy,
+                      .polling_interval_us = options.polling_interval_us,
+                      .thresholds = options.copy_forms,
+                      .visibility = runtime.visibility()};
+  if (is_on_disk(active.job)) {
+    move_slots({part.job, part.pairs, mode}, {disk, staging, threads},
+               [this, part] { ended(part); });
+    return;
+  }
+  threads.post([this, part, mode](Lane& lane) {
+    ActiveJob& moved = *part.job;
+    const bool done = guarded("transfer", [&] {
+      move_in_memory({.job = moved.job, .pairs = part.pairs, .mode = mode}, lane, moved.report);
+    });
+    // Some bytes may have arrived: none is taken for one that did.
+    if (!done) moved.report.lost(part.pairs.count);
+    ended(part);
+  });
+}
+
+void TransferEngine::Impl::ended(const Part& part) {
+  ActiveJob& active = *part.job;
+  Route* route = nullptr;
+  bool is_last = false;
+  {
+    MutexLock lock(mutex);
+    route = &route_of(active.job);
+    route->remove(active.job.urgency, part.bytes);
+    is_last = --active.parts_under_way == 0 && active.next == active.job.pairs.size();
+    if (is_last) --running;
+    count();
+  }
+  pump(*route);
+  if (is_last) {
+    const TimePoint begun_at = *active.begun_at;
+    JobOutcome outcome = cancelled_outcome();
+    guarded("transfer", [&] {
+      outcome = active.overdue ? overdue_outcome(active.job) : active.report.take_outcome();
+    });
+    outcome.begun = !active.overdue;
+    outcome.running = clock.now() - begun_at;
+    outcome.queued = begun_at - active.submitted_at;
+    complete(active, std::move(outcome));
+  }
+}
+
+void TransferEngine::Impl::complete(ActiveJob& active, JobOutcome outcome) {
   counters.bytes_moved.fetch_add(outcome.bytes_moved, kRelaxed);
   counters.of(outcome.state).fetch_add(1, kRelaxed);
-  if (accepted->job.on_complete) {
-    guarded("transfer's end", [&] { accepted->job.on_complete(std::move(outcome)); });
+  if (active.job.on_complete) {
+    guarded("transfer's end", [&] { active.job.on_complete(std::move(outcome)); });
   }
-  accepted.reset();  // what the functions own goes before anybody is told that the job is over
+  active.job = {};  // what the functions own goes before anybody is told that the job is over
   MutexLock lock(mutex);
   if (--unfinished == 0) idle.notify_all();
 }

@@ -14,12 +14,19 @@
 namespace cairn {
 
 struct TransferEngineOptions {
-  std::uint32_t workers =
-      2;  // jobs under way at once: one a direction keeps a bus busy; at least 1
+  // Parts of jobs between memory kinds under way at once: one a direction keeps a bus busy; at
+  // least 1
+  std::uint32_t workers = 2;
   std::uint32_t max_queued_jobs = 1024;  // more are queue_full
-  std::uint32_t disk_threads = 2;        // help the workers with jobs that have a side on disk
-  // Bounce memory for disk <-> device and disk <-> disk, pinned at first need. A block larger than
-  // all of it still gets through, alone.
+  // Threads for checksums of what goes to and comes from disk, and for copies out of staging
+  // memory; at least 1
+  std::uint32_t disk_threads = 2;
+  // Parts of jobs with a side on disk under way at once: as many blocks as a disk serves at a time.
+  // Large ones are bounded by their bytes too: what is urgent waits behind so many at most.
+  std::uint32_t disk_parts = 64;
+  std::uint64_t disk_bytes = 16ull << 20;
+  // Bounce memory for disk <-> device, pinned at first need. A block larger than all of it still
+  // gets through, alone.
   std::uint64_t staging_bytes = 64ull << 20;
   std::uint32_t polling_interval_us = 20;
   CopyThresholds copy_forms = {};
@@ -36,8 +43,9 @@ struct TransferEngineStats {
   std::uint64_t bytes_moved = 0;
 };
 
-// Moves blocks between memory kinds and disk on threads of its own. Bounded queue, loads before
-// stores, then priority, then age. Thread-safe.
+// Moves blocks between memory kinds and disk. Two routes, one between memory kinds and one for the
+// disk, each with so many parts of jobs under way and a FairQueue before them; what nobody's bytes
+// wait for has half of a route at most, so that a client finds the other half free. Thread-safe.
 class TransferEngine {
  public:
   // Borrows all three, which must outlive it.
@@ -48,14 +56,15 @@ class TransferEngine {
   TransferEngine(const TransferEngine&) = delete;
   TransferEngine& operator=(const TransferEngine&) = delete;
 
-  // queue_full; impossible for layouts of different shapes, a destination block named twice, a
-  // block that is both source and destination in one layout, a strategy that the storage kinds do
-  // not allow; out_of_range for a block that a layout lacks; unavailable once the engine is being
-  // destroyed. An error means that on_complete is not called and `job` is as it was.
+  // queue_full; impossible for two sides on disk, for a side on disk without its slots, for layouts
+  // of different shapes, a destination block named twice, a block that is both source and
+  // destination in one layout, a strategy that the storage kinds do not allow; out_of_range for a
+  // block that a layout lacks; unavailable once the engine is being destroyed. An error means that
+  // on_complete is not called and `job` is as it was.
   Result<JobId> submit(TransferJob&& job);
-  // True where the job had not begun: its completion has run with `cancelled`.
+  // True where no part of the job had begun: its completion has run with `cancelled`.
   bool cancel(JobId id);
-  // Gives a job the priority where that is higher than its own. True where it had not begun.
+  // Gives a job the priority where that is higher than its own. True where no part had begun.
   bool raise(JobId id, std::int32_t priority);
   // Fails the waiting jobs whose deadline has passed; their completions have run on return. The
   // engine does so by itself as real time passes, also while every worker is busy: this is for a

@@ -27,8 +27,24 @@ enum class CopyStrategy : std::uint8_t {
   unified,    // prefetched to where it will be used, then copied on a stream; one side unified
 };
 
-// Loads (towards the device) go before stores: somebody is waiting for a load.
-enum class JobKind : std::uint8_t { load, store };
+// Who waits for a job. Each class has its share of a route while others wait too, so that none
+// starves: see FairQueue.
+enum class Urgency : std::uint8_t {
+  client,      // a client waits for its bytes
+  allocation,  // a client waits for the room that they leave
+  background,  // nobody does
+};
+inline constexpr std::size_t kNumUrgencies = 3;
+
+enum class JobOperation : std::uint8_t {
+  copy,
+  // Nothing moves: the slots that are the pairs' destinations get their labels. The source is not
+  // looked at, but must be a layout of the same shape.
+  label,
+  // Nothing moves: the slots that are the pairs' sources are read, and fail where they do not have
+  // their checksum. The destination is not looked at, but must be a layout of the same shape.
+  check,
+};
 
 enum class JobState : std::uint8_t { done, failed, cancelled };
 
@@ -48,27 +64,22 @@ struct JobOutcome {
   Duration running{};
 };
 
-// Copies blocks between two layouts of one shape. The layouts, and the blocks named, must stay
-// until the completion has run; destination blocks must be nobody else's.
+// Copies blocks between two layouts of one shape, at most one of them on disk. The layouts, and the
+// blocks named, must stay until the completion has run; destination blocks must be nobody else's.
 struct TransferJob {
   const BlockLayout* source = nullptr;
   const BlockLayout* destination = nullptr;
   std::vector<BlockPair> pairs;
-  JobKind kind = JobKind::load;
-  std::int32_t priority = 0;          // higher goes first within its kind
+  JobOperation operation = JobOperation::copy;
+  Urgency urgency = Urgency::client;
+  std::int32_t priority = 0;          // higher goes first within its class, up to ageing
   std::optional<TimePoint> deadline;  // not begun by then: failed with deadline_exceeded
   CopyStrategy strategy = CopyStrategy::automatic;
-  // Of the side that lies in a slot file, if one does: bytes are written with their header, and
-  // compared with their checksum when they are read. At most one side may.
+  // Of the side that lies on disk, in a slot file, if one does: bytes are written with their
+  // header, and compared with their checksum when they are read. At most one side may.
   DiskSlots* slots = nullptr;
   // destination in a slot file: whose the bytes of each pair are; empty: nobody's yet.
   std::vector<SlotLabel> labels;
-  // Nothing moves: the slots that are the pairs' destinations get their labels. The source is not
-  // looked at, but must be a layout of the same shape.
-  bool only_labels = false;
-  // Nothing moves: the slots that are the pairs' sources are read, and fail where they do not have
-  // their checksum. The destination is not looked at, but must be a layout of the same shape.
-  bool only_check = false;
   // May be empty. Told how many pairs have arrived whenever there are more, on engine threads, one
   // call at a time, all of them before on_complete. It must not block.
   UniqueFunction<void(std::uint32_t pairs_arrived)> on_progress;

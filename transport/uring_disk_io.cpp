@@ -4,14 +4,17 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <list>
 #include <optional>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 #include "base/assert.hpp"
 #include "base/file_error.hpp"
 #include "base/mutex.hpp"
+#include "base/thread.hpp"
 
 namespace cairn {
 namespace {
@@ -21,6 +24,8 @@ constexpr std::size_t kMaxVectors = 1024;
 
 std::string words_of(int error_number) { return std::generic_category().message(error_number); }
 
+struct Call;
+
 // A part of a call that is one operation.
 struct Piece {
   std::uint64_t offset_bytes = 0;
@@ -28,6 +33,7 @@ struct Piece {
   std::vector<iovec> vectors;
   std::size_t first = 0;  // of the vectors, the first with bytes left
   int buffer = -1;        // the registered one that a piece of one vector lies in
+  Call* call = nullptr;
 };
 
 void drop_front(Piece& piece, std::uint64_t moved_bytes) {
@@ -63,7 +69,7 @@ std::vector<Piece> cut(std::span<const DiskRun> runs, std::uint64_t piece_bytes)
   return pieces;
 }
 
-// A part of memory that the kernel knows by number, on every ring.
+// A part of memory that the kernel knows by number.
 struct RegisteredBuffer {
   std::byte* data = nullptr;
   std::uint64_t size_bytes = 0;
@@ -90,263 +96,283 @@ void find_buffers(std::vector<Piece>& pieces, const RegisteredBuffers& buffers) 
   }
 }
 
-class Ring {
- public:
-  Ring() = default;
-  Ring(const Ring&) = delete;
-  Ring& operator=(const Ring&) = delete;
-  ~Ring() {
-    if (open_) ::io_uring_queue_exit(&ring_);
-  }
+// A call and what has become of its pieces.
+struct Call {
+  DiskCall::Kind kind;
+  int fd;
+  DiskIo::Done done;
+  std::vector<Piece> pieces;
+  std::size_t next = 0;       // the first piece that was never begun
+  std::vector<Piece*> again;  // to be begun once more, with room for all pieces
+  std::uint32_t under_way = 0;
+  std::optional<Error> error;  // nothing is begun any more
 
-  Result<> open(std::uint32_t depth) {
-    if (const int error = ::io_uring_queue_init(depth, &ring_, 0); error < 0) {
-      return Error{ErrorCode::unavailable, "io_uring is refused: " + words_of(-error)};
-    }
-    open_ = true;
-    return {};
-  }
-  io_uring* get() { return &ring_; }
-
-  // Also of a ring that is in use. An empty vector lets go of what was there.
-  Result<> set_buffer(unsigned number, iovec memory) {
-    if (!has_table_) {
-      const int error = ::io_uring_register_buffers_sparse(&ring_, kMaxBuffers);
-      if (error < 0) return refused(error);
-      has_table_ = true;
-    }
-    const int set = ::io_uring_register_buffers_update_tag(&ring_, number, &memory, &kNoTag, 1);
-    if (set < 0) return refused(set);
-    return {};
-  }
-
- private:
-  static Error refused(int error) {
-    return {ErrorCode::unavailable, "io_uring refuses registered buffers: " + words_of(-error)};
-  }
-  static constexpr __u64 kNoTag = 0;
-  io_uring ring_{};
-  bool open_ = false;
-  bool has_table_ = false;
-};
-
-// Moves the pieces of one call on one ring. On return nothing is under way.
-class UringCall {
- public:
-  enum class Kind : std::uint8_t { read, write };
-  struct Target {
-    Kind kind;
-    int fd;
-  };
-  UringCall(Ring& ring, Target target, const UringOptions& options)
-      : ring_(ring), target_(target), options_(options) {}
-
-  Result<> move(std::vector<Piece> pieces) {
-    std::size_t next = 0;
-    while (under_way_ > 0 || (!error_ && (next < pieces.size() || !again_.empty()))) {
-      while (!error_ && under_way_ < options_.depth && (!again_.empty() || next < pieces.size())) {
-        if (!again_.empty()) {
-          prepare(*again_.back());
-          again_.pop_back();
-        } else {
-          prepare(pieces[next++]);
-        }
-      }
-      const int submitted = ::io_uring_submit_and_wait(ring_.get(), 1);
-      // The kernel has what was prepared, or takes it with the next call.
-      if (submitted < 0 && submitted != -EINTR && submitted != -EAGAIN && submitted != -EBUSY) {
-        CAIRN_ASSERT(false, "io_uring may still be writing into memory that nobody waits for");
-      }
-      io_uring_cqe* done = nullptr;
-      while (::io_uring_peek_cqe(ring_.get(), &done) == 0) {
-        Piece& piece = *static_cast<Piece*>(::io_uring_cqe_get_data(done));
-        const std::int32_t moved = done->res;
-        ::io_uring_cqe_seen(ring_.get(), done);
-        --under_way_;
-        ended(piece, options_.ended ? options_.ended(moved) : moved);
-      }
-    }
-    if (error_) return *error_;
-    return {};
-  }
-
- private:
-  void prepare(Piece& piece) {
-    io_uring_sqe* const sqe = ::io_uring_get_sqe(ring_.get());
-    CAIRN_ASSERT(sqe != nullptr, "a ring has as many entries as pieces under way");
-    const auto vectors = static_cast<unsigned>(piece.vectors.size() - piece.first);
-    const iovec* const first = piece.vectors.data() + piece.first;
-    if (piece.buffer >= 0 && target_.kind == Kind::read) {
-      ::io_uring_prep_read_fixed(sqe, target_.fd, first->iov_base,
-                                 static_cast<unsigned>(first->iov_len), piece.offset_bytes,
-                                 piece.buffer);
-    } else if (piece.buffer >= 0) {
-      ::io_uring_prep_write_fixed(sqe, target_.fd, first->iov_base,
-                                  static_cast<unsigned>(first->iov_len), piece.offset_bytes,
-                                  piece.buffer);
-    } else if (target_.kind == Kind::read) {
-      ::io_uring_prep_readv(sqe, target_.fd, first, vectors, piece.offset_bytes);
-    } else {
-      ::io_uring_prep_writev(sqe, target_.fd, first, vectors, piece.offset_bytes);
-    }
-    ::io_uring_sqe_set_data(sqe, &piece);
-    ++under_way_;
-  }
-
-  // The kernel may stop anywhere in the middle: what is left is asked for again.
-  void ended(Piece& piece, std::int32_t moved) {
-    if (moved == -EINTR || moved == -EAGAIN) {
-      again_.push_back(&piece);
-    } else if (moved < 0) {
-      fail(piece, -moved);
-    } else if (moved == 0) {
-      fail(piece, 0);
-    } else {
-      drop_front(piece, static_cast<std::uint64_t>(moved));
-      if (piece.size_bytes > 0) again_.push_back(&piece);
-    }
-  }
+  bool has_more() const { return !error && (next < pieces.size() || !again.empty()); }
+  bool has_ended() const { return under_way == 0 && !has_more(); }
 
   void fail(const Piece& piece, int error_number) {
-    if (error_) return;
-    const std::string call = std::string(target_.kind == Kind::read ? "read" : "write") +
+    if (error) return;
+    const std::string what = std::string(kind == DiskCall::Kind::read ? "read" : "write") +
                              " at offset " + std::to_string(piece.offset_bytes);
     if (error_number == 0) {
-      error_ = Error{ErrorCode::io_error, call + " ended with " + std::to_string(piece.size_bytes) +
-                                              " bytes missing: end of file"};
-      return;
+      error = Error{ErrorCode::io_error, what + " ended with " + std::to_string(piece.size_bytes) +
+                                             " bytes missing: end of file"};
+    } else {
+      error = Error{file_error_code(error_number), what + " failed: " + words_of(error_number)};
     }
-    error_ = Error{file_error_code(error_number), call + " failed: " + words_of(error_number)};
   }
-
-  Ring& ring_;
-  const Target target_;
-  const UringOptions& options_;
-  std::uint32_t under_way_ = 0;
-  std::vector<Piece*> again_;
-  std::optional<Error> error_;
 };
 
 class UringDiskIo final : public DiskIo {
  public:
   explicit UringDiskIo(UringOptions options) : options_(std::move(options)) {}
+  ~UringDiskIo() override {
+    if (!open_) return;
+    if (reaper_.joinable()) {
+      {
+        MutexLock lock(mutex_);
+        CAIRN_ASSERT(calls_.empty() && under_way_ == 0, "a call would never end");
+        // An operation without a piece: the reaper's end.
+        io_uring_sqe* const sqe = ::io_uring_get_sqe(&ring_);
+        ::io_uring_prep_nop(sqe);
+        ::io_uring_sqe_set_data(sqe, nullptr);
+        flush();
+      }
+      reaper_.join();
+    }
+    ::io_uring_queue_exit(&ring_);
+  }
 
   Result<> open() {
-    MutexLock lock(mutex_);
-    for (std::uint32_t i = 0; i < options_.rings; ++i) {
-      auto ring = std::make_unique<Ring>();
-      CAIRN_TRY(ring->open(options_.depth));
-      free_.push_back(ring.get());
-      rings_.push_back(std::move(ring));
+    if (const int error = ::io_uring_queue_init(options_.depth, &ring_, 0); error < 0) {
+      return Error{ErrorCode::unavailable, "io_uring is refused: " + words_of(-error)};
     }
+    open_ = true;
+    auto reaper = Thread::start("disk", [this](const std::stop_token&) { reap(); });
+    if (!reaper) return std::move(reaper).error();
+    reaper_ = std::move(*reaper);
     return {};
   }
 
-  Result<> read(int fd, std::span<const DiskRun> runs) override {
-    return call({UringCall::Kind::read, fd}, runs);
-  }
-  Result<> write(int fd, std::span<const DiskRun> runs) override {
-    return call({UringCall::Kind::write, fd}, runs);
+  void submit(DiskCall call, Done done) override {
+    std::list<Call> made;
+    made.push_back({.kind = call.kind,
+                    .fd = call.fd,
+                    .done = std::move(done),
+                    .pieces = cut(call.runs, options_.piece_bytes),
+                    .again = {},
+                    .error = {}});
+    // A call without bytes is one operation too, so that its end is told as any other's.
+    std::vector<Piece>& pieces = made.front().pieces;
+    if (pieces.empty()) pieces.emplace_back();
+    made.front().again.reserve(pieces.size());
+    MutexLock lock(mutex_);
+    find_buffers(pieces, buffers_);
+    calls_.splice(calls_.end(), made);
+    begin_pieces();
   }
 
   Result<> prepare(std::span<std::byte> memory) override {
     if (!options_.register_buffers) return {};
     MutexLock registering(registering_);
-    auto changed = std::make_shared<RegisteredBuffers>(*known());
-    const std::size_t before = changed->size();
+    RegisteredBuffers added;
     for (std::uint64_t at = 0; at < memory.size(); at += kMaxBufferBytes) {
       const RegisteredBuffer buffer{
-          memory.data() + at, std::min(kMaxBufferBytes, memory.size() - at), free_number(*changed)};
-      changed->push_back(buffer);
-      if (auto set = set_on_all(buffer.number, {buffer.data, buffer.size_bytes}); !set) {
-        for (std::size_t i = before; i < changed->size(); ++i) let_go((*changed)[i].number);
+          memory.data() + at, std::min(kMaxBufferBytes, memory.size() - at), free_number(added)};
+      auto set = set_buffer(buffer.number, {buffer.data, buffer.size_bytes});
+      if (!set) {
+        for (const RegisteredBuffer& made : added) let_go(made.number);
         return set;
       }
+      added.push_back(buffer);
     }
-    publish(std::move(changed));
+    MutexLock lock(mutex_);
+    buffers_.insert(buffers_.end(), added.begin(), added.end());
     return {};
   }
   void forget(std::span<std::byte> memory) override {
     MutexLock registering(registering_);
-    const auto before = known();
-    auto kept = std::make_shared<RegisteredBuffers>();
     std::vector<unsigned> gone;
-    for (const RegisteredBuffer& buffer : *before) {
-      if (buffer.data >= memory.data() && buffer.data < memory.data() + memory.size()) {
-        gone.push_back(buffer.number);
-      } else {
-        kept->push_back(buffer);
-      }
+    {
+      MutexLock lock(mutex_);
+      std::erase_if(buffers_, [&](const RegisteredBuffer& buffer) {
+        const bool is_in =
+            buffer.data >= memory.data() && buffer.data < memory.data() + memory.size();
+        if (is_in) gone.push_back(buffer.number);
+        return is_in;
+      });
     }
-    publish(std::move(kept));
-    for (unsigned number : gone) let_go(number);
+    for (const unsigned number : gone) let_go(number);
   }
 
  private:
-  static unsigned free_number(const RegisteredBuffers& buffers) {
+  unsigned free_number(const RegisteredBuffers& added) CAIRN_REQUIRES(registering_) {
+    MutexLock lock(mutex_);
+    const auto is_taken = [&](unsigned number) {
+      const auto has = [number](const auto& buffer) { return buffer.number == number; };
+      return std::ranges::any_of(buffers_, has) || std::ranges::any_of(added, has);
+    };
     unsigned number = 0;
-    while (std::ranges::any_of(buffers, [&](const auto& b) { return b.number == number; })) {
-      ++number;
-    }
+    while (is_taken(number)) ++number;
     return number;
   }
-  std::shared_ptr<const RegisteredBuffers> known() {
-    MutexLock lock(mutex_);
-    return buffers_;
-  }
-  void publish(std::shared_ptr<const RegisteredBuffers> buffers) {
-    MutexLock lock(mutex_);
-    buffers_ = std::move(buffers);
-  }
-  Result<> set_on_all(unsigned number, iovec memory) CAIRN_REQUIRES(registering_) {
+  // Also of a ring that is in use. An empty vector lets go of what was there.
+  Result<> set_buffer(unsigned number, iovec memory) CAIRN_REQUIRES(registering_) {
+    const auto refused = [](int error) -> Result<> {
+      return Error{ErrorCode::unavailable,
+                   "io_uring refuses registered buffers: " + words_of(-error)};
+    };
     if (number >= kMaxBuffers) {
       return Error{ErrorCode::unavailable, "no more than " + std::to_string(kMaxBuffers) +
                                                " GiB can be registered with io_uring"};
     }
-    for (const auto& ring : rings_) CAIRN_TRY(ring->set_buffer(number, memory));
+    if (!has_table_) {
+      const int error = ::io_uring_register_buffers_sparse(&ring_, kMaxBuffers);
+      if (error < 0) return refused(error);
+      has_table_ = true;
+    }
+    const __u64 no_tag = 0;
+    const int set = ::io_uring_register_buffers_update_tag(&ring_, number, &memory, &no_tag, 1);
+    if (set < 0) return refused(set);
     return {};
   }
-  // Of those rings that have it.
   void let_go(unsigned number) CAIRN_REQUIRES(registering_) {
-    if (number >= kMaxBuffers) return;
-    for (const auto& ring : rings_) static_cast<void>(ring->set_buffer(number, {nullptr, 0}));
+    static_cast<void>(set_buffer(number, {nullptr, 0}));
   }
 
-  Result<> call(UringCall::Target target, std::span<const DiskRun> runs) {
-    Ring* ring = nullptr;
-    std::shared_ptr<const RegisteredBuffers> buffers;
-    {
-      MutexLock lock(mutex_);
-      while (free_.empty()) given_back_.wait(mutex_);
-      ring = free_.back();
-      free_.pop_back();
-      buffers = buffers_;
+  // As many pieces as there is room for, oldest call first.
+  void begin_pieces() CAIRN_REQUIRES(mutex_) {
+    bool begun = false;
+    for (Call& call : calls_) {
+      while (under_way_ < options_.depth && call.has_more()) {
+        if (!call.again.empty()) {
+          prepare_piece(call, *call.again.back());
+          call.again.pop_back();
+        } else {
+          prepare_piece(call, call.pieces[call.next++]);
+        }
+        begun = true;
+      }
+      if (under_way_ == options_.depth) break;
     }
-    std::vector<Piece> pieces = cut(runs, options_.piece_bytes);
-    find_buffers(pieces, *buffers);
-    Result<> moved = UringCall(*ring, target, options_).move(std::move(pieces));
-    MutexLock lock(mutex_);
-    free_.push_back(ring);
-    given_back_.notify_one();
-    return moved;
+    if (begun) flush();
+  }
+
+  // Gives the kernel what was prepared.
+  void flush() CAIRN_REQUIRES(mutex_) {
+    while (true) {
+      const int submitted = ::io_uring_submit(&ring_);
+      if (submitted >= 0) return;
+      // Short of memory, or interrupted: it takes it a moment later.
+      const bool later = submitted == -EINTR || submitted == -EAGAIN || submitted == -EBUSY;
+      CAIRN_ASSERT(later, "io_uring would hold pieces that nobody begins");
+      std::this_thread::yield();
+    }
+  }
+
+  void prepare_piece(Call& call, Piece& piece) CAIRN_REQUIRES(mutex_) {
+    io_uring_sqe* const sqe = ::io_uring_get_sqe(&ring_);
+    CAIRN_ASSERT(sqe != nullptr, "a ring has as many entries as pieces under way");
+    const auto vectors = static_cast<unsigned>(piece.vectors.size() - piece.first);
+    const iovec* const first = piece.vectors.data() + piece.first;
+    if (vectors == 0) {
+      ::io_uring_prep_nop(sqe);
+    } else if (piece.buffer >= 0 && call.kind == DiskCall::Kind::read) {
+      ::io_uring_prep_read_fixed(sqe, call.fd, first->iov_base,
+                                 static_cast<unsigned>(first->iov_len), piece.offset_bytes,
+                                 piece.buffer);
+    } else if (piece.buffer >= 0) {
+      ::io_uring_prep_write_fixed(sqe, call.fd, first->iov_base,
+                                  static_cast<unsigned>(first->iov_len), piece.offset_bytes,
+                                  piece.buffer);
+    } else if (call.kind == DiskCall::Kind::read) {
+      ::io_uring_prep_readv(sqe, call.fd, first, vectors, piece.offset_bytes);
+    } else {
+      ::io_uring_prep_writev(sqe, call.fd, first, vectors, piece.offset_bytes);
+    }
+    piece.call = &call;
+    ::io_uring_sqe_set_data(sqe, &piece);
+    ++call.under_way;
+    ++under_way_;
+  }
+
+  // Takes what has ended from the kernel; only this thread does.
+  void reap() {
+    std::list<Call> ended;
+    bool last = false;
+    while (!last) {
+      io_uring_cqe* done = nullptr;
+      const int waited = ::io_uring_wait_cqe(&ring_, &done);
+      if (waited == -EINTR || waited == -EAGAIN) continue;
+      CAIRN_ASSERT(waited == 0, "io_uring may still be writing into memory that nobody waits for");
+      {
+        MutexLock lock(mutex_);
+        while (::io_uring_peek_cqe(&ring_, &done) == 0) {
+          auto* const piece = static_cast<Piece*>(::io_uring_cqe_get_data(done));
+          const std::int32_t moved = done->res;
+          ::io_uring_cqe_seen(&ring_, done);
+          if (piece == nullptr) {
+            last = true;
+            continue;
+          }
+          --under_way_;
+          take_end(*piece, options_.ended && piece->size_bytes > 0 ? options_.ended(moved) : moved);
+        }
+        begin_pieces();
+        for (auto call = calls_.begin(); call != calls_.end();) {
+          const auto next = std::next(call);
+          if (call->has_ended()) ended.splice(ended.end(), calls_, call);
+          call = next;
+        }
+      }
+      for (Call& call : ended) tell(call);
+      ended.clear();
+    }
+  }
+
+  // The kernel may stop anywhere in the middle: what is left is asked for again.
+  static void take_end(Piece& piece, std::int32_t moved) {
+    Call& call = *piece.call;
+    --call.under_way;
+    if (piece.size_bytes == 0) return;
+    if (moved == -EINTR || moved == -EAGAIN) {
+      call.again.push_back(&piece);
+    } else if (moved <= 0) {
+      call.fail(piece, -moved);
+    } else {
+      drop_front(piece, static_cast<std::uint64_t>(moved));
+      if (piece.size_bytes > 0) call.again.push_back(&piece);
+    }
+  }
+
+  static void tell(Call& call) {
+    guarded("disk", [&] {
+      if (call.error) {
+        call.done(std::move(*call.error));
+      } else {
+        call.done({});
+      }
+    });
   }
 
   const UringOptions options_;
-  // Held while buffers are registered, which takes 0.1 s a GiB and ring: no call waits for that.
-  // Before mutex_.
+  // Held while buffers are registered, which takes 0.1 s a GiB: no call waits for that. Before
+  // mutex_.
   Mutex registering_;
-  Mutex mutex_;
-  Condition given_back_;
-  std::vector<std::unique_ptr<Ring>> rings_;  // as open() made them
-  std::vector<Ring*> free_ CAIRN_GUARDED_BY(mutex_);
-  std::shared_ptr<const RegisteredBuffers> buffers_ CAIRN_GUARDED_BY(mutex_) =
-      std::make_shared<RegisteredBuffers>();
+  bool has_table_ CAIRN_GUARDED_BY(registering_) = false;
+  bool open_ = false;
+  Mutex mutex_;  // of the ring's submissions too; its completions are the reaper's
+  io_uring ring_{};
+  std::list<Call> calls_ CAIRN_GUARDED_BY(mutex_);        // by age
+  std::uint32_t under_way_ CAIRN_GUARDED_BY(mutex_) = 0;  // pieces
+  RegisteredBuffers buffers_ CAIRN_GUARDED_BY(mutex_);
+  Thread reaper_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<DiskIo>> make_uring_disk_io(UringOptions options) {
-  CAIRN_ASSERT(options.rings > 0 && options.depth > 0, "no call would ever end");
+  CAIRN_ASSERT(options.depth > 0, "no call would ever end");
   CAIRN_ASSERT(options.piece_bytes > 0 && options.piece_bytes % 4096 == 0,
                "direct I/O would be cut where it may not be");
   auto made = std::make_unique<UringDiskIo>(std::move(options));

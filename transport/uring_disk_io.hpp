@@ -9,8 +9,7 @@
 namespace cairn {
 
 struct UringOptions {
-  std::uint32_t rings = 4;                 // calls at once; more wait for one of them
-  std::uint32_t depth = 16;                // pieces of one call that are under way at once
+  std::uint32_t depth = 128;               // pieces under way at once; more wait in turn
   std::uint64_t piece_bytes = 1ull << 20;  // longer runs are cut; a multiple of 4096
   // prepare() registers memory with the kernel: its pages are looked up and pinned once instead of
   // with each piece. `unavailable` where the kernel refuses, as it does beyond RLIMIT_MEMLOCK.

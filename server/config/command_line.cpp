@@ -97,9 +97,9 @@ constexpr std::array kFlags = {
     Flag{"events-zmq-replay", "/events/zmq/replay_endpoint", text,
          "endpoint to ask for events that were missed (default none)"},
     Flag{"transfer-workers", "/transfers/workers", number,
-         "movements under way at once, 1 to 64 (default 2)"},
+         "movements in memory under way at once, 1 to 64 (default 2)"},
     Flag{"disk-threads", "/transfers/disk_threads", number,
-         "threads that help with disk tiers, 1 to 64 (default 2)"},
+         "threads for the checksums of disk tiers, 1 to 64 (default 2)"},
     Flag{
         "disk-engine", "/disk/engine", text,
         "auto, io_uring or threads; auto takes io_uring where the kernel allows it (default auto)"},

@@ -24,7 +24,7 @@ std::vector<SettingHelp> file_settings() {
   add("blocks.max_metadata_bytes", "metadata of a block, as JSON (default 4096)");
   add("blocks.max_snapshots", "snapshots of a cache (default 64)");
   add("blocks.max_snapshot_jobs", "snapshots made or restored at once (default 4)");
-  add("disk.depth", "pieces of one call that io_uring has under way (default 16)");
+  add("disk.depth", "pieces that io_uring has under way at once (default 128)");
   add("disk.piece_bytes",
       "longer runs are cut into pieces of this; a multiple of 4096 (default 1048576)");
   add("disk.folders",

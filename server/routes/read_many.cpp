@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <deque>
 #include <utility>
 
@@ -10,9 +11,14 @@
 namespace cairn::routes {
 namespace {
 
-// How many blocks are fetched ahead of the one being sent: enough to keep the socket busy while the
-// next comes off a disk or a device, few enough that staging is left for others.
+// What is sent and fetched ahead of it: so many blocks, and of smaller ones so many bytes. Enough
+// to keep the socket busy, and a disk at a depth, while the next come; few enough that staging is
+// left for others.
 constexpr std::size_t kFetchAhead = 3;
+constexpr std::uint64_t kFetchAheadBytes = 4ull << 20;
+// Blocks that are there are handed to the socket together: a call for each costs small ones more
+// than their bytes do.
+constexpr std::uint64_t kSendBytes = 2ull << 20;
 
 // The keys of what is still to be sent, end to end: a client that is slow to read holds them all.
 class KeyQueue {
@@ -50,14 +56,15 @@ class PrefixDownload final : public http::Download {
   PrefixDownload(std::shared_ptr<Cache> cache, std::span<const BlockKey> keys,
                  std::vector<BlockReader> pinned)
       : queue_(std::make_shared<Queue>()), keys_(keys), pinned_(std::move(pinned)) {
+    ahead_ = std::max<std::size_t>(kFetchAhead, kFetchAheadBytes / cache->block_bytes());
     queue_->cache = std::move(cache);
   }
 
   void next(UniqueFunction<void(Pieces)> ready) override {
     // Once `waiting` is set another thread may answer, and this object be gone.
     const std::shared_ptr<Queue> queue = queue_;
-    if (std::exchange(queue->sent_front, true)) queue->items.pop_front();
-    while (queue->items.size() < kFetchAhead && next_ < pinned_.size()) {
+    for (; queue->sending > 0; --queue->sending) queue->items.pop_front();
+    while (queue->items.size() < ahead_ && next_ < pinned_.size()) {
       Item& item = queue->items.emplace_back();
       item.key = keys_.pop();
       item.readers.push_back(std::move(pinned_[next_++]));
@@ -78,9 +85,10 @@ class PrefixDownload final : public http::Download {
   };
   struct Queue {
     std::shared_ptr<Cache> cache;
-    std::deque<Item> items;  // what is sent and what is fetched ahead; changed by next() alone; an
-                             // item stays where it is
-    bool sent_front = false;
+    std::deque<Item> items;   // what is sent and what is fetched ahead; changed by next() alone; an
+                              // item stays where it is
+    std::size_t sending = 0;  // of the items, from the front
+    std::vector<iovec> gathered;  // their bytes
     Mutex mutex;
     UniqueFunction<void(Pieces)> waiting CAIRN_GUARDED_BY(mutex);
   };
@@ -108,24 +116,41 @@ class PrefixDownload final : public http::Download {
     answer_front(*queue);
   }
 
-  // Hands out the front where it is there and asked for. The caller holds the queue.
+  // Hands out what is there of the front where it is asked for. The caller holds the queue.
   static void answer_front(Queue& queue) {
     UniqueFunction<void(Pieces)> ready;
     Pieces pieces = std::span<const iovec>();
     {
       MutexLock lock(queue.mutex);
+      // Nobody but next() changes the items, and that not while it is waited for them.
       if (!queue.waiting || !queue.items.front().pieces) return;
       ready = std::move(queue.waiting);
       queue.waiting = {};
-      pieces = *queue.items.front().pieces;
+      pieces = gather(queue);
     }
     ready(std::move(pieces));
+  }
+
+  static Pieces gather(Queue& queue) {
+    if (!*queue.items.front().pieces) return *queue.items.front().pieces;
+    queue.gathered.clear();
+    std::uint64_t bytes = 0;
+    for (const Item& item : queue.items) {
+      if (!item.pieces || !*item.pieces || bytes >= kSendBytes) break;
+      for (const iovec& piece : **item.pieces) {
+        queue.gathered.push_back(piece);
+        bytes += piece.iov_len;
+      }
+      ++queue.sending;
+    }
+    return std::span<const iovec>(queue.gathered);
   }
 
   const std::shared_ptr<Queue> queue_;
   KeyQueue keys_;
   std::vector<BlockReader> pinned_;  // up to next_ moved from
   std::size_t next_ = 0;             // the block that is fetched next
+  std::size_t ahead_ = kFetchAhead;
 };
 
 Result<std::vector<BlockKey>> read_body(const Service& service, const Call& call) {

@@ -49,6 +49,7 @@ Rig::Rig(Parts parts) {
       *runtime, *disk, clock,
       TransferEngineOptions{.workers = parts.workers,
                             .max_queued_jobs = parts.max_queued_jobs,
+                            .disk_parts = parts.workers == 1 ? 1u : 64u,
                             .copy_forms = parts.copy_forms});
   parts.options.data_dir = dir.path();
   manager = std::make_unique<BlockManager>(*runtime, *engine, clock, *log, parts.options);

@@ -36,13 +36,12 @@ class FaultyDiskIo final : public DiskIo {
     return failures_;
   }
 
-  Result<> read(int fd, std::span<const DiskRun> runs) override {
-    if (!fails(runs)) return real_.read(fd, runs);
-    return fail(real_.read(fd, half(runs)));
-  }
-  Result<> write(int fd, std::span<const DiskRun> runs) override {
-    if (!fails(runs)) return real_.write(fd, runs);
-    return fail(real_.write(fd, half(runs)));
+  void submit(DiskCall call, Done done) override {
+    if (!fails(call.runs)) return real_.submit(std::move(call), std::move(done));
+    call.runs = half(call.runs);
+    real_.submit(std::move(call), [done = std::move(done)](const Result<>&) mutable {
+      done(Error{ErrorCode::io_error, "the disk was told to fail this call"});
+    });
   }
 
  private:
@@ -71,10 +70,6 @@ class FaultyDiskIo final : public DiskIo {
     }
     return half;
   }
-  static Result<> fail(const Result<>&) {
-    return Error{ErrorCode::io_error, "the disk was told to fail this call"};
-  }
-
   DiskIo& real_;
   mutable Mutex mutex_;
   std::uint64_t calls_ CAIRN_GUARDED_BY(mutex_) = 0;

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <deque>
+#include <utility>
+
 #include "base/mutex.hpp"
 #include "transport/disk_io.hpp"
 
@@ -17,38 +20,41 @@ class GatedDiskIo final : public DiskIo {
     open_ = false;
   }
   void open() {
-    MutexLock lock(mutex_);
-    open_ = true;
-    changed_.notify_all();
+    std::deque<Waiting> waiting;
+    {
+      MutexLock lock(mutex_);
+      open_ = true;
+      waiting.swap(waiting_);
+    }
+    for (Waiting& held : waiting) real_.submit(std::move(held.call), std::move(held.done));
   }
   // Returns when that many calls wait at the gate.
   void wait_for_calls(std::uint64_t calls) {
     MutexLock lock(mutex_);
-    while (waiting_ < calls) changed_.wait(mutex_);
+    while (waiting_.size() < calls) changed_.wait(mutex_);
   }
 
-  Result<> read(int fd, std::span<const DiskRun> runs) override {
-    pass();
-    return real_.read(fd, runs);
-  }
-  Result<> write(int fd, std::span<const DiskRun> runs) override {
-    pass();
-    return real_.write(fd, runs);
+  void submit(DiskCall call, Done done) override {
+    {
+      MutexLock lock(mutex_);
+      if (!open_) {
+        waiting_.push_back({std::move(call), std::move(done)});
+        changed_.notify_all();
+        return;
+      }
+    }
+    real_.submit(std::move(call), std::move(done));
   }
 
  private:
-  void pass() {
-    MutexLock lock(mutex_);
-    ++waiting_;
-    changed_.notify_all();
-    while (!open_) changed_.wait(mutex_);
-    --waiting_;
-  }
-
+  struct Waiting {
+    DiskCall call;
+    Done done;
+  };
   DiskIo& real_;
   Mutex mutex_;
   Condition changed_;
-  std::uint64_t waiting_ CAIRN_GUARDED_BY(mutex_) = 0;
+  std::deque<Waiting> waiting_ CAIRN_GUARDED_BY(mutex_);
   bool open_ CAIRN_GUARDED_BY(mutex_) = true;
 };
 

@@ -26,13 +26,13 @@ using DiskFault = std::function<std::int32_t(std::int32_t)>;
 class PreparingDiskIo final : public DiskIo {
  public:
   explicit PreparingDiskIo(std::unique_ptr<DiskIo> real) : real_(std::move(real)) {}
-  Result<> read(int fd, std::span<const DiskRun> runs) override {
-    const auto prepared = prepare_all(runs);
-    return real_->read(fd, runs);
-  }
-  Result<> write(int fd, std::span<const DiskRun> runs) override {
-    const auto prepared = prepare_all(runs);
-    return real_->write(fd, runs);
+  void submit(DiskCall call, Done done) override {
+    auto prepared = prepare_all(call.runs);
+    real_->submit(std::move(call), [prepared = std::move(prepared),
+                                    done = std::move(done)](Result<> result) mutable {
+      prepared.reset();
+      done(std::move(result));
+    });
   }
 
  private:
@@ -50,8 +50,7 @@ class PreparingDiskIo final : public DiskIo {
 
 Result<std::unique_ptr<DiskIo>> make_engine(const std::string& name, DiskFault fault) {
   if (name != "threads") {
-    auto uring = make_uring_disk_io({.rings = 2,
-                                     .depth = 4,
+    auto uring = make_uring_disk_io({.depth = 4,
                                      .piece_bytes = 8192,
                                      .register_buffers = name == "io_uring_registered",
                                      .ended = std::move(fault)});
@@ -197,7 +196,7 @@ TEST_P(DiskIoConformance, CallsOfManyThreadsDoNotMix) {
 
 // The kernel knows pages, not addresses: what is mapped there next must not be taken for them.
 TEST(UringBuffers, MemoryThatWasGivenUpIsNobodysAnyMore) {
-  auto disk = make_uring_disk_io({.rings = 2, .depth = 2, .ended = {}});
+  auto disk = make_uring_disk_io({.depth = 2, .ended = {}});
   if (!disk) GTEST_SKIP() << disk.error().detail;
   constexpr std::size_t kSize = 1 << 16;
   fakes::TempDir folder;
@@ -225,7 +224,7 @@ TEST(UringBuffers, MemoryThatWasGivenUpIsNobodysAnyMore) {
 
 // Without a limit of its own, a process's locked memory is what decides.
 TEST(UringBuffers, MemoryThatIsRefusedChangesNothing) {
-  auto disk = make_uring_disk_io({.rings = 1, .depth = 2, .ended = {}});
+  auto disk = make_uring_disk_io({.depth = 2, .ended = {}});
   if (!disk) GTEST_SKIP() << disk.error().detail;
   auto* const nothing = reinterpret_cast<std::byte*>(std::uintptr_t{4096});  // never mapped
   EXPECT_FALSE((*disk)->prepare({nothing, 8192}));

@@ -4,7 +4,7 @@
 
 #include "tests/fakes/faulty_runtime.hpp"
 #include "tests/transport/support.hpp"
-#include "transport/memory_route.hpp"
+#include "transport/memory_mover.hpp"
 
 namespace cairn::test {
 namespace {
@@ -27,11 +27,14 @@ class ScratchCopierTest : public testing::Test {
                   const BlockLayout& destination) {
     for (std::uint32_t i = 0; i < kScratchBlocks; ++i)
       storage_.write_block(source, i, block(i, source));
-    TransferJob job = make_job(source, destination, {{0, 3}, {1, 2}, {2, 1}, {3, 0}});
+    TransferJob job = storage_.make_job(source, destination, {{0, 3}, {1, 2}, {2, 1}, {3, 0}});
     DeviceScratch scratch(runtime);
     Lane lane(runtime, &scratch);
     JobReport report(job);
-    move_in_memory(job, {.strategy = CopyStrategy::stream}, lane, report);
+    move_in_memory({.job = job,
+                    .pairs = {.first = 0, .count = job.pairs.size()},
+                    .mode = {.strategy = CopyStrategy::stream}},
+                   lane, report);
     used_scratch_ = 0;
     for (const NamedAllocator& one : scratch.statistics()) used_scratch_ += one.now.allocations;
     return report.take_outcome();

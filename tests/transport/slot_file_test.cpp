@@ -66,7 +66,7 @@ class SlotFileTest : public testing::Test {
             .shape = Storage::small_shape(7)};
   }
   TransferJob job(const BlockLayout& from, const BlockLayout& to, SlotFile& file) {
-    TransferJob made = make_job(from, to, straight_pairs(7));
+    TransferJob made = storage_.make_job(from, to, straight_pairs(7));
     made.slots = file.slots.get();
     return made;
   }
@@ -140,7 +140,7 @@ TEST_F(SlotFileTest, TheHeadersTellWhoseTheSlotsAre) {
     ASSERT_EQ(run(engine_, std::move(stored)).state, JobState::done);
     // A block gets its key later.
     TransferJob labelled = job(file.layout, file.layout, file);
-    labelled.only_labels = true;
+    labelled.operation = JobOperation::label;
     labelled.pairs = {{1, 1}};
     labelled.labels = {SlotLabel{.key = "late", .parent = {}, .metadata = {}}};
     ASSERT_EQ(run(engine_, std::move(labelled)).state, JobState::done);
@@ -210,7 +210,8 @@ TEST_F(SlotFileTest, SaysHowMuchOfItWasCutOff) {
   one.paths.pop_back();
   { ASSERT_TRUE(open_slot_file(one)); }
   const auto whole = std::filesystem::file_size(one.paths[0]);
-  for (const std::uintmax_t left : {whole - 1, kSlotFileLabelBytes, std::uint64_t{4096}, std::uint64_t{4095}}) {
+  for (const std::uintmax_t left :
+       {whole - 1, kSlotFileLabelBytes, std::uint64_t{4096}, std::uint64_t{4095}}) {
     std::filesystem::resize_file(one.paths[0], left);
     const auto file = open_slot_file(one);
     ASSERT_TRUE(file) << left;

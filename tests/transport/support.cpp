@@ -6,7 +6,9 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "base/hash.hpp"
 #include "layouts/builder.hpp"
+#include "transport/slot_file.hpp"
 
 namespace cairn::test {
 namespace {
@@ -67,6 +69,7 @@ LayoutConfig Storage::small_shape(std::uint64_t num_blocks) {
 }
 
 BlockLayout Storage::make(StorageKind kind, Arrangement arrangement, LayoutConfig shape) {
+  if (kind == StorageKind::disk) return make_slot_file(shape);
   if (arrangement == Arrangement::padded) shape.alignment = 512;
   auto place = [&]() -> PlacedLayout {
     auto configured = LayoutBuilder().config(shape);
@@ -90,7 +93,6 @@ BlockLayout Storage::make(StorageKind kind, Arrangement arrangement, LayoutConfi
       case StorageKind::unified:
         return std::move(placed).allocate_unified(*runtime_, 1);
       case StorageKind::disk:
-        return std::move(placed).allocate_disk(folder_.path() / std::to_string(files_++));
       case StorageKind::system:
         break;
     }
@@ -102,6 +104,25 @@ BlockLayout Storage::make(StorageKind kind, Arrangement arrangement, LayoutConfi
     access(Direction::write, region, 0, untouched);
   }
   return layout;
+}
+
+BlockLayout Storage::make_slot_file(LayoutConfig shape) {
+  SlotFile file = must(open_slot_file({.paths = {folder_.path() / std::to_string(files_++)},
+                                       .owner = "test",
+                                       .shape = shape,
+                                       .direct = false}));
+  slots_[file.layout.regions()[0].fd()] = std::move(file.slots);
+  const Bytes untouched(file.layout.geometry().block_bytes(), kUntouched);
+  for (std::uint32_t block = 0; block < shape.num_blocks; ++block) {
+    write_block(file.layout, block, untouched);
+  }
+  return std::move(file.layout);
+}
+
+DiskSlots* Storage::slots_of(const BlockLayout& layout) const {
+  if (layout.storage_kind() != StorageKind::disk) return nullptr;
+  const auto found = slots_.find(layout.regions()[0].fd());
+  return found == slots_.end() ? nullptr : found->second.get();
 }
 
 void Storage::access(Direction direction, const RegionView& region, std::uint64_t offset_bytes,
@@ -140,6 +161,7 @@ void Storage::access_block(Direction direction, const BlockLayout& layout, std::
 void Storage::write_block(const BlockLayout& layout, std::uint32_t block, const Bytes& canonical) {
   Bytes bytes = canonical;
   access_block(Direction::write, layout, block, bytes);
+  if (DiskSlots* const slots = slots_of(layout)) slots->set_written(block, hash_bytes(bytes, 0));
 }
 
 Bytes Storage::read_block(const BlockLayout& layout, std::uint32_t block) {
@@ -169,12 +191,13 @@ JobOutcome run(TransferEngine& engine, TransferJob job) {
   return submit(engine, std::move(job)).outcome.get();
 }
 
-TransferJob make_job(const BlockLayout& source, const BlockLayout& destination,
-                     std::vector<BlockPair> pairs) {
+TransferJob Storage::make_job(const BlockLayout& source, const BlockLayout& destination,
+                              std::vector<BlockPair> pairs) const {
   TransferJob job;
   job.source = &source;
   job.destination = &destination;
   job.pairs = std::move(pairs);
+  job.slots = slots_of(source) != nullptr ? slots_of(source) : slots_of(destination);
   return job;
 }
 

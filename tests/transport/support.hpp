@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <future>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -43,7 +44,8 @@ class Storage {
   // 3 layers, 2 outer, pieces of 40 bytes: small, and nothing in it a power of two.
   static LayoutConfig small_shape(std::uint64_t num_blocks);
 
-  // Every byte, padding too, is kUntouched.
+  // Every byte, padding too, is kUntouched. On disk blocks lie in a slot file, one behind the other
+  // whatever the arrangement.
   BlockLayout make(StorageKind kind, Arrangement arrangement, LayoutConfig shape);
   static constexpr std::byte kUntouched{0xEE};
 
@@ -52,10 +54,17 @@ class Storage {
   // All bytes of all regions, padding included.
   std::vector<Bytes> image(const BlockLayout& layout);
 
+  // Between layouts of this storage.
+  TransferJob make_job(const BlockLayout& source, const BlockLayout& destination,
+                       std::vector<BlockPair> pairs) const;
+
  private:
   enum class Direction { read, write };
   void access(Direction direction, const RegionView& region, std::uint64_t offset_bytes,
               std::span<std::byte> bytes);
+  BlockLayout make_slot_file(LayoutConfig shape);
+  // null where it is not on disk, or not of this storage
+  DiskSlots* slots_of(const BlockLayout& layout) const;
   void access_block(Direction direction, const BlockLayout& layout, std::uint32_t block,
                     std::span<std::byte> canonical);
 
@@ -63,6 +72,7 @@ class Storage {
   std::unique_ptr<DeviceRuntime> runtime_;
   std::unique_ptr<Stream> stream_;
   std::uint32_t files_ = 0;
+  std::map<int, std::unique_ptr<DiskSlots>> slots_;  // by their file's descriptor
 };
 
 // A job over these pairs, its outcome in the future that goes with it.
@@ -72,9 +82,6 @@ struct PendingJob {
 };
 PendingJob submit(TransferEngine& engine, TransferJob job);
 JobOutcome run(TransferEngine& engine, TransferJob job);
-
-TransferJob make_job(const BlockLayout& source, const BlockLayout& destination,
-                     std::vector<BlockPair> pairs);
 
 // 0 -> 0, 1 -> 1, …
 std::vector<BlockPair> straight_pairs(std::uint32_t count);

@@ -27,18 +27,19 @@ constexpr std::uint32_t kEngineBlocks = 8;
 
 class TransferEngineTest : public testing::Test {
  protected:
-  // One worker, so that a job that waits at the disk's gate holds everything behind it.
-  void start(TransferEngineOptions options = {.workers = 1, .disk_threads = 0}) {
+  // One part at a time on disk, so that a job that waits at its gate holds everything behind it.
+  void start(TransferEngineOptions options = {.workers = 1, .disk_threads = 1, .disk_parts = 1}) {
     engine_ = std::make_unique<TransferEngine>(storage_.runtime(), gate_, *clock_, options);
   }
-  PendingJob hold_the_worker() {
+  PendingJob hold_the_disk() {
     gate_.close();
-    PendingJob held = test::submit(*engine_, test::make_job(on_disk_, held_destination_, {{0, 0}}));
+    PendingJob held =
+        test::submit(*engine_, storage_.make_job(on_disk_, held_destination_, {{0, 0}}));
     gate_.wait_for_calls(1);
     return held;
   }
   TransferJob copy(std::uint32_t block) const {
-    return test::make_job(source_, destination_, {{block, block}});
+    return storage_.make_job(source_, destination_, {{block, block}});
   }
   BlockLayout make(StorageKind kind) {
     return storage_.make(kind, Arrangement::contiguous, Storage::small_shape(kEngineBlocks));
@@ -52,10 +53,11 @@ class TransferEngineTest : public testing::Test {
   }
 
   Storage storage_;
-  BlockLayout source_ = make(StorageKind::system);
+  BlockLayout source_ = make(StorageKind::disk);
   BlockLayout destination_ = make(StorageKind::system);
   BlockLayout on_disk_ = make(StorageKind::disk);
   BlockLayout held_destination_ = make(StorageKind::system);
+  BlockLayout memory_ = make(StorageKind::system);
   BlockLayout on_device_ = make(StorageKind::device);
   std::unique_ptr<DiskIo> disk_ = make_positional_disk_io();
   fakes::GatedDiskIo gate_{*disk_};
@@ -64,32 +66,29 @@ class TransferEngineTest : public testing::Test {
   std::unique_ptr<TransferEngine> engine_;
 };
 
-TEST_F(TransferEngineTest, RunsLoadsBeforeStoresThenByPriorityThenByAge) {
+TEST_F(TransferEngineTest, RunsByPriorityThenByAge) {
   start();
-  PendingJob held = hold_the_worker();
-  std::vector<int> order;  // completions run on the one worker
-  const auto add = [&](int name, JobKind kind, std::int32_t priority) {
+  PendingJob held = hold_the_disk();
+  std::vector<int> order;  // one at a time
+  const auto add = [&](int name, std::int32_t priority) {
     TransferJob job = copy(static_cast<std::uint32_t>(name));
-    job.kind = kind;
     job.priority = priority;
     job.on_complete = [&order, name](JobOutcome) { order.push_back(name); };
     ASSERT_TRUE(engine_->submit(std::move(job)));
   };
-  add(0, JobKind::store, 100);
-  add(1, JobKind::load, -5);
-  add(2, JobKind::load, 0);
-  add(3, JobKind::load, 7);
-  add(4, JobKind::load, 0);
-  add(5, JobKind::store, 101);
-  add(6, JobKind::load, std::numeric_limits<std::int32_t>::min());
+  add(1, -5);
+  add(2, 0);
+  add(3, 7);
+  add(4, 0);
+  add(6, std::numeric_limits<std::int32_t>::min());
   gate_.open();
   engine_->wait_idle();
-  EXPECT_THAT(order, ElementsAre(3, 2, 4, 1, 6, 5, 0));
+  EXPECT_THAT(order, ElementsAre(3, 2, 4, 1, 6));
 }
 
 TEST_F(TransferEngineTest, AJobThatWaitsIsRaisedAndOneThatRunsIsNot) {
   start();
-  PendingJob held = hold_the_worker();
+  PendingJob held = hold_the_disk();
   std::vector<int> order;
   std::vector<JobId> ids;
   for (int name = 0; name < 3; ++name) {
@@ -107,8 +106,8 @@ TEST_F(TransferEngineTest, AJobThatWaitsIsRaisedAndOneThatRunsIsNot) {
 }
 
 TEST_F(TransferEngineTest, RefusesAJobAboveTheQueuesBoundAndGivesItBack) {
-  start({.workers = 1, .max_queued_jobs = 2, .disk_threads = 0});
-  PendingJob held = hold_the_worker();
+  start({.workers = 1, .max_queued_jobs = 2, .disk_threads = 1, .disk_parts = 1});
+  PendingJob held = hold_the_disk();
   PendingJob first = test::submit(*engine_, copy(0));
   PendingJob second = test::submit(*engine_, copy(1));
   int completions = 0;
@@ -132,7 +131,7 @@ TEST_F(TransferEngineTest, RefusesAJobAboveTheQueuesBoundAndGivesItBack) {
 
 TEST_F(TransferEngineTest, CancelsAJobThatWaits) {
   start();
-  PendingJob held = hold_the_worker();
+  PendingJob held = hold_the_disk();
   PendingJob waiting = test::submit(*engine_, copy(3));
   EXPECT_TRUE(engine_->cancel(waiting.id));
   ASSERT_EQ(waiting.outcome.wait_for(std::chrono::seconds(0)), std::future_status::ready);
@@ -146,7 +145,7 @@ TEST_F(TransferEngineTest, CancelsAJobThatWaits) {
 
 TEST_F(TransferEngineTest, DoesNotCancelAJobThatRuns) {
   start();
-  PendingJob held = hold_the_worker();
+  PendingJob held = hold_the_disk();
   EXPECT_FALSE(engine_->cancel(held.id));
   gate_.open();
   EXPECT_EQ(held.outcome.get().state, JobState::done);
@@ -159,8 +158,8 @@ TEST_F(TransferEngineTest, DoesNotCancelAJobItDoesNotKnow) {
 
 TEST_F(TransferEngineTest, FailsAWaitingJobAtItsDeadlineWhileTheWorkerIsBusy) {
   start();
-  PendingJob held = hold_the_worker();
-  TransferJob job = test::make_job(source_, destination_, {{1, 1}, {2, 2}});
+  PendingJob held = hold_the_disk();
+  TransferJob job = storage_.make_job(source_, destination_, {{1, 1}, {2, 2}});
   job.deadline = clock_->now() + std::chrono::milliseconds(10);
   PendingJob hasty = test::submit(*engine_, std::move(job));
   TransferJob patient_job = copy(4);
@@ -185,7 +184,7 @@ TEST_F(TransferEngineTest, WatchesDeadlinesByItselfInRealTime) {
   const SystemClock real;
   clock_ = &real;
   start();
-  PendingJob held = hold_the_worker();
+  PendingJob held = hold_the_disk();
   TransferJob later = copy(0);
   later.deadline = clock_->now() + std::chrono::hours(24 * 365 * 10);
   PendingJob patient = test::submit(*engine_, std::move(later));
@@ -200,7 +199,7 @@ TEST_F(TransferEngineTest, WatchesDeadlinesByItselfInRealTime) {
 
 TEST_F(TransferEngineTest, DoesNotBeginAJobAfterItsDeadline) {
   start();
-  PendingJob held = hold_the_worker();
+  PendingJob held = hold_the_disk();
   TransferJob job = copy(5);
   job.deadline = clock_->now() + std::chrono::milliseconds(10);
   PendingJob late = test::submit(*engine_, std::move(job));
@@ -212,7 +211,7 @@ TEST_F(TransferEngineTest, DoesNotBeginAJobAfterItsDeadline) {
 
 TEST_F(TransferEngineTest, CountsAnExpiredJobAsFailed) {
   start();
-  PendingJob held = hold_the_worker();
+  PendingJob held = hold_the_disk();
   TransferJob job = copy(5);
   job.deadline = clock_->now();
   PendingJob late = test::submit(*engine_, std::move(job));
@@ -223,7 +222,7 @@ TEST_F(TransferEngineTest, CountsAnExpiredJobAsFailed) {
 
 TEST_F(TransferEngineTest, TellsHowLongAJobWaitedAndRan) {
   start();
-  PendingJob held = hold_the_worker();
+  PendingJob held = hold_the_disk();
   manual_clock_.advance_ms(3);
   PendingJob waiting = test::submit(*engine_, copy(0));
   manual_clock_.advance_ms(4);
@@ -239,7 +238,7 @@ TEST_F(TransferEngineTest, TellsHowLongAJobWaitedAndRan) {
 TEST_F(TransferEngineTest, DestructionCancelsWhatWaitsAndFinishesWhatRuns) {
   start();
   storage_.write_block(on_disk_, 0, bytes_of(0));
-  PendingJob held = hold_the_worker();
+  PendingJob held = hold_the_disk();
   std::optional<JobOutcome> waiting;
   std::optional<Error> refusal;
   TransferJob job = copy(1);
@@ -283,7 +282,7 @@ TEST_F(TransferEngineTest, ACompletionMaySubmitTheNextJobAndWaitIdleWaitsForIt) 
 
 TEST_F(TransferEngineTest, CountsWhatBecameOfJobs) {
   start();
-  PendingJob held = hold_the_worker();
+  PendingJob held = hold_the_disk();
   PendingJob waiting = test::submit(*engine_, copy(0));
   PendingJob cancelled = test::submit(*engine_, copy(1));
   engine_->cancel(cancelled.id);
@@ -304,7 +303,7 @@ TEST_F(TransferEngineTest, CountsWhatBecameOfJobs) {
 TEST_F(TransferEngineTest, AJobWithoutPairsIsDone) {
   start();
   for (const BlockLayout* side : {&destination_, &on_device_, &on_disk_}) {
-    const JobOutcome outcome = test::run(*engine_, test::make_job(source_, *side, {}));
+    const JobOutcome outcome = test::run(*engine_, storage_.make_job(memory_, *side, {}));
     EXPECT_EQ(outcome.state, JobState::done);
     EXPECT_EQ(outcome.bytes_moved, 0u);
   }
@@ -332,20 +331,31 @@ TEST_F(TransferEngineTest, RefusesJobsThatCannotBe) {
     job.strategy = strategy;
     return job;
   };
-  EXPECT_EQ(refusal(TransferJob{}), "impossible");
-  EXPECT_EQ(refusal(test::make_job(source_, other, {{0, 0}})), "impossible");
-  EXPECT_EQ(refusal(test::make_job(source_, destination_, {{kEngineBlocks, 0}})), "out_of_range");
-  EXPECT_EQ(refusal(test::make_job(source_, destination_, {{0, kEngineBlocks}})), "out_of_range");
-  EXPECT_EQ(refusal(test::make_job(source_, destination_, {{0, 5}, {1, 2}, {2, 5}})), "impossible");
-  EXPECT_EQ(refusal(test::make_job(source_, source_, {{0, 1}, {1, 2}})), "impossible");
-  EXPECT_EQ(refusal(test::make_job(source_, source_, {{3, 3}})), "impossible");
-  EXPECT_EQ(refusal(with(test::make_job(source_, on_device_, {{0, 0}}), CopyStrategy::sync)),
-            "impossible");
-  EXPECT_EQ(refusal(with(test::make_job(on_disk_, on_device_, {{0, 0}}), CopyStrategy::sync)),
-            "impossible");
-  EXPECT_EQ(refusal(with(test::make_job(source_, destination_, {{0, 0}}), CopyStrategy::unified)),
-            "impossible");
-  EXPECT_EQ(engine_->stats().rejected, 10u);
+  const auto job = [&](const BlockLayout& from, const BlockLayout& to,
+                       std::vector<BlockPair> pairs = {{0, 0}}) {
+    return storage_.make_job(from, to, std::move(pairs));
+  };
+  TransferJob without_slots = job(on_disk_, memory_);
+  without_slots.slots = nullptr;
+  TransferJob without_disk = job(on_disk_, memory_);
+  without_disk.source = &destination_;
+  std::vector<std::string> refusals = {
+      refusal(TransferJob{}),
+      refusal(job(memory_, other)),
+      refusal(job(memory_, destination_, {{0, 5}, {1, 2}, {2, 5}})),
+      refusal(job(memory_, memory_, {{0, 1}, {1, 2}})),
+      refusal(job(memory_, memory_, {{3, 3}})),
+      refusal(job(source_, on_disk_)),
+      refusal(std::move(without_slots)),
+      refusal(std::move(without_disk)),
+      refusal(with(job(memory_, on_device_), CopyStrategy::sync)),
+      refusal(with(job(on_disk_, on_device_), CopyStrategy::sync)),
+      refusal(with(job(memory_, destination_), CopyStrategy::unified)),
+  };
+  EXPECT_THAT(refusals, testing::Each("impossible"));
+  EXPECT_EQ(refusal(job(memory_, destination_, {{kEngineBlocks, 0}})), "out_of_range");
+  EXPECT_EQ(refusal(job(memory_, destination_, {{0, kEngineBlocks}})), "out_of_range");
+  EXPECT_EQ(engine_->stats().rejected, refusals.size() + 2);
   EXPECT_EQ(engine_->stats().submitted, 0u);
 }
 

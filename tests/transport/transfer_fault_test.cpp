@@ -36,17 +36,16 @@ constexpr Route kRoutes[] = {
     {StorageKind::unified, StorageKind::device, CopyStrategy::automatic},
     {StorageKind::disk, StorageKind::device, CopyStrategy::automatic},
     {StorageKind::device, StorageKind::disk, CopyStrategy::automatic},
-    {StorageKind::disk, StorageKind::disk, CopyStrategy::automatic},
     {StorageKind::disk, StorageKind::pinned, CopyStrategy::automatic},
     {StorageKind::pinned, StorageKind::disk, CopyStrategy::automatic},
 };
 
-// Blocks that are groups of their own, so that a job with a disk has many operations.
+// Blocks that are parts of their own, so that a job with a disk has many operations.
 constexpr LayoutConfig kShape{.num_blocks = 3,
                               .num_layers = 2,
                               .outer_dim = 2,
                               .page_size = 4,
-                              .inner_dim = 10'001,
+                              .inner_dim = 40'001,
                               .dtype_width_bytes = 4,
                               .alignment = 1};
 
@@ -67,7 +66,7 @@ class TransferFault : public testing::TestWithParam<Route> {
   }
   TransferJob job() const {
     TransferJob job =
-        test::make_job(source_, destination_, test::straight_pairs(kShape.num_blocks));
+        storage_.make_job(source_, destination_, test::straight_pairs(kShape.num_blocks));
     job.strategy = GetParam().strategy;
     return job;
   }
@@ -155,13 +154,16 @@ TEST(TransferFaultInAGroup, NamesExactlyTheBlocksThatCannotBeRead) {
       storage.write_block(source, block, test::pattern(block, 240));
     }
     FaultyDiskIo faulty(*disk);
-    const std::uint64_t start = source.regions()[0].file_offset_bytes();
-    faulty.fail_range({start + 7 * 240 + 11, 1});
-    faulty.fail_range({start + 8 * 240, 1});
+    const auto offset_of = [&source](std::uint64_t block) {
+      return source.regions()[0].file_offset_bytes() +
+             source.geometry().locate({.block = block}).offset_bytes;
+    };
+    faulty.fail_range({offset_of(7) + 11, 1});
+    faulty.fail_range({offset_of(8), 1});
     TransferEngine engine(storage.runtime(), faulty, clock, {});
 
     const JobOutcome outcome =
-        test::run(engine, test::make_job(source, destination, test::straight_pairs(kBlocks)));
+        test::run(engine, storage.make_job(source, destination, test::straight_pairs(kBlocks)));
 
     ASSERT_EQ(outcome.failures.size(), 2u);
     EXPECT_EQ(outcome.failures[0].index, 7u);
@@ -200,7 +202,7 @@ TEST_P(TransferFaultInABatch, NamesThePairsOfThatBatchOnly) {
     TransferEngine engine(runtime, *disk, clock, {.workers = 1});
     runtime.fail_nth(GetParam(), batch + 1);
     const JobOutcome outcome =
-        test::run(engine, test::make_job(source, destination, test::straight_pairs(4 * kBatch)));
+        test::run(engine, storage.make_job(source, destination, test::straight_pairs(4 * kBatch)));
 
     ASSERT_EQ(runtime.failed(), 1u);
     ASSERT_EQ(outcome.failures.size(), kBatch);

@@ -39,9 +39,9 @@ class TransferStorm : public testing::TestWithParam<bool> {
       const std::uint32_t number = thread * kJobsPerThread + i;
       Record& record = records_[number];
       record.destination = random() % std::size(kKinds);
-      TransferJob job = test::make_job(sources_[random() % std::size(kKinds)],
-                                       destinations_[record.destination], {{0, number}});
-      job.kind = random() % 2 == 0 ? JobKind::load : JobKind::store;
+      TransferJob job = storage_.make_job(sources_[random() % std::size(kKinds)],
+                                          destinations_[record.destination], {{0, number}});
+      job.urgency = static_cast<Urgency>(random() % kNumUrgencies);
       job.priority = static_cast<std::int32_t>(random() % 3);
       if (random() % 4 == 0) {
         job.deadline = clock_.now() + std::chrono::milliseconds(random() % 3);

@@ -1,4 +1,4 @@
-#include "transport/memory_route.hpp"
+#include "transport/memory_mover.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -16,6 +16,8 @@ constexpr std::uint64_t kBatchBytes = 32ull << 20;
 constexpr std::uint64_t kBatchPieces = 16384;
 // The next batch is issued while one runs, so the stream never runs dry.
 constexpr std::size_t kBatchesInFlight = 2;
+// The stream runs dry between parts: a few microseconds, of some milliseconds.
+constexpr std::size_t kBatchesAPart = 2;
 
 std::size_t pairs_per_batch(const Geometry& geometry) {
   const std::uint64_t pieces = geometry.block_bytes() / geometry.piece_bytes();
@@ -131,21 +133,25 @@ class CpuCopy {
   std::vector<CopySpan> spans_;
 };
 
-void move_in_batches(const TransferJob& job, auto&& copy) {
-  const std::size_t step = pairs_per_batch(job.source->geometry());
-  for (std::size_t first = 0; first < job.pairs.size(); first += step) {
-    copy.add({first, std::min(step, job.pairs.size() - first)});
+void move_in_batches(const MemoryPart& part, auto&& copy) {
+  const std::size_t step = pairs_per_batch(part.job.source->geometry());
+  for (std::size_t done = 0; done < part.pairs.count; done += step) {
+    copy.add({part.pairs.first + done, std::min(step, part.pairs.count - done)});
   }
   copy.finish();
 }
 
 }  // namespace
 
-void move_in_memory(const TransferJob& job, CopyMode mode, Lane& lane, JobReport& report) {
-  if (mode.strategy == CopyStrategy::sync) {
-    move_in_batches(job, CpuCopy(job, report));
+std::size_t memory_pairs_per_part(const TransferJob& job) {
+  return kBatchesAPart * pairs_per_batch(job.source->geometry());
+}
+
+void move_in_memory(const MemoryPart& part, Lane& lane, JobReport& report) {
+  if (part.mode.strategy == CopyStrategy::sync) {
+    move_in_batches(part, CpuCopy(part.job, report));
   } else {
-    move_in_batches(job, BatchedCopy(job, mode, lane, report));
+    move_in_batches(part, BatchedCopy(part.job, part.mode, lane, report));
   }
 }
 

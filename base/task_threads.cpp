@@ -1,0 +1,59 @@
+#include "base/task_threads.hpp"
+
+#include "base/assert.hpp"
+
+namespace cairn {
+
+TaskThreads::TaskThreads(const Options& options) : name_(options.name) {
+  CAIRN_ASSERT(options.threads > 0, "nothing posted would ever run");
+  try {
+    for (std::uint32_t i = 0; i < options.threads; ++i) {
+      threads_.emplace_back(name_ + " " + std::to_string(i),
+                            [this, i](const std::stop_token&) { work(i); });
+    }
+  } catch (...) {
+    stop();
+    throw;
+  }
+}
+
+TaskThreads::~TaskThreads() { stop(); }
+
+void TaskThreads::stop() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  posted_.notify_all();
+  threads_.clear();
+}
+
+void TaskThreads::post(Task task) {
+  {
+    MutexLock lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  posted_.notify_one();
+}
+
+void TaskThreads::work(std::size_t thread) {
+  while (true) {
+    Task task;
+    {
+      MutexLock lock(mutex_);
+      // A task that runs may post another one.
+      while (tasks_.empty() && !(stopping_ && running_ == 0)) posted_.wait(mutex_);
+      if (tasks_.empty()) break;
+      task = std::move(tasks_.front());
+      tasks_.pop_front();
+      ++running_;
+    }
+    guarded(name_, [&] { task(thread); });
+    task = {};
+    MutexLock lock(mutex_);
+    --running_;
+    if (stopping_ && running_ == 0) posted_.notify_all();
+  }
+}
+
+}  // namespace cairn

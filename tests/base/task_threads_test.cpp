@@ -1,0 +1,67 @@
+#include "base/task_threads.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <set>
+#include <stdexcept>
+
+namespace cairn {
+namespace {
+
+TEST(TaskThreads, RunEveryTaskBeforeTheirEndAlsoThoseThatTasksPost) {
+  std::atomic<int> ran{0};
+  {
+    TaskThreads threads({.name = "test", .threads = 3});
+    for (int i = 0; i < 100; ++i) {
+      threads.post([&](std::size_t) {
+        ++ran;
+        threads.post([&](std::size_t) { ++ran; });
+      });
+    }
+  }
+  EXPECT_EQ(ran, 200);
+}
+
+TEST(TaskThreads, ASingleOneRunsThemInTurn) {
+  std::vector<int> order;
+  {
+    TaskThreads threads({.name = "test", .threads = 1});
+    for (int i = 0; i < 5; ++i) threads.post([&order, i](std::size_t) { order.push_back(i); });
+  }
+  EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3, 4}));
+}
+
+TEST(TaskThreads, WorkSideBySideAndTellWhichIsWhich) {
+  Mutex mutex;
+  std::set<std::size_t> seen;
+  std::atomic<int> begun{0};
+  {
+    TaskThreads threads({.name = "test", .threads = 2});
+    // Each waits for the other to begin: one thread alone would never get through.
+    for (int i = 0; i < 2; ++i) {
+      threads.post([&](std::size_t thread) {
+        ++begun;
+        while (begun < 2) std::this_thread::yield();
+        MutexLock lock(mutex);
+        seen.insert(thread);
+      });
+    }
+  }
+  EXPECT_EQ(seen, (std::set<std::size_t>{0, 1}));
+}
+
+TEST(TaskThreads, WhatATaskThrowsDoesNotTakeItsThread) {
+  bool ran = false;
+  testing::internal::CaptureStderr();
+  {
+    TaskThreads threads({.name = "thrower", .threads = 1});
+    threads.post([](std::size_t) { throw std::runtime_error("a reason"); });
+    threads.post([&](std::size_t) { ran = true; });
+  }
+  EXPECT_TRUE(ran);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("work=thrower"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace cairn

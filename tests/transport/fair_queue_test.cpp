@@ -1,0 +1,152 @@
+#include "transport/fair_queue.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace cairn {
+namespace {
+
+using testing::ElementsAre;
+
+TimePoint at_ms(int ms) { return TimePoint(std::chrono::milliseconds(ms)); }
+
+constexpr FairQueue::Classes kAll = {true, true, true};
+constexpr std::uint64_t kPairBytes = 1000;
+
+class FairQueueTest : public testing::Test {
+ protected:
+  struct Given {
+    Urgency urgency = Urgency::client;
+    std::int32_t priority = 0;
+    std::size_t pairs = 1;
+    std::optional<TimePoint> deadline = {};
+    TimePoint came = at_ms(1000);
+  };
+  void push(std::uint64_t id) { push(id, Given()); }
+  void push(std::uint64_t id, Given given) {
+    auto job = std::make_shared<ActiveJob>(JobId{id}, given.came);
+    job->job.urgency = given.urgency;
+    job->job.priority = given.priority;
+    job->job.deadline = given.deadline;
+    job->job.pairs.resize(given.pairs);
+    queue_.push(std::move(job));
+  }
+  // The id of the job whose next pair is handed out; 0: of none.
+  std::uint64_t take(TimePoint now = at_ms(1000), FairQueue::Classes classes = kAll) {
+    const auto* const front = queue_.front(classes);
+    if (front == nullptr) return 0;
+    const std::shared_ptr<ActiveJob> job = *front;
+    queue_.taken(*job, {.next = job->next + 1, .bytes = kPairBytes}, now);
+    return job->id.value;
+  }
+  std::vector<std::uint64_t> take_all() {
+    std::vector<std::uint64_t> ids;
+    while (const std::uint64_t id = take()) ids.push_back(id);
+    return ids;
+  }
+
+  FairQueue queue_;
+};
+
+TEST_F(FairQueueTest, WithinAClassPriorityThenAgeDecide) {
+  push(1, {.priority = -5});
+  push(2);
+  push(3, {.priority = 7});
+  push(4);
+  push(5, {.priority = std::numeric_limits<std::int32_t>::min()});
+  push(6, {.priority = std::numeric_limits<std::int32_t>::max()});
+  EXPECT_THAT(take_all(), ElementsAre(6, 3, 2, 4, 1, 5));
+}
+
+// A step of priority is worth 10 ms: nothing waits for ever.
+TEST_F(FairQueueTest, WhatWaitsLongEnoughGoesBeforeAHigherPriority) {
+  push(1, {.priority = 0, .came = at_ms(1000)});
+  push(2, {.priority = 5, .came = at_ms(1049)});
+  EXPECT_EQ(take(), 2u);
+  push(3, {.priority = 5, .came = at_ms(1051)});
+  EXPECT_EQ(take(), 1u);
+}
+
+TEST_F(FairQueueTest, ALargeJobGivesWayToWhatCameWhileAPartOfItWasServed) {
+  push(1, {.pairs = 3, .came = at_ms(1000)});
+  EXPECT_EQ(take(at_ms(1005)), 1u);
+  push(2, {.came = at_ms(1004)});
+  EXPECT_EQ(take(at_ms(1006)), 2u);
+  EXPECT_EQ(take(at_ms(1007)), 1u);
+  EXPECT_EQ(take(at_ms(1008)), 1u);
+  EXPECT_EQ(take(at_ms(1009)), 0u);
+}
+
+TEST_F(FairQueueTest, ClassesThatAllWaitShareTheBytesByTheirWeights) {
+  push(1, {.urgency = Urgency::client, .pairs = 2000});
+  push(2, {.urgency = Urgency::allocation, .pairs = 2000});
+  push(3, {.urgency = Urgency::background, .pairs = 2000});
+  std::array<int, 4> served{};
+  for (int i = 0; i < 1300; ++i) ++served[take()];
+  EXPECT_NEAR(served[1], 800, 2);
+  EXPECT_NEAR(served[2], 400, 2);
+  EXPECT_NEAR(served[3], 100, 2);
+}
+
+TEST_F(FairQueueTest, AClassThatHadNothingIsOwedNothing) {
+  push(1, {.urgency = Urgency::client, .pairs = 1000});
+  for (int i = 0; i < 500; ++i) EXPECT_EQ(take(), 1u);
+  push(2, {.urgency = Urgency::background, .pairs = 1000});
+  int background = 0;
+  for (int i = 0; i < 90; ++i) background += take() == 2 ? 1 : 0;
+  EXPECT_NEAR(background, 10, 2);
+}
+
+TEST_F(FairQueueTest, AClassThatIsNotAllowedIsPassedOver) {
+  push(1, {.urgency = Urgency::allocation});
+  push(2, {.urgency = Urgency::client});
+  EXPECT_EQ(take(at_ms(1000), {false, true, true}), 1u);
+  EXPECT_EQ(take(at_ms(1000), {false, true, true}), 0u);
+  EXPECT_EQ(take(), 2u);
+}
+
+TEST_F(FairQueueTest, WhatWasBegunIsNotRemovedRaisedOrOverdue) {
+  push(1, {.pairs = 2, .deadline = at_ms(10)});
+  EXPECT_EQ(take(), 1u);
+  EXPECT_EQ(queue_.waiting(), 0u);
+  EXPECT_EQ(queue_.remove(JobId{1}), nullptr);
+  EXPECT_FALSE(queue_.raise(JobId{1}, 5));
+  EXPECT_FALSE(queue_.next_deadline().has_value());
+  EXPECT_TRUE(queue_.remove_overdue(at_ms(100)).empty());
+  EXPECT_TRUE(queue_.remove_waiting().empty());
+  EXPECT_EQ(take(), 1u);
+}
+
+TEST_F(FairQueueTest, KnowsTheEarliestDeadlineOfThoseThatWait) {
+  EXPECT_FALSE(queue_.next_deadline().has_value());
+  push(1, {.deadline = at_ms(30)});
+  push(2);
+  push(3, {.deadline = at_ms(20)});
+  EXPECT_EQ(queue_.next_deadline(), at_ms(20));
+  EXPECT_NE(queue_.remove(JobId{3}), nullptr);
+  EXPECT_EQ(queue_.next_deadline(), at_ms(30));
+  EXPECT_EQ(queue_.waiting(), 2u);
+}
+
+TEST_F(FairQueueTest, GivesUpThoseWhoseDeadlineIsNow) {
+  push(1, {.deadline = at_ms(10)});
+  push(2, {.deadline = at_ms(11)});
+  push(3, {.deadline = at_ms(10)});
+  push(4);
+  EXPECT_TRUE(queue_.remove_overdue(at_ms(9)).empty());
+  EXPECT_EQ(queue_.remove_overdue(at_ms(10)).size(), 2u);
+  EXPECT_THAT(take_all(), ElementsAre(2, 4));
+}
+
+TEST_F(FairQueueTest, ARaisedJobComesAmongThoseOfItsNewPriorityByAge) {
+  for (std::uint64_t id = 1; id <= 4; ++id) {
+    push(id, {.priority = id == 1 || id == 3 ? 0 : 5, .deadline = at_ms(100)});
+  }
+  EXPECT_TRUE(queue_.raise(JobId{3}, 5));
+  EXPECT_TRUE(queue_.raise(JobId{4}, -1)) << "it waits, and is not lowered";
+  EXPECT_THAT(take_all(), ElementsAre(2, 3, 4, 1));
+  EXPECT_FALSE(queue_.next_deadline().has_value());
+}
+
+}  // namespace
+}  // namespace cairn
