@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "bench/rig.hpp"
-#include "blockmgr/slot_pool.hpp"
+#include "blockmgr/index/slot_pool.hpp"
 
 namespace cairn {
 namespace {

@@ -20,8 +20,8 @@
 #include "bench/must.hpp"
 #include "blockmgr/block_manager.hpp"
 #include "layouts/builder.hpp"
-#include "transport/slot_file.hpp"
-#include "transport/uring_disk_io.hpp"
+#include "transport/io/slot_file.hpp"
+#include "transport/io/uring_disk_io.hpp"
 
 namespace cairn {
 namespace {

@@ -12,7 +12,7 @@
 #include "bench/must.hpp"
 #include "layouts/builder.hpp"
 #include "memory/alloc/caching_allocator.hpp"
-#include "transport/transfer_engine.hpp"
+#include "transport/engine/transfer_engine.hpp"
 
 namespace cairn {
 namespace {

@@ -11,8 +11,8 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "bench/must.hpp"
-#include "blockmgr/awaited.hpp"
 #include "blockmgr/block_manager.hpp"
+#include "blockmgr/cache/awaited.hpp"
 
 namespace cairn {
 

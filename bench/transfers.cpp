@@ -10,7 +10,7 @@
 #include "base/clock.hpp"
 #include "bench/must.hpp"
 #include "layouts/builder.hpp"
-#include "transport/transfer_engine.hpp"
+#include "transport/engine/transfer_engine.hpp"
 
 namespace cairn {
 namespace {

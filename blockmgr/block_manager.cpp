@@ -7,13 +7,13 @@
 #include <string>
 
 #include "base/random.hpp"
-#include "blockmgr/cache_core.hpp"
+#include "blockmgr/cache/cache_core.hpp"
+#include "blockmgr/cache/disk_tier.hpp"
+#include "blockmgr/cache/tier_memory.hpp"
 #include "blockmgr/checkpointer.hpp"
-#include "blockmgr/config_check.hpp"
-#include "blockmgr/disk_place.hpp"
-#include "blockmgr/disk_tier.hpp"
+#include "blockmgr/disk/disk_place.hpp"
+#include "blockmgr/index/config_check.hpp"
 #include "blockmgr/slot_totals.hpp"
-#include "blockmgr/tier_memory.hpp"
 #include "layouts/builder.hpp"
 
 namespace cairn {

@@ -6,13 +6,13 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
-#include "blockmgr/cache.hpp"
-#include "blockmgr/disk_place.hpp"
-#include "blockmgr/event_ring.hpp"
-#include "blockmgr/groups.hpp"
-#include "blockmgr/snapshots.hpp"
+#include "blockmgr/cache/cache.hpp"
+#include "blockmgr/disk/disk_place.hpp"
+#include "blockmgr/index/event_ring.hpp"
+#include "blockmgr/share/groups.hpp"
+#include "blockmgr/snapshot/snapshots.hpp"
 #include "memory/device_runtime.hpp"
-#include "transport/transfer_engine.hpp"
+#include "transport/engine/transfer_engine.hpp"
 
 namespace cairn {
 

@@ -4,7 +4,7 @@
 #include <mutex>
 #include <utility>
 
-#include "blockmgr/disk_tier.hpp"
+#include "blockmgr/cache/disk_tier.hpp"
 
 namespace cairn {
 namespace {

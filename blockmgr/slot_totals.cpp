@@ -1,6 +1,6 @@
 #include "blockmgr/slot_totals.hpp"
 
-#include "blockmgr/cache_core.hpp"
+#include "blockmgr/cache/cache_core.hpp"
 
 namespace cairn {
 namespace {

@@ -5,11 +5,11 @@
 #include <string>
 #include <string_view>
 
-#include "blockmgr/share_stats.hpp"
-#include "blockmgr/stats.hpp"
+#include "blockmgr/index/stats.hpp"
+#include "blockmgr/share/share_stats.hpp"
 #include "memory/alloc/statistics.hpp"
 #include "metrics/http_counters.hpp"
-#include "transport/transfer_engine.hpp"
+#include "transport/engine/transfer_engine.hpp"
 
 namespace cairn {
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "blockmgr/share_stats.hpp"
+#include "blockmgr/share/share_stats.hpp"
 
 namespace cairn {
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/version.hpp"
-#include "transport/form_meter.hpp"
+#include "transport/copy/form_meter.hpp"
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "blockmgr/config_check.hpp"
+#include "blockmgr/index/config_check.hpp"
 #include "server/api_handler.hpp"
 #include "server/config/data_dir.hpp"
 #include "server/file_limit.hpp"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The layers are a line: each folder includes itself and folders to its left, third parties stay in
-# the folders made for them, and no logic is cut up by the preprocessor.
+# The layers are a line: each folder includes itself and folders to its left, and so do the rooms of a
+# folder among themselves; third parties stay in the folders made for them, and no logic is cut up by
+# the preprocessor.
 #   check_layers.sh check ROOT   lists every line that breaks a rule; fails if there is one
 #   check_layers.sh prove        plants violations in a folder of its own; fails if one is missed
 set -euo pipefail
@@ -17,11 +18,19 @@ readonly program='
       allowed[line[i]] = " "
       for (j = 1; j <= i; ++j) allowed[line[i]] = allowed[line[i]] line[j] " "
     }
+    # Rooms, from left to right; "." is the folder itself.
+    rooms["memory"] = ". alloc host cuda"
+    rooms["transport"] = "copy io engine collective"
+    rooms["blockmgr"] = "disk index cache snapshot share ."
+    for (name in rooms) {
+      count = split(rooms[name], line, " ")
+      for (i = 1; i <= count; ++i) place[name, line[i]] = i
+    }
     # Each third party by the start of its headers, and its folders (or its only file).
     # A client has errors of its own: the answers of a server.
     home["boost/system/"] = " base client "
     home["xxhash"] = " base "
-    home["zstd"] = " blockmgr/snapshot_zstd.cpp "
+    home["zstd"] = " blockmgr/snapshot/snapshot_zstd.cpp "
     home["numa"] = " memory "
     home["cuda"] = " memory transport "
     home["nccl"] = " transport "
@@ -36,13 +45,25 @@ readonly program='
     printf "%s:%d: %s\n", FILENAME, FNR, why
     ++broken
   }
+  # The room of a path below the root.
+  function room_of(path,   parts) {
+    return split(path, parts, "/") > 2 ? parts[2] : "."
+  }
   { folder = FILENAME; sub(/\/.*/, "", folder) }
+  FNR == 1 && folder in rooms && !((folder, room_of(FILENAME)) in place) {
+    complain(folder " has no such room")
+  }
   /^[ \t]*#[ \t]*include[ \t]*"/ {
     split($0, quoted, "\"")
     target = quoted[2]
+    path = target
     if (target !~ /\//) { complain("\"" target "\" does not name its folder from the root"); next }
     sub(/\/.*/, "", target)
     if (index(allowed[folder], " " target " ") == 0) complain(folder " must not include " target)
+    else if (target == folder && folder in rooms &&
+             place[folder, room_of(path)] > place[folder, room_of(FILENAME)]) {
+      complain(folder "/" room_of(FILENAME) " must not include its room " room_of(path))
+    }
   }
   /^[ \t]*#[ \t]*include[ \t]*</ {
     split($0, bracketed, /[<>]/)
@@ -107,8 +128,12 @@ END
   plant base/bad.hpp '#include "memory/region.hpp"'
   plant memory/bad.cpp '#include "layouts/geometry.hpp"'
   plant layouts/bad.hpp '  #  include "transport/engine.hpp"'
-  plant transport/bad.hpp '#include "blockmgr/pool.hpp"'
-  plant blockmgr/deep/bad.hpp '#include "metrics/text.hpp"'
+  plant transport/copy/bad.hpp '#include "blockmgr/pool.hpp"'
+  plant blockmgr/cache/bad.hpp '#include "metrics/text.hpp"'
+  plant blockmgr/index/bad.hpp '#include "blockmgr/cache/cache.hpp"'
+  plant blockmgr/share/bad.hpp '#include "blockmgr/block_manager.hpp"'
+  plant transport/io/bad.hpp '#include "transport/engine/fair_queue.hpp"'
+  plant memory/bad.hpp '#include "memory/cuda/cuda_stream.hpp"'
   plant metrics/bad.cpp '#include "server/http/message.hpp"'
   plant server/bad.cpp '#include "client/http_client.hpp"'
   plant client/bad.cpp '#include "server/http/message.hpp"'
@@ -116,7 +141,7 @@ END
   plant ctl/bad.cpp '#include "replay/options.hpp"'
   plant server/bad.cpp '#include "tests/fakes/manual_clock.hpp"'
   plant memory/bad.cpp '#include "region.hpp"'
-  plant transport/bad.cpp '#include <boost/asio.hpp>'
+  plant transport/copy/bad.cpp '#include <boost/asio.hpp>'
   plant metrics/bad.cpp '#include <boost/beast/http.hpp>'
   plant blockmgr/bad.cpp '#include <nlohmann/json.hpp>'
   plant blockmgr/bad.cpp '#include <simdjson.h>'
@@ -132,6 +157,12 @@ END
   plant memory/bad.cpp '#ifdef CAIRN_CUDA'
   plant base/mutex.hpp.h '#if defined(__clang__)'
   plant server/bad.cu ' # if 1'
+  mkdir "$root/transport/attic"
+  echo '#pragma once' >"$root/transport/attic/bad.hpp"
+  if check "$root" >/dev/null; then
+    echo "not found: a room that the line does not name"
+    failed=1
+  fi
   return "$failed"
 }
 

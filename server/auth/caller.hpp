@@ -9,8 +9,8 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/mutex.hpp"
-#include "blockmgr/block_quota.hpp"
-#include "blockmgr/lease_quota.hpp"
+#include "blockmgr/index/block_quota.hpp"
+#include "blockmgr/index/lease_quota.hpp"
 
 namespace cairn {
 

@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "blockmgr/cache.hpp"
+#include "blockmgr/cache/cache.hpp"
 
 // The hot routes' answers as JSON text. Written by hand: only hex, numbers and fixed words, so
 // nothing needs escaping.

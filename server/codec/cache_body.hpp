@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "blockmgr/cache.hpp"
+#include "blockmgr/cache/cache.hpp"
 #include "server/codec/document.hpp"
 
 // A cache's configuration in the contract's words, and what is told about a cache.

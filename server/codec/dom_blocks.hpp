@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "blockmgr/cache.hpp"
+#include "blockmgr/cache/cache.hpp"
 #include "server/codec/fields.hpp"
 
 // The contract's nouns read from a document; what is wrong goes to the Fields' errors.

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/result.hpp"
-#include "blockmgr/types.hpp"
+#include "blockmgr/index/types.hpp"
 
 namespace cairn {
 

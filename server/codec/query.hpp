@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "base/result.hpp"
-#include "blockmgr/cache.hpp"
+#include "blockmgr/cache/cache.hpp"
 #include "server/codec/fields.hpp"
 
 namespace cairn {

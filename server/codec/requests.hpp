@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "blockmgr/cache.hpp"
+#include "blockmgr/cache/cache.hpp"
 #include "server/codec/fields.hpp"
 #include "server/codec/key_list.hpp"
 

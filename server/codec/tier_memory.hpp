@@ -1,6 +1,6 @@
 #pragma once
 
-#include "blockmgr/config.hpp"
+#include "blockmgr/index/config.hpp"
 #include "server/codec/fields.hpp"
 
 // Memory that more than one process maps, as the contract writes it: the answer of an export is

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "blockmgr/config.hpp"
+#include "blockmgr/index/config.hpp"
 #include "server/codec/fields.hpp"
 
 namespace cairn {

@@ -8,8 +8,8 @@
 
 #include "base/log.hpp"
 #include "base/result.hpp"
-#include "blockmgr/config.hpp"
-#include "blockmgr/group_types.hpp"
+#include "blockmgr/index/config.hpp"
+#include "blockmgr/share/group_types.hpp"
 #include "memory/device_runtime.hpp"
 #include "server/auth/caller.hpp"
 #include "server/codec/fields.hpp"
@@ -18,8 +18,8 @@
 #include "server/http/http_server.hpp"
 #include "server/http/tls.hpp"
 #include "server/routes/service.hpp"
-#include "transport/transfer_engine.hpp"
-#include "transport/uring_disk_io.hpp"
+#include "transport/engine/transfer_engine.hpp"
+#include "transport/io/uring_disk_io.hpp"
 
 namespace cairn {
 

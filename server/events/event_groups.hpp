@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "blockmgr/event_ring.hpp"
+#include "blockmgr/index/event_ring.hpp"
 
 namespace cairn {
 

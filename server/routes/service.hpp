@@ -23,7 +23,7 @@
 #include "server/routes/transfer_waits.hpp"
 #include "server/routing/router.hpp"
 #include "server/worker.hpp"
-#include "transport/transfer_engine.hpp"
+#include "transport/engine/transfer_engine.hpp"
 
 namespace cairn {
 

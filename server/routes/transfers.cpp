@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "blockmgr/cache_copy.hpp"
+#include "blockmgr/cache/cache_copy.hpp"
 #include "server/codec/dom_blocks.hpp"
 #include "server/codec/ids.hpp"
 #include "server/codec/requests.hpp"

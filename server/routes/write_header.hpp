@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/result.hpp"
-#include "blockmgr/cache.hpp"
+#include "blockmgr/cache/cache.hpp"
 
 namespace cairn::routes {
 

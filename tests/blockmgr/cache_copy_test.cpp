@@ -1,4 +1,4 @@
-#include "blockmgr/cache_copy.hpp"
+#include "blockmgr/cache/cache_copy.hpp"
 
 #include <gtest/gtest.h>
 

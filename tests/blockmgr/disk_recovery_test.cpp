@@ -7,10 +7,10 @@
 #include <string>
 
 #include "base/hash.hpp"
-#include "blockmgr/slot_journal.hpp"
+#include "blockmgr/disk/slot_journal.hpp"
 #include "tests/blockmgr/disk_restart.hpp"
-#include "transport/slot_file_label.hpp"
-#include "transport/slot_header.hpp"
+#include "transport/io/slot_file_label.hpp"
+#include "transport/io/slot_header.hpp"
 
 namespace cairn::testing {
 namespace {
@@ -38,7 +38,9 @@ class DiskRecovery : public DiskRestart {
     file.seekp(static_cast<std::streamoff>(offset));
     file.write(reinterpret_cast<const char*>(page.data()), kSlotHeaderBytes);
   }
-  static std::uint64_t header_at(std::uint64_t slot) { return kSlotFileLabelBytes + slot * kSlotBytes; }
+  static std::uint64_t header_at(std::uint64_t slot) {
+    return kSlotFileLabelBytes + slot * kSlotBytes;
+  }
   SlotHeader header_of(std::uint64_t slot) const {
     return decode_slot_header(page_at(header_at(slot))).value();
   }

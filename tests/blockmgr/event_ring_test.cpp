@@ -1,4 +1,4 @@
-#include "blockmgr/event_ring.hpp"
+#include "blockmgr/index/event_ring.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
-#include "blockmgr/groups.hpp"
+#include "blockmgr/share/groups.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <latch>
 
-#include "blockmgr/awaited.hpp"
+#include "blockmgr/cache/awaited.hpp"
 #include "tests/fakes/manual_clock.hpp"
 
 namespace cairn {

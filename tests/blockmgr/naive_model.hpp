@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "blockmgr/config.hpp"
+#include "blockmgr/index/config.hpp"
 #include "tests/blockmgr/rig.hpp"
 
 namespace cairn::testing {

@@ -7,13 +7,13 @@
 #include <random>
 #include <set>
 
-#include "blockmgr/block_store.hpp"
-#include "blockmgr/disk_place.hpp"
-#include "blockmgr/free_bitmap.hpp"
-#include "blockmgr/lease_table.hpp"
-#include "blockmgr/piece_progress.hpp"
-#include "blockmgr/pressure.hpp"
-#include "blockmgr/transfer_table.hpp"
+#include "blockmgr/cache/piece_progress.hpp"
+#include "blockmgr/cache/transfer_table.hpp"
+#include "blockmgr/disk/disk_place.hpp"
+#include "blockmgr/index/block_store.hpp"
+#include "blockmgr/index/free_bitmap.hpp"
+#include "blockmgr/index/lease_table.hpp"
+#include "blockmgr/index/pressure.hpp"
 #include "tests/blockmgr/rig.hpp"
 
 namespace cairn::testing {

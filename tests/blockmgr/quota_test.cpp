@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "blockmgr/block_quota.hpp"
+#include "blockmgr/index/block_quota.hpp"
 #include "tests/blockmgr/rig.hpp"
 
 namespace cairn::testing {

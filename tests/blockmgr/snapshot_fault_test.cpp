@@ -5,7 +5,7 @@
 
 #include <atomic>
 
-#include "blockmgr/snapshot_reader.hpp"
+#include "blockmgr/snapshot/snapshot_reader.hpp"
 #include "tests/blockmgr/snapshot_rig.hpp"
 #include "tests/fakes/faked_disk.hpp"
 #include "tests/fakes/faulty_disk_io.hpp"

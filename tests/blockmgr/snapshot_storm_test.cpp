@@ -5,7 +5,7 @@
 #include <random>
 #include <thread>
 
-#include "blockmgr/awaited.hpp"
+#include "blockmgr/cache/awaited.hpp"
 #include "tests/blockmgr/snapshot_rig.hpp"
 
 namespace cairn::testing {

@@ -10,7 +10,7 @@
 #include <iterator>
 #include <random>
 
-#include "memory/cuda_runtime.hpp"
+#include "memory/cuda/cuda_runtime.hpp"
 #include "memory/exported_memory.hpp"
 #include "tests/fakes/cudart/fake_cudart.hpp"
 

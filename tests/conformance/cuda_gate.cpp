@@ -3,7 +3,7 @@
 #include <atomic>
 #include <stdexcept>
 
-#include "memory/cuda_stream.hpp"
+#include "memory/cuda/cuda_stream.hpp"
 #include "tests/conformance/stream_gate.hpp"
 
 namespace cairn::conformance {

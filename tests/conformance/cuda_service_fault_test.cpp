@@ -5,8 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "memory/copy_kernel.hpp"
-#include "memory/cuda_runtime.hpp"
+#include "memory/cuda/copy_kernel.hpp"
+#include "memory/cuda/cuda_runtime.hpp"
 #include "tests/blockmgr/rig.hpp"
 #include "tests/fakes/cudart/fake_cudart.hpp"
 

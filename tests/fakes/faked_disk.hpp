@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "transport/disk_io.hpp"
+#include "transport/io/disk_io.hpp"
 
 namespace cairn::fakes {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/mutex.hpp"
-#include "transport/disk_io.hpp"
+#include "transport/io/disk_io.hpp"
 
 namespace cairn::fakes {
 

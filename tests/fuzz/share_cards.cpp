@@ -1,6 +1,6 @@
 // What the other ranks of a group say of a call and of its keys: anything may arrive where this
 // rank expects their cards. Its own come first and are right.
-#include "blockmgr/share_cards.hpp"
+#include "blockmgr/share/share_cards.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "base/hash.hpp"
-#include "blockmgr/snapshot_format.hpp"
+#include "blockmgr/snapshot/snapshot_format.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 namespace {

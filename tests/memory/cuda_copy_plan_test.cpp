@@ -1,4 +1,4 @@
-#include "memory/cuda_copy_plan.hpp"
+#include "memory/cuda/cuda_copy_plan.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

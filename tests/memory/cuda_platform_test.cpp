@@ -1,4 +1,4 @@
-#include "memory/cuda_platform.hpp"
+#include "memory/cuda/cuda_platform.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What is the CUDA runtime's own, beside what every runtime does: it runs on the fake libcudart.
-#include "memory/cuda_runtime.hpp"
+#include "memory/cuda/cuda_runtime.hpp"
 
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
@@ -9,7 +9,7 @@
 #include <cstring>
 #include <thread>
 
-#include "memory/copy_kernel.hpp"
+#include "memory/cuda/copy_kernel.hpp"
 #include "tests/conformance/stream_gate.hpp"
 #include "tests/fakes/cudart/fake_cudart.hpp"
 

@@ -10,8 +10,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "memory/cuda_driver.hpp"
-#include "memory/cuda_runtime.hpp"
+#include "memory/cuda/cuda_driver.hpp"
+#include "memory/cuda/cuda_runtime.hpp"
 #include "memory/exported_memory.hpp"
 #include "tests/fakes/cudart/fake_cudart.hpp"
 

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <vector>
 
-#include "memory/copy_kernel.hpp"
+#include "memory/cuda/copy_kernel.hpp"
 
 namespace cairn {
 namespace {

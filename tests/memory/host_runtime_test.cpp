@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "memory/device_runtime.hpp"
-#include "memory/host_memory.hpp"
+#include "memory/host/host_memory.hpp"
 #include "tests/conformance/stream_gate.hpp"
 #include "tests/fakes/faulty_runtime.hpp"
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <random>
 
-#include "memory/copy_kernel.hpp"
-#include "memory/copy_kernel_words.hpp"
+#include "memory/cuda/copy_kernel.hpp"
+#include "memory/cuda/copy_kernel_words.hpp"
 
 namespace cairn {
 namespace {

@@ -1,8 +1,8 @@
-#include "transport/copy_choice.hpp"
+#include "transport/copy/copy_choice.hpp"
 
 #include <gtest/gtest.h>
 
-#include "transport/job_rules.hpp"
+#include "transport/engine/job_rules.hpp"
 
 namespace cairn {
 namespace {

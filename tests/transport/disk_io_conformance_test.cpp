@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "tests/fakes/temp_dir.hpp"
-#include "transport/positional_disk_io.hpp"
-#include "transport/uring_disk_io.hpp"
+#include "transport/io/positional_disk_io.hpp"
+#include "transport/io/uring_disk_io.hpp"
 
 namespace cairn {
 namespace {

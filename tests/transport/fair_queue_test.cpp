@@ -1,4 +1,4 @@
-#include "transport/fair_queue.hpp"
+#include "transport/engine/fair_queue.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

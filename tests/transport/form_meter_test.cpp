@@ -1,4 +1,4 @@
-#include "transport/form_meter.hpp"
+#include "transport/copy/form_meter.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "transport/positional_disk_io.hpp"
+#include "transport/io/positional_disk_io.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,10 +1,10 @@
-#include "transport/scratch_copier.hpp"
+#include "transport/copy/scratch_copier.hpp"
 
 #include <gtest/gtest.h>
 
 #include "tests/fakes/faulty_runtime.hpp"
 #include "tests/transport/support.hpp"
-#include "transport/memory_mover.hpp"
+#include "transport/engine/memory_mover.hpp"
 
 namespace cairn::test {
 namespace {

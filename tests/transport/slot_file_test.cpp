@@ -1,4 +1,4 @@
-#include "transport/slot_file.hpp"
+#include "transport/io/slot_file.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 
 #include "tests/fakes/faulty_disk_io.hpp"
 #include "tests/transport/support.hpp"
-#include "transport/header_scan.hpp"
-#include "transport/slot_file_label.hpp"
+#include "transport/io/header_scan.hpp"
+#include "transport/io/slot_file_label.hpp"
 
 namespace cairn::test {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "base/hash.hpp"
 #include "layouts/builder.hpp"
-#include "transport/slot_file.hpp"
+#include "transport/io/slot_file.hpp"
 
 namespace cairn::test {
 namespace {

@@ -12,7 +12,7 @@
 #include "layouts/block_layout.hpp"
 #include "memory/device_runtime.hpp"
 #include "tests/fakes/temp_dir.hpp"
-#include "transport/transfer_engine.hpp"
+#include "transport/engine/transfer_engine.hpp"
 
 namespace cairn::test {
 

@@ -1,6 +1,6 @@
 // The life of a job: order, bounds, cancellation, deadlines, completion.
 
-#include "transport/transfer_engine.hpp"
+#include "transport/engine/transfer_engine.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "memory/copy_kernel.hpp"
-#include "memory/copy_kernel_words.hpp"
+#include "memory/cuda/copy_kernel.hpp"
+#include "memory/cuda/copy_kernel_words.hpp"
 #include "tests/fakes/cudart/state.hpp"
 
 namespace cairn::fakes {

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <sys/uio.h>
+
+#include <optional>
+#include <vector>
+
+#include "base/result.hpp"
+#include "blockmgr/cache/cache.hpp"
+#include "blockmgr/cache/piece_progress.hpp"
+
+namespace cairn {
+
+// Where a block's bytes, or a piece's, lie in memory that the CPU reaches, in canonical order.
+// REQUIRES: check_piece(), a host-accessible layout.
+std::vector<iovec> bytes_in_place(const BlockLayout& layout, std::uint32_t block,
+                                  std::optional<PieceSelector> piece);
+// The same in a block in canonical order.
+iovec bytes_in_canonical(std::byte* block, const LayoutConfig& shape,
+                         std::optional<PieceSelector> piece);
+
+PieceProgress::Range piece_range(const LayoutConfig& shape, std::optional<PieceSelector> piece);
+Result<> check_piece(const LayoutConfig& shape, std::optional<PieceSelector> piece);
+
+}  // namespace cairn

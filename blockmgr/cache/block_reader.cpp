@@ -1,0 +1,212 @@
+#include <algorithm>
+#include <atomic>
+#include <string>
+
+#include "base/hex.hpp"
+#include "blockmgr/cache/block_pieces.hpp"
+#include "blockmgr/cache/cache_core.hpp"
+
+namespace cairn {
+namespace {
+
+// Held by the reader and by its fetch: the pin and the staging go with the last of them, the pin
+// before that where the bytes have been copied to staging.
+struct Read : std::enable_shared_from_this<Read> {
+  Read(std::shared_ptr<CacheCore> c, SlotRef slot, BlockHandle h, std::optional<PieceSelector> p,
+       bool use = true)
+      : core(std::move(c)), at(slot), handle(h), piece(p), is_use(use) {}
+  // The pin was taken by whoever made this, under the lock.
+  ~Read() {
+    if (pinned) unpin();
+  }
+
+  void fetch(Done<std::span<const iovec>> ready);
+  void load(Done<std::span<const iovec>> ready);
+  void loaded(const JobOutcome& outcome, Done<std::span<const iovec>> ready);
+  void unpin() {
+    Section section(*core);
+    if (is_use) {
+      core->store.unpin(at);
+    } else {
+      core->store.unpin_in_place(at);
+    }
+    pinned = false;
+  }
+
+  const std::shared_ptr<CacheCore> core;
+  const SlotRef at;
+  const BlockHandle handle;
+  const std::optional<PieceSelector> piece;
+  const bool is_use;           // else pinned in place
+  std::uint64_t checksum = 0;  // of the block, as it was known when this began; 0: it was not
+  std::optional<CanonicalStaging::Block> staging;
+  std::vector<iovec> bytes;
+  bool pinned = true;  // changed by the fetch, of which there is one at a time
+  std::atomic<bool> abandoned{false};
+};
+
+const Error kReaderGone{ErrorCode::cancelled, "the reader has gone"};
+
+void Read::fetch(Done<std::span<const iovec>> ready) {
+  const BlockLayout& layout = core->layout(at.tier());
+  if (is_host_accessible(layout.storage_kind())) {
+    if (bytes.empty()) bytes = bytes_in_place(layout, at.slot(), piece);
+    return ready(std::span<const iovec>(bytes));
+  }
+  if (!bytes.empty()) return ready(std::span<const iovec>(bytes));
+  core->staging.acquire([self = shared_from_this(),
+                         ready = std::move(ready)](Result<CanonicalStaging::Block> block) mutable {
+    if (!block) return ready(std::move(block).error());
+    if (self->abandoned) return ready(kReaderGone);
+    self->staging.emplace(std::move(*block));
+    self->load(std::move(ready));
+  });
+}
+
+void Read::load(Done<std::span<const iovec>> ready) {
+  TransferJob job;
+  job.source = &core->layout(at.tier());
+  job.destination = &staging->layout();
+  job.pairs = {{at.slot(), 0}};
+  core->submit(std::move(job),
+               [self = shared_from_this(), ready = std::move(ready)](JobOutcome outcome) mutable {
+                 self->loaded(outcome, std::move(ready));
+               },
+               {});
+}
+
+void Read::loaded(const JobOutcome& outcome, Done<std::span<const iovec>> ready) {
+  if (outcome.state == JobState::done) {
+    // Before anybody hears of it: who has the bytes finds the block as if nobody had read it.
+    unpin();
+    if (abandoned) return ready(kReaderGone);
+    bytes = {bytes_in_canonical(staging->data(), core->config.shape, piece)};
+    return ready(std::span<const iovec>(bytes));
+  }
+  if (outcome.failures.empty()) {
+    return ready(Error{ErrorCode::cancelled, "the server is shutting down"});
+  }
+  const Error& error = outcome.failures.front().error;
+  if (accuses_source(at.tier(), error.code)) {
+    Section section(*core);
+    core->drop_unreadable(at, handle.generation, error);
+  }
+  ready(error);
+}
+
+}  // namespace
+
+// A pin, and once the bytes are asked for what reads them. A request may hold 65,536 of these for
+// as long as its client takes the blocks, so before that it is no more than the pin.
+struct BlockReader::Impl {
+  Impl(std::shared_ptr<CacheCore> c, SlotRef slot) : core(std::move(c)), at(slot) {}
+  explicit Impl(std::shared_ptr<Read> r) : core(r->core), at(r->at), read(std::move(r)) {}
+  ~Impl() {
+    static_assert(sizeof(Impl) <= 40, "a long prefix would be held by much more than its pins");
+    if (read) {
+      read->abandoned = true;
+    } else {
+      Section section(*core);
+      core->store.unpin(at);
+    }
+  }
+
+  // Pinned, so the slot's life goes on and its handle stays.
+  BlockHandle handle() const {
+    if (read) return read->handle;
+    Section section(*core);
+    return core->store.handle(at);
+  }
+
+  const std::shared_ptr<CacheCore> core;
+  const SlotRef at;
+  std::shared_ptr<Read> read;  // null: only pinned, as a use
+};
+
+BlockReader::BlockReader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+BlockReader::BlockReader(BlockReader&&) noexcept = default;
+BlockReader& BlockReader::operator=(BlockReader&&) noexcept = default;
+BlockReader::~BlockReader() = default;
+
+BlockHandle BlockReader::handle() const { return impl_->handle(); }
+
+std::uint64_t BlockReader::size_bytes() const {
+  const LayoutConfig& shape = impl_->core->config.shape;
+  return impl_->read && impl_->read->piece ? piece_bytes(shape) : block_bytes(shape);
+}
+
+void BlockReader::fetch(Done<std::span<const iovec>> ready) {
+  if (!impl_->read) {
+    impl_->read = std::make_shared<Read>(impl_->core, impl_->at, impl_->handle(), std::nullopt);
+  }
+  // The reader may be destroyed by `ready`.
+  const std::shared_ptr<Read> read = impl_->read;
+  read->fetch(std::move(ready));
+}
+
+std::optional<std::uint64_t> BlockReader::checksum() const {
+  const std::uint64_t known = impl_->read->checksum;
+  return known == 0 ? std::nullopt : std::optional(known);
+}
+
+void BlockReader::keep_checksum(std::uint64_t checksum) {
+  const Read& read = *impl_->read;
+  Section section(*read.core);
+  BlockStore& store = read.core->store;
+  const SlotRecord& slot = store.record(read.at);
+  // What was read through staging is pinned no more: the slot may be another key's by now.
+  const bool is_there =
+      slot.generation == read.handle.generation && slot.life == SlotLife::committed && !slot.gone;
+  if (is_there) store.entry(slot.owner).checksum = checksum;
+}
+
+Result<BlockReader> Cache::read(KeyView key, std::optional<PieceSelector> piece) {
+  CacheCore& core = *core_;
+  CAIRN_TRY(check_piece(core.config.shape, piece));
+  Section section(core);
+  CAIRN_TRY(core.check_usable());
+  const EntryNumber entry = core.store.find(key, section.now());
+  if (entry == kNoEntry) {
+    return Error{ErrorCode::unknown_key,
+                 "key " + to_hex(key.bytes()) + " is not in cache " + core.config.name};
+  }
+  const SlotRef at = core.store.highest_copy(core.store.entry(entry));
+  core.store.pin(at);
+  core.store.record(at).used_again = true;
+  auto read = std::make_shared<Read>(core_, at, core.store.handle(at), piece);
+  read->checksum = core.store.entry(entry).checksum;
+  return BlockReader(std::make_unique<BlockReader::Impl>(std::move(read)));
+}
+
+Result<BlockReader> Cache::peek(KeyView key) {
+  CacheCore& core = *core_;
+  Section section(core);
+  CAIRN_TRY(core.check_usable());
+  const EntryNumber entry = core.store.find(key, section.now());
+  if (entry == kNoEntry) {
+    return Error{ErrorCode::unknown_key,
+                 "key " + to_hex(key.bytes()) + " is not in cache " + core.config.name};
+  }
+  const SlotRef at = core.store.highest_copy(core.store.entry(entry));
+  core.store.pin_in_place(at);
+  return BlockReader(std::make_unique<BlockReader::Impl>(
+      std::make_shared<Read>(core_, at, core.store.handle(at), std::nullopt, false)));
+}
+
+std::vector<BlockReader> Cache::read_prefix(std::span<const KeyView> keys) {
+  std::vector<BlockReader> readers;
+  CacheCore& core = *core_;
+  Section section(core);
+  if (core.dropped) return readers;
+  for (const KeyView key : keys) {
+    const EntryNumber entry = core.store.find(key, section.now());
+    if (entry == kNoEntry) break;
+    const SlotRef at = core.store.highest_copy(core.store.entry(entry));
+    core.store.pin(at);
+    core.store.record(at).used_again = true;
+    readers.push_back(BlockReader(std::make_unique<BlockReader::Impl>(core_, at)));
+  }
+  return readers;
+}
+
+}  // namespace cairn

@@ -1,0 +1,219 @@
+#include <atomic>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "blockmgr/cache/block_pieces.hpp"
+#include "blockmgr/cache/cache_core.hpp"
+
+namespace cairn {
+namespace {
+
+const Error kWriterGone{ErrorCode::cancelled, "the writer has gone"};
+const Error kLeaseEnded{ErrorCode::lease_expired, "the lease ended while the block was written"};
+
+// Held by the writer and by what it has begun: the claim, the pin and the staging go with the last
+// of them.
+//
+// Tiers that the CPU does not reach take whole blocks only. A piece for one is put into a staged
+// copy of what the block holds so far, and all of that is stored; such writes to one block take
+// turns.
+struct Write : std::enable_shared_from_this<Write> {
+  Write(std::shared_ptr<CacheCore> c, SlotRef slot, std::optional<PieceSelector> p)
+      : core(std::move(c)),
+        at(slot),
+        piece(p),
+        range(piece_range(core->config.shape, p)),
+        in_place(is_host_accessible(core->layout(slot.tier()).storage_kind())) {}
+  ~Write();
+
+  void room(Done<std::span<const iovec>> ready);
+  void stage(Done<std::span<const iovec>> ready);
+  void staged(Done<std::span<const iovec>> ready);
+  void finish(Done<> done);
+  Result<> end(PieceProgress::End how);
+  bool let_go(Section& section, PieceProgress& progress);
+
+  const std::shared_ptr<CacheCore> core;
+  const SlotRef at;
+  const std::optional<PieceSelector> piece;
+  const PieceProgress::Range range;
+  const bool in_place;
+  std::optional<CanonicalStaging::Block> staging;
+  std::vector<iovec> bytes;
+  bool has_turn = false;  // guarded by the cache's lock
+  bool claimed = true;    // the same; the pin goes with the claim
+  // The room in the slot itself has been given out: bytes may have come into it.
+  std::atomic<bool> touched{false};
+  std::atomic<bool> abandoned{false};
+};
+
+Write::~Write() {
+  Section section(*core);
+  if (!claimed) return;
+  claimed = false;
+  PieceProgress& progress = core->writes.at(at.bits());
+  progress.end(range, touched ? PieceProgress::End::torn : PieceProgress::End::untouched);
+  let_go(section, progress);
+}
+
+void Write::room(Done<std::span<const iovec>> ready) {
+  if (in_place) {
+    if (bytes.empty()) bytes = bytes_in_place(core->layout(at.tier()), at.slot(), piece);
+    touched = true;
+    return ready(std::span<const iovec>(bytes));
+  }
+  if (staging) return ready(std::span<const iovec>(bytes));
+  if (!piece) return stage(std::move(ready));
+
+  Section section(*core);
+  UniqueFunction<void()> turn = [self = shared_from_this(), ready = std::move(ready)]() mutable {
+    {
+      Section mine(*self->core);
+      self->has_turn = true;
+    }
+    if (self->abandoned) return ready(kWriterGone);
+    self->stage(std::move(ready));
+  };
+  if (core->writes.at(at.bits()).take_turn(turn)) section.after(std::move(turn));
+}
+
+void Write::stage(Done<std::span<const iovec>> ready) {
+  core->staging.acquire([self = shared_from_this(),
+                         ready = std::move(ready)](Result<CanonicalStaging::Block> block) mutable {
+    if (!block) return ready(std::move(block).error());
+    if (self->abandoned) return ready(kWriterGone);
+    self->staging.emplace(std::move(*block));
+    self->staged(std::move(ready));
+  });
+}
+
+// Fills the rest of the staged block where only a piece of it will be written.
+void Write::staged(Done<std::span<const iovec>> ready) {
+  bytes = {bytes_in_canonical(staging->data(), core->config.shape, piece)};
+  if (!piece) return ready(std::span<const iovec>(bytes));
+  bool begun = false;
+  {
+    MutexLock lock(core->mutex);
+    begun = core->writes.at(at.bits()).any_written();
+  }
+  if (!begun) {
+    std::memset(staging->data(), 0, core->block_bytes);
+    return ready(std::span<const iovec>(bytes));
+  }
+  TransferJob job;
+  job.source = &core->layout(at.tier());
+  job.destination = &staging->layout();
+  job.pairs = {{at.slot(), 0}};
+  core->submit(std::move(job),
+               [self = shared_from_this(), ready = std::move(ready)](JobOutcome outcome) mutable {
+                 if (self->abandoned || outcome.state == JobState::cancelled)
+                   return ready(kWriterGone);
+                 if (!outcome.failures.empty()) return ready(outcome.failures.front().error);
+                 ready(std::span<const iovec>(self->bytes));
+               },
+               {});
+}
+
+void Write::finish(Done<> done) {
+  using End = PieceProgress::End;
+  if (in_place) return done(end(End::written));
+  TransferJob job;
+  job.source = &staging->layout();
+  job.destination = &core->layout(at.tier());
+  job.pairs = {{0, at.slot()}};
+  core->submit(std::move(job),
+               [self = shared_from_this(), done = std::move(done)](JobOutcome outcome) mutable {
+                 const End how = outcome.state == JobState::done ? End::written
+                                 : outcome.begun                 ? End::torn
+                                                                 : End::untouched;
+                 const Result<> ended = self->end(how);
+                 // Not with the writer: a request that writes many blocks keeps all its writers to
+                 // its end, and would wait for staging that it holds itself.
+                 self->bytes.clear();
+                 self->staging.reset();
+                 if (outcome.state == JobState::cancelled) return done(kWriterGone);
+                 if (!outcome.failures.empty()) return done(outcome.failures.front().error);
+                 done(ended);
+               },
+               {});
+}
+
+Result<> Write::end(PieceProgress::End how) {
+  Section section(*core);
+  CAIRN_ASSERT(claimed, "a write was finished twice");
+  claimed = false;
+  PieceProgress& progress = core->writes.at(at.bits());
+  progress.end(range, how);
+  if (!in_place) {
+    // The rest of a staged block went along: it holds something from now on.
+    const PieceProgress::Range all = piece_range(core->config.shape, std::nullopt);
+    if (how == PieceProgress::End::written) progress.set_written(all);
+    if (how == PieceProgress::End::torn) progress.set_torn(all);
+  }
+  if (let_go(section, progress)) return {};
+  return kLeaseEnded;
+}
+
+// The end of the claim, before anybody hears of it: who is told that a write has ended finds
+// nothing of it. True where the block is still its lease's.
+bool Write::let_go(Section& section, PieceProgress& progress) {
+  if (std::exchange(has_turn, false)) {
+    if (auto next = progress.end_turn()) section.after(std::move(next));
+  }
+  const bool gone = core->store.record(at).gone;
+  if (gone) core->forget_writes(at);
+  core->store.unpin(at);
+  return !gone;
+}
+
+}  // namespace
+
+struct BlockWriter::Impl {
+  std::shared_ptr<Write> write;
+  ~Impl() {
+    if (write) write->abandoned = true;
+  }
+};
+
+BlockWriter::BlockWriter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+BlockWriter::BlockWriter(BlockWriter&&) noexcept = default;
+BlockWriter& BlockWriter::operator=(BlockWriter&&) noexcept = default;
+BlockWriter::~BlockWriter() = default;
+
+std::uint64_t BlockWriter::size_bytes() const {
+  const LayoutConfig& shape = impl_->write->core->config.shape;
+  return impl_->write->piece ? piece_bytes(shape) : block_bytes(shape);
+}
+
+void BlockWriter::room(Done<std::span<const iovec>> ready) {
+  const std::shared_ptr<Write> write = impl_->write;  // the writer may be destroyed by `ready`
+  write->room(std::move(ready));
+}
+
+void BlockWriter::finish(Done<> done) {
+  const std::shared_ptr<Write> write = impl_->write;
+  write->finish(std::move(done));
+}
+
+Result<BlockWriter> Cache::write(const WriteTarget& target) {
+  CacheCore& core = *core_;
+  CAIRN_TRY(check_piece(core.config.shape, target.piece));
+  Section section(core);
+  auto lease = core.live_lease(section, target.lease);
+  if (!lease) return std::move(lease).error();
+  auto at = core.uncommitted(*lease, target.block);
+  if (!at) return std::move(at).error();
+  const auto pieces = piece_range(core.config.shape, std::nullopt).count;
+  PieceProgress& progress = core.writes.try_emplace(at->bits(), pieces).first->second;
+  if (!progress.claim(piece_range(core.config.shape, target.piece))) {
+    return Error{ErrorCode::state_conflict,
+                 "slot " + std::to_string(at->slot()) + " is being written by another request"};
+  }
+  core.store.pin(*at);
+  auto impl = std::make_unique<BlockWriter::Impl>();
+  impl->write = std::make_shared<Write>(core_, *at, target.piece);
+  return BlockWriter(std::move(impl));
+}
+
+}  // namespace cairn

@@ -1,0 +1,67 @@
+// The index of a disk tier, made durable.
+#include "blockmgr/cache/cache_core.hpp"
+#include "transport/io/slot_file.hpp"
+
+namespace cairn {
+namespace {
+
+// Slots that are described under one hold of the lock.
+constexpr std::uint32_t kStep = 2048;
+
+}  // namespace
+
+Result<> CacheCore::checkpoint() {
+  if (!disk_slots) return {};
+  MutexLock only_one(checkpointing);
+  std::uint64_t log_number = 0;
+  {
+    // The files of a cache that was removed go with it.
+    MutexLock lock(mutex);
+    if (dropped) return {};
+    log_number = journal->reserve_number();
+  }
+  auto fresh = journal->make_log(log_number);
+  {
+    MutexLock lock(mutex);
+    if (!fresh) {
+      journal->return_number(log_number);
+      // With the spare it goes on, and makes room: the older logs go.
+      if (!journal->has_spare()) return std::move(fresh).error();
+    }
+    CAIRN_TRY(check_usable());
+    journal->switch_log(fresh ? std::move(*fresh) : nullptr);
+  }
+  options().reached("checkpoint.begun");
+  const auto write_all = [&]() -> Result<> {
+    CAIRN_TRY(journal->start_checkpoint());
+    std::vector<std::byte> records;
+    // Slots that are added meanwhile are in the new log.
+    const std::uint32_t num_slots = disk_slots->num_slots();
+    for (std::uint32_t first = 0; first < num_slots; first += kStep) {
+      records.clear();
+      {
+        MutexLock lock(mutex);
+        CAIRN_TRY(check_usable());
+        const std::uint32_t end = std::min(num_slots - first, kStep) + first;
+        for (std::uint32_t slot = first; slot < end; ++slot) {
+          store.describe_disk_slot(slot, [&](const SlotRecordView& record) {
+            const std::size_t at = records.size();
+            records.resize(at + encoded_bytes(record));
+            encode(record, journal->checkpoint_seed(), std::span(records).subspan(at));
+          });
+        }
+      }
+      CAIRN_TRY(journal->write(records));
+    }
+    options().reached("checkpoint.written");
+    // What the checkpoint promises must be there after a power cut: its blocks before it.
+    CAIRN_TRY(flush_slot_file(layout(Tier::disk)));
+    return journal->finish_checkpoint();
+  };
+  Result<> written = write_all();
+  if (!written) journal->abandon_checkpoint();
+  options().reached("checkpoint.ended");
+  return written;
+}
+
+}  // namespace cairn

@@ -1,0 +1,249 @@
+#include "blockmgr/cache/disk_recovery.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+
+#include "transport/io/header_scan.hpp"
+
+namespace cairn {
+namespace {
+
+// Headers do not tell of the lives of a slot that never became anybody's: handles of those are made
+// stale by so much at once.
+constexpr std::uint64_t kHeaderGap = std::uint64_t{1} << 20;
+// What a run had handed out and not noted is at most a life after the last noted one, which may
+// itself be the one that ended.
+constexpr std::uint64_t kLivesARun = 2;
+
+KeyView view_of(std::string_view text) {
+  return {reinterpret_cast<const std::byte*>(text.data()), static_cast<std::uint8_t>(text.size())};
+}
+
+SlotRecordView record_of(const SlotHeader& header) {
+  const SlotLabel& label = header.label;
+  return {.slot = static_cast<std::uint32_t>(header.slot),
+          .generation = label.generation + kHeaderGap,
+          .stamp = label.stamp,
+          .data_checksum = header.data_checksum,
+          .expires_at_unix_ms = label.expires_at_unix_ms,
+          .priority = label.priority,
+          .epoch = label.epoch,
+          .key = label.key,
+          .parent = label.parent,
+          .metadata = label.metadata};
+}
+
+// A slot of which the index or its header says that it is a key's, or that it is nobody's.
+struct Claim {
+  SlotRecordView record;
+  std::uint64_t stamp = 0;   // of two slots of a key the later one counts
+  bool from_header = false;  // nothing says that its block was ever acknowledged
+};
+
+// What the index says, and the headers of later lives of its slots: of a life that the index knows
+// to have ended the header says nothing new.
+std::vector<Claim> joined(const std::vector<SlotRecordView>& records, const HeaderScan& scan) {
+  std::vector<Claim> claims;
+  std::unordered_map<std::uint32_t, std::size_t> known;
+  for (const SlotRecordView& record : records) {
+    known.emplace(record.slot, claims.size());
+    claims.push_back({.record = record, .stamp = record.stamp});
+  }
+  for (const SlotHeader& header : scan.headers) {
+    const Claim claim{
+        .record = record_of(header), .stamp = header.label.stamp, .from_header = true};
+    const auto at = known.find(claim.record.slot);
+    if (at == known.end()) {
+      claims.push_back(claim);
+    } else if (Claim& noted = claims[at->second];
+               header.label.generation > noted.record.generation) {
+      noted = claim;
+    } else if (noted.record.key == claim.record.key) {
+      // A block's last use may be set back to long before it was written.
+      noted.stamp = std::max(noted.stamp, claim.stamp);
+    }
+  }
+  return claims;
+}
+
+// Leaves each key one slot: the latest. But a header comes to the disk before the last of its bytes
+// and before anybody is told: one whose block is not whole hides none that is.
+Result<> leave_the_latest(std::vector<Claim>& claims, const DiskTierSlots& tier,
+                          Recovery& recovery) {
+  std::ranges::sort(claims, {}, [](const Claim& claim) {
+    return std::tuple(claim.record.key, claim.stamp, claim.record.slot);
+  });
+  // Of keys with several slots: those that are left, from the end.
+  struct Rivals {
+    std::size_t first = 0;
+    std::size_t last = 0;
+  };
+  std::vector<Rivals> open;
+  for (std::size_t first = 0, next = 0; first < claims.size(); first = next) {
+    while (next < claims.size() && claims[next].record.key == claims[first].record.key) ++next;
+    if (next - first > 1 && !claims[first].record.key.empty()) open.push_back({first, next - 1});
+  }
+  const auto make_nobodys = [](Claim& claim) { claim.record.key = {}; };
+  while (!open.empty()) {
+    std::vector<ClaimedBlock> asked;
+    for (const Rivals& rivals : open) {
+      const SlotRecordView& last = claims[rivals.last].record;
+      asked.push_back({.slot = last.slot, .data_checksum = last.data_checksum});
+    }
+    auto whole = are_whole(tier, asked);
+    if (!whole) return std::move(whole).error();
+    std::vector<Rivals> still_open;
+    for (std::size_t i = 0; i < open.size(); ++i) {
+      auto [first, last] = open[i];
+      if ((*whole)[i]) {
+        for (; first < last; ++first, ++recovery.stale) make_nobodys(claims[first]);
+        continue;
+      }
+      ++recovery.torn;
+      make_nobodys(claims[last]);
+      // The last that is left is checked when it is read.
+      if (first + 1 < last) still_open.push_back({first, last - 1});
+    }
+    open = std::move(still_open);
+  }
+  return {};
+}
+
+bool is_of(const SlotHeader& header, const SlotRecordView& record) {
+  return header.label.key == record.key && header.data_checksum == record.data_checksum &&
+         header.label.generation <= record.generation;
+}
+
+// A power cut may have kept what the log says of a slot and not its header. The index then knows
+// blocks for which nothing could make up when it is lost: their headers are written again. `scan`
+// has those of all of these slots.
+Result<std::uint64_t> mend_headers(const std::vector<SlotRecordView>& records,
+                                   const HeaderScan& scan, const DiskTierSlots& tier) {
+  std::unordered_map<std::uint64_t, const SlotHeader*> there;
+  for (const SlotHeader& header : scan.headers) there.emplace(header.slot, &header);
+  std::vector<SlotHeader> missing;
+  for (const SlotRecordView& record : records) {
+    if (record.key.empty()) continue;
+    const auto at = there.find(record.slot);
+    if (at != there.end() && is_of(*at->second, record)) continue;
+    missing.push_back({.file_id = tier.slots.file_id(),
+                       .slot = record.slot,
+                       .data_bytes = tier.layout.geometry().block_bytes(),
+                       .data_checksum = record.data_checksum,
+                       .label = {.key = std::string(record.key),
+                                 .parent = std::string(record.parent),
+                                 .metadata = std::string(record.metadata),
+                                 .generation = record.generation,
+                                 .stamp = record.stamp,
+                                 .expires_at_unix_ms = record.expires_at_unix_ms,
+                                 .priority = record.priority,
+                                 .epoch = record.epoch}});
+  }
+  CAIRN_TRY(write_headers(tier, missing));
+  return missing.size();
+}
+
+Result<std::uint64_t> mend_unflushed(const SlotJournal::Found& found, const DiskTierSlots& tier) {
+  if (found.unflushed.empty()) return std::uint64_t{0};
+  auto scan = scan_headers(tier, found.unflushed);
+  if (!scan) return std::move(scan).error();
+  std::vector<SlotRecordView> unflushed;
+  std::ranges::copy_if(found.records, std::back_inserter(unflushed), [&](const auto& record) {
+    return std::ranges::binary_search(found.unflushed, record.slot);
+  });
+  return mend_headers(unflushed, *scan, tier);
+}
+
+void note_mended(Recovery& recovery, const Result<std::uint64_t>& mended) {
+  if (mended) {
+    recovery.mended = *mended;
+  } else {
+    recovery.not_mended = mended.error();
+  }
+}
+
+}  // namespace
+
+Recovery restore_blocks(CacheCore& core, std::vector<SlotRecordView> records,
+                        std::uint64_t generation_gap) {
+  Recovery result;
+  // In the order of use, which is that of eviction; of a key's slots the last one counts.
+  std::ranges::sort(records, {}, &SlotRecordView::stamp);
+  std::unordered_map<std::string_view, std::uint32_t> latest;
+  latest.reserve(records.size());
+  for (const SlotRecordView& record : records) latest[record.key] = record.slot;
+  Section section(core);
+  for (std::uint32_t slot = 0; slot < core.disk_slots->num_slots(); ++slot) {
+    core.store.raise_generation({Tier::disk, slot}, 1 + generation_gap);
+  }
+  for (const SlotRecordView& record : records) {
+    const SlotRef at(Tier::disk, record.slot);
+    core.store.raise_generation(at, record.generation + generation_gap);
+    if (record.key.empty()) continue;
+    if (latest[record.key] != record.slot) {
+      ++result.stale;
+      continue;
+    }
+    if (record.expires_at_unix_ms != 0 && record.expires_at_unix_ms <= section.unix_ms()) {
+      ++result.expired;
+      continue;
+    }
+    RestoredBlock block{.slot = record.slot,
+                        .generation = record.generation,
+                        .last_use = {record.stamp},
+                        .priority = std::min(record.priority, kMaxPriority),
+                        .block = {.key = view_of(record.key),
+                                  .metadata = std::string(record.metadata),
+                                  .epoch = record.epoch}};
+    if (!record.parent.empty()) block.block.parent = view_of(record.parent);
+    if (record.expires_at_unix_ms != 0) {
+      block.block.expires_at =
+          section.now() + std::chrono::milliseconds(record.expires_at_unix_ms - section.unix_ms());
+    }
+    core.disk_slots->set_recovered(record.slot, record.data_checksum);
+    if (core.store.restore(std::move(block))) ++result.restored;
+  }
+  return result;
+}
+
+Result<Recovery> recover_disk_tier(CacheCore& core, DiskTierStart start) {
+  auto found = start.journal.load();
+  if (!found) return std::move(found).error();
+  // What a run raised is not noted either: the next one raises by more.
+  const std::uint64_t gap = kLivesARun * start.journal.next_log();
+  const DiskTierSlots tier{start.disk, core.layout(Tier::disk), *core.disk_slots};
+  std::vector<std::string> damaged_indexes = std::move(found->damage);
+  if (found->complete && found->torn == 0) {
+    // A disk that fails now keeps no block away that the index knows.
+    const auto mended = mend_unflushed(*found, tier);
+    Recovery recovery = restore_blocks(core, std::move(found->records), gap);
+    note_mended(recovery, mended);
+    recovery.damaged_indexes = std::move(damaged_indexes);
+    return recovery;
+  }
+  auto scan = scan_headers(tier);
+  if (!scan) return std::move(scan).error();
+  Recovery recovery;
+  auto claims = joined(found->records, *scan);
+  CAIRN_TRY(leave_the_latest(claims, tier, recovery));
+  std::vector<SlotRecordView> records;
+  std::vector<SlotRecordView> noted;
+  for (const Claim& claim : claims) {
+    records.push_back(claim.record);
+    if (!claim.from_header) noted.push_back(claim.record);
+  }
+  note_mended(recovery, mend_headers(noted, *scan, tier));
+  const Recovery restored = restore_blocks(core, std::move(records), kHeaderGap + gap);
+  recovery.restored = restored.restored;
+  recovery.expired = restored.expired;
+  recovery.torn += scan->torn + found->torn;
+  recovery.damaged_indexes = std::move(damaged_indexes);
+  recovery.damaged_headers = scan->torn;
+  recovery.from_headers = true;
+  return recovery;
+}
+
+}  // namespace cairn

@@ -1,0 +1,135 @@
+#include "blockmgr/cache/disk_tier.hpp"
+
+#include <algorithm>
+#include <system_error>
+
+#include "blockmgr/cache/disk_recovery.hpp"
+#include "blockmgr/disk/disk_place.hpp"
+#include "blockmgr/index/config_check.hpp"
+
+namespace cairn {
+namespace {
+
+void log_damage(Logger& log, const std::string& cache, const std::string& what) {
+  log.warning("a part of a disk tier is damaged", {{"cache", cache}, {"part", what}});
+}
+
+}  // namespace
+
+std::string disk_path(const CacheConfig& config) {
+  const auto& disk = config.tiers[index_of(Tier::disk)];
+  return disk ? disk->path : std::string();
+}
+
+bool overlap(const std::filesystem::path& a, const std::filesystem::path& b) {
+  const auto x = a.lexically_normal();
+  const auto y = b.lexically_normal();
+  const auto [at_x, at_y] = std::mismatch(x.begin(), x.end(), y.begin(), y.end());
+  return at_x == x.end() || at_y == y.end();
+}
+
+std::vector<std::filesystem::path> disk_roots(const BlockManagerOptions& options) {
+  if (!options.disk.folders.empty()) return options.disk.folders;
+  return {options.data_dir / "disk"};
+}
+
+Result<DiskTier> open_disk_tier(const CacheConfig& config, const CacheServices& services) {
+  const DiskOptions& options = services.options.disk;
+  std::vector<std::filesystem::path> files;
+  for (const auto& root : disk_roots(services.options)) {
+    auto file = prepare_disk_place({root, disk_path(config)});
+    if (!file) return std::move(file).error();
+    files.push_back(std::move(*file));
+  }
+  auto file = open_slot_file({.paths = files,
+                              .owner = config.name,
+                              .shape = tier_shape(config, Tier::disk),
+                              .replace_other_shape = options.replace_other_shape,
+                              .direct = options.direct,
+                              .check_every_read = options.checksums});
+  if (!file) return std::move(file).error();
+  if (!file->not_direct.empty()) {
+    services.log.info("disk tier goes through the page cache",
+                      {{"cache", config.name}, {"why", file->not_direct}});
+  }
+  for (const std::string& damage : file->damage) log_damage(services.log, config.name, damage);
+  return DiskTier{std::move(files), std::move(*file)};
+}
+
+std::vector<PreparedMemory> prepare_for_disk(const BlockLayout& pinned, const std::string& cache,
+                                             const CacheServices& services) {
+  std::vector<PreparedMemory> prepared;
+  for (const RegionView& region : pinned.regions()) {
+    auto memory = PreparedMemory::of(services.engine.disk(), {region.data(), region.size_bytes()});
+    if (memory) {
+      prepared.push_back(std::move(*memory));
+      continue;
+    }
+    services.log.info("disk I/O goes without registered buffers",
+                      {{"cache", cache}, {"why", memory.error().detail}});
+    break;
+  }
+  return prepared;
+}
+
+Result<> start_disk_tier(CacheCore& core, bool is_new) {
+  bool from_headers = false;
+  bool wants_checkpoint = false;
+  if (!is_new) {
+    auto recovery = recover_disk_tier(core, {*core.journal, core.services->engine.disk()});
+    if (!recovery) return std::move(recovery).error();
+    from_headers = recovery->from_headers;
+    // Mended headers are worth a checkpoint too: it flushes them, and the old logs go.
+    wants_checkpoint = from_headers || recovery->mended > 0;
+    if (recovery->not_mended) {
+      core.services->log.warning(
+          "headers that a power cut may have taken were not looked after",
+          {{"cache", core.config.name}, {"detail", recovery->not_mended->detail}});
+    }
+    for (const std::string& index : recovery->damaged_indexes) {
+      log_damage(core.services->log, core.config.name, index);
+    }
+    if (recovery->damaged_headers > 0) {
+      log_damage(core.services->log, core.config.name,
+                 std::to_string(recovery->damaged_headers) + " headers of slots");
+    }
+    {
+      MutexLock lock(core.mutex);
+      core.disk_damage.indexes = recovery->damaged_indexes.size();
+      core.disk_damage.headers = recovery->damaged_headers;
+    }
+    core.services->log.info("disk tier recovered",
+                            {{"cache", core.config.name},
+                             {"blocks", recovery->restored},
+                             {"from", from_headers ? "headers" : "checkpoint and log"},
+                             {"torn", recovery->torn},
+                             {"expired", recovery->expired},
+                             {"mended", recovery->mended},
+                             {"stale", recovery->stale}});
+  }
+  CAIRN_TRY(core.journal->begin());
+  {
+    MutexLock lock(core.mutex);
+    core.store.note_changes(*core.journal, *core.disk_slots);
+  }
+  // A log alone does not tell what the headers told.
+  if (wants_checkpoint) checkpoint_disk_tier(core);
+  return {};
+}
+
+bool checkpoint_disk_tier(CacheCore& core) {
+  auto written = core.checkpoint();
+  if (written) return true;
+  core.services->log.warning("the index of a disk tier could not be made durable",
+                             {{"cache", core.config.name}, {"detail", written.error().detail}});
+  return false;
+}
+
+void remove_disk_tier(const std::vector<std::filesystem::path>& files) {
+  if (files.empty()) return;
+  SlotJournal::remove(files.front());
+  std::error_code ignored;
+  for (const auto& file : files) std::filesystem::remove(file, ignored);
+}
+
+}  // namespace cairn

@@ -1,0 +1,71 @@
+// The words of the closed sets, as clients and dashboards see them.
+#include <array>
+
+#include "blockmgr/cache/cache.hpp"
+
+namespace cairn {
+namespace {
+
+constexpr std::array<std::string_view, kNumTiers> kTierNames = {"device", "pinned", "disk"};
+constexpr std::array<std::string_view, kNumSlotStates> kSlotStateNames = {"free", "allocated",
+                                                                          "committed", "evictable"};
+constexpr std::array<std::string_view, 3> kOffloadNames = {"on_evict", "on_commit", "never"};
+constexpr std::array<std::string_view, kNumPressureLevels> kPressureNames = {
+    "normal", "elevated", "warning", "critical", "out_of_memory"};
+constexpr std::array<std::string_view, kNumEvictionReasons> kReasonNames = {
+    "capacity", "pressure", "request", "expired", "io_error"};
+constexpr std::array<std::string_view, kNumTransferOutcomes> kOutcomeNames = {"done", "failed",
+                                                                              "cancelled"};
+constexpr std::array<std::string_view, 5> kTransferStateNames = {"queued", "running", "done",
+                                                                 "failed", "cancelled"};
+
+}  // namespace
+
+std::string_view to_string(Tier tier) { return kTierNames[index_of(tier)]; }
+
+std::optional<Tier> tier_from(std::string_view word) {
+  for (Tier tier : kTiers) {
+    if (to_string(tier) == word) return tier;
+  }
+  return std::nullopt;
+}
+
+std::string_view to_string(SlotState state) {
+  return kSlotStateNames[static_cast<std::size_t>(state)];
+}
+
+std::optional<SlotState> slot_state_from(std::string_view word) {
+  for (std::size_t i = 0; i < kNumSlotStates; ++i) {
+    if (kSlotStateNames[i] == word) return static_cast<SlotState>(i);
+  }
+  return std::nullopt;
+}
+
+std::string_view to_string(OffloadMode mode) {
+  return kOffloadNames[static_cast<std::size_t>(mode)];
+}
+
+std::string_view to_string(PressureLevel level) {
+  return kPressureNames[static_cast<std::size_t>(level)];
+}
+
+std::string_view to_string(EvictionReason reason) {
+  return kReasonNames[static_cast<std::size_t>(reason)];
+}
+
+std::string_view to_string(TransferOutcome outcome) {
+  return kOutcomeNames[static_cast<std::size_t>(outcome)];
+}
+
+std::string_view to_string(TransferState state) {
+  return kTransferStateNames[static_cast<std::size_t>(state)];
+}
+
+std::optional<TransferState> transfer_state_from(std::string_view word) {
+  for (std::size_t i = 0; i < kTransferStateNames.size(); ++i) {
+    if (kTransferStateNames[i] == word) return static_cast<TransferState>(i);
+  }
+  return std::nullopt;
+}
+
+}  // namespace cairn

@@ -1,0 +1,103 @@
+#include "blockmgr/cache/tier_memory.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/assert.hpp"
+
+namespace cairn {
+namespace {
+
+TierMemory::Strides strides_of(const Geometry& geometry) {
+  return {.block_bytes = geometry.block_stride_bytes(),
+          .layer_bytes = geometry.layer_stride_bytes(),
+          .outer_bytes = geometry.outer_stride_bytes()};
+}
+
+// Where the regions of a layout lie in its memory.
+std::vector<RegionView::Part> parts_of(const BlockLayout& layout) {
+  CAIRN_ASSERT(layout.owned().size() == 1, "a tier's memory is one allocation, or one import");
+  const std::byte* const base = layout.owned().front().data();
+  std::vector<RegionView::Part> parts;
+  for (const RegionView& region : layout.regions()) {
+    parts.push_back({.offset_bytes = static_cast<std::uint64_t>(region.data() - base),
+                     .size_bytes = region.size_bytes()});
+  }
+  return parts;
+}
+
+std::string text_of(const TierMemory::Strides& strides) {
+  return std::to_string(strides.block_bytes) + ", " + std::to_string(strides.layer_bytes) +
+         " and " + std::to_string(strides.outer_bytes);
+}
+
+Result<> check_strides(const TierMemory& memory, const Geometry& geometry) {
+  const TierMemory::Strides own = strides_of(geometry);
+  if (!memory.strides || *memory.strides == own) return {};
+  return Error{ErrorCode::impossible, "strides of a block, a layer and an outer index are " +
+                                          text_of(*memory.strides) + " bytes; this layout has " +
+                                          text_of(own)};
+}
+
+}  // namespace
+
+Result<TierMemory> export_layout(const BlockLayout& layout) {
+  if (layout.storage_kind() == StorageKind::disk) {
+    return Error{ErrorCode::impossible,
+                 "a disk tier is not mapped: its blocks lie behind headers with checksums"};
+  }
+  auto memory = layout.owned().front().share();
+  if (!memory) return std::move(memory).error();
+  TierMemory exported{.memory = std::move(*memory),
+                      .regions = parts_of(layout),
+                      .strides = strides_of(layout.geometry())};
+  // Outside, places count from the first byte that is opened.
+  for (RegionView::Part& part : exported.regions) {
+    part.offset_bytes += exported.memory.offset_bytes;
+  }
+  exported.memory.size_bytes += std::exchange(exported.memory.offset_bytes, 0);
+  return exported;
+}
+
+Result<> check_import(const TierMemory& memory, std::span<const std::filesystem::path> folders) {
+  if (memory.memory.kind == ExportedMemory::Kind::cuda_ipc) return {};
+  if (memory.descriptor) {
+    // Who has it open could open it. Its path, if told, is another's.
+    if (memory.memory.file != nullptr) return {};
+    return Error{ErrorCode::not_found,
+                 "the memory was passed as an open file, which ended with the server before this "
+                 "one; whoever has it makes the cache again"};
+  }
+  const std::filesystem::path path(memory.memory.path);
+  const bool allowed =
+      path.is_absolute() && path.has_filename() && path.filename() != "." &&
+      path.filename() != ".." && memory.memory.path.find('\0') == std::string::npos &&
+      std::ranges::any_of(folders,
+                          [&](const auto& folder) { return path.parent_path() == folder; });
+  if (allowed) return {};
+  return Error{ErrorCode::forbidden,
+               "memory.import.path is '" + memory.memory.path.substr(0, 200) + "': " +
+                   (folders.empty() ? "this server imports no files; its setting import.folders "
+                                      "names where they may lie"
+                                    : "it lies not directly in one of import.folders")};
+}
+
+Result<BlockLayout> import_layout(PlacedLayout placed, const ImportRequest& request) {
+  const ExportedMemory& memory = request.memory.memory;
+  auto layout = std::move(placed)
+                    .within([&] { return request.runtime.import_memory(memory, request.options); },
+                            request.memory.regions)
+                    .build();
+  if (!layout) return layout;
+  CAIRN_TRY(check_strides(request.memory, layout->geometry()));
+  CAIRN_TRY(claim_exported_memory(memory, layout->owned().front().shared_fd(), parts_of(*layout)));
+  return layout;
+}
+
+Result<> check_still_exported(const SameMemory& memory, const BlockLayout& layout) {
+  if (is_known_same(memory.asked.memory, memory.had.memory)) return {};
+  return check_still_exported(memory.asked.memory, layout.owned().front().shared_fd());
+}
+
+}  // namespace cairn

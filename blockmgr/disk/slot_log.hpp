@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include "base/result.hpp"
+#include "blockmgr/disk/index_file.hpp"
+#include "blockmgr/disk/slot_record.hpp"
+
+namespace cairn {
+
+// A log of slots' changes: a reserved file mapped into memory, which the kernel keeps when the
+// process is killed. Not thread-safe.
+class SlotLog {
+ public:
+  static Result<std::shared_ptr<SlotLog>> make(const std::filesystem::path& path,
+                                               const IndexFileHead& head, std::uint64_t size_bytes);
+  SlotLog(const SlotLog&) = delete;
+  SlotLog& operator=(const SlotLog&) = delete;
+  ~SlotLog();
+
+  // Where it does not fit the log says from then on that it lacks something.
+  void note(const SlotRecordView& record);
+  bool fits(const SlotRecordView& record) const { return encoded_bytes(record) <= size_ - used_; }
+  void say_continued();
+  std::uint64_t number() const { return head_.number; }
+  bool empty() const { return used_ == sizeof(IndexFileHead); }
+  bool half_full() const { return used_ > size_ / 2; }
+
+ private:
+  SlotLog(std::byte* data, std::size_t size, const IndexFileHead& head)
+      : data_(data), size_(size), head_(head) {}
+  void say(LogEnding ending);
+
+  std::byte* const data_;
+  const std::size_t size_;
+  const IndexFileHead head_;
+  std::size_t used_ = sizeof(IndexFileHead);
+  bool full_ = false;
+};
+
+std::filesystem::path log_path(const std::filesystem::path& slot_file, std::uint64_t number);
+// The logs beside a slot file, by number.
+std::map<std::uint64_t, std::filesystem::path> logs_of(const std::filesystem::path& slot_file);
+// Of a log of an earlier run, where there is one and it did not run full.
+Result<> say_continued(const std::filesystem::path& path);
+
+}  // namespace cairn

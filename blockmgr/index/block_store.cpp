@@ -1,0 +1,390 @@
+// BlockStore: keys and their copies come and go.
+#include "blockmgr/index/block_store.hpp"
+
+#include <algorithm>
+
+#include "base/assert.hpp"
+
+namespace cairn {
+namespace {
+
+// A parent that comes back under its own descendants could close a circle, in which nothing could
+// ever be evicted. The search for one gives up after so many ancestors, and with it the link.
+constexpr std::uint32_t kMaxCycleSearch = 4096;
+
+KeyIndex::Options index_options(const BlockStore::Options& options) {
+  std::uint32_t slots = 0;
+  for (std::uint32_t capacity : options.capacities) slots += capacity;
+  CAIRN_ASSERT(slots <= kMaxSlots, "entries would not fit their numbers");
+  return {.max_entries = 2 * slots, .hash_seed = options.hash_seed};
+}
+
+}  // namespace
+
+BlockStore::BlockStore(const Options& options)
+    : options_(options),
+      pools_{SlotPool(options.capacities[0]), SlotPool(options.capacities[1]),
+             SlotPool(options.capacities[2])},
+      index_(index_options(options)),
+      events_(options.events) {}
+
+void BlockStore::resize(Tier tier, std::uint32_t capacity) {
+  std::uint32_t slots = 0;
+  for (Tier each : kTiers) {
+    slots += each == tier ? std::max(capacity, pool(each).end()) : pool(each).end();
+  }
+  CAIRN_ASSERT(slots <= kMaxSlots, "entries would not fit their numbers");
+  index_.grow(2 * slots);
+  pool(tier).set_limit(capacity);
+  freed_ = true;  // who waits for slots is to be looked at again
+}
+
+void BlockStore::set_offload_on_evict(bool offload_on_evict) {
+  options_.offload_on_evict = offload_on_evict;
+  for (Tier tier : kTiers) {
+    // What its children held back may go now. From the most recently used: each is then put before
+    // few that are listed.
+    std::vector<SlotNumber> parked;
+    for (SlotNumber slot = 0; slot < pool(tier).end(); ++slot) {
+      const SlotRecord& record = pool(tier)[slot];
+      if (record.place == EvictionPlace::parked && !blocked(index_[record.owner], tier)) {
+        parked.push_back(slot);
+      }
+    }
+    std::ranges::sort(parked, std::ranges::greater{},
+                      [&](SlotNumber slot) { return pool(tier)[slot].last_use; });
+    for (const SlotNumber slot : parked) pool(tier).list_by_use(slot);
+  }
+}
+
+std::optional<Tier> BlockStore::next_lower(Tier tier) const {
+  for (std::size_t i = index_of(tier) + 1; i < kNumTiers; ++i) {
+    if (options_.capacities[i] > 0) return kTiers[i];
+  }
+  return std::nullopt;
+}
+
+EntryNumber BlockStore::find(KeyView key, TimePoint now) {
+  const EntryNumber number = index_.find(key);
+  if (number == kNoEntry || !index_[number].present()) return kNoEntry;
+  if (expired(index_[number], now)) {
+    drop_all(number, EvictionReason::expired);
+    return kNoEntry;
+  }
+  return number;
+}
+
+bool BlockStore::leased(const Entry& entry) const {
+  for (Tier tier : kTiers) {
+    const SlotNumber slot = entry.slots[index_of(tier)];
+    if (slot != kNoSlot && pool(tier)[slot].leases > 0) return true;
+  }
+  return false;
+}
+
+bool BlockStore::contains(KeyView key, TimePoint now) const {
+  const EntryNumber number = index_.find(key);
+  return number != kNoEntry && index_[number].present() && !expired(index_[number], now);
+}
+
+std::span<const SlotRef> BlockStore::PrefixScan::next() {
+  if (ended_) return {};
+  auto& found = found_[calls_++ % found_.size()];
+  std::size_t count = 0;
+  for (const EntryNumber number : entries_.next()) {
+    if (number == kNoEntry || !store_.index_[number].present()) break;
+    if (overdue(store_.index_[number], now_)) {
+      if (!store_.leased(store_.index_[number])) {
+        store_.drop_all(number, EvictionReason::expired);
+      }
+      break;
+    }
+    found[count] = store_.highest_copy(store_.index_[number]);
+    store_.pool(found[count].tier()).prefetch(found[count].slot());
+    ++count;
+  }
+  ended_ = count < KeyIndex::kBatch;
+  return std::span(found).first(count);
+}
+
+SlotRef BlockStore::highest_copy(const Entry& entry) const {
+  for (Tier tier : kTiers) {
+    if (const SlotNumber slot = entry.slots[index_of(tier)]; slot != kNoSlot) return {tier, slot};
+  }
+  CAIRN_ASSERT(false, "a key without a copy was taken for present");
+}
+
+bool BlockStore::has_lower_copy(const Entry& entry, Tier tier) const {
+  for (std::size_t i = index_of(tier) + 1; i < kNumTiers; ++i) {
+    if (entry.slots[i] != kNoSlot) return true;
+  }
+  return false;
+}
+
+SlotRef BlockStore::take(Tier tier, std::uint8_t priority) {
+  const SlotRef at(tier, pool(tier).take());
+  record(at).priority = priority;
+  record(at).last_use = next_stamp();
+  return at;
+}
+
+EntryNumber BlockStore::commit(SlotRef at, NewBlock block) {
+  EntryNumber number = index_.find(block.key);
+  if (number == kNoEntry) number = index_.insert(block.key);
+  CAIRN_ASSERT(!index_[number].present(), "a key would have two contents");
+  if (block.parent && !(*block.parent == block.key)) link_parent(number, *block.parent);
+  Entry& entry = index_[number];
+  if (block.expires_at) {
+    entry.has_ttl = true;
+    entry.expires_at = *block.expires_at;
+    expiries_.emplace(entry.expires_at, number);
+  }
+  entry.epoch = block.epoch;
+  if (!block.metadata.empty()) set_metadata(number, std::move(block.metadata));
+  if (entry.parent != kNoEntry) ++index_[entry.parent].children;
+  entry.quota = quotas_.open(block.quota);
+  add_copy(number, at);
+  return number;
+}
+
+bool BlockStore::restore(RestoredBlock restored) {
+  const SlotRef at(Tier::disk, restored.slot);
+  SlotPool& slots = pool(Tier::disk);
+  if (slots[restored.slot].life != SlotLife::free) return false;
+  if (const EntryNumber known = index_.find(restored.block.key);
+      known != kNoEntry && index_[known].present()) {
+    return false;
+  }
+  slots.take(restored.slot, restored.generation);
+  record(at).priority = restored.priority;
+  record(at).last_use = restored.last_use;
+  commit(at, std::move(restored.block));
+  slots.unpin(restored.slot);
+  slots.list_last(restored.slot);
+  last_stamp_ = std::max(last_stamp_, restored.last_use);
+  return true;
+}
+
+void BlockStore::raise_generation(SlotRef at, std::uint64_t generation) {
+  CAIRN_ASSERT(record(at).life == SlotLife::free, "a handle would become stale in use");
+  record(at).generation = std::max(record(at).generation, generation);
+}
+
+void BlockStore::link_parent(EntryNumber child, KeyView parent_key) {
+  EntryNumber parent = index_.find(parent_key);
+  if (parent == kNoEntry) parent = index_.insert(parent_key);
+  // Only a key that already has children can become its own ancestor.
+  if (index_[child].children > 0 && would_close_a_cycle(child, parent)) return;
+  index_[child].parent = parent;
+}
+
+bool BlockStore::would_close_a_cycle(EntryNumber child, EntryNumber parent) const {
+  for (std::uint32_t steps = 0; steps < kMaxCycleSearch; ++steps) {
+    if (parent == child) return true;
+    if (parent == kNoEntry) return false;
+    parent = index_[parent].parent;
+  }
+  return true;
+}
+
+void BlockStore::add_copy(EntryNumber number, SlotRef at) {
+  Entry& entry = index_[number];
+  CAIRN_ASSERT(entry.slots[index_of(at.tier())] == kNoSlot, "a copy would be lost");
+  entry.slots[index_of(at.tier())] = at.slot();
+  pool(at.tier()).set_committed(at.slot(), number);
+  quotas_.add(entry.quota, at.tier());
+  if (entry.parent != kNoEntry) ++index_[entry.parent].children_in_tier[index_of(at.tier())];
+  tell(BlockEventKind::stored, at, number);
+  settle(number);
+  if (at.tier() == Tier::disk) note_disk_slot(at.slot());
+}
+
+void BlockStore::describe_disk_slot(SlotNumber slot,
+                                    const std::function<void(const SlotRecordView&)>& take) const {
+  const SlotRecord& record = pool(Tier::disk)[slot];
+  SlotRecordView view{.slot = slot, .generation = record.generation};
+  if (record.life != SlotLife::committed || record.gone) {
+    // The last life that has ended: of the one under way, or the next, a header may tell more.
+    if (!record.gone) --view.generation;
+    if (view.generation > 0) take(view);
+    return;
+  }
+  const auto text = [](const BlockKey& key) {
+    return std::string_view(reinterpret_cast<const char*>(key.view().data), key.view().size);
+  };
+  const Entry& entry = index_[record.owner];
+  const BlockKey key = index_.key(record.owner);
+  BlockKey parent;
+  if (entry.parent != kNoEntry) parent = index_.key(entry.parent);
+  view.stamp = record.last_use.value;
+  view.data_checksum = disk_slots_->checksum(slot);
+  view.priority = record.priority;
+  view.epoch = entry.epoch;
+  view.key = text(key);
+  view.parent = text(parent);
+  if (entry.metadata) view.metadata = *entry.metadata;
+  if (entry.has_ttl) {
+    view.expires_at_unix_ms =
+        unix_ms_ +
+        std::chrono::duration_cast<std::chrono::milliseconds>(entry.expires_at - now_).count();
+  }
+  take(view);
+}
+
+void BlockStore::note_disk_slot(SlotNumber slot) const {
+  if (journal_ == nullptr) return;
+  describe_disk_slot(slot, [this](const SlotRecordView& record) { journal_->note(record); });
+}
+
+void BlockStore::tell(BlockEventKind kind, SlotRef at, EntryNumber number) const {
+  if (events_.ring == nullptr) return;
+  const Entry& entry = index_[number];
+  BlockEvent event{
+      .unix_ms = last_stamp_.unix_ms(), .kind = kind, .tier = at.tier(), .key = index_.key(number)};
+  if (kind == BlockEventKind::stored) {
+    if (entry.parent != kNoEntry) event.parent = index_.key(entry.parent);
+    event.has_metadata = entry.metadata != nullptr;
+  }
+  events_.append(std::move(event));
+}
+
+void BlockStore::tell_cleared(std::optional<Tier> tier) const {
+  events_.append({.unix_ms = last_stamp_.unix_ms(), .kind = BlockEventKind::cleared, .tier = tier});
+}
+
+void BlockStore::relocate(const Relocation& move) {
+  SlotPool& slots = pool(move.from.tier());
+  SlotRecord& old = record(move.from);
+  SlotRecord& fresh = record(move.to);
+  CAIRN_ASSERT(
+      old.life == SlotLife::committed && !old.gone && !old.leaving && old.pins == old.leases + 1,
+      "a movement would lose its source");
+  const EntryNumber number = old.owner;
+  slots.set_committed(move.to.slot(), number);
+  index_[number].slots[index_of(move.to.tier())] = move.to.slot();
+  fresh.priority = old.priority;
+  fresh.last_use = old.last_use;
+  fresh.used_again = old.used_again;
+  slots.hand_place_over(move.from.slot(), move.to.slot());
+  if (move.to.tier() == Tier::disk) note_disk_slot(move.to.slot());
+  old.owner = kNoOwner;
+  old.gone = true;
+  if (old.leases > 0) {
+    slots.pin_in_place(move.to.slot());
+    slots.add_lease(move.to.slot());
+    old.has_successor = true;
+    old.next = move.to.slot();
+    ++superseded_[index_of(move.from.tier())];
+  }
+  if (move.from.tier() == Tier::disk) note_disk_slot(move.from.slot());
+}
+
+void BlockStore::drop(SlotRef at, EvictionReason reason) {
+  SlotRecord& slot = record(at);
+  CAIRN_ASSERT(slot.life == SlotLife::committed && !slot.gone, "dropped twice");
+  const std::size_t tier = index_of(at.tier());
+  const EntryNumber number = slot.owner;
+  Entry& entry = index_[number];
+  const EntryNumber parent = entry.parent;
+  entry.slots[tier] = kNoSlot;
+  quotas_.remove(entry.quota, at.tier());
+  if (slot.leaving) {
+    slot.leaving = false;
+    --leaving_[tier];
+  } else if (parent != kNoEntry) {
+    --index_[parent].children_in_tier[tier];
+  }
+  ++evictions_[tier][static_cast<std::size_t>(reason)];
+  tell(BlockEventKind::removed, at, number);
+  if (!entry.present()) {
+    vanish(number);
+  } else if (entry.has_ttl) {
+    expiries_.emplace(entry.expires_at, number);  // it may have been this copy's lease that kept it
+  }
+  if (parent != kNoEntry) settle(parent);
+  slot.owner = kNoOwner;
+  slot.gone = true;
+  pool(at.tier()).unlist(at.slot());  // one pinned in place may still be listed
+  if (at.tier() == Tier::disk) note_disk_slot(at.slot());
+  if (slot.pins == 0) free_slot(at);
+}
+
+void BlockStore::vanish(EntryNumber number) {
+  Entry& entry = index_[number];
+  if (entry.has_ttl) {
+    expiries_.erase({entry.expires_at, number});
+    entry.has_ttl = false;
+  }
+  set_metadata(number, {});
+  entry.checksum = 0;
+  quotas_.close(std::exchange(entry.quota, QuotaNumber{0}));
+  if (entry.parent != kNoEntry) --index_[entry.parent].children;
+  // A ghost does not hold its own parent: ghosts would pile up behind a moving tail.
+  entry.parent = kNoEntry;
+  settle(number);
+}
+
+void BlockStore::settle(EntryNumber number) {
+  const Entry& entry = index_[number];
+  if (!entry.present()) {
+    if (entry.children == 0) index_.erase(number);
+    return;
+  }
+  for (Tier tier : kTiers) {
+    const SlotNumber slot = entry.slots[index_of(tier)];
+    if (slot == kNoSlot || pool(tier)[slot].place != EvictionPlace::parked) continue;
+    if (!blocked(entry, tier)) pool(tier).list_by_use(slot);
+  }
+}
+
+void BlockStore::drop_all(EntryNumber number, EvictionReason reason) {
+  const auto slots = index_[number].slots;  // the entry may go with its last copy
+  for (Tier tier : kTiers) {
+    if (slots[index_of(tier)] != kNoSlot) drop({tier, slots[index_of(tier)]}, reason);
+  }
+}
+
+void BlockStore::expire(TimePoint now) {
+  while (!expiries_.empty() && expiries_.begin()->first <= now) {
+    const EntryNumber number = expiries_.begin()->second;
+    if (leased(index_[number])) {
+      expiries_.erase(expiries_.begin());  // unpin_for_lease sees to it
+    } else {
+      drop_all(number, EvictionReason::expired);
+    }
+  }
+}
+
+void BlockStore::free_slot(SlotRef at) {
+  // A dropped copy was noted when it was dropped. Of another the header may have a key already.
+  if (at.tier() == Tier::disk && record(at).life == SlotLife::allocated) {
+    record(at).gone = true;
+    note_disk_slot(at.slot());
+  }
+  pool(at.tier()).unlist(at.slot());
+  const bool has_successor = record(at).has_successor;
+  const SlotRef successor(at.tier(), record(at).next);
+  // The state of a dropped copy still counts as committed until here.
+  pool(at.tier()).give_back(at.slot());
+  freed_ = true;
+  if (!has_successor) return;
+  --superseded_[index_of(at.tier())];
+  end_lease_pin(successor);
+}
+
+void BlockStore::set_metadata(EntryNumber number, std::string json) {
+  auto& metadata = index_[number].metadata;
+  if (metadata) attached_bytes_ -= sizeof(std::string) + metadata->capacity();
+  metadata = json.empty() ? nullptr : std::make_unique<std::string>(std::move(json));
+  if (metadata) attached_bytes_ += sizeof(std::string) + metadata->capacity();
+  const SlotNumber on_disk = index_[number].slots[index_of(Tier::disk)];
+  if (on_disk != kNoSlot) note_disk_slot(on_disk);
+}
+
+std::uint64_t BlockStore::memory_bytes() const {
+  std::uint64_t bytes = index_.memory_bytes() + attached_bytes_;
+  for (const SlotPool& slots : pools_) bytes += slots.memory_bytes();
+  return bytes;
+}
+
+}  // namespace cairn

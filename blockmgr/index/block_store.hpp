@@ -1,0 +1,262 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "blockmgr/disk/slot_journal.hpp"
+#include "blockmgr/index/event_ring.hpp"
+#include "blockmgr/index/key_index.hpp"
+#include "blockmgr/index/slot_pool.hpp"
+#include "blockmgr/index/stats.hpp"
+#include "transport/io/disk_slots.hpp"
+
+namespace cairn {
+
+// A key's first copy.
+struct NewBlock {
+  KeyView key;
+  std::optional<KeyView> parent = {};
+  std::string metadata = {};
+  std::optional<TimePoint> expires_at = {};
+  std::shared_ptr<BlockQuota> quota = {};  // null: it counts nowhere
+  std::uint32_t epoch = 1;                 // raised by each change of the metadata
+};
+
+// A copy that an earlier run left on disk.
+struct RestoredBlock {
+  SlotNumber slot = 0;
+  std::uint64_t generation = 0;
+  UseStamp last_use = {};
+  std::uint8_t priority = 0;
+  NewBlock block;
+};
+
+// The metadata of a cache without its leases: which keys are present, in which slots, who comes
+// next in eviction. Knows nothing of bytes, threads or waiting.
+//
+// A key is present while it has a copy. A key without a copy that is the parent of present ones is
+// kept as a *ghost*: never found, but a block that comes (back) under it is linked to its children
+// at once. A ghost needs a present child and a present key needs a slot, so there are at most twice
+// as many entries as slots: 40 bytes of slot, 128 of entry and 28 of buckets a block.
+//
+// A prefix goes from its tail. A copy is evicted only when no child has a copy in the same tier,
+// and the last copy of a key that will not be offloaded only when no child is present at all. A
+// copy that reaches the front of its list too early is parked, and goes back when the last child
+// goes: each copy is passed over once, however long the chains are. So what is evicted is always
+// the least recently used of the lowest priority among the copies that may go.
+//
+// Not thread-safe.
+class BlockStore {
+ public:
+  struct Options {
+    std::array<std::uint32_t, kNumTiers> capacities{};  // 0: no such tier
+    bool offload_on_evict = true;
+    std::uint64_t hash_seed = 0;
+    EventSink events = {};  // told of every copy that comes or goes
+  };
+  explicit BlockStore(const Options& options);
+
+  // The time that goes into slots as their last use. May go back: uses stay in order.
+  void set_time(std::int64_t unix_ms, TimePoint now = {}) {
+    last_stamp_ = std::max(last_stamp_, UseStamp::at(unix_ms));
+    unix_ms_ = unix_ms;
+    now_ = now;
+  }
+
+  // From now on every change of a slot of the disk tier is noted. Borrows both.
+  void note_changes(SlotJournal& journal, const DiskSlots& slots) {
+    journal_ = &journal;
+    disk_slots_ = &slots;
+  }
+  // What the journal is to say of a slot; nothing of one that was never used.
+  void describe_disk_slot(SlotNumber slot,
+                          const std::function<void(const SlotRecordView&)>& take) const;
+
+  // The tier's slots are those below `capacity` from now on. New ones are free at once, free ones
+  // beyond it are gone, those beyond it in use go with their use. Under the lock it takes some 20
+  // ms for a million more slots. Throws std::bad_alloc, and nothing has changed.
+  void resize(Tier tier, std::uint32_t capacity);
+  void set_offload_on_evict(bool offload_on_evict);
+
+  SlotPool& pool(Tier tier) { return pools_[index_of(tier)]; }
+  const SlotPool& pool(Tier tier) const { return pools_[index_of(tier)]; }
+  SlotRecord& record(SlotRef at) { return pool(at.tier())[at.slot()]; }
+  const SlotRecord& record(SlotRef at) const { return pool(at.tier())[at.slot()]; }
+  Entry& entry(EntryNumber number) { return index_[number]; }
+  const Entry& entry(EntryNumber number) const { return index_[number]; }
+  BlockKey key(EntryNumber number) const { return index_.key(number); }
+  BlockHandle handle(SlotRef at) const { return {at.tier(), at.slot(), record(at).generation}; }
+  std::optional<Tier> next_lower(Tier tier) const;
+
+  // The entry of a present key that has not expired, else kNoEntry. An expired one goes now, unless
+  // it is leased: then it stays until its last lease ends, and is only no part of a prefix any
+  // more.
+  EntryNumber find(KeyView key, TimePoint now);
+  bool contains(KeyView key, TimePoint now) const;
+  class PrefixScan;
+  SlotRef highest_copy(const Entry& entry) const;  // REQUIRES: present
+  bool has_lower_copy(const Entry& entry, Tier tier) const;
+
+  // A free slot, allocated with one pin, which the caller gives back by unpin().
+  // REQUIRES: one is free.
+  SlotRef take(Tier tier, std::uint8_t priority);
+  // Makes the allocated slot the copy of a key. REQUIRES: the key is not present.
+  EntryNumber commit(SlotRef at, NewBlock block);
+  // Makes a free slot of the disk tier the copy of a key, unpinned. False, and nothing changes,
+  // where the key is present or the slot is taken. REQUIRES: used later than all that are listed.
+  bool restore(RestoredBlock restored);
+  // The life that a free slot will have next is that one at least.
+  void raise_generation(SlotRef at, std::uint64_t generation);
+  // Makes the allocated slot a further copy. REQUIRES: none in that tier.
+  void add_copy(EntryNumber entry, SlotRef at);
+  // A copy lies in another slot of its tier from now on, at the same place of the order of
+  // eviction. Leases go on holding the slot that they name, and it holds the new one for them.
+  // REQUIRES: `to` is allocated, with one pin; only leases and one more pin, in place, hold `from`.
+  struct Relocation {
+    SlotRef from;
+    SlotRef to;
+  };
+  void relocate(const Relocation& move);
+  // Slots that leases hold, and whose copy lies in another one now.
+  std::uint32_t superseded_count(Tier tier) const { return superseded_[index_of(tier)]; }
+  // The copy is no longer found. Its slot is free at once, or when its last pin goes.
+  void drop(SlotRef at, EvictionReason reason);
+  void drop_all(EntryNumber entry, EvictionReason reason);
+  // Drops copies that stay only because what follows them lies in other tiers, in the order of
+  // eviction, `count` at most: how many. Looks at every slot. REQUIRES: next_victim() has none.
+  std::uint32_t cut_chains(Tier tier, std::uint32_t count);
+  void expire(TimePoint now);
+
+  // Pins keep a slot's bytes as they are. A lease's pins are counted apart.
+  void pin(SlotRef at);
+  void pin_for_lease(SlotRef at);
+  void lease_pinned(SlotRef at) {
+    pool(at.tier()).add_lease(at.slot());
+    ++lease_pins_;
+  }
+  // A slot as often as leases pin it.
+  std::uint64_t lease_pins() const { return lease_pins_; }
+  // The last pin of a committed copy makes it the most recently used of the evictable; of an
+  // allocated or dropped one, free.
+  void unpin(SlotRef at);
+  // The same for a lease's pin: an uncommitted slot is nobody's after it.
+  void unpin_for_lease(SlotRef at);
+  // A pin that leaves the order of eviction as it is: for who copies the whole cache.
+  // REQUIRES: committed.
+  void pin_in_place(SlotRef at) { pool(at.tier()).pin_in_place(at.slot()); }
+  void unpin_in_place(SlotRef at);
+  // Refreshes the recency of an unpinned copy.
+  void touch(SlotRef at);
+  // Makes an unpinned copy the least recently used of its priority, last used then or earlier.
+  void age(SlotRef at, std::int64_t unix_ms);
+
+  struct Victim {
+    SlotRef at;
+    bool offload = false;  // it must be copied to the next lower tier before it is dropped
+  };
+  // What goes next from a tier; nothing where nothing may. It stays listed until the caller drops
+  // it or calls begin_leaving.
+  std::optional<Victim> next_victim(Tier tier);
+  bool wants_offload(SlotRef at) const;
+  // True where dropping it would cut present children off.
+  bool holds_a_chain(SlotRef at) const;
+  // Pins a copy that is being offloaded: it can still be found, but no longer holds its parent.
+  void begin_leaving(SlotRef at);
+  // It stays after all (the pin remains).
+  void end_leaving(SlotRef at);
+  std::uint32_t leaving_count(Tier tier) const { return leaving_[index_of(tier)]; }
+
+  // True where a slot came free since the last call.
+  bool take_freed() { return std::exchange(freed_, false); }
+  void say_freed() { freed_ = true; }  // as if: those who wait are to be looked at once more
+  std::uint64_t evictions(Tier tier, EvictionReason reason) const {
+    return evictions_[index_of(tier)][static_cast<std::size_t>(reason)];
+  }
+  // Of the index, the slots' records and the metadata that clients attached.
+  std::uint64_t memory_bytes() const;
+  void set_metadata(EntryNumber entry, std::string json);
+  // Tells that no key has a copy in the tier, or in any.
+  void tell_cleared(std::optional<Tier> tier) const;
+  // Of a cache that is gone, whose last copies nobody can find any more, and whose files may be
+  // another's by the time these go.
+  void stop_telling() {
+    events_ = {};
+    journal_ = nullptr;
+  }
+  // Under which entries count; 0: none does.
+  QuotaNumber quota_number(const std::shared_ptr<BlockQuota>& quota) const {
+    return quotas_.find(quota);
+  }
+  std::uint32_t entry_count() const { return index_.size(); }  // ghosts included
+  // Entries are numbered below this; a key keeps its number as long as it is present.
+  EntryNumber entry_end() const { return index_.end(); }
+
+ private:
+  static bool overdue(const Entry& entry, TimePoint now) {
+    return entry.has_ttl && entry.expires_at <= now;
+  }
+  bool leased(const Entry& entry) const;
+  bool expired(const Entry& entry, TimePoint now) const {
+    return overdue(entry, now) && !leased(entry);
+  }
+  UseStamp next_stamp() { return {++last_stamp_.value}; }
+  bool is_last_copy(const Entry& entry, Tier tier) const;
+  bool blocked(const Entry& entry, Tier tier) const;
+  void link_parent(EntryNumber entry, KeyView parent);
+  bool would_close_a_cycle(EntryNumber child, EntryNumber parent) const;
+  void vanish(EntryNumber entry);
+  // Frees a ghost without children; lists again what no longer has to wait.
+  void settle(EntryNumber entry);
+  void free_slot(SlotRef at);
+  void end_lease_pin(SlotRef at);
+  void note_disk_slot(SlotNumber slot) const;
+  void tell(BlockEventKind kind, SlotRef at, EntryNumber entry) const;
+
+  Options options_;
+  std::array<SlotPool, kNumTiers> pools_;
+  KeyIndex index_;
+  QuotaTable quotas_;
+  EventSink events_;
+  std::set<std::pair<TimePoint, EntryNumber>> expiries_;
+  std::array<std::uint32_t, kNumTiers> leaving_{};
+  std::array<std::uint32_t, kNumTiers> superseded_{};
+  std::array<std::array<std::uint64_t, kNumEvictionReasons>, kNumTiers> evictions_{};
+  std::uint64_t attached_bytes_ = 0;
+  std::uint64_t lease_pins_ = 0;
+  bool freed_ = false;
+  UseStamp last_stamp_;
+  std::int64_t unix_ms_ = 0;
+  TimePoint now_{};
+  SlotJournal* journal_ = nullptr;  // null without a disk tier
+  const DiskSlots* disk_slots_ = nullptr;
+};
+
+// The highest copies of the longest present prefix of a list of keys, a batch at a time. The slots'
+// records of a batch are being fetched when it is answered: use it after asking for the next.
+// REQUIRES: no key comes or goes meanwhile.
+class BlockStore::PrefixScan {
+ public:
+  PrefixScan(BlockStore& store, std::span<const KeyView> keys, TimePoint now)
+      : store_(store), now_(now), entries_(store.index_, keys) {}
+  // Empty at the prefix's end. Valid until the next but one call.
+  std::span<const SlotRef> next();
+
+ private:
+  BlockStore& store_;
+  const TimePoint now_;
+  KeyIndex::Scan entries_;
+  bool ended_ = false;
+  std::array<std::array<SlotRef, KeyIndex::kBatch>, 2> found_;
+  std::size_t calls_ = 0;
+};
+
+}  // namespace cairn

@@ -1,0 +1,156 @@
+// BlockStore: who uses a copy, and which goes next.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "blockmgr/index/block_store.hpp"
+
+namespace cairn {
+
+void BlockStore::pin(SlotRef at) {
+  pool(at.tier()).pin(at.slot());
+  record(at).last_use = next_stamp();
+}
+
+void BlockStore::pin_for_lease(SlotRef at) {
+  record(at).used_again = true;
+  pin(at);
+  lease_pinned(at);
+}
+
+void BlockStore::unpin(SlotRef at) {
+  SlotPool& slots = pool(at.tier());
+  if (!slots.unpin(at.slot())) return;
+  SlotRecord& slot = slots[at.slot()];
+  if (slot.gone || slot.life == SlotLife::allocated) {
+    free_slot(at);
+  } else if (slot.drop_when_unpinned) {
+    drop(at, EvictionReason::request);
+  } else {
+    slot.last_use = next_stamp();
+    slots.list_last(at.slot());
+  }
+}
+
+void BlockStore::unpin_in_place(SlotRef at) {
+  SlotPool& slots = pool(at.tier());
+  if (!slots.unpin(at.slot())) return;
+  SlotRecord& slot = slots[at.slot()];
+  if (slot.gone) {
+    free_slot(at);
+  } else if (slot.drop_when_unpinned) {
+    drop(at, EvictionReason::request);
+  } else if (slot.place == EvictionPlace::none) {  // used meanwhile
+    slot.last_use = next_stamp();
+    slots.list_last(at.slot());
+  } else if (slot.place == EvictionPlace::parked && !blocked(index_[slot.owner], at.tier())) {
+    slots.list_by_use(at.slot());
+  }
+}
+
+void BlockStore::unpin_for_lease(SlotRef at) {
+  --lease_pins_;
+  end_lease_pin(at);
+}
+
+void BlockStore::end_lease_pin(SlotRef at) {
+  SlotRecord& slot = record(at);
+  pool(at.tier()).remove_lease(at.slot());
+  if (slot.life == SlotLife::allocated) {
+    slot.gone = true;
+    slot.owner = kNoOwner;
+  } else if (!slot.gone && expired(index_[slot.owner], now_)) {
+    drop_all(slot.owner, EvictionReason::expired);
+  }
+  unpin(at);
+}
+
+void BlockStore::touch(SlotRef at) {
+  SlotRecord& slot = record(at);
+  if (slot.place == EvictionPlace::none) return;  // pinned: it is being used
+  slot.last_use = next_stamp();
+  pool(at.tier()).unlist(at.slot());
+  pool(at.tier()).list_last(at.slot());
+}
+
+void BlockStore::age(SlotRef at, std::int64_t unix_ms) {
+  SlotPool& slots = pool(at.tier());
+  if (slots[at.slot()].place == EvictionPlace::none) return;
+  slots.unlist(at.slot());
+  slots.list_first(at.slot(), UseStamp::at(std::max<std::int64_t>(unix_ms, 0)));
+}
+
+bool BlockStore::is_last_copy(const Entry& entry, Tier tier) const {
+  for (Tier other : kTiers) {
+    if (other != tier && entry.slots[index_of(other)] != kNoSlot) return false;
+  }
+  return true;
+}
+
+bool BlockStore::blocked(const Entry& entry, Tier tier) const {
+  if (entry.children_in_tier[index_of(tier)] > 0) return true;
+  const bool offloads = options_.offload_on_evict && next_lower(tier).has_value();
+  return entry.children > 0 && is_last_copy(entry, tier) && !offloads;
+}
+
+bool BlockStore::wants_offload(SlotRef at) const {
+  return options_.offload_on_evict && next_lower(at.tier()).has_value() &&
+         !has_lower_copy(index_[record(at).owner], at.tier());
+}
+
+bool BlockStore::holds_a_chain(SlotRef at) const {
+  const Entry& entry = index_[record(at).owner];
+  return entry.children > 0 && is_last_copy(entry, at.tier());
+}
+
+std::optional<BlockStore::Victim> BlockStore::next_victim(Tier tier) {
+  SlotPool& slots = pool(tier);
+  for (SlotNumber slot; (slot = slots.next_to_go()) != kNoSlot;) {
+    if (slots[slot].pins == 0 && !blocked(index_[slots[slot].owner], tier)) {
+      const SlotRef at(tier, slot);
+      return Victim{at, wants_offload(at)};
+    }
+    slots.park(slot);
+  }
+  return std::nullopt;
+}
+
+std::uint32_t BlockStore::cut_chains(Tier tier, std::uint32_t count) {
+  const SlotPool& slots = pool(tier);
+  std::vector<SlotNumber> tails;
+  for (SlotNumber slot = 0; slot < slots.end(); ++slot) {
+    const SlotRecord& record = slots[slot];
+    if (record.place == EvictionPlace::parked && record.pins == 0 &&
+        index_[record.owner].children_in_tier[index_of(tier)] == 0) {
+      tails.push_back(slot);
+    }
+  }
+  count = static_cast<std::uint32_t>(std::min<std::size_t>(tails.size(), count));
+  std::ranges::partial_sort(tails, tails.begin() + count, {}, [&](SlotNumber slot) {
+    return std::pair(slots[slot].priority, slots[slot].last_use);
+  });
+  tails.resize(count);
+  for (const SlotNumber slot : tails) drop({tier, slot}, EvictionReason::capacity);
+  return count;
+}
+
+void BlockStore::begin_leaving(SlotRef at) {
+  pin(at);
+  record(at).leaving = true;
+  ++leaving_[index_of(at.tier())];
+  const EntryNumber parent = index_[record(at).owner].parent;
+  if (parent == kNoEntry) return;
+  --index_[parent].children_in_tier[index_of(at.tier())];
+  settle(parent);
+}
+
+void BlockStore::end_leaving(SlotRef at) {
+  SlotRecord& slot = record(at);
+  if (!slot.leaving) return;  // dropped meanwhile
+  slot.leaving = false;
+  --leaving_[index_of(at.tier())];
+  const EntryNumber parent = index_[slot.owner].parent;
+  if (parent != kNoEntry) ++index_[parent].children_in_tier[index_of(at.tier())];
+}
+
+}  // namespace cairn

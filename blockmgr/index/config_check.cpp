@@ -1,0 +1,91 @@
+#include "blockmgr/index/config_check.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <string>
+
+#include "blockmgr/index/slot_ref.hpp"
+
+namespace cairn {
+namespace {
+
+constexpr std::size_t kMaxNameBytes = 64;
+
+Error out_of_range(std::string detail) { return {ErrorCode::out_of_range, std::move(detail)}; }
+
+Result<> check_name(const std::string& name) {
+  const bool fine = !name.empty() && name.size() <= kMaxNameBytes && name != "." && name != ".." &&
+                    std::all_of(name.begin(), name.end(), [](unsigned char c) {
+                      return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
+                    });
+  if (fine) return {};
+  return out_of_range(
+      "a cache's name is 1 to 64 letters, digits, '.', '_' or '-', and not . or ..");
+}
+
+}  // namespace
+
+LayoutConfig tier_shape(const CacheConfig& config, Tier tier) {
+  LayoutConfig shape = config.shape;
+  shape.num_blocks = config.tiers[index_of(tier)]->num_blocks;
+  return shape;
+}
+
+Result<> check_config(const CacheConfig& config, const BlockManagerOptions& options) {
+  CAIRN_TRY(check_name(config.name));
+  if (config.default_lease_ms < 1 || config.default_lease_ms > options.max_lease_ms) {
+    return out_of_range("default_lease_ms is " + std::to_string(config.default_lease_ms) +
+                        ", not 1 to " + std::to_string(options.max_lease_ms));
+  }
+  std::uint64_t slots = 0;
+  bool any = false;
+  for (Tier tier : kTiers) {
+    if (!config.tiers[index_of(tier)]) continue;
+    any = true;
+    slots += config.tiers[index_of(tier)]->num_blocks;
+    CAIRN_TRY(validate(tier_shape(config, tier)));
+  }
+  if (!any) return Error{ErrorCode::impossible_shape, "a cache has at least one tier"};
+  if (slots > kMaxSlots) {
+    return Error{ErrorCode::impossible_shape, "the tiers have " + std::to_string(slots) +
+                                                  " blocks together, not up to " +
+                                                  std::to_string(kMaxSlots)};
+  }
+  return {};
+}
+
+const PressureConfig& pressure_of(const CacheConfig& config, Tier tier,
+                                  const BlockManagerOptions& options) {
+  const auto& own = config.pressure[index_of(tier)];
+  return own ? *own : options.pressure[index_of(tier)];
+}
+
+Result<CacheConfig> changed(CacheConfig config, const CacheChange& change) {
+  config.offload = change.offload.value_or(config.offload);
+  config.default_lease_ms = change.default_lease_ms.value_or(config.default_lease_ms);
+  config.quota = change.quota.value_or(config.quota);
+  for (Tier tier : kTiers) {
+    const std::size_t i = index_of(tier);
+    const std::string name(to_string(tier));
+    if (!change.pressure[i] && !change.num_blocks[i]) continue;
+    if (!config.tiers[i]) {
+      return Error{ErrorCode::unknown_tier, "cache " + config.name + " has no tier " + name};
+    }
+    if (change.num_blocks[i] && tier == Tier::device) {
+      return Error{ErrorCode::impossible,
+                   "tiers.device is named; the size of pinned and disk tiers may be changed, a "
+                   "device tier is as large as it was made"};
+    }
+    if (change.pressure[i]) config.pressure[i] = change.pressure[i];
+    if (change.num_blocks[i]) config.tiers[i]->num_blocks = *change.num_blocks[i];
+  }
+  return config;
+}
+
+CacheConfig filled_in(CacheConfig config) {
+  auto& disk = config.tiers[index_of(Tier::disk)];
+  if (disk && disk->path.empty()) disk->path = config.name;
+  return config;
+}
+
+}  // namespace cairn

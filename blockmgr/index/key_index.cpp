@@ -1,0 +1,168 @@
+#include "blockmgr/index/key_index.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/assert.hpp"
+#include "base/hash.hpp"
+
+namespace cairn {
+namespace {
+
+// Seven buckets for four entries. Half of the entries may be without a copy (BlockStore), so keys
+// that are present fill at most 29% of the buckets, and a lookup mostly reads one.
+std::size_t buckets_for(std::uint32_t max_entries) {
+  return (std::size_t{max_entries} + 3) / 4 * 7;
+}
+
+}  // namespace
+
+KeyIndex::KeyIndex(Options options)
+    : options_(options), buckets_(buckets_for(options.max_entries)) {
+  entries_.reserve(options.max_entries);
+}
+
+void KeyIndex::grow(std::uint32_t max_entries) {
+  if (max_entries <= options_.max_entries) return;
+  HugeVector<Bucket> buckets(buckets_for(max_entries));
+  entries_.reserve(max_entries);
+  buckets_.swap(buckets);
+  options_.max_entries = max_entries;
+  for (const Bucket& old : buckets) {
+    if (old.entry != kNoEntry) put(old);
+  }
+}
+
+void KeyIndex::put(Bucket bucket) {
+  std::size_t at = home(bucket.tag);
+  while (buckets_[at].entry != kNoEntry) at = after(at);
+  buckets_[at] = bucket;
+}
+
+std::uint32_t KeyIndex::tag(KeyView key) const {
+  return static_cast<std::uint32_t>(hash_bytes(key.bytes(), options_.hash_seed));
+}
+
+bool KeyIndex::holds(EntryNumber number, KeyView key) const {
+  const Entry& entry = entries_[number];
+  if (entry.key_size != key.size) return false;
+  const std::size_t head = std::min<std::size_t>(key.size, Entry::kHeadBytes);
+  return std::memcmp(entry.key_head.data(), key.data, head) == 0 &&
+         std::memcmp(entry.key_tail.data(), key.data + head, key.size - head) == 0;
+}
+
+std::size_t KeyIndex::probe(std::size_t bucket, std::uint32_t tag) const {
+  while (buckets_[bucket].entry != kNoEntry && buckets_[bucket].tag != tag) bucket = after(bucket);
+  return bucket;
+}
+
+EntryNumber KeyIndex::find(KeyView key) const {
+  const std::uint32_t key_tag = tag(key);
+  return find_from(probe(home(key_tag), key_tag), key_tag, key);
+}
+
+EntryNumber KeyIndex::find_from(std::size_t bucket, std::uint32_t tag, KeyView key) const {
+  while (buckets_[bucket].entry != kNoEntry && !holds(buckets_[bucket].entry, key)) {
+    bucket = probe(after(bucket), tag);
+  }
+  return buckets_[bucket].entry;
+}
+
+KeyIndex::Scan::Scan(const KeyIndex& index, std::span<const KeyView> keys)
+    : index_(index), keys_(keys) {
+  hash(0);
+  hash(1);
+  probe(0);
+}
+
+std::span<const KeyView> KeyIndex::Scan::keys_of(std::size_t number) const {
+  const std::size_t first = std::min(keys_.size(), number * kBatch);
+  return keys_.subspan(first, std::min(kBatch, keys_.size() - first));
+}
+
+void KeyIndex::Scan::hash(std::size_t number) {
+  Batch& to = batch(number);
+  std::size_t i = 0;
+  for (const KeyView key : keys_of(number)) {
+    to.tags[i] = index_.tag(key);
+    to.buckets[i] = index_.home(to.tags[i]);
+    __builtin_prefetch(&index_.buckets_[to.buckets[i]]);
+    ++i;
+  }
+}
+
+void KeyIndex::Scan::probe(std::size_t number) {
+  Batch& to = batch(number);
+  for (std::size_t i = 0; i < keys_of(number).size(); ++i) {
+    to.buckets[i] = index_.probe(to.buckets[i], to.tags[i]);
+    const EntryNumber entry = index_.buckets_[to.buckets[i]].entry;
+    if (entry != kNoEntry) __builtin_prefetch(&index_.entries_[entry]);
+  }
+}
+
+std::span<const EntryNumber> KeyIndex::Scan::next() {
+  const std::size_t number = next_++;
+  hash(number + 2);
+  probe(number + 1);
+  const auto keys = keys_of(number);
+  const Batch& from = batch(number);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    found_[i] = index_.find_from(from.buckets[i], from.tags[i], keys[i]);
+  }
+  return std::span(found_).first(keys.size());
+}
+
+EntryNumber KeyIndex::insert(KeyView key) {
+  CAIRN_ASSERT(size_ < options_.max_entries, "the index would fill up and a lookup never end");
+  EntryNumber number = first_unused_;
+  if (number != kNoEntry) {
+    first_unused_ = std::exchange(entries_[number].parent, kNoEntry);
+  } else {
+    number = static_cast<EntryNumber>(entries_.size());
+    entries_.emplace_back();
+  }
+  Entry& entry = entries_[number];
+  const std::size_t head = std::min<std::size_t>(key.size, Entry::kHeadBytes);
+  std::memcpy(entry.key_head.data(), key.data, head);
+  std::memcpy(entry.key_tail.data(), key.data + head, key.size - head);
+  entry.key_size = key.size;
+
+  put({tag(key), number});
+  ++size_;
+  return number;
+}
+
+void KeyIndex::erase(EntryNumber number) {
+  const BlockKey owned = key(number);
+  std::size_t hole = home(tag(owned.view()));
+  while (buckets_[hole].entry != number) hole = after(hole);
+  // Shifts back what was pushed past the hole, so that no marker of a former entry is needed.
+  for (std::size_t next = after(hole); buckets_[next].entry != kNoEntry; next = after(next)) {
+    const std::size_t n = buckets_.size();
+    const std::size_t from_home = (next + n - home(buckets_[next].tag)) % n;
+    const std::size_t from_hole = (next + n - hole) % n;
+    if (from_home < from_hole) continue;
+    buckets_[hole] = buckets_[next];
+    hole = next;
+  }
+  buckets_[hole] = {};
+  entries_[number] = Entry{};
+  entries_[number].parent = first_unused_;
+  first_unused_ = number;
+  --size_;
+}
+
+BlockKey KeyIndex::key(EntryNumber number) const {
+  const Entry& entry = entries_[number];
+  std::array<std::byte, kMaxKeyBytes> bytes;
+  std::copy(entry.key_head.begin(), entry.key_head.end(), bytes.begin());
+  std::copy(entry.key_tail.begin(), entry.key_tail.end(), bytes.begin() + Entry::kHeadBytes);
+  return BlockKey(std::span<const std::byte>(bytes.data(), entry.key_size));
+}
+
+std::uint64_t KeyIndex::memory_bytes() const {
+  return buckets_.size() * sizeof(Bucket) + entries_.size() * sizeof(Entry);
+}
+
+}  // namespace cairn

@@ -1,0 +1,127 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "blockmgr/index/huge_pages.hpp"
+#include "blockmgr/index/quota_table.hpp"
+#include "blockmgr/index/slot_ref.hpp"
+
+namespace cairn {
+
+using EntryNumber = std::uint32_t;
+inline constexpr EntryNumber kNoEntry = ~EntryNumber{0};
+
+// What is known of a key. The first cache line is all that a lookup of a key of up to 40 bytes
+// reads.
+struct alignas(64) Entry {
+  static constexpr std::size_t kHeadBytes = 40;
+
+  std::array<std::byte, kHeadBytes> key_head;
+  std::array<SlotNumber, kNumTiers> slots = {kNoSlot, kNoSlot, kNoSlot};
+  EntryNumber parent = kNoEntry;  // of one that is not in use: the next such
+  std::uint32_t children = 0;     // present entries whose parent this is
+  std::uint8_t key_size = 0;
+  bool has_ttl = false;
+  QuotaNumber quota = 0;
+
+  alignas(64) std::array<std::byte, kMaxKeyBytes - kHeadBytes> key_tail;
+  // Of the children, those with a copy in the tier that is not leaving it.
+  std::array<std::uint32_t, kNumTiers> children_in_tier{};
+  std::uint32_t epoch = 0;
+  TimePoint expires_at{};  // where has_ttl
+  std::unique_ptr<std::string> metadata;
+  std::uint64_t checksum = 0;  // of its bytes in canonical order; 0: nobody has asked yet
+
+  bool present() const { return slots[0] != kNoSlot || slots[1] != kNoSlot || slots[2] != kNoSlot; }
+};
+static_assert(sizeof(Entry) == 128, "a block's metadata is bounded: see BlockStore");
+
+// Keys to entries: open addressing over as many buckets of (tag, entry) as the bound on entries
+// needs. Not thread-safe.
+class KeyIndex {
+ public:
+  struct Options {
+    std::uint32_t max_entries = 0;
+    std::uint64_t hash_seed = 0;  // random, so that a client cannot choose keys that collide
+  };
+  explicit KeyIndex(Options options);
+
+  EntryNumber find(KeyView key) const;
+  static constexpr std::size_t kBatch = 16;
+  class Scan;
+
+  EntryNumber insert(KeyView key);  // REQUIRES: absent, size() < max_entries
+  void erase(EntryNumber entry);
+  // A higher bound on entries. Takes some 20 ms for a million keys. Throws std::bad_alloc, and
+  // nothing has changed.
+  void grow(std::uint32_t max_entries);
+
+  Entry& operator[](EntryNumber entry) { return entries_[entry]; }
+  const Entry& operator[](EntryNumber entry) const { return entries_[entry]; }
+  BlockKey key(EntryNumber entry) const;
+
+  std::uint32_t size() const { return size_; }
+  EntryNumber end() const { return static_cast<EntryNumber>(entries_.size()); }  // unused ones too
+  std::uint64_t memory_bytes() const;
+
+ private:
+  struct Bucket {
+    std::uint32_t tag = 0;  // of the hash; also says the home bucket
+    EntryNumber entry = kNoEntry;
+  };
+  std::uint32_t tag(KeyView key) const;
+  std::size_t home(std::uint32_t tag) const {
+    return static_cast<std::size_t>(std::uint64_t{tag} * buckets_.size() >> 32);
+  }
+  std::size_t after(std::size_t bucket) const {
+    return bucket + 1 == buckets_.size() ? 0 : bucket + 1;
+  }
+  bool holds(EntryNumber entry, KeyView key) const;
+  void put(Bucket bucket);
+  // The bucket of the first entry with this tag at or after `bucket`, or of the first empty one.
+  std::size_t probe(std::size_t bucket, std::uint32_t tag) const;
+  EntryNumber find_from(std::size_t bucket, std::uint32_t tag, KeyView key) const;
+
+  Options options_;
+  HugeVector<Bucket> buckets_;
+  // Reserved at once and touched as it grows, so that it moves only with the bound.
+  HugeVector<Entry> entries_;
+  EntryNumber first_unused_ = kNoEntry;
+  std::uint32_t size_ = 0;
+};
+
+// Looks a list of keys up in order, a batch at a time. A lookup is a chain of cache misses (bucket,
+// entry, then the caller's slot); those of the batches to come are under way while one is used.
+// REQUIRES: the index does not change while scans of it are used.
+class KeyIndex::Scan {
+ public:
+  // Borrows both.
+  Scan(const KeyIndex& index, std::span<const KeyView> keys);
+  // The entries of the next up to kBatch keys, kNoEntry where there is none; empty at the end.
+  // Valid until the next call.
+  std::span<const EntryNumber> next();
+
+ private:
+  struct Batch {
+    std::array<std::uint32_t, kBatch> tags;
+    std::array<std::size_t, kBatch> buckets;
+  };
+  Batch& batch(std::size_t number) { return batches_[number % batches_.size()]; }
+  std::span<const KeyView> keys_of(std::size_t number) const;
+  void hash(std::size_t number);   // and fetches the buckets
+  void probe(std::size_t number);  // and fetches the entries
+
+  const KeyIndex& index_;
+  const std::span<const KeyView> keys_;
+  std::size_t next_ = 0;
+  std::array<Batch, 3> batches_;
+  std::array<EntryNumber, kBatch> found_;
+};
+
+}  // namespace cairn

@@ -1,0 +1,61 @@
+#include "blockmgr/index/pressure.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace cairn {
+namespace {
+
+std::uint32_t slots_of(double share, std::uint32_t capacity) {
+  return static_cast<std::uint32_t>(std::clamp(share, 0.0, 1.0) * capacity);
+}
+
+}  // namespace
+
+PressureGauge::PressureGauge(const PressureConfig& config, std::uint32_t capacity) {
+  set(config, capacity);
+}
+
+void PressureGauge::set(const PressureConfig& config, std::uint32_t capacity) {
+  config_ = config;
+  capacity_ = capacity;
+  const std::array<double, 3> shares = {config.elevated, config.warning, config.critical};
+  for (std::size_t i = 0; i < marks_.size(); ++i) {
+    marks_[i] = static_cast<std::uint32_t>(std::ceil(shares[i] * capacity));
+  }
+}
+
+// 0: below all.
+std::size_t PressureGauge::mark_reached(std::uint32_t slots) const {
+  std::size_t reached = 0;
+  for (std::size_t i = 0; i < marks_.size(); ++i) {
+    if (slots >= marks_[i]) reached = i + 1;
+  }
+  return reached;
+}
+
+PressureLevel PressureGauge::level_for(Use use) const {
+  if (use.free == 0 && use.evictable == 0) return PressureLevel::out_of_memory;
+  return static_cast<PressureLevel>(mark_reached(capacity_ - use.free - use.evictable));
+}
+
+std::optional<PressureGauge::Crossing> PressureGauge::update(Use use) {
+  Crossing crossing{.from = level_, .to = level_for(use)};
+  const std::size_t was_filled_to = filled_to_;
+  level_ = crossing.to;
+  filled_to_ = use.free == 0 ? kNumPressureLevels - 1 : mark_reached(capacity_ - use.free);
+  for (auto i = static_cast<std::size_t>(crossing.from) + 1;
+       i <= static_cast<std::size_t>(crossing.to); ++i) {
+    if (config_.reactions[i].kind == PressureReaction::Kind::callback) crossing.callback = true;
+  }
+  for (std::size_t i = was_filled_to + 1; i <= filled_to_; ++i) {
+    const PressureReaction& reaction = config_.reactions[i];
+    if (reaction.kind != PressureReaction::Kind::shrink) continue;
+    const std::uint32_t target = slots_of(reaction.target_use, capacity_);
+    crossing.shrink_to = std::min(crossing.shrink_to.value_or(capacity_), target);
+  }
+  if (crossing.to <= crossing.from && !crossing.shrink_to) return std::nullopt;
+  return crossing;
+}
+
+}  // namespace cairn

@@ -1,0 +1,150 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "blockmgr/index/free_bitmap.hpp"
+#include "blockmgr/index/huge_pages.hpp"
+#include "blockmgr/index/slot_ref.hpp"
+#include "memory/alloc/statistics.hpp"
+
+namespace cairn {
+
+inline constexpr std::uint8_t kMaxPriority = 100;
+
+// When something was used: Unix milliseconds for people, and below them a count, so that no two are
+// equal and the order of eviction is exact. 44 bits of milliseconds last for five centuries.
+struct UseStamp {
+  static constexpr int kCountBits = 20;
+  std::uint64_t value = 0;
+
+  std::int64_t unix_ms() const { return static_cast<std::int64_t>(value >> kCountBits); }
+  static constexpr UseStamp at(std::int64_t unix_ms) {
+    return {static_cast<std::uint64_t>(unix_ms) << kCountBits};
+  }
+  friend auto operator<=>(const UseStamp&, const UseStamp&) = default;
+};
+
+enum class SlotLife : std::uint8_t {
+  free,
+  allocated,  // being filled; freed when its last pin goes
+  committed,  // the owner's bytes
+};
+
+// Where an unpinned committed slot stands in the order of eviction.
+enum class EvictionPlace : std::uint8_t {
+  none,    // pinned, or not committed
+  listed,  // in its priority's list, least recently used first
+  parked,  // reached the list's front while a child needed it; listed again when the child goes
+};
+
+struct SlotRecord {
+  std::uint64_t generation = 1;  // of the present life, or of the next where free
+  UseStamp last_use = {};
+  std::uint32_t owner = 0;   // committed: the entry; allocated: the lease, or kNoOwner
+  std::uint32_t pins = 0;    // leases, reads, writes and movements
+  std::uint32_t leases = 0;  // of the pins
+  SlotNumber previous = kNoSlot;
+  SlotNumber next = kNoSlot;
+  SlotLife life = SlotLife::free;
+  EvictionPlace place = EvictionPlace::none;
+  std::uint8_t priority = 0;
+  bool gone : 1 = false;                // nobody's any more; freed when the last pin goes
+  bool leaving : 1 = false;             // being offloaded, to be dropped after it
+  bool drop_when_unpinned : 1 = false;  // moved away while somebody was reading
+  bool used_again : 1 = false;          // matched or read since it was committed
+  bool committing : 1 = false;          // a commit is filling in what was never written
+  // Gone, but leases pin it: `next` has the bytes now, and a lease's pin for all of these.
+  bool has_successor : 1 = false;
+};
+static_assert(sizeof(SlotRecord) == 40, "a block's metadata is bounded: see BlockStore");
+inline constexpr std::uint32_t kNoOwner = ~std::uint32_t{0};
+
+// The slots of a tier: who is free, how often pinned, and in which order the evictable ones go.
+// What a slot's end means for keys and chains is BlockStore's affair. A tier that shrank may still
+// have slots beyond its limit: those are never handed out again, and go when they come free.
+// Not thread-safe.
+class SlotPool {
+ public:
+  explicit SlotPool(std::uint32_t capacity);
+
+  // How many slots there are, those beyond the limit that are in use among them.
+  std::uint32_t capacity() const { return limit_ + beyond_count_; }
+  // Slots are numbered below this; not each number below it is that of a slot.
+  std::uint32_t end() const { return static_cast<std::uint32_t>(records_.size()); }
+  bool exists(SlotNumber slot) const {
+    return slot < limit_ || (slot < end() && records_[slot].life != SlotLife::free);
+  }
+  std::uint32_t limit() const { return limit_; }
+  std::uint32_t beyond_count() const { return beyond_count_; }  // in use, at `limit` or above
+  // Throws std::bad_alloc, and nothing has changed.
+  void set_limit(std::uint32_t limit);
+  std::uint32_t free_count() const { return free_.free_count(); }
+  std::uint32_t evictable_count() const { return count(SlotState::evictable); }
+  std::uint32_t leased_count() const { return leased_count_; }
+  std::uint32_t count(SlotState state) const { return counts_[static_cast<std::size_t>(state)]; }
+  SlotState state(SlotNumber slot) const { return state_of(records_[slot]); }
+  std::uint64_t memory_bytes() const;
+  AllocatorStatistics statistics(std::uint64_t slot_bytes) const;
+
+  SlotRecord& operator[](SlotNumber slot) { return records_[slot]; }
+  const SlotRecord& operator[](SlotNumber slot) const { return records_[slot]; }
+  void prefetch(SlotNumber slot) const { __builtin_prefetch(&records_[slot], 1); }
+  // The neighbours in the list, which unlinking writes to. REQUIRES: the record is in the cache.
+  void prefetch_neighbours(SlotNumber slot) const;
+
+  // A free slot becomes allocated with one pin. REQUIRES: free_count() > 0.
+  SlotNumber take();
+  // The same with this very slot, whose life has that generation. REQUIRES: it is free.
+  void take(SlotNumber slot, std::uint64_t generation);
+  // The slot's life ends. REQUIRES: no pins.
+  void give_back(SlotNumber slot);
+  void set_committed(SlotNumber slot, std::uint32_t owner);  // REQUIRES: allocated
+
+  void pin(SlotNumber slot);
+  // A pin that is no use: the slot stays in its place, and who takes victims passes it over.
+  void pin_in_place(SlotNumber slot);
+  // True where it was the last pin.
+  bool unpin(SlotNumber slot);
+  void add_lease(SlotNumber slot);  // beside a pin
+  void remove_lease(SlotNumber slot);
+
+  void list_last(SlotNumber slot);  // REQUIRES: used later than all that are listed
+  // Before all of its priority; its last use is at most `latest`, and earlier than theirs.
+  void list_first(SlotNumber slot, UseStamp latest);
+  // Where its last use puts it. Short where few that are listed were used earlier.
+  void list_by_use(SlotNumber slot);
+  void unlist(SlotNumber slot);  // also where it is parked, or not listed
+  // `to` has the place of `from`, which has none any more. REQUIRES: `to` is committed, and has
+  // none.
+  void hand_place_over(SlotNumber from, SlotNumber to);
+  void park(SlotNumber slot);
+  SlotNumber next_to_go() const;  // of the lowest priority that has any; kNoSlot
+
+ private:
+  static SlotState state_of(const SlotRecord& record);
+  std::uint32_t& counter(const SlotRecord& record) {
+    return counts_[static_cast<std::size_t>(state_of(record))];
+  }
+
+  void begin_life(SlotNumber slot);
+  void insert_before(SlotNumber slot, SlotNumber next);  // kNoSlot: at the end
+
+  struct List {
+    SlotNumber first = kNoSlot;
+    SlotNumber last = kNoSlot;
+  };
+  HugeVector<SlotRecord> records_;
+  FreeBitmap free_;
+  std::array<std::uint32_t, kNumSlotStates> counts_{};
+  std::uint32_t limit_ = 0;
+  std::uint32_t beyond_count_ = 0;
+  std::uint32_t leased_count_ = 0;
+  std::uint32_t most_used_ = 0;  // at a time
+  std::uint64_t frees_ = 0;
+  std::array<List, kMaxPriority + 1> lists_;
+  std::array<std::uint64_t, 2> non_empty_lists_{};  // a bit a priority
+};
+
+}  // namespace cairn

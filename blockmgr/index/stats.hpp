@@ -1,0 +1,79 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "base/histogram.hpp"
+#include "blockmgr/index/config.hpp"
+
+namespace cairn {
+
+// Why a copy left a tier. A closed set: it is a metric's label.
+enum class EvictionReason : std::uint8_t { capacity, pressure, request, expired, io_error };
+inline constexpr std::size_t kNumEvictionReasons = 5;
+std::string_view to_string(EvictionReason reason);
+
+enum class TransferOutcome : std::uint8_t { done, failed, cancelled };
+inline constexpr std::size_t kNumTransferOutcomes = 3;
+std::string_view to_string(TransferOutcome outcome);
+
+// Blocks that the cache would have written to disk of its own accord.
+struct DiskAdmissionStats {
+  std::uint64_t admitted = 0;
+  std::uint64_t rejected = 0;   // not used often enough
+  std::uint64_t throttled = 0;  // too much was being written
+};
+
+// What the scrub has read of a disk tier.
+struct DiskScrubStats {
+  std::uint64_t blocks = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t wrong = 0;   // of those, what could not be read or did not have its checksum
+  std::uint64_t passes = 0;  // over all slots
+};
+
+// What a start found damaged of a disk tier, and made up for; a block's bytes are not among it.
+struct DiskDamageStats {
+  std::uint64_t slot_files = 0;  // labels and lengths
+  std::uint64_t indexes = 0;     // checkpoints and logs
+  std::uint64_t headers = 0;     // of slots, where they had to be read
+};
+
+struct TierStats {
+  bool present = false;
+  std::uint64_t capacity_blocks = 0;
+  std::array<std::uint64_t, kNumSlotStates> blocks{};  // by SlotState
+  std::uint64_t leased_blocks = 0;
+  std::uint64_t hit_blocks = 0;  // of matches
+  std::array<std::uint64_t, kNumEvictionReasons> evictions{};
+  std::uint64_t checksum_failures = 0;
+  PressureLevel pressure = PressureLevel::normal;
+};
+
+// Movements from a tier to a tier; a client's bytes do not count.
+struct RouteStats {
+  std::array<std::uint64_t, kNumTransferOutcomes> blocks{};  // by outcome
+  std::uint64_t bytes = 0;
+  std::uint64_t in_flight_blocks = 0;
+  DurationHistogram::Snapshot durations;
+};
+
+struct CacheStats {
+  std::string name;
+  std::array<TierStats, kNumTiers> tiers;
+  std::array<std::array<RouteStats, kNumTiers>, kNumTiers> routes;  // [from][to]
+  std::uint64_t matches = 0;
+  std::uint64_t miss_blocks = 0;  // hits of all tiers and misses sum to the keys asked for
+  DiskAdmissionStats disk_admission;
+  DiskScrubStats disk_scrub;
+  DiskDamageStats disk_damage;
+  std::uint64_t disk_full = 0;  // blocks that were not written because the disk is full
+  std::uint64_t leases = 0;
+  std::uint64_t lease_expirations = 0;
+  std::uint64_t commits = 0;
+  std::uint64_t duplicates = 0;
+  std::uint64_t metadata_bytes = 0;  // of the index, the slots' records and what clients attached
+};
+
+}  // namespace cairn

@@ -1,0 +1,251 @@
+#include "blockmgr/share/share_blocks.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "blockmgr/cache/awaited.hpp"
+#include "blockmgr/share/share_session.hpp"
+
+namespace cairn {
+namespace {
+
+// A batch's slots are held while it runs: little of a tier at once, and still many pieces between
+// two exchanges of cards.
+constexpr std::uint64_t kBatchBytes = 64ull << 20;
+constexpr std::uint64_t kMaxBatchKeys = 1024;
+
+template <class T>
+std::byte* bytes_of(std::vector<T>& values) {
+  return reinterpret_cast<std::byte*>(values.data());
+}
+
+}  // namespace
+
+ShareSession::ShareSession(const ShareContext& context, const ShareRequest& request, TransferId id)
+    : context_(context),
+      request_(request),
+      id_(id),
+      cache_(*request.cache),
+      tier_(request.tier.value_or(cache_.highest_tier())),
+      told_(request.keys.size()) {
+  const bool pair = request.kind == ShareKind::send || request.kind == ShareKind::recv;
+  for (std::uint32_t other = 0; other < context.communicator.place().world_size; ++other) {
+    if (pair && other != rank() && other != request.other) continue;
+    if (other == rank()) me_ = members_.size();
+    if (other == request.other) owner_ = members_.size();
+    members_.push_back(other);
+  }
+  if (request.kind == ShareKind::send) owner_ = me_;
+  if (request.kind == ShareKind::all_gather) owner_.reset();
+}
+
+void ShareSession::done(std::size_t key, std::uint64_t bytes) {
+  if (told_[key]) return;
+  told_[key] = true;
+  context_.transfers.add(id_, TransferTable::Arrived{.blocks = 1, .bytes = bytes});
+}
+
+void ShareSession::failed(std::size_t key, const Error& error) {
+  if (told_[key]) return;
+  told_[key] = true;
+  any_failed_ = true;
+  context_.transfers.add(id_, TransferStatus::Failure{request_.keys[key], error});
+}
+
+ShareOutcome ShareSession::run() {
+  if (auto shared = share_all(); !shared) {
+    for (std::size_t key = 0; key < told_.size(); ++key) failed(key, shared.error());
+    return {.state = TransferState::failed, .error = shared.error(), .group_broken = !refused_};
+  }
+  return {.state = any_failed_ ? TransferState::failed : TransferState::done};
+}
+
+// Every member's values end to end.
+template <class T>
+Result<std::vector<T>> ShareSession::swap(std::vector<T> mine) {
+  const std::size_t count = mine.size();
+  const std::uint64_t size = count * sizeof(T);
+  std::vector<T> all(members_.size() * count);
+  if (request_.kind != ShareKind::send && request_.kind != ShareKind::recv) {
+    CAIRN_TRY(context_.communicator.all_gather(
+        {.source = bytes_of(mine), .destination = bytes_of(all), .elements = {.count = size}}));
+    return all;
+  }
+  std::copy(mine.begin(), mine.end(), all.begin() + static_cast<std::ptrdiff_t>(me_ * count));
+  const iovec out{bytes_of(mine), size};
+  const iovec in{bytes_of(all) + (1 - me_) * size, size};
+  using Message = Communicator::Message;
+  const std::array<Message, 2> messages = {
+      {{.kind = Message::Kind::send, .peer = request_.other, .pieces = {&out, 1}},
+       {.kind = Message::Kind::receive, .peer = request_.other, .pieces = {&in, 1}}}};
+  CAIRN_TRY(context_.communicator.exchange(messages));
+  return all;
+}
+
+Result<> ShareSession::share_all() {
+  auto calls = swap(std::vector<CallCard>{CallCard::of(request_)});
+  if (!calls) return std::move(calls).error();
+  if (auto fit = check_calls(members_, *calls); !fit) {
+    refused_ = true;
+    return fit;
+  }
+  const std::uint64_t batch_keys =
+      request_.kind == ShareKind::agree
+          ? kMaxBatchKeys
+          : std::clamp<std::uint64_t>(kBatchBytes / cache_.block_bytes(), 1, kMaxBatchKeys);
+  for (std::size_t first = 0; first < told_.size();) {
+    Batch batch{.first = first};
+    batch.local.resize(std::min<std::size_t>(batch_keys, told_.size() - first));
+    first += batch.local.size();
+    CAIRN_TRY(share_batch(batch));
+  }
+  if (request_.kind == ShareKind::agree) return agree();
+  // Nobody is done before all are.
+  auto together = swap(std::vector<std::uint64_t>{told_.size()});
+  if (!together) return std::move(together).error();
+  return {};
+}
+
+// Those of the keys that are present, which then stay to the operation's end.
+Result<std::vector<bool>> ShareSession::hold(std::span<const KeyView> keys) {
+  std::optional<LeaseId> lease;
+  if (kept_) lease = kept_->id();
+  auto held = cache_.hold(keys, {.lease_ms = context_.lease_ms, .lease = lease});
+  if (!held) return std::move(held).error();
+  if (!kept_ && held->lease) kept_.emplace(cache_, *held->lease);
+  std::vector<bool> present;
+  for (const auto& block : held->blocks) present.push_back(block.has_value());
+  return present;
+}
+
+void ShareSession::look_up(Batch& batch) {
+  std::vector<KeyView> views;
+  for (std::size_t key = 0; key < batch.local.size(); ++key) views.push_back(key_of(batch, key));
+  std::vector<bool> present(views.size(), true);
+  if (takes()) {
+    // Where they cannot be held it is as if they were not here.
+    auto held = hold(views);
+    present = held ? std::move(*held) : std::vector<bool>(views.size());
+  }
+  for (std::size_t key = 0; key < batch.local.size(); ++key) {
+    if (!present[key]) continue;
+    Local& local = batch.local[key];
+    auto reader = cache_.read(key_of(batch, key), std::nullopt);
+    local.held = reader.has_value();
+    if (reader) local.reader.emplace(std::move(*reader));
+  }
+}
+
+// For as many of the first missing keys as there is room.
+void ShareSession::find_slots(Batch& batch) const {
+  std::vector<std::size_t> missing;
+  for (std::size_t key = 0; key < batch.local.size(); ++key) {
+    if (!batch.local[key].held) missing.push_back(key);
+  }
+  std::optional<Error> why_not;
+  std::vector<BlockHandle> handles;
+  for (std::size_t count = missing.size(); count > 0 && handles.empty(); count /= 2) {
+    Awaited<Allocation> answer;
+    cache_.allocate(
+        {.count = static_cast<std::uint32_t>(count), .tier = tier_, .lease_ms = context_.lease_ms},
+        answer.done());
+    auto allocation = answer.wait();
+    if (allocation) {
+      batch.lease.emplace(cache_, allocation->lease);
+      handles = std::move(allocation->blocks);
+    } else {
+      why_not = allocation.error();
+    }
+  }
+  for (std::size_t i = 0; i < missing.size(); ++i) {
+    Local& local = batch.local[missing[i]];
+    if (i < handles.size()) {
+      local.handle = handles[i];
+    } else {
+      local.why_not = why_not;
+    }
+  }
+}
+
+Result<std::vector<KeyCard>> ShareSession::swap_cards(const Batch& batch) {
+  std::vector<KeyCard> cards(batch.local.size());
+  for (std::size_t key = 0; key < cards.size(); ++key) {
+    const Local& local = batch.local[key];
+    cards[key].set_key(key_of(batch, key));
+    if (local.held) {
+      cards[key].holding = KeyCard::Holding::held;
+      const auto parent = cache_.parent(key_of(batch, key));
+      if (parent) cards[key].set_parent(*parent);
+    } else if (local.handle) {
+      cards[key].holding = KeyCard::Holding::wanted;
+    }
+  }
+  return swap(std::move(cards));
+}
+
+Result<> ShareSession::share_batch(Batch& batch) {
+  const bool moves_blocks = request_.kind != ShareKind::agree;
+  if (moves_blocks) look_up(batch);
+  if (moves_blocks && takes()) find_slots(batch);
+  const auto cards = swap_cards(batch);
+  if (!cards) return cards.error();
+  const SharePlan plan(*cards, members_.size(), owner_);
+  if (auto same = plan.check_keys(members_); !same) {
+    refused_ = true;
+    return same;
+  }
+  if (!moves_blocks) return {};
+  Round round;
+  for (std::size_t key = 0; key < batch.local.size(); ++key) {
+    if (plan.moves(key)) round.push_back(key);
+    const bool last = key + 1 == batch.local.size();
+    if (round.empty() || (!last && round.size() * cache_.block_bytes() < context_.piece_bytes)) {
+      continue;
+    }
+    CAIRN_TRY(move_round(batch, plan, round));
+    round.clear();
+  }
+  tell_the_rest(batch, plan);
+  return {};
+}
+
+// What did not have to move, or could not.
+void ShareSession::tell_the_rest(const Batch& batch, const SharePlan& plan) {
+  for (std::size_t key = 0; key < batch.local.size(); ++key) {
+    const Local& local = batch.local[key];
+    if (local.held) {
+      done(batch.first + key, 0);
+    } else if (!plan.owner(key)) {
+      failed(batch.first + key,
+             {ErrorCode::unknown_key,
+              owner_ ? "rank " + std::to_string(members_[*owner_]) + " does not hold it"
+                     : "no rank holds it"});
+    } else {
+      failed(batch.first + key,
+             local.why_not.value_or(Error{ErrorCode::internal, "the block was not sent"}));
+    }
+  }
+}
+
+// The longest prefix that is held here, and the shortest of all ranks' of those.
+Result<> ShareSession::agree() {
+  std::vector<KeyView> views(request_.keys.begin(), request_.keys.end());
+  const std::vector<bool> held = cache_.contains(views);
+  std::uint64_t prefix =
+      static_cast<std::uint64_t>(std::find(held.begin(), held.end(), false) - held.begin());
+  auto* const bytes = reinterpret_cast<std::byte*>(&prefix);
+  CAIRN_TRY(context_.communicator.all_reduce({.source = bytes,
+                                              .destination = bytes,
+                                              .elements = {.count = 1, .type = DataType::uint64},
+                                              .reduction = Reduction::min}));
+  context_.transfers.add(id_, TransferTable::Arrived{.blocks = prefix});
+  context_.transfers.set_agreed(id_, prefix);
+  return {};
+}
+
+ShareOutcome share_blocks(const ShareContext& context, const ShareRequest& request, TransferId id) {
+  return ShareSession(context, request, id).run();
+}
+
+}  // namespace cairn

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "blockmgr/share/group_types.hpp"
+
+namespace cairn {
+
+// What ranks tell each other before they share blocks. All of it goes as it lies in memory.
+
+// Which call a rank is at.
+struct CallCard {
+  std::uint32_t version = 1;
+  std::uint32_t kind = 0;
+  std::uint32_t other = 0;
+  std::uint32_t reserved = 0;
+  std::uint64_t key_count = 0;
+  // layers, outer, page, inner, width: layouts may differ, what a block is may not
+  std::array<std::uint64_t, 5> shape{};
+
+  static CallCard of(const ShareRequest& request);
+};
+static_assert(sizeof(CallCard) == 64);
+
+// The ranks that take part, rising, and whose card is whose.
+using Members = std::vector<std::uint32_t>;
+
+// state_conflict, the same on every rank, where the cards do not go together.
+Result<> check_calls(const Members& members, std::span<const CallCard> cards);
+
+// What a rank says of a key.
+struct KeyCard {
+  enum class Holding : std::uint8_t {
+    absent,  // and no place for it, or no wish
+    held,    // it is here
+    wanted,  // a slot waits for it
+  };
+  std::array<std::byte, kMaxKeyBytes> key{};
+  std::array<std::byte, kMaxKeyBytes> parent{};
+  std::uint8_t key_size = 0;
+  std::uint8_t parent_size = 0;  // 0: none, or not known
+  Holding holding = Holding::absent;
+  std::uint8_t reserved = 0;
+
+  KeyView key_view() const { return {key.data(), key_size}; }
+  std::optional<BlockKey> parent_key() const;
+  void set_key(KeyView view);
+  void set_parent(KeyView view);
+};
+static_assert(sizeof(KeyCard) == 132);
+
+// The cards of all members for a batch of keys, members' batches end to end, and what follows from
+// them: the same on every rank.
+class SharePlan {
+ public:
+  // `owner`: the only member that gives blocks (its place among the members); nothing: whoever
+  // holds a key, the first of them.
+  SharePlan(std::span<const KeyCard> cards, std::size_t members, std::optional<std::size_t> owner);
+
+  // state_conflict where the members do not name the same keys.
+  Result<> check_keys(const Members& members) const;
+
+  std::size_t key_count() const { return owners_.size(); }
+  std::optional<std::size_t> owner(std::size_t key) const { return owners_[key]; }
+  bool wants(std::size_t member, std::size_t key) const;
+  bool moves(std::size_t key) const;  // somebody gives it and somebody wants it
+  const KeyCard& card(std::size_t member, std::size_t key) const {
+    return cards_[member * owners_.size() + key];
+  }
+
+ private:
+  const std::span<const KeyCard> cards_;
+  const std::size_t members_;
+  std::vector<std::optional<std::size_t>> owners_;
+};
+
+// Goes behind the blocks of a message, one a block.
+struct BlockSeal {
+  std::uint64_t checksum = 0;
+  std::uint64_t whole = 0;  // 0: its owner could not read it, and what came is nothing
+};
+
+// XXH3 over the block's (layer, outer) pieces in canonical order, each seeded with the one before:
+// the same whatever the layout. REQUIRES: each of `pieces` is of whole (layer, outer) pieces.
+std::uint64_t block_checksum(std::span<const iovec> pieces, std::uint64_t piece_bytes);
+
+}  // namespace cairn

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "blockmgr/cache/cache.hpp"
+#include "blockmgr/share/share_cards.hpp"
+#include "memory/alloc/pinned_pool.hpp"
+
+namespace cairn {
+
+// The bytes of the blocks of one round of sharing: where they are read from and written to. Blocks
+// in memory that the CPU reaches are used where they are; the others go through one slot of packing
+// memory, in canonical order.
+class ShareRoom {
+ public:
+  ShareRoom(const Cache& cache, PinnedPool& packing) : cache_(cache), packing_(packing) {}
+
+  // Announce all that the round needs; each answers the block's number here.
+  std::size_t add_source(BlockReader& reader);
+  std::size_t add_target(BlockWriter& writer, const BlockHandle& handle);
+  std::size_t add_waste();  // bytes that only pass through
+
+  // Takes the packing memory, and reads into it what is not read in place.
+  Result<> open();
+  std::span<const iovec> pieces(std::size_t block) const { return blocks_[block].pieces; }
+  // Of a source: its seal, with `whole` 0 where it could not be read.
+  BlockSeal seal(std::size_t block) const;
+  const std::optional<Error>& error(std::size_t block) const { return blocks_[block].error; }
+
+  // Puts the targets that came whole where they belong; error() tells of each that did not get
+  // there.
+  void store(std::span<const std::size_t> targets, std::span<const BlockSeal> seals);
+
+ private:
+  struct Block {
+    BlockReader* reader = nullptr;
+    BlockWriter* writer = nullptr;
+    bool in_place = false;
+    std::vector<iovec> pieces;
+    std::optional<Error> error;
+  };
+  bool reaches(Tier tier) const;
+  void fetch_all();
+
+  const Cache& cache_;
+  PinnedPool& packing_;
+  std::vector<Block> blocks_;
+  std::optional<PinnedPool::Slot> slot_;
+};
+
+}  // namespace cairn

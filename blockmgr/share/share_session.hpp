@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "blockmgr/share/share_blocks.hpp"
+#include "blockmgr/share/share_cards.hpp"
+#include "blockmgr/share/share_room.hpp"
+
+namespace cairn {
+
+// A lease of this server's own, given back with it.
+class HeldLease {
+ public:
+  HeldLease(Cache& cache, const LeaseId& id) : cache_(cache), id_(id) {}
+  ~HeldLease() {
+    // It may have run out, or the cache may be gone: then nothing is held either.
+    static_cast<void>(cache_.release(id_, {}));
+  }
+  HeldLease(const HeldLease&) = delete;
+  HeldLease& operator=(const HeldLease&) = delete;
+  const LeaseId& id() const { return id_; }
+
+ private:
+  Cache& cache_;
+  const LeaseId id_;
+};
+
+// One operation of a group on this rank, as share_blocks() has it: share_blocks.cpp takes the keys
+// in batches, share_round.cpp moves what a batch found, round by round.
+class ShareSession {
+ public:
+  ShareSession(const ShareContext& context, const ShareRequest& request, TransferId id);
+  ShareOutcome run();
+
+ private:
+  // This rank's side of a key of the batch.
+  struct Local {
+    bool held = false;
+    std::optional<BlockReader> reader = {};  // held, and read from where this rank gives it
+    std::optional<BlockHandle> handle = {};  // a slot waits for it
+    std::optional<BlockWriter> writer = {};
+    std::optional<Error> why_not = {};  // there is no slot, or it cannot be written
+  };
+  struct Batch {
+    std::size_t first = 0;                // of the request's keys
+    std::optional<HeldLease> lease = {};  // outlives the writers
+    std::vector<Local> local = {};
+  };
+  using Round = std::vector<std::size_t>;  // keys of the batch, rising
+  // A message of a round: the blocks to or from one member, and their seals.
+  struct Parcel {
+    std::size_t member = 0;
+    bool out = false;
+    Round keys = {};
+    std::vector<std::size_t> blocks = {};  // of the room
+    std::vector<BlockSeal> seals = {};
+    std::vector<iovec> pieces = {};
+  };
+
+  std::uint32_t rank() const { return context_.communicator.place().rank; }
+  bool takes() const { return !owner_ || *owner_ != me_; }
+  const BlockKey& key_of(const Batch& batch, std::size_t key) const {
+    return request_.keys[batch.first + key];
+  }
+  template <class T>
+  Result<std::vector<T>> swap(std::vector<T> mine);
+  Result<> share_all();
+  Result<> share_batch(Batch& batch);
+  void look_up(Batch& batch);
+  Result<std::vector<bool>> hold(std::span<const KeyView> keys);
+  void find_slots(Batch& batch) const;
+  Result<std::vector<KeyCard>> swap_cards(const Batch& batch);
+  Result<> move_round(Batch& batch, const SharePlan& plan, const Round& round);
+  std::vector<Parcel> parcels_of(const SharePlan& plan, const Round& round) const;
+  void fill_room(Batch& batch, ShareRoom& room, std::vector<Parcel>& parcels) const;
+  Result<> transmit(std::vector<Parcel>& parcels);
+  void keep(Batch& batch, const SharePlan& plan, ShareRoom& room, const Parcel& parcel);
+  void commit(Batch& batch, const SharePlan& plan, const Round& keys);
+  void tell_the_rest(const Batch& batch, const SharePlan& plan);
+  Result<> agree();
+
+  // Each key is told of once.
+  void done(std::size_t key, std::uint64_t bytes);
+  void failed(std::size_t key, const Error& error);
+
+  const ShareContext& context_;
+  const ShareRequest& request_;
+  const TransferId id_;
+  Cache& cache_;
+  const Tier tier_;
+  Members members_;
+  std::size_t me_ = 0;                // among the members
+  std::optional<std::size_t> owner_;  // the only one that gives, where there is one
+  // What this rank holds or has received, to the operation's end: it may not make room for what
+  // comes later, or the operation would have brought what is not there. Of ranks that take.
+  std::optional<HeldLease> kept_;
+  std::vector<bool> told_;
+  bool any_failed_ = false;
+  bool refused_ = false;  // by every rank alike: the group goes on
+};
+
+}  // namespace cairn

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+#include "base/clock.hpp"
+#include "base/histogram.hpp"
+#include "blockmgr/index/stats.hpp"
+#include "blockmgr/share/group_types.hpp"
+
+namespace cairn {
+
+// What groups have done since the server's start, and what they are now.
+struct ShareKindStats {
+  std::array<std::uint64_t, kNumTransferOutcomes> operations{};  // that ended, by TransferOutcome
+  // To and from other ranks. What a broadcast gives to many counts once on its root.
+  std::uint64_t sent_blocks = 0;
+  std::uint64_t sent_bytes = 0;
+  std::uint64_t received_blocks = 0;
+  std::uint64_t received_bytes = 0;
+  // From an operation's beginning here, so with the wait for the other ranks.
+  DurationHistogram::Snapshot durations;
+};
+struct GroupsStats {
+  std::array<std::uint64_t, kNumGroupStates> groups{};  // by GroupState
+  std::array<std::uint64_t, kNumGroupStates> ranks{};   // of those, this server's own included
+  std::uint64_t failures = 0;                           // groups that failed
+  std::uint64_t queued_operations = 0;                  // those under way included
+  std::array<ShareKindStats, kNumShareKinds> kinds{};   // by ShareKind
+};
+
+// The counts of one kind, as it goes. Thread-safe.
+class ShareCounters {
+ public:
+  void ended(TransferOutcome outcome) { add(operations_[static_cast<std::size_t>(outcome)], 1); }
+  void took(Duration duration) {
+    durations_.record_us(static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(duration).count()));
+  }
+  struct Blocks {
+    std::uint64_t count = 0;
+    std::uint64_t size_bytes = 0;
+  };
+  void sent(Blocks blocks) {
+    add(sent_blocks_, blocks.count);
+    add(sent_bytes_, blocks.size_bytes);
+  }
+  void received(Blocks blocks) {
+    add(received_blocks_, blocks.count);
+    add(received_bytes_, blocks.size_bytes);
+  }
+  ShareKindStats now() const;
+
+ private:
+  using Count = std::atomic<std::uint64_t>;
+  static void add(Count& count, std::uint64_t more) {
+    count.fetch_add(more, std::memory_order_relaxed);
+  }
+
+  std::array<Count, kNumTransferOutcomes> operations_{};
+  Count sent_blocks_ = 0;
+  Count sent_bytes_ = 0;
+  Count received_blocks_ = 0;
+  Count received_bytes_ = 0;
+  DurationHistogram durations_;
+};
+using AllShareCounters = std::array<ShareCounters, kNumShareKinds>;  // by ShareKind
+
+}  // namespace cairn

@@ -1,0 +1,282 @@
+#include "blockmgr/snapshot/snapshot_format.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <string_view>
+
+#include "base/hash.hpp"
+
+namespace cairn {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the numbers are written as they lie");
+
+constexpr std::string_view kHeaderMagic = "CAIRNSNP";
+constexpr std::string_view kFooterMagic = "CAIRNEND";
+constexpr std::uint32_t kZstdFlag = 1;
+constexpr std::size_t kChecksumBytes = 8;
+
+class Encoder {
+ public:
+  explicit Encoder(SnapshotBytes& out) : out_(out) {}
+  template <class T>
+  void number(T value) {
+    bytes(std::as_bytes(std::span(&value, 1)));
+  }
+  // g++ 12 sees an overflow in the range insert of a new vector at -O3 that cannot be.
+  void bytes(std::span<const std::byte> data) {
+    const std::size_t end = out_.size();
+    out_.resize(end + data.size());
+    std::copy(data.begin(), data.end(), out_.begin() + static_cast<std::ptrdiff_t>(end));
+  }
+  void text(std::string_view data) { bytes(std::as_bytes(std::span(data))); }
+  void sized(std::string_view data) {
+    number(static_cast<std::uint32_t>(data.size()));
+    text(data);
+  }
+
+ private:
+  SnapshotBytes& out_;
+};
+
+// Reads on past the end as zeros and remembers that it did.
+class Decoder {
+ public:
+  explicit Decoder(std::span<const std::byte> in) : left_(in) {}
+  template <class T>
+  T number() {
+    T value{};
+    const auto data = bytes(sizeof(T));
+    if (!data.empty()) std::memcpy(&value, data.data(), sizeof(T));
+    return value;
+  }
+  std::span<const std::byte> bytes(std::size_t size) {
+    if (size > left_.size()) {
+      failed_ = true;
+      left_ = {};
+      return {};
+    }
+    const auto data = left_.first(size);
+    left_ = left_.subspan(size);
+    return data;
+  }
+  std::string text(std::size_t size) {
+    const auto data = bytes(size);
+    return {reinterpret_cast<const char*>(data.data()), data.size()};
+  }
+  std::string sized() { return text(number<std::uint32_t>()); }
+  void refuse_unless(bool fine) { failed_ = failed_ || !fine; }
+  bool failed() const { return failed_; }
+  std::span<const std::byte> left() const { return left_; }
+
+ private:
+  std::span<const std::byte> left_;
+  bool failed_ = false;
+};
+
+// The bytes before the checksum at their end, where it is theirs.
+std::optional<std::span<const std::byte>> checked(std::span<const std::byte> bytes) {
+  if (bytes.size() < kChecksumBytes) return std::nullopt;
+  const auto body = bytes.first(bytes.size() - kChecksumBytes);
+  std::uint64_t expected = 0;
+  std::memcpy(&expected, bytes.data() + body.size(), kChecksumBytes);
+  if (hash_bytes(body, 0) != expected) return std::nullopt;
+  return body;
+}
+
+void put(Encoder& out, const CacheConfig& config) {
+  out.sized(config.name);
+  const LayoutConfig& shape = config.shape;
+  for (std::uint64_t size : {shape.num_layers, shape.outer_dim, shape.page_size, shape.inner_dim,
+                             shape.dtype_width_bytes, shape.alignment}) {
+    out.number(size);
+  }
+  out.number(static_cast<std::uint8_t>(config.offload));
+  out.number(config.default_lease_ms);
+  for (const auto& tier : config.tiers) {
+    out.number(static_cast<std::uint8_t>(tier.has_value()));
+    if (!tier) continue;
+    out.number(tier->num_blocks);
+    out.number(static_cast<std::uint8_t>(tier->layout));
+    out.number(static_cast<std::uint8_t>(tier->block_dim));
+    out.number(static_cast<std::int32_t>(tier->device_id));
+    out.number(static_cast<std::uint8_t>(tier->numa_aware));
+    // What was left out follows the name, also that of another cache which is made from this.
+    out.sized(tier->path == config.name ? std::string_view() : tier->path);
+  }
+}
+
+CacheConfig take_config(Decoder& in) {
+  CacheConfig config;
+  config.name = in.sized();
+  LayoutConfig& shape = config.shape;
+  for (std::uint64_t* size : {&shape.num_layers, &shape.outer_dim, &shape.page_size,
+                              &shape.inner_dim, &shape.dtype_width_bytes, &shape.alignment}) {
+    *size = in.number<std::uint64_t>();
+  }
+  const auto offload = in.number<std::uint8_t>();
+  in.refuse_unless(offload <= static_cast<std::uint8_t>(OffloadMode::never));
+  config.offload = static_cast<OffloadMode>(offload);
+  config.default_lease_ms = in.number<std::uint32_t>();
+  for (auto& tier : config.tiers) {
+    if (in.number<std::uint8_t>() == 0) continue;
+    tier.emplace();
+    tier->num_blocks = in.number<std::uint32_t>();
+    const auto layout = in.number<std::uint8_t>();
+    const auto block_dim = in.number<std::uint8_t>();
+    in.refuse_unless(layout <= 1 && block_dim <= 1);
+    tier->layout = static_cast<LayoutKind>(layout);
+    tier->block_dim = static_cast<BlockDim>(block_dim);
+    tier->device_id = in.number<std::int32_t>();
+    tier->numa_aware = in.number<std::uint8_t>() != 0;
+    tier->path = in.sized();
+  }
+  // The shape's own rules bound every product of its sizes.
+  LayoutConfig one = shape;
+  one.num_blocks = 1;
+  in.refuse_unless(validate(one).has_value());
+  return config;
+}
+
+std::string_view as_text(KeyView key) {
+  return {reinterpret_cast<const char*>(key.data), key.size};
+}
+
+}  // namespace
+
+Error broken_snapshot(std::string why) { return {ErrorCode::broken_snapshot, std::move(why)}; }
+
+SnapshotBytes encode(const SnapshotHeader& header) {
+  SnapshotBytes bytes;
+  Encoder out(bytes);
+  out.text(kHeaderMagic);
+  out.number(kSnapshotVersion);
+  out.number(std::uint32_t{0});  // the length, below
+  out.number(header.compressed ? kZstdFlag : std::uint32_t{0});
+  out.number(std::uint32_t{0});
+  out.number(header.created_unix_ms);
+  put(out, header.config);
+  const auto length = static_cast<std::uint32_t>(bytes.size() + kChecksumBytes);
+  std::memcpy(bytes.data() + kSnapshotPreludeBytes - sizeof(length), &length, sizeof(length));
+  out.number(hash_bytes(bytes, 0));
+  return bytes;
+}
+
+void append(SnapshotBytes& index, const SnapshotRecord& record) {
+  Encoder out(index);
+  std::uint8_t tiers = 0;
+  for (std::size_t i = 0; i < kNumTiers; ++i) {
+    if (record.copies[i]) tiers = static_cast<std::uint8_t>(tiers | 1u << i);
+  }
+  out.number(record.key.view().size);
+  out.number(record.parent ? record.parent->view().size : std::uint8_t{0});
+  out.number(tiers);
+  out.number(std::uint8_t{0});
+  out.number(static_cast<std::uint32_t>(record.metadata.size()));
+  out.number(record.epoch);
+  out.number(record.last_use_unix_ms);
+  out.number(record.expires_at_unix_ms);
+  out.number(record.stored_bytes);
+  out.number(record.stored_checksum);
+  out.number(record.checksum);
+  for (const auto& copy : record.copies) {
+    if (!copy) continue;
+    out.number(copy->generation);
+    out.number(copy->priority);
+  }
+  out.text(as_text(record.key.view()));
+  if (record.parent) out.text(as_text(record.parent->view()));
+  out.text(record.metadata);
+}
+
+SnapshotBytes encode(const SnapshotFooter& footer) {
+  SnapshotBytes bytes;
+  Encoder out(bytes);
+  out.text(kFooterMagic);
+  for (std::uint64_t number : {footer.blocks, footer.index_offset, footer.index_bytes,
+                               footer.index_checksum, footer.header_checksum, footer.file_bytes}) {
+    out.number(number);
+  }
+  out.number(hash_bytes(bytes, 0));
+  return bytes;
+}
+
+Result<std::uint32_t> decode_header_length(std::span<const std::byte> prelude) {
+  Decoder in(prelude);
+  if (in.text(kHeaderMagic.size()) != kHeaderMagic) return broken_snapshot("it is no snapshot");
+  const auto version = in.number<std::uint32_t>();
+  if (version != kSnapshotVersion) {
+    return broken_snapshot("it is of version " + std::to_string(version) + "; this program reads " +
+                           std::to_string(kSnapshotVersion));
+  }
+  const auto length = in.number<std::uint32_t>();
+  if (in.failed() || length < kSnapshotPreludeBytes + kChecksumBytes ||
+      length > kMaxSnapshotHeaderBytes) {
+    return broken_snapshot("its header is " + std::to_string(length) + " bytes long");
+  }
+  return length;
+}
+
+Result<SnapshotHeader> decode_header(std::span<const std::byte> bytes) {
+  const auto body = checked(bytes);
+  if (!body) return broken_snapshot("its header's checksum is wrong");
+  Decoder in(*body);
+  in.bytes(kSnapshotPreludeBytes);
+  const auto flags = in.number<std::uint32_t>();
+  in.refuse_unless((flags & ~kZstdFlag) == 0 && in.number<std::uint32_t>() == 0);
+  SnapshotHeader header;
+  header.compressed = (flags & kZstdFlag) != 0;
+  header.created_unix_ms = in.number<std::int64_t>();
+  header.config = take_config(in);
+  if (in.failed() || !in.left().empty()) return broken_snapshot("its header cannot be read");
+  return header;
+}
+
+Result<SnapshotFooter> decode_footer(std::span<const std::byte> bytes) {
+  const auto body = checked(bytes);
+  if (!body) return broken_snapshot("it is cut off, or its footer's checksum is wrong");
+  Decoder in(*body);
+  if (in.text(kFooterMagic.size()) != kFooterMagic) return broken_snapshot("it has no footer");
+  SnapshotFooter footer;
+  for (std::uint64_t* number :
+       {&footer.blocks, &footer.index_offset, &footer.index_bytes, &footer.index_checksum,
+        &footer.header_checksum, &footer.file_bytes}) {
+    *number = in.number<std::uint64_t>();
+  }
+  if (in.failed() || !in.left().empty()) return broken_snapshot("its footer cannot be read");
+  return footer;
+}
+
+Result<SnapshotRecord> SnapshotIndexCursor::next() {
+  Decoder in(left_);
+  SnapshotRecord record;
+  const auto key_bytes = in.number<std::uint8_t>();
+  const auto parent_bytes = in.number<std::uint8_t>();
+  const auto tiers = in.number<std::uint8_t>();
+  in.refuse_unless(key_bytes >= 1 && key_bytes <= kMaxKeyBytes && parent_bytes <= kMaxKeyBytes);
+  in.refuse_unless(tiers >= 1 && tiers < 1u << kNumTiers && in.number<std::uint8_t>() == 0);
+  const auto metadata_bytes = in.number<std::uint32_t>();
+  record.epoch = in.number<std::uint32_t>();
+  record.last_use_unix_ms = in.number<std::int64_t>();
+  record.expires_at_unix_ms = in.number<std::int64_t>();
+  record.stored_bytes = in.number<std::uint64_t>();
+  record.stored_checksum = in.number<std::uint64_t>();
+  record.checksum = in.number<std::uint64_t>();
+  for (std::size_t i = 0; i < kNumTiers; ++i) {
+    if ((tiers & 1u << i) == 0) continue;
+    record.copies[i].emplace();
+    record.copies[i]->generation = in.number<std::uint64_t>();
+    record.copies[i]->priority = in.number<std::uint8_t>();
+    in.refuse_unless(record.copies[i]->priority <= 100);
+  }
+  if (in.failed()) return broken_snapshot("a record of its index cannot be read");
+  if (const auto key = in.bytes(key_bytes); !in.failed()) record.key = BlockKey(key);
+  if (const auto parent = in.bytes(parent_bytes); !parent.empty()) record.parent = BlockKey(parent);
+  record.metadata = in.text(metadata_bytes);
+  if (in.failed()) return broken_snapshot("its index ends within a record");
+  left_ = in.left();
+  return record;
+}
+
+}  // namespace cairn

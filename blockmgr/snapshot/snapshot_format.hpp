@@ -1,0 +1,96 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.hpp"
+#include "blockmgr/index/config.hpp"
+#include "blockmgr/index/types.hpp"
+
+// The file of a snapshot, version 2. Numbers are little-endian and packed, offsets count from the
+// file's start.
+//
+//   header   magic "CAIRNSNP", u32 version, u32 bytes of the header, u32 flags (1: zstd), u32 0,
+//            i64 made at (Unix ms), the cache's configuration, u64 XXH3 of all before it
+//   data     the blocks' bytes in canonical order, end to end: each as it is, or as one zstd frame
+//   index    a record a block, in the order of the data: u8 key bytes, u8 parent bytes (0: none),
+//            u8 tiers (a bit each), u8 0, u32 metadata bytes, u32 epoch, i64 last use (Unix ms),
+//            i64 end of life (Unix ms, 0: none), u64 bytes in the file, u64 XXH3 of those, u64 XXH3
+//            of the block, then for each tier u64 generation and u8 priority, key, parent, metadata
+//   footer   64 bytes: magic "CAIRNEND", u64 blocks, u64 offset of the index, u64 bytes of it,
+//            u64 XXH3 of it, u64 XXH3 of the header, u64 bytes of the file, u64 XXH3 of the
+//            footer before
+//
+// Every byte of the file is under one of the checksums, and the parts leave no gap. The blocks come
+// parents first, the most recently used prefix first: the first n of them are whole prefixes, for
+// every n. A reader refuses every version but its own.
+namespace cairn {
+
+inline constexpr std::uint32_t kSnapshotVersion = 2;
+inline constexpr std::size_t kSnapshotFooterBytes = 64;
+// Of the header up to and with its own length.
+inline constexpr std::size_t kSnapshotPreludeBytes = 16;
+// A name, three paths and some numbers: more is no header.
+inline constexpr std::uint32_t kMaxSnapshotHeaderBytes = 64 * 1024;
+
+struct SnapshotHeader {
+  CacheConfig config;  // of the cache that it was made of
+  bool compressed = false;
+  std::int64_t created_unix_ms = 0;
+};
+
+struct SnapshotCopy {
+  std::uint64_t generation = 0;  // of its slot, when the snapshot was made
+  std::uint8_t priority = 50;
+};
+
+struct SnapshotRecord {
+  BlockKey key;
+  std::optional<BlockKey> parent = {};
+  std::string metadata = {};
+  std::uint32_t epoch = 1;
+  std::array<std::optional<SnapshotCopy>, kNumTiers> copies = {};  // one at least
+  std::int64_t last_use_unix_ms = 0;
+  std::int64_t expires_at_unix_ms = 0;  // 0: never
+  std::uint64_t stored_bytes = 0;
+  std::uint64_t stored_checksum = 0;
+  std::uint64_t checksum = 0;  // of the block's own bytes
+};
+
+struct SnapshotFooter {
+  std::uint64_t blocks = 0;
+  std::uint64_t index_offset = 0;
+  std::uint64_t index_bytes = 0;
+  std::uint64_t index_checksum = 0;
+  std::uint64_t header_checksum = 0;
+  std::uint64_t file_bytes = 0;
+};
+
+using SnapshotBytes = std::vector<std::byte>;
+
+SnapshotBytes encode(const SnapshotHeader& header);
+void append(SnapshotBytes& index, const SnapshotRecord& record);
+SnapshotBytes encode(const SnapshotFooter& footer);
+
+Error broken_snapshot(std::string why);
+// broken_snapshot, saying what is wrong, unless the bytes are one whole part.
+Result<std::uint32_t> decode_header_length(std::span<const std::byte> prelude);
+Result<SnapshotHeader> decode_header(std::span<const std::byte> bytes);
+Result<SnapshotFooter> decode_footer(std::span<const std::byte> bytes);
+
+// Reads an index record by record. Borrows the bytes.
+class SnapshotIndexCursor {
+ public:
+  explicit SnapshotIndexCursor(std::span<const std::byte> index) : left_(index) {}
+  bool at_end() const { return left_.empty(); }
+  Result<SnapshotRecord> next();
+
+ private:
+  std::span<const std::byte> left_;
+};
+
+}  // namespace cairn

@@ -1,0 +1,236 @@
+// From a snapshot's file into a cache.
+#include <algorithm>
+#include <string>
+
+#include "blockmgr/cache/awaited.hpp"
+#include "blockmgr/snapshot/snapshot_job.hpp"
+
+namespace cairn {
+namespace {
+
+// Filled and committed together.
+constexpr std::uint64_t kBatchBytes = 8ull << 20;
+constexpr std::uint64_t kMaxBatch = 64;
+
+std::string words(const LayoutConfig& shape) {
+  return std::to_string(shape.num_layers) + " layers x " + std::to_string(shape.outer_dim) + " x " +
+         std::to_string(shape.page_size) + " tokens x " + std::to_string(shape.inner_dim) +
+         " values of " + std::to_string(shape.dtype_width_bytes) + " bytes";
+}
+
+bool has_expired(const SnapshotRecord& record, std::int64_t unix_ms) {
+  return record.expires_at_unix_ms != 0 && record.expires_at_unix_ms <= unix_ms;
+}
+
+bool is_there(const Cache& cache, const BlockKey& key) {
+  const KeyView view = key;
+  return cache.contains({&view, 1})[0];
+}
+
+Tier highest(const SnapshotRecord& record) {
+  return *std::find_if(kTiers.begin(), kTiers.end(),
+                       [&](Tier tier) { return record.copies[index_of(tier)].has_value(); });
+}
+
+// The highest that the block was in, those below it, then those above it.
+std::array<Tier, kNumTiers> by_preference(Tier first) {
+  std::array<Tier, kNumTiers> tiers{};
+  auto out = tiers.begin();
+  for (Tier tier : kTiers) {
+    if (tier >= first) *out++ = tier;
+  }
+  for (auto tier = kTiers.rbegin(); tier != kTiers.rend(); ++tier) {
+    if (*tier < first) *out++ = *tier;
+  }
+  return tiers;
+}
+
+class Loading {
+ public:
+  Loading(CacheCore& core, Cache& cache, SnapshotReader& reader, SnapshotProgress& progress)
+      : core_(core), cache_(cache), reader_(reader), progress_(progress) {}
+
+  // Before anything changes.
+  Result<> check_all() {
+    for (auto block = reader_.next(); block; block = reader_.next()) {
+      CAIRN_TRY(progress_.check_wanted());
+      CAIRN_TRY(reader_.check(*block));
+      reader_.done_before(*block);
+    }
+    reader_.rewind();
+    return {};
+  }
+
+  Result<> load_all() {
+    const std::uint64_t most =
+        std::clamp<std::uint64_t>(kBatchBytes / core_.block_bytes, 1, kMaxBatch);
+    std::vector<SnapshotReader::Block> batch;
+    for (auto block = reader_.next(); block; block = reader_.next()) {
+      if (has_expired(block->record, core_.services->clock.unix_ms())) continue;
+      if (is_there(cache_, block->record.key)) {
+        progress_.add(TransferTable::Arrived{.blocks = 1});
+        continue;
+      }
+      if (batch.size() == most || (!batch.empty() && !alike(batch.front(), *block))) {
+        CAIRN_TRY(load(batch));
+        batch.clear();
+      }
+      batch.push_back(std::move(*block));
+    }
+    return batch.empty() ? Result<>() : load(batch);
+  }
+
+ private:
+  using Blocks = std::span<const SnapshotReader::Block>;
+
+  static bool alike(const SnapshotReader::Block& a, const SnapshotReader::Block& b) {
+    return highest(a.record) == highest(b.record) && priority(a) == priority(b);
+  }
+  static std::uint8_t priority(const SnapshotReader::Block& block) {
+    return block.record.copies[index_of(highest(block.record))]->priority;
+  }
+
+  Result<> load(Blocks batch) {
+    CAIRN_TRY(progress_.check_wanted());
+    Error refused{ErrorCode::no_capacity, "cache " + core_.config.name + " has no free block left"};
+    for (Tier tier : by_preference(highest(batch.front().record))) {
+      if (cache_.layout(tier) == nullptr) continue;
+      Awaited<Allocation> allocation;
+      cache_.allocate({.count = static_cast<std::uint32_t>(batch.size()),
+                       .tier = tier,
+                       .lease_ms = core_.options().max_lease_ms,
+                       .priority = priority(batch.front()),
+                       .may_evict = false},
+                      allocation.done());
+      auto got = allocation.wait();
+      if (got) return fill(batch, *got);
+      if (got.error().code != ErrorCode::no_capacity) return std::move(got).error();
+    }
+    if (batch.size() == 1) return refused;
+    const std::size_t half = batch.size() / 2;
+    CAIRN_TRY(load(batch.first(half)));
+    return load(batch.subspan(half));
+  }
+
+  Result<> fill(Blocks batch, const Allocation& allocation) {
+    auto filled = write_all(batch, allocation);
+    if (filled) filled = commit_all(batch, allocation);
+    release(batch, allocation);
+    if (!filled) return filled;
+    progress_.add(
+        TransferTable::Arrived{.blocks = batch.size(), .bytes = batch.size() * core_.block_bytes});
+    reader_.done_before(batch.back());
+    return {};
+  }
+
+  // The bytes are checked where they have arrived, before anybody can find them.
+  Result<> write_all(Blocks batch, const Allocation& allocation) {
+    std::vector<Awaited<>> finished;
+    Result<> answer;
+    for (std::size_t i = 0; i < batch.size() && answer; ++i) {
+      auto writer = cache_.write({.lease = allocation.lease, .block = allocation.blocks[i]});
+      if (!writer) return std::move(writer).error();
+      Awaited<std::span<const iovec>> room;
+      writer->room(room.done());
+      const auto where = room.wait();
+      answer = where ? reader_.read(batch[i], *where) : Result<>(where.error());
+      if (!answer) break;
+      finished.emplace_back();
+      writer->finish(finished.back().done());
+    }
+    for (Awaited<>& one : finished) {
+      auto ended = one.wait();
+      if (!ended && answer) answer = std::move(ended);
+    }
+    return answer;
+  }
+
+  Result<> commit_all(Blocks batch, const Allocation& allocation) {
+    const std::int64_t now = core_.services->clock.unix_ms();
+    std::vector<CommitBlock> blocks;
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      const SnapshotRecord& record = batch[i].record;
+      CommitBlock block{.handle = allocation.blocks[i],
+                        .key = record.key,
+                        .parent = record.parent,
+                        .metadata = record.metadata,
+                        .epoch = record.epoch};
+      if (record.expires_at_unix_ms != 0) {
+        // One that runs out just now still goes by itself.
+        const std::int64_t left = std::max<std::int64_t>(1, record.expires_at_unix_ms - now);
+        block.ttl_ms = std::min(static_cast<std::uint64_t>(left), kMaxTtlMs);
+      }
+      blocks.push_back(std::move(block));
+    }
+    Awaited<std::vector<CommitStatus>> committed;
+    cache_.commit(allocation.lease, std::move(blocks), committed.done());
+    auto statuses = committed.wait();
+    if (!statuses) return std::move(statuses).error();
+    return {};
+  }
+
+  // What came back is used less recently than all that was there, in the snapshot's order.
+  void release(Blocks batch, const Allocation& allocation) {
+    Section section(core_);
+    if (core_.dropped) return;
+    if (auto lease = core_.live_lease(section, allocation.lease)) {
+      core_.end_lease(section, *lease, false);
+    }
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      const BlockHandle& handle = allocation.blocks[i];
+      const SlotRef at(handle.tier, handle.slot);
+      if (core_.store.record(at).generation != handle.generation) continue;
+      core_.store.age(at, batch[i].record.last_use_unix_ms);
+    }
+  }
+
+  CacheCore& core_;
+  Cache& cache_;
+  SnapshotReader& reader_;
+  SnapshotProgress& progress_;
+};
+
+}  // namespace
+
+Result<SnapshotFit> fit(CacheCore& core, const Cache& cache, SnapshotReader& reader) {
+  const LayoutConfig& shape = reader.header().config.shape;
+  if (!same_shape(shape, core.config.shape)) {
+    return Error{ErrorCode::state_conflict, "the snapshot's blocks have " + words(shape) +
+                                                "; those of cache " + core.config.name + " have " +
+                                                words(core.config.shape)};
+  }
+  SnapshotFit found;
+  const std::int64_t now = core.services->clock.unix_ms();
+  for (auto block = reader.next(); block; block = reader.next()) {
+    const SnapshotRecord& record = block->record;
+    if (record.metadata.size() > core.options().max_metadata_bytes) {
+      return Error{ErrorCode::out_of_range, "a block of the snapshot has " +
+                                                std::to_string(record.metadata.size()) +
+                                                " bytes of metadata; this server takes " +
+                                                std::to_string(core.options().max_metadata_bytes)};
+    }
+    if (has_expired(record, now)) continue;
+    ++found.wanted;
+    if (!is_there(cache, record.key)) ++found.missing;
+  }
+  reader.rewind();
+  const Section section(core);
+  for (Tier tier : kTiers) found.room += core.store.pool(tier).free_count();
+  return found;
+}
+
+Result<> load_blocks(CacheCore& core, Cache& cache, SnapshotReader& reader, bool partial,
+                     SnapshotProgress& progress) {
+  Loading loading(core, cache, reader, progress);
+  CAIRN_TRY(loading.check_all());
+  auto loaded = loading.load_all();
+  if (!loaded && partial && loaded.error().code == ErrorCode::no_capacity) {
+    // What there was room for is there; the rest was not promised.
+    auto status = core.services->transfers.status(progress.id());
+    if (status) progress.set_total(status->blocks_done);
+    return {};
+  }
+  return loaded;
+}
+
+}  // namespace cairn

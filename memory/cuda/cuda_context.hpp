@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "memory/cuda/cuda_address_map.hpp"
+#include "memory/cuda/cuda_device.hpp"
+#include "memory/cuda/cuda_poller.hpp"
+#include "memory/host/host_memory.hpp"
+
+namespace cairn {
+
+// What the parts of a CUDA runtime share. Its regions, streams and events hold it, and may outlive
+// the runtime.
+struct CudaContext {
+  explicit CudaContext(std::uint64_t piece_bytes) : register_piece_bytes(piece_bytes) {}
+
+  const std::uint64_t register_piece_bytes;
+  std::vector<std::unique_ptr<CudaDevice>> devices;  // by id; not changed once made
+  CudaAddressMap addresses;
+  const std::shared_ptr<MemoryBudget> host_budget =
+      std::make_shared<MemoryBudget>("the machine's memory", machine_memory_bytes());
+  CudaPoller poller;  // last: it ends first
+};
+
+}  // namespace cairn

@@ -1,0 +1,181 @@
+#include "memory/cuda/cuda_device.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "memory/cuda/cuda_platform.hpp"
+
+namespace cairn {
+namespace {
+
+// The errors after which CUDA answers nothing else on this device: its reference says of them that
+// the process must be started anew. An unknown internal error is one more: nothing may be assumed
+// about the bytes that were moving.
+bool is_sticky(cudaError_t error) {
+  switch (error) {
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorDeviceUninitialized:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorContextIsDestroyed:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorTensorMemoryLeak:
+    case cudaErrorMpsClientTerminated:
+    case cudaErrorExternalDevice:
+    case cudaErrorUnknown:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// "0000:3b:00.0" and its end; CUDA asks for 13 bytes at least.
+constexpr int kPciBusIdBytes = 32;
+
+}  // namespace
+
+std::string cuda_message(cudaError_t outcome, CudaCall call) {
+  std::string text = std::string(call.name) + " to " + call.purpose;
+  if (call.size_bytes != 0) text += " (" + std::to_string(call.size_bytes) + " bytes)";
+  return text + ": " + cudaGetErrorString(outcome) + " (" + cudaGetErrorName(outcome) + ")";
+}
+
+Result<std::unique_ptr<CudaDevice>> CudaDevice::open(int id) {
+  std::unique_ptr<CudaDevice> device(new CudaDevice(id));
+  if (auto described = device->describe(); !described) {
+    return Error{ErrorCode::unavailable, "CUDA device " + std::to_string(id) +
+                                             " does not answer: " + described.error().detail};
+  }
+  return device;
+}
+
+Result<> CudaDevice::describe() {
+  const int id = info_.id;
+  cudaDeviceProp properties{};
+  CAIRN_TRY(check(cudaGetDeviceProperties(&properties, id),
+                  {"cudaGetDeviceProperties", "describe the device"}));
+  info_.name = properties.name;
+  info_.total_bytes = properties.totalGlobalMem;
+  const auto concurrent =
+      attribute(cudaDevAttrConcurrentManagedAccess, "ask how it shares managed memory");
+  if (!concurrent) return concurrent.error();
+  concurrent_managed_access_ = *concurrent != 0;
+  const auto mapped = attribute(cudaDevAttrCanUseHostPointerForRegisteredMem,
+                                "ask where it sees registered memory");
+  if (!mapped) return mapped.error();
+  maps_pinned_memory_ = *mapped != 0;
+  const auto multiprocessors =
+      attribute(cudaDevAttrMultiProcessorCount, "ask how many multiprocessors it has");
+  if (!multiprocessors) return multiprocessors.error();
+  multiprocessors_ = static_cast<std::uint32_t>(std::max(*multiprocessors, 1));
+  std::array<char, kPciBusIdBytes> bus_id{};
+  CAIRN_TRY(check(cudaDeviceGetPCIBusId(bus_id.data(), kPciBusIdBytes, id),
+                  {"cudaDeviceGetPCIBusId", "find its NUMA node"}));
+  info_.numa_node = numa_node_of_pci_device(bus_id.data());
+  CAIRN_TRY(enter());
+  // Where a thread must wait in the driver it sleeps: the default spins on a core.
+  CAIRN_TRY(check(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync),
+                  {"cudaSetDeviceFlags", "let waiting threads sleep"}));
+  return check(cudaStreamCreateWithFlags(&filler_, cudaStreamNonBlocking),
+               {"cudaStreamCreateWithFlags", "make a stream for zeros"});
+}
+
+Result<int> CudaDevice::attribute(cudaDeviceAttr which, const char* purpose) {
+  int value = 0;
+  CAIRN_TRY(
+      check(cudaDeviceGetAttribute(&value, which, info_.id), {"cudaDeviceGetAttribute", purpose}));
+  return value;
+}
+
+CudaDevice::~CudaDevice() {
+  if (filler_ == nullptr) return;
+  check_release(cudaStreamDestroy(filler_), {"cudaStreamDestroy", "end the stream for zeros"});
+}
+
+Result<> CudaDevice::enter() {
+  CAIRN_TRY(alive());
+  return check(cudaSetDevice(info_.id), {"cudaSetDevice", "use the device"});
+}
+
+Result<> CudaDevice::check(cudaError_t outcome, CudaCall call) {
+  if (outcome == cudaSuccess) [[likely]]
+    return {};
+  return fail(outcome, cuda_message(outcome, call));
+}
+
+Error CudaDevice::fail(cudaError_t outcome, const std::string& message) {
+  static_cast<void>(cudaGetLastError());
+  if (is_sticky(outcome)) {
+    mark_lost(message);
+    return {ErrorCode::device_error, *lost()};
+  }
+  return {outcome == cudaErrorMemoryAllocation ? ErrorCode::no_capacity : ErrorCode::device_error,
+          "device " + std::to_string(info_.id) + ": " + message};
+}
+
+void CudaDevice::check_release(cudaError_t outcome, CudaCall call) {
+  static_cast<void>(check(outcome, call).has_value());
+}
+
+void CudaDevice::drain(cudaStream_t stream) {
+  if (check(cudaStreamSynchronize(stream), {"cudaStreamSynchronize", "wait for a stream"}) ||
+      is_lost_.load(std::memory_order_acquire)) {
+    return;
+  }
+  const CudaCall everything{"cudaDeviceSynchronize", "wait for all work of the device"};
+  auto entered = enter();
+  auto waited = entered ? check(cudaDeviceSynchronize(), everything) : std::move(entered);
+  if (!waited) mark_lost(waited.error().detail);
+}
+
+Result<> CudaDevice::zero_now(void* destination, std::uint64_t size_bytes) {
+  MutexLock lock(filling_);
+  CAIRN_TRY(enter());
+  CAIRN_TRY(check(cudaMemsetAsync(destination, 0, size_bytes, filler_),
+                  {"cudaMemsetAsync", "clear new memory", size_bytes}));
+  auto waited =
+      check(cudaStreamSynchronize(filler_), {"cudaStreamSynchronize", "clear new memory"});
+  // The memory is about to be given back: nothing may write to it any more.
+  if (!waited) drain(filler_);
+  return waited;
+}
+
+Result<> CudaDevice::probe() {
+  CAIRN_TRY(alive());
+  const cudaError_t outcome = cudaStreamQuery(filler_);
+  if (outcome == cudaErrorNotReady) {
+    static_cast<void>(cudaGetLastError());  // no error, but recorded as one
+    return {};
+  }
+  return check(outcome, {"cudaStreamQuery", "see whether the device still works"});
+}
+
+Result<> CudaDevice::alive() const {
+  if (!is_lost_.load(std::memory_order_acquire)) [[likely]]
+    return {};
+  return Error{ErrorCode::device_error, *lost()};
+}
+
+std::optional<std::string> CudaDevice::lost() const {
+  if (!is_lost_.load(std::memory_order_acquire)) return std::nullopt;
+  MutexLock lock(mutex_);
+  return "device " + std::to_string(info_.id) + " is lost: " + why_lost_;
+}
+
+void CudaDevice::mark_lost(const std::string& why) {
+  MutexLock lock(mutex_);
+  if (is_lost_.load(std::memory_order_relaxed)) return;  // the first reason is the cause
+  why_lost_ = why;
+  is_lost_.store(true, std::memory_order_release);
+}
+
+}  // namespace cairn

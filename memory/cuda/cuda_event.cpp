@@ -1,0 +1,50 @@
+#include "memory/cuda/cuda_event.hpp"
+
+#include <utility>
+
+namespace cairn {
+
+Result<std::unique_ptr<CudaEvent>> CudaEvent::record(std::shared_ptr<CudaContext> context,
+                                                     Origin origin) {
+  CudaDevice& device = origin.device;
+  const cudaStream_t stream = origin.stream;
+  CAIRN_TRY(device.enter());
+  cudaEvent_t handle = nullptr;
+  // Without a time stamp a record and a query cost the device least.
+  CAIRN_TRY(device.check(cudaEventCreateWithFlags(&handle, cudaEventDisableTiming),
+                         {"cudaEventCreateWithFlags", "make an event"}));
+  std::unique_ptr<CudaEvent> event(new CudaEvent(std::move(context), std::move(origin), handle));
+  CAIRN_TRY(device.check(cudaEventRecord(handle, stream),
+                         {"cudaEventRecord", "mark a point in a stream"}));
+  return event;
+}
+
+CudaEvent::~CudaEvent() {
+  origin_.device.check_release(cudaEventDestroy(event_), {"cudaEventDestroy", "end an event"});
+}
+
+Result<bool> CudaEvent::judge(cudaError_t outcome) {
+  if (outcome == cudaErrorNotReady) {
+    static_cast<void>(cudaGetLastError());  // no error, but recorded as one
+    return false;
+  }
+  CAIRN_TRY(origin_.device.check(outcome, {"cudaEventQuery", "see whether work has ended"}));
+  for (CudaDevice* other : origin_.relies_on) CAIRN_TRY(other->probe());
+  reached_.store(true, std::memory_order_release);
+  return true;
+}
+
+Result<bool> CudaEvent::ready() {
+  if (known_reached()) return true;
+  CAIRN_TRY(origin_.device.alive());
+  return judge(cudaEventQuery(event_));
+}
+
+Result<> CudaEvent::wait() {
+  auto now = ready();
+  if (now && !*now) now = judge(context_->poller.wait(event_));
+  if (!now) return std::move(now).error();
+  return {};
+}
+
+}  // namespace cairn

@@ -1,0 +1,199 @@
+#include "memory/host/host_stream.hpp"
+
+#include <atomic>
+#include <cstring>
+#include <deque>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/mutex.hpp"
+#include "base/thread.hpp"
+#include "memory/cache_line.hpp"
+
+namespace cairn {
+namespace {
+
+// Operations that were issued and have not ended; issuing one more blocks. As deep as the queue of
+// a CUDA stream: enough to keep the thread busy, little enough that a runaway caller stops.
+constexpr std::size_t kMaxQueuedOperations = 1024;
+// A caller that was held up goes on when the queue has drained to here: to wake it for every single
+// operation costs two context switches each, a third of the throughput at 64 KiB a copy.
+constexpr std::size_t kRefillOperations = kMaxQueuedOperations / 2;
+static_assert(kRefillOperations < kMaxQueuedOperations);
+
+// What an event and the operation that signals it share; either may outlive the other.
+class alignas(kCacheLineBytes) EventState {
+ public:
+  bool ready() const { return ready_.load(std::memory_order_acquire); }
+  void wait() {
+    if (ready()) return;
+    MutexLock lock(mutex_);
+    while (!ready()) reached_.wait(mutex_);
+  }
+  void signal() {
+    MutexLock lock(mutex_);
+    ready_.store(true, std::memory_order_release);
+    reached_.notify_all();
+  }
+
+ private:
+  std::atomic<bool> ready_{false};
+  Mutex mutex_;
+  Condition reached_;
+};
+static_assert(alignof(EventState) == kCacheLineBytes);
+
+class HostEvent final : public Event {
+ public:
+  explicit HostEvent(std::shared_ptr<EventState> state) : state_(std::move(state)) {}
+  Result<bool> ready() override { return state_->ready(); }
+  Result<> wait() override {
+    state_->wait();
+    return {};
+  }
+  const std::shared_ptr<EventState>& state() const { return state_; }
+
+ private:
+  const std::shared_ptr<EventState> state_;
+};
+
+struct Zero {
+  std::byte* destination;
+  std::uint64_t size_bytes;
+};
+struct Signal {
+  std::shared_ptr<EventState> event;
+};
+struct Wait {
+  std::shared_ptr<EventState> event;
+};
+using Operation = std::variant<std::vector<MemoryCopy>, Zero, Signal, Wait>;
+
+struct Execute {
+  void operator()(const std::vector<MemoryCopy>& copies) const {
+    for (const MemoryCopy& copy : copies) {
+      std::memcpy(copy.destination, copy.source, copy.size_bytes);
+    }
+  }
+  void operator()(const Zero& zero) const { std::memset(zero.destination, 0, zero.size_bytes); }
+  void operator()(const Signal& signal) const { signal.event->signal(); }
+  void operator()(const Wait& wait) const { wait.event->wait(); }
+};
+
+class alignas(kCacheLineBytes) HostStream final : public Stream {
+ public:
+  explicit HostStream(int devices) : devices_(devices) {}
+  ~HostStream() override {
+    {
+      MutexLock lock(mutex_);
+      closing_ = true;
+      work_.notify_one();
+    }
+    if (thread_.joinable()) thread_.join();
+  }
+
+  // A thread's copies have one form.
+  Result<> copy(std::span<const MemoryCopy> copies, CopyForm /*form*/) override {
+    std::vector<MemoryCopy> wanted;
+    wanted.reserve(copies.size());
+    for (const MemoryCopy& copy : copies) {
+      if (copy.size_bytes == 0) continue;
+      if (copy.source == nullptr || copy.destination == nullptr || overlaps_itself(copy)) {
+        return Error{ErrorCode::device_error,
+                     "a copy of " + std::to_string(copy.size_bytes) +
+                         " bytes has no source, no destination, or the two overlap"};
+      }
+      wanted.push_back(copy);
+    }
+    if (wanted.empty()) return {};
+    return issue(std::move(wanted));
+  }
+
+  Result<> zero(std::byte* destination, std::uint64_t size_bytes) override {
+    if (size_bytes == 0) return {};
+    if (destination == nullptr) {
+      return Error{ErrorCode::device_error,
+                   "zeros for " + std::to_string(size_bytes) + " bytes have no destination"};
+    }
+    return issue(Zero{destination, size_bytes});
+  }
+
+  // The memory of all host devices is one: nothing has to move.
+  Result<> prefetch(const RegionView& unified, int device_id) override {
+    if (unified.kind() != StorageKind::unified) {
+      return Error{ErrorCode::device_error, "only unified memory can be prefetched; this is " +
+                                                std::string(to_string(unified.kind()))};
+    }
+    if (device_id < -1 || device_id >= devices_) {
+      return Error{ErrorCode::out_of_range, "there is no device " + std::to_string(device_id) +
+                                                " to prefetch to; the last is " +
+                                                std::to_string(devices_ - 1)};
+    }
+    return {};
+  }
+
+  Result<std::unique_ptr<Event>> record() override {
+    auto state = std::make_shared<EventState>();
+    CAIRN_TRY(issue(Signal{state}));
+    return std::unique_ptr<Event>(std::make_unique<HostEvent>(std::move(state)));
+  }
+
+  Result<> wait_for(Event& event) override {
+    const auto* const host_event = dynamic_cast<const HostEvent*>(&event);
+    if (host_event == nullptr) {
+      return Error{ErrorCode::device_error, "the event is of another runtime"};
+    }
+    if (host_event->state()->ready()) return {};
+    return issue(Wait{host_event->state()});
+  }
+
+ private:
+  Result<> issue(Operation operation) {
+    MutexLock lock(mutex_);
+    if (!thread_.joinable()) {
+      auto thread = Thread::start("host stream", [this](const std::stop_token&) { run(); });
+      if (!thread) return std::move(thread).error();
+      thread_ = std::move(*thread);
+    }
+    if (queue_.size() == kMaxQueuedOperations) {
+      while (queue_.size() > kRefillOperations) room_.wait(mutex_);
+    }
+    queue_.push_back(std::move(operation));
+    if (queue_.size() == 1) work_.notify_one();
+    return {};
+  }
+
+  void run() {
+    MutexLock lock(mutex_);
+    for (;;) {
+      while (queue_.empty() && !closing_) work_.wait(mutex_);
+      if (queue_.empty()) return;
+      // It stays in the queue while it runs, and so counts against the bound; a deque does not
+      // move its elements when others are added at its end.
+      Operation& operation = queue_.front();
+      mutex_.unlock();
+      std::visit(Execute{}, operation);
+      mutex_.lock();
+      queue_.pop_front();
+      if (queue_.size() == kRefillOperations) room_.notify_one();
+    }
+  }
+
+  const int devices_;
+  Mutex mutex_;
+  Condition work_;
+  Condition room_;
+  std::deque<Operation> queue_ CAIRN_GUARDED_BY(mutex_);
+  bool closing_ CAIRN_GUARDED_BY(mutex_) = false;
+  Thread thread_ CAIRN_GUARDED_BY(mutex_);
+};
+static_assert(alignof(HostStream) == kCacheLineBytes);
+
+}  // namespace
+
+std::unique_ptr<Stream> make_host_stream(int devices) {
+  return std::make_unique<HostStream>(devices);
+}
+
+}  // namespace cairn

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/result.hpp"
+#include "memory/device_runtime.hpp"
+#include "transport/copy/copy_choice.hpp"
+#include "transport/copy/device_scratch.hpp"
+#include "transport/copy/place.hpp"
+
+namespace cairn {
+
+// What an engine thread keeps from job to job: a stream for each device it has used. Used by one
+// thread at a time.
+class Lane {
+ public:
+  // Borrows both; `scratch` may be null.
+  explicit Lane(DeviceRuntime& runtime, DeviceScratch* scratch = nullptr)
+      : runtime_(runtime), scratch_(scratch) {}
+  ~Lane();
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  // The stream of a device, made at first use; valid until it is dropped.
+  Result<Stream*> stream(int device_id);
+  // Waits for what was issued on it. After an error: a stream reports its first one for ever.
+  void drop_stream(int device_id);
+  DeviceScratch* scratch() const { return scratch_; }
+
+ private:
+  DeviceRuntime& runtime_;
+  DeviceScratch* const scratch_;
+  std::map<int, std::unique_ptr<Stream>> streams_;
+};
+
+struct CopyMode {
+  CopyStrategy strategy = CopyStrategy::stream;
+  std::uint32_t polling_interval_us = 0;  // of CopyStrategy::polling
+  CopyThresholds thresholds = {};
+  MemoryVisibility visibility = MemoryVisibility::system;
+};
+
+// Copies blocks between two places in memory on a lane's stream. Borrows all it is given.
+class StreamCopier {
+ public:
+  struct Route {
+    Place source;
+    Place destination;
+  };
+  StreamCopier(Lane& lane, Route route, CopyMode mode);
+
+  // Issues the copies of these pairs; the event is ready when their bytes have arrived. After an
+  // error of this or of wait() some bytes may still be moving: abandon().
+  Result<std::unique_ptr<Event>> begin(std::span<const BlockPair> pairs);
+  Result<> wait(Event& event) const;
+  // Waits until nothing issued here moves any more. No event of begin() may be left.
+  void abandon() { lane_.drop_stream(device_id_); }
+
+  // begin() and wait(), and abandon() where either failed.
+  Result<> copy(std::span<const BlockPair> pairs);
+
+ private:
+  Result<> prefetch(Stream& stream) const;
+  // For the copies_ of this begin().
+  CopyForm form();
+
+  Lane& lane_;
+  const Route route_;
+  const CopyMode mode_;
+  const int device_id_;
+  std::vector<CopySpan> spans_;  // of the latest begin(), kept for their memory
+  std::vector<MemoryCopy> copies_;
+  std::vector<MemoryCopy> sorted_;
+};
+
+}  // namespace cairn

@@ -1,0 +1,126 @@
+#include "transport/engine/job_rules.hpp"
+
+#include <algorithm>
+#include <string>
+
+namespace cairn {
+namespace {
+
+Result<> check_bounds(const TransferJob& job) {
+  const std::uint64_t sources = job.source->config().num_blocks;
+  const std::uint64_t destinations = job.destination->config().num_blocks;
+  for (std::size_t i = 0; i < job.pairs.size(); ++i) {
+    const BlockPair pair = job.pairs[i];
+    if (pair.source < sources && pair.destination < destinations) continue;
+    return Error{ErrorCode::out_of_range,
+                 "pair " + std::to_string(i) + " copies block " + std::to_string(pair.source) +
+                     " of " + std::to_string(sources) + " to block " +
+                     std::to_string(pair.destination) + " of " + std::to_string(destinations)};
+  }
+  return {};
+}
+
+// The destinations in rising order.
+std::vector<std::uint32_t> sorted_destinations(std::span<const BlockPair> pairs) {
+  std::vector<std::uint32_t> blocks;
+  blocks.reserve(pairs.size());
+  for (BlockPair pair : pairs) blocks.push_back(pair.destination);
+  if (!std::ranges::is_sorted(blocks)) std::ranges::sort(blocks);
+  return blocks;
+}
+
+// Copies run in no defined order, so a block that two of them touch would end with either's bytes.
+Result<> check_conflicts(const TransferJob& job) {
+  const std::vector<std::uint32_t> destinations = sorted_destinations(job.pairs);
+  if (auto twice = std::ranges::adjacent_find(destinations); twice != destinations.end()) {
+    return Error{ErrorCode::impossible,
+                 "destination block " + std::to_string(*twice) + " is named twice"};
+  }
+  if (job.source != job.destination || job.operation != JobOperation::copy) return {};
+  for (BlockPair pair : job.pairs) {
+    if (std::ranges::binary_search(destinations, pair.source)) {
+      return Error{ErrorCode::impossible,
+                   "block " + std::to_string(pair.source) + " is both a source and a destination"};
+    }
+  }
+  return {};
+}
+
+// What is on disk lies in one slot file, or else nobody would check its bytes.
+Result<> check_sides(const TransferJob& job) {
+  const bool from_disk = job.source->storage_kind() == StorageKind::disk;
+  const bool to_disk = job.destination->storage_kind() == StorageKind::disk;
+  if (job.operation == JobOperation::copy && from_disk && to_disk) {
+    return Error{ErrorCode::impossible, "both sides are on disk"};
+  }
+  const bool has_side = job.operation == JobOperation::label   ? to_disk
+                        : job.operation == JobOperation::check ? from_disk
+                                                               : from_disk || to_disk;
+  if (has_side != (job.slots != nullptr)) {
+    return Error{ErrorCode::impossible, has_side
+                                            ? "a side is on disk, and its slots are not named"
+                                            : "slots of a disk are named, and no side is on it"};
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<> check_job(const TransferJob& job) {
+  if (job.source == nullptr || job.destination == nullptr) {
+    return Error{ErrorCode::impossible, "a job needs a source and a destination layout"};
+  }
+  if (!same_shape(job.source->config(), job.destination->config())) {
+    return Error{ErrorCode::impossible, "source and destination hold blocks of different shapes"};
+  }
+  if (!job.labels.empty() && job.labels.size() != job.pairs.size()) {
+    return Error{ErrorCode::impossible, std::to_string(job.labels.size()) + " labels for " +
+                                            std::to_string(job.pairs.size()) + " pairs"};
+  }
+  CAIRN_TRY(check_sides(job));
+  CAIRN_TRY(check_bounds(job));
+  return check_conflicts(job);
+}
+
+bool cpu_reaches(StorageKind kind, MemoryVisibility visibility) {
+  if (kind == StorageKind::unified) return visibility == MemoryVisibility::system;
+  return is_host_accessible(kind);
+}
+
+Result<CopyStrategy> resolve_strategy(const StrategyRequest& request) {
+  const StorageKinds kinds = request.kinds;
+  // A disk's bytes pass through the CPU's hands, as pinned memory's may.
+  const auto in_memory = [](StorageKind kind) {
+    return kind == StorageKind::disk ? StorageKind::pinned : kind;
+  };
+  const StorageKind source = in_memory(kinds.source);
+  const StorageKind destination = in_memory(kinds.destination);
+  const bool cpu_reaches_both =
+      cpu_reaches(source, request.visibility) && cpu_reaches(destination, request.visibility);
+  const bool unified_side = source == StorageKind::unified || destination == StorageKind::unified;
+  const auto refuse = [&](const char* strategy, const char* need) {
+    return Error{ErrorCode::impossible, std::string(strategy) + " copies need " + need + ", not " +
+                                            std::string(to_string(kinds.source)) + " and " +
+                                            std::string(to_string(kinds.destination))};
+  };
+  const bool seen_alike = request.visibility == MemoryVisibility::system;
+  switch (request.wanted) {
+    case CopyStrategy::automatic:
+      if (unified_side && seen_alike) return CopyStrategy::unified;
+      // The CPU does a host-to-host copy in any case: a stream would only add a change of threads.
+      return cpu_reaches_both ? CopyStrategy::sync : CopyStrategy::stream;
+    case CopyStrategy::sync:
+      if (!cpu_reaches_both) return refuse("sync", "two sides that the CPU can reach");
+      return request.wanted;
+    case CopyStrategy::unified:
+      if (!unified_side) return refuse("unified", "a side in unified memory");
+      if (!seen_alike) return refuse("unified", "memory that the CPU and the device see alike");
+      return request.wanted;
+    case CopyStrategy::stream:
+    case CopyStrategy::polling:
+      return request.wanted;
+  }
+  return Error{ErrorCode::impossible, "no such copy strategy"};
+}
+
+}  // namespace cairn

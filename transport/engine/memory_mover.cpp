@@ -1,0 +1,158 @@
+#include "transport/engine/memory_mover.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+
+#include "transport/copy/scratch_copier.hpp"
+
+namespace cairn {
+namespace {
+
+// One batch is large enough that its start costs nothing, and small enough that progress is seen
+// and an error does not take the whole job with it.
+constexpr std::uint64_t kBatchBytes = 32ull << 20;
+// Bounds the plan of a batch where pieces are tiny: 16384 spans are 640 KiB.
+constexpr std::uint64_t kBatchPieces = 16384;
+// The next batch is issued while one runs, so the stream never runs dry.
+constexpr std::size_t kBatchesInFlight = 2;
+// The stream runs dry between parts: a few microseconds, of some milliseconds.
+constexpr std::size_t kBatchesAPart = 2;
+
+std::size_t pairs_per_batch(const Geometry& geometry) {
+  const std::uint64_t pieces = geometry.block_bytes() / geometry.piece_bytes();
+  const std::uint64_t pairs = std::min(kBatchBytes / geometry.block_bytes(), kBatchPieces / pieces);
+  return static_cast<std::size_t>(std::max<std::uint64_t>(pairs, 1));
+}
+
+class BatchedCopy {
+ public:
+  BatchedCopy(const TransferJob& job, CopyMode mode, Lane& lane, JobReport& report)
+      : job_(job),
+        copier_(lane, {Place::of(*job.source), Place::of(*job.destination)}, mode),
+        by_scratch_(
+            ScratchCopier::make(lane, {Place::of(*job.source), Place::of(*job.destination)}, mode)),
+        report_(report) {}
+
+  void add(PairRange range) {
+    if (in_flight_.size() == kBatchesInFlight) settle_oldest();
+    if (auto event = begin(range)) {
+      in_flight_.push_back({range, std::move(*event)});
+      return;
+    } else {
+      report_.failed(range, event.error());
+    }
+    restart();
+  }
+
+  void finish() {
+    while (!in_flight_.empty()) settle_oldest();
+  }
+
+ private:
+  struct Batch {
+    PairRange range;
+    std::unique_ptr<Event> event;
+  };
+
+  std::span<const BlockPair> pairs(PairRange range) const {
+    return std::span(job_.pairs).subspan(range.first, range.count);
+  }
+
+  Result<std::unique_ptr<Event>> begin(PairRange range) {
+    if (by_scratch_) {
+      auto event = by_scratch_->begin(pairs(range));
+      if (event || event.error().code != ErrorCode::no_capacity) return event;
+      by_scratch_.reset();  // the device is full: piece by piece
+    }
+    return copier_.begin(pairs(range));
+  }
+
+  void settle_oldest() {
+    Batch oldest = std::move(in_flight_.front());
+    in_flight_.pop_front();
+    if (auto moved = copier_.wait(*oldest.event)) {
+      report_.arrived(oldest.range);
+      return;
+    } else {
+      report_.failed(oldest.range, moved.error());
+    }
+    oldest.event.reset();
+    restart();
+  }
+
+  // After an error on the stream. Batches behind it may report that error as theirs: those are
+  // copied again, alone on a fresh stream, so that only what really failed is named.
+  void restart() {
+    std::vector<PairRange> suspects;
+    for (Batch& batch : in_flight_) {
+      if (copier_.wait(*batch.event)) {
+        report_.arrived(batch.range);
+      } else {
+        suspects.push_back(batch.range);
+      }
+    }
+    in_flight_.clear();
+    copier_.abandon();
+    for (PairRange suspect : suspects) {
+      if (auto moved = copier_.copy(pairs(suspect))) {
+        report_.arrived(suspect);
+      } else {
+        report_.failed(suspect, moved.error());
+      }
+    }
+  }
+
+  const TransferJob& job_;
+  StreamCopier copier_;
+  std::optional<ScratchCopier> by_scratch_;
+  JobReport& report_;
+  std::deque<Batch> in_flight_;
+};
+
+class CpuCopy {
+ public:
+  CpuCopy(const TransferJob& job, JobReport& report) : job_(job), report_(report) {}
+
+  void add(PairRange range) {
+    spans_.clear();
+    plan_copy(job_.source->geometry(), job_.destination->geometry(),
+              std::span(job_.pairs).subspan(range.first, range.count), spans_);
+    for (const CopySpan& span : spans_) {
+      std::memcpy(job_.destination->address(span.destination), job_.source->address(span.source),
+                  span.size_bytes);
+    }
+    report_.arrived(range);
+  }
+
+  void finish() {}
+
+ private:
+  const TransferJob& job_;
+  JobReport& report_;
+  std::vector<CopySpan> spans_;
+};
+
+void move_in_batches(const MemoryPart& part, auto&& copy) {
+  const std::size_t step = pairs_per_batch(part.job.source->geometry());
+  for (std::size_t done = 0; done < part.pairs.count; done += step) {
+    copy.add({part.pairs.first + done, std::min(step, part.pairs.count - done)});
+  }
+  copy.finish();
+}
+
+}  // namespace
+
+std::size_t memory_pairs_per_part(const TransferJob& job) {
+  return kBatchesAPart * pairs_per_batch(job.source->geometry());
+}
+
+void move_in_memory(const MemoryPart& part, Lane& lane, JobReport& report) {
+  if (part.mode.strategy == CopyStrategy::sync) {
+    move_in_batches(part, CpuCopy(part.job, report));
+  } else {
+    move_in_batches(part, BatchedCopy(part.job, part.mode, lane, report));
+  }
+}
+
+}  // namespace cairn

@@ -1,0 +1,407 @@
+#include "transport/engine/slot_mover.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/assert.hpp"
+#include "base/checked.hpp"
+#include "base/hash.hpp"
+
+namespace cairn {
+namespace {
+
+// Slots are moved in parts of this size (of one slot where slots are larger): a disk reaches its
+// throughput from 1 MiB on, and what is urgent waits for one part at most. Slots of a part that are
+// neighbours are one piece of I/O.
+constexpr std::uint64_t kPartBytes = 2ull << 20;
+// Bounds a part's list of buffers where the pieces of a block are tiny.
+constexpr std::uint64_t kPartPieces = 4096;
+// The CPU's share of a part up to this size is done where the part is begun or the disk has
+// answered: waking another thread costs more than 30 us, a checksum of so much 10 us.
+constexpr std::uint64_t kInlineBytes = 128ull << 10;
+
+std::uint64_t padded(std::uint64_t size_bytes) {
+  return checked_align_up(size_bytes, kSlotHeaderBytes).value();
+}
+
+// The memory of a block in canonical order.
+std::vector<std::span<std::byte>> bytes_of(const Place& place, std::uint32_t block) {
+  std::vector<BlockSpan> spans;
+  plan_canonical(*place.geometry, block, spans);
+  std::vector<std::span<std::byte>> bytes;
+  bytes.reserve(spans.size());
+  for (const BlockSpan& span : spans) {
+    bytes.emplace_back(place.address(span.location), span.size_bytes);
+  }
+  return bytes;
+}
+
+std::uint64_t checksum_of(PiecewiseHash& hash, std::span<const std::span<std::byte>> parts) {
+  hash.reset();
+  for (const auto part : parts) hash.add(part);
+  return hash.value();
+}
+
+Error mismatch(std::uint32_t slot) {
+  return {ErrorCode::checksum_mismatch,
+          "the bytes of disk slot " + std::to_string(slot) + " do not have their checksum"};
+}
+
+// Slots as they lie in a file, but one after the other in memory.
+Geometry image_geometry(const Geometry& disk, std::uint64_t count) {
+  LayoutConfig shape = disk.config();
+  shape.num_blocks = count;
+  shape.alignment = 1;
+  return Geometry::in_slots(shape,
+                            {.header_bytes = kSlotHeaderBytes, .alignment = kSlotHeaderBytes});
+}
+
+// REQUIRES: a lane where a side is not the CPU's to read.
+Result<> copy_between(const Place& from, const Place& to, std::span<const BlockPair> pairs,
+                      CopyMode mode, Lane* lane) {
+  if (lane != nullptr) return StreamCopier(*lane, {from, to}, mode).copy(pairs);
+  std::vector<CopySpan> spans;
+  plan_copy(*from.geometry, *to.geometry, pairs, spans);
+  for (const CopySpan& span : spans) {
+    std::memcpy(to.address(span.destination), from.address(span.source), span.size_bytes);
+  }
+  return {};
+}
+
+// One part on its way: for each of its ranges staging memory where that is needed, then
+//   store, label: the CPU fills headers (and images), the disk writes, the pairs are reported;
+//   load, check:  the disk reads, the CPU compares (and copies out), the pairs are reported.
+// A range that failed is tried again pair by pair, so that only those that really cannot be moved
+// are named. Each step keeps the part alive; where one throws, what is left of the part is lost.
+class MovingPart final : public std::enable_shared_from_this<MovingPart> {
+ public:
+  MovingPart(SlotPart part, SlotEquipment equipment, UniqueFunction<void()> ended)
+      : part_(std::move(part)),
+        job_(part_.job->job),
+        report_(part_.job->report),
+        source_(Place::of(*job_.source)),
+        destination_(Place::of(*job_.destination)),
+        equipment_(equipment),
+        ended_(std::move(ended)),
+        storing_(destination_.on_disk() && job_.operation != JobOperation::check),
+        todo_{part_.pairs},
+        unreported_(part_.pairs.count) {}
+
+  void start() {
+    step([this] { next(); });
+  }
+
+ private:
+  // --- steps
+  template <class Work>
+  void step(Work&& work) {
+    if (guarded("transfer", work)) return;
+    report_.lost(unreported_);
+    finish();
+  }
+
+  void finish() {
+    memory_.reset();
+    auto ended = std::move(ended_);
+    ended();
+  }
+
+  void next() {
+    memory_.reset();
+    if (todo_.empty()) return finish();
+    range_ = todo_.back();
+    todo_.pop_back();
+    in_place_ = job_.operation != JobOperation::label && reached_directly();
+    const std::uint64_t staged_bytes = range_.count * image_bytes();
+    if (staged_bytes == 0) return begin();
+    equipment_.staging.acquire(staged_bytes,
+                               [self = shared_from_this()](Result<PinnedPool::Slot> slot) {
+                                 self->step([&] {
+                                   if (!slot) return self->fail_all(slot.error());
+                                   self->memory_.emplace(std::move(*slot));
+                                   self->begin();
+                                 });
+                               });
+  }
+
+  void begin() {
+    if (storing_) {
+      on_cpu([this](Lane* lane) { fill_and_write(lane); });
+    } else {
+      read();
+    }
+  }
+
+  // Here, or on a thread with a lane.
+  template <class Work>
+  void on_cpu(Work work) {
+    const bool needs_lane =
+        job_.operation == JobOperation::copy && !is_host_accessible(memory_side().kind());
+    const std::uint64_t bytes = job_.operation == JobOperation::label
+                                    ? range_.count * kSlotHeaderBytes
+                                    : range_.count * data_bytes();
+    if (!needs_lane && bytes <= kInlineBytes) return work(nullptr);
+    equipment_.threads.post([self = shared_from_this(), work, needs_lane](Lane& lane) {
+      self->step([&] { work(needs_lane ? &lane : nullptr); });
+    });
+  }
+
+  void fill_and_write(Lane* lane) {
+    checksums_.clear();
+    runs_.clear();
+    if (job_.operation == JobOperation::label) {
+      fill_labels();
+    } else if (auto filled = fill(lane); !filled) {
+      return failed(filled.error());
+    }
+    submit(DiskCall::Kind::write, [self = shared_from_this()](Result<> written) {
+      self->step([&] { self->written(std::move(written)); });
+    });
+  }
+
+  void written(Result<> result) {
+    if (!result) return failed(result.error());
+    for (std::size_t i = 0; i < checksums_.size(); ++i) {
+      job_.slots->set_written(pairs()[i].destination, checksums_[i]);
+    }
+    arrived(range_);
+    next();
+  }
+
+  void read() {
+    runs_.clear();
+    parts_.clear();
+    for (std::size_t i = 0; i < range_.count; ++i) {
+      const BlockPair pair = pairs()[i];
+      if (in_place_) {
+        parts_.push_back(bytes_of(destination_, pair.destination));
+        add_runs(pair.source, kSlotHeaderBytes, parts_.back());
+      } else {
+        std::byte* const data = image(i) + kSlotHeaderBytes;
+        parts_.push_back({{data, data_bytes()}});
+        runs_.push_back({pair.source, kSlotHeaderBytes, {data, padded(data_bytes())}});
+      }
+    }
+    submit(DiskCall::Kind::read, [self = shared_from_this()](Result<> read) {
+      self->step([&] {
+        if (!read) return self->failed(read.error());
+        self->on_cpu([part = self.get()](Lane* lane) { part->check_and_copy(lane); });
+      });
+    });
+  }
+
+  void check_and_copy(Lane* lane) {
+    std::vector<std::uint32_t> wrong;
+    PiecewiseHash hash;
+    for (std::uint32_t i = 0; i < range_.count; ++i) {
+      const std::uint32_t slot = pairs()[i].source;
+      if (job_.operation != JobOperation::check && !job_.slots->wants_check(slot)) continue;
+      if (checksum_of(hash, parts_[i]) == job_.slots->checksum(slot)) {
+        job_.slots->set_proved(slot);
+      } else {
+        wrong.push_back(i);
+      }
+    }
+    if (!in_place_ && job_.operation == JobOperation::copy) {
+      if (auto copied = copy_from_image(wrong, lane); !copied) return failed(copied.error());
+    }
+    std::size_t first = 0;
+    for (const std::uint32_t bad : wrong) {
+      if (bad > first) arrived({range_.first + first, bad - first});
+      failed_for_good({range_.first + bad, 1}, mismatch(pairs()[bad].source));
+      first = bad + 1;
+    }
+    if (first < range_.count) arrived({range_.first + first, range_.count - first});
+    next();
+  }
+
+  // --- what becomes of pairs
+  void arrived(PairRange pairs) {
+    report_.arrived(pairs);
+    unreported_ -= pairs.count;
+  }
+  void failed_for_good(PairRange pairs, const Error& error) {
+    report_.failed(pairs, error);
+    unreported_ -= pairs.count;
+  }
+  void failed(const Error& error) {
+    if (range_.count == 1) {
+      failed_for_good(range_, error);
+    } else {
+      for (std::size_t i = range_.count; i-- > 0;) todo_.push_back({range_.first + i, 1});
+    }
+    next();
+  }
+  // There is no memory to stage them in. Not ended here: the next part would fail in here too.
+  void fail_all(const Error& error) {
+    failed_for_good(range_, error);
+    for (const PairRange& range : todo_) failed_for_good(range, error);
+    equipment_.threads.post([self = shared_from_this()](Lane&) { self->finish(); });
+  }
+
+  // --- bytes
+  std::span<const BlockPair> pairs() const {
+    return std::span(job_.pairs).subspan(range_.first, range_.count);
+  }
+  const Place& memory_side() const { return storing_ ? source_ : destination_; }
+  const Place& disk_side() const { return storing_ ? destination_ : source_; }
+  std::uint64_t data_bytes() const { return disk_side().geometry->block_bytes(); }
+
+  // Of staging memory, for each pair: a slot as it lies on disk, a header, or nothing.
+  std::uint64_t image_bytes() const {
+    if (job_.operation == JobOperation::label) return kSlotHeaderBytes;
+    if (in_place_) return storing_ ? kSlotHeaderBytes : 0;
+    return kSlotHeaderBytes + padded(data_bytes());
+  }
+  std::byte* image(std::size_t index) const { return memory_->data() + index * image_bytes(); }
+
+  bool reached_directly() const {
+    const Place& memory = memory_side();
+    if (memory.on_disk() || !is_host_accessible(memory.kind())) return false;
+    const std::uint32_t alignment = job_.slots->memory_alignment();
+    if (alignment == 1) return true;
+    for (const BlockPair& pair : pairs()) {
+      for (const auto part : bytes_of(memory, storing_ ? pair.source : pair.destination)) {
+        if (reinterpret_cast<std::uintptr_t>(part.data()) % alignment != 0 ||
+            part.size() % alignment != 0) {
+          return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  void put_header(std::size_t index, std::uint64_t checksum) const {
+    const std::size_t pair = range_.first + index;
+    SlotHeader header{.file_id = job_.slots->file_id(),
+                      .slot = job_.pairs[pair].destination,
+                      .data_bytes = data_bytes(),
+                      .data_checksum = checksum,
+                      .label = {}};
+    if (!job_.labels.empty()) header.label = job_.labels[pair];
+    encode_slot_header(header,
+                       std::span<std::byte, kSlotHeaderBytes>(image(index), kSlotHeaderBytes));
+  }
+
+  Result<> fill(Lane* lane) {
+    if (!in_place_) CAIRN_TRY(copy_to_image(lane));
+    PiecewiseHash hash;
+    for (std::size_t i = 0; i < range_.count; ++i) {
+      const BlockPair pair = pairs()[i];
+      std::byte* const header = image(i);
+      if (in_place_) {
+        const auto parts = bytes_of(source_, pair.source);
+        checksums_.push_back(checksum_of(hash, parts));
+        runs_.push_back({pair.destination, 0, {header, kSlotHeaderBytes}});
+        add_runs(pair.destination, kSlotHeaderBytes, parts);
+      } else {
+        std::byte* const data = header + kSlotHeaderBytes;
+        // Nothing of what was in the staging memory before may get out.
+        std::memset(data + data_bytes(), 0, padded(data_bytes()) - data_bytes());
+        checksums_.push_back(hash_bytes({data, data_bytes()}, 0));
+        runs_.push_back({pair.destination, 0, {header, image_bytes()}});
+      }
+      put_header(i, checksums_.back());
+    }
+    return {};
+  }
+
+  void fill_labels() {
+    for (std::size_t i = 0; i < range_.count; ++i) {
+      const std::uint32_t slot = pairs()[i].destination;
+      put_header(i, job_.slots->checksum(slot));
+      runs_.push_back({slot, 0, {image(i), kSlotHeaderBytes}});
+    }
+  }
+
+  Result<> copy_to_image(Lane* lane) const {
+    const Geometry geometry = image_geometry(*disk_side().geometry, range_.count);
+    const RegionView view = memory_->view();
+    std::vector<BlockPair> in(pairs().begin(), pairs().end());
+    for (std::uint32_t i = 0; i < in.size(); ++i) in[i].destination = i;
+    return copy_between(source_, {&geometry, {&view, 1}}, in, part_.mode, lane);
+  }
+
+  Result<> copy_from_image(std::span<const std::uint32_t> wrong, Lane* lane) const {
+    const Geometry geometry = image_geometry(*disk_side().geometry, range_.count);
+    const RegionView view = memory_->view();
+    std::vector<BlockPair> out;
+    for (std::uint32_t i = 0; i < range_.count; ++i) {
+      if (std::ranges::binary_search(wrong, i)) continue;
+      out.push_back({i, pairs()[i].destination});
+    }
+    if (out.empty()) return {};
+    return copy_between({&geometry, {&view, 1}}, destination_, out, part_.mode, lane);
+  }
+
+  // From or to a slot's start.
+  struct SlotRun {
+    std::uint32_t slot = 0;
+    std::uint64_t skip_bytes = 0;
+    std::span<std::byte> memory;
+  };
+  void add_runs(std::uint32_t slot, std::uint64_t skip_bytes,
+                std::span<const std::span<std::byte>> parts) {
+    for (const auto part : parts) {
+      runs_.push_back({slot, skip_bytes, part});
+      skip_bytes += part.size();
+    }
+  }
+
+  // One call for each file, its runs by rising offset so that neighbours are joined.
+  void submit(DiskCall::Kind kind, DiskIo::Done done) {
+    const Place& file = disk_side();
+    std::vector<DiskCall> calls(file.regions.size());
+    for (const SlotRun& run : runs_) {
+      const PieceLocation at = file.geometry->locate({.block = run.slot});
+      const RegionView& region = file.regions[at.region];
+      calls[at.region].fd = region.fd();
+      calls[at.region].runs.push_back(
+          {run.memory.data(),
+           region.file_offset_bytes() + at.offset_bytes - kSlotHeaderBytes + run.skip_bytes,
+           run.memory.size()});
+    }
+    std::erase_if(calls, [](const DiskCall& call) { return call.runs.empty(); });
+    for (DiskCall& call : calls) {
+      call.kind = kind;
+      std::ranges::sort(call.runs, {}, &DiskRun::offset_bytes);
+    }
+    equipment_.disk.submit_all(std::move(calls), std::move(done));
+  }
+
+  const SlotPart part_;
+  const TransferJob& job_;
+  JobReport& report_;
+  const Place source_;
+  const Place destination_;
+  const SlotEquipment equipment_;
+  UniqueFunction<void()> ended_;
+  const bool storing_;
+
+  std::vector<PairRange> todo_;  // the next one last
+  std::size_t unreported_;       // pairs
+  // Of the range under way:
+  PairRange range_;
+  bool in_place_ = false;  // the disk reaches its memory
+  std::optional<PinnedPool::Slot> memory_;
+  std::vector<std::vector<std::span<std::byte>>> parts_;  // of each pair that is read
+  std::vector<std::uint64_t> checksums_;                  // of each pair that is written
+  std::vector<SlotRun> runs_;
+};
+
+}  // namespace
+
+std::size_t slots_per_part(const TransferJob& job) {
+  const Geometry& geometry =
+      (job.destination->storage_kind() == StorageKind::disk ? job.source : job.destination)
+          ->geometry();
+  const std::uint64_t pieces = geometry.block_bytes() / geometry.piece_bytes();
+  return static_cast<std::size_t>(std::max<std::uint64_t>(
+      std::min(kPartBytes / geometry.block_bytes(), kPartPieces / pieces), 1));
+}
+
+void move_slots(SlotPart part, SlotEquipment equipment, UniqueFunction<void()> ended) {
+  std::make_shared<MovingPart>(std::move(part), equipment, std::move(ended))->start();
+}
+
+}  // namespace cairn

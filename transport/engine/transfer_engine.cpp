@@ -1,0 +1,447 @@
+#include "transport/engine/transfer_engine.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "base/assert.hpp"
+#include "base/mutex.hpp"
+#include "base/thread.hpp"
+#include "transport/copy/lane_threads.hpp"
+#include "transport/engine/fair_queue.hpp"
+#include "transport/engine/job_rules.hpp"
+#include "transport/engine/memory_mover.hpp"
+#include "transport/engine/slot_mover.hpp"
+
+namespace cairn {
+namespace {
+
+// A deadline further away than this is looked at again then: no sum of times can overflow.
+constexpr Duration kLongestTimerWait = std::chrono::minutes(1);
+
+using Counter = std::atomic<std::uint64_t>;
+constexpr auto kRelaxed = std::memory_order_relaxed;
+
+// TransferEngineStats, read without a lock. Each is right; together they may be a moment apart
+// while jobs move.
+struct Counters {
+  Counter queued{0};
+  Counter running{0};
+  Counter submitted{0};
+  Counter done{0};
+  Counter failed{0};
+  Counter cancelled{0};
+  Counter rejected{0};
+  Counter bytes_moved{0};
+
+  Counter& of(JobState state) {
+    switch (state) {
+      case JobState::done:
+        return done;
+      case JobState::failed:
+        return failed;
+      case JobState::cancelled:
+        return cancelled;
+    }
+    invariant_broken("JobState", "a value outside the enumeration");
+  }
+};
+
+JobOutcome cancelled_outcome() {
+  JobOutcome outcome;
+  outcome.state = JobState::cancelled;
+  return outcome;
+}
+
+JobOutcome overdue_outcome(const TransferJob& job) {
+  return failed_outcome(
+      job, {ErrorCode::deadline_exceeded, "the transfer had not begun by its deadline"});
+}
+
+bool is_overdue(const TransferJob& job, TimePoint now) {
+  return job.deadline.has_value() && *job.deadline <= now;
+}
+
+bool is_on_disk(const TransferJob& job) { return job.slots != nullptr; }
+
+// What parts of jobs go through side by side.
+struct Route {
+  const std::uint32_t max_parts;
+  const std::uint64_t max_bytes;
+  FairQueue queue = {};
+  std::uint32_t parts = 0;         // under way
+  std::uint64_t bytes = 0;         // the same
+  std::uint32_t others_parts = 0;  // of them, those that no client's bytes wait for
+  std::uint64_t others_bytes = 0;
+
+  // Of a part that nothing else is under way beside, whatever its size.
+  FairQueue::Classes has_room_for() const {
+    const bool room = parts == 0 || (parts < max_parts && bytes < max_bytes);
+    const bool others_room = others_parts == 0 || (others_parts < (max_parts + 1) / 2 &&
+                                                   others_bytes < (max_bytes + 1) / 2);
+    return {room, room && others_room, room && others_room};
+  }
+  void add(Urgency urgency, std::uint64_t part_bytes) {
+    ++parts;
+    bytes += part_bytes;
+    if (urgency == Urgency::client) return;
+    ++others_parts;
+    others_bytes += part_bytes;
+  }
+  void remove(Urgency urgency, std::uint64_t part_bytes) {
+    --parts;
+    bytes -= part_bytes;
+    if (urgency == Urgency::client) return;
+    --others_parts;
+    others_bytes -= part_bytes;
+  }
+};
+
+// A part of a job that was taken from its route.
+struct Part {
+  std::shared_ptr<ActiveJob> job;
+  PairRange pairs;
+  std::uint64_t bytes = 0;
+};
+
+}  // namespace
+
+// A job is in its route's queue while a pair of it was not begun, and ends with its last part.
+// Completions, and parts' beginnings, run without the mutex.
+struct TransferEngine::Impl {
+  Impl(DeviceRuntime& device_runtime, DiskIo& disk_io, const Clock& engine_clock,
+       TransferEngineOptions engine_options);
+  ~Impl();
+
+  Result<JobId> submit(TransferJob&& job);
+  bool cancel(JobId id);
+  bool raise(JobId id, std::int32_t priority);
+  void expire_overdue();
+
+  DeviceScratch* scratch_or_null() { return scratch ? &*scratch : nullptr; }
+  Route& route_of(const TransferJob& job) CAIRN_REQUIRES(mutex) {
+    return is_on_disk(job) ? disk_route : memory_route;
+  }
+  std::size_t waiting() const CAIRN_REQUIRES(mutex) {
+    return memory_route.queue.waiting() + disk_route.queue.waiting();
+  }
+  std::optional<TimePoint> next_deadline() const CAIRN_REQUIRES(mutex);
+  void watch_deadlines();
+  void count() CAIRN_REQUIRES(mutex);
+
+  // Begins what there is room for.
+  void pump(Route& route);
+  // Nothing where no part may begin now.
+  std::optional<Part> take_part(Route& route);
+  void begin(const Part& part);
+  void ended(const Part& part);  // on any thread
+  // Counts the outcome, then runs the completion.
+  void complete(ActiveJob& job, JobOutcome outcome);
+
+  DeviceRuntime& runtime;
+  DiskIo& disk;
+  const Clock& clock;
+  const TransferEngineOptions options;
+  PinnedPool staging;
+  // Where there is a bus between host and devices.
+  std::optional<DeviceScratch> scratch;
+
+  mutable Mutex mutex;
+  Condition deadline_nearer;  // or the end has come
+  Condition idle;
+  Route memory_route CAIRN_GUARDED_BY(mutex);
+  Route disk_route CAIRN_GUARDED_BY(mutex);
+  Counters counters;
+  std::uint64_t last_id CAIRN_GUARDED_BY(mutex) = 0;
+  std::uint64_t unfinished CAIRN_GUARDED_BY(mutex) = 0;  // accepted, completion not yet returned
+  std::uint64_t running CAIRN_GUARDED_BY(mutex) = 0;     // jobs of which a part was begun
+  bool stopping CAIRN_GUARDED_BY(mutex) = false;
+  LaneThreads threads;
+  Thread deadlines;
+};
+
+TransferEngine::Impl::Impl(DeviceRuntime& device_runtime, DiskIo& disk_io,
+                           const Clock& engine_clock, TransferEngineOptions engine_options)
+    : runtime(device_runtime),
+      disk(disk_io),
+      clock(engine_clock),
+      options(engine_options),
+      staging(device_runtime, {.limit_bytes = engine_options.staging_bytes}),
+      scratch(device_runtime.visibility() == MemoryVisibility::system
+                  ? std::nullopt
+                  : std::optional<DeviceScratch>(std::in_place, device_runtime)),
+      memory_route{.max_parts = options.workers, .max_bytes = UINT64_MAX},
+      disk_route{.max_parts = options.disk_parts, .max_bytes = options.disk_bytes},
+      threads(device_runtime, scratch_or_null(), options.workers + options.disk_threads),
+      deadlines("deadlines", [this](const std::stop_token&) { watch_deadlines(); }) {
+  CAIRN_ASSERT(options.workers > 0 && options.disk_parts > 0, "no job would ever run");
+}
+
+TransferEngine::Impl::~Impl() {
+  std::vector<std::shared_ptr<ActiveJob>> waiting;
+  {
+    MutexLock lock(mutex);
+    stopping = true;
+    for (Route* route : {&memory_route, &disk_route}) {
+      for (auto& job : route->queue.remove_waiting()) waiting.push_back(std::move(job));
+    }
+    count();
+  }
+  deadline_nearer.notify_all();
+  for (const auto& job : waiting) complete(*job, cancelled_outcome());
+  MutexLock lock(mutex);
+  while (unfinished > 0) idle.wait(mutex);
+}
+
+Result<JobId> TransferEngine::Impl::submit(TransferJob&& job) {
+  Result<> checked = check_job(job);
+  Result<CopyStrategy> strategy = CopyStrategy::automatic;
+  if (checked) {
+    strategy = resolve_strategy({
+        .wanted = job.strategy,
+        .kinds = {job.source->storage_kind(), job.destination->storage_kind()},
+        .visibility = runtime.visibility(),
+    });
+  }
+  const auto reject = [&](Error error) -> Result<JobId> {
+    counters.rejected.fetch_add(1, kRelaxed);
+    return error;
+  };
+  if (!checked) return reject(std::move(checked).error());
+  if (!strategy) return reject(std::move(strategy).error());
+
+  Route* route = nullptr;
+  JobId id;
+  {
+    MutexLock lock(mutex);
+    if (stopping) return reject({ErrorCode::unavailable, "the transfer engine is shutting down"});
+    if (waiting() >= options.max_queued_jobs) {
+      return reject({ErrorCode::queue_full, "all " + std::to_string(options.max_queued_jobs) +
+                                                " places for waiting transfers are taken"});
+    }
+    id = JobId{++last_id};
+    const auto earliest = next_deadline();
+    const auto deadline = job.deadline;
+    route = &route_of(job);
+    auto active = std::make_shared<ActiveJob>(id, clock.now());
+    active->strategy = *strategy;
+    active->job = std::move(job);
+    try {
+      route->queue.push(active);
+    } catch (const std::bad_alloc&) {
+      job = std::move(active->job);
+      throw;
+    }
+    counters.submitted.fetch_add(1, kRelaxed);
+    ++unfinished;
+    count();
+    if (deadline && (!earliest || *deadline < *earliest)) deadline_nearer.notify_one();
+  }
+  pump(*route);
+  return id;
+}
+
+bool TransferEngine::Impl::cancel(JobId id) {
+  std::shared_ptr<ActiveJob> job;
+  {
+    MutexLock lock(mutex);
+    job = memory_route.queue.remove(id);
+    if (job == nullptr) job = disk_route.queue.remove(id);
+    count();
+  }
+  if (job == nullptr) return false;
+  complete(*job, cancelled_outcome());
+  return true;
+}
+
+bool TransferEngine::Impl::raise(JobId id, std::int32_t priority) {
+  MutexLock lock(mutex);
+  return memory_route.queue.raise(id, priority) || disk_route.queue.raise(id, priority);
+}
+
+void TransferEngine::Impl::expire_overdue() {
+  std::vector<std::shared_ptr<ActiveJob>> overdue;
+  {
+    MutexLock lock(mutex);
+    for (Route* route : {&memory_route, &disk_route}) {
+      for (auto& job : route->queue.remove_overdue(clock.now())) overdue.push_back(std::move(job));
+    }
+    count();
+  }
+  for (const auto& job : overdue) complete(*job, overdue_outcome(job->job));
+}
+
+std::optional<TimePoint> TransferEngine::Impl::next_deadline() const {
+  const auto of_memory = memory_route.queue.next_deadline();
+  const auto of_disk = disk_route.queue.next_deadline();
+  if (!of_memory || !of_disk) return of_memory ? of_memory : of_disk;
+  return std::min(*of_memory, *of_disk);
+}
+
+// The clock may be a test's, so its times are only compared with each other: the wait itself is for
+// a length of time, and what is overdue is asked of the clock.
+void TransferEngine::Impl::watch_deadlines() {
+  while (true) {
+    {
+      MutexLock lock(mutex);
+      while (true) {
+        if (stopping) return;
+        const auto next = next_deadline();
+        if (!next) {
+          deadline_nearer.wait(mutex);
+          continue;
+        }
+        const TimePoint now = clock.now();
+        if (*next <= now) break;
+        deadline_nearer.wait_for(mutex, std::min(*next - now, kLongestTimerWait));
+      }
+    }
+    guarded("deadlines", [this] { expire_overdue(); });
+  }
+}
+
+void TransferEngine::Impl::count() {
+  counters.running.store(running, kRelaxed);
+  counters.queued.store(waiting(), kRelaxed);
+}
+
+void TransferEngine::Impl::pump(Route& route) {
+  while (const auto part = take_part(route)) {
+    if (guarded("transfer", [&] { begin(*part); })) continue;
+    part->job->report.lost(part->pairs.count);
+    ended(*part);
+  }
+}
+
+std::optional<Part> TransferEngine::Impl::take_part(Route& route) {
+  MutexLock lock(mutex);
+  const auto* const front = route.queue.front(route.has_room_for());
+  if (front == nullptr) return std::nullopt;
+  std::shared_ptr<ActiveJob> active = *front;
+  const TransferJob& job = active->job;
+  const TimePoint now = clock.now();
+  const std::size_t left = job.pairs.size() - active->next;
+  std::size_t count_of = left;
+  if (!active->begun_at) {
+    active->begun_at = now;
+    ++running;
+    // One that is overdue has a single part, without bytes: its end.
+    if (is_overdue(job, now)) active->overdue = true;
+  }
+  if (!active->overdue) {
+    count_of = std::min(left, is_on_disk(job) ? slots_per_part(job) : memory_pairs_per_part(job));
+  }
+  const PairRange pairs{active->next, count_of};
+  const std::uint64_t bytes = active->overdue ? 0 : count_of * job.source->geometry().block_bytes();
+  route.queue.taken(*active, {.next = pairs.first + pairs.count, .bytes = bytes}, now);
+  route.add(job.urgency, bytes);
+  ++active->parts_under_way;
+  count();
+  return Part{std::move(active), pairs, bytes};
+}
+
+void TransferEngine::Impl::begin(const Part& part) {
+  const ActiveJob& active = *part.job;
+  if (active.overdue || part.pairs.count == 0) {
+    threads.post([this, part](Lane&) { ended(part); });
+    return;
+  }
+  const CopyMode mode{.strategy = active.strategy,
+                      .polling_interval_us = options.polling_interval_us,
+                      .thresholds = options.copy_forms,
+                      .visibility = runtime.visibility()};
+  if (is_on_disk(active.job)) {
+    move_slots({part.job, part.pairs, mode}, {disk, staging, threads},
+               [this, part] { ended(part); });
+    return;
+  }
+  threads.post([this, part, mode](Lane& lane) {
+    ActiveJob& moved = *part.job;
+    const bool done = guarded("transfer", [&] {
+      move_in_memory({.job = moved.job, .pairs = part.pairs, .mode = mode}, lane, moved.report);
+    });
+    // Some bytes may have arrived: none is taken for one that did.
+    if (!done) moved.report.lost(part.pairs.count);
+    ended(part);
+  });
+}
+
+void TransferEngine::Impl::ended(const Part& part) {
+  ActiveJob& active = *part.job;
+  Route* route = nullptr;
+  bool is_last = false;
+  {
+    MutexLock lock(mutex);
+    route = &route_of(active.job);
+    route->remove(active.job.urgency, part.bytes);
+    is_last = --active.parts_under_way == 0 && active.next == active.job.pairs.size();
+    if (is_last) --running;
+    count();
+  }
+  pump(*route);
+  if (is_last) {
+    const TimePoint begun_at = *active.begun_at;
+    JobOutcome outcome = cancelled_outcome();
+    guarded("transfer", [&] {
+      outcome = active.overdue ? overdue_outcome(active.job) : active.report.take_outcome();
+    });
+    outcome.begun = !active.overdue;
+    outcome.running = clock.now() - begun_at;
+    outcome.queued = begun_at - active.submitted_at;
+    complete(active, std::move(outcome));
+  }
+}
+
+void TransferEngine::Impl::complete(ActiveJob& active, JobOutcome outcome) {
+  counters.bytes_moved.fetch_add(outcome.bytes_moved, kRelaxed);
+  counters.of(outcome.state).fetch_add(1, kRelaxed);
+  if (active.job.on_complete) {
+    guarded("transfer's end", [&] { active.job.on_complete(std::move(outcome)); });
+  }
+  active.job = {};  // what the functions own goes before anybody is told that the job is over
+  MutexLock lock(mutex);
+  if (--unfinished == 0) idle.notify_all();
+}
+
+TransferEngine::TransferEngine(DeviceRuntime& runtime, DiskIo& disk, const Clock& clock,
+                               TransferEngineOptions options)
+    : impl_(std::make_unique<Impl>(runtime, disk, clock, options)) {}
+
+TransferEngine::~TransferEngine() = default;
+
+Result<JobId> TransferEngine::submit(TransferJob&& job) { return impl_->submit(std::move(job)); }
+
+bool TransferEngine::cancel(JobId id) { return impl_->cancel(id); }
+
+bool TransferEngine::raise(JobId id, std::int32_t priority) { return impl_->raise(id, priority); }
+
+void TransferEngine::expire_overdue() { impl_->expire_overdue(); }
+
+TransferEngineStats TransferEngine::stats() const {
+  const Counters& now = impl_->counters;
+  return {.queued = now.queued.load(kRelaxed),
+          .running = now.running.load(kRelaxed),
+          .submitted = now.submitted.load(kRelaxed),
+          .done = now.done.load(kRelaxed),
+          .failed = now.failed.load(kRelaxed),
+          .cancelled = now.cancelled.load(kRelaxed),
+          .rejected = now.rejected.load(kRelaxed),
+          .bytes_moved = now.bytes_moved.load(kRelaxed)};
+}
+
+std::vector<NamedAllocator> TransferEngine::allocators() const {
+  std::vector<NamedAllocator> all;
+  if (impl_->scratch) all = impl_->scratch->statistics();
+  all.push_back({"transfer_staging", "host", impl_->staging.statistics()});
+  return all;
+}
+
+DiskIo& TransferEngine::disk() const { return impl_->disk; }
+
+void TransferEngine::wait_idle() {
+  MutexLock lock(impl_->mutex);
+  while (impl_->unfinished > 0) impl_->idle.wait(impl_->mutex);
+}
+
+}  // namespace cairn

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/strong_id.hpp"
+#include "base/unique_function.hpp"
+#include "layouts/block_layout.hpp"
+#include "layouts/copy_plan.hpp"
+#include "transport/copy/copy_choice.hpp"
+#include "transport/io/disk_slots.hpp"
+#include "transport/io/slot_header.hpp"
+
+namespace cairn {
+
+using JobId = StrongId<struct JobIdTag>;
+
+// Who waits for a job. Each class has its share of a route while others wait too, so that none
+// starves: see FairQueue.
+enum class Urgency : std::uint8_t {
+  client,      // a client waits for its bytes
+  allocation,  // a client waits for the room that they leave
+  background,  // nobody does
+};
+inline constexpr std::size_t kNumUrgencies = 3;
+
+enum class JobOperation : std::uint8_t {
+  copy,
+  // Nothing moves: the slots that are the pairs' destinations get their labels. The source is not
+  // looked at, but must be a layout of the same shape.
+  label,
+  // Nothing moves: the slots that are the pairs' sources are read, and fail where they do not have
+  // their checksum. The destination is not looked at, but must be a layout of the same shape.
+  check,
+};
+
+enum class JobState : std::uint8_t { done, failed, cancelled };
+
+struct BlockFailure {
+  std::uint32_t index = 0;  // in TransferJob::pairs
+  Error error;
+};
+
+struct JobOutcome {
+  JobState state = JobState::done;
+  // done: empty. failed: every pair whose bytes did not all arrive, by rising index; the others
+  // did. cancelled: empty, nothing was copied.
+  std::vector<BlockFailure> failures;
+  bool begun = false;             // else nothing was copied, whatever the state
+  std::uint64_t bytes_moved = 0;  // of pairs that arrived
+  Duration queued{};
+  Duration running{};
+};
+
+// Copies blocks between two layouts of one shape, at most one of them on disk. The layouts, and the
+// blocks named, must stay until the completion has run; destination blocks must be nobody else's.
+struct TransferJob {
+  const BlockLayout* source = nullptr;
+  const BlockLayout* destination = nullptr;
+  std::vector<BlockPair> pairs;
+  JobOperation operation = JobOperation::copy;
+  Urgency urgency = Urgency::client;
+  std::int32_t priority = 0;          // higher goes first within its class, up to ageing
+  std::optional<TimePoint> deadline;  // not begun by then: failed with deadline_exceeded
+  CopyStrategy strategy = CopyStrategy::automatic;
+  // Of the side that lies on disk, in a slot file, if one does: bytes are written with their
+  // header, and compared with their checksum when they are read. At most one side may.
+  DiskSlots* slots = nullptr;
+  // destination in a slot file: whose the bytes of each pair are; empty: nobody's yet.
+  std::vector<SlotLabel> labels;
+  // May be empty. Told how many pairs have arrived whenever there are more, on engine threads, one
+  // call at a time, all of them before on_complete. It must not block.
+  UniqueFunction<void(std::uint32_t pairs_arrived)> on_progress;
+  // Runs exactly once for a job that was accepted: on an engine thread, inside cancel() or
+  // expire_overdue(), or in the engine's destructor. It must not block, and may submit further
+  // jobs.
+  UniqueFunction<void(JobOutcome)> on_complete;
+};
+
+}  // namespace cairn

@@ -1,0 +1,336 @@
+#include "transport/io/slot_file.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <functional>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "base/file_descriptor.hpp"
+#include "base/file_error.hpp"
+#include "base/random.hpp"
+#include "layouts/builder.hpp"
+#include "transport/io/slot_file_label.hpp"
+
+namespace cairn {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kSlotAlignment = 4096;
+constexpr std::string_view kUnfinished = "new";
+
+// Without a description.
+SlotFileLabel make_label(const SlotFileOptions& options, std::uint64_t file_id,
+                         std::size_t number) {
+  return {.file_id = file_id,
+          .file_number = static_cast<std::uint32_t>(number),
+          .file_count = static_cast<std::uint32_t>(options.paths.size()),
+          .owner = options.owner.substr(0, kMaxOwnerBytes),
+          .shape = options.shape};
+}
+
+// They lie in the same place of the same tier. The first may have fewer slots: see
+// open_slot_file().
+bool belong_together(const SlotFileLabel& a, const SlotFileLabel& b) {
+  LayoutConfig shape = a.shape;
+  shape.alignment = b.shape.alignment;  // a label does not keep it
+  if (shape.num_blocks < b.shape.num_blocks) shape.num_blocks = b.shape.num_blocks;
+  return shape == b.shape && a.file_id == b.file_id && a.file_number == b.file_number &&
+         a.file_count == b.file_count && a.owner == b.owner;
+}
+
+// One file cannot replace another cache's.
+Result<> check_owner(const fs::path& path, const SlotFileLabel& label, const std::string& owner) {
+  if (label.owner == owner) return {};
+  return slot_file_conflict(path, "holds the blocks of cache " + label.owner);
+}
+
+// True where all files are there and belong together; false where there is nothing of value.
+Result<bool> can_go_on(const SlotFileOptions& options,
+                       std::vector<std::optional<FoundLabel>>& labels) {
+  const SlotFileLabel* first = nullptr;
+  labels.reserve(options.paths.size());
+  for (const fs::path& path : options.paths) {
+    auto found = find_slot_file_label(path);
+    if (!found) return std::move(found).error();
+    labels.push_back(std::move(*found));
+    if (!labels.back()) continue;
+    CAIRN_TRY(check_owner(path, labels.back()->label, options.owner));
+    if (first == nullptr) first = &labels.back()->label;
+  }
+  if (first == nullptr) return false;
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    const SlotFileLabel wanted = make_label(options, first->file_id, i);
+    if (labels[i] && belong_together(labels[i]->label, wanted)) continue;
+    if (options.replace_other_shape) return false;
+    if (!labels[i]) {
+      return slot_file_conflict(options.paths[i],
+                                "is missing, or cut off, beside the cache's other files; with "
+                                "replace_other_shape they are made anew, empty");
+    }
+    return slot_file_conflict(
+        options.paths[i], "holds " + shape_text(labels[i]->label) + ", but the cache wants " +
+                              shape_text(wanted) +
+                              "; with replace_other_shape it is made anew and loses its blocks");
+  }
+  return true;
+}
+
+// Of the files that are there, before any is changed.
+std::vector<std::string> find_damage(const SlotFileOptions& options,
+                                     const std::vector<std::optional<FoundLabel>>& labels,
+                                     std::uint64_t size_bytes) {
+  std::vector<std::string> damage;
+  for (std::size_t i = 0; i < options.paths.size(); ++i) {
+    std::error_code absent;
+    const std::uint64_t found_bytes = fs::file_size(options.paths[i], absent);
+    if (absent) continue;
+    const std::string path = options.paths[i].string();
+    if (labels[i] && labels[i]->damaged) {
+      damage.push_back(path + ": one of the two pages of its label");
+    }
+    // One of another shape has another size.
+    const bool is_of_this_shape =
+        !labels[i] || labels[i]->label.shape.num_blocks == options.shape.num_blocks;
+    if (found_bytes < size_bytes && is_of_this_shape) {
+      damage.push_back(path + ": cut off after " + std::to_string(found_bytes) + " bytes of " +
+                       std::to_string(size_bytes));
+    }
+  }
+  return damage;
+}
+
+// Written beside and renamed, so that a file under its name always has its label.
+Result<> make_file(const fs::path& path, std::uint64_t size_bytes, const SlotFileLabel& label) {
+  const fs::path beside = beside_slot_file(path, kUnfinished);
+  std::error_code ignored;
+  fs::remove(beside, ignored);
+  {
+    auto region = Region::disk_file(beside, size_bytes);
+    if (!region) {
+      fs::remove(beside, ignored);
+      return std::move(region).error();
+    }
+    const int fd = region->view().fd();
+    auto written = write_slot_file_label(fd, label, beside);
+    if (written && ::fsync(fd) != 0) written = slot_file_failure(beside, "cannot be flushed");
+    if (!written) {
+      fs::remove(beside, ignored);
+      return written;
+    }
+    // While it is locked: another server over the same folder may be clearing away.
+    if (::rename(beside.c_str(), path.c_str()) != 0) {
+      Error error = slot_file_failure(beside, "cannot be renamed");
+      fs::remove(beside, ignored);
+      return error;
+    }
+  }
+  return {};
+}
+
+// What direct I/O on this file asks of memory; an error says why it cannot be.
+Result<std::uint32_t> make_direct(int fd) {
+  struct ::statx asked {};
+  if (::statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &asked) == 0 &&
+      (asked.stx_mask & STATX_DIOALIGN) != 0) {
+    if (asked.stx_dio_mem_align == 0 || asked.stx_dio_offset_align > kSlotAlignment ||
+        asked.stx_dio_mem_align > kSlotAlignment) {
+      return Error{ErrorCode::not_implemented, "the file system has no direct I/O for this file"};
+    }
+  }
+  const int flags = ::fcntl(fd, F_GETFL);
+  if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_DIRECT) != 0) {
+    return Error{ErrorCode::not_implemented,
+                 "the file system refuses direct I/O: " + std::generic_category().message(errno)};
+  }
+  // Lengths and offsets are multiples of pages anyhow; memory of what a device may ask at most.
+  return static_cast<std::uint32_t>(kSlotAlignment);
+}
+
+// Files that were made go again where what they were made for fails: they would hold the disk's
+// room and stand in the way of the next attempt.
+class MadeFiles {
+ public:
+  MadeFiles() = default;
+  MadeFiles(const MadeFiles&) = delete;
+  MadeFiles& operator=(const MadeFiles&) = delete;
+  ~MadeFiles() {
+    std::error_code ignored;
+    for (const fs::path& path : paths_) fs::remove(path, ignored);
+  }
+  void add(const fs::path& path) { paths_.push_back(path); }
+  void keep() { paths_.clear(); }
+
+ private:
+  std::vector<fs::path> paths_;
+};
+
+SlotSpacing spacing_over(std::size_t files) {
+  return {.first_bytes = kSlotFileLabelBytes,
+          .header_bytes = kSlotHeaderBytes,
+          .alignment = kSlotAlignment,
+          .files = static_cast<std::uint32_t>(files)};
+}
+
+// Makes all files anew, empty. Not from under somebody who uses them.
+Result<> make_files(const SlotFileOptions& options, std::uint64_t size_bytes, std::uint64_t file_id,
+                    MadeFiles& made) {
+  for (std::size_t i = 0; i < options.paths.size(); ++i) {
+    const fs::path& path = options.paths[i];
+    std::error_code error;
+    if (const auto there = fs::file_size(path, error); !error && there > 0) {
+      auto unused = Region::disk_file(path, there);
+      if (!unused) return std::move(unused).error();
+    }
+    CAIRN_TRY(make_file(path, size_bytes, make_label(options, file_id, i)));
+    made.add(path);
+  }
+  return {};
+}
+
+// Changes what the files say of themselves, where it is not what they say already, whole and twice.
+// `change` answers whether it changed anything.
+Result<> relabel(const std::vector<fs::path>& paths, const BlockLayout& layout,
+                 const std::function<bool(SlotFileLabel&)>& change) {
+  const auto files = layout.regions();
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    auto found = find_slot_file_label(paths[i]);
+    if (!found) return std::move(found).error();
+    if (!*found) return slot_file_conflict(paths[i], "has gone");
+    FoundLabel& there = **found;
+    if (!change(there.label) && !there.damaged && !there.differs) continue;
+    CAIRN_TRY(write_slot_file_label(files[i].fd(), there.label, paths[i]));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<BlockLayout> resize_slot_file(const BlockLayout& layout, std::uint32_t num_slots) {
+  LayoutConfig shape = layout.config();
+  shape.num_blocks = num_slots;
+  const SlotSpacing spacing = spacing_over(layout.regions().size());
+  CAIRN_TRY(validate(shape));
+  CAIRN_TRY(check_slots(shape, spacing));
+  const std::uint64_t size_bytes = Geometry::in_slots(shape, spacing).region_bytes();
+  std::vector<RegionView> files;
+  for (const RegionView& region : layout.regions()) {
+    auto file = Region::resize_disk_file(region, size_bytes);
+    if (!file) return std::move(file).error();
+    files.push_back(*file);
+  }
+  return LayoutBuilder().config(shape).in_slots(spacing).with_memory_regions(files).build();
+}
+
+Result<> label_slot_file(const std::vector<fs::path>& paths, const BlockLayout& layout,
+                         std::uint32_t num_slots) {
+  return relabel(paths, layout, [num_slots](SlotFileLabel& label) {
+    return std::exchange(label.shape.num_blocks, num_slots) != num_slots;
+  });
+}
+
+fs::path beside_slot_file(const fs::path& slot_file, std::string_view what) {
+  fs::path path = slot_file;
+  path += kBesideSlotFile;
+  path += what;
+  return path;
+}
+
+std::string unfinished_ending() { return kBesideSlotFile + std::string(kUnfinished); }
+
+bool remove_unfinished_file(const fs::path& path) {
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct ::stat status {};
+  if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
+  if (status.st_size < static_cast<::off_t>(kSlotFileLabelBytes)) return false;
+  // Whoever makes one has it locked.
+  if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) return false;
+  std::array<char, kSlotFileMagic.size()> begin{};
+  if (::pread(file.get(), begin.data(), begin.size(), 0) < 0) return false;
+  if (begin != kSlotFileMagic && begin != decltype(begin){}) return false;
+  std::error_code error;
+  return fs::remove(path, error);
+}
+
+Result<SlotFile> open_slot_file(const SlotFileOptions& options) {
+  const SlotSpacing spacing = spacing_over(options.paths.size());
+  CAIRN_TRY(validate(options.shape));
+  CAIRN_TRY(check_slots(options.shape, spacing));
+  const std::uint64_t size_bytes = Geometry::in_slots(options.shape, spacing).region_bytes();
+
+  std::vector<std::optional<FoundLabel>> labels;
+  auto going_on = can_go_on(options, labels);
+  if (!going_on) return std::move(going_on).error();
+  const std::uint64_t file_id =
+      *going_on ? labels.front()->label.file_id : RandomBytes().next_u64();
+  std::vector<std::string> damage = find_damage(options, labels, size_bytes);
+  MadeFiles made;
+  if (!*going_on) CAIRN_TRY(make_files(options, size_bytes, file_id, made));
+
+  std::vector<Region> regions;
+  for (std::size_t i = 0; i < options.paths.size(); ++i) {
+    auto region = Region::disk_file(options.paths[i], size_bytes);
+    if (!region) return std::move(region).error();
+    // The lock is held: nobody else writes it.
+    if (*going_on && (labels[i]->damaged || labels[i]->differs)) {
+      CAIRN_TRY(write_slot_file_label(region->view().fd(), labels[i]->label, options.paths[i]));
+    }
+    regions.push_back(std::move(*region));
+  }
+  std::uint32_t memory_alignment = 1;
+  std::string not_direct = options.direct ? "" : "the settings say so";
+  for (const Region& region : regions) {
+    if (!options.direct) break;
+    auto alignment = make_direct(region.view().fd());
+    if (alignment) {
+      memory_alignment = std::max(memory_alignment, *alignment);
+    } else {
+      not_direct = alignment.error().detail;
+    }
+  }
+  auto layout = LayoutBuilder()
+                    .config(options.shape)
+                    .in_slots(spacing)
+                    .with_memory_regions(std::move(regions))
+                    .build();
+  if (!layout) return std::move(layout).error();
+  const auto num_slots = static_cast<std::uint32_t>(options.shape.num_blocks);
+  if (*going_on) CAIRN_TRY(label_slot_file(options.paths, *layout, num_slots));
+  auto slots =
+      std::make_unique<DiskSlots>(DiskSlots::Options{.file_id = file_id,
+                                                     .num_slots = num_slots,
+                                                     .memory_alignment = memory_alignment,
+                                                     .check_every_read = options.check_every_read});
+  made.keep();
+  return SlotFile{.layout = std::move(*layout),
+                  .slots = std::move(slots),
+                  .is_new = !*going_on,
+                  .not_direct = std::move(not_direct),
+                  .damage = std::move(damage)};
+}
+
+Result<> describe_slot_file(const std::vector<fs::path>& paths, const BlockLayout& layout,
+                            const std::string& description) {
+  return relabel(paths, layout, [&description](SlotFileLabel& label) {
+    return std::exchange(label.description, description) != description;
+  });
+}
+
+Result<> flush_slot_file(const BlockLayout& layout) {
+  for (const RegionView& region : layout.regions()) {
+    while (::fdatasync(region.fd()) != 0) {
+      if (errno != EINTR) return slot_file_failure("the slot file", "cannot be flushed");
+    }
+  }
+  return {};
+}
+
+}  // namespace cairn

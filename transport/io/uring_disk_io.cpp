@@ -1,0 +1,383 @@
+#include "transport/io/uring_disk_io.hpp"
+
+#include <liburing.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <list>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "base/assert.hpp"
+#include "base/file_error.hpp"
+#include "base/mutex.hpp"
+#include "base/thread.hpp"
+
+namespace cairn {
+namespace {
+
+// The most buffers that one operation takes on Linux.
+constexpr std::size_t kMaxVectors = 1024;
+
+std::string words_of(int error_number) { return std::generic_category().message(error_number); }
+
+struct Call;
+
+// A part of a call that is one operation.
+struct Piece {
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t size_bytes = 0;
+  std::vector<iovec> vectors;
+  std::size_t first = 0;  // of the vectors, the first with bytes left
+  int buffer = -1;        // the registered one that a piece of one vector lies in
+  Call* call = nullptr;
+};
+
+void drop_front(Piece& piece, std::uint64_t moved_bytes) {
+  piece.offset_bytes += moved_bytes;
+  piece.size_bytes -= moved_bytes;
+  while (moved_bytes > 0) {
+    iovec& front = piece.vectors[piece.first];
+    const std::uint64_t part = std::min<std::uint64_t>(moved_bytes, front.iov_len);
+    front.iov_base = static_cast<std::byte*>(front.iov_base) + part;
+    front.iov_len -= part;
+    moved_bytes -= part;
+    if (front.iov_len == 0) ++piece.first;
+  }
+}
+
+std::vector<Piece> cut(std::span<const DiskRun> runs, std::uint64_t piece_bytes) {
+  std::vector<Piece> pieces;
+  for (DiskRun run : runs) {
+    while (run.size_bytes > 0) {
+      const bool joins = !pieces.empty() && pieces.back().size_bytes < piece_bytes &&
+                         pieces.back().vectors.size() < kMaxVectors &&
+                         pieces.back().offset_bytes + pieces.back().size_bytes == run.offset_bytes;
+      if (!joins) pieces.push_back({.offset_bytes = run.offset_bytes, .vectors = {}});
+      Piece& piece = pieces.back();
+      const std::uint64_t part = std::min(run.size_bytes, piece_bytes - piece.size_bytes);
+      piece.vectors.push_back({run.memory, part});
+      piece.size_bytes += part;
+      run.memory += part;
+      run.offset_bytes += part;
+      run.size_bytes -= part;
+    }
+  }
+  return pieces;
+}
+
+// A part of memory that the kernel knows by number.
+struct RegisteredBuffer {
+  std::byte* data = nullptr;
+  std::uint64_t size_bytes = 0;
+  unsigned number = 0;
+
+  bool holds(const iovec& vector) const {
+    auto* const begin = static_cast<std::byte*>(vector.iov_base);
+    return begin >= data && begin + vector.iov_len <= data + size_bytes;
+  }
+};
+using RegisteredBuffers = std::vector<RegisteredBuffer>;
+
+// The kernel takes no larger ones.
+constexpr std::uint64_t kMaxBufferBytes = 1ull << 30;
+// 256 GiB of them at once; memory beyond that is moved as it is without.
+constexpr unsigned kMaxBuffers = 256;
+
+void find_buffers(std::vector<Piece>& pieces, const RegisteredBuffers& buffers) {
+  for (Piece& piece : pieces) {
+    if (piece.vectors.size() != 1) continue;
+    for (const RegisteredBuffer& buffer : buffers) {
+      if (buffer.holds(piece.vectors.front())) piece.buffer = static_cast<int>(buffer.number);
+    }
+  }
+}
+
+// A call and what has become of its pieces.
+struct Call {
+  DiskCall::Kind kind;
+  int fd;
+  DiskIo::Done done;
+  std::vector<Piece> pieces;
+  std::size_t next = 0;       // the first piece that was never begun
+  std::vector<Piece*> again;  // to be begun once more, with room for all pieces
+  std::uint32_t under_way = 0;
+  std::optional<Error> error;  // nothing is begun any more
+
+  bool has_more() const { return !error && (next < pieces.size() || !again.empty()); }
+  bool has_ended() const { return under_way == 0 && !has_more(); }
+
+  void fail(const Piece& piece, int error_number) {
+    if (error) return;
+    const std::string what = std::string(kind == DiskCall::Kind::read ? "read" : "write") +
+                             " at offset " + std::to_string(piece.offset_bytes);
+    if (error_number == 0) {
+      error = Error{ErrorCode::io_error, what + " ended with " + std::to_string(piece.size_bytes) +
+                                             " bytes missing: end of file"};
+    } else {
+      error = Error{file_error_code(error_number), what + " failed: " + words_of(error_number)};
+    }
+  }
+};
+
+class UringDiskIo final : public DiskIo {
+ public:
+  explicit UringDiskIo(UringOptions options) : options_(std::move(options)) {}
+  ~UringDiskIo() override {
+    if (!open_) return;
+    if (reaper_.joinable()) {
+      {
+        MutexLock lock(mutex_);
+        CAIRN_ASSERT(calls_.empty() && under_way_ == 0, "a call would never end");
+        // An operation without a piece: the reaper's end.
+        io_uring_sqe* const sqe = ::io_uring_get_sqe(&ring_);
+        ::io_uring_prep_nop(sqe);
+        ::io_uring_sqe_set_data(sqe, nullptr);
+        flush();
+      }
+      reaper_.join();
+    }
+    ::io_uring_queue_exit(&ring_);
+  }
+
+  Result<> open() {
+    if (const int error = ::io_uring_queue_init(options_.depth, &ring_, 0); error < 0) {
+      return Error{ErrorCode::unavailable, "io_uring is refused: " + words_of(-error)};
+    }
+    open_ = true;
+    auto reaper = Thread::start("disk", [this](const std::stop_token&) { reap(); });
+    if (!reaper) return std::move(reaper).error();
+    reaper_ = std::move(*reaper);
+    return {};
+  }
+
+  void submit(DiskCall call, Done done) override {
+    std::list<Call> made;
+    made.push_back({.kind = call.kind,
+                    .fd = call.fd,
+                    .done = std::move(done),
+                    .pieces = cut(call.runs, options_.piece_bytes),
+                    .again = {},
+                    .error = {}});
+    // A call without bytes is one operation too, so that its end is told as any other's.
+    std::vector<Piece>& pieces = made.front().pieces;
+    if (pieces.empty()) pieces.emplace_back();
+    made.front().again.reserve(pieces.size());
+    MutexLock lock(mutex_);
+    find_buffers(pieces, buffers_);
+    calls_.splice(calls_.end(), made);
+    begin_pieces();
+  }
+
+  Result<> prepare(std::span<std::byte> memory) override {
+    if (!options_.register_buffers) return {};
+    MutexLock registering(registering_);
+    RegisteredBuffers added;
+    for (std::uint64_t at = 0; at < memory.size(); at += kMaxBufferBytes) {
+      const RegisteredBuffer buffer{
+          memory.data() + at, std::min(kMaxBufferBytes, memory.size() - at), free_number(added)};
+      auto set = set_buffer(buffer.number, {buffer.data, buffer.size_bytes});
+      if (!set) {
+        for (const RegisteredBuffer& made : added) let_go(made.number);
+        return set;
+      }
+      added.push_back(buffer);
+    }
+    MutexLock lock(mutex_);
+    buffers_.insert(buffers_.end(), added.begin(), added.end());
+    return {};
+  }
+  void forget(std::span<std::byte> memory) override {
+    MutexLock registering(registering_);
+    std::vector<unsigned> gone;
+    {
+      MutexLock lock(mutex_);
+      std::erase_if(buffers_, [&](const RegisteredBuffer& buffer) {
+        const bool is_in =
+            buffer.data >= memory.data() && buffer.data < memory.data() + memory.size();
+        if (is_in) gone.push_back(buffer.number);
+        return is_in;
+      });
+    }
+    for (const unsigned number : gone) let_go(number);
+  }
+
+ private:
+  unsigned free_number(const RegisteredBuffers& added) CAIRN_REQUIRES(registering_) {
+    MutexLock lock(mutex_);
+    const auto is_taken = [&](unsigned number) {
+      const auto has = [number](const auto& buffer) { return buffer.number == number; };
+      return std::ranges::any_of(buffers_, has) || std::ranges::any_of(added, has);
+    };
+    unsigned number = 0;
+    while (is_taken(number)) ++number;
+    return number;
+  }
+  // Also of a ring that is in use. An empty vector lets go of what was there.
+  Result<> set_buffer(unsigned number, iovec memory) CAIRN_REQUIRES(registering_) {
+    const auto refused = [](int error) -> Result<> {
+      return Error{ErrorCode::unavailable,
+                   "io_uring refuses registered buffers: " + words_of(-error)};
+    };
+    if (number >= kMaxBuffers) {
+      return Error{ErrorCode::unavailable, "no more than " + std::to_string(kMaxBuffers) +
+                                               " GiB can be registered with io_uring"};
+    }
+    if (!has_table_) {
+      const int error = ::io_uring_register_buffers_sparse(&ring_, kMaxBuffers);
+      if (error < 0) return refused(error);
+      has_table_ = true;
+    }
+    const __u64 no_tag = 0;
+    const int set = ::io_uring_register_buffers_update_tag(&ring_, number, &memory, &no_tag, 1);
+    if (set < 0) return refused(set);
+    return {};
+  }
+  void let_go(unsigned number) CAIRN_REQUIRES(registering_) {
+    static_cast<void>(set_buffer(number, {nullptr, 0}));
+  }
+
+  // As many pieces as there is room for, oldest call first.
+  void begin_pieces() CAIRN_REQUIRES(mutex_) {
+    bool begun = false;
+    for (Call& call : calls_) {
+      while (under_way_ < options_.depth && call.has_more()) {
+        if (!call.again.empty()) {
+          prepare_piece(call, *call.again.back());
+          call.again.pop_back();
+        } else {
+          prepare_piece(call, call.pieces[call.next++]);
+        }
+        begun = true;
+      }
+      if (under_way_ == options_.depth) break;
+    }
+    if (begun) flush();
+  }
+
+  // Gives the kernel what was prepared.
+  void flush() CAIRN_REQUIRES(mutex_) {
+    while (true) {
+      const int submitted = ::io_uring_submit(&ring_);
+      if (submitted >= 0) return;
+      // Short of memory, or interrupted: it takes it a moment later.
+      const bool later = submitted == -EINTR || submitted == -EAGAIN || submitted == -EBUSY;
+      CAIRN_ASSERT(later, "io_uring would hold pieces that nobody begins");
+      std::this_thread::yield();
+    }
+  }
+
+  void prepare_piece(Call& call, Piece& piece) CAIRN_REQUIRES(mutex_) {
+    io_uring_sqe* const sqe = ::io_uring_get_sqe(&ring_);
+    CAIRN_ASSERT(sqe != nullptr, "a ring has as many entries as pieces under way");
+    const auto vectors = static_cast<unsigned>(piece.vectors.size() - piece.first);
+    const iovec* const first = piece.vectors.data() + piece.first;
+    if (vectors == 0) {
+      ::io_uring_prep_nop(sqe);
+    } else if (piece.buffer >= 0 && call.kind == DiskCall::Kind::read) {
+      ::io_uring_prep_read_fixed(sqe, call.fd, first->iov_base,
+                                 static_cast<unsigned>(first->iov_len), piece.offset_bytes,
+                                 piece.buffer);
+    } else if (piece.buffer >= 0) {
+      ::io_uring_prep_write_fixed(sqe, call.fd, first->iov_base,
+                                  static_cast<unsigned>(first->iov_len), piece.offset_bytes,
+                                  piece.buffer);
+    } else if (call.kind == DiskCall::Kind::read) {
+      ::io_uring_prep_readv(sqe, call.fd, first, vectors, piece.offset_bytes);
+    } else {
+      ::io_uring_prep_writev(sqe, call.fd, first, vectors, piece.offset_bytes);
+    }
+    piece.call = &call;
+    ::io_uring_sqe_set_data(sqe, &piece);
+    ++call.under_way;
+    ++under_way_;
+  }
+
+  // Takes what has ended from the kernel; only this thread does.
+  void reap() {
+    std::list<Call> ended;
+    bool last = false;
+    while (!last) {
+      io_uring_cqe* done = nullptr;
+      const int waited = ::io_uring_wait_cqe(&ring_, &done);
+      if (waited == -EINTR || waited == -EAGAIN) continue;
+      CAIRN_ASSERT(waited == 0, "io_uring may still be writing into memory that nobody waits for");
+      {
+        MutexLock lock(mutex_);
+        while (::io_uring_peek_cqe(&ring_, &done) == 0) {
+          auto* const piece = static_cast<Piece*>(::io_uring_cqe_get_data(done));
+          const std::int32_t moved = done->res;
+          ::io_uring_cqe_seen(&ring_, done);
+          if (piece == nullptr) {
+            last = true;
+            continue;
+          }
+          --under_way_;
+          take_end(*piece, options_.ended && piece->size_bytes > 0 ? options_.ended(moved) : moved);
+        }
+        begin_pieces();
+        for (auto call = calls_.begin(); call != calls_.end();) {
+          const auto next = std::next(call);
+          if (call->has_ended()) ended.splice(ended.end(), calls_, call);
+          call = next;
+        }
+      }
+      for (Call& call : ended) tell(call);
+      ended.clear();
+    }
+  }
+
+  // The kernel may stop anywhere in the middle: what is left is asked for again.
+  static void take_end(Piece& piece, std::int32_t moved) {
+    Call& call = *piece.call;
+    --call.under_way;
+    if (piece.size_bytes == 0) return;
+    if (moved == -EINTR || moved == -EAGAIN) {
+      call.again.push_back(&piece);
+    } else if (moved <= 0) {
+      call.fail(piece, -moved);
+    } else {
+      drop_front(piece, static_cast<std::uint64_t>(moved));
+      if (piece.size_bytes > 0) call.again.push_back(&piece);
+    }
+  }
+
+  static void tell(Call& call) {
+    guarded("disk", [&] {
+      if (call.error) {
+        call.done(std::move(*call.error));
+      } else {
+        call.done({});
+      }
+    });
+  }
+
+  const UringOptions options_;
+  // Held while buffers are registered, which takes 0.1 s a GiB: no call waits for that. Before
+  // mutex_.
+  Mutex registering_;
+  bool has_table_ CAIRN_GUARDED_BY(registering_) = false;
+  bool open_ = false;
+  Mutex mutex_;  // of the ring's submissions too; its completions are the reaper's
+  io_uring ring_{};
+  std::list<Call> calls_ CAIRN_GUARDED_BY(mutex_);        // by age
+  std::uint32_t under_way_ CAIRN_GUARDED_BY(mutex_) = 0;  // pieces
+  RegisteredBuffers buffers_ CAIRN_GUARDED_BY(mutex_);
+  Thread reaper_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<DiskIo>> make_uring_disk_io(UringOptions options) {
+  CAIRN_ASSERT(options.depth > 0, "no call would ever end");
+  CAIRN_ASSERT(options.piece_bytes > 0 && options.piece_bytes % 4096 == 0,
+               "direct I/O would be cut where it may not be");
+  auto made = std::make_unique<UringDiskIo>(std::move(options));
+  CAIRN_TRY(made->open());
+  return std::unique_ptr<DiskIo>(std::move(made));
+}
+
+}  // namespace cairn

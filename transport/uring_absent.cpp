@@ -1,9 +1,0 @@
-#include "transport/uring_disk_io.hpp"
-
-namespace cairn {
-
-Result<std::unique_ptr<DiskIo>> make_uring_disk_io(UringOptions) {
-  return Error{ErrorCode::unavailable, "built without liburing"};
-}
-
-}  // namespace cairn
