@@ -138,6 +138,7 @@ struct TransferEngine::Impl {
   void ended(const Part& part);  // on any thread
   // Counts the outcome, then runs the completion.
   void complete(ActiveJob& job, JobOutcome outcome);
+  void forget(std::uint64_t jobs_and_parts);
 
   DeviceRuntime& runtime;
   DiskIo& disk;
@@ -154,8 +155,10 @@ struct TransferEngine::Impl {
   Route disk_route CAIRN_GUARDED_BY(mutex);
   Counters counters;
   std::uint64_t last_id CAIRN_GUARDED_BY(mutex) = 0;
-  std::uint64_t unfinished CAIRN_GUARDED_BY(mutex) = 0;  // accepted, completion not yet returned
-  std::uint64_t running CAIRN_GUARDED_BY(mutex) = 0;     // jobs of which a part was begun
+  // Jobs accepted, their completions not yet returned; parts taken, their ends not yet seen
+  // through.
+  std::uint64_t unfinished CAIRN_GUARDED_BY(mutex) = 0;
+  std::uint64_t running CAIRN_GUARDED_BY(mutex) = 0;  // jobs of which a part was begun
   bool stopping CAIRN_GUARDED_BY(mutex) = false;
   LaneThreads threads;
   Thread deadlines;
@@ -189,7 +192,10 @@ TransferEngine::Impl::~Impl() {
     count();
   }
   deadline_nearer.notify_all();
-  for (const auto& job : waiting) complete(*job, cancelled_outcome());
+  for (const auto& job : waiting) {
+    complete(*job, cancelled_outcome());
+    forget(1);
+  }
   MutexLock lock(mutex);
   while (unfinished > 0) idle.wait(mutex);
 }
@@ -252,6 +258,7 @@ bool TransferEngine::Impl::cancel(JobId id) {
   }
   if (job == nullptr) return false;
   complete(*job, cancelled_outcome());
+  forget(1);
   return true;
 }
 
@@ -269,7 +276,10 @@ void TransferEngine::Impl::expire_overdue() {
     }
     count();
   }
-  for (const auto& job : overdue) complete(*job, overdue_outcome(job->job));
+  for (const auto& job : overdue) {
+    complete(*job, overdue_outcome(job->job));
+    forget(1);
+  }
 }
 
 std::optional<TimePoint> TransferEngine::Impl::next_deadline() const {
@@ -337,6 +347,7 @@ std::optional<Part> TransferEngine::Impl::take_part(Route& route) {
   route.queue.taken(*active, {.next = pairs.first + pairs.count, .bytes = bytes}, now);
   route.add(job.urgency, bytes);
   ++active->parts_under_way;
+  ++unfinished;
   count();
   return Part{std::move(active), pairs, bytes};
 }
@@ -367,30 +378,36 @@ void TransferEngine::Impl::begin(const Part& part) {
   });
 }
 
+// The place of the part is given on after the completion: with a single place, jobs end in the
+// order in which they were begun.
 void TransferEngine::Impl::ended(const Part& part) {
   ActiveJob& active = *part.job;
+  const Urgency urgency = active.job.urgency;
   Route* route = nullptr;
   bool is_last = false;
   {
     MutexLock lock(mutex);
     route = &route_of(active.job);
-    route->remove(active.job.urgency, part.bytes);
     is_last = --active.parts_under_way == 0 && active.next == active.job.pairs.size();
     if (is_last) --running;
     count();
   }
-  pump(*route);
   if (is_last) {
-    const TimePoint begun_at = *active.begun_at;
     JobOutcome outcome = cancelled_outcome();
     guarded("transfer", [&] {
       outcome = active.overdue ? overdue_outcome(active.job) : active.report.take_outcome();
     });
     outcome.begun = !active.overdue;
-    outcome.running = clock.now() - begun_at;
-    outcome.queued = begun_at - active.submitted_at;
+    outcome.running = clock.now() - *active.begun_at;
+    outcome.queued = *active.begun_at - active.submitted_at;
     complete(active, std::move(outcome));
   }
+  {
+    MutexLock lock(mutex);
+    route->remove(urgency, part.bytes);
+  }
+  pump(*route);
+  forget(is_last ? 2 : 1);
 }
 
 void TransferEngine::Impl::complete(ActiveJob& active, JobOutcome outcome) {
@@ -400,8 +417,13 @@ void TransferEngine::Impl::complete(ActiveJob& active, JobOutcome outcome) {
     guarded("transfer's end", [&] { active.job.on_complete(std::move(outcome)); });
   }
   active.job = {};  // what the functions own goes before anybody is told that the job is over
+}
+
+// The engine may be gone when this returns.
+void TransferEngine::Impl::forget(std::uint64_t jobs_and_parts) {
   MutexLock lock(mutex);
-  if (--unfinished == 0) idle.notify_all();
+  unfinished -= jobs_and_parts;
+  if (unfinished == 0) idle.notify_all();
 }
 
 TransferEngine::TransferEngine(DeviceRuntime& runtime, DiskIo& disk, const Clock& clock,

@@ -207,13 +207,13 @@ class UringDiskIo final : public DiskIo {
 
  private:
   unsigned free_number(const RegisteredBuffers& added) CAIRN_REQUIRES(registering_) {
-    MutexLock lock(mutex_);
-    const auto is_taken = [&](unsigned number) {
-      const auto has = [number](const auto& buffer) { return buffer.number == number; };
-      return std::ranges::any_of(buffers_, has) || std::ranges::any_of(added, has);
-    };
+    RegisteredBuffers taken = added;
+    {
+      MutexLock lock(mutex_);
+      taken.insert(taken.end(), buffers_.begin(), buffers_.end());
+    }
     unsigned number = 0;
-    while (is_taken(number)) ++number;
+    while (std::ranges::any_of(taken, [&](const auto& b) { return b.number == number; })) ++number;
     return number;
   }
   // Also of a ring that is in use. An empty vector lets go of what was there.
@@ -258,11 +258,11 @@ class UringDiskIo final : public DiskIo {
     if (begun) flush();
   }
 
-  // Gives the kernel what was prepared.
+  // Gives the kernel all that was prepared: behind a piece that it refuses it leaves the rest.
   void flush() CAIRN_REQUIRES(mutex_) {
-    while (true) {
+    while (::io_uring_sq_ready(&ring_) > 0) {
       const int submitted = ::io_uring_submit(&ring_);
-      if (submitted >= 0) return;
+      if (submitted >= 0) continue;
       // Short of memory, or interrupted: it takes it a moment later.
       const bool later = submitted == -EINTR || submitted == -EAGAIN || submitted == -EBUSY;
       CAIRN_ASSERT(later, "io_uring would hold pieces that nobody begins");
