@@ -384,7 +384,11 @@ TEST_F(FileLimitTest, IdleConnectionsDoNotTakeTheLastOpenFile) {
   const ServerProcess server({.flags = flags,
                               .data_dir = data(),
                               .program = server_with("ulimit -n " + std::to_string(kFiles))});
-  EXPECT_THAT(server.output(), HasSubstr("the limit of open files is low"));
+  // Its log may be read a moment later than the line that says where it listens.
+  const auto is_told = [&] {
+    return server.output().find("the limit of open files is low") != std::string::npos;
+  };
+  EXPECT_TRUE(eventually(is_told)) << server.output();
   Rest first(server.endpoint());
   EXPECT_THAT(first.get("/healthz"), has_status(200));
   std::vector<std::unique_ptr<RawConnection>> idle;
