@@ -3,9 +3,11 @@
 
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <latch>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "bench/must.hpp"
@@ -24,11 +26,15 @@ constexpr LayoutConfig kShape = {.num_blocks = 64,
                                  .dtype_width_bytes = 2,
                                  .alignment = 4096};
 
-void transfer(TransferEngine& engine, const BlockLayout& from, const BlockLayout& to) {
+TransferJob copy_of(const BlockLayout& from, const BlockLayout& to, std::uint32_t blocks) {
   TransferJob job;
   job.source = &from;
   job.destination = &to;
-  for (std::uint32_t i = 0; i < kShape.num_blocks; ++i) job.pairs.push_back({i, i});
+  for (std::uint32_t i = 0; i < blocks; ++i) job.pairs.push_back({i, i});
+  return job;
+}
+
+void run(TransferEngine& engine, TransferJob job) {
   std::latch ended(1);
   job.on_complete = [&](JobOutcome outcome) {
     if (outcome.state != JobState::done) std::abort();
@@ -36,6 +42,10 @@ void transfer(TransferEngine& engine, const BlockLayout& from, const BlockLayout
   };
   must(engine.submit(std::move(job)));
   ended.wait();
+}
+
+void transfer(TransferEngine& engine, const BlockLayout& from, const BlockLayout& to) {
+  run(engine, copy_of(from, to, kShape.num_blocks));
 }
 
 enum class Way : std::uint8_t { load, store };
@@ -72,6 +82,51 @@ void TransferOfMemcpy(benchmark::State& state, Way way) {
 }
 BENCHMARK_CAPTURE(TransferOfMemcpy, load, Way::load)->Iterations(30)->UseRealTime();
 BENCHMARK_CAPTURE(TransferOfMemcpy, store, Way::store)->Iterations(30)->UseRealTime();
+
+// What a client waits for one block while 8 GiB leave the device, of what it waits otherwise. Both
+// move bytes by the CPU here, so more than its own core is not to be had.
+void LoadWhileOffloading(benchmark::State& state) {
+  constexpr int kLoads = 400;
+  constexpr int kJobs = 64;  // of 128 MiB
+  SystemClock clock;
+  const auto runtime = must(make_host_runtime({}));
+  const auto disk = make_positional_disk_io();
+  TransferEngine engine(*runtime, *disk, clock, {});
+  const auto make = [&](bool on_device) {
+    auto placed = LayoutBuilder().config(kShape).fully_contiguous();
+    return must(on_device ? std::move(placed).allocate_device(*runtime, {}).build()
+                          : std::move(placed).allocate_pinned(*runtime, {}).build());
+  };
+  const BlockLayout leaving = make(true);
+  const BlockLayout room = make(false);
+  const BlockLayout wanted = make(false);
+  const BlockLayout loaded = make(true);
+  transfer(engine, leaving, room);
+  transfer(engine, wanted, loaded);
+  const auto slowest_of_100 = [&] {
+    std::vector<Duration> waits;
+    for (int i = 0; i < kLoads; ++i) {
+      const TimePoint start = clock.now();
+      run(engine, copy_of(wanted, loaded, 1));
+      waits.push_back(clock.now() - start);
+    }
+    std::ranges::sort(waits);
+    return std::chrono::duration<double>(waits[kLoads * 99 / 100]).count();
+  };
+  for (auto _ : state) {
+    const double idle = slowest_of_100();
+    std::latch offloaded(kJobs);
+    for (int left = kJobs; left > 0; --left) {
+      TransferJob job = copy_of(leaving, room, kShape.num_blocks);
+      job.urgency = Urgency::allocation;
+      job.on_complete = [&](const JobOutcome&) { offloaded.count_down(); };
+      must(engine.submit(std::move(job)));
+    }
+    state.counters["figure"] = slowest_of_100() / idle;
+    offloaded.wait();
+  }
+}
+BENCHMARK(LoadWhileOffloading)->Iterations(1)->UseRealTime();
 
 }  // namespace
 }  // namespace cairn

@@ -8,8 +8,7 @@
 namespace cairn {
 namespace {
 
-// Bus and disk are at full speed from tens of MiB a job, and so long a load waits for a store that
-// has begun.
+// Bus and disk are at full speed from tens of MiB a job; the engine takes it in parts.
 constexpr std::uint64_t kJobBytes = 32ull << 20;
 // Of one move: while one job is carried out, the next is ready.
 constexpr std::uint32_t kJobsAtOnce = 2;
