@@ -32,8 +32,9 @@ CACHES = {
 }
 KEYS = 200
 LEASE_MS = 200  # of those that are left to run out
-# Bounce buffers come in pieces of shared memory that stay: a pool may grow by this many once it is warm.
-POOL_PIECES = 8
+# Bounce buffers come in pieces of shared memory that stay, one for each part of a movement that is under way
+# with the disk: a pool may grow by so many once it is warm. A leak of one in a hundred steps is more.
+POOL_PIECES = 64
 # Memory may move by this much with the allocator's mood; a leak of one block in a hundred requests is
 # ten times as much within a minute.
 RSS_SLACK_BYTES = 48 << 20
