@@ -44,7 +44,16 @@ class Packed(unittest.TestCase):
     def test_keys_of_one_length_go_end_to_end(self) -> None:
         self.assertEqual(packed.packed_keys([b"ab", b"cd"]), (2, b"abcd"))
         self.assertIsNone(packed.packed_keys([b"ab", b"c"]))
+        self.assertIsNone(packed.packed_keys(["6162", b"cd"]))
+        self.assertEqual(packed.packed_keys(["6162", "6364"]), (2, b"abcd"))
+        # As many characters in hex as the other has bytes.
+        self.assertIsNone(packed.packed_keys(["6162", b"abcd"]))
         self.assertIsNone(packed.packed_keys([]))
+        self.assertIsNone(packed.packed_keys([b""]))
+
+    def test_a_tier_that_nobody_knows_is_refused(self) -> None:
+        with self.assertRaisesRegex(BadAnswer, "tier 4"):
+            packed.read_allocation(bytearray(ANSWER[:48] + b"\x04" + ANSWER[49:]))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, quote_plus
 
 from cairn.errors import BadAnswer, refusal
 
@@ -64,8 +64,8 @@ class Call(Generic[T]):
 def target(*segments: str, query: dict[str, object] | None = None) -> str:
     """A path of segments, and the query of those values that are not None."""
     path = "/" + "/".join(map(_quoted, segments))
-    given = {name: _plain(value) for name, value in (query or {}).items() if value is not None}
-    return f"{path}?{urlencode(given)}" if given else path
+    given = [f"{name}={_plain(value)}" for name, value in (query or {}).items() if value is not None]
+    return f"{path}?{'&'.join(given)}" if given else path
 
 
 @functools.lru_cache(1024)  # verbs, and as many caches as a client has use for
@@ -74,7 +74,9 @@ def _quoted(segment: str) -> str:
 
 
 def _plain(value: object) -> str:
-    return ("true" if value else "false") if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int) else quote_plus(str(value))
 
 
 def head_of(request: Request, host: str, token: str | None) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
 
 from cairn.errors import BadAnswer
-from cairn.model import TIERS, Allocation, Handle, Match, MatchedBlock
+from cairn.model import TIERS, Allocation, Handle, Key, Match, MatchedBlock, key_bytes
 
 T = TypeVar("T", bound=Handle)
 
@@ -16,6 +16,7 @@ HEAD = struct.Struct("<II16sQ")
 # u8 tier, 3 bytes zero, u32 slot, u64 generation
 RECORD = struct.Struct("<B3xIQ")
 SLOT_WORD, RECORD_WORDS = 1, RECORD.size // 4
+TIER_NUMBERS = bytes(range(len(TIERS)))
 
 
 class PackedBlocks(Sequence[T]):
@@ -27,8 +28,8 @@ class PackedBlocks(Sequence[T]):
         self._make = make
         self._begin = begin
         self._tiers = records[:: RECORD.size].tobytes()
-        if self._tiers and max(self._tiers) >= len(TIERS):
-            raise BadAnswer(f"a packed answer names tier {max(self._tiers)}")
+        if unknown := self._tiers.translate(None, TIER_NUMBERS):
+            raise BadAnswer(f"a packed answer names tier {unknown[0]}")
 
     @property
     def slots(self) -> list[int]:
@@ -66,19 +67,22 @@ class PackedBlocks(Sequence[T]):
         return repr(list(self))
 
 
-def packed_keys(keys: Sequence[bytes]) -> tuple[int, bytes] | None:
+def packed_keys(keys: Sequence[Key]) -> tuple[int, bytes] | None:
     """How long each key is, and all of them end to end; None where they differ in length."""
-    length = len(keys[0]) if keys else 0
-    if length == 0 or set(map(len, keys)) != {length}:
+    lengths = set(map(len, keys))
+    if len(lengths) != 1 or 0 in lengths:
         return None
-    return length, b"".join(keys)
+    try:
+        return lengths.pop(), b"".join(keys)  # type: ignore[arg-type]
+    except TypeError:  # some are hex
+        return packed_keys([key_bytes(key) for key in keys])
 
 
-def read_match(body: bytearray, keys: Sequence[bytes]) -> Match:
+def read_match(body: bytearray, keys: Sequence[Key]) -> Match:
     lease, expires_at_ms, records = _open(body)
 
     def make(at: int, tier: str, slot: int, generation: int) -> MatchedBlock:
-        return MatchedBlock(tier, slot, generation, keys[at])
+        return MatchedBlock(tier, slot, generation, key_bytes(keys[at]))
 
     blocks = PackedBlocks(records, make)
     return Match(len(blocks), lease, expires_at_ms, blocks)

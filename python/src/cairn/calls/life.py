@@ -18,7 +18,6 @@ from cairn.model import (
     Match,
     NewBlock,
     Tier,
-    key_bytes,
     key_hex,
 )
 
@@ -37,15 +36,16 @@ def match(
     out; 0 looks without pinning). With `onboard` the blocks are brought up to that tier first; `wait_ms` bounds
     the wait for it."""
     path = ("v1", "caches", cache, "match")
-    names = [key if type(key) is bytes else key_bytes(key) for key in keys]
-    together = packed.packed_keys(names) if onboard is None else None
+    keys = list(keys)  # blocks name them when they are looked at
+    together = packed.packed_keys(keys) if onboard is None else None
 
     def read(response: Response) -> Match:
         if response.content_type == PACKED[1]:
-            return packed.read_match(response.body, names)
+            return packed.read_match(response.body, keys)
         return decode(Match, parts.document(response))
 
     if together is None:
+        names = [key_hex(key) for key in keys]
         body = parts.fields(keys=names, lease_ms=lease_ms, onboard=onboard, wait_ms=wait_ms)
         return parts.post(target(*path), body, read, wait_ms=wait_ms, idempotent=lease_ms == 0)
     length, joined = together
