@@ -115,17 +115,17 @@ class Plans(unittest.TestCase):
         self.assertEqual(self.save(10), Save(self.keys[:2], [10, 11], None))
         self.assertIsNone(self.save(10))
         self.assertIsNone(self.save(11))
-        self.assertEqual(self.save(20), Save(self.keys[2:5], [12, 13, 14], self.keys[1]))
+        self.assertEqual(self.save(20), Save(self.keys[2:5], [12, 13, 14], self.keys[1], 2))
 
     def test_what_was_found_is_not_saved(self) -> None:
         self.planner.keys("a", self.tokens)
         self.planner.found("a", 4, 0)
         self.planner.load("a", BLOCKS, 16)
-        self.assertEqual(self.save(22), Save(self.keys[4:5], [14], self.keys[3]))
+        self.assertEqual(self.save(22), Save(self.keys[4:5], [14], self.keys[3], 4))
 
     def test_what_the_engine_has_and_the_server_lost_is_saved_again(self) -> None:
         self.assertEqual(self.planner.found("a", 1, computed_tokens=16), 0)
-        self.assertEqual(self.save(20), Save(self.keys[1:5], [11, 12, 13, 14], self.keys[0]))
+        self.assertEqual(self.save(20), Save(self.keys[1:5], [11, 12, 13, 14], self.keys[0], 1))
 
     def test_tokens_that_are_not_known_yet_make_no_block(self) -> None:
         self.planner.found("a", 0, 0)
@@ -138,7 +138,7 @@ class Plans(unittest.TestCase):
         self.planner.found("a", 5, 0)
         self.planner.load("a", BLOCKS, 20)
         self.planner.failed("a", {13, 99})
-        self.assertEqual(self.save(20), Save(self.keys[3:5], [13, 14], self.keys[2]))
+        self.assertEqual(self.save(20), Save(self.keys[3:5], [13, 14], self.keys[2], 3))
         self.assertEqual(self.planner.found("a", 5, 0), 0)
 
     def test_other_requests_blocks_fail_nothing(self) -> None:

@@ -25,7 +25,7 @@ from server import PATIENCE_S, Server, ServerCase
 PROMPT = [number * 7 % 1000 for number in range(90)]
 
 
-class Engines(ServerCase):
+class EngineCase(ServerCase):
     def setUp(self) -> None:
         super().setUp()
         # A loaded machine is slow; what is slow is tested by itself.
@@ -57,6 +57,7 @@ class Engines(ServerCase):
             num_blocks=256,
             loads=more.pop("loads", True),
             saves=more.pop("saves", True),
+            tells=more.pop("tells", False),
         )
 
     def engine(self, setup: Setup, **more: Any) -> FakeEngine:
@@ -72,6 +73,8 @@ class Engines(ServerCase):
         self.engine_of_stored.run(Request("first", list(PROMPT)))
         self.engine_of_stored.close()
 
+
+class Engines(EngineCase):
     def test_what_one_engine_computed_the_next_one_loads(self) -> None:
         setup = self.setup_of()
         self.stored(setup)
@@ -337,12 +340,14 @@ def configuration(**more: Any) -> tuple[Any, Any]:
     )
     groups = [SimpleNamespace(kv_cache_spec=spec, layer_names=["a", "b"]) for spec in more.pop("specs", [spec])]
     cache = SimpleNamespace(kv_cache_groups=groups, num_blocks=100, kv_tp_replicas=more.pop("replicas", 1))
+    events = SimpleNamespace(enable_kv_cache_events=True) if more.pop("tells", False) else None
     assert not more
     return SimpleNamespace(
         model_config=model,
         parallel_config=parallel,
         kv_transfer_config=transfer,
         cache_config=SimpleNamespace(cache_dtype="auto"),
+        kv_events_config=events,
         speculative_config=None,
     ), cache
 
@@ -381,6 +386,10 @@ class Setups(unittest.TestCase):
         ):
             setup = Setup.of(*configuration(role=role))
             self.assertEqual((setup.loads, setup.saves), (loads, saves))
+
+    def test_events_are_told_where_vllm_was_started_with_them(self) -> None:
+        self.assertFalse(Setup.of(*configuration()).tells)
+        self.assertTrue(Setup.of(*configuration(tells=True)).tells)
 
     def test_sizes_are_of_all_ranks_together(self) -> None:
         extra = {"cairn.pinned_bytes": 1_000_000, "cairn.disk_bytes": 4_000_000}

@@ -79,6 +79,7 @@ class Connector(unittest.TestCase):
             scheduler.update_connector_output(object())
             self.assertEqual(scheduler.request_finished(object(), []), (False, None))
             self.assertFalse(scheduler.reset_cache())
+            self.assertEqual(worker.take_events(), [])
             worker.bind_connector_metadata(object())
             worker.start_load_kv(object())
             self.assertEqual(worker.get_finished(set()), (None, None))
@@ -105,6 +106,9 @@ class Connector(unittest.TestCase):
         stats = scheduler.get_kv_connector_stats()
         self.assertEqual((stats.data["lookup_failures"], stats.data["hit_blocks"]), (1, 0))
         self.assertIsNone(scheduler.get_kv_connector_stats())
+
+    def test_without_kv_events_none_are_told(self) -> None:
+        self.assertEqual(self.connector(Role.SCHEDULER).take_events(), [])
 
     def test_a_lost_hand_off_is_a_miss_only(self) -> None:
         self.assertFalse(self.connector(Role.SCHEDULER).requires_kv_delivery)

@@ -17,6 +17,11 @@ INTERFACES = {
     "sglang": ("sglang", "sglang.srt.mem_cache.hicache_storage", "HiCacheStorage"),
     "lmcache": ("lmcache", "lmcache.v1.distributed.l2_adapters.base", "L2AdapterInterface"),
 }
+# What of vLLM's the connector calls: modules, and names in them.
+CALLED = {
+    "vllm.distributed.kv_events": "BlockRemoved BlockStored",
+    "vllm.v1.core.kv_cache_utils": "generate_block_hash_extra_keys maybe_convert_block_hash to_event_extra_keys",
+}
 
 
 def main() -> None:
@@ -25,6 +30,12 @@ def main() -> None:
         kinds = [getattr(importlib.import_module(module), one) for one in kind.split()]
         merged = {method: facts for one in kinds for method, facts in methods(one).items()}
         recorded[name] = {"version": importlib.metadata.version(distribution), "methods": merged}
+    called = {
+        name: {"parameters": list(inspect.signature(getattr(importlib.import_module(module), name)).parameters)}
+        for module, names in CALLED.items()
+        for name in names.split()
+    }
+    recorded["vllm.called"] = {"version": recorded["vllm"]["version"], "methods": called}
     print(json.dumps(recorded, indent=1, sort_keys=True))
 
 

@@ -3,8 +3,9 @@
 
 Run by the environment's Python. First line: {"model": FOLDER, "connector": {...} or null, "options": {...}}; it
 answers {"ready": true}. Each line after that: {"prompts": [[token, ...], ...], "max_tokens": N, "salt"?: "..."};
-it answers {"tokens": [[...], ...], "cached": [...], "first_s": [...], "seconds": S, "counts": {...}}. With
-"forget": true the engine drops its own prefix cache first.
+it answers {"tokens": [[...], ...], "cached": [...], "first_s": [...], "seconds": S, "counts": {...}, "events":
+[...]}. With "forget": true the engine drops its own prefix cache first. Events are vLLM's KV events since the last
+answer, where the option "kv_events_config" is given.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 
@@ -27,9 +29,10 @@ def main() -> None:
     os.dup2(2, 1)
     asked = json.loads(sys.stdin.readline())
     from vllm import LLM, SamplingParams
-    from vllm.config import KVTransferConfig
+    from vllm.config import KVEventsConfig, KVTransferConfig
 
-    connector = asked["connector"]
+    connector, events = asked["connector"], asked["options"].pop("kv_events_config", None)
+    take_events = follow(events["endpoint"]) if events else list
     llm = LLM(
         model=asked["model"],
         skip_tokenizer_init=True,
@@ -37,6 +40,7 @@ def main() -> None:
         enforce_eager=True,
         disable_log_stats=False,
         kv_transfer_config=None if connector is None else KVTransferConfig(**connector),
+        kv_events_config=None if events is None else KVEventsConfig(**events),
         **asked["options"],
     )
     answer({"ready": True}, out)
@@ -60,9 +64,31 @@ def main() -> None:
                 "first_s": [round(one.metrics.first_token_latency, 4) for one in done],
                 "seconds": round(seconds, 4),
                 "counts": counts(llm),
+                "events": take_events(),
             },
             out,
         )
+
+
+def follow(endpoint: str) -> Callable[[], list[dict[str, Any]]]:
+    """Subscribes to the engine's events, as a router does; what it returns takes those that have come."""
+    import msgspec
+    import zmq
+    from vllm.distributed.kv_events import KVEventBatch
+
+    subscriber = zmq.Context.instance().socket(zmq.SUB)
+    subscriber.connect(endpoint)
+    subscriber.subscribe("")
+    decoder = msgspec.msgpack.Decoder(KVEventBatch)
+
+    def take() -> list[dict[str, Any]]:
+        events: list[dict[str, Any]] = []
+        while subscriber.poll(0):
+            _, _, batch = subscriber.recv_multipart()
+            events += msgspec.to_builtins(decoder.decode(batch).events)
+        return events
+
+    return take
 
 
 def counts(llm: Any) -> dict[str, float]:

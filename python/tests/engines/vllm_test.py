@@ -9,6 +9,9 @@ from typing import Any
 
 from rig import BLOCK_TOKENS, Engine, EngineCase, full_blocks, is_long, prompt
 
+from cairn import Client
+from server import PATIENCE_S
+
 
 class VllmOnTheCpu(EngineCase):
     def test_tokens_of_shared_prefixes_are_those_of_an_engine_without(self) -> None:
@@ -146,8 +149,16 @@ class VllmOnTheCpu(EngineCase):
             thread.join()
         return answers
 
+    def test_two_ranks_in_mapped_memory(self) -> None:
+        counts = self.two_ranks(self.server.unix)
+        self.assertEqual(counts.get("load_failed_blocks", 0), 0)
+
     def test_two_ranks_over_http(self) -> None:
-        parallel = {"tensor_parallel_size": 2, "distributed_executor_backend": "mp", "url": self.server.http}
+        self.two_ranks(self.server.http)
+
+    def two_ranks(self, url: str) -> dict[str, Any]:
+        """What the second engine has counted."""
+        parallel = {"tensor_parallel_size": 2, "distributed_executor_backend": "mp", "url": url}
         one = prompt(1, 600)
         (right,) = self.right([one])
         first = self.engine(**parallel)
@@ -158,8 +169,46 @@ class VllmOnTheCpu(EngineCase):
         second = self.engine(**parallel)
         warm = second.generate(one)
         self.assertEqual((warm["tokens"], warm["cached"]), ([right], [full_blocks(600) * BLOCK_TOKENS]))
+        counts: dict[str, Any] = warm["counts"]
         # By rank.
-        self.assertEqual(warm["counts"]["loaded_blocks"], 2 * full_blocks(600))
+        self.assertEqual(counts["loaded_blocks"], 2 * full_blocks(600))
+        return counts
+
+    def test_what_is_stored_and_removed_is_told_in_vllms_own_events(self) -> None:
+        one, endpoint = prompt(1, 200), f"ipc://{self.server.folder}/events"
+        engine = self.engine(kv_events_config={"enable_kv_cache_events": True, "endpoint": endpoint})
+        blocks = 207 // BLOCK_TOKENS
+        events = engine.generate(one)["events"]
+
+        def of(kind: str, owner: str | None, medium: str) -> list[dict[str, Any]]:
+            return [
+                event
+                for event in events
+                if (event["type"], event.get("ownership"), event.get("medium")) == (kind, owner, medium)
+            ]
+
+        def until(kind: str) -> None:
+            """Each step of the engine tells what has changed since the one before."""
+            deadline = time.monotonic() + PATIENCE_S
+            while any(
+                sum(len(event["block_hashes"]) for event in of(kind, "cairn", medium)) < blocks
+                for medium in ("CPU", "STORAGE")
+            ):
+                self.assertLess(time.monotonic(), deadline, events)
+                events.extend(engine.generate(prompt(99, 4), max_tokens=1)["events"])
+
+        until("BlockStored")
+        own = [hash for event in of("BlockStored", None, "GPU") for hash in event["block_hashes"]]
+        self.assertEqual(len(own), blocks)
+        for medium in ("CPU", "STORAGE"):
+            told = {event["block_hashes"][0]: event for event in of("BlockStored", "cairn", medium)}
+            self.assertEqual(set(told), set(own))
+            chain = [told[hash] for hash in own]
+            self.assertEqual([event["parent_block_hash"] for event in chain], [None, *own[:-1]])
+            self.assertEqual([token for event in chain for token in event["token_ids"]][:192], one[:192])
+        with Client(self.server.unix) as client:
+            client.clear(client.caches()[0].name)
+        until("BlockRemoved")
 
     def test_one_engine_prefills_and_another_decodes(self) -> None:
         one = prompt(1, 600)

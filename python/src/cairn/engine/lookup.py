@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, field
@@ -40,7 +40,16 @@ class Found:
 class Finder:
     """Asks the server for a prefix in the caches of all ranks. Used by the look-ups' threads."""
 
-    def __init__(self, client: Client, caches: Sequence[str], fast_tier: Tier | None, report: Report) -> None:
+    def __init__(
+        self,
+        client: Client,
+        caches: Sequence[str],
+        fast_tier: Tier | None,
+        report: Report,
+        tell: Callable[[str, Sequence[MatchedBlock]], None] | None = None,
+    ) -> None:
+        """tell: of the blocks that each cache has, as they are found."""
+        self._tell = tell
         self._client = client
         self._caches = caches
         self._fast_tier = fast_tier
@@ -103,6 +112,8 @@ class Finder:
         if match.lease is None:
             return 0
         found.leases.append(self._keeper.keep(match.lease, LEASE_MS, asked_at))
+        if self._tell is not None:
+            self._tell(cache, match.blocks)
         self._bring_up(cache, match.blocks[wanted_from:])
         return match.matched
 

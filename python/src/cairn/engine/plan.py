@@ -24,6 +24,7 @@ class Save:
     keys: list[bytes]
     blocks: list[int]
     parent: bytes | None
+    first: int = 0  # of the request's blocks
 
 
 @dataclass
@@ -104,7 +105,7 @@ class Planner:
         begin, keys = state.saved, state.chain.extend(tokens, state.extra)
         state.saved = full
         parent = keys[begin - 1] if begin else None
-        return Save(keys[begin:full], list(blocks()[begin:full]), parent)
+        return Save(keys[begin:full], list(blocks()[begin:full]), parent, begin)
 
     def take_loads(self) -> list[Load]:
         loads, self._loads = self._loads, []

@@ -110,6 +110,10 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     ) -> tuple[bool, dict[str, Any] | None]:
         return self.request_finished(request, block_ids[0])
 
+    @guarded(list)
+    def take_events(self) -> list[Any]:
+        return self._in_scheduler.take_events()
+
     @guarded(lambda: False)
     def reset_cache(self) -> bool:
         """Drops every block: the model's weights have changed, say."""

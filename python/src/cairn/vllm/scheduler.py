@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cairn.client import Client
 from cairn.engine.chain import KeyChain
@@ -12,6 +12,9 @@ from cairn.engine.plan import Planner, Step
 from cairn.engine.report import Report
 from cairn.vllm.requests import may_be_shared, of_block, of_request
 from cairn.vllm.setup import DEADLINE_LOOKUP_S, Setup
+
+if TYPE_CHECKING:
+    from cairn.vllm.events import Events
 
 # After so many blocks were looked up, and half as many before them saved, without one hit, something is wrong.
 NEVER_HIT_BLOCKS = 10_000
@@ -25,7 +28,13 @@ class SchedulerSide:
         self._report = report
         client = Client(setup.options.url, setup.options.token, timeout=DEADLINE_LOOKUP_S)
         caches = [setup.cache_name(rank) for rank in setup.ranks]
-        self._finder = Finder(client, caches, "pinned" if setup.options.pinned_bytes else None, report)
+        self._events: Events | None = None
+        if setup.tells:
+            from cairn.vllm.events import Events
+
+            self._events = Events(client, caches, setup.block_tokens, report)
+        tell = None if self._events is None else self._events.found
+        self._finder = Finder(client, caches, "pinned" if setup.options.pinned_bytes else None, report, tell)
         self._lookups = Lookups(self._finder)
         self._planner = Planner(setup.block_tokens)
         self._requests: dict[str, Any] = {}
@@ -38,11 +47,14 @@ class SchedulerSide:
         name = request.request_id
         if not may_be_shared(request):
             return 0
-        if not self._planner.knows(name):
+        is_new = not self._planner.knows(name)
+        if is_new:
             chain = KeyChain(self._setup.identity.root, self._setup.block_tokens, of_request(request))
             self._planner.begin(name, chain, of_block(request))
             self._requests[name] = request
         keys = self._planner.keys(name, request.all_token_ids)
+        if is_new and self._events is not None:
+            self._events.know(request, 0, keys)
         computed = computed_tokens // self._setup.block_tokens
         if len(keys) <= computed:
             self._planner.found(name, computed, computed_tokens)  # nothing beyond it that could be there
@@ -90,7 +102,13 @@ class SchedulerSide:
             )
             if save is not None:
                 step.saves.append(save)
+                if self._events is not None:
+                    self._events.know(request, save.first, save.keys)
         return step
+
+    def take_events(self) -> list[Any]:
+        """vLLM's events of blocks that were stored on the server, or removed there."""
+        return [] if self._events is None else self._events.take()
 
     def loads_ended(self, requests: set[str], failed_blocks: set[int]) -> None:
         # Blocks that failed are named with, or before, the end of their load.
@@ -112,6 +130,8 @@ class SchedulerSide:
     def close(self) -> None:
         for found in self._holding.values():
             self._lookups.release(found)
+        if self._events is not None:
+            self._events.close()
         self._lookups.close()
 
     def _count(self, blocks: int, hits: int) -> None:

@@ -29,6 +29,7 @@ class Setup:
     num_blocks: int
     loads: bool
     saves: bool
+    tells: bool  # of what is stored and removed, to who listens to the engine's events
 
     @staticmethod
     def of(config: Any, kv_cache_config: Any) -> Setup:
@@ -39,7 +40,7 @@ class Setup:
             if getattr(parallel, name, 1) != 1:
                 raise Unsupported(f"CairnConnector does not do {name}={getattr(parallel, name)} (only 1)")
         replicas = getattr(kv_cache_config, "kv_tp_replicas", 1)
-        spec = group.kv_cache_spec
+        spec, events = group.kv_cache_spec, config.kv_events_config
         return Setup(
             options=Options.of(transfer.kv_connector_extra_config),
             identity=Identity(config.model_config.model, _facts(config, spec)),
@@ -50,6 +51,7 @@ class Setup:
             num_blocks=kv_cache_config.num_blocks,
             loads=transfer.kv_role != "kv_producer",
             saves=transfer.kv_role != "kv_consumer",
+            tells=events is not None and events.enable_kv_cache_events,
         )
 
     def rank(self, tensor: int, pipeline: int) -> Rank:

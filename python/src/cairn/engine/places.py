@@ -1,0 +1,149 @@
+"""Where blocks that an engine knows lie, as the server's events tell it: for engines that tell routers."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from cairn.client import Client
+from cairn.engine.report import Report
+from cairn.errors import CairnError
+from cairn.model import Event, Tier
+
+B = TypeVar("B")
+
+# As many as 8,000,000 tokens in blocks of 128, which take 60 MB here. One that is forgotten is told to be gone.
+MAX_BLOCKS = 1 << 16
+# The server says something every 15 s.
+SILENCE_S = 40.0
+PAUSE_S = 1.0
+
+
+@dataclass(eq=False)
+class _Block(Generic[B]):
+    what: B
+    caches: dict[Tier, int] = field(default_factory=dict)  # that have it: a bit each
+    told: set[Tier] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Changes(Generic[B]):
+    """Blocks, each with the tier that it is in now, or is not in any more."""
+
+    stored: list[tuple[Tier, B]]
+    removed: list[tuple[Tier, B]]
+
+
+class Places(Generic[B]):
+    """A block is in a tier where every cache (one a rank) has it there. Safe from several threads."""
+
+    def __init__(self, caches: Sequence[str], tiers: Collection[Tier], max_blocks: int = MAX_BLOCKS) -> None:
+        self._bits = {cache: 1 << number for number, cache in enumerate(caches)}
+        self._all = (1 << len(caches)) - 1
+        self._tiers = tiers
+        self._max_blocks = max_blocks
+        self._lock = threading.Lock()
+        self._blocks: OrderedDict[bytes, _Block[B]] = OrderedDict()  # the one that was known longest first
+        self._changed: dict[_Block[B], None] = {}
+
+    def know(self, keys: Sequence[bytes], describe: Callable[[int], B]) -> None:
+        """Blocks that are told of from here on. `describe` gets the index of one that was not known."""
+        with self._lock:
+            for at, key in enumerate(keys):
+                if key in self._blocks:
+                    self._blocks.move_to_end(key)
+                    continue
+                self._blocks[key] = _Block(describe(at))
+                if len(self._blocks) > self._max_blocks:
+                    self._leave(self._blocks.popitem(last=False)[1])
+
+    def stored(self, cache: str, tier: Tier, keys: Iterable[bytes]) -> None:
+        bit = self._bits.get(cache)
+        if bit is None or tier not in self._tiers:
+            return
+        with self._lock:
+            for block in filter(None, map(self._blocks.get, keys)):
+                block.caches[tier] = block.caches.get(tier, 0) | bit
+                self._changed[block] = None
+
+    def removed(self, cache: str, tier: Tier, keys: Iterable[bytes]) -> None:
+        with self._lock:
+            for block in filter(None, map(self._blocks.get, keys)):
+                self._leave(block, cache, tier)
+
+    def cleared(self, cache: str, tier: Tier | None) -> None:
+        """Without a tier: all of them."""
+        with self._lock:
+            for block in self._blocks.values():
+                self._leave(block, cache, tier)
+
+    def lost(self) -> None:
+        """From here on nothing is known of any block."""
+        with self._lock:
+            for block in self._blocks.values():
+                self._leave(block)
+            self._blocks.clear()
+
+    def take(self) -> Changes[B]:
+        """What has changed since the last time; what changed and changed back has not."""
+        changes: Changes[B] = Changes([], [])
+        with self._lock:
+            changed, self._changed = self._changed, {}
+            for block in changed:
+                here = {tier for tier, bits in block.caches.items() if bits == self._all}
+                changes.stored.extend((tier, block.what) for tier in sorted(here - block.told))
+                changes.removed.extend((tier, block.what) for tier in sorted(block.told - here))
+                block.told = here
+        return changes
+
+    def _leave(self, block: _Block[B], cache: str | None = None, tier: Tier | None = None) -> None:
+        """All caches and all tiers where none is named."""
+        bits = self._all if cache is None else self._bits.get(cache, 0)
+        for one in block.caches if tier is None else (tier,):
+            block.caches[one] = block.caches.get(one, 0) & ~bits
+        self._changed[block] = None
+
+
+class Follower:
+    """Keeps places as the server's events tell them, in a thread of its own."""
+
+    def __init__(self, client: Client, places: Places[B], report: Report) -> None:
+        self._client = client
+        self._places = places
+        self._report = report
+        self._closed = threading.Event()
+        # A thread that waits for the server must not hold the process at its end.
+        threading.Thread(target=self._run, name="cairn-events", daemon=True).start()
+
+    def close(self) -> None:
+        """The thread ends with the next thing that the server says."""
+        self._closed.set()
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            try:
+                for event in self._client.events(silence_s=SILENCE_S):
+                    if self._closed.is_set():
+                        return
+                    self._take_in(event)
+            except CairnError as error:
+                self._report.warn(f"the server's events are not followed: {error}")
+            except Exception:
+                self._report.failed("the server's events are not followed")
+            # What was stored and removed meanwhile is not told.
+            self._places.lost()
+            self._closed.wait(PAUSE_S)
+
+    def _take_in(self, event: Event) -> None:
+        data = event.data
+        if event.kind == "stored":
+            self._places.stored(data["cache"], data["tier"], map(bytes.fromhex, data["keys"]))
+        elif event.kind == "removed":
+            self._places.removed(data["cache"], data["tier"], map(bytes.fromhex, data["keys"]))
+        elif event.kind == "cleared":
+            self._places.cleared(data["cache"], data["tier"])
+        elif event.kind == "gap":
+            self._places.lost()

@@ -1,0 +1,152 @@
+"""vLLM's KV events of blocks in Cairn, on stand-ins of what is called of it, whose parameters were recorded."""
+
+from __future__ import annotations
+
+import time
+import unittest
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from cairn.vllm.setup import Setup
+from fake_engine import BLOCK_BYTES, BLOCK_TOKENS, FakeEngine, Request
+from server import PATIENCE_S
+from stand_ins import RECORDED, stand_in
+from test_vllm import PROMPT, EngineCase, feature
+
+
+def recorded(name: str, does: Callable[..., Any]) -> Callable[..., Any]:
+    """What takes the parameters that vLLM's of this name takes."""
+    parameters = RECORDED["vllm.called"]["methods"][name]["parameters"]
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = [*parameters[: len(args)], *kwargs]
+        assert len(args) <= len(parameters) and set(given) <= set(parameters), (name, given)
+        return does(*args, **kwargs)
+
+    return call
+
+
+def extra_keys(request: Any, begin: int, end: int, feature_index: int) -> tuple[Any, int]:
+    salt = [("cache_salt", request.cache_salt)] if begin == 0 and request.cache_salt else []
+    images = [("mm", one.identifier, one.mm_position.offset - begin) for one in request.mm_features]
+    return (*salt, *(images if begin == 0 else [])) or None, feature_index
+
+
+class Hashed(Request):
+    """With vLLM's own hashes of its full blocks."""
+
+    @property
+    def block_hashes(self) -> list[bytes]:
+        return [b"hash %d" % self.all_token_ids[end - 1] for end in self.ends]
+
+    @property
+    def ends(self) -> list[int]:
+        return list(range(BLOCK_TOKENS, len(self.all_token_ids) + 1, BLOCK_TOKENS))
+
+
+class Events(EngineCase):
+    @classmethod
+    def setUpClass(cls) -> None:
+        super().setUpClass()
+        functions: dict[str, Callable[..., Any]] = {
+            "BlockStored": SimpleNamespace,
+            "BlockRemoved": SimpleNamespace,
+            "generate_block_hash_extra_keys": extra_keys,
+            "maybe_convert_block_hash": lambda hash_bytes: ["external", hash_bytes],
+            "to_event_extra_keys": lambda keys: [("event", one) for one in keys],
+        }
+        members = {name: recorded(name, function) for name, function in functions.items()}
+        modules: dict[str, Any] = {
+            "vllm.distributed.kv_events": {"MEDIUM_CPU": "CPU", "MEDIUM_STORAGE": "STORAGE", **members},
+            "vllm.v1.core.kv_cache_utils": members,
+        }
+        stand_in(cls, modules, "cairn.vllm.events")
+
+    def telling(self, setup: Setup, request: Hashed, blocks: int) -> tuple[FakeEngine, list[Any]]:
+        """An engine that has run the request, and the first events that it tells of `blocks` blocks."""
+        engine = self.engine(setup)
+        self.until_followed(engine, setup)
+        engine.run(request)
+        return engine, self.until(engine, lambda events: len(events) >= blocks)
+
+    def until_followed(self, engine: FakeEngine, setup: Setup) -> None:
+        """The server's events come from when the follower has reached it: until one has come."""
+        places = engine.scheduler._events._places  # type: ignore[union-attr]
+        places.know([b"mine"], lambda at: None)  # type: ignore[arg-type,return-value]
+        caches = [setup.cache_name(rank) for rank in setup.ranks]
+        deadline = time.monotonic() + PATIENCE_S
+        while not places.take().stored:
+            for cache in caches:
+                self.client.evict(cache, [b"mine"])
+                self.client.put(cache, b"mine", bytes(BLOCK_BYTES))
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        for cache in caches:
+            self.client.evict(cache, [b"mine"])
+        places.lost()
+        places.take()
+
+    def until(self, engine: FakeEngine, enough: Callable[[list[Any]], bool]) -> list[Any]:
+        events: list[Any] = []
+        deadline = time.monotonic() + PATIENCE_S
+        while not enough(events):
+            events += engine.scheduler.take_events()
+            assert time.monotonic() < deadline, events
+            time.sleep(0.01)
+        return events
+
+    def test_what_was_stored_and_what_is_gone(self) -> None:
+        setup = self.setup_of(tells=True)
+        request = Hashed("first", list(PROMPT))
+        engine, events = self.telling(setup, request, 23)
+        hashes = [["external", one] for one in request.block_hashes]
+        self.assertEqual(len(events), 23)
+        for at, event in enumerate(events):
+            self.assertEqual(event.block_hashes, [hashes[at]])
+            self.assertEqual(event.parent_block_hash, hashes[at - 1] if at else None)
+            tokens = request.all_token_ids[at * BLOCK_TOKENS : (at + 1) * BLOCK_TOKENS]
+            self.assertEqual((event.token_ids, event.block_size), (tokens, BLOCK_TOKENS))
+            self.assertEqual((event.medium, event.ownership, event.group_idx), ("CPU", "cairn", 0))
+            self.assertEqual((event.lora_id, event.lora_name), (None, None))
+        self.client.clear(setup.cache_name(setup.ranks[0]))
+        gone = self.until(engine, lambda events: sum(len(one.block_hashes) for one in events) >= 23)
+        self.assertCountEqual([one for event in gone for one in event.block_hashes], hashes)
+        self.assertEqual({event.medium for event in gone}, {"CPU"})
+        self.assertFalse(any(hasattr(event, "token_ids") for event in gone))
+
+    def test_what_an_engine_finds_is_told_by_it_too(self) -> None:
+        self.stored(self.setup_of())
+        # The last block is of tokens that were decoded: it was not asked for.
+        _, events = self.telling(self.setup_of(tells=True, saves=False), Hashed("again", list(PROMPT)), 22)
+        self.assertEqual(len(events), 22)
+
+    def test_each_tier_is_a_medium(self) -> None:
+        _, events = self.telling(self.setup_of(disk=64, tells=True), Hashed("first", list(PROMPT)), 46)
+        media = [event.medium for event in events]
+        self.assertEqual((media.count("CPU"), media.count("STORAGE")), (23, 23))
+
+    def test_ranks_tell_of_a_block_together(self) -> None:
+        setup = self.setup_of(ranks=2, tells=True)
+        engine, events = self.telling(setup, Hashed("first", list(PROMPT)), 23)
+        self.assertEqual(len(events), 23)
+        self.client.clear(setup.cache_name(setup.ranks[1]))
+        gone = self.until(engine, lambda events: sum(len(one.block_hashes) for one in events) >= 23)
+        self.assertEqual(sum(len(one.block_hashes) for one in gone), 23)
+
+    def test_loras_salts_and_images_are_named(self) -> None:
+        lora = SimpleNamespace(lora_name="l", lora_path="/l", name="l", adapter_id=7)
+        request = Hashed("a", list(PROMPT), lora_request=lora, cache_salt="s", mm_features=[feature(2, 1, "i")])
+        _, events = self.telling(self.setup_of(tells=True), request, 23)
+        self.assertEqual((events[0].lora_id, events[0].lora_name), (7, "l"))
+        self.assertEqual(events[0].extra_keys, [("event", (("cache_salt", "s"), ("mm", "i", 2)))])
+        self.assertEqual(events[1].extra_keys, [("event", None)])
+
+    def test_without_events_nothing_is_followed(self) -> None:
+        engine = self.engine(self.setup_of())
+        engine.run(Hashed("first", list(PROMPT)))
+        self.assertEqual(engine.scheduler.take_events(), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
