@@ -39,15 +39,20 @@ class HostBlocks:
             for block, row in zip(blocks, rows, strict=True):
                 yield slice(block, block + 1), self._array(row)[numpy.newaxis]
             return
-        order = sorted(range(len(rows)), key=rows.offsets.__getitem__)
-        places = [rows.offsets[at] for at in order]
+        unsorted = numpy.asarray(rows.offsets)
+        order = numpy.argsort(unsorted)
+        offsets, wanted = unsorted[order], numpy.asarray(blocks)[order]
+        # Where the distance to the next is another than the one before, a run ends.
+        ends = (numpy.flatnonzero(numpy.diff(offsets, 2)) + 2).tolist()
         begin = 0
-        while begin < len(order):
-            count, step = _run(places, begin)
-            first = self._array(rows[order[begin]])
-            span = numpy.lib.stride_tricks.as_strided(first, (count, *first.shape), (step, *first.strides))
-            yield _index([blocks[at] for at in order[begin : begin + count]]), span
-            begin += count
+        for end in [*ends, len(order)]:
+            if end == begin + 1 and end < len(order):
+                continue  # the distance from the run before is no distance in this one
+            first = self._array(rows[int(order[begin])])
+            step = int(offsets[begin + 1] - offsets[begin]) if end > begin + 1 else 0
+            shape, strides = (end - begin, *first.shape), (step, *first.strides)
+            yield _index(wanted[begin:end]), numpy.lib.stride_tricks.as_strided(first, shape, strides)
+            begin = end
 
     def _array(self, row: Row) -> Any:
         """A row as `[layer, ...]`."""
@@ -55,18 +60,8 @@ class HostBlocks:
         return numpy.frombuffer(row, layer.dtype).reshape(len(self._layers), *layer.shape[1:])
 
 
-def _run(places: Sequence[int], begin: int) -> tuple[int, int]:
-    """How many from `begin` on lie at even distances, and at which."""
-    if begin + 1 == len(places):
-        return 1, 0
-    step = places[begin + 1] - places[begin]
-    end = begin + 2
-    while end < len(places) and places[end] - places[end - 1] == step:
-        end += 1
-    return end - begin, step
-
-
-def _index(blocks: Sequence[int]) -> Any:
+def _index(blocks: Any) -> Any:
     """Blocks that follow on one another are a slice, which is the faster index."""
-    begin, end = blocks[0], blocks[0] + len(blocks)
-    return slice(begin, end) if list(blocks) == list(range(begin, end)) else numpy.array(blocks)
+    if (numpy.diff(blocks) == 1).all():
+        return slice(int(blocks[0]), int(blocks[-1]) + 1)
+    return blocks
