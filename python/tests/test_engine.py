@@ -16,10 +16,12 @@ from cairn.engine.chain import KeyChain
 from cairn.engine.identity import Identity, Rank
 from cairn.engine.lookup import Found, Lookups
 from cairn.engine.mover import MAX_PENDING_SAVES, Copies, Mover
+from cairn.engine.options import Unsupported, flat_shape
 from cairn.engine.plan import Load, Planner, Save
 from cairn.engine.report import Report
 from cairn.engine.store import Row, Store
 from cairn.errors import NoAnswer, NoCapacity, UnknownCache
+from cairn.model import Shape
 from fake_store import FakeStore
 from server import PATIENCE_S, ROOT
 
@@ -412,6 +414,17 @@ class LookupsBesideTheLoop(unittest.TestCase):
         self.found()
         self.assertEqual(len(self.finder.asked), 2)
         self.end()
+
+
+class Shapes(unittest.TestCase):
+    def test_blocks_of_any_size_have_rows_that_the_server_takes(self) -> None:
+        self.assertEqual(flat_shape(100), Shape(1, 1, 1, 100, 1))
+        self.assertEqual(flat_shape(1 << 24), Shape(1, 1, 1, 1 << 24, 1))
+        # Objects of LMCache's, of 256 tokens with 128 KiB each; a size that is no power of two.
+        self.assertEqual(flat_shape(32 << 20), Shape(1, 1, 2, 1 << 24, 1))
+        self.assertEqual(flat_shape(27 * 1_000_003), Shape(1, 1, 3, 9 * 1_000_003, 1))
+        with self.assertRaisesRegex(Unsupported, "rows"):
+            flat_shape((1 << 31) - 1)  # a prime
 
 
 class Reports(unittest.TestCase):

@@ -153,6 +153,15 @@ class Adapters(ServerCase):
         self.assertEqual([one.data[0] for one in room], [1, 0, 0, 3, 2, 0])
         self.assertEqual(len(adapter.report_status()["caches"]), 2)
 
+    def test_objects_of_more_bytes_than_a_row_of_the_servers_has_values(self) -> None:
+        # As many as 256 tokens have in a model of 32 layers.
+        size = 32 << 20
+        adapter, keys = self.adapter(**{"cairn.pinned_bytes": size}), self.keys(1)
+        self.assertEqual(self.store(adapter, keys, [Object(1, size)]), (True, size))
+        room = Object(0, size)
+        self.assertEqual(self.load(adapter, keys, [room]), [0])
+        self.assertTrue(room.data == bytearray([1]) * size)
+
     def test_what_differs_in_anything_is_another_object(self) -> None:
         adapter, keys = self.adapter(), self.keys(1)
         self.store(adapter, keys, [Object(1)])

@@ -18,6 +18,19 @@ class Unsupported(ValueError):
     """Something that a connector does not do. Its text names it."""
 
 
+# The most values in a row of a block that the server takes, and the most rows.
+MAX_ROW_VALUES, MAX_ROWS = 1 << 24, 1 << 16
+
+
+def flat_shape(block_bytes: int) -> Shape:
+    """Of blocks whose bytes mean nothing to the server: in as few rows as it takes."""
+    fewest = -(-block_bytes // MAX_ROW_VALUES)
+    rows = next((rows for rows in range(fewest, MAX_ROWS + 1) if block_bytes % rows == 0), None)
+    if rows is None:
+        raise Unsupported(f"blocks of {block_bytes} bytes cannot be cut into rows of {MAX_ROW_VALUES} at most")
+    return Shape(1, 1, rows, block_bytes // rows, 1)
+
+
 @dataclass(frozen=True)
 class Options:
     url: str

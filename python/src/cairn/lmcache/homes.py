@@ -13,10 +13,9 @@ from cairn.client import Client
 from cairn.engine.access import TIMEOUT_S, Access, open_access
 from cairn.engine.identity import Identity, Rank
 from cairn.engine.lookup import Finder
-from cairn.engine.options import Options, Unsupported
+from cairn.engine.options import Options, Unsupported, flat_shape
 from cairn.engine.report import Report
 from cairn.engine.shelf import Shelf
-from cairn.model import Shape
 
 # Objects of one model differ in size by their group, and in no other way: what has more sizes is compressed, say.
 MAX_HOMES = 32
@@ -84,7 +83,7 @@ class Homes:
     def _make(self, model: str, object_bytes: int) -> Home:
         if len(self._homes) >= MAX_HOMES:
             raise Unsupported(f"objects of more than {MAX_HOMES} models and sizes; are they compressed?")
-        shape = Shape(1, 1, 1, object_bytes, 1)
+        shape = flat_shape(object_bytes)
         identity = Identity(model, {"lmcache": "objects", "object_bytes": object_bytes})
         named = self._options.cache
         cache = identity.cache_name(Rank()) if named is None else f"{named}.{object_bytes}"

@@ -20,12 +20,11 @@ from sglang.srt.mem_cache.hicache_storage import (
 
 from cairn.client import Client
 from cairn.engine.access import TIMEOUT_S, open_access
-from cairn.engine.options import Options, Unsupported
+from cairn.engine.options import Options, Unsupported, flat_shape
 from cairn.engine.report import Report
 from cairn.engine.shelf import Shelf
 from cairn.engine.store import clear_caches
 from cairn.errors import CairnError
-from cairn.model import Shape
 from cairn.sglang.pages import (
     identity_of,
     key_of,
@@ -184,7 +183,7 @@ class CairnStorage(HiCacheStorage):  # type: ignore[misc]
                 disk_bytes=self._options.disk_bytes * size // all_bytes,
             )
             rank = self._rank(pool)
-            config = options.cache_config(Shape(1, 1, 1, size, 1), rank.tensor_size * rank.pipeline_size)
+            config = options.cache_config(flat_shape(size), rank.tensor_size * rank.pipeline_size)
             access = open_access(self._client, self._cache_name(pool), config, size, self._report)
             shelf = self._shelves[pool] = Shelf(access, size, self._report)
         return shelf

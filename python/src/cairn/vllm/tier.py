@@ -31,10 +31,9 @@ from cairn.client import Client
 from cairn.engine.access import TIMEOUT_S, open_access
 from cairn.engine.identity import Identity, Rank
 from cairn.engine.jobs import Jobs
-from cairn.engine.options import Options
+from cairn.engine.options import Options, flat_shape
 from cairn.engine.report import Report
 from cairn.engine.shelf import Pieces, Shelf
-from cairn.model import Shape
 
 # Of each kind: loads never wait behind stores.
 THREADS = 2
@@ -78,7 +77,7 @@ class CairnTier(SecondaryTierManager):  # type: ignore[misc]
         self._report = report = Report(logging.getLogger("vllm.cairn"))
         name = given.cache or _identity(offloading_spec.config, self.block_size_bytes).cache_name(Rank())
         self._client = Client(given.url, given.token, timeout=TIMEOUT_S)
-        config = given.cache_config(Shape(1, 1, 1, self.block_size_bytes, 1))
+        config = given.cache_config(flat_shape(self.block_size_bytes))
         access = open_access(self._client, name, config, self.block_size_bytes, report)
         self._shelf = Shelf(access, self.block_size_bytes, report)
         self._lookups = _Lookups(tier_type, self._shelf)
