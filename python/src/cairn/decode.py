@@ -52,7 +52,7 @@ def _fields(kind: type) -> tuple[tuple[str, Any, bool], ...]:
 
 
 def _decode(kind: Any, value: Any, at: str) -> Any:
-    if kind is Any or kind is object:
+    if type(value) is kind or kind is Any or kind is object:
         return value
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):

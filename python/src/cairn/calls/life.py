@@ -106,7 +106,9 @@ def write_slot(
 
 def commit(cache: str, lease: str, blocks: Sequence[NewBlock], *, release: bool = False) -> Call[Commit]:
     """Gives written slots their keys. With `release` the lease ends with it."""
-    body = parts.fields(lease=lease, blocks=[_new_block(block) for block in blocks], release=release or None)
+    body: dict[str, Any] = {"lease": lease, "blocks": [_new_block(block) for block in blocks]}
+    if release:
+        body["release"] = True
     return parts.post(target("v1", "caches", cache, "commit"), body, parts.into(Commit))
 
 
@@ -130,12 +132,14 @@ def _handle(handle: Handle) -> dict[str, Any]:
 
 
 def _new_block(block: NewBlock) -> dict[str, Any]:
-    body: dict[str, Any] = encode(block)
-    del body["handle"]
+    body = _handle(block.handle)
     body["key"] = key_hex(block.key)
     if block.parent is not None:
         body["parent"] = key_hex(block.parent)
-    return {**_handle(block.handle), **body}
+    for name in ("metadata", "ttl_ms", "priority", "if_exists"):
+        if (value := getattr(block, name)) is not None:
+            body[name] = encode(value)
+    return body
 
 
 def _released(response: Response) -> int:
