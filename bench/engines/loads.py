@@ -9,9 +9,7 @@ from __future__ import annotations
 import ctypes
 import json
 import logging
-import statistics
 import time
-from collections.abc import Callable
 
 import torch
 from cairn import CacheConfig, Client, Shape, TierConfig
@@ -21,6 +19,8 @@ from cairn.engine.plan import Load
 from cairn.engine.report import Report
 from cairn.engine.store import open_store
 from cairn.engine.torch_pool import TorchPool
+
+from pairs import Pairs
 
 from server import Server
 
@@ -72,32 +72,10 @@ def measure(server: Server, block_bytes: int) -> dict[str, object]:
         for at in range(0, LOAD_BYTES, block_bytes):
             ctypes.memmove(kv_cache.data_ptr() + at, mine.data_ptr() + at, block_bytes)
 
-    load()
-    memcpy()
-    pairs = [(seconds(load), seconds(memcpy)) for _ in range(ROUNDS)]
+    figures = Pairs(load, memcpy, ROUNDS).figures("load", LOAD_BYTES)
     mover.close()
     client.close()
-    wall, cpu = ([(load[kind], memcpy[kind]) for load, memcpy in pairs] for kind in (0, 1))
-    return {
-        "block_bytes": block_bytes,
-        "load_gb_s": round(LOAD_BYTES / statistics.median(load_s for load_s, _ in wall) / 1e9, 2),
-        "memcpy_gb_s": round(LOAD_BYTES / statistics.median(memcpy_s for _, memcpy_s in wall) / 1e9, 2),
-        "ratio": ratio_of(wall),
-        # Other work on the machine changes the pace from one second to the next, the processor time much less.
-        "ratio_by_processor_time": ratio_of(cpu),
-        "target": 0.8,
-    }
-
-
-def ratio_of(pairs: list[tuple[float, float]]) -> float:
-    return round(statistics.median(memcpy_s / load_s for load_s, memcpy_s in pairs), 2)
-
-
-def seconds(act: Callable[[], None]) -> tuple[float, float]:
-    """By the clock, and of this process's processor time."""
-    began, began_cpu = time.perf_counter(), time.process_time()
-    act()
-    return time.perf_counter() - began, time.process_time() - began_cpu
+    return {"block_bytes": block_bytes, **figures, "target": 0.8}
 
 
 if __name__ == "__main__":

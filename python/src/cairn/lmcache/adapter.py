@@ -121,11 +121,12 @@ class CairnAdapter(L2AdapterInterface):  # type: ignore[misc]
     def _store(self, keys: Sequence[Any], objects: Sequence[Any]) -> L2StoreResult:
         stored, total_bytes = True, 0
         for home, places in self._by_home(keys, [one.get_size() for one in objects]):
-            names = [key_of(keys[at]) for at in places]
+            own = [keys[at] for at in places]
+            names = [key_of(key) for key in own]
             pieces = [[objects[at].byte_array] for at in places]
-            if home is not None and home.shelf.put(names, pieces, _parents([keys[at] for at in places])):
+            if home is not None and home.shelf.put(names, pieces, _parents(own, names)):
                 total_bytes += len(places) * home.object_bytes
-                self._notify_keys_stored([keys[at] for at in places], [home.object_bytes] * len(places))
+                self._notify_keys_stored(own, [home.object_bytes] * len(places))
             else:
                 stored = False
         return L2StoreResult(stored, total_bytes)
@@ -175,9 +176,7 @@ class CairnAdapter(L2AdapterInterface):  # type: ignore[misc]
         ]
 
 
-def _parents(keys: Sequence[Any]) -> list[bytes | None]:
+def _parents(keys: Sequence[Any], names: Sequence[bytes]) -> list[bytes | None]:
     """Each object's predecessor in its chain, where that is of the same task. It only orders eviction."""
-    parents: list[bytes | None] = [None]
-    for before, key in itertools.pairwise(keys):
-        parents.append(key_of(before) if chain_of(before) == chain_of(key) else None)
-    return parents
+    chains = [chain_of(key) for key in keys]
+    return [names[at - 1] if at and chains[at - 1] == chains[at] else None for at in range(len(keys))]

@@ -1,0 +1,39 @@
+"""What is measured beside its yardstick, in turn."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+
+class Pairs:
+    """Times of what is measured and of its yardstick, as many bytes each."""
+
+    def __init__(self, measured: Callable[[], None], yardstick: Callable[[], None], rounds: int) -> None:
+        measured()
+        yardstick()
+        self._pairs = [(_seconds(measured), _seconds(yardstick)) for _ in range(rounds)]
+
+    def figures(self, name: str, size_bytes: int) -> dict[str, float]:
+        """Medians, of the ratios too."""
+        return {
+            f"{name}_gb_s": self._gb_s(0, size_bytes),
+            "memcpy_gb_s": self._gb_s(1, size_bytes),
+            "ratio": self._ratio(0),
+            # Other work on the machine changes the pace from one second to the next, the processor time much less.
+            "ratio_by_processor_time": self._ratio(1),
+        }
+
+    def _gb_s(self, which: int, size_bytes: int) -> float:
+        return round(size_bytes / statistics.median(pair[which][0] for pair in self._pairs) / 1e9, 2)
+
+    def _ratio(self, kind: int) -> float:
+        return round(statistics.median(yardstick[kind] / measured[kind] for measured, yardstick in self._pairs), 2)
+
+
+def _seconds(act: Callable[[], None]) -> tuple[float, float]:
+    """By the clock, and of this process's processor time."""
+    began, began_cpu = time.perf_counter(), time.process_time()
+    act()
+    return time.perf_counter() - began, time.process_time() - began_cpu
