@@ -20,7 +20,7 @@ from cairn.engine.options import Unsupported, flat_shape
 from cairn.engine.plan import Load, Planner, Save
 from cairn.engine.report import Report
 from cairn.engine.store import Row, Store
-from cairn.errors import NoAnswer, NoCapacity, UnknownCache
+from cairn.errors import NoAnswer, NoCapacity, Refused, UnknownCache
 from cairn.model import Shape
 from fake_store import FakeStore
 from server import PATIENCE_S, ROOT
@@ -271,6 +271,16 @@ class Movers(unittest.TestCase):
     def test_no_room_skips_and_the_next_is_saved(self) -> None:
         self.store.room = 1
         self.save(Save([b"a", b"b"], [3, 4], None), Save([b"c"], [5], None))
+        self.assertEqual(set(self.store.held), {b"c"})
+        self.assertEqual(self.report.take()["saves_skipped_blocks"], 2)
+
+    def test_a_server_that_is_too_busy_skips_and_is_asked_again(self) -> None:
+        self.store.fails = Refused(429, "too_many_transfers", "busy")
+        self.save(Save([b"a"], [3], None))
+        self.store.fails, self.store.fails_commit = None, Refused(429, "too_many_transfers", "busy")
+        self.save(Save([b"b"], [3], None))
+        self.store.fails_commit = None
+        self.save(Save([b"c"], [3], None))
         self.assertEqual(set(self.store.held), {b"c"})
         self.assertEqual(self.report.take()["saves_skipped_blocks"], 2)
 

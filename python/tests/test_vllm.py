@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import unittest
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from cairn.vllm.requests import may_be_shared, of_block, of_request
 from cairn.vllm.scheduler import SchedulerSide
 from cairn.vllm.setup import Setup
 from cairn.vllm.worker import WorkerSide
-from fake_engine import BLOCK_BYTES, BLOCK_TOKENS, FakeEngine, Request
+from fake_engine import BLOCK_BYTES, BLOCK_TOKENS, FakeEngine, Request, content
 from server import PATIENCE_S, Server, ServerCase
 
 PROMPT = [number * 7 % 1000 for number in range(90)]
@@ -208,6 +209,56 @@ class Engines(EngineCase):
         engine.close()
         self.assertEqual(self.client.cache(setup.cache_name(setup.ranks[0])).leases, 0)
 
+    def test_other_requests_go_on_beside_a_load(self) -> None:
+        setup = self.setup_of()
+        self.stored(setup)
+        engine = self.engine(setup)
+        goes_on, load = threading.Event(), engine.pools[0].load
+
+        def waits(*args: Any) -> Any:
+            goes_on.wait(PATIENCE_S)
+            return load(*args)
+
+        again, other = Request("again", list(PROMPT)), Request("other", [1, *PROMPT])
+        with mock.patch.object(engine.pools[0], "load", waits):
+            engine.waiting.append(again)
+            while not again.loading:
+                engine.step()
+            engine.waiting.append(other)
+            while other in [*engine.waiting, *engine.running]:
+                engine.step()
+            self.assertTrue(again.loading)
+            goes_on.set()
+            engine.run()
+        self.assertEqual((again.loaded_tokens, other.computed_here), (88, 95))
+
+    def test_a_block_whose_bytes_rotted_on_the_disk_is_computed(self) -> None:
+        server = Server()
+        self.addCleanup(server.close)
+        setup = self.setup_of(pinned=64, disk=64, url=server.unix)
+        self.stored(setup)
+        eventually(lambda: len(self.keys_in(setup, server, tier="disk")) == 23)
+        server.kill()
+        # Of the fifth block, which a later prompt has too: `content` says what it holds.
+        rotten = content(PROMPT[: 5 * BLOCK_TOKENS], rank=0)
+        files = [file for file in (server.folder / "data").rglob("*") if file.is_file()]
+        (file,) = [file for file in files if rotten in file.read_bytes()]
+        file.write_bytes(file.read_bytes().replace(rotten, bytes(len(rotten))))
+        server.start()
+        again = Request("again", list(PROMPT))
+        self.engine(setup).run(again)  # which checks every byte
+        self.assertLess(again.loaded_tokens, 88)
+        self.assertGreater(again.computed_here, 94 - 88)
+
+    def test_stores_that_are_never_found_are_warned_of(self) -> None:
+        setup = self.setup_of(pinned=256, saves=False)
+        engine = self.engine(setup)
+        with mock.patch("cairn.vllm.scheduler.NEVER_HIT_BLOCKS", 40):
+            engine.run(Request("one", list(PROMPT)))
+            with self.assertLogs(self.log, "WARNING") as said:
+                engine.run(Request("two", [1, *PROMPT]))
+        self.assertIn("44 blocks were looked up and none was there", said.output[0])
+
     def test_a_preempted_request_goes_on_from_what_was_saved(self) -> None:
         setup = self.setup_of()
         engine = self.engine(setup)
@@ -315,6 +366,14 @@ class FullAttentionSpec(SimpleNamespace):
     """By its name the configuration knows it."""
 
 
+class MLAAttentionSpec(FullAttentionSpec):
+    pass
+
+
+class RSWASpec(FullAttentionSpec):
+    """It drops blocks of what was decoded."""
+
+
 class MambaSpec(SimpleNamespace):
     pass
 
@@ -357,8 +416,18 @@ class Setups(unittest.TestCase):
         full, mamba = FullAttentionSpec(block_size=16), MambaSpec(block_size=16)
         with self.assertRaisesRegex(Unsupported, "2 .*FullAttentionSpec, MambaSpec"):
             Setup.of(*configuration(specs=[full, mamba]))
-        with self.assertRaisesRegex(Unsupported, "MambaSpec"):
-            Setup.of(*configuration(specs=[mamba]))
+        for one in (mamba, RSWASpec(block_size=16)):
+            with self.assertRaisesRegex(Unsupported, type(one).__name__):
+                Setup.of(*configuration(specs=[one]))
+
+    def test_a_latent_is_done(self) -> None:
+        spec = MLAAttentionSpec(block_size=16, dtype="torch.bfloat16")
+        setup = Setup.of(*configuration(specs=[spec], tensor=2, replicas=2))
+        # Ranks of it hold the same: there is one cache.
+        self.assertEqual([rank.label for rank in setup.ranks], ["tp0of1.pp0of1"])
+        config = setup.cache_config(num_layers=3, layer_values=16 * 576, dtype_bytes=2)
+        assert config is not None
+        self.assertEqual(config.layout, Shape(3, 1, 16, 576, 2))
 
     def test_context_parallelism_is_refused_by_name(self) -> None:
         with self.assertRaisesRegex(Unsupported, "decode_context_parallel_size=2"):

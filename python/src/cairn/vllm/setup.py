@@ -12,6 +12,8 @@ from cairn.model import CacheConfig, Shape
 
 # What takes longer is a miss.
 DEADLINE_LOOKUP_S = 2.0
+# What keeps every block of a request, and nothing besides. Some of vLLM's other kinds are made of these.
+DONE = ("FullAttentionSpec", "MLAAttentionSpec")
 # Of a model's configuration: what is of the machine or the library, and changes no value.
 NOT_OF_THE_MODEL = ("_name_or_path", "transformers_version", "architectures")
 
@@ -84,9 +86,9 @@ def _only_group(kv_cache_config: Any) -> Any:
     if len(groups) != 1:
         kinds = ", ".join(type(group.kv_cache_spec).__name__ for group in groups)
         raise Unsupported(f"CairnConnector does one KV cache group; this model has {len(groups)} ({kinds})")
-    kind = type(groups[0].kv_cache_spec)
-    if not any(base.__name__ == "FullAttentionSpec" for base in kind.__mro__):
-        raise Unsupported(f"CairnConnector does full attention (and MLA); this model has {kind.__name__}")
+    kind = type(groups[0].kv_cache_spec).__name__
+    if kind not in DONE:
+        raise Unsupported(f"CairnConnector does {' and '.join(DONE)}; this model has {kind}")
     return groups[0]
 
 
