@@ -386,6 +386,7 @@ def configuration(**more: Any) -> tuple[Any, Any]:
         revision=None,
         dtype="torch.bfloat16",
         quantization=None,
+        use_mla=more.pop("mla", False),
         hf_config=SimpleNamespace(to_dict=lambda: {"hidden_size": 64, "_name_or_path": "/somewhere"}),
     )
     parallel = SimpleNamespace(
@@ -400,12 +401,13 @@ def configuration(**more: Any) -> tuple[Any, Any]:
     groups = [SimpleNamespace(kv_cache_spec=spec, layer_names=["a", "b"]) for spec in more.pop("specs", [spec])]
     cache = SimpleNamespace(kv_cache_groups=groups, num_blocks=100, kv_tp_replicas=more.pop("replicas", 1))
     events = SimpleNamespace(enable_kv_cache_events=True) if more.pop("tells", False) else None
+    prefix_caching = more.pop("prefix_caching", True)
     assert not more
     return SimpleNamespace(
         model_config=model,
         parallel_config=parallel,
         kv_transfer_config=transfer,
-        cache_config=SimpleNamespace(cache_dtype="auto"),
+        cache_config=SimpleNamespace(cache_dtype="auto", enable_prefix_caching=prefix_caching),
         kv_events_config=events,
         speculative_config=None,
     ), cache
@@ -422,12 +424,18 @@ class Setups(unittest.TestCase):
 
     def test_a_latent_is_done(self) -> None:
         spec = MLAAttentionSpec(block_size=16, dtype="torch.bfloat16")
-        setup = Setup.of(*configuration(specs=[spec], tensor=2, replicas=2))
+        setup = Setup.of(*configuration(specs=[spec], mla=True, tensor=2, replicas=2))
         # Ranks of it hold the same: there is one cache.
         self.assertEqual([rank.label for rank in setup.ranks], ["tp0of1.pp0of1"])
         config = setup.cache_config(num_layers=3, layer_values=16 * 576, dtype_bytes=2)
         assert config is not None
         self.assertEqual(config.layout, Shape(3, 1, 16, 576, 2))
+
+    def test_a_latent_that_vllm_cannot_compute_behind_a_prefix_is_refused_by_name(self) -> None:
+        with self.assertRaisesRegex(Unsupported, "MLA .* prefix caching is off"):
+            Setup.of(*configuration(mla=True, prefix_caching=False))
+        # Other models can: somebody wants this prefix cache instead of vLLM's.
+        Setup.of(*configuration(prefix_caching=False))
 
     def test_context_parallelism_is_refused_by_name(self) -> None:
         with self.assertRaisesRegex(Unsupported, "decode_context_parallel_size=2"):

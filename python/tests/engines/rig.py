@@ -46,8 +46,10 @@ def full_blocks(tokens: int) -> int:
     return (tokens - 1) // BLOCK_TOKENS
 
 
-def make_model(folder: Path, layers: int, hidden: int) -> Path:
-    subprocess.run([python(), str(HERE / "tiny_model.py"), str(folder), str(layers), str(hidden)], check=True)
+def make_model(folder: Path, layers: int, hidden: int, *kind: str) -> Path:
+    subprocess.run(
+        [python(), str(HERE / "tiny_model.py"), str(folder), str(layers), str(hidden), *kind], check=True
+    )
     return folder
 
 
@@ -146,6 +148,8 @@ class EngineCase(unittest.TestCase):
     """A server for each test, a model for all, and an engine without a connector that says what is right."""
 
     LAYERS, HIDDEN = 3, 256
+    KIND: tuple[str, ...] = ()  # of the model, as `tiny_model.py` has it
+    OPTIONS: dict[str, Any] = {}  # noqa: RUF012
     SIZES = {"cairn.pinned_bytes": 128 << 20, "cairn.disk_bytes": 128 << 20}  # noqa: RUF012
     folder: Path
     model: Path
@@ -156,7 +160,7 @@ class EngineCase(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="cairn-engines-")
         cls.addClassCleanup(folder.cleanup)
         cls.folder = Path(folder.name)
-        cls.model = make_model(cls.folder / "tiny", cls.LAYERS, cls.HIDDEN)
+        cls.model = make_model(cls.folder / "tiny", cls.LAYERS, cls.HIDDEN, *cls.KIND)
 
     @classmethod
     def tearDownClass(cls) -> None:
@@ -173,7 +177,9 @@ class EngineCase(unittest.TestCase):
         options = {name: more.pop(name) for name in list(more) if not name.startswith("cairn.")}
         url, role = options.pop("url", self.server.unix), options.pop("role", "kv_both")
         log = self.server.folder / f"engine-{len(list(self.server.folder.glob('engine-*')))}.log"
-        engine = Engine(self.model, log, connector(url, role, **{**self.SIZES, **more}), **options)
+        engine = Engine(
+            self.model, log, connector(url, role, **{**self.SIZES, **more}), **{**self.OPTIONS, **options}
+        )
         self.addCleanup(engine.close)
         return engine
 
@@ -182,10 +188,10 @@ class EngineCase(unittest.TestCase):
 
     def right(self, prompts: list[list[int]], max_tokens: int = 8) -> list[list[int]]:
         """What an engine without a connector answers."""
-        if EngineCase._plain is None:
-            log = self.folder / "plain.log"
-            EngineCase._plain = Engine(self.model, log, None).started()
-        tokens: list[list[int]] = EngineCase._plain.generate(*prompts, max_tokens=max_tokens)["tokens"]
+        own = type(self)
+        if own._plain is None:
+            own._plain = Engine(self.model, self.folder / "plain.log", None, **self.OPTIONS).started()
+        tokens: list[list[int]] = own._plain.generate(*prompts, max_tokens=max_tokens)["tokens"]
         return tokens
 
     def until_stored(self, blocks: int, tier: Tier = "pinned") -> None:

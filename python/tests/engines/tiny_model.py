@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Makes a small model whose answers depend on each block of their prompt: a wrong block changes the tokens.
 
-usage: tiny_model.py FOLDER LAYERS HIDDEN   (by an environment's Python with torch)
+usage: tiny_model.py FOLDER LAYERS HIDDEN [latent]   (by an environment's Python with torch)
 
 vLLM's own dummy weights are so small that attention changes next to nothing. Here each matrix keeps the size of
 what goes through it, but for those of attention: a token attends to few others, and what it finds weighs more
-than itself.
+than itself. `latent`: a model whose keys and values are kept as one latent vector a token (MLA).
 """
 
 from __future__ import annotations
@@ -21,10 +21,14 @@ VOCABULARY = 2000
 HEAD_DIM = 64
 SHARPNESS = 1.5  # of queries and keys, each
 ATTENTION = 4.0
+# The only sizes that vLLM's kernel for a latent on a CPU has.
+LATENT, LATENT_ROPE = 512, 64
+LATENT_HEAD = 128
 
 
 def main() -> None:
     folder, layers, hidden = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    latent = sys.argv[4:] == ["latent"]
     heads = hidden // HEAD_DIM
     values, inner = heads // 2 * HEAD_DIM, 2 * hidden
     config = {
@@ -45,6 +49,19 @@ def main() -> None:
         "bos_token_id": 1,
         "eos_token_id": 2,
     }
+    if latent:
+        config |= {
+            "architectures": ["DeepseekV2ForCausalLM"],
+            "model_type": "deepseek_v2",
+            "num_key_value_heads": heads,
+            "q_lora_rank": None,
+            "kv_lora_rank": LATENT,
+            "qk_rope_head_dim": LATENT_ROPE,
+            "qk_nope_head_dim": LATENT_HEAD,
+            "v_head_dim": LATENT_HEAD,
+            "first_k_dense_replace": layers,  # no experts
+        }
+        del config["head_dim"]
     random = torch.Generator().manual_seed(0)
 
     def matrix(rows: int, columns: int, scale: float = 1.0) -> torch.Tensor:
@@ -60,10 +77,24 @@ def main() -> None:
         weights |= {
             f"{name}.input_layernorm.weight": torch.ones(hidden),
             f"{name}.post_attention_layernorm.weight": torch.ones(hidden),
-            f"{name}.self_attn.q_proj.weight": matrix(hidden, hidden, SHARPNESS),
-            f"{name}.self_attn.k_proj.weight": matrix(values, hidden, SHARPNESS),
-            f"{name}.self_attn.v_proj.weight": matrix(values, hidden),
-            f"{name}.self_attn.o_proj.weight": matrix(hidden, hidden, ATTENTION),
+        }
+        attention = f"{name}.self_attn"
+        if latent:
+            weights |= {
+                f"{attention}.q_proj.weight": matrix(heads * (LATENT_HEAD + LATENT_ROPE), hidden, SHARPNESS),
+                f"{attention}.kv_a_proj_with_mqa.weight": matrix(LATENT + LATENT_ROPE, hidden, SHARPNESS),
+                f"{attention}.kv_a_layernorm.weight": torch.ones(LATENT),
+                f"{attention}.kv_b_proj.weight": matrix(heads * 2 * LATENT_HEAD, LATENT, SHARPNESS),
+                f"{attention}.o_proj.weight": matrix(hidden, heads * LATENT_HEAD, ATTENTION),
+            }
+        else:
+            weights |= {
+                f"{attention}.q_proj.weight": matrix(hidden, hidden, SHARPNESS),
+                f"{attention}.k_proj.weight": matrix(values, hidden, SHARPNESS),
+                f"{attention}.v_proj.weight": matrix(values, hidden),
+                f"{attention}.o_proj.weight": matrix(hidden, hidden, ATTENTION),
+            }
+        weights |= {
             f"{name}.mlp.gate_proj.weight": matrix(inner, hidden),
             f"{name}.mlp.up_proj.weight": matrix(inner, hidden),
             f"{name}.mlp.down_proj.weight": matrix(hidden, inner),

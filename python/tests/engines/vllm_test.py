@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import threading
 import time
+import unittest
+from pathlib import Path
 from typing import Any
 
 from rig import BLOCK_TOKENS, Engine, EngineCase, full_blocks, is_long, prompt
@@ -223,3 +225,28 @@ class VllmOnTheCpu(EngineCase):
         self.assertEqual(decoded["counts"].get("saved_blocks", 0), 0)
         again = producer.generate(one, max_tokens=1, forget=True)
         self.assertEqual(again["cached"], [0])
+
+
+@unittest.skipUnless("amx_tile" in Path("/proc/cpuinfo").read_text(), "vLLM's kernel for MLA wants a CPU with AMX")
+class VllmWithALatent(EngineCase):
+    """A model whose blocks are one latent vector a token (MLA)."""
+
+    KIND = ("latent",)
+    OPTIONS: dict[str, Any] = {"dtype": "bfloat16"}  # noqa: RUF012
+
+    def test_what_one_engine_computed_the_next_one_loads(self) -> None:
+        one = prompt(1, 600)
+        # Cold, and behind vLLM's own prefix cache: with values of 2 bytes the two need not be the same.
+        (right,), (behind,) = self.right([one]), self.right([one])
+        (changed,) = self.right([[*one[:320], *prompt(2, BLOCK_TOKENS), *one[352:]]])
+        self.assertNotEqual(behind, changed)  # a wrong block would be seen
+        first = self.engine()
+        cold = first.generate(one)
+        self.assertEqual((cold["tokens"], cold["cached"]), ([right], [0]))
+        self.until_stored(607 // BLOCK_TOKENS)
+        first.kill()
+        blocks = full_blocks(600)
+        warm = self.engine().generate(one)
+        self.assertEqual((warm["tokens"], warm["cached"]), ([behind], [blocks * BLOCK_TOKENS]))
+        counts = warm["counts"]
+        self.assertEqual((counts["loaded_blocks"], counts.get("load_failed_blocks", 0)), (blocks, 0))

@@ -37,6 +37,9 @@ class Setup:
     def of(config: Any, kv_cache_config: Any) -> Setup:
         """config: vLLM's `VllmConfig`."""
         group = _only_group(kv_cache_config)
+        if config.model_config.use_mla and not config.cache_config.enable_prefix_caching:
+            # Of vLLM's kernels for MLA on a CPU one cannot, and vLLM switches its own prefix cache off for it.
+            raise Unsupported("CairnConnector does MLA where vLLM computes behind a prefix: prefix caching is off")
         parallel, transfer = config.parallel_config, config.kv_transfer_config
         for name in ("decode_context_parallel_size", "prefill_context_parallel_size"):
             if getattr(parallel, name, 1) != 1:
