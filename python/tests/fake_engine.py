@@ -48,6 +48,8 @@ class Blocks:
 
     def fence(self) -> None: ...
 
+    def close(self) -> None: ...
+
     def load(self, blocks: Sequence[int], rows: Sequence[Row], after: object) -> Copies:
         for block, row in zip(blocks, rows, strict=True):
             self.blocks[block][:] = row

@@ -9,6 +9,8 @@ import sys
 import threading
 import unittest
 from collections.abc import Callable, Sequence
+from typing import Any
+from unittest import mock
 
 from cairn.engine.access import Access
 from cairn.engine.breaker import LONGEST_PAUSE_S, Breaker
@@ -190,6 +192,8 @@ class FakePool:
 
     def fence(self) -> None: ...
 
+    def close(self) -> None: ...
+
     def load(self, blocks: Sequence[int], rows: Sequence[Row], after: object) -> Copies:
         for block, row in zip(blocks, rows, strict=True):
             self.blocks[block][:] = row
@@ -267,6 +271,23 @@ class Movers(unittest.TestCase):
         self.mover._load(Load("r", [b"a"], [10]), None, deadline=0.0)
         self.assertEqual(self.mover.take_done()[0][1], {10})
         self.assertEqual(self.pool.blocks[10][0], 10)
+
+    def test_who_waits_for_a_load_is_told_as_soon_as_one_has_ended(self) -> None:
+        self.save(Save([b"a"], [3], None))
+        self.assertEqual(self.mover.take_done(PATIENCE_S), [])  # nothing is under way that could end
+        ends, load = threading.Event(), self.pool.load
+
+        def waits(blocks: Sequence[int], *rest: Any) -> Copies:
+            if blocks == [11]:
+                ends.wait(PATIENCE_S)
+            return load(blocks, *rest)
+
+        with mock.patch.object(self.pool, "load", waits):
+            self.mover.load([Load("late", [b"a"], [11]), Load("soon", [b"a"], [10])])
+            self.assertEqual([done.request for done, _ in self.mover.take_done(PATIENCE_S)], ["soon"])
+            self.assertEqual(self.mover.take_done(0.001), [])  # no longer than that
+            ends.set()
+            self.assertEqual([done.request for done, _ in self.mover.take_done(PATIENCE_S)], ["late"])
 
     def test_no_room_skips_and_the_next_is_saved(self) -> None:
         self.store.room = 1

@@ -1,12 +1,13 @@
 """A mapped tier: what is read and written in place is what the server has."""
 
+import threading
 import time
 import unittest
 from unittest import mock
 
 from cairn import Client, LeaseLost, Shape, TierView
 from cairn.errors import CairnError, NoCapacity
-from cairn.leases import KeptLease
+from cairn.leases import KeptLease, LeaseKeeper
 from server import PATIENCE_S, SHAPE, ServerCase, block, key
 
 
@@ -182,6 +183,42 @@ class Mapped(ServerCase):
         self.assertEqual(self.client.get(self.name, key(5)), block(5))
         with view.read([key(5)]) as held:
             self.assertTrue(torch.equal(held[0].torch(torch.int16), expected))
+
+
+class Keepers(unittest.TestCase):
+    def setUp(self) -> None:
+        self.client = mock.Mock()
+        self.keeper = LeaseKeeper(self.client)
+
+    def test_one_thread_renews_many_leases_one_after_the_other(self) -> None:
+        threads = []
+        for number in range(20):
+            self.keeper.drop(self.keeper.keep(f"l{number}", 30_000, time.monotonic()))
+            threads.append(self.keeper._thread)
+        self.assertEqual(threads, [threads[0]] * 20)
+        assert threads[0] is not None
+        self.assertTrue(threads[0].is_alive())
+        self.client.renew.assert_not_called()
+
+    def test_a_lease_that_is_due_before_the_others_is_renewed_in_time(self) -> None:
+        self.keeper.keep("later", 3_600_000, time.monotonic())
+        while self.keeper._wakes_at == 0.0:  # until the thread waits for that one
+            time.sleep(0.001)
+        renewed = threading.Event()
+        self.client.renew.side_effect = lambda *_: renewed.set()
+        self.keeper.keep("now", 30_000, time.monotonic() - 15)
+        self.assertTrue(renewed.wait(PATIENCE_S))
+        self.assertEqual(self.client.renew.call_args.args, ("now", 30_000))
+
+    def test_the_thread_ends_where_there_is_nothing_to_renew_and_begins_again(self) -> None:
+        with mock.patch("cairn.leases.LINGER_S", 0.01):
+            for _ in range(2):
+                # Due at once: the thread finds none when it wakes.
+                self.keeper.drop(self.keeper.keep("l", 30_000, time.monotonic() - 9.99))
+                thread = self.keeper._thread
+                if thread is not None:
+                    thread.join(PATIENCE_S)
+                self.assertIsNone(self.keeper._thread)
 
 
 class Leases(unittest.TestCase):

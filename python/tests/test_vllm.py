@@ -58,6 +58,7 @@ class EngineCase(ServerCase):
             num_blocks=256,
             loads=more.pop("loads", True),
             saves=more.pop("saves", True),
+            steps_alone=more.pop("steps_alone", True),
             tells=more.pop("tells", False),
         )
 
@@ -250,6 +251,14 @@ class Engines(EngineCase):
         self.assertLess(again.loaded_tokens, 88)
         self.assertGreater(again.computed_here, 94 - 88)
 
+    def test_a_step_waits_for_loads_only_where_nothing_else_is_computed(self) -> None:
+        idle = SimpleNamespace(num_scheduled_tokens={})
+        busy = SimpleNamespace(num_scheduled_tokens={"other": 1})
+        for steps_alone, output, waits in ((True, idle, True), (True, busy, False), (False, idle, False)):
+            side = SchedulerSide(self.setup_of(steps_alone=steps_alone), Report(self.log))
+            self.addCleanup(side.close)
+            self.assertEqual(side.step(output).may_wait, waits)
+
     def test_stores_that_are_never_found_are_warned_of(self) -> None:
         setup = self.setup_of(pinned=256, saves=False)
         engine = self.engine(setup)
@@ -392,6 +401,7 @@ def configuration(**more: Any) -> tuple[Any, Any]:
     parallel = SimpleNamespace(
         tensor_parallel_size=more.pop("tensor", 1),
         pipeline_parallel_size=more.pop("pipeline", 1),
+        data_parallel_size=more.pop("data", 1),
         decode_context_parallel_size=more.pop("dcp", 1),
         prefill_context_parallel_size=1,
     )

@@ -6,6 +6,7 @@ import random
 import unittest
 from collections.abc import Sequence
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -40,6 +41,22 @@ class TorchPools(unittest.TestCase):
         return Rows(memoryview(memory), [slot * size for slot in slots], size)
 
     def test_rows_are_a_blocks_layers_whatever_its_strides(self) -> None:
+        self.copies_are_right()
+
+    def test_so_they_are_where_two_threads_share_a_copy(self) -> None:
+        with mock.patch("cairn.engine.host_blocks.SHARED_BYTES", 0):
+            self.copies_are_right()
+
+    def test_a_copy_that_fails_has_ended(self) -> None:
+        with mock.patch("cairn.engine.host_blocks.SHARED_BYTES", 0):
+            pool = TorchPool([contiguous(torch.float32) for _ in range(LAYERS)], BLOCKS)
+            size = pool.block_bytes
+            with self.assertRaises(IndexError):  # the engine has no such block
+                pool.load([1, BLOCKS + 5], self.rows(bytearray(9 * size), [3, 8], size), None)
+            pool.load([1, 2], self.rows(bytearray(9 * size), [3, 8], size), None).wait()
+            pool.close()
+
+    def copies_are_right(self) -> None:
         values = random.Random(1)
         for make in (contiguous, tokens_first, keys_apart, cut):
             for dtype in (torch.bfloat16, torch.float32, torch.float8_e4m3fn):

@@ -27,6 +27,10 @@ LOAD_DEADLINE_S = 20.0
 # How long a step waits for the slots of what it computed, in all. They were asked for before it began, and are
 # answered in less than a millisecond on the same host.
 SLOTS_WAIT_S = 0.02
+# How long a step in which the engine computes nothing waits for a load to end: it is told at once then, and not
+# after the next step, which costs 2 ms and takes the processor from the copy. A request that comes meanwhile waits
+# so long at most.
+IDLE_WAIT_S = 0.02
 # Saves that are not committed yet. Over it blocks are not saved: the server is slower than the engine.
 MAX_PENDING_SAVES = 64
 
@@ -53,6 +57,9 @@ class Pool(Protocol):
     def fence(self) -> None:
         """On the engine's thread: what it begins from here on comes after all saves' reads."""
 
+    def close(self) -> None:
+        """Nothing is copied any more."""
+
 
 class Mover:
     """Used by the engine's thread alone."""
@@ -62,21 +69,28 @@ class Mover:
         self._access = access
         self._report = report
         self._lock = threading.Lock()
+        self._load_ended = threading.Condition(self._lock)
         self._loads = ThreadPoolExecutor(LOAD_THREADS, "cairn-load")
         self._saves = ThreadPoolExecutor(SAVE_THREADS, "cairn-save")
         self._prepared: list[tuple[Save, Future[WriteRows]]] = []
         self._pending_saves = 0
+        self._loading = 0
         self._done: list[tuple[Load, set[int]]] = []
 
     def load(self, loads: Sequence[Load]) -> None:
         after = self._pool.order() if loads else None
         deadline = time.monotonic() + LOAD_DEADLINE_S
         for load in loads:
+            with self._lock:
+                self._loading += 1
             self._loads.submit(self._load, load, after, deadline)
 
-    def take_done(self) -> list[tuple[Load, set[int]]]:
-        """The loads that have ended since the last time, each with the blocks that did not come."""
+    def take_done(self, wait_s: float = 0.0) -> list[tuple[Load, set[int]]]:
+        """The loads that have ended since the last time, each with the blocks that did not come. Where some are
+        under way and none has ended, one is waited for."""
         with self._lock:
+            if wait_s > 0 and self._loading > 0:
+                self._load_ended.wait_for(lambda: self._done, wait_s)
             done, self._done = self._done, []
             return done
 
@@ -121,6 +135,7 @@ class Mover:
         self._drop_prepared()
         self._loads.shutdown(wait=True, cancel_futures=True)
         self._saves.shutdown(wait=True)  # what was copied is committed; a server that is silent is not asked
+        self._pool.close()
 
     def _load(self, load: Load, after: object, deadline: float) -> None:
         failed = set(load.blocks)
@@ -149,7 +164,9 @@ class Mover:
             self._report.count("load_seconds", time.monotonic() - began)
             self._report.count("load_failed_blocks", len(failed))
             with self._lock:
+                self._loading -= 1
                 self._done.append((load, failed))
+                self._load_ended.notify()
 
     def _slots(self, count: int) -> WriteRows:
         try:

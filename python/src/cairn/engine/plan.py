@@ -31,6 +31,8 @@ class Save:
 class Step:
     loads: list[Load] = field(default_factory=list)
     saves: list[Save] = field(default_factory=list)
+    # Nothing is computed in this step, nor in another beside it: a worker may wait for its loads.
+    may_wait: bool = False
 
 
 @dataclass

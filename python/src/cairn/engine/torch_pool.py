@@ -60,6 +60,9 @@ class TorchPool:
         if self._gpu is not None:
             self._gpu.fence()
 
+    def close(self) -> None:
+        self._cpu.close()
+
     def load(self, blocks: Sequence[int], rows: Sequence[Row], after: object) -> Copies:
         if self._gpu is not None:
             with self._gpu.loading(after):

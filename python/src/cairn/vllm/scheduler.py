@@ -82,7 +82,8 @@ class SchedulerSide:
 
     def step(self, output: Any) -> Step:
         """What the workers load and save around this step."""
-        step = Step(loads=self._planner.take_loads())
+        may_wait = self._setup.steps_alone and not output.num_scheduled_tokens
+        step = Step(loads=self._planner.take_loads(), may_wait=may_wait)
         if not self._setup.saves:
             return step
 

@@ -31,6 +31,7 @@ class Setup:
     num_blocks: int
     loads: bool
     saves: bool
+    steps_alone: bool  # no other step is computed meanwhile, nor other engines wait for this one's
     tells: bool  # of what is stored and removed, to who listens to the engine's events
 
     @staticmethod
@@ -56,6 +57,7 @@ class Setup:
             num_blocks=kv_cache_config.num_blocks,
             loads=transfer.kv_role != "kv_producer",
             saves=transfer.kv_role != "kv_consumer",
+            steps_alone=parallel.pipeline_parallel_size == 1 and parallel.data_parallel_size == 1,
             tells=events is not None and events.enable_kv_cache_events,
         )
 

@@ -7,7 +7,7 @@ from typing import Protocol
 from cairn.client import Client
 from cairn.engine.access import TIMEOUT_S, open_access
 from cairn.engine.identity import Rank
-from cairn.engine.mover import Mover, Pool
+from cairn.engine.mover import IDLE_WAIT_S, Mover, Pool
 from cairn.engine.plan import Step
 from cairn.engine.report import Report
 from cairn.vllm.setup import Setup
@@ -34,6 +34,7 @@ class WorkerSide:
         self._client = Client(setup.options.url, setup.options.token, timeout=TIMEOUT_S)
         self._mover: Mover | None = None
         self._failed_blocks: set[int] = set()
+        self._may_wait = False  # in this step
 
     def register(self, pool: ShapedPool) -> None:
         """Opens the rank's cache. Unsupported where its blocks or the cache that is there do not suit."""
@@ -49,6 +50,7 @@ class WorkerSide:
 
     def before_step(self, step: Step) -> None:
         """Before the step's computing begins."""
+        self._may_wait = step.may_wait
         if self._mover is not None:
             self._mover.fence()
             self._mover.prepare(step.saves if self._saves else [])
@@ -63,7 +65,7 @@ class WorkerSide:
 
     def take_loaded(self) -> set[str]:
         """Requests whose loads have ended; what of them did not come is named by `take_failed_blocks`."""
-        done = [] if self._mover is None else self._mover.take_done()
+        done = [] if self._mover is None else self._mover.take_done(IDLE_WAIT_S if self._may_wait else 0.0)
         for _, failed in done:
             self._failed_blocks |= failed
         return {load.request for load, _ in done}
