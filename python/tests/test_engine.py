@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 import threading
+import time
 import unittest
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from unittest import mock
 from cairn.engine.access import Access
 from cairn.engine.breaker import LONGEST_PAUSE_S, Breaker
 from cairn.engine.chain import KeyChain
+from cairn.engine.helper import SHARED_BYTES, Helper
 from cairn.engine.identity import Identity, Rank
 from cairn.engine.lookup import Found, Lookups
 from cairn.engine.mover import MAX_PENDING_SAVES, Copies, Mover
@@ -445,6 +447,46 @@ class LookupsBesideTheLoop(unittest.TestCase):
         self.found()
         self.assertEqual(len(self.finder.asked), 2)
         self.end()
+
+
+class Helpers(unittest.TestCase):
+    def setUp(self) -> None:
+        self.helper = Helper()
+        self.addCleanup(self.helper.close)
+        self.done: list[tuple[int, str]] = []
+
+    def copy(self, parts: range) -> None:
+        self.done += [(part, threading.current_thread().name) for part in parts]
+
+    def test_of_a_large_copy_half_is_done_by_another_thread(self) -> None:
+        self.helper.share(self.copy, 5, SHARED_BYTES)
+        self.assertEqual(sorted(part for part, _ in self.done), [0, 1, 2, 3, 4])
+        self.helper.share(self.copy, 5, SHARED_BYTES - 1)
+        own = threading.current_thread().name
+        self.assertEqual(self.done[5:], [(part, own) for part in range(5)])
+
+    def test_a_helper_that_is_busy_is_not_waited_for(self) -> None:
+        goes_on = threading.Event()
+        self.helper._thread.submit(goes_on.wait, PATIENCE_S)
+        self.helper.share(self.copy, 4, SHARED_BYTES)
+        self.assertEqual([part for part, _ in self.done], [0, 1, 2, 3])
+        goes_on.set()
+
+    def test_where_one_half_fails_the_other_has_ended_too(self) -> None:
+        for bad in (0, 3):
+            began = threading.Barrier(2)
+            ended: list[range] = []
+
+            def copy(parts: range, bad: int = bad, began: Any = began, ended: Any = ended) -> None:
+                began.wait(PATIENCE_S)
+                if bad in parts:
+                    raise ValueError("no such block")
+                time.sleep(0.02)  # so that the other is first
+                ended.append(parts)
+
+            with self.assertRaisesRegex(ValueError, "no such block"):
+                self.helper.share(copy, 4, SHARED_BYTES)
+            self.assertEqual(len(ended), 1)
 
 
 class Shapes(unittest.TestCase):

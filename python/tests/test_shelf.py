@@ -53,6 +53,12 @@ class Shelves(unittest.TestCase):
         counts = self.report.take()
         self.assertEqual((counts["saved_blocks"], counts["loaded_blocks"], counts["loaded_bytes"]), (2, 2, 16))
 
+    def test_so_are_they_where_two_threads_share_a_copy(self) -> None:
+        with mock.patch("cairn.engine.helper.SHARED_BYTES", 0):
+            self.assertTrue(self.put(1, 2, 3))
+            self.assertEqual(self.store.held, {key(number): block(number) for number in (1, 2, 3)})
+            self.assertEqual(self.get(1, 2, 3, 4), [block(1), block(2), block(3), None])
+
     def test_what_lies_behind_a_gap_is_found_too(self) -> None:
         self.put(1, 2, 4, 6)
         keys = [key(number) for number in range(1, 8)]

@@ -10,8 +10,8 @@ import dataclasses
 import functools
 import types
 import typing
-from collections.abc import Sequence
-from typing import Any, TypeVar, Union, get_args, get_origin
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, Union, cast, get_args, get_origin
 
 from cairn.errors import BadAnswer
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 def decode(kind: type[T], value: object, at: str = "the answer") -> T:
     """`value`, as JSON has it, as a `kind`."""
-    decoded: T = _decode(kind, value, at)
+    decoded: T = _decoder(cast(Any, kind))(value, at)
     return decoded
 
 
@@ -38,52 +38,72 @@ def encode(value: object) -> Any:
     return value
 
 
-@functools.cache
-def _fields(kind: type) -> tuple[tuple[str, Any, bool], ...]:
-    hints = typing.get_type_hints(kind)
-    return tuple(
-        (
-            f.name,
-            hints[f.name],
-            f.default is not dataclasses.MISSING or f.default_factory is not dataclasses.MISSING,
-        )
-        for f in dataclasses.fields(kind)
-    )
+# What a value becomes, and where it stands for who gets the error.
+Decoder = Callable[[Any, str], Any]
 
 
-def _decode(kind: Any, value: Any, at: str) -> Any:
-    if type(value) is kind or kind is Any or kind is object:
-        return value
+@functools.cache  # hundreds of blocks come with one answer: what their fields are is found out once
+def _decoder(kind: Any) -> Decoder:
     origin = get_origin(kind)
+    if kind is Any or kind is object:
+        return lambda value, at: value
     if origin in (Union, types.UnionType):
-        if value is None and type(None) in get_args(kind):
-            return None
-        return _decode(next(member for member in get_args(kind) if member is not type(None)), value, at)
-    if origin in (list, Sequence) and isinstance(value, list):
-        (member,) = get_args(kind)
-        return [_decode(member, item, at) for item in value]
-    if origin is dict and isinstance(value, dict):
-        member = get_args(kind)[1]
-        return {name: _decode(member, item, f"{at}.{name}") for name, item in value.items()}
-    if dataclasses.is_dataclass(kind) and isinstance(value, dict):
-        return _decode_object(kind, value, at)
-    if kind is bytes and isinstance(value, str):
-        try:
-            return bytes.fromhex(value)
-        except ValueError:
-            raise BadAnswer(f"{at} is no hex: {value[:80]!r}") from None
-    if kind is float and isinstance(value, int):
-        return float(value)
-    if isinstance(kind, type) and isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
-        return value
-    raise BadAnswer(f"{at} is {str(value)[:80]!r}, not {getattr(kind, '__name__', kind)}")
+        inner = _decoder(next(member for member in get_args(kind) if member is not type(None)))
+        return lambda value, at: None if value is None else inner(value, at)
+    if origin in (list, Sequence):
+        member = _decoder(get_args(kind)[0])
+        return _of(list, kind, lambda value, at: [member(item, at) for item in value])
+    if origin is dict:
+        member = _decoder(get_args(kind)[1])
+        return _of(
+            dict, kind, lambda value, at: {name: member(item, f"{at}.{name}") for name, item in value.items()}
+        )
+    if dataclasses.is_dataclass(kind):
+        return _of(dict, kind, functools.partial(_decode_object, kind))
+    if kind is bytes:
+        return _of(str, kind, _unhex)
+    if kind is float:
+        return _of((float, int), kind, lambda value, at: float(value))
+    return _of(kind, kind, lambda value, at: value)
+
+
+def _of(given: Any, kind: Any, read: Decoder) -> Decoder:
+    """`read`, of what JSON has as `given`."""
+
+    def checked(value: Any, at: str) -> Any:
+        # To Python True is a number.
+        if not isinstance(value, given) or (isinstance(value, bool) and kind is not bool):
+            raise BadAnswer(f"{at} is {str(value)[:80]!r}, not {getattr(kind, '__name__', kind)}")
+        return read(value, at)
+
+    return checked
+
+
+def _unhex(value: str, at: str) -> bytes:
+    try:
+        return bytes.fromhex(value)
+    except ValueError:
+        raise BadAnswer(f"{at} is no hex: {value[:80]!r}") from None
 
 
 def _decode_object(kind: Any, value: dict[str, Any], at: str) -> Any:
     given: dict[str, Any] = {}
-    for name, hint, has_default in _fields(kind):
+    for name, decoder, has_default in _fields(kind):
         if name in value:
-            given[name] = _decode(hint, value[name], f"{at}.{name}")
+            given[name] = decoder(value[name], f"{at}.{name}")
         elif not has_default:
             raise BadAnswer(f"{at} has no {name}")
     return kind(**given)
+
+
+@functools.cache
+def _fields(kind: type) -> tuple[tuple[str, Decoder, bool], ...]:
+    hints = typing.get_type_hints(kind)
+    return tuple(
+        (
+            f.name,
+            _decoder(hints[f.name]),
+            f.default is not dataclasses.MISSING or f.default_factory is not dataclasses.MISSING,
+        )
+        for f in dataclasses.fields(kind)
+    )

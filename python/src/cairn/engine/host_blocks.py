@@ -6,28 +6,22 @@ even distances, as slots that were allocated together do, are copied a layer at 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy
 
+from cairn.engine.helper import Helper
 from cairn.engine.store import Row
 from cairn.rows import Rows
 
-# Smaller ones are copied by one thread in a quarter of a millisecond: to have another begin takes a fifth of that.
-SHARED_BYTES = 2 << 20
-
 
 class HostBlocks:
-    """layers: arrays `[block, ...]` of one shape, in the model's order. A row is a block's layers end to end.
-
-    One core does not fill the memory's bandwidth: of larger copies a helper does half the layers.
-    """
+    """layers: arrays `[block, ...]` of one shape, in the model's order. A row is a block's layers end to end."""
 
     def __init__(self, layers: Sequence[Any]) -> None:
         self._layers = list(layers)
-        self._helper = ThreadPoolExecutor(1, "cairn-copy")
+        self._helper = Helper()
 
     def load(self, blocks: Sequence[int], rows: Sequence[Row]) -> None:
         spans = list(self._spans(blocks, rows))
@@ -37,7 +31,7 @@ class HostBlocks:
                 for number in layers:
                     self._layers[number][wanted] = source[:, number]
 
-        self._shared(copy, rows)
+        self._helper.share(copy, len(self._layers), _bytes_of(rows))
 
     def save(self, blocks: Sequence[int], rows: Sequence[Row]) -> None:
         spans = list(self._spans(blocks, rows))
@@ -47,23 +41,10 @@ class HostBlocks:
                 for number in layers:
                     target[:, number] = self._layers[number][wanted]
 
-        self._shared(copy, rows)
+        self._helper.share(copy, len(self._layers), _bytes_of(rows))
 
     def close(self) -> None:
-        self._helper.shutdown(wait=True)
-
-    def _shared(self, copy: Callable[[range], None], rows: Sequence[Row]) -> None:
-        """Until all layers are copied: nobody touches the rows' memory after this."""
-        layers = range(len(self._layers))
-        if len(layers) < 2 or not rows or len(rows) * rows[0].nbytes < SHARED_BYTES:
-            copy(layers)
-            return
-        half = len(layers) // 2
-        helped = self._helper.submit(copy, layers[half:])
-        try:
-            copy(layers[:half])
-        finally:
-            helped.result()
+        self._helper.close()
 
     def _spans(self, blocks: Sequence[int], rows: Sequence[Row]) -> Iterator[tuple[Any, Any]]:
         """Blocks, and the rows of each as one array `[block, layer, ...]`."""
@@ -92,6 +73,10 @@ class HostBlocks:
         """A row as `[layer, ...]`."""
         layer = self._layers[0]
         return numpy.frombuffer(row, layer.dtype).reshape(len(self._layers), *layer.shape[1:])
+
+
+def _bytes_of(rows: Sequence[Row]) -> int:
+    return len(rows) * rows[0].nbytes if rows else 0
 
 
 def _index(blocks: Any) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from cairn.engine.access import Access
+from cairn.engine.helper import Helper
 from cairn.engine.report import Report
 from cairn.engine.store import Row
 from cairn.errors import CairnError, Refused
@@ -30,6 +31,7 @@ class Shelf:
         self.block_bytes = block_bytes
         self._access = access
         self._report = report
+        self._helper = Helper()
 
     def prefix(self, keys: Sequence[bytes]) -> int:
         """How many of the first `keys` are there. Nothing keeps them there."""
@@ -54,10 +56,11 @@ class Shelf:
         """Stores blocks, all or none of them."""
 
         def put() -> int:
+            if not len(keys) == len(blocks) == len(parents):
+                raise ValueError(f"{len(keys)} keys for {len(blocks)} blocks and {len(parents)} parents")
             write = self._access.use(lambda store: store.write(len(keys)))
             try:
-                for row, pieces in zip(write.rows, blocks, strict=True):
-                    _gather(row, pieces)
+                self._copy(_gather, write.rows, blocks)
                 return write.commit(keys, parents)
             except CairnError as error:
                 self._access.failed(error)
@@ -74,13 +77,23 @@ class Shelf:
         self._report.count("saves_duplicate_blocks", len(keys) - new)
         return True
 
+    def close(self) -> None:
+        """Nothing is copied any more."""
+        self._helper.close()
+
+    def _copy(self, copy: Callable[[Row, Pieces], None], rows: Sequence[Row], blocks: Sequence[Pieces]) -> None:
+        def some(places: range) -> None:
+            for at in places:
+                copy(rows[at], blocks[at])
+
+        self._helper.share(some, len(rows), len(rows) * self.block_bytes)
+
     def _get_prefix(self, keys: Sequence[bytes], blocks: Sequence[Pieces]) -> int:
         def get() -> int:
             read = self._access.use(lambda store: store.read(keys))
             try:
                 rows = read.rows[: len(keys)]
-                for row, pieces in zip(rows, blocks, strict=False):
-                    _scatter(row, pieces)
+                self._copy(_scatter, rows, blocks)
                 read.end()
             except BaseException:
                 read.release()

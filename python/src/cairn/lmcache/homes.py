@@ -78,6 +78,7 @@ class Homes:
     def close(self) -> None:
         for home in self.all():
             home.finder.close()
+            home.shelf.close()
         self.client.close()
 
     def _make(self, model: str, object_bytes: int) -> Home:

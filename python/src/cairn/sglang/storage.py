@@ -150,6 +150,8 @@ class CairnStorage(HiCacheStorage):  # type: ignore[misc]
             return False
 
     def close(self) -> None:
+        for shelf in self._shelves.values():
+            shelf.close()
         self._client.close()
 
     def _get(self, pool: str, keys: Sequence[str], host_indices: Any) -> list[bool]:

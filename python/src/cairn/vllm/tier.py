@@ -155,6 +155,7 @@ class CairnTier(SecondaryTierManager):  # type: ignore[misc]
         self._lookups.shutdown()
         self._loads.close()
         self._stores.close()
+        self._shelf.close()
         self._client.close()
 
     def _chunks(self, job: TransferJob) -> list[Pieces]:
