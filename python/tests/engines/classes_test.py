@@ -29,6 +29,9 @@ class OwnClasses(unittest.TestCase):
     def test_lmcache_adapter(self) -> None:
         self.run_inside("lmcache_adapter.py")
 
+    def test_the_compose_file_with_vllm(self) -> None:
+        self.run_inside("compose.py")
+
     def test_torch_pools(self) -> None:
         self.run_inside("torch_pool.py")
 

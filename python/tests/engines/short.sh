@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# The engines' tests that matter most, as the last part of .ci/run. They take none of the time that the run may take,
+# and fail for what is in the code alone: else a sentence says why they are left out, and the exit code is 77.
+# usage: short.sh SECONDS_SINCE_THE_RUN_BEGAN
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+# Installing takes 5 minutes on two quiet cores, the tests 5 more; a busy machine takes twice as long.
+limit_s=1200
+# The run may take 90 minutes: these, and 10 for what nobody foresaw.
+latest_start_s=$((5400 - limit_s - 600))
+
+left_out() { echo "The engines' tests are left out: $*." >&2; exit 77; }
+
+(($1 <= latest_start_s)) ||
+  left_out "the run began $(($1 / 60)) minutes ago, and they begin within $((latest_start_s / 60))"
+code=0
+timeout --kill-after=30 "$limit_s" ./run test engines --short || code=$?
+case $code in
+  77) left_out "the engines cannot be had here" ;;
+  124 | 137) left_out "they did not end within $((limit_s / 60)) minutes" ;;
+esac
+exit "$code"
