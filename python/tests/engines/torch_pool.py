@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+import mmap
 import random
 import unittest
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import mock
 
 import torch
+from fake_cuda import FakeCuda
 
-from cairn.engine.torch_pool import TorchPool, Unsuitable
+from cairn.engine.torch_pool import TorchPool, Unsuitable, _Gpu
 from cairn.rows import Rows
 
 BLOCKS, HEADS, TOKENS, WIDTH, LAYERS = 24, 2, 8, 16, 3
@@ -56,20 +60,25 @@ class TorchPools(unittest.TestCase):
             pool.load([1, 2], self.rows(bytearray(9 * size), [3, 8], size), None).wait()
             pool.close()
 
-    def copies_are_right(self) -> None:
+    def test_so_they_are_by_the_copies_of_a_gpu(self) -> None:
+        with mock.patch.object(torch, "cuda", FakeCuda()):
+            self.copies_are_right(on_gpu)
+
+    def copies_are_right(self, prepared: Callable[[TorchPool], object] = lambda pool: None) -> None:
         values = random.Random(1)
         for make in (contiguous, tokens_first, keys_apart, cut):
             for dtype in (torch.bfloat16, torch.float32, torch.float8_e4m3fn):
                 with self.subTest(make=make.__name__, dtype=dtype):
                     layers = [make(dtype) for _ in range(LAYERS)]
                     pool = TorchPool(layers, BLOCKS)
+                    after = prepared(pool)
                     size = pool.block_bytes
                     self.assertEqual(size, LAYERS * VALUES * dtype.itemsize)
                     memory = bytearray(values.randbytes(BLOCKS * size))
                     # Scattered, together, and one alone.
                     slots, blocks = [7, 2, 3, 4, 11], [5, 20, 1, 2, 9]
                     rows = self.rows(memory, slots, size)
-                    pool.load(blocks, Rows(rows.memory.toreadonly(), rows.offsets, size), None).wait()
+                    pool.load(blocks, Rows(rows.memory.toreadonly(), rows.offsets, size), after).wait()
                     back = bytearray(len(memory))
                     pool.save(blocks[::-1], self.rows(back, slots[::-1], size)).wait()
                     for slot, block in zip(slots, blocks, strict=True):
@@ -95,6 +104,81 @@ class TorchPools(unittest.TestCase):
     def test_layers_of_different_shapes_are_refused_by_name(self) -> None:
         with self.assertRaisesRegex(Unsuitable, "float32"):
             TorchPool([contiguous(torch.float32), contiguous(torch.bfloat16)], BLOCKS)
+
+
+def on_gpu(pool: TorchPool) -> object:
+    """The pool copies as if its layers were on a GPU."""
+    torch.cuda._names = iter(("loads", "saves"))
+    pool._gpu = _Gpu(torch.device("cpu"))
+    return pool.order()
+
+
+class OnAGpu(unittest.TestCase):
+    """What is ordered behind what, by a fake of torch.cuda; the copies themselves are torch's."""
+
+    def setUp(self) -> None:
+        self.cuda = FakeCuda()
+        patched = mock.patch.object(torch, "cuda", self.cuda)
+        patched.start()
+        self.addCleanup(patched.stop)
+        self.pool = TorchPool([contiguous(torch.float32) for _ in range(LAYERS)], BLOCKS)
+        self.after = on_gpu(self.pool)
+        self.size = self.pool.block_bytes
+
+    def rows(self, *slots: int) -> Rows:
+        return Rows(memoryview(bytearray(BLOCKS * self.size)), [slot * self.size for slot in slots], self.size)
+
+    def test_a_load_is_behind_what_the_engine_began_and_is_waited_for(self) -> None:
+        with self.cuda:
+            copies = self.pool.load([3, 4], self.rows(1, 2), self.after)
+        copies.wait()
+        self.assertEqual(self.cuda.log, ["loads behind engine.1", "copy on loads", "wait for loads.1"])
+
+    def test_a_save_is_behind_what_the_engine_computed_and_the_engine_behind_it(self) -> None:
+        with self.cuda:
+            copies = self.pool.save([3, 4], self.rows(1, 2))
+            again = self.pool.save([5], self.rows(3))
+        self.assertEqual(self.cuda.log, ["saves behind engine", "copy on saves"] * 2)
+        self.cuda.log.clear()
+        self.pool.fence()
+        self.pool.fence()  # once is enough
+        copies.wait()
+        again.wait()
+        self.assertEqual(self.cuda.log, ["engine behind saves.2", "wait for saves.1", "wait for saves.2"])
+
+    def test_what_fails_leaves_no_copy_under_way(self) -> None:
+        with self.assertRaises(IndexError):
+            self.pool.load([3, BLOCKS + 1], self.rows(1, 2), self.after)
+        self.assertEqual(self.cuda.log[-1], "wait for loads")
+        with self.assertRaises(IndexError):
+            self.pool.save([3, BLOCKS + 1], self.rows(1, 2))
+        self.assertEqual(self.cuda.log[-1], "wait for saves")
+        with self.cuda:
+            self.pool.load([3], self.rows(1), self.after)  # the next one goes
+
+    def test_memory_of_a_restarted_server_takes_the_place_of_what_was_pinned(self) -> None:
+        mapped = []
+        for _ in range(3):
+            memory = mmap.mmap(-1, 1 << 16)
+            mapped.append(weakref.ref(memory))
+            self.pool.adopt(memoryview(memory))
+        self.assertEqual(
+            self.cuda.log,
+            ["register", *["wait for loads", "wait for saves", "unregister", "register"] * 2],
+        )
+        # It stays mapped for as long as it is pinned, so that nothing else comes to lie there.
+        del memory
+        gc.collect()
+        self.assertEqual([one() is None for one in mapped], [True, True, False])
+        self.assertEqual(len(self.cuda.registered), 1)
+
+    def test_memory_that_cannot_be_pinned_is_refused_by_name(self) -> None:
+        memory = memoryview(bytearray(1 << 16))
+        with (
+            mock.patch.object(self.cuda, "cudaHostRegister", return_value=2),
+            self.assertRaisesRegex(Unsuitable, "2"),
+        ):
+            self.pool.adopt(memory)
 
 
 if __name__ == "__main__":

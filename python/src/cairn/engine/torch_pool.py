@@ -6,8 +6,10 @@ whatever its strides: engines whose kernels want other strides share blocks.
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -25,9 +27,9 @@ class TorchPool:
     """layers: in the model's order, each `[block, ...]`."""
 
     def __init__(self, layers: Sequence[Any], num_blocks: int) -> None:
-        self._layers = [_by_block(layer, num_blocks) for layer in layers]
-        first = self._layers[0]
-        for layer in self._layers:
+        given = [_by_block(layer, num_blocks) for layer in layers]
+        first = given[0]
+        for layer in given:
             if layer.dtype != first.dtype or layer.shape != first.shape or layer.device != first.device:
                 raise Unsuitable(
                     f"layers of different shapes ({tuple(layer.shape)} {layer.dtype}, "
@@ -35,14 +37,15 @@ class TorchPool:
                 )
         self.dtype_bytes: int = first.element_size()
         self.layer_values: int = first[0].numel()
-        self.num_layers = len(self._layers)
+        self.num_layers = len(given)
+        self._layers = [_integers(layer) for layer in given]
         self._shape = (self.num_layers, *first.shape[1:])
-        self._dtype = first.dtype
+        self._dtype = self._layers[0].dtype
         self._device = first.device
         # Torch has no tensors that must not be written, and says so of rows that are read only.
         warnings.filterwarnings("ignore", message="The given buffer is not writable")
         self._gpu = _Gpu(self._device) if self._device.type == "cuda" else None
-        self._cpu = HostBlocks([_integers(layer).numpy() for layer in self._layers] if self._gpu is None else [])
+        self._cpu = HostBlocks([layer.numpy() for layer in self._layers] if self._gpu is None else [])
 
     @property
     def block_bytes(self) -> int:
@@ -98,20 +101,47 @@ class Done:
         return
 
 
+class _Lane:
+    """A stream beside the engine's."""
+
+    def __init__(self, device: Any) -> None:
+        self.stream = torch.cuda.Stream(device)
+        self.lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def copying(self) -> Iterator[None]:
+        """What fails leaves nothing under way: who hears of it lets others write to the same memory."""
+        with self.lock, torch.cuda.stream(self.stream):
+            try:
+                yield
+            except BaseException:
+                self.stream.synchronize()
+                raise
+
+
 class _Gpu:
     """Streams of our own beside the engine's, and what orders them."""
 
     def __init__(self, device: Any) -> None:
         self._device = device
-        self._loads = torch.cuda.Stream(device)
-        self._saves = torch.cuda.Stream(device)
+        self._loads = _Lane(device)
+        self._saves = _Lane(device)
         self._last_save: Any = None
+        self._registered: memoryview | None = None  # the tier's, which stays mapped for as long
 
     def register(self, memory: memoryview) -> None:
-        tensor = torch.frombuffer(memory, dtype=torch.uint8)
-        result = torch.cuda.cudart().cudaHostRegister(tensor.data_ptr(), tensor.numel(), 0)
-        if int(result) != 0:
-            raise Unsuitable(f"the tier cannot be pinned for the GPU: error {int(result)}")
+        """In the place of what was registered before: after its restart the server has other memory."""
+        runtime = torch.cuda.cudart()
+        with self._loads.lock, self._saves.lock, torch.cuda.device(self._device):
+            if self._registered is not None:
+                for lane in (self._loads, self._saves):
+                    lane.stream.synchronize()
+                runtime.cudaHostUnregister(_address(self._registered))
+                self._registered = None
+            result = runtime.cudaHostRegister(_address(memory), memory.nbytes, 0)
+            if int(result) != 0:
+                raise Unsuitable(f"the tier cannot be pinned for the GPU: error {int(result)}")
+            self._registered = memory
 
     def now(self) -> object:
         return torch.cuda.current_stream(self._device).record_event()
@@ -121,19 +151,24 @@ class _Gpu:
             torch.cuda.current_stream(self._device).wait_event(self._last_save)
             self._last_save = None
 
-    def loading(self, after: object) -> Any:
-        self._loads.wait_event(after)
-        return torch.cuda.stream(self._loads)
+    @contextlib.contextmanager
+    def loading(self, after: object) -> Iterator[None]:
+        with self._loads.copying():
+            self._loads.stream.wait_event(after)
+            yield
 
     def loaded(self) -> Copies:
-        return _Event(self._loads.record_event())
+        return _Event(self._loads.stream.record_event())
 
-    def saving(self) -> Any:
-        self._saves.wait_stream(torch.cuda.current_stream(self._device))
-        return torch.cuda.stream(self._saves)
+    @contextlib.contextmanager
+    def saving(self) -> Iterator[None]:
+        engine = torch.cuda.current_stream(self._device)
+        with self._saves.copying():
+            self._saves.stream.wait_stream(engine)
+            yield
 
     def saved(self) -> Copies:
-        self._last_save = self._saves.record_event()
+        self._last_save = self._saves.stream.record_event()
         return _Event(self._last_save)
 
 
@@ -145,8 +180,12 @@ class _Event:
         self._event.synchronize()
 
 
+def _address(memory: memoryview) -> int:
+    return int(torch.frombuffer(memory, dtype=torch.uint8).data_ptr())
+
+
 def _integers(layer: Any) -> Any:
-    """The same memory as integers: numpy has not all of torch's types."""
+    """The same memory as integers: neither numpy nor torch's copies by index have all of torch's types."""
     return layer.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[layer.element_size()])
 
 
