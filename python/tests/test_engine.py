@@ -10,7 +10,7 @@ import threading
 import time
 import unittest
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 from cairn.engine.access import Access
@@ -18,7 +18,8 @@ from cairn.engine.breaker import LONGEST_PAUSE_S, Breaker
 from cairn.engine.chain import KeyChain
 from cairn.engine.helper import SHARED_BYTES, Helper
 from cairn.engine.identity import Identity, Rank
-from cairn.engine.lookup import Found, Lookups
+from cairn.engine.jobs import Jobs
+from cairn.engine.lookup import Finder, Found, Lookups
 from cairn.engine.mover import MAX_PENDING_SAVES, Copies, Mover
 from cairn.engine.options import Unsupported, flat_shape
 from cairn.engine.plan import Load, Planner, Save
@@ -268,6 +269,15 @@ class Movers(unittest.TestCase):
                 self.mover = self.make(lambda: self.store)
                 self.assertEqual(self.load(Load("r", [b"a"], [10])), {10})
 
+    def test_loads_that_cannot_begin_have_failed(self) -> None:
+        loads = [Load("r", [b"a"], [10]), Load("s", [b"b"], [11])]
+        with mock.patch.object(self.pool, "order", side_effect=RuntimeError("a bug")):
+            self.mover.load(loads)
+        self.assertEqual(self.mover.take_done(PATIENCE_S), [(loads[0], {10}), (loads[1], {11})])
+        self.mover._loads.shutdown()  # no thread can be had, say
+        self.mover.load(loads)
+        self.assertEqual(self.mover.take_done(PATIENCE_S), [(loads[0], {10}), (loads[1], {11})])
+
     def test_a_load_that_waited_too_long_has_failed(self) -> None:
         self.save(Save([b"a"], [3], None))
         self.mover._load(Load("r", [b"a"], [10]), None, deadline=0.0)
@@ -367,6 +377,57 @@ class Accesses(unittest.TestCase):
         access._breaker.answered()  # as if its pause were over
         self.assertIs(access.use(lambda opened: opened), store)
 
+    def test_a_server_that_starts_or_is_busy_refuses_no_engine(self) -> None:
+        for status in (429, 502, 503, 504):
+            with self.subTest(status=status):
+                answers: list[Exception | None] = [Refused(status, "unavailable", "the server is starting"), None]
+                store = FakeStore()
+
+                def open_store(answers: Any = answers, store: Any = store) -> Store:
+                    if (error := answers.pop(0)) is not None:
+                        raise error
+                    return cast(Store, store)
+
+                access = Access(open_store, Report(logging.getLogger("cairn.test")))
+                access.open()
+                self.assertEqual(access.is_silent, status != 429)  # one that is busy is asked for other things
+                access._breaker.answered()
+                self.assertIs(access.use(lambda opened: opened), store)
+
+    def test_what_a_server_refuses_for_good_is_known_at_the_start(self) -> None:
+        def refused() -> Store:
+            raise Refused(403, "forbidden", "the token may not write")
+
+        with self.assertRaises(Refused):
+            Access(refused, Report(logging.getLogger("cairn.test"))).open()
+
+
+class Finders(unittest.TestCase):
+    def test_a_server_that_starts_is_not_asked_by_every_request(self) -> None:
+        client = mock.Mock()
+        client.match.side_effect = Refused(503, "unavailable", "the server is starting")
+        finder = Finder(client, ["c"], "pinned", Report(logging.getLogger("cairn.test")))
+        for _ in range(5):
+            self.assertEqual(finder.find([b"k"], 0).blocks, 0)
+        self.assertEqual(client.match.call_count, 1)
+        self.assertTrue(finder.is_silent)
+
+
+class ManyJobs(unittest.TestCase):
+    def test_a_job_that_raises_has_ended_with_its_other_result(self) -> None:
+        told = threading.Event()
+        jobs: Jobs[int] = Jobs("test", 1, Report(logging.getLogger("cairn.test")), told.set)
+
+        def fails() -> int:
+            raise RuntimeError("a bug")
+
+        with self.assertLogs("cairn.test", "ERROR"):
+            jobs.submit(7, fails, -1)
+            self.assertTrue(told.wait(PATIENCE_S))
+        self.assertEqual(jobs.take(7), -1)
+        jobs.do(fails)
+        jobs.close()
+
 
 class FakeFinder:
     """Finds what it is told, once it is let."""
@@ -440,6 +501,18 @@ class LookupsBesideTheLoop(unittest.TestCase):
         self.end()
         self.assertEqual(len(self.finder.released), 1)
 
+    def test_what_was_found_meanwhile_is_given_up_beside_the_loop(self) -> None:
+        released_by: list[str] = []
+        self.finder.release = lambda found: released_by.append(threading.current_thread().name)  # type: ignore
+        self.assertIsNone(self.lookups.poll("a", [b"1"], 0))
+        future, _ = self.lookups._under_way["a"]
+        self.finder.gate.set()
+        future.result(PATIENCE_S)  # it is here, and nobody has asked for it
+        self.lookups.forget("a")
+        self.end()
+        self.assertEqual(len(released_by), 1)
+        self.assertIn("cairn-lookup", released_by[0])
+
     def test_a_lease_that_was_lost_meanwhile_is_looked_up_again(self) -> None:
         self.finder.gate.set()
         self.found()
@@ -509,6 +582,13 @@ class Reports(unittest.TestCase):
                 now[0] = float(second)
                 report.warn("the server does not answer at all, not once: it said nothing")
         self.assertEqual(len(logs.output), 3)
+
+    def test_what_was_said_is_not_remembered_without_end(self) -> None:
+        report = Report(logging.getLogger("cairn.test.report"), lambda: 0.0)
+        with self.assertLogs("cairn.test.report"):
+            for number in range(1000):
+                report.warn(f"{number} keys")
+        self.assertLessEqual(len(report._said), 256)
 
     def test_counts_are_taken_once(self) -> None:
         report = Report(logging.getLogger("cairn.test.report"))

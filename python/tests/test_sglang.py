@@ -210,6 +210,24 @@ class Storages(ServerCase):
             self.assertEqual(storage.batch_get_v1(hashes(1), indices(0)), [False])
             self.assertFalse(storage.clear())
 
+    def test_a_pool_that_fails_is_a_miss(self) -> None:
+        storage = self.storage()
+        broken = SimpleNamespace(page_size=PAGE_TOKENS)  # it does not say where its pages lie
+        storage._pools["kv"] = broken
+        storage._shelves.clear()
+        # Of a pool that nobody registered.
+        state = SimpleNamespace(
+            name=Pools.MAMBA, keys=hashes(1), host_indices=indices(0), hit_policy=Policy.ALL_PAGES
+        )
+        with self.assertLogs("sglang.cairn", "ERROR"):
+            self.assertEqual(storage.batch_exists(hashes(1)), 0)
+            self.assertEqual(storage.batch_set_v1(hashes(1), indices(0)), [False])
+            self.assertEqual(storage.batch_get_v1(hashes(1), indices(0)), [False])
+            self.assertEqual(storage.batch_get_v2([state]), {Pools.MAMBA: [False]})
+            self.assertEqual(storage.batch_exists_v2(hashes(1), [state]).pages, 0)
+            self.assertFalse(storage.batch_set(hashes(1), [None]))
+            self.assertEqual(storage.batch_get(hashes(1), [None]), [None])
+
     def test_what_it_does_not_do_is_refused_by_name(self) -> None:
         with self.assertRaisesRegex(Unsupported, "tp_lcm_size"):
             self.storage(should_split_heads=True)

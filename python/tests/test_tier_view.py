@@ -210,6 +210,20 @@ class Keepers(unittest.TestCase):
         self.assertTrue(renewed.wait(PATIENCE_S))
         self.assertEqual(self.client.renew.call_args.args, ("now", 30_000))
 
+    def test_what_fails_for_one_lease_leaves_the_others(self) -> None:
+        renewed = threading.Event()
+
+        def renew(lease: str, _: int) -> None:
+            if lease == "bad":
+                raise RuntimeError("a bug")
+            renewed.set()
+
+        self.client.renew.side_effect = renew
+        bad = self.keeper.keep("bad", 30_000, time.monotonic() - 16)
+        self.keeper.keep("good", 30_000, time.monotonic() - 15)
+        self.assertTrue(renewed.wait(PATIENCE_S))
+        self.assertFalse(bad.is_held(time.monotonic()))
+
     def test_the_thread_ends_where_there_is_nothing_to_renew_and_begins_again(self) -> None:
         with mock.patch("cairn.leases.LINGER_S", 0.01):
             for _ in range(2):

@@ -251,6 +251,15 @@ class Engines(EngineCase):
         self.assertLess(again.loaded_tokens, 88)
         self.assertGreater(again.computed_here, 94 - 88)
 
+    def test_loads_go_on_where_saves_cannot_be_planned(self) -> None:
+        setup = self.setup_of()
+        self.stored(setup)
+        engine = self.engine(setup)
+        again = Request("again", list(PROMPT))
+        with mock.patch.object(engine.scheduler._planner, "computes", side_effect=RuntimeError("a bug")):
+            engine.run(again)
+        self.assertEqual(again.loaded_tokens, 88)
+
     def test_a_step_waits_for_loads_only_where_nothing_else_is_computed(self) -> None:
         idle = SimpleNamespace(num_scheduled_tokens={})
         busy = SimpleNamespace(num_scheduled_tokens={"other": 1})

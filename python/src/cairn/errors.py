@@ -56,6 +56,15 @@ class Refused(CairnError):
         Refused._by_code[cls.code] = cls
 
 
+# The server starts or drains, or is not there behind its proxy.
+NOT_SERVING = (502, 503, 504)
+
+
+def is_silence(error: BaseException) -> bool:
+    """Whether it says no more than that nobody serves now: the same may be answered a moment later."""
+    return isinstance(error, NoAnswer) or (isinstance(error, Refused) and error.status in NOT_SERVING)
+
+
 def refusal(status: int, body: bytes, retry_after: str | None) -> Refused:
     """The exception for an answer whose status is no success."""
     code, detail = "refused", body[:300].decode(errors="replace")

@@ -122,6 +122,6 @@ class LeaseKeeper:
             else:
                 kept.lose()
                 self._forget(kept)
-        except CairnError:
+        except Exception:  # the other leases are still to be renewed
             kept.lose()
             self._forget(kept)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -12,11 +11,12 @@ from cairn.engine.breaker import Breaker
 from cairn.engine.options import Unsupported
 from cairn.engine.report import Report
 from cairn.engine.store import Store, WrongBlocks, open_store
-from cairn.errors import CacheExists, CairnError, NoAnswer, Refused, UnknownCache
+from cairn.errors import CacheExists, CairnError, NoAnswer, Refused, UnknownCache, is_silence
 from cairn.model import CacheConfig
 
 T = TypeVar("T")
 
+TOO_MANY_REQUESTS = 429
 TIMEOUT_S = 5.0  # of each request of a load or a save
 # How long a load waits for blocks that come up from the disk; what has not come by then is read as it lies.
 ONBOARD_WAIT_MS = 5_000
@@ -37,10 +37,15 @@ class Access:
         return self._breaker.is_silent
 
     def open(self) -> None:
-        """Opens the store now, so that a refusal is known at the engine's start. A server that does not answer
-        is asked again when it is needed."""
-        with contextlib.suppress(NoAnswer):  # the report has said it
+        """Opens the store now, so that a refusal is known at the engine's start. A server that does not answer, or
+        starts itself, is asked again when it is needed."""
+        try:
             self.use(lambda store: None)
+        except CairnError as error:
+            if isinstance(error, Refused) and error.status == TOO_MANY_REQUESTS:
+                self._report.warn(f"the server is busy: {error}")
+            elif not is_silence(error):
+                raise
 
     def use(self, act: Callable[[Store], T]) -> T:
         """Acts on the store. Raises what that raises, and NoAnswer at once where the server was silent a moment
@@ -67,7 +72,7 @@ class Access:
 
     def failed(self, error: CairnError) -> None:
         """What was begun on the store has ended so."""
-        if isinstance(error, NoAnswer) and self._breaker.silent():
+        if is_silence(error) and self._breaker.silent():
             self._report.warn(f"the server does not answer: {error}")
 
     def _opened(self) -> Store:

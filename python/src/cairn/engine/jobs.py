@@ -10,7 +10,10 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from cairn.engine.report import Report
+
 R = TypeVar("R")
+T = TypeVar("T")
 
 # Work that has not begun by then is not begun any more: to compute is quicker than a queue of this length.
 DEADLINE_S = 20.0
@@ -24,10 +27,12 @@ class Done(Generic[R]):
 
 
 class Jobs(Generic[R]):
-    """Safe from several threads. Every job ends; `otherwise` is the result of one that waited too long. `on_done`
-    is called when a job's result can be taken, by the thread that did the job."""
+    """Safe from several threads. Every job ends; `otherwise` is the result of one that waited too long, or raised.
+    `on_done` is called when a job's result can be taken, by the thread that did the job."""
 
-    def __init__(self, name: str, threads: int, on_done: Callable[[], None] | None = None) -> None:
+    def __init__(self, name: str, threads: int, report: Report, on_done: Callable[[], None] | None = None) -> None:
+        self._name = name
+        self._report = report
         self._pool = ThreadPoolExecutor(threads, name)
         self._on_done = on_done
         self._lock = threading.Lock()
@@ -36,12 +41,11 @@ class Jobs(Generic[R]):
         self._closing = False
 
     def submit(self, number: int, act: Callable[[], R], otherwise: R) -> None:
-        """`act` does not raise."""
         self._hand_over(functools.partial(self._run, number, act, otherwise, time.monotonic()))
 
     def do(self, act: Callable[[], object]) -> None:
         """Of which nobody asks what became of it."""
-        self._hand_over(act)
+        self._hand_over(lambda: self._softly(act, None))
 
     def take_done(self) -> list[Done[R]]:
         """Those that have ended since the last time."""
@@ -68,11 +72,18 @@ class Jobs(Generic[R]):
 
     def _run(self, number: int, act: Callable[[], R], otherwise: R, began: float) -> None:
         too_late = self._closing or time.monotonic() - began > DEADLINE_S
-        result = otherwise if too_late else act()
+        result = otherwise if too_late else self._softly(act, otherwise)
         with self._lock:
             self._done[number] = Done(number, result, time.monotonic() - began)
         if self._on_done is not None:
             self._on_done()
+
+    def _softly(self, act: Callable[[], T], otherwise: T) -> T:
+        try:
+            return act()
+        except Exception:
+            self._report.failed(f"{self._name}: a job failed")
+            return otherwise
 
     def _hand_over(self, act: Callable[[], object]) -> None:
         with self._lock:

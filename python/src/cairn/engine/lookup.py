@@ -13,7 +13,7 @@ from cairn.client import Client
 from cairn.engine.breaker import Breaker
 from cairn.engine.report import Report
 from cairn.engine.store import clear_caches
-from cairn.errors import CairnError, NoAnswer, Refused, UnknownCache
+from cairn.errors import CairnError, Refused, UnknownCache, is_silence
 from cairn.leases import KeptLease, LeaseKeeper
 from cairn.model import MatchedBlock, Tier
 
@@ -127,10 +127,10 @@ class Finder:
 
     def _failed(self, error: Exception) -> None:
         self._report.count("lookup_failures")
-        if isinstance(error, NoAnswer) and self._breaker.silent():
-            self._report.warn(f"look-ups are misses while the server does not answer: {error}")
-        elif not isinstance(error, NoAnswer):
+        if not is_silence(error):
             self._report.warn(f"a look-up failed: {error!r}")
+        elif self._breaker.silent():
+            self._report.warn(f"look-ups are misses while the server does not answer: {error}")
 
 
 class Lookups:
@@ -189,4 +189,6 @@ class Lookups:
 
     def _abandon(self, request: str) -> None:
         future, _ = self._under_way.pop(request)
-        future.add_done_callback(lambda done: self._finder.release(done.result()))
+        if not future.cancel():
+            # Beside the engine's loop, also where the answer is here already. It has begun: nobody waits for ever.
+            self._threads.submit(lambda: self._finder.release(future.result()))

@@ -78,12 +78,20 @@ class Mover:
         self._done: list[tuple[Load, set[int]]] = []
 
     def load(self, loads: Sequence[Load]) -> None:
-        after = self._pool.order() if loads else None
-        deadline = time.monotonic() + LOAD_DEADLINE_S
-        for load in loads:
-            with self._lock:
-                self._loading += 1
-            self._loads.submit(self._load, load, after, deadline)
+        """Each of them ends, and `take_done` tells of it: the engine waits for that."""
+        with self._lock:
+            self._loading += len(loads)
+        begun = 0
+        try:
+            after = self._pool.order() if loads else None
+            deadline = time.monotonic() + LOAD_DEADLINE_S
+            for load in loads:
+                self._loads.submit(self._load, load, after, deadline)
+                begun += 1
+        except Exception:
+            self._report.failed("loads failed")
+            for load in loads[begun:]:
+                self._ended(load, set(load.blocks))
 
     def take_done(self, wait_s: float = 0.0) -> list[tuple[Load, set[int]]]:
         """The loads that have ended since the last time, each with the blocks that did not come. Where some are
@@ -163,10 +171,13 @@ class Mover:
             self._report.count("loaded_bytes", came * self._pool.block_bytes)
             self._report.count("load_seconds", time.monotonic() - began)
             self._report.count("load_failed_blocks", len(failed))
-            with self._lock:
-                self._loading -= 1
-                self._done.append((load, failed))
-                self._load_ended.notify()
+            self._ended(load, failed)
+
+    def _ended(self, load: Load, failed: set[int]) -> None:
+        with self._lock:
+            self._loading -= 1
+            self._done.append((load, failed))
+            self._load_ended.notify()
 
     def _slots(self, count: int) -> WriteRows:
         try:

@@ -11,6 +11,10 @@ from collections.abc import Callable
 SAID_AGAIN_AFTER_S = 10.0
 
 
+# Of lines that begin differently. Over it all may be said again.
+MAX_KINDS = 256
+
+
 class Report:
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log
@@ -47,5 +51,7 @@ class Report:
         with self._lock:
             if now < self._said.get(kind, -SAID_AGAIN_AFTER_S) + SAID_AGAIN_AFTER_S:
                 return False
+            if len(self._said) >= MAX_KINDS:
+                self._said.clear()
             self._said[kind] = now
             return True

@@ -38,15 +38,15 @@ class CairnAdapter(L2AdapterInterface):  # type: ignore[misc]
 
     def __init__(self, params: Mapping[str, Any], l1_memory_desc: Any = None) -> None:
         super().__init__()  # the server has its own limits, and evicts by itself
-        self._report = Report(logging.getLogger("lmcache.cairn"))
+        self._report = report = Report(logging.getLogger("lmcache.cairn"))
         self._options = Options.of(params, "adapter_params")
         self._homes = Homes(self._options, self._report)
         self._holds = Holds()
         self._numbers = itertools.count()
         self._store_done, self._lookup_done, self._load_done = (create_event_notifier() for _ in range(3))
-        self._stores: Jobs[L2StoreResult] = Jobs("cairn-save", THREADS, self._store_done.notify)
-        self._lookups: Jobs[Bitmap] = Jobs("cairn-lookup", THREADS, self._lookup_done.notify)
-        self._loads: Jobs[Bitmap] = Jobs("cairn-load", THREADS, self._load_done.notify)
+        self._stores: Jobs[L2StoreResult] = Jobs("cairn-save", THREADS, report, self._store_done.notify)
+        self._lookups: Jobs[Bitmap] = Jobs("cairn-lookup", THREADS, report, self._lookup_done.notify)
+        self._loads: Jobs[Bitmap] = Jobs("cairn-load", THREADS, report, self._load_done.notify)
 
     def get_store_event_fd(self) -> int:
         return int(self._store_done.fileno())

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from sglang.srt.mem_cache.hicache_storage import (
     HiCacheStorage,
@@ -37,6 +37,7 @@ from cairn.sglang.pages import (
 )
 
 KV = str(PoolName.KV)
+T = TypeVar("T")
 
 
 class CairnStorage(HiCacheStorage):  # type: ignore[misc]
@@ -77,15 +78,17 @@ class CairnStorage(HiCacheStorage):  # type: ignore[misc]
         return self.batch_exists([key]) == 1
 
     def batch_exists(self, keys: Sequence[str], extra_info: Any = None) -> int:
-        return self._shelf(KV).prefix([key_of(key) for key in keys])
+        return self._softly(0, lambda: self._shelf(KV).prefix([key_of(key) for key in keys]))
 
     def get(self, key: str, target_location: Any = None, target_sizes: Any = None) -> Any:
         return self.batch_get([key], [target_location])[0]
 
     def batch_get(self, keys: Sequence[str], target_locations: Any = None, target_sizes: Any = None) -> list[Any]:
-        came = self._shelf(KV).get(
-            [key_of(key) for key in keys], [[tensor_piece(tensor)] for tensor in target_locations]
-        )
+        def get() -> list[bool]:
+            pages = [[tensor_piece(tensor)] for tensor in target_locations]
+            return self._shelf(KV).get([key_of(key) for key in keys], pages)
+
+        came = self._softly([False] * len(target_locations), get)
         return [tensor if here else None for tensor, here in zip(target_locations, came, strict=True)]
 
     def set(self, key: str, value: Any = None, target_location: Any = None, target_sizes: Any = None) -> bool:
@@ -94,9 +97,12 @@ class CairnStorage(HiCacheStorage):  # type: ignore[misc]
     def batch_set(
         self, keys: Sequence[str], values: Any = None, target_locations: Any = None, target_sizes: Any = None
     ) -> bool:
-        pages = [value.contiguous() for value in values]
-        names = [key_of(key) for key in keys]
-        return self._shelf(KV).put(names, [[tensor_piece(page)] for page in pages], parents_of(names, None))
+        def put() -> bool:
+            pages = [value.contiguous() for value in values]
+            names = [key_of(key) for key in keys]
+            return self._shelf(KV).put(names, [[tensor_piece(page)] for page in pages], parents_of(names, None))
+
+        return self._softly(False, put)
 
     # Pages by their places in SGLang's pools.
 
@@ -122,11 +128,15 @@ class CairnStorage(HiCacheStorage):  # type: ignore[misc]
         self, keys: Sequence[str], pool_transfers: Any = None, extra_info: Any = None
     ) -> PoolTransferResult:
         """The longest prefix of which every pool has what its policy asks for."""
+        nothing = PoolTransferResult(0, {}, [])
+        return self._softly(nothing, lambda: self._found_in_all(keys, pool_transfers or []))
+
+    def _found_in_all(self, keys: Sequence[str], pool_transfers: Sequence[Any]) -> PoolTransferResult:
         names = [key_of(key) for key in keys]
         pages = self._shelf(KV).prefix(names)
         hits = {PoolName.KV: pages} if pages else {}
         usable = list(range(1, pages + 1))
-        for transfer in pool_transfers or []:
+        for transfer in pool_transfers:
             if not usable:
                 break
             if transfer.hit_policy == PoolHitPolicy.BLOCK_GROUPS:
@@ -155,17 +165,31 @@ class CairnStorage(HiCacheStorage):  # type: ignore[misc]
         self._client.close()
 
     def _get(self, pool: str, keys: Sequence[str], host_indices: Any) -> list[bool]:
-        if not self._has_pages(pool, keys, host_indices):
-            return [False] * len(keys)
-        return self._shelf(pool).get([key_of(key) for key in keys], page_pieces(self._pools[pool], host_indices))
+        def get() -> list[bool]:
+            if not self._has_pages(pool, keys, host_indices):
+                return [False] * len(keys)
+            pieces = page_pieces(self._pools[pool], host_indices)
+            return self._shelf(pool).get([key_of(key) for key in keys], pieces)
+
+        return self._softly([False] * len(keys), get)
 
     def _set(self, pool: str, keys: Sequence[str], host_indices: Any, extra_info: Any) -> list[bool]:
-        if not self._has_pages(pool, keys, host_indices):
-            return [False] * len(keys)
-        names = [key_of(key) for key in keys]
-        parents = parents_of(names, getattr(extra_info, "prefix_keys", None))
-        stored = self._shelf(pool).put(names, page_pieces(self._pools[pool], host_indices), parents)
-        return [stored] * len(keys)
+        def put() -> bool:
+            if not self._has_pages(pool, keys, host_indices):
+                return False
+            names = [key_of(key) for key in keys]
+            parents = parents_of(names, getattr(extra_info, "prefix_keys", None))
+            return self._shelf(pool).put(names, page_pieces(self._pools[pool], host_indices), parents)
+
+        return [self._softly(False, put)] * len(keys)
+
+    def _softly(self, otherwise: T, act: Callable[[], T]) -> T:
+        """An exception would end SGLang's thread."""
+        try:
+            return act()
+        except Exception:
+            self._report.failed("pages could not be reached")
+            return otherwise
 
     def _has_pages(self, pool: str, keys: Sequence[str], host_indices: Any) -> bool:
         pages = 0 if host_indices is None else len(host_indices) // page_tokens(self._pools[pool])

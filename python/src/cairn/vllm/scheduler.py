@@ -84,9 +84,14 @@ class SchedulerSide:
         """What the workers load and save around this step."""
         may_wait = self._setup.steps_alone and not output.num_scheduled_tokens
         step = Step(loads=self._planner.take_loads(), may_wait=may_wait)
-        if not self._setup.saves:
-            return step
+        if self._setup.saves:
+            try:
+                self._plan_saves(output, step)
+            except Exception:  # the loads must go on: the engine waits for them
+                self._report.failed("saves could not be planned")
+        return step
 
+    def _plan_saves(self, output: Any, step: Step) -> None:
         def blocks_of(name: str) -> list[int]:
             blocks: list[int] = output.kv_connector_block_state.get_block_ids(name)[0]
             return blocks
@@ -105,7 +110,6 @@ class SchedulerSide:
                 step.saves.append(save)
                 if self._events is not None:
                     self._events.know(request, save.first, save.keys)
-        return step
 
     def take_events(self) -> list[Any]:
         """vLLM's events of blocks that were stored on the server, or removed there."""

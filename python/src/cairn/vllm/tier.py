@@ -81,8 +81,8 @@ class CairnTier(SecondaryTierManager):  # type: ignore[misc]
         access = open_access(self._client, name, config, self.block_size_bytes, report)
         self._shelf = Shelf(access, self.block_size_bytes, report)
         self._lookups = _Lookups(tier_type, self._shelf)
-        self._loads: Jobs[list[bool]] = Jobs("cairn-load", THREADS)
-        self._stores: Jobs[bool] = Jobs("cairn-save", THREADS)
+        self._loads: Jobs[list[bool]] = Jobs("cairn-load", THREADS, report)
+        self._stores: Jobs[bool] = Jobs("cairn-save", THREADS, report)
         self._jobs: dict[int, TransferJob] = {}
         self._pending_stores = 0
         tells = enable_kv_events and offloading_spec.kv_events_config.enable_kv_cache_events
