@@ -8,6 +8,7 @@
 
 #include "base/random.hpp"
 #include "blockmgr/cache/cache_core.hpp"
+#include "blockmgr/cache/cache_resize.hpp"
 #include "blockmgr/cache/disk_tier.hpp"
 #include "blockmgr/cache/tier_memory.hpp"
 #include "blockmgr/checkpointer.hpp"
@@ -68,7 +69,7 @@ struct BlockManager::Impl {
   Result<> check_handle(const ExportedMemory& memory) const;
   Result<BlockLayout> make_layout(const CacheConfig& config, Tier tier) const;
   Result<> check_disk_path(const CacheConfig& config) const;
-  Result<Member> make_cache(const CacheConfig& config);
+  Result<Member> make_cache(const CacheConfig& config) CAIRN_REQUIRES(creating);
 
   const std::shared_ptr<CacheServices> services;
   std::unique_ptr<Groups> groups;
@@ -115,7 +116,7 @@ BlockManager::~BlockManager() {
   checkpoint();
   for (const auto& cache : caches()) {
     Section section(*cache->core_);
-    if (!cache->core_->dropped) cache->core_->shut(section);
+    if (!section->dropped) section.shut();
   }
   impl_->services->jobs.wait_empty();
 }
@@ -214,8 +215,8 @@ Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(const CacheCon
   try {
     auto core = std::make_shared<CacheCore>(services, std::move(parts));
     {
-      MutexLock lock(core->mutex);
-      core->disk_damage.slot_files = damaged_slot_files;
+      Section section(*core);
+      section->disk_damage.slot_files = damaged_slot_files;
     }
     if (core->journal) CAIRN_TRY(start_disk_tier(*core, is_new));
     member.cache = std::shared_ptr<Cache>(new Cache(std::move(core)));
@@ -239,7 +240,7 @@ Result<BlockManager::Created> BlockManager::create_cache(const CacheConfig& give
     MutexLock lock(impl_->mutex);
     if (auto at = impl_->members.find(config.name); at != impl_->members.end()) {
       CacheCore& core = *at->second.cache->core_;
-      if (MutexLock core_lock(core.mutex); core.dropped) {
+      if (Section section(core); section->dropped) {
         return Error{ErrorCode::state_conflict, "cache " + config.name + " is being removed"};
       }
       if (at->second.cache->config() == config) {
@@ -311,14 +312,14 @@ Result<std::uint64_t> BlockManager::drop_cache(std::string_view name, bool force
   std::uint64_t ended = 0;
   {
     Section section(core);
-    CAIRN_TRY(core.check_usable());
-    core.end_overdue(section);
-    ended = core.leases.size();
+    CAIRN_TRY(section.check_usable());
+    section->leases.end_overdue(section);
+    ended = section->leases.size();
     if (ended > 0 && !force) {
       return Error{ErrorCode::leased,
                    "cache " + std::string(name) + " has " + std::to_string(ended) + " leases"};
     }
-    core.shut(section);
+    section.shut();
   }
   {
     // One that is under way ends first; none begins any more. It may wait for a disk, so no lock of
@@ -378,10 +379,7 @@ Result<TransferStatus> BlockManager::cancel_transfer(TransferId id) {
   if (!owner) return std::move(owner).error();
   if (const auto core = owner->lock()) {
     Section section(*core);
-    if (auto at = core->transfers.find(id); at != core->transfers.end()) {
-      const auto move = at->second;
-      core->cancel_move(section, move);
-    }
+    section->moves.cancel(section, id);
   } else {
     impl_->groups->cancel(id);
   }
@@ -411,12 +409,12 @@ void BlockManager::tick() {
   for (const auto& cache : caches()) {
     {
       Section section(*cache->core_);
-      if (cache->core_->dropped) continue;
-      cache->core_->end_overdue(section);
-      cache->core_->store.expire(section.now());
+      if (section->dropped) continue;
+      section->leases.end_overdue(section);
+      section->store.expire(section.now());
     }
-    cache->core_->trim_if_due();
-    cache->core_->scrub();
+    trim_if_due(*cache->core_);
+    Scrub::go_on(*cache->core_);
   }
 }
 

@@ -39,9 +39,9 @@ void Checkpointer::look(TimePoint now) {
     if (!core.journal) continue;
     bool wanted = false;
     {
-      MutexLock lock(core.mutex);
+      Section section(core);
       const bool early = core.journal->wants_checkpoint() && !failing_.contains(core.number);
-      wanted = !core.dropped && (early || (all && core.journal->has_changes()));
+      wanted = !section->dropped && (early || (all && core.journal->has_changes()));
     }
     if (!wanted) continue;
     if (checkpoint_disk_tier(core)) {

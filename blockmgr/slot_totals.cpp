@@ -28,13 +28,13 @@ std::string device_of(const BlockLayout& layout) {
 
 }  // namespace
 
-void SlotTotals::add(const CacheCore& core) {
-  MutexLock lock(core.mutex);
+void SlotTotals::add(CacheCore& core) {
+  Section section(core);
   for (Tier tier : kTiers) {
     if (!core.spaces[index_of(tier)]) continue;
     const BlockLayout& layout = core.layout(tier);
     AllocatorStatistics& all = by_device_[device_of(layout)];
-    const AllocatorStatistics one = core.store.pool(tier).statistics(slot_bytes(layout));
+    const AllocatorStatistics one = section->store.pool(tier).statistics(slot_bytes(layout));
     all.allocated_bytes += one.allocated_bytes;
     all.cached_bytes += one.cached_bytes;
     all.reserved_bytes += one.reserved_bytes;
@@ -47,7 +47,7 @@ void SlotTotals::add(const CacheCore& core) {
   }
 }
 
-void SlotTotals::retire(const CacheCore& core) {
+void SlotTotals::retire(CacheCore& core) {
   SlotTotals going;
   going.add(core);
   for (const auto& [device, gone] : going.by_device_) {

@@ -14,9 +14,9 @@ class CacheCore;
 // a metric that named caches would lose a series with each. Not thread-safe.
 class SlotTotals {
  public:
-  void add(const CacheCore& core);
+  void add(CacheCore& core);
   // Of a cache that goes: its counts stay, as counters must not go back.
-  void retire(const CacheCore& core);
+  void retire(CacheCore& core);
 
   std::vector<NamedAllocator> named() const;
 

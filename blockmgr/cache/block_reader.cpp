@@ -26,9 +26,9 @@ struct Read : std::enable_shared_from_this<Read> {
   void unpin() {
     Section section(*core);
     if (is_use) {
-      core->store.unpin(at);
+      section->store.unpin(at);
     } else {
-      core->store.unpin_in_place(at);
+      section->store.unpin_in_place(at);
     }
     pinned = false;
   }
@@ -89,7 +89,7 @@ void Read::loaded(const JobOutcome& outcome, Done<std::span<const iovec>> ready)
   const Error& error = outcome.failures.front().error;
   if (accuses_source(at.tier(), error.code)) {
     Section section(*core);
-    core->drop_unreadable(at, handle.generation, error);
+    section->moves.drop_unreadable(section, at, handle.generation, error);
   }
   ready(error);
 }
@@ -107,7 +107,7 @@ struct BlockReader::Impl {
       read->abandoned = true;
     } else {
       Section section(*core);
-      core->store.unpin(at);
+      section->store.unpin(at);
     }
   }
 
@@ -115,7 +115,7 @@ struct BlockReader::Impl {
   BlockHandle handle() const {
     if (read) return read->handle;
     Section section(*core);
-    return core->store.handle(at);
+    return section->store.handle(at);
   }
 
   const std::shared_ptr<CacheCore> core;
@@ -152,7 +152,7 @@ std::optional<std::uint64_t> BlockReader::checksum() const {
 void BlockReader::keep_checksum(std::uint64_t checksum) {
   const Read& read = *impl_->read;
   Section section(*read.core);
-  BlockStore& store = read.core->store;
+  BlockStore& store = section->store;
   const SlotRecord& slot = store.record(read.at);
   // What was read through staging is pinned no more: the slot may be another key's by now.
   const bool is_there =
@@ -164,46 +164,46 @@ Result<BlockReader> Cache::read(KeyView key, std::optional<PieceSelector> piece)
   CacheCore& core = *core_;
   CAIRN_TRY(check_piece(core.config.shape, piece));
   Section section(core);
-  CAIRN_TRY(core.check_usable());
-  const EntryNumber entry = core.store.find(key, section.now());
+  CAIRN_TRY(section.check_usable());
+  const EntryNumber entry = section->store.find(key, section.now());
   if (entry == kNoEntry) {
     return Error{ErrorCode::unknown_key,
                  "key " + to_hex(key.bytes()) + " is not in cache " + core.config.name};
   }
-  const SlotRef at = core.store.highest_copy(core.store.entry(entry));
-  core.store.pin(at);
-  core.store.record(at).used_again = true;
-  auto read = std::make_shared<Read>(core_, at, core.store.handle(at), piece);
-  read->checksum = core.store.entry(entry).checksum;
+  const SlotRef at = section->store.highest_copy(section->store.entry(entry));
+  section->store.pin(at);
+  section->store.record(at).used_again = true;
+  auto read = std::make_shared<Read>(core_, at, section->store.handle(at), piece);
+  read->checksum = section->store.entry(entry).checksum;
   return BlockReader(std::make_unique<BlockReader::Impl>(std::move(read)));
 }
 
 Result<BlockReader> Cache::peek(KeyView key) {
   CacheCore& core = *core_;
   Section section(core);
-  CAIRN_TRY(core.check_usable());
-  const EntryNumber entry = core.store.find(key, section.now());
+  CAIRN_TRY(section.check_usable());
+  const EntryNumber entry = section->store.find(key, section.now());
   if (entry == kNoEntry) {
     return Error{ErrorCode::unknown_key,
                  "key " + to_hex(key.bytes()) + " is not in cache " + core.config.name};
   }
-  const SlotRef at = core.store.highest_copy(core.store.entry(entry));
-  core.store.pin_in_place(at);
+  const SlotRef at = section->store.highest_copy(section->store.entry(entry));
+  section->store.pin_in_place(at);
   return BlockReader(std::make_unique<BlockReader::Impl>(
-      std::make_shared<Read>(core_, at, core.store.handle(at), std::nullopt, false)));
+      std::make_shared<Read>(core_, at, section->store.handle(at), std::nullopt, false)));
 }
 
 std::vector<BlockReader> Cache::read_prefix(std::span<const KeyView> keys) {
   std::vector<BlockReader> readers;
   CacheCore& core = *core_;
   Section section(core);
-  if (core.dropped) return readers;
+  if (section->dropped) return readers;
   for (const KeyView key : keys) {
-    const EntryNumber entry = core.store.find(key, section.now());
+    const EntryNumber entry = section->store.find(key, section.now());
     if (entry == kNoEntry) break;
-    const SlotRef at = core.store.highest_copy(core.store.entry(entry));
-    core.store.pin(at);
-    core.store.record(at).used_again = true;
+    const SlotRef at = section->store.highest_copy(section->store.entry(entry));
+    section->store.pin(at);
+    section->store.record(at).used_again = true;
     readers.push_back(BlockReader(std::make_unique<BlockReader::Impl>(core_, at)));
   }
   return readers;

@@ -52,7 +52,7 @@ Write::~Write() {
   Section section(*core);
   if (!claimed) return;
   claimed = false;
-  PieceProgress& progress = core->writes.at(at.bits());
+  PieceProgress& progress = *section->writes.find(at);
   progress.end(range, touched ? PieceProgress::End::torn : PieceProgress::End::untouched);
   let_go(section, progress);
 }
@@ -75,7 +75,7 @@ void Write::room(Done<std::span<const iovec>> ready) {
     if (self->abandoned) return ready(kWriterGone);
     self->stage(std::move(ready));
   };
-  if (core->writes.at(at.bits()).take_turn(turn)) section.after(std::move(turn));
+  if (section->writes.find(at)->take_turn(turn)) section.after(std::move(turn));
 }
 
 void Write::stage(Done<std::span<const iovec>> ready) {
@@ -94,8 +94,8 @@ void Write::staged(Done<std::span<const iovec>> ready) {
   if (!piece) return ready(std::span<const iovec>(bytes));
   bool begun = false;
   {
-    MutexLock lock(core->mutex);
-    begun = core->writes.at(at.bits()).any_written();
+    Section section(*core);
+    begun = section->writes.find(at)->any_written();
   }
   if (!begun) {
     std::memset(staging->data(), 0, core->block_bytes);
@@ -143,7 +143,7 @@ Result<> Write::end(PieceProgress::End how) {
   Section section(*core);
   CAIRN_ASSERT(claimed, "a write was finished twice");
   claimed = false;
-  PieceProgress& progress = core->writes.at(at.bits());
+  PieceProgress& progress = *section->writes.find(at);
   progress.end(range, how);
   if (!in_place) {
     // The rest of a staged block went along: it holds something from now on.
@@ -161,9 +161,9 @@ bool Write::let_go(Section& section, PieceProgress& progress) {
   if (std::exchange(has_turn, false)) {
     if (auto next = progress.end_turn()) section.after(std::move(next));
   }
-  const bool gone = core->store.record(at).gone;
-  if (gone) core->forget_writes(at);
-  core->store.unpin(at);
+  const bool gone = section->store.record(at).gone;
+  if (gone) section->writes.erase_unless_busy(at);
+  section->store.unpin(at);
   return !gone;
 }
 
@@ -200,17 +200,17 @@ Result<BlockWriter> Cache::write(const WriteTarget& target) {
   CacheCore& core = *core_;
   CAIRN_TRY(check_piece(core.config.shape, target.piece));
   Section section(core);
-  auto lease = core.live_lease(section, target.lease);
+  auto lease = section->leases.live(section, target.lease);
   if (!lease) return std::move(lease).error();
-  auto at = core.uncommitted(*lease, target.block);
+  auto at = section->leases.uncommitted(section, *lease, target.block);
   if (!at) return std::move(at).error();
   const auto pieces = piece_range(core.config.shape, std::nullopt).count;
-  PieceProgress& progress = core.writes.try_emplace(at->bits(), pieces).first->second;
+  PieceProgress& progress = section->writes.begin(*at, pieces);
   if (!progress.claim(piece_range(core.config.shape, target.piece))) {
     return Error{ErrorCode::state_conflict,
                  "slot " + std::to_string(at->slot()) + " is being written by another request"};
   }
-  core.store.pin(*at);
+  section->store.pin(*at);
   auto impl = std::make_unique<BlockWriter::Impl>();
   impl->write = std::make_shared<Write>(core_, *at, target.piece);
   return BlockWriter(std::move(impl));

@@ -51,7 +51,7 @@ Result<> check_new(Section& section, const Commit& commit) {
   std::set<BlockKey, KeyOrder> before;
   for (const CommitBlock& block : commit.blocks) {
     const bool is_new = before.insert(block.key).second &&
-                        commit.core->store.find(block.key, section.now()) == kNoEntry;
+                        section->store.find(block.key, section.now()) == kNoEntry;
     if (block.refuse_duplicate && !is_new) {
       return Error{ErrorCode::exists, "key " + to_hex(block.key.view().bytes()) +
                                           " is there already, and if_exists is error"};
@@ -62,10 +62,10 @@ Result<> check_new(Section& section, const Commit& commit) {
 
 // Whether what is in an uncommitted slot was put there by a process that maps it, for all that is
 // known.
-bool may_be_in_place(const CacheCore& core, SlotRef at) {
-  if (!core.mapped[index_of(at.tier())]) return false;
-  const auto writes = core.writes.find(at.bits());
-  return writes == core.writes.end() || !writes->second.any_written();
+bool may_be_in_place(Section& section, SlotRef at) {
+  if (!section->mapped[index_of(at.tier())]) return false;
+  const PieceProgress* const progress = section->writes.find(at);
+  return progress == nullptr || !progress->any_written();
 }
 
 Error torn_piece(const CacheCore& core, SlotRef at, std::uint32_t piece) {
@@ -81,7 +81,7 @@ Error torn_piece(const CacheCore& core, SlotRef at, std::uint32_t piece) {
 // Checks every block before any changes, and finds their slots.
 Result<LeaseNumber> check(Section& section, Commit& commit) {
   CacheCore& core = *commit.core;
-  auto lease = core.live_lease(section, commit.lease);
+  auto lease = section->leases.live(section, commit.lease);
   if (!lease) return lease;
   if (commit.blocks.size() > core.options().max_blocks_per_request) {
     return Error{ErrorCode::out_of_range,
@@ -90,17 +90,16 @@ Result<LeaseNumber> check(Section& section, Commit& commit) {
   }
   for (const CommitBlock& block : commit.blocks) {
     CAIRN_TRY(check_block(core, block));
-    auto at = core.uncommitted(*lease, block.handle);
+    auto at = section->leases.uncommitted(section, *lease, block.handle);
     if (!at) return std::move(at).error();
-    const auto writes = core.writes.find(at->bits());
-    if (writes != core.writes.end() && writes->second.busy()) {
-      return Error{ErrorCode::state_conflict,
-                   "slot " + std::to_string(at->slot()) + " is being written"};
+    if (const PieceProgress* const progress = section->writes.find(*at)) {
+      if (progress->busy()) {
+        return Error{ErrorCode::state_conflict,
+                     "slot " + std::to_string(at->slot()) + " is being written"};
+      }
+      if (const auto torn = progress->first_torn()) return torn_piece(core, *at, *torn);
     }
-    if (writes != core.writes.end()) {
-      if (const auto torn = writes->second.first_torn()) return torn_piece(core, *at, *torn);
-    }
-    if (commit.terms.in_place == InPlaceWrites::forbidden && may_be_in_place(core, *at)) {
+    if (commit.terms.in_place == InPlaceWrites::forbidden && may_be_in_place(section, *at)) {
       return Error{ErrorCode::forbidden,
                    "slot " + std::to_string(at->slot()) + " of tier " +
                        std::string(to_string(at->tier())) +
@@ -110,7 +109,7 @@ Result<LeaseNumber> check(Section& section, Commit& commit) {
     commit.slots.push_back(*at);
   }
   CAIRN_TRY(check_new(section, commit));
-  commit.quota = core.leases[*lease].quota;
+  commit.quota = section->leases[*lease].quota;
   std::vector<SlotRef> sorted = commit.slots;
   std::sort(sorted.begin(), sorted.end());
   if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end()) {
@@ -123,16 +122,15 @@ Result<LeaseNumber> check(Section& section, Commit& commit) {
 // Those who wait go on, after this one's answer.
 void end_labelling(Section& section, Commit& commit) {
   for (const BlockKey& key : std::exchange(commit.labelled, {})) {
-    auto ended = commit.core->labelling.extract(key);
-    for (auto& waiting : ended.mapped()) section.after(std::move(waiting));
+    for (auto& waiting : section->writes.give_up_key(key)) section.after(std::move(waiting));
   }
 }
 
 void give_up(Section& section, Commit& commit, Error error) {
   if (commit.filling) {
     for (SlotRef at : commit.slots) {
-      commit.core->store.record(at).committing = false;
-      commit.core->store.unpin(at);
+      section->store.record(at).committing = false;
+      section->store.unpin(at);
     }
   }
   section.after([done = std::make_shared<Done<std::vector<CommitStatus>>>(std::move(commit.done)),
@@ -148,7 +146,7 @@ void publish(Section& section, Commit& commit) {
     return give_up(section, commit, std::move(all_new).error());
   }
   CacheCore& core = *commit.core;
-  BlockStore& store = core.store;
+  BlockStore& store = section->store;
   std::vector<SlotRef> given_up;
   std::vector<SlotRef> committed;
   std::vector<CommitStatus> statuses;
@@ -157,7 +155,7 @@ void publish(Section& section, Commit& commit) {
     const SlotRef at = commit.slots[i];
     SlotRecord& slot = store.record(at);
     slot.committing = false;
-    core.writes.erase(at.bits());
+    section->writes.erase(at);
     if (store.find(block.key, section.now()) != kNoEntry) {
       statuses.push_back(CommitStatus::duplicate);
       if (slot.leases > 0) given_up.push_back(at);
@@ -174,25 +172,22 @@ void publish(Section& section, Commit& commit) {
     committed.push_back(at);
   }
   core.options().reached("commit.noted");
-  core.commits += committed.size();
-  core.duplicates += statuses.size() - committed.size();
-  if (core.settings->offload == OffloadMode::on_commit) core.write_through(section, committed);
+  section->counts.commits += committed.size();
+  section->counts.duplicates += statuses.size() - committed.size();
+  if (core.settings->offload == OffloadMode::on_commit)
+    section->moves.write_through(section, committed);
   if (!given_up.empty()) {
-    std::sort(given_up.begin(), given_up.end());
-    auto lease = core.leases.find(commit.lease);
+    const auto lease = section->leases.find(commit.lease);
     CAIRN_ASSERT(lease.has_value(), "a leased slot outlived its lease");
-    std::erase_if(core.leases[*lease].held, [&](SlotRef at) {
-      return std::binary_search(given_up.begin(), given_up.end(), at);
-    });
-    core.leases.count(*lease);
+    section->leases.remove(*lease, given_up);
     for (SlotRef at : given_up) store.unpin_for_lease(at);
   }
   if (commit.filling) {
     for (auto at = commit.slots.rbegin(); at != commit.slots.rend(); ++at) store.unpin(*at);
   }
   if (commit.terms.release) {
-    const auto lease = core.leases.find(commit.lease);
-    if (lease) core.end_lease(section, *lease, false);
+    const auto lease = section->leases.find(commit.lease);
+    if (lease) section->leases.end(section, *lease, false);
   }
   section.after([done = std::make_shared<Done<std::vector<CommitStatus>>>(std::move(commit.done)),
                  statuses = std::move(statuses)]() mutable { (*done)(std::move(statuses)); });
@@ -208,7 +203,7 @@ void fill_ended(const CommitPtr& commit, JobOutcome outcome) {
                         : outcome.failures.front().error;
   }
   if (--commit->fills > 0) return;
-  if (auto usable = commit->core->check_usable(); !usable) commit->error = usable.error();
+  if (auto usable = section.check_usable(); !usable) commit->error = usable.error();
   if (commit->error) {
     give_up(section, *commit, *commit->error);
   } else {
@@ -236,34 +231,34 @@ struct Gaps {
 // key that is there already the header stays nobody's: the block will not be kept. The same of one
 // that this commit names before: a start that has lost the log could not tell which of two whole
 // blocks was the one that stayed.
-void make_labels(const Section& section, Commit& commit) {
+void make_labels(Section& section, Commit& commit) {
   CacheCore& core = *commit.core;
   if (!core.disk_slots) return;
   commit.labels.resize(commit.blocks.size());
   for (std::size_t i = 0; i < commit.blocks.size(); ++i) {
     const CommitBlock& block = commit.blocks[i];
-    if (core.store.contains(block.key, section.now())) continue;
-    if (!core.labelling.try_emplace(block.key).second) continue;
+    if (section->store.contains(block.key, section.now())) continue;
+    if (!section->writes.take_key(block.key)) continue;
     commit.labelled.push_back(block.key);
     if (commit.slots[i].tier() != Tier::disk) continue;
     NewBlock fresh{.key = block.key, .metadata = block.metadata, .epoch = block.epoch};
     if (block.parent) fresh.parent = block.parent->view();
     if (block.ttl_ms) fresh.expires_at = section.now() + std::chrono::milliseconds(*block.ttl_ms);
-    commit.labels[i] = core.label_of(section, commit.slots[i], fresh);
+    commit.labels[i] = label_of(section, commit.slots[i], fresh);
     if (block.priority) commit.labels[i].priority = *block.priority;
   }
 }
 
-Gaps find_gaps(const CacheCore& core, const Commit& commit) {
+Gaps find_gaps(Section& section, const Commit& commit) {
   Gaps gaps;
   for (SlotRef at : commit.slots) {
-    if (may_be_in_place(core, at)) continue;
-    const auto writes = core.writes.find(at.bits());
-    if (writes == core.writes.end() || !writes->second.any_written()) {
+    if (may_be_in_place(section, at)) continue;
+    const PieceProgress* const progress = section->writes.find(at);
+    if (progress == nullptr || !progress->any_written()) {
       gaps.blocks[index_of(at.tier())].push_back(at);
       continue;
     }
-    for (std::uint32_t piece : writes->second.missing()) gaps.pieces.push_back({at, piece});
+    for (std::uint32_t piece : progress->missing()) gaps.pieces.push_back({at, piece});
     if (at.tier() == Tier::disk) gaps.unlabelled.push_back(at);
   }
   return gaps;
@@ -326,16 +321,10 @@ void fill(const CommitPtr& commit, const Gaps& gaps) {
 
 // True where another commit is filling a block of the same key: this one goes on after it, so that
 // the key whose header is written first is the one that stays.
-bool waits_for_another(const CommitPtr& commit, void (*go_on)(const CommitPtr&)) {
-  auto& labelling = commit->core->labelling;
-  if (labelling.empty()) return false;
-  for (const CommitBlock& block : commit->blocks) {
-    const auto other = labelling.find(block.key);
-    if (other == labelling.end()) continue;
-    other->second.push_back([commit, go_on] { go_on(commit); });
-    return true;
-  }
-  return false;
+bool waits_for_another(Section& section, const CommitPtr& commit, void (*go_on)(const CommitPtr&)) {
+  return std::ranges::any_of(commit->blocks, [&](const CommitBlock& block) {
+    return section->writes.wait_for_key(block.key, [commit, go_on] { go_on(commit); });
+  });
 }
 
 void begin_commit(const CommitPtr& commit) {
@@ -345,8 +334,8 @@ void begin_commit(const CommitPtr& commit) {
   if (auto checked = check(section, *commit); !checked) {
     return give_up(section, *commit, std::move(checked).error());
   }
-  if (waits_for_another(commit, begin_commit)) return;
-  Gaps gaps = find_gaps(core, *commit);
+  if (waits_for_another(section, commit, begin_commit)) return;
+  Gaps gaps = find_gaps(section, *commit);
   if (!gaps.any_job() && gaps.pieces.empty()) return publish(section, *commit);
   for (const auto& slots : gaps.blocks) commit->fills += slots.empty() ? 0u : 1u;
   commit->fills += gaps.unlabelled.empty() ? 0u : 1u;
@@ -354,8 +343,8 @@ void begin_commit(const CommitPtr& commit) {
 
   commit->filling = true;
   for (SlotRef at : commit->slots) {
-    core.store.pin(at);
-    core.store.record(at).committing = true;
+    section->store.pin(at);
+    section->store.record(at).committing = true;
   }
   ++commit->fills;  // of the pieces, and so that the last to end is none of the others
   section.after([commit, gaps = std::move(gaps)] {

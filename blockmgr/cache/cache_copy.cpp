@@ -143,10 +143,10 @@ Result<> CacheCopy::hold_present() {
 // All of them, or none. Keys that the destination has, and second mentions, are left out.
 Result<> CacheCopy::pin_sources() {
   Section section(*from_);
-  CAIRN_TRY(from_->check_usable());
+  CAIRN_TRY(section.check_usable());
   std::vector<EntryNumber> entries;
   for (const BlockKey& key : request_.keys) {
-    entries.push_back(from_->store.find(key, section.now()));
+    entries.push_back(section->store.find(key, section.now()));
     if (entries.back() == kNoEntry) {
       return Error{ErrorCode::unknown_key,
                    "key " + to_hex(key.view().bytes()) + " is not in cache " + from_->config.name};
@@ -159,12 +159,12 @@ Result<> CacheCopy::pin_sources() {
       if (block->tier != request_.to) elsewhere_.push_back(request_.keys[i]);
       continue;
     }
-    const Entry& entry = from_->store.entry(entries[i]);
+    const Entry& entry = section->store.entry(entries[i]);
     Item item{.source = *best_source(entry, request_.to),
               .block = {.handle = {}, .key = request_.keys[i]}};
-    if (entry.parent != kNoEntry) item.block.parent = from_->store.key(entry.parent);
+    if (entry.parent != kNoEntry) item.block.parent = section->store.key(entry.parent);
     if (entry.metadata) item.block.metadata = *entry.metadata;
-    from_->store.pin(item.source);
+    section->store.pin(item.source);
     items_.push_back(std::move(item));
     pinned_ = items_.size();
   }
@@ -257,12 +257,13 @@ void CacheCopy::allocated(Result<Allocation> allocation) {
 // Under the lock that hands them over: what a lease lost meanwhile is somebody else's.
 Result<> CacheCopy::pin_destinations(std::size_t jobs) {
   Section section(*into_);
-  auto lease = into_->live_lease(section, *lease_);
+  auto lease = section->leases.live(section, *lease_);
   if (!lease) return std::move(lease).error();
   for (const Item& item : items_) {
-    if (auto at = into_->uncommitted(*lease, item.block.handle); !at) return std::move(at).error();
+    if (auto at = section->leases.uncommitted(section, *lease, item.block.handle); !at)
+      return std::move(at).error();
   }
-  for (const Item& item : items_) into_->store.pin(destination(item));
+  for (const Item& item : items_) section->store.pin(destination(item));
   jobs_ = jobs;
   return {};
 }
@@ -315,15 +316,15 @@ void CacheCopy::job_ended(std::span<const std::size_t> items, const JobOutcome& 
     }
     for (std::size_t i : items) {
       const SlotRef at = destination(items_[i]);
-      const bool gone = into_->store.record(at).gone;
+      const bool gone = section->store.record(at).gone;
       if (gone && !items_[i].error) {
         items_[i].error = Error{ErrorCode::lease_expired, "the lease ended during the copy"};
       }
       if (!items_[i].error) {
         const auto all = piece_range(into_->config.shape, std::nullopt);
-        into_->writes.try_emplace(at.bits(), all.count).first->second.set_written(all);
+        section->writes.begin(at, all.count).set_written(all);
       }
-      into_->store.unpin(at);
+      section->store.unpin(at);
     }
     last = --jobs_ == 0;
   }
@@ -366,7 +367,7 @@ void CacheCopy::let_go() {
   {
     Section section(*from_);
     // The prefix's last block first: so it is evicted first.
-    for (; pinned_ > 0; --pinned_) from_->store.unpin(items_[pinned_ - 1].source);
+    for (; pinned_ > 0; --pinned_) section->store.unpin(items_[pinned_ - 1].source);
   }
   for (std::optional<LeaseId>* lease : {&lease_, &present_.lease}) {
     if (*lease) static_cast<void>(request_.into->release(**lease, {}));

@@ -19,15 +19,15 @@ void respond(Section& section, std::shared_ptr<Done<EvictResult>> done,
 }
 
 // Drops the copies of a key that nobody holds.
-void evict_everywhere(CacheCore& core, EntryNumber entry, EvictResult& result) {
-  const auto slots = core.store.entry(entry).slots;
+void evict_everywhere(Section& section, EntryNumber entry, EvictResult& result) {
+  const auto slots = section->store.entry(entry).slots;
   for (Tier tier : kTiers) {
     if (slots[index_of(tier)] == kNoSlot) continue;
     const SlotRef at(tier, slots[index_of(tier)]);
-    if (core.store.record(at).pins > 0) {
+    if (section->store.record(at).pins > 0) {
       ++result.leased;
     } else {
-      core.store.drop(at, EvictionReason::request);
+      section->store.drop(at, EvictionReason::request);
       ++result.evicted;
     }
   }
@@ -40,54 +40,52 @@ void Cache::evict(std::vector<BlockKey> keys, std::optional<Tier> tier, Done<Evi
   auto answer = std::make_shared<Done<EvictResult>>(std::move(done));
   Section section(core);
   const auto refuse = [&]() -> Result<> {
-    CAIRN_TRY(core.check_usable());
+    CAIRN_TRY(section.check_usable());
     if (tier) CAIRN_TRY(core.check_tier(*tier));
-    if (keys.size() <= core.options().max_blocks_per_request) return {};
-    return Error{ErrorCode::out_of_range,
-                 std::to_string(keys.size()) + " keys, not up to " +
-                     std::to_string(core.options().max_blocks_per_request)};
+    return core.check_count(keys.size());
   };
   if (auto fine = refuse(); !fine) return respond(section, answer, std::move(fine).error());
-  core.end_overdue(section);
+  section->leases.end_overdue(section);
 
   EvictResult result;
   std::vector<SlotRef> leaving;
   // The keys mostly are a prefix: from its tail.
   for (auto key = keys.rbegin(); key != keys.rend(); ++key) {
-    const EntryNumber entry = core.store.find(*key, section.now());
+    const EntryNumber entry = section->store.find(*key, section.now());
     if (entry == kNoEntry) {
       ++result.missing;
       continue;
     }
     if (!tier) {
-      evict_everywhere(core, entry, result);
+      evict_everywhere(section, entry, result);
       continue;
     }
-    const SlotNumber slot = core.store.entry(entry).slots[index_of(*tier)];
+    const SlotNumber slot = section->store.entry(entry).slots[index_of(*tier)];
     if (slot == kNoSlot) {
       ++result.missing;
       continue;
     }
     const SlotRef at(*tier, slot);
-    if (core.store.record(at).pins > 0) {
+    if (section->store.record(at).pins > 0) {
       ++result.leased;
-    } else if (core.store.wants_offload(at)) {
-      core.store.begin_leaving(at);
+    } else if (section->store.wants_offload(at)) {
+      section->store.begin_leaving(at);
       leaving.push_back(at);
     } else {
-      core.store.drop(at, EvictionReason::request);
+      section->store.drop(at, EvictionReason::request);
       ++result.evicted;
     }
   }
   if (leaving.empty()) return respond(section, answer, result);
   const std::uint64_t total = leaving.size();
-  core.offload(section, std::move(leaving), EvictionReason::request,
-               [answer, result, total](Section& inner, const Move& move) mutable {
-                 result.evicted += move.left;
-                 result.offloaded += move.offloaded;
-                 result.leased += total - move.left;
-                 respond(inner, answer, result);
-               });
+  section->moves.offload(
+      section, std::move(leaving), EvictionReason::request,
+      [answer, result, total](Section& inner, const TransferBatch& batch) mutable {
+        result.evicted += batch.left;
+        result.offloaded += batch.offloaded;
+        result.leased += total - batch.left;
+        respond(inner, answer, result);
+      });
 }
 
 namespace {
@@ -104,11 +102,11 @@ class Clearing {
         std::uint32_t next = 0;
         for (bool more = true; more;) {
           Section section(core_);
-          CAIRN_TRY(core_.check_usable());
-          core_.end_overdue(section);
-          const std::uint32_t end = std::min(core_.store.pool(tier).end(), next + kClearStep);
-          for (; next < end; ++next) visit({tier, next}, only_tails);
-          more = end < core_.store.pool(tier).end();
+          CAIRN_TRY(section.check_usable());
+          section->leases.end_overdue(section);
+          const std::uint32_t end = std::min(section->store.pool(tier).end(), next + kClearStep);
+          for (; next < end; ++next) visit(section, {tier, next}, only_tails);
+          more = end < section->store.pool(tier).end();
         }
       }
     }
@@ -119,47 +117,47 @@ class Clearing {
  private:
   void tell_if_empty() {
     Section section(core_);
-    const auto is_empty = [this](Tier tier) {
-      const SlotPool& slots = core_.store.pool(tier);
+    const auto is_empty = [&section](Tier tier) {
+      const SlotPool& slots = section->store.pool(tier);
       return slots.count(SlotState::committed) == 0 && slots.count(SlotState::evictable) == 0;
     };
-    if (core_.dropped || !std::all_of(tiers_.begin(), tiers_.end(), is_empty)) return;
+    if (section->dropped || !std::all_of(tiers_.begin(), tiers_.end(), is_empty)) return;
     const bool all = std::all_of(kTiers.begin(), kTiers.end(), is_empty);
-    core_.store.tell_cleared(all ? std::nullopt : std::optional(tiers_.front()));
+    section->store.tell_cleared(all ? std::nullopt : std::optional(tiers_.front()));
   }
 
-  void visit(SlotRef at, bool only_tails) {
-    const SlotRecord& slot = core_.store.record(at);
+  void visit(Section& section, SlotRef at, bool only_tails) {
+    const SlotRecord& slot = section->store.record(at);
     if (slot.life == SlotLife::free || slot.gone) return;
     if (slot.pins > 0) {
       if (!only_tails) ++result_.leased;
       return;
     }
     if (only_tails) {
-      drop_upwards(slot.owner);
+      drop_upwards(section, slot.owner);
     } else {
-      drop(at);
+      drop(section, at);
     }
   }
 
-  void drop_upwards(EntryNumber number) {
+  void drop_upwards(Section& section, EntryNumber number) {
     while (number != kNoEntry) {
-      const Entry& entry = core_.store.entry(number);
+      const Entry& entry = section->store.entry(number);
       if (entry.children > 0) return;
       const EntryNumber parent = entry.parent;
       // A ghost goes with its last child; its number is then nobody's.
-      const bool more = parent != kNoEntry && core_.store.entry(parent).present();
+      const bool more = parent != kNoEntry && section->store.entry(parent).present();
       const auto slots = entry.slots;
       for (Tier tier : tiers_) {
         const SlotNumber at = slots[index_of(tier)];
-        if (at != kNoSlot && core_.store.record({tier, at}).pins == 0) drop({tier, at});
+        if (at != kNoSlot && section->store.record({tier, at}).pins == 0) drop(section, {tier, at});
       }
       number = more ? parent : kNoEntry;
     }
   }
 
-  void drop(SlotRef at) {
-    core_.store.drop(at, EvictionReason::request);
+  void drop(Section& section, SlotRef at) {
+    section->store.drop(at, EvictionReason::request);
     ++result_.evicted;
   }
 
@@ -186,21 +184,21 @@ Result<EvictResult> Cache::clear(std::optional<Tier> tier) {
 Result<> Cache::erase(KeyView key) {
   CacheCore& core = *core_;
   Section section(core);
-  CAIRN_TRY(core.check_usable());
-  core.end_overdue(section);
-  const EntryNumber entry = core.store.find(key, section.now());
+  CAIRN_TRY(section.check_usable());
+  section->leases.end_overdue(section);
+  const EntryNumber entry = section->store.find(key, section.now());
   if (entry == kNoEntry) {
     return Error{ErrorCode::unknown_key,
                  "key " + to_hex(key.bytes()) + " is not in cache " + core.config.name};
   }
-  const auto slots = core.store.entry(entry).slots;
+  const auto slots = section->store.entry(entry).slots;
   for (Tier tier : kTiers) {
     const SlotNumber slot = slots[index_of(tier)];
-    if (slot != kNoSlot && core.store.record({tier, slot}).leases > 0) {
+    if (slot != kNoSlot && section->store.record({tier, slot}).leases > 0) {
       return Error{ErrorCode::leased, "key " + to_hex(key.bytes()) + " is leased"};
     }
   }
-  core.store.drop_all(entry, EvictionReason::request);
+  section->store.drop_all(entry, EvictionReason::request);
   core.options().reached("erase.noted");
   return {};
 }

@@ -66,62 +66,67 @@ Result<TierMemory> Cache::export_tier(Tier tier, bool passes_files) {
                  "this tier is exported as a descriptor, which goes along with the answer over the "
                  "server's Unix socket only (--unix), to a process of the server's user"};
   }
-  MutexLock lock(core_->mutex);
-  CAIRN_TRY(core_->check_usable());
-  if (core_->changing) {
+  Section section(*core_);
+  CAIRN_TRY(section.check_usable());
+  if (section->sizes.under_way()) {
     return Error{ErrorCode::state_conflict,
                  "the cache is being changed; once that has ended the tier can be exported"};
   }
-  core_->mapped[index_of(tier)] = true;
+  section->mapped[index_of(tier)] = true;
   return memory;
 }
 
 CacheStats Cache::stats() const {
-  const CacheCore& core = *core_;
+  CacheCore& core = *core_;
   CacheStats stats;
   stats.name = core.config.name;
-  MutexLock lock(core.mutex);
+  Section section(core);
   for (Tier tier : kTiers) {
     const std::size_t i = index_of(tier);
     TierStats& out = stats.tiers[i];
     if (!core.spaces[i]) continue;
-    const SlotPool& slots = core.store.pool(tier);
+    const SlotPool& slots = section->store.pool(tier);
     out.present = true;
     out.capacity_blocks = slots.capacity();
     for (std::size_t s = 0; s < kNumSlotStates; ++s) {
       out.blocks[s] = slots.count(static_cast<SlotState>(s));
     }
     out.leased_blocks = slots.leased_count();
-    out.hit_blocks = core.hits[i];
+    out.hit_blocks = section->counts.hits[i];
     for (std::size_t r = 0; r < kNumEvictionReasons; ++r) {
-      out.evictions[r] = core.store.evictions(tier, static_cast<EvictionReason>(r));
+      out.evictions[r] = section->store.evictions(tier, static_cast<EvictionReason>(r));
     }
-    out.checksum_failures = core.checksum_failures[i];
-    out.pressure = core.gauges[i]->level();
-    for (std::size_t to = 0; to < kNumTiers; ++to) {
-      const CacheCore::Route& route = core.routes[i][to];
-      stats.routes[i][to] = {.blocks = route.blocks,
-                             .bytes = route.bytes,
-                             .in_flight_blocks = route.in_flight_blocks,
-                             .durations = route.durations.snapshot()};
+    out.checksum_failures = section->moves.checksum_failures(tier);
+    out.pressure = section->pressure.level(tier);
+    for (Tier to : kTiers) {
+      const Movements::Route& route = section->moves.route(tier, to);
+      stats.routes[i][index_of(to)] = {.blocks = route.blocks,
+                                       .bytes = route.bytes,
+                                       .in_flight_blocks = route.in_flight_blocks,
+                                       .durations = route.durations.snapshot()};
     }
   }
-  stats.disk_admission = core.disk_admission;
-  stats.disk_scrub = core.disk_scrub;
-  stats.disk_damage = core.disk_damage;
-  stats.disk_full = core.disk_full;
-  stats.matches = core.matches;
-  stats.miss_blocks = core.misses;
-  stats.leases = core.leases.size();
-  stats.lease_expirations = core.lease_expirations;
-  stats.commits = core.commits;
-  stats.duplicates = core.duplicates;
-  stats.metadata_bytes = core.store.memory_bytes();
+  stats.disk_admission = section->moves.disk_admission();
+  stats.disk_scrub = section->scrub.stats();
+  stats.disk_damage = section->disk_damage;
+  stats.disk_full = section->moves.disk_full();
+  stats.matches = section->counts.matches;
+  stats.miss_blocks = section->counts.misses;
+  stats.leases = section->leases.size();
+  stats.lease_expirations = section->leases.expirations();
+  stats.commits = section->counts.commits;
+  stats.duplicates = section->counts.duplicates;
+  stats.metadata_bytes = section->store.memory_bytes();
   return stats;
 }
 
+PendingList Cache::pending(const PendingRequest& request) const {
+  Section section(*core_);
+  return section->moves.pending(section, request);
+}
+
 Result<BlockList> Cache::list(const BlockListRequest& request) const {
-  const CacheCore& core = *core_;
+  CacheCore& core = *core_;
   if (request.tier) CAIRN_TRY(core.check_tier(*request.tier));
   // A cursor is the number of a slot, counted through all tiers.
   // Each tier has as many numbers as it may have slots: it may grow while a client reads on.
@@ -134,27 +139,27 @@ Result<BlockList> Cache::list(const BlockListRequest& request) const {
     next = std::max(next, starts[index_of(*request.tier)]);
     end = starts[index_of(*request.tier) + 1];
   }
-  const auto skip_unused = [&](std::uint64_t& at) {
+  const auto skip_unused = [&](Section& section, std::uint64_t& at) {
     while (at < end) {
       const auto tier = static_cast<std::size_t>(at / kMaxSlots);
-      if (at - starts[tier] < core.store.pool(kTiers[tier]).end()) return;
+      if (at - starts[tier] < section->store.pool(kTiers[tier]).end()) return;
       at = starts[tier + 1];
     }
   };
   while (next < end && result.blocks.size() < request.limit) {
-    MutexLock lock(core.mutex);
-    CAIRN_TRY(core.check_usable());
-    skip_unused(next);
+    Section section(core);
+    CAIRN_TRY(section.check_usable());
+    skip_unused(section, next);
     const std::uint64_t step_end = std::min(end, next + kListStep);
     for (; next < step_end && result.blocks.size() < request.limit; ++next) {
       const auto tier = static_cast<std::size_t>(next / kMaxSlots);
       const SlotRef at(kTiers[tier], static_cast<SlotNumber>(next - starts[tier]));
-      if (!core.store.pool(at.tier()).exists(at.slot())) continue;
-      const SlotState state = core.store.pool(at.tier()).state(at.slot());
+      if (!section->store.pool(at.tier()).exists(at.slot())) continue;
+      const SlotState state = section->store.pool(at.tier()).state(at.slot());
       const bool wanted = request.state ? state == *request.state : state != SlotState::free;
-      if (wanted) result.blocks.push_back(describe(core.store, at));
+      if (wanted) result.blocks.push_back(describe(section->store, at));
     }
-    skip_unused(next);
+    skip_unused(section, next);
   }
   result.next_cursor = next < end ? next : 0;
   return result;
@@ -163,10 +168,10 @@ Result<BlockList> Cache::list(const BlockListRequest& request) const {
 Result<std::string> Cache::metadata(KeyView key) const {
   CacheCore& core = *core_;
   Section section(core);
-  CAIRN_TRY(core.check_usable());
-  const EntryNumber entry = core.store.find(key, section.now());
+  CAIRN_TRY(section.check_usable());
+  const EntryNumber entry = section->store.find(key, section.now());
   if (entry == kNoEntry) return unknown_key(core, key);
-  const auto& metadata = core.store.entry(entry).metadata;
+  const auto& metadata = section->store.entry(entry).metadata;
   return metadata ? *metadata : std::string();
 }
 
@@ -174,11 +179,11 @@ Result<> Cache::set_metadata(KeyView key, std::string json) {
   CacheCore& core = *core_;
   CAIRN_TRY(core.check_metadata(json.size()));
   Section section(core);
-  CAIRN_TRY(core.check_usable());
-  const EntryNumber entry = core.store.find(key, section.now());
+  CAIRN_TRY(section.check_usable());
+  const EntryNumber entry = section->store.find(key, section.now());
   if (entry == kNoEntry) return unknown_key(core, key);
-  ++core.store.entry(entry).epoch;
-  core.store.set_metadata(entry, std::move(json));
+  ++section->store.entry(entry).epoch;
+  section->store.set_metadata(entry, std::move(json));
   return {};
 }
 

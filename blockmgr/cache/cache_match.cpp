@@ -25,11 +25,7 @@ Result<> Cache::match(std::span<const KeyView> keys, std::optional<std::uint32_t
   out.blocks.clear();
   out.lease.reset();
   out.expires_at_unix_ms = 0;
-  if (keys.size() > core.options().max_blocks_per_request) {
-    return Error{ErrorCode::out_of_range,
-                 std::to_string(keys.size()) + " keys, not up to " +
-                     std::to_string(core.options().max_blocks_per_request)};
-  }
+  CAIRN_TRY(core.check_count(keys.size()));
   const bool pins = lease_ms != 0;
   std::uint32_t duration_ms = 0;
   if (pins) {
@@ -40,32 +36,25 @@ Result<> Cache::match(std::span<const KeyView> keys, std::optional<std::uint32_t
   out.blocks.reserve(std::min(keys.size(), kReservedBlocks));
 
   Section section(core);
-  CAIRN_TRY(core.check_usable());
-  core.end_overdue(section);
-  if (pins && core.leases.full()) {
-    return Error{ErrorCode::too_many,
-                 std::to_string(core.leases.size()) + " leases are open, and no more may be"};
-  }
-  BlockStore& store = core.store;
+  CAIRN_TRY(section.check_usable());
+  section->leases.end_overdue(section);
+  if (pins) CAIRN_TRY(section->leases.check_room());
+  BlockStore& store = section->store;
   const auto may_hold = [&](std::uint64_t blocks) -> Result<> {
-    CAIRN_TRY(core.check_held(blocks));
-    return CacheCore::check_pins(pins_of.get(), blocks);
+    CAIRN_TRY(section->leases.check_held(section, blocks));
+    return Leases::check_pins(pins_of.get(), blocks);
   };
   // Only what is there is pinned; it is counted where not all of the keys would fit.
   if (pins && !may_hold(keys.size())) {
     CAIRN_TRY(may_hold(present_prefix(store, keys, section.now())));
   }
-  Lease* lease = nullptr;
-  LeaseNumber number = 0;
+  LeaseNumber lease = 0;
   BlockStore::PrefixScan scan(store, keys, section.now());
   std::span<const SlotRef> ahead = scan.next();
   if (pins && !ahead.empty()) {
     const TimePoint end = section.now() + std::chrono::milliseconds(duration_ms);
-    number = core.leases.open(end, holder);
-    lease = &core.leases[number];
-    lease->pins = pins_of;
-    lease->held.reserve(std::min(keys.size(), kReservedBlocks));
-    out.lease = lease->id;
+    lease = section->leases.open({.expires_at = end, .holder = holder, .pins = pins_of});
+    out.lease = section->leases[lease].id;
     out.expires_at_unix_ms = section.unix_ms() + duration_ms;
   }
   while (!ahead.empty()) {
@@ -75,23 +64,20 @@ Result<> Cache::match(std::span<const KeyView> keys, std::optional<std::uint32_t
       for (const SlotRef at : found) store.pool(at.tier()).prefetch_neighbours(at.slot());
     }
     for (const SlotRef at : found) {
-      if (pins) {
-        store.pin_for_lease(at);
-        lease->held.push_back(at);
-      }
+      if (pins) store.pin_for_lease(at);
       out.blocks.push_back(store.handle(at));
-      ++core.hits[index_of(at.tier())];
+      ++section->counts.hits[index_of(at.tier())];
     }
+    if (pins) section->leases.add(lease, found);
   }
-  if (lease != nullptr) core.leases.count(number);
   if (!pins) {
     // As when a lease is released: the end of the prefix stays the least recently used of it.
     for (auto block = out.blocks.rbegin(); block != out.blocks.rend(); ++block) {
       store.touch({block->tier, block->slot});
     }
   }
-  ++core.matches;
-  core.misses += keys.size() - out.blocks.size();
+  ++section->counts.matches;
+  section->counts.misses += keys.size() - out.blocks.size();
   return {};
 }
 
@@ -100,53 +86,50 @@ Result<Cache::Held> Cache::hold(std::span<const KeyView> keys, const HoldTerms& 
   const auto duration_ms = core.lease_duration_ms(terms.lease_ms);
   if (!duration_ms) return duration_ms.error();
   Section section(core);
-  CAIRN_TRY(core.check_usable());
-  core.end_overdue(section);
-  CAIRN_TRY(core.check_held(keys.size()));
+  CAIRN_TRY(section.check_usable());
+  section->leases.end_overdue(section);
+  CAIRN_TRY(section->leases.check_held(section, keys.size()));
   const TimePoint end = section.now() + std::chrono::milliseconds(*duration_ms);
   std::optional<LeaseNumber> number;
   if (terms.lease) {
-    auto lease = core.live_lease(section, *terms.lease);
+    auto lease = section->leases.live(section, *terms.lease);
     if (!lease) return std::move(lease).error();
     number = *lease;
-    core.leases.renew(*number, end);
+    section->leases.renew(*number, end);
   }
   Held held{.blocks = std::vector<std::optional<BlockHandle>>(keys.size()), .lease = terms.lease};
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    const EntryNumber entry = core.store.find(keys[i], section.now());
+    const EntryNumber entry = section->store.find(keys[i], section.now());
     if (entry == kNoEntry) continue;
     if (!number) {
-      if (core.leases.full()) {
-        return Error{ErrorCode::too_many,
-                     std::to_string(core.leases.size()) + " leases are open, and no more may be"};
-      }
-      number = core.leases.open(end, terms.holder);
-      held.lease = core.leases[*number].id;
+      CAIRN_TRY(section->leases.check_room());
+      number = section->leases.open({.expires_at = end, .holder = terms.holder});
+      held.lease = section->leases[*number].id;
     }
-    const SlotRef at = core.store.highest_copy(core.store.entry(entry));
-    core.store.pin_for_lease(at);
-    core.leases[*number].held.push_back(at);
-    held.blocks[i] = core.store.handle(at);
+    const SlotRef at = section->store.highest_copy(section->store.entry(entry));
+    section->store.pin_for_lease(at);
+    section->leases.add(*number, std::span(&at, 1));
+    held.blocks[i] = section->store.handle(at);
   }
   return held;
 }
 
 std::optional<BlockKey> Cache::parent(KeyView key) const {
   Section section(*core_);
-  if (core_->dropped) return std::nullopt;
-  const EntryNumber entry = core_->store.find(key, section.now());
+  if (section->dropped) return std::nullopt;
+  const EntryNumber entry = section->store.find(key, section.now());
   if (entry == kNoEntry) return std::nullopt;
-  const EntryNumber parent = core_->store.entry(entry).parent;
+  const EntryNumber parent = section->store.entry(entry).parent;
   if (parent == kNoEntry) return std::nullopt;
-  return core_->store.key(parent);
+  return section->store.key(parent);
 }
 
 std::vector<bool> Cache::contains(std::span<const KeyView> keys) const {
   std::vector<bool> present(keys.size());
-  MutexLock lock(core_->mutex);
-  if (core_->dropped) return present;
+  Section section(*core_);
+  if (section->dropped) return present;
   const TimePoint now = core_->services->clock.now();
-  for (std::size_t i = 0; i < keys.size(); ++i) present[i] = core_->store.contains(keys[i], now);
+  for (std::size_t i = 0; i < keys.size(); ++i) present[i] = section->store.contains(keys[i], now);
   return present;
 }
 

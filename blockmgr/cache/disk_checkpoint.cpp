@@ -16,19 +16,19 @@ Result<> CacheCore::checkpoint() {
   std::uint64_t log_number = 0;
   {
     // The files of a cache that was removed go with it.
-    MutexLock lock(mutex);
-    if (dropped) return {};
+    Section section(*this);
+    if (section->dropped) return {};
     log_number = journal->reserve_number();
   }
   auto fresh = journal->make_log(log_number);
   {
-    MutexLock lock(mutex);
+    Section section(*this);
     if (!fresh) {
       journal->return_number(log_number);
       // With the spare it goes on, and makes room: the older logs go.
       if (!journal->has_spare()) return std::move(fresh).error();
     }
-    CAIRN_TRY(check_usable());
+    CAIRN_TRY(section.check_usable());
     journal->switch_log(fresh ? std::move(*fresh) : nullptr);
   }
   options().reached("checkpoint.begun");
@@ -40,11 +40,11 @@ Result<> CacheCore::checkpoint() {
     for (std::uint32_t first = 0; first < num_slots; first += kStep) {
       records.clear();
       {
-        MutexLock lock(mutex);
-        CAIRN_TRY(check_usable());
+        Section section(*this);
+        CAIRN_TRY(section.check_usable());
         const std::uint32_t end = std::min(num_slots - first, kStep) + first;
         for (std::uint32_t slot = first; slot < end; ++slot) {
-          store.describe_disk_slot(slot, [&](const SlotRecordView& record) {
+          section->store.describe_disk_slot(slot, [&](const SlotRecordView& record) {
             const std::size_t at = records.size();
             records.resize(at + encoded_bytes(record));
             encode(record, journal->checkpoint_seed(), std::span(records).subspan(at));

@@ -177,11 +177,11 @@ Recovery restore_blocks(CacheCore& core, std::vector<SlotRecordView> records,
   for (const SlotRecordView& record : records) latest[record.key] = record.slot;
   Section section(core);
   for (std::uint32_t slot = 0; slot < core.disk_slots->num_slots(); ++slot) {
-    core.store.raise_generation({Tier::disk, slot}, 1 + generation_gap);
+    section->store.raise_generation({Tier::disk, slot}, 1 + generation_gap);
   }
   for (const SlotRecordView& record : records) {
     const SlotRef at(Tier::disk, record.slot);
-    core.store.raise_generation(at, record.generation + generation_gap);
+    section->store.raise_generation(at, record.generation + generation_gap);
     if (record.key.empty()) continue;
     if (latest[record.key] != record.slot) {
       ++result.stale;
@@ -204,7 +204,7 @@ Recovery restore_blocks(CacheCore& core, std::vector<SlotRecordView> records,
           section.now() + std::chrono::milliseconds(record.expires_at_unix_ms - section.unix_ms());
     }
     core.disk_slots->set_recovered(record.slot, record.data_checksum);
-    if (core.store.restore(std::move(block))) ++result.restored;
+    if (section->store.restore(std::move(block))) ++result.restored;
   }
   return result;
 }

@@ -94,9 +94,9 @@ Result<> start_disk_tier(CacheCore& core, bool is_new) {
                  std::to_string(recovery->damaged_headers) + " headers of slots");
     }
     {
-      MutexLock lock(core.mutex);
-      core.disk_damage.indexes = recovery->damaged_indexes.size();
-      core.disk_damage.headers = recovery->damaged_headers;
+      Section section(core);
+      section->disk_damage.indexes = recovery->damaged_indexes.size();
+      section->disk_damage.headers = recovery->damaged_headers;
     }
     core.services->log.info("disk tier recovered",
                             {{"cache", core.config.name},
@@ -109,8 +109,8 @@ Result<> start_disk_tier(CacheCore& core, bool is_new) {
   }
   CAIRN_TRY(core.journal->begin());
   {
-    MutexLock lock(core.mutex);
-    core.store.note_changes(*core.journal, *core.disk_slots);
+    Section section(core);
+    section->store.note_changes(*core.journal, *core.disk_slots);
   }
   // A log alone does not tell what the headers told.
   if (wants_checkpoint) checkpoint_disk_tier(core);

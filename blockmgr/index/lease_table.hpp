@@ -51,6 +51,7 @@ class LeaseTable {
   // unknown_lease, lease_expired. The answer may be overdue.
   Result<LeaseNumber> find(const LeaseId& id) const;
   Lease& operator[](LeaseNumber number) { return leases_[number]; }
+  const Lease& operator[](LeaseNumber number) const { return leases_[number]; }
   // To be called whenever `held` has changed: counts it where it counts.
   void count(LeaseNumber number);
   void renew(LeaseNumber number, TimePoint expires_at);

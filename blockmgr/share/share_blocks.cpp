@@ -12,7 +12,7 @@ namespace {
 
 // A batch's slots are held while it runs: little of a tier at once, and still many pieces between
 // two exchanges of cards.
-constexpr std::uint64_t kBatchBytes = 64ull << 20;
+constexpr std::uint64_t kShareBatchBytes = 64ull << 20;
 constexpr std::uint64_t kMaxBatchKeys = 1024;
 
 template <class T>
@@ -93,7 +93,7 @@ Result<> ShareSession::share_all() {
   const std::uint64_t batch_keys =
       request_.kind == ShareKind::agree
           ? kMaxBatchKeys
-          : std::clamp<std::uint64_t>(kBatchBytes / cache_.block_bytes(), 1, kMaxBatchKeys);
+          : std::clamp<std::uint64_t>(kShareBatchBytes / cache_.block_bytes(), 1, kMaxBatchKeys);
   for (std::size_t first = 0; first < told_.size();) {
     Batch batch{.first = first};
     batch.local.resize(std::min<std::size_t>(batch_keys, told_.size() - first));

@@ -172,15 +172,15 @@ class Loading {
   // What came back is used less recently than all that was there, in the snapshot's order.
   void release(Blocks batch, const Allocation& allocation) {
     Section section(core_);
-    if (core_.dropped) return;
-    if (auto lease = core_.live_lease(section, allocation.lease)) {
-      core_.end_lease(section, *lease, false);
+    if (section->dropped) return;
+    if (auto lease = section->leases.live(section, allocation.lease)) {
+      section->leases.end(section, *lease, false);
     }
     for (std::size_t i = 0; i < batch.size(); ++i) {
       const BlockHandle& handle = allocation.blocks[i];
       const SlotRef at(handle.tier, handle.slot);
-      if (core_.store.record(at).generation != handle.generation) continue;
-      core_.store.age(at, batch[i].record.last_use_unix_ms);
+      if (section->store.record(at).generation != handle.generation) continue;
+      section->store.age(at, batch[i].record.last_use_unix_ms);
     }
   }
 
@@ -214,8 +214,8 @@ Result<SnapshotFit> fit(CacheCore& core, const Cache& cache, SnapshotReader& rea
     if (!is_there(cache, record.key)) ++found.missing;
   }
   reader.rewind();
-  const Section section(core);
-  for (Tier tier : kTiers) found.room += core.store.pool(tier).free_count();
+  Section section(core);
+  for (Tier tier : kTiers) found.room += section->store.pool(tier).free_count();
   return found;
 }
 

@@ -44,8 +44,8 @@ Plan look_around(CacheCore& core) {
   Plan plan;
   EntryNumber next = 0;
   for (bool more = true; more;) {
-    const Section section(core);
-    const BlockStore& store = core.store;
+    Section section(core);
+    const BlockStore& store = section->store;
     const EntryNumber end = store.entry_end();
     plan.node_of.resize(end, kNoNode);
     const EntryNumber step_end = std::min(end, next + kPlanStep);
@@ -106,7 +106,7 @@ std::vector<BlockKey> in_order(Plan plan) {
 // Nothing where the key has gone.
 std::optional<SnapshotRecord> describe(CacheCore& core, const BlockKey& key) {
   Section section(core);
-  BlockStore& store = core.store;
+  BlockStore& store = section->store;
   const EntryNumber number = store.find(key, section.now());
   if (number == kNoEntry) return std::nullopt;
   const Entry& entry = store.entry(number);

@@ -19,13 +19,13 @@ std::filesystem::path file_name(std::string_view name) {
 
 // Of a present key's blocks without compression: of the upper bound that costs no walk.
 std::uint64_t most_bytes(CacheCore& core) {
-  const Section section(core);
+  Section section(core);
   std::uint64_t slots = 0;
   for (Tier tier : kTiers) {
-    const SlotPool& pool = core.store.pool(tier);
+    const SlotPool& pool = section->store.pool(tier);
     slots += pool.count(SlotState::committed) + pool.count(SlotState::evictable);
   }
-  return std::min<std::uint64_t>(slots, core.store.entry_count()) * core.block_bytes;
+  return std::min<std::uint64_t>(slots, section->store.entry_count()) * core.block_bytes;
 }
 
 }  // namespace

@@ -10,15 +10,15 @@
 
 namespace cairn {
 
-struct Move;
+struct TransferBatch;
 
 // The keys that transfers are bringing to a tier. Whoever asks for one of them waits for the copy
 // that is under way: the prefix that many requests share is moved once, into one slot a block.
 // Under the cache's lock.
-class Arrivals {
+class SingleFlight {
  public:
   struct Follower {
-    std::shared_ptr<Move> move;
+    std::shared_ptr<TransferBatch> batch;
     Tier from = Tier::disk;  // where it would have taken the block from
   };
   struct Place {
@@ -29,13 +29,13 @@ class Arrivals {
 
   // A key on its way.
   struct Expected {
-    std::shared_ptr<Move> leader;
+    std::shared_ptr<TransferBatch> leader;
     std::vector<Follower> followers;
   };
   // Null where nobody brings it. Valid until it has come or did not.
   Expected* find(const Place& place);
   // REQUIRES: nobody brings it.
-  Expected& expect(const Place& place, std::shared_ptr<Move> leader);
+  Expected& expect(const Place& place, std::shared_ptr<TransferBatch> leader);
   // It came, or did not: who waited for it.
   std::vector<Follower> end(const Place& place);
 

@@ -7,12 +7,6 @@
 namespace cairn {
 namespace {
 
-std::uint64_t demand(const std::deque<SlotRequest>& requests) {
-  std::uint64_t slots = 0;
-  for (const SlotRequest& request : requests) slots += request.count;
-  return slots;
-}
-
 Error no_capacity(Tier tier, std::uint32_t count) {
   return {ErrorCode::no_capacity, "tier " + std::string(to_string(tier)) + " cannot give " +
                                       std::to_string(count) +
@@ -21,22 +15,28 @@ Error no_capacity(Tier tier, std::uint32_t count) {
 
 }  // namespace
 
-std::uint64_t CacheCore::attainable(Tier tier) const {
-  const SlotPool& slots = store.pool(tier);
-  const std::uint64_t hoped =
-      std::uint64_t{slots.free_count()} + slots.evictable_count() + store.leaving_count(tier);
-  return hoped - std::min(hoped, demand(requests[index_of(tier)]));
+std::uint64_t SlotQueue::demand(Tier tier) const {
+  std::uint64_t slots = 0;
+  for (const SlotRequest& request : requests_[index_of(tier)]) slots += request.count;
+  return slots;
 }
 
-Result<> CacheCore::request_slots(Section& section, Tier tier, SlotRequest&& request) {
-  auto& waiting = requests[index_of(tier)];
-  if (attainable(tier) < request.count) return no_capacity(tier, request.count);
-  if (waiting.size() >= options().max_waiting_allocations) {
+std::uint64_t SlotQueue::attainable(Section& section, Tier tier) const {
+  const SlotPool& slots = section->store.pool(tier);
+  const std::uint64_t hoped = std::uint64_t{slots.free_count()} + slots.evictable_count() +
+                              section->store.leaving_count(tier);
+  return hoped - std::min(hoped, demand(tier));
+}
+
+Result<> SlotQueue::ask(Section& section, Tier tier, SlotRequest&& request) {
+  auto& waiting = requests_[index_of(tier)];
+  if (attainable(section, tier) < request.count) return no_capacity(tier, request.count);
+  if (waiting.size() >= section.core().options().max_waiting_allocations) {
     return Error{ErrorCode::queue_full, std::to_string(waiting.size()) +
                                             " requests wait for slots of tier " +
                                             std::string(to_string(tier))};
   }
-  if (request.id == 0) request.id = ++last_request;
+  if (request.id == 0) request.id = next_id();
   waiting.push_back(std::move(request));
   // Now, not at the end of the section: who asks in order to offload has to know whether it is
   // worth waiting. The recursion goes down a tier each time.
@@ -44,8 +44,8 @@ Result<> CacheCore::request_slots(Section& section, Tier tier, SlotRequest&& req
   return {};
 }
 
-void CacheCore::cancel_request(Section& section, Tier tier, std::uint64_t id, const Error& error) {
-  auto& waiting = requests[index_of(tier)];
+void SlotQueue::cancel(Section& section, Tier tier, std::uint64_t id, const Error& error) {
+  auto& waiting = requests_[index_of(tier)];
   const auto at =
       std::find_if(waiting.begin(), waiting.end(), [id](const auto& r) { return r.id == id; });
   if (at == waiting.end()) return;
@@ -55,11 +55,16 @@ void CacheCore::cancel_request(Section& section, Tier tier, std::uint64_t id, co
   section.serve_again();  // the next one may want less
 }
 
+void SlotQueue::cancel_all(Section& section, Tier tier, const Error& error) {
+  auto& waiting = requests_[index_of(tier)];
+  while (!waiting.empty()) cancel(section, tier, waiting.front().id, error);
+}
+
 // Strictly in order: what comes free is the first one's, so that two that wait cannot hold what
 // the other needs.
-void CacheCore::serve(Section& section, Tier tier) {
-  auto& waiting = requests[index_of(tier)];
-  SlotPool& slots = store.pool(tier);
+void SlotQueue::serve(Section& section, Tier tier) {
+  auto& waiting = requests_[index_of(tier)];
+  SlotPool& slots = section->store.pool(tier);
   std::vector<SlotRef> taken;
   while (!waiting.empty()) {
     const std::uint32_t count = waiting.front().count;
@@ -67,39 +72,42 @@ void CacheCore::serve(Section& section, Tier tier) {
       SlotRequest request = std::move(waiting.front());
       waiting.pop_front();
       taken.clear();
-      for (std::uint32_t i = 0; i < count; ++i) taken.push_back(store.take(tier, request.priority));
+      for (std::uint32_t i = 0; i < count; ++i)
+        taken.push_back(section->store.take(tier, request.priority));
       request.granted(section, std::span<const SlotRef>(taken));
       continue;
     }
-    const std::uint64_t coming = std::uint64_t{slots.free_count()} + store.leaving_count(tier);
-    const std::uint64_t wanted = demand(waiting);
+    const std::uint64_t coming =
+        std::uint64_t{slots.free_count()} + section->store.leaving_count(tier);
+    const std::uint64_t wanted = demand(tier);
     if (wanted > coming && reclaim(section, tier, {.count = wanted - coming}) > 0) continue;
     // What leaves may come back, and may let go of others that could not leave before it.
-    if (store.leaving_count(tier) > 0) return;
+    if (section->store.leaving_count(tier) > 0) return;
     SlotRequest request = std::move(waiting.front());
     waiting.pop_front();
     request.granted(section, no_capacity(tier, count));
   }
 }
 
-std::uint64_t CacheCore::reclaim(Section& section, Tier tier, Reclaim wanted) {
+std::uint64_t SlotQueue::reclaim(Section& section, Tier tier, Reclaim wanted) {
   const auto staying = [&] {
-    const SlotPool& slots = store.pool(tier);
-    return std::uint64_t{slots.capacity()} - slots.free_count() - store.leaving_count(tier);
+    const SlotPool& slots = section->store.pool(tier);
+    return std::uint64_t{slots.capacity()} - slots.free_count() -
+           section->store.leaving_count(tier);
   };
   const std::uint64_t before = staying();
   std::vector<SlotRef> leaving;
   for (std::uint64_t i = 0; i < wanted.count; ++i) {
-    const auto victim = store.next_victim(tier);
+    const auto victim = section->store.next_victim(tier);
     if (!victim) break;
     if (victim->offload) {
-      store.begin_leaving(victim->at);
+      section->store.begin_leaving(victim->at);
       leaving.push_back(victim->at);
     } else {
-      store.drop(victim->at, wanted.reason);
+      section->store.drop(victim->at, wanted.reason);
     }
   }
-  if (!leaving.empty()) offload(section, std::move(leaving), wanted.reason, {});
+  if (!leaving.empty()) section->moves.offload(section, std::move(leaving), wanted.reason, {});
   return before - staying();
 }
 

@@ -1,0 +1,43 @@
+#include "blockmgr/cache/block_labels.hpp"
+
+#include <string>
+
+#include "blockmgr/cache/cache_core.hpp"
+
+namespace cairn {
+
+SlotLabel label_of(Section& section, SlotRef at, const NewBlock& block) {
+  const auto text = [](KeyView key) {
+    return std::string(reinterpret_cast<const char*>(key.data), key.size);
+  };
+  const SlotRecord& slot = section->store.record(at);
+  return {.key = text(block.key),
+          .parent = block.parent ? text(*block.parent) : std::string(),
+          .metadata = block.metadata,
+          .generation = slot.generation,
+          .stamp = slot.last_use.value,
+          .expires_at_unix_ms = block.expires_at ? section.unix_ms_at(*block.expires_at) : 0,
+          .priority = slot.priority,
+          .epoch = block.epoch};
+}
+
+SlotLabel label_of_copy(Section& section, Copied copy) {
+  const BlockStore& store = section->store;
+  const SlotRecord& slot = store.record(copy.source);
+  if (slot.gone || slot.life != SlotLife::committed) return {};
+  const Entry& entry = store.entry(slot.owner);
+  const BlockKey key = store.key(slot.owner);
+  std::optional<BlockKey> parent;
+  NewBlock block{.key = key, .epoch = entry.epoch};
+  if (entry.parent != kNoEntry) {
+    parent = store.key(entry.parent);
+    block.parent = parent->view();
+  }
+  if (entry.metadata) block.metadata = *entry.metadata;
+  if (entry.has_ttl) block.expires_at = entry.expires_at;
+  SlotLabel label = label_of(section, copy.destination, block);
+  label.priority = slot.priority;
+  return label;
+}
+
+}  // namespace cairn

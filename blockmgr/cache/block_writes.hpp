@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+#include "base/unique_function.hpp"
+#include "blockmgr/cache/piece_progress.hpp"
+#include "blockmgr/index/slot_ref.hpp"
+#include "blockmgr/index/types.hpp"
+
+namespace cairn {
+
+struct KeyOrder {
+  bool operator()(const BlockKey& a, const BlockKey& b) const;
+};
+
+// What is written into uncommitted blocks, and which keys commits are writing into headers on disk.
+// Part of a cache's state, under its lock.
+class BlockWrites {
+ public:
+  // Null where nobody has begun to write the block.
+  PieceProgress* find(SlotRef at);
+  PieceProgress& begin(SlotRef at, std::uint32_t pieces);  // or the one that there is
+  void erase(SlotRef at) { progress_.erase(at.bits()); }
+  void erase_unless_busy(SlotRef at);
+
+  // No two headers are to name one key, and none one whose block did not stay: a commit that finds
+  // its key taken here waits for the end of the one that took it.
+  bool take_key(const BlockKey& key) { return heading_.try_emplace(key).second; }
+  // False where nobody has taken the key, and `ended` is as it was.
+  bool wait_for_key(const BlockKey& key, UniqueFunction<void()>&& ended);
+  // Those who waited for it.
+  std::vector<UniqueFunction<void()>> give_up_key(const BlockKey& key);
+
+ private:
+  std::unordered_map<std::uint32_t, PieceProgress> progress_;  // by SlotRef::bits
+  std::map<BlockKey, std::vector<UniqueFunction<void()>>, KeyOrder> heading_;
+};
+
+}  // namespace cairn

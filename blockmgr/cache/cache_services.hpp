@@ -1,0 +1,59 @@
+#pragma once
+
+#include "base/log.hpp"
+#include "blockmgr/cache/byte_budget.hpp"
+#include "blockmgr/cache/cache.hpp"
+#include "blockmgr/cache/job_gate.hpp"
+#include "blockmgr/cache/transfer_table.hpp"
+#include "blockmgr/index/event_ring.hpp"
+#include "memory/alloc/pinned_pool.hpp"
+#include "transport/engine/transfer_engine.hpp"
+
+namespace cairn {
+
+// What the caches of a manager share. The references outlive the manager; the rest lives as long
+// as anybody holds it.
+struct CacheServices {
+  CacheServices(DeviceRuntime& r, TransferEngine& e, const Clock& c, Logger& l,
+                BlockManagerOptions o)
+      : runtime(r),
+        engine(e),
+        clock(c),
+        log(l),
+        options(std::move(o)),
+        staging(r, {.limit_bytes = options.staging_bytes,
+                    .least_slot_bytes = kLeastStagingSlotBytes,
+                    .least_lent = kLeastStagedBlocks}),
+        transfers({.max_open = options.max_transfers,
+                   .max_kept = options.kept_transfers,
+                   .first_id = first_id(c)}),
+        disk_writes(options.disk.write_bytes_per_s),
+        disk_scrubs(options.disk.scrub_bytes_per_s),
+        events({.capacity = options.kept_events, .first_id = first_id(c)}) {}
+
+  // Each is an allocation of the runtime's, and costs it as much as a few copies of that size.
+  static constexpr std::uint64_t kLeastStagingSlotBytes = 256ull << 10;
+  // However large a block is: a client that is slow to take one must not stop all others.
+  static constexpr std::uint32_t kLeastStagedBlocks = 2;
+
+  DeviceRuntime& runtime;
+  TransferEngine& engine;
+  const Clock& clock;
+  Logger& log;
+  const BlockManagerOptions options;
+  PinnedPool staging;
+  TransferTable transfers;
+  ByteBudget disk_writes;
+  ByteBudget disk_scrubs;
+  EventRing events;
+  JobGate jobs;
+
+ private:
+  // A life of the server begins at least a second after the one before it, and has fewer than a
+  // million events in a second of its life on the average. Fits the numbers of JavaScript.
+  static std::uint64_t first_id(const Clock& clock) {
+    return static_cast<std::uint64_t>(clock.unix_ms() / 1000) << 20;
+  }
+};
+
+}  // namespace cairn

@@ -1,0 +1,149 @@
+#include "blockmgr/cache/leases.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/assert.hpp"
+#include "blockmgr/cache/cache_core.hpp"
+
+namespace cairn {
+
+Result<> Leases::check_room() const {
+  if (!table_.full()) return {};
+  return Error{ErrorCode::too_many,
+               std::to_string(table_.size()) + " leases are open, and no more may be"};
+}
+
+LeaseNumber Leases::open(Terms terms) {
+  const LeaseNumber number = table_.open(terms.expires_at, std::move(terms.holder));
+  table_[number].quota = std::move(terms.quota);
+  table_[number].pins = std::move(terms.pins);
+  return number;
+}
+
+Result<LeaseNumber> Leases::live(Section& section, const LeaseId& id) {
+  CAIRN_TRY(section.check_usable());
+  end_overdue(section);
+  return table_.find(id);
+}
+
+std::optional<LeaseNumber> Leases::find(const LeaseId& id) const {
+  auto found = table_.find(id);
+  return found ? std::optional(*found) : std::nullopt;
+}
+
+void Leases::end(Section& section, LeaseNumber lease, bool expired) {
+  // The last block of a prefix becomes the least recently used, so that the prefix goes from there.
+  const std::vector<SlotRef>& held = table_[lease].held;
+  for (auto at = held.rbegin(); at != held.rend(); ++at) {
+    section->writes.erase_unless_busy(*at);
+    section->store.unpin_for_lease(*at);
+  }
+  table_.close(lease, expired);
+  if (expired) ++expirations_;
+}
+
+void Leases::end_overdue(Section& section) {
+  while (auto lease = table_.overdue(section.now())) end(section, *lease, true);
+}
+
+void Leases::end_all(Section& section) {
+  while (auto lease = table_.any()) end(section, *lease, false);
+}
+
+void Leases::add(LeaseNumber lease, std::span<const SlotRef> slots) {
+  auto& held = table_[lease].held;
+  held.insert(held.end(), slots.begin(), slots.end());
+  table_.count(lease);
+}
+
+void Leases::remove(LeaseNumber lease, std::span<const SlotRef> slots) {
+  struct Going {
+    SlotRef at;
+    std::uint32_t times = 0;
+  };
+  std::vector<SlotRef> sorted(slots.begin(), slots.end());
+  std::ranges::sort(sorted);
+  std::vector<Going> going;
+  for (const SlotRef at : sorted) {
+    if (going.empty() || going.back().at != at) going.push_back({at, 0});
+    ++going.back().times;
+  }
+  const auto goes = [&going](SlotRef at) {
+    const auto found = std::ranges::lower_bound(going, at, {}, &Going::at);
+    if (found == going.end() || found->at != at || found->times == 0) return false;
+    --found->times;
+    return true;
+  };
+  const auto removed = std::erase_if(table_[lease].held, goes);
+  CAIRN_ASSERT(removed == slots.size(), "a lease is to let go of a slot that it does not hold");
+  table_.count(lease);
+}
+
+void Leases::hand_over(Section& section, Handover leases, std::span<const SlotRef> slots) {
+  remove(leases.from, slots);
+  for (const SlotRef at : slots) {
+    SlotRecord& slot = section->store.record(at);
+    if (slot.life != SlotLife::allocated || slot.owner != leases.from) continue;
+    slot.owner = leases.to;
+    if (table_[leases.to].quota == nullptr) table_[leases.to].quota = table_[leases.from].quota;
+  }
+  add(leases.to, slots);
+}
+
+Result<> Leases::check_pins(const LeaseQuota* pins, std::uint64_t more) {
+  if (pins == nullptr || pins->fits(more)) return {};
+  return Error{ErrorCode::lease_quota,
+               "leases of this token hold " + std::to_string(pins->used()) + " blocks, and " +
+                   std::to_string(more) + " more would be over its limit of " +
+                   std::to_string(pins->limit()) + "; release some, or let them end"};
+}
+
+Result<> Leases::check_held(Section& section, std::uint64_t more) const {
+  const CacheCore& core = section.core();
+  const std::uint64_t held = section->store.lease_pins();
+  const auto& quota = core.settings->quota.max_leased_blocks;
+  if (quota && held + more > *quota) {
+    return Error{ErrorCode::lease_quota,
+                 "leases of cache " + core.config.name + " hold " + std::to_string(held) +
+                     " blocks, and " + std::to_string(more) + " more would be over its quota of " +
+                     std::to_string(*quota) + "; release some, or let them end"};
+  }
+  const std::uint64_t most = core.options().max_held_blocks;
+  if (held == 0 || held + more <= most) return {};
+  return Error{ErrorCode::too_many, "leases hold " + std::to_string(held) + " blocks, and " +
+                                        std::to_string(more) + " more would be over the limit of " +
+                                        std::to_string(most)};
+}
+
+Result<SlotRef> Leases::uncommitted(Section& section, LeaseNumber lease,
+                                    const BlockHandle& handle) const {
+  CAIRN_TRY(section.core().check_tier(handle.tier));
+  const auto name = [&handle] {
+    return "slot " + std::to_string(handle.slot) + " of tier " +
+           std::string(to_string(handle.tier));
+  };
+  if (!section->store.pool(handle.tier).exists(handle.slot)) {
+    return Error{ErrorCode::unknown_slot, "there is no " + name()};
+  }
+  const SlotRef at(handle.tier, handle.slot);
+  const SlotRecord& slot = section->store.record(at);
+  if (slot.generation != handle.generation || slot.life == SlotLife::free || slot.gone) {
+    return Error{ErrorCode::stale_generation, name() + " is at generation " +
+                                                  std::to_string(slot.generation) + ", not " +
+                                                  std::to_string(handle.generation)};
+  }
+  if (slot.life == SlotLife::committed) {
+    return Error{ErrorCode::state_conflict, name() + " is committed: its bytes no longer change"};
+  }
+  if (slot.owner != lease) {
+    return Error{ErrorCode::foreign_lease, name() + " is not of this lease"};
+  }
+  if (slot.committing) {
+    return Error{ErrorCode::state_conflict, name() + " is being committed"};
+  }
+  return at;
+}
+
+}  // namespace cairn

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "blockmgr/cache/cache.hpp"
+#include "blockmgr/index/lease_table.hpp"
+
+namespace cairn {
+
+class Section;
+
+// The leases of a cache and the pins that they hold. Part of a cache's state: every call has the
+// section that holds the lock.
+class Leases {
+ public:
+  explicit Leases(LeaseTable::Options options) : table_(options) {}
+
+  struct Terms {
+    TimePoint expires_at{};
+    LeaseHolder holder = {};
+    std::shared_ptr<BlockQuota> quota = {};
+    std::shared_ptr<LeaseQuota> pins = {};
+  };
+  // too_many where no more may be open.
+  Result<> check_room() const;
+  LeaseNumber open(Terms terms);  // REQUIRES: check_room()
+  // One that is open and not overdue. unknown_cache, unknown_lease, lease_expired.
+  Result<LeaseNumber> live(Section& section, const LeaseId& id);
+  // The same without ending those that are overdue.
+  std::optional<LeaseNumber> find(const LeaseId& id) const;
+  void renew(LeaseNumber lease, TimePoint expires_at) { table_.renew(lease, expires_at); }
+  void end(Section& section, LeaseNumber lease, bool expired);
+  void end_overdue(Section& section);
+  void end_all(Section& section);
+
+  const Lease& operator[](LeaseNumber lease) const { return table_[lease]; }
+  // It holds these too, which have a pin for it already.
+  void add(LeaseNumber lease, std::span<const SlotRef> slots);
+  // It holds each of these once less; their pins are the caller's. REQUIRES: it holds them.
+  void remove(LeaseNumber lease, std::span<const SlotRef> slots);
+  // Another lease holds these instead; an uncommitted block is that one's from then on, and counts
+  // where it would have counted, unless that lease has a quota of its own.
+  struct Handover {
+    LeaseNumber from = 0;
+    LeaseNumber to = 0;
+  };
+  void hand_over(Section& section, Handover leases, std::span<const SlotRef> slots);
+
+  // lease_quota where somebody's leases would hold more than they may; null: nobody's.
+  static Result<> check_pins(const LeaseQuota* pins, std::uint64_t more);
+  // lease_quota, too_many where leases would hold more than they may, all together.
+  Result<> check_held(Section& section, std::uint64_t more) const;
+  // The slot of an uncommitted block of that lease. unknown_tier, unknown_slot, stale_generation,
+  // foreign_lease, state_conflict.
+  Result<SlotRef> uncommitted(Section& section, LeaseNumber lease, const BlockHandle& handle) const;
+
+  std::size_t size() const { return table_.size(); }
+  LeaseNumber numbers_end() const { return table_.end(); }
+  std::uint64_t expirations() const { return expirations_; }
+
+ private:
+  LeaseTable table_;
+  std::uint64_t expirations_ = 0;
+};
+
+}  // namespace cairn

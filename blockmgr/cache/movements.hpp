@@ -1,0 +1,124 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "blockmgr/cache/cache.hpp"
+#include "blockmgr/cache/single_flight.hpp"
+#include "blockmgr/cache/transfer_batch.hpp"
+#include "blockmgr/index/block_store.hpp"
+#include "transport/engine/transfer_engine.hpp"
+
+namespace cairn {
+
+// True where the error of a copy says that the source's bytes are not what they should be: a disk
+// tier is only ever read as a source, and a device's error while it is one is its own.
+bool accuses_source(Tier source, ErrorCode code);
+// Why a key that was deleted meanwhile did not arrive.
+Error key_vanished();
+
+// Copies between a cache's tiers, in batches: what leaves a tier (offload), what is written through
+// and what clients ask for. A new copy is added to its key only once every byte is there. Part of a
+// cache's state: every call has the section that holds the lock.
+class Movements {
+ public:
+  using Batch = std::shared_ptr<TransferBatch>;
+  using Ended = UniqueFunction<void(Section&, const TransferBatch&)>;
+
+  // --- what goes down without being asked for (movements_down.cpp)
+  // Copies leaving ones to the next lower tier and drops them; drops them at once where there is no
+  // room. `ended` runs under the lock, maybe now.
+  void offload(Section& section, std::vector<SlotRef> victims, EvictionReason reason, Ended ended);
+  void write_through(Section& section, const std::vector<SlotRef>& committed);
+  PendingList pending(Section& section, const PendingRequest& request) const;
+
+  // --- what clients ask for (movements_fetch.cpp)
+  // A key that is not in the tier yet.
+  struct Wanted {
+    EntryNumber entry = kNoEntry;
+    SingleFlight::Expected* expected = nullptr;  // where it is on its way
+  };
+  SingleFlight::Expected* on_its_way(const BlockKey& key, Tier to);
+  // Moves the key, or waits for the transfer that is moving it already.
+  void add_key(Section& section, const Batch& batch, const Wanted& wanted);
+  // Asks for the slots and takes the keys already there for done.
+  void launch(Section& section, const Batch& batch, std::uint64_t already_there);
+  void cancel(Section& section, TransferId id);  // nothing where it is over
+  void cancel_all(Section& section);
+
+  // --- copies that come and go
+  // After a movement: the copies above `to` and the one in `from` go, at once or after the reads
+  // under way; leased ones stay.
+  struct Moved {
+    EntryNumber key = kNoEntry;
+    Tier from = Tier::device;
+    Tier to = Tier::device;
+  };
+  void drop_moved_copies(Section& section, const Moved& moved);
+  void hold_for_lease(Section& section, const TransferBatch& batch, SlotRef copy);
+  // A copy whose bytes could not be read. `generation` says whose bytes those were.
+  void drop_unreadable(Section& section, SlotRef at, std::uint64_t generation, const Error& error);
+
+  // --- counted since the cache was made
+  struct Route {
+    std::array<std::uint64_t, kNumTransferOutcomes> blocks{};
+    std::uint64_t bytes = 0;
+    std::uint64_t in_flight_blocks = 0;
+    DurationHistogram durations;
+  };
+  const Route& route(Tier from, Tier to) const { return routes_[index_of(from)][index_of(to)]; }
+  std::uint64_t checksum_failures(Tier tier) const { return checksum_failures_[index_of(tier)]; }
+  const DiskAdmissionStats& disk_admission() const { return disk_admission_; }
+  std::uint64_t disk_full() const { return disk_full_; }  // blocks not written for want of room
+
+ private:
+  struct Items {
+    std::size_t first = 0;
+    std::size_t count = 0;
+    std::int32_t priority = 0;
+  };
+  // movements.cpp
+  Route& route_of(const TransferBatch& batch, Tier from) {
+    return routes_[index_of(from)][index_of(batch.to)];
+  }
+  void start(Section& section, const Batch& batch, std::span<const SlotRef> destinations);
+  void submit_next(Section& section, const Batch& batch);
+  static void submit_items(CacheCore& core, const Batch& batch, Items items,
+                           std::vector<SlotLabel> labels);
+  void items_ended(Section& section, const Batch& batch, Items items, const JobOutcome& outcome);
+  void arrived(Section& section, TransferBatch& batch, std::size_t index);
+  void not_arrived(Section& section, TransferBatch& batch, std::size_t index, const Error* error);
+  void cancel_batch(Section& section, const Batch& batch);
+  void finish(Section& section, const Batch& batch);
+  void drop_unless_leased(Section& section, SlotRef at);
+  // movements_down.cpp
+  void begin_in_background(Section& section, const Batch& batch);
+  bool admit(Section& section, SlotRef at);  // whether it goes to disk; counted
+  std::size_t within_budget(Section& section, std::size_t blocks);
+  bool let_go(Section& section, SlotRef victim, EvictionReason reason);
+  // movements_fetch.cpp
+  void bring(Section& section, const Batch& batch);
+  SingleFlight::Expected& add_item(Section& section, const Batch& batch, const BlockKey& key,
+                                   SlotRef source);
+  // A key that a transfer was bringing is there or, for the `error`, is not. Without either
+  // (cancelled, no slots, or gone and back) it is added to `again`, which is nobody's, for those
+  // who still want it; bring() is then the caller's.
+  void tell_followers(Section& section, TransferBatch& batch, std::size_t index, const Error* error,
+                      Batch& again);
+
+  std::unordered_map<TransferId, Batch> transfers_;
+  SingleFlight flights_;
+  // Offloads and write-through that are not over, in the order in which they began.
+  std::map<std::uint64_t, Batch> background_;
+  std::uint64_t last_background_ = 0;
+  std::array<std::array<Route, kNumTiers>, kNumTiers> routes_;  // [from][to]
+  std::array<std::uint64_t, kNumTiers> checksum_failures_{};
+  DiskAdmissionStats disk_admission_;
+  std::uint64_t disk_full_ = 0;
+};
+
+}  // namespace cairn

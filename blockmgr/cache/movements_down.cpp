@@ -1,0 +1,168 @@
+// What goes to a lower tier without being asked for: blocks that leave theirs, and write-through.
+#include <algorithm>
+
+#include "blockmgr/cache/cache_core.hpp"
+
+namespace cairn {
+
+void Movements::offload(Section& section, std::vector<SlotRef> victims, EvictionReason reason,
+                        Ended ended) {
+  const Tier lower = *section->store.next_lower(victims.front().tier());
+  std::uint64_t not_admitted = 0;
+  if (lower == Tier::disk && reason != EvictionReason::request) {
+    std::erase_if(victims, [&](SlotRef victim) {
+      if (admit(section, victim)) return false;
+      if (let_go(section, victim, reason)) ++not_admitted;
+      return true;
+    });
+  }
+  const std::size_t room =
+      std::min<std::size_t>(victims.size(), section->slots.attainable(section, lower));
+  auto batch = std::make_shared<TransferBatch>();
+  batch->purpose = TransferBatch::Purpose::offload;
+  batch->to = lower;
+  batch->reason = reason;
+  batch->ended = std::move(ended);
+  batch->left = not_admitted;
+  // Victims come tail first: what finds no room below is the end of its prefix.
+  const std::size_t homeless = victims.size() - room;
+  for (std::size_t i = 0; i < homeless; ++i) {
+    if (let_go(section, victims[i], reason)) ++batch->left;
+  }
+  for (std::size_t i = homeless; i < victims.size(); ++i) {
+    batch->items.push_back({.source = victims[i], .destination = victims[i]});
+  }
+  if (batch->items.empty()) return finish(section, batch);
+  begin_in_background(section, batch);
+
+  SlotRequest request{.count = static_cast<std::uint32_t>(room)};
+  request.granted = [this, batch](Section& inner, Result<std::span<const SlotRef>> slots) {
+    if (!slots) {
+      for (const TransferBatch::Item& item : batch->items) {
+        if (let_go(inner, item.source, batch->reason)) ++batch->left;
+      }
+      // Whoever began this is counting on it; where it is still asking, it sees for itself.
+      if (!batch->asking) inner.serve_again();
+      return finish(inner, batch);
+    }
+    start(inner, batch, *slots);
+  };
+  batch->asking = true;
+  auto asked = section->slots.ask(section, lower, std::move(request));
+  if (!asked) request.granted(section, std::move(asked).error());
+  batch->asking = false;
+}
+
+void Movements::begin_in_background(Section& section, const Batch& batch) {
+  batch->number = ++last_background_;
+  batch->began = section.now();
+  background_.emplace(batch->number, batch);
+}
+
+// A cursor is the number of a movement and of a block in it: what has begun keeps its place.
+PendingList Movements::pending(Section& section, const PendingRequest& request) const {
+  // A movement has as many blocks as a request may name, or asked for.
+  constexpr int kItemBits = 24;
+  PendingList result;
+  std::uint64_t item = request.cursor & ((std::uint64_t{1} << kItemBits) - 1);
+  for (auto at = background_.lower_bound(request.cursor >> kItemBits); at != background_.end();
+       ++at) {
+    const TransferBatch& batch = *at->second;
+    if (batch.number != request.cursor >> kItemBits) item = 0;
+    for (; item < batch.items.size(); ++item) {
+      const SlotRecord& source = section->store.record(batch.items[item].source);
+      if (batch.items[item].ended || source.gone) continue;
+      if (result.blocks.size() == request.limit) {
+        result.next_cursor = batch.number << kItemBits | item;
+        return result;
+      }
+      const auto age =
+          std::chrono::duration_cast<std::chrono::milliseconds>(section.now() - batch.began);
+      result.blocks.push_back({.key = section->store.key(source.owner),
+                               .from = batch.items[item].source.tier(),
+                               .to = batch.to,
+                               .age_ms = static_cast<std::uint64_t>(age.count())});
+    }
+  }
+  return result;
+}
+
+bool Movements::admit(Section& section, SlotRef at) {
+  const DiskOptions& disk = section.core().options().disk;
+  if (disk.admission == DiskAdmission::second_use && !section->store.record(at).used_again) {
+    ++disk_admission_.rejected;
+    return false;
+  }
+  if (!section.services().disk_writes.take(section.core().block_bytes, section.now())) {
+    ++disk_admission_.throttled;
+    return false;
+  }
+  ++disk_admission_.admitted;
+  return true;
+}
+
+// A victim whose offload came to nothing. It stays where somebody uses it, or where present
+// children would be cut off; a client that asked for its eviction is told so, not refused.
+bool Movements::let_go(Section& section, SlotRef victim, EvictionReason reason) {
+  const SlotRecord& slot = section->store.record(victim);
+  const bool held = slot.pins > 1;
+  const bool needed =
+      !slot.gone && reason != EvictionReason::request && section->store.holds_a_chain(victim);
+  const bool leaves = !slot.gone && !held && !needed;
+  if (leaves) {
+    section->store.drop(victim, reason);
+  } else {
+    section->store.end_leaving(victim);
+  }
+  section->store.unpin(victim);
+  return leaves;
+}
+
+// Of so many blocks, written because the cache's body says so: whether they were used again is not
+// asked.
+std::size_t Movements::within_budget(Section& section, std::size_t blocks) {
+  std::size_t admitted = 0;
+  while (admitted < blocks &&
+         section.services().disk_writes.take(section.core().block_bytes, section.now()))
+    ++admitted;
+  disk_admission_.admitted += admitted;
+  disk_admission_.throttled += blocks - admitted;
+  return admitted;
+}
+
+void Movements::write_through(Section& section, const std::vector<SlotRef>& committed) {
+  for (Tier lower : kTiers) {
+    if (committed.empty() || lower <= committed.front().tier() ||
+        !section.core().spaces[index_of(lower)]) {
+      continue;
+    }
+    // As many as find room, a prefix from its start.
+    std::size_t room =
+        std::min<std::size_t>(committed.size(), section->slots.attainable(section, lower));
+    if (lower == Tier::disk) room = within_budget(section, room);
+    if (room == 0) continue;
+    auto batch = std::make_shared<TransferBatch>();
+    batch->purpose = TransferBatch::Purpose::write_through;
+    batch->to = lower;
+    for (std::size_t i = 0; i < room; ++i) {
+      section->store.pin(committed[i]);
+      batch->items.push_back({.source = committed[i], .destination = committed[i]});
+    }
+    begin_in_background(section, batch);
+    SlotRequest request{.count = static_cast<std::uint32_t>(room)};
+    request.granted = [this, batch](Section& inner, Result<std::span<const SlotRef>> slots) {
+      if (!slots) {
+        for (auto item = batch->items.rbegin(); item != batch->items.rend(); ++item) {
+          inner->store.unpin(item->source);
+        }
+        return finish(inner, batch);
+      }
+      start(inner, batch, *slots);
+    };
+    if (auto asked = section->slots.ask(section, lower, std::move(request)); !asked) {
+      request.granted(section, std::move(asked).error());
+    }
+  }
+}
+
+}  // namespace cairn

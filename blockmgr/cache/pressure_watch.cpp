@@ -1,0 +1,54 @@
+#include "blockmgr/cache/pressure_watch.hpp"
+
+#include <algorithm>
+
+#include "blockmgr/cache/cache_core.hpp"
+#include "blockmgr/index/config_check.hpp"
+
+namespace cairn {
+namespace {
+
+// A tier that shrinks gives up so many copies a section, so that the lock is held for microseconds;
+// the next operation or tick goes on.
+constexpr std::uint32_t kShrinkStep = 256;
+
+}  // namespace
+
+PressureWatch::PressureWatch(const CacheConfig& config, const BlockManagerOptions& options) {
+  for (Tier tier : kTiers) {
+    const auto& made = config.tiers[index_of(tier)];
+    if (!made) continue;
+    gauges_[index_of(tier)].emplace(pressure_of(config, tier, options), made->num_blocks);
+  }
+}
+
+void PressureWatch::set(Tier tier, const PressureConfig& config, std::uint32_t num_blocks) {
+  if (auto& gauge = gauges_[index_of(tier)]) gauge->set(config, num_blocks);
+}
+
+void PressureWatch::look(Section& section) {
+  for (Tier tier : kTiers) {
+    const std::size_t i = index_of(tier);
+    if (!gauges_[i]) continue;
+    const SlotPool& slots = section->store.pool(tier);
+    const auto crossing = gauges_[i]->update(
+        {.free = slots.free_count(),
+         .evictable = std::min(slots.evictable_count(), slots.limit() - slots.free_count())});
+    if (crossing && crossing->callback && section.core().options().on_pressure) {
+      section.after([core = section.core().shared_from_this(), tier, from = crossing->from,
+                     to = crossing->to] {
+        core->options().on_pressure({core->config.name, tier, from, to});
+      });
+    }
+    if (crossing && crossing->shrink_to) shrink_to_[i] = crossing->shrink_to;
+    if (!shrink_to_[i]) continue;
+    const std::uint32_t used =
+        slots.capacity() - slots.free_count() - section->store.leaving_count(tier);
+    const std::uint32_t excess = used > *shrink_to_[i] ? used - *shrink_to_[i] : 0;
+    const SlotQueue::Reclaim step{.count = std::min(excess, kShrinkStep),
+                                  .reason = EvictionReason::pressure};
+    if (excess == 0 || section->slots.reclaim(section, tier, step) == 0) shrink_to_[i].reset();
+  }
+}
+
+}  // namespace cairn

@@ -1,0 +1,185 @@
+#include "blockmgr/cache/resizing.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "blockmgr/cache/cache_core.hpp"
+
+namespace cairn {
+namespace {
+
+// Under one hold of the lock: copies evicted, and slots looked at for copies that must move.
+constexpr std::uint32_t kEvictStep = 256;
+constexpr std::uint32_t kLookStep = 1024;
+// Copies under way at a time. Each from disk takes a staging block, which clients share.
+constexpr std::uint64_t kBytesAtOnce = 32ull << 20;
+constexpr std::uint64_t kMostAtOnce = 256;
+constexpr std::uint64_t kDiskAtOnce = 8;
+// Until a copy that failed is tried again.
+constexpr std::chrono::milliseconds kAfterFailure{200};
+
+}  // namespace
+
+bool Resizing::begin() { return !std::exchange(under_way_, true); }
+
+void Resizing::go_on(Section& section) {
+  for (Tier tier : kTiers) {
+    const SlotPool& slots = section->store.pool(tier);
+    if (slots.beyond_count() == 0) continue;
+    // A copy under way has two slots, and so has one whose old slot leases hold.
+    const std::uint32_t staying =
+        slots.capacity() - slots.free_count() - section->store.leaving_count(tier) -
+        section->store.superseded_count(tier) - tiers_[index_of(tier)].under_way;
+    if (staying > slots.limit()) {
+      const std::uint32_t excess = std::min(staying - slots.limit(), kEvictStep);
+      if (section->slots.reclaim(section, tier, {.count = excess}) == 0)
+        cut_chains(section, tier, excess);
+    } else {
+      // Not before: what is being copied cannot be evicted, and what is worth more would go.
+      relocate_some(section, tier);
+    }
+  }
+}
+
+// A prefix whose rest lies in other tiers is kept by eviction, but has no room here any more.
+void Resizing::cut_chains(Section& section, Tier tier, std::uint32_t count) {
+  OneTier& state = tiers_[index_of(tier)];
+  const auto now = std::chrono::steady_clock::now();
+  if (section->store.leaving_count(tier) > 0 || now < state.no_cut_before) return;
+  if (section->store.cut_chains(tier, count) == 0) state.no_cut_before = now + kAfterFailure;
+}
+
+void Resizing::relocate_some(Section& section, Tier tier) {
+  OneTier& state = tiers_[index_of(tier)];
+  const SlotPool& slots = section->store.pool(tier);
+  if (state.under_way > 0 || section.now() < state.not_before) return;
+  const std::uint64_t most =
+      tier == Tier::disk
+          ? kDiskAtOnce
+          : std::clamp<std::uint64_t>(kBytesAtOnce / section.core().block_bytes, 1, kMostAtOnce);
+  auto items = std::make_shared<std::vector<Relocated>>();
+  const std::uint32_t look = std::min(kLookStep, slots.end() - slots.limit());
+  for (std::uint32_t i = 0; i < look && items->size() < most && slots.free_count() > 0; ++i) {
+    if (state.next < slots.limit() || state.next >= slots.end()) state.next = slots.limit();
+    const SlotRef from(tier, state.next++);
+    const SlotRecord& slot = section->store.record(from);
+    // A movement counts on its source; a reader goes on with the old slot, but looks the same.
+    if (slot.life != SlotLife::committed || slot.gone || slot.pins != slot.leases) continue;
+    section->store.pin_in_place(from);
+    const SlotRef to = section->store.take(tier, slot.priority);
+    Relocated item{.from = from, .to = to, .generation = slot.generation};
+    if (tier == Tier::disk)
+      item.label = label_of_copy(section, {.source = from, .destination = to});
+    items->push_back(std::move(item));
+  }
+  if (items->empty()) return;
+  state.under_way = static_cast<std::uint32_t>(items->size());
+  section.after([core = section.core().shared_from_this(), tier, items] {
+    if (tier == Tier::disk) {
+      copy_on_disk(*core, items);
+    } else {
+      copy_in_memory(*core, tier, items);
+    }
+  });
+}
+
+void Resizing::copy_in_memory(CacheCore& core, Tier tier, const Relocations& items) {
+  TransferJob job;
+  job.source = job.destination = &core.layout(tier);
+  job.urgency = Urgency::background;
+  for (const Relocated& item : *items) job.pairs.push_back({item.from.slot(), item.to.slot()});
+  core.submit(std::move(job),
+              [&core, tier, items](const JobOutcome& outcome) {
+                const Error cancelled{ErrorCode::cancelled, "the server is shutting down"};
+                if (outcome.state == JobState::cancelled) {
+                  for (Relocated& item : *items) item.error = cancelled;
+                }
+                for (const BlockFailure& failure : outcome.failures) {
+                  (*items)[failure.index].error = failure.error;
+                }
+                copies_ended(core, tier, items);
+              },
+              {});
+}
+
+namespace {
+
+std::optional<Error> error_of(const JobOutcome& outcome) {
+  if (outcome.state == JobState::done) return std::nullopt;
+  if (!outcome.failures.empty()) return outcome.failures.front().error;
+  return Error{ErrorCode::cancelled, "the server is shutting down"};
+}
+
+}  // namespace
+
+// Through memory, so that what is written again was compared with its checksum.
+void Resizing::copy_on_disk(CacheCore& core, const Relocations& items) {
+  auto left = std::make_shared<std::atomic<std::size_t>>(items->size());
+  for (Relocated& item : *items) {
+    const auto ended = [self = core.shared_from_this(), items, left,
+                        &item](std::optional<Error> error) {
+      item.error = std::move(error);
+      if (--*left == 0) copies_ended(*self, Tier::disk, items);
+    };
+    core.staging.acquire(
+        [self = core.shared_from_this(), &item, ended](Result<CanonicalStaging::Block> block) {
+          if (!block) return ended(block.error());
+          auto held = std::make_shared<CanonicalStaging::Block>(std::move(*block));
+          TransferJob read;
+          read.source = &self->layout(Tier::disk);
+          read.destination = &held->layout();
+          read.urgency = Urgency::background;
+          read.pairs.push_back({item.from.slot(), 0});
+          self->submit(std::move(read),
+                       [self, &item, ended, held](const JobOutcome& outcome) {
+                         if (auto error = error_of(outcome)) {
+                           item.unreadable = accuses_source(Tier::disk, error->code);
+                           return ended(std::move(error));
+                         }
+                         TransferJob write;
+                         write.source = &held->layout();
+                         write.destination = &self->layout(Tier::disk);
+                         write.urgency = Urgency::background;
+                         write.pairs.push_back({0, item.to.slot()});
+                         write.labels.push_back(item.label);
+                         self->submit(
+                             std::move(write),
+                             [ended, held](const JobOutcome& written) { ended(error_of(written)); },
+                             {});
+                       },
+                       {});
+        });
+  }
+}
+
+void Resizing::copies_ended(CacheCore& core, Tier tier, const Relocations& items) {
+  if (tier == Tier::disk) core.options().reached("resize.written");
+  Section section(core);
+  section->sizes.relocated(section, tier, *items);
+  if (tier == Tier::disk) core.options().reached("resize.noted");
+}
+
+void Resizing::relocated(Section& section, Tier tier, const std::vector<Relocated>& items) {
+  OneTier& state = tiers_[index_of(tier)];
+  state.under_way = 0;
+  for (const Relocated& item : items) {
+    const SlotRecord& slot = section->store.record(item.from);
+    if (item.error) {
+      state.not_before = section.now() + kAfterFailure;
+      if (item.unreadable)
+        section->moves.drop_unreadable(section, item.from, item.generation, *item.error);
+    }
+    // Where it went, or somebody else has begun to use it, it is looked at again.
+    const bool stays = item.error || section->dropped || slot.gone || slot.pins != slot.leases + 1;
+    if (!stays) section->store.relocate({.from = item.from, .to = item.to});
+    section->store.unpin_in_place(item.from);
+    if (stays) {
+      section->store.unpin(item.to);
+    } else {
+      section->store.unpin_in_place(item.to);
+    }
+  }
+}
+
+}  // namespace cairn

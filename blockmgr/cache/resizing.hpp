@@ -1,0 +1,71 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/result.hpp"
+#include "blockmgr/index/slot_ref.hpp"
+#include "transport/engine/transfer_job.hpp"
+
+namespace cairn {
+
+class CacheCore;
+class Section;
+
+// A tier on its way to another size. Slots at and above its limit are handed out no more, and every
+// section does a part of the rest: what would be evicted next goes until all that stays fits below
+// the limit, and copies beyond it are copied below. Part of a cache's state: every call has the
+// section that holds the lock.
+class Resizing {
+ public:
+  // One change of settings or sizes at a time. False where another is under way.
+  bool begin();
+  void end() { under_way_ = false; }
+  bool under_way() const { return under_way_; }
+  // Changes that clients asked for since the cache was made.
+  void count_change() { ++changes_; }
+  std::uint32_t changes() const { return changes_; }
+
+  // What only slots beyond the limit lie in is to be given back once they are free.
+  void set_trim_due(Tier tier, bool due) { tiers_[index_of(tier)].trim_due = due; }
+  bool trim_due(Tier tier) const { return tiers_[index_of(tier)].trim_due; }
+
+  // A step for every tier that has slots in use beyond its limit.
+  void go_on(Section& section);
+
+ private:
+  struct OneTier {
+    std::uint32_t under_way = 0;  // copies
+    bool trim_due = false;
+    SlotNumber next = 0;     // where to look for the next copies beyond the end
+    TimePoint not_before{};  // after a failure, so that a broken disk is not asked all the time
+    std::chrono::steady_clock::time_point no_cut_before{};  // likewise, for a look at every slot
+  };
+  struct Relocated {
+    SlotRef from;
+    SlotRef to;
+    std::uint64_t generation = 0;  // of `from`
+    SlotLabel label = {};          // of `to`, on disk
+    std::optional<Error> error = {};
+    bool unreadable = false;
+  };
+  using Relocations = std::shared_ptr<std::vector<Relocated>>;
+
+  void cut_chains(Section& section, Tier tier, std::uint32_t count);
+  void relocate_some(Section& section, Tier tier);
+  static void copy_in_memory(CacheCore& core, Tier tier, const Relocations& items);
+  static void copy_on_disk(CacheCore& core, const Relocations& items);
+  static void copies_ended(CacheCore& core, Tier tier, const Relocations& items);
+  void relocated(Section& section, Tier tier, const std::vector<Relocated>& items);
+
+  std::array<OneTier, kNumTiers> tiers_;
+  bool under_way_ = false;
+  std::uint32_t changes_ = 0;
+};
+
+}  // namespace cairn

@@ -1,0 +1,95 @@
+#include "blockmgr/cache/scrub.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "blockmgr/cache/cache_core.hpp"
+
+namespace cairn {
+namespace {
+
+// What is read at a time: one group of a job, so that a movement never waits for longer than that.
+constexpr std::uint64_t kStepBytes = 2ull << 20;
+// Slots that are looked at under one hold of the lock, most of which may be free.
+constexpr std::uint32_t kSlotsALook = 4096;
+
+}  // namespace
+
+// Nothing is pinned: nobody is refused or made to wait for the sake of a scrub. A slot that became
+// another block's meanwhile is known by its generation.
+std::vector<Scrub::Slot> Scrub::take(Section& section) {
+  CacheCore& core = section.core();
+  std::vector<Slot> slots;
+  const auto most = std::max<std::uint64_t>(1, kStepBytes / core.block_bytes);
+  const std::uint32_t look = std::min(kSlotsALook, core.disk_slots->num_slots());
+  for (std::uint32_t i = 0; i < look && slots.size() < most; ++i) {
+    const SlotRef at(Tier::disk, next_);
+    const SlotRecord& slot = section->store.record(at);
+    if (slot.life == SlotLife::committed && !slot.gone) {
+      if (!core.services->disk_scrubs.take(core.block_bytes, section.now())) break;
+      slots.push_back({at, slot.generation});
+    }
+    if (++next_ >= core.disk_slots->num_slots()) {
+      next_ = 0;
+      ++stats_.passes;
+    }
+  }
+  return slots;
+}
+
+void Scrub::go_on(CacheCore& core) {
+  if (!core.disk_slots || core.options().disk.scrub_bytes_per_s == 0) return;
+  if (core.services->engine.stats().queued > 0) return;
+  Section section(core);
+  if (!section->dropped) section->scrub.begin(section);
+}
+
+void Scrub::begin(Section& section) {
+  if (under_way_) return;
+  std::vector<Slot> slots = take(section);
+  if (slots.empty()) return;
+  under_way_ = true;
+  section.after([self = section.core().shared_from_this(), slots = std::move(slots)]() mutable {
+    TransferJob job;
+    job.source = job.destination = &self->layout(Tier::disk);
+    job.operation = JobOperation::check;
+    // Behind everything else.
+    job.urgency = Urgency::background;
+    job.priority = std::numeric_limits<std::int32_t>::min();
+    for (const Slot& slot : slots) job.pairs.push_back({slot.at.slot(), slot.at.slot()});
+    self->submit(std::move(job),
+                 [self, slots = std::move(slots)](const JobOutcome& outcome) {
+                   Section ending(*self);
+                   ending->scrub.ended(ending, slots, outcome);
+                 },
+                 {});
+  });
+}
+
+void Scrub::ended(Section& section, const std::vector<Slot>& slots, const JobOutcome& outcome) {
+  const CacheCore& core = section.core();
+  under_way_ = false;
+  // One that never ran, or was refused, has read nothing.
+  if (outcome.state == JobState::cancelled) return;
+  const auto refused = std::ranges::count_if(outcome.failures, [](const BlockFailure& failure) {
+    return failure.error.code == ErrorCode::queue_full;
+  });
+  const std::uint64_t read = slots.size() - static_cast<std::uint64_t>(refused);
+  stats_.blocks += read;
+  stats_.bytes += read * core.block_bytes;
+  for (const BlockFailure& failure : outcome.failures) {
+    const auto& [at, generation] = slots[failure.index];
+    const SlotRecord& slot = section->store.record(at);
+    const bool same =
+        slot.generation == generation && slot.life == SlotLife::committed && !slot.gone;
+    if (!same || section->dropped || !accuses_source(Tier::disk, failure.error.code)) continue;
+    ++stats_.wrong;
+    section->moves.drop_unreadable(section, at, generation, failure.error);
+    section.after([services = core.services, cache = core.config.name, error = failure.error] {
+      services->log.warning("a block on disk is lost",
+                            {{"cache", cache}, {"detail", error.detail}});
+    });
+  }
+}
+
+}  // namespace cairn

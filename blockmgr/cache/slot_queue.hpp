@@ -1,0 +1,56 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <span>
+
+#include "base/unique_function.hpp"
+#include "blockmgr/index/slot_ref.hpp"
+#include "blockmgr/index/stats.hpp"
+#include "blockmgr/index/types.hpp"
+
+namespace cairn {
+
+class Section;
+
+// Somebody who asked for slots of a tier.
+struct SlotRequest {
+  std::uint64_t id = 0;  // 0: the queue gives it one
+  std::uint32_t count = 0;
+  std::uint8_t priority = 50;
+  // Runs under the lock with `count` allocated slots, each with one pin that it takes over, or with
+  // the reason why not.
+  UniqueFunction<void(Section&, Result<std::span<const SlotRef>>)> granted = {};
+};
+
+// Slots for those who ask: free ones first, then evicted ones, strictly in the order of asking.
+// Part of a cache's state: every call has the section that holds the lock.
+class SlotQueue {
+ public:
+  // Takes the request, and serves it now where it can. no_capacity, queue_full where it cannot be
+  // granted now or later; the request is then as it was.
+  Result<> ask(Section& section, Tier tier, SlotRequest&& request);
+  std::uint64_t next_id() { return ++last_id_; }
+  // Its `granted` hears the error. Nothing where there is no such request.
+  void cancel(Section& section, Tier tier, std::uint64_t id, const Error& error);
+  void cancel_all(Section& section, Tier tier, const Error& error);
+  bool any_waits(Tier tier) const { return !requests_[index_of(tier)].empty(); }
+  std::uint64_t attainable(Section& section, Tier tier) const;  // that a new request could hope for
+  // Grants what can be granted. Evicts for the rest.
+  void serve(Section& section, Tier tier);
+  struct Reclaim {
+    std::uint64_t count = 0;
+    EvictionReason reason = EvictionReason::capacity;
+  };
+  // Evicts up to so many copies; answers how many went or began to leave.
+  std::uint64_t reclaim(Section& section, Tier tier, Reclaim wanted);
+
+ private:
+  std::uint64_t demand(Tier tier) const;
+
+  std::array<std::deque<SlotRequest>, kNumTiers> requests_;
+  std::uint64_t last_id_ = 0;
+};
+
+}  // namespace cairn

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/unique_function.hpp"
+#include "blockmgr/index/slot_ref.hpp"
+#include "blockmgr/index/stats.hpp"
+#include "blockmgr/index/types.hpp"
+#include "transport/engine/transfer_job.hpp"
+
+namespace cairn {
+
+class Section;
+
+// A batch of copies to one tier. Every source and destination is pinned until its copy has ended.
+// Under the cache's lock.
+struct TransferBatch {
+  enum class Purpose : std::uint8_t {
+    offload,        // the sources are leaving their tier
+    transfer,       // a client asked
+    write_through,  // best effort
+  };
+  struct Item {
+    SlotRef source;
+    SlotRef destination;
+    bool ended = false;  // it arrived, or did not
+  };
+  std::uint64_t number = 0;  // of those in the background
+  TimePoint began{};         // the same
+  Purpose purpose = Purpose::transfer;
+  Tier to = Tier::device;
+  std::int32_t priority = 0;
+  bool drop_source = false;                          // transfer
+  EvictionReason reason = EvictionReason::capacity;  // offload
+  std::optional<TransferId> transfer;
+  std::optional<LeaseId> lease;  // holds the new copies too, while it lives
+  std::vector<Item> items;       // by source tier
+  std::vector<BlockKey> keys;    // transfer: of the items
+  std::uint64_t following = 0;   // transfer: keys that others are bringing
+  // transfer: how many of its keys others wait for, by their priority.
+  std::map<std::int32_t, std::uint64_t> followed;
+  // transfer: copies that are there already. Pinned until the end, so that making room for the rest
+  // does not take them away.
+  std::vector<SlotRef> kept;
+  bool asking = false;               // for slots, at this moment
+  std::uint64_t request = 0;         // of the slots, while it waits for them
+  std::size_t next = 0;              // the first item not yet handed to the engine
+  std::uint32_t jobs = 0;            // under way
+  std::map<std::size_t, JobId> ids;  // of the jobs under way, by first item
+  std::set<std::size_t> ended_jobs;  // by first item
+  bool cancelled = false;
+  bool over = false;  // finished: what its end sets off may come back to it
+  std::uint64_t failed = 0;
+  std::uint64_t skipped = 0;    // cancelled items
+  std::uint64_t left = 0;       // sources that left their tier
+  std::uint64_t offloaded = 0;  // of those, the ones that are in the lower tier now
+  UniqueFunction<void(Section&, const TransferBatch&)> ended;  // under the lock; may be empty
+
+  bool finished(std::size_t first) const { return ended_jobs.contains(first); }
+  // Its own priority, or a higher one of somebody who waits for it.
+  std::int32_t urgency() const {
+    return followed.empty() ? priority : std::max(priority, followed.rbegin()->first);
+  }
+  bool ended_all() const {
+    return request == 0 && jobs == 0 && next == items.size() && following == 0;
+  }
+};
+
+}  // namespace cairn
