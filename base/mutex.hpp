@@ -27,6 +27,31 @@ class CAIRN_THREAD_ATTRIBUTE(capability("mutex")) Mutex {
   std::mutex mutex_;
 };
 
+// A Mutex that a thread may hold for long in parts: give_way() lets those who wait have it first,
+// where unlocking and locking again would take it back before any of them has woken up.
+class CAIRN_THREAD_ATTRIBUTE(capability("mutex")) YieldingMutex {
+ public:
+  void lock() CAIRN_THREAD_ATTRIBUTE(acquire_capability()) {
+    if (!holder_.try_lock()) wait();
+  }
+  void unlock() CAIRN_THREAD_ATTRIBUTE(release_capability()) { holder_.unlock(); }
+  // REQUIRES: held.
+  void give_way() CAIRN_THREAD_ATTRIBUTE(requires_capability(this)) {
+    holder_.unlock();
+    wait();
+  }
+
+ private:
+  // Who waits holds `next_` until it is the holder, so that nobody who comes this way passes it.
+  void wait() {
+    const std::lock_guard<std::mutex> next(next_);
+    holder_.lock();
+  }
+
+  std::mutex next_;
+  std::mutex holder_;
+};
+
 class CAIRN_THREAD_ATTRIBUTE(scoped_lockable) MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) CAIRN_THREAD_ATTRIBUTE(acquire_capability(mutex))

@@ -127,5 +127,96 @@ void MetadataPerBlock(benchmark::State& state) {
 }
 BENCHMARK(MetadataPerBlock)->Iterations(1);
 
+// Requests of as many keys as one may have, in a cache of a million blocks: how long the lock is
+// held at a time.
+class LongChains {
+ public:
+  static constexpr std::uint32_t kLength = 65'536;
+
+  LongChains() {
+    CacheConfig config;
+    config.name = "long";
+    config.shape = {.num_blocks = 1,
+                    .num_layers = 1,
+                    .outer_dim = 1,
+                    .page_size = 16,
+                    .inner_dim = 1,
+                    .dtype_width_bytes = 1,
+                    .alignment = 1};
+    config.tiers[index_of(Tier::pinned)].emplace().num_blocks = kBlocks;
+    cache_ = must(rig_.manager.create_cache(config)).cache;
+    for (std::uint32_t i = 0; i < kBlocks / kLength; ++i) store_chain();
+  }
+
+  Cache& cache() { return *cache_; }
+  // One of those stored last, which are there as a whole.
+  std::vector<KeyView> some_chain() {
+    const auto& keys = chains_[(next_ - 1 - random_() % 4) % chains_.size()];
+    return {keys.begin(), keys.end()};
+  }
+  // Evicts another chain's blocks.
+  void store_chain() {
+    auto& keys = chains_[next_ % chains_.size()];
+    ++next_;
+    keys.clear();
+    for (std::uint32_t i = 0; i < kLength; ++i) {
+      std::array<std::uint64_t, 4> words = {random_(), random_(), random_(), random_()};
+      keys.push_back(BlockKey(std::as_bytes(std::span(words))));
+    }
+    fill(*cache_, keys, Kinship::chain);
+  }
+
+ private:
+  BenchRig rig_;
+  std::shared_ptr<Cache> cache_;
+  std::mt19937_64 random_{3};
+  std::array<std::vector<BlockKey>, kBlocks / kLength> chains_;
+  std::size_t next_ = 0;
+};
+
+// So many per thousand of the holds were no longer, in microseconds: the upper bound of a bucket.
+double hold_us(const LockHolds::OfUse& before, const LockHolds::OfUse& after, double share) {
+  double total = 0;
+  for (std::size_t i = 0; i < after.counts.size(); ++i) {
+    total += static_cast<double>(after.counts[i] - before.counts[i]);
+  }
+  double seen = 0;
+  for (std::size_t i = 0; i < LockHolds::kBoundsNs.size(); ++i) {
+    seen += static_cast<double>(after.counts[i] - before.counts[i]);
+    if (seen >= share * total) return static_cast<double>(LockHolds::kBoundsNs[i]) / 1e3;
+  }
+  return 1e9;
+}
+
+void LockHold(benchmark::State& state) {
+  static LongChains long_chains;
+  Cache& cache = long_chains.cache();
+  const auto use = static_cast<LockUse>(state.range(0));
+  MatchResult result;
+  const LockHolds before = cache.stats().lock_holds;
+  for (auto _ : state) {
+    const std::vector<KeyView> keys = long_chains.some_chain();
+    must(cache.match(keys, 30'000, result));
+    must(cache.release(*result.lease, {}));
+    benchmark::DoNotOptimize(cache.contains(keys));
+    benchmark::DoNotOptimize(cache.read_prefix(keys));
+    long_chains.store_chain();  // allocates, evicts, writes and commits
+  }
+  const LockHolds after = cache.stats().lock_holds;
+  state.SetLabel(std::string(to_string(use)));
+  state.counters["p50_us"] = hold_us(before.of(use), after.of(use), 0.5);
+  state.counters["p99_us"] = hold_us(before.of(use), after.of(use), 0.99);
+  state.counters["max_us"] = hold_us(before.of(use), after.of(use), 1);
+  state.counters["figure"] = state.counters["p99_us"];
+}
+BENCHMARK(LockHold)
+    ->Arg(static_cast<int>(LockUse::match))
+    ->Arg(static_cast<int>(LockUse::lease))
+    ->Arg(static_cast<int>(LockUse::look))
+    ->Arg(static_cast<int>(LockUse::read))
+    ->Arg(static_cast<int>(LockUse::allocate))
+    ->Arg(static_cast<int>(LockUse::commit))
+    ->Iterations(8);
+
 }  // namespace
 }  // namespace cairn

@@ -115,7 +115,7 @@ BlockManager::~BlockManager() {
   impl_->checkpointer.reset();
   checkpoint();
   for (const auto& cache : caches()) {
-    Section section(*cache->core_);
+    Section section(*cache->core_, LockUse::upkeep);
     if (!section->dropped) section.shut();
   }
   impl_->services->jobs.wait_empty();
@@ -215,7 +215,7 @@ Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(const CacheCon
   try {
     auto core = std::make_shared<CacheCore>(services, std::move(parts));
     {
-      Section section(*core);
+      Section section(*core, LockUse::upkeep);
       section->disk_damage.slot_files = damaged_slot_files;
     }
     if (core->journal) CAIRN_TRY(start_disk_tier(*core, is_new));
@@ -240,7 +240,7 @@ Result<BlockManager::Created> BlockManager::create_cache(const CacheConfig& give
     MutexLock lock(impl_->mutex);
     if (auto at = impl_->members.find(config.name); at != impl_->members.end()) {
       CacheCore& core = *at->second.cache->core_;
-      if (Section section(core); section->dropped) {
+      if (Section section(core, LockUse::upkeep); section->dropped) {
         return Error{ErrorCode::state_conflict, "cache " + config.name + " is being removed"};
       }
       if (at->second.cache->config() == config) {
@@ -311,7 +311,7 @@ Result<std::uint64_t> BlockManager::drop_cache(std::string_view name, bool force
   CacheCore& core = *(*cache)->core_;
   std::uint64_t ended = 0;
   {
-    Section section(core);
+    Section section(core, LockUse::upkeep);
     CAIRN_TRY(section.check_usable());
     section->leases.end_overdue(section);
     ended = section->leases.size();
@@ -378,7 +378,7 @@ Result<TransferStatus> BlockManager::cancel_transfer(TransferId id) {
   auto owner = impl_->services->transfers.owner(id);
   if (!owner) return std::move(owner).error();
   if (const auto core = owner->lock()) {
-    Section section(*core);
+    Section section(*core, LockUse::upkeep);
     section->moves.cancel(section, id);
   } else {
     impl_->groups->cancel(id);
@@ -408,7 +408,7 @@ std::vector<NamedAllocator> BlockManager::allocators() const {
 void BlockManager::tick() {
   for (const auto& cache : caches()) {
     {
-      Section section(*cache->core_);
+      Section section(*cache->core_, LockUse::upkeep);
       if (section->dropped) continue;
       section->leases.end_overdue(section);
       section->store.expire(section.now());

@@ -39,7 +39,7 @@ void Checkpointer::look(TimePoint now) {
     if (!core.journal) continue;
     bool wanted = false;
     {
-      Section section(core);
+      Section section(core, LockUse::upkeep);
       const bool early = core.journal->wants_checkpoint() && !failing_.contains(core.number);
       wanted = !section->dropped && (early || (all && core.journal->has_changes()));
     }

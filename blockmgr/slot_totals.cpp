@@ -29,7 +29,7 @@ std::string device_of(const BlockLayout& layout) {
 }  // namespace
 
 void SlotTotals::add(CacheCore& core) {
-  Section section(core);
+  Section section(core, LockUse::look);
   for (Tier tier : kTiers) {
     if (!core.spaces[index_of(tier)]) continue;
     const BlockLayout& layout = core.layout(tier);

@@ -99,6 +99,19 @@ void add_leases(Families& out, std::span<const CacheStats> caches) {
       caches, &CacheStats::metadata_bytes);
 }
 
+void add_lock_holds(Families& out, std::span<const CacheStats> caches) {
+  auto holds = Builder::histogram(
+      {"cairn_lock_hold_seconds",
+       "How long a cache's lock was held at a time, by what for. Nothing else of the cache goes on "
+       "meanwhile."});
+  for (const CacheStats& cache : caches) {
+    for (const LockUse use : kLockUses) {
+      holds.add({{"cache", cache.name}, {"verb", to_string(use)}}, cache.lock_holds.of(use));
+    }
+  }
+  out.push_back(std::move(holds).take());
+}
+
 void add_cache_movements(Families& out, std::span<const CacheStats> caches) {
   auto transfers = Builder::counter(
       {"cairn_transfers_total", "Blocks moved from a tier to a tier, by how it ended."});
@@ -274,6 +287,7 @@ std::string metrics_text(const MetricsInput& input) {
   add_matches(families, input.caches);
   add_leases(families, input.caches);
   add_cache_movements(families, input.caches);
+  add_lock_holds(families, input.caches);
   add_all_movements(families, input);
   add_checksums(families, input.caches);
   add_allocators(families, input.allocators);

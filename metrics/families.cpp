@@ -28,19 +28,32 @@ void MetricFamilyBuilder::add(MetricLabels labels, double value) {
 }
 
 void MetricFamilyBuilder::add(MetricLabels labels, const DurationHistogram::Snapshot& durations) {
-  // Dividing gives the decimal bound that a person would write; multiplying by 1e-6 does not.
-  constexpr double kUsPerSecond = 1e6;
+  add_buckets(labels, {.bounds = DurationHistogram::kBoundsUs,
+                       .counts = durations.counts,
+                       .sum = durations.sum_us,
+                       .per_second = 1e6});
+}
+
+void MetricFamilyBuilder::add(MetricLabels labels, const LockHolds::OfUse& holds) {
+  add_buckets(labels, {.bounds = LockHolds::kBoundsNs,
+                       .counts = holds.counts,
+                       .sum = holds.sum_ns,
+                       .per_second = 1e9});
+}
+
+void MetricFamilyBuilder::add_buckets(MetricLabels labels, const Buckets& buckets) {
   auto& histogram = series(labels).histogram;
   std::uint64_t cumulative = 0;
-  for (std::size_t i = 0; i < DurationHistogram::kBoundsUs.size(); ++i) {
-    cumulative += durations.counts[i];
+  for (std::size_t i = 0; i < buckets.bounds.size(); ++i) {
+    cumulative += buckets.counts[i];
+    // Dividing gives the decimal bound that a person would write; multiplying by 1e-6 does not.
     histogram.bucket.push_back(
-        {cumulative, static_cast<double>(DurationHistogram::kBoundsUs[i]) / kUsPerSecond});
+        {cumulative, static_cast<double>(buckets.bounds[i]) / buckets.per_second});
   }
-  cumulative += durations.counts.back();
+  cumulative += buckets.counts.back();
   // The serialiser adds the bucket +Inf from the count.
   histogram.sample_count = cumulative;
-  histogram.sample_sum = static_cast<double>(durations.sum_us) / kUsPerSecond;
+  histogram.sample_sum = static_cast<double>(buckets.sum) / buckets.per_second;
 }
 
 }  // namespace cairn

@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/histogram.hpp"
+#include "blockmgr/index/lock_holds.hpp"
 
 namespace cairn {
 
@@ -35,12 +37,21 @@ class MetricFamilyBuilder {
   void add(MetricLabels labels, std::uint64_t value);
   void add(MetricLabels labels, double value);
   void add(MetricLabels labels, const DurationHistogram::Snapshot& durations);
+  void add(MetricLabels labels, const LockHolds::OfUse& holds);
 
   prometheus::MetricFamily take() && { return std::move(family_); }
 
  private:
   MetricFamilyBuilder(MetricName name, prometheus::MetricType type);
   prometheus::ClientMetric& series(MetricLabels labels);
+  // Buckets with these upper bounds, and one more; `per_second` of their unit are a second.
+  struct Buckets {
+    std::span<const std::uint64_t> bounds;
+    std::span<const std::uint64_t> counts;
+    std::uint64_t sum = 0;
+    double per_second = 1;
+  };
+  void add_buckets(MetricLabels labels, const Buckets& buckets);
 
   prometheus::MetricFamily family_;
 };

@@ -24,7 +24,7 @@ struct Read : std::enable_shared_from_this<Read> {
   void load(Done<std::span<const iovec>> ready);
   void loaded(const JobOutcome& outcome, Done<std::span<const iovec>> ready);
   void unpin() {
-    Section section(*core);
+    Section section(*core, LockUse::read);
     if (is_use) {
       section->store.unpin(at);
     } else {
@@ -44,6 +44,9 @@ struct Read : std::enable_shared_from_this<Read> {
   bool pinned = true;  // changed by the fetch, of which there is one at a time
   std::atomic<bool> abandoned{false};
 };
+
+// Blocks that read_prefix() pins under one hold of the lock, each with an allocation.
+constexpr std::size_t kStepReaders = 64;
 
 const Error kReaderGone{ErrorCode::cancelled, "the reader has gone"};
 
@@ -88,7 +91,7 @@ void Read::loaded(const JobOutcome& outcome, Done<std::span<const iovec>> ready)
   }
   const Error& error = outcome.failures.front().error;
   if (accuses_source(at.tier(), error.code)) {
-    Section section(*core);
+    Section section(*core, LockUse::read);
     section->moves.drop_unreadable(section, at, handle.generation, error);
   }
   ready(error);
@@ -106,7 +109,7 @@ struct BlockReader::Impl {
     if (read) {
       read->abandoned = true;
     } else {
-      Section section(*core);
+      Section section(*core, LockUse::read);
       section->store.unpin(at);
     }
   }
@@ -114,7 +117,7 @@ struct BlockReader::Impl {
   // Pinned, so the slot's life goes on and its handle stays.
   BlockHandle handle() const {
     if (read) return read->handle;
-    Section section(*core);
+    Section section(*core, LockUse::read);
     return section->store.handle(at);
   }
 
@@ -151,7 +154,7 @@ std::optional<std::uint64_t> BlockReader::checksum() const {
 
 void BlockReader::keep_checksum(std::uint64_t checksum) {
   const Read& read = *impl_->read;
-  Section section(*read.core);
+  Section section(*read.core, LockUse::read);
   BlockStore& store = section->store;
   const SlotRecord& slot = store.record(read.at);
   // What was read through staging is pinned no more: the slot may be another key's by now.
@@ -163,7 +166,7 @@ void BlockReader::keep_checksum(std::uint64_t checksum) {
 Result<BlockReader> Cache::read(KeyView key, std::optional<PieceSelector> piece) {
   CacheCore& core = *core_;
   CAIRN_TRY(check_piece(core.config.shape, piece));
-  Section section(core);
+  Section section(core, LockUse::read);
   CAIRN_TRY(section.check_usable());
   const EntryNumber entry = section->store.find(key, section.now());
   if (entry == kNoEntry) {
@@ -180,7 +183,7 @@ Result<BlockReader> Cache::read(KeyView key, std::optional<PieceSelector> piece)
 
 Result<BlockReader> Cache::peek(KeyView key) {
   CacheCore& core = *core_;
-  Section section(core);
+  Section section(core, LockUse::read);
   CAIRN_TRY(section.check_usable());
   const EntryNumber entry = section->store.find(key, section.now());
   if (entry == kNoEntry) {
@@ -195,11 +198,12 @@ Result<BlockReader> Cache::peek(KeyView key) {
 
 std::vector<BlockReader> Cache::read_prefix(std::span<const KeyView> keys) {
   std::vector<BlockReader> readers;
-  CacheCore& core = *core_;
-  Section section(core);
-  if (section->dropped) return readers;
-  for (const KeyView key : keys) {
-    const EntryNumber entry = section->store.find(key, section.now());
+  readers.reserve(keys.size());
+  Section section(*core_, LockUse::read);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (i > 0 && i % kStepReaders == 0) section.give_way();
+    if (section->dropped) break;
+    const EntryNumber entry = section->store.find(keys[i], section.now());
     if (entry == kNoEntry) break;
     const SlotRef at = section->store.highest_copy(section->store.entry(entry));
     section->store.pin(at);

@@ -49,7 +49,7 @@ struct Write : std::enable_shared_from_this<Write> {
 };
 
 Write::~Write() {
-  Section section(*core);
+  Section section(*core, LockUse::write);
   if (!claimed) return;
   claimed = false;
   PieceProgress& progress = *section->writes.find(at);
@@ -66,10 +66,10 @@ void Write::room(Done<std::span<const iovec>> ready) {
   if (staging) return ready(std::span<const iovec>(bytes));
   if (!piece) return stage(std::move(ready));
 
-  Section section(*core);
+  Section section(*core, LockUse::write);
   UniqueFunction<void()> turn = [self = shared_from_this(), ready = std::move(ready)]() mutable {
     {
-      Section mine(*self->core);
+      Section mine(*self->core, LockUse::write);
       self->has_turn = true;
     }
     if (self->abandoned) return ready(kWriterGone);
@@ -94,7 +94,7 @@ void Write::staged(Done<std::span<const iovec>> ready) {
   if (!piece) return ready(std::span<const iovec>(bytes));
   bool begun = false;
   {
-    Section section(*core);
+    Section section(*core, LockUse::write);
     begun = section->writes.find(at)->any_written();
   }
   if (!begun) {
@@ -140,7 +140,7 @@ void Write::finish(Done<> done) {
 }
 
 Result<> Write::end(PieceProgress::End how) {
-  Section section(*core);
+  Section section(*core, LockUse::write);
   CAIRN_ASSERT(claimed, "a write was finished twice");
   claimed = false;
   PieceProgress& progress = *section->writes.find(at);
@@ -199,7 +199,7 @@ void BlockWriter::finish(Done<> done) {
 Result<BlockWriter> Cache::write(const WriteTarget& target) {
   CacheCore& core = *core_;
   CAIRN_TRY(check_piece(core.config.shape, target.piece));
-  Section section(core);
+  Section section(core, LockUse::write);
   auto lease = section->leases.live(section, target.lease);
   if (!lease) return std::move(lease).error();
   auto at = section->leases.uncommitted(section, *lease, target.block);

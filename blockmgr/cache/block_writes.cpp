@@ -25,17 +25,27 @@ void BlockWrites::erase_unless_busy(SlotRef at) {
   if (PieceProgress* const progress = find(at); progress != nullptr && !progress->busy()) erase(at);
 }
 
+BlockWrites::Taking BlockWrites::take_key(const BlockKey& key, const void* owner) {
+  const auto [at, is_new] = taken_.try_emplace(key);
+  if (is_new) {
+    at->second.owner = owner;
+    return Taking::taken;
+  }
+  return at->second.owner == owner ? Taking::before : Taking::by_another;
+}
+
 bool BlockWrites::wait_for_key(const BlockKey& key, UniqueFunction<void()>&& ended) {
-  const auto taken = heading_.find(key);
-  if (taken == heading_.end()) return false;
-  taken->second.push_back(std::move(ended));
+  if (taken_.empty()) return false;
+  const auto at = taken_.find(key);
+  if (at == taken_.end()) return false;
+  at->second.waiting.push_back(std::move(ended));
   return true;
 }
 
 std::vector<UniqueFunction<void()>> BlockWrites::give_up_key(const BlockKey& key) {
-  auto taken = heading_.extract(key);
-  CAIRN_ASSERT(!taken.empty(), "a commit gives up a key that it did not take");
-  return std::move(taken.mapped());
+  auto given_up = taken_.extract(key);
+  CAIRN_ASSERT(!given_up.empty(), "a commit gives up a key that it did not take");
+  return std::move(given_up.mapped().waiting);
 }
 
 }  // namespace cairn

@@ -26,9 +26,10 @@ class BlockWrites {
   void erase(SlotRef at) { progress_.erase(at.bits()); }
   void erase_unless_busy(SlotRef at);
 
-  // No two headers are to name one key, and none one whose block did not stay: a commit that finds
-  // its key taken here waits for the end of the one that took it.
-  bool take_key(const BlockKey& key) { return heading_.try_emplace(key).second; }
+  // A key that a commit has taken is that one's until it gives it up: others wait for its end. No
+  // two headers on disk are to name one key, and none one whose block did not stay.
+  enum class Taking : std::uint8_t { taken, before, by_another };
+  Taking take_key(const BlockKey& key, const void* owner);  // before: by the same owner
   // False where nobody has taken the key, and `ended` is as it was.
   bool wait_for_key(const BlockKey& key, UniqueFunction<void()>&& ended);
   // Those who waited for it.
@@ -36,7 +37,11 @@ class BlockWrites {
 
  private:
   std::unordered_map<std::uint32_t, PieceProgress> progress_;  // by SlotRef::bits
-  std::map<BlockKey, std::vector<UniqueFunction<void()>>, KeyOrder> heading_;
+  struct Taken {
+    const void* owner = nullptr;
+    std::vector<UniqueFunction<void()>> waiting;
+  };
+  std::map<BlockKey, Taken, KeyOrder> taken_;
 };
 
 }  // namespace cairn

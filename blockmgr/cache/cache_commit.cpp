@@ -1,7 +1,6 @@
 // Cache: from bytes in a slot to a key.
 #include <algorithm>
 #include <cstring>
-#include <set>
 #include <string>
 
 #include "base/hex.hpp"
@@ -10,21 +9,9 @@
 namespace cairn {
 namespace {
 
-struct Commit {
-  std::shared_ptr<CacheCore> core;
-  LeaseId lease;
-  std::vector<CommitBlock> blocks;
-  std::vector<SlotRef> slots = {};  // of the blocks
-  std::shared_ptr<BlockQuota> quota = {};
-  Done<std::vector<CommitStatus>> done;
-  CommitTerms terms = {};
-  std::vector<SlotLabel> labels = {};   // of the blocks; empty without a disk tier
-  std::vector<BlockKey> labelled = {};  // of the core's `labelling`, while it fills
-  bool filling = false;                 // every slot has a pin more, and is marked
-  std::uint32_t fills = 0;              // jobs under way
-  std::optional<Error> error = {};      // of the first that failed
-};
-using CommitPtr = std::shared_ptr<Commit>;
+// Blocks that are looked at, or become present, under one hold of the lock: some 100 to 300 ns
+// each.
+constexpr std::size_t kStepBlocks = 48;
 
 Result<> check_block(const CacheCore& core, const CommitBlock& block) {
   const auto no_key = [](const BlockKey& key) { return key.view().size == 0; };
@@ -44,20 +31,26 @@ Result<> check_block(const CacheCore& core, const CommitBlock& block) {
   return {};
 }
 
-// `exists` where a key that must be new is there, or is named by a block before it.
-Result<> check_new(Section& section, const Commit& commit) {
-  const bool any = std::ranges::any_of(commit.blocks, &CommitBlock::refuse_duplicate);
-  if (!any) return {};
-  std::set<BlockKey, KeyOrder> before;
-  for (const CommitBlock& block : commit.blocks) {
-    const bool is_new = before.insert(block.key).second &&
-                        section->store.find(block.key, section.now()) == kNoEntry;
-    if (block.refuse_duplicate && !is_new) {
-      return Error{ErrorCode::exists, "key " + to_hex(block.key.view().bytes()) +
-                                          " is there already, and if_exists is error"};
-    }
+Result<> check_request(const CacheCore& core, std::span<const CommitBlock> blocks) {
+  if (blocks.size() > core.options().max_blocks_per_request) {
+    return Error{ErrorCode::out_of_range,
+                 std::to_string(blocks.size()) + " blocks, not up to " +
+                     std::to_string(core.options().max_blocks_per_request)};
+  }
+  for (const CommitBlock& block : blocks) CAIRN_TRY(check_block(core, block));
+  std::vector<std::pair<Tier, std::uint64_t>> slots;
+  for (const CommitBlock& block : blocks) slots.emplace_back(block.handle.tier, block.handle.slot);
+  std::ranges::sort(slots);
+  if (const auto twice = std::ranges::adjacent_find(slots); twice != slots.end()) {
+    return Error{ErrorCode::state_conflict,
+                 "slot " + std::to_string(twice->second) + " is named twice"};
   }
   return {};
+}
+
+Error exists(const BlockKey& key) {
+  return {ErrorCode::exists,
+          "key " + to_hex(key.view().bytes()) + " is there already, and if_exists is error"};
 }
 
 // Whether what is in an uncommitted slot was put there by a process that maps it, for all that is
@@ -78,139 +71,6 @@ Error torn_piece(const CacheCore& core, SlotRef at, std::uint32_t piece) {
               "again"};
 }
 
-// Checks every block before any changes, and finds their slots.
-Result<LeaseNumber> check(Section& section, Commit& commit) {
-  CacheCore& core = *commit.core;
-  auto lease = section->leases.live(section, commit.lease);
-  if (!lease) return lease;
-  if (commit.blocks.size() > core.options().max_blocks_per_request) {
-    return Error{ErrorCode::out_of_range,
-                 std::to_string(commit.blocks.size()) + " blocks, not up to " +
-                     std::to_string(core.options().max_blocks_per_request)};
-  }
-  for (const CommitBlock& block : commit.blocks) {
-    CAIRN_TRY(check_block(core, block));
-    auto at = section->leases.uncommitted(section, *lease, block.handle);
-    if (!at) return std::move(at).error();
-    if (const PieceProgress* const progress = section->writes.find(*at)) {
-      if (progress->busy()) {
-        return Error{ErrorCode::state_conflict,
-                     "slot " + std::to_string(at->slot()) + " is being written"};
-      }
-      if (const auto torn = progress->first_torn()) return torn_piece(core, *at, *torn);
-    }
-    if (commit.terms.in_place == InPlaceWrites::forbidden && may_be_in_place(section, *at)) {
-      return Error{ErrorCode::forbidden,
-                   "slot " + std::to_string(at->slot()) + " of tier " +
-                       std::string(to_string(at->tier())) +
-                       " was not written over HTTP, and others map that tier: only who may map it "
-                       "may commit what is in it"};
-    }
-    commit.slots.push_back(*at);
-  }
-  CAIRN_TRY(check_new(section, commit));
-  commit.quota = section->leases[*lease].quota;
-  std::vector<SlotRef> sorted = commit.slots;
-  std::sort(sorted.begin(), sorted.end());
-  if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end()) {
-    return Error{ErrorCode::state_conflict,
-                 "slot " + std::to_string(twice->slot()) + " is named twice"};
-  }
-  return lease;
-}
-
-// Those who wait go on, after this one's answer.
-void end_labelling(Section& section, Commit& commit) {
-  for (const BlockKey& key : std::exchange(commit.labelled, {})) {
-    for (auto& waiting : section->writes.give_up_key(key)) section.after(std::move(waiting));
-  }
-}
-
-void give_up(Section& section, Commit& commit, Error error) {
-  if (commit.filling) {
-    for (SlotRef at : commit.slots) {
-      section->store.record(at).committing = false;
-      section->store.unpin(at);
-    }
-  }
-  section.after([done = std::make_shared<Done<std::vector<CommitStatus>>>(std::move(commit.done)),
-                 error = std::move(error)]() mutable { (*done)(std::move(error)); });
-  end_labelling(section, commit);
-}
-
-// The keys become present, in order. The lease may have ended while the fills ran; what was asked
-// for before its end is done all the same.
-void publish(Section& section, Commit& commit) {
-  // Once more: others may have committed a key while the fills ran.
-  if (auto all_new = check_new(section, commit); !all_new) {
-    return give_up(section, commit, std::move(all_new).error());
-  }
-  CacheCore& core = *commit.core;
-  BlockStore& store = section->store;
-  std::vector<SlotRef> given_up;
-  std::vector<SlotRef> committed;
-  std::vector<CommitStatus> statuses;
-  for (std::size_t i = 0; i < commit.blocks.size(); ++i) {
-    CommitBlock& block = commit.blocks[i];
-    const SlotRef at = commit.slots[i];
-    SlotRecord& slot = store.record(at);
-    slot.committing = false;
-    section->writes.erase(at);
-    if (store.find(block.key, section.now()) != kNoEntry) {
-      statuses.push_back(CommitStatus::duplicate);
-      if (slot.leases > 0) given_up.push_back(at);
-      continue;
-    }
-    NewBlock fresh{.key = block.key, .quota = commit.quota, .epoch = block.epoch};
-    if (block.parent) fresh.parent = block.parent->view();
-    fresh.metadata = std::move(block.metadata);
-    if (block.ttl_ms) fresh.expires_at = section.now() + std::chrono::milliseconds(*block.ttl_ms);
-    slot.gone = false;
-    if (block.priority) slot.priority = *block.priority;
-    store.commit(at, std::move(fresh));
-    statuses.push_back(CommitStatus::committed);
-    committed.push_back(at);
-  }
-  core.options().reached("commit.noted");
-  section->counts.commits += committed.size();
-  section->counts.duplicates += statuses.size() - committed.size();
-  if (core.settings->offload == OffloadMode::on_commit)
-    section->moves.write_through(section, committed);
-  if (!given_up.empty()) {
-    const auto lease = section->leases.find(commit.lease);
-    CAIRN_ASSERT(lease.has_value(), "a leased slot outlived its lease");
-    section->leases.remove(*lease, given_up);
-    for (SlotRef at : given_up) store.unpin_for_lease(at);
-  }
-  if (commit.filling) {
-    for (auto at = commit.slots.rbegin(); at != commit.slots.rend(); ++at) store.unpin(*at);
-  }
-  if (commit.terms.release) {
-    const auto lease = section->leases.find(commit.lease);
-    if (lease) section->leases.end(section, *lease, false);
-  }
-  section.after([done = std::make_shared<Done<std::vector<CommitStatus>>>(std::move(commit.done)),
-                 statuses = std::move(statuses)]() mutable { (*done)(std::move(statuses)); });
-  end_labelling(section, commit);
-}
-
-void fill_ended(const CommitPtr& commit, JobOutcome outcome) {
-  commit->core->options().reached("commit.labelled");
-  Section section(*commit->core);
-  if (outcome.state != JobState::done && !commit->error) {
-    commit->error = outcome.failures.empty()
-                        ? Error{ErrorCode::cancelled, "the server is shutting down"}
-                        : outcome.failures.front().error;
-  }
-  if (--commit->fills > 0) return;
-  if (auto usable = section.check_usable(); !usable) commit->error = usable.error();
-  if (commit->error) {
-    give_up(section, *commit, *commit->error);
-  } else {
-    publish(section, *commit);
-  }
-}
-
 // What nobody wrote.
 struct Gaps {
   std::array<std::vector<SlotRef>, kNumTiers> blocks;  // nothing of them was written
@@ -227,43 +87,6 @@ struct Gaps {
   }
 };
 
-// A client knows what it commits only once the bytes are on disk; their headers follow here. Of a
-// key that is there already the header stays nobody's: the block will not be kept. The same of one
-// that this commit names before: a start that has lost the log could not tell which of two whole
-// blocks was the one that stayed.
-void make_labels(Section& section, Commit& commit) {
-  CacheCore& core = *commit.core;
-  if (!core.disk_slots) return;
-  commit.labels.resize(commit.blocks.size());
-  for (std::size_t i = 0; i < commit.blocks.size(); ++i) {
-    const CommitBlock& block = commit.blocks[i];
-    if (section->store.contains(block.key, section.now())) continue;
-    if (!section->writes.take_key(block.key)) continue;
-    commit.labelled.push_back(block.key);
-    if (commit.slots[i].tier() != Tier::disk) continue;
-    NewBlock fresh{.key = block.key, .metadata = block.metadata, .epoch = block.epoch};
-    if (block.parent) fresh.parent = block.parent->view();
-    if (block.ttl_ms) fresh.expires_at = section.now() + std::chrono::milliseconds(*block.ttl_ms);
-    commit.labels[i] = label_of(section, commit.slots[i], fresh);
-    if (block.priority) commit.labels[i].priority = *block.priority;
-  }
-}
-
-Gaps find_gaps(Section& section, const Commit& commit) {
-  Gaps gaps;
-  for (SlotRef at : commit.slots) {
-    if (may_be_in_place(section, at)) continue;
-    const PieceProgress* const progress = section->writes.find(at);
-    if (progress == nullptr || !progress->any_written()) {
-      gaps.blocks[index_of(at.tier())].push_back(at);
-      continue;
-    }
-    for (std::uint32_t piece : progress->missing()) gaps.pieces.push_back({at, piece});
-    if (at.tier() == Tier::disk) gaps.unlabelled.push_back(at);
-  }
-  return gaps;
-}
-
 void fill_piece(const CacheCore& core, Gaps::Piece piece) {
   const BlockLayout& layout = core.layout(piece.at.tier());
   const Geometry& geometry = layout.geometry();
@@ -274,94 +97,355 @@ void fill_piece(const CacheCore& core, Gaps::Piece piece) {
               0, geometry.piece_bytes());
 }
 
-// The labels of some of a commit's slots, which come in its order.
-std::vector<SlotLabel> labels_of(const Commit& commit, std::span<const SlotRef> slots) {
+// One commit. In steps, between which others have the lock: every block is checked and marked
+// before any becomes present; what nobody wrote is filled in; then the keys become present, in
+// order. The lease may end meanwhile: what was asked for before its end is done all the same.
+//
+// Of a cache with a disk tier a commit that fills takes its keys first, and so does one that must
+// find none of them there: other commits of such a key wait for its end. A header on disk then
+// names no key whose block did not stay.
+class Commit : public std::enable_shared_from_this<Commit> {
+ public:
+  struct Request {
+    std::shared_ptr<CacheCore> core;
+    LeaseId lease;
+    std::vector<CommitBlock> blocks;
+    CommitTerms terms = {};
+  };
+  Commit(Request request, Done<std::vector<CommitStatus>> done)
+      : core_(std::move(request.core)),
+        lease_(request.lease),
+        blocks_(std::move(request.blocks)),
+        terms_(request.terms),
+        done_(std::move(done)) {}
+
+  void run();
+
+ private:
+  enum class Outcome : std::uint8_t {
+    ended,
+    waits,  // for another commit, whose end goes on with this one
+  };
+
+  Result<> check_all(Section& section);
+  Result<> check(Section& section, LeaseNumber lease, const CommitBlock& block);
+  void mark(Section& section);
+  void unmark(Section& section);
+  Result<Outcome> take_keys(Section& section);
+  void make_label(Section& section, std::size_t block);
+  void give_up_keys(Section& section);
+  std::vector<SlotLabel> labels_of(std::span<const SlotRef> slots) const;
+  void fill();
+  void fill_slots(TransferJob job, std::span<const SlotRef> slots);
+  void fill_ended(const JobOutcome& outcome);
+  void publish(Section& section);
+  void publish_block(Section& section, std::size_t block);
+  void end(Section& section);
+  void let_go_of_duplicates(Section& section);
+  void fail(Section& section, Error error);
+
+  const std::shared_ptr<CacheCore> core_;
+  const LeaseId lease_;
+  std::vector<CommitBlock> blocks_;
+  const CommitTerms terms_;
+  Done<std::vector<CommitStatus>> done_;
+  std::shared_ptr<BlockQuota> quota_;
+  std::vector<SlotRef> slots_;  // of the blocks
+  std::size_t marked_ = 0;      // so many of them have a pin more, and are committing
+  Gaps gaps_;
+  std::vector<SlotLabel> labels_;       // of the blocks; empty where none is written
+  std::vector<BlockKey> taken_;         // keys that others wait for
+  std::uint32_t fills_ = 0;             // jobs under way
+  std::optional<Error> error_;          // of the first that failed
+  std::vector<CommitStatus> statuses_;  // of the blocks that are done
+  std::vector<SlotRef> committed_;
+  std::vector<SlotRef> given_up_;  // of keys that were there
+};
+
+void Commit::run() {
+  Section section(*core_, LockUse::commit);
+  if (auto checked = check_all(section); !checked) {
+    return fail(section, std::move(checked).error());
+  }
+  const bool fills = gaps_.any_job() || !gaps_.pieces.empty();
+  const bool all_new = std::ranges::any_of(blocks_, &CommitBlock::refuse_duplicate);
+  if (all_new || (fills && core_->disk_slots)) {
+    auto taken = take_keys(section);
+    if (!taken) return fail(section, std::move(taken).error());
+    if (*taken == Outcome::waits) return;
+  }
+  if (!fills) return publish(section);
+  mark(section);
+  section.after([self = shared_from_this()] { self->fill(); });
+}
+
+Result<> Commit::check_all(Section& section) {
+  slots_.clear();
+  gaps_ = {};
+  while (true) {
+    const auto lease = section->leases.live(section, lease_);
+    if (!lease) return lease.error();
+    quota_ = section->leases[*lease].quota;
+    const std::size_t end = std::min(blocks_.size(), slots_.size() + kStepBlocks);
+    while (slots_.size() < end) CAIRN_TRY(check(section, *lease, blocks_[slots_.size()]));
+    if (end == blocks_.size()) return {};
+    mark(section);
+    section.give_way();
+  }
+}
+
+Result<> Commit::check(Section& section, LeaseNumber lease, const CommitBlock& block) {
+  const auto at = section->leases.uncommitted(section, lease, block.handle);
+  if (!at) return at.error();
+  const PieceProgress* const progress = section->writes.find(*at);
+  if (progress != nullptr) {
+    if (progress->busy()) {
+      return Error{ErrorCode::state_conflict,
+                   "slot " + std::to_string(at->slot()) + " is being written"};
+    }
+    if (const auto torn = progress->first_torn()) return torn_piece(*core_, *at, *torn);
+  }
+  const bool in_place = may_be_in_place(section, *at);
+  if (in_place && terms_.in_place == InPlaceWrites::forbidden) {
+    return Error{ErrorCode::forbidden,
+                 "slot " + std::to_string(at->slot()) + " of tier " +
+                     std::string(to_string(at->tier())) +
+                     " was not written over HTTP, and others map that tier: only who may map it "
+                     "may commit what is in it"};
+  }
+  slots_.push_back(*at);
+  if (in_place) return {};
+  if (progress == nullptr || !progress->any_written()) {
+    gaps_.blocks[index_of(at->tier())].push_back(*at);
+    return {};
+  }
+  for (const std::uint32_t piece : progress->missing()) gaps_.pieces.push_back({*at, piece});
+  if (at->tier() == Tier::disk) gaps_.unlabelled.push_back(*at);
+  return {};
+}
+
+// From here on nothing happens to the slots but by this commit.
+void Commit::mark(Section& section) {
+  for (; marked_ < slots_.size(); ++marked_) {
+    section->store.pin(slots_[marked_]);
+    section->store.record(slots_[marked_]).committing = true;
+  }
+}
+
+// From the last one on, so that the end of the prefix goes first where no lease holds it any more.
+void Commit::unmark(Section& section) {
+  for (std::size_t step = 0; marked_ > 0; ++step) {
+    if (step == kStepBlocks) {
+      section.give_way();
+      step = 0;
+    }
+    const SlotRef at = slots_[--marked_];
+    section->store.record(at).committing = false;
+    section->store.unpin(at);
+  }
+}
+
+// A client knows what it commits only once the bytes are on disk; their headers follow here. Of a
+// key that is there already the header stays nobody's: the block will not be kept. The same of one
+// that this commit names before: a start that has lost the log could not tell which of two whole
+// blocks was the one that stayed.
+Result<Commit::Outcome> Commit::take_keys(Section& section) {
+  if (core_->disk_slots) labels_.assign(blocks_.size(), {});
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    if (i > 0 && i % kStepBlocks == 0) {
+      mark(section);
+      section.give_way();
+      CAIRN_TRY(section.check_usable());
+    }
+    const CommitBlock& block = blocks_[i];
+    if (section->store.find(block.key, section.now()) != kNoEntry) {
+      if (block.refuse_duplicate) return exists(block.key);
+      continue;
+    }
+    switch (section->writes.take_key(block.key, this)) {
+      case BlockWrites::Taking::taken:
+        taken_.push_back(block.key);
+        if (slots_[i].tier() == Tier::disk) make_label(section, i);
+        break;
+      case BlockWrites::Taking::before:
+        if (block.refuse_duplicate) return exists(block.key);
+        break;
+      case BlockWrites::Taking::by_another:
+        section->writes.wait_for_key(block.key, [self = shared_from_this()] { self->run(); });
+        give_up_keys(section);
+        unmark(section);
+        return Outcome::waits;
+    }
+  }
+  return Outcome::ended;
+}
+
+void Commit::make_label(Section& section, std::size_t i) {
+  const CommitBlock& block = blocks_[i];
+  NewBlock fresh{.key = block.key, .metadata = block.metadata, .epoch = block.epoch};
+  if (block.parent) fresh.parent = block.parent->view();
+  if (block.ttl_ms) fresh.expires_at = section.now() + std::chrono::milliseconds(*block.ttl_ms);
+  labels_[i] = label_of(section, slots_[i], fresh);
+  if (block.priority) labels_[i].priority = *block.priority;
+}
+
+// Those who wait go on, after this one's answer.
+void Commit::give_up_keys(Section& section) {
+  for (const BlockKey& key : std::exchange(taken_, {})) {
+    for (auto& waiting : section->writes.give_up_key(key)) section.after(std::move(waiting));
+  }
+}
+
+// The labels of some of the slots, which come in their order.
+std::vector<SlotLabel> Commit::labels_of(std::span<const SlotRef> slots) const {
   std::vector<SlotLabel> labels;
   for (std::size_t i = 0; labels.size() < slots.size(); ++i) {
-    if (commit.slots[i] == slots[labels.size()]) labels.push_back(commit.labels[i]);
+    if (slots_[i] == slots[labels.size()]) labels.push_back(labels_[i]);
   }
   return labels;
 }
 
-void write_labels(const CommitPtr& commit, const std::vector<SlotRef>& slots) {
-  TransferJob job;
-  job.source = job.destination = &commit->core->layout(Tier::disk);
-  job.operation = JobOperation::label;
-  job.labels = labels_of(*commit, slots);
-  for (SlotRef at : slots) job.pairs.push_back({at.slot(), at.slot()});
-  commit->core->submit(
-      std::move(job), [commit](JobOutcome outcome) { fill_ended(commit, std::move(outcome)); }, {});
-}
-
 // Runs without the lock; the slots are marked and pinned.
-void fill(const CommitPtr& commit, const Gaps& gaps) {
-  CacheCore& core = *commit->core;
-  for (Gaps::Piece piece : gaps.pieces) fill_piece(core, piece);
-  if (!gaps.unlabelled.empty()) write_labels(commit, gaps.unlabelled);
-  const auto zeros = core.staging.zeros();
+void Commit::fill() {
+  fills_ = 1;  // of the pieces, and so that the last to end is none of the others
+  for (const auto& slots : gaps_.blocks) fills_ += slots.empty() ? 0u : 1u;
+  fills_ += gaps_.unlabelled.empty() ? 0u : 1u;
+  for (const Gaps::Piece piece : gaps_.pieces) fill_piece(*core_, piece);
+  if (!gaps_.unlabelled.empty()) {
+    TransferJob job;
+    job.source = job.destination = &core_->layout(Tier::disk);
+    job.operation = JobOperation::label;
+    for (const SlotRef at : gaps_.unlabelled) job.pairs.push_back({at.slot(), at.slot()});
+    fill_slots(std::move(job), gaps_.unlabelled);
+  }
+  const auto zeros = core_->staging.zeros();
   for (Tier tier : kTiers) {
-    const auto& slots = gaps.blocks[index_of(tier)];
+    const auto& slots = gaps_.blocks[index_of(tier)];
     if (slots.empty()) continue;
     if (!zeros) {
       JobOutcome failed;
       failed.state = JobState::failed;
       failed.failures.push_back({0, zeros.error()});
-      fill_ended(commit, std::move(failed));
+      fill_ended(failed);
       continue;
     }
     TransferJob job;
     job.source = *zeros;
-    job.destination = &core.layout(tier);
-    for (SlotRef at : slots) job.pairs.push_back({0, at.slot()});
-    if (tier == Tier::disk) job.labels = labels_of(*commit, slots);
-    core.submit(std::move(job),
-                [commit](JobOutcome outcome) { fill_ended(commit, std::move(outcome)); }, {});
+    job.destination = &core_->layout(tier);
+    for (const SlotRef at : slots) job.pairs.push_back({0, at.slot()});
+    fill_slots(std::move(job), slots);
   }
+  fill_ended({});
 }
 
-// True where another commit is filling a block of the same key: this one goes on after it, so that
-// the key whose header is written first is the one that stays.
-bool waits_for_another(Section& section, const CommitPtr& commit, void (*go_on)(const CommitPtr&)) {
-  return std::ranges::any_of(commit->blocks, [&](const CommitBlock& block) {
-    return section->writes.wait_for_key(block.key, [commit, go_on] { go_on(commit); });
-  });
+void Commit::fill_slots(TransferJob job, std::span<const SlotRef> slots) {
+  if (slots.front().tier() == Tier::disk) job.labels = labels_of(slots);
+  core_->submit(
+      std::move(job),
+      [self = shared_from_this()](const JobOutcome& outcome) { self->fill_ended(outcome); }, {});
 }
 
-void begin_commit(const CommitPtr& commit) {
-  CacheCore& core = *commit->core;
-  Section section(core);
-  commit->slots.clear();
-  if (auto checked = check(section, *commit); !checked) {
-    return give_up(section, *commit, std::move(checked).error());
+void Commit::fill_ended(const JobOutcome& outcome) {
+  core_->options().reached("commit.labelled");
+  Section section(*core_, LockUse::commit);
+  if (outcome.state != JobState::done && !error_) {
+    error_ = outcome.failures.empty() ? Error{ErrorCode::cancelled, "the server is shutting down"}
+                                      : outcome.failures.front().error;
   }
-  if (waits_for_another(section, commit, begin_commit)) return;
-  Gaps gaps = find_gaps(section, *commit);
-  if (!gaps.any_job() && gaps.pieces.empty()) return publish(section, *commit);
-  for (const auto& slots : gaps.blocks) commit->fills += slots.empty() ? 0u : 1u;
-  commit->fills += gaps.unlabelled.empty() ? 0u : 1u;
-  make_labels(section, *commit);
+  if (--fills_ > 0) return;
+  if (error_) return fail(section, *error_);
+  publish(section);
+}
 
-  commit->filling = true;
-  for (SlotRef at : commit->slots) {
-    section->store.pin(at);
-    section->store.record(at).committing = true;
+void Commit::publish(Section& section) {
+  for (std::size_t i = statuses_.size(); i < blocks_.size(); ++i) {
+    if (i > 0 && i % kStepBlocks == 0) {
+      mark(section);
+      section.give_way();
+    }
+    if (auto usable = section.check_usable(); !usable) return fail(section, usable.error());
+    const bool waits =
+        taken_.empty() && section->writes.wait_for_key(blocks_[i].key, [self = shared_from_this()] {
+          Section own(*self->core_, LockUse::commit);
+          self->publish(own);
+        });
+    if (waits) return mark(section);
+    publish_block(section, i);
   }
-  ++commit->fills;  // of the pieces, and so that the last to end is none of the others
-  section.after([commit, gaps = std::move(gaps)] {
-    fill(commit, gaps);
-    fill_ended(commit, {});
-  });
+  core_->options().reached("commit.noted");
+  end(section);
+}
+
+void Commit::publish_block(Section& section, std::size_t i) {
+  CommitBlock& block = blocks_[i];
+  const SlotRef at = slots_[i];
+  SlotRecord& slot = section->store.record(at);
+  section->writes.erase(at);
+  if (section->store.find(block.key, section.now()) != kNoEntry) {
+    statuses_.push_back(CommitStatus::duplicate);
+    // Until its lease lets go of it nobody else is to.
+    slot.committing = slot.leases > 0;
+    if (slot.committing) given_up_.push_back(at);
+    return;
+  }
+  slot.committing = false;
+  NewBlock fresh{.key = block.key, .quota = quota_, .epoch = block.epoch};
+  if (block.parent) fresh.parent = block.parent->view();
+  fresh.metadata = std::move(block.metadata);
+  if (block.ttl_ms) fresh.expires_at = section.now() + std::chrono::milliseconds(*block.ttl_ms);
+  slot.gone = false;
+  if (block.priority) slot.priority = *block.priority;
+  section->store.commit(at, std::move(fresh));
+  statuses_.push_back(CommitStatus::committed);
+  committed_.push_back(at);
+}
+
+void Commit::end(Section& section) {
+  section->counts.commits += committed_.size();
+  section->counts.duplicates += statuses_.size() - committed_.size();
+  let_go_of_duplicates(section);
+  if (core_->settings->offload == OffloadMode::on_commit) {
+    for (std::span<const SlotRef> left = committed_; !left.empty();) {
+      const auto step = left.first(std::min(left.size(), kStepBlocks));
+      section->moves.write_through(section, step);
+      left = left.subspan(step.size());
+      if (!left.empty()) section.give_way();
+    }
+  }
+  unmark(section);
+  if (terms_.release) {
+    if (const auto still = section->leases.find(lease_))
+      section->leases.end(section, *still, false);
+  }
+  section.after([self = shared_from_this()] { self->done_(std::move(self->statuses_)); });
+  give_up_keys(section);
+  section->leases.finish_releases(section);
+}
+
+// Their lease may have ended meanwhile, and they with it.
+void Commit::let_go_of_duplicates(Section& section) {
+  for (const SlotRef at : given_up_) section->store.record(at).committing = false;
+  const auto lease = section->leases.find(lease_);
+  if (!lease || given_up_.empty()) return;
+  section->leases.remove(*lease, given_up_);
+  for (const SlotRef at : given_up_) section->store.unpin_for_lease(at);
+}
+
+void Commit::fail(Section& section, Error error) {
+  unmark(section);
+  section.after([self = shared_from_this(), error = std::move(error)] { self->done_(error); });
+  give_up_keys(section);
 }
 
 }  // namespace
 
 void Cache::commit(const LeaseId& lease, std::vector<CommitBlock> blocks,
                    Done<std::vector<CommitStatus>> done, CommitTerms terms) {
-  begin_commit(std::make_shared<Commit>(Commit{.core = core_,
-                                               .lease = lease,
-                                               .blocks = std::move(blocks),
-                                               .done = std::move(done),
-                                               .terms = terms}));
+  if (auto fine = check_request(*core_, blocks); !fine) return done(std::move(fine).error());
+  std::make_shared<Commit>(
+      Commit::Request{.core = core_, .lease = lease, .blocks = std::move(blocks), .terms = terms},
+      std::move(done))
+      ->run();
 }
 
 }  // namespace cairn

@@ -142,7 +142,7 @@ Result<> CacheCopy::hold_present() {
 
 // All of them, or none. Keys that the destination has, and second mentions, are left out.
 Result<> CacheCopy::pin_sources() {
-  Section section(*from_);
+  Section section(*from_, LockUse::transfer);
   CAIRN_TRY(section.check_usable());
   std::vector<EntryNumber> entries;
   for (const BlockKey& key : request_.keys) {
@@ -256,7 +256,7 @@ void CacheCopy::allocated(Result<Allocation> allocation) {
 
 // Under the lock that hands them over: what a lease lost meanwhile is somebody else's.
 Result<> CacheCopy::pin_destinations(std::size_t jobs) {
-  Section section(*into_);
+  Section section(*into_, LockUse::transfer);
   auto lease = section->leases.live(section, *lease_);
   if (!lease) return std::move(lease).error();
   for (const Item& item : items_) {
@@ -305,7 +305,7 @@ void CacheCopy::submit() {
 void CacheCopy::job_ended(std::span<const std::size_t> items, const JobOutcome& outcome) {
   bool last = false;
   {
-    Section section(*into_);
+    Section section(*into_, LockUse::transfer);
     if (outcome.state == JobState::cancelled) {
       for (std::size_t i : items) {
         items_[i].error = Error{ErrorCode::cancelled, "the server is shutting down"};
@@ -365,7 +365,7 @@ void CacheCopy::fail_all(const Error& error) {
 
 void CacheCopy::let_go() {
   {
-    Section section(*from_);
+    Section section(*from_, LockUse::transfer);
     // The prefix's last block first: so it is evicted first.
     for (; pinned_ > 0; --pinned_) section->store.unpin(items_[pinned_ - 1].source);
   }

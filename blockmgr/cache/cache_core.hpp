@@ -70,6 +70,7 @@ struct CacheState {
   Scrub scrub;
   CacheCounts counts;
   DiskDamageStats disk_damage;
+  LockHolds lock_holds;
 };
 
 class CacheCore final : public std::enable_shared_from_this<CacheCore> {
@@ -118,7 +119,7 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
 
  private:
   friend class Section;
-  Mutex mutex_;
+  YieldingMutex mutex_;
   CacheState state_ CAIRN_GUARDED_BY(mutex_);
 };
 
@@ -127,7 +128,7 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
 // were served.
 class CAIRN_THREAD_ATTRIBUTE(scoped_lockable) Section {
  public:
-  explicit Section(CacheCore& core) CAIRN_THREAD_ATTRIBUTE(acquire_capability(core.mutex_));
+  Section(CacheCore& core, LockUse use) CAIRN_THREAD_ATTRIBUTE(acquire_capability(core.mutex_));
   ~Section() CAIRN_THREAD_ATTRIBUTE(release_capability());
   Section(const Section&) = delete;
   Section& operator=(const Section&) = delete;
@@ -137,7 +138,16 @@ class CAIRN_THREAD_ATTRIBUTE(scoped_lockable) Section {
   CacheServices& services() { return *core_.services; }
 
   Result<> check_usable() const;  // unknown_cache once removed
+  // Lets others have the lock, so that no request holds it for longer than a step. Afterwards
+  // anything may have changed, but for what is pinned: who goes on asks check_usable() again.
+  void give_way() CAIRN_THREAD_ATTRIBUTE(no_thread_safety_analysis);
   void after(UniqueFunction<void()> action) { actions_.push_back(std::move(action)); }
+  // Slots taken and copies evicted under one hold of the lock have a bound, the same whoever they
+  // are for: false where it is reached. Who has more to do then says go_on(), and is called again
+  // after others had the lock.
+  bool spend(std::uint32_t cost);
+  bool step_is_over() const { return budget_ == 0; }
+  void go_on() { goes_on_ = true; }
   // Those who wait for slots are served once more: something that they count on has changed.
   void serve_again() { serve_again_ = true; }
   TimePoint now() const { return now_; }
@@ -150,12 +160,18 @@ class CAIRN_THREAD_ATTRIBUTE(scoped_lockable) Section {
   void shut();
 
  private:
+  void enter();
+  void leave();  // but for the lock
   void serve_all();
 
   CacheCore& core_;
   CacheState& state_;
+  const LockUse use_;
+  std::chrono::steady_clock::time_point entered_;
   TimePoint now_;
   std::int64_t unix_ms_;
+  std::uint32_t budget_ = 0;
+  bool goes_on_ = false;
   bool serve_again_ = false;
   std::vector<UniqueFunction<void()>> actions_;
 };

@@ -66,7 +66,7 @@ Result<TierMemory> Cache::export_tier(Tier tier, bool passes_files) {
                  "this tier is exported as a descriptor, which goes along with the answer over the "
                  "server's Unix socket only (--unix), to a process of the server's user"};
   }
-  Section section(*core_);
+  Section section(*core_, LockUse::look);
   CAIRN_TRY(section.check_usable());
   if (section->sizes.under_way()) {
     return Error{ErrorCode::state_conflict,
@@ -80,7 +80,7 @@ CacheStats Cache::stats() const {
   CacheCore& core = *core_;
   CacheStats stats;
   stats.name = core.config.name;
-  Section section(core);
+  Section section(core, LockUse::look);
   for (Tier tier : kTiers) {
     const std::size_t i = index_of(tier);
     TierStats& out = stats.tiers[i];
@@ -116,12 +116,13 @@ CacheStats Cache::stats() const {
   stats.lease_expirations = section->leases.expirations();
   stats.commits = section->counts.commits;
   stats.duplicates = section->counts.duplicates;
+  stats.lock_holds = section->lock_holds;
   stats.metadata_bytes = section->store.memory_bytes();
   return stats;
 }
 
 PendingList Cache::pending(const PendingRequest& request) const {
-  Section section(*core_);
+  Section section(*core_, LockUse::look);
   return section->moves.pending(section, request);
 }
 
@@ -147,7 +148,7 @@ Result<BlockList> Cache::list(const BlockListRequest& request) const {
     }
   };
   while (next < end && result.blocks.size() < request.limit) {
-    Section section(core);
+    Section section(core, LockUse::look);
     CAIRN_TRY(section.check_usable());
     skip_unused(section, next);
     const std::uint64_t step_end = std::min(end, next + kListStep);
@@ -167,7 +168,7 @@ Result<BlockList> Cache::list(const BlockListRequest& request) const {
 
 Result<std::string> Cache::metadata(KeyView key) const {
   CacheCore& core = *core_;
-  Section section(core);
+  Section section(core, LockUse::look);
   CAIRN_TRY(section.check_usable());
   const EntryNumber entry = section->store.find(key, section.now());
   if (entry == kNoEntry) return unknown_key(core, key);
@@ -178,7 +179,7 @@ Result<std::string> Cache::metadata(KeyView key) const {
 Result<> Cache::set_metadata(KeyView key, std::string json) {
   CacheCore& core = *core_;
   CAIRN_TRY(core.check_metadata(json.size()));
-  Section section(core);
+  Section section(core, LockUse::write);
   CAIRN_TRY(section.check_usable());
   const EntryNumber entry = section->store.find(key, section.now());
   if (entry == kNoEntry) return unknown_key(core, key);

@@ -5,6 +5,58 @@
 #include "blockmgr/cache/cache_core.hpp"
 
 namespace cairn {
+namespace {
+
+// Slots that become a lease's under one hold of the lock: some 40 ns each.
+constexpr std::size_t kStepSlots = 128;
+
+struct Terms {
+  std::uint32_t lease_ms = 0;
+  std::shared_ptr<BlockQuota> quota;
+  std::shared_ptr<LeaseQuota> pins;
+  LeaseHolder holder;
+};
+
+// Takes over the slots' pins, also where it fails.
+Result<Allocation> lease_slots(Section& section, const Terms& terms,
+                               std::span<const SlotRef> slots) {
+  const auto may_open = [&section]() -> Result<> {
+    CAIRN_TRY(section.check_usable());
+    return section->leases.check_room();
+  };
+  if (auto may = may_open(); !may) {
+    for (const SlotRef at : slots) section->store.unpin(at);
+    return std::move(may).error();
+  }
+  const LeaseNumber lease = section->leases.open({.expires_at = Leases::kNotYet,
+                                                  .holder = terms.holder,
+                                                  .quota = terms.quota,
+                                                  .pins = terms.pins});
+  Allocation allocation{.lease = section->leases[lease].id};
+  allocation.blocks.reserve(slots.size());
+  while (true) {
+    const auto step = slots.first(std::min(kStepSlots, slots.size()));
+    slots = slots.subspan(step.size());
+    for (const SlotRef at : step) {
+      section->store.record(at).owner = lease;
+      section->store.lease_pinned(at);
+      allocation.blocks.push_back(section->store.handle(at));
+    }
+    section->leases.add(lease, step);
+    if (slots.empty()) break;
+    section.give_way();
+    // A cache that was removed has ended the lease, with what it held until then.
+    if (auto usable = section.check_usable(); !usable) {
+      for (const SlotRef at : slots) section->store.unpin(at);
+      return std::move(usable).error();
+    }
+  }
+  section->leases.renew(lease, section.now() + std::chrono::milliseconds(terms.lease_ms));
+  allocation.expires_at_unix_ms = section.unix_ms() + terms.lease_ms;
+  return allocation;
+}
+
+}  // namespace
 
 void Cache::allocate(const AllocateRequest& request, Done<Allocation> done) {
   CacheCore& core = *core_;
@@ -28,7 +80,7 @@ void Cache::allocate(const AllocateRequest& request, Done<Allocation> done) {
   if (!duration_ms) return done(duration_ms.error());
 
   auto answer = std::make_shared<Done<Allocation>>(std::move(done));
-  Section section(core);
+  Section section(core, LockUse::allocate);
   const auto respond = [answer](Section& at, Result<Allocation> result) {
     at.after([answer, result = std::move(result)]() mutable { (*answer)(std::move(result)); });
   };
@@ -49,29 +101,17 @@ void Cache::allocate(const AllocateRequest& request, Done<Allocation> done) {
                                       std::to_string(request.count) + " free blocks"});
   }
   SlotRequest slots_wanted{.count = request.count, .priority = request.priority};
-  slots_wanted.granted = [respond, ms = *duration_ms, quota = request.quota, pins = request.pins,
-                          holder = request.holder](Section& inner,
-                                                   Result<std::span<const SlotRef>> slots) {
+  slots_wanted.granted = [respond,
+                          terms = Terms{*duration_ms, request.quota, request.pins, request.holder}](
+                             Section& inner, Result<std::span<const SlotRef>> slots) {
     if (!slots) return respond(inner, std::move(slots).error());
-    if (auto room = inner->leases.check_room(); !room) {
-      for (SlotRef at : *slots) inner->store.unpin(at);
-      return respond(inner, std::move(room).error());
-    }
-    const LeaseNumber lease =
-        inner->leases.open({.expires_at = inner.now() + std::chrono::milliseconds(ms),
-                            .holder = holder,
-                            .quota = quota,
-                            .pins = pins});
-    Allocation allocation{.lease = inner->leases[lease].id,
-                          .expires_at_unix_ms = inner.unix_ms() + ms};
-    allocation.blocks.reserve(slots->size());
-    for (SlotRef at : *slots) {
-      inner->store.record(at).owner = lease;
-      inner->store.lease_pinned(at);
-      allocation.blocks.push_back(inner->store.handle(at));
-    }
-    inner->leases.add(lease, *slots);
-    respond(inner, std::move(allocation));
+    if (slots->size() <= kStepSlots) return respond(inner, lease_slots(inner, terms, *slots));
+    // In steps, which need a section of their own.
+    inner.after([respond, terms, core = inner.core().shared_from_this(),
+                 taken = std::vector<SlotRef>(slots->begin(), slots->end())] {
+      Section own(*core, LockUse::allocate);
+      respond(own, lease_slots(own, terms, taken));
+    });
   };
   if (auto asked = section->slots.ask(section, request.tier, std::move(slots_wanted)); !asked) {
     respond(section, std::move(asked).error());
@@ -82,7 +122,7 @@ Result<std::int64_t> Cache::renew(const LeaseId& id, std::optional<std::uint32_t
   CacheCore& core = *core_;
   const auto duration_ms = core.lease_duration_ms(lease_ms);
   if (!duration_ms) return duration_ms.error();
-  Section section(core);
+  Section section(core, LockUse::lease);
   auto lease = section->leases.live(section, id);
   if (!lease) return std::move(lease).error();
   section->leases.renew(*lease, section.now() + std::chrono::milliseconds(*duration_ms));
@@ -130,8 +170,9 @@ Result<LeaseNumber> receiver(Section& section, LeaseNumber from, const LeaseId& 
 // Every block of a lease that ends with this.
 Result<std::uint64_t> release_all(Section& section, LeaseNumber lease,
                                   std::optional<LeaseNumber> to) {
-  const std::vector<SlotRef> held = section->leases[lease].held;
+  const std::size_t count = section->leases[lease].held.size();
   if (to) {
+    const std::vector<SlotRef> held = section->leases[lease].held;
     for (const SlotRef at : held) {
       if (!section->store.record(at).committing) continue;
       return Error{ErrorCode::state_conflict, "slot " + std::to_string(at.slot()) + " of tier " +
@@ -141,7 +182,8 @@ Result<std::uint64_t> release_all(Section& section, LeaseNumber lease,
     section->leases.hand_over(section, {.from = lease, .to = *to}, held);
   }
   section->leases.end(section, lease, false);
-  return held.size();
+  section->leases.finish_releases(section);
+  return count;
 }
 
 // Slots that list() looks at under one hold of the lock.
@@ -162,7 +204,7 @@ Result<LeaseList> Cache::leases(const LeaseListRequest& request) {
   LeaseList result;
   std::uint64_t next = request.cursor;
   for (bool more = true; more;) {
-    Section section(core);
+    Section section(core, LockUse::look);
     CAIRN_TRY(section.check_usable());
     section->leases.end_overdue(section);
     for (std::size_t looked_at = 0; looked_at < kLeasesLookedAt; ++next) {
@@ -181,7 +223,7 @@ Result<LeaseList> Cache::leases(const LeaseListRequest& request) {
 }
 
 Result<std::uint64_t> Cache::release(const LeaseId& id, const ReleaseRequest& request) {
-  Section section(*core_);
+  Section section(*core_, LockUse::lease);
   const auto lease = section->leases.live(section, id);
   if (!lease) return lease.error();
   std::optional<LeaseNumber> to;

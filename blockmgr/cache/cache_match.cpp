@@ -9,73 +9,152 @@ namespace {
 
 // Reserved at once for the blocks of a match; a longer one grows its list.
 constexpr std::size_t kReservedBlocks = 1024;
+// Keys that are looked up under one hold of the lock: some 60 ns each where they are pinned.
+constexpr std::size_t kStepKeys = 96;
 
-std::uint64_t present_prefix(BlockStore& store, std::span<const KeyView> keys, TimePoint now) {
-  const auto miss = std::ranges::find_if(
-      keys, [&](const KeyView& key) { return store.find(key, now) == kNoEntry; });
-  return static_cast<std::uint64_t>(miss - keys.begin());
+// Of the keys, so many from the first on, and after them the others.
+std::span<const KeyView> step_of(std::span<const KeyView> keys, std::size_t done) {
+  return keys.subspan(done, std::min(kStepKeys, keys.size() - done));
 }
+
+// As when a lease is released: the end of the prefix stays the least recently used of it. Nothing
+// holds the blocks, so some may have gone meanwhile.
+void touch_from_end(Section& section, std::span<const BlockHandle> blocks) {
+  std::size_t touched = 0;
+  for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
+    if (touched++ == kStepKeys) {
+      section.give_way();
+      touched = 1;
+    }
+    const SlotRef at(block->tier, block->slot);
+    const SlotPool& pool = section->store.pool(at.tier());
+    if (at.slot() >= pool.end()) continue;
+    const SlotRecord& slot = pool[at.slot()];
+    const bool is_there =
+        slot.generation == block->generation && slot.life == SlotLife::committed && !slot.gone;
+    if (is_there) section->store.touch(at);
+  }
+}
+
+// One match, from its first step to its last. What a step has found stays: it is pinned, or was
+// there when it was looked at.
+class Matching {
+ public:
+  struct Terms {
+    std::uint32_t lease_ms = 0;  // 0: nothing is pinned
+    const std::shared_ptr<LeaseQuota>& pins;
+    const LeaseHolder& holder;
+  };
+  Matching(Section& section, const Terms& terms, MatchResult& out)
+      : section_(section), terms_(terms), out_(out) {}
+
+  Result<> run(std::span<const KeyView> keys) {
+    // Counted step by step only where not all of the keys would fit.
+    limited_ = terms_.lease_ms > 0 && !may_hold(keys.size());
+    for (std::size_t done = 0; done < keys.size();) {
+      if (done > 0) {
+        section_.give_way();
+        CAIRN_TRY(section_.check_usable());
+      }
+      const auto step = step_of(keys, done);
+      auto found = limited_ ? count_and_take(step) : take(step);
+      if (!found) {
+        if (lease_) section_->leases.end(section_, *lease_, false);
+        section_->leases.finish_releases(section_);
+        out_.blocks.clear();
+        return std::move(found).error();
+      }
+      done += step.size();
+      if (*found < step.size()) break;
+    }
+    end_lease();
+    for (Tier tier : kTiers) section_->counts.hits[index_of(tier)] += hits_[index_of(tier)];
+    return {};
+  }
+
+ private:
+  Result<> may_hold(std::uint64_t blocks) const {
+    CAIRN_TRY(section_->leases.check_held(section_, blocks));
+    return Leases::check_pins(terms_.pins.get(), blocks);
+  }
+
+  // Only what is there is pinned, and nothing where it is too much.
+  Result<std::uint64_t> count_and_take(std::span<const KeyView> keys) {
+    const auto miss = std::ranges::find_if(keys, [this](const KeyView& key) {
+      return section_->store.find(key, section_.now()) == kNoEntry;
+    });
+    const auto present = static_cast<std::size_t>(miss - keys.begin());
+    CAIRN_TRY(may_hold(present));
+    return take(keys.first(present));
+  }
+
+  Result<std::uint64_t> take(std::span<const KeyView> keys) {
+    BlockStore& store = section_->store;
+    const std::size_t before = out_.blocks.size();
+    BlockStore::PrefixScan scan(store, keys, section_.now());
+    std::span<const SlotRef> ahead = scan.next();
+    if (terms_.lease_ms > 0 && !ahead.empty() && !lease_) {
+      CAIRN_TRY(section_->leases.check_room());
+      lease_ = section_->leases.open(
+          {.expires_at = Leases::kNotYet, .holder = terms_.holder, .pins = terms_.pins});
+    }
+    while (!ahead.empty()) {
+      const std::span<const SlotRef> found = ahead;
+      ahead = scan.next();
+      if (lease_) {
+        for (const SlotRef at : found) store.pool(at.tier()).prefetch_neighbours(at.slot());
+      }
+      for (const SlotRef at : found) {
+        if (lease_) store.pin_for_lease(at);
+        out_.blocks.push_back(store.handle(at));
+        ++hits_[index_of(at.tier())];
+      }
+      if (lease_) section_->leases.add(*lease_, found);
+    }
+    return out_.blocks.size() - before;
+  }
+
+  void end_lease() {
+    if (!lease_) return;
+    const std::chrono::milliseconds duration(terms_.lease_ms);
+    section_->leases.renew(*lease_, section_.now() + duration);
+    out_.lease = section_->leases[*lease_].id;
+    out_.expires_at_unix_ms = section_.unix_ms() + terms_.lease_ms;
+  }
+
+  Section& section_;
+  const Terms& terms_;
+  MatchResult& out_;
+  bool limited_ = false;
+  std::optional<LeaseNumber> lease_;
+  std::array<std::uint64_t, kNumTiers> hits_{};
+};
 
 }  // namespace
 
 Result<> Cache::match(std::span<const KeyView> keys, std::optional<std::uint32_t> lease_ms,
-                      MatchResult& out, const std::shared_ptr<LeaseQuota>& pins_of,
+                      MatchResult& out, const std::shared_ptr<LeaseQuota>& pins,
                       const LeaseHolder& holder) {
   CacheCore& core = *core_;
   out.blocks.clear();
   out.lease.reset();
   out.expires_at_unix_ms = 0;
   CAIRN_TRY(core.check_count(keys.size()));
-  const bool pins = lease_ms != 0;
   std::uint32_t duration_ms = 0;
-  if (pins) {
+  if (lease_ms != 0) {
     auto checked = core.lease_duration_ms(lease_ms);
     if (!checked) return std::move(checked).error();
     duration_ms = *checked;
   }
   out.blocks.reserve(std::min(keys.size(), kReservedBlocks));
 
-  Section section(core);
+  Section section(core, LockUse::match);
   CAIRN_TRY(section.check_usable());
   section->leases.end_overdue(section);
-  if (pins) CAIRN_TRY(section->leases.check_room());
-  BlockStore& store = section->store;
-  const auto may_hold = [&](std::uint64_t blocks) -> Result<> {
-    CAIRN_TRY(section->leases.check_held(section, blocks));
-    return Leases::check_pins(pins_of.get(), blocks);
-  };
-  // Only what is there is pinned; it is counted where not all of the keys would fit.
-  if (pins && !may_hold(keys.size())) {
-    CAIRN_TRY(may_hold(present_prefix(store, keys, section.now())));
-  }
-  LeaseNumber lease = 0;
-  BlockStore::PrefixScan scan(store, keys, section.now());
-  std::span<const SlotRef> ahead = scan.next();
-  if (pins && !ahead.empty()) {
-    const TimePoint end = section.now() + std::chrono::milliseconds(duration_ms);
-    lease = section->leases.open({.expires_at = end, .holder = holder, .pins = pins_of});
-    out.lease = section->leases[lease].id;
-    out.expires_at_unix_ms = section.unix_ms() + duration_ms;
-  }
-  while (!ahead.empty()) {
-    const std::span<const SlotRef> found = ahead;
-    ahead = scan.next();
-    if (pins) {
-      for (const SlotRef at : found) store.pool(at.tier()).prefetch_neighbours(at.slot());
-    }
-    for (const SlotRef at : found) {
-      if (pins) store.pin_for_lease(at);
-      out.blocks.push_back(store.handle(at));
-      ++section->counts.hits[index_of(at.tier())];
-    }
-    if (pins) section->leases.add(lease, found);
-  }
-  if (!pins) {
-    // As when a lease is released: the end of the prefix stays the least recently used of it.
-    for (auto block = out.blocks.rbegin(); block != out.blocks.rend(); ++block) {
-      store.touch({block->tier, block->slot});
-    }
-  }
+  if (duration_ms > 0) CAIRN_TRY(section->leases.check_room());
+  const Matching::Terms terms{.lease_ms = duration_ms, .pins = pins, .holder = holder};
+  CAIRN_TRY(Matching(section, terms, out).run(keys));
+  if (duration_ms == 0) touch_from_end(section, out.blocks);
   ++section->counts.matches;
   section->counts.misses += keys.size() - out.blocks.size();
   return {};
@@ -85,37 +164,56 @@ Result<Cache::Held> Cache::hold(std::span<const KeyView> keys, const HoldTerms& 
   CacheCore& core = *core_;
   const auto duration_ms = core.lease_duration_ms(terms.lease_ms);
   if (!duration_ms) return duration_ms.error();
-  Section section(core);
+  Section section(core, LockUse::transfer);
   CAIRN_TRY(section.check_usable());
   section->leases.end_overdue(section);
   CAIRN_TRY(section->leases.check_held(section, keys.size()));
-  const TimePoint end = section.now() + std::chrono::milliseconds(*duration_ms);
-  std::optional<LeaseNumber> number;
+  std::optional<LeaseNumber> lease;
   if (terms.lease) {
-    auto lease = section->leases.live(section, *terms.lease);
-    if (!lease) return std::move(lease).error();
-    number = *lease;
-    section->leases.renew(*number, end);
+    auto live = section->leases.live(section, *terms.lease);
+    if (!live) return std::move(live).error();
+    lease = *live;
+    section->leases.renew(*lease, Leases::kNotYet);
   }
   Held held{.blocks = std::vector<std::optional<BlockHandle>>(keys.size()), .lease = terms.lease};
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    const EntryNumber entry = section->store.find(keys[i], section.now());
-    if (entry == kNoEntry) continue;
-    if (!number) {
-      CAIRN_TRY(section->leases.check_room());
-      number = section->leases.open({.expires_at = end, .holder = terms.holder});
-      held.lease = section->leases[*number].id;
+  std::array<SlotRef, kStepKeys> found;
+  for (std::size_t done = 0; done < keys.size();) {
+    const auto step = step_of(keys, done);
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < step.size(); ++i) {
+      const EntryNumber entry = section->store.find(step[i], section.now());
+      if (entry == kNoEntry) continue;
+      const SlotRef at = section->store.highest_copy(section->store.entry(entry));
+      section->store.pin_for_lease(at);
+      found[count++] = at;
+      held.blocks[done + i] = section->store.handle(at);
     }
-    const SlotRef at = section->store.highest_copy(section->store.entry(entry));
-    section->store.pin_for_lease(at);
-    section->leases.add(*number, std::span(&at, 1));
-    held.blocks[i] = section->store.handle(at);
+    if (count > 0 && !lease) {
+      if (auto room = section->leases.check_room(); !room) {
+        while (count > 0) section->store.unpin_for_lease(found[--count]);
+        return std::move(room).error();
+      }
+      lease = section->leases.open({.expires_at = Leases::kNotYet, .holder = terms.holder});
+      held.lease = section->leases[*lease].id;
+    }
+    if (lease) section->leases.add(*lease, std::span(found).first(count));
+    done += step.size();
+    if (done == keys.size()) break;
+    section.give_way();
+    CAIRN_TRY(section.check_usable());
+    // Its client may have released it meanwhile.
+    if (terms.lease && !section->leases.find(*terms.lease)) {
+      return section->leases.live(section, *terms.lease).error();
+    }
+  }
+  if (lease) {
+    section->leases.renew(*lease, section.now() + std::chrono::milliseconds(*duration_ms));
   }
   return held;
 }
 
 std::optional<BlockKey> Cache::parent(KeyView key) const {
-  Section section(*core_);
+  Section section(*core_, LockUse::look);
   if (section->dropped) return std::nullopt;
   const EntryNumber entry = section->store.find(key, section.now());
   if (entry == kNoEntry) return std::nullopt;
@@ -126,10 +224,15 @@ std::optional<BlockKey> Cache::parent(KeyView key) const {
 
 std::vector<bool> Cache::contains(std::span<const KeyView> keys) const {
   std::vector<bool> present(keys.size());
-  Section section(*core_);
-  if (section->dropped) return present;
-  const TimePoint now = core_->services->clock.now();
-  for (std::size_t i = 0; i < keys.size(); ++i) present[i] = section->store.contains(keys[i], now);
+  Section section(*core_, LockUse::look);
+  for (std::size_t done = 0; done < keys.size() && !section->dropped;) {
+    const auto step = step_of(keys, done);
+    for (std::size_t i = 0; i < step.size(); ++i) {
+      present[done + i] = section->store.contains(step[i], section.now());
+    }
+    done += step.size();
+    if (done < keys.size()) section.give_way();
+  }
   return present;
 }
 

@@ -82,7 +82,7 @@ Result<> CacheChanging::begin() {
   const auto deadline = std::chrono::steady_clock::now() + kChangePatience;
   while (true) {
     {
-      Section section(core_);
+      Section section(core_, LockUse::upkeep);
       CAIRN_TRY(section.check_usable());
       if (section->sizes.changes() == kMaxChanges) {
         return Error{ErrorCode::state_conflict,
@@ -104,13 +104,13 @@ Result<> CacheChanging::begin() {
 }
 
 void CacheChanging::end() {
-  Section section(core_);
+  Section section(core_, LockUse::upkeep);
   section->sizes.end();
 }
 
 Result<> CacheChanging::check(const CacheConfig& before, const CacheConfig& wanted) {
   CAIRN_TRY(check_config(wanted, core_.options()));
-  Section section(core_);
+  Section section(core_, LockUse::upkeep);
   CAIRN_TRY(section.check_usable());
   section->leases.end_overdue(section);
   for (Tier tier : kTiers) {
@@ -168,7 +168,7 @@ Result<> CacheChanging::grow(const CacheConfig& before, const CacheConfig& grown
   if (auto kept = remember(grown); !kept) return undo(std::move(kept).error());
   core_.options().reached("resize.remembered");
   const auto take = [&]() -> Result<> {
-    Section section(core_);
+    Section section(core_, LockUse::upkeep);
     CAIRN_TRY(section.check_usable());
     try {
       for (Tier tier : kTiers) {
@@ -202,7 +202,7 @@ Result<CacheChanging::Growth> CacheChanging::make_room(Tier tier, std::uint32_t 
   }
   {
     // Slots beyond the end that are in use still were not given back.
-    Section section(core_);
+    Section section(core_, LockUse::upkeep);
     if (section->store.pool(tier).beyond_count() > 0) num_blocks = std::max(num_blocks, room);
   }
   CAIRN_TRY(space.keep_below(std::min(num_blocks, room)));
@@ -265,7 +265,7 @@ void CacheChanging::label_files(std::uint32_t num_blocks) {
 Result<> CacheChanging::shrink(const Sizes& sizes, const std::vector<Tier>& tiers,
                                const Cache::Remember& remember) {
   const auto set_limits = [&](const CacheConfig& limits) {
-    Section section(core_);
+    Section section(core_, LockUse::upkeep);
     for (Tier tier : tiers) {
       section->store.resize(tier, size_in(limits, tier));
       section->sizes.set_trim_due(tier, true);
@@ -291,7 +291,7 @@ Result<> CacheChanging::shrink(const Sizes& sizes, const std::vector<Tier>& tier
   }
   core_.options().reached("resize.remembered");
   {
-    Section section(core_);
+    Section section(core_, LockUse::upkeep);
     CAIRN_TRY(section.check_usable());
     take_settings(section, sizes.after);
   }
@@ -303,7 +303,7 @@ void CacheChanging::wait_until_shrunk(Tier tier) {
   const auto deadline = std::chrono::steady_clock::now() + kShrinkPatience;
   for (int looks = 1; std::chrono::steady_clock::now() < deadline; ++looks) {
     {
-      Section section(core_);
+      Section section(core_, LockUse::upkeep);
       const SlotPool& slots = section->store.pool(tier);
       if (section->dropped || slots.beyond_count() == 0) return;
       // What only leases hold, of keys that lie elsewhere by now, is not waited for.
@@ -324,7 +324,7 @@ void CacheChanging::trim(Tier tier) {
   TierSpace& space = *core_.spaces[index_of(tier)];
   std::uint32_t limit = 0;
   {
-    Section section(core_);
+    Section section(core_, LockUse::upkeep);
     const SlotPool& slots = section->store.pool(tier);
     if (section->dropped || slots.beyond_count() > 0) return;
     limit = slots.limit();
@@ -362,7 +362,7 @@ Result<> change_cache(CacheCore& core, const CacheChange& change, const Cache::R
 void trim_if_due(CacheCore& core) {
   std::vector<Tier> due;
   {
-    Section section(core);
+    Section section(core, LockUse::upkeep);
     if (section->dropped || section->sizes.under_way()) return;
     for (Tier tier : kTiers) {
       if (section->sizes.trim_due(tier) && section->store.pool(tier).beyond_count() == 0) {

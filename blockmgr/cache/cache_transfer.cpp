@@ -12,7 +12,7 @@ Result<TransferId> Cache::transfer(TransferRequest request) {
   CacheCore& core = *core_;
   CAIRN_TRY(core.check_tier(request.to));
   CAIRN_TRY(core.check_count(request.keys.size()));
-  Section section(core);
+  Section section(core, LockUse::transfer);
   CAIRN_TRY(section.check_usable());
   section->leases.end_overdue(section);
   std::vector<EntryNumber> entries;
@@ -33,7 +33,7 @@ Result<TransferId> Cache::drain(std::optional<Tier> to) {
     if (core.spaces[index_of(tier)]) request.to = to.value_or(tier);
   }
   CAIRN_TRY(core.check_tier(request.to));
-  Section section(core);
+  Section section(core, LockUse::transfer);
   CAIRN_TRY(section.check_usable());
   section->leases.end_overdue(section);
   section->store.expire(section.now());
@@ -120,7 +120,7 @@ Result<std::optional<TransferId>> Cache::onboard(const OnboardRequest& request) 
   CacheCore& core = *core_;
   CAIRN_TRY(core.check_tier(request.tier));
   CAIRN_TRY(core.check_count(request.keys.size()));
-  Section section(core);
+  Section section(core, LockUse::transfer);
   auto lease = section->leases.live(section, request.lease);
   if (!lease) return std::move(lease).error();
   auto batch = std::make_shared<TransferBatch>();

@@ -16,13 +16,13 @@ Result<> CacheCore::checkpoint() {
   std::uint64_t log_number = 0;
   {
     // The files of a cache that was removed go with it.
-    Section section(*this);
+    Section section(*this, LockUse::upkeep);
     if (section->dropped) return {};
     log_number = journal->reserve_number();
   }
   auto fresh = journal->make_log(log_number);
   {
-    Section section(*this);
+    Section section(*this, LockUse::upkeep);
     if (!fresh) {
       journal->return_number(log_number);
       // With the spare it goes on, and makes room: the older logs go.
@@ -40,7 +40,7 @@ Result<> CacheCore::checkpoint() {
     for (std::uint32_t first = 0; first < num_slots; first += kStep) {
       records.clear();
       {
-        Section section(*this);
+        Section section(*this, LockUse::upkeep);
         CAIRN_TRY(section.check_usable());
         const std::uint32_t end = std::min(num_slots - first, kStep) + first;
         for (std::uint32_t slot = first; slot < end; ++slot) {

@@ -175,7 +175,7 @@ Recovery restore_blocks(CacheCore& core, std::vector<SlotRecordView> records,
   std::unordered_map<std::string_view, std::uint32_t> latest;
   latest.reserve(records.size());
   for (const SlotRecordView& record : records) latest[record.key] = record.slot;
-  Section section(core);
+  Section section(core, LockUse::upkeep);
   for (std::uint32_t slot = 0; slot < core.disk_slots->num_slots(); ++slot) {
     section->store.raise_generation({Tier::disk, slot}, 1 + generation_gap);
   }

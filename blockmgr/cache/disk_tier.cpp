@@ -94,7 +94,7 @@ Result<> start_disk_tier(CacheCore& core, bool is_new) {
                  std::to_string(recovery->damaged_headers) + " headers of slots");
     }
     {
-      Section section(core);
+      Section section(core, LockUse::upkeep);
       section->disk_damage.indexes = recovery->damaged_indexes.size();
       section->disk_damage.headers = recovery->damaged_headers;
     }
@@ -109,7 +109,7 @@ Result<> start_disk_tier(CacheCore& core, bool is_new) {
   }
   CAIRN_TRY(core.journal->begin());
   {
-    Section section(core);
+    Section section(core, LockUse::upkeep);
     section->store.note_changes(*core.journal, *core.disk_slots);
   }
   // A log alone does not tell what the headers told.

@@ -8,6 +8,21 @@
 #include "blockmgr/cache/cache_core.hpp"
 
 namespace cairn {
+namespace {
+
+// Pins that go under one hold of the lock: some 30 ns each.
+constexpr std::size_t kReleaseStep = 128;
+
+// The last block of a prefix becomes the least recently used, so that the prefix goes from there.
+void release_last(Section& section, std::vector<SlotRef>& held, std::size_t count) {
+  for (; count > 0; --count) {
+    section->writes.erase_unless_busy(held.back());
+    section->store.unpin_for_lease(held.back());
+    held.pop_back();
+  }
+}
+
+}  // namespace
 
 Result<> Leases::check_room() const {
   if (!table_.full()) return {};
@@ -24,7 +39,7 @@ LeaseNumber Leases::open(Terms terms) {
 
 Result<LeaseNumber> Leases::live(Section& section, const LeaseId& id) {
   CAIRN_TRY(section.check_usable());
-  end_overdue(section);
+  expire(section);
   return table_.find(id);
 }
 
@@ -34,18 +49,41 @@ std::optional<LeaseNumber> Leases::find(const LeaseId& id) const {
 }
 
 void Leases::end(Section& section, LeaseNumber lease, bool expired) {
-  // The last block of a prefix becomes the least recently used, so that the prefix goes from there.
-  const std::vector<SlotRef>& held = table_[lease].held;
-  for (auto at = held.rbegin(); at != held.rend(); ++at) {
-    section->writes.erase_unless_busy(*at);
-    section->store.unpin_for_lease(*at);
-  }
+  std::vector<SlotRef> held = std::exchange(table_[lease].held, {});
   table_.close(lease, expired);
   if (expired) ++expirations_;
+  if (releasing_.empty() && held.size() <= kReleaseStep) {
+    release_last(section, held, held.size());
+  } else {
+    releasing_.push_back(std::move(held));
+  }
+}
+
+void Leases::release_step(Section& section) {
+  std::size_t left = kReleaseStep;
+  while (left > 0 && !releasing_.empty()) {
+    std::vector<SlotRef>& held = releasing_.front();
+    const std::size_t step = std::min(left, held.size());
+    release_last(section, held, step);
+    left -= step;
+    if (held.empty()) releasing_.pop_front();
+  }
+}
+
+void Leases::finish_releases(Section& section) {
+  while (!releasing_.empty()) {
+    release_step(section);
+    if (!releasing_.empty()) section.give_way();
+  }
+}
+
+void Leases::expire(Section& section) {
+  while (auto lease = table_.overdue(section.now())) end(section, *lease, true);
 }
 
 void Leases::end_overdue(Section& section) {
-  while (auto lease = table_.overdue(section.now())) end(section, *lease, true);
+  expire(section);
+  finish_releases(section);
 }
 
 void Leases::end_all(Section& section) {

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "blockmgr/cache/cache.hpp"
 #include "blockmgr/index/lease_table.hpp"
@@ -17,6 +19,8 @@ class Leases {
  public:
   explicit Leases(LeaseTable::Options options) : table_(options) {}
 
+  // Of a lease that nobody knows yet, while a verb fills it step by step.
+  static constexpr TimePoint kNotYet = TimePoint::max();
   struct Terms {
     TimePoint expires_at{};
     LeaseHolder holder = {};
@@ -31,9 +35,16 @@ class Leases {
   // The same without ending those that are overdue.
   std::optional<LeaseNumber> find(const LeaseId& id) const;
   void renew(LeaseNumber lease, TimePoint expires_at) { table_.renew(lease, expires_at); }
+  // It is nobody's from here on. Its pins go with it, those of a large one in steps: one at the end
+  // of each section, or all by finish_releases().
   void end(Section& section, LeaseNumber lease, bool expired);
+  // Ends those that are overdue, and lets all go that ended leases held. Gives way: for the start
+  // of a verb.
   void end_overdue(Section& section);
   void end_all(Section& section);
+  void release_step(Section& section);
+  // Gives way between its steps.
+  void finish_releases(Section& section);
 
   const Lease& operator[](LeaseNumber lease) const { return table_[lease]; }
   // It holds these too, which have a pin for it already.
@@ -61,7 +72,11 @@ class Leases {
   std::uint64_t expirations() const { return expirations_; }
 
  private:
+  void expire(Section& section);
+
   LeaseTable table_;
+  // Of leases that have ended, what they still pin; each from its end.
+  std::deque<std::vector<SlotRef>> releasing_;
   std::uint64_t expirations_ = 0;
 };
 

@@ -94,12 +94,12 @@ void Movements::submit_items(CacheCore& core, const Batch& batch, Items items,
       std::move(job),
       [&core, batch, items](const JobOutcome& outcome) {
         if (batch->to == Tier::disk) core.options().reached("move.written");
-        Section section(core);
+        Section section(core, LockUse::movement);
         section->moves.items_ended(section, batch, items, outcome);
       },
       [&core, batch, items](JobId id) {
         if (batch->purpose != TransferBatch::Purpose::transfer) return;
-        Section section(core);
+        Section section(core, LockUse::movement);
         if (batch->finished(items.first)) return;
         batch->ids[items.first] = id;
         TransferEngine& engine = core.services->engine;

@@ -33,7 +33,7 @@ class Movements {
   // Copies leaving ones to the next lower tier and drops them; drops them at once where there is no
   // room. `ended` runs under the lock, maybe now.
   void offload(Section& section, std::vector<SlotRef> victims, EvictionReason reason, Ended ended);
-  void write_through(Section& section, const std::vector<SlotRef>& committed);
+  void write_through(Section& section, std::span<const SlotRef> committed);
   PendingList pending(Section& section, const PendingRequest& request) const;
 
   // --- what clients ask for (movements_fetch.cpp)

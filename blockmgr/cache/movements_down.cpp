@@ -130,7 +130,7 @@ std::size_t Movements::within_budget(Section& section, std::size_t blocks) {
   return admitted;
 }
 
-void Movements::write_through(Section& section, const std::vector<SlotRef>& committed) {
+void Movements::write_through(Section& section, std::span<const SlotRef> committed) {
   for (Tier lower : kTiers) {
     if (committed.empty() || lower <= committed.front().tier() ||
         !section.core().spaces[index_of(lower)]) {

@@ -16,6 +16,9 @@ constexpr std::array<std::string_view, kNumEvictionReasons> kReasonNames = {
     "capacity", "pressure", "request", "expired", "io_error"};
 constexpr std::array<std::string_view, kNumTransferOutcomes> kOutcomeNames = {"done", "failed",
                                                                               "cancelled"};
+constexpr std::array<std::string_view, kNumLockUses> kLockUseNames = {
+    "match", "look",     "read",  "write",    "allocate", "commit",
+    "lease", "transfer", "evict", "movement", "upkeep"};
 constexpr std::array<std::string_view, 5> kTransferStateNames = {"queued", "running", "done",
                                                                  "failed", "cancelled"};
 
@@ -52,6 +55,8 @@ std::string_view to_string(PressureLevel level) {
 std::string_view to_string(EvictionReason reason) {
   return kReasonNames[static_cast<std::size_t>(reason)];
 }
+
+std::string_view to_string(LockUse use) { return kLockUseNames[static_cast<std::size_t>(use)]; }
 
 std::string_view to_string(TransferOutcome outcome) {
   return kOutcomeNames[static_cast<std::size_t>(outcome)];

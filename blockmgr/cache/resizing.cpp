@@ -33,8 +33,8 @@ void Resizing::go_on(Section& section) {
         section->store.superseded_count(tier) - tiers_[index_of(tier)].under_way;
     if (staying > slots.limit()) {
       const std::uint32_t excess = std::min(staying - slots.limit(), kEvictStep);
-      if (section->slots.reclaim(section, tier, {.count = excess}) == 0)
-        cut_chains(section, tier, excess);
+      const bool any = section->slots.reclaim(section, tier, {.count = excess}) > 0;
+      if (!any && !section.step_is_over()) cut_chains(section, tier, excess);
     } else {
       // Not before: what is being copied cannot be evicted, and what is worth more would go.
       relocate_some(section, tier);
@@ -155,7 +155,7 @@ void Resizing::copy_on_disk(CacheCore& core, const Relocations& items) {
 
 void Resizing::copies_ended(CacheCore& core, Tier tier, const Relocations& items) {
   if (tier == Tier::disk) core.options().reached("resize.written");
-  Section section(core);
+  Section section(core, LockUse::movement);
   section->sizes.relocated(section, tier, *items);
   if (tier == Tier::disk) core.options().reached("resize.noted");
 }

@@ -40,7 +40,7 @@ std::vector<Scrub::Slot> Scrub::take(Section& section) {
 void Scrub::go_on(CacheCore& core) {
   if (!core.disk_slots || core.options().disk.scrub_bytes_per_s == 0) return;
   if (core.services->engine.stats().queued > 0) return;
-  Section section(core);
+  Section section(core, LockUse::upkeep);
   if (!section->dropped) section->scrub.begin(section);
 }
 
@@ -59,7 +59,7 @@ void Scrub::begin(Section& section) {
     for (const Slot& slot : slots) job.pairs.push_back({slot.at.slot(), slot.at.slot()});
     self->submit(std::move(job),
                  [self, slots = std::move(slots)](const JobOutcome& outcome) {
-                   Section ending(*self);
+                   Section ending(*self, LockUse::upkeep);
                    ending->scrub.ended(ending, slots, outcome);
                  },
                  {});

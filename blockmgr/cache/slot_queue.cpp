@@ -7,6 +7,10 @@
 namespace cairn {
 namespace {
 
+// Of what a section may spend on others under one hold of the lock.
+constexpr std::uint32_t kTakeCost = 1;
+constexpr std::uint32_t kEvictCost = 4;
+
 Error no_capacity(Tier tier, std::uint32_t count) {
   return {ErrorCode::no_capacity, "tier " + std::string(to_string(tier)) + " cannot give " +
                                       std::to_string(count) +
@@ -17,7 +21,9 @@ Error no_capacity(Tier tier, std::uint32_t count) {
 
 std::uint64_t SlotQueue::demand(Tier tier) const {
   std::uint64_t slots = 0;
-  for (const SlotRequest& request : requests_[index_of(tier)]) slots += request.count;
+  for (const SlotRequest& request : requests_[index_of(tier)]) {
+    slots += request.count - request.taken.size();
+  }
   return slots;
 }
 
@@ -51,6 +57,7 @@ void SlotQueue::cancel(Section& section, Tier tier, std::uint64_t id, const Erro
   if (at == waiting.end()) return;
   SlotRequest request = std::move(*at);
   waiting.erase(at);
+  give_back(section, request);
   request.granted(section, error);
   section.serve_again();  // the next one may want less
 }
@@ -64,29 +71,49 @@ void SlotQueue::cancel_all(Section& section, Tier tier, const Error& error) {
 // the other needs.
 void SlotQueue::serve(Section& section, Tier tier) {
   auto& waiting = requests_[index_of(tier)];
-  SlotPool& slots = section->store.pool(tier);
-  std::vector<SlotRef> taken;
   while (!waiting.empty()) {
-    const std::uint32_t count = waiting.front().count;
-    if (slots.free_count() >= count) {
-      SlotRequest request = std::move(waiting.front());
-      waiting.pop_front();
-      taken.clear();
-      for (std::uint32_t i = 0; i < count; ++i)
-        taken.push_back(section->store.take(tier, request.priority));
-      request.granted(section, std::span<const SlotRef>(taken));
+    if (section.step_is_over()) return section.go_on();
+    SlotRequest& first = waiting.front();
+    take_free(section, tier, first);
+    if (first.taken.size() == first.count) {
+      SlotRequest request = take_first(tier);
+      request.granted(section, std::span<const SlotRef>(request.taken));
       continue;
     }
-    const std::uint64_t coming =
-        std::uint64_t{slots.free_count()} + section->store.leaving_count(tier);
+    const SlotPool& slots = section->store.pool(tier);
+    if (slots.free_count() > 0) return section.go_on();
+    const std::uint64_t coming = section->store.leaving_count(tier);
     const std::uint64_t wanted = demand(tier);
     if (wanted > coming && reclaim(section, tier, {.count = wanted - coming}) > 0) continue;
+    if (section.step_is_over()) return section.go_on();
     // What leaves may come back, and may let go of others that could not leave before it.
     if (section->store.leaving_count(tier) > 0) return;
-    SlotRequest request = std::move(waiting.front());
-    waiting.pop_front();
-    request.granted(section, no_capacity(tier, count));
+    SlotRequest refused = take_first(tier);
+    give_back(section, refused);
+    refused.granted(section, no_capacity(tier, refused.count));
   }
+}
+
+SlotRequest SlotQueue::take_first(Tier tier) {
+  auto& waiting = requests_[index_of(tier)];
+  SlotRequest first = std::move(waiting.front());
+  waiting.pop_front();
+  return first;
+}
+
+void SlotQueue::take_free(Section& section, Tier tier, SlotRequest& request) {
+  const SlotPool& slots = section->store.pool(tier);
+  while (request.taken.size() < request.count && slots.free_count() > 0 &&
+         section.spend(kTakeCost)) {
+    request.taken.push_back(section->store.take(tier, request.priority));
+  }
+}
+
+void SlotQueue::give_back(Section& section, SlotRequest& request) {
+  for (auto at = request.taken.rbegin(); at != request.taken.rend(); ++at) {
+    section->store.unpin(*at);
+  }
+  request.taken.clear();
 }
 
 std::uint64_t SlotQueue::reclaim(Section& section, Tier tier, Reclaim wanted) {
@@ -97,7 +124,7 @@ std::uint64_t SlotQueue::reclaim(Section& section, Tier tier, Reclaim wanted) {
   };
   const std::uint64_t before = staying();
   std::vector<SlotRef> leaving;
-  for (std::uint64_t i = 0; i < wanted.count; ++i) {
+  for (std::uint64_t i = 0; i < wanted.count && section.spend(kEvictCost); ++i) {
     const auto victim = section->store.next_victim(tier);
     if (!victim) break;
     if (victim->offload) {
@@ -107,7 +134,9 @@ std::uint64_t SlotQueue::reclaim(Section& section, Tier tier, Reclaim wanted) {
       section->store.drop(victim->at, wanted.reason);
     }
   }
-  if (!leaving.empty()) section->moves.offload(section, std::move(leaving), wanted.reason, {});
+  if (!leaving.empty()) {
+    section->moves.offload(section, std::move(leaving), wanted.reason, {});
+  }
   return before - staying();
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <span>
+#include <vector>
 
 #include "base/unique_function.hpp"
 #include "blockmgr/index/slot_ref.hpp"
@@ -22,6 +23,7 @@ struct SlotRequest {
   // Runs under the lock with `count` allocated slots, each with one pin that it takes over, or with
   // the reason why not.
   UniqueFunction<void(Section&, Result<std::span<const SlotRef>>)> granted = {};
+  std::vector<SlotRef> taken = {};  // the queue's: so many it has so far
 };
 
 // Slots for those who ask: free ones first, then evicted ones, strictly in the order of asking.
@@ -37,17 +39,21 @@ class SlotQueue {
   void cancel_all(Section& section, Tier tier, const Error& error);
   bool any_waits(Tier tier) const { return !requests_[index_of(tier)].empty(); }
   std::uint64_t attainable(Section& section, Tier tier) const;  // that a new request could hope for
-  // Grants what can be granted. Evicts for the rest.
+  // Grants what can be granted, and evicts for the rest: a step of it, after which the section
+  // goes on.
   void serve(Section& section, Tier tier);
   struct Reclaim {
     std::uint64_t count = 0;
     EvictionReason reason = EvictionReason::capacity;
   };
-  // Evicts up to so many copies; answers how many went or began to leave.
+  // Evicts up to so many copies, and a step's at most; answers how many went or began to leave.
   std::uint64_t reclaim(Section& section, Tier tier, Reclaim wanted);
 
  private:
-  std::uint64_t demand(Tier tier) const;
+  std::uint64_t demand(Tier tier) const;  // what those who wait still lack
+  SlotRequest take_first(Tier tier);
+  void take_free(Section& section, Tier tier, SlotRequest& request);
+  void give_back(Section& section, SlotRequest& request);
 
   std::array<std::deque<SlotRequest>, kNumTiers> requests_;
   std::uint64_t last_id_ = 0;

@@ -6,6 +6,7 @@
 
 #include "base/histogram.hpp"
 #include "blockmgr/index/config.hpp"
+#include "blockmgr/index/lock_holds.hpp"
 
 namespace cairn {
 
@@ -73,6 +74,7 @@ struct CacheStats {
   std::uint64_t lease_expirations = 0;
   std::uint64_t commits = 0;
   std::uint64_t duplicates = 0;
+  LockHolds lock_holds;
   std::uint64_t metadata_bytes = 0;  // of the index, the slots' records and what clients attached
 };
 

@@ -171,15 +171,17 @@ class Loading {
 
   // What came back is used less recently than all that was there, in the snapshot's order.
   void release(Blocks batch, const Allocation& allocation) {
-    Section section(core_);
+    Section section(core_, LockUse::upkeep);
     if (section->dropped) return;
     if (auto lease = section->leases.live(section, allocation.lease)) {
       section->leases.end(section, *lease, false);
+      section->leases.finish_releases(section);
     }
     for (std::size_t i = 0; i < batch.size(); ++i) {
       const BlockHandle& handle = allocation.blocks[i];
       const SlotRef at(handle.tier, handle.slot);
-      if (section->store.record(at).generation != handle.generation) continue;
+      const SlotRecord& slot = section->store.record(at);
+      if (slot.generation != handle.generation || slot.pins > 0) continue;
       section->store.age(at, batch[i].record.last_use_unix_ms);
     }
   }
@@ -214,7 +216,7 @@ Result<SnapshotFit> fit(CacheCore& core, const Cache& cache, SnapshotReader& rea
     if (!is_there(cache, record.key)) ++found.missing;
   }
   reader.rewind();
-  Section section(core);
+  Section section(core, LockUse::upkeep);
   for (Tier tier : kTiers) found.room += section->store.pool(tier).free_count();
   return found;
 }

@@ -44,7 +44,7 @@ Plan look_around(CacheCore& core) {
   Plan plan;
   EntryNumber next = 0;
   for (bool more = true; more;) {
-    Section section(core);
+    Section section(core, LockUse::upkeep);
     const BlockStore& store = section->store;
     const EntryNumber end = store.entry_end();
     plan.node_of.resize(end, kNoNode);
@@ -105,7 +105,7 @@ std::vector<BlockKey> in_order(Plan plan) {
 
 // Nothing where the key has gone.
 std::optional<SnapshotRecord> describe(CacheCore& core, const BlockKey& key) {
-  Section section(core);
+  Section section(core, LockUse::upkeep);
   BlockStore& store = section->store;
   const EntryNumber number = store.find(key, section.now());
   if (number == kNoEntry) return std::nullopt;

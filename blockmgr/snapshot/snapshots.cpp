@@ -19,7 +19,7 @@ std::filesystem::path file_name(std::string_view name) {
 
 // Of a present key's blocks without compression: of the upper bound that costs no walk.
 std::uint64_t most_bytes(CacheCore& core) {
-  Section section(core);
+  Section section(core, LockUse::upkeep);
   std::uint64_t slots = 0;
   for (Tier tier : kTiers) {
     const SlotPool& pool = section->store.pool(tier);

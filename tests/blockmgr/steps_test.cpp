@@ -1,0 +1,214 @@
+// Requests so long that they give way to others between their steps.
+#include <gtest/gtest.h>
+
+#include <future>
+#include <iostream>
+#include <random>
+#include <thread>
+
+#include "blockmgr/index/lease_quota.hpp"
+#include "tests/blockmgr/rig.hpp"
+
+namespace cairn::testing {
+namespace {
+
+constexpr std::size_t kLong = 1'000;  // several steps of each verb
+
+template <class T, class Call>
+Result<T> waited(Call&& call) {
+  auto promise = std::make_shared<std::promise<Result<T>>>();
+  auto answer = promise->get_future();
+  call(Done<T>([promise](Result<T> result) { promise->set_value(std::move(result)); }));
+  return answer.get();
+}
+
+std::vector<CommitBlock> blocks_of(const Allocation& slots, const std::vector<BlockKey>& keys) {
+  std::vector<CommitBlock> blocks;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    CommitBlock& block =
+        blocks.emplace_back(CommitBlock{.handle = slots.blocks[i], .key = keys[i]});
+    if (i > 0) block.parent = keys[i - 1];
+  }
+  return blocks;
+}
+
+Result<Allocation> allocate(Cache& cache, std::size_t count, std::uint32_t lease_ms = 30'000) {
+  return waited<Allocation>([&](Done<Allocation> done) {
+    cache.allocate(
+        {.count = static_cast<std::uint32_t>(count), .tier = Tier::pinned, .lease_ms = lease_ms},
+        std::move(done));
+  });
+}
+
+Result<std::vector<CommitStatus>> commit(Cache& cache, const LeaseId& lease,
+                                         std::vector<CommitBlock> blocks, CommitTerms terms = {}) {
+  return waited<std::vector<CommitStatus>>([&](Done<std::vector<CommitStatus>> done) {
+    cache.commit(lease, std::move(blocks), std::move(done), terms);
+  });
+}
+
+std::uint64_t leased(const Cache& cache) {
+  return cache.stats().tiers[index_of(Tier::pinned)].leased_blocks;
+}
+
+void store(Cache& cache, const std::vector<BlockKey>& chain) {
+  const auto slots = allocate(cache, chain.size());
+  ASSERT_TRUE(slots);
+  ASSERT_TRUE(commit(cache, slots->lease, blocks_of(*slots, chain), {.release = true}));
+}
+
+TEST(StepsTest, ALongReleaseHasEndedWhenItAnswers) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.pinned = 2 * kLong}));
+  store(*cache, keys(0, kLong));
+  const MatchResult found = rig.match(*cache, keys(0, kLong));
+  ASSERT_EQ(found.blocks.size(), kLong);
+  EXPECT_EQ(leased(*cache), kLong);
+  ASSERT_TRUE(cache->release(*found.lease));
+  EXPECT_EQ(leased(*cache), 0u);
+}
+
+TEST(StepsTest, AnAllocationOfEverySlotEvictsEveryBlock) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.pinned = kLong}, OffloadMode::never));
+  store(*cache, keys(0, kLong));
+  const auto slots = allocate(*cache, kLong);
+  ASSERT_TRUE(slots);
+  EXPECT_EQ(slots->blocks.size(), kLong);
+  EXPECT_EQ(count(*cache, Tier::pinned, SlotState::allocated), kLong);
+}
+
+TEST(StepsTest, AnExpiredLeaseOfManyBlocksIsRoomForTheNextAllocation) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.pinned = kLong}, OffloadMode::never));
+  ASSERT_TRUE(allocate(*cache, kLong, 10));
+  rig.clock.advance_ms(11);
+  EXPECT_TRUE(allocate(*cache, kLong));
+}
+
+TEST(StepsTest, AMatchThatAQuotaStopsHoldsNothing) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.pinned = 2 * kLong}));
+  const auto chain = keys(0, kLong);
+  store(*cache, chain);
+  const auto quota = std::make_shared<LeaseQuota>(kLong - 1);
+  MatchResult found;
+  const auto refused = cache->match(views(chain), 30'000, found, quota);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::lease_quota);
+  EXPECT_EQ(leased(*cache), 0u);
+  EXPECT_EQ(quota->used(), 0u);
+  EXPECT_EQ(cache->stats().leases, 0u);
+}
+
+TEST(StepsTest, ACommitThatMustFindNoKeyPublishesNoneWhereTheLastIsThere) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.pinned = 2 * kLong}));
+  const auto chain = keys(0, kLong);
+  store(*cache, {chain.back()});
+  const auto slots = allocate(*cache, kLong);
+  ASSERT_TRUE(slots);
+  auto blocks = blocks_of(*slots, chain);
+  for (CommitBlock& block : blocks) block.refuse_duplicate = true;
+  const auto refused = commit(*cache, slots->lease, blocks);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::exists);
+  EXPECT_EQ(present_in(*cache, Tier::pinned), std::vector{chain.back()});
+  // Nothing of it is left: the same slots may be committed without that demand.
+  for (CommitBlock& block : blocks) block.refuse_duplicate = false;
+  EXPECT_TRUE(commit(*cache, slots->lease, blocks));
+}
+
+TEST(StepsTest, ALongCommitGivesUpTheSlotsOfKeysThatWereThere) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.pinned = 2 * kLong}));
+  const auto chain = keys(0, kLong);
+  store(*cache, chain);
+  const auto slots = allocate(*cache, kLong);
+  ASSERT_TRUE(slots);
+  const auto statuses = commit(*cache, slots->lease, blocks_of(*slots, chain));
+  ASSERT_TRUE(statuses);
+  EXPECT_EQ(*statuses, std::vector(kLong, CommitStatus::duplicate));
+  EXPECT_EQ(leased(*cache), 0u);
+  EXPECT_EQ(count(*cache, Tier::pinned, SlotState::free), kLong);
+}
+
+TEST(StepsTest, HoldsAndLooksCoverEveryStep) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.pinned = 2 * kLong}));
+  const auto chain = keys(0, kLong);
+  store(*cache, chain);
+  EXPECT_EQ(cache->contains(views(chain)), std::vector<bool>(kLong, true));
+  const auto held = cache->hold(views(chain), {.lease_ms = 30'000});
+  ASSERT_TRUE(held);
+  EXPECT_EQ(leased(*cache), kLong);
+  EXPECT_EQ(cache->read_prefix(views(chain)).size(), kLong);
+  ASSERT_TRUE(cache->release(*held->lease));
+  const auto gone = rig.evict(*cache, chain, Tier::pinned);
+  ASSERT_TRUE(gone);
+  EXPECT_EQ(gone->evicted, kLong);
+}
+
+// Long requests of several threads, with leases that end in the middle of them.
+class LongStorm : public ::testing::TestWithParam<std::uint32_t> {};
+
+TEST_P(LongStorm, LeavesNothingHeldAndEveryCountRight) {
+  constexpr int kThreads = 4;
+  constexpr int kRounds = 40;
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.pinned = 3 * kLong, .disk = GetParam()}));
+  const std::uint64_t seed = std::random_device{}();
+  std::cout << "seed " << seed << "\n";
+  const auto client = [&](std::uint64_t number) {
+    std::mt19937_64 random(seed + number);
+    for (int round = 0; round < kRounds; ++round) {
+      const auto chain = keys(random() % 6 * kLong, kLong);
+      const auto lease_ms = static_cast<std::uint32_t>(1 + random() % 100);
+      switch (random() % 6) {
+        case 0:
+        case 1: {
+          const auto slots = allocate(*cache, kLong, lease_ms);
+          if (!slots) break;
+          auto blocks = blocks_of(*slots, chain);
+          blocks.back().refuse_duplicate = random() % 2 == 0;
+          (void)commit(*cache, slots->lease, std::move(blocks), {.release = random() % 2 == 0});
+          break;
+        }
+        case 2:
+        case 3: {
+          MatchResult found;
+          if (!cache->match(views(chain), random() % 3 == 0 ? 0 : lease_ms, found)) break;
+          if (!found.lease || random() % 2 == 0) break;
+          const std::size_t some = 1 + random() % found.blocks.size();
+          (void)cache->release(*found.lease, {.blocks = std::span(found.blocks).first(some)});
+          break;
+        }
+        case 4:
+          (void)waited<EvictResult>(
+              [&](Done<EvictResult> done) { cache->evict(chain, Tier::pinned, std::move(done)); });
+          break;
+        default:
+          rig.clock.advance_ms(static_cast<std::int64_t>(random() % 50));
+          rig.manager->tick();
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> clients;
+    for (int i = 0; i < kThreads; ++i) clients.emplace_back(client, i);
+  }
+  rig.clock.advance_ms(1'000);
+  rig.manager->tick();
+  rig.engine->wait_idle();
+  EXPECT_EQ(leased(*cache), 0u);
+  EXPECT_EQ(cache->stats().leases, 0u);
+  EXPECT_EQ(count(*cache, Tier::pinned, SlotState::allocated), 0u);
+  EXPECT_EQ(count(*cache, Tier::pinned, SlotState::committed), 0u);
+  // Every slot can be had, so nothing holds one that no count shows.
+  EXPECT_TRUE(allocate(*cache, 3 * kLong));
+}
+
+INSTANTIATE_TEST_SUITE_P(DiskBlocks, LongStorm, ::testing::Values(0, 4 * kLong));
+
+}  // namespace
+}  // namespace cairn::testing
