@@ -69,7 +69,7 @@ class Engine:
         self._answers = b""
         given = {
             **os.environ,
-            "PYTHONPATH": os.environ.get("PYTHONPATH", str(HERE.parents[1] / "src")),
+            "PYTHONPATH": f"{os.environ.get('PYTHONPATH', HERE.parents[1] / 'src')}:{HERE}",
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
             "HF_HUB_OFFLINE": "1",
@@ -177,11 +177,14 @@ class EngineCase(unittest.TestCase):
         options = {name: more.pop(name) for name in list(more) if not name.startswith("cairn.")}
         url, role = options.pop("url", self.server.unix), options.pop("role", "kv_both")
         log = self.server.folder / f"engine-{len(list(self.server.folder.glob('engine-*')))}.log"
-        engine = Engine(
-            self.model, log, connector(url, role, **{**self.SIZES, **more}), **{**self.OPTIONS, **options}
-        )
+        transfer = self.transfer(url, role, {**self.SIZES, **more})
+        engine = Engine(self.model, log, transfer, **{**self.OPTIONS, **options})
         self.addCleanup(engine.close)
         return engine
+
+    def transfer(self, url: str, role: str, options: dict[str, Any]) -> dict[str, Any]:
+        """vLLM's `kv_transfer_config`."""
+        return connector(url, role, **options)
 
     def engine(self, **more: Any) -> Engine:
         return self.begin(**more).started()

@@ -227,6 +227,49 @@ class VllmOnTheCpu(EngineCase):
         self.assertEqual(again["cached"], [0])
 
 
+class VllmWithTiers(EngineCase):
+    """CairnTier below vLLM's own CPU tier, in a whole engine."""
+
+    # Of 96 KiB each. The two prompts below have 49 chunks.
+    CPU_CHUNKS = 40
+
+    def transfer(self, url: str, role: str, options: dict[str, Any]) -> dict[str, Any]:
+        tier = {"type": "CairnTier", "module_path": "cairn.vllm", "cairn.url": url, **options}
+        extra = {
+            "spec_name": "CpuTieringSpec",
+            "spec_module_path": "cpu_copies",
+            "cpu_bytes_to_use": self.CPU_CHUNKS * 96 << 10,
+            "secondary_tiers": [tier],
+        }
+        return {"kv_connector": "OffloadingConnector", "kv_role": role, "kv_connector_extra_config": extra}
+
+    def test_what_spilled_comes_back_to_this_engine_and_the_next_also_after_a_restart(self) -> None:
+        prompts = [prompt(1, 900), prompt(2, 700)]
+        right = self.right(prompts)
+        whole = [[full_blocks(len(one)) * BLOCK_TOKENS] for one in prompts]
+        first = self.engine()
+        for one, tokens in zip(prompts, right, strict=True):
+            cold = first.generate(one)
+            self.assertEqual((cold["tokens"], cold["cached"]), ([tokens], [0]))
+        # Of the prompts alone: vLLM offloads nothing that was decoded.
+        self.until_stored(sum(len(one) // BLOCK_TOKENS for one in prompts))
+        # The second prompt took the first one's place in the CPU tier.
+        again = first.generate(prompts[0], forget=True)
+        self.assertEqual((again["tokens"], again["cached"]), ([right[0]], whole[0]))
+        first.kill()
+
+        second = self.engine()
+        for one, tokens, cached in zip(prompts, right, whole, strict=True):
+            warm = second.generate(one)
+            self.assertEqual((warm["tokens"], warm["cached"]), ([tokens], cached))
+        self.until_stored(sum(len(one) // BLOCK_TOKENS for one in prompts), "disk")
+        self.server.kill()
+        alone = second.generate(prompt(3, 900), forget=True)
+        self.assertEqual(alone["tokens"], self.right([prompt(3, 900)]))
+        self.server.start()
+        self.assertEqual(self.until_cached(second, prompts[0])["tokens"], [right[0]])
+
+
 @unittest.skipUnless("amx_tile" in Path("/proc/cpuinfo").read_text(), "vLLM's kernel for MLA wants a CPU with AMX")
 class VllmWithALatent(EngineCase):
     """A model whose blocks are one latent vector a token (MLA)."""
