@@ -49,7 +49,7 @@ class EngineCase(ServerCase):
         sizes = {"pinned_bytes": pinned * ranks * BLOCK_BYTES, "disk_bytes": disk * ranks * BLOCK_BYTES}
         url = more.pop("url", self.server.unix)
         return Setup(
-            options=Options(url, None, cache=cache, **sizes),
+            options=Options(url, more.pop("token", None), cache=cache, ca=more.pop("ca", None), **sizes),
             identity=Identity("m", {"test": self.id()}),
             block_tokens=BLOCK_TOKENS,
             ranks=all_ranks(ranks, 1),

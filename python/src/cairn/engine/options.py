@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cairn.client import Client
 from cairn.model import CacheConfig, Shape, TierConfig
 
 DEFAULT_URL = "http://127.0.0.1:7070"
 # Of all ranks together.
 DEFAULT_PINNED_BYTES = 4 << 30
-NAMES = ("cairn.url", "cairn.token", "cairn.pinned_bytes", "cairn.disk_bytes", "cairn.cache")
+NAMES = ("cairn.url", "cairn.token", "cairn.ca", "cairn.pinned_bytes", "cairn.disk_bytes", "cairn.cache")
 
 
 class Unsupported(ValueError):
@@ -38,10 +40,12 @@ class Options:
     pinned_bytes: int
     disk_bytes: int
     cache: str | None
+    ca: str | None = None  # of the authority that signed the server's certificate, where the system has it not
 
     @staticmethod
     def of(extra: Mapping[str, Any], where: str = "kv_connector_extra_config") -> Options:
-        """Of the names that begin with `cairn.`; the others are the engine's."""
+        """Of the names that begin with `cairn.`; the others are the engine's. Engines log their options, so that
+        a token may be given as CAIRN_TOKEN in the environment too, and the authority as CAIRN_CA."""
         unknown = [name for name in extra if name.startswith("cairn.") and name not in NAMES]
         if unknown:
             raise Unsupported(f"{where} has {unknown[0]}; there are {', '.join(NAMES)}")
@@ -50,8 +54,13 @@ class Options:
             raise Unsupported("cairn.pinned_bytes and cairn.disk_bytes are sizes in bytes, 0 for none")
         if not pinned and not disk:
             pinned = DEFAULT_PINNED_BYTES
-        token, cache = extra.get("cairn.token"), extra.get("cairn.cache")
-        return Options(str(extra.get("cairn.url") or DEFAULT_URL), token or None, pinned, disk, cache or None)
+        token = extra.get("cairn.token") or os.environ.get("CAIRN_TOKEN")
+        ca = extra.get("cairn.ca") or os.environ.get("CAIRN_CA")
+        url, cache = str(extra.get("cairn.url") or DEFAULT_URL), extra.get("cairn.cache")
+        return Options(url, token or None, pinned, disk, cache or None, ca or None)
+
+    def client(self, timeout_s: float) -> Client:
+        return Client(self.url, self.token, self.ca, timeout_s)
 
     def cache_config(self, shape: Shape, ranks: int = 1) -> CacheConfig | None:
         """The cache of one of `ranks` ranks; None where one that is there is to be taken."""

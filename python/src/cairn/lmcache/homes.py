@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from cairn.client import Client
 from cairn.engine.access import TIMEOUT_S, Access, open_access
 from cairn.engine.identity import Identity, Rank
 from cairn.engine.lookup import Finder
@@ -57,7 +56,7 @@ class Homes:
     """Made as they are needed. Safe from several threads."""
 
     def __init__(self, options: Options, report: Report) -> None:
-        self.client = Client(options.url, options.token, timeout=TIMEOUT_S)
+        self.client = options.client(TIMEOUT_S)
         self._options = options
         self._report = report
         self._lock = threading.Lock()

@@ -18,7 +18,6 @@ from sglang.srt.mem_cache.hicache_storage import (
     PoolTransferResult,
 )
 
-from cairn.client import Client
 from cairn.engine.access import TIMEOUT_S, open_access
 from cairn.engine.options import Options, Unsupported, flat_shape
 from cairn.engine.report import Report
@@ -52,7 +51,7 @@ class CairnStorage(HiCacheStorage):  # type: ignore[misc]
         # SGLang gives indices of its pools then, else tensors that it has copied a page to.
         self._in_place = bool(extra.get("interface_v1", 0))
         self._report = Report(logging.getLogger("sglang.cairn"))
-        self._client = Client(self._options.url, self._options.token, timeout=TIMEOUT_S)
+        self._client = self._options.client(TIMEOUT_S)
         self._pools: dict[str, Any] = {}
         self._shelves: dict[str, Shelf] = {}
         if not self._in_place:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from cairn.client import Client
 from cairn.engine.chain import KeyChain
 from cairn.engine.lookup import Finder, Found, Lookups
 from cairn.engine.plan import Planner, Step
@@ -26,7 +25,7 @@ class SchedulerSide:
     def __init__(self, setup: Setup, report: Report) -> None:
         self._setup = setup
         self._report = report
-        client = Client(setup.options.url, setup.options.token, timeout=DEADLINE_LOOKUP_S)
+        client = setup.options.client(DEADLINE_LOOKUP_S)
         caches = [setup.cache_name(rank) for rank in setup.ranks]
         self._events: Events | None = None
         if setup.tells:

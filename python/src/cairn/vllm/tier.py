@@ -27,7 +27,6 @@ from vllm.v1.kv_offload.base import (
 from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
 
-from cairn.client import Client
 from cairn.engine.access import TIMEOUT_S, open_access
 from cairn.engine.identity import Identity, Rank
 from cairn.engine.jobs import Jobs
@@ -76,7 +75,7 @@ class CairnTier(SecondaryTierManager):  # type: ignore[misc]
         given = Options.of(options, "the tier")
         self._report = report = Report(logging.getLogger("vllm.cairn"))
         name = given.cache or _identity(offloading_spec.config, self.block_size_bytes).cache_name(Rank())
-        self._client = Client(given.url, given.token, timeout=TIMEOUT_S)
+        self._client = given.client(TIMEOUT_S)
         config = given.cache_config(flat_shape(self.block_size_bytes))
         access = open_access(self._client, name, config, self.block_size_bytes, report)
         self._shelf = Shelf(access, self.block_size_bytes, report)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from cairn.client import Client
 from cairn.engine.access import TIMEOUT_S, open_access
 from cairn.engine.identity import Rank
 from cairn.engine.mover import IDLE_WAIT_S, Mover, Pool
@@ -31,7 +30,7 @@ class WorkerSide:
         self._rank = rank
         self._saves = saves
         self._report = report
-        self._client = Client(setup.options.url, setup.options.token, timeout=TIMEOUT_S)
+        self._client = setup.options.client(TIMEOUT_S)
         self._mover: Mover | None = None
         self._failed_blocks: set[int] = set()
         self._may_wait = False  # in this step
