@@ -526,40 +526,50 @@ class Helpers(unittest.TestCase):
     def setUp(self) -> None:
         self.helper = Helper()
         self.addCleanup(self.helper.close)
-        self.done: list[tuple[int, str]] = []
+        self.by_part: dict[int, str] = {}
 
-    def copy(self, parts: range) -> None:
-        self.done += [(part, threading.current_thread().name) for part in parts]
+    def copy(self, part: int) -> None:
+        assert part not in self.by_part
+        self.by_part[part] = threading.current_thread().name
 
-    def test_of_a_large_copy_half_is_done_by_another_thread(self) -> None:
-        self.helper.share(self.copy, 5, SHARED_BYTES)
-        self.assertEqual(sorted(part for part, _ in self.done), [0, 1, 2, 3, 4])
+    def test_of_a_large_copy_another_thread_does_a_part(self) -> None:
+        both = threading.Barrier(2)  # two parts are under way at once
+
+        def copy(part: int) -> None:
+            self.copy(part)
+            if part < 2:
+                both.wait(PATIENCE_S)
+
+        self.helper.share(copy, 5, SHARED_BYTES)
+        self.assertEqual(sorted(self.by_part), [0, 1, 2, 3, 4])
+        self.assertEqual(len(set(self.by_part.values())), 2)
+
+    def test_a_small_one_is_copied_by_one(self) -> None:
         self.helper.share(self.copy, 5, SHARED_BYTES - 1)
-        own = threading.current_thread().name
-        self.assertEqual(self.done[5:], [(part, own) for part in range(5)])
+        self.assertEqual(self.by_part, dict.fromkeys(range(5), threading.current_thread().name))
 
     def test_a_helper_that_is_busy_is_not_waited_for(self) -> None:
         goes_on = threading.Event()
         self.helper._thread.submit(goes_on.wait, PATIENCE_S)
         self.helper.share(self.copy, 4, SHARED_BYTES)
-        self.assertEqual([part for part, _ in self.done], [0, 1, 2, 3])
+        self.assertEqual(self.by_part, dict.fromkeys(range(4), threading.current_thread().name))
         goes_on.set()
 
-    def test_where_one_half_fails_the_other_has_ended_too(self) -> None:
-        for bad in (0, 3):
-            began = threading.Barrier(2)
-            ended: list[range] = []
+    def test_where_one_fails_the_other_has_ended_too(self) -> None:
+        for bad in (0, 1):
+            both = threading.Barrier(2)
+            ended: list[int] = []
 
-            def copy(parts: range, bad: int = bad, began: Any = began, ended: Any = ended) -> None:
-                began.wait(PATIENCE_S)
-                if bad in parts:
+            def copy(part: int, bad: int = bad, both: Any = both, ended: Any = ended) -> None:
+                both.wait(PATIENCE_S)
+                if part == bad:
                     raise ValueError("no such block")
                 time.sleep(0.02)  # so that the other is first
-                ended.append(parts)
+                ended.append(part)
 
             with self.assertRaisesRegex(ValueError, "no such block"):
-                self.helper.share(copy, 4, SHARED_BYTES)
-            self.assertEqual(len(ended), 1)
+                self.helper.share(copy, 2, SHARED_BYTES)
+            self.assertEqual(ended, [1 - bad])
 
 
 class Shapes(unittest.TestCase):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,20 +16,29 @@ class Helper:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "cairn-copy")
 
-    def share(self, copy: Callable[[range], None], parts: int, size_bytes: int) -> None:
-        """Copies all parts, which are `size_bytes` together, as ranges of them. When this returns or raises nobody
-        copies any more."""
+    def share(self, copy: Callable[[int], None], parts: int, size_bytes: int) -> None:
+        """Copies each of the parts, which are `size_bytes` together. When this returns or raises nobody copies any
+        more. Each thread takes the next part when it is done with one: an engine's own processes, which wait in a
+        loop, may leave the helper half a core."""
+        left, taking = iter(range(parts)), threading.Lock()
+
+        def some() -> None:
+            while True:
+                with taking:
+                    part = next(left, None)
+                if part is None:
+                    return
+                copy(part)
+
         if parts < 2 or size_bytes < SHARED_BYTES:
-            copy(range(parts))
+            some()
             return
-        helped = self._thread.submit(copy, range(parts // 2, parts))
+        helped = self._thread.submit(some)
         try:
-            copy(range(parts // 2))
+            some()
         finally:
-            # One that has not begun is done here: the helper is busy with another's.
-            if helped.cancel():
-                copy(range(parts // 2, parts))
-            else:
+            # It has not begun where it is busy with another's copy: then all is done here.
+            if not helped.cancel():
                 helped.result()
 
     def close(self) -> None:

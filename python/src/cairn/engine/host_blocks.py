@@ -26,20 +26,18 @@ class HostBlocks:
     def load(self, blocks: Sequence[int], rows: Sequence[Row]) -> None:
         spans = list(self._spans(blocks, rows))
 
-        def copy(layers: range) -> None:
+        def copy(number: int) -> None:
             for wanted, source in spans:
-                for number in layers:
-                    self._layers[number][wanted] = source[:, number]
+                self._layers[number][wanted] = source[:, number]
 
         self._helper.share(copy, len(self._layers), _bytes_of(rows))
 
     def save(self, blocks: Sequence[int], rows: Sequence[Row]) -> None:
         spans = list(self._spans(blocks, rows))
 
-        def copy(layers: range) -> None:
+        def copy(number: int) -> None:
             for wanted, target in spans:
-                for number in layers:
-                    target[:, number] = self._layers[number][wanted]
+                target[:, number] = self._layers[number][wanted]
 
         self._helper.share(copy, len(self._layers), _bytes_of(rows))
 

@@ -82,11 +82,7 @@ class Shelf:
         self._helper.close()
 
     def _copy(self, copy: Callable[[Row, Pieces], None], rows: Sequence[Row], blocks: Sequence[Pieces]) -> None:
-        def some(places: range) -> None:
-            for at in places:
-                copy(rows[at], blocks[at])
-
-        self._helper.share(some, len(rows), len(rows) * self.block_bytes)
+        self._helper.share(lambda at: copy(rows[at], blocks[at]), len(rows), len(rows) * self.block_bytes)
 
     def _get_prefix(self, keys: Sequence[bytes], blocks: Sequence[Pieces]) -> int:
         def get() -> int:
