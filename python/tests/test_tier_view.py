@@ -1,5 +1,8 @@
 """A mapped tier: what is read and written in place is what the server has."""
 
+import dataclasses
+import os
+import tempfile
 import threading
 import time
 import unittest
@@ -141,6 +144,26 @@ class Mapped(ServerCase):
             view = TierView(client, self.name)
             with view.read([key(1)]) as held:
                 self.assertEqual(b"".join(held[0].pieces()), block(1))
+
+    def test_what_is_not_the_servers_memory_is_not_mapped(self) -> None:
+        self.make()
+        with Client(self.server.http, timeout=PATIENCE_S) as client, tempfile.NamedTemporaryFile() as other:
+            memory, files = client.export(self.name, "pinned")
+            self.assertEqual(files, [])
+            inode, shorter = os.fstat(other.fileno()).st_ino, memory.size_bytes - 1
+            for path, number, size in (
+                ("/proc/1/fd/99999", memory.inode, 0),
+                (other.name, memory.inode, memory.size_bytes),  # another file
+                (other.name, inode, shorter),  # of the same number, by chance
+            ):
+                os.truncate(other.name, size)
+                told = dataclasses.replace(memory, path=path, inode=number)
+                with (
+                    self.subTest(path=path, inode=number),
+                    mock.patch.object(client, "export", return_value=(told, [])),
+                    self.assertRaises(CairnError),
+                ):
+                    TierView(client, self.name)
 
     def test_a_disk_tier_is_not_mapped(self) -> None:
         self.make(disk=8)

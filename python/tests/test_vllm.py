@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
 import time
@@ -108,6 +109,18 @@ class Engines(EngineCase):
         again = Request("again", list(PROMPT))
         self.engine(setup).run(again)
         self.assertEqual(again.loaded_tokens, 88)
+
+    def test_over_http_where_the_servers_memory_is_not_seen(self) -> None:
+        # As on another host, or in a container with PIDs of its own.
+        for number, error in enumerate((FileNotFoundError(2, "no such process"), PermissionError(1, "not yours"))):
+            with self.subTest(error=error), mock.patch("cairn.tier_map.os.open", side_effect=error) as opened:
+                setup = self.setup_of(url=self.server.http)
+                setup = dataclasses.replace(setup, identity=Identity("m", {"test": self.id(), "number": number}))
+                self.stored(setup)
+                again = Request("again", list(PROMPT))
+                self.engine(setup).run(again)
+                self.assertEqual(again.loaded_tokens, 88)
+                self.assertGreater(opened.call_count, 0)
 
     def test_every_rank_has_its_own_and_all_must_hold_a_block(self) -> None:
         setup = self.setup_of(ranks=2)

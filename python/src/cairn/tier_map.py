@@ -24,7 +24,10 @@ class TierMap:
         self.shape = shape
         self.num_blocks = num_blocks
         self.strides = memory.strides
-        self.memory = memoryview(mmap.mmap(file, memory.size_bytes))
+        try:
+            self.memory = memoryview(mmap.mmap(file, memory.size_bytes))
+        except (OSError, ValueError) as error:  # ValueError: the file is shorter
+            raise CairnError(f"{memory.size_bytes} bytes of the tier cannot be mapped: {error}") from error
         regions = [region.offset_bytes for region in memory.regions]
         # With a region a layer, the layer's stride is 0.
         self.layers = [
@@ -125,9 +128,14 @@ class OpenTier:
                 raise CairnError("the tier's open file did not come along with the answer")
             return self._files[memory.descriptor]
         assert memory.path is not None
-        file = os.open(memory.path, os.O_RDWR | os.O_CLOEXEC)
+        # The path is that of a process of the server's: on another host there is none, or another.
+        try:
+            file = os.open(memory.path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise CairnError(f"the server's memory is not seen here: {error}") from error
         self._files.append(file)
-        if memory.inode is not None and os.fstat(file).st_ino != memory.inode:
+        status = os.fstat(file)
+        if status.st_size < memory.size_bytes or memory.inode not in (None, status.st_ino):
             raise CairnError(f"{memory.path} is not what was exported: the server's PIDs are not seen here")
         return file
 
