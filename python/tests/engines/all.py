@@ -28,7 +28,7 @@ def main() -> None:
     names = [name for name in sys.argv[3:] if not name.startswith("--")]
     if "--long" in sys.argv[3:]:
         os.environ["CAIRN_ENGINES_LONG"] = "1"
-    every = SHORT if "--short" in sys.argv[3:] else ["classes_test", "vllm_test"]
+    every = SHORT if "--short" in sys.argv[3:] else ["classes_test", "vllm_test", "sglang_test"]
     unittest.main(module=None, argv=[sys.argv[0], *(names or every)], verbosity=2)
 
 

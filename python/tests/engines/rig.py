@@ -54,7 +54,10 @@ def make_model(folder: Path, layers: int, hidden: int, *kind: str) -> Path:
 
 
 class Engine:
-    """A vLLM of its own process. Its log is shown where it ends before it is asked to."""
+    """An engine, a vLLM if nothing else is said, of its own process. Its log is shown where it ends before it is
+    asked to."""
+
+    SCRIPT = "vllm_engine.py"
 
     def __init__(
         self,
@@ -79,15 +82,13 @@ class Engine:
         given.pop("PYTHONHASHSEED", None)
         with open(log, "wb") as out:
             self.child = subprocess.Popen(
-                [python(), "-B", str(HERE / "vllm_engine.py")],
+                [python(), "-B", str(HERE / self.SCRIPT)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=out,
                 env=given,
                 start_new_session=True,
             )
-        # Values of 4 bytes: two ways to compute the same differ too little to change a token.
-        options = {"max_model_len": 4096, "block_size": BLOCK_TOKENS, "dtype": "float32", **options}
         self._tell({"model": str(model), "connector": connector, "options": options})
 
     def started(self) -> Engine:
@@ -147,8 +148,12 @@ def connector(url: str, role: str = "kv_both", **more: Any) -> dict[str, Any]:
 class EngineCase(unittest.TestCase):
     """A server for each test, a model for all, and an engine without a connector that says what is right."""
 
+    # Values of 4 bytes: two ways to compute the same differ too little to change a token.
+    DEFAULTS: dict[str, Any] = {"max_model_len": 4096, "block_size": BLOCK_TOKENS, "dtype": "float32"}  # noqa: RUF012
+
     LAYERS, HIDDEN = 3, 256
     KIND: tuple[str, ...] = ()  # of the model, as `tiny_model.py` has it
+    ENGINE = Engine
     OPTIONS: dict[str, Any] = {}  # noqa: RUF012
     SIZES = {"cairn.pinned_bytes": 128 << 20, "cairn.disk_bytes": 128 << 20}  # noqa: RUF012
     folder: Path
@@ -178,7 +183,7 @@ class EngineCase(unittest.TestCase):
         url, role = options.pop("url", self.server.unix), options.pop("role", "kv_both")
         log = self.server.folder / f"engine-{len(list(self.server.folder.glob('engine-*')))}.log"
         transfer = self.transfer(url, role, {**self.SIZES, **more})
-        engine = Engine(self.model, log, transfer, **{**self.OPTIONS, **options})
+        engine = self.ENGINE(self.model, log, transfer, **{**self.DEFAULTS, **self.OPTIONS, **options})
         self.addCleanup(engine.close)
         return engine
 
@@ -193,7 +198,8 @@ class EngineCase(unittest.TestCase):
         """What an engine without a connector answers."""
         own = type(self)
         if own._plain is None:
-            own._plain = Engine(self.model, self.folder / "plain.log", None, **self.OPTIONS).started()
+            options = {**self.DEFAULTS, **self.OPTIONS}
+            own._plain = self.ENGINE(self.model, self.folder / "plain.log", None, **options).started()
         tokens: list[list[int]] = own._plain.generate(*prompts, max_tokens=max_tokens)["tokens"]
         return tokens
 
