@@ -58,7 +58,7 @@ PromptRequest Generator::take_turn(std::vector<Thread>& threads) {
   const std::size_t chosen = draw(0, threads.size() - 1);
   Thread& thread = threads[chosen];
   extend(thread.blocks, thread.blocks_a_turn);
-  PromptRequest request{now_ms_, thread.blocks};
+  PromptRequest request{.timestamp_ms = now_ms_, .hash_ids = thread.blocks};
   if (--thread.turns_left == 0) {
     std::swap(thread, threads.back());
     threads.pop_back();

@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <fstream>
 #include <iostream>
 #include <memory>
 #include <span>
@@ -10,6 +11,8 @@
 #include "replay/interrupt.hpp"
 #include "replay/options.hpp"
 #include "replay/report.hpp"
+#include "replay/simulation.hpp"
+#include "replay/simulation_report.hpp"
 #include "replay/trace_reader.hpp"
 
 namespace cairn::replay {
@@ -32,6 +35,21 @@ Console::Mode console_mode(const ReplayOptions& options) {
   return ::isatty(STDERR_FILENO) == 1 ? Console::Mode::bar : Console::Mode::lines;
 }
 
+int tell(const ReplayOptions& options, const SimulationOutcome& outcome) {
+  if (options.json) {
+    print_json(std::cout, outcome);
+  } else {
+    print_table(std::cout, outcome);
+  }
+  if (options.simulation->picture.empty()) return 0;
+  std::ofstream picture(options.simulation->picture);
+  draw(picture, outcome);
+  picture.close();
+  if (picture) return 0;
+  std::cerr << "cairn-replay: --picture " << options.simulation->picture << ": not written\n";
+  return kFailed;
+}
+
 int run(std::span<const char* const> arguments) {
   const auto options = parse_options(arguments, std::cout);
   if (!options) {
@@ -44,6 +62,14 @@ int run(std::span<const char* const> arguments) {
   if (!workload) {
     std::cerr << "cairn-replay: " << workload.error().detail << "\n";
     return kBadArguments;
+  }
+  if (chosen.simulation) {
+    auto outcome = simulate(*chosen.simulation, **workload, chosen.limit);
+    if (!outcome) {
+      std::cerr << "cairn-replay: " << outcome.error().detail << "\n";
+      return kFailed;
+    }
+    return tell(chosen, *outcome);
   }
   const Interrupt interrupt;
   Console console(stderr, console_mode(chosen));

@@ -1,7 +1,9 @@
 #include "replay/options.hpp"
 
 #include <boost/program_options.hpp>
+#include <charconv>
 #include <ostream>
+#include <sstream>
 #include <string_view>
 #include <vector>
 
@@ -14,6 +16,8 @@ namespace po = boost::program_options;
 
 constexpr std::uint32_t kMaxConnections = 1024;  // each is a thread
 constexpr std::uint64_t kMaxBlockBytes = std::uint64_t{1} << 30U;
+constexpr std::size_t kMaxCapacities = 64;              // rows of a table for people
+constexpr std::uint64_t kMaxCapacityBlocks = 1U << 28;  // 8 GiB of what is known of blocks
 
 Error refused(std::string_view option, std::string_view value, std::string_view rule) {
   return {
@@ -27,6 +31,14 @@ struct Texts {
   std::string generate;
   std::string mode = "slots";
   std::string read_via = "read";
+  std::string capacity = "1000,3000,10000,30000";
+  std::string policy = "lru,lrfu,class_hazard";
+};
+
+// What belongs to a run without a server, and is not asked for with one.
+struct Simulated {
+  bool wanted = false;
+  SimulationOptions options;
 };
 
 struct Number {
@@ -39,8 +51,8 @@ struct Number {
 
 constexpr std::uint64_t kAny = std::uint64_t{1} << 53U;  // exact in JSON everywhere
 
-std::vector<Number> numbers_of(ReplayOptions& options, std::uint64_t& connections,
-                               std::uint64_t& timeout_ms) {
+std::vector<Number> numbers_of(ReplayOptions& options, Simulated& simulated,
+                               std::uint64_t& connections, std::uint64_t& timeout_ms) {
   CacheShape& shape = options.shape;
   return {
       {"connections", &connections, 1, kMaxConnections, "connections, each a thread"},
@@ -61,10 +73,12 @@ std::vector<Number> numbers_of(ReplayOptions& options, std::uint64_t& connection
       {"page-size", &shape.page_size, 1, 65536, "tokens of a block"},
       {"dtype-bytes", &shape.dtype_width_bytes, 1, 16, "width of an element"},
       {"alignment", &shape.alignment, 1, kMaxBlockBytes, "of a block's stride, in bytes"},
+      {"block-tokens", &simulated.options.block_tokens, 1, kAny,
+       "with --simulate: tokens of a trace's block"},
   };
 }
 
-po::options_description describe(ReplayOptions& options, Texts& texts,
+po::options_description describe(ReplayOptions& options, Texts& texts, Simulated& simulated,
                                  const std::vector<Number>& numbers,
                                  std::vector<std::int64_t>& parsed) {
   po::options_description described(
@@ -72,7 +86,10 @@ po::options_description describe(ReplayOptions& options, Texts& texts,
       "every byte read back. Exits 0, or 1 where a byte was wrong, a request failed or the "
       "server's\n"
       "counts differ, or 2 on a wrong argument.\n\n"
-      "cairn-replay --server URL (--trace FILE | --generate KIND) [options]\n\nOptions",
+      "cairn-replay --server URL (--trace FILE | --generate KIND) [options]\n\n"
+      "Without a server it tells which hit rates caches of some sizes would have had:\n\n"
+      "cairn-replay --simulate (--trace FILE | --generate KIND) [--capacity N,N] [--policy P,P]"
+      "\n\nOptions",
       100);
   auto add = described.add_options();
   add("help", "print this and exit")("version", "print the version and exit");
@@ -103,6 +120,15 @@ po::options_description describe(ReplayOptions& options, Texts& texts,
   add("keep", po::bool_switch(&options.keep),
       "leave the cache it created, for a later replay with --cache");
   add("json", po::bool_switch(&options.json), "print the result as JSON and nothing else");
+  add("simulate", po::bool_switch(&simulated.wanted),
+      "no server: print hit rates by capacity and order of eviction, and the best that is "
+      "possible");
+  add("capacity", po::value(&texts.capacity)->default_value(texts.capacity),
+      "with --simulate: sizes of a cache in blocks");
+  add("policy", po::value(&texts.policy)->default_value(texts.policy),
+      "with --simulate: orders of eviction");
+  add("picture", po::value(&simulated.options.picture)->value_name("FILE"),
+      "with --simulate: draw the table as an SVG");
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     add(numbers[i].name,
         po::value(&parsed[i])->default_value(static_cast<std::int64_t>(*numbers[i].value)),
@@ -126,11 +152,46 @@ Result<> take_numbers(const std::vector<Number>& numbers, const std::vector<std:
   return {};
 }
 
+std::vector<std::string> words_of(const std::string& list) {
+  std::vector<std::string> words;
+  std::istringstream text(list);
+  for (std::string word; std::getline(text, word, ',');) words.push_back(word);
+  return words;
+}
+
+Result<SimulationOptions> simulation_of(const Texts& texts, SimulationOptions options) {
+  options.capacities_blocks.clear();
+  for (const std::string& word : words_of(texts.capacity)) {
+    std::uint64_t blocks = 0;
+    const auto [end, wrong] = std::from_chars(word.data(), word.data() + word.size(), blocks);
+    if (wrong != std::errc() || end != word.data() + word.size() || blocks < 1 ||
+        blocks > kMaxCapacityBlocks) {
+      return refused("capacity", word,
+                     "it must be whole numbers, 1 to " + std::to_string(kMaxCapacityBlocks) +
+                         ", with commas between them");
+    }
+    options.capacities_blocks.push_back(static_cast<std::uint32_t>(blocks));
+  }
+  if (options.capacities_blocks.empty() || options.capacities_blocks.size() > kMaxCapacities) {
+    return refused("capacity", texts.capacity,
+                   "it must be 1 to " + std::to_string(kMaxCapacities) + " numbers");
+  }
+  options.policies.clear();
+  for (const std::string& word : words_of(texts.policy)) {
+    const auto kind = eviction_kind_from(word);
+    if (!kind) return refused("policy", word, "it must be lru, lrfu or class_hazard");
+    options.policies.push_back(*kind);
+  }
+  return options;
+}
+
 Result<> take_texts(const Texts& texts, ReplayOptions& options) {
-  if (texts.server.empty()) return Error{ErrorCode::missing_field, "--server is missing"};
-  auto server = client::Endpoint::parse(texts.server);
-  if (!server) return Error{server.error().code, "--server: " + server.error().detail};
-  options.server = std::move(*server);
+  if (!options.simulation) {
+    if (texts.server.empty()) return Error{ErrorCode::missing_field, "--server is missing"};
+    auto server = client::Endpoint::parse(texts.server);
+    if (!server) return Error{server.error().code, "--server: " + server.error().detail};
+    options.server = std::move(*server);
+  }
   if (options.trace.empty() == texts.generate.empty()) {
     return Error{ErrorCode::malformed, "one of --trace and --generate is needed"};
   }
@@ -178,9 +239,10 @@ Result<std::optional<ReplayOptions>> parse_options(std::span<const char* const> 
   Texts texts;
   std::uint64_t connections = options.connections;
   std::uint64_t timeout_ms = options.timeout_ms;
-  const std::vector<Number> numbers = numbers_of(options, connections, timeout_ms);
+  Simulated simulated;
+  const std::vector<Number> numbers = numbers_of(options, simulated, connections, timeout_ms);
   std::vector<std::int64_t> parsed(numbers.size());
-  const auto described = describe(options, texts, numbers, parsed);
+  const auto described = describe(options, texts, simulated, numbers, parsed);
   try {
     using Style = po::command_line_style::style_t;
     po::variables_map given;
@@ -206,6 +268,11 @@ Result<std::optional<ReplayOptions>> parse_options(std::span<const char* const> 
   CAIRN_TRY(take_numbers(numbers, parsed));
   options.connections = static_cast<std::uint32_t>(connections);
   options.timeout_ms = static_cast<std::uint32_t>(timeout_ms);
+  if (simulated.wanted) {
+    auto simulation = simulation_of(texts, std::move(simulated.options));
+    if (!simulation) return std::move(simulation).error();
+    options.simulation = std::move(*simulation);
+  }
   CAIRN_TRY(take_texts(texts, options));
   CAIRN_TRY(check(options));
   return std::optional(std::move(options));

@@ -5,8 +5,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/result.hpp"
+#include "blockmgr/eviction/policy.hpp"
 #include "client/endpoint.hpp"
 #include "client/tls.hpp"
 #include "replay/generator.hpp"
@@ -40,7 +42,17 @@ struct CacheShape {
   std::string offload = "on_evict";
 };
 
+// A run without a server: which hit rates caches of some sizes would have had.
+struct SimulationOptions {
+  std::vector<std::uint32_t> capacities_blocks = {1000, 3000, 10'000, 30'000};
+  std::vector<EvictionKind> policies = {EvictionKind::lru, EvictionKind::lrfu,
+                                        EvictionKind::class_hazard};
+  std::uint64_t block_tokens = 512;
+  std::string picture = {};  // a path; empty: none
+};
+
 struct ReplayOptions {
+  std::optional<SimulationOptions> simulation;  // then the server and all about it is nothing
   client::Endpoint server;
   std::string token;  // empty: none
   client::TlsFiles tls;

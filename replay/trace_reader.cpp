@@ -33,11 +33,16 @@ Result<PromptRequest> parse_line(std::string_view line) {
   if (!object.is_object()) return Error{ErrorCode::wrong_type, "not a JSON object"};
   const auto timestamp_ms = field(object, "timestamp");
   if (!timestamp_ms) return timestamp_ms.error();
-  for (const char* length : {"input_length", "output_length"}) CAIRN_TRY(field(object, length));
+  const auto input_tokens = field(object, "input_length");
+  if (!input_tokens) return input_tokens.error();
+  const auto output_tokens = field(object, "output_length");
+  if (!output_tokens) return output_tokens.error();
   const auto ids = object.find("hash_ids");
   if (ids == object.end()) return Error{ErrorCode::missing_field, "hash_ids is missing"};
   if (!ids->is_array()) return Error{ErrorCode::wrong_type, "hash_ids must be an array"};
-  PromptRequest request{*timestamp_ms, {}};
+  PromptRequest request{.timestamp_ms = *timestamp_ms,
+                        .input_tokens = *input_tokens,
+                        .output_tokens = *output_tokens};
   request.hash_ids.reserve(ids->size());
   for (const json& id : *ids) {
     const auto number = whole_number(id, "an id of hash_ids");

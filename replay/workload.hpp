@@ -12,7 +12,9 @@ namespace cairn::replay {
 // One prompt: an id for each block, equal ids for equal prefixes.
 struct PromptRequest {
   std::uint64_t timestamp_ms = 0;  // from the start of the trace
-  std::vector<std::uint64_t> hash_ids;
+  std::vector<std::uint64_t> hash_ids = {};
+  std::uint64_t input_tokens = 0;   // 0: not known
+  std::uint64_t output_tokens = 0;  // the same
 };
 
 // Requests in the order of their time. One thread at a time.

@@ -25,6 +25,17 @@ TEST(OptionsTest, TakeTheContractsCommandLine) {
   EXPECT_TRUE((*options)->json);
 }
 
+TEST(OptionsTest, SimulateWithoutAServer) {
+  const auto options = parse({"--simulate", "--trace", "a.jsonl", "--capacity", "10,200",
+                              "--policy", "lru,class_hazard", "--picture", "a.svg"});
+  ASSERT_TRUE(options && *options) << options.error().detail;
+  ASSERT_TRUE((*options)->simulation);
+  EXPECT_THAT((*options)->simulation->capacities_blocks, testing::ElementsAre(10U, 200U));
+  EXPECT_THAT((*options)->simulation->policies,
+              testing::ElementsAre(EvictionKind::lru, EvictionKind::class_hazard));
+  EXPECT_EQ((*options)->simulation->picture, "a.svg");
+}
+
 TEST(OptionsTest, PrintHelpOnRequest) {
   std::ostringstream out;
   const std::vector<const char*> arguments = {"cairn-replay", "--help"};
@@ -50,6 +61,10 @@ TEST(OptionsTest, RefuseAWrongValueByName) {
       {{"--outer-dim", "3"}, "outer-dim"},
       {{"--device-blocks", "0", "--pinned-blocks", "0", "--disk-blocks", "0"}, "disk-blocks"},
       {{"--generate", "chat"}, "one of --trace and --generate"},
+      {{"--simulate", "--capacity", "0"}, "capacity"},
+      {{"--simulate", "--capacity", "10,x"}, "capacity"},
+      {{"--simulate", "--capacity", ""}, "capacity"},
+      {{"--simulate", "--policy", "fifo"}, "policy"},
       {{"--unheard-of", "1"}, "unheard-of"},
       {{"stray"}, "positional"},
   };

@@ -1,0 +1,137 @@
+#include "blockmgr/eviction/class_hazard.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace cairn {
+namespace {
+
+constexpr std::uint32_t kUsedGroups = 4;  // see BlockGroup
+// How much of a request was new: an answer and a question, a longer text, a whole document.
+constexpr std::array<std::uint32_t, 2> kUnknownBlocks = {4, 16};
+// Short outputs are steps of something that goes on, long ones mostly its end.
+constexpr std::array<std::uint32_t, 2> kOutputTokens = {64, 256};
+constexpr std::uint32_t kContexts = (kUnknownBlocks.size() + 1) * (kOutputTokens.size() + 1);
+constexpr std::uint32_t kClasses = kUsedGroups * kContexts + 2;
+static_assert(kClasses <= EvictionPolicy::kMaxLists);
+constexpr std::uint32_t kRebuildRequests = 32;
+constexpr float kHalfLifeRequests = 1000;
+constexpr std::uint32_t kMinWindowBlocks = 65'536;
+constexpr std::uint32_t kWindowCapacities = 8;
+
+std::uint32_t window_of(std::uint32_t capacity_blocks) {
+  return std::max(kMinWindowBlocks, kWindowCapacities * capacity_blocks);
+}
+
+BlockGroup group_of(const BlockHistory& block) {
+  if (block.is_tail) return BlockGroup::tail;
+  if (block.is_hub) return BlockGroup::hub;
+  if (block.uses <= 1) return BlockGroup::used_once;
+  if (block.uses == 2) return BlockGroup::used_twice;
+  return block.uses < kMostUses ? BlockGroup::used_often : BlockGroup::used_most;
+}
+
+}  // namespace
+
+ClassHazard::ClassHazard(std::uint32_t capacity_blocks)
+    : log_(std::max(8192U, capacity_blocks / 2)),
+      table_({.classes = kClasses, .max_age_blocks = window_of(capacity_blocks)}),
+      inside_(table_.buckets() - 1, 1) {}
+
+std::uint32_t ClassHazard::class_of(BlockGroup group, const RequestRecord& request) {
+  if (group == BlockGroup::tail) return kClasses - 1;
+  if (group == BlockGroup::hub) return kClasses - 2;
+  const auto level = [](std::uint32_t value, const std::array<std::uint32_t, 2>& bounds) {
+    return static_cast<std::uint32_t>(value >= bounds[0]) + (value >= bounds[1] ? 1 : 0);
+  };
+  const std::uint32_t context =
+      level(request.unknown, kUnknownBlocks) * 3 + level(request.output_tokens, kOutputTokens);
+  return static_cast<std::uint32_t>(group) * kContexts + context;
+}
+
+// A long prompt tells little more than a short one: its blocks share their fate.
+float ClassHazard::weight_of(const RequestRecord& request) {
+  const auto blocks = static_cast<float>(request.blocks());
+  return 1 / std::cbrt(blocks * blocks);
+}
+
+std::uint32_t ClassHazard::lists() const { return kClasses; }
+
+RequestNumber ClassHazard::begin(const RequestStart& start) {
+  const RequestNumber number = log_.begin(start);
+  cross_buckets();
+  if (until_rebuild_-- == 0) {
+    until_rebuild_ = kRebuildRequests - 1;
+    table_.fade(std::exp2(-static_cast<float>(kRebuildRequests) / kHalfLifeRequests));
+    table_.rebuild();
+  }
+  return number;
+}
+
+// Requests that are older than a bucket now have lived through it, with their blocks that wait.
+void ClassHazard::cross_buckets() {
+  for (std::uint32_t k = 0; k < inside_.size(); ++k) {
+    RequestNumber& oldest = inside_[k];
+    if (!log_.remembers(oldest)) oldest = log_.first();
+    for (; oldest != log_.last() && log_.age_blocks(oldest) >= table_.start_of(k + 1); ++oldest) {
+      const RequestRecord& request = log_[oldest];
+      const float weight = weight_of(request);
+      for (std::uint32_t g = 0; g < kBlockGroups; ++g) {
+        if (request.waiting[g] == 0) continue;
+        table_.lived_through({class_of(static_cast<BlockGroup>(g), request), k},
+                             weight * static_cast<float>(request.waiting[g]));
+      }
+    }
+  }
+}
+
+void ClassHazard::touched(BlockHistory& block, RequestNumber request) {
+  RequestRecord& now = log_[request];
+  if (block.is_known() && log_.remembers(block.request)) {
+    if (block.counted) {
+      RequestRecord& last = log_[block.request];
+      const BlockGroup group = group_of(block);
+      --last.waiting[static_cast<std::size_t>(group)];
+      table_.used_again({class_of(group, last), table_.bucket_of(log_.age_blocks(block.request))},
+                        weight_of(last));
+    }
+    // The deepest counts: prompts that share only their beginning are other conversations.
+    if (!block.is_hub) now.turn = std::min<std::uint32_t>(block.uses + 1U, kMostUses);
+  } else {
+    block.uses = 0;
+    ++now.unknown;
+  }
+  block.counted = false;
+  block.request = request;
+  block.is_last = ++now.used == now.asked;
+  if (block.uses < kMostUses) ++block.uses;
+}
+
+void ClassHazard::ended(RequestNumber request, const RequestEnd& end) {
+  if (!log_.remembers(request)) return;
+  RequestRecord& record = log_[request];
+  record.output_tokens = end.output_tokens;
+  record.ends_in_part = end.full_blocks && record.asked > *end.full_blocks;
+}
+
+void ClassHazard::listed(BlockHistory& block) {
+  if (block.counted || !log_.remembers(block.request)) return;
+  RequestRecord& request = log_[block.request];
+  if (block.uses < request.turn) block.uses = request.turn & 7U;
+  block.is_tail = block.is_last && request.ends_in_part;
+  const BlockGroup group = group_of(block);
+  ++request.waiting[static_cast<std::size_t>(group)];
+  block.counted = true;
+  block.list = static_cast<std::uint8_t>(class_of(group, request));
+}
+
+float ClassHazard::worth(const BlockHistory& block) const {
+  if (!log_.remembers(block.request)) return 0;
+  return table_.worth({block.list, table_.bucket_of(log_.age_blocks(block.request))});
+}
+
+std::uint64_t ClassHazard::memory_bytes() const {
+  return log_.memory_bytes() + table_.memory_bytes();
+}
+
+}  // namespace cairn

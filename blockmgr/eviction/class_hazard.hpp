@@ -1,0 +1,38 @@
+#pragma once
+
+#include <array>
+
+#include "blockmgr/eviction/hazard_table.hpp"
+#include "blockmgr/eviction/policy.hpp"
+#include "blockmgr/eviction/request_log.hpp"
+
+namespace cairn {
+
+// Worth is learnt by class of block and age since its last use. The class says how often the block
+// was used, whether its request brought much that was new and how much was produced; hubs and tails
+// are classes of their own.
+class ClassHazard final : public EvictionPolicy {
+ public:
+  explicit ClassHazard(std::uint32_t capacity_blocks);
+
+  std::uint32_t lists() const override;
+  RequestNumber begin(const RequestStart& start) override;
+  void touched(BlockHistory& block, RequestNumber request) override;
+  void ended(RequestNumber request, const RequestEnd& end) override;
+  void listed(BlockHistory& block) override;
+  float worth(const BlockHistory& block) const override;
+  std::uint64_t memory_bytes() const override;
+
+ private:
+  static std::uint32_t class_of(BlockGroup group, const RequestRecord& request);
+  static float weight_of(const RequestRecord& request);
+  void cross_buckets();
+
+  RequestLog log_;
+  HazardTable table_;
+  // By bucket: the oldest request that has not left it yet.
+  std::vector<RequestNumber> inside_;
+  std::uint32_t until_rebuild_ = 0;
+};
+
+}  // namespace cairn

@@ -1,0 +1,39 @@
+#include "blockmgr/eviction/ghost_table.hpp"
+
+#include <algorithm>
+
+namespace cairn {
+
+GhostTable::GhostTable(std::uint32_t capacity_blocks)
+    : sets_(std::max<std::size_t>(1, (capacity_blocks + kPlaces - 1) / kPlaces)) {}
+
+void GhostTable::remember(std::uint64_t key_hash, const BlockHistory& history) {
+  if (!history.is_known()) return;
+  if (history.request - newest_ < 1U << 31) newest_ = history.request;
+  Ghost* place = nullptr;
+  for (Ghost& ghost : set_of(key_hash).ghosts) {
+    if (!ghost.history.is_known()) {
+      place = &ghost;
+      break;
+    }
+    if (place == nullptr || newest_ - ghost.history.request > newest_ - place->history.request) {
+      place = &ghost;
+    }
+  }
+  if (!place->history.is_known()) ++size_;
+  *place = {static_cast<std::uint32_t>(key_hash), history};
+}
+
+BlockHistory GhostTable::recall(std::uint64_t key_hash) {
+  const auto tag = static_cast<std::uint32_t>(key_hash);
+  for (Ghost& ghost : set_of(key_hash).ghosts) {
+    if (ghost.tag != tag || !ghost.history.is_known()) continue;
+    --size_;
+    const BlockHistory history = ghost.history;
+    ghost = {};
+    return history;
+  }
+  return {};
+}
+
+}  // namespace cairn

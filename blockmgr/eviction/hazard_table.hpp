@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace cairn {
+
+// How likely blocks are to be used again, by class and by age, learnt from those that were and
+// those that were not; and from that what it is worth to keep a block of some class at some age.
+//
+// Ages are counted in blocks requested, and fall into buckets that widen by half an octave. In a
+// bucket, of a weight U that was used again and a weight S that lived through it, the share
+// U / (U + S) is the hazard; both are averaged with the buckets beside it. A class sees little, so
+// its hazards are drawn towards that of all classes together times a factor of the class, and the
+// one of all classes towards a curve a / (b + age), the hazard of Lomax's distribution: uses become
+// rarer the longer they stay out.
+//
+// The worth of keeping a block from an age on is the largest, over all ages at which it could be
+// given up, of the uses to be expected until then by the time that it is to be held: Gittins' index
+// of a block that is let go when it is used or given up.
+//
+// Not thread-safe.
+class HazardTable {
+ public:
+  struct Shape {
+    std::uint32_t classes = 0;
+    std::uint32_t first_bucket_blocks = 64;  // the width of bucket 0
+    std::uint32_t max_age_blocks = 0;        // the last bucket begins there or before
+  };
+  explicit HazardTable(const Shape& shape);
+
+  std::uint32_t buckets() const { return static_cast<std::uint32_t>(starts_.size()); }
+  std::uint32_t bucket_of(std::uint32_t age_blocks) const;
+  std::uint32_t start_of(std::uint32_t bucket) const { return starts_[bucket]; }
+
+  struct Place {
+    std::uint32_t of_class = 0;
+    std::uint32_t bucket = 0;
+  };
+  void used_again(Place at, float weight) { cell(at).used += weight; }
+  void lived_through(Place at, float weight) { cell(at).survived += weight; }
+  // What was learnt counts less from now on, by that factor.
+  void fade(float factor);
+  // Takes what was learnt into the worth. Some 30 us for 38 classes.
+  void rebuild();
+  float worth(Place at) const { return worth_[at.of_class * buckets() + at.bucket]; }
+  float hazard(Place at) const { return hazard_[at.of_class * buckets() + at.bucket]; }
+  std::uint64_t memory_bytes() const;
+
+ private:
+  struct Cell {
+    float used = 0;
+    float survived = 0;
+    float seen() const { return used + survived; }
+  };
+  Cell& cell(Place at) { return cells_[at.of_class * buckets() + at.bucket]; }
+  std::vector<Cell> smoothed() const;
+  std::vector<float> pooled(const std::vector<Cell>& cells) const;
+  void rebuild_hazard(std::span<const Cell> cells, std::span<const float> pooled,
+                      std::span<float> hazard) const;
+  void rebuild_worth(std::span<const float> hazard, std::span<float> worth) const;
+
+  Shape shape_;
+  std::vector<std::uint32_t> starts_;
+  std::vector<float> widths_;
+  std::vector<Cell> cells_;
+  std::vector<float> hazard_;
+  std::vector<float> worth_;
+};
+
+}  // namespace cairn

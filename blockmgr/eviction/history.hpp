@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace cairn {
+
+// Requests are numbered as they begin. The numbers wrap: only their distance counts.
+using RequestNumber = std::uint32_t;
+
+// What is known of a block's uses. It lies beside the block while there is a copy of it, and in a
+// GhostTable after that.
+struct BlockHistory {
+  RequestNumber request = 0;    // the last one that used it
+  std::uint16_t frequency = 0;  // lrfu: see there
+  std::uint8_t list = 0;        // the list that it is in while it may be evicted
+  // How often it was used, or the conversation that it ends has come back: the larger. 0: nothing
+  // is known of it; kMostUses stands for all that are more.
+  std::uint8_t uses : 3 = 0;
+  bool is_hub : 1 = false;   // many blocks follow it
+  bool is_last : 1 = false;  // of what its request asked for
+  bool is_tail : 1 = false;  // the last, and not filled with tokens
+  bool counted : 1 = false;  // its request counts it among those that wait for another use
+
+  bool is_known() const { return uses > 0; }
+};
+static_assert(sizeof(BlockHistory) == 8, "a block's metadata is bounded: see BlockStore");
+inline constexpr std::uint8_t kMostUses = 5;
+// So many children make a block a hub: the end of a prompt that many share.
+inline constexpr std::uint32_t kHubChildren = 8;
+
+// A request that begins.
+struct RequestStart {
+  std::uint32_t blocks = 0;  // that it asks for; 0: not known, and no time passes
+  std::int64_t unix_ms = 0;
+};
+
+// What is known of it when it has ended.
+struct RequestEnd {
+  std::uint32_t output_tokens = 0;
+  // Blocks that its prompt fills with tokens: where it asked for more, the last one is a part.
+  std::optional<std::uint32_t> full_blocks = {};
+};
+
+}  // namespace cairn

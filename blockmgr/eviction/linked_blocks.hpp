@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+
+namespace cairn {
+
+inline constexpr std::uint32_t kNoBlock = ~std::uint32_t{0};
+
+// A list through `previous` and `next` of numbered nodes, which somebody else keeps.
+struct LinkedBlocks {
+  std::uint32_t first = kNoBlock;
+  std::uint32_t last = kNoBlock;
+
+  bool empty() const { return first == kNoBlock; }
+
+  // kNoBlock: at the end.
+  template <class Nodes>
+  void insert_before(Nodes& nodes, std::uint32_t block, std::uint32_t next) {
+    auto& node = nodes[block];
+    node.next = next;
+    node.previous = next == kNoBlock ? last : nodes[next].previous;
+    (node.previous == kNoBlock ? first : nodes[node.previous].next) = block;
+    (next == kNoBlock ? last : nodes[next].previous) = block;
+  }
+
+  template <class Nodes>
+  void remove(Nodes& nodes, std::uint32_t block) {
+    const auto& node = nodes[block];
+    (node.previous == kNoBlock ? first : nodes[node.previous].next) = node.next;
+    (node.next == kNoBlock ? last : nodes[node.next].previous) = node.previous;
+  }
+};
+
+}  // namespace cairn

@@ -1,0 +1,29 @@
+#pragma once
+
+#include "blockmgr/eviction/policy.hpp"
+#include "blockmgr/eviction/request_log.hpp"
+
+namespace cairn {
+
+// Least recently and frequently used (Lee and others, 2001): each use counts one, and half of that
+// after each half-life. Counts of equal size share a list, so that the order is exact to an eighth
+// of a half-life.
+class Lrfu final : public EvictionPolicy {
+ public:
+  static constexpr std::int64_t kHalfLifeMs = 200'000;
+
+  Lrfu();
+
+  std::uint32_t lists() const override { return kMaxLists; }
+  RequestNumber begin(const RequestStart& start) override;
+  void touched(BlockHistory& block, RequestNumber request) override;
+  void ended(RequestNumber /*request*/, const RequestEnd& /*end*/) override {}
+  void listed(BlockHistory& block) override;
+  float worth(const BlockHistory& block) const override;
+  std::uint64_t memory_bytes() const override { return log_.memory_bytes(); }
+
+ private:
+  RequestLog log_;
+};
+
+}  // namespace cairn

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "blockmgr/eviction/history.hpp"
+
+namespace cairn {
+
+enum class EvictionKind : std::uint8_t { lru, class_hazard, lrfu };
+std::string_view to_string(EvictionKind kind);
+std::optional<EvictionKind> eviction_kind_from(std::string_view word);
+
+// In which order blocks go. A block that may be evicted is in one of a few lists, the least
+// recently used first; the next to go is, of the first of each list, the one that is worth least.
+// So a use costs a constant time whatever the worth depends on, and what is learnt meanwhile counts
+// for blocks that lie there already. Not thread-safe.
+class EvictionPolicy {
+ public:
+  static constexpr std::uint32_t kMaxLists = 64;
+
+  virtual ~EvictionPolicy() = default;
+
+  // 1 to kMaxLists.
+  virtual std::uint32_t lists() const = 0;
+  virtual RequestNumber begin(const RequestStart& start) = 0;
+  // The request found the block, or stores it.
+  virtual void touched(BlockHistory& block, RequestNumber request) = 0;
+  // What is known of a request when its blocks are listed counts.
+  virtual void ended(RequestNumber request, const RequestEnd& end) = 0;
+  // Nobody uses the block any more: it is put into block.list.
+  virtual void listed(BlockHistory& block) = 0;
+  // Of one that is listed. Less goes first.
+  virtual float worth(const BlockHistory& block) const = 0;
+  virtual std::uint64_t memory_bytes() const = 0;
+};
+
+// Of a cache of so many blocks.
+std::unique_ptr<EvictionPolicy> make_eviction_policy(EvictionKind kind,
+                                                     std::uint32_t capacity_blocks);
+
+}  // namespace cairn

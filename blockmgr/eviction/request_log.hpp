@@ -1,0 +1,69 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <vector>
+
+#include "blockmgr/eviction/history.hpp"
+
+namespace cairn {
+
+// Why the blocks of one request may differ in their future: each group is counted apart.
+enum class BlockGroup : std::uint8_t { used_once, used_twice, used_often, used_most, hub, tail };
+inline constexpr std::size_t kBlockGroups = 6;
+
+// What is remembered of a request, for as long as its blocks teach something.
+struct RequestRecord {
+  std::uint32_t position = 0;  // blocks that were requested before it
+  std::uint32_t asked = 0;     // blocks that it asked for
+  std::uint32_t used = 0;      // blocks of it that were found or stored so far
+  std::uint32_t unknown = 0;   // of those, the ones of which nothing was known
+  std::uint32_t output_tokens = 0;
+  std::uint32_t turn = 1;  // how often its conversation has come so far, this one included
+  bool ends_in_part = false;
+  std::int64_t unix_ms = 0;
+  // Its blocks that have not been used since, by group.
+  std::array<std::uint32_t, kBlockGroups> waiting{};
+
+  std::uint32_t blocks() const { return std::max({asked, used, 1U}); }
+};
+
+// The last requests, in the order in which they began. Age is counted in blocks requested since: a
+// cache of so many blocks turns over in it. Not thread-safe.
+class RequestLog {
+ public:
+  explicit RequestLog(std::uint32_t capacity) : records_(std::bit_ceil(capacity)) {}
+
+  RequestNumber begin(const RequestStart& start) {
+    RequestRecord& record = at(++last_);
+    record = {.position = position_, .asked = start.blocks, .unix_ms = start.unix_ms};
+    position_ += start.blocks;
+    if (count_ < records_.size()) ++count_;
+    return last_;
+  }
+  bool remembers(RequestNumber request) const { return last_ - request < count_; }
+  RequestRecord& operator[](RequestNumber request) { return at(request); }  // REQUIRES: remembered
+  const RequestRecord& operator[](RequestNumber request) const {
+    return records_[request & (records_.size() - 1)];
+  }
+  // REQUIRES: remembered.
+  std::uint32_t age_blocks(RequestNumber request) const {
+    return position_ - (*this)[request].position;
+  }
+  RequestNumber last() const { return last_; }
+  RequestNumber first() const { return last_ - count_ + 1; }  // REQUIRES: one has begun
+  std::uint32_t capacity() const { return static_cast<std::uint32_t>(records_.size()); }
+  std::uint64_t memory_bytes() const { return records_.size() * sizeof(RequestRecord); }
+
+ private:
+  RequestRecord& at(RequestNumber request) { return records_[request & (records_.size() - 1)]; }
+
+  std::vector<RequestRecord> records_;
+  RequestNumber last_ = 0;
+  std::uint32_t count_ = 0;
+  std::uint32_t position_ = 0;
+};
+
+}  // namespace cairn

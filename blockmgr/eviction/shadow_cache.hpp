@@ -1,0 +1,76 @@
+#pragma once
+
+#include <array>
+#include <boost/unordered/unordered_flat_map.hpp>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "blockmgr/eviction/ghost_table.hpp"
+#include "blockmgr/eviction/linked_blocks.hpp"
+#include "blockmgr/eviction/policy.hpp"
+
+namespace cairn {
+
+// A request as far as a cache's hit rate depends on it.
+struct ShadowRequest {
+  std::span<const std::uint64_t> blocks = {};  // a hash of each key, the prefix's first block first
+  std::int64_t unix_ms = 0;
+  RequestEnd end = {};
+};
+
+// What a cache of one tier would hold, without its bytes: the longest present prefix of a request
+// are hits, then all of its blocks are used and the missing ones stored, as far as there is room.
+// Only blocks without present children go, and none of the request under way. 32 bytes a block, and
+// its place in the index. Not thread-safe.
+class ShadowCache {
+ public:
+  struct Options {
+    EvictionKind eviction = EvictionKind::lru;
+    std::uint32_t capacity_blocks = 0;
+    std::uint32_t ghost_blocks = 0;
+  };
+  explicit ShadowCache(const Options& options);
+
+  // How many blocks it found.
+  std::uint32_t request(const ShadowRequest& request);
+  std::uint64_t memory_bytes() const;
+
+ private:
+  enum class Place : std::uint8_t { none, listed, parked };
+  struct Node {
+    std::uint64_t hash = 0;
+    BlockHistory history;
+    std::uint32_t parent = kNoBlock;
+    std::uint32_t children : 30 = 0;
+    std::uint32_t place : 2 = 0;
+    std::uint32_t previous = kNoBlock;
+    std::uint32_t next = kNoBlock;
+  };
+  static_assert(sizeof(Node) == 32);
+
+  void pin(std::uint32_t block);
+  std::uint32_t store(std::uint64_t hash, std::uint32_t parent);
+  void list(std::uint32_t block);
+  bool evict();
+  std::uint32_t victim();
+  std::uint32_t first_leaf(std::uint32_t list);
+  void relist(std::uint32_t block);
+
+  Options options_;
+  std::unique_ptr<EvictionPolicy> policy_;
+  GhostTable ghosts_;
+  std::vector<Node> nodes_;
+  std::uint32_t first_free_ = kNoBlock;  // by Node::next
+  boost::unordered_flat_map<std::uint64_t, std::uint32_t> index_;
+  std::array<LinkedBlocks, EvictionPolicy::kMaxLists> lists_;
+  std::uint64_t non_empty_ = 0;  // a bit a list
+  std::vector<std::uint32_t> pinned_;
+  // Victims come from this list as long as its first is of the same request.
+  std::uint32_t chosen_list_ = 0;
+  RequestNumber chosen_request_ = 0;
+  bool has_chosen_ = false;
+};
+
+}  // namespace cairn

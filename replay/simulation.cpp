@@ -1,0 +1,100 @@
+#include "replay/simulation.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <unordered_set>
+
+#include "blockmgr/eviction/optimum.hpp"
+#include "replay/mix.hpp"
+
+namespace cairn::replay {
+namespace {
+
+// What is known of forgotten blocks costs 13 bytes each: as a server keeps it.
+std::uint32_t ghosts_of(std::uint32_t capacity_blocks) {
+  return std::max(65'536U, 8 * capacity_blocks);
+}
+
+// All requests of a workload, in memory: 8 bytes a block.
+class Requests {
+ public:
+  static Result<Requests> from(Workload& workload, std::uint64_t limit,
+                               std::uint64_t block_tokens) {
+    Requests all;
+    std::vector<std::size_t> ends;
+    while (limit == 0 || all.requests_.size() < limit) {
+      auto request = workload.next();
+      if (!request) return std::move(request).error();
+      if (!request->has_value()) break;
+      const PromptRequest& prompt = **request;
+      std::optional<std::uint32_t> full_blocks;
+      if (prompt.input_tokens > 0) {
+        full_blocks = static_cast<std::uint32_t>(prompt.input_tokens / block_tokens);
+      }
+      for (const std::uint64_t id : prompt.hash_ids) all.blocks_.push_back(mix(id + kGolden));
+      ends.push_back(all.blocks_.size());
+      all.requests_.push_back(
+          {.unix_ms = static_cast<std::int64_t>(prompt.timestamp_ms),
+           .end = {.output_tokens = static_cast<std::uint32_t>(
+                       std::min<std::uint64_t>(prompt.output_tokens, ~std::uint32_t{0})),
+                   .full_blocks = full_blocks}});
+    }
+    std::size_t first = 0;
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+      all.requests_[i].blocks = std::span(all.blocks_).subspan(first, ends[i] - first);
+      first = ends[i];
+    }
+    return all;
+  }
+  std::span<const ShadowRequest> requests() const { return requests_; }
+  std::uint64_t blocks() const { return blocks_.size(); }
+  std::uint64_t different() const {
+    return std::unordered_set<std::uint64_t>(blocks_.begin(), blocks_.end()).size();
+  }
+
+ private:
+  std::vector<std::uint64_t> blocks_;
+  std::vector<ShadowRequest> requests_;
+};
+
+std::uint64_t hits_of(std::span<const ShadowRequest> requests, EvictionKind eviction,
+                      std::uint32_t capacity_blocks) {
+  ShadowCache cache({.eviction = eviction,
+                     .capacity_blocks = capacity_blocks,
+                     .ghost_blocks = ghosts_of(capacity_blocks)});
+  std::uint64_t hits = 0;
+  for (const ShadowRequest& request : requests) hits += cache.request(request);
+  return hits;
+}
+
+}  // namespace
+
+Result<SimulationOutcome> simulate(const SimulationOptions& options, Workload& workload,
+                                   std::uint64_t limit) {
+  const auto read = Requests::from(workload, limit, options.block_tokens);
+  if (!read) return read.error();
+  SimulationOutcome outcome{.requests = read->requests().size(),
+                            .blocks = read->blocks(),
+                            .different = read->different(),
+                            .capacities_blocks = options.capacities_blocks};
+  const double blocks = std::max(1.0, static_cast<double>(read->blocks()));
+  const auto start = std::chrono::steady_clock::now();
+  const auto add = [&](std::string name, auto&& hits) {
+    SimulationOutcome::Row row{.name = std::move(name)};
+    for (const std::uint32_t capacity : options.capacities_blocks) {
+      row.hit_rates.push_back(static_cast<double>(hits(capacity)) / blocks);
+    }
+    outcome.rows.push_back(std::move(row));
+  };
+  for (const EvictionKind policy : options.policies) {
+    add(std::string(to_string(policy)),
+        [&](std::uint32_t capacity) { return hits_of(read->requests(), policy, capacity); });
+  }
+  add("optimum", [&](std::uint32_t capacity) { return optimum_hits(read->requests(), capacity); });
+  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
+  const auto runs = static_cast<double>(outcome.rows.size() * outcome.capacities_blocks.size());
+  outcome.blocks_per_s = passed.count() > 0 ? blocks * runs / passed.count() : 0;
+  return outcome;
+}
+
+}  // namespace cairn::replay

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "replay/options.hpp"
+#include "replay/workload.hpp"
+
+namespace cairn::replay {
+
+struct SimulationOutcome {
+  std::uint64_t requests = 0;
+  std::uint64_t blocks = 0;     // asked for
+  std::uint64_t different = 0;  // of those
+  double blocks_per_s = 0;      // of all rows together
+  std::vector<std::uint32_t> capacities_blocks = {};
+  struct Row {
+    std::string name;
+    std::vector<double> hit_rates = {};  // 0 to 1, by capacity
+  };
+  std::vector<Row> rows = {};  // the policies in the order asked for, then the optimum
+};
+
+// Runs the workload through a cache of each size and order of eviction, in memory: see ShadowCache.
+// `limit` requests at most; 0: all.
+Result<SimulationOutcome> simulate(const SimulationOptions& options, Workload& workload,
+                                   std::uint64_t limit);
+
+}  // namespace cairn::replay

@@ -1,0 +1,343 @@
+// Orders of eviction, by themselves: what is expected is computed anew, slowly.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "blockmgr/eviction/class_hazard.hpp"
+#include "blockmgr/eviction/ghost_table.hpp"
+#include "blockmgr/eviction/hazard_table.hpp"
+#include "blockmgr/eviction/optimum.hpp"
+#include "blockmgr/eviction/shadow_cache.hpp"
+
+namespace cairn {
+namespace {
+
+// A block's hash: GhostTable wants its bits mixed.
+std::uint64_t hashed(std::uint64_t id) {
+  std::uint64_t value = (id + 1) * 0x9E37'79B9'7F4A'7C15;
+  value ^= value >> 29U;
+  return value * 0xBF58'476D'1CE4'E5B9;
+}
+
+struct Trace {
+  std::vector<std::vector<std::uint64_t>> prompts;
+  std::vector<ShadowRequest> requests() const {
+    std::vector<ShadowRequest> all;
+    for (const auto& prompt : prompts) all.push_back({.blocks = prompt});
+    return all;
+  }
+};
+
+// Prompts on a random tree: each goes on from some block of an earlier one, or starts anew.
+Trace random_trace(std::mt19937_64& random, std::size_t requests, std::size_t longest) {
+  Trace trace;
+  std::uint64_t next = 0;
+  for (std::size_t i = 0; i < requests; ++i) {
+    std::vector<std::uint64_t> prompt;
+    if (!trace.prompts.empty() && random() % 4 != 0) {
+      const auto& earlier = trace.prompts[random() % trace.prompts.size()];
+      prompt.assign(earlier.begin(),
+                    earlier.begin() + static_cast<std::ptrdiff_t>(random() % (earlier.size() + 1)));
+    }
+    for (std::size_t more = random() % 3; more > 0 && prompt.size() < longest; --more) {
+      prompt.push_back(hashed(next++));
+    }
+    if (prompt.empty()) prompt.push_back(hashed(next++));
+    trace.prompts.push_back(std::move(prompt));
+  }
+  return trace;
+}
+
+// LRU from the tail, read off its definition.
+class NaiveLru {
+ public:
+  explicit NaiveLru(std::size_t capacity) : capacity_(capacity) {}
+
+  std::uint32_t request(const std::vector<std::uint64_t>& prompt) {
+    ++now_;
+    std::uint32_t hits = 0;
+    while (hits < prompt.size() && present_.contains(prompt[hits])) ++hits;
+    for (std::size_t i = 0; i < prompt.size(); ++i) {
+      if (!present_.contains(prompt[i])) {
+        if (present_.size() == capacity_ && !evict()) break;
+        present_[prompt[i]].parent = i > 0 ? prompt[i - 1] : 0;
+      }
+      // Of one request the deepest block counts as the oldest.
+      present_[prompt[i]].used = {now_, -static_cast<std::int64_t>(i)};
+      pinned_.insert(prompt[i]);
+    }
+    pinned_.clear();
+    return hits;
+  }
+
+ private:
+  struct Block {
+    std::uint64_t parent = 0;
+    std::pair<std::uint64_t, std::int64_t> used;
+  };
+  bool evict() {
+    std::set<std::uint64_t> parents;
+    for (const auto& [hash, block] : present_) parents.insert(block.parent);
+    const Block* oldest = nullptr;
+    std::uint64_t victim = 0;
+    for (const auto& [hash, block] : present_) {
+      if (parents.contains(hash) || pinned_.contains(hash)) continue;
+      if (oldest != nullptr && oldest->used < block.used) continue;
+      oldest = &block;
+      victim = hash;
+    }
+    return oldest != nullptr && present_.erase(victim) == 1;
+  }
+
+  std::size_t capacity_;
+  std::uint64_t now_ = 0;
+  std::map<std::uint64_t, Block> present_;
+  std::set<std::uint64_t> pinned_;
+};
+
+TEST(ShadowCache, WithLruKeepsWhatTheDefinitionSays) {
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const Trace trace = random_trace(random, 300, 12);
+    const std::size_t capacity = 3 + random() % 60;
+    NaiveLru naive(capacity);
+    ShadowCache cache(
+        {.eviction = EvictionKind::lru, .capacity_blocks = static_cast<std::uint32_t>(capacity)});
+    for (std::size_t i = 0; i < trace.prompts.size(); ++i) {
+      ASSERT_EQ(cache.request({.blocks = trace.prompts[i]}), naive.request(trace.prompts[i])) << i;
+    }
+  }
+}
+
+// The most hits of all ways to make room, by trying every one.
+class EveryWay {
+ public:
+  EveryWay(const Trace& trace, std::size_t capacity) : trace_(trace), capacity_(capacity) {
+    for (const auto& prompt : trace.prompts) {
+      for (std::size_t i = 1; i < prompt.size(); ++i) parents_[prompt[i]] = prompt[i - 1];
+    }
+  }
+  std::uint64_t best() { return best_from(0, {}); }
+
+ private:
+  using Blocks = std::set<std::uint64_t>;
+  std::uint64_t best_from(std::size_t request, const Blocks& present) {
+    if (request == trace_.prompts.size()) return 0;
+    const auto [known, is_new] = memo_.try_emplace({request, present}, 0);
+    if (!is_new) return known->second;
+    const auto& prompt = trace_.prompts[request];
+    std::uint64_t hits = 0;
+    while (hits < prompt.size() && present.contains(prompt[hits])) ++hits;
+    const std::uint64_t best = hits + store(request, hits, present);
+    return memo_[{request, present}] = best;
+  }
+  // The prompt's blocks from `at` on are to be stored.
+  std::uint64_t store(std::size_t request, std::size_t at, const Blocks& present) {
+    const auto& prompt = trace_.prompts[request];
+    if (at == prompt.size()) return best_from(request + 1, present);
+    if (present.size() < capacity_) {
+      Blocks more = present;
+      more.insert(prompt[at]);
+      return store(request, at + 1, more);
+    }
+    Blocks parents;
+    for (const std::uint64_t block : present) {
+      if (const auto found = parents_.find(block); found != parents_.end()) {
+        parents.insert(found->second);
+      }
+    }
+    std::uint64_t best = 0;
+    bool any = false;
+    for (const std::uint64_t block : present) {
+      if (parents.contains(block) || std::ranges::count(prompt, block) > 0) continue;
+      any = true;
+      Blocks fewer = present;
+      fewer.erase(block);
+      best = std::max(best, store(request, at, fewer));
+    }
+    return any ? best : best_from(request + 1, present);
+  }
+
+  const Trace& trace_;
+  std::size_t capacity_;
+  std::map<std::uint64_t, std::uint64_t> parents_;
+  std::map<std::pair<std::size_t, Blocks>, std::uint64_t> memo_;
+};
+
+TEST(Optimum, IsTheBestOfAllWaysToMakeRoom) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const Trace trace = random_trace(random, 9, 4);
+    const std::size_t capacity = 2 + random() % 4;
+    EXPECT_EQ(optimum_hits(trace.requests(), static_cast<std::uint32_t>(capacity)),
+              EveryWay(trace, capacity).best());
+  }
+}
+
+TEST(Optimum, IsReachedByNoOrderThatDoesNotKnowTheFuture) {
+  std::mt19937_64 random(7);
+  const Trace trace = random_trace(random, 3000, 20);
+  for (const std::uint32_t capacity : {10U, 100U, 1000U}) {
+    const std::uint64_t most = optimum_hits(trace.requests(), capacity);
+    for (const EvictionKind eviction :
+         {EvictionKind::lru, EvictionKind::lrfu, EvictionKind::class_hazard}) {
+      ShadowCache cache(
+          {.eviction = eviction, .capacity_blocks = capacity, .ghost_blocks = 8 * capacity});
+      std::uint64_t hits = 0;
+      for (const ShadowRequest& request : trace.requests()) hits += cache.request(request);
+      EXPECT_LE(hits, most) << to_string(eviction) << " at " << capacity;
+    }
+  }
+}
+
+TEST(ShadowCache, TakesWhatIsUnusual) {
+  for (const EvictionKind eviction :
+       {EvictionKind::lru, EvictionKind::lrfu, EvictionKind::class_hazard}) {
+    SCOPED_TRACE(to_string(eviction));
+    ShadowCache cache({.eviction = eviction, .capacity_blocks = 4, .ghost_blocks = 10});
+    std::vector<std::uint64_t> longer(9);
+    std::iota(longer.begin(), longer.end(), 100);
+    EXPECT_EQ(cache.request({}), 0U);
+    EXPECT_EQ(cache.request({.blocks = longer}), 0U);  // more than there is room for
+    EXPECT_EQ(cache.request({.blocks = longer}), 4U);
+    const std::vector<std::uint64_t> twice = {1, 2, 1, 2};
+    EXPECT_EQ(cache.request({.blocks = twice}), 0U);
+    EXPECT_EQ(cache.request({.blocks = twice}), 4U);
+  }
+}
+
+// Of two kinds of requests only those with short outputs come back, after more blocks than the
+// cache has: LRU forgets all of them.
+TEST(ClassHazard, LearnsWhichRequestsComeBack) {
+  std::uint64_t next = 0;
+  const auto fresh = [&next] {
+    std::vector<std::uint64_t> prompt(10);
+    for (std::uint64_t& block : prompt) block = hashed(next++);
+    return prompt;
+  };
+  const auto run = [&](EvictionKind eviction) {
+    ShadowCache cache({.eviction = eviction, .capacity_blocks = 200, .ghost_blocks = 2000});
+    std::vector<std::vector<std::uint64_t>> steps;
+    std::uint32_t hits = 0;
+    for (std::size_t i = 0; i < 2000; ++i) {
+      for (int once = 0; once < 3; ++once) {
+        const auto prompt = fresh();
+        cache.request({.blocks = prompt, .end = {.output_tokens = 500}});
+      }
+      steps.push_back(fresh());
+      cache.request({.blocks = steps.back(), .end = {.output_tokens = 10}});
+      // Ten rounds of 40 blocks, or 100 of those that come back.
+      if (i >= 10) hits += cache.request({.blocks = steps[i - 10], .end = {.output_tokens = 500}});
+    }
+    return hits;
+  };
+  EXPECT_EQ(run(EvictionKind::lru), 0U);
+  EXPECT_GT(run(EvictionKind::class_hazard), 17'000U);  // of 19,900
+}
+
+TEST(Lrfu, KeepsWhatWasUsedOftenLongerThanWhatWasUsedLast) {
+  ShadowCache cache({.eviction = EvictionKind::lrfu, .capacity_blocks = 3, .ghost_blocks = 10});
+  const std::vector<std::uint64_t> often = {1};
+  const std::vector<std::vector<std::uint64_t>> once = {{2}, {3}, {4}, {5}};
+  for (int i = 0; i < 3; ++i) cache.request({.blocks = often});
+  for (const auto& prompt : once) cache.request({.blocks = prompt, .unix_ms = 1000});
+  EXPECT_EQ(cache.request({.blocks = often, .unix_ms = 1000}), 1U);
+  EXPECT_EQ(cache.request({.blocks = once[0], .unix_ms = 1000}), 0U);
+  // Ten half-lives later its uses are worth less than one that has just been.
+  for (const auto& prompt : once) cache.request({.blocks = prompt, .unix_ms = 2'001'000});
+  EXPECT_EQ(cache.request({.blocks = often, .unix_ms = 2'001'000}), 0U);
+}
+
+TEST(GhostTable, GivesBackWhatItWasToldOnce) {
+  GhostTable ghosts(100);
+  EXPECT_FALSE(ghosts.recall(hashed(1)).is_known());
+  ghosts.remember(hashed(1), {.request = 7, .uses = 2});
+  EXPECT_EQ(ghosts.size(), 1U);
+  const BlockHistory history = ghosts.recall(hashed(1));
+  EXPECT_EQ(history.request, 7U);
+  EXPECT_EQ(history.uses, 2U);
+  EXPECT_FALSE(ghosts.recall(hashed(1)).is_known());
+  EXPECT_EQ(ghosts.size(), 0U);
+}
+
+TEST(GhostTable, ForgetsTheOldestFirstAndNeverGrows) {
+  GhostTable ghosts(1000);
+  const std::uint64_t bytes = ghosts.memory_bytes();
+  for (std::uint32_t i = 0; i < 10'000; ++i) {
+    ghosts.remember(hashed(i), {.request = i, .uses = 1});
+  }
+  EXPECT_EQ(ghosts.memory_bytes(), bytes);
+  EXPECT_LE(ghosts.size(), 1000U);
+  std::uint32_t of_last = 0;
+  for (std::uint32_t i = 9'500; i < 10'000; ++i) of_last += ghosts.recall(hashed(i)).is_known();
+  EXPECT_GT(of_last, 450U);  // half of the room: few sets of five get more than five of them
+  std::uint32_t of_first = 0;
+  for (std::uint32_t i = 0; i < 5'000; ++i) of_first += ghosts.recall(hashed(i)).is_known();
+  EXPECT_LT(of_first, 50U);
+}
+
+TEST(HazardTable, KnowsTheBucketOfEveryAge) {
+  const HazardTable table({.classes = 1, .max_age_blocks = 100'000});
+  EXPECT_EQ(table.bucket_of(0), 0U);
+  EXPECT_EQ(table.bucket_of(63), 0U);
+  EXPECT_EQ(table.bucket_of(64), 1U);
+  EXPECT_EQ(table.bucket_of(~0U), table.buckets() - 1);
+  for (std::uint32_t k = 1; k < table.buckets(); ++k) {
+    EXPECT_EQ(table.bucket_of(table.start_of(k)), k);
+    EXPECT_EQ(table.bucket_of(table.start_of(k) - 1), k - 1);
+  }
+}
+
+// Blocks of class 0 are used again at an age of about 1,000 or never; those of class 1 never.
+TEST(HazardTable, HoldsABlockUntilItsUseIsOverdue) {
+  HazardTable table({.classes = 2, .max_age_blocks = 100'000});
+  const std::uint32_t used_in = table.bucket_of(1000);
+  for (std::uint32_t k = 0; k < table.buckets(); ++k) {
+    table.lived_through({0, k}, k < used_in ? 1000.F : 500.F);
+    table.lived_through({1, k}, 1000);
+  }
+  table.used_again({0, used_in}, 500);
+  table.rebuild();
+  EXPECT_GT(table.worth({0, used_in}), table.worth({0, 0}));  // the sooner, the more
+  EXPECT_GT(table.worth({0, 0}), 10 * table.worth({0, used_in + 2}));
+  EXPECT_GT(table.worth({0, 0}), 10 * table.worth({1, 0}));
+  for (std::uint32_t k = 0; k < table.buckets(); ++k) EXPECT_GT(table.worth({1, k}), 0);
+}
+
+TEST(HazardTable, FadesWhatItLearnt) {
+  HazardTable table({.classes = 1, .max_age_blocks = 10'000});
+  for (std::uint32_t k = 0; k < table.buckets(); ++k) table.used_again({0, k}, 1000);
+  table.rebuild();
+  const float often = table.hazard({0, 3});
+  EXPECT_GT(often, 0.9F);
+  table.fade(0.001F);
+  for (std::uint32_t k = 0; k < table.buckets(); ++k) table.lived_through({0, k}, 1000);
+  table.rebuild();
+  EXPECT_LT(table.hazard({0, 3}), 0.1F);
+}
+
+// A history may outlive what the log remembers of its request, and requests may never end.
+TEST(ClassHazard, ForgetsRequestsThatAreTooLongAgo) {
+  ClassHazard policy(16);
+  BlockHistory block;
+  const RequestNumber first = policy.begin({.blocks = 1});
+  policy.touched(block, first);
+  policy.listed(block);
+  EXPECT_GT(policy.worth(block), 0);
+  for (int i = 0; i < 200'000; ++i) policy.begin({.blocks = 1});
+  EXPECT_EQ(policy.worth(block), 0);
+  const RequestNumber last = policy.begin({.blocks = 1});
+  policy.ended(first, {.output_tokens = 10});
+  policy.touched(block, last);
+  EXPECT_EQ(block.uses, 1U);  // as if it were new
+}
+
+}  // namespace
+}  // namespace cairn

@@ -1,0 +1,77 @@
+#include "replay/simulation.hpp"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "replay/simulation_report.hpp"
+
+namespace cairn::replay {
+namespace {
+
+using testing::HasSubstr;
+
+SimulationOutcome simulated(const SimulationOptions& options, std::uint64_t limit = 0) {
+  Generator workload({.kind = GeneratorKind::mixed, .requests = 1000, .seed = 3});
+  auto outcome = simulate(options, workload, limit);
+  EXPECT_TRUE(outcome);
+  return *outcome;
+}
+
+TEST(Simulation, TellsAHitRateForEachPolicyAndCapacityAndTheOptimum) {
+  const SimulationOutcome outcome = simulated({.capacities_blocks = {100, 1000, 1'000'000}});
+  EXPECT_EQ(outcome.requests, 1000U);
+  ASSERT_EQ(outcome.rows.size(), 4U);
+  EXPECT_EQ(outcome.rows[0].name, "lru");
+  EXPECT_EQ(outcome.rows[3].name, "optimum");
+  // What never evicts finds every block but those that come for the first time.
+  const double most =
+      1 - static_cast<double>(outcome.different) / static_cast<double>(outcome.blocks);
+  for (const auto& row : outcome.rows) {
+    ASSERT_EQ(row.hit_rates.size(), 3U);
+    EXPECT_NEAR(row.hit_rates[2], most, 1e-9) << row.name;
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_GT(row.hit_rates[i], 0) << row.name;
+      EXPECT_LE(row.hit_rates[i], outcome.rows[3].hit_rates[i]) << row.name;
+    }
+  }
+}
+
+// On made-up traces too, what learns is at most one point below LRU.
+TEST(Simulation, NoOrderIsMuchWorseThanLru) {
+  for (const auto kind : {GeneratorKind::chat, GeneratorKind::agents, GeneratorKind::mixed}) {
+    Generator workload({.kind = kind, .requests = 3000, .seed = 5});
+    const auto outcome = simulate({.capacities_blocks = {300, 1000, 3000}}, workload, 0);
+    ASSERT_TRUE(outcome);
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_GT(outcome->rows[2].hit_rates[i], outcome->rows[0].hit_rates[i] - 0.01)
+          << static_cast<int>(kind) << " at " << outcome->capacities_blocks[i];
+    }
+  }
+}
+
+TEST(Simulation, StopsAtItsLimit) {
+  EXPECT_EQ(simulated({.capacities_blocks = {100}}, 10).requests, 10U);
+}
+
+TEST(Simulation, IsToldAsATableAsJsonAndAsAPicture) {
+  const SimulationOutcome outcome =
+      simulated({.capacities_blocks = {100, 1000}, .policies = {EvictionKind::lrfu}});
+  std::ostringstream table;
+  print_table(table, outcome);
+  EXPECT_THAT(table.str(), HasSubstr("lrfu"));
+  EXPECT_THAT(table.str(), HasSubstr("optimum"));
+  std::ostringstream json;
+  print_json(json, outcome);
+  const auto parsed = nlohmann::json::parse(json.str());
+  EXPECT_EQ(parsed["capacities_blocks"], (std::vector<int>{100, 1000}));
+  EXPECT_EQ(parsed["hit_rates"]["lrfu"].size(), 2U);
+  std::ostringstream picture;
+  draw(picture, outcome);
+  EXPECT_THAT(picture.str(), testing::StartsWith("<svg "));
+  EXPECT_THAT(picture.str(), HasSubstr("optimum</text>"));
+}
+
+}  // namespace
+}  // namespace cairn::replay
