@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <random>
 #include <vector>
 
@@ -18,13 +19,15 @@ constexpr std::uint32_t kBlocks = 1'000'000;
 constexpr std::uint32_t kChainBlocks = 1'000;
 constexpr std::uint32_t kChains = kBlocks / kChainBlocks;
 constexpr std::size_t kKeyBytes = 32;
+constexpr std::uint32_t kStoredBlocks = 64;
 
 // A cache of 1,000,000 committed blocks in chains of 1,000. The blocks are small: their bytes play
 // no part in what is measured.
 class FullCache {
  public:
-  FullCache() {
+  explicit FullCache(EvictionKind eviction) {
     CacheConfig config;
+    config.eviction = eviction;
     config.name = "bench";
     config.shape = {.num_blocks = 1,
                     .num_layers = 1,
@@ -63,13 +66,14 @@ class FullCache {
   std::vector<std::byte> keys_;
 };
 
-FullCache& full_cache() {
-  static FullCache cache;  // filling it takes a second: once for all benchmarks
-  return cache;
+// Filling one takes a second: once for all benchmarks.
+FullCache& full_cache(EvictionKind eviction = EvictionKind::lru) {
+  static std::map<EvictionKind, FullCache> caches;
+  return caches.try_emplace(eviction, eviction).first->second;
 }
 
 void SlotAllocateFree(benchmark::State& state) {
-  SlotPool pool(65'536);
+  SlotPool pool(65'536, nullptr);
   std::vector<SlotNumber> held(512);
   for (auto _ : state) {
     for (SlotNumber& slot : held) slot = pool.take();
@@ -98,8 +102,9 @@ void EventAppend(benchmark::State& state) {
 }
 BENCHMARK(EventAppend);
 
-void walk_chains(benchmark::State& state, std::optional<std::uint32_t> lease_ms) {
-  FullCache& full = full_cache();
+void walk_chains(benchmark::State& state, std::optional<std::uint32_t> lease_ms,
+                 EvictionKind eviction = EvictionKind::lru) {
+  FullCache& full = full_cache(eviction);
   std::mt19937 random(2);
   std::vector<std::vector<KeyView>> chains;
   for (std::uint32_t i = 0; i < kChains; ++i) chains.push_back(full.chain(i));
@@ -119,6 +124,35 @@ BENCHMARK(MatchPrefix)->MinTime(2);
 
 void LookPrefix(benchmark::State& state) { walk_chains(state, 0); }
 BENCHMARK(LookPrefix)->MinTime(2);
+
+void MatchPrefixLearnt(benchmark::State& state) {
+  walk_chains(state, 30'000, EvictionKind::class_hazard);
+}
+BENCHMARK(MatchPrefixLearnt)->MinTime(2);
+
+// Prompts of 64 new blocks, each of which takes the place of another: allocate, commit, release.
+void store_chains(benchmark::State& state, EvictionKind eviction) {
+  FullCache& full = full_cache(eviction);
+  std::mt19937_64 random(3);
+  std::array<std::uint64_t, kKeyBytes / 8> words{};
+  std::vector<BlockKey> prompt(kStoredBlocks);
+  for (auto _ : state) {
+    for (BlockKey& key : prompt) {
+      for (std::uint64_t& word : words) word = random();
+      key = BlockKey(std::as_bytes(std::span(words)));
+    }
+    fill(full.cache(), prompt, Kinship::chain);
+  }
+  state.counters["figure"] =
+      benchmark::Counter(static_cast<double>(state.iterations()) * kStoredBlocks / 1e9,
+                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+}
+
+void StorePrefix(benchmark::State& state) { store_chains(state, EvictionKind::lru); }
+BENCHMARK(StorePrefix)->MinTime(1);
+
+void StorePrefixLearnt(benchmark::State& state) { store_chains(state, EvictionKind::class_hazard); }
+BENCHMARK(StorePrefixLearnt)->MinTime(1);
 
 void MetadataPerBlock(benchmark::State& state) {
   const CacheStats stats = full_cache().cache().stats();

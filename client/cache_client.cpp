@@ -180,6 +180,13 @@ Answer<> CacheClient::release_blocks(std::string_view lease, std::span<const Blo
   return {};
 }
 
+Answer<> CacheClient::end_request(std::string_view lease, const RequestTokens& tokens) {
+  auto answer = call("POST", lease_path(lease, "/release"),
+                     json{{"input_tokens", tokens.input}, {"output_tokens", tokens.output}});
+  if (!answer) return std::move(answer).error();
+  return {};
+}
+
 Answer<> CacheClient::end_lease(std::string_view lease) {
   auto answer = call("DELETE", lease_path(lease));
   if (!answer) return std::move(answer).error();

@@ -57,6 +57,12 @@ class CacheClient {
   // When the lease now ends, in Unix milliseconds.
   Answer<std::int64_t> renew_lease(std::string_view lease, std::uint64_t lease_ms);
   Answer<> release_blocks(std::string_view lease, std::span<const BlockHandle> blocks);
+  // The lease ends, and with it a request of which that much is known.
+  struct RequestTokens {
+    std::uint64_t input = 0;
+    std::uint64_t output = 0;
+  };
+  Answer<> end_request(std::string_view lease, const RequestTokens& tokens);
   Answer<> end_lease(std::string_view lease);
 
   // The bytes of the longest present prefix into `room`; how many blocks that is.

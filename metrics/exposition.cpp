@@ -93,10 +93,18 @@ void add_leases(Families& out, std::span<const CacheStats> caches) {
   add_per_cache(
       out, Builder::counter({"cairn_lease_expirations_total", "Leases that ran out unreleased."}),
       caches, &CacheStats::lease_expirations);
-  add_per_cache(
-      out,
-      Builder::gauge({"cairn_metadata_bytes", "Memory of the index and of the slots' records."}),
-      caches, &CacheStats::metadata_bytes);
+  add_per_cache(out,
+                Builder::gauge({"cairn_metadata_bytes",
+                                "Memory of the index, of the slots' records and of histories."}),
+                caches, &CacheStats::metadata_bytes);
+  add_per_cache(out,
+                Builder::gauge({"cairn_history_bytes",
+                                "Memory of what the order of eviction remembers of blocks."}),
+                caches, &CacheStats::history_bytes);
+  add_per_cache(out,
+                Builder::gauge({"cairn_remembered_blocks",
+                                "Blocks that are gone, whose uses are known when they come back."}),
+                caches, &CacheStats::remembered_blocks);
 }
 
 void add_lock_holds(Families& out, std::span<const CacheStats> caches) {

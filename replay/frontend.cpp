@@ -108,7 +108,9 @@ bool Frontend::run(const PromptRequest& request) {
   read_hits(hits);
   store_misses({hits, all.count - hits});
   if (!match->lease.empty()) stored_leases_.push_back(std::move(match->lease));
-  release(stored_leases_);
+  std::optional<RequestTokens> tokens;
+  if (request.input_tokens > 0) tokens = {request.input_tokens, request.output_tokens};
+  release(stored_leases_, tokens);
   ++tally_.requests;
   return server_answers_;
 }
@@ -278,9 +280,12 @@ void Frontend::count_statuses(std::span<const StoreStatus> statuses) {
   tally_.stored += statuses.size() - duplicates;
 }
 
-void Frontend::release(std::vector<std::string>& leases) {
+void Frontend::release(std::vector<std::string>& leases,
+                       const std::optional<RequestTokens>& tokens) {
   for (const std::string& lease : leases) {
-    auto released = tried(Step::release, [&] { return client_.end_lease(lease); });
+    auto released = tried(Step::release, [&] {
+      return tokens ? client_.end_request(lease, *tokens) : client_.end_lease(lease);
+    });
     if (!released) failed(Step::release, released.error());
   }
   leases.clear();

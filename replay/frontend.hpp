@@ -73,7 +73,9 @@ class Frontend {
   void count_statuses(std::span<const client::StoreStatus> statuses);
   Stored given_up(Step step, const client::ClientError& error);
 
-  void release(std::vector<std::string>& leases);
+  using RequestTokens = client::CacheClient::RequestTokens;
+  // With what is known of the request, where it ends with them.
+  void release(std::vector<std::string>& leases, const std::optional<RequestTokens>& tokens = {});
   void failed(Step step, const client::ClientError& error);
   template <class Call>
   auto timed(Step step, Call&& call) -> decltype(call());

@@ -117,6 +117,8 @@ po::options_description describe(ReplayOptions& options, Texts& texts, Simulated
       "of the device tier: layer_separate or fully_contiguous");
   add("offload", po::value(&options.shape.offload)->default_value(options.shape.offload),
       "on_evict, on_commit or never");
+  add("eviction", po::value(&options.shape.eviction)->value_name("ORDER"),
+      "lru, class_hazard or lrfu; else the server's own");
   add("keep", po::bool_switch(&options.keep),
       "leave the cache it created, for a later replay with --cache");
   add("json", po::bool_switch(&options.json), "print the result as JSON and nothing else");

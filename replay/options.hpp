@@ -40,6 +40,7 @@ struct CacheShape {
   std::uint64_t alignment = 4096;
   std::string device_layout = "layer_separate";
   std::string offload = "on_evict";
+  std::string eviction = {};  // empty: as the server has it
 };
 
 // A run without a server: which hit rates caches of some sizes would have had.

@@ -36,15 +36,17 @@ json body_of(const CacheShape& shape) {
   };
   add("pinned", shape.pinned_blocks);
   add("disk", shape.disk_blocks);
-  return {{"layout",
-           {{"num_layers", shape.num_layers},
-            {"outer_dim", shape.outer_dim},
-            {"page_size", shape.page_size},
-            {"inner_dim", shape.block_bytes / unit},
-            {"dtype_width_bytes", shape.dtype_width_bytes},
-            {"alignment", shape.alignment}}},
-          {"tiers", std::move(tiers)},
-          {"offload", shape.offload}};
+  json body = {{"layout",
+                {{"num_layers", shape.num_layers},
+                 {"outer_dim", shape.outer_dim},
+                 {"page_size", shape.page_size},
+                 {"inner_dim", shape.block_bytes / unit},
+                 {"dtype_width_bytes", shape.dtype_width_bytes},
+                 {"alignment", shape.alignment}}},
+               {"tiers", std::move(tiers)},
+               {"offload", shape.offload}};
+  if (!shape.eviction.empty()) body["eviction"] = shape.eviction;
+  return body;
 }
 
 Answer<TargetCache> target_from(const std::string& name, const json& description) {

@@ -135,6 +135,9 @@ struct CommitTerms {
 struct ReleaseRequest {
   std::span<const BlockHandle> blocks = {};  // empty: all, and the lease with them
   std::optional<LeaseId> to_lease = {};      // of the same cache: it holds them from then on
+  // Of the request that has ended with this, where known: they change which blocks are kept.
+  std::optional<std::uint32_t> input_tokens = {};
+  std::optional<std::uint32_t> output_tokens = {};
 };
 
 // Who holds what.

@@ -11,7 +11,9 @@ namespace {
 BlockStore::Options store_options(CacheServices& services, const CacheCore::Parts& parts) {
   BlockStore::Options options{.offload_on_evict = parts.config.offload == OffloadMode::on_evict,
                               .hash_seed = parts.hash_seed,
-                              .events = {&services.events, parts.number}};
+                              .events = {&services.events, parts.number},
+                              .eviction = parts.config.eviction,
+                              .history_bytes = services.options.max_history_bytes};
   for (std::size_t i = 0; i < kNumTiers; ++i) {
     if (parts.config.tiers[i]) options.capacities[i] = parts.config.tiers[i]->num_blocks;
   }

@@ -118,6 +118,8 @@ CacheStats Cache::stats() const {
   stats.duplicates = section->counts.duplicates;
   stats.lock_holds = section->lock_holds;
   stats.metadata_bytes = section->store.memory_bytes();
+  stats.history_bytes = section->store.history_bytes();
+  stats.remembered_blocks = section->store.ghost_histories();
   return stats;
 }
 

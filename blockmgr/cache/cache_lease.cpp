@@ -186,6 +186,16 @@ Result<std::uint64_t> release_all(Section& section, LeaseNumber lease,
   return count;
 }
 
+RequestEnd end_of(const CacheCore& core, const ReleaseRequest& request) {
+  RequestEnd end;
+  end.output_tokens = request.output_tokens.value_or(0);
+  if (request.input_tokens) {
+    end.full_blocks =
+        static_cast<std::uint32_t>(*request.input_tokens / core.config.shape.page_size);
+  }
+  return end;
+}
+
 // Slots that list() looks at under one hold of the lock.
 constexpr std::size_t kLeasesLookedAt = 65'536;
 
@@ -237,6 +247,9 @@ Result<std::uint64_t> Cache::release(const LeaseId& id, const ReleaseRequest& re
     if (receiving.pins != section->leases[*lease].pins) {
       CAIRN_TRY(Leases::check_pins(receiving.pins.get(), more));
     }
+  }
+  if (request.input_tokens || request.output_tokens) {
+    section->store.end_request(section->leases[*lease].held, end_of(*core_, request));
   }
   if (request.blocks.empty()) return release_all(section, *lease, to);
   auto named = named_slots(section, request.blocks);

@@ -51,6 +51,7 @@ class Matching {
   Result<> run(std::span<const KeyView> keys) {
     // Counted step by step only where not all of the keys would fit.
     limited_ = terms_.lease_ms > 0 && !may_hold(keys.size());
+    request_ = section_->store.begin_match(keys);
     for (std::size_t done = 0; done < keys.size();) {
       if (done > 0) {
         section_.give_way();
@@ -66,6 +67,9 @@ class Matching {
       }
       done += step.size();
       if (*found < step.size()) break;
+    }
+    if (out_.blocks.size() < keys.size()) {
+      section_->store.missed(keys[out_.blocks.size()], request_);
     }
     end_lease();
     for (Tier tier : kTiers) section_->counts.hits[index_of(tier)] += hits_[index_of(tier)];
@@ -106,6 +110,7 @@ class Matching {
       }
       for (const SlotRef at : found) {
         if (lease_) store.pin_for_lease(at);
+        store.found(at, request_);
         out_.blocks.push_back(store.handle(at));
         ++hits_[index_of(at.tier())];
       }
@@ -126,6 +131,7 @@ class Matching {
   const Terms& terms_;
   MatchResult& out_;
   bool limited_ = false;
+  RequestNumber request_ = 0;
   std::optional<LeaseNumber> lease_;
   std::array<std::uint64_t, kNumTiers> hits_{};
 };

@@ -248,6 +248,9 @@ void CacheChanging::take_settings(Section& section, const CacheConfig& wanted) {
   if (wanted.offload != core_.settings->offload) {
     section->store.set_offload_on_evict(wanted.offload == OffloadMode::on_evict);
   }
+  if (wanted.eviction != core_.settings->eviction) {
+    section->store.set_eviction(wanted.eviction);
+  }
   for (Tier tier : kTiers) {
     section->pressure.set(tier, pressure_of(wanted, tier, core_.options()), size_in(wanted, tier));
   }

@@ -186,6 +186,7 @@ void Movements::arrived(Section& section, TransferBatch& batch, std::size_t inde
   if (!vanished && section->store.entry(key).slots[index_of(batch.to)] == kNoSlot) {
     section->store.record(item.destination).priority = source.priority;
     section->store.record(item.destination).used_again = source.used_again;
+    section->store.copy_history(item.source, item.destination);
     section->store.add_copy(key, item.destination);
     hold_for_lease(section, batch, item.destination);
   }

@@ -33,13 +33,11 @@ std::uint32_t ShadowCache::request(const ShadowRequest& request) {
       if (block == kNoBlock) break;
     }
     policy_->touched(nodes_[block].history, number);
+    nodes_[block].history.is_hub = nodes_[block].children >= kHubChildren;
     pinned_.push_back(block);
     parent = block;
   }
   policy_->ended(number, request.end);
-  for (const std::uint32_t block : pinned_) {
-    nodes_[block].history.is_hub = nodes_[block].children >= kHubChildren;
-  }
   for (auto block = pinned_.rbegin(); block != pinned_.rend(); ++block) list(*block);
   return hits;
 }

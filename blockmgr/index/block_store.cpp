@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/assert.hpp"
+#include "base/hash.hpp"
 
 namespace cairn {
 namespace {
@@ -23,10 +24,37 @@ KeyIndex::Options index_options(const BlockStore::Options& options) {
 
 BlockStore::BlockStore(const Options& options)
     : options_(options),
-      pools_{SlotPool(options.capacities[0]), SlotPool(options.capacities[1]),
-             SlotPool(options.capacities[2])},
+      uses_(make_uses(options)),
+      pools_{SlotPool(options.capacities[0], policy()), SlotPool(options.capacities[1], policy()),
+             SlotPool(options.capacities[2], policy())},
       index_(index_options(options)),
       events_(options.events) {}
+
+std::uint64_t BlockStore::history_hash(KeyView key) { return hash_bytes(key.bytes(), 0); }
+
+std::unique_ptr<BlockUses> BlockStore::make_uses(const Options& options) {
+  if (options.eviction == EvictionKind::lru) return nullptr;
+  std::uint32_t slots = 0;
+  for (const std::uint32_t capacity : options.capacities) slots += capacity;
+  return std::make_unique<BlockUses>(BlockUses::Options{.eviction = options.eviction,
+                                                        .capacity_blocks = slots,
+                                                        .ghost_bytes = options.history_bytes});
+}
+
+void BlockStore::set_eviction(EvictionKind eviction) {
+  Options options = options_;
+  options.eviction = eviction;
+  for (const Tier tier : kTiers) options.capacities[index_of(tier)] = pool(tier).limit();
+  std::unique_ptr<BlockUses> uses = make_uses(options);
+  std::vector<SlotPool::PolicyRoom> rooms;
+  for (const SlotPool& slots : pools_) {
+    rooms.push_back(slots.room_for(uses ? &uses->policy() : nullptr));
+  }
+  // From here on nothing throws.
+  for (std::size_t i = 0; i < kNumTiers; ++i) pools_[i].set_policy(std::move(rooms[i]));
+  uses_ = std::move(uses);
+  options_.eviction = eviction;
+}
 
 void BlockStore::resize(Tier tier, std::uint32_t capacity) {
   std::uint32_t slots = 0;
@@ -143,6 +171,15 @@ EntryNumber BlockStore::commit(SlotRef at, NewBlock block) {
   if (!block.metadata.empty()) set_metadata(number, std::move(block.metadata));
   if (entry.parent != kNoEntry) ++index_[entry.parent].children;
   entry.quota = quotas_.open(block.quota);
+  if (uses_ && !history(at).is_known()) {
+    const Entry* parent = entry.parent == kNoEntry ? nullptr : &index_[entry.parent];
+    uses_->stored(history(at), {.key_hash = history_hash(block.key),
+                                .parent = parent != nullptr && parent->present()
+                                              ? &history(highest_copy(*parent))
+                                              : nullptr,
+                                .children = entry.children,
+                                .unix_ms = unix_ms_});
+  }
   add_copy(number, at);
   return number;
 }
@@ -158,9 +195,10 @@ bool BlockStore::restore(RestoredBlock restored) {
   slots.take(restored.slot, restored.generation);
   record(at).priority = restored.priority;
   record(at).last_use = restored.last_use;
+  if (uses_) uses_->restored(history(at));
   commit(at, std::move(restored.block));
   slots.unpin(restored.slot);
-  slots.list_last(restored.slot);
+  list_last(at);
   last_stamp_ = std::max(last_stamp_, restored.last_use);
   return true;
 }
@@ -265,6 +303,7 @@ void BlockStore::relocate(const Relocation& move) {
   fresh.priority = old.priority;
   fresh.last_use = old.last_use;
   fresh.used_again = old.used_again;
+  copy_history(move.from, move.to);
   slots.hand_place_over(move.from.slot(), move.to.slot());
   if (move.to.tier() == Tier::disk) note_disk_slot(move.to.slot());
   old.owner = kNoOwner;
@@ -296,7 +335,9 @@ void BlockStore::drop(SlotRef at, EvictionReason reason) {
   }
   ++evictions_[tier][static_cast<std::size_t>(reason)];
   tell(BlockEventKind::removed, at, number);
+  if (uses_ && entry.present()) hand_history_on(entry, history(at));
   if (!entry.present()) {
+    if (uses_) uses_->gone(history(at), history_hash(index_.key(number)));
     vanish(number);
   } else if (entry.has_ttl) {
     expiries_.emplace(entry.expires_at, number);  // it may have been this copy's lease that kept it
@@ -383,6 +424,7 @@ void BlockStore::set_metadata(EntryNumber number, std::string json) {
 
 std::uint64_t BlockStore::memory_bytes() const {
   std::uint64_t bytes = index_.memory_bytes() + attached_bytes_;
+  bytes += history_bytes();
   for (const SlotPool& slots : pools_) bytes += slots.memory_bytes();
   return bytes;
 }

@@ -13,6 +13,7 @@
 
 #include "base/clock.hpp"
 #include "blockmgr/disk/slot_journal.hpp"
+#include "blockmgr/eviction/block_uses.hpp"
 #include "blockmgr/index/event_ring.hpp"
 #include "blockmgr/index/key_index.hpp"
 #include "blockmgr/index/slot_pool.hpp"
@@ -46,13 +47,15 @@ struct RestoredBlock {
 // A key is present while it has a copy. A key without a copy that is the parent of present ones is
 // kept as a *ghost*: never found, but a block that comes (back) under it is linked to its children
 // at once. A ghost needs a present child and a present key needs a slot, so there are at most twice
-// as many entries as slots: 40 bytes of slot, 128 of entry and 28 of buckets a block.
+// as many entries as slots: 40 bytes of slot, 128 of entry and 28 of buckets a block,
+// and 8 of history where the order of eviction learns.
 //
 // A prefix goes from its tail. A copy is evicted only when no child has a copy in the same tier,
 // and the last copy of a key that will not be offloaded only when no child is present at all. A
 // copy that reaches the front of its list too early is parked, and goes back when the last child
-// goes: each copy is passed over once, however long the chains are. So what is evicted is always
-// the least recently used of the lowest priority among the copies that may go.
+// goes: each copy is passed over once, however long the chains are. So what is evicted is of the
+// lowest priority among the copies that may go, and of those the least recently used, or the one
+// that the order of eviction says.
 //
 // Not thread-safe.
 class BlockStore {
@@ -62,6 +65,8 @@ class BlockStore {
     bool offload_on_evict = true;
     std::uint64_t hash_seed = 0;
     EventSink events = {};  // told of every copy that comes or goes
+    EvictionKind eviction = EvictionKind::lru;
+    std::uint64_t history_bytes = 64ull << 20;  // at most, of blocks that are gone
   };
   explicit BlockStore(const Options& options);
 
@@ -86,6 +91,10 @@ class BlockStore {
   // ms for a million more slots. Throws std::bad_alloc, and nothing has changed.
   void resize(Tier tier, std::uint32_t capacity);
   void set_offload_on_evict(bool offload_on_evict);
+  // What was learnt is forgotten, and the copies go in the order of their last use at first. Throws
+  // std::bad_alloc, and nothing has changed. Under the lock it takes some 200 ms for a million
+  // copies.
+  void set_eviction(EvictionKind eviction);
 
   SlotPool& pool(Tier tier) { return pools_[index_of(tier)]; }
   const SlotPool& pool(Tier tier) const { return pools_[index_of(tier)]; }
@@ -105,6 +114,21 @@ class BlockStore {
   class PrefixScan;
   SlotRef highest_copy(const Entry& entry) const;  // REQUIRES: present
   bool has_lower_copy(const Entry& entry, Tier tier) const;
+
+  // A request for these keys begins: its number. found() is told of the blocks, the first of the
+  // prefix first, then missed() of the first key that is not there; others may come between.
+  RequestNumber begin_match(std::span<const KeyView> keys);
+  void found(SlotRef at, RequestNumber request);
+  void missed(KeyView first, RequestNumber request);
+  // A further copy of a block was used for what the first was.
+  void copy_history(SlotRef from, SlotRef to) {
+    if (uses_) history(to) = history(from);
+  }
+  BlockHistory& history(SlotRef at) { return pool(at.tier()).history(at.slot()); }
+  const BlockHistory& history(SlotRef at) const { return pool(at.tier()).history(at.slot()); }
+  // What is known of the request that last used these, by the last of them: those before it may
+  // be shared with a later request.
+  void end_request(std::span<const SlotRef> held, const RequestEnd& end);
 
   // A free slot, allocated with one pin, which the caller gives back by unpin().
   // REQUIRES: one is free.
@@ -181,7 +205,10 @@ class BlockStore {
   std::uint64_t evictions(Tier tier, EvictionReason reason) const {
     return evictions_[index_of(tier)][static_cast<std::size_t>(reason)];
   }
-  // Of the index, the slots' records and the metadata that clients attached.
+  // Histories of blocks that are gone.
+  std::uint32_t ghost_histories() const { return uses_ ? uses_->ghost_count() : 0; }
+  std::uint64_t history_bytes() const { return uses_ ? uses_->memory_bytes() : 0; }
+  // Of the index, the slots' records, the histories and the metadata that clients attached.
   std::uint64_t memory_bytes() const;
   void set_metadata(EntryNumber entry, std::string json);
   // Tells that no key has a copy in the tier, or in any.
@@ -217,11 +244,20 @@ class BlockStore {
   // Frees a ghost without children; lists again what no longer has to wait.
   void settle(EntryNumber entry);
   void free_slot(SlotRef at);
+  void list_last(SlotRef at);
+  void hand_history_on(const Entry& entry, const BlockHistory& newest);
   void end_lease_pin(SlotRef at);
   void note_disk_slot(SlotNumber slot) const;
   void tell(BlockEventKind kind, SlotRef at, EntryNumber entry) const;
 
+  // By which a block's history is found again. Always the same, and no secret: who makes keys that
+  // collide spoils nothing but the guess of how soon they come back.
+  static std::uint64_t history_hash(KeyView key);
+  static std::unique_ptr<BlockUses> make_uses(const Options& options);
+  const EvictionPolicy* policy() const { return uses_ ? &uses_->policy() : nullptr; }
+
   Options options_;
+  std::unique_ptr<BlockUses> uses_;  // null: lru, which needs no history
   std::array<SlotPool, kNumTiers> pools_;
   KeyIndex index_;
   QuotaTable quotas_;

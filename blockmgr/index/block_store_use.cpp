@@ -28,7 +28,7 @@ void BlockStore::unpin(SlotRef at) {
     drop(at, EvictionReason::request);
   } else {
     slot.last_use = next_stamp();
-    slots.list_last(at.slot());
+    list_last(at);
   }
 }
 
@@ -42,7 +42,7 @@ void BlockStore::unpin_in_place(SlotRef at) {
     drop(at, EvictionReason::request);
   } else if (slot.place == EvictionPlace::none) {  // used meanwhile
     slot.last_use = next_stamp();
-    slots.list_last(at.slot());
+    list_last(at);
   } else if (slot.place == EvictionPlace::parked && !blocked(index_[slot.owner], at.tier())) {
     slots.list_by_use(at.slot());
   }
@@ -70,7 +70,52 @@ void BlockStore::touch(SlotRef at) {
   if (slot.place == EvictionPlace::none) return;  // pinned: it is being used
   slot.last_use = next_stamp();
   pool(at.tier()).unlist(at.slot());
+  list_last(at);
+}
+
+void BlockStore::list_last(SlotRef at) {
+  if (uses_) uses_->listed(history(at));
   pool(at.tier()).list_last(at.slot());
+}
+
+// The copy that is found from now on was not when the block was used: now it comes where a block
+// that is offloaded would.
+void BlockStore::hand_history_on(const Entry& entry, const BlockHistory& newest) {
+  const SlotRef at = highest_copy(entry);
+  SlotRecord& slot = record(at);
+  if (history(at).request == newest.request) return;
+  const bool listed = slot.place == EvictionPlace::listed;
+  if (listed) pool(at.tier()).unlist(at.slot());
+  history(at) = newest;
+  if (!listed) return;
+  slot.last_use = next_stamp();
+  list_last(at);
+}
+
+RequestNumber BlockStore::begin_match(std::span<const KeyView> keys) {
+  if (!uses_ || keys.empty()) return 0;
+  for (SlotPool& slots : pools_) slots.choose_again();
+  return uses_->begin_match({.blocks = static_cast<std::uint32_t>(keys.size()),
+                             .last_key_hash = history_hash(keys.back()),
+                             .unix_ms = unix_ms_});
+}
+
+void BlockStore::found(SlotRef at, RequestNumber request) {
+  if (!uses_) return;
+  uses_->found(history(at), request, index_[record(at).owner].children);
+}
+
+void BlockStore::missed(KeyView first, RequestNumber request) {
+  if (uses_) uses_->missed(history_hash(first), request);
+}
+
+void BlockStore::end_request(std::span<const SlotRef> held, const RequestEnd& end) {
+  if (!uses_) return;
+  for (auto at = held.rbegin(); at != held.rend(); ++at) {
+    const BlockHistory& block = history(*at);
+    if (!block.is_known()) continue;
+    return uses_->ended(block.request, end);
+  }
 }
 
 void BlockStore::age(SlotRef at, std::int64_t unix_ms) {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "blockmgr/eviction/policy.hpp"
 #include "blockmgr/index/types.hpp"
 #include "layouts/geometry.hpp"
 #include "memory/exported_memory.hpp"
@@ -93,6 +94,7 @@ struct CacheConfig {
   LayoutConfig shape;  // num_blocks is the tiers' affair and ignored here
   std::array<std::optional<TierConfig>, kNumTiers> tiers;
   OffloadMode offload = OffloadMode::on_evict;
+  EvictionKind eviction = EvictionKind::lru;
   std::uint32_t default_lease_ms = 30'000;
   // Of a tier; nothing: the server's.
   std::array<std::optional<PressureConfig>, kNumTiers> pressure = {};
@@ -104,6 +106,7 @@ struct CacheConfig {
 // What may be changed of a cache that is used; nothing: it stays.
 struct CacheChange {
   std::optional<OffloadMode> offload = {};
+  std::optional<EvictionKind> eviction = {};
   std::optional<std::uint32_t> default_lease_ms = {};
   std::array<std::optional<PressureConfig>, kNumTiers> pressure = {};
   std::optional<CacheQuota> quota = {};  // in place of the one before
@@ -175,6 +178,9 @@ struct BlockManagerOptions {
   std::function<int(std::string_view call)> snapshot_file_fault;
   // Events kept for those who listen: 200 bytes each. A second of a busy server.
   std::uint32_t kept_events = 65'536;
+  // A cache: what is remembered of blocks that are gone, so that they are known when they come
+  // back. Enough for 8 times the blocks of a cache of 655,000.
+  std::uint64_t max_history_bytes = 64ull << 20;
 };
 
 }  // namespace cairn

@@ -62,6 +62,7 @@ const PressureConfig& pressure_of(const CacheConfig& config, Tier tier,
 
 Result<CacheConfig> changed(CacheConfig config, const CacheChange& change) {
   config.offload = change.offload.value_or(config.offload);
+  config.eviction = change.eviction.value_or(config.eviction);
   config.default_lease_ms = change.default_lease_ms.value_or(config.default_lease_ms);
   config.quota = change.quota.value_or(config.quota);
   for (Tier tier : kTiers) {

@@ -2,12 +2,19 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 #include "base/assert.hpp"
 
 namespace cairn {
 
-SlotPool::SlotPool(std::uint32_t capacity) : records_(capacity), free_(capacity), limit_(capacity) {
+SlotPool::SlotPool(std::uint32_t capacity, const EvictionPolicy* policy)
+    : records_(capacity),
+      histories_(policy == nullptr ? 0 : capacity),
+      free_(capacity),
+      limit_(capacity),
+      policy_(policy),
+      lists_(make_lists(policy)) {
   CAIRN_ASSERT(capacity <= kMaxSlots, "slots would share a reference");
   counts_[static_cast<std::size_t>(SlotState::free)] = capacity;
 }
@@ -16,6 +23,7 @@ void SlotPool::set_limit(std::uint32_t limit) {
   CAIRN_ASSERT(limit <= kMaxSlots, "slots would share a reference");
   if (limit > end()) {
     free_.grow(limit);
+    if (policy_ != nullptr) histories_.resize(limit);
     records_.resize(limit);
   }
   for (SlotNumber slot = std::min(limit, limit_); slot < std::max(limit, limit_); ++slot) {
@@ -39,7 +47,8 @@ SlotState SlotPool::state_of(const SlotRecord& record) {
 }
 
 std::uint64_t SlotPool::memory_bytes() const {
-  return records_.size() * sizeof(SlotRecord) + free_.memory_bytes();
+  return records_.size() * sizeof(SlotRecord) + histories_.size() * sizeof(BlockHistory) +
+         free_.memory_bytes();
 }
 
 AllocatorStatistics SlotPool::statistics(std::uint64_t slot_bytes) const {
@@ -94,6 +103,7 @@ void SlotPool::give_back(SlotNumber slot) {
   --counter(record);
   // One life, one generation: handles of this life are stale from here on.
   record = SlotRecord{.generation = record.generation + 1};
+  if (policy_ != nullptr) histories_[slot] = {};
   ++frees_;
   if (slot >= limit_) {
     --beyond_count_;
@@ -147,7 +157,7 @@ void SlotPool::remove_lease(SlotNumber slot) {
 void SlotPool::list_last(SlotNumber slot) { insert_before(slot, kNoSlot); }
 
 void SlotPool::list_first(SlotNumber slot, UseStamp latest) {
-  const SlotNumber first = lists_[records_[slot].priority].first;
+  const SlotNumber first = list_of(slot).first;
   if (first != kNoSlot) latest = std::min(latest, UseStamp{records_[first].last_use.value - 1});
   records_[slot].last_use = latest;
   insert_before(slot, first);
@@ -155,30 +165,30 @@ void SlotPool::list_first(SlotNumber slot, UseStamp latest) {
 
 void SlotPool::list_by_use(SlotNumber slot) {
   const SlotRecord& record = records_[slot];
-  SlotNumber next = lists_[record.priority].first;
+  SlotNumber next = list_of(slot).first;
   while (next != kNoSlot && records_[next].last_use < record.last_use) next = records_[next].next;
   insert_before(slot, next);
 }
 
 void SlotPool::insert_before(SlotNumber slot, SlotNumber next) {
   SlotRecord& record = records_[slot];
-  List& list = lists_[record.priority];
   record.place = EvictionPlace::listed;
-  record.next = next;
-  record.previous = next == kNoSlot ? list.last : records_[next].previous;
-  (record.previous == kNoSlot ? list.first : records_[record.previous].next) = slot;
-  (next == kNoSlot ? list.last : records_[next].previous) = slot;
+  list_of(slot).insert_before(records_, slot, next);
+  lists_[record.priority].non_empty |= std::uint64_t{1} << list_number(slot);
   non_empty_lists_[record.priority / 64] |= std::uint64_t{1} << (record.priority % 64);
 }
 
 void SlotPool::unlist(SlotNumber slot) {
   SlotRecord& record = records_[slot];
   if (record.place == EvictionPlace::listed) {
-    List& list = lists_[record.priority];
-    (record.previous == kNoSlot ? list.first : records_[record.previous].next) = record.next;
-    (record.next == kNoSlot ? list.last : records_[record.next].previous) = record.previous;
-    if (list.first == kNoSlot) {
-      non_empty_lists_[record.priority / 64] &= ~(std::uint64_t{1} << (record.priority % 64));
+    LinkedBlocks& list = list_of(slot);
+    list.remove(records_, slot);
+    if (list.empty()) {
+      Lists& lists = lists_[record.priority];
+      lists.non_empty &= ~(std::uint64_t{1} << list_number(slot));
+      if (lists.non_empty == 0) {
+        non_empty_lists_[record.priority / 64] &= ~(std::uint64_t{1} << (record.priority % 64));
+      }
     }
   }
   record.place = EvictionPlace::none;
@@ -198,13 +208,62 @@ void SlotPool::park(SlotNumber slot) {
   records_[slot].place = EvictionPlace::parked;
 }
 
-SlotNumber SlotPool::next_to_go() const {
+SlotNumber SlotPool::next_to_go() {
   for (std::size_t word = 0; word < non_empty_lists_.size(); ++word) {
     if (non_empty_lists_[word] == 0) continue;
     const auto bit = static_cast<std::size_t>(std::countr_zero(non_empty_lists_[word]));
-    return lists_[word * 64 + bit].first;
+    const auto priority = static_cast<std::uint8_t>(word * 64 + bit);
+    const Lists& lists = lists_[priority];
+    if (policy_ == nullptr) return lists.by_number.front().first;
+    const SlotNumber first =
+        chosen_.priority == priority ? lists.by_number[chosen_.list].first : kNoSlot;
+    if (first != kNoSlot && histories_[first].request == chosen_.request) return first;
+    const std::uint32_t list = choose_list(lists);
+    const SlotNumber slot = lists.by_number[list].first;
+    chosen_ = {priority, static_cast<std::uint8_t>(list), histories_[slot].request};
+    return slot;
   }
   return kNoSlot;
+}
+
+std::uint32_t SlotPool::choose_list(const Lists& lists) const {
+  std::uint32_t chosen = 0;
+  float least = std::numeric_limits<float>::infinity();
+  for (std::uint64_t left = lists.non_empty; left != 0; left &= left - 1) {
+    const auto list = static_cast<std::uint32_t>(std::countr_zero(left));
+    const float worth = policy_->worth(histories_[lists.by_number[list].first]);
+    if (worth >= least) continue;
+    least = worth;
+    chosen = list;
+  }
+  return chosen;
+}
+
+SlotPool::PriorityLists SlotPool::make_lists(const EvictionPolicy* policy) {
+  PriorityLists lists;
+  for (Lists& each : lists) each.by_number.resize(policy == nullptr ? 1 : policy->lists());
+  return lists;
+}
+
+SlotPool::PolicyRoom SlotPool::room_for(const EvictionPolicy* policy) const {
+  PolicyRoom room{.policy = policy,
+                  .histories = HugeVector<BlockHistory>(policy == nullptr ? 0 : records_.size()),
+                  .lists = make_lists(policy),
+                  .listed = {}};
+  for (SlotNumber slot = 0; slot < end(); ++slot) {
+    if (records_[slot].place == EvictionPlace::listed) room.listed.push_back(slot);
+  }
+  std::ranges::sort(room.listed, {}, [this](SlotNumber slot) { return records_[slot].last_use; });
+  return room;
+}
+
+void SlotPool::set_policy(PolicyRoom room) {
+  policy_ = room.policy;
+  histories_ = std::move(room.histories);
+  lists_ = std::move(room.lists);
+  non_empty_lists_ = {};
+  choose_again();
+  for (const SlotNumber slot : room.listed) list_last(slot);
 }
 
 }  // namespace cairn

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "blockmgr/eviction/linked_blocks.hpp"
+#include "blockmgr/eviction/policy.hpp"
 #include "blockmgr/index/free_bitmap.hpp"
 #include "blockmgr/index/huge_pages.hpp"
 #include "blockmgr/index/slot_ref.hpp"
@@ -35,7 +37,7 @@ enum class SlotLife : std::uint8_t {
 // Where an unpinned committed slot stands in the order of eviction.
 enum class EvictionPlace : std::uint8_t {
   none,    // pinned, or not committed
-  listed,  // in its priority's list, least recently used first
+  listed,  // in one of its priority's lists, least recently used first
   parked,  // reached the list's front while a child needed it; listed again when the child goes
 };
 
@@ -67,7 +69,9 @@ inline constexpr std::uint32_t kNoOwner = ~std::uint32_t{0};
 // Not thread-safe.
 class SlotPool {
  public:
-  explicit SlotPool(std::uint32_t capacity);
+  // `policy` says which list is next; null: there is one list a priority, and its order decides.
+  // Borrowed.
+  SlotPool(std::uint32_t capacity, const EvictionPolicy* policy);
 
   // How many slots there are, those beyond the limit that are in use among them.
   std::uint32_t capacity() const { return limit_ + beyond_count_; }
@@ -90,7 +94,13 @@ class SlotPool {
 
   SlotRecord& operator[](SlotNumber slot) { return records_[slot]; }
   const SlotRecord& operator[](SlotNumber slot) const { return records_[slot]; }
-  void prefetch(SlotNumber slot) const { __builtin_prefetch(&records_[slot], 1); }
+  // Of its owner; of the owner's highest copy, where it has more than one. REQUIRES: a policy.
+  BlockHistory& history(SlotNumber slot) { return histories_[slot]; }
+  const BlockHistory& history(SlotNumber slot) const { return histories_[slot]; }
+  void prefetch(SlotNumber slot) const {
+    __builtin_prefetch(&records_[slot], 1);
+    if (policy_ != nullptr) __builtin_prefetch(&histories_[slot], 1);
+  }
   // The neighbours in the list, which unlinking writes to. REQUIRES: the record is in the cache.
   void prefetch_neighbours(SlotNumber slot) const;
 
@@ -120,7 +130,14 @@ class SlotPool {
   // none.
   void hand_place_over(SlotNumber from, SlotNumber to);
   void park(SlotNumber slot);
-  SlotNumber next_to_go() const;  // of the lowest priority that has any; kNoSlot
+  // Which list is next is asked again: time has passed, or something was learnt.
+  void choose_again() { chosen_ = {}; }
+  SlotNumber next_to_go();  // of the lowest priority that has any; kNoSlot
+  // Another policy: what is listed is listed anew, in the order of its last use. The first throws
+  // std::bad_alloc, the second nothing.
+  struct PolicyRoom;
+  PolicyRoom room_for(const EvictionPolicy* policy) const;
+  void set_policy(PolicyRoom room);
 
  private:
   static SlotState state_of(const SlotRecord& record);
@@ -128,14 +145,27 @@ class SlotPool {
     return counts_[static_cast<std::size_t>(state_of(record))];
   }
 
+  // The lists of a priority, a bit of `non_empty` each.
+  struct Lists {
+    std::vector<LinkedBlocks> by_number;
+    std::uint64_t non_empty = 0;
+  };
+  using PriorityLists = std::array<Lists, kMaxPriority + 1>;
+
   void begin_life(SlotNumber slot);
   void insert_before(SlotNumber slot, SlotNumber next);  // kNoSlot: at the end
+  static PriorityLists make_lists(const EvictionPolicy* policy);
 
-  struct List {
-    SlotNumber first = kNoSlot;
-    SlotNumber last = kNoSlot;
-  };
+  std::uint32_t list_number(SlotNumber slot) const {
+    return policy_ == nullptr ? 0 : histories_[slot].list;
+  }
+  LinkedBlocks& list_of(SlotNumber slot) {
+    return lists_[records_[slot].priority].by_number[list_number(slot)];
+  }
+  std::uint32_t choose_list(const Lists& lists) const;
+
   HugeVector<SlotRecord> records_;
+  HugeVector<BlockHistory> histories_;  // of the slots; empty without a policy
   FreeBitmap free_;
   std::array<std::uint32_t, kNumSlotStates> counts_{};
   std::uint32_t limit_ = 0;
@@ -143,8 +173,23 @@ class SlotPool {
   std::uint32_t leased_count_ = 0;
   std::uint32_t most_used_ = 0;  // at a time
   std::uint64_t frees_ = 0;
-  std::array<List, kMaxPriority + 1> lists_;
+  const EvictionPolicy* policy_;
+  PriorityLists lists_;
   std::array<std::uint64_t, 2> non_empty_lists_{};  // a bit a priority
+  // What goes comes from this list as long as its first was used by the same request: which list
+  // is worth least is asked once for the end of a prompt.
+  struct Chosen {
+    std::uint8_t priority = kMaxPriority + 1;  // none
+    std::uint8_t list = 0;
+    RequestNumber request = 0;
+  } chosen_;
+};
+
+struct SlotPool::PolicyRoom {
+  const EvictionPolicy* policy = nullptr;
+  HugeVector<BlockHistory> histories;
+  PriorityLists lists;
+  std::vector<SlotNumber> listed;  // by last use
 };
 
 }  // namespace cairn

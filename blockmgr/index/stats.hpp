@@ -75,7 +75,10 @@ struct CacheStats {
   std::uint64_t commits = 0;
   std::uint64_t duplicates = 0;
   LockHolds lock_holds;
-  std::uint64_t metadata_bytes = 0;  // of the index, the slots' records and what clients attached
+  // Of the index, the slots' records, the histories and what clients attached.
+  std::uint64_t metadata_bytes = 0;
+  std::uint64_t history_bytes = 0;      // of what the order of eviction remembers
+  std::uint64_t remembered_blocks = 0;  // that are gone, and known when they come back
 };
 
 }  // namespace cairn

@@ -85,6 +85,9 @@ std::optional<std::span<const std::byte>> checked(std::span<const std::byte> byt
   return body;
 }
 
+// One byte for both: a file from before there was another order than lru says lru.
+constexpr unsigned kEvictionShift = 4;
+
 void put(Encoder& out, const CacheConfig& config) {
   out.sized(config.name);
   const LayoutConfig& shape = config.shape;
@@ -92,7 +95,8 @@ void put(Encoder& out, const CacheConfig& config) {
                              shape.dtype_width_bytes, shape.alignment}) {
     out.number(size);
   }
-  out.number(static_cast<std::uint8_t>(config.offload));
+  out.number(static_cast<std::uint8_t>(static_cast<unsigned>(config.offload) |
+                                       static_cast<unsigned>(config.eviction) << kEvictionShift));
   out.number(config.default_lease_ms);
   for (const auto& tier : config.tiers) {
     out.number(static_cast<std::uint8_t>(tier.has_value()));
@@ -115,9 +119,13 @@ CacheConfig take_config(Decoder& in) {
                               &shape.inner_dim, &shape.dtype_width_bytes, &shape.alignment}) {
     *size = in.number<std::uint64_t>();
   }
-  const auto offload = in.number<std::uint8_t>();
-  in.refuse_unless(offload <= static_cast<std::uint8_t>(OffloadMode::never));
+  const auto policies = in.number<std::uint8_t>();
+  const auto offload = policies & ((1U << kEvictionShift) - 1);
+  const auto eviction = static_cast<unsigned>(policies) >> kEvictionShift;
+  in.refuse_unless(offload <= static_cast<unsigned>(OffloadMode::never) &&
+                   eviction <= static_cast<unsigned>(EvictionKind::lrfu));
   config.offload = static_cast<OffloadMode>(offload);
+  config.eviction = static_cast<EvictionKind>(eviction);
   config.default_lease_ms = in.number<std::uint32_t>();
   for (auto& tier : config.tiers) {
     if (in.number<std::uint8_t>() == 0) continue;

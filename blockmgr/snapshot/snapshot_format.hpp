@@ -15,7 +15,8 @@
 // file's start.
 //
 //   header   magic "CAIRNSNP", u32 version, u32 bytes of the header, u32 flags (1: zstd), u32 0,
-//            i64 made at (Unix ms), the cache's configuration, u64 XXH3 of all before it
+//            i64 made at (Unix ms), the cache's configuration (of which one byte has both policies:
+//            offload, and eviction in the upper half), u64 XXH3 of all before it
 //   data     the blocks' bytes in canonical order, end to end: each as it is, or as one zstd frame
 //   index    a record a block, in the order of the data: u8 key bytes, u8 parent bytes (0: none),
 //            u8 tiers (a bit each), u8 0, u32 metadata bytes, u32 epoch, i64 last use (Unix ms),

@@ -12,7 +12,7 @@ constexpr std::array<std::string_view, 2> kLayoutWords = {"fully_contiguous", "l
 constexpr std::array<std::string_view, 2> kBlockDimWords = {"first", "second"};
 constexpr std::array<std::string_view, 3> kOffloadWords = {"on_evict", "on_commit", "never"};
 constexpr std::array<std::string_view, 2> kExportWords = {"handle", "descriptor"};
-constexpr std::array<std::string_view, 1> kEvictionWords = {"lru"};
+constexpr std::array<std::string_view, 3> kEvictionWords = {"lru", "class_hazard", "lrfu"};
 
 LayoutConfig read_shape(const json& object, const std::string& path, DecodeErrors& errors) {
   Fields fields(object, path, errors);
@@ -178,7 +178,8 @@ CacheConfig read_cache_fields(Fields& fields, std::string name) {
       errors.add(ErrorCode::missing_field, "tiers names none of device, pinned, disk");
     }
   }
-  fields.optional_word("eviction", kEvictionWords);
+  config.eviction =
+      static_cast<EvictionKind>(fields.optional_word("eviction", kEvictionWords).value_or(0));
   config.offload =
       static_cast<OffloadMode>(fields.optional_word("offload", kOffloadWords).value_or(0));
   config.default_lease_ms = static_cast<std::uint32_t>(
@@ -200,7 +201,9 @@ Result<CacheChange> read_cache_change(const json& body) {
   if (const auto word = fields.optional_word("offload", kOffloadWords)) {
     change.offload = static_cast<OffloadMode>(*word);
   }
-  fields.optional_word("eviction", kEvictionWords);
+  if (const auto word = fields.optional_word("eviction", kEvictionWords)) {
+    change.eviction = static_cast<EvictionKind>(*word);
+  }
   if (const auto ms = fields.optional_number("default_lease_ms", {1, UINT32_MAX})) {
     change.default_lease_ms = static_cast<std::uint32_t>(*ms);
   }
@@ -241,7 +244,7 @@ ordered_json cache_config_body(const CacheConfig& config) {
   }
   ordered_json body = {{"layout", shape_body(config.shape)},
                        {"tiers", std::move(tiers)},
-                       {"eviction", kEvictionWords[0]},
+                       {"eviction", to_string(config.eviction)},
                        {"offload", to_string(config.offload)},
                        {"default_lease_ms", config.default_lease_ms}};
   for (Tier tier : kTiers) {

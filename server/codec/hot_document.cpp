@@ -129,6 +129,13 @@ Result<ReleaseBody> read_release(const json& body, std::size_t max_blocks) {
     });
   }
   const auto to_lease = fields.optional_string("to_lease");
+  const auto tokens = [&fields](std::string_view name) -> std::optional<std::uint32_t> {
+    const auto number = fields.optional_number(name, kAnyU32);
+    if (!number) return std::nullopt;
+    return static_cast<std::uint32_t>(*number);
+  };
+  out.input_tokens = tokens("input_tokens");
+  out.output_tokens = tokens("output_tokens");
   fields.finish();
   CAIRN_TRY(errors.take());
   if (to_lease) CAIRN_TRY(read_lease(*to_lease, out.to_lease.emplace(), "to_lease"));

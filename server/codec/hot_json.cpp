@@ -321,7 +321,8 @@ Result<CommitBody> read_commit(std::span<const std::byte> bytes, std::size_t max
 }
 
 Result<ReleaseBody> read_release(std::span<const std::byte> bytes, std::size_t max_blocks) {
-  static constexpr std::array<std::string_view, 2> kNames = {"blocks", "to_lease"};
+  static constexpr std::array<std::string_view, 4> kNames = {"blocks", "to_lease", "input_tokens",
+                                                             "output_tokens"};
   ReleaseBody out;
   if (bytes.empty()) return out;
   bool has_blocks = false;
@@ -332,6 +333,10 @@ Result<ReleaseBody> read_release(std::span<const std::byte> bytes, std::size_t m
         auto text = body.string(value, where);
         if (!text) return std::move(text).error();
         return read_lease(*text, out.to_lease.emplace(), kNames[index]);
+      }
+      if (index >= 2) {
+        auto& tokens = index == 2 ? out.input_tokens : out.output_tokens;
+        return store(body.number(value, where, kAnyU32), tokens.emplace());
       }
       has_blocks = true;
       return each_object(body, value, where, max_blocks,

@@ -73,6 +73,8 @@ struct CommitBody {
 struct ReleaseBody {
   std::vector<BlockHandle> blocks;  // empty: all
   std::optional<LeaseId> to_lease;
+  std::optional<std::uint32_t> input_tokens;
+  std::optional<std::uint32_t> output_tokens;
 };
 
 struct RenewBody {

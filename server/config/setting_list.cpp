@@ -22,6 +22,10 @@ std::vector<SettingHelp> file_settings() {
   add("blocks.max_waiting_allocations",
       "allocations of a tier that wait for blocks to be offloaded (default 1024)");
   add("blocks.max_metadata_bytes", "metadata of a block, as JSON (default 4096)");
+  add("blocks.max_history_bytes",
+      "what a cache whose order of eviction learns remembers of blocks that are gone, 13 bytes "
+      "each "
+      "(default 67108864)");
   add("blocks.max_snapshots", "snapshots of a cache (default 64)");
   add("blocks.max_snapshot_jobs", "snapshots made or restored at once (default 4)");
   add("disk.depth", "pieces that io_uring has under way at once (default 128)");

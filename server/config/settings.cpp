@@ -85,6 +85,7 @@ void read_blocks(Fields& fields, BlockManagerOptions& out) {
   read(fields, "max_waiting_allocations", kCount, out.max_waiting_allocations);
   read(fields, "staging_bytes", {4096, 1ull << 40}, out.staging_bytes);
   read(fields, "max_metadata_bytes", {0, 1u << 20}, out.max_metadata_bytes);
+  read(fields, "max_history_bytes", {64, 1ull << 40}, out.max_history_bytes);
   read(fields, "max_snapshots", kCount, out.max_snapshots);
   read(fields, "max_snapshot_jobs", {1, 64}, out.max_snapshot_jobs);
 }

@@ -124,8 +124,10 @@ void release(Service& service, const Call& call, Reply reply) {
       [most](std::span<const std::byte> bytes) { return hot_json::read_release(bytes, most); },
       [most](const json& document) { return hot_document::read_release(document, most); });
   if (!body) return reply.error(body.error());
-  const auto released =
-      named->cache->release(named->lease, {.blocks = body->blocks, .to_lease = body->to_lease});
+  const auto released = named->cache->release(named->lease, {.blocks = body->blocks,
+                                                             .to_lease = body->to_lease,
+                                                             .input_tokens = body->input_tokens,
+                                                             .output_tokens = body->output_tokens});
   if (!released) return reply.error(released.error());
   reply.text(200, released_text(*released));
 }

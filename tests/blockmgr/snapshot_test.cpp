@@ -273,6 +273,14 @@ TEST(Snapshots, AreBounded) {
   EXPECT_TRUE(rig.make(cache, "c"));
 }
 
+TEST(Snapshots, NameThePoliciesOfTheirCache) {
+  SnapshotRig rig;
+  CacheConfig made = small_cache({.pinned = 8}, OffloadMode::never);
+  made.eviction = EvictionKind::lrfu;
+  ASSERT_TRUE(rig.make(rig.cache(made), "s"));
+  EXPECT_EQ(rig.snapshots().configuration(rig.file("s")).value(), made);
+}
+
 TEST(Snapshots, OutliveTheirCacheAndItsServer) {
   SnapshotRig rig;
   {

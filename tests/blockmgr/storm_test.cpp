@@ -168,17 +168,25 @@ class Client {
   std::uint64_t reads_ = 0;
 };
 
-class Storm : public ::testing::TestWithParam<OffloadMode> {};
-INSTANTIATE_TEST_SUITE_P(Cache, Storm,
-                         ::testing::Values(OffloadMode::on_evict, OffloadMode::on_commit,
-                                           OffloadMode::never),
-                         [](const auto& mode) { return std::string(to_string(mode.param)); });
+class Storm : public ::testing::TestWithParam<std::tuple<OffloadMode, EvictionKind>> {};
+INSTANTIATE_TEST_SUITE_P(
+    Cache, Storm,
+    ::testing::Combine(::testing::Values(OffloadMode::on_evict, OffloadMode::on_commit,
+                                         OffloadMode::never),
+                       ::testing::Values(EvictionKind::lru, EvictionKind::class_hazard)),
+    [](const auto& both) {
+      return std::string(to_string(std::get<0>(both.param))) + "_" +
+             std::string(to_string(std::get<1>(both.param)));
+    });
 
 TEST_P(Storm, LeavesNothingHeldAndNoWrongByte) {
   const std::uint64_t seed = std::random_device()();
   std::cout << "seed " << seed << '\n';
   Rig rig;
-  const auto cache = rig.cache(small_cache({.device = 8, .pinned = 12, .disk = 20}, GetParam()));
+  const auto [offload, eviction] = GetParam();
+  CacheConfig config = small_cache({.device = 8, .pinned = 12, .disk = 20}, offload);
+  config.eviction = eviction;
+  const auto cache = rig.cache(config);
   std::vector<Client> clients;
   for (int i = 0; i < kThreads; ++i) {
     clients.emplace_back(rig, *cache, seed + static_cast<std::uint64_t>(i));

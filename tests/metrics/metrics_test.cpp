@@ -29,6 +29,8 @@ CacheStats sample_cache() {
   cache.commits = 7;
   cache.duplicates = 8;
   cache.metadata_bytes = 9;
+  cache.history_bytes = 19;
+  cache.remembered_blocks = 20;
   cache.disk_admission = {.admitted = 11, .rejected = 12, .throttled = 13};
   cache.disk_full = 14;
   cache.disk_scrub = {.blocks = 15, .bytes = 16, .wrong = 17, .passes = 18};

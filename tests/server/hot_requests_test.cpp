@@ -165,6 +165,14 @@ TEST_P(HotRequests, ReleaseGivesUpAllWhereNoBlocksAreNamed) {
   EXPECT_EQ(lease_text(*body->to_lease), kLease);
 }
 
+TEST_P(HotRequests, ReleaseTellsWhatTheRequestTookAndMade) {
+  const auto body = release(R"({"input_tokens": 4000, "output_tokens": 0})");
+  ASSERT_TRUE(body) << body.error().detail;
+  EXPECT_EQ(body->input_tokens, 4000U);
+  EXPECT_EQ(body->output_tokens, 0U);
+  EXPECT_FALSE(release("{}")->output_tokens);
+}
+
 TEST_P(HotRequests, TakeWholeNumbersHoweverTheyAreWritten) {
   for (const char* number : {"286.0", "2.86e2", "286", "28600E-2"}) {
     const auto body = allocate(std::string(R"({"count": )") + number + "}");
@@ -379,6 +387,8 @@ TEST_P(HotRequests, WrongReleasesNameTheirField) {
   constexpr Wrong kTable[] = {
       {R"({"blocks": []})", ErrorCode::out_of_range, "blocks"},
       {R"({"to_lease": "07"})", ErrorCode::malformed, "to_lease"},
+      {R"({"output_tokens": -1})", ErrorCode::out_of_range, "output_tokens"},
+      {R"({"input_tokens": "many"})", ErrorCode::wrong_type, "input_tokens"},
       {R"({"blocks": [{"tier": "device", "slot": 2}]})", ErrorCode::missing_field,
        "blocks[0].generation"},
       {R"({"blocks": [{"tier": "device", "slot": 2, "generation": 1, "keys": "aa"}]})",

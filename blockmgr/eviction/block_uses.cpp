@@ -1,0 +1,70 @@
+#include "blockmgr/eviction/block_uses.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace cairn {
+namespace {
+
+// A match is the same request again where no more than so many have begun since.
+constexpr RequestNumber kSameRequest = 16;
+// A block belongs to the request that last used its parent where no more than so many have begun
+// since: as many as are computed at a time.
+constexpr RequestNumber kRequestsAtOnce = 256;
+// What is remembered of blocks that are gone pays up to here: 8 times what the cache holds, and for
+// small caches more.
+constexpr std::uint64_t kGhostsABlock = 8;
+constexpr std::uint64_t kMinGhosts = 65'536;
+
+std::uint32_t ghosts_for(const BlockUses::Options& options) {
+  const std::uint64_t wanted = std::max(kMinGhosts, kGhostsABlock * options.capacity_blocks);
+  return static_cast<std::uint32_t>(
+      std::min(wanted, options.ghost_bytes / GhostTable::kSetBytes * GhostTable::kPlaces));
+}
+
+}  // namespace
+
+BlockUses::BlockUses(const Options& options)
+    : policy_(make_eviction_policy(options.eviction, options.capacity_blocks)),
+      ghosts_(ghosts_for(options)) {}
+
+RequestNumber BlockUses::begin_match(const Match& match) {
+  Seen& seen = place(asked_, match.last_key_hash);
+  const bool again = seen.key_hash == match.last_key_hash && seen.blocks == match.blocks &&
+                     last_ - seen.request < kSameRequest;
+  if (!again) {
+    last_ = policy_->begin({.blocks = match.blocks, .unix_ms = match.unix_ms});
+    seen = {match.last_key_hash, last_, match.blocks};
+  }
+  return seen.request;
+}
+
+void BlockUses::use(BlockHistory& block, RequestNumber request, std::uint32_t children) {
+  if (block.is_known() && block.request == request) return;
+  policy_->touched(block, request);
+  block.is_hub = children >= kHubChildren;
+}
+
+void BlockUses::stored(BlockHistory& block, const Stored& stored) {
+  block = ghosts_.recall(stored.key_hash);
+  std::optional<RequestNumber> request;
+  const auto consider = [&](RequestNumber candidate) {
+    if (last_ - candidate >= kRequestsAtOnce) return;
+    if (!request || last_ - candidate < last_ - *request) request = candidate;
+  };
+  Seen& expected = place(expected_, stored.key_hash);
+  if (expected.blocks > 0 && expected.key_hash == stored.key_hash) {
+    consider(std::exchange(expected, {}).request);
+  }
+  if (stored.parent != nullptr && stored.parent->is_known()) consider(stored.parent->request);
+  if (!request) request = last_ = policy_->begin({.blocks = 0, .unix_ms = stored.unix_ms});
+  use(block, *request, stored.children);
+}
+
+void BlockUses::restored(BlockHistory& block) {
+  if (restoring_ == 0) restoring_ = last_ = policy_->begin({});
+  use(block, restoring_, 0);
+}
+
+}  // namespace cairn

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "blockmgr/eviction/ghost_table.hpp"
+#include "blockmgr/eviction/policy.hpp"
+
+namespace cairn {
+
+// Who asked for which blocks of a cache, as its policy needs to know it: a cache sees matches and
+// commits, a policy requests. What a request stores belongs to the match that missed it, or else to
+// the request that its parent was last used by. Not thread-safe.
+class BlockUses {
+ public:
+  struct Options {
+    EvictionKind eviction = EvictionKind::class_hazard;
+    std::uint32_t capacity_blocks = 0;
+    std::uint64_t ghost_bytes = 0;  // at most, of what is remembered of blocks that are gone
+  };
+  explicit BlockUses(const Options& options);
+
+  const EvictionPolicy& policy() const { return *policy_; }
+
+  // A match of so many keys begins. One that asks for the same again at once is the same request:
+  // engines look first and take a lease then.
+  struct Match {
+    std::uint32_t blocks = 0;
+    std::uint64_t last_key_hash = 0;
+    std::int64_t unix_ms = 0;
+  };
+  RequestNumber begin_match(const Match& match);
+  // It found the block, which so many follow.
+  void found(BlockHistory& block, RequestNumber request, std::uint32_t children) {
+    use(block, request, children);
+  }
+  // This is the first key that it missed.
+  void missed(std::uint64_t key_hash, RequestNumber request) {
+    place(expected_, key_hash) = {key_hash, request, 1};
+  }
+
+  struct Stored {
+    std::uint64_t key_hash = 0;
+    const BlockHistory* parent = nullptr;  // null: there is none, or it is not here
+    std::uint32_t children = 0;
+    std::int64_t unix_ms = 0;
+  };
+  void stored(BlockHistory& block, const Stored& stored);
+  // An earlier run left it: all of these count as stored by one request.
+  void restored(BlockHistory& block);
+  void listed(BlockHistory& block) { policy_->listed(block); }
+  // Its last copy goes.
+  void gone(const BlockHistory& block, std::uint64_t key_hash) {
+    ghosts_.remember(key_hash, block);
+  }
+  void ended(RequestNumber request, const RequestEnd& end) { policy_->ended(request, end); }
+
+  std::uint32_t ghost_count() const { return ghosts_.size(); }
+  std::uint64_t memory_bytes() const { return ghosts_.memory_bytes() + policy_->memory_bytes(); }
+
+ private:
+  void use(BlockHistory& block, RequestNumber request, std::uint32_t children);
+
+  // By the highest bits of a hash: what was asked for last, and what is expected to be stored.
+  struct Seen {
+    std::uint64_t key_hash = 0;
+    RequestNumber request = 0;
+    std::uint32_t blocks = 0;
+  };
+  static constexpr int kSeenBits = 8;  // as many frontends and more
+  using SeenTable = std::array<Seen, std::size_t{1} << kSeenBits>;
+  static Seen& place(SeenTable& table, std::uint64_t key_hash) {
+    return table[key_hash >> (64 - kSeenBits)];
+  }
+
+  std::unique_ptr<EvictionPolicy> policy_;
+  GhostTable ghosts_;
+  SeenTable asked_;
+  SeenTable expected_;
+  RequestNumber last_ = 0;
+  RequestNumber restoring_ = 0;  // 0: none yet
+};
+
+}  // namespace cairn

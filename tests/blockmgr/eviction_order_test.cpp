@@ -1,0 +1,251 @@
+// The order of eviction in a cache's own index: against its model in memory, and what no order may
+// break.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "base/hash.hpp"
+#include "blockmgr/eviction/shadow_cache.hpp"
+#include "blockmgr/index/block_store.hpp"
+#include "tests/blockmgr/rig.hpp"
+
+namespace cairn::testing {
+namespace {
+
+using Prompt = std::vector<BlockKey>;
+
+// Conversations that come back after some others, and prompts that come once.
+class Prompts {
+ public:
+  explicit Prompts(std::uint64_t seed) : random_(seed) {}
+
+  struct Request {
+    Prompt keys = {};
+    RequestEnd end = {};
+  };
+  Request next() {
+    if (random_() % 3 == 0) {
+      Request once{.end = {.output_tokens = 400}};
+      extend(once.keys, 3 + random_() % 20);
+      return once;
+    }
+    if (open_.size() < 30) extend(open_.emplace_back(), 2 + random_() % 10);
+    Prompt& prompt = open_[random_() % open_.size()];
+    if (prompt.size() > 40) prompt.resize(1 + random_() % 10);
+    extend(prompt, 1 + random_() % 4);
+    return {.keys = prompt, .end = {.output_tokens = 20}};
+  }
+
+ private:
+  void extend(Prompt& prompt, std::uint64_t blocks) {
+    while (blocks-- > 0) prompt.push_back(key(next_++));
+  }
+  std::mt19937_64 random_;
+  std::uint64_t next_ = 0;
+  std::vector<Prompt> open_;
+};
+
+// One tier, as a cache uses its index for a request that nobody else interrupts.
+class OneTier {
+ public:
+  OneTier(EvictionKind eviction, std::uint32_t capacity)
+      : store_({.capacities = {0, capacity, 0}, .hash_seed = 5, .eviction = eviction}) {}
+
+  std::size_t request(const Prompts::Request& request) {
+    store_.set_time(++now_ms_);
+    const std::vector<KeyView> keys = views(request.keys);
+    const RequestNumber number = store_.begin_match(keys);
+    std::vector<SlotRef> held;
+    BlockStore::PrefixScan scan(store_, keys, {});
+    for (auto found = scan.next(); !found.empty(); found = scan.next()) {
+      held.insert(held.end(), found.begin(), found.end());
+    }
+    for (const SlotRef at : held) {
+      store_.pin_for_lease(at);
+      store_.found(at, number);
+    }
+    const std::size_t hits = held.size();
+    if (hits < keys.size()) store_.missed(keys[hits], number);
+    for (std::size_t i = hits; i < keys.size(); ++i) {
+      if (!make_room()) break;
+      const SlotRef at = store_.take(Tier::pinned, 50);
+      store_.lease_pinned(at);
+      NewBlock block{.key = keys[i]};
+      if (i > 0) block.parent = keys[i - 1];
+      store_.commit(at, std::move(block));
+      held.push_back(at);
+    }
+    store_.end_request(held, request.end);
+    for (auto at = held.rbegin(); at != held.rend(); ++at) store_.unpin_for_lease(*at);
+    return hits;
+  }
+  BlockStore& store() { return store_; }
+
+ private:
+  bool make_room() {
+    if (store_.pool(Tier::pinned).free_count() > 0) return true;
+    const auto victim = store_.next_victim(Tier::pinned);
+    if (!victim) return false;
+    EXPECT_FALSE(store_.holds_a_chain(victim->at)) << "a prefix is evicted from its tail";
+    store_.drop(victim->at, EvictionReason::capacity);
+    return true;
+  }
+  BlockStore store_;
+  std::int64_t now_ms_ = 0;
+};
+
+class EvictionOrder : public ::testing::TestWithParam<EvictionKind> {};
+
+INSTANTIATE_TEST_SUITE_P(Orders, EvictionOrder,
+                         ::testing::Values(EvictionKind::lru, EvictionKind::lrfu,
+                                           EvictionKind::class_hazard),
+                         [](const auto& order) { return std::string(to_string(order.param)); });
+
+TEST_P(EvictionOrder, OfACacheIsThatOfItsModel) {
+  for (const std::uint32_t capacity : {60U, 200U}) {
+    OneTier real(GetParam(), capacity);
+    ShadowCache model(
+        {.eviction = GetParam(), .capacity_blocks = capacity, .ghost_blocks = 65'536});
+    Prompts prompts(capacity);
+    std::uint64_t hits = 0;
+    std::uint64_t model_hits = 0;
+    std::uint64_t blocks = 0;
+    for (int i = 0; i < 4000; ++i) {
+      const auto request = prompts.next();
+      std::vector<std::uint64_t> hashes;
+      for (const BlockKey& each : request.keys) {
+        hashes.push_back(hash_bytes(each.view().bytes(), 0));
+      }
+      hits += real.request(request);
+      model_hits += model.request({.blocks = hashes, .unix_ms = i + 1, .end = request.end});
+      blocks += request.keys.size();
+    }
+    const auto share = [&](std::uint64_t part) {
+      return static_cast<double>(part) / static_cast<double>(blocks);
+    };
+    EXPECT_GT(share(hits), 0.03);
+    EXPECT_NEAR(share(hits), share(model_hits), GetParam() == EvictionKind::lru ? 1e-9 : 0.003);
+  }
+}
+
+TEST_P(EvictionOrder, ChangesWhileBlocksAreHeldAndListed) {
+  OneTier tier(EvictionKind::lru, 100);
+  Prompts prompts(1);
+  for (const EvictionKind eviction :
+       {GetParam(), EvictionKind::lru, GetParam(), EvictionKind::class_hazard}) {
+    for (int i = 0; i < 100; ++i) tier.request(prompts.next());
+    tier.store().set_eviction(eviction);
+    EXPECT_EQ(tier.store().history_bytes() > 0, eviction != EvictionKind::lru);
+  }
+  for (int i = 0; i < 100; ++i) tier.request(prompts.next());
+  // Everything goes, from the tails.
+  std::uint32_t dropped = 0;
+  while (const auto victim = tier.store().next_victim(Tier::pinned)) {
+    EXPECT_FALSE(tier.store().holds_a_chain(victim->at));
+    tier.store().drop(victim->at, EvictionReason::capacity);
+    ++dropped;
+  }
+  EXPECT_GT(dropped, 90U);
+  EXPECT_EQ(tier.store().pool(Tier::pinned).free_count(), 100U);
+}
+
+CacheConfig ordered_by(EvictionKind eviction, TierSizes sizes) {
+  CacheConfig config = small_cache(sizes);
+  config.eviction = eviction;
+  return config;
+}
+
+TEST_P(EvictionOrder, TakesALowerPriorityFirst) {
+  Rig rig;
+  const auto cache = rig.cache(ordered_by(GetParam(), {.pinned = 4}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 2), .priority = 90}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(11, 2), .priority = 10}));
+  rig.match(*cache, keys(11, 2), 0);
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(21, 2)}));
+  EXPECT_EQ(rig.match(*cache, keys(1, 2), 0).blocks.size(), 2U);
+  EXPECT_EQ(rig.match(*cache, keys(11, 2), 0).blocks.size(), 0U);
+}
+
+// What a block was used for goes down with it and comes up with it: the same history, whichever
+// tier the copy that is found lies in.
+TEST_P(EvictionOrder, ABlocksHistoryFollowsItThroughTheTiers) {
+  if (GetParam() == EvictionKind::lru) return;
+  BlockStore store({.capacities = {0, 2, 2}, .eviction = GetParam()});
+  const auto put = [&store](SlotRef at, int number) {
+    store.commit(at, {.key = key(static_cast<std::uint64_t>(number))});
+    store.unpin(at);
+  };
+  const SlotRef upper = store.take(Tier::pinned, 50);
+  put(upper, 1);
+  // A copy below, made before the block was used again.
+  const SlotRef lower = store.take(Tier::disk, 50);
+  store.history(lower) = store.history(upper);
+  store.add_copy(store.record(upper).owner, lower);
+  store.unpin(lower);
+  const BlockKey wanted = key(1);
+  const std::vector<KeyView> asked = {wanted.view()};
+  const RequestNumber number = store.begin_match(asked);
+  store.pin_for_lease(upper);
+  store.found(upper, number);
+  store.unpin_for_lease(upper);
+  const BlockHistory history = store.history(upper);
+  EXPECT_NE(store.history(lower).request, history.request);
+  store.drop(upper, EvictionReason::capacity);
+  EXPECT_EQ(store.history(lower).request, history.request);
+  EXPECT_EQ(store.history(lower).uses, history.uses);
+  // And when it comes back after it was gone.
+  store.drop(lower, EvictionReason::capacity);
+  EXPECT_EQ(store.ghost_histories(), 1U);
+  const SlotRef again = store.take(Tier::pinned, 50);
+  put(again, 1);
+  EXPECT_EQ(store.ghost_histories(), 0U);
+  EXPECT_EQ(store.history(again).uses, history.uses + 1);
+}
+
+// An engine looks first and takes a lease then: that is one use.
+TEST(BlockUses, TheSameMatchAtOnceIsTheSameRequest) {
+  BlockUses uses(
+      {.eviction = EvictionKind::class_hazard, .capacity_blocks = 10, .ghost_bytes = 640});
+  BlockHistory block;
+  uses.missed(7, uses.begin_match({.blocks = 1, .last_key_hash = 7}));
+  uses.stored(block, {.key_hash = 7});
+  EXPECT_EQ(block.uses, 1U);
+  uses.found(block, uses.begin_match({.blocks = 1, .last_key_hash = 7}), 0);
+  EXPECT_EQ(block.uses, 1U);
+  for (std::uint64_t other = 0; other < 20; ++other) {
+    uses.begin_match({.blocks = 1, .last_key_hash = 100 + other});
+  }
+  uses.found(block, uses.begin_match({.blocks = 1, .last_key_hash = 7}), 0);
+  EXPECT_EQ(block.uses, 2U);
+}
+
+TEST(BlockUses, WhatIsStoredBelongsToTheMatchThatMissedIt) {
+  BlockUses uses(
+      {.eviction = EvictionKind::class_hazard, .capacity_blocks = 10, .ghost_bytes = 640});
+  // Their highest bits tell hashes apart.
+  const std::uint64_t a = 1ull << 60, b = 2ull << 60, c = 3ull << 60, d = 4ull << 60;
+  uses.missed(a, uses.begin_match({.blocks = 2, .last_key_hash = b}));
+  uses.missed(c, uses.begin_match({.blocks = 2, .last_key_hash = d}));
+  BlockHistory first;
+  BlockHistory other;
+  BlockHistory second;
+  uses.stored(first, {.key_hash = a});
+  uses.stored(other, {.key_hash = c});
+  uses.stored(second, {.key_hash = b, .parent = &first});
+  EXPECT_EQ(second.request, first.request);
+  EXPECT_EQ(other.request, first.request + 1);
+  // The miss of it is not taken for that of a later time.
+  uses.gone(first, a);
+  uses.missed(d, uses.begin_match({.blocks = 3, .last_key_hash = 9}));
+  BlockHistory before;
+  uses.stored(before, {.key_hash = d});
+  uses.stored(first, {.key_hash = a, .parent = &before});
+  EXPECT_EQ(first.request, before.request);
+  EXPECT_EQ(first.uses, 2U);
+  BlockHistory stray;
+  uses.stored(stray, {.key_hash = 5ull << 60});
+  EXPECT_EQ(stray.request, before.request + 1);
+}
+
+}  // namespace
+}  // namespace cairn::testing
