@@ -59,6 +59,8 @@ std::uint32_t ClassHazard::lists() const { return kClasses; }
 
 RequestNumber ClassHazard::begin(const RequestStart& start) {
   const RequestNumber number = log_.begin(start);
+  log_[number].weight = weight_of(log_[number]);
+  seen_ = {};
   cross_buckets();
   if (until_rebuild_-- == 0) {
     until_rebuild_ = kRebuildRequests - 1;
@@ -75,7 +77,7 @@ void ClassHazard::cross_buckets() {
     if (!log_.remembers(oldest)) oldest = log_.first();
     for (; oldest != log_.last() && log_.age_blocks(oldest) >= table_.start_of(k + 1); ++oldest) {
       const RequestRecord& request = log_[oldest];
-      const float weight = weight_of(request);
+      const float weight = request.weight;
       for (std::uint32_t g = 0; g < kBlockGroups; ++g) {
         if (request.waiting[g] == 0) continue;
         table_.lived_through({class_of(static_cast<BlockGroup>(g), request), k},
@@ -92,8 +94,12 @@ void ClassHazard::touched(BlockHistory& block, RequestNumber request) {
       RequestRecord& last = log_[block.request];
       const BlockGroup group = group_of(block);
       --last.waiting[static_cast<std::size_t>(group)];
-      table_.used_again({class_of(group, last), table_.bucket_of(log_.age_blocks(block.request))},
-                        weight_of(last));
+      if (seen_.request != block.request || !seen_.is_known) {
+        seen_ = {.request = block.request,
+                 .bucket = table_.bucket_of(log_.age_blocks(block.request)),
+                 .is_known = true};
+      }
+      table_.used_again({class_of(group, last), seen_.bucket}, last.weight);
     }
     // The deepest counts: prompts that share only their beginning are other conversations.
     if (!block.is_hub) now.turn = std::min<std::uint32_t>(block.uses + 1U, kMostUses);
@@ -104,6 +110,7 @@ void ClassHazard::touched(BlockHistory& block, RequestNumber request) {
   block.counted = false;
   block.request = request;
   block.is_last = ++now.used == now.asked;
+  if (now.used > now.asked) now.weight = weight_of(now);
   if (block.uses < kMostUses) ++block.uses;
 }
 

@@ -33,6 +33,13 @@ class ClassHazard final : public EvictionPolicy {
   // By bucket: the oldest request that has not left it yet.
   std::vector<RequestNumber> inside_;
   std::uint32_t until_rebuild_ = 0;
+  // In which bucket the request lies that last used the blocks which are being found: mostly one
+  // for many of them.
+  struct Seen {
+    RequestNumber request = 0;
+    std::uint32_t bucket = 0;
+    bool is_known = false;
+  } seen_;
 };
 
 }  // namespace cairn

@@ -102,20 +102,25 @@ void HazardTable::rebuild_hazard(std::span<const Cell> cells, std::span<const fl
   }
 }
 
-void HazardTable::rebuild_worth(std::span<const float> hazard, std::span<float> worth) const {
-  for (std::uint32_t from = 0; from < buckets(); ++from) {
-    float survival = 1;
-    float uses = 0;
-    float held = 0;
-    worth[from] = 0;
-    for (std::uint32_t k = from; k < buckets(); ++k) {
-      const float used = survival * hazard[k];
-      uses += used;
-      // What is used in a bucket is held for half of it.
-      held += (survival - used / 2) * widths_[k];
-      worth[from] = std::max(worth[from], uses / held);
-      survival -= used;
+// From the oldest age down: what follows is taken along as long as that raises the uses by the time
+// of holding. What follows is in stretches that were found best in the same way, so each is looked
+// at once.
+void HazardTable::rebuild_worth(std::span<const float> hazard, std::span<float> worth) {
+  stretches_.clear();
+  for (std::uint32_t k = buckets(); k-- > 0;) {
+    // What is used in a bucket is held for half of it.
+    Stretch from{
+        .uses = hazard[k], .held = (1 - hazard[k] / 2) * widths_[k], .left = 1 - hazard[k]};
+    while (!stretches_.empty()) {
+      const Stretch& next = stretches_.back();
+      if (next.uses * from.held <= from.uses * next.held) break;
+      from.uses += from.left * next.uses;
+      from.held += from.left * next.held;
+      from.left *= next.left;
+      stretches_.pop_back();
     }
+    worth[k] = from.uses / from.held;
+    stretches_.push_back(from);
   }
 }
 

@@ -27,6 +27,8 @@ struct RequestRecord {
   // Its blocks that have not been used since, by group.
   std::array<std::uint32_t, kBlockGroups> waiting{};
 
+  float weight = 0;  // of one of its blocks, among those of others
+
   std::uint32_t blocks() const { return std::max({asked, used, 1U}); }
 };
 
