@@ -6,18 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "base/executor.hpp"
 #include "base/mutex.hpp"
 #include "base/thread.hpp"
-#include "base/unique_function.hpp"
 
 namespace cairn {
 
 // Threads that run what is posted, oldest first. Thread-safe.
-class TaskThreads {
+class TaskThreads final : public Executor {
  public:
-  // Told which of the threads runs it, from 0 on: what a thread keeps from task to task lies there.
-  using Task = UniqueFunction<void(std::size_t thread)>;
-
   struct Options {
     std::string name;
     std::uint32_t threads = 1;  // at least 1
@@ -25,12 +22,15 @@ class TaskThreads {
   // Throws std::system_error where there is no thread.
   explicit TaskThreads(const Options& options);
   // Runs what was posted until now, and what that posts.
-  ~TaskThreads();
+  ~TaskThreads() override;
   TaskThreads(const TaskThreads&) = delete;
   TaskThreads& operator=(const TaskThreads&) = delete;
 
+  std::uint32_t workers() const override { return static_cast<std::uint32_t>(threads_.size()); }
   // What it throws is told on stderr.
-  void post(Task task);
+  void post(Task task) override;
+  void wait(Mutex& mutex, Condition& changed) override { changed.wait(mutex); }
+  void sleep_for(Duration time) override { std::this_thread::sleep_for(time); }
 
  private:
   void stop();

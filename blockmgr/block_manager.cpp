@@ -118,7 +118,7 @@ BlockManager::~BlockManager() {
     Section section(*cache->core_, LockUse::upkeep);
     if (!section->dropped) section.shut();
   }
-  impl_->services->jobs.wait_empty();
+  impl_->services->jobs.wait_empty(impl_->services->engine.executor());
 }
 
 Result<> BlockManager::Impl::check_handle(const ExportedMemory& memory) const {

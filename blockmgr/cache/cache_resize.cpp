@@ -16,7 +16,6 @@
 #include <chrono>
 #include <new>
 #include <string>
-#include <thread>
 
 #include "blockmgr/cache/cache_core.hpp"
 #include "blockmgr/cache/disk_tier.hpp"
@@ -79,8 +78,7 @@ class CacheChanging {
 };
 
 Result<> CacheChanging::begin() {
-  const auto deadline = std::chrono::steady_clock::now() + kChangePatience;
-  while (true) {
+  for (int looks = 1; true; ++looks) {
     {
       Section section(core_, LockUse::upkeep);
       CAIRN_TRY(section.check_usable());
@@ -95,11 +93,11 @@ Result<> CacheChanging::begin() {
         return {};
       }
     }
-    if (std::chrono::steady_clock::now() >= deadline) {
+    if (looks * kLook >= kChangePatience) {
       return Error{ErrorCode::state_conflict,
                    "cache " + core_.config.name + " is being changed by another request"};
     }
-    std::this_thread::sleep_for(kLook);
+    core_.services->engine.executor().sleep_for(kLook);
   }
 }
 
@@ -303,8 +301,7 @@ Result<> CacheChanging::shrink(const Sizes& sizes, const std::vector<Tier>& tier
 }
 
 void CacheChanging::wait_until_shrunk(Tier tier) {
-  const auto deadline = std::chrono::steady_clock::now() + kShrinkPatience;
-  for (int looks = 1; std::chrono::steady_clock::now() < deadline; ++looks) {
+  for (int looks = 1; looks * kLook < kShrinkPatience; ++looks) {
     {
       Section section(core_, LockUse::upkeep);
       const SlotPool& slots = section->store.pool(tier);
@@ -319,7 +316,7 @@ void CacheChanging::wait_until_shrunk(Tier tier) {
       }
       if (!any) return;
     }
-    std::this_thread::sleep_for(kLook);
+    core_.services->engine.executor().sleep_for(kLook);
   }
 }
 

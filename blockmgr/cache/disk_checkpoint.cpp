@@ -55,7 +55,7 @@ Result<> CacheCore::checkpoint() {
     }
     options().reached("checkpoint.written");
     // What the checkpoint promises must be there after a power cut: its blocks before it.
-    CAIRN_TRY(flush_slot_file(layout(Tier::disk)));
+    CAIRN_TRY(flush_slot_file(services->engine.disk(), layout(Tier::disk)));
     return journal->finish_checkpoint();
   };
   Result<> written = write_all();

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "base/executor.hpp"
 #include "base/mutex.hpp"
 
 namespace cairn {
@@ -18,9 +19,9 @@ class JobGate {
     MutexLock lock(mutex_);
     if (--inside_ == 0) empty_.notify_all();
   }
-  void wait_empty() {
+  void wait_empty(Executor& executor) {
     MutexLock lock(mutex_);
-    while (inside_ > 0) empty_.wait(mutex_);
+    while (inside_ > 0) executor.wait(mutex_, empty_);
   }
 
  private:

@@ -19,7 +19,6 @@ class FairQueueTest : public testing::Test {
     Urgency urgency = Urgency::client;
     std::int32_t priority = 0;
     std::size_t pairs = 1;
-    std::optional<TimePoint> deadline = {};
     TimePoint came = at_ms(1000);
   };
   void push(std::uint64_t id) { push(id, Given()); }
@@ -27,7 +26,6 @@ class FairQueueTest : public testing::Test {
     auto job = std::make_shared<ActiveJob>(JobId{id}, given.came);
     job->job.urgency = given.urgency;
     job->job.priority = given.priority;
-    job->job.deadline = given.deadline;
     job->job.pairs.resize(given.pairs);
     queue_.push(std::move(job));
   }
@@ -105,47 +103,21 @@ TEST_F(FairQueueTest, AClassThatIsNotAllowedIsPassedOver) {
   EXPECT_EQ(take(), 2u);
 }
 
-TEST_F(FairQueueTest, WhatWasBegunIsNotRemovedRaisedOrOverdue) {
-  push(1, {.pairs = 2, .deadline = at_ms(10)});
+TEST_F(FairQueueTest, WhatWasBegunIsNotRemovedOrRaised) {
+  push(1, {.pairs = 2});
   EXPECT_EQ(take(), 1u);
   EXPECT_EQ(queue_.waiting(), 0u);
   EXPECT_EQ(queue_.remove(JobId{1}), nullptr);
   EXPECT_FALSE(queue_.raise(JobId{1}, 5));
-  EXPECT_FALSE(queue_.next_deadline().has_value());
-  EXPECT_TRUE(queue_.remove_overdue(at_ms(100)).empty());
   EXPECT_TRUE(queue_.remove_waiting().empty());
   EXPECT_EQ(take(), 1u);
 }
 
-TEST_F(FairQueueTest, KnowsTheEarliestDeadlineOfThoseThatWait) {
-  EXPECT_FALSE(queue_.next_deadline().has_value());
-  push(1, {.deadline = at_ms(30)});
-  push(2);
-  push(3, {.deadline = at_ms(20)});
-  EXPECT_EQ(queue_.next_deadline(), at_ms(20));
-  EXPECT_NE(queue_.remove(JobId{3}), nullptr);
-  EXPECT_EQ(queue_.next_deadline(), at_ms(30));
-  EXPECT_EQ(queue_.waiting(), 2u);
-}
-
-TEST_F(FairQueueTest, GivesUpThoseWhoseDeadlineIsNow) {
-  push(1, {.deadline = at_ms(10)});
-  push(2, {.deadline = at_ms(11)});
-  push(3, {.deadline = at_ms(10)});
-  push(4);
-  EXPECT_TRUE(queue_.remove_overdue(at_ms(9)).empty());
-  EXPECT_EQ(queue_.remove_overdue(at_ms(10)).size(), 2u);
-  EXPECT_THAT(take_all(), ElementsAre(2, 4));
-}
-
 TEST_F(FairQueueTest, ARaisedJobComesAmongThoseOfItsNewPriorityByAge) {
-  for (std::uint64_t id = 1; id <= 4; ++id) {
-    push(id, {.priority = id == 1 || id == 3 ? 0 : 5, .deadline = at_ms(100)});
-  }
+  for (std::uint64_t id = 1; id <= 4; ++id) push(id, {.priority = id == 1 || id == 3 ? 0 : 5});
   EXPECT_TRUE(queue_.raise(JobId{3}, 5));
   EXPECT_TRUE(queue_.raise(JobId{4}, -1)) << "it waits, and is not lowered";
   EXPECT_THAT(take_all(), ElementsAre(2, 3, 4, 1));
-  EXPECT_FALSE(queue_.next_deadline().has_value());
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ class TransferEngineTest : public testing::Test {
  protected:
   // One part at a time on disk, so that a job that waits at its gate holds everything behind it.
   void start(TransferEngineOptions options = {.workers = 1, .disk_threads = 1, .disk_parts = 1}) {
-    engine_ = std::make_unique<TransferEngine>(storage_.runtime(), gate_, *clock_, options);
+    engine_ = std::make_unique<TransferEngine>(storage_.runtime(), gate_, clock_, options);
   }
   PendingJob hold_the_disk() {
     gate_.close();
@@ -61,8 +61,7 @@ class TransferEngineTest : public testing::Test {
   BlockLayout on_device_ = make(StorageKind::device);
   std::unique_ptr<DiskIo> disk_ = make_positional_disk_io();
   fakes::GatedDiskIo gate_{*disk_};
-  fakes::ManualClock manual_clock_;
-  const Clock* clock_ = &manual_clock_;
+  fakes::ManualClock clock_;
   std::unique_ptr<TransferEngine> engine_;
 };
 
@@ -156,76 +155,12 @@ TEST_F(TransferEngineTest, DoesNotCancelAJobItDoesNotKnow) {
   EXPECT_FALSE(engine_->cancel(JobId{12345}));
 }
 
-TEST_F(TransferEngineTest, FailsAWaitingJobAtItsDeadlineWhileTheWorkerIsBusy) {
-  start();
-  PendingJob held = hold_the_disk();
-  TransferJob job = storage_.make_job(source_, destination_, {{1, 1}, {2, 2}});
-  job.deadline = clock_->now() + std::chrono::milliseconds(10);
-  PendingJob hasty = test::submit(*engine_, std::move(job));
-  TransferJob patient_job = copy(4);
-  patient_job.deadline = clock_->now() + std::chrono::milliseconds(11);
-  PendingJob patient = test::submit(*engine_, std::move(patient_job));
-
-  manual_clock_.advance_ms(10);
-  engine_->expire_overdue();
-
-  const JobOutcome outcome = hasty.outcome.get();  // the worker is held all the while
-  EXPECT_EQ(outcome.state, JobState::failed);
-  ASSERT_EQ(outcome.failures.size(), 2u);
-  EXPECT_EQ(outcome.failures[0].index, 0u);
-  EXPECT_EQ(outcome.failures[1].index, 1u);
-  EXPECT_EQ(outcome.failures[1].error.code, ErrorCode::deadline_exceeded);
-  gate_.open();
-  EXPECT_EQ(patient.outcome.get().state, JobState::done);
-  EXPECT_TRUE(untouched(1));
-}
-
-TEST_F(TransferEngineTest, WatchesDeadlinesByItselfInRealTime) {
-  const SystemClock real;
-  clock_ = &real;
-  start();
-  PendingJob held = hold_the_disk();
-  TransferJob later = copy(0);
-  later.deadline = clock_->now() + std::chrono::hours(24 * 365 * 10);
-  PendingJob patient = test::submit(*engine_, std::move(later));
-  TransferJob sooner = copy(1);
-  sooner.deadline = clock_->now() + std::chrono::milliseconds(1);
-  PendingJob hasty = test::submit(*engine_, std::move(sooner));
-  EXPECT_EQ(hasty.outcome.get().failures.at(0).error.code, ErrorCode::deadline_exceeded);
-  gate_.open();
-  EXPECT_EQ(patient.outcome.get().state, JobState::done);
-  engine_.reset();
-}
-
-TEST_F(TransferEngineTest, DoesNotBeginAJobAfterItsDeadline) {
-  start();
-  PendingJob held = hold_the_disk();
-  TransferJob job = copy(5);
-  job.deadline = clock_->now() + std::chrono::milliseconds(10);
-  PendingJob late = test::submit(*engine_, std::move(job));
-  manual_clock_.advance_ms(20);
-  gate_.open();
-  EXPECT_EQ(late.outcome.get().failures.at(0).error.code, ErrorCode::deadline_exceeded);
-  EXPECT_TRUE(untouched(5));
-}
-
-TEST_F(TransferEngineTest, CountsAnExpiredJobAsFailed) {
-  start();
-  PendingJob held = hold_the_disk();
-  TransferJob job = copy(5);
-  job.deadline = clock_->now();
-  PendingJob late = test::submit(*engine_, std::move(job));
-  late.outcome.wait();
-  EXPECT_EQ(engine_->stats().failed, 1u);
-  gate_.open();
-}
-
 TEST_F(TransferEngineTest, TellsHowLongAJobWaitedAndRan) {
   start();
   PendingJob held = hold_the_disk();
-  manual_clock_.advance_ms(3);
+  clock_.advance_ms(3);
   PendingJob waiting = test::submit(*engine_, copy(0));
-  manual_clock_.advance_ms(4);
+  clock_.advance_ms(4);
   gate_.open();
   const JobOutcome ran = held.outcome.get();
   EXPECT_EQ(ran.queued, Duration::zero());

@@ -43,9 +43,6 @@ class TransferStorm : public testing::TestWithParam<bool> {
                                           destinations_[record.destination], {{0, number}});
       job.urgency = static_cast<Urgency>(random() % kNumUrgencies);
       job.priority = static_cast<std::int32_t>(random() % 3);
-      if (random() % 4 == 0) {
-        job.deadline = clock_.now() + std::chrono::milliseconds(random() % 3);
-      }
       job.on_complete = [&record](JobOutcome outcome) {
         record.state = outcome.state;
         ++record.completions;
@@ -55,10 +52,7 @@ class TransferStorm : public testing::TestWithParam<bool> {
         ids.push_back(*id);
       }
       if (!ids.empty() && random() % 3 == 0) engine_->cancel(ids[random() % ids.size()]);
-      if (random() % 8 == 0) {
-        clock_.advance_ms(1);
-        engine_->expire_overdue();
-      }
+      if (random() % 8 == 0) clock_.advance_ms(1);
     }
   }
 

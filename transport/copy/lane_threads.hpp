@@ -4,24 +4,24 @@
 #include <memory>
 #include <vector>
 
-#include "base/task_threads.hpp"
+#include "base/executor.hpp"
 #include "transport/copy/stream_copier.hpp"
 
 namespace cairn {
 
-// Threads for what the CPU does for a movement, and for waiting on streams, each with a lane of its
+// Workers for what the CPU does for a movement, and for waiting on streams, each with a lane of its
 // own. Thread-safe.
 class LaneThreads {
  public:
-  // Borrows both; `scratch` may be null. Throws std::system_error where there is no thread.
-  LaneThreads(DeviceRuntime& runtime, DeviceScratch* scratch, std::uint32_t threads)
-      : lanes_(make_lanes(runtime, scratch, threads)),
-        threads_({.name = "transfer", .threads = threads}) {}
+  // Borrows the runtime and the scratch, which may be null.
+  LaneThreads(DeviceRuntime& runtime, DeviceScratch* scratch, std::unique_ptr<Executor> executor)
+      : lanes_(make_lanes(runtime, scratch, executor->workers())), executor_(std::move(executor)) {}
 
   void post(UniqueFunction<void(Lane&)> work) {
-    threads_.post(
-        [this, work = std::move(work)](std::size_t thread) mutable { work(*lanes_[thread]); });
+    executor_->post(
+        [this, work = std::move(work)](std::size_t worker) mutable { work(*lanes_[worker]); });
   }
+  Executor& executor() const { return *executor_; }
 
  private:
   static std::vector<std::unique_ptr<Lane>> make_lanes(DeviceRuntime& runtime,
@@ -35,7 +35,7 @@ class LaneThreads {
   }
 
   const std::vector<std::unique_ptr<Lane>> lanes_;
-  TaskThreads threads_;  // last: its tasks use the lanes
+  const std::unique_ptr<Executor> executor_;  // last: its tasks use the lanes
 };
 
 }  // namespace cairn

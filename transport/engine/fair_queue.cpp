@@ -12,11 +12,6 @@ std::int64_t FairQueue::due_ns(TimePoint since, std::int32_t priority) {
   return at.count() - std::int64_t{priority} * std::chrono::nanoseconds(kPriorityWait).count();
 }
 
-std::optional<TimePoint> FairQueue::next_deadline() const {
-  if (deadlines_.empty()) return std::nullopt;
-  return deadlines_.begin()->first;
-}
-
 void FairQueue::push(std::shared_ptr<ActiveJob> job) {
   ActiveJob& pushed = *job;
   Class& its = class_of(pushed);
@@ -32,11 +27,9 @@ void FairQueue::push(std::shared_ptr<ActiveJob> job) {
   try {
     const bool is_new = waiting_.emplace(pushed.id, &pushed).second;
     CAIRN_ASSERT(is_new, "a job would lose its completion");
-    if (pushed.job.deadline) deadlines_.emplace(*pushed.job.deadline, pushed.id);
     its.jobs.emplace(rank_of(pushed), std::move(job));
   } catch (const std::bad_alloc&) {
     waiting_.erase(pushed.id);
-    if (pushed.job.deadline) deadlines_.erase({*pushed.job.deadline, pushed.id});
     throw;
   }
 }
@@ -52,9 +45,7 @@ const std::shared_ptr<ActiveJob>* FairQueue::front(const Classes& allowed) const
 }
 
 void FairQueue::taken(ActiveJob& job, Part part, TimePoint now) {
-  if (job.next == 0 && waiting_.erase(job.id) > 0 && job.job.deadline) {
-    deadlines_.erase({*job.job.deadline, job.id});
-  }
+  if (job.next == 0) waiting_.erase(job.id);
   job.next = part.next;
   Class& its = class_of(job);
   its.served +=
@@ -79,7 +70,6 @@ std::shared_ptr<ActiveJob> FairQueue::remove(JobId id) {
   const auto found = waiting_.find(id);
   if (found == waiting_.end()) return nullptr;
   ActiveJob& job = *found->second;
-  if (job.job.deadline) deadlines_.erase({*job.job.deadline, id});
   waiting_.erase(found);
   return std::move(class_of(job).jobs.extract(rank_of(job)).mapped());
 }
@@ -92,14 +82,6 @@ bool FairQueue::raise(JobId id, std::int32_t priority) {
   job.job.priority = priority;
   move_to(job, due_ns(job.submitted_at, priority));
   return true;
-}
-
-std::vector<std::shared_ptr<ActiveJob>> FairQueue::remove_overdue(TimePoint now) {
-  std::vector<std::shared_ptr<ActiveJob>> overdue;
-  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
-    overdue.push_back(remove(deadlines_.begin()->second));
-  }
-  return overdue;
 }
 
 std::vector<std::shared_ptr<ActiveJob>> FairQueue::remove_waiting() {

@@ -5,9 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "transport/engine/job_report.hpp"
@@ -24,7 +22,6 @@ struct ActiveJob {
   CopyStrategy strategy = CopyStrategy::sync;  // resolved
   const TimePoint submitted_at;
   std::optional<TimePoint> begun_at = {};
-  bool overdue = false;  // at its first part: nothing is moved
   std::size_t next = 0;  // the first pair that was not begun
   std::uint32_t parts_under_way = 0;
   std::int64_t due_ns = 0;  // the queue's own
@@ -44,9 +41,8 @@ class FairQueue {
   static constexpr std::array<std::uint64_t, kNumUrgencies> kWeights = {8, 4, 1};
   static constexpr Duration kPriorityWait = std::chrono::milliseconds(10);
 
-  // Jobs of which no part was begun: only these are found, cancelled and overdue.
+  // Jobs of which no part was begun: only these are found and cancelled.
   std::size_t waiting() const { return waiting_.size(); }
-  std::optional<TimePoint> next_deadline() const;  // of those
 
   // REQUIRES: a new id.
   void push(std::shared_ptr<ActiveJob> job);
@@ -63,7 +59,6 @@ class FairQueue {
   std::shared_ptr<ActiveJob> remove(JobId id);  // null where it does not wait
   // Gives a job that waits the higher priority. False where it does not wait.
   bool raise(JobId id, std::int32_t priority);
-  std::vector<std::shared_ptr<ActiveJob>> remove_overdue(TimePoint now);
   std::vector<std::shared_ptr<ActiveJob>> remove_waiting();
 
  private:
@@ -87,8 +82,7 @@ class FairQueue {
   void move_to(ActiveJob& job, std::int64_t due_ns);
 
   std::array<Class, kNumUrgencies> classes_;
-  std::unordered_map<JobId, ActiveJob*> waiting_;    // no part was begun
-  std::set<std::pair<TimePoint, JobId>> deadlines_;  // of those
+  std::unordered_map<JobId, ActiveJob*> waiting_;  // no part was begun
 };
 
 }  // namespace cairn

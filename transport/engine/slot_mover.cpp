@@ -6,6 +6,7 @@
 #include "base/assert.hpp"
 #include "base/checked.hpp"
 #include "base/hash.hpp"
+#include "base/thread.hpp"
 
 namespace cairn {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "base/assert.hpp"
 #include "base/mutex.hpp"
+#include "base/task_threads.hpp"
 #include "base/thread.hpp"
 #include "transport/copy/lane_threads.hpp"
 #include "transport/engine/fair_queue.hpp"
@@ -16,9 +17,6 @@
 
 namespace cairn {
 namespace {
-
-// A deadline further away than this is looked at again then: no sum of times can overflow.
-constexpr Duration kLongestTimerWait = std::chrono::minutes(1);
 
 using Counter = std::atomic<std::uint64_t>;
 constexpr auto kRelaxed = std::memory_order_relaxed;
@@ -54,16 +52,12 @@ JobOutcome cancelled_outcome() {
   return outcome;
 }
 
-JobOutcome overdue_outcome(const TransferJob& job) {
-  return failed_outcome(
-      job, {ErrorCode::deadline_exceeded, "the transfer had not begun by its deadline"});
-}
-
-bool is_overdue(const TransferJob& job, TimePoint now) {
-  return job.deadline.has_value() && *job.deadline <= now;
-}
-
 bool is_on_disk(const TransferJob& job) { return job.slots != nullptr; }
+
+std::unique_ptr<Executor> own_threads(const TransferEngineOptions& options) {
+  return std::make_unique<TaskThreads>(
+      TaskThreads::Options{.name = "transfer", .threads = options.workers + options.disk_threads});
+}
 
 // What parts of jobs go through side by side.
 struct Route {
@@ -111,13 +105,16 @@ struct Part {
 // Completions, and parts' beginnings, run without the mutex.
 struct TransferEngine::Impl {
   Impl(DeviceRuntime& device_runtime, DiskIo& disk_io, const Clock& engine_clock,
-       TransferEngineOptions engine_options);
+       TransferEngineOptions engine_options, std::unique_ptr<Executor> executor);
   ~Impl();
+  void wait_idle() {
+    MutexLock lock(mutex);
+    while (unfinished > 0) threads.executor().wait(mutex, idle);
+  }
 
   Result<JobId> submit(TransferJob&& job);
   bool cancel(JobId id);
   bool raise(JobId id, std::int32_t priority);
-  void expire_overdue();
 
   DeviceScratch* scratch_or_null() { return scratch ? &*scratch : nullptr; }
   Route& route_of(const TransferJob& job) CAIRN_REQUIRES(mutex) {
@@ -126,8 +123,6 @@ struct TransferEngine::Impl {
   std::size_t waiting() const CAIRN_REQUIRES(mutex) {
     return memory_route.queue.waiting() + disk_route.queue.waiting();
   }
-  std::optional<TimePoint> next_deadline() const CAIRN_REQUIRES(mutex);
-  void watch_deadlines();
   void count() CAIRN_REQUIRES(mutex);
 
   // Begins what there is room for.
@@ -149,7 +144,6 @@ struct TransferEngine::Impl {
   std::optional<DeviceScratch> scratch;
 
   mutable Mutex mutex;
-  Condition deadline_nearer;  // or the end has come
   Condition idle;
   Route memory_route CAIRN_GUARDED_BY(mutex);
   Route disk_route CAIRN_GUARDED_BY(mutex);
@@ -161,11 +155,11 @@ struct TransferEngine::Impl {
   std::uint64_t running CAIRN_GUARDED_BY(mutex) = 0;  // jobs of which a part was begun
   bool stopping CAIRN_GUARDED_BY(mutex) = false;
   LaneThreads threads;
-  Thread deadlines;
 };
 
 TransferEngine::Impl::Impl(DeviceRuntime& device_runtime, DiskIo& disk_io,
-                           const Clock& engine_clock, TransferEngineOptions engine_options)
+                           const Clock& engine_clock, TransferEngineOptions engine_options,
+                           std::unique_ptr<Executor> executor)
     : runtime(device_runtime),
       disk(disk_io),
       clock(engine_clock),
@@ -176,8 +170,8 @@ TransferEngine::Impl::Impl(DeviceRuntime& device_runtime, DiskIo& disk_io,
                   : std::optional<DeviceScratch>(std::in_place, device_runtime)),
       memory_route{.max_parts = options.workers, .max_bytes = UINT64_MAX},
       disk_route{.max_parts = options.disk_parts, .max_bytes = options.disk_bytes},
-      threads(device_runtime, scratch_or_null(), options.workers + options.disk_threads),
-      deadlines("deadlines", [this](const std::stop_token&) { watch_deadlines(); }) {
+      threads(device_runtime, scratch_or_null(),
+              executor ? std::move(executor) : own_threads(options)) {
   CAIRN_ASSERT(options.workers > 0 && options.disk_parts > 0, "no job would ever run");
 }
 
@@ -191,13 +185,11 @@ TransferEngine::Impl::~Impl() {
     }
     count();
   }
-  deadline_nearer.notify_all();
   for (const auto& job : waiting) {
     complete(*job, cancelled_outcome());
     forget(1);
   }
-  MutexLock lock(mutex);
-  while (unfinished > 0) idle.wait(mutex);
+  wait_idle();
 }
 
 Result<JobId> TransferEngine::Impl::submit(TransferJob&& job) {
@@ -227,8 +219,6 @@ Result<JobId> TransferEngine::Impl::submit(TransferJob&& job) {
                                                 " places for waiting transfers are taken"});
     }
     id = JobId{++last_id};
-    const auto earliest = next_deadline();
-    const auto deadline = job.deadline;
     route = &route_of(job);
     auto active = std::make_shared<ActiveJob>(id, clock.now());
     active->strategy = *strategy;
@@ -242,7 +232,6 @@ Result<JobId> TransferEngine::Impl::submit(TransferJob&& job) {
     counters.submitted.fetch_add(1, kRelaxed);
     ++unfinished;
     count();
-    if (deadline && (!earliest || *deadline < *earliest)) deadline_nearer.notify_one();
   }
   pump(*route);
   return id;
@@ -267,50 +256,6 @@ bool TransferEngine::Impl::raise(JobId id, std::int32_t priority) {
   return memory_route.queue.raise(id, priority) || disk_route.queue.raise(id, priority);
 }
 
-void TransferEngine::Impl::expire_overdue() {
-  std::vector<std::shared_ptr<ActiveJob>> overdue;
-  {
-    MutexLock lock(mutex);
-    for (Route* route : {&memory_route, &disk_route}) {
-      for (auto& job : route->queue.remove_overdue(clock.now())) overdue.push_back(std::move(job));
-    }
-    count();
-  }
-  for (const auto& job : overdue) {
-    complete(*job, overdue_outcome(job->job));
-    forget(1);
-  }
-}
-
-std::optional<TimePoint> TransferEngine::Impl::next_deadline() const {
-  const auto of_memory = memory_route.queue.next_deadline();
-  const auto of_disk = disk_route.queue.next_deadline();
-  if (!of_memory || !of_disk) return of_memory ? of_memory : of_disk;
-  return std::min(*of_memory, *of_disk);
-}
-
-// The clock may be a test's, so its times are only compared with each other: the wait itself is for
-// a length of time, and what is overdue is asked of the clock.
-void TransferEngine::Impl::watch_deadlines() {
-  while (true) {
-    {
-      MutexLock lock(mutex);
-      while (true) {
-        if (stopping) return;
-        const auto next = next_deadline();
-        if (!next) {
-          deadline_nearer.wait(mutex);
-          continue;
-        }
-        const TimePoint now = clock.now();
-        if (*next <= now) break;
-        deadline_nearer.wait_for(mutex, std::min(*next - now, kLongestTimerWait));
-      }
-    }
-    guarded("deadlines", [this] { expire_overdue(); });
-  }
-}
-
 void TransferEngine::Impl::count() {
   counters.running.store(running, kRelaxed);
   counters.queued.store(waiting(), kRelaxed);
@@ -332,18 +277,14 @@ std::optional<Part> TransferEngine::Impl::take_part(Route& route) {
   const TransferJob& job = active->job;
   const TimePoint now = clock.now();
   const std::size_t left = job.pairs.size() - active->next;
-  std::size_t count_of = left;
+  const std::size_t count_of =
+      std::min(left, is_on_disk(job) ? slots_per_part(job) : memory_pairs_per_part(job));
   if (!active->begun_at) {
     active->begun_at = now;
     ++running;
-    // One that is overdue has a single part, without bytes: its end.
-    if (is_overdue(job, now)) active->overdue = true;
-  }
-  if (!active->overdue) {
-    count_of = std::min(left, is_on_disk(job) ? slots_per_part(job) : memory_pairs_per_part(job));
   }
   const PairRange pairs{active->next, count_of};
-  const std::uint64_t bytes = active->overdue ? 0 : count_of * job.source->geometry().block_bytes();
+  const std::uint64_t bytes = count_of * job.source->geometry().block_bytes();
   route.queue.taken(*active, {.next = pairs.first + pairs.count, .bytes = bytes}, now);
   route.add(job.urgency, bytes);
   ++active->parts_under_way;
@@ -354,7 +295,7 @@ std::optional<Part> TransferEngine::Impl::take_part(Route& route) {
 
 void TransferEngine::Impl::begin(const Part& part) {
   const ActiveJob& active = *part.job;
-  if (active.overdue || part.pairs.count == 0) {
+  if (part.pairs.count == 0) {
     threads.post([this, part](Lane&) { ended(part); });
     return;
   }
@@ -394,10 +335,8 @@ void TransferEngine::Impl::ended(const Part& part) {
   }
   if (is_last) {
     JobOutcome outcome = cancelled_outcome();
-    guarded("transfer", [&] {
-      outcome = active.overdue ? overdue_outcome(active.job) : active.report.take_outcome();
-    });
-    outcome.begun = !active.overdue;
+    guarded("transfer", [&] { outcome = active.report.take_outcome(); });
+    outcome.begun = true;
     outcome.running = clock.now() - *active.begun_at;
     outcome.queued = *active.begun_at - active.submitted_at;
     complete(active, std::move(outcome));
@@ -427,8 +366,8 @@ void TransferEngine::Impl::forget(std::uint64_t jobs_and_parts) {
 }
 
 TransferEngine::TransferEngine(DeviceRuntime& runtime, DiskIo& disk, const Clock& clock,
-                               TransferEngineOptions options)
-    : impl_(std::make_unique<Impl>(runtime, disk, clock, options)) {}
+                               TransferEngineOptions options, std::unique_ptr<Executor> executor)
+    : impl_(std::make_unique<Impl>(runtime, disk, clock, options, std::move(executor))) {}
 
 TransferEngine::~TransferEngine() = default;
 
@@ -437,8 +376,6 @@ Result<JobId> TransferEngine::submit(TransferJob&& job) { return impl_->submit(s
 bool TransferEngine::cancel(JobId id) { return impl_->cancel(id); }
 
 bool TransferEngine::raise(JobId id, std::int32_t priority) { return impl_->raise(id, priority); }
-
-void TransferEngine::expire_overdue() { impl_->expire_overdue(); }
 
 TransferEngineStats TransferEngine::stats() const {
   const Counters& now = impl_->counters;
@@ -461,9 +398,8 @@ std::vector<NamedAllocator> TransferEngine::allocators() const {
 
 DiskIo& TransferEngine::disk() const { return impl_->disk; }
 
-void TransferEngine::wait_idle() {
-  MutexLock lock(impl_->mutex);
-  while (impl_->unfinished > 0) impl_->idle.wait(impl_->mutex);
-}
+Executor& TransferEngine::executor() const { return impl_->threads.executor(); }
+
+void TransferEngine::wait_idle() { impl_->wait_idle(); }
 
 }  // namespace cairn

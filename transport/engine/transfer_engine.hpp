@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "base/clock.hpp"
+#include "base/executor.hpp"
 #include "base/result.hpp"
 #include "memory/alloc/statistics.hpp"
 #include "memory/device_runtime.hpp"
@@ -48,9 +49,10 @@ struct TransferEngineStats {
 // wait for has half of a route at most, so that a client finds the other half free. Thread-safe.
 class TransferEngine {
  public:
-  // Borrows all three, which must outlive it.
+  // Borrows all three, which must outlive it. `executor`: null for threads of its own, `workers`
+  // and `disk_threads` of them. Throws std::system_error where there is no thread.
   TransferEngine(DeviceRuntime& runtime, DiskIo& disk, const Clock& clock,
-                 TransferEngineOptions options);
+                 TransferEngineOptions options, std::unique_ptr<Executor> executor = nullptr);
   // Cancels what has not begun, waits for what has. Not to be run by a completion.
   ~TransferEngine();
   TransferEngine(const TransferEngine&) = delete;
@@ -66,13 +68,11 @@ class TransferEngine {
   bool cancel(JobId id);
   // Gives a job the priority where that is higher than its own. True where no part had begun.
   bool raise(JobId id, std::int32_t priority);
-  // Fails the waiting jobs whose deadline has passed; their completions have run on return. The
-  // engine does so by itself as real time passes, also while every worker is busy: this is for a
-  // clock that jumps.
-  void expire_overdue();
   TransferEngineStats stats() const;
   std::vector<NamedAllocator> allocators() const;  // of bounce memory, on the host and on devices
   DiskIo& disk() const;
+  // For those who wait for what the engine does.
+  Executor& executor() const;
   // Blocks until nothing is queued or running, jobs submitted by completions included.
   void wait_idle();
 

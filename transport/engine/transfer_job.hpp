@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -63,8 +62,7 @@ struct TransferJob {
   std::vector<BlockPair> pairs;
   JobOperation operation = JobOperation::copy;
   Urgency urgency = Urgency::client;
-  std::int32_t priority = 0;          // higher goes first within its class, up to ageing
-  std::optional<TimePoint> deadline;  // not begun by then: failed with deadline_exceeded
+  std::int32_t priority = 0;  // higher goes first within its class, up to ageing
   CopyStrategy strategy = CopyStrategy::automatic;
   // Of the side that lies on disk, in a slot file, if one does: bytes are written with their
   // header, and compared with their checksum when they are read. At most one side may.
@@ -74,9 +72,8 @@ struct TransferJob {
   // May be empty. Told how many pairs have arrived whenever there are more, on engine threads, one
   // call at a time, all of them before on_complete. It must not block.
   UniqueFunction<void(std::uint32_t pairs_arrived)> on_progress;
-  // Runs exactly once for a job that was accepted: on an engine thread, inside cancel() or
-  // expire_overdue(), or in the engine's destructor. It must not block, and may submit further
-  // jobs.
+  // Runs exactly once for a job that was accepted: on an engine thread, inside cancel(), or in the
+  // engine's destructor. It must not block, and may submit further jobs.
   UniqueFunction<void(JobOutcome)> on_complete;
 };
 

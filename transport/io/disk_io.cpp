@@ -1,7 +1,13 @@
 #include "transport/io/disk_io.hpp"
 
-#include <optional>
+#include <unistd.h>
 
+#include <cerrno>
+#include <optional>
+#include <string>
+#include <system_error>
+
+#include "base/file_error.hpp"
 #include "base/mutex.hpp"
 
 namespace cairn {
@@ -33,34 +39,6 @@ class Joint {
   DiskIo::Done done_;
 };
 
-// The end of a call that somebody waits for.
-class Awaited {
- public:
-  DiskIo::Done done() {
-    return [this](Result<> result) {
-      MutexLock lock(mutex_);
-      result_ = std::move(result);
-      ended_.notify_all();
-    };
-  }
-  Result<> wait() {
-    MutexLock lock(mutex_);
-    while (!result_) ended_.wait(mutex_);
-    return std::move(*result_);
-  }
-
- private:
-  Mutex mutex_;
-  Condition ended_;
-  std::optional<Result<>> result_ CAIRN_GUARDED_BY(mutex_);
-};
-
-Result<> submit_and_wait(DiskIo& disk, DiskCall::Kind kind, int fd, std::span<const DiskRun> runs) {
-  Awaited awaited;
-  disk.submit({kind, fd, {runs.begin(), runs.end()}}, awaited.done());
-  return awaited.wait();
-}
-
 }  // namespace
 
 void DiskIo::submit_all(std::vector<DiskCall> calls, Done done) {
@@ -76,12 +54,47 @@ void DiskIo::submit_all(std::vector<DiskCall> calls, Done done) {
   }
 }
 
+std::vector<Result<>> DiskIo::run_all(std::vector<DiskCall> calls) {
+  Mutex mutex;
+  Condition ended;
+  std::vector<Result<>> results(calls.size());
+  std::size_t left = calls.size();
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const auto end = [&, i](Result<> result) {
+      MutexLock lock(mutex);
+      results[i] = std::move(result);
+      if (--left == 0) ended.notify_all();
+    };
+    try {
+      submit(std::move(calls[i]), end);
+    } catch (const std::bad_alloc&) {
+      end(Error{ErrorCode::no_capacity, "there is no memory for it"});
+    }
+  }
+  MutexLock lock(mutex);
+  while (left > 0) wait(mutex, ended);
+  return results;
+}
+
 Result<> DiskIo::read(int fd, std::span<const DiskRun> runs) {
-  return submit_and_wait(*this, DiskCall::Kind::read, fd, runs);
+  std::vector<DiskCall> calls;
+  calls.push_back({DiskCall::Kind::read, fd, {runs.begin(), runs.end()}});
+  return std::move(run_all(std::move(calls)).front());
 }
 
 Result<> DiskIo::write(int fd, std::span<const DiskRun> runs) {
-  return submit_and_wait(*this, DiskCall::Kind::write, fd, runs);
+  std::vector<DiskCall> calls;
+  calls.push_back({DiskCall::Kind::write, fd, {runs.begin(), runs.end()}});
+  return std::move(run_all(std::move(calls)).front());
+}
+
+Result<> DiskIo::flush(int fd) {
+  while (::fdatasync(fd) != 0) {
+    if (errno == EINTR) continue;
+    return Error{file_error_code(errno),
+                 "the slot file cannot be flushed: " + std::generic_category().message(errno)};
+  }
+  return {};
 }
 
 }  // namespace cairn

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "base/result.hpp"
 #include "base/unique_function.hpp"
 
@@ -45,15 +46,24 @@ class DiskIo {
   // error; inside this where there was no memory to begin any of them.
   void submit_all(std::vector<DiskCall> calls, Done done);
 
-  // The same, and wait.
+  // The same, and wait for all: what became of each.
+  std::vector<Result<>> run_all(std::vector<DiskCall> calls);
   Result<> read(int fd, std::span<const DiskRun> runs);
   Result<> write(int fd, std::span<const DiskRun> runs);
+
+  // Brings what calls that have ended wrote to a file past the disk's own cache. Blocks. io_error;
+  // no_capacity.
+  virtual Result<> flush(int fd);
 
   // Memory from and to which much will be moved: an engine may make that cheaper. What is moved,
   // and from where, does not depend on it. An error says why it could not, and changes nothing.
   virtual Result<> prepare(std::span<std::byte>) { return {}; }
   // REQUIRES: no call uses it any more. To be called before that memory is anything else's.
   virtual void forget(std::span<std::byte>) {}
+
+ protected:
+  // As Executor::wait(), for the end of a call.
+  virtual void wait(Mutex& mutex, Condition& ended) { ended.wait(mutex); }
 };
 
 // Prepared as long as it lives.

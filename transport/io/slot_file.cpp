@@ -324,12 +324,8 @@ Result<> describe_slot_file(const std::vector<fs::path>& paths, const BlockLayou
   });
 }
 
-Result<> flush_slot_file(const BlockLayout& layout) {
-  for (const RegionView& region : layout.regions()) {
-    while (::fdatasync(region.fd()) != 0) {
-      if (errno != EINTR) return slot_file_failure("the slot file", "cannot be flushed");
-    }
-  }
+Result<> flush_slot_file(DiskIo& disk, const BlockLayout& layout) {
+  for (const RegionView& region : layout.regions()) CAIRN_TRY(disk.flush(region.fd()));
   return {};
 }
 

@@ -66,6 +66,6 @@ Result<> label_slot_file(const std::vector<std::filesystem::path>& paths, const 
 
 // Brings what was written to a disk tier's files so far past the disk's own cache. Blocks.
 // io_error; no_capacity.
-Result<> flush_slot_file(const BlockLayout& layout);
+Result<> flush_slot_file(DiskIo& disk, const BlockLayout& layout);
 
 }  // namespace cairn

@@ -136,7 +136,7 @@ class UringDiskIo final : public DiskIo {
         io_uring_sqe* const sqe = ::io_uring_get_sqe(&ring_);
         ::io_uring_prep_nop(sqe);
         ::io_uring_sqe_set_data(sqe, nullptr);
-        flush();
+        submit_prepared();
       }
       reaper_.join();
     }
@@ -255,11 +255,11 @@ class UringDiskIo final : public DiskIo {
       }
       if (under_way_ == options_.depth) break;
     }
-    if (begun) flush();
+    if (begun) submit_prepared();
   }
 
   // Gives the kernel all that was prepared: behind a piece that it refuses it leaves the rest.
-  void flush() CAIRN_REQUIRES(mutex_) {
+  void submit_prepared() CAIRN_REQUIRES(mutex_) {
     while (::io_uring_sq_ready(&ring_) > 0) {
       const int submitted = ::io_uring_submit(&ring_);
       if (submitted >= 0) continue;
