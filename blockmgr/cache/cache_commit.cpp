@@ -136,8 +136,10 @@ class Commit : public std::enable_shared_from_this<Commit> {
   void give_up_keys(Section& section);
   std::vector<SlotLabel> labels_of(std::span<const SlotRef> slots) const;
   void fill();
+  void write_labels(std::span<const SlotRef> slots);
   void fill_slots(TransferJob job, std::span<const SlotRef> slots);
   void fill_ended(const JobOutcome& outcome);
+  bool label_again(Section& section);
   void publish(Section& section);
   void publish_block(Section& section, std::size_t block);
   void end(Section& section);
@@ -311,13 +313,7 @@ void Commit::fill() {
   for (const auto& slots : gaps_.blocks) fills_ += slots.empty() ? 0u : 1u;
   fills_ += gaps_.unlabelled.empty() ? 0u : 1u;
   for (const Gaps::Piece piece : gaps_.pieces) fill_piece(*core_, piece);
-  if (!gaps_.unlabelled.empty()) {
-    TransferJob job;
-    job.source = job.destination = &core_->layout(Tier::disk);
-    job.operation = JobOperation::label;
-    for (const SlotRef at : gaps_.unlabelled) job.pairs.push_back({at.slot(), at.slot()});
-    fill_slots(std::move(job), gaps_.unlabelled);
-  }
+  if (!gaps_.unlabelled.empty()) write_labels(gaps_.unlabelled);
   const auto zeros = core_->staging.zeros();
   for (Tier tier : kTiers) {
     const auto& slots = gaps_.blocks[index_of(tier)];
@@ -338,6 +334,14 @@ void Commit::fill() {
   fill_ended({});
 }
 
+void Commit::write_labels(std::span<const SlotRef> slots) {
+  TransferJob job;
+  job.source = job.destination = &core_->layout(Tier::disk);
+  job.operation = JobOperation::label;
+  for (const SlotRef at : slots) job.pairs.push_back({at.slot(), at.slot()});
+  fill_slots(std::move(job), slots);
+}
+
 void Commit::fill_slots(TransferJob job, std::span<const SlotRef> slots) {
   if (slots.front().tier() == Tier::disk) job.labels = labels_of(slots);
   core_->submit(
@@ -354,7 +358,27 @@ void Commit::fill_ended(const JobOutcome& outcome) {
   }
   if (--fills_ > 0) return;
   if (error_) return fail(section, *error_);
-  publish(section);
+  if (!label_again(section)) publish(section);
+}
+
+// A key that was there when the headers were written may have gone since. Its new block stays then,
+// and a start that has lost the index knows it by its header alone.
+bool Commit::label_again(Section& section) {
+  std::vector<SlotRef> named;
+  for (std::size_t i = 0; i < labels_.size(); ++i) {
+    if (i > 0 && i % kStepBlocks == 0) section.give_way();
+    const bool nameless = slots_[i].tier() == Tier::disk && labels_[i].key.empty();
+    if (!nameless || section->store.contains(blocks_[i].key, section.now())) continue;
+    if (section->writes.take_key(blocks_[i].key, this) != BlockWrites::Taking::taken) continue;
+    taken_.push_back(blocks_[i].key);
+    make_label(section, i);
+    named.push_back(slots_[i]);
+  }
+  if (named.empty()) return false;
+  fills_ = 1;
+  section.after(
+      [self = shared_from_this(), named = std::move(named)] { self->write_labels(named); });
+  return true;
 }
 
 void Commit::publish(Section& section) {
