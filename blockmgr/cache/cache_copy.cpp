@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint64_t kJobBytes = 64ull << 20;
 
 // What it is best read from: a device's memory goes to a device directly, and the disk is slow.
-std::optional<SlotRef> best_source(const Entry& entry, Tier to) {
+std::optional<SlotRef> source_of_copy(const Entry& entry, Tier to) {
   const Tier first = to == Tier::device ? Tier::device : Tier::pinned;
   const Tier second = to == Tier::device ? Tier::pinned : Tier::device;
   for (Tier tier : {first, second, Tier::disk}) {
@@ -160,7 +160,7 @@ Result<> CacheCopy::pin_sources() {
       continue;
     }
     const Entry& entry = section->store.entry(entries[i]);
-    Item item{.source = *best_source(entry, request_.to),
+    Item item{.source = *source_of_copy(entry, request_.to),
               .block = {.handle = {}, .key = request_.keys[i]}};
     if (entry.parent != kNoEntry) item.block.parent = section->store.key(entry.parent);
     if (entry.metadata) item.block.metadata = *entry.metadata;

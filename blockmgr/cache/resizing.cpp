@@ -45,9 +45,10 @@ void Resizing::go_on(Section& section) {
 // A prefix whose rest lies in other tiers is kept by eviction, but has no room here any more.
 void Resizing::cut_chains(Section& section, Tier tier, std::uint32_t count) {
   OneTier& state = tiers_[index_of(tier)];
-  const auto now = std::chrono::steady_clock::now();
-  if (section->store.leaving_count(tier) > 0 || now < state.no_cut_before) return;
-  if (section->store.cut_chains(tier, count) == 0) state.no_cut_before = now + kAfterFailure;
+  if (section->store.leaving_count(tier) > 0 || section.now() < state.no_cut_before) return;
+  if (section->store.cut_chains(tier, count) == 0) {
+    state.no_cut_before = section.now() + kAfterFailure;
+  }
 }
 
 void Resizing::relocate_some(Section& section, Tier tier) {

@@ -42,9 +42,9 @@ class Resizing {
   struct OneTier {
     std::uint32_t under_way = 0;  // copies
     bool trim_due = false;
-    SlotNumber next = 0;     // where to look for the next copies beyond the end
-    TimePoint not_before{};  // after a failure, so that a broken disk is not asked all the time
-    std::chrono::steady_clock::time_point no_cut_before{};  // likewise, for a look at every slot
+    SlotNumber next = 0;        // where to look for the next copies beyond the end
+    TimePoint not_before{};     // after a failure, so that a broken disk is not asked all the time
+    TimePoint no_cut_before{};  // likewise, for a look at every slot
   };
   struct Relocated {
     SlotRef from;

@@ -1,0 +1,124 @@
+"""Bugs that the simulation must find, planted on purpose in copies of the sources.
+
+usage: bugs.py list                     names and sources, one a line
+       bugs.py plant NAME OUT           the source of NAME with its bug
+       bugs.py check                    whether each bug still has its place
+       bugs.py hunt FOLDER [MINUTES]    how long each simulation in FOLDER takes to find its bug
+
+A bug is texts of a source and what stands in their place. Nothing of it is in the program itself.
+"""
+
+import os
+import re
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+MOVER = "transport/engine/slot_mover.cpp"
+MEMORY = "transport/engine/memory_mover.cpp"
+MOVES = "blockmgr/cache/cache_moves.cpp"
+READER = "blockmgr/cache/block_reader.cpp"
+USE = "blockmgr/index/block_store_use.cpp"
+STORE = "blockmgr/index/block_store.cpp"
+
+BUGS = {
+    "read_skips_the_checksum": (MOVER, [
+        ("if (checksum_of(hash, parts_[i]) == job_.slots->checksum(slot)) {",
+         "if (checksum_of(hash, parts_[i]) != 0 || job_.slots->checksum(slot) != 0) {")]),
+    "failed_copy_forgets_its_pin": (MOVES, [
+        ("if (let_go(item.source, by_request ? move.reason : EvictionReason::io_error)) ++move.left;\n  } else {\n"
+         "    store.unpin(item.source);",
+         "if (let_go(item.source, by_request ? move.reason : EvictionReason::io_error)) ++move.left;\n  } else if (!error) {\n"
+         "    store.unpin(item.source);")]),
+    "slot_keeps_its_generation": ("blockmgr/index/slot_pool.cpp", [
+        ("SlotRecord{.generation = record.generation + 1}", "SlotRecord{.generation = record.generation}")]),
+    "header_is_not_waited_for": (MOVER, [
+        ("    submit(DiskCall::Kind::write, [self = shared_from_this()](Result<> written) {\n",
+         "    if (job_.operation == JobOperation::label) {\n"
+         "      submit(DiskCall::Kind::write, [self = shared_from_this()](const Result<>&) {});\n"
+         "      return written({});\n"
+         "    }\n"
+         "    submit(DiskCall::Kind::write, [self = shared_from_this()](Result<> written) {\n")]),
+    "retry_moves_the_first_pair_again": (MOVER, [
+        ("const BlockPair> pairs() const {\n    return std::span(job_.pairs).subspan(range_.first, range_.count);",
+         "const BlockPair> pairs() const {\n    const bool again = range_.count == 1 && part_.pairs.count > 1;\n"
+         "    return std::span(job_.pairs).subspan(again ? part_.pairs.first : range_.first, range_.count);")]),
+    "read_lets_go_before_its_copy": (READER, [
+        ("  job.pairs = {{at.slot(), 0}};\n", "  job.pairs = {{at.slot(), 0}};\n  unpin();\n"),
+        ("    unpin();\n    if (abandoned)", "    if (abandoned)")]),
+    "torn_log_record_is_taken": ("blockmgr/disk/slot_record.cpp", [
+        ("      raw.checksum !=\n          hash_bytes(", "      raw.size_bytes !=\n          raw.size_bytes + 0 * hash_bytes(")]),
+    "parent_goes_before_its_child": (USE, [
+        ("  if (entry.children_in_tier[index_of(tier)] > 0) return true;\n",
+         "  if (entry.children_in_tier[index_of(tier)] > 1) return true;\n")]),
+    "copy_is_seen_before_its_bytes": (MEMORY, [
+        ("    if (auto moved = copier_.wait(*oldest.event)) {\n      report_.arrived(oldest.range);\n      return;",
+         "    if (auto moved = Result<>()) {\n      report_.arrived(oldest.range);\n      return;")]),
+    "staging_is_freed_under_a_write": (MOVER, [
+        ("      self->step([&] { self->written(std::move(written)); });\n    });\n",
+         "      self->step([&] { self->written(std::move(written)); });\n    });\n    memory_.reset();\n")]),
+    "checkpoint_does_not_flush": ("blockmgr/cache/disk_checkpoint.cpp", [
+        ("    CAIRN_TRY(flush_slot_file(services->engine.disk(), layout(Tier::disk)));\n", "")]),
+    "dropped_copy_is_not_noted": (STORE, [
+        ("  if (at.tier() == Tier::disk) note_disk_slot(at.slot());\n  if (slot.pins == 0) free_slot(at);",
+         "  if (slot.pins == 0) free_slot(at);")]),
+    "lease_ends_under_a_commit": ("blockmgr/cache/cache_commit.cpp", [
+        ("    core.store.pin(at);\n    core.store.record(at).committing = true;",
+         "    core.store.record(at).committing = true;"),
+        ("  if (commit.filling) {\n    for (auto at = commit.slots.rbegin(); at != commit.slots.rend(); ++at) store.unpin(*at);\n  }\n",
+         "")]),
+}
+
+
+def planted(name):
+    """The source with its bug; what is not found exactly once cannot be planted."""
+    source, texts = BUGS[name]
+    with open(os.path.join(ROOT, source), encoding="utf-8") as file:
+        text = file.read()
+    for old, new in texts:
+        if text.count(old) != 1:
+            sys.exit(f"{name}: {source} has {text.count(old)} times, not once:\n{old}")
+        text = text.replace(old, new)
+    return text
+
+
+def hunt(folder, minutes):
+    missed = []
+    for name, (source, _) in BUGS.items():
+        said = subprocess.run([os.path.join(folder, f"simulation_bug_{name}"), "--minutes", minutes],
+                              text=True, stdout=subprocess.PIPE).stdout
+        found = re.search(r"found after (\d+) steps, (\d+) s", said)
+        finding = re.search(r"step \d+: (.*)", said)
+        shrunk = re.search(r"with (\d+) steps", said)
+        if found:
+            print(f"| {name} | `{source}` | {found[1]} | {found[2]} | {shrunk[1] if shrunk else ''} | "
+                  f"{finding[1] if finding else ''} |", flush=True)
+        else:
+            missed.append(name)
+            print(f"| {name} | `{source}` | not found | | | {said.strip()} |", flush=True)
+    return 1 if missed else 0
+
+
+def main():
+    match sys.argv[1:]:
+        case ["list"]:
+            print("\n".join(f"{name} {source}" for name, (source, _) in BUGS.items()))
+        case ["plant", name, out]:
+            with open(out, "w", encoding="utf-8") as file:
+                file.write(planted(name))
+        case ["check"]:
+            for name in BUGS:
+                planted(name)
+        case ["hunt", folder]:
+            return hunt(folder, "5")
+        case ["hunt", folder, minutes]:
+            return hunt(folder, minutes)
+        case _:
+            print(__doc__)
+            return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

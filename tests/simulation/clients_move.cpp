@@ -1,0 +1,77 @@
+// Clients that have blocks moved and dropped.
+#include "tests/simulation/clients_state.hpp"
+
+namespace cairn::sim {
+
+void Clients::evict(Random& random) {
+  State& self = *state_;
+  std::optional<Tier> tier;
+  if (!random.once_in(3)) tier = self.some_tier(random);
+  self.cache->evict(self.names(self.some_chain(random)), tier,
+                    self.answer<EvictResult>([](State& at, Result<EvictResult> result) {
+                      if (!result) at.expect("evict", result.error(), {});
+                    }));
+}
+
+void Clients::erase(Random& random) {
+  State& self = *state_;
+  const KeyNumber key = self.some_key(random);
+  self.oracle.look();
+  const bool there = self.oracle.present(key);
+  const auto erased = self.cache->erase(self.oracle.name(key));
+  self.oracle.look();
+  if (!erased) {
+    return self.expect("erase", erased.error(), {ErrorCode::leased, ErrorCode::unknown_key});
+  }
+  if (!there || self.oracle.present(key)) self.unexpected("erase", self.oracle.text(key));
+}
+
+void Clients::clear(Random& random) {
+  State& self = *state_;
+  const auto cleared = self.cache->clear(self.some_tier(random));
+  if (!cleared) self.expect("clear", cleared.error(), {});
+}
+
+void Clients::transfer(Random& random) {
+  State& self = *state_;
+  const auto lease = random.once_in(2) ? self.some_lease(random) : nullptr;
+  TransferRequest request{.keys = self.names(self.some_chain(random)),
+                          .to = self.some_tier(random),
+                          .move = random.once_in(3),
+                          .priority = static_cast<std::int32_t>(random.below(3))};
+  if (lease != nullptr) request.lease = lease->id;
+  const auto id = random.once_in(16) ? self.cache->drain(std::nullopt)
+                                     : self.cache->transfer(std::move(request));
+  if (!id) {
+    return self.expect("transfer", id.error(),
+                       {ErrorCode::unknown_key, ErrorCode::no_capacity, ErrorCode::queue_full});
+  }
+  self.transfers.push_back(*id);
+}
+
+void Clients::onboard(Random& random) {
+  State& self = *state_;
+  const auto lease = self.some_lease(random);
+  if (lease == nullptr) return;
+  std::vector<BlockKey> names;
+  for (const auto& block : lease->blocks) {
+    if (block->filled == Filled::committed) names.push_back(self.oracle.name(block->key));
+  }
+  const std::vector<KeyView> views = testing::views(names);
+  const auto id =
+      self.cache->onboard({.lease = lease->id, .keys = views, .tier = self.some_tier(random)});
+  if (!self.alive(lease, id, "onboard")) return;
+  if (!id) return self.expect("onboard", id.error(), {ErrorCode::queue_full});
+  if (*id) self.transfers.push_back(**id);
+}
+
+void Clients::cancel(Random& random) {
+  State& self = *state_;
+  if (self.transfers.empty()) return;
+  const std::size_t i = random.below(self.transfers.size());
+  const auto cancelled = self.manager.cancel_transfer(self.transfers[i]);
+  if (!cancelled) self.expect("cancel", cancelled.error(), {ErrorCode::unknown_transfer});
+  self.transfers.erase(self.transfers.begin() + static_cast<std::ptrdiff_t>(i));
+}
+
+}  // namespace cairn::sim

@@ -1,0 +1,193 @@
+#include "tests/simulation/disk.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/assert.hpp"
+#include "base/file_descriptor.hpp"
+#include "base/thread.hpp"
+#include "blockmgr/disk/index_file.hpp"
+
+namespace cairn::sim {
+namespace {
+
+namespace fs = std::filesystem;
+
+::ino_t file_of(int fd) {
+  struct ::stat status {};
+  CAIRN_ASSERT(::fstat(fd, &status) == 0, "a call on a file that is not open");
+  return status.st_ino;
+}
+
+void write_at(int fd, const std::byte* bytes, std::uint64_t size_bytes, std::uint64_t at) {
+  CAIRN_ASSERT(::pwrite(fd, bytes, size_bytes, static_cast<::off_t>(at)) ==
+                   static_cast<::ssize_t>(size_bytes),
+               "the simulation's own folder has no room");
+}
+
+// A log is mapped, and the system writes its pages back when it likes: after a power cut each is as
+// it was at some time. Records are only ever added, so that is a beginning of what it is now.
+void lose_pages_of_log(int fd, Random& random) {
+  constexpr std::uint64_t kPageBytes = 4096;
+  struct ::stat status {};
+  CAIRN_ASSERT(::fstat(fd, &status) == 0, "a log cannot be examined");
+  const std::array<std::byte, kPageBytes> zeros{};
+  const auto write_zeros = [&](std::uint64_t from, std::uint64_t to) {
+    write_at(fd, zeros.data(), to - from, from);
+  };
+  const auto size_bytes = static_cast<std::uint64_t>(status.st_size);
+  const std::uint64_t lost_of_four = random.below(5);
+  for (std::uint64_t page = 0; page < size_bytes; page += kPageBytes) {
+    std::byte first{};
+    if (page > 0 &&
+        (::pread(fd, &first, 1, static_cast<::off_t>(page)) != 1 || first == std::byte{})) {
+      std::array<std::byte, 64> begin{};
+      if (::pread(fd, begin.data(), begin.size(), static_cast<::off_t>(page)) ==
+              static_cast<::ssize_t>(begin.size()) &&
+          begin == std::array<std::byte, 64>{}) {
+        break;  // nothing was added from here on
+      }
+    }
+    if (random.below(4) >= lost_of_four) continue;
+    const std::uint64_t kept_bytes = random.once_in(3) ? 0 : random.below(kPageBytes);
+    if (page > 0) {
+      write_zeros(page + kept_bytes, page + kPageBytes);
+    } else if (kept_bytes >= sizeof(IndexFileHead)) {
+      write_zeros(kept_bytes, kPageBytes);
+      const LogEnding open = LogEnding::open;
+      write_at(fd, reinterpret_cast<const std::byte*>(&open), sizeof(open),
+               offsetof(IndexFileHead, ending));
+    } else {
+      write_zeros(0, kPageBytes);
+    }
+  }
+  // The machine starts anew.
+  const std::uint64_t boot = random.next();
+  write_at(fd, reinterpret_cast<const std::byte*>(&boot), sizeof(boot),
+           offsetof(IndexFileHead, boot));
+}
+
+}  // namespace
+
+void Disk::submit(DiskCall call, Done done) {
+  Random& random = queue_.random();
+  Flight flight{.kind = call.kind,
+                .fd = call.fd,
+                .file = file_of(call.fd),
+                .left = {},
+                .done = std::move(done)};
+  for (DiskRun run : call.runs) {
+    while (run.size_bytes > 0) {
+      const std::uint64_t part =
+          std::min(run.size_bytes, kSectorBytes - run.offset_bytes % kSectorBytes);
+      flight.left.push_back({run.memory, run.offset_bytes, part});
+      run.memory += part;
+      run.offset_bytes += part;
+      run.size_bytes -= part;
+    }
+  }
+  const bool writes = call.kind == DiskCall::Kind::write;
+  if (faults_.fails_once_in != 0 && random.once_in(faults_.fails_once_in)) {
+    flight.error = Error{ErrorCode::io_error, "the simulated disk fails this call"};
+  } else if (writes && faults_.full_once_in != 0 && random.once_in(faults_.full_once_in)) {
+    flight.error = Error{ErrorCode::no_capacity, "the simulated disk is full"};
+  }
+  if (flight.error) ++failures_;
+  // Any part of it moves before anybody could know.
+  std::erase_if(flight.left, [&](const Sector& sector) {
+    if (!random.once_in(3)) return false;
+    move(flight, sector);
+    return true;
+  });
+  flights_.push_back(std::move(flight));
+  queue_.after(queue_.some_delay(), [this, at = std::prev(flights_.end())] { end(at); });
+}
+
+void Disk::move(const Flight& flight, const Sector& sector) {
+  if (flight.kind == DiskCall::Kind::write) {
+    keep_replaced(flight, sector);
+    write_at(flight.fd, sector.memory, sector.size_bytes, sector.offset_bytes);
+    return;
+  }
+  const ::ssize_t moved = ::pread(flight.fd, sector.memory, sector.size_bytes,
+                                  static_cast<::off_t>(sector.offset_bytes));
+  CAIRN_ASSERT(moved == static_cast<::ssize_t>(sector.size_bytes), "a read beyond the file's end");
+}
+
+void Disk::keep_replaced(const Flight& flight, const Sector& sector) {
+  const std::uint64_t number = sector.offset_bytes / kSectorBytes;
+  const auto [at, is_new] = replaced_[flight.file].try_emplace(number);
+  if (!is_new) return;
+  const ::ssize_t read = ::pread(flight.fd, at->second.data(), kSectorBytes,
+                                 static_cast<::off_t>(number * kSectorBytes));
+  CAIRN_ASSERT(read >= 0, "what a write replaces cannot be read");
+}
+
+void Disk::end(std::list<Flight>::iterator at) {
+  Flight flight = std::move(*at);
+  flights_.erase(at);
+  for (const Sector& sector : flight.left) {
+    // Of a call that fails some bytes never move.
+    if (flight.error && queue_.random().once_in(2)) continue;
+    move(flight, sector);
+  }
+  guarded("disk", [&] {
+    if (flight.error) {
+      flight.done(std::move(*flight.error));
+    } else {
+      flight.done({});
+    }
+  });
+}
+
+Result<> Disk::flush(int fd) {
+  const ::ino_t file = file_of(fd);
+  if (faults_.fails_once_in != 0 && queue_.random().once_in(faults_.fails_once_in)) {
+    ++failures_;
+    return Error{ErrorCode::io_error, "the simulated disk fails this flush"};
+  }
+  // What ended before it began is on the disk when it ends; calls go on meanwhile.
+  replaced_.erase(file);
+  queue_.advance(queue_.some_delay());
+  return {};
+}
+
+void Disk::stop(const Stop& at) {
+  fs::remove_all(at.to);
+  fs::copy(at.from, at.to, fs::copy_options::recursive);
+  Random& random = queue_.random();
+  for (const auto& entry : fs::recursive_directory_iterator(at.from)) {
+    if (!entry.is_regular_file()) continue;
+    struct ::stat status {};
+    CAIRN_ASSERT(::stat(entry.path().c_str(), &status) == 0, "a file went while it was looked at");
+    const FileDescriptor copy(
+        ::open((at.to / entry.path().lexically_relative(at.from)).c_str(), O_RDWR | O_CLOEXEC));
+    CAIRN_ASSERT(copy.get() >= 0, "the copy of a file cannot be opened");
+    for (const Flight& flight : flights_) {
+      if (flight.kind != DiskCall::Kind::write || flight.file != status.st_ino) continue;
+      for (const Sector& sector : flight.left) {
+        if (random.once_in(2)) {
+          write_at(copy.get(), sector.memory, sector.size_bytes, sector.offset_bytes);
+        }
+      }
+    }
+    if (!at.power_cut) continue;
+    if (entry.path().filename().native().find("~log.") != std::string::npos) {
+      lose_pages_of_log(copy.get(), random);
+    }
+    const auto replaced = replaced_.find(status.st_ino);
+    if (replaced == replaced_.end()) continue;
+    // All, nothing or any part of what was not flushed.
+    const std::uint64_t lost_of_four = random.below(5);
+    for (const auto& [sector, bytes] : replaced->second) {
+      if (random.below(4) < lost_of_four) {
+        write_at(copy.get(), bytes.data(), bytes.size(), sector * kSectorBytes);
+      }
+    }
+  }
+}
+
+}  // namespace cairn::sim

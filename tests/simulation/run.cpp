@@ -1,0 +1,344 @@
+#include "tests/simulation/run.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <memory>
+
+#include "tests/fakes/temp_dir.hpp"
+#include "tests/simulation/files.hpp"
+#include "tests/simulation/world.hpp"
+
+namespace cairn::sim {
+namespace {
+
+namespace fs = std::filesystem;
+
+// How a life of the server ends.
+enum class End : std::uint8_t { stop, kill, kill_without_index, power_cut };
+
+class Run {
+ public:
+  explicit Run(const RunOptions& options)
+      : options_(options),
+        setup_(options.seed),
+        config_(setup_.config),
+        queue_(finding_),
+        oracle_(finding_, {.block_bytes = block_bytes(setup_.config.shape)}, options.tell) {}
+
+  RunOutcome run() {
+    queue_.reseed(options_.seed);
+    begin_life();
+    const std::uint32_t count =
+        options_.only ? static_cast<std::uint32_t>(options_.only->size()) : options_.steps;
+    for (std::uint32_t i = 0; i < count && !finding_.any(); ++i) {
+      const std::uint32_t step = options_.only ? (*options_.only)[i] : i;
+      outcome_.step = step;
+      do_step(step);
+      ++outcome_.steps;
+      outcome_.fingerprint = Random::mixed(
+          outcome_.fingerprint ^
+          static_cast<std::uint64_t>(queue_.now().time_since_epoch().count()) ^ queue_.steps());
+    }
+    if (!finding_.any()) {
+      outcome_.step = options_.steps;
+      queue_.reseed(Random::mixed(options_.seed ^ options_.steps));
+      rest();
+    }
+    world_.reset();
+    outcome_.events = queue_.steps();
+    outcome_.finding = finding_.what();
+    return outcome_;
+  }
+
+ private:
+  static constexpr std::size_t kRare = 17;  // things that happen seldom
+
+  void do_step(std::uint32_t step) {
+    Random random(Random::mixed(options_.seed * 0x9E3779B97F4A7C15u + step));
+    queue_.reseed(random.next());
+    const char* const name = act(random);
+    if (options_.tell) {
+      std::fprintf(stderr, "%u at %lld us: %s\n", step,
+                   static_cast<long long>(queue_.now().time_since_epoch().count() / 1000), name);
+    }
+    oracle_.look();
+    for (std::uint64_t events = random.below(6); events > 0 && queue_.step(); --events) {
+    }
+    oracle_.look();
+    world_->check_evictions();
+    if (stopped_) return begin_after(*std::exchange(stopped_, std::nullopt));
+  }
+
+  const char* act(Random& random) {
+    Clients& clients = world_->clients();
+    struct Verb {
+      const char* name;
+      std::uint32_t weight;
+      void (Clients::*act)(Random&);
+    };
+    static constexpr Verb kVerbs[] = {
+        {"allocate", 10, &Clients::allocate},
+        {"write", 40, &Clients::write},
+        {"commit", 14, &Clients::commit},
+        {"match", 14, &Clients::match},
+        {"hold", 3, &Clients::hold},
+        {"read", 10, &Clients::read},
+        {"read_prefix", 3, &Clients::read_prefix},
+        {"look", 16, &Clients::look_at_held},
+        {"release", 10, &Clients::release},
+        {"renew", 3, &Clients::renew},
+        {"evict", 3, &Clients::evict},
+        {"erase", 2, &Clients::erase},
+        {"transfer", 6, &Clients::transfer},
+        {"onboard", 6, &Clients::onboard},
+        {"cancel", 2, &Clients::cancel},
+    };
+    constexpr std::uint32_t kSeldom = 3'000;  // of which what follows has one each
+    const std::uint64_t seldom = random.below(kSeldom);
+    if (seldom < kRare) return rare(seldom, random);
+    if (seldom < 200) {
+      queue_.advance(std::chrono::microseconds(random.below(seldom < 50 ? 500'000 : 5'000)));
+      return "advance";
+    }
+    if (seldom < 300) {
+      world_->manager().tick();
+      return "tick";
+    }
+    std::uint32_t all = 0;
+    for (const Verb& verb : kVerbs) all += verb.weight;
+    std::uint64_t pick = random.below(all);
+    for (const Verb& verb : kVerbs) {
+      if (pick < verb.weight) {
+        (clients.*verb.act)(random);
+        return verb.name;
+      }
+      pick -= verb.weight;
+    }
+    return "nothing";
+  }
+
+  // What happens seldom: each once in so many steps.
+  const char* rare(std::uint64_t which, Random& random) {
+    struct Rare {
+      const char* name;
+      void (Run::*act)(Random&);
+    };
+    static constexpr std::array<Rare, kRare> kActs = {{
+        {"clear", &Run::clear},
+        {"stop", &Run::stop},
+        {"kill", &Run::kill},
+        {"kill", &Run::kill},
+        {"kill, and the index is lost", &Run::kill_without_index},
+        {"power cut", &Run::cut_power},
+        {"power cut", &Run::cut_power},
+        {"end at a place that the code names", &Run::end_at_place},
+        {"end at a place that the code names", &Run::end_at_place},
+        {"rest", &Run::rest_now},
+        {"another size", &Run::resize},
+        {"another cache of the name", &Run::make_anew},
+        {"checkpoint", &Run::checkpoint},
+        {"checkpoint", &Run::checkpoint},
+        {"checkpoint", &Run::checkpoint},
+        {"rot", &Run::rot},
+        {"loss of the device", &Run::lose_device},
+    }};
+    (this->*kActs[which].act)(random);
+    return kActs[which].name;
+  }
+  void clear(Random& random) { world_->clients().clear(random); }
+  void stop(Random&) { end_life(End::stop); }
+  void kill(Random&) { end_life(End::kill); }
+  void kill_without_index(Random&) { end_life(End::kill_without_index); }
+  void cut_power(Random&) { end_life(End::power_cut); }
+  void end_at_place(Random& random) {
+    stop_at_ = 1 + random.below(12);
+    stop_as_ = random.once_in(2) ? End::kill : End::power_cut;
+  }
+  void rest_now(Random&) { rest(); }
+  void checkpoint(Random&) { world_->manager().checkpoint(); }
+  void make_anew(Random&) {
+    // A device that is lost has no memory for it.
+    if (world_->device().lost()) return;
+    config_ = setup_.config;
+    world_->make_anew(config_);
+    oracle_.nothing_is_durable();
+    oracle_.forget_handles(true);
+  }
+  void lose_device(Random&) {
+    if (setup_.faulty) world_->device().lose();
+  }
+
+  void begin_life() {
+    ++outcome_.lives;
+    fs::create_directories(here());
+    world_ = std::make_unique<World>(
+        World::Parts{.queue = queue_,
+                     .oracle = oracle_,
+                     .setup = setup_,
+                     .config = config_,
+                     .folder = here(),
+                     .reached = [this](std::string_view place) { reached(place); }});
+  }
+
+  // A server that stops by itself ends what its clients began; one that is killed does not, and
+  // what its last moments would have done is done to files that nobody looks at any more.
+  struct Stopped {
+    End how = End::stop;
+    std::set<KeyNumber> on_disk = {};
+    std::set<KeyNumber> durable = {};
+    std::set<KeyNumber> beyond_doubt = {};   // on disk, by index and header
+    std::optional<CacheConfig> config = {};  // as it was remembered then
+  };
+
+  void end_life(End how) {
+    oracle_.look();
+    stopped_ = Stopped{.how = how};
+    if (how != End::stop) take_image(how);
+  }
+
+  void take_image(End how) {
+    oracle_.look();
+    stopped_->how = how;
+    stopped_->on_disk = oracle_.all_in(Tier::disk);
+    stopped_->durable = oracle_.durable();
+    stopped_->beyond_doubt = oracle_.beyond_doubt();
+    stopped_->config = config_;
+    world_->disk().stop({.from = here(), .to = next(), .power_cut = how == End::power_cut});
+  }
+
+  void reached(std::string_view place) {
+    if (place == "checkpoint.begun") {
+      failures_ = world_ ? world_->disk().failures() : 0;
+      oracle_.checkpoint_begun();
+    }
+    if (stop_at_ > 0 && --stop_at_ == 0 && world_ && !stopped_) {
+      stopped_ = Stopped{};
+      take_image(stop_as_);
+    }
+    if (place == "checkpoint.ended") {
+      oracle_.checkpoint_ended(world_ && failures_ == world_->disk().failures());
+    }
+  }
+
+  void begin_after(Stopped stopped) {
+    stop_at_ = 0;
+    if (stopped.how == End::stop) {
+      // Who waits for room would still get it.
+      world_->end_clients();
+      oracle_.look();
+      stopped.on_disk = oracle_.all_in(Tier::disk);
+    } else {
+      world_->disk().set_faults({});
+    }
+    world_.reset();
+    queue_.drain();
+    if (finding_.any()) return;
+    if (stopped.how != End::stop) {
+      folder_ = !folder_;
+      config_ = *stopped.config;
+    }
+    if (stopped.how == End::kill_without_index) remove_index(here());
+    const bool keeps_index = stopped.how == End::stop || stopped.how == End::kill;
+    const bool shrank = std::exchange(shrank_, false);
+    // What a tier that grows again gets begins anew.
+    oracle_.forget_handles(!keeps_index || shrank);
+    if (!keeps_index) oracle_.forget_ends();
+    begin_life();
+    if (finding_.any()) return;
+    oracle_.look();
+    const std::set<KeyNumber> after = oracle_.all_in(Tier::disk);
+    // A tier that shrank may have kept more, for those who held it.
+    if (keeps_index &&
+        (shrank ? !std::ranges::includes(stopped.on_disk, after) : after != stopped.on_disk)) {
+      finding_.report(
+          "after a restart the disk tier holds other keys: " + std::to_string(after.size()) +
+          ", not " + std::to_string(stopped.on_disk.size()));
+    }
+    if (setup_.faulty) return;
+    // Copies that a resize moves to other slots are not flushed before the old ones go.
+    world_->check_all_bytes(shrank ? std::set<KeyNumber>() : what_must_be_there(stopped));
+    // Not before the next checkpoint: the cut took what had come since the last.
+    if (stopped.how != End::power_cut) return;
+    oracle_.nothing_is_durable();
+    oracle_.doubt_all_but(stopped.durable);
+  }
+
+  static std::set<KeyNumber> what_must_be_there(const Stopped& stopped) {
+    switch (stopped.how) {
+      case End::stop:
+      case End::kill:
+        return stopped.on_disk;
+      case End::kill_without_index:
+        return stopped.beyond_doubt;
+      case End::power_cut:
+        return stopped.durable;
+    }
+    invariant_broken("End", "a value outside the enumeration");
+  }
+
+  void resize(Random& random) {
+    CacheChange change;
+    for (const Tier tier : {Tier::pinned, Tier::disk}) {
+      const auto& now = config_.tiers[index_of(tier)];
+      if (!now || random.once_in(3)) continue;
+      change.num_blocks[index_of(tier)] = 6 + static_cast<std::uint32_t>(random.below(24));
+    }
+    if (change.num_blocks[index_of(Tier::disk)]) {
+      oracle_.nothing_is_durable();
+      shrank_ = true;
+    }
+    const auto changed = world_->cache().change(change, [this](const CacheConfig& config) {
+      config_ = config;
+      return Result<>();
+    });
+    if (changed || setup_.faulty) return;
+    const ErrorCode code = changed.error().code;
+    if (code != ErrorCode::leased && code != ErrorCode::state_conflict) {
+      finding_.report("resize: " + changed.error().detail);
+    }
+  }
+
+  void rot(Random& random) {
+    if (setup_.faulty) rot_a_slot(here(), random);
+  }
+
+  // Everybody lets go, and everything that is under way ends.
+  void rest() {
+    world_->clients().let_go();
+    queue_.drain();
+    // Answers may have brought leases and readers.
+    world_->clients().let_go();
+    world_->manager().tick();
+    queue_.drain();
+    oracle_.look();
+    if (finding_.any()) return;
+    world_->check_at_rest();
+    world_->check_all_bytes({});
+  }
+
+  fs::path here() const { return dir_.path() / (folder_ ? "a" : "b"); }
+  fs::path next() const { return dir_.path() / (folder_ ? "b" : "a"); }
+
+  const RunOptions options_;
+  const Setup setup_;
+  CacheConfig config_;  // as the server remembers it
+  Finding finding_;
+  Queue queue_;
+  Oracle oracle_;
+  fakes::TempDir dir_{folder_for_runs()};
+  bool folder_ = false;
+  std::unique_ptr<World> world_;
+  std::optional<Stopped> stopped_;
+  bool shrank_ = false;  // the disk tier, maybe, in this life
+  std::uint64_t stop_at_ = 0;
+  End stop_as_ = End::kill;
+  std::uint64_t failures_ = 0;
+  RunOutcome outcome_;
+};
+
+}  // namespace
+
+RunOutcome run(const RunOptions& options) { return Run(options).run(); }
+
+}  // namespace cairn::sim

@@ -1,0 +1,202 @@
+#include "tests/simulation/world.hpp"
+
+#include <unistd.h>
+
+#include <utility>
+
+namespace cairn::sim {
+
+Setup::Setup(std::uint64_t seed) {
+  Random random(Random::mixed(seed ^ 0x5E7095EEDull));
+  const auto blocks = [&](std::uint32_t least, std::uint32_t more) {
+    return TierConfig{.num_blocks = least + static_cast<std::uint32_t>(random.below(more))};
+  };
+  config.name = "simulated";
+  config.shape = testing::small_shape();
+  // In pieces smaller than a sector, and in pieces of some pages.
+  if (random.once_in(3)) config.shape.inner_dim = 512;
+  if (!random.once_in(3)) config.tiers[index_of(Tier::device)] = blocks(6, 10);
+  config.tiers[index_of(Tier::pinned)] = blocks(6, 14);
+  if (!random.once_in(8)) config.tiers[index_of(Tier::disk)] = blocks(8, 32);
+  for (auto& tier : config.tiers) {
+    if (!tier || !random.once_in(2)) continue;
+    tier->layout = LayoutKind::layer_separate;
+    tier->block_dim = random.once_in(2) ? BlockDim::first : BlockDim::second;
+  }
+  if (auto& disk = config.tiers[index_of(Tier::disk)]) {
+    disk->layout = LayoutKind::fully_contiguous;
+    disk->block_dim = BlockDim::first;
+  }
+  const OffloadMode modes[] = {OffloadMode::on_evict, OffloadMode::on_commit, OffloadMode::never};
+  config.offload = random.once_in(3) ? modes[random.below(3)] : OffloadMode::on_evict;
+  config.default_lease_ms = 1'000;
+  engine.workers = 1 + static_cast<std::uint32_t>(random.below(2));
+  engine.disk_threads = 1 + static_cast<std::uint32_t>(random.below(2));
+  engine.disk_parts = 1 + static_cast<std::uint32_t>(random.below(8));
+  engine.staging_bytes = (1 + random.below(3)) << 20;
+  manager.disk.direct = false;
+  manager.disk.checkpoint_period_ms = 0;  // made by steps, not by a thread
+  if (random.once_in(4)) manager.disk.admission = DiskAdmission::second_use;
+  if (random.once_in(3)) manager.disk.scrub_bytes_per_s = 1 << 20;
+  if (random.once_in(6)) manager.disk.write_bytes_per_s = 1 << 16;
+  if (random.once_in(4)) {
+    PressureConfig pressure;
+    for (PressureReaction& reaction : pressure.reactions) {
+      reaction = {.kind = PressureReaction::Kind::shrink, .target_use = 0.5};
+    }
+    config.pressure[index_of(Tier::pinned)] = pressure;
+  }
+  manager.staging_bytes = (1 + random.below(3)) << 18;
+  device.visibility = random.once_in(2) ? MemoryVisibility::system : MemoryVisibility::explicit_dma;
+  faulty = random.once_in(3);
+  if (faulty) {
+    faults = {.fails_once_in = 50 + random.below(200), .full_once_in = 50 + random.below(200)};
+    device.fails_once_in = 50 + random.below(200);
+  }
+}
+
+World::World(Parts parts)
+    : parts_(std::move(parts)),
+      device_(parts_.queue, parts_.setup.device),
+      disk_(parts_.queue),
+      log_(parts_.queue, STDERR_FILENO, LogLevel::error) {
+  engine_ = std::make_unique<TransferEngine>(
+      device_, disk_, parts_.queue, parts_.setup.engine,
+      std::make_unique<QueuedTasks>(
+          parts_.queue, QueuedTasks::Options{.workers = parts_.setup.engine.workers +
+                                                        parts_.setup.engine.disk_threads}));
+  BlockManagerOptions options = parts_.setup.manager;
+  options.data_dir = parts_.folder;
+  options.reached = parts_.reached;
+  manager_ = std::make_unique<BlockManager>(device_, *engine_, parts_.queue, log_, options);
+  parts_.oracle.begin_life(manager_->events(), 0, parts_.setup.faulty);
+  make_cache(parts_.config);
+  disk_.set_faults(parts_.setup.faults);
+}
+
+void World::make_cache(const CacheConfig& config) {
+  auto created = manager_->create_cache(config);
+  parts_.oracle.look();
+  if (!created) {
+    parts_.oracle.finding().report("start: " + created.error().detail);
+    return;
+  }
+  cache_ = created->cache;
+  clients_ = std::make_unique<Clients>(Clients::Parts{
+      .queue = parts_.queue, .oracle = parts_.oracle, .manager = *manager_, .cache = cache_});
+}
+
+void World::make_anew(const CacheConfig& config) {
+  clients_.reset();
+  cache_.reset();
+  const auto dropped = manager_->drop_cache(config.name, true);
+  if (!dropped) return parts_.oracle.finding().report("drop: " + dropped.error().detail);
+  const EventRing& ring = manager_->events();
+  parts_.oracle.begin_life(ring, ring.next_id(), parts_.setup.faulty);
+  before_ = {};
+  make_cache(config);
+}
+
+void World::end_clients() {
+  clients_->let_go();
+  clients_.reset();
+  parts_.queue.drain();
+}
+
+World::~World() {
+  clients_.reset();
+  cache_.reset();
+  manager_.reset();
+  parts_.oracle.end_life();
+  engine_.reset();
+  parts_.queue.drain();
+}
+
+void World::check_evictions() {
+  if (!started()) return;
+  const CacheStats now = cache_->stats();
+  const Oracle::Tiers cut = parts_.oracle.take_cut_chains();
+  for (const Tier tier : kTiers) {
+    const std::size_t i = index_of(tier);
+    std::uint64_t others = 0;
+    for (std::size_t r = 0; r < kNumEvictionReasons; ++r) {
+      if (static_cast<EvictionReason>(r) == EvictionReason::capacity) continue;
+      others += now.tiers[i].evictions[r] - before_.tiers[i].evictions[r];
+    }
+    const bool same_size = now.tiers[i].capacity_blocks == before_.tiers[i].capacity_blocks;
+    const bool offloads = parts_.config.offload == OffloadMode::on_evict && tier != Tier::disk;
+    if (cut[i] && others == 0 && same_size && !offloads) {
+      parts_.oracle.finding().report("a block was evicted from " + std::string(to_string(tier)) +
+                                     " before one that follows it");
+    }
+  }
+  before_ = now;
+}
+
+void World::check_at_rest() {
+  Finding& finding = parts_.oracle.finding();
+  const auto expect = [&](bool good, const std::string& what) {
+    if (!good) finding.report("at rest: " + what);
+  };
+  const CacheStats stats = cache_->stats();
+  expect(clients_->waiting() == 0, std::to_string(clients_->waiting()) + " answers have not come");
+  expect(stats.leases == 0, std::to_string(stats.leases) + " leases are left");
+  for (const Tier tier : kTiers) {
+    const TierStats& of = stats.tiers[index_of(tier)];
+    if (!of.present) continue;
+    const std::string name(to_string(tier));
+    const auto count = [&](SlotState state) { return of.blocks[static_cast<std::size_t>(state)]; };
+    expect(of.leased_blocks == 0, "leased blocks are left in " + name);
+    expect(count(SlotState::allocated) == 0, "allocated slots are left in " + name);
+    expect(count(SlotState::committed) == 0, "pins are left in " + name);
+    expect(count(SlotState::free) + count(SlotState::evictable) == of.capacity_blocks,
+           "the slots of " + name + " do not add up");
+    expect(count(SlotState::evictable) == parts_.oracle.count_in(tier),
+           name + " holds another number of keys than was told");
+    for (const Tier to : kTiers) {
+      expect(stats.routes[index_of(tier)][index_of(to)].in_flight_blocks == 0,
+             "blocks are on their way from " + name);
+    }
+  }
+  const TransferEngineStats engine = engine_->stats();
+  expect(engine.queued == 0 && engine.running == 0, "the engine has jobs");
+  expect(engine.submitted == engine.done + engine.failed + engine.cancelled,
+         "the engine's counts do not add up");
+  for (const auto& list : {engine_->allocators(), manager_->allocators()}) {
+    for (const NamedAllocator& allocator : list) {
+      if (allocator.allocator.ends_with("staging")) {
+        expect(allocator.now.allocated_bytes == 0, std::string(allocator.allocator) + " is lent");
+      }
+    }
+  }
+  const auto transfers = manager_->transfer_counts();
+  expect(transfers.queued == 0 && transfers.running == 0, "transfers have not ended");
+}
+
+void World::check_all_bytes(const std::set<KeyNumber>& must) {
+  Oracle& oracle = parts_.oracle;
+  for (KeyNumber key = 0; key < oracle.keys(); ++key) {
+    oracle.look();
+    const bool needed = must.contains(key);
+    if (needed && !oracle.must_be_found(key, parts_.queue.now())) {
+      return oracle.finding().report(oracle.text(key) + " was lost");
+    }
+    auto reader = cache_->peek(oracle.name(key));
+    if (reader ? !oracle.present(key) : oracle.must_be_found(key, parts_.queue.now())) {
+      return oracle.finding().report(oracle.text(key) + " is there, or is not");
+    }
+    if (!reader) continue;
+    const auto ended = std::make_shared<bool>(false);
+    reader->fetch([&oracle, key, needed, ended](Result<std::span<const iovec>> bytes) {
+      *ended = true;
+      if (bytes) {
+        oracle.check(key, *bytes, "read at rest");
+      } else if (needed) {
+        oracle.finding().report(oracle.text(key) + " was lost: " + bytes.error().detail);
+      }
+    });
+    while (!*ended) parts_.queue.step_for("a read at rest");
+  }
+}
+
+}  // namespace cairn::sim
