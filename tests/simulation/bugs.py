@@ -18,7 +18,6 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 MOVER = "transport/engine/slot_mover.cpp"
 MEMORY = "transport/engine/memory_mover.cpp"
 MOVES = "blockmgr/cache/cache_moves.cpp"
-READER = "blockmgr/cache/block_reader.cpp"
 USE = "blockmgr/index/block_store_use.cpp"
 STORE = "blockmgr/index/block_store.cpp"
 
@@ -44,9 +43,6 @@ BUGS = {
         ("const BlockPair> pairs() const {\n    return std::span(job_.pairs).subspan(range_.first, range_.count);",
          "const BlockPair> pairs() const {\n    const bool again = range_.count == 1 && part_.pairs.count > 1;\n"
          "    return std::span(job_.pairs).subspan(again ? part_.pairs.first : range_.first, range_.count);")]),
-    "read_lets_go_before_its_copy": (READER, [
-        ("  job.pairs = {{at.slot(), 0}};\n", "  job.pairs = {{at.slot(), 0}};\n  unpin();\n"),
-        ("    unpin();\n    if (abandoned)", "    if (abandoned)")]),
     "torn_log_record_is_taken": ("blockmgr/disk/slot_record.cpp", [
         ("      raw.checksum !=\n          hash_bytes(", "      raw.size_bytes !=\n          raw.size_bytes + 0 * hash_bytes(")]),
     "parent_goes_before_its_child": (USE, [
