@@ -17,7 +17,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 
 MOVER = "transport/engine/slot_mover.cpp"
 MEMORY = "transport/engine/memory_mover.cpp"
-MOVES = "blockmgr/cache/cache_moves.cpp"
+MOVES = "blockmgr/cache/movements.cpp"
 USE = "blockmgr/index/block_store_use.cpp"
 STORE = "blockmgr/index/block_store.cpp"
 
@@ -26,10 +26,8 @@ BUGS = {
         ("if (checksum_of(hash, parts_[i]) == job_.slots->checksum(slot)) {",
          "if (checksum_of(hash, parts_[i]) != 0 || job_.slots->checksum(slot) != 0) {")]),
     "failed_copy_forgets_its_pin": (MOVES, [
-        ("if (let_go(item.source, by_request ? move.reason : EvictionReason::io_error)) ++move.left;\n  } else {\n"
-         "    store.unpin(item.source);",
-         "if (let_go(item.source, by_request ? move.reason : EvictionReason::io_error)) ++move.left;\n  } else if (!error) {\n"
-         "    store.unpin(item.source);")]),
+        ("      ++batch.left;\n  } else {\n    section->store.unpin(item.source);",
+         "      ++batch.left;\n  } else if (!error) {\n    section->store.unpin(item.source);")]),
     "slot_keeps_its_generation": ("blockmgr/index/slot_pool.cpp", [
         ("SlotRecord{.generation = record.generation + 1}", "SlotRecord{.generation = record.generation}")]),
     "header_is_not_waited_for": (MOVER, [
@@ -43,6 +41,9 @@ BUGS = {
         ("const BlockPair> pairs() const {\n    return std::span(job_.pairs).subspan(range_.first, range_.count);",
          "const BlockPair> pairs() const {\n    const bool again = range_.count == 1 && part_.pairs.count > 1;\n"
          "    return std::span(job_.pairs).subspan(again ? part_.pairs.first : range_.first, range_.count);")]),
+    "read_lets_go_before_its_copy": ("blockmgr/cache/block_reader.cpp", [
+        ("  job.pairs = {{at.slot(), 0}};\n", "  job.pairs = {{at.slot(), 0}};\n  unpin();\n"),
+        ("    unpin();\n    if (abandoned)", "    if (abandoned)")]),
     "torn_log_record_is_taken": ("blockmgr/disk/slot_record.cpp", [
         ("      raw.checksum !=\n          hash_bytes(", "      raw.size_bytes !=\n          raw.size_bytes + 0 * hash_bytes(")]),
     "parent_goes_before_its_child": (USE, [
@@ -60,10 +61,9 @@ BUGS = {
         ("  if (at.tier() == Tier::disk) note_disk_slot(at.slot());\n  if (slot.pins == 0) free_slot(at);",
          "  if (slot.pins == 0) free_slot(at);")]),
     "lease_ends_under_a_commit": ("blockmgr/cache/cache_commit.cpp", [
-        ("    core.store.pin(at);\n    core.store.record(at).committing = true;",
-         "    core.store.record(at).committing = true;"),
-        ("  if (commit.filling) {\n    for (auto at = commit.slots.rbegin(); at != commit.slots.rend(); ++at) store.unpin(*at);\n  }\n",
-         "")]),
+        ("    section->store.pin(slots_[marked_]);\n", ""),
+        ("    section->store.record(at).committing = false;\n    section->store.unpin(at);\n",
+         "    section->store.record(at).committing = false;\n")]),
 }
 
 

@@ -96,7 +96,11 @@ struct Clients::State : std::enable_shared_from_this<Clients::State> {
     forget(lease);
     return false;
   }
-  void forget(const std::shared_ptr<HeldLease>& lease) { std::erase(leases, lease); }
+  // It has ended, also for those whose answers are still to come.
+  void forget(const std::shared_ptr<HeldLease>& lease) {
+    lease->end = {};
+    std::erase(leases, lease);
+  }
   void unexpected(const char* verb, const std::string& what) {
     oracle.finding().report(std::string(verb) + ": " + what);
   }

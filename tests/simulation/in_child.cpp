@@ -65,7 +65,8 @@ RunOutcome run_in_child(const RunOptions& options) {
   int status = 0;
   ::waitpid(child, &status, 0);
   if (!told) {
-    return {.finding = "the process ended: " + last_line(said)};
+    const std::string how = WIFSIGNALED(status) ? ::strsignal(WTERMSIG(status)) : "it left";
+    return {.finding = "the process ended (" + how + "): " + last_line(said)};
   }
   RunOutcome outcome{.finding = answer.finding,
                      .step = static_cast<std::uint32_t>(answer.numbers[0]),
