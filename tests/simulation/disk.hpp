@@ -63,7 +63,7 @@ class Disk final : public DiskIo {
     std::optional<Error> error = {};
   };
   using Replaced = std::array<std::byte, kSectorBytes>;
-  void move(const Flight& flight, const Sector& sector);
+  void move(Flight& flight, const Sector& sector);
   void end(std::list<Flight>::iterator flight);
   void keep_replaced(const Flight& flight, const Sector& sector);
 

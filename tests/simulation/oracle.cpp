@@ -146,7 +146,10 @@ void Oracle::checkpoint_begun() {
 
 void Oracle::checkpoint_ended(bool well) {
   look();
-  if (well && becoming_durable_) durable_ = *becoming_durable_;
+  if (well && becoming_durable_) {
+    durable_ = *becoming_durable_;
+    for (const KeyNumber key : doubtful_) durable_.erase(key);
+  }
   becoming_durable_.reset();
 }
 
