@@ -76,6 +76,10 @@ class Oracle {
   // What a power cut must leave.
   const std::set<KeyNumber>& durable() const { return durable_; }
   void nothing_is_durable() { durable_.clear(); }
+  // What a start did not find is nobody's to keep any more.
+  void forget_absent() {
+    std::erase_if(durable_, [this](KeyNumber key) { return !present_in(key, Tier::disk); });
+  }
   // A power cut may leave a block that the index still names, and the header of the one that came
   // after it: only the index knows it.
   void doubt_all_but(const std::set<KeyNumber>& known);

@@ -249,6 +249,7 @@ class Run {
     begin_life();
     if (finding_.any()) return;
     oracle_.look();
+    oracle_.forget_absent();
     const std::set<KeyNumber> after = oracle_.all_in(Tier::disk);
     // A tier that shrank may have kept more, for those who held it.
     if (keeps_index &&
