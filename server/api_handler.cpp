@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <optional>
 
 #include "server/codec/media_type.hpp"
 #include "server/http/trace_context.hpp"
 #include "server/routes/subject.hpp"
+#include "server/routes/table.hpp"
+#include "server/routing/router.hpp"
 #include "server/status.hpp"
 
 namespace cairn {
@@ -49,24 +52,183 @@ Result<> check_type(routes::BodyKind kind, std::string_view content_type) {
   return {};
 }
 
-// Whether requests of that method and label are told of in the log: what changes a cache, and what
-// only an administrator may do.
-bool is_audited(http::Method method, std::size_t label) {
-  static const std::vector<std::array<bool, kMethodLabels.size()>> audited = [] {
-    const auto paths = router().paths();
-    std::vector<std::array<bool, kMethodLabels.size()>> all(paths.size() + 1);
-    for (const routes::Route& route : routes::table()) {
-      const auto at = std::ranges::find(paths, route.pattern.path) - paths.begin();
-      all[static_cast<std::size_t>(at)][static_cast<std::size_t>(route.pattern.method)] =
-          route.role == Role::admin;
-    }
-    return all;
-  }();
-  return audited[label][static_cast<std::size_t>(method)];
+ReplyStyle style_of(const http::RequestHead& head) {
+  return {.form = answer_form(head.accept), .head_only = head.method == http::Method::head};
 }
 
-ReplyStyle style_of(const http::RequestHead& head) {
-  return {.format = answer_format(head.accept), .head_only = head.method == http::Method::head};
+http::Response no_route(const http::RequestHead& head) {
+  const Router::Miss miss = router().explain(head.path);
+  const std::string path(head.path.substr(0, kMaxQuoted));
+  if (miss.malformed) {
+    return problem(
+        {ErrorCode::malformed, "the path has a '%' without two hex digits: '" + path + "'"});
+  }
+  if (!miss.known_path) {
+    return problem({ErrorCode::not_found, "there is nothing at '" + path + "'"});
+  }
+  http::Response response =
+      problem({ErrorCode::method_not_allowed,
+               "'" + path + "' takes " + miss.allow + ", not " +
+                   (head.method == http::Method::other ? std::string("any other method")
+                                                       : std::string(to_string(head.method)))});
+  response.headers += "Allow: " + miss.allow + "\r\n";
+  return response;
+}
+
+http::Response refusal(unsigned status, const Error& why) {
+  http::Response response = problem(why);
+  // The machinery has statuses that no error of ours stands for (408, 411, 431, 505).
+  response.status = status;
+  response.body = problem_body(why, status);
+  return response;
+}
+
+// The requests of one connection.
+class ApiSession final : public http::Session {
+ public:
+  explicit ApiSession(Service& service) : service_(service) {}
+
+  http::BodyPlan begin(const http::RequestHead& head) override;
+  void handle(http::Body body, http::Responder respond) override;
+  void finished(const http::FinishedRequest& request) override;
+
+ private:
+  // Who asks, and whether that one may; null where anybody may.
+  Result<std::shared_ptr<const Caller>> admit(const http::RequestHead& head,
+                                              const PathParameters& path) const;
+  // Why the request in progress is not taken, whatever is in its body.
+  std::optional<http::Response> refused() const;
+  // Who changed what, or tried to.
+  void audit(const http::FinishedRequest& request) const;
+
+  Service& service_;
+  // The request in progress.
+  const routes::Route* route_ = nullptr;  // null: there is none
+  std::size_t label_ = router().paths().size();
+  std::optional<Call> call_;
+};
+
+http::BodyPlan ApiSession::begin(const http::RequestHead& head) {
+  auto found = router().find(head.method, head.path);
+  if (found) {
+    route_ = &routes::table()[found->route];
+    label_ = found->path;
+  }
+  // A page of others is told nothing, also not whether what it asks for is there.
+  if (auto own = service_.sites.check(head); !own) return problem(own.error());
+  if (!found) return no_route(head);
+  auto caller = admit(head, found->parameters);
+  if (!caller) return problem(caller.error());
+  call_.emplace(Call{.head = head,
+                     .path = std::move(found->parameters),
+                     .style = style_of(head),
+                     .caller = std::move(*caller)});
+  if (auto refusal = refused()) return std::move(*refusal);
+  switch (route_->body) {
+    case routes::BodyKind::none:
+      return http::CollectBody{kMaxIgnoredBodyBytes};
+    case routes::BodyKind::structured:
+    case routes::BodyKind::packed:
+      return http::CollectBody{service_.limits.max_body_bytes};
+    case routes::BodyKind::streamed:
+      break;
+  }
+  // Streamed to where it stays, which is as long as the body: a length has to come first.
+  if (head.chunked) {
+    return refusal(411, {ErrorCode::wrong_length,
+                         "the body is chunked; block bytes are taken with a Content-Length"});
+  }
+  return route_->begin(service_, *call_);
+}
+
+Result<std::shared_ptr<const Caller>> ApiSession::admit(const http::RequestHead& head,
+                                                        const PathParameters& path) const {
+  if (service_.gate == nullptr || route_->role == Role::none) return nullptr;
+  auto caller = service_.gate->admit(head);
+  if (!caller) return caller;
+  if (!(*caller)->may(route_->role)) return lacks_role(**caller, route_->role);
+  CAIRN_TRY(routes::check_subject(service_, **caller, *route_, path));
+  return caller;
+}
+
+std::optional<http::Response> ApiSession::refused() const {
+  const http::RequestHead& head = call_->head;
+  const Phase phase = service_.phase.load(std::memory_order_relaxed);
+  const bool serves = phase == Phase::serving || phase == Phase::leaving;
+  if (!serves && !answers_always(route_->pattern.path)) {
+    return problem({ErrorCode::unavailable, phase == Phase::starting ? "the server is starting"
+                                                                     : "the server is draining"});
+  }
+  if (service_.reserve.is_short() && !answers_always(route_->pattern.path)) {
+    return problem({ErrorCode::unavailable, "the server is short of memory"});
+  }
+  if (route_->body != routes::BodyKind::none) {
+    if (auto taken = check_content_encoding(head.content_encoding); !taken) {
+      http::Response response = problem(taken.error());
+      response.headers += "Accept-Encoding: identity\r\n";  // RFC 9110, 12.5.3
+      return response;
+    }
+  }
+  if (has_body(head)) {
+    if (auto taken = check_type(route_->body, head.content_type); !taken) {
+      return problem(taken.error());
+    }
+  }
+  return std::nullopt;
+}
+
+void ApiSession::handle(http::Body body, http::Responder respond) {
+  call_->body = body.bytes;
+  call_->files = std::move(body.files);
+  try {
+    route_->handle(service_, *call_, Reply(std::move(respond), call_->style));
+  } catch (const std::exception& thrown) {
+    // Out of memory, mostly. The reply was dropped, which answers 500.
+    service_.log.error("a request failed",
+                       {{"route", route_->pattern.path},
+                        {"why", thrown.what()},
+                        {"trace_id", http::trace_context(call_->head.traceparent).trace_id}});
+  }
+}
+
+void ApiSession::finished(const http::FinishedRequest& request) {
+  service_.counters.record({.route = label_,
+                            .method = static_cast<std::size_t>(request.head.method),
+                            .status = request.status,
+                            .duration_us = request.duration_us});
+  // What changes a cache, and what only an administrator may do.
+  if (route_ != nullptr && route_->role == Role::admin) audit(request);
+  if (service_.log.enabled(LogLevel::debug)) {
+    const http::TraceContext trace = http::trace_context(request.head.traceparent);
+    service_.log.debug("request", {{"method", to_string(request.head.method)},
+                                   {"route", ApiHandler::route_labels()[label_]},
+                                   {"status", request.status},
+                                   {"duration_us", request.duration_us},
+                                   {"trace_id", trace.trace_id},
+                                   {"parent_id", trace.parent_id}});
+  }
+  route_ = nullptr;
+  label_ = router().paths().size();
+  call_.reset();
+}
+
+void ApiSession::audit(const http::FinishedRequest& request) const {
+  const http::TraceContext trace = http::trace_context(request.head.traceparent);
+  const http::ConnectionEnds* ends = request.head.ends;
+  const bool by_socket = ends != nullptr && ends->uid.has_value();
+  std::string who = "anonymous";
+  if (call_ && call_->caller != nullptr) {
+    who = "token:" + call_->caller->name();
+  } else if (by_socket) {
+    who = "uid:" + std::to_string(*ends->uid);
+  }
+  service_.log.info("audit", {{"who", who},
+                              {"from", ends == nullptr ? std::string_view() : ends->remote},
+                              {"method", to_string(request.head.method)},
+                              {"path", request.head.path.substr(0, kMaxQuoted)},
+                              {"status", request.status},
+                              {"trace_id", trace.trace_id},
+                              {"parent_id", trace.parent_id}});
 }
 
 }  // namespace
@@ -82,164 +244,12 @@ std::span<const std::string_view> ApiHandler::route_labels() {
 
 std::span<const std::string_view> ApiHandler::method_labels() { return kMethodLabels; }
 
-ApiHandler::ApiHandler(Service& service) : service_(service) {}
-
-http::Response ApiHandler::no_route(const http::RequestHead& head) const {
-  const Router::Miss miss = router().explain(head.path);
-  const std::string path(head.path.substr(0, kMaxQuoted));
-  http::Response response;
-  if (miss.malformed) {
-    response = problem(
-        {ErrorCode::malformed, "the path has a '%' without two hex digits: '" + path + "'"});
-  } else if (miss.known_path) {
-    response =
-        problem({ErrorCode::method_not_allowed,
-                 "'" + path + "' takes " + miss.allow + ", not " +
-                     (head.method == http::Method::other ? std::string("any other method")
-                                                         : std::string(to_string(head.method)))});
-    response.headers += "Allow: " + miss.allow + "\r\n";
-  } else {
-    response = problem({ErrorCode::not_found, "there is nothing at '" + path + "'"});
-  }
-  return response;
-}
-
-http::RequestPlan ApiHandler::begin(const http::RequestHead& head) {
-  const auto found = router().find(head.method, head.path);
-  const std::string_view route = found ? routes::table()[found->route].pattern.path : kNoRoute;
-  // A page of others is told nothing, also not whether what it asks for is there.
-  if (auto own = service_.sites.check(head); !own) {
-    return {.route = route, .body = problem(own.error())};
-  }
-  if (!found) return {.route = route, .body = no_route(head)};
-  auto caller = admit(head, *found);
-  if (!caller) return {.route = route, .body = problem(caller.error())};
-  http::BodyPlan body = plan_body(head, *found, caller->get());
-  return {.route = route, .body = std::move(body), .caller = std::move(*caller)};
-}
-
-Result<std::shared_ptr<const Caller>> ApiHandler::admit(const http::RequestHead& head,
-                                                        const Router::Match& found) const {
-  const routes::Route& route = routes::table()[found.route];
-  if (service_.gate == nullptr || route.role == Role::none) return nullptr;
-  auto caller = service_.gate->admit(head);
-  if (!caller) return caller;
-  if (!(*caller)->may(route.role)) return lacks_role(**caller, route.role);
-  CAIRN_TRY(routes::check_subject(service_, **caller, route, found.parameters));
-  return caller;
-}
-
-http::BodyPlan ApiHandler::plan_body(const http::RequestHead& head, const Router::Match& found,
-                                     const Caller* caller) {
-  const routes::Route& route = routes::table()[found.route];
-  const Phase phase = service_.phase.load(std::memory_order_relaxed);
-  const bool serves = phase == Phase::serving || phase == Phase::leaving;
-  if (!serves && !answers_always(route.pattern.path)) {
-    return problem({ErrorCode::unavailable, phase == Phase::starting ? "the server is starting"
-                                                                     : "the server is draining"});
-  }
-  if (service_.reserve.is_short() && !answers_always(route.pattern.path)) {
-    return problem({ErrorCode::unavailable, "the server is short of memory"});
-  }
-  if (route.body != routes::BodyKind::none) {
-    if (auto taken = check_content_encoding(head.content_encoding); !taken) {
-      http::Response response = problem(taken.error());
-      response.headers += "Accept-Encoding: identity\r\n";  // RFC 9110, 12.5.3
-      return response;
-    }
-  }
-  if (has_body(head)) {
-    if (auto taken = check_type(route.body, head.content_type); !taken) {
-      return problem(taken.error());
-    }
-  }
-  switch (route.body) {
-    case routes::BodyKind::none:
-      return http::CollectBody{kMaxIgnoredBodyBytes};
-    case routes::BodyKind::structured:
-    case routes::BodyKind::packed:
-      return http::CollectBody{service_.limits.max_body_bytes};
-    case routes::BodyKind::streamed:
-      break;
-  }
-  // Streamed to where it stays, which is as long as the body: a length has to come first.
-  if (head.chunked) {
-    return refuse(411, {ErrorCode::wrong_length,
-                        "the body is chunked; block bytes are taken with a Content-Length"});
-  }
-  const Call call{.head = head, .body = {}, .path = found.parameters, .caller = caller};
-  return route.begin(service_, call, style_of(head));
-}
-
-void ApiHandler::handle(const http::Request& request, http::Responder respond) {
-  const auto found = router().find(request.method, request.path);
-  if (!found) return respond(no_route(request));
-  const routes::Route& route = routes::table()[found->route];
-  Reply reply(std::move(respond), style_of(request));
-  const Call call{.head = request,
-                  .body = request.body,
-                  .path = found->parameters,
-                  .caller = request.caller,
-                  .files = request.files};
-  try {
-    route.handle(service_, call, std::move(reply));
-  } catch (const std::exception& thrown) {
-    // Out of memory, mostly. The reply was dropped, which answers 500.
-    service_.log.error("a request failed",
-                       {{"route", route.pattern.path},
-                        {"why", thrown.what()},
-                        {"trace_id", http::trace_context(request.traceparent).trace_id}});
-  }
-}
+std::unique_ptr<http::Session> ApiHandler::open() { return std::make_unique<ApiSession>(service_); }
 
 http::Response ApiHandler::refuse(unsigned status, const Error& why) {
-  http::Response response = problem(why);
-  // The machinery has statuses that no error of ours stands for (408, 411, 431, 505).
-  response.status = status;
-  response.body = problem_body(why, status);
-  return response;
+  return refusal(status, why);
 }
 
 http::Response ApiHandler::failed(const Error& why) { return problem(why); }
-
-void ApiHandler::finished(const http::FinishedRequest& request) {
-  const auto labels = route_labels();
-  std::size_t index = 0;
-  while (index + 1 < labels.size() && labels[index] != request.route) ++index;
-  const http::Method method = request.head.method;
-  service_.counters.record({.route = index,
-                            .method = static_cast<std::size_t>(method),
-                            .status = request.status,
-                            .duration_us = request.duration_us});
-  if (is_audited(method, index)) audit(request);
-  if (service_.log.enabled(LogLevel::debug)) {
-    const http::TraceContext trace = http::trace_context(request.head.traceparent);
-    service_.log.debug("request", {{"method", to_string(method)},
-                                   {"route", labels[index]},
-                                   {"status", request.status},
-                                   {"duration_us", request.duration_us},
-                                   {"trace_id", trace.trace_id},
-                                   {"parent_id", trace.parent_id}});
-  }
-}
-
-void ApiHandler::audit(const http::FinishedRequest& request) const {
-  const http::TraceContext trace = http::trace_context(request.head.traceparent);
-  const http::ConnectionEnds* ends = request.head.ends;
-  const bool by_socket = ends != nullptr && ends->uid.has_value();
-  std::string who = "anonymous";
-  if (request.caller != nullptr) {
-    who = "token:" + request.caller->name();
-  } else if (by_socket) {
-    who = "uid:" + std::to_string(*ends->uid);
-  }
-  service_.log.info("audit", {{"who", who},
-                              {"from", ends == nullptr ? std::string_view() : ends->remote},
-                              {"method", to_string(request.head.method)},
-                              {"path", request.head.path.substr(0, kMaxQuoted)},
-                              {"status", request.status},
-                              {"trace_id", trace.trace_id},
-                              {"parent_id", trace.parent_id}});
-}
 
 }  // namespace cairn

@@ -27,9 +27,20 @@ void append_number(std::string& out, Number value) {
 
 static_assert(std::endian::native == std::endian::little, "packed numbers are written as they lie");
 
-void append_little(std::string& out, std::uint64_t value, std::size_t bytes) {
-  out.append(reinterpret_cast<const char*>(&value), bytes);
-}
+struct PackedHead {
+  std::uint32_t num_blocks = 0;
+  std::uint32_t reserved = 0;
+  std::array<std::byte, kLeaseBytes> lease = {};
+  std::uint64_t expires_at_unix_ms = 0;
+};
+static_assert(sizeof(PackedHead) == 32);
+
+struct PackedBlock {
+  std::uint32_t tier = 0;
+  std::uint32_t slot = 0;
+  std::uint64_t generation = 0;
+};
+static_assert(sizeof(PackedBlock) == 16);
 
 void append_handle(std::string& out, const BlockHandle& handle) {
   out.append("\"tier\":\"").append(to_string(handle.tier)).append("\",\"slot\":");
@@ -138,23 +149,20 @@ std::string allocation_text(const Allocation& allocation) {
 
 std::string packed_blocks(const std::optional<LeaseId>& lease, std::int64_t expires_at_unix_ms,
                           std::span<const BlockHandle> blocks) {
-  constexpr std::size_t kHeadBytes = 32;
-  constexpr std::size_t kBlockBytes = 16;
-  std::string out;
-  out.reserve(kHeadBytes + blocks.size() * kBlockBytes);
-  append_little(out, blocks.size(), 4);
-  append_little(out, 0, 4);
+  PackedHead head{.num_blocks = static_cast<std::uint32_t>(blocks.size())};
   if (lease) {
-    const auto bytes = lease_bytes(*lease);
-    out.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  } else {
-    out.append(kLeaseBytes, '\0');
+    head.lease = lease_bytes(*lease);
+    head.expires_at_unix_ms = static_cast<std::uint64_t>(expires_at_unix_ms);
   }
-  append_little(out, lease ? static_cast<std::uint64_t>(expires_at_unix_ms) : 0, 8);
+  std::string out(sizeof head + blocks.size() * sizeof(PackedBlock), '\0');
+  std::memcpy(out.data(), &head, sizeof head);
+  char* at = out.data() + sizeof head;
   for (const BlockHandle& block : blocks) {
-    append_little(out, index_of(block.tier), 4);
-    append_little(out, block.slot, 4);
-    append_little(out, block.generation, 8);
+    const PackedBlock packed{.tier = static_cast<std::uint32_t>(index_of(block.tier)),
+                             .slot = block.slot,
+                             .generation = block.generation};
+    std::memcpy(at, &packed, sizeof packed);
+    at += sizeof packed;
   }
   return out;
 }

@@ -11,6 +11,7 @@ void KeyBuffer::clear() {
   clear_kept(bytes_);
   clear_kept(lengths_);
   clear_kept(views_);
+  is_borrowed_ = false;
 }
 
 std::size_t KeyBuffer::capacity_bytes() const {
@@ -37,7 +38,20 @@ void KeyBuffer::add(std::span<const std::byte> key) {
   lengths_.push_back(static_cast<std::uint8_t>(key.size()));
 }
 
+void KeyBuffer::borrow(std::span<const std::byte> keys, std::size_t key_bytes) {
+  clear();
+  is_borrowed_ = true;
+  const auto size = static_cast<std::uint8_t>(key_bytes);
+  views_.resize(keys.size() / key_bytes);
+  const std::byte* at = keys.data();
+  for (KeyView& view : views_) {
+    view = {at, size};
+    at += size;
+  }
+}
+
 std::span<const KeyView> KeyBuffer::views() {
+  if (is_borrowed_) return views_;
   views_.clear();
   views_.reserve(lengths_.size());
   const std::byte* at = bytes_.data();

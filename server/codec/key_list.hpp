@@ -32,7 +32,10 @@ class KeyBuffer {
   // malformed, naming `field` and the position, where the text is no key.
   Result<> add_hex(std::string_view text, std::string_view field);
   void add(std::span<const std::byte> key);  // REQUIRES: 1 to kMaxKeyBytes bytes
-  std::size_t size() const { return lengths_.size(); }
+  // These and no others, end to end and each so long, where they lie. REQUIRES: they stay until the
+  // next clear(), and end with a key.
+  void borrow(std::span<const std::byte> keys, std::size_t key_bytes);
+  std::size_t size() const { return is_borrowed_ ? views_.size() : lengths_.size(); }
   std::size_t capacity_bytes() const;
   // Valid until the next clear() or add.
   std::span<const KeyView> views();
@@ -41,6 +44,7 @@ class KeyBuffer {
   std::vector<std::byte> bytes_;
   std::vector<std::uint8_t> lengths_;
   std::vector<KeyView> views_;
+  bool is_borrowed_ = false;  // the views are of memory that is not this one's
 };
 
 }  // namespace cairn

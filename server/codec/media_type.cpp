@@ -140,17 +140,16 @@ Result<> check_content_encoding(std::string_view content_encoding) {
   return Error{ErrorCode::unsupported_media_type, std::move(detail)};
 }
 
-WireFormat answer_format(std::string_view accept) {
+AnswerForm answer_form(std::string_view accept) {
+  // As nearly all clients write it: a list takes as long to read as the keys of a match.
+  if (accept.empty() || accept == "*/*" || accept == kJsonType) return {};
+  if (accept == kBytesType) return {.bytes = true};
   const Wishes wishes = wishes_of(accept);
   // Where neither is wanted, JSON all the same.
   const bool msgpack = wishes.msgpack.weight > 0 && wishes.msgpack.goes_before(wishes.plain);
-  return msgpack ? WireFormat::msgpack : WireFormat::text;
-}
-
-bool wants_bytes(std::string_view accept) {
-  const Wishes wishes = wishes_of(accept);
-  return wishes.bytes.weight > 0 && wishes.bytes.goes_before(wishes.plain) &&
-         wishes.bytes.goes_before(wishes.msgpack);
+  return {.format = msgpack ? WireFormat::msgpack : WireFormat::text,
+          .bytes = wishes.bytes.weight > 0 && wishes.bytes.goes_before(wishes.plain) &&
+                   wishes.bytes.goes_before(wishes.msgpack)};
 }
 
 std::string_view type_of(WireFormat format) {

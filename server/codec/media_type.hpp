@@ -22,12 +22,15 @@ Result<> check_bytes_type(std::string_view content_type);
 Result<> check_content_encoding(std::string_view content_encoding);
 bool is_bytes_type(std::string_view content_type);
 
-// What the client would rather read, by RFC 9110, 12.5.1. Of two that it wants as much, MessagePack
-// where that is named and JSON not before it. JSON where it wants neither: an answer that it may
-// not read tells it more than none.
-WireFormat answer_format(std::string_view accept);
-// Whether the client would rather read plain bytes than either: it has to name them.
-bool wants_bytes(std::string_view accept);
+// What the client would rather read, by RFC 9110, 12.5.1.
+struct AnswerForm {
+  // Of two that it wants as much, MessagePack where that is named and JSON not before it. JSON
+  // where it wants neither: an answer that it may not read tells it more than none.
+  WireFormat format = WireFormat::text;
+  // It would rather read plain bytes than either: it has to name them.
+  bool bytes = false;
+};
+AnswerForm answer_form(std::string_view accept);
 std::string_view type_of(WireFormat format);
 
 }  // namespace cairn

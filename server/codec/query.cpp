@@ -52,7 +52,7 @@ std::string_view Query::decode(std::string_view text) {
                                      std::string(text.substr(0, kMaxQuoted)) + "'");
     return {};
   }
-  return decoded_.emplace_back(std::move(*decoded));
+  return decoded_.emplace_front(std::move(*decoded));
 }
 
 void Query::add(std::string_view pair) {

@@ -2,7 +2,7 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
+#include <forward_list>
 #include <optional>
 #include <span>
 #include <string>
@@ -56,7 +56,7 @@ class Query {
 
   std::array<Parameter, kMaxParameters> parameters_;
   std::size_t count_ = 0;
-  std::deque<std::string> decoded_;  // only what was percent-encoded
+  std::forward_list<std::string> decoded_;  // only what was percent-encoded
   DecodeErrors errors_;
 };
 

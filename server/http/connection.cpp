@@ -28,6 +28,8 @@ constexpr std::uint64_t kTurnBytes = 2 * 1024 * 1024;
 Connection::Connection(ConnectionShared& shared, OpenCount::Place place)
     : shared_(shared),
       place_(std::move(place)),
+      mailbox_(std::make_shared<Mailbox>(shared.inbox, *this)),
+      session_(shared.handler.open()),
       stream_(shared.io, shared.traffic),
       input_(shared.limits.max_header_bytes + kReadAheadBytes),
       body_(shared.bodies) {
@@ -35,6 +37,7 @@ Connection::Connection(ConnectionShared& shared, OpenCount::Place place)
 }
 
 Connection::~Connection() {
+  mailbox_->close();
   if (place_ == nullptr) --shared_.refused;
 }
 
@@ -86,6 +89,8 @@ bool Connection::step() {
       return begin_answer();
     case State::pieces:
       return take_pieces();
+    case State::held:
+      return false;
     case State::send:
       return send();
     case State::skip:
@@ -142,30 +147,27 @@ bool Connection::read_head() {
 
 bool Connection::begin_request() {
   began_ = shared_.clock.now();
+  if (shared_.held.is_due(began_)) shared_.held.release();
   request_open_ = true;
-  head_ = parser_->head();
-  head_.ends = &stream_.ends();
-  head_.passes_files = stream_.passes_files();
+  head().ends = &stream_.ends();
+  head().passes_files = stream_.passes_files();
   keep_alive_ = parser_->keep_alive();
-  body_left_ = head_.content_length.value_or(0);
+  body_left_ = head().content_length.value_or(0);
   body_start_ = input_.data().data();
-  const bool has_body = head_.chunked || body_left_ > 0;
+  const bool has_body = head().chunked || body_left_ > 0;
   continue_due_ = has_body && input_.empty() && parser_->expects_continue();
 
   begin_body();
-  RequestPlan request;
+  BodyPlan plan;
   try {
-    request = shared_.handler.begin(head_);
+    plan = session_->begin(head());
   } catch (const std::exception& thrown) {
     // One request's failure, and this thread serves many connections.
     shared_.log.error(
         "a request failed at its head",
-        {{"why", thrown.what()}, {"trace_id", trace_context(head_.traceparent).trace_id}});
+        {{"why", thrown.what()}, {"trace_id", trace_context(head().traceparent).trace_id}});
     return refuse(500, ErrorCode::internal, "the request failed");
   }
-  route_ = request.route;
-  caller_ = std::move(request.caller);
-  BodyPlan& plan = request.body;
   if (auto* response = std::get_if<Response>(&plan)) {
     leave_body();
     answer_with(std::move(*response));
@@ -182,8 +184,6 @@ void Connection::next_request() {
   body_.clear();
   parser_.emplace(shared_.limits.max_header_bytes);
   head_deadline_.reset();
-  head_ = RequestHead{};
-  route_ = {};
   keep_alive_ = true;
   continue_due_ = false;
   state_ = State::head;
@@ -200,13 +200,10 @@ void Connection::end_request() {
   idle_since_ = shared_.clock.now();
   const auto took = std::chrono::duration_cast<std::chrono::microseconds>(idle_since_ - began_);
   guarded("request", [&] {
-    shared_.handler.finished({.head = head_,
-                              .route = route_,
-                              .caller = caller_.get(),
-                              .status = status,
-                              .duration_us = static_cast<std::uint64_t>(took.count())});
+    session_->finished({.head = head(),
+                        .status = status,
+                        .duration_us = static_cast<std::uint64_t>(took.count())});
   });
-  caller_.reset();
 }
 
 void Connection::begin_linger() {
@@ -240,7 +237,7 @@ void Connection::close() noexcept {
 }
 
 void Connection::expire(TimePoint now) {
-  if (lost_reply_->load(std::memory_order_relaxed)) return close();
+  if (mailbox_->has_lost_one()) return close();
   if (!deadline_ || now < *deadline_) return;
   deadline_.reset();
   const bool idle = state_ == State::head && !parser_->begun();

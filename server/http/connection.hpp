@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
 #include <memory>
@@ -11,10 +10,12 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "server/http/body_buffer.hpp"
+#include "server/http/held_answers.hpp"
 #include "server/http/http_server.hpp"
 #include "server/http/inbox.hpp"
 #include "server/http/input_buffer.hpp"
 #include "server/http/iov_cursor.hpp"
+#include "server/http/mailbox.hpp"
 #include "server/http/message.hpp"
 #include "server/http/open_count.hpp"
 #include "server/http/patience.hpp"
@@ -51,15 +52,14 @@ struct ConnectionShared {
   bool draining = false;
   std::uint32_t refused = 0;  // of `connections`, those over the limit
   std::unordered_map<const Connection*, std::shared_ptr<Connection>> connections;
+  HeldAnswers held;
 };
 
 // One client's connection: reads requests one after the other, has each answered by the handler and
 // writes the answers in that order.
 //
 // A state machine driven by run(): each state's step either moves on or leaves a wait behind, for
-// the socket or for a Reply of the handler. A Reply given while run() is on the stack is only
-// noted, and from anywhere else it is posted, so nothing of the handler's is ever destroyed while
-// it calls.
+// the socket or for an Answer. One that is given while run() is on the stack is only noted.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   // Without a place: over the limit of connections, and told so.
@@ -74,10 +74,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Ends what has waited past its deadline.
   void expire(TimePoint now);
   void close_if_idle();
+  // The answer that was held leaves now; what comes after it is for go_on().
+  void send_held();
+  void go_on();
   // Whatever is in progress is lost.
   void close() noexcept;
 
  private:
+  friend class Mailbox;
   enum class State : std::uint8_t {
     head,           // reading a request's head, or waiting for it
     collect,        // reading a body of known length into input_
@@ -88,18 +92,18 @@ class Connection : public std::enable_shared_from_this<Connection> {
     handler,        // the handler is to answer
     answer,         // it has
     pieces,         // a Download is to give bytes
+    held,           // the answer waits for the end of the thread's turn
     send,           // writing
     skip,           // reading the rest of a short body that nobody wants
     linger,         // reading until the client has closed, so that it gets our last response
     closed,
   };
-  template <class T>
-  class Reply;
   using Memory = Result<std::span<const iovec>>;
 
   // What throws here, out of memory mostly, costs this connection: its thread serves others.
   void run();
   void begin();
+  RequestHead& head() { return parser_->head(); }
   bool step();  // false where something has to be waited for
 
   // From one request to the next (connection.cpp).
@@ -139,6 +143,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // Its response (connection_response.cpp).
   bool begin_answer();
+  void add_body();
+  bool hold();
+  static void release_at_end_of_turn(ConnectionShared& shared);
   bool ask_pieces();
   bool take_pieces();
   bool send();
@@ -146,24 +153,25 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void append_response_head();
   void add_chunk(std::span<const iovec> pieces);
   bool end_endless();
-  void answer_with(Response response);
+  void answer_with(Response&& response);
   // The machinery's own answer; the connection is closed after it.
   bool refuse(unsigned status, ErrorCode code, std::string detail);
   bool fail_upload(const Error& why);
-  // What a Reply brings. Only one is ever waited for, and only close() stops waiting for it: then
+  // What an Answer brings. Only one is ever waited for, and only close() stops waiting for it: then
   // it is void, and false.
-  bool settle(std::optional<Response> response);
-  bool settle(std::optional<Memory> memory);
+  bool settle(std::optional<Response>&& response);
+  bool settle(std::optional<Memory>&& memory);
 
   ConnectionShared& shared_;
   const OpenCount::Place place_;
+  const std::shared_ptr<Mailbox> mailbox_;
+  const std::unique_ptr<Session> session_;
   Stream stream_;
   InputBuffer input_;
   State state_ = State::head;
   bool running_ = false;
-  // A Reply could not be brought for want of memory. Set from any thread; the next expire() closes.
-  const std::shared_ptr<std::atomic<bool>> lost_reply_ = std::make_shared<std::atomic<bool>>(false);
-  bool expired_ = false;  // the deadline has passed: what was waited for was cancelled
+  bool stops_when_sent_ = false;  // run() does
+  bool expired_ = false;          // the deadline has passed: what was waited for was cancelled
   std::optional<TimePoint> deadline_;
   Patience patience_;
   TimePoint idle_since_;
@@ -172,11 +180,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // The request in progress.
   std::optional<RequestParser> parser_;
   std::optional<TimePoint> head_deadline_;
-  bool request_open_ = false;  // Handler::finished is owed
+  bool request_open_ = false;  // Session::finished is owed
   TimePoint began_;
-  RequestHead head_;
-  std::string_view route_;
-  std::shared_ptr<const Caller> caller_;
   bool keep_alive_ = true;
   bool continue_due_ = false;    // the client waits for a 100 before it sends the body
   bool body_unread_ = false;     // the client may be sending what nobody will read

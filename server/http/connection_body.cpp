@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "server/http/connection.hpp"
-#include "server/http/reply.hpp"
 
 namespace cairn::http {
 namespace {
@@ -19,7 +18,7 @@ std::string over_limit(std::uint64_t limit_bytes) {
 
 bool Connection::begin_collect(const CollectBody& plan) {
   collect_limit_bytes_ = plan.limit_bytes;
-  if (head_.chunked) {
+  if (head().chunked) {
     state_ = State::chunks;
     return true;
   }
@@ -37,7 +36,7 @@ bool Connection::refuse_for_memory() {
 
 bool Connection::begin_upload(std::unique_ptr<Upload> upload) {
   upload_ = std::move(upload);
-  if (!head_.content_length) {
+  if (!head().content_length) {
     return refuse(411, ErrorCode::missing_field, "this body needs a Content-Length");
   }
   return body_left_ == 0 ? fill() : ask_room();
@@ -46,7 +45,7 @@ bool Connection::begin_upload(std::unique_ptr<Upload> upload) {
 // The request is answered without its body.
 void Connection::leave_body() {
   take_arrived_body();
-  if (head_.chunked || body_left_ > kSkipBytes || continue_due_) {
+  if (head().chunked || body_left_ > kSkipBytes || continue_due_) {
     body_unread_ = true;
     keep_alive_ = false;
   }
@@ -106,19 +105,14 @@ bool Connection::read_chunks() {
 }
 
 bool Connection::handle(std::span<const std::byte> body) {
-  Request request;
-  static_cast<RequestHead&>(request) = head_;
-  request.body = body;
-  request.caller = caller_.get();
-  request.files = stream_.arrived_files();
   state_ = State::handler;
-  shared_.handler.handle(request, Responder(Reply<Response>(*this)));
+  session_->handle({.bytes = body, .files = stream_.arrived_files()}, Responder(mailbox_));
   return true;
 }
 
 bool Connection::ask_room() {
   state_ = State::room;
-  upload_->next(Reply<Memory>(*this));
+  upload_->next(Answer<Memory>(mailbox_));
   return true;
 }
 
@@ -157,7 +151,7 @@ bool Connection::fill() {
   }
   if (body_left_ > 0) return ask_room();
   state_ = State::handler;
-  upload_->finish(Responder(Reply<Response>(*this)));
+  upload_->finish(Responder(mailbox_));
   return true;
 }
 

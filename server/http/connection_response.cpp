@@ -1,14 +1,15 @@
+#include <boost/asio/post.hpp>
 #include <charconv>
 #include <utility>
 
 #include "server/http/connection.hpp"
-#include "server/http/reply.hpp"
 #include "server/http/trace_context.hpp"
 
 namespace cairn::http {
 namespace {
 
 constexpr std::uint64_t kEndless = UINT64_MAX;
+constexpr std::size_t kCopiedBodyBytes = 4096;
 constexpr std::string_view kLineEnd = "\r\n";
 constexpr std::string_view kLastChunk = "0\r\n\r\n";
 
@@ -16,7 +17,7 @@ bool has_no_body(unsigned status) { return status == 204 || status == 304; }
 
 }  // namespace
 
-bool Connection::settle(std::optional<Response> response) {
+bool Connection::settle(std::optional<Response>&& response) {
   if (state_ != State::handler) return false;
   answer_with(response ? *std::move(response)
                        : shared_.handler.refuse(
@@ -24,14 +25,14 @@ bool Connection::settle(std::optional<Response> response) {
   return true;
 }
 
-bool Connection::settle(std::optional<Memory> memory) {
+bool Connection::settle(std::optional<Memory>&& memory) {
   if (state_ != State::room && state_ != State::pieces) return false;
   memory_ = memory ? *std::move(memory)
                    : Memory(Error{ErrorCode::internal, "the request's body was dropped"});
   return true;
 }
 
-void Connection::answer_with(Response response) {
+void Connection::answer_with(Response&& response) {
   response_ = std::move(response);
   state_ = State::answer;
 }
@@ -39,6 +40,7 @@ void Connection::answer_with(Response response) {
 bool Connection::refuse(unsigned status, ErrorCode code, std::string detail) {
   if (!request_open_) {
     request_open_ = true;
+    head() = {};
     began_ = shared_.clock.now();
   }
   keep_alive_ = false;
@@ -59,7 +61,7 @@ bool Connection::begin_answer() {
   begin_body();
   if (response_.close || response_.endless || shared_.draining) keep_alive_ = false;
   chunked_ = response_.endless && !parser_->http10();
-  const bool with_body = head_.method != Method::head && !has_no_body(response_.status);
+  const bool with_body = head().method != Method::head && !has_no_body(response_.status);
   head_text_.clear();
   append_response_head();
   out_.clear();
@@ -72,37 +74,75 @@ bool Connection::begin_answer() {
     // The head goes with the first bytes, in one write.
     if (download_left_ > 0) return ask_pieces();
   } else if (with_body) {
-    out_.add(response_.body.data(), response_.body.size());
+    add_body();
   }
+  return hold();
+}
+
+// A short one is copied, as one piece costs the kernel less than two.
+void Connection::add_body() {
+  if (response_.body.size() > kCopiedBodyBytes) {
+    return out_.add(response_.body.data(), response_.body.size());
+  }
+  head_text_ += response_.body;
+  out_.clear();
+  out_.add(head_text_.data(), head_text_.size());
+}
+
+bool Connection::hold() {
   state_ = State::send;
-  return true;
+  // Alone on its thread, it has nobody to wait for.
+  if (shared_.connections.size() == 1) return true;
+  if (shared_.held.empty()) release_at_end_of_turn(shared_);
+  shared_.held.add(shared_from_this(), began_);
+  state_ = State::held;
+  return false;
+}
+
+void Connection::release_at_end_of_turn(ConnectionShared& shared) {
+  boost::asio::post(shared.io, [&shared] {
+    if (shared.held.has_grown()) return release_at_end_of_turn(shared);
+    shared.held.release();
+  });
+}
+
+void Connection::send_held() {
+  if (state_ != State::held) return;
+  state_ = State::send;
+  stops_when_sent_ = true;
+  run();
+}
+
+void Connection::go_on() {
+  // What is not all sent waits for its client already.
+  if (std::exchange(stops_when_sent_, false) && state_ != State::send) run();
 }
 
 void Connection::append_response_head() {
-  ResponseHead head;
-  head.status = response_.status;
-  head.date = shared_.date.at(shared_.clock.unix_ms());
-  head.headers = response_.headers;
-  head.keep_alive = keep_alive_;
-  head.http10 = parser_->http10();
+  ResponseHead out;
+  out.status = response_.status;
+  out.date = shared_.date.at(shared_.clock.unix_ms());
+  out.headers = response_.headers;
+  out.keep_alive = keep_alive_;
+  out.http10 = parser_->http10();
   const std::uint64_t body_bytes =
       response_.download != nullptr ? response_.download_bytes : response_.body.size();
   if (has_no_body(response_.status)) {
-    if (response_.status == 304) head.content_length = response_.announced_bytes;
+    if (response_.status == 304) out.content_length = response_.announced_bytes;
   } else if (response_.endless) {
-    head.content_type = response_.content_type;
-    head.chunked = chunked_;
+    out.content_type = response_.content_type;
+    out.chunked = chunked_;
   } else {
-    head.content_type = response_.content_type;
-    head.content_length =
-        head_.method == Method::head ? response_.announced_bytes.value_or(body_bytes) : body_bytes;
+    out.content_type = response_.content_type;
+    out.content_length =
+        head().method == Method::head ? response_.announced_bytes.value_or(body_bytes) : body_bytes;
   }
-  append_head(head_text_, head);
+  append_head(head_text_, out);
 }
 
 bool Connection::ask_pieces() {
   state_ = State::pieces;
-  response_.download->next(Reply<Memory>(*this));
+  response_.download->next(Answer<Memory>(mailbox_));
   return true;
 }
 
@@ -120,7 +160,7 @@ bool Connection::take_pieces() {
                       {{"reason", memory.error().detail},
                        {"code", to_string(memory.error().code)},
                        {"bytes_missing", download_left_},
-                       {"trace_id", trace_context(head_.traceparent).trace_id}});
+                       {"trace_id", trace_context(head().traceparent).trace_id}});
     close();
     return false;
   }
@@ -191,7 +231,7 @@ bool Connection::sent() {
   } else {
     close();
   }
-  return true;
+  return !stops_when_sent_;
 }
 
 }  // namespace cairn::http

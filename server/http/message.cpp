@@ -26,10 +26,4 @@ std::string_view to_string(Method method) {
   invariant_broken("method is an enumerator", "a request would be routed by a wrong method");
 }
 
-void Responder::operator()(Response response) {
-  CAIRN_ASSERT(static_cast<bool>(send_), "a request would be answered twice");
-  UniqueFunction<void(Response)> send = std::move(send_);
-  send(std::move(response));
-}
-
 }  // namespace cairn::http

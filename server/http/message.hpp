@@ -15,10 +15,7 @@
 #include "base/passed_files.hpp"
 #include "base/result.hpp"
 #include "base/unique_function.hpp"
-
-namespace cairn {
-class Caller;
-}
+#include "server/http/answer.hpp"
 
 // The plain interface between the HTTP machinery (connections, parsing, time-outs) and what answers
 // requests: nothing here knows of Boost.
@@ -65,11 +62,11 @@ struct RequestHead {
 // Bytes after a collected body that may be read but mean nothing (simdjson reads whole vectors).
 inline constexpr std::size_t kBodyPadding = 64;
 
-struct Request : RequestHead {
-  const Caller* caller = nullptr;  // as the plan said
-  // All of the body, followed by kBodyPadding readable bytes; valid as long as the head's views.
-  std::span<const std::byte> body;
-  PassedFiles files = {};
+// All of a request's body.
+struct Body {
+  // Followed by kBodyPadding readable bytes; valid as long as the head's views.
+  std::span<const std::byte> bytes;
+  PassedFiles files = {};  // that came along
 };
 
 // The bytes of a large response, pulled piece by piece. `next` is called on the connection's
@@ -105,18 +102,8 @@ struct Response {
   PassedFiles files = {};  // only to a request that passes_files; at most kMaxPassedFiles
 };
 
-// Answers one request, exactly once, from any thread; harmless where the connection or the server
-// is gone by then. One that is destroyed unanswered destroys `send` uncalled, which a connection
-// answers with 500.
-class Responder {
- public:
-  explicit Responder(UniqueFunction<void(Response)> send) : send_(std::move(send)) {}
-  // A second answer is a broken invariant.
-  void operator()(Response response);
-
- private:
-  UniqueFunction<void(Response)> send_;
-};
+// Answers one request.
+using Responder = Answer<Response>;
 
 // Where the bytes of a large request body go, read from the socket straight into place. Destroyed
 // when the request has ended in any way: its guards give back what was not finished. What it throws
@@ -141,45 +128,45 @@ struct CollectBody {
 };
 using BodyPlan = std::variant<CollectBody, std::unique_ptr<Upload>, Response>;
 
-struct RequestPlan {
-  // The request's template for metrics, e.g. "/v1/caches/{cache}/match", of static storage.
-  std::string_view route;
-  BodyPlan body;
-  // Who asks: only the handler knows what that is. Held until the request has ended.
-  std::shared_ptr<const Caller> caller = nullptr;
-};
-
 // The status counted for a request whose connection was lost before it had a response; never sent.
 inline constexpr unsigned kStatusLost = 499;
 
 // A request that has ended.
 struct FinishedRequest {
-  const RequestHead& head;         // without anything where the machinery refused it
-  std::string_view route;          // what begin() said; empty where the machinery refused the head
-  const Caller* caller = nullptr;  // as the plan said
+  const RequestHead& head;  // without anything where the machinery refused it
   unsigned status = 0;
   std::uint64_t duration_us = 0;
+};
+
+// What answers the requests of one connection, one after the other, on its thread: it must not
+// block. It keeps what it found at a request's head until that request has ended.
+class Session {
+ public:
+  virtual ~Session() = default;
+  // The head has been read, and stays until finished(). A Response here is sent at once and the
+  // body is not waited for: the connection is closed after it unless the body is short enough to be
+  // skipped. An Upload must only be returned for a request with a content_length > 0; for one
+  // without the client is told 411. What it throws is answered with 500.
+  virtual BodyPlan begin(const RequestHead& head) = 0;
+  // The body was collected.
+  virtual void handle(Body body, Responder respond) = 0;
+  // A response has been handed to the kernel or its connection was lost (kStatusLost where there
+  // was no response yet). Once a request, also for one whose head was refused and that never began.
+  // For metrics and the log.
+  virtual void finished(const FinishedRequest& request) = 0;
 };
 
 // What answers requests. Called on network threads, several at once: it must not block.
 class Handler {
  public:
   virtual ~Handler() = default;
-  // The head has been read. A Response here is sent at once and the body is not waited for: the
-  // connection is closed after it unless the body is short enough to be skipped. An Upload must
-  // only be returned for a request with a content_length > 0; for one without the client is told
-  // 411. What it throws is answered with 500.
-  virtual RequestPlan begin(const RequestHead& head) = 0;
-  // The body was collected.
-  virtual void handle(const Request& request, Responder respond) = 0;
+  // For a new connection. What it throws closes that.
+  virtual std::unique_ptr<Session> open() = 0;
   // A request the HTTP machinery itself refused (malformed, too long a header, time-out, too long a
   // body): how the refusal looks.
   virtual Response refuse(unsigned status, const Error& why) = 0;
   // How an error of an Upload or a Download looks.
   virtual Response failed(const Error& why) = 0;
-  // A response has been handed to the kernel or its connection was lost (kStatusLost where there
-  // was no response yet). Once a request. For metrics and the log.
-  virtual void finished(const FinishedRequest& request) = 0;
 };
 
 }  // namespace cairn::http

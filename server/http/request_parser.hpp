@@ -34,8 +34,8 @@ class RequestParser final : private boost::beast::http::basic_parser<true> {
   ParseState read_chunks(InputBuffer& input, BodyBuffer& body, std::uint64_t limit_bytes);
 
   bool begun() const { return got_some(); }
-  // Valid once read_head is done.
-  const RequestHead& head() const { return head_; }
+  // Whole once read_head is done.
+  RequestHead& head() { return head_; }
   bool keep_alive() const { return basic_parser::keep_alive(); }
   bool http10() const { return http10_; }
   bool expects_continue() const { return expects_continue_ && !http10_; }

@@ -116,11 +116,17 @@ Stream::Moved Stream::try_write(std::span<iovec> pieces) {
     TrafficCount::add(traffic_.sent, moved.bytes);
     return moved;
   }
+  constexpr int kFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
+  if (pieces.size() == 1 && leaving_.empty()) {
+    const Moved moved =
+        outcome_of(::send(socket_.native_handle(), pieces[0].iov_base, pieces[0].iov_len, kFlags));
+    TrafficCount::add(traffic_.sent, moved.bytes);
+    return moved;
+  }
   msghdr message = message_of(pieces);
   FileControl control;
   control.attach(message, leaving_);
-  const Moved moved =
-      outcome_of(::sendmsg(socket_.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL));
+  const Moved moved = outcome_of(::sendmsg(socket_.native_handle(), &message, kFlags));
   if (moved.outcome == Outcome::moved) leaving_.clear();
   TrafficCount::add(traffic_.sent, moved.bytes);
   return moved;

@@ -8,7 +8,7 @@
 namespace cairn::routes {
 
 using Handle = void (*)(Service&, const Call&, Reply);
-using Begin = http::BodyPlan (*)(Service&, const Call&, const ReplyStyle&);
+using Begin = http::BodyPlan (*)(Service&, const Call&);
 
 // caches.cpp
 void list_caches(Service&, const Call&, Reply);
@@ -26,9 +26,9 @@ void release(Service&, const Call&, Reply);
 void end_lease(Service&, const Call&, Reply);
 void list_leases(Service&, const Call&, Reply);
 // write_slot.cpp, put_key.cpp, write_many.cpp
-http::BodyPlan write_slot_body(Service&, const Call&, const ReplyStyle&);
-http::BodyPlan put_key_body(Service&, const Call&, const ReplyStyle&);
-http::BodyPlan write_many_body(Service&, const Call&, const ReplyStyle&);
+http::BodyPlan write_slot_body(Service&, const Call&);
+http::BodyPlan put_key_body(Service&, const Call&);
+http::BodyPlan write_many_body(Service&, const Call&);
 // get_key.cpp
 void get_key(Service&, const Call&, Reply);
 // read_many.cpp

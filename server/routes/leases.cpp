@@ -69,7 +69,7 @@ void allocate(Service& service, const Call& call, Reply reply) {
                                 .quota = call.quota(),
                                 .pins = call.pins(),
                                 .holder = call.holder()};
-  (*cache)->allocate(request, [reply = std::move(reply), packed = wants_bytes(call.head.accept)](
+  (*cache)->allocate(request, [reply = std::move(reply), packed = call.style.form.bytes](
                                   Result<Allocation> allocation) mutable {
     if (!allocation) return reply.error(allocation.error());
     if (!packed) return reply.text(200, allocation_text(*allocation));

@@ -41,9 +41,7 @@ Result<> read_packed(const Service& service, const Call& call, MatchBody& out) {
                                               std::to_string(*key_bytes)};
   }
   CAIRN_TRY(check_count(service, "keys", call.body.size() / *key_bytes));
-  for (std::size_t at = 0; at < call.body.size(); at += *key_bytes) {
-    out.keys.add(call.body.subspan(at, *key_bytes));
-  }
+  out.keys.borrow(call.body, *key_bytes);
   return {};
 }
 
@@ -89,7 +87,7 @@ void answer_where_now(Cache& cache, const std::vector<BlockKey>& keys, MatchResu
 void match_and_onboard(Service& service, const Call& call, std::shared_ptr<Cache> cache,
                        const MatchBody& body, std::span<const KeyView> keys, MatchResult& result,
                        Reply reply) {
-  const bool packed = wants_bytes(call.head.accept);
+  const bool packed = call.style.form.bytes;
   // The tier was checked before anything was pinned.
   if (!result.lease) {
     return answer_match(packed, {.keys = keys, .result = result, .with_transfer = true}, reply);
@@ -141,7 +139,7 @@ void match_with(Service& service, const Call& call, Scratch& scratch, Reply repl
     return match_and_onboard(service, call, std::move(*cache), body, keys, result,
                              std::move(reply));
   }
-  answer_match(wants_bytes(call.head.accept), {.keys = keys, .result = result}, reply);
+  answer_match(call.style.form.bytes, {.keys = keys, .result = result}, reply);
 }
 
 }  // namespace

@@ -153,8 +153,7 @@ void read_options(Query& query, CommitBlock& out) {
   out.refuse_duplicate = query.word("if_exists", kIfExistsWords) == 1U;
 }
 
-Result<std::unique_ptr<http::Upload>> open_key(Service& service, const Call& call,
-                                               const ReplyStyle& style) {
+Result<std::unique_ptr<http::Upload>> open_key(Service& service, const Call& call) {
   auto cache = cache_of(service, call);
   if (!cache) return std::move(cache).error();
   auto key = key_of(call);
@@ -181,17 +180,18 @@ Result<std::unique_ptr<http::Upload>> open_key(Service& service, const Call& cal
   if (held->lease) {
     LeaseGuard guard(*cache, *held->lease);
     if (placement.block.refuse_duplicate) return key_exists(*key);
-    upload = std::make_unique<DuplicateUpload>(std::move(*cache), *key, std::move(guard), style);
+    upload =
+        std::make_unique<DuplicateUpload>(std::move(*cache), *key, std::move(guard), call.style);
   } else {
-    upload = std::make_unique<KeyUpload>(std::move(*cache), placement, lease_ms, style);
+    upload = std::make_unique<KeyUpload>(std::move(*cache), placement, lease_ms, call.style);
   }
   return upload;
 }
 
 }  // namespace
 
-http::BodyPlan put_key_body(Service& service, const Call& call, const ReplyStyle& style) {
-  auto upload = open_key(service, call, style);
+http::BodyPlan put_key_body(Service& service, const Call& call) {
+  auto upload = open_key(service, call);
   if (!upload) return problem(upload.error());
   return std::move(*upload);
 }

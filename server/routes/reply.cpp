@@ -7,8 +7,8 @@ namespace cairn {
 void Reply::text(unsigned status, std::string json_text) {
   http::Response response;
   response.status = status;
-  response.content_type = type_of(style_.format);
-  response.body = write_text(std::move(json_text), style_.format);
+  response.content_type = type_of(style_.form.format);
+  response.body = write_text(std::move(json_text), style_.form.format);
   send(std::move(response));
 }
 
@@ -20,8 +20,8 @@ void Reply::document(unsigned status, const ordered_json& document,
                      std::shared_ptr<const FileDescriptor> file) {
   http::Response response;
   response.status = status;
-  response.content_type = type_of(style_.format);
-  response.body = write_document(document, style_.format);
+  response.content_type = type_of(style_.form.format);
+  response.body = write_document(document, style_.form.format);
   if (file != nullptr) response.files.push_back(std::move(file));
   send(std::move(response));
 }
@@ -29,9 +29,9 @@ void Reply::document(unsigned status, const ordered_json& document,
 void Reply::located(unsigned status, std::string_view location, const ordered_json& document) {
   http::Response response;
   response.status = status;
-  response.content_type = type_of(style_.format);
+  response.content_type = type_of(style_.form.format);
   response.headers.append("Location: ").append(location).append("\r\n");
-  response.body = write_document(document, style_.format);
+  response.body = write_document(document, style_.form.format);
   send(std::move(response));
 }
 
@@ -51,7 +51,7 @@ void Reply::empty(unsigned status) {
 
 void Reply::error(const Error& error) { send(cairn::problem(error)); }
 
-void Reply::send(http::Response response) {
+void Reply::send(http::Response&& response) {
   if (style_.head_only && !response.announced_bytes) {
     response.announced_bytes = response.body.size();
     response.body.clear();

@@ -12,7 +12,7 @@ namespace cairn {
 
 // How a request wants to be answered. A small value.
 struct ReplyStyle {
-  WireFormat format = WireFormat::text;
+  AnswerForm form = {};
   bool head_only = false;
 };
 
@@ -34,7 +34,7 @@ class Reply {
   void document(unsigned status, const ordered_json& document,
                 std::shared_ptr<const FileDescriptor> file);
   void error(const Error& error);
-  void send(http::Response response);
+  void send(http::Response&& response);
 
   const ReplyStyle& style() const { return style_; }
 

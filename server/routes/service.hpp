@@ -20,6 +20,7 @@
 #include "server/http/http_server.hpp"
 #include "server/http/message.hpp"
 #include "server/readiness.hpp"
+#include "server/routes/reply.hpp"
 #include "server/routes/transfer_waits.hpp"
 #include "server/routing/router.hpp"
 #include "server/worker.hpp"
@@ -62,15 +63,16 @@ struct Service {
   }
 };
 
-// A request as the routes see it. Its views are those of the HTTP machinery: what is needed after
-// the handler has returned is copied, but for the body, which stays until the answer.
+// A request as the routes see it, from its head to its end. Its views are those of the HTTP
+// machinery: what is needed after the handler has returned is copied, but for the body, which stays
+// until the answer.
 struct Call {
   const http::RequestHead& head;
-  std::span<const std::byte> body;
-  const PathParameters& path;      // {cache} comes first where there is one
-  const Caller* caller = nullptr;  // null: anybody
-  // Open files that came along with the body.
-  std::span<const std::shared_ptr<const FileDescriptor>> files = {};
+  PathParameters path;  // {cache} comes first where there is one
+  ReplyStyle style = {};
+  std::shared_ptr<const Caller> caller = {};  // null: anybody
+  std::span<const std::byte> body = {};
+  PassedFiles files = {};  // open files that came along with the body
 
   // What the caller stores counts there; null: nowhere.
   std::shared_ptr<BlockQuota> quota() const {

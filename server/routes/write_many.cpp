@@ -126,8 +126,7 @@ class BatchUpload final : public http::Upload {
   std::shared_ptr<WriteBatch> batch_;  // from the end of the header on
 };
 
-Result<std::unique_ptr<http::Upload>> open_batch(Service& service, const Call& call,
-                                                 const ReplyStyle& style) {
+Result<std::unique_ptr<http::Upload>> open_batch(Service& service, const Call& call) {
   auto cache = cache_of(service, call);
   if (!cache) return std::move(cache).error();
   CAIRN_TRY(no_query(call));
@@ -148,13 +147,13 @@ Result<std::unique_ptr<http::Upload>> open_batch(Service& service, const Call& c
       // A client that stalls meets the time-out of its body long before.
       .terms = {.lease_ms = options.max_lease_ms, .quota = call.quota(), .holder = call.holder()}};
   return std::unique_ptr<http::Upload>(
-      std::make_unique<BatchUpload>(std::move(*cache), bounds, style, server->bodies()));
+      std::make_unique<BatchUpload>(std::move(*cache), bounds, call.style, server->bodies()));
 }
 
 }  // namespace
 
-http::BodyPlan write_many_body(Service& service, const Call& call, const ReplyStyle& style) {
-  auto upload = open_batch(service, call, style);
+http::BodyPlan write_many_body(Service& service, const Call& call) {
+  auto upload = open_batch(service, call);
   if (!upload) return problem(upload.error());
   return std::move(*upload);
 }

@@ -57,8 +57,7 @@ Result<Cache::WriteTarget> read_target(const Call& call) {
   return target;
 }
 
-Result<std::unique_ptr<http::Upload>> open_slot(Service& service, const Call& call,
-                                                const ReplyStyle& style) {
+Result<std::unique_ptr<http::Upload>> open_slot(Service& service, const Call& call) {
   auto cache = cache_of(service, call);
   if (!cache) return std::move(cache).error();
   auto target = read_target(call);
@@ -67,13 +66,14 @@ Result<std::unique_ptr<http::Upload>> open_slot(Service& service, const Call& ca
   auto writer = (*cache)->write(*target);
   if (!writer) return std::move(writer).error();
   CAIRN_TRY(check_length(call.head, writer->size_bytes()));
-  return std::unique_ptr<http::Upload>(std::make_unique<SlotUpload>(std::move(*writer), style));
+  return std::unique_ptr<http::Upload>(
+      std::make_unique<SlotUpload>(std::move(*writer), call.style));
 }
 
 }  // namespace
 
-http::BodyPlan write_slot_body(Service& service, const Call& call, const ReplyStyle& style) {
-  auto upload = open_slot(service, call, style);
+http::BodyPlan write_slot_body(Service& service, const Call& call) {
+  auto upload = open_slot(service, call);
   if (!upload) return problem(upload.error());
   return std::move(*upload);
 }

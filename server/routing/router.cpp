@@ -25,15 +25,17 @@ Router::Router(std::span<const RoutePattern> patterns) {
   for (std::size_t i = 0; i < patterns.size(); ++i) {
     const auto parts = split(patterns[i].path);
     CAIRN_ASSERT(parts.has_value(), "a route could never be reached");
-    Route route{.index = i, .method = patterns[i].method, .num_segments = parts->count};
+    const auto path = std::ranges::find(paths_, patterns[i].path);
+    Route route{.index = i,
+                .path = static_cast<std::size_t>(path - paths_.begin()),
+                .method = patterns[i].method,
+                .num_segments = parts->count};
     for (std::size_t s = 0; s < parts->count; ++s) {
       const std::string_view text = parts->segments[s];
       route.segments[s] = {text, text.starts_with('{')};
     }
     routes_[parts->count].push_back(route);
-    if (std::find(paths_.begin(), paths_.end(), patterns[i].path) == paths_.end()) {
-      paths_.push_back(patterns[i].path);
-    }
+    if (path == paths_.end()) paths_.push_back(patterns[i].path);
   }
 }
 
@@ -63,7 +65,7 @@ std::optional<Router::Match> Router::find(http::Method method, std::string_view 
   }
   if (route == nullptr) return std::nullopt;
 
-  Match match{.route = route->index, .parameters = {}};
+  Match match{.route = route->index, .path = route->path};
   PathParameters& parameters = match.parameters;
   std::size_t count = 0;
   for (std::size_t i = 0; i < route->num_segments; ++i) {

@@ -42,7 +42,8 @@ class Router {
 
   struct Match {
     std::size_t route = 0;  // index of the pattern
-    PathParameters parameters;
+    std::size_t path = 0;   // index of its path in paths()
+    PathParameters parameters = {};
   };
   struct Miss {
     bool known_path = false;  // another method would have been right
@@ -65,6 +66,7 @@ class Router {
   };
   struct Route {
     std::size_t index = 0;
+    std::size_t path = 0;
     http::Method method = http::Method::get;
     std::size_t num_segments = 0;
     std::array<Segment, kMaxSegments> segments{};

@@ -16,10 +16,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (; at + key_bytes <= bytes.size(); at += key_bytes) keys.add(bytes.subspan(at, key_bytes));
   static_cast<void>(keys.add_hex(input.text(), "keys[0]"));
   const auto views = keys.views();
+  cairn::KeyBuffer borrowed;
+  borrowed.borrow(bytes.first(at), key_bytes);
+  const auto borrowed_views = borrowed.views();
+  cairn::fuzz::must(borrowed_views.size() == at / key_bytes, "a key was lost");
   for (std::size_t i = 0; i * key_bytes < at; ++i) {
     cairn::fuzz::must(
         std::memcmp(views[i].bytes().data(), bytes.data() + i * key_bytes, key_bytes) == 0,
         "a key changed");
+    cairn::fuzz::must(borrowed_views[i] == views[i], "a key changed");
   }
 
   std::vector<std::uint32_t> tokens(bytes.size() / sizeof(std::uint32_t));

@@ -48,18 +48,18 @@ TEST(MediaType, OfABody) {
 }
 
 TEST(MediaType, OfAnAnswer) {
-  EXPECT_EQ(answer_format(""), WireFormat::text);
-  EXPECT_EQ(answer_format("*/*"), WireFormat::text);
-  EXPECT_EQ(answer_format("application/msgpack"), WireFormat::msgpack);
-  EXPECT_EQ(answer_format("application/msgpack, application/json"), WireFormat::msgpack);
-  EXPECT_EQ(answer_format("application/json, application/msgpack"), WireFormat::text);
-  EXPECT_EQ(answer_format("application/msgpack, */*"), WireFormat::msgpack);
-  EXPECT_EQ(answer_format("text/html, Application/X-MsgPack"), WireFormat::msgpack);
-  EXPECT_EQ(answer_format("application/msgpackish"), WireFormat::text);
+  EXPECT_EQ(answer_form("").format, WireFormat::text);
+  EXPECT_EQ(answer_form("*/*").format, WireFormat::text);
+  EXPECT_EQ(answer_form("application/msgpack").format, WireFormat::msgpack);
+  EXPECT_EQ(answer_form("application/msgpack, application/json").format, WireFormat::msgpack);
+  EXPECT_EQ(answer_form("application/json, application/msgpack").format, WireFormat::text);
+  EXPECT_EQ(answer_form("application/msgpack, */*").format, WireFormat::msgpack);
+  EXPECT_EQ(answer_form("text/html, Application/X-MsgPack").format, WireFormat::msgpack);
+  EXPECT_EQ(answer_form("application/msgpackish").format, WireFormat::text);
 }
 
 TEST(MediaType, OfAnAnswerByWeight) {
-  const auto wanted = [](std::string_view accept) { return answer_format(accept); };
+  const auto wanted = [](std::string_view accept) { return answer_form(accept).format; };
   EXPECT_EQ(wanted("application/json;q=0, application/msgpack"), WireFormat::msgpack);
   EXPECT_EQ(wanted("application/json;q=0, */*"), WireFormat::msgpack);
   EXPECT_EQ(wanted("application/json;q=0.5, application/msgpack"), WireFormat::msgpack);
@@ -77,19 +77,19 @@ TEST(MediaType, BytesHaveToBeNamed) {
   for (const char* yes : {"application/octet-stream", "application/octet-stream, */*",
                           "application/octet-stream, application/problem+json",
                           "application/json;q=0.5, Application/Octet-Stream"}) {
-    EXPECT_TRUE(wants_bytes(yes)) << yes;
+    EXPECT_TRUE(answer_form(yes).bytes) << yes;
   }
   for (const char* no :
        {"", "*/*", "application/*", "application/octet-stream;q=0",
         "application/json, application/octet-stream", "application/octet-stream;q=0.5, */*"}) {
-    EXPECT_FALSE(wants_bytes(no)) << no;
+    EXPECT_FALSE(answer_form(no).bytes) << no;
   }
 }
 
 TEST(MediaType, JsonAnswersWhoWantsNeither) {
   for (const std::string_view accept : {"application/json;q=0", "*/*;q=0", "text/html",
                                         "application/json;q=0, application/msgpack;q=0.000"}) {
-    EXPECT_EQ(answer_format(accept), WireFormat::text) << accept;
+    EXPECT_EQ(answer_form(accept).format, WireFormat::text) << accept;
   }
 }
 
@@ -97,7 +97,7 @@ TEST(MediaType, WhatIsNoWeightSaysNothing) {
   for (const std::string_view weight :
        {"q=", "q=2", "q=-1", "q=0.1234", "q=.5", "q=0.x", "q", "q=00", "q=1.5", ";;", "level=0"}) {
     const std::string accept = "application/json;q=0.9, application/msgpack;" + std::string(weight);
-    EXPECT_EQ(answer_format(accept), WireFormat::msgpack) << accept;
+    EXPECT_EQ(answer_form(accept).format, WireFormat::msgpack) << accept;
   }
 }
 

@@ -80,7 +80,13 @@ TEST_F(RouterTest, ExplainsABrokenEncoding) {
   EXPECT_TRUE(router_.explain("/v1/caches/%zz").malformed);
 }
 
-TEST_F(RouterTest, ListsEachPathOnce) { EXPECT_EQ(router_.paths().size(), 6u); }
+TEST_F(RouterTest, ListsEachPathOnceAndSaysWhichWasFound) {
+  EXPECT_EQ(router_.paths().size(), 6u);
+  EXPECT_EQ(router_.paths()[router_.find(Method::get, "/v1/caches/x")->path], "/v1/caches/{cache}");
+  EXPECT_EQ(router_.paths()[router_.find(Method::put, "/v1/caches/x")->path], "/v1/caches/{cache}");
+  EXPECT_EQ(router_.paths()[router_.find(Method::post, "/v1/caches/x/match")->path],
+            "/v1/caches/{cache}/match");
+}
 
 }  // namespace
 }  // namespace cairn

@@ -33,13 +33,19 @@ inline Response text_response(unsigned status, std::string body) {
   return response;
 }
 
+// A request with its body, as the tests look at it.
+struct Request : RequestHead {
+  std::span<const std::byte> body;
+  PassedFiles files = {};
+};
+
 inline std::string body_text(const Request& request) {
   return {reinterpret_cast<const char*>(request.body.data()), request.body.size()};
 }
 
 struct Finished {
   Method method;
-  std::string route;
+  std::string path;
   unsigned status;
 };
 
@@ -60,12 +66,7 @@ class TestHandler final : public Handler {
     return response;
   }
 
-  RequestPlan begin(const RequestHead& head) override {
-    return {.route = "/route", .body = on_begin(head)};
-  }
-  void handle(const Request& request, Responder respond) override {
-    on_handle(request, std::move(respond));
-  }
+  std::unique_ptr<Session> open() override { return std::make_unique<TestSession>(*this); }
   // There is no memory for what the machinery asks for beside the requests.
   std::atomic<bool> has_no_memory{false};
 
@@ -74,18 +75,34 @@ class TestHandler final : public Handler {
     return text_response(status, "refused: " + why.detail);
   }
   Response failed(const Error& why) override { return text_response(507, "failed: " + why.detail); }
-  void finished(const FinishedRequest& request) override {
-    MutexLock lock(mutex_);
-    finished_.push_back({request.head.method, std::string(request.route), request.status});
-    if (has_no_memory) throw std::bad_alloc();
-  }
-
   std::vector<Finished> all_finished() const {
     MutexLock lock(mutex_);
     return finished_;
   }
 
  private:
+  class TestSession final : public Session {
+   public:
+    explicit TestSession(TestHandler& handler) : handler_(handler) {}
+    BodyPlan begin(const RequestHead& head) override {
+      head_ = &head;
+      return handler_.on_begin(head);
+    }
+    void handle(Body body, Responder respond) override {
+      handler_.on_handle({*head_, body.bytes, std::move(body.files)}, std::move(respond));
+    }
+    void finished(const FinishedRequest& request) override {
+      MutexLock lock(handler_.mutex_);
+      handler_.finished_.push_back(
+          {request.head.method, std::string(request.head.path), request.status});
+      if (handler_.has_no_memory) throw std::bad_alloc();
+    }
+
+   private:
+    TestHandler& handler_;
+    const RequestHead* head_ = nullptr;
+  };
+
   mutable Mutex mutex_;
   std::vector<Finished> finished_ CAIRN_GUARDED_BY(mutex_);
 };

@@ -201,18 +201,18 @@ TEST_F(HttpRequestTest, RefusesAnHttp11RequestWithoutOneHost) {
   EXPECT_EQ(older.receive().status, 200u);
 }
 
-TEST_F(HttpRequestTest, CountsARefusedBodyUnderTheRouteOfItsHead) {
+TEST_F(HttpRequestTest, TellsTheHeadOfARequestWhoseBodyWasRefused) {
   SocketClient client = connect();
-  client.send("PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n");
+  client.send("PUT /1 HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n");
   EXPECT_EQ(client.receive().status, 413u);
   client = connect();
-  client.send("PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nx");
+  client.send("PUT /2 HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nx");
   ASSERT_TRUE(eventually([&] { return server_->stats().connections_accepted == 2; }));
   client.close();
   ASSERT_TRUE(finished(2));
   const auto all = handler_.all_finished();
-  EXPECT_EQ(all[0].route, "/route");
-  EXPECT_EQ(all[1].route, "/route");
+  EXPECT_EQ(all[0].path, "/1");
+  EXPECT_EQ(all[1].path, "/2");
   EXPECT_EQ(all[1].status, kStatusLost);
 }
 
@@ -232,10 +232,11 @@ TEST_F(HttpRequestTest, CountsEachRequestOnce) {
   ASSERT_TRUE(eventually([&] { return handler_.all_finished().size() == 3; }));
   const auto finished = handler_.all_finished();
   EXPECT_EQ(finished[0].method, Method::get);
-  EXPECT_EQ(finished[0].route, "/route");
   EXPECT_EQ(finished[0].status, 200u);
   EXPECT_EQ(finished[1].method, Method::head);
+  EXPECT_EQ(finished[1].path, "/2");
   EXPECT_EQ(finished[2].status, 400u);
+  EXPECT_EQ(finished[2].path, "");
 }
 
 }  // namespace

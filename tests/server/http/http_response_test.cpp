@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <future>
 #include <string>
 #include <thread>
 
+#include "server/http/held_answers.hpp"
 #include "server/http/response_head.hpp"
 #include "tests/server/http/http_fixture.hpp"
 #include "tests/server/http/scripted_bodies.hpp"
@@ -297,6 +299,61 @@ TEST_F(HttpResponseTest, ServesOthersWhileOneReadsWithoutEnd) {
   }
   enough = true;
   reader.join();
+}
+
+// Of two requests in one turn the second waits until the answer of the first has arrived, which
+// therefore must have left although the turn goes on.
+TEST_F(HttpResponseTest, HoldsNoAnswerLongerForTheOthersOfItsTurn) {
+  std::promise<void> both_sent;
+  std::promise<void> one_answered;
+  std::atomic<int> handled{0};
+  handler_.on_handle = [&](const Request&, Responder respond) {
+    const int number = ++handled;
+    if (number == 1) both_sent.get_future().wait();  // holds the thread until both have arrived
+    if (number == 2) clock_.advance(HeldAnswers::kMost + std::chrono::microseconds(1));
+    if (number == 3) {
+      const auto answered = one_answered.get_future().wait_for(std::chrono::seconds(20));
+      EXPECT_EQ(answered, std::future_status::ready);
+    }
+    respond(text_response(200, "done"));
+  };
+  SocketClient holder = connect();
+  SocketClient clients[2] = {connect(), connect()};
+  holder.send(kGet);
+  ASSERT_TRUE(eventually([&] { return handled == 1; }));
+  for (SocketClient& client : clients) client.send(kGet);
+  both_sent.set_value();
+  std::atomic<int> answered{0};
+  std::thread readers[2];
+  for (int i = 0; i < 2; ++i) {
+    readers[i] = std::thread([&, i] {
+      EXPECT_EQ(clients[i].receive().body, "done");
+      if (++answered == 1) one_answered.set_value();
+    });
+  }
+  for (std::thread& reader : readers) reader.join();
+  EXPECT_EQ(holder.receive().body, "done");
+}
+
+TEST_F(HttpResponseTest, LosesAHeldAnswerWithItsConnectionOnly) {
+  std::promise<void> both_sent;
+  std::atomic<int> handled{0};
+  handler_.on_handle = [&](const Request&, Responder respond) {
+    if (++handled == 1) both_sent.get_future().wait();
+    respond(text_response(200, "done"));
+  };
+  SocketClient holder = connect();
+  SocketClient gone = connect();
+  SocketClient stays = connect();
+  holder.send(kGet);
+  ASSERT_TRUE(eventually([&] { return handled == 1; }));
+  gone.send(kGet);
+  stays.send(kGet);
+  gone.close();
+  both_sent.set_value();
+  EXPECT_EQ(holder.receive().body, "done");
+  EXPECT_EQ(stays.receive().body, "done");
+  EXPECT_TRUE(finished(3));
 }
 
 }  // namespace

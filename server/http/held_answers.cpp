@@ -1,0 +1,22 @@
+#include "server/http/held_answers.hpp"
+
+#include "server/http/connection.hpp"
+
+namespace cairn::http {
+
+void HeldAnswers::add(std::shared_ptr<Connection> connection, TimePoint now) {
+  if (held_.empty()) since_ = now;
+  held_.push_back(std::move(connection));
+}
+
+void HeldAnswers::release() {
+  // One that goes on may begin its next request, and find that answers are due.
+  if (!leaving_.empty()) return;
+  leaving_.swap(held_);
+  seen_ = 0;
+  for (const auto& connection : leaving_) connection->send_held();
+  for (const auto& connection : leaving_) connection->go_on();
+  leaving_.clear();
+}
+
+}  // namespace cairn::http
