@@ -179,6 +179,17 @@ std::string commit_text(const CommitAnswer& answer) {
   return out;
 }
 
+std::string stored_text(KeyView key, CommitStatus status, const std::optional<BlockHandle>& at) {
+  std::string out = "{\"key\":\"";
+  append_hex(out, key.bytes());
+  out.append("\",\"status\":\"").append(to_string(status)).append("\"");
+  if (at) {
+    out += ',';
+    append_handle(out, *at);
+  }
+  return out += '}';
+}
+
 std::string released_text(std::uint64_t released) {
   return "{\"released\":" + std::to_string(released) + "}";
 }

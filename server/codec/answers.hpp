@@ -30,6 +30,8 @@ struct CommitAnswer {
   std::span<const CommitStatus> statuses;  // as many
 };
 std::string commit_text(const CommitAnswer& answer);
+// Of one key that was stored. `at`: nothing where it is gone again.
+std::string stored_text(KeyView key, CommitStatus status, const std::optional<BlockHandle>& at);
 std::string released_text(std::uint64_t released);
 std::string renewed_text(const LeaseId& lease, std::int64_t expires_at_unix_ms);
 

@@ -74,9 +74,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Ends what has waited past its deadline.
   void expire(TimePoint now);
   void close_if_idle();
-  // The answer that was held leaves now; what comes after it is for go_on().
+  // The answer that was held leaves now.
   void send_held();
-  void go_on();
   // Whatever is in progress is lost.
   void close() noexcept;
 
@@ -145,7 +144,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool begin_answer();
   void add_body();
   bool hold();
-  static void release_at_end_of_turn(ConnectionShared& shared);
   bool ask_pieces();
   bool take_pieces();
   bool send();
@@ -170,8 +168,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   InputBuffer input_;
   State state_ = State::head;
   bool running_ = false;
-  bool stops_when_sent_ = false;  // run() does
-  bool expired_ = false;          // the deadline has passed: what was waited for was cancelled
+  bool expired_ = false;  // the deadline has passed: what was waited for was cancelled
   std::optional<TimePoint> deadline_;
   Patience patience_;
   TimePoint idle_since_;

@@ -93,29 +93,19 @@ bool Connection::hold() {
   state_ = State::send;
   // Alone on its thread, it has nobody to wait for.
   if (shared_.connections.size() == 1) return true;
-  if (shared_.held.empty()) release_at_end_of_turn(shared_);
+  if (shared_.clock.now() - began_ > HeldAnswers::kQuick) return true;
+  if (shared_.held.empty()) {
+    boost::asio::post(shared_.io, [&shared = shared_] { shared.held.release(); });
+  }
   shared_.held.add(shared_from_this(), began_);
   state_ = State::held;
   return false;
 }
 
-void Connection::release_at_end_of_turn(ConnectionShared& shared) {
-  boost::asio::post(shared.io, [&shared] {
-    if (shared.held.has_grown()) return release_at_end_of_turn(shared);
-    shared.held.release();
-  });
-}
-
 void Connection::send_held() {
   if (state_ != State::held) return;
   state_ = State::send;
-  stops_when_sent_ = true;
   run();
-}
-
-void Connection::go_on() {
-  // What is not all sent waits for its client already.
-  if (std::exchange(stops_when_sent_, false) && state_ != State::send) run();
 }
 
 void Connection::append_response_head() {
@@ -231,7 +221,7 @@ bool Connection::sent() {
   } else {
     close();
   }
-  return !stops_when_sent_;
+  return true;
 }
 
 }  // namespace cairn::http

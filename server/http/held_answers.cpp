@@ -13,9 +13,7 @@ void HeldAnswers::release() {
   // One that goes on may begin its next request, and find that answers are due.
   if (!leaving_.empty()) return;
   leaving_.swap(held_);
-  seen_ = 0;
   for (const auto& connection : leaving_) connection->send_held();
-  for (const auto& connection : leaving_) connection->go_on();
   leaving_.clear();
 }
 

@@ -18,14 +18,9 @@ struct Placement {
 
 void answer_stored(const Cache& cache, KeyView key, CommitStatus status,
                    const std::optional<BlockHandle>& at, Reply& reply) {
-  ordered_json body = {{"key", key_text(key)}, {"status", to_string(status)}};
-  if (at) {
-    body["tier"] = to_string(at->tier);
-    body["slot"] = at->slot;
-    body["generation"] = at->generation;
-  }
-  if (status == CommitStatus::duplicate) return reply.document(200, body);
-  reply.located(201, cache_path(cache.config().name) + "/keys/" + key_text(key), body);
+  std::string body = stored_text(key, status, at);
+  if (status == CommitStatus::duplicate) return reply.text(200, std::move(body));
+  reply.located(201, cache_path(cache.config().name) + "/keys/" + key_text(key), std::move(body));
 }
 
 Result<BlockHandle> handle_of(Cache& cache, KeyView key) {
@@ -125,18 +120,26 @@ class KeyUpload final : public http::Upload {
     // Both taken before the callback takes the store.
     Cache& cache = *store->cache;
     const LeaseId lease = store->lease.lease();
+    // The lease ends before the answer: a client that has it finds nothing pinned.
     cache.commit(lease, std::move(blocks),
                  [store = std::move(store),
                   reply = std::move(reply)](Result<std::vector<CommitStatus>> statuses) mutable {
-                   // First, so that a client that has its answer finds nothing pinned.
-                   store->lease.release();
-                   if (!statuses) return reply.error(statuses.error());
-                   // It may be gone again by now; where it is, it is told.
+                   if (!statuses) {
+                     store->lease.release();
+                     return reply.error(statuses.error());
+                   }
+                   store->lease.keep();
+                   const CommitStatus status = statuses->front();
                    const BlockKey& key = store->placement.block.key;
-                   const auto at = handle_of(*store->cache, key);
-                   answer_stored(*store->cache, key, statuses->front(),
-                                 at ? std::optional(*at) : std::nullopt, reply);
-                 });
+                   std::optional<BlockHandle> at = store->handle;
+                   if (status == CommitStatus::duplicate) {
+                     // It may be gone again by now.
+                     const auto there = handle_of(*store->cache, key);
+                     at = there ? std::optional(*there) : std::nullopt;
+                   }
+                   answer_stored(*store->cache, key, status, at, reply);
+                 },
+                 {.release = true});
   }
 
   std::shared_ptr<Store> store_;

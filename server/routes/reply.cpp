@@ -27,11 +27,19 @@ void Reply::document(unsigned status, const ordered_json& document,
 }
 
 void Reply::located(unsigned status, std::string_view location, const ordered_json& document) {
+  located_body(status, location, write_document(document, style_.form.format));
+}
+
+void Reply::located(unsigned status, std::string_view location, std::string json_text) {
+  located_body(status, location, write_text(std::move(json_text), style_.form.format));
+}
+
+void Reply::located_body(unsigned status, std::string_view location, std::string body) {
   http::Response response;
   response.status = status;
   response.content_type = type_of(style_.form.format);
   response.headers.append("Location: ").append(location).append("\r\n");
-  response.body = write_document(document, style_.form.format);
+  response.body = std::move(body);
   send(std::move(response));
 }
 

@@ -28,6 +28,7 @@ class Reply {
   void document(unsigned status, const ordered_json& document);
   // With a Location: what was made, or what tells of the work under way.
   void located(unsigned status, std::string_view location, const ordered_json& document);
+  void located(unsigned status, std::string_view location, std::string json_text);
   void bytes(std::string packed);
   void empty(unsigned status);
   // An open file that goes along with the document: only where the request passes_files.
@@ -39,6 +40,8 @@ class Reply {
   const ReplyStyle& style() const { return style_; }
 
  private:
+  void located_body(unsigned status, std::string_view location, std::string body);
+
   http::Responder responder_;
   ReplyStyle style_;
 };

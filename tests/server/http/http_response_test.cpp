@@ -301,34 +301,34 @@ TEST_F(HttpResponseTest, ServesOthersWhileOneReadsWithoutEnd) {
   reader.join();
 }
 
-// Of two requests in one turn the second waits until the answer of the first has arrived, which
-// therefore must have left although the turn goes on.
+// Of three requests in one turn the first is quick and the second is not. The third waits until
+// both answers have arrived, which therefore must have left although the turn goes on.
 TEST_F(HttpResponseTest, HoldsNoAnswerLongerForTheOthersOfItsTurn) {
-  std::promise<void> both_sent;
-  std::promise<void> one_answered;
+  std::promise<void> all_sent;
+  std::promise<void> two_answered;
   std::atomic<int> handled{0};
   handler_.on_handle = [&](const Request&, Responder respond) {
     const int number = ++handled;
-    if (number == 1) both_sent.get_future().wait();  // holds the thread until both have arrived
-    if (number == 2) clock_.advance(HeldAnswers::kMost + std::chrono::microseconds(1));
-    if (number == 3) {
-      const auto answered = one_answered.get_future().wait_for(std::chrono::seconds(20));
+    if (number == 1) all_sent.get_future().wait();  // holds the thread until the others are there
+    if (number == 3) clock_.advance(HeldAnswers::kMost + std::chrono::microseconds(1));
+    if (number == 4) {
+      const auto answered = two_answered.get_future().wait_for(std::chrono::seconds(20));
       EXPECT_EQ(answered, std::future_status::ready);
     }
     respond(text_response(200, "done"));
   };
   SocketClient holder = connect();
-  SocketClient clients[2] = {connect(), connect()};
+  SocketClient clients[3] = {connect(), connect(), connect()};
   holder.send(kGet);
   ASSERT_TRUE(eventually([&] { return handled == 1; }));
   for (SocketClient& client : clients) client.send(kGet);
-  both_sent.set_value();
+  all_sent.set_value();
   std::atomic<int> answered{0};
-  std::thread readers[2];
-  for (int i = 0; i < 2; ++i) {
+  std::thread readers[3];
+  for (int i = 0; i < 3; ++i) {
     readers[i] = std::thread([&, i] {
       EXPECT_EQ(clients[i].receive().body, "done");
-      if (++answered == 1) one_answered.set_value();
+      if (++answered == 2) two_answered.set_value();
     });
   }
   for (std::thread& reader : readers) reader.join();
