@@ -4,7 +4,8 @@
 
 namespace cairn {
 
-TaskThreads::TaskThreads(const Options& options) : name_(options.name) {
+TaskThreads::TaskThreads(const Options& options)
+    : name_(options.name), max_queued_(options.max_queued) {
   CAIRN_ASSERT(options.threads > 0, "nothing posted would ever run");
   try {
     for (std::uint32_t i = 0; i < options.threads; ++i) {
@@ -29,11 +30,18 @@ void TaskThreads::stop() {
 }
 
 void TaskThreads::post(Task task) {
+  const bool posted = try_post(std::move(task));
+  CAIRN_ASSERT(posted, "a task would be lost");
+}
+
+bool TaskThreads::try_post(Task task) {
   {
     MutexLock lock(mutex_);
+    if (tasks_.size() >= max_queued_) return false;
     tasks_.push_back(std::move(task));
   }
   posted_.notify_one();
+  return true;
 }
 
 void TaskThreads::work(std::size_t thread) {

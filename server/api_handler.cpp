@@ -10,7 +10,7 @@
 #include "server/routes/subject.hpp"
 #include "server/routes/table.hpp"
 #include "server/routing/router.hpp"
-#include "server/status.hpp"
+#include "server/routes/problem.hpp"
 
 namespace cairn {
 namespace {

@@ -120,8 +120,8 @@ struct Server::Parts {
         counters(ApiHandler::route_labels(), ApiHandler::method_labels()),
         waits(manager),
         events(manager, time),
-        readers("readers", kMaxQueuedTasks),
-        admin("admin", kMaxQueuedTasks),
+        readers({.name = "readers", .max_queued = kMaxQueuedTasks}),
+        admin({.name = "admin", .max_queued = kMaxQueuedTasks}),
         service{.manager = manager,
                 .runtime = *runtime,
                 .engine = engine,
@@ -186,8 +186,8 @@ struct Server::Parts {
   HttpCounters counters;
   TransferWaits waits;
   EventStreams events;
-  Worker readers;
-  Worker admin;
+  TaskThreads readers;
+  TaskThreads admin;
   Service service;
   ApiHandler handler;
   bool told_of_loss = false;      // the ticker's

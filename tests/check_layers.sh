@@ -24,6 +24,7 @@ readonly program='
     rooms["memory"] = ". alloc host cuda"
     rooms["transport"] = "copy io engine collective"
     rooms["blockmgr"] = "disk eviction index cache snapshot share ."
+    rooms["server"] = "http codec routing auth events config assets routes ."
     for (name in rooms) {
       count = split(rooms[name], line, " ")
       for (i = 1; i <= count; ++i) place[name, line[i]] = i
@@ -137,6 +138,9 @@ END
   plant blockmgr/share/bad.hpp '#include "blockmgr/block_manager.hpp"'
   plant transport/io/bad.hpp '#include "transport/engine/fair_queue.hpp"'
   plant memory/bad.hpp '#include "memory/cuda/cuda_stream.hpp"'
+  plant server/codec/bad.hpp '#include "server/config/settings.hpp"'
+  plant server/config/bad.hpp '#include "server/routes/service.hpp"'
+  plant server/routes/bad.cpp '#include "server/server.hpp"'
   plant metrics/bad.cpp '#include "server/http/message.hpp"'
   plant server/bad.cpp '#include "client/http_client.hpp"'
   plant client/bad.cpp '#include "server/http/message.hpp"'

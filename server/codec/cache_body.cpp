@@ -2,8 +2,8 @@
 
 #include "server/codec/dom_blocks.hpp"
 #include "server/codec/fields.hpp"
+#include "server/codec/pressure_body.hpp"
 #include "server/codec/tier_memory.hpp"
-#include "server/config/pressure_settings.hpp"
 
 namespace cairn {
 namespace {

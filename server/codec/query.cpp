@@ -10,10 +10,10 @@
 namespace cairn {
 namespace {
 
-constexpr std::size_t kMaxQuoted = 64;
+constexpr std::size_t kMaxQuotedValue = 64;
 
 std::string shown(std::string_view name, std::string_view value) {
-  return std::string(name) + " is '" + std::string(value.substr(0, kMaxQuoted)) + "'";
+  return std::string(name) + " is '" + std::string(value.substr(0, kMaxQuotedValue)) + "'";
 }
 
 }  // namespace
@@ -49,7 +49,7 @@ std::string_view Query::decode(std::string_view text) {
   auto decoded = percent_decoded(spaced);
   if (!decoded) {
     refuse(ErrorCode::malformed, "the query has a '%' without two hex digits: '" +
-                                     std::string(text.substr(0, kMaxQuoted)) + "'");
+                                     std::string(text.substr(0, kMaxQuotedValue)) + "'");
     return {};
   }
   return decoded_.emplace_front(std::move(*decoded));
@@ -66,8 +66,9 @@ void Query::add(std::string_view pair) {
                       .value = decode(pair.substr(std::min(equals + 1, pair.size())))};
   for (std::size_t i = 0; i < count_; ++i) {
     if (parameters_[i].name == parameter.name) {
-      refuse(ErrorCode::malformed,
-             "the query gives '" + std::string(parameter.name.substr(0, kMaxQuoted)) + "' twice");
+      refuse(
+          ErrorCode::malformed,
+          "the query gives '" + std::string(parameter.name.substr(0, kMaxQuotedValue)) + "' twice");
     }
   }
   parameters_[count_++] = parameter;
@@ -170,7 +171,8 @@ void Query::require(std::string_view name, bool given) {
 Result<> Query::finish() {
   for (std::size_t i = 0; i < count_; ++i) {
     if (parameters_[i].taken) continue;
-    errors_.add_unknown("the query's '" + std::string(parameters_[i].name.substr(0, kMaxQuoted)) +
+    errors_.add_unknown("the query's '" +
+                        std::string(parameters_[i].name.substr(0, kMaxQuotedValue)) +
                         "' is no parameter of this route");
   }
   return errors_.take();

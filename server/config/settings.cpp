@@ -9,7 +9,7 @@
 #include "server/codec/dom_blocks.hpp"
 #include "server/codec/fields.hpp"
 #include "server/codec/ids.hpp"
-#include "server/config/pressure_settings.hpp"
+#include "server/codec/pressure_body.hpp"
 
 namespace cairn {
 namespace {

@@ -13,11 +13,11 @@
 #include "memory/device_runtime.hpp"
 #include "server/auth/caller.hpp"
 #include "server/codec/fields.hpp"
+#include "server/config/api_limits.hpp"
 #include "server/config/restore_setting.hpp"
 #include "server/events/zmq_publisher.hpp"
 #include "server/http/http_server.hpp"
 #include "server/http/tls.hpp"
-#include "server/routes/service.hpp"
 #include "transport/engine/transfer_engine.hpp"
 #include "transport/io/uring_disk_io.hpp"
 

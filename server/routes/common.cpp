@@ -77,10 +77,11 @@ Result<> check_length(const http::RequestHead& head, std::uint64_t expected_byte
       "the body is " + std::to_string(*head.content_length) + " bytes; it must be " + expected};
 }
 
-void answer_on(Worker& worker, Reply reply, UniqueFunction<void(Reply&)> work) {
-  // Shared, so that it can still be answered where the worker refuses.
+void answer_on(TaskThreads& threads, Reply reply, UniqueFunction<void(Reply&)> work) {
+  // Shared, so that it can still be answered where there are too many.
   auto shared = std::make_shared<Reply>(std::move(reply));
-  const bool posted = worker.post([shared, work = std::move(work)]() mutable { work(*shared); });
+  const bool posted =
+      threads.try_post([shared, work = std::move(work)](std::size_t) mutable { work(*shared); });
   if (!posted) {
     shared->error({ErrorCode::queue_full, "too many requests of this kind wait; ask again later"});
   }

@@ -53,8 +53,8 @@ auto read_hot(const Call& call, std::size_t max_values, FromText&& from_text,
   return from_document(*document);
 }
 
-// Hands work and its answer to a worker; queue_full is answered where it has too much.
-void answer_on(Worker& worker, Reply reply, UniqueFunction<void(Reply&)> work);
+// Hands work and its answer to such a thread; queue_full is answered where it has too much.
+void answer_on(TaskThreads& threads, Reply reply, UniqueFunction<void(Reply&)> work);
 
 // A lease made for one request, given back when that is over, however it ends. Move-only.
 class LeaseGuard {

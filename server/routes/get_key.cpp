@@ -6,7 +6,7 @@
 #include "server/codec/byte_range.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
-#include "server/status.hpp"
+#include "server/routes/problem.hpp"
 
 namespace cairn::routes {
 namespace {

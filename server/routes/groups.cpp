@@ -96,20 +96,17 @@ void join_group(Service& service, const Call& call, Reply reply) {
   if (!document) return reply.error(document.error());
   auto join = read_join(*document);
   if (!join) return reply.error(join.error());
-  auto shared = std::make_shared<Reply>(std::move(reply));
-  // A worker's: what earlier refusals left is cleared away first, threads and all.
-  const bool posted = service.admin.post([&service, shared, join = std::move(*join)] {
-    service.manager.groups().join(join, [shared](Result<GroupInfo> group) {
-      if (!group) return shared->error(group.error());
-      ordered_json body = group_body(*group);
-      // Told here only: whoever has it may join.
-      body["unique_id"] = group->unique_id;
-      shared->located(201, "/v1/groups/" + group->name, body);
-    });
+  // What earlier refusals left is cleared away first, threads and all.
+  answer_on(service.admin, std::move(reply), [&service, join = std::move(*join)](Reply& answer) {
+    service.manager.groups().join(join,
+                                  [reply = std::move(answer)](Result<GroupInfo> group) mutable {
+                                    if (!group) return reply.error(group.error());
+                                    ordered_json body = group_body(*group);
+                                    // Told here only: whoever has it may join.
+                                    body["unique_id"] = group->unique_id;
+                                    reply.located(201, "/v1/groups/" + group->name, body);
+                                  });
   });
-  if (!posted) {
-    shared->error({ErrorCode::queue_full, "too many requests of this kind wait; ask again later"});
-  }
 }
 
 void list_groups(Service& service, const Call& call, Reply reply) {

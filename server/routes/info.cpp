@@ -1,9 +1,9 @@
 #include "base/version.hpp"
 #include "server/assets/assets.hpp"
-#include "server/build_info.hpp"
-#include "server/metrics_source.hpp"
+#include "server/assets/build_info.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
+#include "server/routes/metrics_source.hpp"
 
 namespace cairn::routes {
 namespace {

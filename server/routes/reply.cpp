@@ -1,6 +1,6 @@
 #include "server/routes/reply.hpp"
 
-#include "server/status.hpp"
+#include "server/routes/problem.hpp"
 
 namespace cairn {
 

@@ -9,32 +9,25 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "base/memory_reserve.hpp"
+#include "base/task_threads.hpp"
 #include "blockmgr/block_manager.hpp"
 #include "memory/device_runtime.hpp"
 #include "metrics/http_counters.hpp"
 #include "server/auth/caller.hpp"
 #include "server/auth/gate.hpp"
 #include "server/auth/site_gate.hpp"
+#include "server/config/api_limits.hpp"
 #include "server/config/cache_catalog.hpp"
 #include "server/events/event_streams.hpp"
 #include "server/http/http_server.hpp"
 #include "server/http/message.hpp"
-#include "server/readiness.hpp"
+#include "server/routes/readiness.hpp"
 #include "server/routes/reply.hpp"
 #include "server/routes/transfer_waits.hpp"
 #include "server/routing/router.hpp"
-#include "server/worker.hpp"
 #include "transport/engine/transfer_engine.hpp"
 
 namespace cairn {
-
-// The bounds of requests that the HTTP machinery and the block manager do not know.
-struct ApiLimits {
-  // A commit of 65,536 blocks, or a match of a million tokens, with room to spare.
-  std::uint64_t max_body_bytes = 32ull << 20;
-  // The JSON in front of the blocks of a bulk write: names 20,000 blocks.
-  std::uint32_t max_write_header_bytes = 4u << 20;
-};
 
 // What the routes work on. Borrows everything; lives as long as the server.
 struct Service {
@@ -46,8 +39,8 @@ struct Service {
   const MemoryReserve& reserve;
   TransferWaits& waits;
   EventStreams& events;
-  Worker& readers;        // long texts: metrics, lists
-  Worker& admin;          // what waits for memory and files: caches made and dropped
+  TaskThreads& readers;   // long texts: metrics, lists
+  TaskThreads& admin;     // what waits for memory and files: caches made and dropped
   CacheCatalog& catalog;  // used on `admin` only
   HttpCounters& counters;
   const SiteGate& sites;

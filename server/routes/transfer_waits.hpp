@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "blockmgr/block_manager.hpp"
-#include "server/timer_queue.hpp"
+#include "server/routes/timer_queue.hpp"
 
 namespace cairn {
 

@@ -3,8 +3,8 @@
 #include "server/http/body_buffer.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
+#include "server/routes/problem.hpp"
 #include "server/routes/write_batch.hpp"
-#include "server/status.hpp"
 
 namespace cairn::routes {
 namespace {

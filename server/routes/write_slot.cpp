@@ -4,7 +4,7 @@
 #include "server/codec/requests.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
-#include "server/status.hpp"
+#include "server/routes/problem.hpp"
 
 namespace cairn::routes {
 namespace {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <future>
 #include <set>
 #include <stdexcept>
 
@@ -61,6 +62,32 @@ TEST(TaskThreads, WhatATaskThrowsDoesNotTakeItsThread) {
   }
   EXPECT_TRUE(ran);
   EXPECT_NE(testing::internal::GetCapturedStderr().find("work=thrower"), std::string::npos);
+}
+
+TEST(TaskThreads, RefuseMoreThanTheirQueueHolds) {
+  std::promise<void> started;
+  std::promise<void> go_on;
+  int ran = 0;
+  {
+    TaskThreads threads({.name = "test", .max_queued = 1});
+    ASSERT_TRUE(threads.try_post([&](std::size_t) {
+      started.set_value();
+      go_on.get_future().wait();
+    }));
+    started.get_future().wait();
+    EXPECT_TRUE(threads.try_post([&](std::size_t) { ++ran; }));
+    EXPECT_FALSE(threads.try_post([&](std::size_t) { ++ran; }));
+    go_on.set_value();
+  }
+  EXPECT_EQ(ran, 1);
+}
+
+TEST(TaskThreads, RunWhatIsQueuedBeforeTheyAreStopped) {
+  int ran = 0;
+  TaskThreads threads({.name = "test"});
+  for (int i = 0; i < 5; ++i) threads.post([&](std::size_t) { ++ran; });
+  threads.stop();
+  EXPECT_EQ(ran, 5);
 }
 
 }  // namespace

@@ -3,12 +3,14 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
 
+#include "base/file_descriptor.hpp"
 #include "tests/fakes/temp_dir.hpp"
 
 namespace cairn {
@@ -145,6 +147,21 @@ TEST_F(DiskFile, IsReachedByItsDescriptorAndOffset) {
   file.seekg(4106);
   file.read(back, 5);
   EXPECT_EQ(std::string(back, 5), "cairn");
+}
+
+// It was told as an error of the disk.
+TEST_F(DiskFile, HasNoCapacityWhereNoMoreFilesMayBeOpen) {
+  struct ::rlimit before {};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const FileDescriptor next(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  ASSERT_TRUE(next);
+  // The lowest number that is free is above it, so that nothing can be opened.
+  const struct ::rlimit none { static_cast<::rlim_t>(next.get()) + 1, before.rlim_max };
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const auto made = Region::disk_file(path_, 4096);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_TRUE(made.has_error());
+  EXPECT_EQ(made.error().code, ErrorCode::no_capacity);
 }
 
 TEST_F(DiskFile, KeepsTheBytesThatWereThere) {

@@ -1,4 +1,4 @@
-#include "server/readiness.hpp"
+#include "server/routes/readiness.hpp"
 
 #include <gtest/gtest.h>
 

@@ -4,8 +4,7 @@
 #include <thread>
 
 #include "server/ticker.hpp"
-#include "server/timer_queue.hpp"
-#include "server/worker.hpp"
+#include "server/routes/timer_queue.hpp"
 
 namespace cairn {
 namespace {
@@ -82,29 +81,6 @@ TEST(TimerQueue, FunctionsMayAddMore) {
     EXPECT_TRUE(timers.add(steady_clock::now(), [&] { done.set_value(); }));
   }));
   done.get_future().wait();
-}
-
-TEST(Worker, RunsWhatIsQueuedBeforeItEnds) {
-  int ran = 0;
-  {
-    Worker worker("test", 10);
-    for (int i = 0; i < 5; ++i) ASSERT_TRUE(worker.post([&ran] { ++ran; }));
-  }
-  EXPECT_EQ(ran, 5);
-}
-
-TEST(Worker, RefusesMoreThanItsQueueHolds) {
-  std::promise<void> started;
-  std::promise<void> go_on;
-  Worker worker("test", 1);
-  ASSERT_TRUE(worker.post([&] {
-    started.set_value();
-    go_on.get_future().wait();
-  }));
-  started.get_future().wait();
-  EXPECT_TRUE(worker.post([] {}));
-  EXPECT_FALSE(worker.post([] {}));
-  go_on.set_value();
 }
 
 TEST(Ticker, CallsAgainAndAgain) {

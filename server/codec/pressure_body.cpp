@@ -1,4 +1,4 @@
-#include "server/config/pressure_settings.hpp"
+#include "server/codec/pressure_body.hpp"
 
 namespace cairn {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/status.hpp"
+#include "server/routes/problem.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -1,7 +1,7 @@
-#include "server/metrics_source.hpp"
+#include "server/routes/metrics_source.hpp"
 
 #include "base/version.hpp"
-#include "server/readiness.hpp"
+#include "server/routes/readiness.hpp"
 #include "server/routes/service.hpp"
 
 namespace cairn {

@@ -1,4 +1,4 @@
-#include "server/timer_queue.hpp"
+#include "server/routes/timer_queue.hpp"
 
 namespace cairn {
 
