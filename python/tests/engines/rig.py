@@ -172,6 +172,24 @@ class EngineCase(unittest.TestCase):
         if cls._plain is not None:
             cls._plain.close()
 
+    @classmethod
+    def runs_here(cls) -> bool:
+        """Whether the engine computes on this machine at all, without Cairn: it needs vector instructions that not
+        every CPU has."""
+        try:
+            cls.setUpClass()
+            engine = cls.ENGINE(cls.model, cls.folder / "probe.log", None, **{**cls.DEFAULTS, **cls.OPTIONS})
+            try:
+                engine.started().generate(prompt(0, 64))
+            finally:
+                engine.close()
+        except (AssertionError, OSError, subprocess.SubprocessError) as why:
+            print(why, file=sys.stderr)
+            return False
+        finally:
+            cls.doClassCleanups()
+        return True
+
     def setUp(self) -> None:
         self.server = Server()
         self.addCleanup(self.server.close)
