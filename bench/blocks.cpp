@@ -21,22 +21,27 @@ constexpr std::uint32_t kChains = kBlocks / kChainBlocks;
 constexpr std::size_t kKeyBytes = 32;
 constexpr std::uint32_t kStoredBlocks = 64;
 
+CacheConfig million_blocks(const char* name) {
+  CacheConfig config;
+  config.name = name;
+  config.shape = {.num_blocks = 1,
+                  .num_layers = 1,
+                  .outer_dim = 1,
+                  .page_size = 16,
+                  .inner_dim = 1,
+                  .dtype_width_bytes = 1,
+                  .alignment = 1};
+  config.tiers[index_of(Tier::pinned)].emplace().num_blocks = kBlocks;
+  return config;
+}
+
 // A cache of 1,000,000 committed blocks in chains of 1,000. The blocks are small: their bytes play
 // no part in what is measured.
 class FullCache {
  public:
   explicit FullCache(EvictionKind eviction) {
-    CacheConfig config;
+    CacheConfig config = million_blocks("bench");
     config.eviction = eviction;
-    config.name = "bench";
-    config.shape = {.num_blocks = 1,
-                    .num_layers = 1,
-                    .outer_dim = 1,
-                    .page_size = 16,
-                    .inner_dim = 1,
-                    .dtype_width_bytes = 1,
-                    .alignment = 1};
-    config.tiers[index_of(Tier::pinned)].emplace().num_blocks = kBlocks;
     cache_ = must(rig_.manager.create_cache(config)).cache;
     std::mt19937_64 random(1);
     keys_.resize(std::size_t{kBlocks} * kKeyBytes);
@@ -168,17 +173,7 @@ class LongChains {
   static constexpr std::uint32_t kLength = 65'536;
 
   LongChains() {
-    CacheConfig config;
-    config.name = "long";
-    config.shape = {.num_blocks = 1,
-                    .num_layers = 1,
-                    .outer_dim = 1,
-                    .page_size = 16,
-                    .inner_dim = 1,
-                    .dtype_width_bytes = 1,
-                    .alignment = 1};
-    config.tiers[index_of(Tier::pinned)].emplace().num_blocks = kBlocks;
-    cache_ = must(rig_.manager.create_cache(config)).cache;
+    cache_ = must(rig_.manager.create_cache(million_blocks("long"))).cache;
     for (std::uint32_t i = 0; i < kBlocks / kLength; ++i) store_chain();
   }
 
