@@ -34,12 +34,10 @@ BlockWrites::Taking BlockWrites::take_key(const BlockKey& key, const void* owner
   return at->second.owner == owner ? Taking::before : Taking::by_another;
 }
 
-bool BlockWrites::wait_for_key(const BlockKey& key, UniqueFunction<void()>&& ended) {
-  if (taken_.empty()) return false;
+void BlockWrites::wait_for_key(const BlockKey& key, UniqueFunction<void()> ended) {
   const auto at = taken_.find(key);
-  if (at == taken_.end()) return false;
+  CAIRN_ASSERT(at != taken_.end(), "nobody would end the wait for a key");
   at->second.waiting.push_back(std::move(ended));
-  return true;
 }
 
 std::vector<UniqueFunction<void()>> BlockWrites::give_up_key(const BlockKey& key) {

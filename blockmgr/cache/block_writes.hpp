@@ -30,8 +30,8 @@ class BlockWrites {
   // two headers on disk are to name one key, and none one whose block did not stay.
   enum class Taking : std::uint8_t { taken, before, by_another };
   Taking take_key(const BlockKey& key, const void* owner);  // before: by the same owner
-  // False where nobody has taken the key, and `ended` is as it was.
-  bool wait_for_key(const BlockKey& key, UniqueFunction<void()>&& ended);
+  bool is_taken(const BlockKey& key) const { return !taken_.empty() && taken_.contains(key); }
+  void wait_for_key(const BlockKey& key, UniqueFunction<void()> ended);  // REQUIRES: it is taken
   // Those who waited for it.
   std::vector<UniqueFunction<void()>> give_up_key(const BlockKey& key);
 

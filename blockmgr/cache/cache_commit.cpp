@@ -388,12 +388,13 @@ void Commit::publish(Section& section) {
       section.give_way();
     }
     if (auto usable = section.check_usable(); !usable) return fail(section, usable.error());
-    const bool waits =
-        taken_.empty() && section->writes.wait_for_key(blocks_[i].key, [self = shared_from_this()] {
-          Section own(*self->core_, LockUse::commit);
-          self->publish(own);
-        });
-    if (waits) return mark(section);
+    if (taken_.empty() && section->writes.is_taken(blocks_[i].key)) {
+      section->writes.wait_for_key(blocks_[i].key, [self = shared_from_this()] {
+        Section own(*self->core_, LockUse::commit);
+        self->publish(own);
+      });
+      return mark(section);
+    }
     publish_block(section, i);
   }
   core_->options().reached("commit.noted");
