@@ -131,30 +131,20 @@ Result<std::int64_t> Cache::renew(const LeaseId& id, std::optional<std::uint32_t
 
 namespace {
 
+Error being_committed(SlotRef at) {
+  return {ErrorCode::state_conflict, "slot " + std::to_string(at.slot()) + " of tier " +
+                                         std::string(to_string(at.tier())) + " is being committed"};
+}
+
 // The slots that handles name, in their order.
 Result<std::vector<SlotRef>> named_slots(Section& section, std::span<const BlockHandle> blocks) {
   std::vector<SlotRef> slots;
   slots.reserve(blocks.size());
   for (const BlockHandle& block : blocks) {
-    CAIRN_TRY(section.core().check_tier(block.tier));
-    const auto name = [&block] {
-      return "slot " + std::to_string(block.slot) + " of tier " +
-             std::string(to_string(block.tier));
-    };
-    if (!section->store.pool(block.tier).exists(block.slot)) {
-      return Error{ErrorCode::unknown_slot, "there is no " + name()};
-    }
-    const SlotRef at(block.tier, block.slot);
-    const SlotRecord& slot = section->store.record(at);
-    if (slot.generation != block.generation || slot.life == SlotLife::free) {
-      return Error{ErrorCode::stale_generation, name() + " is at generation " +
-                                                    std::to_string(slot.generation) + ", not " +
-                                                    std::to_string(block.generation)};
-    }
-    if (slot.committing) {
-      return Error{ErrorCode::state_conflict, name() + " is being committed"};
-    }
-    slots.push_back(at);
+    const auto at = Leases::named(section, block);
+    if (!at) return at.error();
+    if (section->store.record(*at).committing) return being_committed(*at);
+    slots.push_back(*at);
   }
   return slots;
 }
@@ -174,10 +164,7 @@ Result<std::uint64_t> release_all(Section& section, LeaseNumber lease,
   if (to) {
     const std::vector<SlotRef> held = section->leases[lease].held;
     for (const SlotRef at : held) {
-      if (!section->store.record(at).committing) continue;
-      return Error{ErrorCode::state_conflict, "slot " + std::to_string(at.slot()) + " of tier " +
-                                                  std::string(to_string(at.tier())) +
-                                                  " is being committed"};
+      if (section->store.record(at).committing) return being_committed(at);
     }
     section->leases.hand_over(section, {.from = lease, .to = *to}, held);
   }

@@ -155,31 +155,48 @@ Result<> Leases::check_held(Section& section, std::uint64_t more) const {
                                         std::to_string(most)};
 }
 
-Result<SlotRef> Leases::uncommitted(Section& section, LeaseNumber lease,
-                                    const BlockHandle& handle) const {
+namespace {
+
+std::string name_of(const BlockHandle& handle) {
+  return "slot " + std::to_string(handle.slot) + " of tier " + std::string(to_string(handle.tier));
+}
+
+Error stale(const BlockHandle& handle, const SlotRecord& slot) {
+  return {ErrorCode::stale_generation, name_of(handle) + " is at generation " +
+                                           std::to_string(slot.generation) + ", not " +
+                                           std::to_string(handle.generation)};
+}
+
+}  // namespace
+
+Result<SlotRef> Leases::named(Section& section, const BlockHandle& handle) {
   CAIRN_TRY(section.core().check_tier(handle.tier));
-  const auto name = [&handle] {
-    return "slot " + std::to_string(handle.slot) + " of tier " +
-           std::string(to_string(handle.tier));
-  };
   if (!section->store.pool(handle.tier).exists(handle.slot)) {
-    return Error{ErrorCode::unknown_slot, "there is no " + name()};
+    return Error{ErrorCode::unknown_slot, "there is no " + name_of(handle)};
   }
   const SlotRef at(handle.tier, handle.slot);
   const SlotRecord& slot = section->store.record(at);
-  if (slot.generation != handle.generation || slot.life == SlotLife::free || slot.gone) {
-    return Error{ErrorCode::stale_generation, name() + " is at generation " +
-                                                  std::to_string(slot.generation) + ", not " +
-                                                  std::to_string(handle.generation)};
+  if (slot.generation != handle.generation || slot.life == SlotLife::free) {
+    return stale(handle, slot);
   }
+  return at;
+}
+
+Result<SlotRef> Leases::uncommitted(Section& section, LeaseNumber lease,
+                                    const BlockHandle& handle) const {
+  const auto at = named(section, handle);
+  if (!at) return at;
+  const SlotRecord& slot = section->store.record(*at);
+  if (slot.gone) return stale(handle, slot);
   if (slot.life == SlotLife::committed) {
-    return Error{ErrorCode::state_conflict, name() + " is committed: its bytes no longer change"};
+    return Error{ErrorCode::state_conflict,
+                 name_of(handle) + " is committed: its bytes no longer change"};
   }
   if (slot.owner != lease) {
-    return Error{ErrorCode::foreign_lease, name() + " is not of this lease"};
+    return Error{ErrorCode::foreign_lease, name_of(handle) + " is not of this lease"};
   }
   if (slot.committing) {
-    return Error{ErrorCode::state_conflict, name() + " is being committed"};
+    return Error{ErrorCode::state_conflict, name_of(handle) + " is being committed"};
   }
   return at;
 }

@@ -63,6 +63,9 @@ class Leases {
   static Result<> check_pins(const LeaseQuota* pins, std::uint64_t more);
   // lease_quota, too_many where leases would hold more than they may, all together.
   Result<> check_held(Section& section, std::uint64_t more) const;
+  // The slot that a handle names, in the life that it names. unknown_tier, unknown_slot,
+  // stale_generation.
+  static Result<SlotRef> named(Section& section, const BlockHandle& handle);
   // The slot of an uncommitted block of that lease. unknown_tier, unknown_slot, stale_generation,
   // foreign_lease, state_conflict.
   Result<SlotRef> uncommitted(Section& section, LeaseNumber lease, const BlockHandle& handle) const;
