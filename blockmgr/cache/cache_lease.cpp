@@ -209,7 +209,7 @@ Result<LeaseList> Cache::leases(const LeaseListRequest& request) {
       if (!more) break;
       const Lease& lease = section->leases[static_cast<LeaseNumber>(next)];
       ++looked_at;
-      if (!lease.is_open) continue;
+      if (!lease.is_open || lease.expires_at == Leases::kNotYet) continue;
       if (request.holder && (!lease.holder || *lease.holder != *request.holder)) continue;
       result.leases.push_back(describe(section, lease));
       looked_at += lease.held.size();

@@ -179,7 +179,7 @@ Result<Cache::Held> Cache::hold(std::span<const KeyView> keys, const HoldTerms& 
     auto live = section->leases.live(section, *terms.lease);
     if (!live) return std::move(live).error();
     lease = *live;
-    section->leases.renew(*lease, Leases::kNotYet);
+    section->leases.renew(*lease, section.now() + std::chrono::milliseconds(*duration_ms));
   }
   Held held{.blocks = std::vector<std::optional<BlockHandle>>(keys.size()), .lease = terms.lease};
   std::array<SlotRef, kStepKeys> found;
@@ -207,7 +207,7 @@ Result<Cache::Held> Cache::hold(std::span<const KeyView> keys, const HoldTerms& 
     if (done == keys.size()) break;
     section.give_way();
     CAIRN_TRY(section.check_usable());
-    // Its client may have released it meanwhile.
+    // It may have ended meanwhile.
     if (terms.lease && !section->leases.find(*terms.lease)) {
       return section->leases.live(section, *terms.lease).error();
     }

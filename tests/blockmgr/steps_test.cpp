@@ -157,6 +157,8 @@ TEST_P(LongStorm, LeavesNothingHeldAndEveryCountRight) {
   constexpr int kRounds = 40;
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 3 * kLong, .disk = GetParam()}));
+  // Later than any lease of this test ends.
+  const std::int64_t end_of_time = rig.clock.unix_ms() + 3'600'000;
   const std::uint64_t seed = std::random_device{}();
   std::cout << "seed " << seed << "\n";
   const auto client = [&](std::uint64_t number) {
@@ -164,7 +166,7 @@ TEST_P(LongStorm, LeavesNothingHeldAndEveryCountRight) {
     for (int round = 0; round < kRounds; ++round) {
       const auto chain = keys(random() % 6 * kLong, kLong);
       const auto lease_ms = static_cast<std::uint32_t>(1 + random() % 100);
-      switch (random() % 6) {
+      switch (random() % 7) {
         case 0:
         case 1: {
           const auto slots = allocate(*cache, kLong, lease_ms);
@@ -187,6 +189,15 @@ TEST_P(LongStorm, LeavesNothingHeldAndEveryCountRight) {
           (void)waited<EvictResult>(
               [&](Done<EvictResult> done) { cache->evict(chain, Tier::pinned, std::move(done)); });
           break;
+        case 5: {
+          // One that is being filled is nobody's to know.
+          const auto list = cache->leases({});
+          ASSERT_TRUE(list);
+          for (const LeaseInfo& lease : list->leases) {
+            EXPECT_LT(lease.expires_at_unix_ms, end_of_time);
+          }
+          break;
+        }
         default:
           rig.clock.advance_ms(static_cast<std::int64_t>(random() % 50));
           rig.manager->tick();
