@@ -32,16 +32,16 @@ std::array<std::unique_ptr<TierSpace>, kNumTiers> make_spaces(CacheCore::Parts& 
   return spaces;
 }
 
-// What a section may spend: slots taken cost 1 and some 30 ns, copies evicted 4 and some 150.
-constexpr std::uint32_t kStepBudget = 192;
-
 bool on_disk(const BlockLayout& layout) { return layout.storage_kind() == StorageKind::disk; }
 
 }  // namespace
 
 CacheState::CacheState(const CacheConfig& config, const BlockManagerOptions& options,
                        const BlockStore::Options& store_options, LeaseTable::Options lease_options)
-    : store(store_options), leases(lease_options), pressure(config, options) {
+    : store(store_options),
+      leases(lease_options),
+      steps(options.lock_step),
+      pressure(config, options) {
   for (std::size_t i = 0; i < kNumTiers; ++i) {
     mapped[i] = config.tiers[i] && config.tiers[i]->import;
   }
@@ -147,7 +147,7 @@ void Section::give_way() {
 
 void Section::enter() {
   entered_ = std::chrono::steady_clock::now();
-  budget_ = kStepBudget;
+  budget_ = state_.steps.size();
   now_ = core_.services->clock.now();
   unix_ms_ = core_.services->clock.unix_ms();
   state_.store.set_time(unix_ms_, now_);
@@ -166,6 +166,8 @@ void Section::leave() {
     serve_all();
   });
   if (!served) state_.store.say_freed();
+  state_.steps.ended(
+      {.used_up = step_is_over(), .gained = state_.slots.taken() + state_.store.evictions()});
   const auto held = std::chrono::steady_clock::now() - entered_;
   state_.lock_holds.record(use_,
                            static_cast<std::uint64_t>(

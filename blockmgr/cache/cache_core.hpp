@@ -38,6 +38,7 @@
 #include "blockmgr/cache/resizing.hpp"
 #include "blockmgr/cache/scrub.hpp"
 #include "blockmgr/cache/slot_queue.hpp"
+#include "blockmgr/cache/step_budget.hpp"
 #include "blockmgr/cache/tier_space.hpp"
 #include "blockmgr/cache/versions.hpp"
 #include "blockmgr/disk/slot_journal.hpp"
@@ -64,6 +65,7 @@ struct CacheState {
   Leases leases;
   BlockWrites writes;
   SlotQueue slots;
+  StepBudget steps;
   Movements moves;
   PressureWatch pressure;
   Resizing sizes;

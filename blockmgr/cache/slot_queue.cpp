@@ -106,6 +106,7 @@ void SlotQueue::take_free(Section& section, Tier tier, SlotRequest& request) {
   while (request.taken.size() < request.count && slots.free_count() > 0 &&
          section.spend(kTakeCost)) {
     request.taken.push_back(section->store.take(tier, request.priority));
+    ++taken_;
   }
 }
 
@@ -113,6 +114,7 @@ void SlotQueue::give_back(Section& section, SlotRequest& request) {
   for (auto at = request.taken.rbegin(); at != request.taken.rend(); ++at) {
     section->store.unpin(*at);
   }
+  taken_ -= static_cast<std::int64_t>(request.taken.size());
   request.taken.clear();
 }
 

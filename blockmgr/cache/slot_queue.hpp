@@ -37,6 +37,8 @@ class SlotQueue {
   // Its `granted` hears the error. Nothing where there is no such request.
   void cancel(Section& section, Tier tier, std::uint64_t id, const Error& error);
   void cancel_all(Section& section, Tier tier, const Error& error);
+  // Slots taken for those who wait, less those given back by who was refused in the end.
+  std::int64_t taken() const { return taken_; }
   bool any_waits(Tier tier) const { return !requests_[index_of(tier)].empty(); }
   std::uint64_t attainable(Section& section, Tier tier) const;  // that a new request could hope for
   // Grants what can be granted, and evicts for the rest: a step of it, after which the section
@@ -57,6 +59,7 @@ class SlotQueue {
 
   std::array<std::deque<SlotRequest>, kNumTiers> requests_;
   std::uint64_t last_id_ = 0;
+  std::int64_t taken_ = 0;
 };
 
 }  // namespace cairn

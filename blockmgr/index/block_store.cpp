@@ -2,6 +2,7 @@
 #include "blockmgr/index/block_store.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/assert.hpp"
 #include "base/hash.hpp"
@@ -54,6 +55,12 @@ void BlockStore::set_eviction(EvictionKind eviction) {
   for (std::size_t i = 0; i < kNumTiers; ++i) pools_[i].set_policy(std::move(rooms[i]));
   uses_ = std::move(uses);
   options_.eviction = eviction;
+}
+
+std::int64_t BlockStore::evictions() const {
+  std::uint64_t sum = 0;
+  for (const auto& tier : evictions_) sum = std::accumulate(tier.begin(), tier.end(), sum);
+  return static_cast<std::int64_t>(sum);
 }
 
 void BlockStore::resize(Tier tier, std::uint32_t capacity) {

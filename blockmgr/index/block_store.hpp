@@ -205,6 +205,7 @@ class BlockStore {
   std::uint64_t evictions(Tier tier, EvictionReason reason) const {
     return evictions_[index_of(tier)][static_cast<std::size_t>(reason)];
   }
+  std::int64_t evictions() const;  // of all tiers, for whatever reason
   // Histories of blocks that are gone.
   std::uint32_t ghost_histories() const { return uses_ ? uses_->ghost_count() : 0; }
   std::uint64_t history_bytes() const { return uses_ ? uses_->memory_bytes() : 0; }

@@ -68,6 +68,23 @@ TEST(StepsTest, ALongReleaseHasEndedWhenItAnswers) {
   EXPECT_EQ(leased(*cache), 0u);
 }
 
+// Each victim finds no room below and stays for its children's sake. A step that ends before that
+// is known once let the next begin anew, until a lease ran out.
+TEST(StepsTest, AnAllocationWhoseVictimsAllComeBackIsRefused) {
+  BlockManagerOptions options;
+  options.lock_step = 4;
+  Rig rig({.options = options});
+  const auto cache = rig.cache(small_cache({.device = 8, .pinned = 8, .disk = 8}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(0, 8), .tier = Tier::device}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(8, 8), .tier = Tier::pinned, .parent = key(7)}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(16, 8), .tier = Tier::disk, .parent = key(15)}));
+  const MatchResult held = rig.match(*cache, keys(16, 8));
+  ASSERT_EQ(held.blocks.size(), 8u);
+  const auto refused = rig.allocate(*cache, {.count = 1, .tier = Tier::device});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::no_capacity);
+}
+
 TEST(StepsTest, AnAllocationOfEverySlotEvictsEveryBlock) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = kLong}, OffloadMode::never));

@@ -57,6 +57,8 @@ BUGS = {
          "      self->step([&] { self->written(std::move(written)); });\n    });\n    memory_.reset();\n")]),
     "checkpoint_does_not_flush": ("blockmgr/cache/disk_checkpoint.cpp", [
         ("    CAIRN_TRY(flush_slot_file(services->engine.disk(), layout(Tier::disk)));\n", "")]),
+    "step_begins_anew_for_ever": ("blockmgr/cache/cache_core.cpp", [
+        ("  budget_ = state_.steps.size();\n", "  budget_ = core_.options().lock_step;\n")]),
     "dropped_copy_is_not_noted": (STORE, [
         ("  if (at.tier() == Tier::disk) note_disk_slot(at.slot());\n  if (slot.pins == 0) free_slot(at);",
          "  if (slot.pins == 0) free_slot(at);")]),

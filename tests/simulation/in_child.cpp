@@ -1,5 +1,6 @@
 #include "tests/simulation/in_child.hpp"
 
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +13,10 @@
 
 namespace cairn::sim {
 namespace {
+
+// A run takes some 30 ms of a processor, and ten times as much under a sanitizer: what needs
+// so long has a loop without an end.
+constexpr ::rlim_t kMostCpuSeconds = 5;
 
 struct Answer {
   std::uint64_t numbers[5] = {};  // step, events, steps, lives, fingerprint
@@ -47,6 +52,8 @@ RunOutcome run_in_child(const RunOptions& options) {
     ::close(answers[0]);
     ::close(words[0]);
     ::close(words[1]);
+    const ::rlimit cpu{.rlim_cur = kMostCpuSeconds, .rlim_max = kMostCpuSeconds + 1};
+    CAIRN_ASSERT(::setrlimit(RLIMIT_CPU, &cpu) == 0, "a run's time has no limit");
     const RunOutcome outcome = run(options);
     Answer answer{{outcome.step, outcome.events, outcome.steps, outcome.lives, outcome.fingerprint},
                   {}};

@@ -46,6 +46,7 @@ Setup::Setup(std::uint64_t seed) {
     }
     config.pressure[index_of(Tier::pinned)] = pressure;
   }
+  if (random.once_in(2)) manager.lock_step = 1 + static_cast<std::uint32_t>(random.below(24));
   manager.staging_bytes = (1 + random.below(3)) << 18;
   device.visibility = random.once_in(2) ? MemoryVisibility::system : MemoryVisibility::explicit_dma;
   faulty = random.once_in(3);
