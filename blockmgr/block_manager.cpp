@@ -201,13 +201,13 @@ Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(const CacheCon
       new_disk_tier.made(member.disk_files);
       SlotJournal::remove(member.disk_files.front());
     }
-    const std::unique_ptr<DiskSlots>& slots = disk->slots.slots;
+    const std::unique_ptr<SlotChecksums>& slots = disk->slots.slots;
     parts.journal =
         std::make_unique<SlotJournal>(SlotJournal::Options{.path = member.disk_files.front(),
                                                            .file_id = slots->file_id(),
                                                            .num_slots = slots->num_slots()});
     parts.layouts[index_of(Tier::disk)].emplace(std::move(disk->slots.layout));
-    parts.disk_slots = std::move(disk->slots.slots);
+    parts.slot_checksums = std::move(disk->slots.slots);
     if (const auto& pinned = parts.layouts[index_of(Tier::pinned)]) {
       parts.prepared = prepare_for_disk(*pinned, config.name, *services);
     }

@@ -93,7 +93,7 @@ std::span<const Command> commands() { return kCommands; }
 std::span<const Option> options() { return kOptions; }
 std::span<const Option> common_options() { return kCommonOptions; }
 
-std::size_t Command::least_words() const {
+std::size_t Command::min_words() const {
   if (words.empty()) return 0;
   return static_cast<std::size_t>(std::count(words.begin(), words.end(), ' ')) + 1;
 }

@@ -64,7 +64,7 @@ struct Command {
   std::string_view help;
   Answer<> (*run)(const Session&);
 
-  std::size_t least_words() const;
+  std::size_t min_words() const;
   bool open_ended() const { return words.ends_with("..."); }
 };
 std::span<const Command> commands();

@@ -150,7 +150,7 @@ Result<Invocation> parse(std::span<const char* const> args, const Environment& e
   CAIRN_TRY(take_options(*given, common_options(), nullptr, arguments));
   CAIRN_TRY(take_options(*given, options(), asked.command, arguments));
   arguments.json = arguments.has("json");
-  const std::size_t least = asked.command->least_words();
+  const std::size_t least = asked.command->min_words();
   const std::size_t count = arguments.words.size();
   if (count < least || (count > least && !asked.command->open_ended())) {
     return wrong(usage(*asked.command));

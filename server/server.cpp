@@ -63,7 +63,7 @@ std::function<void(std::string_view)> crash_at(const std::string& where) {
 
 BlockManagerOptions block_options(const Settings& settings, Logger& log) {
   BlockManagerOptions options = settings.blocks;
-  options.reached = crash_at(settings.crash_at);
+  options.failpoint = crash_at(settings.crash_at);
   options.on_pressure = [&log](const PressureEvent& event) {
     log.warning("pressure", {{"cache", event.cache},
                              {"tier", to_string(event.tier)},

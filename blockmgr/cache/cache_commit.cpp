@@ -78,11 +78,11 @@ struct Gaps {
     SlotRef at;
     std::uint32_t number = 0;
   };
-  std::vector<Piece> pieces;        // of blocks that the CPU reaches
-  std::vector<SlotRef> unlabelled;  // written ones of the disk tier
+  std::vector<Piece> pieces;     // of blocks that the CPU reaches
+  std::vector<SlotRef> unnamed;  // written ones of the disk tier
 
   bool any_job() const {
-    return !unlabelled.empty() ||
+    return !unnamed.empty() ||
            std::ranges::any_of(blocks, [](const auto& slots) { return !slots.empty(); });
   }
 };
@@ -132,14 +132,14 @@ class Commit : public std::enable_shared_from_this<Commit> {
   void mark(Section& section);
   void unmark(Section& section);
   Result<Outcome> take_keys(Section& section);
-  void make_label(Section& section, std::size_t block);
+  void make_header(Section& section, std::size_t block);
   void give_up_keys(Section& section);
-  std::vector<SlotLabel> labels_of(std::span<const SlotRef> slots) const;
+  std::vector<BlockHeader> headers_of(std::span<const SlotRef> slots) const;
   void fill();
-  void write_labels(std::span<const SlotRef> slots);
+  void write_headers(std::span<const SlotRef> slots);
   void fill_slots(TransferJob job, std::span<const SlotRef> slots);
   void fill_ended(const JobOutcome& outcome);
-  bool label_again(Section& section);
+  bool write_headers_again(Section& section);
   void publish(Section& section);
   void publish_block(Section& section, std::size_t block);
   void end(Section& section);
@@ -155,7 +155,7 @@ class Commit : public std::enable_shared_from_this<Commit> {
   std::vector<SlotRef> slots_;  // of the blocks
   std::size_t marked_ = 0;      // so many of them have a pin more, and are committing
   Gaps gaps_;
-  std::vector<SlotLabel> labels_;       // of the blocks; empty where none is written
+  std::vector<BlockHeader> headers_;    // of the blocks; empty where none is written
   std::vector<BlockKey> taken_;         // keys that others wait for
   std::uint32_t fills_ = 0;             // jobs under way
   std::optional<Error> error_;          // of the first that failed
@@ -171,7 +171,7 @@ void Commit::run() {
   }
   const bool fills = gaps_.any_job() || !gaps_.pieces.empty();
   const bool all_new = std::ranges::any_of(blocks_, &CommitBlock::refuse_duplicate);
-  if (all_new || (fills && core_->disk_slots)) {
+  if (all_new || (fills && core_->slot_checksums)) {
     auto taken = take_keys(section);
     if (!taken) return fail(section, std::move(taken).error());
     if (*taken == Outcome::waits) return;
@@ -222,7 +222,7 @@ Result<> Commit::check(Section& section, LeaseNumber lease, const CommitBlock& b
     return {};
   }
   for (const std::uint32_t piece : progress->missing()) gaps_.pieces.push_back({*at, piece});
-  if (at->tier() == Tier::disk) gaps_.unlabelled.push_back(*at);
+  if (at->tier() == Tier::disk) gaps_.unnamed.push_back(*at);
   return {};
 }
 
@@ -252,7 +252,7 @@ void Commit::unmark(Section& section) {
 // that this commit names before: a start that has lost the log could not tell which of two whole
 // blocks was the one that stayed.
 Result<Commit::Outcome> Commit::take_keys(Section& section) {
-  if (core_->disk_slots) labels_.assign(blocks_.size(), {});
+  if (core_->slot_checksums) headers_.assign(blocks_.size(), {});
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     if (i > 0 && i % kStepBlocks == 0) {
       mark(section);
@@ -267,7 +267,7 @@ Result<Commit::Outcome> Commit::take_keys(Section& section) {
     switch (section->writes.take_key(block.key, this)) {
       case BlockWrites::Taking::taken:
         taken_.push_back(block.key);
-        if (slots_[i].tier() == Tier::disk) make_label(section, i);
+        if (slots_[i].tier() == Tier::disk) make_header(section, i);
         break;
       case BlockWrites::Taking::before:
         if (block.refuse_duplicate) return exists(block.key);
@@ -282,13 +282,13 @@ Result<Commit::Outcome> Commit::take_keys(Section& section) {
   return Outcome::ended;
 }
 
-void Commit::make_label(Section& section, std::size_t i) {
+void Commit::make_header(Section& section, std::size_t i) {
   const CommitBlock& block = blocks_[i];
   NewBlock fresh{.key = block.key, .metadata = block.metadata, .epoch = block.epoch};
   if (block.parent) fresh.parent = block.parent->view();
   if (block.ttl_ms) fresh.expires_at = section.now() + std::chrono::milliseconds(*block.ttl_ms);
-  labels_[i] = label_of(section, slots_[i], fresh);
-  if (block.priority) labels_[i].priority = *block.priority;
+  headers_[i] = header_of(section, slots_[i], fresh);
+  if (block.priority) headers_[i].priority = *block.priority;
 }
 
 // Those who wait go on, after this one's answer.
@@ -298,22 +298,22 @@ void Commit::give_up_keys(Section& section) {
   }
 }
 
-// The labels of some of the slots, which come in their order.
-std::vector<SlotLabel> Commit::labels_of(std::span<const SlotRef> slots) const {
-  std::vector<SlotLabel> labels;
-  for (std::size_t i = 0; labels.size() < slots.size(); ++i) {
-    if (slots_[i] == slots[labels.size()]) labels.push_back(labels_[i]);
+// The headers of some of the slots, which come in their order.
+std::vector<BlockHeader> Commit::headers_of(std::span<const SlotRef> slots) const {
+  std::vector<BlockHeader> headers;
+  for (std::size_t i = 0; headers.size() < slots.size(); ++i) {
+    if (slots_[i] == slots[headers.size()]) headers.push_back(headers_[i]);
   }
-  return labels;
+  return headers;
 }
 
 // Runs without the lock; the slots are marked and pinned.
 void Commit::fill() {
   fills_ = 1;  // of the pieces, and so that the last to end is none of the others
   for (const auto& slots : gaps_.blocks) fills_ += slots.empty() ? 0u : 1u;
-  fills_ += gaps_.unlabelled.empty() ? 0u : 1u;
+  fills_ += gaps_.unnamed.empty() ? 0u : 1u;
   for (const Gaps::Piece piece : gaps_.pieces) fill_piece(*core_, piece);
-  if (!gaps_.unlabelled.empty()) write_labels(gaps_.unlabelled);
+  if (!gaps_.unnamed.empty()) write_headers(gaps_.unnamed);
   const auto zeros = core_->staging.zeros();
   for (Tier tier : kTiers) {
     const auto& slots = gaps_.blocks[index_of(tier)];
@@ -334,23 +334,23 @@ void Commit::fill() {
   fill_ended({});
 }
 
-void Commit::write_labels(std::span<const SlotRef> slots) {
+void Commit::write_headers(std::span<const SlotRef> slots) {
   TransferJob job;
   job.source = job.destination = &core_->layout(Tier::disk);
-  job.operation = JobOperation::label;
+  job.operation = JobOperation::write_header;
   for (const SlotRef at : slots) job.pairs.push_back({at.slot(), at.slot()});
   fill_slots(std::move(job), slots);
 }
 
 void Commit::fill_slots(TransferJob job, std::span<const SlotRef> slots) {
-  if (slots.front().tier() == Tier::disk) job.labels = labels_of(slots);
+  if (slots.front().tier() == Tier::disk) job.headers = headers_of(slots);
   core_->submit(
       std::move(job),
       [self = shared_from_this()](const JobOutcome& outcome) { self->fill_ended(outcome); }, {});
 }
 
 void Commit::fill_ended(const JobOutcome& outcome) {
-  core_->options().reached("commit.labelled");
+  core_->options().failpoint("commit.header_written");
   Section section(*core_, LockUse::commit);
   if (outcome.state != JobState::done && !error_) {
     error_ = outcome.failures.empty() ? Error{ErrorCode::cancelled, "the server is shutting down"}
@@ -358,26 +358,26 @@ void Commit::fill_ended(const JobOutcome& outcome) {
   }
   if (--fills_ > 0) return;
   if (error_) return fail(section, *error_);
-  if (!label_again(section)) publish(section);
+  if (!write_headers_again(section)) publish(section);
 }
 
 // A key that was there when the headers were written may have gone since. Its new block stays then,
 // and a start that has lost the index knows it by its header alone.
-bool Commit::label_again(Section& section) {
+bool Commit::write_headers_again(Section& section) {
   std::vector<SlotRef> named;
-  for (std::size_t i = 0; i < labels_.size(); ++i) {
+  for (std::size_t i = 0; i < headers_.size(); ++i) {
     if (i > 0 && i % kStepBlocks == 0) section.give_way();
-    const bool nameless = slots_[i].tier() == Tier::disk && labels_[i].key.empty();
+    const bool nameless = slots_[i].tier() == Tier::disk && headers_[i].key.empty();
     if (!nameless || section->store.contains(blocks_[i].key, section.now())) continue;
     if (section->writes.take_key(blocks_[i].key, this) != BlockWrites::Taking::taken) continue;
     taken_.push_back(blocks_[i].key);
-    make_label(section, i);
+    make_header(section, i);
     named.push_back(slots_[i]);
   }
   if (named.empty()) return false;
   fills_ = 1;
   section.after(
-      [self = shared_from_this(), named = std::move(named)] { self->write_labels(named); });
+      [self = shared_from_this(), named = std::move(named)] { self->write_headers(named); });
   return true;
 }
 
@@ -397,7 +397,7 @@ void Commit::publish(Section& section) {
     }
     publish_block(section, i);
   }
-  core_->options().reached("commit.noted");
+  core_->options().failpoint("commit.noted");
   end(section);
 }
 

@@ -53,7 +53,7 @@ CacheCore::CacheCore(std::shared_ptr<CacheServices> shared, Parts parts)
       number(parts.number),
       block_bytes(cairn::block_bytes(parts.config.shape)),
       spaces(make_spaces(parts)),
-      disk_slots(std::move(parts.disk_slots)),
+      slot_checksums(std::move(parts.slot_checksums)),
       disk_files(std::move(parts.disk_files)),
       journal(std::move(parts.journal)),
       staging(services->runtime, services->staging, parts.config.shape),
@@ -101,7 +101,7 @@ Result<std::uint32_t> CacheCore::lease_duration_ms(std::optional<std::uint32_t> 
 void CacheCore::submit(TransferJob job, UniqueFunction<void(JobOutcome)> ended,
                        UniqueFunction<void(JobId)> accepted) {
   services->jobs.enter();
-  if (on_disk(*job.source) || on_disk(*job.destination)) job.slots = disk_slots.get();
+  if (on_disk(*job.source) || on_disk(*job.destination)) job.slots = slot_checksums.get();
   const auto pairs = static_cast<std::uint32_t>(job.pairs.size());
   auto end = std::make_shared<UniqueFunction<void(JobOutcome)>>(std::move(ended));
   job.on_complete = [self = shared_from_this(), end](JobOutcome outcome) {

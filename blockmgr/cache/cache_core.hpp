@@ -27,7 +27,7 @@
 #include <vector>
 
 #include "base/mutex.hpp"
-#include "blockmgr/cache/block_labels.hpp"
+#include "blockmgr/cache/block_headers.hpp"
 #include "blockmgr/cache/block_writes.hpp"
 #include "blockmgr/cache/cache.hpp"
 #include "blockmgr/cache/cache_services.hpp"
@@ -81,9 +81,9 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
     CacheConfig config;
     std::uint32_t number = 0;
     std::array<std::optional<BlockLayout>, kNumTiers> layouts = {};
-    std::unique_ptr<DiskSlots> disk_slots = {};  // of a disk tier
-    std::unique_ptr<SlotJournal> journal = {};   // the same
-    std::vector<PreparedMemory> prepared = {};   // of the pinned tier
+    std::unique_ptr<SlotChecksums> slot_checksums = {};  // of a disk tier
+    std::unique_ptr<SlotJournal> journal = {};           // the same
+    std::vector<PreparedMemory> prepared = {};           // of the pinned tier
     std::vector<std::filesystem::path> disk_files = {};
     std::uint64_t hash_seed = 0;
   };
@@ -94,7 +94,7 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   const std::uint32_t number;
   const std::uint64_t block_bytes;
   const std::array<std::unique_ptr<TierSpace>, kNumTiers> spaces;  // null: no such tier
-  const std::unique_ptr<DiskSlots> disk_slots;                     // null without a disk tier
+  const std::unique_ptr<SlotChecksums> slot_checksums;             // null without a disk tier
   const std::vector<std::filesystem::path> disk_files;             // of its slots
   const std::unique_ptr<SlotJournal> journal;  // null without a disk tier; its notes under the lock
   CanonicalStaging staging;

@@ -231,7 +231,7 @@ Result<> Cache::erase(KeyView key) {
     }
   }
   section->store.drop_all(entry, EvictionReason::request);
-  core.options().reached("erase.noted");
+  core.options().failpoint("erase.noted");
   return {};
 }
 

@@ -162,9 +162,9 @@ Result<> CacheChanging::grow(const CacheConfig& before, const CacheConfig& grown
     if (!growth) return undo(std::move(growth).error());
     growths[index_of(tier)] = std::move(*growth);
   }
-  core_.options().reached("resize.grown");
+  core_.options().failpoint("resize.grown");
   if (auto kept = remember(grown); !kept) return undo(std::move(kept).error());
-  core_.options().reached("resize.remembered");
+  core_.options().failpoint("resize.remembered");
   const auto take = [&]() -> Result<> {
     Section section(core_, LockUse::upkeep);
     CAIRN_TRY(section.check_usable());
@@ -223,7 +223,7 @@ Result<CacheChanging::Growth> CacheChanging::make_room(Tier tier, std::uint32_t 
                                    {.numa_aware = made.numa_aware, .device_id = made.device_id})
                   .build();
   if (!more) return std::move(more).error();
-  if (core_.disk_slots)
+  if (core_.slot_checksums)
     growth.prepared = prepare_for_disk(*more, core_.config.name, *core_.services);
   growth.layout.emplace(std::move(*more));
   return growth;
@@ -233,7 +233,7 @@ void CacheChanging::take_room(Section& section, TierSize size, Growth growth) {
   TierSpace& space = *core_.spaces[index_of(size.tier)];
   if (growth.layout) {
     if (size.tier == Tier::disk) {
-      core_.disk_slots->grow(size.num_blocks);
+      core_.slot_checksums->grow(size.num_blocks);
       space.set_files(std::move(*growth.layout));
     } else {
       space.add(std::move(*growth.layout), std::move(growth.prepared));
@@ -282,7 +282,7 @@ Result<> CacheChanging::shrink(const Sizes& sizes, const std::vector<Tier>& tier
       CAIRN_TRY(core_.checkpoint());
       CAIRN_TRY(label_slot_file(core_.disk_files, core_.layout(Tier::disk),
                                 size_in(sizes.after, Tier::disk)));
-      core_.options().reached("resize.labelled");
+      core_.options().failpoint("resize.labelled");
     }
     return remember(sizes.after);
   };
@@ -290,7 +290,7 @@ Result<> CacheChanging::shrink(const Sizes& sizes, const std::vector<Tier>& tier
     set_limits(sizes.before);
     return kept;
   }
-  core_.options().reached("resize.remembered");
+  core_.options().failpoint("resize.remembered");
   {
     Section section(core_, LockUse::upkeep);
     CAIRN_TRY(section.check_usable());
@@ -336,7 +336,7 @@ void CacheChanging::trim(Tier tier) {
     auto shorter = resize_slot_file(space.layout(), limit);
     if (!shorter) return std::move(shorter).error();
     space.set_files(std::move(*shorter));
-    core_.options().reached("resize.cut");
+    core_.options().failpoint("resize.cut");
     return {};
   };
   if (auto given = give_back(); !given) {

@@ -1,10 +1,10 @@
 #pragma once
 
 #include "base/log.hpp"
-#include "blockmgr/cache/byte_budget.hpp"
 #include "blockmgr/cache/cache.hpp"
-#include "blockmgr/cache/job_gate.hpp"
+#include "blockmgr/cache/token_bucket.hpp"
 #include "blockmgr/cache/transfer_table.hpp"
+#include "blockmgr/cache/wait_group.hpp"
 #include "blockmgr/index/event_ring.hpp"
 #include "memory/alloc/pinned_pool.hpp"
 #include "transport/engine/transfer_engine.hpp"
@@ -23,7 +23,7 @@ struct CacheServices {
         options(std::move(o)),
         staging(r, {.limit_bytes = options.staging_bytes,
                     .least_slot_bytes = kLeastStagingSlotBytes,
-                    .least_lent = kLeastStagedBlocks}),
+                    .min_lent = kLeastStagedBlocks}),
         transfers({.max_open = options.max_transfers,
                    .max_kept = options.kept_transfers,
                    .first_id = first_id(c)}),
@@ -43,10 +43,10 @@ struct CacheServices {
   const BlockManagerOptions options;
   PinnedPool staging;
   TransferTable transfers;
-  ByteBudget disk_writes;
-  ByteBudget disk_scrubs;
+  TokenBucket disk_writes;
+  TokenBucket disk_scrubs;
   EventRing events;
-  JobGate jobs;
+  WaitGroup jobs;
 
  private:
   // A life of the server begins at least a second after the one before it, and has fewer than a

@@ -11,7 +11,7 @@ constexpr std::uint32_t kStep = 2048;
 }  // namespace
 
 Result<> CacheCore::checkpoint() {
-  if (!disk_slots) return {};
+  if (!slot_checksums) return {};
   MutexLock only_one(checkpointing);
   std::uint64_t log_number = 0;
   {
@@ -31,12 +31,12 @@ Result<> CacheCore::checkpoint() {
     CAIRN_TRY(section.check_usable());
     journal->switch_log(fresh ? std::move(*fresh) : nullptr);
   }
-  options().reached("checkpoint.begun");
+  options().failpoint("checkpoint.begun");
   const auto write_all = [&]() -> Result<> {
     CAIRN_TRY(journal->start_checkpoint());
     std::vector<std::byte> records;
     // Slots that are added meanwhile are in the new log.
-    const std::uint32_t num_slots = disk_slots->num_slots();
+    const std::uint32_t num_slots = slot_checksums->num_slots();
     for (std::uint32_t first = 0; first < num_slots; first += kStep) {
       records.clear();
       {
@@ -53,14 +53,14 @@ Result<> CacheCore::checkpoint() {
       }
       CAIRN_TRY(journal->write(records));
     }
-    options().reached("checkpoint.written");
+    options().failpoint("checkpoint.written");
     // What the checkpoint promises must be there after a power cut: its blocks before it.
     CAIRN_TRY(flush_slot_file(services->engine.disk(), layout(Tier::disk)));
     return journal->finish_checkpoint();
   };
   Result<> written = write_all();
   if (!written) journal->abandon_checkpoint();
-  options().reached("checkpoint.ended");
+  options().failpoint("checkpoint.ended");
   return written;
 }
 

@@ -23,17 +23,17 @@ KeyView view_of(std::string_view text) {
 }
 
 SlotRecordView record_of(const SlotHeader& header) {
-  const SlotLabel& label = header.label;
+  const BlockHeader& block = header.block;
   return {.slot = static_cast<std::uint32_t>(header.slot),
-          .generation = label.generation + kHeaderGap,
-          .stamp = label.stamp,
+          .generation = block.generation + kHeaderGap,
+          .stamp = block.stamp,
           .data_checksum = header.data_checksum,
-          .expires_at_unix_ms = label.expires_at_unix_ms,
-          .priority = label.priority,
-          .epoch = label.epoch,
-          .key = label.key,
-          .parent = label.parent,
-          .metadata = label.metadata};
+          .expires_at_unix_ms = block.expires_at_unix_ms,
+          .priority = block.priority,
+          .epoch = block.epoch,
+          .key = block.key,
+          .parent = block.parent,
+          .metadata = block.metadata};
 }
 
 // A slot of which the index or its header says that it is a key's, or that it is nobody's.
@@ -54,12 +54,12 @@ std::vector<Claim> joined(const std::vector<SlotRecordView>& records, const Head
   }
   for (const SlotHeader& header : scan.headers) {
     const Claim claim{
-        .record = record_of(header), .stamp = header.label.stamp, .from_header = true};
+        .record = record_of(header), .stamp = header.block.stamp, .from_header = true};
     const auto at = known.find(claim.record.slot);
     if (at == known.end()) {
       claims.push_back(claim);
     } else if (Claim& noted = claims[at->second];
-               header.label.generation > noted.record.generation) {
+               header.block.generation > noted.record.generation) {
       noted = claim;
     } else if (noted.record.key == claim.record.key) {
       // A block's last use may be set back to long before it was written.
@@ -113,8 +113,8 @@ Result<> leave_the_latest(std::vector<Claim>& claims, const DiskTierSlots& tier,
 }
 
 bool is_of(const SlotHeader& header, const SlotRecordView& record) {
-  return header.label.key == record.key && header.data_checksum == record.data_checksum &&
-         header.label.generation <= record.generation;
+  return header.block.key == record.key && header.data_checksum == record.data_checksum &&
+         header.block.generation <= record.generation;
 }
 
 // A power cut may have kept what the log says of a slot and not its header. The index then knows
@@ -133,7 +133,7 @@ Result<std::uint64_t> mend_headers(const std::vector<SlotRecordView>& records,
                        .slot = record.slot,
                        .data_bytes = tier.layout.geometry().block_bytes(),
                        .data_checksum = record.data_checksum,
-                       .label = {.key = std::string(record.key),
+                       .block = {.key = std::string(record.key),
                                  .parent = std::string(record.parent),
                                  .metadata = std::string(record.metadata),
                                  .generation = record.generation,
@@ -176,7 +176,7 @@ Recovery restore_blocks(CacheCore& core, std::vector<SlotRecordView> records,
   latest.reserve(records.size());
   for (const SlotRecordView& record : records) latest[record.key] = record.slot;
   Section section(core, LockUse::upkeep);
-  for (std::uint32_t slot = 0; slot < core.disk_slots->num_slots(); ++slot) {
+  for (std::uint32_t slot = 0; slot < core.slot_checksums->num_slots(); ++slot) {
     section->store.raise_generation({Tier::disk, slot}, 1 + generation_gap);
   }
   for (const SlotRecordView& record : records) {
@@ -203,7 +203,7 @@ Recovery restore_blocks(CacheCore& core, std::vector<SlotRecordView> records,
       block.block.expires_at =
           section.now() + std::chrono::milliseconds(record.expires_at_unix_ms - section.unix_ms());
     }
-    core.disk_slots->set_recovered(record.slot, record.data_checksum);
+    core.slot_checksums->set_recovered(record.slot, record.data_checksum);
     if (section->store.restore(std::move(block))) ++result.restored;
   }
   return result;
@@ -214,7 +214,7 @@ Result<Recovery> recover_disk_tier(CacheCore& core, DiskTierStart start) {
   if (!found) return std::move(found).error();
   // What a run raised is not noted either: the next one raises by more.
   const std::uint64_t gap = kLivesARun * start.journal.next_log();
-  const DiskTierSlots tier{start.disk, core.layout(Tier::disk), *core.disk_slots};
+  const DiskTierSlots tier{start.disk, core.layout(Tier::disk), *core.slot_checksums};
   std::vector<std::string> damaged_indexes = std::move(found->damage);
   if (found->complete && found->torn == 0) {
     // A disk that fails now keeps no block away that the index knows.

@@ -17,7 +17,7 @@ struct Recovery {
   std::uint64_t torn = 0;     // slots or logs with an end that is not whole
   bool from_headers = false;  // the checkpoint and the log did not suffice
   std::uint64_t expired = 0;  // their time to live ended meanwhile
-  std::uint64_t stale = 0;    // keys that a later label has in another slot
+  std::uint64_t stale = 0;    // keys that a later header has in another slot
   std::optional<Error> not_mended = {};
   std::vector<std::string> damaged_indexes = {};  // each names a file
   std::uint64_t damaged_headers = 0;

@@ -110,7 +110,7 @@ Result<> start_disk_tier(CacheCore& core, bool is_new) {
   CAIRN_TRY(core.journal->begin());
   {
     Section section(core, LockUse::upkeep);
-    section->store.note_changes(*core.journal, *core.disk_slots);
+    section->store.note_changes(*core.journal, *core.slot_checksums);
   }
   // A log alone does not tell what the headers told.
   if (wants_checkpoint) checkpoint_disk_tier(core);

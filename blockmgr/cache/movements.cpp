@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint64_t kJobBytes = 32ull << 20;
 // Of one batch: while one job is carried out, the next is ready.
 constexpr std::uint32_t kJobsAtOnce = 2;
-// Whose labels are made, or whose copies are taken on, under one hold of the lock: 300 ns each.
+// Whose headers are made, or whose copies are taken on, under one hold of the lock: 300 ns each.
 constexpr std::size_t kStepItems = 32;
 
 }  // namespace
@@ -72,24 +72,24 @@ Urgency who_waits_for(const TransferBatch& batch) {
 
 }  // namespace
 
-std::vector<SlotLabel> Movements::labels_of(CacheCore& core,
-                                            std::span<const TransferBatch::Item> items) {
-  std::vector<SlotLabel> labels;
-  labels.reserve(items.size());
+std::vector<BlockHeader> Movements::headers_of(CacheCore& core,
+                                               std::span<const TransferBatch::Item> items) {
+  std::vector<BlockHeader> headers;
+  headers.reserve(items.size());
   Section section(core, LockUse::movement);
   for (const TransferBatch::Item& item : items) {
-    if (!labels.empty() && labels.size() % kStepItems == 0) section.give_way();
-    labels.push_back(
-        label_of_copy(section, {.source = item.source, .destination = item.destination}));
+    if (!headers.empty() && headers.size() % kStepItems == 0) section.give_way();
+    headers.push_back(
+        header_of_copy(section, {.source = item.source, .destination = item.destination}));
   }
-  return labels;
+  return headers;
 }
 
 void Movements::submit_items(CacheCore& core, const Batch& batch, Items items) {
   const Tier from = batch->items[items.first].source.tier();
   TransferJob job;
   if (batch->to == Tier::disk) {
-    job.labels = labels_of(core, std::span(batch->items).subspan(items.first, items.count));
+    job.headers = headers_of(core, std::span(batch->items).subspan(items.first, items.count));
   }
   job.source = &core.layout(from);
   job.destination = &core.layout(batch->to);
@@ -102,7 +102,7 @@ void Movements::submit_items(CacheCore& core, const Batch& batch, Items items) {
   core.submit(
       std::move(job),
       [&core, batch, items](const JobOutcome& outcome) {
-        if (batch->to == Tier::disk) core.options().reached("move.written");
+        if (batch->to == Tier::disk) core.options().failpoint("move.written");
         Section section(core, LockUse::movement);
         section->moves.items_ended(section, batch, items, outcome);
       },

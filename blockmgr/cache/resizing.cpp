@@ -71,7 +71,7 @@ void Resizing::relocate_some(Section& section, Tier tier) {
     const SlotRef to = section->store.take(tier, slot.priority);
     Relocated item{.from = from, .to = to, .generation = slot.generation};
     if (tier == Tier::disk)
-      item.label = label_of_copy(section, {.source = from, .destination = to});
+      item.header = header_of_copy(section, {.source = from, .destination = to});
     items->push_back(std::move(item));
   }
   if (items->empty()) return;
@@ -143,7 +143,7 @@ void Resizing::copy_on_disk(CacheCore& core, const Relocations& items) {
                          write.destination = &self->layout(Tier::disk);
                          write.urgency = Urgency::background;
                          write.pairs.push_back({0, item.to.slot()});
-                         write.labels.push_back(item.label);
+                         write.headers.push_back(item.header);
                          self->submit(
                              std::move(write),
                              [ended, held](const JobOutcome& written) { ended(error_of(written)); },
@@ -155,10 +155,10 @@ void Resizing::copy_on_disk(CacheCore& core, const Relocations& items) {
 }
 
 void Resizing::copies_ended(CacheCore& core, Tier tier, const Relocations& items) {
-  if (tier == Tier::disk) core.options().reached("resize.written");
+  if (tier == Tier::disk) core.options().failpoint("resize.written");
   Section section(core, LockUse::movement);
   section->sizes.relocated(section, tier, *items);
-  if (tier == Tier::disk) core.options().reached("resize.noted");
+  if (tier == Tier::disk) core.options().failpoint("resize.noted");
 }
 
 void Resizing::relocated(Section& section, Tier tier, const std::vector<Relocated>& items) {

@@ -50,7 +50,7 @@ class Resizing {
     SlotRef from;
     SlotRef to;
     std::uint64_t generation = 0;  // of `from`
-    SlotLabel label = {};          // of `to`, on disk
+    BlockHeader header = {};       // of `to`, on disk
     std::optional<Error> error = {};
     bool unreadable = false;
   };

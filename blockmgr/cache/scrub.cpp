@@ -21,7 +21,7 @@ std::vector<Scrub::Slot> Scrub::take(Section& section) {
   CacheCore& core = section.core();
   std::vector<Slot> slots;
   const auto most = std::max<std::uint64_t>(1, kStepBytes / core.block_bytes);
-  const std::uint32_t look = std::min(kSlotsALook, core.disk_slots->num_slots());
+  const std::uint32_t look = std::min(kSlotsALook, core.slot_checksums->num_slots());
   for (std::uint32_t i = 0; i < look && slots.size() < most; ++i) {
     const SlotRef at(Tier::disk, next_);
     const SlotRecord& slot = section->store.record(at);
@@ -29,7 +29,7 @@ std::vector<Scrub::Slot> Scrub::take(Section& section) {
       if (!core.services->disk_scrubs.take(core.block_bytes, section.now())) break;
       slots.push_back({at, slot.generation});
     }
-    if (++next_ >= core.disk_slots->num_slots()) {
+    if (++next_ >= core.slot_checksums->num_slots()) {
       next_ = 0;
       ++stats_.passes;
     }
@@ -38,7 +38,7 @@ std::vector<Scrub::Slot> Scrub::take(Section& section) {
 }
 
 void Scrub::go_on(CacheCore& core) {
-  if (!core.disk_slots || core.options().disk.scrub_bytes_per_s == 0) return;
+  if (!core.slot_checksums || core.options().disk.scrub_bytes_per_s == 0) return;
   if (core.services->engine.stats().queued > 0) return;
   Section section(core, LockUse::upkeep);
   if (!section->dropped) section->scrub.begin(section);

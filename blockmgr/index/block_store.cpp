@@ -240,7 +240,7 @@ void BlockStore::add_copy(EntryNumber number, SlotRef at) {
   quotas_.add(entry.quota, at.tier());
   if (entry.parent != kNoEntry) ++index_[entry.parent].children_in_tier[index_of(at.tier())];
   tell(BlockEventKind::stored, at, number);
-  settle(number);
+  free_or_list(number);
   if (at.tier() == Tier::disk) note_disk_slot(at.slot());
 }
 
@@ -349,7 +349,7 @@ void BlockStore::drop(SlotRef at, EvictionReason reason) {
   } else if (entry.has_ttl) {
     expiries_.emplace(entry.expires_at, number);  // it may have been this copy's lease that kept it
   }
-  if (parent != kNoEntry) settle(parent);
+  if (parent != kNoEntry) free_or_list(parent);
   slot.owner = kNoOwner;
   slot.gone = true;
   pool(at.tier()).unlist(at.slot());  // one pinned in place may still be listed
@@ -369,10 +369,10 @@ void BlockStore::vanish(EntryNumber number) {
   if (entry.parent != kNoEntry) --index_[entry.parent].children;
   // A ghost does not hold its own parent: ghosts would pile up behind a moving tail.
   entry.parent = kNoEntry;
-  settle(number);
+  free_or_list(number);
 }
 
-void BlockStore::settle(EntryNumber number) {
+void BlockStore::free_or_list(EntryNumber number) {
   const Entry& entry = index_[number];
   if (!entry.present()) {
     if (entry.children == 0) index_.erase(number);

@@ -18,7 +18,7 @@
 #include "blockmgr/index/key_index.hpp"
 #include "blockmgr/index/slot_pool.hpp"
 #include "blockmgr/index/stats.hpp"
-#include "transport/io/disk_slots.hpp"
+#include "transport/io/slot_checksums.hpp"
 
 namespace cairn {
 
@@ -78,7 +78,7 @@ class BlockStore {
   }
 
   // From now on every change of a slot of the disk tier is noted. Borrows both.
-  void note_changes(SlotJournal& journal, const DiskSlots& slots) {
+  void note_changes(SlotJournal& journal, const SlotChecksums& slots) {
     journal_ = &journal;
     disk_slots_ = &slots;
   }
@@ -243,7 +243,7 @@ class BlockStore {
   bool would_close_a_cycle(EntryNumber child, EntryNumber parent) const;
   void vanish(EntryNumber entry);
   // Frees a ghost without children; lists again what no longer has to wait.
-  void settle(EntryNumber entry);
+  void free_or_list(EntryNumber entry);
   void free_slot(SlotRef at);
   void list_last(SlotRef at);
   void hand_history_on(const Entry& entry, const BlockHistory& newest);
@@ -274,7 +274,7 @@ class BlockStore {
   std::int64_t unix_ms_ = 0;
   TimePoint now_{};
   SlotJournal* journal_ = nullptr;  // null without a disk tier
-  const DiskSlots* disk_slots_ = nullptr;
+  const SlotChecksums* disk_slots_ = nullptr;
 };
 
 // The highest copies of the longest present prefix of a list of keys, a batch at a time. The slots'

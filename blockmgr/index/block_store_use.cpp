@@ -186,7 +186,7 @@ void BlockStore::begin_leaving(SlotRef at) {
   const EntryNumber parent = index_[record(at).owner].parent;
   if (parent == kNoEntry) return;
   --index_[parent].children_in_tier[index_of(at.tier())];
-  settle(parent);
+  free_or_list(parent);
 }
 
 void BlockStore::end_leaving(SlotRef at) {

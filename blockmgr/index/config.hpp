@@ -157,7 +157,7 @@ struct BlockManagerOptions {
   std::function<void(const PressureEvent&)> on_pressure;
 
   // Told of the places where a crash would be worst, so that tests can have one there.
-  std::function<void(std::string_view)> reached = [](std::string_view) {};
+  std::function<void(std::string_view)> failpoint = [](std::string_view) {};
 
   std::uint32_t max_caches = 64;
   std::uint32_t max_leases = 65'536;  // a cache

@@ -57,7 +57,7 @@ AllocatorStatistics SlotPool::statistics(std::uint64_t slot_bytes) const {
   now.allocated_bytes = used * slot_bytes;
   now.reserved_bytes = capacity() * slot_bytes;
   now.cached_bytes = now.reserved_bytes - now.allocated_bytes;
-  now.peak_allocated_bytes = most_used_ * slot_bytes;
+  now.peak_allocated_bytes = max_used_ * slot_bytes;
   now.peak_reserved_bytes = now.reserved_bytes;
   // Slots that are allocated together need not be neighbours.
   now.largest_free_bytes = now.cached_bytes;
@@ -93,7 +93,7 @@ void SlotPool::begin_life(SlotNumber slot) {
   record.owner = kNoOwner;
   record.pins = 1;
   ++counter(record);
-  most_used_ = std::max(most_used_, capacity() - free_count());
+  max_used_ = std::max(max_used_, capacity() - free_count());
 }
 
 void SlotPool::give_back(SlotNumber slot) {

@@ -171,7 +171,7 @@ class SlotPool {
   std::uint32_t limit_ = 0;
   std::uint32_t beyond_count_ = 0;
   std::uint32_t leased_count_ = 0;
-  std::uint32_t most_used_ = 0;  // at a time
+  std::uint32_t max_used_ = 0;  // at a time
   std::uint64_t frees_ = 0;
   const EvictionPolicy* policy_;
   PriorityLists lists_;

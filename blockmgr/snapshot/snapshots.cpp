@@ -18,7 +18,7 @@ std::filesystem::path file_name(std::string_view name) {
 }
 
 // Of a present key's blocks without compression: of the upper bound that costs no walk.
-std::uint64_t most_bytes(CacheCore& core) {
+std::uint64_t max_bytes(CacheCore& core) {
   Section section(core, LockUse::upkeep);
   std::uint64_t slots = 0;
   for (Tier tier : kTiers) {
@@ -202,7 +202,7 @@ Result<TransferId> Snapshots::make(const std::shared_ptr<Cache>& cache,
   if (!request.compress) {
     const auto free = impl_->io.free_bytes(folder);
     if (!free) return free.error();
-    const std::uint64_t needed = most_bytes(*cache->core_);
+    const std::uint64_t needed = max_bytes(*cache->core_);
     if (needed > *free) {
       return Error{ErrorCode::no_capacity, "the snapshot needs " + std::to_string(needed) +
                                                " bytes of disk; " + std::to_string(*free) +

@@ -145,18 +145,18 @@ void CachingAllocator::free_after_events(HeapBlock& block) {
     StreamState& state = states_[one.number];
     --state.buffers;
     if (one.event == nullptr) {
-      settle(block, false);
+      end_event(block, false);
       continue;
     }
     state.pending.push_back({std::move(one.event), &block});
     ++waiting_events_;
   }
-  settle(block, true);
+  end_event(block, true);
 }
 
 // One of the ends that a block waits for is known. Where it is not the end of the work but an error
 // the block is never reused: memory is lost, but nothing writes into what is somebody else's.
-void CachingAllocator::settle(HeapBlock& block, bool reached) {
+void CachingAllocator::end_event(HeapBlock& block, bool reached) {
   block.lost = block.lost || !reached;
   if (--block.events > 0 || block.lost) return;
   block.recorded_streams = 0;
@@ -171,7 +171,7 @@ void CachingAllocator::poll() {
     while (!pending.empty()) {
       const auto ready = pending.front().event->ready();
       if (ready && !*ready) break;
-      settle(*pending.front().block, ready.has_value());
+      end_event(*pending.front().block, ready.has_value());
       pending.pop_front();
       --waiting_events_;
     }
@@ -191,7 +191,7 @@ void CachingAllocator::wait_for_pending() {
   for (Pending& one : all) {
     const bool reached = one.event->wait().has_value();
     MutexLock lock(mutex_);
-    settle(*one.block, reached);
+    end_event(*one.block, reached);
   }
 }
 

@@ -126,7 +126,7 @@ class alignas(kCacheLineBytes) CachingAllocator {
   void free(HeapBlock& block);
   void free_after_events(HeapBlock& block);
   void poll() CAIRN_REQUIRES(mutex_);
-  void settle(HeapBlock& block, bool reached) CAIRN_REQUIRES(mutex_);
+  void end_event(HeapBlock& block, bool reached) CAIRN_REQUIRES(mutex_);
   void wait_for_pending();
   Result<> return_segments(std::uint64_t keep_bytes) CAIRN_REQUIRES(giving_back_);
   Result<> wait_for_stream(std::uint32_t number);

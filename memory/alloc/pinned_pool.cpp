@@ -136,7 +136,7 @@ bool PinnedPool::make_room(std::uint64_t size_bytes, std::vector<Region>& droppe
     dropped.push_back(std::move(kept_.back()));
     kept_.pop_back();
   }
-  return fits() || lent_ < options_.least_lent;
+  return fits() || lent_ < options_.min_lent;
 }
 
 void PinnedPool::give_back(Region region) {

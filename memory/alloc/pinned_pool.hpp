@@ -26,7 +26,7 @@ class alignas(kCacheLineBytes) PinnedPool {
     std::uint64_t least_slot_bytes = 1ull << 20;
     // So many are lent whatever their size and the limit: with one, who is slow to give back a slot
     // larger than the limit would stop all others.
-    std::uint32_t least_lent = 1;
+    std::uint32_t min_lent = 1;
     // Beyond so many the service is overloaded, and saying so is better than a longer wait.
     std::size_t max_waiting = 1024;
     DeviceRuntime::PinnedOptions placement = {};
@@ -57,7 +57,7 @@ class alignas(kCacheLineBytes) PinnedPool {
 
   using Done = UniqueFunction<void(Result<Slot>)>;
   // Answers now, or when a slot comes back, on the thread that gave it back. Where a slot is
-  // larger than the limit, `least_lent` are had at a time. queue_full: too many wait; the runtime's
+  // larger than the limit, `min_lent` are had at a time. queue_full: too many wait; the runtime's
   // error where it gives no memory.
   void acquire(std::uint64_t size_bytes, Done done);
   // The same, and waits for the answer. A thread that holds a slot must not wait for another one:

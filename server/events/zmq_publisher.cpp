@@ -54,8 +54,8 @@ Result<BoundSocket> bind(void* context, const SocketPlan& plan) {
   zmq_setsockopt(socket.get(), ZMQ_SNDHWM, &plan.high_water_mark, sizeof plan.high_water_mark);
   // What strangers may send: a subscription, or the number of an event. Without it each of the
   // messages that are queued would be taken whole, whatever its length.
-  const std::int64_t most_bytes = 4096;
-  zmq_setsockopt(socket.get(), ZMQ_MAXMSGSIZE, &most_bytes, sizeof most_bytes);
+  const std::int64_t max_bytes = 4096;
+  zmq_setsockopt(socket.get(), ZMQ_MAXMSGSIZE, &max_bytes, sizeof max_bytes);
   if (zmq_bind(socket.get(), plan.endpoint.c_str()) != 0) return failed("cannot publish events on");
   char bound[256] = "";
   std::size_t bytes = sizeof bound;

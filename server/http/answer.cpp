@@ -16,7 +16,8 @@ void Mailbox::bring(std::shared_ptr<Mailbox> to, std::optional<T> value) noexcep
     Connection* const connection = mailbox.connection_;
     if (connection == nullptr) return;
     if (connection->running_) {
-      if (!guarded("answer", [&] { connection->settle(std::move(value)); })) mailbox.lost_ = true;
+      if (!guarded("answer", [&] { connection->take_answer(std::move(value)); }))
+        mailbox.lost_ = true;
       return;
     }
   }
@@ -26,10 +27,10 @@ void Mailbox::bring(std::shared_ptr<Mailbox> to, std::optional<T> value) noexcep
     kept->inbox_->post([to = std::move(to), value = std::move(value)]() mutable {
       if (to->connection_ == nullptr) return;
       const auto alive = to->connection_->shared_from_this();
-      const bool settled = guarded("answer", [&] {
-        if (alive->settle(std::move(value))) alive->run();
+      const bool taken = guarded("answer", [&] {
+        if (alive->take_answer(std::move(value))) alive->run();
       });
-      if (!settled) alive->close();
+      if (!taken) alive->close();
     });
   });
   if (!posted) kept->lost_ = true;

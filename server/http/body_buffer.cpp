@@ -37,9 +37,9 @@ bool BodyBuffer::append(std::span<const std::byte> bytes) {
   return true;
 }
 
-std::span<std::byte> BodyBuffer::room(std::size_t most_bytes) {
+std::span<std::byte> BodyBuffer::room(std::size_t max_bytes) {
   if (size_ == capacity_ && !reserve(size_ + 1)) return {};
-  return {data_ + size_, std::min(most_bytes, capacity_ - size_)};
+  return {data_ + size_, std::min(max_bytes, capacity_ - size_)};
 }
 
 void BodyBuffer::clear() {

@@ -49,8 +49,8 @@ class BodyBuffer {
   std::size_t size() const { return size_; }
   // False where there is no memory for it; nothing has changed then.
   [[nodiscard]] bool append(std::span<const std::byte> bytes);
-  // Room for at least one and at most `most_bytes` bytes; empty where there is no memory.
-  std::span<std::byte> room(std::size_t most_bytes);
+  // Room for at least one and at most `max_bytes` bytes; empty where there is no memory.
+  std::span<std::byte> room(std::size_t max_bytes);
   void commit(std::size_t bytes) { size_ += bytes; }
   // Forgets the bytes and gives the memory back.
   void clear();

@@ -157,8 +157,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool fail_upload(const Error& why);
   // What an Answer brings. Only one is ever waited for, and only close() stops waiting for it: then
   // it is void, and false.
-  bool settle(std::optional<Response>&& response);
-  bool settle(std::optional<Memory>&& memory);
+  bool take_answer(std::optional<Response>&& response);
+  bool take_answer(std::optional<Memory>&& memory);
 
   ConnectionShared& shared_;
   const OpenCount::Place place_;

@@ -17,7 +17,7 @@ bool has_no_body(unsigned status) { return status == 204 || status == 304; }
 
 }  // namespace
 
-bool Connection::settle(std::optional<Response>&& response) {
+bool Connection::take_answer(std::optional<Response>&& response) {
   if (state_ != State::handler) return false;
   answer_with(response ? *std::move(response)
                        : shared_.handler.refuse(
@@ -25,7 +25,7 @@ bool Connection::settle(std::optional<Response>&& response) {
   return true;
 }
 
-bool Connection::settle(std::optional<Memory>&& memory) {
+bool Connection::take_answer(std::optional<Memory>&& memory) {
   if (state_ != State::room && state_ != State::pieces) return false;
   memory_ = memory ? *std::move(memory)
                    : Memory(Error{ErrorCode::internal, "the request's body was dropped"});

@@ -57,7 +57,7 @@ class DiskRecovery : public DiskRestart {
   };
   void put_again(SlotHeader header, const Relabelled& as) const {
     header.slot = as.slot;
-    header.label.stamp = as.stamp;
+    header.block.stamp = as.stamp;
     put_header(header);
   }
   void lose_index() const {
@@ -85,7 +85,7 @@ TEST_F(DiskRecovery, AHeaderWhoseBlockIsNotWholeHidesNoneThatIs) {
   crash();
   const SlotHeader first = header_of(1);
   ASSERT_EQ(first.slot, 1u);
-  put_again(first, {.slot = 9, .stamp = first.label.stamp + 1000});
+  put_again(first, {.slot = 9, .stamp = first.block.stamp + 1000});
   lose_index();
   restart();
   EXPECT_THAT(there(), UnorderedElementsAreArray(keys(1, 3)));
@@ -96,7 +96,7 @@ TEST_F(DiskRecovery, AmongSeveralThatAreNotWholeTheOneThatIsCounts) {
   put(keys(1, 3));
   crash();
   const SlotHeader first = header_of(2);
-  const std::uint64_t stamp = first.label.stamp;
+  const std::uint64_t stamp = first.block.stamp;
   put_again(first, {.slot = 7, .stamp = stamp + 1});
   put_again(first, {.slot = 8, .stamp = stamp + 1001});
   put_again(first, {.slot = 9, .stamp = stamp + 1002});
@@ -114,7 +114,7 @@ TEST_F(DiskRecovery, OfTwoWholeBlocksOfAKeyTheLaterCounts) {
   bytes.fill(std::byte{0x77});
   SlotHeader later = header_of(0);
   later.data_checksum = hash_bytes(std::span(bytes).first(64), 0);
-  put_again(later, {.slot = 9, .stamp = later.label.stamp + 1000});
+  put_again(later, {.slot = 9, .stamp = later.block.stamp + 1000});
   put_page(header_at(9) + kPage, bytes);
   lose_index();
   restart();
@@ -170,10 +170,10 @@ TEST_F(DiskRecovery, OfTwoCommitsOfAKeyAtOnceTheFirstIsTheOneThatStays) {
 // was erased while that was written, and the block that then stayed was nobody's to a start without
 // an index.
 TEST(CommitHeaders, ABlockWhoseKeyWentUnderItsCommitIsNamedByItsHeader) {
-  std::function<void()> at_labels;
+  std::function<void()> at_headers;
   BlockManagerOptions options = by_hand();
-  options.reached = [&](std::string_view place) {
-    if (place == "commit.labelled" && at_labels) std::exchange(at_labels, {})();
+  options.failpoint = [&](std::string_view place) {
+    if (place == "commit.header_written" && at_headers) std::exchange(at_headers, {})();
   };
   Rig rig({.options = options});
   const CacheConfig config = small_cache({.disk = 16});
@@ -181,7 +181,7 @@ TEST(CommitHeaders, ABlockWhoseKeyWentUnderItsCommitIsNamedByItsHeader) {
   ASSERT_TRUE(rig.put(*cache, {.keys = {key(1)}, .tier = Tier::disk}));
   const Allocation slot = rig.allocate(*cache, {.count = 1, .tier = Tier::disk}).value();
   ASSERT_TRUE(rig.write(*cache, {.lease = slot.lease, .block = slot.blocks[0]}, bytes_of(key(1))));
-  at_labels = [&] { ASSERT_TRUE(cache->erase(key(1))); };
+  at_headers = [&] { ASSERT_TRUE(cache->erase(key(1))); };
   const auto done = rig.commit(*cache, slot.lease, {{.handle = slot.blocks[0], .key = key(1)}});
   ASSERT_EQ(done.value(), std::vector<CommitStatus>{CommitStatus::committed});
 

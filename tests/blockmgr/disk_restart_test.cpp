@@ -192,7 +192,7 @@ TEST_F(DiskRestart, ACrashInTheMiddleOfACheckpointLosesNothing) {
     fakes::TempDir copy;
     Rig* crashed = nullptr;
     bool armed = false;
-    options.reached = [&](std::string_view reached) {
+    options.failpoint = [&](std::string_view reached) {
       if (!armed || reached != place) return;
       armed = false;
       std::filesystem::copy(crashed->dir.path(), copy.path(),

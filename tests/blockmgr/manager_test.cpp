@@ -116,7 +116,7 @@ TEST(Manager, ACacheIsFoundWhileAnotherIsRemovedDuringItsCheckpoint) {
   BlockManagerOptions options;
   options.disk.checkpoint_period_ms = 0;
   std::atomic<bool> armed = false;
-  options.reached = [&](std::string_view place) {
+  options.failpoint = [&](std::string_view place) {
     if (place != "checkpoint.written" || !armed.exchange(false)) return;
     in_checkpoint.set_value();
     disk_answers.get_future().wait();

@@ -319,7 +319,7 @@ TEST_P(ResizeCrash, LosesNothingThatFitsWhateverTheMoment) {
     bool crashed = false;
     std::filesystem::path folder;
     Rig::Parts parts{.options = by_hand()};
-    parts.options.reached = [&](std::string_view place) {
+    parts.options.failpoint = [&](std::string_view place) {
       if (place != GetParam() || crashed) return;
       crashed = true;
       at_crash = remembered;

@@ -36,7 +36,7 @@ CACHES = {
                         "disk": {"num_blocks": 40}}},
 }
 KEYS = {"keeps": 160, "tight": 120}
-PLACES = ["commit.labelled", "commit.noted", "move.written", "erase.noted", "checkpoint.begun",
+PLACES = ["commit.header_written", "commit.noted", "move.written", "erase.noted", "checkpoint.begun",
           "checkpoint.written", "checkpoint.ended"]
 
 

@@ -185,7 +185,7 @@ TEST_F(RestartTest, BringsThePinnedTierToDiskAtTheEndWhereToldTo) {
 
 TEST_F(RestartTest, LosesNothingAcknowledgedWhereverItIsKilled) {
   for (const std::string place :
-       {"commit.labelled:3", "commit.noted:3", "erase.noted:2", "move.written:2"}) {
+       {"commit.header_written:3", "commit.noted:3", "erase.noted:2", "move.written:2"}) {
     const std::string name = "at-" + std::to_string(place.size()) + place.substr(0, 5);
     server_->kill();
     std::ofstream(dir_.path() / "config.json")

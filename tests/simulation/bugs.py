@@ -32,7 +32,7 @@ BUGS = {
         ("SlotRecord{.generation = record.generation + 1}", "SlotRecord{.generation = record.generation}")]),
     "header_is_not_waited_for": (MOVER, [
         ("    submit(DiskCall::Kind::write, [self = shared_from_this()](Result<> written) {\n",
-         "    if (job_.operation == JobOperation::label) {\n"
+         "    if (job_.operation == JobOperation::write_header) {\n"
          "      submit(DiskCall::Kind::write, [self = shared_from_this()](const Result<>&) {});\n"
          "      return written({});\n"
          "    }\n"

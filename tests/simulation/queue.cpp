@@ -23,8 +23,8 @@ void Queue::after(Duration delay, Event event, Kind kind) {
 
 Duration Queue::some_delay() {
   const std::uint64_t kind = random_.below(16);
-  const std::uint64_t most_us = kind < 10 ? 100 : kind < 15 ? 3'000 : 200'000;
-  return std::chrono::microseconds(1 + random_.below(most_us));
+  const std::uint64_t max_us = kind < 10 ? 100 : kind < 15 ? 3'000 : 200'000;
+  return std::chrono::microseconds(1 + random_.below(max_us));
 }
 
 bool Queue::step() {

@@ -180,7 +180,7 @@ class Run {
                      .setup = setup_,
                      .config = config_,
                      .folder = here(),
-                     .reached = [this](std::string_view place) { reached(place); }});
+                     .failpoint = [this](std::string_view place) { failpoint(place); }});
   }
 
   // A server that stops by itself ends what its clients began; one that is killed does not, and
@@ -209,7 +209,7 @@ class Run {
     world_->disk().stop({.from = here(), .to = next(), .power_cut = how == End::power_cut});
   }
 
-  void reached(std::string_view place) {
+  void failpoint(std::string_view place) {
     if (place == "checkpoint.begun") {
       failures_ = world_ ? world_->disk().failures() : 0;
       oracle_.checkpoint_begun();

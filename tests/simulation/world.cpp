@@ -68,7 +68,7 @@ World::World(Parts parts)
                                                         parts_.setup.engine.disk_threads}));
   BlockManagerOptions options = parts_.setup.manager;
   options.data_dir = parts_.folder;
-  options.reached = parts_.reached;
+  options.failpoint = parts_.failpoint;
   manager_ = std::make_unique<BlockManager>(device_, *engine_, parts_.queue, log_, options);
   parts_.oracle.begin_life(manager_->events(), 0, parts_.setup.faulty);
   make_cache(parts_.config);

@@ -34,8 +34,8 @@ class World {
     const Setup& setup;
     CacheConfig config;  // what the setup's is by now
     std::filesystem::path folder;
-    // Told of the places of BlockManagerOptions::reached.
-    std::function<void(std::string_view)> reached;
+    // Told of the places of BlockManagerOptions::failpoint.
+    std::function<void(std::string_view)> failpoint;
   };
   explicit World(Parts parts);
   // As a server stops.

@@ -22,19 +22,19 @@ class ScratchCopierTest : public testing::Test {
   static Bytes block(std::uint64_t seed, const BlockLayout& layout) {
     return pattern(seed, layout.geometry().block_bytes());
   }
-  // Moves all blocks, the last first, on a lane of the runtime with scratch memory.
+  // Moves all blocks, the last first, on a streams of the runtime with scratch memory.
   JobOutcome move(DeviceRuntime& runtime, const BlockLayout& source,
                   const BlockLayout& destination) {
     for (std::uint32_t i = 0; i < kScratchBlocks; ++i)
       storage_.write_block(source, i, block(i, source));
     TransferJob job = storage_.make_job(source, destination, {{0, 3}, {1, 2}, {2, 1}, {3, 0}});
     DeviceScratch scratch(runtime);
-    Lane lane(runtime, &scratch);
+    StreamSet streams(runtime, &scratch);
     JobReport report(job);
     move_in_memory({.job = job,
                     .pairs = {.first = 0, .count = job.pairs.size()},
                     .mode = {.strategy = CopyStrategy::stream}},
-                   lane, report);
+                   streams, report);
     used_scratch_ = 0;
     for (const NamedAllocator& one : scratch.statistics()) used_scratch_ += one.now.allocations;
     return report.take_outcome();

@@ -20,7 +20,7 @@ SlotHeader header_of(std::uint64_t slot) {
           .slot = slot,
           .data_bytes = 240,
           .data_checksum = 0x1234,
-          .label = {.key = std::string(64, 'k'),
+          .block = {.key = std::string(64, 'k'),
                     .parent = std::string("\0p", 2),
                     .metadata = "{}",
                     .generation = 9,
@@ -38,13 +38,13 @@ TEST(SlotHeaderPage, SaysAgainWhatWasPutIntoIt) {
   EXPECT_EQ(header->slot, 3u);
   EXPECT_EQ(header->data_bytes, 240u);
   EXPECT_EQ(header->data_checksum, 0x1234u);
-  EXPECT_EQ(header->label.key, std::string(64, 'k'));
-  EXPECT_EQ(header->label.parent, std::string("\0p", 2));
-  EXPECT_EQ(header->label.metadata, "{}");
-  EXPECT_EQ(header->label.generation, 9u);
-  EXPECT_EQ(header->label.stamp, 11u);
-  EXPECT_EQ(header->label.expires_at_unix_ms, 13);
-  EXPECT_EQ(header->label.priority, 15u);
+  EXPECT_EQ(header->block.key, std::string(64, 'k'));
+  EXPECT_EQ(header->block.parent, std::string("\0p", 2));
+  EXPECT_EQ(header->block.metadata, "{}");
+  EXPECT_EQ(header->block.generation, 9u);
+  EXPECT_EQ(header->block.stamp, 11u);
+  EXPECT_EQ(header->block.expires_at_unix_ms, 13);
+  EXPECT_EQ(header->block.priority, 15u);
 }
 
 TEST(SlotHeaderPage, IsNoneWithAnyBitFlipped) {
@@ -133,16 +133,16 @@ TEST_F(SlotFileTest, TheHeadersTellWhoseTheSlotsAre) {
     for (std::uint32_t i = 0; i < 7; ++i) storage_.write_block(memory, i, pattern(i, 240));
     TransferJob stored = job(memory, file.layout, file);
     for (int i = 0; i < 7; ++i) {
-      SlotLabel label;
-      if (i % 2 == 0) label.key = "key" + std::to_string(i);
-      stored.labels.push_back(label);
+      BlockHeader header;
+      if (i % 2 == 0) header.key = "key" + std::to_string(i);
+      stored.headers.push_back(header);
     }
     ASSERT_EQ(run(engine_, std::move(stored)).state, JobState::done);
     // A block gets its key later.
     TransferJob labelled = job(file.layout, file.layout, file);
-    labelled.operation = JobOperation::label;
+    labelled.operation = JobOperation::write_header;
     labelled.pairs = {{1, 1}};
-    labelled.labels = {SlotLabel{.key = "late", .parent = {}, .metadata = {}}};
+    labelled.headers = {BlockHeader{.key = "late", .parent = {}, .metadata = {}}};
     ASSERT_EQ(run(engine_, std::move(labelled)).state, JobState::done);
   }
   SlotFile again = std::move(open_slot_file(options()).value());
@@ -150,7 +150,7 @@ TEST_F(SlotFileTest, TheHeadersTellWhoseTheSlotsAre) {
   const auto scan = scan_headers({disk_, again.layout, *again.slots});
   ASSERT_TRUE(scan);
   std::vector<std::string> found;
-  for (const SlotHeader& header : scan->headers) found.push_back(header.label.key);
+  for (const SlotHeader& header : scan->headers) found.push_back(header.block.key);
   EXPECT_EQ(found, (std::vector<std::string>{"key0", "late", "key2", "key4", "key6"}));
   EXPECT_EQ(scan->torn, 0u);
 }

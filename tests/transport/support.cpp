@@ -119,7 +119,7 @@ BlockLayout Storage::make_slot_file(LayoutConfig shape) {
   return std::move(file.layout);
 }
 
-DiskSlots* Storage::slots_of(const BlockLayout& layout) const {
+SlotChecksums* Storage::slots_of(const BlockLayout& layout) const {
   if (layout.storage_kind() != StorageKind::disk) return nullptr;
   const auto found = slots_.find(layout.regions()[0].fd());
   return found == slots_.end() ? nullptr : found->second.get();
@@ -161,7 +161,8 @@ void Storage::access_block(Direction direction, const BlockLayout& layout, std::
 void Storage::write_block(const BlockLayout& layout, std::uint32_t block, const Bytes& canonical) {
   Bytes bytes = canonical;
   access_block(Direction::write, layout, block, bytes);
-  if (DiskSlots* const slots = slots_of(layout)) slots->set_written(block, hash_bytes(bytes, 0));
+  if (SlotChecksums* const slots = slots_of(layout))
+    slots->set_written(block, hash_bytes(bytes, 0));
 }
 
 Bytes Storage::read_block(const BlockLayout& layout, std::uint32_t block) {

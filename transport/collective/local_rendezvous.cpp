@@ -45,7 +45,7 @@ class Meeting {
   void clear_empty_seats();
   std::vector<int> seated() const;
   std::string missing() const;
-  Result<> check(const Hello& hello, std::uint32_t least_rank) const;
+  Result<> check(const Hello& hello, std::uint32_t min_rank) const;
   void tell_all(const Result<>& verdict);
   Result<> hand_out_addresses();
   Result<> connect_below(const std::vector<Whereabouts>& addresses, std::uint32_t own_port);
@@ -58,15 +58,15 @@ class Meeting {
   std::vector<std::uint32_t> ports_;  // rank 0: where the others listen
 };
 
-Result<> Meeting::check(const Hello& hello, std::uint32_t least_rank) const {
+Result<> Meeting::check(const Hello& hello, std::uint32_t min_rank) const {
   if (hello.world_size != world()) {
     return Error{ErrorCode::state_conflict, "world_size is " + std::to_string(hello.world_size) +
                                                 " here and " + std::to_string(world()) +
                                                 " on rank " + std::to_string(rank())};
   }
-  if (hello.rank < least_rank || hello.rank >= world()) {
+  if (hello.rank < min_rank || hello.rank >= world()) {
     return Error{ErrorCode::out_of_range, "rank is " + std::to_string(hello.rank) + ", not " +
-                                              std::to_string(least_rank) + " to " +
+                                              std::to_string(min_rank) + " to " +
                                               std::to_string(world() - 1)};
   }
   if (sockets_[hello.rank]) {

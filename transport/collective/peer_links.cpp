@@ -41,13 +41,13 @@ class PieceCursor {
 
   using Batch = std::array<iovec, kMaxPiecesAtOnce>;
   // The next pieces, up to so many bytes.
-  std::span<iovec> take(Batch& batch, std::uint64_t most_bytes) const {
+  std::span<iovec> take(Batch& batch, std::uint64_t max_bytes) const {
     std::size_t count = 0;
     std::size_t offset = offset_;
-    for (std::size_t i = next_; i < pieces_.size() && count < batch.size() && most_bytes > 0; ++i) {
-      const std::size_t size = std::min<std::uint64_t>(pieces_[i].iov_len - offset, most_bytes);
+    for (std::size_t i = next_; i < pieces_.size() && count < batch.size() && max_bytes > 0; ++i) {
+      const std::size_t size = std::min<std::uint64_t>(pieces_[i].iov_len - offset, max_bytes);
       batch[count++] = {static_cast<char*>(pieces_[i].iov_base) + offset, size};
-      most_bytes -= size;
+      max_bytes -= size;
       offset = 0;
     }
     return {batch.data(), count};

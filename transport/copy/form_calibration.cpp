@@ -59,7 +59,7 @@ std::uint64_t job_bytes_of(std::span<const FormRate> rates) {
 }
 
 // The least count of 2, 4, 8, … from which on the form wins; 0 where it does not at the last.
-std::uint32_t least_count(const Wins& wins, bool rows) {
+std::uint32_t min_count(const Wins& wins, bool rows) {
   std::uint32_t least = 0;
   for (std::uint32_t count = kMostCounted; count >= 2; count /= 2) {
     const FormRun job{.way = wins.way,
@@ -81,15 +81,14 @@ FormThresholds derive(std::span<const FormRate> rates, CopyWay way) {
     result.kernel_most_piece_bytes = size;
   }
   // By the common size, where kernels win at it at all.
-  if (const std::uint32_t count = least_count(kernel, false); count != 0) {
+  if (const std::uint32_t count = min_count(kernel, false); count != 0) {
     result.kernel_least_pieces = count;
   }
   // Where a batch never wins it does no harm among many.
   const std::uint32_t batch =
-      least_count({rates, way, CopyForm::batch, CopyForm::loop}, /*rows=*/false);
+      min_count({rates, way, CopyForm::batch, CopyForm::loop}, /*rows=*/false);
   result.batch_least_pieces = batch == 0 ? kMostCounted : batch;
-  result.rows_least_rows =
-      least_count({rates, way, CopyForm::rows, CopyForm::batch}, /*rows=*/true);
+  result.rows_least_rows = min_count({rates, way, CopyForm::rows, CopyForm::batch}, /*rows=*/true);
   return result;
 }
 

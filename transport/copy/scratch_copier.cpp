@@ -28,9 +28,9 @@ std::size_t pieces_of_a_block(const Geometry& geometry) {
 
 }  // namespace
 
-std::optional<ScratchCopier> ScratchCopier::make(Lane& lane, StreamCopier::Route route,
+std::optional<ScratchCopier> ScratchCopier::make(StreamSet& streams, StreamCopier::Route route,
                                                  CopyMode mode) {
-  if (lane.scratch() == nullptr) return std::nullopt;
+  if (streams.scratch() == nullptr) return std::nullopt;
   const bool load = route.destination.kind() == StorageKind::device;
   const Place& device = load ? route.destination : route.source;
   const Place& host = load ? route.source : route.destination;
@@ -40,26 +40,26 @@ std::optional<ScratchCopier> ScratchCopier::make(Lane& lane, StreamCopier::Route
   const std::size_t pieces = pieces_of_a_block(*device.geometry);
   const bool small = device.geometry->block_bytes() / pieces < kLeastWholePieceBytes;
   if (pieces == 1 || !small || pieces_of_a_block(*host.geometry) != 1) return std::nullopt;
-  return ScratchCopier(lane, route, mode);
+  return ScratchCopier(streams, route, mode);
 }
 
 Result<std::unique_ptr<Event>> ScratchCopier::begin(std::span<const BlockPair> pairs) {
   const bool load = route_.destination.kind() == StorageKind::device;
   const int device_id = (load ? route_.destination : route_.source).device_id();
-  auto stream = lane_.stream(device_id);
+  auto stream = streams_.stream(device_id);
   if (!stream) return std::move(stream).error();
   const Geometry geometry = whole_blocks(*route_.source.geometry, pairs.size());
   // Given back at the end of this function, and reused only by what is issued on the stream later.
-  auto buffer = lane_.scratch()->allocate(device_id, geometry.region_bytes(), **stream);
+  auto buffer = streams_.scratch()->allocate(device_id, geometry.region_bytes(), **stream);
   if (!buffer) return Error{ErrorCode::no_capacity, std::move(buffer).error().detail};
   const RegionView memory = buffer->view();
   const Place scratch{&geometry, {&memory, 1}};
   std::vector<BlockPair> in(pairs.begin(), pairs.end());
   std::vector<BlockPair> out(pairs.begin(), pairs.end());
   for (std::uint32_t i = 0; i < pairs.size(); ++i) in[i].destination = out[i].source = i;
-  auto gathered = StreamCopier(lane_, {route_.source, scratch}, mode_).begin(in);
+  auto gathered = StreamCopier(streams_, {route_.source, scratch}, mode_).begin(in);
   if (!gathered) return std::move(gathered).error();
-  return StreamCopier(lane_, {scratch, route_.destination}, mode_).begin(out);
+  return StreamCopier(streams_, {scratch, route_.destination}, mode_).begin(out);
 }
 
 }  // namespace cairn

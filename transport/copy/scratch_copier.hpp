@@ -11,17 +11,18 @@ namespace cairn {
 // pieces within the device. Borrows all it is given.
 class ScratchCopier {
  public:
-  // Nothing where that is not such a pair of places, or the lane has no scratch memory.
-  static std::optional<ScratchCopier> make(Lane& lane, StreamCopier::Route route, CopyMode mode);
+  // Nothing where that is not such a pair of places, or the set has no scratch memory.
+  static std::optional<ScratchCopier> make(StreamSet& streams, StreamCopier::Route route,
+                                           CopyMode mode);
 
   // As StreamCopier::begin(). no_capacity: there is no scratch memory; nothing was issued.
   Result<std::unique_ptr<Event>> begin(std::span<const BlockPair> pairs);
 
  private:
-  ScratchCopier(Lane& lane, StreamCopier::Route route, CopyMode mode)
-      : lane_(lane), route_(route), mode_(mode) {}
+  ScratchCopier(StreamSet& streams, StreamCopier::Route route, CopyMode mode)
+      : streams_(streams), route_(route), mode_(mode) {}
 
-  Lane& lane_;
+  StreamSet& streams_;
   const StreamCopier::Route route_;
   const CopyMode mode_;
 };

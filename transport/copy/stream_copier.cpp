@@ -32,7 +32,7 @@ int prefetch_target(const StreamCopier::Route& route) {
 
 }  // namespace
 
-Result<Stream*> Lane::stream(int device_id) {
+Result<Stream*> StreamSet::stream(int device_id) {
   auto found = streams_.find(device_id);
   if (found == streams_.end()) {
     auto made = runtime_.create_stream(device_id);
@@ -42,20 +42,20 @@ Result<Stream*> Lane::stream(int device_id) {
   return found->second.get();
 }
 
-Lane::~Lane() {
+StreamSet::~StreamSet() {
   while (!streams_.empty()) drop_stream(streams_.begin()->first);
 }
 
-void Lane::drop_stream(int device_id) {
+void StreamSet::drop_stream(int device_id) {
   auto dropped = streams_.extract(device_id);
   if (dropped && scratch_ != nullptr) scratch_->end_stream(device_id, std::move(dropped.mapped()));
 }
 
-StreamCopier::StreamCopier(Lane& lane, Route route, CopyMode mode)
-    : lane_(lane), route_(route), mode_(mode), device_id_(stream_device(route)) {}
+StreamCopier::StreamCopier(StreamSet& streams, Route route, CopyMode mode)
+    : streams_(streams), route_(route), mode_(mode), device_id_(stream_device(route)) {}
 
 Result<std::unique_ptr<Event>> StreamCopier::begin(std::span<const BlockPair> pairs) {
-  auto stream = lane_.stream(device_id_);
+  auto stream = streams_.stream(device_id_);
   if (!stream) return std::move(stream).error();
   spans_.clear();
   plan_copy(*route_.source.geometry, *route_.destination.geometry, pairs, spans_);

@@ -14,14 +14,14 @@ namespace cairn {
 
 // What an engine thread keeps from job to job: a stream for each device it has used. Used by one
 // thread at a time.
-class Lane {
+class StreamSet {
  public:
   // Borrows both; `scratch` may be null.
-  explicit Lane(DeviceRuntime& runtime, DeviceScratch* scratch = nullptr)
+  explicit StreamSet(DeviceRuntime& runtime, DeviceScratch* scratch = nullptr)
       : runtime_(runtime), scratch_(scratch) {}
-  ~Lane();
-  Lane(const Lane&) = delete;
-  Lane& operator=(const Lane&) = delete;
+  ~StreamSet();
+  StreamSet(const StreamSet&) = delete;
+  StreamSet& operator=(const StreamSet&) = delete;
 
   // The stream of a device, made at first use; valid until it is dropped.
   Result<Stream*> stream(int device_id);
@@ -42,21 +42,21 @@ struct CopyMode {
   MemoryVisibility visibility = MemoryVisibility::system;
 };
 
-// Copies blocks between two places in memory on a lane's stream. Borrows all it is given.
+// Copies blocks between two places in memory on a stream of the set. Borrows all it is given.
 class StreamCopier {
  public:
   struct Route {
     Place source;
     Place destination;
   };
-  StreamCopier(Lane& lane, Route route, CopyMode mode);
+  StreamCopier(StreamSet& streams, Route route, CopyMode mode);
 
   // Issues the copies of these pairs; the event is ready when their bytes have arrived. After an
   // error of this or of wait() some bytes may still be moving: abandon().
   Result<std::unique_ptr<Event>> begin(std::span<const BlockPair> pairs);
   Result<> wait(Event& event) const;
   // Waits until nothing issued here moves any more. No event of begin() may be left.
-  void abandon() { lane_.drop_stream(device_id_); }
+  void abandon() { streams_.drop_stream(device_id_); }
 
   // begin() and wait(), and abandon() where either failed.
   Result<> copy(std::span<const BlockPair> pairs);
@@ -66,7 +66,7 @@ class StreamCopier {
   // For the copies_ of this begin().
   CopyForm form();
 
-  Lane& lane_;
+  StreamSet& streams_;
   const Route route_;
   const CopyMode mode_;
   const int device_id_;

@@ -53,9 +53,9 @@ Result<> check_sides(const TransferJob& job) {
   if (job.operation == JobOperation::copy && from_disk && to_disk) {
     return Error{ErrorCode::impossible, "both sides are on disk"};
   }
-  const bool has_side = job.operation == JobOperation::label   ? to_disk
-                        : job.operation == JobOperation::check ? from_disk
-                                                               : from_disk || to_disk;
+  const bool has_side = job.operation == JobOperation::write_header ? to_disk
+                        : job.operation == JobOperation::check      ? from_disk
+                                                                    : from_disk || to_disk;
   if (has_side != (job.slots != nullptr)) {
     return Error{ErrorCode::impossible, has_side
                                             ? "a side is on disk, and its slots are not named"
@@ -73,8 +73,8 @@ Result<> check_job(const TransferJob& job) {
   if (!same_shape(job.source->config(), job.destination->config())) {
     return Error{ErrorCode::impossible, "source and destination hold blocks of different shapes"};
   }
-  if (!job.labels.empty() && job.labels.size() != job.pairs.size()) {
-    return Error{ErrorCode::impossible, std::to_string(job.labels.size()) + " labels for " +
+  if (!job.headers.empty() && job.headers.size() != job.pairs.size()) {
+    return Error{ErrorCode::impossible, std::to_string(job.headers.size()) + " headers for " +
                                             std::to_string(job.pairs.size()) + " pairs"};
   }
   CAIRN_TRY(check_sides(job));

@@ -27,15 +27,15 @@ std::size_t pairs_per_batch(const Geometry& geometry) {
 
 class BatchedCopy {
  public:
-  BatchedCopy(const TransferJob& job, CopyMode mode, Lane& lane, JobReport& report)
+  BatchedCopy(const TransferJob& job, CopyMode mode, StreamSet& streams, JobReport& report)
       : job_(job),
-        copier_(lane, {Place::of(*job.source), Place::of(*job.destination)}, mode),
-        by_scratch_(
-            ScratchCopier::make(lane, {Place::of(*job.source), Place::of(*job.destination)}, mode)),
+        copier_(streams, {Place::of(*job.source), Place::of(*job.destination)}, mode),
+        by_scratch_(ScratchCopier::make(
+            streams, {Place::of(*job.source), Place::of(*job.destination)}, mode)),
         report_(report) {}
 
   void add(PairRange range) {
-    if (in_flight_.size() == kBatchesInFlight) settle_oldest();
+    if (in_flight_.size() == kBatchesInFlight) finish_oldest();
     if (auto event = begin(range)) {
       in_flight_.push_back({range, std::move(*event)});
       return;
@@ -46,7 +46,7 @@ class BatchedCopy {
   }
 
   void finish() {
-    while (!in_flight_.empty()) settle_oldest();
+    while (!in_flight_.empty()) finish_oldest();
   }
 
  private:
@@ -68,7 +68,7 @@ class BatchedCopy {
     return copier_.begin(pairs(range));
   }
 
-  void settle_oldest() {
+  void finish_oldest() {
     Batch oldest = std::move(in_flight_.front());
     in_flight_.pop_front();
     if (auto moved = copier_.wait(*oldest.event)) {
@@ -147,11 +147,11 @@ std::size_t memory_pairs_per_part(const TransferJob& job) {
   return kBatchesAPart * pairs_per_batch(job.source->geometry());
 }
 
-void move_in_memory(const MemoryPart& part, Lane& lane, JobReport& report) {
+void move_in_memory(const MemoryPart& part, StreamSet& streams, JobReport& report) {
   if (part.mode.strategy == CopyStrategy::sync) {
     move_in_batches(part, CpuCopy(part.job, report));
   } else {
-    move_in_batches(part, BatchedCopy(part.job, part.mode, lane, report));
+    move_in_batches(part, BatchedCopy(part.job, part.mode, streams, report));
   }
 }
 

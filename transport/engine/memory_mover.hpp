@@ -15,6 +15,6 @@ struct MemoryPart {
   PairRange pairs;
   CopyMode mode;
 };
-void move_in_memory(const MemoryPart& part, Lane& lane, JobReport& report);
+void move_in_memory(const MemoryPart& part, StreamSet& streams, JobReport& report);
 
 }  // namespace cairn

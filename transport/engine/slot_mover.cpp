@@ -57,10 +57,10 @@ Geometry image_geometry(const Geometry& disk, std::uint64_t count) {
                             {.header_bytes = kSlotHeaderBytes, .alignment = kSlotHeaderBytes});
 }
 
-// REQUIRES: a lane where a side is not the CPU's to read.
+// REQUIRES: streams where a side is not the CPU's to read.
 Result<> copy_between(const Place& from, const Place& to, std::span<const BlockPair> pairs,
-                      CopyMode mode, Lane* lane) {
-  if (lane != nullptr) return StreamCopier(*lane, {from, to}, mode).copy(pairs);
+                      CopyMode mode, StreamSet* streams) {
+  if (streams != nullptr) return StreamCopier(*streams, {from, to}, mode).copy(pairs);
   std::vector<CopySpan> spans;
   plan_copy(*from.geometry, *to.geometry, pairs, spans);
   for (const CopySpan& span : spans) {
@@ -70,8 +70,9 @@ Result<> copy_between(const Place& from, const Place& to, std::span<const BlockP
 }
 
 // One part on its way: for each of its ranges staging memory where that is needed, then
-//   store, label: the CPU fills headers (and images), the disk writes, the pairs are reported;
-//   load, check:  the disk reads, the CPU compares (and copies out), the pairs are reported.
+//   store, write_header: the CPU fills headers (and images), the disk writes, the pairs are
+//   reported; load, check:  the disk reads, the CPU compares (and copies out), the pairs are
+//   reported.
 // A range that failed is tried again pair by pair, so that only those that really cannot be moved
 // are named. Each step keeps the part alive; where one throws, what is left of the part is lost.
 class MovingPart final : public std::enable_shared_from_this<MovingPart> {
@@ -112,7 +113,7 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
     if (todo_.empty()) return finish();
     range_ = todo_.back();
     todo_.pop_back();
-    in_place_ = job_.operation != JobOperation::label && reached_directly();
+    in_place_ = job_.operation != JobOperation::write_header && reached_directly();
     const std::uint64_t staged_bytes = range_.count * image_bytes();
     if (staged_bytes == 0) return begin();
     equipment_.staging.acquire(staged_bytes,
@@ -127,32 +128,32 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
 
   void begin() {
     if (storing_) {
-      on_cpu([this](Lane* lane) { fill_and_write(lane); });
+      on_cpu([this](StreamSet* streams) { fill_and_write(streams); });
     } else {
       read();
     }
   }
 
-  // Here, or on a thread with a lane.
+  // Here, or on a thread with streams.
   template <class Work>
   void on_cpu(Work work) {
-    const bool needs_lane =
+    const bool needs_streams =
         job_.operation == JobOperation::copy && !is_host_accessible(memory_side().kind());
-    const std::uint64_t bytes = job_.operation == JobOperation::label
+    const std::uint64_t bytes = job_.operation == JobOperation::write_header
                                     ? range_.count * kSlotHeaderBytes
                                     : range_.count * data_bytes();
-    if (!needs_lane && bytes <= kInlineBytes) return work(nullptr);
-    equipment_.threads.post([self = shared_from_this(), work, needs_lane](Lane& lane) {
-      self->step([&] { work(needs_lane ? &lane : nullptr); });
+    if (!needs_streams && bytes <= kInlineBytes) return work(nullptr);
+    equipment_.threads.post([self = shared_from_this(), work, needs_streams](StreamSet& streams) {
+      self->step([&] { work(needs_streams ? &streams : nullptr); });
     });
   }
 
-  void fill_and_write(Lane* lane) {
+  void fill_and_write(StreamSet* streams) {
     checksums_.clear();
     runs_.clear();
-    if (job_.operation == JobOperation::label) {
-      fill_labels();
-    } else if (auto filled = fill(lane); !filled) {
+    if (job_.operation == JobOperation::write_header) {
+      fill_headers();
+    } else if (auto filled = fill(streams); !filled) {
       return failed(filled.error());
     }
     submit(DiskCall::Kind::write, [self = shared_from_this()](Result<> written) {
@@ -186,12 +187,12 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
     submit(DiskCall::Kind::read, [self = shared_from_this()](Result<> read) {
       self->step([&] {
         if (!read) return self->failed(read.error());
-        self->on_cpu([part = self.get()](Lane* lane) { part->check_and_copy(lane); });
+        self->on_cpu([part = self.get()](StreamSet* streams) { part->check_and_copy(streams); });
       });
     });
   }
 
-  void check_and_copy(Lane* lane) {
+  void check_and_copy(StreamSet* streams) {
     std::vector<std::uint32_t> wrong;
     PiecewiseHash hash;
     for (std::uint32_t i = 0; i < range_.count; ++i) {
@@ -204,7 +205,7 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
       }
     }
     if (!in_place_ && job_.operation == JobOperation::copy) {
-      if (auto copied = copy_from_image(wrong, lane); !copied) return failed(copied.error());
+      if (auto copied = copy_from_image(wrong, streams); !copied) return failed(copied.error());
     }
     std::size_t first = 0;
     for (const std::uint32_t bad : wrong) {
@@ -237,7 +238,7 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
   void fail_all(const Error& error) {
     failed_for_good(range_, error);
     for (const PairRange& range : todo_) failed_for_good(range, error);
-    equipment_.threads.post([self = shared_from_this()](Lane&) { self->finish(); });
+    equipment_.threads.post([self = shared_from_this()](StreamSet&) { self->finish(); });
   }
 
   // --- bytes
@@ -250,7 +251,7 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
 
   // Of staging memory, for each pair: a slot as it lies on disk, a header, or nothing.
   std::uint64_t image_bytes() const {
-    if (job_.operation == JobOperation::label) return kSlotHeaderBytes;
+    if (job_.operation == JobOperation::write_header) return kSlotHeaderBytes;
     if (in_place_) return storing_ ? kSlotHeaderBytes : 0;
     return kSlotHeaderBytes + padded(data_bytes());
   }
@@ -278,14 +279,14 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
                       .slot = job_.pairs[pair].destination,
                       .data_bytes = data_bytes(),
                       .data_checksum = checksum,
-                      .label = {}};
-    if (!job_.labels.empty()) header.label = job_.labels[pair];
+                      .block = {}};
+    if (!job_.headers.empty()) header.block = job_.headers[pair];
     encode_slot_header(header,
                        std::span<std::byte, kSlotHeaderBytes>(image(index), kSlotHeaderBytes));
   }
 
-  Result<> fill(Lane* lane) {
-    if (!in_place_) CAIRN_TRY(copy_to_image(lane));
+  Result<> fill(StreamSet* streams) {
+    if (!in_place_) CAIRN_TRY(copy_to_image(streams));
     PiecewiseHash hash;
     for (std::size_t i = 0; i < range_.count; ++i) {
       const BlockPair pair = pairs()[i];
@@ -307,7 +308,7 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
     return {};
   }
 
-  void fill_labels() {
+  void fill_headers() {
     for (std::size_t i = 0; i < range_.count; ++i) {
       const std::uint32_t slot = pairs()[i].destination;
       put_header(i, job_.slots->checksum(slot));
@@ -315,15 +316,15 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
     }
   }
 
-  Result<> copy_to_image(Lane* lane) const {
+  Result<> copy_to_image(StreamSet* streams) const {
     const Geometry geometry = image_geometry(*disk_side().geometry, range_.count);
     const RegionView view = memory_->view();
     std::vector<BlockPair> in(pairs().begin(), pairs().end());
     for (std::uint32_t i = 0; i < in.size(); ++i) in[i].destination = i;
-    return copy_between(source_, {&geometry, {&view, 1}}, in, part_.mode, lane);
+    return copy_between(source_, {&geometry, {&view, 1}}, in, part_.mode, streams);
   }
 
-  Result<> copy_from_image(std::span<const std::uint32_t> wrong, Lane* lane) const {
+  Result<> copy_from_image(std::span<const std::uint32_t> wrong, StreamSet* streams) const {
     const Geometry geometry = image_geometry(*disk_side().geometry, range_.count);
     const RegionView view = memory_->view();
     std::vector<BlockPair> out;
@@ -332,7 +333,7 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
       out.push_back({i, pairs()[i].destination});
     }
     if (out.empty()) return {};
-    return copy_between({&geometry, {&view, 1}}, destination_, out, part_.mode, lane);
+    return copy_between({&geometry, {&view, 1}}, destination_, out, part_.mode, streams);
   }
 
   // From or to a slot's start.

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "memory/alloc/pinned_pool.hpp"
-#include "transport/copy/lane_threads.hpp"
+#include "transport/copy/stream_threads.hpp"
 #include "transport/engine/fair_queue.hpp"
 #include "transport/io/disk_io.hpp"
 
@@ -13,7 +13,7 @@ namespace cairn {
 struct SlotEquipment {
   DiskIo& disk;
   PinnedPool& staging;
-  LaneThreads& threads;
+  StreamThreads& threads;
 };
 
 // How many pairs are one part.

@@ -9,7 +9,7 @@
 #include "base/mutex.hpp"
 #include "base/task_threads.hpp"
 #include "base/thread.hpp"
-#include "transport/copy/lane_threads.hpp"
+#include "transport/copy/stream_threads.hpp"
 #include "transport/engine/fair_queue.hpp"
 #include "transport/engine/job_rules.hpp"
 #include "transport/engine/memory_mover.hpp"
@@ -154,7 +154,7 @@ struct TransferEngine::Impl {
   std::uint64_t unfinished CAIRN_GUARDED_BY(mutex) = 0;
   std::uint64_t running CAIRN_GUARDED_BY(mutex) = 0;  // jobs of which a part was begun
   bool stopping CAIRN_GUARDED_BY(mutex) = false;
-  LaneThreads threads;
+  StreamThreads threads;
 };
 
 TransferEngine::Impl::Impl(DeviceRuntime& device_runtime, DiskIo& disk_io,
@@ -296,7 +296,7 @@ std::optional<Part> TransferEngine::Impl::take_part(Route& route) {
 void TransferEngine::Impl::begin(const Part& part) {
   const ActiveJob& active = *part.job;
   if (part.pairs.count == 0) {
-    threads.post([this, part](Lane&) { ended(part); });
+    threads.post([this, part](StreamSet&) { ended(part); });
     return;
   }
   const CopyMode mode{.strategy = active.strategy,
@@ -308,10 +308,10 @@ void TransferEngine::Impl::begin(const Part& part) {
                [this, part] { ended(part); });
     return;
   }
-  threads.post([this, part, mode](Lane& lane) {
+  threads.post([this, part, mode](StreamSet& streams) {
     ActiveJob& moved = *part.job;
     const bool done = guarded("transfer", [&] {
-      move_in_memory({.job = moved.job, .pairs = part.pairs, .mode = mode}, lane, moved.report);
+      move_in_memory({.job = moved.job, .pairs = part.pairs, .mode = mode}, streams, moved.report);
     });
     // Some bytes may have arrived: none is taken for one that did.
     if (!done) moved.report.lost(part.pairs.count);

@@ -10,7 +10,7 @@
 #include "layouts/block_layout.hpp"
 #include "layouts/copy_plan.hpp"
 #include "transport/copy/copy_choice.hpp"
-#include "transport/io/disk_slots.hpp"
+#include "transport/io/slot_checksums.hpp"
 #include "transport/io/slot_header.hpp"
 
 namespace cairn {
@@ -28,9 +28,9 @@ inline constexpr std::size_t kNumUrgencies = 3;
 
 enum class JobOperation : std::uint8_t {
   copy,
-  // Nothing moves: the slots that are the pairs' destinations get their labels. The source is not
+  // Nothing moves: the slots that are the pairs' destinations get their headers. The source is not
   // looked at, but must be a layout of the same shape.
-  label,
+  write_header,
   // Nothing moves: the slots that are the pairs' sources are read, and fail where they do not have
   // their checksum. The destination is not looked at, but must be a layout of the same shape.
   check,
@@ -66,9 +66,9 @@ struct TransferJob {
   CopyStrategy strategy = CopyStrategy::automatic;
   // Of the side that lies on disk, in a slot file, if one does: bytes are written with their
   // header, and compared with their checksum when they are read. At most one side may.
-  DiskSlots* slots = nullptr;
+  SlotChecksums* slots = nullptr;
   // destination in a slot file: whose the bytes of each pair are; empty: nobody's yet.
-  std::vector<SlotLabel> labels;
+  std::vector<BlockHeader> headers;
   // May be empty. Told how many pairs have arrived whenever there are more, on engine threads, one
   // call at a time, all of them before on_complete. It must not block.
   UniqueFunction<void(std::uint32_t pairs_arrived)> on_progress;

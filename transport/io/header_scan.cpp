@@ -50,7 +50,7 @@ void keep(const DiskTierSlots& tier, std::uint32_t slot,
                     header->data_bytes == tier.layout.geometry().block_bytes();
   if (!ours) {
     ++found.torn;
-  } else if (!header->label.key.empty()) {
+  } else if (!header->block.key.empty()) {
     found.headers.push_back(std::move(*header));
   }
 }

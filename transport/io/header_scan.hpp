@@ -7,7 +7,7 @@
 #include "base/result.hpp"
 #include "layouts/block_layout.hpp"
 #include "transport/io/disk_io.hpp"
-#include "transport/io/disk_slots.hpp"
+#include "transport/io/slot_checksums.hpp"
 #include "transport/io/slot_header.hpp"
 
 namespace cairn {
@@ -16,13 +16,13 @@ namespace cairn {
 struct DiskTierSlots {
   DiskIo& disk;
   const BlockLayout& layout;
-  const DiskSlots& slots;
+  const SlotChecksums& slots;
 };
 
 // The headers that are whole and were written for this file and slot: of all slots, which takes a
 // read of a page each, or of some. io_error: the file cannot be read at all.
 struct HeaderScan {
-  std::vector<SlotHeader> headers;  // labelled ones, by slot
+  std::vector<SlotHeader> headers;  // of named blocks, by slot
   std::uint64_t torn = 0;           // neither a header nor never written
 };
 Result<HeaderScan> scan_headers(const DiskTierSlots& tier);

@@ -304,11 +304,11 @@ Result<SlotFile> open_slot_file(const SlotFileOptions& options) {
   if (!layout) return std::move(layout).error();
   const auto num_slots = static_cast<std::uint32_t>(options.shape.num_blocks);
   if (*going_on) CAIRN_TRY(label_slot_file(options.paths, *layout, num_slots));
-  auto slots =
-      std::make_unique<DiskSlots>(DiskSlots::Options{.file_id = file_id,
-                                                     .num_slots = num_slots,
-                                                     .memory_alignment = memory_alignment,
-                                                     .check_every_read = options.check_every_read});
+  auto slots = std::make_unique<SlotChecksums>(
+      SlotChecksums::Options{.file_id = file_id,
+                             .num_slots = num_slots,
+                             .memory_alignment = memory_alignment,
+                             .check_every_read = options.check_every_read});
   made.keep();
   return SlotFile{.layout = std::move(*layout),
                   .slots = std::move(slots),

@@ -9,7 +9,7 @@
 #include "base/result.hpp"
 #include "layouts/block_layout.hpp"
 #include "transport/io/disk_io.hpp"
-#include "transport/io/disk_slots.hpp"
+#include "transport/io/slot_checksums.hpp"
 #include "transport/io/slot_header.hpp"
 
 namespace cairn {
@@ -37,7 +37,7 @@ bool remove_unfinished_file(const std::filesystem::path& path);
 // A disk tier's files, locked while the layout lives.
 struct SlotFile {
   BlockLayout layout;
-  std::unique_ptr<DiskSlots> slots;
+  std::unique_ptr<SlotChecksums> slots;
   bool is_new = false;                // all slots are free: nothing was there
   std::string not_direct{};           // why direct I/O is not used; empty where it is
   std::vector<std::string> damage{};  // what was found damaged, each naming the file; it is mended

@@ -52,31 +52,31 @@ std::string text(std::span<const std::byte> bytes) {
 }  // namespace
 
 void encode_slot_header(const SlotHeader& header, std::span<std::byte, kSlotHeaderBytes> page) {
-  const SlotLabel& label = header.label;
-  CAIRN_ASSERT(label.key.size() <= kMaxNameBytes && label.parent.size() <= kMaxNameBytes,
+  const BlockHeader& block = header.block;
+  CAIRN_ASSERT(block.key.size() <= kMaxNameBytes && block.parent.size() <= kMaxNameBytes,
                "a key would be cut");
   Fixed fixed{};
   fixed.magic = kHeaderMagic;
   fixed.version = kHeaderVersion;
-  fixed.key_size = static_cast<std::uint8_t>(label.key.size());
-  fixed.parent_size = static_cast<std::uint8_t>(label.parent.size());
-  const bool metadata_fits = label.metadata.size() <= kMaxMetadataBytes;
+  fixed.key_size = static_cast<std::uint8_t>(block.key.size());
+  fixed.parent_size = static_cast<std::uint8_t>(block.parent.size());
+  const bool metadata_fits = block.metadata.size() <= kMaxMetadataBytes;
   fixed.metadata_size =
-      metadata_fits ? static_cast<std::uint16_t>(label.metadata.size()) : std::uint16_t{0};
+      metadata_fits ? static_cast<std::uint16_t>(block.metadata.size()) : std::uint16_t{0};
   fixed.file_id = header.file_id;
   fixed.slot = header.slot;
-  fixed.generation = label.generation;
-  fixed.stamp = label.stamp;
-  fixed.expires_at_unix_ms = label.expires_at_unix_ms;
+  fixed.generation = block.generation;
+  fixed.stamp = block.stamp;
+  fixed.expires_at_unix_ms = block.expires_at_unix_ms;
   fixed.data_bytes = header.data_bytes;
   fixed.data_checksum = header.data_checksum;
-  fixed.priority = label.priority;
-  fixed.epoch = label.epoch;
-  std::memcpy(fixed.key.data(), label.key.data(), label.key.size());
-  std::memcpy(fixed.parent.data(), label.parent.data(), label.parent.size());
+  fixed.priority = block.priority;
+  fixed.epoch = block.epoch;
+  std::memcpy(fixed.key.data(), block.key.data(), block.key.size());
+  std::memcpy(fixed.parent.data(), block.parent.data(), block.parent.size());
   std::memset(page.data(), 0, page.size());
   std::memcpy(page.data(), &fixed, sizeof(fixed));
-  std::memcpy(page.data() + sizeof(fixed), label.metadata.data(), fixed.metadata_size);
+  std::memcpy(page.data() + sizeof(fixed), block.metadata.data(), fixed.metadata_size);
   fixed.header_checksum = checksum_of(page);
   std::memcpy(page.data(), &fixed, sizeof(fixed));
 }
@@ -99,14 +99,14 @@ std::optional<SlotHeader> decode_slot_header(std::span<const std::byte, kSlotHea
   header.slot = fixed.slot;
   header.data_bytes = fixed.data_bytes;
   header.data_checksum = fixed.data_checksum;
-  header.label.key = text(std::span(fixed.key).first(fixed.key_size));
-  header.label.parent = text(std::span(fixed.parent).first(fixed.parent_size));
-  header.label.metadata = text(page.subspan(sizeof(fixed), fixed.metadata_size));
-  header.label.generation = fixed.generation;
-  header.label.stamp = fixed.stamp;
-  header.label.expires_at_unix_ms = fixed.expires_at_unix_ms;
-  header.label.priority = fixed.priority;
-  header.label.epoch = fixed.epoch;
+  header.block.key = text(std::span(fixed.key).first(fixed.key_size));
+  header.block.parent = text(std::span(fixed.parent).first(fixed.parent_size));
+  header.block.metadata = text(page.subspan(sizeof(fixed), fixed.metadata_size));
+  header.block.generation = fixed.generation;
+  header.block.stamp = fixed.stamp;
+  header.block.expires_at_unix_ms = fixed.expires_at_unix_ms;
+  header.block.priority = fixed.priority;
+  header.block.epoch = fixed.epoch;
   return header;
 }
 

@@ -13,12 +13,12 @@ namespace cairn {
 inline constexpr std::uint64_t kSlotHeaderBytes = 4096;
 
 // Whose a slot's bytes are, as the header tells it to the next start of the server.
-struct SlotLabel {
+struct BlockHeader {
   std::string key;     // its bytes; empty: nobody's yet
   std::string parent;  // empty: none
   std::string metadata;
   std::uint64_t generation = 0;
-  std::uint64_t stamp = 0;              // rises with each label of a cache
+  std::uint64_t stamp = 0;              // rises with each header of a cache
   std::int64_t expires_at_unix_ms = 0;  // 0: never
   std::uint8_t priority = 0;
   std::uint32_t epoch = 1;  // of the metadata
@@ -29,7 +29,7 @@ struct SlotHeader {
   std::uint64_t slot = 0;
   std::uint64_t data_bytes = 0;
   std::uint64_t data_checksum = 0;
-  SlotLabel label;
+  BlockHeader block;
 };
 
 // Fills the page. Metadata that finds no room in it is left out.

@@ -96,7 +96,7 @@ TEST_F(PinnedPoolTest, LendsMoreThanTheLimitToOneUserAloneAndDoesNotKeepIt) {
 }
 
 TEST_F(PinnedPoolTest, LendsSeveralBeyondTheLimitWhereToldTo) {
-  PinnedPool pool(runtime_, {.limit_bytes = kMiB, .least_lent = 2});
+  PinnedPool pool(runtime_, {.limit_bytes = kMiB, .min_lent = 2});
   auto first = ask(pool, 3 * kMiB);
   auto second = ask(pool, 3 * kMiB);
   auto third = ask(pool, 3 * kMiB);

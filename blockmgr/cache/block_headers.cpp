@@ -1,4 +1,4 @@
-#include "blockmgr/cache/block_labels.hpp"
+#include "blockmgr/cache/block_headers.hpp"
 
 #include <string>
 
@@ -6,7 +6,7 @@
 
 namespace cairn {
 
-SlotLabel label_of(Section& section, SlotRef at, const NewBlock& block) {
+BlockHeader header_of(Section& section, SlotRef at, const NewBlock& block) {
   const auto text = [](KeyView key) {
     return std::string(reinterpret_cast<const char*>(key.data), key.size);
   };
@@ -21,7 +21,7 @@ SlotLabel label_of(Section& section, SlotRef at, const NewBlock& block) {
           .epoch = block.epoch};
 }
 
-SlotLabel label_of_copy(Section& section, Copied copy) {
+BlockHeader header_of_copy(Section& section, Copied copy) {
   const BlockStore& store = section->store;
   const SlotRecord& slot = store.record(copy.source);
   if (slot.gone || slot.life != SlotLife::committed) return {};
@@ -35,9 +35,9 @@ SlotLabel label_of_copy(Section& section, Copied copy) {
   }
   if (entry.metadata) block.metadata = *entry.metadata;
   if (entry.has_ttl) block.expires_at = entry.expires_at;
-  SlotLabel label = label_of(section, copy.destination, block);
-  label.priority = slot.priority;
-  return label;
+  BlockHeader header = header_of(section, copy.destination, block);
+  header.priority = slot.priority;
+  return header;
 }
 
 }  // namespace cairn

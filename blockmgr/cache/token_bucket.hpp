@@ -10,9 +10,9 @@ namespace cairn {
 
 // Bytes that the server may move to or from disk of its own accord, so many a second. What a client
 // asks for by name is not asked about here. Thread-safe.
-class ByteBudget {
+class TokenBucket {
  public:
-  explicit ByteBudget(std::uint64_t bytes_per_s) : bytes_per_s_(bytes_per_s) {}  // 0: no limit
+  explicit TokenBucket(std::uint64_t bytes_per_s) : bytes_per_s_(bytes_per_s) {}  // 0: no limit
 
   // True where there is some left. What is taken may be more than that: the next have to wait
   // longer, and a block larger than a second's worth gets through.

@@ -9,7 +9,7 @@ namespace cairn {
 
 // Counts what is under way on engine threads, so that its owner can wait for all of it.
 // Thread-safe.
-class JobGate {
+class WaitGroup {
  public:
   void enter() {
     MutexLock lock(mutex_);

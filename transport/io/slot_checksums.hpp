@@ -12,7 +12,7 @@ namespace cairn {
 
 // What is known of a slot file's slots while it is in use: the checksum that each slot's bytes must
 // have. Thread-safe; a slot's own user orders its writes and reads.
-class DiskSlots {
+class SlotChecksums {
  public:
   struct Options {
     std::uint64_t file_id = 0;
@@ -22,7 +22,7 @@ class DiskSlots {
     // false: only the first read of what an earlier run wrote is checked.
     bool check_every_read = true;
   };
-  explicit DiskSlots(Options options) : options_(options) { grow(options.num_slots); }
+  explicit SlotChecksums(Options options) : options_(options) { grow(options.num_slots); }
 
   // Makes room for more slots. By one thread at a time; who uses a new slot has learnt of it after
   // that. Throws std::bad_alloc, and nothing has changed.

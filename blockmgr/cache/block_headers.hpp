@@ -1,19 +1,19 @@
 #pragma once
 
 #include "blockmgr/index/block_store.hpp"
-#include "transport/io/disk_slots.hpp"
+#include "transport/io/slot_checksums.hpp"
 
 namespace cairn {
 
 class Section;
 
 // What a slot of the disk tier says of its bytes once they are this block's.
-SlotLabel label_of(Section& section, SlotRef at, const NewBlock& block);
+BlockHeader header_of(Section& section, SlotRef at, const NewBlock& block);
 // The same for a further copy of a key; nobody's where the key went meanwhile.
 struct Copied {
   SlotRef source;
   SlotRef destination;
 };
-SlotLabel label_of_copy(Section& section, Copied copy);
+BlockHeader header_of_copy(Section& section, Copied copy);
 
 }  // namespace cairn
