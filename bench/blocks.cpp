@@ -173,11 +173,21 @@ class LongChains {
   static constexpr std::uint32_t kLength = 65'536;
 
   LongChains() {
-    cache_ = must(rig_.manager.create_cache(million_blocks("long"))).cache;
+    CacheConfig config = million_blocks("long");
+    config.tiers[index_of(Tier::device)].emplace().num_blocks = kLength;
+    cache_ = must(rig_.manager.create_cache(config)).cache;
     for (std::uint32_t i = 0; i < kBlocks / kLength; ++i) store_chain();
   }
 
   Cache& cache() { return *cache_; }
+  // Into the device tier, and out of it again, as much as a request may name.
+  void bring(const std::vector<KeyView>& chain) {
+    TransferRequest request;
+    for (const KeyView key : chain) request.keys.emplace_back(key);
+    must(cache_->transfer(request));
+    rig_.engine.wait_idle();
+    must(cache_->clear(Tier::device));
+  }
   // One of those stored last, which are there as a whole.
   std::vector<KeyView> some_chain() {
     const auto& keys = chains_[(next_ - 1 - random_() % 4) % chains_.size()];
@@ -229,6 +239,7 @@ void LockHold(benchmark::State& state) {
     must(cache.release(*result.lease, {}));
     benchmark::DoNotOptimize(cache.contains(keys));
     benchmark::DoNotOptimize(cache.read_prefix(keys));
+    long_chains.bring(keys);
     long_chains.store_chain();  // allocates, evicts, writes and commits
   }
   const LockHolds after = cache.stats().lock_holds;
@@ -245,6 +256,8 @@ BENCHMARK(LockHold)
     ->Arg(static_cast<int>(LockUse::read))
     ->Arg(static_cast<int>(LockUse::allocate))
     ->Arg(static_cast<int>(LockUse::commit))
+    ->Arg(static_cast<int>(LockUse::transfer))
+    ->Arg(static_cast<int>(LockUse::movement))
     ->Iterations(8);
 
 }  // namespace

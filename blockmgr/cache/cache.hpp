@@ -339,7 +339,7 @@ class Cache {
 
   // unknown_key where any key is not present; no_capacity, also where the new copies of what counts
   // under the quota would be more than it allows; queue_full.
-  Result<TransferId> transfer(TransferRequest request);
+  Result<TransferId> transfer(const TransferRequest& request);
   // Brings every block to `to`, or the lowest tier. What fits beside the free slots only by making
   // room holds all that is there already until it has ended. As transfer(), but for the bound on
   // keys.
@@ -372,8 +372,6 @@ class Cache {
   friend class CacheCopy;
   friend class Snapshots;
   explicit Cache(std::shared_ptr<CacheCore> core);
-  Result<TransferId> begin_transfer(Section& section, TransferRequest request,
-                                    const std::vector<std::uint32_t>& entries);
   const std::shared_ptr<CacheCore> core_;
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 // Blocks that are looked at, or become present, under one hold of the lock: some 100 to 300 ns
 // each.
-constexpr std::size_t kStepBlocks = 48;
+constexpr std::size_t kStepBlocks = 24;
 
 Result<> check_block(const CacheCore& core, const CommitBlock& block) {
   const auto no_key = [](const BlockKey& key) { return key.view().size == 0; };

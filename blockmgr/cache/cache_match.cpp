@@ -185,6 +185,7 @@ Result<Cache::Held> Cache::hold(std::span<const KeyView> keys, const HoldTerms& 
   std::array<SlotRef, kStepKeys> found;
   for (std::size_t done = 0; done < keys.size();) {
     const auto step = step_of(keys, done);
+    section->store.prefetch(step);
     std::size_t count = 0;
     for (std::size_t i = 0; i < step.size(); ++i) {
       const EntryNumber entry = section->store.find(step[i], section.now());
@@ -233,6 +234,7 @@ std::vector<bool> Cache::contains(std::span<const KeyView> keys) const {
   Section section(*core_, LockUse::look);
   for (std::size_t done = 0; done < keys.size() && !section->dropped;) {
     const auto step = step_of(keys, done);
+    section->store.prefetch(step);
     for (std::size_t i = 0; i < step.size(); ++i) {
       present[done + i] = section->store.contains(step[i], section.now());
     }

@@ -1,29 +1,150 @@
 // Cache: movements that a client asked for.
 #include <algorithm>
+#include <functional>
+#include <set>
 #include <string>
-#include <unordered_set>
 
 #include "base/hex.hpp"
 #include "blockmgr/cache/cache_core.hpp"
 
 namespace cairn {
+namespace {
 
-Result<TransferId> Cache::transfer(TransferRequest request) {
+// Keys that a movement takes on under one hold of the lock: up to 1 us each, where nothing of a key
+// is in the processor's caches.
+constexpr std::size_t kTakenOnAtOnce = 8;
+// Entries looked through under one hold of the lock: some 10 ns each.
+constexpr std::size_t kLookedAtAtOnce = 1024;
+
+// A movement from its first key until it is under way. What it has taken on by then is pinned, and
+// is let go where it comes to nothing.
+class TransferStart {
+ public:
+  TransferStart(std::shared_ptr<CacheCore> core, const TransferRequest& terms)
+      : core_(std::move(core)), terms_(terms), batch_(std::make_shared<TransferBatch>()) {
+    batch_->open = true;
+    batch_->to = terms.to;
+    batch_->priority = terms.priority;
+    batch_->drop_source = terms.move;
+    batch_->lease = terms.lease;
+  }
+  TransferStart(const TransferStart&) = delete;
+  TransferStart& operator=(const TransferStart&) = delete;
+  ~TransferStart() {
+    if (!batch_->open) return;
+    Section section(*core_, LockUse::transfer);
+    section->moves.give_up(section, batch_);
+    if (batch_->transfer) section.services().transfers.withdraw(*batch_->transfer);
+  }
+
+  std::uint64_t total() const { return total_; }
+
+  // Takes one more key on; `room`: false where so many new copies, or the caller's quota, would not
+  // do for it. queue_full.
+  Result<bool> add(Section& section, EntryNumber entry, std::optional<std::uint64_t> room = {}) {
+    CAIRN_TRY(open());
+    const Movements::Role role = section->moves.role_of(section, batch_, entry);
+    if (role == Movements::Role::missing) {
+      if (missing_ == room) return false;
+      const QuotaNumber quota = section->store.quota_number(terms_.quota);
+      const bool counts = quota != 0 && section->store.entry(entry).quota == quota;
+      if (room && counts && !terms_.quota->fits(terms_.to, counted_ + 1)) return false;
+      counted_ += counts ? 1u : 0u;
+      ++missing_;
+    }
+    ++total_;
+    if (role == Movements::Role::there || role == Movements::Role::named) ++already_there_;
+    if (role != Movements::Role::named) section->moves.add_key(section, batch_, entry);
+    return true;
+  }
+
+  // no_capacity where it is to be all or nothing, and all would not fit.
+  Result<TransferId> begin(bool all_or_nothing) {
+    CAIRN_TRY(open());
+    Movements::group_by_source(*batch_);
+    core_->services->transfers.set_total(*batch_->transfer, total_);
+    Section section(*core_, LockUse::transfer);
+    CAIRN_TRY(section.check_usable());
+    CAIRN_TRY(core_->check_quota(terms_.quota.get(), terms_.to, counted_));
+    if (all_or_nothing && missing_ > 0 &&
+        missing_ > section->slots.attainable(section, terms_.to)) {
+      return Error{ErrorCode::no_capacity, "tier " + std::string(to_string(terms_.to)) +
+                                               " cannot take " + std::to_string(missing_) +
+                                               " more blocks"};
+    }
+    use_all(section);
+    CAIRN_TRY(section.check_usable());
+    const TransferId id = *batch_->transfer;  // it may end at once
+    section->moves.launch(section, batch_, already_there_);
+    return id;
+  }
+
+ private:
+  void use_all(Section& section) {
+    std::size_t done = 0;
+    const auto step = [&](SlotRef at) {
+      if (done++ % kTakenOnAtOnce == kTakenOnAtOnce - 1) section.give_way();
+      section->moves.use(section, at);
+    };
+    for (const TransferBatch::Item& item : batch_->items) step(item.source);
+    std::set<SlotRef> held;  // a key may be named twice
+    for (const SlotRef at : batch_->kept) {
+      step(at);
+      if (!batch_->lease && !batch_->drop_source) continue;
+      if (!held.insert(at).second || section->store.record(at).gone) continue;
+      section->moves.hold_for_lease(section, *batch_, at);
+      if (!batch_->drop_source) continue;
+      section->moves.drop_moved_copies(
+          section, {.key = section->store.record(at).owner, .from = at.tier(), .to = at.tier()});
+    }
+  }
+  Result<> open() {
+    if (batch_->transfer) return {};
+    auto id = core_->services->transfers.open(core_, 0);
+    if (!id) return std::move(id).error();
+    batch_->transfer = *id;
+    return {};
+  }
+
+  const std::shared_ptr<CacheCore> core_;
+  const TransferRequest& terms_;
+  const Movements::Batch batch_;
+  std::uint64_t total_ = 0;
+  std::uint64_t already_there_ = 0;
+  std::uint64_t missing_ = 0;
+  std::uint64_t counted_ = 0;  // of the missing, under the caller's quota
+};
+
+}  // namespace
+
+Result<TransferId> Cache::transfer(const TransferRequest& request) {
   CacheCore& core = *core_;
   CAIRN_TRY(core.check_tier(request.to));
   CAIRN_TRY(core.check_count(request.keys.size()));
-  Section section(core, LockUse::transfer);
-  CAIRN_TRY(section.check_usable());
-  section->leases.end_overdue(section);
-  std::vector<EntryNumber> entries;
-  for (const BlockKey& key : request.keys) {
-    entries.push_back(section->store.find(key, section.now()));
-    if (entries.back() == kNoEntry) {
-      return Error{ErrorCode::unknown_key,
-                   "key " + to_hex(key.view().bytes()) + " is not in cache " + core.config.name};
+  TransferStart start(core_, request);
+  const std::vector<KeyView> keys(request.keys.begin(), request.keys.end());
+  const auto take_on = [&]() -> Result<> {
+    Section section(core, LockUse::transfer);
+    CAIRN_TRY(section.check_usable());
+    section->leases.end_overdue(section);
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (i % kTakenOnAtOnce == 0) {
+        if (i > 0) section.give_way();
+        CAIRN_TRY(section.check_usable());
+        section->store.prefetch(
+            std::span(keys).subspan(i, std::min(kTakenOnAtOnce, keys.size() - i)));
+      }
+      const EntryNumber entry = section->store.find(keys[i], section.now());
+      if (entry == kNoEntry) {
+        return Error{ErrorCode::unknown_key,
+                     "key " + to_hex(keys[i].bytes()) + " is not in cache " + core.config.name};
+      }
+      CAIRN_TRY(start.add(section, entry));
     }
-  }
-  return begin_transfer(section, std::move(request), entries);
+    return {};
+  };
+  CAIRN_TRY(take_on());
+  return start.begin(/*all_or_nothing=*/true);
 }
 
 Result<TransferId> Cache::drain(std::optional<Tier> to) {
@@ -33,132 +154,89 @@ Result<TransferId> Cache::drain(std::optional<Tier> to) {
     if (core.spaces[index_of(tier)]) request.to = to.value_or(tier);
   }
   CAIRN_TRY(core.check_tier(request.to));
-  Section section(core, LockUse::transfer);
-  CAIRN_TRY(section.check_usable());
-  section->leases.end_overdue(section);
-  section->store.expire(section.now());
-  std::vector<EntryNumber> present;
-  std::vector<EntryNumber> missing;
-  for (EntryNumber entry = 0; entry < section->store.entry_end(); ++entry) {
-    const Entry& known = section->store.entry(entry);
-    if (!known.present()) continue;
-    present.push_back(entry);
-    if (known.slots[index_of(request.to)] == kNoSlot) missing.push_back(entry);
-  }
-  const bool makes_room = missing.size() > section->store.pool(request.to).free_count();
-  const std::vector<EntryNumber>& entries = makes_room ? present : missing;
-  for (const EntryNumber entry : entries) request.keys.push_back(section->store.key(entry));
-  return begin_transfer(section, std::move(request), entries);
-}
-
-Result<TransferId> Cache::begin_transfer(Section& section, TransferRequest request,
-                                         const std::vector<EntryNumber>& entries) {
-  CacheCore& core = *core_;
-  std::vector<EntryNumber> seen = entries;
-  std::sort(seen.begin(), seen.end());
-  seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
-  std::vector<SingleFlight::Expected*> expected(seen.size());
-  std::uint64_t missing = 0;
-  std::uint64_t counted = 0;  // of the missing, under the caller's quota
-  std::uint64_t kept = 0;     // of what could make room
-  const QuotaNumber quota = section->store.quota_number(request.quota);
-  for (std::size_t rank = 0; rank < seen.size(); ++rank) {
-    const Entry& entry = section->store.entry(seen[rank]);
-    const SlotNumber slot = entry.slots[index_of(request.to)];
-    if (slot == kNoSlot) {
-      expected[rank] = section->moves.on_its_way(section->store.key(seen[rank]), request.to);
-      if (expected[rank] != nullptr) continue;
-      ++missing;
-      if (quota != 0 && entry.quota == quota) ++counted;
-    } else if (section->store.record({request.to, slot}).pins == 0) {
-      ++kept;
-    }
-  }
-  CAIRN_TRY(core.check_quota(request.quota.get(), request.to, counted));
-  if (missing > 0 && missing + kept > section->slots.attainable(section, request.to)) {
-    return Error{ErrorCode::no_capacity, "tier " + std::string(to_string(request.to)) +
-                                             " cannot take " + std::to_string(missing) +
-                                             " more blocks"};
-  }
-  auto id = core.services->transfers.open(core_, request.keys.size());
-  if (!id) return id;
-
-  auto batch = std::make_shared<TransferBatch>();
-  batch->to = request.to;
-  batch->priority = request.priority;
-  batch->drop_source = request.move;
-  batch->transfer = *id;
-  batch->lease = request.lease;
-  std::uint64_t already_there = 0;
-  std::vector<bool> taken(seen.size());
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    const auto rank = static_cast<std::size_t>(
-        std::lower_bound(seen.begin(), seen.end(), entries[i]) - seen.begin());
-    const bool named_before = taken[rank];
-    taken[rank] = true;
-    const Entry& entry = section->store.entry(entries[i]);
-    const bool there = entry.slots[index_of(request.to)] != kNoSlot;
-    if (there || named_before) {
-      ++already_there;
-      if (there && !named_before) {
-        batch->kept.push_back({request.to, entry.slots[index_of(request.to)]});
-        section->store.pin(batch->kept.back());
-        section->moves.hold_for_lease(section, *batch, batch->kept.back());
-        if (request.move)
-          section->moves.drop_moved_copies(
-              section, {.key = entries[i], .from = request.to, .to = request.to});
+  TransferStart start(core_, request);
+  const auto take_on = [&]() -> Result<> {
+    Section section(core, LockUse::transfer);
+    CAIRN_TRY(section.check_usable());
+    section->leases.end_overdue(section);
+    section->store.expire(section.now());
+    // Calls `each` with every present entry; what is committed meanwhile may be among them.
+    const auto look_through =
+        [&](const std::function<Result<bool>(EntryNumber)>& each) -> Result<> {
+      std::size_t cost = 0;
+      for (EntryNumber entry = 0; entry < section->store.entry_end(); ++entry) {
+        if (++cost >= kLookedAtAtOnce) {
+          section.give_way();
+          CAIRN_TRY(section.check_usable());
+          cost = 0;
+          if (entry >= section->store.entry_end()) break;
+        }
+        if (!section->store.entry(entry).present()) continue;
+        const auto taken_on = each(entry);
+        if (!taken_on) return taken_on.error();
+        if (*taken_on) cost += kLookedAtAtOnce / kTakenOnAtOnce;
       }
-      continue;
-    }
-    section->moves.add_key(section, batch, {entries[i], expected[rank]});
-  }
-  section->moves.launch(section, batch, already_there);
-  return *id;
+      return {};
+    };
+    const auto is_missing = [&](EntryNumber entry) {
+      return section->store.entry(entry).slots[index_of(request.to)] == kNoSlot;
+    };
+    std::uint64_t missing = 0;
+    CAIRN_TRY(look_through([&](EntryNumber entry) {
+      missing += is_missing(entry) ? 1u : 0u;
+      return false;
+    }));
+    // What is there already must not make room for the rest.
+    const bool makes_room = missing > section->store.pool(request.to).free_count();
+    return look_through([&](EntryNumber entry) -> Result<bool> {
+      if (!makes_room && !is_missing(entry)) return false;
+      return start.add(section, entry);
+    });
+  };
+  CAIRN_TRY(take_on());
+  return start.begin(/*all_or_nothing=*/true);
 }
 
 Result<std::optional<TransferId>> Cache::onboard(const OnboardRequest& request) {
   CacheCore& core = *core_;
   CAIRN_TRY(core.check_tier(request.tier));
   CAIRN_TRY(core.check_count(request.keys.size()));
-  Section section(core, LockUse::transfer);
-  auto lease = section->leases.live(section, request.lease);
-  if (!lease) return std::move(lease).error();
-  auto batch = std::make_shared<TransferBatch>();
-  batch->to = request.tier;
-  batch->priority = request.priority;
-  batch->lease = request.lease;
-  const std::uint64_t room = section->slots.attainable(section, request.tier);
-  std::vector<Movements::Wanted> chosen;
-  std::unordered_set<EntryNumber> seen;
-  std::uint64_t missing = 0;
-  std::uint64_t counted = 0;  // of them, under the caller's quota
-  const QuotaNumber quota = section->store.quota_number(request.quota);
-  const LeaseQuota* const pins = section->leases[*lease].pins.get();
-  for (const KeyView key : request.keys) {
-    const EntryNumber entry = section->store.find(key, section.now());
-    if (entry == kNoEntry) break;
-    const SlotRef highest = section->store.highest_copy(section->store.entry(entry));
-    if (highest.tier() <= request.tier || !seen.insert(entry).second) continue;
-    if (pins != nullptr && !pins->fits(chosen.size() + 1)) break;
-    if (!section->leases.check_held(section, chosen.size() + 1)) break;
-    SingleFlight::Expected* const expected = section->moves.on_its_way(BlockKey(key), request.tier);
-    if (expected == nullptr) {
-      if (missing == room) break;
-      if (quota != 0 && section->store.entry(entry).quota == quota) {
-        if (!request.quota->fits(request.tier, counted + 1)) break;
-        ++counted;
+  const TransferRequest terms{.to = request.tier,
+                              .priority = request.priority,
+                              .lease = request.lease,
+                              .quota = request.quota};
+  TransferStart start(core_, terms);
+  const auto take_on = [&]() -> Result<> {
+    Section section(core, LockUse::transfer);
+    auto lease = section->leases.live(section, request.lease);
+    if (!lease) return std::move(lease).error();
+    const std::uint64_t room = section->slots.attainable(section, request.tier);
+    for (std::size_t i = 0; i < request.keys.size(); ++i) {
+      if (i % kTakenOnAtOnce == 0) {
+        if (i > 0) section.give_way();
+        lease = section->leases.live(section, request.lease);
+        if (!lease) return std::move(lease).error();
+        section->store.prefetch(
+            request.keys.subspan(i, std::min(kTakenOnAtOnce, request.keys.size() - i)));
       }
-      ++missing;
+      const EntryNumber entry = section->store.find(request.keys[i], section.now());
+      if (entry == kNoEntry) break;
+      const SlotRef highest = section->store.highest_copy(section->store.entry(entry));
+      if (highest.tier() <= request.tier) continue;
+      const LeaseQuota* const pins = section->leases[*lease].pins.get();
+      if (pins != nullptr && !pins->fits(start.total() + 1)) break;
+      if (!section->leases.check_held(section, start.total() + 1)) break;
+      const auto taken_on = start.add(section, entry, room);
+      if (!taken_on) return taken_on.error();
+      if (!*taken_on) break;
     }
-    chosen.push_back({entry, expected});
-  }
-  if (chosen.empty()) return std::optional<TransferId>();
-  auto id = core.services->transfers.open(core_, chosen.size());
+    return {};
+  };
+  CAIRN_TRY(take_on());
+  if (start.total() == 0) return std::optional<TransferId>();
+  auto id = start.begin(/*all_or_nothing=*/false);
   if (!id) return std::move(id).error();
-  batch->transfer = *id;
-  for (const Movements::Wanted& wanted : chosen) section->moves.add_key(section, batch, wanted);
-  section->moves.launch(section, batch, 0);
-  return std::optional<TransferId>(*id);
+  return std::optional(*id);
 }
 
 }  // namespace cairn

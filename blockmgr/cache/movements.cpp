@@ -12,8 +12,9 @@ namespace {
 constexpr std::uint64_t kJobBytes = 32ull << 20;
 // Of one batch: while one job is carried out, the next is ready.
 constexpr std::uint32_t kJobsAtOnce = 2;
-// Whose headers are made, or whose copies are taken on, under one hold of the lock: 300 ns each.
-constexpr std::size_t kStepItems = 32;
+// Whose headers are made, or whose copies are taken on, under one hold of the lock: up to 1.5 us
+// each, where nothing of a block is in the processor's caches.
+constexpr std::size_t kStepItems = 8;
 
 }  // namespace
 
@@ -141,6 +142,7 @@ void Movements::items_ended(Section& section, const Batch& batch, Items items,
     });
   }
   auto failure = outcome.failures.begin();
+  std::uint64_t came = 0;
   Batch again;
   for (std::size_t i = 0; i < items.count; ++i) {
     // Its job counts as under way until all of them have ended, so that nothing ends the batch.
@@ -151,9 +153,13 @@ void Movements::items_ended(Section& section, const Batch& batch, Items items,
     if (outcome.state == JobState::cancelled || failed) {
       not_arrived(section, *batch, index, error);
     } else {
-      arrived(section, *batch, index);
+      came += arrived(section, *batch, index) ? 1u : 0u;
     }
     tell_followers(section, *batch, index, error, again);
+  }
+  if (batch->transfer) {
+    section.services().transfers.add(*batch->transfer,
+                                     {.blocks = came, .bytes = came * section.core().block_bytes});
   }
   section.serve_again();  // what was leaving may stay, and somebody counted on it
   --batch->jobs;
@@ -172,7 +178,7 @@ void Movements::hold_for_lease(Section& section, const TransferBatch& batch, Slo
   }
 }
 
-void Movements::arrived(Section& section, TransferBatch& batch, std::size_t index) {
+bool Movements::arrived(Section& section, TransferBatch& batch, std::size_t index) {
   batch.items[index].ended = true;
   const TransferBatch::Item item = batch.items[index];
   Route& route = route_of(batch, item.source.tier());
@@ -202,19 +208,16 @@ void Movements::arrived(Section& section, TransferBatch& batch, std::size_t inde
       ++batch.offloaded;
     }
     section->store.unpin(item.source);
-    return;
+    return true;
   }
   section->store.unpin(item.source);
   if (!vanished && batch.drop_source)
     drop_moved_copies(section, {.key = key, .from = item.source.tier(), .to = batch.to});
-  if (!batch.transfer) return;
-  if (vanished) {
+  if (batch.transfer && vanished) {
     ++batch.failed;
     section.services().transfers.add(*batch.transfer, {batch.keys[index], key_vanished()});
-  } else {
-    section.services().transfers.add(*batch.transfer,
-                                     {.blocks = 1, .bytes = section.core().block_bytes});
   }
+  return !vanished;
 }
 
 void Movements::drop_moved_copies(Section& section, const Moved& moved) {
@@ -258,7 +261,7 @@ void Movements::not_arrived(Section& section, TransferBatch& batch, std::size_t 
 void Movements::finish(Section& section, const Batch& batch) {
   if (std::exchange(batch->over, true)) return;
   background_.erase(batch->number);
-  for (auto at = batch->kept.rbegin(); at != batch->kept.rend(); ++at) section->store.unpin(*at);
+  let_kept_go(section, *batch);
   if (batch->ended) batch->ended(section, *batch);
   if (!batch->transfer) return;
   transfers_.erase(*batch->transfer);
@@ -286,7 +289,7 @@ void Movements::cancel_batch(Section& section, const Batch& batch) {
     section.after([services = section.core().services, id = id] { services->engine.cancel(id); });
   }
   // Otherwise the last job's end finishes it.
-  if (batch->jobs == 0) finish(section, batch);
+  if (batch->jobs == 0 && !batch->open) finish(section, batch);
   if (again) bring(section, again);
 }
 

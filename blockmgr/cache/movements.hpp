@@ -37,16 +37,25 @@ class Movements {
   PendingList pending(Section& section, const PendingRequest& request) const;
 
   // --- what clients ask for (movements_fetch.cpp)
-  // A key that is not in the tier yet.
-  struct Wanted {
-    EntryNumber entry = kNoEntry;
-    SingleFlight::Expected* expected = nullptr;  // where it is on its way
+  // What a key is to a batch that is open.
+  enum class Role : std::uint8_t {
+    there,     // it is in the tier
+    named,     // the batch brings it, or waits for it, by now
+    followed,  // another one brings it
+    missing,
   };
-  SingleFlight::Expected* on_its_way(const BlockKey& key, Tier to);
-  // Moves the key, or waits for the transfer that is moving it already.
-  void add_key(Section& section, const Batch& batch, const Wanted& wanted);
-  // Asks for the slots and takes the keys already there for done.
+  Role role_of(Section& section, const Batch& batch, EntryNumber entry);
+  // Takes the key on: its copy stays, is waited for, or is to be made. REQUIRES: it is not named.
+  void add_key(Section& section, const Batch& batch, EntryNumber entry);
+  // So that jobs read from one tier each. Of an open batch, whose items nobody else looks at:
+  // without the lock.
+  static void group_by_source(TransferBatch& batch);
+  // It is moved, or stays: what an open batch pinned counts as used.
+  static void use(Section& section, SlotRef pinned_in_place);
+  // Closes the batch, asks for the slots and takes the keys already there for done.
   void launch(Section& section, const Batch& batch, std::uint64_t already_there);
+  // An open batch comes to nothing. Gives way.
+  void give_up(Section& section, const Batch& batch);
   void cancel(Section& section, TransferId id);  // nothing where it is over
   void cancel_all(Section& section);
 
@@ -91,7 +100,8 @@ class Movements {
                                              std::span<const TransferBatch::Item> items);
   static void submit_items(CacheCore& core, const Batch& batch, Items items);
   void items_ended(Section& section, const Batch& batch, Items items, const JobOutcome& outcome);
-  void arrived(Section& section, TransferBatch& batch, std::size_t index);
+  // False where its key went meanwhile.
+  bool arrived(Section& section, TransferBatch& batch, std::size_t index);
   void not_arrived(Section& section, TransferBatch& batch, std::size_t index, const Error* error);
   void cancel_batch(Section& section, const Batch& batch);
   void finish(Section& section, const Batch& batch);
@@ -103,6 +113,9 @@ class Movements {
   bool let_go(Section& section, SlotRef victim, EvictionReason reason);
   // movements_fetch.cpp
   void bring(Section& section, const Batch& batch);
+  void ask_for_slots(Section& section, const Batch& batch);
+  void refused(Section& section, const Batch& batch, const Error& why);
+  static void let_kept_go(Section& section, TransferBatch& batch);
   SingleFlight::Expected& add_item(Section& section, const Batch& batch, const BlockKey& key,
                                    SlotRef source);
   // A key that a transfer was bringing is there or, for the `error`, is not. Without either

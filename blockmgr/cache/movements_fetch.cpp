@@ -7,6 +7,9 @@
 namespace cairn {
 namespace {
 
+// Given up, or let go, under one hold of the lock: up to 500 ns each.
+constexpr std::size_t kLetGoAtOnce = 24;
+
 // Where to read from: pinned memory reaches every tier directly; then the device; disk last.
 std::optional<SlotRef> best_source(const Entry& entry, Tier to) {
   for (Tier tier : {Tier::pinned, Tier::device, Tier::disk}) {
@@ -14,23 +17,6 @@ std::optional<SlotRef> best_source(const Entry& entry, Tier to) {
     if (tier != to && slot != kNoSlot) return SlotRef(tier, slot);
   }
   return std::nullopt;
-}
-
-// Sources of a tier next to each other, in the order of the keys: jobs read from one tier.
-void group_by_source(TransferBatch& batch) {
-  std::vector<std::size_t> order(batch.items.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return batch.items[a].source.tier() < batch.items[b].source.tier();
-  });
-  std::vector<TransferBatch::Item> items;
-  std::vector<BlockKey> keys;
-  for (std::size_t i : order) {
-    items.push_back(batch.items[i]);
-    keys.push_back(batch.keys[i]);
-  }
-  batch.items = std::move(items);
-  batch.keys = std::move(keys);
 }
 
 // What is waited for is as urgent as who waits: the leader's jobs come no later than the follower's
@@ -56,34 +42,92 @@ void end_following(TransferBatch& leader, const TransferBatch& follower) {
 
 }  // namespace
 
-SingleFlight::Expected* Movements::on_its_way(const BlockKey& key, Tier to) {
-  return flights_.find({key, to});
+void Movements::group_by_source(TransferBatch& batch) {
+  std::vector<std::size_t> order(batch.items.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  // In each tier in the order of the keys.
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return batch.items[a].source.tier() < batch.items[b].source.tier();
+  });
+  std::vector<TransferBatch::Item> items;
+  std::vector<BlockKey> keys;
+  for (std::size_t i : order) {
+    items.push_back(batch.items[i]);
+    keys.push_back(batch.keys[i]);
+  }
+  batch.items = std::move(items);
+  batch.keys = std::move(keys);
+}
+
+Movements::Role Movements::role_of(Section& section, const Batch& batch, EntryNumber entry) {
+  if (section->store.entry(entry).slots[index_of(batch->to)] != kNoSlot) return Role::there;
+  const SingleFlight::Expected* const expected =
+      flights_.find({section->store.key(entry), batch->to});
+  if (expected == nullptr) return Role::missing;
+  const bool is_named =
+      expected->leader == batch ||
+      std::ranges::find(expected->followers, batch, &SingleFlight::Follower::batch) !=
+          expected->followers.end();
+  return is_named ? Role::named : Role::followed;
 }
 
 SingleFlight::Expected& Movements::add_item(Section& section, const Batch& batch,
                                             const BlockKey& key, SlotRef source) {
-  section->store.pin(source);
+  // No use of it while the batch may still come to nothing.
+  if (batch->open) {
+    section->store.pin_in_place(source);
+  } else {
+    section->store.pin(source);
+  }
   batch->items.push_back({.source = source, .destination = source});
   batch->keys.push_back(key);
   return flights_.expect({key, batch->to}, batch);
 }
 
-void Movements::add_key(Section& section, const Batch& batch, const Wanted& wanted) {
-  const SlotRef source = *best_source(section->store.entry(wanted.entry), batch->to);
-  if (wanted.expected == nullptr) {
-    add_item(section, batch, section->store.key(wanted.entry), source);
+void Movements::add_key(Section& section, const Batch& batch, EntryNumber entry) {
+  const Entry& known = section->store.entry(entry);
+  if (const SlotNumber slot = known.slots[index_of(batch->to)]; slot != kNoSlot) {
+    batch->kept.push_back({batch->to, slot});
+    section->store.pin_in_place(batch->kept.back());
     return;
   }
-  follow(section, *wanted.expected, {.batch = batch, .from = source.tier()});
-  ++batch->following;
+  const SlotRef source = *best_source(known, batch->to);
+  const BlockKey key = section->store.key(entry);
+  if (SingleFlight::Expected* const expected = flights_.find({key, batch->to})) {
+    follow(section, *expected, {.batch = batch, .from = source.tier()});
+    ++batch->following;
+  } else {
+    add_item(section, batch, key, source);
+  }
+}
+
+void Movements::use(Section& section, SlotRef pinned_in_place) {
+  section->store.pin(pinned_in_place);
+  section->store.unpin_in_place(pinned_in_place);
 }
 
 void Movements::launch(Section& section, const Batch& batch, std::uint64_t already_there) {
+  batch->open = false;
   section.services().transfers.add(*batch->transfer,
                                    TransferTable::Arrived{.blocks = already_there});
   transfers_.emplace(*batch->transfer, batch);
-  if (!batch->items.empty()) return bring(section, batch);
+  if (!batch->items.empty()) return ask_for_slots(section, batch);
   if (batch->ended_all()) finish(section, batch);
+}
+
+void Movements::give_up(Section& section, const Batch& batch) {
+  batch->cancelled = true;  // what it follows does not tell it any more
+  Batch again;
+  for (std::size_t i = batch->items.size(); i-- > 0;) {
+    if (i % kLetGoAtOnce == 0) section.give_way();
+    section->store.unpin_in_place(batch->items[i].source);
+    tell_followers(section, *batch, i, nullptr, again);
+  }
+  for (std::size_t i = batch->kept.size(); i-- > 0;) {
+    if (i % kLetGoAtOnce == 0) section.give_way();
+    section->store.unpin_in_place(batch->kept[i]);
+  }
+  if (again) bring(section, again);
 }
 
 void Movements::cancel(Section& section, TransferId id) {
@@ -100,6 +144,10 @@ void Movements::cancel_all(Section& section) {
 
 void Movements::bring(Section& section, const Batch& batch) {
   group_by_source(*batch);
+  ask_for_slots(section, batch);
+}
+
+void Movements::ask_for_slots(Section& section, const Batch& batch) {
   SlotRequest request{.id = section->slots.next_id(),
                       .count = static_cast<std::uint32_t>(batch->items.size())};
   batch->request = request.id;
@@ -107,30 +155,50 @@ void Movements::bring(Section& section, const Batch& batch) {
     if (slots) return start(inner, batch, *slots);
     batch->request = 0;
     batch->next = batch->items.size();
-    for (auto item = batch->items.rbegin(); item != batch->items.rend(); ++item) {
-      inner->store.unpin(item->source);
-    }
-    const Error why = slots.error();
-    const bool cancelled = why.code == ErrorCode::cancelled;
-    for (std::size_t i = 0; i < batch->keys.size(); ++i) {
-      ++(cancelled ? batch->skipped : batch->failed);
-      if (!cancelled && batch->transfer) {
-        inner.services().transfers.add(*batch->transfer,
-                                       TransferStatus::Failure{batch->keys[i], why});
-      }
-    }
-    if (batch->ended_all()) finish(inner, batch);
-    // One that asked for too much does not speak for those who want less: key by key.
-    const bool may_try_again = batch->transfer || batch->items.size() > 1;
-    for (std::size_t i = 0; i < batch->keys.size(); ++i) {
-      Batch again;
-      tell_followers(inner, *batch, i, may_try_again ? nullptr : &why, again);
-      if (again) bring(inner, again);
-    }
+    batch->open = true;
+    inner.after([core = inner.core().shared_from_this(), batch, why = slots.error()] {
+      Section later(*core, LockUse::movement);
+      later->moves.refused(later, batch, why);
+    });
   };
   if (auto asked = section->slots.ask(section, batch->to, std::move(request)); !asked) {
     request.granted(section, std::move(asked).error());
   }
+}
+
+void Movements::refused(Section& section, const Batch& batch, const Error& why) {
+  const bool cancelled = why.code == ErrorCode::cancelled;
+  // One that asked for too much does not speak for those who want less: key by key.
+  const bool may_try_again = batch->transfer || batch->items.size() > 1;
+  for (std::size_t i = batch->items.size(); i-- > 0;) {
+    if (i % kLetGoAtOnce == 0) section.give_way();
+    section->store.unpin(batch->items[i].source);
+  }
+  for (std::size_t i = 0; i < batch->keys.size(); ++i) {
+    if (i > 0 && i % kLetGoAtOnce == 0) section.give_way();
+    ++(cancelled ? batch->skipped : batch->failed);
+    if (!cancelled && batch->transfer) {
+      section.services().transfers.add(*batch->transfer,
+                                       TransferStatus::Failure{batch->keys[i], why});
+    }
+    Batch again;
+    tell_followers(section, *batch, i, may_try_again ? nullptr : &why, again);
+    if (again) bring(section, again);
+  }
+  batch->open = false;
+  if (batch->ended_all()) finish(section, batch);
+}
+
+// Without the lock that its end holds: there may be a million.
+void Movements::let_kept_go(Section& section, TransferBatch& batch) {
+  if (batch.kept.empty()) return;
+  section.after([core = section.core().shared_from_this(), kept = std::move(batch.kept)] {
+    Section later(*core, LockUse::movement);
+    for (std::size_t i = kept.size(); i-- > 0;) {
+      if (i % kLetGoAtOnce == 0) later.give_way();
+      later->store.unpin(kept[i]);
+    }
+  });
 }
 
 void Movements::tell_followers(Section& section, TransferBatch& batch, std::size_t index,

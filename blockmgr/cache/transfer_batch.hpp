@@ -53,6 +53,7 @@ struct TransferBatch {
   std::uint32_t jobs = 0;            // under way
   std::map<std::size_t, JobId> ids;  // of the jobs under way, by first item
   std::set<std::size_t> ended_jobs;  // by first item
+  bool open = false;  // keys are still being added or given up, step by step: it does not end yet
   bool cancelled = false;
   bool over = false;  // finished: what its end sets off may come back to it
   std::uint64_t failed = 0;
@@ -67,7 +68,7 @@ struct TransferBatch {
     return followed.empty() ? priority : std::max(priority, followed.rbegin()->first);
   }
   bool ended_all() const {
-    return request == 0 && jobs == 0 && next == items.size() && following == 0;
+    return !open && request == 0 && jobs == 0 && next == items.size() && following == 0;
   }
 };
 

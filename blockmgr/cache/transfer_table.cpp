@@ -80,6 +80,13 @@ void TransferTable::set_agreed(TransferId id, std::uint64_t blocks) {
   records_.at(id).status.agreed_blocks = blocks;
 }
 
+void TransferTable::withdraw(TransferId id) {
+  MutexLock lock(mutex_);
+  CAIRN_ASSERT(records_.at(id).status.state == TransferState::queued, "its end would be missed");
+  records_.erase(id);
+  --counts_.queued;
+}
+
 void TransferTable::end(TransferId id, TransferState state) {
   std::vector<Ended> watchers;
   TransferStatus last;

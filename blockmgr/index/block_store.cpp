@@ -122,6 +122,11 @@ bool BlockStore::contains(KeyView key, TimePoint now) const {
   return number != kNoEntry && index_[number].present() && !expired(index_[number], now);
 }
 
+void BlockStore::prefetch(std::span<const KeyView> keys) const {
+  KeyIndex::Scan scan(index_, keys);
+  while (!scan.next().empty()) continue;
+}
+
 std::span<const SlotRef> BlockStore::PrefixScan::next() {
   if (ended_) return {};
   auto& found = found_[calls_++ % found_.size()];

@@ -112,6 +112,8 @@ class BlockStore {
   EntryNumber find(KeyView key, TimePoint now);
   bool contains(KeyView key, TimePoint now) const;
   class PrefixScan;
+  // Brings what is known of these keys near, for a look-up of each that follows.
+  void prefetch(std::span<const KeyView> keys) const;
   SlotRef highest_copy(const Entry& entry) const;  // REQUIRES: present
   bool has_lower_copy(const Entry& entry, Tier tier) const;
 

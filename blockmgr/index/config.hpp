@@ -174,7 +174,7 @@ struct BlockManagerOptions {
   std::uint32_t max_metadata_bytes = 4'096;
   // Done for those who wait for slots under one hold of a cache's lock: a slot taken counts 1 and
   // lasts some 30 ns, a copy evicted 4 and some 150 ns.
-  std::uint32_t lock_step = 192;
+  std::uint32_t lock_step = 96;
   std::uint32_t max_snapshots = 64;     // a cache
   std::uint32_t max_snapshot_jobs = 4;  // at a time; each is a thread and some MiB of blocks
   // Lets calls to the file system fail, see SnapshotIo; empty: none.

@@ -68,6 +68,65 @@ TEST(StepsTest, ALongReleaseHasEndedWhenItAnswers) {
   EXPECT_EQ(leased(*cache), 0u);
 }
 
+TEST(StepsTest, ALongTransferBringsEveryKey) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.device = 2 * kLong, .pinned = 2 * kLong}));
+  store(*cache, keys(0, kLong));
+  EXPECT_EQ(rig.transfer(*cache, {.keys = keys(0, kLong), .to = Tier::device}).blocks_done, kLong);
+  EXPECT_EQ(count(*cache, Tier::device, SlotState::evictable), kLong);
+  EXPECT_EQ(count(*cache, Tier::pinned, SlotState::evictable), kLong);
+}
+
+TEST(StepsTest, ALongTransferWithAnUnknownKeyLeavesNothingPinned) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.device = 2 * kLong, .pinned = 2 * kLong}));
+  store(*cache, keys(0, kLong));
+  const auto refused = cache->transfer({.keys = keys(1, kLong), .to = Tier::device});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::unknown_key);
+  EXPECT_EQ(count(*cache, Tier::pinned, SlotState::evictable), kLong);
+  EXPECT_TRUE(rig.manager->transfers({.limit = 1}).transfers.empty());
+  EXPECT_EQ(rig.transfer(*cache, {.keys = keys(0, kLong), .to = Tier::device}).blocks_done, kLong);
+}
+
+TEST(StepsTest, ALongTransferThatDoesNotFitIsRefusedAndUsesNothing) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.device = kLong - 1, .pinned = kLong}));
+  store(*cache, keys(0, kLong));
+  const auto refused = cache->transfer({.keys = keys(0, kLong), .to = Tier::device});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::no_capacity);
+  EXPECT_EQ(count(*cache, Tier::pinned, SlotState::evictable), kLong);
+  // The chain's end is still what goes first.
+  ASSERT_TRUE(allocate(*cache, 1));
+  EXPECT_EQ(cache->contains(views(keys(kLong - 1, 1))), std::vector<bool>(1, false));
+}
+
+TEST(StepsTest, ALongDrainBringsEveryBlock) {
+  Rig rig;
+  const auto cache =
+      rig.cache(small_cache({.device = 2 * kLong, .pinned = 2 * kLong}, OffloadMode::never));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(0, kLong), .tier = Tier::device}));
+  ASSERT_TRUE(cache->drain(Tier::pinned));
+  rig.engine->wait_idle();
+  EXPECT_EQ(count(*cache, Tier::pinned, SlotState::evictable), kLong);
+  EXPECT_EQ(count(*cache, Tier::device, SlotState::evictable), kLong);
+}
+
+TEST(StepsTest, ALongOnboardBringsEveryKeyAndTheLeaseHoldsThem) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.device = 2 * kLong, .pinned = 2 * kLong}));
+  store(*cache, keys(0, kLong));
+  const auto chain = keys(0, kLong);
+  const MatchResult found = rig.match(*cache, chain);
+  const std::vector<KeyView> names = views(chain);
+  ASSERT_TRUE(cache->onboard({.lease = *found.lease, .keys = names}));
+  rig.engine->wait_idle();
+  EXPECT_EQ(cache->stats().tiers[index_of(Tier::device)].leased_blocks, kLong);
+  ASSERT_TRUE(cache->release(*found.lease));
+  EXPECT_EQ(cache->stats().tiers[index_of(Tier::device)].leased_blocks, 0u);
+}
+
 // Each victim finds no room below and stays for its children's sake. A step that ends before that
 // is known once let the next begin anew, until a lease ran out.
 TEST(StepsTest, AnAllocationWhoseVictimsAllComeBackIsRefused) {
