@@ -1,0 +1,107 @@
+"""Look-ups beside an engine's loop."""
+
+from __future__ import annotations
+
+import threading
+import unittest
+from collections.abc import Sequence
+
+from cairn.engine.lookup import Found, Lookups
+from server import PATIENCE_S
+
+
+class FakeFinder:
+    """Finds what it is told, once it is let."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.asked: list[tuple[list[bytes], int]] = []
+        self.released: list[Found] = []
+        self.holds = True
+
+    def find(self, keys: Sequence[bytes], wanted_from: int) -> Found:
+        self.asked.append((list(keys), wanted_from))
+        self.gate.wait(PATIENCE_S)
+        found = Found(2)
+        found.leases = ["held"]  # type: ignore[list-item]
+        return found
+
+    def is_held(self, found: Found) -> bool:
+        return self.holds
+
+    def release(self, found: Found) -> None:
+        self.released.append(found)
+
+    def close(self) -> None: ...
+
+
+class LookupsBesideTheLoop(unittest.TestCase):
+    def setUp(self) -> None:
+        self.finder = FakeFinder()
+        self.lookups = Lookups(self.finder)  # type: ignore[arg-type]
+
+    def found(self) -> int:
+        while (blocks := self.lookups.poll("a", [b"1", b"2"], 0)) is None:
+            pass
+        return blocks
+
+    def end(self) -> None:
+        self.lookups.close()
+
+    def test_the_loop_is_told_to_ask_later_and_then_what_was_found(self) -> None:
+        self.assertIsNone(self.lookups.poll("a", [b"1", b"2"], 0))
+        self.assertIsNone(self.lookups.poll("a", [b"1", b"2"], 0))
+        self.finder.gate.set()
+        self.assertEqual(self.found(), 2)
+        self.assertEqual(self.found(), 2)
+        self.assertEqual(self.finder.asked, [([b"1", b"2"], 0)])
+        self.end()
+        self.assertEqual(len(self.finder.released), 1)
+
+    def test_a_lookup_without_an_answer_is_a_miss(self) -> None:
+        self.assertIsNone(self.lookups.poll("a", [b"1"], 0))
+        future, _ = self.lookups._under_way["a"]
+        self.lookups._under_way["a"] = (future, 0.0)  # its deadline has passed
+        self.assertEqual(self.lookups.poll("a", [b"1"], 0), 0)
+        self.finder.gate.set()  # the answer comes after all, and holds nothing
+        self.end()
+        self.assertEqual(len(self.finder.released), 1)
+
+    def test_what_was_taken_is_the_takers(self) -> None:
+        self.finder.gate.set()
+        self.found()
+        taken = self.lookups.take("a")
+        self.assertEqual(taken.blocks, 2)
+        self.end()
+        self.assertEqual(self.finder.released, [])
+
+    def test_a_request_that_ends_lets_go_of_what_is_still_to_come(self) -> None:
+        self.assertIsNone(self.lookups.poll("a", [b"1"], 0))
+        self.lookups.forget("a")
+        self.finder.gate.set()
+        self.end()
+        self.assertEqual(len(self.finder.released), 1)
+
+    def test_what_was_found_meanwhile_is_given_up_beside_the_loop(self) -> None:
+        released_by: list[str] = []
+        self.finder.release = lambda found: released_by.append(threading.current_thread().name)  # type: ignore
+        self.assertIsNone(self.lookups.poll("a", [b"1"], 0))
+        future, _ = self.lookups._under_way["a"]
+        self.finder.gate.set()
+        future.result(PATIENCE_S)  # it is here, and nobody has asked for it
+        self.lookups.forget("a")
+        self.end()
+        self.assertEqual(len(released_by), 1)
+        self.assertIn("cairn-lookup", released_by[0])
+
+    def test_a_lease_that_was_lost_meanwhile_is_looked_up_again(self) -> None:
+        self.finder.gate.set()
+        self.found()
+        self.finder.holds = False
+        self.found()
+        self.assertEqual(len(self.finder.asked), 2)
+        self.end()
+
+
+if __name__ == "__main__":
+    unittest.main()

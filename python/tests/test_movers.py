@@ -1,0 +1,201 @@
+"""Blocks between an engine and a store, beside the engine's steps."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import unittest
+from collections.abc import Callable, Sequence
+from typing import Any
+from unittest import mock
+
+from cairn.engine.access import Access
+from cairn.engine.mover import MAX_PENDING_SAVES, Copies, Mover
+from cairn.engine.plan import Load, Save
+from cairn.engine.report import Report
+from cairn.engine.store import Row, Store
+from cairn.errors import NoAnswer, NoCapacity, Refused, UnknownCache
+from fake_store import FakeStore
+from server import PATIENCE_S
+
+
+class FakePool:
+    """Blocks of 8 bytes."""
+
+    block_bytes = 8
+
+    def __init__(self) -> None:
+        self.blocks = [bytearray([number] * 8) for number in range(64)]
+
+    def order(self) -> object:
+        return None
+
+    def fence(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def load(self, blocks: Sequence[int], rows: Sequence[Row], after: object) -> Copies:
+        for block, row in zip(blocks, rows, strict=True):
+            self.blocks[block][:] = row
+        return self
+
+    def save(self, blocks: Sequence[int], rows: Sequence[Row]) -> Copies:
+        for block, row in zip(blocks, rows, strict=True):
+            row[:] = self.blocks[block]
+        return self
+
+    def wait(self) -> None: ...
+
+
+class Movers(unittest.TestCase):
+    def setUp(self) -> None:
+        self.pool = FakePool()
+        self.store = FakeStore()
+        self.report = Report(logging.getLogger("cairn.test"))
+        logging.getLogger("cairn.test").setLevel(logging.CRITICAL)
+        self.mover = self.make(lambda: self.store)
+
+    def make(self, open_store: Callable[[], Store]) -> Mover:
+        mover = Mover(self.pool, Access(open_store, self.report), self.report)
+        self.addCleanup(mover.close)
+        return mover
+
+    def save(self, *saves: Save) -> None:
+        self.mover.prepare(saves)
+        # The slots are there before the step ends: what is tested is not how long they may take.
+        for _, slots in self.mover._prepared:
+            slots.exception(PATIENCE_S)
+        self.mover.save()
+        self.drain()
+
+    def drain(self) -> None:
+        """Until all that is queued has been done."""
+        done = threading.Barrier(3)
+        for _ in range(2):
+            self.mover._saves.submit(done.wait, PATIENCE_S)
+        done.wait(PATIENCE_S)
+
+    def load(self, load: Load) -> set[int]:
+        self.mover.load([load])
+        self.mover._loads.shutdown(wait=True)
+        ((ended, failed),) = self.mover.take_done()
+        self.assertIs(ended, load)
+        return failed
+
+    def test_blocks_are_saved_and_loaded_into_others(self) -> None:
+        self.save(Save([b"a", b"b"], [3, 4], None), Save([b"c"], [5], b"b"))
+        failed = self.load(Load("r", [b"a", b"b", b"c"], [10, 11, 12]))
+        self.assertEqual(failed, set())
+        self.assertEqual([self.pool.blocks[n][0] for n in (10, 11, 12)], [3, 4, 5])
+        counts = self.report.take()
+        self.assertEqual((counts["saved_blocks"], counts["loaded_blocks"], counts["loaded_bytes"]), (3, 3, 24))
+
+    def test_blocks_that_are_gone_are_named(self) -> None:
+        self.save(Save([b"a"], [3], None))
+        self.assertEqual(self.load(Load("r", [b"a", b"b", b"c"], [10, 11, 12])), {11, 12})
+
+    def test_a_lease_that_was_lost_fails_all_that_was_read(self) -> None:
+        self.save(Save([b"a"], [3], None))
+        self.store.loses_leases = True
+        self.assertEqual(self.load(Load("r", [b"a"], [10])), {10})
+
+    def test_whatever_a_load_meets_it_ends_and_names_its_blocks(self) -> None:
+        for error in (NoAnswer("gone"), NoCapacity(507, "no_capacity", "full"), ValueError("a bug")):
+            with self.subTest(error):
+                self.store.fails = error
+                self.mover = self.make(lambda: self.store)
+                self.assertEqual(self.load(Load("r", [b"a"], [10])), {10})
+
+    def test_loads_that_cannot_begin_have_failed(self) -> None:
+        loads = [Load("r", [b"a"], [10]), Load("s", [b"b"], [11])]
+        with mock.patch.object(self.pool, "order", side_effect=RuntimeError("a bug")):
+            self.mover.load(loads)
+        self.assertEqual(self.mover.take_done(PATIENCE_S), [(loads[0], {10}), (loads[1], {11})])
+        self.mover._loads.shutdown()  # no thread can be had, say
+        self.mover.load(loads)
+        self.assertEqual(self.mover.take_done(PATIENCE_S), [(loads[0], {10}), (loads[1], {11})])
+
+    def test_a_load_that_waited_too_long_has_failed(self) -> None:
+        self.save(Save([b"a"], [3], None))
+        self.mover._load(Load("r", [b"a"], [10]), None, deadline=0.0)
+        self.assertEqual(self.mover.take_done()[0][1], {10})
+        self.assertEqual(self.pool.blocks[10][0], 10)
+
+    def test_who_waits_for_a_load_is_told_as_soon_as_one_has_ended(self) -> None:
+        self.save(Save([b"a"], [3], None))
+        self.assertEqual(self.mover.take_done(PATIENCE_S), [])  # nothing is under way that could end
+        ends, load = threading.Event(), self.pool.load
+
+        def waits(blocks: Sequence[int], *rest: Any) -> Copies:
+            if blocks == [11]:
+                ends.wait(PATIENCE_S)
+            return load(blocks, *rest)
+
+        with mock.patch.object(self.pool, "load", waits):
+            self.mover.load([Load("late", [b"a"], [11]), Load("soon", [b"a"], [10])])
+            self.assertEqual([done.request for done, _ in self.mover.take_done(PATIENCE_S)], ["soon"])
+            self.assertEqual(self.mover.take_done(0.001), [])  # no longer than that
+            ends.set()
+            self.assertEqual([done.request for done, _ in self.mover.take_done(PATIENCE_S)], ["late"])
+
+    def test_no_room_skips_and_the_next_is_saved(self) -> None:
+        self.store.room = 1
+        self.save(Save([b"a", b"b"], [3, 4], None), Save([b"c"], [5], None))
+        self.assertEqual(set(self.store.held), {b"c"})
+        self.assertEqual(self.report.take()["saves_skipped_blocks"], 2)
+
+    def test_a_server_that_is_too_busy_skips_and_is_asked_again(self) -> None:
+        self.store.fails = Refused(429, "too_many_transfers", "busy")
+        self.save(Save([b"a"], [3], None))
+        self.store.fails, self.store.fails_commit = None, Refused(429, "too_many_transfers", "busy")
+        self.save(Save([b"b"], [3], None))
+        self.store.fails_commit = None
+        self.save(Save([b"c"], [3], None))
+        self.assertEqual(set(self.store.held), {b"c"})
+        self.assertEqual(self.report.take()["saves_skipped_blocks"], 2)
+
+    def test_slots_are_given_up_where_the_copy_fails(self) -> None:
+        self.mover.prepare([Save([b"a"], [99], None)])  # the engine has no such block
+        for _, slots in self.mover._prepared:
+            slots.exception(PATIENCE_S)
+        self.mover.save()
+        self.drain()
+        self.assertEqual((self.store.held, self.store.released, self.mover._pending_saves), ({}, 1, 0))
+
+    def test_a_server_that_does_not_answer_holds_no_step(self) -> None:
+        self.store.gate.clear()
+        self.mover.prepare([Save([b"a"], [3], None)])
+        self.mover.save()  # returns
+        self.assertEqual(self.report.take()["saves_skipped_blocks"], 1)
+        self.store.gate.set()
+        self.drain()
+        self.drain()  # the slots came late, and were given up
+        self.assertEqual((self.store.held, self.store.released), ({}, 1))
+
+    def test_a_server_that_is_too_slow_is_not_given_more(self) -> None:
+        self.store.gate.clear()
+        self.mover._pending_saves = MAX_PENDING_SAVES
+        self.mover.prepare([Save([b"a"], [3], None)])
+        self.assertEqual(self.mover._prepared, [])
+        self.assertEqual(self.mover._pending_saves, MAX_PENDING_SAVES)
+        self.store.gate.set()
+
+    def test_every_save_that_ended_makes_room_for_another(self) -> None:
+        self.save(Save([b"a"], [3], None))
+        self.store.room = 0
+        self.save(Save([b"b"], [3], None))
+        self.store.room, self.store.fails = 64, NoAnswer("gone")
+        self.save(Save([b"c"], [3], None))
+        self.assertEqual(self.mover._pending_saves, 0)
+
+    def test_a_cache_that_is_gone_is_made_again(self) -> None:
+        gone = FakeStore()
+        gone.fails = UnknownCache(404, "unknown_cache", "gone")
+        stores = [gone, self.store]
+        self.mover = self.make(lambda: stores.pop(0))
+        self.save(Save([b"a"], [3], None))
+        self.assertEqual(set(self.store.held), {b"a"})
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,84 @@
+"""What each step of an engine loads and saves."""
+
+from __future__ import annotations
+
+import unittest
+
+from cairn.engine.chain import KeyChain
+from cairn.engine.plan import Load, Planner, Save
+from test_block_keys import TOKENS, keys
+
+BLOCKS = list(range(10, 40))
+
+
+class Plans(unittest.TestCase):
+    """Blocks of 4 tokens; block n of the request is block 10 + n of the engine."""
+
+    def setUp(self) -> None:
+        self.planner = Planner(4)
+        self.tokens = TOKENS[:22]
+        self.planner.begin("a", KeyChain(b"r" * 32, 4), None)
+        self.keys = keys(self.tokens)
+
+    def save(self, computed: int) -> Save | None:
+        return self.planner.computes("a", self.tokens, computed, lambda: BLOCKS)
+
+    def test_the_last_token_is_always_computed(self) -> None:
+        self.assertEqual(self.planner.keys("a", TOKENS[:20]), self.keys[:4])
+        self.assertEqual(self.planner.keys("a", TOKENS[:21]), self.keys[:5])
+        self.assertEqual(self.planner.keys("a", []), [])
+
+    def test_what_is_found_beyond_the_computed_is_loaded(self) -> None:
+        self.planner.keys("a", self.tokens)
+        self.assertEqual(self.planner.found("a", 4, computed_tokens=8), 8)
+        self.planner.load("a", BLOCKS, 8)
+        self.assertEqual(self.planner.take_loads(), [Load("a", self.keys[2:4], [12, 13])])
+        self.assertEqual(self.planner.take_loads(), [])
+
+    def test_each_block_is_saved_once_and_when_it_is_full(self) -> None:
+        self.planner.found("a", 0, 0)
+        self.assertIsNone(self.save(3))
+        self.assertEqual(self.save(10), Save(self.keys[:2], [10, 11], None))
+        self.assertIsNone(self.save(10))
+        self.assertIsNone(self.save(11))
+        self.assertEqual(self.save(20), Save(self.keys[2:5], [12, 13, 14], self.keys[1], 2))
+
+    def test_what_was_found_is_not_saved(self) -> None:
+        self.planner.keys("a", self.tokens)
+        self.planner.found("a", 4, 0)
+        self.planner.load("a", BLOCKS, 16)
+        self.assertEqual(self.save(22), Save(self.keys[4:5], [14], self.keys[3], 4))
+
+    def test_what_the_engine_has_and_the_server_lost_is_saved_again(self) -> None:
+        self.assertEqual(self.planner.found("a", 1, computed_tokens=16), 0)
+        self.assertEqual(self.save(20), Save(self.keys[1:5], [11, 12, 13, 14], self.keys[0], 1))
+
+    def test_tokens_that_are_not_known_yet_make_no_block(self) -> None:
+        self.planner.found("a", 0, 0)
+        self.tokens = self.tokens[:7]
+        # Computing runs ahead of the tokens: draft tokens, or steps that overlap.
+        self.assertEqual(self.save(12), Save(self.keys[:1], [10], None))
+
+    def test_a_load_that_failed_is_not_tried_again_and_its_blocks_are_saved(self) -> None:
+        self.planner.keys("a", self.tokens)
+        self.planner.found("a", 5, 0)
+        self.planner.load("a", BLOCKS, 20)
+        self.planner.failed("a", {13, 99})
+        self.assertEqual(self.save(20), Save(self.keys[3:5], [13, 14], self.keys[2], 3))
+        self.assertEqual(self.planner.found("a", 5, 0), 0)
+
+    def test_other_requests_blocks_fail_nothing(self) -> None:
+        self.planner.keys("a", self.tokens)
+        self.planner.found("a", 5, 0)
+        self.planner.load("a", BLOCKS, 20)
+        self.planner.failed("a", {99})
+        self.assertIsNone(self.save(20))
+
+    def test_a_request_that_has_ended_is_forgotten(self) -> None:
+        self.planner.end("a")
+        self.assertFalse(self.planner.knows("a"))
+        self.assertIsNone(self.save(20))
+
+
+if __name__ == "__main__":
+    unittest.main()
