@@ -178,7 +178,10 @@ Result<> BlockManager::Impl::check_disk_path(const CacheConfig& config) const {
 Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(const CacheConfig& config) {
   CAIRN_TRY(check_config(config, services->options));
   Member member;
-  CacheCore::Parts parts{.config = config, .number = ++last_number, .hash_seed = random.next_u64()};
+  CacheCore::Parts parts{.config = config,
+                         .number = ++last_number,
+                         .hash_seed = random.next_u64(),
+                         .memory_id = random.next_u64()};
   // Files last: memory that is refused leaves none behind.
   for (Tier tier : {Tier::device, Tier::pinned}) {
     if (!config.tiers[index_of(tier)]) continue;

@@ -263,6 +263,9 @@ class Cache {
   // null where the cache lacks the tier
   const BlockLayout* layout(Tier tier) const;
   Tier highest_tier() const;
+  // Another for each cache that is made, also after a restart: a tier that was exported is the same
+  // memory for as long as this is the same.
+  std::uint64_t memory_id() const;
   // How another process maps a tier. From then on a block of it that nobody wrote through a
   // BlockWriter counts as written in place. impossible where the tier cannot be mapped,
   // and where it can be by its open file only and that cannot be passed; unknown_tier.

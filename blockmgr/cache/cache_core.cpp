@@ -51,6 +51,7 @@ CacheCore::CacheCore(std::shared_ptr<CacheServices> shared, Parts parts)
     : services(std::move(shared)),
       config(parts.config),
       number(parts.number),
+      memory_id(parts.memory_id),
       block_bytes(cairn::block_bytes(parts.config.shape)),
       spaces(make_spaces(parts)),
       slot_checksums(std::move(parts.slot_checksums)),

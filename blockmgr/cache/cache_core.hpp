@@ -86,12 +86,14 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
     std::vector<PreparedMemory> prepared = {};           // of the pinned tier
     std::vector<std::filesystem::path> disk_files = {};
     std::uint64_t hash_seed = 0;
+    std::uint64_t memory_id = 0;
   };
   CacheCore(std::shared_ptr<CacheServices> services, Parts parts);
 
   const std::shared_ptr<CacheServices> services;
   const CacheConfig config;  // as it was made: see `settings`
   const std::uint32_t number;
+  const std::uint64_t memory_id;  // random: no other cache's, of this server or the one before
   const std::uint64_t block_bytes;
   const std::array<std::unique_ptr<TierSpace>, kNumTiers> spaces;  // null: no such tier
   const std::unique_ptr<SlotChecksums> slot_checksums;             // null without a disk tier

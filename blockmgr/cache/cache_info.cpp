@@ -39,6 +39,7 @@ Cache::~Cache() = default;
 
 const CacheConfig& Cache::config() const { return *core_->settings; }
 std::uint64_t Cache::block_bytes() const { return core_->block_bytes; }
+std::uint64_t Cache::memory_id() const { return core_->memory_id; }
 
 const BlockLayout* Cache::layout(Tier tier) const {
   return core_->spaces[index_of(tier)] ? &core_->layout(tier) : nullptr;

@@ -137,6 +137,40 @@ class Mapped(ServerCase):
         self.put(2)
         self.assertEqual(self.copies(view, 2), [block(2)])
 
+    def test_the_mapping_is_asked_for_once(self) -> None:
+        self.make()
+        view = self.view()
+        with mock.patch.object(self.client, "export", side_effect=AssertionError("one request too many")):
+            with view.write(1) as slots:
+                slots[0].copy_from(block(1))
+                slots.commit([key(1)])
+            self.assertEqual(self.copies(view, 1), [block(1)])
+
+    def test_slots_of_a_cache_that_is_gone_are_not_those_of_the_next(self) -> None:
+        """It was dropped, or the server was killed, between the allocation and the export."""
+        self.make()
+        view = self.view()
+        self.client.drop_cache(self.name)
+        self.make()
+        allocated = self.client.allocate(self.name, 1, tier="pinned", lease_ms=60_000)
+        self.client.drop_cache(self.name, force=True)
+        self.make()
+        with mock.patch.object(self.client, "allocate", return_value=allocated), self.assertRaises(LeaseLost):
+            view.write(1)
+
+    def test_a_server_that_tells_no_number_is_asked_for_the_mapping_each_time(self) -> None:
+        self.make()
+        self.put(1)
+        with mock.patch("cairn.http.Response.memory_id", None):
+            view = self.view()
+            with mock.patch.object(self.client, "export", wraps=self.client.export) as export:
+                self.assertEqual(self.copies(view, 1), [block(1)])
+                self.client.drop_cache(self.name)
+                self.make()
+                self.put(2)
+                self.assertEqual(self.copies(view, 2), [block(2)])
+            self.assertEqual(export.call_count, 2)
+
     def test_by_path_where_the_server_is_asked_over_tcp(self) -> None:
         self.make()
         self.put(1)

@@ -1,5 +1,6 @@
 #include "server/routes/common.hpp"
 
+#include "base/hex.hpp"
 #include "server/codec/ids.hpp"
 
 namespace cairn::routes {
@@ -30,6 +31,10 @@ Result<json> body_document(const Call& call, std::size_t max_values) {
   auto format = format_of(call);
   if (!format) return std::move(format).error();
   return parse_document(call.body, *format, max_values);
+}
+
+void tell_memory(Reply& reply, std::uint64_t memory_id) {
+  reply.add_header("Cairn-Memory", to_hex(std::as_bytes(std::span(&memory_id, 1))));
 }
 
 Result<> no_query(const Call& call) {

@@ -26,6 +26,9 @@ Result<json> body_document(const Call& call, std::size_t max_values = kMaxDocume
 std::size_t max_values(const Service& service);
 // "/v1/caches/NAME". A cache's name needs no escaping.
 std::string cache_path(std::string_view name);
+// The answer tells which memory its handles are of: who has mapped a tier maps it again where that
+// is another.
+void tell_memory(Reply& reply, std::uint64_t memory_id);
 // Refuses any query.
 Result<> no_query(const Call& call);
 // unknown_tier unless the cache has it.

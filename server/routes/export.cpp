@@ -22,8 +22,9 @@ void export_tier(Service& service, const Call& call, Reply reply) {
               if (!memory) return answer.error(memory.error());
               std::shared_ptr<const FileDescriptor> file = std::move(memory->memory.file);
               if (file != nullptr) memory->descriptor = 0;
-              service.log.info("tier exported",
-                               {{"cache", cache->config().name}, {"tier", to_string(tier)}});
+              service.log.debug("tier exported",
+                                {{"cache", cache->config().name}, {"tier", to_string(tier)}});
+              tell_memory(answer, cache->memory_id());
               answer.document(200, tier_memory_body(*memory), std::move(file));
             });
 }

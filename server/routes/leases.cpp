@@ -69,13 +69,15 @@ void allocate(Service& service, const Call& call, Reply reply) {
                                 .quota = call.quota(),
                                 .pins = call.pins(),
                                 .holder = call.holder()};
-  (*cache)->allocate(request, [reply = std::move(reply), packed = call.style.form.bytes](
-                                  Result<Allocation> allocation) mutable {
-    if (!allocation) return reply.error(allocation.error());
-    if (!packed) return reply.text(200, allocation_text(*allocation));
-    reply.bytes(
-        packed_blocks(allocation->lease, allocation->expires_at_unix_ms, allocation->blocks));
-  });
+  (*cache)->allocate(
+      request, [reply = std::move(reply), packed = call.style.form.bytes,
+                memory_id = (*cache)->memory_id()](Result<Allocation> allocation) mutable {
+        if (!allocation) return reply.error(allocation.error());
+        tell_memory(reply, memory_id);
+        if (!packed) return reply.text(200, allocation_text(*allocation));
+        reply.bytes(
+            packed_blocks(allocation->lease, allocation->expires_at_unix_ms, allocation->blocks));
+      });
 }
 
 void commit(Service& service, const Call& call, Reply reply) {

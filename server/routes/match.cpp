@@ -64,7 +64,8 @@ std::vector<BlockKey> owned(std::span<const KeyView> keys) {
 }
 
 // A packed answer has no room for the transfer of what is brought up.
-void answer_match(bool packed, const MatchAnswer& answer, Reply& reply) {
+void answer_match(const Cache& cache, bool packed, const MatchAnswer& answer, Reply& reply) {
+  tell_memory(reply, cache.memory_id());
   if (!packed) return reply.text(200, match_text(answer));
   const MatchResult& result = answer.result;
   reply.bytes(packed_blocks(result.lease, result.expires_at_unix_ms, result.blocks));
@@ -79,7 +80,7 @@ void answer_where_now(Cache& cache, const std::vector<BlockKey>& keys, MatchResu
   for (const BlockReader& reader : cache.read_prefix(views)) {
     result.blocks.push_back(reader.handle());
   }
-  answer_match(packed,
+  answer_match(cache, packed,
                {.keys = views, .result = result, .with_transfer = true, .transfer = transfer},
                reply);
 }
@@ -90,7 +91,8 @@ void match_and_onboard(Service& service, const Call& call, std::shared_ptr<Cache
   const bool packed = call.style.form.bytes;
   // The tier was checked before anything was pinned.
   if (!result.lease) {
-    return answer_match(packed, {.keys = keys, .result = result, .with_transfer = true}, reply);
+    return answer_match(*cache, packed, {.keys = keys, .result = result, .with_transfer = true},
+                        reply);
   }
   LeaseGuard guard(cache, *result.lease);
   keys = keys.first(result.blocks.size());
@@ -100,8 +102,8 @@ void match_and_onboard(Service& service, const Call& call, std::shared_ptr<Cache
   if (!*transfer || body.wait_ms == 0) {
     guard.keep();
     return answer_match(
-        packed, {.keys = keys, .result = result, .with_transfer = true, .transfer = *transfer},
-        reply);
+        *cache, packed,
+        {.keys = keys, .result = result, .with_transfer = true, .transfer = *transfer}, reply);
   }
   auto shared = std::make_shared<Reply>(std::move(reply));
   auto waiting = service.waits.wait(
@@ -139,7 +141,7 @@ void match_with(Service& service, const Call& call, Scratch& scratch, Reply repl
     return match_and_onboard(service, call, std::move(*cache), body, keys, result,
                              std::move(reply));
   }
-  answer_match(call.style.form.bytes, {.keys = keys, .result = result}, reply);
+  answer_match(**cache, call.style.form.bytes, {.keys = keys, .result = result}, reply);
 }
 
 }  // namespace

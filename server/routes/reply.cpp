@@ -59,7 +59,14 @@ void Reply::empty(unsigned status) {
 
 void Reply::error(const Error& error) { send(cairn::problem(error)); }
 
+void Reply::add_header(std::string_view name, std::string_view value) {
+  headers_.reserve(headers_.size() + name.size() + value.size() + 4);
+  headers_.append(name).append(": ").append(value).append("\r\n");
+}
+
 void Reply::send(http::Response&& response) {
+  headers_ += response.headers;
+  response.headers = std::move(headers_);
   if (style_.head_only && !response.announced_bytes) {
     response.announced_bytes = response.body.size();
     response.body.clear();

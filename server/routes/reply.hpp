@@ -23,6 +23,8 @@ class Reply {
   Reply(http::Responder responder, ReplyStyle style)
       : responder_(std::move(responder)), style_(style) {}
 
+  // Goes along with the answer, whichever it will be.
+  void add_header(std::string_view name, std::string_view value);
   // JSON text that was written by hand.
   void text(unsigned status, std::string json_text);
   void document(unsigned status, const ordered_json& document);
@@ -44,6 +46,7 @@ class Reply {
 
   http::Responder responder_;
   ReplyStyle style_;
+  std::string headers_;
 };
 
 }  // namespace cairn

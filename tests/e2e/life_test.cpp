@@ -178,6 +178,33 @@ TEST_F(LifeTest, MatchesThePackedForm) {
               is_problem(400));
 }
 
+TEST_F(LifeTest, HandlesNameTheMemoryThatTheyAreOf) {
+  TestCache cache(rest_, {.pinned = 4});
+  const auto memories = [&] {
+    const std::string match = cache.path("/match?key_bytes=16&lease_ms=0");
+    std::set<std::string> named;
+    for (const Reply& reply :
+         {rest_.post_bytes(match, packed({key(1)})),
+          rest_.post(cache.path("/match"), {{"keys", json::array({key(1)})}, {"lease_ms", 0}}),
+          rest_.send({.method = "POST",
+          .target = cache.path("/allocate"),
+          .body = R"({"count": 1, "lease_ms": 1})",
+          .content_type = "application/json",
+          .headers = {{"Accept", "application/octet-stream"}}}),
+          rest_.post(cache.path("/allocate"), {{"count", 1}, {"lease_ms", 1}}),
+          rest_.post(cache.path("/tiers/pinned/export"))}) {
+      EXPECT_THAT(reply, has_status(200));
+      named.insert(reply.header("Cairn-Memory"));
+    }
+    return named;
+  };
+  const std::set<std::string> first = memories();
+  EXPECT_THAT(first, ElementsAre(testing::MatchesRegex("[0-9a-f]{16}")));
+  EXPECT_EQ(memories(), first);
+  TestCache other(rest_, {.pinned = 4});
+  EXPECT_NE(rest_.post(other.path("/tiers/pinned/export")).header("Cairn-Memory"), *first.begin());
+}
+
 TEST_F(LifeTest, SpeaksMessagePack) {
   TestCache cache(rest_, {.device = 4});
   cache.store(1);

@@ -50,6 +50,11 @@ class Response:
     def content_type(self) -> str:
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
+    @property
+    def memory_id(self) -> str | None:
+        """Of the memory that the answer's handles are of."""
+        return self.headers.get("cairn-memory")
+
 
 @dataclass(frozen=True)
 class Call(Generic[T]):

@@ -63,7 +63,8 @@ class Strides:
 
 @dataclass(frozen=True)
 class TierMemory:
-    """How another process maps a tier. `descriptor` counts the open files that come along with the answer."""
+    """How another process maps a tier. `descriptor` counts the open files that come along with the answer.
+    `memory_id` is that of the matches and allocations whose blocks lie in this memory."""
 
     kind: str
     size_bytes: int
@@ -74,6 +75,7 @@ class TierMemory:
     device_id: int | None = None
     regions: list[Region] = field(default_factory=list)
     strides: Strides | None = None
+    memory_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,7 @@ class Match:
     blocks: Sequence[MatchedBlock]
     transfer: str | None = None
     shared_matched: int | None = None
+    memory_id: str | None = None  # of the memory that its tiers have; None: the server tells none
 
 
 @dataclass(frozen=True)
@@ -193,6 +196,7 @@ class Allocation:
     lease: str
     expires_at_ms: int
     blocks: Sequence[Handle]
+    memory_id: str | None = None
 
 
 @dataclass(frozen=True)

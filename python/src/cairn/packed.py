@@ -78,23 +78,23 @@ def packed_keys(keys: Sequence[Key]) -> tuple[int, bytes] | None:
         return packed_keys([key_bytes(key) for key in keys])
 
 
-def read_match(body: bytearray, keys: Sequence[Key]) -> Match:
+def read_match(body: bytearray, keys: Sequence[Key], memory_id: str | None = None) -> Match:
     lease, expires_at_ms, records = _open(body)
 
     def make(at: int, tier: str, slot: int, generation: int) -> MatchedBlock:
         return MatchedBlock(tier, slot, generation, key_bytes(keys[at]))
 
     blocks = PackedBlocks(records, make)
-    return Match(len(blocks), lease, expires_at_ms, blocks)
+    return Match(len(blocks), lease, expires_at_ms, blocks, memory_id=memory_id)
 
 
-def read_allocation(body: bytearray) -> Allocation:
+def read_allocation(body: bytearray, memory_id: str | None = None) -> Allocation:
     lease, expires_at_ms, records = _open(body)
 
     def make(at: int, tier: str, slot: int, generation: int) -> Handle:
         return Handle(tier, slot, generation)
 
-    return Allocation(lease or "", expires_at_ms, PackedBlocks(records, make))
+    return Allocation(lease or "", expires_at_ms, PackedBlocks(records, make), memory_id)
 
 
 def slots_of(blocks: Sequence[Handle]) -> list[int]:

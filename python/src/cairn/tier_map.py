@@ -20,7 +20,8 @@ class TierMap:
         """Maps `file`, which stays the caller's."""
         if memory.strides is None or not memory.regions:
             raise CairnError("the export does not say where the blocks lie")
-        self.identity = identity_of(file)
+        self.identity = _identity_of(file)
+        self.memory_id = memory.memory_id
         self.shape = shape
         self.num_blocks = num_blocks
         self.strides = memory.strides
@@ -34,6 +35,10 @@ class TierMap:
             regions[layer if len(regions) > 1 else 0] + layer * self.strides.layer_bytes
             for layer in range(shape.num_layers)
         ]
+
+    def is_of(self, opened: OpenTier) -> bool:
+        """Whether the open tier is this memory, of the same cache still."""
+        return (self.identity, self.memory_id) == (_identity_of(opened.file), opened.memory.memory_id)
 
     def offset(self, slot: int, layer: int, outer: int) -> int:
         """Where a piece of a block begins."""
@@ -102,7 +107,7 @@ class TierMap:
             )
 
 
-def identity_of(file: int) -> tuple[int, int]:
+def _identity_of(file: int) -> tuple[int, int]:
     """Memory that is mapped keeps its number: no other has it meanwhile."""
     status = os.fstat(file)
     return status.st_dev, status.st_ino

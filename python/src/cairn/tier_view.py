@@ -13,7 +13,7 @@
 
 The rules of mapped memory are kept here: blocks are read under a lease, which is renewed while it is needed and
 must be there still at the end; only slots that were allocated are written, never close to the end of their lease;
-and under each lease the mapping is compared with the server's memory, which is another after its restart.
+and under each lease the mapping is that of the server's memory by then, which is another after its restart.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cairn.leases import KeptLease, LeaseKeeper
 from cairn.model import Committed, Handle, Key, NewBlock, Shape, Tier
 from cairn.packed import first_in, slots_of
 from cairn.rows import Rows
-from cairn.tier_map import OpenTier, TierMap, identity_of
+from cairn.tier_map import OpenTier, TierMap
 
 DEFAULT_LEASE_MS = 30_000
 
@@ -263,7 +263,7 @@ class TierView:
         except BaseException:
             self._keeper.drop(lease)
             raise
-        return ReadBlocks(self._keeper, lease, self._current(lease), match.blocks[:here])
+        return ReadBlocks(self._keeper, lease, self._current(lease, match.memory_id), match.blocks[:here])
 
     def write(self, count: int, *, priority: int | None = None) -> WriteBlocks:
         """`count` slots, all of them or NoCapacity."""
@@ -272,21 +272,27 @@ class TierView:
             self._cache.name, count, tier=self._cache.tier, lease_ms=self.lease_ms, priority=priority
         )
         lease = self._keeper.keep(slots.lease, self.lease_ms, asked_at)
-        return WriteBlocks(self._keeper, lease, self._current(lease), slots.blocks, self._cache)
+        return WriteBlocks(self._keeper, lease, self._current(lease, slots.memory_id), slots.blocks, self._cache)
 
     def _current_or_last(self) -> TierMap:
         with self._lock:
             assert self._map is not None
             return self._map
 
-    def _current(self, lease: KeptLease | None = None) -> TierMap:
-        """The mapping of the memory that the server has now. Under a lease that is the memory of the lease's
-        blocks: the lease is known to one life of the server and of the cache only, and is confirmed at its end."""
+    def _current(self, lease: KeptLease | None = None, memory_id: str | None = None) -> TierMap:
+        """The mapping of the memory that the server has now, which is asked for where the last is another's than
+        the lease's blocks are in (`memory_id`). LeaseLost where the server has another by now: nothing may be
+        written into that. Servers that tell no number are asked each time."""
         try:
+            with self._lock:
+                if memory_id is not None and self._map is not None and self._map.memory_id == memory_id:
+                    return self._map
             client, name, tier = self._cache.client, self._cache.name, self._cache.tier
             with OpenTier(client, name, tier) as opened:
+                if memory_id is not None and opened.memory.memory_id != memory_id:
+                    raise LeaseLost(f"the cache {name} was made anew while its blocks were asked for")
                 with self._lock:
-                    if self._map is not None and self._map.identity == identity_of(opened.file):
+                    if self._map is not None and self._map.is_of(opened):
                         return self._map
                 cache = client.cache(name)
                 made = TierMap(opened.memory, cache.layout, cache.tiers[tier].num_blocks, opened.file)

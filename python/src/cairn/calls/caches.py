@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from cairn.calls import _parts as parts
@@ -94,7 +95,7 @@ def export(cache: str, tier: Tier) -> Call[tuple[TierMemory, list[int]]]:
     come over a Unix socket only, and to `Client` only."""
 
     def read(response: Response) -> tuple[TierMemory, list[int]]:
-        memory = decode(TierMemory, parts.document(response))
+        memory = replace(decode(TierMemory, parts.document(response)), memory_id=response.memory_id)
         taken, response.files = response.files, []
         return memory, taken
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from cairn import packed
@@ -41,8 +42,8 @@ def match(
 
     def read(response: Response) -> Match:
         if response.content_type == PACKED[1]:
-            return packed.read_match(response.body, keys)
-        return decode(Match, parts.document(response))
+            return packed.read_match(response.body, keys, response.memory_id)
+        return replace(decode(Match, parts.document(response)), memory_id=response.memory_id)
 
     if together is None:
         names = [key_hex(key) for key in keys]
@@ -81,8 +82,8 @@ def allocate(
 
     def read(response: Response) -> Allocation:
         if response.content_type == PACKED[1]:
-            return packed.read_allocation(response.body)
-        return decode(Allocation, parts.document(response))
+            return packed.read_allocation(response.body, response.memory_id)
+        return replace(decode(Allocation, parts.document(response)), memory_id=response.memory_id)
 
     return parts.post(target("v1", "caches", cache, "allocate"), body, read, headers=(PACKED,))
 
