@@ -221,7 +221,10 @@ TEST(PassedMemory, IsNotThereAfterARestart) {
                 has_status(201));
   }
   Served served({}, data.path() / "data");
-  EXPECT_THAT(served.server->output(), HasSubstr("a remembered cache could not be made"));
+  EXPECT_TRUE(eventually([&] {
+    return testing::Value(served.server->output(),
+                          HasSubstr("a remembered cache could not be made"));
+  }));
   EXPECT_THAT(served.rest->get("/v1/caches/a"), is_problem(404, "unknown_cache"));
   ASSERT_THAT(served.rest->put("/v1/caches/a", body, files), has_status(201));
   EXPECT_TRUE(served.rest->get("/v1/caches/a/keys/" + key(1)).body == block(1));
