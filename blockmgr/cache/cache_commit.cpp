@@ -134,6 +134,7 @@ class Commit : public std::enable_shared_from_this<Commit> {
   Result<Outcome> take_keys(Section& section);
   void make_header(Section& section, std::size_t block);
   void give_up_keys(Section& section);
+  void wait_for(Section& section, const BlockKey& key);
   std::vector<BlockHeader> headers_of(std::span<const SlotRef> slots) const;
   void fill();
   void write_headers(std::span<const SlotRef> slots);
@@ -273,9 +274,9 @@ Result<Commit::Outcome> Commit::take_keys(Section& section) {
         if (block.refuse_duplicate) return exists(block.key);
         break;
       case BlockWrites::Taking::by_another:
-        section->writes.wait_for_key(block.key, [self = shared_from_this()] { self->run(); });
         give_up_keys(section);
         unmark(section);
+        wait_for(section, block.key);
         return Outcome::waits;
     }
   }
@@ -291,9 +292,19 @@ void Commit::make_header(Section& section, std::size_t i) {
   if (block.priority) headers_[i].priority = *block.priority;
 }
 
-// Those who wait go on, after this one's answer.
+// Begins anew when another commit has given the key up. Nothing of this one may come after it: who
+// gives up may be another thread.
+void Commit::wait_for(Section& section, const BlockKey& key) {
+  UniqueFunction<void()> again = [self = shared_from_this()] { self->run(); };
+  if (!section->writes.is_taken(key)) return section.after(std::move(again));
+  section->writes.wait_for_key(key, std::move(again));
+}
+
+// Those who wait go on, after this one's answer. Gives way.
 void Commit::give_up_keys(Section& section) {
+  std::size_t step = 0;
   for (const BlockKey& key : std::exchange(taken_, {})) {
+    if (step++ % kStepBlocks == kStepBlocks - 1) section.give_way();
     for (auto& waiting : section->writes.give_up_key(key)) section.after(std::move(waiting));
   }
 }
@@ -450,10 +461,14 @@ void Commit::end(Section& section) {
 // Their lease may have ended meanwhile, and they with it.
 void Commit::let_go_of_duplicates(Section& section) {
   for (const SlotRef at : given_up_) section->store.record(at).committing = false;
+  if (given_up_.empty() || terms_.release) return;  // they go with the lease
   const auto lease = section->leases.find(lease_);
-  if (!lease || given_up_.empty()) return;
+  if (!lease) return;
   section->leases.remove(*lease, given_up_);
-  for (const SlotRef at : given_up_) section->store.unpin_for_lease(at);
+  for (std::size_t i = 0; i < given_up_.size(); ++i) {
+    if (i > 0 && i % kStepBlocks == 0) section.give_way();
+    section->store.unpin_for_lease(given_up_[i]);
+  }
 }
 
 void Commit::fail(Section& section, Error error) {

@@ -1,6 +1,7 @@
 // Requests so long that they give way to others between their steps.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <future>
 #include <iostream>
 #include <random>
@@ -125,6 +126,33 @@ TEST(StepsTest, ALongOnboardBringsEveryKeyAndTheLeaseHoldsThem) {
   EXPECT_EQ(cache->stats().tiers[index_of(Tier::device)].leased_blocks, kLong);
   ASSERT_TRUE(cache->release(*found.lease));
   EXPECT_EQ(cache->stats().tiers[index_of(Tier::device)].leased_blocks, 0u);
+}
+
+// One of them waits for the other's keys and begins anew when it has them: while it still let go of
+// its own, another thread had begun it.
+TEST(StepsTest, TwoLongCommitsOfTheSameKeysBothEnd) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.disk = 2 * kLong}));
+  for (int round = 0; round < 8; ++round) {
+    std::vector<BlockKey> chain = keys(static_cast<std::uint64_t>(round) * kLong, kLong);
+    const auto commit_all = [&](std::vector<BlockKey> order) {
+      const auto slots = waited<Allocation>([&](Done<Allocation> done) {
+        cache->allocate({.count = kLong, .tier = Tier::disk}, std::move(done));
+      });
+      std::vector<CommitBlock> blocks;
+      for (std::size_t i = 0; i < order.size(); ++i) {
+        blocks.push_back({.handle = slots.value().blocks[i], .key = order[i]});
+      }
+      return commit(*cache, slots.value().lease, std::move(blocks), {.release = true}).has_value();
+    };
+    auto one = std::async(std::launch::async, commit_all, chain);
+    std::ranges::reverse(chain);
+    EXPECT_TRUE(commit_all(chain));
+    EXPECT_TRUE(one.get());
+    EXPECT_EQ(cache->contains(views(chain)), std::vector<bool>(kLong, true));
+    EXPECT_EQ(count(*cache, Tier::disk, SlotState::evictable), kLong);
+    ASSERT_TRUE(cache->clear(Tier::disk));
+  }
 }
 
 // Each victim finds no room below and stays for its children's sake. A step that ends before that
