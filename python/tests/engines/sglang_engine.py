@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,6 +48,9 @@ common._cuda_host_register = lambda *_: None
 pools.transfer_kv_all_layer_direct_lf_pf = save_pages
 pools.transfer_kv_per_layer_direct_pf_lf = load_pages
 
+# An engine that has just answered has its last batch in hand a moment longer.
+FORGET_S = 60
+
 # Where nothing is said SGLang takes most of the machine's memory.
 MAX_TOKENS = 4096
 
@@ -61,7 +65,7 @@ def main() -> None:
     for line in sys.stdin:
         work = json.loads(line)
         if work.get("forget"):
-            engine.flush_cache()
+            forget(engine)
         sampling = {"temperature": 0, "max_new_tokens": work["max_tokens"], "ignore_eos": True}
         done = [engine.generate(input_ids=[tokens], sampling_params=sampling)[0] for tokens in work["prompts"]]
         facts = [one["meta_info"] for one in done]
@@ -72,6 +76,14 @@ def main() -> None:
         }
         print(json.dumps(answer), file=out, flush=True)
     engine.shutdown()
+
+
+def forget(engine: Any) -> None:
+    """SGLang refuses to while anything is under way."""
+    deadline = time.monotonic() + FORGET_S
+    while not engine.flush_cache().success:
+        assert time.monotonic() < deadline, "the engine does not forget"
+        time.sleep(0.05)
 
 
 def begin(model: str, storage: dict[str, Any] | None, options: dict[str, Any]) -> Any:
