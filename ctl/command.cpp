@@ -33,6 +33,8 @@ constexpr std::array kCommands = {
             list_transfers},
     Command{"transfers start", "CACHE TIER KEY...", "move no-wait ", "bring blocks to a tier",
             start_transfer},
+    Command{"advise", "CACHE", "",
+            "what more memory would give, and what another order of eviction", advise},
     Command{"drain", "CACHE", "tier no-wait ", "bring every block to a tier (default: the lowest)",
             drain},
     Command{"transfers show", "TRANSFER", "", "how far a movement is", show_transfer},

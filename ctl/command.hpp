@@ -96,6 +96,7 @@ Answer<> end_lease(const Session&);
 // movements.cpp
 Answer<> list_transfers(const Session&);
 Answer<> start_transfer(const Session&);
+Answer<> advise(const Session&);
 Answer<> drain(const Session&);
 Answer<> show_transfer(const Session&);
 Answer<> cancel_transfer(const Session&);

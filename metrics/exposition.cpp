@@ -107,6 +107,22 @@ void add_leases(Families& out, std::span<const CacheStats> caches) {
                 caches, &CacheStats::remembered_blocks);
 }
 
+void add_reuse(Families& out, std::span<const CacheStats> caches) {
+  auto curve = Builder::gauge(
+      {"cairn_miss_ratio_curve",
+       "Of the blocks asked for lately, the share that LRU would not have found in a cache of so "
+       "many times the size. Nothing before the first request."});
+  constexpr std::array<std::string_view, kCurveRatios.size()> kRatios = {"0.25", "0.5", "1", "2",
+                                                                         "4"};
+  for (const CacheStats& cache : caches) {
+    if (cache.requests_followed == 0) continue;
+    for (std::size_t i = 0; i < kRatios.size(); ++i) {
+      curve.add({{"cache", cache.name}, {"capacity_ratio", kRatios[i]}}, cache.miss_ratio_curve[i]);
+    }
+  }
+  out.push_back(std::move(curve).take());
+}
+
 void add_lock_holds(Families& out, std::span<const CacheStats> caches) {
   auto holds = Builder::histogram(
       {"cairn_lock_hold_seconds",
@@ -295,6 +311,7 @@ std::string metrics_text(const MetricsInput& input) {
   add_matches(families, input.caches);
   add_leases(families, input.caches);
   add_cache_movements(families, input.caches);
+  add_reuse(families, input.caches);
   add_lock_holds(families, input.caches);
   add_all_movements(families, input);
   add_checksums(families, input.caches);

@@ -248,6 +248,34 @@ struct PendingList {
   std::uint64_t next_cursor = 0;  // 0: there is no more
 };
 
+// What the cache would have found of the blocks asked for if it had another size or kept others.
+// Shares of 0 to 1.
+struct MissRatioRequest {
+  // Empty: a quarter, a half, one, two and four times the cache's own size.
+  std::vector<std::uint64_t> capacities_blocks = {};
+};
+struct MissRatio {
+  std::uint64_t requests = 0;         // seen since the cache was made or changed
+  std::uint64_t capacity_blocks = 0;  // different blocks that fit into the cache
+  double blocks_per_s = 0;            // asked for
+  struct Point {
+    std::uint64_t capacity_blocks = 0;
+    double lru = 0;
+    double policy = 0;  // as the cache is set; told by models, with an error of some points
+  };
+  std::vector<Point> points = {};
+  // What a GiB more brings of a tier: blocks that would be found in it or above, and are now in
+  // a lower tier or nowhere.
+  struct Advice {
+    Tier tier = Tier::device;
+    std::uint64_t added_blocks = 0;
+    double hit_rate = 0;  // more of all blocks asked for
+    double hits_per_s = 0;
+    double tokens_per_s = 0;
+  };
+  std::vector<Advice> advice = {};  // of each tier, the highest first
+};
+
 // One cache: its tiers, its index, its leases. Thread-safe; no call blocks on I/O, and what needs
 // I/O answers through a Done that runs exactly once, on the calling thread or an engine thread,
 // without locks held. The cache stays alive as long as somebody holds it; after its removal every
@@ -271,6 +299,10 @@ class Cache {
   // and where it can be by its open file only and that cannot be passed; unknown_tier.
   Result<TierMemory> export_tier(Tier tier, bool passes_files);
   CacheStats stats() const;
+  MissRatio miss_ratio(const MissRatioRequest& request = {}) const;
+  // The most that any order of eviction would find in a cache of this size, 0 to 1, as far as the
+  // last requests tell. Some 10 ms of computing.
+  double optimum() const;
 
   // The longest prefix of `keys` that is present, in each key's highest tier. Counted in the
   // statistics. `out` is reused, so a caller that keeps it allocates nothing. lease_ms: nothing is

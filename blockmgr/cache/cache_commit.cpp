@@ -144,6 +144,7 @@ class Commit : public std::enable_shared_from_this<Commit> {
   void publish(Section& section);
   void publish_block(Section& section, std::size_t block);
   void end(Section& section);
+  void tell_reuse();
   void let_go_of_duplicates(Section& section);
   void fail(Section& section, Error error);
 
@@ -453,9 +454,21 @@ void Commit::end(Section& section) {
     if (const auto still = section->leases.find(lease_))
       section->leases.end(section, *still, false);
   }
-  section.after([self = shared_from_this()] { self->done_(std::move(self->statuses_)); });
+  section.after([self = shared_from_this()] {
+    self->tell_reuse();
+    self->done_(std::move(self->statuses_));
+  });
   give_up_keys(section);
   section->leases.finish_releases(section);
+}
+
+void Commit::tell_reuse() {
+  std::vector<BlockKey> keys;
+  keys.reserve(committed_.size());
+  for (std::size_t i = 0; i < statuses_.size(); ++i) {
+    if (statuses_[i] == CommitStatus::committed) keys.push_back(blocks_[i].key);
+  }
+  core_->reuse.stored(keys);
 }
 
 // Their lease may have ended meanwhile, and they with it.

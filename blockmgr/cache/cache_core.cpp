@@ -59,6 +59,7 @@ CacheCore::CacheCore(std::shared_ptr<CacheServices> shared, Parts parts)
       journal(std::move(parts.journal)),
       staging(services->runtime, services->staging, parts.config.shape),
       settings(parts.config),
+      reuse({.eviction = config.eviction, .capacity_blocks = different_blocks(config)}),
       state_(config, options(), store_options(*services, parts),
              {.cache = number, .max_leases = options().max_leases}) {
   services->events.open(number, config.name);

@@ -17,7 +17,8 @@
 //   sizes      a tier on its way to another size                             (resizing)
 //   scrub      bytes on disk that nobody reads                               (scrub)
 //
-// The verbs of Cache are in cache_*.cpp, block_reader.cpp and block_writer.cpp.
+// Beside the lock a ReuseWatch follows what is asked for. The verbs of Cache are in cache_*.cpp,
+// block_reader.cpp and block_writer.cpp.
 
 #include <array>
 #include <filesystem>
@@ -36,6 +37,7 @@
 #include "blockmgr/cache/movements.hpp"
 #include "blockmgr/cache/pressure_watch.hpp"
 #include "blockmgr/cache/resizing.hpp"
+#include "blockmgr/cache/reuse_watch.hpp"
 #include "blockmgr/cache/scrub.hpp"
 #include "blockmgr/cache/slot_queue.hpp"
 #include "blockmgr/cache/step_budget.hpp"
@@ -103,6 +105,7 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   // What `config` is by now: offload, default_lease_ms, pressure and the tiers' sizes may change.
   Versions<CacheConfig> settings;
   Mutex checkpointing;  // one checkpoint at a time; taken before the lock
+  ReuseWatch reuse;
 
   const BlockLayout& layout(Tier tier) const { return spaces[index_of(tier)]->layout(); }
   const BlockManagerOptions& options() const { return services->options; }

@@ -81,6 +81,11 @@ CacheStats Cache::stats() const {
   CacheCore& core = *core_;
   CacheStats stats;
   stats.name = core.config.name;
+  const MissRatio reuse = miss_ratio();
+  stats.requests_followed = reuse.requests;
+  for (std::size_t i = 0; i < reuse.points.size(); ++i) {
+    stats.miss_ratio_curve[i] = 1 - reuse.points[i].lru;
+  }
   Section section(core, LockUse::look);
   for (Tier tier : kTiers) {
     const std::size_t i = index_of(tier);

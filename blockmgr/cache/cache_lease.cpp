@@ -236,7 +236,9 @@ Result<std::uint64_t> Cache::release(const LeaseId& id, const ReleaseRequest& re
     }
   }
   if (request.input_tokens || request.output_tokens) {
-    section->store.end_request(section->leases[*lease].held, end_of(*core_, request));
+    const RequestEnd end = end_of(*core_, request);
+    section->store.end_request(section->leases[*lease].held, end);
+    section.after([core = core_, id, end] { core->reuse.ended(id, end); });
   }
   if (request.blocks.empty()) return release_all(section, *lease, to);
   auto named = named_slots(section, request.blocks);

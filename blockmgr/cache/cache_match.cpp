@@ -48,6 +48,9 @@ class Matching {
   Matching(Section& section, const Terms& terms, MatchResult& out)
       : section_(section), terms_(terms), out_(out) {}
 
+  // Which of the keys that were found many blocks follow.
+  const std::vector<std::uint32_t>& hubs() const { return hubs_; }
+
   Result<> run(std::span<const KeyView> keys) {
     // Counted step by step only where not all of the keys would fit.
     limited_ = terms_.lease_ms > 0 && !may_hold(keys.size());
@@ -111,6 +114,7 @@ class Matching {
       for (const SlotRef at : found) {
         if (lease_) store.pin_for_lease(at);
         store.found(at, request_);
+        if (store.is_hub(at)) hubs_.push_back(static_cast<std::uint32_t>(out_.blocks.size()));
         out_.blocks.push_back(store.handle(at));
         ++hits_[index_of(at.tier())];
       }
@@ -134,6 +138,7 @@ class Matching {
   RequestNumber request_ = 0;
   std::optional<LeaseNumber> lease_;
   std::array<std::uint64_t, kNumTiers> hits_{};
+  std::vector<std::uint32_t> hubs_;
 };
 
 }  // namespace
@@ -154,15 +159,27 @@ Result<> Cache::match(std::span<const KeyView> keys, std::optional<std::uint32_t
   }
   out.blocks.reserve(std::min(keys.size(), kReservedBlocks));
 
-  Section section(core, LockUse::match);
-  CAIRN_TRY(section.check_usable());
-  section->leases.end_overdue(section);
-  if (duration_ms > 0) CAIRN_TRY(section->leases.check_room());
-  const Matching::Terms terms{.lease_ms = duration_ms, .pins = pins, .holder = holder};
-  CAIRN_TRY(Matching(section, terms, out).run(keys));
-  if (duration_ms == 0) touch_from_end(section, out.blocks);
-  ++section->counts.matches;
-  section->counts.misses += keys.size() - out.blocks.size();
+  std::vector<std::uint32_t> hubs;
+  std::int64_t unix_ms = 0;
+  {
+    Section section(core, LockUse::match);
+    CAIRN_TRY(section.check_usable());
+    section->leases.end_overdue(section);
+    if (duration_ms > 0) CAIRN_TRY(section->leases.check_room());
+    const Matching::Terms terms{.lease_ms = duration_ms, .pins = pins, .holder = holder};
+    Matching matching(section, terms, out);
+    CAIRN_TRY(matching.run(keys));
+    if (duration_ms == 0) touch_from_end(section, out.blocks);
+    ++section->counts.matches;
+    section->counts.misses += keys.size() - out.blocks.size();
+    hubs = matching.hubs();
+    unix_ms = section.unix_ms();
+  }
+  core.reuse.matched({.keys = keys,
+                      .hubs = hubs,
+                      .unix_ms = unix_ms,
+                      .only_looks = duration_ms == 0,
+                      .lease = out.lease});
   return {};
 }
 

@@ -377,7 +377,14 @@ void trim_if_due(CacheCore& core) {
 }
 
 Result<> Cache::change(const CacheChange& change, const Remember& remember) {
-  return change_cache(*core_, change, remember);
+  const CacheConfig before = config();
+  CAIRN_TRY(change_cache(*core_, change, remember));
+  const CacheConfig after = config();
+  if (after.eviction != before.eviction || different_blocks(after) != different_blocks(before)) {
+    core_->reuse.start_anew(
+        {.eviction = after.eviction, .capacity_blocks = different_blocks(after)});
+  }
+  return {};
 }
 
 }  // namespace cairn

@@ -26,7 +26,8 @@ std::uint32_t ghosts_for(const BlockUses::Options& options) {
 }  // namespace
 
 BlockUses::BlockUses(const Options& options)
-    : policy_(make_eviction_policy(options.eviction, options.capacity_blocks)),
+    : policy_(make_eviction_policy(
+          {.eviction = options.eviction, .capacity_blocks = options.capacity_blocks})),
       ghosts_(ghosts_for(options)) {}
 
 RequestNumber BlockUses::begin_match(const Match& match) {

@@ -33,9 +33,9 @@ BlockGroup group_of(const BlockHistory& block) {
 
 }  // namespace
 
-ClassHazard::ClassHazard(std::uint32_t capacity_blocks)
-    : log_(std::max(8192U, capacity_blocks / 2)),
-      table_({.classes = kClasses, .max_age_blocks = window_of(capacity_blocks)}),
+ClassHazard::ClassHazard(const PolicyOptions& options)
+    : log_(std::min(std::max(8192U, options.capacity_blocks / 2), options.max_requests)),
+      table_({.classes = kClasses, .max_age_blocks = window_of(options.capacity_blocks)}),
       inside_(table_.buckets() - 1, 1) {}
 
 std::uint32_t ClassHazard::class_of(BlockGroup group, const RequestRecord& request) {
@@ -105,7 +105,7 @@ void ClassHazard::touched(BlockHistory& block, RequestNumber request) {
     if (!block.is_hub) now.turn = std::min<std::uint32_t>(block.uses + 1U, kMostUses);
   } else {
     block.uses = 0;
-    ++now.unknown;
+    now.unknown += now.each;
   }
   block.counted = false;
   block.request = request;

@@ -13,7 +13,7 @@ namespace cairn {
 // are classes of their own.
 class ClassHazard final : public EvictionPolicy {
  public:
-  explicit ClassHazard(std::uint32_t capacity_blocks);
+  explicit ClassHazard(const PolicyOptions& options);
 
   std::uint32_t lists() const override;
   RequestNumber begin(const RequestStart& start) override;

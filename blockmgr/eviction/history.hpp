@@ -29,10 +29,19 @@ inline constexpr std::uint8_t kMostUses = 5;
 // So many children make a block a hub: the end of a prompt that many share.
 inline constexpr std::uint32_t kHubChildren = 8;
 
+// Of a request's blocks only some are told to a policy, as in a model of a larger cache.
+struct RequestSample {
+  std::uint32_t told = 0;     // of its blocks
+  std::uint32_t one_in = 1;   // each of them stands for so many
+  std::uint32_t skipped = 0;  // blocks of requests before it of which none was told
+  bool has_last = false;      // the last one told is the last that it asks for
+};
+
 // A request that begins.
 struct RequestStart {
   std::uint32_t blocks = 0;  // that it asks for; 0: not known, and no time passes
   std::int64_t unix_ms = 0;
+  std::optional<RequestSample> sample = {};  // nothing: all of them are told
 };
 
 // What is known of it when it has ended.

@@ -15,7 +15,8 @@ constexpr float kListsAnOctave = 8;
 
 }  // namespace
 
-Lrfu::Lrfu() : log_(kRememberedRequests) {}
+Lrfu::Lrfu(const PolicyOptions& options)
+    : log_(std::min(kRememberedRequests, options.max_requests)) {}
 
 RequestNumber Lrfu::begin(const RequestStart& start) { return log_.begin(start); }
 

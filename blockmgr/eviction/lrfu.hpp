@@ -12,7 +12,7 @@ class Lrfu final : public EvictionPolicy {
  public:
   static constexpr std::int64_t kHalfLifeMs = 200'000;
 
-  Lrfu();
+  explicit Lrfu(const PolicyOptions& options);
 
   std::uint32_t lists() const override { return kMaxLists; }
   RequestNumber begin(const RequestStart& start) override;

@@ -47,15 +47,14 @@ std::optional<EvictionKind> eviction_kind_from(std::string_view word) {
   return std::nullopt;
 }
 
-std::unique_ptr<EvictionPolicy> make_eviction_policy(EvictionKind kind,
-                                                     std::uint32_t capacity_blocks) {
-  switch (kind) {
+std::unique_ptr<EvictionPolicy> make_eviction_policy(const PolicyOptions& options) {
+  switch (options.eviction) {
     case EvictionKind::lru:
       return std::make_unique<Lru>();
     case EvictionKind::class_hazard:
-      return std::make_unique<ClassHazard>(capacity_blocks);
+      return std::make_unique<ClassHazard>(options);
     case EvictionKind::lrfu:
-      return std::make_unique<Lrfu>();
+      return std::make_unique<Lrfu>(options);
   }
   invariant_broken("EvictionKind", "a value outside the enumeration");
 }

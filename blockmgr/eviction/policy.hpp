@@ -37,8 +37,12 @@ class EvictionPolicy {
   virtual std::uint64_t memory_bytes() const = 0;
 };
 
-// Of a cache of so many blocks.
-std::unique_ptr<EvictionPolicy> make_eviction_policy(EvictionKind kind,
-                                                     std::uint32_t capacity_blocks);
+struct PolicyOptions {
+  EvictionKind eviction = EvictionKind::lru;
+  std::uint32_t capacity_blocks = 0;  // of the cache
+  // That are remembered at most; each takes 72 bytes.
+  std::uint32_t max_requests = ~std::uint32_t{0};
+};
+std::unique_ptr<EvictionPolicy> make_eviction_policy(const PolicyOptions& options);
 
 }  // namespace cairn

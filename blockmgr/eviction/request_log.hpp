@@ -20,6 +20,7 @@ struct RequestRecord {
   std::uint32_t asked = 0;     // blocks that it asked for
   std::uint32_t used = 0;      // blocks of it that were found or stored so far
   std::uint32_t unknown = 0;   // of those, the ones of which nothing was known
+  std::uint32_t each = 1;      // a block that is told stands for so many
   std::uint32_t output_tokens = 0;
   std::uint32_t turn = 1;  // how often its conversation has come so far, this one included
   bool ends_in_part = false;
@@ -40,7 +41,13 @@ class RequestLog {
 
   RequestNumber begin(const RequestStart& start) {
     RequestRecord& record = at(++last_);
+    if (start.sample) position_ += start.sample->skipped;
     record = {.position = position_, .asked = start.blocks, .unix_ms = start.unix_ms};
+    if (start.sample) {
+      record.each = start.sample->one_in;
+      // Counted from here the last one told is the last of all.
+      if (start.sample->has_last) record.used = start.blocks - start.sample->told;
+    }
     position_ += start.blocks;
     if (count_ < records_.size()) ++count_;
     return last_;

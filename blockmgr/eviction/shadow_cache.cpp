@@ -7,15 +7,21 @@ namespace cairn {
 
 ShadowCache::ShadowCache(const Options& options)
     : options_(options),
-      policy_(make_eviction_policy(options.eviction, options.capacity_blocks)),
+      policy_(make_eviction_policy({.eviction = options.eviction,
+                                    .capacity_blocks = options.model_of_blocks != 0
+                                                           ? options.model_of_blocks
+                                                           : options.capacity_blocks,
+                                    .max_requests = options.max_requests})),
       ghosts_(options.ghost_blocks) {
   nodes_.reserve(options.capacity_blocks);
   index_.reserve(options.capacity_blocks);
 }
 
 std::uint32_t ShadowCache::request(const ShadowRequest& request) {
-  const RequestNumber number = policy_->begin(
-      {.blocks = static_cast<std::uint32_t>(request.blocks.size()), .unix_ms = request.unix_ms});
+  const auto told = static_cast<std::uint32_t>(request.blocks.size());
+  const RequestNumber number = policy_->begin({.blocks = request.sample ? request.asked : told,
+                                               .unix_ms = request.unix_ms,
+                                               .sample = request.sample});
   has_chosen_ = false;
   pinned_.clear();
   std::uint32_t hits = 0;

@@ -18,6 +18,9 @@ struct ShadowRequest {
   std::span<const std::uint64_t> blocks = {};  // a hash of each key, the prefix's first block first
   std::int64_t unix_ms = 0;
   RequestEnd end = {};
+  // Where `blocks` are a sample of what it asked for.
+  std::optional<RequestSample> sample = {};
+  std::uint32_t asked = 0;  // with a sample: all of them
 };
 
 // What a cache of one tier would hold, without its bytes: the longest present prefix of a request
@@ -30,6 +33,9 @@ class ShadowCache {
     EvictionKind eviction = EvictionKind::lru;
     std::uint32_t capacity_blocks = 0;
     std::uint32_t ghost_blocks = 0;
+    // Of a model that is told a sample only: the blocks of the cache that it stands for.
+    std::uint32_t model_of_blocks = 0;
+    std::uint32_t max_requests = ~std::uint32_t{0};  // that the policy remembers
   };
   explicit ShadowCache(const Options& options);
 

@@ -122,6 +122,7 @@ class BlockStore {
   RequestNumber begin_match(std::span<const KeyView> keys);
   void found(SlotRef at, RequestNumber request);
   void missed(KeyView first, RequestNumber request);
+  bool is_hub(SlotRef at) const { return index_[record(at).owner].children >= kHubChildren; }
   // A further copy of a block was used for what the first was.
   void copy_history(SlotRef from, SlotRef to) {
     if (uses_) history(to) = history(from);

@@ -31,6 +31,17 @@ LayoutConfig tier_shape(const CacheConfig& config, Tier tier) {
   return shape;
 }
 
+std::uint32_t different_blocks(const CacheConfig& config) {
+  std::uint32_t sum = 0;
+  std::uint32_t most = 0;
+  for (const auto& tier : config.tiers) {
+    if (!tier) continue;
+    sum += tier->num_blocks;
+    most = std::max(most, tier->num_blocks);
+  }
+  return config.offload == OffloadMode::on_commit ? most : sum;
+}
+
 Result<> check_config(const CacheConfig& config, const BlockManagerOptions& options) {
   CAIRN_TRY(check_name(config.name));
   if (config.default_lease_ms < 1 || config.default_lease_ms > options.max_lease_ms) {

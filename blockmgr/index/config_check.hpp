@@ -13,6 +13,9 @@ CacheConfig filled_in(CacheConfig config);
 
 // REQUIRES: the cache has the tier.
 LayoutConfig tier_shape(const CacheConfig& config, Tier tier);
+// How many different blocks fit into the cache: one that writes through has the same ones in every
+// tier, as far as they fit.
+std::uint32_t different_blocks(const CacheConfig& config);
 
 // The watermarks of a tier: the cache's own, or the server's.
 const PressureConfig& pressure_of(const CacheConfig& config, Tier tier,

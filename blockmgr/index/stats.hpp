@@ -60,6 +60,9 @@ struct RouteStats {
   DurationHistogram::Snapshot durations;
 };
 
+// Of the sizes in kCurveRatios, what share of the blocks asked for LRU would not have found.
+inline constexpr std::array<double, 5> kCurveRatios = {0.25, 0.5, 1, 2, 4};  // of the cache's size
+
 struct CacheStats {
   std::string name;
   std::array<TierStats, kNumTiers> tiers;
@@ -79,6 +82,8 @@ struct CacheStats {
   std::uint64_t metadata_bytes = 0;
   std::uint64_t history_bytes = 0;      // of what the order of eviction remembers
   std::uint64_t remembered_blocks = 0;  // that are gone, and known when they come back
+  std::uint64_t requests_followed = 0;  // 0: nothing is known of the next
+  std::array<double, kCurveRatios.size()> miss_ratio_curve{};
 };
 
 }  // namespace cairn

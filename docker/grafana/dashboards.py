@@ -117,6 +117,12 @@ OVERVIEW = dashboard("cairn-overview", "Cairn / Overview", "Is it well, is it us
                                         "{{result}}": f'sum by (result) ({rate("cairn_commits_total", C)})'}, "cps",
           about="A duplicate was computed although it was there: engines that race, or lookups that are skipped."),
 
+    row("What more memory would give"),
+    panel("Hit rate by size of the cache", {"{{cache}} × {{capacity_ratio}}": f"1 - cairn_miss_ratio_curve{{{C}}}"},
+          "percentunit", most=1, width=12, about="Of the blocks asked for lately, what LRU would have found in a cache of a quarter to four times the size. × 1 is today's capacity."),
+    panel("More hits by doubling the memory", {"{{cache}}": f'cairn_miss_ratio_curve{{{C},capacity_ratio="1"}} - ignoring (capacity_ratio) cairn_miss_ratio_curve{{{C},capacity_ratio="2"}}'},
+          "percentunit", width=12, about="In points of all blocks asked for. `cairnctl advise CACHE` says what a GiB more of each tier brings."),
+
     row("How full is it"),
     panel("Occupancy", {"{{cache}} {{tier}}": f'sum by (cache, tier) (cairn_blocks{{{CT},state!="free"}}) / sum by (cache, tier) (cairn_block_capacity{{{CT}}})'},
           "percentunit", most=1, thresholds=[("orange", 0.9), ("red", 0.97)],

@@ -39,6 +39,7 @@ void get_metadata(Service&, const Call&, Reply);
 void put_metadata(Service&, const Call&, Reply);
 void list_blocks(Service&, const Call&, Reply);
 void list_pending(Service&, const Call&, Reply);
+void miss_ratio(Service&, const Call&, Reply);
 void evict(Service&, const Call&, Reply);
 void clear(Service&, const Call&, Reply);
 // transfers.cpp

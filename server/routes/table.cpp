@@ -54,6 +54,7 @@ constexpr std::array kRoutes = {
     structured(admin, post, "/v1/caches/{cache}/clear", clear),
     plain(read, get, "/v1/caches/{cache}/blocks", list_blocks),
     plain(read, get, "/v1/caches/{cache}/pending", list_pending),
+    plain(read, get, "/v1/caches/{cache}/miss_ratio", miss_ratio),
     structured(write, post, "/v1/caches/{cache}/drain", drain),
 
     filtered(plain(read, get, "/v1/caches", list_caches)),

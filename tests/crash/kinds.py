@@ -271,6 +271,7 @@ KINDS = {
     "drain": plain("POST", CACHE + "/drain", {"wait_ms": 5000},
                    make=lambda site: site.call("POST", CACHE + "/clear", {"tier": "disk"})),
     "pending": plain("GET", CACHE + "/pending"),
+    "miss ratio": plain("GET", CACHE + "/miss_ratio?capacities=100,200"),
     "evict": plain("POST", CACHE + "/evict", {"keys": keys(1, 2)}),
     "clear": plain("POST", CACHE + "/clear", {"tier": "pinned"}),
     "blocks": plain("GET", CACHE + "/blocks?limit=100"),

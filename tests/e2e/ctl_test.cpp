@@ -110,6 +110,22 @@ TEST_F(CtlTest, ShowsTheServerAndItsCaches) {
   EXPECT_THAT(rest_.get("/v1/caches/made"), has_status(404));
 }
 
+TEST_F(CtlTest, AdvisesInWords) {
+  TestCache cache(rest_, {.pinned = 4});
+  EXPECT_THAT(ctl({"advise", cache.name()}).out, HasSubstr("Too few lookups"));
+  // Eight prompts round and round: none stays in room for four.
+  for (int i = 0; i < 1'600; ++i) {
+    const json matched = cache.match(keys(i % 8, 1), 30'000);
+    if (matched.at("matched") == 0) cache.store(i % 8);
+  }
+  const Outcome advice = ctl({"advise", cache.name()});
+  EXPECT_EQ(advice.code, 0) << advice.err;
+  EXPECT_THAT(advice.out, HasSubstr("Twice the capacity would find 100% instead of 0%"));
+  EXPECT_THAT(advice.out, HasSubstr("A GiB more of tier pinned"));
+  EXPECT_THAT(advice.out, HasSubstr("class_hazard"));
+  EXPECT_EQ(ctl({"advise", cache.name(), "--json"}).document().at("points").size(), 5U);
+}
+
 TEST_F(CtlTest, MovesBlocksAndKeepsSnapshots) {
   TestCache cache(rest_, {.pinned = 4, .disk = 4});
   cache.store_prefix(1, 3, "pinned");

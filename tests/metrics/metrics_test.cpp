@@ -31,6 +31,8 @@ CacheStats sample_cache() {
   cache.metadata_bytes = 9;
   cache.history_bytes = 19;
   cache.remembered_blocks = 20;
+  cache.requests_followed = 21;
+  cache.miss_ratio_curve = {0.875, 0.75, 0.5, 0.25, 0.125};
   cache.disk_admission = {.admitted = 11, .rejected = 12, .throttled = 13};
   cache.disk_full = 14;
   cache.disk_scrub = {.blocks = 15, .bytes = 16, .wrong = 17, .passes = 18};

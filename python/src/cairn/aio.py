@@ -184,6 +184,7 @@ class AsyncClient:
     change_cache = verb(_caches.change_cache)
     leases = verb(_caches.leases)
     pending = verb(_caches.pending)
+    miss_ratio = verb(_caches.miss_ratio)
     evict = verb(_caches.evict)
     clear = verb(_caches.clear)
     blocks = verb(_caches.blocks)

@@ -305,6 +305,19 @@ class LeasePage:
 
 
 @dataclass(frozen=True)
+class MissRatio:
+    """Hit rates of 0 to 1: `points` have `capacity_blocks`, `lru` and `policy`; `advice` says what a GiB more of
+    each `tier` brings."""
+
+    requests: int
+    capacity_blocks: int
+    blocks_per_s: float
+    points: list[dict[str, Any]]
+    optimum: float
+    advice: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
 class PendingPage:
     """Blocks on their way down, each with `key`, `from`, `to` and `age_ms`."""
 

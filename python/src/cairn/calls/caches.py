@@ -17,6 +17,7 @@ from cairn.model import (
     Evicted,
     Key,
     LeasePage,
+    MissRatio,
     PendingPage,
     Tier,
     TierMemory,
@@ -63,6 +64,12 @@ def pending(cache: str, *, limit: int | None = None, cursor: str | None = None) 
     """Blocks that are in a lower tier soon, and not yet."""
     query: dict[str, object] = {"limit": limit, "cursor": cursor}
     return parts.get(target("v1", "caches", cache, "pending", query=query), parts.into(PendingPage))
+
+
+def miss_ratio(cache: str, *, capacities: Sequence[int] = ()) -> Call[MissRatio]:
+    """What the cache would find with room for so many blocks; without `capacities` at a quarter to four times its own."""
+    query: dict[str, object] = {"capacities": ",".join(map(str, capacities)) or None}
+    return parts.get(target("v1", "caches", cache, "miss_ratio", query=query), parts.into(MissRatio))
 
 
 def evict(cache: str, keys: Sequence[Key], *, tier: Tier | None = None) -> Call[Evicted]:

@@ -1,0 +1,78 @@
+// Cache: what it would find if it were larger, smaller or kept other blocks.
+#include <algorithm>
+#include <cmath>
+
+#include "blockmgr/cache/cache_core.hpp"
+#include "blockmgr/index/config_check.hpp"
+
+namespace cairn {
+namespace {
+
+constexpr double kGiB = 1 << 30;
+
+// A tier and those above it: what lies there need not come from below. Their sizes in the order of
+// the tiers that there are, and one more for each of them that has a GiB more.
+struct TierReach {
+  Tier tier = Tier::device;
+  std::uint64_t blocks = 0;
+};
+
+std::vector<TierReach> reaches_of(const CacheConfig& config) {
+  std::vector<TierReach> reaches;
+  std::uint64_t blocks = 0;
+  for (const Tier tier : kTiers) {
+    const auto& one = config.tiers[index_of(tier)];
+    if (!one) continue;
+    // A cache that writes through has what is above in each lower tier too.
+    blocks = config.offload == OffloadMode::on_commit
+                 ? std::max<std::uint64_t>(blocks, one->num_blocks)
+                 : blocks + one->num_blocks;
+    reaches.push_back({tier, blocks});
+  }
+  return reaches;
+}
+
+}  // namespace
+
+MissRatio Cache::miss_ratio(const MissRatioRequest& request) const {
+  const CacheConfig config = this->config();
+  MissRatio result{.capacity_blocks = different_blocks(config)};
+  std::vector<std::uint64_t> capacities = request.capacities_blocks;
+  if (capacities.empty()) {
+    for (const double ratio : kCurveRatios) {
+      const double blocks = ratio * static_cast<double>(result.capacity_blocks);
+      capacities.push_back(static_cast<std::uint64_t>(std::max(1.0, std::round(blocks))));
+    }
+  }
+  const std::size_t asked_about = capacities.size();
+  const auto added = static_cast<std::uint64_t>(
+      std::max(1.0, std::floor(kGiB / static_cast<double>(core_->block_bytes))));
+  const std::vector<TierReach> reaches = reaches_of(config);
+  for (const TierReach& reach : reaches) {
+    capacities.push_back(reach.blocks);
+    capacities.push_back(reach.blocks + added);
+  }
+  const ReuseWatch::Report report = core_->reuse.report(capacities);
+  result.requests = report.requests;
+  result.blocks_per_s = report.blocks_per_s;
+  for (std::size_t i = 0; i < asked_about; ++i) {
+    result.points.push_back({capacities[i], report.points[i].lru, report.points[i].policy});
+  }
+  // A block may be larger than a GiB.
+  const double gibs = static_cast<double>(added) * static_cast<double>(core_->block_bytes) / kGiB;
+  const double share = std::min(1.0, 1 / gibs);
+  for (std::size_t i = 0; i < reaches.size(); ++i) {
+    const auto& now = report.points[asked_about + 2 * i];
+    const auto& then = report.points[asked_about + 2 * i + 1];
+    MissRatio::Advice advice{.tier = reaches[i].tier, .added_blocks = added};
+    advice.hit_rate = share * std::max(0.0, then.policy - now.policy);
+    advice.hits_per_s = advice.hit_rate * report.blocks_per_s;
+    advice.tokens_per_s = advice.hits_per_s * static_cast<double>(config.shape.page_size);
+    result.advice.push_back(advice);
+  }
+  return result;
+}
+
+double Cache::optimum() const { return core_->reuse.optimum(); }
+
+}  // namespace cairn

@@ -1,0 +1,182 @@
+#include "blockmgr/cache/reuse_watch.hpp"
+
+#include <cstring>
+#include <utility>
+
+namespace cairn {
+namespace {
+
+// Notes that wait, and blocks that they name: 16 bytes each. Two requests of as many keys as one
+// may have.
+constexpr std::size_t kMostNotes = 1024;
+constexpr std::size_t kMostNotedBlocks = 131'072;
+// Who has only looked asks for the same again where no more than so many requests and so much time
+// lie between.
+constexpr std::uint64_t kSameWithin = 16;
+constexpr std::int64_t kSameWithinMs = 1'000;
+
+// A key's hash here: a quarter of what XXH3 takes, as all keys of a match are hashed and most are
+// not followed. Keys that collide spoil nothing but the estimate.
+std::uint64_t hash_of(KeyView key) {
+  constexpr std::size_t kWord = sizeof(std::uint64_t);
+  constexpr std::uint64_t kOdd = 0x9E37'79B9'7F4A'7C15;
+  std::uint64_t hash = key.size * kOdd;
+  const auto add = [&hash](const std::byte* from, std::size_t size) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, from, size);
+    hash ^= word;
+    hash = (hash ^ (hash >> 32U)) * kOdd;
+  };
+  std::size_t at = 0;
+  for (; at + kWord <= key.size; at += kWord) add(key.data + at, kWord);
+  if (at < key.size) add(key.data + at, key.size - at);
+  return hash ^ (hash >> 32U);
+}
+
+}  // namespace
+
+ReuseWatch::ReuseWatch(const CapacityCurve::Options& options)
+    : curve_(std::make_unique<CapacityCurve>(options)) {
+  left_out_bits_ = curve_->left_out_bits();
+}
+
+std::uint64_t ReuseWatch::ticket_of(const LeaseId& lease) {
+  std::uint64_t ticket = 0;
+  std::memcpy(&ticket, lease.secret.data(), sizeof(ticket));
+  return ticket | 1U;  // 0 is none
+}
+
+void ReuseWatch::matched(const Match& match) {
+  if (match.keys.empty()) return;
+  Note note;
+  note.request.blocks = static_cast<std::uint32_t>(match.keys.size());
+  note.request.unix_ms = match.unix_ms;
+  const std::uint64_t left_out_bits = left_out_bits_.load(std::memory_order_relaxed);
+  std::uint64_t hash = 0;
+  auto hub = match.hubs.begin();
+  for (std::size_t i = 0; i < match.keys.size(); ++i) {
+    hash = hash_of(match.keys[i]);
+    const bool has_children = hub != match.hubs.end() && *hub == i;
+    if (has_children) {
+      ++hub;
+      remember_hub(hash);
+    }
+    const AskedBlock block{.key_hash = hash, .is_hub = has_children || is_hub(hash)};
+    const bool followed = block.is_hub || (hash & left_out_bits) == 0;
+    if (followed) note.request.followed.push_back(block);
+    note.request.has_last = followed;
+  }
+  note.request.ticket = match.lease ? ticket_of(*match.lease) : hash | 1U;
+  {
+    const MutexLock lock(inbox_mutex_);
+    Seen& seen = seen_[hash >> 56U];
+    const bool again = seen.only_looked && seen.key_hash == hash &&
+                       seen.keys == match.keys.size() && requests_ - seen.number < kSameWithin &&
+                       match.unix_ms - seen.unix_ms < kSameWithinMs;
+    if (again) {
+      if (match.only_looks) return;
+      seen.only_looked = false;
+      note = {.kind = Note::Kind::renamed,
+              .request = {.ticket = note.request.ticket},
+              .ticket = seen.ticket};
+    } else {
+      seen = {.key_hash = hash,
+              .number = ++requests_,
+              .ticket = note.request.ticket,
+              .keys = match.keys.size(),
+              .unix_ms = match.unix_ms,
+              .only_looked = match.only_looks};
+    }
+  }
+  leave(std::move(note));
+}
+
+void ReuseWatch::remember_hub(std::uint64_t key_hash) {
+  if (is_hub(key_hash)) return;
+  hubs_[hub_place(key_hash)].store(static_cast<std::uint32_t>(key_hash >> 32U),
+                                   std::memory_order_relaxed);
+  hub_bits_[hub_place(key_hash) / 64].fetch_or(std::uint64_t{1} << (hub_place(key_hash) % 64),
+                                               std::memory_order_relaxed);
+}
+
+void ReuseWatch::ended(const LeaseId& lease, const RequestEnd& end) {
+  leave({.kind = Note::Kind::ended, .ticket = ticket_of(lease), .end = end});
+}
+
+void ReuseWatch::stored(std::span<const BlockKey> keys) {
+  Note note{.kind = Note::Kind::stored};
+  const std::uint64_t left_out_bits = left_out_bits_.load(std::memory_order_relaxed);
+  for (const BlockKey& key : keys) {
+    const std::uint64_t hash = hash_of(key);
+    if ((hash & left_out_bits) == 0) note.request.followed.push_back({.key_hash = hash});
+  }
+  if (!note.request.followed.empty()) leave(std::move(note));
+}
+
+void ReuseWatch::leave(Note note) {
+  {
+    const MutexLock lock(inbox_mutex_);
+    if (inbox_.size() >= kMostNotes || inbox_blocks_ > kMostNotedBlocks) return;
+    inbox_blocks_ += note.request.followed.size();
+    inbox_.push_back(std::move(note));
+  }
+  if (!curve_mutex_.try_lock()) return;  // who has it, or the next who comes, takes it along
+  work_off();
+  curve_mutex_.unlock();
+}
+
+void ReuseWatch::work_off() const {
+  std::vector<Note> notes;
+  {
+    const MutexLock lock(inbox_mutex_);
+    notes.swap(inbox_);
+    inbox_blocks_ = 0;
+  }
+  for (Note& note : notes) {
+    switch (note.kind) {
+      case Note::Kind::asked:
+        curve_->asked(std::move(note.request));
+        break;
+      case Note::Kind::renamed:
+        curve_->rename(note.ticket, note.request.ticket);
+        break;
+      case Note::Kind::ended:
+        curve_->ended(note.ticket, note.end);
+        break;
+      case Note::Kind::stored:
+        for (const AskedBlock& block : note.request.followed) curve_->stored(block);
+        break;
+    }
+  }
+}
+
+void ReuseWatch::start_anew(const CapacityCurve::Options& options) {
+  auto fresh = std::make_unique<CapacityCurve>(options);
+  const MutexLock lock(curve_mutex_);
+  work_off();
+  left_out_bits_ = fresh->left_out_bits();
+  curve_ = std::move(fresh);
+}
+
+ReuseWatch::Report ReuseWatch::report(std::span<const std::uint64_t> capacities_blocks) const {
+  const MutexLock lock(curve_mutex_);
+  work_off();
+  Report report{.requests = curve_->requests(), .blocks_per_s = curve_->blocks_per_s()};
+  for (const std::uint64_t capacity : capacities_blocks) {
+    report.points.push_back(curve_->at(capacity));
+  }
+  return report;
+}
+
+double ReuseWatch::optimum() const {
+  const MutexLock lock(curve_mutex_);
+  work_off();
+  return curve_->optimum();
+}
+
+std::uint64_t ReuseWatch::memory_bytes() const {
+  const MutexLock lock(curve_mutex_);
+  return sizeof(*this) + curve_->memory_bytes();
+}
+
+}  // namespace cairn

@@ -1,0 +1,228 @@
+#include "blockmgr/eviction/capacity_curve.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <utility>
+
+#include "blockmgr/eviction/optimum.hpp"
+
+namespace cairn {
+namespace {
+
+// 75 bytes each, 2.4 MiB; half of it beside models. The curve reaches four times the cache's size.
+constexpr std::uint32_t kFollowedBlocks = 32'768;
+constexpr std::uint32_t kFollowedBesideModels = 16'384;
+constexpr std::uint32_t kMinFollowedBlocks = 1024;
+constexpr std::uint32_t kReach = 4;
+// Blocks of the model that is as large as the cache: enough that chance moves its rate by less than
+// a point, and three models of one block in 16 cost 20 ns a block asked for.
+constexpr std::uint32_t kModelBlocks = 1024;
+constexpr std::uint32_t kModelGhosts = 16'384;   // 13 bytes each, a model
+constexpr std::uint32_t kModelRequests = 4'096;  // 72 bytes each, a model
+constexpr std::array<double, 3> kModelSizes = {0.5, 1, 2};
+constexpr std::uint64_t kHalfLifeCapacities = 16;
+constexpr std::uint64_t kMinHalfLife = 262'144;
+// Requests whose end is awaited, and blocks of theirs: more than run at a time.
+constexpr std::size_t kWaitingRequests = 256;
+constexpr std::size_t kWaitingBlocks = 16'384;
+constexpr std::size_t kWindowBlocks = 16'384;  // 8 to 12 bytes each, in each half
+// A gap between requests says nothing about how many come while there is work.
+constexpr std::int64_t kLongestGapMs = 60'000;
+constexpr std::uint64_t kUnbounded = std::uint64_t{1} << 40U;
+
+// The power of two from which on so many blocks fit.
+std::uint32_t one_in(std::uint64_t blocks, std::uint32_t room) {
+  return static_cast<std::uint32_t>(
+      std::bit_ceil(std::max<std::uint64_t>(1, (blocks + room - 1) / room)));
+}
+
+StackDistances::Options distances_of(const CapacityCurve::Options& options) {
+  const std::uint64_t blocks = options.capacity_blocks;
+  const std::uint32_t most =
+      options.eviction == EvictionKind::lru ? kFollowedBlocks : kFollowedBesideModels;
+  return {.one_in = one_in(kReach * blocks, most),
+          .max_blocks = static_cast<std::uint32_t>(
+              std::clamp<std::uint64_t>(kReach * blocks, kMinFollowedBlocks, most)),
+          .half_life_blocks = std::max(kMinHalfLife, kHalfLifeCapacities * blocks)};
+}
+
+}  // namespace
+
+CapacityCurve::CapacityCurve(const Options& options)
+    : options_(options),
+      model_one_in_(
+          std::max(distances_of(options).one_in, one_in(options.capacity_blocks, kModelBlocks))),
+      distances_(distances_of(options)) {
+  if (options.eviction == EvictionKind::lru) return;
+  for (const double size : kModelSizes) {
+    const auto capacity =
+        static_cast<std::uint32_t>(std::ceil(size * static_cast<double>(options.capacity_blocks)));
+    const std::uint32_t ghosts =
+        std::max<std::uint32_t>(65'536, 8 * std::min(capacity, 1U << 28)) / model_one_in_;
+    const std::uint32_t room = std::max(1U, capacity / model_one_in_);
+    models_.push_back(
+        {.capacity_blocks = capacity,
+         .policy = ShadowCache({.eviction = options.eviction,
+                                .capacity_blocks = room,
+                                .ghost_blocks = std::min(ghosts, kModelGhosts),
+                                .model_of_blocks = capacity,
+                                .max_requests = kModelRequests}),
+         .lru = ShadowCache({.eviction = EvictionKind::lru, .capacity_blocks = room})});
+  }
+}
+
+void CapacityCurve::asked(Request request) {
+  ++requests_;
+  std::uint64_t hubs = 0;
+  for (const AskedBlock& block : request.followed) hubs += block.is_hub ? 1 : 0;
+  const bool faded =
+      distances_.request({.followed = request.followed, .others = request.blocks - hubs});
+  note_time(request, faded);
+  // The models and the window have no hubs: those stay in any cache, and which sample has them
+  // would decide.
+  const auto is_left_out = [this](const AskedBlock& block) {
+    return block.is_hub || (block.key_hash & (model_one_in_ - 1)) != 0;
+  };
+  if (request.followed.empty() || is_left_out(request.followed.back())) request.has_last = false;
+  std::erase_if(request.followed, is_left_out);
+  waiting_blocks_ += request.followed.size();
+  waiting_.push_back({.request = std::move(request), .end = {}});
+  const bool awaits = !models_.empty() && waiting_.back().request.ticket != 0;
+  if (!awaits) waiting_.back().end.emplace();
+  while (!waiting_.empty() && (waiting_.front().end || waiting_.size() > kWaitingRequests ||
+                               waiting_blocks_ > kWaitingBlocks)) {
+    waiting_blocks_ -= waiting_.front().request.followed.size();
+    tell_models(waiting_.front().request, waiting_.front().end.value_or(RequestEnd{}));
+    waiting_.pop_front();
+  }
+}
+
+void CapacityCurve::ended(std::uint64_t ticket, const RequestEnd& end) {
+  const auto found = std::ranges::find_if(
+      waiting_, [ticket](const Waiting& one) { return one.request.ticket == ticket; });
+  if (found != waiting_.end()) found->end = end;
+}
+
+void CapacityCurve::rename(std::uint64_t from, std::uint64_t to) {
+  const auto found = std::ranges::find_if(
+      waiting_, [from](const Waiting& one) { return one.request.ticket == from; });
+  if (found != waiting_.end()) found->request.ticket = to;
+}
+
+void CapacityCurve::note_time(const Request& request, bool faded) {
+  if (requests_ > 1) {
+    const std::int64_t gap_ms = request.unix_ms - last_unix_ms_;
+    seconds_ += static_cast<double>(std::clamp<std::int64_t>(gap_ms, 0, kLongestGapMs)) / 1000;
+  }
+  last_unix_ms_ = request.unix_ms;
+  if (!faded) return;
+  seconds_ *= StackDistances::kFade;
+  for (Model& model : models_) {
+    model.more_hits *= StackDistances::kFade;
+    model.asked *= StackDistances::kFade;
+  }
+}
+
+void CapacityCurve::tell_models(const Request& request, const RequestEnd& end) {
+  if (request.followed.empty()) {
+    skipped_blocks_ += request.blocks;
+    return;
+  }
+  Window* window = &windows_.back();
+  if (window->blocks.size() + request.followed.size() > kWindowBlocks && !window->ends.empty()) {
+    std::swap(windows_.front(), windows_.back());
+    window->blocks.clear();
+    window->ends.clear();
+  }
+  const std::size_t first = window->blocks.size();
+  for (const AskedBlock& block : request.followed) window->blocks.push_back(block.key_hash);
+  window->ends.push_back(static_cast<std::uint32_t>(window->blocks.size()));
+  const auto told = static_cast<std::uint32_t>(request.followed.size());
+  const ShadowRequest shadow{.blocks = std::span(window->blocks).subspan(first),
+                             .unix_ms = request.unix_ms,
+                             .end = end,
+                             .sample = RequestSample{.told = told,
+                                                     .one_in = model_one_in_,
+                                                     .skipped = std::exchange(skipped_blocks_, 0U),
+                                                     .has_last = request.has_last},
+                             .asked = request.blocks};
+  for (Model& model : models_) {
+    model.more_hits += model.policy.request(shadow);
+    model.more_hits -= model.lru.request(shadow);
+    model.asked += told;
+  }
+}
+
+CapacityCurve::Point CapacityCurve::at(std::uint64_t capacity_blocks) const {
+  const double lru = distances_.hit_rate(capacity_blocks);
+  return {.lru = lru, .policy = std::clamp(lru + gain_at(capacity_blocks), 0.0, most())};
+}
+
+// What a cache without bounds would hit, as far as the curve reaches.
+double CapacityCurve::most() const { return distances_.hit_rate(kUnbounded); }
+
+// Over LRU: between two models by the logarithm of their sizes, beyond them as the next one's.
+double CapacityCurve::gain_at(std::uint64_t capacity_blocks) const {
+  if (models_.empty() || models_.front().asked == 0) return 0;
+  const auto gain = [this](const Model& model) {
+    return distances_.share_of_others() * model.more_hits / model.asked;
+  };
+  const Model* below = &models_.front();
+  for (const Model& model : models_) {
+    if (capacity_blocks < model.capacity_blocks) {
+      if (&model == below) return gain(model);
+      const double way = std::log(static_cast<double>(capacity_blocks) /
+                                  static_cast<double>(below->capacity_blocks)) /
+                         std::log(static_cast<double>(model.capacity_blocks) /
+                                  static_cast<double>(below->capacity_blocks));
+      return (1 - way) * gain(*below) + way * gain(model);
+    }
+    below = &model;
+  }
+  return gain(*below);
+}
+
+double CapacityCurve::optimum() const {
+  std::vector<ShadowRequest> requests;
+  for (const Window& window : windows_) {
+    std::size_t first = 0;
+    for (const std::uint32_t end : window.ends) {
+      requests.push_back({.blocks = std::span(window.blocks).subspan(first, end - first)});
+      first = end;
+    }
+  }
+  const Point now = at(options_.capacity_blocks);
+  std::uint64_t blocks = 0;
+  for (const ShadowRequest& request : requests) blocks += request.blocks.size();
+  if (blocks == 0) return now.policy;
+  const std::uint32_t room = std::max(1U, options_.capacity_blocks / model_one_in_);
+  ShadowCache lru({.eviction = EvictionKind::lru, .capacity_blocks = room});
+  std::uint64_t hits = 0;
+  for (const ShadowRequest& request : requests) hits += lru.request(request);
+  // Both begin with nothing, so what they differ by is the order alone.
+  const double more = static_cast<double>(optimum_hits(requests, room)) - static_cast<double>(hits);
+  const double optimum =
+      now.lru + distances_.share_of_others() * more / static_cast<double>(blocks);
+  return std::clamp(optimum, now.policy, std::max(now.policy, most()));
+}
+
+double CapacityCurve::blocks_per_s() const {
+  return seconds_ > 0 ? distances_.asked_blocks() / seconds_ : 0;
+}
+
+std::uint64_t CapacityCurve::memory_bytes() const {
+  std::uint64_t bytes = sizeof(*this) + distances_.memory_bytes();
+  for (const Model& model : models_)
+    bytes += sizeof(Model) + model.policy.memory_bytes() + model.lru.memory_bytes();
+  for (const Window& window : windows_) {
+    bytes += window.blocks.capacity() * sizeof(std::uint64_t) +
+             window.ends.capacity() * sizeof(std::uint32_t);
+  }
+  for (const Waiting& one : waiting_) {
+    bytes += sizeof(one) + one.request.followed.capacity() * sizeof(AskedBlock);
+  }
+  return bytes;
+}
+
+}  // namespace cairn

@@ -1,0 +1,98 @@
+// What a cache says of other sizes and orders of eviction.
+#include "tests/e2e/support/served_test.hpp"
+
+namespace cairn::e2e {
+namespace {
+
+class ReuseTest : public ServedTest {
+ protected:
+  // One prompt of one block after the other, round and round: LRU finds all of them where they fit,
+  // and else none.
+  static constexpr int kPrompts = 6;
+  static constexpr int kRounds = 20;
+  static void go_round(TestCache& cache, Rest& rest) {
+    for (int i = 0; i < kRounds * kPrompts; ++i) {
+      const int n = i % kPrompts;
+      const json matched = cache.match(keys(n, 1), 30'000);
+      if (matched.at("matched") == 0) {
+        cache.store(n);
+      } else {
+        rest.post("/v1/leases/" + matched.at("lease").get<std::string>() + "/release",
+                  {{"input_tokens", 4}, {"output_tokens", 8}});
+      }
+    }
+  }
+  json ratio(const TestCache& cache, const std::string& query = "") {
+    return rest_.get(cache.path("/miss_ratio" + query)).document();
+  }
+};
+
+TEST_F(ReuseTest, ACurveSaysWhatOtherSizesWouldFind) {
+  TestCache cache(rest_, {.pinned = 4});
+  EXPECT_EQ(ratio(cache).at("requests"), 0);
+  go_round(cache, rest_);
+  const json told = ratio(cache, "?capacities=2,5,6,100");
+  EXPECT_EQ(told.at("requests"), kRounds * kPrompts);
+  EXPECT_EQ(told.at("capacity_blocks"), 4);
+  const double all = (kRounds - 1.0) / kRounds;
+  ASSERT_EQ(told.at("points").size(), 4U);
+  for (const json& point : told.at("points")) {
+    const double expected = point.at("capacity_blocks") < kPrompts ? 0 : all;
+    EXPECT_NEAR(point.at("lru").get<double>(), expected, 1e-4) << point;
+    EXPECT_EQ(point.at("policy"), point.at("lru"));
+  }
+  // Three blocks can stay, and one is the room in which the others come and go.
+  EXPECT_GT(told.at("optimum").get<double>(), 0.4);
+  EXPECT_LT(told.at("optimum").get<double>(), 0.6);
+  ASSERT_EQ(told.at("advice").size(), 1U);
+  const json& advice = told.at("advice").at(0);
+  EXPECT_EQ(advice.at("tier"), "pinned");
+  EXPECT_NEAR(advice.at("hit_rate").get<double>(), all, 1e-4);
+
+  EXPECT_EQ(ratio(cache).at("points").size(), 5U);
+  EXPECT_EQ(cache.metric("cairn_miss_ratio_curve", "capacity_ratio=\"1\""), 1);
+  EXPECT_NEAR(cache.metric("cairn_miss_ratio_curve", "capacity_ratio=\"2\""), 1 - all, 1e-4);
+}
+
+TEST_F(ReuseTest, ACacheThatWasChangedBeginsAnew) {
+  TestCache cache(rest_, {.pinned = 4});
+  go_round(cache, rest_);
+  ASSERT_THAT(rest_.send({.method = "PATCH",
+                          .target = cache.path(),
+                          .body = R"({"eviction": "class_hazard"})",
+                          .content_type = "application/json"}),
+              has_status(200));
+  EXPECT_EQ(ratio(cache).at("requests"), 0);
+  go_round(cache, rest_);
+  const json now = ratio(cache, "?capacities=4").at("points").at(0);
+  EXPECT_GE(now.at("policy").get<double>(), now.at("lru").get<double>());
+}
+
+TEST_F(ReuseTest, ALookBeforeALeaseIsTheSameRequest) {
+  TestCache cache(rest_, {.pinned = 4});
+  cache.store(1);
+  cache.match(keys(1, 1), 0);
+  cache.match(keys(1, 1), 30'000);
+  EXPECT_EQ(ratio(cache).at("requests"), 1);
+  cache.match(keys(1, 1), 30'000);
+  EXPECT_EQ(ratio(cache).at("requests"), 2);
+  // It was stored before anybody asked for it.
+  EXPECT_EQ(ratio(cache, "?capacities=4").at("points").at(0).at("lru"), 1);
+}
+
+TEST_F(ReuseTest, BadCapacitiesAreRefused) {
+  TestCache cache(rest_, {.pinned = 4});
+  std::string many = "1";
+  for (int i = 0; i < 64; ++i) many += ",1";
+  for (const std::string& wrong : {std::string(), std::string("0"), std::string("1,"),
+                                   std::string("-1"), std::string("1.5"), std::string("x"), many}) {
+    EXPECT_THAT(rest_.get(cache.path("/miss_ratio?capacities=" + wrong)),
+                is_problem(400, "out_of_range"))
+        << wrong;
+  }
+  EXPECT_THAT(rest_.get(cache.path("/miss_ratio?capacity=1")), is_problem(400, "unknown_field"));
+  EXPECT_THAT(rest_.get("/v1/caches/none/miss_ratio"), is_problem(404, "unknown_cache"));
+}
+
+}  // namespace
+}  // namespace cairn::e2e
