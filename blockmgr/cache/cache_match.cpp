@@ -113,8 +113,9 @@ class Matching {
       }
       for (const SlotRef at : found) {
         if (lease_) store.pin_for_lease(at);
-        store.found(at, request_);
-        if (store.is_hub(at)) hubs_.push_back(static_cast<std::uint32_t>(out_.blocks.size()));
+        const bool is_hub = store.is_hub(at);
+        store.found(at, request_, is_hub);
+        if (is_hub) hubs_.push_back(static_cast<std::uint32_t>(out_.blocks.size()));
         out_.blocks.push_back(store.handle(at));
         ++hits_[index_of(at.tier())];
       }

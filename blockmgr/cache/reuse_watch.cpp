@@ -1,5 +1,6 @@
 #include "blockmgr/cache/reuse_watch.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -15,22 +16,37 @@ constexpr std::size_t kMostNotedBlocks = 131'072;
 constexpr std::uint64_t kSameWithin = 16;
 constexpr std::int64_t kSameWithinMs = 1'000;
 
-// A key's hash here: a quarter of what XXH3 takes, as all keys of a match are hashed and most are
-// not followed. Keys that collide spoil nothing but the estimate.
-std::uint64_t hash_of(KeyView key) {
-  constexpr std::size_t kWord = sizeof(std::uint64_t);
-  constexpr std::uint64_t kOdd = 0x9E37'79B9'7F4A'7C15;
-  std::uint64_t hash = key.size * kOdd;
-  const auto add = [&hash](const std::byte* from, std::size_t size) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, from, size);
-    hash ^= word;
-    hash = (hash ^ (hash >> 32U)) * kOdd;
-  };
+constexpr std::size_t kWord = sizeof(std::uint64_t);
+__extension__ using Product = unsigned __int128;
+
+std::uint64_t folded(std::uint64_t a, std::uint64_t b) {
+  const Product product = static_cast<Product>(a) * b;
+  return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64U);
+}
+
+std::uint64_t word_at(const std::byte* from, std::size_t size) {
+  std::uint64_t word = 0;
+  std::memcpy(&word, from, size);
+  return word;
+}
+
+// A key's hash here, by products as wyhash has them: a third of what XXH3 takes, as all keys of a
+// match are hashed and most are not followed. Keys that collide spoil nothing but the estimate.
+inline std::uint64_t hash_of(KeyView key) {
+  constexpr std::uint64_t kA = 0xA076'1D64'78BD'642F;
+  constexpr std::uint64_t kB = 0xE703'7ED1'A0B4'28DB;
+  std::uint64_t hash = key.size;
   std::size_t at = 0;
-  for (; at + kWord <= key.size; at += kWord) add(key.data + at, kWord);
-  if (at < key.size) add(key.data + at, key.size - at);
-  return hash ^ (hash >> 32U);
+  for (; at + 2 * kWord <= key.size; at += 2 * kWord) {
+    hash += folded(word_at(key.data + at, kWord) ^ (kA + at),
+                   word_at(key.data + at + kWord, kWord) ^ kB);
+  }
+  if (at < key.size) {
+    const std::size_t first = std::min(kWord, key.size - at);
+    hash += folded(word_at(key.data + at, first) ^ (kA + at),
+                   word_at(key.data + at + first, key.size - at - first) ^ kB);
+  }
+  return folded(hash ^ kA, kB);
 }
 
 }  // namespace

@@ -41,12 +41,6 @@ RequestNumber BlockUses::begin_match(const Match& match) {
   return seen.request;
 }
 
-void BlockUses::use(BlockHistory& block, RequestNumber request, std::uint32_t children) {
-  if (block.is_known() && block.request == request) return;
-  policy_->touched(block, request);
-  block.is_hub = children >= kHubChildren;
-}
-
 void BlockUses::stored(BlockHistory& block, const Stored& stored) {
   block = ghosts_.recall(stored.key_hash);
   std::optional<RequestNumber> request;
@@ -60,12 +54,12 @@ void BlockUses::stored(BlockHistory& block, const Stored& stored) {
   }
   if (stored.parent != nullptr && stored.parent->is_known()) consider(stored.parent->request);
   if (!request) request = last_ = policy_->begin({.blocks = 0, .unix_ms = stored.unix_ms});
-  use(block, *request, stored.children);
+  use(block, *request, stored.is_hub);
 }
 
 void BlockUses::restored(BlockHistory& block) {
   if (restoring_ == 0) restoring_ = last_ = policy_->begin({});
-  use(block, restoring_, 0);
+  use(block, restoring_, false);
 }
 
 }  // namespace cairn

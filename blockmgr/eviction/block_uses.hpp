@@ -31,9 +31,8 @@ class BlockUses {
     std::int64_t unix_ms = 0;
   };
   RequestNumber begin_match(const Match& match);
-  // It found the block, which so many follow.
-  void found(BlockHistory& block, RequestNumber request, std::uint32_t children) {
-    use(block, request, children);
+  void found(BlockHistory& block, RequestNumber request, bool is_hub) {
+    use(block, request, is_hub);
   }
   // This is the first key that it missed.
   void missed(std::uint64_t key_hash, RequestNumber request) {
@@ -43,7 +42,7 @@ class BlockUses {
   struct Stored {
     std::uint64_t key_hash = 0;
     const BlockHistory* parent = nullptr;  // null: there is none, or it is not here
-    std::uint32_t children = 0;
+    bool is_hub = false;
     std::int64_t unix_ms = 0;
   };
   void stored(BlockHistory& block, const Stored& stored);
@@ -60,7 +59,11 @@ class BlockUses {
   std::uint64_t memory_bytes() const { return ghosts_.memory_bytes() + policy_->memory_bytes(); }
 
  private:
-  void use(BlockHistory& block, RequestNumber request, std::uint32_t children);
+  void use(BlockHistory& block, RequestNumber request, bool is_hub) {
+    if (block.is_known() && block.request == request) return;
+    policy_->touched(block, request);
+    block.is_hub = is_hub;
+  }
 
   // By the highest bits of a hash: what was asked for last, and what is expected to be stored.
   struct Seen {

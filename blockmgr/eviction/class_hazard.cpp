@@ -1,7 +1,9 @@
 #include "blockmgr/eviction/class_hazard.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <utility>
 
 namespace cairn {
 namespace {
@@ -58,6 +60,7 @@ float ClassHazard::weight_of(const RequestRecord& request) {
 std::uint32_t ClassHazard::lists() const { return kClasses; }
 
 RequestNumber ClassHazard::begin(const RequestStart& start) {
+  end_run();
   const RequestNumber number = log_.begin(start);
   log_[number].weight = weight_of(log_[number]);
   seen_ = {};
@@ -87,25 +90,69 @@ void ClassHazard::cross_buckets() {
   }
 }
 
+bool ClassHazard::goes_on(BlockHistory& block, RequestNumber request, Step step) {
+  const bool is_like_them = run_.room > 0 && run_.before == std::bit_cast<std::uint64_t>(block) &&
+                            run_.request == request && run_.step == step;
+  if (!is_like_them) return false;
+  --run_.room;
+  ++run_.count;
+  block = std::bit_cast<BlockHistory>(run_.after);
+  return true;
+}
+
+void ClassHazard::end_run() {
+  const std::uint32_t count = std::exchange(run_.count, 0U);
+  run_.room = 0;
+  if (count == 0) return;
+  if (run_.step == Step::touched) {
+    RequestRecord& now = log_[run_.request];
+    count_use(std::bit_cast<BlockHistory>(run_.before), now, count);
+    now.used += count;
+    return;
+  }
+  const auto listed = std::bit_cast<BlockHistory>(run_.after);
+  log_[listed.request].waiting[static_cast<std::size_t>(group_of(listed))] += count;
+}
+
 void ClassHazard::touched(BlockHistory& block, RequestNumber request) {
+  if (goes_on(block, request, Step::touched)) return;
+  end_run();
+  const auto before = std::bit_cast<std::uint64_t>(block);
+  touch(block, request);
+  const RequestRecord& now = log_[request];
+  run_ = {.before = before,
+          .after = std::bit_cast<std::uint64_t>(block),
+          .request = request,
+          .step = Step::touched,
+          .room = now.asked > now.used ? now.asked - now.used - 1 : 0};
+}
+
+void ClassHazard::count_use(const BlockHistory& before, RequestRecord& now, std::uint32_t blocks) {
+  if (!before.is_known() || !log_.remembers(before.request)) {
+    now.unknown += blocks * now.each;
+    return;
+  }
+  if (!before.counted) return;
+  RequestRecord& last = log_[before.request];
+  const BlockGroup group = group_of(before);
+  last.waiting[static_cast<std::size_t>(group)] -= blocks;
+  if (seen_.request != before.request || !seen_.is_known) {
+    seen_ = {.request = before.request,
+             .bucket = table_.bucket_of(log_.age_blocks(before.request)),
+             .is_known = true};
+  }
+  table_.used_again({class_of(group, last), seen_.bucket},
+                    static_cast<float>(blocks) * last.weight);
+}
+
+void ClassHazard::touch(BlockHistory& block, RequestNumber request) {
   RequestRecord& now = log_[request];
+  count_use(block, now, 1);
   if (block.is_known() && log_.remembers(block.request)) {
-    if (block.counted) {
-      RequestRecord& last = log_[block.request];
-      const BlockGroup group = group_of(block);
-      --last.waiting[static_cast<std::size_t>(group)];
-      if (seen_.request != block.request || !seen_.is_known) {
-        seen_ = {.request = block.request,
-                 .bucket = table_.bucket_of(log_.age_blocks(block.request)),
-                 .is_known = true};
-      }
-      table_.used_again({class_of(group, last), seen_.bucket}, last.weight);
-    }
     // The deepest counts: prompts that share only their beginning are other conversations.
     if (!block.is_hub) now.turn = std::min<std::uint32_t>(block.uses + 1U, kMostUses);
   } else {
     block.uses = 0;
-    now.unknown += now.each;
   }
   block.counted = false;
   block.request = request;
@@ -115,6 +162,7 @@ void ClassHazard::touched(BlockHistory& block, RequestNumber request) {
 }
 
 void ClassHazard::ended(RequestNumber request, const RequestEnd& end) {
+  end_run();
   if (!log_.remembers(request)) return;
   RequestRecord& record = log_[request];
   record.output_tokens = end.output_tokens;
@@ -122,9 +170,20 @@ void ClassHazard::ended(RequestNumber request, const RequestEnd& end) {
 }
 
 void ClassHazard::listed(BlockHistory& block) {
+  if (goes_on(block, 0, Step::listed)) return;
   if (block.counted || !log_.remembers(block.request)) return;
+  end_run();
+  const auto before = std::bit_cast<std::uint64_t>(block);
+  list(block);
+  run_ = {.before = before,
+          .after = std::bit_cast<std::uint64_t>(block),
+          .step = Step::listed,
+          .room = ~std::uint32_t{0}};
+}
+
+void ClassHazard::list(BlockHistory& block) {
   RequestRecord& request = log_[block.request];
-  if (block.uses < request.turn) block.uses = request.turn & 7U;
+  if (block.uses < request.turn) block.uses = request.turn & 15U;
   block.is_tail = block.is_last && request.ends_in_part;
   const BlockGroup group = group_of(block);
   ++request.waiting[static_cast<std::size_t>(group)];

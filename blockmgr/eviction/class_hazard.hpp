@@ -24,6 +24,24 @@ class ClassHazard final : public EvictionPolicy {
   std::uint64_t memory_bytes() const override;
 
  private:
+  // The blocks of a prompt were mostly used and listed together before: their histories are equal,
+  // and what is done to the first of them is done to the next. How many they were is counted when
+  // something else happens.
+  enum class Step : std::uint8_t { touched, listed };
+  struct Run {
+    std::uint64_t before = 0;  // a history
+    std::uint64_t after = 0;
+    RequestNumber request = 0;  // that touches them
+    Step step = Step::touched;
+    std::uint32_t room = 0;   // for so many more; 0: the next is not like it
+    std::uint32_t count = 0;  // behind the first one
+  };
+  bool goes_on(BlockHistory& block, RequestNumber request, Step step);
+  void end_run();
+  void touch(BlockHistory& block, RequestNumber request);
+  void list(BlockHistory& block);
+  void count_use(const BlockHistory& before, RequestRecord& now, std::uint32_t blocks);
+
   static std::uint32_t class_of(BlockGroup group, const RequestRecord& request);
   static float weight_of(const RequestRecord& request);
   void cross_buckets();
@@ -33,6 +51,7 @@ class ClassHazard final : public EvictionPolicy {
   // By bucket: the oldest request that has not left it yet.
   std::vector<RequestNumber> inside_;
   std::uint32_t until_rebuild_ = 0;
+  Run run_;
   // In which bucket the request lies that last used the blocks which are being found: mostly one
   // for many of them.
   struct Seen {

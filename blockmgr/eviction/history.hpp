@@ -16,7 +16,7 @@ struct BlockHistory {
   std::uint8_t list = 0;        // the list that it is in while it may be evicted
   // How often it was used, or the conversation that it ends has come back: the larger. 0: nothing
   // is known of it; kMostUses stands for all that are more.
-  std::uint8_t uses : 3 = 0;
+  std::uint8_t uses : 4 = 0;
   bool is_hub : 1 = false;   // many blocks follow it
   bool is_last : 1 = false;  // of what its request asked for
   bool is_tail : 1 = false;  // the last, and not filled with tokens

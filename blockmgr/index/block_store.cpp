@@ -189,7 +189,7 @@ EntryNumber BlockStore::commit(SlotRef at, NewBlock block) {
                                 .parent = parent != nullptr && parent->present()
                                               ? &history(highest_copy(*parent))
                                               : nullptr,
-                                .children = entry.children,
+                                .is_hub = entry.children >= kHubChildren,
                                 .unix_ms = unix_ms_});
   }
   add_copy(number, at);

@@ -120,7 +120,9 @@ class BlockStore {
   // A request for these keys begins: its number. found() is told of the blocks, the first of the
   // prefix first, then missed() of the first key that is not there; others may come between.
   RequestNumber begin_match(std::span<const KeyView> keys);
-  void found(SlotRef at, RequestNumber request);
+  void found(SlotRef at, RequestNumber request, bool is_hub) {
+    if (uses_) uses_->found(history(at), request, is_hub);
+  }
   void missed(KeyView first, RequestNumber request);
   bool is_hub(SlotRef at) const { return index_[record(at).owner].children >= kHubChildren; }
   // A further copy of a block was used for what the first was.

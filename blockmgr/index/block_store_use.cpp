@@ -100,11 +100,6 @@ RequestNumber BlockStore::begin_match(std::span<const KeyView> keys) {
                              .unix_ms = unix_ms_});
 }
 
-void BlockStore::found(SlotRef at, RequestNumber request) {
-  if (!uses_) return;
-  uses_->found(history(at), request, index_[record(at).owner].children);
-}
-
 void BlockStore::missed(KeyView first, RequestNumber request) {
   if (uses_) uses_->missed(history_hash(first), request);
 }

@@ -62,7 +62,7 @@ class OneTier {
     }
     for (const SlotRef at : held) {
       store_.pin_for_lease(at);
-      store_.found(at, number);
+      store_.found(at, number, store_.is_hub(at));
     }
     const std::size_t hits = held.size();
     if (hits < keys.size()) store_.missed(keys[hits], number);
@@ -186,7 +186,7 @@ TEST_P(EvictionOrder, ABlocksHistoryFollowsItThroughTheTiers) {
   const std::vector<KeyView> asked = {wanted.view()};
   const RequestNumber number = store.begin_match(asked);
   store.pin_for_lease(upper);
-  store.found(upper, number);
+  store.found(upper, number, store.is_hub(upper));
   store.unpin_for_lease(upper);
   const BlockHistory history = store.history(upper);
   EXPECT_NE(store.history(lower).request, history.request);
@@ -210,12 +210,12 @@ TEST(BlockUses, TheSameMatchAtOnceIsTheSameRequest) {
   uses.missed(7, uses.begin_match({.blocks = 1, .last_key_hash = 7}));
   uses.stored(block, {.key_hash = 7});
   EXPECT_EQ(block.uses, 1U);
-  uses.found(block, uses.begin_match({.blocks = 1, .last_key_hash = 7}), 0);
+  uses.found(block, uses.begin_match({.blocks = 1, .last_key_hash = 7}), false);
   EXPECT_EQ(block.uses, 1U);
   for (std::uint64_t other = 0; other < 20; ++other) {
     uses.begin_match({.blocks = 1, .last_key_hash = 100 + other});
   }
-  uses.found(block, uses.begin_match({.blocks = 1, .last_key_hash = 7}), 0);
+  uses.found(block, uses.begin_match({.blocks = 1, .last_key_hash = 7}), false);
   EXPECT_EQ(block.uses, 2U);
 }
 
