@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/hash.hpp"
+
 namespace cairn {
 namespace {
 
@@ -16,38 +18,8 @@ constexpr std::size_t kMostNotedBlocks = 131'072;
 constexpr std::uint64_t kSameWithin = 16;
 constexpr std::int64_t kSameWithinMs = 1'000;
 
-constexpr std::size_t kWord = sizeof(std::uint64_t);
-__extension__ using Product = unsigned __int128;
-
-std::uint64_t folded(std::uint64_t a, std::uint64_t b) {
-  const Product product = static_cast<Product>(a) * b;
-  return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64U);
-}
-
-std::uint64_t word_at(const std::byte* from, std::size_t size) {
-  std::uint64_t word = 0;
-  std::memcpy(&word, from, size);
-  return word;
-}
-
-// A key's hash here, by products as wyhash has them: a third of what XXH3 takes, as all keys of a
-// match are hashed and most are not followed. Keys that collide spoil nothing but the estimate.
-inline std::uint64_t hash_of(KeyView key) {
-  constexpr std::uint64_t kA = 0xA076'1D64'78BD'642F;
-  constexpr std::uint64_t kB = 0xE703'7ED1'A0B4'28DB;
-  std::uint64_t hash = key.size;
-  std::size_t at = 0;
-  for (; at + 2 * kWord <= key.size; at += 2 * kWord) {
-    hash += folded(word_at(key.data + at, kWord) ^ (kA + at),
-                   word_at(key.data + at + kWord, kWord) ^ kB);
-  }
-  if (at < key.size) {
-    const std::size_t first = std::min(kWord, key.size - at);
-    hash += folded(word_at(key.data + at, first) ^ (kA + at),
-                   word_at(key.data + at + first, key.size - at - first) ^ kB);
-  }
-  return folded(hash ^ kA, kB);
-}
+// Keys that collide spoil nothing but the estimate.
+std::uint64_t hash_of(KeyView key) { return hash_bytes(key.bytes(), 0); }
 
 }  // namespace
 
