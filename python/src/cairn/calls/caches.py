@@ -67,7 +67,8 @@ def pending(cache: str, *, limit: int | None = None, cursor: str | None = None) 
 
 
 def miss_ratio(cache: str, *, capacities: Sequence[int] = ()) -> Call[MissRatio]:
-    """What the cache would find with room for so many blocks; without `capacities` at a quarter to four times its own."""
+    """What the cache would find with room for so many blocks; without `capacities` at a quarter to four times its
+    own."""
     query: dict[str, object] = {"capacities": ",".join(map(str, capacities)) or None}
     return parts.get(target("v1", "caches", cache, "miss_ratio", query=query), parts.into(MissRatio))
 
