@@ -31,7 +31,7 @@ class TransferStart {
   TransferStart(const TransferStart&) = delete;
   TransferStart& operator=(const TransferStart&) = delete;
   ~TransferStart() {
-    if (!batch_->open) return;
+    if (begun_) return;  // it may be open once more by now, where it was refused its slots
     Section section(*core_, LockUse::transfer);
     section->moves.give_up(section, batch_);
     if (batch_->transfer) section.services().transfers.withdraw(*batch_->transfer);
@@ -75,6 +75,7 @@ class TransferStart {
     use_all(section);
     CAIRN_TRY(section.check_usable());
     const TransferId id = *batch_->transfer;  // it may end at once
+    begun_ = true;
     section->moves.launch(section, batch_, already_there_);
     return id;
   }
@@ -109,6 +110,7 @@ class TransferStart {
   const std::shared_ptr<CacheCore> core_;
   const TransferRequest& terms_;
   const Movements::Batch batch_;
+  bool begun_ = false;
   std::uint64_t total_ = 0;
   std::uint64_t already_there_ = 0;
   std::uint64_t missing_ = 0;
