@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from cairn.engine.mover import Copies
-from cairn.engine.store import Row
 from cairn.vllm.scheduler import SchedulerSide
 from cairn.vllm.worker import WorkerSide
+from fake_pool import FakePool
 from server import PATIENCE_S
 
 BLOCK_TOKENS = 4
@@ -30,37 +29,17 @@ def content(tokens: Sequence[int], rank: int) -> bytes:
     return (seed * (BLOCK_BYTES // len(seed) + 1))[:BLOCK_BYTES]
 
 
-class Blocks:
+class Blocks(FakePool):
     """A worker's memory."""
 
     num_layers = LAYERS
     layer_values = LAYER_VALUES
     dtype_bytes = DTYPE_BYTES
-    block_bytes = BLOCK_BYTES
 
     def __init__(self, count: int) -> None:
-        self.blocks = [bytearray(BLOCK_BYTES) for _ in range(count)]
+        super().__init__([bytearray(BLOCK_BYTES) for _ in range(count)])
 
     def adopt(self, memory: memoryview) -> None: ...
-
-    def order(self) -> object:
-        return None
-
-    def fence(self) -> None: ...
-
-    def close(self) -> None: ...
-
-    def load(self, blocks: Sequence[int], rows: Sequence[Row], after: object) -> Copies:
-        for block, row in zip(blocks, rows, strict=True):
-            self.blocks[block][:] = row
-        return self
-
-    def save(self, blocks: Sequence[int], rows: Sequence[Row]) -> Copies:
-        for block, row in zip(blocks, rows, strict=True):
-            row[:] = self.blocks[block]
-        return self
-
-    def wait(self) -> None: ...
 
 
 @dataclass

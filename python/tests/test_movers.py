@@ -13,43 +13,16 @@ from cairn.engine.access import Access
 from cairn.engine.mover import MAX_PENDING_SAVES, Copies, Mover
 from cairn.engine.plan import Load, Save
 from cairn.engine.report import Report
-from cairn.engine.store import Row, Store
+from cairn.engine.store import Store
 from cairn.errors import NoAnswer, NoCapacity, Refused, UnknownCache
+from fake_pool import FakePool
 from fake_store import FakeStore
 from server import PATIENCE_S
 
 
-class FakePool:
-    """Blocks of 8 bytes."""
-
-    block_bytes = 8
-
-    def __init__(self) -> None:
-        self.blocks = [bytearray([number] * 8) for number in range(64)]
-
-    def order(self) -> object:
-        return None
-
-    def fence(self) -> None: ...
-
-    def close(self) -> None: ...
-
-    def load(self, blocks: Sequence[int], rows: Sequence[Row], after: object) -> Copies:
-        for block, row in zip(blocks, rows, strict=True):
-            self.blocks[block][:] = row
-        return self
-
-    def save(self, blocks: Sequence[int], rows: Sequence[Row]) -> Copies:
-        for block, row in zip(blocks, rows, strict=True):
-            row[:] = self.blocks[block]
-        return self
-
-    def wait(self) -> None: ...
-
-
 class Movers(unittest.TestCase):
     def setUp(self) -> None:
-        self.pool = FakePool()
+        self.pool = FakePool([bytearray([number] * 8) for number in range(64)])
         self.store = FakeStore()
         self.report = Report(logging.getLogger("cairn.test"))
         logging.getLogger("cairn.test").setLevel(logging.CRITICAL)
