@@ -32,9 +32,10 @@ class TransferStart {
   TransferStart& operator=(const TransferStart&) = delete;
   ~TransferStart() {
     if (begun_) return;  // it may be open once more by now, where it was refused its slots
+    if (!batch_->transfer) return;  // no key was taken on
     Section section(*core_, LockUse::transfer);
     section->moves.give_up(section, batch_);
-    if (batch_->transfer) section.services().transfers.withdraw(*batch_->transfer);
+    section.services().transfers.withdraw(*batch_->transfer);
   }
 
   std::uint64_t total() const { return total_; }
@@ -66,8 +67,7 @@ class TransferStart {
     Section section(*core_, LockUse::transfer);
     CAIRN_TRY(section.check_usable());
     CAIRN_TRY(core_->check_quota(terms_.quota.get(), terms_.to, counted_));
-    if (all_or_nothing && missing_ > 0 &&
-        missing_ > section->slots.attainable(section, terms_.to)) {
+    if (all_or_nothing && missing_ > section->slots.attainable(section, terms_.to)) {
       return Error{ErrorCode::no_capacity, "tier " + std::string(to_string(terms_.to)) +
                                                " cannot take " + std::to_string(missing_) +
                                                " more blocks"};

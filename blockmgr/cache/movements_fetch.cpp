@@ -119,12 +119,12 @@ void Movements::give_up(Section& section, const Batch& batch) {
   batch->cancelled = true;  // what it follows does not tell it any more
   Batch again;
   for (std::size_t i = batch->items.size(); i-- > 0;) {
-    if (i % kLetGoAtOnce == 0) section.give_way();
+    if (i > 0 && i % kLetGoAtOnce == 0) section.give_way();
     section->store.unpin_in_place(batch->items[i].source);
     tell_followers(section, *batch, i, nullptr, again);
   }
   for (std::size_t i = batch->kept.size(); i-- > 0;) {
-    if (i % kLetGoAtOnce == 0) section.give_way();
+    if (i > 0 && i % kLetGoAtOnce == 0) section.give_way();
     section->store.unpin_in_place(batch->kept[i]);
   }
   if (again) bring(section, again);
@@ -171,7 +171,7 @@ void Movements::refused(Section& section, const Batch& batch, const Error& why) 
   // One that asked for too much does not speak for those who want less: key by key.
   const bool may_try_again = batch->transfer || batch->items.size() > 1;
   for (std::size_t i = batch->items.size(); i-- > 0;) {
-    if (i % kLetGoAtOnce == 0) section.give_way();
+    if (i > 0 && i % kLetGoAtOnce == 0) section.give_way();
     section->store.unpin(batch->items[i].source);
   }
   for (std::size_t i = 0; i < batch->keys.size(); ++i) {
@@ -195,7 +195,7 @@ void Movements::let_kept_go(Section& section, TransferBatch& batch) {
   section.after([core = section.core().shared_from_this(), kept = std::move(batch.kept)] {
     Section later(*core, LockUse::movement);
     for (std::size_t i = kept.size(); i-- > 0;) {
-      if (i % kLetGoAtOnce == 0) later.give_way();
+      if (i > 0 && i % kLetGoAtOnce == 0) later.give_way();
       later->store.unpin(kept[i]);
     }
   });
