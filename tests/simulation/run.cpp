@@ -218,7 +218,9 @@ class Run {
       stopped_ = Stopped{};
       take_image(stop_as_);
     }
-    if (place == "checkpoint.ended") {
+    // One that ends after the image of a kill was taken flushed nothing of it.
+    const bool is_of_image = stopped_ && stopped_->how != End::stop;
+    if (place == "checkpoint.ended" && !is_of_image) {
       oracle_.checkpoint_ended(world_ && failures_ == world_->disk().failures());
     }
   }
