@@ -140,7 +140,8 @@ class Commit : public std::enable_shared_from_this<Commit> {
   void write_headers(std::span<const SlotRef> slots);
   void fill_slots(TransferJob job, std::span<const SlotRef> slots);
   void fill_ended(const JobOutcome& outcome);
-  bool write_headers_again(Section& section);
+  bool needs_name(Section& section, std::size_t block) const;
+  void write_headers_again(Section& section);
   void publish(Section& section);
   void publish_block(Section& section, std::size_t block);
   void end(Section& section);
@@ -370,27 +371,31 @@ void Commit::fill_ended(const JobOutcome& outcome) {
   }
   if (--fills_ > 0) return;
   if (error_) return fail(section, *error_);
-  if (!write_headers_again(section)) publish(section);
+  publish(section);
 }
 
-// A key that was there when the headers were written may have gone since. Its new block stays then,
-// and a start that has lost the index knows it by its header alone.
-bool Commit::write_headers_again(Section& section) {
+// Its key was there when its header was written, and is not now.
+bool Commit::needs_name(Section& section, std::size_t i) const {
+  return !headers_.empty() && slots_[i].tier() == Tier::disk && headers_[i].key.empty() &&
+         !section->store.contains(blocks_[i].key, section.now());
+}
+
+// Such a block stays, and a start that has lost the index knows it by its header alone. Where
+// another commit has the key by now both name it: the later one that is whole counts.
+void Commit::write_headers_again(Section& section) {
   std::vector<SlotRef> named;
-  for (std::size_t i = 0; i < headers_.size(); ++i) {
-    if (i > 0 && i % kStepBlocks == 0) section.give_way();
-    const bool nameless = slots_[i].tier() == Tier::disk && headers_[i].key.empty();
-    if (!nameless || section->store.contains(blocks_[i].key, section.now())) continue;
-    if (section->writes.take_key(blocks_[i].key, this) != BlockWrites::Taking::taken) continue;
-    taken_.push_back(blocks_[i].key);
+  for (std::size_t i = statuses_.size(); i < blocks_.size(); ++i) {
+    if (named.size() % kStepBlocks == kStepBlocks - 1) section.give_way();
+    if (!needs_name(section, i)) continue;
+    if (section->writes.take_key(blocks_[i].key, this) == BlockWrites::Taking::taken) {
+      taken_.push_back(blocks_[i].key);
+    }
     make_header(section, i);
     named.push_back(slots_[i]);
   }
-  if (named.empty()) return false;
   fills_ = 1;
   section.after(
       [self = shared_from_this(), named = std::move(named)] { self->write_headers(named); });
-  return true;
 }
 
 void Commit::publish(Section& section) {
@@ -407,6 +412,7 @@ void Commit::publish(Section& section) {
       });
       return mark(section);
     }
+    if (needs_name(section, i)) return write_headers_again(section);
     publish_block(section, i);
   }
   core_->options().failpoint("commit.noted");
