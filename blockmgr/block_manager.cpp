@@ -408,6 +408,10 @@ std::vector<NamedAllocator> BlockManager::allocators() const {
   return all;
 }
 
+void BlockManager::reset_peaks(int device_id) {
+  for (const auto& cache : caches()) reset_slot_peaks(*cache->core_, device_id);
+}
+
 void BlockManager::tick() {
   for (const auto& cache : caches()) {
     {

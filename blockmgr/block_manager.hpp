@@ -67,6 +67,8 @@ class BlockManager {
 
   // What stages clients' bytes, and the tiers' slots.
   std::vector<NamedAllocator> allocators() const;
+  // The peaks of the slots on that device are what is in use now.
+  void reset_peaks(int device_id);
   // The groups that this server is a rank of. Their operations are transfers.
   Groups& groups();
   // What comes and goes in all caches, for those who listen.

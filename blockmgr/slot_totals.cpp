@@ -28,6 +28,15 @@ std::string device_of(const BlockLayout& layout) {
 
 }  // namespace
 
+void reset_slot_peaks(CacheCore& core, int device_id) {
+  Section section(core, LockUse::upkeep);
+  for (Tier tier : kTiers) {
+    if (!core.spaces[index_of(tier)]) continue;
+    if (device_of(core.layout(tier)) != std::to_string(device_id)) continue;
+    section->store.pool(tier).reset_peak();
+  }
+}
+
 void SlotTotals::add(CacheCore& core) {
   Section section(core, LockUse::look);
   for (Tier tier : kTiers) {
@@ -40,6 +49,7 @@ void SlotTotals::add(CacheCore& core) {
     all.reserved_bytes += one.reserved_bytes;
     all.peak_allocated_bytes += one.peak_allocated_bytes;
     all.peak_reserved_bytes += one.peak_reserved_bytes;
+    ++all.segments;
     all.largest_free_bytes = std::max(all.largest_free_bytes, one.largest_free_bytes);
     all.allocations += one.allocations;
     all.frees += one.frees;

@@ -10,6 +10,9 @@ namespace cairn {
 
 class CacheCore;
 
+// The tiers of a cache that lie on a device: the most slots in use of them is what is in use now.
+void reset_slot_peaks(CacheCore& core, int device_id);
+
 // The tiers' slots as an allocator's statistics: those of all caches on one device together, since
 // a metric that named caches would lose a series with each. Not thread-safe.
 class SlotTotals {

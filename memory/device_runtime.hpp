@@ -19,6 +19,9 @@ struct DeviceInfo {
   std::string name;
   std::uint64_t total_bytes = 0;
   int numa_node = -1;  // -1: not known, or the machine has one node
+  // The same in every process on the machine, however it counts its devices. A GPU's as its driver
+  // writes it ("GPU-" and a UUID); of the host runtime, whose devices are nobody else's, a name.
+  std::string uuid = {};
 };
 
 // How far a CPU write reaches without an explicit copy.

@@ -90,6 +90,7 @@ class SlotPool {
   std::uint32_t count(SlotState state) const { return counts_[static_cast<std::size_t>(state)]; }
   SlotState state(SlotNumber slot) const { return state_of(records_[slot]); }
   std::uint64_t memory_bytes() const;
+  void reset_peak() { max_used_ = capacity() - free_count(); }
   AllocatorStatistics statistics(std::uint64_t slot_bytes) const;
 
   SlotRecord& operator[](SlotNumber slot) { return records_[slot]; }

@@ -75,6 +75,7 @@ class BlockHeap {
   std::list<HeapSegment> take_free_segments(std::uint64_t keep_bytes);
   void put_back(std::list<HeapSegment> segments);
 
+  std::size_t segments() const { return segments_.size(); }
   std::uint64_t reserved_bytes() const { return reserved_bytes_; }
   std::uint64_t free_bytes() const { return free_bytes_; }
   std::uint64_t largest_free_bytes() const;

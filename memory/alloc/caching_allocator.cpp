@@ -281,6 +281,7 @@ AllocatorStatistics CachingAllocator::statistics() const {
   now.reserved_bytes = heap_.reserved_bytes();
   now.cached_bytes = heap_.free_bytes() + now.pending_bytes;
   now.largest_free_bytes = heap_.largest_free_bytes();
+  now.segments = heap_.segments();
   now.splits = heap_.splits();
   now.merges = heap_.merges();
   return now;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
+#include "base/hex.hpp"
 #include "memory/cuda/cuda_platform.hpp"
 
 namespace cairn {
@@ -38,6 +40,13 @@ bool is_sticky(cudaError_t error) {
   }
 }
 
+// As nvidia-smi writes it: groups of 8, 4, 4, 4 and 12 hex digits.
+std::string uuid_text(const cudaUUID_t& uuid) {
+  std::string hex = to_hex(std::as_bytes(std::span(uuid.bytes)));
+  for (const std::size_t at : {20u, 16u, 12u, 8u}) hex.insert(at, "-");
+  return "GPU-" + hex;
+}
+
 // "0000:3b:00.0" and its end; CUDA asks for 13 bytes at least.
 constexpr int kPciBusIdBytes = 32;
 
@@ -64,6 +73,7 @@ Result<> CudaDevice::describe() {
   CAIRN_TRY(check(cudaGetDeviceProperties(&properties, id),
                   {"cudaGetDeviceProperties", "describe the device"}));
   info_.name = properties.name;
+  info_.uuid = uuid_text(properties.uuid);
   info_.total_bytes = properties.totalGlobalMem;
   const auto concurrent =
       attribute(cudaDevAttrConcurrentManagedAccess, "ask how it shares managed memory");

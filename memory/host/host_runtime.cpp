@@ -22,7 +22,8 @@ class HostRuntime final : public DeviceRuntime {
     for (std::uint32_t i = 0; i < options.devices; ++i) {
       const int id = static_cast<int>(i);
       const std::string name = "host device " + std::to_string(id);
-      devices_.push_back({id, name, device_bytes, numa_node_of_device(id)});
+      devices_.push_back(
+          {id, name, device_bytes, numa_node_of_device(id), "host-" + std::to_string(id)});
       device_budgets_.push_back(std::make_shared<MemoryBudget>(name, device_bytes));
     }
   }

@@ -65,6 +65,10 @@ void group_recv(Service&, const Call&, Reply);
 void group_broadcast(Service&, const Call&, Reply);
 void group_all_gather(Service&, const Call&, Reply);
 void group_agree(Service&, const Call&, Reply);
+// devices.cpp
+void list_devices(Service&, const Call&, Reply);
+void empty_device_cache(Service&, const Call&, Reply);
+void reset_device_peaks(Service&, const Call&, Reply);
 // export.cpp
 void export_tier(Service&, const Call&, Reply);
 // info.cpp

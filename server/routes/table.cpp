@@ -77,6 +77,10 @@ constexpr std::array kRoutes = {
     structured(write, post, "/v1/groups/{name}/all_gather", group_all_gather),
     structured(write, post, "/v1/groups/{name}/agree", group_agree),
 
+    plain(read, get, "/v1/devices", list_devices),
+    plain(admin, post, "/v1/devices/{id}/empty_cache", empty_device_cache),
+    plain(admin, post, "/v1/devices/{id}/reset_peaks", reset_device_peaks),
+
     filtered(plain(none, get, "/healthz", healthz)),
     filtered(plain(none, get, "/readyz", readyz)),
     plain(read, get, "/v1/system", system),

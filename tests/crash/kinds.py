@@ -196,6 +196,9 @@ KINDS = {
     "status page": plain("GET", "/"),
     "nothing there": plain("GET", "/v1/nothing"),
     "without a token": plain("GET", CACHE, Authorization="Bearer another-token-of-36-characters"),
+    "devices": plain("GET", "/v1/devices"),
+    "empty a device's cache": plain("POST", "/v1/devices/0/empty_cache"),
+    "reset a device's peaks": plain("POST", "/v1/devices/0/reset_peaks"),
     "malformed": plain("POST", CACHE + "/match", b"{", Content_Type=JSON),
 
     "caches": plain("GET", "/v1/caches"),

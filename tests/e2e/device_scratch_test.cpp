@@ -34,6 +34,20 @@ TEST(DeviceScratchTest, CarriesBlocksInPiecesIntoAndOutOfADevice) {
         rest.metric(R"(cairn_allocator_allocated_bytes{allocator="device_scratch",device="0"})"),
         0);
   }
+  const auto scratch = [&] {
+    const json device = rest.get("/v1/devices").document().at("devices").at(0);
+    for (const json& one : device.at("allocators")) {
+      if (one.at("allocator") == "device_scratch") return one;
+    }
+    return json();
+  };
+  const json before = scratch();
+  EXPECT_GT(before.at("cached_bytes"), 0);
+  EXPECT_GT(before.at("segments"), 0);
+  const json emptied = rest.post("/v1/devices/0/empty_cache").document();
+  EXPECT_EQ(emptied.at("freed_bytes"), before.at("cached_bytes"));
+  EXPECT_EQ(scratch().at("reserved_bytes"), 0);
+  EXPECT_EQ(scratch().at("segments"), 0);
   EXPECT_EQ(server.stop(), 0) << server.output();
 }
 

@@ -1,5 +1,7 @@
 #include <cstdlib>
 #include <filesystem>
+#include <set>
+#include <string>
 
 #include "tests/e2e/support/served_test.hpp"
 
@@ -67,6 +69,53 @@ class DevicesTest : public testing::TestWithParam<Machine> {
       ServerSetup{.flags = GetParam().flags, .environment = GetParam().environment}};
   Rest rest_{server_.endpoint()};
 };
+TEST_P(DevicesTest, TellWhatTheirMemoryHas) {
+  TestCache cache = TestCache::made_of(rest_, body_on(1, "second"));
+  const auto slots_of = [&](int device) {
+    const json devices = rest_.get("/v1/devices").document().at("devices");
+    for (const json& one : devices.at(static_cast<std::size_t>(device)).at("allocators")) {
+      if (one.at("allocator") == "slots") return one;
+    }
+    return json();
+  };
+  const json devices = rest_.get("/v1/devices").document().at("devices");
+  ASSERT_EQ(devices.size(), 3u);
+  std::set<std::string> uuids;
+  for (const json& device : devices) {
+    EXPECT_EQ(device.at("kind"), GetParam().name);
+    EXPECT_GT(device.at("total_bytes"), 0);
+    uuids.insert(device.at("uuid"));
+  }
+  EXPECT_EQ(uuids.size(), 3u);
+  EXPECT_EQ(slots_of(1).at("allocated_bytes"), 0);
+  const std::uint64_t slot_bytes = slots_of(1).at("reserved_bytes").get<std::uint64_t>() / 8;
+  EXPECT_GE(slot_bytes, kBlockBytes);
+  EXPECT_EQ(slots_of(1).at("largest_free_bytes"), 8 * slot_bytes);
+
+  cache.store(1, "?tier=device");
+  cache.store(2, "?tier=device");
+  EXPECT_EQ(slots_of(1).at("allocated_bytes"), 2 * slot_bytes);
+  ASSERT_THAT(rest_.del(cache.key_path(1)), has_status(204));
+  EXPECT_EQ(slots_of(1).at("peak_allocated_bytes"), 2 * slot_bytes);
+  const Reply reset = rest_.post("/v1/devices/1/reset_peaks");
+  EXPECT_THAT(reset, has_status(200));
+  EXPECT_EQ(slots_of(1).at("peak_allocated_bytes"), slot_bytes);
+  const Reply emptied = rest_.post("/v1/devices/1/empty_cache");
+  EXPECT_THAT(emptied, has_status(200));
+  EXPECT_TRUE(emptied.document().contains("freed_bytes"));
+  EXPECT_EQ(cache.expect_intact(2), "device");
+}
+
+TEST_P(DevicesTest, ThatAreNotThereAreRefusedByName) {
+  for (const char* id : {"3", "-1", "0x0", "x", "99999999999999999999"}) {
+    for (const char* verb : {"empty_cache", "reset_peaks"}) {
+      EXPECT_THAT(rest_.post("/v1/devices/" + std::string(id) + "/" + verb),
+                  is_problem(404, "not_found"));
+    }
+  }
+  EXPECT_THAT(rest_.get("/v1/devices?device=1"), is_refusal());
+}
+
 INSTANTIATE_TEST_SUITE_P(Machines, DevicesTest, testing::ValuesIn(machines()),
                          [](const auto& machine) { return std::string(machine.param.name); });
 

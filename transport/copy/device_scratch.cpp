@@ -23,6 +23,14 @@ void DeviceScratch::end_stream(int device_id, std::unique_ptr<Stream> stream) {
   if (found != by_device_.end()) found->second.end_stream(std::move(stream));
 }
 
+Result<std::uint64_t> DeviceScratch::empty_cache(int device_id) {
+  CachingAllocator& allocator = by_device_.at(device_id);
+  const std::uint64_t before = allocator.statistics().reserved_bytes;
+  CAIRN_TRY(allocator.empty_cache());
+  const std::uint64_t after = allocator.statistics().reserved_bytes;
+  return before > after ? before - after : 0;
+}
+
 std::vector<NamedAllocator> DeviceScratch::statistics() const {
   std::vector<NamedAllocator> all;
   for (const auto& [id, allocator] : by_device_) {

@@ -23,6 +23,11 @@ class DeviceScratch {
   // Every stream that memory was allocated for ends here: its memory is then the next one's.
   void end_stream(int device_id, std::unique_ptr<Stream> stream);
 
+  // CachingAllocator::empty_cache(), and how many bytes went back; CachingAllocator::reset_peak().
+  // REQUIRES: such a device.
+  Result<std::uint64_t> empty_cache(int device_id);
+  void reset_peaks(int device_id) { by_device_.at(device_id).reset_peak(); }
+
   std::vector<NamedAllocator> statistics() const;
 
  private:

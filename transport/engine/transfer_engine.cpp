@@ -116,6 +116,13 @@ struct TransferEngine::Impl {
   bool cancel(JobId id);
   bool raise(JobId id, std::int32_t priority);
 
+  Result<> check_device(int device_id) const {
+    if (std::ranges::any_of(runtime.devices(),
+                            [&](const DeviceInfo& device) { return device.id == device_id; })) {
+      return {};
+    }
+    return Error{ErrorCode::out_of_range, "there is no device " + std::to_string(device_id)};
+  }
   DeviceScratch* scratch_or_null() { return scratch ? &*scratch : nullptr; }
   Route& route_of(const TransferJob& job) CAIRN_REQUIRES(mutex) {
     return is_on_disk(job) ? disk_route : memory_route;
@@ -394,6 +401,17 @@ std::vector<NamedAllocator> TransferEngine::allocators() const {
   if (impl_->scratch) all = impl_->scratch->statistics();
   all.push_back({"transfer_staging", "host", impl_->staging.statistics()});
   return all;
+}
+
+Result<std::uint64_t> TransferEngine::empty_cache(int device_id) {
+  CAIRN_TRY(impl_->check_device(device_id));
+  return impl_->scratch ? impl_->scratch->empty_cache(device_id) : 0;
+}
+
+Result<> TransferEngine::reset_peaks(int device_id) {
+  CAIRN_TRY(impl_->check_device(device_id));
+  if (impl_->scratch) impl_->scratch->reset_peaks(device_id);
+  return {};
 }
 
 DiskIo& TransferEngine::disk() const { return impl_->disk; }

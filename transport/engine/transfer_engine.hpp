@@ -70,6 +70,12 @@ class TransferEngine {
   bool raise(JobId id, std::int32_t priority);
   TransferEngineStats stats() const;
   std::vector<NamedAllocator> allocators() const;  // of bounce memory, on the host and on devices
+  // Of the scratch memory on a device: what nobody uses goes back to the driver, which waits for
+  // what its streams still do; answers how many bytes that were. out_of_range for an unknown
+  // device; device_error.
+  Result<std::uint64_t> empty_cache(int device_id);
+  // Both peaks of it are what is had now. out_of_range.
+  Result<> reset_peaks(int device_id);
   DiskIo& disk() const;
   // For those who wait for what the engine does.
   Executor& executor() const;

@@ -116,6 +116,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     *properties = {};
     std::snprintf(properties->name, sizeof properties->name, "fake GPU %d", device);
     properties->totalGlobalMem = cairn::fakes::Memory::kDeviceBytes;
+    properties->uuid.bytes[0] = static_cast<char>(0xFA);
+    properties->uuid.bytes[15] = static_cast<char>(device);
     return cudaSuccess;
   });
 }
