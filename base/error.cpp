@@ -41,6 +41,8 @@ std::string_view to_string(ErrorCode code) {
       return "unknown_snapshot";
     case ErrorCode::unknown_group:
       return "unknown_group";
+    case ErrorCode::unknown_agent:
+      return "unknown_agent";
     case ErrorCode::not_found:
       return "not_found";
     case ErrorCode::method_not_allowed:
@@ -59,6 +61,8 @@ std::string_view to_string(ErrorCode code) {
       return "exists";
     case ErrorCode::group_exists:
       return "group_exists";
+    case ErrorCode::agent_exists:
+      return "agent_exists";
     case ErrorCode::rank_taken:
       return "rank_taken";
     case ErrorCode::lease_expired:

@@ -29,6 +29,7 @@ enum class ErrorCode : std::uint8_t {
   unknown_slot,
   unknown_snapshot,
   unknown_group,
+  unknown_agent,
   not_found,
   method_not_allowed,
   // the state does not allow it
@@ -39,6 +40,7 @@ enum class ErrorCode : std::uint8_t {
   cache_exists,
   exists,
   group_exists,
+  agent_exists,
   rank_taken,
   lease_expired,
   // too much, of the wrong kind, or impossible

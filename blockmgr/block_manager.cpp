@@ -58,6 +58,7 @@ struct BlockManager::Impl {
                                                       .clock = clock,
                                                       .lease_ms = services->options.max_lease_ms},
                                      group_options, make_local_collectives(group_options.host))),
+        agents(std::make_unique<Agents>(services)),
         snapshots(std::in_place, services) {}
 
   struct Member {
@@ -73,6 +74,7 @@ struct BlockManager::Impl {
 
   const std::shared_ptr<CacheServices> services;
   std::unique_ptr<Groups> groups;
+  std::unique_ptr<Agents> agents;
   std::optional<Snapshots> snapshots;  // until the manager goes
   Mutex creating;                      // one creation at a time, beside the lookups
   mutable Mutex mutex;
@@ -111,6 +113,7 @@ BlockManager::BlockManager(DeviceRuntime& runtime, TransferEngine& engine, const
 BlockManager::~BlockManager() {
   // The operations of both hold caches and leases.
   impl_->groups.reset();
+  impl_->agents.reset();
   impl_->snapshots.reset();
   impl_->checkpointer.reset();
   checkpoint();
@@ -377,7 +380,7 @@ Result<> BlockManager::watch_transfer(TransferId id,
 Snapshots& BlockManager::snapshots() { return *impl_->snapshots; }
 
 Result<TransferStatus> BlockManager::cancel_transfer(TransferId id) {
-  if (impl_->snapshots->cancel(id)) return transfer(id);
+  if (impl_->snapshots->cancel(id) || impl_->agents->cancel(id)) return transfer(id);
   auto owner = impl_->services->transfers.owner(id);
   if (!owner) return std::move(owner).error();
   if (const auto core = owner->lock()) {
@@ -388,6 +391,8 @@ Result<TransferStatus> BlockManager::cancel_transfer(TransferId id) {
   }
   return transfer(id);
 }
+
+Agents& BlockManager::agents() { return *impl_->agents; }
 
 Groups& BlockManager::groups() { return *impl_->groups; }
 
@@ -413,6 +418,7 @@ void BlockManager::reset_peaks(int device_id) {
 }
 
 void BlockManager::tick() {
+  impl_->agents->tick();
   for (const auto& cache : caches()) {
     {
       Section section(*cache->core_, LockUse::upkeep);

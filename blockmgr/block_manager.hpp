@@ -6,6 +6,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "blockmgr/agent/agents.hpp"
 #include "blockmgr/cache/cache.hpp"
 #include "blockmgr/disk/disk_place.hpp"
 #include "blockmgr/index/event_ring.hpp"
@@ -71,6 +72,8 @@ class BlockManager {
   void reset_peaks(int device_id);
   // The groups that this server is a rank of. Their operations are transfers.
   Groups& groups();
+  // The engines that have registered memory. Their copies are transfers.
+  Agents& agents();
   // What comes and goes in all caches, for those who listen.
   const EventRing& events() const;
 

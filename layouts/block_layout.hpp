@@ -21,6 +21,13 @@ class BlockLayout {
   // Several as one, see Geometry::joined. Borrows their memory, which must outlive it.
   static BlockLayout joined(std::span<const BlockLayout* const> parts);
 
+  // A run of layers of every block, see Geometry::with_layers. Borrows the memory.
+  struct Layers {
+    std::uint64_t first = 0;
+    std::uint64_t count = 0;
+  };
+  BlockLayout layers(Layers which) const;
+
   const Geometry& geometry() const { return geometry_; }
   const LayoutConfig& config() const { return geometry_.config(); }
   StorageKind storage_kind() const { return regions_.front().kind(); }

@@ -194,6 +194,27 @@ BlockLayout BlockLayout::joined(std::span<const BlockLayout* const> parts) {
   return BlockLayout(Geometry::joined(geometries), std::move(regions), {});
 }
 
+BlockLayout BlockLayout::layers(Layers which) const {
+  const std::uint64_t of_a_part = geometry_.config().num_layers;
+  CAIRN_ASSERT(which.first + which.count <= of_a_part, "there are no such layers");
+  std::vector<RegionView> regions;
+  if (geometry_.kind() == LayoutKind::fully_contiguous) {
+    const std::uint64_t before_bytes = which.first * geometry_.layer_stride_bytes();
+    for (const RegionView& region : regions_) {
+      regions.push_back(region
+                            .view({.offset_bytes = before_bytes,
+                                   .size_bytes = region.size_bytes() - before_bytes})
+                            .value());
+    }
+  } else {
+    for (std::size_t part = 0; part < regions_.size(); part += of_a_part) {
+      const auto first = regions_.begin() + static_cast<std::ptrdiff_t>(part + which.first);
+      regions.insert(regions.end(), first, first + static_cast<std::ptrdiff_t>(which.count));
+    }
+  }
+  return BlockLayout(geometry_.with_layers(which.count), std::move(regions), {});
+}
+
 namespace {
 
 // The last step, for memory that is yet to be allocated.

@@ -113,6 +113,14 @@ Geometry Geometry::joined(std::span<const Geometry> parts) {
   return geometry;
 }
 
+Geometry Geometry::with_layers(std::uint64_t count) const {
+  CAIRN_ASSERT(before_block_bytes_ == 0 && count >= 1 && count <= config_.num_layers,
+               "the bytes of other layers would be taken for these");
+  Geometry geometry = *this;
+  geometry.config_.num_layers = count;
+  return geometry;
+}
+
 bool Geometry::begins_part(std::uint64_t block) const {
   return std::ranges::any_of(more_, [block](const Part& p) { return p.first_block == block; });
 }

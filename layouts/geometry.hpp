@@ -55,6 +55,10 @@ class Geometry {
   // alike; each is of one part.
   static Geometry joined(std::span<const Geometry> parts);
 
+  // A run of layers of every block, as if there were no others: regions are those of these layers,
+  // or begin at the first of them. REQUIRES: not in_slots; 1 to all layers.
+  Geometry with_layers(std::uint64_t count) const;
+
   const LayoutConfig& config() const { return config_; }
   LayoutKind kind() const { return kind_; }
   BlockDim block_dim() const { return dim_; }  // of layer_separate

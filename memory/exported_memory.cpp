@@ -217,7 +217,7 @@ Result<> claim_exported_memory(const ExportedMemory& memory, int mapped_fd,
     return Error{ErrorCode::state_conflict, std::to_string(part.size_bytes) + " bytes at " +
                                                 std::to_string(part.offset_bytes) + " of " +
                                                 name_of(memory) +
-                                                " are taken: another tier lies in them"};
+                                                " are taken: another tier or agent lies in them"};
   }
   return {};
 }

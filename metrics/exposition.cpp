@@ -5,6 +5,7 @@
 #include <array>
 #include <sstream>
 
+#include "metrics/agents.hpp"
 #include "metrics/allocators.hpp"
 #include "metrics/families.hpp"
 #include "metrics/groups.hpp"
@@ -324,6 +325,7 @@ std::string metrics_text(const MetricsInput& input) {
   shortages.add({}, input.memory_shortages);
   families.push_back(std::move(shortages).take());
   add_groups(families, input.groups);
+  add_agents(families, input.agents);
   add_http(families, input);
 
   std::ostringstream out;

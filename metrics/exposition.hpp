@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "blockmgr/agent/agent_types.hpp"
 #include "blockmgr/index/stats.hpp"
 #include "blockmgr/share/share_stats.hpp"
 #include "memory/alloc/statistics.hpp"
@@ -30,6 +31,7 @@ struct MetricsInput {
   TransferEngineStats engine;
   std::span<const NamedAllocator> allocators;
   const GroupsStats& groups;
+  AgentStats agents = {};
   std::uint64_t damaged_descriptions = 0;  // of remembered caches, at the start
   std::uint64_t memory_shortages = 0;      // times that the process got no more memory
   const HttpCounters& http;

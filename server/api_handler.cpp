@@ -7,10 +7,10 @@
 
 #include "server/codec/media_type.hpp"
 #include "server/http/trace_context.hpp"
+#include "server/routes/problem.hpp"
 #include "server/routes/subject.hpp"
 #include "server/routes/table.hpp"
 #include "server/routing/router.hpp"
-#include "server/routes/problem.hpp"
 
 namespace cairn {
 namespace {
@@ -91,6 +91,7 @@ class ApiSession final : public http::Session {
   http::BodyPlan begin(const http::RequestHead& head) override;
   void handle(http::Body body, http::Responder respond) override;
   void finished(const http::FinishedRequest& request) override;
+  bool stays_open() const override { return connection_->agents > 0; }
 
  private:
   // Who asks, and whether that one may; null where anybody may.
@@ -102,6 +103,7 @@ class ApiSession final : public http::Session {
   void audit(const http::FinishedRequest& request) const;
 
   Service& service_;
+  const std::shared_ptr<AgentConnection> connection_ = std::make_shared<AgentConnection>();
   // The request in progress.
   const routes::Route* route_ = nullptr;  // null: there is none
   std::size_t label_ = router().paths().size();
@@ -122,7 +124,8 @@ http::BodyPlan ApiSession::begin(const http::RequestHead& head) {
   call_.emplace(Call{.head = head,
                      .path = std::move(found->parameters),
                      .style = style_of(head),
-                     .caller = std::move(*caller)});
+                     .caller = std::move(*caller),
+                     .connection = &connection_});
   if (auto refusal = refused()) return std::move(*refusal);
   switch (route_->body) {
     case routes::BodyKind::none:

@@ -23,7 +23,7 @@ readonly program='
     # Rooms, from left to right; "." is the folder itself.
     rooms["memory"] = ". alloc host cuda"
     rooms["transport"] = "copy io engine collective"
-    rooms["blockmgr"] = "disk eviction index cache snapshot share ."
+    rooms["blockmgr"] = "disk eviction index cache agent snapshot share ."
     rooms["server"] = "http codec routing auth events config assets routes ."
     for (name in rooms) {
       count = split(rooms[name], line, " ")

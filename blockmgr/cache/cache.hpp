@@ -181,6 +181,9 @@ struct TransferSummary {
   std::uint64_t bytes = 0;
   std::optional<Error> error = {};                  // what ended it, where that is about no key
   std::optional<std::uint64_t> agreed_blocks = {};  // of a group that agreed
+  // Of a copy to or from an agent: so many layers of all its blocks have arrived, from the first
+  // on.
+  std::optional<std::uint64_t> layers_done = {};
 };
 struct TransferStatus : TransferSummary {
   struct Failure {
@@ -403,6 +406,7 @@ class Cache {
   Result<> set_metadata(KeyView key, std::string json);
 
  private:
+  friend class AgentCopy;
   friend class BlockManager;
   friend class CacheCopy;
   friend class Snapshots;

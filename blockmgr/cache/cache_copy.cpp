@@ -18,7 +18,8 @@ namespace {
 // another's work gets its turn.
 constexpr std::uint64_t kJobBytes = 64ull << 20;
 
-// What it is best read from: a device's memory goes to a device directly, and the disk is slow.
+}  // namespace
+
 std::optional<SlotRef> source_of_copy(const Entry& entry, Tier to) {
   const Tier first = to == Tier::device ? Tier::device : Tier::pinned;
   const Tier second = to == Tier::device ? Tier::pinned : Tier::device;
@@ -28,8 +29,6 @@ std::optional<SlotRef> source_of_copy(const Entry& entry, Tier to) {
   }
   return std::nullopt;
 }
-
-}  // namespace
 
 // One such copy, held by what it waits for. The sources are pinned from the start to the end, the
 // destinations by the lease under which they were allocated, and once more while bytes are on their

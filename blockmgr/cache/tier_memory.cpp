@@ -60,6 +60,22 @@ Result<TierMemory> export_layout(const BlockLayout& layout) {
   return exported;
 }
 
+Result<> check_import_path(const std::string& field, const std::string& given,
+                           std::span<const std::filesystem::path> folders) {
+  const std::filesystem::path path(given);
+  const bool allowed = path.is_absolute() && path.has_filename() && path.filename() != "." &&
+                       path.filename() != ".." && given.find('\0') == std::string::npos &&
+                       std::ranges::any_of(folders, [&](const auto& folder) {
+                         return path.parent_path() == folder;
+                       });
+  if (allowed) return {};
+  return Error{ErrorCode::forbidden,
+               field + " is '" + given.substr(0, 200) + "': " +
+                   (folders.empty() ? "this server imports no files; its setting import.folders "
+                                      "names where they may lie"
+                                    : "it lies not directly in one of import.folders")};
+}
+
 Result<> check_import(const TierMemory& memory, std::span<const std::filesystem::path> folders) {
   if (memory.memory.kind == ExportedMemory::Kind::cuda_ipc) return {};
   if (memory.descriptor) {
@@ -69,18 +85,7 @@ Result<> check_import(const TierMemory& memory, std::span<const std::filesystem:
                  "the memory was passed as an open file, which ended with the server before this "
                  "one; whoever has it makes the cache again"};
   }
-  const std::filesystem::path path(memory.memory.path);
-  const bool allowed =
-      path.is_absolute() && path.has_filename() && path.filename() != "." &&
-      path.filename() != ".." && memory.memory.path.find('\0') == std::string::npos &&
-      std::ranges::any_of(folders,
-                          [&](const auto& folder) { return path.parent_path() == folder; });
-  if (allowed) return {};
-  return Error{ErrorCode::forbidden,
-               "memory.import.path is '" + memory.memory.path.substr(0, 200) + "': " +
-                   (folders.empty() ? "this server imports no files; its setting import.folders "
-                                      "names where they may lie"
-                                    : "it lies not directly in one of import.folders")};
+  return check_import_path("memory.import.path", memory.memory.path, folders);
 }
 
 Result<BlockLayout> import_layout(PlacedLayout placed, const ImportRequest& request) {

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <span>
+#include <string>
 
 #include "blockmgr/index/config.hpp"
 #include "layouts/builder.hpp"
@@ -13,7 +14,9 @@ namespace cairn {
 Result<TierMemory> export_layout(const BlockLayout& layout);
 
 // What a client may name, before anything is opened: forbidden for a path that lies not directly in
-// one of the folders.
+// one of the folders. `field` names it in errors.
+Result<> check_import_path(const std::string& field, const std::string& path,
+                           std::span<const std::filesystem::path> folders);
 Result<> check_import(const TierMemory& memory, std::span<const std::filesystem::path> folders);
 
 // A tier on that memory, whose bytes no other cache or server may have imported (state_conflict).

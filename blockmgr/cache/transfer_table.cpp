@@ -80,6 +80,11 @@ void TransferTable::set_agreed(TransferId id, std::uint64_t blocks) {
   records_.at(id).status.agreed_blocks = blocks;
 }
 
+void TransferTable::set_layers_done(TransferId id, std::uint64_t layers) {
+  MutexLock lock(mutex_);
+  records_.at(id).status.layers_done = layers;
+}
+
 void TransferTable::withdraw(TransferId id) {
   MutexLock lock(mutex_);
   CAIRN_ASSERT(records_.at(id).status.state == TransferState::queued, "its end would be missed");

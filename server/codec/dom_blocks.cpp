@@ -64,4 +64,31 @@ std::vector<BlockKey> read_keys(Fields& fields, std::string_view name, std::size
   return keys;
 }
 
+std::vector<std::optional<BlockKey>> read_parents(const json& list, std::size_t count,
+                                                  DecodeErrors& errors) {
+  std::vector<std::optional<BlockKey>> parents;
+  if (list.size() != count) {
+    errors.add(ErrorCode::wrong_length, "parents has " + std::to_string(list.size()) +
+                                            " elements; it takes one a key, " +
+                                            std::to_string(count));
+    return parents;
+  }
+  parents.reserve(count);
+  for (const json& item : list) {
+    const std::string path = "parents[" + std::to_string(parents.size()) + "]";
+    auto& parent = parents.emplace_back();
+    if (!item.is_null()) parent = read_key(item, path, errors);
+    if (errors.any()) break;
+  }
+  return parents;
+}
+
+std::vector<std::optional<BlockKey>> chained_parents(const std::vector<BlockKey>& keys,
+                                                     const std::optional<BlockKey>& first) {
+  std::vector<std::optional<BlockKey>> parents(keys.size());
+  if (!parents.empty()) parents[0] = first;
+  for (std::size_t i = 1; i < keys.size(); ++i) parents[i] = keys[i - 1];
+  return parents;
+}
+
 }  // namespace cairn

@@ -22,4 +22,11 @@ std::optional<BlockKey> read_key(const json& value, const std::string& path, Dec
 // At most `max_keys` keys; more are out_of_range.
 std::vector<BlockKey> read_keys(Fields& fields, std::string_view name, std::size_t max_keys);
 
+// A list of keys and nulls, one a key: the parent of each.
+std::vector<std::optional<BlockKey>> read_parents(const json& list, std::size_t count,
+                                                  DecodeErrors& errors);
+// Of keys that are one prefix, which goes on from `first`.
+std::vector<std::optional<BlockKey>> chained_parents(const std::vector<BlockKey>& keys,
+                                                     const std::optional<BlockKey>& first);
+
 }  // namespace cairn

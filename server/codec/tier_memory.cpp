@@ -18,18 +18,6 @@ constexpr std::size_t kMaxRegions = kMaxLayers;
 
 bool is_of_device(Kind kind) { return kind == Kind::cuda_ipc || kind == Kind::cuda_vmm_fd; }
 
-std::string read_cuda_handle(Fields& fields) {
-  const std::string hex = fields.string("handle");
-  std::string handle(kCudaIpcHandleBytes, '\0');
-  if (fields.errors().any() || from_hex(hex, std::as_writable_bytes(std::span(handle)))) {
-    return handle;
-  }
-  fields.errors().add(ErrorCode::malformed, fields.path_of("handle") + " is not " +
-                                                std::to_string(2 * kCudaIpcHandleBytes) +
-                                                " hex digits");
-  return {};
-}
-
 TierMemory read_memory(Fields& fields) {
   TierMemory read;
   ExportedMemory& memory = read.memory;
@@ -83,6 +71,18 @@ void read_regions(Fields& fields, std::vector<RegionView::Part>& out) {
 }
 
 }  // namespace
+
+std::string read_cuda_handle(Fields& fields) {
+  const std::string hex = fields.string("handle");
+  std::string handle(kCudaIpcHandleBytes, '\0');
+  if (fields.errors().any() || from_hex(hex, std::as_writable_bytes(std::span(handle)))) {
+    return handle;
+  }
+  fields.errors().add(ErrorCode::malformed, fields.path_of("handle") + " is not " +
+                                                std::to_string(2 * kCudaIpcHandleBytes) +
+                                                " hex digits");
+  return {};
+}
 
 ordered_json tier_memory_body(const TierMemory& memory) {
   const ExportedMemory& place = memory.memory;

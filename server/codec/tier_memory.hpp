@@ -7,6 +7,9 @@
 // what an import takes.
 namespace cairn {
 
+// The member handle, of cuda_ipc.
+std::string read_cuda_handle(Fields& fields);
+
 ordered_json tier_memory_body(const TierMemory& memory);
 
 // The members of "import".

@@ -114,6 +114,10 @@ bool Connection::read_head() {
     }
     const std::span<std::byte> room = input_.room();
     wait_input(room.first(std::min(room.size(), kFirstReadBytes)));
+    if (!stream_.in_handshake() && session_->stays_open()) {
+      deadline_.reset();
+      return false;
+    }
     // A handshake is read like a head, and has as long.
     deadline_ = idle_since_ + std::chrono::milliseconds(stream_.in_handshake()
                                                             ? shared_.limits.header_timeout_ms

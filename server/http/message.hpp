@@ -154,6 +154,9 @@ class Session {
   // was no response yet). Once a request, also for one whose head was refused and that never began.
   // For metrics and the log.
   virtual void finished(const FinishedRequest& request) = 0;
+  // Something lives as long as this connection: it is not closed for being idle. Asked for when its
+  // last request has been answered.
+  virtual bool stays_open() const { return false; }
 };
 
 // What answers requests. Called on network threads, several at once: it must not block.

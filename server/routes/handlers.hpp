@@ -65,6 +65,13 @@ void group_recv(Service&, const Call&, Reply);
 void group_broadcast(Service&, const Call&, Reply);
 void group_all_gather(Service&, const Call&, Reply);
 void group_agree(Service&, const Call&, Reply);
+// agents.cpp
+void put_agent(Service&, const Call&, Reply);
+void list_agents(Service&, const Call&, Reply);
+void get_agent(Service&, const Call&, Reply);
+void delete_agent(Service&, const Call&, Reply);
+void load_to_agent(Service&, const Call&, Reply);
+void store_from_agent(Service&, const Call&, Reply);
 // devices.cpp
 void list_devices(Service&, const Call&, Reply);
 void empty_device_cache(Service&, const Call&, Reply);

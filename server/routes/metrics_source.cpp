@@ -23,6 +23,7 @@ std::string collect_metrics(const Service& service) {
                        .engine = service.engine.stats(),
                        .allocators = allocators,
                        .groups = service.manager.groups().stats(),
+                       .agents = service.manager.agents().stats(),
                        .damaged_descriptions = service.catalog.damaged(),
                        .memory_shortages = service.reserve.shortages(),
                        .http = service.counters,

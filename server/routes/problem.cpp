@@ -48,6 +48,7 @@ unsigned http_status(ErrorCode code) {
     case ErrorCode::unknown_slot:
     case ErrorCode::unknown_snapshot:
     case ErrorCode::unknown_group:
+    case ErrorCode::unknown_agent:
     case ErrorCode::not_found:
       return 404;
     case ErrorCode::method_not_allowed:
@@ -59,6 +60,7 @@ unsigned http_status(ErrorCode code) {
     case ErrorCode::cache_exists:
     case ErrorCode::exists:
     case ErrorCode::group_exists:
+    case ErrorCode::agent_exists:
     case ErrorCode::rank_taken:
       return 409;
     case ErrorCode::lease_expired:

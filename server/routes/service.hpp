@@ -64,6 +64,8 @@ struct Call {
   PathParameters path;  // {cache} comes first where there is one
   ReplyStyle style = {};
   std::shared_ptr<const Caller> caller = {};  // null: anybody
+  // Held by the connection that it came over, until that has ended; null: none, only in tests.
+  const std::shared_ptr<AgentConnection>* connection = nullptr;
   std::span<const std::byte> body = {};
   PassedFiles files = {};  // open files that came along with the body
 

@@ -77,6 +77,13 @@ constexpr std::array kRoutes = {
     structured(write, post, "/v1/groups/{name}/all_gather", group_all_gather),
     structured(write, post, "/v1/groups/{name}/agree", group_agree),
 
+    structured(write, post, "/v1/caches/{cache}/load", load_to_agent),
+    structured(write, post, "/v1/caches/{cache}/store", store_from_agent),
+    filtered(structured(write, put, "/v1/agents/{name}", put_agent)),
+    filtered(plain(read, get, "/v1/agents", list_agents)),
+    filtered(plain(read, get, "/v1/agents/{name}", get_agent)),
+    filtered(plain(write, delete_, "/v1/agents/{name}", delete_agent)),
+
     plain(read, get, "/v1/devices", list_devices),
     plain(admin, post, "/v1/devices/{id}/empty_cache", empty_device_cache),
     plain(admin, post, "/v1/devices/{id}/reset_peaks", reset_device_peaks),

@@ -72,6 +72,7 @@ ordered_json summary_body(const TransferSummary& summary) {
                        {"bytes", summary.bytes}};
   if (!summary.cache.empty()) body["cache"] = summary.cache;
   if (summary.agreed_blocks) body["agreed_blocks"] = *summary.agreed_blocks;
+  if (summary.layers_done) body["layers_done"] = *summary.layers_done;
   if (summary.error) {
     body["error"] = {{"code", to_string(summary.error->code)}, {"detail", summary.error->detail}};
   }

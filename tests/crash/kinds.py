@@ -133,6 +133,35 @@ def leave(site, answer=None):
     site.peer.call("DELETE", "/v1/groups/pair")
 
 
+AGENT_SHAPE = {name: SHAPE[name] for name in ("num_layers", "outer_dim", "page_size", "inner_dim", "dtype_width_bytes")}
+
+
+def agent_body(site):
+    """In a file of the folder that the server imports from; a layer is 16 blocks, and begins at a page."""
+    layer = 16 * BLOCK_BYTES // SHAPE["num_layers"]
+    apart = (layer + 4095) // 4096 * 4096
+    path = site.imports / "agent"
+    with open(path, "ab") as file:
+        file.truncate(apart * SHAPE["num_layers"])
+    return {"num_blocks": 16, "layout": "layer_separate", "shape": AGENT_SHAPE, "regions": [
+        {"kind": "shm", "path": str(path), "offset_bytes": apart * number, "size_bytes": layer}
+        for number in range(SHAPE["num_layers"])]}
+
+
+def with_agent(method, path, body=None, registered=True):
+    """Of an engine that has memory registered, or is to."""
+    def kind(site):
+        site.call("DELETE", AGENT)
+        whole = agent_body(site)
+        if registered:
+            status, answer = site.call("PUT", AGENT, whole)
+            assert status == 201, answer
+        return (lambda: site.call(method, path, body if registered else whole),
+                lambda answer: site.call("DELETE", AGENT))
+    return kind
+
+
+AGENT = "/v1/agents/engine"
 PAIR = {"name": "pair", "world_size": 2, "device_id": 0}
 
 
@@ -297,6 +326,15 @@ KINDS = {
     "broadcast": in_group("broadcast", 801, {"root": 1}),
     "gather": in_group("all_gather", 1, {}),
     "agree": in_group("agree", 1, {}),
+
+    "register an agent": with_agent("PUT", AGENT, registered=False),
+    "agents": with_agent("GET", "/v1/agents"),
+    "agent": with_agent("GET", AGENT),
+    "end an agent": with_agent("DELETE", AGENT),
+    "load": with_agent("POST", CACHE + "/load", {"keys": keys(1, 4), "agent": "engine", "blocks": [3, 2, 1, 0],
+                                                 "wait_ms": 5000}),
+    "store": with_agent("POST", CACHE + "/store", {"keys": keys(950, 2), "agent": "engine", "blocks": [4, 5],
+                                                   "tier": "pinned", "wait_ms": 5000}),
 
     "events": listen,
 }

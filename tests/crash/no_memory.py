@@ -101,8 +101,9 @@ class Caller:
 
 
 class Site:
-    def __init__(self, server, unix_path, memory, peer, pieces):
+    def __init__(self, server, unix_path, memory, peer, pieces, imports):
         self.call = Caller(server, unix_path)
+        self.imports = imports
         self.server, self.memory, self.peer, self.pieces = server, memory, peer, pieces
         self.answers = {}
         self.process = pathlib.Path(f"/proc/{server.child.pid}")
@@ -147,6 +148,7 @@ class Site:
             "transfers": self.call("GET", "/v1/system")[1]["transfers"],
             "caches": [cache["name"] for cache in self.call("GET", "/v1/caches")[1]["caches"]],
             "groups": self.call("GET", "/v1/groups")[1]["groups"],
+            "agents": self.call("GET", "/v1/agents")[1]["agents"],
             "connections": told["cairn_http_connections"],
             "bodies": {row: value for row, value in told.items() if row.startswith("cairn_allocator_allocated_bytes")},
             "open files": len(list((self.process / "fd").iterdir())),
@@ -229,10 +231,12 @@ def main():
         (folder / "config.json").write_text(json.dumps({"caches": []}))
         (folder / "tokens.json").write_text(json.dumps({"tokens": [
             {"name": "all", "role": "admin", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}]}))
+        (folder / "imports").mkdir()
         server = Server(options.server, folder, "--runtime", "host", "--threads", "1", "--config",
                         folder / "config.json", "--tokens", folder / "tokens.json", "--unix", folder / "socket",
+                        "--import-folders", folder / "imports",
                         env={**os.environ, "LD_PRELOAD": options.faults, "CAIRN_FAULTS_MEMORY": str(folder / "memory")})
-        site = Site(server, str(folder / "socket"), memory, peer, options.pieces)
+        site = Site(server, str(folder / "socket"), memory, peer, options.pieces, folder / "imports")
         answer = site.call("PUT", CACHE, BODY)
         assert answer[0] == 201, answer
         total = 0

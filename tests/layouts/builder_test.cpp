@@ -327,5 +327,38 @@ TEST_F(Builder, AnswersAFileThatCannotBeMade) {
   EXPECT_EQ(built.error().code, ErrorCode::io_error);
 }
 
+// The bytes of a run of layers are those of the same layers of the whole, also where a tier has
+// grown by a part.
+TEST(LayoutBuilder, LayersLieWhereTheyDoInTheWhole) {
+  const LayoutConfig shape{.num_blocks = 3,
+                           .num_layers = 4,
+                           .outer_dim = 2,
+                           .page_size = 2,
+                           .inner_dim = 4,
+                           .dtype_width_bytes = 2};
+  for (const bool separate : {false, true}) {
+    std::vector<BlockLayout> parts;
+    for (int i = 0; i < 2; ++i) {
+      auto shaped = LayoutBuilder().config(shape);
+      auto placed = separate ? std::move(shaped).layer_separate(BlockDim::second)
+                             : std::move(shaped).fully_contiguous();
+      parts.push_back(std::move(placed).allocate_system().build().value());
+    }
+    const BlockLayout* const both[] = {&parts[0], &parts[1]};
+    const BlockLayout whole = BlockLayout::joined(both);
+    const BlockLayout some = whole.layers({.first = 1, .count = 2});
+    EXPECT_EQ(some.config().num_layers, 2u);
+    EXPECT_EQ(some.config().num_blocks, 6u);
+    for (std::uint64_t block = 0; block < 6; ++block) {
+      for (std::uint64_t layer = 0; layer < 2; ++layer) {
+        for (std::uint64_t outer = 0; outer < 2; ++outer) {
+          EXPECT_EQ(some.address(some.geometry().locate({block, layer, outer})),
+                    whole.address(whole.geometry().locate({block, layer + 1, outer})));
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace cairn

@@ -14,6 +14,7 @@ using testing_layouts::ByteMap;
 using testing_layouts::describe;
 using testing_layouts::kLayouts;
 using testing_layouts::Layout;
+using testing_layouts::random_shape;
 
 struct ByteMove {
   PieceLocation source;
@@ -88,8 +89,8 @@ TEST(CopyPlan, MovesEveryByteOnceInTheFewestSpansBetweenAnyTwoLayouts) {
   const std::uint32_t seed = std::random_device{}();
   std::mt19937 random(seed);
   for (int round = 0; round < 60; ++round) {
-    LayoutConfig from = testing_layouts::random_shape(random);
-    const LayoutConfig other = testing_layouts::random_shape(random);
+    LayoutConfig from = random_shape(random);
+    const LayoutConfig other = random_shape(random);
     LayoutConfig to = from;
     to.num_blocks = other.num_blocks;
     if (round % 3 == 0) to.num_blocks = from.num_blocks;
@@ -121,7 +122,7 @@ TEST(CopyPlan, CarriesBlocksThroughRealMemoryBetweenAnyTwoLayouts) {
     return Memory(g.num_regions(), std::vector<std::uint8_t>(g.region_bytes(), 0xEE));
   };
   for (int round = 0; round < 60; ++round) {
-    const LayoutConfig config = testing_layouts::random_shape(random);
+    const LayoutConfig config = random_shape(random);
     for (const Layout& a : kLayouts) {
       for (const Layout& b : kLayouts) {
         const Geometry source = a.of(config);
@@ -234,7 +235,7 @@ TEST(CanonicalPlan, NamesTheBytesOfABlockInOrderAndInTheFewestSpans) {
   const std::uint32_t seed = std::random_device{}();
   std::mt19937 random(seed);
   for (int round = 0; round < 100; ++round) {
-    const LayoutConfig config = testing_layouts::random_shape(random);
+    const LayoutConfig config = random_shape(random);
     for (const Layout& layout : kLayouts) {
       const Geometry geometry = layout.of(config);
       SCOPED_TRACE("seed " + std::to_string(seed) + ": " + describe(geometry));
@@ -259,6 +260,41 @@ TEST(CanonicalPlan, NamesTheBytesOfABlockInOrderAndInTheFewestSpans) {
         ASSERT_EQ(spans.size(), fewest);
       }
     }
+  }
+}
+
+// Of layers one after the other the copies together are those of whole blocks.
+TEST(CopyPlan, LayersAreCopiedOneRunAfterTheOther) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 200; ++round) {
+    const LayoutConfig shape = random_shape(random);
+    const Geometry source = kLayouts[random() % 3].of(shape);
+    const Geometry destination = kLayouts[random() % 3].of(shape);
+    SCOPED_TRACE(describe(source) + " to " + describe(destination));
+    std::vector<BlockPair> pairs;
+    for (std::uint32_t i = 0; i < shape.num_blocks; ++i) {
+      pairs.push_back({i, static_cast<std::uint32_t>(shape.num_blocks) - 1 - i});
+    }
+    std::vector<CopySpan> spans;
+    for (std::uint64_t first = 0; first < shape.num_layers;) {
+      const std::uint64_t count = 1 + random() % (shape.num_layers - first);
+      const std::size_t before = spans.size();
+      plan_copy(source.with_layers(count), destination.with_layers(count), pairs, spans);
+      // Regions and offsets count from the first of the layers.
+      const auto move = [first](const Geometry& geometry, PieceLocation& at) {
+        if (geometry.kind() == LayoutKind::fully_contiguous) {
+          at.offset_bytes += first * geometry.layer_stride_bytes();
+        } else {
+          at.region += static_cast<std::uint32_t>(first);
+        }
+      };
+      for (std::size_t i = before; i < spans.size(); ++i) {
+        move(source, spans[i].source);
+        move(destination, spans[i].destination);
+      }
+      first += count;
+    }
+    EXPECT_EQ(planned_moves(spans), wanted_moves(source, destination, pairs));
   }
 }
 

@@ -99,15 +99,19 @@ class MetricsText : public ::testing::Test {
           .cache_misses = 76,
           .splits = 77,
           .merges = 78}}};
-    text_ = metrics_text({.version = "1.2.3",
-                          .runtime = "host",
-                          .ready = true,
-                          .caches = {&cache, 1},
-                          .engine = {.queued = 41, .done = 42},
-                          .allocators = allocators,
-                          .groups = sample_groups(),
-                          .http = http_,
-                          .connections = {.open = 51, .accepted = 52}});
+    text_ = metrics_text(
+        {.version = "1.2.3",
+         .runtime = "host",
+         .ready = true,
+         .caches = {&cache, 1},
+         .engine = {.queued = 41, .done = 42},
+         .allocators = allocators,
+         .groups = sample_groups(),
+         .agents = {.agents = 501,
+                    .loads = {.done_blocks = 502, .failed_blocks = 503, .bytes = 504},
+                    .stores = {.done_blocks = 505, .failed_blocks = 506, .bytes = 507}},
+         .http = http_,
+         .connections = {.open = 51, .accepted = 52}});
     std::istringstream in(text_);
     for (std::string line; std::getline(in, line);) lines_.push_back(line);
   }
@@ -170,6 +174,13 @@ TEST_F(MetricsText, HasTheNamesAndLabelsThatDashboardsRelyOn) {
           R"(cairn_disk_scrub_bytes_total{cache="llama"} 16)",
           R"(cairn_disk_scrub_wrong_blocks_total{cache="llama"} 17)",
           R"(cairn_disk_scrub_passes_total{cache="llama"} 18)",
+          R"(cairn_agents 501)",
+          R"(cairn_agent_blocks_total{direction="load",outcome="done"} 502)",
+          R"(cairn_agent_blocks_total{direction="load",outcome="failed"} 503)",
+          R"(cairn_agent_bytes_total{direction="load"} 504)",
+          R"(cairn_agent_blocks_total{direction="store",outcome="done"} 505)",
+          R"(cairn_agent_blocks_total{direction="store",outcome="failed"} 506)",
+          R"(cairn_agent_bytes_total{direction="store"} 507)",
           R"(cairn_groups{state="joining"} 401)",
           R"(cairn_groups{state="ready"} 402)",
           R"(cairn_groups{state="failed"} 403)",

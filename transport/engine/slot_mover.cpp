@@ -259,6 +259,7 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
 
   bool reached_directly() const {
     const Place& memory = memory_side();
+    if (job_.through_staging) return false;
     if (memory.on_disk() || !is_host_accessible(memory.kind())) return false;
     const std::uint32_t alignment = job_.slots->memory_alignment();
     if (alignment == 1) return true;

@@ -67,6 +67,10 @@ struct TransferJob {
   // Of the side that lies on disk, in a slot file, if one does: bytes are written with their
   // header, and compared with their checksum when they are read. At most one side may.
   SlotChecksums* slots = nullptr;
+  // Of a side that lies on disk: its bytes pass through memory of this process's own, also where
+  // the disk reaches the other side. For memory that others may write to, or take away: what is
+  // compared with its checksum, and what is written, is then what was copied.
+  bool through_staging = false;
   // destination in a slot file: whose the bytes of each pair are; empty: nobody's yet.
   std::vector<BlockHeader> headers;
   // May be empty. Told how many pairs have arrived whenever there are more, on engine threads, one

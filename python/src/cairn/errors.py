@@ -138,6 +138,10 @@ class UnknownGroup(Refused):
     code = "unknown_group"
 
 
+class UnknownAgent(Refused):
+    code = "unknown_agent"
+
+
 class NotFound(Refused):
     code = "not_found"
 
@@ -168,6 +172,10 @@ class CacheExists(Refused):
 
 class GroupExists(Refused):
     code = "group_exists"
+
+
+class AgentExists(Refused):
+    code = "agent_exists"
 
 
 class RankTaken(Refused):

@@ -1,0 +1,285 @@
+#include "blockmgr/agent/agent.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "blockmgr/agent/agent_copy.hpp"
+#include "blockmgr/cache/tier_memory.hpp"
+#include "layouts/builder.hpp"
+
+namespace cairn {
+namespace {
+
+// Copies of one agent at a time: an engine asks for a prefix, and for the next while it computes.
+constexpr std::size_t kMaxCopies = 256;
+
+using Kind = ExportedMemory::Kind;
+
+std::string region_name(std::size_t region) { return "regions[" + std::to_string(region) + "]"; }
+
+Error in_region(std::size_t region, const Error& error) {
+  return {error.code, region_name(region) + ": " + error.detail};
+}
+
+bool is_of_device(Kind kind) { return kind == Kind::cuda_ipc || kind == Kind::cuda_vmm_fd; }
+
+bool is_one_file(const AgentConfig::Part& a, const AgentConfig::Part& b) {
+  return a.memory.kind == b.memory.kind && a.memory.path == b.memory.path &&
+         a.memory.handle == b.memory.handle && a.descriptor == b.descriptor;
+}
+
+std::string uuid_of(const DeviceRuntime& runtime, int device_id) {
+  const auto devices = runtime.devices();
+  const auto found = std::ranges::find(devices, device_id, &DeviceInfo::id);
+  return found == devices.end() ? std::string() : found->uuid;
+}
+
+std::uint64_t inode_of(int fd) {
+  struct stat file {};
+  return fd >= 0 && ::fstat(fd, &file) == 0 ? file.st_ino : 0;
+}
+
+// Open files are for the mapping, which has its own of each.
+AgentConfig without_files(AgentConfig config) {
+  for (AgentConfig::Part& part : config.regions) part.memory.file.reset();
+  return config;
+}
+
+Error ended(const AgentConfig& config) {
+  return {ErrorCode::unknown_agent, "agent " + config.name + " has ended"};
+}
+
+}  // namespace
+
+Agent::Agent(AgentConfig config, const AgentSources& sources, const Terms& terms)
+    : config_(without_files(std::move(config))),
+      holder_(terms.holder),
+      clock_(sources.clock),
+      registry_(sources.registry),
+      device_uuid_(uuid_of(sources.runtime, config_.device_id)) {
+  MutexLock lock(mutex_);
+  take_terms(terms);
+}
+
+Agent::~Agent() {
+  give_memory_back();
+  MutexLock lock(mutex_);
+  take_terms({});
+}
+
+Result<std::shared_ptr<Agent>> Agent::make(AgentConfig config, const AgentSources& sources,
+                                           Terms terms) {
+  std::shared_ptr<Agent> agent(new Agent(config, sources, terms));
+  CAIRN_TRY(agent->map(config.regions, sources));
+  CAIRN_TRY(agent->build(sources));
+  return agent;
+}
+
+// Regions of one file are parts of one mapping.
+Result<> Agent::map(std::span<const AgentConfig::Part> parts, const AgentSources& sources) {
+  if (device_uuid_.empty()) {
+    return Error{ErrorCode::impossible,
+                 "device_id is " + std::to_string(config_.device_id) + "; the " +
+                     std::string(sources.runtime.name()) + " runtime has " +
+                     std::to_string(sources.runtime.devices().size()) + " devices"};
+  }
+  file_of_region_.assign(parts.size(), SIZE_MAX);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const AgentConfig::Part& part = parts[i];
+    if (!part.device_uuid.empty() && part.device_uuid != device_uuid_) {
+      return Error{ErrorCode::impossible, region_name(i) + ".device_uuid is " + part.device_uuid +
+                                              "; device " + std::to_string(config_.device_id) +
+                                              " is " + device_uuid_};
+    }
+    if (file_of_region_[i] != SIZE_MAX) continue;
+    ExportedMemory memory = part.memory;
+    memory.device_id = is_of_device(memory.kind) ? config_.device_id : -1;
+    memory.size_bytes = 0;
+    for (std::size_t j = i; j < parts.size(); ++j) {
+      if (!is_one_file(part, parts[j])) continue;
+      memory.size_bytes = std::max(memory.size_bytes, parts[j].offset_bytes + parts[j].size_bytes);
+      file_of_region_[j] = mapped_.size();
+    }
+    if (!is_of_device(memory.kind) && !part.descriptor) {
+      if (auto allowed =
+              check_import_path(region_name(i) + ".path", memory.path, sources.import_folders);
+          !allowed) {
+        return allowed;
+      }
+    }
+    auto mapped = sources.runtime.import_memory(
+        memory, {.kind = is_of_device(memory.kind) ? StorageKind::device : StorageKind::pinned,
+                 .device_id = config_.device_id});
+    if (!mapped) return in_region(i, mapped.error());
+    mapped_.push_back(std::move(*mapped));
+    // What was passed as an open file is sealed, and a GPU's memory is not cut off.
+    if (is_of_device(memory.kind) || part.descriptor) continue;
+    auto guard = TornGuard::make({mapped_.back().data(), mapped_.back().size_bytes()});
+    if (!guard) return in_region(i, guard.error());
+    guards_.push_back(std::move(*guard));
+  }
+  return {};
+}
+
+Result<> Agent::build(const AgentSources& sources) {
+  for (std::size_t i = 0; i < config_.regions.size(); ++i) {
+    const AgentConfig::Part& part = config_.regions[i];
+    const Region& file = mapped_[file_of_region_[i]];
+    const RegionView::Part place{part.offset_bytes, part.size_bytes};
+    auto view = file.view(place);
+    if (!view) return in_region(i, view.error());
+    if (auto claimed = claim_exported_memory(part.memory, file.shared_fd(), {&place, 1});
+        !claimed) {
+      return in_region(i, claimed.error());
+    }
+    const RegionId id{sources.first_region + i};
+    CAIRN_TRY(registry_->insert(id, *view));
+    registered_.push_back(id);
+  }
+  auto shaped = LayoutBuilder().config(config_.shape);
+  auto placed = config_.layout == LayoutKind::layer_separate
+                    ? std::move(shaped).layer_separate(config_.block_dim)
+                    : std::move(shaped).fully_contiguous();
+  auto layout = std::move(placed).with_registered_regions(*registry_, registered_).build();
+  if (!layout) return std::move(layout).error();
+  layout_.emplace(std::move(*layout));
+  return {};
+}
+
+void Agent::give_memory_back() {
+  for (const RegionId id : std::exchange(registered_, {})) {
+    static_cast<void>(registry_->remove(id).has_value());
+  }
+  guards_.clear();
+  mapped_.clear();
+}
+
+Result<> Agent::check_whole() const {
+  if (std::ranges::none_of(guards_, &TornGuard::is_torn)) return {};
+  return Error{ErrorCode::io_error, "a file of agent " + config_.name +
+                                        " was cut off while it was copied from or to: its bytes "
+                                        "count for nothing"};
+}
+
+Result<> Agent::check_same(const AgentConfig& asked) const {
+  if (!(asked == config_)) {
+    return Error{ErrorCode::agent_exists,
+                 "agent " + config_.name + " is registered with other memory or another layout"};
+  }
+  for (std::size_t i = 0; i < asked.regions.size(); ++i) {
+    auto same =
+        check_still_exported(asked.regions[i].memory, mapped_[file_of_region_[i]].shared_fd());
+    if (!same) return in_region(i, same.error());
+  }
+  return {};
+}
+
+AgentInfo Agent::info() const {
+  AgentInfo info{.config = config_, .device_uuid = device_uuid_, .holder = holder_};
+  const Geometry& geometry = layout_->geometry();
+  info.region_bytes = geometry.region_bytes();
+  info.block_stride_bytes = geometry.block_stride_bytes();
+  info.layer_stride_bytes = geometry.layer_stride_bytes();
+  info.outer_stride_bytes = geometry.outer_stride_bytes();
+  MutexLock lock(mutex_);
+  for (const std::size_t file : file_of_region_) {
+    info.inodes.push_back(ended_ ? 0 : inode_of(mapped_[file].shared_fd()));
+  }
+  info.copies = uses_;
+  if (!tether_) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::max(expires_at_ - clock_.now(), Duration::zero()));
+    info.expires_at_unix_ms = clock_.unix_ms() + left.count();
+  }
+  return info;
+}
+
+void Agent::take_terms(const Terms& terms) {
+  const auto count = [](const AgentTether& tether, int change) {
+    if (!tether) return;
+    if (const auto connection = tether->lock()) {
+      connection->agents += static_cast<std::uint32_t>(change);
+    }
+  };
+  count(terms.tether, 1);
+  count(tether_, -1);
+  tether_ = terms.tether;
+  lease_ms_ = terms.lease_ms;
+  expires_at_ = clock_.now() + std::chrono::milliseconds(lease_ms_);
+}
+
+void Agent::renew(const Terms& terms) {
+  MutexLock lock(mutex_);
+  take_terms(terms);
+}
+
+bool Agent::is_overdue() const {
+  MutexLock lock(mutex_);
+  if (tether_) return tether_->expired();
+  return uses_ == 0 && clock_.now() >= expires_at_;
+}
+
+Result<Agent::Use> Agent::use(const std::shared_ptr<Agent>& agent,
+                              const std::shared_ptr<AgentCopy>& copy) {
+  MutexLock lock(agent->mutex_);
+  if (agent->ended_) return ended(agent->config_);
+  std::erase_if(agent->copies_, [](const auto& one) { return one.expired(); });
+  if (agent->uses_ >= kMaxCopies) {
+    return Error{ErrorCode::queue_full, std::to_string(kMaxCopies) + " copies of agent " +
+                                            agent->config_.name + " are under way"};
+  }
+  agent->copies_.push_back(copy);
+  ++agent->uses_;
+  return Use(agent);
+}
+
+void Agent::Use::end() {
+  const auto agent = std::move(agent_);
+  if (!agent) return;
+  std::vector<UniqueFunction<void()>> gone;
+  {
+    MutexLock lock(agent->mutex_);
+    agent->expires_at_ = agent->clock_.now() + std::chrono::milliseconds(agent->lease_ms_);
+    if (--agent->uses_ > 0 || !agent->ended_) return;
+    gone = std::move(agent->gone_);
+  }
+  agent->give_memory_back();
+  for (auto& told : gone) told();
+}
+
+void Agent::end(UniqueFunction<void()> gone) {
+  {
+    MutexLock lock(mutex_);
+    ended_ = true;
+    take_terms({});
+    if (uses_ > 0) gone_.push_back(std::move(gone));
+  }
+  if (gone) {
+    give_memory_back();
+    return gone();
+  }
+  for (const auto& copy : copies()) copy->cancel();
+}
+
+bool Agent::cancel(TransferId id) {
+  for (const auto& copy : copies()) {
+    if (copy->id() != id) continue;
+    copy->cancel();
+    return true;
+  }
+  return false;
+}
+
+std::vector<std::shared_ptr<AgentCopy>> Agent::copies() const {
+  std::vector<std::shared_ptr<AgentCopy>> alive;
+  MutexLock lock(mutex_);
+  for (const auto& one : copies_) {
+    if (auto copy = one.lock()) alive.push_back(std::move(copy));
+  }
+  return alive;
+}
+
+}  // namespace cairn

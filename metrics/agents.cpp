@@ -1,0 +1,25 @@
+#include "metrics/agents.hpp"
+
+#include "metrics/families.hpp"
+
+namespace cairn {
+
+void add_agents(std::vector<prometheus::MetricFamily>& out, const AgentStats& stats) {
+  using Builder = MetricFamilyBuilder;
+  auto agents = Builder::gauge({"cairn_agents", "Engines that have registered memory."});
+  agents.add({}, stats.agents);
+  auto blocks = Builder::counter({"cairn_agent_blocks_total",
+                                  "Blocks copied into the memory of agents (load) and out of it "
+                                  "(store), by how it ended."});
+  auto bytes = Builder::counter({"cairn_agent_bytes_total", "Bytes of those that were copied."});
+  const auto add = [&](std::string_view direction, const AgentStats::Direction& one) {
+    blocks.add({{"direction", direction}, {"outcome", "done"}}, one.done_blocks);
+    blocks.add({{"direction", direction}, {"outcome", "failed"}}, one.failed_blocks);
+    bytes.add({{"direction", direction}}, one.bytes);
+  };
+  add("load", stats.loads);
+  add("store", stats.stores);
+  for (Builder* builder : {&agents, &blocks, &bytes}) out.push_back(std::move(*builder).take());
+}
+
+}  // namespace cairn

@@ -1,0 +1,325 @@
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "tests/blockmgr/rig.hpp"
+#include "tests/fakes/faked_disk.hpp"
+#include "tests/fakes/faulty_runtime.hpp"
+#include "tests/fakes/gated_disk_io.hpp"
+
+// Agents: whose they are, how long they live, and that a copy which fails has failed.
+namespace cairn::testing {
+namespace {
+
+constexpr std::uint64_t kAgentBlocks = 16;
+constexpr std::uint64_t kLayerBytes = kAgentBlocks * 32;  // of small_shape()
+
+// Memory of an engine, a region a layer.
+class Engine {
+ public:
+  Engine() : file_(::memfd_create("engine", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
+    EXPECT_EQ(::ftruncate(file_.get(), 2 * kLayerBytes), 0);
+    EXPECT_EQ(::fcntl(file_.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    data_ = static_cast<std::byte*>(
+        ::mmap(nullptr, 2 * kLayerBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0));
+  }
+  ~Engine() { ::munmap(data_, 2 * kLayerBytes); }
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  AgentConfig config(const std::string& name = "engine") const {
+    AgentConfig config{.name = name, .shape = small_shape()};
+    config.shape.num_blocks = kAgentBlocks;
+    for (std::uint64_t layer = 0; layer < 2; ++layer) {
+      auto file = std::make_shared<const FileDescriptor>(::dup(file_.get()));
+      config.regions.push_back({.memory = {.kind = ExportedMemory::Kind::shm, .file = file},
+                                .descriptor = 0,
+                                .offset_bytes = layer * kLayerBytes,
+                                .size_bytes = kLayerBytes});
+    }
+    return config;
+  }
+  Bytes read(std::uint64_t block) const {
+    Bytes bytes;
+    for (std::uint64_t layer = 0; layer < 2; ++layer) {
+      const std::byte* const piece = data_ + layer * kLayerBytes + block * 32;
+      bytes.insert(bytes.end(), piece, piece + 32);
+    }
+    return bytes;
+  }
+  void write(std::uint64_t block, const Bytes& bytes) const {
+    for (std::uint64_t layer = 0; layer < 2; ++layer) {
+      std::memcpy(data_ + layer * kLayerBytes + block * 32, bytes.data() + layer * 32, 32);
+    }
+  }
+
+ private:
+  const FileDescriptor file_;
+  std::byte* data_ = nullptr;
+};
+
+LeaseHolder holder(const std::string& name) { return std::make_shared<const std::string>(name); }
+
+class AgentTest : public ::testing::Test {
+ protected:
+  explicit AgentTest(Rig::Parts parts = {}) : rig_(std::move(parts)) {}
+
+  Result<TransferId> load(const std::vector<BlockKey>& list, std::vector<std::uint32_t> blocks,
+                          const LeaseHolder& who = {}) {
+    return agents().load("engine", who,
+                         {.cache = cache_, .agent = {}, .keys = list, .blocks = std::move(blocks)});
+  }
+  Result<TransferId> store(const std::vector<BlockKey>& list, std::vector<std::uint32_t> blocks,
+                           std::optional<Tier> tier = {}) {
+    AgentStoreRequest request;
+    request.cache = cache_;
+    request.keys = list;
+    request.blocks = std::move(blocks);
+    request.parents.resize(list.size());
+    request.tier = tier;
+    return agents().store("engine", std::move(request));
+  }
+  TransferStatus ended(const Result<TransferId>& id) {
+    rig_.engine->wait_idle();
+    return rig_.manager->transfer(id.value()).value();
+  }
+  Agents& agents() { return rig_.manager->agents(); }
+  Agent::Terms terms() const { return {.lease_ms = 1000}; }
+  bool is_there() { return agents().find("engine", {}, true).has_value(); }
+
+  Rig rig_;
+  const std::shared_ptr<Cache> cache_ =
+      rig_.cache(small_cache({.device = 8, .pinned = 8, .disk = 8}, OffloadMode::never));
+  const Engine engine_;
+};
+
+TEST_F(AgentTest, LivesAsLongAsItsLeaseAndEachUseOfItRenewsThat) {
+  ASSERT_TRUE(agents().put(engine_.config(), terms()));
+  rig_.clock.advance_ms(999);
+  rig_.manager->tick();
+  ASSERT_TRUE(is_there());
+  ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 1)}));
+  EXPECT_EQ(ended(load(keys(1, 1), {0})).state, TransferState::done);
+  rig_.clock.advance_ms(999);
+  EXPECT_FALSE(agents().put(engine_.config(), terms()).value().is_new);
+  rig_.clock.advance_ms(999);
+  rig_.manager->tick();
+  ASSERT_TRUE(is_there());
+  rig_.clock.advance_ms(1);
+  rig_.manager->tick();
+  EXPECT_FALSE(is_there());
+  EXPECT_TRUE(agents().put(engine_.config(), terms()).value().is_new) << "its bytes are free";
+}
+
+TEST_F(AgentTest, OfAConnectionEndsWithIt) {
+  auto connection = std::make_shared<AgentConnection>();
+  ASSERT_TRUE(agents().put(engine_.config(), {.tether = connection}));
+  EXPECT_EQ(connection->agents, 1u);
+  EXPECT_FALSE(agents().find("engine", {}, true).value().expires_at_unix_ms);
+  auto next = std::make_shared<AgentConnection>();
+  EXPECT_FALSE(agents().put(engine_.config(), {.tether = next}).value().is_new);
+  EXPECT_EQ(connection->agents, 0u);
+  connection.reset();
+  rig_.clock.advance_ms(1'000'000);
+  rig_.manager->tick();
+  EXPECT_TRUE(is_there()) << "it goes with the one that it was registered over last";
+  next.reset();
+  rig_.manager->tick();
+  EXPECT_FALSE(is_there());
+}
+
+TEST_F(AgentTest, IsItsTokensOnly) {
+  const LeaseHolder mine = holder("mine");
+  const LeaseHolder other = holder("other");
+  ASSERT_TRUE(agents().put(engine_.config(), {.holder = mine, .lease_ms = 1000}));
+  ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 1)}));
+  EXPECT_EQ(load(keys(1, 1), {0}, other).error().code, ErrorCode::unknown_agent);
+  EXPECT_EQ(load(keys(1, 1), {0}).error().code, ErrorCode::unknown_agent);
+  EXPECT_EQ(agents().put(engine_.config(), {.holder = other, .lease_ms = 1000}).error().code,
+            ErrorCode::agent_exists);
+  EXPECT_EQ(agents().find("engine", other, false).error().code, ErrorCode::unknown_agent);
+  EXPECT_TRUE(agents().list(other, false).empty());
+  EXPECT_EQ(agents().remove("engine", other, false, [] {}).error().code, ErrorCode::unknown_agent);
+  EXPECT_EQ(ended(load(keys(1, 1), {0}, holder("mine"))).state, TransferState::done);
+  EXPECT_EQ(agents().list(other, true).size(), 1u) << "an administrator sees all";
+  EXPECT_TRUE(agents().remove("engine", other, true, [] {}));
+}
+
+TEST_F(AgentTest, CountsWhatWasCopied) {
+  ASSERT_TRUE(agents().put(engine_.config(), terms()));
+  ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 2)}));
+  EXPECT_EQ(ended(load(keys(1, 2), {0, 1})).bytes, 2 * 64u);
+  EXPECT_EQ(ended(store(keys(5, 1), {0})).bytes, 64u);
+  const AgentStats stats = agents().stats();
+  EXPECT_EQ(stats.agents, 1u);
+  EXPECT_EQ(stats.loads.done_blocks, 2u);
+  EXPECT_EQ(stats.loads.bytes, 2 * 64u);
+  EXPECT_EQ(stats.stores.done_blocks, 1u);
+  EXPECT_EQ(stats.stores.failed_blocks, 0u);
+}
+
+TEST_F(AgentTest, OneKeyMayGoToSeveralBlocks) {
+  ASSERT_TRUE(agents().put(engine_.config(), terms()));
+  ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 1), .tier = Tier::disk}));
+  EXPECT_EQ(ended(load({key(1), key(1)}, {3, 9})).blocks_done, 2u);
+  EXPECT_EQ(engine_.read(3), bytes_of(key(1)));
+  EXPECT_EQ(engine_.read(9), bytes_of(key(1)));
+}
+
+// Before the rig that the disk is for, and after it.
+struct Gate {
+  fakes::FakedDisk<fakes::GatedDiskIo> gate_;
+};
+
+// A copy that waits for a disk.
+class GatedAgentTest : protected Gate, public AgentTest {
+ protected:
+  GatedAgentTest() : AgentTest({.disk = gate_.wrap(), .workers = 1}) {}
+  ~GatedAgentTest() override {
+    gate_->open();
+    rig_.manager.reset();
+    rig_.engine.reset();
+  }
+};
+
+TEST_F(GatedAgentTest, MemoryStaysUntilTheLastCopyHasLetGo) {
+  ASSERT_TRUE(agents().put(engine_.config(), terms()));
+  ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 2), .tier = Tier::disk}));
+  gate_->close();
+  const auto under_way = load(keys(1, 1), {0});
+  const auto waiting = load(keys(2, 1), {1});
+  gate_->wait_for_calls(1);
+  rig_.clock.advance_ms(10'000);
+  rig_.manager->tick();
+  EXPECT_TRUE(is_there()) << "a use keeps its lease";
+
+  bool gone = false;
+  ASSERT_TRUE(agents().remove("engine", {}, true, [&] { gone = true; }));
+  EXPECT_FALSE(is_there());
+  EXPECT_FALSE(gone);
+  EXPECT_EQ(load(keys(1, 1), {0}).error().code, ErrorCode::unknown_agent);
+  EXPECT_EQ(rig_.manager->transfer(waiting.value()).value().state, TransferState::cancelled);
+  gate_->open();
+  ended(under_way);
+  EXPECT_TRUE(gone);
+  EXPECT_EQ(engine_.read(1), Bytes(64, std::byte{0})) << "it was cancelled";
+  EXPECT_EQ(count(*cache_, Tier::disk, SlotState::committed), 0u);
+  EXPECT_TRUE(agents().put(engine_.config(), terms()).value().is_new);
+}
+
+TEST_F(GatedAgentTest, TransferIsCancelledByItsNumber) {
+  ASSERT_TRUE(agents().put(engine_.config(), terms()));
+  ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 2), .tier = Tier::disk}));
+  gate_->close();
+  const auto under_way = load(keys(1, 1), {0});
+  const auto waiting = load(keys(2, 1), {1});
+  gate_->wait_for_calls(1);
+  EXPECT_EQ(rig_.manager->cancel_transfer(waiting.value()).value().state, TransferState::cancelled);
+  gate_->open();
+  EXPECT_EQ(ended(under_way).state, TransferState::done);
+  EXPECT_EQ(engine_.read(0), bytes_of(key(1)));
+  EXPECT_EQ(count(*cache_, Tier::disk, SlotState::committed), 0u);
+}
+
+// What a load holds is not evicted under it, and the first layers are told of only once all blocks
+// have them.
+TEST_F(GatedAgentTest, LayersAreDoneOnceEveryBlockHasThem) {
+  ASSERT_TRUE(agents().put(engine_.config(), terms()));
+  ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 1), .tier = Tier::pinned}));
+  ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(2, 1), .tier = Tier::disk}));
+  gate_->close();
+  const auto id = load(keys(1, 2), {0, 1});
+  gate_->wait_for_calls(1);
+  EXPECT_EQ(rig_.manager->transfer(id.value()).value().layers_done, 0u);
+  EXPECT_EQ(cache_->clear({}).value().leased, 2u);
+  gate_->open();
+  const TransferStatus status = ended(id);
+  EXPECT_EQ(status.state, TransferState::done);
+  EXPECT_EQ(status.layers_done, 2u);
+  EXPECT_EQ(engine_.read(0), bytes_of(key(1)));
+  EXPECT_EQ(engine_.read(1), bytes_of(key(2)));
+}
+
+// Loads and stores of which the n-th operation of the machine fails, for every n.
+class AgentFaultTest : public ::testing::TestWithParam<fakes::Fault> {};
+
+TEST_P(AgentFaultTest, ThatFailsIsNamedAndLeavesNothing) {
+  std::uint64_t n = 1;
+  for (;; ++n) {
+    ASSERT_LT(n, 200u);
+    auto faulty = std::make_unique<fakes::FaultyRuntime>(make_host_runtime({}).value());
+    fakes::FaultyRuntime& runtime = *faulty;
+    Rig rig({.runtime = std::move(faulty)});
+    const auto cache = rig.cache(small_cache({.device = 8, .pinned = 8, .disk = 8}));
+    const Engine engine;
+    ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 2), .tier = Tier::device}));
+    ASSERT_TRUE(rig.put(*cache, {.keys = keys(3, 2), .tier = Tier::pinned}));
+    ASSERT_TRUE(rig.put(*cache, {.keys = keys(5, 2), .tier = Tier::disk}));
+    for (std::uint32_t block = 8; block < 12; ++block) engine.write(block, bytes_of(key(block)));
+    runtime.fail_nth(GetParam(), n);
+
+    Agents& agents = rig.manager->agents();
+    if (!agents.put(engine.config(), {.lease_ms = 1000})) {
+      EXPECT_GT(runtime.failed(), 0u);
+      ASSERT_TRUE(agents.put(engine.config(), {.lease_ms = 1000})) << "nothing of it was kept";
+    }
+    const auto end_of = [&](const Result<TransferId>& id) {
+      rig.engine->wait_idle();
+      return rig.manager->transfer(id.value()).value();
+    };
+    const TransferStatus loaded = end_of(agents.load(
+        "engine", {},
+        {.cache = cache, .agent = {}, .keys = keys(1, 6), .blocks = {0, 1, 2, 3, 4, 5}}));
+    EXPECT_EQ(loaded.blocks_done + loaded.failures.size(), 6u);
+    EXPECT_EQ(loaded.state == TransferState::done, loaded.failures.empty());
+    for (std::uint32_t i = 0; i < 6; ++i) {
+      const bool failed = std::ranges::any_of(
+          loaded.failures, [&](const auto& failure) { return failure.key == key(1 + i); });
+      if (failed) continue;
+      EXPECT_EQ(engine.read(i), bytes_of(key(1 + i)));
+    }
+    for (const Tier tier : {Tier::device, Tier::disk}) {
+      const std::uint64_t first = tier == Tier::device ? 8 : 10;
+      AgentStoreRequest request;
+      request.cache = cache;
+      request.keys = keys(first, 2);
+      request.blocks = {static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(first) + 1};
+      request.parents.resize(2);
+      request.tier = tier;
+      const TransferStatus stored = end_of(agents.store("engine", std::move(request)));
+      EXPECT_EQ(stored.blocks_done + stored.failures.size(), 2u);
+      for (const BlockKey& name : keys(first, 2)) {
+        const bool failed = std::ranges::any_of(
+            stored.failures, [&](const auto& failure) { return failure.key == name; });
+        EXPECT_EQ(rig.match(*cache, {name}, 0).blocks.empty(), failed);
+      }
+    }
+    const std::uint64_t failed = runtime.failed();
+    runtime.fail_nth(GetParam(), 0);
+    for (const BlockKey& name : keys(1, 12)) {
+      const auto bytes = rig.read(*cache, name);
+      if (!bytes) continue;
+      EXPECT_EQ(*bytes, bytes_of(name));
+    }
+    EXPECT_EQ(cache->stats().leases, 0u);
+    for (const Tier tier : kTiers) {
+      EXPECT_EQ(count(*cache, tier, SlotState::allocated), 0u);
+      EXPECT_EQ(count(*cache, tier, SlotState::committed), 0u);
+    }
+    EXPECT_EQ(agents.find("engine", {}, true).value().copies, 0u);
+    if (failed == 0) break;
+  }
+  EXPECT_GT(n, 1u) << "nothing ever failed";
+}
+
+INSTANTIATE_TEST_SUITE_P(, AgentFaultTest,
+                         ::testing::Values(fakes::Fault::allocate, fakes::Fault::copy,
+                                           fakes::Fault::copy_later, fakes::Fault::record,
+                                           fakes::Fault::event),
+                         [](const auto& test) { return std::string(to_string(test.param)); });
+
+}  // namespace
+}  // namespace cairn::testing
