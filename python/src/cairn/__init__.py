@@ -5,13 +5,16 @@
 server says no, `NoAnswer` where it says nothing.
 """
 
+from cairn.agent import AgentMemory
 from cairn.aio import AsyncClient
 from cairn.client import Client
 from cairn.errors import CairnError, LeaseLost, NoAnswer, Refused
-from cairn.model import CacheConfig, Handle, NewBlock, Shape, TierConfig
+from cairn.model import AgentRegion, CacheConfig, Handle, NewBlock, Shape, TierConfig
 from cairn.tier_view import TierView
 
 __all__ = [
+    "AgentMemory",
+    "AgentRegion",
     "AsyncClient",
     "CacheConfig",
     "CairnError",

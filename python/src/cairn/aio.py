@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from cairn._verbs import async_verb as verb
 from cairn.address import parse_address
+from cairn.calls import agents as _agents
 from cairn.calls import caches as _caches
 from cairn.calls import keys as _keys
 from cairn.calls import life as _life
@@ -48,6 +49,8 @@ class _Stream:
         return self.reader.at_eof() or self.reader.exception() is not None or self.writer.is_closing()
 
     async def begin(self, head: bytes, request: Request) -> ResponseReader:
+        if request.files:
+            raise ValueError("open files go along with calls of the blocking client only")
         self.sent = self.got = 0
         for piece in (head, *(request.body or ())):
             self.writer.write(piece)
@@ -78,8 +81,13 @@ class AsyncClient:
         self.timeout = timeout
         self._address = parse_address(url)
         self._token = token
+        self._ca = ca
         self._tls = ssl.create_default_context(cafile=ca) if self._address.tls else None
         self._kept: list[_Stream] = []
+
+    def apart(self) -> AsyncClient:
+        """The same server and token, over connections of its own."""
+        return AsyncClient(self.url, self._token, self._ca, self.timeout)
 
     async def perform(self, call: Call[T], /) -> T:
         """Sends a call of `cairn.calls` and reads its answer."""
@@ -225,3 +233,13 @@ class AsyncClient:
     broadcast = verb(_movement.broadcast)
     all_gather = verb(_movement.all_gather)
     agree = verb(_movement.agree)
+
+    put_agent = verb(_agents.put_agent)
+    agents = verb(_agents.agents)
+    agent = verb(_agents.agent)
+    drop_agent = verb(_agents.drop_agent)
+    load = verb(_agents.load)
+    store = verb(_agents.store)
+    devices = verb(_agents.devices)
+    empty_device_cache = verb(_agents.empty_device_cache)
+    reset_device_peaks = verb(_agents.reset_device_peaks)

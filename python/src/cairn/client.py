@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from cairn._verbs import verb
 from cairn.address import parse_address
+from cairn.calls import agents as _agents
 from cairn.calls import caches as _caches
 from cairn.calls import keys as _keys
 from cairn.calls import life as _life
@@ -48,9 +49,14 @@ class Client:
         self.timeout = timeout
         self._address = parse_address(url)
         self._token = token
+        self._ca = ca
         self._tls = ssl.create_default_context(cafile=ca) if self._address.tls else None
         self._lock = threading.Lock()
         self._kept: list[Connection] = []
+
+    def apart(self) -> Client:
+        """The same server and token, over connections of its own."""
+        return Client(self.url, self._token, self._ca, self.timeout)
 
     def perform(self, call: Call[T], /) -> T:
         """Sends a call of `cairn.calls` and reads its answer."""
@@ -188,3 +194,13 @@ class Client:
     broadcast = verb(_movement.broadcast)
     all_gather = verb(_movement.all_gather)
     agree = verb(_movement.agree)
+
+    put_agent = verb(_agents.put_agent)
+    agents = verb(_agents.agents)
+    agent = verb(_agents.agent)
+    drop_agent = verb(_agents.drop_agent)
+    load = verb(_agents.load)
+    store = verb(_agents.store)
+    devices = verb(_agents.devices)
+    empty_device_cache = verb(_agents.empty_device_cache)
+    reset_device_peaks = verb(_agents.reset_device_peaks)

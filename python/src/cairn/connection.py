@@ -83,9 +83,11 @@ class Connection:
         pieces: list[Buffer] = [head, *body]
         if request.body_bytes <= JOINED_BYTES:
             pieces = [b"".join(pieces)]
+        if request.files and not self._passes_files:
+            raise ValueError("open files go along over a unix: address only")
         try:
-            for piece in pieces:
-                self._send(memoryview(piece).cast("B"), deadline)
+            for number, piece in enumerate(pieces):
+                self._send(memoryview(piece).cast("B"), deadline, request.files if number == 0 else ())
         except (BrokenPipeError, ConnectionResetError):
             # A refusal may have come before the whole body was sent: it is read next, or the end is.
             self.reusable = False
@@ -116,10 +118,12 @@ class Connection:
         with contextlib.suppress(OSError):
             self._socket.close()
 
-    def _send(self, data: memoryview, deadline: float) -> None:
+    def _send(self, data: memoryview, deadline: float, files: tuple[int, ...]) -> None:
         while data:
             self._socket.settimeout(_left(deadline))
-            count = self._socket.send(data)
+            # They go with the first byte.
+            count = socket.send_fds(self._socket, [data], files) if files else self._socket.send(data)
+            files = ()
             self.sent += count
             data = data[count:]
 

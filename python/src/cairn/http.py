@@ -32,6 +32,8 @@ class Request:
     body: tuple[Buffer, ...] | None = None
     # Done twice it leaves the same as done once, and its answer says the same.
     idempotent: bool = False
+    # Open files that go along, over a Unix socket (SCM_RIGHTS); they stay the caller's.
+    files: tuple[int, ...] = ()
 
     @property
     def body_bytes(self) -> int:

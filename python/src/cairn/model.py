@@ -275,6 +275,7 @@ class Transfer:
     bytes: int
     failures: list[TransferFailure] = field(default_factory=list)
     agreed_blocks: int | None = None
+    layers_done: int | None = None  # of a load or a store: of all its blocks, from the first layer on
     error: Failure | None = None
 
     @property
@@ -371,6 +372,89 @@ class Group:
     queued_operations: int
     error: Failure | None = None
     unique_id: str | None = None
+
+
+@dataclass(frozen=True)
+class AgentRegion:
+    """Memory of an engine's. shm: `path`, or `descriptor`, the number of an open file that goes along; cuda_ipc:
+    `handle`; cuda_vmm_fd: `descriptor`."""
+
+    kind: str
+    offset_bytes: int
+    size_bytes: int
+    path: str | None = None
+    descriptor: int | None = None
+    handle: str | None = None
+    device_uuid: str | None = None
+
+
+@dataclass(frozen=True)
+class AgentDescriptor:
+    """Where the server finds a region."""
+
+    agent: str
+    region: int
+    kind: str
+    device_id: int
+    device_uuid: str
+    offset_bytes: int
+    size_bytes: int
+    used_bytes: int
+    layout: str
+    strides: Strides
+    descriptor: int | None = None
+    path: str | None = None
+    inode: int | None = None
+    handle: str | None = None
+
+
+@dataclass(frozen=True)
+class Agent:
+    """An engine's memory as the server knows it. `ends_with`: its connection, or a lease until
+    `expires_at_ms`."""
+
+    name: str
+    device_id: int
+    device_uuid: str
+    num_blocks: int
+    layout: str
+    shape: Shape
+    block_bytes: int
+    descriptors: list[AgentDescriptor]
+    token: str | None
+    ends_with: str
+    copies: int
+    block_dim: str | None = None
+    expires_at_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Allocator:
+    """What an allocator of a device's memory has. `slots`: of tiers; `device_scratch`: of movements."""
+
+    allocator: str
+    allocated_bytes: int
+    reserved_bytes: int
+    cached_bytes: int
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    largest_free_bytes: int
+    segments: int
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """`uuid` is the same in every process on the machine. `freed_bytes`: of an emptied cache."""
+
+    id: int
+    name: str
+    uuid: str
+    kind: str
+    numa_node: int
+    total_bytes: int
+    reserved_bytes: int
+    allocators: list[Allocator]
+    freed_bytes: int | None = None
 
 
 @dataclass(frozen=True)
