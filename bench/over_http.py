@@ -47,11 +47,11 @@ def cpu_seconds(pid):
 class Server:
     """A cairn-server of the benchmark's own, with one network thread, on the cores named."""
 
-    def __init__(self, binary, cores, directory):
+    def __init__(self, binary, cores, directory, *flags):
         self.log = open(directory / "server.log", "wb")
         self.process = subprocess.Popen(
             ["taskset", "-c", cores, binary, "--listen", "127.0.0.1:0", "--threads", "1",
-             "--data-dir", str(directory / "data"), "--log-level", "warning"],
+             "--data-dir", str(directory / "data"), "--log-level", "warning", *map(str, flags)],
             stdout=subprocess.PIPE, stderr=self.log, text=True)
         for line in self.process.stdout:
             if "listening on http://" in line:

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """The example engines, in C++ and in Python, share blocks through mapped memory: what one writes in place the
-other reads in place, and every byte is compared with what the server serves over HTTP.
+other reads in place, and every byte is compared with what the server serves over HTTP. The one that registers its
+own memory has blocks copied there; killed in the middle it leaves nothing.
 
-usage: examples_test.py CAIRN_SERVER CAIRN_EXAMPLE_ENGINE
+usage: examples_test.py CAIRN_SERVER CAIRN_EXAMPLE_ENGINE CAIRN_EXAMPLE_AGENT
 """
 
 import json
@@ -95,6 +96,49 @@ def check_other_namespace(server, cpp, python, socket):
     return bool(elsewhere)
 
 
+def check_agent(server, agent, socket):
+    """Its own blocks come back right; killed amid loads and stores it leaves nothing, and others' bytes are right."""
+    for cache, tier in TIERS.items():
+        status, answer = server.call("PUT", f"/v1/caches/agents-{cache}", {
+            "layout": SHAPE, "tiers": {"pinned": {**tier, "num_blocks": 40}, "disk": {**tier, "num_blocks": 256}}})
+        assert status == 201, answer
+        command = [*agent, f"unix:{socket}", f"agents-{cache}", "engine"]
+        keys = [f"a9e27000{number:024x}" for number in range(8)]
+        for rounds in ("0", "3"):  # the second time some of what is loaded is on disk
+            done = subprocess.run([*command, "32", rounds], capture_output=True, text=True, timeout=PATIENCE_S)
+            assert done.returncode == 0 and json.loads(done.stdout)["right"], f"{done.stdout}{done.stderr}"
+            status, moved = server.call("POST", f"/v1/caches/agents-{cache}/transfers",
+                                        {"keys": keys, "to": "disk", "mode": "move", "wait_ms": 60_000})
+            assert status == 200 and moved["state"] == "done", moved
+        others = {f"{number:032x}": bytes([number]) * (PIECE_BYTES * 6) for number in range(8)}
+        for key, data in others.items():
+            assert server.call("PUT", f"/v1/caches/agents-{cache}/keys/{key}", data)[0] == 201
+        for kill_after in (1, 40):
+            moved = loads(server)
+            killed = subprocess.Popen([*command, "32", "1000000"], stdout=subprocess.DEVNULL)
+            eventually(lambda: loads(server) >= moved + kill_after * 32, "loads")
+            killed.kill()
+            killed.wait()
+            eventually(lambda: server.call("GET", "/v1/agents")[1]["agents"] == [], "the agent's end")
+            eventually(lambda: is_at_rest(server, f"agents-{cache}"), "its slots, leases and transfers to be free")
+        for key, data in others.items():
+            assert server.call("GET", f"/v1/caches/agents-{cache}/keys/{key}") == (200, data), key
+
+
+def loads(server):
+    """Blocks that were copied into agents' memory."""
+    text = server.call("GET", "/metrics")[1].decode()
+    row = next(row for row in text.splitlines() if row.startswith('cairn_agent_blocks_total{direction="load",outcome="done"}'))
+    return float(row.split()[-1])
+
+
+def is_at_rest(server, cache):
+    shown = server.call("GET", f"/v1/caches/{cache}")[1]
+    held = [tier["blocks"]["allocated"] + tier["blocks"]["committed"] for tier in shown["tiers"].values()]
+    moving = server.call("GET", "/v1/system")[1]["transfers"]
+    return shown["leases"] == 0 and not any(held) and not any(moving.values())
+
+
 def check_refusals(server, command):
     done = subprocess.run([*command, f"http://{server.address}", "nowhere", "0", "1", "1"], capture_output=True,
                           text=True, timeout=PATIENCE_S)
@@ -114,7 +158,7 @@ def check_words():
 
 
 def main():
-    program, example = sys.argv[1:]
+    program, example, agent = sys.argv[1:]
     cpp = [example]
     script = str(ROOT / "examples" / "engine.py")
     pythons = {"alone": [sys.executable, "-B", "-c", "import runpy, sys; sys.modules['numpy'] = None; "
@@ -132,6 +176,7 @@ def main():
                 check_cache(server, cpp, python, f"{cache}-{form}", tier)
             check_refusals(server, python)
         check_refusals(server, cpp)
+        check_agent(server, [agent], socket)
         apart = check_other_namespace(server, cpp, pythons["alone"], socket)
         assert server.stop() == 0, server.text()
     print("with the standard library alone" + (", and with numpy" if engine.numpy else "; numpy is not installed")
