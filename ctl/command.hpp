@@ -104,6 +104,12 @@ Answer<> list_snapshots(const Session&);
 Answer<> make_snapshot(const Session&);
 Answer<> restore_snapshot(const Session&);
 Answer<> delete_snapshot(const Session&);
+// machine.cpp
+Answer<> list_agents(const Session&);
+Answer<> end_agent(const Session&);
+Answer<> list_devices(const Session&);
+Answer<> empty_device(const Session&);
+Answer<> reset_device(const Session&);
 // top.cpp
 Answer<> top(const Session&);
 // completion.cpp

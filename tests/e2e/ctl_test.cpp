@@ -67,6 +67,18 @@ TEST_F(CtlTest, StoresFindsAndReadsBlocks) {
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), block(1));
 }
 
+TEST_F(CtlTest, ShowsDevicesAndEndsAgents) {
+  const Outcome devices = ctl({"devices", "list"});
+  EXPECT_EQ(devices.code, 0) << devices.err;
+  EXPECT_THAT(devices.out, HasSubstr("host device 0"));
+  EXPECT_EQ(ctl({"devices", "list", "--json"}).document().at("devices").at(0).at("uuid"), "host-0");
+  EXPECT_THAT(ctl({"devices", "empty", "0"}).out, HasSubstr("went back\n"));
+  EXPECT_EQ(ctl({"devices", "reset-peaks", "0"}).code, 0);
+  EXPECT_THAT(ctl({"devices", "empty", "7"}).err, HasSubstr("there is no device '7'"));
+  EXPECT_THAT(ctl({"agents", "list"}).out, StartsWith("AGENT"));
+  EXPECT_THAT(ctl({"agents", "end", "nobody"}).err, HasSubstr("there is no agent 'nobody'"));
+}
+
 TEST_F(CtlTest, FindsAndEndsWhoHoldsBlocks) {
   TestCache cache(rest_, {.device = 2, .disk = 2});
   EXPECT_EQ(ctl({"put", cache.name(), key(1), file_with(block(1)), "--priority", "3", "--metadata",
