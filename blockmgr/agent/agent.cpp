@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/checked.hpp"
 #include "blockmgr/agent/agent_copy.hpp"
 #include "blockmgr/cache/tier_memory.hpp"
 #include "layouts/builder.hpp"
@@ -15,6 +16,10 @@ namespace {
 
 // Copies of one agent at a time: an engine asks for a prefix, and for the next while it computes.
 constexpr std::size_t kMaxCopies = 256;
+
+// CUDA maps what it imports from a descriptor in whole units, which are of this size on every
+// device that there is; the memory behind one has whole units.
+constexpr std::uint64_t kDescriptorUnitBytes = 2ull << 20;
 
 using Kind = ExportedMemory::Kind;
 
@@ -103,6 +108,10 @@ Result<> Agent::map(std::span<const AgentConfig::Part> parts, const AgentSources
       memory.size_bytes = std::max(memory.size_bytes, parts[j].offset_bytes + parts[j].size_bytes);
       file_of_region_[j] = mapped_.size();
     }
+    if (memory.kind == Kind::cuda_vmm_fd) {
+      memory.size_bytes =
+          checked_align_up(memory.size_bytes, kDescriptorUnitBytes).value_or(memory.size_bytes);
+    }
     if (!is_of_device(memory.kind) && !part.descriptor) {
       if (auto allowed =
               check_import_path(region_name(i) + ".path", memory.path, sources.import_folders);
@@ -173,6 +182,23 @@ Result<> Agent::check_same(const AgentConfig& asked) const {
     auto same =
         check_still_exported(asked.regions[i].memory, mapped_[file_of_region_[i]].shared_fd());
     if (!same) return in_region(i, same.error());
+  }
+  return {};
+}
+
+Result<> Agent::check_apart(const AgentConfig& asked) const {
+  for (std::size_t i = 0; i < asked.regions.size(); ++i) {
+    const AgentConfig::Part& part = asked.regions[i];
+    if (part.memory.kind != Kind::cuda_ipc) continue;
+    for (const AgentConfig::Part& mine : config_.regions) {
+      if (!is_known_same(mine.memory, part.memory)) continue;
+      if (part.offset_bytes >= mine.offset_bytes + mine.size_bytes ||
+          mine.offset_bytes >= part.offset_bytes + part.size_bytes) {
+        continue;
+      }
+      return Error{ErrorCode::state_conflict, region_name(i) + ": these bytes are taken: agent " +
+                                                  config_.name + " lies in them"};
+    }
   }
   return {};
 }

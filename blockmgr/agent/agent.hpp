@@ -56,6 +56,9 @@ class Agent {
   Result<> check_whole() const;
   // As `asked` says, and still the same memory: agent_exists, state_conflict.
   Result<> check_same(const AgentConfig& asked) const;
+  // state_conflict where a region would lie in bytes of a GPU's that this agent has: files are
+  // claimed by locks, handles by this.
+  Result<> check_apart(const AgentConfig& asked) const;
   AgentInfo info() const;
 
   // Keeps the memory mapped, and the lease from ending; given back by its destructor, which is the

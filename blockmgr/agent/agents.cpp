@@ -49,6 +49,9 @@ Result<Agents::Registered> Agents::put(AgentConfig config, const Agent::Terms& t
       return use.error();
     }
   }
+  for (const auto& other : all()) {
+    if (other->config().name != config.name) CAIRN_TRY(other->check_apart(config));
+  }
   const std::uint64_t first_region = next_region_;
   next_region_ += config.regions.size();
   const std::string name = config.name;

@@ -184,6 +184,79 @@ TEST_F(DeviceExportTest, RefusesDescriptorsThatDoNotFit) {
   cache.expect_intact(1);
 }
 
+// A GPU's memory of an engine's, registered as an agent by the handle and by the descriptor.
+TEST_F(DeviceExportTest, IsCopiedToAndFromAsAnAgents) {
+  for (const bool by_file : {false, true}) {
+    SCOPED_TRACE(by_file);
+    json body = cache_body({.device = 4, .layout = "first"});
+    body["layout"]["alignment"] = 1;
+    if (by_file) body["tiers"]["device"]["memory"] = {{"export", "descriptor"}};
+    TestCache area = TestCache::made_of(*owner_.rest, body);  // the engine's blocks
+    const Reply exported = owner_.local->post(area.path("/tiers/device/export"));
+    const json told = exported.document();
+    json regions = json::array();
+    for (const json& region : told.at("regions")) {
+      json part = {{"kind", told.at("kind")},
+                   {"offset_bytes", region.at("offset_bytes")},
+                   {"size_bytes", region.at("size_bytes")}};
+      part[by_file ? "descriptor" : "handle"] = told.at(by_file ? "descriptor" : "handle");
+      regions.push_back(part);
+    }
+    json shape = body["layout"];
+    shape.erase("alignment");
+    const json agent = {
+        {"num_blocks", 4}, {"layout", "layer_separate"}, {"shape", shape}, {"regions", regions}};
+
+    Served server;
+    const Reply made = server.local->put("/v1/agents/gpu", agent, exported.files);
+    ASSERT_THAT(made, has_status(201));
+    const json descriptor = made.document().at("descriptors").at(0);
+    EXPECT_THAT(std::string(descriptor.at("device_uuid")), testing::StartsWith("GPU-fa"));
+    EXPECT_EQ(descriptor.contains("handle"), !by_file);
+    EXPECT_FALSE(
+        server.rest->get("/v1/agents/gpu").document().at("descriptors").at(0).contains("handle"))
+        << "who may only look is not told how to open it";
+    EXPECT_EQ(made.document().at("ends_with"), by_file ? "connection" : "lease");
+    if (!by_file) {
+      EXPECT_THAT(server.rest->put("/v1/agents/other", agent), is_problem(409, "state_conflict"));
+      EXPECT_THAT(server.rest->put("/v1/agents/gpu", agent), has_status(200));
+    }
+
+    TestCache cache(*server.rest, {.device = 4, .pinned = 4, .disk = 4});
+    cache.store(1, "?tier=device");
+    cache.store(2, "?tier=pinned");
+    cache.store(3, "?tier=disk");
+    const json taken = area.allocate(3, "device");
+    json numbers = json::array();
+    json commits = json::array();
+    for (int n = 1; n <= 3; ++n) {
+      const json& handle = taken.at("blocks").at(static_cast<std::size_t>(n - 1));
+      numbers.push_back(handle.at("slot"));
+      commits.push_back(TestCache::commit_block(handle, n));
+    }
+    const Reply loaded = server.rest->post(
+        cache.path("/load"),
+        {{"keys", keys(1, 3)}, {"agent", "gpu"}, {"blocks", numbers}, {"wait_ms", 60'000}});
+    ASSERT_THAT(loaded, has_status(200));
+    EXPECT_EQ(loaded.document().at("state"), "done") << loaded.body;
+    EXPECT_EQ(loaded.document().at("layers_done"), kLayers);
+    ASSERT_THAT(owner_.rest->post(area.path("/commit"),
+                                  {{"lease", taken.at("lease")}, {"blocks", commits}}),
+                has_status(200));
+    for (int n = 1; n <= 3; ++n) EXPECT_EQ(area.expect_intact(n), "device");
+
+    // The same bytes under other keys.
+    TestCache other(*server.rest, {.device = 4, .pinned = 4, .disk = 4});
+    const Reply stored = server.rest->post(
+        other.path("/store"),
+        {{"keys", keys(1, 3)}, {"agent", "gpu"}, {"blocks", numbers}, {"wait_ms", 60'000}});
+    ASSERT_THAT(stored, has_status(200));
+    EXPECT_EQ(stored.document().at("state"), "done") << stored.body;
+    for (int n = 1; n <= 3; ++n) EXPECT_EQ(other.expect_intact(n), "device");
+    ASSERT_THAT(server.rest->del("/v1/agents/gpu"), has_status(204));
+  }
+}
+
 TEST(DeviceExportFault, IsToldByName) {
   fakes::TempDir folder;
   std::ofstream(folder.path() / "config.json") << R"({"caches": []})";

@@ -1,6 +1,7 @@
 // Who may do what, over sockets as a stranger would try it.
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <set>
 
@@ -45,7 +46,7 @@ class SecurityTest : public ServedTest {
   static void SetUpTestSuite() {
     tokens_folder_ = std::make_unique<fakes::TempDir>();
     write_tokens(all_tokens());
-    start({"--tokens", tokens_path()});
+    start({"--tokens", tokens_path(), "--import-folders", tokens_folder_->path().string()});
   }
   static void TearDownTestSuite() {
     ServedTest::TearDownTestSuite();
@@ -102,6 +103,50 @@ class SecurityTest : public ServedTest {
   static std::unique_ptr<fakes::TempDir> tokens_folder_;
 };
 std::unique_ptr<fakes::TempDir> SecurityTest::tokens_folder_;
+
+TEST_F(SecurityTest, AnAgentIsItsTokensOnly) {
+  const auto file = tokens_folder_->path() / "area";
+  std::ofstream(file).close();
+  std::filesystem::resize_file(file, 4096);
+  const auto send_as = [&](const std::string& token, const std::string& method,
+                           const std::string& target, const json& body) {
+    return as(token, {.method = method,
+                      .target = target,
+                      .body = body.is_null() ? "" : body.dump(),
+                      .content_type = body.is_null() ? "" : "application/json"});
+  };
+  json cache = cache_body({.pinned = 4});
+  ASSERT_THAT(send_as(kAdmin, "PUT", "/v1/caches/of-agents", cache), has_status(201));
+  json shape = cache.at("layout");
+  shape.erase("alignment");
+  const json agent = {{"num_blocks", 4},
+                      {"layout", "fully_contiguous"},
+                      {"shape", shape},
+                      {"regions",
+                       {{{"kind", "shm"},
+                         {"path", file.string()},
+                         {"offset_bytes", 0},
+                         {"size_bytes", 4 * kBlockBytes}}}}};
+  const std::string path = "/v1/agents/mine";
+  EXPECT_THAT(send_as(kReader, "PUT", path, agent), is_problem(403, "forbidden"));
+  EXPECT_THAT(send_as(kWriter, "PUT", path, agent), has_status(201));
+  EXPECT_THAT(send_as(kTenant, "PUT", path, agent), is_problem(409, "agent_exists"));
+  const json load = {{"keys", json::array()}, {"agent", "mine"}, {"blocks", json::array()}};
+  EXPECT_THAT(send_as(kWriter, "POST", "/v1/caches/of-agents/load", load), has_status(200));
+  EXPECT_THAT(send_as(kFrugal, "POST", "/v1/caches/of-agents/load", load),
+              is_problem(404, "unknown_agent"));
+  EXPECT_THAT(send_as(kAdmin, "POST", "/v1/caches/of-agents/store", load),
+              is_problem(404, "unknown_agent"));
+  EXPECT_THAT(send_as(kTenant, "POST", "/v1/caches/of-agents/load", load),
+              is_problem(403, "forbidden"));
+  EXPECT_THAT(send_as(kTenant, "GET", path, nullptr), is_problem(404, "unknown_agent"));
+  EXPECT_EQ(send_as(kTenant, "GET", "/v1/agents", nullptr).document(),
+            json({{"agents", json::array()}}));
+  EXPECT_EQ(send_as(kAdmin, "GET", path, nullptr).document().at("token"), "writer");
+  EXPECT_THAT(send_as(kFrugal, "DELETE", path, nullptr), is_problem(404, "unknown_agent"));
+  EXPECT_THAT(send_as(kAdmin, "DELETE", path, nullptr), has_status(204));
+  ASSERT_THAT(send_as(kAdmin, "DELETE", "/v1/caches/of-agents", nullptr), has_status(204));
+}
 
 TEST_F(SecurityTest, AsksForATokenEverywhereButForItsHealth) {
   for (const char* open : {"/healthz", "/readyz"}) EXPECT_THAT(rest_.get(open), has_status(200));

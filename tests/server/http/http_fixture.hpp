@@ -49,8 +49,8 @@ struct Finished {
   unsigned status;
 };
 
-// Does what a test says. Collects bodies of up to 1 MiB and answers "METHOD path?query body" unless
-// told otherwise.
+// Does what a test says; a connection that has asked for /stay stays open. Collects bodies of up to
+// 1 MiB and answers "METHOD path?query body" unless told otherwise.
 class TestHandler final : public Handler {
  public:
   std::function<BodyPlan(const RequestHead&)> on_begin = [](const RequestHead&) -> BodyPlan {
@@ -86,6 +86,7 @@ class TestHandler final : public Handler {
     explicit TestSession(TestHandler& handler) : handler_(handler) {}
     BodyPlan begin(const RequestHead& head) override {
       head_ = &head;
+      stays_ = stays_ || head.path == "/stay";
       return handler_.on_begin(head);
     }
     void handle(Body body, Responder respond) override {
@@ -98,9 +99,12 @@ class TestHandler final : public Handler {
       if (handler_.has_no_memory) throw std::bad_alloc();
     }
 
+    bool stays_open() const override { return stays_; }
+
    private:
     TestHandler& handler_;
     const RequestHead* head_ = nullptr;
+    bool stays_ = false;
   };
 
   mutable Mutex mutex_;

@@ -206,6 +206,21 @@ TEST_F(HttpLimitsTest, ClosesAConnectionThatAsksNothingWithoutAWord) {
   EXPECT_EQ(handler_.all_finished().size(), 1u);
 }
 
+TEST_F(HttpLimitsTest, KeepsAConnectionThatSomethingLivesAsLongAs) {
+  start();
+  SocketClient staying = connect();
+  staying.send("GET /stay HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(staying.receive().status, 200u);
+  SocketClient other = connect();
+  EXPECT_TRUE(eventually([&] {
+    clock_.advance_ms(limits_.idle_timeout_ms);
+    return server_->stats().connections_accepted == 2 && server_->stats().connections_open == 1;
+  }));
+  EXPECT_TRUE(other.closed_by_server());
+  staying.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(staying.receive().status, 200u);
+}
+
 TEST_F(HttpLimitsTest, GivesAWorkingHandlerAllTheTimeItTakes) {
   std::optional<Responder> waiting;
   std::atomic<bool> asked{false};
