@@ -88,6 +88,19 @@ void add_matches(Families& out, std::span<const CacheStats> caches) {
   out.push_back(std::move(commits).take());
 }
 
+void add_hints(Families& out, std::span<const CacheStats> caches) {
+  auto hints = Builder::counter(
+      {"cairn_hints_total", "Requests that said when their blocks will be used again, by what."});
+  for (const CacheStats& cache : caches) {
+    using enum ReuseHint::Kind;
+    for (const auto kind : {never, soon, later, within}) {
+      hints.add({{"cache", cache.name}, {"reuse", to_string(kind)}},
+                cache.hints[static_cast<std::size_t>(kind)]);
+    }
+  }
+  out.push_back(std::move(hints).take());
+}
+
 void add_leases(Families& out, std::span<const CacheStats> caches) {
   add_per_cache(out, Builder::gauge({"cairn_leases", "Leases in force."}), caches,
                 &CacheStats::leases);
@@ -310,6 +323,7 @@ std::string metrics_text(const MetricsInput& input) {
   families.push_back(std::move(ready).take());
   add_blocks(families, input.caches);
   add_matches(families, input.caches);
+  add_hints(families, input.caches);
   add_leases(families, input.caches);
   add_cache_movements(families, input.caches);
   add_reuse(families, input.caches);

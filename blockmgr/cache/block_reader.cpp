@@ -163,7 +163,8 @@ void BlockReader::keep_checksum(std::uint64_t checksum) {
   if (is_there) store.entry(slot.owner).checksum = checksum;
 }
 
-Result<BlockReader> Cache::read(KeyView key, std::optional<PieceSelector> piece) {
+Result<BlockReader> Cache::read(KeyView key, std::optional<PieceSelector> piece,
+                                const LeaseHolder& reader) {
   CacheCore& core = *core_;
   CAIRN_TRY(check_piece(core.config.shape, piece));
   Section section(core, LockUse::read);
@@ -175,6 +176,7 @@ Result<BlockReader> Cache::read(KeyView key, std::optional<PieceSelector> piece)
   }
   const SlotRef at = section->store.highest_copy(section->store.entry(entry));
   section->store.pin(at);
+  section->store.used(at, section->leases.user_of(reader));
   section->store.record(at).used_again = true;
   auto read = std::make_shared<Read>(core_, at, section->store.handle(at), piece);
   read->checksum = section->store.entry(entry).checksum;
@@ -196,10 +198,12 @@ Result<BlockReader> Cache::peek(KeyView key) {
       std::make_shared<Read>(core_, at, section->store.handle(at), std::nullopt, false)));
 }
 
-std::vector<BlockReader> Cache::read_prefix(std::span<const KeyView> keys) {
+std::vector<BlockReader> Cache::read_prefix(std::span<const KeyView> keys,
+                                            const LeaseHolder& reader) {
   std::vector<BlockReader> readers;
   readers.reserve(keys.size());
   Section section(*core_, LockUse::read);
+  const UserNumber user = section->leases.user_of(reader);
   for (std::size_t i = 0; i < keys.size(); ++i) {
     if (i > 0 && i % kStepReaders == 0) section.give_way();
     if (section->dropped) break;
@@ -207,6 +211,7 @@ std::vector<BlockReader> Cache::read_prefix(std::span<const KeyView> keys) {
     if (entry == kNoEntry) break;
     const SlotRef at = section->store.highest_copy(section->store.entry(entry));
     section->store.pin(at);
+    section->store.used(at, user);
     section->store.record(at).used_again = true;
     readers.push_back(BlockReader(std::make_unique<BlockReader::Impl>(core_, at)));
   }

@@ -15,6 +15,7 @@
 
 #include "base/result.hpp"
 #include "base/unique_function.hpp"
+#include "blockmgr/eviction/reuse_hint.hpp"
 #include "blockmgr/index/block_quota.hpp"
 #include "blockmgr/index/config.hpp"
 #include "blockmgr/index/lease_quota.hpp"
@@ -87,6 +88,12 @@ class BlockWriter {
   std::unique_ptr<Impl> impl_;
 };
 
+// What a request says of the future of its blocks. It changes only which go first.
+struct RequestHint {
+  ReuseHint reuse = {};
+  std::string session = {};  // the conversation that it is of, as its client names it; empty: none
+};
+
 struct MatchResult {
   std::vector<BlockHandle> blocks = {};  // of keys[0..matched)
   std::optional<LeaseId> lease = {};     // nothing where nothing matched, or lease_ms is 0
@@ -128,7 +135,8 @@ enum class InPlaceWrites : std::uint8_t { allowed, forbidden };
 enum class CommitStatus : std::uint8_t { committed, duplicate };
 struct CommitTerms {
   InPlaceWrites in_place = InPlaceWrites::allowed;
-  bool release = false;  // the lease ends once all are committed
+  bool release = false;   // the lease ends once all are committed
+  RequestHint hint = {};  // of what the lease holds when it ends
 };
 
 // Gives up some of a lease's pins.
@@ -138,6 +146,21 @@ struct ReleaseRequest {
   // Of the request that has ended with this, where known: they change which blocks are kept.
   std::optional<std::uint32_t> input_tokens = {};
   std::optional<std::uint32_t> output_tokens = {};
+  // With a session `reuse` is said of all blocks of it, else of those that are given up.
+  RequestHint hint = {};
+};
+
+// What somebody expects of blocks that he does not use now.
+struct HintRequest {
+  std::span<const KeyView> keys = {};            // the first of a prefix first
+  std::optional<std::string_view> session = {};  // its blocks, instead of keys
+  ReuseHint reuse = {};
+  LeaseHolder holder = {};
+};
+struct HintResult {
+  std::uint64_t blocks = 0;   // that go earlier or later for it
+  std::uint64_t shared = 0;   // that others need too, and are not lowered
+  std::uint64_t missing = 0;  // keys that are not present
 };
 
 // Who holds what.
@@ -310,10 +333,11 @@ class Cache {
   // The longest prefix of `keys` that is present, in each key's highest tier. Counted in the
   // statistics. `out` is reused, so a caller that keeps it allocates nothing. lease_ms: nothing is
   // the default, 0 looks without pinning. What it pins counts in `pins`, where that is not null;
-  // lease_quota where it would be too much.
+  // lease_quota where it would be too much. What `hint` says counts when the lease ends, and
+  // without one at once.
   Result<> match(std::span<const KeyView> keys, std::optional<std::uint32_t> lease_ms,
                  MatchResult& out, const std::shared_ptr<LeaseQuota>& pins = nullptr,
-                 const LeaseHolder& holder = {});
+                 const LeaseHolder& holder = {}, const RequestHint& hint = {});
   // Brings a lease's blocks up to `tier`, as many of the prefix as find room and the lease may
   // hold; it then holds the new copies too. Nothing where nothing has to move.
   struct OnboardRequest {
@@ -331,6 +355,7 @@ class Cache {
     std::uint32_t lease_ms = 0;
     std::optional<LeaseId> lease = {};
     LeaseHolder holder = {};  // of one of its own
+    RequestHint hint = {};    // counts when that one ends
   };
   struct Held {
     std::vector<std::optional<BlockHandle>> blocks = {};  // of the keys; nothing: not present
@@ -360,18 +385,22 @@ class Cache {
   void commit(const LeaseId& lease, std::vector<CommitBlock> blocks,
               Done<std::vector<CommitStatus>> done, CommitTerms terms = {});
 
-  // The key's highest copy. unknown_key.
-  Result<BlockReader> read(KeyView key, std::optional<PieceSelector> piece);
+  // The key's highest copy, for `reader`. unknown_key.
+  Result<BlockReader> read(KeyView key, std::optional<PieceSelector> piece,
+                           const LeaseHolder& reader = {});
   // The same without counting as a use: the order of eviction stays as it is. unknown_key.
   Result<BlockReader> peek(KeyView key);
-  // The longest present prefix.
-  std::vector<BlockReader> read_prefix(std::span<const KeyView> keys);
+  // The longest present prefix, for `reader`.
+  std::vector<BlockReader> read_prefix(std::span<const KeyView> keys,
+                                       const LeaseHolder& reader = {});
 
   // Answers the lease's new end as Unix ms.
   Result<std::int64_t> renew(const LeaseId& lease, std::optional<std::uint32_t> lease_ms);
   // Uncommitted slots are freed, or are the other lease's to commit. All are checked first:
   // foreign_lease, stale_generation, state_conflict. Answers how many were given up.
   Result<std::uint64_t> release(const LeaseId& lease, const ReleaseRequest& request = {});
+  // Keys and sessions that are not known are no error. out_of_range: too many keys.
+  Result<HintResult> hint(const HintRequest& request);
   // By number: a lease keeps its place while it is open. Looks at all that they hold.
   Result<LeaseList> leases(const LeaseListRequest& request);
 

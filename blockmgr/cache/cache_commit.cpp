@@ -116,7 +116,7 @@ class Commit : public std::enable_shared_from_this<Commit> {
       : core_(std::move(request.core)),
         lease_(request.lease),
         blocks_(std::move(request.blocks)),
-        terms_(request.terms),
+        terms_(std::move(request.terms)),
         done_(std::move(done)) {}
 
   void run();
@@ -145,6 +145,7 @@ class Commit : public std::enable_shared_from_this<Commit> {
   void publish(Section& section);
   void publish_block(Section& section, std::size_t block);
   void end(Section& section);
+  void tell_hint(Section& section);
   void tell_reuse();
   void let_go_of_duplicates(Section& section);
   void fail(Section& section, Error error);
@@ -155,6 +156,8 @@ class Commit : public std::enable_shared_from_this<Commit> {
   const CommitTerms terms_;
   Done<std::vector<CommitStatus>> done_;
   std::shared_ptr<BlockQuota> quota_;
+  LeaseHolder holder_;
+  UserNumber user_ = kSeveralUsers;
   std::vector<SlotRef> slots_;  // of the blocks
   std::size_t marked_ = 0;      // so many of them have a pin more, and are committing
   Gaps gaps_;
@@ -165,6 +168,7 @@ class Commit : public std::enable_shared_from_this<Commit> {
   std::vector<CommitStatus> statuses_;  // of the blocks that are done
   std::vector<SlotRef> committed_;
   std::vector<SlotRef> given_up_;  // of keys that were there
+  std::vector<BlockStore::Trail> session_blocks_;
 };
 
 void Commit::run() {
@@ -191,6 +195,8 @@ Result<> Commit::check_all(Section& section) {
     const auto lease = section->leases.live(section, lease_);
     if (!lease) return lease.error();
     quota_ = section->leases[*lease].quota;
+    holder_ = section->leases[*lease].holder;
+    user_ = section->leases[*lease].user;
     const std::size_t end = std::min(blocks_.size(), slots_.size() + kStepBlocks);
     while (slots_.size() < end) CAIRN_TRY(check(section, *lease, blocks_[slots_.size()]));
     if (end == blocks_.size()) return {};
@@ -424,21 +430,23 @@ void Commit::publish_block(Section& section, std::size_t i) {
   const SlotRef at = slots_[i];
   SlotRecord& slot = section->store.record(at);
   section->writes.erase(at);
-  if (section->store.find(block.key, section.now()) != kNoEntry) {
+  if (const EntryNumber there = section->store.find(block.key, section.now()); there != kNoEntry) {
     statuses_.push_back(CommitStatus::duplicate);
+    section->store.note_user(there, user_);
     // Until its lease lets go of it nobody else is to.
     slot.committing = slot.leases > 0;
     if (slot.committing) given_up_.push_back(at);
     return;
   }
   slot.committing = false;
-  NewBlock fresh{.key = block.key, .quota = quota_, .epoch = block.epoch};
+  NewBlock fresh{.key = block.key, .quota = quota_, .epoch = block.epoch, .user = user_};
   if (block.parent) fresh.parent = block.parent->view();
   fresh.metadata = std::move(block.metadata);
   if (block.ttl_ms) fresh.expires_at = section.now() + std::chrono::milliseconds(*block.ttl_ms);
   slot.gone = false;
   if (block.priority) slot.priority = *block.priority;
-  section->store.commit(at, std::move(fresh));
+  const EntryNumber entry = section->store.commit(at, std::move(fresh));
+  if (!terms_.hint.session.empty()) session_blocks_.push_back(section->store.trail(entry));
   statuses_.push_back(CommitStatus::committed);
   committed_.push_back(at);
 }
@@ -446,6 +454,7 @@ void Commit::publish_block(Section& section, std::size_t i) {
 void Commit::end(Section& section) {
   section->counts.commits += committed_.size();
   section->counts.duplicates += statuses_.size() - committed_.size();
+  tell_hint(section);
   let_go_of_duplicates(section);
   if (core_->settings->offload == OffloadMode::on_commit) {
     for (std::span<const SlotRef> left = committed_; !left.empty();) {
@@ -466,6 +475,15 @@ void Commit::end(Section& section) {
   });
   give_up_keys(section);
   section->leases.finish_releases(section);
+}
+
+void Commit::tell_hint(Section& section) {
+  const auto& [reuse, session] = terms_.hint;
+  section->counts.count(reuse);
+  if (const auto still = section->leases.find(lease_); still && reuse) {
+    section->leases.tell(*still, reuse.next_use());
+  }
+  if (!session.empty()) section->sessions.add({holder_, session}, session_blocks_);
 }
 
 void Commit::tell_reuse() {
@@ -502,7 +520,8 @@ void Cache::commit(const LeaseId& lease, std::vector<CommitBlock> blocks,
                    Done<std::vector<CommitStatus>> done, CommitTerms terms) {
   if (auto fine = check_request(*core_, blocks); !fine) return done(std::move(fine).error());
   std::make_shared<Commit>(
-      Commit::Request{.core = core_, .lease = lease, .blocks = std::move(blocks), .terms = terms},
+      Commit::Request{
+          .core = core_, .lease = lease, .blocks = std::move(blocks), .terms = std::move(terms)},
       std::move(done))
       ->run();
 }

@@ -10,6 +10,7 @@
 //
 //   store      which keys are present, in which slots, who is evicted next   (index/block_store)
 //   leases     who holds which blocks until when                             (leases)
+//   sessions   which blocks a conversation has used                          (sessions)
 //   writes     what is written into uncommitted blocks                       (block_writes)
 //   slots      slots for those who ask                                       (slot_queue)
 //   moves      copies between tiers                                          (movements)
@@ -39,6 +40,7 @@
 #include "blockmgr/cache/resizing.hpp"
 #include "blockmgr/cache/reuse_watch.hpp"
 #include "blockmgr/cache/scrub.hpp"
+#include "blockmgr/cache/sessions.hpp"
 #include "blockmgr/cache/slot_queue.hpp"
 #include "blockmgr/cache/step_budget.hpp"
 #include "blockmgr/cache/tier_space.hpp"
@@ -55,6 +57,8 @@ struct CacheCounts {
   std::uint64_t misses = 0;
   std::uint64_t commits = 0;
   std::uint64_t duplicates = 0;
+  std::array<std::uint64_t, kHintKinds> hints{};  // by ReuseHint::Kind
+  void count(const ReuseHint& hint) { ++hints[static_cast<std::size_t>(hint.kind)]; }
 };
 
 struct CacheState {
@@ -65,6 +69,7 @@ struct CacheState {
   std::array<bool, kNumTiers> mapped{};  // other processes map the tier, or once did
   BlockStore store;
   Leases leases;
+  Sessions sessions;
   BlockWrites writes;
   SlotQueue slots;
   StepBudget steps;
@@ -182,5 +187,8 @@ class CAIRN_THREAD_ATTRIBUTE(scoped_lockable) Section {
   bool serve_again_ = false;
   std::vector<UniqueFunction<void()>> actions_;
 };
+
+// Says of all blocks of a conversation what is expected of them. Gives way.
+HintResult tell_session(Section& section, const Sessions::Name& name, NextUse next_use);
 
 }  // namespace cairn

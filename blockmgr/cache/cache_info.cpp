@@ -122,6 +122,7 @@ CacheStats Cache::stats() const {
   stats.lease_expirations = section->leases.expirations();
   stats.commits = section->counts.commits;
   stats.duplicates = section->counts.duplicates;
+  stats.hints = section->counts.hints;
   stats.lock_holds = section->lock_holds;
   stats.metadata_bytes = section->store.memory_bytes();
   stats.history_bytes = section->store.history_bytes();

@@ -173,9 +173,8 @@ Result<std::uint64_t> release_all(Section& section, LeaseNumber lease,
   return count;
 }
 
-RequestEnd end_of(const CacheCore& core, const ReleaseRequest& request) {
-  RequestEnd end;
-  end.output_tokens = request.output_tokens.value_or(0);
+RequestEnd end_of(const CacheCore& core, const ReleaseRequest& request, NextUse next_use) {
+  RequestEnd end{.output_tokens = request.output_tokens, .next_use = next_use};
   if (request.input_tokens) {
     end.full_blocks =
         static_cast<std::uint32_t>(*request.input_tokens / core.config.shape.page_size);
@@ -219,10 +218,60 @@ Result<LeaseList> Cache::leases(const LeaseListRequest& request) {
   return result;
 }
 
+namespace {
+
+// What is held belongs to the session from now on: the lease, by the number that it has now.
+Result<LeaseNumber> name_held(Section& section, const LeaseId& id, const std::string& session) {
+  std::vector<BlockStore::Trail> blocks;
+  while (true) {
+    auto lease = section->leases.live(section, id);
+    if (!lease) return lease;
+    const Lease& holding = section->leases[*lease];
+    const std::size_t end = std::min(holding.held.size(), blocks.size() + kStepSlots);
+    for (std::size_t i = blocks.size(); i < end; ++i) {
+      const SlotRecord& slot = section->store.record(holding.held[i]);
+      const bool is_known = slot.life == SlotLife::committed && !slot.gone;
+      blocks.push_back(is_known ? section->store.trail(slot.owner) : BlockStore::Trail{});
+    }
+    if (end == holding.held.size()) {
+      std::erase(blocks, BlockStore::Trail{});
+      section->sessions.add({holding.holder, session}, blocks);
+      return lease;
+    }
+    section.give_way();
+  }
+}
+
+// Some of a lease's blocks.
+Result<std::uint64_t> release_some(Section& section, LeaseNumber lease,
+                                   std::optional<LeaseNumber> to,
+                                   std::span<const BlockHandle> blocks) {
+  auto named = named_slots(section, blocks);
+  if (!named) return std::move(named).error();
+  std::vector<SlotRef> held = section->leases[lease].held;
+  std::vector<SlotRef> sorted = *named;
+  std::ranges::sort(held);
+  std::ranges::sort(sorted);
+  if (!std::ranges::includes(held, sorted)) {
+    return Error{ErrorCode::foreign_lease, "the lease does not hold all of these blocks"};
+  }
+  if (to) {
+    section->leases.hand_over(section, {.from = lease, .to = *to}, *named);
+  } else {
+    section->leases.give_up(section, lease, *named);
+  }
+  return named->size();
+}
+
+}  // namespace
+
 Result<std::uint64_t> Cache::release(const LeaseId& id, const ReleaseRequest& request) {
   Section section(*core_, LockUse::lease);
-  const auto lease = section->leases.live(section, id);
-  if (!lease) return lease.error();
+  const auto& [reuse, session] = request.hint;
+  auto lease =
+      session.empty() ? section->leases.live(section, id) : name_held(section, id, session);
+  if (!lease) return std::move(lease).error();
+  const LeaseHolder holder = section->leases[*lease].holder;
   std::optional<LeaseNumber> to;
   if (request.to_lease) {
     auto other = receiver(section, *lease, *request.to_lease);
@@ -235,32 +284,20 @@ Result<std::uint64_t> Cache::release(const LeaseId& id, const ReleaseRequest& re
       CAIRN_TRY(Leases::check_pins(receiving.pins.get(), more));
     }
   }
-  if (request.input_tokens || request.output_tokens) {
-    const RequestEnd end = end_of(*core_, request);
+  const NextUse told = reuse ? reuse.next_use() : section->leases[*lease].told;
+  section->leases.tell(to.value_or(*lease), told);
+  section->counts.count(reuse);
+  const RequestEnd end = end_of(*core_, request, told);
+  if (end.output_tokens || end.full_blocks || end.next_use != NextUse::unknown) {
     section->store.end_request(section->leases[*lease].held, end);
     section.after([core = core_, id, end] { core->reuse.ended(id, end); });
   }
-  if (request.blocks.empty()) return release_all(section, *lease, to);
-  auto named = named_slots(section, request.blocks);
-  if (!named) return std::move(named).error();
-  std::vector<SlotRef> held = section->leases[*lease].held;
-  std::vector<SlotRef> sorted = *named;
-  std::ranges::sort(held);
-  std::ranges::sort(sorted);
-  if (!std::ranges::includes(held, sorted)) {
-    return Error{ErrorCode::foreign_lease, "the lease does not hold all of these blocks"};
+  auto released = request.blocks.empty() ? release_all(section, *lease, to)
+                                         : release_some(section, *lease, to, request.blocks);
+  if (released && reuse && !session.empty()) {
+    tell_session(section, {holder, session}, reuse.next_use());
   }
-  if (to) {
-    section->leases.hand_over(section, {.from = *lease, .to = *to}, *named);
-    return named->size();
-  }
-  section->leases.remove(*lease, *named);
-  // The last block of a prefix first, like the end of a lease.
-  for (auto at = named->rbegin(); at != named->rend(); ++at) {
-    section->writes.erase_unless_busy(*at);
-    section->store.unpin_for_lease(*at);
-  }
-  return named->size();
+  return released;
 }
 
 }  // namespace cairn

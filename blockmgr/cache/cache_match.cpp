@@ -19,7 +19,10 @@ std::span<const KeyView> step_of(std::span<const KeyView> keys, std::size_t done
 
 // As when a lease is released: the end of the prefix stays the least recently used of it. Nothing
 // holds the blocks, so some may have gone meanwhile.
-void touch_from_end(Section& section, std::span<const BlockHandle> blocks) {
+void touch_from_end(Section& section, std::span<const BlockHandle> blocks,
+                    BlockStore::Telling telling) {
+  const bool tells = telling.next_use != NextUse::unknown;
+  const RequestNumber hint = tells ? section->store.begin_hint(telling.next_use) : 0;
   std::size_t touched = 0;
   for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
     if (touched++ == kStepKeys) {
@@ -33,6 +36,7 @@ void touch_from_end(Section& section, std::span<const BlockHandle> blocks) {
     const bool is_there =
         slot.generation == block->generation && slot.life == SlotLife::committed && !slot.gone;
     if (is_there) section->store.touch(at);
+    if (is_there && tells) section->store.tell_now(at, telling, hint);
   }
 }
 
@@ -44,12 +48,14 @@ class Matching {
     std::uint32_t lease_ms = 0;  // 0: nothing is pinned
     const std::shared_ptr<LeaseQuota>& pins;
     const LeaseHolder& holder;
+    const RequestHint& hint;
   };
   Matching(Section& section, const Terms& terms, MatchResult& out)
-      : section_(section), terms_(terms), out_(out) {}
+      : section_(section), terms_(terms), user_(section->leases.user_of(terms.holder)), out_(out) {}
 
   // Which of the keys that were found many blocks follow.
   const std::vector<std::uint32_t>& hubs() const { return hubs_; }
+  UserNumber user() const { return user_; }
 
   Result<> run(std::span<const KeyView> keys) {
     // Counted step by step only where not all of the keys would fit.
@@ -75,11 +81,15 @@ class Matching {
       section_->store.missed(keys[out_.blocks.size()], request_);
     }
     end_lease();
+    if (names_session()) {
+      section_->sessions.add({terms_.holder, terms_.hint.session}, session_blocks_);
+    }
     for (Tier tier : kTiers) section_->counts.hits[index_of(tier)] += hits_[index_of(tier)];
     return {};
   }
 
  private:
+  bool names_session() const { return !terms_.hint.session.empty(); }
   Result<> may_hold(std::uint64_t blocks) const {
     CAIRN_TRY(section_->leases.check_held(section_, blocks));
     return Leases::check_pins(terms_.pins.get(), blocks);
@@ -102,8 +112,10 @@ class Matching {
     std::span<const SlotRef> ahead = scan.next();
     if (terms_.lease_ms > 0 && !ahead.empty() && !lease_) {
       CAIRN_TRY(section_->leases.check_room());
-      lease_ = section_->leases.open(
-          {.expires_at = Leases::kNotYet, .holder = terms_.holder, .pins = terms_.pins});
+      lease_ = section_->leases.open({.expires_at = Leases::kNotYet,
+                                      .holder = terms_.holder,
+                                      .pins = terms_.pins,
+                                      .told = terms_.hint.reuse.next_use()});
     }
     while (!ahead.empty()) {
       const std::span<const SlotRef> found = ahead;
@@ -113,6 +125,8 @@ class Matching {
       }
       for (const SlotRef at : found) {
         if (lease_) store.pin_for_lease(at);
+        store.used(at, user_);
+        if (names_session()) session_blocks_.push_back(store.trail(store.record(at).owner));
         const bool is_hub = store.is_hub(at);
         store.found(at, request_, is_hub);
         if (is_hub) hubs_.push_back(static_cast<std::uint32_t>(out_.blocks.size()));
@@ -134,19 +148,21 @@ class Matching {
 
   Section& section_;
   const Terms& terms_;
+  const UserNumber user_;
   MatchResult& out_;
   bool limited_ = false;
   RequestNumber request_ = 0;
   std::optional<LeaseNumber> lease_;
   std::array<std::uint64_t, kNumTiers> hits_{};
   std::vector<std::uint32_t> hubs_;
+  std::vector<BlockStore::Trail> session_blocks_;
 };
 
 }  // namespace
 
 Result<> Cache::match(std::span<const KeyView> keys, std::optional<std::uint32_t> lease_ms,
                       MatchResult& out, const std::shared_ptr<LeaseQuota>& pins,
-                      const LeaseHolder& holder) {
+                      const LeaseHolder& holder, const RequestHint& hint) {
   CacheCore& core = *core_;
   out.blocks.clear();
   out.lease.reset();
@@ -167,11 +183,16 @@ Result<> Cache::match(std::span<const KeyView> keys, std::optional<std::uint32_t
     CAIRN_TRY(section.check_usable());
     section->leases.end_overdue(section);
     if (duration_ms > 0) CAIRN_TRY(section->leases.check_room());
-    const Matching::Terms terms{.lease_ms = duration_ms, .pins = pins, .holder = holder};
+    const Matching::Terms terms{
+        .lease_ms = duration_ms, .pins = pins, .holder = holder, .hint = hint};
     Matching matching(section, terms, out);
     CAIRN_TRY(matching.run(keys));
-    if (duration_ms == 0) touch_from_end(section, out.blocks);
+    if (duration_ms == 0) {
+      touch_from_end(section, out.blocks,
+                     {.next_use = hint.reuse.next_use(), .user = matching.user()});
+    }
     ++section->counts.matches;
+    section->counts.count(hint.reuse);
     section->counts.misses += keys.size() - out.blocks.size();
     hubs = matching.hubs();
     unix_ms = section.unix_ms();
@@ -199,6 +220,8 @@ Result<Cache::Held> Cache::hold(std::span<const KeyView> keys, const HoldTerms& 
     lease = *live;
     section->leases.renew(*lease, section.now() + std::chrono::milliseconds(*duration_ms));
   }
+  const UserNumber user = section->leases.user_of(terms.holder);
+  std::vector<BlockStore::Trail> session_blocks;
   Held held{.blocks = std::vector<std::optional<BlockHandle>>(keys.size()), .lease = terms.lease};
   std::array<SlotRef, kStepKeys> found;
   for (std::size_t done = 0; done < keys.size();) {
@@ -210,6 +233,8 @@ Result<Cache::Held> Cache::hold(std::span<const KeyView> keys, const HoldTerms& 
       if (entry == kNoEntry) continue;
       const SlotRef at = section->store.highest_copy(section->store.entry(entry));
       section->store.pin_for_lease(at);
+      section->store.used(at, user);
+      if (!terms.hint.session.empty()) session_blocks.push_back(section->store.trail(entry));
       found[count++] = at;
       held.blocks[done + i] = section->store.handle(at);
     }
@@ -218,7 +243,9 @@ Result<Cache::Held> Cache::hold(std::span<const KeyView> keys, const HoldTerms& 
         while (count > 0) section->store.unpin_for_lease(found[--count]);
         return std::move(room).error();
       }
-      lease = section->leases.open({.expires_at = Leases::kNotYet, .holder = terms.holder});
+      lease = section->leases.open({.expires_at = Leases::kNotYet,
+                                    .holder = terms.holder,
+                                    .told = terms.hint.reuse.next_use()});
       held.lease = section->leases[*lease].id;
     }
     if (lease) section->leases.add(*lease, std::span(found).first(count));
@@ -233,6 +260,9 @@ Result<Cache::Held> Cache::hold(std::span<const KeyView> keys, const HoldTerms& 
   }
   if (lease) {
     section->leases.renew(*lease, section.now() + std::chrono::milliseconds(*duration_ms));
+  }
+  if (!session_blocks.empty()) {
+    section->sessions.add({terms.holder, terms.hint.session}, session_blocks);
   }
   return held;
 }

@@ -13,16 +13,21 @@ namespace {
 // Pins that go under one hold of the lock: some 30 ns each.
 constexpr std::size_t kReleaseStep = 128;
 
+}  // namespace
+
 // The last block of a prefix becomes the least recently used, so that the prefix goes from there.
-void release_last(Section& section, std::vector<SlotRef>& held, std::size_t count) {
+void Leases::release_last(Section& section, Releasing& lease, std::size_t count) {
   for (; count > 0; --count) {
-    section->writes.erase_unless_busy(held.back());
-    section->store.unpin_for_lease(held.back());
-    held.pop_back();
+    const SlotRef at = lease.held.back();
+    section->writes.erase_unless_busy(at);
+    // What another lease holds is somebody's who has not said so.
+    if (lease.telling.next_use != NextUse::unknown && section->store.record(at).leases == 1) {
+      section->store.tell(at, lease.telling);
+    }
+    section->store.unpin_for_lease(at);
+    lease.held.pop_back();
   }
 }
-
-}  // namespace
 
 Result<> Leases::check_room() const {
   if (!table_.full()) return {};
@@ -31,7 +36,10 @@ Result<> Leases::check_room() const {
 }
 
 LeaseNumber Leases::open(Terms terms) {
+  const UserNumber user = user_of(terms.holder);
   const LeaseNumber number = table_.open(terms.expires_at, std::move(terms.holder));
+  table_[number].user = user;
+  table_[number].told = terms.told;
   table_[number].quota = std::move(terms.quota);
   table_[number].pins = std::move(terms.pins);
   return number;
@@ -49,24 +57,37 @@ std::optional<LeaseNumber> Leases::find(const LeaseId& id) const {
 }
 
 void Leases::end(Section& section, LeaseNumber lease, bool expired) {
-  std::vector<SlotRef> held = std::exchange(table_[lease].held, {});
+  Lease& ending = table_[lease];
+  Releasing releasing{.held = std::exchange(ending.held, {}),
+                      .telling = {.next_use = ending.told, .user = ending.user}};
+  if (ending.told != NextUse::unknown) {
+    section->store.end_request(releasing.held, {.next_use = ending.told});
+  }
   table_.close(lease, expired);
   if (expired) ++expirations_;
-  if (releasing_.empty() && held.size() <= kReleaseStep) {
-    release_last(section, held, held.size());
+  if (releasing_.empty() && releasing.held.size() <= kReleaseStep) {
+    release_last(section, releasing, releasing.held.size());
   } else {
-    releasing_.push_back(std::move(held));
+    releasing_.push_back(std::move(releasing));
   }
+}
+
+void Leases::give_up(Section& section, LeaseNumber lease, std::span<const SlotRef> slots) {
+  remove(lease, slots);
+  const Lease& giving = table_[lease];
+  Releasing releasing{.held = {slots.begin(), slots.end()},
+                      .telling = {.next_use = giving.told, .user = giving.user}};
+  release_last(section, releasing, releasing.held.size());
 }
 
 void Leases::release_step(Section& section) {
   std::size_t left = kReleaseStep;
   while (left > 0 && !releasing_.empty()) {
-    std::vector<SlotRef>& held = releasing_.front();
-    const std::size_t step = std::min(left, held.size());
-    release_last(section, held, step);
+    Releasing& lease = releasing_.front();
+    const std::size_t step = std::min(left, lease.held.size());
+    release_last(section, lease, step);
     left -= step;
-    if (held.empty()) releasing_.pop_front();
+    if (lease.held.empty()) releasing_.pop_front();
   }
 }
 

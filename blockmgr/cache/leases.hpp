@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "blockmgr/cache/cache.hpp"
+#include "blockmgr/index/block_store.hpp"
 #include "blockmgr/index/lease_table.hpp"
 
 namespace cairn {
@@ -26,7 +27,9 @@ class Leases {
     LeaseHolder holder = {};
     std::shared_ptr<BlockQuota> quota = {};
     std::shared_ptr<LeaseQuota> pins = {};
+    NextUse told = NextUse::unknown;
   };
+  UserNumber user_of(const LeaseHolder& holder) { return users_.number_of(holder); }
   // too_many where no more may be open.
   Result<> check_room() const;
   LeaseNumber open(Terms terms);  // REQUIRES: check_room()
@@ -34,6 +37,8 @@ class Leases {
   Result<LeaseNumber> live(Section& section, const LeaseId& id);
   // The same without ending those that are overdue.
   std::optional<LeaseNumber> find(const LeaseId& id) const;
+  // What is expected of the blocks that it holds when it ends.
+  void tell(LeaseNumber lease, NextUse next_use) { table_[lease].told = next_use; }
   void renew(LeaseNumber lease, TimePoint expires_at) { table_.renew(lease, expires_at); }
   // It is nobody's from here on. Its pins go with it, those of a large one in steps: one at the end
   // of each section, or all by finish_releases().
@@ -49,6 +54,8 @@ class Leases {
   const Lease& operator[](LeaseNumber lease) const { return table_[lease]; }
   // It holds these too, which have a pin for it already.
   void add(LeaseNumber lease, std::span<const SlotRef> slots);
+  // It gives these up, as it does with all of them at its end. REQUIRES: it holds them.
+  void give_up(Section& section, LeaseNumber lease, std::span<const SlotRef> slots);
   // It holds each of these once less; their pins are the caller's. REQUIRES: it holds them.
   void remove(LeaseNumber lease, std::span<const SlotRef> slots);
   // Another lease holds these instead; an uncommitted block is that one's from then on, and counts
@@ -78,8 +85,14 @@ class Leases {
   void expire(Section& section);
 
   LeaseTable table_;
+  UserTable users_;
   // Of leases that have ended, what they still pin; each from its end.
-  std::deque<std::vector<SlotRef>> releasing_;
+  struct Releasing {
+    std::vector<SlotRef> held;
+    BlockStore::Telling telling = {};
+  };
+  static void release_last(Section& section, Releasing& lease, std::size_t count);
+  std::deque<Releasing> releasing_;
   std::uint64_t expirations_ = 0;
 };
 

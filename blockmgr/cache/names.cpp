@@ -19,6 +19,8 @@ constexpr std::array<std::string_view, kNumTransferOutcomes> kOutcomeNames = {"d
 constexpr std::array<std::string_view, kNumLockUses> kLockUseNames = {
     "match", "look",     "read",  "write",    "allocate", "commit",
     "lease", "transfer", "evict", "movement", "upkeep"};
+constexpr std::array<std::string_view, kHintKinds> kHintNames = {"none", "never", "soon", "later",
+                                                                 "within"};
 constexpr std::array<std::string_view, 5> kTransferStateNames = {"queued", "running", "done",
                                                                  "failed", "cancelled"};
 
@@ -31,6 +33,10 @@ std::optional<Tier> tier_from(std::string_view word) {
     if (to_string(tier) == word) return tier;
   }
   return std::nullopt;
+}
+
+std::string_view to_string(ReuseHint::Kind kind) {
+  return kHintNames[static_cast<std::size_t>(kind)];
 }
 
 std::string_view to_string(SlotState state) {

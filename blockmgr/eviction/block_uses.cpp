@@ -41,6 +41,12 @@ RequestNumber BlockUses::begin_match(const Match& match) {
   return seen.request;
 }
 
+RequestNumber BlockUses::begin_hint(NextUse next_use, std::int64_t unix_ms) {
+  last_ = policy_->begin({.blocks = 0, .unix_ms = unix_ms});
+  policy_->ended(last_, {.next_use = next_use});
+  return last_;
+}
+
 void BlockUses::stored(BlockHistory& block, const Stored& stored) {
   block = ghosts_.recall(stored.key_hash);
   std::optional<RequestNumber> request;

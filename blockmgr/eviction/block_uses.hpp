@@ -48,7 +48,11 @@ class BlockUses {
   void stored(BlockHistory& block, const Stored& stored);
   // An earlier run left it: all of these count as stored by one request.
   void restored(BlockHistory& block);
-  void listed(BlockHistory& block) { policy_->listed(block); }
+  void listed(BlockHistory& block, NextUse told) { policy_->listed(block, told); }
+  // Somebody says what he expects of blocks that he does not use now: as a request that takes no
+  // time. retold() is told of the blocks.
+  RequestNumber begin_hint(NextUse next_use, std::int64_t unix_ms);
+  void retold(BlockHistory& block, RequestNumber hint) { policy_->retold(block, hint); }
   // Its last copy goes.
   void gone(const BlockHistory& block, std::uint64_t key_hash) {
     ghosts_.remember(key_hash, block);

@@ -153,9 +153,11 @@ void CapacityCurve::tell_models(const Request& request, const RequestEnd& end) {
                                                      .skipped = std::exchange(skipped_blocks_, 0U),
                                                      .has_last = request.has_last},
                              .asked = request.blocks};
+  ShadowRequest plain = shadow;
+  plain.end = {};
   for (Model& model : models_) {
     model.more_hits += model.policy.request(shadow);
-    model.more_hits -= model.lru.request(shadow);
+    model.more_hits -= model.lru.request(plain);
     model.asked += told;
   }
 }

@@ -13,8 +13,16 @@ constexpr std::uint32_t kUsedGroups = 4;  // see BlockGroup
 constexpr std::array<std::uint32_t, 2> kUnknownBlocks = {4, 16};
 // Short outputs are steps of something that goes on, long ones mostly its end.
 constexpr std::array<std::uint32_t, 2> kOutputTokens = {64, 256};
-constexpr std::uint32_t kContexts = (kUnknownBlocks.size() + 1) * (kOutputTokens.size() + 1);
-constexpr std::uint32_t kClasses = kUsedGroups * kContexts + 2;
+constexpr std::uint32_t kOutputs = kOutputTokens.size() + 1;
+constexpr std::uint32_t kContexts = (kUnknownBlocks.size() + 1) * kOutputs;
+// Of blocks that are told how long the output was still counts: without it what is said wrongly of
+// long documents, to which other questions come, cost more than it brought. How often they were
+// used does not.
+constexpr std::uint32_t kFirstTold = kUsedGroups * kContexts;
+constexpr std::uint32_t kFirstOther = kFirstTold + (kNextUses - 1) * kOutputs;
+constexpr std::uint32_t kClasses = kFirstOther + 2;
+// By NextUse, how many times as often as others blocks are believed to be used until it is learnt.
+constexpr std::array<float, kNextUses> kExpectedUses = {1, 0.1F, 0.5F, 1, 2, 4};
 static_assert(kClasses <= EvictionPolicy::kMaxLists);
 constexpr std::uint32_t kRebuildRequests = 32;
 constexpr float kHalfLifeRequests = 1000;
@@ -28,6 +36,7 @@ std::uint32_t window_of(std::uint32_t capacity_blocks) {
 BlockGroup group_of(const BlockHistory& block) {
   if (block.is_tail) return BlockGroup::tail;
   if (block.is_hub) return BlockGroup::hub;
+  if (block.is_told) return BlockGroup::told;
   if (block.uses <= 1) return BlockGroup::used_once;
   if (block.uses == 2) return BlockGroup::used_twice;
   return block.uses < kMostUses ? BlockGroup::used_often : BlockGroup::used_most;
@@ -38,7 +47,12 @@ BlockGroup group_of(const BlockHistory& block) {
 ClassHazard::ClassHazard(const PolicyOptions& options)
     : log_(std::min(std::max(8192U, options.capacity_blocks / 2), options.max_requests)),
       table_({.classes = kClasses, .max_age_blocks = window_of(options.capacity_blocks)}),
-      inside_(table_.buckets() - 1, 1) {}
+      inside_(table_.buckets() - 1, 1) {
+  for (std::uint32_t c = kFirstTold; c < kFirstOther; ++c) {
+    table_.expect(c, kExpectedUses[1 + (c - kFirstTold) / kOutputs]);
+  }
+  table_.rebuild();
+}
 
 std::uint32_t ClassHazard::class_of(BlockGroup group, const RequestRecord& request) {
   if (group == BlockGroup::tail) return kClasses - 1;
@@ -46,8 +60,11 @@ std::uint32_t ClassHazard::class_of(BlockGroup group, const RequestRecord& reque
   const auto level = [](std::uint32_t value, const std::array<std::uint32_t, 2>& bounds) {
     return static_cast<std::uint32_t>(value >= bounds[0]) + (value >= bounds[1] ? 1 : 0);
   };
-  const std::uint32_t context =
-      level(request.unknown, kUnknownBlocks) * 3 + level(request.output_tokens, kOutputTokens);
+  const std::uint32_t output = level(request.output_tokens, kOutputTokens);
+  if (group == BlockGroup::told) {
+    return kFirstTold + (static_cast<std::uint32_t>(request.next_use) - 1) * kOutputs + output;
+  }
+  const std::uint32_t context = level(request.unknown, kUnknownBlocks) * kOutputs + output;
   return static_cast<std::uint32_t>(group) * kContexts + context;
 }
 
@@ -90,9 +107,10 @@ void ClassHazard::cross_buckets() {
   }
 }
 
-bool ClassHazard::goes_on(BlockHistory& block, RequestNumber request, Step step) {
+bool ClassHazard::goes_on(BlockHistory& block, const Run& next) {
   const bool is_like_them = run_.room > 0 && run_.before == std::bit_cast<std::uint64_t>(block) &&
-                            run_.request == request && run_.step == step;
+                            run_.request == next.request && run_.step == next.step &&
+                            run_.is_told == next.is_told;
   if (!is_like_them) return false;
   --run_.room;
   ++run_.count;
@@ -115,7 +133,7 @@ void ClassHazard::end_run() {
 }
 
 void ClassHazard::touched(BlockHistory& block, RequestNumber request) {
-  if (goes_on(block, request, Step::touched)) return;
+  if (goes_on(block, {.request = request, .step = Step::touched})) return;
   end_run();
   const auto before = std::bit_cast<std::uint64_t>(block);
   touch(block, request);
@@ -150,11 +168,14 @@ void ClassHazard::touch(BlockHistory& block, RequestNumber request) {
   count_use(block, now, 1);
   if (block.is_known() && log_.remembers(block.request)) {
     // The deepest counts: prompts that share only their beginning are other conversations.
-    if (!block.is_hub) now.turn = std::min<std::uint32_t>(block.uses + 1U, kMostUses);
+    if (!block.is_hub) {
+      now.turn = static_cast<std::uint8_t>(std::min<std::uint32_t>(block.uses + 1U, kMostUses));
+    }
   } else {
     block.uses = 0;
   }
   block.counted = false;
+  block.is_told = false;
   block.request = request;
   block.is_last = ++now.used == now.asked;
   if (now.used > now.asked) now.weight = weight_of(now);
@@ -165,33 +186,49 @@ void ClassHazard::ended(RequestNumber request, const RequestEnd& end) {
   end_run();
   if (!log_.remembers(request)) return;
   RequestRecord& record = log_[request];
-  record.output_tokens = end.output_tokens;
-  record.ends_in_part = end.full_blocks && record.asked > *end.full_blocks;
+  if (end.output_tokens) record.output_tokens = *end.output_tokens;
+  if (end.full_blocks) record.ends_in_part = record.asked > *end.full_blocks;
+  if (end.next_use != NextUse::unknown) record.next_use = end.next_use;
 }
 
-void ClassHazard::listed(BlockHistory& block) {
-  if (goes_on(block, 0, Step::listed)) return;
+void ClassHazard::listed(BlockHistory& block, NextUse told) {
+  const bool is_told = told != NextUse::unknown;
+  if (goes_on(block, {.step = Step::listed, .is_told = is_told})) return;
   if (block.counted || !log_.remembers(block.request)) return;
   end_run();
   const auto before = std::bit_cast<std::uint64_t>(block);
-  list(block);
+  list(block, is_told);
   run_ = {.before = before,
           .after = std::bit_cast<std::uint64_t>(block),
           .step = Step::listed,
+          .is_told = is_told,
           .room = ~std::uint32_t{0}};
 }
 
-void ClassHazard::list(BlockHistory& block) {
+void ClassHazard::list(BlockHistory& block, bool is_told) {
   RequestRecord& request = log_[block.request];
   if (block.uses < request.turn) block.uses = request.turn & 15U;
   block.is_tail = block.is_last && request.ends_in_part;
+  block.is_told = is_told && request.next_use != NextUse::unknown;
   const BlockGroup group = group_of(block);
   ++request.waiting[static_cast<std::size_t>(group)];
   block.counted = true;
-  block.list = static_cast<std::uint8_t>(class_of(group, request));
+  block.list = class_of(group, request) & 63U;
 }
 
-float ClassHazard::worth(const BlockHistory& block) const {
+void ClassHazard::retold(BlockHistory& block, RequestNumber request) {
+  end_run();
+  if (block.counted && log_.remembers(block.request)) {
+    --log_[block.request].waiting[static_cast<std::size_t>(group_of(block))];
+  }
+  block.counted = false;
+  block.request = request;
+  RequestRecord& now = log_[request];
+  ++now.used;
+  now.weight = weight_of(now);
+}
+
+float ClassHazard::worth(const BlockHistory& block, std::uint32_t /*expected_blocks*/) const {
   if (!log_.remembers(block.request)) return 0;
   return table_.worth({block.list, table_.bucket_of(log_.age_blocks(block.request))});
 }

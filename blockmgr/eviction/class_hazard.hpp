@@ -9,8 +9,9 @@
 namespace cairn {
 
 // Worth is learnt by class of block and age since its last use. The class says how often the block
-// was used, whether its request brought much that was new and how much was produced; hubs and tails
-// are classes of their own.
+// was used, and what its user expects of it or else whether its request brought much that was new
+// and how much was produced; hubs and tails are classes of their own. How far what is told is right
+// is learnt as all else is.
 class ClassHazard final : public EvictionPolicy {
  public:
   explicit ClassHazard(const PolicyOptions& options);
@@ -19,8 +20,9 @@ class ClassHazard final : public EvictionPolicy {
   RequestNumber begin(const RequestStart& start) override;
   void touched(BlockHistory& block, RequestNumber request) override;
   void ended(RequestNumber request, const RequestEnd& end) override;
-  void listed(BlockHistory& block) override;
-  float worth(const BlockHistory& block) const override;
+  void listed(BlockHistory& block, NextUse told) override;
+  void retold(BlockHistory& block, RequestNumber request) override;
+  float worth(const BlockHistory& block, std::uint32_t expected_blocks) const override;
   std::uint64_t memory_bytes() const override;
 
  private:
@@ -33,13 +35,14 @@ class ClassHazard final : public EvictionPolicy {
     std::uint64_t after = 0;
     RequestNumber request = 0;  // that touches them
     Step step = Step::touched;
+    bool is_told = false;     // when they are listed
     std::uint32_t room = 0;   // for so many more; 0: the next is not like it
     std::uint32_t count = 0;  // behind the first one
   };
-  bool goes_on(BlockHistory& block, RequestNumber request, Step step);
+  bool goes_on(BlockHistory& block, const Run& next);
   void end_run();
   void touch(BlockHistory& block, RequestNumber request);
-  void list(BlockHistory& block);
+  void list(BlockHistory& block, bool is_told);
   void count_use(const BlockHistory& before, RequestRecord& now, std::uint32_t blocks);
 
   static std::uint32_t class_of(BlockGroup group, const RequestRecord& request);

@@ -31,6 +31,7 @@ HazardTable::HazardTable(const Shape& shape) : shape_(shape) {
   }
   widths_.push_back(static_cast<float>(std::max(starts_.back(), shape.first_bucket_blocks)) * 0.5F);
   cells_.resize(shape.classes * starts_.size());
+  expected_factors_.resize(shape.classes, 1);
   hazard_.resize(cells_.size());
   worth_.resize(cells_.size());
   rebuild();
@@ -87,15 +88,16 @@ std::vector<float> HazardTable::pooled(const std::vector<Cell>& cells) const {
   return curve;
 }
 
-void HazardTable::rebuild_hazard(std::span<const Cell> cells, std::span<const float> pooled,
-                                 std::span<float> hazard) const {
+void HazardTable::rebuild_hazard(std::uint32_t of_class, std::span<const Cell> cells,
+                                 std::span<const float> pooled, std::span<float> hazard) const {
   float used = 0;
   float expected = 0;
   for (std::uint32_t k = 0; k < buckets(); ++k) {
     used += cells[k].used;
     expected += cells[k].seen() * pooled[k];
   }
-  const float factor = (used + kFactorPrior) / (expected + kFactorPrior);
+  const float factor =
+      (used + kFactorPrior * expected_factors_[of_class]) / (expected + kFactorPrior);
   for (std::uint32_t k = 0; k < buckets(); ++k) {
     const float prior = std::min(kMostHazard, factor * pooled[k]);
     hazard[k] = (cells[k].used + kClassPrior * prior) / (cells[k].seen() + kClassPrior);
@@ -130,7 +132,7 @@ void HazardTable::rebuild() {
   for (std::uint32_t c = 0; c < shape_.classes; ++c) {
     const std::size_t first = std::size_t{c} * buckets();
     const std::span hazard = std::span(hazard_).subspan(first, buckets());
-    rebuild_hazard(std::span(cells).subspan(first, buckets()), curve, hazard);
+    rebuild_hazard(c, std::span(cells).subspan(first, buckets()), curve, hazard);
     rebuild_worth(hazard, std::span(worth_).subspan(first, buckets()));
   }
 }

@@ -40,6 +40,9 @@ class HazardTable {
   };
   void used_again(Place at, float weight) { cell(at).used += weight; }
   void lived_through(Place at, float weight) { cell(at).survived += weight; }
+  // Blocks of that class are used so many times as often as those of all classes, until it has been
+  // learnt how often they are.
+  void expect(std::uint32_t of_class, float factor) { expected_factors_[of_class] = factor; }
   // What was learnt counts less from now on, by that factor.
   void fade(float factor);
   // Takes what was learnt into the worth. Some 15 us for 38 classes.
@@ -57,14 +60,15 @@ class HazardTable {
   Cell& cell(Place at) { return cells_[at.of_class * buckets() + at.bucket]; }
   std::vector<Cell> smoothed() const;
   std::vector<float> pooled(const std::vector<Cell>& cells) const;
-  void rebuild_hazard(std::span<const Cell> cells, std::span<const float> pooled,
-                      std::span<float> hazard) const;
+  void rebuild_hazard(std::uint32_t of_class, std::span<const Cell> cells,
+                      std::span<const float> pooled, std::span<float> hazard) const;
   void rebuild_worth(std::span<const float> hazard, std::span<float> worth);
 
   Shape shape_;
   std::vector<std::uint32_t> starts_;
   std::vector<float> widths_;
   std::vector<Cell> cells_;
+  std::vector<float> expected_factors_;  // by class
   std::vector<float> hazard_;
   std::vector<float> worth_;
   // From some age on: the uses to be expected until it ends, the time of holding, and the share

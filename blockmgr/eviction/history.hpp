@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "blockmgr/eviction/reuse_hint.hpp"
+
 namespace cairn {
 
 // Requests are numbered as they begin. The numbers wrap: only their distance counts.
@@ -13,7 +15,9 @@ using RequestNumber = std::uint32_t;
 struct BlockHistory {
   RequestNumber request = 0;    // the last one that used it
   std::uint16_t frequency = 0;  // lrfu: see there
-  std::uint8_t list = 0;        // the list that it is in while it may be evicted
+  std::uint8_t list : 6 = 0;    // that it is in while it may be evicted
+  bool is_told : 1 = false;     // who used it last has said what to expect of it
+  bool unused : 1 = false;      // each bit is one that is compared
   // How often it was used, or the conversation that it ends has come back: the larger. 0: nothing
   // is known of it; kMostUses stands for all that are more.
   std::uint8_t uses : 4 = 0;
@@ -46,9 +50,10 @@ struct RequestStart {
 
 // What is known of it when it has ended.
 struct RequestEnd {
-  std::uint32_t output_tokens = 0;
+  std::optional<std::uint32_t> output_tokens = {};
   // Blocks that its prompt fills with tokens: where it asked for more, the last one is a part.
   std::optional<std::uint32_t> full_blocks = {};
+  NextUse next_use = NextUse::unknown;  // of its blocks, as its user expects
 };
 
 }  // namespace cairn

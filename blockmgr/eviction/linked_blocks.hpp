@@ -10,12 +10,14 @@ inline constexpr std::uint32_t kNoBlock = ~std::uint32_t{0};
 struct LinkedBlocks {
   std::uint32_t first = kNoBlock;
   std::uint32_t last = kNoBlock;
+  std::uint32_t count = 0;
 
   bool empty() const { return first == kNoBlock; }
 
   // kNoBlock: at the end.
   template <class Nodes>
   void insert_before(Nodes& nodes, std::uint32_t block, std::uint32_t next) {
+    ++count;
     auto& node = nodes[block];
     node.next = next;
     node.previous = next == kNoBlock ? last : nodes[next].previous;
@@ -25,6 +27,7 @@ struct LinkedBlocks {
 
   template <class Nodes>
   void remove(Nodes& nodes, std::uint32_t block) {
+    --count;
     const auto& node = nodes[block];
     (node.previous == kNoBlock ? first : nodes[node.previous].next) = node.next;
     (node.next == kNoBlock ? last : nodes[node.next].previous) = node.previous;

@@ -12,6 +12,12 @@ constexpr std::uint32_t kRememberedRequests = 65'536;
 constexpr float kOne = 1024;
 constexpr float kMost = 65'535;
 constexpr float kListsAnOctave = 8;
+// Lists: what is never used, what is used late, counts from one use on.
+constexpr unsigned kNeverList = 0;
+constexpr unsigned kLaterList = 1;
+constexpr unsigned kOneUseList = 2;
+constexpr float kLongAgo = -1e9F;
+constexpr float kFirst = -1e10F;
 
 }  // namespace
 
@@ -31,16 +37,23 @@ void Lrfu::touched(BlockHistory& block, RequestNumber request) {
   if (block.uses < kMostUses) ++block.uses;
 }
 
-void Lrfu::listed(BlockHistory& block) {
-  const float octaves = std::log2(std::max<float>(block.frequency, kOne) / kOne);
-  block.list = static_cast<std::uint8_t>(
-      std::min<float>(octaves * kListsAnOctave, EvictionPolicy::kMaxLists - 1));
+void Lrfu::listed(BlockHistory& block, NextUse told) {
+  float count = std::max<float>(block.frequency, kOne);
+  if (expected_within_ms(told) > 0) count += kOne;
+  const float list = kOneUseList + std::log2(count / kOne) * kListsAnOctave;
+  block.list = static_cast<std::uint32_t>(std::min<float>(list, kMaxLists - 1)) & 63U;
+  if (told == NextUse::never) block.list = kNeverList & 63U;
+  if (told == NextUse::later) block.list = kLaterList & 63U;
 }
 
-float Lrfu::worth(const BlockHistory& block) const {
-  if (!log_.remembers(block.request)) return -1e9F;
+float Lrfu::worth(const BlockHistory& block, std::uint32_t /*expected_blocks*/) const {
+  if (block.list == kNeverList) return kFirst;
+  if (!log_.remembers(block.request)) return kLongAgo;
   const auto age = static_cast<float>(log_[log_.last()].unix_ms - log_[block.request].unix_ms);
-  return static_cast<float>(block.list) / kListsAnOctave - age / static_cast<float>(kHalfLifeMs);
+  const float octaves = block.list == kLaterList
+                            ? -1
+                            : (static_cast<float>(block.list) - kOneUseList) / kListsAnOctave;
+  return octaves - age / static_cast<float>(kHalfLifeMs);
 }
 
 }  // namespace cairn

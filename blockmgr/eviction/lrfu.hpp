@@ -7,7 +7,8 @@ namespace cairn {
 
 // Least recently and frequently used (Lee and others, 2001): each use counts one, and half of that
 // after each half-life. Counts of equal size share a list, so that the order is exact to an eighth
-// of a half-life.
+// of a half-life. A hint is worth uses: what is expected soon counts one more while it lies there,
+// what is used late counts half of one, what is never used again goes first.
 class Lrfu final : public EvictionPolicy {
  public:
   static constexpr std::int64_t kHalfLifeMs = 200'000;
@@ -18,8 +19,9 @@ class Lrfu final : public EvictionPolicy {
   RequestNumber begin(const RequestStart& start) override;
   void touched(BlockHistory& block, RequestNumber request) override;
   void ended(RequestNumber /*request*/, const RequestEnd& /*end*/) override {}
-  void listed(BlockHistory& block) override;
-  float worth(const BlockHistory& block) const override;
+  void listed(BlockHistory& block, NextUse told) override;
+  void retold(BlockHistory& /*block*/, RequestNumber /*request*/) override {}
+  float worth(const BlockHistory& block, std::uint32_t expected_blocks) const override;
   std::uint64_t memory_bytes() const override { return log_.memory_bytes(); }
 
  private:

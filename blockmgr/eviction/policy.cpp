@@ -3,26 +3,43 @@
 #include "base/assert.hpp"
 #include "blockmgr/eviction/class_hazard.hpp"
 #include "blockmgr/eviction/lrfu.hpp"
+#include "blockmgr/eviction/lru_order.hpp"
 
 namespace cairn {
 namespace {
 
-// One list: the order of uses is that of eviction.
+// The order of uses is that of eviction, but for hints.
 class Lru final : public EvictionPolicy {
  public:
-  std::uint32_t lists() const override { return 1; }
-  RequestNumber begin(const RequestStart& /*start*/) override { return ++last_; }
+  explicit Lru(const PolicyOptions& options) : capacity_blocks_(options.capacity_blocks) {}
+  std::uint32_t lists() const override { return kNextUses; }
+  RequestNumber begin(const RequestStart& start) override {
+    unix_s_ = start.unix_ms / 1000;
+    return ++last_;
+  }
   void touched(BlockHistory& block, RequestNumber request) override {
     block.request = request;
     block.uses = 1;
   }
   void ended(RequestNumber /*request*/, const RequestEnd& /*end*/) override {}
-  void listed(BlockHistory& block) override { block.list = 0; }
-  float worth(const BlockHistory& /*block*/) const override { return 0; }
+  void listed(BlockHistory& block, NextUse told) override {
+    block.list = static_cast<std::uint32_t>(told) & 63U;
+    block.frequency = static_cast<std::uint16_t>(unix_s_);
+  }
+  void retold(BlockHistory& /*block*/, RequestNumber /*request*/) override {}
+  float worth(const BlockHistory& block, std::uint32_t expected_blocks) const override {
+    const auto age_s = static_cast<std::uint16_t>(unix_s_ - block.frequency);
+    return lru_worth({.next_use = static_cast<NextUse>(block.list),
+                      .age_ms = std::int64_t{age_s} * 1000,
+                      .expected_blocks = expected_blocks,
+                      .capacity_blocks = capacity_blocks_});
+  }
   std::uint64_t memory_bytes() const override { return sizeof(*this); }
 
  private:
+  const std::uint32_t capacity_blocks_;
   RequestNumber last_ = 0;
+  std::int64_t unix_s_ = 0;
 };
 
 }  // namespace
@@ -50,7 +67,7 @@ std::optional<EvictionKind> eviction_kind_from(std::string_view word) {
 std::unique_ptr<EvictionPolicy> make_eviction_policy(const PolicyOptions& options) {
   switch (options.eviction) {
     case EvictionKind::lru:
-      return std::make_unique<Lru>();
+      return std::make_unique<Lru>(options);
     case EvictionKind::class_hazard:
       return std::make_unique<ClassHazard>(options);
     case EvictionKind::lrfu:

@@ -30,10 +30,14 @@ class EvictionPolicy {
   virtual void touched(BlockHistory& block, RequestNumber request) = 0;
   // What is known of a request when its blocks are listed counts.
   virtual void ended(RequestNumber request, const RequestEnd& end) = 0;
-  // Nobody uses the block any more: it is put into block.list.
-  virtual void listed(BlockHistory& block) = 0;
-  // Of one that is listed. Less goes first.
-  virtual float worth(const BlockHistory& block) const = 0;
+  // Nobody uses the block any more: it is put into block.list. `told` is what its last user expects
+  // of it, as far as that may be believed of this block.
+  virtual void listed(BlockHistory& block, NextUse told) = 0;
+  // What is expected of the block is what ended() says of this request, which does not use it.
+  virtual void retold(BlockHistory& block, RequestNumber request) = 0;
+  // Of one that is listed. Less goes first. `expected_blocks` are listed with a NextUse that is
+  // soon.
+  virtual float worth(const BlockHistory& block, std::uint32_t expected_blocks) const = 0;
   virtual std::uint64_t memory_bytes() const = 0;
 };
 

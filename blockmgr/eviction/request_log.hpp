@@ -11,8 +11,17 @@
 namespace cairn {
 
 // Why the blocks of one request may differ in their future: each group is counted apart.
-enum class BlockGroup : std::uint8_t { used_once, used_twice, used_often, used_most, hub, tail };
-inline constexpr std::size_t kBlockGroups = 6;
+// `told` are those of which their user has said what to expect.
+enum class BlockGroup : std::uint8_t {
+  used_once,
+  used_twice,
+  used_often,
+  used_most,
+  told,
+  hub,
+  tail,
+};
+inline constexpr std::size_t kBlockGroups = 7;
 
 // What is remembered of a request, for as long as its blocks teach something.
 struct RequestRecord {
@@ -22,16 +31,17 @@ struct RequestRecord {
   std::uint32_t unknown = 0;   // of those, the ones of which nothing was known
   std::uint32_t each = 1;      // a block that is told stands for so many
   std::uint32_t output_tokens = 0;
-  std::uint32_t turn = 1;  // how often its conversation has come so far, this one included
+  std::uint8_t turn = 1;  // how often its conversation has come so far, this one included
   bool ends_in_part = false;
+  NextUse next_use = NextUse::unknown;  // of its blocks that are told
+  float weight = 0;                     // of one of its blocks, among those of others
   std::int64_t unix_ms = 0;
   // Its blocks that have not been used since, by group.
   std::array<std::uint32_t, kBlockGroups> waiting{};
 
-  float weight = 0;  // of one of its blocks, among those of others
-
   std::uint32_t blocks() const { return std::max({asked, used, 1U}); }
 };
+static_assert(sizeof(RequestRecord) == 72, "what a cache remembers of requests is bounded");
 
 // The last requests, in the order in which they began. Age is counted in blocks requested since: a
 // cache of so many blocks turns over in it. Not thread-safe.

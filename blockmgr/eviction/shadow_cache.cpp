@@ -3,6 +3,8 @@
 #include <bit>
 #include <limits>
 
+#include "blockmgr/eviction/lru_order.hpp"
+
 namespace cairn {
 
 ShadowCache::ShadowCache(const Options& options)
@@ -44,7 +46,16 @@ std::uint32_t ShadowCache::request(const ShadowRequest& request) {
     parent = block;
   }
   policy_->ended(number, request.end);
-  for (auto block = pinned_.rbegin(); block != pinned_.rend(); ++block) list(*block);
+  // What is used late or never are only blocks of its end that nothing else follows.
+  std::uint32_t own = kNoBlock;
+  for (auto block = pinned_.rbegin(); block != pinned_.rend(); ++block) {
+    const Node& node = nodes_[*block];
+    const std::uint32_t followers = own != kNoBlock && nodes_[own].parent == *block ? 1 : 0;
+    const bool is_own = node.children == followers;
+    if (is_own) own = *block;
+    const bool is_told = is_own || expected_within_ms(request.end.next_use) > 0;
+    list(*block, is_told ? request.end.next_use : NextUse::unknown);
+  }
   return hits;
 }
 
@@ -74,10 +85,10 @@ std::uint32_t ShadowCache::store(std::uint64_t hash, std::uint32_t parent) {
   return block;
 }
 
-void ShadowCache::list(std::uint32_t block) {
+void ShadowCache::list(std::uint32_t block, NextUse told) {
   Node& node = nodes_[block];
   if (node.place != static_cast<unsigned>(Place::none)) return;  // named twice
-  policy_->listed(node.history);
+  policy_->listed(node.history, told);
   lists_[node.history.list].insert_before(nodes_, block, kNoBlock);
   non_empty_ |= std::uint64_t{1} << node.history.list;
   node.place = static_cast<unsigned>(Place::listed);
@@ -114,11 +125,13 @@ std::uint32_t ShadowCache::victim() {
   }
   std::uint32_t best = kNoBlock;
   float least = std::numeric_limits<float>::infinity();
+  std::uint32_t expected = 0;
+  if (options_.eviction == EvictionKind::lru) expected = expected_blocks(lists_);
   for (std::uint64_t left = non_empty_; left != 0; left &= left - 1) {
     const auto list = static_cast<std::uint32_t>(std::countr_zero(left));
     const std::uint32_t block = first_leaf(list);
     if (block == kNoBlock) continue;
-    const float worth = policy_->worth(nodes_[block].history);
+    const float worth = policy_->worth(nodes_[block].history, expected);
     if (worth >= least) continue;
     least = worth;
     best = block;

@@ -58,7 +58,7 @@ class ShadowCache {
 
   void pin(std::uint32_t block);
   std::uint32_t store(std::uint64_t hash, std::uint32_t parent);
-  void list(std::uint32_t block);
+  void list(std::uint32_t block, NextUse told);
   bool evict();
   std::uint32_t victim();
   std::uint32_t first_leaf(std::uint32_t list);

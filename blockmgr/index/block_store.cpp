@@ -180,6 +180,7 @@ EntryNumber BlockStore::commit(SlotRef at, NewBlock block) {
     expiries_.emplace(entry.expires_at, number);
   }
   entry.epoch = block.epoch;
+  entry.user = block.user;
   if (!block.metadata.empty()) set_metadata(number, std::move(block.metadata));
   if (entry.parent != kNoEntry) ++index_[entry.parent].children;
   entry.quota = quotas_.open(block.quota);
@@ -347,7 +348,7 @@ void BlockStore::drop(SlotRef at, EvictionReason reason) {
   }
   ++evictions_[tier][static_cast<std::size_t>(reason)];
   tell(BlockEventKind::removed, at, number);
-  if (uses_ && entry.present()) hand_history_on(entry, history(at));
+  if (entry.present()) hand_on(entry, at);
   if (!entry.present()) {
     if (uses_) uses_->gone(history(at), history_hash(index_.key(number)));
     vanish(number);

@@ -30,6 +30,7 @@ struct NewBlock {
   std::optional<TimePoint> expires_at = {};
   std::shared_ptr<BlockQuota> quota = {};  // null: it counts nowhere
   std::uint32_t epoch = 1;                 // raised by each change of the metadata
+  UserNumber user = kSeveralUsers;         // who stores it
 };
 
 // A copy that an earlier run left on disk.
@@ -124,16 +125,54 @@ class BlockStore {
     if (uses_) uses_->found(history(at), request, is_hub);
   }
   void missed(KeyView first, RequestNumber request);
+  // Somebody uses the block: what was told of it before is over.
+  void used(SlotRef at, UserNumber user) {
+    note_user(record(at).owner, user);
+    if (record(at).told != NextUse::unknown) forget_told(at);
+  }
+  void note_user(EntryNumber number, UserNumber user) {
+    Entry& entry = index_[number];
+    if (entry.user != user) entry.user = kSeveralUsers;
+  }
   bool is_hub(SlotRef at) const { return index_[record(at).owner].children >= kHubChildren; }
   // A further copy of a block was used for what the first was.
   void copy_history(SlotRef from, SlotRef to) {
     if (uses_) history(to) = history(from);
+    record(to).told = record(from).told;
   }
   BlockHistory& history(SlotRef at) { return pool(at.tier()).history(at.slot()); }
   const BlockHistory& history(SlotRef at) const { return pool(at.tier()).history(at.slot()); }
   // What is known of the request that last used these, by the last of them: those before it may
   // be shared with a later request.
   void end_request(std::span<const SlotRef> held, const RequestEnd& end);
+
+  // Somebody says what he expects of blocks: those of the end of a prefix first. That they are used
+  // late or never counts only where nobody else needs them: no other user was seen, and no block
+  // follows but what was told before.
+  struct Telling {
+    NextUse next_use = NextUse::unknown;
+    UserNumber user = kSeveralUsers;
+    EntryNumber before = kNoEntry;  // in its prefix, of the last one that was told
+  };
+  // Of a copy that a lease holds: what it says counts when the last pin goes. False where it does
+  // not count.
+  bool tell(SlotRef at, Telling& telling);
+  // The same of one that may lie in the order of eviction: it goes where that puts it now.
+  // `hint` is begin_hint()'s.
+  bool tell_now(SlotRef at, Telling& telling, RequestNumber hint);
+  RequestNumber begin_hint(NextUse next_use) {
+    return uses_ ? uses_->begin_hint(next_use, unix_ms_) : 0;
+  }
+  // To find a key's highest copy again, as long as the key is present.
+  struct Trail {
+    EntryNumber entry = kNoEntry;
+    std::uint32_t tag = 0;  // of the key: entries are used again
+    friend bool operator==(const Trail&, const Trail&) = default;
+  };
+  Trail trail(EntryNumber number) const {
+    return {number, static_cast<std::uint32_t>(history_hash(index_.key(number)))};
+  }
+  std::optional<SlotRef> follow(Trail trail) const;
 
   // A free slot, allocated with one pin, which the caller gives back by unpin().
   // REQUIRES: one is free.
@@ -251,7 +290,9 @@ class BlockStore {
   void free_or_list(EntryNumber entry);
   void free_slot(SlotRef at);
   void list_last(SlotRef at);
-  void hand_history_on(const Entry& entry, const BlockHistory& newest);
+  void hand_on(const Entry& entry, SlotRef from);
+  void forget_told(SlotRef at);
+  bool believes(SlotRef at, Telling& telling) const;
   void end_lease_pin(SlotRef at);
   void note_disk_slot(SlotNumber slot) const;
   void tell(BlockEventKind kind, SlotRef at, EntryNumber entry) const;

@@ -74,19 +74,20 @@ void BlockStore::touch(SlotRef at) {
 }
 
 void BlockStore::list_last(SlotRef at) {
-  if (uses_) uses_->listed(history(at));
+  if (uses_) uses_->listed(history(at), record(at).told);
   pool(at.tier()).list_last(at.slot());
 }
 
 // The copy that is found from now on was not when the block was used: now it comes where a block
 // that is offloaded would.
-void BlockStore::hand_history_on(const Entry& entry, const BlockHistory& newest) {
+void BlockStore::hand_on(const Entry& entry, SlotRef from) {
   const SlotRef at = highest_copy(entry);
   SlotRecord& slot = record(at);
-  if (history(at).request == newest.request) return;
+  const bool is_known = !uses_ || history(at).request == history(from).request;
+  if (is_known && slot.told == record(from).told) return;
   const bool listed = slot.place == EvictionPlace::listed;
   if (listed) pool(at.tier()).unlist(at.slot());
-  history(at) = newest;
+  copy_history(from, at);
   if (!listed) return;
   slot.last_use = next_stamp();
   list_last(at);
@@ -111,6 +112,56 @@ void BlockStore::end_request(std::span<const SlotRef> held, const RequestEnd& en
     if (!block.is_known()) continue;
     return uses_->ended(block.request, end);
   }
+}
+
+void BlockStore::forget_told(SlotRef at) {
+  const bool listed = record(at).place == EvictionPlace::listed;
+  if (listed) pool(at.tier()).unlist(at.slot());
+  record(at).told = NextUse::unknown;
+  if (!listed) return;
+  record(at).last_use = next_stamp();
+  list_last(at);
+}
+
+bool BlockStore::believes(SlotRef at, Telling& telling) const {
+  const SlotRecord& slot = record(at);
+  if (slot.life != SlotLife::committed || slot.gone) return false;
+  const Entry& entry = index_[slot.owner];
+  const std::uint32_t told_children = telling.before == slot.owner ? 1 : 0;
+  const bool is_own = entry.user == telling.user && telling.user != kSeveralUsers &&
+                      entry.children == told_children;
+  if (is_own) telling.before = entry.parent;
+  return is_own || expected_within_ms(telling.next_use) > 0;
+}
+
+bool BlockStore::tell(SlotRef at, Telling& telling) {
+  if (!believes(at, telling)) return false;
+  record(at).told = telling.next_use;
+  return true;
+}
+
+bool BlockStore::tell_now(SlotRef at, Telling& telling, RequestNumber hint) {
+  if (!believes(at, telling)) return false;
+  SlotRecord& slot = record(at);
+  // Said twice, it is no news; but what is expected soon is expected from now on.
+  if (slot.told == telling.next_use && expected_within_ms(slot.told) == 0) return true;
+  const bool listed = slot.place == EvictionPlace::listed;
+  if (listed) pool(at.tier()).unlist(at.slot());
+  slot.told = telling.next_use;
+  if (uses_) uses_->retold(history(at), hint);
+  if (listed) {
+    slot.last_use = next_stamp();
+    list_last(at);
+  } else if (slot.place == EvictionPlace::parked && uses_) {
+    uses_->listed(history(at), slot.told);
+  }
+  return true;
+}
+
+std::optional<SlotRef> BlockStore::follow(Trail trail) const {
+  if (trail.entry >= index_.end() || !index_[trail.entry].present()) return std::nullopt;
+  if (this->trail(trail.entry).tag != trail.tag) return std::nullopt;
+  return highest_copy(index_[trail.entry]);
 }
 
 void BlockStore::age(SlotRef at, std::int64_t unix_ms) {
@@ -145,7 +196,7 @@ bool BlockStore::holds_a_chain(SlotRef at) const {
 
 std::optional<BlockStore::Victim> BlockStore::next_victim(Tier tier) {
   SlotPool& slots = pool(tier);
-  for (SlotNumber slot; (slot = slots.next_to_go()) != kNoSlot;) {
+  for (SlotNumber slot; (slot = slots.next_to_go(unix_ms_)) != kNoSlot;) {
     if (slots[slot].pins == 0 && !blocked(index_[slots[slot].owner], tier)) {
       const SlotRef at(tier, slot);
       return Victim{at, wants_offload(at)};

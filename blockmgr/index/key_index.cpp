@@ -126,7 +126,7 @@ EntryNumber KeyIndex::insert(KeyView key) {
   const std::size_t head = std::min<std::size_t>(key.size, Entry::kHeadBytes);
   std::memcpy(entry.key_head.data(), key.data, head);
   std::memcpy(entry.key_tail.data(), key.data + head, key.size - head);
-  entry.key_size = key.size;
+  entry.key_size = key.size & 0x7FU;
 
   put({tag(key), number});
   ++size_;

@@ -11,6 +11,7 @@
 #include "blockmgr/index/huge_pages.hpp"
 #include "blockmgr/index/quota_table.hpp"
 #include "blockmgr/index/slot_ref.hpp"
+#include "blockmgr/index/user_table.hpp"
 
 namespace cairn {
 
@@ -26,8 +27,9 @@ struct alignas(64) Entry {
   std::array<SlotNumber, kNumTiers> slots = {kNoSlot, kNoSlot, kNoSlot};
   EntryNumber parent = kNoEntry;  // of one that is not in use: the next such
   std::uint32_t children = 0;     // present entries whose parent this is
-  std::uint8_t key_size = 0;
-  bool has_ttl = false;
+  std::uint8_t key_size : 7 = 0;
+  bool has_ttl : 1 = false;
+  UserNumber user = 0;  // of a present key: who has used it
   QuotaNumber quota = 0;
 
   alignas(64) std::array<std::byte, kMaxKeyBytes - kHeadBytes> key_tail;
@@ -40,6 +42,7 @@ struct alignas(64) Entry {
 
   bool present() const { return slots[0] != kNoSlot || slots[1] != kNoSlot || slots[2] != kNoSlot; }
 };
+static_assert(kMaxKeyBytes < 1 << 7);
 static_assert(sizeof(Entry) == 128, "a block's metadata is bounded: see BlockStore");
 
 // Keys to entries: open addressing over as many buckets of (tag, entry) as the bound on entries

@@ -12,9 +12,11 @@
 #include "base/clock.hpp"
 #include "base/random.hpp"
 #include "base/result.hpp"
+#include "blockmgr/eviction/reuse_hint.hpp"
 #include "blockmgr/index/block_quota.hpp"
 #include "blockmgr/index/lease_quota.hpp"
 #include "blockmgr/index/slot_ref.hpp"
+#include "blockmgr/index/user_table.hpp"
 
 namespace cairn {
 
@@ -27,6 +29,8 @@ struct Lease {
   std::shared_ptr<BlockQuota> quota = {};  // what is committed under it counts there
   std::shared_ptr<LeaseQuota> pins = {};   // what it holds counts there
   std::size_t counted = 0;                 // of `held`, in `pins`
+  UserNumber user = kSeveralUsers;
+  NextUse told = NextUse::unknown;  // of what it holds, when it ends
   LeaseHolder holder = {};
   bool is_open = false;
 };

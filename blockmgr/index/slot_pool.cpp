@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/assert.hpp"
+#include "blockmgr/eviction/lru_order.hpp"
 
 namespace cairn {
 
@@ -208,17 +209,17 @@ void SlotPool::park(SlotNumber slot) {
   records_[slot].place = EvictionPlace::parked;
 }
 
-SlotNumber SlotPool::next_to_go() {
+SlotNumber SlotPool::next_to_go(std::int64_t unix_ms) {
   for (std::size_t word = 0; word < non_empty_lists_.size(); ++word) {
     if (non_empty_lists_[word] == 0) continue;
     const auto bit = static_cast<std::size_t>(std::countr_zero(non_empty_lists_[word]));
     const auto priority = static_cast<std::uint8_t>(word * 64 + bit);
     const Lists& lists = lists_[priority];
-    if (policy_ == nullptr) return lists.by_number.front().first;
+    if (policy_ == nullptr) return lists.by_number[choose_list(lists, unix_ms)].first;
     const SlotNumber first =
         chosen_.priority == priority ? lists.by_number[chosen_.list].first : kNoSlot;
     if (first != kNoSlot && histories_[first].request == chosen_.request) return first;
-    const std::uint32_t list = choose_list(lists);
+    const std::uint32_t list = choose_list(lists, unix_ms);
     const SlotNumber slot = lists.by_number[list].first;
     chosen_ = {priority, static_cast<std::uint8_t>(list), histories_[slot].request};
     return slot;
@@ -226,12 +227,24 @@ SlotNumber SlotPool::next_to_go() {
   return kNoSlot;
 }
 
-std::uint32_t SlotPool::choose_list(const Lists& lists) const {
+std::uint32_t SlotPool::choose_list(const Lists& lists, std::int64_t unix_ms) const {
+  if (std::has_single_bit(lists.non_empty)) {
+    return static_cast<std::uint32_t>(std::countr_zero(lists.non_empty));
+  }
+  const std::uint32_t expected = policy_ == nullptr ? expected_blocks(lists.by_number) : 0;
+  const auto worth_of = [&](std::uint32_t list) {
+    const SlotNumber first = lists.by_number[list].first;
+    if (policy_ != nullptr) return policy_->worth(histories_[first], expected);
+    return lru_worth({.next_use = static_cast<NextUse>(list),
+                      .age_ms = unix_ms - records_[first].last_use.unix_ms(),
+                      .expected_blocks = expected,
+                      .capacity_blocks = limit_});
+  };
   std::uint32_t chosen = 0;
   float least = std::numeric_limits<float>::infinity();
   for (std::uint64_t left = lists.non_empty; left != 0; left &= left - 1) {
     const auto list = static_cast<std::uint32_t>(std::countr_zero(left));
-    const float worth = policy_->worth(histories_[lists.by_number[list].first]);
+    const float worth = worth_of(list);
     if (worth >= least) continue;
     least = worth;
     chosen = list;
@@ -241,7 +254,7 @@ std::uint32_t SlotPool::choose_list(const Lists& lists) const {
 
 SlotPool::PriorityLists SlotPool::make_lists(const EvictionPolicy* policy) {
   PriorityLists lists;
-  for (Lists& each : lists) each.by_number.resize(policy == nullptr ? 1 : policy->lists());
+  for (Lists& each : lists) each.by_number.resize(policy == nullptr ? kNextUses : policy->lists());
   return lists;
 }
 

@@ -49,8 +49,9 @@ struct SlotRecord {
   std::uint32_t leases = 0;  // of the pins
   SlotNumber previous = kNoSlot;
   SlotNumber next = kNoSlot;
-  SlotLife life = SlotLife::free;
-  EvictionPlace place = EvictionPlace::none;
+  SlotLife life : 2 = SlotLife::free;
+  EvictionPlace place : 2 = EvictionPlace::none;
+  NextUse told : 3 = NextUse::unknown;  // by the last user of the owner's highest copy
   std::uint8_t priority = 0;
   bool gone : 1 = false;                // nobody's any more; freed when the last pin goes
   bool leaving : 1 = false;             // being offloaded, to be dropped after it
@@ -69,8 +70,7 @@ inline constexpr std::uint32_t kNoOwner = ~std::uint32_t{0};
 // Not thread-safe.
 class SlotPool {
  public:
-  // `policy` says which list is next; null: there is one list a priority, and its order decides.
-  // Borrowed.
+  // `policy` says which list is next; null: lru, with a list for each NextUse. Borrowed.
   SlotPool(std::uint32_t capacity, const EvictionPolicy* policy);
 
   // How many slots there are, those beyond the limit that are in use among them.
@@ -133,7 +133,7 @@ class SlotPool {
   void park(SlotNumber slot);
   // Which list is next is asked again: time has passed, or something was learnt.
   void choose_again() { chosen_ = {}; }
-  SlotNumber next_to_go();  // of the lowest priority that has any; kNoSlot
+  SlotNumber next_to_go(std::int64_t unix_ms);  // of the lowest priority that has any; kNoSlot
   // Another policy: what is listed is listed anew, in the order of its last use. The first throws
   // std::bad_alloc, the second nothing.
   struct PolicyRoom;
@@ -158,12 +158,13 @@ class SlotPool {
   static PriorityLists make_lists(const EvictionPolicy* policy);
 
   std::uint32_t list_number(SlotNumber slot) const {
-    return policy_ == nullptr ? 0 : histories_[slot].list;
+    return policy_ == nullptr ? static_cast<std::uint32_t>(records_[slot].told)
+                              : histories_[slot].list;
   }
   LinkedBlocks& list_of(SlotNumber slot) {
     return lists_[records_[slot].priority].by_number[list_number(slot)];
   }
-  std::uint32_t choose_list(const Lists& lists) const;
+  std::uint32_t choose_list(const Lists& lists, std::int64_t unix_ms) const;
 
   HugeVector<SlotRecord> records_;
   HugeVector<BlockHistory> histories_;  // of the slots; empty without a policy

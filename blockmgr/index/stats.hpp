@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/histogram.hpp"
+#include "blockmgr/eviction/reuse_hint.hpp"
 #include "blockmgr/index/config.hpp"
 #include "blockmgr/index/lock_holds.hpp"
 
@@ -14,6 +15,9 @@ namespace cairn {
 enum class EvictionReason : std::uint8_t { capacity, pressure, request, expired, io_error };
 inline constexpr std::size_t kNumEvictionReasons = 5;
 std::string_view to_string(EvictionReason reason);
+
+// As clients say it, but `none`. A metric's label too.
+std::string_view to_string(ReuseHint::Kind kind);
 
 enum class TransferOutcome : std::uint8_t { done, failed, cancelled };
 inline constexpr std::size_t kNumTransferOutcomes = 3;
@@ -77,6 +81,7 @@ struct CacheStats {
   std::uint64_t lease_expirations = 0;
   std::uint64_t commits = 0;
   std::uint64_t duplicates = 0;
+  std::array<std::uint64_t, kHintKinds> hints{};  // by ReuseHint::Kind
   LockHolds lock_holds;
   // Of the index, the slots' records, the histories and what clients attached.
   std::uint64_t metadata_bytes = 0;

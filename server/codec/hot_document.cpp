@@ -2,6 +2,7 @@
 
 #include "server/codec/dom_blocks.hpp"
 #include "server/codec/ids.hpp"
+#include "server/codec/reuse_hint.hpp"
 
 namespace cairn::hot_document {
 namespace {
@@ -83,6 +84,7 @@ Result<> read_match(const json& body, const MatchLimits& limits, MatchBody& out)
   out.onboard = read_optional_tier(fields, "onboard");
   out.wait_ms =
       static_cast<std::uint32_t>(fields.optional_number("wait_ms", {0, kMaxWaitMs}).value_or(0));
+  out.hint = read_hint(fields);
   fields.finish();
   CAIRN_TRY(errors.take());
   return check_match_sources(keys != nullptr, out);
@@ -110,6 +112,7 @@ Result<CommitBody> read_commit(const json& body, std::size_t max_blocks) {
   each_object(fields, "blocks", max_blocks,
               [&out](Fields& element) { out.blocks.push_back(read_commit_block(element)); });
   out.release = fields.optional_bool("release").value_or(false);
+  out.hint = read_hint(fields);
   fields.finish();
   CAIRN_TRY(errors.take());
   CAIRN_TRY(read_lease(lease, out.lease));
@@ -136,6 +139,7 @@ Result<ReleaseBody> read_release(const json& body, std::size_t max_blocks) {
   };
   out.input_tokens = tokens("input_tokens");
   out.output_tokens = tokens("output_tokens");
+  out.hint = read_hint(fields);
   fields.finish();
   CAIRN_TRY(errors.take());
   if (to_lease) CAIRN_TRY(read_lease(*to_lease, out.to_lease.emplace(), "to_lease"));

@@ -5,6 +5,7 @@
 
 #include "server/codec/ids.hpp"
 #include "server/codec/json_reader.hpp"
+#include "server/codec/reuse_hint.hpp"
 
 namespace cairn::hot_json {
 namespace {
@@ -191,6 +192,33 @@ Result<> read_metadata(Body& body, od::value value, const Where& where, std::str
   return {};
 }
 
+// A hint's members, which come last: reuse, session.
+inline constexpr std::string_view kReuseName = "reuse";
+inline constexpr std::string_view kSessionName = "session";
+Result<> read_hint_field(Body& body, od::value value, const Where& where, RequestHint& out) {
+  od::json_type type{};
+  if (auto error = value.type().get(type)) return body.broken(error);
+  std::string_view text;
+  if (where.name == kReuseName && type == od::json_type::object) {
+    auto object = body.object(value, where);
+    if (!object) return std::move(object).error();
+    if (auto error = object->raw_json().get(text)) return body.broken(error);
+  } else {
+    auto word = body.string(value, where);
+    if (!word) return std::move(word).error();
+    text = *word;
+  }
+  if (where.name == kSessionName) {
+    CAIRN_TRY(check_session(text));
+    out.session = text;
+    return {};
+  }
+  auto reuse = read_reuse(text);
+  if (!reuse) return std::move(reuse).error();
+  out.reuse = *reuse;
+  return {};
+}
+
 Result<> read_if_exists(Body& body, od::value value, const Where& where, bool& refuse_duplicate) {
   auto word = body.string(value, where);
   if (!word) return std::move(word).error();
@@ -237,8 +265,8 @@ Result<CommitBlock> read_commit_block(Body& body, od::object object, const Where
 }  // namespace
 
 Result<> read_match(std::span<const std::byte> bytes, const MatchLimits& limits, MatchBody& out) {
-  static constexpr std::array<std::string_view, 6> kNames = {"keys", "lease_ms", "tokens",
-                                                             "salt", "onboard",  "wait_ms"};
+  static constexpr std::array<std::string_view, 8> kNames = {
+      "keys", "lease_ms", "tokens", "salt", "onboard", "wait_ms", kReuseName, kSessionName};
   out.clear();
   return read_body(bytes, [&out, &limits](Body& body, od::object root) -> Result<> {
     auto seen = body.fields(root, kNames, {}, [&](std::size_t index, od::value value) {
@@ -259,8 +287,10 @@ Result<> read_match(std::span<const std::byte> bytes, const MatchLimits& limits,
         }
         case 4:
           return read_tier(body, value, where, out.onboard.emplace());
-        default:
+        case 5:
           return store(body.number(value, where, {0, kMaxWaitMs}), out.wait_ms);
+        default:
+          return read_hint_field(body, value, where, out.hint);
       }
     });
     if (!seen) return std::move(seen).error();
@@ -294,7 +324,8 @@ Result<AllocateBody> read_allocate(std::span<const std::byte> bytes) {
 }
 
 Result<CommitBody> read_commit(std::span<const std::byte> bytes, std::size_t max_blocks) {
-  static constexpr std::array<std::string_view, 3> kNames = {"lease", "blocks", "release"};
+  static constexpr std::array<std::string_view, 5> kNames = {"lease", "blocks", "release",
+                                                             kReuseName, kSessionName};
   CommitBody out;
   auto read = read_body(bytes, [&out, max_blocks](Body& body, od::object root) -> Result<> {
     auto seen = body.fields(root, kNames, {}, [&](std::size_t index, od::value value) -> Result<> {
@@ -309,6 +340,7 @@ Result<CommitBody> read_commit(std::span<const std::byte> bytes, std::size_t max
                            });
       }
       if (index == 2) return read_flag(body, value, where, out.release);
+      if (index > 2) return read_hint_field(body, value, where, out.hint);
       auto text = body.string(value, where);
       if (!text) return std::move(text).error();
       return read_lease(*text, out.lease);
@@ -321,8 +353,8 @@ Result<CommitBody> read_commit(std::span<const std::byte> bytes, std::size_t max
 }
 
 Result<ReleaseBody> read_release(std::span<const std::byte> bytes, std::size_t max_blocks) {
-  static constexpr std::array<std::string_view, 4> kNames = {"blocks", "to_lease", "input_tokens",
-                                                             "output_tokens"};
+  static constexpr std::array<std::string_view, 6> kNames = {
+      "blocks", "to_lease", "input_tokens", "output_tokens", kReuseName, kSessionName};
   ReleaseBody out;
   if (bytes.empty()) return out;
   bool has_blocks = false;
@@ -334,6 +366,7 @@ Result<ReleaseBody> read_release(std::span<const std::byte> bytes, std::size_t m
         if (!text) return std::move(text).error();
         return read_lease(*text, out.to_lease.emplace(), kNames[index]);
       }
+      if (index > 3) return read_hint_field(body, value, where, out.hint);
       if (index >= 2) {
         auto& tokens = index == 2 ? out.input_tokens : out.output_tokens;
         return store(body.number(value, where, kAnyU32), tokens.emplace());

@@ -32,6 +32,7 @@ struct MatchBody {
   std::optional<std::uint32_t> lease_ms;
   std::optional<Tier> onboard;
   std::uint32_t wait_ms = 0;
+  RequestHint hint;
 
   void clear() {
     keys.clear();
@@ -41,6 +42,8 @@ struct MatchBody {
     lease_ms.reset();
     onboard.reset();
     wait_ms = 0;
+    hint.reuse = {};
+    hint.session.clear();
   }
 };
 
@@ -68,6 +71,7 @@ struct CommitBody {
   LeaseId lease;
   std::vector<CommitBlock> blocks;
   bool release = false;  // the lease ends with it
+  RequestHint hint;
 };
 
 struct ReleaseBody {
@@ -75,6 +79,7 @@ struct ReleaseBody {
   std::optional<LeaseId> to_lease;
   std::optional<std::uint32_t> input_tokens;
   std::optional<std::uint32_t> output_tokens;
+  RequestHint hint;
 };
 
 struct RenewBody {

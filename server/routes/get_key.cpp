@@ -61,6 +61,7 @@ struct KeyRequest {
   std::shared_ptr<Cache> cache;
   BlockKey key;
   std::optional<PieceSelector> piece;
+  LeaseHolder holder;  // for whom it is read
   std::string range;
   std::string if_range;
   std::string if_none_match;
@@ -77,6 +78,7 @@ Result<KeyRequest> read_request(Service& service, const Call& call) {
   return KeyRequest{.cache = std::move(*cache),
                     .key = *key,
                     .piece = piece,
+                    .holder = call.holder(),
                     .range = std::string(call.head.range),
                     .if_range = std::string(call.head.if_range),
                     .if_none_match = std::string(call.head.if_none_match)};
@@ -134,7 +136,7 @@ class KeyRead : public std::enable_shared_from_this<KeyRead> {
       : request_(std::move(request)), reply_(std::move(reply)) {}
 
   void start() {
-    auto reader = request_.cache->read(request_.key, request_.piece);
+    auto reader = request_.cache->read(request_.key, request_.piece, request_.holder);
     if (!reader) return reply_.error(reader.error());
     readers_.push_back(std::move(*reader));
     known_ = request_.piece ? std::nullopt : readers_.back().checksum();

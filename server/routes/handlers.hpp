@@ -42,6 +42,8 @@ void list_pending(Service&, const Call&, Reply);
 void miss_ratio(Service&, const Call&, Reply);
 void evict(Service&, const Call&, Reply);
 void clear(Service&, const Call&, Reply);
+// hints.cpp
+void hints(Service&, const Call&, Reply);
 // transfers.cpp
 void start_transfer(Service&, const Call&, Reply);
 void drain(Service&, const Call&, Reply);

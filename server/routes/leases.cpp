@@ -102,7 +102,7 @@ void commit(Service& service, const Call& call, Reply reply) {
                      if (!statuses) return reply.error(statuses.error());
                      reply.text(200, commit_text({.keys = keys, .statuses = *statuses}));
                    },
-                   {.in_place = in_place, .release = body->release});
+                   {.in_place = in_place, .release = body->release, .hint = std::move(body->hint)});
 }
 
 void renew(Service& service, const Call& call, Reply reply) {
@@ -129,7 +129,8 @@ void release(Service& service, const Call& call, Reply reply) {
   const auto released = named->cache->release(named->lease, {.blocks = body->blocks,
                                                              .to_lease = body->to_lease,
                                                              .input_tokens = body->input_tokens,
-                                                             .output_tokens = body->output_tokens});
+                                                             .output_tokens = body->output_tokens,
+                                                             .hint = std::move(body->hint)});
   if (!released) return reply.error(released.error());
   reply.text(200, released_text(*released));
 }

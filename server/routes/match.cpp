@@ -1,6 +1,7 @@
 #include "server/codec/answers.hpp"
 #include "server/codec/hot_document.hpp"
 #include "server/codec/hot_json.hpp"
+#include "server/codec/reuse_hint.hpp"
 #include "server/codec/token_keys.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
@@ -34,6 +35,7 @@ Result<> read_packed(const Service& service, const Call& call, MatchBody& out) {
   if (const auto lease_ms = query.number("lease_ms", kAnyU32)) {
     out.lease_ms = static_cast<std::uint32_t>(*lease_ms);
   }
+  out.hint = read_hint(query);
   CAIRN_TRY(query.finish());
   if (call.body.size() % *key_bytes != 0) {
     return Error{ErrorCode::wrong_length, "the body is " + std::to_string(call.body.size()) +
@@ -74,10 +76,10 @@ void answer_match(const Cache& cache, bool packed, const MatchAnswer& answer, Re
 // After blocks were brought up: where they are now. The lease pins them, so they are all there
 // unless it ran out meanwhile; this look is not counted.
 void answer_where_now(Cache& cache, const std::vector<BlockKey>& keys, MatchResult result,
-                      TransferId transfer, bool packed, Reply& reply) {
+                      TransferId transfer, bool packed, const LeaseHolder& holder, Reply& reply) {
   const std::vector<KeyView> views(keys.begin(), keys.end());
   result.blocks.clear();
-  for (const BlockReader& reader : cache.read_prefix(views)) {
+  for (const BlockReader& reader : cache.read_prefix(views, holder)) {
     result.blocks.push_back(reader.handle());
   }
   answer_match(cache, packed,
@@ -106,11 +108,12 @@ void match_and_onboard(Service& service, const Call& call, std::shared_ptr<Cache
         {.keys = keys, .result = result, .with_transfer = true, .transfer = *transfer}, reply);
   }
   auto shared = std::make_shared<Reply>(std::move(reply));
-  auto waiting = service.waits.wait(
-      **transfer, body.wait_ms,
-      [cache, shared, result, id = **transfer, packed, owned_keys = owned(keys)]() mutable {
-        answer_where_now(*cache, owned_keys, std::move(result), id, packed, *shared);
-      });
+  auto waiting = service.waits.wait(**transfer, body.wait_ms,
+                                    [cache, shared, result, id = **transfer, packed,
+                                     holder = call.holder(), owned_keys = owned(keys)]() mutable {
+                                      answer_where_now(*cache, owned_keys, std::move(result), id,
+                                                       packed, holder, *shared);
+                                    });
   if (!waiting) return shared->error(waiting.error());
   guard.keep();
 }
@@ -133,7 +136,8 @@ void match_with(Service& service, const Call& call, Scratch& scratch, Reply repl
     if (auto has = check_tier(**cache, *body.onboard); !has) return reply.error(has.error());
   }
   const auto keys = body.keys.views();
-  if (auto matched = (*cache)->match(keys, body.lease_ms, result, call.pins(), call.holder());
+  if (auto matched =
+          (*cache)->match(keys, body.lease_ms, result, call.pins(), call.holder(), body.hint);
       !matched) {
     return reply.error(matched.error());
   }

@@ -1,6 +1,7 @@
 #include "server/codec/answers.hpp"
 #include "server/codec/ids.hpp"
 #include "server/codec/requests.hpp"
+#include "server/codec/reuse_hint.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/discard.hpp"
 #include "server/routes/handlers.hpp"
@@ -14,6 +15,7 @@ struct Placement {
   Tier tier = Tier::device;
   std::shared_ptr<BlockQuota> quota = {};
   LeaseHolder holder = {};
+  RequestHint hint = {};
 };
 
 void answer_stored(const Cache& cache, KeyView key, CommitStatus status,
@@ -23,8 +25,8 @@ void answer_stored(const Cache& cache, KeyView key, CommitStatus status,
   reply.located(201, cache_path(cache.config().name) + "/keys/" + key_text(key), std::move(body));
 }
 
-Result<BlockHandle> handle_of(Cache& cache, KeyView key) {
-  const auto reader = cache.read(key, std::nullopt);
+Result<BlockHandle> handle_of(Cache& cache, KeyView key, const LeaseHolder& holder) {
+  const auto reader = cache.read(key, std::nullopt, holder);
   if (!reader) return reader.error();
   return reader->handle();
 }
@@ -34,11 +36,12 @@ Result<BlockHandle> handle_of(Cache& cache, KeyView key) {
 class DuplicateUpload final : public http::Upload {
  public:
   DuplicateUpload(std::shared_ptr<Cache> cache, const BlockKey& key, LeaseGuard held,
-                  ReplyStyle style)
+                  LeaseHolder holder, ReplyStyle style)
       : cache_(std::move(cache)),
         key_(key),
         left_bytes_(cache_->block_bytes()),
         held_(std::move(held)),
+        holder_(std::move(holder)),
         style_(style) {}
 
   void next(UniqueFunction<void(Room)> ready) override {
@@ -48,7 +51,7 @@ class DuplicateUpload final : public http::Upload {
   }
   void finish(http::Responder respond) override {
     Reply reply(std::move(respond), style_);
-    const auto at = handle_of(*cache_, key_);
+    const auto at = handle_of(*cache_, key_, holder_);
     held_.release();
     // The lease may have run out, and the cache may be gone.
     if (!at) return reply.error(at.error());
@@ -60,6 +63,7 @@ class DuplicateUpload final : public http::Upload {
   BlockKey key_;
   std::uint64_t left_bytes_;
   LeaseGuard held_;
+  LeaseHolder holder_;
   ReplyStyle style_;
   DiscardRoom discard_;
 };
@@ -117,9 +121,10 @@ class KeyUpload final : public http::Upload {
   static void commit(std::shared_ptr<Store> store, Reply reply) {
     std::vector<CommitBlock> blocks = {store->placement.block};
     blocks[0].handle = store->handle;
-    // Both taken before the callback takes the store.
+    // All taken before the callback takes the store.
     Cache& cache = *store->cache;
     const LeaseId lease = store->lease.lease();
+    const RequestHint hint = store->placement.hint;
     // The lease ends before the answer: a client that has it finds nothing pinned.
     cache.commit(lease, std::move(blocks),
                  [store = std::move(store),
@@ -134,12 +139,12 @@ class KeyUpload final : public http::Upload {
                    std::optional<BlockHandle> at = store->handle;
                    if (status == CommitStatus::duplicate) {
                      // It may be gone again by now.
-                     const auto there = handle_of(*store->cache, key);
+                     const auto there = handle_of(*store->cache, key, store->placement.holder);
                      at = there ? std::optional(*there) : std::nullopt;
                    }
                    answer_stored(*store->cache, key, status, at, reply);
                  },
-                 {.release = true});
+                 {.release = true, .hint = hint});
   }
 
   std::shared_ptr<Store> store_;
@@ -168,6 +173,7 @@ Result<std::unique_ptr<http::Upload>> open_key(Service& service, const Call& cal
   placement.holder = call.holder();
   placement.block.key = *key;
   read_options(query, placement.block);
+  placement.hint = read_hint(query);
   CAIRN_TRY(query.finish());
   CAIRN_TRY(check_tier(**cache, placement.tier));
   const std::uint64_t block_bytes = (*cache)->block_bytes();
@@ -177,14 +183,15 @@ Result<std::unique_ptr<http::Upload>> open_key(Service& service, const Call& cal
   // this process forgets it.
   const std::uint32_t lease_ms = service.manager.options().max_lease_ms;
   const KeyView view = *key;
-  auto held = (*cache)->hold({&view, 1}, {.lease_ms = lease_ms, .holder = call.holder()});
+  auto held = (*cache)->hold(
+      {&view, 1}, {.lease_ms = lease_ms, .holder = call.holder(), .hint = placement.hint});
   if (!held) return std::move(held).error();
   std::unique_ptr<http::Upload> upload;
   if (held->lease) {
     LeaseGuard guard(*cache, *held->lease);
     if (placement.block.refuse_duplicate) return key_exists(*key);
-    upload =
-        std::make_unique<DuplicateUpload>(std::move(*cache), *key, std::move(guard), call.style);
+    upload = std::make_unique<DuplicateUpload>(std::move(*cache), *key, std::move(guard),
+                                               call.holder(), call.style);
   } else {
     upload = std::make_unique<KeyUpload>(std::move(*cache), placement, lease_ms, call.style);
   }

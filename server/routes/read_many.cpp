@@ -53,11 +53,12 @@ class KeyQueue {
 // what answers from another thread shares the queue, and finds it gone where the connection is.
 class PrefixDownload final : public http::Download {
  public:
-  PrefixDownload(std::shared_ptr<Cache> cache, std::span<const BlockKey> keys,
+  PrefixDownload(std::shared_ptr<Cache> cache, LeaseHolder holder, std::span<const BlockKey> keys,
                  std::vector<BlockReader> pinned)
       : queue_(std::make_shared<Queue>()), keys_(keys), pinned_(std::move(pinned)) {
     ahead_ = std::max<std::size_t>(kFetchAhead, kFetchAheadBytes / cache->block_bytes());
     queue_->cache = std::move(cache);
+    queue_->holder = std::move(holder);
   }
 
   void next(UniqueFunction<void(Pieces)> ready) override {
@@ -85,6 +86,7 @@ class PrefixDownload final : public http::Download {
   };
   struct Queue {
     std::shared_ptr<Cache> cache;
+    LeaseHolder holder;       // for whom it is read
     std::deque<Item> items;   // what is sent and what is fetched ahead; changed by next() alone; an
                               // item stays where it is
     std::size_t sending = 0;  // of the items, from the front
@@ -104,7 +106,7 @@ class PrefixDownload final : public http::Download {
     if (!pieces && item.readers.size() <= kNumTiers &&
         (pieces.error().code == ErrorCode::io_error ||
          pieces.error().code == ErrorCode::checksum_mismatch)) {
-      if (auto other = queue->cache->read(item.key, std::nullopt)) {
+      if (auto other = queue->cache->read(item.key, std::nullopt, queue->holder)) {
         item.readers.push_back(std::move(*other));
         return fetch(queue, item);
       }
@@ -173,15 +175,16 @@ void read_many(Service& service, const Call& call, Reply reply) {
   auto keys = read_body(service, call);
   if (!keys) return reply.error(keys.error());
   const std::vector<KeyView> views(keys->begin(), keys->end());
-  std::vector<BlockReader> readers = (*cache)->read_prefix(views);
+  std::vector<BlockReader> readers = (*cache)->read_prefix(views, call.holder());
 
   http::Response response;
   response.content_type = kBytesType;
   response.headers = "Cairn-Matched: " + std::to_string(readers.size()) + "\r\n";
   if (!readers.empty()) {
     response.download_bytes = readers.size() * (*cache)->block_bytes();
-    response.download = std::make_unique<PrefixDownload>(
-        std::move(*cache), std::span(*keys).first(readers.size()), std::move(readers));
+    response.download = std::make_unique<PrefixDownload>(std::move(*cache), call.holder(),
+                                                         std::span(*keys).first(readers.size()),
+                                                         std::move(readers));
   }
   reply.send(std::move(response));
 }

@@ -56,6 +56,7 @@ constexpr std::array kRoutes = {
     plain(read, get, "/v1/caches/{cache}/pending", list_pending),
     plain(read, get, "/v1/caches/{cache}/miss_ratio", miss_ratio),
     structured(write, post, "/v1/caches/{cache}/drain", drain),
+    structured(write, post, "/v1/caches/{cache}/hints", hints),
 
     filtered(plain(read, get, "/v1/caches", list_caches)),
     plain(read, get, "/v1/caches/{cache}", get_cache),

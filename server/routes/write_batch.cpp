@@ -16,7 +16,8 @@ Result<std::shared_ptr<WriteBatch>> WriteBatch::open(std::shared_ptr<Cache> cach
 
 Result<> WriteBatch::hold_present() {
   const std::vector<KeyView> views(header_.keys.begin(), header_.keys.end());
-  auto held = cache_->hold(views, {.lease_ms = *terms_.lease_ms, .holder = terms_.holder});
+  auto held = cache_->hold(
+      views, {.lease_ms = *terms_.lease_ms, .holder = terms_.holder, .hint = header_.hint});
   if (!held) return std::move(held).error();
   if (held->lease) present_lease_ = LeaseGuard(cache_, *held->lease);
   for (const auto& block : held->blocks) is_present_.push_back(block.has_value());
@@ -151,7 +152,7 @@ void WriteBatch::commit(Reply reply) {
     reply.text(200, commit_text({.keys = self->header_.keys, .statuses = statuses}));
   };
   if (!any) return answer(std::vector<CommitStatus>());
-  cache_->commit(lease_.lease(), std::move(blocks), std::move(answer));
+  cache_->commit(lease_.lease(), std::move(blocks), std::move(answer), {.hint = header_.hint});
 }
 
 }  // namespace cairn::routes

@@ -1,6 +1,7 @@
 #include "server/routes/write_header.hpp"
 
 #include "server/codec/dom_blocks.hpp"
+#include "server/codec/reuse_hint.hpp"
 
 namespace cairn::routes {
 Result<WriteHeader> read_write_header(std::span<const std::byte> text, std::size_t max_keys) {
@@ -24,6 +25,7 @@ Result<WriteHeader> read_write_header(std::span<const std::byte> text, std::size
   header.parents = parents != nullptr ? read_parents(*parents, header.keys.size(), errors)
                                       : chained_parents(header.keys, first_parent);
   read_write_options(fields, header.each);
+  header.hint = read_hint(fields);
   fields.finish();
   CAIRN_TRY(errors.take());
   return header;

@@ -16,6 +16,7 @@ struct WriteHeader {
   std::vector<std::optional<BlockKey>> parents;  // one a key
   std::optional<Tier> tier;                      // nothing: the highest
   CommitBlock each;                              // the options that all have in common
+  RequestHint hint;
 };
 
 Result<WriteHeader> read_write_header(std::span<const std::byte> text, std::size_t max_keys);

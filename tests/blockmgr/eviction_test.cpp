@@ -512,10 +512,10 @@ TEST(ClassHazard, ForgetsRequestsThatAreTooLongAgo) {
   BlockHistory block;
   const RequestNumber first = policy.begin({.blocks = 1});
   policy.touched(block, first);
-  policy.listed(block);
-  EXPECT_GT(policy.worth(block), 0);
+  policy.listed(block, NextUse::unknown);
+  EXPECT_GT(policy.worth(block, 0), 0);
   for (int i = 0; i < 200'000; ++i) policy.begin({.blocks = 1});
-  EXPECT_EQ(policy.worth(block), 0);
+  EXPECT_EQ(policy.worth(block, 0), 0);
   const RequestNumber last = policy.begin({.blocks = 1});
   policy.ended(first, {.output_tokens = 10});
   policy.touched(block, last);

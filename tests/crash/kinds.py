@@ -302,6 +302,10 @@ KINDS = {
     "transfers": plain("GET", "/v1/transfers"),
     "drain": plain("POST", CACHE + "/drain", {"wait_ms": 5000},
                    make=lambda site: site.call("POST", CACHE + "/clear", {"tier": "disk"})),
+    "hint for keys": plain("POST", CACHE + "/hints", {"keys": keys(1, 4), "reuse": {"within_ms": 1000}}),
+    "hint for a session": plain("POST", CACHE + "/hints", {"session": "chat", "reuse": "never"},
+                                make=lambda site: site.call("POST", CACHE + "/match", {
+                                    "keys": keys(1, 4), "lease_ms": 0, "session": "chat", "reuse": "soon"})),
     "pending": plain("GET", CACHE + "/pending"),
     "miss ratio": plain("GET", CACHE + "/miss_ratio?capacities=100,200"),
     "evict": plain("POST", CACHE + "/evict", {"keys": keys(1, 2)}),

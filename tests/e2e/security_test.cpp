@@ -169,6 +169,33 @@ TEST_F(SecurityTest, RefusesBasicCredentialsThatAreNothingButPadding) {
   }
 }
 
+TEST_F(SecurityTest, AHintLowersNothingThatAnotherTokenUses) {
+  ASSERT_THAT(put_cache_as(kAdmin, "hints"), has_status(201));
+  const std::string hints = "/v1/caches/hints/hints";
+  const auto told = [&](const std::string& token, const json& more) {
+    json body = {{"reuse", "never"}};
+    body.update(more);
+    return post_as(token, hints, body).document();
+  };
+  EXPECT_THAT(post_as(kReader, hints, {{"reuse", "never"}, {"session", "chat"}}),
+              is_problem(403, "forbidden"));
+  for (int n = 1; n <= 4; ++n) EXPECT_THAT(put_key_as(kWriter, "hints", n), has_status(201));
+  const json one = {{"keys", keys(1, 1)}};
+  EXPECT_EQ(told(kSparing, one).at("shared"), 1) << "it never used it";
+  // The reader's match, and his own hint with it, make the block both tokens'.
+  post_as(kReader, "/v1/caches/hints/match",
+          {{"keys", keys(1, 1)}, {"lease_ms", 0}, {"reuse", "never"}, {"session", "chat"}});
+  EXPECT_EQ(told(kWriter, one).at("shared"), 1);
+  EXPECT_EQ(told(kWriter, {{"keys", keys(2, 1)}}).at("blocks"), 1);
+  // The same name is another conversation.
+  EXPECT_EQ(told(kWriter, {{"session", "chat"}}),
+            (json{{"blocks", 0}, {"shared", 0}, {"missing", 0}}));
+  // What is there of it goes in the order of its uses, but for what is the writer's alone.
+  EXPECT_THAT(put_key_as(kWriter, "hints", 5), has_status(201));
+  EXPECT_THAT(get_as(kReader, "/v1/caches/hints/keys/" + key(2)), is_problem(404));
+  EXPECT_THAT(get_as(kReader, "/v1/caches/hints/keys/" + key(1)), has_status(200));
+}
+
 TEST_F(SecurityTest, GrantsARoleWhatItIsForAndNoMore) {
   EXPECT_THAT(put_cache_as(kReader, "roles"), is_problem(403, "forbidden"));
   EXPECT_THAT(put_cache_as(kWriter, "roles"), is_problem(403, "forbidden"));

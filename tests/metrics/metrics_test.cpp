@@ -28,6 +28,7 @@ CacheStats sample_cache() {
   cache.lease_expirations = 6;
   cache.commits = 7;
   cache.duplicates = 8;
+  cache.hints = {0, 22, 23, 24, 25};
   cache.metadata_bytes = 9;
   cache.history_bytes = 19;
   cache.remembered_blocks = 20;
@@ -148,6 +149,8 @@ TEST_F(MetricsText, HasTheNamesAndLabelsThatDashboardsRelyOn) {
           R"(cairn_leases{cache="llama"} 5)",
           R"(cairn_leased_blocks{cache="llama",tier="device"} 110)",
           R"(cairn_lease_expirations_total{cache="llama"} 6)",
+          R"(cairn_hints_total{cache="llama",reuse="never"} 22)",
+          R"(cairn_hints_total{cache="llama",reuse="within"} 25)",
           R"(cairn_pressure_level{cache="llama",tier="device"} 3)",
           R"(cairn_http_requests_total{route="/v1/caches/{cache}/match",method="POST",code="200"} 2)",
           R"(cairn_http_requests_total{route="none",method="GET",code="404"} 1)",

@@ -173,6 +173,39 @@ TEST_P(HotRequests, ReleaseTellsWhatTheRequestTookAndMade) {
   EXPECT_FALSE(release("{}")->output_tokens);
 }
 
+TEST_P(HotRequests, SayWhenTheirBlocksAreUsedNext) {
+  using enum ReuseHint::Kind;
+  EXPECT_EQ(release("{}")->hint.reuse, ReuseHint{});
+  EXPECT_EQ(release(R"({"reuse": "never"})")->hint.reuse, ReuseHint{.kind = never});
+  EXPECT_EQ(release(R"({"reuse": "so\u006fn"})")->hint.reuse, ReuseHint{.kind = soon});
+  EXPECT_EQ(release(R"({"reuse": "later", "session": "a \"chat\""})")->hint.session, "a \"chat\"");
+  EXPECT_EQ(release(R"({"reuse": { "within_ms" : 5e3 }})")->hint.reuse,
+            (ReuseHint{.kind = within, .within_ms = 5000}));
+  ASSERT_TRUE(match(R"({"reuse": {"within_ms": 0}, "keys": ["aa"], "session": "s"})"));
+  EXPECT_EQ(match_.hint.reuse, (ReuseHint{.kind = within, .within_ms = 0}));
+  EXPECT_EQ(match_.hint.session, "s");
+  ASSERT_TRUE(match(R"({"keys": ["aa"]})"));
+  EXPECT_EQ(match_.hint.session, "") << "of the request before";
+  const auto body = commit(R"({"lease": "0000000700112233445566778899aabb", "blocks": [],
+                               "reuse": "soon", "session": "t"})");
+  ASSERT_TRUE(body) << body.error().detail;
+  EXPECT_EQ(body->hint.reuse, ReuseHint{.kind = soon});
+  EXPECT_EQ(body->hint.session, "t");
+}
+
+TEST(ReuseHint, FallsIntoStepsOfTime) {
+  const auto within = [](std::uint64_t ms) {
+    return ReuseHint{.kind = ReuseHint::Kind::within, .within_ms = ms}.next_use();
+  };
+  EXPECT_EQ(within(0), NextUse::within_30_s);
+  EXPECT_EQ(within(30'000), NextUse::within_30_s);
+  EXPECT_EQ(within(30'001), NextUse::within_120_s);
+  EXPECT_EQ(within(400'000), NextUse::within_400_s);
+  EXPECT_EQ(within(400'001), NextUse::later);
+  EXPECT_EQ(within(UINT64_MAX), NextUse::later);
+  EXPECT_EQ(ReuseHint{}.next_use(), NextUse::unknown);
+}
+
 TEST_P(HotRequests, TakeWholeNumbersHoweverTheyAreWritten) {
   for (const char* number : {"286.0", "2.86e2", "286", "28600E-2"}) {
     const auto body = allocate(std::string(R"({"count": )") + number + "}");
@@ -389,6 +422,13 @@ TEST_P(HotRequests, WrongReleasesNameTheirField) {
       {R"({"to_lease": "07"})", ErrorCode::malformed, "to_lease"},
       {R"({"output_tokens": -1})", ErrorCode::out_of_range, "output_tokens"},
       {R"({"input_tokens": "many"})", ErrorCode::wrong_type, "input_tokens"},
+      {R"({"reuse": "often"})", ErrorCode::out_of_range, "reuse"},
+      {R"({"reuse": 5})", ErrorCode::wrong_type, "reuse"},
+      {R"({"reuse": {}})", ErrorCode::missing_field, "reuse.within_ms"},
+      {R"({"reuse": {"within_ms": "x"}})", ErrorCode::wrong_type, "reuse.within_ms"},
+      {R"({"reuse": {"within_ms": 1, "x": 1}})", ErrorCode::unknown_field, "reuse.x"},
+      {R"({"session": ""})", ErrorCode::out_of_range, "session"},
+      {R"({"session": ["a"]})", ErrorCode::wrong_type, "session"},
       {R"({"blocks": [{"tier": "device", "slot": 2}]})", ErrorCode::missing_field,
        "blocks[0].generation"},
       {R"({"blocks": [{"tier": "device", "slot": 2, "generation": 1, "keys": "aa"}]})",

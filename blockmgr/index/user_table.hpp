@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <unordered_map>
+
+#include "blockmgr/index/types.hpp"
+
+namespace cairn {
+
+// Who has used a block, in a byte of its entry: a token, or more than one.
+using UserNumber = std::uint8_t;
+inline constexpr UserNumber kSeveralUsers = std::numeric_limits<UserNumber>::max();
+
+// Numbers for the tokens that use one cache. Those beyond the first 253 count as several, as each
+// number stands for one name only: nothing is known to be theirs alone. Not thread-safe.
+class UserTable {
+ public:
+  // Null: whoever shows no token.
+  UserNumber number_of(const LeaseHolder& holder) {
+    if (holder == nullptr) return kNoToken;
+    if (const auto known = numbers_.find(*holder); known != numbers_.end()) return known->second;
+    if (numbers_.size() == kMaxNames) return kSeveralUsers;
+    const auto number = static_cast<UserNumber>(kNoToken + 1 + numbers_.size());
+    numbers_.emplace(*holder, number);
+    return number;
+  }
+
+ private:
+  static constexpr UserNumber kNoToken = 1;  // 0 is no number: a block's entry before its use
+  static constexpr std::size_t kMaxNames = kSeveralUsers - kNoToken - 1;
+
+  std::unordered_map<std::string, UserNumber> numbers_;
+};
+
+}  // namespace cairn
