@@ -64,7 +64,7 @@ int run(std::span<const char* const> arguments) {
     return kBadArguments;
   }
   if (chosen.simulation) {
-    auto outcome = simulate(*chosen.simulation, **workload, chosen.limit);
+    auto outcome = simulate(*chosen.simulation, **workload, chosen.limit, chosen.hints);
     if (!outcome) {
       std::cerr << "cairn-replay: " << outcome.error().detail << "\n";
       return kFailed;

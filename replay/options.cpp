@@ -33,6 +33,7 @@ struct Texts {
   std::string read_via = "read";
   std::string capacity = "1000,3000,10000,30000";
   std::string policy = "lru,lrfu,class_hazard";
+  std::string hints;
 };
 
 // What belongs to a run without a server, and is not asked for with one.
@@ -129,6 +130,10 @@ po::options_description describe(ReplayOptions& options, Texts& texts, Simulated
       "with --simulate: sizes of a cache in blocks");
   add("policy", po::value(&texts.policy)->default_value(texts.policy),
       "with --simulate: orders of eviction");
+  add("hints", po::value(&texts.hints)->value_name("KIND=SHARE[,right=SHARE]"),
+      "what a frontend says that knows the rest of the trace: ended=0.5 (of half of the\n"
+      "conversations that have ended, that they have) or when=1 (of all, how soon they go on);\n"
+      "right=0.8: a fifth of it is wrong");
   add("picture", po::value(&simulated.options.picture)->value_name("FILE"),
       "with --simulate: draw the table as an SVG");
   for (std::size_t i = 0; i < numbers.size(); ++i) {
@@ -159,6 +164,35 @@ std::vector<std::string> words_of(const std::string& list) {
   std::istringstream text(list);
   for (std::string word; std::getline(text, word, ',');) words.push_back(word);
   return words;
+}
+
+// "ended=0.5", "when=1,right=0.8"
+Result<HintOptions> hints_of(const std::string& text) {
+  HintOptions hints;
+  const auto wrong = [&text] {
+    return refused("hints", text,
+                   "it must be ended or when, = and a share of 0 to 1, and may go on with ,right= "
+                   "and another");
+  };
+  for (const std::string& part : words_of(text)) {
+    const std::size_t sign = std::min(part.find('='), part.size() - 1);
+    const std::string word = part.substr(0, sign);
+    double share = 0;
+    const char* const end = part.data() + part.size();
+    const auto [read_to, error] = std::from_chars(part.data() + sign + 1, end, share);
+    if (error != std::errc() || read_to != end || !(share >= 0 && share <= 1)) return wrong();
+    if (word == "ended") {
+      hints.ended = share;
+    } else if (word == "when") {
+      hints.when = share;
+    } else if (word == "right") {
+      hints.right = share;
+    } else {
+      return wrong();
+    }
+  }
+  if ((hints.ended > 0) == (hints.when > 0)) return wrong();
+  return hints;
 }
 
 Result<SimulationOptions> simulation_of(const Texts& texts, SimulationOptions options) {
@@ -208,6 +242,11 @@ Result<> take_texts(const Texts& texts, ReplayOptions& options) {
   options.store_mode = texts.mode == "slots" ? StoreMode::slots : StoreMode::write;
   if (texts.read_via != "read" && texts.read_via != "keys") {
     return refused("read-via", texts.read_via, "it must be read or keys");
+  }
+  if (!texts.hints.empty()) {
+    const auto hints = hints_of(texts.hints);
+    if (!hints) return hints.error();
+    options.hints = *hints;
   }
   options.read_mode = texts.read_via == "read" ? ReadMode::read : ReadMode::keys;
   return {};

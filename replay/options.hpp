@@ -43,6 +43,14 @@ struct CacheShape {
   std::string eviction = {};  // empty: as the server has it
 };
 
+// What a frontend says when a request has ended, by who knows the rest of the trace. Shares of 0 to
+// 1; nothing is said where both are 0.
+struct HintOptions {
+  double ended = 0;  // of the conversations that have ended: that they have
+  double when = 0;   // of all: within how many ms they go on, or never
+  double right = 1;  // of what is said; the rest says the opposite, or any other time
+};
+
 // A run without a server: which hit rates caches of some sizes would have had.
 struct SimulationOptions {
   std::vector<std::uint32_t> capacities_blocks = {1000, 3000, 10'000, 30'000};
@@ -53,6 +61,7 @@ struct SimulationOptions {
 };
 
 struct ReplayOptions {
+  HintOptions hints;
   std::optional<SimulationOptions> simulation;  // then the server and all about it is nothing
   client::Endpoint server;
   std::string token;  // empty: none

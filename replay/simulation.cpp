@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "blockmgr/eviction/optimum.hpp"
 #include "replay/mix.hpp"
+#include "replay/oracle.hpp"
 
 namespace cairn::replay {
 namespace {
@@ -46,6 +49,8 @@ class Requests {
     }
     return all;
   }
+  // As who knows what comes later would.
+  void give_hints(const HintOptions& hints);
   std::span<const ShadowRequest> requests() const { return requests_; }
   std::uint64_t blocks() const { return blocks_.size(); }
   std::uint64_t different() const {
@@ -56,6 +61,26 @@ class Requests {
   std::vector<std::uint64_t> blocks_;
   std::vector<ShadowRequest> requests_;
 };
+
+// A conversation goes on where half of a prompt is asked for again: so much of what is kept for it
+// is of use.
+void Requests::give_hints(const HintOptions& hints) {
+  std::unordered_map<std::uint64_t, std::int64_t> next_ms;
+  for (std::size_t i = requests_.size(); i-- > 0;) {
+    ShadowRequest& request = requests_[i];
+    if (request.blocks.empty()) continue;
+    const std::size_t full = request.end.full_blocks.value_or(0);
+    const std::size_t last =
+        full > 0 && full < request.blocks.size() ? full : request.blocks.size();
+    const std::uint64_t middle = request.blocks[(last - 1) / 2];
+    std::optional<std::int64_t> back_in_ms;
+    if (const auto next = next_ms.find(middle); next != next_ms.end()) {
+      back_in_ms = next->second - request.unix_ms;
+    }
+    request.end.next_use = hint_of(hints, back_in_ms, i).next_use();
+    for (const std::uint64_t block : request.blocks) next_ms[block] = request.unix_ms;
+  }
+}
 
 std::uint64_t hits_of(std::span<const ShadowRequest> requests, EvictionKind eviction,
                       std::uint32_t capacity_blocks) {
@@ -70,9 +95,10 @@ std::uint64_t hits_of(std::span<const ShadowRequest> requests, EvictionKind evic
 }  // namespace
 
 Result<SimulationOutcome> simulate(const SimulationOptions& options, Workload& workload,
-                                   std::uint64_t limit) {
-  const auto read = Requests::from(workload, limit, options.block_tokens);
-  if (!read) return read.error();
+                                   std::uint64_t limit, const HintOptions& hints) {
+  auto read = Requests::from(workload, limit, options.block_tokens);
+  if (!read) return std::move(read).error();
+  read->give_hints(hints);
   SimulationOutcome outcome{.requests = read->requests().size(),
                             .blocks = read->blocks(),
                             .different = read->different(),

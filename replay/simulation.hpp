@@ -22,8 +22,8 @@ struct SimulationOutcome {
 };
 
 // Runs the workload through a cache of each size and order of eviction, in memory: see ShadowCache.
-// `limit` requests at most; 0: all.
+// `limit` requests at most; 0: all. `hints` are what the requests' users say.
 Result<SimulationOutcome> simulate(const SimulationOptions& options, Workload& workload,
-                                   std::uint64_t limit);
+                                   std::uint64_t limit, const HintOptions& hints = {});
 
 }  // namespace cairn::replay

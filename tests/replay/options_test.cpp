@@ -26,14 +26,17 @@ TEST(OptionsTest, TakeTheContractsCommandLine) {
 }
 
 TEST(OptionsTest, SimulateWithoutAServer) {
-  const auto options = parse({"--simulate", "--trace", "a.jsonl", "--capacity", "10,200",
-                              "--policy", "lru,class_hazard", "--picture", "a.svg"});
+  const auto options =
+      parse({"--simulate", "--trace", "a.jsonl", "--capacity", "10,200", "--policy",
+             "lru,class_hazard", "--picture", "a.svg", "--hints", "ended=0.5"});
   ASSERT_TRUE(options && *options) << options.error().detail;
   ASSERT_TRUE((*options)->simulation);
   EXPECT_THAT((*options)->simulation->capacities_blocks, testing::ElementsAre(10U, 200U));
   EXPECT_THAT((*options)->simulation->policies,
               testing::ElementsAre(EvictionKind::lru, EvictionKind::class_hazard));
   EXPECT_EQ((*options)->simulation->picture, "a.svg");
+  EXPECT_EQ((*options)->hints.ended, 0.5);
+  EXPECT_EQ((*options)->hints.right, 1);
 }
 
 TEST(OptionsTest, PrintHelpOnRequest) {
@@ -65,6 +68,13 @@ TEST(OptionsTest, RefuseAWrongValueByName) {
       {{"--simulate", "--capacity", "10,x"}, "capacity"},
       {{"--simulate", "--capacity", ""}, "capacity"},
       {{"--simulate", "--policy", "fifo"}, "policy"},
+      {{"--simulate", "--hints", "ended=2"}, "hints"},
+      {{"--simulate", "--hints", "ended"}, "hints"},
+      {{"--simulate", "--hints", "right=1"}, "hints"},
+      {{"--simulate", "--hints", "ended=1,when=1"}, "hints"},
+      {{"--simulate", "--hints", "when=1,right=nan"}, "hints"},
+      {{"--simulate", "--hints", "ended="}, "hints"},
+      {{"--simulate", "--hints", "maybe=1"}, "hints"},
       {{"--unheard-of", "1"}, "unheard-of"},
       {{"stray"}, "positional"},
   };

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "replay/oracle.hpp"
 #include "replay/simulation_report.hpp"
 
 namespace cairn::replay {
@@ -49,6 +50,54 @@ TEST(Simulation, NoOrderIsMuchWorseThanLru) {
           << static_cast<int>(kind) << " at " << outcome->capacities_blocks[i];
     }
   }
+}
+
+// Who says more is told more hits.
+TEST(Simulation, WhatAFrontendSaysBringsHits) {
+  for (const auto eviction : {EvictionKind::lru, EvictionKind::class_hazard}) {
+    const auto rate = [eviction](const HintOptions& hints) {
+      Generator workload({.kind = GeneratorKind::chat, .requests = 6000, .seed = 5});
+      const auto outcome =
+          simulate({.capacities_blocks = {1000}, .policies = {eviction}}, workload, 0, hints);
+      return outcome.value().rows[0].hit_rates[0];
+    };
+    const double untold = rate({});
+    const double half = rate({.ended = 0.5});
+    const double all = rate({.ended = 1});
+    EXPECT_GT(half, untold) << to_string(eviction);
+    EXPECT_GT(all, half) << to_string(eviction);
+    EXPECT_GT(rate({.when = 1}), half) << to_string(eviction);
+  }
+}
+
+TEST(Simulation, WhatIsSaidWronglyIsLearntToBeWrong) {
+  const auto rate = [](const HintOptions& hints) {
+    Generator workload({.kind = GeneratorKind::chat, .requests = 6000, .seed = 5});
+    const auto outcome =
+        simulate({.capacities_blocks = {1000}, .policies = {EvictionKind::class_hazard}}, workload,
+                 0, hints);
+    return outcome.value().rows[0].hit_rates[0];
+  };
+  const double untold = rate({});
+  EXPECT_GT(rate({.ended = 1, .right = 0.8}), untold - 0.01);
+  EXPECT_GT(rate({.ended = 1, .right = 0}), untold - 0.01);
+}
+
+TEST(Oracle, SaysWhatComes) {
+  using enum ReuseHint::Kind;
+  EXPECT_EQ(hint_of({}, std::nullopt, 3), ReuseHint{});
+  EXPECT_EQ(hint_of({.ended = 1}, std::nullopt, 3), ReuseHint{.kind = never});
+  EXPECT_EQ(hint_of({.ended = 1}, 5000, 3), ReuseHint{});
+  EXPECT_EQ(hint_of({.when = 1}, std::nullopt, 3), ReuseHint{.kind = never});
+  EXPECT_EQ(hint_of({.when = 1}, 5000, 3), (ReuseHint{.kind = within, .within_ms = 5000}));
+  int told = 0;
+  int wrong = 0;
+  for (std::uint64_t i = 0; i < 10'000; ++i) {
+    if (hint_of({.ended = 0.5}, std::nullopt, i)) ++told;
+    if (hint_of({.ended = 1, .right = 0.8}, 5000, i)) ++wrong;
+  }
+  EXPECT_NEAR(told, 5000, 200);
+  EXPECT_NEAR(wrong, 2000, 200);
 }
 
 TEST(Simulation, StopsAtItsLimit) {
