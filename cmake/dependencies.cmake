@@ -9,6 +9,7 @@ find_library(NUMA_LIBRARY numa REQUIRED)
 find_library(XXHASH_LIBRARY xxhash REQUIRED)
 find_library(ZSTD_LIBRARY zstd REQUIRED)
 find_library(ZMQ_LIBRARY zmq REQUIRED)
+find_library(HIREDIS_LIBRARY hiredis REQUIRED)
 find_library(PROMETHEUS_CORE_LIBRARY prometheus-cpp-core REQUIRED)
 
 include(cmake/cuda.cmake)

@@ -75,6 +75,9 @@ void add_matches(Families& out, std::span<const CacheStats> caches) {
     blocks.add({{"cache", cache.name}, {"result", tier}}, stats.hit_blocks);
   });
   for (const CacheStats& cache : caches) {
+    if (cache.has_shared) {
+      blocks.add({{"cache", cache.name}, {"result", "shared"}}, cache.shared_hit_blocks);
+    }
     blocks.add({{"cache", cache.name}, {"result", "miss"}}, cache.miss_blocks);
   }
   out.push_back(std::move(blocks).take());
@@ -340,6 +343,7 @@ std::string metrics_text(const MetricsInput& input) {
   families.push_back(std::move(shortages).take());
   add_groups(families, input.groups);
   add_agents(families, input.agents);
+  if (input.shared != nullptr) add_shared(families, *input.shared);
   add_http(families, input);
 
   std::ostringstream out;

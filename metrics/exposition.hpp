@@ -10,6 +10,7 @@
 #include "blockmgr/share/share_stats.hpp"
 #include "memory/alloc/statistics.hpp"
 #include "metrics/http_counters.hpp"
+#include "metrics/shared_store.hpp"
 #include "transport/engine/transfer_engine.hpp"
 
 namespace cairn {
@@ -32,6 +33,7 @@ struct MetricsInput {
   std::span<const NamedAllocator> allocators;
   const GroupsStats& groups;
   AgentStats agents = {};
+  const SharedStats* shared = nullptr;     // null: there is no shared store
   std::uint64_t damaged_descriptions = 0;  // of remembered caches, at the start
   std::uint64_t memory_shortages = 0;      // times that the process got no more memory
   const HttpCounters& http;

@@ -15,6 +15,8 @@
 #include "server/file_limit.hpp"
 #include "server/offload_at_stop.hpp"
 #include "server/ticker.hpp"
+#include "transport/store/redis_store.hpp"
+#include "transport/store/redis_wire.hpp"
 
 namespace cairn {
 namespace {
@@ -106,7 +108,8 @@ Result<Guard> make_guard(const Settings& settings, const Clock& clock) {
 // In the order in which they are made: each uses those before it.
 struct Server::Parts {
   Parts(const Settings& given, const Clock& time, Logger& logger, DataDir dir,
-        std::unique_ptr<DeviceRuntime> devices, std::unique_ptr<DiskIo> disk_io, Guard given_guard)
+        std::unique_ptr<DeviceRuntime> devices, std::unique_ptr<DiskIo> disk_io, Guard given_guard,
+        std::unique_ptr<SharedStore> store)
       : settings(given),
         log(logger),
         data_dir(std::move(dir)),
@@ -116,6 +119,10 @@ struct Server::Parts {
         disk(std::move(disk_io)),
         engine(*runtime, *disk, time, settings.transfers),
         manager(*runtime, engine, time, logger, block_options(settings, logger), settings.groups),
+        shared(store == nullptr
+                   ? nullptr
+                   : std::make_unique<SharedTiers>(manager, std::move(store), time,
+                                                   engine.executor(), settings.shared_tier)),
         catalog(given.data_dir, manager, logger),
         counters(ApiHandler::route_labels(), ApiHandler::method_labels()),
         waits(manager),
@@ -136,11 +143,15 @@ struct Server::Parts {
                 .counters = counters,
                 .sites = sites,
                 .gate = guard.gate.get(),
+                .shared = shared.get(),
                 .limits = settings.api,
                 .started_at_unix_ms = time.unix_ms()},
         handler(service),
         ticker("tick", kTickPeriod, [this] { tick(); }),
-        event_ticker("events", EventStreams::kPollPeriod, [this] { events.poll(); }) {}
+        event_ticker("events", EventStreams::kPollPeriod, [this] {
+          events.poll();
+          if (shared) shared->poll();
+        }) {}
 
   void tick() {
     look_after_memory();
@@ -182,6 +193,7 @@ struct Server::Parts {
   std::unique_ptr<DiskIo> disk;
   TransferEngine engine;
   BlockManager manager;
+  std::unique_ptr<SharedTiers> shared;  // null: no shared store
   CacheCatalog catalog;
   HttpCounters counters;
   TransferWaits waits;
@@ -200,6 +212,13 @@ struct Server::Parts {
   std::optional<Ticker> memory_ticker;
 };
 
+// The one that is made where nobody asked for any, with a shared tier or without.
+bool is_only_default(std::vector<CacheConfig> caches) {
+  if (caches.size() != 1) return false;
+  caches.front().shared.reset();
+  return caches.front() == default_cache();
+}
+
 // Those of the settings, and those that an earlier run had with a disk tier. The settings count
 // where both have one of a name, but for the cache that is made where nobody asked for any.
 Result<> Server::make_caches(Parts& parts, Logger& log) {
@@ -209,8 +228,7 @@ Result<> Server::make_caches(Parts& parts, Logger& log) {
   const auto named_like = [](const CacheConfig& cache) {
     return [&cache](const CacheConfig& other) { return other.name == cache.name; };
   };
-  if (wanted == std::vector{default_cache()} &&
-      std::ranges::any_of(*remembered, named_like(wanted.front()))) {
+  if (is_only_default(wanted) && std::ranges::any_of(*remembered, named_like(wanted.front()))) {
     wanted.clear();
   }
   for (const CacheConfig& cache : wanted) {
@@ -243,6 +261,9 @@ Result<> check_startable(const Settings& settings, const Clock& clock) {
   CAIRN_TRY(http::check_listen(settings.listen));
   CAIRN_TRY(DataDir::check(settings.data_dir));
   if (auto guard = make_guard(settings, clock); !guard) return std::move(guard).error();
+  if (settings.shared && settings.shared->tls) {
+    if (auto tls = make_redis_tls(*settings.shared); !tls) return std::move(tls).error();
+  }
   for (const CacheConfig& cache : settings.caches) {
     if (auto fits = check_config(cache, settings.blocks); !fits) {
       return Error{fits.error().code, "cache '" + cache.name + "': " + fits.error().detail};
@@ -265,8 +286,15 @@ Result<std::unique_ptr<Server>> Server::start(const Settings& settings, const Cl
   if (!runtime) return std::move(runtime).error();
   auto disk = make_disk(settings, log);
   if (!disk) return std::move(disk).error();
-  auto parts = std::make_unique<Parts>(settings, clock, log, std::move(*data_dir),
-                                       std::move(*runtime), std::move(*disk), std::move(*guard));
+  std::unique_ptr<SharedStore> store;
+  if (settings.shared) {
+    auto made = make_redis_store(*settings.shared);
+    if (!made) return std::move(made).error();
+    store = std::move(*made);
+  }
+  auto parts =
+      std::make_unique<Parts>(settings, clock, log, std::move(*data_dir), std::move(*runtime),
+                              std::move(*disk), std::move(*guard), std::move(store));
   Service& service = parts->service;
 
   http::ListenConfig listen = settings.listen;

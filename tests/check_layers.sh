@@ -22,14 +22,14 @@ readonly program='
     }
     # Rooms, from left to right; "." is the folder itself.
     rooms["memory"] = ". alloc host cuda"
-    rooms["transport"] = "copy io engine collective"
-    rooms["blockmgr"] = "disk eviction index cache agent snapshot share ."
+    rooms["transport"] = "copy io engine collective store"
+    rooms["blockmgr"] = "disk eviction index cache agent snapshot share . shared"
     rooms["server"] = "http codec routing auth events config assets routes ."
     for (name in rooms) {
       count = split(rooms[name], line, " ")
       for (i = 1; i <= count; ++i) place[name, line[i]] = i
     }
-    # Each third party by the start of its headers, and its folders (or its only file).
+    # Each third party by the start of its headers, and its folders, rooms or files.
     # A client has errors of its own: the answers of a server.
     home["boost/system/"] = " base client "
     home["xxhash"] = " base "
@@ -39,7 +39,9 @@ readonly program='
     home["nccl"] = " transport "
     home["liburing"] = " transport "
     home["prometheus/"] = " metrics "
-    home["boost/asio"] = home["boost/beast"] = " server client replay "
+    home["boost/beast"] = " server client replay "
+    home["boost/asio"] = " server client replay transport/store "
+    home["hiredis/"] = " transport/store "
     home["zmq"] = " server "
     home["nlohmann/"] = home["simdjson"] = home["openssl/"] = " server client replay ctl "
     home["gtest/"] = home["gmock/"] = home["benchmark/"] = " "
@@ -73,7 +75,8 @@ readonly program='
     split($0, bracketed, /[<>]/)
     for (start in home) {
       if (index(bracketed[2], start) == 1 && index(home[start], " " folder " ") == 0 &&
-          index(home[start], " " FILENAME " ") == 0) {
+          index(home[start], " " folder "/" room_of(FILENAME) " ") == 0 &&
+            index(home[start], " " FILENAME " ") == 0) {
         complain(folder " must not include <" bracketed[2] ">")
       }
     }
@@ -160,6 +163,7 @@ END
   plant blockmgr/bad.cpp '#include <xxhash.h>'
   plant blockmgr/bad.cpp '#include <zstd.h>'
   plant blockmgr/bad.cpp '#include <zmq.h>'
+  plant blockmgr/shared/bad.cpp '#include <hiredis/hiredis.h>'
   plant replay/bad.cpp '#include <boost/system/result.hpp>'
   plant layouts/bad.cpp '#include <cuda_runtime.h>'
   plant server/bad.cpp '#include <gtest/gtest.h>'

@@ -338,6 +338,13 @@ class Cache {
   Result<> match(std::span<const KeyView> keys, std::optional<std::uint32_t> lease_ms,
                  MatchResult& out, const std::shared_ptr<LeaseQuota>& pins = nullptr,
                  const LeaseHolder& holder = {}, const RequestHint& hint = {});
+  // Of a cache with a shared tier: how much of what a match did not find that tier has. What it has
+  // not is counted as missed here, and by no match.
+  struct Beyond {
+    std::uint64_t shared_blocks = 0;
+    std::uint64_t missed_blocks = 0;
+  };
+  void count_beyond(const Beyond& beyond);
   // Brings a lease's blocks up to `tier`, as many of the prefix as find room and the lease may
   // hold; it then holds the new copies too. Nothing where nothing has to move.
   struct OnboardRequest {
@@ -438,6 +445,8 @@ class Cache {
   friend class AgentCopy;
   friend class BlockManager;
   friend class CacheCopy;
+  friend class SharedFetches;
+  friend class SharedTier;
   friend class Snapshots;
   explicit Cache(std::shared_ptr<CacheCore> core);
   const std::shared_ptr<CacheCore> core_;

@@ -54,6 +54,7 @@ namespace cairn {
 struct CacheCounts {
   std::array<std::uint64_t, kNumTiers> hits{};
   std::uint64_t matches = 0;
+  std::uint64_t shared_hits = 0;
   std::uint64_t misses = 0;
   std::uint64_t commits = 0;
   std::uint64_t duplicates = 0;

@@ -117,6 +117,8 @@ CacheStats Cache::stats() const {
   stats.disk_damage = section->disk_damage;
   stats.disk_full = section->moves.disk_full();
   stats.matches = section->counts.matches;
+  stats.has_shared = core_->config.shared.has_value();
+  stats.shared_hit_blocks = section->counts.shared_hits;
   stats.miss_blocks = section->counts.misses;
   stats.leases = section->leases.size();
   stats.lease_expirations = section->leases.expirations();

@@ -193,7 +193,8 @@ Result<> Cache::match(std::span<const KeyView> keys, std::optional<std::uint32_t
     }
     ++section->counts.matches;
     section->counts.count(hint.reuse);
-    section->counts.misses += keys.size() - out.blocks.size();
+    // Else count_beyond() is told of them.
+    if (!core.config.shared) section->counts.misses += keys.size() - out.blocks.size();
     hubs = matching.hubs();
     unix_ms = section.unix_ms();
   }
@@ -203,6 +204,12 @@ Result<> Cache::match(std::span<const KeyView> keys, std::optional<std::uint32_t
                       .only_looks = duration_ms == 0,
                       .lease = out.lease});
   return {};
+}
+
+void Cache::count_beyond(const Beyond& beyond) {
+  Section section(*core_, LockUse::match);
+  section->counts.shared_hits += beyond.shared_blocks;
+  section->counts.misses += beyond.missed_blocks;
 }
 
 Result<Cache::Held> Cache::hold(std::span<const KeyView> keys, const HoldTerms& terms) {

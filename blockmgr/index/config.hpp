@@ -89,6 +89,22 @@ struct CacheQuota {
   friend bool operator==(const CacheQuota&, const CacheQuota&) = default;
 };
 
+// Where else a cache's blocks are: in a store that many servers share.
+struct SharedConfig {
+  enum class Placement : std::uint8_t {
+    values,  // the blocks themselves
+  } placement = Placement::values;
+  // When a block goes there.
+  enum class Write : std::uint8_t {
+    on_commit,
+    second_use,  // when a match finds it
+  } write = Write::on_commit;
+  std::string name_space = {};  // servers share what is in one; empty: the cache's name
+  std::uint64_t ttl_ms = 0;     // begins anew with each use; 0: as long as the store keeps it
+
+  friend bool operator==(const SharedConfig&, const SharedConfig&) = default;
+};
+
 struct CacheConfig {
   std::string name = {};
   LayoutConfig shape;  // num_blocks is the tiers' affair and ignored here
@@ -99,6 +115,7 @@ struct CacheConfig {
   // Of a tier; nothing: the server's.
   std::array<std::optional<PressureConfig>, kNumTiers> pressure = {};
   CacheQuota quota = {};
+  std::optional<SharedConfig> shared = {};
 
   friend bool operator==(const CacheConfig&, const CacheConfig&) = default;
 };
@@ -149,6 +166,7 @@ struct DiskOptions {
 struct BlockManagerOptions {
   std::filesystem::path data_dir;
   DiskOptions disk;
+  bool has_shared_store = false;  // without one no cache has a shared tier
   // Files that a cache may import lie directly in one of these; none: nothing is imported by path.
   std::vector<std::filesystem::path> import_folders = {};
   std::array<PressureConfig, kNumTiers> pressure;

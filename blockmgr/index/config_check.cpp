@@ -10,17 +10,32 @@ namespace cairn {
 namespace {
 
 constexpr std::size_t kMaxNameBytes = 64;
+constexpr std::uint64_t kMaxSharedTtlMs = 366ull * 24 * 3'600'000;  // a year is for ever here
 
 Error out_of_range(std::string detail) { return {ErrorCode::out_of_range, std::move(detail)}; }
 
-Result<> check_name(const std::string& name) {
+Result<> check_name(std::string_view what, const std::string& name) {
   const bool fine = !name.empty() && name.size() <= kMaxNameBytes && name != "." && name != ".." &&
                     std::all_of(name.begin(), name.end(), [](unsigned char c) {
                       return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
                     });
   if (fine) return {};
-  return out_of_range(
-      "a cache's name is 1 to 64 letters, digits, '.', '_' or '-', and not . or ..");
+  return out_of_range(std::string(what) +
+                      " is 1 to 64 letters, digits, '.', '_' or '-', and not . or ..");
+}
+
+Result<> check_shared(const SharedConfig& shared, const BlockManagerOptions& options) {
+  if (!options.has_shared_store) {
+    return Error{ErrorCode::impossible,
+                 "shared is given, and this server has no shared store: its setting shared.url "
+                 "(--shared) names one"};
+  }
+  if (!shared.name_space.empty()) CAIRN_TRY(check_name("shared.namespace", shared.name_space));
+  if (shared.ttl_ms > kMaxSharedTtlMs) {
+    return out_of_range("shared.ttl_ms is " + std::to_string(shared.ttl_ms) + ", not 0 to " +
+                        std::to_string(kMaxSharedTtlMs));
+  }
+  return {};
 }
 
 }  // namespace
@@ -43,7 +58,8 @@ std::uint32_t different_blocks(const CacheConfig& config) {
 }
 
 Result<> check_config(const CacheConfig& config, const BlockManagerOptions& options) {
-  CAIRN_TRY(check_name(config.name));
+  CAIRN_TRY(check_name("a cache's name", config.name));
+  if (config.shared) CAIRN_TRY(check_shared(*config.shared, options));
   if (config.default_lease_ms < 1 || config.default_lease_ms > options.max_lease_ms) {
     return out_of_range("default_lease_ms is " + std::to_string(config.default_lease_ms) +
                         ", not 1 to " + std::to_string(options.max_lease_ms));

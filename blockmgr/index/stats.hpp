@@ -72,7 +72,9 @@ struct CacheStats {
   std::array<TierStats, kNumTiers> tiers;
   std::array<std::array<RouteStats, kNumTiers>, kNumTiers> routes;  // [from][to]
   std::uint64_t matches = 0;
-  std::uint64_t miss_blocks = 0;  // hits of all tiers and misses sum to the keys asked for
+  bool has_shared = false;              // it has a shared tier
+  std::uint64_t shared_hit_blocks = 0;  // that this had
+  std::uint64_t miss_blocks = 0;        // hits of all tiers and misses sum to the keys asked for
   DiskAdmissionStats disk_admission;
   DiskScrubStats disk_scrub;
   DiskDamageStats disk_damage;

@@ -29,6 +29,12 @@ class Packed(unittest.TestCase):
             match.blocks, [MatchedBlock("pinned", 7, 3, b"a"), MatchedBlock("disk", 8, 1 << 40, b"b")]
         )
 
+    def test_blocks_of_the_shared_tier_are_counted_apart(self) -> None:
+        answer = bytearray(ANSWER + b"\x03" + bytes(15))
+        answer[:4] = (3).to_bytes(4, "little")
+        match = packed.read_match(answer, [b"a", b"b", b"c"])
+        self.assertEqual((match.matched, match.shared_matched, len(match.blocks)), (2, 1, 2))
+
     def test_an_allocation(self) -> None:
         slots = packed.read_allocation(bytearray(ANSWER))
         self.assertEqual(slots.blocks, [Handle("pinned", 7, 3), Handle("disk", 8, 1 << 40)])

@@ -118,6 +118,10 @@ std::string match_text(const MatchAnswer& answer) {
   append_number(out, blocks.size());
   out += ',';
   append_lease_end(out, answer.result.lease, answer.result.expires_at_unix_ms);
+  if (answer.shared_blocks) {
+    out.append(",\"shared_matched\":");
+    append_number(out, *answer.shared_blocks);
+  }
   if (answer.with_transfer) {
     out.append(",\"transfer\":");
     if (answer.transfer) {
@@ -148,13 +152,13 @@ std::string allocation_text(const Allocation& allocation) {
 }
 
 std::string packed_blocks(const std::optional<LeaseId>& lease, std::int64_t expires_at_unix_ms,
-                          std::span<const BlockHandle> blocks) {
-  PackedHead head{.num_blocks = static_cast<std::uint32_t>(blocks.size())};
+                          std::span<const BlockHandle> blocks, std::uint64_t shared_blocks) {
+  PackedHead head{.num_blocks = static_cast<std::uint32_t>(blocks.size() + shared_blocks)};
   if (lease) {
     head.lease = lease_bytes(*lease);
     head.expires_at_unix_ms = static_cast<std::uint64_t>(expires_at_unix_ms);
   }
-  std::string out(sizeof head + blocks.size() * sizeof(PackedBlock), '\0');
+  std::string out(sizeof head + head.num_blocks * sizeof(PackedBlock), '\0');
   std::memcpy(out.data(), &head, sizeof head);
   char* at = out.data() + sizeof head;
   for (const BlockHandle& block : blocks) {
@@ -163,6 +167,10 @@ std::string packed_blocks(const std::optional<LeaseId>& lease, std::int64_t expi
                              .generation = block.generation};
     std::memcpy(at, &packed, sizeof packed);
     at += sizeof packed;
+  }
+  constexpr PackedBlock kShared{.tier = static_cast<std::uint32_t>(kNumTiers)};
+  for (; shared_blocks > 0; --shared_blocks, at += sizeof kShared) {
+    std::memcpy(at, &kShared, sizeof kShared);
   }
   return out;
 }

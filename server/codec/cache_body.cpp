@@ -12,6 +12,9 @@ constexpr std::array<std::string_view, 2> kLayoutWords = {"fully_contiguous", "l
 constexpr std::array<std::string_view, 2> kBlockDimWords = {"first", "second"};
 constexpr std::array<std::string_view, 3> kOffloadWords = {"on_evict", "on_commit", "never"};
 constexpr std::array<std::string_view, 2> kExportWords = {"handle", "descriptor"};
+constexpr std::array<std::string_view, 1> kStoreWords = {"redis"};
+constexpr std::array<std::string_view, 1> kPlacementWords = {"values"};
+constexpr std::array<std::string_view, 2> kSharedWriteWords = {"on_commit", "second_use"};
 constexpr std::array<std::string_view, 3> kEvictionWords = {"lru", "class_hazard", "lrfu"};
 
 LayoutConfig read_shape(const json& object, const std::string& path, DecodeErrors& errors) {
@@ -102,6 +105,31 @@ std::optional<CacheQuota> read_quota(Fields& fields) {
   return quota;
 }
 
+std::optional<SharedConfig> read_shared(Fields& fields) {
+  const json* object = fields.optional_object("shared");
+  if (object == nullptr) return std::nullopt;
+  Fields members(*object, fields.path_of("shared"), fields.errors());
+  SharedConfig shared;
+  members.optional_word("store", kStoreWords);
+  shared.placement = static_cast<SharedConfig::Placement>(
+      members.optional_word("placement", kPlacementWords).value_or(0));
+  shared.write = static_cast<SharedConfig::Write>(
+      members.optional_word("write", kSharedWriteWords).value_or(0));
+  shared.name_space = members.optional_string("namespace").value_or("");
+  shared.ttl_ms = members.optional_number("ttl_ms", {}).value_or(0);
+  members.finish();
+  return shared;
+}
+
+ordered_json shared_body(const CacheConfig& config) {
+  const SharedConfig& shared = *config.shared;
+  return {{"store", kStoreWords[0]},
+          {"placement", kPlacementWords[static_cast<std::size_t>(shared.placement)]},
+          {"write", kSharedWriteWords[static_cast<std::size_t>(shared.write)]},
+          {"namespace", shared.name_space.empty() ? config.name : shared.name_space},
+          {"ttl_ms", shared.ttl_ms}};
+}
+
 ordered_json shape_body(const LayoutConfig& shape) {
   return {{"num_layers", shape.num_layers},
           {"outer_dim", shape.outer_dim},
@@ -186,6 +214,7 @@ CacheConfig read_cache_fields(Fields& fields, std::string name) {
       fields.optional_number("default_lease_ms", {1, UINT32_MAX}).value_or(30'000));
   config.pressure = read_pressures(fields);
   config.quota = read_quota(fields).value_or(CacheQuota{});
+  config.shared = read_shared(fields);
   for (Tier tier : kTiers) {
     if (!config.pressure[index_of(tier)] || config.tiers[index_of(tier)]) continue;
     errors.add(ErrorCode::unknown_tier,
@@ -254,6 +283,7 @@ ordered_json cache_config_body(const CacheConfig& config) {
   if (const auto& blocks = config.quota.max_leased_blocks) {
     body["quota"] = {{"max_leased_blocks", *blocks}};
   }
+  if (config.shared) body["shared"] = shared_body(config);
   return body;
 }
 

@@ -85,6 +85,7 @@ Result<> read_match(const json& body, const MatchLimits& limits, MatchBody& out)
   out.wait_ms =
       static_cast<std::uint32_t>(fields.optional_number("wait_ms", {0, kMaxWaitMs}).value_or(0));
   out.hint = read_hint(fields);
+  out.shared = fields.optional_bool("shared").value_or(true);
   fields.finish();
   CAIRN_TRY(errors.take());
   return check_match_sources(keys != nullptr, out);

@@ -265,8 +265,9 @@ Result<CommitBlock> read_commit_block(Body& body, od::object object, const Where
 }  // namespace
 
 Result<> read_match(std::span<const std::byte> bytes, const MatchLimits& limits, MatchBody& out) {
-  static constexpr std::array<std::string_view, 8> kNames = {
-      "keys", "lease_ms", "tokens", "salt", "onboard", "wait_ms", kReuseName, kSessionName};
+  static constexpr std::array<std::string_view, 9> kNames = {"keys",   "lease_ms", "tokens",
+                                                             "salt",   "onboard",  "wait_ms",
+                                                             "shared", kReuseName, kSessionName};
   out.clear();
   return read_body(bytes, [&out, &limits](Body& body, od::object root) -> Result<> {
     auto seen = body.fields(root, kNames, {}, [&](std::size_t index, od::value value) {
@@ -289,6 +290,8 @@ Result<> read_match(std::span<const std::byte> bytes, const MatchLimits& limits,
           return read_tier(body, value, where, out.onboard.emplace());
         case 5:
           return store(body.number(value, where, {0, kMaxWaitMs}), out.wait_ms);
+        case 6:
+          return read_flag(body, value, where, out.shared);
         default:
           return read_hint_field(body, value, where, out.hint);
       }

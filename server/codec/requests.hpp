@@ -33,6 +33,7 @@ struct MatchBody {
   std::optional<Tier> onboard;
   std::uint32_t wait_ms = 0;
   RequestHint hint;
+  bool shared = true;  // whether the shared tier is asked for what is not here
 
   void clear() {
     keys.clear();
@@ -44,6 +45,7 @@ struct MatchBody {
     wait_ms = 0;
     hint.reuse = {};
     hint.session.clear();
+    shared = true;
   }
 };
 

@@ -96,6 +96,10 @@ constexpr std::array kFlags = {
          "endpoint to publish events on over ZeroMQ, e.g. tcp://127.0.0.1:5557 (default none)"},
     Flag{"events-zmq-replay", "/events/zmq/replay_endpoint", text,
          "endpoint to ask for events that were missed (default none)"},
+    Flag{
+        "shared", "/shared/url", text,
+        "redis://HOST:PORT[,HOST:PORT...] (rediss:// with TLS) of the store that caches share with "
+        "those of other servers (default none)"},
     Flag{"transfer-workers", "/transfers/workers", number,
          "movements in memory under way at once, 1 to 64 (default 2)"},
     Flag{"disk-threads", "/transfers/disk_threads", number,

@@ -67,6 +67,16 @@ std::vector<SettingHelp> file_settings() {
       "1048576)");
   add("transfers.copy_forms.WAY.rows_least_rows",
       "rows of a strided run on average, for one two-dimensional copy; 0: never (default 0)");
+  add("shared.user", "user of the store, where it has users (default none)");
+  add("shared.password_file", "file whose first line is its password (default none)");
+  add("shared.tls.ca",
+      "PEM file of the authorities that sign its certificate (default the system's)");
+  add("shared.tls.cert", "PEM file with a certificate for the store to see (default none)");
+  add("shared.tls.key", "PEM file with its key");
+  add("shared.connections", "connections for values, a node (default 2)");
+  add("shared.timeout_ms", "without a byte of an answer a node is given up (default 1000)");
+  add("shared.max_queued", "values that wait for a node's connections (default 256)");
+  add("shared.match_deadline_us", "how long a match waits for the store's word (default 2000)");
   add("groups.host", "address that the other servers of a group reach (default 127.0.0.1)");
   add("groups.collective", "what rank 0 makes groups of (default local)");
   add("groups.max_groups", "groups that this server is a rank of (default 16)");

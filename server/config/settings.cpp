@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/asio/ip/address.hpp>
 #include <charconv>
+#include <fstream>
 
 #include "server/auth/site_gate.hpp"
 #include "server/codec/cache_body.hpp"
@@ -227,6 +228,52 @@ void read_events(Fields& fields, Settings& out) {
   section(fields, "zmq", [&out](Fields& members) { read_zmq(members, out.zmq); });
 }
 
+// The last line's end belongs to the file, not to the password.
+std::string read_password(Fields& fields) {
+  const auto path = fields.optional_string("password_file");
+  if (!path) return {};
+  std::ifstream file(*path, std::ios::binary);
+  std::string password;
+  if (!file || !std::getline(file, password)) {
+    fields.errors().add(ErrorCode::not_found, fields.path_of("password_file") + " is '" + *path +
+                                                  "', which cannot be read or is empty");
+  }
+  if (password.ends_with('\r')) password.pop_back();
+  return password;
+}
+
+void read_shared(Fields& fields, Settings& out) {
+  const auto url = fields.optional_string("url");
+  RedisSettings store;
+  if (url) {
+    auto read = redis_settings_from(*url);
+    if (read) {
+      store = std::move(*read);
+    } else {
+      fields.errors().add(read.error().code, fields.path_of("url") + ": " + read.error().detail);
+    }
+  }
+  store.user = fields.optional_string("user").value_or("");
+  store.password = read_password(fields);
+  section(fields, "tls", [&store](Fields& tls) {
+    store.ca = tls.optional_string("ca").value_or("");
+    store.certificate = tls.optional_string("cert").value_or("");
+    store.key = tls.optional_string("key").value_or("");
+    if (store.certificate.empty() != store.key.empty()) {
+      tls.errors().add(ErrorCode::missing_field,
+                       tls.path_of(store.key.empty() ? "key" : "cert") +
+                           " is missing; a certificate and its key come together");
+    }
+  });
+  read(fields, "connections", {1, 64}, store.connections);
+  read(fields, "timeout_ms", {10, 60'000}, store.timeout_ms);
+  read(fields, "max_queued", {1, 65'536}, store.max_queued);
+  auto deadline_us = static_cast<std::uint64_t>(out.shared_tier.match_deadline.count());
+  read(fields, "match_deadline_us", {100, 10'000'000}, deadline_us);
+  out.shared_tier.match_deadline = std::chrono::microseconds(deadline_us);
+  if (url) out.shared = std::move(store);
+}
+
 void read_unix_access(Fields& fields, http::UnixAccess& out) {
   DecodeErrors& errors = fields.errors();
   if (const auto name = fields.optional_string("unix_group")) {
@@ -384,6 +431,7 @@ Settings read_document(const json& document, DecodeErrors& errors) {
   });
   section(fields, "transfers",
           [&settings](Fields& members) { read_transfers(members, settings.transfers); });
+  section(fields, "shared", [&settings](Fields& members) { read_shared(members, settings); });
   section(fields, "groups",
           [&settings](Fields& members) { read_groups(members, settings.groups); });
   section(fields, "pressure", [&settings](Fields& members) {
@@ -394,6 +442,11 @@ Settings read_document(const json& document, DecodeErrors& errors) {
     }
   });
   settings.caches = read_caches(fields);
+  settings.blocks.has_shared_store = settings.shared.has_value();
+  // For a quick start.
+  if (settings.shared && settings.caches == std::vector{default_cache()}) {
+    settings.caches.front().shared.emplace();
+  }
   settings.restore = read_restore(fields);
   settings.blocks.data_dir = settings.data_dir;
   fields.finish();

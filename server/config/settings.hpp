@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "base/result.hpp"
 #include "blockmgr/index/config.hpp"
 #include "blockmgr/share/group_types.hpp"
+#include "blockmgr/shared/shared_tier.hpp"
 #include "memory/device_runtime.hpp"
 #include "server/auth/caller.hpp"
 #include "server/codec/fields.hpp"
@@ -20,6 +22,7 @@
 #include "server/http/tls.hpp"
 #include "transport/engine/transfer_engine.hpp"
 #include "transport/io/uring_disk_io.hpp"
+#include "transport/store/redis_settings.hpp"
 
 namespace cairn {
 
@@ -57,6 +60,8 @@ struct Settings {
   std::string crash_at;          // tests: the place where the process kills itself; empty: nowhere
   BlockManagerOptions blocks;
   GroupOptions groups;
+  std::optional<RedisSettings> shared;  // nothing: no cache has a shared tier
+  SharedTierOptions shared_tier;
   std::vector<CacheConfig> caches;
   std::vector<RestoreSetting> restore;  // in this order, after the caches are made
   LogLevel log_level = LogLevel::info;

@@ -35,6 +35,20 @@ ordered_json pressure_body(const BlockManager& manager) {
   return pressure;
 }
 
+// Null where there is none. What a node said last never has a credential in it.
+ordered_json shared_body(const Service& service) {
+  if (service.shared == nullptr) return nullptr;
+  const SharedStoreStats stats = service.shared->store_stats();
+  ordered_json nodes = ordered_json::array();
+  for (const auto& node : stats.nodes) {
+    nodes.push_back({{"address", node.address},
+                     {"state", node.is_open ? "left_alone" : "reached"},
+                     {"last_error", node.last_error.empty() ? ordered_json(nullptr)
+                                                            : ordered_json(node.last_error)}});
+  }
+  return {{"store", "redis"}, {"ready", stats.is_ready}, {"nodes", std::move(nodes)}};
+}
+
 ordered_json system_body(const Service& service) {
   const http::HttpServerStats http = service.http_stats();
   const auto transfers = service.manager.transfer_counts();
@@ -52,6 +66,7 @@ ordered_json system_body(const Service& service) {
           {"lost_device", lost ? ordered_json(*lost) : ordered_json(nullptr)},
           {"memory_visibility", to_string(service.runtime.visibility())},
           {"pressure", pressure_body(service.manager)},
+          {"shared", shared_body(service)},
           {"transfers", {{"queued", transfers.queued}, {"running", transfers.running}}},
           {"engine",
            {{"queued", engine.queued},

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "server/codec/answers.hpp"
 #include "server/codec/hot_document.hpp"
 #include "server/codec/hot_json.hpp"
@@ -36,6 +38,7 @@ Result<> read_packed(const Service& service, const Call& call, MatchBody& out) {
     out.lease_ms = static_cast<std::uint32_t>(*lease_ms);
   }
   out.hint = read_hint(query);
+  out.shared = query.flag("shared").value_or(true);
   CAIRN_TRY(query.finish());
   if (call.body.size() % *key_bytes != 0) {
     return Error{ErrorCode::wrong_length, "the body is " + std::to_string(call.body.size()) +
@@ -70,7 +73,8 @@ void answer_match(const Cache& cache, bool packed, const MatchAnswer& answer, Re
   tell_memory(reply, cache.memory_id());
   if (!packed) return reply.text(200, match_text(answer));
   const MatchResult& result = answer.result;
-  reply.bytes(packed_blocks(result.lease, result.expires_at_unix_ms, result.blocks));
+  reply.bytes(packed_blocks(result.lease, result.expires_at_unix_ms, result.blocks,
+                            answer.shared_blocks.value_or(0)));
 }
 
 // After blocks were brought up: where they are now. The lease pins them, so they are all there
@@ -118,6 +122,76 @@ void match_and_onboard(Service& service, const Call& call, std::shared_ptr<Cache
   guard.keep();
 }
 
+// A match of a cache with a shared tier, from its local part to its answer.
+struct SharedMatch {
+  std::shared_ptr<Cache> cache;
+  std::vector<BlockKey> keys;
+  MatchResult result;
+  std::uint64_t shared_blocks = 0;
+  std::optional<TransferId> transfer = {};
+  std::optional<std::uint32_t> lease_ms = {};
+  std::shared_ptr<LeaseQuota> pins = {};
+  LeaseHolder holder = {};
+  bool packed = false;
+  Reply reply;
+
+  void answer() {
+    const std::vector<KeyView> views(keys.begin(), keys.end());
+    answer_match(*cache, packed,
+                 {.keys = views,
+                  .result = result,
+                  .with_transfer = true,
+                  .transfer = transfer,
+                  .shared_blocks = shared_blocks},
+                 reply);
+  }
+  // Once what was fetched is here.
+  void match_again() {
+    const std::vector<KeyView> views(keys.begin(), keys.end());
+    MatchResult now;
+    if (auto matched = cache->match(views, lease_ms, now, pins, holder); !matched) {
+      return reply.error(matched.error());
+    }
+    cache->count_beyond({.missed_blocks = views.size() - now.blocks.size()});
+    if (result.lease) static_cast<void>(cache->release(*result.lease));
+    const std::uint64_t more =
+        now.blocks.size() - std::min(now.blocks.size(), result.blocks.size());
+    shared_blocks -= std::min(shared_blocks, more);
+    result = std::move(now);
+    answer();
+  }
+};
+
+void match_beyond(Service& service, const Call& call, const std::shared_ptr<Cache>& cache,
+                  const MatchBody& body, std::span<const KeyView> keys, const MatchResult& result,
+                  Reply reply) {
+  auto match = std::make_shared<SharedMatch>(SharedMatch{.cache = cache,
+                                                         .keys = owned(keys),
+                                                         .result = result,
+                                                         .lease_ms = body.lease_ms,
+                                                         .pins = call.pins(),
+                                                         .holder = call.holder(),
+                                                         .packed = call.style.form.bytes,
+                                                         .reply = std::move(reply)});
+  const std::size_t here = result.blocks.size();
+  const auto looked = [&service, match, wait_ms = body.wait_ms,
+                       missing = keys.size() - here](SharedTier::Beyond beyond) {
+    match->cache->count_beyond(
+        {.shared_blocks = beyond.blocks, .missed_blocks = missing - beyond.blocks});
+    match->shared_blocks = beyond.blocks;
+    match->transfer = beyond.transfer;
+    const bool waits =
+        beyond.transfer && wait_ms > 0 &&
+        service.waits.wait(*beyond.transfer, wait_ms, [match] { match->match_again(); });
+    if (!waits) match->answer();
+  };
+  const auto tier = service.shared == nullptr ? nullptr : service.shared->of(cache);
+  if (tier == nullptr || !body.shared) return looked({});
+  tier->matched(keys.first(here));
+  tier->look_beyond({.keys = keys.subspan(here), .to = tier->default_tier(), .quota = call.quota()},
+                    looked);
+}
+
 void match_with(Service& service, const Call& call, Scratch& scratch, Reply reply) {
   auto cache = cache_of(service, call);
   if (!cache) return reply.error(cache.error());
@@ -140,6 +214,12 @@ void match_with(Service& service, const Call& call, Scratch& scratch, Reply repl
           (*cache)->match(keys, body.lease_ms, result, call.pins(), call.holder(), body.hint);
       !matched) {
     return reply.error(matched.error());
+  }
+  if ((*cache)->config().shared && !body.onboard) {
+    return match_beyond(service, call, *cache, body, keys, result, std::move(reply));
+  }
+  if ((*cache)->config().shared) {
+    (*cache)->count_beyond({.missed_blocks = keys.size() - result.blocks.size()});
   }
   if (body.onboard) {
     return match_and_onboard(service, call, std::move(*cache), body, keys, result,

@@ -1,5 +1,7 @@
 #include "server/routes/metrics_source.hpp"
 
+#include <optional>
+
 #include "base/version.hpp"
 #include "server/routes/readiness.hpp"
 #include "server/routes/service.hpp"
@@ -16,6 +18,12 @@ std::string collect_metrics(const Service& service) {
   };
   add(service.engine.allocators());
   if (const http::HttpServer* server = service.http.load()) add(server->allocators());
+  std::optional<SharedStats> shared;
+  if (service.shared != nullptr) {
+    shared = SharedStats{.store = service.shared->store_stats(),
+                         .tiers = service.shared->stats(),
+                         .missed_events = service.shared->missed_events()};
+  }
   return metrics_text({.version = kVersion,
                        .runtime = service.runtime.name(),
                        .ready = check_ready(service.phase, service.runtime).has_value(),
@@ -24,6 +32,7 @@ std::string collect_metrics(const Service& service) {
                        .allocators = allocators,
                        .groups = service.manager.groups().stats(),
                        .agents = service.manager.agents().stats(),
+                       .shared = shared ? &*shared : nullptr,
                        .damaged_descriptions = service.catalog.damaged(),
                        .memory_shortages = service.reserve.shortages(),
                        .http = service.counters,

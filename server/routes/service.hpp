@@ -11,6 +11,7 @@
 #include "base/memory_reserve.hpp"
 #include "base/task_threads.hpp"
 #include "blockmgr/block_manager.hpp"
+#include "blockmgr/shared/shared_tiers.hpp"
 #include "memory/device_runtime.hpp"
 #include "metrics/http_counters.hpp"
 #include "server/auth/caller.hpp"
@@ -44,7 +45,8 @@ struct Service {
   CacheCatalog& catalog;  // used on `admin` only
   HttpCounters& counters;
   const SiteGate& sites;
-  Gate* gate = nullptr;  // null: everybody may do everything
+  Gate* gate = nullptr;           // null: everybody may do everything
+  SharedTiers* shared = nullptr;  // null: there is no shared store
   ApiLimits limits;
   std::int64_t started_at_unix_ms = 0;
   std::atomic<const http::HttpServer*> http{nullptr};  // null until it listens

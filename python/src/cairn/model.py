@@ -98,6 +98,7 @@ class CacheConfig:
     default_lease_ms: int | None = None
     pressure: dict[str, Any] | None = None
     quota: dict[str, Any] | None = None
+    shared: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)

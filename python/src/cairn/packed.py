@@ -17,6 +17,7 @@ HEAD = struct.Struct("<II16sQ")
 RECORD = struct.Struct("<B3xIQ")
 SLOT_WORD, RECORD_WORDS = 1, RECORD.size // 4
 TIER_NUMBERS = bytes(range(len(TIERS)))
+SHARED = TIERS.index("shared")
 
 
 class PackedBlocks(Sequence[T]):
@@ -34,6 +35,11 @@ class PackedBlocks(Sequence[T]):
     @property
     def slots(self) -> list[int]:
         return list(struct.unpack(f"<{len(self) * RECORD_WORDS}I", self._records)[SLOT_WORD::RECORD_WORDS])
+
+    def first_here(self) -> int:
+        """How many of the first lie on the server's host."""
+        at = self._tiers.find(SHARED)
+        return len(self) if at < 0 else at
 
     def first_in(self, tier: str) -> int:
         """How many of the first lie in that tier."""
@@ -84,8 +90,11 @@ def read_match(body: bytearray, keys: Sequence[Key], memory_id: str | None = Non
     def make(at: int, tier: str, slot: int, generation: int) -> MatchedBlock:
         return MatchedBlock(tier, slot, generation, key_bytes(keys[at]))
 
+    # Those of the shared tier come last: they are on their way.
     blocks = PackedBlocks(records, make)
-    return Match(len(blocks), lease, expires_at_ms, blocks, memory_id=memory_id)
+    matched = blocks.first_here()
+    shared = len(blocks) - matched or None
+    return Match(matched, lease, expires_at_ms, blocks[:matched], shared_matched=shared, memory_id=memory_id)
 
 
 def read_allocation(body: bytearray, memory_id: str | None = None) -> Allocation:

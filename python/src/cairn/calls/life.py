@@ -32,13 +32,14 @@ def match(
     lease_ms: int | None = None,
     onboard: Tier | None = None,
     wait_ms: int | None = None,
+    shared: bool | None = None,
 ) -> Call[Match]:
     """The longest prefix of `keys` that is there, pinned for `lease_ms` (the cache's default where it is left
     out; 0 looks without pinning). With `onboard` the blocks are brought up to that tier first; `wait_ms` bounds
-    the wait for it."""
+    the wait for it, and for what comes from a shared tier, which is not asked where `shared` is False."""
     path = ("v1", "caches", cache, "match")
     keys = list(keys)  # blocks name them when they are looked at
-    together = packed.packed_keys(keys) if onboard is None else None
+    together = packed.packed_keys(keys) if onboard is None and not wait_ms else None
 
     def read(response: Response) -> Match:
         if response.content_type == PACKED[1]:
@@ -47,10 +48,10 @@ def match(
 
     if together is None:
         names = [key_hex(key) for key in keys]
-        body = parts.fields(keys=names, lease_ms=lease_ms, onboard=onboard, wait_ms=wait_ms)
+        body = parts.fields(keys=names, lease_ms=lease_ms, onboard=onboard, wait_ms=wait_ms, shared=shared)
         return parts.post(target(*path), body, read, wait_ms=wait_ms, idempotent=lease_ms == 0)
     length, joined = together
-    where = target(*path, query={"key_bytes": length, "lease_ms": lease_ms})
+    where = target(*path, query={"key_bytes": length, "lease_ms": lease_ms, "shared": shared})
     return Call(Request("POST", where, (parts.BYTES, PACKED), (joined,), idempotent=lease_ms == 0), read)
 
 

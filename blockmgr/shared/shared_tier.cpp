@@ -1,0 +1,272 @@
+#include "blockmgr/shared/shared_tier.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/hash.hpp"
+#include "base/hex.hpp"
+#include "blockmgr/shared/shared_fetch.hpp"
+#include "blockmgr/shared/shared_upload.hpp"
+
+namespace cairn {
+namespace {
+
+// Keys that a match asks the store about: one round trip, and some 40 kB of it.
+constexpr std::size_t kMaxLookAhead = 512;
+// Of what was just absent the store is not asked again for so long.
+constexpr std::chrono::milliseconds kAbsentFor{500};
+constexpr std::size_t kMaxAbsent = 16'384;  // 24 bytes each
+// Names known to be in the store, in each half: 24 bytes each. What is forgotten is asked about
+// once more.
+constexpr std::size_t kMaxKnown = 65'536;
+// Blocks that wait to be stored: 160 bytes each. More are not stored.
+constexpr std::size_t kMaxWaiting = 8'192;
+// Blocks that are being stored: they are pinned, and a connection takes one at a time.
+constexpr std::uint32_t kMaxStoring = 4;
+// Times to live that one match begins anew.
+constexpr std::size_t kMaxTouches = 512;
+
+std::uint64_t hash_of(KeyView key) { return hash_bytes(key.bytes(), 0); }
+
+}  // namespace
+
+SharedTier::SharedTier(std::shared_ptr<Cache> cache, const Services& services)
+    : context_(std::make_shared<SharedContext>(std::move(cache), services.store,
+                                               services.under_way)),
+      config_(*context_->cache->config().shared),
+      clock_(services.clock),
+      options_(services.options) {}
+
+Tier SharedTier::default_tier() const {
+  return context_->cache->layout(Tier::pinned) != nullptr ? Tier::pinned
+                                                          : context_->cache->highest_tier();
+}
+
+void SharedTier::look_beyond(const Look& look, UniqueFunction<void(Beyond)> done) {
+  if (look.keys.empty()) return done({});
+  std::vector<BlockKey> keys;
+  {
+    MutexLock lock(mutex_);
+    if (ended_) return done({});
+    const auto absent = absent_.find(hash_of(look.keys.front()));
+    if (absent != absent_.end() && clock_.now() < absent->second) {
+      ++context_->counters.probes_spared;
+      return done({});
+    }
+    const std::size_t count = std::min(look.keys.size(), kMaxLookAhead);
+    for (const KeyView& key : look.keys.first(count)) keys.emplace_back(key);
+    // The store outlives what is asked of it.
+    context_->under_way.enter();
+  }
+  ++context_->counters.probes;
+  SharedStore::Probe probe{.names = {}, .within = options_.match_deadline};
+  for (const BlockKey& key : keys) probe.names.push_back(context_->name_of(key));
+  context_->store.probe(
+      std::move(probe),
+      [self = shared_from_this(), keys = std::move(keys), to = look.to, quota = look.quota,
+       done = std::move(done)](const std::vector<SharedStore::Presence>& there) mutable {
+        self->looked(keys, there, {.keys = {}, .to = to, .quota = quota}, done);
+        self->context_->under_way.leave();
+      });
+}
+
+void SharedTier::looked(const std::vector<BlockKey>& keys,
+                        const std::vector<SharedStore::Presence>& there, const Look& look,
+                        UniqueFunction<void(Beyond)>& done) {
+  const auto miss = std::ranges::find_if(
+      there, [](auto presence) { return presence != SharedStore::Presence::present; });
+  const auto count = static_cast<std::size_t>(miss - there.begin());
+  if (miss != there.end()) {
+    if (*miss == SharedStore::Presence::unknown) ++context_->counters.probes_late;
+    MutexLock lock(mutex_);
+    if (absent_.size() >= kMaxAbsent) absent_.clear();
+    const std::uint64_t hash = hash_of(keys[count]);
+    absent_[hash] = clock_.now() + kAbsentFor;
+    // It was there once.
+    if (*miss == SharedStore::Presence::absent) forget(hash);
+  }
+  Beyond beyond{.blocks = count};
+  if (count > 0) {
+    beyond.transfer =
+        fetch({keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(count)}, look);
+  }
+  done(beyond);
+}
+
+std::optional<TransferId> SharedTier::fetch(std::vector<BlockKey> keys, const Look& look) {
+  const std::vector<KeyView> views(keys.begin(), keys.end());
+  const std::vector<bool> here = context_->cache->contains(views);
+  std::vector<BlockKey> wanted;
+  std::optional<TransferId> other;
+  {
+    MutexLock lock(mutex_);
+    if (ended_) return std::nullopt;
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const std::uint64_t hash = hash_of(keys[i]);
+      remember(hash);
+      if (here[i]) continue;
+      if (const auto at = fetching_.find(hash); at != fetching_.end()) {
+        other = at->second;
+        continue;
+      }
+      wanted.push_back(keys[i]);
+      fetching_.emplace(hash, TransferId{});
+    }
+  }
+  if (wanted.empty()) return other;
+  auto id =
+      SharedFetches::start({.context = context_,
+                            .keys = wanted,
+                            .to = look.to,
+                            .quota = look.quota,
+                            .ended = [self = shared_from_this(), wanted](std::size_t arrived) {
+                              self->fetched(wanted, arrived);
+                            }});
+  if (!id) {
+    fetched(wanted, 0);
+    return other;
+  }
+  MutexLock lock(mutex_);
+  for (const BlockKey& key : wanted) {
+    // It may have ended by now.
+    if (const auto at = fetching_.find(hash_of(key)); at != fetching_.end()) at->second = *id;
+  }
+  return *id;
+}
+
+void SharedTier::fetched(const std::vector<BlockKey>& keys, std::size_t arrived) {
+  MutexLock lock(mutex_);
+  for (const BlockKey& key : keys) fetching_.erase(hash_of(key));
+  // Whether the first that did not come is there is to be asked anew.
+  if (arrived < keys.size()) forget(hash_of(keys[arrived]));
+}
+
+void SharedTier::matched(std::span<const KeyView> keys) {
+  const bool stores = config_.write == SharedConfig::Write::second_use;
+  if (!stores && config_.ttl_ms == 0) return;
+  std::vector<BlockKey> touched;
+  std::vector<BlockKey> unknown;
+  {
+    MutexLock lock(mutex_);
+    if (ended_) return;
+    const TimePoint now = clock_.now();
+    const auto told_before = now - std::chrono::milliseconds(config_.ttl_ms / 4);
+    for (const KeyView& key : keys) {
+      Known* const at = known(hash_of(key));
+      if (at == nullptr) {
+        if (stores) unknown.emplace_back(key);
+      } else if (config_.ttl_ms > 0 && at->told < told_before && touched.size() < kMaxTouches) {
+        at->told = now;
+        touched.emplace_back(key);
+        context_->under_way.enter();
+      }
+    }
+  }
+  for (const BlockKey& key : unknown) offer(key, std::nullopt);
+  for (const BlockKey& key : touched) {
+    context_->store.touch({.name = context_->name_of(key), .ttl_ms = config_.ttl_ms},
+                          [self = shared_from_this(), key](const Result<bool>& there) {
+                            if (there && !*there) {
+                              MutexLock lock(self->mutex_);
+                              self->forget(hash_of(key));
+                            }
+                            self->context_->under_way.leave();
+                          });
+  }
+}
+
+void SharedTier::stored(const BlockKey& key, const std::optional<BlockKey>& parent) {
+  if (config_.write == SharedConfig::Write::on_commit) offer(key, parent);
+}
+
+void SharedTier::offer(const BlockKey& key, const std::optional<BlockKey>& parent) {
+  {
+    MutexLock lock(mutex_);
+    const std::uint64_t hash = hash_of(key);
+    if (ended_ || known(hash) != nullptr) return;
+    if (waiting_.size() >= kMaxWaiting) {
+      ++context_->counters.dropped_full;
+      return;
+    }
+    remember(hash);
+    waiting_.push_back({.key = key, .parent = parent});
+  }
+  store_next();
+}
+
+void SharedTier::store_next() {
+  Waiting next;
+  {
+    MutexLock lock(mutex_);
+    if (ended_ || waiting_.empty() || storing_ == kMaxStoring) return;
+    next = std::move(waiting_.front());
+    waiting_.pop_front();
+    ++storing_;
+    context_->under_way.enter();
+  }
+  if (!next.parent) next.parent = context_->cache->parent(next.key);
+  start_upload({.context = context_,
+                .key = next.key,
+                .parent = next.parent,
+                .epoch = 1,
+                .ended = [self = shared_from_this(), key = next.key](const Result<>& result) {
+                  self->store_ended(key, result);
+                }});
+  context_->under_way.leave();
+}
+
+void SharedTier::store_ended(const BlockKey& key, const Result<>& result) {
+  {
+    MutexLock lock(mutex_);
+    --storing_;
+    if (!result) forget(hash_of(key));
+  }
+  if (!result) ++context_->counters.dropped_failed;
+  store_next();
+}
+
+void SharedTier::end() {
+  MutexLock lock(mutex_);
+  ended_ = true;
+  waiting_.clear();
+}
+
+SharedTier::Known* SharedTier::known(std::uint64_t hash) {
+  for (KnownNames& names : known_) {
+    if (const auto at = names.find(hash); at != names.end()) return &at->second;
+  }
+  return nullptr;
+}
+
+void SharedTier::remember(std::uint64_t hash) {
+  if (known_[0].size() >= kMaxKnown) {
+    known_[1] = std::exchange(known_[0], {});
+  }
+  known_[0][hash] = {.told = clock_.now()};
+}
+
+void SharedTier::forget(std::uint64_t hash) {
+  for (KnownNames& names : known_) names.erase(hash);
+}
+
+SharedTierStats SharedTier::stats() const {
+  const SharedCounters& counters = context_->counters;
+  SharedTierStats stats{.cache = context_->cache->config().name,
+                        .fetched_blocks = counters.fetched_blocks,
+                        .fetched_bytes = counters.fetched_bytes,
+                        .stored_blocks = counters.stored_blocks,
+                        .stored_bytes = counters.stored_bytes,
+                        .there_already = counters.there_already,
+                        .dropped_full = counters.dropped_full,
+                        .dropped_failed = counters.dropped_failed,
+                        .absent = counters.absent,
+                        .probes = counters.probes,
+                        .probes_spared = counters.probes_spared,
+                        .probes_late = counters.probes_late};
+  std::ranges::copy(counters.wrong, stats.wrong.begin());
+  MutexLock lock(mutex_);
+  stats.waiting_blocks = waiting_.size() + storing_;
+  return stats;
+}
+
+}  // namespace cairn

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <boost/unordered/unordered_flat_map.hpp>
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <span>
+#include <unordered_map>
+
+#include "base/clock.hpp"
+#include "base/mutex.hpp"
+#include "blockmgr/shared/shared_context.hpp"
+
+namespace cairn {
+
+struct SharedTierOptions {
+  // How long a match waits for what the store says of the keys behind its prefix.
+  std::chrono::microseconds match_deadline{2'000};
+};
+
+struct SharedTierStats {
+  std::string cache;
+  std::uint64_t fetched_blocks = 0;
+  std::uint64_t fetched_bytes = 0;
+  std::uint64_t stored_blocks = 0;
+  std::uint64_t stored_bytes = 0;
+  std::uint64_t there_already = 0;
+  std::uint64_t dropped_full = 0;
+  std::uint64_t dropped_failed = 0;
+  std::uint64_t waiting_blocks = 0;  // to be stored
+  std::uint64_t absent = 0;
+  std::array<std::uint64_t, kNumWrongValues> wrong{};
+  std::uint64_t probes = 0;
+  std::uint64_t probes_spared = 0;
+  std::uint64_t probes_late = 0;
+};
+
+// What a cache has beyond this host: which of its blocks go into the store that many servers share,
+// and which come from there. What fails is a miss, or is not stored, and counted. Thread-safe.
+class SharedTier : public std::enable_shared_from_this<SharedTier> {
+ public:
+  struct Services {
+    SharedStore& store;
+    WaitGroup& under_way;
+    const Clock& clock;
+    SharedTierOptions options;
+  };
+  // REQUIRES: the cache's configuration has a shared tier.
+  SharedTier(std::shared_ptr<Cache> cache, const Services& services);
+
+  // Keys behind a match's prefix. As many of them as a look ahead has, those that the store has are
+  // brought to `to`, once for all who ask, while the caller goes on.
+  struct Look {
+    std::span<const KeyView> keys;
+    Tier to = Tier::pinned;
+    std::shared_ptr<BlockQuota> quota = {};
+  };
+  struct Beyond {
+    std::uint64_t blocks = 0;  // so many from the first on
+    std::optional<TransferId> transfer = {};
+  };
+  void look_beyond(const Look& look, UniqueFunction<void(Beyond)> done);
+  // A match found these in the cache.
+  void matched(std::span<const KeyView> keys);
+  // The cache has a copy of it.
+  void stored(const BlockKey& key, const std::optional<BlockKey>& parent);
+  // Nothing begins any more.
+  void end();
+
+  const Cache& cache() const { return *context_->cache; }
+  // The highest tier that the CPU reaches, which is where blocks from the store are quickest.
+  Tier default_tier() const;
+  SharedTierStats stats() const;
+
+ private:
+  struct Waiting {
+    BlockKey key;
+    std::optional<BlockKey> parent;
+  };
+  // What the store is known to have, or will have, and when that was last said to it.
+  struct Known {
+    TimePoint told;
+  };
+  using KnownNames = boost::unordered_flat_map<std::uint64_t, Known>;
+
+  void looked(const std::vector<BlockKey>& keys, const std::vector<SharedStore::Presence>& there,
+              const Look& look, UniqueFunction<void(Beyond)>& done);
+  std::optional<TransferId> fetch(std::vector<BlockKey> keys, const Look& look);
+  void fetched(const std::vector<BlockKey>& keys, std::size_t arrived);
+  void offer(const BlockKey& key, const std::optional<BlockKey>& parent);
+  void store_next();
+  void store_ended(const BlockKey& key, const Result<>& result);
+  Known* known(std::uint64_t hash) CAIRN_REQUIRES(mutex_);
+  void remember(std::uint64_t hash) CAIRN_REQUIRES(mutex_);
+  void forget(std::uint64_t hash) CAIRN_REQUIRES(mutex_);
+
+  const std::shared_ptr<SharedContext> context_;
+  const SharedConfig config_;
+  const Clock& clock_;
+  const SharedTierOptions options_;
+  mutable Mutex mutex_;
+  bool ended_ CAIRN_GUARDED_BY(mutex_) = false;
+  std::array<KnownNames, 2> known_ CAIRN_GUARDED_BY(mutex_);  // the newer ones, the older ones
+  boost::unordered_flat_map<std::uint64_t, TimePoint> absent_ CAIRN_GUARDED_BY(mutex_);
+  std::unordered_map<std::uint64_t, TransferId> fetching_ CAIRN_GUARDED_BY(mutex_);
+  std::deque<Waiting> waiting_ CAIRN_GUARDED_BY(mutex_);
+  std::uint32_t storing_ CAIRN_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace cairn

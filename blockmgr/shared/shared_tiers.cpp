@@ -1,0 +1,91 @@
+#include "blockmgr/shared/shared_tiers.hpp"
+
+#include <utility>
+
+namespace cairn {
+namespace {
+
+constexpr std::size_t kEventsAtOnce = 1'024;
+
+}  // namespace
+
+SharedTiers::SharedTiers(BlockManager& manager, std::unique_ptr<SharedStore> store,
+                         const Clock& clock, Executor& executor, SharedTierOptions options)
+    : manager_(manager),
+      clock_(clock),
+      executor_(executor),
+      options_(options),
+      store_(std::move(store)),
+      next_event_(manager.events().next_id()),
+      events_(kEventsAtOnce) {}
+
+SharedTiers::~SharedTiers() {
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [name, tier] : tiers_) tier->end();
+  }
+  under_way_.wait_empty(executor_);
+}
+
+std::shared_ptr<SharedTier> SharedTiers::of(const std::shared_ptr<Cache>& cache) {
+  if (!cache->config().shared) return nullptr;
+  MutexLock lock(mutex_);
+  std::shared_ptr<SharedTier>& tier = tiers_[cache->config().name];
+  // Another cache of the name may have been made.
+  if (tier && &tier->cache() != cache.get()) {
+    tier->end();
+    tier.reset();
+  }
+  if (!tier) {
+    tier = std::make_shared<SharedTier>(cache, SharedTier::Services{.store = *store_,
+                                                                    .under_way = under_way_,
+                                                                    .clock = clock_,
+                                                                    .options = options_});
+  }
+  return tier;
+}
+
+void SharedTiers::poll() {
+  forget_dropped();
+  const EventRing& ring = manager_.events();
+  while (true) {
+    const auto read = ring.read(next_event_, events_);
+    next_event_ = read.next_id;
+    missed_events_.fetch_add(read.lost, std::memory_order_relaxed);
+    // Events of one cache mostly follow each other.
+    std::uint32_t number = 0;
+    std::shared_ptr<SharedTier> tier;
+    for (std::size_t i = 0; i < read.count; ++i) {
+      const BlockEvent& event = events_[i];
+      if (event.kind != BlockEventKind::stored) continue;
+      if (event.cache != std::exchange(number, event.cache)) {
+        const auto cache = manager_.find_cache(ring.cache_name(event.cache));
+        tier = cache ? of(*cache) : nullptr;
+      }
+      if (tier) tier->stored(*event.key, event.parent);
+    }
+    if (read.count < events_.size()) return;
+  }
+}
+
+void SharedTiers::forget_dropped() {
+  MutexLock lock(mutex_);
+  for (auto at = tiers_.begin(); at != tiers_.end();) {
+    const auto cache = manager_.find_cache(at->first);
+    if (cache && cache->get() == &at->second->cache()) {
+      ++at;
+      continue;
+    }
+    at->second->end();
+    at = tiers_.erase(at);
+  }
+}
+
+std::vector<SharedTierStats> SharedTiers::stats() const {
+  std::vector<SharedTierStats> all;
+  MutexLock lock(mutex_);
+  for (const auto& [name, tier] : tiers_) all.push_back(tier->stats());
+  return all;
+}
+
+}  // namespace cairn

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/mutex.hpp"
+#include "blockmgr/block_manager.hpp"
+#include "blockmgr/shared/shared_tier.hpp"
+#include "transport/store/shared_store.hpp"
+
+namespace cairn {
+
+// The shared tiers of a manager's caches, over one store. Thread-safe. The destructor waits for
+// what is under way, which the store's time-outs bound.
+class SharedTiers {
+ public:
+  // Borrows the manager, the clock and the executor, which outlive it.
+  SharedTiers(BlockManager& manager, std::unique_ptr<SharedStore> store, const Clock& clock,
+              Executor& executor, SharedTierOptions options);
+  ~SharedTiers();
+
+  // Null where the cache has none.
+  std::shared_ptr<SharedTier> of(const std::shared_ptr<Cache>& cache);
+  // Looks what was committed and which caches have gone. Called every few tens of milliseconds by
+  // one thread.
+  void poll();
+
+  std::vector<SharedTierStats> stats() const;
+  SharedStoreStats store_stats() const { return store_->stats(); }
+  // Blocks whose commit nobody could see here, as too many came at once.
+  std::uint64_t missed_events() const { return missed_events_.load(std::memory_order_relaxed); }
+
+ private:
+  void forget_dropped();
+
+  BlockManager& manager_;
+  const Clock& clock_;
+  Executor& executor_;
+  const SharedTierOptions options_;
+  const std::unique_ptr<SharedStore> store_;
+  WaitGroup under_way_;
+  std::uint64_t next_event_;  // poll()'s own
+  std::vector<BlockEvent> events_;
+  std::atomic<std::uint64_t> missed_events_{0};
+  mutable Mutex mutex_;
+  std::map<std::string, std::shared_ptr<SharedTier>, std::less<>> tiers_ CAIRN_GUARDED_BY(mutex_);
+};
+
+}  // namespace cairn

@@ -1,0 +1,82 @@
+#include "blockmgr/shared/shared_upload.hpp"
+
+#include <optional>
+#include <utility>
+
+namespace cairn {
+namespace {
+
+class Uploading : public std::enable_shared_from_this<Uploading> {
+ public:
+  explicit Uploading(SharedUpload upload) : upload_(std::move(upload)) {
+    context().under_way.enter();
+  }
+  ~Uploading() { context().under_way.leave(); }
+
+  void start() {
+    context().store.touch({.name = name(), .ttl_ms = context().ttl_ms},
+                          [self = shared_from_this()](const Result<bool>& there) {
+                            if (!there) return self->end(there.error());
+                            if (!*there) return self->read();
+                            ++self->context().counters.there_already;
+                            self->end({});
+                          });
+  }
+
+ private:
+  SharedContext& context() const { return *upload_.context; }
+  std::string name() const { return context().name_of(upload_.key); }
+
+  void read() {
+    auto reader = context().cache->peek(upload_.key);
+    if (!reader) return end({});
+    reader_.emplace(std::move(*reader));
+    reader_->fetch([self = shared_from_this()](const Result<std::span<const iovec>>& bytes) {
+      if (!bytes) return self->end({});
+      self->write(*bytes);
+    });
+  }
+
+  void write(std::span<const iovec> bytes) {
+    const auto known = reader_->checksum();
+    const std::uint64_t checksum = known ? *known : checksum_of(bytes);
+    if (!known) reader_->keep_checksum(checksum);
+    header_ = write_shared_header(context().fingerprint, {.key = upload_.key,
+                                                          .parent = upload_.parent,
+                                                          .epoch = upload_.epoch,
+                                                          .size_bytes = reader_->size_bytes(),
+                                                          .checksum = checksum});
+    std::vector<iovec> from{{header_.data(), header_.size()}};
+    from.insert(from.end(), bytes.begin(), bytes.end());
+    context().store.write(
+        {.name = name(), .from = std::move(from), .ttl_ms = context().ttl_ms},
+        [self = shared_from_this()](const Result<bool>& stored) { self->written(stored); });
+  }
+
+  void written(const Result<bool>& stored) {
+    SharedCounters& counters = context().counters;
+    if (!stored) return end(stored.error());
+    if (*stored) {
+      ++counters.stored_blocks;
+      counters.stored_bytes += reader_->size_bytes();
+    } else {
+      ++counters.there_already;
+    }
+    end({});
+  }
+
+  void end(Result<> result) {
+    reader_.reset();
+    upload_.ended(std::move(result));
+  }
+
+  SharedUpload upload_;
+  std::optional<BlockReader> reader_;
+  SharedHeader header_{};
+};
+
+}  // namespace
+
+void start_upload(SharedUpload upload) { std::make_shared<Uploading>(std::move(upload))->start(); }
+
+}  // namespace cairn

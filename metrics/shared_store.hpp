@@ -1,0 +1,20 @@
+#pragma once
+
+#include <prometheus/metric_family.h>
+
+#include <vector>
+
+#include "blockmgr/shared/shared_tier.hpp"
+#include "transport/store/shared_store.hpp"
+
+namespace cairn {
+
+struct SharedStats {
+  SharedStoreStats store;
+  std::vector<SharedTierStats> tiers;
+  std::uint64_t missed_events = 0;
+};
+
+void add_shared(std::vector<prometheus::MetricFamily>& out, const SharedStats& stats);
+
+}  // namespace cairn

@@ -1,0 +1,253 @@
+// What a cache has beyond its host: blocks that go into a store, and come back from it as they
+// were.
+#include <gmock/gmock.h>
+
+#include "blockmgr/shared/shared_tiers.hpp"
+#include "tests/blockmgr/rig.hpp"
+#include "tests/store/memory_store.hpp"
+
+namespace cairn::testing {
+namespace {
+
+using Write = SharedConfig::Write;
+
+BlockManagerOptions with_store() {
+  BlockManagerOptions options;
+  options.has_shared_store = true;
+  return options;
+}
+
+// A server of its own, with a cache over a store that others have too.
+struct Host {
+  // Does what the store is told on behalf of another host's.
+  class Lent final : public SharedStore {
+   public:
+    explicit Lent(MemoryStore& store) : store_(store) {}
+    void probe(Probe probe, UniqueFunction<void(std::vector<Presence>)> done) override {
+      store_.probe(std::move(probe), std::move(done));
+    }
+    void read(Read read, UniqueFunction<void(Result<bool>)> done) override {
+      store_.read(std::move(read), std::move(done));
+    }
+    void write(SharedStore::Write write, UniqueFunction<void(Result<bool>)> done) override {
+      store_.write(std::move(write), std::move(done));
+    }
+    void touch(Touch touch, UniqueFunction<void(Result<bool>)> done) override {
+      store_.touch(std::move(touch), std::move(done));
+    }
+    void erase(std::string name) override { store_.erase(std::move(name)); }
+    SharedStoreStats stats() const override { return store_.stats(); }
+
+   private:
+    MemoryStore& store_;
+  };
+
+  explicit Host(MemoryStore& store, const SharedConfig& shared = {},
+                TierSizes sizes = {.pinned = 16})
+      : rig({.options = with_store()}),
+        tiers(*rig.manager, std::make_unique<Lent>(store), rig.clock, rig.engine->executor(), {}) {
+    CacheConfig config = small_cache(sizes);
+    config.shared = shared;
+    cache = rig.cache(config);
+    tier = tiers.of(cache);
+  }
+
+  void put(const std::vector<BlockKey>& keys) {
+    ASSERT_TRUE(rig.put(*cache, {.keys = keys}));
+    settle();
+  }
+  void settle() {
+    tiers.poll();
+    rig.engine->wait_idle();
+  }
+  SharedTier::Beyond look(const std::vector<BlockKey>& keys) {
+    SharedTier::Beyond told;
+    const auto asked = views(keys);
+    tier->look_beyond({.keys = asked, .to = tier->default_tier()},
+                      [&](SharedTier::Beyond beyond) { told = beyond; });
+    rig.engine->wait_idle();
+    return told;
+  }
+  std::size_t matched(const std::vector<BlockKey>& keys) {
+    return rig.match(*cache, keys, 0).blocks.size();
+  }
+
+  Rig rig;
+  SharedTiers tiers;
+  std::shared_ptr<Cache> cache;
+  std::shared_ptr<SharedTier> tier;
+};
+
+std::string& value_of(MemoryStore& store, std::size_t number) {
+  return std::next(store.values.begin(), static_cast<std::ptrdiff_t>(number))->second;
+}
+
+TEST(SharedTier, WhatOneHostCommitsAnotherFinds) {
+  MemoryStore store;
+  Host one(store);
+  Host other(store);
+  one.put(keys(1, 5));
+  EXPECT_EQ(store.values.size(), 5u);
+  const auto beyond = other.look(keys(1, 8));
+  EXPECT_EQ(beyond.blocks, 5u);
+  ASSERT_TRUE(beyond.transfer);
+  EXPECT_EQ(other.rig.manager->transfer(*beyond.transfer).value().state, TransferState::done);
+  EXPECT_EQ(other.matched(keys(1, 8)), 5u);
+  for (const BlockKey& one_key : keys(1, 5)) {
+    EXPECT_EQ(other.rig.read(*other.cache, one_key).value(), bytes_of(one_key));
+  }
+  EXPECT_EQ(other.cache->parent(key(3)), key(2));
+  EXPECT_EQ(other.tier->stats().fetched_blocks, 5u);
+  EXPECT_EQ(one.tier->stats().stored_blocks, 5u);
+}
+
+TEST(SharedTier, ABlockIsWrittenOnce) {
+  MemoryStore store;
+  Host one(store);
+  Host other(store);
+  one.put(keys(1, 3));
+  other.put(keys(1, 3));
+  EXPECT_EQ(other.tier->stats().there_already, 3u);
+  EXPECT_EQ(other.tier->stats().stored_blocks, 0u);
+  one.settle();
+  EXPECT_EQ(one.tier->stats().stored_blocks, 3u);
+}
+
+TEST(SharedTier, WhatCameFromTheStoreDoesNotGoThereAgain) {
+  MemoryStore store;
+  Host one(store);
+  Host other(store);
+  one.put(keys(1, 3));
+  EXPECT_EQ(other.look(keys(1, 3)).blocks, 3u);
+  const int touches = store.touches;
+  other.settle();
+  EXPECT_EQ(store.touches, touches);
+}
+
+TEST(SharedTier, OnSecondUseABlockGoesThereWhenAMatchFindsIt) {
+  MemoryStore store;
+  Host one(store, {.write = Write::second_use});
+  one.put(keys(1, 3));
+  EXPECT_TRUE(store.values.empty());
+  const auto found = keys(1, 2);
+  one.tier->matched(views(found));
+  one.settle();
+  EXPECT_EQ(store.values.size(), 2u);
+}
+
+TEST(SharedTier, NamespacesAndShapesAreApart) {
+  MemoryStore store;
+  Host one(store);
+  Host other(store, {.name_space = "elsewhere"});
+  one.put(keys(1, 3));
+  EXPECT_EQ(other.look(keys(1, 3)).blocks, 0u);
+}
+
+TEST(SharedTier, WhatWasJustAbsentIsNotAskedForAgain) {
+  MemoryStore store;
+  Host one(store);
+  EXPECT_EQ(one.look(keys(1, 3)).blocks, 0u);
+  EXPECT_EQ(one.look(keys(1, 3)).blocks, 0u);
+  EXPECT_EQ(store.probes, 1);
+  EXPECT_EQ(one.tier->stats().probes_spared, 1u);
+  one.rig.clock.advance(std::chrono::seconds(1));
+  EXPECT_EQ(one.look(keys(1, 3)).blocks, 0u);
+  EXPECT_EQ(store.probes, 2);
+}
+
+// Each byte of a value is looked at: none of it is believed.
+TEST(SharedTier, AValueWithAFlippedBitIsAMissAndErased) {
+  MemoryStore clean;
+  Host writer(clean);
+  writer.put(keys(1, 1));
+  const std::string name = clean.values.begin()->first;
+  const std::string good = clean.values.begin()->second;
+  for (std::size_t at = 0; at < good.size(); ++at) {
+    MemoryStore store;
+    std::string bad = good;
+    bad[at] = static_cast<char>(bad[at] ^ 0x10);
+    store.values[name] = bad;
+    Host reader(store);
+    const auto beyond = reader.look(keys(1, 1));
+    EXPECT_EQ(reader.rig.manager->transfer(*beyond.transfer).value().state, TransferState::failed);
+    EXPECT_EQ(reader.matched(keys(1, 1)), 0u) << at;
+    EXPECT_TRUE(store.values.empty()) << at;
+  }
+}
+
+TEST(SharedTier, AValueThatIsCutOrAnothersIsAMissByReason) {
+  MemoryStore store;
+  Host one(store);
+  one.put(keys(1, 3));
+  Host other(store);
+  value_of(store, 0).pop_back();
+  std::swap(value_of(store, 1), value_of(store, 2));
+  EXPECT_EQ(other.look(keys(1, 1)).blocks, 1u);
+  EXPECT_EQ(other.look(keys(2, 1)).blocks, 1u);
+  EXPECT_EQ(other.matched(keys(1, 3)), 0u);
+  const auto stats = other.tier->stats();
+  EXPECT_EQ(stats.wrong[static_cast<std::size_t>(WrongValue::length)], 1u);
+  EXPECT_EQ(stats.wrong[static_cast<std::size_t>(WrongValue::key)], 1u);
+}
+
+TEST(SharedTier, AWrongValueInTheMiddleLeavesThePrefixBeforeIt) {
+  MemoryStore store;
+  Host one(store);
+  one.put(keys(1, 5));
+  value_of(store, 2).back() ^= 1;
+  Host other(store);
+  const auto beyond = other.look(keys(1, 5));
+  EXPECT_EQ(beyond.blocks, 5u);
+  EXPECT_EQ(other.matched(keys(1, 5)), 2u);
+  const auto status = other.rig.manager->transfer(*beyond.transfer).value();
+  EXPECT_EQ(status.state, TransferState::failed);
+  EXPECT_EQ(status.blocks_done, 2u);
+}
+
+TEST(SharedTier, AStoreThatIsDownIsAMissAndTakesNothing) {
+  MemoryStore store;
+  Host one(store);
+  store.is_down = true;
+  EXPECT_EQ(one.look(keys(1, 3)).blocks, 0u);
+  one.put(keys(1, 3));
+  EXPECT_EQ(one.tier->stats().dropped_failed, 3u);
+  EXPECT_EQ(one.matched(keys(1, 3)), 3u);
+  EXPECT_EQ(one.tier->stats().waiting_blocks, 0u);
+}
+
+TEST(SharedTier, AFetchMakesRoomOfWhatIsNotUsed) {
+  MemoryStore store;
+  Host one(store, {}, {.pinned = 16});
+  one.put(keys(1, 16));
+  Host other(store, {}, {.pinned = 4});
+  other.put(keys(100, 4));
+  EXPECT_EQ(other.look(keys(1, 4)).blocks, 4u);
+  EXPECT_EQ(other.matched(keys(1, 4)), 4u);
+  EXPECT_EQ(other.matched(keys(100, 4)), 0u);
+}
+
+TEST(SharedTier, WhereThereIsNoRoomTheFetchFailsAndNothingIsHeld) {
+  MemoryStore store;
+  Host one(store, {}, {.pinned = 16});
+  one.put(keys(1, 8));
+  Host other(store, {}, {.pinned = 4});
+  const auto slots = other.rig.allocate(*other.cache, {.count = 4, .tier = Tier::pinned}).value();
+  const auto beyond = other.look(keys(1, 4));
+  EXPECT_EQ(beyond.blocks, 4u);
+  EXPECT_EQ(other.rig.manager->transfer(*beyond.transfer).value().state, TransferState::failed);
+  ASSERT_TRUE(other.cache->release(slots.lease));
+  EXPECT_EQ(other.cache->stats().leases, 0u);
+}
+
+TEST(SharedTier, ACacheNeedsAStore) {
+  Rig rig;
+  CacheConfig config = small_cache({.pinned = 4});
+  config.shared = SharedConfig{};
+  const auto refused = rig.manager->create_cache(config);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::impossible);
+  EXPECT_THAT(refused.error().detail, ::testing::HasSubstr("shared store"));
+}
+
+}  // namespace
+}  // namespace cairn::testing

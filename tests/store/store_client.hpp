@@ -1,0 +1,82 @@
+#pragma once
+
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/store/redis_process.hpp"
+#include "transport/store/redis_store.hpp"
+
+namespace cairn::testing {
+
+using e2e::RedisProcess;
+
+// A store whose answers are waited for.
+class StoreClient {
+ public:
+  using Presence = SharedStore::Presence;
+
+  explicit StoreClient(RedisSettings settings) : store_(*make_redis_store(std::move(settings))) {}
+  explicit StoreClient(const RedisProcess& redis)
+      : StoreClient(redis_settings_from(redis.url()).value()) {}
+
+  SharedStore& operator*() { return *store_; }
+
+  Result<bool> write(const std::string& name, std::string value, std::uint64_t ttl_ms = 0) {
+    return wait([&](auto done) {
+      store_->write({.name = name, .from = pieces(value), .ttl_ms = ttl_ms}, std::move(done));
+    });
+  }
+  Result<bool> read(const std::string& name, std::string& into) {
+    return wait(
+        [&](auto done) { store_->read({.name = name, .into = pieces(into)}, std::move(done)); });
+  }
+  Result<bool> touch(const std::string& name, std::uint64_t ttl_ms = 0) {
+    return wait(
+        [&](auto done) { store_->touch({.name = name, .ttl_ms = ttl_ms}, std::move(done)); });
+  }
+  std::vector<Presence> probe(const std::vector<std::string>& names,
+                              std::chrono::microseconds within = std::chrono::seconds(10)) {
+    auto promise = std::make_shared<std::promise<std::vector<Presence>>>();
+    auto future = promise->get_future();
+    store_->probe({.names = names, .within = within},
+                  [promise](std::vector<Presence> there) { promise->set_value(std::move(there)); });
+    return future.get();
+  }
+  // Until a write succeeds: the store is found, or is back.
+  void until_ready() {
+    while (!touch("anything")) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+
+ private:
+  // In three pieces.
+  static std::vector<iovec> pieces(std::string& value) {
+    const std::size_t third = value.size() / 3;
+    return {{value.data(), third},
+            {value.data() + third, third},
+            {value.data() + 2 * third, value.size() - 2 * third}};
+  }
+  template <class Call>
+  static Result<bool> wait(Call&& call) {
+    auto promise = std::make_shared<std::promise<Result<bool>>>();
+    auto future = promise->get_future();
+    call([promise](Result<bool> result) { promise->set_value(std::move(result)); });
+    return future.get();
+  }
+
+  std::unique_ptr<SharedStore> store_;
+};
+
+inline std::string some_bytes(std::size_t size, unsigned seed) {
+  std::string bytes(size, '\0');
+  for (std::size_t i = 0; i < size; ++i) {
+    bytes[i] = static_cast<char>((i * 2654435761u + seed * 97u) >> 13);
+  }
+  return bytes;
+}
+
+}  // namespace cairn::testing

@@ -1,0 +1,363 @@
+#include "transport/store/redis_link.hpp"
+
+#include <hiredis/hiredis.h>
+
+#include <algorithm>
+#include <boost/asio/error.hpp>
+#include <charconv>
+#include <cstring>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include "base/assert.hpp"
+
+namespace cairn {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+using Kind = RedisReply::Kind;
+
+// Commands that go with one call: what a match asks for at once.
+constexpr std::size_t kMaxGathered = 512;
+
+std::uint64_t length_of(std::span<const iovec> pieces) {
+  return std::accumulate(pieces.begin(), pieces.end(), std::uint64_t{0},
+                         [](std::uint64_t sum, const iovec& one) { return sum + one.iov_len; });
+}
+
+// What is left of the buffers when so many bytes of them are done.
+template <class Buffer>
+void drop_front(std::vector<Buffer>& buffers, std::size_t bytes) {
+  std::size_t whole = 0;
+  while (whole < buffers.size() && bytes >= buffers[whole].size()) {
+    bytes -= buffers[whole++].size();
+  }
+  buffers.erase(buffers.begin(), buffers.begin() + static_cast<std::ptrdiff_t>(whole));
+  if (bytes > 0) buffers.front() += bytes;
+}
+
+RedisReply from_hiredis(const redisReply& reply) {
+  RedisReply result;
+  switch (reply.type) {
+    case REDIS_REPLY_STRING:
+    case REDIS_REPLY_STATUS:
+      result.kind = Kind::text;
+      result.text.assign(reply.str, reply.len);
+      break;
+    case REDIS_REPLY_ERROR:
+      result.kind = Kind::error;
+      result.text.assign(reply.str, reply.len);
+      break;
+    case REDIS_REPLY_INTEGER:
+      result.kind = Kind::integer;
+      result.integer = reply.integer;
+      break;
+    case REDIS_REPLY_ARRAY:
+      result.kind = Kind::list;
+      for (std::size_t i = 0; i < reply.elements; ++i) {
+        result.list.push_back(from_hiredis(*reply.element[i]));
+      }
+      break;
+    default:
+      break;
+  }
+  return result;
+}
+
+void append_word(std::string& out, std::string_view word) {
+  out += '$';
+  out += std::to_string(word.size());
+  out += "\r\n";
+  out += word;
+  out += "\r\n";
+}
+
+}  // namespace
+
+std::string redis_command(std::initializer_list<std::string_view> words) {
+  std::string text = "*" + std::to_string(words.size()) + "\r\n";
+  for (const std::string_view word : words) append_word(text, word);
+  return text;
+}
+
+void write_set(const RedisSet& set, std::string& head, std::string& tail) {
+  head = set.ttl_ms == 0 ? "*4\r\n" : "*6\r\n";
+  append_word(head, "SET");
+  append_word(head, set.name);
+  head += "$" + std::to_string(set.value_bytes) + "\r\n";
+  tail = "\r\n";
+  append_word(tail, "NX");
+  if (set.ttl_ms == 0) return;
+  append_word(tail, "PX");
+  append_word(tail, std::to_string(set.ttl_ms));
+}
+
+void RedisLink::FreeReader::operator()(void* reader) const {
+  redisReaderFree(static_cast<redisReader*>(reader));
+}
+
+RedisLink::RedisLink(Options options)
+    : options_(std::move(options)),
+      wire_(make_redis_wire(options_.io, options_.tls)),
+      silence_(options_.io),
+      last_byte_(std::chrono::steady_clock::now()),
+      reader_(redisReaderCreate()) {}
+
+RedisLink::~RedisLink() = default;
+
+std::shared_ptr<RedisLink> RedisLink::open(Options options) {
+  auto link = std::shared_ptr<RedisLink>(new RedisLink(std::move(options)));
+  link->connect();
+  return link;
+}
+
+Error RedisLink::lost(std::string_view what, const error_code& why) const {
+  return {ErrorCode::unavailable,
+          options_.node.text() + ": " + std::string(what) + ": " + why.message()};
+}
+
+void RedisLink::connect() {
+  watch_silence();
+  wire_->connect(options_.node, [self = weak_from_this()](error_code failed) {
+    const auto link = self.lock();
+    if (!link || link->has_failed_) return;
+    if (failed) return link->fail(link->lost("connect", failed));
+    link->connected();
+  });
+}
+
+void RedisLink::connected() {
+  last_byte_ = std::chrono::steady_clock::now();
+  read_more();
+  if (!options_.settings.password.empty()) authenticate();
+  is_ready_ = true;
+  write_next();
+}
+
+void RedisLink::authenticate() {
+  const RedisSettings& settings = options_.settings;
+  Command login;
+  login.head = settings.user.empty() ? redis_command({"AUTH", settings.password})
+                                     : redis_command({"AUTH", settings.user, settings.password});
+  login.done = [this](const Result<RedisReply>& reply) {
+    if (!reply || !reply->is_error()) return;
+    fail({ErrorCode::unavailable, options_.node.text() + ": " + reply->text});
+  };
+  // What comes behind it is refused by the node where it is.
+  waiting_.push_front(std::move(login));
+}
+
+void RedisLink::send(Command command) {
+  if (has_failed_) {
+    return command.done(Error{ErrorCode::unavailable, options_.node.text() + " is not reached"});
+  }
+  if (queued() == 0) last_byte_ = std::chrono::steady_clock::now();
+  waiting_.push_back(std::move(command));
+  write_next();
+}
+
+void RedisLink::write_next() {
+  if (is_writing_ || !is_ready_ || has_failed_ || waiting_.empty()) return;
+  const std::size_t most = options_.carries == Carries::values ? 1 : kMaxGathered;
+  writing_.clear();
+  for (std::size_t i = 0; i < most && !waiting_.empty(); ++i) {
+    sent_.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
+    const Command& command = sent_.back();
+    writing_.push_back(asio::buffer(command.head));
+    for (const iovec& piece : command.value) {
+      writing_.push_back(asio::buffer(static_cast<const void*>(piece.iov_base), piece.iov_len));
+    }
+    if (!command.tail.empty()) writing_.push_back(asio::buffer(command.tail));
+  }
+  is_writing_ = true;
+  write_rest();
+}
+
+void RedisLink::write_rest() {
+  wire_->write_some(writing_, [self = weak_from_this()](error_code failed, std::size_t bytes) {
+    const auto link = self.lock();
+    if (!link || link->has_failed_) return;
+    if (failed) return link->fail(link->lost("send", failed));
+    link->last_byte_ = std::chrono::steady_clock::now();
+    drop_front(link->writing_, bytes);
+    if (!link->writing_.empty()) return link->write_rest();
+    link->is_writing_ = false;
+    if (link->early_reply_) {
+      auto reply = std::move(*link->early_reply_);
+      link->early_reply_.reset();
+      link->end_first(std::move(reply));
+    }
+    link->write_next();
+  });
+}
+
+void RedisLink::read_more() {
+  if (begin_ == end_) begin_ = end_ = 0;
+  if (end_ == buffer_.size() && begin_ > 0) {
+    std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
+    end_ -= std::exchange(begin_, 0);
+  }
+  if (end_ == buffer_.size()) {
+    return fail({ErrorCode::unavailable, options_.node.text() + " sent a line without an end"});
+  }
+  wire_->read_some({asio::buffer(buffer_.data() + end_, buffer_.size() - end_)},
+                   [self = weak_from_this()](error_code failed, std::size_t bytes) {
+                     const auto link = self.lock();
+                     if (!link || link->has_failed_) return;
+                     if (failed) return link->fail(link->lost("receive", failed));
+                     link->took(bytes);
+                   });
+}
+
+void RedisLink::took(std::size_t bytes) {
+  last_byte_ = std::chrono::steady_clock::now();
+  end_ += bytes;
+  if (options_.carries == Carries::commands) {
+    take_replies();
+  } else {
+    while (!has_failed_ && !reads_value_ && take_line()) continue;
+  }
+  if (has_failed_) return;
+  if (reads_value_) return read_value();
+  read_more();
+}
+
+void RedisLink::take_replies() {
+  auto* const reader = static_cast<redisReader*>(reader_.get());
+  redisReaderFeed(reader, buffer_.data() + begin_, end_ - begin_);
+  begin_ = end_ = 0;
+  while (!has_failed_) {
+    void* reply = nullptr;
+    if (redisReaderGetReply(reader, &reply) != REDIS_OK) {
+      return fail({ErrorCode::unavailable,
+                   options_.node.text() + " does not speak Redis' protocol: " + reader->errstr});
+    }
+    if (reply == nullptr) return;
+    RedisReply read = from_hiredis(*static_cast<redisReply*>(reply));
+    freeReplyObject(reply);
+    end_first(std::move(read));
+  }
+}
+
+bool RedisLink::take_line() {
+  if (skip_bytes_ > 0) {
+    const std::size_t some = std::min<std::uint64_t>(skip_bytes_, end_ - begin_);
+    begin_ += some;
+    skip_bytes_ -= some;
+    if (skip_bytes_ > 0) return false;
+    end_first(Error{ErrorCode::wrong_length, "the value has another length"});
+    return true;
+  }
+  const std::string_view come(buffer_.data() + begin_, end_ - begin_);
+  const auto stop = come.find("\r\n");
+  if (stop == std::string_view::npos) return false;
+  const std::string_view line = come.substr(0, stop);
+  begin_ += stop + 2;
+  const auto broken = [&] {
+    fail({ErrorCode::unavailable, options_.node.text() + " does not speak Redis' protocol"});
+    return false;
+  };
+  if (line.empty() || sent_.empty()) return broken();
+  const std::string_view rest = line.substr(1);
+  if (line.front() == '+' || line.front() == '-') {
+    end_first(RedisReply{.kind = line.front() == '+' ? Kind::text : Kind::error,
+                         .text = std::string(rest)});
+    return true;
+  }
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
+  if (error != std::errc() || end != rest.data() + rest.size()) return broken();
+  if (line.front() == ':') {
+    end_first(RedisReply{.kind = Kind::integer, .integer = number});
+    return true;
+  }
+  if (line.front() != '$') return broken();
+  if (number < 0) {
+    end_first(RedisReply{});
+    return true;
+  }
+  const auto length = static_cast<std::uint64_t>(number);
+  const std::vector<iovec>& into = sent_.front().into;
+  if (length != length_of(into) || length == 0) {
+    skip_bytes_ = length + line_end_.size();
+    return true;
+  }
+  value_rest_.clear();
+  for (const iovec& piece : into) value_rest_.emplace_back(piece.iov_base, piece.iov_len);
+  value_rest_.push_back(asio::buffer(line_end_));
+  const std::size_t here = asio::buffer_copy(value_rest_, asio::buffer(come.substr(stop + 2)));
+  begin_ += here;
+  drop_front(value_rest_, here);
+  reads_value_ = true;
+  return true;
+}
+
+void RedisLink::read_value() {
+  if (value_rest_.empty()) {
+    reads_value_ = false;
+    if (std::memcmp(line_end_.data(), "\r\n", line_end_.size()) != 0) {
+      return fail({ErrorCode::unavailable, options_.node.text() + " sent more than it said"});
+    }
+    end_first(RedisReply{.kind = Kind::text});
+    if (has_failed_) return;
+    return took(0);
+  }
+  wire_->read_some(value_rest_, [self = weak_from_this()](error_code failed, std::size_t bytes) {
+    const auto link = self.lock();
+    if (!link || link->has_failed_) return;
+    if (failed) return link->fail(link->lost("receive", failed));
+    link->last_byte_ = std::chrono::steady_clock::now();
+    drop_front(link->value_rest_, bytes);
+    link->read_value();
+  });
+}
+
+void RedisLink::end_first(Result<RedisReply> reply) {
+  if (sent_.empty() || early_reply_) {
+    return fail({ErrorCode::unavailable, options_.node.text() + " answered what nobody asked"});
+  }
+  // The end of a write may be told after the answer to it, and its memory is the socket's until
+  // then.
+  if (is_writing_ && sent_.size() == 1) {
+    early_reply_.emplace(std::move(reply));
+    return;
+  }
+  const auto keep = shared_from_this();
+  Command first = std::move(sent_.front());
+  sent_.pop_front();
+  first.done(std::move(reply));
+}
+
+void RedisLink::watch_silence() {
+  const auto most = std::chrono::milliseconds(options_.settings.timeout_ms);
+  silence_.expires_after(std::max(most / 4, std::chrono::milliseconds(1)));
+  silence_.async_wait([self = weak_from_this(), most](error_code stopped) {
+    const auto link = self.lock();
+    if (stopped || !link || link->has_failed_) return;
+    const bool is_idle = link->is_ready_ && link->queued() == 0;
+    if (!is_idle && std::chrono::steady_clock::now() - link->last_byte_ > most) {
+      return link->fail({ErrorCode::unavailable, link->options_.node.text() +
+                                                     ": nothing came for " +
+                                                     std::to_string(most.count()) + " ms"});
+    }
+    link->watch_silence();
+  });
+}
+
+void RedisLink::fail(const Error& why) {
+  if (std::exchange(has_failed_, true)) return;
+  const auto keep = shared_from_this();
+  wire_->close();
+  silence_.cancel();
+  for (std::deque<Command>* list : {&sent_, &waiting_}) {
+    std::deque<Command> commands = std::move(*list);
+    list->clear();
+    for (Command& command : commands) command.done(why);
+  }
+  options_.ended(why);
+}
+
+}  // namespace cairn

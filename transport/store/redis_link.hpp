@@ -1,0 +1,106 @@
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.hpp"
+#include "base/unique_function.hpp"
+#include "transport/store/redis_reply.hpp"
+#include "transport/store/redis_settings.hpp"
+#include "transport/store/redis_wire.hpp"
+
+namespace cairn {
+
+// One connection to a node and the commands on it, in order, as many at once as there are. For the
+// thread of its io_context. It connects when it is made, and is of no use any more once it has
+// failed: `ended` is then called, once, after all its commands.
+class RedisLink : public std::enable_shared_from_this<RedisLink> {
+ public:
+  // Replies to what is small are read by hiredis. Values are read into their memory without another
+  // copy, and nothing but a value or a line may come on such a link.
+  enum class Carries : std::uint8_t { commands, values };
+  struct Options {
+    boost::asio::io_context& io;
+    boost::asio::ssl::context* tls = nullptr;
+    const RedisSettings& settings;
+    RedisAddress node;
+    Carries carries = Carries::commands;
+    UniqueFunction<void(const Error&)> ended;
+  };
+  static std::shared_ptr<RedisLink> open(Options options);
+  ~RedisLink();
+
+  struct Command {
+    std::string head;               // up to the value
+    std::vector<iovec> value = {};  // the caller's until `done`
+    std::string tail = {};          // behind it
+    std::vector<iovec> into = {};   // where a value that is answered goes; as `value`
+    UniqueFunction<void(Result<RedisReply>)> done = {};
+  };
+  void send(Command command);
+  std::size_t queued() const { return waiting_.size() + sent_.size(); }
+  // Everything on it fails so.
+  void fail(const Error& why);
+
+ private:
+  explicit RedisLink(Options options);
+  void connect();
+  void connected();
+  void authenticate();
+  void write_next();
+  void write_rest();
+  void read_more();
+  void read_value();
+  void took(std::size_t bytes);
+  bool take_line();  // false: more has to be read first
+  void take_replies();
+  void end_first(Result<RedisReply> reply);
+  void watch_silence();
+  Error lost(std::string_view what, const boost::system::error_code& why) const;
+
+  Options options_;
+  std::unique_ptr<RedisWire> wire_;
+  boost::asio::steady_timer silence_;
+  std::chrono::steady_clock::time_point last_byte_;
+  bool is_ready_ = false;
+  bool has_failed_ = false;
+  std::deque<Command> waiting_;
+  std::deque<Command> sent_;  // or being sent, the last one
+  bool is_writing_ = false;
+  std::optional<Result<RedisReply>> early_reply_;
+  std::vector<boost::asio::const_buffer> writing_;
+  // What has come and was not taken yet.
+  std::array<char, 16'384> buffer_;
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
+  std::vector<boost::asio::mutable_buffer> value_rest_;  // of a value that is being read
+  std::array<char, 2> line_end_{};
+  bool reads_value_ = false;
+  std::uint64_t skip_bytes_ = 0;  // of a value that nobody wants
+  struct FreeReader {
+    void operator()(void* reader) const;
+  };
+  std::unique_ptr<void, FreeReader> reader_;  // hiredis'; of commands
+};
+
+// A command as Redis reads it, of words.
+std::string redis_command(std::initializer_list<std::string_view> words);
+// SET with a value that is not a part of the text: put between head and tail.
+struct RedisSet {
+  std::string_view name;
+  std::uint64_t value_bytes = 0;
+  std::uint64_t ttl_ms = 0;
+};
+void write_set(const RedisSet& set, std::string& head, std::string& tail);
+
+}  // namespace cairn

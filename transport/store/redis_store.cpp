@@ -1,0 +1,452 @@
+#include "transport/store/redis_store.hpp"
+
+#include <algorithm>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <utility>
+
+#include "base/mutex.hpp"
+#include "base/thread.hpp"
+#include "transport/store/redis_link.hpp"
+#include "transport/store/redis_slots.hpp"
+
+namespace cairn {
+namespace {
+
+namespace asio = boost::asio;
+using Clock = std::chrono::steady_clock;
+using Kind = RedisReply::Kind;
+using std::chrono::milliseconds;
+
+// A name may move once more while it is being followed.
+constexpr int kMaxHops = 4;
+constexpr milliseconds kFirstPause{100};
+constexpr milliseconds kLongestPause{5'000};
+// Which node has what is asked no more often.
+constexpr milliseconds kDiscoveryPause{250};
+
+std::uint64_t bytes_of(const std::vector<iovec>& pieces) {
+  return std::accumulate(pieces.begin(), pieces.end(), std::uint64_t{0},
+                         [](std::uint64_t sum, const iovec& one) { return sum + one.iov_len; });
+}
+
+// One operation on one name, from the call to its answer.
+struct Task {
+  StoreOperation operation = StoreOperation::probe;
+  std::string name;
+  std::vector<iovec> memory = {};
+  std::uint64_t ttl_ms = 0;
+  UniqueFunction<void(Result<bool>)> done = {};
+  int hops = 0;
+  Clock::time_point begun = Clock::now();
+
+  bool has_value() const {
+    return operation == StoreOperation::read || operation == StoreOperation::write;
+  }
+  RedisLink::Command command() const {
+    RedisLink::Command made;
+    switch (operation) {
+      case StoreOperation::probe:
+        made.head = redis_command({"EXISTS", name});
+        break;
+      case StoreOperation::touch:
+        made.head = ttl_ms == 0 ? redis_command({"EXISTS", name})
+                                : redis_command({"PEXPIRE", name, std::to_string(ttl_ms)});
+        break;
+      case StoreOperation::read:
+        made.head = redis_command({"GET", name});
+        made.into = memory;
+        break;
+      case StoreOperation::write:
+        write_set({.name = name, .value_bytes = bytes_of(memory), .ttl_ms = ttl_ms}, made.head,
+                  made.tail);
+        made.value = memory;
+        break;
+    }
+    return made;
+  }
+};
+using TaskPtr = std::shared_ptr<Task>;
+
+bool is_yes(const Task& task, const RedisReply& reply) {
+  return task.has_value() ? reply.kind == Kind::text : reply.integer > 0;
+}
+
+struct Node {
+  RedisAddress address;
+  std::shared_ptr<RedisLink> commands;
+  std::vector<std::shared_ptr<RedisLink>> values;
+  std::size_t next = 0;
+  milliseconds pause{0};
+  Clock::time_point open_until{};
+  std::string last_error = {};
+};
+
+class RedisStore final : public SharedStore {
+ public:
+  RedisStore(RedisSettings settings, std::unique_ptr<asio::ssl::context> tls)
+      : settings_(std::move(settings)),
+        tls_(std::move(tls)),
+        discovery_timer_(io_),
+        work_(io_.get_executor()),
+        thread_("shared-store", [this](const std::stop_token&) {
+          while (!guarded("shared-store", [this] { io_.run(); })) continue;
+        }) {
+    asio::post(io_, [this] { discover(); });
+  }
+
+  ~RedisStore() override {
+    asio::post(io_, [this] { end(); });
+    thread_.join();
+  }
+
+  void probe(Probe probe, UniqueFunction<void(std::vector<Presence>)> done) override {
+    asio::post(io_, [this, probe = std::move(probe), done = std::move(done)]() mutable {
+      begin_probe(std::move(probe), std::move(done));
+    });
+  }
+  void read(Read read, UniqueFunction<void(Result<bool>)> done) override {
+    post({.operation = StoreOperation::read,
+          .name = std::move(read.name),
+          .memory = std::move(read.into),
+          .done = std::move(done)});
+  }
+  void write(Write write, UniqueFunction<void(Result<bool>)> done) override {
+    post({.operation = StoreOperation::write,
+          .name = std::move(write.name),
+          .memory = std::move(write.from),
+          .ttl_ms = write.ttl_ms,
+          .done = std::move(done)});
+  }
+  void touch(Touch touch, UniqueFunction<void(Result<bool>)> done) override {
+    post({.operation = StoreOperation::touch,
+          .name = std::move(touch.name),
+          .ttl_ms = touch.ttl_ms,
+          .done = std::move(done)});
+  }
+  void erase(std::string name) override {
+    asio::post(io_, [this, name = std::move(name)] {
+      Node* const node = node_of(redis_slot_of(name));
+      RedisLink* const link = node == nullptr ? nullptr : commands_of(*node);
+      if (link != nullptr) link->send({.head = redis_command({"DEL", name}), .done = [](auto) {}});
+    });
+  }
+
+  SharedStoreStats stats() const override {
+    SharedStoreStats stats;
+    {
+      MutexLock lock(mutex_);
+      stats = stats_;
+    }
+    for (std::size_t i = 0; i < kNumStoreOperations; ++i) {
+      stats.operations[i].durations = durations_[i].snapshot();
+    }
+    return stats;
+  }
+
+ private:
+  void post(Task task) {
+    asio::post(io_, [this, task = std::make_shared<Task>(std::move(task))] { submit(task); });
+  }
+
+  void begin_probe(Probe probe, UniqueFunction<void(std::vector<Presence>)> done) {
+    struct State {
+      explicit State(asio::io_context& io) : timer(io) {}
+      void answer() {
+        if (!done) return;
+        timer.cancel();
+        std::exchange(done, {})(std::move(there));
+      }
+      asio::steady_timer timer;
+      std::vector<Presence> there;
+      std::size_t left = 0;
+      UniqueFunction<void(std::vector<Presence>)> done;
+    };
+    auto state = std::make_shared<State>(io_);
+    state->there.resize(probe.names.size());
+    state->left = probe.names.size();
+    state->done = std::move(done);
+    if (state->left == 0) return state->answer();
+    state->timer.expires_after(probe.within);
+    state->timer.async_wait([state](auto stopped) {
+      if (!stopped) state->answer();
+    });
+    for (std::size_t i = 0; i < probe.names.size(); ++i) {
+      Task task{.operation = StoreOperation::probe, .name = std::move(probe.names[i])};
+      task.done = [state, i](const Result<bool>& there) {
+        if (!state->done) return;  // too late
+        if (there) state->there[i] = *there ? Presence::present : Presence::absent;
+        if (--state->left == 0) state->answer();
+      };
+      submit(std::make_shared<Task>(std::move(task)));
+    }
+  }
+
+  void submit(const TaskPtr& task) {
+    Node* const node = node_of(redis_slot_of(task->name));
+    if (node == nullptr) {
+      return ended(task, Error{ErrorCode::unavailable, "no node of the store is known yet"});
+    }
+    send_to(*node, task, false);
+  }
+
+  void send_to(Node& node, const TaskPtr& task, bool asking) {
+    RedisLink* const link = task->has_value() ? values_of(node) : commands_of(node);
+    if (link == nullptr) {
+      return ended(task, Error{ErrorCode::unavailable,
+                               node.address.text() + " is left alone: " + node.last_error});
+    }
+    if (task->has_value() && link->queued() * node.values.size() >= settings_.max_queued) {
+      return ended(task, Error{ErrorCode::queue_full, "too many values wait for the store"});
+    }
+    if (asking) link->send({.head = redis_command({"ASKING"}), .done = [](auto) {}});
+    RedisLink::Command command = task->command();
+    command.done = [this, task, address = node.address](Result<RedisReply> reply) {
+      answered(address, task, std::move(reply));
+    };
+    link->send(std::move(command));
+  }
+
+  void answered(const RedisAddress& address, const TaskPtr& task, Result<RedisReply> reply) {
+    if (!reply) return ended(task, std::move(reply).error());
+    Node& node = node_at(address);
+    if (!node.last_error.empty()) {
+      node.pause = milliseconds(0);
+      node.open_until = {};
+      node.last_error.clear();
+      tell_nodes();
+    }
+    if (!reply->is_error()) return ended(task, is_yes(*task, *reply));
+    const std::string& text = reply->text;
+    if (const auto redirect = read_redirect(text, address)) {
+      if (++task->hops > kMaxHops || stopping_) {
+        return ended(task, Error{ErrorCode::unavailable, "the store moves a slot: " + text});
+      }
+      Node& other = node_at(redirect->node);
+      if (!redirect->is_ask) {
+        slots_[redirect->slot] = &other;
+        discover_soon();
+      }
+      return send_to(other, task, redirect->is_ask);
+    }
+    if (text.starts_with("OOM")) return ended(task, Error{ErrorCode::no_capacity, text});
+    for (const std::string_view word :
+         {"LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "READONLY", "NOAUTH"}) {
+      if (!text.starts_with(word)) continue;
+      discover_soon();
+      return ended(task, Error{ErrorCode::unavailable, address.text() + ": " + text});
+    }
+    ended(task, Error{ErrorCode::io_error, address.text() + ": " + text});
+  }
+
+  void ended(const TaskPtr& task, Result<bool> result) {
+    const auto index = static_cast<std::size_t>(task->operation);
+    const auto took =
+        std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - task->begun);
+    durations_[index].record_us(static_cast<std::uint64_t>(took.count()));
+    StoreOutcome outcome = StoreOutcome::failed;
+    if (result) {
+      outcome = *result ? StoreOutcome::done : StoreOutcome::absent;
+    } else if (result.error().code != ErrorCode::unavailable &&
+               result.error().code != ErrorCode::cancelled) {
+      outcome = StoreOutcome::refused;
+    }
+    {
+      MutexLock lock(mutex_);
+      SharedStoreStats::Operation& counts = stats_.operations[index];
+      ++counts.outcomes[static_cast<std::size_t>(outcome)];
+      if (outcome == StoreOutcome::done) counts.bytes += bytes_of(task->memory);
+    }
+    task->done(std::move(result));
+  }
+
+  // --- nodes and their connections
+  Node& node_at(const RedisAddress& address) {
+    Node& node = nodes_[address.text()];
+    if (node.values.empty()) {
+      node.address = address;
+      node.values.resize(std::max(1U, settings_.connections));
+      tell_nodes();
+    }
+    return node;
+  }
+  Node* node_of(std::uint32_t slot) { return slots_.empty() ? nullptr : slots_[slot]; }
+
+  // Null while it is left alone.
+  RedisLink* commands_of(Node& node) {
+    return opened(node, node.commands, RedisLink::Carries::commands);
+  }
+  // The one with the least to do.
+  RedisLink* values_of(Node& node) {
+    std::shared_ptr<RedisLink>* best = &node.values.front();
+    for (auto& link : node.values) {
+      if (!*best || (link && link->queued() >= (*best)->queued())) continue;
+      best = &link;
+    }
+    return opened(node, *best, RedisLink::Carries::values);
+  }
+  RedisLink* opened(Node& node, std::shared_ptr<RedisLink>& link, RedisLink::Carries carries) {
+    if (link) return link.get();
+    if (stopping_ || Clock::now() < node.open_until) return nullptr;
+    link = RedisLink::open({.io = io_,
+                            .tls = tls_.get(),
+                            .settings = settings_,
+                            .node = node.address,
+                            .carries = carries,
+                            .ended = [this, &node, &link](const Error& why) {
+                              link.reset();
+                              failed(node, why);
+                            }});
+    return link.get();
+  }
+
+  void failed(Node& node, const Error& why) {
+    if (stopping_) return;
+    node.last_error = why.detail;
+    if (Clock::now() >= node.open_until) {
+      node.pause = std::clamp(node.pause * 2, kFirstPause, kLongestPause);
+      // Not all servers of a fleet at the same moment.
+      std::uniform_real_distribution<double> jitter(0.75, 1.25);
+      node.open_until =
+          Clock::now() + std::chrono::duration_cast<Clock::duration>(node.pause * jitter(random_));
+    }
+    tell_nodes();
+    discover_soon();
+  }
+
+  void tell_nodes() {
+    MutexLock lock(mutex_);
+    stats_.nodes.clear();
+    for (const auto& [text, node] : nodes_) {
+      stats_.nodes.push_back({.address = text,
+                              .is_open = Clock::now() < node.open_until,
+                              .last_error = node.last_error});
+    }
+    stats_.is_ready = !slots_.empty();
+  }
+
+  // --- which node has what
+  void discover_soon() {
+    if (is_discovering_ || stopping_) return;
+    is_discovering_ = true;
+    discovery_timer_.expires_after(kDiscoveryPause);
+    discovery_timer_.async_wait([this](auto stopped) {
+      is_discovering_ = false;
+      if (!stopped) discover();
+    });
+  }
+
+  // Asks one node after the other, the endpoints among them, until one knows.
+  void discover() {
+    if (is_discovering_ || stopping_) return;
+    is_discovering_ = true;
+    std::vector<RedisAddress> all = settings_.endpoints;
+    for (const auto& [text, node] : nodes_) {
+      if (std::ranges::find(all, node.address) == all.end()) all.push_back(node.address);
+    }
+    ask_for_slots(all[asked_nodes_++ % all.size()]);
+  }
+
+  void not_discovered() {
+    is_discovering_ = false;
+    discover_soon();
+  }
+
+  void ask_for_slots(const RedisAddress& address) {
+    RedisLink* const link = commands_of(node_at(address));
+    if (link == nullptr) return not_discovered();
+    link->send({.head = redis_command({"CLUSTER", "SLOTS"}),
+                .done = [this, address](const Result<RedisReply>& reply) {
+                  if (!reply) return not_discovered();
+                  if (reply->is_error()) return ask_for_role(address);
+                  const auto ranges = read_slots(*reply, address);
+                  if (!ranges) return not_discovered();
+                  take_slots(*ranges);
+                }});
+  }
+
+  // Of a server that is no part of a cluster.
+  void ask_for_role(const RedisAddress& address) {
+    RedisLink* const link = commands_of(node_at(address));
+    if (link == nullptr) return not_discovered();
+    link->send(
+        {.head = redis_command({"ROLE"}), .done = [this, address](const Result<RedisReply>& reply) {
+           if (!reply) return not_discovered();
+           if (reply->is_error()) {
+             node_at(address).last_error = reply->text;
+             tell_nodes();
+             return not_discovered();
+           }
+           if (reply->list.size() < 3) return not_discovered();
+           const bool is_replica = reply->list[0].text == "slave";
+           RedisAddress primary = address;
+           if (is_replica) {
+             primary = {.host = reply->list[1].text,
+                        .port = static_cast<std::uint16_t>(reply->list[2].integer)};
+           }
+           take_slots({{.first = 0, .last = kRedisSlots - 1, .node = std::move(primary)}});
+         }});
+  }
+
+  void take_slots(const std::vector<RedisSlotRange>& ranges) {
+    slots_.assign(kRedisSlots, nullptr);
+    for (const RedisSlotRange& range : ranges) {
+      Node& node = node_at(range.node);
+      for (std::uint32_t slot = range.first; slot <= range.last; ++slot) slots_[slot] = &node;
+    }
+    is_discovering_ = false;
+    tell_nodes();
+  }
+
+  void end() {
+    stopping_ = true;
+    discovery_timer_.cancel();
+    const Error why{ErrorCode::cancelled, "the server ends"};
+    for (auto& [text, node] : nodes_) {
+      if (const auto link = node.commands) link->fail(why);
+      for (auto& one : node.values) {
+        if (const auto link = one) link->fail(why);
+      }
+    }
+    work_.reset();
+  }
+
+  const RedisSettings settings_;
+  const std::unique_ptr<asio::ssl::context> tls_;
+  // The thread's own.
+  asio::io_context io_{1};
+  std::map<std::string, Node> nodes_;  // whose places stay
+  std::vector<Node*> slots_;           // empty: not known yet
+  asio::steady_timer discovery_timer_;
+  bool is_discovering_ = false;
+  bool stopping_ = false;
+  std::size_t asked_nodes_ = 0;
+  std::minstd_rand random_{std::random_device{}()};
+
+  mutable Mutex mutex_;
+  SharedStoreStats stats_ CAIRN_GUARDED_BY(mutex_);
+  std::array<DurationHistogram, kNumStoreOperations> durations_;
+  asio::executor_work_guard<asio::io_context::executor_type> work_;
+  Thread thread_;  // last: it uses all the others
+};
+
+}  // namespace
+
+Result<std::unique_ptr<SharedStore>> make_redis_store(RedisSettings settings) {
+  std::unique_ptr<asio::ssl::context> tls;
+  if (settings.tls) {
+    auto made = make_redis_tls(settings);
+    if (!made) return std::move(made).error();
+    tls = std::move(*made);
+  }
+  return std::unique_ptr<SharedStore>(
+      std::make_unique<RedisStore>(std::move(settings), std::move(tls)));
+}
+
+}  // namespace cairn

@@ -1,0 +1,143 @@
+#include "transport/store/redis_wire.hpp"
+
+#include <boost/asio/connect.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/host_name_verification.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <utility>
+
+namespace cairn {
+namespace {
+
+namespace asio = boost::asio;
+using Tcp = asio::ip::tcp;
+using boost::system::error_code;
+
+// What both have: a name is looked up, and its addresses are tried in turn.
+class Connecting {
+ public:
+  explicit Connecting(asio::io_context& io) : resolver_(io) {}
+
+  void connect(Tcp::socket& socket, const RedisAddress& address,
+               UniqueFunction<void(error_code)> done) {
+    resolver_.async_resolve(
+        address.host, std::to_string(address.port), Tcp::resolver::numeric_service,
+        [&socket, done = std::move(done)](error_code failed,
+                                          const Tcp::resolver::results_type& found) mutable {
+          if (failed) return done(failed);
+          asio::async_connect(
+              socket, found,
+              [&socket, done = std::move(done)](error_code refused, const Tcp::endpoint&) mutable {
+                if (!refused) socket.set_option(Tcp::no_delay(true), refused);
+                done(refused);
+              });
+        });
+  }
+
+ private:
+  Tcp::resolver resolver_;
+};
+
+// The wire's own functions end when it does; what asio calls later finds out by this.
+class Alive {
+ public:
+  template <class Function>
+  auto guard(Function function) const {
+    return [alive = std::weak_ptr<const bool>(token_),
+            function = std::move(function)](auto... arguments) mutable {
+      if (alive.lock()) function(arguments...);
+    };
+  }
+
+ private:
+  std::shared_ptr<const bool> token_ = std::make_shared<const bool>(true);
+};
+
+class PlainWire final : public RedisWire {
+ public:
+  explicit PlainWire(asio::io_context& io) : socket_(io), connecting_(io) {}
+
+  void connect(const RedisAddress& address, UniqueFunction<void(error_code)> done) override {
+    connecting_.connect(socket_, address, alive_.guard(std::move(done)));
+  }
+  void read_some(std::vector<asio::mutable_buffer> into, Ended ended) override {
+    socket_.async_read_some(into, alive_.guard(std::move(ended)));
+  }
+  void write_some(std::vector<asio::const_buffer> from, Ended ended) override {
+    socket_.async_write_some(from, alive_.guard(std::move(ended)));
+  }
+  void close() override {
+    error_code ignored;
+    socket_.close(ignored);
+  }
+
+ private:
+  Tcp::socket socket_;
+  Connecting connecting_;
+  Alive alive_;
+};
+
+class TlsWire final : public RedisWire {
+ public:
+  TlsWire(asio::io_context& io, asio::ssl::context& tls) : stream_(io, tls), connecting_(io) {}
+
+  void connect(const RedisAddress& address, UniqueFunction<void(error_code)> done) override {
+    error_code refused;
+    stream_.set_verify_mode(asio::ssl::verify_peer, refused);
+    stream_.set_verify_callback(asio::ssl::host_name_verification(address.host), refused);
+    connecting_.connect(stream_.next_layer(), address,
+                        alive_.guard([this, done = std::move(done)](error_code failed) mutable {
+                          if (failed) return done(failed);
+                          stream_.async_handshake(asio::ssl::stream_base::client,
+                                                  alive_.guard(std::move(done)));
+                        }));
+  }
+  void read_some(std::vector<asio::mutable_buffer> into, Ended ended) override {
+    stream_.async_read_some(into, alive_.guard(std::move(ended)));
+  }
+  void write_some(std::vector<asio::const_buffer> from, Ended ended) override {
+    stream_.async_write_some(from, alive_.guard(std::move(ended)));
+  }
+  void close() override {
+    error_code ignored;
+    stream_.next_layer().close(ignored);
+  }
+
+ private:
+  asio::ssl::stream<Tcp::socket> stream_;
+  Connecting connecting_;
+  Alive alive_;
+};
+
+Error cannot_use(std::string_view what, const std::filesystem::path& path, error_code why) {
+  return {ErrorCode::unavailable,
+          std::string(what) + " '" + path.string() + "' cannot be used: " + why.message()};
+}
+
+}  // namespace
+
+std::unique_ptr<RedisWire> make_redis_wire(asio::io_context& io, asio::ssl::context* tls) {
+  if (tls == nullptr) return std::make_unique<PlainWire>(io);
+  return std::make_unique<TlsWire>(io, *tls);
+}
+
+Result<std::unique_ptr<asio::ssl::context>> make_redis_tls(const RedisSettings& settings) {
+  auto context = std::make_unique<asio::ssl::context>(asio::ssl::context::tls_client);
+  error_code failed;
+  if (settings.ca.empty()) {
+    context->set_default_verify_paths(failed);
+    if (failed) return cannot_use("the system's authorities", "", failed);
+  } else {
+    context->load_verify_file(settings.ca.string(), failed);
+    if (failed) return cannot_use("shared.tls.ca", settings.ca, failed);
+  }
+  if (!settings.certificate.empty()) {
+    context->use_certificate_chain_file(settings.certificate.string(), failed);
+    if (failed) return cannot_use("shared.tls.cert", settings.certificate, failed);
+    context->use_private_key_file(settings.key.string(), asio::ssl::context::pem, failed);
+    if (failed) return cannot_use("shared.tls.key", settings.key, failed);
+  }
+  return context;
+}
+
+}  // namespace cairn

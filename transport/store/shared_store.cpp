@@ -1,0 +1,17 @@
+#include "transport/store/shared_store.hpp"
+
+namespace cairn {
+
+std::string_view to_string(StoreOperation operation) {
+  constexpr std::array<std::string_view, kNumStoreOperations> kWords = {"probe", "read", "write",
+                                                                        "touch"};
+  return kWords[static_cast<std::size_t>(operation)];
+}
+
+std::string_view to_string(StoreOutcome outcome) {
+  constexpr std::array<std::string_view, kNumStoreOutcomes> kWords = {"done", "absent", "refused",
+                                                                      "failed"};
+  return kWords[static_cast<std::size_t>(outcome)];
+}
+
+}  // namespace cairn
