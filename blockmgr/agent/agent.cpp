@@ -265,29 +265,36 @@ Result<Agent::Use> Agent::use(const std::shared_ptr<Agent>& agent,
 void Agent::Use::end() {
   const auto agent = std::move(agent_);
   if (!agent) return;
-  std::vector<UniqueFunction<void()>> gone;
   {
     MutexLock lock(agent->mutex_);
     agent->expires_at_ = agent->clock_.now() + std::chrono::milliseconds(agent->lease_ms_);
     if (--agent->uses_ > 0 || !agent->ended_) return;
-    gone = std::move(agent->gone_);
   }
-  agent->give_memory_back();
-  for (auto& told : gone) told();
+  agent->let_go();
 }
 
 void Agent::end(UniqueFunction<void()> gone) {
+  bool is_used = false;
   {
     MutexLock lock(mutex_);
     ended_ = true;
     take_terms({});
-    if (uses_ > 0) gone_.push_back(std::move(gone));
+    gone_.push_back(std::move(gone));
+    is_used = uses_ > 0;
   }
-  if (gone) {
-    give_memory_back();
-    return gone();
-  }
+  if (!is_used) return let_go();
   for (const auto& copy : copies()) copy->cancel();
+}
+
+// Ended, and in no one's use: by whoever of the two came last.
+void Agent::let_go() {
+  give_memory_back();
+  std::vector<UniqueFunction<void()>> gone;
+  {
+    MutexLock lock(mutex_);
+    gone = std::exchange(gone_, {});
+  }
+  for (auto& told : gone) told();
 }
 
 bool Agent::cancel(TransferId id) {

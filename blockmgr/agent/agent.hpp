@@ -101,6 +101,7 @@ class Agent {
   Result<> build(const AgentSources& sources);
   void take_terms(const Terms& terms) CAIRN_REQUIRES(mutex_);
   void give_memory_back();
+  void let_go();
   std::vector<std::shared_ptr<AgentCopy>> copies() const;
 
   const AgentConfig config_;

@@ -54,9 +54,12 @@ Result<> AgentCopy::take_on(const std::shared_ptr<AgentCopy>& self) {
 Result<> AgentCopy::open() {
   auto id = transfers().open(core_, keys_.size());
   if (!id) return std::move(id).error();
-  id_ = *id;
-  transfers().begin(id_);
-  transfers().set_layers_done(id_, 0);
+  {
+    MutexLock lock(mutex_);
+    id_ = *id;
+  }
+  transfers().begin(*id);
+  transfers().set_layers_done(*id, 0);
   return {};
 }
 
@@ -85,7 +88,7 @@ bool AgentCopy::is_cancelled() const {
   return cancelled_;
 }
 
-void AgentCopy::progressed(std::uint64_t layers) { transfers().set_layers_done(id_, layers); }
+void AgentCopy::progressed(std::uint64_t layers) { transfers().set_layers_done(id(), layers); }
 
 void AgentCopy::finish(End end) {
   {
@@ -104,11 +107,11 @@ void AgentCopy::finish(End end) {
                               : cancelled          ? TransferState::cancelled
                                                    : TransferState::failed;
   if (state == TransferState::failed) {
-    for (auto& failure : end.failures) transfers().add(id_, std::move(failure));
+    for (auto& failure : end.failures) transfers().add(id(), std::move(failure));
   }
   if (state == TransferState::done) progressed(core_->config.shape.num_layers);
-  transfers().add(id_, TransferTable::Arrived{.blocks = end.done_blocks, .bytes = bytes});
-  transfers().end(id_, state);
+  transfers().add(id(), TransferTable::Arrived{.blocks = end.done_blocks, .bytes = bytes});
+  transfers().end(id(), state);
 }
 
 }  // namespace cairn

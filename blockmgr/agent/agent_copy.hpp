@@ -44,7 +44,10 @@ class AgentCopy {
   AgentCopy(const AgentCopy&) = delete;
   AgentCopy& operator=(const AgentCopy&) = delete;
 
-  TransferId id() const { return id_; }
+  TransferId id() const {
+    MutexLock lock(mutex_);
+    return id_;
+  }
   // What has not begun ends as cancelled.
   void cancel();
 
@@ -75,9 +78,9 @@ class AgentCopy {
  private:
   const std::shared_ptr<AgentCounters> counters_;
   AgentCounters::Direction& counts_;
-  TransferId id_{};
   Agent::Use use_;
   mutable Mutex mutex_;
+  TransferId id_ CAIRN_GUARDED_BY(mutex_){};
   bool cancelled_ CAIRN_GUARDED_BY(mutex_) = false;
   bool finished_ CAIRN_GUARDED_BY(mutex_) = false;
   std::vector<std::shared_ptr<LayerCopy>> parts_ CAIRN_GUARDED_BY(mutex_);

@@ -1,0 +1,24 @@
+// An agent's registration, a load or a store (the first byte), as JSON or MessagePack (the second).
+#include "server/codec/agent_body.hpp"
+
+#include "tests/fuzz/fuzz.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using cairn::AgentCopyKind;
+  using cairn::WireFormat;
+  cairn::fuzz::Input input(data, size);
+  const auto kind = input.byte() % 3;
+  const auto format = input.byte() % 2 == 0 ? WireFormat::text : WireFormat::msgpack;
+  const auto document = cairn::parse_document(input.rest(), format);
+  if (!document) return 0;
+  if (kind == 0) {
+    static_cast<void>(cairn::read_agent_body(*document, "fuzz"));
+  } else {
+    const auto copy = kind == 1 ? AgentCopyKind::load : AgentCopyKind::store;
+    const auto body = cairn::read_agent_copy(*document, copy, 65'536);
+    // What has no parents told is one prefix.
+    cairn::fuzz::must(!body || kind == 1 || body->parents.size() == body->keys.size(),
+                      "a store without a parent a key");
+  }
+  return 0;
+}
