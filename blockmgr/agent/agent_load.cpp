@@ -155,17 +155,13 @@ void AgentLoad::all_ended() {
   // What was copied into memory that is gone has arrived nowhere, and says nothing of its source.
   const auto whole = agent_->check_whole();
   End end;
-  {
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    const Item& item = items_[i];
+    if (whole && !item.error) continue;
+    end.failures.push_back({keys_[i], whole ? *item.error : whole.error()});
+    if (!whole || !accuses_source(item.source.tier(), item.error->code)) continue;
     Section section(*core_, LockUse::transfer);
-    for (std::size_t i = 0; i < items_.size(); ++i) {
-      const Item& item = items_[i];
-      if (whole && !item.error) continue;
-      end.failures.push_back({keys_[i], whole ? *item.error : whole.error()});
-      if (end.failures.size() % kLetGoAtOnce == 0) section.give_way();
-      if (whole && accuses_source(item.source.tier(), item.error->code)) {
-        section->moves.drop_unreadable(section, item.source, item.generation, *item.error);
-      }
-    }
+    section->moves.drop_unreadable(section, item.source, item.generation, *item.error);
   }
   unpin();
   end.done_blocks = end.copied_blocks = keys_.size() - end.failures.size();

@@ -14,7 +14,7 @@
 namespace cairn::testing {
 namespace {
 
-constexpr std::uint64_t kAgentBlocks = 16;
+constexpr std::uint64_t kAgentBlocks = 256;
 constexpr std::uint64_t kLayerBytes = kAgentBlocks * 32;  // of small_shape()
 
 // Memory of an engine, a region a layer.
@@ -167,6 +167,33 @@ TEST_F(AgentTest, OneKeyMayGoToSeveralBlocks) {
   EXPECT_EQ(ended(load({key(1), key(1)}, {3, 9})).blocks_done, 2u);
   EXPECT_EQ(engine_.read(3), bytes_of(key(1)));
   EXPECT_EQ(engine_.read(9), bytes_of(key(1)));
+}
+
+// More than are handled under one hold of the cache's lock.
+TEST_F(AgentTest, ManyBlocksComeAndGoInSteps) {
+  CacheConfig large = small_cache({.device = 64, .pinned = 200}, OffloadMode::never);
+  large.name = "large";
+  const auto cache = rig_.cache(large);
+  ASSERT_TRUE(agents().put(engine_.config(), terms()));
+  std::vector<std::uint32_t> blocks;
+  for (std::uint32_t i = 0; i < 200; ++i) {
+    engine_.write(i, bytes_of(key(i)));
+    blocks.push_back(i);
+  }
+  AgentStoreRequest request;
+  request.cache = cache;
+  request.keys = keys(0, 200);
+  request.blocks = blocks;
+  request.parents.resize(200);
+  request.tier = Tier::pinned;
+  EXPECT_EQ(ended(agents().store("engine", std::move(request))).blocks_done, 200u);
+  std::ranges::reverse(blocks);
+  const TransferStatus loaded = ended(agents().load(
+      "engine", {}, {.cache = cache, .agent = {}, .keys = keys(0, 200), .blocks = blocks}));
+  EXPECT_EQ(loaded.state, TransferState::done);
+  for (std::uint32_t i = 0; i < 200; ++i) EXPECT_EQ(engine_.read(199 - i), bytes_of(key(i)));
+  EXPECT_EQ(count(*cache, Tier::pinned, SlotState::evictable), 200u);
+  EXPECT_EQ(cache->stats().leases, 0u);
 }
 
 // Before the rig that the disk is for, and after it.
