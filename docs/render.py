@@ -174,9 +174,10 @@ def metrics(programs):
     from workload import make_cache, move, store  # noqa: E402
 
     with Folder() as folder:
-        (folder / "config.json").write_text('{"caches": []}')
+        # Of a store that nobody answers for there are series all the same.
+        (folder / "config.json").write_text('{"caches": [], "shared": {"url": "redis://127.0.0.1:1"}}')
         server = Server(programs / "cairn-server", folder, "--config", folder / "config.json", "--runtime", "host")
-        make_cache(server, "a", pinned=4, disk=4)
+        make_cache(server, "a", pinned=4, disk=4, shared={})
         store(server, "a", 1, "pinned")
         move(server, "a", [1], "disk")
         text = server.call("GET", "/metrics")[1].decode()
