@@ -54,6 +54,7 @@ class Request:
     cache_salt: str | None = None
     mm_features: list[Any] = field(default_factory=list)
     skip_reading_prefix_cache: bool = False
+    kv_transfer_params: dict[str, Any] | None = None
     num_computed_tokens: int = 0
     blocks: list[int] = field(default_factory=list)
     loading: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
+from cairn.engine.hints import NO_HINT, Hint
 from cairn.engine.store import ReadRows, Row, WriteRows
 from cairn.errors import LeaseLost, NoCapacity
 from server import PATIENCE_S
@@ -18,6 +19,7 @@ class FakeStore:
         self.room = 64
         self.fails: Exception | None = None
         self.fails_commit: Exception | None = None
+        self.hints: list[Hint] = []
         self.loses_leases = False
         self.gate = threading.Event()
         self.gate.set()
@@ -53,7 +55,8 @@ class FakeRows:
         if self._store.loses_leases:
             raise LeaseLost("gone")
 
-    def commit(self, keys: Sequence[bytes], parents: Sequence[bytes | None]) -> int:
+    def commit(self, keys: Sequence[bytes], parents: Sequence[bytes | None], hint: Hint = NO_HINT) -> int:
+        self._store.hints.append(hint)
         error = self._store.fails or self._store.fails_commit
         if error is not None:
             raise error

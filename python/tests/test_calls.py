@@ -6,7 +6,7 @@ import unittest
 
 from cairn.calls import caches, keys, life, movement
 from cairn.http import Request
-from cairn.model import CacheChange, Handle, NewBlock
+from cairn.model import CacheChange, Handle, NewBlock, Within
 
 
 def body(request: Request) -> object:
@@ -40,6 +40,26 @@ class Sent(unittest.TestCase):
         call = caches.change_cache("c", CacheChange(offload="never", num_blocks={"pinned": 5}))
         self.assertEqual((call.request.method, call.request.target), ("PATCH", "/v1/caches/c"))
         self.assertEqual(body(call.request), {"offload": "never", "tiers": {"pinned": {"num_blocks": 5}}})
+
+    def test_a_hint_goes_along_with_every_verb(self) -> None:
+        within: Within = {"within_ms": 5}
+        packed = life.match("c", ["aa"], lease_ms=5, reuse=within, session="a b").request
+        self.assertEqual(
+            packed.target,
+            "/v1/caches/c/match?key_bytes=1&lease_ms=5&reuse=%7B%22within_ms%22%3A+5%7D&session=a+b",
+        )
+        said = {"reuse": "soon", "session": "s"}
+        tokens = life.match_tokens("c", [1], reuse="soon", session="s").request
+        self.assertEqual(body(tokens), {"tokens": [1], **said})
+        commit = life.commit("c", "L", [], reuse="soon", session="s").request
+        self.assertEqual(body(commit), {"lease": "L", "blocks": [], **said})
+        put = keys.put("c", b"\xaa", b"x", reuse="never", session="s").request
+        self.assertEqual(put.target, "/v1/caches/c/keys/aa?reuse=never&session=s")
+        release = life.release("L", output_tokens=0, reuse="soon", session="s").request
+        self.assertEqual(body(release), {"output_tokens": 0, **said})
+        self.assertEqual(life.release("L").request.method, "DELETE")
+        hint = life.hint("c", within, keys=["aa"]).request
+        self.assertEqual((hint.target, body(hint)), ("/v1/caches/c/hints", {"keys": ["aa"], "reuse": within}))
 
     def test_blocks_go_to_another_lease(self) -> None:
         call = life.release("L", [Handle("disk", 1, 2)], to_lease="M")

@@ -18,6 +18,7 @@ from cairn.errors import (
     WrongLength,
 )
 from cairn.keys import token_keys
+from cairn.model import Hinted
 from server import PATIENCE_S, ROOT, SHAPE, ServerCase, block, key
 
 
@@ -43,6 +44,18 @@ class Verbs(ServerCase):
         self.assertEqual(found.blocks[0].tier, "pinned")
         self.assertIsNotNone(found.lease)
         self.assertEqual(self.client.metadata(self.name, key(0)), {"of": "test"})
+
+    def test_who_knows_when_blocks_are_used_next_says_so(self) -> None:
+        self.make()
+        self.client.put(self.name, "aa", block(1), session="chat")
+        self.client.write(self.name, ["bb"], [block(2)], reuse={"within_ms": 5}, session="chat")
+        found = self.client.match(self.name, ["aa"], lease_ms=1000, reuse="soon")
+        assert found.lease is not None
+        self.assertEqual(self.client.release(found.lease, input_tokens=4, reuse="later", session="chat"), 1)
+        self.assertEqual(self.client.hint(self.name, "never", session="chat"), Hinted(2, 0, 0))
+        self.assertEqual(self.client.hint(self.name, "never", keys=["aa", "cc"]), Hinted(1, 0, 1))
+        with self.assertRaises(Refused):
+            self.client.hint(self.name, "often", keys=["aa"])  # type: ignore[arg-type]
 
     def test_keys_of_different_lengths_match_too(self) -> None:
         self.make()

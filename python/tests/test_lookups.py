@@ -19,7 +19,7 @@ class FakeFinder:
         self.released: list[Found] = []
         self.holds = True
 
-    def find(self, keys: Sequence[bytes], wanted_from: int) -> Found:
+    def find(self, keys: Sequence[bytes], wanted_from: int, session: str | None = None) -> Found:
         self.asked.append((list(keys), wanted_from))
         self.gate.wait(PATIENCE_S)
         found = Found(2)

@@ -178,6 +178,16 @@ class Storages(ServerCase):
         self.storage(None, **latent).batch_set_v1(hashes(1), indices(0))
         self.assertEqual(self.storage(None, tp_rank=1, **latent).batch_exists(hashes(1)), 1)
 
+    def test_what_is_said_of_pages_is_passed_on(self) -> None:
+        storage = self.storage()
+        for first, said in ((0, {"reuse": "soon", "session": "chat"}), (4, {"reuse": "often", "session": "chat"})):
+            extra = SimpleNamespace(prefix_keys=None, extra_info=said)
+            pages = range(first, first + 4)
+            stored = storage.batch_set_v1(hashes(12)[first : first + 4], indices(*pages), extra)
+            self.assertEqual(stored, [True] * 4)
+        told = [self.client.hint(one.name, "soon", session="chat").blocks for one in self.client.caches()]
+        self.assertEqual(sum(told), 4)
+
     def test_a_prefix_counts_as_far_as_every_pool_has_it(self) -> None:
         storage = self.storage()
         states = Pool()

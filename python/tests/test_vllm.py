@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import re
 import threading
 import time
 import unittest
@@ -101,6 +102,31 @@ class Engines(EngineCase):
         engine.close()
         self.assertEqual(longer.loaded_tokens, 88)
         self.assertEqual(self.report.take()["saved_blocks"], (120 + 4) // 4 - 22)
+
+    def test_what_a_request_says_of_its_blocks_is_passed_on(self) -> None:
+        setup = self.setup_of(ranks=2)
+        caches = [setup.cache_name(rank) for rank in setup.ranks]
+        engine = self.engine(setup)
+        said = {"reuse": {"within_ms": 5000}, "session": "chat", "other": 1}
+        engine.run(Request("first", list(PROMPT), kv_transfer_params=said))
+        engine.close()
+        again = self.engine(setup)
+        again.run(Request("again", list(PROMPT), kv_transfer_params={"reuse": "never", "session": "again"}))
+        again.close()
+        for cache in caches:
+            # All that was stored, and all that was found.
+            self.assertEqual(self.client.hint(cache, "later", session="chat").blocks, 23)
+            self.assertEqual(self.client.hint(cache, "soon", session="again").blocks, 22)
+        told = re.findall(r'cairn_hints_total{cache="(.*)",reuse="(.*)"} (\d+)', self.client.metrics())
+        self.assertEqual({cache for cache, reuse, count in told if reuse == "never" and count != "0"}, set(caches))
+
+    def test_what_is_said_wrongly_keeps_no_block_from_being_saved(self) -> None:
+        setup = self.setup_of()
+        engine = self.engine(setup)
+        engine.run(Request("first", list(PROMPT), kv_transfer_params={"reuse": "often", "session": "chat"}))
+        engine.close()
+        self.assertEqual(self.report.take()["saved_blocks"], 23)
+        self.assertEqual(self.client.hint(setup.cache_name(setup.ranks[0]), "later", session="chat").blocks, 0)
 
     def test_over_http_where_the_server_is_elsewhere(self) -> None:
         # No tier of this cache is in memory that could be mapped.

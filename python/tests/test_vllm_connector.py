@@ -96,6 +96,7 @@ class Connector(unittest.TestCase):
             prompt_embeds=None,
             lora_request=None,
             cache_salt=None,
+            kv_transfer_params=None,
             mm_features=[],
             skip_reading_prefix_cache=False,
         )

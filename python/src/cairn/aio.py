@@ -207,6 +207,7 @@ class AsyncClient:
     commit = verb(_life.commit)
     renew = verb(_life.renew)
     release = verb(_life.release)
+    hint = verb(_life.hint)
 
     put = verb(_keys.put)
     get = verb(_keys.get)

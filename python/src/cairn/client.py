@@ -168,6 +168,7 @@ class Client:
     commit = verb(_life.commit)
     renew = verb(_life.renew)
     release = verb(_life.release)
+    hint = verb(_life.hint)
 
     put = verb(_keys.put)
     get = verb(_keys.get)

@@ -7,13 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 Tier = Literal["device", "pinned", "disk", "shared"]
 TIERS: tuple[Tier, ...] = ("device", "pinned", "disk", "shared")  # by the number that packed answers have
 
 # What becomes of a write whose key is there: it is dropped, or refused.
 IfExists = Literal["duplicate", "error"]
+
+
+class Within(TypedDict):
+    within_ms: int
+
+
+# When blocks will be used next: `never` (the conversation has ended), `soon` (within two minutes), `later`, or
+# within so many milliseconds. It changes only which blocks go first.
+Reuse = Literal["never", "soon", "later"] | Within
 
 # A key of 1 to 64 bytes, as bytes or in hex.
 Key = bytes | str
@@ -211,6 +220,13 @@ class NewBlock:
     ttl_ms: int | None = None
     priority: int | None = None
     if_exists: IfExists | None = None
+
+
+@dataclass(frozen=True)
+class Hinted:
+    blocks: int  # that go earlier or later for it
+    shared: int  # that others need too, and are not lowered
+    missing: int  # keys that are not there
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from typing import Any
 from cairn.client import Client
 from cairn.errors import CairnError, LeaseLost
 from cairn.leases import KeptLease, LeaseKeeper
-from cairn.model import Committed, Handle, Key, NewBlock, Shape, Tier
+from cairn.model import Committed, Handle, Key, NewBlock, Reuse, Shape, Tier
 from cairn.packed import first_in, slots_of
 from cairn.rows import Rows
 from cairn.tier_map import OpenTier, TierMap
@@ -175,9 +175,12 @@ class WriteBlocks(_Held):
         *,
         parent: Key | None = None,
         parents: Sequence[Key | None] | None = None,
+        reuse: Reuse | None = None,
+        session: str | None = None,
     ) -> list[Committed]:
         """Gives the slots, all written, their keys, and the lease up. The keys are one prefix behind `parent`,
-        or each has one of `parents`. Of a key that was there already the older block stays (`duplicate`)."""
+        or each has one of `parents`. Of a key that was there already the older block stays (`duplicate`).
+        `reuse` and `session` are those of `Client.commit`."""
         if len(keys) != len(self):
             raise CairnError(f"{len(keys)} keys for {len(self)} slots")
         self.check()
@@ -189,7 +192,9 @@ class WriteBlocks(_Held):
             NewBlock(handle, key, parent=last)
             for handle, key, last in zip(self.handles, keys, before, strict=True)
         ]
-        committed = self._cache.client.commit(self._cache.name, lease.lease, blocks, release=True)
+        committed = self._cache.client.commit(
+            *(self._cache.name, lease.lease, blocks), release=True, reuse=reuse, session=session
+        )
         self._keeper.ended(lease)
         self._lease, self.handles = None, []
         return committed.blocks

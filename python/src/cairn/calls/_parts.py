@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from cairn.decode import decode, encode
 from cairn.errors import BadAnswer
 from cairn.http import Buffer, Call, Request, Response
+from cairn.model import Reuse
 
 T = TypeVar("T")
 
@@ -51,6 +52,11 @@ def raw(response: Response) -> bytes:
 def fields(**given: object) -> dict[str, Any]:
     """A JSON body of those fields that are not None."""
     return {name: encode(value) for name, value in given.items() if value is not None}
+
+
+def hint_query(reuse: Reuse | None, session: str | None) -> dict[str, object]:
+    """What of a hint a query says."""
+    return {"reuse": json.dumps(reuse) if isinstance(reuse, dict) else reuse, "session": session}
 
 
 def get(target: str, read: Callable[[Response], T], *, wait_s: float = 0.0) -> Call[T]:

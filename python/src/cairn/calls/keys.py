@@ -10,7 +10,7 @@ from typing import Any
 from cairn.calls import _parts as parts
 from cairn.errors import BadAnswer
 from cairn.http import Buffer, Call, Request, Response, target
-from cairn.model import BlocksRead, Commit, IfExists, Key, Put, Tier, key_hex
+from cairn.model import BlocksRead, Commit, IfExists, Key, Put, Reuse, Tier, key_hex
 
 
 def put(
@@ -24,9 +24,12 @@ def put(
     priority: int | None = None,
     metadata: dict[str, Any] | None = None,
     if_exists: IfExists | None = None,
+    reuse: Reuse | None = None,
+    session: str | None = None,
 ) -> Call[Put]:
     """Stores one block, whole and in canonical order. The status of a key that was there is `duplicate`; with
-    `if_exists="error"` that is Exists."""
+    `if_exists="error"` that is Exists. `reuse` says when the block will be used next, `session` names the
+    conversation that it is of."""
     query: dict[str, object] = {
         "parent": None if parent is None else key_hex(parent),
         "tier": tier,
@@ -34,6 +37,7 @@ def put(
         "priority": priority,
         "metadata": None if metadata is None else json.dumps(metadata),
         "if_exists": if_exists,
+        **parts.hint_query(reuse, session),
     }
     return parts.put_bytes(_path(cache, key, query), data, parts.into(Put))
 
@@ -79,6 +83,8 @@ def write(
     priority: int | None = None,
     metadata: dict[str, Any] | None = None,
     if_exists: IfExists | None = None,
+    reuse: Reuse | None = None,
+    session: str | None = None,
 ) -> Call[Commit]:
     """Stores blocks, all or none; `data` is the blocks' bytes in any pieces. Without `parents` the keys are one
     prefix behind `parent`, each the parent of the next; None is no parent. What else is given holds for all."""
@@ -91,6 +97,8 @@ def write(
         priority=priority,
         metadata=metadata,
         if_exists=if_exists,
+        reuse=reuse,
+        session=session,
     )
     text = json.dumps(header).encode()
     body = (struct.pack("<I", len(text)) + text, *data)

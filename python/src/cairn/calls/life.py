@@ -14,10 +14,12 @@ from cairn.model import (
     Allocation,
     Commit,
     Handle,
+    Hinted,
     Key,
     Lease,
     Match,
     NewBlock,
+    Reuse,
     Tier,
     key_hex,
 )
@@ -33,10 +35,13 @@ def match(
     onboard: Tier | None = None,
     wait_ms: int | None = None,
     shared: bool | None = None,
+    reuse: Reuse | None = None,
+    session: str | None = None,
 ) -> Call[Match]:
     """The longest prefix of `keys` that is there, pinned for `lease_ms` (the cache's default where it is left
     out; 0 looks without pinning). With `onboard` the blocks are brought up to that tier first; `wait_ms` bounds
-    the wait for it, and for what comes from a shared tier, which is not asked where `shared` is False."""
+    the wait for it, and for what comes from a shared tier, which is not asked where `shared` is False. `reuse` is
+    said of what is matched, `session` names the conversation that it is of."""
     path = ("v1", "caches", cache, "match")
     keys = list(keys)  # blocks name them when they are looked at
     together = packed.packed_keys(keys) if onboard is None and not wait_ms else None
@@ -48,10 +53,19 @@ def match(
 
     if together is None:
         names = [key_hex(key) for key in keys]
-        body = parts.fields(keys=names, lease_ms=lease_ms, onboard=onboard, wait_ms=wait_ms, shared=shared)
+        body = parts.fields(
+            keys=names,
+            lease_ms=lease_ms,
+            onboard=onboard,
+            wait_ms=wait_ms,
+            shared=shared,
+            reuse=reuse,
+            session=session,
+        )
         return parts.post(target(*path), body, read, wait_ms=wait_ms, idempotent=lease_ms == 0)
     length, joined = together
-    where = target(*path, query={"key_bytes": length, "lease_ms": lease_ms, "shared": shared})
+    query: dict[str, object] = {"key_bytes": length, "lease_ms": lease_ms, "shared": shared}
+    where = target(*path, query=query | parts.hint_query(reuse, session))
     return Call(Request("POST", where, (parts.BYTES, PACKED), (joined,), idempotent=lease_ms == 0), read)
 
 
@@ -63,9 +77,19 @@ def match_tokens(
     lease_ms: int | None = None,
     onboard: Tier | None = None,
     wait_ms: int | None = None,
+    reuse: Reuse | None = None,
+    session: str | None = None,
 ) -> Call[Match]:
     """The same by tokens: the server makes the keys (see `cairn.keys.token_keys`)."""
-    body = parts.fields(tokens=tokens, salt=salt, lease_ms=lease_ms, onboard=onboard, wait_ms=wait_ms)
+    body = parts.fields(
+        tokens=tokens,
+        salt=salt,
+        lease_ms=lease_ms,
+        onboard=onboard,
+        wait_ms=wait_ms,
+        reuse=reuse,
+        session=session,
+    )
     path = target("v1", "caches", cache, "match")
     return parts.post(path, body, parts.into(Match), wait_ms=wait_ms, idempotent=lease_ms == 0)
 
@@ -106,11 +130,24 @@ def write_slot(
     return parts.put_bytes(where, data, parts.nothing)
 
 
-def commit(cache: str, lease: str, blocks: Sequence[NewBlock], *, release: bool = False) -> Call[Commit]:
-    """Gives written slots their keys. With `release` the lease ends with it."""
-    body: dict[str, Any] = {"lease": lease, "blocks": [_new_block(block) for block in blocks]}
-    if release:
-        body["release"] = True
+def commit(
+    cache: str,
+    lease: str,
+    blocks: Sequence[NewBlock],
+    *,
+    release: bool = False,
+    reuse: Reuse | None = None,
+    session: str | None = None,
+) -> Call[Commit]:
+    """Gives written slots their keys. With `release` the lease ends with it. `reuse` is said of what the lease
+    holds when it ends, `session` names the conversation that the blocks are of."""
+    body = parts.fields(
+        lease=lease,
+        blocks=[_new_block(block) for block in blocks],
+        release=release or None,
+        reuse=reuse,
+        session=session,
+    )
     return parts.post(target("v1", "caches", cache, "commit"), body, parts.into(Commit))
 
 
@@ -120,13 +157,41 @@ def renew(lease: str, lease_ms: int) -> Call[Lease]:
     return parts.post(path, {"lease_ms": lease_ms}, parts.into(Lease), idempotent=True)
 
 
-def release(lease: str, blocks: Sequence[Handle] | None = None, *, to_lease: str | None = None) -> Call[int]:
+def release(
+    lease: str,
+    blocks: Sequence[Handle] | None = None,
+    *,
+    to_lease: str | None = None,
+    input_tokens: int | None = None,
+    output_tokens: int | None = None,
+    reuse: Reuse | None = None,
+    session: str | None = None,
+) -> Call[int]:
     """Gives blocks up, or with none named the whole lease; how many were given up. With `to_lease` the blocks
-    that are named go to that other lease instead."""
-    if blocks is None:
+    that are named go to that other lease instead. The tokens are those of the request that has ended; `reuse` is
+    said of what is given up, and with a `session` of all blocks of that conversation."""
+    body = parts.fields(
+        blocks=None if blocks is None else [_handle(block) for block in blocks],
+        to_lease=to_lease,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        reuse=reuse,
+        session=session,
+    )
+    if not body:
         return parts.delete(target("v1", "leases", lease), _released)
-    body = parts.fields(blocks=[_handle(block) for block in blocks], to_lease=to_lease)
     return parts.post(target("v1", "leases", lease, "release"), body, _released)
+
+
+def hint(
+    cache: str, reuse: Reuse, *, keys: Sequence[Key] | None = None, session: str | None = None
+) -> Call[Hinted]:
+    """Says when blocks will be used next that nobody uses now: those of `keys`, the first of a prefix first, or
+    all of a `session`. Keys and sessions that are not known are no error."""
+    body = parts.fields(
+        keys=None if keys is None else [key_hex(key) for key in keys], session=session, reuse=reuse
+    )
+    return parts.post(target("v1", "caches", cache, "hints"), body, parts.into(Hinted), idempotent=True)
 
 
 def _handle(handle: Handle) -> dict[str, Any]:

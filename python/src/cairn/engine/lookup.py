@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 
 from cairn.client import Client
 from cairn.engine.breaker import Breaker
+from cairn.engine.hints import Hint
 from cairn.engine.report import Report
 from cairn.engine.store import clear_caches
 from cairn.errors import CairnError, Refused, UnknownCache, is_silence
 from cairn.leases import KeptLease, LeaseKeeper
-from cairn.model import MatchedBlock, Tier
+from cairn.model import Match, MatchedBlock, Reuse, Tier
 
 # The engine's loop is held for so long at most, once a request: longer than a look-up takes on the same host
 # (some 0.3 ms a rank), shorter than a step.
@@ -62,17 +63,20 @@ class Finder:
         """Whether the server did not answer when it was last asked."""
         return self._breaker.is_silent
 
-    def find(self, keys: Sequence[bytes], wanted_from: int) -> Found:
+    def find(self, keys: Sequence[bytes], wanted_from: int, session: str | None = None) -> Found:
         """The prefix that every rank has, held. What of it from `wanted_from` on lies below the fast tier is on
-        its way up when this returns. Nothing where the server does not answer."""
+        its way up when this returns. Nothing where the server does not answer. It is of the `session`."""
         found = Found(len(keys))
         if not self._breaker.may_ask():
             return Found()
         try:
             for cache in self._caches:
-                found.blocks = min(found.blocks, self._match(cache, keys[: found.blocks], wanted_from, found))
-                if found.blocks == 0:
+                match = self._match(cache, keys[: found.blocks], found, session)
+                if match is None:
+                    found.blocks = 0
                     break
+                self._bring_up(cache, match.blocks[wanted_from:])
+                found.blocks = min(found.blocks, match.matched)
         except Exception as error:  # the engine's loop must not see any
             self._failed(error)
             self.release(found)
@@ -92,6 +96,17 @@ class Finder:
             self._keeper.drop(lease)
         found.leases = []
 
+    def tell(self, keys: Sequence[bytes], reuse: Reuse) -> None:
+        """What is expected of blocks. No more than a guess is lost where it does not arrive."""
+        if not self._breaker.may_ask():
+            return
+        try:
+            for cache in self._caches:
+                with contextlib.suppress(UnknownCache):
+                    self._client.hint(cache, reuse, keys=keys)
+        except Exception as error:
+            self._failed(error)
+
     def clear(self) -> bool:
         """Drops everything that the caches hold; whether it is gone."""
         try:
@@ -103,19 +118,18 @@ class Finder:
     def close(self) -> None:
         self._client.close()
 
-    def _match(self, cache: str, keys: Sequence[bytes], wanted_from: int, found: Found) -> int:
+    def _match(self, cache: str, keys: Sequence[bytes], found: Found, session: str | None) -> Match | None:
         asked_at = time.monotonic()
         try:
-            match = self._client.match(cache, keys, lease_ms=LEASE_MS)
+            match = self._client.match(cache, keys, lease_ms=LEASE_MS, session=session)
         except UnknownCache:
-            return 0  # its rank has not made it yet, or not again after a restart
+            return None  # its rank has not made it yet, or not again after a restart
         if match.lease is None:
-            return 0
+            return None
         found.leases.append(self._keeper.keep(match.lease, LEASE_MS, asked_at))
         if self._tell is not None:
             self._tell(cache, match.blocks)
-        self._bring_up(cache, match.blocks[wanted_from:])
-        return match.matched
+        return match
 
     def _bring_up(self, cache: str, blocks: Sequence[MatchedBlock]) -> None:
         lower = [block.key for block in blocks if self._fast_tier and block.tier != self._fast_tier]
@@ -142,7 +156,9 @@ class Lookups:
         self._under_way: dict[str, tuple[Future[Found], float]] = {}
         self._found: dict[str, Found] = {}
 
-    def poll(self, request: str, keys: Sequence[bytes], wanted_from: int) -> int | None:
+    def poll(
+        self, request: str, keys: Sequence[bytes], wanted_from: int, session: str | None = None
+    ) -> int | None:
         """How many blocks of `keys` are there, held until `take` or `forget`; None where that is not known yet."""
         found = self._found.get(request)
         if found is not None and self._finder.is_held(found):
@@ -151,7 +167,7 @@ class Lookups:
             self.forget(request)
         wait_s = POLL_AGAIN_S
         if request not in self._under_way:
-            future = self._threads.submit(self._finder.find, list(keys), wanted_from)
+            future = self._threads.submit(self._finder.find, list(keys), wanted_from, session)
             self._under_way[request] = (future, time.monotonic() + DEADLINE_S)
             wait_s = POLL_S
         future, deadline = self._under_way[request]
@@ -175,6 +191,11 @@ class Lookups:
         if request in self._under_way:
             self._abandon(request)
         self.release(self.take(request))
+
+    def tell(self, keys: Sequence[bytes], hint: Hint) -> None:
+        """Of blocks that are there: what is expected of them, beside the engine's loop."""
+        if keys and hint.reuse is not None:
+            self._threads.submit(self._finder.tell, list(keys), hint.reuse)
 
     def release(self, found: Found) -> None:
         """Lets go, beside the engine's loop."""

@@ -190,7 +190,7 @@ class Mover:
         try:
             copies.wait()
             self._access.check()
-            new = write.commit(save.keys, [save.parent, *save.keys[:-1]])
+            new = write.commit(save.keys, [save.parent, *save.keys[:-1]], save.hint)
             self._report.count("saved_blocks", new)
             self._report.count("saved_bytes", new * self._pool.block_bytes)
             self._report.count("saves_duplicate_blocks", len(save.keys) - new)

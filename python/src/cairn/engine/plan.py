@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from cairn.engine.chain import Extra, KeyChain
+from cairn.engine.hints import NO_HINT, Hint
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Save:
     blocks: list[int]
     parent: bytes | None
     first: int = 0  # of the request's blocks
+    hint: Hint = NO_HINT
 
 
 @dataclass
@@ -39,6 +41,7 @@ class Step:
 class _Request:
     chain: KeyChain
     extra: Extra | None
+    hint: Hint = NO_HINT
     saved: int = 0  # blocks from the first on that the server has, or will have
     computed: int = 0  # blocks that the engine had when it last asked
     load: Load | None = None
@@ -54,9 +57,9 @@ class Planner:
         self._requests: dict[str, _Request] = {}
         self._loads: list[Load] = []
 
-    def begin(self, request: str, chain: KeyChain, extra: Extra | None) -> None:
+    def begin(self, request: str, chain: KeyChain, extra: Extra | None, hint: Hint = NO_HINT) -> None:
         """A request that is new; of one that is known nothing changes."""
-        self._requests.setdefault(request, _Request(chain, extra))
+        self._requests.setdefault(request, _Request(chain, extra, hint))
 
     def knows(self, request: str) -> bool:
         return request in self._requests
@@ -107,11 +110,18 @@ class Planner:
         begin, keys = state.saved, state.chain.extend(tokens, state.extra)
         state.saved = full
         parent = keys[begin - 1] if begin else None
-        return Save(keys[begin:full], list(blocks()[begin:full]), parent, begin)
+        return Save(keys[begin:full], list(blocks()[begin:full]), parent, begin, state.hint)
 
     def take_loads(self) -> list[Load]:
         loads, self._loads = self._loads, []
         return loads
 
-    def end(self, request: str) -> None:
-        self._requests.pop(request, None)
+    def hint(self, request: str) -> Hint:
+        """What the request said when it began."""
+        state = self._requests.get(request)
+        return NO_HINT if state is None else state.hint
+
+    def end(self, request: str) -> Sequence[bytes]:
+        """The keys of its full blocks."""
+        state = self._requests.pop(request, None)
+        return [] if state is None else state.chain.keys

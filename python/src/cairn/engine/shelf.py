@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from cairn.engine.access import Access
 from cairn.engine.helper import Helper
+from cairn.engine.hints import NO_HINT, Hint
 from cairn.engine.report import Report
 from cairn.engine.store import Row
 from cairn.errors import CairnError, Refused
@@ -52,7 +53,13 @@ class Shelf:
         self._report.count("load_failed_blocks", len(came) - sum(came))
         return came
 
-    def put(self, keys: Sequence[bytes], blocks: Sequence[Pieces], parents: Sequence[bytes | None]) -> bool:
+    def put(
+        self,
+        keys: Sequence[bytes],
+        blocks: Sequence[Pieces],
+        parents: Sequence[bytes | None],
+        hint: Hint = NO_HINT,
+    ) -> bool:
         """Stores blocks, all or none of them."""
 
         def put() -> int:
@@ -61,7 +68,7 @@ class Shelf:
             write = self._access.use(lambda store: store.write(len(keys)))
             try:
                 self._copy(_gather, write.rows, blocks)
-                return write.commit(keys, parents)
+                return write.commit(keys, parents, hint)
             except CairnError as error:
                 self._access.failed(error)
                 raise

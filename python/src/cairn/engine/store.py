@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from cairn.client import Client
+from cairn.engine.hints import NO_HINT, Hint
 from cairn.errors import CairnError, UnknownCache
 from cairn.model import CacheConfig
 from cairn.rows import Rows
@@ -42,7 +43,7 @@ class WriteRows(Protocol):
     @property
     def rows(self) -> Sequence[Row]: ...
 
-    def commit(self, keys: Sequence[bytes], parents: Sequence[bytes | None]) -> int:
+    def commit(self, keys: Sequence[bytes], parents: Sequence[bytes | None], hint: Hint = NO_HINT) -> int:
         """How many were new."""
 
     def release(self) -> None: ...
@@ -99,8 +100,10 @@ class _HttpWrite:
         self._client = client
         self._cache = cache
 
-    def commit(self, keys: Sequence[bytes], parents: Sequence[bytes | None]) -> int:
-        answer = self._client.write(self._cache, keys, list(self.rows), parents=parents)
+    def commit(self, keys: Sequence[bytes], parents: Sequence[bytes | None], hint: Hint = NO_HINT) -> int:
+        answer = self._client.write(
+            *(self._cache, keys, list(self.rows)), parents=parents, reuse=hint.reuse, session=hint.session
+        )
         return sum(one.status == "committed" for one in answer.blocks)
 
     def release(self) -> None:
@@ -154,8 +157,9 @@ class _MappedWrite:
         """LeaseLost where the slots may be somebody else's by now."""
         return self._slots.rows()
 
-    def commit(self, keys: Sequence[bytes], parents: Sequence[bytes | None]) -> int:
-        return sum(one.status == "committed" for one in self._slots.commit(keys, parents=parents))
+    def commit(self, keys: Sequence[bytes], parents: Sequence[bytes | None], hint: Hint = NO_HINT) -> int:
+        done = self._slots.commit(keys, parents=parents, reuse=hint.reuse, session=hint.session)
+        return sum(one.status == "committed" for one in done)
 
     def release(self) -> None:
         self._slots.release()

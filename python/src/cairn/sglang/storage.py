@@ -19,6 +19,7 @@ from sglang.srt.mem_cache.hicache_storage import (
 )
 
 from cairn.engine.access import TIMEOUT_S, open_access
+from cairn.engine.hints import NO_HINT, Hint, hint_of
 from cairn.engine.options import Options, Unsupported, flat_shape
 from cairn.engine.report import Report
 from cairn.engine.shelf import Shelf
@@ -178,9 +179,17 @@ class CairnStorage(HiCacheStorage):  # type: ignore[misc]
                 return False
             names = [key_of(key) for key in keys]
             parents = parents_of(names, getattr(extra_info, "prefix_keys", None))
-            return self._shelf(pool).put(names, page_pieces(self._pools[pool], host_indices), parents)
+            pieces = page_pieces(self._pools[pool], host_indices)
+            return self._shelf(pool).put(names, pieces, parents, self._hint(extra_info))
 
         return [self._softly(False, put)] * len(keys)
+
+    def _hint(self, extra_info: Any) -> Hint:
+        try:
+            return hint_of(getattr(extra_info, "extra_info", None))
+        except ValueError as error:
+            self._report.warn(f"extra_info is not passed on: {error}")
+            return NO_HINT
 
     def _softly(self, otherwise: T, act: Callable[[], T]) -> T:
         """An exception would end SGLang's thread."""

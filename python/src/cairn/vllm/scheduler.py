@@ -6,6 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from cairn.engine.chain import KeyChain
+from cairn.engine.hints import NO_HINT, Hint, hint_of
 from cairn.engine.lookup import Finder, Found, Lookups
 from cairn.engine.plan import Planner, Step
 from cairn.engine.report import Report
@@ -49,7 +50,7 @@ class SchedulerSide:
         is_new = not self._planner.knows(name)
         if is_new:
             chain = KeyChain(self._setup.identity.root, self._setup.block_tokens, of_request(request))
-            self._planner.begin(name, chain, of_block(request))
+            self._planner.begin(name, chain, of_block(request), self._hint(request))
             self._requests[name] = request
         keys = self._planner.keys(name, request.all_token_ids)
         if is_new and self._events is not None:
@@ -58,7 +59,7 @@ class SchedulerSide:
         if len(keys) <= computed:
             self._planner.found(name, computed, computed_tokens)  # nothing beyond it that could be there
             return 0
-        present = self._lookups.poll(name, keys, computed)
+        present = self._lookups.poll(name, keys, computed, self._planner.hint(name).session)
         if present is None:
             return None
         tokens = self._planner.found(name, present, computed_tokens)
@@ -124,7 +125,8 @@ class SchedulerSide:
 
     def finished(self, request: Any) -> None:
         """The request has ended. One whose load is under way holds its blocks until that has ended too."""
-        self._planner.end(request.request_id)
+        hint = self._planner.hint(request.request_id)
+        self._lookups.tell(self._planner.end(request.request_id), hint)
         self._requests.pop(request.request_id, None)
         self._lookups.forget(request.request_id)
 
@@ -137,6 +139,13 @@ class SchedulerSide:
         if self._events is not None:
             self._events.close()
         self._lookups.close()
+
+    def _hint(self, request: Any) -> Hint:
+        try:
+            return hint_of(request.kv_transfer_params)
+        except ValueError as error:
+            self._report.warn(f"kv_transfer_params are not passed on: {error}")
+            return NO_HINT
 
     def _count(self, blocks: int, hits: int) -> None:
         self._report.count("lookups")
