@@ -13,7 +13,7 @@ constexpr std::size_t kStepTold = 64;
 // From the last to the first, so that a prefix is told from its end. `slot_of(i)` is the i-th's
 // highest copy, where it is present.
 template <class SlotOf>
-HintResult tell_from_end(Section& section, std::size_t blocks, BlockStore::Telling telling,
+HintResult tell_from_end(Section& section, std::size_t blocks, const BlockStore::Telling& telling,
                          SlotOf&& slot_of) {
   HintResult result;
   const RequestNumber hint = section->store.begin_hint(telling.next_use);

@@ -372,7 +372,10 @@ void BlockStore::vanish(EntryNumber number) {
   set_metadata(number, {});
   entry.checksum = 0;
   quotas_.close(std::exchange(entry.quota, QuotaNumber{0}));
-  if (entry.parent != kNoEntry) --index_[entry.parent].children;
+  if (entry.parent != kNoEntry) {
+    --index_[entry.parent].children;
+    index_[entry.parent].ends_told = 0;
+  }
   // A ghost does not hold its own parent: ghosts would pile up behind a moving tail.
   entry.parent = kNoEntry;
   free_or_list(number);

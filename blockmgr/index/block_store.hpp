@@ -146,20 +146,19 @@ class BlockStore {
   // be shared with a later request.
   void end_request(std::span<const SlotRef> held, const RequestEnd& end);
 
-  // Somebody says what he expects of blocks: those of the end of a prefix first. That they are used
-  // late or never counts only where nobody else needs them: no other user was seen, and no block
-  // follows but what was told before.
+  // Somebody says what he expects of blocks, of those of the end of a prefix first. That they are
+  // used late or never counts only where nobody else needs them: no other user was seen, and no
+  // block follows, or one of which the same was said.
   struct Telling {
     NextUse next_use = NextUse::unknown;
     UserNumber user = kSeveralUsers;
-    EntryNumber before = kNoEntry;  // in its prefix, of the last one that was told
   };
   // Of a copy that a lease holds: what it says counts when the last pin goes. False where it does
   // not count.
-  bool tell(SlotRef at, Telling& telling);
+  bool tell(SlotRef at, const Telling& telling);
   // The same of one that may lie in the order of eviction: it goes where that puts it now.
   // `hint` is begin_hint()'s.
-  bool tell_now(SlotRef at, Telling& telling, RequestNumber hint);
+  bool tell_now(SlotRef at, const Telling& telling, RequestNumber hint);
   RequestNumber begin_hint(NextUse next_use) {
     return uses_ ? uses_->begin_hint(next_use, unix_ms_) : 0;
   }
@@ -292,7 +291,8 @@ class BlockStore {
   void list_last(SlotRef at);
   void hand_on(const Entry& entry, SlotRef from);
   void forget_told(SlotRef at);
-  bool believes(SlotRef at, Telling& telling) const;
+  bool believes(SlotRef at, const Telling& telling) const;
+  void set_told(SlotRef at, NextUse next_use);
   void end_lease_pin(SlotRef at);
   void note_disk_slot(SlotNumber slot) const;
   void tell(BlockEventKind kind, SlotRef at, EntryNumber entry) const;

@@ -117,37 +117,44 @@ void BlockStore::end_request(std::span<const SlotRef> held, const RequestEnd& en
 void BlockStore::forget_told(SlotRef at) {
   const bool listed = record(at).place == EvictionPlace::listed;
   if (listed) pool(at.tier()).unlist(at.slot());
-  record(at).told = NextUse::unknown;
+  set_told(at, NextUse::unknown);
   if (!listed) return;
   record(at).last_use = next_stamp();
   list_last(at);
 }
 
-bool BlockStore::believes(SlotRef at, Telling& telling) const {
+bool BlockStore::believes(SlotRef at, const Telling& telling) const {
   const SlotRecord& slot = record(at);
   if (slot.life != SlotLife::committed || slot.gone) return false;
+  if (expected_within_ms(telling.next_use) > 0) return true;
   const Entry& entry = index_[slot.owner];
-  const std::uint32_t told_children = telling.before == slot.owner ? 1 : 0;
-  const bool is_own = entry.user == telling.user && telling.user != kSeveralUsers &&
-                      entry.children == told_children;
-  if (is_own) telling.before = entry.parent;
-  return is_own || expected_within_ms(telling.next_use) > 0;
+  const bool is_end = entry.children == 0 || (entry.children == 1 && entry.ends_told != 0);
+  return is_end && entry.user == telling.user && telling.user != kSeveralUsers;
 }
 
-bool BlockStore::tell(SlotRef at, Telling& telling) {
+// REQUIRES: it is not listed.
+void BlockStore::set_told(SlotRef at, NextUse next_use) {
+  SlotRecord& slot = record(at);
+  slot.told = next_use;
+  const EntryNumber parent = index_[slot.owner].parent;
+  const bool lowers = next_use == NextUse::never || next_use == NextUse::later;
+  if (parent != kNoEntry) index_[parent].ends_told = lowers ? 1 : 0;
+}
+
+bool BlockStore::tell(SlotRef at, const Telling& telling) {
   if (!believes(at, telling)) return false;
-  record(at).told = telling.next_use;
+  set_told(at, telling.next_use);
   return true;
 }
 
-bool BlockStore::tell_now(SlotRef at, Telling& telling, RequestNumber hint) {
+bool BlockStore::tell_now(SlotRef at, const Telling& telling, RequestNumber hint) {
   if (!believes(at, telling)) return false;
   SlotRecord& slot = record(at);
   // Said twice, it is no news; but what is expected soon is expected from now on.
   if (slot.told == telling.next_use && expected_within_ms(slot.told) == 0) return true;
   const bool listed = slot.place == EvictionPlace::listed;
   if (listed) pool(at.tier()).unlist(at.slot());
-  slot.told = telling.next_use;
+  set_told(at, telling.next_use);
   if (uses_) uses_->retold(history(at), hint);
   if (listed) {
     slot.last_use = next_stamp();

@@ -25,8 +25,10 @@ struct alignas(64) Entry {
 
   std::array<std::byte, kHeadBytes> key_head;
   std::array<SlotNumber, kNumTiers> slots = {kNoSlot, kNoSlot, kNoSlot};
-  EntryNumber parent = kNoEntry;  // of one that is not in use: the next such
-  std::uint32_t children = 0;     // present entries whose parent this is
+  EntryNumber parent = kNoEntry;    // of one that is not in use: the next such
+  std::uint32_t children : 31 = 0;  // present entries whose parent this is
+  // It has one child, of which was said that it is used late or never.
+  std::uint32_t ends_told : 1 = 0;
   std::uint8_t key_size : 7 = 0;
   bool has_ttl : 1 = false;
   UserNumber user = 0;  // of a present key: who has used it

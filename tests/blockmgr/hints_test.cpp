@@ -190,6 +190,35 @@ TEST_P(Hints, APrefixThatOthersGoOnFromIsNotLowered) {
   }
 }
 
+// What a request found is under one lease, what it stored under another.
+TEST_P(Hints, OfARequestWithTwoLeasesConcernAllOfIt) {
+  store({key(9)});
+  store({key(1), key(2)});
+  const LeaseId found = match({key(1), key(2)});
+  auto allocation = rig_.allocate(*cache_, {.count = 1, .tier = Tier::pinned});
+  ASSERT_TRUE(rig_.commit(*cache_, allocation->lease,
+                          {{.handle = allocation->blocks[0], .key = key(3), .parent = key(2)}}));
+  ASSERT_TRUE(cache_->release(allocation->lease, {.hint = {.reuse = kNever}}));
+  ASSERT_TRUE(cache_->release(found, {.hint = {.reuse = kNever}}));
+  EXPECT_EQ(order_of({key(1), key(2), key(3), key(9)}), (Keys{key(3), key(2), key(1), key(9)}));
+}
+
+// Its one child is another's now.
+TEST_P(Hints, WhatWasSaidOfAnEndThatIsGoneSaysNothingOfTheNext) {
+  store({key(1), key(2)});
+  EXPECT_EQ(hint({key(2)}, kNever).blocks, 1U);
+  ASSERT_TRUE(cache_->erase(key(2)));
+  auto allocation = rig_.allocate(*cache_, {.count = 1, .tier = Tier::pinned});
+  ASSERT_TRUE(rig_.commit(*cache_, allocation->lease,
+                          {{.handle = allocation->blocks[0], .key = key(4), .parent = key(1)}}));
+  ASSERT_TRUE(cache_->release(allocation->lease));
+  EXPECT_EQ(hint({key(1)}, kNever).shared, 1U);
+  EXPECT_EQ(hint({key(4)}, kNever).blocks, 1U);
+  use({key(1), key(4)});
+  EXPECT_EQ(hint({key(1)}, kNever).shared, 1U);
+  EXPECT_EQ(hint({key(1), key(4)}, kLater).blocks, 2U);
+}
+
 TEST_P(Hints, WhatAnotherTokenUsesIsNotLowered) {
   store({key(1)}, {.holder = kA});
   store({key(2)}, {.holder = kA});
