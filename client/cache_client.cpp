@@ -180,9 +180,13 @@ Answer<> CacheClient::release_blocks(std::string_view lease, std::span<const Blo
   return {};
 }
 
-Answer<> CacheClient::end_request(std::string_view lease, const RequestTokens& tokens) {
-  auto answer = call("POST", lease_path(lease, "/release"),
-                     json{{"input_tokens", tokens.input}, {"output_tokens", tokens.output}});
+Answer<> CacheClient::end_request(std::string_view lease, const RequestEnd& end) {
+  json body = json::object();
+  if (end.input_tokens) body["input_tokens"] = *end.input_tokens;
+  if (end.output_tokens) body["output_tokens"] = *end.output_tokens;
+  if (!end.reuse.empty()) body["reuse"] = end.reuse;
+  if (end.within_ms) body["reuse"] = {{"within_ms", *end.within_ms}};
+  auto answer = call("POST", lease_path(lease, "/release"), body);
   if (!answer) return std::move(answer).error();
   return {};
 }

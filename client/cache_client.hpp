@@ -58,11 +58,13 @@ class CacheClient {
   Answer<std::int64_t> renew_lease(std::string_view lease, std::uint64_t lease_ms);
   Answer<> release_blocks(std::string_view lease, std::span<const BlockHandle> blocks);
   // The lease ends, and with it a request of which that much is known.
-  struct RequestTokens {
-    std::uint64_t input = 0;
-    std::uint64_t output = 0;
+  struct RequestEnd {
+    std::optional<std::uint64_t> input_tokens = {};
+    std::optional<std::uint64_t> output_tokens = {};
+    std::string reuse = {};                       // never, soon or later; empty: nothing is said
+    std::optional<std::uint64_t> within_ms = {};  // or that they are used within so long
   };
-  Answer<> end_request(std::string_view lease, const RequestTokens& tokens);
+  Answer<> end_request(std::string_view lease, const RequestEnd& end);
   Answer<> end_lease(std::string_view lease);
 
   // The bytes of the longest present prefix into `room`; how many blocks that is.

@@ -28,6 +28,33 @@ std::chrono::milliseconds pause_before(int next_try, const ClientError& error) {
   return std::min(std::max(doubled, asked), Frontend::kMaxPause);
 }
 
+// Nothing where nothing is known of it.
+std::optional<client::CacheClient::RequestEnd> end_of(const PromptRequest& request) {
+  if (request.input_tokens == 0 && !request.hint) return std::nullopt;
+  client::CacheClient::RequestEnd end;
+  if (request.input_tokens > 0) {
+    end.input_tokens = request.input_tokens;
+    end.output_tokens = request.output_tokens;
+  }
+  switch (request.hint.kind) {
+    case ReuseHint::Kind::none:
+      break;
+    case ReuseHint::Kind::never:
+      end.reuse = "never";
+      break;
+    case ReuseHint::Kind::soon:
+      end.reuse = "soon";
+      break;
+    case ReuseHint::Kind::later:
+      end.reuse = "later";
+      break;
+    case ReuseHint::Kind::within:
+      end.within_ms = request.hint.within_ms;
+      break;
+  }
+  return end;
+}
+
 }  // namespace
 
 Frontend::Frontend(Config config, const KeyMaker& keys)
@@ -108,9 +135,7 @@ bool Frontend::run(const PromptRequest& request) {
   read_hits(hits);
   store_misses({hits, all.count - hits});
   if (!match->lease.empty()) stored_leases_.push_back(std::move(match->lease));
-  std::optional<RequestTokens> tokens;
-  if (request.input_tokens > 0) tokens = {request.input_tokens, request.output_tokens};
-  release(stored_leases_, tokens);
+  release(stored_leases_, end_of(request));
   ++tally_.requests;
   return server_answers_;
 }
@@ -280,11 +305,10 @@ void Frontend::count_statuses(std::span<const StoreStatus> statuses) {
   tally_.stored += statuses.size() - duplicates;
 }
 
-void Frontend::release(std::vector<std::string>& leases,
-                       const std::optional<RequestTokens>& tokens) {
+void Frontend::release(std::vector<std::string>& leases, const std::optional<RequestEnd>& end) {
   for (const std::string& lease : leases) {
     auto released = tried(Step::release, [&] {
-      return tokens ? client_.end_request(lease, *tokens) : client_.end_lease(lease);
+      return end ? client_.end_request(lease, *end) : client_.end_lease(lease);
     });
     if (!released) failed(Step::release, released.error());
   }

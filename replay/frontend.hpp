@@ -73,9 +73,9 @@ class Frontend {
   void count_statuses(std::span<const client::StoreStatus> statuses);
   Stored given_up(Step step, const client::ClientError& error);
 
-  using RequestTokens = client::CacheClient::RequestTokens;
+  using RequestEnd = client::CacheClient::RequestEnd;
   // With what is known of the request, where it ends with them.
-  void release(std::vector<std::string>& leases, const std::optional<RequestTokens>& tokens = {});
+  void release(std::vector<std::string>& leases, const std::optional<RequestEnd>& end = {});
   void failed(Step step, const client::ClientError& error);
   template <class Call>
   auto timed(Step step, Call&& call) -> decltype(call());

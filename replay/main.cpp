@@ -10,6 +10,7 @@
 #include "replay/generator.hpp"
 #include "replay/interrupt.hpp"
 #include "replay/options.hpp"
+#include "replay/oracle.hpp"
 #include "replay/report.hpp"
 #include "replay/simulation.hpp"
 #include "replay/simulation_report.hpp"
@@ -70,6 +71,13 @@ int run(std::span<const char* const> arguments) {
       return kFailed;
     }
     return tell(chosen, *outcome);
+  }
+  if (chosen.hints.ended > 0 || chosen.hints.when > 0) {
+    workload = with_hints(**workload, chosen.limit, chosen.hints);
+    if (!workload) {
+      std::cerr << "cairn-replay: " << workload.error().detail << "\n";
+      return kFailed;
+    }
   }
   const Interrupt interrupt;
   Console console(stderr, console_mode(chosen));

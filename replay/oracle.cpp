@@ -1,6 +1,9 @@
 #include "replay/oracle.hpp"
 
 #include <array>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "replay/mix.hpp"
 
@@ -10,6 +13,28 @@ namespace {
 double chance(std::uint64_t number) {
   return static_cast<double>(mix(number + kGolden) >> 11U) * 0x1p-53;
 }
+
+// A workload that was read before.
+class ReadWorkload final : public Workload {
+ public:
+  ReadWorkload(std::vector<PromptRequest> requests, std::string name)
+      : requests_(std::move(requests)), name_(std::move(name)) {}
+
+  Result<std::optional<PromptRequest>> next() override {
+    if (next_ == requests_.size()) return std::optional<PromptRequest>();
+    return std::optional(std::move(requests_[next_++]));
+  }
+  double fraction_done() const override {
+    return requests_.empty() ? 1
+                             : static_cast<double>(next_) / static_cast<double>(requests_.size());
+  }
+  std::string name() const override { return name_; }
+
+ private:
+  std::vector<PromptRequest> requests_;
+  const std::string name_;
+  std::size_t next_ = 0;
+};
 
 }  // namespace
 
@@ -33,6 +58,39 @@ ReuseHint hint_of(const HintOptions& hints, std::optional<std::int64_t> back_in_
   }
   if (!back_in_ms) return {.kind = never};
   return {.kind = within, .within_ms = static_cast<std::uint64_t>(*back_in_ms)};
+}
+
+ReuseHint Oracle::says_of(const Request& request) {
+  if (request.blocks.empty()) return {};
+  const std::size_t full = request.full_blocks > 0 && request.full_blocks < request.blocks.size()
+                               ? request.full_blocks
+                               : request.blocks.size();
+  std::optional<std::int64_t> back_in_ms;
+  if (const auto next = next_ms_.find(request.blocks[(full - 1) / 2]); next != next_ms_.end()) {
+    back_in_ms = next->second - request.unix_ms;
+  }
+  for (const std::uint64_t block : request.blocks) next_ms_[block] = request.unix_ms;
+  return hint_of(hints_, back_in_ms, request.number);
+}
+
+Result<std::unique_ptr<Workload>> with_hints(Workload& workload, std::uint64_t limit,
+                                             const HintOptions& hints) {
+  std::vector<PromptRequest> requests;
+  while (limit == 0 || requests.size() < limit) {
+    auto request = workload.next();
+    if (!request) return std::move(request).error();
+    if (!request->has_value()) break;
+    requests.push_back(std::move(**request));
+  }
+  Oracle oracle(hints);
+  for (std::size_t i = requests.size(); i-- > 0;) {
+    requests[i].hint =
+        oracle.says_of({.number = i,
+                        .blocks = requests[i].hash_ids,
+                        .unix_ms = static_cast<std::int64_t>(requests[i].timestamp_ms)});
+  }
+  return std::unique_ptr<Workload>(
+      std::make_unique<ReadWorkload>(std::move(requests), workload.name()));
 }
 
 }  // namespace cairn::replay

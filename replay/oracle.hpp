@@ -1,10 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <span>
+#include <unordered_map>
 
+#include "base/result.hpp"
 #include "blockmgr/eviction/reuse_hint.hpp"
 #include "replay/options.hpp"
+#include "replay/workload.hpp"
 
 namespace cairn::replay {
 
@@ -12,5 +17,30 @@ namespace cairn::replay {
 // number-th request.
 ReuseHint hint_of(const HintOptions& hints, std::optional<std::int64_t> back_in_ms,
                   std::uint64_t number);
+
+// Knows the rest of a trace: it is told of the requests from the last to the first.
+class Oracle {
+ public:
+  explicit Oracle(const HintOptions& hints) : hints_(hints) {}
+
+  struct Request {
+    std::uint64_t number = 0;
+    std::span<const std::uint64_t> blocks;
+    std::uint64_t full_blocks = 0;  // of them, those that are full of tokens; 0: not known
+    std::int64_t unix_ms = 0;
+  };
+  // A conversation goes on where half of a prompt is asked for again: so much of what is kept for
+  // it is of use.
+  ReuseHint says_of(const Request& request);
+
+ private:
+  const HintOptions hints_;
+  std::unordered_map<std::uint64_t, std::int64_t> next_ms_;
+};
+
+// The same requests, with what who knows the rest says of each: `limit` at most; 0: all. Keeps them
+// in memory.
+Result<std::unique_ptr<Workload>> with_hints(Workload& workload, std::uint64_t limit,
+                                             const HintOptions& hints);
 
 }  // namespace cairn::replay

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "blockmgr/eviction/optimum.hpp"
@@ -62,23 +61,15 @@ class Requests {
   std::vector<ShadowRequest> requests_;
 };
 
-// A conversation goes on where half of a prompt is asked for again: so much of what is kept for it
-// is of use.
 void Requests::give_hints(const HintOptions& hints) {
-  std::unordered_map<std::uint64_t, std::int64_t> next_ms;
+  Oracle oracle(hints);
   for (std::size_t i = requests_.size(); i-- > 0;) {
     ShadowRequest& request = requests_[i];
-    if (request.blocks.empty()) continue;
-    const std::size_t full = request.end.full_blocks.value_or(0);
-    const std::size_t last =
-        full > 0 && full < request.blocks.size() ? full : request.blocks.size();
-    const std::uint64_t middle = request.blocks[(last - 1) / 2];
-    std::optional<std::int64_t> back_in_ms;
-    if (const auto next = next_ms.find(middle); next != next_ms.end()) {
-      back_in_ms = next->second - request.unix_ms;
-    }
-    request.end.next_use = hint_of(hints, back_in_ms, i).next_use();
-    for (const std::uint64_t block : request.blocks) next_ms[block] = request.unix_ms;
+    const ReuseHint hint = oracle.says_of({.number = i,
+                                           .blocks = request.blocks,
+                                           .full_blocks = request.end.full_blocks.value_or(0),
+                                           .unix_ms = request.unix_ms});
+    request.end.next_use = hint.next_use();
   }
 }
 

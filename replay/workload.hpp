@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "blockmgr/eviction/reuse_hint.hpp"
 
 namespace cairn::replay {
 
@@ -15,6 +16,7 @@ struct PromptRequest {
   std::vector<std::uint64_t> hash_ids = {};
   std::uint64_t input_tokens = 0;   // 0: not known
   std::uint64_t output_tokens = 0;  // the same
+  ReuseHint hint = {};              // what its user says when it has ended
 };
 
 // Requests in the order of their time. One thread at a time.

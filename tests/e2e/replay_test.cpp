@@ -76,6 +76,19 @@ TEST_P(ReplayWaysTest, FindsNoWrongByteAndHitsOnEveryTier) {
   EXPECT_EQ(asked, outcome.result.at("blocks_asked"));
 }
 
+TEST_F(ReplayTest, SaysWhatComesWithEachRelease) {
+  auto flags = workload("chat");
+  append(flags, {"--hints", "when=1", "--cache", "hinted", "--keep"});
+  const Outcome outcome = replay(flags);
+  EXPECT_EQ(outcome.code, 0) << outcome.result << outcome.err;
+  for (const char* kind : {"never", "within"}) {
+    EXPECT_GT(
+        rest_.metric("cairn_hints_total{cache=\"hinted\",reuse=\"" + std::string(kind) + "\"}"), 0)
+        << kind;
+  }
+  EXPECT_TRUE(rest_.del("/v1/caches/hinted?force=true").ok());
+}
+
 TEST_F(ReplayTest, LeavesNothingBehind) {
   const json before = rest_.get("/v1/caches").document();
   EXPECT_EQ(replay(workload("chat")).code, 0);
