@@ -50,8 +50,36 @@ class Client {
     return list;
   }
 
+  // What a client says of the future of what it uses, one time in two.
+  RequestHint said() {
+    RequestHint hint;
+    if (pick(2) == 0) return hint;
+    hint.reuse = {.kind = static_cast<ReuseHint::Kind>(pick(kHintKinds)),
+                  .within_ms = pick(500'000)};
+    if (pick(3) == 0) hint.session = std::to_string(pick(5));
+    return hint;
+  }
+  LeaseHolder holder() {
+    static const auto kName = std::make_shared<const std::string>("a");
+    return pick(4) == 0 ? kName : nullptr;
+  }
+  void hint() {
+    const auto list = chain();
+    const auto names = views(list);
+    HintRequest request{.reuse = said().reuse, .holder = holder()};
+    const std::string session = std::to_string(pick(5));
+    if (pick(2) == 0) {
+      request.keys = names;
+    } else {
+      request.session = session;
+    }
+    (void)cache_.hint(request);
+  }
+
   void step() {
-    switch (pick(12)) {
+    switch (pick(13)) {
+      case 12:
+        return hint();
       case 0:
       case 1:
       case 2:
@@ -89,7 +117,8 @@ class Client {
     auto [done, answer] = promised<Allocation>();
     cache_.allocate({.count = static_cast<std::uint32_t>(list.size()),
                      .tier = tier(),
-                     .lease_ms = 1 + static_cast<std::uint32_t>(pick(300))},
+                     .lease_ms = 1 + static_cast<std::uint32_t>(pick(300)),
+                     .holder = holder()},
                     std::move(done));
     const auto allocation = answer.get();
     if (!allocation) return;
@@ -102,9 +131,10 @@ class Client {
       blocks.push_back(std::move(block));
     }
     auto [committed, statuses] = promised<std::vector<CommitStatus>>();
-    cache_.commit(allocation->lease, std::move(blocks), std::move(committed));
+    cache_.commit(allocation->lease, std::move(blocks), std::move(committed), {.hint = said()});
     statuses.wait();
-    if (pick(4) > 0) (void)cache_.release(allocation->lease, {});  // else the client dies
+    if (pick(4) > 0)
+      (void)cache_.release(allocation->lease, {.hint = said()});  // else the client dies
   }
 
   bool write(const Cache::WriteTarget& target, const BlockKey& name) {
@@ -129,14 +159,15 @@ class Client {
   void match() {
     const auto list = chain();
     MatchResult matched;
-    if (!cache_.match(views(list), 1 + static_cast<std::uint32_t>(pick(300)), matched)) return;
+    const auto lease_ms = static_cast<std::uint32_t>(pick(4) == 0 ? 0 : 1 + pick(300));
+    if (!cache_.match(views(list), lease_ms, matched, nullptr, holder(), said())) return;
     if (matched.lease && pick(3) == 0) {
       const auto names = views(list);
       (void)cache_.onboard({.lease = *matched.lease, .keys = names, .tier = Tier::device});
     }
     for (const BlockKey& name : list) read(name);
     if (matched.lease && pick(3) > 0)
-      (void)cache_.release(*matched.lease, {.blocks = matched.blocks});
+      (void)cache_.release(*matched.lease, {.blocks = matched.blocks, .hint = said()});
   }
 
   void read(const BlockKey& name) {
