@@ -31,8 +31,8 @@ std::uint64_t hash_of(KeyView key) { return hash_bytes(key.bytes(), 0); }
 }  // namespace
 
 SharedTier::SharedTier(std::shared_ptr<Cache> cache, const Services& services)
-    : context_(std::make_shared<SharedContext>(std::move(cache), services.store,
-                                               services.under_way)),
+    : context_(
+          std::make_shared<SharedContext>(std::move(cache), services.store, services.under_way)),
       config_(*context_->cache->config().shared),
       clock_(services.clock),
       options_(services.options) {}

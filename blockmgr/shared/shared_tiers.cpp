@@ -37,10 +37,10 @@ std::shared_ptr<SharedTier> SharedTiers::of(const std::shared_ptr<Cache>& cache)
     tier.reset();
   }
   if (!tier) {
-    tier = std::make_shared<SharedTier>(cache, SharedTier::Services{.store = *store_,
-                                                                    .under_way = under_way_,
-                                                                    .clock = clock_,
-                                                                    .options = options_});
+    tier = std::make_shared<SharedTier>(
+        cache,
+        SharedTier::Services{
+            .store = *store_, .under_way = under_way_, .clock = clock_, .options = options_});
   }
   return tier;
 }

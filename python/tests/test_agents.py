@@ -15,9 +15,7 @@ BLOCKS = 8
 PIECE_BYTES = SHAPE.piece_bytes
 # A region starts at a multiple of 512.
 LAYER_BYTES = BLOCKS * SHAPE.outer_dim * PIECE_BYTES
-REGIONS = [
-    AgentRegion("shm", layer * LAYER_BYTES, LAYER_BYTES, descriptor=0) for layer in range(SHAPE.num_layers)
-]
+REGIONS = [AgentRegion("shm", layer * LAYER_BYTES, LAYER_BYTES, descriptor=0) for layer in range(SHAPE.num_layers)]
 
 
 def sealed() -> tuple[int, mmap.mmap]:

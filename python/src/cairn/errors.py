@@ -274,9 +274,5 @@ class Exists(Refused):
     code = "exists"
 
 
-class UnknownAgent(Refused):
-    code = "unknown_agent"
-
-
 class LeaseQuota(Refused):
     code = "lease_quota"

@@ -57,9 +57,7 @@ def load(
     cache: str, keys: Sequence[Key], agent: str, blocks: Sequence[int], *, wait_ms: int | None = None
 ) -> Call[Transfer]:
     """Copies blocks into an agent's, one a key, from whichever tier they are in."""
-    body = parts.fields(
-        keys=[key_hex(key) for key in keys], agent=agent, blocks=list(blocks), wait_ms=wait_ms
-    )
+    body = parts.fields(keys=[key_hex(key) for key in keys], agent=agent, blocks=list(blocks), wait_ms=wait_ms)
     return parts.post(target("v1", "caches", cache, "load"), body, parts.into(Transfer), wait_ms=wait_ms)
 
 
