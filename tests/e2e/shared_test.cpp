@@ -18,6 +18,7 @@ struct SharedHost {
   static std::string written(const fakes::TempDir& dir, const RedisProcess& redis, json shared) {
     shared["url"] = redis.url();
     shared["match_deadline_us"] = 10'000'000;
+    shared["timeout_ms"] = 30'000;
     const std::string path = (dir.path() / "config.json").string();
     std::ofstream(path) << json{{"shared", shared}}.dump();
     return path;

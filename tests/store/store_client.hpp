@@ -22,7 +22,13 @@ class StoreClient {
 
   explicit StoreClient(RedisSettings settings) : store_(*make_redis_store(std::move(settings))) {}
   explicit StoreClient(const RedisProcess& redis)
-      : StoreClient(redis_settings_from(redis.url()).value()) {}
+      : StoreClient(patient(redis_settings_from(redis.url()).value())) {}
+
+  // Nothing is given up because the machine is busy.
+  static RedisSettings patient(RedisSettings settings) {
+    settings.timeout_ms = 30'000;
+    return settings;
+  }
 
   SharedStore& operator*() { return *store_; }
 
