@@ -62,10 +62,10 @@ void SharedTier::look_beyond(const Look& look, UniqueFunction<void(Beyond)> done
   SharedStore::Probe probe{.names = {}, .within = options_.match_deadline};
   for (const BlockKey& key : keys) probe.names.push_back(context_->name_of(key));
   context_->store.probe(
-      std::move(probe),
-      [self = shared_from_this(), keys = std::move(keys), to = look.to, quota = look.quota,
-       done = std::move(done)](const std::vector<SharedStore::Presence>& there) mutable {
-        self->looked(keys, there, {.keys = {}, .to = to, .quota = quota}, done);
+      std::move(probe), [self = shared_from_this(), keys = std::move(keys), to = look.to,
+                         quota = look.quota, fetches = look.fetches, done = std::move(done)](
+                            const std::vector<SharedStore::Presence>& there) mutable {
+        self->looked(keys, there, {.keys = {}, .to = to, .quota = quota, .fetches = fetches}, done);
         self->context_->under_way.leave();
       });
 }
@@ -86,7 +86,7 @@ void SharedTier::looked(const std::vector<BlockKey>& keys,
     if (*miss == SharedStore::Presence::absent) forget(hash);
   }
   Beyond beyond{.blocks = count};
-  if (count > 0) {
+  if (count > 0 && look.fetches) {
     beyond.transfer =
         fetch({keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(count)}, look);
   }

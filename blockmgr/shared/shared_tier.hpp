@@ -54,6 +54,7 @@ class SharedTier : public std::enable_shared_from_this<SharedTier> {
     std::span<const KeyView> keys;
     Tier to = Tier::pinned;
     std::shared_ptr<BlockQuota> quota = {};
+    bool fetches = true;  // false: what is there is only told
   };
   struct Beyond {
     std::uint64_t blocks = 0;  // so many from the first on

@@ -188,7 +188,11 @@ void match_beyond(Service& service, const Call& call, const std::shared_ptr<Cach
   const auto tier = service.shared == nullptr ? nullptr : service.shared->of(cache);
   if (tier == nullptr || !body.shared) return looked({});
   tier->matched(keys.first(here));
-  tier->look_beyond({.keys = keys.subspan(here), .to = tier->default_tier(), .quota = call.quota()},
+  // What comes here evicts others, as a transfer does.
+  tier->look_beyond({.keys = keys.subspan(here),
+                     .to = tier->default_tier(),
+                     .quota = call.quota(),
+                     .fetches = check_role(call, Role::write).has_value()},
                     looked);
 }
 

@@ -101,6 +101,22 @@ TEST(SharedTier, WhatOneHostCommitsAnotherFinds) {
   EXPECT_EQ(one.tier->stats().stored_blocks, 5u);
 }
 
+TEST(SharedTier, WhoMayNotFetchIsToldWhatIsThere) {
+  MemoryStore store;
+  Host one(store);
+  Host other(store);
+  one.put(keys(1, 3));
+  const auto asked = keys(1, 3);
+  const auto asked_views = views(asked);
+  SharedTier::Beyond told;
+  other.tier->look_beyond({.keys = asked_views, .to = Tier::pinned, .fetches = false},
+                          [&](SharedTier::Beyond beyond) { told = beyond; });
+  EXPECT_EQ(told.blocks, 3u);
+  EXPECT_FALSE(told.transfer);
+  other.settle();
+  EXPECT_EQ(other.matched(keys(1, 3)), 0u);
+}
+
 TEST(SharedTier, ABlockIsWrittenOnce) {
   MemoryStore store;
   Host one(store);
