@@ -120,7 +120,7 @@ Error RedisLink::lost(std::string_view what, const error_code& why) const {
 
 void RedisLink::connect() {
   watch_silence();
-  wire_->connect(options_.node, [self = weak_from_this()](error_code failed) {
+  wire_->connect(options_.node, [self = weak_from_this(), wire = wire_](error_code failed) {
     const auto link = self.lock();
     if (!link || link->has_failed_) return;
     if (failed) return link->fail(link->lost("connect", failed));
@@ -177,21 +177,22 @@ void RedisLink::write_next() {
 }
 
 void RedisLink::write_rest() {
-  wire_->write_some(writing_, [self = weak_from_this()](error_code failed, std::size_t bytes) {
-    const auto link = self.lock();
-    if (!link || link->has_failed_) return;
-    if (failed) return link->fail(link->lost("send", failed));
-    link->last_byte_ = std::chrono::steady_clock::now();
-    drop_front(link->writing_, bytes);
-    if (!link->writing_.empty()) return link->write_rest();
-    link->is_writing_ = false;
-    if (link->early_reply_) {
-      auto reply = std::move(*link->early_reply_);
-      link->early_reply_.reset();
-      link->end_first(std::move(reply));
-    }
-    link->write_next();
-  });
+  wire_->write_some(writing_,
+                    [self = weak_from_this(), wire = wire_](error_code failed, std::size_t bytes) {
+                      const auto link = self.lock();
+                      if (!link || link->has_failed_) return;
+                      if (failed) return link->fail(link->lost("send", failed));
+                      link->last_byte_ = std::chrono::steady_clock::now();
+                      drop_front(link->writing_, bytes);
+                      if (!link->writing_.empty()) return link->write_rest();
+                      link->is_writing_ = false;
+                      if (link->early_reply_) {
+                        auto reply = std::move(*link->early_reply_);
+                        link->early_reply_.reset();
+                        link->end_first(std::move(reply));
+                      }
+                      link->write_next();
+                    });
 }
 
 void RedisLink::read_more() {
@@ -204,7 +205,7 @@ void RedisLink::read_more() {
     return fail({ErrorCode::unavailable, options_.node.text() + " sent a line without an end"});
   }
   wire_->read_some({asio::buffer(buffer_.data() + end_, buffer_.size() - end_)},
-                   [self = weak_from_this()](error_code failed, std::size_t bytes) {
+                   [self = weak_from_this(), wire = wire_](error_code failed, std::size_t bytes) {
                      const auto link = self.lock();
                      if (!link || link->has_failed_) return;
                      if (failed) return link->fail(link->lost("receive", failed));
@@ -305,14 +306,15 @@ void RedisLink::read_value() {
     if (has_failed_) return;
     return took(0);
   }
-  wire_->read_some(value_rest_, [self = weak_from_this()](error_code failed, std::size_t bytes) {
-    const auto link = self.lock();
-    if (!link || link->has_failed_) return;
-    if (failed) return link->fail(link->lost("receive", failed));
-    link->last_byte_ = std::chrono::steady_clock::now();
-    drop_front(link->value_rest_, bytes);
-    link->read_value();
-  });
+  wire_->read_some(value_rest_,
+                   [self = weak_from_this(), wire = wire_](error_code failed, std::size_t bytes) {
+                     const auto link = self.lock();
+                     if (!link || link->has_failed_) return;
+                     if (failed) return link->fail(link->lost("receive", failed));
+                     link->last_byte_ = std::chrono::steady_clock::now();
+                     drop_front(link->value_rest_, bytes);
+                     link->read_value();
+                   });
 }
 
 void RedisLink::end_first(Result<RedisReply> reply) {

@@ -69,7 +69,7 @@ class RedisLink : public std::enable_shared_from_this<RedisLink> {
   Error lost(std::string_view what, const boost::system::error_code& why) const;
 
   Options options_;
-  std::unique_ptr<RedisWire> wire_;
+  const std::shared_ptr<RedisWire> wire_;
   boost::asio::steady_timer silence_;
   std::chrono::steady_clock::time_point last_byte_;
   bool is_ready_ = false;

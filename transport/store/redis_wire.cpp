@@ -38,33 +38,18 @@ class Connecting {
   Tcp::resolver resolver_;
 };
 
-// The wire's own functions end when it does; what asio calls later finds out by this.
-class Alive {
- public:
-  template <class Function>
-  auto guard(Function function) const {
-    return [alive = std::weak_ptr<const bool>(token_),
-            function = std::move(function)](auto... arguments) mutable {
-      if (alive.lock()) function(arguments...);
-    };
-  }
-
- private:
-  std::shared_ptr<const bool> token_ = std::make_shared<const bool>(true);
-};
-
 class PlainWire final : public RedisWire {
  public:
   explicit PlainWire(asio::io_context& io) : socket_(io), connecting_(io) {}
 
   void connect(const RedisAddress& address, UniqueFunction<void(error_code)> done) override {
-    connecting_.connect(socket_, address, alive_.guard(std::move(done)));
+    connecting_.connect(socket_, address, std::move(done));
   }
   void read_some(std::vector<asio::mutable_buffer> into, Ended ended) override {
-    socket_.async_read_some(into, alive_.guard(std::move(ended)));
+    socket_.async_read_some(into, std::move(ended));
   }
   void write_some(std::vector<asio::const_buffer> from, Ended ended) override {
-    socket_.async_write_some(from, alive_.guard(std::move(ended)));
+    socket_.async_write_some(from, std::move(ended));
   }
   void close() override {
     error_code ignored;
@@ -74,7 +59,6 @@ class PlainWire final : public RedisWire {
  private:
   Tcp::socket socket_;
   Connecting connecting_;
-  Alive alive_;
 };
 
 class TlsWire final : public RedisWire {
@@ -86,17 +70,16 @@ class TlsWire final : public RedisWire {
     stream_.set_verify_mode(asio::ssl::verify_peer, refused);
     stream_.set_verify_callback(asio::ssl::host_name_verification(address.host), refused);
     connecting_.connect(stream_.next_layer(), address,
-                        alive_.guard([this, done = std::move(done)](error_code failed) mutable {
+                        [this, done = std::move(done)](error_code failed) mutable {
                           if (failed) return done(failed);
-                          stream_.async_handshake(asio::ssl::stream_base::client,
-                                                  alive_.guard(std::move(done)));
-                        }));
+                          stream_.async_handshake(asio::ssl::stream_base::client, std::move(done));
+                        });
   }
   void read_some(std::vector<asio::mutable_buffer> into, Ended ended) override {
-    stream_.async_read_some(into, alive_.guard(std::move(ended)));
+    stream_.async_read_some(into, std::move(ended));
   }
   void write_some(std::vector<asio::const_buffer> from, Ended ended) override {
-    stream_.async_write_some(from, alive_.guard(std::move(ended)));
+    stream_.async_write_some(from, std::move(ended));
   }
   void close() override {
     error_code ignored;
@@ -106,7 +89,6 @@ class TlsWire final : public RedisWire {
  private:
   asio::ssl::stream<Tcp::socket> stream_;
   Connecting connecting_;
-  Alive alive_;
 };
 
 Error cannot_use(std::string_view what, const std::filesystem::path& path, error_code why) {
@@ -116,9 +98,9 @@ Error cannot_use(std::string_view what, const std::filesystem::path& path, error
 
 }  // namespace
 
-std::unique_ptr<RedisWire> make_redis_wire(asio::io_context& io, asio::ssl::context* tls) {
-  if (tls == nullptr) return std::make_unique<PlainWire>(io);
-  return std::make_unique<TlsWire>(io, *tls);
+std::shared_ptr<RedisWire> make_redis_wire(asio::io_context& io, asio::ssl::context* tls) {
+  if (tls == nullptr) return std::make_shared<PlainWire>(io);
+  return std::make_shared<TlsWire>(io, *tls);
 }
 
 Result<std::unique_ptr<asio::ssl::context>> make_redis_tls(const RedisSettings& settings) {

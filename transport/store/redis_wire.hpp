@@ -15,8 +15,8 @@
 namespace cairn {
 
 // A connection to a node, plain or with TLS. For the thread of its io_context. What is under way
-// when it is destroyed or closed never ends, or ends with operation_aborted, and touches no memory
-// any more.
+// when it is closed ends with operation_aborted and touches no memory of the caller's any more, but
+// asio's TLS looks at the wire itself once more: what is called at an end owns the wire.
 class RedisWire {
  public:
   using Ended = UniqueFunction<void(boost::system::error_code, std::size_t bytes)>;
@@ -31,7 +31,7 @@ class RedisWire {
 };
 
 // `tls`: null for a plain one; outlives it.
-std::unique_ptr<RedisWire> make_redis_wire(boost::asio::io_context& io,
+std::shared_ptr<RedisWire> make_redis_wire(boost::asio::io_context& io,
                                            boost::asio::ssl::context* tls);
 
 // Which authorities are believed, and who this side is. unavailable where a file cannot be used.
