@@ -81,10 +81,12 @@ void SharedTiers::forget_dropped() {
   }
 }
 
-std::vector<SharedTierStats> SharedTiers::stats() const {
+// Of each cache that has one, from its first moment on.
+std::vector<SharedTierStats> SharedTiers::stats() {
   std::vector<SharedTierStats> all;
-  MutexLock lock(mutex_);
-  for (const auto& [name, tier] : tiers_) all.push_back(tier->stats());
+  for (const auto& cache : manager_.caches()) {
+    if (const auto tier = of(cache)) all.push_back(tier->stats());
+  }
   return all;
 }
 

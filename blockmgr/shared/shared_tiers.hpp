@@ -28,7 +28,7 @@ class SharedTiers {
   // one thread.
   void poll();
 
-  std::vector<SharedTierStats> stats() const;
+  std::vector<SharedTierStats> stats();
   SharedStoreStats store_stats() const { return store_->stats(); }
   // Blocks whose commit nobody could see here, as too many came at once.
   std::uint64_t missed_events() const { return missed_events_.load(std::memory_order_relaxed); }
@@ -45,7 +45,7 @@ class SharedTiers {
   std::uint64_t next_event_;  // poll()'s own
   std::vector<BlockEvent> events_;
   std::atomic<std::uint64_t> missed_events_{0};
-  mutable Mutex mutex_;
+  Mutex mutex_;
   std::map<std::string, std::shared_ptr<SharedTier>, std::less<>> tiers_ CAIRN_GUARDED_BY(mutex_);
 };
 
