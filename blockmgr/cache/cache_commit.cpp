@@ -141,7 +141,7 @@ class Commit : public std::enable_shared_from_this<Commit> {
   void fill_slots(TransferJob job, std::span<const SlotRef> slots);
   void fill_ended(const JobOutcome& outcome);
   bool needs_name(Section& section, std::size_t block) const;
-  void write_headers_again(Section& section);
+  bool write_headers_again(Section& section);
   void publish(Section& section);
   void publish_block(Section& section, std::size_t block);
   void end(Section& section);
@@ -376,7 +376,9 @@ void Commit::fill_ended(const JobOutcome& outcome) {
                                       : outcome.failures.front().error;
   }
   if (--fills_ > 0) return;
-  if (error_) return fail(section, *error_);
+  // Once a block is there the commit is not refused any more: one whose second header could not be
+  // written is there without it.
+  if (error_ && statuses_.empty()) return fail(section, *error_);
   publish(section);
 }
 
@@ -388,23 +390,29 @@ bool Commit::needs_name(Section& section, std::size_t i) const {
 
 // Such a block stays, and a start that has lost the index knows it by its header alone. Where
 // another commit has the key by now both name it: the later one that is whole counts.
-void Commit::write_headers_again(Section& section) {
+bool Commit::write_headers_again(Section& section) {
+  mark(section);
   std::vector<SlotRef> named;
-  for (std::size_t i = statuses_.size(); i < blocks_.size(); ++i) {
-    if (named.size() % kStepBlocks == kStepBlocks - 1) section.give_way();
+  for (std::size_t i = statuses_.size(); i < headers_.size(); ++i) {
+    if (i > 0 && i % kStepBlocks == 0) section.give_way();
     if (!needs_name(section, i)) continue;
-    if (section->writes.take_key(blocks_[i].key, this) == BlockWrites::Taking::taken) {
-      taken_.push_back(blocks_[i].key);
-    }
+    const auto taking = section->writes.take_key(blocks_[i].key, this);
+    // This commit has the key twice, and the first of the two is to come.
+    if (taking == BlockWrites::Taking::before && statuses_.empty()) continue;
+    if (taking == BlockWrites::Taking::taken) taken_.push_back(blocks_[i].key);
     make_header(section, i);
     named.push_back(slots_[i]);
   }
+  if (named.empty()) return false;
   fills_ = 1;
   section.after(
       [self = shared_from_this(), named = std::move(named)] { self->write_headers(named); });
+  return true;
 }
 
 void Commit::publish(Section& section) {
+  // Before any is there: what fails here refuses the commit.
+  if (statuses_.empty() && !headers_.empty() && write_headers_again(section)) return;
   for (std::size_t i = statuses_.size(); i < blocks_.size(); ++i) {
     if (i > 0 && i % kStepBlocks == 0) {
       mark(section);
@@ -418,7 +426,7 @@ void Commit::publish(Section& section) {
       });
       return mark(section);
     }
-    if (needs_name(section, i)) return write_headers_again(section);
+    if (needs_name(section, i) && write_headers_again(section)) return;
     publish_block(section, i);
   }
   core_->options().failpoint("commit.noted");
