@@ -4,6 +4,7 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <string>
 
 #include "base/hash.hpp"
@@ -187,8 +188,15 @@ void expect_there_without_index(Rig& rig, const CacheConfig& config, std::uint64
 // A commit of key 1, which is there, and what happens once its headers are written.
 struct CommitOfAKeyThatIsThere {
   explicit CommitOfAKeyThatIsThere() {
+    // On threads of the engine.
     options.failpoint = [this](std::string_view place) {
-      if (place == "commit.header_written" && at_headers) std::exchange(at_headers, {})();
+      if (place != "commit.header_written") return;
+      std::function<void()> act;
+      {
+        const std::lock_guard lock(mutex);
+        act = std::exchange(at_headers, {});
+      }
+      if (act) act();
     };
     rig.emplace(Rig::Parts{.options = options});
     cache = rig->cache(config);
@@ -205,7 +213,13 @@ struct CommitOfAKeyThatIsThere {
     return slots;
   }
 
-  std::function<void()> at_headers;
+  void once_headers_are_written(std::function<void()> act) {
+    const std::lock_guard lock(mutex);
+    at_headers = std::move(act);
+  }
+
+  std::mutex mutex;
+  std::function<void()> at_headers;  // under the mutex
   BlockManagerOptions options = by_hand();
   const CacheConfig config = small_cache({.disk = 16});
   std::optional<Rig> rig;
@@ -219,7 +233,7 @@ TEST(CommitHeaders, ABlockWhoseKeyWentUnderItsCommitIsNamedByItsHeader) {
   CommitOfAKeyThatIsThere test;
   ASSERT_TRUE(test.rig->put(*test.cache, {.keys = {key(1)}, .tier = Tier::disk}));
   const Allocation slot = test.written({1});
-  test.at_headers = [&] { ASSERT_TRUE(test.cache->erase(key(1))); };
+  test.once_headers_are_written([&] { ASSERT_TRUE(test.cache->erase(key(1))); });
   const auto done =
       test.rig->commit(*test.cache, slot.lease, {{.handle = slot.blocks[0], .key = key(1)}});
   ASSERT_EQ(done.value(), std::vector<CommitStatus>{CommitStatus::committed});
@@ -237,11 +251,11 @@ TEST(CommitHeaders, ABlockWhoseKeyAnotherCommitHasTakenIsNamedByItsHeader) {
     const Allocation first = test.written({1, 20});
     const Allocation second = test.written({1});
     std::optional<Result<std::vector<CommitStatus>>> other;
-    test.at_headers = [&] {
+    test.once_headers_are_written([&] {
       ASSERT_TRUE(test.cache->erase(key(1)));
       test.cache->commit(second.lease, {{.handle = second.blocks[0], .key = key(1)}},
                          [&](Result<std::vector<CommitStatus>> done) { other = std::move(done); });
-    };
+    });
     const auto one = test.rig->commit(
         *test.cache, first.lease,
         {{.handle = first.blocks[0], .key = key(1)}, {.handle = first.blocks[1], .key = key(20)}});
