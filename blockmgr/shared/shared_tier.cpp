@@ -208,7 +208,6 @@ void SharedTier::store_next() {
   start_upload({.context = context_,
                 .key = next.key,
                 .parent = next.parent,
-                .epoch = 1,
                 .ended = [self = shared_from_this(), key = next.key](const Result<>& result) {
                   self->store_ended(key, result);
                 }});

@@ -43,7 +43,6 @@ class Uploading : public std::enable_shared_from_this<Uploading> {
     if (!known) reader_->keep_checksum(checksum);
     header_ = write_shared_header(context().fingerprint, {.key = upload_.key,
                                                           .parent = upload_.parent,
-                                                          .epoch = upload_.epoch,
                                                           .size_bytes = reader_->size_bytes(),
                                                           .checksum = checksum});
     std::vector<iovec> from{{header_.data(), header_.size()}};

@@ -12,7 +12,6 @@ struct SharedUpload {
   std::shared_ptr<SharedContext> context;
   BlockKey key;
   std::optional<BlockKey> parent = {};
-  std::uint32_t epoch = 1;
   UniqueFunction<void(Result<>)> ended;
 };
 void start_upload(SharedUpload upload);

@@ -6,11 +6,10 @@
 #include <boost/asio/error.hpp>
 #include <charconv>
 #include <cstring>
-#include <numeric>
 #include <span>
 #include <utility>
 
-#include "base/assert.hpp"
+#include "transport/collective/pieces.hpp"
 
 namespace cairn {
 namespace {
@@ -21,11 +20,6 @@ using Kind = RedisReply::Kind;
 
 // Commands that go with one call: what a match asks for at once.
 constexpr std::size_t kMaxGathered = 512;
-
-std::uint64_t length_of(std::span<const iovec> pieces) {
-  return std::accumulate(pieces.begin(), pieces.end(), std::uint64_t{0},
-                         [](std::uint64_t sum, const iovec& one) { return sum + one.iov_len; });
-}
 
 // What is left of the buffers when so many bytes of them are done.
 template <class Buffer>
@@ -282,7 +276,7 @@ bool RedisLink::take_line() {
   }
   const auto length = static_cast<std::uint64_t>(number);
   const std::vector<iovec>& into = sent_.front().into;
-  if (length != length_of(into) || length == 0) {
+  if (length != total_bytes(into) || length == 0) {
     skip_bytes_ = length + line_end_.size();
     return true;
   }

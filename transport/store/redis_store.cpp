@@ -6,13 +6,13 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <random>
 #include <utility>
 
 #include "base/mutex.hpp"
 #include "base/thread.hpp"
+#include "transport/collective/pieces.hpp"
 #include "transport/store/redis_link.hpp"
 #include "transport/store/redis_slots.hpp"
 
@@ -30,11 +30,6 @@ constexpr milliseconds kFirstPause{100};
 constexpr milliseconds kLongestPause{5'000};
 // Which node has what is asked no more often.
 constexpr milliseconds kDiscoveryPause{250};
-
-std::uint64_t bytes_of(const std::vector<iovec>& pieces) {
-  return std::accumulate(pieces.begin(), pieces.end(), std::uint64_t{0},
-                         [](std::uint64_t sum, const iovec& one) { return sum + one.iov_len; });
-}
 
 // One operation on one name, from the call to its answer.
 struct Task {
@@ -64,7 +59,7 @@ struct Task {
         made.into = memory;
         break;
       case StoreOperation::write:
-        write_set({.name = name, .value_bytes = bytes_of(memory), .ttl_ms = ttl_ms}, made.head,
+        write_set({.name = name, .value_bytes = total_bytes(memory), .ttl_ms = ttl_ms}, made.head,
                   made.tail);
         made.value = memory;
         break;
@@ -261,7 +256,7 @@ class RedisStore final : public SharedStore {
       MutexLock lock(mutex_);
       SharedStoreStats::Operation& counts = stats_.operations[index];
       ++counts.outcomes[static_cast<std::size_t>(outcome)];
-      if (outcome == StoreOutcome::done) counts.bytes += bytes_of(task->memory);
+      if (outcome == StoreOutcome::done) counts.bytes += total_bytes(task->memory);
     }
     task->done(std::move(result));
   }
