@@ -13,6 +13,7 @@
 #include "blockmgr/cache/tier_memory.hpp"
 #include "blockmgr/checkpointer.hpp"
 #include "blockmgr/disk/disk_place.hpp"
+#include "blockmgr/disk/learnt_file.hpp"
 #include "blockmgr/index/config_check.hpp"
 #include "blockmgr/slot_totals.hpp"
 #include "layouts/builder.hpp"
@@ -28,6 +29,13 @@ Result<> check_device(const CacheConfig& config, Tier tier, const DeviceRuntime&
       std::any_of(devices.begin(), devices.end(),
                   [wanted](const DeviceInfo& device) { return device.id == wanted; });
   if (found) return {};
+  for (const LeftOutDevice& left_out : runtime.left_out()) {
+    if (left_out.id != wanted) continue;
+    // For pinned memory it only says what to be near.
+    if (tier == Tier::pinned) return {};
+    return Error{ErrorCode::impossible, "tiers." + std::string(to_string(tier)) + ".device_id is " +
+                                            std::to_string(wanted) + ": " + left_out.why};
+  }
   return Error{ErrorCode::impossible, "tiers." + std::string(to_string(tier)) + ".device_id is " +
                                           std::to_string(wanted) + "; the " +
                                           std::string(runtime.name()) + " runtime has " +
@@ -122,6 +130,7 @@ BlockManager::~BlockManager() {
     if (!section->dropped) section.shut();
   }
   impl_->services->jobs.wait_empty(impl_->services->engine.executor());
+  if (impl_->services->record) impl_->services->record->close();
 }
 
 Result<> BlockManager::Impl::check_handle(const ExportedMemory& memory) const {
@@ -153,10 +162,17 @@ Result<BlockLayout> BlockManager::Impl::make_layout(const CacheConfig& config, T
          .options = {.kind = tier == Tier::device ? StorageKind::device : StorageKind::pinned,
                      .device_id = wanted.device_id}});
   }
+  if (wanted.unified) {
+    return std::move(placed).allocate_unified(services->runtime, wanted.device_id).build();
+  }
   if (tier == Tier::device) {
+    const DeviceRuntime::DeviceOptions options{.device_id = wanted.device_id,
+                                               .by_descriptor = wanted.by_descriptor};
     return std::move(placed)
-        .allocate_device(services->runtime,
-                         {.device_id = wanted.device_id, .by_descriptor = wanted.by_descriptor})
+        .allocate_by(StorageKind::device,
+                     [this, options](std::uint64_t size_bytes) {
+                       return services->engine.allocate_device(size_bytes, options);
+                     })
         .build();
   }
   return std::move(placed)
@@ -206,6 +222,7 @@ Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(const CacheCon
     if (is_new) {
       new_disk_tier.made(member.disk_files);
       SlotJournal::remove(member.disk_files.front());
+      remove_learnt(member.disk_files.front());
     }
     const std::unique_ptr<SlotChecksums>& slots = disk->slots.slots;
     parts.journal =

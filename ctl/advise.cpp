@@ -24,7 +24,9 @@ const json& point_of(const json& ratio, double times) {
   });
 }
 
-void print_words(const json& ratio, const std::string& eviction, std::ostream& out) {
+void print_words(const json& ratio, const json& cache, std::ostream& out) {
+  const std::string eviction = cache.at("eviction");
+  const std::string in_force = cache.at("eviction_in_force");
   const double now = point_of(ratio, 1).at("policy");
   const double doubled = point_of(ratio, 2).at("policy");
   const double halved = point_of(ratio, 0.5).at("policy");
@@ -46,8 +48,9 @@ void print_words(const json& ratio, const std::string& eviction, std::ostream& o
         << " tokens a second.\n";
   }
   const double lru = point_of(ratio, 1).at("lru");
-  if (eviction != "lru" && lru - now >= kWorthwhile) {
-    out << "With eviction lru it would find " << percent(lru) << ".\n";
+  if (in_force != eviction) {
+    out << "It follows " << in_force << " for now, which finds " << percent(lru) << ": " << eviction
+        << " has done worse lately.\n";
   }
   out << "The best possible order of eviction would find " << percent(optimum) << "; with "
       << eviction << " it is " << percent(now) << ".";
@@ -82,7 +85,7 @@ Answer<> advise(const Session& session) {
       session.out << "\nToo few lookups yet to advise anything.\n";
       return;
     }
-    print_words(*ratio, cache->at("eviction"), session.out);
+    print_words(*ratio, *cache, session.out);
   });
 }
 

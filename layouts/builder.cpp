@@ -266,6 +266,10 @@ BackedLayout PlacedLayout::allocate_device(DeviceRuntime& runtime,
                                  }));
 }
 
+BackedLayout PlacedLayout::allocate_by(StorageKind kind, Allocate allocate) && {
+  return BackedLayout(allocation(std::move(geometry_), kind, std::move(allocate)));
+}
+
 BackedLayout PlacedLayout::allocate_unified(DeviceRuntime& runtime, int device_id) && {
   return BackedLayout(allocation(std::move(geometry_), StorageKind::unified,
                                  [&runtime, device_id](std::uint64_t size_bytes) {

@@ -61,6 +61,9 @@ class [[nodiscard]] PlacedLayout {
   BackedLayout allocate_system() &&;
   BackedLayout allocate_pinned(DeviceRuntime& runtime, DeviceRuntime::PinnedOptions options) &&;
   BackedLayout allocate_device(DeviceRuntime& runtime, DeviceRuntime::DeviceOptions options) &&;
+  // Memory of that kind from elsewhere.
+  using Allocate = UniqueFunction<Result<Region>(std::uint64_t size_bytes)>;
+  BackedLayout allocate_by(StorageKind kind, Allocate allocate) &&;
   BackedLayout allocate_unified(DeviceRuntime& runtime, int device_id) &&;
   BackedLayout allocate_disk(std::filesystem::path path) &&;
 

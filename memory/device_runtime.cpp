@@ -4,6 +4,12 @@
 
 namespace cairn {
 
+Result<> Stream::synchronize() {
+  auto event = record();
+  if (!event) return std::move(event).error();
+  return (*event)->wait();
+}
+
 std::string_view to_string(CopyForm form) {
   switch (form) {
     case CopyForm::loop:

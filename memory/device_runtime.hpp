@@ -24,6 +24,12 @@ struct DeviceInfo {
   std::string uuid = {};
 };
 
+// A device that is there and did not open.
+struct LeftOutDevice {
+  int id = 0;
+  std::string why;  // a sentence that names it
+};
+
 // How far a CPU write reaches without an explicit copy.
 enum class MemoryVisibility : std::uint8_t {
   system,        // host and devices see one coherent memory
@@ -60,6 +66,8 @@ class Stream {
   // Moves unified memory to where `device_id` (or, for -1, the CPU) will use it; only a hint.
   virtual Result<> prefetch(const RegionView& unified, int device_id) = 0;
   virtual Result<std::unique_ptr<Event>> record() = 0;
+  // Blocks until all work that was issued has ended; the error of the first piece that failed.
+  virtual Result<> synchronize();
   // Work issued after this starts only when the event is ready.
   virtual Result<> wait_for(Event& event) = 0;
 };
@@ -74,6 +82,8 @@ class DeviceRuntime {
   virtual std::string_view name() const = 0;  // "host" or "cuda"
   virtual std::span<const DeviceInfo> devices() const = 0;
   virtual MemoryVisibility visibility() const = 0;
+  // Those that could not be opened: no operation takes them, and the others keep their ids.
+  virtual std::span<const LeftOutDevice> left_out() const { return {}; }
   // Why a device works no more, as a sentence that names it: every operation that needs it fails
   // with device_error, until the process starts anew. Nothing while all work.
   virtual std::optional<std::string> lost() const = 0;
@@ -92,6 +102,8 @@ class DeviceRuntime {
     int device_id = 0;
   };
   virtual Result<Region> allocate_pinned(std::uint64_t size_bytes, PinnedOptions options) = 0;
+  // Memory that moves between the device and the host as it is used; there may be more of it than
+  // the device has. impossible where the device cannot, by its name.
   virtual Result<Region> allocate_unified(int device_id, std::uint64_t size_bytes) = 0;
   // Memory that another process exported, fit for copies as this runtime's own is; what it holds
   // stays. impossible for a kind of export that the runtime does not take for that memory; else as
@@ -111,9 +123,9 @@ struct HostRuntimeOptions {
 };
 Result<std::unique_ptr<DeviceRuntime>> make_host_runtime(HostRuntimeOptions options);
 
-// The GPUs that CUDA shows (CUDA_VISIBLE_DEVICES chooses them), all of them opened. unavailable,
-// with the reason, where the program was built without the CUDA toolkit or a device does not
-// answer.
+// The GPUs that CUDA shows (CUDA_VISIBLE_DEVICES chooses them); one that does not open is left out.
+// unavailable, with the reason, where the program was built without the CUDA toolkit, or CUDA finds
+// no driver or no GPU; device_error where there are GPUs and none opens.
 Result<std::unique_ptr<DeviceRuntime>> make_cuda_runtime();
 
 }  // namespace cairn

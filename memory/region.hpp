@@ -21,8 +21,8 @@ class RegionView {
   StorageKind kind() const { return kind_; }
   std::uint64_t size_bytes() const { return size_bytes_; }
   int device_id() const { return device_id_; }  // -1 where the memory belongs to no device
-  // The first byte; null for disk. May be dereferenced by the CPU only where
-  // is_host_accessible(kind()).
+  // The first byte; null for disk. The CPU may dereference it in host memory, and in unified memory
+  // that no device is using.
   std::byte* data() const { return data_; }
   // The file and the first byte's offset in it; -1 unless kind() is disk.
   int fd() const { return fd_; }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -14,11 +16,23 @@ enum class StorageKind : std::uint8_t {
   disk,     // a file: reached by positional reads and writes only
 };
 
+inline constexpr std::size_t kNumStorageKinds = 5;
+inline constexpr std::array<StorageKind, kNumStorageKinds> kStorageKinds = {
+    StorageKind::system, StorageKind::pinned, StorageKind::device, StorageKind::unified,
+    StorageKind::disk};
+
 std::string_view to_string(StorageKind kind);
 
-// True where the CPU may read and write the bytes through a pointer.
-constexpr bool is_host_accessible(StorageKind kind) {
-  return kind == StorageKind::system || kind == StorageKind::pinned || kind == StorageKind::unified;
+// Host memory, which the CPU and disks read and write in place.
+constexpr bool is_host_memory(StorageKind kind) {
+  return kind == StorageKind::system || kind == StorageKind::pinned;
+}
+
+// Memory of a device, whose bytes are exchanged by copies on its streams. Unified memory the CPU
+// could touch as well, but each touch takes a page away from the device, and a disk that writes
+// into a page past the CPU would write to where it lay before.
+constexpr bool is_on_device(StorageKind kind) {
+  return kind == StorageKind::device || kind == StorageKind::unified;
 }
 
 }  // namespace cairn

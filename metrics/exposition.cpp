@@ -38,6 +38,10 @@ void add_blocks(Families& out, std::span<const CacheStats> caches) {
   auto blocks = Builder::gauge({"cairn_blocks", "Blocks of a tier by state."});
   auto capacity =
       Builder::gauge({"cairn_block_capacity", "Blocks that a tier has room for in all."});
+  auto populated = Builder::gauge(
+      {"cairn_populated_bytes",
+       "Memory of a tier whose pages were taken before their first use; it rises to the tier's "
+       "size after the cache is made."});
   auto leased = Builder::gauge({"cairn_leased_blocks", "Blocks of a tier that leases hold."});
   auto evictions =
       Builder::counter({"cairn_evictions_total", "Blocks that left a tier, by reason."});
@@ -56,11 +60,14 @@ void add_blocks(Families& out, std::span<const CacheStats> caches) {
                     stats.evictions[i]);
     }
     capacity.add({{"cache", cache.name}, {"tier", tier}}, stats.capacity_blocks);
+    if (stats.populated_bytes) {
+      populated.add({{"cache", cache.name}, {"tier", tier}}, *stats.populated_bytes);
+    }
     leased.add({{"cache", cache.name}, {"tier", tier}}, stats.leased_blocks);
     pressure.add({{"cache", cache.name}, {"tier", tier}},
                  static_cast<std::uint64_t>(stats.pressure));
   });
-  for (Builder* builder : {&blocks, &capacity, &leased, &evictions, &pressure}) {
+  for (Builder* builder : {&blocks, &capacity, &populated, &leased, &evictions, &pressure}) {
     out.push_back(std::move(*builder).take());
   }
 }
@@ -129,6 +136,15 @@ void add_reuse(Families& out, std::span<const CacheStats> caches) {
       {"cairn_miss_ratio_curve",
        "Of the blocks asked for lately, the share that LRU would not have found in a cache of so "
        "many times the size. Nothing before the first request."});
+  add_per_cache(out,
+                Builder::gauge({"cairn_eviction_follows_lru",
+                                "1 where LRU says what goes next, as the order of eviction that is "
+                                "set has done worse lately."}),
+                caches, &CacheStats::follows_lru);
+  add_per_cache(out,
+                Builder::counter({"cairn_eviction_changes_total",
+                                  "Changes between LRU and the order of eviction that is set."}),
+                caches, &CacheStats::order_changes);
   constexpr std::array<std::string_view, kCurveRatios.size()> kRatios = {"0.25", "0.5", "1", "2",
                                                                          "4"};
   for (const CacheStats& cache : caches) {
@@ -218,6 +234,22 @@ void add_all_movements(Families& out, const MetricsInput& input) {
   jobs.add({{"outcome", "cancelled"}}, input.engine.cancelled);
   jobs.add({{"outcome", "rejected"}}, input.engine.rejected);
   out.push_back(std::move(jobs).take());
+
+  auto strategies = Builder::counter(
+      {"cairn_transfer_strategy_total",
+       "Jobs that copied bytes, by the kinds of memory and by how their arrival was known."});
+  for (const TransferEngineStats::Copied& copied : input.engine.copied) {
+    strategies.add({{"from", to_string(copied.from)},
+                    {"to", to_string(copied.to)},
+                    {"strategy", to_string(copied.strategy)}},
+                   copied.jobs);
+  }
+  out.push_back(std::move(strategies).take());
+  auto prefetched = Builder::counter(
+      {"cairn_unified_prefetch_bytes_total", "Bytes of unified memory that were sent to a side."});
+  prefetched.add({{"to", "device"}}, input.engine.prefetched_to_device_bytes);
+  prefetched.add({{"to", "host"}}, input.engine.prefetched_to_host_bytes);
+  out.push_back(std::move(prefetched).take());
 }
 
 void add_checksums(Families& out, std::span<const CacheStats> caches) {
@@ -324,6 +356,12 @@ std::string metrics_text(const MetricsInput& input) {
   auto ready = Builder::gauge({"cairn_ready", "1 where /readyz answers 200, else 0."});
   ready.add({}, std::uint64_t{input.ready});
   families.push_back(std::move(ready).take());
+  auto devices =
+      Builder::gauge({"cairn_devices",
+                      "Devices of the runtime: those that it uses, and those that did not open."});
+  devices.add({{"state", "open"}}, input.devices);
+  devices.add({{"state", "left_out"}}, input.devices_left_out);
+  families.push_back(std::move(devices).take());
   add_blocks(families, input.caches);
   add_matches(families, input.caches);
   add_hints(families, input.caches);

@@ -27,6 +27,8 @@ struct HttpConnections {
 struct MetricsInput {
   std::string_view version;
   std::string_view runtime;
+  std::uint64_t devices = 0;
+  std::uint64_t devices_left_out = 0;  // that are there and did not open
   bool ready = false;
   std::span<const CacheStats> caches;
   TransferEngineStats engine;

@@ -27,7 +27,8 @@ void add_groups(std::vector<prometheus::MetricFamily>& out, const GroupsStats& s
   auto blocks = Builder::counter(
       {"cairn_collective_blocks_total",
        "Blocks given to and had from other ranks; a broadcast's count once on its root."});
-  auto bytes = Builder::counter({"cairn_collective_bytes_total", "Bytes of those blocks."});
+  auto bytes = Builder::counter(
+      {"cairn_collective_bytes_total", "Bytes of those blocks, and of the numbers of all_reduce."});
   auto durations = Builder::histogram(
       {"cairn_collective_duration_seconds",
        "How long operations of groups took here, with the wait for the other ranks."});

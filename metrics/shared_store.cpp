@@ -7,33 +7,45 @@ namespace {
 
 using Builder = MetricFamilyBuilder;
 
-void add_store(std::vector<prometheus::MetricFamily>& out, const SharedStoreStats& store) {
+void add_states(Builder& family, const std::vector<SharedStoreStats::Node>& nodes) {
+  std::uint64_t open = 0;
+  for (const auto& node : nodes) open += node.is_open ? 1 : 0;
+  family.add({{"state", "reached"}}, nodes.size() - open);
+  family.add({{"state", "left_alone"}}, open);
+}
+
+void add_beyond(std::vector<prometheus::MetricFamily>& out, const SharedStats& stats) {
+  const SharedStoreStats& store = stats.store;
   auto ready = Builder::gauge(
       {"cairn_shared_ready", "1 where it is known which node of the shared store has what."});
   ready.add({}, std::uint64_t{store.is_ready});
   auto nodes = Builder::gauge(
       {"cairn_shared_nodes", "Nodes of the shared store, by state; left_alone: it failed."});
-  std::uint64_t open = 0;
-  for (const auto& node : store.nodes) open += node.is_open ? 1 : 0;
-  nodes.add({{"state", "reached"}}, store.nodes.size() - open);
-  nodes.add({{"state", "left_alone"}}, open);
-  auto requests = Builder::counter(
-      {"cairn_shared_requests_total", "Requests to the shared store, by operation and outcome."});
-  auto bytes =
-      Builder::counter({"cairn_shared_bytes_total", "Bytes read from it and written to it."});
+  add_states(nodes, store.nodes);
+  auto peers =
+      Builder::gauge({"cairn_shared_peers",
+                      "Servers that blocks were read from, by state; left_alone: it failed."});
+  add_states(peers, stats.peers.servers);
+  auto requests = Builder::counter({"cairn_shared_requests_total",
+                                    "Requests to the shared store, by operation and outcome; "
+                                    "peer_read: to servers that have a block."});
+  auto bytes = Builder::counter({"cairn_shared_bytes_total",
+                                 "Bytes read from it, or from such a server, and written to it."});
   auto durations = Builder::histogram(
       {"cairn_shared_request_duration_seconds", "How long they took, with their wait here."});
-  for (std::size_t i = 0; i < kNumStoreOperations; ++i) {
-    const auto name = to_string(static_cast<StoreOperation>(i));
-    const auto& operation = store.operations[i];
+  const auto add = [&](std::string_view name, const SharedStoreStats::Operation& operation) {
     for (std::size_t o = 0; o < kNumStoreOutcomes; ++o) {
       requests.add({{"operation", name}, {"outcome", to_string(static_cast<StoreOutcome>(o))}},
                    operation.outcomes[o]);
     }
     bytes.add({{"operation", name}}, operation.bytes);
     durations.add({{"operation", name}}, operation.durations);
+  };
+  for (std::size_t i = 0; i < kNumStoreOperations; ++i) {
+    add(to_string(static_cast<StoreOperation>(i)), store.operations[i]);
   }
-  for (Builder* builder : {&ready, &nodes, &requests, &bytes, &durations}) {
+  add("peer_read", stats.peers.reads);
+  for (Builder* builder : {&ready, &nodes, &peers, &requests, &bytes, &durations}) {
     out.push_back(std::move(*builder).take());
   }
 }
@@ -41,17 +53,19 @@ void add_store(std::vector<prometheus::MetricFamily>& out, const SharedStoreStat
 }  // namespace
 
 void add_shared(std::vector<prometheus::MetricFamily>& out, const SharedStats& stats) {
-  add_store(out, stats.store);
+  add_beyond(out, stats);
   auto blocks = Builder::counter(
       {"cairn_shared_blocks_total",
        "Blocks fetched from the shared store and stored in it, and those that were not, by why."});
   auto wrong = Builder::counter(
       {"cairn_shared_wrong_values_total",
-       "Values of the shared store that were not the block asked for, by why; they are erased."});
+       "Values of the shared store, and answers of servers it names, that were not the block asked "
+       "for, by why; they are erased, and such a server is no holder of it any more."});
   auto looks = Builder::counter(
       {"cairn_shared_looks_total",
        "Matches that asked the shared store, were spared it, or got no answer in time."});
-  auto waiting = Builder::gauge({"cairn_shared_waiting_blocks", "Blocks that wait to be stored."});
+  auto waiting = Builder::gauge(
+      {"cairn_shared_waiting_blocks", "Blocks that wait to be stored, or to be told of."});
   for (const SharedTierStats& tier : stats.tiers) {
     const auto add = [&](std::string_view event, std::uint64_t count) {
       blocks.add({{"cache", tier.cache}, {"event", event}}, count);
@@ -62,6 +76,8 @@ void add_shared(std::vector<prometheus::MetricFamily>& out, const SharedStats& s
     add("dropped_full", tier.dropped_full);
     add("dropped_failed", tier.dropped_failed);
     add("absent", tier.absent);
+    add("announced", tier.announced);
+    add("withdrawn", tier.withdrawn);
     for (std::size_t i = 0; i < kNumWrongValues; ++i) {
       wrong.add({{"cache", tier.cache}, {"reason", to_string(static_cast<WrongValue>(i))}},
                 tier.wrong[i]);

@@ -5,12 +5,14 @@
 #include <vector>
 
 #include "blockmgr/shared/shared_tier.hpp"
+#include "transport/store/block_peers.hpp"
 #include "transport/store/shared_store.hpp"
 
 namespace cairn {
 
 struct SharedStats {
   SharedStoreStats store;
+  BlockPeers::Stats peers;
   std::vector<SharedTierStats> tiers;
   std::uint64_t missed_events = 0;
 };

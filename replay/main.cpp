@@ -14,6 +14,7 @@
 #include "replay/report.hpp"
 #include "replay/simulation.hpp"
 #include "replay/simulation_report.hpp"
+#include "replay/table_reader.hpp"
 #include "replay/trace_reader.hpp"
 
 namespace cairn::replay {
@@ -26,9 +27,13 @@ Result<std::unique_ptr<Workload>> workload_of(const ReplayOptions& options) {
   if (options.trace.empty()) {
     return std::unique_ptr<Workload>(std::make_unique<Generator>(options.generator));
   }
-  auto reader = TraceReader::open(options.trace);
-  if (!reader) return Error{reader.error().code, "--trace " + reader.error().detail};
-  return std::unique_ptr<Workload>(std::move(*reader));
+  const auto opened = [](auto reader) -> Result<std::unique_ptr<Workload>> {
+    if (!reader) return Error{reader.error().code, "--trace " + reader.error().detail};
+    return std::unique_ptr<Workload>(std::move(*reader));
+  };
+  if (!options.columns) return opened(TraceReader::open(options.trace));
+  return opened(TableReader::open(
+      {.path = options.trace, .columns = *options.columns, .block_tokens = options.block_tokens}));
 }
 
 Console::Mode console_mode(const ReplayOptions& options) {

@@ -32,8 +32,9 @@ struct Texts {
   std::string mode = "slots";
   std::string read_via = "read";
   std::string capacity = "1000,3000,10000,30000";
-  std::string policy = "lru,lrfu,class_hazard";
+  std::string policy = "lru,lrfu,class_hazard,adaptive";
   std::string hints;
+  std::string columns;
 };
 
 // What belongs to a run without a server, and is not asked for with one.
@@ -52,8 +53,8 @@ struct Number {
 
 constexpr std::uint64_t kAny = std::uint64_t{1} << 53U;  // exact in JSON everywhere
 
-std::vector<Number> numbers_of(ReplayOptions& options, Simulated& simulated,
-                               std::uint64_t& connections, std::uint64_t& timeout_ms) {
+std::vector<Number> numbers_of(ReplayOptions& options, std::uint64_t& connections,
+                               std::uint64_t& timeout_ms) {
   CacheShape& shape = options.shape;
   return {
       {"connections", &connections, 1, kMaxConnections, "connections, each a thread"},
@@ -74,8 +75,8 @@ std::vector<Number> numbers_of(ReplayOptions& options, Simulated& simulated,
       {"page-size", &shape.page_size, 1, 65536, "tokens of a block"},
       {"dtype-bytes", &shape.dtype_width_bytes, 1, 16, "width of an element"},
       {"alignment", &shape.alignment, 1, kMaxBlockBytes, "of a block's stride, in bytes"},
-      {"block-tokens", &simulated.options.block_tokens, 1, kAny,
-       "with --simulate: tokens of a trace's block"},
+      {"block-tokens", &options.block_tokens, 1, kAny,
+       "tokens of a block of the trace, for --simulate and --columns"},
   };
 }
 
@@ -102,7 +103,15 @@ po::options_description describe(ReplayOptions& options, Texts& texts, Simulated
   add("cert", po::value(&options.tls.certificate)->value_name("FILE"),
       "certificate of our own, where the server wants one");
   add("key", po::value(&options.tls.key)->value_name("FILE"), "its key");
-  add("trace", po::value(&options.trace)->value_name("FILE"), "requests, one JSON object a line");
+  add("trace", po::value(&options.trace)->value_name("FILE"),
+      "requests, one JSON object a line, or a table with --columns");
+  add("columns", po::value(&texts.columns)->value_name("WHAT=NAME,..."),
+      "--trace is a table with commas and this its columns: timestamp (seconds, or date and "
+      "time),\n"
+      "input_tokens, output_tokens and, where there is one, session; WHAT is named so, NAME as "
+      "the\n"
+      "table's first line has it. A table tells no blocks: a prompt begins with the one before it\n"
+      "in its session, and shares nothing where there is no session");
   add("generate", po::value(&texts.generate)->value_name("KIND"),
       "make requests: chat, agents or mixed");
   add("speed", po::value(&options.speed)->default_value(options.speed, "0"),
@@ -129,7 +138,8 @@ po::options_description describe(ReplayOptions& options, Texts& texts, Simulated
   add("capacity", po::value(&texts.capacity)->default_value(texts.capacity),
       "with --simulate: sizes of a cache in blocks");
   add("policy", po::value(&texts.policy)->default_value(texts.policy),
-      "with --simulate: orders of eviction");
+      "with --simulate: orders of eviction; adaptive is class_hazard as a server has it, which\n"
+      "follows lru where that does better");
   add("hints", po::value(&texts.hints)->value_name("KIND=SHARE[,right=SHARE]"),
       "what a frontend says that knows the rest of the trace: ended=0.5 (of half of the\n"
       "conversations that have ended, that they have) or when=1 (of all, how soon they go on);\n"
@@ -215,8 +225,10 @@ Result<SimulationOptions> simulation_of(const Texts& texts, SimulationOptions op
   options.policies.clear();
   for (const std::string& word : words_of(texts.policy)) {
     const auto kind = eviction_kind_from(word);
-    if (!kind) return refused("policy", word, "it must be lru, lrfu or class_hazard");
-    options.policies.push_back(*kind);
+    if (!kind && word != kAdaptive.name()) {
+      return refused("policy", word, "it must be lru, lrfu, class_hazard or adaptive");
+    }
+    options.policies.push_back(kind ? SimulatedOrder{*kind} : kAdaptive);
   }
   return options;
 }
@@ -230,6 +242,12 @@ Result<> take_texts(const Texts& texts, ReplayOptions& options) {
   }
   if (options.trace.empty() == texts.generate.empty()) {
     return Error{ErrorCode::malformed, "one of --trace and --generate is needed"};
+  }
+  if (!texts.columns.empty()) {
+    if (options.trace.empty()) return Error{ErrorCode::malformed, "--columns is for --trace only"};
+    auto columns = columns_from(texts.columns);
+    if (!columns) return Error{columns.error().code, "--columns: " + columns.error().detail};
+    options.columns = std::move(*columns);
   }
   if (!texts.generate.empty()) {
     const auto kind = generator_kind_from(texts.generate);
@@ -281,7 +299,7 @@ Result<std::optional<ReplayOptions>> parse_options(std::span<const char* const> 
   std::uint64_t connections = options.connections;
   std::uint64_t timeout_ms = options.timeout_ms;
   Simulated simulated;
-  const std::vector<Number> numbers = numbers_of(options, simulated, connections, timeout_ms);
+  const std::vector<Number> numbers = numbers_of(options, connections, timeout_ms);
   std::vector<std::int64_t> parsed(numbers.size());
   const auto described = describe(options, texts, simulated, numbers, parsed);
   try {
@@ -313,6 +331,7 @@ Result<std::optional<ReplayOptions>> parse_options(std::span<const char* const> 
     auto simulation = simulation_of(texts, std::move(simulated.options));
     if (!simulation) return std::move(simulation).error();
     options.simulation = std::move(*simulation);
+    options.simulation->block_tokens = options.block_tokens;
   }
   CAIRN_TRY(take_texts(texts, options));
   CAIRN_TRY(check(options));

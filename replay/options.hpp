@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.hpp"
@@ -12,6 +13,7 @@
 #include "client/endpoint.hpp"
 #include "client/tls.hpp"
 #include "replay/generator.hpp"
+#include "replay/table_reader.hpp"
 
 namespace cairn::replay {
 
@@ -51,11 +53,21 @@ struct HintOptions {
   double right = 1;  // of what is said; the rest says the opposite, or any other time
 };
 
+// An order of eviction, or what a server makes of one: it follows LRU where that does better.
+struct SimulatedOrder {
+  EvictionKind eviction = EvictionKind::lru;
+  bool adapts = false;
+
+  std::string_view name() const { return adapts ? "adaptive" : to_string(eviction); }
+  friend bool operator==(const SimulatedOrder&, const SimulatedOrder&) = default;
+};
+inline constexpr SimulatedOrder kAdaptive{.eviction = EvictionKind::class_hazard, .adapts = true};
+
 // A run without a server: which hit rates caches of some sizes would have had.
 struct SimulationOptions {
   std::vector<std::uint32_t> capacities_blocks = {1000, 3000, 10'000, 30'000};
-  std::vector<EvictionKind> policies = {EvictionKind::lru, EvictionKind::lrfu,
-                                        EvictionKind::class_hazard};
+  std::vector<SimulatedOrder> policies = {
+      {EvictionKind::lru}, {EvictionKind::lrfu}, {EvictionKind::class_hazard}, kAdaptive};
   std::uint64_t block_tokens = 512;
   std::string picture = {};  // a path; empty: none
 };
@@ -66,7 +78,9 @@ struct ReplayOptions {
   client::Endpoint server;
   std::string token;  // empty: none
   client::TlsFiles tls;
-  std::string trace;  // empty: `generator` makes the requests
+  std::string trace;                    // empty: `generator` makes the requests
+  std::optional<TableColumns> columns;  // the trace is a table; nothing: it is JSON lines
+  std::uint64_t block_tokens = 512;     // of a block of the trace
   GeneratorConfig generator;
   std::uint32_t connections = 4;
   std::uint64_t limit = 0;  // requests; 0: all of them

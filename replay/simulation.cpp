@@ -5,6 +5,7 @@
 #include <optional>
 #include <unordered_set>
 
+#include "blockmgr/eviction/capacity_curve.hpp"
 #include "blockmgr/eviction/optimum.hpp"
 #include "replay/mix.hpp"
 #include "replay/oracle.hpp"
@@ -73,13 +74,39 @@ void Requests::give_hints(const HintOptions& hints) {
   }
 }
 
-std::uint64_t hits_of(std::span<const ShadowRequest> requests, EvictionKind eviction,
+// What a server has beside a cache: see ReuseWatch.
+void tell(CapacityCurve& curve, const ShadowCache& cache, const ShadowRequest& request) {
+  CapacityCurve::Request asked{.blocks = static_cast<std::uint32_t>(request.blocks.size()),
+                               .unix_ms = request.unix_ms,
+                               .ticket = 1};
+  for (const std::uint64_t hash : request.blocks) {
+    const AskedBlock block{.key_hash = hash, .is_hub = cache.is_hub(hash)};
+    asked.has_last = block.is_hub || (hash & curve.left_out_bits()) == 0;
+    if (asked.has_last) asked.followed.push_back(block);
+  }
+  const std::uint64_t ticket = asked.ticket;
+  curve.asked(std::move(asked));
+  curve.ended(ticket, request.end);
+}
+
+std::uint64_t hits_of(std::span<const ShadowRequest> requests, const SimulatedOrder& order,
                       std::uint32_t capacity_blocks) {
-  ShadowCache cache({.eviction = eviction,
+  ShadowCache cache({.eviction = order.eviction,
                      .capacity_blocks = capacity_blocks,
                      .ghost_blocks = ghosts_of(capacity_blocks)});
+  std::optional<CapacityCurve> curve;
+  if (order.adapts) {
+    curve.emplace(
+        CapacityCurve::Options{.eviction = order.eviction, .capacity_blocks = capacity_blocks});
+  }
   std::uint64_t hits = 0;
-  for (const ShadowRequest& request : requests) hits += cache.request(request);
+  for (const ShadowRequest& request : requests) {
+    if (curve) {
+      tell(*curve, cache, request);
+      cache.follow_lru(curve->choice().follows_lru());
+    }
+    hits += cache.request(request);
+  }
   return hits;
 }
 
@@ -103,9 +130,9 @@ Result<SimulationOutcome> simulate(const SimulationOptions& options, Workload& w
     }
     outcome.rows.push_back(std::move(row));
   };
-  for (const EvictionKind policy : options.policies) {
-    add(std::string(to_string(policy)),
-        [&](std::uint32_t capacity) { return hits_of(read->requests(), policy, capacity); });
+  for (const SimulatedOrder& order : options.policies) {
+    add(std::string(order.name()),
+        [&](std::uint32_t capacity) { return hits_of(read->requests(), order, capacity); });
   }
   add("optimum", [&](std::uint32_t capacity) { return optimum_hits(read->requests(), capacity); });
   const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;

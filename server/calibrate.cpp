@@ -1,4 +1,5 @@
-// cairn-calibrate: measures which form of copy this machine prefers, and prints it as the server's
+// cairn-calibrate: measures which forms of copy and which ways to wait for them this machine
+// prefers, and prints them as the server's
 // configuration takes it.
 #include <boost/program_options.hpp>
 #include <cstdio>
@@ -43,9 +44,14 @@ json body_of(const cairn::FormThresholds& forms) {
           {"rows_least_rows", forms.rows_least_rows}};
 }
 
-json configuration_of(const cairn::CopyThresholds& forms) {
+json configuration_of(const cairn::CopyThresholds& forms, const cairn::CopyStrategies& strategies) {
+  json wanted = json::object();
+  for (const cairn::CopyWay way : cairn::kCopyWays) {
+    wanted[std::string(to_string(way))] = to_string(strategies.of(way));
+  }
   return {{"transfers",
-           {{"copy_forms",
+           {{"strategy", std::move(wanted)},
+            {"copy_forms",
              {{"load", body_of(forms.load)},
               {"store", body_of(forms.store)},
               {"device", body_of(forms.device)}}}}}};
@@ -75,6 +81,15 @@ cairn::Result<> measure(cairn::DeviceRuntime& runtime, const Wishes& wishes, jso
                         {"rows", rate.run.rows},
                         {"bytes_per_second", rate.bytes_per_second}});
   }
+  auto strategies = cairn::measure_strategies(*meter);
+  if (!strategies) return std::move(strategies).error();
+  json waited = json::array();
+  for (const cairn::StrategyRate& rate : *strategies) {
+    waited.push_back({{"way", to_string(rate.run.way)},
+                      {"strategy", to_string(rate.run.strategy)},
+                      {"bytes", rate.run.bytes},
+                      {"bytes_per_second", rate.bytes_per_second}});
+  }
   const cairn::DeviceInfo& device = runtime.devices()[static_cast<std::size_t>(wishes.device_id)];
   result = {{"runtime", runtime.name()},
             {"device", device.name},
@@ -82,7 +97,9 @@ cairn::Result<> measure(cairn::DeviceRuntime& runtime, const Wishes& wishes, jso
             {"ceilings_bytes_per_second", std::move(ceilings)},
             {"duplex_bytes_per_second", *duplex},
             {"rates", std::move(measured)},
-            {"configuration", configuration_of(cairn::derive_thresholds(*rates))}};
+            {"strategies", std::move(waited)},
+            {"configuration", configuration_of(cairn::derive_thresholds(*rates),
+                                               cairn::derive_strategies(*strategies))}};
   return {};
 }
 
@@ -113,6 +130,12 @@ void print(const json& result) {
                 rate_of(job, "loop"), rate_of(job, "batch"), rate_of(job, "rows"),
                 rate_of(job, "kernel"));
   }
+  std::printf("\n%-7s %10s %9s\n", "way", "bytes", "strategy");
+  for (const json& rate : result["strategies"]) {
+    std::printf("%-7s %10llu %9s %9.2f\n", rate["way"].get<std::string>().c_str(),
+                rate["bytes"].get<unsigned long long>(),
+                rate["strategy"].get<std::string>().c_str(), giga(rate["bytes_per_second"]));
+  }
   const json& ceilings = result["ceilings_bytes_per_second"];
   std::printf(
       "\none copy of everything: load %.2f, store %.2f, within the device %.2f; load and "
@@ -129,7 +152,8 @@ int fail(int status, const std::string& why) {
 int run(int argc, char** argv) {
   Wishes wishes;
   po::options_description options(
-      "Measures which form of copy this machine prefers for pieces of which number and size.\n\n"
+      "Measures which form of copy this machine prefers for pieces of which number and size, and "
+      "how it is best waited for.\n\n"
       "cairn-calibrate [options]\n\nOptions",
       100);
   auto add = options.add_options();

@@ -10,13 +10,15 @@
 #include <utility>
 
 #include "blockmgr/index/config_check.hpp"
+#include "memory/gpu_presence.hpp"
 #include "server/api_handler.hpp"
 #include "server/config/data_dir.hpp"
 #include "server/file_limit.hpp"
 #include "server/offload_at_stop.hpp"
 #include "server/ticker.hpp"
+#include "transport/store/http_peers.hpp"
 #include "transport/store/redis_store.hpp"
-#include "transport/store/redis_wire.hpp"
+#include "transport/store/wire.hpp"
 
 namespace cairn {
 namespace {
@@ -28,13 +30,41 @@ constexpr std::chrono::seconds kIdleMemoryPeriod{10};
 // Scrapes, lists and changes of caches that wait their turn; each is a request on a connection.
 constexpr std::size_t kMaxQueuedTasks = 256;
 
-Result<std::unique_ptr<DeviceRuntime>> make_runtime(const Settings& settings, Logger& log) {
+struct ChosenRuntime {
+  std::unique_ptr<DeviceRuntime> runtime;
+  std::string fallback;  // why it is the host's although there is a GPU; empty: it is not so
+};
+
+// Why a GPU that is there is not used; nothing where there is none, or it was hidden from CUDA.
+std::optional<std::string> unused_gpu(const Error& no_cuda) {
+  if (no_cuda.code == ErrorCode::device_error) return no_cuda.detail;
+  const auto gpu = find_gpu();
+  if (!gpu || std::getenv("CUDA_VISIBLE_DEVICES") != nullptr) return std::nullopt;
+  return *gpu + "; " + no_cuda.detail;
+}
+
+Result<ChosenRuntime> make_runtime(const Settings& settings, Logger& log) {
+  std::string fallback;
   if (settings.runtime != RuntimeChoice::host) {
     auto cuda = make_cuda_runtime();
-    if (cuda || settings.runtime == RuntimeChoice::cuda) return cuda;
-    log.info("no CUDA device; the host runtime is used", {{"why", cuda.error().detail}});
+    if (cuda) {
+      for (const LeftOutDevice& device : (*cuda)->left_out()) {
+        log.warning("a device is left out; the others are used", {{"why", device.why}});
+      }
+      return ChosenRuntime{std::move(*cuda), {}};
+    }
+    if (settings.runtime == RuntimeChoice::cuda) return std::move(cuda).error();
+    if (auto unused = unused_gpu(cuda.error())) {
+      log.warning("there is a GPU, and it is not used: the host runtime stands in for it",
+                  {{"why", *unused}});
+      fallback = std::move(*unused);
+    } else {
+      log.info("no CUDA device; the host runtime is used", {{"why", cuda.error().detail}});
+    }
   }
-  return make_host_runtime(settings.host);
+  auto host = make_host_runtime(settings.host);
+  if (!host) return std::move(host).error();
+  return ChosenRuntime{std::move(*host), std::move(fallback)};
 }
 
 Result<std::unique_ptr<DiskIo>> make_disk(const Settings& settings, Logger& log) {
@@ -79,7 +109,34 @@ BlockManagerOptions block_options(const Settings& settings, Logger& log) {
 std::vector<std::string> own_names(const Settings& settings) {
   std::vector<std::string> names = settings.allowed_hosts;
   names.push_back(settings.listen.host);
+  if (!settings.advertise.empty()) {
+    if (auto url = read_peer_url(settings.advertise)) names.push_back(url->address.host);
+  }
   return names;
+}
+
+// How other servers are told to reach this one, which listens on that port. Nothing in the settings
+// says how where it listens on all addresses; no cache then asks for it.
+SharedAddress own_address(const Settings& settings, std::uint16_t port) {
+  SharedAddress own{.url = settings.advertise,
+                    .host = this_host(),
+                    .unix_path = settings.listen.unix_path.empty()
+                                     ? ""
+                                     : std::filesystem::absolute(settings.listen.unix_path)};
+  if (own.url.empty()) {
+    const bool tls = !settings.tls.certificate.empty();
+    own.url = (tls ? "https://" : "http://") +
+              WireAddress{.host = settings.listen.host, .port = port}.text();
+  }
+  return own;
+}
+
+Result<SharedTiers::Beyond> make_beyond(const Settings& settings) {
+  auto store = make_redis_store(*settings.shared);
+  if (!store) return std::move(store).error();
+  auto peers = make_http_peers(settings.peers);
+  if (!peers) return std::move(peers).error();
+  return SharedTiers::Beyond{.store = std::move(*store), .peers = std::move(*peers)};
 }
 
 // Who may come in, and how the server shows who it is.
@@ -109,7 +166,7 @@ Result<Guard> make_guard(const Settings& settings, const Clock& clock) {
 struct Server::Parts {
   Parts(const Settings& given, const Clock& time, Logger& logger, DataDir dir,
         std::unique_ptr<DeviceRuntime> devices, std::unique_ptr<DiskIo> disk_io, Guard given_guard,
-        std::unique_ptr<SharedStore> store)
+        SharedTiers::Beyond beyond)
       : settings(given),
         log(logger),
         data_dir(std::move(dir)),
@@ -119,9 +176,9 @@ struct Server::Parts {
         disk(std::move(disk_io)),
         engine(*runtime, *disk, time, settings.transfers),
         manager(*runtime, engine, time, logger, block_options(settings, logger), settings.groups),
-        shared(store == nullptr
+        shared(beyond.store == nullptr
                    ? nullptr
-                   : std::make_unique<SharedTiers>(manager, std::move(store), time,
+                   : std::make_unique<SharedTiers>(manager, std::move(beyond), time,
                                                    engine.executor(), settings.shared_tier)),
         catalog(given.data_dir, manager, logger),
         counters(ApiHandler::route_labels(), ApiHandler::method_labels()),
@@ -240,6 +297,7 @@ Result<> Server::make_caches(Parts& parts, Logger& log) {
       return Error{created.error().code,
                    "cache '" + cache.name + "': " + std::move(created).error().detail};
     }
+    if (parts.shared) parts.shared->of(created->cache);
     log.info("cache made", {{"cache", cache.name}, {"block_bytes", created->cache->block_bytes()}});
   }
   for (const CacheConfig& cache : *remembered) {
@@ -249,7 +307,10 @@ Result<> Server::make_caches(Parts& parts, Logger& log) {
     if (!created) {
       log.error("a remembered cache could not be made",
                 {{"cache", cache.name}, {"detail", created.error().detail}});
-    } else if (auto kept = parts.catalog.remember(cache); !kept) {
+      continue;
+    }
+    if (parts.shared) parts.shared->of(created->cache);
+    if (auto kept = parts.catalog.remember(cache); !kept) {
       log.error("a cache's description could not be written again",
                 {{"cache", cache.name}, {"detail", kept.error().detail}});
     }
@@ -262,8 +323,9 @@ Result<> check_startable(const Settings& settings, const Clock& clock) {
   CAIRN_TRY(DataDir::check(settings.data_dir));
   if (auto guard = make_guard(settings, clock); !guard) return std::move(guard).error();
   if (settings.shared && settings.shared->tls) {
-    if (auto tls = make_redis_tls(*settings.shared); !tls) return std::move(tls).error();
+    CAIRN_TRY(make_wire_tls(settings.shared->tls_files));
   }
+  if (settings.shared) CAIRN_TRY(make_wire_tls(settings.peers.tls));
   for (const CacheConfig& cache : settings.caches) {
     if (auto fits = check_config(cache, settings.blocks); !fits) {
       return Error{fits.error().code, "cache '" + cache.name + "': " + fits.error().detail};
@@ -286,16 +348,17 @@ Result<std::unique_ptr<Server>> Server::start(const Settings& settings, const Cl
   if (!runtime) return std::move(runtime).error();
   auto disk = make_disk(settings, log);
   if (!disk) return std::move(disk).error();
-  std::unique_ptr<SharedStore> store;
+  SharedTiers::Beyond beyond;
   if (settings.shared) {
-    auto made = make_redis_store(*settings.shared);
+    auto made = make_beyond(settings);
     if (!made) return std::move(made).error();
-    store = std::move(*made);
+    beyond = std::move(*made);
   }
-  auto parts =
-      std::make_unique<Parts>(settings, clock, log, std::move(*data_dir), std::move(*runtime),
-                              std::move(*disk), std::move(*guard), std::move(store));
+  auto parts = std::make_unique<Parts>(settings, clock, log, std::move(*data_dir),
+                                       std::move(runtime->runtime), std::move(*disk),
+                                       std::move(*guard), std::move(beyond));
   Service& service = parts->service;
+  service.runtime_fallback = std::move(runtime->fallback);
 
   http::ListenConfig listen = settings.listen;
   listen.tls = parts->guard.tls.get();
@@ -312,6 +375,7 @@ Result<std::unique_ptr<Server>> Server::start(const Settings& settings, const Cl
   if (!http) return std::move(http).error();
   parts->http = std::move(*http);
   service.http = parts->http.get();
+  if (parts->shared) parts->shared->advertise(own_address(settings, parts->http->port()));
   parts->memory_ticker.emplace("idle memory", kIdleMemoryPeriod,
                                [&server = *parts->http] { server.trim_idle(); });
 

@@ -38,7 +38,7 @@ PROMPTS = 15
 SETTLE_S = 0.2  # what the request before had saved beside the engine
 SIZES = {"cairn.pinned_bytes": 1 << 30}
 
-THROUGHPUT_TOKENS, THROUGHPUT_AT_ONCE, THROUGHPUT_ROUNDS = 500, 4, 20
+THROUGHPUT_TOKENS, THROUGHPUT_AT_ONCE, THROUGHPUT_ROUNDS = 500, 4, 40
 
 LMCACHE_START_S = 120
 

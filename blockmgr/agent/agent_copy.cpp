@@ -83,11 +83,6 @@ void AgentCopy::cancel() {
   for (const auto& part : parts) part->cancel();
 }
 
-bool AgentCopy::is_cancelled() const {
-  MutexLock lock(mutex_);
-  return cancelled_;
-}
-
 void AgentCopy::progressed(std::uint64_t layers) { transfers().set_layers_done(id(), layers); }
 
 void AgentCopy::finish(End end) {

@@ -59,7 +59,6 @@ class AgentCopy {
   Result<> open();
   // It is cancelled with this.
   void follow(std::shared_ptr<LayerCopy> copy);
-  bool is_cancelled() const;
   void progressed(std::uint64_t layers);
   // Tells the end. Nothing is held for it any more but the agent's memory, which is let go here.
   struct End {

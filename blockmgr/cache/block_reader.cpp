@@ -12,9 +12,15 @@ namespace {
 // Held by the reader and by its fetch: the pin and the staging go with the last of them, the pin
 // before that where the bytes have been copied to staging.
 struct Read : std::enable_shared_from_this<Read> {
+  // What its end is to the block.
+  enum class Pin : std::uint8_t {
+    use,
+    in_place,  // nothing
+    leaving,   // it goes
+  };
   Read(std::shared_ptr<CacheCore> c, SlotRef slot, BlockHandle h, std::optional<PieceSelector> p,
-       bool use = true)
-      : core(std::move(c)), at(slot), handle(h), piece(p), is_use(use) {}
+       Pin kind = Pin::use)
+      : core(std::move(c)), at(slot), handle(h), piece(p), pin(kind) {}
   // The pin was taken by whoever made this, under the lock.
   ~Read() {
     if (pinned) unpin();
@@ -25,10 +31,18 @@ struct Read : std::enable_shared_from_this<Read> {
   void loaded(const JobOutcome& outcome, Done<std::span<const iovec>> ready);
   void unpin() {
     Section section(*core, LockUse::read);
-    if (is_use) {
-      section->store.unpin(at);
-    } else {
-      section->store.unpin_in_place(at);
+    switch (pin) {
+      case Pin::use:
+        section->store.unpin(at);
+        break;
+      case Pin::in_place:
+        section->store.unpin_in_place(at);
+        break;
+      case Pin::leaving:
+        section->departures.ended();
+        section->moves.let_go(section, at, reason);
+        section.serve_again();
+        break;
     }
     pinned = false;
   }
@@ -37,7 +51,8 @@ struct Read : std::enable_shared_from_this<Read> {
   const SlotRef at;
   const BlockHandle handle;
   const std::optional<PieceSelector> piece;
-  const bool is_use;           // else pinned in place
+  const Pin pin;
+  EvictionReason reason = EvictionReason::capacity;  // of one that leaves
   std::uint64_t checksum = 0;  // of the block, as it was known when this began; 0: it was not
   std::optional<CanonicalStaging::Block> staging;
   std::vector<iovec> bytes;
@@ -52,7 +67,7 @@ const Error kReaderGone{ErrorCode::cancelled, "the reader has gone"};
 
 void Read::fetch(Done<std::span<const iovec>> ready) {
   const BlockLayout& layout = core->layout(at.tier());
-  if (is_host_accessible(layout.storage_kind())) {
+  if (is_host_memory(layout.storage_kind())) {
     if (bytes.empty()) bytes = bytes_in_place(layout, at.slot(), piece);
     return ready(std::span<const iovec>(bytes));
   }
@@ -81,7 +96,7 @@ void Read::load(Done<std::span<const iovec>> ready) {
 void Read::loaded(const JobOutcome& outcome, Done<std::span<const iovec>> ready) {
   if (outcome.state == JobState::done) {
     // Before anybody hears of it: who has the bytes finds the block as if nobody had read it.
-    unpin();
+    if (pin != Pin::leaving) unpin();
     if (abandoned) return ready(kReaderGone);
     bytes = {bytes_in_canonical(staging->data(), core->config.shape, piece)};
     return ready(std::span<const iovec>(bytes));
@@ -194,8 +209,38 @@ Result<BlockReader> Cache::peek(KeyView key) {
   }
   const SlotRef at = section->store.highest_copy(section->store.entry(entry));
   section->store.pin_in_place(at);
-  return BlockReader(std::make_unique<BlockReader::Impl>(
-      std::make_shared<Read>(core_, at, section->store.handle(at), std::nullopt, false)));
+  return BlockReader(std::make_unique<BlockReader::Impl>(std::make_shared<Read>(
+      core_, at, section->store.handle(at), std::nullopt, Read::Pin::in_place)));
+}
+
+void Departures::hand_out(Section& section, std::span<const SlotRef> victims,
+                          EvictionReason reason) {
+  const std::shared_ptr<CacheCore> core = section.core().shared_from_this();
+  auto blocks = std::make_shared<std::vector<DepartingBlock>>();
+  blocks->reserve(victims.size());
+  for (const SlotRef at : victims) {
+    const Entry& entry = section->store.entry(section->store.record(at).owner);
+    auto read = std::make_shared<Read>(core, at, section->store.handle(at), std::nullopt,
+                                       Read::Pin::leaving);
+    read->checksum = entry.checksum;
+    read->reason = reason;
+    DepartingBlock block{.key = section->store.key(section->store.record(at).owner),
+                         .reader = BlockReader(std::make_unique<BlockReader::Impl>(read))};
+    if (entry.parent != kNoEntry) block.parent = section->store.key(entry.parent);
+    blocks->push_back(std::move(block));
+  }
+  section.after([terms = terms_, blocks] { terms->taker(std::move(*blocks)); });
+}
+
+void Cache::on_departure(DepartureTerms terms) {
+  Section section(*core_, LockUse::look);
+  section->store.set_departs(terms.taker != nullptr);
+  section->departures.set_taker(std::move(terms));
+}
+
+std::uint64_t Cache::late_departures() const {
+  Section section(*core_, LockUse::look);
+  return section->departures.late();
 }
 
 std::vector<BlockReader> Cache::read_prefix(std::span<const KeyView> keys,

@@ -24,7 +24,7 @@ struct Write : std::enable_shared_from_this<Write> {
         at(slot),
         piece(p),
         range(piece_range(core->config.shape, p)),
-        in_place(is_host_accessible(core->layout(slot.tier()).storage_kind())) {}
+        in_place(is_host_memory(core->layout(slot.tier()).storage_kind())) {}
   ~Write();
 
   void room(Done<std::span<const iovec>> ready);

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "base/result.hpp"
 #include "base/unique_function.hpp"
 #include "blockmgr/eviction/reuse_hint.hpp"
@@ -61,6 +62,7 @@ class BlockReader {
 
  private:
   friend class Cache;
+  friend class Departures;
   struct Impl;
   explicit BlockReader(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
@@ -204,6 +206,7 @@ struct TransferSummary {
   std::uint64_t bytes = 0;
   std::optional<Error> error = {};                  // what ended it, where that is about no key
   std::optional<std::uint64_t> agreed_blocks = {};  // of a group that agreed
+  std::optional<std::vector<std::int64_t>> values = {};  // of a group that reduced numbers
   // Of a copy to or from an agent: so many layers of all its blocks have arrived, from the first
   // on.
   std::optional<std::uint64_t> layers_done = {};
@@ -284,6 +287,8 @@ struct MissRatio {
   std::uint64_t requests = 0;         // seen since the cache was made or changed
   std::uint64_t capacity_blocks = 0;  // different blocks that fit into the cache
   double blocks_per_s = 0;            // asked for
+  bool follows_lru = false;           // it goes by LRU for now: what is set has done worse lately
+  std::uint64_t order_changes = 0;    // between LRU and what is set, since then
   struct Point {
     std::uint64_t capacity_blocks = 0;
     double lru = 0;
@@ -300,6 +305,38 @@ struct MissRatio {
     double tokens_per_s = 0;
   };
   std::vector<Advice> advice = {};  // of each tier, the highest first
+};
+
+// What is here of a cache, a part at a time.
+struct HeldRequest {
+  std::uint64_t cursor = 0;  // 0: from the start
+  std::size_t limit = 0;     // keys looked at, present or not
+  bool only_used_again = false;
+};
+struct HeldBlocks {
+  struct Block {
+    BlockKey key;
+    Tier tier = Tier::device;  // the highest
+  };
+  std::vector<Block> blocks = {};
+  std::uint64_t next_cursor = 0;
+  std::uint64_t end = 0;  // all was looked at where the cursor is that
+};
+
+// A block of which no other copy is in the cache, and which makes room. It is found as before until
+// its reader is destroyed; then it goes, unless somebody uses it meanwhile. Who waits for the room
+// waits for that.
+struct DepartingBlock {
+  BlockKey key;
+  std::optional<BlockKey> parent = {};
+  BlockReader reader;
+};
+struct DepartureTerms {
+  // Runs without locks held, on the thread that made them go, some blocks at a time. It must not
+  // destroy the readers at once: room for many would be made from within itself, again and again.
+  std::function<void(std::vector<DepartingBlock>)> taker = {};  // empty: they are dropped at once
+  // Who has waited for room for so long waits for no more than what is with the taker.
+  Duration wait_at_most{};
 };
 
 // One cache: its tiers, its index, its leases. Thread-safe; no call blocks on I/O, and what needs
@@ -373,6 +410,12 @@ class Cache {
   std::optional<BlockKey> parent(KeyView key) const;
   // Which of the keys are present, without pinning or counting.
   std::vector<bool> contains(std::span<const KeyView> keys) const;
+  // The highest tier of each, without pinning or counting; nothing of one that is not present or,
+  // where that is asked, was not used since it was committed.
+  std::vector<std::optional<Tier>> highest_tiers(std::span<const KeyView> keys,
+                                                 bool only_used_again);
+  // In an order of their own, which a key keeps as long as it is present.
+  HeldBlocks held(const HeldRequest& request) const;
 
   // All or none. Takes free slots, else evicts what it may, waiting for offloads. no_capacity where
   // that cannot suffice or the quota is used up; lease_quota; unknown_tier; queue_full; too_many
@@ -422,6 +465,11 @@ class Cache {
   PendingList pending(const PendingRequest& request) const;
   // The copies of `tier` leave it, offloaded as the cache does; without a tier every copy goes.
   void evict(std::vector<BlockKey> keys, std::optional<Tier> tier, Done<EvictResult> done);
+  // Who is given the blocks that depart, in place of whoever was. Not what a client wants gone, and
+  // not what should have been moved to a lower tier and was not.
+  void on_departure(DepartureTerms terms);
+  // Blocks that were to depart and were dropped, since somebody had waited for room for too long.
+  std::uint64_t late_departures() const;
   // Drops every copy (of a tier) that nobody holds. Nothing is offloaded.
   Result<EvictResult> clear(std::optional<Tier> tier);
   // Drops every copy of a key. unknown_key; leased.

@@ -500,7 +500,7 @@ void Commit::tell_reuse() {
   for (std::size_t i = 0; i < statuses_.size(); ++i) {
     if (statuses_[i] == CommitStatus::committed) keys.push_back(blocks_[i].key);
   }
-  core_->reuse.stored(keys);
+  core_->reuse.stored(keys, lease_);
 }
 
 // Their lease may have ended meanwhile, and they with it.

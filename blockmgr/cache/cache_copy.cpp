@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <span>
 #include <string>
+#include <string_view>
 #include <unordered_set>
 #include <utility>
 
 #include "base/hex.hpp"
-#include "blockmgr/cache/block_pieces.hpp"
 #include "blockmgr/cache/cache_core.hpp"
+#include "blockmgr/cache/intake.hpp"
 
 namespace cairn {
 namespace {
@@ -17,6 +19,8 @@ namespace {
 // As of movements inside a cache: large enough that its start costs nothing, small enough that
 // another's work gets its turn.
 constexpr std::uint64_t kJobBytes = 64ull << 20;
+// Sources under one hold of the lock: up to 500 ns each to find and pin, or to let go.
+constexpr std::size_t kSourcesAtOnce = 24;
 
 }  // namespace
 
@@ -30,26 +34,21 @@ std::optional<SlotRef> source_of_copy(const Entry& entry, Tier to) {
   return std::nullopt;
 }
 
-// One such copy, held by what it waits for. The sources are pinned from the start to the end, the
-// destinations by the lease under which they were allocated, and once more while bytes are on their
-// way: a lease that ends early frees no slot that is still being written.
+// One such copy, held by what it waits for. The sources are pinned from the start to the end; the
+// destinations are an intake.
 class CacheCopy : public std::enable_shared_from_this<CacheCopy> {
  public:
   explicit CacheCopy(CacheCopyRequest request)
-      : request_(std::move(request)), from_(request_.from->core_), into_(request_.into->core_) {}
+      : request_(std::move(request)),
+        from_(request_.from->core_),
+        into_(request_.into->core_),
+        intake_(request_.into, into_) {}
   ~CacheCopy() { let_go(); }
 
   static Result<> check(const CacheCopyRequest& request);
   static Result<TransferId> start(CacheCopyRequest request);
 
  private:
-  struct Item {
-    SlotRef source;
-    CommitBlock block;
-    std::optional<Error> error = {};
-    bool duplicate = false;  // somebody else's block was there first
-  };
-
   Result<> hold_present();
   Result<> pin_sources();
   std::vector<BlockKey> hold_first(const std::vector<BlockKey>& keys);
@@ -57,20 +56,14 @@ class CacheCopy : public std::enable_shared_from_this<CacheCopy> {
   void brought_up(const std::vector<BlockKey>& keys, const TransferStatus& status);
   void not_brought_up(const std::vector<BlockKey>& keys, const Error& error);
   void allocate();
-  Result<> pin_destinations(std::size_t jobs);
-  void allocated(Result<Allocation> allocation);
   void submit();
   void job_ended(std::span<const std::size_t> items, const JobOutcome& outcome);
-  void commit();
-  void committed(Result<std::vector<CommitStatus>> statuses);
-  void fail_all(const Error& error);
+  void drop_if_unreadable(SlotRef source, const Error& error);
+  void committed();
   void let_go();
   void part_ended();
   void finish();
   TransferTable& transfers() { return into_->services->transfers; }
-  SlotRef destination(const Item& item) const {
-    return {item.block.handle.tier, static_cast<SlotNumber>(item.block.handle.slot)};
-  }
 
   const CacheCopyRequest request_;
   const std::shared_ptr<CacheCore> from_;
@@ -84,11 +77,8 @@ class CacheCopy : public std::enable_shared_from_this<CacheCopy> {
   std::uint64_t brought_bytes_ CAIRN_GUARDED_BY(mutex_) = 0;
   std::uint64_t not_brought_blocks_ CAIRN_GUARDED_BY(mutex_) = 0;  // named or not
   std::vector<TransferStatus::Failure> not_brought_ CAIRN_GUARDED_BY(mutex_);
-  std::vector<Item> items_;
-  std::size_t pinned_ = 0;  // how many of them, from the first on
-  std::optional<LeaseId> lease_;
-  std::vector<std::size_t> commits_;  // of items_
-  std::size_t jobs_ = 0;              // under way; guarded by into_'s lock
+  Intake intake_;
+  std::vector<SlotRef> sources_;  // of the intake's items; pinned
 };
 
 Result<> CacheCopy::check(const CacheCopyRequest& request) {
@@ -143,29 +133,28 @@ Result<> CacheCopy::hold_present() {
 Result<> CacheCopy::pin_sources() {
   Section section(*from_, LockUse::transfer);
   CAIRN_TRY(section.check_usable());
-  std::vector<EntryNumber> entries;
-  for (const BlockKey& key : request_.keys) {
-    entries.push_back(section->store.find(key, section.now()));
-    if (entries.back() == kNoEntry) {
+  std::unordered_set<std::string_view> seen;
+  for (std::size_t i = 0; i < request_.keys.size(); ++i) {
+    if (i > 0 && i % kSourcesAtOnce == 0) section.give_way();
+    const BlockKey& key = request_.keys[i];
+    const EntryNumber at = section->store.find(key, section.now());
+    if (at == kNoEntry) {
       return Error{ErrorCode::unknown_key,
                    "key " + to_hex(key.view().bytes()) + " is not in cache " + from_->config.name};
     }
-  }
-  std::unordered_set<EntryNumber> seen;
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    if (!seen.insert(entries[i]).second) continue;
+    const auto bytes = key.view().bytes();
+    if (!seen.insert({reinterpret_cast<const char*>(bytes.data()), bytes.size()}).second) continue;
     if (const auto& block = present_.blocks[i]) {
-      if (block->tier != request_.to) elsewhere_.push_back(request_.keys[i]);
+      if (block->tier != request_.to) elsewhere_.push_back(key);
       continue;
     }
-    const Entry& entry = section->store.entry(entries[i]);
-    Item item{.source = *source_of_copy(entry, request_.to),
-              .block = {.handle = {}, .key = request_.keys[i]}};
-    if (entry.parent != kNoEntry) item.block.parent = section->store.key(entry.parent);
-    if (entry.metadata) item.block.metadata = *entry.metadata;
-    section->store.pin(item.source);
-    items_.push_back(std::move(item));
-    pinned_ = items_.size();
+    const Entry& entry = section->store.entry(at);
+    CommitBlock block{.handle = {}, .key = key};
+    if (entry.parent != kNoEntry) block.parent = section->store.key(entry.parent);
+    if (entry.metadata) block.metadata = *entry.metadata;
+    sources_.push_back(*source_of_copy(entry, request_.to));
+    section->store.pin(sources_.back());
+    intake_.add(std::move(block));
   }
   return {};
 }
@@ -233,145 +222,80 @@ void CacheCopy::not_brought_up(const std::vector<BlockKey>& keys, const Error& e
 }
 
 void CacheCopy::allocate() {
-  if (items_.empty()) return part_ended();
-  const AllocateRequest slots{.count = static_cast<std::uint32_t>(items_.size()),
-                              .tier = request_.to,
-                              .lease_ms = into_->options().max_lease_ms,
-                              .quota = request_.quota};
-  request_.into->allocate(slots, [self = shared_from_this()](Result<Allocation> allocation) {
-    self->allocated(std::move(allocation));
-  });
-}
-
-void CacheCopy::allocated(Result<Allocation> allocation) {
-  if (!allocation) {
-    fail_all(allocation.error());
-    return part_ended();
-  }
-  lease_ = allocation->lease;
-  for (std::size_t i = 0; i < items_.size(); ++i) items_[i].block.handle = allocation->blocks[i];
-  submit();
-}
-
-// Under the lock that hands them over: what a lease lost meanwhile is somebody else's.
-Result<> CacheCopy::pin_destinations(std::size_t jobs) {
-  Section section(*into_, LockUse::transfer);
-  auto lease = section->leases.live(section, *lease_);
-  if (!lease) return std::move(lease).error();
-  for (const Item& item : items_) {
-    if (auto at = section->leases.uncommitted(section, *lease, item.block.handle); !at)
-      return std::move(at).error();
-  }
-  for (const Item& item : items_) section->store.pin(destination(item));
-  jobs_ = jobs;
-  return {};
+  if (sources_.empty()) return part_ended();
+  intake_.allocate({.tier = request_.to, .quota = request_.quota},
+                   [self = shared_from_this()](bool granted) {
+                     if (!granted) return self->part_ended();
+                     self->submit();
+                   });
 }
 
 void CacheCopy::submit() {
   // A job reads from one tier.
   std::map<Tier, std::vector<std::size_t>> by_tier;
-  for (std::size_t i = 0; i < items_.size(); ++i) by_tier[items_[i].source.tier()].push_back(i);
+  for (std::size_t i = 0; i < sources_.size(); ++i) by_tier[sources_[i].tier()].push_back(i);
   const std::size_t most = std::max<std::size_t>(1, kJobBytes / from_->block_bytes);
-  std::vector<std::vector<std::size_t>> jobs;
-  for (const auto& [tier, items] : by_tier) {
-    for (std::size_t first = 0; first < items.size(); first += most) {
-      const std::size_t end = std::min(items.size(), first + most);
-      jobs.emplace_back(items.begin() + static_cast<std::ptrdiff_t>(first),
-                        items.begin() + static_cast<std::ptrdiff_t>(end));
+  for (const auto& [tier, all] : by_tier) {
+    for (std::size_t first = 0; first < all.size(); first += most) {
+      const auto part = std::span(all).subspan(first, std::min(most, all.size() - first));
+      TransferJob job;
+      job.source = &from_->layout(tier);
+      job.destination = &into_->layout(request_.to);
+      job.priority = request_.priority;
+      for (std::size_t i : part) {
+        job.pairs.push_back({sources_[i].slot(), intake_.items()[i].slot().slot()});
+      }
+      // By the source's cache: its slots on disk are read with their checksums.
+      from_->submit(std::move(job),
+                    [self = shared_from_this(), items = std::vector(part.begin(), part.end())](
+                        const JobOutcome& outcome) { self->job_ended(items, outcome); },
+                    {});
     }
-  }
-  if (auto pinned = pin_destinations(jobs.size()); !pinned) {
-    fail_all(pinned.error());
-    return part_ended();
-  }
-  for (auto& items : jobs) {
-    TransferJob job;
-    job.source = &from_->layout(items_[items.front()].source.tier());
-    job.destination = &into_->layout(request_.to);
-    job.priority = request_.priority;
-    for (std::size_t i : items) {
-      job.pairs.push_back({items_[i].source.slot(), destination(items_[i]).slot()});
-    }
-    // By the source's cache: its slots on disk are read with their checksums.
-    from_->submit(std::move(job),
-                  [self = shared_from_this(), items = std::move(items)](JobOutcome outcome) {
-                    self->job_ended(items, outcome);
-                  },
-                  {});
   }
 }
 
 void CacheCopy::job_ended(std::span<const std::size_t> items, const JobOutcome& outcome) {
-  bool last = false;
-  {
-    Section section(*into_, LockUse::transfer);
-    if (outcome.state == JobState::cancelled) {
-      for (std::size_t i : items) {
-        items_[i].error = Error{ErrorCode::cancelled, "the server is shutting down"};
-      }
-    }
-    for (const BlockFailure& failure : outcome.failures) {
-      items_[items[failure.index]].error = failure.error;
-    }
+  if (outcome.state == JobState::cancelled) {
     for (std::size_t i : items) {
-      const SlotRef at = destination(items_[i]);
-      const bool gone = section->store.record(at).gone;
-      if (gone && !items_[i].error) {
-        items_[i].error = Error{ErrorCode::lease_expired, "the lease ended during the copy"};
-      }
-      if (!items_[i].error) {
-        const auto all = piece_range(into_->config.shape, std::nullopt);
-        section->writes.begin(at, all.count).set_written(all);
-      }
-      section->store.unpin(at);
+      intake_.fail(i, {ErrorCode::cancelled, "the server is shutting down"});
     }
-    last = --jobs_ == 0;
   }
-  if (last) commit();
+  for (const BlockFailure& failure : outcome.failures) {
+    intake_.fail(items[failure.index], failure.error);
+    drop_if_unreadable(sources_[items[failure.index]], failure.error);
+  }
+  if (intake_.copied(items)) intake_.commit([self = shared_from_this()] { self->committed(); });
 }
 
-void CacheCopy::commit() {
-  std::vector<CommitBlock> blocks;
-  for (std::size_t i = 0; i < items_.size(); ++i) {
-    if (items_[i].error) continue;
-    commits_.push_back(i);
-    blocks.push_back(items_[i].block);
-  }
-  if (blocks.empty()) return part_ended();
-  request_.into->commit(*lease_, std::move(blocks),
-                        [self = shared_from_this()](Result<std::vector<CommitStatus>> statuses) {
-                          self->committed(std::move(statuses));
-                        });
+void CacheCopy::drop_if_unreadable(SlotRef source, const Error& error) {
+  if (!accuses_source(source.tier(), error.code)) return;
+  Section section(*from_, LockUse::transfer);
+  // It is pinned, so nobody else's bytes can be there.
+  const std::uint64_t generation = section->store.record(source).generation;
+  section->moves.drop_unreadable(section, source, generation, error);
 }
 
-void CacheCopy::committed(Result<std::vector<CommitStatus>> statuses) {
+void CacheCopy::committed() {
   std::vector<BlockKey> there_first;
-  for (std::size_t i = 0; i < commits_.size(); ++i) {
-    Item& item = items_[commits_[i]];
-    if (!statuses) {
-      item.error = statuses.error();
-    } else if ((*statuses)[i] == CommitStatus::duplicate) {
-      item.duplicate = true;
-      there_first.push_back(item.block.key);
-    }
+  for (const Intake::Item& item : intake_.items()) {
+    if (item.duplicate) there_first.push_back(item.block.key);
   }
   bring_up(hold_first(there_first));
-}
-
-void CacheCopy::fail_all(const Error& error) {
-  for (Item& item : items_) item.error = error;
 }
 
 void CacheCopy::let_go() {
   {
     Section section(*from_, LockUse::transfer);
     // The prefix's last block first: so it is evicted first.
-    for (; pinned_ > 0; --pinned_) section->store.unpin(items_[pinned_ - 1].source);
+    for (std::size_t gone = 1; !sources_.empty(); ++gone) {
+      section->store.unpin(sources_.back());
+      sources_.pop_back();
+      if (gone % kSourcesAtOnce == 0) section.give_way();
+    }
   }
-  for (std::optional<LeaseId>* lease : {&lease_, &present_.lease}) {
-    if (*lease) static_cast<void>(request_.into->release(**lease, {}));
-    lease->reset();
-  }
+  intake_.release();
+  if (present_.lease) static_cast<void>(request_.into->release(*present_.lease, {}));
+  present_.lease.reset();
 }
 
 void CacheCopy::part_ended() {
@@ -389,7 +313,7 @@ void CacheCopy::finish() {
     arrived.blocks -= not_brought_blocks_;
     failures = std::move(not_brought_);
   }
-  for (const Item& item : items_) {
+  for (const Intake::Item& item : intake_.items()) {
     if (item.error) {
       failures.push_back({item.block.key, *item.error});
       --arrived.blocks;

@@ -20,16 +20,28 @@ BlockStore::Options store_options(CacheServices& services, const CacheCore::Part
   return options;
 }
 
-std::array<std::unique_ptr<TierSpace>, kNumTiers> make_spaces(CacheCore::Parts& parts) {
+std::array<std::unique_ptr<TierSpace>, kNumTiers> make_spaces(CacheServices& services,
+                                                              CacheCore::Parts& parts) {
   std::array<std::unique_ptr<TierSpace>, kNumTiers> spaces;
   for (Tier tier : kTiers) {
     auto& layout = parts.layouts[index_of(tier)];
     if (!layout) continue;
     std::vector<PreparedMemory> prepared;
     if (tier == Tier::pinned) prepared = std::move(parts.prepared);
-    spaces[index_of(tier)] = std::make_unique<TierSpace>(std::move(*layout), std::move(prepared));
+    // Imported memory is its owner's, who has touched it or will.
+    const bool populated = tier == Tier::pinned && services.options.populate_threads > 0 &&
+                           !parts.config.tiers[index_of(tier)]->import;
+    spaces[index_of(tier)] = std::make_unique<TierSpace>(std::move(*layout), std::move(prepared),
+                                                         populated ? &services.populator : nullptr);
   }
   return spaces;
+}
+
+RecordedCache recorded(const CacheServices& services, const CacheConfig& config) {
+  RequestRecord* const record = services.record.get();
+  if (record == nullptr) return {};
+  const auto page_size = static_cast<std::uint32_t>(config.shape.page_size);
+  return {.record = record, .source = record->open(config.name, page_size)};
 }
 
 bool on_disk(const BlockLayout& layout) { return layout.storage_kind() == StorageKind::disk; }
@@ -53,13 +65,14 @@ CacheCore::CacheCore(std::shared_ptr<CacheServices> shared, Parts parts)
       number(parts.number),
       memory_id(parts.memory_id),
       block_bytes(cairn::block_bytes(parts.config.shape)),
-      spaces(make_spaces(parts)),
+      spaces(make_spaces(*services, parts)),
       slot_checksums(std::move(parts.slot_checksums)),
       disk_files(std::move(parts.disk_files)),
       journal(std::move(parts.journal)),
       staging(services->runtime, services->staging, parts.config.shape),
       settings(parts.config),
-      reuse({.eviction = config.eviction, .capacity_blocks = different_blocks(config)}),
+      reuse({.eviction = config.eviction, .capacity_blocks = different_blocks(config)},
+            recorded(*services, config)),
       state_(config, options(), store_options(*services, parts),
              {.cache = number, .max_leases = options().max_leases}) {
   services->events.open(number, config.name);
@@ -153,6 +166,7 @@ void Section::enter() {
   now_ = core_.services->clock.now();
   unix_ms_ = core_.services->clock.unix_ms();
   state_.store.set_time(unix_ms_, now_);
+  state_.store.follow_lru(core_.reuse.follows_lru());
 }
 
 void Section::leave() {

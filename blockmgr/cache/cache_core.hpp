@@ -14,6 +14,7 @@
 //   writes     what is written into uncommitted blocks                       (block_writes)
 //   slots      slots for those who ask                                       (slot_queue)
 //   moves      copies between tiers                                          (movements)
+//   departures blocks that leave the cache, and who wants them before        (departures)
 //   pressure   watermarks                                                    (pressure_watch)
 //   sizes      a tier on its way to another size                             (resizing)
 //   scrub      bytes on disk that nobody reads                               (scrub)
@@ -34,6 +35,7 @@
 #include "blockmgr/cache/cache.hpp"
 #include "blockmgr/cache/cache_services.hpp"
 #include "blockmgr/cache/canonical_staging.hpp"
+#include "blockmgr/cache/departures.hpp"
 #include "blockmgr/cache/leases.hpp"
 #include "blockmgr/cache/movements.hpp"
 #include "blockmgr/cache/pressure_watch.hpp"
@@ -75,6 +77,7 @@ struct CacheState {
   SlotQueue slots;
   StepBudget steps;
   Movements moves;
+  Departures departures;
   PressureWatch pressure;
   Resizing sizes;
   Scrub scrub;
@@ -132,6 +135,8 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
 
  private:
   friend class Section;
+  void keep_learnt();
+
   YieldingMutex mutex_;
   CacheState state_ CAIRN_GUARDED_BY(mutex_);
 };

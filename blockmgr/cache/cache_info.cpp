@@ -83,6 +83,8 @@ CacheStats Cache::stats() const {
   stats.name = core.config.name;
   const MissRatio reuse = miss_ratio();
   stats.requests_followed = reuse.requests;
+  stats.follows_lru = reuse.follows_lru ? 1 : 0;
+  stats.order_changes = reuse.order_changes;
   for (std::size_t i = 0; i < reuse.points.size(); ++i) {
     stats.miss_ratio_curve[i] = 1 - reuse.points[i].lru;
   }
@@ -94,6 +96,7 @@ CacheStats Cache::stats() const {
     const SlotPool& slots = section->store.pool(tier);
     out.present = true;
     out.capacity_blocks = slots.capacity();
+    out.populated_bytes = core.spaces[i]->populated_bytes();
     for (std::size_t s = 0; s < kNumSlotStates; ++s) {
       out.blocks[s] = slots.count(static_cast<SlotState>(s));
     }

@@ -290,7 +290,9 @@ Result<std::uint64_t> Cache::release(const LeaseId& id, const ReleaseRequest& re
   const RequestEnd end = end_of(*core_, request, told);
   if (end.output_tokens || end.full_blocks || end.next_use != NextUse::unknown) {
     section->store.end_request(section->leases[*lease].held, end);
-    section.after([core = core_, id, end] { core->reuse.ended(id, end); });
+    section.after([core = core_, id, end, input_tokens = request.input_tokens] {
+      core->reuse.ended(id, end, input_tokens);
+    });
   }
   auto released = request.blocks.empty() ? release_all(section, *lease, to)
                                          : release_some(section, *lease, to, request.blocks);

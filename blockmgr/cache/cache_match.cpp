@@ -202,6 +202,7 @@ Result<> Cache::match(std::span<const KeyView> keys, std::optional<std::uint32_t
                       .hubs = hubs,
                       .unix_ms = unix_ms,
                       .only_looks = duration_ms == 0,
+                      .found = out.blocks.size(),
                       .lease = out.lease});
   return {};
 }

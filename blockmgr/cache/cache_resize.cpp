@@ -68,6 +68,7 @@ class CacheChanging {
                 const Cache::Remember& remember);
   Result<Growth> make_room(Tier tier, std::uint32_t num_blocks);
   void take_room(Section& section, TierSize size, Growth growth);
+  BlockStore::NewOrder new_order(const CacheConfig& wanted);
   void take_settings(Section& section, const CacheConfig& wanted);
   void label_files(std::uint32_t num_blocks);
   Result<> shrink(const Sizes& sizes, const std::vector<Tier>& tiers,
@@ -165,14 +166,17 @@ Result<> CacheChanging::grow(const CacheConfig& before, const CacheConfig& grown
   core_.options().failpoint("resize.grown");
   if (auto kept = remember(grown); !kept) return undo(std::move(kept).error());
   core_.options().failpoint("resize.remembered");
+  std::optional<BlockStore::NewOrder> order;
   const auto take = [&]() -> Result<> {
-    Section section(core_, LockUse::upkeep);
-    CAIRN_TRY(section.check_usable());
     try {
+      if (grown.eviction != before.eviction) order.emplace(new_order(grown));
+      Section section(core_, LockUse::upkeep);
+      CAIRN_TRY(section.check_usable());
       for (Tier tier : kTiers) {
         auto& growth = growths[index_of(tier)];
         if (growth) take_room(section, {tier, size_in(grown, tier)}, std::move(*growth));
       }
+      if (order) section->store.set_eviction(*order);
       take_settings(section, grown);
     } catch (const std::bad_alloc&) {
       return Error{ErrorCode::no_capacity, "there is no memory for the cache's index"};
@@ -242,12 +246,25 @@ void CacheChanging::take_room(Section& section, TierSize size, Growth growth) {
   section->store.resize(size.tier, size.num_blocks);
 }
 
+// Only a change moves the ends, and there is one at a time.
+BlockStore::NewOrder CacheChanging::new_order(const CacheConfig& wanted) {
+  BlockStore::Options options{.eviction = wanted.eviction,
+                              .history_bytes = core_.options().max_history_bytes};
+  std::array<std::uint32_t, kNumTiers> ends{};
+  {
+    Section section(core_, LockUse::upkeep);
+    for (Tier tier : kTiers) {
+      const std::uint32_t size = size_in(wanted, tier);
+      options.capacities[index_of(tier)] = size;
+      ends[index_of(tier)] = std::max(size, section->store.pool(tier).end());
+    }
+  }
+  return {options, ends};
+}
+
 void CacheChanging::take_settings(Section& section, const CacheConfig& wanted) {
   if (wanted.offload != core_.settings->offload) {
     section->store.set_offload_on_evict(wanted.offload == OffloadMode::on_evict);
-  }
-  if (wanted.eviction != core_.settings->eviction) {
-    section->store.set_eviction(wanted.eviction);
   }
   for (Tier tier : kTiers) {
     section->pressure.set(tier, pressure_of(wanted, tier, core_.options()), size_in(wanted, tier));

@@ -55,6 +55,8 @@ MissRatio Cache::miss_ratio(const MissRatioRequest& request) const {
   const ReuseWatch::Report report = core_->reuse.report(capacities);
   result.requests = report.requests;
   result.blocks_per_s = report.blocks_per_s;
+  result.follows_lru = core_->reuse.follows_lru();
+  result.order_changes = report.order_changes;
   for (std::size_t i = 0; i < asked_about; ++i) {
     result.points.push_back({capacities[i], report.points[i].lru, report.points[i].policy});
   }

@@ -2,11 +2,13 @@
 
 #include "base/log.hpp"
 #include "blockmgr/cache/cache.hpp"
+#include "blockmgr/cache/request_record.hpp"
 #include "blockmgr/cache/token_bucket.hpp"
 #include "blockmgr/cache/transfer_table.hpp"
 #include "blockmgr/cache/wait_group.hpp"
 #include "blockmgr/index/event_ring.hpp"
 #include "memory/alloc/pinned_pool.hpp"
+#include "memory/host/page_populator.hpp"
 #include "transport/engine/transfer_engine.hpp"
 
 namespace cairn {
@@ -27,9 +29,16 @@ struct CacheServices {
         transfers({.max_open = options.max_transfers,
                    .max_kept = options.kept_transfers,
                    .first_id = first_id(c)}),
+        populator({.threads = options.populate_threads}),
         disk_writes(options.disk.write_bytes_per_s),
         disk_scrubs(options.disk.scrub_bytes_per_s),
-        events({.capacity = options.kept_events, .first_id = first_id(c)}) {}
+        events({.capacity = options.kept_events, .first_id = first_id(c)}),
+        record(options.record_path.empty()
+                   ? nullptr
+                   : std::make_unique<RequestRecord>(
+                         c, l,
+                         RequestRecord::Options{.path = options.record_path,
+                                                .max_bytes = options.max_record_bytes})) {}
 
   // Each is an allocation of the runtime's, and costs it as much as a few copies of that size.
   static constexpr std::uint64_t kLeastStagingSlotBytes = 256ull << 10;
@@ -43,9 +52,11 @@ struct CacheServices {
   const BlockManagerOptions options;
   PinnedPool staging;
   TransferTable transfers;
+  PagePopulator populator;
   TokenBucket disk_writes;
   TokenBucket disk_scrubs;
   EventRing events;
+  const std::unique_ptr<RequestRecord> record;  // null: nothing is recorded
   WaitGroup jobs;
 
  private:

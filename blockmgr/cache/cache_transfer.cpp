@@ -55,8 +55,37 @@ class TransferStart {
     }
     ++total_;
     if (role == Movements::Role::there || role == Movements::Role::named) ++already_there_;
+    if (role == Movements::Role::there) note_there(section, entry);
     if (role != Movements::Role::named) section->moves.add_key(section, batch_, entry);
     return true;
+  }
+
+  // A key that needs no copy. In unified memory its bytes may have left the device all the same.
+  void note_there(Section& section, EntryNumber entry) {
+    const SlotNumber slot = section->store.entry(entry).slots[index_of(terms_.to)];
+    if (slot == kNoSlot || core_->layout(terms_.to).storage_kind() != StorageKind::unified) return;
+    there_.push_back(slot);
+  }
+
+  // Sends what is there already to its device: a hint, of which nobody waits for the end.
+  void prefetch_there() {
+    if (there_.empty()) return;
+    std::ranges::sort(there_);
+    there_.erase(std::unique(there_.begin(), there_.end()), there_.end());
+    TransferJob job;
+    job.operation = JobOperation::prefetch;
+    job.source = job.destination = &core_->layout(terms_.to);
+    job.priority = terms_.priority;
+    for (const SlotNumber slot : there_) job.pairs.push_back({slot, slot});
+    core_->submit(
+        std::move(job),
+        [core = core_](const JobOutcome& outcome) {
+          if (outcome.failures.empty()) return;
+          core->services->log.warning(
+              "unified memory was not sent to its device",
+              {{"cache", core->config.name}, {"detail", outcome.failures.front().error.detail}});
+        },
+        {});
   }
 
   // no_capacity where it is to be all or nothing, and all would not fit.
@@ -77,6 +106,7 @@ class TransferStart {
     const TransferId id = *batch_->transfer;  // it may end at once
     begun_ = true;
     section->moves.launch(section, batch_, already_there_);
+    section.after([this] { prefetch_there(); });
     return id;
   }
 
@@ -114,7 +144,8 @@ class TransferStart {
   std::uint64_t total_ = 0;
   std::uint64_t already_there_ = 0;
   std::uint64_t missing_ = 0;
-  std::uint64_t counted_ = 0;  // of the missing, under the caller's quota
+  std::uint64_t counted_ = 0;      // of the missing, under the caller's quota
+  std::vector<SlotNumber> there_;  // in unified memory
 };
 
 }  // namespace
@@ -224,7 +255,10 @@ Result<std::optional<TransferId>> Cache::onboard(const OnboardRequest& request) 
       const EntryNumber entry = section->store.find(request.keys[i], section.now());
       if (entry == kNoEntry) break;
       const SlotRef highest = section->store.highest_copy(section->store.entry(entry));
-      if (highest.tier() <= request.tier) continue;
+      if (highest.tier() <= request.tier) {
+        if (highest.tier() == request.tier) start.note_there(section, entry);
+        continue;
+      }
       const LeaseQuota* const pins = section->leases[*lease].pins.get();
       if (pins != nullptr && !pins->fits(start.total() + 1)) break;
       if (!section->leases.check_held(section, start.total() + 1)) break;
@@ -235,7 +269,10 @@ Result<std::optional<TransferId>> Cache::onboard(const OnboardRequest& request) 
     return {};
   };
   CAIRN_TRY(take_on());
-  if (start.total() == 0) return std::optional<TransferId>();
+  if (start.total() == 0) {
+    start.prefetch_there();
+    return std::optional<TransferId>();
+  }
   auto id = start.begin(/*all_or_nothing=*/false);
   if (!id) return std::move(id).error();
   return std::optional(*id);

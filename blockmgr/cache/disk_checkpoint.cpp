@@ -1,5 +1,6 @@
 // The index of a disk tier, made durable.
 #include "blockmgr/cache/cache_core.hpp"
+#include "blockmgr/disk/learnt_file.hpp"
 #include "transport/io/slot_file.hpp"
 
 namespace cairn {
@@ -9,6 +10,19 @@ namespace {
 constexpr std::uint32_t kStep = 2048;
 
 }  // namespace
+
+// What fails here costs the next run what was learnt, and the checkpoint nothing.
+void CacheCore::keep_learnt() {
+  std::vector<std::byte> learnt;
+  {
+    Section section(*this, LockUse::upkeep);
+    learnt = section->store.learnt();
+  }
+  const auto kept = write_learnt({disk_files.front(), slot_checksums->file_id()}, learnt);
+  if (kept) return;
+  services->log.warning("what the order of eviction has learnt was not written",
+                        {{"cache", config.name}, {"detail", kept.error().detail}});
+}
 
 Result<> CacheCore::checkpoint() {
   if (!slot_checksums) return {};
@@ -53,6 +67,7 @@ Result<> CacheCore::checkpoint() {
       }
       CAIRN_TRY(journal->write(records));
     }
+    keep_learnt();
     options().failpoint("checkpoint.written");
     // What the checkpoint promises must be there after a power cut: its blocks before it.
     CAIRN_TRY(flush_slot_file(services->engine.disk(), layout(Tier::disk)));

@@ -5,6 +5,7 @@
 
 #include "blockmgr/cache/disk_recovery.hpp"
 #include "blockmgr/disk/disk_place.hpp"
+#include "blockmgr/disk/learnt_file.hpp"
 #include "blockmgr/index/config_check.hpp"
 
 namespace cairn {
@@ -12,6 +13,22 @@ namespace {
 
 void log_damage(Logger& log, const std::string& cache, const std::string& what) {
   log.warning("a part of a disk tier is damaged", {{"cache", cache}, {"part", what}});
+}
+
+// What an earlier run has learnt of the workload counts from the start.
+void take_learnt(CacheCore& core) {
+  auto learnt = read_learnt({core.disk_files.front(), core.slot_checksums->file_id()});
+  if (!learnt && learnt.error().code == ErrorCode::not_found) return;
+  bool is_taken = false;
+  if (learnt) {
+    Section section(core, LockUse::upkeep);
+    is_taken = section->store.take_learnt(*learnt);
+  }
+  if (is_taken) return;
+  core.services->log.warning(
+      "what an earlier run has learnt for the order of eviction is not taken",
+      {{"cache", core.config.name},
+       {"why", learnt ? "it is of another order or version" : learnt.error().detail}});
 }
 
 }  // namespace
@@ -106,6 +123,7 @@ Result<> start_disk_tier(CacheCore& core, bool is_new) {
                              {"expired", recovery->expired},
                              {"mended", recovery->mended},
                              {"stale", recovery->stale}});
+    take_learnt(core);
   }
   CAIRN_TRY(core.journal->begin());
   {
@@ -128,6 +146,7 @@ bool checkpoint_disk_tier(CacheCore& core) {
 void remove_disk_tier(const std::vector<std::filesystem::path>& files) {
   if (files.empty()) return;
   SlotJournal::remove(files.front());
+  remove_learnt(files.front());
   std::error_code ignored;
   for (const auto& file : files) std::filesystem::remove(file, ignored);
 }

@@ -96,6 +96,7 @@ void Movements::submit_items(CacheCore& core, const Batch& batch, Items items) {
   job.destination = &core.layout(batch->to);
   job.urgency = who_waits_for(*batch);
   job.priority = items.priority;
+  job.source_goes = batch->purpose == TransferBatch::Purpose::offload || batch->drop_source;
   for (std::size_t i = items.first; i < items.first + items.count; ++i) {
     const TransferBatch::Item& item = batch->items[i];
     job.pairs.push_back({item.source.slot(), item.destination.slot()});

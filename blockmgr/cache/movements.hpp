@@ -34,6 +34,9 @@ class Movements {
   // room. `ended` runs under the lock, maybe now.
   void offload(Section& section, std::vector<SlotRef> victims, EvictionReason reason, Ended ended);
   void write_through(Section& section, std::span<const SlotRef> committed);
+  // A leaving copy that goes nowhere is dropped, but where somebody uses it or present children
+  // would be cut off: whether it went. Its pin goes in any case.
+  bool let_go(Section& section, SlotRef victim, EvictionReason reason);
   PendingList pending(Section& section, const PendingRequest& request) const;
 
   // --- what clients ask for (movements_fetch.cpp)
@@ -110,7 +113,6 @@ class Movements {
   void begin_in_background(Section& section, const Batch& batch);
   bool admit(Section& section, SlotRef at);  // whether it goes to disk; counted
   std::size_t within_budget(Section& section, std::size_t blocks);
-  bool let_go(Section& section, SlotRef victim, EvictionReason reason);
   // movements_fetch.cpp
   void bring(Section& section, const Batch& batch);
   void ask_for_slots(Section& section, const Batch& batch);

@@ -101,8 +101,7 @@ bool Movements::admit(Section& section, SlotRef at) {
   return true;
 }
 
-// A victim whose offload came to nothing. It stays where somebody uses it, or where present
-// children would be cut off; a client that asked for its eviction is told so, not refused.
+// A client that asked for its eviction is told that it stays, not refused.
 bool Movements::let_go(Section& section, SlotRef victim, EvictionReason reason) {
   const SlotRecord& slot = section->store.record(victim);
   const bool held = slot.pins > 1;

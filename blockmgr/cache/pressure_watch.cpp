@@ -47,8 +47,8 @@ void PressureWatch::look(Section& section) {
     const std::uint32_t excess = used > *shrink_to_[i] ? used - *shrink_to_[i] : 0;
     const SlotQueue::Reclaim step{.count = std::min(excess, kShrinkStep),
                                   .reason = EvictionReason::pressure};
-    const bool done = excess == 0 ||
-                      (section->slots.reclaim(section, tier, step) == 0 && !section.step_is_over());
+    const bool done = excess == 0 || (section->slots.reclaim(section, tier, step) == 0 &&
+                                      !section.step_is_over() && !section->departures.is_full());
     if (done) shrink_to_[i].reset();
   }
 }

@@ -33,7 +33,9 @@ void Resizing::go_on(Section& section) {
         section->store.superseded_count(tier) - tiers_[index_of(tier)].under_way;
     if (staying > slots.limit()) {
       const std::uint32_t excess = std::min(staying - slots.limit(), kEvictStep);
-      const bool any = section->slots.reclaim(section, tier, {.count = excess}) > 0;
+      // Somebody waits for it, and thousands of blocks may go.
+      const SlotQueue::Reclaim step{.count = excess, .may_depart = false};
+      const bool any = section->slots.reclaim(section, tier, step) > 0;
       if (!any && !section.step_is_over()) cut_chains(section, tier, excess);
     } else {
       // Not before: what is being copied cannot be evicted, and what is worth more would go.

@@ -23,8 +23,8 @@ std::uint64_t hash_of(KeyView key) { return hash_bytes(key.bytes(), 0); }
 
 }  // namespace
 
-ReuseWatch::ReuseWatch(const CapacityCurve::Options& options)
-    : curve_(std::make_unique<CapacityCurve>(options)) {
+ReuseWatch::ReuseWatch(const CapacityCurve::Options& options, RecordedCache recorded)
+    : recorded_(std::move(recorded)), curve_(std::make_unique<CapacityCurve>(options)) {
   left_out_bits_ = curve_->left_out_bits();
 }
 
@@ -41,9 +41,11 @@ void ReuseWatch::matched(const Match& match) {
   note.request.unix_ms = match.unix_ms;
   const std::uint64_t left_out_bits = left_out_bits_.load(std::memory_order_relaxed);
   std::uint64_t hash = 0;
+  std::uint64_t missed_hash = 0;
   auto hub = match.hubs.begin();
   for (std::size_t i = 0; i < match.keys.size(); ++i) {
     hash = hash_of(match.keys[i]);
+    if (i == match.found) missed_hash = hash;
     const bool has_children = hub != match.hubs.end() && *hub == i;
     if (has_children) {
       ++hub;
@@ -55,18 +57,17 @@ void ReuseWatch::matched(const Match& match) {
     note.request.has_last = followed;
   }
   note.request.ticket = match.lease ? ticket_of(*match.lease) : hash | 1U;
+  std::uint64_t again_as = 0;  // the request that this is, too
   {
     const MutexLock lock(inbox_mutex_);
     Seen& seen = seen_[hash >> 56U];
     const bool again = seen.only_looked && seen.key_hash == hash &&
                        seen.keys == match.keys.size() && requests_ - seen.number < kSameWithin &&
                        match.unix_ms - seen.unix_ms < kSameWithinMs;
+    if (again && match.only_looks) return;
     if (again) {
-      if (match.only_looks) return;
       seen.only_looked = false;
-      note = {.kind = Note::Kind::renamed,
-              .request = {.ticket = note.request.ticket},
-              .ticket = seen.ticket};
+      again_as = seen.ticket;
     } else {
       seen = {.key_hash = hash,
               .number = ++requests_,
@@ -75,6 +76,16 @@ void ReuseWatch::matched(const Match& match) {
               .unix_ms = match.unix_ms,
               .only_looked = match.only_looks};
     }
+    if (!match.lease && match.found < match.keys.size()) {
+      missed_[missed_hash >> 56U] = {missed_hash, note.request.ticket};
+    }
+  }
+  if (again_as != 0) return leave_renamed(again_as, note.request.ticket);
+  if (recorded_.record != nullptr) {
+    recorded_.record->asked({.source = recorded_.source,
+                             .keys = match.keys,
+                             .ticket = note.request.ticket,
+                             .unix_ms = match.unix_ms});
   }
   leave(std::move(note));
 }
@@ -87,11 +98,30 @@ void ReuseWatch::remember_hub(std::uint64_t key_hash) {
                                                std::memory_order_relaxed);
 }
 
-void ReuseWatch::ended(const LeaseId& lease, const RequestEnd& end) {
+void ReuseWatch::ended(const LeaseId& lease, const RequestEnd& end,
+                       std::optional<std::uint32_t> input_tokens) {
+  if (recorded_.record != nullptr) {
+    recorded_.record->ended(ticket_of(lease),
+                            {.input_tokens = input_tokens, .output_tokens = end.output_tokens});
+  }
   leave({.kind = Note::Kind::ended, .ticket = ticket_of(lease), .end = end});
 }
 
-void ReuseWatch::stored(std::span<const BlockKey> keys) {
+void ReuseWatch::leave_renamed(std::uint64_t from, std::uint64_t to) {
+  if (recorded_.record != nullptr) recorded_.record->renamed(from, to);
+  leave({.kind = Note::Kind::renamed, .request = {.ticket = to}, .ticket = from});
+}
+
+void ReuseWatch::stored(std::span<const BlockKey> keys, const LeaseId& lease) {
+  if (keys.empty()) return;
+  const std::uint64_t first_hash = hash_of(keys.front());
+  std::uint64_t request = 0;
+  {
+    const MutexLock lock(inbox_mutex_);
+    Missed& missed = missed_[first_hash >> 56U];
+    if (missed.key_hash == first_hash) request = std::exchange(missed.ticket, 0U);
+  }
+  if (request != 0) leave_renamed(request, ticket_of(lease));
   Note note{.kind = Note::Kind::stored};
   const std::uint64_t left_out_bits = left_out_bits_.load(std::memory_order_relaxed);
   for (const BlockKey& key : keys) {
@@ -136,6 +166,7 @@ void ReuseWatch::work_off() const {
         break;
     }
   }
+  follows_lru_.store(curve_->choice().follows_lru(), std::memory_order_relaxed);
 }
 
 void ReuseWatch::start_anew(const CapacityCurve::Options& options) {
@@ -143,13 +174,16 @@ void ReuseWatch::start_anew(const CapacityCurve::Options& options) {
   const MutexLock lock(curve_mutex_);
   work_off();
   left_out_bits_ = fresh->left_out_bits();
+  follows_lru_ = false;
   curve_ = std::move(fresh);
 }
 
 ReuseWatch::Report ReuseWatch::report(std::span<const std::uint64_t> capacities_blocks) const {
   const MutexLock lock(curve_mutex_);
   work_off();
-  Report report{.requests = curve_->requests(), .blocks_per_s = curve_->blocks_per_s()};
+  Report report{.requests = curve_->requests(),
+                .blocks_per_s = curve_->blocks_per_s(),
+                .order_changes = curve_->choice().changes()};
   for (const std::uint64_t capacity : capacities_blocks) {
     report.points.push_back(curve_->at(capacity));
   }

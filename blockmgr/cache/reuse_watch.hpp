@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/mutex.hpp"
+#include "blockmgr/cache/request_record.hpp"
 #include "blockmgr/eviction/capacity_curve.hpp"
 #include "blockmgr/index/types.hpp"
 
@@ -17,25 +18,28 @@ namespace cairn {
 // Follows what is asked of a cache, and tells what it would hit if it were larger, smaller or kept
 // other blocks. Beside the cache and its lock: a request leaves a note here, and the thread that
 // finds nobody at it works the notes off. A key that is asked for costs its hash; one in so many
-// some 100 ns more. Where notes come faster than they can be worked off some are left out.
-// Thread-safe.
+// some 100 ns more. Where notes come faster than they can be worked off some are left out. Whoever
+// wants to record the requests is told of them too. Thread-safe.
 class ReuseWatch {
  public:
-  explicit ReuseWatch(const CapacityCurve::Options& options);
+  explicit ReuseWatch(const CapacityCurve::Options& options, RecordedCache recorded = {});
 
   struct Match {
     std::span<const KeyView> keys;
     std::span<const std::uint32_t> hubs;  // those of them that many blocks follow, ascending
     std::int64_t unix_ms = 0;
     bool only_looks = false;  // no lease was asked for
+    std::size_t found = 0;    // of the keys
     std::optional<LeaseId> lease = {};
   };
   // Engines look first and take a lease then: the same keys again at once are one request.
   void matched(const Match& match);
-  // The request that took the lease has ended.
-  void ended(const LeaseId& lease, const RequestEnd& end);
-  // Blocks that nobody may have asked for.
-  void stored(std::span<const BlockKey> keys);
+  // The request that took the lease has ended, with a prompt of so many tokens.
+  void ended(const LeaseId& lease, const RequestEnd& end,
+             std::optional<std::uint32_t> input_tokens = {});
+  // Blocks that nobody may have asked for. Where a match that got no lease missed the first of
+  // them, this lease is its request's from now on.
+  void stored(std::span<const BlockKey> keys, const LeaseId& lease);
   // The cache has another size or order of eviction: what was seen so far says nothing of it.
   void start_anew(const CapacityCurve::Options& options);
 
@@ -43,9 +47,12 @@ class ReuseWatch {
     std::uint64_t requests = 0;
     std::vector<CapacityCurve::Point> points = {};  // of the capacities asked about
     double blocks_per_s = 0;                        // asked for
+    std::uint64_t order_changes = 0;                // between LRU and the order that is set
   };
   Report report(std::span<const std::uint64_t> capacities_blocks) const;
   double optimum() const;
+  // The cache should go by LRU for now: the order that is set has done worse lately. Does not wait.
+  bool follows_lru() const { return follows_lru_.load(std::memory_order_relaxed); }
   std::uint64_t memory_bytes() const;
 
  private:
@@ -72,6 +79,8 @@ class ReuseWatch {
   std::array<std::atomic<std::uint32_t>, kHubs> hubs_{};           // a hash's upper half
   std::array<std::atomic<std::uint64_t>, kHubs / 64> hub_bits_{};  // which places are used
   std::atomic<std::uint64_t> left_out_bits_;
+  const RecordedCache recorded_;
+  mutable std::atomic<bool> follows_lru_{false};
 
   // The last requests, by their last key.
   struct Seen {
@@ -83,10 +92,17 @@ class ReuseWatch {
     bool only_looked = false;
   };
   static constexpr std::size_t kSeen = 256;
+  // The first keys that matches without a lease have missed.
+  struct Missed {
+    std::uint64_t key_hash = 0;
+    std::uint64_t ticket = 0;  // 0: none
+  };
+  void leave_renamed(std::uint64_t from, std::uint64_t to);
   mutable Mutex inbox_mutex_;
   mutable std::vector<Note> inbox_ CAIRN_GUARDED_BY(inbox_mutex_);
   mutable std::size_t inbox_blocks_ CAIRN_GUARDED_BY(inbox_mutex_) = 0;
   std::array<Seen, kSeen> seen_ CAIRN_GUARDED_BY(inbox_mutex_);
+  std::array<Missed, kSeen> missed_ CAIRN_GUARDED_BY(inbox_mutex_);
   std::uint64_t requests_ CAIRN_GUARDED_BY(inbox_mutex_) = 0;
   mutable Mutex curve_mutex_;  // before inbox_mutex_
   mutable std::unique_ptr<CapacityCurve> curve_ CAIRN_GUARDED_BY(curve_mutex_);

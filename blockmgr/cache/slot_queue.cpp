@@ -43,6 +43,7 @@ Result<> SlotQueue::ask(Section& section, Tier tier, SlotRequest&& request) {
                                             std::string(to_string(tier))};
   }
   if (request.id == 0) request.id = next_id();
+  request.asked = section.now();
   waiting.push_back(std::move(request));
   // Now, not at the end of the section: who asks in order to offload has to know whether it is
   // worth waiting. The recursion goes down a tier each time.
@@ -84,7 +85,12 @@ void SlotQueue::serve(Section& section, Tier tier) {
     if (slots.free_count() > 0) return section.go_on();
     const std::uint64_t coming = section->store.leaving_count(tier);
     const std::uint64_t wanted = demand(tier);
-    if (wanted > coming && reclaim(section, tier, {.count = wanted - coming}) > 0) continue;
+    // Whoever waits has waited for a store for long enough.
+    const bool may_depart = section.now() - first.asked <= section->departures.wait_at_most();
+    if (wanted > coming &&
+        reclaim(section, tier, {.count = wanted - coming, .may_depart = may_depart}) > 0) {
+      continue;
+    }
     if (section.step_is_over()) return section.go_on();
     // What leaves may come back, and may let go of others that could not leave before it.
     if (section->store.leaving_count(tier) > 0) return;
@@ -126,16 +132,23 @@ std::uint64_t SlotQueue::reclaim(Section& section, Tier tier, Reclaim wanted) {
   };
   const std::uint64_t before = staying();
   std::vector<SlotRef> leaving;
+  std::vector<SlotRef> departing;
   for (std::uint64_t i = 0; i < wanted.count && section.spend(kEvictCost); ++i) {
     const auto victim = section->store.next_victim(tier);
     if (!victim) break;
-    if (victim->offload) {
+    const bool departs = victim->departs && wanted.may_depart;
+    // The rest is asked for again when one of them has gone.
+    if (departs && section->departures.is_full()) break;
+    if (victim->offload || departs) {
       section->store.begin_leaving(victim->at);
-      leaving.push_back(victim->at);
+      if (departs) section->departures.begin();
+      (departs ? departing : leaving).push_back(victim->at);
     } else {
+      if (victim->departs) section->departures.count_late();
       section->store.drop(victim->at, wanted.reason);
     }
   }
+  if (!departing.empty()) section->departures.hand_out(section, departing, wanted.reason);
   if (!leaving.empty()) {
     section->moves.offload(section, std::move(leaving), wanted.reason, {});
   }

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "base/unique_function.hpp"
 #include "blockmgr/index/slot_ref.hpp"
 #include "blockmgr/index/stats.hpp"
@@ -24,6 +25,7 @@ struct SlotRequest {
   // the reason why not.
   UniqueFunction<void(Section&, Result<std::span<const SlotRef>>)> granted = {};
   std::vector<SlotRef> taken = {};  // the queue's: so many it has so far
+  TimePoint asked = {};             // the queue's
 };
 
 // Slots for those who ask: free ones first, then evicted ones, strictly in the order of asking.
@@ -47,6 +49,7 @@ class SlotQueue {
   struct Reclaim {
     std::uint64_t count = 0;
     EvictionReason reason = EvictionReason::capacity;
+    bool may_depart = true;  // else nobody is given a block before it is dropped
   };
   // Evicts up to so many copies, and a step's at most; answers how many went or began to leave.
   std::uint64_t reclaim(Section& section, Tier tier, Reclaim wanted);

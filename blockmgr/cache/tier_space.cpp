@@ -35,11 +35,46 @@ std::vector<RegionView::Part> pages_from(const BlockLayout& layout, std::uint64_
   return pages;
 }
 
+// What of the memory's whole pages is not named. Beyond them there is what aligns it.
+std::vector<PagePopulator::Bytes> pages_besides(const BlockLayout& layout,
+                                                const std::vector<RegionView::Part>& named) {
+  const Region& memory = layout.owned().front();
+  const PagePopulator::Bytes all(memory.data(), memory.size_bytes() / kPageBytes * kPageBytes);
+  std::vector<PagePopulator::Bytes> rest;
+  std::uint64_t at = 0;
+  for (const RegionView::Part& part : named) {
+    if (at < part.offset_bytes) rest.push_back(all.subspan(at, part.offset_bytes - at));
+    at = part.offset_bytes + part.size_bytes;
+  }
+  if (at < all.size()) rest.push_back(all.subspan(at));
+  return rest;
+}
+
 }  // namespace
 
-TierSpace::TierSpace(BlockLayout layout, std::vector<PreparedMemory> prepared) {
+TierSpace::TierSpace(BlockLayout layout, std::vector<PreparedMemory> prepared,
+                     PagePopulator* populator)
+    : populator_(populator) {
   parts_.push_back({std::make_unique<BlockLayout>(std::move(layout)), std::move(prepared)});
   current_ = parts_.front().layout.get();
+  populate(parts_.front(), {});
+}
+
+void TierSpace::populate(Part& part, const std::vector<RegionView::Part>& besides) {
+  if (populator_ == nullptr) return;
+  auto pages = populator_->begin(pages_besides(*part.layout, besides));
+  MutexLock lock(reading_pages_);
+  part.pages = std::move(pages);
+}
+
+std::optional<std::uint64_t> TierSpace::populated_bytes() const {
+  if (populator_ == nullptr) return std::nullopt;
+  MutexLock lock(reading_pages_);
+  std::uint64_t populated = 0;
+  for (const Part& part : parts_) {
+    if (part.pages) populated += part.pages->populated_bytes();
+  }
+  return populated;
 }
 
 void TierSpace::publish(std::unique_ptr<const BlockLayout> layout) {
@@ -59,7 +94,12 @@ void TierSpace::join_parts() {
 
 void TierSpace::add(BlockLayout more, std::vector<PreparedMemory> prepared) {
   CAIRN_ASSERT(may_have_more_parts(), "a tier would have parts without a bound");
-  parts_.push_back({std::make_unique<BlockLayout>(std::move(more)), std::move(prepared)});
+  Part part{std::make_unique<BlockLayout>(std::move(more)), std::move(prepared)};
+  populate(part, {});
+  {
+    MutexLock lock(reading_pages_);
+    parts_.push_back(std::move(part));
+  }
   join_parts();
 }
 
@@ -77,15 +117,28 @@ Result<> TierSpace::keep_below(std::uint32_t slots) {
     ++used;
   }
   if (used < parts_.size()) {
-    std::vector<Part> going(std::make_move_iterator(parts_.begin() + static_cast<long>(used)),
-                            std::make_move_iterator(parts_.end()));
-    parts_.resize(used);
+    std::vector<Part> going;
+    {
+      MutexLock lock(reading_pages_);
+      const auto first_going = parts_.begin() + static_cast<long>(used);
+      going.assign(std::make_move_iterator(first_going), std::make_move_iterator(parts_.end()));
+      parts_.resize(used);
+    }
     join_parts();
   }
   BlockLayout& last = *parts_.back().layout;
   const std::uint64_t kept = std::min<std::uint64_t>(slots - first, last.config().num_blocks);
-  auto gone = last.owned().front().let_go(pages_from(last, kept));
+  const std::vector<RegionView::Part> going = pages_from(last, kept);
+  // Pages that are given back must not be taken again.
+  std::unique_ptr<PagePopulator::Task> pages;
+  {
+    MutexLock lock(reading_pages_);
+    pages.swap(parts_.back().pages);
+  }
+  pages.reset();
+  auto gone = last.owned().front().let_go(going);
   if (!gone) return std::move(gone).error();
+  populate(parts_.back(), *gone ? going : std::vector<RegionView::Part>{});
   return {};
 }
 

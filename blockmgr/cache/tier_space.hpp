@@ -3,9 +3,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "layouts/block_layout.hpp"
+#include "memory/host/page_populator.hpp"
 #include "transport/io/disk_io.hpp"
 
 namespace cairn {
@@ -22,7 +25,8 @@ class TierSpace {
   // kernel, which allows 16,384 for a ring.
   static constexpr std::size_t kMaxParts = 64;
 
-  TierSpace(BlockLayout layout, std::vector<PreparedMemory> prepared);
+  // The pages of its memory are taken by `populator`, where there is one, which must outlive it.
+  TierSpace(BlockLayout layout, std::vector<PreparedMemory> prepared, PagePopulator* populator);
   TierSpace(const TierSpace&) = delete;
   TierSpace& operator=(const TierSpace&) = delete;
 
@@ -31,6 +35,9 @@ class TierSpace {
   std::uint32_t room() const { return static_cast<std::uint32_t>(layout().config().num_blocks); }
   bool in_one_part() const { return parts_.size() == 1; }
   bool may_have_more_parts() const { return parts_.size() < kMaxParts; }
+  // Memory whose pages were taken before their first use; begins anew for a part that is kept or
+  // given back in part. By any thread; nothing without a populator.
+  std::optional<std::uint64_t> populated_bytes() const;
 
   // Room for as many slots more as the layout has.
   void add(BlockLayout more, std::vector<PreparedMemory> prepared);
@@ -44,12 +51,17 @@ class TierSpace {
  private:
   struct Part {
     std::unique_ptr<BlockLayout> layout;
-    std::vector<PreparedMemory> prepared;  // of its memory: ends before it
+    std::vector<PreparedMemory> prepared;             // of its memory: ends before it
+    std::unique_ptr<PagePopulator::Task> pages = {};  // likewise
   };
+  void populate(Part& part, const std::vector<RegionView::Part>& besides);
   void publish(std::unique_ptr<const BlockLayout> layout);
   void join_parts();
 
+  PagePopulator* const populator_;
   std::vector<Part> parts_;
+  mutable Mutex
+      reading_pages_;  // the parts change under it, as others read how far their pages are
   std::vector<std::unique_ptr<const BlockLayout>> kept_;
   std::atomic<const BlockLayout*> current_;
 };

@@ -75,6 +75,11 @@ void TransferTable::set_error(TransferId id, Error error) {
   records_.at(id).status.error = std::move(error);
 }
 
+void TransferTable::set_values(TransferId id, std::vector<std::int64_t> values) {
+  MutexLock lock(mutex_);
+  records_.at(id).status.values = std::move(values);
+}
+
 void TransferTable::set_agreed(TransferId id, std::uint64_t blocks) {
   MutexLock lock(mutex_);
   records_.at(id).status.agreed_blocks = blocks;

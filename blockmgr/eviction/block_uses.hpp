@@ -59,6 +59,9 @@ class BlockUses {
   }
   void ended(RequestNumber request, const RequestEnd& end) { policy_->ended(request, end); }
 
+  // See EvictionPolicy.
+  bool take_learnt(std::span<const std::byte> learnt) { return policy_->take_learnt(learnt); }
+
   std::uint32_t ghost_count() const { return ghosts_.size(); }
   std::uint64_t memory_bytes() const { return ghosts_.memory_bytes() + policy_->memory_bytes(); }
 

@@ -25,6 +25,7 @@ constexpr std::uint32_t kModelBlocks = 1024;
 constexpr std::uint32_t kModelGhosts = 16'384;   // 13 bytes each, a model
 constexpr std::uint32_t kModelRequests = 4'096;  // 72 bytes each, a model
 constexpr std::array<double, 3> kModelSizes = {0.5, 1, 2};
+constexpr std::size_t kOwnSize = 1;  // of those: the cache's
 constexpr std::uint64_t kHalfLifeCapacities = 16;
 constexpr std::uint64_t kMinHalfLife = 262'144;
 // Requests whose end is awaited, and blocks of theirs: more than run at a time.
@@ -59,7 +60,8 @@ CapacityCurve::CapacityCurve(const Options& options)
     : options_(options),
       model_one_in_(
           std::max(distances_of(options).one_in, one_in(options.capacity_blocks, kModelBlocks))),
-      distances_(distances_of(options)) {
+      distances_(distances_of(options)),
+      choice_(std::max(1U, options.capacity_blocks / model_one_in_)) {
   if (options.eviction == EvictionKind::lru) return;
   for (const double size : kModelSizes) {
     const auto capacity =
@@ -155,10 +157,13 @@ void CapacityCurve::tell_models(const Request& request, const RequestEnd& end) {
                              .asked = request.blocks};
   ShadowRequest plain = shadow;
   plain.end = {};
-  for (Model& model : models_) {
-    model.more_hits += model.policy.request(shadow);
-    model.more_hits -= model.lru.request(plain);
+  for (std::size_t i = 0; i < models_.size(); ++i) {
+    Model& model = models_[i];
+    const double more_hits = static_cast<double>(model.policy.request(shadow)) -
+                             static_cast<double>(model.lru.request(plain));
+    model.more_hits += more_hits;
     model.asked += told;
+    if (i == kOwnSize) choice_.add({.more_hits = more_hits, .asked_blocks = 1.0 * told});
   }
 }
 

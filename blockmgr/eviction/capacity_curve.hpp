@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "blockmgr/eviction/order_choice.hpp"
 #include "blockmgr/eviction/shadow_cache.hpp"
 #include "blockmgr/eviction/stack_distances.hpp"
 
@@ -50,6 +51,8 @@ class CapacityCurve {
   // The most that any order of eviction could hit at the cache's own size, as far as the last
   // requests tell. Computed when it is asked for: some 10 ms.
   double optimum() const;
+  // Which of LRU and the cache's own order it should go by.
+  const OrderChoice& choice() const { return choice_; }
   std::uint64_t requests() const { return requests_; }
   double blocks_per_s() const;
   std::uint64_t memory_bytes() const;
@@ -80,6 +83,7 @@ class CapacityCurve {
   std::uint32_t model_one_in_;
   StackDistances distances_;
   std::vector<Model> models_;  // none with lru
+  OrderChoice choice_;
   // How a request ended tells the models more: these wait for that.
   struct Waiting {
     Request request;

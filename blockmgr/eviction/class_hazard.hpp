@@ -24,6 +24,10 @@ class ClassHazard final : public EvictionPolicy {
   void retold(BlockHistory& block, RequestNumber request) override;
   float worth(const BlockHistory& block, std::uint32_t expected_blocks) const override;
   std::uint64_t memory_bytes() const override;
+  std::vector<std::byte> learnt() const override { return table_.learnt(); }
+  bool take_learnt(std::span<const std::byte> learnt) override {
+    return table_.take_learnt(learnt);
+  }
 
  private:
   // The blocks of a prompt were mostly used and listed together before: their histories are equal,

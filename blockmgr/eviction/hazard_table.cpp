@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 
 namespace cairn {
 namespace {
@@ -14,6 +15,7 @@ constexpr float kFactorPrior = 2;
 constexpr float kClassPrior = 20;
 // b of a / (b + age), in widths of the first bucket.
 constexpr float kLomaxOffset = 8;
+constexpr float kMostWeight = 1e9F;   // a request weighs 10 at most, and half after 1,000 others
 constexpr float kMostHazard = 0.95F;  // what is only expected is never certain
 
 }  // namespace
@@ -135,6 +137,53 @@ void HazardTable::rebuild() {
     rebuild_hazard(c, std::span(cells).subspan(first, buckets()), curve, hazard);
     rebuild_worth(hazard, std::span(worth_).subspan(first, buckets()));
   }
+}
+
+namespace {
+
+// In front of the weights. What a class or an age means is the program's: another meaning is
+// another version.
+struct LearntHead {
+  std::uint32_t version = 1;
+  std::uint32_t classes = 0;
+  std::uint32_t buckets = 0;
+  std::uint32_t first_bucket_blocks = 0;
+};
+
+}  // namespace
+
+std::vector<std::byte> HazardTable::learnt() const {
+  const LearntHead head{.classes = shape_.classes,
+                        .buckets = buckets(),
+                        .first_bucket_blocks = shape_.first_bucket_blocks};
+  const auto weights = std::as_bytes(std::span(cells_));
+  std::vector<std::byte> bytes(sizeof(head) + weights.size());
+  std::memcpy(bytes.data(), &head, sizeof(head));
+  std::ranges::copy(weights, bytes.begin() + sizeof(head));
+  return bytes;
+}
+
+bool HazardTable::take_learnt(std::span<const std::byte> learnt) {
+  LearntHead head;
+  if (learnt.size() < sizeof(head)) return false;
+  std::memcpy(&head, learnt.data(), sizeof(head));
+  learnt = learnt.subspan(sizeof(head));
+  const bool is_alike = head.version == LearntHead{}.version && head.classes == shape_.classes &&
+                        head.first_bucket_blocks == shape_.first_bucket_blocks &&
+                        learnt.size() == std::uint64_t{head.classes} * head.buckets * sizeof(Cell);
+  if (!is_alike) return false;
+  std::vector<Cell> cells(std::size_t{head.classes} * head.buckets);
+  std::memcpy(cells.data(), learnt.data(), learnt.size());
+  const auto is_weight = [](float weight) { return weight >= 0 && weight < kMostWeight; };
+  for (const Cell& cell : cells) {
+    if (!is_weight(cell.used) || !is_weight(cell.survived)) return false;
+  }
+  const std::size_t both = std::min(head.buckets, buckets());
+  for (std::size_t c = 0; c < head.classes; ++c) {
+    std::copy_n(&cells[c * head.buckets], both, &cells_[c * buckets()]);
+  }
+  rebuild();
+  return true;
 }
 
 std::uint64_t HazardTable::memory_bytes() const {

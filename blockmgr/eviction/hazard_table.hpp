@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -50,6 +51,11 @@ class HazardTable {
   float worth(Place at) const { return worth_[at.of_class * buckets() + at.bucket]; }
   float hazard(Place at) const { return hazard_[at.of_class * buckets() + at.bucket]; }
   std::uint64_t memory_bytes() const;
+  // All weights, to be taken by a table of the same classes. That may have fewer ages or more:
+  // those that both have begin alike.
+  std::vector<std::byte> learnt() const;
+  // False, and nothing has changed, where these are not the weights of such a table.
+  bool take_learnt(std::span<const std::byte> learnt);
 
  private:
   struct Cell {

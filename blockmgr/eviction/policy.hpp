@@ -1,9 +1,12 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
+#include <vector>
 
 #include "blockmgr/eviction/history.hpp"
 
@@ -16,10 +19,13 @@ std::optional<EvictionKind> eviction_kind_from(std::string_view word);
 // In which order blocks go. A block that may be evicted is in one of a few lists, the least
 // recently used first; the next to go is, of the first of each list, the one that is worth least.
 // So a use costs a constant time whatever the worth depends on, and what is learnt meanwhile counts
-// for blocks that lie there already. Not thread-safe.
+// for blocks that lie there already. As each list is in the order of last use, LRU needs no lists
+// of its own: it takes the one whose first was used before those of the others. Not thread-safe.
 class EvictionPolicy {
  public:
-  static constexpr std::uint32_t kMaxLists = 64;
+  // Together with those of blocks of which nothing is known, a list for each NextUse, a word of
+  // bits.
+  static constexpr std::uint32_t kMaxLists = 64 - kNextUses;
 
   virtual ~EvictionPolicy() = default;
 
@@ -39,6 +45,11 @@ class EvictionPolicy {
   // soon.
   virtual float worth(const BlockHistory& block, std::uint32_t expected_blocks) const = 0;
   virtual std::uint64_t memory_bytes() const = 0;
+  // What it has learnt of the workload, not of single blocks, for another of the same kind: some
+  // KB, or nothing.
+  virtual std::vector<std::byte> learnt() const { return {}; }
+  // Goes on from there. False, and nothing has changed, where it is none that it can read.
+  virtual bool take_learnt(std::span<const std::byte> /*learnt*/) { return false; }
 };
 
 struct PolicyOptions {

@@ -25,6 +25,7 @@ std::uint32_t ShadowCache::request(const ShadowRequest& request) {
                                                .unix_ms = request.unix_ms,
                                                .sample = request.sample});
   has_chosen_ = false;
+  last_request_ = number;
   pinned_.clear();
   std::uint32_t hits = 0;
   std::uint32_t parent = kNoBlock;
@@ -131,7 +132,7 @@ std::uint32_t ShadowCache::victim() {
     const auto list = static_cast<std::uint32_t>(std::countr_zero(left));
     const std::uint32_t block = first_leaf(list);
     if (block == kNoBlock) continue;
-    const float worth = policy_->worth(nodes_[block].history, expected);
+    const float worth = this->worth(block, expected);
     if (worth >= least) continue;
     least = worth;
     best = block;
@@ -140,6 +141,12 @@ std::uint32_t ShadowCache::victim() {
   has_chosen_ = best != kNoBlock;
   if (has_chosen_) chosen_request_ = nodes_[best].history.request;
   return best;
+}
+
+float ShadowCache::worth(std::uint32_t block, std::uint32_t expected) const {
+  const BlockHistory& history = nodes_[block].history;
+  if (!follows_lru_) return policy_->worth(history, expected);
+  return -static_cast<float>(last_request_ - history.request);
 }
 
 bool ShadowCache::evict() {

@@ -41,6 +41,12 @@ class ShadowCache {
 
   // How many blocks it found.
   std::uint32_t request(const ShadowRequest& request);
+  // True: what was used least recently goes next, and the order that is set goes on learning.
+  void follow_lru(bool follows_lru) { follows_lru_ = follows_lru; }
+  bool is_hub(std::uint64_t hash) const {
+    const auto found = index_.find(hash);
+    return found != index_.end() && nodes_[found->second].children >= kHubChildren;
+  }
   std::uint64_t memory_bytes() const;
 
  private:
@@ -63,6 +69,7 @@ class ShadowCache {
   std::uint32_t victim();
   std::uint32_t first_leaf(std::uint32_t list);
   void relist(std::uint32_t block);
+  float worth(std::uint32_t block, std::uint32_t expected) const;
 
   Options options_;
   std::unique_ptr<EvictionPolicy> policy_;
@@ -77,6 +84,8 @@ class ShadowCache {
   std::uint32_t chosen_list_ = 0;
   RequestNumber chosen_request_ = 0;
   bool has_chosen_ = false;
+  bool follows_lru_ = false;
+  RequestNumber last_request_ = 0;
 };
 
 }  // namespace cairn

@@ -42,19 +42,18 @@ std::unique_ptr<BlockUses> BlockStore::make_uses(const Options& options) {
                                                         .ghost_bytes = options.history_bytes});
 }
 
-void BlockStore::set_eviction(EvictionKind eviction) {
-  Options options = options_;
-  options.eviction = eviction;
-  for (const Tier tier : kTiers) options.capacities[index_of(tier)] = pool(tier).limit();
-  std::unique_ptr<BlockUses> uses = make_uses(options);
-  std::vector<SlotPool::PolicyRoom> rooms;
-  for (const SlotPool& slots : pools_) {
-    rooms.push_back(slots.room_for(uses ? &uses->policy() : nullptr));
+BlockStore::NewOrder::NewOrder(const Options& options,
+                               const std::array<std::uint32_t, kNumTiers>& ends)
+    : eviction_(options.eviction), uses_(make_uses(options)) {
+  for (const std::uint32_t end : ends) {
+    rooms_.push_back(SlotPool::room_for(uses_ ? &uses_->policy() : nullptr, end));
   }
-  // From here on nothing throws.
-  for (std::size_t i = 0; i < kNumTiers; ++i) pools_[i].set_policy(std::move(rooms[i]));
-  uses_ = std::move(uses);
-  options_.eviction = eviction;
+}
+
+void BlockStore::set_eviction(NewOrder& order) {
+  for (std::size_t i = 0; i < kNumTiers; ++i) pools_[i].set_policy(order.rooms_[i]);
+  std::swap(uses_, order.uses_);
+  std::swap(options_.eviction, order.eviction_);
 }
 
 std::int64_t BlockStore::evictions() const {

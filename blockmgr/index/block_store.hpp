@@ -92,10 +92,37 @@ class BlockStore {
   // ms for a million more slots. Throws std::bad_alloc, and nothing has changed.
   void resize(Tier tier, std::uint32_t capacity);
   void set_offload_on_evict(bool offload_on_evict);
-  // What was learnt is forgotten, and the copies go in the order of their last use at first. Throws
-  // std::bad_alloc, and nothing has changed. Under the lock it takes some 200 ms for a million
-  // copies.
-  void set_eviction(EvictionKind eviction);
+  // The last copies of blocks that make room depart from now on: they are left pinned to somebody
+  // who wants them first.
+  void set_departs(bool departs) { departs_ = departs; }
+  // Another order of eviction. What was learnt is forgotten, and the copies that are there go
+  // first, in the order of their last use. All that takes long is done outside the lock: making the
+  // order (std::bad_alloc), and freeing what it replaced, which it has after set_eviction().
+  // REQUIRES: each tier's slots are numbered below `ends` by then.
+  class NewOrder {
+   public:
+    NewOrder(const Options& options, const std::array<std::uint32_t, kNumTiers>& ends);
+
+   private:
+    friend class BlockStore;
+    EvictionKind eviction_;
+    std::unique_ptr<BlockUses> uses_;
+    std::vector<SlotPool::PolicyRoom> rooms_;
+  };
+  void set_eviction(NewOrder& order);
+  // True: LRU says which goes next, while the order that is set goes on learning.
+  void follow_lru(bool follows_lru) {
+    if (std::exchange(follows_lru_, follows_lru) == follows_lru) return;
+    for (SlotPool& slots : pools_) slots.follow_lru(follows_lru);
+  }
+
+  // What the order of eviction has learnt, for the next run: see EvictionPolicy.
+  std::vector<std::byte> learnt() const {
+    return uses_ ? uses_->policy().learnt() : std::vector<std::byte>();
+  }
+  bool take_learnt(std::span<const std::byte> learnt) {
+    return uses_ && uses_->take_learnt(learnt);
+  }
 
   SlotPool& pool(Tier tier) { return pools_[index_of(tier)]; }
   const SlotPool& pool(Tier tier) const { return pools_[index_of(tier)]; }
@@ -229,6 +256,7 @@ class BlockStore {
   struct Victim {
     SlotRef at;
     bool offload = false;  // it must be copied to the next lower tier before it is dropped
+    bool departs = false;  // it is the last copy, and somebody wants it before it is dropped
   };
   // What goes next from a tier; nothing where nothing may. It stays listed until the caller drops
   // it or calls begin_leaving.
@@ -310,12 +338,14 @@ class BlockStore {
   QuotaTable quotas_;
   EventSink events_;
   std::set<std::pair<TimePoint, EntryNumber>> expiries_;
+  bool departs_ = false;
   std::array<std::uint32_t, kNumTiers> leaving_{};
   std::array<std::uint32_t, kNumTiers> superseded_{};
   std::array<std::array<std::uint64_t, kNumEvictionReasons>, kNumTiers> evictions_{};
   std::uint64_t attached_bytes_ = 0;
   std::uint64_t lease_pins_ = 0;
   bool freed_ = false;
+  bool follows_lru_ = false;
   UseStamp last_stamp_;
   std::int64_t unix_ms_ = 0;
   TimePoint now_{};

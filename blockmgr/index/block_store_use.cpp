@@ -206,7 +206,9 @@ std::optional<BlockStore::Victim> BlockStore::next_victim(Tier tier) {
   for (SlotNumber slot; (slot = slots.next_to_go(unix_ms_)) != kNoSlot;) {
     if (slots[slot].pins == 0 && !blocked(index_[slots[slot].owner], tier)) {
       const SlotRef at(tier, slot);
-      return Victim{at, wants_offload(at)};
+      const bool offload = wants_offload(at);
+      const bool departs = departs_ && !offload && is_last_copy(index_[slots[slot].owner], tier);
+      return Victim{.at = at, .offload = offload, .departs = departs};
     }
     slots.park(slot);
   }

@@ -44,6 +44,7 @@ struct TierConfig {
   std::string path = {};  // disk: relative to the data directory; empty: the cache's name
   std::optional<TierMemory> import = {};  // device, pinned; nothing: memory of the server's own
   bool by_descriptor = false;             // device, not imported: DeviceRuntime::DeviceOptions
+  bool unified = false;  // device, neither of the two: memory that moves to who uses it
 
   friend bool operator==(const TierConfig&, const TierConfig&) = default;
 };
@@ -92,11 +93,13 @@ struct CacheQuota {
 // Where else a cache's blocks are: in a store that many servers share.
 struct SharedConfig {
   enum class Placement : std::uint8_t {
-    values,  // the blocks themselves
+    values,   // the blocks themselves
+    holders,  // who has them; they are read from there
   } placement = Placement::values;
   // When a block goes there.
   enum class Write : std::uint8_t {
     on_commit,
+    on_evict,    // when it makes room and no other copy of it is in the cache
     second_use,  // when a match finds it
   } write = Write::on_commit;
   std::string name_space = {};  // servers share what is in one; empty: the cache's name
@@ -167,6 +170,7 @@ struct BlockManagerOptions {
   std::filesystem::path data_dir;
   DiskOptions disk;
   bool has_shared_store = false;  // without one no cache has a shared tier
+  bool is_advertised = false;     // other servers can be told how to reach this one
   // Files that a cache may import lie directly in one of these; none: nothing is imported by path.
   std::vector<std::filesystem::path> import_folders = {};
   std::array<PressureConfig, kNumTiers> pressure;
@@ -189,6 +193,9 @@ struct BlockManagerOptions {
   std::uint32_t max_waiting_allocations = 1'024;  // a tier: allocations that wait for an offload
   // Pinned buffers for reads and writes over HTTP of tiers that the CPU does not reach.
   std::uint64_t staging_bytes = 64ull << 20;
+  // Threads that take the pages of pinned tiers before their first use; 0: none. The kernel clears
+  // some 1 GB/s a thread.
+  unsigned populate_threads = 0;
   std::uint32_t max_metadata_bytes = 4'096;
   // Done for those who wait for slots under one hold of a cache's lock: a slot taken counts 1 and
   // lasts some 30 ns, a copy evicted 4 and some 150 ns.
@@ -202,6 +209,10 @@ struct BlockManagerOptions {
   // A cache: what is remembered of blocks that are gone, so that they are known when they come
   // back. Enough for 8 times the blocks of a cache of 655,000.
   std::uint64_t max_history_bytes = 64ull << 20;
+  // Where requests are recorded, for simulations: see RequestRecord; empty: nowhere. A request of
+  // 100 blocks takes 1.8 KB.
+  std::filesystem::path record_path = {};
+  std::uint64_t max_record_bytes = 1ull << 30;
 };
 
 }  // namespace cairn

@@ -24,12 +24,36 @@ Result<> check_name(std::string_view what, const std::string& name) {
                       " is 1 to 64 letters, digits, '.', '_' or '-', and not . or ..");
 }
 
+// With less every block would be told anew all the time.
+constexpr std::uint64_t kMinHolderTtlMs = 1'000;
+
+Result<> check_holders(const SharedConfig& shared, const BlockManagerOptions& options) {
+  if (!options.is_advertised) {
+    return Error{ErrorCode::impossible,
+                 "shared.placement is holders, and other servers cannot be told how to reach this "
+                 "one: its setting shared.advertise names the URL"};
+  }
+  if (shared.write == SharedConfig::Write::on_evict) {
+    return Error{ErrorCode::impossible,
+                 "shared.write is on_evict, which is for placement values: a server that no longer "
+                 "has a block holds it for nobody"};
+  }
+  if (shared.ttl_ms > 0 && shared.ttl_ms < kMinHolderTtlMs) {
+    return out_of_range("shared.ttl_ms is " + std::to_string(shared.ttl_ms) +
+                        ", not 0 or at least " + std::to_string(kMinHolderTtlMs) +
+                        ", with placement holders");
+  }
+  return {};
+}
+
 Result<> check_shared(const SharedConfig& shared, const BlockManagerOptions& options) {
   if (!options.has_shared_store) {
     return Error{ErrorCode::impossible,
                  "shared is given, and this server has no shared store: its setting shared.url "
                  "(--shared) names one"};
   }
+  if (shared.placement == SharedConfig::Placement::holders)
+    CAIRN_TRY(check_holders(shared, options));
   if (!shared.name_space.empty()) CAIRN_TRY(check_name("shared.namespace", shared.name_space));
   if (shared.ttl_ms > kMaxSharedTtlMs) {
     return out_of_range("shared.ttl_ms is " + std::to_string(shared.ttl_ms) + ", not 0 to " +

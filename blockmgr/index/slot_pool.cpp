@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <utility>
 
 #include "base/assert.hpp"
 #include "blockmgr/eviction/lru_order.hpp"
@@ -155,10 +156,20 @@ void SlotPool::remove_lease(SlotNumber slot) {
   if (--records_[slot].leases == 0) --leased_count_;
 }
 
-void SlotPool::list_last(SlotNumber slot) { insert_before(slot, kNoSlot); }
+LinkedBlocks& SlotPool::list_for(SlotNumber slot) {
+  SlotRecord& record = records_[slot];
+  record.list = has_history(slot) ? static_cast<std::uint8_t>(kNextUses + histories_[slot].list)
+                                  : static_cast<std::uint8_t>(record.told);
+  return list_of(slot);
+}
+
+void SlotPool::list_last(SlotNumber slot) {
+  list_for(slot);
+  insert_before(slot, kNoSlot);
+}
 
 void SlotPool::list_first(SlotNumber slot, UseStamp latest) {
-  const SlotNumber first = list_of(slot).first;
+  const SlotNumber first = list_for(slot).first;
   if (first != kNoSlot) latest = std::min(latest, UseStamp{records_[first].last_use.value - 1});
   records_[slot].last_use = latest;
   insert_before(slot, first);
@@ -166,7 +177,7 @@ void SlotPool::list_first(SlotNumber slot, UseStamp latest) {
 
 void SlotPool::list_by_use(SlotNumber slot) {
   const SlotRecord& record = records_[slot];
-  SlotNumber next = list_of(slot).first;
+  SlotNumber next = list_for(slot).first;
   while (next != kNoSlot && records_[next].last_use < record.last_use) next = records_[next].next;
   insert_before(slot, next);
 }
@@ -175,7 +186,7 @@ void SlotPool::insert_before(SlotNumber slot, SlotNumber next) {
   SlotRecord& record = records_[slot];
   record.place = EvictionPlace::listed;
   list_of(slot).insert_before(records_, slot, next);
-  lists_[record.priority].non_empty |= std::uint64_t{1} << list_number(slot);
+  lists_[record.priority].non_empty |= std::uint64_t{1} << record.list;
   non_empty_lists_[record.priority / 64] |= std::uint64_t{1} << (record.priority % 64);
 }
 
@@ -186,7 +197,7 @@ void SlotPool::unlist(SlotNumber slot) {
     list.remove(records_, slot);
     if (list.empty()) {
       Lists& lists = lists_[record.priority];
-      lists.non_empty &= ~(std::uint64_t{1} << list_number(slot));
+      lists.non_empty &= ~(std::uint64_t{1} << record.list);
       if (lists.non_empty == 0) {
         non_empty_lists_[record.priority / 64] &= ~(std::uint64_t{1} << (record.priority % 64));
       }
@@ -197,6 +208,7 @@ void SlotPool::unlist(SlotNumber slot) {
 
 void SlotPool::hand_place_over(SlotNumber from, SlotNumber to) {
   if (records_[from].place == EvictionPlace::listed) {
+    records_[to].list = records_[from].list;
     insert_before(to, from);
   } else {
     records_[to].place = records_[from].place;
@@ -215,13 +227,16 @@ SlotNumber SlotPool::next_to_go(std::int64_t unix_ms) {
     const auto bit = static_cast<std::size_t>(std::countr_zero(non_empty_lists_[word]));
     const auto priority = static_cast<std::uint8_t>(word * 64 + bit);
     const Lists& lists = lists_[priority];
-    if (policy_ == nullptr) return lists.by_number[choose_list(lists, unix_ms)].first;
-    const SlotNumber first =
-        chosen_.priority == priority ? lists.by_number[chosen_.list].first : kNoSlot;
-    if (first != kNoSlot && histories_[first].request == chosen_.request) return first;
+    if (chosen_.priority == priority) {
+      const SlotNumber first = lists.by_number[chosen_.list].first;
+      if (first != kNoSlot && histories_[first].request == chosen_.request) return first;
+    }
     const std::uint32_t list = choose_list(lists, unix_ms);
     const SlotNumber slot = lists.by_number[list].first;
-    chosen_ = {priority, static_cast<std::uint8_t>(list), histories_[slot].request};
+    chosen_ = {};
+    if (has_history(slot)) {
+      chosen_ = {priority, static_cast<std::uint8_t>(list), histories_[slot].request};
+    }
     return slot;
   }
   return kNoSlot;
@@ -231,52 +246,77 @@ std::uint32_t SlotPool::choose_list(const Lists& lists, std::int64_t unix_ms) co
   if (std::has_single_bit(lists.non_empty)) {
     return static_cast<std::uint32_t>(std::countr_zero(lists.non_empty));
   }
-  const std::uint32_t expected = policy_ == nullptr ? expected_blocks(lists.by_number) : 0;
-  const auto worth_of = [&](std::uint32_t list) {
-    const SlotNumber first = lists.by_number[list].first;
-    if (policy_ != nullptr) return policy_->worth(histories_[first], expected);
-    return lru_worth({.next_use = static_cast<NextUse>(list),
+  constexpr std::uint64_t kOfUnknown = (std::uint64_t{1} << kNextUses) - 1;
+  const bool all_by_use = policy_ == nullptr || follows_lru_;
+  const std::uint32_t expected =
+      all_by_use || (lists.non_empty & kOfUnknown) != 0 ? expected_blocks(lists) : 0;
+  const auto worth_of = [&](SlotNumber first) {
+    if (!all_by_use && has_history(first)) return policy_->worth(histories_[first], expected);
+    return lru_worth({.next_use = records_[first].told,
                       .age_ms = unix_ms - records_[first].last_use.unix_ms(),
                       .expected_blocks = expected,
                       .capacity_blocks = limit_});
   };
   std::uint32_t chosen = 0;
+  SlotNumber chosen_slot = kNoSlot;
   float least = std::numeric_limits<float>::infinity();
   for (std::uint64_t left = lists.non_empty; left != 0; left &= left - 1) {
     const auto list = static_cast<std::uint32_t>(std::countr_zero(left));
-    const float worth = worth_of(list);
-    if (worth >= least) continue;
+    const SlotNumber first = lists.by_number[list].first;
+    const float worth = worth_of(first);
+    // Many are used in a millisecond.
+    const bool is_before =
+        worth == least && records_[first].last_use < records_[chosen_slot].last_use;
+    if (worth >= least && !is_before) continue;
     least = worth;
     chosen = list;
+    chosen_slot = first;
   }
   return chosen;
 }
 
+// A list has blocks of one NextUse, mostly.
+std::uint32_t SlotPool::expected_blocks(const Lists& lists) const {
+  std::uint32_t blocks = 0;
+  for (std::uint64_t left = lists.non_empty; left != 0; left &= left - 1) {
+    const LinkedBlocks& list = lists.by_number[static_cast<std::size_t>(std::countr_zero(left))];
+    if (expected_within_ms(records_[list.first].told) > 0) blocks += list.count;
+  }
+  return blocks;
+}
+
+void SlotPool::follow_lru(bool follows_lru) {
+  if (std::exchange(follows_lru_, follows_lru) != follows_lru) choose_again();
+}
+
 SlotPool::PriorityLists SlotPool::make_lists(const EvictionPolicy* policy) {
   PriorityLists lists;
-  for (Lists& each : lists) each.by_number.resize(policy == nullptr ? kNextUses : policy->lists());
+  const std::size_t count = policy == nullptr ? kNextUses : kNextUses + policy->kMaxLists;
+  for (Lists& each : lists) each.by_number.resize(count);
   return lists;
 }
 
-SlotPool::PolicyRoom SlotPool::room_for(const EvictionPolicy* policy) const {
+SlotPool::PolicyRoom SlotPool::room_for(const EvictionPolicy* policy, std::uint32_t end) {
   PolicyRoom room{.policy = policy,
-                  .histories = HugeVector<BlockHistory>(policy == nullptr ? 0 : records_.size()),
-                  .lists = make_lists(policy),
-                  .listed = {}};
-  for (SlotNumber slot = 0; slot < end(); ++slot) {
-    if (records_[slot].place == EvictionPlace::listed) room.listed.push_back(slot);
-  }
-  std::ranges::sort(room.listed, {}, [this](SlotNumber slot) { return records_[slot].last_use; });
+                  .histories = HugeVector<BlockHistory>(policy == nullptr ? 0 : end),
+                  .lists = {}};
+  if (policy != nullptr) room.lists = make_lists(policy);
   return room;
 }
 
-void SlotPool::set_policy(PolicyRoom room) {
-  policy_ = room.policy;
-  histories_ = std::move(room.histories);
-  lists_ = std::move(room.lists);
-  non_empty_lists_ = {};
+void SlotPool::set_policy(PolicyRoom& room) {
+  CAIRN_ASSERT(room.policy == nullptr || room.histories.size() >= end(),
+               "a slot would have no history");
+  std::swap(policy_, room.policy);
+  std::swap(histories_, room.histories);
   choose_again();
-  for (const SlotNumber slot : room.listed) list_last(slot);
+  // Lists of the policy before go on while anything lies in them.
+  if (room.lists.front().by_number.size() <= lists_.front().by_number.size()) return;
+  for (std::size_t i = 0; i < lists_.size(); ++i) {
+    room.lists[i].non_empty = lists_[i].non_empty;
+    std::ranges::copy(lists_[i].by_number, room.lists[i].by_number.begin());
+  }
+  std::swap(lists_, room.lists);
 }
 
 }  // namespace cairn

@@ -53,6 +53,7 @@ struct SlotRecord {
   EvictionPlace place : 2 = EvictionPlace::none;
   NextUse told : 3 = NextUse::unknown;  // by the last user of the owner's highest copy
   std::uint8_t priority = 0;
+  std::uint8_t list = 0;                // of its priority, while it is listed
   bool gone : 1 = false;                // nobody's any more; freed when the last pin goes
   bool leaving : 1 = false;             // being offloaded, to be dropped after it
   bool drop_when_unpinned : 1 = false;  // moved away while somebody was reading
@@ -70,7 +71,7 @@ inline constexpr std::uint32_t kNoOwner = ~std::uint32_t{0};
 // Not thread-safe.
 class SlotPool {
  public:
-  // `policy` says which list is next; null: lru, with a list for each NextUse. Borrowed.
+  // `policy` says which list is next; null: lru. Borrowed.
   SlotPool(std::uint32_t capacity, const EvictionPolicy* policy);
 
   // How many slots there are, those beyond the limit that are in use among them.
@@ -134,11 +135,16 @@ class SlotPool {
   // Which list is next is asked again: time has passed, or something was learnt.
   void choose_again() { chosen_ = {}; }
   SlotNumber next_to_go(std::int64_t unix_ms);  // of the lowest priority that has any; kNoSlot
-  // Another policy: what is listed is listed anew, in the order of its last use. The first throws
-  // std::bad_alloc, the second nothing.
+  // Another policy, in a time that does not depend on how many are listed: they stay where they
+  // are, and with nothing known of them go before others, in the order of their last use. The room
+  // is made elsewhere, for all slots below `end`, and has what it replaced afterwards. The first
+  // throws std::bad_alloc, the second nothing. REQUIRES: `end` is end() at least.
   struct PolicyRoom;
-  PolicyRoom room_for(const EvictionPolicy* policy) const;
-  void set_policy(PolicyRoom room);
+  static PolicyRoom room_for(const EvictionPolicy* policy, std::uint32_t end);
+  void set_policy(PolicyRoom& room);
+  // True: what goes next is what was used least recently, as far as nothing else was told of it.
+  // The policy goes on learning.
+  void follow_lru(bool follows_lru);
 
  private:
   static SlotState state_of(const SlotRecord& record);
@@ -146,7 +152,8 @@ class SlotPool {
     return counts_[static_cast<std::size_t>(state_of(record))];
   }
 
-  // The lists of a priority, a bit of `non_empty` each.
+  // The lists of a priority, a bit of `non_empty` each: one for each NextUse, of blocks of which
+  // nothing else is known, then those of the policy. Each is in the order of last use.
   struct Lists {
     std::vector<LinkedBlocks> by_number;
     std::uint64_t non_empty = 0;
@@ -157,14 +164,16 @@ class SlotPool {
   void insert_before(SlotNumber slot, SlotNumber next);  // kNoSlot: at the end
   static PriorityLists make_lists(const EvictionPolicy* policy);
 
-  std::uint32_t list_number(SlotNumber slot) const {
-    return policy_ == nullptr ? static_cast<std::uint32_t>(records_[slot].told)
-                              : histories_[slot].list;
+  bool has_history(SlotNumber slot) const {
+    return policy_ != nullptr && histories_[slot].is_known();
   }
+  // Says into which list the slot goes, and which that is.
+  LinkedBlocks& list_for(SlotNumber slot);
   LinkedBlocks& list_of(SlotNumber slot) {
-    return lists_[records_[slot].priority].by_number[list_number(slot)];
+    return lists_[records_[slot].priority].by_number[records_[slot].list];
   }
   std::uint32_t choose_list(const Lists& lists, std::int64_t unix_ms) const;
+  std::uint32_t expected_blocks(const Lists& lists) const;
 
   HugeVector<SlotRecord> records_;
   HugeVector<BlockHistory> histories_;  // of the slots; empty without a policy
@@ -176,6 +185,7 @@ class SlotPool {
   std::uint32_t max_used_ = 0;  // at a time
   std::uint64_t frees_ = 0;
   const EvictionPolicy* policy_;
+  bool follows_lru_ = false;
   PriorityLists lists_;
   std::array<std::uint64_t, 2> non_empty_lists_{};  // a bit a priority
   // What goes comes from this list as long as its first was used by the same request: which list
@@ -190,8 +200,7 @@ class SlotPool {
 struct SlotPool::PolicyRoom {
   const EvictionPolicy* policy = nullptr;
   HugeVector<BlockHistory> histories;
-  PriorityLists lists;
-  std::vector<SlotNumber> listed;  // by last use
+  PriorityLists lists;  // none where those there are suffice
 };
 
 }  // namespace cairn

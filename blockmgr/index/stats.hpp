@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/histogram.hpp"
@@ -48,6 +49,8 @@ struct DiskDamageStats {
 struct TierStats {
   bool present = false;
   std::uint64_t capacity_blocks = 0;
+  // Memory whose pages were taken ahead of their first use; nothing where they are not.
+  std::optional<std::uint64_t> populated_bytes = {};
   std::array<std::uint64_t, kNumSlotStates> blocks{};  // by SlotState
   std::uint64_t leased_blocks = 0;
   std::uint64_t hit_blocks = 0;  // of matches
@@ -89,6 +92,8 @@ struct CacheStats {
   std::uint64_t metadata_bytes = 0;
   std::uint64_t history_bytes = 0;      // of what the order of eviction remembers
   std::uint64_t remembered_blocks = 0;  // that are gone, and known when they come back
+  std::uint64_t follows_lru = 0;        // 1: instead of the order that is set
+  std::uint64_t order_changes = 0;      // between those
   std::uint64_t requests_followed = 0;  // 0: nothing is known of the next
   std::array<double, kCurveRatios.size()> miss_ratio_curve{};
 };

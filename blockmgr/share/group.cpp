@@ -119,7 +119,9 @@ void Group::work(Communicator& communicator) {
     ShareOutcome outcome{.state = TransferState::failed,
                          .error = Error{ErrorCode::internal, "there was no memory for it"},
                          .group_broken = true};
-    guarded("group", [&] { outcome = share_blocks(context, operation.request, operation.id); });
+    const auto share =
+        operation.request.kind == ShareKind::all_reduce ? &share_values : &share_blocks;
+    guarded("group", [&] { outcome = share(context, operation.request, operation.id); });
     ShareCounters& counted = counters(operation.request.kind);
     counted.took(parts_.clock.now() - begin);
     counted.ended(outcome_of(outcome.state));

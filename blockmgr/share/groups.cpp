@@ -37,7 +37,10 @@ Result<> check_place(const GroupJoin& request, std::uint32_t max_world_size) {
 }
 
 Result<> check_other(const ShareRequest& request, RankPlace place) {
-  if (request.kind == ShareKind::all_gather || request.kind == ShareKind::agree) return {};
+  if (request.kind == ShareKind::all_gather || request.kind == ShareKind::agree ||
+      request.kind == ShareKind::all_reduce) {
+    return {};
+  }
   const bool root = request.kind == ShareKind::broadcast;
   const std::string name = root ? "root" : "peer";
   if (request.other >= place.world_size) {
@@ -60,7 +63,9 @@ std::string_view to_string(GroupState state) {
 }
 
 std::string_view to_string(ShareKind kind) {
-  constexpr std::string_view kNames[] = {"send", "recv", "broadcast", "all_gather", "agree"};
+  constexpr std::string_view kNames[] = {"send",       "recv",  "broadcast",
+                                         "all_gather", "agree", "all_reduce"};
+  static_assert(std::size(kNames) == kNumShareKinds);
   return kNames[static_cast<std::size_t>(kind)];
 }
 

@@ -55,6 +55,7 @@ class Groups {
   void cancel(TransferId id);
 
   GroupsStats stats() const;
+  const GroupOptions& options() const { return options_; }
 
  private:
   // May load a library: not for a network thread, nor for the owner of a lock.

@@ -35,4 +35,8 @@ struct ShareOutcome {
 // and at the end the ranks wait for each other. A key that is held already stays as it is.
 ShareOutcome share_blocks(const ShareContext& context, const ShareRequest& request, TransferId id);
 
+// The same of an all_reduce: the ranks compare what they are asked for, and then reduce their
+// numbers. What came out is told to the transfer. Blocks.
+ShareOutcome share_values(const ShareContext& context, const ShareRequest& request, TransferId id);
+
 }  // namespace cairn

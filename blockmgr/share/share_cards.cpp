@@ -11,9 +11,14 @@ namespace {
 
 std::string describe(std::uint32_t rank, const CallCard& card) {
   std::string text = "rank " + std::to_string(rank) + ": ";
-  text += card.kind <= static_cast<std::uint32_t>(ShareKind::agree)
-              ? to_string(static_cast<ShareKind>(card.kind))
-              : "an unknown call";
+  text +=
+      card.kind < kNumShareKinds ? to_string(static_cast<ShareKind>(card.kind)) : "an unknown call";
+  if (card.kind == static_cast<std::uint32_t>(ShareKind::all_reduce)) {
+    text += card.other < kNumReductions
+                ? " (" + std::string(to_string(static_cast<Reduction>(card.other))) + ")"
+                : " (unknown)";
+    return text + " of " + std::to_string(card.key_count) + " values";
+  }
   text += " " + std::to_string(card.other) + " of " + std::to_string(card.key_count) +
           " keys, blocks of";
   for (std::uint64_t extent : card.shape) text += " " + std::to_string(extent);
@@ -31,6 +36,11 @@ bool go_together(const CallCard& a, const CallCard& b) {
 }  // namespace
 
 CallCard CallCard::of(const ShareRequest& request) {
+  if (request.kind == ShareKind::all_reduce) {
+    return {.kind = static_cast<std::uint32_t>(request.kind),
+            .other = static_cast<std::uint32_t>(request.reduction),
+            .key_count = request.values.size()};
+  }
   const LayoutConfig& shape = request.cache->config().shape;
   return {.kind = static_cast<std::uint32_t>(request.kind),
           .other = request.other,

@@ -16,9 +16,9 @@ namespace cairn {
 struct CallCard {
   std::uint32_t version = 1;
   std::uint32_t kind = 0;
-  std::uint32_t other = 0;
+  std::uint32_t other = 0;  // of all_reduce: the reduction
   std::uint32_t reserved = 0;
-  std::uint64_t key_count = 0;
+  std::uint64_t key_count = 0;  // of all_reduce: of values
   // layers, outer, page, inner, width: layouts may differ, what a block is may not
   std::array<std::uint64_t, 5> shape{};
 

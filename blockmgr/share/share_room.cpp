@@ -15,7 +15,7 @@ constexpr std::uint32_t kMostInFlight = 16;
 }  // namespace
 
 bool ShareRoom::reaches(Tier tier) const {
-  return is_host_accessible(cache_.layout(tier)->storage_kind());
+  return is_host_memory(cache_.layout(tier)->storage_kind());
 }
 
 std::size_t ShareRoom::add_source(BlockReader& reader) {

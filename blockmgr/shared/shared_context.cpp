@@ -8,18 +8,26 @@
 namespace cairn {
 namespace {
 
+// Values and holders have names of their own: what stands under them is of another kind.
 std::string prefix_of(const CacheConfig& config, std::uint64_t fingerprint) {
-  const std::string& space =
-      config.shared->name_space.empty() ? config.name : config.shared->name_space;
-  return "cairn:" + space + ":" + to_hex(std::as_bytes(std::span(&fingerprint, 1))) + ":";
+  const bool is_of_values = config.shared->placement == SharedConfig::Placement::values;
+  return (is_of_values ? "cairn:" : "cairn-holders:") + shared_namespace(config) + ":" +
+         to_hex(std::as_bytes(std::span(&fingerprint, 1))) + ":";
 }
 
 }  // namespace
 
-SharedContext::SharedContext(std::shared_ptr<Cache> of, SharedStore& in, WaitGroup& work)
+const std::string& shared_namespace(const CacheConfig& config) {
+  return config.shared->name_space.empty() ? config.name : config.shared->name_space;
+}
+
+SharedContext::SharedContext(std::shared_ptr<Cache> of, const Beyond& beyond)
     : cache(std::move(of)),
-      store(in),
-      under_way(work),
+      store(beyond.store),
+      peers(beyond.peers),
+      own_address(beyond.own_address),
+      under_way(beyond.under_way),
+      name_space(shared_namespace(cache->config())),
       fingerprint(fingerprint_of(cache->config().shape)),
       name_prefix(prefix_of(cache->config(), fingerprint)),
       ttl_ms(cache->config().shared->ttl_ms) {}

@@ -16,16 +16,18 @@ namespace {
 // busy, and few enough that a cache has them free.
 constexpr std::uint64_t kStepBytes = 16ull << 20;
 constexpr std::uint64_t kMaxStep = 64;
+// Ways to servers that are tried for a block; each may take its time-out.
+constexpr std::size_t kMaxTries = 3;
 
 Error absent(const BlockKey& key) {
   return {ErrorCode::unknown_key,
-          "key " + to_hex(key.view().bytes()) + " is in the shared store no more"};
+          "key " + to_hex(key.view().bytes()) + " is in the shared tier no more"};
 }
 
 Error wrong(const BlockKey& key, WrongValue why) {
-  return {ErrorCode::checksum_mismatch, "the shared store's value of key " +
+  return {ErrorCode::checksum_mismatch, "what the shared tier gave for key " +
                                             to_hex(key.view().bytes()) +
-                                            " is wrong: " + std::string(to_string(why))};
+                                            " is not it: " + std::string(to_string(why))};
 }
 
 class Fetching : public std::enable_shared_from_this<Fetching> {
@@ -58,6 +60,7 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
     std::vector<iovec> room;
     SharedBlock block;
     std::optional<Error> error;
+    std::size_t tries = 0;
   };
 
   Cache& cache() const { return *fetch_.context->cache; }
@@ -85,26 +88,75 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
   }
 
   void read(std::size_t i, std::span<const iovec> room) {
-    Item& item = items_[i];
-    item.room.assign(room.begin(), room.end());
-    std::vector<iovec> into{{item.header.data(), item.header.size()}};
-    into.insert(into.end(), room.begin(), room.end());
+    items_[i].room.assign(room.begin(), room.end());
+    if (!fetch_.sources.empty()) return read_from_next(i, absent(key_of(i)));
     SharedContext& context = *fetch_.context;
     context.store.read(
-        {.name = context.name_of(key_of(i)), .into = std::move(into)},
-        [self = shared_from_this(), i](const Result<bool>& there) { self->have_read(i, there); });
+        {.name = context.name_of(key_of(i)), .into = memory_of(items_[i])},
+        [self = shared_from_this(), i](const Result<bool>& there) { self->have_value(i, there); });
   }
 
-  void have_read(std::size_t i, const Result<bool>& there) {
-    Item& item = items_[i];
+  static std::vector<iovec> memory_of(Item& item) {
+    std::vector<iovec> into{{item.header.data(), item.header.size()}};
+    into.insert(into.end(), item.room.begin(), item.room.end());
+    return into;
+  }
+
+  void have_value(std::size_t i, const Result<bool>& there) {
     SharedContext& context = *fetch_.context;
     if (there && !*there) {
       ++context.counters.absent;
       return end_item(i, absent(key_of(i)));
     }
+    if (!there && there.error().code != ErrorCode::wrong_length) {
+      return end_item(i, there.error());
+    }
+    if (const auto why = look_at(i, there)) {
+      context.store.erase(context.name_of(key_of(i)));
+      return end_item(i, wrong(key_of(i), *why));
+    }
+    finish_item(i);
+  }
+
+  // `why` is what is told where there is no next one.
+  void read_from_next(std::size_t i, const Error& why) {
+    Item& item = items_[i];
+    const BlockSources& sources = fetch_.sources[arrived_ + i];
+    if (item.tries == std::min(sources.size(), kMaxTries)) return end_item(i, why);
+    const BlockSource& source = sources[item.tries++];
+    const SharedContext& context = *fetch_.context;
+    std::string target = "/v1/caches/" + source.cache + "/keys/";
+    append_hex(target, key_of(i).view().bytes());
+    context.peers->read({.server = source.server,
+                         .target = target + "?shared=" + context.name_space,
+                         .into = memory_of(item)},
+                        [self = shared_from_this(), i, &source](const Result<bool>& there) {
+                          self->have_from(i, source, there);
+                        });
+  }
+
+  void have_from(std::size_t i, const BlockSource& source, const Result<bool>& there) {
+    if (!there && there.error().code != ErrorCode::wrong_length) {
+      return read_from_next(i, there.error());
+    }
+    if (there && !*there) {
+      ++fetch_.context->counters.absent;
+      fetch_.is_not_there(key_of(i), source);
+      return read_from_next(i, absent(key_of(i)));
+    }
+    if (const auto why = look_at(i, there)) {
+      fetch_.is_not_there(key_of(i), source);
+      return read_from_next(i, wrong(key_of(i), *why));
+    }
+    finish_item(i);
+  }
+
+  // Why what has been read is not the block; counted.
+  std::optional<WrongValue> look_at(std::size_t i, const Result<bool>& there) {
+    Item& item = items_[i];
+    SharedContext& context = *fetch_.context;
     std::optional<WrongValue> why;
     if (!there) {
-      if (there.error().code != ErrorCode::wrong_length) return end_item(i, there.error());
       why = WrongValue::length;
     } else {
       SharedHeaderRead read =
@@ -115,12 +167,12 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
       if (!why && read.block.checksum != checksum_of(item.room)) why = WrongValue::checksum;
       item.block = std::move(read.block);
     }
-    if (why) {
-      ++context.counters.wrong[static_cast<std::size_t>(*why)];
-      context.store.erase(context.name_of(key_of(i)));
-      return end_item(i, wrong(key_of(i), *why));
-    }
-    item.writer->finish([self = shared_from_this(), i](const Result<>& finished) {
+    if (why) ++context.counters.wrong[static_cast<std::size_t>(*why)];
+    return why;
+  }
+
+  void finish_item(std::size_t i) {
+    items_[i].writer->finish([self = shared_from_this(), i](const Result<>& finished) {
       self->end_item(i, finished ? std::nullopt : std::optional(finished.error()));
     });
   }

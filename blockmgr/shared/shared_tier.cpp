@@ -21,8 +21,6 @@ constexpr std::size_t kMaxAbsent = 16'384;  // 24 bytes each
 constexpr std::size_t kMaxKnown = 65'536;
 // Blocks that wait to be stored: 160 bytes each. More are not stored.
 constexpr std::size_t kMaxWaiting = 8'192;
-// Blocks that are being stored: they are pinned, and a connection takes one at a time.
-constexpr std::uint32_t kMaxStoring = 4;
 // Times to live that one match begins anew.
 constexpr std::size_t kMaxTouches = 512;
 
@@ -31,11 +29,29 @@ std::uint64_t hash_of(KeyView key) { return hash_bytes(key.bytes(), 0); }
 }  // namespace
 
 SharedTier::SharedTier(std::shared_ptr<Cache> cache, const Services& services)
-    : context_(
-          std::make_shared<SharedContext>(std::move(cache), services.store, services.under_way)),
+    : context_(std::make_shared<SharedContext>(std::move(cache), services.beyond)),
       config_(*context_->cache->config().shared),
       clock_(services.clock),
       options_(services.options) {}
+
+void SharedTier::begin() {
+  if (config_.placement == SharedConfig::Placement::holders) {
+    holders_ = std::make_shared<SharedHolders>(context_, clock_);
+  }
+  if (config_.write != SharedConfig::Write::on_evict) return;
+  const std::weak_ptr<SharedTier> weak = weak_from_this();
+  departures_ = std::make_shared<SharedDepartures>(
+      context_,
+      SharedDepartures::Options{.clock = clock_,
+                                .wait_at_most = options_.evict_wait,
+                                .ended = [weak](const BlockKey& key, const Result<>& result) {
+                                  if (const auto self = weak.lock()) self->departed(key, result);
+                                }});
+  context_->cache->on_departure(
+      {.taker = [departures = departures_](
+                    std::vector<DepartingBlock> blocks) { departures->take(std::move(blocks)); },
+       .wait_at_most = options_.evict_wait});
+}
 
 Tier SharedTier::default_tier() const {
   return context_->cache->layout(Tier::pinned) != nullptr ? Tier::pinned
@@ -59,69 +75,96 @@ void SharedTier::look_beyond(const Look& look, UniqueFunction<void(Beyond)> done
     context_->under_way.enter();
   }
   ++context_->counters.probes;
+  auto answer = [self = shared_from_this(), to = look.to, quota = look.quota,
+                 fetches = look.fetches, done = std::move(done)](Found found) mutable {
+    self->looked(std::move(found), {.keys = {}, .to = to, .quota = quota, .fetches = fetches},
+                 done);
+    self->context_->under_way.leave();
+  };
+  if (holders_) {
+    return holders_->find(
+        {.keys = keys, .within = options_.match_deadline},
+        [keys,
+         answer = std::move(answer)](std::vector<std::optional<BlockSources>> sources) mutable {
+          Found found{.keys = std::move(keys)};
+          for (auto& one : sources) {
+            found.there.push_back(!one           ? SharedStore::Presence::unknown
+                                  : one->empty() ? SharedStore::Presence::absent
+                                                 : SharedStore::Presence::present);
+            found.sources.push_back(one ? std::move(*one) : BlockSources());
+          }
+          answer(std::move(found));
+        });
+  }
   SharedStore::Probe probe{.names = {}, .within = options_.match_deadline};
   for (const BlockKey& key : keys) probe.names.push_back(context_->name_of(key));
-  context_->store.probe(
-      std::move(probe), [self = shared_from_this(), keys = std::move(keys), to = look.to,
-                         quota = look.quota, fetches = look.fetches, done = std::move(done)](
-                            const std::vector<SharedStore::Presence>& there) mutable {
-        self->looked(keys, there, {.keys = {}, .to = to, .quota = quota, .fetches = fetches}, done);
-        self->context_->under_way.leave();
-      });
+  context_->store.probe(std::move(probe), [keys = std::move(keys), answer = std::move(answer)](
+                                              std::vector<SharedStore::Presence> there) mutable {
+    answer({.keys = std::move(keys), .there = std::move(there)});
+  });
 }
 
-void SharedTier::looked(const std::vector<BlockKey>& keys,
-                        const std::vector<SharedStore::Presence>& there, const Look& look,
-                        UniqueFunction<void(Beyond)>& done) {
+void SharedTier::looked(Found found, const Look& look, UniqueFunction<void(Beyond)>& done) {
+  const auto& there = found.there;
   const auto miss = std::ranges::find_if(
       there, [](auto presence) { return presence != SharedStore::Presence::present; });
   const auto count = static_cast<std::size_t>(miss - there.begin());
   if (miss != there.end()) {
     if (*miss == SharedStore::Presence::unknown) ++context_->counters.probes_late;
     MutexLock lock(mutex_);
-    if (absent_.size() >= kMaxAbsent) absent_.clear();
-    const std::uint64_t hash = hash_of(keys[count]);
-    absent_[hash] = clock_.now() + kAbsentFor;
+    const std::uint64_t hash = hash_of(found.keys[count]);
+    note_absent(hash);
     // It was there once.
     if (*miss == SharedStore::Presence::absent) forget(hash);
   }
   Beyond beyond{.blocks = count};
   if (count > 0 && look.fetches) {
-    beyond.transfer =
-        fetch({keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(count)}, look);
+    found.keys.resize(count);
+    beyond.transfer = fetch(std::move(found), look);
   }
   done(beyond);
 }
 
-std::optional<TransferId> SharedTier::fetch(std::vector<BlockKey> keys, const Look& look) {
+void SharedTier::note_absent(std::uint64_t hash) {
+  if (absent_.size() >= kMaxAbsent) absent_.clear();
+  absent_[hash] = clock_.now() + kAbsentFor;
+}
+
+std::optional<TransferId> SharedTier::fetch(Found found, const Look& look) {
+  const std::vector<BlockKey>& keys = found.keys;
   const std::vector<KeyView> views(keys.begin(), keys.end());
   const std::vector<bool> here = context_->cache->contains(views);
   std::vector<BlockKey> wanted;
+  std::vector<BlockSources> sources;
   std::optional<TransferId> other;
   {
     MutexLock lock(mutex_);
     if (ended_) return std::nullopt;
     for (std::size_t i = 0; i < keys.size(); ++i) {
       const std::uint64_t hash = hash_of(keys[i]);
-      remember(hash);
+      if (!holders_) remember(hash);
       if (here[i]) continue;
       if (const auto at = fetching_.find(hash); at != fetching_.end()) {
         other = at->second;
         continue;
       }
       wanted.push_back(keys[i]);
+      if (holders_) sources.push_back(std::move(found.sources[i]));
       fetching_.emplace(hash, TransferId{});
     }
   }
   if (wanted.empty()) return other;
-  auto id =
-      SharedFetches::start({.context = context_,
-                            .keys = wanted,
-                            .to = look.to,
-                            .quota = look.quota,
-                            .ended = [self = shared_from_this(), wanted](std::size_t arrived) {
-                              self->fetched(wanted, arrived);
-                            }});
+  auto id = SharedFetches::start(
+      {.context = context_,
+       .keys = wanted,
+       .sources = std::move(sources),
+       .to = look.to,
+       .quota = look.quota,
+       .ended = [self = shared_from_this(),
+                 wanted](std::size_t arrived) { self->fetched(wanted, arrived); },
+       .is_not_there = [holders = holders_](
+                           const BlockKey& key,
+                           const BlockSource& source) { holders->is_not_there(key, source); }});
   if (!id) {
     fetched(wanted, 0);
     return other;
@@ -137,12 +180,19 @@ std::optional<TransferId> SharedTier::fetch(std::vector<BlockKey> keys, const Lo
 void SharedTier::fetched(const std::vector<BlockKey>& keys, std::size_t arrived) {
   MutexLock lock(mutex_);
   for (const BlockKey& key : keys) fetching_.erase(hash_of(key));
-  // Whether the first that did not come is there is to be asked anew.
-  if (arrived < keys.size()) forget(hash_of(keys[arrived]));
+  // Whether the first that did not come is there is to be asked anew, though not at once.
+  if (arrived == keys.size()) return;
+  forget(hash_of(keys[arrived]));
+  note_absent(hash_of(keys[arrived]));
 }
 
 void SharedTier::matched(std::span<const KeyView> keys) {
   const bool stores = config_.write == SharedConfig::Write::second_use;
+  if (holders_) {
+    if (!stores) return;
+    for (const KeyView& key : keys) holders_->changed(BlockKey(key));
+    return;
+  }
   if (!stores && config_.ttl_ms == 0) return;
   std::vector<BlockKey> touched;
   std::vector<BlockKey> unknown;
@@ -176,7 +226,12 @@ void SharedTier::matched(std::span<const KeyView> keys) {
 }
 
 void SharedTier::stored(const BlockKey& key, const std::optional<BlockKey>& parent) {
+  if (holders_) return holders_->changed(key);
   if (config_.write == SharedConfig::Write::on_commit) offer(key, parent);
+}
+
+void SharedTier::removed(const BlockKey& key) {
+  if (holders_) holders_->changed(key);
 }
 
 void SharedTier::offer(const BlockKey& key, const std::optional<BlockKey>& parent) {
@@ -214,6 +269,16 @@ void SharedTier::store_next() {
   context_->under_way.leave();
 }
 
+void SharedTier::departed(const BlockKey& key, const Result<>& result) {
+  if (!result) {
+    const bool was_late = result.error().code == ErrorCode::deadline_exceeded;
+    ++(was_late ? context_->counters.dropped_full : context_->counters.dropped_failed);
+    return;
+  }
+  MutexLock lock(mutex_);
+  remember(hash_of(key));
+}
+
 void SharedTier::store_ended(const BlockKey& key, const Result<>& result) {
   {
     MutexLock lock(mutex_);
@@ -224,10 +289,21 @@ void SharedTier::store_ended(const BlockKey& key, const Result<>& result) {
   store_next();
 }
 
+void SharedTier::look() {
+  if (departures_) departures_->look();
+  if (holders_) holders_->look();
+}
+
 void SharedTier::end() {
-  MutexLock lock(mutex_);
-  ended_ = true;
-  waiting_.clear();
+  {
+    MutexLock lock(mutex_);
+    ended_ = true;
+    waiting_.clear();
+  }
+  if (holders_) holders_->end();
+  if (!departures_) return;
+  context_->cache->on_departure({});
+  departures_->end();
 }
 
 SharedTier::Known* SharedTier::known(std::uint64_t hash) {
@@ -259,12 +335,18 @@ SharedTierStats SharedTier::stats() const {
                         .dropped_full = counters.dropped_full,
                         .dropped_failed = counters.dropped_failed,
                         .absent = counters.absent,
+                        .announced = counters.announced,
+                        .withdrawn = counters.withdrawn,
                         .probes = counters.probes,
                         .probes_spared = counters.probes_spared,
                         .probes_late = counters.probes_late};
   std::ranges::copy(counters.wrong, stats.wrong.begin());
+  if (departures_) {
+    stats.waiting_blocks = departures_->waiting();
+    stats.dropped_full += context_->cache->late_departures();
+  }
   MutexLock lock(mutex_);
-  stats.waiting_blocks = waiting_.size() + storing_;
+  stats.waiting_blocks += waiting_.size() + storing_;
   return stats;
 }
 

@@ -10,12 +10,17 @@
 #include "base/clock.hpp"
 #include "base/mutex.hpp"
 #include "blockmgr/shared/shared_context.hpp"
+#include "blockmgr/shared/shared_departures.hpp"
+#include "blockmgr/shared/shared_holders.hpp"
 
 namespace cairn {
 
 struct SharedTierOptions {
   // How long a match waits for what the store says of the keys behind its prefix.
   std::chrono::microseconds match_deadline{2'000};
+  // How long a block that makes room waits for its turn to be stored, and who needs the room for
+  // it: 250 MB at a GB/s.
+  std::chrono::milliseconds evict_wait{250};
 };
 
 struct SharedTierStats {
@@ -29,6 +34,8 @@ struct SharedTierStats {
   std::uint64_t dropped_failed = 0;
   std::uint64_t waiting_blocks = 0;  // to be stored
   std::uint64_t absent = 0;
+  std::uint64_t announced = 0;
+  std::uint64_t withdrawn = 0;
   std::array<std::uint64_t, kNumWrongValues> wrong{};
   std::uint64_t probes = 0;
   std::uint64_t probes_spared = 0;
@@ -40,8 +47,7 @@ struct SharedTierStats {
 class SharedTier : public std::enable_shared_from_this<SharedTier> {
  public:
   struct Services {
-    SharedStore& store;
-    WaitGroup& under_way;
+    SharedContext::Beyond beyond;
     const Clock& clock;
     SharedTierOptions options;
   };
@@ -65,6 +71,12 @@ class SharedTier : public std::enable_shared_from_this<SharedTier> {
   void matched(std::span<const KeyView> keys);
   // The cache has a copy of it.
   void stored(const BlockKey& key, const std::optional<BlockKey>& parent);
+  // A copy of it has gone.
+  void removed(const BlockKey& key);
+  // What has to be heard of from now on is heard of. Once, before all else.
+  void begin();
+  // Called every few tens of milliseconds.
+  void look();
   // Nothing begins any more.
   void end();
 
@@ -84,21 +96,30 @@ class SharedTier : public std::enable_shared_from_this<SharedTier> {
   };
   using KnownNames = boost::unordered_flat_map<std::uint64_t, Known>;
 
-  void looked(const std::vector<BlockKey>& keys, const std::vector<SharedStore::Presence>& there,
-              const Look& look, UniqueFunction<void(Beyond)>& done);
-  std::optional<TransferId> fetch(std::vector<BlockKey> keys, const Look& look);
+  // What a look found out of each key, and for whom.
+  struct Found {
+    std::vector<BlockKey> keys;
+    std::vector<SharedStore::Presence> there = {};
+    std::vector<BlockSources> sources = {};  // empty: the store has them
+  };
+  void looked(Found found, const Look& look, UniqueFunction<void(Beyond)>& done);
+  std::optional<TransferId> fetch(Found found, const Look& look);
   void fetched(const std::vector<BlockKey>& keys, std::size_t arrived);
   void offer(const BlockKey& key, const std::optional<BlockKey>& parent);
+  void departed(const BlockKey& key, const Result<>& result);
   void store_next();
   void store_ended(const BlockKey& key, const Result<>& result);
   Known* known(std::uint64_t hash) CAIRN_REQUIRES(mutex_);
   void remember(std::uint64_t hash) CAIRN_REQUIRES(mutex_);
+  void note_absent(std::uint64_t hash) CAIRN_REQUIRES(mutex_);
   void forget(std::uint64_t hash) CAIRN_REQUIRES(mutex_);
 
   const std::shared_ptr<SharedContext> context_;
   const SharedConfig config_;
   const Clock& clock_;
   const SharedTierOptions options_;
+  std::shared_ptr<SharedDepartures> departures_;  // null: blocks are stored at another time
+  std::shared_ptr<SharedHolders> holders_;        // null: the store has the blocks themselves
   mutable Mutex mutex_;
   bool ended_ CAIRN_GUARDED_BY(mutex_) = false;
   std::array<KnownNames, 2> known_ CAIRN_GUARDED_BY(mutex_);  // the newer ones, the older ones

@@ -9,13 +9,14 @@ constexpr std::size_t kEventsAtOnce = 1'024;
 
 }  // namespace
 
-SharedTiers::SharedTiers(BlockManager& manager, std::unique_ptr<SharedStore> store,
-                         const Clock& clock, Executor& executor, SharedTierOptions options)
+SharedTiers::SharedTiers(BlockManager& manager, Beyond beyond, const Clock& clock,
+                         Executor& executor, SharedTierOptions options)
     : manager_(manager),
       clock_(clock),
       executor_(executor),
       options_(options),
-      store_(std::move(store)),
+      store_(std::move(beyond.store)),
+      peers_(std::move(beyond.peers)),
       next_event_(manager.events().next_id()),
       events_(kEventsAtOnce) {}
 
@@ -25,6 +26,11 @@ SharedTiers::~SharedTiers() {
     for (const auto& [name, tier] : tiers_) tier->end();
   }
   under_way_.wait_empty(executor_);
+}
+
+void SharedTiers::advertise(SharedAddress address) {
+  MutexLock lock(mutex_);
+  own_address_ = std::move(address);
 }
 
 std::shared_ptr<SharedTier> SharedTiers::of(const std::shared_ptr<Cache>& cache) {
@@ -37,16 +43,27 @@ std::shared_ptr<SharedTier> SharedTiers::of(const std::shared_ptr<Cache>& cache)
     tier.reset();
   }
   if (!tier) {
-    tier = std::make_shared<SharedTier>(
-        cache,
-        SharedTier::Services{
-            .store = *store_, .under_way = under_way_, .clock = clock_, .options = options_});
+    tier = std::make_shared<SharedTier>(cache,
+                                        SharedTier::Services{.beyond = {.store = *store_,
+                                                                        .peers = peers_.get(),
+                                                                        .own_address = own_address_,
+                                                                        .under_way = under_way_},
+                                                             .clock = clock_,
+                                                             .options = options_});
+    tier->begin();
   }
   return tier;
 }
 
 void SharedTiers::poll() {
   forget_dropped();
+  take_events();
+  for (const auto& cache : manager_.caches()) {
+    if (const auto tier = of(cache)) tier->look();
+  }
+}
+
+void SharedTiers::take_events() {
   const EventRing& ring = manager_.events();
   while (true) {
     const auto read = ring.read(next_event_, events_);
@@ -57,12 +74,17 @@ void SharedTiers::poll() {
     std::shared_ptr<SharedTier> tier;
     for (std::size_t i = 0; i < read.count; ++i) {
       const BlockEvent& event = events_[i];
-      if (event.kind != BlockEventKind::stored) continue;
+      if (event.kind == BlockEventKind::cleared) continue;
       if (event.cache != std::exchange(number, event.cache)) {
         const auto cache = manager_.find_cache(ring.cache_name(event.cache));
         tier = cache ? of(*cache) : nullptr;
       }
-      if (tier) tier->stored(*event.key, event.parent);
+      if (!tier) continue;
+      if (event.kind == BlockEventKind::stored) {
+        tier->stored(*event.key, event.parent);
+      } else {
+        tier->removed(*event.key);
+      }
     }
     if (read.count < events_.size()) return;
   }

@@ -13,15 +13,22 @@
 
 namespace cairn {
 
-// The shared tiers of a manager's caches, over one store. Thread-safe. The destructor waits for
+// The shared tiers of a manager's caches, over one store and the servers that it names.
+// Thread-safe. The destructor waits for
 // what is under way, which the store's time-outs bound.
 class SharedTiers {
  public:
+  struct Beyond {
+    std::unique_ptr<SharedStore> store;
+    std::unique_ptr<BlockPeers> peers = {};  // null: none are asked
+  };
   // Borrows the manager, the clock and the executor, which outlive it.
-  SharedTiers(BlockManager& manager, std::unique_ptr<SharedStore> store, const Clock& clock,
-              Executor& executor, SharedTierOptions options);
+  SharedTiers(BlockManager& manager, Beyond beyond, const Clock& clock, Executor& executor,
+              SharedTierOptions options);
   ~SharedTiers();
 
+  // How others reach this server. Before the first cache.
+  void advertise(SharedAddress address);
   // Null where the cache has none.
   std::shared_ptr<SharedTier> of(const std::shared_ptr<Cache>& cache);
   // Looks what was committed and which caches have gone. Called every few tens of milliseconds by
@@ -30,22 +37,28 @@ class SharedTiers {
 
   std::vector<SharedTierStats> stats();
   SharedStoreStats store_stats() const { return store_->stats(); }
+  BlockPeers::Stats peer_stats() const {
+    return peers_ == nullptr ? BlockPeers::Stats{} : peers_->stats();
+  }
   // Blocks whose commit nobody could see here, as too many came at once.
   std::uint64_t missed_events() const { return missed_events_.load(std::memory_order_relaxed); }
 
  private:
   void forget_dropped();
+  void take_events();
 
   BlockManager& manager_;
   const Clock& clock_;
   Executor& executor_;
   const SharedTierOptions options_;
   const std::unique_ptr<SharedStore> store_;
+  const std::unique_ptr<BlockPeers> peers_;
   WaitGroup under_way_;
   std::uint64_t next_event_;  // poll()'s own
   std::vector<BlockEvent> events_;
   std::atomic<std::uint64_t> missed_events_{0};
   Mutex mutex_;
+  SharedAddress own_address_ CAIRN_GUARDED_BY(mutex_);
   std::map<std::string, std::shared_ptr<SharedTier>, std::less<>> tiers_ CAIRN_GUARDED_BY(mutex_);
 };
 

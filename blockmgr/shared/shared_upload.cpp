@@ -28,23 +28,26 @@ class Uploading : public std::enable_shared_from_this<Uploading> {
   std::string name() const { return context().name_of(upload_.key); }
 
   void read() {
-    auto reader = context().cache->peek(upload_.key);
-    if (!reader) return end({});
-    reader_.emplace(std::move(*reader));
-    reader_->fetch([self = shared_from_this()](const Result<std::span<const iovec>>& bytes) {
+    if (!upload_.reader) {
+      auto reader = context().cache->peek(upload_.key);
+      if (!reader) return end({});
+      upload_.reader = std::make_shared<BlockReader>(std::move(*reader));
+    }
+    upload_.reader->fetch([self = shared_from_this()](const Result<std::span<const iovec>>& bytes) {
       if (!bytes) return self->end({});
       self->write(*bytes);
     });
   }
 
   void write(std::span<const iovec> bytes) {
-    const auto known = reader_->checksum();
+    const auto known = upload_.reader->checksum();
     const std::uint64_t checksum = known ? *known : checksum_of(bytes);
-    if (!known) reader_->keep_checksum(checksum);
-    header_ = write_shared_header(context().fingerprint, {.key = upload_.key,
-                                                          .parent = upload_.parent,
-                                                          .size_bytes = reader_->size_bytes(),
-                                                          .checksum = checksum});
+    if (!known) upload_.reader->keep_checksum(checksum);
+    header_ =
+        write_shared_header(context().fingerprint, {.key = upload_.key,
+                                                    .parent = upload_.parent,
+                                                    .size_bytes = upload_.reader->size_bytes(),
+                                                    .checksum = checksum});
     std::vector<iovec> from{{header_.data(), header_.size()}};
     from.insert(from.end(), bytes.begin(), bytes.end());
     context().store.write(
@@ -57,7 +60,7 @@ class Uploading : public std::enable_shared_from_this<Uploading> {
     if (!stored) return end(stored.error());
     if (*stored) {
       ++counters.stored_blocks;
-      counters.stored_bytes += reader_->size_bytes();
+      counters.stored_bytes += upload_.reader->size_bytes();
     } else {
       ++counters.there_already;
     }
@@ -65,12 +68,11 @@ class Uploading : public std::enable_shared_from_this<Uploading> {
   }
 
   void end(Result<> result) {
-    reader_.reset();
+    upload_.reader.reset();
     upload_.ended(std::move(result));
   }
 
   SharedUpload upload_;
-  std::optional<BlockReader> reader_;
   SharedHeader header_{};
 };
 

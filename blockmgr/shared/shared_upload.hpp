@@ -12,6 +12,7 @@ struct SharedUpload {
   std::shared_ptr<SharedContext> context;
   BlockKey key;
   std::optional<BlockKey> parent = {};
+  std::shared_ptr<BlockReader> reader = {};  // its bytes; null: the cache's, as long as it has them
   UniqueFunction<void(Result<>)> ended;
 };
 void start_upload(SharedUpload upload);

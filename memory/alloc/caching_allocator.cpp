@@ -10,9 +10,12 @@
 namespace cairn {
 
 CachingAllocator::CachingAllocator(DeviceRuntime& runtime, Options options)
-    : runtime_(runtime), options_(options) {}
+    : runtime_(runtime),
+      options_(options),
+      wholes_(std::make_shared<WholeMemory>(options.idle_limit_bytes)) {}
 
 CachingAllocator::~CachingAllocator() {
+  wholes_->empty(/*for_good=*/true);
   wait_for_pending();
   MutexLock lock(mutex_);
   CAIRN_ASSERT(counts_.allocated_bytes == 0, "memory would be freed under its user");
@@ -66,28 +69,76 @@ Result<CachingAllocator::Buffer> CachingAllocator::allocate(std::uint64_t size_b
   }
   ++counts_.cache_misses;
   HeapBlock& block = *heap_.take_from_new(lane, std::move(*region), block_bytes);
-  counts_.peak_reserved_bytes = std::max(counts_.peak_reserved_bytes, heap_.reserved_bytes());
   return hand_out(block, size_bytes);
 }
 
-// Without the lock: a device may take a millisecond to answer.
 Result<Region> CachingAllocator::reserve(std::uint64_t block_bytes) {
-  const std::uint64_t segment_bytes = BlockHeap::segment_for(block_bytes);
+  return ask_driver(BlockHeap::segment_for(block_bytes), false);
+}
+
+// Without the lock: a device may take a millisecond to answer.
+Result<Region> CachingAllocator::ask_driver(std::uint64_t size_bytes, bool by_descriptor) {
+  const DeviceRuntime::DeviceOptions options{.device_id = options_.device_id,
+                                             .by_descriptor = by_descriptor};
   {
     MutexLock giving_back(giving_back_);
     // Where it fails more is reserved than was wished for, no more.
-    (void)return_segments(options_.idle_limit_bytes).has_value();
+    (void)return_segments(options_.idle_limit_bytes - wholes_->now().idle_bytes).has_value();
   }
-  auto region = runtime_.allocate_device(segment_bytes, {.device_id = options_.device_id});
+  auto region = runtime_.allocate_device(size_bytes, options);
   if (region || region.error().code != ErrorCode::no_capacity) return region;
   // Where some of the cache cannot be freed, the rest may still be enough.
   (void)empty_cache().has_value();
-  return runtime_.allocate_device(segment_bytes, {.device_id = options_.device_id});
+  {
+    MutexLock lock(mutex_);
+    ++counts_.retries;
+  }
+  return runtime_.allocate_device(size_bytes, options);
+}
+
+Result<Region> CachingAllocator::allocate_whole(std::uint64_t size_bytes, bool by_descriptor) {
+  const WholeMemory::Kind kind{size_bytes, by_descriptor};
+  Region region = wholes_->take_idle(kind);
+  const bool hit = !region.empty();
+  if (hit) {
+    CAIRN_TRY(clear(region));
+  } else {
+    auto reserved = ask_driver(size_bytes, by_descriptor);
+    if (!reserved) return reserved;
+    region = std::move(*reserved);
+  }
+  Region whole = WholeMemory::lend(wholes_, std::move(region), kind);
+  MutexLock lock(mutex_);
+  ++(hit ? counts_.cache_hits : counts_.cache_misses);
+  raise_peaks();
+  return whole;
+}
+
+// Whoever had it before has left bytes in it, and no work: a tier goes after its movements.
+Result<> CachingAllocator::clear(const Region& region) {
+  auto stream = runtime_.create_stream(options_.device_id);
+  if (!stream) return std::move(stream).error();
+  CAIRN_TRY((*stream)->zero(region.data(), region.size_bytes()));
+  return (*stream)->synchronize();
+}
+
+std::uint64_t CachingAllocator::allocated_bytes() const {
+  return counts_.allocated_bytes + wholes_->now().used_bytes;
+}
+
+std::uint64_t CachingAllocator::reserved_bytes() const {
+  const WholeMemory::Now wholes = wholes_->now();
+  return heap_.reserved_bytes() + wholes.used_bytes + wholes.idle_bytes;
+}
+
+void CachingAllocator::raise_peaks() {
+  counts_.peak_allocated_bytes = std::max(counts_.peak_allocated_bytes, allocated_bytes());
+  counts_.peak_reserved_bytes = std::max(counts_.peak_reserved_bytes, reserved_bytes());
 }
 
 CachingAllocator::Buffer CachingAllocator::hand_out(HeapBlock& block, std::uint64_t size_bytes) {
   counts_.allocated_bytes += block.size_bytes;
-  counts_.peak_allocated_bytes = std::max(counts_.peak_allocated_bytes, counts_.allocated_bytes);
+  raise_peaks();
   return Buffer(*this, block, size_bytes);
 }
 
@@ -198,6 +249,7 @@ void CachingAllocator::wait_for_pending() {
 Result<> CachingAllocator::empty_cache() {
   MutexLock giving_back(giving_back_);
   wait_for_pending();
+  wholes_->empty(/*for_good=*/false);
   return return_segments(0);
 }
 
@@ -277,11 +329,14 @@ void CachingAllocator::strike_out(const Stream* stream) {
 AllocatorStatistics CachingAllocator::statistics() const {
   MutexLock lock(mutex_);
   AllocatorStatistics now = counts_;
+  const WholeMemory::Now wholes = wholes_->now();
   now.allocations = now.cache_hits + now.cache_misses;
-  now.reserved_bytes = heap_.reserved_bytes();
-  now.cached_bytes = heap_.free_bytes() + now.pending_bytes;
-  now.largest_free_bytes = heap_.largest_free_bytes();
-  now.segments = heap_.segments();
+  now.frees += wholes.frees;
+  now.allocated_bytes += wholes.used_bytes;
+  now.cached_bytes = heap_.free_bytes() + now.pending_bytes + wholes.idle_bytes;
+  now.reserved_bytes = heap_.reserved_bytes() + wholes.used_bytes + wholes.idle_bytes;
+  now.largest_free_bytes = std::max(heap_.largest_free_bytes(), wholes.largest_idle_bytes);
+  now.segments = heap_.segments() + wholes.used + wholes.idle;
   now.splits = heap_.splits();
   now.merges = heap_.merges();
   return now;
@@ -289,8 +344,8 @@ AllocatorStatistics CachingAllocator::statistics() const {
 
 void CachingAllocator::reset_peak() {
   MutexLock lock(mutex_);
-  counts_.peak_allocated_bytes = counts_.allocated_bytes;
-  counts_.peak_reserved_bytes = heap_.reserved_bytes();
+  counts_.peak_allocated_bytes = allocated_bytes();
+  counts_.peak_reserved_bytes = reserved_bytes();
 }
 
 }  // namespace cairn

@@ -13,6 +13,7 @@
 #include "base/result.hpp"
 #include "memory/alloc/block_heap.hpp"
 #include "memory/alloc/statistics.hpp"
+#include "memory/alloc/whole_memory.hpp"
 #include "memory/cache_line.hpp"
 #include "memory/device_runtime.hpp"
 
@@ -39,14 +40,15 @@ class alignas(kCacheLineBytes) CachingAllocator {
     // Segments that nobody uses, beyond so many bytes, go back to the driver before more is
     // reserved. By default all of them: what lies idle here is missing elsewhere on the device, and
     // who asks the driver has to wait in any case. Where allocations come in waves of different
-    // sizes and must not wait for streams, a limit trades memory for that.
+    // sizes and must not wait for streams, a limit trades memory for that. Whole memory that nobody
+    // uses goes back at once where it is beyond the limit.
     std::uint64_t idle_limit_bytes = 0;
   };
 
   // Borrows the runtime, which must outlive it.
   CachingAllocator(DeviceRuntime& runtime, Options options);
-  // REQUIRES: no buffer is left, and the work on their own streams has ended (that on recorded ones
-  // is waited for).
+  // Whole memory may outlive it. REQUIRES: no buffer is left, and the work on their own streams has
+  // ended (that on recorded ones is waited for).
   ~CachingAllocator();
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
@@ -94,6 +96,11 @@ class alignas(kCacheLineBytes) CachingAllocator {
   // too_many: the allocator knows kMaxStreams others; no_capacity, device_error: the driver's.
   Result<Buffer> allocate(std::uint64_t size_bytes, Stream& stream);
 
+  // Memory in a segment of its own, zeroed, until the Region goes: for what stays, and for what
+  // others may map, who see all of a segment. Kept for the next of that size, but not where it was
+  // shared: others may map it still. Errors: the driver's; as allocate() where it has none left.
+  Result<Region> allocate_whole(std::uint64_t size_bytes, bool by_descriptor);
+
   // Returns to the driver what no buffer uses, in whole segments; waits for the work that was
   // issued on the streams concerned. device_error where that failed: what it was about stays.
   Result<> empty_cache();
@@ -121,6 +128,13 @@ class alignas(kCacheLineBytes) CachingAllocator {
   Result<std::uint32_t> number_of(Stream& stream) CAIRN_REQUIRES(mutex_);
   void strike_out(const Stream* stream) CAIRN_REQUIRES(giving_back_);
   Result<Region> reserve(std::uint64_t block_bytes);
+  // From the driver; what lies idle goes back before, and all of it where there is none left.
+  Result<Region> ask_driver(std::uint64_t size_bytes, bool by_descriptor);
+  Result<> clear(const Region& region);
+  // With whole memory.
+  std::uint64_t allocated_bytes() const CAIRN_REQUIRES(mutex_);
+  std::uint64_t reserved_bytes() const CAIRN_REQUIRES(mutex_);
+  void raise_peaks() CAIRN_REQUIRES(mutex_);
   Buffer hand_out(HeapBlock& block, std::uint64_t size_bytes) CAIRN_REQUIRES(mutex_);
   Result<> record(HeapBlock& block, Stream& stream);
   void free(HeapBlock& block);
@@ -143,7 +157,8 @@ class alignas(kCacheLineBytes) CachingAllocator {
   std::array<StreamState, kMaxStreams> states_ CAIRN_GUARDED_BY(mutex_);
   std::uint32_t used_numbers_ CAIRN_GUARDED_BY(mutex_) = 0;  // those below were given out once
   std::uint64_t waiting_events_ CAIRN_GUARDED_BY(mutex_) = 0;
-  AllocatorStatistics counts_ CAIRN_GUARDED_BY(mutex_);
+  AllocatorStatistics counts_ CAIRN_GUARDED_BY(mutex_);  // without whole memory, but for the peaks
+  const std::shared_ptr<WholeMemory> wholes_;            // its lock is taken inside mutex_
 };
 
 }  // namespace cairn

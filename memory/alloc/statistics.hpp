@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 namespace cairn {
 
@@ -24,6 +23,7 @@ struct AllocatorStatistics {
   std::uint64_t frees = 0;
   std::uint64_t cache_hits = 0;    // served from what was cached
   std::uint64_t cache_misses = 0;  // more had to be reserved
+  std::uint64_t retries = 0;       // asked for once more, after what was cached had gone back
   std::uint64_t splits = 0;
   std::uint64_t merges = 0;
 
@@ -37,8 +37,8 @@ struct AllocatorStatistics {
 
 // One of the allocators that the service uses.
 struct NamedAllocator {
-  std::string_view allocator;  // of static storage, one of few: it is a metric's label
-  std::string device;          // its number; "host" or "disk"
+  std::string allocator;  // one of few: it is a metric's label
+  std::string device;     // its number; "host" or "disk"
   AllocatorStatistics now;
 };
 

@@ -17,7 +17,10 @@ struct CudaContext {
   explicit CudaContext(std::uint64_t piece_bytes) : register_piece_bytes(piece_bytes) {}
 
   const std::uint64_t register_piece_bytes;
-  std::vector<std::unique_ptr<CudaDevice>> devices;  // by id; not changed once made
+  // By id, null for one that is left out; not changed once made.
+  std::vector<std::unique_ptr<CudaDevice>> devices;
+  // Those that are there.
+  std::vector<CudaDevice*> open_devices;
   CudaAddressMap addresses;
   const std::shared_ptr<MemoryBudget> host_budget =
       std::make_shared<MemoryBudget>("the machine's memory", machine_memory_bytes());

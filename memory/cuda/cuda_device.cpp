@@ -75,14 +75,22 @@ Result<> CudaDevice::describe() {
   info_.name = properties.name;
   info_.uuid = uuid_text(properties.uuid);
   info_.total_bytes = properties.totalGlobalMem;
-  const auto concurrent =
-      attribute(cudaDevAttrConcurrentManagedAccess, "ask how it shares managed memory");
-  if (!concurrent) return concurrent.error();
-  concurrent_managed_access_ = *concurrent != 0;
-  const auto mapped = attribute(cudaDevAttrCanUseHostPointerForRegisteredMem,
-                                "ask where it sees registered memory");
-  if (!mapped) return mapped.error();
-  maps_pinned_memory_ = *mapped != 0;
+  const auto ask = [this](cudaDeviceAttr which, const char* purpose, bool& fact) -> Result<> {
+    const auto value = attribute(which, purpose);
+    if (!value) return value.error();
+    fact = *value != 0;
+    return {};
+  };
+  CAIRN_TRY(ask(cudaDevAttrCanUseHostPointerForRegisteredMem, "ask where it sees registered memory",
+                memory_facts_.host_pointer_for_registered));
+  CAIRN_TRY(
+      ask(cudaDevAttrIntegrated, "ask whether it has memory of its own", memory_facts_.integrated));
+  CAIRN_TRY(ask(cudaDevAttrPageableMemoryAccess, "ask whether it reaches host memory",
+                memory_facts_.pageable_memory_access));
+  CAIRN_TRY(ask(cudaDevAttrPageableMemoryAccessUsesHostPageTables, "ask how it reaches host memory",
+                memory_facts_.uses_host_page_tables));
+  CAIRN_TRY(ask(cudaDevAttrConcurrentManagedAccess, "ask how it shares managed memory",
+                concurrent_managed_access_));
   const auto multiprocessors =
       attribute(cudaDevAttrMultiProcessorCount, "ask how many multiprocessors it has");
   if (!multiprocessors) return multiprocessors.error();

@@ -10,6 +10,7 @@
 
 #include "base/mutex.hpp"
 #include "memory/cache_line.hpp"
+#include "memory/cuda/cuda_platform.hpp"
 #include "memory/device_runtime.hpp"
 
 namespace cairn {
@@ -36,11 +37,13 @@ class alignas(kCacheLineBytes) CudaDevice {
   CudaDevice& operator=(const CudaDevice&) = delete;
 
   const DeviceInfo& info() const { return info_; }
-  // Managed memory may be touched by the CPU while the device works, and may be prefetched.
+  // Managed memory may be touched by the CPU while the device works, may be prefetched, and there
+  // may be more of it than the device has.
   bool concurrent_managed_access() const { return concurrent_managed_access_; }
 
   // Kernels reach registered host memory at the address that the CPU has for it.
-  bool maps_pinned_memory() const { return maps_pinned_memory_; }
+  bool maps_pinned_memory() const { return memory_facts_.host_pointer_for_registered; }
+  const CudaMemoryFacts& memory_facts() const { return memory_facts_; }
   std::uint32_t multiprocessors() const { return multiprocessors_; }
 
   // Makes it the calling thread's current device (CUDA's is one a thread). device_error if lost.
@@ -73,7 +76,7 @@ class alignas(kCacheLineBytes) CudaDevice {
 
   DeviceInfo info_;
   bool concurrent_managed_access_ = false;
-  bool maps_pinned_memory_ = false;
+  CudaMemoryFacts memory_facts_;
   std::uint32_t multiprocessors_ = 1;
   Mutex filling_;  // one user of filler_ at a time
   cudaStream_t filler_ = nullptr;

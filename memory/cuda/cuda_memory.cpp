@@ -94,12 +94,21 @@ Result<Region> allocate_cuda_device(std::shared_ptr<CudaContext> context,
 
 Result<Region> allocate_cuda_unified(std::shared_ptr<CudaContext> context,
                                      CudaMemoryRequest request) {
-  const DeviceInfo& info = context->devices[static_cast<std::size_t>(request.device_id)]->info();
-  if (request.size_bytes > info.total_bytes) {
-    // CUDA would allow it, and then move pages back and forth at every block.
-    return Error{ErrorCode::no_capacity,
-                 std::to_string(request.size_bytes) + " bytes of unified memory: device " +
-                     std::to_string(info.id) + " has " + std::to_string(info.total_bytes)};
+  const CudaDevice& device = *context->devices[static_cast<std::size_t>(request.device_id)];
+  const DeviceInfo& info = device.info();
+  if (!device.concurrent_managed_access()) {
+    return Error{ErrorCode::impossible,
+                 "device " + std::to_string(info.id) + " (" + info.name +
+                     ") has no unified memory that host and device use at once "
+                     "(concurrentManagedAccess is 0)"};
+  }
+  // CUDA answers with addresses only: what the device does not hold must fit the host.
+  const std::uint64_t most_bytes = info.total_bytes + context->host_budget->total_bytes();
+  if (request.size_bytes > most_bytes) {
+    return Error{ErrorCode::no_capacity, std::to_string(request.size_bytes) +
+                                             " bytes of unified memory: device " +
+                                             std::to_string(info.id) + " and the machine have " +
+                                             std::to_string(most_bytes)};
   }
   return allocate(std::move(context), request,
                   {.kind = StorageKind::unified,

@@ -24,12 +24,18 @@ int numa_node_of_pci_device(std::string pci_address, const std::filesystem::path
   return file >> node ? node : -1;
 }
 
-MemoryVisibility cuda_visibility(bool all_concurrent_managed,
+MemoryVisibility cuda_visibility(std::span<const CudaMemoryFacts> devices,
                                  const std::filesystem::path& kernel_release) {
   std::ifstream file(kernel_release);
-  const std::string release{std::istreambuf_iterator<char>(file), {}};
-  if (lower(release).find("microsoft") != std::string::npos) return MemoryVisibility::device;
-  return all_concurrent_managed ? MemoryVisibility::system : MemoryVisibility::explicit_dma;
+  const std::string release = lower({std::istreambuf_iterator<char>(file), {}});
+  if (release.find("microsoft") != std::string::npos || release.find("wsl") != std::string::npos) {
+    return MemoryVisibility::device;
+  }
+  const bool one_memory = std::ranges::all_of(devices, [](const CudaMemoryFacts& device) {
+    return device.host_pointer_for_registered &&
+           (device.integrated || (device.pageable_memory_access && device.uses_host_page_tables));
+  });
+  return one_memory ? MemoryVisibility::system : MemoryVisibility::explicit_dma;
 }
 
 }  // namespace cairn

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
 #include <string>
 
 #include "memory/device_runtime.hpp"
@@ -12,12 +13,23 @@ namespace cairn {
 int numa_node_of_pci_device(std::string pci_address,
                             const std::filesystem::path& pci_devices = "/sys/bus/pci/devices");
 
+// What a GPU says of its memory and the host's, as CUDA names its attributes.
+struct CudaMemoryFacts {
+  bool integrated = false;              // it has no memory of its own
+  bool pageable_memory_access = false;  // it reaches all host memory
+  // By the CPU's own page tables, so coherently. Without this it reaches pageable memory by moving
+  // pages over the bus as they are touched (HMM).
+  bool uses_host_page_tables = false;
+  bool host_pointer_for_registered = false;  // registered memory has one address for both
+};
+
 // How far a CPU write reaches on this machine: `device` under WSL2, where the GPU is
 // paravirtualised and sees host memory only within its own scope; `system` where every GPU shares
-// managed memory coherently with the CPU; `explicit_dma` else. `kernel_release` is a file such as
-// /proc/sys/kernel/osrelease.
+// one coherent memory with the CPU; `explicit_dma` else, as behind a bus, where managed memory may
+// be touched from both sides at once and pages move for it all the same. `kernel_release` is a file
+// such as /proc/sys/kernel/osrelease.
 MemoryVisibility cuda_visibility(
-    bool all_concurrent_managed,
+    std::span<const CudaMemoryFacts> devices,
     const std::filesystem::path& kernel_release = "/proc/sys/kernel/osrelease");
 
 }  // namespace cairn

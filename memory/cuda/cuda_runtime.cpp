@@ -19,17 +19,22 @@ namespace {
 
 class CudaRuntime final : public DeviceRuntime {
  public:
-  explicit CudaRuntime(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {
-    for (const auto& device : context_->devices) devices_.push_back(device->info());
-    visibility_ = cuda_visibility(std::ranges::all_of(
-        context_->devices, [](const auto& device) { return device->concurrent_managed_access(); }));
+  CudaRuntime(std::shared_ptr<CudaContext> context, std::vector<LeftOutDevice> left_out)
+      : context_(std::move(context)), left_out_(std::move(left_out)) {
+    std::vector<CudaMemoryFacts> facts;
+    for (const CudaDevice* device : context_->open_devices) {
+      devices_.push_back(device->info());
+      facts.push_back(device->memory_facts());
+    }
+    visibility_ = cuda_visibility(facts);
   }
 
   std::string_view name() const override { return "cuda"; }
   std::span<const DeviceInfo> devices() const override { return devices_; }
   MemoryVisibility visibility() const override { return visibility_; }
+  std::span<const LeftOutDevice> left_out() const override { return left_out_; }
   std::optional<std::string> lost() const override {
-    for (const auto& device : context_->devices) {
+    for (const CudaDevice* device : context_->open_devices) {
       if (auto why = device->lost()) return why;
     }
     return std::nullopt;
@@ -41,7 +46,11 @@ class CudaRuntime final : public DeviceRuntime {
     return options.by_descriptor ? allocate_cuda_vmm(context_, request)
                                  : allocate_cuda_device(context_, request);
   }
+  // For every device; near one that is left out it is near no other.
   Result<Region> allocate_pinned(std::uint64_t size_bytes, PinnedOptions options) override {
+    if (std::ranges::count(left_out_, options.device_id, &LeftOutDevice::id) > 0) {
+      options = {.numa_aware = false, .device_id = devices_.front().id};
+    }
     CAIRN_TRY(check_device(options.device_id));
     return allocate_cuda_pinned(
         context_, {.memory = {options.device_id, size_bytes}, .numa_aware = options.numa_aware});
@@ -75,13 +84,17 @@ class CudaRuntime final : public DeviceRuntime {
 
  private:
   Result<> check_device(int device_id) const {
-    if (device_id >= 0 && static_cast<std::size_t>(device_id) < devices_.size()) return {};
+    if (std::ranges::count(devices_, device_id, &DeviceInfo::id) > 0) [[likely]]
+      return {};
+    const auto left_out = std::ranges::find(left_out_, device_id, &LeftOutDevice::id);
+    if (left_out != left_out_.end()) return Error{ErrorCode::out_of_range, left_out->why};
     return Error{ErrorCode::out_of_range, "there is no device " + std::to_string(device_id) +
                                               "; the CUDA runtime has 0 to " +
-                                              std::to_string(devices_.size() - 1)};
+                                              std::to_string(context_->devices.size() - 1)};
   }
 
   const std::shared_ptr<CudaContext> context_;
+  const std::vector<LeftOutDevice> left_out_;
   std::vector<DeviceInfo> devices_;
   MemoryVisibility visibility_ = MemoryVisibility::explicit_dma;
 };
@@ -89,8 +102,8 @@ class CudaRuntime final : public DeviceRuntime {
 // Lets two devices copy to each other without a stop in host memory. Where it fails they copy with
 // one.
 void connect_peers(CudaContext& context) {
-  for (const auto& device : context.devices) {
-    for (const auto& peer : context.devices) {
+  for (CudaDevice* device : context.open_devices) {
+    for (const CudaDevice* peer : context.open_devices) {
       const int peer_id = peer->info().id;
       int possible = 0;
       if (peer == device || !device->enter() ||
@@ -120,13 +133,22 @@ Result<std::unique_ptr<DeviceRuntime>> make_cuda_runtime(CudaRuntimeOptions opti
   if (count == 0) return Error{ErrorCode::unavailable, "the machine has no CUDA device"};
   try {
     auto context = std::make_shared<CudaContext>(options.register_piece_bytes);
+    std::vector<LeftOutDevice> left_out;
     for (int id = 0; id < count; ++id) {
-      auto device = CudaDevice::open(id);
-      if (!device) return std::move(device).error();
-      context->devices.push_back(std::move(*device));
+      std::unique_ptr<CudaDevice>& device = context->devices.emplace_back();
+      if (auto opened = CudaDevice::open(id)) {
+        device = std::move(*opened);
+        context->open_devices.push_back(device.get());
+      } else {
+        left_out.push_back({.id = id, .why = std::move(opened).error().detail});
+      }
+    }
+    if (context->open_devices.empty()) {
+      return Error{ErrorCode::device_error, left_out.front().why};
     }
     connect_peers(*context);
-    return std::unique_ptr<DeviceRuntime>(std::make_unique<CudaRuntime>(std::move(context)));
+    return std::unique_ptr<DeviceRuntime>(
+        std::make_unique<CudaRuntime>(std::move(context), std::move(left_out)));
   } catch (const std::system_error& failure) {
     return Error{ErrorCode::unavailable,
                  std::string("no thread to poll CUDA events: ") + failure.what()};

@@ -205,15 +205,15 @@ Result<> CudaStream::prefetch(const RegionView& unified, int device_id) {
     return Error{ErrorCode::device_error, "only unified memory can be prefetched; this is " +
                                               std::string(to_string(unified.kind()))};
   }
-  const auto devices = static_cast<int>(context_->devices.size());
-  if (device_id < -1 || device_id >= devices) {
-    return Error{ErrorCode::out_of_range, "there is no device " + std::to_string(device_id) +
-                                              " to prefetch to; the last is " +
-                                              std::to_string(devices - 1)};
+  const auto& devices = context_->devices;
+  if (device_id < -1 || device_id >= static_cast<int>(devices.size()) ||
+      (device_id >= 0 && devices[static_cast<std::size_t>(device_id)] == nullptr)) {
+    return Error{ErrorCode::out_of_range,
+                 "there is no device " + std::to_string(device_id) + " to prefetch to"};
   }
   CAIRN_TRY(device_.enter());
   const CudaDevice& target =
-      device_id == -1 ? device_ : *context_->devices[static_cast<std::size_t>(device_id)];
+      device_id == -1 ? device_ : *devices[static_cast<std::size_t>(device_id)];
   if (unified.size_bytes() == 0 || !device_.concurrent_managed_access() ||
       !target.concurrent_managed_access()) {
     return {};
@@ -230,6 +230,16 @@ void CudaStream::rely_on(CudaDevice& device) {
   MutexLock lock(mutex_);
   if (&device == &device_ || std::ranges::count(relies_on_, &device) > 0) return;
   relies_on_.push_back(&device);
+}
+
+// The driver's own wait: the thread sleeps in it until the device interrupts.
+Result<> CudaStream::synchronize() {
+  CAIRN_TRY(device_.enter());
+  CAIRN_TRY(device_.check(cudaStreamSynchronize(stream_),
+                          {"cudaStreamSynchronize", "wait for all work of a stream"}));
+  MutexLock lock(mutex_);
+  for (CudaDevice* other : relies_on_) CAIRN_TRY(other->probe());
+  return {};
 }
 
 Result<std::unique_ptr<Event>> CudaStream::record() {

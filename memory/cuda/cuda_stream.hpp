@@ -30,6 +30,7 @@ class alignas(kCacheLineBytes) CudaStream final : public Stream {
   Result<> zero(std::byte* destination, std::uint64_t size_bytes) override;
   Result<> prefetch(const RegionView& unified, int device_id) override;
   Result<std::unique_ptr<Event>> record() override;
+  Result<> synchronize() override;
   Result<> wait_for(Event& event) override;
 
   // For what else is issued on this stream.

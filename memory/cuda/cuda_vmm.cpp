@@ -171,7 +171,7 @@ class VirtualMemory {
   // cudaMalloc gives only.
   Result<> let_devices_in() {
     std::vector<CUmemAccessDesc> who;
-    for (const auto& other : context_->devices) {
+    for (const CudaDevice* other : context_->open_devices) {
       int reaches = 1;
       if (other->info().id != device_id()) {
         CAIRN_TRY(

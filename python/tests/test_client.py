@@ -139,6 +139,8 @@ class Verbs(ServerCase):
         self.assertTrue(joined.unique_id)
         agreed = self.client.agree("alone", self.name, [key(1), key(2)], wait_ms=30_000)
         self.assertEqual((agreed.state, agreed.agreed_blocks), ("done", 1))
+        reduced = self.client.all_reduce("alone", [3, -4], "max", wait_ms=30_000)
+        self.assertEqual((reduced.state, reduced.values), ("done", [3, -4]))
         self.assertIn("alone", [group.name for group in self.client.groups()])
         self.client.leave_group("alone")
 
@@ -146,6 +148,7 @@ class Verbs(ServerCase):
         self.client.healthy()
         self.client.ready()
         self.assertEqual(self.client.system().runtime, "host")
+        self.assertEqual((self.client.system().runtime_fallback, self.client.system().devices_left_out), (None, []))
         self.assertIn("cairn_build_info", self.client.metrics())
 
     def test_refusals_have_classes(self) -> None:

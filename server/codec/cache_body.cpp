@@ -12,9 +12,11 @@ constexpr std::array<std::string_view, 2> kLayoutWords = {"fully_contiguous", "l
 constexpr std::array<std::string_view, 2> kBlockDimWords = {"first", "second"};
 constexpr std::array<std::string_view, 3> kOffloadWords = {"on_evict", "on_commit", "never"};
 constexpr std::array<std::string_view, 2> kExportWords = {"handle", "descriptor"};
+constexpr std::array<std::string_view, 1> kMemoryKindWords = {"unified"};
 constexpr std::array<std::string_view, 1> kStoreWords = {"redis"};
-constexpr std::array<std::string_view, 1> kPlacementWords = {"values"};
-constexpr std::array<std::string_view, 2> kSharedWriteWords = {"on_commit", "second_use"};
+constexpr std::array<std::string_view, 2> kPlacementWords = {"values", "holders"};
+constexpr std::array<std::string_view, 3> kSharedWriteWords = {"on_commit", "on_evict",
+                                                               "second_use"};
 constexpr std::array<std::string_view, 3> kEvictionWords = {"lru", "class_hazard", "lrfu"};
 
 LayoutConfig read_shape(const json& object, const std::string& path, DecodeErrors& errors) {
@@ -37,7 +39,16 @@ void read_sharing(Fields& fields, Tier tier, TierConfig& config) {
   const json* memory = fields.optional_object("memory");
   if (memory == nullptr) return;
   Fields members(*memory, fields.path_of("memory"), fields.errors());
-  if (tier == Tier::device && members.has("export")) {
+  if (tier == Tier::device && members.has("kind")) {
+    members.word("kind", kMemoryKindWords);
+    config.unified = true;
+    for (const char* other : {"export", "import"}) {
+      if (!members.has(other)) continue;
+      fields.errors().add(
+          ErrorCode::malformed,
+          members.path_of(other) + " is given; it is for memory of another kind than unified");
+    }
+  } else if (tier == Tier::device && members.has("export")) {
     config.by_descriptor = members.word("export", kExportWords) == 1;
     if (members.has("import")) {
       fields.errors().add(ErrorCode::malformed,
@@ -147,6 +158,7 @@ ordered_json tier_body(const CacheConfig& cache, Tier tier) {
   if (tier == Tier::pinned) body["numa_aware"] = config.numa_aware;
   if (config.import) body["memory"] = {{"import", tier_memory_body(*config.import)}};
   if (config.by_descriptor) body["memory"] = {{"export", kExportWords[1]}};
+  if (config.unified) body["memory"] = {{"kind", kMemoryKindWords[0]}};
   if (tier == Tier::disk) body["path"] = config.path.empty() ? cache.name : config.path;
   return body;
 }
@@ -176,6 +188,7 @@ void add_counts(ordered_json& body, const TierStats& stats) {
     blocks[std::string(to_string(static_cast<SlotState>(state)))] = stats.blocks[state];
   }
   body["capacity_blocks"] = stats.capacity_blocks;
+  if (stats.populated_bytes) body["populated_bytes"] = *stats.populated_bytes;
   body["blocks"] = std::move(blocks);
   body["leased_blocks"] = stats.leased_blocks;
   body["hits"] = stats.hit_blocks;
@@ -314,6 +327,9 @@ ordered_json cache_status(const Cache& cache) {
     add_counts(body["tiers"][std::string(to_string(tier))], tier_stats);
     hits += tier_stats.hit_blocks;
   }
+  const EvictionKind in_force =
+      stats.follows_lru != 0 ? EvictionKind::lru : cache.config().eviction;
+  body["eviction_in_force"] = to_string(in_force);
   body["matches"] = stats.matches;
   body["hits"] = hits;
   body["misses"] = stats.miss_blocks;

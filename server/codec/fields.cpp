@@ -55,6 +55,34 @@ std::optional<std::int64_t> whole_of(double number) {
   return static_cast<std::int64_t>(number);
 }
 
+std::optional<std::int64_t> read_signed(const json& value, const std::string& path,
+                                        SignedBounds bounds, DecodeErrors& errors) {
+  const auto no_integer = [&]() -> std::optional<std::int64_t> {
+    errors.add(ErrorCode::wrong_type, path + " is " + type_of(value) + "; it takes an integer");
+    return std::nullopt;
+  };
+  json whole = value;
+  if (value.is_number_float()) {
+    const auto number = value.get<double>();
+    if (const auto read = whole_of(number)) {
+      whole = *read;
+    } else if (std::abs(number) <= kBeyondIntegers) {
+      return no_integer();
+    }
+  } else if (!value.is_number_integer()) {
+    return no_integer();
+  }
+  const bool fits = whole.is_number_integer() &&
+                    !(whole.is_number_unsigned() && whole.get<std::uint64_t>() > INT64_MAX);
+  if (fits && whole.get<std::int64_t>() >= bounds.min && whole.get<std::int64_t>() <= bounds.max) {
+    return whole.get<std::int64_t>();
+  }
+  errors.add(ErrorCode::out_of_range, path + " is " + value.dump() + "; it takes " +
+                                          std::to_string(bounds.min) + " to " +
+                                          std::to_string(bounds.max));
+  return std::nullopt;
+}
+
 std::uint64_t read_number(const json& value, const std::string& path, NumberBounds bounds,
                           DecodeErrors& errors) {
   const auto out_of_range = [&](const std::string& shown) {
@@ -149,33 +177,11 @@ std::optional<std::uint64_t> Fields::optional_number(std::string_view name, Numb
   return read_number(*value, path_of(name), bounds, errors_);
 }
 
-std::optional<std::int64_t> Fields::optional_signed(std::string_view name, std::int64_t min,
-                                                    std::int64_t max) {
-  note(name, std::to_string(min) + " to " + std::to_string(max));
+std::optional<std::int64_t> Fields::optional_signed(std::string_view name, SignedBounds bounds) {
+  note(name, std::to_string(bounds.min) + " to " + std::to_string(bounds.max));
   const json* value = find(name);
   if (value == nullptr) return std::nullopt;
-  json whole;
-  if (value->is_number_float()) {
-    const auto number = value->get<double>();
-    if (const auto read = whole_of(number)) {
-      whole = *read;
-      value = &whole;
-    } else if (std::abs(number) <= kBeyondIntegers) {
-      typed(value, name, false, "an integer");
-      return std::nullopt;
-    }
-  } else if (!value->is_number_integer()) {
-    typed(value, name, false, "an integer");
-    return std::nullopt;
-  }
-  const bool fits = value->is_number_integer() &&
-                    !(value->is_number_unsigned() && value->get<std::uint64_t>() > INT64_MAX);
-  if (fits && value->get<std::int64_t>() >= min && value->get<std::int64_t>() <= max) {
-    return value->get<std::int64_t>();
-  }
-  errors_.add(ErrorCode::out_of_range, path_of(name) + " is " + value->dump() + "; it takes " +
-                                           std::to_string(min) + " to " + std::to_string(max));
-  return std::nullopt;
+  return read_signed(*value, path_of(name), bounds, errors_);
 }
 
 std::optional<double> Fields::optional_share(std::string_view name) {

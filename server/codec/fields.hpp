@@ -47,6 +47,10 @@ struct NumberBounds {
   std::uint64_t min = 0;
   std::uint64_t max = UINT64_MAX;
 };
+struct SignedBounds {
+  std::int64_t min = 0;
+  std::int64_t max = INT64_MAX;
+};
 inline constexpr NumberBounds kAnyU32{0, UINT32_MAX};
 
 // Reads the members of one JSON object by name. What is missing, of a wrong type or out of range is
@@ -62,8 +66,7 @@ class Fields {
 
   std::uint64_t number(std::string_view name, NumberBounds bounds);
   std::optional<std::uint64_t> optional_number(std::string_view name, NumberBounds bounds);
-  std::optional<std::int64_t> optional_signed(std::string_view name, std::int64_t min,
-                                              std::int64_t max);
+  std::optional<std::int64_t> optional_signed(std::string_view name, SignedBounds bounds);
   std::optional<double> optional_share(std::string_view name);  // 0 to 1
   std::string string(std::string_view name);
   std::optional<std::string> optional_string(std::string_view name);
@@ -108,5 +111,7 @@ std::optional<std::int64_t> whole_of(double number);
 // A number of a list or of a member; notes wrong_type or out_of_range under `path`.
 std::uint64_t read_number(const json& value, const std::string& path, NumberBounds bounds,
                           DecodeErrors& errors);
+std::optional<std::int64_t> read_signed(const json& value, const std::string& path,
+                                        SignedBounds bounds, DecodeErrors& errors);
 
 }  // namespace cairn

@@ -100,8 +100,26 @@ constexpr std::array kFlags = {
         "shared", "/shared/url", text,
         "redis://HOST:PORT[,HOST:PORT...] (rediss:// with TLS) of the store that caches share with "
         "those of other servers (default none)"},
+    Flag{"record", "/record/path", text,
+         "file to write a trace of all requests into, for cairn-replay, with salted hashes for "
+         "keys; "
+         "one that is there becomes FILE.old (default none)"},
+    Flag{"advertise", "/shared/advertise", text,
+         "URL by which other servers reach this one, for shared tiers that say who has a block "
+         "(default the address listened on)"},
     Flag{"transfer-workers", "/transfers/workers", number,
          "movements in memory under way at once, 1 to 64 (default 2)"},
+    Flag{"transfer-strategy-load", "/transfers/strategy/load", text,
+         "how blocks come to a device, and how that is known to be over: auto, sync (the thread "
+         "waits for the stream), async (an event), polling (the thread asks the event each "
+         "transfers.polling_interval_us) or unified (tiers in unified memory) (default auto)"},
+    Flag{"transfer-strategy-store", "/transfers/strategy/store", text,
+         "the same, for blocks that leave a device (default auto)"},
+    Flag{"transfer-strategy-device", "/transfers/strategy/device", text,
+         "the same, within devices and between them (default auto)"},
+    Flag{"device-kept-bytes", "/transfers/device_kept_bytes", number,
+         "memory of each device that nobody uses and that is kept for the next tier or movement, "
+         "instead of going back to the driver (default 0)"},
     Flag{"disk-threads", "/transfers/disk_threads", number,
          "threads for the checksums of disk tiers, 1 to 64 (default 2)"},
     Flag{

@@ -26,6 +26,9 @@ std::vector<SettingHelp> file_settings() {
       "what a cache whose order of eviction learns remembers of blocks that are gone, 13 bytes "
       "each "
       "(default 67108864)");
+  add("blocks.populate_threads",
+      "threads, of the lowest priority, that take the pages of pinned tiers before their first use "
+      "while memory is free; 0: none (default 4)");
   add("blocks.max_snapshots", "snapshots of a cache (default 64)");
   add("blocks.max_snapshot_jobs", "snapshots made or restored at once (default 4)");
   add("disk.depth", "pieces that io_uring has under way at once (default 128)");
@@ -53,11 +56,12 @@ std::vector<SettingHelp> file_settings() {
   add("events.zmq.kept_batches", "batches kept for replay (default 10000)");
   add("events.zmq.high_water_mark",
       "messages kept for a slow subscriber; more are dropped (default 100000)");
+  add("record.max_bytes", "where the file of --record ends (default 1073741824)");
   add("transfers.max_queued_jobs", "jobs of the transfer engine that wait (default 1024)");
   add("transfers.staging_bytes",
       "pinned memory through which disk and device exchange blocks (default 67108864)");
   add("transfers.polling_interval_us",
-      "how often a device is asked whether it is done (default 20)");
+      "with the strategy polling: how often a device is asked whether it is done (default 20)");
   add("transfers.copy_forms.WAY.batch_least_pieces",
       "WAY is load, store or device; fewer pieces are copied one by one (default 4)");
   add("transfers.copy_forms.WAY.kernel_least_pieces",
@@ -77,11 +81,25 @@ std::vector<SettingHelp> file_settings() {
   add("shared.timeout_ms", "without a byte of an answer a node is given up (default 1000)");
   add("shared.max_queued", "values that wait for a node's connections (default 256)");
   add("shared.match_deadline_us", "how long a match waits for the store's word (default 2000)");
+  add("shared.peer.token_file",
+      "file whose first line is a token of role peer, for the other servers (default none)");
+  add("shared.peer.ca",
+      "PEM file of the authorities that sign their certificates; with it only https:// is asked "
+      "(default the system's)");
+  add("shared.peer.cert", "PEM file with a certificate for them to see (default none)");
+  add("shared.peer.key", "PEM file with its key");
+  add("shared.peer.connections", "connections, a server (default 2)");
+  add("shared.peer.timeout_ms", "without a byte of an answer a server is given up (default 1000)");
+  add("shared.peer.max_queued", "blocks that wait for a server's connections (default 256)");
+  add("shared.evict_wait_ms",
+      "how long a block that makes room waits for its turn to be stored, with write on_evict "
+      "(default 250)");
   add("groups.host", "address that the other servers of a group reach (default 127.0.0.1)");
   add("groups.collective", "what rank 0 makes groups of (default local)");
   add("groups.max_groups", "groups that this server is a rank of (default 16)");
   add("groups.max_world_size", "ranks of a group (default 64)");
   add("groups.max_queued_operations", "operations of a group that wait (default 64)");
+  add("groups.max_values", "numbers of one all_reduce (default 4096)");
   add("groups.join_timeout_ms", "until every rank is there (default 60000)");
   add("groups.step_timeout_ms", "until every rank has done its part of a step (default 30000)");
   add("groups.piece_bytes", "blocks are sent in pieces of this (default 8388608)");

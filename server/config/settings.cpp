@@ -85,6 +85,7 @@ void read_blocks(Fields& fields, BlockManagerOptions& out) {
   read(fields, "kept_transfers", kCount, out.kept_transfers);
   read(fields, "max_waiting_allocations", kCount, out.max_waiting_allocations);
   read(fields, "staging_bytes", {4096, 1ull << 40}, out.staging_bytes);
+  read(fields, "populate_threads", {0, 64}, out.populate_threads);
   read(fields, "max_metadata_bytes", {0, 1u << 20}, out.max_metadata_bytes);
   read(fields, "max_history_bytes", {64, 1ull << 40}, out.max_history_bytes);
   read(fields, "max_snapshots", kCount, out.max_snapshots);
@@ -152,12 +153,26 @@ void read_copy_forms(Fields& fields, FormThresholds& out) {
   read(fields, "rows_least_rows", {0, UINT32_MAX}, out.rows_least_rows);
 }
 
+// As CopyStrategy lists them.
+constexpr std::array<std::string_view, kNumCopyStrategies> kStrategyWords = {
+    "auto", "sync", "async", "polling", "unified"};
+
+void read_strategy(Fields& fields, std::string_view way, CopyStrategy& out) {
+  out = static_cast<CopyStrategy>(fields.optional_word(way, kStrategyWords).value_or(0));
+}
+
 void read_transfers(Fields& fields, TransferEngineOptions& out) {
   read(fields, "workers", {1, 64}, out.workers);
   read(fields, "max_queued_jobs", kCount, out.max_queued_jobs);
   read(fields, "disk_threads", {1, 64}, out.disk_threads);
   read(fields, "staging_bytes", {4096, 1ull << 40}, out.staging_bytes);
   read(fields, "polling_interval_us", {1, 1'000'000}, out.polling_interval_us);
+  read(fields, "device_kept_bytes", {0, 1ull << 50}, out.device_kept_bytes);
+  section(fields, "strategy", [&out](Fields& ways) {
+    read_strategy(ways, "load", out.strategy.load);
+    read_strategy(ways, "store", out.strategy.store);
+    read_strategy(ways, "device", out.strategy.device);
+  });
   section(fields, "copy_forms", [&out](Fields& members) {
     section(members, "load", [&](Fields& way) { read_copy_forms(way, out.copy_forms.load); });
     section(members, "store", [&](Fields& way) { read_copy_forms(way, out.copy_forms.store); });
@@ -169,6 +184,7 @@ void read_groups(Fields& fields, GroupOptions& out) {
   read(fields, "max_groups", {0, 1024}, out.max_groups);
   read(fields, "max_world_size", {1, kMaxWorldSize}, out.max_world_size);
   read(fields, "max_queued_operations", {1, 65'536}, out.max_queued_operations);
+  read(fields, "max_values", {1, 65'536}, out.max_values);
   read(fields, "join_timeout_ms", kTimeoutMs, out.join_timeout_ms);
   read(fields, "step_timeout_ms", kTimeoutMs, out.step_timeout_ms);
   read(fields, "piece_bytes", {4096, 1ull << 30}, out.piece_bytes);
@@ -228,18 +244,39 @@ void read_events(Fields& fields, Settings& out) {
   section(fields, "zmq", [&out](Fields& members) { read_zmq(members, out.zmq); });
 }
 
-// The last line's end belongs to the file, not to the password.
-std::string read_password(Fields& fields) {
-  const auto path = fields.optional_string("password_file");
+// The first line of the file that a field names. The line's end belongs to the file, not to the
+// secret.
+std::string read_secret(Fields& fields, std::string_view name) {
+  const auto path = fields.optional_string(name);
   if (!path) return {};
   std::ifstream file(*path, std::ios::binary);
-  std::string password;
-  if (!file || !std::getline(file, password)) {
-    fields.errors().add(ErrorCode::not_found, fields.path_of("password_file") + " is '" + *path +
+  std::string secret;
+  if (!file || !std::getline(file, secret)) {
+    fields.errors().add(ErrorCode::not_found, fields.path_of(name) + " is '" + *path +
                                                   "', which cannot be read or is empty");
   }
-  if (password.ends_with('\r')) password.pop_back();
-  return password;
+  if (secret.ends_with('\r')) secret.pop_back();
+  return secret;
+}
+
+void read_wire_tls(Fields& fields, WireTls& out) {
+  out.ca = fields.optional_string("ca").value_or("");
+  out.certificate = fields.optional_string("cert").value_or("");
+  out.key = fields.optional_string("key").value_or("");
+  if (out.certificate.empty() != out.key.empty()) {
+    fields.errors().add(ErrorCode::missing_field,
+                        fields.path_of(out.key.empty() ? "key" : "cert") +
+                            " is missing; a certificate and its key come together");
+  }
+}
+
+void read_peers(Fields& fields, PeerSettings& out) {
+  out.token = read_secret(fields, "token_file");
+  read_wire_tls(fields, out.tls);
+  out.needs_tls = !out.tls.ca.empty();
+  read(fields, "connections", {1, 64}, out.connections);
+  read(fields, "timeout_ms", {10, 60'000}, out.timeout_ms);
+  read(fields, "max_queued", {1, 65'536}, out.max_queued);
 }
 
 void read_shared(Fields& fields, Settings& out) {
@@ -254,23 +291,29 @@ void read_shared(Fields& fields, Settings& out) {
     }
   }
   store.user = fields.optional_string("user").value_or("");
-  store.password = read_password(fields);
-  section(fields, "tls", [&store](Fields& tls) {
-    store.ca = tls.optional_string("ca").value_or("");
-    store.certificate = tls.optional_string("cert").value_or("");
-    store.key = tls.optional_string("key").value_or("");
-    if (store.certificate.empty() != store.key.empty()) {
-      tls.errors().add(ErrorCode::missing_field,
-                       tls.path_of(store.key.empty() ? "key" : "cert") +
-                           " is missing; a certificate and its key come together");
-    }
-  });
+  store.password = read_secret(fields, "password_file");
+  section(fields, "tls", [&store](Fields& tls) { read_wire_tls(tls, store.tls_files); });
   read(fields, "connections", {1, 64}, store.connections);
   read(fields, "timeout_ms", {10, 60'000}, store.timeout_ms);
   read(fields, "max_queued", {1, 65'536}, store.max_queued);
   auto deadline_us = static_cast<std::uint64_t>(out.shared_tier.match_deadline.count());
   read(fields, "match_deadline_us", {100, 10'000'000}, deadline_us);
   out.shared_tier.match_deadline = std::chrono::microseconds(deadline_us);
+  auto evict_wait_ms = static_cast<std::uint64_t>(out.shared_tier.evict_wait.count());
+  read(fields, "evict_wait_ms", {0, 60'000}, evict_wait_ms);
+  out.shared_tier.evict_wait = std::chrono::milliseconds(evict_wait_ms);
+  section(fields, "peer", [&out](Fields& peer) { read_peers(peer, out.peers); });
+  if (const auto advertise = fields.optional_string("advertise")) {
+    if (auto read = read_peer_url(*advertise); !read) {
+      fields.errors().add(read.error().code,
+                          fields.path_of("advertise") + ": " + read.error().detail);
+    } else if (read->address.host.empty()) {
+      fields.errors().add(
+          ErrorCode::malformed,
+          fields.path_of("advertise") + " is a Unix socket, which other hosts do not reach");
+    }
+    out.advertise = *advertise;
+  }
   if (url) out.shared = std::move(store);
 }
 
@@ -382,6 +425,13 @@ Result<http::ListenConfig> parse_listen(std::string_view text) {
   return listen;
 }
 
+// Of all the machine's networks, and no name for any of them.
+static bool is_any_address(const std::string& host) {
+  boost::system::error_code error;
+  const auto address = boost::asio::ip::make_address(host, error);
+  return !error && address.is_unspecified();
+}
+
 bool is_loopback(const std::string& host) {
   boost::system::error_code error;
   const auto address = boost::asio::ip::make_address(host, error);
@@ -429,6 +479,10 @@ Settings read_document(const json& document, DecodeErrors& errors) {
   section(fields, "import", [&settings](Fields& members) {
     read_import_folders(members, settings.blocks.import_folders);
   });
+  section(fields, "record", [&settings](Fields& members) {
+    settings.blocks.record_path = members.optional_string("path").value_or("");
+    read(members, "max_bytes", {4096, 1ull << 50}, settings.blocks.max_record_bytes);
+  });
   section(fields, "transfers",
           [&settings](Fields& members) { read_transfers(members, settings.transfers); });
   section(fields, "shared", [&settings](Fields& members) { read_shared(members, settings); });
@@ -443,6 +497,8 @@ Settings read_document(const json& document, DecodeErrors& errors) {
   });
   settings.caches = read_caches(fields);
   settings.blocks.has_shared_store = settings.shared.has_value();
+  settings.blocks.is_advertised =
+      !settings.advertise.empty() || !is_any_address(settings.listen.host);
   // For a quick start.
   if (settings.shared && settings.caches == std::vector{default_cache()}) {
     settings.caches.front().shared.emplace();

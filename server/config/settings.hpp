@@ -22,6 +22,7 @@
 #include "server/http/tls.hpp"
 #include "transport/engine/transfer_engine.hpp"
 #include "transport/io/uring_disk_io.hpp"
+#include "transport/store/http_peers.hpp"
 #include "transport/store/redis_settings.hpp"
 
 namespace cairn {
@@ -37,6 +38,16 @@ enum class DiskEngine : std::uint8_t {
   io_uring,
   threads,
 };
+
+// The kernel clears some 1 GB/s a thread; more than these would take the memory's bandwidth from
+// those who serve.
+inline constexpr unsigned kPopulateThreads = 4;
+
+inline BlockManagerOptions default_block_options() {
+  BlockManagerOptions options;
+  options.populate_threads = kPopulateThreads;
+  return options;
+}
 
 // Everything that can be set. The defaults are the ones that --help tells.
 struct Settings {
@@ -58,9 +69,12 @@ struct Settings {
   UringOptions uring;
   bool offload_at_stop = false;  // a clean end brings the pinned tiers' blocks to disk first
   std::string crash_at;          // tests: the place where the process kills itself; empty: nowhere
-  BlockManagerOptions blocks;
+  BlockManagerOptions blocks = default_block_options();
   GroupOptions groups;
   std::optional<RedisSettings> shared;  // nothing: no cache has a shared tier
+  // The URL by which other servers reach this one; empty: the address listened on.
+  std::string advertise;
+  PeerSettings peers;  // how they are reached
   SharedTierOptions shared_tier;
   std::vector<CacheConfig> caches;
   std::vector<RestoreSetting> restore;  // in this order, after the caches are made

@@ -59,6 +59,8 @@ void put_cache(Service& service, const Call& call, Reply reply) {
                   static_cast<void>(service.manager.drop_cache(config.name, true));
                   return answer.error(kept.error());
                 }
+                // Now, before it has a block that could leave it.
+                if (service.shared != nullptr) service.shared->of(created->cache);
                 service.log.info("cache made", {{"cache", config.name}});
               }
               if (!created->is_new) return answer.document(200, cache_shape(*created->cache));

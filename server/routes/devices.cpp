@@ -14,10 +14,14 @@ ordered_json allocator_body(const NamedAllocator& allocator) {
           {"allocated_bytes", now.allocated_bytes},
           {"reserved_bytes", now.reserved_bytes},
           {"cached_bytes", now.cached_bytes},
+          {"pending_bytes", now.pending_bytes},
           {"peak_allocated_bytes", now.peak_allocated_bytes},
           {"peak_reserved_bytes", now.peak_reserved_bytes},
           {"largest_free_bytes", now.largest_free_bytes},
-          {"segments", now.segments}};
+          {"segments", now.segments},
+          {"cache_hits", now.cache_hits},
+          {"cache_misses", now.cache_misses},
+          {"retries", now.retries}};
 }
 
 std::vector<NamedAllocator> all_allocators(const Service& service) {
@@ -33,7 +37,8 @@ ordered_json device_body(const Service& service, const DeviceInfo& device,
   for (const NamedAllocator& one : allocators) {
     if (one.device != std::to_string(device.id)) continue;
     list.push_back(allocator_body(one));
-    reserved_bytes += one.now.reserved_bytes;
+    // Slots are of memory that this allocator has, or of an engine's, or not the device's own.
+    if (one.allocator != "slots") reserved_bytes += one.now.reserved_bytes;
   }
   return {{"id", device.id},
           {"name", device.name},

@@ -1,3 +1,5 @@
+#include <array>
+
 #include "server/codec/dom_blocks.hpp"
 #include "server/codec/ids.hpp"
 #include "server/codec/requests.hpp"
@@ -88,6 +90,29 @@ void share(Service& service, const Call& call, ShareKind kind, Reply reply) {
                     std::move(reply));
 }
 
+constexpr std::array<std::string_view, 3> kReductionWords = {"sum", "min", "max"};
+constexpr std::array<Reduction, 3> kReductions = {Reduction::sum, Reduction::min, Reduction::max};
+
+std::vector<std::int64_t> read_values(Fields& fields, std::size_t max_values) {
+  std::vector<std::int64_t> values;
+  const json* list = fields.list("values");
+  if (list == nullptr) return values;
+  const std::string path = fields.path_of("values");
+  if (list->empty() || list->size() > max_values) {
+    fields.errors().add(ErrorCode::out_of_range, path + " has " + std::to_string(list->size()) +
+                                                     " elements; it takes 1 to " +
+                                                     std::to_string(max_values));
+    return values;
+  }
+  for (const json& item : *list) {
+    const std::string at = path + "[" + std::to_string(values.size()) + "]";
+    const auto value = read_signed(item, at, {-kMaxShareValue, kMaxShareValue}, fields.errors());
+    if (!value) return values;
+    values.push_back(*value);
+  }
+  return values;
+}
+
 }  // namespace
 
 void join_group(Service& service, const Call& call, Reply reply) {
@@ -145,6 +170,24 @@ void group_broadcast(Service& service, const Call& call, Reply reply) {
 }
 void group_all_gather(Service& service, const Call& call, Reply reply) {
   share(service, call, ShareKind::all_gather, std::move(reply));
+}
+void group_all_reduce(Service& service, const Call& call, Reply reply) {
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  auto document = body_document(call, max_values(service));
+  if (!document) return reply.error(document.error());
+  DecodeErrors errors;
+  Fields fields(*document, "", errors);
+  ShareRequest request{.kind = ShareKind::all_reduce};
+  request.values = read_values(fields, service.manager.groups().options().max_values);
+  request.reduction = kReductions[fields.word("op", kReductionWords)];
+  const auto wait_ms =
+      static_cast<std::uint32_t>(fields.optional_number("wait_ms", {0, kMaxWaitMs}).value_or(0));
+  fields.finish();
+  if (auto read = errors.take(); !read) return reply.error(read.error());
+  auto id = service.manager.groups().share(call.path[0], std::move(request));
+  if (!id) return reply.error(id.error());
+  answer_when_ended(service, {.id = *id, .wait_ms = wait_ms, .status_unfinished = 202},
+                    std::move(reply));
 }
 void group_agree(Service& service, const Call& call, Reply reply) {
   share(service, call, ShareKind::agree, std::move(reply));

@@ -67,6 +67,7 @@ void group_recv(Service&, const Call&, Reply);
 void group_broadcast(Service&, const Call&, Reply);
 void group_all_gather(Service&, const Call&, Reply);
 void group_agree(Service&, const Call&, Reply);
+void group_all_reduce(Service&, const Call&, Reply);
 // agents.cpp
 void put_agent(Service&, const Call&, Reply);
 void list_agents(Service&, const Call&, Reply);

@@ -19,6 +19,14 @@ ordered_json devices_body(const DeviceRuntime& runtime) {
   return devices;
 }
 
+ordered_json left_out_body(const DeviceRuntime& runtime) {
+  ordered_json devices = ordered_json::array();
+  for (const LeftOutDevice& device : runtime.left_out()) {
+    devices.push_back({{"id", device.id}, {"why", device.why}});
+  }
+  return devices;
+}
+
 ordered_json pressure_body(const BlockManager& manager) {
   ordered_json pressure = ordered_json::object();
   for (const auto& cache : manager.caches()) {
@@ -35,18 +43,25 @@ ordered_json pressure_body(const BlockManager& manager) {
   return pressure;
 }
 
-// Null where there is none. What a node said last never has a credential in it.
-ordered_json shared_body(const Service& service) {
-  if (service.shared == nullptr) return nullptr;
-  const SharedStoreStats stats = service.shared->store_stats();
+ordered_json nodes_body(const std::vector<SharedStoreStats::Node>& all) {
   ordered_json nodes = ordered_json::array();
-  for (const auto& node : stats.nodes) {
+  for (const auto& node : all) {
     nodes.push_back({{"address", node.address},
                      {"state", node.is_open ? "left_alone" : "reached"},
                      {"last_error", node.last_error.empty() ? ordered_json(nullptr)
                                                             : ordered_json(node.last_error)}});
   }
-  return {{"store", "redis"}, {"ready", stats.is_ready}, {"nodes", std::move(nodes)}};
+  return nodes;
+}
+
+// Null where there is none. What a node said last never has a credential in it.
+ordered_json shared_body(const Service& service) {
+  if (service.shared == nullptr) return nullptr;
+  const SharedStoreStats stats = service.shared->store_stats();
+  return {{"store", "redis"},
+          {"ready", stats.is_ready},
+          {"nodes", nodes_body(stats.nodes)},
+          {"peers", nodes_body(service.shared->peer_stats().servers)}};
 }
 
 ordered_json system_body(const Service& service) {
@@ -62,7 +77,11 @@ ordered_json system_body(const Service& service) {
           {"state", to_string(service.phase)},
           {"uptime_ms", service.clock.unix_ms() - service.started_at_unix_ms},
           {"runtime", service.runtime.name()},
+          {"runtime_fallback", service.runtime_fallback.empty()
+                                   ? ordered_json(nullptr)
+                                   : ordered_json(service.runtime_fallback)},
           {"devices", devices_body(service.runtime)},
+          {"devices_left_out", left_out_body(service.runtime)},
           {"lost_device", lost ? ordered_json(*lost) : ordered_json(nullptr)},
           {"memory_visibility", to_string(service.runtime.visibility())},
           {"pressure", pressure_body(service.manager)},

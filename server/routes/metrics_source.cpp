@@ -21,11 +21,14 @@ std::string collect_metrics(const Service& service) {
   std::optional<SharedStats> shared;
   if (service.shared != nullptr) {
     shared = SharedStats{.store = service.shared->store_stats(),
+                         .peers = service.shared->peer_stats(),
                          .tiers = service.shared->stats(),
                          .missed_events = service.shared->missed_events()};
   }
   return metrics_text({.version = kVersion,
                        .runtime = service.runtime.name(),
+                       .devices = service.runtime.devices().size(),
+                       .devices_left_out = service.runtime.left_out().size(),
                        .ready = check_ready(service.phase, service.runtime).has_value(),
                        .caches = caches,
                        .engine = service.engine.stats(),

@@ -48,6 +48,7 @@ struct Service {
   Gate* gate = nullptr;           // null: everybody may do everything
   SharedTiers* shared = nullptr;  // null: there is no shared store
   ApiLimits limits;
+  std::string runtime_fallback = {};  // why no GPU is used although there is one; empty: not so
   std::int64_t started_at_unix_ms = 0;
   std::atomic<const http::HttpServer*> http{nullptr};  // null until it listens
   std::atomic<Phase> phase{Phase::starting};

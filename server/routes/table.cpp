@@ -77,6 +77,7 @@ constexpr std::array kRoutes = {
     structured(write, post, "/v1/groups/{name}/broadcast", group_broadcast),
     structured(write, post, "/v1/groups/{name}/all_gather", group_all_gather),
     structured(write, post, "/v1/groups/{name}/agree", group_agree),
+    structured(write, post, "/v1/groups/{name}/all_reduce", group_all_reduce),
 
     structured(write, post, "/v1/caches/{cache}/load", load_to_agent),
     structured(write, post, "/v1/caches/{cache}/store", store_from_agent),

@@ -29,7 +29,7 @@ Result<TransferBody> read_transfer(const json& document, std::size_t max_keys) {
   body.request.to = read_tier(fields, "to");
   body.request.move = fields.optional_word("mode", kModes).value_or(0) == 1;
   body.request.priority = static_cast<std::int32_t>(
-      fields.optional_signed("priority", -kMaxPriority, kMaxPriority).value_or(0));
+      fields.optional_signed("priority", {-kMaxPriority, kMaxPriority}).value_or(0));
   body.from_cache = fields.optional_string("from_cache");
   if (body.from_cache && body.request.move) {
     errors.add(ErrorCode::impossible,
@@ -72,6 +72,7 @@ ordered_json summary_body(const TransferSummary& summary) {
                        {"bytes", summary.bytes}};
   if (!summary.cache.empty()) body["cache"] = summary.cache;
   if (summary.agreed_blocks) body["agreed_blocks"] = *summary.agreed_blocks;
+  if (summary.values) body["values"] = *summary.values;
   if (summary.layers_done) body["layers_done"] = *summary.layers_done;
   if (summary.error) {
     body["error"] = {{"code", to_string(summary.error->code)}, {"detail", summary.error->detail}};

@@ -119,6 +119,62 @@ TEST_F(DiskRestart, TheHeadersMakeUpForATornEndOfTheLog) {
   expect_whole(keys(1, 3));
 }
 
+class LearntRestart : public DiskRestart {
+ protected:
+  LearntRestart() {
+    config_.name = "learns";
+    config_.eviction = EvictionKind::class_hazard;
+    cache_ = rig_.cache(config_);
+    put(keys(1, 4));
+    for (std::size_t i = 0; i < 50; ++i) {
+      const MatchResult found = rig_.match(*cache_, keys(1, 1 + i % 4), 1000);
+      EXPECT_TRUE(cache_->release(*found.lease, {.output_tokens = 20}));
+    }
+    rig_.manager->checkpoint();
+    put(keys(11, 1));
+  }
+  // Behind the file's head.
+  static std::string learnt_in(const std::filesystem::path& folder) {
+    return bytes_of_file(folder / "learns~learnt").substr(32);
+  }
+  std::string learnt_after_restart() {
+    restart();
+    EXPECT_FALSE(there().empty());
+    after_->checkpoint();
+    return learnt_in(copy_->path() / "disk");
+  }
+};
+
+TEST_F(LearntRestart, TheOrderOfEvictionGoesOnFromWhatItHasLearnt) {
+  const std::string before = learnt_in(crash());
+  EXPECT_GT(std::ranges::count_if(before, [](char byte) { return byte != 0; }), 8);
+  EXPECT_EQ(learnt_after_restart(), before);
+}
+
+TEST_F(LearntRestart, WhatIsDamagedIsNotTakenAndKeepsNoBlockAway) {
+  const std::filesystem::path path = crash() / "learns~learnt";
+  const std::string before = bytes_of_file(path);
+  for (const std::size_t at : {std::size_t{0}, std::size_t{8}, std::size_t{16}, std::size_t{24},
+                               std::size_t{40}, before.size() - 1}) {
+    turn_byte(path, at);
+    const std::string after = learnt_after_restart();
+    EXPECT_NE(after, before.substr(32)) << at;
+    expect_whole(keys(1, 4));
+    back_.reset();
+    after_.reset();
+    std::ofstream(path, std::ios::binary) << before;
+  }
+  std::ofstream(path, std::ios::binary) << before.substr(0, before.size() / 2);
+  EXPECT_NE(learnt_after_restart(), before.substr(32));
+}
+
+TEST_F(LearntRestart, WhatIsLearntGoesWithItsCache) {
+  ASSERT_TRUE(std::filesystem::exists(rig_.dir.path() / "disk/learns~learnt"));
+  cache_.reset();
+  ASSERT_TRUE(rig_.manager->drop_cache("learns", false));
+  EXPECT_FALSE(std::filesystem::exists(rig_.dir.path() / "disk/learns~learnt"));
+}
+
 // Found by the crash harness: what came after the damage was lost, though it was on disk.
 TEST_F(DiskRestart, TheHeadersMakeUpForADamagedLogAndErasedBlocksStayAway) {
   put(keys(1, 4));

@@ -2,6 +2,7 @@
 // break.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "base/hash.hpp"
@@ -49,7 +50,8 @@ class Prompts {
 class OneTier {
  public:
   OneTier(EvictionKind eviction, std::uint32_t capacity)
-      : store_({.capacities = {0, capacity, 0}, .hash_seed = 5, .eviction = eviction}) {}
+      : capacities_{0, capacity, 0},
+        store_({.capacities = capacities_, .hash_seed = 5, .eviction = eviction}) {}
 
   std::size_t request(const Prompts::Request& request) {
     store_.set_time(++now_ms_);
@@ -79,6 +81,10 @@ class OneTier {
     for (auto at = held.rbegin(); at != held.rend(); ++at) store_.unpin_for_lease(*at);
     return hits;
   }
+  void set_eviction(EvictionKind eviction) {
+    BlockStore::NewOrder order({.capacities = capacities_, .eviction = eviction}, capacities_);
+    store_.set_eviction(order);
+  }
   BlockStore& store() { return store_; }
 
  private:
@@ -90,6 +96,7 @@ class OneTier {
     store_.drop(victim->at, EvictionReason::capacity);
     return true;
   }
+  const std::array<std::uint32_t, kNumTiers> capacities_;
   BlockStore store_;
   std::int64_t now_ms_ = 0;
 };
@@ -134,7 +141,7 @@ TEST_P(EvictionOrder, ChangesWhileBlocksAreHeldAndListed) {
   for (const EvictionKind eviction :
        {GetParam(), EvictionKind::lru, GetParam(), EvictionKind::class_hazard}) {
     for (int i = 0; i < 100; ++i) tier.request(prompts.next());
-    tier.store().set_eviction(eviction);
+    tier.set_eviction(eviction);
     EXPECT_EQ(tier.store().history_bytes() > 0, eviction != EvictionKind::lru);
   }
   for (int i = 0; i < 100; ++i) tier.request(prompts.next());
@@ -147,6 +154,98 @@ TEST_P(EvictionOrder, ChangesWhileBlocksAreHeldAndListed) {
   }
   EXPECT_GT(dropped, 90U);
   EXPECT_EQ(tier.store().pool(Tier::pinned).free_count(), 100U);
+}
+
+// A tier of prompts of one block each: their order of last use is exact.
+class SingleBlocks {
+ public:
+  explicit SingleBlocks(EvictionKind eviction)
+      : store_({.capacities = kCapacities, .eviction = eviction}) {}
+
+  void use(std::uint64_t number, std::uint32_t output_tokens) {
+    store_.set_time(++now_ms_);
+    const BlockKey wanted = key(number);
+    const std::vector<KeyView> asked = {wanted.view()};
+    const RequestNumber request = store_.begin_match(asked);
+    const EntryNumber entry = store_.find(wanted, {});
+    SlotRef at;
+    if (entry == kNoEntry) {
+      store_.missed(wanted, request);
+      at = store_.take(Tier::pinned, 50);
+      store_.lease_pinned(at);
+      store_.commit(at, {.key = wanted});
+    } else {
+      at = store_.highest_copy(store_.entry(entry));
+      store_.pin_for_lease(at);
+      store_.found(at, request, false);
+    }
+    store_.end_request(std::span(&at, 1), {.output_tokens = output_tokens});
+    store_.unpin_for_lease(at);
+  }
+  void use_some(std::mt19937_64& random, int times) {
+    for (int i = 0; i < times; ++i) {
+      use(random() % kBlocks, static_cast<std::uint32_t>(random() % 400));
+    }
+  }
+  void set_eviction(EvictionKind eviction) {
+    BlockStore::NewOrder order({.capacities = kCapacities, .eviction = eviction}, kCapacities);
+    store_.set_eviction(order);
+  }
+  // What goes next, in the order in which it goes.
+  std::vector<UseStamp> drop(int count) {
+    std::vector<UseStamp> uses;
+    while (count-- > 0) {
+      const auto victim = store_.next_victim(Tier::pinned);
+      if (!victim) break;
+      uses.push_back(store_.record(victim->at).last_use);
+      store_.drop(victim->at, EvictionReason::capacity);
+    }
+    return uses;
+  }
+  BlockStore& store() { return store_; }
+  static constexpr std::uint64_t kBlocks = 100;
+
+ private:
+  static constexpr std::array<std::uint32_t, kNumTiers> kCapacities = {0, kBlocks, 0};
+  BlockStore store_;
+  std::int64_t now_ms_ = 0;
+};
+
+// A change makes no list anew: what is there goes first, by its last use, and only what is used
+// after the change goes by the new order.
+TEST_P(EvictionOrder, AChangeLeavesWhatIsThereInTheOrderOfItsLastUse) {
+  for (const EvictionKind before :
+       {EvictionKind::lru, EvictionKind::lrfu, EvictionKind::class_hazard}) {
+    SingleBlocks tier(before);
+    std::mt19937_64 random(3);
+    for (std::uint64_t i = 0; i < SingleBlocks::kBlocks; ++i) tier.use(i, 10);
+    tier.use_some(random, 1000);
+    tier.set_eviction(GetParam());
+    const UseStamp change = UseStamp::at(1'100);  // a ms each
+    tier.use_some(random, 30);
+    const std::vector<UseStamp> uses = tier.drop(SingleBlocks::kBlocks);
+    ASSERT_EQ(uses.size(), SingleBlocks::kBlocks);
+    const auto later = std::ranges::find_if(uses, [&](UseStamp use) { return use > change; });
+    EXPECT_GE(later - uses.begin(), 70) << to_string(before);
+    EXPECT_TRUE(std::is_sorted(uses.begin(), later)) << to_string(before);
+    EXPECT_TRUE(std::all_of(later, uses.end(), [&](UseStamp use) { return use > change; }))
+        << to_string(before);
+  }
+}
+
+TEST_P(EvictionOrder, FollowsLruAndGoesOnLearning) {
+  SingleBlocks tier(GetParam());
+  std::mt19937_64 random(7);
+  for (std::uint64_t i = 0; i < SingleBlocks::kBlocks; ++i) tier.use(i, 10);
+  tier.use_some(random, 1000);
+  tier.store().follow_lru(true);
+  tier.use_some(random, 100);
+  const std::vector<UseStamp> uses = tier.drop(50);
+  EXPECT_EQ(uses.size(), 50U);
+  EXPECT_TRUE(std::ranges::is_sorted(uses));
+  EXPECT_EQ(tier.store().ghost_histories(), GetParam() == EvictionKind::lru ? 0U : 50U);
+  tier.store().follow_lru(false);
+  EXPECT_EQ(tier.drop(100).size(), 50U);
 }
 
 CacheConfig ordered_by(EvictionKind eviction, TierSizes sizes) {
@@ -200,6 +299,40 @@ TEST_P(EvictionOrder, ABlocksHistoryFollowsItThroughTheTiers) {
   put(again, 1);
   EXPECT_EQ(store.ghost_histories(), 0U);
   EXPECT_EQ(store.history(again).uses, history.uses + 1);
+}
+
+// From the models beside a cache to what goes next in it: a loop that is larger than the cache
+// teaches class_hazard what is wrong of the set that fits it and moves on, by turns.
+TEST(EvictionOrder, ACacheFollowsLruWhereItsOrderDoesWorse) {
+  constexpr std::uint32_t kCapacity = 300;
+  constexpr std::uint64_t kBlocks = 20;
+  constexpr std::uint64_t kInLoop = kCapacity * 12 / 10 / kBlocks;
+  constexpr std::uint64_t kInSet = kCapacity * 6 / 10 / kBlocks;
+  Rig rig;
+  const auto cache = rig.cache(ordered_by(EvictionKind::class_hazard, {.pinned = kCapacity}));
+  std::mt19937_64 random(1);
+  bool has_followed = false;
+  for (std::uint64_t i = 0; i < 2'400; ++i) {
+    const bool is_loop = i / 300 % 2 == 0;
+    const std::uint64_t prompt =
+        is_loop ? i % kInLoop : 1'000 + i / (4 * kInSet) * kInSet + random() % kInSet;
+    const std::vector<BlockKey> all = keys(prompt * kBlocks, kBlocks);
+    const MatchResult found = rig.match(*cache, all, 1'000);
+    const std::size_t there = found.blocks.size();
+    if (there < all.size()) {
+      Rig::Put rest{.keys = {all.begin() + static_cast<std::ptrdiff_t>(there), all.end()}};
+      if (there > 0) rest.parent = all[there - 1];
+      ASSERT_TRUE(rig.put(*cache, rest));
+    }
+    if (found.lease) {
+      ASSERT_TRUE(cache->release(*found.lease, {.output_tokens = 10}));
+    }
+    rig.clock.advance_ms(300);
+    has_followed = has_followed || cache->miss_ratio().follows_lru;
+  }
+  EXPECT_TRUE(has_followed);
+  EXPECT_EQ(cache->stats().follows_lru, cache->miss_ratio().follows_lru ? 1U : 0U);
+  EXPECT_GE(cache->stats().order_changes, 1U);
 }
 
 // An engine looks first and takes a lease then: that is one use.

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <random>
@@ -13,6 +15,7 @@
 #include "blockmgr/eviction/ghost_table.hpp"
 #include "blockmgr/eviction/hazard_table.hpp"
 #include "blockmgr/eviction/optimum.hpp"
+#include "blockmgr/eviction/order_choice.hpp"
 #include "blockmgr/eviction/shadow_cache.hpp"
 #include "blockmgr/eviction/stack_distances.hpp"
 
@@ -466,6 +469,43 @@ TEST(GhostTable, ForgetsTheOldestFirstAndNeverGrows) {
   EXPECT_LT(of_first, 50U);
 }
 
+class OrderChoiceTest : public testing::Test {
+ protected:
+  // A request of 10 blocks of which the order finds so many more than LRU, in the mean.
+  void add(double more, int requests) {
+    for (int i = 0; i < requests; ++i) {
+      const double chance = i % 2 == 0 ? 1 : -1;
+      choice_.add({.more_hits = more + chance, .asked_blocks = 10});
+    }
+  }
+  static constexpr std::uint32_t kModelBlocks = 1000;
+  static constexpr int kWindow =
+      static_cast<int>(OrderChoice::kWindowCapacities * kModelBlocks / 10);
+  OrderChoice choice_{kModelBlocks};
+};
+
+TEST_F(OrderChoiceTest, FollowsWhatDidBetterLately) {
+  EXPECT_FALSE(choice_.follows_lru());
+  add(-2 * 10 * OrderChoice::kWorse, 3 * kWindow);
+  EXPECT_TRUE(choice_.follows_lru());
+  add(2 * 10 * OrderChoice::kBetter, 3 * kWindow);
+  EXPECT_FALSE(choice_.follows_lru());
+  EXPECT_EQ(choice_.changes(), 2U);
+}
+
+TEST_F(OrderChoiceTest, WhatMayBeNoiseChangesNothing) {
+  add(-0.9 * 10 * OrderChoice::kWorse, 5 * kWindow);
+  EXPECT_EQ(choice_.changes(), 0U);
+  add(-2 * 10 * OrderChoice::kWorse, 3 * kWindow);
+  add(0.9 * 10 * OrderChoice::kBetter, 5 * kWindow);
+  EXPECT_EQ(choice_.changes(), 1U);
+}
+
+TEST_F(OrderChoiceTest, AFewRequestsAreNoReason) {
+  add(-2 * 10 * OrderChoice::kWorse, kWindow / 4);
+  EXPECT_FALSE(choice_.follows_lru());
+}
+
 TEST(HazardTable, KnowsTheBucketOfEveryAge) {
   const HazardTable table({.classes = 1, .max_age_blocks = 100'000});
   EXPECT_EQ(table.bucket_of(0), 0U);
@@ -504,6 +544,46 @@ TEST(HazardTable, FadesWhatItLearnt) {
   for (std::uint32_t k = 0; k < table.buckets(); ++k) table.lived_through({0, k}, 1000);
   table.rebuild();
   EXPECT_LT(table.hazard({0, 3}), 0.1F);
+}
+
+// What one table has learnt another goes on from, also of another size.
+TEST(HazardTable, TakesWhatAnotherHasLearnt) {
+  const HazardTable::Shape shape{.classes = 3, .max_age_blocks = 10'000};
+  HazardTable one(shape);
+  for (std::uint32_t k = 0; k < one.buckets(); ++k) {
+    one.used_again({1, k}, 100);
+    one.lived_through({2, k}, 100);
+  }
+  one.rebuild();
+  HazardTable same(shape);
+  ASSERT_TRUE(same.take_learnt(one.learnt()));
+  EXPECT_EQ(same.learnt(), one.learnt());
+  HazardTable larger({.classes = 3, .max_age_blocks = 100'000});
+  ASSERT_TRUE(larger.take_learnt(one.learnt()));
+  for (std::uint32_t k = 0; k + 1 < one.buckets(); ++k) {
+    EXPECT_EQ(same.worth({1, k}), one.worth({1, k}));
+    EXPECT_GT(larger.worth({1, k}), larger.worth({2, k}));
+  }
+  ASSERT_TRUE(HazardTable(shape).take_learnt(larger.learnt()));
+}
+
+TEST(HazardTable, RefusesWhatNoTableHasLearnt) {
+  const HazardTable::Shape shape{.classes = 2, .max_age_blocks = 1'000};
+  HazardTable table(shape);
+  const auto nothing = table.learnt();
+  HazardTable full(shape);
+  full.used_again({0, 1}, 5);
+  const auto learnt = full.learnt();
+  EXPECT_FALSE(HazardTable({.classes = 3, .max_age_blocks = 1'000}).take_learnt(learnt));
+  EXPECT_FALSE(table.take_learnt({}));
+  for (std::size_t size = 0; size < learnt.size(); ++size) {
+    EXPECT_FALSE(table.take_learnt(std::span(learnt).first(size))) << size;
+  }
+  auto wrong = learnt;
+  const float no_number = std::numeric_limits<float>::quiet_NaN();
+  std::memcpy(wrong.data() + wrong.size() - sizeof(no_number), &no_number, sizeof(no_number));
+  EXPECT_FALSE(table.take_learnt(wrong));
+  EXPECT_EQ(table.learnt(), nothing);
 }
 
 // A history may outlive what the log remembers of its request, and requests may never end.

@@ -286,26 +286,46 @@ TEST(Change, APrefixWhoseRestLiesAboveGoesWhereNothingElseCan) {
   expect_intact(rig, *cache, {key(1), key(3)});
 }
 
-TEST(Change, MemoryOfATierThatShrankIsTheMachinesAgain) {
-  Rig rig;
+class ChangedMemory : public ::testing::TestWithParam<unsigned> {
+ protected:
+  // Until the pages are there that are taken before their first use, if any are.
+  static void wait_for_pages(const Cache& cache, std::uint32_t blocks) {
+    const auto populated = [&] {
+      return cache.stats().tiers[index_of(Tier::pinned)].populated_bytes;
+    };
+    while (populated() && *populated() < blocks * cache.block_bytes()) std::this_thread::yield();
+  }
+};
+
+TEST_P(ChangedMemory, OfATierThatShrankIsTheMachinesAgain) {
+  BlockManagerOptions options;
+  options.populate_threads = GetParam();
+  Rig rig({.options = options});
   CacheConfig config = small_cache({.pinned = 64});
   config.shape.inner_dim = 16 * 1024;  // 256 KiB a block
   const auto cache = rig.cache(config);
+  ASSERT_EQ(GetParam() > 0,
+            cache->stats().tiers[index_of(Tier::pinned)].populated_bytes.has_value());
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 64)}));
   const auto resident = [&] {
     const int fd = cache->layout(Tier::pinned)->owned().front().shared_fd();
     struct ::stat status {};
     return ::fstat(fd, &status) == 0 ? static_cast<std::uint64_t>(status.st_blocks) * 512 : 0;
   };
+  wait_for_pages(*cache, 64);
   const std::uint64_t before = resident();
   ASSERT_TRUE(cache->change(sizes(16), kForgotten));
+  wait_for_pages(*cache, 16);
   EXPECT_LE(resident(), before / 4 + 4096);
   ASSERT_TRUE(cache->change(sizes(64), kForgotten));
+  wait_for_pages(*cache, 64);
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(101, 48)}));
   for (const BlockKey& each : present_in(*cache, Tier::pinned)) {
     EXPECT_EQ(rig.read(*cache, each).value(), bytes_of(each, cache->block_bytes()));
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(PopulateThreads, ChangedMemory, ::testing::Values(0, 2));
 
 // The server dies at each place of a change; the next one finds what was, or what was asked for.
 class ResizeCrash : public ::testing::TestWithParam<const char*> {};

@@ -67,7 +67,7 @@ TEST(ReuseWatch, NobodyWaitsAndNothingIsLostWhereFewAskAtATime) {
             const std::uint32_t number = t * kRequests + i;
             const Prompt prompt(number, 8);
             const std::vector<BlockKey> stored(prompt.keys().begin(), prompt.keys().end());
-            watch.stored(stored);
+            watch.stored(stored, lease_of(number));
             watch.matched({.keys = prompt.keys(), .hubs = {}, .lease = lease_of(number)});
             watch.ended(lease_of(number), {.output_tokens = number % 300});
             if (i % 50 == 0) static_cast<void>(watch.optimum());

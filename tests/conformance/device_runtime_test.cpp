@@ -197,6 +197,23 @@ TEST_P(DeviceRuntimeTest, ZeroesExactlyWhatIsAsked) {
   EXPECT_EQ(read(region), bytes);
 }
 
+TEST_P(DeviceRuntimeTest, ASynchronizedStreamHasDoneAllOfItsWork) {
+  const Bytes bytes = random_bytes(kMiB, 6);
+  const Region there = device(bytes.size());
+  const Region back = pinned(bytes.size());
+  for (int round = 0; round < 20; ++round) {
+    stream_->zero(there.data(), there.size_bytes()).value();
+    const MemoryCopy up{there.data(), bytes.data(), bytes.size()};
+    stream_->copy({&up, 1}).value();
+    const MemoryCopy down{back.data(), there.data(), bytes.size()};
+    stream_->copy({&down, 1}).value();
+    stream_->synchronize().value();
+    ASSERT_EQ(std::memcmp(back.data(), bytes.data(), bytes.size()), 0) << round;
+    std::memset(back.data(), 0, bytes.size());
+  }
+  EXPECT_TRUE(runtime_->create_stream(0).value()->synchronize()) << "without any work";
+}
+
 TEST_P(DeviceRuntimeTest, PrefetchesUnifiedMemoryOnly) {
   const Region unified = of(StorageKind::unified, kMiB);
   const Bytes bytes = random_bytes(kMiB, 5);

@@ -188,6 +188,16 @@ def in_group(operation, first, mine, peers_operation=None, peers=None):
                                                           "wait_ms": 5000}, make=make, undo=leave)
 
 
+def with_numbers():
+    """Both ranks bring numbers; the peer's are there first."""
+    def make(site):
+        form(site)
+        status, answer = site.peer.call("POST", "/v1/groups/pair/all_reduce", {"values": [4, -5], "op": "sum"})
+        assert status in (200, 202), answer
+    return plain("POST", "/v1/groups/pair/all_reduce", {"values": [1, 2], "op": "sum", "wait_ms": 5000}, make=make,
+                 undo=leave)
+
+
 def listen(site):
     """Begins to listen to events, has one happen, and hears of it or is cut off."""
     def send():
@@ -330,6 +340,7 @@ KINDS = {
     "broadcast": in_group("broadcast", 801, {"root": 1}),
     "gather": in_group("all_gather", 1, {}),
     "agree": in_group("agree", 1, {}),
+    "reduce": with_numbers(),
 
     "register an agent": with_agent("PUT", AGENT, registered=False),
     "agents": with_agent("GET", "/v1/agents"),

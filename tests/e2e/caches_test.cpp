@@ -105,6 +105,20 @@ TEST_P(CacheStridesTest, TellsWhatATierReserved) {
   EXPECT_GE(disk.at("reserved_bytes"), 4 * 8192);
 }
 
+TEST_F(CachesTest, PagesOfAPinnedTierAreTakenBeforeTheirFirstUse) {
+  const TestCache cache(rest_, {.device = 2, .pinned = 1024, .disk = 2});
+  const auto tier = [&](const char* name) {
+    return rest_.get(cache.path()).document().at("tiers").at(name);
+  };
+  const std::uint64_t whole_bytes = tier("pinned").at("reserved_bytes");
+  ASSERT_GE(whole_bytes, 1024 * kBlockBytes);
+  while (tier("pinned").at("populated_bytes") < whole_bytes) {
+  }
+  EXPECT_EQ(tier("pinned").at("populated_bytes"), whole_bytes);
+  EXPECT_EQ(tier("pinned").at("blocks").at("free"), 1024);
+  for (const char* name : {"device", "disk"}) EXPECT_FALSE(tier(name).contains("populated_bytes"));
+}
+
 TEST_F(CachesTest, AnswersTheSameBodyAgainWith200) {
   const json body = cache_body({.device = 2, .disk = 2});
   const TestCache cache = TestCache::made_of(rest_, body);

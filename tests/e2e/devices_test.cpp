@@ -1,5 +1,6 @@
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
 
@@ -104,6 +105,78 @@ TEST_P(DevicesTest, TellWhatTheirMemoryHas) {
   EXPECT_THAT(emptied, has_status(200));
   EXPECT_TRUE(emptied.document().contains("freed_bytes"));
   EXPECT_EQ(cache.expect_intact(2), "device");
+}
+
+TEST_P(DevicesTest, HaveTheirTiersFromOneAllocatorEach) {
+  const auto series = [&](const std::string& name) {
+    return rest_.metric("cairn_allocator_" + name + "{allocator=\"device1\",device=\"1\"}");
+  };
+  const auto reserved = [&](int device) {
+    return rest_.get("/v1/devices")
+        .document()
+        .at("devices")
+        .at(static_cast<std::size_t>(device))
+        .at("reserved_bytes")
+        .get<double>();
+  };
+  EXPECT_EQ(series("reserved_bytes"), 0);
+  std::string name;
+  {
+    TestCache cache = TestCache::made_of(rest_, body_on(1, "second"));
+    name = cache.name();
+    const double tier = series("allocated_bytes");
+    EXPECT_GE(tier, 8.0 * kBlockBytes);
+    EXPECT_EQ(series("reserved_bytes"), tier);
+    EXPECT_EQ(series("cached_bytes"), 0);
+    EXPECT_EQ(series("peak_allocated_bytes"), tier);
+    EXPECT_EQ(series("cache_misses_total"), 1);
+    EXPECT_EQ(series("retries_total"), 0);
+    EXPECT_EQ(reserved(1), tier);
+  }
+  // By default nothing is kept when it goes.
+  EXPECT_THAT(rest_.del("/v1/caches/" + name), has_status(204));
+  EXPECT_EQ(series("reserved_bytes"), 0);
+  EXPECT_EQ(series("frees_total"), 1);
+}
+
+TEST_P(DevicesTest, KeepMemoryForTheNextTierUpToTheSetting) {
+  ServerSetup setup{.flags = GetParam().flags, .environment = GetParam().environment};
+  const fakes::TempDir folder;
+  const std::string config = (folder.path() / "config.json").string();
+  std::ofstream(config) << R"({"caches": []})";
+  setup.flags.insert(setup.flags.end(), {"--config", config, "--device-kept-bytes", "1048576"});
+  ServerProcess server(std::move(setup));
+  Rest rest(server.endpoint());
+  const auto series = [&](const std::string& name) {
+    return rest.metric("cairn_allocator_" + name + "{allocator=\"device2\",device=\"2\"}");
+  };
+  const json body = body_on(2, "first");
+  for (int round = 0; round < 3; ++round) {
+    TestCache cache = TestCache::made_of(rest, body);
+    // What an earlier tier had in this memory is gone: a commit of what was never written is zeros.
+    const json allocated = cache.allocate(8, "device");
+    json blocks = json::array();
+    for (int n = 0; n < 8; ++n) {
+      blocks.push_back(
+          TestCache::commit_block(allocated.at("blocks").at(static_cast<std::size_t>(n)), n));
+    }
+    ASSERT_THAT(
+        rest.post(cache.path("/commit"), {{"lease", allocated.at("lease")}, {"blocks", blocks}}),
+        has_status(200));
+    for (int n = 0; n < 8; ++n) {
+      EXPECT_EQ(rest.get(cache.key_path(n)).body, std::string(kBlockBytes, '\0')) << round;
+    }
+    ASSERT_TRUE(rest.del("/v1/leases/" + allocated.at("lease").get<std::string>()).ok());
+    for (int n = 100; n < 108; ++n) cache.store(n, "?tier=device");
+    EXPECT_EQ(series("cache_misses_total"), 1) << round;
+    EXPECT_EQ(series("cache_hits_total"), round);
+    ASSERT_THAT(rest.del(cache.path("?force=true")), has_status(204));
+    EXPECT_GT(series("cached_bytes"), 0);
+    EXPECT_EQ(series("allocated_bytes"), 0);
+  }
+  EXPECT_GT(rest.post("/v1/devices/2/empty_cache").document().at("freed_bytes"), 0);
+  EXPECT_EQ(series("reserved_bytes"), 0);
+  EXPECT_EQ(server.stop(), 0) << server.output();
 }
 
 TEST_P(DevicesTest, ThatAreNotThereAreRefusedByName) {

@@ -123,6 +123,16 @@ TEST(GroupLoss, ARankThatDoesNotAnswerIsADeadline) {
   EXPECT_EQ(ended.at("failures").at(0).at("key"), key(0));
 }
 
+TEST(GroupLoss, ARankThatBringsNoNumbersIsADeadline) {
+  ServerGroup group(2, {{"step_timeout_ms", 300}});
+  group.form("g");
+  const auto transfers = group.start("g", "all_reduce", {{"values", {1, 2}}, {"op", "sum"}}, {0});
+  const json ended = group.ended(0, transfers[0]);
+  EXPECT_EQ(ended.at("state"), "failed");
+  EXPECT_EQ(ended.at("error").at("code"), "deadline_exceeded");
+  EXPECT_FALSE(ended.contains("values"));
+}
+
 TEST(GroupLoss, WhoeverLeavesEndsWhatWaitsForIt) {
   ServerGroup group(2);
   group.make_cache("c", [](std::size_t) { return cache_body({.pinned = 4}); });

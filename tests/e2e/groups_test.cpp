@@ -100,6 +100,80 @@ TEST(Groups, RanksAgreeOnTheLongestPrefixOfAll) {
   }
 }
 
+TEST(Groups, RanksReduceTheirNumbers) {
+  ServerGroup group(3);
+  group.form("g");
+  constexpr std::int64_t kMost = (std::int64_t{1} << 53) - 1;
+  const std::vector<std::vector<std::int64_t>> mine = {
+      {5, -1, kMost, 0}, {7, -9, kMost, -kMost}, {6, 4, kMost, -kMost}};
+  const std::map<std::string, std::vector<std::int64_t>> reduced = {
+      {"sum", {18, -6, 3 * kMost, -2 * kMost}},
+      {"min", {5, -9, kMost, -kMost}},
+      {"max", {7, 4, kMost, 0}}};
+  for (const auto& [op, values] : reduced) {
+    std::vector<std::string> transfers;
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      transfers.push_back(
+          group.start("g", "all_reduce", {{"values", mine[rank]}, {"op", op}}, {rank})[0]);
+    }
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      const json ended = group.ended(rank, transfers[rank]);
+      EXPECT_EQ(ended.at("state"), "done") << ended;
+      EXPECT_EQ(ended.at("values"), json(values)) << op << " on rank " << rank;
+      EXPECT_EQ(ended.at("bytes"), 4 * 8);
+    }
+  }
+  EXPECT_EQ(group[0].rest->metric(
+                "cairn_collective_operations_total{kind=\"all_reduce\",outcome=\"done\"}"),
+            3);
+}
+
+TEST(Groups, NumbersThatDoNotGoTogetherAreRefusedByAllRanksAndTheGroupGoesOn) {
+  ServerGroup group(2);
+  group.make_cache("c", mixed_layouts);
+  group.form("g");
+  const json three = {{"values", {1, 2, 3}}, {"op", "sum"}};
+  const json four = {{"values", {1, 2, 3, 4}}, {"op", "sum"}};
+  const json least = {{"values", {1, 2, 3}}, {"op", "min"}};
+  for (const auto& [operation, body] :
+       {std::pair("all_reduce", four), std::pair("all_reduce", least),
+        std::pair("agree", body_of(keys(0, 3)))}) {
+    const auto mine = group.start("g", "all_reduce", three, {0});
+    const auto other = group.start("g", operation, body, {1});
+    for (const json& ended : {group.ended(0, mine[0]), group.ended(1, other[0])}) {
+      EXPECT_EQ(ended.at("state"), "failed");
+      EXPECT_EQ(ended.at("error").at("code"), "state_conflict") << ended;
+      EXPECT_FALSE(ended.contains("values"));
+    }
+  }
+  for (const json& ended : group.run("g", "all_reduce", three)) {
+    EXPECT_EQ(ended.at("values"), json({2, 4, 6})) << ended;
+  }
+}
+
+TEST(Groups, RefusesNumbersThatCannotBe) {
+  ServerGroup group(1, {{"max_values", 3}});
+  group.form("g");
+  Rest& rest = *group[0].rest;
+  const auto refused = [&](const json& body, const std::string& code) {
+    EXPECT_THAT(rest.post("/v1/groups/g/all_reduce", body), is_problem(400, code)) << body;
+  };
+  refused({{"values", json::array()}, {"op", "sum"}}, "out_of_range");
+  refused({{"values", {1, 2, 3, 4}}, {"op", "sum"}}, "out_of_range");
+  refused({{"values", {1, std::int64_t{1} << 53}}, {"op", "sum"}}, "out_of_range");
+  refused({{"values", {1.5}}, {"op", "sum"}}, "wrong_type");
+  refused({{"values", {"1"}}, {"op", "sum"}}, "wrong_type");
+  refused({{"values", {1}}, {"op", "avg"}}, "out_of_range");
+  refused({{"values", {1}}}, "missing_field");
+  refused({{"op", "sum"}}, "missing_field");
+  refused({{"values", {1}}, {"op", "sum"}, {"keys", json::array()}}, "unknown_field");
+  EXPECT_THAT(rest.post("/v1/groups/x/all_reduce", {{"values", {1}}, {"op", "sum"}}),
+              is_problem(404, "unknown_group"));
+  for (const json& ended : group.run("g", "all_reduce", {{"values", {1, 2.0, 3}}, {"op", "max"}})) {
+    EXPECT_EQ(ended.at("values"), json({1, 2, 3}));
+  }
+}
+
 TEST(Groups, AParentTravelsWithItsBlock) {
   ServerGroup group(2);
   group.make_cache("c", mixed_layouts);

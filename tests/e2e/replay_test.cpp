@@ -115,6 +115,51 @@ TEST_F(ReplayTest, FindsOneWrongByte) {
   EXPECT_GE(outcome.result.at("wrong_bytes"), 1);
 }
 
+// What --record writes is what --simulate reads: the same hits for the same requests.
+TEST(RecordTest, ItsSimulationFindsTheHitsThatTheServerHad) {
+  const fakes::TempDir folder;
+  const std::string trace = (folder.path() / "trace.jsonl").string();
+  constexpr const char* kBlocks = "300";
+  ServerProcess server({.flags = {"--record", trace}});
+  ChildProcess replay({CAIRN_REPLAY_PROGRAM,
+                       "--server",
+                       server.url(),
+                       "--generate",
+                       "chat",
+                       "--requests",
+                       "400",
+                       "--connections",
+                       "1",
+                       "--block-bytes",
+                       "4096",
+                       "--device-blocks",
+                       "0",
+                       "--disk-blocks",
+                       "0",
+                       "--pinned-blocks",
+                       kBlocks,
+                       "--eviction",
+                       "lru",
+                       "--cache",
+                       "recorded",
+                       "--keep"});
+  ASSERT_EQ(replay.wait(), 0) << replay.standard_error();
+  Rest rest(server.endpoint());
+  const json counts = rest.get("/v1/caches/recorded").document();
+  const double asked = counts.at("hits").get<double>() + counts.at("misses").get<double>();
+  const double hit_rate = counts.at("hits").get<double>() / asked;
+  ASSERT_EQ(server.stop(), 0) << server.output();
+
+  ChildProcess simulation({CAIRN_REPLAY_PROGRAM, "--simulate", "--trace", trace, "--capacity",
+                           kBlocks, "--policy", "lru", "--block-tokens", "16", "--json"});
+  ASSERT_EQ(simulation.wait(), 0) << simulation.standard_error();
+  const json simulated = json::parse(simulation.standard_output());
+  EXPECT_EQ(simulated.at("requests"), 400);
+  EXPECT_EQ(simulated.at("blocks_asked"), asked);
+  EXPECT_GT(hit_rate, 0.1);
+  EXPECT_NEAR(simulated.at("hit_rates").at("lru").at(0).get<double>(), hit_rate, 0.005);
+}
+
 class ReplayOverARestartTest : public testing::TestWithParam<int> {
  protected:
   ReplayOverARestartTest() {

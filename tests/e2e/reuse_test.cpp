@@ -63,6 +63,9 @@ TEST_F(ReuseTest, ACacheThatWasChangedBeginsAnew) {
                           .content_type = "application/json"}),
               has_status(200));
   EXPECT_EQ(ratio(cache).at("requests"), 0);
+  EXPECT_EQ(rest_.get(cache.path()).document().at("eviction_in_force"), "class_hazard");
+  EXPECT_EQ(cache.metric("cairn_eviction_follows_lru"), 0);
+  EXPECT_EQ(cache.metric("cairn_eviction_changes_total"), 0);
   go_round(cache, rest_);
   const json now = ratio(cache, "?capacities=4").at("points").at(0);
   EXPECT_GE(now.at("policy").get<double>(), now.at("lru").get<double>());

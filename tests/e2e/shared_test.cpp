@@ -1,8 +1,14 @@
 // Servers that share blocks through a Redis of the test's own.
+#include <algorithm>
 #include <csignal>
+#include <cstdio>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <thread>
 
 #include "tests/e2e/support/served_test.hpp"
+#include "tests/fakes/tls/certificates.hpp"
 #include "tests/store/redis_process.hpp"
 
 namespace cairn::e2e {
@@ -11,14 +17,21 @@ namespace {
 // A server on a store. Its matches wait for the store's word for as long as it takes: a test is no
 // place for a deadline of 2 ms.
 struct SharedHost {
-  explicit SharedHost(const RedisProcess& redis, json shared = json::object())
-      : server({.flags = {"--config", written(dir, redis, std::move(shared)), "--log-level",
-                          "debug"}}),
+  explicit SharedHost(const RedisProcess& redis, json shared = json::object(),
+                      const std::vector<std::string>& more = {})
+      : server({.flags = flags(written(dir, redis, std::move(shared)), more)}),
         rest(server.endpoint()) {}
+  static std::vector<std::string> flags(const std::string& config,
+                                        const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"--config", config, "--log-level", "debug"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
   static std::string written(const fakes::TempDir& dir, const RedisProcess& redis, json shared) {
     shared["url"] = redis.url();
     shared["match_deadline_us"] = 10'000'000;
     shared["timeout_ms"] = 30'000;
+    if (!shared["peer"].contains("timeout_ms")) shared["peer"]["timeout_ms"] = 30'000;
     const std::string path = (dir.path() / "config.json").string();
     std::ofstream(path) << json{{"shared", shared}}.dump();
     return path;
@@ -140,6 +153,249 @@ TEST(SharedTest, AStoreThatDiesIsAMissAndTheServerStaysReady) {
     cache.store(n);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
+}
+
+TEST(SharedTest, OnEvictWhatLeavesOneServerAnotherFinds) {
+  const RedisProcess redis;
+  SharedHost one(redis, {{"evict_wait_ms", 60'000}});
+  SharedHost other(redis);
+  const json shared = {{"namespace", "both"}, {"write", "on_evict"}};
+  json body = cache_body({.pinned = 4});
+  body["shared"] = shared;
+  TestCache here = TestCache::made_of(one.rest, body);
+  TestCache there = TestCache::made_of(other.rest, shared_body(shared));
+  for (int n = 0; n < 12; ++n) here.store(n, n > 0 ? "?parent=" + key(n - 1) : "");
+  EXPECT_EQ(redis.ask({"DBSIZE"}), "8");
+  for (int n = 0; n < 12; ++n) {
+    const json told =
+        other.rest.post(there.path("/match"), {{"keys", {key(n)}}, {"wait_ms", 30'000}}).document();
+    EXPECT_EQ(told.at("matched"), here.holds(n) ? 0 : 1) << n;
+    if (!here.holds(n)) there.expect_intact(n);
+  }
+  EXPECT_EQ(here.metric("cairn_shared_blocks_total", "event=\"dropped_full\""), 0);
+}
+
+// A cache of the default shape that says who has its blocks.
+json holders_body() { return shared_body({{"namespace", "both"}, {"placement", "holders"}}); }
+
+// The answer once what it names has come, or not.
+json match_and_wait(SharedHost& host, const TestCache& cache, int count) {
+  return host.rest
+      .post(cache.path("/match"), {{"keys", keys(0, count)}, {"wait_ms", 60'000}, {"lease_ms", 0}})
+      .document();
+}
+
+TEST(SharedTest, WhatOneServerHoldsAnotherReadsFromIt) {
+  const RedisProcess redis;
+  SharedHost one(redis);
+  SharedHost other(redis);
+  TestCache here = TestCache::made_of(one.rest, holders_body());
+  TestCache there = TestCache::made_of(other.rest, holders_body());
+  for (int n = 0; n < 6; ++n) here.store(n, n > 0 ? "?parent=" + key(n - 1) : "");
+  wait_for_values(redis, 6);
+  const json not_asked =
+      other.rest.post(there.path("/match"), {{"keys", keys(0, 8)}, {"shared", false}}).document();
+  EXPECT_EQ(not_asked.at("shared_matched"), 0);
+  EXPECT_EQ(match_and_wait(other, there, 8).at("matched"), 6);
+  for (int n = 0; n < 6; ++n) there.expect_intact(n);
+  EXPECT_EQ(there.metric("cairn_shared_blocks_total", "event=\"fetched\""), 6);
+  EXPECT_EQ(
+      other.rest.metric("cairn_shared_requests_total{operation=\"peer_read\",outcome=\"done\"}"),
+      6);
+  const json peers = other.rest.get("/v1/system").document().at("shared").at("peers");
+  ASSERT_EQ(peers.size(), 1U);
+  EXPECT_EQ(peers[0].at("address"), one.server.url());
+  EXPECT_EQ(peers[0].at("state"), "reached");
+  // What was deleted everywhere is nobody's.
+  for (int n = 0; n < 6; ++n) {
+    EXPECT_EQ(one.rest.del(here.key_path(n)).status, 204U);
+    EXPECT_EQ(other.rest.del(there.key_path(n)).status, 204U);
+  }
+  while (redis.ask({"DBSIZE"}) != "0") std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
+TEST(SharedTest, WhatOtherServersReadIsThatOfTheirNamespace) {
+  const RedisProcess redis;
+  SharedHost one(redis);
+  TestCache cache = TestCache::made_of(one.rest, holders_body());
+  cache.store(0);
+  const auto whole = one.rest.get(cache.key_path(0, "?shared=both"));
+  EXPECT_EQ(whole.status, 200U);
+  EXPECT_EQ(whole.body.size(), 176 + block(0).size());
+  EXPECT_EQ(whole.body.substr(0, 8), "CAIRNSV1");
+  EXPECT_EQ(whole.body.substr(176), block(0));
+  EXPECT_THAT(one.rest.get(cache.key_path(0, "?shared=other")), is_problem(409, "state_conflict"));
+  EXPECT_THAT(one.rest.get(cache.key_path(0, "?shared=both&layer=0&outer=0")),
+              is_problem(422, "impossible"));
+  EXPECT_THAT(one.rest.get(cache.key_path(1, "?shared=both")), is_problem(404, "unknown_key"));
+}
+
+TEST(SharedTest, AHolderOfTheSameHostIsAskedOverItsSocket) {
+  const RedisProcess redis;
+  const fakes::TempDir dir;
+  const std::string path = (dir.path() / "cairn.sock").string();
+  SharedHost one(redis, json::object(), {"--unix", path});
+  SharedHost other(redis);
+  TestCache here = TestCache::made_of(one.rest, holders_body());
+  TestCache there = TestCache::made_of(other.rest, holders_body());
+  here.store(0);
+  wait_for_values(redis, 1);
+  EXPECT_EQ(match_and_wait(other, there, 1).at("matched"), 1);
+  there.expect_intact(0);
+  const json peers = other.rest.get("/v1/system").document().at("shared").at("peers");
+  ASSERT_EQ(peers.size(), 1U);
+  EXPECT_EQ(peers[0].at("address"), "unix:" + path);
+}
+
+TEST(SharedTest, AHolderThatWasKilledIsAMissAndTheNextOneIsAsked) {
+  const RedisProcess redis;
+  SharedHost one(redis);
+  SharedHost two(redis);
+  SharedHost other(redis);
+  TestCache here = TestCache::made_of(one.rest, holders_body());
+  TestCache also = TestCache::made_of(two.rest, holders_body());
+  TestCache there = TestCache::made_of(other.rest, holders_body());
+  for (int n = 0; n < 8; ++n) here.store(n);
+  wait_for_values(redis, 8);
+  one.server.kill();
+  const json alone = match_and_wait(other, there, 8);
+  EXPECT_EQ(alone.at("matched"), 0);
+  EXPECT_EQ(other.rest.get("/readyz").status, 200U);
+  for (int n = 0; n < 8; ++n) also.store(n);
+  // A key that did not come is not asked for again for half a second, and until it was told.
+  while (match_and_wait(other, there, 8).at("matched") != 8) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  for (int n = 0; n < 8; ++n) there.expect_intact(n);
+}
+
+// None of its threads answers any more: they stop one after the other.
+void freeze(::pid_t process) {
+  ::kill(process, SIGSTOP);
+  const auto is_running = [](const auto& task) {
+    std::ifstream stat(task.path() / "stat");
+    const std::string text{std::istreambuf_iterator<char>(stat), {}};
+    const std::size_t name_end = text.rfind(')');  // the state comes behind it
+    return name_end != std::string::npos && text.at(name_end + 2) != 'T';
+  };
+  const std::filesystem::path tasks = "/proc/" + std::to_string(process) + "/task";
+  while (std::ranges::any_of(std::filesystem::directory_iterator(tasks), is_running)) {
+    std::this_thread::yield();
+  }
+}
+
+// Once one of its threads still answered after it was told to stop.
+TEST(SharedTest, AHolderThatIsKilledInTheMiddleOfAFetchIsAMiss) {
+  const RedisProcess redis;
+  SharedHost one(redis);
+  SharedHost other(redis);
+  TestCache here = TestCache::made_of(one.rest, holders_body());
+  TestCache there = TestCache::made_of(other.rest, holders_body());
+  for (int n = 0; n < 8; ++n) here.store(n);
+  wait_for_values(redis, 8);
+  freeze(one.server.pid());
+  const json told = other.rest.post(there.path("/match"), {{"keys", keys(0, 8)}}).document();
+  EXPECT_EQ(told.at("shared_matched"), 8);
+  const std::string transfer = "/v1/transfers/" + told.at("transfer").get<std::string>();
+  EXPECT_EQ(other.rest.get(transfer).document().at("state"), "running");
+  one.server.kill();
+  EXPECT_EQ(other.rest.get(transfer + "?wait_ms=60000").document().at("state"), "failed");
+  EXPECT_EQ(other.rest.get("/readyz").status, 200U);
+  EXPECT_EQ(there.counts().at("leases"), 0);
+}
+
+// A file with tokens, and each in a file of its own.
+struct Tokens {
+  Tokens() {
+    json all = json::array();
+    for (const std::string name : {"admin", "peer", "metrics"}) {
+      const std::string token = token_of(name);
+      const std::string command =
+          "echo " + token + " | '" + std::string(CAIRN_SERVER_PROGRAM) + "' --hash-token";
+      std::FILE* pipe = ::popen(command.c_str(), "r");
+      char line[128] = "";
+      EXPECT_NE(std::fgets(line, sizeof line, pipe), nullptr);
+      ::pclose(pipe);
+      std::string hash = line;
+      hash.pop_back();
+      all.push_back({{"name", name}, {"role", name}, {"sha256", hash}});
+      std::ofstream(path(name)) << token << "\n";
+    }
+    std::ofstream(path("tokens")) << json{{"tokens", all}};
+  }
+  static std::string token_of(const std::string& name) { return name + "-token-of-a-test-server"; }
+  std::string path(const std::string& name) const { return (dir.path() / name).string(); }
+  fakes::TempDir dir;
+};
+
+TEST(SharedTest, AHolderIsReadWithATokenOfRolePeerAndAnotherIsRefused) {
+  const RedisProcess redis;
+  const Tokens tokens;
+  SharedHost one(redis, json::object(), {"--tokens", tokens.path("tokens")});
+  SharedHost stranger(redis);
+  SharedHost foreign(redis, {{"peer", {{"token_file", tokens.path("metrics")}}}});
+  SharedHost other(redis, {{"peer", {{"token_file", tokens.path("peer")}}}});
+  const std::string name = "/v1/caches/guarded";
+  const auto as_admin = [&](const std::string& method, const std::string& target,
+                            const std::string& body, const std::string& type) {
+    return one.rest.send({.method = method,
+                          .target = target,
+                          .body = body,
+                          .content_type = type,
+                          .headers = {{"Authorization", "Bearer " + Tokens::token_of("admin")}}});
+  };
+  ASSERT_EQ(as_admin("PUT", name, holders_body().dump(), "application/json").status, 201U);
+  ASSERT_EQ(as_admin("PUT", name + "/keys/" + key(0), block(0), "application/octet-stream").status,
+            201U);
+  wait_for_values(redis, 1);
+  for (SharedHost* refused : {&stranger, &foreign}) {
+    TestCache there = TestCache::made_of(refused->rest, holders_body());
+    EXPECT_EQ(match_and_wait(*refused, there, 1).at("matched"), 0);
+    const json peers = refused->rest.get("/v1/system").document().at("shared").at("peers");
+    ASSERT_EQ(peers.size(), 1U);
+    EXPECT_THAT(peers[0].at("last_error").get<std::string>(), ::testing::HasSubstr("answered 40"));
+  }
+  TestCache there = TestCache::made_of(other.rest, holders_body());
+  EXPECT_EQ(match_and_wait(other, there, 1).at("matched"), 1);
+  there.expect_intact(0);
+  EXPECT_THAT(other.server.output(),
+              ::testing::Not(::testing::HasSubstr(Tokens::token_of("peer"))));
+}
+
+TEST(SharedTest, AHolderProvesWhoItIs) {
+  const RedisProcess redis;
+  const fakes::TempDir dir;
+  const auto authority = fakes::make_certificate(dir.path(), {.name = "ca"});
+  const auto stranger = fakes::make_certificate(dir.path(), {.name = "other"});
+  const auto own = fakes::make_certificate(dir.path(), {.name = "one", .authority = authority});
+  const std::string socket = (dir.path() / "admin.sock").string();
+  SharedHost one(redis, json::object(),
+                 {"--tls-cert", own.certificate, "--tls-key", own.key, "--unix", socket});
+  Rest admin(client::Endpoint::parse("unix:" + socket).value());
+  TestCache here = TestCache::made_of(admin, holders_body());
+  here.store(0);
+  wait_for_values(redis, 1);
+  // The socket is gone for who comes later: TCP is what is left.
+  std::filesystem::remove(socket);
+  SharedHost fooled(redis, {{"peer", {{"ca", stranger.certificate}}}});
+  TestCache nowhere = TestCache::made_of(fooled.rest, holders_body());
+  EXPECT_EQ(match_and_wait(fooled, nowhere, 1).at("matched"), 0);
+  SharedHost other(redis, {{"peer", {{"ca", authority.certificate}}}});
+  TestCache there = TestCache::made_of(other.rest, holders_body());
+  EXPECT_EQ(match_and_wait(other, there, 1).at("matched"), 1);
+  there.expect_intact(0);
+}
+
+TEST(SharedTest, WhatHoldersCannotBeIsRefused) {
+  const RedisProcess redis;
+  SharedHost one(redis);
+  EXPECT_EQ(
+      one.rest.put("/v1/caches/a", shared_body({{"placement", "holders"}, {"write", "on_evict"}}))
+          .status,
+      422U);
+  EXPECT_EQ(
+      one.rest.put("/v1/caches/a", shared_body({{"placement", "holders"}, {"ttl_ms", 5}})).status,
+      400U);
 }
 
 TEST(SharedTest, WithoutAStoreACacheWithASharedTierIsRefused) {

@@ -33,16 +33,68 @@ TEST_F(CudaPlatformTest, KnowsNoNodeWhereTheSystemSaysNone) {
   EXPECT_EQ(numa_node_of_pci_device("0000:FF:00.0", folder_.path()), -1);
 }
 
-TEST_F(CudaPlatformTest, SeesDeviceScopeUnderWsl2WhateverTheGpuSays) {
-  const auto release = write("osrelease", "5.15.167.4-microsoft-standard-WSL2\n");
-  EXPECT_EQ(cuda_visibility(true, release), MemoryVisibility::device);
-  EXPECT_EQ(cuda_visibility(false, release), MemoryVisibility::device);
+struct Machine {
+  const char* name;
+  const char* kernel;
+  CudaMemoryFacts facts;
+  MemoryVisibility sees;
+};
+
+// What NVIDIA's programming guide says of each kind of system in its chapter on unified memory.
+constexpr Machine kMachines[] = {
+    {"discrete",
+     "6.1.0-18-amd64",
+     {.host_pointer_for_registered = true},
+     MemoryVisibility::explicit_dma},
+    {"discrete with HMM",
+     "6.8.0-45-generic",
+     {.pageable_memory_access = true, .host_pointer_for_registered = true},
+     MemoryVisibility::explicit_dma},
+    {"coherent",
+     "6.8.0-1015-nvidia-64k",
+     {.pageable_memory_access = true,
+      .uses_host_page_tables = true,
+      .host_pointer_for_registered = true},
+     MemoryVisibility::system},
+    {"coherent, but registered memory has two addresses",
+     "6.8.0-1015-nvidia-64k",
+     {.pageable_memory_access = true, .uses_host_page_tables = true},
+     MemoryVisibility::explicit_dma},
+    {"integrated",
+     "5.15.148-tegra",
+     {.integrated = true, .host_pointer_for_registered = true},
+     MemoryVisibility::system},
+    {"integrated, but registered memory has two addresses",
+     "5.15.148-tegra",
+     {.integrated = true},
+     MemoryVisibility::explicit_dma},
+    {"WSL2",
+     "5.15.167.4-microsoft-standard-WSL2",
+     {.host_pointer_for_registered = true},
+     MemoryVisibility::device},
+    {"WSL2 by its short name",
+     "6.6.36-WSL",
+     {.host_pointer_for_registered = true},
+     MemoryVisibility::device},
+    {"WSL2, whatever the GPU says",
+     "5.15.167.4-Microsoft-standard",
+     {.pageable_memory_access = true,
+      .uses_host_page_tables = true,
+      .host_pointer_for_registered = true},
+     MemoryVisibility::device},
+};
+
+TEST_F(CudaPlatformTest, SeesAsFarAsTheMachineLets) {
+  for (const Machine& machine : kMachines) {
+    const auto release = write("osrelease", std::string(machine.kernel) + "\n");
+    EXPECT_EQ(cuda_visibility({&machine.facts, 1}, release), machine.sees) << machine.name;
+  }
 }
 
-TEST_F(CudaPlatformTest, GoesByTheGpuElsewhere) {
-  const auto release = write("osrelease", "6.1.0-18-amd64\n");
-  EXPECT_EQ(cuda_visibility(true, release), MemoryVisibility::system);
-  EXPECT_EQ(cuda_visibility(false, release), MemoryVisibility::explicit_dma);
+TEST_F(CudaPlatformTest, SeesAsFarAsItsLeastDevice) {
+  const auto release = write("osrelease", "6.8.0-1015-nvidia-64k\n");
+  const CudaMemoryFacts both[] = {kMachines[0].facts, kMachines[2].facts};
+  EXPECT_EQ(cuda_visibility(both, release), MemoryVisibility::explicit_dma);
 }
 
 }  // namespace

@@ -329,15 +329,94 @@ TEST_F(CudaRuntimeTest, WakesEachWaiterByItsOwnEvent) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(CudaDevices, AreUnavailableWhereOneDoesNotAnswer) {
+// CTest runs these with two devices.
+TEST(CudaDevices, ServeWithoutOneThatDoesNotOpen) {
+  const auto fake = fakes::FakeCudart::loaded();
+  ASSERT_TRUE(fake);
+  for (const int broken : {0, 1}) {
+    const int whole = 1 - broken;
+    fake->reset(1);
+    fake->fail("cudaSetDevice", static_cast<std::uint64_t>(broken) + 1,
+               cudaErrorDevicesUnavailable);
+    {
+      const auto runtime = make_cuda_runtime().value();
+      ASSERT_EQ(runtime->left_out().size(), 1u);
+      EXPECT_EQ(runtime->left_out()[0].id, broken);
+      EXPECT_THAT(runtime->left_out()[0].why,
+                  HasSubstr("CUDA device " + std::to_string(broken) + " does not answer"));
+      ASSERT_EQ(runtime->devices().size(), 1u);
+      EXPECT_EQ(runtime->devices()[0].id, whole);
+      EXPECT_EQ(runtime->lost(), std::nullopt);
+      // The other keeps its number; what names the broken one is told why.
+      const auto stream = runtime->create_stream(whole).value();
+      const Region to = runtime->allocate_device(4096, {.device_id = whole}).value();
+      const Region unified = runtime->allocate_unified(whole, 4096).value();
+      const Region from = runtime->allocate_pinned(4096, {.device_id = broken}).value();
+      const MemoryCopy copies[] = {{to.data(), from.data(), 4096},
+                                   {unified.data(), from.data(), 4096}};
+      ASSERT_TRUE(stream->copy(copies));
+      EXPECT_TRUE(stream->synchronize());
+      EXPECT_EQ(stream->prefetch(unified.view(), broken).error().code, ErrorCode::out_of_range);
+      const Error refused = runtime->allocate_device(1, {.device_id = broken}).error();
+      EXPECT_EQ(refused.code, ErrorCode::out_of_range);
+      EXPECT_EQ(refused.detail, runtime->left_out()[0].why);
+      EXPECT_EQ(runtime->create_stream(broken).error().code, ErrorCode::out_of_range);
+      EXPECT_EQ(runtime->allocate_pinned(1, {.device_id = 2}).error().code,
+                ErrorCode::out_of_range);
+    }
+    EXPECT_EQ(fake->leaks(), "");
+  }
+}
+
+TEST(CudaDevices, AreAnErrorWhereThereAreSomeAndNoneOpens) {
   const auto fake = fakes::FakeCudart::loaded();
   ASSERT_TRUE(fake);
   fake->reset(1);
-  fake->fail("cudaSetDevice", 2, cudaErrorDevicesUnavailable);
+  fake->fail_all("cudaSetDevice", cudaErrorDevicesUnavailable);
   const Error error = make_cuda_runtime().error();
-  EXPECT_EQ(error.code, ErrorCode::unavailable);
-  EXPECT_THAT(error.detail, HasSubstr("CUDA device 1 does not answer"));
+  EXPECT_EQ(error.code, ErrorCode::device_error);
+  EXPECT_THAT(error.detail, HasSubstr("CUDA device 0 does not answer"));
+  fake->reset(1);
   EXPECT_EQ(fake->leaks(), "");
+}
+
+TEST(CudaUnifiedMemory, IsRefusedByNameWhereTheDeviceCannot) {
+  const auto fake = fakes::FakeCudart::loaded();
+  ASSERT_TRUE(fake);
+  fake->reset(1);
+  fake->set_unified(false);
+  const auto runtime = make_cuda_runtime().value();
+  fake->set_unified(true);
+  const Error refused = runtime->allocate_unified(0, 4096).error();
+  EXPECT_EQ(refused.code, ErrorCode::impossible);
+  EXPECT_THAT(refused.detail, HasSubstr("device 0 (fake GPU 0) has no unified memory"));
+}
+
+TEST_F(CudaRuntimeTest, UnifiedMemoryMayBeMoreThanTheDeviceHas) {
+  const std::uint64_t device_bytes = runtime_->devices()[0].total_bytes;
+  EXPECT_EQ(runtime_->allocate_device(device_bytes + 4096, {}).error().code,
+            ErrorCode::no_capacity);
+  EXPECT_EQ(runtime_->allocate_unified(0, std::uint64_t{1} << 60).error().code,
+            ErrorCode::no_capacity);
+  EXPECT_TRUE(runtime_->allocate_unified(0, device_bytes + 4096));
+}
+
+TEST_F(CudaRuntimeTest, ASynchronizedStreamHasDoneItsWorkAndTellsItsError) {
+  const Region from = pinned(4096);
+  const Region to = device(4096);
+  const Region back = pinned(4096);
+  std::memset(from.data(), 7, 4096);
+  const auto issuing = stream();
+  const MemoryCopy there{to.data(), from.data(), 4096};
+  const MemoryCopy home{back.data(), to.data(), 4096};
+  ASSERT_TRUE(issuing->copy({&there, 1}));
+  ASSERT_TRUE(issuing->copy({&home, 1}));
+  ASSERT_TRUE(issuing->synchronize());
+  EXPECT_EQ(std::memcmp(back.data(), from.data(), 4096), 0);
+  EXPECT_EQ(fake_->calls("cudaEventRecord"), 0u);
+  fake_->fail("work", 1, cudaErrorIllegalAddress);
+  ASSERT_TRUE(issuing->copy({&there, 1}));
+  EXPECT_EQ(issuing->synchronize().error().code, ErrorCode::device_error);
 }
 
 }  // namespace

@@ -33,6 +33,8 @@ CacheStats sample_cache() {
   cache.history_bytes = 19;
   cache.remembered_blocks = 20;
   cache.requests_followed = 21;
+  cache.follows_lru = 1;
+  cache.order_changes = 26;
   cache.miss_ratio_curve = {0.875, 0.75, 0.5, 0.25, 0.125};
   cache.disk_admission = {.admitted = 11, .rejected = 12, .throttled = 13};
   cache.disk_full = 14;
@@ -98,14 +100,24 @@ class MetricsText : public ::testing::Test {
           .frees = 74,
           .cache_hits = 75,
           .cache_misses = 76,
+          .retries = 80,
           .splits = 77,
           .merges = 78}}};
     text_ = metrics_text(
         {.version = "1.2.3",
          .runtime = "host",
+         .devices = 3,
+         .devices_left_out = 2,
          .ready = true,
          .caches = {&cache, 1},
-         .engine = {.queued = 41, .done = 42},
+         .engine = {.queued = 41,
+                    .done = 42,
+                    .copied = {{.from = StorageKind::pinned,
+                                .to = StorageKind::unified,
+                                .strategy = CopyStrategy::polling,
+                                .jobs = 43}},
+                    .prefetched_to_device_bytes = 44,
+                    .prefetched_to_host_bytes = 45},
          .allocators = allocators,
          .groups = sample_groups(),
          .agents = {.agents = 501,
@@ -127,6 +139,14 @@ TEST_F(MetricsText, HasTheNamesAndLabelsThatDashboardsRelyOn) {
       const char* line : {
           R"(cairn_build_info{version="1.2.3",runtime="host"} 1)",
           R"(cairn_ready 1)",
+          R"(cairn_devices{state="open"} 3)",
+          R"(cairn_devices{state="left_out"} 2)",
+          R"(cairn_transfer_strategy_total{from="pinned",to="unified",strategy="polling"} 43)",
+          R"(cairn_unified_prefetch_bytes_total{to="device"} 44)",
+          R"(cairn_unified_prefetch_bytes_total{to="host"} 45)",
+          R"(cairn_allocator_cached_bytes{allocator="transfer_staging",device="host"} 8)",
+          R"(cairn_allocator_pending_bytes{allocator="transfer_staging",device="host"} 4)",
+          R"(cairn_allocator_retries_total{allocator="transfer_staging",device="host"} 80)",
           R"(cairn_blocks{cache="llama",tier="device",state="free"} 101)",
           R"(cairn_blocks{cache="llama",tier="device",state="allocated"} 102)",
           R"(cairn_blocks{cache="llama",tier="disk",state="committed"} 203)",
@@ -149,6 +169,8 @@ TEST_F(MetricsText, HasTheNamesAndLabelsThatDashboardsRelyOn) {
           R"(cairn_leases{cache="llama"} 5)",
           R"(cairn_leased_blocks{cache="llama",tier="device"} 110)",
           R"(cairn_lease_expirations_total{cache="llama"} 6)",
+          R"(cairn_eviction_follows_lru{cache="llama"} 1)",
+          R"(cairn_eviction_changes_total{cache="llama"} 26)",
           R"(cairn_hints_total{cache="llama",reuse="never"} 22)",
           R"(cairn_hints_total{cache="llama",reuse="within"} 25)",
           R"(cairn_pressure_level{cache="llama",tier="device"} 3)",

@@ -106,9 +106,13 @@ def check_attack(browser, folder, server):
 
 
 def check_status_page(browser, folder, server, picture):
+    match = {"keys": [f"{1:016x}"], "lease_ms": 0}
+    assert server.call("POST", "/v1/caches/precious/match", match)[0] == 200
     dom, console = browse(browser, folder, f"http://{server.address}/", "--dump-dom")
     assert "Content Security Policy" not in console, console
     assert re.search(r'id="state"[^>]*class="good"[^>]*>ready<', dom) and ">precious<" in dom, dom[-3000:]
+    assert "what more memory would give" in dom and "today: 4 blocks" in dom, dom[-3000:]
+    assert "Too few lookups" in dom, dom[-3000:]
     browse(browser, folder, f"http://{server.address}/", f"--screenshot={picture}")
 
 

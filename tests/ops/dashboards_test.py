@@ -61,10 +61,11 @@ def main():
         failures.append("docker/grafana/dashboards.py was changed and not run")
 
     with Folder() as folder:
-        (folder / "config.json").write_text('{"caches": []}')
+        # A store that nobody listens for has series as well.
+        (folder / "config.json").write_text('{"caches": [], "shared": {"url": "redis://127.0.0.1:1"}}')
         server = Server(server_program, folder, "--config", folder / "config.json", "--runtime", "host")
         prometheus = Prometheus(prometheus_program, folder, server.address, RULES)
-        traffic = Traffic(server)
+        traffic = Traffic(server, shared={})
         replayed = replay(replay_program, server)
 
         boards = expressions()

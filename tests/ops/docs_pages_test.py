@@ -68,6 +68,21 @@ def blocks_are_marked(pages):
                 check(need in NEEDS, f"{where}: needs={need}, but the reasons are {sorted(NEEDS)}")
 
 
+def parts_name_what_is_there(pages):
+    """The rows of docs/parts.md: a metric and a setting that the generated tables have, and a test."""
+    text = {page.name: page.text for page in pages}
+    rows = re.findall(r"^\| (.+?) \| .+? \| (.+?) \| (.+?) \| (.+?) \|$", text["docs/parts.md"], re.M)
+    rows = [row for row in rows if row[0] != "part"]
+    assert len(rows) > 30, f"docs/parts.md has {len(rows)} parts"
+    sources = "".join(path.read_text() for path in (ROOT / "metrics").glob("*.cpp"))
+    for part, metric, setting, test in rows:
+        if metric != "—":
+            check(f'"{metric.strip("`")}"' in sources, f"docs/parts.md: {part}: there is no metric {metric}")
+        if setting != "—":
+            check(f"| {setting} |" in text["docs/configuration.md"], f"docs/parts.md: {part}: no setting {setting}")
+        check((ROOT / test.strip("`")).exists(), f"docs/parts.md: {part}: there is no test {test}")
+
+
 class Names:
     """What there is to be named."""
 
@@ -183,6 +198,7 @@ def main():
     links_lead_somewhere(pages)
     blocks_are_marked(pages)
     names_exist(pages)
+    parts_name_what_is_there(pages)
     generated_parts_are_current()
     every_alert_has_a_runbook(pages)
     the_readme_is_short(pages)

@@ -29,7 +29,7 @@ def variables_of_flags():
 def variables_exist():
     known = variables_of_flags()
     for name in ["packaging/cairn-server.service", "docker/Dockerfile", "docker/Dockerfile.cuda",
-                 "docker/compose.yaml", "docker/compose.gpu.yaml"]:
+                 "docker/compose.yaml", "docker/compose.gpu.yaml", "docker/compose.cluster.yaml"]:
         text = (ROOT / name).read_text()
         used = set(re.findall(r"\b(CAIRN_[A-Z_]+)(?:=|: )", text))
         check(used, f"{name} sets no variable")
@@ -51,6 +51,17 @@ def configuration_is_taken():
         server = Server(PROGRAM, folder, "--config", ROOT / "docker" / "cairn.json")
         status, caches = server.call("GET", "/v1/caches")
         check(status == 200 and "default" in json.dumps(caches), f"docker/cairn.json made {caches}")
+        check(server.stop() == 0, server.text())
+    with Folder() as folder:
+        (folder / "peer.token").write_text("peer-token\n")
+        text = (ROOT / "docker" / "cairn-cluster.json").read_text()
+        text = text.replace("/var/lib/cairn-tokens", str(folder))
+        (folder / "config.json").write_text(re.sub(r'"num_blocks": \d+', '"num_blocks": 4', text))
+        server = Server(PROGRAM, folder, "--config", folder / "config.json", "--advertise", "http://cairn-1:7070")
+        status, cache = server.call("GET", "/v1/caches/held")
+        check(status == 200 and cache["shared"]["placement"] == "holders", f"docker/cairn-cluster.json made {cache}")
+        status, _ = server.call("GET", "/readyz", headers={"Host": "cairn-1:7070"})
+        check(status == 200, "the name under which a server is advertised is not one of its own")
         check(server.stop() == 0, server.text())
 
 
@@ -146,7 +157,8 @@ def compose_files_are_sound():
         print("no docker-compose: the compose files are not checked")
         return
     base, gpu = ROOT / "docker" / "compose.yaml", ROOT / "docker" / "compose.gpu.yaml"
-    for files in [["-f", base], ["-f", base, "-f", gpu]]:
+    cluster = ROOT / "docker" / "compose.cluster.yaml"
+    for files in [["-f", base], ["-f", base, "-f", gpu], ["-f", cluster]]:
         done = subprocess.run([compose, *map(str, files), "config", "-q"], capture_output=True, text=True)
         check(done.returncode == 0, f"{files}: {done.stderr}")
 

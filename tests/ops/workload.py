@@ -32,9 +32,9 @@ class Traffic:
 
     CACHE = "traffic"
 
-    def __init__(self, server):
+    def __init__(self, server, shared=None):
         self.server = server
-        make_cache(server, self.CACHE, device=8, pinned=16, disk=64)
+        make_cache(server, self.CACHE, shared, device=8, pinned=16, disk=64)
         status, joined = server.call("POST", "/v1/groups", {"name": "alone", "rank": 0, "world_size": 1})
         assert status == 201, joined
         self.ended = threading.Event()

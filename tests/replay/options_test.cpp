@@ -28,15 +28,31 @@ TEST(OptionsTest, TakeTheContractsCommandLine) {
 TEST(OptionsTest, SimulateWithoutAServer) {
   const auto options =
       parse({"--simulate", "--trace", "a.jsonl", "--capacity", "10,200", "--policy",
-             "lru,class_hazard", "--picture", "a.svg", "--hints", "ended=0.5"});
+             "lru,class_hazard,adaptive", "--picture", "a.svg", "--hints", "ended=0.5"});
   ASSERT_TRUE(options && *options) << options.error().detail;
   ASSERT_TRUE((*options)->simulation);
   EXPECT_THAT((*options)->simulation->capacities_blocks, testing::ElementsAre(10U, 200U));
   EXPECT_THAT((*options)->simulation->policies,
-              testing::ElementsAre(EvictionKind::lru, EvictionKind::class_hazard));
+              testing::ElementsAre(SimulatedOrder{EvictionKind::lru},
+                                   SimulatedOrder{EvictionKind::class_hazard}, kAdaptive));
   EXPECT_EQ((*options)->simulation->picture, "a.svg");
   EXPECT_EQ((*options)->hints.ended, 0.5);
   EXPECT_EQ((*options)->hints.right, 1);
+}
+
+TEST(OptionsTest, ATableIsATraceWithNamedColumns) {
+  const auto options = parse({"--simulate", "--trace", "a.csv", "--columns",
+                              "timestamp=T,input_tokens=In,output_tokens=Out,session=Session ID",
+                              "--block-tokens", "16"});
+  ASSERT_TRUE(options && *options) << options.error().detail;
+  ASSERT_TRUE((*options)->columns);
+  EXPECT_EQ((*options)->columns->input_tokens, "In");
+  EXPECT_EQ((*options)->columns->session, "Session ID");
+  EXPECT_EQ((*options)->block_tokens, 16U);
+  EXPECT_EQ((*options)->simulation->block_tokens, 16U);
+  EXPECT_THAT(
+      parse({"--simulate", "--generate", "chat", "--columns", "timestamp=T"}).error().detail,
+      testing::HasSubstr("--columns"));
 }
 
 TEST(OptionsTest, PrintHelpOnRequest) {
@@ -55,6 +71,7 @@ TEST(OptionsTest, RefuseAWrongValueByName) {
       {{"--connections", "-1"}, "connections"},
       {{"--connections", "99999999999"}, "connections"},
       {{"--connections", "x"}, "connections"},
+      {{"--columns", "timestamp=a"}, "columns"},
       {{"--limit", "-1"}, "limit"},
       {{"--speed", "-1"}, "speed"},
       {{"--speed", "nan"}, "speed"},

@@ -78,7 +78,7 @@ TEST_F(TraceReaderTest, NamesTheFieldThatIsMissing) {
 }
 
 TEST_F(TraceReaderTest, BoundsTheLengthOfALine) {
-  const std::string line(TraceReader::kMaxLineBytes + 1, ' ');
+  const std::string line(LineReader::kMaxLineBytes + 1, ' ');
   EXPECT_EQ(error_of(line).code, ErrorCode::out_of_range);
 }
 

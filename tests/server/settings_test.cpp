@@ -296,6 +296,8 @@ TEST(Settings, WrongFieldsAreNamed) {
       {R"({"disk": {"register_buffers": 1}})", "disk.register_buffers"},
       {R"({"disk": {"crash_at": 3}})", "disk.crash_at"},
       {R"({"transfers": {"workers": 65}})", "transfers.workers is 65"},
+      {R"({"transfers": {"strategy": {"load": "stream"}}})", "transfers.strategy.load"},
+      {R"({"transfers": {"strategy": {"down": "auto"}}})", "transfers.strategy.down"},
       {R"({"transfers": {"copy_forms": {"load": {"rows": 1}}}})", "transfers.copy_forms.load.rows"},
       {R"({"host": {"devices": 0}})", "host.devices"},
       {R"({"log_level": "loud"})", "log_level is 'loud'"},

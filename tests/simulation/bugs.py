@@ -43,7 +43,7 @@ BUGS = {
          "    return std::span(job_.pairs).subspan(again ? part_.pairs.first : range_.first, range_.count);")]),
     "read_lets_go_before_its_copy": ("blockmgr/cache/block_reader.cpp", [
         ("  job.pairs = {{at.slot(), 0}};\n", "  job.pairs = {{at.slot(), 0}};\n  unpin();\n"),
-        ("    unpin();\n    if (abandoned)", "    if (abandoned)")]),
+        ("    if (pin != Pin::leaving) unpin();\n    if (abandoned)", "    if (abandoned)")]),
     "torn_log_record_is_taken": ("blockmgr/disk/slot_record.cpp", [
         ("      raw.checksum !=\n          hash_bytes(", "      raw.size_bytes !=\n          raw.size_bytes + 0 * hash_bytes(")]),
     "parent_goes_before_its_child": (USE, [

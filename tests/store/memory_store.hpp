@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,56 +13,145 @@
 
 namespace cairn::testing {
 
-// A store in memory that answers at once, for as long as it is told to.
+// A store in memory that answers at once, for as long as it is told to. Its calls are thread-safe;
+// a test looks at its members while nothing is under way.
 class MemoryStore final : public SharedStore {
  public:
   void probe(Probe probe, UniqueFunction<void(std::vector<Presence>)> done) override {
-    ++probes;
     std::vector<Presence> there;
-    for (const std::string& name : probe.names) {
-      there.push_back(is_down              ? Presence::unknown
-                      : values.count(name) ? Presence::present
-                                           : Presence::absent);
+    {
+      const std::lock_guard lock(mutex_);
+      ++probes;
+      const bool failed = fails();
+      for (const std::string& name : probe.names) {
+        there.push_back(failed               ? Presence::unknown
+                        : values.count(name) ? Presence::present
+                                             : Presence::absent);
+      }
     }
     done(std::move(there));
   }
   void read(Read read, UniqueFunction<void(Result<bool>)> done) override {
-    if (is_down) return done(down());
-    const auto at = values.find(read.name);
-    if (at == values.end()) return done(false);
-    std::size_t size = 0;
-    for (const iovec& piece : read.into) size += piece.iov_len;
-    if (size != at->second.size()) return done(Error{ErrorCode::wrong_length, "another length"});
-    const char* from = at->second.data();
-    for (const iovec& piece : read.into) {
-      std::memcpy(piece.iov_base, from, piece.iov_len);
-      from += piece.iov_len;
-    }
-    done(true);
+    done(answer([&]() -> Result<bool> {
+      const auto at = values.find(read.name);
+      if (at == values.end()) return false;
+      std::size_t size = 0;
+      for (const iovec& piece : read.into) size += piece.iov_len;
+      if (size != at->second.size()) return Error{ErrorCode::wrong_length, "another length"};
+      const char* from = at->second.data();
+      for (const iovec& piece : read.into) {
+        std::memcpy(piece.iov_base, from, piece.iov_len);
+        from += piece.iov_len;
+      }
+      return true;
+    }));
   }
   void write(Write write, UniqueFunction<void(Result<bool>)> done) override {
-    if (is_down) return done(down());
     std::string bytes;
     for (const iovec& piece : write.from) {
       bytes.append(static_cast<const char*>(piece.iov_base), piece.iov_len);
     }
-    done(values.emplace(write.name, std::move(bytes)).second);
+    std::optional<Result<bool>> ended;
+    {
+      const std::lock_guard lock(mutex_);
+      if (fails()) {
+        ended = down();
+      } else if (!holds_writes) {
+        ended = values.emplace(write.name, std::move(bytes)).second;
+      } else {
+        held.emplace_back(
+            [this, name = write.name, late = std::move(bytes), done = std::move(done)]() mutable {
+              bool is_new = false;
+              {
+                const std::lock_guard inner(mutex_);
+                is_new = values.emplace(name, std::move(late)).second;
+              }
+              done(is_new);
+            });
+      }
+    }
+    if (ended) done(std::move(*ended));
   }
   void touch(Touch touch, UniqueFunction<void(Result<bool>)> done) override {
-    if (is_down) return done(down());
-    ++touches;
-    done(values.count(touch.name) > 0);
+    done(answer([&]() -> Result<bool> {
+      ++touches;
+      return values.count(touch.name) > 0;
+    }));
   }
-  void erase(std::string name) override { values.erase(name); }
+  void erase(std::string name) override {
+    const std::lock_guard lock(mutex_);
+    values.erase(name);
+  }
+  void announce(Announce announce, UniqueFunction<void(std::size_t)> done) override {
+    std::size_t told = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!fails()) {
+        for (const auto& block : announce.blocks) holders[block.name][announce.who] = block.mark;
+        told = announce.blocks.size();
+        announced += told;
+      }
+    }
+    done(told);
+  }
+  void withdraw(Withdraw withdraw) override {
+    const std::lock_guard lock(mutex_);
+    if (fails()) return;
+    for (const std::string& name : withdraw.names) {
+      holders[name].erase(withdraw.who);
+      if (holders[name].empty()) holders.erase(name);
+    }
+  }
+  void find_holders(FindHolders find,
+                    UniqueFunction<void(std::vector<std::optional<Holders>>)> done) override {
+    std::vector<std::optional<Holders>> found(find.names.size());
+    {
+      const std::lock_guard lock(mutex_);
+      ++probes;
+      const bool failed = fails();
+      for (std::size_t i = 0; i < found.size() && !failed; ++i) {
+        found[i].emplace();
+        const auto at = holders.find(find.names[i]);
+        if (at == holders.end()) continue;
+        for (const auto& [who, mark] : at->second) found[i]->push_back({.who = who, .mark = mark});
+      }
+    }
+    done(std::move(found));
+  }
   SharedStoreStats stats() const override { return {}; }
 
+  // Of the writes that are held.
+  void let_writes_go() {
+    std::vector<UniqueFunction<void()>> going;
+    {
+      const std::lock_guard lock(mutex_);
+      going.swap(held);
+    }
+    for (auto& write : going) write();
+  }
+
   std::map<std::string, std::string> values;
+  std::map<std::string, std::map<std::string, std::uint8_t>> holders;  // by name, by who
+  std::uint64_t announced = 0;
+  bool holds_writes = false;
+  std::vector<UniqueFunction<void()>> held;
   bool is_down = false;
+  int calls = 0;
+  int failing_call = 0;  // from 1 on; 0: none
   int probes = 0;
   int touches = 0;
 
  private:
+  template <class Act>
+  Result<bool> answer(Act&& act) {
+    const std::lock_guard lock(mutex_);
+    if (fails()) return down();
+    return act();
+  }
+  bool fails() { return ++calls == failing_call || is_down; }
   static Error down() { return {ErrorCode::unavailable, "the store is down"}; }
+
+  std::mutex mutex_;  // several threads of the engine may store at once
 };
 
 }  // namespace cairn::testing

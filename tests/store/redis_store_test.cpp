@@ -130,6 +130,25 @@ TEST(RedisStore, AServerThatIsKilledIsUnavailableUntilItIsBack) {
   EXPECT_TRUE(store.write("a", "again").value());
 }
 
+// It stood as left alone until somebody asked it for something, a replica for ever.
+TEST(RedisStore, AServerThatIsBackIsKnownToBeWithoutARequest) {
+  RedisProcess redis;
+  StoreClient store(redis);
+  store.until_ready();
+  const auto left_alone = [&] {
+    const auto nodes = (*store).stats().nodes;
+    EXPECT_EQ(nodes.size(), 1u);
+    return nodes.front().is_open;
+  };
+  EXPECT_FALSE(left_alone());
+  redis.kill();
+  EXPECT_FALSE(store.touch("a").has_value());
+  EXPECT_TRUE(left_alone());
+  redis.start();
+  while (left_alone()) std::this_thread::yield();
+  EXPECT_TRUE(store.touch("a").has_value());
+}
+
 TEST(RedisStore, AServerThatHangsHoldsUpNobodyForLongerThanWasSaid) {
   RedisProcess redis;
   auto settings = redis_settings_from(redis.url()).value();
@@ -186,7 +205,7 @@ TEST(RedisStore, TlsIsSpokenAndAnUnknownAuthorityRefused) {
                             "--tls-ca-cert-file", authority.certificate},
                            true);
   auto settings = redis_settings_from(redis.url()).value();
-  settings.ca = authority.certificate;
+  settings.tls_files.ca = authority.certificate;
   StoreClient store(StoreClient::patient(settings));
   store.until_ready();
   const std::string bytes = some_bytes(300'000, 3);
@@ -195,7 +214,7 @@ TEST(RedisStore, TlsIsSpokenAndAnUnknownAuthorityRefused) {
   EXPECT_TRUE(store.read("a", back).value());
   EXPECT_TRUE(back == bytes);
 
-  settings.ca = stranger.certificate;
+  settings.tls_files.ca = stranger.certificate;
   StoreClient fooled(settings);
   std::string told;
   while (told.empty()) {
@@ -204,7 +223,7 @@ TEST(RedisStore, TlsIsSpokenAndAnUnknownAuthorityRefused) {
     std::this_thread::yield();
   }
   EXPECT_THAT(told, HasSubstr("certificate verify failed"));
-  settings.ca = "/nowhere";
+  settings.tls_files.ca = "/nowhere";
   EXPECT_EQ(make_redis_store(settings).error().code, ErrorCode::unavailable);
 }
 

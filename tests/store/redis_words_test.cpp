@@ -12,10 +12,10 @@ using Kind = RedisReply::Kind;
 TEST(RedisUrl, NamesNodesAndWhetherTlsIsSpoken) {
   const auto one = redis_settings_from("redis://store").value();
   EXPECT_FALSE(one.tls);
-  EXPECT_EQ(one.endpoints, (std::vector<RedisAddress>{{"store", 6379}}));
+  EXPECT_EQ(one.endpoints, (std::vector<WireAddress>{{"store", 6379}}));
   const auto more = redis_settings_from("rediss://a:1,[::1]:65535,c/").value();
   EXPECT_TRUE(more.tls);
-  EXPECT_EQ(more.endpoints, (std::vector<RedisAddress>{{"a", 1}, {"::1", 65535}, {"c", 6379}}));
+  EXPECT_EQ(more.endpoints, (std::vector<WireAddress>{{"a", 1}, {"::1", 65535}, {"c", 6379}}));
   EXPECT_EQ(more.endpoints[1].text(), "[::1]:65535");
 }
 
@@ -43,16 +43,16 @@ TEST(RedisSlots, ANameHasTheSlotOfItsHashTag) {
 }
 
 TEST(RedisSlots, RedirectsAreRead) {
-  const RedisAddress asked{"10.0.0.1", 7000};
+  const WireAddress asked{"10.0.0.1", 7000};
   const auto moved = read_redirect("MOVED 3999 10.0.0.2:6381", asked);
   ASSERT_TRUE(moved);
   EXPECT_FALSE(moved->is_ask);
   EXPECT_EQ(moved->slot, 3999u);
-  EXPECT_EQ(moved->node, (RedisAddress{"10.0.0.2", 6381}));
+  EXPECT_EQ(moved->node, (WireAddress{"10.0.0.2", 6381}));
   const auto ask = read_redirect("ASK 1 :7001", asked);
   ASSERT_TRUE(ask);
   EXPECT_TRUE(ask->is_ask);
-  EXPECT_EQ(ask->node, (RedisAddress{"10.0.0.1", 7001}));
+  EXPECT_EQ(ask->node, (WireAddress{"10.0.0.1", 7001}));
   for (const char* text : {"", "ERR no", "MOVED", "MOVED x a:1", "MOVED 16384 a:1", "MOVED 1 a",
                            "MOVED 1 a:x", "MOVED 1"}) {
     EXPECT_FALSE(read_redirect(text, asked)) << text;
@@ -66,7 +66,7 @@ RedisReply list(std::vector<RedisReply> values) {
 }
 
 TEST(RedisSlots, AClustersAnswerSaysWhoHasWhat) {
-  const RedisAddress asked{"10.0.0.1", 7000};
+  const WireAddress asked{"10.0.0.1", 7000};
   const auto ranges =
       read_slots(list({list({number(0), number(99), list({text("a"), number(1)}),
                              list({text("b"), number(2)})}),
@@ -75,8 +75,8 @@ TEST(RedisSlots, AClustersAnswerSaysWhoHasWhat) {
   ASSERT_TRUE(ranges);
   ASSERT_EQ(ranges->size(), 2u);
   EXPECT_EQ(ranges->at(0).last, 99u);
-  EXPECT_EQ(ranges->at(0).node, (RedisAddress{"a", 1}));
-  EXPECT_EQ(ranges->at(1).node, (RedisAddress{"10.0.0.1", 3}));
+  EXPECT_EQ(ranges->at(0).node, (WireAddress{"a", 1}));
+  EXPECT_EQ(ranges->at(1).node, (WireAddress{"10.0.0.1", 3}));
   EXPECT_FALSE(read_slots(text("no"), asked));
   EXPECT_FALSE(read_slots(list({}), asked));
   EXPECT_FALSE(

@@ -2,81 +2,12 @@
 // were.
 #include <gmock/gmock.h>
 
-#include "blockmgr/shared/shared_tiers.hpp"
-#include "tests/blockmgr/rig.hpp"
-#include "tests/store/memory_store.hpp"
+#include "tests/store/shared_host.hpp"
 
 namespace cairn::testing {
 namespace {
 
 using Write = SharedConfig::Write;
-
-BlockManagerOptions with_store() {
-  BlockManagerOptions options;
-  options.has_shared_store = true;
-  return options;
-}
-
-// A server of its own, with a cache over a store that others have too.
-struct Host {
-  // Does what the store is told on behalf of another host's.
-  class Lent final : public SharedStore {
-   public:
-    explicit Lent(MemoryStore& store) : store_(store) {}
-    void probe(Probe probe, UniqueFunction<void(std::vector<Presence>)> done) override {
-      store_.probe(std::move(probe), std::move(done));
-    }
-    void read(Read read, UniqueFunction<void(Result<bool>)> done) override {
-      store_.read(std::move(read), std::move(done));
-    }
-    void write(SharedStore::Write write, UniqueFunction<void(Result<bool>)> done) override {
-      store_.write(std::move(write), std::move(done));
-    }
-    void touch(Touch touch, UniqueFunction<void(Result<bool>)> done) override {
-      store_.touch(std::move(touch), std::move(done));
-    }
-    void erase(std::string name) override { store_.erase(std::move(name)); }
-    SharedStoreStats stats() const override { return store_.stats(); }
-
-   private:
-    MemoryStore& store_;
-  };
-
-  explicit Host(MemoryStore& store, const SharedConfig& shared = {},
-                TierSizes sizes = {.pinned = 16})
-      : rig({.options = with_store()}),
-        tiers(*rig.manager, std::make_unique<Lent>(store), rig.clock, rig.engine->executor(), {}) {
-    CacheConfig config = small_cache(sizes);
-    config.shared = shared;
-    cache = rig.cache(config);
-    tier = tiers.of(cache);
-  }
-
-  void put(const std::vector<BlockKey>& keys) {
-    ASSERT_TRUE(rig.put(*cache, {.keys = keys}));
-    settle();
-  }
-  void settle() {
-    tiers.poll();
-    rig.engine->wait_idle();
-  }
-  SharedTier::Beyond look(const std::vector<BlockKey>& keys) {
-    SharedTier::Beyond told;
-    const auto asked = views(keys);
-    tier->look_beyond({.keys = asked, .to = tier->default_tier()},
-                      [&](SharedTier::Beyond beyond) { told = beyond; });
-    rig.engine->wait_idle();
-    return told;
-  }
-  std::size_t matched(const std::vector<BlockKey>& keys) {
-    return rig.match(*cache, keys, 0).blocks.size();
-  }
-
-  Rig rig;
-  SharedTiers tiers;
-  std::shared_ptr<Cache> cache;
-  std::shared_ptr<SharedTier> tier;
-};
 
 std::string& value_of(MemoryStore& store, std::size_t number) {
   return std::next(store.values.begin(), static_cast<std::ptrdiff_t>(number))->second;

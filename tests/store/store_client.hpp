@@ -2,9 +2,11 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,6 +54,37 @@ class StoreClient {
     store_->probe({.names = names, .within = within},
                   [promise](std::vector<Presence> there) { promise->set_value(std::move(there)); });
     return future.get();
+  }
+  std::size_t announce(const std::vector<std::string>& names, const std::string& who,
+                       std::uint64_t ttl_ms = 60'000, std::uint8_t mark = 0) {
+    auto promise = std::make_shared<std::promise<std::size_t>>();
+    auto future = promise->get_future();
+    SharedStore::Announce announce{.blocks = {}, .who = who, .ttl_ms = ttl_ms};
+    for (const std::string& name : names) announce.blocks.push_back({.name = name, .mark = mark});
+    store_->announce(std::move(announce),
+                     [promise](std::size_t told) { promise->set_value(told); });
+    return future.get();
+  }
+  // "WHO/MARK" of each, sorted; nothing where that is not known in time.
+  std::vector<std::optional<std::vector<std::string>>> holders(
+      const std::vector<std::string>& names,
+      std::chrono::microseconds within = std::chrono::seconds(10)) {
+    using All = std::vector<std::optional<SharedStore::Holders>>;
+    auto promise = std::make_shared<std::promise<All>>();
+    auto future = promise->get_future();
+    store_->find_holders({.names = names, .within = within},
+                         [promise](All all) { promise->set_value(std::move(all)); });
+    std::vector<std::optional<std::vector<std::string>>> told;
+    for (const auto& one : future.get()) {
+      told.emplace_back();
+      if (!one) continue;
+      told.back().emplace();
+      for (const auto& holder : *one) {
+        told.back()->push_back(holder.who + "/" + std::to_string(holder.mark));
+      }
+      std::ranges::sort(*told.back());
+    }
+    return told;
   }
   // Until a write succeeds: the store is found, or is back.
   void until_ready() {

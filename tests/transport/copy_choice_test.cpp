@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "transport/engine/job_rules.hpp"
+#include <chrono>
+
+#include "transport/copy/stream_copier.hpp"
 
 namespace cairn {
 namespace {
@@ -39,12 +41,10 @@ TEST(CopyChoiceTest, RearrangesADeviceByAKernel) {
   EXPECT_EQ(form_of(kWithin, 64, 2 << 20), CopyForm::batch);
 }
 
-TEST(CopyChoiceTest, RunsNoKernelOnHostMemoryThatIsNotSeenAlike) {
-  for (const MemoryVisibility visibility :
-       {MemoryVisibility::device, MemoryVisibility::explicit_dma}) {
-    EXPECT_EQ(form_of(kLoad, 1000, 4096, visibility), CopyForm::batch);
-    EXPECT_EQ(form_of(kWithin, 1000, 4096, visibility), CopyForm::kernel);
-  }
+TEST(CopyChoiceTest, RunsNoKernelOnHostMemoryThatIsSeenInDeviceScopeOnly) {
+  EXPECT_EQ(form_of(kLoad, 1000, 4096, MemoryVisibility::device), CopyForm::batch);
+  EXPECT_EQ(form_of(kLoad, 1000, 4096, MemoryVisibility::explicit_dma), CopyForm::kernel);
+  EXPECT_EQ(form_of(kWithin, 1000, 4096, MemoryVisibility::device), CopyForm::kernel);
 }
 
 TEST(CopyChoiceTest, LeavesEverythingElseToTheRuntime) {
@@ -75,26 +75,105 @@ TEST(CopyChoiceTest, PrefersAKernelToRowsWhereBothMay) {
   EXPECT_EQ(choose_form(facts, thresholds, MemoryVisibility::device), CopyForm::rows);
 }
 
-Result<CopyStrategy> resolve(CopyStrategy wanted, StorageKinds kinds, MemoryVisibility visibility) {
-  return resolve_strategy({.wanted = wanted, .kinds = kinds, .visibility = visibility});
+TEST(CopyStrategyTest, IsTheCpuWhereNoDeviceTakesPart) {
+  const CopyStrategies wanted{
+      .load = CopyStrategy::polling, .store = CopyStrategy::async, .device = CopyStrategy::unified};
+  for (const StorageKind from : {StorageKind::system, StorageKind::pinned, StorageKind::disk}) {
+    for (const StorageKind to : {StorageKind::system, StorageKind::pinned, StorageKind::disk}) {
+      EXPECT_EQ(choose_strategy({from, to}, wanted), CopyStrategy::sync);
+    }
+  }
 }
 
-TEST(CopyChoiceTest, TakesNoShortcutThroughUnifiedMemoryThatIsNotSeenAlike) {
-  const StorageKinds unified{StorageKind::pinned, StorageKind::unified};
-  EXPECT_EQ(*resolve(CopyStrategy::automatic, unified, kAlike), CopyStrategy::unified);
-  EXPECT_EQ(*resolve(CopyStrategy::sync, unified, kAlike), CopyStrategy::sync);
-  for (const MemoryVisibility visibility :
-       {MemoryVisibility::device, MemoryVisibility::explicit_dma}) {
-    EXPECT_EQ(*resolve(CopyStrategy::automatic, unified, visibility), CopyStrategy::stream);
-    EXPECT_EQ(resolve(CopyStrategy::unified, unified, visibility).error().code,
-              ErrorCode::impossible);
-    EXPECT_EQ(resolve(CopyStrategy::sync, unified, visibility).error().code, ErrorCode::impossible);
-    EXPECT_EQ(
-        *resolve(CopyStrategy::automatic, {StorageKind::system, StorageKind::pinned}, visibility),
-        CopyStrategy::sync);
-    EXPECT_FALSE(cpu_reaches(StorageKind::unified, visibility));
-    EXPECT_TRUE(cpu_reaches(StorageKind::pinned, visibility));
+TEST(CopyStrategyTest, IsWhatIsWantedForItsWay) {
+  const CopyStrategies wanted{
+      .load = CopyStrategy::polling, .store = CopyStrategy::sync, .device = CopyStrategy::async};
+  for (const StorageKind of_device : {StorageKind::device, StorageKind::unified}) {
+    for (const StorageKind host : {StorageKind::pinned, StorageKind::disk}) {
+      EXPECT_EQ(choose_strategy({host, of_device}, wanted), CopyStrategy::polling);
+      EXPECT_EQ(choose_strategy({of_device, host}, wanted), CopyStrategy::sync);
+    }
+    EXPECT_EQ(choose_strategy({of_device, StorageKind::device}, wanted), CopyStrategy::async);
   }
+}
+
+TEST(CopyStrategyTest, IsAnEventByDefaultAndUnifiedWhereThereIsUnifiedMemory) {
+  for (const CopyStrategy asked : {CopyStrategy::automatic, CopyStrategy::unified}) {
+    const CopyStrategies wanted{.load = asked, .store = asked, .device = asked};
+    EXPECT_EQ(choose_strategy(kLoad, wanted), CopyStrategy::async);
+    EXPECT_EQ(choose_strategy(kStore, wanted), CopyStrategy::async);
+    EXPECT_EQ(choose_strategy(kWithin, wanted), CopyStrategy::async);
+    for (const StorageKind other : {StorageKind::pinned, StorageKind::disk, StorageKind::device}) {
+      EXPECT_EQ(choose_strategy({other, StorageKind::unified}, wanted), CopyStrategy::unified);
+      EXPECT_EQ(choose_strategy({StorageKind::unified, other}, wanted), CopyStrategy::unified);
+    }
+  }
+}
+
+// Ready when it was asked so many times.
+class LateEvent final : public Event {
+ public:
+  explicit LateEvent(int asks) : left_(asks) {}
+  Result<bool> ready() override { return --left_ <= 0; }
+  Result<> wait() override {
+    waited_ = true;
+    return {};
+  }
+  int left() const { return left_; }
+  bool waited() const { return waited_; }
+
+ private:
+  int left_;
+  bool waited_ = false;
+};
+
+TEST(CopyStrategyTest, PollingAsksTheEventEachIntervalAndTheOthersLetItWake) {
+  LateEvent polled(4);
+  const auto begun = std::chrono::steady_clock::now();
+  ASSERT_TRUE(
+      wait_for_event(polled, {.strategy = CopyStrategy::polling, .polling_interval_us = 2'000}));
+  EXPECT_GE(std::chrono::steady_clock::now() - begun, std::chrono::microseconds(3 * 2'000));
+  EXPECT_EQ(polled.left(), 0);
+  EXPECT_FALSE(polled.waited());
+  for (const CopyStrategy strategy :
+       {CopyStrategy::sync, CopyStrategy::async, CopyStrategy::unified}) {
+    LateEvent awaited(4);
+    ASSERT_TRUE(wait_for_event(awaited, {.strategy = strategy, .polling_interval_us = 2'000}));
+    EXPECT_TRUE(awaited.waited());
+    EXPECT_EQ(awaited.left(), 4);
+  }
+}
+
+// Notes what is prefetched; nothing else is asked of it.
+class PrefetchedStream final : public Stream {
+ public:
+  using Stream::copy;
+  Result<> copy(std::span<const MemoryCopy>, CopyForm) override { return {}; }
+  Result<> zero(std::byte*, std::uint64_t) override { return {}; }
+  Result<> prefetch(const RegionView& unified, int device_id) override {
+    EXPECT_EQ(device_id, 3);
+    sent.emplace_back(unified.data(), unified.size_bytes());
+    return {};
+  }
+  Result<std::unique_ptr<Event>> record() override { return std::make_unique<LateEvent>(0); }
+  Result<> wait_for(Event&) override { return {}; }
+
+  std::vector<std::pair<std::byte*, std::uint64_t>> sent;
+};
+
+TEST(PrefetchTest, SendsNeighboursInOneCallWhateverTheirOrder) {
+  const auto runtime = make_host_runtime({}).value();
+  const Region first = runtime->allocate_unified(0, 4096).value();
+  const Region second = runtime->allocate_unified(0, 4096).value();
+  const RegionView regions[] = {first.view(), second.view()};
+  const Place place{.regions = regions};
+  std::vector<PlacePart> parts = {{1, {0, 64}},   {0, {128, 64}}, {0, {64, 64}},
+                                  {0, {256, 32}}, {1, {64, 192}}, {0, {0, 64}}};
+  PrefetchedStream stream;
+  ASSERT_TRUE(prefetch_parts(stream, place, parts, 3));
+  const std::vector<std::pair<std::byte*, std::uint64_t>> expected = {
+      {first.data(), 192}, {first.data() + 256, 32}, {second.data(), 256}};
+  EXPECT_EQ(stream.sent, expected);
 }
 
 }  // namespace

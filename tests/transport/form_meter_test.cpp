@@ -95,11 +95,47 @@ TEST_F(FormMeterTest, MeasuresEveryFormOfEveryWay) {
   EXPECT_GT(meter_.duplex().value(), 0);
 }
 
-TEST_F(FormMeterTest, RefusesARunAboveItsMemory) {
-  EXPECT_EQ(meter_.rate({.piece_bytes = 4096, .pieces = 65}).error().code, ErrorCode::out_of_range);
-  EXPECT_EQ(meter_.rate({.piece_bytes = 1ull << 63, .pieces = 2}).error().code,
+std::vector<StrategyRate> waits(double sync_small, double sync_large) {
+  std::vector<StrategyRate> rates;
+  for (const CopyWay way : kCopyWays) {
+    for (const std::uint64_t bytes : {64ull << 10, 16ull << 20}) {
+      const double sync = bytes == 64 << 10 ? sync_small : sync_large;
+      rates.push_back({{way, CopyStrategy::async, bytes}, 1e9});
+      rates.push_back({{way, CopyStrategy::polling, bytes}, 1e9});
+      rates.push_back({{way, CopyStrategy::sync, bytes}, way == CopyWay::store ? 1e9 : sync});
+    }
+  }
+  return rates;
+}
+
+TEST(DeriveStrategies, TakesWhatIsClearlyFasterAtOneSizeAndSlowerAtNone) {
+  const CopyStrategies faster = derive_strategies(waits(1.5e9, 1e9));
+  EXPECT_EQ(faster.load, CopyStrategy::sync);
+  EXPECT_EQ(faster.store, CopyStrategy::automatic);
+  EXPECT_EQ(faster.device, CopyStrategy::sync);
+  EXPECT_EQ(derive_strategies(waits(1.5e9, 0.9e9)), CopyStrategies{});
+  EXPECT_EQ(derive_strategies(waits(1.04e9, 1e9)), CopyStrategies{});
+  EXPECT_EQ(derive_strategies({}), CopyStrategies{});
+}
+
+TEST_F(FormMeterTest, MeasuresEveryStrategyOfEveryWay) {
+  std::set<std::pair<CopyWay, CopyStrategy>> measured;
+  for (const StrategyRate& rate : measure_strategies(meter_).value()) {
+    EXPECT_GT(rate.bytes_per_second, 0);
+    measured.emplace(rate.run.way, rate.run.strategy);
+  }
+  EXPECT_EQ(measured.size(), std::size(kCopyWays) * (kNumCopyStrategies - 1));
+  EXPECT_EQ(meter_.rate(StrategyRun{.bytes = (256 << 10) + 1}).error().code,
             ErrorCode::out_of_range);
-  EXPECT_EQ(meter_.rate({.piece_bytes = 4096, .pieces = 0}).error().code, ErrorCode::out_of_range);
+}
+
+TEST_F(FormMeterTest, RefusesARunAboveItsMemory) {
+  EXPECT_EQ(meter_.rate(FormRun{.piece_bytes = 4096, .pieces = 65}).error().code,
+            ErrorCode::out_of_range);
+  EXPECT_EQ(meter_.rate(FormRun{.piece_bytes = 1ull << 63, .pieces = 2}).error().code,
+            ErrorCode::out_of_range);
+  EXPECT_EQ(meter_.rate(FormRun{.piece_bytes = 4096, .pieces = 0}).error().code,
+            ErrorCode::out_of_range);
 }
 
 }  // namespace

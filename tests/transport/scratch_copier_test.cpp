@@ -28,12 +28,12 @@ class ScratchCopierTest : public testing::Test {
     for (std::uint32_t i = 0; i < kScratchBlocks; ++i)
       storage_.write_block(source, i, block(i, source));
     TransferJob job = storage_.make_job(source, destination, {{0, 3}, {1, 2}, {2, 1}, {3, 0}});
-    DeviceScratch scratch(runtime);
+    DeviceMemory scratch(runtime);
     StreamSet streams(runtime, &scratch);
     JobReport report(job);
     move_in_memory({.job = job,
                     .pairs = {.first = 0, .count = job.pairs.size()},
-                    .mode = {.strategy = CopyStrategy::stream}},
+                    .mode = {.strategy = CopyStrategy::async}},
                    streams, report);
     used_scratch_ = 0;
     for (const NamedAllocator& one : scratch.statistics()) used_scratch_ += one.now.allocations;

@@ -127,7 +127,10 @@ TEST_P(TransferStrategy, MovesEveryByte) {
   Storage storage;
   const std::unique_ptr<DiskIo> disk = make_positional_disk_io();
   const SystemClock clock;
-  TransferEngine engine(storage.runtime(), *disk, clock, {.polling_interval_us = 1});
+  const CopyStrategies wanted{
+      .load = tested.strategy, .store = tested.strategy, .device = tested.strategy};
+  TransferEngine engine(storage.runtime(), *disk, clock,
+                        {.strategy = wanted, .polling_interval_us = 1});
   const BlockLayout source =
       storage.make(tested.source, Arrangement::layer_second, Storage::small_shape(kMovedBlocks));
   const BlockLayout destination =
@@ -136,9 +139,15 @@ TEST_P(TransferStrategy, MovesEveryByte) {
     storage.write_block(source, block, test::pattern(block, source.geometry().block_bytes()));
   }
   TransferJob job = storage.make_job(source, destination, test::straight_pairs(kMovedBlocks));
-  job.strategy = tested.strategy;
 
   EXPECT_EQ(test::run(engine, std::move(job)).state, JobState::done);
+
+  const auto copied = engine.stats().copied;
+  ASSERT_EQ(copied.size(), 1u);
+  EXPECT_EQ(copied[0].from, tested.source);
+  EXPECT_EQ(copied[0].to, tested.destination);
+  EXPECT_EQ(copied[0].strategy, tested.strategy);
+  EXPECT_EQ(copied[0].jobs, 1u);
 
   for (std::uint32_t block = 0; block < kMovedBlocks; ++block) {
     EXPECT_EQ(storage.read_block(destination, block),
@@ -146,22 +155,26 @@ TEST_P(TransferStrategy, MovesEveryByte) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, TransferStrategy,
-                         testing::Values(StrategyCase{CopyStrategy::sync, StorageKind::system,
-                                                      StorageKind::unified, "sync"},
-                                         StrategyCase{CopyStrategy::stream, StorageKind::system,
-                                                      StorageKind::pinned, "stream_host_to_host"},
-                                         StrategyCase{CopyStrategy::stream, StorageKind::device,
-                                                      StorageKind::system, "stream"},
-                                         StrategyCase{CopyStrategy::polling, StorageKind::pinned,
-                                                      StorageKind::device, "polling"},
-                                         StrategyCase{CopyStrategy::polling, StorageKind::disk,
-                                                      StorageKind::device, "polling_staged"},
-                                         StrategyCase{CopyStrategy::unified, StorageKind::unified,
-                                                      StorageKind::device, "unified_to_device"},
-                                         StrategyCase{CopyStrategy::unified, StorageKind::pinned,
-                                                      StorageKind::unified, "pinned_to_unified"}),
-                         [](const auto& tested) { return std::string(tested.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    All, TransferStrategy,
+    testing::Values(
+        StrategyCase{CopyStrategy::sync, StorageKind::system, StorageKind::pinned,
+                     "sync_by_the_cpu"},
+        StrategyCase{CopyStrategy::sync, StorageKind::pinned, StorageKind::device, "sync"},
+        StrategyCase{CopyStrategy::sync, StorageKind::device, StorageKind::disk, "sync_staged"},
+        StrategyCase{CopyStrategy::async, StorageKind::device, StorageKind::system, "async"},
+        StrategyCase{CopyStrategy::polling, StorageKind::pinned, StorageKind::device, "polling"},
+        StrategyCase{CopyStrategy::polling, StorageKind::disk, StorageKind::device,
+                     "polling_staged"},
+        StrategyCase{CopyStrategy::polling, StorageKind::unified, StorageKind::device,
+                     "polling_unified"},
+        StrategyCase{CopyStrategy::unified, StorageKind::unified, StorageKind::device,
+                     "unified_to_device"},
+        StrategyCase{CopyStrategy::unified, StorageKind::disk, StorageKind::unified,
+                     "disk_to_unified"},
+        StrategyCase{CopyStrategy::unified, StorageKind::pinned, StorageKind::unified,
+                     "pinned_to_unified"}),
+    [](const auto& tested) { return std::string(tested.param.name); });
 
 // Blocks above the size of a group, jobs above the size of a batch (32 MiB) and above all staging
 // memory.

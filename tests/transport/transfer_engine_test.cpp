@@ -262,10 +262,6 @@ TEST_F(TransferEngineTest, RefusesJobsThatCannotBe) {
     auto refused = engine_->submit(std::move(job));
     return refused ? "accepted" : std::string(to_string(refused.error().code));
   };
-  const auto with = [](TransferJob job, CopyStrategy strategy) {
-    job.strategy = strategy;
-    return job;
-  };
   const auto job = [&](const BlockLayout& from, const BlockLayout& to,
                        std::vector<BlockPair> pairs = {{0, 0}}) {
     return storage_.make_job(from, to, std::move(pairs));
@@ -274,6 +270,8 @@ TEST_F(TransferEngineTest, RefusesJobsThatCannotBe) {
   without_slots.slots = nullptr;
   TransferJob without_disk = job(on_disk_, memory_);
   without_disk.source = &destination_;
+  TransferJob prefetch = job(memory_, on_device_);
+  prefetch.operation = JobOperation::prefetch;
   std::vector<std::string> refusals = {
       refusal(TransferJob{}),
       refusal(job(memory_, other)),
@@ -283,9 +281,7 @@ TEST_F(TransferEngineTest, RefusesJobsThatCannotBe) {
       refusal(job(source_, on_disk_)),
       refusal(std::move(without_slots)),
       refusal(std::move(without_disk)),
-      refusal(with(job(memory_, on_device_), CopyStrategy::sync)),
-      refusal(with(job(on_disk_, on_device_), CopyStrategy::sync)),
-      refusal(with(job(memory_, destination_), CopyStrategy::unified)),
+      refusal(std::move(prefetch)),
   };
   EXPECT_THAT(refusals, testing::Each("impossible"));
   EXPECT_EQ(refusal(job(memory_, destination_, {{kEngineBlocks, 0}})), "out_of_range");

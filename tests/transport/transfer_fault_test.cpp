@@ -27,13 +27,17 @@ struct Route {
 
 std::string name_of(const Route& route) {
   return std::string(to_string(route.source)) + "_to_" + std::string(to_string(route.destination)) +
-         (route.strategy == CopyStrategy::polling ? "_polling" : "");
+         (route.strategy == CopyStrategy::automatic ? ""
+                                                    : "_" + std::string(to_string(route.strategy)));
 }
 
 constexpr Route kRoutes[] = {
     {StorageKind::pinned, StorageKind::device, CopyStrategy::automatic},
     {StorageKind::pinned, StorageKind::device, CopyStrategy::polling},
+    {StorageKind::pinned, StorageKind::device, CopyStrategy::sync},
     {StorageKind::unified, StorageKind::device, CopyStrategy::automatic},
+    {StorageKind::disk, StorageKind::unified, CopyStrategy::automatic},
+    {StorageKind::unified, StorageKind::disk, CopyStrategy::automatic},
     {StorageKind::disk, StorageKind::device, CopyStrategy::automatic},
     {StorageKind::device, StorageKind::disk, CopyStrategy::automatic},
     {StorageKind::disk, StorageKind::pinned, CopyStrategy::automatic},
@@ -65,10 +69,11 @@ class TransferFault : public testing::TestWithParam<Route> {
     }
   }
   TransferJob job() const {
-    TransferJob job =
-        storage_.make_job(source_, destination_, test::straight_pairs(kShape.num_blocks));
-    job.strategy = GetParam().strategy;
-    return job;
+    return storage_.make_job(source_, destination_, test::straight_pairs(kShape.num_blocks));
+  }
+  static CopyStrategies strategies() {
+    const CopyStrategy wanted = GetParam().strategy;
+    return {.load = wanted, .store = wanted, .device = wanted};
   }
   bool arrived(std::uint32_t block) {
     return test::same(storage_.read_block(destination_, block), bytes_[block]);
@@ -103,7 +108,7 @@ TEST_P(TransferFault, OfTheRuntimeIsToldAndTheNextJobIsWhole) {
     for (std::uint64_t n = 1;; ++n) {
       SCOPED_TRACE(std::string(to_string(fault)) + " number " + std::to_string(n));
       FaultyRuntime runtime(std::move(*make_host_runtime({.devices = 2})));
-      TransferEngine engine(runtime, *disk_, clock_, {.workers = 1});
+      TransferEngine engine(runtime, *disk_, clock_, {.workers = 1, .strategy = strategies()});
       clear_destination();
       runtime.fail_nth(fault, n);
       const JobOutcome outcome = test::run(engine, job());
@@ -124,7 +129,7 @@ TEST_P(TransferFault, OfTheDiskFailsThatBlockOnly) {
   for (std::uint64_t n = 1;; ++n) {
     SCOPED_TRACE("call " + std::to_string(n));
     FaultyDiskIo faulty(*disk_);
-    TransferEngine engine(storage_.runtime(), faulty, clock_, {});
+    TransferEngine engine(storage_.runtime(), faulty, clock_, {.strategy = strategies()});
     clear_destination();
     faulty.fail_call(n);
     const JobOutcome outcome = test::run(engine, job());

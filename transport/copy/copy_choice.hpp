@@ -1,21 +1,54 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 #include "memory/device_runtime.hpp"
 #include "memory/storage_kind.hpp"
 
 namespace cairn {
 
-// How the bytes of a memory-to-memory job move. Jobs with a side on disk use DiskIo for that side,
-// and count it as pinned memory where a strategy asks what the sides are.
+// The ways that bytes take to, from and within devices.
+enum class CopyWay : std::uint8_t { load, store, device };
+inline constexpr CopyWay kCopyWays[] = {CopyWay::load, CopyWay::store, CopyWay::device};
+std::string_view to_string(CopyWay way);
+
+struct StorageKinds {
+  StorageKind source;
+  StorageKind destination;
+};
+
+// A disk counts as host memory: its bytes pass through it. Nothing where no device takes part.
+std::optional<CopyWay> way_of(StorageKinds kinds);
+
+// How the bytes of a job move, and how their arrival is known.
 enum class CopyStrategy : std::uint8_t {
   automatic,  // chosen by the engine from the storage kinds
-  sync,       // on a worker thread, by the CPU; both sides host-accessible
-  stream,     // asynchronously on a runtime stream, the event waited for
-  polling,    // on a runtime stream, the event asked every polling interval
-  unified,    // prefetched to where it will be used, then copied on a stream; one side unified
+  // By the CPU where no device takes part; else on a stream that the thread waits for in the
+  // runtime, and nothing is issued meanwhile.
+  sync,
+  async,    // on a stream, an event behind each batch; the next batch is issued while one runs
+  polling,  // the same, but the thread itself asks the event every polling interval
+  unified,  // as async; unified memory first goes to where it will be used
 };
+inline constexpr std::size_t kNumCopyStrategies = 5;
+std::string_view to_string(CopyStrategy strategy);  // `automatic` is "auto"
+
+// What is wanted for each way.
+struct CopyStrategies {
+  CopyStrategy load = CopyStrategy::automatic;
+  CopyStrategy store = CopyStrategy::automatic;
+  CopyStrategy device = CopyStrategy::automatic;
+
+  CopyStrategy of(CopyWay way) const;
+  friend bool operator==(const CopyStrategies&, const CopyStrategies&) = default;
+};
+
+// The strategy of a job between these kinds of memory, never `automatic`. `unified` wanted for two
+// sides of which none is unified memory is decided as `automatic` is.
+CopyStrategy choose_strategy(StorageKinds kinds, const CopyStrategies& wanted);
 
 // Which form of copy suits pieces of which number and size; one set for each way that bytes take.
 // `cairn-calibrate` measures what a machine prefers.
@@ -43,11 +76,6 @@ struct CopyThresholds {
   friend bool operator==(const CopyThresholds&, const CopyThresholds&) = default;
 };
 
-struct StorageKinds {
-  StorageKind source;
-  StorageKind destination;
-};
-
 struct CopyFacts {
   StorageKinds kinds;
   std::uint64_t pieces = 0;  // after neighbours were merged
@@ -59,9 +87,10 @@ struct CopyFacts {
 // The thresholds for a way; null where there is only one form: the CPU or the driver does it.
 const FormThresholds* thresholds_of(StorageKinds kinds, const CopyThresholds& thresholds);
 
-// A pure function of its arguments. No kernel reads or writes host memory unless host and device
-// see it alike: what the copy engine moves is visible by the driver's own doing, what a kernel
-// moves only by that.
+// A pure function of its arguments. Under MemoryVisibility::device no kernel reads or writes host
+// memory: what it moves there nobody promises to the other side. Elsewhere CUDA does, for
+// registered memory: what the CPU wrote before a launch the kernel sees, and what the kernel wrote
+// the CPU sees once an event behind it is reached.
 CopyForm choose_form(const CopyFacts& facts, const CopyThresholds& thresholds,
                      MemoryVisibility visibility);
 

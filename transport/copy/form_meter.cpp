@@ -4,7 +4,7 @@
 #include <chrono>
 #include <string>
 
-#include "base/assert.hpp"
+#include "transport/copy/stream_copier.hpp"
 
 namespace cairn {
 namespace {
@@ -31,18 +31,6 @@ double per_second(std::uint64_t bytes, Duration time) {
 
 }  // namespace
 
-std::string_view to_string(CopyWay way) {
-  switch (way) {
-    case CopyWay::load:
-      return "load";
-    case CopyWay::store:
-      return "store";
-    case CopyWay::device:
-      return "device";
-  }
-  invariant_broken("CopyWay", "a value outside the enumeration");
-}
-
 Result<FormMeter> FormMeter::make(DeviceRuntime& runtime, const Clock& clock, Options options) {
   FormMeter meter(clock, options);
   const int device = options.device_id;
@@ -54,6 +42,8 @@ Result<FormMeter> FormMeter::make(DeviceRuntime& runtime, const Clock& clock, Op
   CAIRN_TRY(take(runtime.allocate_device(bytes, {.device_id = device}), meter.device_source_));
   CAIRN_TRY(
       take(runtime.allocate_device(2 * bytes, {.device_id = device}), meter.device_destination_));
+  // Not every device has it.
+  if (auto unified = runtime.allocate_unified(device, bytes)) meter.unified_ = std::move(*unified);
   for (std::unique_ptr<Stream>* stream : {&meter.stream_, &meter.other_}) {
     auto made = runtime.create_stream(device);
     if (!made) return std::move(made).error();
@@ -86,6 +76,47 @@ Result<double> FormMeter::rate(const FormRun& run) {
     to += run.piece_bytes + (ends_run ? gap_bytes / 2 : gap_bytes);
   }
   return best_rate(copies, run.form);
+}
+
+Result<double> FormMeter::rate(const StrategyRun& run) {
+  if (run.bytes == 0 || run.bytes > options_.most_job_bytes) {
+    return Error{ErrorCode::out_of_range, "a run of " + std::to_string(run.bytes) +
+                                              " bytes is none, or more than " +
+                                              std::to_string(options_.most_job_bytes)};
+  }
+  const Sides at = sides(run.way);
+  MemoryCopy copy{at.destination, at.source, run.bytes};
+  const bool unified = run.strategy == CopyStrategy::unified;
+  if (unified) {
+    if (unified_.empty()) return Error{ErrorCode::impossible, "there is no unified memory"};
+    if (run.way == CopyWay::store) {
+      copy.source = unified_.data();
+    } else {
+      copy.destination = unified_.data();
+    }
+  }
+  const auto in_use = unified_.view({0, unified ? run.bytes : 0});
+  const CopyMode mode{.strategy = run.strategy,
+                      .polling_interval_us = options_.polling_interval_us};
+  Duration best = Duration::max();
+  for (std::uint32_t round = 0; round <= options_.rounds; ++round) {
+    // The other side of the bus, from where it is to come.
+    if (unified) {
+      CAIRN_TRY(stream_->prefetch(*in_use, run.way == CopyWay::store ? options_.device_id : -1));
+      CAIRN_TRY(finish(*stream_));
+    }
+    const TimePoint begun = clock_->now();
+    if (unified) {
+      CAIRN_TRY(stream_->prefetch(*in_use, run.way == CopyWay::store ? -1 : options_.device_id));
+    }
+    CAIRN_TRY(stream_->copy({&copy, 1}));
+    if (run.strategy == CopyStrategy::sync) CAIRN_TRY(stream_->synchronize());
+    auto event = stream_->record();
+    if (!event) return std::move(event).error();
+    CAIRN_TRY(wait_for_event(**event, mode));
+    if (round > 0) best = std::min(best, clock_->now() - begun);
+  }
+  return per_second(run.bytes, best);
 }
 
 Result<double> FormMeter::ceiling(CopyWay way) {

@@ -1,5 +1,7 @@
 #include "transport/copy/stream_copier.hpp"
 
+#include <sys/prctl.h>
+
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -19,16 +21,8 @@ int stream_device(const StreamCopier::Route& route) {
   return 0;
 }
 
-// Where unified memory is to be while it is copied: at the side that cannot move, or where the
-// destination lives. -1 is the CPU.
-int prefetch_target(const StreamCopier::Route& route) {
-  for (const Place* place : {&route.destination, &route.source}) {
-    if (place->kind() != StorageKind::unified) {
-      return place->kind() == StorageKind::device ? place->device_id() : -1;
-    }
-  }
-  return route.destination.device_id();
-}
+// What is copied into unified memory will be used by its device. -1 is the CPU.
+int home_of(const Place& place) { return is_on_device(place.kind()) ? place.device_id() : -1; }
 
 }  // namespace
 
@@ -67,6 +61,7 @@ Result<std::unique_ptr<Event>> StreamCopier::begin(std::span<const BlockPair> pa
                        .size_bytes = span.size_bytes});
   }
   CAIRN_TRY((*stream)->copy(copies_, form()));
+  if (mode_.strategy == CopyStrategy::sync) CAIRN_TRY((*stream)->synchronize());
   return (*stream)->record();
 }
 
@@ -82,29 +77,49 @@ CopyForm StreamCopier::form() {
   return choose_form(facts, mode_.thresholds, mode_.visibility);
 }
 
-Result<> StreamCopier::prefetch(Stream& stream) const {
-  const int target = prefetch_target(route_);
-  const auto fetch = [&](const Place& place, PieceLocation at,
-                         std::uint64_t size_bytes) -> Result<> {
-    if (place.kind() != StorageKind::unified) return {};
-    auto part = place.regions[at.region].view({at.offset_bytes, size_bytes});
-    if (!part) return std::move(part).error();
-    return stream.prefetch(*part, target);
-  };
-  for (const CopySpan& span : spans_) {
-    CAIRN_TRY(fetch(route_.source, span.source, span.size_bytes));
-    CAIRN_TRY(fetch(route_.destination, span.destination, span.size_bytes));
+Result<> prefetch_parts(Stream& stream, const Place& place, std::vector<PlacePart>& parts,
+                        int device_id) {
+  std::sort(parts.begin(), parts.end(), [](const PlacePart& a, const PlacePart& b) {
+    return std::pair(a.region, a.bytes.offset_bytes) < std::pair(b.region, b.bytes.offset_bytes);
+  });
+  for (std::size_t i = 0; i < parts.size();) {
+    PlacePart run = parts[i];
+    for (++i; i < parts.size() && parts[i].region == run.region &&
+              parts[i].bytes.offset_bytes == run.bytes.offset_bytes + run.bytes.size_bytes;
+         ++i) {
+      run.bytes.size_bytes += parts[i].bytes.size_bytes;
+    }
+    auto bytes = place.regions[run.region].view(run.bytes);
+    if (!bytes) return std::move(bytes).error();
+    CAIRN_TRY(stream.prefetch(*bytes, device_id));
   }
   return {};
 }
 
-Result<> StreamCopier::wait(Event& event) const {
-  if (mode_.strategy != CopyStrategy::polling) return event.wait();
+Result<> StreamCopier::prefetch(Stream& stream) {
+  const int target = home_of(route_.destination);
+  const auto send = [&](const Place& place, PieceLocation CopySpan::*side) -> Result<> {
+    if (place.kind() != StorageKind::unified) return {};
+    parts_.clear();
+    for (const CopySpan& span : spans_) {
+      const PieceLocation at = span.*side;
+      parts_.push_back({at.region, {at.offset_bytes, span.size_bytes}});
+    }
+    return prefetch_parts(stream, place, parts_, target);
+  };
+  // A source that stays is copied from where it lies.
+  if (mode_.source_goes) CAIRN_TRY(send(route_.source, &CopySpan::source));
+  return send(route_.destination, &CopySpan::destination);
+}
+
+Result<> wait_for_event(Event& event, const CopyMode& mode) {
+  if (mode.strategy != CopyStrategy::polling) return event.wait();
+  ::prctl(PR_SET_TIMERSLACK, 1UL);  // the default would add 50 us to every interval
   while (true) {
     auto ready = event.ready();
     if (!ready) return std::move(ready).error();
     if (*ready) return {};
-    std::this_thread::sleep_for(std::chrono::microseconds(mode_.polling_interval_us));
+    std::this_thread::sleep_for(std::chrono::microseconds(mode.polling_interval_us));
   }
 }
 

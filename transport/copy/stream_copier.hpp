@@ -7,7 +7,7 @@
 #include "base/result.hpp"
 #include "memory/device_runtime.hpp"
 #include "transport/copy/copy_choice.hpp"
-#include "transport/copy/device_scratch.hpp"
+#include "transport/copy/device_memory.hpp"
 #include "transport/copy/place.hpp"
 
 namespace cairn {
@@ -17,7 +17,7 @@ namespace cairn {
 class StreamSet {
  public:
   // Borrows both; `scratch` may be null.
-  explicit StreamSet(DeviceRuntime& runtime, DeviceScratch* scratch = nullptr)
+  explicit StreamSet(DeviceRuntime& runtime, DeviceMemory* scratch = nullptr)
       : runtime_(runtime), scratch_(scratch) {}
   ~StreamSet();
   StreamSet(const StreamSet&) = delete;
@@ -27,20 +27,33 @@ class StreamSet {
   Result<Stream*> stream(int device_id);
   // Waits for what was issued on it. After an error: a stream reports its first one for ever.
   void drop_stream(int device_id);
-  DeviceScratch* scratch() const { return scratch_; }
+  DeviceMemory* scratch() const { return scratch_; }
 
  private:
   DeviceRuntime& runtime_;
-  DeviceScratch* const scratch_;
+  DeviceMemory* const scratch_;
   std::map<int, std::unique_ptr<Stream>> streams_;
 };
 
 struct CopyMode {
-  CopyStrategy strategy = CopyStrategy::stream;
-  std::uint32_t polling_interval_us = 0;  // of CopyStrategy::polling
+  CopyStrategy strategy = CopyStrategy::async;  // not `automatic`
+  std::uint32_t polling_interval_us = 0;        // of CopyStrategy::polling
+  bool source_goes = false;                     // as TransferJob::source_goes
   CopyThresholds thresholds = {};
   MemoryVisibility visibility = MemoryVisibility::system;
 };
+
+// Sends these parts of a place in unified memory to a device, or for -1 to the host: a hint, issued
+// in as few calls as their neighbourhood lets. Changes the order of `parts`.
+struct PlacePart {
+  std::uint32_t region = 0;
+  RegionView::Part bytes;
+};
+Result<> prefetch_parts(Stream& stream, const Place& place, std::vector<PlacePart>& parts,
+                        int device_id);
+
+// Waits for an event as the strategy does.
+Result<> wait_for_event(Event& event, const CopyMode& mode);
 
 // Copies blocks between two places in memory on a stream of the set. Borrows all it is given.
 class StreamCopier {
@@ -54,7 +67,7 @@ class StreamCopier {
   // Issues the copies of these pairs; the event is ready when their bytes have arrived. After an
   // error of this or of wait() some bytes may still be moving: abandon().
   Result<std::unique_ptr<Event>> begin(std::span<const BlockPair> pairs);
-  Result<> wait(Event& event) const;
+  Result<> wait(Event& event) const { return wait_for_event(event, mode_); }
   // Waits until nothing issued here moves any more. No event of begin() may be left.
   void abandon() { streams_.drop_stream(device_id_); }
 
@@ -62,7 +75,7 @@ class StreamCopier {
   Result<> copy(std::span<const BlockPair> pairs);
 
  private:
-  Result<> prefetch(Stream& stream) const;
+  Result<> prefetch(Stream& stream);
   // For the copies_ of this begin().
   CopyForm form();
 
@@ -73,6 +86,7 @@ class StreamCopier {
   std::vector<CopySpan> spans_;  // of the latest begin(), kept for their memory
   std::vector<MemoryCopy> copies_;
   std::vector<MemoryCopy> sorted_;
+  std::vector<PlacePart> parts_;
 };
 
 }  // namespace cairn

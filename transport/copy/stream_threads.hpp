@@ -14,7 +14,7 @@ namespace cairn {
 class StreamThreads {
  public:
   // Borrows the runtime and the scratch, which may be null.
-  StreamThreads(DeviceRuntime& runtime, DeviceScratch* scratch, std::unique_ptr<Executor> executor)
+  StreamThreads(DeviceRuntime& runtime, DeviceMemory* scratch, std::unique_ptr<Executor> executor)
       : sets_(make_sets(runtime, scratch, executor->workers())), executor_(std::move(executor)) {}
 
   void post(UniqueFunction<void(StreamSet&)> work) {
@@ -25,7 +25,7 @@ class StreamThreads {
 
  private:
   static std::vector<std::unique_ptr<StreamSet>> make_sets(DeviceRuntime& runtime,
-                                                           DeviceScratch* scratch,
+                                                           DeviceMemory* scratch,
                                                            std::uint32_t count) {
     std::vector<std::unique_ptr<StreamSet>> sets;
     for (std::uint32_t i = 0; i < count; ++i) {

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "transport/copy/copy_choice.hpp"
 #include "transport/engine/job_report.hpp"
 #include "transport/engine/transfer_job.hpp"
 

@@ -53,6 +53,12 @@ Result<> check_sides(const TransferJob& job) {
   if (job.operation == JobOperation::copy && from_disk && to_disk) {
     return Error{ErrorCode::impossible, "both sides are on disk"};
   }
+  if (job.operation == JobOperation::prefetch &&
+      job.destination->storage_kind() != StorageKind::unified) {
+    return Error{ErrorCode::impossible,
+                 "only unified memory is prefetched, not " +
+                     std::string(to_string(job.destination->storage_kind()))};
+  }
   const bool has_side = job.operation == JobOperation::write_header ? to_disk
                         : job.operation == JobOperation::check      ? from_disk
                                                                     : from_disk || to_disk;
@@ -80,47 +86,6 @@ Result<> check_job(const TransferJob& job) {
   CAIRN_TRY(check_sides(job));
   CAIRN_TRY(check_bounds(job));
   return check_conflicts(job);
-}
-
-bool cpu_reaches(StorageKind kind, MemoryVisibility visibility) {
-  if (kind == StorageKind::unified) return visibility == MemoryVisibility::system;
-  return is_host_accessible(kind);
-}
-
-Result<CopyStrategy> resolve_strategy(const StrategyRequest& request) {
-  const StorageKinds kinds = request.kinds;
-  // A disk's bytes pass through the CPU's hands, as pinned memory's may.
-  const auto in_memory = [](StorageKind kind) {
-    return kind == StorageKind::disk ? StorageKind::pinned : kind;
-  };
-  const StorageKind source = in_memory(kinds.source);
-  const StorageKind destination = in_memory(kinds.destination);
-  const bool cpu_reaches_both =
-      cpu_reaches(source, request.visibility) && cpu_reaches(destination, request.visibility);
-  const bool unified_side = source == StorageKind::unified || destination == StorageKind::unified;
-  const auto refuse = [&](const char* strategy, const char* need) {
-    return Error{ErrorCode::impossible, std::string(strategy) + " copies need " + need + ", not " +
-                                            std::string(to_string(kinds.source)) + " and " +
-                                            std::string(to_string(kinds.destination))};
-  };
-  const bool seen_alike = request.visibility == MemoryVisibility::system;
-  switch (request.wanted) {
-    case CopyStrategy::automatic:
-      if (unified_side && seen_alike) return CopyStrategy::unified;
-      // The CPU does a host-to-host copy in any case: a stream would only add a change of threads.
-      return cpu_reaches_both ? CopyStrategy::sync : CopyStrategy::stream;
-    case CopyStrategy::sync:
-      if (!cpu_reaches_both) return refuse("sync", "two sides that the CPU can reach");
-      return request.wanted;
-    case CopyStrategy::unified:
-      if (!unified_side) return refuse("unified", "a side in unified memory");
-      if (!seen_alike) return refuse("unified", "memory that the CPU and the device see alike");
-      return request.wanted;
-    case CopyStrategy::stream:
-    case CopyStrategy::polling:
-      return request.wanted;
-  }
-  return Error{ErrorCode::impossible, "no such copy strategy"};
 }
 
 }  // namespace cairn

@@ -133,6 +133,32 @@ class CpuCopy {
   std::vector<CopySpan> spans_;
 };
 
+// Not waited for: whatever comes next on the device's memory finds it where it is.
+void prefetch_blocks(const MemoryPart& part, StreamSet& streams, JobReport& report) {
+  const Place place = Place::of(*part.job.destination);
+  const auto fetch = [&]() -> Result<> {
+    auto stream = streams.stream(place.device_id());
+    if (!stream) return std::move(stream).error();
+    std::vector<BlockSpan> spans;
+    std::vector<PlacePart> parts;
+    for (const BlockPair pair :
+         std::span(part.job.pairs).subspan(part.pairs.first, part.pairs.count)) {
+      spans.clear();
+      plan_canonical(*place.geometry, pair.destination, spans);
+      for (const BlockSpan& span : spans) {
+        parts.push_back({span.location.region, {span.location.offset_bytes, span.size_bytes}});
+      }
+    }
+    return prefetch_parts(**stream, place, parts, place.device_id());
+  };
+  if (auto fetched = fetch()) {
+    report.arrived(part.pairs);
+  } else {
+    streams.drop_stream(place.device_id());
+    report.failed(part.pairs, fetched.error());
+  }
+}
+
 void move_in_batches(const MemoryPart& part, auto&& copy) {
   const std::size_t step = pairs_per_batch(part.job.source->geometry());
   for (std::size_t done = 0; done < part.pairs.count; done += step) {
@@ -148,7 +174,9 @@ std::size_t memory_pairs_per_part(const TransferJob& job) {
 }
 
 void move_in_memory(const MemoryPart& part, StreamSet& streams, JobReport& report) {
-  if (part.mode.strategy == CopyStrategy::sync) {
+  if (part.job.operation == JobOperation::prefetch) {
+    prefetch_blocks(part, streams, report);
+  } else if (!way_of({part.job.source->storage_kind(), part.job.destination->storage_kind()})) {
     move_in_batches(part, CpuCopy(part.job, report));
   } else {
     move_in_batches(part, BatchedCopy(part.job, part.mode, streams, report));

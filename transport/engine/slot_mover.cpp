@@ -138,7 +138,7 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
   template <class Work>
   void on_cpu(Work work) {
     const bool needs_streams =
-        job_.operation == JobOperation::copy && !is_host_accessible(memory_side().kind());
+        job_.operation == JobOperation::copy && is_on_device(memory_side().kind());
     const std::uint64_t bytes = job_.operation == JobOperation::write_header
                                     ? range_.count * kSlotHeaderBytes
                                     : range_.count * data_bytes();
@@ -260,7 +260,7 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
   bool reached_directly() const {
     const Place& memory = memory_side();
     if (job_.through_staging) return false;
-    if (memory.on_disk() || !is_host_accessible(memory.kind())) return false;
+    if (!is_host_memory(memory.kind())) return false;
     const std::uint32_t alignment = job_.slots->memory_alignment();
     if (alignment == 1) return true;
     for (const BlockPair& pair : pairs()) {

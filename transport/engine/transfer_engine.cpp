@@ -1,6 +1,7 @@
 #include "transport/engine/transfer_engine.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <string>
 #include <vector>
@@ -24,6 +25,12 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 // TransferEngineStats, read without a lock. Each is right; together they may be a moment apart
 // while jobs move.
 struct Counters {
+  // [from][to][strategy]
+  std::array<std::array<std::array<Counter, kNumCopyStrategies>, kNumStorageKinds>,
+             kNumStorageKinds>
+      copied{};
+  Counter prefetched_to_device_bytes{0};
+  Counter prefetched_to_host_bytes{0};
   Counter queued{0};
   Counter running{0};
   Counter submitted{0};
@@ -33,6 +40,10 @@ struct Counters {
   Counter rejected{0};
   Counter bytes_moved{0};
 
+  Counter& of(StorageKinds kinds, CopyStrategy strategy) {
+    return copied[static_cast<std::size_t>(kinds.source)]
+                 [static_cast<std::size_t>(kinds.destination)][static_cast<std::size_t>(strategy)];
+  }
   Counter& of(JobState state) {
     switch (state) {
       case JobState::done:
@@ -53,6 +64,10 @@ JobOutcome cancelled_outcome() {
 }
 
 bool is_on_disk(const TransferJob& job) { return job.slots != nullptr; }
+
+StorageKinds kinds_of(const TransferJob& job) {
+  return {job.source->storage_kind(), job.destination->storage_kind()};
+}
 
 std::unique_ptr<Executor> own_threads(const TransferEngineOptions& options) {
   return std::make_unique<TaskThreads>(
@@ -123,7 +138,10 @@ struct TransferEngine::Impl {
     }
     return Error{ErrorCode::out_of_range, "there is no device " + std::to_string(device_id)};
   }
-  DeviceScratch* scratch_or_null() { return scratch ? &*scratch : nullptr; }
+  // Where host and device share memory it would be one copy more.
+  DeviceMemory* scratch_or_null() {
+    return runtime.visibility() == MemoryVisibility::system ? nullptr : &device_memory;
+  }
   Route& route_of(const TransferJob& job) CAIRN_REQUIRES(mutex) {
     return is_on_disk(job) ? disk_route : memory_route;
   }
@@ -140,6 +158,7 @@ struct TransferEngine::Impl {
   void ended(const Part& part);  // on any thread
   // Counts the outcome, then runs the completion.
   void complete(ActiveJob& job, JobOutcome outcome);
+  void count_copies(const ActiveJob& active, std::uint64_t bytes_moved);
   void forget(std::uint64_t jobs_and_parts);
 
   DeviceRuntime& runtime;
@@ -147,8 +166,7 @@ struct TransferEngine::Impl {
   const Clock& clock;
   const TransferEngineOptions options;
   PinnedPool staging;
-  // Where there is a bus between host and devices.
-  std::optional<DeviceScratch> scratch;
+  DeviceMemory device_memory;
 
   mutable Mutex mutex;
   Condition idle;
@@ -172,9 +190,7 @@ TransferEngine::Impl::Impl(DeviceRuntime& device_runtime, DiskIo& disk_io,
       clock(engine_clock),
       options(engine_options),
       staging(device_runtime, {.limit_bytes = engine_options.staging_bytes}),
-      scratch(device_runtime.visibility() == MemoryVisibility::system
-                  ? std::nullopt
-                  : std::optional<DeviceScratch>(std::in_place, device_runtime)),
+      device_memory(device_runtime, engine_options.device_kept_bytes),
       memory_route{.max_parts = options.workers, .max_bytes = UINT64_MAX},
       disk_route{.max_parts = options.disk_parts, .max_bytes = options.disk_bytes},
       threads(device_runtime, scratch_or_null(),
@@ -201,20 +217,11 @@ TransferEngine::Impl::~Impl() {
 
 Result<JobId> TransferEngine::Impl::submit(TransferJob&& job) {
   Result<> checked = check_job(job);
-  Result<CopyStrategy> strategy = CopyStrategy::automatic;
-  if (checked) {
-    strategy = resolve_strategy({
-        .wanted = job.strategy,
-        .kinds = {job.source->storage_kind(), job.destination->storage_kind()},
-        .visibility = runtime.visibility(),
-    });
-  }
   const auto reject = [&](Error error) -> Result<JobId> {
     counters.rejected.fetch_add(1, kRelaxed);
     return error;
   };
   if (!checked) return reject(std::move(checked).error());
-  if (!strategy) return reject(std::move(strategy).error());
 
   Route* route = nullptr;
   JobId id;
@@ -228,7 +235,7 @@ Result<JobId> TransferEngine::Impl::submit(TransferJob&& job) {
     id = JobId{++last_id};
     route = &route_of(job);
     auto active = std::make_shared<ActiveJob>(id, clock.now());
-    active->strategy = *strategy;
+    active->strategy = choose_strategy(kinds_of(job), options.strategy);
     active->job = std::move(job);
     try {
       route->queue.push(active);
@@ -308,6 +315,7 @@ void TransferEngine::Impl::begin(const Part& part) {
   }
   const CopyMode mode{.strategy = active.strategy,
                       .polling_interval_us = options.polling_interval_us,
+                      .source_goes = active.job.source_goes,
                       .thresholds = options.copy_forms,
                       .visibility = runtime.visibility()};
   if (is_on_disk(active.job)) {
@@ -356,9 +364,29 @@ void TransferEngine::Impl::ended(const Part& part) {
   forget(is_last ? 2 : 1);
 }
 
+void TransferEngine::Impl::count_copies(const ActiveJob& active, std::uint64_t bytes_moved) {
+  const TransferJob& job = active.job;
+  if (job.operation == JobOperation::copy) {
+    counters.of(kinds_of(job), active.strategy).fetch_add(1, kRelaxed);
+  }
+  const bool prefetches =
+      job.operation == JobOperation::prefetch ||
+      (job.operation == JobOperation::copy && active.strategy == CopyStrategy::unified);
+  if (!prefetches) return;
+  const auto [from, to] = kinds_of(job);
+  if (to == StorageKind::unified) {
+    counters.prefetched_to_device_bytes.fetch_add(bytes_moved, kRelaxed);
+  } else if (job.source_goes && from == StorageKind::unified) {
+    Counter& there = to == StorageKind::device ? counters.prefetched_to_device_bytes
+                                               : counters.prefetched_to_host_bytes;
+    there.fetch_add(bytes_moved, kRelaxed);
+  }
+}
+
 void TransferEngine::Impl::complete(ActiveJob& active, JobOutcome outcome) {
   counters.bytes_moved.fetch_add(outcome.bytes_moved, kRelaxed);
   counters.of(outcome.state).fetch_add(1, kRelaxed);
+  if (outcome.begun) count_copies(active, outcome.bytes_moved);
   if (active.job.on_complete) {
     guarded("transfer's end", [&] { active.job.on_complete(std::move(outcome)); });
   }
@@ -385,7 +413,17 @@ bool TransferEngine::cancel(JobId id) { return impl_->cancel(id); }
 bool TransferEngine::raise(JobId id, std::int32_t priority) { return impl_->raise(id, priority); }
 
 TransferEngineStats TransferEngine::stats() const {
-  const Counters& now = impl_->counters;
+  Counters& now = impl_->counters;
+  std::vector<TransferEngineStats::Copied> copied;
+  for (const StorageKind from : kStorageKinds) {
+    for (const StorageKind to : kStorageKinds) {
+      for (std::size_t strategy = 0; strategy < kNumCopyStrategies; ++strategy) {
+        const auto how = static_cast<CopyStrategy>(strategy);
+        const std::uint64_t jobs = now.of(StorageKinds{from, to}, how).load(kRelaxed);
+        if (jobs > 0) copied.push_back({from, to, how, jobs});
+      }
+    }
+  }
   return {.queued = now.queued.load(kRelaxed),
           .running = now.running.load(kRelaxed),
           .submitted = now.submitted.load(kRelaxed),
@@ -393,24 +431,31 @@ TransferEngineStats TransferEngine::stats() const {
           .failed = now.failed.load(kRelaxed),
           .cancelled = now.cancelled.load(kRelaxed),
           .rejected = now.rejected.load(kRelaxed),
-          .bytes_moved = now.bytes_moved.load(kRelaxed)};
+          .bytes_moved = now.bytes_moved.load(kRelaxed),
+          .copied = std::move(copied),
+          .prefetched_to_device_bytes = now.prefetched_to_device_bytes.load(kRelaxed),
+          .prefetched_to_host_bytes = now.prefetched_to_host_bytes.load(kRelaxed)};
 }
 
 std::vector<NamedAllocator> TransferEngine::allocators() const {
-  std::vector<NamedAllocator> all;
-  if (impl_->scratch) all = impl_->scratch->statistics();
+  std::vector<NamedAllocator> all = impl_->device_memory.statistics();
   all.push_back({"transfer_staging", "host", impl_->staging.statistics()});
   return all;
 }
 
+Result<Region> TransferEngine::allocate_device(std::uint64_t size_bytes,
+                                               DeviceRuntime::DeviceOptions options) {
+  return impl_->device_memory.allocate_whole(size_bytes, options);
+}
+
 Result<std::uint64_t> TransferEngine::empty_cache(int device_id) {
   CAIRN_TRY(impl_->check_device(device_id));
-  return impl_->scratch ? impl_->scratch->empty_cache(device_id) : 0;
+  return impl_->device_memory.empty_cache(device_id);
 }
 
 Result<> TransferEngine::reset_peaks(int device_id) {
   CAIRN_TRY(impl_->check_device(device_id));
-  if (impl_->scratch) impl_->scratch->reset_peaks(device_id);
+  impl_->device_memory.reset_peaks(device_id);
   return {};
 }
 

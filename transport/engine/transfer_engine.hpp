@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/executor.hpp"
@@ -29,8 +30,11 @@ struct TransferEngineOptions {
   // Bounce memory for disk <-> device, pinned at first need. A block larger than all of it still
   // gets through, alone.
   std::uint64_t staging_bytes = 64ull << 20;
-  std::uint32_t polling_interval_us = 20;
+  CopyStrategies strategy = {};
+  std::uint32_t polling_interval_us = 20;  // of CopyStrategy::polling
   CopyThresholds copy_forms = {};
+  // Of each device: memory that nobody uses and that is kept for the next movement or tier.
+  std::uint64_t device_kept_bytes = 0;
 };
 
 struct TransferEngineStats {
@@ -42,6 +46,17 @@ struct TransferEngineStats {
   std::uint64_t cancelled = 0;
   std::uint64_t rejected = 0;  // refused by submit()
   std::uint64_t bytes_moved = 0;
+  // Of jobs that copied and have ended, cancelled ones aside: between which kinds of memory, how.
+  struct Copied {
+    StorageKind from = StorageKind::pinned;
+    StorageKind to = StorageKind::pinned;
+    CopyStrategy strategy = CopyStrategy::sync;
+    std::uint64_t jobs = 0;
+  };
+  std::vector<Copied> copied = {};  // those that are not 0
+  // Of unified memory, that was asked to go there.
+  std::uint64_t prefetched_to_device_bytes = 0;
+  std::uint64_t prefetched_to_host_bytes = 0;
 };
 
 // Moves blocks between memory kinds and disk. Two routes, one between memory kinds and one for the
@@ -60,19 +75,22 @@ class TransferEngine {
 
   // queue_full; impossible for two sides on disk, for a side on disk without its slots, for layouts
   // of different shapes, a destination block named twice, a block that is both source and
-  // destination in one layout, a strategy that the storage kinds do not allow; out_of_range for a
-  // block that a layout lacks; unavailable once the engine is being destroyed. An error means that
-  // on_complete is not called and `job` is as it was.
+  // destination in one layout; out_of_range for a block that a layout lacks; unavailable once the
+  // engine is being destroyed. An error means that on_complete is not called and `job` is as it
+  // was.
   Result<JobId> submit(TransferJob&& job);
   // True where no part of the job had begun: its completion has run with `cancelled`.
   bool cancel(JobId id);
   // Gives a job the priority where that is higher than its own. True where no part had begun.
   bool raise(JobId id, std::int32_t priority);
   TransferEngineStats stats() const;
-  std::vector<NamedAllocator> allocators() const;  // of bounce memory, on the host and on devices
-  // Of the scratch memory on a device: what nobody uses goes back to the driver, which waits for
-  // what its streams still do; answers how many bytes that were. out_of_range for an unknown
-  // device; device_error.
+  // Of devices, and of bounce memory on the host.
+  std::vector<NamedAllocator> allocators() const;
+  // Memory of a device, zeroed, until the Region goes: from the allocator that movements' scratch
+  // memory is of. As DeviceRuntime::allocate_device().
+  Result<Region> allocate_device(std::uint64_t size_bytes, DeviceRuntime::DeviceOptions options);
+  // Of a device: what nobody uses goes back to the driver, which waits for what its streams still
+  // do; answers how many bytes that were. out_of_range for an unknown device; device_error.
   Result<std::uint64_t> empty_cache(int device_id);
   // Both peaks of it are what is had now. out_of_range.
   Result<> reset_peaks(int device_id);

@@ -9,7 +9,6 @@
 #include "base/unique_function.hpp"
 #include "layouts/block_layout.hpp"
 #include "layouts/copy_plan.hpp"
-#include "transport/copy/copy_choice.hpp"
 #include "transport/io/slot_checksums.hpp"
 #include "transport/io/slot_header.hpp"
 
@@ -34,6 +33,10 @@ enum class JobOperation : std::uint8_t {
   // Nothing moves: the slots that are the pairs' sources are read, and fail where they do not have
   // their checksum. The destination is not looked at, but must be a layout of the same shape.
   check,
+  // Nothing is copied: the pairs' destinations, in unified memory, go to their device. The source
+  // is not looked at, but must be a layout of the same shape. A hint: a pair that did not go is
+  // there all the same.
+  prefetch,
 };
 
 enum class JobState : std::uint8_t { done, failed, cancelled };
@@ -63,7 +66,9 @@ struct TransferJob {
   JobOperation operation = JobOperation::copy;
   Urgency urgency = Urgency::client;
   std::int32_t priority = 0;  // higher goes first within its class, up to ageing
-  CopyStrategy strategy = CopyStrategy::automatic;
+  // The source is not used where it lies after this: of unified memory, it goes to where the
+  // destination is.
+  bool source_goes = false;
   // Of the side that lies on disk, in a slot file, if one does: bytes are written with their
   // header, and compared with their checksum when they are read. At most one side may.
   SlotChecksums* slots = nullptr;

@@ -18,19 +18,11 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 using Kind = RedisReply::Kind;
 
+// A value that takes so many time-outs is given up, though some of it still comes: its memory is
+// needed again.
+constexpr int kMaxTimeouts = 10;
 // Commands that go with one call: what a match asks for at once.
 constexpr std::size_t kMaxGathered = 512;
-
-// What is left of the buffers when so many bytes of them are done.
-template <class Buffer>
-void drop_front(std::vector<Buffer>& buffers, std::size_t bytes) {
-  std::size_t whole = 0;
-  while (whole < buffers.size() && bytes >= buffers[whole].size()) {
-    bytes -= buffers[whole++].size();
-  }
-  buffers.erase(buffers.begin(), buffers.begin() + static_cast<std::ptrdiff_t>(whole));
-  if (bytes > 0) buffers.front() += bytes;
-}
 
 RedisReply from_hiredis(const redisReply& reply) {
   RedisReply result;
@@ -94,7 +86,7 @@ void RedisLink::FreeReader::operator()(void* reader) const {
 
 RedisLink::RedisLink(Options options)
     : options_(std::move(options)),
-      wire_(make_redis_wire(options_.io, options_.tls)),
+      wire_(make_wire(options_.io, options_.tls)),
       silence_(options_.io),
       last_byte_(std::chrono::steady_clock::now()),
       reader_(redisReaderCreate()) {}
@@ -156,6 +148,7 @@ void RedisLink::write_next() {
   if (is_writing_ || !is_ready_ || has_failed_ || waiting_.empty()) return;
   const std::size_t most = options_.carries == Carries::values ? 1 : kMaxGathered;
   writing_.clear();
+  if (sent_.empty()) first_since_ = std::chrono::steady_clock::now();
   for (std::size_t i = 0; i < most && !waiting_.empty(); ++i) {
     sent_.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
@@ -324,6 +317,7 @@ void RedisLink::end_first(Result<RedisReply> reply) {
   const auto keep = shared_from_this();
   Command first = std::move(sent_.front());
   sent_.pop_front();
+  first_since_ = std::chrono::steady_clock::now();
   first.done(std::move(reply));
 }
 
@@ -334,10 +328,16 @@ void RedisLink::watch_silence() {
     const auto link = self.lock();
     if (stopped || !link || link->has_failed_) return;
     const bool is_idle = link->is_ready_ && link->queued() == 0;
-    if (!is_idle && std::chrono::steady_clock::now() - link->last_byte_ > most) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!is_idle && now - link->last_byte_ > most) {
       return link->fail({ErrorCode::unavailable, link->options_.node.text() +
                                                      ": nothing came for " +
                                                      std::to_string(most.count()) + " ms"});
+    }
+    if (!link->sent_.empty() && now - link->first_since_ > kMaxTimeouts * most) {
+      return link->fail(
+          {ErrorCode::unavailable, link->options_.node.text() + ": an answer took more than " +
+                                       std::to_string(kMaxTimeouts * most.count()) + " ms"});
     }
     link->watch_silence();
   });

@@ -17,7 +17,7 @@
 #include "base/unique_function.hpp"
 #include "transport/store/redis_reply.hpp"
 #include "transport/store/redis_settings.hpp"
-#include "transport/store/redis_wire.hpp"
+#include "transport/store/wire.hpp"
 
 namespace cairn {
 
@@ -33,7 +33,7 @@ class RedisLink : public std::enable_shared_from_this<RedisLink> {
     boost::asio::io_context& io;
     boost::asio::ssl::context* tls = nullptr;
     const RedisSettings& settings;
-    RedisAddress node;
+    WireAddress node;
     Carries carries = Carries::commands;
     UniqueFunction<void(const Error&)> ended;
   };
@@ -69,9 +69,10 @@ class RedisLink : public std::enable_shared_from_this<RedisLink> {
   Error lost(std::string_view what, const boost::system::error_code& why) const;
 
   Options options_;
-  const std::shared_ptr<RedisWire> wire_;
+  const std::shared_ptr<Wire> wire_;
   boost::asio::steady_timer silence_;
   std::chrono::steady_clock::time_point last_byte_;
+  std::chrono::steady_clock::time_point first_since_{};  // the first of `sent_` is that
   bool is_ready_ = false;
   bool has_failed_ = false;
   std::deque<Command> waiting_;

@@ -1,33 +1,23 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.hpp"
+#include "transport/store/wire_address.hpp"
 
 namespace cairn {
-
-struct RedisAddress {
-  std::string host;
-  std::uint16_t port = 6379;
-
-  std::string text() const;
-  friend bool operator==(const RedisAddress&, const RedisAddress&) = default;
-};
 
 // How a Redis or Valkey is reached: one server, a primary with replicas, or a cluster, which is
 // found out when it answers.
 struct RedisSettings {
-  std::vector<RedisAddress> endpoints;  // any of its nodes; they are asked in turn
-  std::string user = {};                // empty: the default user
-  std::string password = {};            // empty: none
+  std::vector<WireAddress> endpoints;  // any of its nodes; they are asked in turn
+  std::string user = {};               // empty: the default user
+  std::string password = {};           // empty: none
   bool tls = false;
-  std::filesystem::path ca = {};           // PEM; empty: the system's
-  std::filesystem::path certificate = {};  // PEM, of this side; empty: none
-  std::filesystem::path key = {};
+  WireTls tls_files = {.section = "shared.tls"};
   // For values, a node; one more is for what is small. A connection moves 1 to 3 GB/s.
   std::uint32_t connections = 2;
   // A node from which nothing came for so long, while something was asked of it, is given up.

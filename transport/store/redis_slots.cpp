@@ -9,10 +9,10 @@ namespace {
 using Kind = RedisReply::Kind;
 
 // "HOST:PORT"; the host may have colons of its own, or be missing.
-std::optional<RedisAddress> read_address(std::string_view text, const RedisAddress& asked) {
+std::optional<WireAddress> read_address(std::string_view text, const WireAddress& asked) {
   const auto colon = text.rfind(':');
   if (colon == std::string_view::npos) return std::nullopt;
-  RedisAddress address{.host = std::string(text.substr(0, colon)), .port = 0};
+  WireAddress address{.host = std::string(text.substr(0, colon)), .port = 0};
   if (address.host.empty()) address.host = asked.host;
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, address.port);
@@ -20,7 +20,7 @@ std::optional<RedisAddress> read_address(std::string_view text, const RedisAddre
   return address;
 }
 
-std::optional<RedisSlotRange> read_range(const RedisReply& range, const RedisAddress& asked) {
+std::optional<RedisSlotRange> read_range(const RedisReply& range, const WireAddress& asked) {
   if (range.kind != Kind::list || range.list.size() < 3) return std::nullopt;
   const RedisReply& primary = range.list[2];
   const auto in_range = [](const RedisReply& slot) {
@@ -52,7 +52,7 @@ std::uint32_t redis_slot_of(std::string_view name) {
 }
 
 std::optional<std::vector<RedisSlotRange>> read_slots(const RedisReply& reply,
-                                                      const RedisAddress& asked) {
+                                                      const WireAddress& asked) {
   if (reply.kind != Kind::list || reply.list.empty()) return std::nullopt;
   std::vector<RedisSlotRange> ranges;
   for (const RedisReply& range : reply.list) {
@@ -63,7 +63,7 @@ std::optional<std::vector<RedisSlotRange>> read_slots(const RedisReply& reply,
   return ranges;
 }
 
-std::optional<RedisRedirect> read_redirect(std::string_view error, const RedisAddress& asked) {
+std::optional<RedisRedirect> read_redirect(std::string_view error, const WireAddress& asked) {
   RedisRedirect redirect{.is_ask = error.starts_with("ASK ")};
   if (!redirect.is_ask && !error.starts_with("MOVED ")) return std::nullopt;
   error.remove_prefix(error.find(' ') + 1);

@@ -20,19 +20,19 @@ std::uint32_t redis_slot_of(std::string_view name);
 struct RedisSlotRange {
   std::uint32_t first = 0;
   std::uint32_t last = 0;  // as well
-  RedisAddress node = {};
+  WireAddress node = {};
 };
 // Of an answer to CLUSTER SLOTS that came from `asked`, whose host stands for one that is not told.
 // Nothing where it is none.
 std::optional<std::vector<RedisSlotRange>> read_slots(const RedisReply& reply,
-                                                      const RedisAddress& asked);
+                                                      const WireAddress& asked);
 
 // "MOVED 3999 10.0.0.1:6381" and "ASK 3999 10.0.0.1:6381".
 struct RedisRedirect {
   bool is_ask = false;
   std::uint32_t slot = 0;
-  RedisAddress node = {};
+  WireAddress node = {};
 };
-std::optional<RedisRedirect> read_redirect(std::string_view error, const RedisAddress& asked);
+std::optional<RedisRedirect> read_redirect(std::string_view error, const WireAddress& asked);
 
 }  // namespace cairn

@@ -5,6 +5,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <charconv>
 #include <map>
 #include <optional>
 #include <random>
@@ -13,6 +14,7 @@
 #include "base/mutex.hpp"
 #include "base/thread.hpp"
 #include "transport/collective/pieces.hpp"
+#include "transport/store/circuit.hpp"
 #include "transport/store/redis_link.hpp"
 #include "transport/store/redis_slots.hpp"
 
@@ -26,10 +28,22 @@ using std::chrono::milliseconds;
 
 // A name may move once more while it is being followed.
 constexpr int kMaxHops = 4;
-constexpr milliseconds kFirstPause{100};
-constexpr milliseconds kLongestPause{5'000};
+// Of those who have a name's value: enough to spread what is read over them.
+constexpr std::string_view kLastHolder = "7";
+// Whoever said it longest ago runs out first. A score is when that is, in Unix milliseconds of the
+// store's clock, times four, and the mark.
+constexpr std::string_view kAnnounce =
+    "local time = redis.call('TIME') "
+    "local now = time[1] * 1000 + math.floor(time[2] / 1000) "
+    "redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. now * 4) "
+    "redis.call('ZADD', KEYS[1], (now + ARGV[2]) * 4 + ARGV[3], ARGV[1]) "
+    "if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then "
+    "redis.call('PEXPIRE', KEYS[1], ARGV[2]) end "
+    "return 1";
 // Which node has what is asked no more often.
 constexpr milliseconds kDiscoveryPause{250};
+// Between two questions to nodes that have failed.
+constexpr milliseconds kFailedPause{500};
 
 // One operation on one name, from the call to its answer.
 struct Task {
@@ -37,7 +51,10 @@ struct Task {
   std::string name;
   std::vector<iovec> memory = {};
   std::uint64_t ttl_ms = 0;
-  UniqueFunction<void(Result<bool>)> done = {};
+  bool of_holders = false;  // a probe: who has it, not whether there is a value
+  std::string who = {};
+  std::uint8_t mark = 0;
+  UniqueFunction<void(Result<bool>, const RedisReply&)> done = {};
   int hops = 0;
   Clock::time_point begun = Clock::now();
 
@@ -48,7 +65,15 @@ struct Task {
     RedisLink::Command made;
     switch (operation) {
       case StoreOperation::probe:
-        made.head = redis_command({"EXISTS", name});
+        made.head = of_holders ? redis_command({"ZREVRANGE", name, "0", kLastHolder, "WITHSCORES"})
+                               : redis_command({"EXISTS", name});
+        break;
+      case StoreOperation::announce:
+        made.head = redis_command(
+            {"EVAL", kAnnounce, "1", name, who, std::to_string(ttl_ms), std::to_string(mark)});
+        break;
+      case StoreOperation::withdraw:
+        made.head = redis_command({"ZREM", name, who});
         break;
       case StoreOperation::touch:
         made.head = ttl_ms == 0 ? redis_command({"EXISTS", name})
@@ -70,17 +95,29 @@ struct Task {
 using TaskPtr = std::shared_ptr<Task>;
 
 bool is_yes(const Task& task, const RedisReply& reply) {
+  if (task.of_holders) return !reply.list.empty();
   return task.has_value() ? reply.kind == Kind::text : reply.integer > 0;
 }
 
+// Member and score in turn. What is none of it is passed over.
+SharedStore::Holders holders_of(const RedisReply& reply) {
+  SharedStore::Holders holders;
+  for (std::size_t i = 0; i + 1 < reply.list.size(); i += 2) {
+    const std::string& score = reply.list[i + 1].text;
+    std::uint64_t number = 0;
+    std::from_chars(score.data(), score.data() + score.size(), number);
+    holders.push_back({.who = reply.list[i].text, .mark = static_cast<std::uint8_t>(number % 4)});
+  }
+  return holders;
+}
+
 struct Node {
-  RedisAddress address;
+  WireAddress address;
   std::shared_ptr<RedisLink> commands;
   std::vector<std::shared_ptr<RedisLink>> values;
-  std::size_t next = 0;
-  milliseconds pause{0};
-  Clock::time_point open_until{};
-  std::string last_error = {};
+  Circuit circuit;
+  std::string last_error = {};  // of a node that has not answered since
+  bool is_member = true;
 };
 
 class RedisStore final : public SharedStore {
@@ -89,6 +126,7 @@ class RedisStore final : public SharedStore {
       : settings_(std::move(settings)),
         tls_(std::move(tls)),
         discovery_timer_(io_),
+        failed_timer_(io_),
         work_(io_.get_executor()),
         thread_("shared-store", [this](const std::stop_token&) {
           while (!guarded("shared-store", [this] { io_.run(); })) continue;
@@ -103,27 +141,58 @@ class RedisStore final : public SharedStore {
 
   void probe(Probe probe, UniqueFunction<void(std::vector<Presence>)> done) override {
     asio::post(io_, [this, probe = std::move(probe), done = std::move(done)]() mutable {
-      begin_probe(std::move(probe), std::move(done));
+      ask_all<Presence>(
+          {.names = std::move(probe.names),
+           .within = probe.within,
+           .read = [](bool there,
+                      const RedisReply&) { return there ? Presence::present : Presence::absent; }},
+          std::move(done));
+    });
+  }
+  void find_holders(FindHolders find,
+                    UniqueFunction<void(std::vector<std::optional<Holders>>)> done) override {
+    asio::post(io_, [this, find = std::move(find), done = std::move(done)]() mutable {
+      ask_all<std::optional<Holders>>(
+          {.names = std::move(find.names),
+           .within = find.within,
+           .of_holders = true,
+           .read = [](bool, const RedisReply& reply) { return std::optional(holders_of(reply)); }},
+          std::move(done));
+    });
+  }
+  void announce(Announce announce, UniqueFunction<void(std::size_t)> done) override {
+    asio::post(io_, [this, announce = std::move(announce), done = std::move(done)]() mutable {
+      begin_announce(std::move(announce), std::move(done));
+    });
+  }
+  void withdraw(Withdraw withdraw) override {
+    asio::post(io_, [this, withdraw = std::move(withdraw)]() mutable {
+      for (std::string& name : withdraw.names) {
+        submit(std::make_shared<Task>(Task{.operation = StoreOperation::withdraw,
+                                           .name = std::move(name),
+                                           .who = withdraw.who,
+                                           .done = [](auto, const auto&) {}}));
+      }
     });
   }
   void read(Read read, UniqueFunction<void(Result<bool>)> done) override {
     post({.operation = StoreOperation::read,
           .name = std::move(read.name),
           .memory = std::move(read.into),
-          .done = std::move(done)});
+          .done = told(std::move(done))});
   }
   void write(Write write, UniqueFunction<void(Result<bool>)> done) override {
     post({.operation = StoreOperation::write,
           .name = std::move(write.name),
           .memory = std::move(write.from),
           .ttl_ms = write.ttl_ms,
-          .done = std::move(done)});
+          .done = told(std::move(done))});
   }
   void touch(Touch touch, UniqueFunction<void(Result<bool>)> done) override {
     post({.operation = StoreOperation::touch,
           .name = std::move(touch.name),
           .ttl_ms = touch.ttl_ms,
-          .done = std::move(done)});
+          .done = told(std::move(done))});
   }
   void erase(std::string name) override {
     asio::post(io_, [this, name = std::move(name)] {
@@ -150,34 +219,77 @@ class RedisStore final : public SharedStore {
     asio::post(io_, [this, task = std::make_shared<Task>(std::move(task))] { submit(task); });
   }
 
-  void begin_probe(Probe probe, UniqueFunction<void(std::vector<Presence>)> done) {
+  static UniqueFunction<void(Result<bool>, const RedisReply&)> told(
+      UniqueFunction<void(Result<bool>)> done) {
+    return [done = std::move(done)](Result<bool> result, const RedisReply&) mutable {
+      done(std::move(result));
+    };
+  }
+
+  // Asks the same of many names, each answer a T, until all have answered or time is up.
+  template <class T>
+  struct Question {
+    std::vector<std::string> names;
+    std::chrono::microseconds within;
+    bool of_holders = false;
+    T (*read)(bool there, const RedisReply& reply);
+  };
+  template <class T>
+  void ask_all(Question<T> question, UniqueFunction<void(std::vector<T>)> done) {
     struct State {
       explicit State(asio::io_context& io) : timer(io) {}
       void answer() {
         if (!done) return;
         timer.cancel();
-        std::exchange(done, {})(std::move(there));
+        std::exchange(done, {})(std::move(answers));
       }
       asio::steady_timer timer;
-      std::vector<Presence> there;
+      std::vector<T> answers;
       std::size_t left = 0;
-      UniqueFunction<void(std::vector<Presence>)> done;
+      UniqueFunction<void(std::vector<T>)> done;
     };
     auto state = std::make_shared<State>(io_);
-    state->there.resize(probe.names.size());
-    state->left = probe.names.size();
+    state->answers.resize(question.names.size());
+    state->left = question.names.size();
     state->done = std::move(done);
     if (state->left == 0) return state->answer();
-    state->timer.expires_after(probe.within);
+    state->timer.expires_after(question.within);
     state->timer.async_wait([state](auto stopped) {
       if (!stopped) state->answer();
     });
-    for (std::size_t i = 0; i < probe.names.size(); ++i) {
-      Task task{.operation = StoreOperation::probe, .name = std::move(probe.names[i])};
-      task.done = [state, i](const Result<bool>& there) {
+    for (std::size_t i = 0; i < question.names.size(); ++i) {
+      Task task{.operation = StoreOperation::probe,
+                .name = std::move(question.names[i]),
+                .of_holders = question.of_holders};
+      task.done = [state, i, read = question.read](const Result<bool>& there,
+                                                   const RedisReply& reply) {
         if (!state->done) return;  // too late
-        if (there) state->there[i] = *there ? Presence::present : Presence::absent;
+        if (there) state->answers[i] = read(*there, reply);
         if (--state->left == 0) state->answer();
+      };
+      submit(std::make_shared<Task>(std::move(task)));
+    }
+  }
+
+  void begin_announce(Announce announce, UniqueFunction<void(std::size_t)> done) {
+    struct State {
+      std::size_t left = 0;
+      std::size_t said = 0;
+      UniqueFunction<void(std::size_t)> done;
+    };
+    auto state = std::make_shared<State>();
+    state->left = announce.blocks.size();
+    state->done = std::move(done);
+    if (state->left == 0) return state->done(0);
+    for (Announce::Block& block : announce.blocks) {
+      Task task{.operation = StoreOperation::announce,
+                .name = std::move(block.name),
+                .ttl_ms = announce.ttl_ms,
+                .who = announce.who,
+                .mark = block.mark};
+      task.done = [state](const Result<bool>& said, const RedisReply&) {
+        state->said += said.has_value() ? 1U : 0U;
+        if (--state->left == 0) state->done(state->said);
       };
       submit(std::make_shared<Task>(std::move(task)));
     }
@@ -208,16 +320,10 @@ class RedisStore final : public SharedStore {
     link->send(std::move(command));
   }
 
-  void answered(const RedisAddress& address, const TaskPtr& task, Result<RedisReply> reply) {
+  void answered(const WireAddress& address, const TaskPtr& task, Result<RedisReply> reply) {
     if (!reply) return ended(task, std::move(reply).error());
-    Node& node = node_at(address);
-    if (!node.last_error.empty()) {
-      node.pause = milliseconds(0);
-      node.open_until = {};
-      node.last_error.clear();
-      tell_nodes();
-    }
-    if (!reply->is_error()) return ended(task, is_yes(*task, *reply));
+    answers(node_at(address));
+    if (!reply->is_error()) return ended(task, is_yes(*task, *reply), *reply);
     const std::string& text = reply->text;
     if (const auto redirect = read_redirect(text, address)) {
       if (++task->hops > kMaxHops || stopping_) {
@@ -240,7 +346,7 @@ class RedisStore final : public SharedStore {
     ended(task, Error{ErrorCode::io_error, address.text() + ": " + text});
   }
 
-  void ended(const TaskPtr& task, Result<bool> result) {
+  void ended(const TaskPtr& task, Result<bool> result, const RedisReply& reply = {}) {
     const auto index = static_cast<std::size_t>(task->operation);
     const auto took =
         std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - task->begun);
@@ -258,11 +364,11 @@ class RedisStore final : public SharedStore {
       ++counts.outcomes[static_cast<std::size_t>(outcome)];
       if (outcome == StoreOutcome::done) counts.bytes += total_bytes(task->memory);
     }
-    task->done(std::move(result));
+    task->done(std::move(result), reply);
   }
 
   // --- nodes and their connections
-  Node& node_at(const RedisAddress& address) {
+  Node& node_at(const WireAddress& address) {
     Node& node = nodes_[address.text()];
     if (node.values.empty()) {
       node.address = address;
@@ -288,7 +394,7 @@ class RedisStore final : public SharedStore {
   }
   RedisLink* opened(Node& node, std::shared_ptr<RedisLink>& link, RedisLink::Carries carries) {
     if (link) return link.get();
-    if (stopping_ || Clock::now() < node.open_until) return nullptr;
+    if (stopping_ || node.circuit.is_open()) return nullptr;
     link = RedisLink::open({.io = io_,
                             .tls = tls_.get(),
                             .settings = settings_,
@@ -304,24 +410,53 @@ class RedisStore final : public SharedStore {
   void failed(Node& node, const Error& why) {
     if (stopping_) return;
     node.last_error = why.detail;
-    if (Clock::now() >= node.open_until) {
-      node.pause = std::clamp(node.pause * 2, kFirstPause, kLongestPause);
-      // Not all servers of a fleet at the same moment.
-      std::uniform_real_distribution<double> jitter(0.75, 1.25);
-      node.open_until =
-          Clock::now() + std::chrono::duration_cast<Clock::duration>(node.pause * jitter(random_));
-    }
+    node.circuit.failed(random_);
     tell_nodes();
     discover_soon();
+    ask_failed_soon();
+  }
+
+  void answers(Node& node) {
+    if (node.last_error.empty()) return;
+    node.circuit.answered();
+    node.last_error.clear();
+    tell_nodes();
+  }
+
+  // A node that nobody has anything for, as a primary that came back as a replica, is known to be
+  // well again too.
+  void ask_failed_soon() {
+    if (is_asking_failed_ || stopping_) return;
+    is_asking_failed_ = true;
+    failed_timer_.expires_after(kFailedPause);
+    failed_timer_.async_wait([this](auto stopped) {
+      is_asking_failed_ = false;
+      if (!stopped) ask_failed();
+    });
+  }
+
+  void ask_failed() {
+    bool any = false;
+    for (auto& [text, node] : nodes_) {
+      if (node.last_error.empty() || !node.is_member) continue;
+      any = true;
+      RedisLink* const link = commands_of(node);
+      if (link == nullptr) continue;
+      link->send({.head = redis_command({"PING"}),
+                  .done = [this, address = node.address](const Result<RedisReply>& reply) {
+                    if (reply && !reply->is_error()) answers(node_at(address));
+                  }});
+    }
+    if (any) ask_failed_soon();
   }
 
   void tell_nodes() {
     MutexLock lock(mutex_);
     stats_.nodes.clear();
     for (const auto& [text, node] : nodes_) {
-      stats_.nodes.push_back({.address = text,
-                              .is_open = Clock::now() < node.open_until,
-                              .last_error = node.last_error});
+      if (!node.is_member) continue;
+      stats_.nodes.push_back(
+          {.address = text, .is_open = !node.last_error.empty(), .last_error = node.last_error});
     }
     stats_.is_ready = !slots_.empty();
   }
@@ -341,7 +476,7 @@ class RedisStore final : public SharedStore {
   void discover() {
     if (is_discovering_ || stopping_) return;
     is_discovering_ = true;
-    std::vector<RedisAddress> all = settings_.endpoints;
+    std::vector<WireAddress> all = settings_.endpoints;
     for (const auto& [text, node] : nodes_) {
       if (std::ranges::find(all, node.address) == all.end()) all.push_back(node.address);
     }
@@ -353,7 +488,7 @@ class RedisStore final : public SharedStore {
     discover_soon();
   }
 
-  void ask_for_slots(const RedisAddress& address) {
+  void ask_for_slots(const WireAddress& address) {
     RedisLink* const link = commands_of(node_at(address));
     if (link == nullptr) return not_discovered();
     link->send({.head = redis_command({"CLUSTER", "SLOTS"}),
@@ -367,7 +502,7 @@ class RedisStore final : public SharedStore {
   }
 
   // Of a server that is no part of a cluster.
-  void ask_for_role(const RedisAddress& address) {
+  void ask_for_role(const WireAddress& address) {
     RedisLink* const link = commands_of(node_at(address));
     if (link == nullptr) return not_discovered();
     link->send(
@@ -380,7 +515,7 @@ class RedisStore final : public SharedStore {
            }
            if (reply->list.size() < 3) return not_discovered();
            const bool is_replica = reply->list[0].text == "slave";
-           RedisAddress primary = address;
+           WireAddress primary = address;
            if (is_replica) {
              primary = {.host = reply->list[1].text,
                         .port = static_cast<std::uint16_t>(reply->list[2].integer)};
@@ -391,8 +526,14 @@ class RedisStore final : public SharedStore {
 
   void take_slots(const std::vector<RedisSlotRange>& ranges) {
     slots_.assign(kRedisSlots, nullptr);
+    // One that has left the cluster is asked nothing more, unless it is where all began.
+    for (auto& [text, node] : nodes_) {
+      node.is_member =
+          std::ranges::find(settings_.endpoints, node.address) != settings_.endpoints.end();
+    }
     for (const RedisSlotRange& range : ranges) {
       Node& node = node_at(range.node);
+      node.is_member = true;
       for (std::uint32_t slot = range.first; slot <= range.last; ++slot) slots_[slot] = &node;
     }
     is_discovering_ = false;
@@ -402,6 +543,7 @@ class RedisStore final : public SharedStore {
   void end() {
     stopping_ = true;
     discovery_timer_.cancel();
+    failed_timer_.cancel();
     const Error why{ErrorCode::cancelled, "the server ends"};
     for (auto& [text, node] : nodes_) {
       if (const auto link = node.commands) link->fail(why);
@@ -419,7 +561,9 @@ class RedisStore final : public SharedStore {
   std::map<std::string, Node> nodes_;  // whose places stay
   std::vector<Node*> slots_;           // empty: not known yet
   asio::steady_timer discovery_timer_;
+  asio::steady_timer failed_timer_;
   bool is_discovering_ = false;
+  bool is_asking_failed_ = false;
   bool stopping_ = false;
   std::size_t asked_nodes_ = 0;
   std::minstd_rand random_{std::random_device{}()};
@@ -436,7 +580,7 @@ class RedisStore final : public SharedStore {
 Result<std::unique_ptr<SharedStore>> make_redis_store(RedisSettings settings) {
   std::unique_ptr<asio::ssl::context> tls;
   if (settings.tls) {
-    auto made = make_redis_tls(settings);
+    auto made = make_wire_tls(settings.tls_files);
     if (!made) return std::move(made).error();
     tls = std::move(*made);
   }

@@ -3,8 +3,8 @@
 namespace cairn {
 
 std::string_view to_string(StoreOperation operation) {
-  constexpr std::array<std::string_view, kNumStoreOperations> kWords = {"probe", "read", "write",
-                                                                        "touch"};
+  constexpr std::array<std::string_view, kNumStoreOperations> kWords = {
+      "probe", "read", "write", "touch", "announce", "withdraw"};
   return kWords[static_cast<std::size_t>(operation)];
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,8 +16,8 @@
 
 namespace cairn {
 
-enum class StoreOperation : std::uint8_t { probe, read, write, touch };
-inline constexpr std::size_t kNumStoreOperations = 4;
+enum class StoreOperation : std::uint8_t { probe, read, write, touch, announce, withdraw };
+inline constexpr std::size_t kNumStoreOperations = 6;
 std::string_view to_string(StoreOperation operation);
 
 enum class StoreOutcome : std::uint8_t {
@@ -83,6 +84,39 @@ class SharedStore {
   virtual void touch(Touch touch, UniqueFunction<void(Result<bool>)> done) = 0;
   // Nobody is told of the end.
   virtual void erase(std::string name) = 0;
+
+  // --- who has what a name stands for, where it is not here itself
+  // Says so under each name, for so long, as the store measures time; said again, that begins anew.
+  // Those of others that have run out are forgotten. `done` is told how many were said.
+  struct Announce {
+    struct Block {
+      std::string name;
+      std::uint8_t mark = 0;  // 0 to 3: one who says it of himself
+    };
+    std::vector<Block> blocks;
+    std::string who;
+    std::uint64_t ttl_ms = 0;
+  };
+  virtual void announce(Announce announce, UniqueFunction<void(std::size_t)> done) = 0;
+  // Nobody is told of the end.
+  struct Withdraw {
+    std::vector<std::string> names;
+    std::string who;
+  };
+  virtual void withdraw(Withdraw withdraw) = 0;
+  // Who said it of each name, some of those who said it last, as far as that is known after
+  // `within`. Counts as a probe.
+  struct Holder {
+    std::string who;
+    std::uint8_t mark = 0;
+  };
+  using Holders = std::vector<Holder>;
+  struct FindHolders {
+    std::vector<std::string> names;
+    std::chrono::microseconds within;
+  };
+  virtual void find_holders(FindHolders find,
+                            UniqueFunction<void(std::vector<std::optional<Holders>>)> done) = 0;
 
   virtual SharedStoreStats stats() const = 0;
 };

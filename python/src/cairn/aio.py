@@ -234,6 +234,7 @@ class AsyncClient:
     broadcast = verb(_movement.broadcast)
     all_gather = verb(_movement.all_gather)
     agree = verb(_movement.agree)
+    all_reduce = verb(_movement.all_reduce)
 
     put_agent = verb(_agents.put_agent)
     agents = verb(_agents.agents)

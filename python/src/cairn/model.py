@@ -145,6 +145,7 @@ class TierInfo:
     path: str | None = None
     memory: dict[str, Any] | None = None
     capacity_blocks: int | None = None
+    populated_bytes: int | None = None
     blocks: BlockCounts | None = None
     leased_blocks: int | None = None
     hits: int | None = None
@@ -164,6 +165,7 @@ class CacheInfo:
     offload: str | None = None
     default_lease_ms: int | None = None
     quota: dict[str, Any] | None = None
+    eviction_in_force: str | None = None
     matches: int | None = None
     hits: int | None = None
     misses: int | None = None
@@ -292,6 +294,7 @@ class Transfer:
     bytes: int
     failures: list[TransferFailure] = field(default_factory=list)
     agreed_blocks: int | None = None
+    values: list[int] | None = None  # of all_reduce: what came of the ranks' numbers
     layers_done: int | None = None  # of a load or a store: of all its blocks, from the first layer on
     error: Failure | None = None
 
@@ -447,7 +450,7 @@ class Agent:
 
 @dataclass(frozen=True)
 class Allocator:
-    """What an allocator of a device's memory has. `slots`: of tiers; `device_scratch`: of movements."""
+    """What an allocator of a device's memory has. `slots`: of tiers; `device0` and so on: had from the driver."""
 
     allocator: str
     allocated_bytes: int
@@ -457,6 +460,10 @@ class Allocator:
     peak_reserved_bytes: int
     largest_free_bytes: int
     segments: int
+    pending_bytes: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
+    retries: int = 0
 
 
 @dataclass(frozen=True)
@@ -483,6 +490,14 @@ class Device:
 
 
 @dataclass(frozen=True)
+class LeftOutDevice:
+    """A GPU that is there and did not open."""
+
+    id: int
+    why: str
+
+
+@dataclass(frozen=True)
 class System:
     version: str
     build: dict[str, Any]
@@ -494,6 +509,8 @@ class System:
     memory_visibility: str
     pressure: dict[str, dict[str, str]]
     transfers: dict[str, int]
+    runtime_fallback: str | None = None  # why the host stands in for a GPU that is there
+    devices_left_out: list[LeftOutDevice] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ namespace cairn::fakes {
 State::State() : engine(faults) {
   const char* const wanted = std::getenv("CAIRN_FAKE_CUDA_DEVICES");
   devices = wanted == nullptr ? 2 : std::atoi(wanted);
-  concurrent_managed = std::getenv("CAIRN_FAKE_CUDA_BEHIND_A_BUS") == nullptr;
+  behind_a_bus = std::getenv("CAIRN_FAKE_CUDA_BEHIND_A_BUS") != nullptr;
+  concurrent_managed = std::getenv("CAIRN_FAKE_CUDA_NO_UNIFIED") == nullptr;
   const char* const failing = std::getenv("CAIRN_FAKE_CUDA_FAIL");
   if (failing == nullptr) return;
   const std::string text(failing);
@@ -25,9 +26,10 @@ State::State() : engine(faults) {
     std::fputs("CAIRN_FAKE_CUDA_FAIL is not CALL:N:ERROR\n", stderr);
     std::abort();
   }
-  faults.plan({.call = text.substr(0, n),
-               .n = std::strtoull(text.c_str() + n + 1, nullptr, 10),
-               .error = static_cast<cudaError_t>(std::atoi(text.c_str() + error + 1))});
+  faults.plan(
+      {.call = text.substr(0, n),
+       .n = text[n + 1] == '*' ? Faults::kEvery : std::strtoull(text.c_str() + n + 1, nullptr, 10),
+       .error = static_cast<cudaError_t>(std::atoi(text.c_str() + error + 1))});
 }
 
 // Never destroyed: streams that a test leaks are threads that go on using it.
@@ -115,7 +117,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return on_device("cudaGetDeviceProperties", device, [&] {
     *properties = {};
     std::snprintf(properties->name, sizeof properties->name, "fake GPU %d", device);
-    properties->totalGlobalMem = cairn::fakes::Memory::kDeviceBytes;
+    properties->totalGlobalMem = cairn::fakes::device_bytes();
     properties->uuid.bytes[0] = static_cast<char>(0xFA);
     properties->uuid.bytes[15] = static_cast<char>(device);
     return cudaSuccess;
@@ -129,6 +131,13 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
         return cudaSuccess;
       case cudaDevAttrCanUseHostPointerForRegisteredMem:
         *value = 1;
+        return cudaSuccess;
+      case cudaDevAttrIntegrated:
+        *value = 0;
+        return cudaSuccess;
+      case cudaDevAttrPageableMemoryAccess:
+      case cudaDevAttrPageableMemoryAccessUsesHostPageTables:
+        *value = state().behind_a_bus ? 0 : 1;
         return cudaSuccess;
       case cudaDevAttrMultiProcessorCount:
         *value = 3;

@@ -16,6 +16,7 @@ bool look_up(const char* name, Function& function) {
 std::optional<FakeCudart> FakeCudart::loaded() {
   FakeCudart fake;
   if (look_up("cairn_fake_reset", fake.reset_) && look_up("cairn_fake_fail", fake.fail_) &&
+      look_up("cairn_fake_set_unified", fake.set_unified_) &&
       look_up("cairn_fake_calls", fake.calls_) && look_up("cairn_fake_injected", fake.injected_) &&
       look_up("cairn_fake_alive", fake.alive_) &&
       look_up("cudaPeekAtLastError", fake.last_error_)) {

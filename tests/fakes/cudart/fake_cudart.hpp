@@ -20,6 +20,9 @@ class FakeCudart {
   void fail(const std::string& call, std::uint64_t n, int error) const {
     fail_(call.c_str(), n, error);
   }
+  void fail_all(const std::string& call, int error) const { fail(call, UINT64_MAX, error); }
+  // Whether devices have managed memory that both sides may use at once; until set again.
+  void set_unified(bool has) const { set_unified_(has ? 1 : 0); }
   std::uint64_t calls(const std::string& call) const { return calls_(call.c_str()); }
   // How many calls a plan has made to fail.
   std::uint64_t injected() const { return injected_(); }
@@ -33,6 +36,7 @@ class FakeCudart {
  private:
   void (*reset_)(std::uint64_t) = nullptr;
   void (*fail_)(const char*, std::uint64_t, int) = nullptr;
+  void (*set_unified_)(int) = nullptr;
   std::uint64_t (*calls_)(const char*) = nullptr;
   std::uint64_t (*injected_)() = nullptr;
   std::uint64_t (*alive_)(const char*) = nullptr;

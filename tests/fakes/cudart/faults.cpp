@@ -7,7 +7,7 @@ namespace cairn::fakes {
 void Faults::plan(Plan plan) {
   const std::lock_guard lock(mutex_);
   plan_ = std::move(plan);
-  fails_at_ = plan_.n == 0 ? 0 : calls_[plan_.call] + plan_.n;
+  fails_at_ = plan_.n == 0 || plan_.n == kEvery ? plan_.n : calls_[plan_.call] + plan_.n;
 }
 
 void Faults::reset() {
@@ -24,7 +24,7 @@ cudaError_t Faults::next(std::string_view call) {
   auto counted = calls_.find(call);
   if (counted == calls_.end()) counted = calls_.emplace(call, 0).first;
   const std::uint64_t number = ++counted->second;
-  if (call != plan_.call || number != fails_at_) return cudaSuccess;
+  if (call != plan_.call || (number != fails_at_ && fails_at_ != kEvery)) return cudaSuccess;
   ++injected_;
   return plan_.error;
 }

@@ -13,7 +13,9 @@ namespace cairn::fakes {
 // Which calls fail, and which devices answer nothing but one error any more. Thread-safe.
 class Faults {
  public:
-  // The n-th call of that name from now on (1 is the next) fails with `error`; 0: none does.
+  static constexpr std::uint64_t kEvery = UINT64_MAX;
+  // The n-th call of that name from now on (1 is the next) fails with `error`; 0: none does;
+  // kEvery: all of them.
   struct Plan {
     std::string call;
     std::uint64_t n = 0;

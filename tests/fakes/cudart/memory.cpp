@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -40,6 +41,14 @@ static_assert(sizeof(ExportedBlock) <= sizeof(cudaIpcMemHandle_t));
 
 }  // namespace
 
+std::size_t device_bytes() {
+  static const std::size_t bytes = [] {
+    const char* const wanted = std::getenv("CAIRN_FAKE_CUDA_DEVICE_BYTES");
+    return wanted == nullptr ? std::size_t{1} << 30 : std::strtoull(wanted, nullptr, 10);
+  }();
+  return bytes;
+}
+
 cudaError_t Memory::allocate(Kind kind, int device, std::size_t size_bytes, void** address) {
   if (address == nullptr || size_bytes == 0) return cudaErrorInvalidValue;
   const std::lock_guard lock(mutex_);
@@ -47,7 +56,8 @@ cudaError_t Memory::allocate(Kind kind, int device, std::size_t size_bytes, void
   for (const auto& [begin, range] : ranges_) {
     if (range.kind == kind && range.device == device) used += range.size_bytes;
   }
-  if (size_bytes > kDeviceBytes - used) return cudaErrorMemoryAllocation;
+  const std::size_t most = (kind == Kind::managed ? 32 : 1) * device_bytes();
+  if (size_bytes > most - used) return cudaErrorMemoryAllocation;
   const std::size_t skip = size_bytes < kSmallBytes ? kSmallAlignmentBytes : 0;
   const std::size_t mapping_bytes = skip + (size_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
   const bool trap = kind == Kind::device;

@@ -13,15 +13,16 @@ namespace cairn::fakes {
 // New memory holds whatever was there before, never zeros.
 inline constexpr int kStale = 0xA5;
 
+// Of each device: CAIRN_FAKE_CUDA_DEVICE_BYTES, or 1 GiB. Of managed memory there may be 32
+// times as much.
+std::size_t device_bytes();
+
 enum class Kind : std::uint8_t { pageable, registered, device, managed };
 
 // All that the fake's devices can reach. What it gives out as device memory is an address range
 // without access, so that the CPU traps on it; the bytes are elsewhere. Thread-safe.
 class Memory {
  public:
-  // Of each device.
-  static constexpr std::size_t kDeviceBytes = std::size_t{1} << 30;
-
   cudaError_t allocate(Kind kind, int device, std::size_t size_bytes, void** address);
   cudaError_t free(void* address);
   // Another process opens the block that holds the address, whole, and at an address of its own.

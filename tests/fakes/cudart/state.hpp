@@ -2,6 +2,7 @@
 
 #include <driver_types.h>
 
+#include <atomic>
 #include <utility>
 
 #include "tests/fakes/cudart/engine.hpp"
@@ -14,9 +15,11 @@ namespace cairn::fakes {
 // The fake's machine.
 struct State {
   State();
-  int devices;              // CAIRN_FAKE_CUDA_DEVICES, or 2
-  bool concurrent_managed;  // not where CAIRN_FAKE_CUDA_BEHIND_A_BUS is set
-  // CAIRN_FAKE_CUDA_FAIL=CALL:N:ERROR plans a failure in a program that does not know the fake.
+  int devices;        // CAIRN_FAKE_CUDA_DEVICES, or 2
+  bool behind_a_bus;  // CAIRN_FAKE_CUDA_BEHIND_A_BUS; else memory is coherent with the host's
+  std::atomic<bool> concurrent_managed;  // not where CAIRN_FAKE_CUDA_NO_UNIFIED is set
+  // CAIRN_FAKE_CUDA_FAIL=CALL:N:ERROR (N may be *, for every call) plans a failure in a program
+  // that does not know the fake.
   Faults faults;
   Memory memory;
   VirtualMemory virtual_memory{memory};

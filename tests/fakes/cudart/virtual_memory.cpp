@@ -48,7 +48,7 @@ struct VirtualMemory::Physical {
 CUresult VirtualMemory::create(CUmemGenericAllocationHandle* handle, std::size_t size_bytes,
                                const CUmemAllocationProp& what) {
   if (!is_whole(size_bytes)) return CUDA_ERROR_INVALID_VALUE;
-  if (size_bytes > Memory::kDeviceBytes) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (size_bytes > device_bytes()) return CUDA_ERROR_OUT_OF_MEMORY;
   auto made = std::make_shared<Physical>();
   made->size_bytes = size_bytes;
   made->file = ::memfd_create(kName, MFD_CLOEXEC);

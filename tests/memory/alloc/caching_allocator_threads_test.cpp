@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "memory/alloc/caching_allocator.hpp"
+#include "memory/exported_memory.hpp"
 #include "tests/conformance/stream_gate.hpp"
 #include "tests/memory/alloc/sizes.hpp"
 
@@ -103,6 +104,72 @@ TEST(CachingAllocatorOnHost, ServesManyThreads) {
   const AllocatorStatistics end = allocator.statistics();
   EXPECT_EQ(end.reserved_bytes, 0u);
   EXPECT_EQ(end.allocations, served);
+}
+
+TEST(CachingAllocatorOnHost, KeepsWholeMemoryForTheNextOfItsSizeAndClearsIt) {
+  const std::unique_ptr<DeviceRuntime> runtime = make_host_runtime({}).value();
+  constexpr std::uint64_t kBytes = 12'345;
+  CachingAllocator allocator(*runtime, {.idle_limit_bytes = 2 * kBytes});
+  const std::byte* first = nullptr;
+  {
+    const Region tier = allocator.allocate_whole(kBytes, false).value();
+    EXPECT_EQ(tier.size_bytes(), kBytes);
+    EXPECT_EQ(tier.kind(), StorageKind::device);
+    first = tier.data();
+    std::memset(tier.data(), 0xAB, kBytes);
+    const AllocatorStatistics now = allocator.statistics();
+    EXPECT_EQ(now.allocated_bytes, kBytes);
+    EXPECT_EQ(now.reserved_bytes, kBytes);
+    EXPECT_EQ(now.cache_misses, 1u);
+    EXPECT_EQ(now.segments, 1u);
+  }
+  EXPECT_EQ(allocator.statistics().cached_bytes, kBytes);
+  EXPECT_EQ(allocator.statistics().allocated_bytes, 0u);
+  EXPECT_EQ(allocator.statistics().largest_free_bytes, kBytes);
+  // Another size has memory of its own.
+  EXPECT_NE(allocator.allocate_whole(kBytes - 1, false).value().data(), first);
+  const Region again = allocator.allocate_whole(kBytes, false).value();
+  EXPECT_EQ(again.data(), first);
+  for (std::uint64_t i = 0; i < kBytes; ++i) ASSERT_EQ(again.data()[i], std::byte{0}) << i;
+  EXPECT_EQ(allocator.statistics().cache_hits, 1u);
+  ASSERT_TRUE(allocator.empty_cache());
+  EXPECT_EQ(allocator.statistics().reserved_bytes, kBytes) << "what is in use stays";
+}
+
+TEST(CachingAllocatorOnHost, KeepsNoWholeMemoryBeyondItsLimit) {
+  const std::unique_ptr<DeviceRuntime> runtime = make_host_runtime({}).value();
+  CachingAllocator allocator(*runtime, {.idle_limit_bytes = 10'000});
+  { const Region tier = allocator.allocate_whole(10'001, false).value(); }
+  EXPECT_EQ(allocator.statistics().reserved_bytes, 0u);
+  { const Region tier = allocator.allocate_whole(10'000, false).value(); }
+  EXPECT_EQ(allocator.statistics().reserved_bytes, 10'000u);
+  { const Region tier = allocator.allocate_whole(4'096, false).value(); }
+  EXPECT_EQ(allocator.statistics().reserved_bytes, 10'000u);
+}
+
+// Whoever mapped it would see the next owner's bytes.
+TEST(CachingAllocatorOnHost, KeepsNoWholeMemoryThatWasShared) {
+  const std::unique_ptr<DeviceRuntime> runtime = make_host_runtime({}).value();
+  CachingAllocator allocator(*runtime, {.idle_limit_bytes = 1 << 20});
+  {
+    const Region tier = allocator.allocate_whole(8'192, false).value();
+    EXPECT_TRUE(tier.share());
+  }
+  EXPECT_EQ(allocator.statistics().reserved_bytes, 0u);
+}
+
+TEST(CachingAllocatorOnHost, EmptiesTheCacheForWholeMemoryAndCountsThatItAskedAgain) {
+  constexpr std::uint64_t kDeviceBytes = 1 << 20;
+  const std::unique_ptr<DeviceRuntime> runtime =
+      make_host_runtime({.device_bytes = kDeviceBytes}).value();
+  CachingAllocator allocator(*runtime, {.idle_limit_bytes = kDeviceBytes});
+  { const Region tier = allocator.allocate_whole(kDeviceBytes, false).value(); }
+  EXPECT_EQ(allocator.statistics().cached_bytes, kDeviceBytes);
+  EXPECT_TRUE(allocator.allocate_whole(kDeviceBytes - 1, false));
+  EXPECT_EQ(allocator.statistics().retries, 1u);
+  EXPECT_EQ(allocator.allocate_whole(kDeviceBytes + 1, false).error().code, ErrorCode::no_capacity);
+  EXPECT_EQ(allocator.statistics().retries, 2u);
+  EXPECT_EQ(allocator.statistics().allocated_bytes, 0u);
 }
 
 }  // namespace

@@ -150,6 +150,14 @@ def agree(group: str, cache: str, keys: Sequence[Key], *, wait_ms: int | None = 
     return _share(group, "agree", cache, keys, wait_ms, {})
 
 
+def all_reduce(group: str, values: Sequence[int], op: str = "sum", *, wait_ms: int | None = None) -> Call[Transfer]:
+    """This rank's integers with those of the others, place by place, as `values` of the transfer.
+
+    op: "sum", "min" or "max". values: as many on every rank, each within 2**53 of 0."""
+    body = parts.fields(values=list(values), op=op, wait_ms=wait_ms)
+    return parts.post(target("v1", "groups", group, "all_reduce"), body, parts.into(Transfer), wait_ms=wait_ms)
+
+
 def _share(
     group: str, verb: str, cache: str, keys: Sequence[Key], wait_ms: int | None, more: dict[str, Any]
 ) -> Call[Transfer]:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from cairn.client import Client
 from cairn.engine.hints import NO_HINT, Hint
+from cairn.engine.page_tables import fill_ahead
 from cairn.errors import CairnError, UnknownCache
 from cairn.model import CacheConfig
 from cairn.rows import Rows
@@ -179,9 +180,15 @@ def open_store(
     info = client.cache(cache) if config is None else client.make_cache(cache, config)
     if info.block_bytes != block_bytes:
         raise WrongBlocks(f"the cache {cache} has blocks of {info.block_bytes} bytes, the engine of {block_bytes}")
+
+    def mapped(memory: memoryview) -> None:
+        fill_ahead(client, cache, memory)
+        if adopt is not None:
+            adopt(memory)
+
     if "pinned" in info.tiers and info.tiers["pinned"].layout == "fully_contiguous":
         try:
-            view = TierView(client, cache, "pinned", on_map=adopt)
+            view = TierView(client, cache, "pinned", on_map=mapped)
         except CairnError:
             pass  # another host, another PID namespace, or a token that may not map: over HTTP it goes too
         else:

@@ -1,7 +1,8 @@
-#include "transport/store/redis_wire.hpp"
+#include "transport/store/wire.hpp"
 
 #include <boost/asio/connect.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/ssl/host_name_verification.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <utility>
@@ -13,12 +14,12 @@ namespace asio = boost::asio;
 using Tcp = asio::ip::tcp;
 using boost::system::error_code;
 
-// What both have: a name is looked up, and its addresses are tried in turn.
+// A name is looked up, and its addresses are tried in turn.
 class Connecting {
  public:
   explicit Connecting(asio::io_context& io) : resolver_(io) {}
 
-  void connect(Tcp::socket& socket, const RedisAddress& address,
+  void connect(Tcp::socket& socket, const WireAddress& address,
                UniqueFunction<void(error_code)> done) {
     resolver_.async_resolve(
         address.host, std::to_string(address.port), Tcp::resolver::numeric_service,
@@ -38,11 +39,11 @@ class Connecting {
   Tcp::resolver resolver_;
 };
 
-class PlainWire final : public RedisWire {
+class TcpWire final : public Wire {
  public:
-  explicit PlainWire(asio::io_context& io) : socket_(io), connecting_(io) {}
+  explicit TcpWire(asio::io_context& io) : socket_(io), connecting_(io) {}
 
-  void connect(const RedisAddress& address, UniqueFunction<void(error_code)> done) override {
+  void connect(const WireAddress& address, UniqueFunction<void(error_code)> done) override {
     connecting_.connect(socket_, address, std::move(done));
   }
   void read_some(std::vector<asio::mutable_buffer> into, Ended ended) override {
@@ -61,11 +62,38 @@ class PlainWire final : public RedisWire {
   Connecting connecting_;
 };
 
-class TlsWire final : public RedisWire {
+class UnixWire final : public Wire {
+ public:
+  explicit UnixWire(asio::io_context& io) : socket_(io) {}
+
+  void connect(const WireAddress& address, UniqueFunction<void(error_code)> done) override {
+    constexpr std::size_t kMaxPathBytes = 107;  // sockaddr_un's, and a zero
+    if (address.unix_path.size() > kMaxPathBytes) {
+      return asio::post(socket_.get_executor(),
+                        [done = std::move(done)]() mutable { done(asio::error::name_too_long); });
+    }
+    socket_.async_connect(address.unix_path, std::move(done));
+  }
+  void read_some(std::vector<asio::mutable_buffer> into, Ended ended) override {
+    socket_.async_read_some(into, std::move(ended));
+  }
+  void write_some(std::vector<asio::const_buffer> from, Ended ended) override {
+    socket_.async_write_some(from, std::move(ended));
+  }
+  void close() override {
+    error_code ignored;
+    socket_.close(ignored);
+  }
+
+ private:
+  asio::local::stream_protocol::socket socket_;
+};
+
+class TlsWire final : public Wire {
  public:
   TlsWire(asio::io_context& io, asio::ssl::context& tls) : stream_(io, tls), connecting_(io) {}
 
-  void connect(const RedisAddress& address, UniqueFunction<void(error_code)> done) override {
+  void connect(const WireAddress& address, UniqueFunction<void(error_code)> done) override {
     error_code refused;
     stream_.set_verify_mode(asio::ssl::verify_peer, refused);
     stream_.set_verify_callback(asio::ssl::host_name_verification(address.host), refused);
@@ -98,26 +126,27 @@ Error cannot_use(std::string_view what, const std::filesystem::path& path, error
 
 }  // namespace
 
-std::shared_ptr<RedisWire> make_redis_wire(asio::io_context& io, asio::ssl::context* tls) {
-  if (tls == nullptr) return std::make_shared<PlainWire>(io);
+std::shared_ptr<Wire> make_wire(asio::io_context& io, asio::ssl::context* tls, bool is_unix) {
+  if (is_unix) return std::make_shared<UnixWire>(io);
+  if (tls == nullptr) return std::make_shared<TcpWire>(io);
   return std::make_shared<TlsWire>(io, *tls);
 }
 
-Result<std::unique_ptr<asio::ssl::context>> make_redis_tls(const RedisSettings& settings) {
+Result<std::unique_ptr<asio::ssl::context>> make_wire_tls(const WireTls& tls) {
   auto context = std::make_unique<asio::ssl::context>(asio::ssl::context::tls_client);
   error_code failed;
-  if (settings.ca.empty()) {
+  if (tls.ca.empty()) {
     context->set_default_verify_paths(failed);
     if (failed) return cannot_use("the system's authorities", "", failed);
   } else {
-    context->load_verify_file(settings.ca.string(), failed);
-    if (failed) return cannot_use("shared.tls.ca", settings.ca, failed);
+    context->load_verify_file(tls.ca.string(), failed);
+    if (failed) return cannot_use(tls.section + ".ca", tls.ca, failed);
   }
-  if (!settings.certificate.empty()) {
-    context->use_certificate_chain_file(settings.certificate.string(), failed);
-    if (failed) return cannot_use("shared.tls.cert", settings.certificate, failed);
-    context->use_private_key_file(settings.key.string(), asio::ssl::context::pem, failed);
-    if (failed) return cannot_use("shared.tls.key", settings.key, failed);
+  if (!tls.certificate.empty()) {
+    context->use_certificate_chain_file(tls.certificate.string(), failed);
+    if (failed) return cannot_use(tls.section + ".cert", tls.certificate, failed);
+    context->use_private_key_file(tls.key.string(), asio::ssl::context::pem, failed);
+    if (failed) return cannot_use(tls.section + ".key", tls.key, failed);
   }
   return context;
 }

@@ -1,0 +1,44 @@
+#include <numeric>
+
+#include "blockmgr/share/share_blocks.hpp"
+#include "blockmgr/share/share_cards.hpp"
+
+namespace cairn {
+
+ShareOutcome share_values(const ShareContext& context, const ShareRequest& request, TransferId id) {
+  const auto failed = [](const Error& why, bool group_broken) {
+    return ShareOutcome{.state = TransferState::failed, .error = why, .group_broken = group_broken};
+  };
+  Communicator& communicator = context.communicator;
+  Members members(communicator.place().world_size);
+  std::iota(members.begin(), members.end(), 0u);
+  const CallCard mine = CallCard::of(request);
+  std::vector<CallCard> cards(members.size());
+  if (auto told =
+          communicator.all_gather({.source = reinterpret_cast<const std::byte*>(&mine),
+                                   .destination = reinterpret_cast<std::byte*>(cards.data()),
+                                   .elements = {.count = sizeof mine}});
+      !told) {
+    return failed(told.error(), true);
+  }
+  // Found out before anything was done, and by all of them: the group goes on.
+  if (auto fit = check_calls(members, cards); !fit) return failed(fit.error(), false);
+  std::vector<std::int64_t> values = request.values;
+  auto* const bytes = reinterpret_cast<std::byte*>(values.data());
+  const Communicator::Elements elements{.count = values.size(), .type = DataType::int64};
+  if (auto reduced = communicator.all_reduce({.source = bytes,
+                                              .destination = bytes,
+                                              .elements = elements,
+                                              .reduction = request.reduction});
+      !reduced) {
+    return failed(reduced.error(), true);
+  }
+  ShareCounters& counted = context.counters[static_cast<std::size_t>(request.kind)];
+  counted.sent({.size_bytes = elements.size_bytes()});
+  counted.received({.size_bytes = elements.size_bytes()});
+  context.transfers.add(id, TransferTable::Arrived{.bytes = elements.size_bytes()});
+  context.transfers.set_values(id, std::move(values));
+  return {};
+}
+
+}  // namespace cairn

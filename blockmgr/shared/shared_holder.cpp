@@ -1,0 +1,54 @@
+#include "blockmgr/shared/shared_holder.hpp"
+
+#include <array>
+#include <fstream>
+
+namespace cairn {
+namespace {
+
+constexpr std::size_t kMaxTextBytes = 1'024;
+constexpr std::string_view kForm = "1 ";
+
+// The next word, which a space ends, or everything.
+std::string_view take_word(std::string_view& text) {
+  const auto space = text.find(' ');
+  const std::string_view word = text.substr(0, space);
+  text.remove_prefix(space == std::string_view::npos ? text.size() : space + 1);
+  return word;
+}
+
+bool is_cache_name(std::string_view name) {
+  constexpr std::string_view kLetters =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+  return !name.empty() && name.size() <= 64 &&
+         name.find_first_not_of(kLetters) == std::string_view::npos;
+}
+
+}  // namespace
+
+std::string SharedHolder::text() const {
+  std::string text = std::string(kForm) + url + " " + cache;
+  if (!unix_path.empty() && !host.empty()) text += " " + host + " " + unix_path;
+  return text;
+}
+
+std::optional<SharedHolder> SharedHolder::read(std::string_view text) {
+  if (!text.starts_with(kForm) || text.size() > kMaxTextBytes) return std::nullopt;
+  text.remove_prefix(kForm.size());
+  SharedHolder holder;
+  holder.url = take_word(text);
+  holder.cache = take_word(text);
+  if (holder.url.empty() || !is_cache_name(holder.cache)) return std::nullopt;
+  holder.host = take_word(text);
+  holder.unix_path = text;
+  return holder;
+}
+
+std::string this_host() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  file >> id;
+  return id;
+}
+
+}  // namespace cairn

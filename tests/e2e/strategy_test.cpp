@@ -1,0 +1,100 @@
+#include <fstream>
+
+#include "tests/e2e/support/served_test.hpp"
+
+// How copies to, from and within devices are waited for, as the settings say.
+namespace cairn::e2e {
+namespace {
+
+std::vector<const char*> strategy_runtimes() {
+#ifdef CAIRN_FAKE_CUDART_FOLDER
+  return {"host", "cuda"};
+#else
+  return {"host"};
+#endif
+}
+
+struct WantedStrategies {
+  const char* load;
+  const char* store;
+  const char* device;
+};
+
+std::string strategy_series(const std::string& from, const std::string& to,
+                            const std::string& strategy) {
+  return "cairn_transfer_strategy_total{from=\"" + from + "\",to=\"" + to + "\",strategy=\"" +
+         strategy + "\"}";
+}
+
+class StrategyTest : public testing::TestWithParam<const char*> {
+ protected:
+  // `runtime`: host, or cuda for the fake libcudart.
+  void start(const WantedStrategies& wanted) {
+    const std::string config = (folder_.path() / "config.json").string();
+    std::ofstream(config) << json{
+        {"caches", json::array()},
+        {"host", {{"devices", 2}}},
+        {"transfers", {{"polling_interval_us", 50}, {"strategy", {{"load", wanted.load}}}}}};
+    ServerSetup setup{.flags = {"--runtime", GetParam(), "--config", config,
+                                "--transfer-strategy-store", wanted.store,
+                                "--transfer-strategy-device", wanted.device}};
+#ifdef CAIRN_FAKE_CUDART_FOLDER
+    setup.environment = {"LD_LIBRARY_PATH=" CAIRN_FAKE_CUDART_FOLDER};
+#endif
+    server_ = std::make_unique<ServerProcess>(std::move(setup));
+    rest_ = std::make_unique<Rest>(server_->endpoint());
+  }
+  // Loads, stores and copies to the other device, and counts how.
+  void expect_strategies(const WantedStrategies& wanted) {
+    start(wanted);
+    json body = cache_body({.device = 4, .pinned = 8});
+    TestCache cache = TestCache::made_of(*rest_, body);
+    cache.store_prefix(0, 3, "pinned");
+    EXPECT_EQ(cache.transfer(keys(0, 3), "device", "move").at("state"), "done");
+    EXPECT_GE(rest_->metric(strategy_series("pinned", "device", wanted.load)), 1);
+    EXPECT_EQ(cache.transfer(keys(0, 3), "pinned").at("state"), "done");
+    EXPECT_GE(rest_->metric(strategy_series("device", "pinned", wanted.store)), 1);
+    body["tiers"]["device"]["device_id"] = 1;
+    TestCache other = TestCache::made_of(*rest_, body);
+    const auto copied = rest_->post(other.path("/transfers"), json{{"keys", keys(0, 3)},
+                                                                   {"to", "device"},
+                                                                   {"from_cache", cache.name()},
+                                                                   {"wait_ms", 10'000}});
+    EXPECT_EQ(copied.document().at("state"), "done") << copied.document();
+    EXPECT_GE(rest_->metric(strategy_series("device", "device", wanted.device)), 1);
+    for (int n = 0; n < 3; ++n) {
+      EXPECT_EQ(cache.expect_intact(n), "device");
+      other.expect_intact(n);
+    }
+    EXPECT_EQ(server_->stop(), 0) << server_->output();
+  }
+
+  fakes::TempDir folder_;
+  std::unique_ptr<ServerProcess> server_;
+  std::unique_ptr<Rest> rest_;
+};
+
+TEST_P(StrategyTest, IsWhatTheSettingsSayForEachWay) {
+  expect_strategies({.load = "sync", .store = "polling", .device = "async"});
+  expect_strategies({.load = "polling", .store = "async", .device = "sync"});
+  expect_strategies({.load = "async", .store = "sync", .device = "polling"});
+}
+
+TEST_P(StrategyTest, IsAnEventByDefaultAlsoWhereUnifiedIsWantedOfOtherMemory) {
+  for (const char* word : {"auto", "unified"}) {
+    start({.load = word, .store = word, .device = word});
+    TestCache cache(*rest_, {.device = 4, .pinned = 8});
+    cache.store_prefix(0, 3, "pinned");
+    EXPECT_EQ(cache.transfer(keys(0, 3), "device", "move").at("state"), "done");
+    for (int n = 0; n < 3; ++n) EXPECT_EQ(cache.expect_intact(n), "device");
+    EXPECT_GE(rest_->metric(strategy_series("pinned", "device", "async")), 1);
+    EXPECT_GE(rest_->metric(strategy_series("device", "pinned", "async")), 3);
+    EXPECT_EQ(server_->stop(), 0) << server_->output();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, StrategyTest, testing::ValuesIn(strategy_runtimes()),
+                         [](const auto& tested) { return std::string(tested.param); });
+
+}  // namespace
+}  // namespace cairn::e2e

@@ -1,0 +1,107 @@
+#include "memory/host/page_populator.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "memory/host/host_memory.hpp"
+
+namespace cairn {
+namespace {
+
+constexpr std::uint64_t kPopulatedPageBytes = 4096;
+constexpr std::uint64_t kMemoryBytes = std::uint64_t{12} << 20;  // three steps
+
+Region shared_memory() {
+  return map_shared_memory({.size_bytes = kMemoryBytes},
+                           std::make_shared<MemoryBudget>("a test", kMemoryBytes))
+      .value();
+}
+
+PagePopulator::Bytes bytes_of(const Region& region) { return {region.data(), region.size_bytes()}; }
+
+// Pages that are in memory.
+std::uint64_t resident_bytes(PagePopulator::Bytes memory) {
+  std::vector<unsigned char> pages(memory.size() / kPopulatedPageBytes);
+  EXPECT_EQ(::mincore(memory.data(), memory.size(), pages.data()), 0);
+  return static_cast<std::uint64_t>(
+             std::ranges::count_if(pages, [](unsigned char page) { return (page & 1) != 0; })) *
+         kPopulatedPageBytes;
+}
+
+void wait_until_done(const PagePopulator::Task& task, std::uint64_t size_bytes) {
+  while (task.populated_bytes() < size_bytes) std::this_thread::yield();
+}
+
+TEST(PagePopulator, TakesEveryPageAndLeavesTheBytes) {
+  const Region memory = shared_memory();
+  memory.data()[5] = std::byte{7};
+  PagePopulator populator({.threads = 2});
+  const auto task = populator.begin({bytes_of(memory)});
+  wait_until_done(*task, kMemoryBytes);
+  EXPECT_EQ(resident_bytes(bytes_of(memory)), kMemoryBytes);
+  EXPECT_EQ(memory.data()[5], std::byte{7});
+  EXPECT_EQ(memory.data()[6], std::byte{0});
+}
+
+TEST(PagePopulator, TakesOnlyThePartsThatItWasGiven) {
+  const Region memory = shared_memory();
+  const PagePopulator::Bytes all = bytes_of(memory);
+  const PagePopulator::Bytes first = all.first(2 * kPopulatedPageBytes);
+  const PagePopulator::Bytes last = all.last(kPopulatedPageBytes);
+  PagePopulator populator({.threads = 1});
+  const auto task = populator.begin({first, last});
+  wait_until_done(*task, 3 * kPopulatedPageBytes);
+  EXPECT_EQ(resident_bytes(first), 2 * kPopulatedPageBytes);
+  EXPECT_EQ(resident_bytes(last), kPopulatedPageBytes);
+  EXPECT_EQ(resident_bytes(all.subspan(all.size() / 2, kMemoryBytes / 4)), 0u);
+}
+
+TEST(PagePopulator, StopsWhereMemoryRunsShort) {
+  const Region memory = shared_memory();
+  std::atomic<int> asked = 0;
+  const std::uint64_t kept = 1000;
+  PagePopulator populator({.threads = 1,
+                           .available_bytes =
+                               [&] {
+                                 // Enough for the first step and, by a byte, not for the second.
+                                 const std::uint64_t step = std::uint64_t{4} << 20;
+                                 return asked++ == 0 ? kept + step : kept + step - 1;
+                               },
+                           .kept_free_bytes = kept});
+  const auto task = populator.begin({bytes_of(memory)});
+  // Another's turn comes only when the first has been given up.
+  const Region other = shared_memory();
+  while (asked.load() < 2) std::this_thread::yield();
+  const auto second = populator.begin({bytes_of(other)});
+  while (asked.load() < 3) std::this_thread::yield();
+  EXPECT_EQ(task->populated_bytes(), std::uint64_t{4} << 20);
+  EXPECT_EQ(resident_bytes(bytes_of(memory)), std::uint64_t{4} << 20);
+}
+
+TEST(PagePopulator, MemoryMayGoWhileItsPagesAreTaken) {
+  PagePopulator populator({.threads = 2});
+  for (int round = 0; round < 50; ++round) {
+    const Region memory = shared_memory();
+    const auto task = populator.begin({bytes_of(memory)});
+  }
+}
+
+TEST(PagePopulator, TakesNothingWithoutThreads) {
+  const Region memory = shared_memory();
+  PagePopulator populator({.threads = 0});
+  EXPECT_EQ(populator.begin({bytes_of(memory)}), nullptr);
+}
+
+TEST(AvailableMemory, IsNoMoreThanTheMachineHas) {
+  EXPECT_GT(available_memory_bytes(), 0u);
+  EXPECT_LE(available_memory_bytes(), machine_memory_bytes());
+}
+
+}  // namespace
+}  // namespace cairn

@@ -1,0 +1,211 @@
+// What is read from other servers over HTTP, from servers that answer what a test says.
+#include "transport/store/http_peers.hpp"
+
+#include <gmock/gmock.h>
+
+#include <future>
+#include <numeric>
+#include <thread>
+
+#include "tests/store/scripted_server.hpp"
+
+namespace cairn::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using Answer = ScriptedServer::Answer;
+
+class PeerClient {
+ public:
+  explicit PeerClient(PeerSettings settings = {.connections = 1, .timeout_ms = 30'000})
+      : peers_(make_http_peers(std::move(settings)).value()) {}
+
+  Result<bool> read(const std::string& server, std::string& into) {
+    auto promise = std::make_shared<std::promise<Result<bool>>>();
+    auto future = promise->get_future();
+    const std::size_t half = into.size() / 2;
+    peers_->read({.server = server,
+                  .target = "/block?shared=a",
+                  .into = {{into.data(), half}, {into.data() + half, into.size() - half}}},
+                 [promise](Result<bool> result) { promise->set_value(std::move(result)); });
+    return future.get();
+  }
+  BlockPeers::Stats stats() const { return peers_->stats(); }
+
+ private:
+  std::unique_ptr<BlockPeers> peers_;
+};
+
+std::string bytes_of_size(std::size_t size) {
+  std::string bytes(size, '\0');
+  std::iota(bytes.begin(), bytes.end(), '\1');
+  return bytes;
+}
+
+TEST(HttpPeers, ABlockIsReadIntoItsPlaceAndTheConnectionIsKept) {
+  for (const std::size_t size : {2u, 1'000u, 16'300u, 3'000'001u}) {
+    const std::string bytes = bytes_of_size(size);
+    ScriptedServer server(
+        [&](int, const std::string&) { return Answer{ScriptedServer::ok(bytes)}; });
+    PeerClient client;
+    for (int i = 0; i < 3; ++i) {
+      std::string back(size, '\0');
+      EXPECT_TRUE(client.read(server.url(), back).value());
+      EXPECT_TRUE(back == bytes) << size;
+    }
+    EXPECT_EQ(server.connections(), 1);
+  }
+}
+
+TEST(HttpPeers, TheRequestSaysWhoAsks) {
+  std::string head;
+  ScriptedServer server([&](int, const std::string& asked) {
+    head = asked;
+    return Answer{ScriptedServer::ok("ab")};
+  });
+  PeerClient client({.token = "sesame", .connections = 1});
+  std::string back(2, '\0');
+  EXPECT_TRUE(client.read(server.url(), back).value());
+  EXPECT_THAT(head, HasSubstr("GET /block?shared=a HTTP/1.1\r\n"));
+  EXPECT_THAT(head, HasSubstr("Host: " + server.url().substr(7)));
+  EXPECT_THAT(head, HasSubstr("Authorization: Bearer sesame"));
+}
+
+TEST(HttpPeers, WhatIsNotThereIsSaidSoOnTheSameConnection) {
+  ScriptedServer server([&](int number, const std::string&) {
+    if (number == 0) return Answer{ScriptedServer::with_status("404 Not Found", "{\"code\": 1}")};
+    return Answer{ScriptedServer::ok("ab")};
+  });
+  PeerClient client;
+  std::string back(2, '\0');
+  EXPECT_FALSE(client.read(server.url(), back).value());
+  EXPECT_TRUE(client.read(server.url(), back).value());
+  EXPECT_EQ(back, "ab");
+  EXPECT_EQ(server.connections(), 1);
+}
+
+TEST(HttpPeers, AnotherLengthIsToldAndNothingIsWritten) {
+  ScriptedServer server([&](int number, const std::string&) {
+    return Answer{ScriptedServer::ok(number == 0 ? "abc" : number == 1 ? "a" : "xy")};
+  });
+  PeerClient client;
+  for (int i = 0; i < 2; ++i) {
+    std::string back(2, '.');
+    EXPECT_EQ(client.read(server.url(), back).error().code, ErrorCode::wrong_length);
+    EXPECT_EQ(back, "..");
+  }
+  std::string back(2, '.');
+  EXPECT_TRUE(client.read(server.url(), back).value());
+  EXPECT_EQ(back, "xy");
+}
+
+TEST(HttpPeers, WhoRefusesIsLeftAlone) {
+  ScriptedServer server([&](int, const std::string&) {
+    return Answer{ScriptedServer::with_status("403 Forbidden", "{}")};
+  });
+  PeerClient client;
+  std::string back(2, '.');
+  EXPECT_EQ(client.read(server.url(), back).error().code, ErrorCode::io_error);
+  const auto servers = client.stats().servers;
+  ASSERT_EQ(servers.size(), 1u);
+  EXPECT_THAT(servers[0].last_error, HasSubstr("403"));
+}
+
+TEST(HttpPeers, AnAnswerThatIsCutFailsAndTheServerIsLeftAlone) {
+  ScriptedServer server([&](int, const std::string&) {
+    return Answer{.bytes = "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nabc", .closes = true};
+  });
+  PeerClient client;
+  std::string back(1'000, '.');
+  EXPECT_EQ(client.read(server.url(), back).error().code, ErrorCode::unavailable);
+  EXPECT_EQ(client.read(server.url(), back).error().code, ErrorCode::unavailable);
+  EXPECT_EQ(server.requests(), 1);
+  EXPECT_TRUE(client.stats().servers.at(0).is_open);
+}
+
+TEST(HttpPeers, AConnectionThatTheServerHadClosedIsOpenedAgain) {
+  ScriptedServer server([&](int, const std::string&) {
+    return Answer{.bytes = ScriptedServer::ok("ab"), .closes = true};
+  });
+  PeerClient client;
+  for (int i = 0; i < 20; ++i) {
+    std::string back(2, '.');
+    EXPECT_TRUE(client.read(server.url(), back).value());
+    EXPECT_EQ(back, "ab");
+  }
+}
+
+TEST(HttpPeers, AServerThatSaysNothingIsGivenUp) {
+  ScriptedServer server([&](int, const std::string&) {
+    return Answer{.bytes = "HTTP/1.1 200 OK\r\nContent-Le", .waits_for_end = true};
+  });
+  PeerClient client({.connections = 1, .timeout_ms = 50});
+  std::string back(2, '.');
+  const auto told = client.read(server.url(), back);
+  EXPECT_EQ(told.error().code, ErrorCode::unavailable);
+  EXPECT_THAT(told.error().detail, HasSubstr("nothing came"));
+}
+
+TEST(HttpPeers, WhatIsNoHttpFails) {
+  for (const char* nonsense :
+       {"+OK, as another server would say it\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\nab"}) {
+    ScriptedServer server([&](int, const std::string&) { return Answer{nonsense}; });
+    PeerClient client;
+    std::string back(2, '.');
+    EXPECT_EQ(client.read(server.url(), back).error().code, ErrorCode::unavailable) << nonsense;
+  }
+}
+
+TEST(HttpPeers, NobodyListens) {
+  PeerClient client;
+  std::string back(2, '.');
+  EXPECT_EQ(client.read("http://127.0.0.1:1", back).error().code, ErrorCode::unavailable);
+  EXPECT_EQ(client.read("unix:/nowhere/at/all", back).error().code, ErrorCode::unavailable);
+  EXPECT_EQ(client.read("unix:/" + std::string(300, 'a'), back).error().code,
+            ErrorCode::unavailable);
+}
+
+TEST(HttpPeers, WhatIsNoServerIsRefused) {
+  PeerClient client;
+  std::string back(2, '.');
+  for (const char* url : {"", "ftp://a", "http://", "http://a b", "http://a/b", "http://a:99999",
+                          "http://a\r\nX: y", "unix:relative"}) {
+    EXPECT_EQ(client.read(url, back).error().code, ErrorCode::malformed) << url;
+  }
+  PeerClient strict({.needs_tls = true, .connections = 1});
+  EXPECT_EQ(strict.read("http://127.0.0.1:1", back).error().code, ErrorCode::malformed);
+}
+
+TEST(HttpPeers, ManyReadsAreAnsweredEachAndTooManyRefused) {
+  ScriptedServer server([&](int, const std::string&) { return Answer{ScriptedServer::ok("ab")}; });
+  auto peers = make_http_peers({.connections = 1, .timeout_ms = 30'000, .max_queued = 50}).value();
+  std::vector<std::string> rooms(200, "..");
+  std::atomic<int> whole{0};
+  std::atomic<int> refused{0};
+  for (std::string& room : rooms) {
+    peers->read({.server = server.url(), .target = "/", .into = {{room.data(), 2}}},
+                [&](const Result<bool>& told) { ++(told ? whole : refused); });
+  }
+  while (whole + refused < 200) std::this_thread::yield();
+  EXPECT_GE(whole, 50);
+  EXPECT_EQ(std::ranges::count(rooms, "ab"), whole);
+}
+
+TEST(HttpPeers, WhatIsUnderWayAtTheEndIsTold) {
+  ScriptedServer server(
+      [&](int, const std::string&) { return Answer{.bytes = "HTTP/1.1", .waits_for_end = true}; });
+  auto peers = make_http_peers({.connections = 1, .timeout_ms = 30'000}).value();
+  std::string back(2, '.');
+  auto told = std::make_shared<std::promise<ErrorCode>>();
+  auto future = told->get_future();
+  peers->read({.server = server.url(), .target = "/", .into = {{back.data(), 2}}},
+              [told](const Result<bool>& result) { told->set_value(result.error().code); });
+  while (server.requests() == 0) std::this_thread::yield();
+  peers.reset();
+  EXPECT_EQ(future.get(), ErrorCode::cancelled);
+}
+
+}  // namespace
+}  // namespace cairn::testing

@@ -1,0 +1,114 @@
+#pragma once
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace cairn::testing {
+
+// A server on a free port of 127.0.0.1 that answers each request with what a script says of it:
+// the bytes, and whether the connection ends behind them. One connection at a time.
+class ScriptedServer {
+ public:
+  struct Answer {
+    std::string bytes;
+    bool closes = false;
+    bool waits_for_end = false;  // nothing more is sent until the other side closes
+  };
+  // Of the number of the request, and its head.
+  using Script = std::function<Answer(int number, const std::string& head)>;
+
+  explicit ScriptedServer(Script script) : script_(std::move(script)) {
+    listener_ = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ::socklen_t size = sizeof address;
+    ::bind(listener_, reinterpret_cast<sockaddr*>(&address), size);
+    ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
+    ::listen(listener_, 16);
+    port_ = ntohs(address.sin_port);
+    thread_ = std::thread([this] { serve(); });
+  }
+  ~ScriptedServer() {
+    ::shutdown(listener_, SHUT_RDWR);
+    {
+      const std::lock_guard lock(mutex_);
+      if (connection_ >= 0) ::shutdown(connection_, SHUT_RDWR);
+      stopping_ = true;
+    }
+    thread_.join();
+    ::close(listener_);
+  }
+
+  std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
+  int requests() const { return requests_; }
+  int connections() const { return connections_; }
+
+  static std::string ok(const std::string& body) { return with_status("200 OK", body); }
+  static std::string with_status(const std::string& status, const std::string& body) {
+    return "HTTP/1.1 " + status + "\r\nContent-Length: " + std::to_string(body.size()) +
+           "\r\n\r\n" + body;
+  }
+
+ private:
+  void serve() {
+    while (true) {
+      const int connection = ::accept(listener_, nullptr, nullptr);
+      if (connection < 0) return;
+      {
+        const std::lock_guard lock(mutex_);
+        if (stopping_) {
+          ::close(connection);
+          return;
+        }
+        connection_ = connection;
+      }
+      ++connections_;
+      serve_one(connection);
+      const std::lock_guard lock(mutex_);
+      connection_ = -1;
+      ::close(connection);
+    }
+  }
+  void serve_one(int connection) {
+    std::string come;
+    char buffer[4096];
+    while (true) {
+      const auto end = come.find("\r\n\r\n");
+      if (end == std::string::npos) {
+        const auto bytes = ::recv(connection, buffer, sizeof buffer, 0);
+        if (bytes <= 0) return;
+        come.append(buffer, static_cast<std::size_t>(bytes));
+        continue;
+      }
+      const Answer answer = script_(requests_++, come.substr(0, end));
+      come.erase(0, end + 4);
+      ::send(connection, answer.bytes.data(), answer.bytes.size(), MSG_NOSIGNAL);
+      if (answer.waits_for_end) {
+        while (::recv(connection, buffer, sizeof buffer, 0) > 0) continue;
+      }
+      if (answer.closes || answer.waits_for_end) return;
+    }
+  }
+
+  const Script script_;
+  int listener_ = -1;
+  std::uint16_t port_ = 0;
+  std::atomic<int> requests_{0};
+  std::atomic<int> connections_{0};
+  std::mutex mutex_;
+  int connection_ = -1;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace cairn::testing

@@ -1,0 +1,362 @@
+// A store that knows who has a block, and servers that give it.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "tests/store/shared_host.hpp"
+
+namespace cairn::testing {
+namespace {
+
+using ::testing::Contains;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using Write = SharedConfig::Write;
+
+SharedConfig holders(Write write = Write::on_commit, std::uint64_t ttl_ms = 60'000) {
+  return {.placement = SharedConfig::Placement::holders, .write = write, .ttl_ms = ttl_ms};
+}
+
+struct Fleet {
+  std::unique_ptr<Host> host(const std::string& name, TierSizes sizes = {.pinned = 16},
+                             const SharedConfig& shared = holders()) {
+    return std::make_unique<Host>(store, shared, sizes,
+                                  ServedTo{.peers = &peers, .url = "http://" + name});
+  }
+  // The one entry's holders.
+  std::map<std::string, std::uint8_t>& only_entry() { return store.holders.begin()->second; }
+
+  MemoryStore store;
+  MemoryPeers peers;
+};
+
+TransferState state_of(Host& host, const SharedTier::Beyond& beyond) {
+  return host.rig.manager->transfer(beyond.transfer.value()).value().state;
+}
+
+TEST(SharedHolders, WhatOneHostHasAnotherReadsFromIt) {
+  Fleet fleet;
+  const auto one = fleet.host("one");
+  const auto other = fleet.host("other");
+  one->put(keys(1, 5));
+  EXPECT_THAT(fleet.store.values, IsEmpty());
+  EXPECT_THAT(fleet.store.holders, SizeIs(5));
+  const auto beyond = other->look(keys(1, 8));
+  EXPECT_EQ(beyond.blocks, 5u);
+  EXPECT_EQ(state_of(*other, beyond), TransferState::done);
+  EXPECT_EQ(other->matched(keys(1, 8)), 5u);
+  for (const BlockKey& each : keys(1, 5)) {
+    EXPECT_EQ(other->rig.read(*other->cache, each).value(), bytes_of(each));
+  }
+  EXPECT_EQ(other->cache->parent(key(3)), key(2));
+  EXPECT_EQ(other->tier->stats().fetched_blocks, 5u);
+  EXPECT_EQ(one->tier->stats().announced, 5u);
+}
+
+TEST(SharedHolders, WhoHasReadABlockHoldsItToo) {
+  Fleet fleet;
+  const auto one = fleet.host("one");
+  const auto other = fleet.host("other");
+  one->put(keys(1, 1));
+  EXPECT_EQ(other->look(keys(1, 1)).blocks, 1u);
+  other->settle();
+  EXPECT_THAT(fleet.only_entry(), SizeIs(2));
+}
+
+TEST(SharedHolders, WhatLeavesAHostIsWithdrawn) {
+  Fleet fleet;
+  const auto one = fleet.host("one", {.pinned = 2});
+  one->put(keys(1, 2));
+  one->put(keys(10, 2));
+  EXPECT_THAT(fleet.store.holders, SizeIs(2));
+  ASSERT_TRUE(one->cache->erase(key(11)));
+  one->settle();
+  EXPECT_THAT(fleet.store.holders, SizeIs(1));
+  EXPECT_EQ(one->tier->stats().withdrawn, 3u);
+}
+
+TEST(SharedHolders, ABlockThatOnlyChangesItsTierIsHeldWithTheOther) {
+  Fleet fleet;
+  const auto one = fleet.host("one", {.pinned = 1, .disk = 4});
+  one->put(keys(1, 1));
+  EXPECT_EQ(fleet.only_entry().begin()->second, index_of(Tier::pinned));
+  const std::string name = fleet.store.holders.begin()->first;
+  one->put(keys(10, 1));
+  one->settle();
+  EXPECT_EQ(fleet.store.holders.at(name).begin()->second, index_of(Tier::disk));
+}
+
+TEST(SharedHolders, ALookOfTheOnlyHolderFindsNobody) {
+  Fleet fleet;
+  const auto one = fleet.host("one");
+  one->put(keys(1, 2));
+  fleet.store.holders.begin()->second.begin();
+  EXPECT_EQ(one->look(keys(1, 2)).blocks, 0u);
+  EXPECT_THAT(fleet.peers.asked, IsEmpty());
+}
+
+TEST(SharedHolders, OfSeveralTheNextIsAskedWhereOneIsGone) {
+  Fleet fleet;
+  const auto one = fleet.host("one");
+  const auto two = fleet.host("two");
+  const auto other = fleet.host("other");
+  one->put(keys(1, 8));
+  two->put(keys(1, 8));
+  fleet.peers.down.insert("http://one");
+  const auto beyond = other->look(keys(1, 8));
+  EXPECT_EQ(state_of(*other, beyond), TransferState::done);
+  EXPECT_EQ(other->matched(keys(1, 8)), 8u);
+  // Somebody's first choice.
+  EXPECT_THAT(fleet.peers.asked, Contains("http://one"));
+}
+
+TEST(SharedHolders, OfSeveralAllAreAsked) {
+  Fleet fleet;
+  const auto one = fleet.host("one", {.pinned = 64});
+  const auto two = fleet.host("two", {.pinned = 64});
+  const auto other = fleet.host("other", {.pinned = 64});
+  one->put(keys(1, 64));
+  two->put(keys(1, 64));
+  EXPECT_EQ(other->look(keys(1, 64)).blocks, 64u);
+  const auto of_one = std::ranges::count(fleet.peers.asked, "http://one");
+  EXPECT_GT(of_one, 8);
+  EXPECT_LT(of_one, 56);
+}
+
+TEST(SharedHolders, WhoHasItInMemoryIsAskedBeforeWhoHasItOnDisk) {
+  Fleet fleet;
+  const auto slow = fleet.host("slow", {.disk = 16});
+  const auto quick = fleet.host("quick");
+  const auto other = fleet.host("other");
+  ASSERT_TRUE(slow->rig.put(*slow->cache, {.keys = keys(1, 8), .tier = Tier::disk}));
+  slow->settle();
+  quick->put(keys(1, 8));
+  EXPECT_EQ(other->look(keys(1, 8)).blocks, 8u);
+  EXPECT_THAT(fleet.peers.asked, ::testing::Each("http://quick"));
+}
+
+TEST(SharedHolders, AHolderThatIsGoneIsAMissAndItsOthersAreAskedAboutNoMoreForAWhile) {
+  Fleet fleet;
+  const auto one = fleet.host("one");
+  const auto other = fleet.host("other");
+  one->put(keys(1, 3));
+  fleet.peers.down.insert("http://one");
+  const auto beyond = other->look(keys(1, 3));
+  EXPECT_EQ(beyond.blocks, 3u);
+  EXPECT_EQ(state_of(*other, beyond), TransferState::failed);
+  EXPECT_EQ(other->matched(keys(1, 3)), 0u);
+  EXPECT_EQ(other->look(keys(1, 3)).blocks, 0u);
+  EXPECT_EQ(other->tier->stats().probes_spared, 1u);
+  EXPECT_EQ(other->cache->stats().leases, 0u);
+}
+
+TEST(SharedHolders, AHolderThatHasItNoMoreIsTakenOffTheList) {
+  Fleet fleet;
+  const auto one = fleet.host("one");
+  const auto other = fleet.host("other");
+  one->put(keys(1, 1));
+  ASSERT_TRUE(one->cache->erase(key(1)));
+  const auto beyond = other->look(keys(1, 1));
+  EXPECT_EQ(state_of(*other, beyond), TransferState::failed);
+  EXPECT_EQ(other->tier->stats().absent, 1u);
+  EXPECT_THAT(fleet.store.holders, IsEmpty());
+}
+
+// Each byte of an answer is looked at: none of it is believed.
+TEST(SharedHolders, AnAnswerWithAFlippedBitIsAMissAndItsGiverNoHolderAnyMore) {
+  Fleet fleet;
+  const auto one = fleet.host("one");
+  for (std::size_t at = 0; at < kSharedHeaderBytes + 64; ++at) {
+    one->put(keys(1, 1));
+    const auto other = fleet.host("other");
+    fleet.peers.spoil = [at](const std::string&, Bytes& answer) { answer[at] ^= std::byte{0x10}; };
+    const auto beyond = other->look(keys(1, 1));
+    EXPECT_EQ(state_of(*other, beyond), TransferState::failed);
+    EXPECT_EQ(other->matched(keys(1, 1)), 0u) << at;
+    EXPECT_THAT(fleet.store.holders, IsEmpty()) << at;
+    ASSERT_TRUE(one->cache->erase(key(1)));
+    one->settle();
+  }
+}
+
+TEST(SharedHolders, AWrongAnswerIsCountedByReasonAndTheNextHolderAsked) {
+  Fleet fleet;
+  const auto one = fleet.host("one");
+  const auto two = fleet.host("two");
+  const auto other = fleet.host("other");
+  one->put(keys(1, 16));
+  two->put(keys(1, 16));
+  fleet.peers.spoil = [](const std::string& server, Bytes& answer) {
+    if (server == "http://one") answer.back() ^= std::byte{1};
+  };
+  EXPECT_EQ(state_of(*other, other->look(keys(1, 16))), TransferState::done);
+  for (const BlockKey& each : keys(1, 16)) {
+    EXPECT_EQ(other->rig.read(*other->cache, each).value(), bytes_of(each));
+  }
+  const auto wrong = other->tier->stats().wrong;
+  EXPECT_GT(wrong[static_cast<std::size_t>(WrongValue::checksum)], 0u);
+}
+
+TEST(SharedHolders, AnAnswerThatIsCutOrAnotherBlocksIsAMissByReason) {
+  Fleet fleet;
+  const auto one = fleet.host("one");
+  const auto other = fleet.host("other");
+  one->put(keys(1, 2));
+  fleet.peers.spoil = [](const std::string&, Bytes& answer) { answer.pop_back(); };
+  EXPECT_EQ(state_of(*other, other->look(keys(1, 1))), TransferState::failed);
+  Bytes first;
+  fleet.peers.spoil = [&](const std::string&, Bytes& answer) {
+    if (first.empty()) first = answer;
+    answer = first;
+  };
+  EXPECT_EQ(state_of(*other, other->look(keys(2, 1))), TransferState::done);
+  other->rig.clock.advance(std::chrono::seconds(1));
+  one->put(keys(3, 1));
+  EXPECT_EQ(state_of(*other, other->look(keys(3, 1))), TransferState::failed);
+  const auto wrong = other->tier->stats().wrong;
+  EXPECT_EQ(wrong[static_cast<std::size_t>(WrongValue::length)], 1u);
+  EXPECT_EQ(wrong[static_cast<std::size_t>(WrongValue::key)], 1u);
+}
+
+TEST(SharedHolders, AnEntryThatIsNoneIsPassedOver) {
+  Fleet fleet;
+  const auto one = fleet.host("one");
+  const auto other = fleet.host("other");
+  one->put(keys(1, 1));
+  fleet.only_entry()["nonsense"] = 0;
+  fleet.only_entry()["1 http://one a/../b"] = 0;
+  EXPECT_EQ(state_of(*other, other->look(keys(1, 1))), TransferState::done);
+  EXPECT_EQ(other->tier->stats().wrong[static_cast<std::size_t>(WrongValue::header)], 2u);
+}
+
+TEST(SharedHolders, ThoseOfAnotherNamespaceAreNotAsked) {
+  Fleet fleet;
+  const auto one = fleet.host("one");
+  SharedConfig elsewhere = holders();
+  elsewhere.name_space = "elsewhere";
+  const auto other = fleet.host("other", {.pinned = 16}, elsewhere);
+  one->put(keys(1, 1));
+  EXPECT_EQ(other->look(keys(1, 1)).blocks, 0u);
+}
+
+TEST(SharedHolders, OnSecondUseABlockIsToldOfWhenAMatchFindsIt) {
+  Fleet fleet;
+  const auto one = fleet.host("one", {.pinned = 16}, holders(Write::second_use));
+  one->put(keys(1, 3));
+  EXPECT_THAT(fleet.store.holders, IsEmpty());
+  const auto found = keys(1, 2);
+  ASSERT_EQ(one->rig.match(*one->cache, found, 1'000).blocks.size(), 2u);
+  one->tier->matched(views(found));
+  one->settle();
+  EXPECT_THAT(fleet.store.holders, SizeIs(2));
+}
+
+TEST(SharedHolders, AllIsToldAnewBeforeItRunsOut) {
+  Fleet fleet;
+  const auto one = fleet.host("one");
+  one->put(keys(1, 5));
+  fleet.store.holders.clear();  // they ran out
+  for (int i = 0; i < 20; ++i) {
+    one->rig.clock.advance(std::chrono::seconds(1));
+    one->tiers.poll();
+  }
+  EXPECT_THAT(fleet.store.holders, SizeIs(5));
+  // In a third of the time that it lasts, and once.
+  EXPECT_LE(fleet.store.announced, 5u + 2 * 5u);
+}
+
+TEST(SharedHolders, AStoreThatIsDownIsAMissAndIsToldAllWhenItIsBack) {
+  Fleet fleet;
+  const auto one = fleet.host("one");
+  fleet.store.is_down = true;
+  one->put(keys(1, 3));
+  EXPECT_EQ(one->look(keys(10, 3)).blocks, 0u);
+  EXPECT_EQ(one->matched(keys(1, 3)), 3u);
+  fleet.store.is_down = false;
+  for (int i = 0; i < 10; ++i) {
+    one->rig.clock.advance(std::chrono::seconds(1));
+    one->tiers.poll();
+  }
+  EXPECT_THAT(fleet.store.holders, SizeIs(3));
+}
+
+TEST(SharedHolders, WhicheverCallOfTheStoreFailsNothingIsWrongAndAllIsToldInTheEnd) {
+  for (int failing = 1;; ++failing) {
+    Fleet fleet;
+    const auto one = fleet.host("one");
+    const auto other = fleet.host("other");
+    fleet.store.failing_call = failing;
+    one->put(keys(1, 3));
+    one->put(keys(10, 3));
+    const auto beyond = other->look(keys(1, 3));
+    EXPECT_EQ(other->matched(keys(1, 3)), beyond.blocks) << failing;
+    for (const BlockKey& each : keys(1, 3)) {
+      const auto back = other->rig.read(*other->cache, each);
+      if (back) {
+        EXPECT_EQ(*back, bytes_of(each));
+      }
+    }
+    EXPECT_EQ(other->cache->stats().leases, 0u);
+    const bool failed = fleet.store.calls >= failing;
+    for (int i = 0; i < 10; ++i) {
+      one->rig.clock.advance(std::chrono::seconds(1));
+      one->tiers.poll();
+    }
+    EXPECT_THAT(fleet.store.holders, SizeIs(6)) << failing;
+    if (!failed) break;
+  }
+}
+
+TEST(SharedHolders, WhicheverReadFailsTheNextHolderIsAsked) {
+  for (int failing = 1; failing <= 8; ++failing) {
+    Fleet fleet;
+    const auto one = fleet.host("one");
+    const auto two = fleet.host("two");
+    const auto other = fleet.host("other");
+    one->put(keys(1, 8));
+    two->put(keys(1, 8));
+    fleet.peers.failing_call = failing;
+    EXPECT_EQ(state_of(*other, other->look(keys(1, 8))), TransferState::done) << failing;
+    EXPECT_EQ(other->matched(keys(1, 8)), 8u) << failing;
+    EXPECT_THAT(fleet.peers.asked, SizeIs(9)) << failing;
+  }
+}
+
+TEST(SharedHolders, OnEvictIsNothingForThem) {
+  Rig rig({.options = with_store()});
+  CacheConfig config = small_cache({.pinned = 4});
+  config.shared = holders(Write::on_evict);
+  EXPECT_EQ(rig.manager->create_cache(config).error().code, ErrorCode::impossible);
+  config.shared = holders(Write::on_commit, 10);
+  EXPECT_EQ(rig.manager->create_cache(config).error().code, ErrorCode::out_of_range);
+}
+
+TEST(SharedHolders, TheyNeedAUrlByWhichTheServerIsReached) {
+  BlockManagerOptions options = with_store();
+  options.is_advertised = false;
+  Rig rig({.options = options});
+  CacheConfig config = small_cache({.pinned = 4});
+  config.shared = holders();
+  const auto refused = rig.manager->create_cache(config);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().detail, ::testing::HasSubstr("shared.advertise"));
+}
+
+TEST(SharedHolder, AnEntryIsReadAsItWasWritten) {
+  const SharedHolder whole{.url = "https://10.0.0.7:7070",
+                           .cache = "llama",
+                           .host = "b00t",
+                           .unix_path = "/run/a b/cairn.sock"};
+  const auto read = SharedHolder::read(whole.text()).value();
+  EXPECT_EQ(read.url, whole.url);
+  EXPECT_EQ(read.cache, whole.cache);
+  EXPECT_EQ(read.host, whole.host);
+  EXPECT_EQ(read.unix_path, whole.unix_path);
+  for (const char* wrong :
+       {"", "1", "1 ", "1 http://a", "1 http://a b/c", "2 http://a b", "1  b"}) {
+    EXPECT_FALSE(SharedHolder::read(wrong)) << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace cairn::testing

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "blockmgr/shared/shared_tiers.hpp"
+#include "tests/blockmgr/rig.hpp"
+#include "tests/store/memory_peers.hpp"
+#include "tests/store/memory_store.hpp"
+
+namespace cairn::testing {
+
+inline BlockManagerOptions with_store() {
+  BlockManagerOptions options;
+  options.has_shared_store = true;
+  options.is_advertised = true;
+  return options;
+}
+
+// Under that URL, among all servers that are; null: to nobody.
+struct ServedTo {
+  MemoryPeers* peers = nullptr;
+  std::string url = {};
+};
+
+// A server of its own, with a cache over a store that others have too.
+struct Host {
+  // Does what the store is told on behalf of another host's.
+  class Lent final : public SharedStore {
+   public:
+    explicit Lent(MemoryStore& store) : store_(store) {}
+    void probe(Probe probe, UniqueFunction<void(std::vector<Presence>)> done) override {
+      store_.probe(std::move(probe), std::move(done));
+    }
+    void read(Read read, UniqueFunction<void(Result<bool>)> done) override {
+      store_.read(std::move(read), std::move(done));
+    }
+    void write(SharedStore::Write write, UniqueFunction<void(Result<bool>)> done) override {
+      store_.write(std::move(write), std::move(done));
+    }
+    void touch(Touch touch, UniqueFunction<void(Result<bool>)> done) override {
+      store_.touch(std::move(touch), std::move(done));
+    }
+    void erase(std::string name) override { store_.erase(std::move(name)); }
+    void announce(Announce announce, UniqueFunction<void(std::size_t)> done) override {
+      store_.announce(std::move(announce), std::move(done));
+    }
+    void withdraw(Withdraw withdraw) override { store_.withdraw(std::move(withdraw)); }
+    void find_holders(FindHolders find,
+                      UniqueFunction<void(std::vector<std::optional<Holders>>)> done) override {
+      store_.find_holders(std::move(find), std::move(done));
+    }
+    SharedStoreStats stats() const override { return store_.stats(); }
+
+   private:
+    MemoryStore& store_;
+  };
+
+  static std::unique_ptr<BlockPeers> peers_of(const ServedTo& served) {
+    return served.peers == nullptr ? nullptr : std::make_unique<LentPeers>(*served.peers);
+  }
+
+  explicit Host(MemoryStore& store, const SharedConfig& shared = {},
+                TierSizes sizes = {.pinned = 16}, const ServedTo& served = {},
+                const std::optional<PressureConfig>& pressure = {})
+      : served_to(served),
+        rig({.options = with_store()}),
+        tiers(*rig.manager, {.store = std::make_unique<Lent>(store), .peers = peers_of(served)},
+              rig.clock, rig.engine->executor(), {}) {
+    CacheConfig config = small_cache(sizes);
+    config.shared = shared;
+    config.pressure[index_of(Tier::pinned)] = pressure;
+    if (served.peers != nullptr) tiers.advertise({.url = served.url});
+    cache = rig.cache(config);
+    if (served.peers != nullptr) served.peers->servers[served.url] = {&rig, cache};
+    tier = tiers.of(cache);
+  }
+
+  ~Host() {
+    if (served_to.peers != nullptr) served_to.peers->servers.erase(served_to.url);
+  }
+
+  void put(const std::vector<BlockKey>& keys) {
+    ASSERT_TRUE(rig.put(*cache, {.keys = keys}));
+    settle();
+  }
+  void settle() {
+    tiers.poll();
+    rig.engine->wait_idle();
+  }
+  SharedTier::Beyond look(const std::vector<BlockKey>& keys) {
+    SharedTier::Beyond told;
+    const auto asked = views(keys);
+    tier->look_beyond({.keys = asked, .to = tier->default_tier()},
+                      [&](SharedTier::Beyond beyond) { told = beyond; });
+    rig.engine->wait_idle();
+    return told;
+  }
+  std::size_t matched(const std::vector<BlockKey>& keys) {
+    return rig.match(*cache, keys, 0).blocks.size();
+  }
+
+  const ServedTo served_to;
+  Rig rig;
+  SharedTiers tiers;
+  std::shared_ptr<Cache> cache;
+  std::shared_ptr<SharedTier> tier;
+};
+
+}  // namespace cairn::testing

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.hpp"
+#include "base/unique_function.hpp"
+#include "transport/store/shared_store.hpp"
+
+namespace cairn {
+
+// Other servers, and what is read from them over HTTP. Nothing of it is to be believed: who reads
+// it checks it. Thread-safe; no call waits, and each `done` runs exactly once, on a thread of this
+// one's, which it must not hold up.
+//
+// Errors: unavailable (it is not reached, or left alone since it failed), wrong_length, io_error
+// (it refused), malformed (no such server), queue_full, cancelled (this ends).
+class BlockPeers {
+ public:
+  virtual ~BlockPeers() = default;
+
+  struct Read {
+    std::string server;       // http://HOST[:PORT], https://HOST[:PORT] or unix:/PATH
+    std::string target;       // the path, and what follows it
+    std::vector<iovec> into;  // this one's until the end; the answer has as many bytes
+  };
+  // False where the server has it not (404).
+  virtual void read(Read read, UniqueFunction<void(Result<bool>)> done) = 0;
+
+  struct Stats {
+    SharedStoreStats::Operation reads;
+    std::vector<SharedStoreStats::Node> servers;
+  };
+  virtual Stats stats() const = 0;
+};
+
+}  // namespace cairn

@@ -1,0 +1,264 @@
+#include "transport/store/http_peers.hpp"
+
+#include <algorithm>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <map>
+#include <utility>
+
+#include "base/mutex.hpp"
+#include "base/thread.hpp"
+#include "transport/collective/pieces.hpp"
+#include "transport/store/circuit.hpp"
+#include "transport/store/peer_link.hpp"
+
+namespace cairn {
+namespace {
+
+namespace asio = boost::asio;
+using Clock = std::chrono::steady_clock;
+
+// Servers that are known at a time: what the store names is not bounded by this side.
+constexpr std::size_t kMaxPeers = 4'096;
+
+struct Peer {
+  std::string name;
+  PeerUrl url;
+  std::vector<std::shared_ptr<PeerLink>> links;
+  Circuit circuit;
+  std::string last_error = {};
+};
+
+class HttpPeers final : public BlockPeers {
+ public:
+  HttpPeers(PeerSettings settings, std::unique_ptr<asio::ssl::context> tls)
+      : settings_(std::move(settings)),
+        tls_(std::move(tls)),
+        work_(io_.get_executor()),
+        thread_("shared-peers", [this](const std::stop_token&) {
+          while (!guarded("shared-peers", [this] { io_.run(); })) continue;
+        }) {}
+
+  ~HttpPeers() override {
+    asio::post(io_, [this] { end(); });
+    thread_.join();
+  }
+
+  void read(Read read, UniqueFunction<void(Result<bool>)> done) override {
+    asio::post(io_, [this, read = std::move(read), done = std::move(done)]() mutable {
+      begin(std::move(read), std::move(done));
+    });
+  }
+
+  Stats stats() const override {
+    Stats stats;
+    {
+      MutexLock lock(mutex_);
+      stats = stats_;
+    }
+    stats.reads.durations = durations_.snapshot();
+    return stats;
+  }
+
+ private:
+  void begin(Read read, UniqueFunction<void(Result<bool>)> done) {
+    auto counted = [this, begun = Clock::now(), bytes = total_bytes(read.into),
+                    done = std::move(done)](Result<bool> result) mutable {
+      count(result, Clock::now() - begun, bytes);
+      done(std::move(result));
+    };
+    auto peer = peer_of(read.server);
+    if (!peer) return counted(std::move(peer).error());
+    PeerLink::Request request{.head = head_of(**peer, read.target), .into = std::move(read.into)};
+    request.done = [this, peer = *peer,
+                    counted = std::move(counted)](Result<PeerLink::Answer> answer) mutable {
+      counted(answer ? taken(*peer, *answer) : Result<bool>(std::move(answer).error()));
+    };
+    send(**peer, std::move(request));
+  }
+
+  void send(Peer& peer, PeerLink::Request request) {
+    std::size_t queued = 0;
+    for (const auto& link : peer.links) queued += link ? link->queued() : 0;
+    if (queued >= settings_.max_queued) {
+      return request.done(Error{ErrorCode::queue_full, "too many reads wait for " + peer.name});
+    }
+    PeerLink* const link = link_of(peer);
+    if (link == nullptr) {
+      return request.done(
+          Error{ErrorCode::unavailable, peer.name + " is left alone: " + peer.last_error});
+    }
+    link->send(std::move(request));
+  }
+
+  // What the server says of itself counts for it, what it says of the block for that alone.
+  Result<bool> taken(Peer& peer, const PeerLink::Answer& answer) {
+    const bool refuses = answer.status == 401 || answer.status == 403 || answer.status == 421;
+    if (refuses) {
+      peer.last_error = peer.name + " answered " + std::to_string(answer.status);
+      peer.circuit.failed(random_);
+      tell_servers();
+      return Error{ErrorCode::io_error, peer.last_error};
+    }
+    if (!peer.last_error.empty()) {
+      peer.last_error.clear();
+      peer.circuit.answered();
+      tell_servers();
+    }
+    if (answer.fits) return true;
+    if (answer.status == 404) return false;
+    if (answer.status == 200) {
+      return Error{ErrorCode::wrong_length, "the block has another length"};
+    }
+    return Error{ErrorCode::io_error, peer.name + " answered " + std::to_string(answer.status)};
+  }
+
+  std::string head_of(const Peer& peer, const std::string& target) const {
+    const WireAddress& address = peer.url.address;
+    std::string head = "GET " + target + " HTTP/1.1\r\nHost: ";
+    head += address.unix_path.empty() ? address.text() : "localhost";
+    head += "\r\nAccept: application/octet-stream\r\n";
+    if (!settings_.token.empty()) head += "Authorization: Bearer " + settings_.token + "\r\n";
+    return head + "\r\n";
+  }
+
+  Result<std::shared_ptr<Peer>> peer_of(const std::string& server) {
+    if (stopping_) return Error{ErrorCode::cancelled, "the server ends"};
+    if (const auto at = peers_.find(server); at != peers_.end()) return at->second;
+    auto url = read_peer_url(server);
+    if (!url) return std::move(url).error();
+    if (settings_.needs_tls && !url->tls && url->address.unix_path.empty()) {
+      return Error{ErrorCode::malformed,
+                   server + " is not https://, which shared.peer.ca asks for"};
+    }
+    if (peers_.size() >= kMaxPeers) {
+      return Error{ErrorCode::queue_full, "too many servers are known already"};
+    }
+    auto peer = std::make_shared<Peer>();
+    peer->name = server;
+    peer->url = std::move(*url);
+    peer->links.resize(std::max(1U, settings_.connections));
+    peers_.emplace(server, peer);
+    tell_servers();
+    return peer;
+  }
+
+  // The one with the least to do; null while the server is left alone.
+  PeerLink* link_of(Peer& peer) {
+    std::shared_ptr<PeerLink>* best = &peer.links.front();
+    for (auto& link : peer.links) {
+      if (!*best || (*best)->queued() == 0) break;
+      if (!link || link->queued() < (*best)->queued()) best = &link;
+    }
+    if (*best) return best->get();
+    if (stopping_ || peer.circuit.is_open()) return nullptr;
+    *best = PeerLink::open({.io = io_,
+                            .tls = peer.url.tls ? tls_.get() : nullptr,
+                            .address = peer.url.address,
+                            .timeout = std::chrono::milliseconds(settings_.timeout_ms),
+                            .ended = [this, &peer, &link = *best](const PeerLink::End& end) {
+                              ended(peer, link, end);
+                            }});
+    return best->get();
+  }
+
+  void ended(Peer& peer, std::shared_ptr<PeerLink>& place, const PeerLink::End& end) {
+    const std::shared_ptr<PeerLink> link = std::exchange(place, nullptr);
+    if (end.failure && !stopping_) {
+      peer.last_error = end.failure->detail;
+      peer.circuit.failed(random_);
+      tell_servers();
+    }
+    for (PeerLink::Request& request : link->take_unanswered()) send(peer, std::move(request));
+  }
+
+  void count(const Result<bool>& result, Clock::duration took, std::uint64_t bytes) {
+    durations_.record_us(static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(took).count()));
+    StoreOutcome outcome = StoreOutcome::failed;
+    if (result) {
+      outcome = *result ? StoreOutcome::done : StoreOutcome::absent;
+    } else if (result.error().code != ErrorCode::unavailable &&
+               result.error().code != ErrorCode::cancelled) {
+      outcome = StoreOutcome::refused;
+    }
+    MutexLock lock(mutex_);
+    ++stats_.reads.outcomes[static_cast<std::size_t>(outcome)];
+    if (outcome == StoreOutcome::done) stats_.reads.bytes += bytes;
+  }
+
+  void tell_servers() {
+    MutexLock lock(mutex_);
+    stats_.servers.clear();
+    for (const auto& [name, peer] : peers_) {
+      stats_.servers.push_back(
+          {.address = name, .is_open = peer->circuit.is_open(), .last_error = peer->last_error});
+    }
+  }
+
+  void end() {
+    stopping_ = true;
+    const Error why{ErrorCode::cancelled, "the server ends"};
+    for (auto& [name, peer] : peers_) {
+      for (auto& place : peer->links) {
+        if (const auto link = place) link->fail(why);
+      }
+    }
+    work_.reset();
+  }
+
+  const PeerSettings settings_;
+  const std::unique_ptr<asio::ssl::context> tls_;
+  // The thread's own.
+  asio::io_context io_{1};
+  std::map<std::string, std::shared_ptr<Peer>> peers_;
+  bool stopping_ = false;
+  std::minstd_rand random_{std::random_device{}()};
+
+  mutable Mutex mutex_;
+  Stats stats_ CAIRN_GUARDED_BY(mutex_);
+  DurationHistogram durations_;
+  asio::executor_work_guard<asio::io_context::executor_type> work_;
+  Thread thread_;  // last: it uses all the others
+};
+
+}  // namespace
+
+Result<PeerUrl> read_peer_url(std::string_view url) {
+  const auto wrong = [&](std::string_view why) {
+    return Error{ErrorCode::malformed,
+                 "'" + std::string(url.substr(0, 200)) + "' " + std::string(why)};
+  };
+  constexpr std::string_view kUnix = "unix:";
+  constexpr std::string_view kPlain = "http://";
+  constexpr std::string_view kTls = "https://";
+  if (url.starts_with(kUnix)) {
+    PeerUrl result;
+    result.address.unix_path = url.substr(kUnix.size());
+    if (!result.address.unix_path.starts_with('/')) return wrong("has no absolute path");
+    return result;
+  }
+  const bool tls = url.starts_with(kTls);
+  if (!tls && !url.starts_with(kPlain)) {
+    return wrong("is no http://HOST[:PORT], nor https://HOST[:PORT]");
+  }
+  std::string_view rest = url.substr(tls ? kTls.size() : kPlain.size());
+  if (rest.ends_with('/')) rest.remove_suffix(1);
+  // Nothing else goes into a Host field and a request's first line.
+  if (rest.find_first_of("/?#@ \t\r\n") != std::string_view::npos) {
+    return wrong("has more than a host and a port");
+  }
+  auto address = read_address(rest, tls ? 443 : 80);
+  if (!address) return wrong(address.error().detail);
+  return PeerUrl{.address = std::move(*address), .tls = tls};
+}
+
+Result<std::unique_ptr<BlockPeers>> make_http_peers(PeerSettings settings) {
+  auto tls = make_wire_tls(settings.tls);
+  if (!tls) return std::move(tls).error();
+  return std::unique_ptr<BlockPeers>(
+      std::make_unique<HttpPeers>(std::move(settings), std::move(*tls)));
+}
+
+}  // namespace cairn

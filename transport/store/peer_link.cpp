@@ -1,0 +1,252 @@
+#include "transport/store/peer_link.hpp"
+
+#include <algorithm>
+#include <boost/asio/error.hpp>
+#include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <cstring>
+#include <utility>
+
+#include "transport/collective/pieces.hpp"
+
+namespace cairn {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast_http = boost::beast::http;
+using boost::system::error_code;
+
+// An answer that takes so many time-outs is given up, though some of it still comes: its memory is
+// needed again.
+constexpr int kMostTimeouts = 10;
+// A refusal is some hundred bytes long. What is longer is not read to its end.
+constexpr std::uint64_t kMaxSkippedBytes = 64 * 1024;
+
+}  // namespace
+
+PeerLink::PeerLink(Options options)
+    : options_(std::move(options)),
+      wire_(make_wire(options_.io, options_.tls, !options_.address.unix_path.empty())),
+      silence_(options_.io),
+      last_byte_(std::chrono::steady_clock::now()) {}
+
+std::shared_ptr<PeerLink> PeerLink::open(Options options) {
+  auto link = std::shared_ptr<PeerLink>(new PeerLink(std::move(options)));
+  link->connect();
+  return link;
+}
+
+Error PeerLink::lost(std::string_view what, const error_code& why) const {
+  return {ErrorCode::unavailable,
+          options_.address.text() + ": " + std::string(what) + ": " + why.message()};
+}
+
+void PeerLink::connect() {
+  watch_silence();
+  wire_->connect(options_.address, [self = weak_from_this(), wire = wire_](error_code failed) {
+    const auto link = self.lock();
+    if (!link || link->has_ended_) return;
+    if (failed) return link->fail(link->lost("connect", failed));
+    link->last_byte_ = std::chrono::steady_clock::now();
+    link->is_ready_ = true;
+    link->read_more();
+    link->send_next();
+  });
+}
+
+void PeerLink::send(Request request) {
+  waiting_.push_back(std::move(request));
+  send_next();
+}
+
+void PeerLink::send_next() {
+  if (!is_ready_ || has_ended_ || current_ || waiting_.empty()) return;
+  current_.emplace(std::move(waiting_.front()));
+  waiting_.pop_front();
+  answer_ = {};
+  last_byte_ = current_since_ = std::chrono::steady_clock::now();
+  writing_ = {asio::buffer(current_->head)};
+  is_writing_ = true;
+  write_rest();
+}
+
+void PeerLink::write_rest() {
+  wire_->write_some(writing_,
+                    [self = weak_from_this(), wire = wire_](error_code failed, std::size_t bytes) {
+                      const auto link = self.lock();
+                      if (!link || link->has_ended_) return;
+                      if (failed) return link->end({link->lost("send", failed)}, true);
+                      drop_front(link->writing_, bytes);
+                      if (!link->writing_.empty()) return link->write_rest();
+                      link->is_writing_ = false;
+                      if (std::exchange(link->has_answer_, false)) link->end_current();
+                    });
+}
+
+void PeerLink::read_more() {
+  if (end_ == buffer_.size()) {
+    return fail({ErrorCode::unavailable, options_.address.text() + " sent a head without an end"});
+  }
+  wire_->read_some({asio::buffer(buffer_.data() + end_, buffer_.size() - end_)},
+                   [self = weak_from_this(), wire = wire_](error_code failed, std::size_t bytes) {
+                     const auto link = self.lock();
+                     if (!link || link->has_ended_) return;
+                     if (!failed) return link->took(bytes);
+                     const bool is_idle = !link->current_ && link->waiting_.empty();
+                     if (is_idle) return link->end({}, false);
+                     link->end({link->lost("receive", failed)}, link->end_ == 0);
+                   });
+}
+
+void PeerLink::took(std::size_t bytes) {
+  last_byte_ = std::chrono::steady_clock::now();
+  end_ += bytes;
+  if (!current_) {
+    return fail({ErrorCode::unavailable, options_.address.text() + " answered what nobody asked"});
+  }
+  if (skip_bytes_ > 0) return read_body();
+  take_head();
+}
+
+void PeerLink::take_head() {
+  beast_http::response_parser<beast_http::empty_body> parser;
+  parser.header_limit(static_cast<std::uint32_t>(buffer_.size()));
+  parser.body_limit(boost::none);
+  parser.skip(true);  // the body is read here, into its place
+  error_code failed;
+  const std::size_t head_bytes = parser.put(asio::const_buffer(buffer_.data(), end_), failed);
+  if (failed == beast_http::error::need_more) return read_more();
+  if (failed || !parser.is_header_done()) {
+    return fail({ErrorCode::unavailable,
+                 options_.address.text() + " does not speak HTTP: " + failed.message()});
+  }
+  end_ -= head_bytes;
+  std::memmove(buffer_.data(), buffer_.data() + head_bytes, end_);
+  if (parser.get().result_int() / 100 == 1) return end_ > 0 ? take_head() : read_more();
+
+  answer_.status = parser.get().result_int();
+  keeps_alive_ = parser.get().keep_alive();
+  const auto& length_field = parser.get()[beast_http::field::content_length];
+  const bool is_chunked = parser.get().chunked();
+  std::uint64_t length = 0;
+  for (const char digit : length_field) {
+    length = length * 10 + static_cast<std::uint64_t>(digit - '0');
+  }
+  if (is_chunked || length_field.empty()) {
+    return fail(
+        {ErrorCode::unavailable, options_.address.text() + " answered without saying how much"});
+  }
+  answer_.fits = answer_.status == 200 && length == total_bytes(current_->into);
+  body_rest_.clear();
+  if (answer_.fits) {
+    for (const iovec& piece : current_->into)
+      body_rest_.emplace_back(piece.iov_base, piece.iov_len);
+    const std::size_t here =
+        asio::buffer_copy(body_rest_, asio::const_buffer(buffer_.data(), end_));
+    drop_front(body_rest_, here);
+    end_ -= here;
+    std::memmove(buffer_.data(), buffer_.data() + here, end_);
+  } else {
+    skip_bytes_ = length;
+    if (length > kMaxSkippedBytes) {
+      skip_bytes_ = 0;
+      keeps_alive_ = false;
+    }
+  }
+  read_body();
+}
+
+void PeerLink::read_body() {
+  if (skip_bytes_ > 0) {
+    const auto some = static_cast<std::size_t>(std::min<std::uint64_t>(skip_bytes_, end_));
+    skip_bytes_ -= some;
+    end_ -= some;
+    std::memmove(buffer_.data(), buffer_.data() + some, end_);
+    if (skip_bytes_ > 0) return read_more();
+  }
+  if (!body_rest_.empty()) {
+    return wire_->read_some(
+        body_rest_, [self = weak_from_this(), wire = wire_](error_code failed, std::size_t bytes) {
+          const auto link = self.lock();
+          if (!link || link->has_ended_) return;
+          if (failed) return link->fail(link->lost("receive", failed));
+          link->last_byte_ = std::chrono::steady_clock::now();
+          drop_front(link->body_rest_, bytes);
+          link->read_body();
+        });
+  }
+  // The end of a write may be told after the answer to it.
+  if (is_writing_) {
+    has_answer_ = true;
+    return;
+  }
+  end_current();
+}
+
+void PeerLink::end_current() {
+  const auto keep = shared_from_this();
+  ++answers_;
+  Request done = std::move(*current_);
+  current_.reset();
+  // Bytes that nobody asked for would be taken for the next answer.
+  const bool goes_on = keeps_alive_ && end_ == 0;
+  done.done(answer_);
+  if (has_ended_) return;
+  if (!goes_on) return end({}, true);
+  read_more();
+  send_next();
+}
+
+void PeerLink::watch_silence() {
+  const auto most = options_.timeout;
+  silence_.expires_after(std::max(most / 4, std::chrono::milliseconds(1)));
+  silence_.async_wait([self = weak_from_this(), most](error_code stopped) {
+    const auto link = self.lock();
+    if (stopped || !link || link->has_ended_) return;
+    const auto now = std::chrono::steady_clock::now();
+    const bool is_idle = link->is_ready_ && link->queued() == 0;
+    if (!is_idle && now - link->last_byte_ > most) {
+      return link->fail({ErrorCode::unavailable, link->options_.address.text() +
+                                                     ": nothing came for " +
+                                                     std::to_string(most.count()) + " ms"});
+    }
+    if (link->current_ && now - link->current_since_ > kMostTimeouts * most) {
+      return link->fail(
+          {ErrorCode::unavailable, link->options_.address.text() + ": an answer took more than " +
+                                       std::to_string((kMostTimeouts * most).count()) + " ms"});
+    }
+    link->watch_silence();
+  });
+}
+
+void PeerLink::fail(const Error& why) { end({why}, false); }
+
+// What has not been begun may always be asked for elsewhere; what was sent, only where the server
+// closed a connection that it had kept.
+void PeerLink::end(End end, bool may_repeat) {
+  if (std::exchange(has_ended_, true)) return;
+  const auto keep = shared_from_this();
+  wire_->close();
+  silence_.cancel();
+  may_repeat = may_repeat && answers_ > 0;
+  const Error why = end.failure ? *end.failure
+                                : Error{ErrorCode::unavailable,
+                                        options_.address.text() + " closed the connection"};
+  std::vector<Request> failed;
+  const auto sort_out = [&](Request request) {
+    if (may_repeat && !request.is_repeated) {
+      request.is_repeated = true;
+      unanswered_.push_back(std::move(request));
+    } else {
+      failed.push_back(std::move(request));
+    }
+  };
+  if (current_) sort_out(std::move(*current_));
+  current_.reset();
+  for (Request& request : std::exchange(waiting_, {})) sort_out(std::move(request));
+  if (may_repeat) end.failure.reset();
+  for (Request& request : failed) request.done(why);
+  options_.ended(end);
+}
+
+}  // namespace cairn

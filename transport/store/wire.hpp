@@ -1,0 +1,50 @@
+#pragma once
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/error.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <memory>
+#include <vector>
+
+#include "base/result.hpp"
+#include "base/unique_function.hpp"
+#include "transport/store/wire_address.hpp"
+
+namespace cairn {
+
+// A connection to a node or a server, plain or with TLS. For the thread of its io_context. What is
+// under way when it is closed ends with operation_aborted and touches no memory of the caller's any
+// more, but asio's TLS looks at the wire itself once more: what is called at an end owns the wire.
+class Wire {
+ public:
+  using Ended = UniqueFunction<void(boost::system::error_code, std::size_t bytes)>;
+
+  virtual ~Wire() = default;
+  virtual void connect(const WireAddress& address,
+                       UniqueFunction<void(boost::system::error_code)> done) = 0;
+  // At least a byte.
+  virtual void read_some(std::vector<boost::asio::mutable_buffer> into, Ended ended) = 0;
+  virtual void write_some(std::vector<boost::asio::const_buffer> from, Ended ended) = 0;
+  virtual void close() = 0;
+};
+
+// `tls`: null for a plain one; outlives it. A Unix socket is plain always.
+std::shared_ptr<Wire> make_wire(boost::asio::io_context& io, boost::asio::ssl::context* tls,
+                                bool is_unix = false);
+
+// unavailable where a file cannot be used.
+Result<std::unique_ptr<boost::asio::ssl::context>> make_wire_tls(const WireTls& tls);
+
+// What is left of the buffers when so many bytes of them are done.
+template <class Buffer>
+void drop_front(std::vector<Buffer>& buffers, std::size_t bytes) {
+  std::size_t whole = 0;
+  while (whole < buffers.size() && bytes >= buffers[whole].size()) {
+    bytes -= buffers[whole++].size();
+  }
+  buffers.erase(buffers.begin(), buffers.begin() + static_cast<std::ptrdiff_t>(whole));
+  if (bytes > 0) buffers.front() += bytes;
+}
+
+}  // namespace cairn
