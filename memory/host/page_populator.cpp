@@ -4,10 +4,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <fstream>
-#include <limits>
-#include <string>
 #include <utility>
 
 namespace cairn {
@@ -17,56 +13,8 @@ namespace {
 // address space meanwhile; a larger step is no faster.
 constexpr std::size_t kStepBytes = std::size_t{4} << 20;
 constexpr int kLowestPriority = 19;
-constexpr std::uint64_t kUnknown = std::numeric_limits<std::uint64_t>::max();
-
-// The number after `name` in a file of lines "name number [unit]".
-std::uint64_t number_in(const std::string& path, const std::string& name) {
-  std::ifstream file(path);
-  for (std::string word; file >> word;) {
-    std::uint64_t number = 0;
-    if (word == name && file >> number) return number;
-    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
-  }
-  return kUnknown;
-}
-
-// A file that is one number; "max" is none.
-std::uint64_t number_in(const std::string& path) {
-  std::ifstream file(path);
-  std::uint64_t number = 0;
-  return file >> number ? number : kUnknown;
-}
-
-std::uint64_t available_in_group(const std::string& folder) {
-  const std::uint64_t most = number_in(folder + "/memory.max");
-  const std::uint64_t used = number_in(folder + "/memory.current");
-  if (most == kUnknown || used == kUnknown) return kUnknown;
-  const std::uint64_t files = number_in(folder + "/memory.stat", "inactive_file");
-  const std::uint64_t held = used - std::min(used, files == kUnknown ? 0 : files);
-  return most - std::min(most, held);
-}
-
-// "0::/path" for version 2 of control groups.
-std::string own_group() {
-  std::ifstream file("/proc/self/cgroup");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("0::/")) return line.substr(3);
-  }
-  return "/";
-}
 
 }  // namespace
-
-std::uint64_t available_memory_bytes() {
-  const std::uint64_t machine_kib = number_in("/proc/meminfo", "MemAvailable:");
-  std::uint64_t available = machine_kib == kUnknown ? kUnknown : machine_kib * 1024;
-  // Each group above bounds those below it.
-  for (std::string group = own_group(); true; group.resize(group.rfind('/'))) {
-    available = std::min(available, available_in_group("/sys/fs/cgroup" + group));
-    if (group.find('/') == std::string::npos) break;
-  }
-  return available;
-}
 
 PagePopulator::PagePopulator(Options options) : options_(std::move(options)) {}
 

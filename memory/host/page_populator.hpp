@@ -12,12 +12,9 @@
 
 #include "base/mutex.hpp"
 #include "base/thread.hpp"
+#include "memory/host/available_memory.hpp"
 
 namespace cairn {
-
-// What this process may take before others are pushed out: of the machine and of the control group
-// it runs in (version 2), whichever is less. The largest number where neither is told.
-std::uint64_t available_memory_bytes();
 
 // Takes the pages of memory before its first use. A page that is first touched by a write costs
 // that write the kernel's clearing of it: with pages of 4 KiB, a thread then writes 0.3 to 1 GB/s
@@ -29,7 +26,8 @@ class PagePopulator {
  public:
   struct Options {
     unsigned threads = 0;  // 0: nothing is taken before its first use
-    std::function<std::uint64_t()> available_bytes = available_memory_bytes;
+    std::function<std::uint64_t()> available_bytes =
+        [memory = std::make_shared<const AvailableMemory>()] { return memory->bytes(); };
     std::uint64_t kept_free_bytes = std::uint64_t{1} << 30;  // for the page cache, and for others
   };
   using Bytes = std::span<std::byte>;

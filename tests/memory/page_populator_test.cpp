@@ -98,10 +98,5 @@ TEST(PagePopulator, TakesNothingWithoutThreads) {
   EXPECT_EQ(populator.begin({bytes_of(memory)}), nullptr);
 }
 
-TEST(AvailableMemory, IsNoMoreThanTheMachineHas) {
-  EXPECT_GT(available_memory_bytes(), 0u);
-  EXPECT_LE(available_memory_bytes(), machine_memory_bytes());
-}
-
 }  // namespace
 }  // namespace cairn

@@ -1,0 +1,115 @@
+#include "memory/host/available_memory.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include "memory/host/host_memory.hpp"
+#include "tests/fakes/temp_dir.hpp"
+
+namespace cairn {
+namespace {
+
+// A machine with 1,000 KiB to give, and a process in the group /pod/engine.
+class GroupMemory : public ::testing::Test {
+ protected:
+  GroupMemory() {
+    write("meminfo",
+          "MemTotal:  2000 kB\nMemFree:  10 kB\nMemAvailable:  1000 kB\nBuffers: 5 kB\n");
+    write("own", "1:cpu:/elsewhere\n0::/pod/engine\n");
+    group("pod/engine", {.most = "max", .used = "600000"});
+    group("pod", {.most = "max", .used = "700000"});
+  }
+
+  struct Numbers {
+    std::string most, used, inactive_files = "0";
+  };
+  void group(const std::string& name, const Numbers& numbers) {
+    std::filesystem::create_directories(folder_.path() / "groups" / name);
+    write("groups/" + name + "/memory.max", numbers.most + "\n");
+    write("groups/" + name + "/memory.current", numbers.used + "\n");
+    write("groups/" + name + "/memory.stat",
+          "anon 5\nfile 7\ninactive_file " + numbers.inactive_files + "\n");
+  }
+  void write(const std::string& name, const std::string& text) {
+    std::ofstream(folder_.path() / name) << text;
+  }
+  std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
+  AvailableMemory memory() const {
+    return AvailableMemory(
+        {.machine = path("meminfo"), .own_group = path("own"), .groups = path("groups")});
+  }
+
+ private:
+  const fakes::TempDir folder_;
+};
+
+TEST_F(GroupMemory, IsTheMachinesWhereNoGroupHasALimit) {
+  EXPECT_EQ(memory().bytes(), 1000u * 1024);
+}
+
+TEST_F(GroupMemory, IsWhatTheGroupHasLeft) {
+  group("pod/engine", {.most = "900000", .used = "600000"});
+  EXPECT_EQ(memory().bytes(), 300'000u);
+}
+
+TEST_F(GroupMemory, IsWhatTheGroupAboveHasLeft) {
+  group("pod/engine", {.most = "900000", .used = "600000"});
+  group("pod", {.most = "800000", .used = "700000"});
+  EXPECT_EQ(memory().bytes(), 100'000u);
+}
+
+// The kernel drops them where a group reaches its limit.
+TEST_F(GroupMemory, CountsFilesThatNobodyReadsAsFree) {
+  group("pod", {.most = "800000", .used = "700000", .inactive_files = "50000"});
+  EXPECT_EQ(memory().bytes(), 150'000u);
+}
+
+TEST_F(GroupMemory, IsNothingWhereAGroupHasMoreThanItMay) {
+  group("pod", {.most = "800000", .used = "900000"});
+  EXPECT_EQ(memory().bytes(), 0u);
+}
+
+TEST_F(GroupMemory, FollowsWhatTheFilesSay) {
+  const AvailableMemory now = memory();
+  group("pod", {.most = "800000", .used = "700000"});
+  EXPECT_EQ(now.bytes(), 100'000u);
+  group("pod", {.most = "800000", .used = "750000"});
+  EXPECT_EQ(now.bytes(), 50'000u);
+}
+
+TEST(AvailableMemory, IsNotBoundedWhereNothingIsTold) {
+  const AvailableMemory none(
+      {.machine = "/nowhere", .own_group = "/nowhere", .groups = "/nowhere"});
+  EXPECT_EQ(none.bytes(), std::numeric_limits<std::uint64_t>::max());
+}
+
+TEST(AvailableMemory, IsNoMoreThanTheMachineHas) {
+  EXPECT_GT(AvailableMemory().bytes(), 0u);
+  EXPECT_LE(AvailableMemory().bytes(), machine_memory_bytes());
+}
+
+// Each look took descriptors for a moment, which a cache that was being made then missed.
+TEST(AvailableMemory, IsToldWhereNoMoreFilesMayBeOpen) {
+  const AvailableMemory memory;
+  struct ::rlimit before {};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const FileDescriptor next(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  ASSERT_TRUE(next);
+  // The lowest number that is free is above it, so that nothing can be opened.
+  const struct ::rlimit none { static_cast<::rlim_t>(next.get()) + 1, before.rlim_max };
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const std::uint64_t told = memory.bytes();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_GT(told, 0u);
+  EXPECT_LE(told, machine_memory_bytes());
+}
+
+}  // namespace
+}  // namespace cairn
