@@ -159,7 +159,7 @@ void AgentLoad::all_ended() {
     const Item& item = items_[i];
     if (whole && !item.error) continue;
     end.failures.push_back({keys_[i], whole ? *item.error : whole.error()});
-    if (!whole || !accuses_source(item.source.tier(), item.error->code)) continue;
+    if (!whole) continue;
     Section section(*core_, LockUse::transfer);
     section->moves.drop_unreadable(section, item.source, item.generation, *item.error);
   }

@@ -61,9 +61,8 @@ Result<> AgentStore::hold_present() {
   const std::vector<KeyView> views(keys_.begin(), keys_.end());
   std::unordered_set<std::string_view> seen;
   for (const KeyView& key : views) {
-    const auto bytes = key.bytes();
-    if (seen.insert({reinterpret_cast<const char*>(bytes.data()), bytes.size()}).second) continue;
-    return Error{ErrorCode::state_conflict, "keys names key " + to_hex(bytes) + " twice"};
+    if (seen.insert(key.as_text()).second) continue;
+    return Error{ErrorCode::state_conflict, "keys names key " + to_hex(key.bytes()) + " twice"};
   }
   auto held =
       cache_->hold(views, {.lease_ms = core_->options().max_lease_ms, .holder = slots_.holder});

@@ -7,12 +7,9 @@
 namespace cairn {
 
 BlockHeader header_of(Section& section, SlotRef at, const NewBlock& block) {
-  const auto text = [](KeyView key) {
-    return std::string(reinterpret_cast<const char*>(key.data), key.size);
-  };
   const SlotRecord& slot = section->store.record(at);
-  return {.key = text(block.key),
-          .parent = block.parent ? text(*block.parent) : std::string(),
+  return {.key = std::string(KeyView(block.key).as_text()),
+          .parent = block.parent ? std::string(KeyView(*block.parent).as_text()) : std::string(),
           .metadata = block.metadata,
           .generation = slot.generation,
           .stamp = slot.last_use.value,

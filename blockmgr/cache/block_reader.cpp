@@ -105,7 +105,7 @@ void Read::loaded(const JobOutcome& outcome, Done<std::span<const iovec>> ready)
     return ready(Error{ErrorCode::cancelled, "the server is shutting down"});
   }
   const Error& error = outcome.failures.front().error;
-  if (accuses_source(at.tier(), error.code)) {
+  {
     Section section(*core, LockUse::read);
     section->moves.drop_unreadable(section, at, handle.generation, error);
   }

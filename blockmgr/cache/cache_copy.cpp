@@ -142,8 +142,7 @@ Result<> CacheCopy::pin_sources() {
       return Error{ErrorCode::unknown_key,
                    "key " + to_hex(key.view().bytes()) + " is not in cache " + from_->config.name};
     }
-    const auto bytes = key.view().bytes();
-    if (!seen.insert({reinterpret_cast<const char*>(bytes.data()), bytes.size()}).second) continue;
+    if (!seen.insert(key.view().as_text()).second) continue;
     if (const auto& block = present_.blocks[i]) {
       if (block->tier != request_.to) elsewhere_.push_back(key);
       continue;
@@ -268,7 +267,6 @@ void CacheCopy::job_ended(std::span<const std::size_t> items, const JobOutcome& 
 }
 
 void CacheCopy::drop_if_unreadable(SlotRef source, const Error& error) {
-  if (!accuses_source(source.tier(), error.code)) return;
   Section section(*from_, LockUse::transfer);
   // It is pinned, so nobody else's bytes can be there.
   const std::uint64_t generation = section->store.record(source).generation;

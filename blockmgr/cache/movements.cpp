@@ -245,8 +245,7 @@ void Movements::not_arrived(Section& section, TransferBatch& batch, std::size_t 
   if (error && batch.to == Tier::disk && error->code == ErrorCode::no_capacity) ++disk_full_;
   section->store.unpin(item.destination);
   const SlotRecord& source = section->store.record(item.source);
-  if (error && accuses_source(from, error->code))
-    drop_unreadable(section, item.source, source.generation, *error);
+  if (error) drop_unreadable(section, item.source, source.generation, *error);
   if (batch.purpose == TransferBatch::Purpose::offload) {
     const bool by_request = batch.reason == EvictionReason::request;
     if (let_go(section, item.source, by_request ? batch.reason : EvictionReason::io_error))
@@ -306,6 +305,7 @@ void Movements::drop_unless_leased(Section& section, SlotRef at) {
 
 void Movements::drop_unreadable(Section& section, SlotRef at, std::uint64_t generation,
                                 const Error& error) {
+  if (!accuses_source(at.tier(), error.code)) return;
   const SlotRecord& slot = section->store.record(at);
   if (error.code == ErrorCode::checksum_mismatch) ++checksum_failures_[index_of(at.tier())];
   if (slot.generation != generation || slot.life != SlotLife::committed || slot.gone) return;

@@ -72,7 +72,7 @@ class Movements {
   };
   void drop_moved_copies(Section& section, const Moved& moved);
   void hold_for_lease(Section& section, const TransferBatch& batch, SlotRef copy);
-  // A copy whose bytes could not be read. `generation` says whose bytes those were.
+  // Drops a copy that an error of reading it accuses. `generation` says whose bytes those were.
   void drop_unreadable(Section& section, SlotRef at, std::uint64_t generation, const Error& error);
 
   // --- counted since the cache was made

@@ -259,9 +259,6 @@ void BlockStore::describe_disk_slot(SlotNumber slot,
     if (view.generation > 0) take(view);
     return;
   }
-  const auto text = [](const BlockKey& key) {
-    return std::string_view(reinterpret_cast<const char*>(key.view().data), key.view().size);
-  };
   const Entry& entry = index_[record.owner];
   const BlockKey key = index_.key(record.owner);
   BlockKey parent;
@@ -270,8 +267,8 @@ void BlockStore::describe_disk_slot(SlotNumber slot,
   view.data_checksum = disk_slots_->checksum(slot);
   view.priority = record.priority;
   view.epoch = entry.epoch;
-  view.key = text(key);
-  view.parent = text(parent);
+  view.key = key.view().as_text();
+  view.parent = parent.view().as_text();
   if (entry.metadata) view.metadata = *entry.metadata;
   if (entry.has_ttl) {
     view.expires_at_unix_ms =

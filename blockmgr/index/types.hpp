@@ -53,6 +53,8 @@ struct KeyView {
   std::uint8_t size = 0;
 
   std::span<const std::byte> bytes() const { return {data, size}; }
+  // Not text to be read: what sets and files of strings take.
+  std::string_view as_text() const { return {reinterpret_cast<const char*>(data), size}; }
   friend bool operator==(const KeyView& a, const KeyView& b) {
     if (a.size != b.size) return false;
     if (a.size < kWord) return std::memcmp(a.data, b.data, a.size) == 0;

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "base/hash.hpp"
 #include "base/hex.hpp"
 
 namespace cairn {
@@ -36,17 +35,6 @@ std::string SharedContext::name_of(KeyView key) const {
   std::string name = name_prefix;
   append_hex(name, key.bytes());
   return name;
-}
-
-std::uint64_t checksum_of(std::span<const iovec> pieces) {
-  if (pieces.size() == 1) {
-    return hash_bytes({static_cast<const std::byte*>(pieces[0].iov_base), pieces[0].iov_len}, 0);
-  }
-  PiecewiseHash hash;
-  for (const iovec& piece : pieces) {
-    hash.add({static_cast<const std::byte*>(piece.iov_base), piece.iov_len});
-  }
-  return hash.value();
 }
 
 }  // namespace cairn

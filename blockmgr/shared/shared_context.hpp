@@ -63,7 +63,4 @@ struct SharedContext {
 // In which namespace the cache's blocks are shared. REQUIRES: it has a shared tier.
 const std::string& shared_namespace(const CacheConfig& config);
 
-// XXH3 of pieces one after the other.
-std::uint64_t checksum_of(std::span<const iovec> pieces);
-
 }  // namespace cairn

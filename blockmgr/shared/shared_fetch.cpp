@@ -5,9 +5,9 @@
 #include <optional>
 #include <utility>
 
-#include "base/hash.hpp"
 #include "base/hex.hpp"
 #include "blockmgr/cache/cache_core.hpp"
+#include "transport/collective/pieces.hpp"
 
 namespace cairn {
 namespace {

@@ -3,6 +3,8 @@
 #include <array>
 #include <fstream>
 
+#include "blockmgr/index/cache_name.hpp"
+
 namespace cairn {
 namespace {
 
@@ -15,13 +17,6 @@ std::string_view take_word(std::string_view& text) {
   const std::string_view word = text.substr(0, space);
   text.remove_prefix(space == std::string_view::npos ? text.size() : space + 1);
   return word;
-}
-
-bool is_cache_name(std::string_view name) {
-  constexpr std::string_view kLetters =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
-  return !name.empty() && name.size() <= 64 &&
-         name.find_first_not_of(kLetters) == std::string_view::npos;
 }
 
 }  // namespace

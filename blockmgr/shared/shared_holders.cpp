@@ -149,14 +149,13 @@ void SharedHolders::walk() {
   const TimePoint now = clock_.now();
   const double part = std::min(1.0, std::chrono::duration<double>(now - walk_began_) /
                                         std::chrono::duration<double>(walk_takes_));
-  while (may_tell()) {
-    auto held =
-        context_->cache->held({.cursor = cursor_, .limit = 0, .only_used_again = only_used_again_});
-    const auto until = static_cast<std::uint64_t>(part * static_cast<double>(held.end));
-    if (cursor_ >= until) break;
-    held = context_->cache->held({.cursor = cursor_,
-                                  .limit = std::min<std::uint64_t>(kBatch, until - cursor_),
-                                  .only_used_again = only_used_again_});
+  const std::uint64_t end = context_->cache->held({.cursor = cursor_, .limit = 0}).end;
+  const auto until = static_cast<std::uint64_t>(part * static_cast<double>(end));
+  while (cursor_ < until && may_tell()) {
+    const HeldBlocks held =
+        context_->cache->held({.cursor = cursor_,
+                               .limit = std::min<std::uint64_t>(kBatch, until - cursor_),
+                               .only_used_again = only_used_again_});
     cursor_ = held.next_cursor;
     std::vector<SharedStore::Announce::Block> blocks;
     for (const HeldBlocks::Block& block : held.blocks) {

@@ -3,6 +3,8 @@
 #include <optional>
 #include <utility>
 
+#include "transport/collective/pieces.hpp"
+
 namespace cairn {
 namespace {
 

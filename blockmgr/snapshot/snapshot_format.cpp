@@ -147,10 +147,6 @@ CacheConfig take_config(Decoder& in) {
   return config;
 }
 
-std::string_view as_text(KeyView key) {
-  return {reinterpret_cast<const char*>(key.data), key.size};
-}
-
 }  // namespace
 
 Error broken_snapshot(std::string why) { return {ErrorCode::broken_snapshot, std::move(why)}; }
@@ -193,8 +189,8 @@ void append(SnapshotBytes& index, const SnapshotRecord& record) {
     out.number(copy->generation);
     out.number(copy->priority);
   }
-  out.text(as_text(record.key.view()));
-  if (record.parent) out.text(as_text(record.parent->view()));
+  out.text(record.key.view().as_text());
+  if (record.parent) out.text(record.parent->view().as_text());
   out.text(record.metadata);
 }
 

@@ -9,6 +9,7 @@
 #include <new>
 
 #include "base/hex.hpp"
+#include "blockmgr/index/cache_name.hpp"
 #include "server/codec/document.hpp"
 #include "server/codec/fields.hpp"
 #include "server/codec/ids.hpp"

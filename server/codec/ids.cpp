@@ -9,7 +9,6 @@ namespace cairn {
 namespace {
 
 constexpr std::string_view kTransferPrefix = "t-";
-constexpr std::size_t kMaxCacheName = 64;
 constexpr std::size_t kMaxQuotedKey = 64;
 
 }  // namespace
@@ -69,15 +68,6 @@ Result<BlockKey> key_from(std::string_view text, std::string_view field) {
   const std::span<std::byte> key(bytes.data(), text.size() / 2);
   if (!from_hex(text, key)) return refuse("a key is written in hex, two digits a byte");
   return BlockKey(key);
-}
-
-bool is_cache_name(std::string_view name) {
-  const auto allowed = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-           c == '_' || c == '-';
-  };
-  return !name.empty() && name.size() <= kMaxCacheName && name != "." && name != ".." &&
-         std::all_of(name.begin(), name.end(), allowed);
 }
 
 }  // namespace cairn

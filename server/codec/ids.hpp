@@ -26,9 +26,4 @@ std::string key_text(KeyView key);
 // malformed, naming `field` and what is wrong, unless the text is 2 to 128 hex digits.
 Result<BlockKey> key_from(std::string_view text, std::string_view field);
 
-// A cache's name is 1 to 64 of the characters [A-Za-z0-9._-], and no path ("." and "..").
-bool is_cache_name(std::string_view name);
-inline constexpr std::string_view kCacheNameRule =
-    "a cache's name is 1 to 64 letters, digits, '.', '_' or '-'";
-
 }  // namespace cairn

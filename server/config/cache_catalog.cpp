@@ -9,6 +9,7 @@
 #include "base/durable_file.hpp"
 #include "base/hash.hpp"
 #include "base/hex.hpp"
+#include "blockmgr/index/cache_name.hpp"
 #include "server/codec/cache_body.hpp"
 #include "server/codec/ids.hpp"
 

@@ -2,6 +2,7 @@
 
 #include <future>
 
+#include "blockmgr/index/cache_name.hpp"
 #include "server/codec/ids.hpp"
 
 namespace cairn {

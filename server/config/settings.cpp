@@ -5,6 +5,7 @@
 #include <charconv>
 #include <fstream>
 
+#include "blockmgr/index/cache_name.hpp"
 #include "server/auth/site_gate.hpp"
 #include "server/codec/cache_body.hpp"
 #include "server/codec/dom_blocks.hpp"

@@ -1,3 +1,4 @@
+#include "blockmgr/index/cache_name.hpp"
 #include "server/codec/cache_body.hpp"
 #include "server/codec/ids.hpp"
 #include "server/routes/common.hpp"

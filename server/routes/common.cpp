@@ -1,6 +1,7 @@
 #include "server/routes/common.hpp"
 
 #include "base/hex.hpp"
+#include "blockmgr/index/cache_name.hpp"
 #include "server/codec/ids.hpp"
 
 namespace cairn::routes {

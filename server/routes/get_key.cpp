@@ -1,13 +1,13 @@
 #include <array>
 #include <cstring>
 
-#include "base/hash.hpp"
 #include "base/hex.hpp"
 #include "blockmgr/shared/shared_context.hpp"
 #include "server/codec/byte_range.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
 #include "server/routes/problem.hpp"
+#include "transport/collective/pieces.hpp"
 
 namespace cairn::routes {
 namespace {
@@ -55,14 +55,6 @@ std::string etag_of(std::uint64_t checksum) {
   std::array<std::byte, sizeof checksum> bytes{};
   std::memcpy(bytes.data(), &checksum, sizeof checksum);
   return "\"" + to_hex(bytes) + "\"";
-}
-
-std::uint64_t checksum_of(std::span<const iovec> pieces) {
-  PiecewiseHash hash;
-  for (const iovec& piece : pieces) {
-    hash.add({static_cast<const std::byte*>(piece.iov_base), piece.iov_len});
-  }
-  return hash.value();
 }
 
 struct KeyRequest {

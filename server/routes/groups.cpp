@@ -1,5 +1,6 @@
 #include <array>
 
+#include "blockmgr/index/cache_name.hpp"
 #include "server/codec/dom_blocks.hpp"
 #include "server/codec/ids.hpp"
 #include "server/codec/requests.hpp"

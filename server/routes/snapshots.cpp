@@ -1,3 +1,4 @@
+#include "blockmgr/index/cache_name.hpp"
 #include "server/codec/fields.hpp"
 #include "server/codec/ids.hpp"
 #include "server/codec/requests.hpp"

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "blockmgr/cache/cache_copy.hpp"
+#include "blockmgr/index/cache_name.hpp"
 #include "server/codec/dom_blocks.hpp"
 #include "server/codec/ids.hpp"
 #include "server/codec/requests.hpp"

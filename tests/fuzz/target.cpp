@@ -1,4 +1,5 @@
 // A request's target: the route of the path, its parameters, and the parameters of the query.
+#include "blockmgr/index/cache_name.hpp"
 #include "server/codec/ids.hpp"
 #include "server/codec/query.hpp"
 #include "server/routing/router.hpp"

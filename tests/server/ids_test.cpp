@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "blockmgr/index/cache_name.hpp"
 #include "server/codec/media_type.hpp"
 
 namespace cairn {

@@ -90,7 +90,6 @@ TEST(SharedHolders, ALookOfTheOnlyHolderFindsNobody) {
   Fleet fleet;
   const auto one = fleet.host("one");
   one->put(keys(1, 2));
-  fleet.store.holders.begin()->second.begin();
   EXPECT_EQ(one->look(keys(1, 2)).blocks, 0u);
   EXPECT_THAT(fleet.peers.asked, IsEmpty());
 }

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <span>
 
+#include "base/hash.hpp"
+
 // What is sent and received lies in lists of pieces, as writev() takes them.
 namespace cairn {
 
@@ -13,6 +15,18 @@ inline std::uint64_t total_bytes(std::span<const iovec> pieces) {
   std::uint64_t bytes = 0;
   for (const iovec& piece : pieces) bytes += piece.iov_len;
   return bytes;
+}
+
+// XXH3 of the pieces one after the other.
+inline std::uint64_t checksum_of(std::span<const iovec> pieces) {
+  if (pieces.size() == 1) {
+    return hash_bytes({static_cast<const std::byte*>(pieces[0].iov_base), pieces[0].iov_len}, 0);
+  }
+  PiecewiseHash hash;
+  for (const iovec& piece : pieces) {
+    hash.add({static_cast<const std::byte*>(piece.iov_base), piece.iov_len});
+  }
+  return hash.value();
 }
 
 // An iovec is not const even where it is only read from.

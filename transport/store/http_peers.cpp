@@ -176,13 +176,7 @@ class HttpPeers final : public BlockPeers {
   void count(const Result<bool>& result, Clock::duration took, std::uint64_t bytes) {
     durations_.record_us(static_cast<std::uint64_t>(
         std::chrono::duration_cast<std::chrono::microseconds>(took).count()));
-    StoreOutcome outcome = StoreOutcome::failed;
-    if (result) {
-      outcome = *result ? StoreOutcome::done : StoreOutcome::absent;
-    } else if (result.error().code != ErrorCode::unavailable &&
-               result.error().code != ErrorCode::cancelled) {
-      outcome = StoreOutcome::refused;
-    }
+    const StoreOutcome outcome = outcome_of(result);
     MutexLock lock(mutex_);
     ++stats_.reads.outcomes[static_cast<std::size_t>(outcome)];
     if (outcome == StoreOutcome::done) stats_.reads.bytes += bytes;

@@ -36,17 +36,12 @@ std::shared_ptr<PeerLink> PeerLink::open(Options options) {
   return link;
 }
 
-Error PeerLink::lost(std::string_view what, const error_code& why) const {
-  return {ErrorCode::unavailable,
-          options_.address.text() + ": " + std::string(what) + ": " + why.message()};
-}
-
 void PeerLink::connect() {
   watch_silence();
   wire_->connect(options_.address, [self = weak_from_this(), wire = wire_](error_code failed) {
     const auto link = self.lock();
     if (!link || link->has_ended_) return;
-    if (failed) return link->fail(link->lost("connect", failed));
+    if (failed) return link->fail(connection_lost(link->options_.address, "connect", failed));
     link->last_byte_ = std::chrono::steady_clock::now();
     link->is_ready_ = true;
     link->read_more();
@@ -71,16 +66,17 @@ void PeerLink::send_next() {
 }
 
 void PeerLink::write_rest() {
-  wire_->write_some(writing_,
-                    [self = weak_from_this(), wire = wire_](error_code failed, std::size_t bytes) {
-                      const auto link = self.lock();
-                      if (!link || link->has_ended_) return;
-                      if (failed) return link->end({link->lost("send", failed)}, true);
-                      drop_front(link->writing_, bytes);
-                      if (!link->writing_.empty()) return link->write_rest();
-                      link->is_writing_ = false;
-                      if (std::exchange(link->has_answer_, false)) link->end_current();
-                    });
+  wire_->write_some(
+      writing_, [self = weak_from_this(), wire = wire_](error_code failed, std::size_t bytes) {
+        const auto link = self.lock();
+        if (!link || link->has_ended_) return;
+        if (failed)
+          return link->end({connection_lost(link->options_.address, "send", failed)}, true);
+        drop_front(link->writing_, bytes);
+        if (!link->writing_.empty()) return link->write_rest();
+        link->is_writing_ = false;
+        if (std::exchange(link->has_answer_, false)) link->end_current();
+      });
 }
 
 void PeerLink::read_more() {
@@ -94,7 +90,8 @@ void PeerLink::read_more() {
                      if (!failed) return link->took(bytes);
                      const bool is_idle = !link->current_ && link->waiting_.empty();
                      if (is_idle) return link->end({}, false);
-                     link->end({link->lost("receive", failed)}, link->end_ == 0);
+                     link->end({connection_lost(link->options_.address, "receive", failed)},
+                               link->end_ == 0);
                    });
 }
 
@@ -126,17 +123,12 @@ void PeerLink::take_head() {
 
   answer_.status = parser.get().result_int();
   keeps_alive_ = parser.get().keep_alive();
-  const auto& length_field = parser.get()[beast_http::field::content_length];
-  const bool is_chunked = parser.get().chunked();
-  std::uint64_t length = 0;
-  for (const char digit : length_field) {
-    length = length * 10 + static_cast<std::uint64_t>(digit - '0');
-  }
-  if (is_chunked || length_field.empty()) {
+  const auto length = parser.content_length();
+  if (!length) {
     return fail(
         {ErrorCode::unavailable, options_.address.text() + " answered without saying how much"});
   }
-  answer_.fits = answer_.status == 200 && length == total_bytes(current_->into);
+  answer_.fits = answer_.status == 200 && *length == total_bytes(current_->into);
   body_rest_.clear();
   if (answer_.fits) {
     for (const iovec& piece : current_->into)
@@ -147,8 +139,8 @@ void PeerLink::take_head() {
     end_ -= here;
     std::memmove(buffer_.data(), buffer_.data() + here, end_);
   } else {
-    skip_bytes_ = length;
-    if (length > kMaxSkippedBytes) {
+    skip_bytes_ = *length;
+    if (*length > kMaxSkippedBytes) {
       skip_bytes_ = 0;
       keeps_alive_ = false;
     }
@@ -169,7 +161,7 @@ void PeerLink::read_body() {
         body_rest_, [self = weak_from_this(), wire = wire_](error_code failed, std::size_t bytes) {
           const auto link = self.lock();
           if (!link || link->has_ended_) return;
-          if (failed) return link->fail(link->lost("receive", failed));
+          if (failed) return link->fail(connection_lost(link->options_.address, "receive", failed));
           link->last_byte_ = std::chrono::steady_clock::now();
           drop_front(link->body_rest_, bytes);
           link->read_body();

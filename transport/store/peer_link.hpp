@@ -52,8 +52,6 @@ class PeerLink : public std::enable_shared_from_this<PeerLink> {
   void fail(const Error& why);
 
  private:
-  struct Head;  // of an answer
-
   explicit PeerLink(Options options);
   void connect();
   void send_next();
@@ -65,7 +63,6 @@ class PeerLink : public std::enable_shared_from_this<PeerLink> {
   void end_current();
   void watch_silence();
   void end(End end, bool may_repeat);
-  Error lost(std::string_view what, const boost::system::error_code& why) const;
 
   Options options_;
   const std::shared_ptr<Wire> wire_;
@@ -79,7 +76,6 @@ class PeerLink : public std::enable_shared_from_this<PeerLink> {
   std::deque<Request> waiting_;
   std::optional<Request> current_;
   Answer answer_;
-  bool reads_body_ = false;
   bool is_writing_ = false;
   bool has_answer_ = false;  // all of it, while the request is still being told as sent
   std::vector<boost::asio::const_buffer> writing_;

@@ -99,17 +99,12 @@ std::shared_ptr<RedisLink> RedisLink::open(Options options) {
   return link;
 }
 
-Error RedisLink::lost(std::string_view what, const error_code& why) const {
-  return {ErrorCode::unavailable,
-          options_.node.text() + ": " + std::string(what) + ": " + why.message()};
-}
-
 void RedisLink::connect() {
   watch_silence();
   wire_->connect(options_.node, [self = weak_from_this(), wire = wire_](error_code failed) {
     const auto link = self.lock();
     if (!link || link->has_failed_) return;
-    if (failed) return link->fail(link->lost("connect", failed));
+    if (failed) return link->fail(connection_lost(link->options_.node, "connect", failed));
     link->connected();
   });
 }
@@ -168,7 +163,8 @@ void RedisLink::write_rest() {
                     [self = weak_from_this(), wire = wire_](error_code failed, std::size_t bytes) {
                       const auto link = self.lock();
                       if (!link || link->has_failed_) return;
-                      if (failed) return link->fail(link->lost("send", failed));
+                      if (failed)
+                        return link->fail(connection_lost(link->options_.node, "send", failed));
                       link->last_byte_ = std::chrono::steady_clock::now();
                       drop_front(link->writing_, bytes);
                       if (!link->writing_.empty()) return link->write_rest();
@@ -195,7 +191,8 @@ void RedisLink::read_more() {
                    [self = weak_from_this(), wire = wire_](error_code failed, std::size_t bytes) {
                      const auto link = self.lock();
                      if (!link || link->has_failed_) return;
-                     if (failed) return link->fail(link->lost("receive", failed));
+                     if (failed)
+                       return link->fail(connection_lost(link->options_.node, "receive", failed));
                      link->took(bytes);
                    });
 }
@@ -297,7 +294,8 @@ void RedisLink::read_value() {
                    [self = weak_from_this(), wire = wire_](error_code failed, std::size_t bytes) {
                      const auto link = self.lock();
                      if (!link || link->has_failed_) return;
-                     if (failed) return link->fail(link->lost("receive", failed));
+                     if (failed)
+                       return link->fail(connection_lost(link->options_.node, "receive", failed));
                      link->last_byte_ = std::chrono::steady_clock::now();
                      drop_front(link->value_rest_, bytes);
                      link->read_value();

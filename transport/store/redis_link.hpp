@@ -66,7 +66,6 @@ class RedisLink : public std::enable_shared_from_this<RedisLink> {
   void take_replies();
   void end_first(Result<RedisReply> reply);
   void watch_silence();
-  Error lost(std::string_view what, const boost::system::error_code& why) const;
 
   Options options_;
   const std::shared_ptr<Wire> wire_;

@@ -351,13 +351,7 @@ class RedisStore final : public SharedStore {
     const auto took =
         std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - task->begun);
     durations_[index].record_us(static_cast<std::uint64_t>(took.count()));
-    StoreOutcome outcome = StoreOutcome::failed;
-    if (result) {
-      outcome = *result ? StoreOutcome::done : StoreOutcome::absent;
-    } else if (result.error().code != ErrorCode::unavailable &&
-               result.error().code != ErrorCode::cancelled) {
-      outcome = StoreOutcome::refused;
-    }
+    const StoreOutcome outcome = outcome_of(result);
     {
       MutexLock lock(mutex_);
       SharedStoreStats::Operation& counts = stats_.operations[index];

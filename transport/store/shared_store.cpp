@@ -14,4 +14,11 @@ std::string_view to_string(StoreOutcome outcome) {
   return kWords[static_cast<std::size_t>(outcome)];
 }
 
+StoreOutcome outcome_of(const Result<bool>& result) {
+  if (result) return *result ? StoreOutcome::done : StoreOutcome::absent;
+  const ErrorCode code = result.error().code;
+  const bool is_unreached = code == ErrorCode::unavailable || code == ErrorCode::cancelled;
+  return is_unreached ? StoreOutcome::failed : StoreOutcome::refused;
+}
+
 }  // namespace cairn

@@ -28,6 +28,7 @@ enum class StoreOutcome : std::uint8_t {
 };
 inline constexpr std::size_t kNumStoreOutcomes = 4;
 std::string_view to_string(StoreOutcome outcome);
+StoreOutcome outcome_of(const Result<bool>& result);
 
 struct SharedStoreStats {
   struct Operation {

@@ -39,59 +39,57 @@ class Connecting {
   Tcp::resolver resolver_;
 };
 
-class TcpWire final : public Wire {
+// All but how it connects.
+template <class Stream>
+class StreamWire : public Wire {
  public:
-  explicit TcpWire(asio::io_context& io) : socket_(io), connecting_(io) {}
-
-  void connect(const WireAddress& address, UniqueFunction<void(error_code)> done) override {
-    connecting_.connect(socket_, address, std::move(done));
-  }
   void read_some(std::vector<asio::mutable_buffer> into, Ended ended) override {
-    socket_.async_read_some(into, std::move(ended));
+    stream_.async_read_some(into, std::move(ended));
   }
   void write_some(std::vector<asio::const_buffer> from, Ended ended) override {
-    socket_.async_write_some(from, std::move(ended));
+    stream_.async_write_some(from, std::move(ended));
   }
   void close() override {
     error_code ignored;
-    socket_.close(ignored);
+    stream_.lowest_layer().close(ignored);
+  }
+
+ protected:
+  template <class... Arguments>
+  explicit StreamWire(asio::io_context& io, Arguments&... arguments) : stream_(io, arguments...) {}
+
+  Stream stream_;
+};
+
+class TcpWire final : public StreamWire<Tcp::socket> {
+ public:
+  explicit TcpWire(asio::io_context& io) : StreamWire(io), connecting_(io) {}
+
+  void connect(const WireAddress& address, UniqueFunction<void(error_code)> done) override {
+    connecting_.connect(stream_, address, std::move(done));
   }
 
  private:
-  Tcp::socket socket_;
   Connecting connecting_;
 };
 
-class UnixWire final : public Wire {
+class UnixWire final : public StreamWire<asio::local::stream_protocol::socket> {
  public:
-  explicit UnixWire(asio::io_context& io) : socket_(io) {}
+  explicit UnixWire(asio::io_context& io) : StreamWire(io) {}
 
   void connect(const WireAddress& address, UniqueFunction<void(error_code)> done) override {
     constexpr std::size_t kMaxPathBytes = 107;  // sockaddr_un's, and a zero
     if (address.unix_path.size() > kMaxPathBytes) {
-      return asio::post(socket_.get_executor(),
+      return asio::post(stream_.get_executor(),
                         [done = std::move(done)]() mutable { done(asio::error::name_too_long); });
     }
-    socket_.async_connect(address.unix_path, std::move(done));
+    stream_.async_connect(address.unix_path, std::move(done));
   }
-  void read_some(std::vector<asio::mutable_buffer> into, Ended ended) override {
-    socket_.async_read_some(into, std::move(ended));
-  }
-  void write_some(std::vector<asio::const_buffer> from, Ended ended) override {
-    socket_.async_write_some(from, std::move(ended));
-  }
-  void close() override {
-    error_code ignored;
-    socket_.close(ignored);
-  }
-
- private:
-  asio::local::stream_protocol::socket socket_;
 };
 
-class TlsWire final : public Wire {
+class TlsWire final : public StreamWire<asio::ssl::stream<Tcp::socket>> {
  public:
-  TlsWire(asio::io_context& io, asio::ssl::context& tls) : stream_(io, tls), connecting_(io) {}
+  TlsWire(asio::io_context& io, asio::ssl::context& tls) : StreamWire(io, tls), connecting_(io) {}
 
   void connect(const WireAddress& address, UniqueFunction<void(error_code)> done) override {
     error_code refused;
@@ -103,19 +101,8 @@ class TlsWire final : public Wire {
                           stream_.async_handshake(asio::ssl::stream_base::client, std::move(done));
                         });
   }
-  void read_some(std::vector<asio::mutable_buffer> into, Ended ended) override {
-    stream_.async_read_some(into, std::move(ended));
-  }
-  void write_some(std::vector<asio::const_buffer> from, Ended ended) override {
-    stream_.async_write_some(from, std::move(ended));
-  }
-  void close() override {
-    error_code ignored;
-    stream_.next_layer().close(ignored);
-  }
 
  private:
-  asio::ssl::stream<Tcp::socket> stream_;
   Connecting connecting_;
 };
 
@@ -130,6 +117,10 @@ std::shared_ptr<Wire> make_wire(asio::io_context& io, asio::ssl::context* tls, b
   if (is_unix) return std::make_shared<UnixWire>(io);
   if (tls == nullptr) return std::make_shared<TcpWire>(io);
   return std::make_shared<TlsWire>(io, *tls);
+}
+
+Error connection_lost(const WireAddress& address, std::string_view what, const error_code& why) {
+  return {ErrorCode::unavailable, address.text() + ": " + std::string(what) + ": " + why.message()};
 }
 
 Result<std::unique_ptr<asio::ssl::context>> make_wire_tls(const WireTls& tls) {

@@ -5,6 +5,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "base/result.hpp"
@@ -32,6 +33,10 @@ class Wire {
 // `tls`: null for a plain one; outlives it. A Unix socket is plain always.
 std::shared_ptr<Wire> make_wire(boost::asio::io_context& io, boost::asio::ssl::context* tls,
                                 bool is_unix = false);
+
+// unavailable: what was being done with whom, and why it ended.
+Error connection_lost(const WireAddress& address, std::string_view what,
+                      const boost::system::error_code& why);
 
 // unavailable where a file cannot be used.
 Result<std::unique_ptr<boost::asio::ssl::context>> make_wire_tls(const WireTls& tls);
