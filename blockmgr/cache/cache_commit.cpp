@@ -505,15 +505,14 @@ void Commit::tell_reuse() {
 
 // Their lease may have ended meanwhile, and they with it.
 void Commit::let_go_of_duplicates(Section& section) {
-  for (const SlotRef at : given_up_) section->store.record(at).committing = false;
-  if (given_up_.empty() || terms_.release) return;  // they go with the lease
-  const auto lease = section->leases.find(lease_);
-  if (!lease) return;
-  section->leases.remove(*lease, given_up_);
-  for (std::size_t i = 0; i < given_up_.size(); ++i) {
-    if (i > 0 && i % kStepBlocks == 0) section.give_way();
-    section->store.unpin_for_lease(given_up_[i]);
+  if (given_up_.empty()) return;
+  // A commit of one step has not marked them itself.
+  if (marked_ == 0) {
+    for (const SlotRef at : given_up_) section->store.record(at).committing = false;
   }
+  if (terms_.release) return;  // they go with the lease
+  static_cast<void>(
+      section->leases.part_with(section, {.from = lease_, .is_commits = true}, given_up_));
 }
 
 void Commit::fail(Section& section, Error error) {

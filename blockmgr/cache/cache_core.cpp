@@ -160,6 +160,20 @@ void Section::give_way() {
   enter();
 }
 
+void Section::aside(const std::function<void()>& work) {
+  struct Back {
+    ~Back() CAIRN_THREAD_ATTRIBUTE(no_thread_safety_analysis) {
+      section.core_.mutex_.lock();
+      section.enter();
+    }
+    Section& section;
+  };
+  leave();
+  core_.mutex_.unlock();
+  const Back back{*this};
+  work();
+}
+
 void Section::enter() {
   entered_ = std::chrono::steady_clock::now();
   budget_ = state_.steps.size();

@@ -159,6 +159,8 @@ class CAIRN_THREAD_ATTRIBUTE(scoped_lockable) Section {
   // Lets others have the lock, so that no request holds it for longer than a step. Afterwards
   // anything may have changed, but for what is pinned: who goes on asks check_usable() again.
   void give_way() CAIRN_THREAD_ATTRIBUTE(no_thread_safety_analysis);
+  // The same, with work of the caller's own while others have it.
+  void aside(const std::function<void()>& work) CAIRN_THREAD_ATTRIBUTE(no_thread_safety_analysis);
   void after(UniqueFunction<void()> action) { actions_.push_back(std::move(action)); }
   // Slots taken and copies evicted under one hold of the lock have a bound, the same whoever they
   // are for: false where it is reached. Who has more to do then says go_on(), and is called again

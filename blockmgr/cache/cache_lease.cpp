@@ -131,16 +131,15 @@ Result<std::int64_t> Cache::renew(const LeaseId& id, std::optional<std::uint32_t
 
 namespace {
 
-Error being_committed(SlotRef at) {
-  return {ErrorCode::state_conflict, "slot " + std::to_string(at.slot()) + " of tier " +
-                                         std::string(to_string(at.tier())) + " is being committed"};
-}
-
-// The slots that handles name, in their order.
+// The slots that handles name, in their order. Gives way.
 Result<std::vector<SlotRef>> named_slots(Section& section, std::span<const BlockHandle> blocks) {
   std::vector<SlotRef> slots;
   slots.reserve(blocks.size());
   for (const BlockHandle& block : blocks) {
+    if (!slots.empty() && slots.size() % kStepSlots == 0) {
+      section.give_way();
+      CAIRN_TRY(section.check_usable());
+    }
     const auto at = Leases::named(section, block);
     if (!at) return at.error();
     if (section->store.record(*at).committing) return being_committed(*at);
@@ -157,18 +156,23 @@ Result<LeaseNumber> receiver(Section& section, LeaseNumber from, const LeaseId& 
   return to;
 }
 
-// Every block of a lease that ends with this.
-Result<std::uint64_t> release_all(Section& section, LeaseNumber lease,
-                                  std::optional<LeaseNumber> to) {
-  const std::size_t count = section->leases[lease].held.size();
-  if (to) {
-    const std::vector<SlotRef> held = section->leases[lease].held;
-    for (const SlotRef at : held) {
-      if (section->store.record(at).committing) return being_committed(at);
-    }
-    section->leases.hand_over(section, {.from = lease, .to = *to}, held);
+// Every block of a lease that ends with this. Gives way.
+Result<std::uint64_t> release_all(Section& section, const LeaseId& id,
+                                  const std::optional<LeaseId>& to) {
+  std::uint64_t count = 0;
+  auto lease = section->leases.live(section, id);
+  while (lease && to && !section->leases[*lease].held.empty()) {
+    const std::span<const SlotRef> held = section->leases[*lease].held;
+    const auto last = held.last(std::min(held.size(), kStepSlots));
+    const std::vector<SlotRef> step(last.begin(), last.end());
+    CAIRN_TRY(section->leases.part_with(section, {.from = id, .to = to}, step));
+    count += step.size();
+    section.give_way();
+    lease = section->leases.live(section, id);
   }
-  section->leases.end(section, lease, false);
+  if (!lease) return std::move(lease).error();
+  count += section->leases[*lease].held.size();
+  section->leases.end(section, *lease, false);
   section->leases.finish_releases(section);
   return count;
 }
@@ -242,24 +246,13 @@ Result<LeaseNumber> name_held(Section& section, const LeaseId& id, const std::st
   }
 }
 
-// Some of a lease's blocks.
-Result<std::uint64_t> release_some(Section& section, LeaseNumber lease,
-                                   std::optional<LeaseNumber> to,
+// Some of a lease's blocks. Gives way.
+Result<std::uint64_t> release_some(Section& section, const LeaseId& id,
+                                   const std::optional<LeaseId>& to,
                                    std::span<const BlockHandle> blocks) {
-  auto named = named_slots(section, blocks);
-  if (!named) return std::move(named).error();
-  std::vector<SlotRef> held = section->leases[lease].held;
-  std::vector<SlotRef> sorted = *named;
-  std::ranges::sort(held);
-  std::ranges::sort(sorted);
-  if (!std::ranges::includes(held, sorted)) {
-    return Error{ErrorCode::foreign_lease, "the lease does not hold all of these blocks"};
-  }
-  if (to) {
-    section->leases.hand_over(section, {.from = lease, .to = *to}, *named);
-  } else {
-    section->leases.give_up(section, lease, *named);
-  }
+  const auto named = named_slots(section, blocks);
+  if (!named) return named.error();
+  CAIRN_TRY(section->leases.part_with(section, {.from = id, .to = to}, *named));
   return named->size();
 }
 
@@ -294,8 +287,9 @@ Result<std::uint64_t> Cache::release(const LeaseId& id, const ReleaseRequest& re
       core->reuse.ended(id, end, input_tokens);
     });
   }
-  auto released = request.blocks.empty() ? release_all(section, *lease, to)
-                                         : release_some(section, *lease, to, request.blocks);
+  auto released = request.blocks.empty()
+                      ? release_all(section, id, request.to_lease)
+                      : release_some(section, id, request.to_lease, request.blocks);
   if (released && reuse && !session.empty()) {
     tell_session(section, {holder, session}, reuse.next_use());
   }

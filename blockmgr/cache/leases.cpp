@@ -12,8 +12,45 @@ namespace {
 
 // Pins that go under one hold of the lock: some 30 ns each.
 constexpr std::size_t kReleaseStep = 128;
+// A lease that others change each time while its blocks are put in order, which takes some
+// milliseconds for 65,536 of them, is put in order under the lock.
+constexpr int kMaxArrangements = 4;
+
+bool ends_with(std::span<const SlotRef> held, std::span<const SlotRef> slots) {
+  return held.size() >= slots.size() && std::ranges::equal(held.last(slots.size()), slots);
+}
+
+// The same with these at the end, each as often as it is named. None where they are not all there.
+std::optional<std::vector<SlotRef>> with_last(std::vector<SlotRef> held,
+                                              std::span<const SlotRef> slots) {
+  struct Named {
+    SlotRef at;
+    std::uint32_t times = 0;
+  };
+  std::vector<SlotRef> sorted(slots.begin(), slots.end());
+  std::ranges::sort(sorted);
+  std::vector<Named> named;
+  for (const SlotRef at : sorted) {
+    if (named.empty() || named.back().at != at) named.push_back({at, 0});
+    ++named.back().times;
+  }
+  const auto is_named = [&named](SlotRef at) {
+    const auto found = std::ranges::lower_bound(named, at, {}, &Named::at);
+    if (found == named.end() || found->at != at || found->times == 0) return false;
+    --found->times;
+    return true;
+  };
+  if (std::erase_if(held, is_named) != slots.size()) return std::nullopt;
+  held.insert(held.end(), slots.begin(), slots.end());
+  return held;
+}
 
 }  // namespace
+
+Error being_committed(SlotRef at) {
+  return {ErrorCode::state_conflict, "slot " + std::to_string(at.slot()) + " of tier " +
+                                         std::string(to_string(at.tier())) + " is being committed"};
+}
 
 // The last block of a prefix becomes the least recently used, so that the prefix goes from there.
 void Leases::release_last(Section& section, Releasing& lease, std::size_t count) {
@@ -72,14 +109,6 @@ void Leases::end(Section& section, LeaseNumber lease, bool expired) {
   }
 }
 
-void Leases::give_up(Section& section, LeaseNumber lease, std::span<const SlotRef> slots) {
-  remove(lease, slots);
-  const Lease& giving = table_[lease];
-  Releasing releasing{.held = {slots.begin(), slots.end()},
-                      .telling = {.next_use = giving.told, .user = giving.user}};
-  release_last(section, releasing, releasing.held.size());
-}
-
 void Leases::release_step(Section& section) {
   std::size_t left = kReleaseStep;
   while (left > 0 && !releasing_.empty()) {
@@ -117,31 +146,78 @@ void Leases::add(LeaseNumber lease, std::span<const SlotRef> slots) {
   table_.count(lease);
 }
 
-void Leases::remove(LeaseNumber lease, std::span<const SlotRef> slots) {
-  struct Going {
-    SlotRef at;
-    std::uint32_t times = 0;
-  };
-  std::vector<SlotRef> sorted(slots.begin(), slots.end());
-  std::ranges::sort(sorted);
-  std::vector<Going> going;
-  for (const SlotRef at : sorted) {
-    if (going.empty() || going.back().at != at) going.push_back({at, 0});
-    ++going.back().times;
+Result<LeaseNumber> Leases::bring_to_end(Section& section, const LeaseId& id,
+                                         std::span<const SlotRef> slots) {
+  std::vector<SlotRef> before;
+  std::optional<std::vector<SlotRef>> arranged;
+  const auto arrange = [&] { arranged = with_last(std::move(before), slots); };
+  for (int attempt = 0;; ++attempt) {
+    auto lease = table_.find(id);
+    if (!lease) return lease;
+    const Lease& held = table_[*lease];
+    if (ends_with(held.held, slots)) return lease;
+    before = held.held;
+    if (before.size() <= kReleaseStep || attempt == kMaxArrangements) {
+      arrange();
+    } else {
+      const std::uint64_t changes = held.changes;
+      section.aside(arrange);
+      lease = table_.find(id);
+      if (!lease) return lease;
+      if (table_[*lease].changes != changes) continue;
+    }
+    if (!arranged) {
+      return Error{ErrorCode::foreign_lease, "the lease does not hold all of these blocks"};
+    }
+    table_[*lease].held.swap(*arranged);
+    return lease;
   }
-  const auto goes = [&going](SlotRef at) {
-    const auto found = std::ranges::lower_bound(going, at, {}, &Going::at);
-    if (found == going.end() || found->at != at || found->times == 0) return false;
-    --found->times;
-    return true;
-  };
-  const auto removed = std::erase_if(table_[lease].held, goes);
-  CAIRN_ASSERT(removed == slots.size(), "a lease is to let go of a slot that it does not hold");
-  table_.count(lease);
+}
+
+Result<> Leases::part_with(Section& section, const Parting& parting,
+                           std::span<const SlotRef> slots) {
+  auto from = bring_to_end(section, parting.from, slots);
+  while (true) {
+    if (!from) return from.error();
+    const auto step = slots.last(std::min(slots.size(), kReleaseStep));
+    CAIRN_TRY(check_parting(section, parting, step));
+    Lease& giving = table_[*from];
+    giving.held.resize(giving.held.size() - step.size());
+    table_.count(*from);
+    if (parting.to) {
+      hand_over(section, {.from = *from, .to = *table_.find(*parting.to)}, step);
+    } else {
+      Releasing releasing{.held = {step.begin(), step.end()},
+                          .telling = {.next_use = giving.told, .user = giving.user}};
+      release_last(section, releasing, step.size());
+    }
+    slots = slots.first(slots.size() - step.size());
+    if (slots.empty()) return {};
+    section.give_way();
+    from = table_.find(parting.from);
+    // What others have added lies behind what is left.
+    const auto next = slots.last(std::min(slots.size(), kReleaseStep));
+    if (from && !ends_with(table_[*from].held, next)) {
+      from = bring_to_end(section, parting.from, slots);
+    }
+  }
+}
+
+Result<> Leases::check_parting(Section& section, const Parting& parting,
+                               std::span<const SlotRef> slots) const {
+  if (parting.to) {
+    const auto to = table_.find(*parting.to);
+    if (!to) return to.error();
+  }
+  for (const SlotRef at : slots) {
+    SlotRecord& slot = section->store.record(at);
+    if (parting.is_commits) slot.committing = false;
+    if (slot.committing) return being_committed(at);
+  }
+  return {};
 }
 
 void Leases::hand_over(Section& section, Handover leases, std::span<const SlotRef> slots) {
-  remove(leases.from, slots);
   for (const SlotRef at : slots) {
     SlotRecord& slot = section->store.record(at);
     if (slot.life != SlotLife::allocated || slot.owner != leases.from) continue;

@@ -14,6 +14,9 @@ namespace cairn {
 
 class Section;
 
+// state_conflict: nothing else may be done with it.
+Error being_committed(SlotRef at);
+
 // The leases of a cache and the pins that they hold. Part of a cache's state: every call has the
 // section that holds the lock.
 class Leases {
@@ -54,17 +57,17 @@ class Leases {
   const Lease& operator[](LeaseNumber lease) const { return table_[lease]; }
   // It holds these too, which have a pin for it already.
   void add(LeaseNumber lease, std::span<const SlotRef> slots);
-  // It gives these up, as it does with all of them at its end. REQUIRES: it holds them.
-  void give_up(Section& section, LeaseNumber lease, std::span<const SlotRef> slots);
-  // It holds each of these once less; their pins are the caller's. REQUIRES: it holds them.
-  void remove(LeaseNumber lease, std::span<const SlotRef> slots);
-  // Another lease holds these instead; an uncommitted block is that one's from then on, and counts
-  // where it would have counted, unless that lease has a quota of its own.
-  struct Handover {
-    LeaseNumber from = 0;
-    LeaseNumber to = 0;
+  // It holds each of these once less, from the last to the first: it gives them up, as it does with
+  // all of them at its end, or another lease holds them instead. An uncommitted block is that one's
+  // from then on, and counts where it would have counted, unless that lease has a quota of its own.
+  // Gives way between steps. foreign_lease: it did not hold all of them, and holds what it held.
+  // unknown_lease, lease_expired, state_conflict (one is being committed): some may have gone.
+  struct Parting {
+    const LeaseId& from;
+    std::optional<LeaseId> to = {};
+    bool is_commits = false;  // whose marks they have
   };
-  void hand_over(Section& section, Handover leases, std::span<const SlotRef> slots);
+  Result<> part_with(Section& section, const Parting& parting, std::span<const SlotRef> slots);
 
   // lease_quota where somebody's leases would hold more than they may; null: nobody's.
   static Result<> check_pins(const LeaseQuota* pins, std::uint64_t more);
@@ -83,6 +86,16 @@ class Leases {
 
  private:
   void expire(Section& section);
+  // Gives way.
+  Result<LeaseNumber> bring_to_end(Section& section, const LeaseId& id,
+                                   std::span<const SlotRef> slots);
+  Result<> check_parting(Section& section, const Parting& parting,
+                         std::span<const SlotRef> slots) const;
+  struct Handover {
+    LeaseNumber from = 0;
+    LeaseNumber to = 0;
+  };
+  void hand_over(Section& section, Handover leases, std::span<const SlotRef> slots);
 
   LeaseTable table_;
   UserTable users_;

@@ -50,6 +50,7 @@ Result<LeaseNumber> LeaseTable::find(const LeaseId& id) const {
 
 void LeaseTable::count(LeaseNumber number) {
   Lease& lease = leases_[number];
+  ++lease.changes;
   if (lease.pins == nullptr) return;
   const std::size_t held = lease.held.size();
   if (held > lease.counted) lease.pins->add(held - lease.counted);

@@ -26,6 +26,7 @@ struct Lease {
   LeaseId id;
   TimePoint expires_at{};
   std::vector<SlotRef> held;               // a slot as often as the lease pins it
+  std::uint64_t changes = 0;               // of what is held, but for its order
   std::shared_ptr<BlockQuota> quota = {};  // what is committed under it counts there
   std::shared_ptr<LeaseQuota> pins = {};   // what it holds counts there
   std::size_t counted = 0;                 // of `held`, in `pins`

@@ -237,6 +237,85 @@ TEST(StepsTest, ALongCommitGivesUpTheSlotsOfKeysThatWereThere) {
   EXPECT_EQ(count(*cache, Tier::pinned, SlotState::free), kLong);
 }
 
+// Every other block of a lease, the last first, which is not the order that it holds them in.
+std::vector<BlockHandle> every_other(const std::vector<BlockHandle>& blocks) {
+  std::vector<BlockHandle> some;
+  for (std::size_t i = 0; i < blocks.size(); i += 2) some.push_back(blocks[i]);
+  std::ranges::reverse(some);
+  return some;
+}
+
+TEST(StepsTest, ALongPartOfALeaseIsReleasedAndTheRestStays) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.pinned = 2 * kLong}));
+  store(*cache, keys(0, kLong));
+  const MatchResult found = rig.match(*cache, keys(0, kLong));
+  const auto some = every_other(found.blocks);
+  const auto released = cache->release(*found.lease, {.blocks = some});
+  ASSERT_TRUE(released);
+  EXPECT_EQ(*released, some.size());
+  EXPECT_EQ(leased(*cache), kLong - some.size());
+  // Once more: they are not the lease's any more, and nothing else goes.
+  std::vector<BlockHandle> all = found.blocks;
+  const auto again = cache->release(*found.lease, {.blocks = all});
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().code, ErrorCode::foreign_lease);
+  EXPECT_EQ(leased(*cache), kLong - some.size());
+  ASSERT_TRUE(cache->release(*found.lease));
+  EXPECT_EQ(leased(*cache), 0u);
+}
+
+TEST(StepsTest, ABlockThatALeaseHoldsTwiceIsReleasedAsOftenAsItIsNamed) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.pinned = 2 * kLong}));
+  const auto chain = keys(0, kLong);
+  store(*cache, chain);
+  std::vector<KeyView> twice = views(chain);
+  twice.insert(twice.end(), twice.begin(), twice.end());
+  const auto held = cache->hold(twice, {.lease_ms = 30'000});
+  ASSERT_TRUE(held);
+  const MatchResult found = rig.match(*cache, chain);
+  ASSERT_TRUE(cache->release(*found.lease));
+  ASSERT_TRUE(cache->release(*held->lease, {.blocks = every_other(found.blocks)}));
+  EXPECT_EQ(leased(*cache), kLong);
+  ASSERT_TRUE(cache->release(*held->lease, {.blocks = every_other(found.blocks)}));
+  EXPECT_EQ(leased(*cache), kLong / 2);
+}
+
+TEST(StepsTest, ALongPartOfALeaseIsHandedToAnother) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.pinned = 2 * kLong}));
+  const auto from = allocate(*cache, kLong);
+  const auto to = allocate(*cache, 1);
+  ASSERT_TRUE(from && to);
+  const auto some = every_other(from->blocks);
+  ASSERT_TRUE(cache->release(from->lease, {.blocks = some, .to_lease = to->lease}));
+  EXPECT_EQ(leased(*cache), kLong + 1);
+  ASSERT_TRUE(cache->release(from->lease));
+  EXPECT_EQ(leased(*cache), some.size() + 1);
+  // Uncommitted blocks are the other's to commit.
+  std::vector<CommitBlock> blocks;
+  for (const BlockHandle& block : some) {
+    blocks.push_back({.handle = block, .key = keys(blocks.size(), 1).front()});
+  }
+  EXPECT_TRUE(commit(*cache, to->lease, blocks));
+}
+
+TEST(StepsTest, ALongLeaseIsHandedToAnotherWhole) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.pinned = 2 * kLong}));
+  const auto from = allocate(*cache, kLong);
+  const auto to = allocate(*cache, 1);
+  ASSERT_TRUE(from && to);
+  const auto released = cache->release(from->lease, {.to_lease = to->lease});
+  ASSERT_TRUE(released);
+  EXPECT_EQ(*released, kLong);
+  EXPECT_EQ(leased(*cache), kLong + 1);
+  EXPECT_EQ(cache->release(from->lease).error().code, ErrorCode::unknown_lease);
+  ASSERT_TRUE(cache->release(to->lease));
+  EXPECT_EQ(leased(*cache), 0u);
+}
+
 TEST(StepsTest, HoldsAndLooksCoverEveryStep) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 2 * kLong}));
@@ -286,7 +365,13 @@ TEST_P(LongStorm, LeavesNothingHeldAndEveryCountRight) {
           if (!cache->match(views(chain), random() % 3 == 0 ? 0 : lease_ms, found)) break;
           if (!found.lease || random() % 2 == 0) break;
           const std::size_t some = 1 + random() % found.blocks.size();
-          (void)cache->release(*found.lease, {.blocks = std::span(found.blocks).first(some)});
+          if (random() % 2 == 0) std::ranges::shuffle(found.blocks, random);
+          ReleaseRequest part{.blocks = std::span(found.blocks).first(some)};
+          MatchResult other;
+          if (random() % 2 == 0 && cache->match(views(chain), lease_ms, other)) {
+            part.to_lease = other.lease;
+          }
+          (void)cache->release(*found.lease, part);
           break;
         }
         case 4:
