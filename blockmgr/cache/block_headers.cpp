@@ -25,13 +25,13 @@ BlockHeader header_of_copy(Section& section, Copied copy) {
   const Entry& entry = store.entry(slot.owner);
   const BlockKey key = store.key(slot.owner);
   std::optional<BlockKey> parent;
-  NewBlock block{.key = key, .epoch = entry.epoch};
+  NewBlock block{.key = key, .epoch = store.details(slot.owner).epoch};
   if (entry.parent != kNoEntry) {
     parent = store.key(entry.parent);
     block.parent = parent->view();
   }
-  if (entry.metadata) block.metadata = *entry.metadata;
-  if (entry.has_ttl) block.expires_at = entry.expires_at;
+  block.metadata = store.metadata(slot.owner);
+  if (entry.has_ttl) block.expires_at = store.expires_at(slot.owner);
   BlockHeader header = header_of(section, copy.destination, block);
   header.priority = slot.priority;
   return header;

@@ -175,7 +175,7 @@ void BlockReader::keep_checksum(std::uint64_t checksum) {
   // What was read through staging is pinned no more: the slot may be another key's by now.
   const bool is_there =
       slot.generation == read.handle.generation && slot.life == SlotLife::committed && !slot.gone;
-  if (is_there) store.entry(slot.owner).checksum = checksum;
+  if (is_there) store.details(slot.owner).checksum = checksum;
 }
 
 Result<BlockReader> Cache::read(KeyView key, std::optional<PieceSelector> piece,
@@ -194,7 +194,7 @@ Result<BlockReader> Cache::read(KeyView key, std::optional<PieceSelector> piece,
   section->store.used(at, section->leases.user_of(reader));
   section->store.record(at).used_again = true;
   auto read = std::make_shared<Read>(core_, at, section->store.handle(at), piece);
-  read->checksum = section->store.entry(entry).checksum;
+  read->checksum = section->store.details(entry).checksum;
   return BlockReader(std::make_unique<BlockReader::Impl>(std::move(read)));
 }
 
@@ -222,7 +222,7 @@ void Departures::hand_out(Section& section, std::span<const SlotRef> victims,
     const Entry& entry = section->store.entry(section->store.record(at).owner);
     auto read = std::make_shared<Read>(core, at, section->store.handle(at), std::nullopt,
                                        Read::Pin::leaving);
-    read->checksum = entry.checksum;
+    read->checksum = section->store.details(section->store.record(at).owner).checksum;
     read->reason = reason;
     DepartingBlock block{.key = section->store.key(section->store.record(at).owner),
                          .reader = BlockReader(std::make_unique<BlockReader::Impl>(read))};

@@ -150,7 +150,7 @@ Result<> CacheCopy::pin_sources() {
     const Entry& entry = section->store.entry(at);
     CommitBlock block{.handle = {}, .key = key};
     if (entry.parent != kNoEntry) block.parent = section->store.key(entry.parent);
-    if (entry.metadata) block.metadata = *entry.metadata;
+    block.metadata = section->store.metadata(at);
     sources_.push_back(*source_of_copy(entry, request_.to));
     section->store.pin(sources_.back());
     intake_.add(std::move(block));

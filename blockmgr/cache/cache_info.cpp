@@ -27,8 +27,8 @@ BlockInfo describe(const BlockStore& store, SlotRef at) {
   const Entry& entry = store.entry(slot.owner);
   info.key = store.key(slot.owner);
   if (entry.parent != kNoEntry) info.parent = store.key(entry.parent);
-  if (entry.metadata) info.metadata = *entry.metadata;
-  info.epoch = entry.epoch;
+  info.metadata = store.metadata(slot.owner);
+  info.epoch = store.details(slot.owner).epoch;
   return info;
 }
 
@@ -186,8 +186,7 @@ Result<std::string> Cache::metadata(KeyView key) const {
   CAIRN_TRY(section.check_usable());
   const EntryNumber entry = section->store.find(key, section.now());
   if (entry == kNoEntry) return unknown_key(core, key);
-  const auto& metadata = section->store.entry(entry).metadata;
-  return metadata ? *metadata : std::string();
+  return std::string(section->store.metadata(entry));
 }
 
 Result<> Cache::set_metadata(KeyView key, std::string json) {
@@ -197,7 +196,7 @@ Result<> Cache::set_metadata(KeyView key, std::string json) {
   CAIRN_TRY(section.check_usable());
   const EntryNumber entry = section->store.find(key, section.now());
   if (entry == kNoEntry) return unknown_key(core, key);
-  ++section->store.entry(entry).epoch;
+  ++section->store.details(entry).epoch;
   section->store.set_metadata(entry, std::move(json));
   return {};
 }

@@ -81,7 +81,7 @@ void BlockStore::set_offload_on_evict(bool offload_on_evict) {
     std::vector<SlotNumber> parked;
     for (SlotNumber slot = 0; slot < pool(tier).end(); ++slot) {
       const SlotRecord& record = pool(tier)[slot];
-      if (record.place == EvictionPlace::parked && !blocked(index_[record.owner], tier)) {
+      if (record.place == EvictionPlace::parked && !blocked(record.owner, tier)) {
         parked.push_back(slot);
       }
     }
@@ -101,7 +101,7 @@ std::optional<Tier> BlockStore::next_lower(Tier tier) const {
 EntryNumber BlockStore::find(KeyView key, TimePoint now) {
   const EntryNumber number = index_.find(key);
   if (number == kNoEntry || !index_[number].present()) return kNoEntry;
-  if (expired(index_[number], now)) {
+  if (expired(number, now)) {
     drop_all(number, EvictionReason::expired);
     return kNoEntry;
   }
@@ -118,7 +118,7 @@ bool BlockStore::leased(const Entry& entry) const {
 
 bool BlockStore::contains(KeyView key, TimePoint now) const {
   const EntryNumber number = index_.find(key);
-  return number != kNoEntry && index_[number].present() && !expired(index_[number], now);
+  return number != kNoEntry && index_[number].present() && !expired(number, now);
 }
 
 void BlockStore::prefetch(std::span<const KeyView> keys) const {
@@ -132,7 +132,7 @@ std::span<const SlotRef> BlockStore::PrefixScan::next() {
   std::size_t count = 0;
   for (const EntryNumber number : entries_.next()) {
     if (number == kNoEntry || !store_.index_[number].present()) break;
-    if (overdue(store_.index_[number], now_)) {
+    if (store_.overdue(number, now_)) {
       if (!store_.leased(store_.index_[number])) {
         store_.drop_all(number, EvictionReason::expired);
       }
@@ -174,11 +174,11 @@ EntryNumber BlockStore::commit(SlotRef at, NewBlock block) {
   if (block.parent && !(*block.parent == block.key)) link_parent(number, *block.parent);
   Entry& entry = index_[number];
   if (block.expires_at) {
+    index_.rare(number).expires_at = *block.expires_at;
     entry.has_ttl = true;
-    entry.expires_at = *block.expires_at;
-    expiries_.emplace(entry.expires_at, number);
+    expiries_.emplace(*block.expires_at, number);
   }
-  entry.epoch = block.epoch;
+  details(number).epoch = block.epoch;
   entry.user = block.user;
   if (!block.metadata.empty()) set_metadata(number, std::move(block.metadata));
   if (entry.parent != kNoEntry) ++index_[entry.parent].children;
@@ -243,7 +243,7 @@ void BlockStore::add_copy(EntryNumber number, SlotRef at) {
   entry.slots[index_of(at.tier())] = at.slot();
   pool(at.tier()).set_committed(at.slot(), number);
   quotas_.add(entry.quota, at.tier());
-  if (entry.parent != kNoEntry) ++index_[entry.parent].children_in_tier[index_of(at.tier())];
+  if (entry.parent != kNoEntry) ++details(entry.parent).children_in_tier[index_of(at.tier())];
   tell(BlockEventKind::stored, at, number);
   free_or_list(number);
   if (at.tier() == Tier::disk) note_disk_slot(at.slot());
@@ -266,14 +266,14 @@ void BlockStore::describe_disk_slot(SlotNumber slot,
   view.stamp = record.last_use.value;
   view.data_checksum = disk_slots_->checksum(slot);
   view.priority = record.priority;
-  view.epoch = entry.epoch;
+  view.epoch = details(record.owner).epoch;
   view.key = key.view().as_text();
   view.parent = parent.view().as_text();
-  if (entry.metadata) view.metadata = *entry.metadata;
+  view.metadata = metadata(record.owner);
   if (entry.has_ttl) {
-    view.expires_at_unix_ms =
-        unix_ms_ +
-        std::chrono::duration_cast<std::chrono::milliseconds>(entry.expires_at - now_).count();
+    view.expires_at_unix_ms = unix_ms_ + std::chrono::duration_cast<std::chrono::milliseconds>(
+                                             expires_at(record.owner) - now_)
+                                             .count();
   }
   take(view);
 }
@@ -290,7 +290,7 @@ void BlockStore::tell(BlockEventKind kind, SlotRef at, EntryNumber number) const
       .unix_ms = last_stamp_.unix_ms(), .kind = kind, .tier = at.tier(), .key = index_.key(number)};
   if (kind == BlockEventKind::stored) {
     if (entry.parent != kNoEntry) event.parent = index_.key(entry.parent);
-    event.has_metadata = entry.metadata != nullptr;
+    event.has_metadata = !metadata(number).empty();
   }
   events_.append(std::move(event));
 }
@@ -340,7 +340,7 @@ void BlockStore::drop(SlotRef at, EvictionReason reason) {
     slot.leaving = false;
     --leaving_[tier];
   } else if (parent != kNoEntry) {
-    --index_[parent].children_in_tier[tier];
+    --details(parent).children_in_tier[tier];
   }
   ++evictions_[tier][static_cast<std::size_t>(reason)];
   tell(BlockEventKind::removed, at, number);
@@ -349,7 +349,8 @@ void BlockStore::drop(SlotRef at, EvictionReason reason) {
     if (uses_) uses_->gone(history(at), history_hash(index_.key(number)));
     vanish(number);
   } else if (entry.has_ttl) {
-    expiries_.emplace(entry.expires_at, number);  // it may have been this copy's lease that kept it
+    expiries_.emplace(expires_at(number),
+                      number);  // it may have been this copy's lease that kept it
   }
   if (parent != kNoEntry) free_or_list(parent);
   slot.owner = kNoOwner;
@@ -362,11 +363,11 @@ void BlockStore::drop(SlotRef at, EvictionReason reason) {
 void BlockStore::vanish(EntryNumber number) {
   Entry& entry = index_[number];
   if (entry.has_ttl) {
-    expiries_.erase({entry.expires_at, number});
+    expiries_.erase({expires_at(number), number});
     entry.has_ttl = false;
   }
   set_metadata(number, {});
-  entry.checksum = 0;
+  details(number).checksum = 0;
   quotas_.close(std::exchange(entry.quota, QuotaNumber{0}));
   if (entry.parent != kNoEntry) {
     --index_[entry.parent].children;
@@ -386,7 +387,7 @@ void BlockStore::free_or_list(EntryNumber number) {
   for (Tier tier : kTiers) {
     const SlotNumber slot = entry.slots[index_of(tier)];
     if (slot == kNoSlot || pool(tier)[slot].place != EvictionPlace::parked) continue;
-    if (!blocked(entry, tier)) pool(tier).list_by_use(slot);
+    if (!blocked(number, tier)) pool(tier).list_by_use(slot);
   }
 }
 
@@ -426,10 +427,15 @@ void BlockStore::free_slot(SlotRef at) {
 }
 
 void BlockStore::set_metadata(EntryNumber number, std::string json) {
-  auto& metadata = index_[number].metadata;
-  if (metadata) attached_bytes_ -= sizeof(std::string) + metadata->capacity();
-  metadata = json.empty() ? nullptr : std::make_unique<std::string>(std::move(json));
-  if (metadata) attached_bytes_ += sizeof(std::string) + metadata->capacity();
+  const std::uint64_t before = metadata(number).size();
+  if (!json.empty()) {
+    json.shrink_to_fit();
+    index_.rare(number).metadata = std::move(json);
+  } else if (const auto& rare = details(number).rare) {
+    rare->metadata = {};
+    index_.drop_rare(number);
+  }
+  attached_bytes_ = attached_bytes_ - before + metadata(number).size();
   const SlotNumber on_disk = index_[number].slots[index_of(Tier::disk)];
   if (on_disk != kNoSlot) note_disk_slot(on_disk);
 }

@@ -48,7 +48,7 @@ struct RestoredBlock {
 // A key is present while it has a copy. A key without a copy that is the parent of present ones is
 // kept as a *ghost*: never found, but a block that comes (back) under it is linked to its children
 // at once. A ghost needs a present child and a present key needs a slot, so there are at most twice
-// as many entries as slots: 40 bytes of slot, 128 of entry and 28 of buckets a block,
+// as many entries as slots: 40 bytes of slot, 96 of entry and 22 of buckets a block,
 // and 8 of history where the order of eviction learns.
 //
 // A prefix goes from its tail. A copy is evicted only when no child has a copy in the same tier,
@@ -130,6 +130,15 @@ class BlockStore {
   const SlotRecord& record(SlotRef at) const { return pool(at.tier())[at.slot()]; }
   Entry& entry(EntryNumber number) { return index_[number]; }
   const Entry& entry(EntryNumber number) const { return index_[number]; }
+  EntryDetails& details(EntryNumber number) { return index_.details(number); }
+  const EntryDetails& details(EntryNumber number) const { return index_.details(number); }
+  // Empty: it has none.
+  std::string_view metadata(EntryNumber number) const {
+    const auto& rare = index_.details(number).rare;
+    return rare ? std::string_view(rare->metadata) : std::string_view();
+  }
+  // REQUIRES: it has a time to live.
+  TimePoint expires_at(EntryNumber number) const { return index_.details(number).rare->expires_at; }
   BlockKey key(EntryNumber number) const { return index_.key(number); }
   BlockHandle handle(SlotRef at) const { return {at.tier(), at.slot(), record(at).generation}; }
   std::optional<Tier> next_lower(Tier tier) const;
@@ -300,16 +309,16 @@ class BlockStore {
   EntryNumber entry_end() const { return index_.end(); }
 
  private:
-  static bool overdue(const Entry& entry, TimePoint now) {
-    return entry.has_ttl && entry.expires_at <= now;
+  bool overdue(EntryNumber entry, TimePoint now) const {
+    return index_[entry].has_ttl && expires_at(entry) <= now;
   }
   bool leased(const Entry& entry) const;
-  bool expired(const Entry& entry, TimePoint now) const {
-    return overdue(entry, now) && !leased(entry);
+  bool expired(EntryNumber entry, TimePoint now) const {
+    return overdue(entry, now) && !leased(index_[entry]);
   }
   UseStamp next_stamp() { return {++last_stamp_.value}; }
   bool is_last_copy(const Entry& entry, Tier tier) const;
-  bool blocked(const Entry& entry, Tier tier) const;
+  bool blocked(EntryNumber entry, Tier tier) const;
   void link_parent(EntryNumber entry, KeyView parent);
   bool would_close_a_cycle(EntryNumber child, EntryNumber parent) const;
   void vanish(EntryNumber entry);

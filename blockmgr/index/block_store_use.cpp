@@ -43,7 +43,7 @@ void BlockStore::unpin_in_place(SlotRef at) {
   } else if (slot.place == EvictionPlace::none) {  // used meanwhile
     slot.last_use = next_stamp();
     list_last(at);
-  } else if (slot.place == EvictionPlace::parked && !blocked(index_[slot.owner], at.tier())) {
+  } else if (slot.place == EvictionPlace::parked && !blocked(slot.owner, at.tier())) {
     slots.list_by_use(at.slot());
   }
 }
@@ -59,7 +59,7 @@ void BlockStore::end_lease_pin(SlotRef at) {
   if (slot.life == SlotLife::allocated) {
     slot.gone = true;
     slot.owner = kNoOwner;
-  } else if (!slot.gone && expired(index_[slot.owner], now_)) {
+  } else if (!slot.gone && expired(slot.owner, now_)) {
     drop_all(slot.owner, EvictionReason::expired);
   }
   unpin(at);
@@ -185,10 +185,12 @@ bool BlockStore::is_last_copy(const Entry& entry, Tier tier) const {
   return true;
 }
 
-bool BlockStore::blocked(const Entry& entry, Tier tier) const {
-  if (entry.children_in_tier[index_of(tier)] > 0) return true;
+bool BlockStore::blocked(EntryNumber number, Tier tier) const {
+  const Entry& entry = index_[number];
+  if (entry.children == 0) return false;
+  if (details(number).children_in_tier[index_of(tier)] > 0) return true;
   const bool offloads = options_.offload_on_evict && next_lower(tier).has_value();
-  return entry.children > 0 && is_last_copy(entry, tier) && !offloads;
+  return is_last_copy(entry, tier) && !offloads;
 }
 
 bool BlockStore::wants_offload(SlotRef at) const {
@@ -204,7 +206,7 @@ bool BlockStore::holds_a_chain(SlotRef at) const {
 std::optional<BlockStore::Victim> BlockStore::next_victim(Tier tier) {
   SlotPool& slots = pool(tier);
   for (SlotNumber slot; (slot = slots.next_to_go(unix_ms_)) != kNoSlot;) {
-    if (slots[slot].pins == 0 && !blocked(index_[slots[slot].owner], tier)) {
+    if (slots[slot].pins == 0 && !blocked(slots[slot].owner, tier)) {
       const SlotRef at(tier, slot);
       const bool offload = wants_offload(at);
       const bool departs = departs_ && !offload && is_last_copy(index_[slots[slot].owner], tier);
@@ -221,7 +223,7 @@ std::uint32_t BlockStore::cut_chains(Tier tier, std::uint32_t count) {
   for (SlotNumber slot = 0; slot < slots.end(); ++slot) {
     const SlotRecord& record = slots[slot];
     if (record.place == EvictionPlace::parked && record.pins == 0 &&
-        index_[record.owner].children_in_tier[index_of(tier)] == 0) {
+        details(record.owner).children_in_tier[index_of(tier)] == 0) {
       tails.push_back(slot);
     }
   }
@@ -240,7 +242,7 @@ void BlockStore::begin_leaving(SlotRef at) {
   ++leaving_[index_of(at.tier())];
   const EntryNumber parent = index_[record(at).owner].parent;
   if (parent == kNoEntry) return;
-  --index_[parent].children_in_tier[index_of(at.tier())];
+  --details(parent).children_in_tier[index_of(at.tier())];
   free_or_list(parent);
 }
 
@@ -250,7 +252,7 @@ void BlockStore::end_leaving(SlotRef at) {
   slot.leaving = false;
   --leaving_[index_of(at.tier())];
   const EntryNumber parent = index_[slot.owner].parent;
-  if (parent != kNoEntry) ++index_[parent].children_in_tier[index_of(at.tier())];
+  if (parent != kNoEntry) ++details(parent).children_in_tier[index_of(at.tier())];
 }
 
 }  // namespace cairn

@@ -10,10 +10,10 @@
 namespace cairn {
 namespace {
 
-// Seven buckets for four entries. Half of the entries may be without a copy (BlockStore), so keys
-// that are present fill at most 29% of the buckets, and a lookup mostly reads one.
+// Eleven buckets for eight entries. Half of the entries may be without a copy (BlockStore), so keys
+// that are present fill at most 36% of the buckets, and a lookup mostly reads one.
 std::size_t buckets_for(std::uint32_t max_entries) {
-  return (std::size_t{max_entries} + 3) / 4 * 7;
+  return (std::size_t{max_entries} + 7) / 8 * 11;
 }
 
 }  // namespace
@@ -21,12 +21,14 @@ std::size_t buckets_for(std::uint32_t max_entries) {
 KeyIndex::KeyIndex(Options options)
     : options_(options), buckets_(buckets_for(options.max_entries)) {
   entries_.reserve(options.max_entries);
+  details_.reserve(options.max_entries);
 }
 
 void KeyIndex::grow(std::uint32_t max_entries) {
   if (max_entries <= options_.max_entries) return;
   HugeVector<Bucket> buckets(buckets_for(max_entries));
   entries_.reserve(max_entries);
+  details_.reserve(max_entries);
   buckets_.swap(buckets);
   options_.max_entries = max_entries;
   for (const Bucket& old : buckets) {
@@ -48,8 +50,9 @@ bool KeyIndex::holds(EntryNumber number, KeyView key) const {
   const Entry& entry = entries_[number];
   if (entry.key_size != key.size) return false;
   const std::size_t head = std::min<std::size_t>(key.size, Entry::kHeadBytes);
-  return std::memcmp(entry.key_head.data(), key.data, head) == 0 &&
-         std::memcmp(entry.key_tail.data(), key.data + head, key.size - head) == 0;
+  if (std::memcmp(entry.key_head.data(), key.data, head) != 0) return false;
+  return key.size == head ||
+         std::memcmp(details_[number].rare->key_tail.data(), key.data + head, key.size - head) == 0;
 }
 
 std::size_t KeyIndex::probe(std::size_t bucket, std::uint32_t tag) const {
@@ -115,18 +118,25 @@ std::span<const EntryNumber> KeyIndex::Scan::next() {
 
 EntryNumber KeyIndex::insert(KeyView key) {
   CAIRN_ASSERT(size_ < options_.max_entries, "the index would fill up and a lookup never end");
+  const std::size_t head = std::min<std::size_t>(key.size, Entry::kHeadBytes);
+  std::unique_ptr<EntryDetails::Rare> rare;
+  if (key.size > head) {
+    rare = std::make_unique<EntryDetails::Rare>();
+    std::memcpy(rare->key_tail.data(), key.data + head, key.size - head);
+  }
   EntryNumber number = first_unused_;
   if (number != kNoEntry) {
     first_unused_ = std::exchange(entries_[number].parent, kNoEntry);
   } else {
     number = static_cast<EntryNumber>(entries_.size());
     entries_.emplace_back();
+    details_.emplace_back();
   }
   Entry& entry = entries_[number];
-  const std::size_t head = std::min<std::size_t>(key.size, Entry::kHeadBytes);
   std::memcpy(entry.key_head.data(), key.data, head);
-  std::memcpy(entry.key_tail.data(), key.data + head, key.size - head);
   entry.key_size = key.size & 0x7FU;
+  if (rare) ++rare_;
+  details_[number].rare = std::move(rare);
 
   put({tag(key), number});
   ++size_;
@@ -148,21 +158,46 @@ void KeyIndex::erase(EntryNumber number) {
   }
   buckets_[hole] = {};
   entries_[number] = Entry{};
+  if (details_[number].rare) --rare_;
+  details_[number] = {};
   entries_[number].parent = first_unused_;
   first_unused_ = number;
   --size_;
+}
+
+EntryDetails::Rare& KeyIndex::rare(EntryNumber entry) {
+  auto& rare = details_[entry].rare;
+  if (!rare) {
+    rare = std::make_unique<EntryDetails::Rare>();
+    ++rare_;
+  }
+  return *rare;
+}
+
+void KeyIndex::drop_rare(EntryNumber number) {
+  auto& rare = details_[number].rare;
+  const Entry& entry = entries_[number];
+  const bool needed = entry.key_size > Entry::kHeadBytes || entry.has_ttl;
+  if (!rare || needed || !rare->metadata.empty()) return;
+  rare.reset();
+  --rare_;
 }
 
 BlockKey KeyIndex::key(EntryNumber number) const {
   const Entry& entry = entries_[number];
   std::array<std::byte, kMaxKeyBytes> bytes;
   std::copy(entry.key_head.begin(), entry.key_head.end(), bytes.begin());
-  std::copy(entry.key_tail.begin(), entry.key_tail.end(), bytes.begin() + Entry::kHeadBytes);
+  if (entry.key_size > Entry::kHeadBytes) {
+    const auto& tail = details_[number].rare->key_tail;
+    std::copy(tail.begin(), tail.end(), bytes.begin() + Entry::kHeadBytes);
+  }
   return BlockKey(std::span<const std::byte>(bytes.data(), entry.key_size));
 }
 
 std::uint64_t KeyIndex::memory_bytes() const {
-  return buckets_.size() * sizeof(Bucket) + entries_.size() * sizeof(Entry);
+  return buckets_.size() * sizeof(Bucket) +
+         entries_.size() * (sizeof(Entry) + sizeof(EntryDetails)) +
+         rare_ * sizeof(EntryDetails::Rare);
 }
 
 }  // namespace cairn

@@ -18,7 +18,7 @@ namespace cairn {
 using EntryNumber = std::uint32_t;
 inline constexpr EntryNumber kNoEntry = ~EntryNumber{0};
 
-// What is known of a key. The first cache line is all that a lookup of a key of up to 40 bytes
+// What is known of a key: a cache line, which is all that a lookup of a key of up to 40 bytes
 // reads.
 struct alignas(64) Entry {
   static constexpr std::size_t kHeadBytes = 40;
@@ -34,18 +34,27 @@ struct alignas(64) Entry {
   UserNumber user = 0;  // of a present key: who has used it
   QuotaNumber quota = 0;
 
-  alignas(64) std::array<std::byte, kMaxKeyBytes - kHeadBytes> key_tail;
-  // Of the children, those with a copy in the tier that is not leaving it.
-  std::array<std::uint32_t, kNumTiers> children_in_tier{};
-  std::uint32_t epoch = 0;
-  TimePoint expires_at{};  // where has_ttl
-  std::unique_ptr<std::string> metadata;
-  std::uint64_t checksum = 0;  // of its bytes in canonical order; 0: nobody has asked yet
-
   bool present() const { return slots[0] != kNoSlot || slots[1] != kNoSlot || slots[2] != kNoSlot; }
 };
 static_assert(kMaxKeyBytes < 1 << 7);
-static_assert(sizeof(Entry) == 128, "a block's metadata is bounded: see BlockStore");
+static_assert(sizeof(Entry) == 64, "a block's metadata is bounded: see BlockStore");
+
+// What else is known, which no look-up reads.
+struct EntryDetails {
+  // What few keys have.
+  struct Rare {
+    std::array<std::byte, kMaxKeyBytes - Entry::kHeadBytes> key_tail{};
+    TimePoint expires_at{};  // where has_ttl
+    std::string metadata = {};
+  };
+
+  // Of the children, those with a copy in the tier that is not leaving it.
+  std::array<std::uint32_t, kNumTiers> children_in_tier{};
+  std::uint32_t epoch = 0;
+  std::uint64_t checksum = 0;  // of its bytes in canonical order; 0: nobody has asked yet
+  std::unique_ptr<Rare> rare = {};
+};
+static_assert(sizeof(EntryDetails) == 32, "a block's metadata is bounded: see BlockStore");
 
 // Keys to entries: open addressing over as many buckets of (tag, entry) as the bound on entries
 // needs. Not thread-safe.
@@ -70,6 +79,12 @@ class KeyIndex {
   Entry& operator[](EntryNumber entry) { return entries_[entry]; }
   const Entry& operator[](EntryNumber entry) const { return entries_[entry]; }
   BlockKey key(EntryNumber entry) const;
+  EntryDetails& details(EntryNumber entry) { return details_[entry]; }
+  const EntryDetails& details(EntryNumber entry) const { return details_[entry]; }
+  // Makes it where there is none. Throws std::bad_alloc, and nothing has changed.
+  EntryDetails::Rare& rare(EntryNumber entry);
+  // Where the entry needs none any more.
+  void drop_rare(EntryNumber entry);
 
   std::uint32_t size() const { return size_; }
   EntryNumber end() const { return static_cast<EntryNumber>(entries_.size()); }  // unused ones too
@@ -97,6 +112,8 @@ class KeyIndex {
   HugeVector<Bucket> buckets_;
   // Reserved at once and touched as it grows, so that it moves only with the bound.
   HugeVector<Entry> entries_;
+  HugeVector<EntryDetails> details_;  // of each entry; likewise
+  std::uint32_t rare_ = 0;            // entries with what few have
   EntryNumber first_unused_ = kNoEntry;
   std::uint32_t size_ = 0;
 };

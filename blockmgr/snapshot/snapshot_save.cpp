@@ -112,11 +112,12 @@ std::optional<SnapshotRecord> describe(CacheCore& core, const BlockKey& key) {
   const Entry& entry = store.entry(number);
   SnapshotRecord record{.key = key};
   if (entry.parent != kNoEntry) record.parent = store.key(entry.parent);
-  if (entry.metadata) record.metadata = *entry.metadata;
-  record.epoch = entry.epoch;
+  record.metadata = store.metadata(number);
+  record.epoch = store.details(number).epoch;
   record.last_use_unix_ms = last_use(store, entry).unix_ms();
   if (entry.has_ttl) {
-    record.expires_at_unix_ms = std::max<std::int64_t>(1, section.unix_ms_at(entry.expires_at));
+    record.expires_at_unix_ms =
+        std::max<std::int64_t>(1, section.unix_ms_at(store.expires_at(number)));
   }
   for (Tier tier : kTiers) {
     const SlotNumber slot = entry.slots[index_of(tier)];
