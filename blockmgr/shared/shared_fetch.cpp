@@ -2,20 +2,24 @@
 
 #include <algorithm>
 #include <atomic>
+#include <deque>
 #include <optional>
 #include <utility>
 
 #include "base/hex.hpp"
+#include "base/mutex.hpp"
 #include "blockmgr/cache/cache_core.hpp"
 #include "transport/collective/pieces.hpp"
 
 namespace cairn {
 namespace {
 
-// Slots that are allocated, filled and committed together: enough to keep a node's connections
-// busy, and few enough that a cache has them free.
-constexpr std::uint64_t kStepBytes = 16ull << 20;
-constexpr std::uint64_t kMaxStep = 64;
+// Slots that are allocated, filled and committed together, and how many such steps are under way:
+// while one is checked and committed the others keep a node's connections busy. All of it is few
+// enough that a cache has it free.
+constexpr std::uint64_t kStepBytes = 4ull << 20;
+constexpr std::uint64_t kMaxStep = 16;
+constexpr std::size_t kMaxSteps = 4;
 // Ways to servers that are tried for a block; each may take its time-out.
 constexpr std::size_t kMaxTries = 3;
 
@@ -30,27 +34,62 @@ Error wrong(const BlockKey& key, WrongValue why) {
                                             " is not it: " + std::string(to_string(why))};
 }
 
-class Fetching : public std::enable_shared_from_this<Fetching> {
+// Some keys that follow each other, from their slots to their commit.
+class Step : public std::enable_shared_from_this<Step> {
  public:
-  Fetching(SharedFetch fetch, TransferTable& transfers, std::uint32_t lease_ms, TransferId id)
-      : fetch_(std::move(fetch)), transfers_(transfers), lease_ms_(lease_ms), id_(id) {
-    fetch_.context->under_way.enter();
-  }
-  ~Fetching() { fetch_.context->under_way.leave(); }
+  struct Part {
+    std::size_t first = 0;  // of the keys
+    std::size_t count = 0;
+  };
+  Step(std::shared_ptr<SharedFetch> fetch, Part part)
+      : fetch_(std::move(fetch)), first_(part.first), items_(part.count), left_(part.count) {}
 
-  void next() {
-    const std::uint64_t block_bytes = cache().block_bytes();
-    const std::uint64_t most = std::clamp<std::uint64_t>(kStepBytes / block_bytes, 1, kMaxStep);
-    const std::uint64_t count = std::min<std::uint64_t>(most, fetch_.keys.size() - arrived_);
-    if (count == 0 || error_) return finish();
-    items_ = std::vector<Item>(count);
-    cache().allocate({.count = static_cast<std::uint32_t>(count),
-                      .tier = fetch_.to,
-                      .lease_ms = lease_ms_,
-                      .quota = fetch_.quota},
+  // `filled` is told once, when no more bytes come.
+  void fill(std::uint32_t lease_ms, UniqueFunction<void()> filled) {
+    filled_ = std::move(filled);
+    cache().allocate({.count = static_cast<std::uint32_t>(items_.size()),
+                      .tier = fetch_->to,
+                      .lease_ms = lease_ms,
+                      .quota = fetch_->quota},
                      [self = shared_from_this()](Result<Allocation> slots) {
                        self->allocated(std::move(slots));
                      });
+  }
+
+  // The prefix that has come. Told is how many blocks that are; fewer than all have an error.
+  struct Committed {
+    std::size_t blocks = 0;
+    std::optional<Error> error = {};
+  };
+  void commit(UniqueFunction<void(Committed)> done) {
+    const auto failed = std::ranges::find_if(items_, [](const Item& item) { return !!item.error; });
+    if (failed != items_.end()) error_ = failed->error;
+    std::vector<CommitBlock> blocks;
+    for (auto item = items_.begin(); item != failed && !slots_.blocks.empty(); ++item) {
+      const auto i = static_cast<std::size_t>(item - items_.begin());
+      blocks.push_back({.handle = slots_.blocks[i],
+                        .key = key_of(i),
+                        .parent = item->block.parent,
+                        .epoch = item->block.epoch});
+    }
+    for (Item& item : items_) item.writer.reset();
+    if (blocks.empty()) {
+      give_up();
+      return done({.error = error_});
+    }
+    const std::size_t count = blocks.size();
+    cache().commit(slots_.lease, std::move(blocks),
+                   [self = shared_from_this(), count, done = std::move(done)](
+                       const Result<std::vector<CommitStatus>>& statuses) mutable {
+                     if (statuses) return done({.blocks = count, .error = self->error_});
+                     self->give_up();
+                     done({.error = statuses.error()});
+                   },
+                   {.release = true});
+  }
+  void give_up() {
+    items_.clear();
+    if (!slots_.blocks.empty()) static_cast<void>(cache().release(slots_.lease));
   }
 
  private:
@@ -63,20 +102,19 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
     std::size_t tries = 0;
   };
 
-  Cache& cache() const { return *fetch_.context->cache; }
-  const BlockKey& key_of(std::size_t item) const { return fetch_.keys[arrived_ + item]; }
+  Cache& cache() const { return *fetch_->context->cache; }
+  const BlockKey& key_of(std::size_t item) const { return fetch_->keys[first_ + item]; }
 
   void allocated(Result<Allocation> slots) {
     if (!slots) {
       error_ = std::move(slots).error();
-      return finish();
+      return filled_();
     }
     slots_ = std::move(*slots);
-    left_ = items_.size();
-    for (std::size_t i = 0; i < items_.size(); ++i) fill(i);
+    for (std::size_t i = 0; i < items_.size(); ++i) write(i);
   }
 
-  void fill(std::size_t i) {
+  void write(std::size_t i) {
     auto writer = cache().write({.lease = slots_.lease, .block = slots_.blocks[i]});
     if (!writer) return end_item(i, std::move(writer).error());
     items_[i].writer.emplace(std::move(*writer));
@@ -89,8 +127,8 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
 
   void read(std::size_t i, std::span<const iovec> room) {
     items_[i].room.assign(room.begin(), room.end());
-    if (!fetch_.sources.empty()) return read_from_next(i, absent(key_of(i)));
-    SharedContext& context = *fetch_.context;
+    if (!fetch_->sources.empty()) return read_from_next(i, absent(key_of(i)));
+    SharedContext& context = *fetch_->context;
     context.store.read(
         {.name = context.name_of(key_of(i)), .into = memory_of(items_[i])},
         [self = shared_from_this(), i](const Result<bool>& there) { self->have_value(i, there); });
@@ -103,7 +141,7 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
   }
 
   void have_value(std::size_t i, const Result<bool>& there) {
-    SharedContext& context = *fetch_.context;
+    SharedContext& context = *fetch_->context;
     if (there && !*there) {
       ++context.counters.absent;
       return end_item(i, absent(key_of(i)));
@@ -121,10 +159,10 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
   // `why` is what is told where there is no next one.
   void read_from_next(std::size_t i, const Error& why) {
     Item& item = items_[i];
-    const BlockSources& sources = fetch_.sources[arrived_ + i];
+    const BlockSources& sources = fetch_->sources[first_ + i];
     if (item.tries == std::min(sources.size(), kMaxTries)) return end_item(i, why);
     const BlockSource& source = sources[item.tries++];
-    const SharedContext& context = *fetch_.context;
+    const SharedContext& context = *fetch_->context;
     std::string target = "/v1/caches/" + source.cache + "/keys/";
     append_hex(target, key_of(i).view().bytes());
     context.peers->read({.server = source.server,
@@ -140,12 +178,12 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
       return read_from_next(i, there.error());
     }
     if (there && !*there) {
-      ++fetch_.context->counters.absent;
-      fetch_.is_not_there(key_of(i), source);
+      ++fetch_->context->counters.absent;
+      fetch_->is_not_there(key_of(i), source);
       return read_from_next(i, absent(key_of(i)));
     }
     if (const auto why = look_at(i, there)) {
-      fetch_.is_not_there(key_of(i), source);
+      fetch_->is_not_there(key_of(i), source);
       return read_from_next(i, wrong(key_of(i), *why));
     }
     finish_item(i);
@@ -154,7 +192,7 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
   // Why what has been read is not the block; counted.
   std::optional<WrongValue> look_at(std::size_t i, const Result<bool>& there) {
     Item& item = items_[i];
-    SharedContext& context = *fetch_.context;
+    SharedContext& context = *fetch_->context;
     std::optional<WrongValue> why;
     if (!there) {
       why = WrongValue::length;
@@ -179,68 +217,133 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
 
   void end_item(std::size_t i, std::optional<Error> error) {
     items_[i].error = std::move(error);
-    if (--left_ == 0) commit();
+    if (--left_ == 0) filled_();
   }
 
-  // The prefix that has come.
-  void commit() {
-    const auto failed = std::ranges::find_if(items_, [](const Item& item) { return !!item.error; });
-    if (failed != items_.end()) error_ = failed->error;
-    std::vector<CommitBlock> blocks;
-    for (auto item = items_.begin(); item != failed; ++item) {
-      const auto i = static_cast<std::size_t>(item - items_.begin());
-      blocks.push_back({.handle = slots_.blocks[i],
-                        .key = key_of(i),
-                        .parent = item->block.parent,
-                        .epoch = item->block.epoch});
+  const std::shared_ptr<SharedFetch> fetch_;
+  const std::size_t first_;
+  std::vector<Item> items_;
+  std::atomic<std::size_t> left_;
+  Allocation slots_;
+  std::optional<Error> error_;
+  UniqueFunction<void()> filled_;
+};
+
+// Steps that are filled at once and committed one after the other.
+class Fetching : public std::enable_shared_from_this<Fetching> {
+ public:
+  Fetching(SharedFetch fetch, TransferTable& transfers, std::uint32_t lease_ms, TransferId id)
+      : fetch_(std::make_shared<SharedFetch>(std::move(fetch))),
+        transfers_(transfers),
+        lease_ms_(lease_ms),
+        id_(id) {
+    fetch_->context->under_way.enter();
+  }
+  ~Fetching() { fetch_->context->under_way.leave(); }
+
+  // Does what can be done. Called after each change; a call in another one leaves it to that.
+  void go_on() {
+    {
+      MutexLock lock(mutex_);
+      if (std::exchange(going_on_, true)) return;
     }
-    for (Item& item : items_) item.writer.reset();
-    if (blocks.empty()) {
-      static_cast<void>(cache().release(slots_.lease));
-      return finish();
-    }
-    const std::size_t count = blocks.size();
-    cache().commit(
-        slots_.lease, std::move(blocks),
-        [self = shared_from_this(), count](const Result<std::vector<CommitStatus>>& done) {
-          self->committed(count, done);
-        },
-        {.release = true});
+    while (auto act = next_act()) act();
   }
 
-  void committed(std::size_t count, const Result<std::vector<CommitStatus>>& done) {
-    if (!done) {
-      error_ = done.error();
-      static_cast<void>(cache().release(slots_.lease));
-      return finish();
+ private:
+  struct UnderWay {
+    std::shared_ptr<Step> step;
+    bool is_filled = false;
+  };
+
+  UniqueFunction<void()> next_act() {
+    MutexLock lock(mutex_);
+    if (!committing_ && !steps_.empty() && steps_.front().is_filled) {
+      committing_ = true;
+      return [this, step = steps_.front().step, gives_up = error_.has_value()] {
+        if (!gives_up) {
+          return step->commit([self = shared_from_this()](const Step::Committed& committed) {
+            self->committed(committed);
+          });
+        }
+        step->give_up();
+        committed({});
+      };
     }
-    const std::uint64_t bytes = count * cache().block_bytes();
-    fetch_.context->counters.fetched_blocks += count;
-    fetch_.context->counters.fetched_bytes += bytes;
-    transfers_.add(id_, TransferTable::Arrived{.blocks = count, .bytes = bytes});
-    arrived_ += count;
-    next();
+    const std::size_t left = fetch_->keys.size() - begun_;
+    if (!error_ && left > 0 && steps_.size() < kMaxSteps) {
+      const std::uint64_t most =
+          std::clamp<std::uint64_t>(kStepBytes / cache().block_bytes(), 1, kMaxStep);
+      const Step::Part part{.first = begun_, .count = std::min<std::size_t>(most, left)};
+      begun_ += part.count;
+      const auto step = std::make_shared<Step>(fetch_, part);
+      steps_.push_back({.step = step});
+      return [this, step] {
+        step->fill(lease_ms_, [self = shared_from_this(), at = step.get()] { self->filled(*at); });
+      };
+    }
+    going_on_ = false;
+    if (!steps_.empty() || std::exchange(has_ended_, true)) return {};
+    return [this] { finish(); };
+  }
+
+  void filled(const Step& step) {
+    {
+      MutexLock lock(mutex_);
+      const auto at =
+          std::ranges::find(steps_, &step, [](const UnderWay& one) { return one.step.get(); });
+      at->is_filled = true;
+    }
+    go_on();
+  }
+
+  void committed(const Step::Committed& committed) {
+    const std::uint64_t bytes = committed.blocks * cache().block_bytes();
+    if (committed.blocks > 0) {
+      fetch_->context->counters.fetched_blocks += committed.blocks;
+      fetch_->context->counters.fetched_bytes += bytes;
+      transfers_.add(id_, TransferTable::Arrived{.blocks = committed.blocks, .bytes = bytes});
+    }
+    {
+      MutexLock lock(mutex_);
+      committing_ = false;
+      steps_.pop_front();
+      arrived_ += committed.blocks;
+      if (!error_) error_ = committed.error;
+    }
+    go_on();
   }
 
   void finish() {
-    if (error_) {
-      transfers_.add(id_, TransferStatus::Failure{fetch_.keys[arrived_], *error_});
-      transfers_.set_error(id_, *error_);
+    std::size_t arrived = 0;
+    std::optional<Error> error;
+    {
+      MutexLock lock(mutex_);
+      arrived = arrived_;
+      error = error_;
     }
-    fetch_.ended(arrived_);
-    transfers_.end(id_, error_ ? TransferState::failed : TransferState::done);
+    if (error) {
+      transfers_.add(id_, TransferStatus::Failure{fetch_->keys[arrived], *error});
+      transfers_.set_error(id_, *error);
+    }
+    fetch_->ended(arrived);
+    transfers_.end(id_, error ? TransferState::failed : TransferState::done);
   }
 
-  SharedFetch fetch_;
+  Cache& cache() const { return *fetch_->context->cache; }
+
+  const std::shared_ptr<SharedFetch> fetch_;
   TransferTable& transfers_;
   const std::uint32_t lease_ms_;
   const TransferId id_;
-  std::size_t arrived_ = 0;  // of the keys, from the first on
-  // Of the step that is under way.
-  std::vector<Item> items_;
-  Allocation slots_;
-  std::atomic<std::size_t> left_{0};
-  std::optional<Error> error_;
+  Mutex mutex_;
+  std::deque<UnderWay> steps_ CAIRN_GUARDED_BY(mutex_);  // the first is committed next
+  std::size_t begun_ CAIRN_GUARDED_BY(mutex_) = 0;       // of the keys
+  std::size_t arrived_ CAIRN_GUARDED_BY(mutex_) = 0;     // of the keys, from the first on
+  bool going_on_ CAIRN_GUARDED_BY(mutex_) = false;
+  bool committing_ CAIRN_GUARDED_BY(mutex_) = false;
+  bool has_ended_ CAIRN_GUARDED_BY(mutex_) = false;
+  std::optional<Error> error_ CAIRN_GUARDED_BY(mutex_);
 };
 
 }  // namespace
@@ -252,7 +355,7 @@ Result<TransferId> SharedFetches::start(SharedFetch fetch) {
   if (!id) return id;
   transfers.begin(*id);
   std::make_shared<Fetching>(std::move(fetch), transfers, core->options().max_lease_ms, *id)
-      ->next();
+      ->go_on();
   return id;
 }
 
