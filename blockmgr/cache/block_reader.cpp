@@ -209,8 +209,10 @@ Result<BlockReader> Cache::peek(KeyView key) {
   }
   const SlotRef at = section->store.highest_copy(section->store.entry(entry));
   section->store.pin_in_place(at);
-  return BlockReader(std::make_unique<BlockReader::Impl>(std::make_shared<Read>(
-      core_, at, section->store.handle(at), std::nullopt, Read::Pin::in_place)));
+  auto read = std::make_shared<Read>(core_, at, section->store.handle(at), std::nullopt,
+                                     Read::Pin::in_place);
+  read->checksum = section->store.entry(entry).checksum;
+  return BlockReader(std::make_unique<BlockReader::Impl>(std::move(read)));
 }
 
 void Departures::hand_out(Section& section, std::span<const SlotRef> victims,

@@ -26,6 +26,7 @@ SharedContext::SharedContext(std::shared_ptr<Cache> of, const Beyond& beyond)
       peers(beyond.peers),
       own_address(beyond.own_address),
       under_way(beyond.under_way),
+      executor(beyond.executor),
       name_space(shared_namespace(cache->config())),
       fingerprint(fingerprint_of(cache->config().shape)),
       name_prefix(prefix_of(cache->config(), fingerprint)),

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "base/executor.hpp"
 #include "blockmgr/cache/cache.hpp"
 #include "blockmgr/cache/wait_group.hpp"
 #include "blockmgr/shared/shared_holder.hpp"
@@ -42,7 +43,8 @@ struct SharedContext {
     SharedStore& store;
     BlockPeers* peers = nullptr;  // null: none are asked
     SharedAddress own_address = {};
-    WaitGroup& under_way;  // both live until it is empty
+    WaitGroup& under_way;  // the store and they live until it is empty
+    Executor& executor;
   };
   SharedContext(std::shared_ptr<Cache> of, const Beyond& beyond);
 
@@ -51,6 +53,7 @@ struct SharedContext {
   BlockPeers* const peers;
   const SharedAddress own_address;
   WaitGroup& under_way;
+  Executor& executor;
   const std::string name_space;
   const std::uint64_t fingerprint;
   const std::string name_prefix;

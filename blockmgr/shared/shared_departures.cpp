@@ -36,6 +36,7 @@ void SharedDepartures::store_next() {
                   .key = key,
                   .parent = next->block.parent,
                   .reader = std::make_shared<BlockReader>(std::move(next->block.reader)),
+                  .may_be_there = true,  // it may have come from there
                   .ended = [self = shared_from_this(), key](const Result<>& result) {
                     self->store_ended(key, result);
                   }});

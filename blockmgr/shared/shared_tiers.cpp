@@ -47,7 +47,8 @@ std::shared_ptr<SharedTier> SharedTiers::of(const std::shared_ptr<Cache>& cache)
                                         SharedTier::Services{.beyond = {.store = *store_,
                                                                         .peers = peers_.get(),
                                                                         .own_address = own_address_,
-                                                                        .under_way = under_way_},
+                                                                        .under_way = under_way_,
+                                                                        .executor = executor_},
                                                              .clock = clock_,
                                                              .options = options_});
     tier->begin();

@@ -16,12 +16,15 @@ class Uploading : public std::enable_shared_from_this<Uploading> {
   ~Uploading() { context().under_way.leave(); }
 
   void start() {
+    // Who commits or matches does not wait for a checksum.
+    if (!upload_.may_be_there) {
+      return context().executor.post([self = shared_from_this()](std::size_t) { self->read(); });
+    }
     context().store.touch({.name = name(), .ttl_ms = context().ttl_ms},
                           [self = shared_from_this()](const Result<bool>& there) {
                             if (!there) return self->end(there.error());
                             if (!*there) return self->read();
-                            ++self->context().counters.there_already;
-                            self->end({});
+                            self->is_there();
                           });
   }
 
@@ -63,9 +66,15 @@ class Uploading : public std::enable_shared_from_this<Uploading> {
     if (*stored) {
       ++counters.stored_blocks;
       counters.stored_bytes += upload_.reader->size_bytes();
-    } else {
-      ++counters.there_already;
+      return end({});
     }
+    if (context().ttl_ms == 0) return is_there();
+    context().store.touch({.name = name(), .ttl_ms = context().ttl_ms},
+                          [self = shared_from_this()](const Result<bool>&) { self->is_there(); });
+  }
+
+  void is_there() {
+    ++context().counters.there_already;
     end({});
   }
 

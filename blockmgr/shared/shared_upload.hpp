@@ -13,6 +13,9 @@ struct SharedUpload {
   BlockKey key;
   std::optional<BlockKey> parent = {};
   std::shared_ptr<BlockReader> reader = {};  // its bytes; null: the cache's, as long as it has them
+  // The store is asked before the bytes go there; else it takes or refuses them, which is one round
+  // trip, and of small blocks a third of the time, less.
+  bool may_be_there = false;
   UniqueFunction<void(Result<>)> ended;
 };
 void start_upload(SharedUpload upload);

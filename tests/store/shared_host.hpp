@@ -1,5 +1,6 @@
 #pragma once
 
+#include <barrier>
 #include <memory>
 #include <optional>
 #include <string>
@@ -87,9 +88,27 @@ struct Host {
     ASSERT_TRUE(rig.put(*cache, {.keys = keys}));
     settle();
   }
+  // Until nothing more happens by itself; writes that the store holds stay under way.
   void settle() {
     tiers.poll();
-    rig.engine->wait_idle();
+    std::uint64_t before = 0;
+    std::uint64_t waiting = 0;
+    do {
+      rig.engine->wait_idle();
+      wait_for_tasks();
+      rig.engine->wait_idle();
+      before = std::exchange(waiting, tier->stats().waiting_blocks);
+    } while (waiting != before);
+  }
+  // For all that was posted: each worker comes to a task that waits for the others'.
+  void wait_for_tasks() {
+    Executor& executor = rig.engine->executor();
+    const std::uint32_t workers = executor.workers();
+    auto all = std::make_shared<std::barrier<>>(workers + 1);
+    for (std::uint32_t i = 0; i < workers; ++i) {
+      executor.post([all](std::size_t) { all->arrive_and_wait(); });
+    }
+    all->arrive_and_wait();
   }
   SharedTier::Beyond look(const std::vector<BlockKey>& keys) {
     SharedTier::Beyond told;

@@ -60,6 +60,33 @@ TEST(SharedTier, ABlockIsWrittenOnce) {
   EXPECT_EQ(one.tier->stats().stored_blocks, 3u);
 }
 
+TEST(SharedTier, ABlockThatTheStoreIsNotKnownToHaveIsWrittenWithoutAsking) {
+  MemoryStore store;
+  Host one(store);
+  one.put(keys(1, 3));
+  EXPECT_EQ(store.values.size(), 3u);
+  EXPECT_EQ(store.touches, 0);
+}
+
+TEST(SharedTier, TheChecksumOfABlockThatWasStoredIsNotMadeAgain) {
+  MemoryStore store;
+  Host one(store);
+  one.put(keys(1, 1));
+  const auto reader = one.cache->peek(key(1).view());
+  ASSERT_TRUE(reader);
+  EXPECT_TRUE(reader->checksum());
+}
+
+TEST(SharedTier, ABlockThatAnotherHostStoredLivesOnFromTheAttemptToWriteIt) {
+  MemoryStore store;
+  Host one(store, {.ttl_ms = 60'000});
+  Host other(store, {.ttl_ms = 60'000});
+  one.put(keys(1, 3));
+  other.put(keys(1, 3));
+  EXPECT_EQ(store.touches, 3);
+  EXPECT_EQ(other.tier->stats().there_already, 3u);
+}
+
 TEST(SharedTier, WhatCameFromTheStoreDoesNotGoThereAgain) {
   MemoryStore store;
   Host one(store);
