@@ -123,6 +123,18 @@ TEST(HttpPeers, AnAnswerThatIsCutFailsAndTheServerIsLeftAlone) {
   EXPECT_TRUE(client.stats().servers.at(0).is_open);
 }
 
+TEST(HttpPeers, AServerIsToldAsLeftAloneNoLongerThanItIs) {
+  ScriptedServer server([&](int, const std::string&) {
+    return Answer{.bytes = "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nabc", .closes = true};
+  });
+  PeerClient client;
+  std::string back(1'000, '.');
+  EXPECT_FALSE(client.read(server.url(), back));
+  while (client.stats().servers.at(0).is_open) std::this_thread::yield();
+  EXPECT_FALSE(client.read(server.url(), back));
+  EXPECT_EQ(server.requests(), 2);
+}
+
 TEST(HttpPeers, AConnectionThatTheServerHadClosedIsOpenedAgain) {
   ScriptedServer server([&](int, const std::string&) {
     return Answer{.bytes = ScriptedServer::ok("ab"), .closes = true};

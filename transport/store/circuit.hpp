@@ -13,6 +13,7 @@ class Circuit {
   using Clock = std::chrono::steady_clock;
 
   bool is_open() const { return Clock::now() < open_until_; }
+  Clock::time_point open_until() const { return open_until_; }
   // What fails while it is open is the same failure.
   void failed(std::minstd_rand& random) {
     if (is_open()) return;

@@ -56,6 +56,9 @@ class HttpPeers final : public BlockPeers {
     {
       MutexLock lock(mutex_);
       stats = stats_;
+      for (std::size_t i = 0; i < open_until_.size(); ++i) {
+        stats.servers[i].is_open = Clock::now() < open_until_[i];
+      }
     }
     stats.reads.durations = durations_.snapshot();
     return stats;
@@ -185,9 +188,10 @@ class HttpPeers final : public BlockPeers {
   void tell_servers() {
     MutexLock lock(mutex_);
     stats_.servers.clear();
+    open_until_.clear();
     for (const auto& [name, peer] : peers_) {
-      stats_.servers.push_back(
-          {.address = name, .is_open = peer->circuit.is_open(), .last_error = peer->last_error});
+      stats_.servers.push_back({.address = name, .last_error = peer->last_error});
+      open_until_.push_back(peer->circuit.open_until());
     }
   }
 
@@ -212,6 +216,8 @@ class HttpPeers final : public BlockPeers {
 
   mutable Mutex mutex_;
   Stats stats_ CAIRN_GUARDED_BY(mutex_);
+  // Of its servers: nobody says when one is no longer left alone.
+  std::vector<Clock::time_point> open_until_ CAIRN_GUARDED_BY(mutex_);
   DurationHistogram durations_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   Thread thread_;  // last: it uses all the others
