@@ -36,7 +36,8 @@ struct SharedAddress {
   std::string unix_path = {};
 };
 
-// What only processes on this machine have in common (boot_id); empty where it is not told.
+// What hardly any but processes on this machine have in common (of its boot_id); empty where it is
+// not told.
 std::string this_host();
 
 }  // namespace cairn
