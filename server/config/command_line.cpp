@@ -295,6 +295,16 @@ std::string origin_of(const GivenByFlag& given, std::string_view detail) {
   return config->second.origin + ": '" + config->second.text + "': ";
 }
 
+// False where a section on the way to `field`, however far up, is no object: it is left as the file
+// has it, and refused as what it is.
+bool lies_in_objects(const json& document, const json::json_pointer& field) {
+  for (auto section = field.parent_pointer(); !section.empty();
+       section = section.parent_pointer()) {
+    if (document.contains(section) && !document[section].is_object()) return false;
+  }
+  return true;
+}
+
 Result<Settings> settings_of(const GivenByFlag& given, const std::vector<std::string>& restores) {
   json document = json::object();
   if (const auto config = given.find("config"); config != given.end()) {
@@ -306,13 +316,7 @@ Result<Settings> settings_of(const GivenByFlag& given, const std::vector<std::st
     const auto found = given.find(flag.name);
     if (found == given.end()) continue;
     const json::json_pointer field(flag.field);
-    // A section that is no object is refused as what it is.
-    if (field.parent_pointer() != json::json_pointer() &&
-        document.contains(field.parent_pointer()) &&
-        !document[field.parent_pointer()].is_object()) {
-      continue;
-    }
-    document[field] = value_of(flag, found->second.text);
+    if (lies_in_objects(document, field)) document[field] = value_of(flag, found->second.text);
   }
   if (!restores.empty()) document["restore"] = restores;
   auto settings = read_settings(document.dump());

@@ -225,6 +225,33 @@ TEST_F(ConfigFile, MustBeAnObjectOfJson) {
               HasSubstr("http"));
 }
 
+// A flag whose section, or a section around that, is no object in the file once ended the server
+// with an exception of the JSON library.
+TEST_F(ConfigFile, ASectionThatIsNoObjectIsRefusedByNameWhateverFlagWritesIntoIt) {
+  int tried = 0;
+  for (const json& row : listed_settings()) {
+    const auto field = row.at("field").get<std::string>();
+    const auto name = row.value("flag", "");
+    if (name.empty()) continue;
+    const std::string flag = "--" + name + "=1";
+    for (auto end = field.find('.'); end != std::string::npos; end = field.find('.', end + 1)) {
+      const std::string section = field.substr(0, end);
+      std::string pointer = "/" + section;
+      std::ranges::replace(pointer, '.', '/');
+      for (const json& wrong : {json(3), json("x"), json(true), json(nullptr), json::array({1})}) {
+        json document = json::object();
+        document[json::json_pointer(pointer)] = wrong;
+        const std::string path = write(document.dump());
+        EXPECT_THAT(refusal_of({"--config", path.c_str(), flag.c_str()}),
+                    HasSubstr(path + "': " + section + " is"))
+            << flag << " into " << document.dump();
+        ++tried;
+      }
+    }
+  }
+  EXPECT_GT(tried, 100);
+}
+
 TEST(Settings, ReadsPressureAndCaches) {
   const auto settings = read_settings(R"({
       "pressure": {"pinned": {"elevated": 0.5, "reactions": {
