@@ -1,5 +1,7 @@
 #include "metrics/allocators.hpp"
 
+#include <string>
+
 #include "metrics/families.hpp"
 
 namespace cairn {
@@ -43,7 +45,48 @@ constexpr Field kCounters[] = {
      &AllocatorStatistics::splits},
     {{"cairn_allocator_merges_total", "Free neighbours joined into one block."},
      &AllocatorStatistics::merges},
+    {{"cairn_allocator_typed_allocations_total", "Allocations asked for as objects of a type."},
+     &AllocatorStatistics::typed_allocations},
+    {{"cairn_allocator_typed_objects_total", "Objects that they were for."},
+     &AllocatorStatistics::typed_objects},
 };
+
+struct BucketField {
+  MetricName name;
+  std::uint64_t BucketStatistics::*value;
+};
+
+constexpr BucketField kBucketGauge = {
+    {"cairn_allocator_bucket_in_use", "Buffers of one size in use, by their bytes."},
+    &BucketStatistics::in_use};
+
+constexpr BucketField kBucketCounters[] = {
+    {{"cairn_allocator_bucket_hits_total",
+      "Buffers had from the bucket that their size belongs to."},
+     &BucketStatistics::hits},
+    {{"cairn_allocator_bucket_misses_total",
+      "Buffers that were not there: had from a larger bucket, or not at all."},
+     &BucketStatistics::misses},
+    {{"cairn_allocator_bucket_upgrades_total",
+      "Buffers moved into this bucket from a smaller one, as more came than was expected."},
+     &BucketStatistics::upgrades},
+    {{"cairn_allocator_bucket_downgrades_total",
+      "Buffers moved into this bucket from a larger one, as less came."},
+     &BucketStatistics::downgrades},
+};
+
+prometheus::MetricFamily of_buckets(MetricFamilyBuilder builder, const BucketField& field,
+                                    std::span<const NamedAllocator> allocators) {
+  for (const NamedAllocator& one : allocators) {
+    for (const BucketStatistics& bucket : one.buckets) {
+      builder.add({{"allocator", one.allocator},
+                   {"device", one.device},
+                   {"bucket_bytes", std::to_string(bucket.buffer_bytes)}},
+                  bucket.*field.value);
+    }
+  }
+  return std::move(builder).take();
+}
 
 }  // namespace
 
@@ -66,6 +109,11 @@ void add_allocators(std::vector<prometheus::MetricFamily>& out,
   for (const Field& field : kCounters) {
     add(MetricFamilyBuilder::counter(field.name),
         [&](const AllocatorStatistics& now) { return now.*field.value; });
+  }
+  out.push_back(
+      of_buckets(MetricFamilyBuilder::gauge(kBucketGauge.name), kBucketGauge, allocators));
+  for (const BucketField& field : kBucketCounters) {
+    out.push_back(of_buckets(MetricFamilyBuilder::counter(field.name), field, allocators));
   }
 }
 

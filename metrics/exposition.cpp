@@ -213,7 +213,7 @@ void add_all_movements(Families& out, const MetricsInput& input) {
         for (std::size_t i = 0; i < all.counts.size(); ++i) {
           all.counts[i] += route.durations.counts[i];
         }
-        all.sum_us += route.durations.sum_us;
+        all.sum += route.durations.sum;
         moving += route.in_flight_blocks;
       }
       durations.add({{"from", to_string(from)}, {"to", to_string(to)}}, all);
@@ -329,10 +329,17 @@ void add_http(Families& out, const MetricsInput& input) {
   }
   out.push_back(std::move(durations).take());
 
-  const auto single = [&out](Builder builder, std::uint64_t value) {
+  const auto single = [&out](Builder builder, const auto& value) {
     builder.add({}, value);
     out.push_back(std::move(builder).take());
   };
+  single(Builder::histogram({"cairn_http_body_bytes",
+                             "What a body that was not read with its head had in memory while it "
+                             "was worked on."}),
+         input.bodies.current);
+  single(
+      Builder::histogram({"cairn_http_body_peak_bytes", "The most that it had while it arrived."}),
+      input.bodies.peak);
   const HttpConnections& connections = input.connections;
   single(Builder::gauge({"cairn_http_connections", "Connections open."}), connections.open);
   single(Builder::counter({"cairn_http_connections_total", "Connections accepted."}),

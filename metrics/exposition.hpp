@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/histogram.hpp"
 #include "blockmgr/agent/agent_types.hpp"
 #include "blockmgr/index/stats.hpp"
 #include "blockmgr/share/share_stats.hpp"
@@ -21,6 +22,12 @@ struct HttpConnections {
   std::uint64_t refused = 0;
   std::uint64_t received_bytes = 0;
   std::uint64_t sent_bytes = 0;
+};
+
+// What bodies had in memory: when all of one had arrived, and at the most.
+struct HttpBodies {
+  SizeHistogram::Snapshot current;
+  SizeHistogram::Snapshot peak;
 };
 
 // Everything that a scrape shows, read beforehand as plain values.
@@ -40,6 +47,7 @@ struct MetricsInput {
   std::uint64_t memory_shortages = 0;      // times that the process got no more memory
   const HttpCounters& http;
   HttpConnections connections;
+  HttpBodies bodies = {};
 };
 
 inline constexpr std::string_view kMetricsType = "text/plain; version=0.0.4; charset=utf-8";

@@ -28,10 +28,14 @@ void MetricFamilyBuilder::add(MetricLabels labels, double value) {
 }
 
 void MetricFamilyBuilder::add(MetricLabels labels, const DurationHistogram::Snapshot& durations) {
-  add_buckets(labels, {.bounds = DurationHistogram::kBoundsUs,
+  add_buckets(labels, {.bounds = DurationHistogram::kBounds,
                        .counts = durations.counts,
-                       .sum = durations.sum_us,
+                       .sum = durations.sum,
                        .per_second = 1e6});
+}
+
+void MetricFamilyBuilder::add(MetricLabels labels, const SizeHistogram::Snapshot& sizes) {
+  add_buckets(labels, {.bounds = SizeHistogram::kBounds, .counts = sizes.counts, .sum = sizes.sum});
 }
 
 void MetricFamilyBuilder::add(MetricLabels labels, const LockHolds::OfUse& holds) {

@@ -37,6 +37,7 @@ class MetricFamilyBuilder {
   void add(MetricLabels labels, std::uint64_t value);
   void add(MetricLabels labels, double value);
   void add(MetricLabels labels, const DurationHistogram::Snapshot& durations);
+  void add(MetricLabels labels, const SizeHistogram::Snapshot& sizes);
   void add(MetricLabels labels, const LockHolds::OfUse& holds);
 
   prometheus::MetricFamily take() && { return std::move(family_); }

@@ -29,7 +29,7 @@ void HttpCounters::record(const Request& request) {
   const std::size_t row = request.route * methods_.size() + request.method;
   counts_[row * kStatuses.size() + index_of_status(request.status)].fetch_add(
       1, std::memory_order_relaxed);
-  durations_[request.route].record_us(request.duration_us);
+  durations_[request.route].record(request.duration_us);
 }
 
 std::vector<HttpCounters::Count> HttpCounters::counts() const {

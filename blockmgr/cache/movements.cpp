@@ -127,7 +127,7 @@ void Movements::items_ended(Section& section, const Batch& batch, Items items,
   const Tier from = batch->items[items.first].source.tier();
   if (outcome.state != JobState::cancelled) {
     route_of(*batch, from)
-        .durations.record_us(static_cast<std::uint64_t>(
+        .durations.record(static_cast<std::uint64_t>(
             std::chrono::duration_cast<std::chrono::microseconds>(outcome.running).count()));
   }
   if (outcome.state == JobState::failed) {

@@ -36,7 +36,7 @@ class ShareCounters {
  public:
   void ended(TransferOutcome outcome) { add(operations_[static_cast<std::size_t>(outcome)], 1); }
   void took(Duration duration) {
-    durations_.record_us(static_cast<std::uint64_t>(
+    durations_.record(static_cast<std::uint64_t>(
         std::chrono::duration_cast<std::chrono::microseconds>(duration).count()));
   }
   struct Blocks {

@@ -28,6 +28,13 @@ Result<std::span<std::byte>> AllocationScope::allocate(std::uint64_t size_bytes)
   return std::span<std::byte>(buffer.data(), size_bytes);
 }
 
+Error AllocationScope::too_many(const Objects& objects) {
+  return {ErrorCode::out_of_range, std::to_string(objects.count) + " objects of " +
+                                       std::to_string(objects.each) + " bytes are more than the " +
+                                       std::to_string(SlabPool::kMaxBytes) +
+                                       " bytes of the largest allocation"};
+}
+
 Result<> AllocationScope::preallocate(Buffers buffers) {
   for (std::uint32_t taken = 0; taken < buffers.count; ++taken) {
     auto result = take_from_pool(buffers.size_bytes);

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "base/result.hpp"
@@ -26,6 +27,19 @@ class AllocationScope {
   // preallocated buffer that holds them, else from the pool. no_capacity: the limit, which what is
   // preallocated counts against; the pool's errors.
   Result<std::span<std::byte>> allocate(std::uint64_t size_bytes);
+  // Room for `count` objects of a type that needs no end; they are not begun. out_of_range: more
+  // than there can be; else as above.
+  template <class T>
+  requires std::is_trivially_destructible_v<T> && std::is_trivially_copyable_v<T>
+      Result<std::span<T>> allocate(std::uint64_t count) {
+    static_assert(alignof(T) <= SlabPool::kAlignment);
+    if (count > SlabPool::kMaxBytes / sizeof(T))
+      return too_many({.count = count, .each = sizeof(T)});
+    auto bytes = allocate(count * sizeof(T));
+    if (!bytes) return std::move(bytes).error();
+    pool_.count_typed(count);
+    return std::span<T>(reinterpret_cast<T*>(bytes->data()), count);
+  }
   struct Buffers {
     std::uint64_t size_bytes = 0;
     std::uint32_t count = 0;
@@ -45,6 +59,11 @@ class AllocationScope {
   std::uint64_t held_bytes() const { return held_bytes_; }
 
  private:
+  struct Objects {
+    std::uint64_t count = 0;
+    std::uint64_t each = 0;  // bytes
+  };
+  static Error too_many(const Objects& objects);
   Result<> take_from_pool(std::uint64_t size_bytes);
 
   SlabPool& pool_;

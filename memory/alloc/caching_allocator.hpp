@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/cache_line.hpp"
 #include "base/mutex.hpp"
 #include "base/result.hpp"
 #include "memory/alloc/block_heap.hpp"
 #include "memory/alloc/statistics.hpp"
 #include "memory/alloc/whole_memory.hpp"
-#include "memory/cache_line.hpp"
 #include "memory/device_runtime.hpp"
 
 namespace cairn {

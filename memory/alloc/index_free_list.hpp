@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "memory/cache_line.hpp"
+#include "base/cache_line.hpp"
 
 namespace cairn {
 

@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/cache_line.hpp"
 #include "base/mutex.hpp"
 #include "base/result.hpp"
 #include "base/unique_function.hpp"
 #include "memory/alloc/statistics.hpp"
-#include "memory/cache_line.hpp"
 #include "memory/device_runtime.hpp"
 
 namespace cairn {

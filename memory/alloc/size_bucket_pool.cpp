@@ -41,7 +41,9 @@ SizeBucketPool::~SizeBucketPool() {
 
 Result<SizeBucketPool::Buffer> SizeBucketPool::acquire(std::uint64_t size_bytes) {
   auto buffer = take(size_bytes);
-  if (buffer) allocations_.fetch_add(1, kRelaxed);
+  if (!buffer) return buffer;
+  allocations_.fetch_add(1, kRelaxed);
+  if (buffer->bucket_ != bucket_for(size_bytes)) helped_out_.fetch_add(1, kRelaxed);
   return buffer;
 }
 
@@ -128,12 +130,16 @@ void SizeBucketPool::Buffer::downgrade(std::uint64_t size_bytes) {
   smaller->pool_ = nullptr;
 }
 
-std::array<SizeBucketPool::BucketStatistics, SizeBucketPool::kBuckets>
-SizeBucketPool::bucket_statistics() const {
+std::array<BucketStatistics, SizeBucketPool::kBuckets> SizeBucketPool::bucket_statistics() const {
   std::array<BucketStatistics, kBuckets> all;
   for (std::size_t i = 0; i < kBuckets; ++i) {
     const Bucket& bucket = *buckets_[i];
-    all[i] = {bucket.in_use, bucket.hits, bucket.misses, bucket.upgrades, bucket.downgrades};
+    all[i] = {.buffer_bytes = kBucketBytes[i],
+              .in_use = bucket.in_use,
+              .hits = bucket.hits,
+              .misses = bucket.misses,
+              .upgrades = bucket.upgrades,
+              .downgrades = bucket.downgrades};
   }
   return all;
 }
@@ -146,7 +152,8 @@ AllocatorStatistics SizeBucketPool::statistics() const {
   now.cached_bytes = now.reserved_bytes - now.allocated_bytes;
   now.peak_allocated_bytes = peak_allocated_bytes_;
   now.allocations = allocations_;
-  now.cache_hits = now.allocations;  // all of it was set aside at the start
+  now.cache_misses = std::min<std::uint64_t>(helped_out_, now.allocations);
+  now.cache_hits = now.allocations - now.cache_misses;
   now.frees = frees_;
   for (std::size_t i = 0; i < kBuckets; ++i) {
     if (buckets_[i]->in_use < buckets_[i]->free.capacity()) {

@@ -8,10 +8,10 @@
 #include <span>
 #include <utility>
 
+#include "base/cache_line.hpp"
 #include "base/result.hpp"
 #include "memory/alloc/index_free_list.hpp"
 #include "memory/alloc/statistics.hpp"
-#include "memory/cache_line.hpp"
 #include "memory/region.hpp"
 
 namespace cairn {
@@ -77,15 +77,9 @@ class SizeBucketPool {
   // out_of_range: 0 bytes or more than kMaxBytes; no_capacity: no bucket has a buffer for it.
   Result<Buffer> acquire(std::uint64_t size_bytes);
 
-  struct BucketStatistics {
-    std::uint64_t in_use = 0;      // buffers
-    std::uint64_t hits = 0;        // of those that belong here, served from here
-    std::uint64_t misses = 0;      // not served from here: by a larger bucket, or not at all
-    std::uint64_t upgrades = 0;    // buffers that were moved here from a smaller bucket
-    std::uint64_t downgrades = 0;  // or from a larger one
-  };
   std::array<BucketStatistics, kBuckets> bucket_statistics() const;
-  // Counts of several threads: each is right, together they may be a moment apart.
+  // Counts of several threads: each is right, together they may be a moment apart. A cache miss is
+  // a buffer from a larger bucket than its size has.
   AllocatorStatistics statistics() const;
 
  private:
@@ -109,6 +103,7 @@ class SizeBucketPool {
   std::atomic<std::uint64_t> allocated_bytes_{0};
   std::atomic<std::uint64_t> peak_allocated_bytes_{0};
   std::atomic<std::uint64_t> allocations_{0};
+  std::atomic<std::uint64_t> helped_out_{0};  // of those, by a larger bucket
   std::atomic<std::uint64_t> frees_{0};
 };
 

@@ -119,6 +119,12 @@ std::list<SlabPool::Slab> SlabPool::take_unused() {
   return unused;
 }
 
+void SlabPool::count_typed(std::uint64_t objects) {
+  MutexLock lock(mutex_);
+  ++counts_.typed_allocations;
+  counts_.typed_objects += objects;
+}
+
 void SlabPool::trim() {
   std::list<Slab> unused;  // goes after the lock
   MutexLock lock(mutex_);

@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/cache_line.hpp"
 #include "base/mutex.hpp"
 #include "base/result.hpp"
 #include "base/unique_function.hpp"
 #include "memory/alloc/statistics.hpp"
-#include "memory/cache_line.hpp"
 #include "memory/region.hpp"
 
 namespace cairn {
@@ -25,6 +25,7 @@ class SlabPool {
  public:
   static constexpr std::uint64_t kLeastBytes = 256;
   static constexpr std::uint64_t kMaxBytes = 8ull << 30;
+  static constexpr std::uint64_t kAlignment = 64;  // of every buffer
   // Objects of a slab, within the bounds of a slab's size: enough that one miss serves many, little
   // enough that a class with a single user costs little.
   static constexpr std::uint64_t kObjectsPerSlab = 8;
@@ -73,6 +74,8 @@ class SlabPool {
 
   // out_of_range: 0 bytes or more than kMaxBytes; no_capacity: the limit is reached; the source's.
   Result<Buffer> allocate(std::uint64_t size_bytes);
+  // Notes that an allocation was one of `objects` objects of a type, for statistics().
+  void count_typed(std::uint64_t objects);
   // Gives back the slabs of which no object is in use.
   void trim();
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace cairn {
 
@@ -16,7 +17,7 @@ struct AllocatorStatistics {
   std::uint64_t peak_allocated_bytes = 0;
   std::uint64_t peak_reserved_bytes = 0;
   std::uint64_t largest_free_bytes = 0;  // what one allocation can get without reserving more
-  std::uint64_t segments = 0;            // pieces in which it was reserved; of slots, tiers
+  std::uint64_t segments = 0;     // pieces in which it was reserved; of slots, tiers
 
   // Since the start; they never go back.
   std::uint64_t allocations = 0;  // that succeeded: cache_hits + cache_misses
@@ -26,6 +27,8 @@ struct AllocatorStatistics {
   std::uint64_t retries = 0;       // asked for once more, after what was cached had gone back
   std::uint64_t splits = 0;
   std::uint64_t merges = 0;
+  std::uint64_t typed_allocations = 0;  // those that were asked for as objects of a type
+  std::uint64_t typed_objects = 0;      // and how many objects they were
 
   // The share of reusable bytes that the largest allocation cannot get: 0 is one whole piece.
   double fragmentation() const {
@@ -35,11 +38,22 @@ struct AllocatorStatistics {
   }
 };
 
+// Buffers of one size.
+struct BucketStatistics {
+  std::uint64_t buffer_bytes = 0;
+  std::uint64_t in_use = 0;      // buffers
+  std::uint64_t hits = 0;        // of those that belong here, served from here
+  std::uint64_t misses = 0;      // not served from here: by a larger bucket, or not at all
+  std::uint64_t upgrades = 0;    // buffers that were moved here from a smaller bucket
+  std::uint64_t downgrades = 0;  // or from a larger one
+};
+
 // One of the allocators that the service uses.
 struct NamedAllocator {
   std::string allocator;  // one of few: it is a metric's label
   std::string device;     // its number; "host" or "disk"
   AllocatorStatistics now;
+  std::vector<BucketStatistics> buckets = {};  // of those that have buffers of a few sizes
 };
 
 }  // namespace cairn

@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
+#include "base/cache_line.hpp"
 #include "base/mutex.hpp"
-#include "memory/cache_line.hpp"
 #include "memory/cuda/cuda_platform.hpp"
 #include "memory/device_runtime.hpp"
 

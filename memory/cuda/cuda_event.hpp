@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "memory/cache_line.hpp"
+#include "base/cache_line.hpp"
 #include "memory/cuda/cuda_context.hpp"
 #include "memory/device_runtime.hpp"
 

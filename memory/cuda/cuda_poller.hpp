@@ -4,9 +4,9 @@
 
 #include <vector>
 
+#include "base/cache_line.hpp"
 #include "base/mutex.hpp"
 #include "base/thread.hpp"
-#include "memory/cache_line.hpp"
 
 namespace cairn {
 

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
+#include "base/cache_line.hpp"
 #include "base/mutex.hpp"
-#include "memory/cache_line.hpp"
 #include "memory/cuda/cuda_context.hpp"
 #include "memory/cuda/cuda_copy_plan.hpp"
 #include "memory/device_runtime.hpp"

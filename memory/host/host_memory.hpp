@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "memory/cache_line.hpp"
+#include "base/cache_line.hpp"
 #include "memory/region.hpp"
 
 namespace cairn {

@@ -7,9 +7,9 @@
 #include <variant>
 #include <vector>
 
+#include "base/cache_line.hpp"
 #include "base/mutex.hpp"
 #include "base/thread.hpp"
-#include "memory/cache_line.hpp"
 
 namespace cairn {
 namespace {

@@ -20,8 +20,16 @@ BodyMemory::BodyMemory(std::unique_ptr<SizeBucketPool> small, std::uint64_t limi
       large_(&Region::system, {.limit_bytes = limit_bytes}) {}
 
 std::vector<NamedAllocator> BodyMemory::statistics() const {
-  return {{"http_small_bodies", "host", small_->statistics()},
+  const auto buckets = small_->bucket_statistics();
+  return {{"http_small_bodies", "host", small_->statistics(), {buckets.begin(), buckets.end()}},
           {"http_bodies", "host", large_.statistics()}};
+}
+
+bool BodyMemory::announce(std::uint64_t bytes) {
+  const std::uint64_t before = announced_bytes_.fetch_add(bytes);
+  if (before + bytes <= limit_bytes_ / kAnnouncedShare) return true;
+  arrived(bytes);
+  return false;
 }
 
 void BodyMemory::trim_idle() {
@@ -42,8 +50,38 @@ std::span<std::byte> BodyBuffer::room(std::size_t max_bytes) {
   return {data_ + size_, std::min(max_bytes, capacity_ - size_)};
 }
 
-void BodyBuffer::clear() {
+void BodyBuffer::expect(std::size_t bytes) {
+  CAIRN_ASSERT(data_ == nullptr, "what has arrived would be forgotten");
+  // Where there is no memory for it, it may have come back by the time that the bytes are there.
+  if (bytes + kBodyPadding <= SizeBucketPool::kMaxBytes) {
+    reserve_small(bytes);
+  } else if (memory_.announce(bytes)) {
+    if (large_.preallocate({.size_bytes = bytes + kBodyPadding, .count = 1})) {
+      announced_bytes_ = bytes;
+    } else {
+      memory_.arrived(bytes);
+    }
+  }
+}
+
+void BodyBuffer::settle() {
   if (data_ == nullptr) return;
+  end_announcement();
+  if (!small_.empty()) {
+    small_.downgrade(size_ + kBodyPadding);
+    data_ = small_.data();
+    capacity_ = size_;
+  }
+  memory_.current_bytes_.record(small_.capacity_bytes() + large_.held_bytes());
+}
+
+void BodyBuffer::end_announcement() {
+  if (announced_bytes_ > 0) memory_.arrived(std::exchange(announced_bytes_, 0));
+}
+
+void BodyBuffer::clear() {
+  end_announcement();
+  if (peak_bytes_ > 0) memory_.peak_bytes_.record(std::exchange(peak_bytes_, 0));
   small_ = {};
   large_.release_all();
   data_ = nullptr;
@@ -54,36 +92,37 @@ void BodyBuffer::clear() {
 bool BodyBuffer::reserve(std::size_t bytes) {
   if (bytes <= capacity_) return true;
   const bool in_bucket = data_ == nullptr || !small_.empty();
-  if (in_bucket && bytes + kBodyPadding <= SizeBucketPool::kMaxBytes) {
-    Result<> grown;
-    if (small_.empty()) {
-      auto acquired = memory_.small_->acquire(bytes + kBodyPadding);
-      if (acquired) {
-        small_ = std::move(*acquired);
-      } else {
-        grown = std::move(acquired).error();
-      }
-    } else {
-      grown = small_.upgrade(bytes + kBodyPadding);
-    }
-    if (grown) {
-      // All of the bucket is used, so all of it has to be kept at the next growth.
-      const bool whole = small_.upgrade(small_.capacity_bytes()).has_value();
-      CAIRN_ASSERT(whole, "a bucket does not hold what it has room for");
-      data_ = small_.data();
-      capacity_ = small_.capacity_bytes() - kBodyPadding;
-      return true;
-    }
-  }
+  if (announced_bytes_ == 0 && in_bucket && reserve_small(bytes)) return true;
   // At least doubled: what was outgrown stays the scope's until clear(), and is no more than this.
   const std::size_t capacity =
-      std::max<std::size_t>({bytes, capacity_ * 2, SizeBucketPool::kMaxBytes});
+      bytes <= announced_bytes_
+          ? announced_bytes_
+          : std::max<std::size_t>({bytes, capacity_ * 2, SizeBucketPool::kMaxBytes});
   auto larger = large_.allocate(capacity + kBodyPadding);
   if (!larger) return false;
   if (size_ > 0) std::memcpy(larger->data(), data_, size_);
+  peak_bytes_ = std::max(peak_bytes_, small_.capacity_bytes() + large_.held_bytes());
   small_ = {};
   data_ = larger->data();
   capacity_ = capacity;
+  return true;
+}
+
+bool BodyBuffer::reserve_small(std::size_t bytes) {
+  if (bytes + kBodyPadding > SizeBucketPool::kMaxBytes) return false;
+  if (small_.empty()) {
+    auto acquired = memory_.small_->acquire(bytes + kBodyPadding);
+    if (!acquired) return false;
+    small_ = std::move(*acquired);
+  } else if (!small_.upgrade(bytes + kBodyPadding)) {
+    return false;
+  }
+  // All of the bucket is used, so all of it has to be kept at the next growth.
+  const bool whole = small_.upgrade(small_.capacity_bytes()).has_value();
+  CAIRN_ASSERT(whole, "a bucket does not hold what it has room for");
+  data_ = small_.data();
+  capacity_ = small_.capacity_bytes() - kBodyPadding;
+  peak_bytes_ = std::max(peak_bytes_, small_.capacity_bytes());
   return true;
 }
 

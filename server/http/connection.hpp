@@ -136,6 +136,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool take_room();
   bool fill();
   bool skip_body();
+  bool handle_collected();
   bool handle(std::span<const std::byte> body);
   bool say_continue();
   std::span<const std::byte> take_arrived_body();

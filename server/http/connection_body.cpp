@@ -14,18 +14,24 @@ std::string over_limit(std::uint64_t limit_bytes) {
   return "the body is longer than the " + std::to_string(limit_bytes) + " bytes allowed here";
 }
 
+// What a chunked body is expected to have: a match of 32 keys in JSON.
+constexpr std::size_t kUsualChunkedBytes = 4096 - kBodyPadding;
+
 }  // namespace
 
 bool Connection::begin_collect(const CollectBody& plan) {
   collect_limit_bytes_ = plan.limit_bytes;
   if (head().chunked) {
+    body_.expect(kUsualChunkedBytes);
     state_ = State::chunks;
     return true;
   }
   if (body_left_ > plan.limit_bytes) {
     return refuse(413, ErrorCode::body_too_large, over_limit(plan.limit_bytes));
   }
-  state_ = body_left_ <= input_.reach() ? State::collect : State::collect_large;
+  const bool is_large = body_left_ > input_.reach();
+  if (is_large) body_.expect(static_cast<std::size_t>(body_left_));
+  state_ = is_large ? State::collect_large : State::collect;
   return true;
 }
 
@@ -70,7 +76,7 @@ bool Connection::collect() {
 
 bool Connection::collect_large() {
   if (!body_.append(take_arrived_body())) return refuse_for_memory();
-  if (body_left_ == 0) return handle(body_.data());
+  if (body_left_ == 0) return handle_collected();
   if (continue_due_) return say_continue();
   wait_for_body();
   const std::span<std::byte> room = body_.room(static_cast<std::size_t>(body_left_));
@@ -82,7 +88,7 @@ bool Connection::collect_large() {
 bool Connection::read_chunks() {
   switch (parser_->read_chunks(input_, body_, collect_limit_bytes_)) {
     case ParseState::done:
-      return handle(body_.data());
+      return handle_collected();
     case ParseState::need_more:
       if (continue_due_) return say_continue();
       input_.compact(body_start_);
@@ -102,6 +108,11 @@ bool Connection::read_chunks() {
       break;
   }
   return refuse(400, ErrorCode::malformed, "the chunked body is not valid HTTP");
+}
+
+bool Connection::handle_collected() {
+  body_.settle();
+  return handle(body_.data());
 }
 
 bool Connection::handle(std::span<const std::byte> body) {

@@ -73,7 +73,8 @@ class HttpServer {
   // Thread-safe.
   HttpServerStats stats() const;
   std::vector<NamedAllocator> allocators() const;
-  // For what a route keeps of a body by itself: under the same bound. Thread-safe.
+  // For what a route keeps by itself, of a body or of what it asks for: under the same bound.
+  // Thread-safe.
   BodyMemory& bodies() const;
   // True where each network thread has gone round its loop since the last call, which they do at
   // least every 100 ms. Not by two threads at once.

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "base/version.hpp"
+#include "server/http/body_buffer.hpp"
 #include "server/routes/readiness.hpp"
 #include "server/routes/service.hpp"
 
@@ -18,6 +19,11 @@ std::string collect_metrics(const Service& service) {
   };
   add(service.engine.allocators());
   if (const http::HttpServer* server = service.http.load()) add(server->allocators());
+  HttpBodies bodies;
+  if (const http::HttpServer* server = service.http.load()) {
+    const http::BodyMemory::Sizes sizes = server->bodies().sizes();
+    bodies = {.current = sizes.current, .peak = sizes.peak};
+  }
   std::optional<SharedStats> shared;
   if (service.shared != nullptr) {
     shared = SharedStats{.store = service.shared->store_stats(),
@@ -43,7 +49,8 @@ std::string collect_metrics(const Service& service) {
                                        .accepted = http.connections_accepted,
                                        .refused = http.connections_refused,
                                        .received_bytes = http.bytes_received,
-                                       .sent_bytes = http.bytes_sent}});
+                                       .sent_bytes = http.bytes_sent},
+                       .bodies = bodies});
 }
 
 }  // namespace cairn

@@ -5,6 +5,7 @@
 #include "base/mutex.hpp"
 #include "server/codec/dom_blocks.hpp"
 #include "server/codec/ids.hpp"
+#include "server/http/body_buffer.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
 
@@ -20,31 +21,43 @@ constexpr std::uint64_t kFetchAheadBytes = 4ull << 20;
 // than their bytes do.
 constexpr std::uint64_t kSendBytes = 2ull << 20;
 
-// The keys of what is still to be sent, end to end: a client that is slow to read holds them all.
+// The keys of what is still to be sent, end to end: a client that is slow to read holds them all,
+// so they are in the bounded memory of bodies, as the body was that they came in.
 class KeyQueue {
  public:
-  explicit KeyQueue(std::span<const BlockKey> keys) {
-    std::size_t bytes = 0;
-    for (const BlockKey& key : keys) bytes += key.view().bytes().size();
-    bytes_.reserve(bytes);
-    lengths_.reserve(keys.size());
-    for (const BlockKey& key : keys) {
-      const auto all = key.view().bytes();
-      bytes_.insert(bytes_.end(), all.begin(), all.end());
-      lengths_.push_back(static_cast<std::uint8_t>(all.size()));
+  explicit KeyQueue(http::BodyMemory& memory) : scope_(memory.scope()) {}
+
+  // Once. unavailable where that memory is in use.
+  Result<> keep(std::span<const BlockKey> keys) {
+    std::size_t size = 0;
+    for (const BlockKey& key : keys) size += key.view().bytes().size();
+    auto bytes = scope_.allocate<std::byte>(size);
+    auto lengths = scope_.allocate<std::uint8_t>(keys.size());
+    if (!bytes || !lengths) {
+      return Error{ErrorCode::unavailable, "the memory for requests' bodies is in use"};
     }
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const auto all = keys[i].view().bytes();
+      std::ranges::copy(all, bytes->subspan(at).begin());
+      (*lengths)[i] = static_cast<std::uint8_t>(all.size());
+      at += all.size();
+    }
+    bytes_ = *bytes;
+    lengths_ = *lengths;
+    return {};
   }
 
   // REQUIRES: there is one.
   BlockKey pop() {
-    const std::span<const std::byte> all = bytes_;
     const std::size_t length = lengths_[next_++];
-    return BlockKey(all.subspan(std::exchange(at_, at_ + length), length));
+    return BlockKey(bytes_.subspan(std::exchange(at_, at_ + length), length));
   }
 
  private:
-  std::vector<std::byte> bytes_;
-  std::vector<std::uint8_t> lengths_;
+  AllocationScope scope_;
+  std::span<const std::byte> bytes_;
+  std::span<const std::uint8_t> lengths_;
   std::size_t next_ = 0;
   std::size_t at_ = 0;  // in bytes_
 };
@@ -53,13 +66,16 @@ class KeyQueue {
 // what answers from another thread shares the queue, and finds it gone where the connection is.
 class PrefixDownload final : public http::Download {
  public:
-  PrefixDownload(std::shared_ptr<Cache> cache, LeaseHolder holder, std::span<const BlockKey> keys,
+  PrefixDownload(std::shared_ptr<Cache> cache, LeaseHolder holder, http::BodyMemory& memory,
                  std::vector<BlockReader> pinned)
-      : queue_(std::make_shared<Queue>()), keys_(keys), pinned_(std::move(pinned)) {
+      : queue_(std::make_shared<Queue>()), keys_(memory), pinned_(std::move(pinned)) {
     ahead_ = std::max<std::size_t>(kFetchAhead, kFetchAheadBytes / cache->block_bytes());
     queue_->cache = std::move(cache);
     queue_->holder = std::move(holder);
   }
+
+  // First. `keys` are those of what is pinned.
+  Result<> keep(std::span<const BlockKey> keys) { return keys_.keep(keys); }
 
   void next(UniqueFunction<void(Pieces)> ready) override {
     // Once `waiting` is set another thread may answer, and this object be gone.
@@ -182,9 +198,15 @@ void read_many(Service& service, const Call& call, Reply reply) {
   response.headers = "Cairn-Matched: " + std::to_string(readers.size()) + "\r\n";
   if (!readers.empty()) {
     response.download_bytes = readers.size() * (*cache)->block_bytes();
-    response.download = std::make_unique<PrefixDownload>(std::move(*cache), call.holder(),
-                                                         std::span(*keys).first(readers.size()),
-                                                         std::move(readers));
+    const http::HttpServer* server = service.http.load();
+    if (server == nullptr) {
+      return reply.error({ErrorCode::unavailable, "the server is starting"});
+    }
+    const auto present = std::span(*keys).first(readers.size());
+    auto download = std::make_unique<PrefixDownload>(std::move(*cache), call.holder(),
+                                                     server->bodies(), std::move(readers));
+    if (auto kept = download->keep(present); !kept) return reply.error(kept.error());
+    response.download = std::move(download);
   }
   reply.send(std::move(response));
 }

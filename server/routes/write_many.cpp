@@ -67,7 +67,6 @@ class BatchUpload final : public http::Upload {
     return {&piece_, 1};
   }
 
-  // It grows with what arrives: an announcement costs nothing.
   Room header_room() {
     const std::span<std::byte> room = header_.room(header_bytes_ - header_.size());
     if (room.empty()) {
@@ -93,10 +92,12 @@ class BatchUpload final : public http::Upload {
                                                 " bytes left"};
     }
     header_bytes_ = static_cast<std::size_t>(size);
+    header_.expect(header_bytes_);
     return {};
   }
 
   Result<> take_header() {
+    header_.settle();
     auto header = read_write_header(header_.data(), bounds_.max_keys);
     if (!header) return std::move(header).error();
     if (header->tier) CAIRN_TRY(check_tier(*cache_, *header->tier));

@@ -58,7 +58,7 @@ CacheStats sample_cache() {
   route.durations.counts[0] = 2;   // up to 10 µs
   route.durations.counts[1] = 3;   // up to 25 µs
   route.durations.counts[19] = 1;  // longer than all bounds
-  route.durations.sum_us = 1'500'000;
+  route.durations.sum = 1'500'000;
   return cache;
 }
 
@@ -102,7 +102,15 @@ class MetricsText : public ::testing::Test {
           .cache_misses = 76,
           .retries = 80,
           .splits = 77,
-          .merges = 78}}};
+          .merges = 78,
+          .typed_allocations = 81,
+          .typed_objects = 82},
+         {{.buffer_bytes = 256,
+           .in_use = 83,
+           .hits = 84,
+           .misses = 85,
+           .upgrades = 86,
+           .downgrades = 87}}}};
     text_ = metrics_text(
         {.version = "1.2.3",
          .runtime = "host",
@@ -124,7 +132,9 @@ class MetricsText : public ::testing::Test {
                     .loads = {.done_blocks = 502, .failed_blocks = 503, .bytes = 504},
                     .stores = {.done_blocks = 505, .failed_blocks = 506, .bytes = 507}},
          .http = http_,
-         .connections = {.open = 51, .accepted = 52}});
+         .connections = {.open = 51, .accepted = 52},
+         .bodies = {.current = {.counts = {1, 2}, .sum = 53},
+                    .peak = {.counts = {0, 0, 3}, .sum = 54}}});
     std::istringstream in(text_);
     for (std::string line; std::getline(in, line);) lines_.push_back(line);
   }
@@ -189,6 +199,17 @@ TEST_F(MetricsText, HasTheNamesAndLabelsThatDashboardsRelyOn) {
           R"(cairn_allocator_cache_misses_total{allocator="transfer_staging",device="host"} 76)",
           R"(cairn_allocator_splits_total{allocator="transfer_staging",device="host"} 77)",
           R"(cairn_allocator_merges_total{allocator="transfer_staging",device="host"} 78)",
+          R"(cairn_allocator_typed_allocations_total{allocator="transfer_staging",device="host"} 81)",
+          R"(cairn_allocator_typed_objects_total{allocator="transfer_staging",device="host"} 82)",
+          R"(cairn_allocator_bucket_in_use{allocator="transfer_staging",device="host",bucket_bytes="256"} 83)",
+          R"(cairn_allocator_bucket_hits_total{allocator="transfer_staging",device="host",bucket_bytes="256"} 84)",
+          R"(cairn_allocator_bucket_misses_total{allocator="transfer_staging",device="host",bucket_bytes="256"} 85)",
+          R"(cairn_allocator_bucket_upgrades_total{allocator="transfer_staging",device="host",bucket_bytes="256"} 86)",
+          R"(cairn_allocator_bucket_downgrades_total{allocator="transfer_staging",device="host",bucket_bytes="256"} 87)",
+          R"(cairn_http_body_bytes_bucket{le="1024"} 3)",
+          R"(cairn_http_body_bytes_sum 53)",
+          R"(cairn_http_body_peak_bytes_bucket{le="1024"} 0)",
+          R"(cairn_http_body_peak_bytes_count 3)",
           R"(cairn_checksum_failures_total{tier="device"} 130)",
           R"(cairn_checksum_failures_total{tier="pinned"} 0)",
           R"(cairn_disk_admissions_total{cache="llama",result="admitted"} 11)",
@@ -282,7 +303,7 @@ TEST(HttpCounters, CountsFromManyPlacesAtOnceAddUp) {
   std::uint64_t sum = 0;
   for (const auto& count : counters.counts()) sum += count.requests;
   EXPECT_EQ(sum, 10u);
-  EXPECT_EQ(counters.durations(1).sum_us, 1u + 3 + 5 + 7 + 9);
+  EXPECT_EQ(counters.durations(1).sum, 1u + 3 + 5 + 7 + 9);
 }
 
 }  // namespace

@@ -177,7 +177,7 @@ class HttpPeers final : public BlockPeers {
   }
 
   void count(const Result<bool>& result, Clock::duration took, std::uint64_t bytes) {
-    durations_.record_us(static_cast<std::uint64_t>(
+    durations_.record(static_cast<std::uint64_t>(
         std::chrono::duration_cast<std::chrono::microseconds>(took).count()));
     const StoreOutcome outcome = outcome_of(result);
     MutexLock lock(mutex_);

@@ -350,7 +350,7 @@ class RedisStore final : public SharedStore {
     const auto index = static_cast<std::size_t>(task->operation);
     const auto took =
         std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - task->begun);
-    durations_[index].record_us(static_cast<std::uint64_t>(took.count()));
+    durations_[index].record(static_cast<std::uint64_t>(took.count()));
     const StoreOutcome outcome = outcome_of(result);
     {
       MutexLock lock(mutex_);

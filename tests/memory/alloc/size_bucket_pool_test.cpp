@@ -17,7 +17,7 @@ class SizeBucketPoolTest : public testing::Test {
   SizeBucketPool::Buffer get(std::uint64_t size_bytes) {
     return pool_->acquire(size_bytes).value();
   }
-  SizeBucketPool::BucketStatistics bucket(std::size_t i) { return pool_->bucket_statistics()[i]; }
+  BucketStatistics bucket(std::size_t i) { return pool_->bucket_statistics()[i]; }
 
   // Two buffers of each size.
   std::unique_ptr<SizeBucketPool> pool_ =
@@ -60,6 +60,10 @@ TEST_F(SizeBucketPoolTest, HelpsOutWithALargerBuffer) {
   EXPECT_EQ(bucket(0).hits, 2u);
   EXPECT_EQ(bucket(0).misses, 1u);
   EXPECT_EQ(bucket(1).in_use, 1u);
+  const AllocatorStatistics now = pool_->statistics();
+  EXPECT_EQ(now.allocations, 3u);
+  EXPECT_EQ(now.cache_hits, 2u);
+  EXPECT_EQ(now.cache_misses, 1u);
 }
 
 TEST_F(SizeBucketPoolTest, SaysWhenNothingLargeEnoughIsLeft) {

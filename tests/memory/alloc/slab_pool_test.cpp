@@ -208,6 +208,22 @@ TEST_F(AllocationScopeTest, ServesFromWhatIsPreallocated) {
   EXPECT_EQ(pool_.statistics().allocations, before + 1);
 }
 
+TEST_F(AllocationScopeTest, GivesRoomForObjectsOfAType) {
+  const std::span<std::uint32_t> numbers = scope_.allocate<std::uint32_t>(1000).value();
+  EXPECT_EQ(numbers.size(), 1000u);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(numbers.data()) % SlabPool::kAlignment, 0u);
+  EXPECT_EQ(scope_.current_bytes(), 4096u);
+  scope_.allocate<char>(24).value();
+  EXPECT_EQ(pool_.statistics().typed_allocations, 2u);
+  EXPECT_EQ(pool_.statistics().typed_objects, 1024u);
+}
+
+TEST_F(AllocationScopeTest, RefusesMoreObjectsThanCanBeCounted) {
+  EXPECT_EQ(scope_.allocate<std::uint64_t>(std::uint64_t{1} << 62).error().code,
+            ErrorCode::out_of_range);
+  EXPECT_EQ(pool_.statistics().typed_allocations, 0u);
+}
+
 TEST_F(AllocationScopeTest, UsesReleasedBuffersAgain) {
   const auto first = scope_.allocate(1000).value();
   scope_.release(first);

@@ -33,9 +33,8 @@ class BodyBufferTest : public testing::Test {
   BodyBuffer body_{*memory_};
 };
 
-TEST_F(BodyBufferTest, GrowsWithWhatArrivesAndNotWithWhatIsAnnounced) {
-  const std::size_t announced = std::size_t{1} << 40;
-  EXPECT_LE(body_.room(announced).size(), std::size_t{64 * 1024});
+TEST_F(BodyBufferTest, GrowsWithWhatArrivesWhereNothingWasAnnounced) {
+  EXPECT_LE(body_.room(std::size_t{1} << 40).size(), std::size_t{64 * 1024});
   std::string expected;
   for (int i = 0; i < 300; ++i) {
     const auto room = body_.room(1000);
@@ -77,6 +76,68 @@ TEST_F(BodyBufferTest, TakesShortBodiesFromTheBucketsAndLongOnesFromTheSlabs) {
   ASSERT_TRUE(body_.append(bytes_of(std::string(65'536, 'x'))));
   EXPECT_EQ(of("http_small_bodies").allocated_bytes, 0u);
   EXPECT_GE(of("http_bodies").allocated_bytes, 66'536u);
+}
+
+TEST_F(BodyBufferTest, HasItsMemoryInOnePieceWhereItsLengthIsKnown) {
+  const std::string expected(300'000, 'x');
+  body_.expect(expected.size());
+  std::string_view left = expected;
+  while (!left.empty()) {
+    ASSERT_TRUE(body_.append(bytes_of(std::string(left.substr(0, 20'000)))));
+    left.remove_prefix(std::min<std::size_t>(left.size(), 20'000));
+  }
+  body_.settle();
+  EXPECT_TRUE(text() == expected);
+  EXPECT_EQ(of("http_bodies").allocations, 1u);
+  EXPECT_EQ(of("http_small_bodies").allocations, 0u);
+  EXPECT_LE(held_bytes(), expected.size() + expected.size() / 4);
+}
+
+TEST_F(BodyBufferTest, AnnouncementsTakeAShareOfTheMemoryAndNoMore) {
+  const std::size_t announced = kLimitBytes / 4 - 4096;
+  BodyBuffer first(*memory_);
+  first.expect(announced);
+  EXPECT_GE(held_bytes(), announced);
+  const std::uint64_t held = held_bytes();
+  BodyBuffer second(*memory_);
+  second.expect(announced);
+  EXPECT_EQ(held_bytes(), held);
+  // It arrives all the same.
+  const std::string expected(200'000, 'y');
+  ASSERT_TRUE(second.append(bytes_of(expected)));
+  second.settle();
+  // What has arrived is no announcement any more, nor is what has gone.
+  ASSERT_TRUE(first.append(bytes_of("all of it")));
+  first.settle();
+  BodyBuffer third(*memory_);
+  third.expect(announced);
+  EXPECT_GE(held_bytes(), held + announced);
+  third.clear();
+  third.expect(announced);
+  EXPECT_GE(held_bytes(), held + announced);
+}
+
+TEST_F(BodyBufferTest, GivesBackWhatAShorterBodyDoesNotFill) {
+  body_.expect(4000);
+  EXPECT_EQ(held_bytes(), 4096u);
+  ASSERT_TRUE(body_.append(bytes_of(std::string(100, 'x'))));
+  body_.settle();
+  EXPECT_EQ(held_bytes(), 256u);
+  EXPECT_EQ(text(), std::string(100, 'x'));
+  ASSERT_TRUE(body_.append(bytes_of(std::string(500, 'y'))));
+  EXPECT_EQ(text(), std::string(100, 'x') + std::string(500, 'y'));
+}
+
+TEST_F(BodyBufferTest, TellsWhatEachBodyHad) {
+  body_.expect(4000);
+  ASSERT_TRUE(body_.append(bytes_of(std::string(100, 'x'))));
+  body_.settle();
+  EXPECT_EQ(memory_->sizes().current.sum, 256u);
+  EXPECT_EQ(memory_->sizes().peak.sum, 0u);
+  body_.clear();
+  EXPECT_EQ(memory_->sizes().peak.sum, 4096u);
+  body_.clear();
+  EXPECT_EQ(memory_->sizes().peak.sum, 4096u);
 }
 
 TEST_F(BodyBufferTest, GivesAllBackWhenItIsCleared) {
