@@ -228,7 +228,8 @@ Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(const CacheCon
     parts.journal =
         std::make_unique<SlotJournal>(SlotJournal::Options{.path = member.disk_files.front(),
                                                            .file_id = slots->file_id(),
-                                                           .num_slots = slots->num_slots()});
+                                                           .num_slots = slots->num_slots(),
+                                                           .mapped = &services->mapped});
     parts.layouts[index_of(Tier::disk)].emplace(std::move(disk->slots.layout));
     parts.slot_checksums = std::move(disk->slots.slots);
     if (const auto& pinned = parts.layouts[index_of(Tier::pinned)]) {
@@ -410,6 +411,7 @@ Result<TransferStatus> BlockManager::cancel_transfer(TransferId id) {
 }
 
 Agents& BlockManager::agents() { return *impl_->agents; }
+const MappedCounts& BlockManager::mapped() const { return impl_->services->mapped; }
 
 Groups& BlockManager::groups() { return *impl_->groups; }
 

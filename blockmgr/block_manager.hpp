@@ -74,6 +74,8 @@ class BlockManager {
   Groups& groups();
   // The engines that have registered memory. Their copies are transfers.
   Agents& agents();
+  // Of snapshots and of the indexes of disk tiers.
+  const MappedCounts& mapped() const;
   // What comes and goes in all caches, for those who listen.
   const EventRing& events() const;
 

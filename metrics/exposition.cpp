@@ -310,6 +310,22 @@ void add_disk(Families& out, std::span<const CacheStats> caches) {
   }
 }
 
+void add_mapped(Families& out, const MappedTotals& totals) {
+  auto files = Builder::counter(
+      {"cairn_mapped_files_total", "Files of snapshots and indexes read, by where they lay."});
+  files.add({{"memory", "mapped"}}, totals.mapped_files);
+  files.add({{"memory", "heap"}}, totals.files_on_heap);
+  auto released = Builder::counter({"cairn_mapped_released_bytes_total",
+                                    "Bytes of mapped files given back after they were read."});
+  released.add({}, totals.released_bytes);
+  auto refused = Builder::counter({"cairn_mapped_advice_refused_total",
+                                   "Advice on mapped files that the system did not take."});
+  refused.add({}, totals.refused_advice);
+  for (Builder* builder : {&files, &released, &refused}) {
+    out.push_back(std::move(*builder).take());
+  }
+}
+
 void add_http(Families& out, const MetricsInput& input) {
   auto requests = Builder::counter(
       {"cairn_http_requests_total", "Requests answered, by route, method and status."});
@@ -388,6 +404,7 @@ std::string metrics_text(const MetricsInput& input) {
   families.push_back(std::move(shortages).take());
   add_groups(families, input.groups);
   add_agents(families, input.agents);
+  add_mapped(families, input.mapped);
   if (input.shared != nullptr) add_shared(families, *input.shared);
   add_http(families, input);
 

@@ -30,6 +30,14 @@ struct HttpBodies {
   SizeHistogram::Snapshot peak;
 };
 
+// Of files that are read through a mapping.
+struct MappedTotals {
+  std::uint64_t mapped_files = 0;
+  std::uint64_t files_on_heap = 0;
+  std::uint64_t released_bytes = 0;
+  std::uint64_t refused_advice = 0;
+};
+
 // Everything that a scrape shows, read beforehand as plain values.
 struct MetricsInput {
   std::string_view version;
@@ -48,6 +56,7 @@ struct MetricsInput {
   const HttpCounters& http;
   HttpConnections connections;
   HttpBodies bodies = {};
+  MappedTotals mapped = {};
 };
 
 inline constexpr std::string_view kMetricsType = "text/plain; version=0.0.4; charset=utf-8";

@@ -1,36 +1,45 @@
 #include "replay/line_reader.hpp"
 
+#include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <utility>
 
 namespace cairn::replay {
 
 Result<LineReader> LineReader::open(const std::string& path) {
-  std::error_code failure;
-  const std::uintmax_t bytes = std::filesystem::file_size(path, failure);
-  if (failure) return Error{ErrorCode::not_found, path + ": " + failure.message()};
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return Error{ErrorCode::io_error, path + ": cannot be read"};
-  return LineReader(std::move(file), path, bytes);
+  auto file = MappedData::open(path, {});
+  if (!file) return std::move(file).error();
+  return LineReader(std::move(*file), path);
 }
 
-LineReader::LineReader(std::ifstream file, const std::string& path, std::uintmax_t file_bytes)
-    : file_(std::move(file)), path_(path), file_bytes_(file_bytes), line_(kMaxLineBytes + 1) {}
+LineReader::LineReader(MappedData file, const std::string& path)
+    : file_(std::move(file)), path_(path), buffer_(kPieceBytes) {}
 
 Result<std::optional<std::string_view>> LineReader::next() {
   while (true) {
     ++line_number_;
-    file_.getline(line_.data(), static_cast<std::streamsize>(line_.size()));
-    const auto taken = static_cast<std::size_t>(file_.gcount());
-    if (file_.bad()) return Error{ErrorCode::io_error, where() + "cannot be read"};
-    if (file_.eof() && taken == 0) return std::optional<std::string_view>();
-    if (file_.fail()) {
+    std::size_t looked_at = 0;
+    const char* newline = nullptr;
+    while (true) {
+      const char* const first = buffer_.data() + begin_;
+      const std::size_t there = end_ - begin_;
+      newline = static_cast<const char*>(std::memchr(first + looked_at, '\n', there - looked_at));
+      if (newline != nullptr || copied_bytes_ == file_.size_bytes()) break;
+      looked_at = there;
+      if (looked_at > kMaxLineBytes) break;
+      CAIRN_TRY(fill());
+    }
+    if (newline == nullptr && begin_ == end_) return std::optional<std::string_view>();
+    const char* const first = buffer_.data() + begin_;
+    const std::size_t bytes =
+        newline == nullptr ? end_ - begin_ : static_cast<std::size_t>(newline - first);
+    if (bytes > kMaxLineBytes) {
       return Error{ErrorCode::out_of_range,
                    where() + "longer than " + std::to_string(kMaxLineBytes) + " bytes"};
     }
-    read_bytes_ += taken;
-    // gcount() counts the newline, which is not stored; the last line may have none.
-    std::string_view line(line_.data(), file_.eof() ? taken : taken - 1);
+    begin_ += bytes + (newline == nullptr ? 0 : 1);
+    std::string_view line(first, bytes);
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.find_first_not_of(" \t") != std::string_view::npos) {
       return std::optional<std::string_view>(line);
@@ -38,9 +47,27 @@ Result<std::optional<std::string_view>> LineReader::next() {
   }
 }
 
+// Behind what is there; room is made for it.
+Result<> LineReader::fill() {
+  std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
+  end_ -= std::exchange(begin_, 0);
+  if (buffer_.size() - end_ < kPieceBytes) buffer_.resize(buffer_.size() + kPieceBytes);
+  const std::uint64_t bytes =
+      std::min<std::uint64_t>(kPieceBytes, file_.size_bytes() - copied_bytes_);
+  const auto room = std::as_writable_bytes(std::span(buffer_)).subspan(end_, bytes);
+  if (!file_.copy(copied_bytes_, room)) {
+    return Error{ErrorCode::io_error, where() + "cannot be read; the file was cut off"};
+  }
+  copied_bytes_ += bytes;
+  end_ += bytes;
+  file_.done_before(copied_bytes_);
+  return {};
+}
+
 double LineReader::fraction_done() const {
-  if (file_bytes_ == 0) return 1;
-  return static_cast<double>(read_bytes_) / static_cast<double>(file_bytes_);
+  if (file_.size_bytes() == 0) return 1;
+  return static_cast<double>(copied_bytes_ - (end_ - begin_)) /
+         static_cast<double>(file_.size_bytes());
 }
 
 std::string LineReader::name() const { return std::filesystem::path(path_).filename().string(); }

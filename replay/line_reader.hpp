@@ -2,17 +2,18 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/mapped_data.hpp"
 #include "base/result.hpp"
 
 namespace cairn::replay {
 
-// The lines of a text file, one at a time, so that a file may be larger than memory. Lines of
+// The lines of a text file, one at a time and without its pages staying, so that a file may be
+// larger than memory. Lines of
 // blanks are passed over. One thread at a time.
 class LineReader {
  public:
@@ -33,14 +34,19 @@ class LineReader {
   std::string name() const;
 
  private:
-  LineReader(std::ifstream file, const std::string& path, std::uintmax_t file_bytes);
+  // What is copied out of the file at a time.
+  static constexpr std::size_t kPieceBytes = std::size_t{256} << 10U;
 
-  std::ifstream file_;
+  LineReader(MappedData file, const std::string& path);
+  Result<> fill();
+
+  MappedData file_;
   std::string path_;
-  std::uintmax_t file_bytes_;
-  std::uintmax_t read_bytes_ = 0;
+  std::uint64_t copied_bytes_ = 0;  // of the file, into the buffer
   std::uint64_t line_number_ = 0;
-  std::vector<char> line_;
+  std::vector<char> buffer_;
+  std::size_t begin_ = 0;  // of what was copied and is no line yet
+  std::size_t end_ = 0;
 };
 
 }  // namespace cairn::replay

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/log.hpp"
+#include "base/mapped_data.hpp"
 #include "blockmgr/cache/cache.hpp"
 #include "blockmgr/cache/request_record.hpp"
 #include "blockmgr/cache/token_bucket.hpp"
@@ -57,6 +58,7 @@ struct CacheServices {
   TokenBucket disk_scrubs;
   EventRing events;
   const std::unique_ptr<RequestRecord> record;  // null: nothing is recorded
+  MappedCounts mapped;
   WaitGroup jobs;
 
  private:

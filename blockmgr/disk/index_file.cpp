@@ -1,8 +1,5 @@
 #include "blockmgr/disk/index_file.hpp"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -59,28 +56,6 @@ Result<> write_index_file(int fd, std::span<const std::byte> bytes, std::uint64_
     bytes = bytes.subspan(static_cast<std::size_t>(written));
   }
   return {};
-}
-
-Result<MappedFile> MappedFile::open(const fs::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0 && errno == ENOENT) return Error{ErrorCode::not_found, path.string()};
-  if (fd < 0) return index_file_failure(path, "opened");
-  struct ::stat status {};
-  void* data = MAP_FAILED;
-  const bool known = ::fstat(fd, &status) == 0;
-  const auto size = static_cast<std::size_t>(status.st_size);
-  if (known && size > 0) {
-    data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd, 0);
-  }
-  const int error = errno;
-  ::close(fd);
-  errno = error;
-  if (!known || (size > 0 && data == MAP_FAILED)) return index_file_failure(path, "mapped");
-  return MappedFile(size > 0 ? static_cast<const std::byte*>(data) : nullptr, size);
-}
-
-MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 }  // namespace cairn

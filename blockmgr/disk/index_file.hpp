@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <optional>
 #include <span>
-#include <utility>
 
 #include "base/result.hpp"
 
@@ -49,21 +48,5 @@ std::optional<IndexFileHead> sealed_head(std::span<const std::byte> bytes,
 Error index_file_failure(const std::filesystem::path& path, const char* what);
 Result<> write_index_file(int fd, std::span<const std::byte> bytes, std::uint64_t at,
                           const std::filesystem::path& path);
-
-// A read-only mapping of a whole file.
-class MappedFile {
- public:
-  static Result<MappedFile> open(const std::filesystem::path& path);  // not_found; io_error
-  MappedFile(MappedFile&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-  MappedFile& operator=(MappedFile&&) = delete;
-  ~MappedFile();
-  std::span<const std::byte> bytes() const { return {data_, size_}; }
-
- private:
-  MappedFile(const std::byte* data, std::size_t size) : data_(data), size_(size) {}
-  const std::byte* data_;
-  std::size_t size_;
-};
 
 }  // namespace cairn

@@ -8,6 +8,7 @@
 #include "base/assert.hpp"
 #include "base/durable_file.hpp"
 #include "base/hash.hpp"
+#include "base/mapped_data.hpp"
 #include "blockmgr/disk/index_file.hpp"
 #include "transport/io/slot_file.hpp"
 
@@ -48,7 +49,7 @@ Result<> write_learnt(const LearntFile& file, std::span<const std::byte> learnt)
 
 Result<std::vector<std::byte>> read_learnt(const LearntFile& file) {
   const fs::path path = beside_slot_file(file.slot_file, kLearnt);
-  auto mapped = MappedFile::open(path);
+  auto mapped = MappedData::open(path, {});
   if (!mapped) return std::move(mapped).error();
   const std::span<const std::byte> bytes = mapped->bytes();
   LearntHead head;

@@ -80,7 +80,9 @@ Result<SlotJournal::Found> SlotJournal::load() {
   };
 
   std::uint64_t first_log = 0;
-  auto checkpoint = MappedFile::open(checkpoint_path());
+  // What the records are views of stays for those who look at them, so nothing is given back.
+  const MappedData::Options mapped{.counts = options_.mapped};
+  auto checkpoint = MappedData::open(checkpoint_path(), mapped);
   if (checkpoint) {
     const auto bytes = checkpoint->bytes();
     if (const auto head = sealed_head(bytes, head_of(kCheckpointMagic));
@@ -101,7 +103,7 @@ Result<SlotJournal::Found> SlotJournal::load() {
   for (const auto& [number, path] : logs_of(options_.path)) {
     highest = std::max(highest, number);
     if (number < first_log) continue;
-    auto log = MappedFile::open(path);
+    auto log = MappedData::open(path, mapped);
     if (!log) return std::move(log).error();
     const auto head = sealed_head(log->bytes(), head_of(kLogMagic));
     if (!head) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/mapped_data.hpp"
 #include "base/result.hpp"
 #include "blockmgr/disk/index_file.hpp"
 #include "blockmgr/disk/slot_record.hpp"
@@ -33,7 +34,8 @@ class SlotJournal {
     std::filesystem::path path;  // of the slot file
     std::uint64_t file_id = 0;   // of the slot file: another's index is not taken
     std::uint32_t num_slots = 0;
-    std::uint64_t log_bytes = 0;  // 0: what suits the number of slots
+    std::uint64_t log_bytes = 0;     // 0: what suits the number of slots
+    MappedCounts* mapped = nullptr;  // borrowed; null: nobody counts
   };
   explicit SlotJournal(Options options);
   ~SlotJournal();
@@ -105,7 +107,7 @@ class SlotJournal::Found {
 
  private:
   friend class SlotJournal;
-  std::vector<MappedFile> files_;  // what the records are views of
+  std::vector<MappedData> files_;  // what the records are views of
 };
 
 }  // namespace cairn

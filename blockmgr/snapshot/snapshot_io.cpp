@@ -1,10 +1,8 @@
 #include "blockmgr/snapshot/snapshot_io.hpp"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -117,22 +115,16 @@ Result<> SnapshotIo::read(const FileDescriptor& file, Piece piece) const {
   return {};
 }
 
-std::unique_ptr<Mapping> SnapshotIo::map(const FileDescriptor& file,
-                                         std::uint64_t size_bytes) const {
-  if (size_bytes == 0 || fails("mmap") != 0) return nullptr;
-  void* const at = ::mmap(nullptr, size_bytes, PROT_READ, MAP_PRIVATE, file.get(), 0);
-  if (at == MAP_FAILED) return nullptr;
-  // Advice: where it is not taken, reading is only slower.
-  (void)::madvise(at, size_bytes, MADV_SEQUENTIAL);
-  return std::make_unique<Mapping>(at, size_bytes);
+std::optional<MappedData> SnapshotIo::map(const FileDescriptor& file,
+                                          std::uint64_t size_bytes) const {
+  if (size_bytes == 0 || fails("mmap") != 0) return std::nullopt;
+  auto mapped = MappedData::of(file, size_bytes, {.max_heap_bytes = 0, .counts = mapped_});
+  if (!mapped) return std::nullopt;
+  return std::move(*mapped);
 }
 
-bool SnapshotIo::copy_mapped(const std::byte* mapped, std::span<std::byte> room) const {
-  if (fails("copy") != 0) return false;
-  const ::iovec to{room.data(), room.size()};
-  const ::iovec from{const_cast<std::byte*>(mapped), room.size()};
-  const ::ssize_t moved = ::process_vm_readv(::getpid(), &to, 1, &from, 1, 0);
-  return moved >= 0 && static_cast<std::size_t>(moved) == room.size();
+bool SnapshotIo::copy_mapped(const MappedData& mapped, Piece piece) const {
+  return fails("copy") == 0 && mapped.copy(piece.offset_bytes, piece.room);
 }
 
 Result<> SnapshotIo::sync(const FileDescriptor& file) const {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/file_descriptor.hpp"
+#include "base/mapped_data.hpp"
 #include "base/result.hpp"
-#include "memory/mapping.hpp"
 
 namespace cairn {
 
@@ -23,7 +23,9 @@ class SnapshotIo {
   // Asked before each call, with its name. Anything but 0 is the errno with which it fails; a write
   // has then moved half of its bytes.
   using Fault = std::function<int(std::string_view call)>;
-  explicit SnapshotIo(Fault fault = {}) : fault_(std::move(fault)) {}
+  // Borrows the counts; null: nobody counts.
+  explicit SnapshotIo(Fault fault = {}, MappedCounts* mapped = nullptr)
+      : fault_(std::move(fault)), mapped_(mapped) {}
 
   using Path = std::filesystem::path;
   // Makes the folders that are missing, each on disk before the call returns.
@@ -38,12 +40,10 @@ class SnapshotIo {
     std::span<std::byte> room;
   };
   Result<> read(const FileDescriptor& file, Piece piece) const;
-  // Null where the system cannot map it.
-  std::unique_ptr<Mapping> map(const FileDescriptor& file, std::uint64_t size_bytes) const;
-  // Copies out of a mapping, through the kernel: where the file was cut off under it (or cannot be
-  // read) the answer is false, while a load of those pages would end the process with SIGBUS. Also
-  // false where the system refuses such copies.
-  bool copy_mapped(const std::byte* mapped, std::span<std::byte> room) const;
+  // Nothing where the system cannot map it: a snapshot may be larger than memory.
+  std::optional<MappedData> map(const FileDescriptor& file, std::uint64_t size_bytes) const;
+  // See MappedData::copy().
+  bool copy_mapped(const MappedData& mapped, Piece piece) const;
   Result<> sync(const FileDescriptor& file) const;
   Result<> rename(const Path& from, const Path& to) const;
   Result<> sync_folder(const Path& folder) const;
@@ -55,6 +55,7 @@ class SnapshotIo {
  private:
   int fails(std::string_view call) const { return fault_ ? fault_(call) : 0; }
   const Fault fault_;
+  MappedCounts* const mapped_;
 };
 
 }  // namespace cairn

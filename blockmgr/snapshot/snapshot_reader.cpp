@@ -1,8 +1,5 @@
 #include "blockmgr/snapshot/snapshot_reader.hpp"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <string>
 
@@ -13,8 +10,6 @@ namespace {
 
 // What is copied at a time, and then hashed while it is in the processor's cache.
 constexpr std::size_t kPieceBytes = 256 * 1024;
-// Pages are given back so many bytes at a time.
-constexpr std::uint64_t kGiveBackBytes = 8u << 20;
 
 }  // namespace
 
@@ -139,7 +134,7 @@ Result<> SnapshotReader::load_index() {
 void SnapshotReader::rewind() {
   cursor_.emplace(index_);
   next_offset_ = header_bytes_;
-  given_back_bytes_ = 0;
+  if (map_) map_->rewind();
 }
 
 std::optional<SnapshotReader::Block> SnapshotReader::next() {
@@ -218,17 +213,13 @@ Result<> SnapshotReader::stream_frame(const Block& block, Rooms& rooms) {
 }
 
 Result<> SnapshotReader::copy(SnapshotIo::Piece piece) {
-  if (map_ && io_.copy_mapped(map_->data() + piece.offset_bytes, piece.room)) return {};
+  if (map_ && io_.copy_mapped(*map_, piece)) return {};
   // Says why, or does without the mapping.
   return io_.read(file_, piece);
 }
 
 void SnapshotReader::done_before(const Block& block) {
-  if (!map_ || block.offset_bytes - given_back_bytes_ < kGiveBackBytes) return;
-  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  const std::uint64_t end = block.offset_bytes / page * page;
-  (void)::madvise(map_->data() + given_back_bytes_, end - given_back_bytes_, MADV_DONTNEED);
-  given_back_bytes_ = end;
+  if (map_) map_->done_before(block.offset_bytes);
 }
 
 }  // namespace cairn

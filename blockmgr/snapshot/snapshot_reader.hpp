@@ -65,8 +65,7 @@ class SnapshotReader {
   SnapshotBytes index_;
   std::optional<SnapshotIndexCursor> cursor_;
   std::uint64_t next_offset_ = 0;
-  std::unique_ptr<Mapping> map_;
-  std::uint64_t given_back_bytes_ = 0;
+  std::optional<MappedData> map_;
   std::optional<FrameDecompressor> frames_;
   SnapshotBytes input_;    // of a frame
   SnapshotBytes scratch_;  // for bytes that are only checked

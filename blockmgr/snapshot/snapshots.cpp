@@ -32,7 +32,7 @@ std::uint64_t max_bytes(CacheCore& core) {
 
 struct Snapshots::Impl {
   explicit Impl(std::shared_ptr<CacheServices> shared)
-      : services(std::move(shared)), io(services->options.snapshot_file_fault) {}
+      : services(std::move(shared)), io(services->options.snapshot_file_fault, &services->mapped) {}
 
   struct Job {
     Job(TransferTable& table, TransferId id, std::string name, std::filesystem::path path)

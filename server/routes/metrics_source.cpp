@@ -19,6 +19,7 @@ std::string collect_metrics(const Service& service) {
   };
   add(service.engine.allocators());
   if (const http::HttpServer* server = service.http.load()) add(server->allocators());
+  const MappedCounts& mapped = service.manager.mapped();
   HttpBodies bodies;
   if (const http::HttpServer* server = service.http.load()) {
     const http::BodyMemory::Sizes sizes = server->bodies().sizes();
@@ -50,7 +51,11 @@ std::string collect_metrics(const Service& service) {
                                        .refused = http.connections_refused,
                                        .received_bytes = http.bytes_received,
                                        .sent_bytes = http.bytes_sent},
-                       .bodies = bodies});
+                       .bodies = bodies,
+                       .mapped = {.mapped_files = mapped.mapped_files,
+                                  .files_on_heap = mapped.files_on_heap,
+                                  .released_bytes = mapped.released_bytes,
+                                  .refused_advice = mapped.refused_advice}});
 }
 
 }  // namespace cairn

@@ -173,12 +173,14 @@ TEST(SnapshotFault, ACopyOutOfAMappingThatWasCutOffIsRefused) {
   const SnapshotIo io;
   const auto file = io.open(path).value();
   const auto mapping = io.map(*file, 40'000);
-  ASSERT_NE(mapping, nullptr);
+  ASSERT_TRUE(mapping);
   std::vector<std::byte> room(1000);
-  if (!io.copy_mapped(mapping->data(), room)) GTEST_SKIP() << "refused by the system";
+  if (!io.copy_mapped(*mapping, {.offset_bytes = 0, .room = room})) {
+    GTEST_SKIP() << "refused by the system";
+  }
   EXPECT_EQ(room.back(), std::byte{'x'});
   ASSERT_EQ(::truncate(path.c_str(), 100), 0);
-  EXPECT_FALSE(io.copy_mapped(mapping->data() + 30'000, room));
+  EXPECT_FALSE(io.copy_mapped(*mapping, {.offset_bytes = 30'000, .room = room}));
 }
 
 TEST(SnapshotFault, WhatIsNoRegularFileIsRefused) {

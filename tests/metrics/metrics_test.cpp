@@ -134,7 +134,9 @@ class MetricsText : public ::testing::Test {
          .http = http_,
          .connections = {.open = 51, .accepted = 52},
          .bodies = {.current = {.counts = {1, 2}, .sum = 53},
-                    .peak = {.counts = {0, 0, 3}, .sum = 54}}});
+                    .peak = {.counts = {0, 0, 3}, .sum = 54}},
+         .mapped = {
+             .mapped_files = 91, .files_on_heap = 92, .released_bytes = 93, .refused_advice = 94}});
     std::istringstream in(text_);
     for (std::string line; std::getline(in, line);) lines_.push_back(line);
   }
@@ -206,6 +208,10 @@ TEST_F(MetricsText, HasTheNamesAndLabelsThatDashboardsRelyOn) {
           R"(cairn_allocator_bucket_misses_total{allocator="transfer_staging",device="host",bucket_bytes="256"} 85)",
           R"(cairn_allocator_bucket_upgrades_total{allocator="transfer_staging",device="host",bucket_bytes="256"} 86)",
           R"(cairn_allocator_bucket_downgrades_total{allocator="transfer_staging",device="host",bucket_bytes="256"} 87)",
+          R"(cairn_mapped_files_total{memory="mapped"} 91)",
+          R"(cairn_mapped_files_total{memory="heap"} 92)",
+          R"(cairn_mapped_released_bytes_total 93)",
+          R"(cairn_mapped_advice_refused_total 94)",
           R"(cairn_http_body_bytes_bucket{le="1024"} 3)",
           R"(cairn_http_body_bytes_sum 53)",
           R"(cairn_http_body_peak_bytes_bucket{le="1024"} 0)",

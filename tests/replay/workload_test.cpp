@@ -1,4 +1,5 @@
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <set>
@@ -86,6 +87,49 @@ TEST_F(TraceReaderTest, SaysThatAFileIsMissing) {
   const auto reader = TraceReader::open((folder_.path() / "none").string());
   ASSERT_FALSE(reader);
   EXPECT_EQ(reader.error().code, ErrorCode::not_found);
+}
+
+TEST_F(TraceReaderTest, KeepsLittleOfATraceThatIsLargerThanItsBound) {
+  constexpr std::uint64_t kMiB = 1 << 20;
+  constexpr std::uint64_t kLines = 512;  // of 128 KiB: 64 MiB
+  const auto resident_bytes = [] {
+    std::ifstream file("/proc/self/statm");
+    std::uint64_t all = 0, resident = 0;
+    file >> all >> resident;
+    return resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  };
+  const std::string path = (folder_.path() / "large").string();
+  {
+    std::ofstream out(path, std::ios::binary);
+    std::string line(128 * 1024 - 1, 'x');
+    for (std::uint64_t n = 0; n < kLines; ++n) {
+      line.replace(0, 4, std::to_string(1000 + n));
+      out << line << '\n';
+    }
+  }
+  auto lines = LineReader::open(path);
+  ASSERT_TRUE(lines);
+  const std::uint64_t before = resident_bytes();
+  std::uint64_t most = before;
+  for (std::uint64_t n = 0; n < kLines; ++n) {
+    const auto line = lines->next();
+    ASSERT_TRUE(line && *line);
+    ASSERT_EQ((*line)->substr(0, 4), std::to_string(1000 + n));
+    most = std::max(most, resident_bytes());
+  }
+  EXPECT_LE(most, before + 24 * kMiB);
+}
+
+TEST_F(TraceReaderTest, SaysThatATraceWasCutOffWhileItWasRead) {
+  const std::string path = (folder_.path() / "cut").string();
+  std::ofstream(path) << kGood << "\n" << std::string(1 << 20, ' ') << "\n" << kGood << "\n";
+  auto lines = LineReader::open(path);
+  ASSERT_TRUE(lines);
+  ASSERT_TRUE(lines->next());
+  ASSERT_EQ(::truncate(path.c_str(), 100), 0);
+  const auto line = lines->next();
+  ASSERT_FALSE(line);
+  EXPECT_EQ(line.error().code, ErrorCode::io_error);
 }
 
 std::vector<PromptRequest> all_of(const GeneratorConfig& config) {
