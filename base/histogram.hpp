@@ -47,6 +47,7 @@ inline constexpr std::array<std::uint64_t, 19> kDurationBoundsUs = {
     10,     25,     50,      100,     250,     500,       1'000,     2'500,     5'000,     10'000,
     25'000, 50'000, 100'000, 250'000, 500'000, 1'000'000, 2'500'000, 5'000'000, 10'000'000};
 using DurationHistogram = Histogram<kDurationBoundsUs>;
+static_assert(has_lines_of_its_own<DurationHistogram>);
 
 // By 4 from a short list of keys to the longest body that is collected.
 inline constexpr std::array<std::uint64_t, 9> kSizeBoundsBytes = {

@@ -21,6 +21,7 @@ struct alignas(kCacheLineBytes) MappedCounts {
   std::atomic<std::uint64_t> released_bytes{0};
   std::atomic<std::uint64_t> refused_advice{0};  // reading is only slower, or keeps more memory
 };
+static_assert(has_lines_of_its_own<MappedCounts>);
 
 // The bytes of a file that is read from its beginning: mapped, or on the heap where the system does
 // not map it. Pages that were read are given back, so that a file may be larger than memory.

@@ -26,6 +26,9 @@ constexpr Field kGauges[] = {
     {{"cairn_allocator_peak_allocated_bytes",
       "The most bytes in use so far; of slots, the sum of the caches' peaks."},
      &AllocatorStatistics::peak_allocated_bytes},
+    {{"cairn_allocator_limit_bytes",
+      "What may be reserved; 0: what the machine or the device has."},
+     &AllocatorStatistics::limit_bytes},
     {{"cairn_allocator_largest_free_bytes", "What one allocation can get without reserving more."},
      &AllocatorStatistics::largest_free_bytes},
 };

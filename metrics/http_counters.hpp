@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/cache_line.hpp"
 #include "base/histogram.hpp"
 
 namespace cairn {
@@ -22,7 +23,7 @@ class HttpCounters {
       200, 201, 202, 204, 206, 304, 400, 401, 403, 404, 405, 408, 409, 410,
       411, 413, 415, 416, 422, 429, 431, 499, 500, 501, 503, 507, 0};
 
-  // Borrows the names, which are the labels: they must outlive this.
+  // Borrows the names, which are the labels: they must outlive this. REQUIRES: at most kMaxMethods.
   HttpCounters(std::span<const std::string_view> routes, std::span<const std::string_view> methods);
 
   struct Request {
@@ -44,14 +45,21 @@ class HttpCounters {
 
   std::span<const std::string_view> routes() const { return routes_; }
   DurationHistogram::Snapshot durations(std::size_t route) const {
-    return durations_[route].snapshot();
+    return rows_[route].durations.snapshot();
   }
 
  private:
+  static constexpr std::size_t kMaxMethods = 8;
+  // What the network threads count of one route lies apart from what they count of the next.
+  struct alignas(kLinePairBytes) Row {
+    DurationHistogram durations;
+    std::array<std::array<std::atomic<std::uint64_t>, kStatuses.size()>, kMaxMethods> counts{};
+  };
+  static_assert(has_pairs_of_its_own<Row>);
+
   std::span<const std::string_view> routes_;
   std::span<const std::string_view> methods_;
-  std::unique_ptr<std::atomic<std::uint64_t>[]> counts_;  // [route][method][status]
-  std::unique_ptr<DurationHistogram[]> durations_;        // [route]
+  std::unique_ptr<Row[]> rows_;  // [route]
 };
 
 }  // namespace cairn

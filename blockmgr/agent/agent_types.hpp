@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/cache_line.hpp"
 #include "blockmgr/index/types.hpp"
 #include "layouts/geometry.hpp"
 #include "memory/exported_memory.hpp"
@@ -68,7 +69,7 @@ struct AgentStats {
 
 // How it is counted. Thread-safe.
 struct AgentCounters {
-  struct Direction {
+  struct alignas(kCacheLineBytes) Direction {
     std::atomic<std::uint64_t> done_blocks{0};
     std::atomic<std::uint64_t> failed_blocks{0};
     std::atomic<std::uint64_t> bytes{0};
@@ -80,5 +81,6 @@ struct AgentCounters {
   Direction loads;
   Direction stores;
 };
+static_assert(has_lines_of_its_own<AgentCounters::Direction>);
 
 }  // namespace cairn

@@ -106,7 +106,7 @@ CacheStats Cache::stats() const {
       out.evictions[r] = section->store.evictions(tier, static_cast<EvictionReason>(r));
     }
     out.checksum_failures = section->moves.checksum_failures(tier);
-    out.pressure = section->pressure.level(tier);
+    out.pressure = section->pressure.level(tier, section->store.pool(tier));
     for (Tier to : kTiers) {
       const Movements::Route& route = section->moves.route(tier, to);
       stats.routes[i][index_of(to)] = {.blocks = route.blocks,

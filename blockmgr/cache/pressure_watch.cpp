@@ -12,6 +12,11 @@ namespace {
 // the next operation or tick goes on.
 constexpr std::uint32_t kShrinkStep = 256;
 
+PressureGauge::Use use_of(const SlotPool& slots) {
+  return {.free = slots.free_count(),
+          .evictable = std::min(slots.evictable_count(), slots.limit() - slots.free_count())};
+}
+
 }  // namespace
 
 PressureWatch::PressureWatch(const CacheConfig& config, const BlockManagerOptions& options) {
@@ -26,14 +31,16 @@ void PressureWatch::set(Tier tier, const PressureConfig& config, std::uint32_t n
   if (auto& gauge = gauges_[index_of(tier)]) gauge->set(config, num_blocks);
 }
 
+PressureLevel PressureWatch::level(Tier tier, const SlotPool& slots) const {
+  return gauges_[index_of(tier)]->level_for(use_of(slots));
+}
+
 void PressureWatch::look(Section& section) {
   for (Tier tier : kTiers) {
     const std::size_t i = index_of(tier);
     if (!gauges_[i]) continue;
     const SlotPool& slots = section->store.pool(tier);
-    const auto crossing = gauges_[i]->update(
-        {.free = slots.free_count(),
-         .evictable = std::min(slots.evictable_count(), slots.limit() - slots.free_count())});
+    const auto crossing = gauges_[i]->update(use_of(slots));
     if (crossing && crossing->callback && section.core().options().on_pressure) {
       section.after([core = section.core().shared_from_this(), tier, from = crossing->from,
                      to = crossing->to] {

@@ -11,6 +11,7 @@ namespace cairn {
 
 struct BlockManagerOptions;
 class Section;
+class SlotPool;
 
 // Says when a tier fills up or empties, and makes it smaller where its policy says so. Part of a
 // cache's state, under its lock.
@@ -19,7 +20,8 @@ class PressureWatch {
   PressureWatch(const CacheConfig& config, const BlockManagerOptions& options);
   // Of a tier that has that size from now on. Nothing without that tier.
   void set(Tier tier, const PressureConfig& config, std::uint32_t num_blocks);
-  PressureLevel level(Tier tier) const { return gauges_[index_of(tier)]->level(); }
+  // At this moment, whatever was looked at last. REQUIRES: the cache has that tier.
+  PressureLevel level(Tier tier, const SlotPool& slots) const;
   // Looks at all tiers, a step of what a policy evicts among it.
   void look(Section& section);
 

@@ -60,7 +60,8 @@ enum class PressureLevel : std::uint8_t { normal, elevated, warning, critical, o
 inline constexpr std::size_t kNumPressureLevels = 5;
 std::string_view to_string(PressureLevel level);
 
-// What happens when a tier enters a level, or fills up to its mark (on the way up).
+// What happens when a tier enters a level on the way up, or fills up to its mark. A callback is
+// told of the way down too.
 struct PressureReaction {
   enum class Kind : std::uint8_t { none, shrink, callback } kind = Kind::none;
   // shrink: when the slots in use reach the level's mark, evict (offloading as the cache does)

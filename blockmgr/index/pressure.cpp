@@ -44,8 +44,9 @@ std::optional<PressureGauge::Crossing> PressureGauge::update(Use use) {
   const std::size_t was_filled_to = filled_to_;
   level_ = crossing.to;
   filled_to_ = use.free == 0 ? kNumPressureLevels - 1 : mark_reached(capacity_ - use.free);
-  for (auto i = static_cast<std::size_t>(crossing.from) + 1;
-       i <= static_cast<std::size_t>(crossing.to); ++i) {
+  const auto was = static_cast<std::size_t>(crossing.from);
+  const auto is = static_cast<std::size_t>(crossing.to);
+  for (std::size_t i = std::min(was, is) + 1; i <= std::max(was, is); ++i) {
     if (config_.reactions[i].kind == PressureReaction::Kind::callback) crossing.callback = true;
   }
   for (std::size_t i = was_filled_to + 1; i <= filled_to_; ++i) {
@@ -54,8 +55,20 @@ std::optional<PressureGauge::Crossing> PressureGauge::update(Use use) {
     const std::uint32_t target = slots_of(reaction.target_use, capacity_);
     crossing.shrink_to = std::min(crossing.shrink_to.value_or(capacity_), target);
   }
-  if (crossing.to <= crossing.from && !crossing.shrink_to) return std::nullopt;
+  if (crossing.to <= crossing.from && !crossing.callback && !crossing.shrink_to) {
+    return std::nullopt;
+  }
   return crossing;
+}
+
+PressureLevel pool_pressure(const AllocatorStatistics& pool, const PressureConfig& marks) {
+  if (pool.limit_bytes == 0) return PressureLevel::normal;
+  if (pool.allocated_bytes >= pool.limit_bytes) return PressureLevel::out_of_memory;
+  const double used =
+      static_cast<double>(pool.allocated_bytes) / static_cast<double>(pool.limit_bytes);
+  if (used >= marks.critical) return PressureLevel::critical;
+  if (used >= marks.warning) return PressureLevel::warning;
+  return used >= marks.elevated ? PressureLevel::elevated : PressureLevel::normal;
 }
 
 }  // namespace cairn

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "blockmgr/index/config.hpp"
+#include "memory/alloc/statistics.hpp"
 
 namespace cairn {
 
@@ -34,11 +35,11 @@ class PressureGauge {
   struct Crossing {
     PressureLevel from = PressureLevel::normal;
     PressureLevel to = PressureLevel::normal;
-    bool callback = false;                        // of any level entered
+    bool callback = false;                        // of any level entered, or left on the way down
     std::optional<std::uint32_t> shrink_to = {};  // slots in use: the least of the marks passed
   };
-  // Takes the new use on; answers a crossing where the level rises, or a mark of a `shrink` is
-  // passed on the way up.
+  // Takes the new use on; answers a crossing where the level rises, where it falls out of one whose
+  // reaction is `callback`, or where a mark of a `shrink` is passed on the way up.
   std::optional<Crossing> update(Use use);
 
  private:
@@ -50,5 +51,8 @@ class PressureGauge {
   PressureLevel level_ = PressureLevel::normal;
   std::size_t filled_to_ = 0;  // the mark that the slots in use have reached
 };
+
+// Of a pool, by the share of its limit that is in use. One without a limit is always `normal`.
+PressureLevel pool_pressure(const AllocatorStatistics& pool, const PressureConfig& marks = {});
 
 }  // namespace cairn

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "base/cache_line.hpp"
 #include "base/executor.hpp"
 #include "blockmgr/cache/cache.hpp"
 #include "blockmgr/cache/wait_group.hpp"
@@ -20,7 +21,7 @@ namespace cairn {
 inline constexpr std::uint32_t kMaxStoring = 4;
 
 // What was done since the cache was made.
-struct SharedCounters {
+struct alignas(kCacheLineBytes) SharedCounters {
   std::atomic<std::uint64_t> fetched_blocks{0};
   std::atomic<std::uint64_t> fetched_bytes{0};
   std::atomic<std::uint64_t> stored_blocks{0};
@@ -36,6 +37,7 @@ struct SharedCounters {
   std::atomic<std::uint64_t> probes_spared{0};  // the first key was absent a moment ago
   std::atomic<std::uint64_t> probes_late{0};    // not all was known at the deadline
 };
+static_assert(has_lines_of_its_own<SharedCounters>);
 
 // What the work on one cache's shared tier needs. Thread-safe.
 struct SharedContext {

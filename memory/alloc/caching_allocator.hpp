@@ -161,4 +161,6 @@ class alignas(kCacheLineBytes) CachingAllocator {
   const std::shared_ptr<WholeMemory> wholes_;            // its lock is taken inside mutex_
 };
 
+static_assert(has_lines_of_its_own<CachingAllocator>);
+
 }  // namespace cairn

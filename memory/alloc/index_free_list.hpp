@@ -32,4 +32,6 @@ class alignas(kCacheLineBytes) IndexFreeList {
   std::vector<std::atomic<std::uint32_t>> next_;  // the one below it, kNone, or kTaken
 };
 
+static_assert(has_lines_of_its_own<IndexFreeList>);
+
 }  // namespace cairn

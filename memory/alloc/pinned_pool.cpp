@@ -162,6 +162,7 @@ void PinnedPool::give_back(Region region) {
 AllocatorStatistics PinnedPool::statistics() const {
   MutexLock lock(mutex_);
   AllocatorStatistics now = counts_;
+  now.limit_bytes = options_.limit_bytes;
   now.allocations = now.cache_hits + now.cache_misses;
   now.cached_bytes = now.reserved_bytes - now.allocated_bytes;
   for (const Region& slot : kept_) {

@@ -88,4 +88,6 @@ class alignas(kCacheLineBytes) PinnedPool {
   AllocatorStatistics counts_ CAIRN_GUARDED_BY(mutex_);
 };
 
+static_assert(has_lines_of_its_own<PinnedPool>);
+
 }  // namespace cairn

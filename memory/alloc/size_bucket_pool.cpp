@@ -148,6 +148,7 @@ AllocatorStatistics SizeBucketPool::statistics() const {
   AllocatorStatistics now;
   now.reserved_bytes = memory_.size_bytes();
   now.peak_reserved_bytes = now.reserved_bytes;
+  now.limit_bytes = now.reserved_bytes;
   now.allocated_bytes = allocated_bytes_;
   now.cached_bytes = now.reserved_bytes - now.allocated_bytes;
   now.peak_allocated_bytes = peak_allocated_bytes_;

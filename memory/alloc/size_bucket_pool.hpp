@@ -83,7 +83,7 @@ class SizeBucketPool {
   AllocatorStatistics statistics() const;
 
  private:
-  struct alignas(kCacheLineBytes) Bucket {
+  struct alignas(kLinePairBytes) Bucket {
     Bucket(std::byte* first, std::uint32_t buffers) : data(first), free(buffers) {}
     std::byte* const data;
     IndexFreeList free;
@@ -93,6 +93,7 @@ class SizeBucketPool {
     std::atomic<std::uint64_t> upgrades{0};
     std::atomic<std::uint64_t> downgrades{0};
   };
+  static_assert(has_pairs_of_its_own<Bucket>);
 
   SizeBucketPool(Region memory, const Options& options);
   Result<Buffer> take(std::uint64_t size_bytes);
@@ -100,7 +101,7 @@ class SizeBucketPool {
 
   const Region memory_;
   std::array<std::unique_ptr<Bucket>, kBuckets> buckets_;
-  std::atomic<std::uint64_t> allocated_bytes_{0};
+  alignas(kCacheLineBytes) std::atomic<std::uint64_t> allocated_bytes_{0};
   std::atomic<std::uint64_t> peak_allocated_bytes_{0};
   std::atomic<std::uint64_t> allocations_{0};
   std::atomic<std::uint64_t> helped_out_{0};  // of those, by a larger bucket

@@ -134,6 +134,7 @@ void SlabPool::trim() {
 AllocatorStatistics SlabPool::statistics() const {
   MutexLock lock(mutex_);
   AllocatorStatistics now = counts_;
+  now.limit_bytes = options_.limit_bytes;
   now.allocations = now.cache_hits + now.cache_misses;
   now.cached_bytes = now.reserved_bytes - now.allocated_bytes;
   for (const SizeClass& size_class : classes_) {

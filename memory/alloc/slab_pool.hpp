@@ -21,7 +21,7 @@ namespace cairn {
 // objects of its size, so that nothing fragments and a free is constant work. Four classes a
 // doubling: a fifth of an object is wasted at most. Slabs are kept for the next user until trim(),
 // or until another class needs their room. Thread-safe.
-class SlabPool {
+class alignas(kCacheLineBytes) SlabPool {
  public:
   static constexpr std::uint64_t kLeastBytes = 256;
   static constexpr std::uint64_t kMaxBytes = 8ull << 30;

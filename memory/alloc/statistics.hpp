@@ -17,6 +17,7 @@ struct AllocatorStatistics {
   std::uint64_t peak_allocated_bytes = 0;
   std::uint64_t peak_reserved_bytes = 0;
   std::uint64_t largest_free_bytes = 0;  // what one allocation can get without reserving more
+  std::uint64_t limit_bytes = 0;  // of what may be reserved; 0: what the machine or device has
   std::uint64_t segments = 0;     // pieces in which it was reserved; of slots, tiers
 
   // Since the start; they never go back.

@@ -14,6 +14,7 @@
 #include <span>
 #include <utility>
 
+#include "base/cache_line.hpp"
 #include "base/file_descriptor.hpp"
 #include "base/passed_files.hpp"
 #include "server/http/message.hpp"
@@ -22,7 +23,7 @@
 namespace cairn::http {
 
 // The bytes that a network thread has moved. Written by that thread only.
-struct alignas(64) TrafficCount {
+struct alignas(kLinePairBytes) TrafficCount {
   std::atomic<std::uint64_t> received{0};
   std::atomic<std::uint64_t> sent{0};
 
@@ -30,6 +31,7 @@ struct alignas(64) TrafficCount {
     to.store(to.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
   }
 };
+static_assert(has_pairs_of_its_own<TrafficCount>);
 
 // An accepted connection, not yet on its thread.
 struct Peer {

@@ -1,4 +1,7 @@
+#include <algorithm>
+
 #include "base/version.hpp"
+#include "blockmgr/index/pressure.hpp"
 #include "server/assets/assets.hpp"
 #include "server/assets/build_info.hpp"
 #include "server/routes/common.hpp"
@@ -43,6 +46,26 @@ ordered_json pressure_body(const BlockManager& manager) {
   return pressure;
 }
 
+ordered_json pools_body(const Service& service) {
+  ordered_json pools = ordered_json::array();
+  for (NamedAllocator& pool : allocators_of(service)) {
+    const auto device = std::ranges::find_if(service.runtime.devices(), [&](const DeviceInfo& one) {
+      return std::to_string(one.id) == pool.device;
+    });
+    // What is reserved for tiers is full by design.
+    if (pool.allocator == "slots") continue;
+    if (pool.now.limit_bytes == 0 && device != service.runtime.devices().end()) {
+      pool.now.limit_bytes = device->total_bytes;
+    }
+    pools.push_back({{"allocator", pool.allocator},
+                     {"device", pool.device},
+                     {"allocated_bytes", pool.now.allocated_bytes},
+                     {"limit_bytes", pool.now.limit_bytes},
+                     {"level", to_string(pool_pressure(pool.now))}});
+  }
+  return pools;
+}
+
 ordered_json nodes_body(const std::vector<SharedStoreStats::Node>& all) {
   ordered_json nodes = ordered_json::array();
   for (const auto& node : all) {
@@ -85,6 +108,7 @@ ordered_json system_body(const Service& service) {
           {"lost_device", lost ? ordered_json(*lost) : ordered_json(nullptr)},
           {"memory_visibility", to_string(service.runtime.visibility())},
           {"pressure", pressure_body(service.manager)},
+          {"pools", pools_body(service)},
           {"shared", shared_body(service)},
           {"transfers", {{"queued", transfers.queued}, {"running", transfers.running}}},
           {"engine",

@@ -9,16 +9,21 @@
 
 namespace cairn {
 
-std::string collect_metrics(const Service& service) {
-  std::vector<CacheStats> caches;
-  for (const auto& cache : service.manager.caches()) caches.push_back(cache->stats());
-  const http::HttpServerStats http = service.http_stats();
+std::vector<NamedAllocator> allocators_of(const Service& service) {
   std::vector<NamedAllocator> allocators = service.manager.allocators();
   const auto add = [&allocators](std::vector<NamedAllocator> more) {
     for (NamedAllocator& one : more) allocators.push_back(std::move(one));
   };
   add(service.engine.allocators());
   if (const http::HttpServer* server = service.http.load()) add(server->allocators());
+  return allocators;
+}
+
+std::string collect_metrics(const Service& service) {
+  std::vector<CacheStats> caches;
+  for (const auto& cache : service.manager.caches()) caches.push_back(cache->stats());
+  const http::HttpServerStats http = service.http_stats();
+  const std::vector<NamedAllocator> allocators = allocators_of(service);
   const MappedCounts& mapped = service.manager.mapped();
   HttpBodies bodies;
   if (const http::HttpServer* server = service.http.load()) {

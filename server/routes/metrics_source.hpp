@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "metrics/exposition.hpp"
 
@@ -8,6 +9,8 @@ namespace cairn {
 
 struct Service;
 
+// All that the service has memory from.
+std::vector<NamedAllocator> allocators_of(const Service& service);
 // The server's metrics as text, read from what it works on.
 std::string collect_metrics(const Service& service);
 

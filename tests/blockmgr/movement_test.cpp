@@ -238,7 +238,8 @@ TEST(Pressure, TheCallbackRunsWithoutLocksAndNamesTheLevel) {
   const auto first = rig.allocate(*cache, {.count = 8, .tier = Tier::pinned}).value();
   ASSERT_TRUE(rig.allocate(*cache, {.count = 2, .tier = Tier::pinned}));
   ASSERT_TRUE(cache->release(first.lease, {}));
-  EXPECT_THAT(levels, ElementsAre(PressureLevel::elevated, PressureLevel::out_of_memory));
+  EXPECT_THAT(levels, ElementsAre(PressureLevel::elevated, PressureLevel::out_of_memory,
+                                  PressureLevel::normal));
 }
 
 }  // namespace

@@ -317,8 +317,25 @@ TEST(Pressure, AJumpOverALevelStillRunsItsReaction) {
   ASSERT_TRUE(further);
   EXPECT_EQ(further->to, PressureLevel::out_of_memory);
   EXPECT_TRUE(further->callback) << "of critical, which was jumped over";
-  EXPECT_FALSE(gauge.update({.free = 9, .evictable = 0})) << "a way down has no reaction";
+  const auto down = gauge.update({.free = 9, .evictable = 0});
+  ASSERT_TRUE(down);
+  EXPECT_TRUE(down->callback) << "critical was left";
+  EXPECT_EQ(down->to, PressureLevel::normal);
+  EXPECT_FALSE(down->shrink_to) << "a way down makes no room";
   EXPECT_EQ(gauge.level(), PressureLevel::normal);
+  EXPECT_FALSE(gauge.update({.free = 9, .evictable = 0}));
+}
+
+TEST(Pressure, APoolsLevelIsOfItsLimit) {
+  const auto level = [](std::uint64_t used) {
+    return pool_pressure({.allocated_bytes = used, .limit_bytes = 100});
+  };
+  EXPECT_EQ(level(79), PressureLevel::normal);
+  EXPECT_EQ(level(80), PressureLevel::elevated);
+  EXPECT_EQ(level(90), PressureLevel::warning);
+  EXPECT_EQ(level(97), PressureLevel::critical);
+  EXPECT_EQ(level(100), PressureLevel::out_of_memory);
+  EXPECT_EQ(pool_pressure({.allocated_bytes = 100}), PressureLevel::normal);
 }
 
 TEST(Key, IsEqualOnlyInEveryByte) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/assert.hpp"
+#include "base/cache_line.hpp"
 #include "base/mutex.hpp"
 #include "base/task_threads.hpp"
 #include "base/thread.hpp"
@@ -24,7 +25,7 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 
 // TransferEngineStats, read without a lock. Each is right; together they may be a moment apart
 // while jobs move.
-struct Counters {
+struct alignas(kLinePairBytes) Counters {
   // [from][to][strategy]
   std::array<std::array<std::array<Counter, kNumCopyStrategies>, kNumStorageKinds>,
              kNumStorageKinds>
@@ -56,6 +57,8 @@ struct Counters {
     invariant_broken("JobState", "a value outside the enumeration");
   }
 };
+
+static_assert(has_pairs_of_its_own<Counters>);
 
 JobOutcome cancelled_outcome() {
   JobOutcome outcome;
@@ -168,7 +171,7 @@ struct TransferEngine::Impl {
   PinnedPool staging;
   DeviceMemory device_memory;
 
-  mutable Mutex mutex;
+  alignas(kLinePairBytes) mutable Mutex mutex;
   Condition idle;
   Route memory_route CAIRN_GUARDED_BY(mutex);
   Route disk_route CAIRN_GUARDED_BY(mutex);

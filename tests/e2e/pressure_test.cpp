@@ -1,0 +1,84 @@
+#include <fstream>
+
+#include "tests/e2e/support/raw_connection.hpp"
+#include "tests/e2e/support/served_test.hpp"
+
+// What a server says of how full it is, at the moment that it is asked.
+namespace cairn::e2e {
+namespace {
+
+constexpr std::uint64_t kBodyMiB = 1 << 20;
+
+class PressureTest : public ServedTest {
+ protected:
+  std::string level_of(const TestCache& cache, const std::string& tier) {
+    return rest_.get("/v1/system").document().at("pressure").at(cache.name()).at(tier);
+  }
+  json pool(const std::string& allocator) {
+    const json system = rest_.get("/v1/system").document();
+    for (const json& one : system.at("pools")) {
+      if (one.at("allocator") == allocator) return one;
+    }
+    ADD_FAILURE() << "there is no pool " << allocator;
+    return json::object();
+  }
+};
+
+TEST_F(PressureTest, TheSystemTellsTheLevelOfATierOnTheWayUpAndDown) {
+  TestCache cache(rest_, {.pinned = 10});
+  EXPECT_EQ(level_of(cache, "pinned"), "normal");
+  static_cast<void>(cache.allocate(8, "pinned"));
+  EXPECT_EQ(level_of(cache, "pinned"), "elevated");
+  const json rest = cache.allocate(2, "pinned");
+  EXPECT_EQ(level_of(cache, "pinned"), "out_of_memory");
+  EXPECT_EQ(rest_.del("/v1/leases/" + rest.at("lease").get<std::string>()).status / 100, 2U);
+  EXPECT_EQ(level_of(cache, "pinned"), "elevated");
+}
+
+// Of 256 MiB two bodies of 28 MiB have 32 each, as they were announced; two more and one of 12 MiB
+// have what they doubled to, 64 and 32.
+TEST_F(PressureTest, TheSystemTellsTheLevelOfThePoolsThatItHasMemoryFrom) {
+  const TestCache cache(rest_, {.pinned = 1});
+  for (const char* name : {"http_bodies", "http_small_bodies", "request_staging"}) {
+    EXPECT_EQ(pool(name).at("level"), "normal") << name;
+    EXPECT_GT(pool(name).at("limit_bytes"), 0) << name;
+  }
+  EXPECT_GT(pool("device0").at("limit_bytes"), 0);
+  std::vector<std::unique_ptr<RawConnection>> waiting;
+  for (const std::uint64_t mib : {28u, 28u, 28u, 28u, 12u}) {
+    waiting.push_back(std::make_unique<RawConnection>(server().endpoint()));
+    waiting.back()->send(head_text(
+        "POST", cache.path("/match"),
+        {"Content-Type: application/json", "Content-Length: " + std::to_string(mib * kBodyMiB)}));
+    waiting.back()->send(std::string((mib - 1) * kBodyMiB, ' '));
+  }
+  EXPECT_TRUE(eventually([&] { return pool("http_bodies").at("level") == "elevated"; }))
+      << pool("http_bodies");
+  waiting.clear();
+  EXPECT_TRUE(eventually([&] { return pool("http_bodies").at("level") == "normal"; }));
+}
+
+TEST(PressureLogTest, ACallbackIsToldOfTheWayDownToo) {
+  const fakes::TempDir folder;
+  const std::string config = (folder.path() / "config.json").string();
+  std::ofstream(config) << R"({"caches": [],
+    "pressure": {"pinned": {"reactions": {"warning": {"kind": "callback"}}}}})";
+  ServerProcess server({.flags = {"--config", config}});
+  Rest rest(server.endpoint());
+  {
+    TestCache cache(rest, {.pinned = 10});
+    const json held = cache.allocate(9, "pinned");
+    rest.del("/v1/leases/" + held.at("lease").get<std::string>());
+    EXPECT_EQ(cache.metric("cairn_pressure_level", R"(tier="pinned")"), 0);
+  }
+  EXPECT_EQ(server.stop(), 0);
+  const std::string log = server.output();
+  const auto up = log.find("from=normal to=warning");
+  const auto down = log.find("from=warning to=normal");
+  EXPECT_NE(up, std::string::npos) << log;
+  EXPECT_NE(down, std::string::npos) << log;
+  EXPECT_LT(up, down);
+}
+
+}  // namespace
+}  // namespace cairn::e2e
