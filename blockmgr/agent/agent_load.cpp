@@ -113,7 +113,8 @@ void AgentLoad::copy(const std::shared_ptr<AgentLoad>& self) {
   }
   if (parts == 0) return all_ended();
   for (std::size_t part = 0; part < parts; ++part) {
-    LayerCopy::Request request{.core = core_, .destination = &agent_->layout()};
+    LayerCopy::Request request{
+        .core = core_, .destination = &agent_->layout(), .urgency = Urgency::engine};
     {
       MutexLock lock(parts_mutex_);
       const std::vector<std::size_t>& items = parts_[part].items;

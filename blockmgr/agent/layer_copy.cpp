@@ -101,6 +101,7 @@ void LayerCopy::submit(std::size_t number) {
     job.destination = step.destination ? &*step.destination : request_.destination;
   }
   job.pairs = request_.pairs;
+  job.urgency = request_.urgency;
   job.through_staging = true;
   request_.core->submit(
       std::move(job),

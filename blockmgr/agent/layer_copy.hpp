@@ -27,6 +27,7 @@ class LayerCopy : public std::enable_shared_from_this<LayerCopy> {
     const BlockLayout* source = nullptr;   // both stay until `ended` has run
     const BlockLayout* destination = nullptr;
     std::vector<BlockPair> pairs = {};
+    Urgency urgency = Urgency::client;
     // Asked before each step: an error ends all pairs with it.
     std::function<Result<>()> may_go_on = {};
     // So many layers of all pairs have arrived. On engine threads; the numbers rise.

@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -235,6 +236,31 @@ TEST_F(GatedAgentTest, MemoryStaysUntilTheLastCopyHasLetGo) {
   EXPECT_EQ(engine_.read(1), Bytes(64, std::byte{0})) << "it was cancelled";
   EXPECT_EQ(count(*cache_, Tier::disk, SlotState::committed), 0u);
   EXPECT_TRUE(agents().put(engine_.config(), terms()).value().is_new);
+}
+
+// One part at a time goes through: what is first here was begun first.
+TEST_F(GatedAgentTest, ALoadGoesBeforeTheBulkThatClientsAskedForEarlier) {
+  ASSERT_TRUE(agents().put(engine_.config(), terms()));
+  ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 6), .tier = Tier::disk}));
+  gate_->close();
+  Mutex mutex;
+  std::vector<std::string> order;
+  const auto note_end = [&](TransferId id, const std::string& name) {
+    ASSERT_TRUE(rig_.manager->watch_transfer(id, [&, name](const TransferStatus& status) {
+      EXPECT_EQ(status.state, TransferState::done);
+      MutexLock lock(mutex);
+      order.push_back(name);
+    }));
+  };
+  const std::vector<std::string> bulk = {"under way", "bulk 1", "bulk 2", "bulk 3"};
+  for (std::size_t i = 0; i < bulk.size(); ++i) {
+    note_end(cache_->transfer({.keys = keys(1 + i, 1), .to = Tier::pinned}).value(), bulk[i]);
+    if (i == 0) gate_->wait_for_calls(1);
+  }
+  note_end(load(keys(5, 2), {0, 1}).value(), "load");
+  gate_->open();
+  rig_.engine->wait_idle();
+  EXPECT_THAT(order, ::testing::ElementsAre("under way", "load", "bulk 1", "bulk 2", "bulk 3"));
 }
 
 TEST_F(GatedAgentTest, TransferIsCancelledByItsNumber) {

@@ -10,8 +10,8 @@ using testing::ElementsAre;
 
 TimePoint at_ms(int ms) { return TimePoint(std::chrono::milliseconds(ms)); }
 
-constexpr FairQueue::Classes kAll = {true, true, true};
-constexpr std::uint64_t kPairBytes = 1000;
+constexpr FairQueue::Classes kAll = {true, true, true, true};
+constexpr std::uint64_t kPairBytes = 32'000;  // shared by every weight
 
 class FairQueueTest : public testing::Test {
  protected:
@@ -79,11 +79,13 @@ TEST_F(FairQueueTest, ClassesThatAllWaitShareTheBytesByTheirWeights) {
   push(1, {.urgency = Urgency::client, .pairs = 2000});
   push(2, {.urgency = Urgency::allocation, .pairs = 2000});
   push(3, {.urgency = Urgency::background, .pairs = 2000});
-  std::array<int, 4> served{};
-  for (int i = 0; i < 1300; ++i) ++served[take()];
-  EXPECT_NEAR(served[1], 800, 2);
-  EXPECT_NEAR(served[2], 400, 2);
-  EXPECT_NEAR(served[3], 100, 2);
+  push(4, {.urgency = Urgency::engine, .pairs = 4000});
+  std::array<int, 5> served{};
+  for (int i = 0; i < 4500; ++i) ++served[take()];
+  EXPECT_NEAR(served[1], 800, 3);
+  EXPECT_NEAR(served[2], 400, 3);
+  EXPECT_NEAR(served[3], 100, 3);
+  EXPECT_NEAR(served[4], 3200, 3);
 }
 
 TEST_F(FairQueueTest, AClassThatHadNothingIsOwedNothing) {
@@ -98,8 +100,8 @@ TEST_F(FairQueueTest, AClassThatHadNothingIsOwedNothing) {
 TEST_F(FairQueueTest, AClassThatIsNotAllowedIsPassedOver) {
   push(1, {.urgency = Urgency::allocation});
   push(2, {.urgency = Urgency::client});
-  EXPECT_EQ(take(at_ms(1000), {false, true, true}), 1u);
-  EXPECT_EQ(take(at_ms(1000), {false, true, true}), 0u);
+  EXPECT_EQ(take(at_ms(1000), {true, false, true, true}), 1u);
+  EXPECT_EQ(take(at_ms(1000), {true, false, true, true}), 0u);
   EXPECT_EQ(take(), 2u);
 }
 

@@ -38,8 +38,9 @@ struct ActiveJob {
 // thread-safe.
 class FairQueue {
  public:
-  // Of client, allocation, background.
-  static constexpr std::array<std::uint64_t, kNumUrgencies> kWeights = {8, 4, 1};
+  // Of engine, client, allocation, background. A GPU stands still while its engine waits, so a load
+  // goes before all but a few of a bulk's parts; some of those go on beside it.
+  static constexpr std::array<std::uint64_t, kNumUrgencies> kWeights = {32, 8, 4, 1};
   static constexpr Duration kPriorityWait = std::chrono::milliseconds(10);
 
   // Jobs of which no part was begun: only these are found and cancelled.

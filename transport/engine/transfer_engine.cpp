@@ -92,19 +92,19 @@ struct Route {
     const bool room = parts == 0 || (parts < max_parts && bytes < max_bytes);
     const bool others_room = others_parts == 0 || (others_parts < (max_parts + 1) / 2 &&
                                                    others_bytes < (max_bytes + 1) / 2);
-    return {room, room && others_room, room && others_room};
+    return {room, room, room && others_room, room && others_room};
   }
   void add(Urgency urgency, std::uint64_t part_bytes) {
     ++parts;
     bytes += part_bytes;
-    if (urgency == Urgency::client) return;
+    if (is_waited_for(urgency)) return;
     ++others_parts;
     others_bytes += part_bytes;
   }
   void remove(Urgency urgency, std::uint64_t part_bytes) {
     --parts;
     bytes -= part_bytes;
-    if (urgency == Urgency::client) return;
+    if (is_waited_for(urgency)) return;
     --others_parts;
     others_bytes -= part_bytes;
   }

@@ -19,11 +19,14 @@ using JobId = StrongId<struct JobIdTag>;
 // Who waits for a job. Each class has its share of a route while others wait too, so that none
 // starves: see FairQueue.
 enum class Urgency : std::uint8_t {
+  engine,      // an engine's step waits for its bytes
   client,      // a client waits for its bytes
   allocation,  // a client waits for the room that they leave
   background,  // nobody does
 };
-inline constexpr std::size_t kNumUrgencies = 3;
+inline constexpr std::size_t kNumUrgencies = 4;
+// Somebody waits for the bytes themselves.
+constexpr bool is_waited_for(Urgency urgency) { return urgency <= Urgency::client; }
 
 enum class JobOperation : std::uint8_t {
   copy,
