@@ -189,6 +189,11 @@ MOVEMENT = dashboard("cairn-movement", "Cairn / Movement", "Blocks on their way 
     panel("Copies dropped", {"{{tier}} {{reason}}": f'sum by (tier, reason) ({rate("cairn_evictions_total", CT)})',
                              "wrong checksum {{tier}}": f'sum by (tier) ({rate("cairn_checksum_failures_total", I + ",tier=~" + chr(34) + "$tier" + chr(34))})'},
           "cps", about="`io_error` lost its bytes; the key became a miss."),
+    row("Agents: engines whose memory the server copies to and from"),
+    panel("Registered", {"{{instance}}": f"cairn_agents{{{I}}}"}, about="Each ends with its connection, or with its lease."),
+    panel("Blocks of agents", {"{{direction}} {{outcome}}": f'sum by (direction, outcome) ({rate("cairn_agent_blocks_total")})'},
+          "cps", about="`load` is into an engine's memory, `store` out of it."),
+    panel("Bytes of agents", {"{{direction}}": f'sum by (direction) ({rate("cairn_agent_bytes_total")})'}, "Bps"),
 ])
 
 ALLOCATORS = dashboard("cairn-allocators", "Cairn / Allocators", "Memory between the tiers: staging, pools, engines' own.", [
@@ -213,6 +218,17 @@ ALLOCATORS = dashboard("cairn-allocators", "Cairn / Allocators", "Memory between
     panel("Splits and merges", {"splits {{allocator}}": f'sum by (allocator) ({rate("cairn_allocator_splits_total")})',
                                 "merges {{allocator}}": f'sum by (allocator) ({rate("cairn_allocator_merges_total")})'},
           "cps"),
+    row("Requests"),
+    panel("In use of the limit", {"{{allocator}} {{device}}": f"cairn_allocator_allocated_bytes{{{I}}} / (cairn_allocator_limit_bytes{{{I}}} > 0)"},
+          "percentunit", most=1, thresholds=[("orange", 0.9), ("red", 0.97)],
+          about="At the limit of `http_bodies` a request with a long body is a 503."),
+    panel("Bodies by the memory that they had", {"up to {{le}}": f'sum by (le) ({rate("cairn_http_body_peak_bytes_bucket")})'},
+          "cps", about="Those that did not come with their head. A body has what it announces at once, as long as announcements leave most of the memory to others."),
+    panel("Small buffers", {"hits {{bucket_bytes}}": f'sum by (bucket_bytes) ({rate("cairn_allocator_bucket_hits_total")})',
+                            "misses {{bucket_bytes}}": f'sum by (bucket_bytes) ({rate("cairn_allocator_bucket_misses_total")})',
+                            "upgrades {{bucket_bytes}}": f'sum by (bucket_bytes) ({rate("cairn_allocator_bucket_upgrades_total")})',
+                            "downgrades {{bucket_bytes}}": f'sum by (bucket_bytes) ({rate("cairn_allocator_bucket_downgrades_total")})'},
+          "cps", about="A miss was had from a larger bucket, or not at all; an upgrade is a body that turned out longer, a downgrade one that turned out shorter."),
 ], with_tier=False)
 
 DISK = 'instance=~"$instance",cache=~"$cache",tier="disk"'

@@ -58,6 +58,8 @@ class Traffic:
             store(self.server, self.CACHE, key)
         keys = [f"{key:016x}" for key in range(first, first + 6)]
         call("POST", f"{path}/match", {"keys": keys, "lease_ms": 30 if turn % 2 else 0})
+        # A body that is too long to come with its head.
+        call("POST", f"{path}/match", {"keys": keys + [f"{key:064x}" for key in range(1000)], "lease_ms": 0})
         call("GET", f"{path}/keys/{keys[0]}")
         move(self.server, self.CACHE, [first], ["disk", "pinned", "device"][turn % 3])
         call("POST", f"{path}/evict", {"keys": [keys[1]], "tier": "device"})
