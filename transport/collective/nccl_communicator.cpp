@@ -52,11 +52,9 @@ Result<std::unique_ptr<NcclCommunicator>> NcclCommunicator::open(const NcclLibra
 NcclCommunicator::~NcclCommunicator() {
   static_cast<void>(cudaSetDevice(device_id_));
   if (comm_ != nullptr) nccl_.comm_abort(comm_);
-  // In this order: nothing runs on the stream any more when the buffer goes.
-  if (stream_ != nullptr) {
-    static_cast<void>(cudaStreamSynchronize(stream_));
-    static_cast<void>(cudaStreamDestroy(stream_));
-  }
+  // What a device still works on is nobody else's, ever.
+  if (!ends_in_time()) return;
+  if (stream_ != nullptr) static_cast<void>(cudaStreamDestroy(stream_));
   if (event_ != nullptr) static_cast<void>(cudaEventDestroy(event_));
   if (buffer_ != nullptr) static_cast<void>(cudaFree(buffer_));
   static_cast<void>(cudaGetLastError());
@@ -176,18 +174,39 @@ Result<> NcclCommunicator::steps(const std::string& what, std::span<const Transi
   CAIRN_TRY(wait_for_stream(what, until));
   // Only now: a copy down to memory that is not pinned waits for all before it, without a bound.
   for (const Transit& transit : transits) {
-    if (transit.down) CAIRN_TRY(copy(transit, false));
+    if (!transit.down) continue;
+    copies_down_ = true;
+    CAIRN_TRY(copy(transit, false));
   }
-  return wait_for_stream(what, until);
+  CAIRN_TRY(wait_for_stream(what, until));
+  copies_down_ = false;
+  return {};
 }
 
 Error NcclCommunicator::break_down(const Error& why) {
   broken_ = why;
   if (comm_ != nullptr) nccl_.comm_abort(comm_);
   comm_ = nullptr;
-  // A copy that is still on its way would write into memory that is somebody else's by then.
-  if (stream_ != nullptr) static_cast<void>(cudaStreamSynchronize(stream_));
-  return why;
+  if (ends_in_time()) return why;
+  if (copies_down_) {
+    // It would write into memory that is somebody else's by then: there is no deadline for that.
+    static_cast<void>(cudaStreamSynchronize(stream_));
+    return why;
+  }
+  broken_ =
+      Error{ErrorCode::device_error, why.detail + "; and the device did not end its work within " +
+                                         std::to_string(step_timeout_.count()) + " ms"};
+  return *broken_;
+}
+
+bool NcclCommunicator::ends_in_time() const {
+  const Until until = std::chrono::steady_clock::now() + step_timeout_;
+  while (stream_ != nullptr && cudaStreamQuery(stream_) == cudaErrorNotReady) {
+    static_cast<void>(cudaGetLastError());
+    if (std::chrono::steady_clock::now() >= until) return false;
+    std::this_thread::sleep_for(kPollInterval);
+  }
+  return true;
 }
 
 Result<> NcclCommunicator::all_reduce(const AllReduce& call) {

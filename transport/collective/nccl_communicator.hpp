@@ -67,6 +67,8 @@ class NcclCommunicator final : public Communicator {
   Result<> check_going(Until until, const std::string& what) const;
   Result<> check_rank(std::uint32_t rank, std::string_view what) const;
   Error break_down(const Error& why);
+  // Whether the stream has nothing left to do by then.
+  bool ends_in_time() const;
 
   const NcclLibrary& nccl_;
   const RankPlace place_;
@@ -77,6 +79,7 @@ class NcclCommunicator final : public Communicator {
   cudaEvent_t event_ = nullptr;
   std::byte* buffer_ = nullptr;
   std::uint64_t buffer_bytes_ = 0;
+  bool copies_down_ = false;  // to memory of a call's
   std::optional<Error> broken_;
   std::atomic<bool> aborted_{false};
   mutable Mutex mutex_;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <type_traits>
 
+#include "memory/device_runtime.hpp"
 #include "tests/conformance/collective/collective_case.hpp"
 #include "tests/fakes/cudart/fake_cudart.hpp"
 
@@ -105,6 +106,30 @@ TEST_F(NcclFaultTest, EachCallOfNcclFailsInTurn) {
   }
   nccl_->fail("", 0, 0);
   EXPECT_TRUE(work());
+}
+
+TEST_F(NcclFaultTest, ADeviceThatHangsFailsTheCallAndHoldsNobody) {
+  const auto runtime = make_cuda_runtime().value();
+  // Registered: a copy of any other memory waits without a bound, in CUDA too.
+  const Region memory = runtime->allocate_pinned(4096, {}).value();
+  auto nccl = make_nccl_collectives();
+  ASSERT_TRUE(nccl);
+  auto joined = join_all(**nccl, 2, std::chrono::milliseconds(200));
+  ASSERT_TRUE(joined);
+  cuda_->hold(true);
+  const auto answers = on_each(*joined, [&memory](Communicator& rank) -> Result<> {
+    std::byte* const bytes = memory.data() + rank.place().rank * sizeof(std::uint64_t);
+    return rank.all_reduce({.source = bytes,
+                            .destination = bytes,
+                            .elements = {.count = 1, .type = DataType::uint64}});
+  });
+  for (const auto& answer : answers) {
+    ASSERT_FALSE(answer);
+    EXPECT_EQ(answer.error().code, ErrorCode::device_error) << answer.error().detail;
+  }
+  EXPECT_NE(cuda_->leaks(), "") << "what a device works on is not given back";
+  cuda_->hold(false);
+  joined->clear();
 }
 
 TEST_F(NcclFaultTest, AnAsynchronousErrorEndsTheGroup) {

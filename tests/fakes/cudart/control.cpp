@@ -19,6 +19,7 @@ void cairn_fake_reset(std::uint64_t seed) {
 void cairn_fake_fail(const char* call, std::uint64_t n, int error) {
   state().faults.plan({.call = call, .n = n, .error = static_cast<cudaError_t>(error)});
 }
+void cairn_fake_hold(int held) { state().engine.hold(held != 0); }
 void cairn_fake_set_unified(int has) { state().concurrent_managed = has != 0; }
 std::uint64_t cairn_fake_calls(const char* call) { return state().faults.calls(call); }
 std::uint64_t cairn_fake_injected() { return state().faults.injected(); }

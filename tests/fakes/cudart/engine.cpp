@@ -18,6 +18,12 @@ void Engine::seed(std::uint64_t seed) {
   seed_ = seed;
 }
 
+void Engine::hold(bool held) {
+  const std::lock_guard lock(mutex_);
+  held_ = held;
+  changed_.notify_all();
+}
+
 cudaStream_t Engine::create_stream(int device) {
   const std::lock_guard lock(mutex_);
   auto stream = std::make_unique<Stream>();
@@ -51,7 +57,7 @@ std::optional<int> Engine::device_of(cudaStream_t handle) const {
 void Engine::work(Stream& stream) {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] { return !stream.queue.empty() || stream.closing; });
+    changed_.wait(lock, [&] { return !held_ && (!stream.queue.empty() || stream.closing); });
     if (stream.queue.empty()) return;
     Operation& next = stream.queue.front();
     if (next.awaits) changed_.wait(lock, [&] { return next.awaits->reached; });

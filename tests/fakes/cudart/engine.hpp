@@ -27,6 +27,8 @@ class Engine {
 
   explicit Engine(Faults& faults) : faults_(faults) {}
   void seed(std::uint64_t seed);
+  // While held no stream begins with anything, as a device that hangs.
+  void hold(bool held);
 
   cudaStream_t create_stream(int device);
   // Runs what is left of it first.
@@ -76,6 +78,7 @@ class Engine {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::uint64_t seed_ = 1;
+  bool held_ = false;
   std::map<cudaStream_t, std::unique_ptr<Stream>> streams_;
   std::map<cudaEvent_t, std::unique_ptr<Event>> events_;
 };

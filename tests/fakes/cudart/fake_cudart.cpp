@@ -17,8 +17,8 @@ std::optional<FakeCudart> FakeCudart::loaded() {
   FakeCudart fake;
   if (look_up("cairn_fake_reset", fake.reset_) && look_up("cairn_fake_fail", fake.fail_) &&
       look_up("cairn_fake_set_unified", fake.set_unified_) &&
-      look_up("cairn_fake_calls", fake.calls_) && look_up("cairn_fake_injected", fake.injected_) &&
-      look_up("cairn_fake_alive", fake.alive_) &&
+      look_up("cairn_fake_hold", fake.hold_) && look_up("cairn_fake_calls", fake.calls_) &&
+      look_up("cairn_fake_injected", fake.injected_) && look_up("cairn_fake_alive", fake.alive_) &&
       look_up("cudaPeekAtLastError", fake.last_error_)) {
     return fake;
   }

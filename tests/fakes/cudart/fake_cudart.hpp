@@ -23,6 +23,8 @@ class FakeCudart {
   void fail_all(const std::string& call, int error) const { fail(call, UINT64_MAX, error); }
   // Whether devices have managed memory that both sides may use at once; until set again.
   void set_unified(bool has) const { set_unified_(has ? 1 : 0); }
+  // While held streams begin with nothing, as those of a device that hangs.
+  void hold(bool held) const { hold_(held ? 1 : 0); }
   std::uint64_t calls(const std::string& call) const { return calls_(call.c_str()); }
   // How many calls a plan has made to fail.
   std::uint64_t injected() const { return injected_(); }
@@ -37,6 +39,7 @@ class FakeCudart {
   void (*reset_)(std::uint64_t) = nullptr;
   void (*fail_)(const char*, std::uint64_t, int) = nullptr;
   void (*set_unified_)(int) = nullptr;
+  void (*hold_)(int) = nullptr;
   std::uint64_t (*calls_)(const char*) = nullptr;
   std::uint64_t (*injected_)() = nullptr;
   std::uint64_t (*alive_)(const char*) = nullptr;
