@@ -149,6 +149,8 @@ class Verbs(ServerCase):
         self.client.ready()
         self.assertEqual(self.client.system().runtime, "host")
         self.assertEqual((self.client.system().runtime_fallback, self.client.system().devices_left_out), (None, []))
+        self.assertIn(("http_bodies", "host", "normal"),
+                      [(pool.allocator, pool.device, pool.level) for pool in self.client.system().pools])
         self.assertIn("cairn_build_info", self.client.metrics())
 
     def test_refusals_have_classes(self) -> None:

@@ -498,6 +498,17 @@ class LeftOutDevice:
 
 
 @dataclass(frozen=True)
+class MemoryPool:
+    """What memory is had from beside the tiers, as full as it was when the server was asked."""
+
+    allocator: str
+    device: str  # a device's number, or "host"
+    allocated_bytes: int
+    limit_bytes: int  # 0: as much as there is
+    level: str
+
+
+@dataclass(frozen=True)
 class System:
     version: str
     build: dict[str, Any]
@@ -511,6 +522,7 @@ class System:
     transfers: dict[str, int]
     runtime_fallback: str | None = None  # why the host stands in for a GPU that is there
     devices_left_out: list[LeftOutDevice] = field(default_factory=list)
+    pools: list[MemoryPool] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
