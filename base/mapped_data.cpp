@@ -10,6 +10,7 @@
 #include <cstring>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "base/assert.hpp"
 #include "base/file_error.hpp"
@@ -22,8 +23,7 @@ Error mapped_data_failure(const char* what, int number) {
           std::string("it cannot be ") + what + ": " + std::generic_category().message(number)};
 }
 
-Result<> read_all(int file, std::span<std::byte> room) {
-  std::uint64_t at = 0;
+Result<> read_at(int file, std::uint64_t at, std::span<std::byte> room) {
   while (!room.empty()) {
     const ::ssize_t moved = ::pread(file, room.data(), room.size(), static_cast<::off_t>(at));
     if (moved < 0 && errno == EINTR) continue;
@@ -40,7 +40,7 @@ Result<> read_all(int file, std::span<std::byte> room) {
 void MappedData::Unmap::operator()(std::byte* first) const { ::munmap(first, size_bytes); }
 
 Result<MappedData> MappedData::open(const std::filesystem::path& path, const Options& options) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   const auto named = [&path](const Error& why) {
     return Error{why.code, path.string() + ": " + why.detail};
   };
@@ -54,6 +54,7 @@ Result<MappedData> MappedData::open(const std::filesystem::path& path, const Opt
   if (!S_ISREG(status.st_mode)) return Error{ErrorCode::io_error, path.string() + " is no file"};
   auto data = of(file, static_cast<std::uint64_t>(status.st_size), options);
   if (!data) return named(data.error());
+  if (options.stays_open) data->file_ = std::move(file);
   return data;
 }
 
@@ -79,7 +80,7 @@ Result<MappedData> MappedData::of(const FileDescriptor& file, std::uint64_t size
                                           " that are read at once"};
   }
   data.heap_.resize(size_bytes);
-  CAIRN_TRY(read_all(file.get(), data.heap_));
+  CAIRN_TRY(read_at(file.get(), 0, data.heap_));
   if (data.counts_ != nullptr) ++data.counts_->files_on_heap;
   return data;
 }
@@ -100,7 +101,8 @@ bool MappedData::copy(std::uint64_t from_bytes, std::span<std::byte> room) const
   const ::iovec to{room.data(), room.size()};
   const ::iovec from{const_cast<std::byte*>(first), room.size()};
   const ::ssize_t moved = ::process_vm_readv(::getpid(), &to, 1, &from, 1, 0);
-  return moved >= 0 && static_cast<std::size_t>(moved) == room.size();
+  if (moved >= 0 && static_cast<std::size_t>(moved) == room.size()) return true;
+  return file_.get() >= 0 && read_at(file_.get(), from_bytes, room).has_value();
 }
 
 void MappedData::done_before(std::uint64_t end_bytes) {

@@ -36,6 +36,7 @@ class MappedData {
     std::uint64_t max_heap_bytes = 256ull << 20;  // a file beyond that is mapped or refused
     bool in_order = true;                         // what is read next lies behind what was read
     bool is_mapped = true;           // false: on the heap, as if it could not be mapped
+    bool stays_open = false;         // for copy(), where the system refuses it out of a mapping
     MappedCounts* counts = nullptr;  // borrowed; null: nobody counts
   };
   // All of a regular file. not_found; io_error.
@@ -49,7 +50,8 @@ class MappedData {
   // To touch what was cut off of a mapped file ends the process by SIGBUS; see copy().
   std::span<const std::byte> bytes() const;
   // Copies what begins at `from_bytes`, a mapping through the kernel: where the file was cut off
-  // under it (or cannot be read) the answer is false. Also where the system refuses such copies.
+  // under it (or cannot be read) the answer is false. Also where the system refuses such copies, as
+  // some containers do, and the file does not stay open.
   // REQUIRES: it lies in size_bytes().
   bool copy(std::uint64_t from_bytes, std::span<std::byte> room) const;
 
@@ -69,6 +71,7 @@ class MappedData {
   };
   std::unique_ptr<std::byte, Unmap> map_;
   std::vector<std::byte> heap_;
+  FileDescriptor file_;  // empty: it does not stay open
   std::uint64_t size_bytes_ = 0;
   std::uint64_t released_bytes_ = 0;  // from the beginning
   MappedCounts* counts_ = nullptr;

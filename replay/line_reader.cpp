@@ -8,7 +8,7 @@
 namespace cairn::replay {
 
 Result<LineReader> LineReader::open(const std::string& path) {
-  auto file = MappedData::open(path, {});
+  auto file = MappedData::open(path, {.stays_open = true});
   if (!file) return std::move(file).error();
   return LineReader(std::move(*file), path);
 }
