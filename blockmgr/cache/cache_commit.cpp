@@ -12,6 +12,8 @@ namespace {
 // Blocks that are looked at, or become present, under one hold of the lock: some 100 to 300 ns
 // each.
 constexpr std::size_t kStepBlocks = 24;
+// What the index knows of a block is on its way from memory while so many others become present.
+constexpr std::size_t kLookAhead = 8;
 
 Result<> check_block(const CacheCore& core, const CommitBlock& block) {
   const auto no_key = [](const BlockKey& key) { return key.view().size == 0; };
@@ -413,12 +415,17 @@ bool Commit::write_headers_again(Section& section) {
 void Commit::publish(Section& section) {
   // Before any is there: what fails here refuses the commit.
   if (statuses_.empty() && !headers_.empty() && write_headers_again(section)) return;
+  const auto fetch = [&](std::size_t i) {
+    if (i < blocks_.size()) section->store.prefetch_new(blocks_[i].key);
+  };
+  for (std::size_t i = 0; i < kLookAhead; ++i) fetch(statuses_.size() + i);
   for (std::size_t i = statuses_.size(); i < blocks_.size(); ++i) {
     if (i > 0 && i % kStepBlocks == 0) {
       mark(section);
       section.give_way();
     }
     if (auto usable = section.check_usable(); !usable) return fail(section, usable.error());
+    fetch(i + kLookAhead);
     if (taken_.empty() && section->writes.is_taken(blocks_[i].key)) {
       section->writes.wait_for_key(blocks_[i].key, [self = shared_from_this()] {
         Section own(*self->core_, LockUse::commit);

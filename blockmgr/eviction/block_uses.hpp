@@ -39,6 +39,8 @@ class BlockUses {
     place(expected_, key_hash) = {key_hash, request, 1};
   }
 
+  // Brings near what is known of a block that is to be stored.
+  void prefetch(std::uint64_t key_hash) const { ghosts_.prefetch(key_hash); }
   struct Stored {
     std::uint64_t key_hash = 0;
     const BlockHistory* parent = nullptr;  // null: there is none, or it is not here
@@ -67,9 +69,7 @@ class BlockUses {
 
  private:
   void use(BlockHistory& block, RequestNumber request, bool is_hub) {
-    if (block.is_known() && block.request == request) return;
-    policy_->touched(block, request);
-    block.is_hub = is_hub;
+    if (policy_->touched(block, request) && is_hub) block.is_hub = true;
   }
 
   // By the highest bits of a hash: what was asked for last, and what is expected to be stored.

@@ -47,14 +47,15 @@ BlockGroup group_of(const BlockHistory& block) {
 ClassHazard::ClassHazard(const PolicyOptions& options)
     : log_(std::min(std::max(8192U, options.capacity_blocks / 2), options.max_requests)),
       table_({.classes = kClasses, .max_age_blocks = window_of(options.capacity_blocks)}),
-      inside_(table_.buckets() - 1, 1) {
+      inside_(table_.buckets() - 1, 1),
+      leaves_at_blocks_(inside_.size(), 0) {
   for (std::uint32_t c = kFirstTold; c < kFirstOther; ++c) {
     table_.expect(c, kExpectedUses[1 + (c - kFirstTold) / kOutputs]);
   }
   table_.rebuild();
 }
 
-std::uint32_t ClassHazard::class_of(BlockGroup group, const RequestRecord& request) {
+std::uint32_t ClassHazard::class_of(BlockGroup group, const PastRequest& request) {
   if (group == BlockGroup::tail) return kClasses - 1;
   if (group == BlockGroup::hub) return kClasses - 2;
   const auto level = [](std::uint32_t value, const std::array<std::uint32_t, 2>& bounds) {
@@ -69,15 +70,14 @@ std::uint32_t ClassHazard::class_of(BlockGroup group, const RequestRecord& reque
 }
 
 // A long prompt tells little more than a short one: its blocks share their fate.
-float ClassHazard::weight_of(const RequestRecord& request) {
+float ClassHazard::weight_of(const PastRequest& request) {
   const auto blocks = static_cast<float>(request.blocks());
   return 1 / std::cbrt(blocks * blocks);
 }
 
 std::uint32_t ClassHazard::lists() const { return kClasses; }
 
-RequestNumber ClassHazard::begin(const RequestStart& start) {
-  end_run();
+RequestNumber ClassHazard::begin_request(const RequestStart& start) {
   const RequestNumber number = log_.begin(start);
   log_[number].weight = weight_of(log_[number]);
   seen_ = {};
@@ -92,68 +92,49 @@ RequestNumber ClassHazard::begin(const RequestStart& start) {
 
 // Requests that are older than a bucket now have lived through it, with their blocks that wait.
 void ClassHazard::cross_buckets() {
+  const std::uint32_t now_blocks = log_.position_blocks();
   for (std::uint32_t k = 0; k < inside_.size(); ++k) {
+    if (static_cast<std::int32_t>(now_blocks - leaves_at_blocks_[k]) < 0) continue;
     RequestNumber& oldest = inside_[k];
     if (!log_.remembers(oldest)) oldest = log_.first();
     for (; oldest != log_.last() && log_.age_blocks(oldest) >= table_.start_of(k + 1); ++oldest) {
-      const RequestRecord& request = log_[oldest];
-      const float weight = request.weight;
-      for (std::uint32_t g = 0; g < kBlockGroups; ++g) {
-        if (request.waiting[g] == 0) continue;
-        table_.lived_through({class_of(static_cast<BlockGroup>(g), request), k},
-                             weight * static_cast<float>(request.waiting[g]));
-      }
+      if (log_.has_waiting(oldest)) live_through(oldest, k);
     }
+    leaves_at_blocks_[k] = log_.position_blocks(oldest) + table_.start_of(k + 1);
+    if (log_.has_waiting(oldest)) log_.prefetch(oldest);  // for the next time
   }
 }
 
-bool ClassHazard::goes_on(BlockHistory& block, const Run& next) {
-  const bool is_like_them = run_.room > 0 && run_.before == std::bit_cast<std::uint64_t>(block) &&
-                            run_.request == next.request && run_.step == next.step &&
-                            run_.is_told == next.is_told;
-  if (!is_like_them) return false;
-  --run_.room;
-  ++run_.count;
-  block = std::bit_cast<BlockHistory>(run_.after);
-  return true;
-}
-
-void ClassHazard::end_run() {
-  const std::uint32_t count = std::exchange(run_.count, 0U);
-  run_.room = 0;
-  if (count == 0) return;
-  if (run_.step == Step::touched) {
-    RequestRecord& now = log_[run_.request];
-    count_use(std::bit_cast<BlockHistory>(run_.before), now, count);
-    now.used += count;
-    return;
+void ClassHazard::live_through(RequestNumber number, std::uint32_t bucket) {
+  const PastRequest& request = log_[number];
+  for (std::uint32_t g = 0; g < kBlockGroups; ++g) {
+    if (request.waiting[g] == 0) continue;
+    table_.lived_through({class_of(static_cast<BlockGroup>(g), request), bucket},
+                         request.weight * static_cast<float>(request.waiting[g]));
   }
-  const auto listed = std::bit_cast<BlockHistory>(run_.after);
-  log_[listed.request].waiting[static_cast<std::size_t>(group_of(listed))] += count;
 }
 
-void ClassHazard::touched(BlockHistory& block, RequestNumber request) {
-  if (goes_on(block, {.request = request, .step = Step::touched})) return;
-  end_run();
-  const auto before = std::bit_cast<std::uint64_t>(block);
-  touch(block, request);
-  const RequestRecord& now = log_[request];
-  run_ = {.before = before,
-          .after = std::bit_cast<std::uint64_t>(block),
-          .request = request,
-          .step = Step::touched,
-          .room = now.asked > now.used ? now.asked - now.used - 1 : 0};
+void ClassHazard::touched_more(const BlockHistory& before, RequestNumber request,
+                               std::uint32_t count) {
+  PastRequest& now = log_[request];
+  count_use(before, now, count);
+  now.used += count;
+  if (now.used > now.asked) now.weight = weight_of(now);
 }
 
-void ClassHazard::count_use(const BlockHistory& before, RequestRecord& now, std::uint32_t blocks) {
+void ClassHazard::listed_more(const BlockHistory& after, std::uint32_t count) {
+  log_.wait(after.request, group_of(after), count);
+}
+
+void ClassHazard::count_use(const BlockHistory& before, PastRequest& now, std::uint32_t blocks) {
   if (!before.is_known() || !log_.remembers(before.request)) {
     now.unknown += blocks * now.each;
     return;
   }
   if (!before.counted) return;
-  RequestRecord& last = log_[before.request];
+  const PastRequest& last = log_[before.request];
   const BlockGroup group = group_of(before);
-  last.waiting[static_cast<std::size_t>(group)] -= blocks;
+  log_.end_wait(before.request, group, blocks);
   if (seen_.request != before.request || !seen_.is_known) {
     seen_ = {.request = before.request,
              .bucket = table_.bucket_of(log_.age_blocks(before.request)),
@@ -163,8 +144,8 @@ void ClassHazard::count_use(const BlockHistory& before, RequestRecord& now, std:
                     static_cast<float>(blocks) * last.weight);
 }
 
-void ClassHazard::touch(BlockHistory& block, RequestNumber request) {
-  RequestRecord& now = log_[request];
+std::uint32_t ClassHazard::touch(BlockHistory& block, RequestNumber request) {
+  PastRequest& now = log_[request];
   count_use(block, now, 1);
   if (block.is_known() && log_.remembers(block.request)) {
     // The deepest counts: prompts that share only their beginning are other conversations.
@@ -180,50 +161,39 @@ void ClassHazard::touch(BlockHistory& block, RequestNumber request) {
   block.is_last = ++now.used == now.asked;
   if (now.used > now.asked) now.weight = weight_of(now);
   if (block.uses < kMostUses) ++block.uses;
+  // The last one that was asked for stands alone: it may be a tail.
+  if (now.used > now.asked) return kAnyNumber;
+  return now.used < now.asked ? now.asked - now.used - 1 : 0;
 }
 
-void ClassHazard::ended(RequestNumber request, const RequestEnd& end) {
-  end_run();
+void ClassHazard::end_request(RequestNumber request, const RequestEnd& end) {
   if (!log_.remembers(request)) return;
-  RequestRecord& record = log_[request];
+  PastRequest& record = log_[request];
   if (end.output_tokens) record.output_tokens = *end.output_tokens;
   if (end.full_blocks) record.ends_in_part = record.asked > *end.full_blocks;
   if (end.next_use != NextUse::unknown) record.next_use = end.next_use;
 }
 
-void ClassHazard::listed(BlockHistory& block, NextUse told) {
-  const bool is_told = told != NextUse::unknown;
-  if (goes_on(block, {.step = Step::listed, .is_told = is_told})) return;
-  if (block.counted || !log_.remembers(block.request)) return;
-  end_run();
-  const auto before = std::bit_cast<std::uint64_t>(block);
-  list(block, is_told);
-  run_ = {.before = before,
-          .after = std::bit_cast<std::uint64_t>(block),
-          .step = Step::listed,
-          .is_told = is_told,
-          .room = ~std::uint32_t{0}};
-}
-
-void ClassHazard::list(BlockHistory& block, bool is_told) {
-  RequestRecord& request = log_[block.request];
+std::uint32_t ClassHazard::list(BlockHistory& block, NextUse told) {
+  if (block.counted || !log_.remembers(block.request)) return 0;
+  const PastRequest& request = log_[block.request];
   if (block.uses < request.turn) block.uses = request.turn & 15U;
   block.is_tail = block.is_last && request.ends_in_part;
-  block.is_told = is_told && request.next_use != NextUse::unknown;
+  block.is_told = told != NextUse::unknown && request.next_use != NextUse::unknown;
   const BlockGroup group = group_of(block);
-  ++request.waiting[static_cast<std::size_t>(group)];
+  log_.wait(block.request, group, 1);
   block.counted = true;
   block.list = class_of(group, request) & 63U;
+  return kAnyNumber;
 }
 
-void ClassHazard::retold(BlockHistory& block, RequestNumber request) {
-  end_run();
+void ClassHazard::retell(BlockHistory& block, RequestNumber request) {
   if (block.counted && log_.remembers(block.request)) {
-    --log_[block.request].waiting[static_cast<std::size_t>(group_of(block))];
+    log_.end_wait(block.request, group_of(block), 1);
   }
   block.counted = false;
   block.request = request;
-  RequestRecord& now = log_[request];
+  PastRequest& now = log_[request];
   ++now.used;
   now.weight = weight_of(now);
 }

@@ -17,11 +17,6 @@ class ClassHazard final : public EvictionPolicy {
   explicit ClassHazard(const PolicyOptions& options);
 
   std::uint32_t lists() const override;
-  RequestNumber begin(const RequestStart& start) override;
-  void touched(BlockHistory& block, RequestNumber request) override;
-  void ended(RequestNumber request, const RequestEnd& end) override;
-  void listed(BlockHistory& block, NextUse told) override;
-  void retold(BlockHistory& block, RequestNumber request) override;
   float worth(const BlockHistory& block, std::uint32_t expected_blocks) const override;
   std::uint64_t memory_bytes() const override;
   std::vector<std::byte> learnt() const override { return table_.learnt(); }
@@ -30,35 +25,28 @@ class ClassHazard final : public EvictionPolicy {
   }
 
  private:
-  // The blocks of a prompt were mostly used and listed together before: their histories are equal,
-  // and what is done to the first of them is done to the next. How many they were is counted when
-  // something else happens.
-  enum class Step : std::uint8_t { touched, listed };
-  struct Run {
-    std::uint64_t before = 0;  // a history
-    std::uint64_t after = 0;
-    RequestNumber request = 0;  // that touches them
-    Step step = Step::touched;
-    bool is_told = false;     // when they are listed
-    std::uint32_t room = 0;   // for so many more; 0: the next is not like it
-    std::uint32_t count = 0;  // behind the first one
-  };
-  bool goes_on(BlockHistory& block, const Run& next);
-  void end_run();
-  void touch(BlockHistory& block, RequestNumber request);
-  void list(BlockHistory& block, bool is_told);
-  void count_use(const BlockHistory& before, RequestRecord& now, std::uint32_t blocks);
+  RequestNumber begin_request(const RequestStart& start) override;
+  std::uint32_t touch(BlockHistory& block, RequestNumber request) override;
+  std::uint32_t list(BlockHistory& block, NextUse told) override;
+  void touched_more(const BlockHistory& before, RequestNumber request,
+                    std::uint32_t count) override;
+  void listed_more(const BlockHistory& after, std::uint32_t count) override;
+  void end_request(RequestNumber request, const RequestEnd& end) override;
+  void retell(BlockHistory& block, RequestNumber request) override;
+  void count_use(const BlockHistory& before, PastRequest& now, std::uint32_t blocks);
 
-  static std::uint32_t class_of(BlockGroup group, const RequestRecord& request);
-  static float weight_of(const RequestRecord& request);
+  static std::uint32_t class_of(BlockGroup group, const PastRequest& request);
+  static float weight_of(const PastRequest& request);
   void cross_buckets();
+  void live_through(RequestNumber request, std::uint32_t bucket);
 
   RequestLog log_;
   HazardTable table_;
-  // By bucket: the oldest request that has not left it yet.
+  // By bucket: the oldest request that has not left it yet, and after how many blocks in all it
+  // does, so that most buckets cost a comparison.
   std::vector<RequestNumber> inside_;
+  std::vector<std::uint32_t> leaves_at_blocks_;
   std::uint32_t until_rebuild_ = 0;
-  Run run_;
   // In which bucket the request lies that last used the blocks which are being found: mostly one
   // for many of them.
   struct Seen {

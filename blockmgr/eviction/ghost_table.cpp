@@ -1,7 +1,5 @@
 #include "blockmgr/eviction/ghost_table.hpp"
 
-#include <algorithm>
-
 namespace cairn {
 
 GhostTable::GhostTable(std::uint32_t capacity_blocks)
@@ -9,6 +7,15 @@ GhostTable::GhostTable(std::uint32_t capacity_blocks)
 
 void GhostTable::remember(std::uint64_t key_hash, const BlockHistory& history) {
   if (!history.is_known()) return;
+  if (leaving_count_ == kMostLeaving) put_first();
+  prefetch(key_hash);
+  leaving_[(first_leaving_ + leaving_count_++) % kMostLeaving] = {key_hash, history};
+}
+
+void GhostTable::put_first() {
+  const auto& [key_hash, history] = leaving_[first_leaving_];
+  first_leaving_ = (first_leaving_ + 1) % kMostLeaving;
+  --leaving_count_;
   if (history.request - newest_ < 1U << 31) newest_ = history.request;
   Ghost* place = nullptr;
   for (Ghost& ghost : set_of(key_hash).ghosts) {
@@ -25,6 +32,7 @@ void GhostTable::remember(std::uint64_t key_hash, const BlockHistory& history) {
 }
 
 BlockHistory GhostTable::recall(std::uint64_t key_hash) {
+  while (leaving_count_ > 0) put_first();
   const auto tag = static_cast<std::uint32_t>(key_hash);
   for (Ghost& ghost : set_of(key_hash).ghosts) {
     if (ghost.tag != tag || !ghost.history.is_known()) continue;

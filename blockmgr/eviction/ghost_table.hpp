@@ -1,9 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
-#include <vector>
 
+#include "base/huge_pages.hpp"
 #include "blockmgr/eviction/history.hpp"
 
 namespace cairn {
@@ -16,12 +18,17 @@ class GhostTable {
  public:
   explicit GhostTable(std::uint32_t capacity_blocks);
 
+  // Blocks go many at a time, and the place of each is a cache miss: the last few are put there
+  // when more follow or somebody asks.
   void remember(std::uint64_t key_hash, const BlockHistory& history);
   // Forgets it. Nothing is known of a block that was never here, or too long ago.
   BlockHistory recall(std::uint64_t key_hash);
   static constexpr std::size_t kPlaces = 5;
   static constexpr std::size_t kSetBytes = 64;
-  std::uint32_t size() const { return size_; }
+  void prefetch(std::uint64_t key_hash) const { __builtin_prefetch(&set_of(key_hash), 1); }
+  std::uint32_t size() const {  // to the last few
+    return static_cast<std::uint32_t>(std::min(size_ + leaving_count_, kPlaces * sets_.size()));
+  }
   std::uint64_t memory_bytes() const { return sets_.size() * sizeof(Set); }
 
  private:
@@ -33,11 +40,23 @@ class GhostTable {
     std::array<Ghost, kPlaces> ghosts;
   };
   static_assert(sizeof(Set) == kSetBytes);
+  struct Leaving {
+    std::uint64_t key_hash = 0;
+    BlockHistory history;
+  };
+  static constexpr std::size_t kMostLeaving = 16;  // as many as are fetched at a time
+  const Set& set_of(std::uint64_t key_hash) const {
+    return sets_[static_cast<std::size_t>((key_hash >> 32) * sets_.size() >> 32)];
+  }
   Set& set_of(std::uint64_t key_hash) {
     return sets_[static_cast<std::size_t>((key_hash >> 32) * sets_.size() >> 32)];
   }
+  void put_first();
 
-  std::vector<Set> sets_;
+  HugeVector<Set> sets_;
+  std::array<Leaving, kMostLeaving> leaving_;  // a ring
+  std::size_t leaving_count_ = 0;
+  std::size_t first_leaving_ = 0;
   RequestNumber newest_ = 0;
   std::uint32_t size_ = 0;
 };

@@ -15,8 +15,9 @@ constexpr float kFactorPrior = 2;
 constexpr float kClassPrior = 20;
 // b of a / (b + age), in widths of the first bucket.
 constexpr float kLomaxOffset = 8;
-constexpr float kMostWeight = 1e9F;   // a request weighs 10 at most, and half after 1,000 others
-constexpr float kMostHazard = 0.95F;  // what is only expected is never certain
+constexpr float kMostWeight = 1e9F;     // a request weighs 10 at most, and half after 1,000 others
+constexpr float kLeastWeight = 1e-30F;  // what fades for ever costs much below 1e-38
+constexpr float kMostHazard = 0.95F;    // what is only expected is never certain
 
 }  // namespace
 
@@ -33,6 +34,7 @@ HazardTable::HazardTable(const Shape& shape) : shape_(shape) {
   }
   widths_.push_back(static_cast<float>(std::max(starts_.back(), shape.first_bucket_blocks)) * 0.5F);
   cells_.resize(shape.classes * starts_.size());
+  is_seen_.resize(shape.classes);
   expected_factors_.resize(shape.classes, 1);
   hazard_.resize(cells_.size());
   worth_.resize(cells_.size());
@@ -46,8 +48,11 @@ std::uint32_t HazardTable::bucket_of(std::uint32_t age_blocks) const {
 
 void HazardTable::fade(float factor) {
   for (Cell& cell : cells_) {
-    cell.used *= factor;
-    cell.survived *= factor;
+    const auto faded = [factor](float weight) {
+      return weight < kLeastWeight ? 0 : weight * factor;
+    };
+    cell.used = faded(cell.used);
+    cell.survived = faded(cell.survived);
   }
 }
 
@@ -128,11 +133,24 @@ void HazardTable::rebuild_worth(std::span<const float> hazard, std::span<float> 
   }
 }
 
+// The first of which as little is known: nothing but what is expected. Itself, where something is.
+std::uint32_t HazardTable::like_unseen(std::uint32_t of_class) const {
+  for (std::uint32_t c = 0; c < of_class && !is_seen_[of_class]; ++c) {
+    if (!is_seen_[c] && expected_factors_[c] == expected_factors_[of_class]) return c;
+  }
+  return of_class;
+}
+
 void HazardTable::rebuild() {
   const std::vector<Cell> cells = smoothed();
   const std::vector<float> curve = pooled(cells);
   for (std::uint32_t c = 0; c < shape_.classes; ++c) {
     const std::size_t first = std::size_t{c} * buckets();
+    if (const std::uint32_t like = like_unseen(c); like < c) {
+      std::copy_n(&hazard_[std::size_t{like} * buckets()], buckets(), &hazard_[first]);
+      std::copy_n(&worth_[std::size_t{like} * buckets()], buckets(), &worth_[first]);
+      continue;
+    }
     const std::span hazard = std::span(hazard_).subspan(first, buckets());
     rebuild_hazard(c, std::span(cells).subspan(first, buckets()), curve, hazard);
     rebuild_worth(hazard, std::span(worth_).subspan(first, buckets()));
@@ -181,6 +199,7 @@ bool HazardTable::take_learnt(std::span<const std::byte> learnt) {
   const std::size_t both = std::min(head.buckets, buckets());
   for (std::size_t c = 0; c < head.classes; ++c) {
     std::copy_n(&cells[c * head.buckets], both, &cells_[c * buckets()]);
+    is_seen_[c] = 1;
   }
   rebuild();
   return true;

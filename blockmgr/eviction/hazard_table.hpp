@@ -63,7 +63,11 @@ class HazardTable {
     float survived = 0;
     float seen() const { return used + survived; }
   };
-  Cell& cell(Place at) { return cells_[at.of_class * buckets() + at.bucket]; }
+  Cell& cell(Place at) {
+    is_seen_[at.of_class] = 1;
+    return cells_[at.of_class * buckets() + at.bucket];
+  }
+  std::uint32_t like_unseen(std::uint32_t of_class) const;
   std::vector<Cell> smoothed() const;
   std::vector<float> pooled(const std::vector<Cell>& cells) const;
   void rebuild_hazard(std::uint32_t of_class, std::span<const Cell> cells,
@@ -75,6 +79,7 @@ class HazardTable {
   std::vector<float> widths_;
   std::vector<Cell> cells_;
   std::vector<float> expected_factors_;  // by class
+  std::vector<std::uint8_t> is_seen_;    // by class: it has weights
   std::vector<float> hazard_;
   std::vector<float> worth_;
   // From some age on: the uses to be expected until it ends, the time of holding, and the share

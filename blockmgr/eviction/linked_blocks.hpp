@@ -26,6 +26,16 @@ struct LinkedBlocks {
   }
 
   template <class Nodes>
+  void append(Nodes& nodes, std::uint32_t block) {
+    ++count;
+    auto& node = nodes[block];
+    node.next = kNoBlock;
+    node.previous = last;
+    (last == kNoBlock ? first : nodes[last].next) = block;
+    last = block;
+  }
+
+  template <class Nodes>
   void remove(Nodes& nodes, std::uint32_t block) {
     --count;
     const auto& node = nodes[block];

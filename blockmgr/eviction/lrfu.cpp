@@ -24,9 +24,9 @@ constexpr float kFirst = -1e10F;
 Lrfu::Lrfu(const PolicyOptions& options)
     : log_(std::min(kRememberedRequests, options.max_requests)) {}
 
-RequestNumber Lrfu::begin(const RequestStart& start) { return log_.begin(start); }
+RequestNumber Lrfu::begin_request(const RequestStart& start) { return log_.begin(start); }
 
-void Lrfu::touched(BlockHistory& block, RequestNumber request) {
+std::uint32_t Lrfu::touch(BlockHistory& block, RequestNumber request) {
   float count = 0;
   if (block.is_known() && log_.remembers(block.request)) {
     const auto passed = static_cast<float>(log_[log_.last()].unix_ms - log_[block.request].unix_ms);
@@ -35,15 +35,17 @@ void Lrfu::touched(BlockHistory& block, RequestNumber request) {
   block.frequency = static_cast<std::uint16_t>(std::min(count + kOne, kMost));
   block.request = request;
   if (block.uses < kMostUses) ++block.uses;
+  return kAnyNumber;
 }
 
-void Lrfu::listed(BlockHistory& block, NextUse told) {
+std::uint32_t Lrfu::list(BlockHistory& block, NextUse told) {
   float count = std::max<float>(block.frequency, kOne);
   if (expected_within_ms(told) > 0) count += kOne;
   const float list = kOneUseList + std::log2(count / kOne) * kListsAnOctave;
   block.list = static_cast<std::uint32_t>(std::min<float>(list, kMaxLists - 1)) & 63U;
   if (told == NextUse::never) block.list = kNeverList & 63U;
   if (told == NextUse::later) block.list = kLaterList & 63U;
+  return kAnyNumber;
 }
 
 float Lrfu::worth(const BlockHistory& block, std::uint32_t /*expected_blocks*/) const {

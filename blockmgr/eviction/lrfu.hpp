@@ -16,15 +16,14 @@ class Lrfu final : public EvictionPolicy {
   explicit Lrfu(const PolicyOptions& options);
 
   std::uint32_t lists() const override { return kMaxLists; }
-  RequestNumber begin(const RequestStart& start) override;
-  void touched(BlockHistory& block, RequestNumber request) override;
-  void ended(RequestNumber /*request*/, const RequestEnd& /*end*/) override {}
-  void listed(BlockHistory& block, NextUse told) override;
-  void retold(BlockHistory& /*block*/, RequestNumber /*request*/) override {}
   float worth(const BlockHistory& block, std::uint32_t expected_blocks) const override;
   std::uint64_t memory_bytes() const override { return log_.memory_bytes(); }
 
  private:
+  RequestNumber begin_request(const RequestStart& start) override;
+  std::uint32_t touch(BlockHistory& block, RequestNumber request) override;
+  std::uint32_t list(BlockHistory& block, NextUse told) override;
+
   RequestLog log_;
 };
 

@@ -1,5 +1,7 @@
 #include "blockmgr/eviction/policy.hpp"
 
+#include <utility>
+
 #include "base/assert.hpp"
 #include "blockmgr/eviction/class_hazard.hpp"
 #include "blockmgr/eviction/lrfu.hpp"
@@ -13,20 +15,6 @@ class Lru final : public EvictionPolicy {
  public:
   explicit Lru(const PolicyOptions& options) : capacity_blocks_(options.capacity_blocks) {}
   std::uint32_t lists() const override { return kNextUses; }
-  RequestNumber begin(const RequestStart& start) override {
-    unix_s_ = start.unix_ms / 1000;
-    return ++last_;
-  }
-  void touched(BlockHistory& block, RequestNumber request) override {
-    block.request = request;
-    block.uses = 1;
-  }
-  void ended(RequestNumber /*request*/, const RequestEnd& /*end*/) override {}
-  void listed(BlockHistory& block, NextUse told) override {
-    block.list = static_cast<std::uint32_t>(told) & 63U;
-    block.frequency = static_cast<std::uint16_t>(unix_s_);
-  }
-  void retold(BlockHistory& /*block*/, RequestNumber /*request*/) override {}
   float worth(const BlockHistory& block, std::uint32_t expected_blocks) const override {
     const auto age_s = static_cast<std::uint16_t>(unix_s_ - block.frequency);
     return lru_worth({.next_use = static_cast<NextUse>(block.list),
@@ -37,12 +25,64 @@ class Lru final : public EvictionPolicy {
   std::uint64_t memory_bytes() const override { return sizeof(*this); }
 
  private:
+  RequestNumber begin_request(const RequestStart& start) override {
+    unix_s_ = start.unix_ms / 1000;
+    return ++last_;
+  }
+  std::uint32_t touch(BlockHistory& block, RequestNumber request) override {
+    block.request = request;
+    block.uses = 1;
+    return kAnyNumber;
+  }
+  std::uint32_t list(BlockHistory& block, NextUse told) override {
+    block.list = static_cast<std::uint32_t>(told) & 63U;
+    block.frequency = static_cast<std::uint16_t>(unix_s_);
+    return kAnyNumber;
+  }
+
   const std::uint32_t capacity_blocks_;
   RequestNumber last_ = 0;
   std::int64_t unix_s_ = 0;
 };
 
 }  // namespace
+
+bool EvictionPolicy::touch_first(BlockHistory& block, RequestNumber request) {
+  if (block.is_known() && block.request == request) return false;
+  end_runs();
+  const auto before = std::bit_cast<std::uint64_t>(block);
+  const std::uint32_t most = touch(block, request);
+  block.is_hub = false;
+  touching_ = {.before = before,
+               .after = std::bit_cast<std::uint64_t>(block),
+               .why = request,
+               .left = most,
+               .most = most};
+  return true;
+}
+
+void EvictionPolicy::list_first(BlockHistory& block, NextUse told) {
+  end_runs();
+  const auto before = std::bit_cast<std::uint64_t>(block);
+  const std::uint32_t most = list(block, told);
+  listing_ = {.before = before,
+              .after = std::bit_cast<std::uint64_t>(block),
+              .why = static_cast<std::uint32_t>(told),
+              .left = most,
+              .most = most};
+}
+
+void EvictionPolicy::end_runs() {
+  const Run touching = std::exchange(touching_, {});
+  const Run listing = std::exchange(listing_, {});
+  if (touching.most > touching.left) {
+    touched_more(std::bit_cast<BlockHistory>(touching.before), touching.why,
+                 touching.most - touching.left);
+  }
+  if (listing.most > listing.left) {
+    listed_more(std::bit_cast<BlockHistory>(listing.after), listing.most - listing.left);
+  }
+}
 
 std::string_view to_string(EvictionKind kind) {
   switch (kind) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -20,7 +21,13 @@ std::optional<EvictionKind> eviction_kind_from(std::string_view word);
 // recently used first; the next to go is, of the first of each list, the one that is worth least.
 // So a use costs a constant time whatever the worth depends on, and what is learnt meanwhile counts
 // for blocks that lie there already. As each list is in the order of last use, LRU needs no lists
-// of its own: it takes the one whose first was used before those of the others. Not thread-safe.
+// of its own: it takes the one whose first was used before those of the others.
+//
+// The blocks of a prompt were mostly used and listed together before: their histories are equal,
+// and what is done to the first of them is done to the next. That is a comparison and a copy here;
+// the order itself hears of the first, and when something else happens of how many followed.
+//
+// Not thread-safe.
 class EvictionPolicy {
  public:
   // Together with those of blocks of which nothing is known, a list for each NextUse, a word of
@@ -31,16 +38,30 @@ class EvictionPolicy {
 
   // 1 to kMaxLists.
   virtual std::uint32_t lists() const = 0;
-  virtual RequestNumber begin(const RequestStart& start) = 0;
-  // The request found the block, or stores it.
-  virtual void touched(BlockHistory& block, RequestNumber request) = 0;
+  RequestNumber begin(const RequestStart& start) {
+    end_runs();
+    return begin_request(start);
+  }
+  // The request found the block, or stores it. False, and nothing has changed, where it did before;
+  // else the block is no hub any more, unless the caller says so.
+  bool touched(BlockHistory& block, RequestNumber request) {
+    return touching_.goes_on(block, request) || touch_first(block, request);
+  }
   // What is known of a request when its blocks are listed counts.
-  virtual void ended(RequestNumber request, const RequestEnd& end) = 0;
+  void ended(RequestNumber request, const RequestEnd& end) {
+    end_runs();
+    end_request(request, end);
+  }
   // Nobody uses the block any more: it is put into block.list. `told` is what its last user expects
   // of it, as far as that may be believed of this block.
-  virtual void listed(BlockHistory& block, NextUse told) = 0;
+  void listed(BlockHistory& block, NextUse told) {
+    if (!listing_.goes_on(block, static_cast<std::uint32_t>(told))) list_first(block, told);
+  }
   // What is expected of the block is what ended() says of this request, which does not use it.
-  virtual void retold(BlockHistory& block, RequestNumber request) = 0;
+  void retold(BlockHistory& block, RequestNumber request) {
+    end_runs();
+    retell(block, request);
+  }
   // Of one that is listed. Less goes first. `expected_blocks` are listed with a NextUse that is
   // soon.
   virtual float worth(const BlockHistory& block, std::uint32_t expected_blocks) const = 0;
@@ -50,6 +71,44 @@ class EvictionPolicy {
   virtual std::vector<std::byte> learnt() const { return {}; }
   // Goes on from there. False, and nothing has changed, where it is none that it can read.
   virtual bool take_learnt(std::span<const std::byte> /*learnt*/) { return false; }
+
+ protected:
+  static constexpr std::uint32_t kAnyNumber = ~std::uint32_t{0};
+
+  virtual RequestNumber begin_request(const RequestStart& start) = 0;
+  // To how many blocks after it the same may be done, if their histories are what this one was.
+  virtual std::uint32_t touch(BlockHistory& block, RequestNumber request) = 0;
+  virtual std::uint32_t list(BlockHistory& block, NextUse told) = 0;
+  // It was done to so many.
+  virtual void touched_more(const BlockHistory& /*before*/, RequestNumber /*request*/,
+                            std::uint32_t /*count*/) {}
+  virtual void listed_more(const BlockHistory& /*after*/, std::uint32_t /*count*/) {}
+  virtual void end_request(RequestNumber /*request*/, const RequestEnd& /*end*/) {}
+  virtual void retell(BlockHistory& /*block*/, RequestNumber /*request*/) {}
+
+ private:
+  struct Run {
+    std::uint64_t before = 0;  // a history
+    std::uint64_t after = 0;
+    std::uint32_t why = 0;   // the request, or what was told
+    std::uint32_t left = 0;  // it goes on for so many; 0: the next is not like it
+    std::uint32_t most = 0;  // behind the first one
+
+    bool goes_on(BlockHistory& block, std::uint32_t why_now) {
+      if (left == 0 || std::bit_cast<std::uint64_t>(block) != before || why != why_now) {
+        return false;
+      }
+      --left;
+      block = std::bit_cast<BlockHistory>(after);
+      return true;
+    }
+  };
+  bool touch_first(BlockHistory& block, RequestNumber request);
+  void list_first(BlockHistory& block, NextUse told);
+  void end_runs();
+
+  Run touching_;
+  Run listing_;
 };
 
 struct PolicyOptions {

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
-#include <vector>
 
+#include "base/huge_pages.hpp"
 #include "blockmgr/eviction/history.hpp"
 
 namespace cairn {
@@ -24,35 +25,36 @@ enum class BlockGroup : std::uint8_t {
 inline constexpr std::size_t kBlockGroups = 7;
 
 // What is remembered of a request, for as long as its blocks teach something.
-struct RequestRecord {
-  std::uint32_t position = 0;  // blocks that were requested before it
-  std::uint32_t asked = 0;     // blocks that it asked for
-  std::uint32_t used = 0;      // blocks of it that were found or stored so far
-  std::uint32_t unknown = 0;   // of those, the ones of which nothing was known
-  std::uint32_t each = 1;      // a block that is told stands for so many
+struct alignas(64) PastRequest {
+  std::uint32_t asked = 0;    // blocks that it asked for
+  std::uint32_t used = 0;     // blocks of it that were found or stored so far
+  std::uint32_t unknown = 0;  // of those, the ones of which nothing was known
+  std::uint32_t each = 1;     // a block that is told stands for so many
   std::uint32_t output_tokens = 0;
   std::uint8_t turn = 1;  // how often its conversation has come so far, this one included
   bool ends_in_part = false;
   NextUse next_use = NextUse::unknown;  // of its blocks that are told
   float weight = 0;                     // of one of its blocks, among those of others
-  std::int64_t unix_ms = 0;
   // Its blocks that have not been used since, by group.
   std::array<std::uint32_t, kBlockGroups> waiting{};
+  std::int64_t unix_ms = 0;
 
   std::uint32_t blocks() const { return std::max({asked, used, 1U}); }
 };
-static_assert(sizeof(RequestRecord) == 72, "what a cache remembers of requests is bounded");
+static_assert(sizeof(PastRequest) == 64, "what a cache remembers of requests is bounded");
 
 // The last requests, in the order in which they began. Age is counted in blocks requested since: a
 // cache of so many blocks turns over in it. Not thread-safe.
 class RequestLog {
  public:
-  explicit RequestLog(std::uint32_t capacity) : records_(std::bit_ceil(capacity)) {}
+  explicit RequestLog(std::uint32_t capacity)
+      : records_(std::bit_ceil(capacity)), marks_(records_.size()) {}
 
   RequestNumber begin(const RequestStart& start) {
-    RequestRecord& record = at(++last_);
+    PastRequest& record = at(++last_);
     if (start.sample) position_ += start.sample->skipped;
-    record = {.position = position_, .asked = start.blocks, .unix_ms = start.unix_ms};
+    record = {.asked = start.blocks, .unix_ms = start.unix_ms};
+    mark(last_) = {.position_blocks = position_};
     if (start.sample) {
       record.each = start.sample->one_in;
       // Counted from here the last one told is the last of all.
@@ -63,23 +65,48 @@ class RequestLog {
     return last_;
   }
   bool remembers(RequestNumber request) const { return last_ - request < count_; }
-  RequestRecord& operator[](RequestNumber request) { return at(request); }  // REQUIRES: remembered
-  const RequestRecord& operator[](RequestNumber request) const {
+  PastRequest& operator[](RequestNumber request) { return at(request); }  // REQUIRES: remembered
+  const PastRequest& operator[](RequestNumber request) const {
     return records_[request & (records_.size() - 1)];
   }
   // REQUIRES: remembered.
-  std::uint32_t age_blocks(RequestNumber request) const {
-    return position_ - (*this)[request].position;
+  std::uint32_t position_blocks(RequestNumber request) const {
+    return mark(request).position_blocks;
   }
+  std::uint32_t age_blocks(RequestNumber request) const {
+    return position_ - position_blocks(request);
+  }
+  std::uint32_t position_blocks() const { return position_; }  // that were requested so far
+  // Blocks of it begin to wait for another use, or no longer do. REQUIRES: remembered.
+  void wait(RequestNumber request, BlockGroup group, std::uint32_t blocks) {
+    at(request).waiting[static_cast<std::size_t>(group)] += blocks;
+    mark(request).waiting += blocks;
+  }
+  void end_wait(RequestNumber request, BlockGroup group, std::uint32_t blocks) {
+    at(request).waiting[static_cast<std::size_t>(group)] -= blocks;
+    mark(request).waiting -= blocks;
+  }
+  bool has_waiting(RequestNumber request) const { return mark(request).waiting > 0; }
   RequestNumber last() const { return last_; }
   RequestNumber first() const { return last_ - count_ + 1; }  // REQUIRES: one has begun
+  // Brings it near.
+  void prefetch(RequestNumber request) const { __builtin_prefetch(&(*this)[request]); }
   std::uint32_t capacity() const { return static_cast<std::uint32_t>(records_.size()); }
-  std::uint64_t memory_bytes() const { return records_.size() * sizeof(RequestRecord); }
+  static constexpr std::uint64_t kBytesARequest = sizeof(PastRequest) + 2 * sizeof(std::uint32_t);
+  std::uint64_t memory_bytes() const { return records_.size() * kBytesARequest; }
 
  private:
-  RequestRecord& at(RequestNumber request) { return records_[request & (records_.size() - 1)]; }
+  // What is looked at of requests that grow old: beside the records, which are a cache miss each.
+  struct Mark {
+    std::uint32_t position_blocks = 0;  // that were requested before it
+    std::uint32_t waiting = 0;          // of its blocks, in all groups
+  };
+  PastRequest& at(RequestNumber request) { return records_[request & (records_.size() - 1)]; }
+  Mark& mark(RequestNumber request) { return marks_[request & (marks_.size() - 1)]; }
+  const Mark& mark(RequestNumber request) const { return marks_[request & (marks_.size() - 1)]; }
 
-  std::vector<RequestRecord> records_;
+  HugeVector<PastRequest> records_;
+  HugeVector<Mark> marks_;
   RequestNumber last_ = 0;
   std::uint32_t count_ = 0;
   std::uint32_t position_ = 0;

@@ -41,8 +41,8 @@ std::uint32_t ShadowCache::request(const ShadowRequest& request) {
       block = store(hash, parent);
       if (block == kNoBlock) break;
     }
-    policy_->touched(nodes_[block].history, number);
-    nodes_[block].history.is_hub = nodes_[block].children >= kHubChildren;
+    Node& node = nodes_[block];
+    if (policy_->touched(node.history, number)) node.history.is_hub = node.children >= kHubChildren;
     pinned_.push_back(block);
     parent = block;
   }

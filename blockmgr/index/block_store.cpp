@@ -33,6 +33,12 @@ BlockStore::BlockStore(const Options& options)
 
 std::uint64_t BlockStore::history_hash(KeyView key) { return hash_bytes(key.bytes(), 0); }
 
+std::uint64_t BlockStore::history_hash(EntryNumber number) const {
+  const Entry& entry = index_[number];
+  if (entry.key_size > Entry::kHeadBytes) return history_hash(index_.key(number));
+  return history_hash(KeyView{entry.key_head.data(), entry.key_size});
+}
+
 std::unique_ptr<BlockUses> BlockStore::make_uses(const Options& options) {
   if (options.eviction == EvictionKind::lru) return nullptr;
   std::uint32_t slots = 0;
@@ -124,6 +130,11 @@ bool BlockStore::contains(KeyView key, TimePoint now) const {
 void BlockStore::prefetch(std::span<const KeyView> keys) const {
   KeyIndex::Scan scan(index_, keys);
   while (!scan.next().empty()) continue;
+}
+
+void BlockStore::prefetch_new(KeyView key) const {
+  index_.prefetch(key);
+  if (uses_) uses_->prefetch(history_hash(key));
 }
 
 std::span<const SlotRef> BlockStore::PrefixScan::next() {
@@ -346,7 +357,7 @@ void BlockStore::drop(SlotRef at, EvictionReason reason) {
   tell(BlockEventKind::removed, at, number);
   if (entry.present()) hand_on(entry, at);
   if (!entry.present()) {
-    if (uses_) uses_->gone(history(at), history_hash(index_.key(number)));
+    if (uses_) uses_->gone(history(at), history_hash(number));
     vanish(number);
   } else if (entry.has_ttl) {
     expiries_.emplace(expires_at(number),

@@ -151,6 +151,8 @@ class BlockStore {
   class PrefixScan;
   // Brings what is known of these keys near, for a look-up of each that follows.
   void prefetch(std::span<const KeyView> keys) const;
+  // The same for one that is mostly not there, and to be stored soon.
+  void prefetch_new(KeyView key) const;
   SlotRef highest_copy(const Entry& entry) const;  // REQUIRES: present
   bool has_lower_copy(const Entry& entry, Tier tier) const;
 
@@ -205,7 +207,7 @@ class BlockStore {
     friend bool operator==(const Trail&, const Trail&) = default;
   };
   Trail trail(EntryNumber number) const {
-    return {number, static_cast<std::uint32_t>(history_hash(index_.key(number)))};
+    return {number, static_cast<std::uint32_t>(history_hash(number))};
   }
   std::optional<SlotRef> follow(Trail trail) const;
 
@@ -326,6 +328,7 @@ class BlockStore {
   void free_or_list(EntryNumber entry);
   void free_slot(SlotRef at);
   void list_last(SlotRef at);
+  void list_last(SlotPool& slots, SlotNumber slot);
   void hand_on(const Entry& entry, SlotRef from);
   void forget_told(SlotRef at);
   bool believes(SlotRef at, const Telling& telling) const;
@@ -337,6 +340,7 @@ class BlockStore {
   // By which a block's history is found again. Always the same, and no secret: who makes keys that
   // collide spoils nothing but the guess of how soon they come back.
   static std::uint64_t history_hash(KeyView key);
+  std::uint64_t history_hash(EntryNumber number) const;
   static std::unique_ptr<BlockUses> make_uses(const Options& options);
   const EvictionPolicy* policy() const { return uses_ ? &uses_->policy() : nullptr; }
 

@@ -7,6 +7,12 @@
 
 namespace cairn {
 
+// At each end of a lease, so its callers have it inline.
+inline void BlockStore::list_last(SlotPool& slots, SlotNumber slot) {
+  if (uses_) uses_->listed(slots.history(slot), slots[slot].told);
+  slots.list_last(slot);
+}
+
 void BlockStore::pin(SlotRef at) {
   pool(at.tier()).pin(at.slot());
   record(at).last_use = next_stamp();
@@ -28,7 +34,7 @@ void BlockStore::unpin(SlotRef at) {
     drop(at, EvictionReason::request);
   } else {
     slot.last_use = next_stamp();
-    list_last(at);
+    list_last(slots, at.slot());
   }
 }
 
@@ -73,10 +79,7 @@ void BlockStore::touch(SlotRef at) {
   list_last(at);
 }
 
-void BlockStore::list_last(SlotRef at) {
-  if (uses_) uses_->listed(history(at), record(at).told);
-  pool(at.tier()).list_last(at.slot());
-}
+void BlockStore::list_last(SlotRef at) { list_last(pool(at.tier()), at.slot()); }
 
 // The copy that is found from now on was not when the block was used: now it comes where a block
 // that is offloaded would.

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "blockmgr/index/huge_pages.hpp"
+#include "base/huge_pages.hpp"
 #include "blockmgr/index/quota_table.hpp"
 #include "blockmgr/index/slot_ref.hpp"
 #include "blockmgr/index/user_table.hpp"
@@ -67,6 +67,7 @@ class KeyIndex {
   explicit KeyIndex(Options options);
 
   EntryNumber find(KeyView key) const;
+  void prefetch(KeyView key) const { __builtin_prefetch(&buckets_[home(tag(key))]); }
   static constexpr std::size_t kBatch = 16;
   class Scan;
 

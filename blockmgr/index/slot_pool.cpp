@@ -158,14 +158,18 @@ void SlotPool::remove_lease(SlotNumber slot) {
 
 LinkedBlocks& SlotPool::list_for(SlotNumber slot) {
   SlotRecord& record = records_[slot];
-  record.list = has_history(slot) ? static_cast<std::uint8_t>(kNextUses + histories_[slot].list)
-                                  : static_cast<std::uint8_t>(record.told);
-  return list_of(slot);
+  const std::uint32_t list = has_history(slot) ? kNextUses + histories_[slot].list
+                                               : static_cast<std::uint32_t>(record.told);
+  record.list = static_cast<std::uint8_t>(list);
+  return lists_[record.priority].by_number[list];
 }
 
 void SlotPool::list_last(SlotNumber slot) {
-  list_for(slot);
-  insert_before(slot, kNoSlot);
+  LinkedBlocks& list = list_for(slot);
+  SlotRecord& record = records_[slot];
+  record.place = EvictionPlace::listed;
+  if (list.empty()) note_filled(record);
+  list.append(records_, slot);
 }
 
 void SlotPool::list_first(SlotNumber slot, UseStamp latest) {
@@ -186,6 +190,10 @@ void SlotPool::insert_before(SlotNumber slot, SlotNumber next) {
   SlotRecord& record = records_[slot];
   record.place = EvictionPlace::listed;
   list_of(slot).insert_before(records_, slot, next);
+  note_filled(record);
+}
+
+void SlotPool::note_filled(const SlotRecord& record) {
   lists_[record.priority].non_empty |= std::uint64_t{1} << record.list;
   non_empty_lists_[record.priority / 64] |= std::uint64_t{1} << (record.priority % 64);
 }

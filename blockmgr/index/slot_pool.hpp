@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/huge_pages.hpp"
 #include "blockmgr/eviction/linked_blocks.hpp"
 #include "blockmgr/eviction/policy.hpp"
 #include "blockmgr/index/free_bitmap.hpp"
-#include "blockmgr/index/huge_pages.hpp"
 #include "blockmgr/index/slot_ref.hpp"
 #include "memory/alloc/statistics.hpp"
 
@@ -162,6 +162,7 @@ class SlotPool {
 
   void begin_life(SlotNumber slot);
   void insert_before(SlotNumber slot, SlotNumber next);  // kNoSlot: at the end
+  void note_filled(const SlotRecord& record);            // its list is not empty any more
   static PriorityLists make_lists(const EvictionPolicy* policy);
 
   bool has_history(SlotNumber slot) const {
@@ -186,7 +187,6 @@ class SlotPool {
   std::uint64_t frees_ = 0;
   const EvictionPolicy* policy_;
   bool follows_lru_ = false;
-  PriorityLists lists_;
   std::array<std::uint64_t, 2> non_empty_lists_{};  // a bit a priority
   // What goes comes from this list as long as its first was used by the same request: which list
   // is worth least is asked once for the end of a prompt.
@@ -195,6 +195,7 @@ class SlotPool {
     std::uint8_t list = 0;
     RequestNumber request = 0;
   } chosen_;
+  PriorityLists lists_;
 };
 
 struct SlotPool::PolicyRoom {

@@ -441,6 +441,53 @@ TEST(Lrfu, KeepsWhatWasUsedOftenLongerThanWhatWasUsedLast) {
   EXPECT_EQ(cache.request({.blocks = often, .unix_ms = 2'001'000}), 0U);
 }
 
+// Blocks whose histories are equal are counted together. The other order hears in between that
+// some request has ended, so each block is counted by itself.
+TEST(ClassHazard, BlocksOfAPromptCountTogetherAsEachByItself) {
+  constexpr std::uint32_t kPrompts = 40;
+  constexpr std::uint32_t kBlocks = 50;
+  const auto make = [] {
+    return make_eviction_policy({.eviction = EvictionKind::class_hazard, .capacity_blocks = 500});
+  };
+  const auto together = make();
+  const auto alone = make();
+  std::vector<std::vector<BlockHistory>> of_together(kPrompts, std::vector<BlockHistory>(kBlocks));
+  auto of_alone = of_together;
+  std::mt19937 random(5);
+  for (int i = 0; i < 400; ++i) {
+    const std::uint32_t prompt = random() % kPrompts;
+    const std::uint32_t count = 1 + random() % kBlocks;
+    const bool says_how_many = random() % 3 != 0;
+    const RequestStart start{.blocks = says_how_many ? count : 0, .unix_ms = 1000 * i};
+    const RequestEnd end{.output_tokens = random() % 400, .full_blocks = count - random() % 2};
+    const NextUse told = random() % 4 == 0 ? NextUse::later : NextUse::unknown;
+    const auto run = [&](EvictionPolicy& policy, std::vector<BlockHistory>& blocks, bool breaks) {
+      const RequestNumber request = policy.begin(start);
+      for (std::uint32_t b = 0; b < count; ++b) {
+        if (breaks) policy.ended(0, {});
+        policy.touched(blocks[b], request);
+      }
+      policy.ended(request, end);
+      for (std::uint32_t b = count; b-- > 0;) {
+        if (breaks) policy.ended(0, {});
+        policy.listed(blocks[b], told);
+      }
+    };
+    run(*together, of_together[prompt], false);
+    run(*alone, of_alone[prompt], true);
+  }
+  for (std::uint32_t p = 0; p < kPrompts; ++p) {
+    for (std::uint32_t b = 0; b < kBlocks; ++b) {
+      const BlockHistory& one = of_together[p][b];
+      const BlockHistory& other = of_alone[p][b];
+      ASSERT_EQ(std::memcmp(&one, &other, sizeof(one)), 0) << "block " << b << " of prompt " << p;
+      if (!one.is_known()) continue;
+      const float worth = alone->worth(other, 0);
+      EXPECT_NEAR(together->worth(one, 0), worth, 1e-3F * worth);
+    }
+  }
+}
+
 TEST(GhostTable, GivesBackWhatItWasToldOnce) {
   GhostTable ghosts(100);
   EXPECT_FALSE(ghosts.recall(hashed(1)).is_known());
@@ -451,6 +498,20 @@ TEST(GhostTable, GivesBackWhatItWasToldOnce) {
   EXPECT_EQ(history.uses, 2U);
   EXPECT_FALSE(ghosts.recall(hashed(1)).is_known());
   EXPECT_EQ(ghosts.size(), 0U);
+}
+
+TEST(GhostTable, FindsWhatItWasToldJustNow) {
+  for (const std::uint32_t blocks : {1U, 15U, 16U, 17U, 40U}) {
+    GhostTable ghosts(1000);
+    for (std::uint32_t i = 0; i < blocks; ++i) {
+      ghosts.remember(hashed(i), {.request = i, .uses = 1});
+    }
+    EXPECT_EQ(ghosts.size(), blocks);
+    for (std::uint32_t i = blocks; i-- > 0;) {
+      EXPECT_EQ(ghosts.recall(hashed(i)).request, i) << "of " << blocks;
+    }
+    EXPECT_EQ(ghosts.size(), 0U);
+  }
 }
 
 TEST(GhostTable, ForgetsTheOldestFirstAndNeverGrows) {

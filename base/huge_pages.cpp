@@ -1,4 +1,4 @@
-#include "blockmgr/index/huge_pages.hpp"
+#include "base/huge_pages.hpp"
 
 #include <sys/mman.h>
 
