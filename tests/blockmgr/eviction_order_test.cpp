@@ -301,6 +301,36 @@ TEST_P(EvictionOrder, ABlocksHistoryFollowsItThroughTheTiers) {
   EXPECT_EQ(store.history(again).uses, history.uses + 1);
 }
 
+// A block that was used often, but not last, one that was used once after it, and one below: what
+// comes up takes the place of what the order says is worth less, and that goes down.
+TEST(EvictionOrder, WhatComesUpDisplacesWhatIsWorthLess) {
+  for (const EvictionKind eviction : {EvictionKind::lru, EvictionKind::lrfu}) {
+    SCOPED_TRACE(to_string(eviction));
+    Rig rig;
+    CacheConfig config = small_cache({.pinned = 2, .disk = 4});
+    config.eviction = eviction;
+    const auto cache = rig.cache(config);
+    const auto tier_of = [&](std::uint64_t number) {
+      return rig.match(*cache, keys(number, 1), 0).blocks.front().tier;
+    };
+    ASSERT_TRUE(rig.put(*cache, {.keys = keys(3, 1)}));
+    ASSERT_EQ(rig.transfer(*cache, {.keys = keys(3, 1), .to = Tier::disk, .move = true}).state,
+              TransferState::done);
+    ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 1)}));
+    for (std::uint64_t other = 100; other < 104; ++other) {
+      rig.match(*cache, {key(1), key(other)}, 0);
+    }
+    rig.clock.advance_ms(1'000);
+    ASSERT_TRUE(rig.put(*cache, {.keys = keys(2, 1)}));
+    ASSERT_EQ(rig.transfer(*cache, {.keys = keys(3, 1), .to = Tier::pinned}).state,
+              TransferState::done);
+    const std::uint64_t displaced = eviction == EvictionKind::lru ? 1 : 2;
+    EXPECT_EQ(tier_of(displaced), Tier::disk);
+    EXPECT_EQ(tier_of(3 - displaced), Tier::pinned);
+    EXPECT_EQ(tier_of(3), Tier::pinned);
+  }
+}
+
 // From the models beside a cache to what goes next in it: a loop that is larger than the cache
 // teaches class_hazard what is wrong of the set that fits it and moves on, by turns.
 TEST(EvictionOrder, ACacheFollowsLruWhereItsOrderDoesWorse) {
