@@ -211,7 +211,7 @@ Result<BlockReader> Cache::peek(KeyView key) {
   section->store.pin_in_place(at);
   auto read = std::make_shared<Read>(core_, at, section->store.handle(at), std::nullopt,
                                      Read::Pin::in_place);
-  read->checksum = section->store.entry(entry).checksum;
+  read->checksum = section->store.details(entry).checksum;
   return BlockReader(std::make_unique<BlockReader::Impl>(std::move(read)));
 }
 
