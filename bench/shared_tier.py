@@ -2,8 +2,9 @@
 socket.
 
 Two servers and one redis-server share the machine's cores; redis-benchmark gets as many connections as a server has for
-values. Rounds in turn, medians of the ratios. Called by bench/run; by hand: python3 -B bench/shared_tier.py
-build/release
+values, and does the same work: as many new values into an empty store, and as many different ones out of it. (By itself
+it writes 64 names again and again, and reads what the processor's cache holds: told in the note.) Rounds in turn, medians
+of the ratios. Called by bench/run; by hand: python3 -B bench/shared_tier.py build/release
 """
 
 import json
@@ -51,13 +52,35 @@ class Redis:
         self._connection.sendall(command.encode() + b"\r\n")
         return self._connection.recv(4096).decode().splitlines()[0]
 
+    def fill(self, size):
+        """As many values as a round has, under names that redis-benchmark asks for."""
+        value = b"\x5a" * size
+        for number in range(TOTAL_BYTES // size):
+            name = f"key:{number:012d}".encode()
+            self._connection.sendall(b"*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n" %
+                                     (len(name), name, size, value))
+            assert self._connection.recv(16) == b"+OK\r\n"
+
     def benchmark(self, size):
-        """Bytes a second of SET and of GET."""
+        """Bytes a second of SET and of GET, of new values and of different ones."""
+        count = TOTAL_BYTES // size
+        self.ask("flushall")
+        # A name of so many hardly comes twice.
+        rates = {"SET": self._rate(size, count, "-r", str(10**9), "-t", "set")}
+        self.ask("flushall")
+        self.fill(size)
+        rates["GET"] = self._rate(size, count, "-r", str(count), "-t", "get")
+        return rates
+
+    def usual_benchmark(self, size):
+        """Of 64 names, whose values a processor's cache may hold."""
         count = max(200, TOTAL_BYTES // size)
-        done = subprocess.run(["redis-benchmark", "-p", str(self.port), "-t", "set,get", "-d", str(size), "-n", str(count),
-                               "-c", str(CONNECTIONS), "-r", "64", "--csv"], capture_output=True, text=True, check=True)
-        rates = dict(re.findall(r'^"(SET|GET)","([0-9.]+)"', done.stdout, re.MULTILINE))
-        return {name: float(rate) * size for name, rate in rates.items()}
+        return {verb: self._rate(size, count, "-r", "64", "-t", verb.lower()) for verb in ("SET", "GET")}
+
+    def _rate(self, size, count, *words):
+        done = subprocess.run(["redis-benchmark", "-p", str(self.port), "-d", str(size), "-n", str(count), "-c",
+                               str(CONNECTIONS), "--csv", *words], capture_output=True, text=True, check=True)
+        return float(re.findall(r'^"(?:SET|GET)","([0-9.]+)"', done.stdout, re.MULTILINE)[0]) * size
 
 
 def until(there):
@@ -91,11 +114,16 @@ def socket_bytes_per_s(size):
     return TOTAL_BYTES / (time.perf_counter() - began)
 
 
+def keys_of(size, number):
+    return [f"{number:08x}{block:024x}" for block in range(TOTAL_BYTES // size)]
+
+
 class Fleet:
     """One server stores, the other fetches."""
 
     def __init__(self, binary, redis, folder):
         self.redis = redis
+        self.folder = folder
         self.servers = []
         for name in ("one", "other"):
             home = folder / name
@@ -107,42 +135,98 @@ class Fleet:
             server.stop()
 
     def measure(self, size, number):
-        """Bytes a second to the store and back."""
+        """Blocks to the store and back."""
+        keys = keys_of(size, number)
+        caches = self._make(size, len(keys), {"placement": "values", "write": "second_use", "namespace": str(number)})
+        self._put(caches[0], keys, size)
         self.redis.ask("flushall")
-        count = TOTAL_BYTES // size
-        keys = [f"{number:08x}{block:024x}" for block in range(count)]
-        body = {"layout": SHAPES[size], "tiers": {"pinned": {"num_blocks": count}},
-                "shared": {"store": "redis", "placement": "values", "write": "second_use", "namespace": str(number)}}
+        puts = self._timed(0, lambda: self._store(caches[0], keys))
+        gets = self._timed(1, lambda: self._fetch(caches[1], keys))
+        self._drop(caches)
+        return {"SET": puts, "GET": gets}
+
+    def measure_holders(self, size, number):
+        """Bytes a second from one server's tier into the other's, and of the same blocks read over HTTP."""
+        keys = keys_of(size, number)
+        self.redis.ask("flushall")
+        caches = self._make(size, len(keys), {"placement": "holders", "namespace": str(number)})
+        self._put(caches[0], keys, size)
+        until(lambda: self.redis.ask("dbsize") == f":{len(keys)}")
+        fetched = self._timed(1, lambda: self._fetch(caches[1], keys))
+        read = self._read(caches[0], keys, size)
+        self._drop(caches)
+        return fetched["rate"], read
+
+    def _make(self, size, count, shared):
         caches = [f"{server.url}/v1/caches/c" for server in self.servers]
         for cache in caches:
-            over_http.call(cache, "PUT", body)
-        data = b"\x5a" * size
-        for block, key in enumerate(keys):
-            parent = f"?parent={keys[block - 1]}" if block else ""
-            over_http.call(f"{caches[0]}/keys/{key}{parent}", "PUT", data, "application/octet-stream")
-        put = self._timed(lambda: over_http.call(f"{caches[0]}/match", "POST", {"keys": keys, "lease_ms": 0}),
-                          lambda: self.redis.ask("dbsize") == f":{count}")
-        deadline = time.monotonic() + PATIENCE_S
-
-        def fetch():
-            got = 0
-            # The store's word may be late on a busy machine: then a match finds nothing more, and is asked again.
-            while got < count and time.monotonic() < deadline:
-                body = {"keys": keys[: got + LOOK_AHEAD], "lease_ms": 0, "wait_ms": 60_000}
-                got = json.loads(over_http.call(f"{caches[1]}/match", "POST", body)[0])["matched"]
-            return got == count
-
-        get = self._timed(lambda: None, fetch)
-        for cache in caches:
-            over_http.call(cache, "DELETE")
-        return {"SET": TOTAL_BYTES / put, "GET": TOTAL_BYTES / get}
+            over_http.call(cache, "PUT", {"layout": SHAPES[size], "tiers": {"pinned": {"num_blocks": count}},
+                                          "shared": {"store": "redis", **shared}})
+        return caches
 
     @staticmethod
-    def _timed(act, done):
+    def _put(cache, keys, size):
+        for block, key in enumerate(keys):
+            parent = f"?parent={keys[block - 1]}" if block else ""
+            over_http.call(f"{cache}/keys/{key}{parent}", "PUT", b"\x5a" * size, "application/octet-stream")
+
+    @staticmethod
+    def _drop(caches):
+        for cache in caches:
+            over_http.call(cache, "DELETE")
+
+    def _read(self, cache, keys, size):
+        """By wrk, as many connections as a server has to another, one key after the other."""
+        script = self.folder / "keys.lua"
+        script.write_text("local at, paths = 0, {}\n" + "".join(f'paths[#paths + 1] = "/v1/caches/c/keys/{key}"\n' for key in keys)
+                          + "request = function() at = at % #paths + 1; return wrk.format('GET', paths[at]) end\n")
+        done = subprocess.run(["wrk", "-t1", f"-c{CONNECTIONS}", "-d1s", "-s", str(script), cache], capture_output=True,
+                              text=True, check=True)
+        return float(re.findall(r"Requests/sec:\s*([0-9.]+)", done.stdout)[0]) * size
+
+    def _store(self, cache, keys):
+        over_http.call(f"{cache}/match", "POST", {"keys": keys, "lease_ms": 0})
+        until(lambda: self.redis.ask("dbsize") == f":{len(keys)}")
+
+    @staticmethod
+    def _fetch(cache, keys):
+        got = 0
+        deadline = time.monotonic() + PATIENCE_S
+        # The store's word may be late on a busy machine: then a match finds nothing more, and is asked again.
+        while got < len(keys):
+            body = {"keys": keys[: got + LOOK_AHEAD], "lease_ms": 0, "wait_ms": 60_000}
+            got = json.loads(over_http.call(f"{cache}/match", "POST", body)[0])["matched"]
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"not within {PATIENCE_S} s")
+
+    def _timed(self, server, act):
+        """Bytes a second, and processor time a MiB of the server and of the store."""
+        pids = (self.servers[server].process.pid, self.redis.child.pid)
+        before = [over_http.cpu_seconds(pid) for pid in pids]
         began = time.perf_counter()
         act()
-        until(done)
-        return time.perf_counter() - began
+        rate = TOTAL_BYTES / (time.perf_counter() - began)
+        used = [over_http.cpu_seconds(pid) - b for pid, b in zip(pids, before)]
+        return {"rate": rate, "cpu_us_mib": [1e6 * seconds / (TOTAL_BYTES >> 20) for seconds in used]}
+
+
+def holders_row(fleet, size, number):
+    rounds = [fleet.measure_holders(size, 1_000 + number + each) for each in range(ROUNDS)]
+    return {"name": f"blocks of {size >> 10} KiB from another server, of its own HTTP read",
+            "value": statistics.median(fetched / read for fetched, read in rounds), "unit": "ratio", "target": 0.90,
+            "at_least": True, "note": f"{statistics.median(fetched for fetched, _ in rounds) / 1e9:.2f} GB/s"}
+
+
+def hiredis_row(build, redis, size):
+    """What it would cost to have hiredis read values: each is copied twice."""
+    out = subprocess.run([build / "cairn-bench-store", str(redis.port), str(size), str(TOTAL_BYTES // size)],
+                         capture_output=True, text=True, check=True).stdout
+    rounds = {which: [(float(rate), float(cpu)) for name, rate, cpu in map(str.split, out.splitlines()) if name == which]
+              for which in ("ours", "hiredis")}
+    medians = {which: [statistics.median(part) for part in zip(*each)] for which, each in rounds.items()}
+    return {"name": f"GET of {size >> 10} KiB, one at a time, of hiredis' own", "unit": "ratio", "target": None,
+            "value": statistics.median(a[0] / b[0] for a, b in zip(rounds["ours"], rounds["hiredis"])),
+            "note": f"processor time a MiB {medians['ours'][1]:.0f} us, hiredis' {medians['hiredis'][1]:.0f} us"}
 
 
 def measure(build):
@@ -154,19 +238,26 @@ def measure(build):
         fleet = Fleet(build / "cairn-server", redis, folder)
         try:
             for size in SHAPES:
-                ours, theirs, plain = [], [], []
+                ours, theirs, usual, plain = [], [], [], []
                 for _ in range(ROUNDS):
                     number += 1
                     ours.append(fleet.measure(size, number))
                     theirs.append(redis.benchmark(size))
+                    usual.append(redis.usual_benchmark(size))
                     plain.append(socket_bytes_per_s(size))
+                rows.append(holders_row(fleet, size, number))
                 for verb, what in (("SET", "to"), ("GET", "from")):
-                    ratio = statistics.median(a[verb] / b[verb] for a, b in zip(ours, theirs))
-                    of_plain = statistics.median(a[verb] / b for a, b in zip(ours, plain))
+                    rates = [each[verb]["rate"] for each in ours]
+                    of_same = statistics.median(a / b[verb] for a, b in zip(rates, theirs))
+                    of_usual = statistics.median(a / b[verb] for a, b in zip(rates, usual))
+                    of_plain = statistics.median(a / b for a, b in zip(rates, plain))
+                    cpu = [statistics.mean(each[verb]["cpu_us_mib"][i] for each in ours) for i in (0, 1)]
                     rows.append({"name": f"blocks of {size >> 10} KiB {what} a shared store, of redis-benchmark {verb}",
-                                 "value": ratio, "unit": "ratio", "target": 0.90, "at_least": True,
-                                 "note": f"{statistics.median(a[verb] for a in ours) / 1e9:.2f} GB/s; "
-                                         f"of a plain socket {of_plain:.2f}"})
+                                 "value": of_same, "unit": "ratio", "target": 0.90, "at_least": True,
+                                 "note": f"{statistics.median(rates) / 1e9:.2f} GB/s; of 64 values again and again "
+                                         f"{of_usual:.2f}; of a plain socket {of_plain:.2f}; processor time a MiB "
+                                         f"{cpu[0]:.0f} us here, {cpu[1]:.0f} us in the store"})
+                rows.append(hiredis_row(build, redis, size))
         finally:
             fleet.stop()
             redis.child.terminate()
