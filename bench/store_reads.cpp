@@ -9,11 +9,13 @@
 #include <charconv>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <future>
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "bench/must.hpp"
 #include "transport/store/redis_store.hpp"
@@ -22,7 +24,6 @@ namespace {
 
 using namespace cairn;
 constexpr int kRounds = 7;
-constexpr const char* kName = "cairn-bench";
 
 double cpu_us() {
   rusage used{};
@@ -55,9 +56,16 @@ int main(int argc, char** argv) {
   if (argc != 4) return 2;
   const std::size_t bytes = number(argv[2]);
   const std::size_t count = number(argv[3]);
-  std::string value(bytes, 'Z');
-  std::string place(bytes, '\0');
+  // As a block in the store: behind a header, and read to where a slot begins.
+  constexpr std::size_t kHeaderBytes = 176;
+  const std::string value(kHeaderBytes + bytes, 'Z');
+  std::string header(kHeaderBytes, '\0');
+  const std::unique_ptr<char, decltype(&std::free)> slot(
+      static_cast<char*>(std::aligned_alloc(4'096, (bytes + 4'095) / 4'096 * 4'096)), std::free);
+  std::memset(slot.get(), 0, bytes);
+  const std::vector<iovec> place{{header.data(), kHeaderBytes}, {slot.get(), bytes}};
 
+  const std::string name = "cairn-bench:" + std::to_string(bytes);
   RedisSettings settings = must(redis_settings_from("redis://127.0.0.1:" + std::string(argv[1])));
   settings.connections = 1;
   const auto store = must(make_redis_store(settings));
@@ -66,11 +74,12 @@ int main(int argc, char** argv) {
     call([&promise](Result<bool> result) { promise.set_value(std::move(result)); });
     return promise.get_future().get();
   };
-  while (!wait([&](auto done) { store->touch({.name = kName}, std::move(done)); })) {
+  while (!wait([&](auto done) { store->touch({.name = name}, std::move(done)); })) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   must(wait([&](auto done) {
-    store->write({.name = kName, .from = {{value.data(), bytes}}}, std::move(done));
+    store->write({.name = name, .from = {{const_cast<char*>(value.data()), value.size()}}},
+                 std::move(done));
   }));
 
   const std::unique_ptr<redisContext, void (*)(redisContext*)> plain(
@@ -78,15 +87,15 @@ int main(int argc, char** argv) {
   if (!plain || plain->err != 0) return 1;
   for (int round = 0; round < kRounds; ++round) {
     measure("ours", bytes, count, [&] {
-      must(wait([&](auto done) {
-        store->read({.name = kName, .into = {{place.data(), bytes}}}, std::move(done));
-      }));
+      must(wait([&](auto done) { store->read({.name = name, .into = place}, std::move(done)); }));
     });
     measure("hiredis", bytes, count, [&] {
-      auto* const reply = static_cast<redisReply*>(redisCommand(plain.get(), "GET %s", kName));
-      std::memcpy(place.data(), reply->str, bytes);
+      auto* const reply =
+          static_cast<redisReply*>(redisCommand(plain.get(), "GET %s", name.c_str()));
+      std::memcpy(header.data(), reply->str, kHeaderBytes);
+      std::memcpy(slot.get(), reply->str + kHeaderBytes, bytes);
       freeReplyObject(reply);
     });
   }
-  return place == value ? 0 : 1;
+  return std::memcmp(slot.get(), value.data() + kHeaderBytes, bytes) == 0 ? 0 : 1;
 }
