@@ -455,8 +455,8 @@ TEST(ClassHazard, BlocksOfAPromptCountTogetherAsEachByItself) {
   auto of_alone = of_together;
   std::mt19937 random(5);
   for (int i = 0; i < 400; ++i) {
-    const std::uint32_t prompt = random() % kPrompts;
-    const std::uint32_t count = 1 + random() % kBlocks;
+    const std::uint32_t prompt = static_cast<std::uint32_t>(random() % kPrompts);
+    const std::uint32_t count = static_cast<std::uint32_t>(1 + random() % kBlocks);
     const bool says_how_many = random() % 3 != 0;
     const RequestStart start{.blocks = says_how_many ? count : 0, .unix_ms = 1000 * i};
     const RequestEnd end{.output_tokens = random() % 400, .full_blocks = count - random() % 2};
