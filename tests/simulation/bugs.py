@@ -47,7 +47,7 @@ BUGS = {
     "torn_log_record_is_taken": ("blockmgr/disk/slot_record.cpp", [
         ("      raw.checksum !=\n          hash_bytes(", "      raw.size_bytes !=\n          raw.size_bytes + 0 * hash_bytes(")]),
     "parent_goes_before_its_child": (USE, [
-        ("  if (entry.children_in_tier[index_of(tier)] > 0) return true;\n",
+        ("  if (details(number).children_in_tier[index_of(tier)] > 0) return true;\n",
          "  if (entry.children_in_tier[index_of(tier)] > 1) return true;\n")]),
     "copy_is_seen_before_its_bytes": (MEMORY, [
         ("    if (auto moved = copier_.wait(*oldest.event)) {\n      report_.arrived(oldest.range);\n      return;",
