@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "base/clock.hpp"
@@ -13,8 +12,7 @@ namespace cairn {
 // thread of a simulation, which goes on with other work where it would wait. Thread-safe.
 class Executor {
  public:
-  // Told which worker runs it, from 0 on: what a worker keeps from task to task lies there.
-  using Task = UniqueFunction<void(std::size_t worker)>;
+  using Task = UniqueFunction<void()>;
 
   virtual ~Executor() = default;
   // Tasks that run at a time.

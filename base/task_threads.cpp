@@ -10,7 +10,7 @@ TaskThreads::TaskThreads(const Options& options)
   try {
     for (std::uint32_t i = 0; i < options.threads; ++i) {
       threads_.emplace_back(name_ + " " + std::to_string(i),
-                            [this, i](const std::stop_token&) { work(i); });
+                            [this](const std::stop_token&) { work(); });
     }
   } catch (...) {
     stop();
@@ -39,12 +39,13 @@ bool TaskThreads::try_post(Task task) {
     MutexLock lock(mutex_);
     if (tasks_.size() >= max_queued_) return false;
     tasks_.push_back(std::move(task));
+    // Under the lock: once the task has run, this may be gone.
+    posted_.notify_one();
   }
-  posted_.notify_one();
   return true;
 }
 
-void TaskThreads::work(std::size_t thread) {
+void TaskThreads::work() {
   while (true) {
     Task task;
     {
@@ -56,7 +57,7 @@ void TaskThreads::work(std::size_t thread) {
       tasks_.pop_front();
       ++running_;
     }
-    guarded(name_, [&] { task(thread); });
+    guarded(name_, task);
     task = {};
     MutexLock lock(mutex_);
     --running_;

@@ -38,7 +38,7 @@ class TaskThreads final : public Executor {
   void stop();
 
  private:
-  void work(std::size_t thread);
+  void work();
 
   const std::string name_;
   const std::size_t max_queued_;

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/result.hpp"
+#include "base/unique_function.hpp"
 #include "memory/memory_copy.hpp"
 #include "memory/region.hpp"
 
@@ -47,6 +48,10 @@ class Event {
   virtual Result<bool> ready() = 0;
   // Blocks until ready() would not be false.
   virtual Result<> wait() = 0;
+  // Calls `then` once ready() would not be false: perhaps in this call, else on a thread that
+  // others wait for. It must not block, and the event stays until it was called. Throws
+  // std::bad_alloc, and then calls nothing.
+  virtual void when_reached(UniqueFunction<void()> then) = 0;
 };
 
 // Work that runs in the order it was issued, while the caller goes on. Issue from one thread at a

@@ -18,7 +18,7 @@ class Uploading : public std::enable_shared_from_this<Uploading> {
   void start() {
     // Who commits or matches does not wait for a checksum.
     if (!upload_.may_be_there) {
-      return context().executor.post([self = shared_from_this()](std::size_t) { self->read(); });
+      return context().executor.post([self = shared_from_this()] { self->read(); });
     }
     context().store.touch({.name = name(), .ttl_ms = context().ttl_ms},
                           [self = shared_from_this()](const Result<bool>& there) {

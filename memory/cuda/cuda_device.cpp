@@ -10,6 +10,9 @@
 namespace cairn {
 namespace {
 
+// As many as a busy server has under way: a part of a job has two.
+constexpr std::size_t kMaxKeptEvents = 64;
+
 // The errors after which CUDA answers nothing else on this device: its reference says of them that
 // the process must be started anew. An unknown internal error is one more: nothing may be assumed
 // about the bytes that were moving.
@@ -114,9 +117,43 @@ Result<int> CudaDevice::attribute(cudaDeviceAttr which, const char* purpose) {
   return value;
 }
 
+CudaDevice::CudaDevice(int id) {
+  info_.id = id;
+  events_.reserve(kMaxKeptEvents);
+}
+
 CudaDevice::~CudaDevice() {
+  for (const cudaEvent_t event : events_) end_event(event);
   if (filler_ == nullptr) return;
   check_release(cudaStreamDestroy(filler_), {"cudaStreamDestroy", "end the stream for zeros"});
+}
+
+Result<cudaEvent_t> CudaDevice::take_event() {
+  {
+    MutexLock lock(mutex_);
+    if (!events_.empty()) {
+      const cudaEvent_t kept = events_.back();
+      events_.pop_back();
+      return kept;
+    }
+  }
+  cudaEvent_t made = nullptr;
+  CAIRN_TRY(check(cudaEventCreateWithFlags(&made, cudaEventDisableTiming),
+                  {"cudaEventCreateWithFlags", "make an event"}));
+  return made;
+}
+
+void CudaDevice::give_event(cudaEvent_t event, bool was_reached) {
+  // One that may still be waited for by other streams stays as it was recorded until it ends.
+  if (was_reached) {
+    MutexLock lock(mutex_);
+    if (events_.size() < events_.capacity()) return events_.push_back(event);
+  }
+  end_event(event);
+}
+
+void CudaDevice::end_event(cudaEvent_t event) {
+  check_release(cudaEventDestroy(event), {"cudaEventDestroy", "end an event"});
 }
 
 Result<> CudaDevice::enter() {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/cache_line.hpp"
 #include "base/mutex.hpp"
@@ -62,6 +63,11 @@ class alignas(kCacheLineBytes) CudaDevice {
   // Fills with zeros, and returns when they are there.
   Result<> zero_now(void* destination, std::uint64_t size_bytes);
 
+  // An event without a time stamp, which costs the device least. It is kept for the next user where
+  // it was reached, and ended otherwise. REQUIRES of take_event(): enter().
+  Result<cudaEvent_t> take_event();
+  void give_event(cudaEvent_t event, bool was_reached);
+
   // Asks CUDA whether the device has been broken by work that nobody has waited for yet.
   Result<> probe();
   // What is known without asking.
@@ -69,10 +75,11 @@ class alignas(kCacheLineBytes) CudaDevice {
   std::optional<std::string> lost() const;  // why, as a sentence
 
  private:
-  explicit CudaDevice(int id) { info_.id = id; }
+  explicit CudaDevice(int id);
   Result<> describe();
   Result<int> attribute(cudaDeviceAttr which, const char* purpose);
   void mark_lost(const std::string& why);
+  void end_event(cudaEvent_t event);
 
   DeviceInfo info_;
   bool concurrent_managed_access_ = false;
@@ -83,7 +90,8 @@ class alignas(kCacheLineBytes) CudaDevice {
 
   std::atomic<bool> is_lost_{false};
   mutable Mutex mutex_;
-  std::string why_lost_ CAIRN_GUARDED_BY(mutex_);  // written once, before is_lost_
+  std::vector<cudaEvent_t> events_ CAIRN_GUARDED_BY(mutex_);  // that nobody uses
+  std::string why_lost_ CAIRN_GUARDED_BY(mutex_);             // written once, before is_lost_
 };
 static_assert(alignof(CudaDevice) == kCacheLineBytes);
 

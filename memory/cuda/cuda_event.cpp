@@ -9,19 +9,15 @@ Result<std::unique_ptr<CudaEvent>> CudaEvent::record(std::shared_ptr<CudaContext
   CudaDevice& device = origin.device;
   const cudaStream_t stream = origin.stream;
   CAIRN_TRY(device.enter());
-  cudaEvent_t handle = nullptr;
-  // Without a time stamp a record and a query cost the device least.
-  CAIRN_TRY(device.check(cudaEventCreateWithFlags(&handle, cudaEventDisableTiming),
-                         {"cudaEventCreateWithFlags", "make an event"}));
-  std::unique_ptr<CudaEvent> event(new CudaEvent(std::move(context), std::move(origin), handle));
-  CAIRN_TRY(device.check(cudaEventRecord(handle, stream),
+  auto handle = device.take_event();
+  if (!handle) return std::move(handle).error();
+  std::unique_ptr<CudaEvent> event(new CudaEvent(std::move(context), std::move(origin), *handle));
+  CAIRN_TRY(device.check(cudaEventRecord(*handle, stream),
                          {"cudaEventRecord", "mark a point in a stream"}));
   return event;
 }
 
-CudaEvent::~CudaEvent() {
-  origin_.device.check_release(cudaEventDestroy(event_), {"cudaEventDestroy", "end an event"});
-}
+CudaEvent::~CudaEvent() { origin_.device.give_event(event_, known_reached()); }
 
 Result<bool> CudaEvent::judge(cudaError_t outcome) {
   if (outcome == cudaErrorNotReady) {
@@ -37,6 +33,8 @@ Result<bool> CudaEvent::judge(cudaError_t outcome) {
 Result<bool> CudaEvent::ready() {
   if (known_reached()) return true;
   CAIRN_TRY(origin_.device.alive());
+  const cudaError_t told = told_.load(std::memory_order_acquire);
+  if (told != cudaErrorNotReady) return judge(told);
   return judge(cudaEventQuery(event_));
 }
 
@@ -45,6 +43,14 @@ Result<> CudaEvent::wait() {
   if (now && !*now) now = judge(context_->poller.wait(event_));
   if (!now) return std::move(now).error();
   return {};
+}
+
+void CudaEvent::when_reached(UniqueFunction<void()> then) {
+  if (known_reached() || !origin_.device.alive()) return then();
+  context_->poller.when_reached(event_, [this, then = std::move(then)](cudaError_t told) mutable {
+    told_.store(told, std::memory_order_release);
+    then();
+  });
 }
 
 }  // namespace cairn

@@ -33,6 +33,7 @@ class alignas(kCacheLineBytes) CudaEvent final : public Event {
 
   Result<bool> ready() override;
   Result<> wait() override;
+  void when_reached(UniqueFunction<void()> then) override;
   cudaEvent_t handle() const { return event_; }
   CudaDevice& device() const { return origin_.device; }
   std::span<CudaDevice* const> relies_on() const { return origin_.relies_on; }
@@ -49,6 +50,8 @@ class alignas(kCacheLineBytes) CudaEvent final : public Event {
   const cudaEvent_t event_;
   // Once reached it stays so, whatever becomes of the device.
   std::atomic<bool> reached_{false};
+  // What the poller saw: an error that CUDA tells once is this event's.
+  std::atomic<cudaError_t> told_{cudaErrorNotReady};
 };
 static_assert(alignof(CudaEvent) == kCacheLineBytes);
 

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace cairn {
@@ -24,12 +25,6 @@ void sleep_ns(long delay_ns) {
 
 }  // namespace
 
-struct CudaPoller::Waiter {
-  cudaEvent_t event;
-  cudaError_t outcome = cudaErrorNotReady;
-  Condition reached{};
-};
-
 CudaPoller::CudaPoller() : thread_("cuda events", [this](const std::stop_token&) { run(); }) {}
 
 CudaPoller::~CudaPoller() {
@@ -41,52 +36,58 @@ CudaPoller::~CudaPoller() {
   thread_.join();
 }
 
-cudaError_t CudaPoller::wait(cudaEvent_t event) {
-  Waiter waiter{.event = event};
+void CudaPoller::when_reached(cudaEvent_t event, Told told) {
+  std::list<Waiter> added;
+  added.push_back({.event = event, .told = std::move(told)});
   MutexLock lock(mutex_);
-  waiters_.push_back(&waiter);
+  waiters_.splice(waiters_.end(), added);
   joined_ = true;
   if (waiters_.size() == 1) work_.notify_one();
-  while (waiter.outcome == cudaErrorNotReady) waiter.reached.wait(mutex_);
-  return waiter.outcome;
+}
+
+cudaError_t CudaPoller::wait(cudaEvent_t event) {
+  Mutex mutex;
+  Condition reached;
+  cudaError_t outcome = cudaErrorNotReady;
+  when_reached(event, [&](cudaError_t told) {
+    MutexLock lock(mutex);
+    outcome = told;
+    reached.notify_one();  // under the lock: the waiter owns the condition
+  });
+  MutexLock lock(mutex);
+  while (outcome == cudaErrorNotReady) reached.wait(mutex);
+  return outcome;
 }
 
 void CudaPoller::run() {
   ::prctl(PR_SET_TIMERSLACK, 1UL);  // the default would add 50 us to every sleep
-  std::vector<std::pair<Waiter*, cudaError_t>> asked;
   long delay_ns = kFirstDelay_ns;
+  std::list<Waiter> asked;  // of the latest round
+  std::list<Waiter> ended;
   MutexLock lock(mutex_);
   for (;;) {
-    while (waiters_.empty() && !closing_) work_.wait(mutex_);
-    if (waiters_.empty()) return;
+    while (waiters_.empty() && asked.empty() && !closing_) work_.wait(mutex_);
+    if (waiters_.empty() && asked.empty()) return;
     if (std::exchange(joined_, false)) delay_ns = kFirstDelay_ns;
-    asked.clear();
-    if (!guarded("cuda events", [&] { asked.reserve(waiters_.size()); })) {
-      // Who waits goes on waiting: another round will find memory.
-      mutex_.unlock();
-      sleep_ns(kLastDelay_ns);
-      mutex_.lock();
-      continue;
-    }
-    for (Waiter* waiter : waiters_) asked.emplace_back(waiter, cudaErrorNotReady);
+    asked.splice(asked.end(), waiters_);
 
     mutex_.unlock();
-    for (auto& [waiter, outcome] : asked) outcome = cudaEventQuery(waiter->event);
+    for (auto waiter = asked.begin(); waiter != asked.end();) {
+      const auto next = std::next(waiter);
+      waiter->outcome = cudaEventQuery(waiter->event);
+      if (waiter->outcome != cudaErrorNotReady) ended.splice(ended.end(), asked, waiter);
+      waiter = next;
+    }
     static_cast<void>(cudaGetLastError());  // of this thread, which checks nothing else
-    const bool some_ended = std::ranges::any_of(
-        asked, [](const auto& pair) { return pair.second != cudaErrorNotReady; });
-    if (!some_ended) {
+    if (ended.empty()) {
       sleep_ns(delay_ns);
       delay_ns = std::min(delay_ns + delay_ns / kDelayGrowth, kLastDelay_ns);
     }
-    mutex_.lock();
-
-    for (const auto& [waiter, outcome] : asked) {
-      if (outcome == cudaErrorNotReady) continue;
-      std::erase(waiters_, waiter);
-      waiter->outcome = outcome;
-      waiter->reached.notify_one();  // under the lock: the waiter owns the condition
+    for (Waiter& waiter : ended) {
+      guarded("cuda events", [&] { waiter.told(waiter.outcome); });
     }
+    ended.clear();
+    mutex_.lock();
   }
 }
 

@@ -32,15 +32,28 @@ class alignas(kCacheLineBytes) EventState {
     while (!ready()) reached_.wait(mutex_);
   }
   void signal() {
-    MutexLock lock(mutex_);
-    ready_.store(true, std::memory_order_release);
-    reached_.notify_all();
+    std::vector<UniqueFunction<void()>> then;
+    {
+      MutexLock lock(mutex_);
+      ready_.store(true, std::memory_order_release);
+      then.swap(then_);
+      reached_.notify_all();
+    }
+    for (auto& call : then) call();
+  }
+  void when_reached(UniqueFunction<void()> then) {
+    {
+      MutexLock lock(mutex_);
+      if (!ready()) return then_.push_back(std::move(then));
+    }
+    then();
   }
 
  private:
   std::atomic<bool> ready_{false};
   Mutex mutex_;
   Condition reached_;
+  std::vector<UniqueFunction<void()>> then_ CAIRN_GUARDED_BY(mutex_);
 };
 static_assert(alignof(EventState) == kCacheLineBytes);
 
@@ -52,6 +65,7 @@ class HostEvent final : public Event {
     state_->wait();
     return {};
   }
+  void when_reached(UniqueFunction<void()> then) override { state_->when_reached(std::move(then)); }
   const std::shared_ptr<EventState>& state() const { return state_; }
 
  private:

@@ -87,7 +87,7 @@ void answer_on(TaskThreads& threads, Reply reply, UniqueFunction<void(Reply&)> w
   // Shared, so that it can still be answered where there are too many.
   auto shared = std::make_shared<Reply>(std::move(reply));
   const bool posted =
-      threads.try_post([shared, work = std::move(work)](std::size_t) mutable { work(*shared); });
+      threads.try_post([shared, work = std::move(work)]() mutable { work(*shared); });
   if (!posted) {
     shared->error({ErrorCode::queue_full, "too many requests of this kind wait; ask again later"});
   }

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <future>
-#include <set>
 #include <stdexcept>
 
 namespace cairn {
@@ -15,9 +14,9 @@ TEST(TaskThreads, RunEveryTaskBeforeTheirEndAlsoThoseThatTasksPost) {
   {
     TaskThreads threads({.name = "test", .threads = 3});
     for (int i = 0; i < 100; ++i) {
-      threads.post([&](std::size_t) {
+      threads.post([&] {
         ++ran;
-        threads.post([&](std::size_t) { ++ran; });
+        threads.post([&] { ++ran; });
       });
     }
   }
@@ -28,28 +27,24 @@ TEST(TaskThreads, ASingleOneRunsThemInTurn) {
   std::vector<int> order;
   {
     TaskThreads threads({.name = "test", .threads = 1});
-    for (int i = 0; i < 5; ++i) threads.post([&order, i](std::size_t) { order.push_back(i); });
+    for (int i = 0; i < 5; ++i) threads.post([&order, i] { order.push_back(i); });
   }
   EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3, 4}));
 }
 
-TEST(TaskThreads, WorkSideBySideAndTellWhichIsWhich) {
-  Mutex mutex;
-  std::set<std::size_t> seen;
+TEST(TaskThreads, WorkSideBySide) {
   std::atomic<int> begun{0};
   {
     TaskThreads threads({.name = "test", .threads = 2});
     // Each waits for the other to begin: one thread alone would never get through.
     for (int i = 0; i < 2; ++i) {
-      threads.post([&](std::size_t thread) {
+      threads.post([&] {
         ++begun;
         while (begun < 2) std::this_thread::yield();
-        MutexLock lock(mutex);
-        seen.insert(thread);
       });
     }
   }
-  EXPECT_EQ(seen, (std::set<std::size_t>{0, 1}));
+  EXPECT_EQ(begun, 2);
 }
 
 TEST(TaskThreads, WhatATaskThrowsDoesNotTakeItsThread) {
@@ -57,8 +52,8 @@ TEST(TaskThreads, WhatATaskThrowsDoesNotTakeItsThread) {
   testing::internal::CaptureStderr();
   {
     TaskThreads threads({.name = "thrower", .threads = 1});
-    threads.post([](std::size_t) { throw std::runtime_error("a reason"); });
-    threads.post([&](std::size_t) { ran = true; });
+    threads.post([] { throw std::runtime_error("a reason"); });
+    threads.post([&] { ran = true; });
   }
   EXPECT_TRUE(ran);
   EXPECT_NE(testing::internal::GetCapturedStderr().find("work=thrower"), std::string::npos);
@@ -70,13 +65,13 @@ TEST(TaskThreads, RefuseMoreThanTheirQueueHolds) {
   int ran = 0;
   {
     TaskThreads threads({.name = "test", .max_queued = 1});
-    ASSERT_TRUE(threads.try_post([&](std::size_t) {
+    ASSERT_TRUE(threads.try_post([&] {
       started.set_value();
       go_on.get_future().wait();
     }));
     started.get_future().wait();
-    EXPECT_TRUE(threads.try_post([&](std::size_t) { ++ran; }));
-    EXPECT_FALSE(threads.try_post([&](std::size_t) { ++ran; }));
+    EXPECT_TRUE(threads.try_post([&] { ++ran; }));
+    EXPECT_FALSE(threads.try_post([&] { ++ran; }));
     go_on.set_value();
   }
   EXPECT_EQ(ran, 1);
@@ -85,7 +80,7 @@ TEST(TaskThreads, RefuseMoreThanTheirQueueHolds) {
 TEST(TaskThreads, RunWhatIsQueuedBeforeTheyAreStopped) {
   int ran = 0;
   TaskThreads threads({.name = "test"});
-  for (int i = 0; i < 5; ++i) threads.post([&](std::size_t) { ++ran; });
+  for (int i = 0; i < 5; ++i) threads.post([&] { ++ran; });
   threads.stop();
   EXPECT_EQ(ran, 5);
 }

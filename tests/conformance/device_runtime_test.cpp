@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <future>
 #include <random>
 #include <thread>
 
@@ -324,6 +326,24 @@ TEST_P(DeviceRuntimeTest, WakesEveryWaiterOfAnEvent) {
   gate->open();
   for (std::thread& waiter : waiters) waiter.join();
   EXPECT_TRUE(event->ready().value());
+}
+
+TEST_P(DeviceRuntimeTest, TellsOfAnEventOnceItIsReachedAndOnlyThen) {
+  const auto gate = make_gate();
+  ASSERT_NE(gate, nullptr);
+  gate->hold(*stream_);
+  const auto event = stream_->record().value();
+  std::atomic<int> told{0};
+  std::promise<bool> reached;
+  event->when_reached([&] {
+    ++told;
+    reached.set_value(event->ready().value());
+  });
+  EXPECT_EQ(told, 0);
+  gate->open();
+  EXPECT_TRUE(reached.get_future().get());
+  event->when_reached([&] { ++told; });
+  EXPECT_EQ(told, 2) << "one that is reached is told of at once";
 }
 
 TEST_P(DeviceRuntimeTest, FinishesQueuedWorkBeforeAStreamGoes) {

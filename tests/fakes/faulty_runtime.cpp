@@ -4,6 +4,7 @@
 #include <atomic>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/assert.hpp"
 #include "base/mutex.hpp"
@@ -48,6 +49,34 @@ class FaultyRuntime::Plan {
                                               " number " + std::to_string(number)};
   }
 
+  void hold_telling() {
+    MutexLock lock(mutex_);
+    holds_ = true;
+  }
+  void let_tell() {
+    std::vector<UniqueFunction<void()>> held;
+    {
+      MutexLock lock(mutex_);
+      holds_ = false;
+      held.swap(held_);
+    }
+    for (auto& tell : held) tell();
+  }
+  void tell(UniqueFunction<void()> then) {
+    {
+      MutexLock lock(mutex_);
+      if (holds_) {
+        held_.push_back(std::move(then));
+        return held_more_.notify_all();
+      }
+    }
+    then();
+  }
+  void wait_for_held(std::size_t events) {
+    MutexLock lock(mutex_);
+    while (held_.size() < events) held_more_.wait(mutex_);
+  }
+
  private:
   struct Kind {
     std::atomic<std::uint64_t> count{0};
@@ -56,14 +85,19 @@ class FaultyRuntime::Plan {
   Kind& at(Fault fault) { return kinds_[static_cast<std::size_t>(fault)]; }
   std::array<Kind, kFaults> kinds_;
   std::atomic<std::uint64_t> failed_{0};
+  Mutex mutex_;
+  Condition held_more_;
+  bool holds_ CAIRN_GUARDED_BY(mutex_) = false;
+  std::vector<UniqueFunction<void()>> held_ CAIRN_GUARDED_BY(mutex_);
 };
 
 namespace {
 
 class FaultyEvent final : public Event {
  public:
-  FaultyEvent(std::unique_ptr<Event> real, std::optional<Error> error)
-      : real_(std::move(real)), error_(std::move(error)) {}
+  FaultyEvent(std::unique_ptr<Event> real, std::optional<Error> error,
+              std::shared_ptr<FaultyRuntime::Plan> plan)
+      : real_(std::move(real)), error_(std::move(error)), plan_(std::move(plan)) {}
 
   Result<bool> ready() override {
     auto reached = real_->ready();
@@ -75,12 +109,17 @@ class FaultyEvent final : public Event {
     if (error_) return *error_;
     return {};
   }
+  void when_reached(UniqueFunction<void()> then) override {
+    real_->when_reached(
+        [plan = plan_, then = std::move(then)]() mutable { plan->tell(std::move(then)); });
+  }
   Event& real() { return *real_; }
   const std::optional<Error>& error() const { return error_; }
 
  private:
   const std::unique_ptr<Event> real_;
   const std::optional<Error> error_;
+  const std::shared_ptr<FaultyRuntime::Plan> plan_;
 };
 
 class FaultyStream final : public Stream {
@@ -111,7 +150,7 @@ class FaultyStream final : public Stream {
     if (!real) return real;
     MutexLock lock(mutex_);
     return std::unique_ptr<Event>(std::make_unique<FaultyEvent>(
-        std::move(real).value(), broken_ ? broken_ : std::move(at_event)));
+        std::move(real).value(), broken_ ? broken_ : std::move(at_event), plan_));
   }
   Result<> wait_for(Event& event) override {
     auto* const faulty = dynamic_cast<FaultyEvent*>(&event);
@@ -139,6 +178,9 @@ FaultyRuntime::FaultyRuntime(std::unique_ptr<DeviceRuntime> real)
 FaultyRuntime::~FaultyRuntime() = default;
 
 void FaultyRuntime::fail_nth(Fault fault, std::uint64_t n) { plan_->fail_nth(fault, n); }
+void FaultyRuntime::hold_telling() { plan_->hold_telling(); }
+void FaultyRuntime::let_tell() { plan_->let_tell(); }
+void FaultyRuntime::wait_for_held(std::size_t events) { plan_->wait_for_held(events); }
 std::uint64_t FaultyRuntime::count(Fault fault) const { return plan_->count(fault); }
 std::uint64_t FaultyRuntime::failed() const { return plan_->failed(); }
 

@@ -46,6 +46,12 @@ class FaultyRuntime final : public DeviceRuntime {
   void fail_nth(Fault fault, std::uint64_t n);
   // From now on lost() answers that; nothing else changes.
   void lose(std::string why);
+  // From now on nobody is told of an event that is reached, until let_tell(). Who asks or waits is
+  // answered all the same.
+  void hold_telling();
+  void let_tell();
+  // Until so many are not told.
+  void wait_for_held(std::size_t events);
   // Operations of the kind so far. `copy` and `copy_later` count the same calls, `record` and
   // `event` too.
   std::uint64_t count(Fault fault) const;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <future>
 #include <thread>
 
 #include "memory/cuda/copy_kernel.hpp"
@@ -327,6 +328,29 @@ TEST_F(CudaRuntimeTest, WakesEachWaiterByItsOwnEvent) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(CudaRuntimeTest, TellsOfAnEventOnALostDevice) {
+  const Region here = pinned(8);
+  const Region there = device(8);
+  const auto issuing = stream();
+  const auto gate = conformance::make_cuda_gate();
+  const auto event = break_after(*gate, *issuing, {there.data(), here.data(), 8});
+  std::promise<Result<bool>> told;
+  event->when_reached([&] { told.set_value(event->ready()); });
+  gate->open();
+  EXPECT_THAT(told.get_future().get().error().detail, HasSubstr("device 0 is lost"));
+}
+
+TEST_F(CudaRuntimeTest, KeepsEventsForThoseWhoComeNext) {
+  const auto issuing = stream();
+  issuing->record().value()->wait().value();
+  const std::uint64_t made = fake_->calls("cudaEventCreateWithFlags");
+  for (int i = 0; i < 20; ++i) issuing->record().value()->wait().value();
+  EXPECT_EQ(fake_->calls("cudaEventCreateWithFlags"), made);
+  issuing->record().value().reset();  // somebody may still wait for this one
+  issuing->record().value()->wait().value();
+  EXPECT_EQ(fake_->calls("cudaEventCreateWithFlags"), made + 1);
 }
 
 // CTest runs these with two devices.

@@ -50,8 +50,10 @@ BUGS = {
         ("  if (details(number).children_in_tier[index_of(tier)] > 0) return true;\n",
          "  if (entry.children_in_tier[index_of(tier)] > 1) return true;\n")]),
     "copy_is_seen_before_its_bytes": (MEMORY, [
-        ("    if (auto moved = copier_.wait(*oldest.event)) {\n      report_.arrived(oldest.range);\n      return;",
-         "    if (auto moved = Result<>()) {\n      report_.arrived(oldest.range);\n      return;")]),
+        ("    when_ready(*in_flight_.front().event, part_.mode, executor_, [self",
+         "    executor_.post([self"),
+        ("    if (auto moved = outcome_of(*oldest.event)) {",
+         "    if (auto moved = Result<>()) {")]),
     "staging_is_freed_under_a_write": (MOVER, [
         ("      self->step([&] { self->written(std::move(written)); });\n    });\n",
          "      self->step([&] { self->written(std::move(written)); });\n    });\n    memory_.reset();\n")]),

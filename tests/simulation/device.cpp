@@ -14,6 +14,7 @@ Error device_failure(const char* what) { return {ErrorCode::device_error, what};
 struct Point {
   bool reached = false;
   std::optional<Error> error = {};
+  std::vector<UniqueFunction<void()>> then = {};
 };
 
 class QueuedEvent final : public Event {
@@ -31,6 +32,10 @@ class QueuedEvent final : public Event {
     while (!point_->reached) step();
     if (point_->error) return *point_->error;
     return {};
+  }
+  void when_reached(UniqueFunction<void()> then) override {
+    if (point_->reached) return then();
+    point_->then.push_back(std::move(then));
   }
   const std::shared_ptr<Point>& point() const { return point_; }
 
@@ -115,6 +120,7 @@ class QueuedStream final : public Stream {
   }
   void do_first() {
     Work& work = work_.front();
+    std::vector<UniqueFunction<void()>> then;
     if (auto* const awaited = std::get_if<Awaited>(&work)) {
       if (!awaited->point->reached) return begin();
       if (awaited->point->error && !broken_) broken_ = awaited->point->error;
@@ -131,9 +137,11 @@ class QueuedStream final : public Stream {
       Point& point = *std::get<std::shared_ptr<Point>>(work);
       point.error = broken_;
       point.reached = true;
+      then.swap(point.then);
     }
     work_.pop_front();
     if (!work_.empty()) begin();
+    for (auto& call : then) call();
   }
 
   Queue& queue_;

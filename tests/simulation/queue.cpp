@@ -90,7 +90,7 @@ void QueuedTasks::begin() {
     *free = true;
     const auto worker = static_cast<std::size_t>(free - busy_.begin());
     queue_.after(queue_.some_delay(), [this, worker, task = std::move(waiting_.front())]() mutable {
-      guarded("task", [&] { task(worker); });
+      guarded("task", [&] { task(); });
       task = {};
       busy_[worker] = false;
       begin();

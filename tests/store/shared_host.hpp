@@ -106,7 +106,7 @@ struct Host {
     const std::uint32_t workers = executor.workers();
     auto all = std::make_shared<std::barrier<>>(workers + 1);
     for (std::uint32_t i = 0; i < workers; ++i) {
-      executor.post([all](std::size_t) { all->arrive_and_wait(); });
+      executor.post([all] { all->arrive_and_wait(); });
     }
     all->arrive_and_wait();
   }

@@ -119,6 +119,7 @@ class LateEvent final : public Event {
     waited_ = true;
     return {};
   }
+  void when_reached(UniqueFunction<void()> then) override { then(); }
   int left() const { return left_; }
   bool waited() const { return waited_; }
 

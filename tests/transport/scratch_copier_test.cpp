@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <future>
+
+#include "base/task_threads.hpp"
 #include "tests/fakes/faulty_runtime.hpp"
 #include "tests/transport/support.hpp"
 #include "transport/engine/memory_mover.hpp"
+#include "transport/io/positional_disk_io.hpp"
 
 namespace cairn::test {
 namespace {
@@ -29,15 +33,24 @@ class ScratchCopierTest : public testing::Test {
       storage_.write_block(source, i, block(i, source));
     TransferJob job = storage_.make_job(source, destination, {{0, 3}, {1, 2}, {2, 1}, {3, 0}});
     DeviceMemory scratch(runtime);
-    StreamSet streams(runtime, &scratch);
-    JobReport report(job);
-    move_in_memory({.job = job,
-                    .pairs = {.first = 0, .count = job.pairs.size()},
-                    .mode = {.strategy = CopyStrategy::async}},
-                   streams, report);
+    auto active = std::make_shared<ActiveJob>(JobId{1}, TimePoint{});
+    active->job = std::move(job);
+    {
+      TaskThreads threads({.name = "test", .threads = 1});
+      StreamPool streams(runtime, &scratch, threads);
+      PinnedPool staging(runtime, {});
+      const auto disk = make_positional_disk_io(FileCalls::of_the_system());
+      std::promise<void> ended;
+      move_in_memory({.job = active,
+                      .pairs = {.first = 0, .count = active->job.pairs.size()},
+                      .mode = {.strategy = CopyStrategy::async}},
+                     {*disk, staging, streams, threads}, [&] { ended.set_value(); });
+      ended.get_future().wait();
+      threads.stop();
+    }
     used_scratch_ = 0;
     for (const NamedAllocator& one : scratch.statistics()) used_scratch_ += one.now.allocations;
-    return report.take_outcome();
+    return active->report.take_outcome();
   }
   void expect_arrived(const BlockLayout& destination) {
     for (std::uint32_t i = 0; i < kScratchBlocks; ++i) {

@@ -6,10 +6,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <future>
 #include <optional>
 #include <thread>
 
 #include "base/mutex.hpp"
+#include "base/task_threads.hpp"
+#include "tests/fakes/faulty_runtime.hpp"
 #include "tests/fakes/gated_disk_io.hpp"
 #include "tests/fakes/manual_clock.hpp"
 #include "tests/transport/support.hpp"
@@ -64,6 +67,31 @@ class TransferEngineTest : public testing::Test {
   fakes::ManualClock clock_;
   std::unique_ptr<TransferEngine> engine_;
 };
+
+TEST_F(TransferEngineTest, HoldsNoThreadWhileADeviceCopies) {
+  fakes::FaultyRuntime runtime(make_host_runtime({.devices = 2}).value());
+  auto threads = std::make_unique<TaskThreads>(TaskThreads::Options{.name = "one", .threads = 1});
+  TaskThreads& one = *threads;
+  std::uint64_t done = 0;
+  TransferEngine engine(runtime, gate_, clock_, {.workers = 1}, std::move(threads));
+  const BlockLayout pinned = make(StorageKind::pinned);
+  for (const BlockLayout* other : std::initializer_list<const BlockLayout*>{&pinned, &source_}) {
+    storage_.write_block(*other, 2, bytes_of(2));
+    runtime.hold_telling();
+    PendingJob copied = test::submit(engine, storage_.make_job(*other, on_device_, {{2, 5}}));
+    runtime.wait_for_held(1);
+    std::promise<void> ran;
+    one.post([&] { ran.set_value(); });
+    ran.get_future().wait();
+    EXPECT_EQ(engine.stats().done, done);
+    runtime.let_tell();
+    EXPECT_EQ(copied.outcome.get().state, JobState::done);
+    EXPECT_EQ(storage_.read_block(on_device_, 5), bytes_of(2));
+    storage_.write_block(on_device_, 5, bytes_of(3));
+    engine.wait_idle();
+    ++done;
+  }
+}
 
 TEST_F(TransferEngineTest, RunsByPriorityThenByAge) {
   start();

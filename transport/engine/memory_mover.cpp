@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <deque>
+#include <vector>
 
+#include "base/thread.hpp"
 #include "transport/copy/scratch_copier.hpp"
 
 namespace cairn {
@@ -14,9 +15,8 @@ namespace {
 constexpr std::uint64_t kBatchBytes = 32ull << 20;
 // Bounds the plan of a batch where pieces are tiny: 16384 spans are 640 KiB.
 constexpr std::uint64_t kBatchPieces = 16384;
-// The next batch is issued while one runs, so the stream never runs dry.
-constexpr std::size_t kBatchesInFlight = 2;
-// The stream runs dry between parts: a few microseconds, of some milliseconds.
+// The second is issued while the first runs. The stream runs dry between parts: some microseconds,
+// of some milliseconds.
 constexpr std::size_t kBatchesAPart = 2;
 
 std::size_t pairs_per_batch(const Geometry& geometry) {
@@ -25,28 +25,36 @@ std::size_t pairs_per_batch(const Geometry& geometry) {
   return static_cast<std::size_t>(std::max<std::uint64_t>(pairs, 1));
 }
 
-class BatchedCopy {
+std::span<const BlockPair> pairs_of(const JobPart& part) {
+  return std::span(part.job->job.pairs).subspan(part.pairs.first, part.pairs.count);
+}
+
+// A part whose batches are all on one stream at once, each with an event behind it.
+class BatchedMove final : public std::enable_shared_from_this<BatchedMove> {
  public:
-  BatchedCopy(const TransferJob& job, CopyMode mode, StreamSet& streams, JobReport& report)
-      : job_(job),
-        copier_(streams, {Place::of(*job.source), Place::of(*job.destination)}, mode),
-        by_scratch_(ScratchCopier::make(
-            streams, {Place::of(*job.source), Place::of(*job.destination)}, mode)),
-        report_(report) {}
+  BatchedMove(JobPart part, Executor& executor, StreamPool::Held streams,
+              UniqueFunction<void()> ended)
+      : part_(std::move(part)),
+        job_(part_.job->job),
+        report_(part_.job->report),
+        executor_(executor),
+        streams_(std::move(streams)),
+        unreported_(part_.pairs.count),
+        ended_(std::move(ended)) {}
 
-  void add(PairRange range) {
-    if (in_flight_.size() == kBatchesInFlight) finish_oldest();
-    if (auto event = begin(range)) {
-      in_flight_.push_back({range, std::move(*event)});
-      return;
-    } else {
-      report_.failed(range, event.error());
-    }
-    restart();
-  }
-
-  void finish() {
-    while (!in_flight_.empty()) finish_oldest();
+  void start() {
+    step([this] {
+      const StreamCopier::Route route{Place::of(*job_.source), Place::of(*job_.destination)};
+      copier_.emplace(*streams_, route, part_.mode);
+      if (auto scratch = ScratchCopier::make(*streams_, route, part_.mode)) {
+        by_scratch_.emplace(std::move(*scratch));
+      }
+      const std::size_t batch = pairs_per_batch(job_.source->geometry());
+      for (std::size_t done = 0; done < part_.pairs.count; done += batch) {
+        add({part_.pairs.first + done, std::min(batch, part_.pairs.count - done)});
+      }
+      await_oldest();
+    });
   }
 
  private:
@@ -59,23 +67,68 @@ class BatchedCopy {
     return std::span(job_.pairs).subspan(range.first, range.count);
   }
 
+  template <class Work>
+  void step(Work&& work) {
+    if (guarded("transfer", work)) return;
+    // Some bytes may have arrived, and others may be on their way.
+    in_flight_.clear();
+    if (copier_) copier_->abandon();
+    report_.lost(unreported_);
+    finish();
+  }
+
+  void finish() {
+    streams_.reset();
+    auto ended = std::move(ended_);
+    ended();
+  }
+
+  void arrived(PairRange range) {
+    report_.arrived(range);
+    unreported_ -= range.count;
+  }
+  void failed(PairRange range, const Error& error) {
+    report_.failed(range, error);
+    unreported_ -= range.count;
+  }
+
+  void add(PairRange range) {
+    if (auto event = begin(range)) {
+      in_flight_.push_back({range, std::move(*event)});
+      return;
+    } else {
+      failed(range, event.error());
+    }
+    restart();
+  }
+
   Result<std::unique_ptr<Event>> begin(PairRange range) {
     if (by_scratch_) {
       auto event = by_scratch_->begin(pairs(range));
       if (event || event.error().code != ErrorCode::no_capacity) return event;
       by_scratch_.reset();  // the device is full: piece by piece
     }
-    return copier_.begin(pairs(range));
+    return copier_->begin(pairs(range));
+  }
+
+  void await_oldest() {
+    if (in_flight_.empty()) return finish();
+    when_ready(*in_flight_.front().event, part_.mode, executor_, [self = shared_from_this()] {
+      self->step([&] {
+        self->finish_oldest();
+        self->await_oldest();
+      });
+    });
   }
 
   void finish_oldest() {
     Batch oldest = std::move(in_flight_.front());
-    in_flight_.pop_front();
-    if (auto moved = copier_.wait(*oldest.event)) {
-      report_.arrived(oldest.range);
+    in_flight_.erase(in_flight_.begin());
+    if (auto moved = outcome_of(*oldest.event)) {
+      arrived(oldest.range);
       return;
     } else {
-      report_.failed(oldest.range, moved.error());
+      failed(oldest.range, moved.error());
     }
     oldest.event.reset();
     restart();
@@ -86,63 +139,61 @@ class BatchedCopy {
   void restart() {
     std::vector<PairRange> suspects;
     for (Batch& batch : in_flight_) {
-      if (copier_.wait(*batch.event)) {
-        report_.arrived(batch.range);
+      if (wait_for_event(*batch.event, part_.mode)) {
+        arrived(batch.range);
       } else {
         suspects.push_back(batch.range);
       }
     }
     in_flight_.clear();
-    copier_.abandon();
+    copier_->abandon();
     for (PairRange suspect : suspects) {
-      if (auto moved = copier_.copy(pairs(suspect))) {
-        report_.arrived(suspect);
+      if (auto moved = copier_->copy(pairs(suspect))) {
+        arrived(suspect);
       } else {
-        report_.failed(suspect, moved.error());
+        failed(suspect, moved.error());
       }
     }
   }
 
+  const JobPart part_;
   const TransferJob& job_;
-  StreamCopier copier_;
-  std::optional<ScratchCopier> by_scratch_;
   JobReport& report_;
-  std::deque<Batch> in_flight_;
+  Executor& executor_;
+  StreamPool::Held streams_;
+  std::optional<StreamCopier> copier_;
+  std::optional<ScratchCopier> by_scratch_;
+  std::vector<Batch> in_flight_;  // oldest first
+  std::size_t unreported_;        // pairs
+  UniqueFunction<void()> ended_;
 };
 
-class CpuCopy {
- public:
-  CpuCopy(const TransferJob& job, JobReport& report) : job_(job), report_(report) {}
-
-  void add(PairRange range) {
-    spans_.clear();
-    plan_copy(job_.source->geometry(), job_.destination->geometry(),
-              std::span(job_.pairs).subspan(range.first, range.count), spans_);
-    for (const CopySpan& span : spans_) {
-      std::memcpy(job_.destination->address(span.destination), job_.source->address(span.source),
+void copy_on_cpu(const JobPart& part) {
+  const TransferJob& job = part.job->job;
+  const std::size_t batch = pairs_per_batch(job.source->geometry());
+  std::vector<CopySpan> spans;
+  for (std::size_t done = 0; done < part.pairs.count; done += batch) {
+    const PairRange range{part.pairs.first + done, std::min(batch, part.pairs.count - done)};
+    spans.clear();
+    plan_copy(job.source->geometry(), job.destination->geometry(),
+              std::span(job.pairs).subspan(range.first, range.count), spans);
+    for (const CopySpan& span : spans) {
+      std::memcpy(job.destination->address(span.destination), job.source->address(span.source),
                   span.size_bytes);
     }
-    report_.arrived(range);
+    part.job->report.arrived(range);
   }
-
-  void finish() {}
-
- private:
-  const TransferJob& job_;
-  JobReport& report_;
-  std::vector<CopySpan> spans_;
-};
+}
 
 // Not waited for: whatever comes next on the device's memory finds it where it is.
-void prefetch_blocks(const MemoryPart& part, StreamSet& streams, JobReport& report) {
-  const Place place = Place::of(*part.job.destination);
+void prefetch_blocks(const JobPart& part, StreamSet& streams) {
+  const Place place = Place::of(*part.job->job.destination);
   const auto fetch = [&]() -> Result<> {
     auto stream = streams.stream(place.device_id());
     if (!stream) return std::move(stream).error();
     std::vector<BlockSpan> spans;
     std::vector<PlacePart> parts;
-    for (const BlockPair pair :
-         std::span(part.job.pairs).subspan(part.pairs.first, part.pairs.count)) {
+    for (const BlockPair pair : pairs_of(part)) {
       spans.clear();
       plan_canonical(*place.geometry, pair.destination, spans);
       for (const BlockSpan& span : spans) {
@@ -151,6 +202,7 @@ void prefetch_blocks(const MemoryPart& part, StreamSet& streams, JobReport& repo
     }
     return prefetch_parts(**stream, place, parts, place.device_id());
   };
+  JobReport& report = part.job->report;
   if (auto fetched = fetch()) {
     report.arrived(part.pairs);
   } else {
@@ -159,12 +211,10 @@ void prefetch_blocks(const MemoryPart& part, StreamSet& streams, JobReport& repo
   }
 }
 
-void move_in_batches(const MemoryPart& part, auto&& copy) {
-  const std::size_t step = pairs_per_batch(part.job.source->geometry());
-  for (std::size_t done = 0; done < part.pairs.count; done += step) {
-    copy.add({part.pairs.first + done, std::min(step, part.pairs.count - done)});
-  }
-  copy.finish();
+// Some bytes may have arrived where it throws: none is taken for one that did.
+void all_at_once(const JobPart& part, UniqueFunction<void()>& ended, auto&& work) {
+  if (!guarded("transfer", work)) part.job->report.lost(part.pairs.count);
+  ended();
 }
 
 }  // namespace
@@ -173,14 +223,33 @@ std::size_t memory_pairs_per_part(const TransferJob& job) {
   return kBatchesAPart * pairs_per_batch(job.source->geometry());
 }
 
-void move_in_memory(const MemoryPart& part, StreamSet& streams, JobReport& report) {
-  if (part.job.operation == JobOperation::prefetch) {
-    prefetch_blocks(part, streams, report);
-  } else if (!way_of({part.job.source->storage_kind(), part.job.destination->storage_kind()})) {
-    move_in_batches(part, CpuCopy(part.job, report));
-  } else {
-    move_in_batches(part, BatchedCopy(part.job, part.mode, streams, report));
+void move_in_memory(JobPart part, const JobEquipment& equipment, UniqueFunction<void()> ended) {
+  const TransferJob& job = part.job->job;
+  if (job.operation == JobOperation::prefetch) {
+    return equipment.streams.post(
+        [part = std::move(part), ended = std::move(ended)](StreamPool::Held streams) mutable {
+          all_at_once(part, ended, [&] {
+            prefetch_blocks(part, *streams);
+            streams.reset();
+          });
+        });
   }
+  if (!way_of({job.source->storage_kind(), job.destination->storage_kind()})) {
+    return equipment.executor.post([part = std::move(part), ended = std::move(ended)]() mutable {
+      all_at_once(part, ended, [&] { copy_on_cpu(part); });
+    });
+  }
+  equipment.streams.post([part = std::move(part), &executor = equipment.executor,
+                          ended = std::move(ended)](StreamPool::Held streams) mutable {
+    // It takes what it is given only once it has its memory, and asks for no more.
+    std::shared_ptr<BatchedMove> move;
+    const bool made = guarded("transfer", [&] {
+      move = std::make_shared<BatchedMove>(part, executor, std::move(streams), std::move(ended));
+    });
+    if (made) return move->start();
+    part.job->report.lost(part.pairs.count);
+    ended();
+  });
 }
 
 }  // namespace cairn

@@ -57,16 +57,13 @@ Geometry image_geometry(const Geometry& disk, std::uint64_t count) {
                             {.header_bytes = kSlotHeaderBytes, .alignment = kSlotHeaderBytes});
 }
 
-// REQUIRES: streams where a side is not the CPU's to read.
-Result<> copy_between(const Place& from, const Place& to, std::span<const BlockPair> pairs,
-                      CopyMode mode, StreamSet* streams) {
-  if (streams != nullptr) return StreamCopier(*streams, {from, to}, mode).copy(pairs);
+void copy_on_cpu(const StreamCopier::Route& route, std::span<const BlockPair> pairs) {
   std::vector<CopySpan> spans;
-  plan_copy(*from.geometry, *to.geometry, pairs, spans);
+  plan_copy(*route.source.geometry, *route.destination.geometry, pairs, spans);
   for (const CopySpan& span : spans) {
-    std::memcpy(to.address(span.destination), from.address(span.source), span.size_bytes);
+    std::memcpy(route.destination.address(span.destination), route.source.address(span.source),
+                span.size_bytes);
   }
-  return {};
 }
 
 // One part on its way: for each of its ranges staging memory where that is needed, then
@@ -77,7 +74,7 @@ Result<> copy_between(const Place& from, const Place& to, std::span<const BlockP
 // are named. Each step keeps the part alive; where one throws, what is left of the part is lost.
 class MovingPart final : public std::enable_shared_from_this<MovingPart> {
  public:
-  MovingPart(SlotPart part, SlotEquipment equipment, UniqueFunction<void()> ended)
+  MovingPart(JobPart part, const JobEquipment& equipment, UniqueFunction<void()> ended)
       : part_(std::move(part)),
         job_(part_.job->job),
         report_(part_.job->report),
@@ -103,6 +100,10 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
   }
 
   void finish() {
+    copied_.reset();
+    if (copier_) copier_->abandon();  // a step threw while bytes may have been on their way
+    copier_.reset();
+    streams_.reset();
     memory_.reset();
     auto ended = std::move(ended_);
     ended();
@@ -128,34 +129,43 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
 
   void begin() {
     if (storing_) {
-      on_cpu([this](StreamSet* streams) { fill_and_write(streams); });
+      on_cpu(&MovingPart::fill);
     } else {
       read();
     }
   }
 
-  // Here, or on a thread with streams.
-  template <class Work>
-  void on_cpu(Work work) {
-    const bool needs_streams =
-        job_.operation == JobOperation::copy && is_on_device(memory_side().kind());
+  // Here, or on the executor; with streams where a device takes part.
+  void on_cpu(void (MovingPart::*work)()) {
+    if (job_.operation == JobOperation::copy && is_on_device(memory_side().kind())) {
+      return equipment_.streams.post([self = shared_from_this(), work](StreamPool::Held streams) {
+        self->step([&] {
+          self->streams_ = std::move(streams);
+          (self.get()->*work)();
+        });
+      });
+    }
     const std::uint64_t bytes = job_.operation == JobOperation::write_header
                                     ? range_.count * kSlotHeaderBytes
                                     : range_.count * data_bytes();
-    if (!needs_streams && bytes <= kInlineBytes) return work(nullptr);
-    equipment_.threads.post([self = shared_from_this(), work, needs_streams](StreamSet& streams) {
-      self->step([&] { work(needs_streams ? &streams : nullptr); });
-    });
+    if (bytes <= kInlineBytes) return (this->*work)();
+    equipment_.executor.post(
+        [self = shared_from_this(), work] { self->step([&] { (self.get()->*work)(); }); });
   }
 
-  void fill_and_write(StreamSet* streams) {
+  void fill() {
+    if (job_.operation != JobOperation::write_header && !in_place_) return copy_to_image();
     checksums_.clear();
     runs_.clear();
     if (job_.operation == JobOperation::write_header) {
       fill_headers();
-    } else if (auto filled = fill(streams); !filled) {
-      return failed(filled.error());
+    } else {
+      fill_in_place();
     }
+    write();
+  }
+
+  void write() {
     submit(DiskCall::Kind::write, [self = shared_from_this()](Result<> written) {
       self->step([&] { self->written(std::move(written)); });
     });
@@ -187,13 +197,13 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
     submit(DiskCall::Kind::read, [self = shared_from_this()](Result<> read) {
       self->step([&] {
         if (!read) return self->failed(read.error());
-        self->on_cpu([part = self.get()](StreamSet* streams) { part->check_and_copy(streams); });
+        self->on_cpu(&MovingPart::check);
       });
     });
   }
 
-  void check_and_copy(StreamSet* streams) {
-    std::vector<std::uint32_t> wrong;
+  void check() {
+    std::vector<std::uint32_t> wrong;  // of the range
     PiecewiseHash hash;
     for (std::uint32_t i = 0; i < range_.count; ++i) {
       const std::uint32_t slot = pairs()[i].source;
@@ -204,9 +214,11 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
         wrong.push_back(i);
       }
     }
-    if (!in_place_ && job_.operation == JobOperation::copy) {
-      if (auto copied = copy_from_image(wrong, streams); !copied) return failed(copied.error());
-    }
+    if (in_place_ || job_.operation != JobOperation::copy) return checked(wrong);
+    copy_from_image(std::move(wrong));
+  }
+
+  void checked(std::span<const std::uint32_t> wrong) {
     std::size_t first = 0;
     for (const std::uint32_t bad : wrong) {
       if (bad > first) arrived({range_.first + first, bad - first});
@@ -238,7 +250,7 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
   void fail_all(const Error& error) {
     failed_for_good(range_, error);
     for (const PairRange& range : todo_) failed_for_good(range, error);
-    equipment_.threads.post([self = shared_from_this()](StreamSet&) { self->finish(); });
+    equipment_.executor.post([self = shared_from_this()] { self->finish(); });
   }
 
   // --- bytes
@@ -286,27 +298,29 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
                        std::span<std::byte, kSlotHeaderBytes>(image(index), kSlotHeaderBytes));
   }
 
-  Result<> fill(StreamSet* streams) {
-    if (!in_place_) CAIRN_TRY(copy_to_image(streams));
+  void fill_in_place() {
     PiecewiseHash hash;
     for (std::size_t i = 0; i < range_.count; ++i) {
       const BlockPair pair = pairs()[i];
-      std::byte* const header = image(i);
-      if (in_place_) {
-        const auto parts = bytes_of(source_, pair.source);
-        checksums_.push_back(checksum_of(hash, parts));
-        runs_.push_back({pair.destination, 0, {header, kSlotHeaderBytes}});
-        add_runs(pair.destination, kSlotHeaderBytes, parts);
-      } else {
-        std::byte* const data = header + kSlotHeaderBytes;
-        // Nothing of what was in the staging memory before may get out.
-        std::memset(data + data_bytes(), 0, padded(data_bytes()) - data_bytes());
-        checksums_.push_back(hash_bytes({data, data_bytes()}, 0));
-        runs_.push_back({pair.destination, 0, {header, image_bytes()}});
-      }
+      const auto parts = bytes_of(source_, pair.source);
+      checksums_.push_back(checksum_of(hash, parts));
+      runs_.push_back({pair.destination, 0, {image(i), kSlotHeaderBytes}});
+      add_runs(pair.destination, kSlotHeaderBytes, parts);
       put_header(i, checksums_.back());
     }
-    return {};
+  }
+
+  void fill_images() {
+    checksums_.clear();
+    runs_.clear();
+    for (std::size_t i = 0; i < range_.count; ++i) {
+      std::byte* const data = image(i) + kSlotHeaderBytes;
+      // Nothing of what was in the staging memory before may get out.
+      std::memset(data + data_bytes(), 0, padded(data_bytes()) - data_bytes());
+      checksums_.push_back(hash_bytes({data, data_bytes()}, 0));
+      runs_.push_back({pairs()[i].destination, 0, {image(i), image_bytes()}});
+      put_header(i, checksums_.back());
+    }
   }
 
   void fill_headers() {
@@ -317,15 +331,19 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
     }
   }
 
-  Result<> copy_to_image(StreamSet* streams) const {
+  void copy_to_image() {
     const Geometry geometry = image_geometry(*disk_side().geometry, range_.count);
     const RegionView view = memory_->view();
     std::vector<BlockPair> in(pairs().begin(), pairs().end());
     for (std::uint32_t i = 0; i < in.size(); ++i) in[i].destination = i;
-    return copy_between(source_, {&geometry, {&view, 1}}, in, part_.mode, streams);
+    copy_between({source_, {&geometry, {&view, 1}}}, in, [this](const Result<>& copied) {
+      if (!copied) return failed(copied.error());
+      fill_images();
+      write();
+    });
   }
 
-  Result<> copy_from_image(std::span<const std::uint32_t> wrong, StreamSet* streams) const {
+  void copy_from_image(std::vector<std::uint32_t> wrong) {
     const Geometry geometry = image_geometry(*disk_side().geometry, range_.count);
     const RegionView view = memory_->view();
     std::vector<BlockPair> out;
@@ -333,8 +351,41 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
       if (std::ranges::binary_search(wrong, i)) continue;
       out.push_back({i, pairs()[i].destination});
     }
-    if (out.empty()) return {};
-    return copy_between({&geometry, {&view, 1}}, destination_, out, part_.mode, streams);
+    copy_between({{&geometry, {&view, 1}}, destination_}, out,
+                 [this, wrong = std::move(wrong)](const Result<>& copied) {
+                   if (!copied) return failed(copied.error());
+                   checked(wrong);
+                 });
+  }
+
+  // `then` is told once nothing of it moves, within a step. The route is read in this call only.
+  void copy_between(const StreamCopier::Route& route, std::span<const BlockPair> pairs,
+                    UniqueFunction<void(const Result<>&)> then) {
+    if (!streams_ || pairs.empty()) {
+      copy_on_cpu(route, pairs);
+      return copy_ended({}, then);
+    }
+    copier_.emplace(*streams_, route, part_.mode);
+    auto begun = copier_->begin(pairs);
+    if (!begun) {
+      copier_->abandon();
+      return copy_ended(begun.error(), then);
+    }
+    copied_ = std::move(*begun);
+    when_ready(*copied_, part_.mode, equipment_.executor,
+               [self = shared_from_this(), then = std::move(then)]() mutable {
+                 self->step([&] {
+                   const Result<> outcome = outcome_of(*self->copied_);
+                   self->copied_.reset();
+                   if (!outcome) self->copier_->abandon();
+                   self->copy_ended(outcome, then);
+                 });
+               });
+  }
+  void copy_ended(const Result<>& outcome, UniqueFunction<void(const Result<>&)>& then) {
+    copier_.reset();
+    streams_.reset();
+    then(outcome);
   }
 
   // From or to a slot's start.
@@ -372,12 +423,12 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
     equipment_.disk.submit_all(std::move(calls), std::move(done));
   }
 
-  const SlotPart part_;
+  const JobPart part_;
   const TransferJob& job_;
   JobReport& report_;
   const Place source_;
   const Place destination_;
-  const SlotEquipment equipment_;
+  const JobEquipment equipment_;
   UniqueFunction<void()> ended_;
   const bool storing_;
 
@@ -390,6 +441,10 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
   std::vector<std::vector<std::span<std::byte>>> parts_;  // of each pair that is read
   std::vector<std::uint64_t> checksums_;                  // of each pair that is written
   std::vector<SlotRun> runs_;
+  // Of a copy with a device:
+  StreamPool::Held streams_;
+  std::optional<StreamCopier> copier_;
+  std::unique_ptr<Event> copied_;
 };
 
 }  // namespace
@@ -403,7 +458,7 @@ std::size_t slots_per_part(const TransferJob& job) {
       std::min(kPartBytes / geometry.block_bytes(), kPartPieces / pieces), 1));
 }
 
-void move_slots(SlotPart part, SlotEquipment equipment, UniqueFunction<void()> ended) {
+void move_slots(JobPart part, const JobEquipment& equipment, UniqueFunction<void()> ended) {
   std::make_shared<MovingPart>(std::move(part), equipment, std::move(ended))->start();
 }
 

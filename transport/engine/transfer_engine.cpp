@@ -11,7 +11,6 @@
 #include "base/mutex.hpp"
 #include "base/task_threads.hpp"
 #include "base/thread.hpp"
-#include "transport/copy/stream_threads.hpp"
 #include "transport/engine/fair_queue.hpp"
 #include "transport/engine/job_rules.hpp"
 #include "transport/engine/memory_mover.hpp"
@@ -123,11 +122,11 @@ struct Part {
 // Completions, and parts' beginnings, run without the mutex.
 struct TransferEngine::Impl {
   Impl(DeviceRuntime& device_runtime, DiskIo& disk_io, const Clock& engine_clock,
-       TransferEngineOptions engine_options, std::unique_ptr<Executor> executor);
+       TransferEngineOptions engine_options, std::unique_ptr<Executor> its_executor);
   ~Impl();
   void wait_idle() {
     MutexLock lock(mutex);
-    while (unfinished > 0) threads.executor().wait(mutex, idle);
+    while (unfinished > 0) executor->wait(mutex, idle);
   }
 
   Result<JobId> submit(TransferJob&& job);
@@ -182,12 +181,14 @@ struct TransferEngine::Impl {
   std::uint64_t unfinished CAIRN_GUARDED_BY(mutex) = 0;
   std::uint64_t running CAIRN_GUARDED_BY(mutex) = 0;  // jobs of which a part was begun
   bool stopping CAIRN_GUARDED_BY(mutex) = false;
-  StreamThreads threads;
+  std::unique_ptr<Executor> executor;
+  StreamPool streams;
+  const JobEquipment equipment;
 };
 
 TransferEngine::Impl::Impl(DeviceRuntime& device_runtime, DiskIo& disk_io,
                            const Clock& engine_clock, TransferEngineOptions engine_options,
-                           std::unique_ptr<Executor> executor)
+                           std::unique_ptr<Executor> its_executor)
     : runtime(device_runtime),
       disk(disk_io),
       clock(engine_clock),
@@ -196,8 +197,9 @@ TransferEngine::Impl::Impl(DeviceRuntime& device_runtime, DiskIo& disk_io,
       device_memory(device_runtime, engine_options.device_kept_bytes),
       memory_route{.max_parts = options.workers, .max_bytes = UINT64_MAX},
       disk_route{.max_parts = options.disk_parts, .max_bytes = options.disk_bytes},
-      threads(device_runtime, scratch_or_null(),
-              executor ? std::move(executor) : own_threads(options)) {
+      executor(its_executor ? std::move(its_executor) : own_threads(options)),
+      streams(device_runtime, scratch_or_null(), *executor),
+      equipment{disk, staging, streams, *executor} {
   CAIRN_ASSERT(options.workers > 0 && options.disk_parts > 0, "no job would ever run");
 }
 
@@ -216,6 +218,7 @@ TransferEngine::Impl::~Impl() {
     forget(1);
   }
   wait_idle();
+  executor.reset();  // its last tasks may still look at the streams
 }
 
 Result<JobId> TransferEngine::Impl::submit(TransferJob&& job) {
@@ -312,29 +315,14 @@ std::optional<Part> TransferEngine::Impl::take_part(Route& route) {
 
 void TransferEngine::Impl::begin(const Part& part) {
   const ActiveJob& active = *part.job;
-  if (part.pairs.count == 0) {
-    threads.post([this, part](StreamSet&) { ended(part); });
-    return;
-  }
+  if (part.pairs.count == 0) return executor->post([this, part] { ended(part); });
   const CopyMode mode{.strategy = active.strategy,
                       .polling_interval_us = options.polling_interval_us,
                       .source_goes = active.job.source_goes,
                       .thresholds = options.copy_forms,
                       .visibility = runtime.visibility()};
-  if (is_on_disk(active.job)) {
-    move_slots({part.job, part.pairs, mode}, {disk, staging, threads},
-               [this, part] { ended(part); });
-    return;
-  }
-  threads.post([this, part, mode](StreamSet& streams) {
-    ActiveJob& moved = *part.job;
-    const bool done = guarded("transfer", [&] {
-      move_in_memory({.job = moved.job, .pairs = part.pairs, .mode = mode}, streams, moved.report);
-    });
-    // Some bytes may have arrived: none is taken for one that did.
-    if (!done) moved.report.lost(part.pairs.count);
-    ended(part);
-  });
+  const auto move = is_on_disk(active.job) ? move_slots : move_in_memory;
+  move({part.job, part.pairs, mode}, equipment, [this, part] { ended(part); });
 }
 
 // The place of the part is given on after the completion: with a single place, jobs end in the
@@ -464,7 +452,7 @@ Result<> TransferEngine::reset_peaks(int device_id) {
 
 DiskIo& TransferEngine::disk() const { return impl_->disk; }
 
-Executor& TransferEngine::executor() const { return impl_->threads.executor(); }
+Executor& TransferEngine::executor() const { return *impl_->executor; }
 
 void TransferEngine::wait_idle() { impl_->wait_idle(); }
 

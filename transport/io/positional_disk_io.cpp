@@ -95,7 +95,7 @@ class PositionalDiskIo final : public DiskIo {
       : calls_(std::move(calls)), threads_({.name = "disk", .threads = threads}) {}
 
   void submit(DiskCall call, Done done) override {
-    threads_.post([this, call = std::move(call), done = std::move(done)](std::size_t) mutable {
+    threads_.post([this, call = std::move(call), done = std::move(done)]() mutable {
       const bool reads = call.kind == DiskCall::Kind::read;
       done(move_all({reads ? "read" : "write", reads ? calls_.read : calls_.write}, call.fd,
                     call.runs));

@@ -15,6 +15,10 @@ class SteppedEvent final : public Event {
     steps_->done = std::max(steps_->done, point_);
     return {};
   }
+  void when_reached(UniqueFunction<void()> then) override {
+    static_cast<void>(wait());
+    then();
+  }
 
  private:
   const std::shared_ptr<StreamSteps> steps_;

@@ -1,0 +1,79 @@
+#include "transport/copy/stream_pool.hpp"
+
+#include <utility>
+
+#include "base/assert.hpp"
+#include "base/thread.hpp"
+
+namespace cairn {
+namespace {
+
+// On the executor, or here where there is no memory for a task: what waits would wait for ever.
+template <class Work>
+void post_or_run(Executor& executor, const Work& work) noexcept {
+  if (!guarded("transfer", [&] { executor.post(work); })) guarded("transfer", work);
+}
+
+}  // namespace
+
+StreamPool::StreamPool(DeviceRuntime& runtime, DeviceMemory* scratch, Executor& executor)
+    : executor_(executor) {
+  for (std::uint32_t i = 0; i < executor.workers(); ++i) {
+    sets_.push_back(std::make_unique<StreamSet>(runtime, scratch));
+    free_.push_back(sets_.back().get());
+  }
+}
+
+void StreamPool::post(UniqueFunction<void(Held)> work) {
+  {
+    MutexLock lock(mutex_);
+    waiting_.push_back(std::move(work));
+  }
+  serve_soon();
+}
+
+void StreamPool::give_back(StreamSet* streams) noexcept {
+  {
+    MutexLock lock(mutex_);
+    free_.push_back(streams);  // it has room for all of them
+    if (waiting_.empty()) return;
+  }
+  serve_soon();
+}
+
+void StreamPool::serve_soon() noexcept {
+  post_or_run(executor_, [this] { serve(); });
+}
+
+void StreamPool::serve() {
+  Held streams(nullptr, GiveBack{this});
+  UniqueFunction<void(Held)> work;
+  {
+    MutexLock lock(mutex_);
+    if (free_.empty() || waiting_.empty()) return;
+    streams.reset(free_.back());
+    free_.pop_back();
+    work = std::move(waiting_.front());
+    waiting_.pop_front();
+  }
+  work(std::move(streams));
+}
+
+void when_ready(Event& event, const CopyMode& mode, Executor& executor,
+                UniqueFunction<void()> then) {
+  if (mode.strategy == CopyStrategy::polling) {
+    static_cast<void>(wait_for_event(event, mode));  // the event tells it once more
+    return then();
+  }
+  const auto shared = std::make_shared<UniqueFunction<void()>>(std::move(then));
+  event.when_reached([&executor, shared] { post_or_run(executor, [shared] { (*shared)(); }); });
+}
+
+Result<> outcome_of(Event& event) {
+  auto ready = event.ready();
+  if (!ready) return std::move(ready).error();
+  CAIRN_ASSERT(*ready, "bytes that are still moving would be used");
+  return {};
+}
+
+}  // namespace cairn

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <memory>
+
+#include "memory/alloc/pinned_pool.hpp"
+#include "transport/copy/stream_pool.hpp"
+#include "transport/engine/fair_queue.hpp"
+#include "transport/io/disk_io.hpp"
+
+namespace cairn {
+
+// What is moved in one go.
+struct JobPart {
+  std::shared_ptr<ActiveJob> job;
+  PairRange pairs;
+  CopyMode mode;  // with a resolved strategy
+};
+
+// What parts are moved with. Borrows.
+struct JobEquipment {
+  DiskIo& disk;
+  PinnedPool& staging;
+  StreamPool& streams;
+  Executor& executor;
+};
+
+}  // namespace cairn
