@@ -58,6 +58,7 @@ class RedisLink : public std::enable_shared_from_this<RedisLink> {
   void connected();
   void authenticate();
   void write_next();
+  bool may_ask_ahead() const;
   void write_rest();
   void read_more();
   void read_value();
@@ -75,7 +76,8 @@ class RedisLink : public std::enable_shared_from_this<RedisLink> {
   bool is_ready_ = false;
   bool has_failed_ = false;
   std::deque<Command> waiting_;
-  std::deque<Command> sent_;  // or being sent, the last one
+  std::deque<Command> sent_;       // or being sent, the last one
+  std::uint64_t asked_bytes_ = 0;  // values that are answers to those
   bool is_writing_ = false;
   std::optional<Result<RedisReply>> early_reply_;
   std::vector<boost::asio::const_buffer> writing_;
