@@ -182,11 +182,14 @@ void PeerLink::end_current() {
   current_.reset();
   // Bytes that nobody asked for would be taken for the next answer.
   const bool goes_on = keeps_alive_ && end_ == 0;
-  done.done(answer_);
-  if (has_ended_) return;
-  if (!goes_on) return end({}, true);
-  read_more();
-  send_next();
+  const Answer answer = answer_;
+  if (goes_on) {
+    // The server has the next one to do while this one is looked at.
+    read_more();
+    send_next();
+  }
+  done.done(answer);
+  if (!goes_on && !has_ended_) end({}, true);
 }
 
 void PeerLink::watch_silence() {
@@ -237,8 +240,9 @@ void PeerLink::end(End end, bool may_repeat) {
   current_.reset();
   for (Request& request : std::exchange(waiting_, {})) sort_out(std::move(request));
   if (may_repeat) end.failure.reset();
-  for (Request& request : failed) request.done(why);
+  // First: who is told of a failure finds the server left alone.
   options_.ended(end);
+  for (Request& request : failed) request.done(why);
 }
 
 }  // namespace cairn

@@ -18,7 +18,7 @@ namespace cairn {
 
 // A connection to a server and the GETs on it, one after the other. For the thread of its
 // io_context. It connects when it is made, and is of no use any more once `ended` was called, once,
-// after all its requests.
+// before the requests that fail with it are told.
 class PeerLink : public std::enable_shared_from_this<PeerLink> {
  public:
   // How it ended: a server closes what is idle, which is no failure of its.
