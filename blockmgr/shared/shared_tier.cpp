@@ -15,6 +15,8 @@ namespace {
 constexpr std::size_t kMaxLookAhead = 512;
 // Of what was just absent the store is not asked again for so long.
 constexpr std::chrono::milliseconds kAbsentFor{500};
+// Of what it said nothing in time: it may only have had much to do.
+constexpr std::chrono::milliseconds kSparedFor{50};
 constexpr std::size_t kMaxAbsent = 16'384;  // 24 bytes each
 // Names known to be in the store, in each half: 24 bytes each. What is forgotten is asked about
 // once more.
@@ -110,12 +112,15 @@ void SharedTier::looked(Found found, const Look& look, UniqueFunction<void(Beyon
       there, [](auto presence) { return presence != SharedStore::Presence::present; });
   const auto count = static_cast<std::size_t>(miss - there.begin());
   if (miss != there.end()) {
-    if (*miss == SharedStore::Presence::unknown) ++context_->counters.probes_late;
+    const bool is_absent = *miss == SharedStore::Presence::absent;
+    if (!is_absent) ++context_->counters.probes_late;
     MutexLock lock(mutex_);
     const std::uint64_t hash = hash_of(found.keys[count]);
-    note_absent(hash);
+    // A store that was late with the last of what it was asked is asked for that by the next match;
+    // one that said nothing in time is spared.
+    if (is_absent || count == 0) spare(hash, is_absent ? kAbsentFor : kSparedFor);
     // It was there once.
-    if (*miss == SharedStore::Presence::absent) forget(hash);
+    if (is_absent) forget(hash);
   }
   Beyond beyond{.blocks = count};
   if (count > 0 && look.fetches) {
@@ -125,9 +130,9 @@ void SharedTier::looked(Found found, const Look& look, UniqueFunction<void(Beyon
   done(beyond);
 }
 
-void SharedTier::note_absent(std::uint64_t hash) {
+void SharedTier::spare(std::uint64_t hash, std::chrono::milliseconds for_so_long) {
   if (absent_.size() >= kMaxAbsent) absent_.clear();
-  absent_[hash] = clock_.now() + kAbsentFor;
+  absent_[hash] = clock_.now() + for_so_long;
 }
 
 std::optional<TransferId> SharedTier::fetch(Found found, const Look& look) {
@@ -183,7 +188,7 @@ void SharedTier::fetched(const std::vector<BlockKey>& keys, std::size_t arrived)
   // Whether the first that did not come is there is to be asked anew, though not at once.
   if (arrived == keys.size()) return;
   forget(hash_of(keys[arrived]));
-  note_absent(hash_of(keys[arrived]));
+  spare(hash_of(keys[arrived]), kAbsentFor);
 }
 
 void SharedTier::matched(std::span<const KeyView> keys) {

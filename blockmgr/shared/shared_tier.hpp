@@ -111,7 +111,7 @@ class SharedTier : public std::enable_shared_from_this<SharedTier> {
   void store_ended(const BlockKey& key, const Result<>& result);
   Known* known(std::uint64_t hash) CAIRN_REQUIRES(mutex_);
   void remember(std::uint64_t hash) CAIRN_REQUIRES(mutex_);
-  void note_absent(std::uint64_t hash) CAIRN_REQUIRES(mutex_);
+  void spare(std::uint64_t hash, std::chrono::milliseconds for_so_long) CAIRN_REQUIRES(mutex_);
   void forget(std::uint64_t hash) CAIRN_REQUIRES(mutex_);
 
   const std::shared_ptr<SharedContext> context_;

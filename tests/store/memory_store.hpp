@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -24,7 +25,8 @@ class MemoryStore final : public SharedStore {
       ++probes;
       const bool failed = fails();
       for (const std::string& name : probe.names) {
-        there.push_back(failed               ? Presence::unknown
+        const bool is_late = there.size() >= known_in_time;
+        there.push_back(failed || is_late    ? Presence::unknown
                         : values.count(name) ? Presence::present
                                              : Presence::absent);
       }
@@ -109,7 +111,7 @@ class MemoryStore final : public SharedStore {
       const std::lock_guard lock(mutex_);
       ++probes;
       const bool failed = fails();
-      for (std::size_t i = 0; i < found.size() && !failed; ++i) {
+      for (std::size_t i = 0; i < std::min(found.size(), known_in_time) && !failed; ++i) {
         found[i].emplace();
         const auto at = holders.find(find.names[i]);
         if (at == holders.end()) continue;
@@ -136,6 +138,7 @@ class MemoryStore final : public SharedStore {
   bool holds_writes = false;
   std::vector<UniqueFunction<void()>> held;
   bool is_down = false;
+  std::size_t known_in_time = SIZE_MAX;  // names of a look, from the first on
   int calls = 0;
   int failing_call = 0;  // from 1 on; 0: none
   int probes = 0;

@@ -129,6 +129,30 @@ TEST(SharedTier, WhatWasJustAbsentIsNotAskedForAgain) {
   EXPECT_EQ(store.probes, 2);
 }
 
+TEST(SharedTier, WhatTheStoreDidNotSayInTimeIsAskedForByTheNextMatch) {
+  MemoryStore store;
+  Host one(store);
+  Host other(store);
+  one.put(keys(1, 5));
+  store.known_in_time = 2;
+  EXPECT_EQ(other.look(keys(1, 5)).blocks, 2u);
+  EXPECT_EQ(other.look(keys(3, 3)).blocks, 2u);
+  EXPECT_EQ(other.tier->stats().probes_late, 2u);
+  EXPECT_EQ(other.tier->stats().probes_spared, 0u);
+}
+
+TEST(SharedTier, AStoreThatSaidNothingInTimeIsSparedForAMoment) {
+  MemoryStore store;
+  Host one(store);
+  store.known_in_time = 0;
+  EXPECT_EQ(one.look(keys(1, 3)).blocks, 0u);
+  EXPECT_EQ(one.look(keys(1, 3)).blocks, 0u);
+  EXPECT_EQ(store.probes, 1);
+  one.rig.clock.advance(std::chrono::milliseconds(100));
+  EXPECT_EQ(one.look(keys(1, 3)).blocks, 0u);
+  EXPECT_EQ(store.probes, 2);
+}
+
 // Each byte of a value is looked at: none of it is believed.
 TEST(SharedTier, AValueWithAFlippedBitIsAMissAndErased) {
   MemoryStore clean;
