@@ -215,6 +215,15 @@ Result<BlockReader> Cache::peek(KeyView key) {
   return BlockReader(std::make_unique<BlockReader::Impl>(std::move(read)));
 }
 
+Result<BlockReader> Cache::lend(KeyView key) {
+  auto reader = peek(key);
+  if (!reader) return reader;
+  Section section(*core_, LockUse::read);
+  const SlotRecord& slot = section->store.record(reader->impl_->at);
+  if (!slot.gone) section->store.lent(slot.owner);
+  return reader;
+}
+
 void Departures::hand_out(Section& section, std::span<const SlotRef> victims,
                           EvictionReason reason) {
   const std::shared_ptr<CacheCore> core = section.core().shared_from_this();

@@ -56,7 +56,7 @@ class BlockReader {
   void fetch(Done<std::span<const iovec>> ready);
   // XXH3 of all the block's bytes in canonical order, where somebody has computed it since the key
   // was committed: of the bytes that fetch() gives, which then passes it to keep_checksum().
-  // REQUIRES: from read() or peek(), without a piece.
+  // REQUIRES: from read(), peek() or lend(), without a piece.
   std::optional<std::uint64_t> checksum() const;
   void keep_checksum(std::uint64_t checksum);
 
@@ -440,6 +440,9 @@ class Cache {
                            const LeaseHolder& reader = {});
   // The same without counting as a use: the order of eviction stays as it is. unknown_key.
   Result<BlockReader> peek(KeyView key);
+  // The same for another server's cache, which has a copy then: this one's goes first, unless it
+  // was just used. unknown_key.
+  Result<BlockReader> lend(KeyView key);
   // The longest present prefix, for `reader`.
   std::vector<BlockReader> read_prefix(std::span<const KeyView> keys,
                                        const LeaseHolder& reader = {});

@@ -263,6 +263,9 @@ class BlockStore {
   void touch(SlotRef at);
   // Makes an unpinned copy the least recently used of its priority, last used then or earlier.
   void age(SlotRef at, std::int64_t unix_ms);
+  // Another cache is about to have a copy of it. What is not in use here goes first from now on, so
+  // that caches that share their blocks do not all keep the same.
+  void lent(EntryNumber entry);
 
   struct Victim {
     SlotRef at;

@@ -179,6 +179,19 @@ void SlotPool::list_first(SlotNumber slot, UseStamp latest) {
   insert_before(slot, first);
 }
 
+std::optional<std::uint64_t> SlotPool::age_in_tenths(SlotNumber slot, UseStamp now) const {
+  const SlotRecord& record = records_[slot];
+  if (record.place != EvictionPlace::listed) return std::nullopt;
+  const SlotNumber first = lists_[record.priority].by_number[record.list].first;
+  const std::uint64_t tenth = (now.value - records_[first].last_use.value) / 10;
+  return tenth == 0 ? 0 : (now.value - record.last_use.value) / tenth;
+}
+
+SlotNumber SlotPool::before(SlotNumber slot) const {
+  const SlotRecord& record = records_[slot];
+  return record.place == EvictionPlace::listed ? record.previous : kNoSlot;
+}
+
 void SlotPool::list_by_use(SlotNumber slot) {
   const SlotRecord& record = records_[slot];
   SlotNumber next = list_for(slot).first;

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/huge_pages.hpp"
@@ -125,6 +126,11 @@ class SlotPool {
   void list_last(SlotNumber slot);  // REQUIRES: used later than all that are listed
   // Before all of its priority; its last use is at most `latest`, and earlier than theirs.
   void list_first(SlotNumber slot, UseStamp latest);
+  // How long ago it was used, in tenths of the time since its list's first was. Nothing where it is
+  // not listed.
+  std::optional<std::uint64_t> age_in_tenths(SlotNumber slot, UseStamp now) const;
+  // What goes right before it; kNoSlot where that is nothing, or it is not listed itself.
+  SlotNumber before(SlotNumber slot) const;
   // Where its last use puts it. Short where few that are listed were used earlier.
   void list_by_use(SlotNumber slot);
   void unlist(SlotNumber slot);  // also where it is parked, or not listed

@@ -167,7 +167,9 @@ class KeyRead : public std::enable_shared_from_this<KeyRead> {
       : request_(std::move(request)), reply_(std::move(reply)) {}
 
   void start() {
-    auto reader = request_.cache->read(request_.key, request_.piece, request_.holder);
+    Cache& cache = *request_.cache;
+    auto reader = request_.is_shared ? cache.lend(request_.key)
+                                     : cache.read(request_.key, request_.piece, request_.holder);
     if (!reader) return reply_.error(reader.error());
     readers_.push_back(std::move(*reader));
     known_ = request_.piece ? std::nullopt : readers_.back().checksum();

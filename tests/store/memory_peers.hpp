@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/hash.hpp"
 #include "base/hex.hpp"
 #include "blockmgr/shared/shared_context.hpp"
 #include "tests/blockmgr/rig.hpp"
+#include "transport/collective/pieces.hpp"
 #include "transport/store/block_peers.hpp"
 
 namespace cairn::testing {
@@ -63,15 +63,23 @@ class MemoryPeers final : public BlockPeers {
     const CacheConfig& config = server.cache->config();
     if (!is_key || target.substr(query + 8) != shared_namespace(config)) return {};
     const BlockKey key(key_bytes);
-    const auto block = server.rig->read(*server.cache, key);
-    if (!block) return {};
+    auto reader = server.cache->lend(key);
+    if (!reader) return {};
+    const auto pieces = server.rig->await<std::span<const iovec>>(
+        [&](auto done) { reader->fetch(std::move(done)); });
+    if (!pieces) return {};
     const SharedHeader header =
         write_shared_header(fingerprint_of(config.shape), {.key = key,
                                                            .parent = server.cache->parent(key),
-                                                           .size_bytes = block->size(),
-                                                           .checksum = hash_bytes(*block, 0)});
-    Bytes answer(header.begin(), header.end());
-    answer.insert(answer.end(), block->begin(), block->end());
+                                                           .size_bytes = reader->size_bytes(),
+                                                           .checksum = checksum_of(*pieces)});
+    Bytes answer(header.size() + reader->size_bytes());
+    std::memcpy(answer.data(), header.data(), header.size());
+    std::byte* to = answer.data() + header.size();
+    for (const iovec& piece : *pieces) {
+      std::memcpy(to, piece.iov_base, piece.iov_len);
+      to += piece.iov_len;
+    }
     return answer;
   }
 };

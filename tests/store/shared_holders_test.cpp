@@ -63,6 +63,70 @@ TEST(SharedHolders, WhoHasReadABlockHoldsItToo) {
   EXPECT_THAT(fleet.only_entry(), SizeIs(2));
 }
 
+// A block after the other, a minute between them.
+void put_in_turn(Host& host, const std::vector<std::uint64_t>& numbers) {
+  for (const std::uint64_t number : numbers) {
+    host.put(keys(number, 1));
+    host.rig.clock.advance(std::chrono::minutes(1));
+  }
+}
+
+// Of many hosts, few keep the same.
+TEST(SharedHolders, WhatAnotherHostHasReadGoesBeforeWhatIsOlder) {
+  Fleet fleet;
+  const auto one = fleet.host("one", {.pinned = 4});
+  const auto other = fleet.host("other");
+  put_in_turn(*one, {10, 20, 30, 40});
+  EXPECT_EQ(other->look(keys(20, 1)).blocks, 1u);
+  one->put(keys(50, 1));
+  EXPECT_EQ(one->matched(keys(20, 1)), 0u);
+  EXPECT_EQ(one->matched(keys(10, 1)), 1u);
+  EXPECT_EQ(other->matched(keys(20, 1)), 1u);
+}
+
+TEST(SharedHolders, APrefixThatAnotherHostHasReadGoesFromItsTail) {
+  Fleet fleet;
+  const auto one = fleet.host("one", {.pinned = 5});
+  const auto other = fleet.host("other");
+  put_in_turn(*one, {10});
+  one->put(keys(1, 3));
+  one->rig.clock.advance(std::chrono::minutes(1));
+  put_in_turn(*one, {40});
+  EXPECT_EQ(other->look(keys(1, 3)).blocks, 3u);
+  one->put(keys(50, 1));
+  EXPECT_EQ(one->matched(keys(1, 3)), 2u);
+  EXPECT_EQ(one->matched(keys(10, 1)), 1u);
+}
+
+// Where a conversation goes on elsewhere, nobody comes back for its last blocks here.
+TEST(SharedHolders, WhatGoesOnFromWhatAnotherHostHasReadGoesWithIt) {
+  Fleet fleet;
+  const auto one = fleet.host("one", {.pinned = 5});
+  const auto other = fleet.host("other");
+  put_in_turn(*one, {10});
+  one->put(keys(1, 3));
+  one->rig.clock.advance(std::chrono::minutes(1));
+  put_in_turn(*one, {40});
+  EXPECT_EQ(other->look(keys(1, 2)).blocks, 2u);
+  for (const std::uint64_t number : {50u, 60u, 70u}) one->put(keys(number, 1));
+  EXPECT_EQ(one->matched(keys(1, 3)), 0u);
+  EXPECT_EQ(one->matched(keys(10, 1)), 1u);
+  EXPECT_EQ(one->matched(keys(40, 1)), 1u);
+}
+
+// Else a system prompt would be read from host to host for ever.
+TEST(SharedHolders, WhatAnotherHostHasReadAndIsInUseHereStays) {
+  Fleet fleet;
+  const auto one = fleet.host("one", {.pinned = 4});
+  const auto other = fleet.host("other");
+  put_in_turn(*one, {10, 20, 30, 40});
+  EXPECT_EQ(one->matched(keys(20, 1)), 1u);
+  EXPECT_EQ(other->look(keys(20, 1)).blocks, 1u);
+  one->put(keys(50, 1));
+  EXPECT_EQ(one->matched(keys(20, 1)), 1u);
+  EXPECT_EQ(one->matched(keys(10, 1)), 0u);
+}
+
 TEST(SharedHolders, WhatLeavesAHostIsWithdrawn) {
   Fleet fleet;
   const auto one = fleet.host("one", {.pinned = 2});
@@ -96,16 +160,16 @@ TEST(SharedHolders, ALookOfTheOnlyHolderFindsNobody) {
 
 TEST(SharedHolders, OfSeveralTheNextIsAskedWhereOneIsGone) {
   Fleet fleet;
-  const auto one = fleet.host("one");
-  const auto two = fleet.host("two");
-  const auto other = fleet.host("other");
-  one->put(keys(1, 8));
-  two->put(keys(1, 8));
+  const auto one = fleet.host("one", {.pinned = 64});
+  const auto two = fleet.host("two", {.pinned = 64});
+  const auto other = fleet.host("other", {.pinned = 64});
+  one->put(keys(1, 64));
+  two->put(keys(1, 64));
   fleet.peers.down.insert("http://one");
-  const auto beyond = other->look(keys(1, 8));
+  const auto beyond = other->look(keys(1, 64));
   EXPECT_EQ(state_of(*other, beyond), TransferState::done);
-  EXPECT_EQ(other->matched(keys(1, 8)), 8u);
-  // Somebody's first choice.
+  EXPECT_EQ(other->matched(keys(1, 64)), 64u);
+  // Somebody's first choice: that it is nobody's has odds of 2^-64.
   EXPECT_THAT(fleet.peers.asked, Contains("http://one"));
 }
 
