@@ -6,19 +6,27 @@ namespace cairn {
 
 // Whether a cache goes by the order of eviction that is set or by LRU: by what models of both, of
 // the same size and told the same requests, have hit lately. LRU is followed where the order did
-// worse by kWorse of the blocks asked for, and left where it does better by kBetter: what is
-// between is noise, and a change costs hits until the cache holds what the other order keeps.
-// Lately is a window that fades: what is older than kWindowCapacities times the blocks that a model
-// holds counts a third. Not thread-safe.
+// worse by kWorse of the blocks asked for, and by more than chance would have it, and left where
+// the order does better by kBetter lately and has lost nothing in the longer run: a workload that
+// shifts to and fro would have the cache change with it, each time too late.
+//
+// Lately is a window of kWindowCapacities times the blocks that a model holds, the longer run one
+// of kLongWindows times as many; what is older than that counts a third. In a small cache few
+// requests are a window, and the blocks of each share their fate: chance is told from the requests'
+// own scatter. Not thread-safe.
 class OrderChoice {
  public:
   static constexpr double kWindowCapacities = 4;
+  static constexpr double kLongWindows = 16;
   static constexpr double kWorse = 0.01;
   static constexpr double kBetter = 0.005;
+  static constexpr double kDeviations = 2;  // beyond which it is no chance
 
   // `model_blocks` are those that a model holds.
   explicit OrderChoice(std::uint32_t model_blocks)
-      : window_blocks_(kWindowCapacities * model_blocks) {}
+      : lately_{.blocks = kWindowCapacities * model_blocks},
+        longer_{.blocks = kLongWindows * kWindowCapacities * model_blocks},
+        least_blocks_(lately_.blocks) {}
 
   // A request for so many blocks, of which the order hit so many more than LRU.
   struct Request {
@@ -31,9 +39,20 @@ class OrderChoice {
   std::uint64_t changes() const { return changes_; }
 
  private:
-  double window_blocks_;
-  double more_hits_ = 0;
-  double asked_blocks_ = 0;
+  struct Window {
+    double blocks = 0;  // after which what was counts a third
+    double more_hits = 0;
+    double squares = 0;  // of each request's
+    double asked_blocks = 0;
+
+    void add(const Request& request);
+  };
+  double gain(const Window& window) const;
+  bool is_worse(const Window& window) const;
+
+  Window lately_;
+  Window longer_;
+  double least_blocks_;  // a few requests are no window
   bool follows_lru_ = false;
   std::uint64_t changes_ = 0;
 };
