@@ -94,19 +94,26 @@ RequestNumber ClassHazard::begin_request(const RequestStart& start) {
 void ClassHazard::cross_buckets() {
   const std::uint32_t now_blocks = log_.position_blocks();
   for (std::uint32_t k = 0; k < inside_.size(); ++k) {
-    if (static_cast<std::int32_t>(now_blocks - leaves_at_blocks_[k]) < 0) continue;
-    RequestNumber& oldest = inside_[k];
-    if (!log_.remembers(oldest)) oldest = log_.first();
-    for (; oldest != log_.last() && log_.age_blocks(oldest) >= table_.start_of(k + 1); ++oldest) {
-      if (log_.has_waiting(oldest)) live_through(oldest, k);
-    }
-    leaves_at_blocks_[k] = log_.position_blocks(oldest) + table_.start_of(k + 1);
-    if (log_.has_waiting(oldest)) log_.prefetch(oldest);  // for the next time
+    if (static_cast<std::int32_t>(now_blocks - leaves_at_blocks_[k]) >= 0) leave_bucket(k);
   }
 }
 
-void ClassHazard::live_through(RequestNumber number, std::uint32_t bucket) {
-  const PastRequest& request = log_[number];
+void ClassHazard::leave_bucket(std::uint32_t bucket) {
+  const std::uint32_t ends_at = table_.start_of(bucket + 1);
+  const std::uint32_t now_blocks = log_.position_blocks();
+  RequestNumber oldest = inside_[bucket];
+  if (!log_.remembers(oldest)) oldest = log_.first();
+  RequestLog::Mark mark = log_.mark(oldest);
+  while (oldest != log_.last() && now_blocks - mark.position_blocks >= ends_at) {
+    if (mark.waiting > 0) live_through(log_[oldest], bucket);
+    mark = log_.mark(++oldest);
+  }
+  inside_[bucket] = oldest;
+  leaves_at_blocks_[bucket] = mark.position_blocks + ends_at;
+  if (mark.waiting > 0) log_.prefetch(oldest);  // for the next time
+}
+
+void ClassHazard::live_through(const PastRequest& request, std::uint32_t bucket) {
   for (std::uint32_t g = 0; g < kBlockGroups; ++g) {
     if (request.waiting[g] == 0) continue;
     table_.lived_through({class_of(static_cast<BlockGroup>(g), request), bucket},

@@ -38,7 +38,8 @@ class ClassHazard final : public EvictionPolicy {
   static std::uint32_t class_of(BlockGroup group, const PastRequest& request);
   static float weight_of(const PastRequest& request);
   void cross_buckets();
-  void live_through(RequestNumber request, std::uint32_t bucket);
+  void leave_bucket(std::uint32_t bucket);
+  void live_through(const PastRequest& request, std::uint32_t bucket);
 
   RequestLog log_;
   HazardTable table_;

@@ -36,6 +36,9 @@ HazardTable::HazardTable(const Shape& shape) : shape_(shape) {
   cells_.resize(shape.classes * starts_.size());
   is_seen_.resize(shape.classes);
   expected_factors_.resize(shape.classes, 1);
+  smoothed_.resize(cells_.size());
+  sums_.resize(starts_.size());
+  pooled_.resize(starts_.size());
   hazard_.resize(cells_.size());
   worth_.resize(cells_.size());
   rebuild();
@@ -47,66 +50,73 @@ std::uint32_t HazardTable::bucket_of(std::uint32_t age_blocks) const {
 }
 
 void HazardTable::fade(float factor) {
-  for (Cell& cell : cells_) {
-    const auto faded = [factor](float weight) {
-      return weight < kLeastWeight ? 0 : weight * factor;
-    };
-    cell.used = faded(cell.used);
-    cell.survived = faded(cell.survived);
+  const auto faded = [factor](float weight) { return weight < kLeastWeight ? 0 : weight * factor; };
+  for (std::uint32_t c = 0; c < shape_.classes; ++c) {
+    if (!is_seen_[c]) continue;
+    for (Cell& cell : row(cells_, c)) {
+      cell.used = faded(cell.used);
+      cell.survived = faded(cell.survived);
+    }
   }
 }
 
 // The first bucket stays as it is: engines ask twice for one prompt, and that is no habit.
-std::vector<HazardTable::Cell> HazardTable::smoothed() const {
-  std::vector<Cell> smooth = cells_;
+void HazardTable::smooth() {
+  const std::uint32_t last = buckets() - 1;
   for (std::uint32_t c = 0; c < shape_.classes; ++c) {
-    const Cell* row = &cells_[c * buckets()];
-    for (std::uint32_t k = 1; k < buckets(); ++k) {
-      const Cell& before = row[k == 1 ? k : k - 1];
-      const Cell& after = row[k + 1 == buckets() ? k : k + 1];
-      smooth[c * buckets() + k] = {(before.used + row[k].used + after.used) / 3,
-                                   (before.survived + row[k].survived + after.survived) / 3};
+    if (!is_seen_[c]) continue;
+    const std::span<const Cell> from = row(cells_, c);
+    const std::span<Cell> to = row(smoothed_, c);
+    const auto mean = [&](const Cell& before, const Cell& here, const Cell& after) -> Cell {
+      return {(before.used + here.used + after.used) / 3,
+              (before.survived + here.survived + after.survived) / 3};
+    };
+    to[0] = from[0];
+    for (std::uint32_t k = 1; k <= last; ++k) {
+      to[k] = mean(from[k == 1 ? k : k - 1], from[k], from[k == last ? k : k + 1]);
     }
   }
-  return smooth;
 }
 
-std::vector<float> HazardTable::pooled(const std::vector<Cell>& cells) const {
-  std::vector<Cell> sums(buckets());
-  std::vector<float> curve(buckets());
+void HazardTable::pool() {
+  std::ranges::fill(sums_, Cell{});
+  for (std::uint32_t c = 0; c < shape_.classes; ++c) {
+    if (!is_seen_[c]) continue;
+    const std::span<const Cell> cells = row(smoothed_, c);
+    for (std::uint32_t k = 0; k < buckets(); ++k) {
+      sums_[k].used += cells[k].used;
+      sums_[k].survived += cells[k].survived;
+    }
+  }
   const float offset = kLomaxOffset * static_cast<float>(shape_.first_bucket_blocks);
   float used = 0;
   float expected = 0;
   for (std::uint32_t k = 0; k < buckets(); ++k) {
-    for (std::uint32_t c = 0; c < shape_.classes; ++c) {
-      sums[k].used += cells[c * buckets() + k].used;
-      sums[k].survived += cells[c * buckets() + k].survived;
-    }
-    curve[k] = widths_[k] / (offset + static_cast<float>(starts_[k]) + widths_[k] / 2);
-    used += sums[k].used;
-    expected += sums[k].seen() * curve[k];
+    pooled_[k] = widths_[k] / (offset + static_cast<float>(starts_[k]) + widths_[k] / 2);
+    used += sums_[k].used;
+    expected += sums_[k].seen() * pooled_[k];
   }
   // 1 until something was seen: half of the blocks are used again by the age of `offset`.
   const float scale = (used + 1) / (expected + 1);
   for (std::uint32_t k = 0; k < buckets(); ++k) {
-    const float prior = std::min(kMostHazard, scale * curve[k]);
-    curve[k] = (sums[k].used + kPooledPrior * prior) / (sums[k].seen() + kPooledPrior);
+    const float prior = std::min(kMostHazard, scale * pooled_[k]);
+    pooled_[k] = (sums_[k].used + kPooledPrior * prior) / (sums_[k].seen() + kPooledPrior);
   }
-  return curve;
 }
 
-void HazardTable::rebuild_hazard(std::uint32_t of_class, std::span<const Cell> cells,
-                                 std::span<const float> pooled, std::span<float> hazard) const {
+void HazardTable::rebuild_hazard(std::uint32_t of_class) {
+  const std::span<const Cell> cells = row(smoothed_, of_class);
+  const std::span<float> hazard = row(hazard_, of_class);
   float used = 0;
   float expected = 0;
   for (std::uint32_t k = 0; k < buckets(); ++k) {
     used += cells[k].used;
-    expected += cells[k].seen() * pooled[k];
+    expected += cells[k].seen() * pooled_[k];
   }
   const float factor =
       (used + kFactorPrior * expected_factors_[of_class]) / (expected + kFactorPrior);
   for (std::uint32_t k = 0; k < buckets(); ++k) {
-    const float prior = std::min(kMostHazard, factor * pooled[k]);
+    const float prior = std::min(kMostHazard, factor * pooled_[k]);
     hazard[k] = (cells[k].used + kClassPrior * prior) / (cells[k].seen() + kClassPrior);
   }
 }
@@ -114,7 +124,9 @@ void HazardTable::rebuild_hazard(std::uint32_t of_class, std::span<const Cell> c
 // From the oldest age down: what follows is taken along as long as that raises the uses by the time
 // of holding. What follows is in stretches that were found best in the same way, so each is looked
 // at once.
-void HazardTable::rebuild_worth(std::span<const float> hazard, std::span<float> worth) {
+void HazardTable::rebuild_worth(std::uint32_t of_class) {
+  const std::span<const float> hazard = row(hazard_, of_class);
+  const std::span<float> worth = row(worth_, of_class);
   stretches_.clear();
   for (std::uint32_t k = buckets(); k-- > 0;) {
     // What is used in a bucket is held for half of it.
@@ -142,18 +154,16 @@ std::uint32_t HazardTable::like_unseen(std::uint32_t of_class) const {
 }
 
 void HazardTable::rebuild() {
-  const std::vector<Cell> cells = smoothed();
-  const std::vector<float> curve = pooled(cells);
+  smooth();
+  pool();
   for (std::uint32_t c = 0; c < shape_.classes; ++c) {
-    const std::size_t first = std::size_t{c} * buckets();
     if (const std::uint32_t like = like_unseen(c); like < c) {
-      std::copy_n(&hazard_[std::size_t{like} * buckets()], buckets(), &hazard_[first]);
-      std::copy_n(&worth_[std::size_t{like} * buckets()], buckets(), &worth_[first]);
+      std::ranges::copy(row(hazard_, like), row(hazard_, c).begin());
+      std::ranges::copy(row(worth_, like), row(worth_, c).begin());
       continue;
     }
-    const std::span hazard = std::span(hazard_).subspan(first, buckets());
-    rebuild_hazard(c, std::span(cells).subspan(first, buckets()), curve, hazard);
-    rebuild_worth(hazard, std::span(worth_).subspan(first, buckets()));
+    rebuild_hazard(c);
+    rebuild_worth(c);
   }
 }
 
@@ -198,16 +208,18 @@ bool HazardTable::take_learnt(std::span<const std::byte> learnt) {
   }
   const std::size_t both = std::min(head.buckets, buckets());
   for (std::size_t c = 0; c < head.classes; ++c) {
-    std::copy_n(&cells[c * head.buckets], both, &cells_[c * buckets()]);
-    is_seen_[c] = 1;
+    const auto learnt_row = std::span(cells).subspan(c * head.buckets, both);
+    std::ranges::copy(learnt_row, row(cells_, static_cast<std::uint32_t>(c)).begin());
+    const auto has_weight = [](const Cell& cell) { return cell.seen() > 0; };
+    if (std::ranges::any_of(learnt_row, has_weight)) is_seen_[c] = 1;
   }
   rebuild();
   return true;
 }
 
 std::uint64_t HazardTable::memory_bytes() const {
-  return cells_.size() * (sizeof(Cell) + 2 * sizeof(float)) +
-         starts_.size() * (sizeof(std::uint32_t) + sizeof(float));
+  return cells_.size() * 2 * (sizeof(Cell) + sizeof(float)) +
+         starts_.size() * (sizeof(std::uint32_t) + 2 * sizeof(float) + sizeof(Cell));
 }
 
 }  // namespace cairn

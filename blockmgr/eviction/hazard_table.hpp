@@ -68,11 +68,15 @@ class HazardTable {
     return cells_[at.of_class * buckets() + at.bucket];
   }
   std::uint32_t like_unseen(std::uint32_t of_class) const;
-  std::vector<Cell> smoothed() const;
-  std::vector<float> pooled(const std::vector<Cell>& cells) const;
-  void rebuild_hazard(std::uint32_t of_class, std::span<const Cell> cells,
-                      std::span<const float> pooled, std::span<float> hazard) const;
-  void rebuild_worth(std::span<const float> hazard, std::span<float> worth);
+  // Of what lies by class and bucket, the buckets of a class.
+  template <class Value>
+  auto row(std::vector<Value>& values, std::uint32_t of_class) const {
+    return std::span(values).subspan(std::size_t{of_class} * buckets(), buckets());
+  }
+  void smooth();
+  void pool();
+  void rebuild_hazard(std::uint32_t of_class);
+  void rebuild_worth(std::uint32_t of_class);
 
   Shape shape_;
   std::vector<std::uint32_t> starts_;
@@ -80,6 +84,10 @@ class HazardTable {
   std::vector<Cell> cells_;
   std::vector<float> expected_factors_;  // by class
   std::vector<std::uint8_t> is_seen_;    // by class: it has weights
+  // What rebuild() makes of them. Rows of classes without weights are zero in the first.
+  std::vector<Cell> smoothed_;
+  std::vector<Cell> sums_;     // of all classes
+  std::vector<float> pooled_;  // hazards of all classes together
   std::vector<float> hazard_;
   std::vector<float> worth_;
   // From some age on: the uses to be expected until it ends, the time of holding, and the share

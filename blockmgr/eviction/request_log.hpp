@@ -48,65 +48,62 @@ static_assert(sizeof(PastRequest) == 64, "what a cache remembers of requests is 
 class RequestLog {
  public:
   explicit RequestLog(std::uint32_t capacity)
-      : records_(std::bit_ceil(capacity)), marks_(records_.size()) {}
+      : records_(std::bit_ceil(capacity)),
+        marks_(records_.size()),
+        mask_(std::bit_ceil(capacity) - 1) {}
+
+  // What is looked at of requests that grow old: beside the records, which are a cache miss each.
+  struct Mark {
+    std::uint32_t position_blocks = 0;  // that were requested before it
+    std::uint32_t waiting = 0;          // of its blocks, in all groups
+  };
 
   RequestNumber begin(const RequestStart& start) {
     PastRequest& record = at(++last_);
     if (start.sample) position_ += start.sample->skipped;
     record = {.asked = start.blocks, .unix_ms = start.unix_ms};
-    mark(last_) = {.position_blocks = position_};
+    own_mark(last_) = {.position_blocks = position_};
     if (start.sample) {
       record.each = start.sample->one_in;
       // Counted from here the last one told is the last of all.
       if (start.sample->has_last) record.used = start.blocks - start.sample->told;
     }
     position_ += start.blocks;
-    if (count_ < records_.size()) ++count_;
+    if (count_ <= mask_) ++count_;
     return last_;
   }
   bool remembers(RequestNumber request) const { return last_ - request < count_; }
   PastRequest& operator[](RequestNumber request) { return at(request); }  // REQUIRES: remembered
-  const PastRequest& operator[](RequestNumber request) const {
-    return records_[request & (records_.size() - 1)];
-  }
-  // REQUIRES: remembered.
-  std::uint32_t position_blocks(RequestNumber request) const {
-    return mark(request).position_blocks;
-  }
+  const PastRequest& operator[](RequestNumber request) const { return records_[request & mask_]; }
+  const Mark& mark(RequestNumber request) const { return marks_[request & mask_]; }
   std::uint32_t age_blocks(RequestNumber request) const {
-    return position_ - position_blocks(request);
+    return position_ - mark(request).position_blocks;
   }
   std::uint32_t position_blocks() const { return position_; }  // that were requested so far
   // Blocks of it begin to wait for another use, or no longer do. REQUIRES: remembered.
   void wait(RequestNumber request, BlockGroup group, std::uint32_t blocks) {
     at(request).waiting[static_cast<std::size_t>(group)] += blocks;
-    mark(request).waiting += blocks;
+    own_mark(request).waiting += blocks;
   }
   void end_wait(RequestNumber request, BlockGroup group, std::uint32_t blocks) {
     at(request).waiting[static_cast<std::size_t>(group)] -= blocks;
-    mark(request).waiting -= blocks;
+    own_mark(request).waiting -= blocks;
   }
-  bool has_waiting(RequestNumber request) const { return mark(request).waiting > 0; }
   RequestNumber last() const { return last_; }
   RequestNumber first() const { return last_ - count_ + 1; }  // REQUIRES: one has begun
   // Brings it near.
   void prefetch(RequestNumber request) const { __builtin_prefetch(&(*this)[request]); }
-  std::uint32_t capacity() const { return static_cast<std::uint32_t>(records_.size()); }
+  std::uint32_t capacity() const { return mask_ + 1; }
   static constexpr std::uint64_t kBytesARequest = sizeof(PastRequest) + 2 * sizeof(std::uint32_t);
   std::uint64_t memory_bytes() const { return records_.size() * kBytesARequest; }
 
  private:
-  // What is looked at of requests that grow old: beside the records, which are a cache miss each.
-  struct Mark {
-    std::uint32_t position_blocks = 0;  // that were requested before it
-    std::uint32_t waiting = 0;          // of its blocks, in all groups
-  };
-  PastRequest& at(RequestNumber request) { return records_[request & (records_.size() - 1)]; }
-  Mark& mark(RequestNumber request) { return marks_[request & (marks_.size() - 1)]; }
-  const Mark& mark(RequestNumber request) const { return marks_[request & (marks_.size() - 1)]; }
+  PastRequest& at(RequestNumber request) { return records_[request & mask_]; }
+  Mark& own_mark(RequestNumber request) { return marks_[request & mask_]; }
 
   HugeVector<PastRequest> records_;
   HugeVector<Mark> marks_;
+  std::uint32_t mask_;
   RequestNumber last_ = 0;
   std::uint32_t count_ = 0;
   std::uint32_t position_ = 0;
