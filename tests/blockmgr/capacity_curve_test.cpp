@@ -1,0 +1,160 @@
+// What caches of other sizes would hit, beside caches of those sizes.
+#include "blockmgr/eviction/capacity_curve.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "blockmgr/eviction/stack_distances.hpp"
+#include "tests/blockmgr/eviction_traces.hpp"
+
+namespace cairn {
+namespace {
+
+std::vector<AskedBlock> asked(const std::vector<std::uint64_t>& prompt) {
+  std::vector<AskedBlock> blocks;
+  for (const std::uint64_t hash : prompt) blocks.push_back({.key_hash = hash});
+  return blocks;
+}
+
+// All of a request's blocks, of which it picks those that it follows.
+void request(StackDistances& distances, std::vector<AskedBlock> blocks) {
+  std::uint64_t others = 0;
+  for (const AskedBlock& block : blocks) others += block.is_hub ? 0 : 1;
+  std::erase_if(blocks, [&](const AskedBlock& block) { return !distances.follows(block); });
+  distances.request({.followed = blocks, .others = others});
+}
+
+double lru_hit_rate(const Trace& trace, std::uint32_t capacity_blocks) {
+  return hit_rate(trace, {.eviction = EvictionKind::lru, .capacity_blocks = capacity_blocks});
+}
+
+// A cache that is smaller than a prompt keeps its beginning, which no stack does: from the longest
+// prompt on the rates are equal.
+TEST(StackDistances, FollowingEveryBlockGivesLrusHitRateOfEachCapacity) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const Trace trace = random_trace(random, 400, 12);
+    StackDistances distances({});
+    for (const auto& prompt : trace.prompts) request(distances, asked(prompt));
+    for (std::uint32_t capacity = 12; capacity < 32; ++capacity) {
+      EXPECT_NEAR(distances.hit_rate(capacity), lru_hit_rate(trace, capacity), 1e-6) << capacity;
+    }
+    for (const std::uint32_t capacity : {50U, 100U, 333U, 10'000U}) {
+      EXPECT_NEAR(distances.hit_rate(capacity), lru_hit_rate(trace, capacity), 0.01) << capacity;
+    }
+  }
+}
+
+TEST(StackDistances, OneBlockInSixteenSaysNearlyTheSame) {
+  std::mt19937_64 random(11);
+  const Trace trace = conversations(random, {.requests = 20'000});
+  std::map<std::uint64_t, std::set<std::uint64_t>> children;
+  StackDistances distances({.one_in = 16});
+  for (const auto& prompt : trace.prompts) {
+    std::vector<AskedBlock> blocks = asked(prompt);
+    for (AskedBlock& block : blocks) block.is_hub = children[block.key_hash].size() >= kHubChildren;
+    request(distances, blocks);
+    for (std::size_t i = 1; i < prompt.size(); ++i) children[prompt[i - 1]].insert(prompt[i]);
+  }
+  for (const std::uint32_t capacity : {500U, 1000U, 2000U, 4000U}) {
+    EXPECT_NEAR(distances.hit_rate(capacity), lru_hit_rate(trace, capacity), 0.01) << capacity;
+  }
+}
+
+// The places run out again and again, and what is oldest is given up.
+TEST(StackDistances, KeepsToItsMemory) {
+  StackDistances distances({.max_blocks = 64});
+  std::uint64_t bytes = 0;
+  for (std::uint64_t round = 0; round < 200; ++round) {
+    std::vector<std::uint64_t> prompt;
+    for (std::uint64_t i = 0; i < 40; ++i) prompt.push_back(hashed(i < 20 ? i : round * 40 + i));
+    request(distances, asked(prompt));
+    if (round == 10) bytes = distances.memory_bytes();
+  }
+  EXPECT_EQ(distances.memory_bytes(), bytes);
+  EXPECT_NEAR(distances.hit_rate(64), 0.5 * 199 / 200, 1e-6);
+}
+
+TEST(StackDistances, ForgetsWhatIsLongAgo) {
+  StackDistances distances({.half_life_blocks = 160});
+  const std::vector<std::uint64_t> same = {hashed(1), hashed(2)};
+  for (int i = 0; i < 500; ++i) request(distances, asked(same));
+  EXPECT_GT(distances.hit_rate(10), 0.95);
+  for (std::uint64_t i = 0; i < 1600; ++i) {
+    const std::vector<std::uint64_t> fresh = {hashed(100 + i)};
+    request(distances, asked(fresh));
+  }
+  EXPECT_LT(distances.hit_rate(10), 0.01);
+}
+
+CapacityCurve curve_of(const Trace& trace, const CapacityCurve::Options& options) {
+  CapacityCurve curve(options);
+  std::map<std::uint64_t, std::set<std::uint64_t>> children;
+  std::int64_t unix_ms = 0;
+  for (const auto& prompt : trace.prompts) {
+    CapacityCurve::Request request{.blocks = static_cast<std::uint32_t>(prompt.size()),
+                                   .unix_ms = unix_ms += 100};
+    for (const std::uint64_t hash : prompt) {
+      const AskedBlock block{hash, children[hash].size() >= kHubChildren};
+      const bool followed = block.is_hub || (hash & curve.left_out_bits()) == 0;
+      if (followed) request.followed.push_back(block);
+      request.has_last = followed;
+    }
+    curve.asked(std::move(request));
+    for (std::size_t i = 1; i < prompt.size(); ++i) children[prompt[i - 1]].insert(prompt[i]);
+  }
+  return curve;
+}
+
+// One block in 16 is followed: 6%. Which ones is chance: the error is one of many caches.
+TEST(CapacityCurve, IsThatOfCachesSideBySide) {
+  constexpr std::uint32_t kCapacity = 80'000;
+  constexpr std::uint64_t kSeeds = 4;
+  std::map<double, double> sum;
+  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const Trace trace = conversations(random, {.requests = 24'000, .open = 12'000});
+    const CapacityCurve curve = curve_of(trace, {.capacity_blocks = kCapacity});
+    ASSERT_EQ(curve.left_out_bits(), 15U);
+    for (const double ratio : {0.25, 0.5, 1.0, 2.0, 4.0}) {
+      const auto capacity = static_cast<std::uint32_t>(ratio * kCapacity);
+      const double error = std::abs(curve.at(capacity).lru - lru_hit_rate(trace, capacity));
+      EXPECT_LE(error, 0.02) << ratio;
+      sum[ratio] += error;
+    }
+    EXPECT_LE(curve.memory_bytes(), 4U << 20U);
+  }
+  for (const auto& [ratio, errors] : sum) EXPECT_LE(errors / kSeeds, 0.01) << ratio;
+}
+
+TEST(CapacityCurve, TellsWhatTheOrderOfEvictionBringsAndTheMostThatAnyCould) {
+  std::mt19937_64 random(5);
+  const Trace trace = conversations(random, {.requests = 4'000, .open = 400});
+  constexpr std::uint32_t kCapacity = 2'000;
+  const CapacityCurve curve =
+      curve_of(trace, {.eviction = EvictionKind::class_hazard, .capacity_blocks = kCapacity});
+  const CapacityCurve::Point now = curve.at(kCapacity);
+  const double real = hit_rate(trace, {.eviction = EvictionKind::class_hazard,
+                                       .capacity_blocks = kCapacity,
+                                       .ghost_blocks = 65'536});
+  EXPECT_NEAR(now.policy, real, 0.03);
+  EXPECT_GE(curve.optimum(), now.policy);
+  EXPECT_LE(curve.memory_bytes(), 4U << 20U);
+}
+
+TEST(CapacityCurve, KnowsHowManyBlocksComeASecond) {
+  CapacityCurve curve({.capacity_blocks = 100});
+  for (int i = 0; i <= 100; ++i) curve.asked({.blocks = 10, .unix_ms = i * 500});
+  EXPECT_NEAR(curve.blocks_per_s(), 20, 0.5);
+  EXPECT_EQ(curve.requests(), 101U);
+}
+
+}  // namespace
+}  // namespace cairn

@@ -1,0 +1,204 @@
+// Orders of eviction that learn.
+#include "blockmgr/eviction/class_hazard.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "blockmgr/eviction/hazard_table.hpp"
+#include "blockmgr/eviction/shadow_cache.hpp"
+#include "tests/blockmgr/eviction_traces.hpp"
+
+namespace cairn {
+namespace {
+
+// Of two kinds of requests only those with short outputs come back, after more blocks than the
+// cache has: LRU forgets all of them.
+TEST(ClassHazard, LearnsWhichRequestsComeBack) {
+  std::uint64_t next = 0;
+  const auto fresh = [&next] {
+    std::vector<std::uint64_t> prompt(10);
+    for (std::uint64_t& block : prompt) block = hashed(next++);
+    return prompt;
+  };
+  const auto run = [&](EvictionKind eviction) {
+    ShadowCache cache({.eviction = eviction, .capacity_blocks = 200, .ghost_blocks = 2000});
+    std::vector<std::vector<std::uint64_t>> steps;
+    std::uint32_t hits = 0;
+    for (std::size_t i = 0; i < 2000; ++i) {
+      for (int once = 0; once < 3; ++once) {
+        const auto prompt = fresh();
+        cache.request({.blocks = prompt, .end = {.output_tokens = 500}});
+      }
+      steps.push_back(fresh());
+      cache.request({.blocks = steps.back(), .end = {.output_tokens = 10}});
+      // Ten rounds of 40 blocks, or 100 of those that come back.
+      if (i >= 10) hits += cache.request({.blocks = steps[i - 10], .end = {.output_tokens = 500}});
+    }
+    return hits;
+  };
+  EXPECT_EQ(run(EvictionKind::lru), 0U);
+  EXPECT_GT(run(EvictionKind::class_hazard), 17'000U);  // of 19,900
+}
+
+// Blocks whose histories are equal are counted together. The other order hears in between that
+// some request has ended, so each block is counted by itself.
+TEST(ClassHazard, BlocksOfAPromptCountTogetherAsEachByItself) {
+  constexpr std::uint32_t kPrompts = 40;
+  constexpr std::uint32_t kBlocks = 50;
+  const auto make = [] {
+    return make_eviction_policy({.eviction = EvictionKind::class_hazard, .capacity_blocks = 500});
+  };
+  const auto together = make();
+  const auto alone = make();
+  std::vector<std::vector<BlockHistory>> of_together(kPrompts, std::vector<BlockHistory>(kBlocks));
+  auto of_alone = of_together;
+  std::mt19937 random(5);
+  for (int i = 0; i < 400; ++i) {
+    const std::uint32_t prompt = static_cast<std::uint32_t>(random() % kPrompts);
+    const std::uint32_t count = static_cast<std::uint32_t>(1 + random() % kBlocks);
+    const bool says_how_many = random() % 3 != 0;
+    const RequestStart start{.blocks = says_how_many ? count : 0, .unix_ms = 1000 * i};
+    const RequestEnd end{.output_tokens = random() % 400, .full_blocks = count - random() % 2};
+    const NextUse told = random() % 4 == 0 ? NextUse::later : NextUse::unknown;
+    const auto run = [&](EvictionPolicy& policy, std::vector<BlockHistory>& blocks, bool breaks) {
+      const RequestNumber request = policy.begin(start);
+      for (std::uint32_t b = 0; b < count; ++b) {
+        if (breaks) policy.ended(0, {});
+        policy.touched(blocks[b], request);
+      }
+      policy.ended(request, end);
+      for (std::uint32_t b = count; b-- > 0;) {
+        if (breaks) policy.ended(0, {});
+        policy.listed(blocks[b], told);
+      }
+    };
+    run(*together, of_together[prompt], false);
+    run(*alone, of_alone[prompt], true);
+  }
+  for (std::uint32_t p = 0; p < kPrompts; ++p) {
+    for (std::uint32_t b = 0; b < kBlocks; ++b) {
+      const BlockHistory& one = of_together[p][b];
+      const BlockHistory& other = of_alone[p][b];
+      ASSERT_EQ(std::memcmp(&one, &other, sizeof(one)), 0) << "block " << b << " of prompt " << p;
+      if (!one.is_known()) continue;
+      const float worth = alone->worth(other, 0);
+      EXPECT_NEAR(together->worth(one, 0), worth, 1e-3F * worth);
+    }
+  }
+}
+
+// A history may outlive what the log remembers of its request, and requests may never end.
+TEST(ClassHazard, ForgetsRequestsThatAreTooLongAgo) {
+  ClassHazard policy({.capacity_blocks = 16});
+  BlockHistory block;
+  const RequestNumber first = policy.begin({.blocks = 1});
+  policy.touched(block, first);
+  policy.listed(block, NextUse::unknown);
+  EXPECT_GT(policy.worth(block, 0), 0);
+  for (int i = 0; i < 200'000; ++i) policy.begin({.blocks = 1});
+  EXPECT_EQ(policy.worth(block, 0), 0);
+  const RequestNumber last = policy.begin({.blocks = 1});
+  policy.ended(first, {.output_tokens = 10});
+  policy.touched(block, last);
+  EXPECT_EQ(block.uses, 1U);  // as if it were new
+}
+
+TEST(Lrfu, KeepsWhatWasUsedOftenLongerThanWhatWasUsedLast) {
+  ShadowCache cache({.eviction = EvictionKind::lrfu, .capacity_blocks = 3, .ghost_blocks = 10});
+  const std::vector<std::uint64_t> often = {1};
+  const std::vector<std::vector<std::uint64_t>> once = {{2}, {3}, {4}, {5}};
+  for (int i = 0; i < 3; ++i) cache.request({.blocks = often});
+  for (const auto& prompt : once) cache.request({.blocks = prompt, .unix_ms = 1000});
+  EXPECT_EQ(cache.request({.blocks = often, .unix_ms = 1000}), 1U);
+  EXPECT_EQ(cache.request({.blocks = once[0], .unix_ms = 1000}), 0U);
+  // Ten half-lives later its uses are worth less than one that has just been.
+  for (const auto& prompt : once) cache.request({.blocks = prompt, .unix_ms = 2'001'000});
+  EXPECT_EQ(cache.request({.blocks = often, .unix_ms = 2'001'000}), 0U);
+}
+
+TEST(HazardTable, KnowsTheBucketOfEveryAge) {
+  const HazardTable table({.classes = 1, .max_age_blocks = 100'000});
+  EXPECT_EQ(table.bucket_of(0), 0U);
+  EXPECT_EQ(table.bucket_of(63), 0U);
+  EXPECT_EQ(table.bucket_of(64), 1U);
+  EXPECT_EQ(table.bucket_of(~0U), table.buckets() - 1);
+  for (std::uint32_t k = 1; k < table.buckets(); ++k) {
+    EXPECT_EQ(table.bucket_of(table.start_of(k)), k);
+    EXPECT_EQ(table.bucket_of(table.start_of(k) - 1), k - 1);
+  }
+}
+
+// Blocks of class 0 are used again at an age of about 1,000 or never; those of class 1 never.
+TEST(HazardTable, HoldsABlockUntilItsUseIsOverdue) {
+  HazardTable table({.classes = 2, .max_age_blocks = 100'000});
+  const std::uint32_t used_in = table.bucket_of(1000);
+  for (std::uint32_t k = 0; k < table.buckets(); ++k) {
+    table.lived_through({0, k}, k < used_in ? 1000.F : 500.F);
+    table.lived_through({1, k}, 1000);
+  }
+  table.used_again({0, used_in}, 500);
+  table.rebuild();
+  EXPECT_GT(table.worth({0, used_in}), table.worth({0, 0}));  // the sooner, the more
+  EXPECT_GT(table.worth({0, 0}), 10 * table.worth({0, used_in + 2}));
+  EXPECT_GT(table.worth({0, 0}), 10 * table.worth({1, 0}));
+  for (std::uint32_t k = 0; k < table.buckets(); ++k) EXPECT_GT(table.worth({1, k}), 0);
+}
+
+TEST(HazardTable, FadesWhatItLearnt) {
+  HazardTable table({.classes = 1, .max_age_blocks = 10'000});
+  for (std::uint32_t k = 0; k < table.buckets(); ++k) table.used_again({0, k}, 1000);
+  table.rebuild();
+  const float often = table.hazard({0, 3});
+  EXPECT_GT(often, 0.9F);
+  table.fade(0.001F);
+  for (std::uint32_t k = 0; k < table.buckets(); ++k) table.lived_through({0, k}, 1000);
+  table.rebuild();
+  EXPECT_LT(table.hazard({0, 3}), 0.1F);
+}
+
+// What one table has learnt another goes on from, also of another size.
+TEST(HazardTable, TakesWhatAnotherHasLearnt) {
+  const HazardTable::Shape shape{.classes = 3, .max_age_blocks = 10'000};
+  HazardTable one(shape);
+  for (std::uint32_t k = 0; k < one.buckets(); ++k) {
+    one.used_again({1, k}, 100);
+    one.lived_through({2, k}, 100);
+  }
+  one.rebuild();
+  HazardTable same(shape);
+  ASSERT_TRUE(same.take_learnt(one.learnt()));
+  EXPECT_EQ(same.learnt(), one.learnt());
+  HazardTable larger({.classes = 3, .max_age_blocks = 100'000});
+  ASSERT_TRUE(larger.take_learnt(one.learnt()));
+  for (std::uint32_t k = 0; k + 1 < one.buckets(); ++k) {
+    EXPECT_EQ(same.worth({1, k}), one.worth({1, k}));
+    EXPECT_GT(larger.worth({1, k}), larger.worth({2, k}));
+  }
+  ASSERT_TRUE(HazardTable(shape).take_learnt(larger.learnt()));
+}
+
+TEST(HazardTable, RefusesWhatNoTableHasLearnt) {
+  const HazardTable::Shape shape{.classes = 2, .max_age_blocks = 1'000};
+  HazardTable table(shape);
+  const auto nothing = table.learnt();
+  HazardTable full(shape);
+  full.used_again({0, 1}, 5);
+  const auto learnt = full.learnt();
+  EXPECT_FALSE(HazardTable({.classes = 3, .max_age_blocks = 1'000}).take_learnt(learnt));
+  EXPECT_FALSE(table.take_learnt({}));
+  for (std::size_t size = 0; size < learnt.size(); ++size) {
+    EXPECT_FALSE(table.take_learnt(std::span(learnt).first(size))) << size;
+  }
+  auto wrong = learnt;
+  const float no_number = std::numeric_limits<float>::quiet_NaN();
+  std::memcpy(wrong.data() + wrong.size() - sizeof(no_number), &no_number, sizeof(no_number));
+  EXPECT_FALSE(table.take_learnt(wrong));
+  EXPECT_EQ(table.learnt(), nothing);
+}
+
+}  // namespace
+}  // namespace cairn

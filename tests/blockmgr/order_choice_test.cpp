@@ -1,0 +1,69 @@
+#include "blockmgr/eviction/order_choice.hpp"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace cairn {
+namespace {
+
+class OrderChoiceTest : public testing::Test {
+ protected:
+  // Requests of 10 blocks of which the order finds so many more than LRU, in the mean.
+  void add(double more, int requests) {
+    for (int i = 0; i < requests; ++i) {
+      const double chance = i % 2 == 0 ? 1 : -1;
+      choice_.add({.more_hits = more + chance, .asked_blocks = 10});
+    }
+  }
+  static constexpr std::uint32_t kModelBlocks = 1000;
+  static constexpr int kWindow =
+      static_cast<int>(OrderChoice::kWindowCapacities * kModelBlocks / 10);
+  OrderChoice choice_{kModelBlocks};
+};
+
+TEST_F(OrderChoiceTest, FollowsWhatDidBetterLately) {
+  EXPECT_FALSE(choice_.follows_lru());
+  add(-2 * 10 * OrderChoice::kWorse, 3 * kWindow);
+  EXPECT_TRUE(choice_.follows_lru());
+  add(4 * 10 * OrderChoice::kBetter, 4 * kWindow);
+  EXPECT_FALSE(choice_.follows_lru());
+  EXPECT_EQ(choice_.changes(), 2U);
+}
+
+// The cache would change with a workload that goes to and fro, each time too late.
+TEST_F(OrderChoiceTest, StaysWithLruWhileWhatIsGainedIsLessThanWhatWasLost) {
+  add(-4 * 10 * OrderChoice::kWorse, 3 * kWindow);
+  ASSERT_TRUE(choice_.follows_lru());
+  for (int turn = 0; turn < 5; ++turn) {
+    add(2 * 10 * OrderChoice::kWorse, 2 * kWindow);
+    add(-4 * 10 * OrderChoice::kWorse, 2 * kWindow);
+  }
+  EXPECT_EQ(choice_.changes(), 1U);
+}
+
+// Few long prompts are a window of a small cache: one that is found and one that is not are chance.
+TEST_F(OrderChoiceTest, AFewLongPromptsAreChance) {
+  std::mt19937 random(3);
+  for (int i = 0; i < 20 * kWindow / 10; ++i) {
+    const double chance = random() % 10 == 0 ? 100.0 * (random() % 2 == 0 ? 1 : -1) : 0;
+    choice_.add({.more_hits = chance, .asked_blocks = 100});
+    ASSERT_FALSE(choice_.follows_lru()) << "request " << i;
+  }
+}
+
+TEST_F(OrderChoiceTest, WhatMayBeNoiseChangesNothing) {
+  add(-0.9 * 10 * OrderChoice::kWorse, 5 * kWindow);
+  EXPECT_EQ(choice_.changes(), 0U);
+  add(-2 * 10 * OrderChoice::kWorse, 3 * kWindow);
+  add(0.9 * 10 * OrderChoice::kBetter, 5 * kWindow);
+  EXPECT_EQ(choice_.changes(), 1U);
+}
+
+TEST_F(OrderChoiceTest, AFewRequestsAreNoReason) {
+  add(-2 * 10 * OrderChoice::kWorse, kWindow / 4);
+  EXPECT_FALSE(choice_.follows_lru());
+}
+
+}  // namespace
+}  // namespace cairn
