@@ -63,10 +63,14 @@ struct KeyRequest {
   std::optional<PieceSelector> piece;
   LeaseHolder holder;      // for whom it is read
   bool is_shared = false;  // for another server's shared tier: with its header
+  bool is_lent = false;    // by that server, which has it then
   std::string range;
   std::string if_range;
   std::string if_none_match;
 };
+
+// A client's token, which may read as another server does, must not have others' blocks go first.
+bool is_server(const Call& call) { return call.is_admin() || call.caller->role() == Role::peer; }
 
 // The one who asks has the block under the same name only if this cache has it in that namespace.
 Result<> check_shared(const Cache& cache, std::string_view name_space, bool of_piece) {
@@ -96,6 +100,7 @@ Result<KeyRequest> read_request(Service& service, const Call& call) {
                     .piece = piece,
                     .holder = call.holder(),
                     .is_shared = name_space.has_value(),
+                    .is_lent = name_space.has_value() && !call.style.head_only && is_server(call),
                     .range = std::string(call.head.range),
                     .if_range = std::string(call.head.if_range),
                     .if_none_match = std::string(call.head.if_none_match)};
@@ -168,8 +173,8 @@ class KeyRead : public std::enable_shared_from_this<KeyRead> {
 
   void start() {
     Cache& cache = *request_.cache;
-    auto reader = request_.is_shared ? cache.lend(request_.key)
-                                     : cache.read(request_.key, request_.piece, request_.holder);
+    auto reader = request_.is_lent ? cache.lend(request_.key)
+                                   : cache.read(request_.key, request_.piece, request_.holder);
     if (!reader) return reply_.error(reader.error());
     readers_.push_back(std::move(*reader));
     known_ = request_.piece ? std::nullopt : readers_.back().checksum();

@@ -308,7 +308,7 @@ TEST(SharedTest, AHolderThatIsKilledInTheMiddleOfAFetchIsAMiss) {
 struct Tokens {
   Tokens() {
     json all = json::array();
-    for (const std::string name : {"admin", "peer", "metrics"}) {
+    for (const std::string name : {"admin", "peer", "write", "metrics"}) {
       const std::string token = token_of(name);
       const std::string command =
           "echo " + token + " | '" + std::string(CAIRN_SERVER_PROGRAM) + "' --hash-token";
@@ -328,6 +328,38 @@ struct Tokens {
   fakes::TempDir dir;
 };
 
+auto send_as(const std::string& role, SharedHost& host, const std::string& method,
+             const std::string& target, const std::string& body = {}) {
+  return host.rest.send(
+      {.method = method,
+       .target = target,
+       .body = body,
+       .content_type = body.starts_with('{') ? "application/json" : "application/octet-stream",
+       .headers = {{"Authorization", "Bearer " + Tokens::token_of(role)}}});
+}
+
+// It would be a way to have the blocks of others go first.
+TEST(SharedTest, AClientThatReadsAsAServerDoesLeavesTheOrderOfEviction) {
+  const RedisProcess redis;
+  const Tokens tokens;
+  SharedHost one(redis, json::object(), {"--tokens", tokens.path("tokens")});
+  const std::string name = "/v1/caches/c";
+  json body = holders_body();
+  body["tiers"]["pinned"]["num_blocks"] = 4;
+  body["eviction"] = "lru";
+  ASSERT_EQ(send_as("admin", one, "PUT", name, body.dump()).status, 201U);
+  for (int n = 0; n < 4; ++n) {
+    ASSERT_EQ(send_as("write", one, "PUT", name + "/keys/" + key(n), block(n)).status, 201U);
+    // Ages are told apart by milliseconds.
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  // A use, as any other read of a client's.
+  EXPECT_EQ(send_as("write", one, "GET", name + "/keys/" + key(1) + "?shared=both").status, 200U);
+  ASSERT_EQ(send_as("write", one, "PUT", name + "/keys/" + key(4), block(4)).status, 201U);
+  EXPECT_EQ(send_as("write", one, "GET", name + "/keys/" + key(1)).status, 200U);
+  EXPECT_EQ(send_as("write", one, "GET", name + "/keys/" + key(0)).status, 404U);
+}
+
 TEST(SharedTest, AHolderIsReadWithATokenOfRolePeerAndAnotherIsRefused) {
   const RedisProcess redis;
   const Tokens tokens;
@@ -336,17 +368,8 @@ TEST(SharedTest, AHolderIsReadWithATokenOfRolePeerAndAnotherIsRefused) {
   SharedHost foreign(redis, {{"peer", {{"token_file", tokens.path("metrics")}}}});
   SharedHost other(redis, {{"peer", {{"token_file", tokens.path("peer")}}}});
   const std::string name = "/v1/caches/guarded";
-  const auto as_admin = [&](const std::string& method, const std::string& target,
-                            const std::string& body, const std::string& type) {
-    return one.rest.send({.method = method,
-                          .target = target,
-                          .body = body,
-                          .content_type = type,
-                          .headers = {{"Authorization", "Bearer " + Tokens::token_of("admin")}}});
-  };
-  ASSERT_EQ(as_admin("PUT", name, holders_body().dump(), "application/json").status, 201U);
-  ASSERT_EQ(as_admin("PUT", name + "/keys/" + key(0), block(0), "application/octet-stream").status,
-            201U);
+  ASSERT_EQ(send_as("admin", one, "PUT", name, holders_body().dump()).status, 201U);
+  ASSERT_EQ(send_as("admin", one, "PUT", name + "/keys/" + key(0), block(0)).status, 201U);
   wait_for_values(redis, 1);
   for (SharedHost* refused : {&stranger, &foreign}) {
     TestCache there = TestCache::made_of(refused->rest, holders_body());
