@@ -51,8 +51,10 @@ void StreamPool::serve() {
   {
     MutexLock lock(mutex_);
     if (free_.empty() || waiting_.empty()) return;
-    streams.reset(free_.back());
-    free_.pop_back();
+    // The one that has rested longest: a server has all of its streams, and their threads, soon
+    // after its start, and none of them later.
+    streams.reset(free_.front());
+    free_.erase(free_.begin());
     work = std::move(waiting_.front());
     waiting_.pop_front();
   }

@@ -1,0 +1,67 @@
+#include "transport/copy/stream_pool.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <vector>
+
+#include "base/task_threads.hpp"
+
+namespace cairn {
+namespace {
+
+using testing::ElementsAre;
+
+class StreamPoolTest : public testing::Test {
+ protected:
+  // The set that is lent next, and given back again.
+  StreamSet* next() {
+    std::promise<StreamSet*> lent;
+    pool_.post([&](StreamPool::Held streams) {
+      StreamSet* const set = streams.get();
+      streams.reset();
+      lent.set_value(set);
+    });
+    return lent.get_future().get();
+  }
+  StreamPool::Held take() {
+    std::promise<StreamPool::Held> lent;
+    pool_.post([&](StreamPool::Held streams) { lent.set_value(std::move(streams)); });
+    return lent.get_future().get();
+  }
+  void TearDown() override { threads_.stop(); }
+
+  const std::unique_ptr<DeviceRuntime> runtime_ = make_host_runtime({}).value();
+  TaskThreads threads_{{.name = "test", .threads = 2}};
+  StreamPool pool_{*runtime_, nullptr, threads_};
+};
+
+// Else streams were made, with a thread each, long after a server's start.
+TEST_F(StreamPoolTest, LendsTheSetThatHasRestedLongest) {
+  StreamSet* const first = next();
+  StreamSet* const second = next();
+  EXPECT_NE(first, second);
+  EXPECT_EQ(next(), first);
+  EXPECT_EQ(next(), second);
+}
+
+TEST_F(StreamPoolTest, ServesInTurnWhoFoundNoneFree) {
+  StreamPool::Held one = take();
+  const StreamPool::Held other = take();
+  std::vector<int> order;
+  std::promise<void> all;
+  for (int i = 0; i < 3; ++i) {
+    pool_.post([&, i](StreamPool::Held) {
+      order.push_back(i);  // one after the other: there is one set
+      if (i == 2) all.set_value();
+    });
+  }
+  EXPECT_THAT(order, ElementsAre());
+  one.reset();
+  all.get_future().wait();
+  EXPECT_THAT(order, ElementsAre(0, 1, 2));
+}
+
+}  // namespace
+}  // namespace cairn
