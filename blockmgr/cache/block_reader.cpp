@@ -112,6 +112,15 @@ void Read::loaded(const JobOutcome& outcome, Done<std::span<const iovec>> ready)
   ready(error);
 }
 
+// unknown_key, and what check_usable() answers.
+Result<EntryNumber> entry_of(Section& section, KeyView key) {
+  CAIRN_TRY(section.check_usable());
+  const EntryNumber entry = section->store.find(key, section.now());
+  if (entry != kNoEntry) return entry;
+  return Error{ErrorCode::unknown_key,
+               "key " + to_hex(key.bytes()) + " is not in cache " + section.core().config.name};
+}
+
 }  // namespace
 
 // A pin, and once the bytes are asked for what reads them. A request may hold 65,536 of these for
@@ -119,6 +128,7 @@ void Read::loaded(const JobOutcome& outcome, Done<std::span<const iovec>> ready)
 struct BlockReader::Impl {
   Impl(std::shared_ptr<CacheCore> c, SlotRef slot) : core(std::move(c)), at(slot) {}
   explicit Impl(std::shared_ptr<Read> r) : core(r->core), at(r->at), read(std::move(r)) {}
+  static BlockReader in_place(Section& section, EntryNumber entry);
   ~Impl() {
     static_assert(sizeof(Impl) <= 40, "a long prefix would be held by much more than its pins");
     if (read) {
@@ -183,44 +193,40 @@ Result<BlockReader> Cache::read(KeyView key, std::optional<PieceSelector> piece,
   CacheCore& core = *core_;
   CAIRN_TRY(check_piece(core.config.shape, piece));
   Section section(core, LockUse::read);
-  CAIRN_TRY(section.check_usable());
-  const EntryNumber entry = section->store.find(key, section.now());
-  if (entry == kNoEntry) {
-    return Error{ErrorCode::unknown_key,
-                 "key " + to_hex(key.bytes()) + " is not in cache " + core.config.name};
-  }
-  const SlotRef at = section->store.highest_copy(section->store.entry(entry));
+  const auto entry = entry_of(section, key);
+  if (!entry) return entry.error();
+  const SlotRef at = section->store.highest_copy(section->store.entry(*entry));
   section->store.pin(at);
   section->store.used(at, section->leases.user_of(reader));
   section->store.record(at).used_again = true;
   auto read = std::make_shared<Read>(core_, at, section->store.handle(at), piece);
-  read->checksum = section->store.details(entry).checksum;
+  read->checksum = section->store.details(*entry).checksum;
   return BlockReader(std::make_unique<BlockReader::Impl>(std::move(read)));
+}
+
+// Pinned without a use.
+BlockReader BlockReader::Impl::in_place(Section& section, EntryNumber entry) {
+  const SlotRef at = section->store.highest_copy(section->store.entry(entry));
+  section->store.pin_in_place(at);
+  auto read = std::make_shared<Read>(section.core().shared_from_this(), at,
+                                     section->store.handle(at), std::nullopt, Read::Pin::in_place);
+  read->checksum = section->store.details(entry).checksum;
+  return BlockReader(std::make_unique<Impl>(std::move(read)));
 }
 
 Result<BlockReader> Cache::peek(KeyView key) {
-  CacheCore& core = *core_;
-  Section section(core, LockUse::read);
-  CAIRN_TRY(section.check_usable());
-  const EntryNumber entry = section->store.find(key, section.now());
-  if (entry == kNoEntry) {
-    return Error{ErrorCode::unknown_key,
-                 "key " + to_hex(key.bytes()) + " is not in cache " + core.config.name};
-  }
-  const SlotRef at = section->store.highest_copy(section->store.entry(entry));
-  section->store.pin_in_place(at);
-  auto read = std::make_shared<Read>(core_, at, section->store.handle(at), std::nullopt,
-                                     Read::Pin::in_place);
-  read->checksum = section->store.details(entry).checksum;
-  return BlockReader(std::make_unique<BlockReader::Impl>(std::move(read)));
+  Section section(*core_, LockUse::read);
+  const auto entry = entry_of(section, key);
+  if (!entry) return entry.error();
+  return BlockReader::Impl::in_place(section, *entry);
 }
 
 Result<BlockReader> Cache::lend(KeyView key) {
-  auto reader = peek(key);
-  if (!reader) return reader;
   Section section(*core_, LockUse::read);
-  const SlotRecord& slot = section->store.record(reader->impl_->at);
-  if (!slot.gone) section->store.lent(slot.owner);
+  const auto entry = entry_of(section, key);
+  if (!entry) return entry.error();
+  BlockReader reader = BlockReader::Impl::in_place(section, *entry);
+  section->store.lent(*entry);
   return reader;
 }
 

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -9,33 +7,26 @@
 #include <cstdint>
 #include <string_view>
 
+#include "tests/store/loopback.hpp"
+
 namespace cairn::testing {
 
 // The other end of one connection, for a test that runs this one's handlers itself.
 class ListeningNode {
  public:
-  ListeningNode() : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    ::socklen_t size = sizeof address;
-    ::bind(listener_, reinterpret_cast<sockaddr*>(&address), size);
-    ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
-    ::listen(listener_, 1);
-    port_ = ntohs(address.sin_port);
-  }
+  ListeningNode() = default;
   ~ListeningNode() {
     ::close(connection_);
-    ::close(listener_);
+    ::close(listening_.listener);
   }
   ListeningNode(const ListeningNode&) = delete;
   ListeningNode& operator=(const ListeningNode&) = delete;
 
-  std::uint16_t port() const { return port_; }
+  std::uint16_t port() const { return listening_.port; }
   void accept(boost::asio::io_context& io) {
     while (connection_ < 0) {
       io.poll();
-      connection_ = ::accept(listener_, nullptr, nullptr);
+      connection_ = ::accept(listening_.listener, nullptr, nullptr);
     }
   }
   // All that has come until now, and until it is so much.
@@ -60,9 +51,8 @@ class ListeningNode {
   }
 
  private:
-  int listener_ = -1;
+  const Loopback listening_ = listen_on_loopback({.blocks = false});
   int connection_ = -1;
-  std::uint16_t port_ = 0;
   std::size_t received_ = 0;
 };
 

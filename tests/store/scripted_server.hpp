@@ -1,7 +1,5 @@
 #pragma once
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,6 +9,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "tests/store/loopback.hpp"
 
 namespace cairn::testing {
 
@@ -27,29 +27,20 @@ class ScriptedServer {
   using Script = std::function<Answer(int number, const std::string& head)>;
 
   explicit ScriptedServer(Script script) : script_(std::move(script)) {
-    listener_ = ::socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    ::socklen_t size = sizeof address;
-    ::bind(listener_, reinterpret_cast<sockaddr*>(&address), size);
-    ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
-    ::listen(listener_, 16);
-    port_ = ntohs(address.sin_port);
     thread_ = std::thread([this] { serve(); });
   }
   ~ScriptedServer() {
-    ::shutdown(listener_, SHUT_RDWR);
+    ::shutdown(listening_.listener, SHUT_RDWR);
     {
       const std::lock_guard lock(mutex_);
       if (connection_ >= 0) ::shutdown(connection_, SHUT_RDWR);
       stopping_ = true;
     }
     thread_.join();
-    ::close(listener_);
+    ::close(listening_.listener);
   }
 
-  std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
+  std::string url() const { return "http://127.0.0.1:" + std::to_string(listening_.port); }
   int requests() const { return requests_; }
   int connections() const { return connections_; }
 
@@ -62,7 +53,7 @@ class ScriptedServer {
  private:
   void serve() {
     while (true) {
-      const int connection = ::accept(listener_, nullptr, nullptr);
+      const int connection = ::accept(listening_.listener, nullptr, nullptr);
       if (connection < 0) return;
       {
         const std::lock_guard lock(mutex_);
@@ -101,8 +92,7 @@ class ScriptedServer {
   }
 
   const Script script_;
-  int listener_ = -1;
-  std::uint16_t port_ = 0;
+  const Loopback listening_ = listen_on_loopback({.backlog = 16});
   std::atomic<int> requests_{0};
   std::atomic<int> connections_{0};
   std::mutex mutex_;

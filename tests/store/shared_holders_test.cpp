@@ -71,6 +71,14 @@ void put_in_turn(Host& host, const std::vector<std::uint64_t>& numbers) {
   }
 }
 
+// 10, then the prefix of 1 to 3, then 40.
+void put_with_a_prefix_between(Host& host) {
+  put_in_turn(host, {10});
+  host.put(keys(1, 3));
+  host.rig.clock.advance(std::chrono::minutes(1));
+  put_in_turn(host, {40});
+}
+
 // Of many hosts, few keep the same.
 TEST(SharedHolders, WhatAnotherHostHasReadGoesBeforeWhatIsOlder) {
   Fleet fleet;
@@ -88,10 +96,7 @@ TEST(SharedHolders, APrefixThatAnotherHostHasReadGoesFromItsTail) {
   Fleet fleet;
   const auto one = fleet.host("one", {.pinned = 5});
   const auto other = fleet.host("other");
-  put_in_turn(*one, {10});
-  one->put(keys(1, 3));
-  one->rig.clock.advance(std::chrono::minutes(1));
-  put_in_turn(*one, {40});
+  put_with_a_prefix_between(*one);
   EXPECT_EQ(other->look(keys(1, 3)).blocks, 3u);
   one->put(keys(50, 1));
   EXPECT_EQ(one->matched(keys(1, 3)), 2u);
@@ -103,10 +108,7 @@ TEST(SharedHolders, WhatGoesOnFromWhatAnotherHostHasReadGoesWithIt) {
   Fleet fleet;
   const auto one = fleet.host("one", {.pinned = 5});
   const auto other = fleet.host("other");
-  put_in_turn(*one, {10});
-  one->put(keys(1, 3));
-  one->rig.clock.advance(std::chrono::minutes(1));
-  put_in_turn(*one, {40});
+  put_with_a_prefix_between(*one);
   EXPECT_EQ(other->look(keys(1, 2)).blocks, 2u);
   for (const std::uint64_t number : {50u, 60u, 70u}) one->put(keys(number, 1));
   EXPECT_EQ(one->matched(keys(1, 3)), 0u);

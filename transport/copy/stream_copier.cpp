@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <thread>
 
 #include "memory/strided_runs.hpp"
@@ -126,12 +127,21 @@ Result<> wait_for_event(Event& event, const CopyMode& mode) {
 Result<> StreamCopier::copy(std::span<const BlockPair> pairs) {
   Result<> copied;
   if (auto event = begin(pairs)) {
-    copied = wait(**event);
+    copied = wait_for_event(**event, mode_);
   } else {
     copied = std::move(event).error();
   }
   if (!copied) abandon();
   return copied;
+}
+
+void copy_on_cpu(const StreamCopier::Route& route, std::span<const BlockPair> pairs) {
+  std::vector<CopySpan> spans;
+  plan_copy(*route.source.geometry, *route.destination.geometry, pairs, spans);
+  for (const CopySpan& span : spans) {
+    std::memcpy(route.destination.address(span.destination), route.source.address(span.source),
+                span.size_bytes);
+  }
 }
 
 }  // namespace cairn

@@ -65,13 +65,12 @@ class StreamCopier {
   StreamCopier(StreamSet& streams, Route route, CopyMode mode);
 
   // Issues the copies of these pairs; the event is ready when their bytes have arrived. After an
-  // error of this or of wait() some bytes may still be moving: abandon().
+  // error of this or of the event some bytes may still be moving: abandon().
   Result<std::unique_ptr<Event>> begin(std::span<const BlockPair> pairs);
-  Result<> wait(Event& event) const { return wait_for_event(event, mode_); }
   // Waits until nothing issued here moves any more. No event of begin() may be left.
   void abandon() { streams_.drop_stream(device_id_); }
 
-  // begin() and wait(), and abandon() where either failed.
+  // begin() and wait_for_event(), and abandon() where either failed.
   Result<> copy(std::span<const BlockPair> pairs);
 
  private:
@@ -88,5 +87,8 @@ class StreamCopier {
   std::vector<MemoryCopy> sorted_;
   std::vector<PlacePart> parts_;
 };
+
+// The same by this thread, between places that the CPU reaches.
+void copy_on_cpu(const StreamCopier::Route& route, std::span<const BlockPair> pairs);
 
 }  // namespace cairn

@@ -28,6 +28,7 @@ void StreamPool::post(UniqueFunction<void(Held)> work) {
   {
     MutexLock lock(mutex_);
     waiting_.push_back(std::move(work));
+    if (free_.empty()) return;
   }
   serve_soon();
 }

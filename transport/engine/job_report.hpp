@@ -39,4 +39,26 @@ class JobReport {
   std::vector<BlockFailure> failures_ CAIRN_GUARDED_BY(mutex_);
 };
 
+// The same of a part of a job, which knows what of it was not reported yet. For one thread at a
+// time.
+class PartReport {
+ public:
+  // Borrows the job's.
+  PartReport(JobReport& report, std::size_t pairs) : report_(report), left_(pairs) {}
+
+  void arrived(PairRange pairs) {
+    report_.arrived(pairs);
+    left_ -= pairs.count;
+  }
+  void failed(PairRange pairs, const Error& error) {
+    report_.failed(pairs, error);
+    left_ -= pairs.count;
+  }
+  void lose_rest() { report_.lost(left_); }
+
+ private:
+  JobReport& report_;
+  std::size_t left_;
+};
+
 }  // namespace cairn

@@ -1,7 +1,6 @@
 #include "transport/engine/memory_mover.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include "base/thread.hpp"
@@ -36,10 +35,9 @@ class BatchedMove final : public std::enable_shared_from_this<BatchedMove> {
               UniqueFunction<void()> ended)
       : part_(std::move(part)),
         job_(part_.job->job),
-        report_(part_.job->report),
+        report_(part_.job->report, part_.pairs.count),
         executor_(executor),
         streams_(std::move(streams)),
-        unreported_(part_.pairs.count),
         ended_(std::move(ended)) {}
 
   void start() {
@@ -73,7 +71,7 @@ class BatchedMove final : public std::enable_shared_from_this<BatchedMove> {
     // Some bytes may have arrived, and others may be on their way.
     in_flight_.clear();
     if (copier_) copier_->abandon();
-    report_.lost(unreported_);
+    report_.lose_rest();
     finish();
   }
 
@@ -83,21 +81,12 @@ class BatchedMove final : public std::enable_shared_from_this<BatchedMove> {
     ended();
   }
 
-  void arrived(PairRange range) {
-    report_.arrived(range);
-    unreported_ -= range.count;
-  }
-  void failed(PairRange range, const Error& error) {
-    report_.failed(range, error);
-    unreported_ -= range.count;
-  }
-
   void add(PairRange range) {
     if (auto event = begin(range)) {
       in_flight_.push_back({range, std::move(*event)});
       return;
     } else {
-      failed(range, event.error());
+      report_.failed(range, event.error());
     }
     restart();
   }
@@ -125,10 +114,10 @@ class BatchedMove final : public std::enable_shared_from_this<BatchedMove> {
     Batch oldest = std::move(in_flight_.front());
     in_flight_.erase(in_flight_.begin());
     if (auto moved = outcome_of(*oldest.event)) {
-      arrived(oldest.range);
+      report_.arrived(oldest.range);
       return;
     } else {
-      failed(oldest.range, moved.error());
+      report_.failed(oldest.range, moved.error());
     }
     oldest.event.reset();
     restart();
@@ -140,7 +129,7 @@ class BatchedMove final : public std::enable_shared_from_this<BatchedMove> {
     std::vector<PairRange> suspects;
     for (Batch& batch : in_flight_) {
       if (wait_for_event(*batch.event, part_.mode)) {
-        arrived(batch.range);
+        report_.arrived(batch.range);
       } else {
         suspects.push_back(batch.range);
       }
@@ -149,38 +138,31 @@ class BatchedMove final : public std::enable_shared_from_this<BatchedMove> {
     copier_->abandon();
     for (PairRange suspect : suspects) {
       if (auto moved = copier_->copy(pairs(suspect))) {
-        arrived(suspect);
+        report_.arrived(suspect);
       } else {
-        failed(suspect, moved.error());
+        report_.failed(suspect, moved.error());
       }
     }
   }
 
   const JobPart part_;
   const TransferJob& job_;
-  JobReport& report_;
+  PartReport report_;
   Executor& executor_;
   StreamPool::Held streams_;
   std::optional<StreamCopier> copier_;
   std::optional<ScratchCopier> by_scratch_;
   std::vector<Batch> in_flight_;  // oldest first
-  std::size_t unreported_;        // pairs
   UniqueFunction<void()> ended_;
 };
 
-void copy_on_cpu(const JobPart& part) {
+void copy_by_cpu(const JobPart& part) {
   const TransferJob& job = part.job->job;
+  const StreamCopier::Route route{Place::of(*job.source), Place::of(*job.destination)};
   const std::size_t batch = pairs_per_batch(job.source->geometry());
-  std::vector<CopySpan> spans;
   for (std::size_t done = 0; done < part.pairs.count; done += batch) {
     const PairRange range{part.pairs.first + done, std::min(batch, part.pairs.count - done)};
-    spans.clear();
-    plan_copy(job.source->geometry(), job.destination->geometry(),
-              std::span(job.pairs).subspan(range.first, range.count), spans);
-    for (const CopySpan& span : spans) {
-      std::memcpy(job.destination->address(span.destination), job.source->address(span.source),
-                  span.size_bytes);
-    }
+    copy_on_cpu(route, std::span(job.pairs).subspan(range.first, range.count));
     part.job->report.arrived(range);
   }
 }
@@ -236,7 +218,7 @@ void move_in_memory(JobPart part, const JobEquipment& equipment, UniqueFunction<
   }
   if (!way_of({job.source->storage_kind(), job.destination->storage_kind()})) {
     return equipment.executor.post([part = std::move(part), ended = std::move(ended)]() mutable {
-      all_at_once(part, ended, [&] { copy_on_cpu(part); });
+      all_at_once(part, ended, [&] { copy_by_cpu(part); });
     });
   }
   equipment.streams.post([part = std::move(part), &executor = equipment.executor,

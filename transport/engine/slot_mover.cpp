@@ -57,15 +57,6 @@ Geometry image_geometry(const Geometry& disk, std::uint64_t count) {
                             {.header_bytes = kSlotHeaderBytes, .alignment = kSlotHeaderBytes});
 }
 
-void copy_on_cpu(const StreamCopier::Route& route, std::span<const BlockPair> pairs) {
-  std::vector<CopySpan> spans;
-  plan_copy(*route.source.geometry, *route.destination.geometry, pairs, spans);
-  for (const CopySpan& span : spans) {
-    std::memcpy(route.destination.address(span.destination), route.source.address(span.source),
-                span.size_bytes);
-  }
-}
-
 // One part on its way: for each of its ranges staging memory where that is needed, then
 //   store, write_header: the CPU fills headers (and images), the disk writes, the pairs are
 //   reported; load, check:  the disk reads, the CPU compares (and copies out), the pairs are
@@ -77,14 +68,13 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
   MovingPart(JobPart part, const JobEquipment& equipment, UniqueFunction<void()> ended)
       : part_(std::move(part)),
         job_(part_.job->job),
-        report_(part_.job->report),
+        report_(part_.job->report, part_.pairs.count),
         source_(Place::of(*job_.source)),
         destination_(Place::of(*job_.destination)),
         equipment_(equipment),
         ended_(std::move(ended)),
         storing_(destination_.on_disk() && job_.operation != JobOperation::check),
-        todo_{part_.pairs},
-        unreported_(part_.pairs.count) {}
+        todo_{part_.pairs} {}
 
   void start() {
     step([this] { next(); });
@@ -95,7 +85,7 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
   template <class Work>
   void step(Work&& work) {
     if (guarded("transfer", work)) return;
-    report_.lost(unreported_);
+    report_.lose_rest();
     finish();
   }
 
@@ -114,6 +104,9 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
     if (todo_.empty()) return finish();
     range_ = todo_.back();
     todo_.pop_back();
+    parts_.clear();
+    checksums_.clear();
+    runs_.clear();
     in_place_ = job_.operation != JobOperation::write_header && reached_directly();
     const std::uint64_t staged_bytes = range_.count * image_bytes();
     if (staged_bytes == 0) return begin();
@@ -155,8 +148,6 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
 
   void fill() {
     if (job_.operation != JobOperation::write_header && !in_place_) return copy_to_image();
-    checksums_.clear();
-    runs_.clear();
     if (job_.operation == JobOperation::write_header) {
       fill_headers();
     } else {
@@ -176,13 +167,11 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
     for (std::size_t i = 0; i < checksums_.size(); ++i) {
       job_.slots->set_written(pairs()[i].destination, checksums_[i]);
     }
-    arrived(range_);
+    report_.arrived(range_);
     next();
   }
 
   void read() {
-    runs_.clear();
-    parts_.clear();
     for (std::size_t i = 0; i < range_.count; ++i) {
       const BlockPair pair = pairs()[i];
       if (in_place_) {
@@ -221,26 +210,18 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
   void checked(std::span<const std::uint32_t> wrong) {
     std::size_t first = 0;
     for (const std::uint32_t bad : wrong) {
-      if (bad > first) arrived({range_.first + first, bad - first});
-      failed_for_good({range_.first + bad, 1}, mismatch(pairs()[bad].source));
+      if (bad > first) report_.arrived({range_.first + first, bad - first});
+      report_.failed({range_.first + bad, 1}, mismatch(pairs()[bad].source));
       first = bad + 1;
     }
-    if (first < range_.count) arrived({range_.first + first, range_.count - first});
+    if (first < range_.count) report_.arrived({range_.first + first, range_.count - first});
     next();
   }
 
   // --- what becomes of pairs
-  void arrived(PairRange pairs) {
-    report_.arrived(pairs);
-    unreported_ -= pairs.count;
-  }
-  void failed_for_good(PairRange pairs, const Error& error) {
-    report_.failed(pairs, error);
-    unreported_ -= pairs.count;
-  }
   void failed(const Error& error) {
     if (range_.count == 1) {
-      failed_for_good(range_, error);
+      report_.failed(range_, error);
     } else {
       for (std::size_t i = range_.count; i-- > 0;) todo_.push_back({range_.first + i, 1});
     }
@@ -248,8 +229,8 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
   }
   // There is no memory to stage them in. Not ended here: the next part would fail in here too.
   void fail_all(const Error& error) {
-    failed_for_good(range_, error);
-    for (const PairRange& range : todo_) failed_for_good(range, error);
+    report_.failed(range_, error);
+    for (const PairRange& range : todo_) report_.failed(range, error);
     equipment_.executor.post([self = shared_from_this()] { self->finish(); });
   }
 
@@ -311,8 +292,6 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
   }
 
   void fill_images() {
-    checksums_.clear();
-    runs_.clear();
     for (std::size_t i = 0; i < range_.count; ++i) {
       std::byte* const data = image(i) + kSlotHeaderBytes;
       // Nothing of what was in the staging memory before may get out.
@@ -336,8 +315,7 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
     const RegionView view = memory_->view();
     std::vector<BlockPair> in(pairs().begin(), pairs().end());
     for (std::uint32_t i = 0; i < in.size(); ++i) in[i].destination = i;
-    copy_between({source_, {&geometry, {&view, 1}}}, in, [this](const Result<>& copied) {
-      if (!copied) return failed(copied.error());
+    copy_between({source_, {&geometry, {&view, 1}}}, in, [this] {
       fill_images();
       write();
     });
@@ -352,15 +330,12 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
       out.push_back({i, pairs()[i].destination});
     }
     copy_between({{&geometry, {&view, 1}}, destination_}, out,
-                 [this, wrong = std::move(wrong)](const Result<>& copied) {
-                   if (!copied) return failed(copied.error());
-                   checked(wrong);
-                 });
+                 [this, wrong = std::move(wrong)] { checked(wrong); });
   }
 
-  // `then` is told once nothing of it moves, within a step. The route is read in this call only.
+  // Goes on with `then`, within a step, once all have arrived. The route is read in this call only.
   void copy_between(const StreamCopier::Route& route, std::span<const BlockPair> pairs,
-                    UniqueFunction<void(const Result<>&)> then) {
+                    UniqueFunction<void()> then) {
     if (!streams_ || pairs.empty()) {
       copy_on_cpu(route, pairs);
       return copy_ended({}, then);
@@ -382,10 +357,12 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
                  });
                });
   }
-  void copy_ended(const Result<>& outcome, UniqueFunction<void(const Result<>&)>& then) {
+  // REQUIRES: nothing of it moves.
+  void copy_ended(const Result<>& outcome, UniqueFunction<void()>& then) {
     copier_.reset();
     streams_.reset();
-    then(outcome);
+    if (!outcome) return failed(outcome.error());
+    then();
   }
 
   // From or to a slot's start.
@@ -425,7 +402,7 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
 
   const JobPart part_;
   const TransferJob& job_;
-  JobReport& report_;
+  PartReport report_;
   const Place source_;
   const Place destination_;
   const JobEquipment equipment_;
@@ -433,7 +410,6 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
   const bool storing_;
 
   std::vector<PairRange> todo_;  // the next one last
-  std::size_t unreported_;       // pairs
   // Of the range under way:
   PairRange range_;
   bool in_place_ = false;  // the disk reaches its memory
