@@ -111,7 +111,7 @@ void Clients::commit(Random& random) {
   const CommitTerms terms{.release = random.once_in(4)};
   self.cache->commit(
       lease->id, std::move(blocks),
-      self.answer<std::vector<CommitStatus>>([lease, which, terms](
+      self.answer<std::vector<CommitStatus>>([lease, which, terms, asked_at = self.queue.now()](
                                                  State& at,
                                                  Result<std::vector<CommitStatus>> statuses) {
         if (!statuses) {
@@ -130,7 +130,7 @@ void Clients::commit(Random& random) {
           // A duplicate is no longer this lease's.
           block.filled = (*statuses)[n] == CommitStatus::committed ? Filled::committed : Filled::no;
           if ((*statuses)[n] == CommitStatus::committed) {
-            at.oracle.committed(block.key, at.queue.now());
+            at.oracle.committed(block.key, asked_at);
             if (!at.oracle.present(block.key) && at.lives(*lease) && !terms.release &&
                 !at.oracle.faulty()) {
               at.unexpected("commit", at.oracle.text(block.key) + " is not there after it");

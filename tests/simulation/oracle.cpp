@@ -32,8 +32,8 @@ std::optional<std::uint64_t> Oracle::ttl_ms(KeyNumber key) {
   return 5 + key * 20;
 }
 
-void Oracle::committed(KeyNumber key, TimePoint now) {
-  if (const auto ttl = ttl_ms(key)) ends_[key] = now + std::chrono::milliseconds(*ttl);
+void Oracle::committed(KeyNumber key, TimePoint asked_at) {
+  if (const auto ttl = ttl_ms(key)) ends_[key] = asked_at + std::chrono::milliseconds(*ttl);
 }
 
 bool Oracle::must_be_found(KeyNumber key, TimePoint now) const {

@@ -54,7 +54,9 @@ class Oracle {
   // Takes what the ring has told since.
   void look();
   bool present(KeyNumber key) const { return highest(key).has_value(); }
-  void committed(KeyNumber key, TimePoint now);
+  // Its time to live begins no earlier than its commit was asked for; the answer may come much
+  // later, behind the disk.
+  void committed(KeyNumber key, TimePoint asked_at);
   // A start that has lost what was noted last may bring an earlier life of a key back.
   void forget_ends() { ends_.assign(keys(), {}); }
   // Present, and its time cannot be over.
