@@ -45,5 +45,30 @@ TEST(RedisLink, ANodeIsAskedForAFewValuesAtATime) {
   link->fail({ErrorCode::cancelled, "the test ends"});
 }
 
+// Else it sends the next one on a link that is of no use any more.
+TEST(RedisLink, WhoIsToldThatACommandFailedFindsTheLinkEnded) {
+  boost::asio::io_context io;
+  ListeningNode node;
+  RedisSettings settings;
+  settings.timeout_ms = 60'000;
+  bool has_ended = false;
+  const auto link = RedisLink::open({.io = io,
+                                     .settings = settings,
+                                     .node = {"127.0.0.1", node.port()},
+                                     .ended = [&](const Error&) { has_ended = true; }});
+  node.accept(io);
+  int found_ended = 0;
+  const auto send = [&] {
+    link->send({.head = redis_command({"PING"}), .done = [&](const Result<RedisReply>& reply) {
+                  found_ended += !reply && has_ended ? 1 : 0;
+                }});
+  };
+  send();
+  node.receive(io, redis_command({"PING"}).size());
+  send();
+  link->fail({ErrorCode::unavailable, "it fails"});
+  EXPECT_EQ(found_ended, 2);
+}
+
 }  // namespace
 }  // namespace cairn::testing

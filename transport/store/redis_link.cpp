@@ -355,12 +355,11 @@ void RedisLink::fail(const Error& why) {
   const auto keep = shared_from_this();
   wire_->close();
   silence_.cancel();
-  for (std::deque<Command>* list : {&sent_, &waiting_}) {
-    std::deque<Command> commands = std::move(*list);
-    list->clear();
-    for (Command& command : commands) command.done(why);
-  }
+  std::deque<Command> commands = std::exchange(sent_, {});
+  std::ranges::move(std::exchange(waiting_, {}), std::back_inserter(commands));
+  // First: who is told of a failure finds the node left alone.
   options_.ended(why);
+  for (Command& command : commands) command.done(why);
 }
 
 }  // namespace cairn

@@ -23,7 +23,7 @@ namespace cairn {
 
 // One connection to a node and the commands on it, in order, as many at once as there are. For the
 // thread of its io_context. It connects when it is made, and is of no use any more once it has
-// failed: `ended` is then called, once, after all its commands.
+// failed: `ended` is then called, once, before the commands that fail with it are told.
 class RedisLink : public std::enable_shared_from_this<RedisLink> {
  public:
   // Replies to what is small are read by hiredis. Values are read into their memory without another
