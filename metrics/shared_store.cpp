@@ -91,7 +91,12 @@ void add_shared(std::vector<prometheus::MetricFamily>& out, const SharedStats& s
       {"cairn_shared_missed_events_total",
        "Events of blocks that came too fast to be looked at; those blocks are not stored."});
   missed.add({}, stats.missed_events);
-  for (Builder* builder : {&blocks, &wrong, &looks, &waiting, &missed}) {
+  auto same_url = Builder::gauge(
+      {"cairn_shared_same_url_servers",
+       "Other servers that say that they are reached at this one's URL (shared.advertise): each "
+       "takes back what the others say of their blocks."});
+  same_url.add({}, stats.same_url);
+  for (Builder* builder : {&blocks, &wrong, &looks, &waiting, &missed, &same_url}) {
     out.push_back(std::move(*builder).take());
   }
 }

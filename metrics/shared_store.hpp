@@ -15,6 +15,7 @@ struct SharedStats {
   BlockPeers::Stats peers;
   std::vector<SharedTierStats> tiers;
   std::uint64_t missed_events = 0;
+  std::uint64_t same_url = 0;  // servers
 };
 
 void add_shared(std::vector<prometheus::MetricFamily>& out, const SharedStats& stats);

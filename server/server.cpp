@@ -1,6 +1,9 @@
 #include "server/server.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -9,6 +12,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/hex.hpp"
+#include "base/random.hpp"
 #include "blockmgr/index/config_check.hpp"
 #include "memory/gpu_presence.hpp"
 #include "server/api_handler.hpp"
@@ -115,6 +120,14 @@ std::vector<std::string> own_names(const Settings& settings) {
   return names;
 }
 
+// The host's name, and what tells this start of a server from all others.
+std::string own_instance() {
+  std::array<char, 65> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  const std::uint64_t number = RandomBytes().next_u64();
+  return std::string(name.data()) + "/" + to_hex(std::as_bytes(std::span(&number, 1)));
+}
+
 // How other servers are told to reach this one, which listens on that port. Nothing in the settings
 // says how where it listens on all addresses; no cache then asks for it.
 SharedAddress own_address(const Settings& settings, std::uint16_t port) {
@@ -122,7 +135,8 @@ SharedAddress own_address(const Settings& settings, std::uint16_t port) {
                     .host = this_host(),
                     .unix_path = settings.listen.unix_path.empty()
                                      ? ""
-                                     : std::filesystem::absolute(settings.listen.unix_path)};
+                                     : std::filesystem::absolute(settings.listen.unix_path),
+                    .instance = own_instance()};
   if (own.url.empty()) {
     const bool tls = !settings.tls.certificate.empty();
     own.url = (tls ? "https://" : "http://") +
@@ -207,7 +221,7 @@ struct Server::Parts {
         ticker("tick", kTickPeriod, [this] { tick(); }),
         event_ticker("events", EventStreams::kPollPeriod, [this] {
           events.poll();
-          if (shared) shared->poll();
+          if (shared) look_at_shared();
         }) {}
 
   void tick() {
@@ -220,6 +234,18 @@ struct Server::Parts {
                 {{"why", *lost}});
       told_of_loss = true;
     }
+  }
+
+  void look_at_shared() {
+    shared->poll();
+    const std::vector<std::string> others = shared->same_url();
+    const bool is_taken = !others.empty();
+    if (is_taken == std::exchange(told_of_url, is_taken)) return;
+    if (!is_taken) return log.warning("no other server is at this one's URL any more");
+    log.error(
+        "another server says that it is reached at this one's URL, and they take each other's "
+        "blocks back: give each a shared.advertise of its own",
+        {{"other", others.front()}});
   }
 
   void look_after_memory() {
@@ -261,6 +287,7 @@ struct Server::Parts {
   ApiHandler handler;
   bool told_of_loss = false;      // the ticker's
   bool told_of_shortage = false;  // the same
+  bool told_of_url = false;       // the event ticker's
   std::atomic<bool> ticked{false};
   Ticker ticker;
   Ticker event_ticker;

@@ -9,6 +9,7 @@
 #include "base/hex.hpp"
 #include "base/mutex.hpp"
 #include "blockmgr/cache/cache_core.hpp"
+#include "blockmgr/shared/shared_source_read.hpp"
 #include "transport/collective/pieces.hpp"
 
 namespace cairn {
@@ -20,13 +21,6 @@ namespace {
 constexpr std::uint64_t kStepBytes = 4ull << 20;
 constexpr std::uint64_t kMaxStep = 16;
 constexpr std::size_t kMaxSteps = 4;
-// Ways to servers that are tried for a block; each may take its time-out.
-constexpr std::size_t kMaxTries = 3;
-
-Error absent(const BlockKey& key) {
-  return {ErrorCode::unknown_key,
-          "key " + to_hex(key.view().bytes()) + " is in the shared tier no more"};
-}
 
 Error wrong(const BlockKey& key, WrongValue why) {
   return {ErrorCode::checksum_mismatch, "what the shared tier gave for key " +
@@ -99,7 +93,6 @@ class Step : public std::enable_shared_from_this<Step> {
     std::vector<iovec> room;
     SharedBlock block;
     std::optional<Error> error;
-    std::size_t tries = 0;
   };
 
   Cache& cache() const { return *fetch_->context->cache; }
@@ -111,7 +104,19 @@ class Step : public std::enable_shared_from_this<Step> {
       return filled_();
     }
     slots_ = std::move(*slots);
+    {
+      MutexLock lock(mutex_);
+      has_room_.emplace();
+    }
     for (std::size_t i = 0; i < items_.size(); ++i) write(i);
+    std::vector<std::size_t> together;
+    {
+      MutexLock lock(mutex_);
+      together = std::move(*has_room_);
+      has_room_.reset();
+    }
+    // Those that wait for room are read when they have it: it may come from the others' staging.
+    if (!together.empty()) read_from_others(together);
   }
 
   void write(std::size_t i) {
@@ -127,7 +132,14 @@ class Step : public std::enable_shared_from_this<Step> {
 
   void read(std::size_t i, std::span<const iovec> room) {
     items_[i].room.assign(room.begin(), room.end());
-    if (!fetch_->sources.empty()) return read_from_next(i, absent(key_of(i)));
+    if (!fetch_->sources.empty()) {
+      {
+        MutexLock lock(mutex_);
+        if (has_room_) has_room_->push_back(i);
+        if (has_room_) return;
+      }
+      return read_from_others({i});
+    }
     SharedContext& context = *fetch_->context;
     context.store.read(
         {.name = context.name_of(key_of(i)), .into = memory_of(items_[i])},
@@ -144,7 +156,7 @@ class Step : public std::enable_shared_from_this<Step> {
     SharedContext& context = *fetch_->context;
     if (there && !*there) {
       ++context.counters.absent;
-      return end_item(i, absent(key_of(i)));
+      return end_item(i, absent_from_tier(key_of(i)));
     }
     if (!there && there.error().code != ErrorCode::wrong_length) {
       return end_item(i, there.error());
@@ -156,37 +168,26 @@ class Step : public std::enable_shared_from_this<Step> {
     finish_item(i);
   }
 
-  // `why` is what is told where there is no next one.
-  void read_from_next(std::size_t i, const Error& why) {
-    Item& item = items_[i];
-    const BlockSources& sources = fetch_->sources[first_ + i];
-    if (item.tries == std::min(sources.size(), kMaxTries)) return end_item(i, why);
-    const BlockSource& source = sources[item.tries++];
-    const SharedContext& context = *fetch_->context;
-    std::string target = "/v1/caches/" + source.cache + "/keys/";
-    append_hex(target, key_of(i).view().bytes());
-    context.peers->read({.server = source.server,
-                         .target = target + "?shared=" + context.name_space,
-                         .into = memory_of(item)},
-                        [self = shared_from_this(), i, &source](const Result<bool>& there) {
-                          self->have_from(i, source, there);
-                        });
-  }
-
-  void have_from(std::size_t i, const BlockSource& source, const Result<bool>& there) {
-    if (!there && there.error().code != ErrorCode::wrong_length) {
-      return read_from_next(i, there.error());
+  void read_from_others(const std::vector<std::size_t>& together) {
+    SourceRead read{.context = fetch_->context};
+    for (const std::size_t i : together) {
+      read.blocks.push_back({.key = key_of(i),
+                             .sources = &fetch_->sources[first_ + i],
+                             .into = memory_of(items_[i])});
     }
-    if (there && !*there) {
-      ++fetch_->context->counters.absent;
-      fetch_->is_not_there(key_of(i), source);
-      return read_from_next(i, absent(key_of(i)));
-    }
-    if (const auto why = look_at(i, there)) {
-      fetch_->is_not_there(key_of(i), source);
-      return read_from_next(i, wrong(key_of(i), *why));
-    }
-    finish_item(i);
+    read.look = [self = shared_from_this(), together](std::size_t at, const Result<bool>& there) {
+      const auto why = self->look_at(together[at], there);
+      return why ? Result<>(wrong(self->key_of(together[at]), *why)) : Result<>();
+    };
+    read.is_not_there = [self = shared_from_this(), together](std::size_t at,
+                                                              const BlockSource& source) {
+      self->fetch_->is_not_there(self->key_of(together[at]), source);
+    };
+    read.ended = [self = shared_from_this(), together](std::size_t at, const Result<>& result) {
+      if (result) return self->finish_item(together[at]);
+      self->end_item(together[at], result.error());
+    };
+    start_source_read(std::move(read));
   }
 
   // Why what has been read is not the block; counted.
@@ -224,6 +225,9 @@ class Step : public std::enable_shared_from_this<Step> {
   const std::size_t first_;
   std::vector<Item> items_;
   std::atomic<std::size_t> left_;
+  Mutex mutex_;
+  // While all of them are being given room: those that have it, to be read together.
+  std::optional<std::vector<std::size_t>> has_room_ CAIRN_GUARDED_BY(mutex_);
   Allocation slots_;
   std::optional<Error> error_;
   UniqueFunction<void()> filled_;

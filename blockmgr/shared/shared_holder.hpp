@@ -34,6 +34,7 @@ struct SharedAddress {
   std::string url = {};  // empty: not at all
   std::string host = {};
   std::string unix_path = {};
+  std::string instance = {};  // of this start of it; empty: nobody looks for others under its URL
 };
 
 // What hardly any but processes on this machine have in common (of its boot_id); empty where it is

@@ -24,6 +24,7 @@ SharedTiers::~SharedTiers() {
   {
     MutexLock lock(mutex_);
     for (const auto& [name, tier] : tiers_) tier->end();
+    if (url_watch_) url_watch_->end();
   }
   under_way_.wait_empty(executor_);
 }
@@ -59,9 +60,34 @@ std::shared_ptr<SharedTier> SharedTiers::of(const std::shared_ptr<Cache>& cache)
 void SharedTiers::poll() {
   forget_dropped();
   take_events();
+  bool has_holders = false;
   for (const auto& cache : manager_.caches()) {
-    if (const auto tier = of(cache)) tier->look();
+    const auto tier = of(cache);
+    if (!tier) continue;
+    tier->look();
+    has_holders |= cache->config().shared->placement == SharedConfig::Placement::holders;
   }
+  if (has_holders) watch_url();
+}
+
+void SharedTiers::watch_url() {
+  std::shared_ptr<SharedUrlWatch> watch;
+  {
+    MutexLock lock(mutex_);
+    if (own_address_.instance.empty()) return;
+    if (!url_watch_) {
+      url_watch_ = std::make_shared<SharedUrlWatch>(
+          SharedUrlWatch::Services{.store = *store_, .under_way = under_way_, .clock = clock_},
+          SharedUrlWatch::Self{.url = own_address_.url, .instance = own_address_.instance});
+    }
+    watch = url_watch_;
+  }
+  watch->look();
+}
+
+std::vector<std::string> SharedTiers::same_url() const {
+  MutexLock lock(mutex_);
+  return url_watch_ ? url_watch_->others() : std::vector<std::string>();
 }
 
 void SharedTiers::take_events() {

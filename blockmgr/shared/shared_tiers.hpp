@@ -9,6 +9,7 @@
 #include "base/mutex.hpp"
 #include "blockmgr/block_manager.hpp"
 #include "blockmgr/shared/shared_tier.hpp"
+#include "blockmgr/shared/shared_url_watch.hpp"
 #include "transport/store/shared_store.hpp"
 
 namespace cairn {
@@ -40,12 +41,16 @@ class SharedTiers {
   BlockPeers::Stats peer_stats() const {
     return peers_ == nullptr ? BlockPeers::Stats{} : peers_->stats();
   }
+  // Servers that say that they are reached as this one is, by name: each takes back what the others
+  // say of their blocks. Of servers with holders alone.
+  std::vector<std::string> same_url() const;
   // Blocks whose commit nobody could see here, as too many came at once.
   std::uint64_t missed_events() const { return missed_events_.load(std::memory_order_relaxed); }
 
  private:
   void forget_dropped();
   void take_events();
+  void watch_url();
 
   BlockManager& manager_;
   const Clock& clock_;
@@ -57,7 +62,8 @@ class SharedTiers {
   std::uint64_t next_event_;  // poll()'s own
   std::vector<BlockEvent> events_;
   std::atomic<std::uint64_t> missed_events_{0};
-  Mutex mutex_;
+  mutable Mutex mutex_;
+  std::shared_ptr<SharedUrlWatch> url_watch_ CAIRN_GUARDED_BY(mutex_);  // null: none is needed yet
   SharedAddress own_address_ CAIRN_GUARDED_BY(mutex_);
   std::map<std::string, std::shared_ptr<SharedTier>, std::less<>> tiers_ CAIRN_GUARDED_BY(mutex_);
 };

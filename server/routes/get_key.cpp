@@ -2,7 +2,6 @@
 #include <cstring>
 
 #include "base/hex.hpp"
-#include "blockmgr/shared/shared_context.hpp"
 #include "server/codec/byte_range.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
@@ -36,17 +35,10 @@ class BlockDownload final : public http::Download {
  public:
   BlockDownload(BlockReader reader, std::vector<iovec> pieces)
       : reader_(std::move(reader)), pieces_(std::move(pieces)) {}
-  // With a header before them.
-  BlockDownload(BlockReader reader, const SharedHeader& header, std::span<const iovec> pieces)
-      : reader_(std::move(reader)), header_(header) {
-    pieces_.push_back({header_.data(), header_.size()});
-    pieces_.insert(pieces_.end(), pieces.begin(), pieces.end());
-  }
   void next(UniqueFunction<void(Pieces)> ready) override { ready(std::span<const iovec>(pieces_)); }
 
  private:
   BlockReader reader_;
-  SharedHeader header_{};
   std::vector<iovec> pieces_;
 };
 
@@ -61,29 +53,11 @@ struct KeyRequest {
   std::shared_ptr<Cache> cache;
   BlockKey key;
   std::optional<PieceSelector> piece;
-  LeaseHolder holder;      // for whom it is read
-  bool is_shared = false;  // for another server's shared tier: with its header
-  bool is_lent = false;    // by that server, which has it then
+  LeaseHolder holder;  // for whom it is read
   std::string range;
   std::string if_range;
   std::string if_none_match;
 };
-
-// A client's token, which may read as another server does, must not have others' blocks go first.
-bool is_server(const Call& call) { return call.is_admin() || call.caller->role() == Role::peer; }
-
-// The one who asks has the block under the same name only if this cache has it in that namespace.
-Result<> check_shared(const Cache& cache, std::string_view name_space, bool of_piece) {
-  const CacheConfig& config = cache.config();
-  if (!config.shared || shared_namespace(config) != name_space) {
-    return Error{ErrorCode::state_conflict, "shared is '" + std::string(name_space) + "'; cache " +
-                                                config.name + " is not shared in that namespace"};
-  }
-  if (of_piece) {
-    return Error{ErrorCode::impossible, "shared is for whole blocks, not for a layer and outer"};
-  }
-  return {};
-}
 
 Result<KeyRequest> read_request(Service& service, const Call& call) {
   auto cache = cache_of(service, call);
@@ -92,15 +66,11 @@ Result<KeyRequest> read_request(Service& service, const Call& call) {
   if (!key) return std::move(key).error();
   Query query(call.head.query);
   const auto piece = query.piece();
-  const auto name_space = query.text("shared");
   CAIRN_TRY(query.finish());
-  if (name_space) CAIRN_TRY(check_shared(**cache, *name_space, piece.has_value()));
   return KeyRequest{.cache = std::move(*cache),
                     .key = *key,
                     .piece = piece,
                     .holder = call.holder(),
-                    .is_shared = name_space.has_value(),
-                    .is_lent = name_space.has_value() && !call.style.head_only && is_server(call),
                     .range = std::string(call.head.range),
                     .if_range = std::string(call.head.if_range),
                     .if_none_match = std::string(call.head.if_none_match)};
@@ -120,20 +90,6 @@ void answer_head(std::string_view etag, unsigned status, const BlockReader& read
   http::Response response = head_of(etag, reader);
   response.status = status;
   response.announced_bytes = reader.size_bytes();
-  reply.send(std::move(response));
-}
-
-// As it would stand in a shared store.
-void send_shared(const KeyRequest& request, std::uint64_t checksum, BlockReader reader,
-                 std::span<const iovec> pieces, Reply& reply) {
-  const SharedHeader header = write_shared_header(fingerprint_of(request.cache->config().shape),
-                                                  {.key = request.key,
-                                                   .parent = request.cache->parent(request.key),
-                                                   .size_bytes = reader.size_bytes(),
-                                                   .checksum = checksum});
-  http::Response response = head_of(etag_of(checksum), reader);
-  response.download_bytes = header.size() + reader.size_bytes();
-  response.download = std::make_unique<BlockDownload>(std::move(reader), header, pieces);
   reply.send(std::move(response));
 }
 
@@ -173,12 +129,11 @@ class KeyRead : public std::enable_shared_from_this<KeyRead> {
 
   void start() {
     Cache& cache = *request_.cache;
-    auto reader = request_.is_lent ? cache.lend(request_.key)
-                                   : cache.read(request_.key, request_.piece, request_.holder);
+    auto reader = cache.read(request_.key, request_.piece, request_.holder);
     if (!reader) return reply_.error(reader.error());
     readers_.push_back(std::move(*reader));
     known_ = request_.piece ? std::nullopt : readers_.back().checksum();
-    if (known_ && !request_.is_shared && answered_without_bytes(etag_of(*known_))) return;
+    if (known_ && answered_without_bytes(etag_of(*known_))) return;
     readers_.back().fetch([self = shared_from_this()](Result<std::span<const iovec>> pieces) {
       self->fetched(std::move(pieces));
     });
@@ -207,9 +162,6 @@ class KeyRead : public std::enable_shared_from_this<KeyRead> {
     const std::uint64_t checksum = known_ ? *known_ : checksum_of(pieces);
     if (!known_ && !request_.piece) reader.keep_checksum(checksum);
     const std::string etag = etag_of(checksum);
-    if (request_.is_shared && !reply_.style().head_only) {
-      return send_shared(request_, checksum, std::move(reader), pieces, reply_);
-    }
     if (answered_without_bytes(etag)) return;
     send_block(request_, etag, std::move(reader), pieces, reply_);
   }

@@ -83,6 +83,7 @@ ordered_json shared_body(const Service& service) {
   const SharedStoreStats stats = service.shared->store_stats();
   return {{"store", "redis"},
           {"ready", stats.is_ready},
+          {"same_url", service.shared->same_url()},
           {"nodes", nodes_body(stats.nodes)},
           {"peers", nodes_body(service.shared->peer_stats().servers)}};
 }

@@ -35,7 +35,8 @@ std::string collect_metrics(const Service& service) {
     shared = SharedStats{.store = service.shared->store_stats(),
                          .peers = service.shared->peer_stats(),
                          .tiers = service.shared->stats(),
-                         .missed_events = service.shared->missed_events()};
+                         .missed_events = service.shared->missed_events(),
+                         .same_url = service.shared->same_url().size()};
   }
   return metrics_text({.version = kVersion,
                        .runtime = service.runtime.name(),

@@ -3,11 +3,13 @@
 #include <utility>
 
 #include "base/mutex.hpp"
+#include "blockmgr/shared/shared_context.hpp"
 #include "server/codec/dom_blocks.hpp"
 #include "server/codec/ids.hpp"
 #include "server/http/body_buffer.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
+#include "transport/collective/pieces.hpp"
 
 namespace cairn::routes {
 namespace {
@@ -20,6 +22,35 @@ constexpr std::uint64_t kFetchAheadBytes = 4ull << 20;
 // Blocks that are there are handed to the socket together: a call for each costs small ones more
 // than their bytes do.
 constexpr std::uint64_t kSendBytes = 2ull << 20;
+// Blocks of one read by another server, which asks for the next ones meanwhile: what is pinned for
+// it is held by some 200 bytes each.
+constexpr std::size_t kMaxShared = 256;
+
+struct ReadRequest {
+  std::shared_ptr<Cache> cache;
+  std::vector<BlockKey> keys = {};
+  LeaseHolder holder;      // for whom they are read
+  bool is_shared = false;  // for another server's shared tier: each with its header
+  bool is_lent = false;    // by that server, which has them then
+  std::uint64_t fingerprint = 0;
+};
+
+Result<BlockReader> read_one(const ReadRequest& request, KeyView key) {
+  return request.is_lent ? request.cache->lend(key)
+                         : request.cache->read(key, std::nullopt, request.holder);
+}
+
+// As the block would stand in a shared store, before its bytes.
+SharedHeader header_of(const ReadRequest& request, const BlockKey& key, BlockReader& reader,
+                       std::span<const iovec> pieces) {
+  const auto known = reader.checksum();
+  const std::uint64_t checksum = known ? *known : checksum_of(pieces);
+  if (!known) reader.keep_checksum(checksum);
+  return write_shared_header(request.fingerprint, {.key = key,
+                                                   .parent = request.cache->parent(key),
+                                                   .size_bytes = reader.size_bytes(),
+                                                   .checksum = checksum});
+}
 
 // The keys of what is still to be sent, end to end: a client that is slow to read holds them all,
 // so they are in the bounded memory of bodies, as the body was that they came in.
@@ -66,12 +97,12 @@ class KeyQueue {
 // what answers from another thread shares the queue, and finds it gone where the connection is.
 class PrefixDownload final : public http::Download {
  public:
-  PrefixDownload(std::shared_ptr<Cache> cache, LeaseHolder holder, http::BodyMemory& memory,
-                 std::vector<BlockReader> pinned)
+  // Of the request the keys are not kept.
+  PrefixDownload(ReadRequest request, http::BodyMemory& memory, std::vector<BlockReader> pinned)
       : queue_(std::make_shared<Queue>()), keys_(memory), pinned_(std::move(pinned)) {
-    ahead_ = std::max<std::size_t>(kFetchAhead, kFetchAheadBytes / cache->block_bytes());
-    queue_->cache = std::move(cache);
-    queue_->holder = std::move(holder);
+    ahead_ = std::max<std::size_t>(kFetchAhead, kFetchAheadBytes / request.cache->block_bytes());
+    queue_->request = std::move(request);
+    queue_->request.keys = {};
   }
 
   // First. `keys` are those of what is pinned.
@@ -98,11 +129,11 @@ class PrefixDownload final : public http::Download {
   struct Item {
     BlockKey key;
     std::vector<BlockReader> readers;  // the last is the one that counts; failed ones stay
-    std::optional<Pieces> pieces;      // under the queue's mutex
+    std::optional<SharedHeader> header = {};
+    std::optional<Pieces> pieces;  // under the queue's mutex; the header is before it
   };
   struct Queue {
-    std::shared_ptr<Cache> cache;
-    LeaseHolder holder;       // for whom it is read
+    ReadRequest request;
     std::deque<Item> items;   // what is sent and what is fetched ahead; changed by next() alone; an
                               // item stays where it is
     std::size_t sending = 0;  // of the items, from the front
@@ -122,10 +153,13 @@ class PrefixDownload final : public http::Download {
     if (!pieces && item.readers.size() <= kNumTiers &&
         (pieces.error().code == ErrorCode::io_error ||
          pieces.error().code == ErrorCode::checksum_mismatch)) {
-      if (auto other = queue->cache->read(item.key, std::nullopt, queue->holder)) {
+      if (auto other = read_one(queue->request, item.key)) {
         item.readers.push_back(std::move(*other));
         return fetch(queue, item);
       }
+    }
+    if (pieces && queue->request.is_shared) {
+      item.header = header_of(queue->request, item.key, item.readers.back(), *pieces);
     }
     {
       MutexLock lock(queue->mutex);
@@ -153,8 +187,9 @@ class PrefixDownload final : public http::Download {
     if (!*queue.items.front().pieces) return *queue.items.front().pieces;
     queue.gathered.clear();
     std::uint64_t bytes = 0;
-    for (const Item& item : queue.items) {
+    for (Item& item : queue.items) {
       if (!item.pieces || !*item.pieces || bytes >= kSendBytes) break;
+      if (item.header) queue.gathered.push_back({item.header->data(), item.header->size()});
       for (const iovec& piece : **item.pieces) {
         queue.gathered.push_back(piece);
         bytes += piece.iov_len;
@@ -171,40 +206,76 @@ class PrefixDownload final : public http::Download {
   std::size_t ahead_ = kFetchAhead;
 };
 
-Result<std::vector<BlockKey>> read_body(const Service& service, const Call& call) {
-  CAIRN_TRY(no_query(call));
+// A client's token, which may read as another server does, must not have others' blocks go first.
+bool is_server(const Call& call) { return call.is_admin() || call.caller->role() == Role::peer; }
+
+// The one who asks has the blocks under the same names only if this cache has them in that
+// namespace.
+Result<> check_shared(const Cache& cache, std::string_view name_space) {
+  const CacheConfig& config = cache.config();
+  if (config.shared && shared_namespace(config) == name_space) return {};
+  return Error{ErrorCode::state_conflict, "shared is '" + std::string(name_space) + "'; cache " +
+                                              config.name + " is not shared in that namespace"};
+}
+
+Result<ReadRequest> read_request(const Service& service, const Call& call) {
+  auto cache = cache_of(service, call);
+  if (!cache) return std::move(cache).error();
+  ReadRequest request{.cache = std::move(*cache), .holder = call.holder()};
+  Query query(call.head.query);
+  const auto name_space = query.text("shared");
+  CAIRN_TRY(query.finish());
+  if (name_space) CAIRN_TRY(check_shared(*request.cache, *name_space));
+  request.is_shared = name_space.has_value();
+  request.is_lent = request.is_shared && is_server(call);
+  if (request.is_shared) request.fingerprint = fingerprint_of(request.cache->config().shape);
   auto document = body_document(call, max_values(service));
   if (!document) return std::move(document).error();
   DecodeErrors errors;
   Fields fields(*document, "", errors);
-  auto keys = read_keys(fields, "keys", service.manager.options().max_blocks_per_request);
+  const std::size_t max_keys = service.manager.options().max_blocks_per_request;
+  request.keys =
+      read_keys(fields, "keys", request.is_shared ? std::min(max_keys, kMaxShared) : max_keys);
   fields.finish();
   CAIRN_TRY(errors.take());
-  return keys;
+  return request;
+}
+
+std::vector<BlockReader> pin_prefix(const ReadRequest& request) {
+  if (!request.is_shared) {
+    const std::vector<KeyView> views(request.keys.begin(), request.keys.end());
+    return request.cache->read_prefix(views, request.holder);
+  }
+  std::vector<BlockReader> readers;
+  for (const BlockKey& key : request.keys) {
+    auto reader = read_one(request, key);
+    if (!reader) break;
+    readers.push_back(std::move(*reader));
+  }
+  return readers;
 }
 
 }  // namespace
 
 void read_many(Service& service, const Call& call, Reply reply) {
-  auto cache = cache_of(service, call);
-  if (!cache) return reply.error(cache.error());
-  auto keys = read_body(service, call);
-  if (!keys) return reply.error(keys.error());
-  const std::vector<KeyView> views(keys->begin(), keys->end());
-  std::vector<BlockReader> readers = (*cache)->read_prefix(views, call.holder());
+  auto request = read_request(service, call);
+  if (!request) return reply.error(request.error());
+  std::vector<BlockReader> readers = pin_prefix(*request);
 
   http::Response response;
   response.content_type = kBytesType;
   response.headers = "Cairn-Matched: " + std::to_string(readers.size()) + "\r\n";
   if (!readers.empty()) {
-    response.download_bytes = readers.size() * (*cache)->block_bytes();
+    const std::uint64_t header_bytes = request->is_shared ? kSharedHeaderBytes : 0;
+    response.download_bytes = readers.size() * (header_bytes + request->cache->block_bytes());
     const http::HttpServer* server = service.http.load();
     if (server == nullptr) {
       return reply.error({ErrorCode::unavailable, "the server is starting"});
     }
-    const auto present = std::span(*keys).first(readers.size());
-    auto download = std::make_unique<PrefixDownload>(std::move(*cache), call.holder(),
-                                                     server->bodies(), std::move(readers));
+    const std::vector<BlockKey> keys = std::move(request->keys);
+    const auto present = std::span(keys).first(readers.size());
+    auto download =
+        std::make_unique<PrefixDownload>(std::move(*request), server->bodies(), std::move(readers));
     if (auto kept = download->keep(present); !kept) return reply.error(kept.error());
     response.download = std::move(download);
   }

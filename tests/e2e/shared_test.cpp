@@ -48,9 +48,15 @@ json shared_body(const json& shared = json::object()) {
   return body;
 }
 
-// Until so many values are in the store.
+// Names of blocks: a server with holders is told of there too.
+int blocks_in(const RedisProcess& redis) {
+  constexpr auto kCount = "return redis.call('DBSIZE') - #redis.call('KEYS', 'cairn-server:*')";
+  return std::stoi(redis.ask({"EVAL", kCount, "0"}));
+}
+
+// Until so many are in the store.
 void wait_for_values(const RedisProcess& redis, int count) {
-  while (std::stoi(redis.ask({"DBSIZE"})) < count) {
+  while (blocks_in(redis) < count) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 }
@@ -199,9 +205,10 @@ TEST(SharedTest, WhatOneServerHoldsAnotherReadsFromIt) {
   EXPECT_EQ(match_and_wait(other, there, 8).at("matched"), 6);
   for (int n = 0; n < 6; ++n) there.expect_intact(n);
   EXPECT_EQ(there.metric("cairn_shared_blocks_total", "event=\"fetched\""), 6);
+  // Those that go into a step, with one request.
   EXPECT_EQ(
       other.rest.metric("cairn_shared_requests_total{operation=\"peer_read\",outcome=\"done\"}"),
-      6);
+      1);
   const json peers = other.rest.get("/v1/system").document().at("shared").at("peers");
   ASSERT_EQ(peers.size(), 1U);
   EXPECT_EQ(peers[0].at("address"), one.server.url());
@@ -211,7 +218,7 @@ TEST(SharedTest, WhatOneServerHoldsAnotherReadsFromIt) {
     EXPECT_EQ(one.rest.del(here.key_path(n)).status, 204U);
     EXPECT_EQ(other.rest.del(there.key_path(n)).status, 204U);
   }
-  while (redis.ask({"DBSIZE"}) != "0") std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  while (blocks_in(redis) > 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
 TEST(SharedTest, WhatOtherServersReadIsThatOfTheirNamespace) {
@@ -219,15 +226,23 @@ TEST(SharedTest, WhatOtherServersReadIsThatOfTheirNamespace) {
   SharedHost one(redis);
   TestCache cache = TestCache::made_of(one.rest, holders_body());
   cache.store(0);
-  const auto whole = one.rest.get(cache.key_path(0, "?shared=both"));
+  cache.store(1);
+  const auto read = [&](const std::string& name_space, int count) {
+    return one.rest.post(cache.path("/read?shared=" + name_space), {{"keys", keys(0, count)}});
+  };
+  const auto whole = read("both", 4);
   EXPECT_EQ(whole.status, 200U);
-  EXPECT_EQ(whole.body.size(), 176 + block(0).size());
-  EXPECT_EQ(whole.body.substr(0, 8), "CAIRNSV1");
-  EXPECT_EQ(whole.body.substr(176), block(0));
-  EXPECT_THAT(one.rest.get(cache.key_path(0, "?shared=other")), is_problem(409, "state_conflict"));
-  EXPECT_THAT(one.rest.get(cache.key_path(0, "?shared=both&layer=0&outer=0")),
-              is_problem(422, "impossible"));
-  EXPECT_THAT(one.rest.get(cache.key_path(1, "?shared=both")), is_problem(404, "unknown_key"));
+  EXPECT_EQ(whole.header("cairn-matched"), "2");
+  const std::size_t part = 176 + block(0).size();
+  ASSERT_EQ(whole.body.size(), 2 * part);
+  for (int n = 0; n < 2; ++n) {
+    const auto at = static_cast<std::size_t>(n) * part;
+    EXPECT_EQ(whole.body.substr(at, 8), "CAIRNSV1");
+    EXPECT_EQ(whole.body.substr(at + 176, block(n).size()), block(n));
+  }
+  EXPECT_THAT(read("other", 1), is_problem(409, "state_conflict"));
+  EXPECT_THAT(read("both", 257), is_problem(400, "out_of_range"));
+  EXPECT_EQ(one.rest.get(cache.key_path(0, "?shared=both")).status, 400U);
 }
 
 TEST(SharedTest, AHolderOfTheSameHostIsAskedOverItsSocket) {
@@ -354,7 +369,8 @@ TEST(SharedTest, AClientThatReadsAsAServerDoesLeavesTheOrderOfEviction) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   // A use, as any other read of a client's.
-  EXPECT_EQ(send_as("write", one, "GET", name + "/keys/" + key(1) + "?shared=both").status, 200U);
+  const std::string asked = json{{"keys", {key(1)}}}.dump();
+  EXPECT_EQ(send_as("write", one, "POST", name + "/read?shared=both", asked).status, 200U);
   ASSERT_EQ(send_as("write", one, "PUT", name + "/keys/" + key(4), block(4)).status, 201U);
   EXPECT_EQ(send_as("write", one, "GET", name + "/keys/" + key(1)).status, 200U);
   EXPECT_EQ(send_as("write", one, "GET", name + "/keys/" + key(0)).status, 404U);
@@ -403,6 +419,8 @@ TEST(SharedTest, AHolderProvesWhoItIs) {
   SharedHost fooled(redis, {{"peer", {{"ca", stranger.certificate}}}});
   TestCache nowhere = TestCache::made_of(fooled.rest, holders_body());
   EXPECT_EQ(match_and_wait(fooled, nowhere, 1).at("matched"), 0);
+  const json peers = fooled.rest.get("/v1/system").document().at("shared").at("peers");
+  EXPECT_THAT(peers.dump(), ::testing::HasSubstr("certificate verify failed"));
   SharedHost other(redis, {{"peer", {{"ca", authority.certificate}}}});
   TestCache there = TestCache::made_of(other.rest, holders_body());
   EXPECT_EQ(match_and_wait(other, there, 1).at("matched"), 1);
@@ -458,6 +476,13 @@ TEST(SharedTest, APasswordComesFromAFileAndIsToldNowhere) {
   EXPECT_THAT(system.dump(), ::testing::HasSubstr("WRONGPASS"));
   EXPECT_THAT(system.dump(), ::testing::Not(::testing::HasSubstr("hunter2")));
   EXPECT_THAT(one.server.output(), ::testing::Not(::testing::HasSubstr("hunter2")));
+  EXPECT_THAT(one.rest.get("/metrics").body, ::testing::Not(::testing::HasSubstr("hunter2")));
+  // What everybody on the host may see, and who runs the server.
+  for (const std::string name : {"cmdline", "environ"}) {
+    std::ifstream shown("/proc/" + std::to_string(one.server.pid()) + "/" + name);
+    const std::string text{std::istreambuf_iterator<char>(shown), {}};
+    EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("hunter2"))) << name;
+  }
   EXPECT_EQ(system.at("ready"), false);
 }
 

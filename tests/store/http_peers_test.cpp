@@ -15,19 +15,25 @@ namespace {
 using ::testing::HasSubstr;
 using Answer = ScriptedServer::Answer;
 
+const std::string kBody = R"({"keys":["aa"]})";
+
 class PeerClient {
  public:
   explicit PeerClient(PeerSettings settings = {.connections = 1, .timeout_ms = 30'000})
       : peers_(make_http_peers(std::move(settings)).value()) {}
 
-  Result<bool> read(const std::string& server, std::string& into) {
-    auto promise = std::make_shared<std::promise<Result<bool>>>();
+  // How many parts came; the room is one where it is not said how long one is.
+  Result<std::size_t> read(const std::string& server, std::string& into,
+                           std::size_t part_bytes = 0) {
+    auto promise = std::make_shared<std::promise<Result<std::size_t>>>();
     auto future = promise->get_future();
     const std::size_t half = into.size() / 2;
     peers_->read({.server = server,
-                  .target = "/block?shared=a",
-                  .into = {{into.data(), half}, {into.data() + half, into.size() - half}}},
-                 [promise](Result<bool> result) { promise->set_value(std::move(result)); });
+                  .target = "/read?shared=a",
+                  .body = kBody,
+                  .into = {{into.data(), half}, {into.data() + half, into.size() - half}},
+                  .part_bytes = part_bytes > 0 ? part_bytes : into.size()},
+                 [promise](Result<std::size_t> result) { promise->set_value(std::move(result)); });
     return future.get();
   }
   BlockPeers::Stats stats() const { return peers_->stats(); }
@@ -50,7 +56,7 @@ TEST(HttpPeers, ABlockIsReadIntoItsPlaceAndTheConnectionIsKept) {
     PeerClient client;
     for (int i = 0; i < 3; ++i) {
       std::string back(size, '\0');
-      EXPECT_TRUE(client.read(server.url(), back).value());
+      EXPECT_EQ(client.read(server.url(), back).value(), 1U);
       EXPECT_TRUE(back == bytes) << size;
     }
     EXPECT_EQ(server.connections(), 1);
@@ -65,10 +71,11 @@ TEST(HttpPeers, TheRequestSaysWhoAsks) {
   });
   PeerClient client({.token = "sesame", .connections = 1});
   std::string back(2, '\0');
-  EXPECT_TRUE(client.read(server.url(), back).value());
-  EXPECT_THAT(head, HasSubstr("GET /block?shared=a HTTP/1.1\r\n"));
+  EXPECT_EQ(client.read(server.url(), back).value(), 1U);
+  EXPECT_THAT(head, HasSubstr("POST /read?shared=a HTTP/1.1\r\n"));
   EXPECT_THAT(head, HasSubstr("Host: " + server.url().substr(7)));
   EXPECT_THAT(head, HasSubstr("Authorization: Bearer sesame"));
+  EXPECT_THAT(head, HasSubstr("Content-Length: " + std::to_string(kBody.size())));
 }
 
 TEST(HttpPeers, WhatIsNotThereIsSaidSoOnTheSameConnection) {
@@ -78,10 +85,27 @@ TEST(HttpPeers, WhatIsNotThereIsSaidSoOnTheSameConnection) {
   });
   PeerClient client;
   std::string back(2, '\0');
-  EXPECT_FALSE(client.read(server.url(), back).value());
-  EXPECT_TRUE(client.read(server.url(), back).value());
+  EXPECT_EQ(client.read(server.url(), back).value(), 0U);
+  EXPECT_EQ(client.read(server.url(), back).value(), 1U);
   EXPECT_EQ(back, "ab");
   EXPECT_EQ(server.connections(), 1);
+}
+
+TEST(HttpPeers, OfManyPartsThoseThatAreThereCome) {
+  const std::string bytes = bytes_of_size(40'000);
+  for (const std::size_t there : {0u, 1u, 3u, 4u}) {
+    ScriptedServer server([&](int, const std::string&) {
+      return Answer{ScriptedServer::ok(bytes.substr(0, there * 10'000))};
+    });
+    PeerClient client;
+    for (int i = 0; i < 2; ++i) {
+      std::string back(40'000, '.');
+      EXPECT_EQ(client.read(server.url(), back, 10'000).value(), there);
+      EXPECT_EQ(back, bytes.substr(0, there * 10'000) + std::string((4 - there) * 10'000, '.'));
+    }
+    EXPECT_EQ(server.connections(), 1);
+    EXPECT_EQ(client.stats().reads.bytes, 2 * there * 10'000);
+  }
 }
 
 TEST(HttpPeers, AnotherLengthIsToldAndNothingIsWritten) {
@@ -95,7 +119,7 @@ TEST(HttpPeers, AnotherLengthIsToldAndNothingIsWritten) {
     EXPECT_EQ(back, "..");
   }
   std::string back(2, '.');
-  EXPECT_TRUE(client.read(server.url(), back).value());
+  EXPECT_EQ(client.read(server.url(), back).value(), 1U);
   EXPECT_EQ(back, "xy");
 }
 
@@ -142,7 +166,7 @@ TEST(HttpPeers, AConnectionThatTheServerHadClosedIsOpenedAgain) {
   PeerClient client;
   for (int i = 0; i < 20; ++i) {
     std::string back(2, '.');
-    EXPECT_TRUE(client.read(server.url(), back).value());
+    EXPECT_EQ(client.read(server.url(), back).value(), 1U);
     EXPECT_EQ(back, "ab");
   }
 }
@@ -197,8 +221,12 @@ TEST(HttpPeers, ManyReadsAreAnsweredEachAndTooManyRefused) {
   std::atomic<int> whole{0};
   std::atomic<int> refused{0};
   for (std::string& room : rooms) {
-    peers->read({.server = server.url(), .target = "/", .into = {{room.data(), 2}}},
-                [&](const Result<bool>& told) { ++(told ? whole : refused); });
+    peers->read({.server = server.url(),
+                 .target = "/",
+                 .body = kBody,
+                 .into = {{room.data(), 2}},
+                 .part_bytes = 2},
+                [&](const Result<std::size_t>& told) { ++(told ? whole : refused); });
   }
   while (whole + refused < 200) std::this_thread::yield();
   EXPECT_GE(whole, 50);
@@ -212,8 +240,12 @@ TEST(HttpPeers, WhatIsUnderWayAtTheEndIsTold) {
   std::string back(2, '.');
   auto told = std::make_shared<std::promise<ErrorCode>>();
   auto future = told->get_future();
-  peers->read({.server = server.url(), .target = "/", .into = {{back.data(), 2}}},
-              [told](const Result<bool>& result) { told->set_value(result.error().code); });
+  peers->read({.server = server.url(),
+               .target = "/",
+               .body = kBody,
+               .into = {{back.data(), 2}},
+               .part_bytes = 2},
+              [told](const Result<std::size_t>& result) { told->set_value(result.error().code); });
   while (server.requests() == 0) std::this_thread::yield();
   peers.reset();
   EXPECT_EQ(future.get(), ErrorCode::cancelled);

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -25,25 +27,9 @@ class MemoryPeers final : public BlockPeers {
     std::shared_ptr<Cache> cache;
   };
 
-  void read(Read read, UniqueFunction<void(Result<bool>)> done) override {
-    asked.push_back(read.server);
-    const auto server = servers.find(read.server);
-    const bool fails = static_cast<int>(asked.size()) == failing_call;
-    if (server == servers.end() || down.count(read.server) > 0 || fails) {
-      return done(Error{ErrorCode::unavailable, read.server + " is down"});
-    }
-    Bytes answer = answer_of(server->second, read.target);
-    if (answer.empty()) return done(false);
-    if (spoil) spoil(read.server, answer);
-    std::size_t size = 0;
-    for (const iovec& piece : read.into) size += piece.iov_len;
-    if (size != answer.size()) return done(Error{ErrorCode::wrong_length, "another length"});
-    const std::byte* from = answer.data();
-    for (const iovec& piece : read.into) {
-      std::memcpy(piece.iov_base, from, piece.iov_len);
-      from += piece.iov_len;
-    }
-    done(true);
+  void read(Read read, UniqueFunction<void(Result<std::size_t>)> done) override {
+    // Who is told may ask again.
+    done(read_now(read));
   }
   Stats stats() const override { return {}; }
 
@@ -54,15 +40,55 @@ class MemoryPeers final : public BlockPeers {
   int failing_call = 0;  // from 1 on; 0: none
 
  private:
-  // "/v1/caches/CACHE/keys/HEX?shared=NAMESPACE"
-  static Bytes answer_of(const Server& server, const std::string& target) {
-    const auto query = target.find("?shared=");
-    const auto slash = target.rfind('/', query);
-    Bytes key_bytes((query - slash - 1) / 2);
-    const bool is_key = from_hex(target.substr(slash + 1, query - slash - 1), key_bytes);
+  Result<std::size_t> read_now(const Read& read) {
+    const std::lock_guard lock(mutex_);
+    asked.push_back(read.server);
+    const auto server = servers.find(read.server);
+    const bool fails = static_cast<int>(asked.size()) == failing_call;
+    if (server == servers.end() || down.count(read.server) > 0 || fails) {
+      return Error{ErrorCode::unavailable, read.server + " is down"};
+    }
+    Bytes answer;
+    for (const BlockKey& key : keys_of(read.body)) {
+      Bytes part = part_of(server->second, read.target, key);
+      if (part.empty()) break;
+      if (spoil) spoil(read.server, part);
+      answer.insert(answer.end(), part.begin(), part.end());
+    }
+    if (answer.size() % read.part_bytes != 0) {
+      return Error{ErrorCode::wrong_length, "another length"};
+    }
+    const std::byte* from = answer.data();
+    std::size_t left = answer.size();
+    for (const iovec& piece : read.into) {
+      const std::size_t some = std::min(left, piece.iov_len);
+      std::memcpy(piece.iov_base, from, some);
+      from += some;
+      left -= some;
+    }
+    return answer.size() / read.part_bytes;
+  }
+
+  std::mutex mutex_;  // an engine's threads ask as well
+
+  // {"keys":["HEX","HEX"]}
+  static std::vector<BlockKey> keys_of(const std::string& body) {
+    std::vector<BlockKey> keys;
+    for (auto at = body.find("[\""); at != std::string::npos; at = body.find(",\"", at)) {
+      at += 2;
+      Bytes bytes((body.find('"', at) - at) / 2);
+      if (!from_hex(body.substr(at, 2 * bytes.size()), bytes)) return {};
+      keys.emplace_back(bytes);
+    }
+    return keys;
+  }
+
+  // "/v1/caches/CACHE/read?shared=NAMESPACE"
+  static Bytes part_of(const Server& server, const std::string& target, const BlockKey& key) {
     const CacheConfig& config = server.cache->config();
-    if (!is_key || target.substr(query + 8) != shared_namespace(config)) return {};
-    const BlockKey key(key_bytes);
+    if (target != "/v1/caches/" + config.name + "/read?shared=" + shared_namespace(config)) {
+      return {};
+    }
     auto reader = server.cache->lend(key);
     if (!reader) return {};
     const auto pieces = server.rig->await<std::span<const iovec>>(
@@ -88,7 +114,7 @@ class MemoryPeers final : public BlockPeers {
 class LentPeers final : public BlockPeers {
  public:
   explicit LentPeers(MemoryPeers& peers) : peers_(peers) {}
-  void read(Read read, UniqueFunction<void(Result<bool>)> done) override {
+  void read(Read read, UniqueFunction<void(Result<std::size_t>)> done) override {
     peers_.read(std::move(read), std::move(done));
   }
   Stats stats() const override { return {}; }

@@ -7,6 +7,7 @@
 #include <functional>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -70,6 +71,11 @@ class ScriptedServer {
       ::close(connection);
     }
   }
+  static std::size_t body_bytes(const std::string& head) {
+    constexpr std::string_view kField = "Content-Length: ";
+    const auto at = head.find(kField);
+    return at == std::string::npos ? 0 : std::stoul(head.substr(at + kField.size()));
+  }
   void serve_one(int connection) {
     std::string come;
     char buffer[4096];
@@ -81,8 +87,16 @@ class ScriptedServer {
         come.append(buffer, static_cast<std::size_t>(bytes));
         continue;
       }
-      const Answer answer = script_(requests_++, come.substr(0, end));
-      come.erase(0, end + 4);
+      const std::string head = come.substr(0, end);
+      const std::size_t whole = end + 4 + body_bytes(head);
+      if (come.size() < whole) {
+        const auto bytes = ::recv(connection, buffer, sizeof buffer, 0);
+        if (bytes <= 0) return;
+        come.append(buffer, static_cast<std::size_t>(bytes));
+        continue;
+      }
+      const Answer answer = script_(requests_++, head);
+      come.erase(0, whole);
       ::send(connection, answer.bytes.data(), answer.bytes.size(), MSG_NOSIGNAL);
       if (answer.waits_for_end) {
         while (::recv(connection, buffer, sizeof buffer, 0) > 0) continue;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <barrier>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,6 +26,7 @@ inline BlockManagerOptions with_store() {
 struct ServedTo {
   MemoryPeers* peers = nullptr;
   std::string url = {};
+  std::string instance = {};
 };
 
 // A server of its own, with a cache over a store that others have too.
@@ -74,7 +76,7 @@ struct Host {
     CacheConfig config = small_cache(sizes);
     config.shared = shared;
     config.pressure[index_of(Tier::pinned)] = pressure;
-    if (served.peers != nullptr) tiers.advertise({.url = served.url});
+    if (served.peers != nullptr) tiers.advertise({.url = served.url, .instance = served.instance});
     cache = rig.cache(config);
     if (served.peers != nullptr) served.peers->servers[served.url] = {&rig, cache};
     tier = tiers.of(cache);
@@ -116,7 +118,16 @@ struct Host {
     tier->look_beyond({.keys = asked, .to = tier->default_tier()},
                       [&](SharedTier::Beyond beyond) { told = beyond; });
     rig.engine->wait_idle();
+    if (told.transfer && served_to.peers != nullptr) wait_for(*told.transfer);
     return told;
+  }
+  // Of which the engine's threads do a part.
+  void wait_for(TransferId transfer) {
+    auto ended = std::make_shared<std::promise<void>>();
+    auto told = ended->get_future();
+    ASSERT_TRUE(rig.manager->watch_transfer(
+        transfer, [ended](const TransferStatus&) { ended->set_value(); }));
+    told.wait();
   }
   std::size_t matched(const std::vector<BlockKey>& keys) {
     return rig.match(*cache, keys, 0).blocks.size();

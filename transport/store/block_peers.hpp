@@ -23,12 +23,15 @@ class BlockPeers {
   virtual ~BlockPeers() = default;
 
   struct Read {
-    std::string server;       // http://HOST[:PORT], https://HOST[:PORT] or unix:/PATH
-    std::string target;       // the path, and what follows it
-    std::vector<iovec> into;  // this one's until the end; the answer has as many bytes
+    std::string server;            // http://HOST[:PORT], https://HOST[:PORT] or unix:/PATH
+    std::string target;            // the path, and what follows it
+    std::string body = {};         // JSON, of a POST
+    std::vector<iovec> into = {};  // this one's until the end
+    // The answer has whole parts: as many as there is room for, or fewer.
+    std::uint64_t part_bytes = 0;
   };
-  // False where the server has it not (404).
-  virtual void read(Read read, UniqueFunction<void(Result<bool>)> done) = 0;
+  // How many parts have come, from the first on. None where the server knows of nothing (404).
+  virtual void read(Read read, UniqueFunction<void(Result<std::size_t>)> done) = 0;
 
   struct Stats {
     SharedStoreStats::Operation reads;

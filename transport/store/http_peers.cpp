@@ -45,7 +45,7 @@ class HttpPeers final : public BlockPeers {
     thread_.join();
   }
 
-  void read(Read read, UniqueFunction<void(Result<bool>)> done) override {
+  void read(Read read, UniqueFunction<void(Result<std::size_t>)> done) override {
     asio::post(io_, [this, read = std::move(read), done = std::move(done)]() mutable {
       begin(std::move(read), std::move(done));
     });
@@ -65,18 +65,19 @@ class HttpPeers final : public BlockPeers {
   }
 
  private:
-  void begin(Read read, UniqueFunction<void(Result<bool>)> done) {
-    auto counted = [this, begun = Clock::now(), bytes = total_bytes(read.into),
-                    done = std::move(done)](Result<bool> result) mutable {
-      count(result, Clock::now() - begun, bytes);
+  void begin(Read read, UniqueFunction<void(Result<std::size_t>)> done) {
+    auto counted = [this, begun = Clock::now(), part_bytes = read.part_bytes,
+                    done = std::move(done)](Result<std::size_t> result) mutable {
+      count(result, Clock::now() - begun, part_bytes);
       done(std::move(result));
     };
     auto peer = peer_of(read.server);
     if (!peer) return counted(std::move(peer).error());
-    PeerLink::Request request{.head = head_of(**peer, read.target), .into = std::move(read.into)};
+    PeerLink::Request request{
+        .text = text_of(**peer, read), .into = std::move(read.into), .part_bytes = read.part_bytes};
     request.done = [this, peer = *peer,
                     counted = std::move(counted)](Result<PeerLink::Answer> answer) mutable {
-      counted(answer ? taken(*peer, *answer) : Result<bool>(std::move(answer).error()));
+      counted(answer ? taken(*peer, *answer) : Result<std::size_t>(std::move(answer).error()));
     };
     send(**peer, std::move(request));
   }
@@ -96,7 +97,7 @@ class HttpPeers final : public BlockPeers {
   }
 
   // What the server says of itself counts for it, what it says of the block for that alone.
-  Result<bool> taken(Peer& peer, const PeerLink::Answer& answer) {
+  Result<std::size_t> taken(Peer& peer, const PeerLink::Answer& answer) {
     const bool refuses = answer.status == 401 || answer.status == 403 || answer.status == 421;
     if (refuses) {
       peer.last_error = peer.name + " answered " + std::to_string(answer.status);
@@ -109,21 +110,22 @@ class HttpPeers final : public BlockPeers {
       peer.circuit.answered();
       tell_servers();
     }
-    if (answer.fits) return true;
-    if (answer.status == 404) return false;
+    if (answer.parts) return *answer.parts;
+    if (answer.status == 404) return 0;
     if (answer.status == 200) {
-      return Error{ErrorCode::wrong_length, "the block has another length"};
+      return Error{ErrorCode::wrong_length, "the blocks have another length"};
     }
     return Error{ErrorCode::io_error, peer.name + " answered " + std::to_string(answer.status)};
   }
 
-  std::string head_of(const Peer& peer, const std::string& target) const {
+  std::string text_of(const Peer& peer, const Read& read) const {
     const WireAddress& address = peer.url.address;
-    std::string head = "GET " + target + " HTTP/1.1\r\nHost: ";
-    head += address.unix_path.empty() ? address.text() : "localhost";
-    head += "\r\nAccept: application/octet-stream\r\n";
-    if (!settings_.token.empty()) head += "Authorization: Bearer " + settings_.token + "\r\n";
-    return head + "\r\n";
+    std::string text = "POST " + read.target + " HTTP/1.1\r\nHost: ";
+    text += address.unix_path.empty() ? address.text() : "localhost";
+    text += "\r\nAccept: application/octet-stream\r\nContent-Type: application/json\r\n";
+    if (!settings_.token.empty()) text += "Authorization: Bearer " + settings_.token + "\r\n";
+    text += "Content-Length: " + std::to_string(read.body.size()) + "\r\n\r\n";
+    return text + read.body;
   }
 
   Result<std::shared_ptr<Peer>> peer_of(const std::string& server) {
@@ -176,13 +178,14 @@ class HttpPeers final : public BlockPeers {
     for (PeerLink::Request& request : link->take_unanswered()) send(peer, std::move(request));
   }
 
-  void count(const Result<bool>& result, Clock::duration took, std::uint64_t bytes) {
+  void count(const Result<std::size_t>& result, Clock::duration took, std::uint64_t part_bytes) {
     durations_.record(static_cast<std::uint64_t>(
         std::chrono::duration_cast<std::chrono::microseconds>(took).count()));
-    const StoreOutcome outcome = outcome_of(result);
+    const StoreOutcome outcome =
+        outcome_of(result ? Result<bool>(*result > 0) : Result<bool>(result.error()));
     MutexLock lock(mutex_);
     ++stats_.reads.outcomes[static_cast<std::size_t>(outcome)];
-    if (outcome == StoreOutcome::done) stats_.reads.bytes += bytes;
+    if (result) stats_.reads.bytes += *result * part_bytes;
   }
 
   void tell_servers() {

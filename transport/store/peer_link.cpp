@@ -60,7 +60,7 @@ void PeerLink::send_next() {
   waiting_.pop_front();
   answer_ = {};
   last_byte_ = current_since_ = std::chrono::steady_clock::now();
-  writing_ = {asio::buffer(current_->head)};
+  writing_ = {asio::buffer(current_->text)};
   is_writing_ = true;
   write_rest();
 }
@@ -128,11 +128,19 @@ void PeerLink::take_head() {
     return fail(
         {ErrorCode::unavailable, options_.address.text() + " answered without saying how much"});
   }
-  answer_.fits = answer_.status == 200 && *length == total_bytes(current_->into);
+  if (answer_.status == 200 && *length <= total_bytes(current_->into) &&
+      *length % current_->part_bytes == 0) {
+    answer_.parts = static_cast<std::size_t>(*length / current_->part_bytes);
+  }
   body_rest_.clear();
-  if (answer_.fits) {
-    for (const iovec& piece : current_->into)
-      body_rest_.emplace_back(piece.iov_base, piece.iov_len);
+  if (answer_.parts) {
+    std::uint64_t left = *length;
+    for (const iovec& piece : current_->into) {
+      const auto some = static_cast<std::size_t>(std::min<std::uint64_t>(left, piece.iov_len));
+      if (some == 0) break;
+      body_rest_.emplace_back(piece.iov_base, some);
+      left -= some;
+    }
     const std::size_t here =
         asio::buffer_copy(body_rest_, asio::const_buffer(buffer_.data(), end_));
     drop_front(body_rest_, here);

@@ -16,7 +16,7 @@
 
 namespace cairn {
 
-// A connection to a server and the GETs on it, one after the other. For the thread of its
+// A connection to a server and the requests on it, one after the other. For the thread of its
 // io_context. It connects when it is made, and is of no use any more once `ended` was called, once,
 // before the requests that fail with it are told.
 class PeerLink : public std::enable_shared_from_this<PeerLink> {
@@ -36,11 +36,13 @@ class PeerLink : public std::enable_shared_from_this<PeerLink> {
 
   struct Answer {
     unsigned status = 0;
-    bool fits = false;  // 200, and as many bytes as there is memory: they are there
+    // 200, and whole parts that there is memory for: they are there.
+    std::optional<std::size_t> parts = {};
   };
   struct Request {
-    std::string head;
+    std::string text;         // head and body
     std::vector<iovec> into;  // its memory until `done`
+    std::uint64_t part_bytes = 0;
     UniqueFunction<void(Result<Answer>)> done = {};
     bool is_repeated = false;
   };

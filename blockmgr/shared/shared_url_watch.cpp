@@ -1,0 +1,64 @@
+#include "blockmgr/shared/shared_url_watch.hpp"
+
+#include <chrono>
+#include <utility>
+
+namespace cairn {
+namespace {
+
+constexpr std::chrono::milliseconds kLifetime{10'000};
+// Two may fail before it runs out.
+constexpr std::chrono::milliseconds kPeriod{3'000};
+// Nobody waits for it.
+constexpr std::chrono::milliseconds kPatience{2'000};
+
+}  // namespace
+
+SharedUrlWatch::SharedUrlWatch(const Services& services, Self self)
+    : services_(services),
+      self_(std::move(self)),
+      name_("cairn-server:" + self_.url),
+      began_(services.clock.now()),
+      next_(began_) {}
+
+void SharedUrlWatch::look() {
+  const TimePoint now = services_.clock.now();
+  if (now < next_) return;
+  next_ = now + kPeriod;
+  services_.under_way.enter();
+  services_.store.announce(
+      {.blocks = {{.name = name_}},
+       .who = self_.instance,
+       .ttl_ms = static_cast<std::uint64_t>(kLifetime.count())},
+      [self = shared_from_this()](std::size_t count) { self->told(count > 0); });
+}
+
+void SharedUrlWatch::told(bool is_told) {
+  // What a server said that was killed and started anew runs out within a lifetime.
+  if (!is_told || services_.clock.now() - began_ < kLifetime + kPeriod) {
+    return services_.under_way.leave();
+  }
+  services_.store.find_holders(
+      {.names = {name_}, .within = kPatience},
+      [self = shared_from_this()](const std::vector<std::optional<SharedStore::Holders>>& all) {
+        if (all.front()) self->found(*all.front());
+        self->services_.under_way.leave();
+      });
+}
+
+void SharedUrlWatch::found(const SharedStore::Holders& all) {
+  MutexLock lock(mutex_);
+  others_.clear();
+  for (const SharedStore::Holder& one : all) {
+    if (one.who != self_.instance) others_.push_back(one.who);
+  }
+}
+
+std::vector<std::string> SharedUrlWatch::others() const {
+  MutexLock lock(mutex_);
+  return others_;
+}
+
+void SharedUrlWatch::end() { services_.store.withdraw({.names = {name_}, .who = self_.instance}); }
+
+}  // namespace cairn

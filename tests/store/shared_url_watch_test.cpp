@@ -1,0 +1,89 @@
+// Servers that say that they are reached at the same URL.
+#include <gmock/gmock.h>
+
+#include "tests/store/shared_host.hpp"
+
+namespace cairn::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+struct Servers {
+  std::unique_ptr<Host> start(const std::string& instance, const std::string& url,
+                              SharedConfig::Placement placement) {
+    return std::make_unique<Host>(store, SharedConfig{.placement = placement},
+                                  TierSizes{.pinned = 4},
+                                  ServedTo{.peers = &peers, .url = url, .instance = instance});
+  }
+  std::unique_ptr<Host> start(const std::string& instance, const std::string& url = "http://a") {
+    return start(instance, url, SharedConfig::Placement::holders);
+  }
+  // Each looks once a second.
+  static void pass(std::initializer_list<Host*> hosts, int seconds) {
+    for (int i = 0; i < seconds; ++i) {
+      for (Host* host : hosts) {
+        host->rig.clock.advance(std::chrono::seconds(1));
+        host->tiers.poll();
+      }
+    }
+  }
+
+  MemoryStore store;
+  MemoryPeers peers;
+};
+
+TEST(SharedUrlWatch, TwoServersOfOneUrlNameEachOther) {
+  Servers servers;
+  const auto one = servers.start("h1/1");
+  const auto two = servers.start("h2/2");
+  const auto other = servers.start("h3/3", "http://b");
+  Servers::pass({one.get(), two.get(), other.get()}, 20);
+  EXPECT_THAT(one->tiers.same_url(), ElementsAre("h2/2"));
+  EXPECT_THAT(two->tiers.same_url(), ElementsAre("h1/1"));
+  EXPECT_THAT(other->tiers.same_url(), IsEmpty());
+}
+
+TEST(SharedUrlWatch, OnceTheOtherHasEndedNobodyIsNamed) {
+  Servers servers;
+  const auto one = servers.start("h1/1");
+  auto two = servers.start("h2/2");
+  Servers::pass({one.get(), two.get()}, 20);
+  two.reset();
+  Servers::pass({one.get()}, 5);
+  EXPECT_THAT(one->tiers.same_url(), IsEmpty());
+}
+
+// What it said before it was killed stays in the store until it runs out.
+TEST(SharedUrlWatch, AServerThatWasKilledIsNotTakenForAnotherByItsNextStart) {
+  Servers servers;
+  servers.store.holders["cairn-server:http://a"]["h1/0"] = 0;
+  const auto one = servers.start("h1/1");
+  Servers::pass({one.get()}, 10);
+  EXPECT_THAT(one->tiers.same_url(), IsEmpty());
+  servers.store.holders["cairn-server:http://a"].erase("h1/0");  // it runs out
+  Servers::pass({one.get()}, 20);
+  EXPECT_THAT(one->tiers.same_url(), IsEmpty());
+}
+
+TEST(SharedUrlWatch, AStoreThatSaysNothingNamesNobody) {
+  Servers servers;
+  const auto one = servers.start("h1/1");
+  const auto two = servers.start("h2/2");
+  servers.store.is_down = true;
+  Servers::pass({one.get(), two.get()}, 20);
+  EXPECT_THAT(one->tiers.same_url(), IsEmpty());
+  servers.store.is_down = false;
+  Servers::pass({one.get(), two.get()}, 20);
+  EXPECT_THAT(one->tiers.same_url(), ElementsAre("h2/2"));
+}
+
+TEST(SharedUrlWatch, WithValuesAUrlIsNothingToTheStore) {
+  Servers servers;
+  const auto one = servers.start("h1/1", "http://a", SharedConfig::Placement::values);
+  Servers::pass({one.get()}, 20);
+  EXPECT_THAT(servers.store.holders, IsEmpty());
+}
+
+}  // namespace
+}  // namespace cairn::testing
