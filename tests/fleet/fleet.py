@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ HIT_RATE_SLACK = 0.01
 # share two cores.
 DEADLINE_MS = 2.0
 SCHEDULING_MS = 6.0
+TELLS_OF_FAULTS = re.compile("failed|refused|dropped|wrong|late")
 
 
 def key_of(block: int) -> str:
@@ -107,9 +108,29 @@ class Cairn:
         return nodes
 
     def counters(self) -> dict[str, float]:
-        _, _, text = self.ask("GET", "/metrics")
-        found = re.findall(r"^(cairn_(?:shared|match_blocks)\S*) ([0-9.e+]+)$", text.decode(), re.MULTILINE)
-        return {name: float(value) for name, value in found if "_bucket" not in name}
+        return counters_in(self.ask("GET", "/metrics")[2])
+
+    def get(self, path: str) -> bytes:
+        """Over a connection of its own, for another thread."""
+        connection = http.client.HTTPConnection(self.host.address, 7070, timeout=30)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().read()
+        finally:
+            connection.close()
+
+
+def counters_in(text: bytes) -> dict[str, float]:
+    found = re.findall(r"^(cairn_(?:shared|match_blocks)\S*) ([0-9.e+]+)$", text.decode(), re.MULTILINE)
+    return {name: float(value) for name, value in found if "_bucket" not in name}
+
+
+def sum_of(counters: Iterable[dict[str, float]]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for each in counters:
+        for name, value in each.items():
+            total[name] = total.get(name, 0) + value
+    return total
 
 
 class Figures:
@@ -117,6 +138,11 @@ class Figures:
         self.asked = self.found = self.wrong = self.skipped = 0
         self.local_ms: list[float] = []
         self.shared_ms: list[float] = []
+        self.times: list[float] = []  # of those two
+
+    def between(self, began: float, ended: float) -> tuple[list[float], list[float]]:
+        at = [i for i, time_s in enumerate(self.times) if began <= time_s <= ended]
+        return [self.local_ms[i] for i in at], [self.shared_ms[i] for i in at]
 
     @property
     def hit_rate(self) -> float:
@@ -148,6 +174,7 @@ def serve(server: Cairn, keys: list[str], figures: Figures, timed: bool) -> None
     if timed:
         figures.local_ms.append(server.match(keys, lease_ms=0, shared=False)[1])
         figures.shared_ms.append(server.match(keys, lease_ms=0)[1])
+        figures.times.append(time.monotonic())
     answer, _ = server.match(keys, wait_ms=WAIT_MS)
     matched = answer["matched"]
     if matched:
@@ -176,8 +203,10 @@ class Faults:
     """One after the other: a cluster that lost a primary and cannot reach another has no majority left, and that is
     Redis' affair."""
 
-    def __init__(self, store: Store, seed: int) -> None:
+    def __init__(self, store: Store, seed: int, servers: list[Cairn], figures: Figures) -> None:
         self._store = store
+        self._servers = servers
+        self._figures = figures
         self._rng = random.Random(seed)
         self._plan: list[tuple[str, Callable[[], str]]] = [
             ("a primary is killed", self._kill_primary),
@@ -201,13 +230,35 @@ class Faults:
 
     def _run(self) -> None:
         for what, act in self._plan:
+            before = self._counters()
             began = time.monotonic()
             try:
                 note = act()
+                ended = time.monotonic()
+                until(self._all_reached, "the servers reach every node again", pause_s=0.02)
             except Exception as error:  # noqa: BLE001
                 self.failed.append(f"{what}: {error}")
                 return
-            self.said.append(f"{what}{': ' if note else ''}{note} ({time.monotonic() - began:.1f} s)")
+            again = time.monotonic()
+            local_ms, shared_ms = self._figures.between(began, again)
+            self.said.append(
+                f"{what}{': ' if note else ''}{note} ({ended - began:.1f} s; every node reached {again - ended:.2f} s "
+                f"later; {len(shared_ms)} matches, p99 local {p99(local_ms):.2f} ms, shared {p99(shared_ms):.2f} ms)"
+            )
+            self.said += self._shown(before)
+
+    def _all_reached(self) -> bool:
+        systems = [json.loads(server.get("/v1/system")) for server in self._servers]
+        return all(node["state"] == "reached" for system in systems for node in system["shared"]["nodes"])
+
+    def _counters(self) -> dict[str, float]:
+        return sum_of(counters_in(server.get("/metrics")) for server in self._servers)
+
+    def _shown(self, before: dict[str, float]) -> list[str]:
+        """What of it the metrics tell."""
+        after = self._counters()
+        more = {name: after[name] - before.get(name, 0) for name in sorted(after)}
+        return [f"  {name} +{more[name]:.0f}" for name in more if more[name] > 0 and TELLS_OF_FAULTS.search(name)]
 
     def _kill_primary(self) -> str:
         node = self._rng.choice(self._store.primaries())
@@ -234,11 +285,15 @@ class Faults:
 
     def _delay(self) -> str:
         node = self._rng.choice(self._store.primaries())
-        if not node.host.set_delay(50):
-            return "left out, as this kernel has no netem"
-        time.sleep(5)
-        node.host.set_delay(0)
-        return ""
+        if node.host.set_delay(50):
+            time.sleep(5)
+            node.host.set_delay(0)
+            return ""
+        ended = time.monotonic() + 5
+        while time.monotonic() < ended:
+            node.ask("client", "pause", "50")
+            time.sleep(0.05)
+        return "by pauses of the node, as this kernel has no netem"
 
     def _bent(self, bend: Callable[[Node, bool], None], seconds: float) -> str:
         node = self._rng.choice(self._store.primaries())
@@ -309,8 +364,8 @@ def replay(arguments: argparse.Namespace, folder: Path) -> int:
 
     for server in servers:
         start(server)
-    faults = Faults(store, arguments.seed) if arguments.faults else None
     fleet = Figures()
+    faults = Faults(store, arguments.seed, servers, fleet) if arguments.faults else None
     began = time.monotonic()
 
     def send(number: int) -> None:
@@ -337,10 +392,8 @@ def replay(arguments: argparse.Namespace, folder: Path) -> int:
             except AssertionError:
                 faults.failed.append(f"{server.host.name} does not reach every node: {server.nodes()}")
     seconds = time.monotonic() - began
-    counters: dict[str, float] = {}
+    counters = sum_of(server.counters() for server in servers)
     for server in servers:
-        for name, value in server.counters().items():
-            counters[name] = counters.get(name, 0) + value
         server.child.terminate()
     ends = [server.child.wait(30) for server in servers]
     return report(arguments, pooled, fleet, faults, counters, ends, seconds)

@@ -121,13 +121,13 @@ class Store:
         return spoilt
 
 
-def until(there: object, what: str, patience_s: float = PATIENCE_S) -> None:
+def until(there: object, what: str, patience_s: float = PATIENCE_S, pause_s: float = 0.1) -> None:
     assert callable(there)
     deadline = time.monotonic() + patience_s
     while not there():
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {patience_s} s: {what}")
-        time.sleep(0.1)
+        time.sleep(pause_s)
 
 
 def _cluster(*command: str) -> None:
