@@ -61,6 +61,7 @@ struct BlockManager::Impl {
       : services(std::make_shared<CacheServices>(runtime, engine, clock, log, std::move(options))),
         groups(
             std::make_unique<Groups>(Groups::Services{.runtime = runtime,
+                                                      .device_memory = engine.device_memory(),
                                                       .transfers = services->transfers,
                                                       .log = log,
                                                       .clock = clock,
@@ -429,6 +430,7 @@ std::vector<NamedAllocator> BlockManager::allocators() const {
   }
   std::vector<NamedAllocator> all = slots.named();
   all.push_back({"request_staging", "host", impl_->services->staging.statistics()});
+  for (NamedAllocator& one : impl_->groups->allocators()) all.push_back(std::move(one));
   return all;
 }
 

@@ -75,6 +75,9 @@ class Stream {
   virtual Result<> synchronize();
   // Work issued after this starts only when the event is ready.
   virtual Result<> wait_for(Event& event) = 0;
+  // What a library beside this one that works on the same devices takes for it: of `cuda` a
+  // cudaStream_t, of `host` null.
+  virtual void* native() const { return nullptr; }
 };
 
 // The devices of a machine, their memory and streams. Two real implementations: `host` needs no GPU
@@ -92,6 +95,12 @@ class DeviceRuntime {
   // Why a device works no more, as a sentence that names it: every operation that needs it fails
   // with device_error, until the process starts anew. Nothing while all work.
   virtual std::optional<std::string> lost() const = 0;
+  // For who waited for the device longer than it may take: it is lost from now on, as work on it
+  // may still write to memory. The host runtime's are never.
+  virtual void declare_lost(int device_id, const std::string& why) {
+    static_cast<void>(device_id);
+    static_cast<void>(why);
+  }
 
   // Zeroed, aligned to 4 KiB at least. A zero size is refused.
   struct DeviceOptions {
@@ -110,6 +119,15 @@ class DeviceRuntime {
   // Memory that moves between the device and the host as it is used; there may be more of it than
   // the device has. impossible where the device cannot, by its name.
   virtual Result<Region> allocate_unified(int device_id, std::uint64_t size_bytes) = 0;
+  // What lies at an address that this runtime gave out; all else is taken for system memory.
+  struct AddressInfo {
+    StorageKind kind = StorageKind::system;
+    int device_id = -1;  // of a device's memory
+  };
+  virtual AddressInfo at(const std::byte* address) const {
+    static_cast<void>(address);
+    return {};
+  }
   // Memory that another process exported, fit for copies as this runtime's own is; what it holds
   // stays. impossible for a kind of export that the runtime does not take for that memory; else as
   // map_exported_memory().

@@ -11,8 +11,8 @@
 
 namespace cairn {
 
-// Where a block's bytes, or a piece's, lie in memory that the CPU reaches, in canonical order.
-// REQUIRES: check_piece(), a host-accessible layout.
+// Where a block's bytes, or a piece's, lie in memory, in canonical order.
+// REQUIRES: check_piece(), a layout in memory, which the CPU need not reach.
 std::vector<iovec> bytes_in_place(const BlockLayout& layout, std::uint32_t block,
                                   std::optional<PieceSelector> piece);
 // The same in a block in canonical order.

@@ -172,6 +172,10 @@ void BlockReader::fetch(Done<std::span<const iovec>> ready) {
   read->fetch(std::move(ready));
 }
 
+std::vector<iovec> BlockReader::in_place() const {
+  return bytes_in_place(impl_->core->layout(impl_->at.tier()), impl_->at.slot(), std::nullopt);
+}
+
 std::optional<std::uint64_t> BlockReader::checksum() const {
   const std::uint64_t known = impl_->read->checksum;
   return known == 0 ? std::nullopt : std::optional(known);

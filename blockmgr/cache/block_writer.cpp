@@ -39,6 +39,7 @@ struct Write : std::enable_shared_from_this<Write> {
   const std::optional<PieceSelector> piece;
   const PieceProgress::Range range;
   const bool in_place;
+  bool filled_in_place = false;  // all the same, by who reaches the slot otherwise
   std::optional<CanonicalStaging::Block> staging;
   std::vector<iovec> bytes;
   bool has_turn = false;  // guarded by the cache's lock
@@ -117,7 +118,7 @@ void Write::staged(Done<std::span<const iovec>> ready) {
 
 void Write::finish(Done<> done) {
   using End = PieceProgress::End;
-  if (in_place) return done(end(End::written));
+  if (in_place || filled_in_place) return done(end(End::written));
   TransferJob job;
   job.source = &staging->layout();
   job.destination = &core->layout(at.tier());
@@ -189,6 +190,13 @@ std::uint64_t BlockWriter::size_bytes() const {
 void BlockWriter::room(Done<std::span<const iovec>> ready) {
   const std::shared_ptr<Write> write = impl_->write;  // the writer may be destroyed by `ready`
   write->room(std::move(ready));
+}
+
+std::vector<iovec> BlockWriter::in_place() {
+  Write& write = *impl_->write;
+  write.filled_in_place = true;
+  write.touched = true;
+  return bytes_in_place(write.core->layout(write.at.tier()), write.at.slot(), write.piece);
 }
 
 void BlockWriter::finish(Done<> done) {

@@ -54,6 +54,9 @@ class BlockReader {
   // first. On io_error or checksum_mismatch the copy has been dropped. queue_full: too many wait
   // for staging.
   void fetch(Done<std::span<const iovec>> ready);
+  // Where the bytes lie, in canonical order, in a tier on a device too: addresses that the CPU may
+  // not reach. They stay until this is destroyed. REQUIRES: of a tier in memory, without a piece.
+  std::vector<iovec> in_place() const;
   // XXH3 of all the block's bytes in canonical order, where somebody has computed it since the key
   // was committed: of the bytes that fetch() gives, which then passes it to keep_checksum().
   // REQUIRES: from read(), peek() or lend(), without a piece.
@@ -80,6 +83,8 @@ class BlockWriter {
   // Room for all the bytes in canonical order: the slot itself where the CPU reaches it, else
   // staging.
   void room(Done<std::span<const iovec>> ready);
+  // The slot itself, whoever reaches it, instead of room(): as BlockReader::in_place().
+  std::vector<iovec> in_place();
   // REQUIRES: the room was filled. Done once every byte is in the slot.
   void finish(Done<> done);
 

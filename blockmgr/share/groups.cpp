@@ -89,9 +89,10 @@ Result<Collectives*> Groups::collectives(std::string_view kind) {
   if (kind == "local") return local_.get();
   MutexLock lock(nccl_mutex_);
   if (!nccl_) {
-    auto made = make_nccl_collectives();
+    auto made = make_nccl_collectives(services_.runtime, services_.device_memory);
     if (!made) return Error{ErrorCode::unavailable, "no NCCL here: " + made.error().detail};
     nccl_ = std::move(*made);
+    loaded_nccl_ = nccl_.get();
   }
   return nccl_.get();
 }
@@ -195,6 +196,15 @@ void Groups::cancel(TransferId id) {
   for (const auto& group : all) {
     if (group->cancel(id)) return;
   }
+}
+
+std::vector<NamedAllocator> Groups::allocators() const {
+  std::vector<NamedAllocator> all = local_->allocators();
+  if (const Collectives* nccl = loaded_nccl_) {
+    for (NamedAllocator& one : nccl->allocators()) all.push_back(std::move(one));
+  }
+  all.push_back({"group_packing", "host", packing_.statistics()});
+  return all;
 }
 
 GroupsStats Groups::stats() const {

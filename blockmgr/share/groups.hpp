@@ -13,6 +13,7 @@
 #include "blockmgr/share/share_stats.hpp"
 #include "memory/alloc/pinned_pool.hpp"
 #include "memory/device_runtime.hpp"
+#include "transport/copy/device_memory.hpp"
 
 namespace cairn {
 
@@ -25,6 +26,7 @@ class Groups {
  public:
   struct Services {
     DeviceRuntime& runtime;
+    DeviceMemory& device_memory;  // what groups of NCCL have theirs from
     TransferTable& transfers;
     Logger& log;
     const Clock& clock;
@@ -55,6 +57,7 @@ class Groups {
   void cancel(TransferId id);
 
   GroupsStats stats() const;
+  std::vector<NamedAllocator> allocators() const;
   const GroupOptions& options() const { return options_; }
 
  private:
@@ -70,6 +73,7 @@ class Groups {
   std::atomic<std::uint64_t> failures_ = 0;
   Mutex nccl_mutex_;                                                 // held while it is loaded
   std::unique_ptr<Collectives> nccl_ CAIRN_GUARDED_BY(nccl_mutex_);  // once it was asked for
+  std::atomic<Collectives*> loaded_nccl_ = nullptr;                  // the same: no scrape waits
   mutable Mutex mutex_;
   std::map<std::string, std::shared_ptr<Group>, std::less<>> groups_ CAIRN_GUARDED_BY(mutex_);
 };

@@ -80,8 +80,13 @@ class SharePlan {
 
 // Goes behind the blocks of a message, one a block.
 struct BlockSeal {
+  enum class Kind : std::uint64_t {
+    none,      // its owner could not read it, and what came is nothing
+    sealed,    // with a checksum
+    unsealed,  // straight from a device's memory: nobody has read it
+  };
   std::uint64_t checksum = 0;
-  std::uint64_t whole = 0;  // 0: its owner could not read it, and what came is nothing
+  Kind kind = Kind::none;
 };
 
 // XXH3 over the block's (layer, outer) pieces in canonical order, each seeded with the one before:

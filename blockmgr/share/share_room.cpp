@@ -1,9 +1,11 @@
 #include "blockmgr/share/share_room.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
 #include "blockmgr/cache/awaited.hpp"
+#include "blockmgr/cache/block_pieces.hpp"
 
 namespace cairn {
 namespace {
@@ -12,7 +14,20 @@ namespace {
 // the disk's depth, few enough to leave staging memory to clients.
 constexpr std::uint32_t kMostInFlight = 16;
 
+// "Few pieces": each is copied on the device where the block is not one piece, and packing memory
+// is the faster way below this.
+constexpr std::uint64_t kLeastPieceBytes = 64ull << 10;
+
 }  // namespace
+
+bool ShareRoom::takes_directly(Tier tier) const {
+  const BlockLayout& layout = *cache_.layout(tier);
+  if (!means_.device_memory || layout.storage_kind() != StorageKind::device) return false;
+  const auto pieces = bytes_in_place(layout, 0, std::nullopt);
+  return pieces.size() == 1 || std::ranges::all_of(pieces, [](const iovec& piece) {
+           return piece.iov_len >= kLeastPieceBytes;
+         });
+}
 
 bool ShareRoom::reaches(Tier tier) const {
   return is_host_memory(cache_.layout(tier)->storage_kind());
@@ -21,14 +36,19 @@ bool ShareRoom::reaches(Tier tier) const {
 std::size_t ShareRoom::add_source(BlockReader& reader) {
   Block& block = blocks_.emplace_back();
   block.reader = &reader;
-  block.in_place = reaches(reader.handle().tier);
+  const Tier tier = reader.handle().tier;
+  block.direct = takes_directly(tier);
+  block.in_place = block.direct || reaches(tier);
+  if (block.direct) block.pieces = reader.in_place();
   return blocks_.size() - 1;
 }
 
 std::size_t ShareRoom::add_target(BlockWriter& writer, const BlockHandle& handle) {
   Block& block = blocks_.emplace_back();
   block.writer = &writer;
-  block.in_place = reaches(handle.tier);
+  block.direct = takes_directly(handle.tier);
+  block.in_place = block.direct || reaches(handle.tier);
+  if (block.direct) block.pieces = writer.in_place();
   return blocks_.size() - 1;
 }
 
@@ -42,7 +62,7 @@ Result<> ShareRoom::open() {
   std::uint64_t packed = 0;
   for (const Block& block : blocks_) packed += block.in_place ? 0u : 1u;
   if (packed > 0) {
-    auto slot = packing_.acquire(packed * block_bytes);
+    auto slot = means_.packing.acquire(packed * block_bytes);
     if (!slot) return std::move(slot).error();
     slot_.emplace(std::move(*slot));
   }
@@ -59,6 +79,7 @@ Result<> ShareRoom::open() {
 void ShareRoom::fetch_all() {
   InFlight flight(kMostInFlight);
   for (Block& block : blocks_) {
+    if (block.direct) continue;
     if (block.reader == nullptr && !(block.writer != nullptr && block.in_place)) continue;
     const auto ready = [&block, &flight](Result<std::span<const iovec>> bytes) {
       if (!bytes) {
@@ -95,8 +116,9 @@ void ShareRoom::fetch_all() {
 
 BlockSeal ShareRoom::seal(std::size_t block) const {
   if (blocks_[block].error) return {};
+  if (blocks_[block].direct) return {.kind = BlockSeal::Kind::unsealed};
   return {.checksum = block_checksum(blocks_[block].pieces, piece_bytes(cache_.config().shape)),
-          .whole = 1};
+          .kind = BlockSeal::Kind::sealed};
 }
 
 void ShareRoom::store(std::span<const std::size_t> targets, std::span<const BlockSeal> seals) {
@@ -104,11 +126,15 @@ void ShareRoom::store(std::span<const std::size_t> targets, std::span<const Bloc
   for (std::size_t i = 0; i < targets.size(); ++i) {
     Block& block = blocks_[targets[i]];
     if (block.error) continue;
-    if (seals[i].whole == 0) {
+    const BlockSeal& sent = seals[i];
+    const bool may_be_unsealed = means_.device_memory;
+    if (sent.kind != BlockSeal::Kind::sealed &&
+        !(may_be_unsealed && sent.kind == BlockSeal::Kind::unsealed)) {
       block.error = Error{ErrorCode::io_error, "the rank that holds it could not read it"};
       continue;
     }
-    if (seal(targets[i]).checksum != seals[i].checksum) {
+    const BlockSeal came = seal(targets[i]);
+    if (came.kind == sent.kind && came.checksum != sent.checksum) {
       block.error = Error{ErrorCode::checksum_mismatch, "what arrived is not what was sent"};
       continue;
     }

@@ -11,11 +11,16 @@
 namespace cairn {
 
 // The bytes of the blocks of one round of sharing: where they are read from and written to. Blocks
-// in memory that the CPU reaches are used where they are; the others go through one slot of packing
+// in memory that the CPU reaches are used where they are, and so are those in a device's where the
+// communicator takes that and they lie in few pieces; the others go through one slot of packing
 // memory, in canonical order.
 class ShareRoom {
  public:
-  ShareRoom(const Cache& cache, PinnedPool& packing) : cache_(cache), packing_(packing) {}
+  struct Means {
+    PinnedPool& packing;
+    bool device_memory = false;  // the communicator takes it
+  };
+  ShareRoom(const Cache& cache, const Means& means) : cache_(cache), means_(means) {}
 
   // Announce all that the round needs; each answers the block's number here.
   std::size_t add_source(BlockReader& reader);
@@ -25,7 +30,7 @@ class ShareRoom {
   // Takes the packing memory, and reads into it what is not read in place.
   Result<> open();
   std::span<const iovec> pieces(std::size_t block) const { return blocks_[block].pieces; }
-  // Of a source: its seal, with `whole` 0 where it could not be read.
+  // Of a source: its seal, of no kind where it could not be read.
   BlockSeal seal(std::size_t block) const;
   const std::optional<Error>& error(std::size_t block) const { return blocks_[block].error; }
 
@@ -38,14 +43,16 @@ class ShareRoom {
     BlockReader* reader = nullptr;
     BlockWriter* writer = nullptr;
     bool in_place = false;
+    bool direct = false;  // in place, and no CPU reads it
     std::vector<iovec> pieces;
     std::optional<Error> error;
   };
   bool reaches(Tier tier) const;
+  bool takes_directly(Tier tier) const;
   void fetch_all();
 
   const Cache& cache_;
-  PinnedPool& packing_;
+  const Means means_;
   std::vector<Block> blocks_;
   std::optional<PinnedPool::Slot> slot_;
 };

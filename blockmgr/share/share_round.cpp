@@ -52,7 +52,8 @@ void ShareSession::fill_room(Batch& batch, ShareRoom& room, std::vector<Parcel>&
 
 Result<> ShareSession::move_round(Batch& batch, const SharePlan& plan, const Round& round) {
   std::vector<Parcel> parcels = parcels_of(plan, round);
-  ShareRoom room(cache_, context_.packing);
+  ShareRoom room(cache_, {.packing = context_.packing,
+                          .device_memory = context_.communicator.takes_device_memory()});
   fill_room(batch, room, parcels);
   CAIRN_TRY(room.open());
   std::map<std::size_t, BlockSeal> seals;
@@ -96,15 +97,17 @@ Result<> ShareSession::move_round(Batch& batch, const SharePlan& plan, const Rou
 Result<> ShareSession::transmit(std::vector<Parcel>& parcels) {
   if (request_.kind == ShareKind::broadcast) {
     const Parcel& parcel = parcels.front();
-    return context_.communicator.broadcast(
-        {.root = members_[parcel.member], .pieces = parcel.pieces});
+    return context_.communicator.broadcast({.root = members_[parcel.member],
+                                            .pieces = parcel.pieces,
+                                            .cut_bytes = cache_.block_bytes()});
   }
   using Message = Communicator::Message;
   std::vector<Message> messages;
   for (const Parcel& parcel : parcels) {
     messages.push_back({.kind = parcel.out ? Message::Kind::send : Message::Kind::receive,
                         .peer = members_[parcel.member],
-                        .pieces = parcel.pieces});
+                        .pieces = parcel.pieces,
+                        .cut_bytes = cache_.block_bytes()});
   }
   if (messages.empty()) return {};
   return context_.communicator.exchange(messages);

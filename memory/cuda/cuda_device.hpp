@@ -73,12 +73,12 @@ class alignas(kCacheLineBytes) CudaDevice {
   // What is known without asking.
   Result<> alive() const;
   std::optional<std::string> lost() const;  // why, as a sentence
+  void mark_lost(const std::string& why);   // the first reason stays
 
  private:
   explicit CudaDevice(int id);
   Result<> describe();
   Result<int> attribute(cudaDeviceAttr which, const char* purpose);
-  void mark_lost(const std::string& why);
   void end_event(cudaEvent_t event);
 
   DeviceInfo info_;

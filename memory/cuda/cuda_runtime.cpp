@@ -39,6 +39,15 @@ class CudaRuntime final : public DeviceRuntime {
     }
     return std::nullopt;
   }
+  void declare_lost(int device_id, const std::string& why) override {
+    if (check_device(device_id)) {
+      context_->devices[static_cast<std::size_t>(device_id)]->mark_lost(why);
+    }
+  }
+  AddressInfo at(const std::byte* address) const override {
+    const auto found = CudaAddressMap::Reader(context_->addresses).at(address);
+    return {.kind = found.kind, .device_id = found.device_id};
+  }
 
   Result<Region> allocate_device(std::uint64_t size_bytes, DeviceOptions options) override {
     CAIRN_TRY(check_device(options.device_id));

@@ -32,6 +32,7 @@ class alignas(kCacheLineBytes) CudaStream final : public Stream {
   Result<std::unique_ptr<Event>> record() override;
   Result<> synchronize() override;
   Result<> wait_for(Event& event) override;
+  void* native() const override { return stream_; }
 
   // For what else is issued on this stream.
   cudaStream_t handle() const { return stream_; }

@@ -45,9 +45,11 @@ class GroupsTest : public ::testing::Test {
   fakes::ManualClock clock_;
   Logger log_{clock_, STDERR_FILENO, LogLevel::error};
   const std::unique_ptr<DeviceRuntime> runtime_ = std::move(make_host_runtime({}).value());
+  DeviceMemory device_memory_{*runtime_};
   TransferTable transfers_{{.max_open = 16, .max_kept = 16}};
   GatedCollectives* collectives_ = new GatedCollectives;  // the groups'
   Groups groups_{{.runtime = *runtime_,
+                  .device_memory = device_memory_,
                   .transfers = transfers_,
                   .log = log_,
                   .clock = clock_,

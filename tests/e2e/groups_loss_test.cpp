@@ -51,7 +51,7 @@ bool stop_in_the_middle(ServerGroup& group, const std::vector<std::string>& tran
 }
 
 TEST(GroupLoss, OneServerKilledInTheMiddleOfABroadcast) {
-  ServerGroup group(4, {{"piece_bytes", kLargeBytes}, {"step_timeout_ms", 20'000}});
+  ServerGroup group({4}, {{"piece_bytes", kLargeBytes}, {"step_timeout_ms", 20'000}});
   group.make_cache("c", large_cache);
   std::vector<std::string> transfers;
   bool stopped = false;
@@ -113,7 +113,7 @@ TEST(GroupLoss, OneServerKilledInTheMiddleOfABroadcast) {
 }
 
 TEST(GroupLoss, ARankThatDoesNotAnswerIsADeadline) {
-  ServerGroup group(2, {{"step_timeout_ms", 300}});
+  ServerGroup group({2}, {{"step_timeout_ms", 300}});
   group.make_cache("c", [](std::size_t) { return cache_body({.pinned = 4}); });
   group.form("g");
   const auto transfers = group.start("g", "agree", {{"cache", "c"}, {"keys", keys(0, 1)}}, {0});
@@ -124,7 +124,7 @@ TEST(GroupLoss, ARankThatDoesNotAnswerIsADeadline) {
 }
 
 TEST(GroupLoss, ARankThatBringsNoNumbersIsADeadline) {
-  ServerGroup group(2, {{"step_timeout_ms", 300}});
+  ServerGroup group({2}, {{"step_timeout_ms", 300}});
   group.form("g");
   const auto transfers = group.start("g", "all_reduce", {{"values", {1, 2}}, {"op", "sum"}}, {0});
   const json ended = group.ended(0, transfers[0]);
@@ -134,7 +134,7 @@ TEST(GroupLoss, ARankThatBringsNoNumbersIsADeadline) {
 }
 
 TEST(GroupLoss, WhoeverLeavesEndsWhatWaitsForIt) {
-  ServerGroup group(2);
+  ServerGroup group({2});
   group.make_cache("c", [](std::size_t) { return cache_body({.pinned = 4}); });
   group.form("g");
   const json body = {{"cache", "c"}, {"keys", keys(0, 1)}};
@@ -153,7 +153,7 @@ TEST(GroupSharing, EachBlockOfATraceIsComputedOnceAndReadOnAll) {
   constexpr int kSessions = 6;
   constexpr int kTurns = 4;
   constexpr int kBlocksPerTurn = 3;
-  ServerGroup group(kServers);
+  ServerGroup group({kServers});
   group.make_cache("c", [](std::size_t rank) {
     return cache_body({.device = 128, .pinned = 128, .layout = rank % 2 == 0 ? "first" : "second"});
   });

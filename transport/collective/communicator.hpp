@@ -9,12 +9,16 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.hpp"
 #include "base/unique_function.hpp"
+#include "memory/alloc/statistics.hpp"
 
 namespace cairn {
 
+class DeviceMemory;
+class DeviceRuntime;
 class HostNames;
 
 // As NCCL names them.
@@ -48,7 +52,8 @@ struct RankPlace {
 };
 
 // A rank's part in a group that works together: the same calls in the same order on every rank. The
-// bytes are in host memory; a message may lie in many pieces, which need not be the same on both
+// bytes are in host memory, those of broadcasts and messages also in a device's where
+// takes_device_memory(). A message may lie in many pieces, which need not be the same on both
 // sides. Call from one thread at a time; each call blocks until this rank's part of it is done, or
 // for the step's deadline.
 //
@@ -64,6 +69,7 @@ class Communicator {
 
   virtual std::string_view name() const = 0;  // "local" or "nccl"
   virtual RankPlace place() const = 0;
+  virtual bool takes_device_memory() const { return false; }
 
   struct Elements {
     std::uint64_t count = 0;
@@ -93,6 +99,9 @@ class Communicator {
   struct Broadcast {
     std::uint32_t root = 0;
     std::span<const iovec> pieces;
+    // The same on all sides, here and of messages: so many bytes, again and again, are worth a
+    // transmission of their own, since they may lie in one piece of a device's memory. 0: none.
+    std::uint64_t cut_bytes = 0;
   };
   virtual Result<> broadcast(const Broadcast& call) = 0;
 
@@ -102,6 +111,7 @@ class Communicator {
     enum class Kind : std::uint8_t { send, receive } kind = Kind::send;
     std::uint32_t peer = 0;
     std::span<const iovec> pieces;
+    std::uint64_t cut_bytes = 0;
   };
   virtual Result<> exchange(std::span<const Message> messages) = 0;
 
@@ -150,6 +160,8 @@ class Collectives {
  public:
   virtual ~Collectives() = default;
   virtual std::string_view name() const = 0;  // "local" or "nccl"
+  // What its communicators keep their reductions' buffers with.
+  virtual std::vector<NamedAllocator> allocators() const { return {}; }
 
   // For rank 0, before it joins. unavailable where the others could not come; deadline_exceeded,
   // cancelled while a name is looked up.
@@ -167,9 +179,10 @@ class Collectives {
 // ranks above it, and must be one that the others reach.
 std::unique_ptr<Collectives> make_local_collectives(std::string host);
 std::unique_ptr<Collectives> make_local_collectives(std::string host, HostNames names);
-// NVIDIA's library, one rank a GPU. `unavailable`, with the reason, where the program was built
-// without it or no device answers.
-Result<std::unique_ptr<Collectives>> make_nccl_collectives();
+// NVIDIA's library, one rank a GPU of the runtime's. Borrows both. `unavailable`, with the reason,
+// where the program was built without it or no device answers.
+Result<std::unique_ptr<Collectives>> make_nccl_collectives(DeviceRuntime& runtime,
+                                                           DeviceMemory& memory);
 
 // The kind of collectives that made a unique id: "local", "nccl", or empty for none of them.
 std::string_view kind_of_unique_id(std::string_view unique_id);

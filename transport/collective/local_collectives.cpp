@@ -28,6 +28,9 @@ class LocalCollectives final : public Collectives {
   LocalCollectives(std::string host, HostNames names)
       : host_(std::move(host)), names_(std::move(names)) {}
   std::string_view name() const override { return "local"; }
+  std::vector<NamedAllocator> allocators() const override {
+    return {{std::string(kReductionAllocator), "host", reductions_->now()}};
+  }
 
   Result<std::unique_ptr<Invitation>> invite(std::chrono::milliseconds timeout,
                                              const JoinStop& stop) override {
@@ -74,12 +77,13 @@ class LocalCollectives final : public Collectives {
     }
     auto sockets = meet(rendezvous, stop, std::move(accepted));
     if (!sockets) return std::move(sockets).error();
-    return make_local_communicator(place, std::move(*sockets), request.step_timeout);
+    return make_local_communicator(place, std::move(*sockets), request.step_timeout, reductions_);
   }
 
  private:
   const std::string host_;
   const HostNames names_;
+  const std::shared_ptr<ReductionCounts> reductions_ = std::make_shared<ReductionCounts>();
 };
 
 }  // namespace

@@ -43,8 +43,9 @@ void copy_pieces(std::span<const iovec> from, std::span<const iovec> to) {
 class LocalCommunicator final : public Communicator {
  public:
   LocalCommunicator(RankPlace place, std::vector<LinkSocket> sockets,
-                    std::chrono::milliseconds step_timeout)
-      : links_(place, std::move(sockets), step_timeout) {}
+                    std::chrono::milliseconds step_timeout,
+                    std::shared_ptr<ReductionCounts> reductions)
+      : links_(place, std::move(sockets), step_timeout), reductions_(std::move(reductions)) {}
 
   std::string_view name() const override { return "local"; }
   RankPlace place() const override { return links_.place(); }
@@ -63,7 +64,7 @@ class LocalCommunicator final : public Communicator {
   Result<> pass_along(PeerLinks::Subject subject, const Broadcast& call);
 
   PeerLinks links_;
-  std::vector<std::byte> scratch_;  // kept from reduction to reduction
+  ReductionBuffers<std::vector<std::byte>> reductions_;
 };
 
 Result<> LocalCommunicator::check_rank(std::uint32_t wanted, std::string_view what) const {
@@ -137,7 +138,13 @@ Result<> LocalCommunicator::all_reduce(const AllReduce& call) {
     const std::uint64_t begin = std::min(size, step * kReduceStepBytes);
     return std::span(call.destination + begin, std::min(kReduceStepBytes, size - begin));
   };
-  if (!first) scratch_.resize(std::min(size, kReduceStepBytes));
+  std::span<std::byte> scratch;
+  if (!first) {
+    const auto buffer = reductions_.take(
+        ReductionBuffers<std::vector<std::byte>>::Key::of(call), std::min(size, kReduceStepBytes),
+        [](std::uint64_t bytes) { return Result<std::vector<std::byte>>(bytes); });
+    scratch = **buffer;
+  }
   // A step later than it comes in, a piece goes out.
   for (std::uint64_t step = 0; step <= steps; ++step) {
     std::vector<Flow> flows;
@@ -145,7 +152,7 @@ Result<> LocalCommunicator::all_reduce(const AllReduce& call) {
     if (gets) {
       flows.push_back({.way = Flow::Way::in,
                        .peer = rank() - 1,
-                       .pieces = {piece_of(scratch_.data(), part(step).size())}});
+                       .pieces = {piece_of(scratch.data(), part(step).size())}});
     }
     if (!last && step > 0) {
       const auto done = part(step - 1);
@@ -157,11 +164,11 @@ Result<> LocalCommunicator::all_reduce(const AllReduce& call) {
     if (gets) {
       const auto sums = part(step);
       // The lower rank's value first, so that the order is the ranks'.
-      reduce({.accumulator = std::span(scratch_.data(), sums.size()),
+      reduce({.accumulator = scratch.first(sums.size()),
               .values = sums,
               .type = type,
               .reduction = call.reduction});
-      std::copy_n(scratch_.begin(), sums.size(), sums.begin());  // none at a size of 0
+      std::copy_n(scratch.begin(), sums.size(), sums.begin());  // none at a size of 0
     }
   }
   if (last && call.reduction == Reduction::avg) {
@@ -216,8 +223,10 @@ Result<> LocalCommunicator::finalize() {
 
 std::unique_ptr<Communicator> make_local_communicator(RankPlace place,
                                                       std::vector<LinkSocket> sockets,
-                                                      std::chrono::milliseconds step_timeout) {
-  return std::make_unique<LocalCommunicator>(place, std::move(sockets), step_timeout);
+                                                      std::chrono::milliseconds step_timeout,
+                                                      std::shared_ptr<ReductionCounts> reductions) {
+  return std::make_unique<LocalCommunicator>(place, std::move(sockets), step_timeout,
+                                             std::move(reductions));
 }
 
 Result<std::vector<std::unique_ptr<Communicator>>> make_local_group(
@@ -237,7 +246,8 @@ Result<std::vector<std::unique_ptr<Communicator>>> make_local_group(
   std::vector<std::unique_ptr<Communicator>> group;
   for (std::uint32_t rank = 0; rank < world_size; ++rank) {
     group.push_back(make_local_communicator({.rank = rank, .world_size = world_size},
-                                            std::move(sockets[rank]), step_timeout));
+                                            std::move(sockets[rank]), step_timeout,
+                                            std::make_shared<ReductionCounts>()));
   }
   return group;
 }

@@ -6,6 +6,7 @@
 
 #include "transport/collective/communicator.hpp"
 #include "transport/collective/link_socket.hpp"
+#include "transport/collective/reduction_buffers.hpp"
 
 namespace cairn {
 
@@ -17,7 +18,8 @@ namespace cairn {
 // with it every bit of a floating-point result, is the same on all ranks.
 std::unique_ptr<Communicator> make_local_communicator(RankPlace place,
                                                       std::vector<LinkSocket> sockets,
-                                                      std::chrono::milliseconds step_timeout);
+                                                      std::chrono::milliseconds step_timeout,
+                                                      std::shared_ptr<ReductionCounts> reductions);
 
 // The ranks of one process, connected by Unix sockets. unavailable where there are no more
 // descriptors.

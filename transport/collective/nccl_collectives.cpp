@@ -24,8 +24,20 @@ class NcclInvitation final : public Invitation {
 
 class NcclCollectives final : public Collectives {
  public:
-  explicit NcclCollectives(const NcclLibrary& library) : nccl_(library) {}
+  NcclCollectives(const NcclLibrary& library, DeviceRuntime& runtime, DeviceMemory& memory)
+      : nccl_(library), ground_{library, runtime, memory, left_behind_, {}} {
+    for (const DeviceInfo& device : runtime.devices()) {
+      ground_.reductions[device.id] = std::make_shared<ReductionCounts>();
+    }
+  }
   std::string_view name() const override { return "nccl"; }
+  std::vector<NamedAllocator> allocators() const override {
+    std::vector<NamedAllocator> all;
+    for (const auto& [device, counts] : ground_.reductions) {
+      all.push_back({std::string(kReductionAllocator), std::to_string(device), counts->now()});
+    }
+    return all;
+  }
 
   Result<std::unique_ptr<Invitation>> invite(std::chrono::milliseconds /*timeout*/,
                                              const JoinStop& /*stop*/) override {
@@ -53,7 +65,7 @@ class NcclCollectives final : public Collectives {
                   std::as_writable_bytes(std::span(id.internal)))) {
       return Error{ErrorCode::malformed, "unique_id is none of NCCL's"};
     }
-    auto communicator = NcclCommunicator::open(nccl_, request);
+    auto communicator = NcclCommunicator::open(ground_, request);
     if (!communicator) return std::move(communicator).error();
     // NCCL has no step between: who joins hears of the others only when all are there.
     accepted();
@@ -63,11 +75,14 @@ class NcclCollectives final : public Collectives {
 
  private:
   const NcclLibrary& nccl_;
+  LeftBehind left_behind_;
+  NcclGround ground_;  // not changed once made
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Collectives>> make_nccl_collectives() {
+Result<std::unique_ptr<Collectives>> make_nccl_collectives(DeviceRuntime& runtime,
+                                                           DeviceMemory& memory) {
   int devices = 0;
   if (const cudaError_t asked = cudaGetDeviceCount(&devices);
       asked != cudaSuccess || devices == 0) {
@@ -77,7 +92,8 @@ Result<std::unique_ptr<Collectives>> make_nccl_collectives() {
   }
   auto library = NcclLibrary::load();
   if (!library) return std::move(library).error();
-  return std::unique_ptr<Collectives>(std::make_unique<NcclCollectives>(**library));
+  return std::unique_ptr<Collectives>(
+      std::make_unique<NcclCollectives>(**library, runtime, memory));
 }
 
 }  // namespace cairn

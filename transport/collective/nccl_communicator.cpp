@@ -23,45 +23,29 @@ ncclDataType_t nccl_type(DataType type) { return static_cast<ncclDataType_t>(typ
 
 // A call of 8 MiB takes hundreds of microseconds.
 constexpr std::chrono::microseconds kPollInterval{20};
-// NCCL wants its buffers aligned for wide loads.
-constexpr std::uint64_t kAlignment = 512;
-// The buffer grows in steps of a piece.
-constexpr std::uint64_t kGrowthBytes = 8ull << 20;
-
-std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kAlignment - 1) & ~(kAlignment - 1); }
-
-Result<> cuda(const char* call, cudaError_t outcome) {
-  if (outcome == cudaSuccess) return {};
-  static_cast<void>(cudaGetLastError());
-  return Error{ErrorCode::device_error, std::string(call) + ": " + cudaGetErrorString(outcome)};
-}
 
 }  // namespace
 
-Result<std::unique_ptr<NcclCommunicator>> NcclCommunicator::open(const NcclLibrary& library,
+Result<std::unique_ptr<NcclCommunicator>> NcclCommunicator::open(const NcclGround& ground,
                                                                  const JoinRequest& request) {
-  std::unique_ptr<NcclCommunicator> made(new NcclCommunicator(library, request));
-  CAIRN_TRY(cuda("cudaSetDevice", cudaSetDevice(made->device_id_)));
-  CAIRN_TRY(cuda("cudaStreamCreateWithFlags",
-                 cudaStreamCreateWithFlags(&made->stream_, cudaStreamNonBlocking)));
-  CAIRN_TRY(cuda("cudaEventCreateWithFlags",
-                 cudaEventCreateWithFlags(&made->event_, cudaEventDisableTiming)));
-  return made;
+  auto workplace = NcclWorkplace::open(ground, request.device_id);
+  if (!workplace) return std::move(workplace).error();
+  return std::unique_ptr<NcclCommunicator>(
+      new NcclCommunicator(ground, request, std::move(*workplace)));
 }
 
 NcclCommunicator::~NcclCommunicator() {
-  static_cast<void>(cudaSetDevice(device_id_));
-  if (comm_ != nullptr) nccl_.comm_abort(comm_);
-  // What a device still works on is nobody else's, ever.
-  if (!ends_in_time()) return;
-  if (stream_ != nullptr) static_cast<void>(cudaStreamDestroy(stream_));
-  if (event_ != nullptr) static_cast<void>(cudaEventDestroy(event_));
-  if (buffer_ != nullptr) static_cast<void>(cudaFree(buffer_));
-  static_cast<void>(cudaGetLastError());
+  if (workplace_) stop_device();
 }
 
 Result<> NcclCommunicator::join(const ncclUniqueId& id, std::chrono::milliseconds timeout,
                                 const JoinStop& stop) {
+  // NCCL takes the thread's.
+  if (const cudaError_t entered = cudaSetDevice(device_id_); entered != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return break_down(
+        {ErrorCode::device_error, std::string("cudaSetDevice: ") + cudaGetErrorString(entered)});
+  }
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   const ncclResult_t begun = nccl_.comm_init_rank_config(
@@ -102,12 +86,11 @@ Result<> NcclCommunicator::wait_for_nccl(const std::string& what, ncclResult_t i
 }
 
 Result<> NcclCommunicator::wait_for_stream(const std::string& what, Until until) {
-  CAIRN_TRY(cuda("cudaEventRecord", cudaEventRecord(event_, stream_)));
+  const auto event = workplace_->record();
+  if (!event) return event.error();
   while (true) {
-    const cudaError_t state = cudaEventQuery(event_);
-    // NotReady is kept as the thread's last error, and is none.
-    if (state == cudaErrorNotReady) static_cast<void>(cudaGetLastError());
-    if (state != cudaSuccess && state != cudaErrorNotReady) return cuda("cudaEventQuery", state);
+    const auto ready = (*event)->ready();
+    if (!ready) return ready.error();
     // Also once the stream is done: it gets to its end where NCCL gave up.
     ncclResult_t nccl_state = ncclSuccess;
     const ncclResult_t asked = nccl_.comm_get_async_error(comm_, &nccl_state);
@@ -115,97 +98,72 @@ Result<> NcclCommunicator::wait_for_stream(const std::string& what, Until until)
     if (nccl_state != ncclSuccess && nccl_state != ncclInProgress) {
       return nccl_.error(what, nccl_state);
     }
-    if (state == cudaSuccess) return {};
+    if (*ready) return {};
     CAIRN_TRY(check_going(until, what));
     std::this_thread::sleep_for(kPollInterval);
   }
 }
 
-Result<> NcclCommunicator::reserve(std::uint64_t size_bytes) {
-  if (size_bytes <= buffer_bytes_) return {};
-  if (buffer_ != nullptr) {
-    CAIRN_TRY(cuda("cudaFree", cudaFree(buffer_)));
-    buffer_ = nullptr;
-    buffer_bytes_ = 0;
-  }
-  const std::uint64_t wanted = (size_bytes + kGrowthBytes - 1) / kGrowthBytes * kGrowthBytes;
-  void* memory = nullptr;
-  CAIRN_TRY(cuda("cudaMalloc", cudaMalloc(&memory, wanted)));
-  buffer_ = static_cast<std::byte*>(memory);
-  buffer_bytes_ = wanted;
-  return {};
-}
-
-Result<> NcclCommunicator::copy(const Transit& transit, bool up) {
-  std::byte* device = buffer_ + transit.offset_bytes;
-  for (const iovec& piece : transit.pieces) {
-    if (piece.iov_len == 0) continue;
-    void* const host = piece.iov_base;
-    CAIRN_TRY(cuda("cudaMemcpyAsync", cudaMemcpyAsync(up ? device : host, up ? host : device,
-                                                      piece.iov_len, cudaMemcpyDefault, stream_)));
-    device += piece.iov_len;
-  }
-  return {};
-}
-
-Result<> NcclCommunicator::run(const std::string& what, std::span<const Transit> transits,
-                               const std::function<ncclResult_t()>& issue) {
+Result<> NcclCommunicator::run(const Step& step) {
   if (broken_) return *broken_;
-  auto done = steps(what, transits, issue);
+  auto done = take(step);
   if (!done) return break_down(done.error());
   return {};
 }
 
-Result<> NcclCommunicator::steps(const std::string& what, std::span<const Transit> transits,
-                                 const std::function<ncclResult_t()>& issue) {
+Result<> NcclCommunicator::take(const Step& step) {
   const Until until = std::chrono::steady_clock::now() + step_timeout_;
-  CAIRN_TRY(check_going(until, what));
-  CAIRN_TRY(cuda("cudaSetDevice", cudaSetDevice(device_id_)));
-  std::uint64_t needed = 0;
-  for (const Transit& transit : transits) {
-    needed = std::max(needed, transit.offset_bytes + total_bytes(transit.pieces));
-  }
-  // A call of no bytes still needs an address.
-  CAIRN_TRY(reserve(std::max(needed, kAlignment)));
-  for (const Transit& transit : transits) {
-    if (transit.up) CAIRN_TRY(copy(transit, true));
-  }
-  CAIRN_TRY(wait_for_nccl(what, issue(), until, nullptr));
-  CAIRN_TRY(wait_for_stream(what, until));
-  // Only now: a copy down to memory that is not pinned waits for all before it, without a bound.
-  for (const Transit& transit : transits) {
-    if (!transit.down) continue;
-    copies_down_ = true;
-    CAIRN_TRY(copy(transit, false));
-  }
-  CAIRN_TRY(wait_for_stream(what, until));
-  copies_down_ = false;
+  CAIRN_TRY(check_going(until, step.what));
+  workplace_->begin();
+  CAIRN_TRY(step.lay_out(*workplace_));
+  CAIRN_TRY(workplace_->go_up());
+  CAIRN_TRY(wait_for_nccl(step.what, step.issue(*workplace_), until, nullptr));
+  CAIRN_TRY(wait_for_stream(step.what, until));
+  const auto copies = workplace_->go_down();
+  if (!copies) return copies.error();
+  if (*copies) CAIRN_TRY(wait_for_stream(step.what, until));
+  workplace_->deliver();
   return {};
+}
+
+ncclResult_t NcclCommunicator::grouped(const std::function<ncclResult_t(std::size_t part)>& issue) {
+  ncclResult_t outcome = nccl_.group_start();
+  if (outcome != ncclSuccess) return outcome;
+  for (std::size_t i = 0; i < workplace_->parts() && outcome == ncclSuccess; ++i) {
+    outcome = issue(i);
+    if (outcome == ncclInProgress) outcome = ncclSuccess;
+  }
+  const ncclResult_t ended = nccl_.group_end();
+  return outcome == ncclSuccess ? ended : outcome;
 }
 
 Error NcclCommunicator::break_down(const Error& why) {
   broken_ = why;
-  if (comm_ != nullptr) nccl_.comm_abort(comm_);
-  comm_ = nullptr;
-  if (ends_in_time()) return why;
-  if (copies_down_) {
-    // It would write into memory that is somebody else's by then: there is no deadline for that.
-    static_cast<void>(cudaStreamSynchronize(stream_));
-    return why;
+  if (!stop_device()) {
+    broken_ = Error{ErrorCode::device_error, why.detail +
+                                                 "; and the device did not end its work within " +
+                                                 std::to_string(step_timeout_.count()) + " ms"};
   }
-  broken_ =
-      Error{ErrorCode::device_error, why.detail + "; and the device did not end its work within " +
-                                         std::to_string(step_timeout_.count()) + " ms"};
   return *broken_;
 }
 
-bool NcclCommunicator::ends_in_time() const {
+bool NcclCommunicator::stop_device() {
+  if (comm_ != nullptr) nccl_.comm_abort(comm_);
+  comm_ = nullptr;
   const Until until = std::chrono::steady_clock::now() + step_timeout_;
-  while (stream_ != nullptr && cudaStreamQuery(stream_) == cudaErrorNotReady) {
-    static_cast<void>(cudaGetLastError());
-    if (std::chrono::steady_clock::now() >= until) return false;
+  while (cudaStreamQuery(workplace_->stream()) == cudaErrorNotReady) {
+    static_cast<void>(cudaGetLastError());  // it is kept as the thread's last error, and is none
+    if (std::chrono::steady_clock::now() >= until) {
+      ground_.runtime.declare_lost(device_id_, "it did not end the work of a group within " +
+                                                   std::to_string(step_timeout_.count()) + " ms");
+      ground_.left_behind.take(std::move(workplace_));
+      return false;
+    }
     std::this_thread::sleep_for(kPollInterval);
   }
+  static_cast<void>(cudaGetLastError());
+  // NCCL tells of an error of the device's as of any other; the runtime knows which of them last.
+  if (const auto asked = workplace_->record()) static_cast<void>((*asked)->ready());
   return true;
 }
 
@@ -213,67 +171,89 @@ Result<> NcclCommunicator::all_reduce(const AllReduce& call) {
   const std::uint64_t size = call.elements.size_bytes();
   const iovec source = piece_of(call.source, size);
   const iovec destination = piece_of(call.destination, size);
-  const std::array<Transit, 2> transits = {
-      {{.pieces = {&source, 1}, .up = true}, {.pieces = {&destination, 1}, .down = true}}};
-  return run("ncclAllReduce", transits, [&] {
-    return nccl_.all_reduce(buffer_, buffer_, call.elements.count, nccl_type(call.elements.type),
-                            static_cast<ncclRedOp_t>(call.reduction), comm_, stream_);
-  });
+  return run({.what = "ncclAllReduce",
+              .lay_out = [&](NcclWorkplace& at) -> Result<> {
+                const auto buffer = at.reduction_buffer(call);
+                if (!buffer) return buffer.error();
+                at.add_at(*buffer, {&source, 1}, {.up = true});
+                at.add_at(*buffer, {&destination, 1}, {.down = true});
+                return {};
+              },
+              .issue =
+                  [&](NcclWorkplace& at) {
+                    return nccl_.all_reduce(
+                        at.data(0), at.data(1), call.elements.count, nccl_type(call.elements.type),
+                        static_cast<ncclRedOp_t>(call.reduction), comm_, at.stream());
+                  }});
 }
 
 Result<> NcclCommunicator::all_gather(const AllGather& call) {
   const std::uint64_t size = call.elements.size_bytes();
   const iovec source = piece_of(call.source, size);
   const iovec destination = piece_of(call.destination, size * place_.world_size);
-  const std::uint64_t gathered = aligned(size);
-  const std::array<Transit, 2> transits = {
-      {{.pieces = {&source, 1}, .up = true},
-       {.pieces = {&destination, 1}, .offset_bytes = gathered, .down = true}}};
-  return run("ncclAllGather", transits, [&] {
-    return nccl_.all_gather(buffer_, buffer_ + gathered, call.elements.count,
-                            nccl_type(call.elements.type), comm_, stream_);
-  });
+  return run({.what = "ncclAllGather",
+              .lay_out = [&](NcclWorkplace& at) -> Result<> {
+                at.add({&source, 1}, {.up = true}, 0);
+                at.add({&destination, 1}, {.down = true}, 0);
+                return {};
+              },
+              .issue =
+                  [&](NcclWorkplace& at) {
+                    return nccl_.all_gather(at.data(0), at.data(1), call.elements.count,
+                                            nccl_type(call.elements.type), comm_, at.stream());
+                  }});
 }
 
 Result<> NcclCommunicator::broadcast(const Broadcast& call) {
   CAIRN_TRY(check_rank(call.root, "root"));
   const bool root = call.root == place_.rank;
-  const Transit transit{.pieces = call.pieces, .up = root, .down = !root};
-  return run("ncclBroadcast", {&transit, 1}, [&] {
-    return nccl_.broadcast(buffer_, buffer_, total_bytes(call.pieces), ncclUint8,
-                           static_cast<int>(call.root), comm_, stream_);
-  });
+  return run({.what = "ncclBroadcast",
+              .lay_out = [&](NcclWorkplace& at) -> Result<> {
+                at.add(call.pieces, {.up = root, .down = !root}, call.cut_bytes);
+                return {};
+              },
+              .issue =
+                  [&](NcclWorkplace& at) {
+                    return grouped([&](std::size_t i) {
+                      return nccl_.broadcast(at.data(i), at.data(i), at.size_bytes(i), ncclUint8,
+                                             static_cast<int>(call.root), comm_, at.stream());
+                    });
+                  }});
 }
 
 Result<> NcclCommunicator::exchange(std::span<const Message> messages) {
-  std::vector<Transit> transits;
-  std::uint64_t offset = 0;
   std::int64_t to_itself = 0;
   for (const Message& message : messages) {
     CAIRN_TRY(check_rank(message.peer, "peer"));
-    const bool out = message.kind == Message::Kind::send;
-    transits.push_back({.pieces = message.pieces, .offset_bytes = offset, .up = out, .down = !out});
-    const std::uint64_t size = total_bytes(message.pieces);
-    if (message.peer == place_.rank) to_itself += static_cast<std::int64_t>(size) * (out ? 1 : -1);
-    offset += aligned(size);
+    if (message.peer != place_.rank) continue;
+    const auto size = static_cast<std::int64_t>(total_bytes(message.pieces));
+    to_itself += message.kind == Message::Kind::send ? size : -size;
   }
   if (to_itself != 0) {
     return Error{ErrorCode::impossible, "rank " + std::to_string(place_.rank) +
                                             " does not receive from itself what it sends itself"};
   }
-  return run("ncclSend and ncclRecv", transits, [&] {
-    ncclResult_t outcome = nccl_.group_start();
-    for (std::size_t i = 0; i < messages.size() && outcome == ncclSuccess; ++i) {
-      std::byte* const at = buffer_ + transits[i].offset_bytes;
-      const std::uint64_t size = total_bytes(messages[i].pieces);
-      const int peer = static_cast<int>(messages[i].peer);
-      outcome = transits[i].up ? nccl_.send(at, size, ncclUint8, peer, comm_, stream_)
-                               : nccl_.recv(at, size, ncclUint8, peer, comm_, stream_);
-      if (outcome == ncclInProgress) outcome = ncclSuccess;
-    }
-    const ncclResult_t ended = nccl_.group_end();
-    return outcome == ncclSuccess ? ended : outcome;
-  });
+  std::vector<const Message*> of_part;
+  return run({.what = "ncclSend and ncclRecv",
+              .lay_out = [&](NcclWorkplace& at) -> Result<> {
+                for (const Message& message : messages) {
+                  const bool out = message.kind == Message::Kind::send;
+                  at.add(message.pieces, {.up = out, .down = !out}, message.cut_bytes);
+                  of_part.resize(at.parts(), &message);
+                }
+                return {};
+              },
+              .issue =
+                  [&](NcclWorkplace& at) {
+                    return grouped([&](std::size_t i) {
+                      const int peer = static_cast<int>(of_part[i]->peer);
+                      const bool out = of_part[i]->kind == Message::Kind::send;
+                      return out ? nccl_.send(at.data(i), at.size_bytes(i), ncclUint8, peer, comm_,
+                                              at.stream())
+                                 : nccl_.recv(at.data(i), at.size_bytes(i), ncclUint8, peer, comm_,
+                                              at.stream());
+                    });
+                  }});
 }
 
 // A reduction is the barrier: NCCL's own finalize does not wait for the other ranks.

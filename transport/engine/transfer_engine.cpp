@@ -434,6 +434,8 @@ std::vector<NamedAllocator> TransferEngine::allocators() const {
   return all;
 }
 
+DeviceMemory& TransferEngine::device_memory() { return impl_->device_memory; }
+
 Result<Region> TransferEngine::allocate_device(std::uint64_t size_bytes,
                                                DeviceRuntime::DeviceOptions options) {
   return impl_->device_memory.allocate_whole(size_bytes, options);

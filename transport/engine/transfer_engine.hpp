@@ -10,6 +10,7 @@
 #include "memory/alloc/statistics.hpp"
 #include "memory/device_runtime.hpp"
 #include "transport/copy/copy_choice.hpp"
+#include "transport/copy/device_memory.hpp"
 #include "transport/engine/transfer_job.hpp"
 #include "transport/io/disk_io.hpp"
 
@@ -89,6 +90,8 @@ class TransferEngine {
   // Memory of a device, zeroed, until the Region goes: from the allocator that movements' scratch
   // memory is of. As DeviceRuntime::allocate_device().
   Result<Region> allocate_device(std::uint64_t size_bytes, DeviceRuntime::DeviceOptions options);
+  // The same memory, for others that work on streams.
+  DeviceMemory& device_memory();
   // Of a device: what nobody uses goes back to the driver, which waits for what its streams still
   // do; answers how many bytes that were. out_of_range for an unknown device; device_error.
   Result<std::uint64_t> empty_cache(int device_id);

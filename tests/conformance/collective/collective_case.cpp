@@ -1,5 +1,6 @@
 #include "tests/conformance/collective/collective_case.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <optional>
 #include <ostream>
@@ -11,15 +12,25 @@
 namespace cairn::conformance {
 namespace {
 
-Result<Ranks> over_tcp(std::uint32_t world_size, std::chrono::milliseconds step_timeout) {
+Result<Ranks> in_process(std::unique_ptr<NcclStand>& /*stand*/, std::uint32_t world_size,
+                         std::chrono::milliseconds step_timeout) {
+  return make_local_group(world_size, step_timeout);
+}
+
+Result<Ranks> over_tcp(std::unique_ptr<NcclStand>& /*stand*/, std::uint32_t world_size,
+                       std::chrono::milliseconds step_timeout) {
   const auto local = make_local_collectives("127.0.0.1");
   return join_all(*local, world_size, step_timeout);
 }
 
-Result<Ranks> over_nccl(std::uint32_t world_size, std::chrono::milliseconds step_timeout) {
-  auto nccl = make_nccl_collectives();
-  if (!nccl) return std::move(nccl).error();
-  return join_all(**nccl, world_size, step_timeout);
+Result<Ranks> over_nccl(std::unique_ptr<NcclStand>& stand, std::uint32_t world_size,
+                        std::chrono::milliseconds step_timeout) {
+  if (!stand) {
+    auto made = NcclStand::make();
+    if (!made) return std::move(made).error();
+    stand = std::move(*made);
+  }
+  return join_all(*stand->collectives, world_size, step_timeout);
 }
 
 bool gpu_required() {
@@ -29,10 +40,22 @@ bool gpu_required() {
 
 }  // namespace
 
+Result<std::unique_ptr<NcclStand>> NcclStand::make() {
+  auto stand = std::make_unique<NcclStand>();
+  auto runtime = make_cuda_runtime();
+  if (!runtime) return std::move(runtime).error();
+  stand->runtime = std::move(*runtime);
+  stand->memory.emplace(*stand->runtime);
+  auto nccl = make_nccl_collectives(*stand->runtime, *stand->memory);
+  if (!nccl) return std::move(nccl).error();
+  stand->collectives = std::move(*nccl);
+  return stand;
+}
+
 void PrintTo(const CollectiveCase& tested, std::ostream* out) { *out << tested.name; }
 
 std::vector<CollectiveCase> collective_cases() {
-  return {{"local", make_local_group}, {"tcp", over_tcp}, {"nccl", over_nccl}};
+  return {{"local", in_process}, {"tcp", over_tcp}, {"nccl", over_nccl}};
 }
 
 std::vector<Result<>> on_each(Ranks& ranks, const std::function<Result<>(Communicator&)>& part) {
@@ -58,6 +81,8 @@ Result<Ranks> join_all(Collectives& collectives, std::uint32_t world_size,
       JoinRequest request{.place = {.rank = rank, .world_size = world_size},
                           .device_id = static_cast<int>(rank),
                           .unique_id = unique_id};
+      // Also where one of them fails, for whom the others then wait.
+      request.join_timeout = std::max(step_timeout, std::chrono::milliseconds(5'000));
       request.step_timeout = step_timeout;
       if (rank == 0) request.invitation = std::move(*invitation);
       threads.emplace_back([&, rank, mine = std::move(request)]() mutable {
@@ -74,12 +99,12 @@ Result<Ranks> join_all(Collectives& collectives, std::uint32_t world_size,
 }
 
 bool CollectiveTest::make(std::uint32_t world_size, std::chrono::milliseconds step) {
-  auto made = GetParam().make(world_size, step);
+  auto made = GetParam().make(stand_, world_size, step);
   if (made) {
     ranks_ = std::move(*made);
     return true;
   }
-  const bool too_few_devices = made.error().code == ErrorCode::device_error && world_size > 1;
+  const bool too_few_devices = made.error().code == ErrorCode::out_of_range && world_size > 1;
   const bool none = made.error().code == ErrorCode::unavailable && !gpu_required();
   [&] {
     if (too_few_devices || none) GTEST_SKIP() << GetParam().name << ": " << made.error().detail;

@@ -5,20 +5,34 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "transport/collective/communicator.hpp"
+#include "transport/copy/device_memory.hpp"
 
 namespace cairn::conformance {
 
 using Ranks = std::vector<std::unique_ptr<Communicator>>;
 
+// NCCL on this machine's GPUs, and what its communicators borrow.
+struct NcclStand {
+  // unavailable where there is no GPU, or no NCCL.
+  static Result<std::unique_ptr<NcclStand>> make();
+
+  std::unique_ptr<DeviceRuntime> runtime;
+  std::optional<DeviceMemory> memory;
+  std::unique_ptr<Collectives> collectives;
+};
+
 // A kind of collectives under test, its ranks all in this process.
 struct CollectiveCase {
   std::string name;
-  // unavailable where this machine has none.
-  Result<Ranks> (*make)(std::uint32_t world_size, std::chrono::milliseconds step_timeout);
+  // unavailable where this machine has none. The stand is made where it is needed, and outlives
+  // the ranks.
+  Result<Ranks> (*make)(std::unique_ptr<NcclStand>& stand, std::uint32_t world_size,
+                        std::chrono::milliseconds step_timeout);
 };
 void PrintTo(const CollectiveCase& tested, std::ostream* out);
 std::vector<CollectiveCase> collective_cases();
@@ -43,6 +57,7 @@ class CollectiveTest : public testing::TestWithParam<CollectiveCase> {
   [[nodiscard]] bool make(std::uint32_t world_size, std::chrono::milliseconds step = kPatience);
   void expect_all_done(const std::vector<Result<>>& answers);
 
+  std::unique_ptr<NcclStand> stand_;
   Ranks ranks_;
 };
 

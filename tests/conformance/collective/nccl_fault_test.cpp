@@ -1,6 +1,8 @@
 // NCCL on its fake: each call fails in turn, and every rank hears of it.
 #include <dlfcn.h>
+#include <gmock/gmock.h>
 
+#include <cstdlib>
 #include <optional>
 #include <type_traits>
 
@@ -41,6 +43,8 @@ std::optional<FakeNccl> fake_nccl() {
 class NcclFaultTest : public testing::Test {
  protected:
   void SetUp() override {
+    ASSERT_FALSE(cuda_ && !nccl_ && std::getenv("CAIRN_FAKE_CUDA_DEVICES") != nullptr)
+        << "the fake of NCCL does not load: " << ::dlerror();
     if (!nccl_) GTEST_SKIP() << "runs on the fake only";
     cuda_->reset(1);
   }
@@ -52,9 +56,9 @@ class NcclFaultTest : public testing::Test {
 
   // Every kind of call between two ranks: true where all of it went well, with the right bytes.
   static bool work() {
-    auto nccl = make_nccl_collectives();
-    if (!nccl) return false;
-    auto joined = join_all(**nccl, 2, std::chrono::seconds(2));
+    auto stand = NcclStand::make();
+    if (!stand) return false;
+    auto joined = join_all(*(*stand)->collectives, 2, std::chrono::seconds(2));
     if (!joined) return false;
     const auto answers = on_each(*joined, [](Communicator& rank) -> Result<> {
       const std::uint32_t me = rank.place().rank;
@@ -109,25 +113,27 @@ TEST_F(NcclFaultTest, EachCallOfNcclFailsInTurn) {
 }
 
 TEST_F(NcclFaultTest, ADeviceThatHangsFailsTheCallAndHoldsNobody) {
-  const auto runtime = make_cuda_runtime().value();
-  // Registered: a copy of any other memory waits without a bound, in CUDA too.
-  const Region memory = runtime->allocate_pinned(4096, {}).value();
-  auto nccl = make_nccl_collectives();
-  ASSERT_TRUE(nccl);
-  auto joined = join_all(**nccl, 2, std::chrono::milliseconds(200));
+  const auto stand = NcclStand::make().value();
+  auto joined = join_all(*stand->collectives, 2, std::chrono::milliseconds(200));
   ASSERT_TRUE(joined);
-  cuda_->hold(true);
-  const auto answers = on_each(*joined, [&memory](Communicator& rank) -> Result<> {
-    std::byte* const bytes = memory.data() + rank.place().rank * sizeof(std::uint64_t);
+  const auto reduce = [](Communicator& rank) -> Result<> {
+    std::uint64_t number = 1;  // memory that is somebody else's after the call
+    auto* const bytes = reinterpret_cast<std::byte*>(&number);
     return rank.all_reduce({.source = bytes,
                             .destination = bytes,
                             .elements = {.count = 1, .type = DataType::uint64}});
-  });
+  };
+  // The driver gives no memory of a device that hangs.
+  for (const auto& answer : on_each(*joined, reduce)) ASSERT_TRUE(answer) << answer.error().detail;
+  cuda_->hold(true);
+  const auto answers = on_each(*joined, reduce);
   for (const auto& answer : answers) {
     ASSERT_FALSE(answer);
     EXPECT_EQ(answer.error().code, ErrorCode::device_error) << answer.error().detail;
   }
   EXPECT_NE(cuda_->leaks(), "") << "what a device works on is not given back";
+  EXPECT_THAT(stand->runtime->lost().value_or(""),
+              testing::HasSubstr("is lost: it did not end the work of a group within 200 ms"));
   cuda_->hold(false);
   joined->clear();
 }
@@ -142,16 +148,26 @@ TEST_F(NcclFaultTest, AnAsynchronousErrorEndsTheGroup) {
 }
 
 TEST_F(NcclFaultTest, EachCallOfCudaFailsInTurn) {
-  for (const char* call : {"cudaStreamCreateWithFlags", "cudaEventCreateWithFlags", "cudaMalloc",
-                           "cudaMemcpyAsync", "cudaEventRecord", "cudaLaunchHostFunc"}) {
-    for (std::uint64_t n = 1; n < 32; n *= 2) {
+  std::uint64_t failures = 0;
+  std::uint64_t failed_works = 0;
+  for (const char* call :
+       {"cudaSetDevice", "cudaStreamCreateWithFlags", "cudaEventCreateWithFlags", "cudaMalloc",
+        "cudaHostRegister", "cudaMemcpyAsync", "cudaEventRecord", "cudaLaunchHostFunc"}) {
+    for (std::uint64_t n = 1; n < 100; ++n) {
       cuda_->reset(n);
       cuda_->fail(call, n, 2);  // out of memory, which passes
       const bool fine = work();
-      EXPECT_EQ(fine, cuda_->injected() == 0) << call << " " << n;
-      if (fine) break;
+      // Some of them can be done without, or once more.
+      if (cuda_->injected() == 0) {
+        EXPECT_TRUE(fine) << call << " " << n;
+        break;
+      }
+      ++failures;
+      failed_works += fine ? 0 : 1;
     }
   }
+  EXPECT_GT(failed_works, failures / 2);
+  RecordProperty("failures", static_cast<int>(failures));
 }
 
 }  // namespace

@@ -5,13 +5,38 @@
 
 namespace cairn::e2e {
 
-ServerGroup::ServerGroup(std::size_t world_size, const json& settings) {
+std::string_view to_string(ServerGroup::Collective collective) {
+  return collective == ServerGroup::Collective::local ? "local" : "nccl";
+}
+
+std::vector<ServerGroup::Collective> ServerGroup::collectives() {
+#ifdef CAIRN_FAKE_NCCL_FOLDER
+  return {Collective::local, Collective::nccl};
+#else
+  return {Collective::local};
+#endif
+}
+
+ServerGroup::ServerGroup(const Setup& setup, json settings) {
+  settings["collective"] = to_string(setup.collective);
+  ServerSetup server{.flags = {"--runtime", "host"}};
+#ifdef CAIRN_FAKE_NCCL_FOLDER
+  if (setup.collective == Collective::nccl) {
+    server = {.flags = {"--runtime", "cuda"},
+              .environment = {"LD_LIBRARY_PATH=" CAIRN_FAKE_NCCL_FOLDER}};
+  }
+#endif
   const auto config = folder_.path() / "config.json";
   std::ofstream(config) << json({{"caches", json::array()}, {"groups", settings}});
-  for (std::size_t rank = 0; rank < world_size; ++rank) {
+  server.flags.insert(server.flags.end(), {"--config", config.string()});
+  for (std::size_t rank = 0; rank < setup.world_size; ++rank) {
+    ServerSetup mine = server;
+    if (rank == 0) {
+      mine.environment.insert(mine.environment.end(), setup.environment.begin(),
+                              setup.environment.end());
+    }
     Rank& one = ranks_.emplace_back();
-    one.server = std::make_unique<ServerProcess>(
-        ServerSetup{.flags = {"--runtime", "host", "--config", config.string()}});
+    one.server = std::make_unique<ServerProcess>(mine);
     one.rest = std::make_unique<Rest>(one.server->endpoint());
   }
 }

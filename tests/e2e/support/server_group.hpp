@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/e2e/support/served_test.hpp"
@@ -16,8 +17,19 @@ class ServerGroup {
     std::unique_ptr<ServerProcess> server;
     std::unique_ptr<Rest> rest;
   };
+  enum class Collective : std::uint8_t {
+    local,  // on the host runtime
+    nccl,   // on the fakes of libcudart and libnccl
+  };
+  // Those that this build has.
+  static std::vector<Collective> collectives();
+  struct Setup {
+    std::size_t world_size = 2;
+    Collective collective = Collective::local;
+    std::vector<std::string> environment = {};  // of rank 0
+  };
   // `settings` is the configuration's section "groups".
-  explicit ServerGroup(std::size_t world_size, const json& settings = json::object());
+  explicit ServerGroup(const Setup& setup, json settings = json::object());
 
   std::size_t size() const { return ranks_.size(); }
   Rank& operator[](std::size_t rank) { return ranks_[rank]; }
@@ -49,5 +61,7 @@ class ServerGroup {
   fakes::TempDir folder_;
   std::vector<Rank> ranks_;
 };
+
+std::string_view to_string(ServerGroup::Collective collective);
 
 }  // namespace cairn::e2e

@@ -35,11 +35,16 @@ std::uint64_t cairn_fake_alive(const char* what) {
   if (wanted == "streams") return machine.engine.streams();
   return machine.engine.events();
 }
-// Where the bytes of device memory really are, for another fake that works on it; null for what is
-// none, or runs past its end.
-void* cairn_fake_device_bytes(const void* address, std::size_t size_bytes) {
+// For another fake that works on this one's devices. Where the bytes of a device's memory really
+// are; null for what is none of its, or runs past its end.
+void* cairn_fake_device_bytes(const void* address, std::size_t size_bytes, int device) {
   const auto side = state().memory.find(address, size_bytes);
-  return side && side->kind == Kind::device ? side->bytes : nullptr;
+  const bool its = side && side->kind == Kind::device && side->device == device;
+  return its ? side->bytes : nullptr;
+}
+int cairn_fake_current_device() { return cairn::fakes::thread_state().device; }
+int cairn_fake_stream_device(cudaStream_t stream) {
+  return state().engine.device_of(stream).value_or(-1);
 }
 
 }  // extern "C"

@@ -1,46 +1,62 @@
-// NCCL for ranks of one process, on the fake CUDA runtime. See World for what it does to its users;
-// beside that it takes no NULL stream, no memory but a device's, no blocking communicator, and any
-// call fails on demand.
+// NCCL on the fake CUDA runtime. See Rank for what it does to its users; beside that it takes no
+// NULL stream, no memory or stream but of the communicator's own device, no GPU for two ranks of
+// this process, no blocking communicator, no collective beside sends and receives in one group, and
+// any call fails on demand: by the functions below, or by CAIRN_FAKE_NCCL_FAIL=CALL:N:RESULT.
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "tests/fakes/nccl/world.hpp"
-#include "transport/collective/communicator.hpp"
+#include "tests/fakes/nccl/rank.hpp"
 
-extern "C" void* cairn_fake_device_bytes(const void* address, std::size_t size_bytes);
+extern "C" void* cairn_fake_device_bytes(const void* address, std::size_t size_bytes, int device);
+extern "C" int cairn_fake_current_device();
+extern "C" int cairn_fake_stream_device(cudaStream_t stream);
 
 struct ncclComm {
-  std::shared_ptr<cairn::fakes::World> world;
-  int rank = 0;
-  bool finalized = false;
+  std::shared_ptr<cairn::fakes::Rank> rank;
+  int device = 0;
+  std::string id;
 };
 
 namespace {
 
-using cairn::fakes::CallBuffers;
-using cairn::fakes::CollectiveCall;
-using cairn::fakes::PeerMessage;
-using cairn::fakes::World;
+using cairn::fakes::Rank;
+using cairn::fakes::RankCall;
 
 struct Library {
+  Library() {
+    const char* const plan = std::getenv("CAIRN_FAKE_NCCL_FAIL");
+    if (plan == nullptr) return;
+    const std::string text(plan);
+    const std::size_t n = text.find(':');
+    const std::size_t result = text.find(':', n + 1);
+    failing = text.substr(0, n);
+    fails_in = std::strtoull(text.c_str() + n + 1, nullptr, 10);
+    failure = static_cast<ncclResult_t>(std::atoi(text.c_str() + result + 1));
+  }
+
   std::mutex mutex;
-  std::map<std::string, std::shared_ptr<World>> worlds;  // by unique id
-  std::uint64_t ids = 0;
+  const std::unique_ptr<cairn::Collectives> sockets = cairn::make_local_collectives("127.0.0.1");
+  std::map<std::string, std::unique_ptr<cairn::Invitation>> invitations;  // by unique id
+  std::set<std::pair<std::string, int>> devices;  // of this process's ranks, by unique id
   std::size_t alive = 0;
   std::string failing;
   std::uint64_t fails_in = 0;
   ncclResult_t failure = ncclSuccess;
   std::map<std::string, std::uint64_t> calls;
 };
+// Never destroyed: streams that a test leaks are threads that go on using it.
 Library& library() {
-  static Library one;
+  static Library& one = *new Library;
   return one;
 }
 
@@ -54,21 +70,13 @@ ncclResult_t planned(const char* call) {
 
 // What a stream does for a rank. Owned by the stream.
 struct Work {
-  std::shared_ptr<World> world;
-  int rank = 0;
-  bool collective = false;
-  CollectiveCall call;
-  CallBuffers buffers;
-  std::vector<PeerMessage> messages;
+  std::shared_ptr<Rank> rank;
+  std::vector<RankCall> calls;
 };
 
 void run(void* argument) {
   const std::unique_ptr<Work> work(static_cast<Work*>(argument));
-  if (work->collective) {
-    work->world->meet(work->rank, work->call, work->buffers);
-  } else {
-    work->world->exchange(work->rank, work->messages);
-  }
+  work->rank->run(work->calls);
 }
 
 ncclResult_t launch(cudaStream_t stream, Work work) {
@@ -78,13 +86,12 @@ ncclResult_t launch(cudaStream_t stream, Work work) {
   return ncclSuccess;
 }
 
-// A group of sends and receives of the calling thread.
+// A group of calls of the calling thread.
 struct OpenGroup {
   int depth = 0;
   ncclComm_t comm = nullptr;
   cudaStream_t stream = nullptr;
-  std::vector<PeerMessage> messages;
-  ncclResult_t error = ncclSuccess;
+  std::vector<RankCall> calls;
 };
 OpenGroup& open_group() {
   thread_local OpenGroup group;
@@ -93,67 +100,68 @@ OpenGroup& open_group() {
 
 bool known(ncclDataType_t type) { return type >= ncclInt8 && type <= ncclBfloat16; }
 
-std::size_t bytes_of(std::size_t count, ncclDataType_t type) {
-  return count * cairn::width_bytes(static_cast<cairn::DataType>(type));
+bool is_message(const RankCall& call) {
+  return call.kind == RankCall::Kind::send || call.kind == RankCall::Kind::receive;
 }
 
-struct Buffers {
-  const void* source;
-  std::size_t source_bytes;
-  void* destination;
-  std::size_t destination_bytes;
-};
+// The bytes' real place, or null where NCCL would refuse them.
+std::byte* real(const void* address, std::size_t size_bytes, ncclComm_t comm) {
+  return static_cast<std::byte*>(cairn_fake_device_bytes(address, size_bytes, comm->device));
+}
 
-ncclResult_t collective(const char* name, const Buffers& buffers, const CollectiveCall& call,
-                        ncclComm_t comm, cudaStream_t stream) {
+// `wanted` with addresses of the device's.
+ncclResult_t issue(const char* name, RankCall wanted, ncclComm_t comm, cudaStream_t stream) {
   if (const ncclResult_t failure = planned(name); failure != ncclSuccess) return failure;
-  if (comm == nullptr || stream == nullptr || !known(call.type)) return ncclInvalidArgument;
-  if (open_group().depth > 0) return ncclInvalidUsage;
-  const ncclResult_t state = comm->world->state(comm->rank);
+  if (comm == nullptr || stream == nullptr || wanted.detail < 0) return ncclInvalidArgument;
+  if (cairn_fake_stream_device(stream) != comm->device) return ncclInvalidArgument;
+  const ncclResult_t state = comm->rank->state();
   if (state != ncclSuccess) return state == ncclInProgress ? ncclInvalidUsage : state;
-  auto* const source =
-      static_cast<std::byte*>(cairn_fake_device_bytes(buffers.source, buffers.source_bytes));
-  auto* const destination = static_cast<std::byte*>(
-      cairn_fake_device_bytes(buffers.destination, buffers.destination_bytes));
-  if (source == nullptr || destination == nullptr) return ncclInvalidArgument;
-  return launch(stream, {.world = comm->world,
-                         .rank = comm->rank,
-                         .collective = true,
-                         .call = call,
-                         .buffers = {source, destination},
-                         .messages = {}});
-}
-
-ncclResult_t message(const char* name, const PeerMessage& wanted, ncclComm_t comm,
-                     cudaStream_t stream) {
-  if (const ncclResult_t failure = planned(name); failure != ncclSuccess) return failure;
+  const std::size_t size = wanted.elements.size_bytes();
+  const bool gathers = wanted.kind == RankCall::Kind::all_gather;
+  const bool reduces = wanted.kind == RankCall::Kind::all_reduce;
+  const auto world_size = static_cast<std::size_t>(comm->rank->world_size());
+  if (!gathers && !reduces && wanted.detail >= comm->rank->world_size()) {
+    return ncclInvalidArgument;
+  }
+  if (reduces && wanted.detail > ncclAvg) return ncclInvalidArgument;
+  if (wanted.kind != RankCall::Kind::receive) {
+    wanted.source = real(wanted.source, size, comm);
+    if (wanted.source == nullptr) return ncclInvalidArgument;
+  }
+  if (wanted.kind != RankCall::Kind::send) {
+    wanted.destination = real(wanted.destination, gathers ? size * world_size : size, comm);
+    if (wanted.destination == nullptr) return ncclInvalidArgument;
+  }
   OpenGroup& group = open_group();
-  if (comm == nullptr || stream == nullptr) return ncclInvalidArgument;
-  // NCCL would do it at once; both sides of a pair would then wait for each other.
-  if (group.depth == 0) return ncclInvalidUsage;
-  if (group.comm != nullptr && (group.comm != comm || group.stream != stream)) {
+  if (group.depth == 0) {
+    // NCCL would do it at once; both sides of a pair would then wait for each other.
+    if (is_message(wanted)) return ncclInvalidUsage;
+    return launch(stream, {.rank = comm->rank, .calls = {wanted}});
+  }
+  if (group.comm != nullptr && (group.comm != comm || group.stream != stream ||
+                                is_message(group.calls.front()) != is_message(wanted))) {
     return ncclInvalidUsage;
   }
-  PeerMessage real = wanted;
-  real.bytes = static_cast<std::byte*>(cairn_fake_device_bytes(wanted.bytes, wanted.size_bytes));
-  if (real.bytes == nullptr) return ncclInvalidArgument;
   group.comm = comm;
   group.stream = stream;
-  group.messages.push_back(real);
+  group.calls.push_back(wanted);
   return ncclSuccess;
 }
 
-ncclResult_t end(ncclComm_t comm, bool lost) {
-  if (lost) {
-    comm->world->lose(comm->rank);
-  } else {
-    comm->world->leave(comm->rank);
+ncclResult_t end(ncclComm_t comm) {
+  comm->rank->abort();
+  Library& all = library();
+  {
+    const std::lock_guard lock(all.mutex);
+    --all.alive;
+    all.devices.erase({comm->id, comm->device});
   }
   delete comm;
-  Library& all = library();
-  const std::lock_guard lock(all.mutex);
-  --all.alive;
   return ncclSuccess;
+}
+
+cairn::Communicator::Elements elements(std::size_t count, ncclDataType_t type) {
+  return {.count = count, .type = static_cast<cairn::DataType>(type)};
 }
 
 }  // namespace
@@ -182,10 +190,15 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
     return failure;
   }
   Library& all = library();
-  const std::lock_guard lock(all.mutex);
+  const cairn::JoinStop never;
+  auto invited = all.sockets->invite(std::chrono::minutes(1), never);
+  if (!invited) return ncclSystemError;
+  const std::string text = (*invited)->unique_id();
+  if (text.size() >= sizeof id->internal) return ncclInternalError;
   std::memset(id, 0, sizeof *id);
-  const std::uint64_t number = ++all.ids;
-  std::memcpy(id->internal, &number, sizeof number);
+  std::memcpy(id->internal, text.data(), text.size());
+  const std::lock_guard lock(all.mutex);
+  all.invitations[text] = std::move(*invited);
   return ncclSuccess;
 }
 
@@ -195,19 +208,20 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int world_size, ncclUnique
     return failure;
   }
   if (config == nullptr || config->blocking != 0) return ncclInvalidUsage;
+  if (rank < 0 || rank >= world_size) return ncclInvalidArgument;
+  const std::string text(id.internal, ::strnlen(id.internal, sizeof id.internal));
+  const int device = cairn_fake_current_device();
+  cairn::JoinRequest request{.place = {.rank = static_cast<std::uint32_t>(rank),
+                                       .world_size = static_cast<std::uint32_t>(world_size)},
+                             .unique_id = text};
   Library& all = library();
-  std::unique_lock lock(all.mutex);
-  auto& world = all.worlds[std::string(id.internal, sizeof id.internal)];
-  if (!world) world = std::make_shared<World>(world_size, all.ids);
-  const auto mine = world;
+  const std::lock_guard lock(all.mutex);
+  if (!all.devices.emplace(text, device).second) return ncclInvalidUsage;
+  if (rank == 0) request.invitation = std::move(all.invitations[text]);
   ++all.alive;
-  lock.unlock();
-  if (!mine->enter(rank, world_size)) {
-    lock.lock();
-    --all.alive;
-    return ncclInvalidArgument;
-  }
-  *comm = new ncclComm{.world = mine, .rank = rank};
+  *comm = new ncclComm{.rank = std::make_shared<Rank>(*all.sockets, std::move(request)),
+                       .device = device,
+                       .id = text};
   return ncclInProgress;
 }
 
@@ -217,9 +231,9 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   }
   // "async" plans an error of the communicator's own, which stays.
   if (const ncclResult_t failure = planned("async"); failure != ncclSuccess) {
-    comm->world->fail(comm->rank, failure);
+    comm->rank->fail(failure);
   }
-  *error = comm->world->state(comm->rank);
+  *error = comm->rank->state();
   return ncclSuccess;
 }
 
@@ -227,63 +241,69 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   if (const ncclResult_t failure = planned("ncclCommFinalize"); failure != ncclSuccess) {
     return failure;
   }
-  comm->finalized = true;
-  comm->world->leave(comm->rank);
-  return ncclSuccess;
+  comm->rank->finalize();
+  return comm->rank->state();
 }
 
-ncclResult_t ncclCommDestroy(ncclComm_t comm) { return end(comm, !comm->finalized); }
-ncclResult_t ncclCommAbort(ncclComm_t comm) { return end(comm, true); }
+ncclResult_t ncclCommDestroy(ncclComm_t comm) { return end(comm); }
+ncclResult_t ncclCommAbort(ncclComm_t comm) { return end(comm); }
 
 ncclResult_t ncclAllReduce(const void* source, void* destination, std::size_t count,
                            ncclDataType_t type, ncclRedOp_t reduction, ncclComm_t comm,
                            cudaStream_t stream) {
   if (!known(type)) return ncclInvalidArgument;
-  const std::size_t size = bytes_of(count, type);
-  return collective("ncclAllReduce", {source, size, destination, size},
-                    {.kind = CollectiveCall::Kind::all_reduce,
-                     .count = count,
-                     .type = type,
-                     .detail = static_cast<int>(reduction)},
-                    comm, stream);
+  return issue("ncclAllReduce",
+               {.kind = RankCall::Kind::all_reduce,
+                .source = static_cast<const std::byte*>(source),
+                .destination = static_cast<std::byte*>(destination),
+                .elements = elements(count, type),
+                .detail = static_cast<int>(reduction)},
+               comm, stream);
 }
 
 ncclResult_t ncclAllGather(const void* source, void* destination, std::size_t count,
                            ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
-  if (!known(type) || comm == nullptr) return ncclInvalidArgument;
-  const std::size_t size = bytes_of(count, type);
-  const std::size_t gathered = size * static_cast<std::size_t>(comm->world->size());
-  return collective("ncclAllGather", {source, size, destination, gathered},
-                    {.kind = CollectiveCall::Kind::all_gather, .count = count, .type = type}, comm,
-                    stream);
+  if (!known(type)) return ncclInvalidArgument;
+  return issue("ncclAllGather",
+               {.kind = RankCall::Kind::all_gather,
+                .source = static_cast<const std::byte*>(source),
+                .destination = static_cast<std::byte*>(destination),
+                .elements = elements(count, type)},
+               comm, stream);
 }
 
 ncclResult_t ncclBroadcast(const void* source, void* destination, std::size_t count,
                            ncclDataType_t type, int root, ncclComm_t comm, cudaStream_t stream) {
   if (!known(type)) return ncclInvalidArgument;
-  const std::size_t size = bytes_of(count, type);
-  return collective(
-      "ncclBroadcast", {source, size, destination, size},
-      {.kind = CollectiveCall::Kind::broadcast, .count = count, .type = type, .detail = root}, comm,
-      stream);
+  return issue("ncclBroadcast",
+               {.kind = RankCall::Kind::broadcast,
+                .source = static_cast<const std::byte*>(source),
+                .destination = static_cast<std::byte*>(destination),
+                .elements = elements(count, type),
+                .detail = root},
+               comm, stream);
 }
 
 ncclResult_t ncclSend(const void* source, std::size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
-  auto* const bytes = const_cast<std::byte*>(static_cast<const std::byte*>(source));
-  return message("ncclSend",
-                 {.out = true, .peer = peer, .bytes = bytes, .size_bytes = bytes_of(count, type)},
-                 comm, stream);
+  if (!known(type)) return ncclInvalidArgument;
+  return issue("ncclSend",
+               {.kind = RankCall::Kind::send,
+                .source = static_cast<const std::byte*>(source),
+                .elements = elements(count, type),
+                .detail = peer},
+               comm, stream);
 }
 
 ncclResult_t ncclRecv(void* destination, std::size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
-  return message("ncclRecv",
-                 {.out = false,
-                  .peer = peer,
-                  .bytes = static_cast<std::byte*>(destination),
-                  .size_bytes = bytes_of(count, type)},
-                 comm, stream);
+  if (!known(type)) return ncclInvalidArgument;
+  return issue("ncclRecv",
+               {.kind = RankCall::Kind::receive,
+                .destination = static_cast<std::byte*>(destination),
+                .elements = elements(count, type),
+                .detail = peer},
+               comm, stream);
 }
 
 ncclResult_t ncclGroupStart() {
@@ -300,13 +320,8 @@ ncclResult_t ncclGroupEnd() {
   const ncclResult_t failure = planned("ncclGroupEnd");
   if (--open.depth > 0) return failure;
   const OpenGroup group = std::exchange(open, {});
-  if (failure != ncclSuccess || group.messages.empty()) return failure;
-  return launch(group.stream, {.world = group.comm->world,
-                               .rank = group.comm->rank,
-                               .collective = false,
-                               .call = {},
-                               .buffers = {},
-                               .messages = group.messages});
+  if (failure != ncclSuccess || group.calls.empty()) return failure;
+  return launch(group.stream, {.rank = group.comm->rank, .calls = group.calls});
 }
 
 // How a test steers the fake.
