@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "transport/collective/pieces.hpp"
+
 namespace cairn {
 
 std::vector<iovec> bytes_in_place(const BlockLayout& layout, std::uint32_t block,
@@ -41,6 +43,13 @@ Result<> check_piece(const LayoutConfig& shape, std::optional<PieceSelector> pie
                                             std::to_string(piece->outer) + " of a block with " +
                                             std::to_string(shape.num_layers) + " layers of " +
                                             std::to_string(shape.outer_dim)};
+}
+
+std::uint64_t kept_checksum(BlockReader& reader, std::span<const iovec> bytes) {
+  if (const auto known = reader.checksum()) return *known;
+  const std::uint64_t checksum = checksum_of(bytes);
+  reader.keep_checksum(checksum);
+  return checksum;
 }
 
 }  // namespace cairn

@@ -2,7 +2,9 @@
 
 #include <sys/uio.h>
 
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/result.hpp"
@@ -21,5 +23,9 @@ iovec bytes_in_canonical(std::byte* block, const LayoutConfig& shape,
 
 PieceProgress::Range piece_range(const LayoutConfig& shape, std::optional<PieceSelector> piece);
 Result<> check_piece(const LayoutConfig& shape, std::optional<PieceSelector> piece);
+
+// XXH3 of a block's bytes, as its reader fetched them: computed where nobody has, and then kept.
+// REQUIRES: as BlockReader::checksum().
+std::uint64_t kept_checksum(BlockReader& reader, std::span<const iovec> bytes);
 
 }  // namespace cairn

@@ -3,7 +3,7 @@
 #include <optional>
 #include <utility>
 
-#include "transport/collective/pieces.hpp"
+#include "blockmgr/cache/block_pieces.hpp"
 
 namespace cairn {
 namespace {
@@ -45,14 +45,12 @@ class Uploading : public std::enable_shared_from_this<Uploading> {
   }
 
   void write(std::span<const iovec> bytes) {
-    const auto known = upload_.reader->checksum();
-    const std::uint64_t checksum = known ? *known : checksum_of(bytes);
-    if (!known) upload_.reader->keep_checksum(checksum);
+    BlockReader& reader = *upload_.reader;
     header_ =
         write_shared_header(context().fingerprint, {.key = upload_.key,
                                                     .parent = upload_.parent,
-                                                    .size_bytes = upload_.reader->size_bytes(),
-                                                    .checksum = checksum});
+                                                    .size_bytes = reader.size_bytes(),
+                                                    .checksum = kept_checksum(reader, bytes)});
     std::vector<iovec> from{{header_.data(), header_.size()}};
     from.insert(from.end(), bytes.begin(), bytes.end());
     context().store.write(

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "base/hex.hpp"
+#include "blockmgr/cache/block_pieces.hpp"
 #include "server/codec/byte_range.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
@@ -132,8 +133,8 @@ class KeyRead : public std::enable_shared_from_this<KeyRead> {
     auto reader = cache.read(request_.key, request_.piece, request_.holder);
     if (!reader) return reply_.error(reader.error());
     readers_.push_back(std::move(*reader));
-    known_ = request_.piece ? std::nullopt : readers_.back().checksum();
-    if (known_ && answered_without_bytes(etag_of(*known_))) return;
+    const auto known = request_.piece ? std::nullopt : readers_.back().checksum();
+    if (known && answered_without_bytes(etag_of(*known))) return;
     readers_.back().fetch([self = shared_from_this()](Result<std::span<const iovec>> pieces) {
       self->fetched(std::move(pieces));
     });
@@ -159,16 +160,14 @@ class KeyRead : public std::enable_shared_from_this<KeyRead> {
   // time.
   void answer(std::span<const iovec> pieces) {
     BlockReader& reader = readers_.back();
-    const std::uint64_t checksum = known_ ? *known_ : checksum_of(pieces);
-    if (!known_ && !request_.piece) reader.keep_checksum(checksum);
-    const std::string etag = etag_of(checksum);
+    const std::string etag =
+        etag_of(request_.piece ? checksum_of(pieces) : kept_checksum(reader, pieces));
     if (answered_without_bytes(etag)) return;
     send_block(request_, etag, std::move(reader), pieces, reply_);
   }
 
   KeyRequest request_;
   Reply reply_;
-  std::optional<std::uint64_t> known_;  // the last reader's block's checksum
   // Failed ones stay until the end: this may be called by one of them.
   std::vector<BlockReader> readers_;
 };

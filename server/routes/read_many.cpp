@@ -3,13 +3,13 @@
 #include <utility>
 
 #include "base/mutex.hpp"
+#include "blockmgr/cache/block_pieces.hpp"
 #include "blockmgr/shared/shared_context.hpp"
 #include "server/codec/dom_blocks.hpp"
 #include "server/codec/ids.hpp"
 #include "server/http/body_buffer.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
-#include "transport/collective/pieces.hpp"
 
 namespace cairn::routes {
 namespace {
@@ -43,13 +43,10 @@ Result<BlockReader> read_one(const ReadRequest& request, KeyView key) {
 // As the block would stand in a shared store, before its bytes.
 SharedHeader header_of(const ReadRequest& request, const BlockKey& key, BlockReader& reader,
                        std::span<const iovec> pieces) {
-  const auto known = reader.checksum();
-  const std::uint64_t checksum = known ? *known : checksum_of(pieces);
-  if (!known) reader.keep_checksum(checksum);
   return write_shared_header(request.fingerprint, {.key = key,
                                                    .parent = request.cache->parent(key),
                                                    .size_bytes = reader.size_bytes(),
-                                                   .checksum = checksum});
+                                                   .checksum = kept_checksum(reader, pieces)});
 }
 
 // The keys of what is still to be sent, end to end: a client that is slow to read holds them all,
