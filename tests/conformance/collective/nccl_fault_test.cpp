@@ -148,25 +148,27 @@ TEST_F(NcclFaultTest, AnAsynchronousErrorEndsTheGroup) {
 }
 
 TEST_F(NcclFaultTest, EachCallOfCudaFailsInTurn) {
+  struct Call {
+    const char* name;
+    bool can_be_spared = true;  // done without, or once more
+  };
   std::uint64_t failures = 0;
-  std::uint64_t failed_works = 0;
-  for (const char* call :
-       {"cudaSetDevice", "cudaStreamCreateWithFlags", "cudaEventCreateWithFlags", "cudaMalloc",
-        "cudaHostRegister", "cudaMemcpyAsync", "cudaEventRecord", "cudaLaunchHostFunc"}) {
+  for (const Call& call : {Call{"cudaSetDevice"}, Call{"cudaStreamCreateWithFlags"},
+                           Call{"cudaEventCreateWithFlags", false}, Call{"cudaMalloc"},
+                           Call{"cudaHostRegister", false}, Call{"cudaMemcpyAsync", false},
+                           Call{"cudaEventRecord"}, Call{"cudaLaunchHostFunc", false}}) {
     for (std::uint64_t n = 1; n < 100; ++n) {
       cuda_->reset(n);
-      cuda_->fail(call, n, 2);  // out of memory, which passes
+      cuda_->fail(call.name, n, 2);  // out of memory, which passes
       const bool fine = work();
-      // Some of them can be done without, or once more.
       if (cuda_->injected() == 0) {
-        EXPECT_TRUE(fine) << call << " " << n;
+        EXPECT_TRUE(fine) << call.name << " " << n;
         break;
       }
+      EXPECT_TRUE(call.can_be_spared || !fine) << call.name << " " << n;
       ++failures;
-      failed_works += fine ? 0 : 1;
     }
   }
-  EXPECT_GT(failed_works, failures / 2);
   RecordProperty("failures", static_cast<int>(failures));
 }
 
