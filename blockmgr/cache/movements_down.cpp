@@ -35,16 +35,17 @@ void Movements::offload(Section& section, std::vector<SlotRef> victims, Eviction
   if (batch->items.empty()) return finish(section, batch);
   begin_in_background(section, batch);
 
-  SlotRequest request{.count = static_cast<std::uint32_t>(room)};
+  SlotRequest request{.count = static_cast<std::uint32_t>(room), .takes_fewer = true};
   request.granted = [this, batch](Section& inner, Result<std::span<const SlotRef>> slots) {
-    if (!slots) {
-      for (const TransferBatch::Item& item : batch->items) {
-        if (let_go(inner, item.source, batch->reason)) ++batch->left;
-      }
-      // Whoever began this is counting on it; where it is still asking, it sees for itself.
-      if (!batch->asking) inner.serve_again();
-      return finish(inner, batch);
+    const auto homed = static_cast<std::ptrdiff_t>(slots ? slots->size() : 0);
+    const auto first = batch->items.end() - homed;
+    for (auto item = batch->items.begin(); item != first; ++item) {
+      if (let_go(inner, item->source, batch->reason)) ++batch->left;
     }
+    // Whoever began this is counting on it; where it is still asking, it sees for itself.
+    if (first != batch->items.begin() && !batch->asking) inner.serve_again();
+    batch->items.erase(batch->items.begin(), first);
+    if (homed == 0) return finish(inner, batch);
     start(inner, batch, *slots);
   };
   batch->asking = true;
@@ -148,14 +149,13 @@ void Movements::write_through(Section& section, std::span<const SlotRef> committ
       batch->items.push_back({.source = committed[i], .destination = committed[i]});
     }
     begin_in_background(section, batch);
-    SlotRequest request{.count = static_cast<std::uint32_t>(room)};
+    SlotRequest request{.count = static_cast<std::uint32_t>(room), .takes_fewer = true};
     request.granted = [this, batch](Section& inner, Result<std::span<const SlotRef>> slots) {
-      if (!slots) {
-        for (auto item = batch->items.rbegin(); item != batch->items.rend(); ++item) {
-          inner->store.unpin(item->source);
-        }
-        return finish(inner, batch);
+      const std::size_t homed = slots ? slots->size() : 0;
+      for (; batch->items.size() > homed; batch->items.pop_back()) {
+        inner->store.unpin(batch->items.back().source);
       }
+      if (homed == 0) return finish(inner, batch);
       start(inner, batch, *slots);
     };
     if (auto asked = section->slots.ask(section, lower, std::move(request)); !asked) {

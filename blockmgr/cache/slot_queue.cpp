@@ -94,9 +94,14 @@ void SlotQueue::serve(Section& section, Tier tier) {
     if (section.step_is_over()) return section.go_on();
     // What leaves may come back, and may let go of others that could not leave before it.
     if (section->store.leaving_count(tier) > 0) return;
-    SlotRequest refused = take_first(tier);
-    give_back(section, refused);
-    refused.granted(section, no_capacity(tier, refused.count));
+    SlotRequest last = take_first(tier);
+    // Given back, they would be news to who asked for them to make room above: he would ask again.
+    if (last.takes_fewer && !last.taken.empty()) {
+      last.granted(section, std::span<const SlotRef>(last.taken));
+      continue;
+    }
+    give_back(section, last);
+    last.granted(section, no_capacity(tier, last.count));
   }
 }
 

@@ -21,8 +21,9 @@ struct SlotRequest {
   std::uint64_t id = 0;  // 0: the queue gives it one
   std::uint32_t count = 0;
   std::uint8_t priority = 50;
-  // Runs under the lock with `count` allocated slots, each with one pin that it takes over, or with
-  // the reason why not.
+  bool takes_fewer = false;  // one slot or more will do, where no more can come
+  // Runs under the lock with the allocated slots, each with one pin that it takes over, or with the
+  // reason why there are none.
   UniqueFunction<void(Section&, Result<std::span<const SlotRef>>)> granted = {};
   std::vector<SlotRef> taken = {};  // the queue's: so many it has so far
   TimePoint asked = {};             // the queue's

@@ -194,6 +194,55 @@ TEST(Allocation, WaitsQuietlyForTheOneVictimThatCanLeave) {
   rig.engine.reset();
 }
 
+// Once both were dropped: all of them found room below, or none.
+TEST(Allocation, OfTwoVictimsTheOneThatFindsRoomBelowIsKept) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.pinned = 2, .disk = 3}));
+  for (const std::uint64_t parent : {1U, 2U}) {  // on disk, it cannot go before its child
+    ASSERT_TRUE(rig.put(*cache, {.keys = {key(parent)}, .tier = Tier::disk}));
+    ASSERT_TRUE(rig.put(*cache, {.keys = {key(10 + parent)}, .parent = key(parent)}));
+  }
+  EXPECT_TRUE(rig.allocate(*cache, {.count = 2, .tier = Tier::pinned}));
+  EXPECT_THAT(cache->contains(views(keys(11, 2))), ElementsAre(false, true));
+}
+
+// Once the one free slot below, given back for want of a second, was a reason to ask for all of
+// them again: for ever with most numbers of victims, and under the lock.
+TEST(Allocation, EndsWhereTheTierBelowHasOneSlotForManyVictims) {
+  for (std::uint32_t chains = 2; chains < 6; ++chains) {
+    fakes::FakedDisk<fakes::GatedDiskIo> gate;
+    Rig rig({.disk = gate.wrap()});
+    const auto cache = rig.cache(small_cache({.pinned = chains + 1, .disk = 3 * chains + 2}));
+    ASSERT_TRUE(rig.put(*cache, {.keys = {key(1)}}));
+    for (std::uint64_t chain = 1; chain <= chains; ++chain) {
+      const BlockKey root = key(10 * chain);  // on disk, it cannot go before its leased child
+      const BlockKey held = key(10 * chain + 1);
+      ASSERT_TRUE(rig.put(*cache, {.keys = {root, held}, .tier = Tier::disk}));
+      const BlockKey needed = key(10 * chain + 2);  // nor be dropped before its child on disk
+      const BlockKey tail = key(10 * chain + 3);
+      ASSERT_TRUE(rig.put(*cache, {.keys = {needed}}));
+      ASSERT_TRUE(rig.put(*cache, {.keys = {tail}, .tier = Tier::disk, .parent = needed}));
+      ASSERT_TRUE(rig.match(*cache, {held}).lease);
+      ASSERT_TRUE(rig.match(*cache, {tail}).lease);
+    }
+    gate->close();
+    std::vector<bool> granted;
+    for (const std::uint32_t count : {1U, chains}) {
+      cache->allocate({.count = count, .tier = Tier::pinned},
+                      [&](Result<Allocation> result) { granted.push_back(result.has_value()); });
+    }
+    gate->open();
+    rig.engine->wait_idle();
+    EXPECT_THAT(granted, ElementsAre(true, chains == 2)) << chains << " victims, room for two";
+    for (std::uint64_t chain = 1; chain <= chains; ++chain) {
+      const BlockKey needed = key(10 * chain + 2);
+      EXPECT_EQ(rig.read(*cache, needed).value(), bytes_of(needed)) << chains << " victims";
+    }
+    rig.manager.reset();
+    rig.engine.reset();
+  }
+}
+
 TEST(Allocation, LowerPrioritiesGoFirst) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 2}));

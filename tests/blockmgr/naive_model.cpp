@@ -185,20 +185,23 @@ void NaiveModel::offload(std::vector<CopyId> victims, bool forced) {
       if (!*asking) changed_ = true;
       return;
     }
-    jobs_.push_back([this, victims, slots = *slots] {
-      for (std::size_t i = 0; i < victims.size(); ++i) {
-        arrive(slots[i], victims[i]);
-        Copy& c = copies.at(victims[i]);
+    const auto first = victims.end() - static_cast<std::ptrdiff_t>(slots->size());
+    for (auto id = victims.begin(); id != first; ++id) let_go(*id, forced);
+    if (first != victims.begin() && !*asking) changed_ = true;
+    jobs_.push_back([this, homed = std::vector<CopyId>(first, victims.end()), slots = *slots] {
+      for (std::size_t i = 0; i < homed.size(); ++i) {
+        arrive(slots[i], homed[i]);
+        Copy& c = copies.at(homed[i]);
         if (c.pins > 1) {
           c.leaving = false;
         } else {
-          drop(victims[i]);
+          drop(homed[i]);
         }
-        unpin(victims[i]);
+        unpin(homed[i]);
       }
     });
   };
-  if (!ask(below, {static_cast<int>(victims.size()), granted})) granted(std::nullopt);
+  if (!ask(below, {static_cast<int>(victims.size()), granted, true})) granted(std::nullopt);
   *asking = false;
 }
 
@@ -243,9 +246,10 @@ void NaiveModel::serve(Tier tier) {
     const Request request = std::move(waiting.front());
     waiting.pop_front();
     Slots slots;
-    if (enough) {
+    const int given = enough ? count : request.takes_fewer ? std::max(0, free(tier)) : 0;
+    if (enough || given > 0) {
       slots.emplace();
-      for (int i = 0; i < count; ++i) slots->push_back(place(tier, 50));
+      for (int i = 0; i < given; ++i) slots->push_back(place(tier, 50));
     }
     request.granted(slots);
   }

@@ -94,6 +94,7 @@ class NaiveModel {
   struct Request {
     int count = 0;
     std::function<void(Slots)> granted;
+    bool takes_fewer = false;
   };
   bool ask(Tier tier, Request request);  // false: refused, and not kept
   void serve(Tier tier);
