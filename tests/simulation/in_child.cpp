@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/assert.hpp"
+#include "tests/fakes/temp_dir.hpp"
 
 namespace cairn::sim {
 namespace {
@@ -41,6 +42,8 @@ std::string read_all(int fd) {
 }  // namespace
 
 RunOutcome run_in_child(const RunOptions& options) {
+  // A run that is killed for its time leaves its files: hundreds of MiB, in memory.
+  const fakes::TempDir left{options.folder};
   int answers[2];
   int words[2];
   CAIRN_ASSERT(::pipe(answers) == 0 && ::pipe(words) == 0, "there are no pipes");
@@ -54,7 +57,9 @@ RunOutcome run_in_child(const RunOptions& options) {
     ::close(words[1]);
     const ::rlimit cpu{.rlim_cur = kMostCpuSeconds, .rlim_max = kMostCpuSeconds + 1};
     CAIRN_ASSERT(::setrlimit(RLIMIT_CPU, &cpu) == 0, "a run's time has no limit");
-    const RunOutcome outcome = run(options);
+    RunOptions inside = options;
+    inside.folder = left.path();
+    const RunOutcome outcome = run(inside);
     Answer answer{{outcome.step, outcome.events, outcome.steps, outcome.lives, outcome.fingerprint},
                   {}};
     std::strncpy(answer.finding, outcome.finding.c_str(), sizeof(answer.finding) - 1);

@@ -331,7 +331,7 @@ class Run {
   Finding finding_;
   Queue queue_;
   Oracle oracle_;
-  fakes::TempDir dir_{folder_for_runs()};
+  fakes::TempDir dir_{options_.folder};
   bool folder_ = false;
   std::unique_ptr<World> world_;
   std::optional<Stopped> stopped_;

@@ -1,9 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "tests/simulation/files.hpp"
 
 namespace cairn::sim {
 
@@ -16,6 +19,8 @@ struct RunOptions {
   // left of a run goes as it went before.
   std::optional<std::vector<std::uint32_t>> only = {};
   bool tell = false;  // each step on stderr
+  // Where the run makes a folder of its own.
+  std::filesystem::path folder = folder_for_runs();
 };
 
 struct RunOutcome {
