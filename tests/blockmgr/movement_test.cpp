@@ -243,6 +243,36 @@ TEST(Allocation, EndsWhereTheTierBelowHasOneSlotForManyVictims) {
   }
 }
 
+TEST(Pending, TellsWhatWaitsToBeMovedAndSinceWhen) {
+  fakes::FakedDisk<fakes::GatedDiskIo> gate;
+  Rig rig({.disk = gate.wrap()});
+  const auto cache = rig.cache(small_cache({.pinned = 3, .disk = 8}));
+  for (const std::uint64_t n : {1U, 2U, 3U}) ASSERT_TRUE(rig.put(*cache, {.keys = {key(n)}}));
+  gate->close();
+  const auto ignored = [](const Result<Allocation>&) {};
+  cache->allocate({.count = 1, .tier = Tier::pinned}, ignored);
+  rig.clock.advance(std::chrono::seconds(5));
+  cache->allocate({.count = 1, .tier = Tier::pinned}, ignored);
+  const auto told = [&](const PendingRequest& request) {
+    std::vector<std::pair<BlockKey, std::uint64_t>> blocks;
+    for (const PendingBlock& block : cache->pending(request).blocks) {
+      EXPECT_EQ(block.from, Tier::pinned);
+      EXPECT_EQ(block.to, Tier::disk);
+      blocks.emplace_back(block.key, block.age_ms);
+    }
+    return blocks;
+  };
+  EXPECT_THAT(told({}), ElementsAre(std::pair(key(1), 5'000U), std::pair(key(2), 0U)));
+  const std::uint64_t cursor = cache->pending({.limit = 1}).next_cursor;
+  EXPECT_NE(cursor, 0U);
+  EXPECT_THAT(told({.cursor = cursor}), ElementsAre(std::pair(key(2), 0U)));
+  gate->open();
+  rig.engine->wait_idle();
+  EXPECT_THAT(told({}), ElementsAre());
+  rig.manager.reset();
+  rig.engine.reset();
+}
+
 TEST(Allocation, LowerPrioritiesGoFirst) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 2}));

@@ -92,6 +92,26 @@ TEST_F(RequestMemoryTest, ABodyThatTurnsOutShorterOrLongerChangesItsBucket) {
   EXPECT_EQ(of_bucket("misses_total", 4096), misses);
 }
 
+TEST_F(RequestMemoryTest, ABodyThatFindsItsBucketEmptyIsAMissAndIsServed) {
+  constexpr int kBuffers = 256;  // of 64 KiB
+  const double misses = of_bucket("misses_total", 65'536);
+  const std::string body = match_body(1'000);
+  ASSERT_GT(body.size(), 16'384u);
+  ASSERT_LT(body.size(), 65'536u - 4'096u);
+  const std::string begun = chunked(body).substr(0, body.size());
+  std::vector<std::unique_ptr<RawConnection>> waiting;
+  for (int n = 0; n < kBuffers; ++n) {
+    waiting.push_back(std::make_unique<RawConnection>(server().endpoint()));
+    waiting.back()->send(match_head({"Transfer-Encoding: chunked"}) + begun);
+  }
+  ASSERT_TRUE(eventually([&] { return of_bucket("in_use", 65'536) == kBuffers; }));
+  EXPECT_EQ(of_bucket("misses_total", 65'536), misses);
+  RawConnection one_more(server().endpoint());
+  one_more.send(match_head({"Transfer-Encoding: chunked"}) + chunked(body));
+  EXPECT_EQ(one_more.receive().status, 200U);
+  EXPECT_GE(of_bucket("misses_total", 65'536), misses + 1);
+}
+
 TEST_F(RequestMemoryTest, TheKeysOfAReadAreInTheMemoryOfRequests) {
   std::size_t key_bytes = 0;
   for (int n = 1; n <= 3; ++n) {

@@ -171,7 +171,7 @@ TEST(PrefetchTest, SendsNeighboursInOneCallWhateverTheirOrder) {
   std::vector<PlacePart> parts = {{1, {0, 64}},   {0, {128, 64}}, {0, {64, 64}},
                                   {0, {256, 32}}, {1, {64, 192}}, {0, {0, 64}}};
   PrefetchedStream stream;
-  ASSERT_TRUE(prefetch_parts(stream, place, parts, 3));
+  ASSERT_TRUE(prefetch_parts(stream, place, parts, {.device_id = 3}));
   const std::vector<std::pair<std::byte*, std::uint64_t>> expected = {
       {first.data(), 192}, {first.data() + 256, 32}, {second.data(), 256}};
   EXPECT_EQ(stream.sent, expected);

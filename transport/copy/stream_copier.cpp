@@ -79,7 +79,7 @@ CopyForm StreamCopier::form() {
 }
 
 Result<> prefetch_parts(Stream& stream, const Place& place, std::vector<PlacePart>& parts,
-                        int device_id) {
+                        Prefetch to) {
   std::sort(parts.begin(), parts.end(), [](const PlacePart& a, const PlacePart& b) {
     return std::pair(a.region, a.bytes.offset_bytes) < std::pair(b.region, b.bytes.offset_bytes);
   });
@@ -92,13 +92,16 @@ Result<> prefetch_parts(Stream& stream, const Place& place, std::vector<PlacePar
     }
     auto bytes = place.regions[run.region].view(run.bytes);
     if (!bytes) return std::move(bytes).error();
-    CAIRN_TRY(stream.prefetch(*bytes, device_id));
+    CAIRN_TRY(stream.prefetch(*bytes, to.device_id));
+    if (to.counts == nullptr) continue;
+    (to.device_id < 0 ? to.counts->to_host_bytes : to.counts->to_device_bytes) +=
+        run.bytes.size_bytes;
   }
   return {};
 }
 
 Result<> StreamCopier::prefetch(Stream& stream) {
-  const int target = home_of(route_.destination);
+  const Prefetch to{home_of(route_.destination), mode_.prefetched};
   const auto send = [&](const Place& place, PieceLocation CopySpan::*side) -> Result<> {
     if (place.kind() != StorageKind::unified) return {};
     parts_.clear();
@@ -106,7 +109,7 @@ Result<> StreamCopier::prefetch(Stream& stream) {
       const PieceLocation at = span.*side;
       parts_.push_back({at.region, {at.offset_bytes, span.size_bytes}});
     }
-    return prefetch_parts(stream, place, parts_, target);
+    return prefetch_parts(stream, place, parts_, to);
   };
   // A source that stays is copied from where it lies.
   if (mode_.source_goes) CAIRN_TRY(send(route_.source, &CopySpan::source));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <vector>
@@ -35,22 +36,33 @@ class StreamSet {
   std::map<int, std::unique_ptr<Stream>> streams_;
 };
 
+// Bytes of unified memory that were sent to where they are used. Thread-safe.
+struct PrefetchCounts {
+  std::atomic<std::uint64_t> to_device_bytes{0};
+  std::atomic<std::uint64_t> to_host_bytes{0};
+};
+
 struct CopyMode {
   CopyStrategy strategy = CopyStrategy::async;  // not `automatic`
   std::uint32_t polling_interval_us = 0;        // of CopyStrategy::polling
   bool source_goes = false;                     // as TransferJob::source_goes
   CopyThresholds thresholds = {};
   MemoryVisibility visibility = MemoryVisibility::system;
+  PrefetchCounts* prefetched = nullptr;  // null: not counted
 };
 
-// Sends these parts of a place in unified memory to a device, or for -1 to the host: a hint, issued
-// in as few calls as their neighbourhood lets. Changes the order of `parts`.
 struct PlacePart {
   std::uint32_t region = 0;
   RegionView::Part bytes;
 };
+struct Prefetch {
+  int device_id = -1;                // -1: to the host
+  PrefetchCounts* counts = nullptr;  // null: not counted
+};
+// Sends these parts of a place in unified memory to a device or to the host: a hint, issued in as
+// few calls as their neighbourhood lets. Changes the order of `parts`.
 Result<> prefetch_parts(Stream& stream, const Place& place, std::vector<PlacePart>& parts,
-                        int device_id);
+                        Prefetch to);
 
 // Waits for an event as the strategy does.
 Result<> wait_for_event(Event& event, const CopyMode& mode);

@@ -182,7 +182,7 @@ void prefetch_blocks(const JobPart& part, StreamSet& streams) {
         parts.push_back({span.location.region, {span.location.offset_bytes, span.size_bytes}});
       }
     }
-    return prefetch_parts(**stream, place, parts, place.device_id());
+    return prefetch_parts(**stream, place, parts, {place.device_id(), part.mode.prefetched});
   };
   JobReport& report = part.job->report;
   if (auto fetched = fetch()) {

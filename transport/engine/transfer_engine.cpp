@@ -29,8 +29,7 @@ struct alignas(kLinePairBytes) Counters {
   std::array<std::array<std::array<Counter, kNumCopyStrategies>, kNumStorageKinds>,
              kNumStorageKinds>
       copied{};
-  Counter prefetched_to_device_bytes{0};
-  Counter prefetched_to_host_bytes{0};
+  PrefetchCounts prefetched;
   Counter queued{0};
   Counter running{0};
   Counter submitted{0};
@@ -160,7 +159,6 @@ struct TransferEngine::Impl {
   void ended(const Part& part);  // on any thread
   // Counts the outcome, then runs the completion.
   void complete(ActiveJob& job, JobOutcome outcome);
-  void count_copies(const ActiveJob& active, std::uint64_t bytes_moved);
   void forget(std::uint64_t jobs_and_parts);
 
   DeviceRuntime& runtime;
@@ -320,7 +318,8 @@ void TransferEngine::Impl::begin(const Part& part) {
                       .polling_interval_us = options.polling_interval_us,
                       .source_goes = active.job.source_goes,
                       .thresholds = options.copy_forms,
-                      .visibility = runtime.visibility()};
+                      .visibility = runtime.visibility(),
+                      .prefetched = &counters.prefetched};
   const auto move = is_on_disk(active.job) ? move_slots : move_in_memory;
   move({part.job, part.pairs, mode}, equipment, [this, part] { ended(part); });
 }
@@ -355,29 +354,12 @@ void TransferEngine::Impl::ended(const Part& part) {
   forget(is_last ? 2 : 1);
 }
 
-void TransferEngine::Impl::count_copies(const ActiveJob& active, std::uint64_t bytes_moved) {
-  const TransferJob& job = active.job;
-  if (job.operation == JobOperation::copy) {
-    counters.of(kinds_of(job), active.strategy).fetch_add(1, kRelaxed);
-  }
-  const bool prefetches =
-      job.operation == JobOperation::prefetch ||
-      (job.operation == JobOperation::copy && active.strategy == CopyStrategy::unified);
-  if (!prefetches) return;
-  const auto [from, to] = kinds_of(job);
-  if (to == StorageKind::unified) {
-    counters.prefetched_to_device_bytes.fetch_add(bytes_moved, kRelaxed);
-  } else if (job.source_goes && from == StorageKind::unified) {
-    Counter& there = to == StorageKind::device ? counters.prefetched_to_device_bytes
-                                               : counters.prefetched_to_host_bytes;
-    there.fetch_add(bytes_moved, kRelaxed);
-  }
-}
-
 void TransferEngine::Impl::complete(ActiveJob& active, JobOutcome outcome) {
   counters.bytes_moved.fetch_add(outcome.bytes_moved, kRelaxed);
   counters.of(outcome.state).fetch_add(1, kRelaxed);
-  if (outcome.begun) count_copies(active, outcome.bytes_moved);
+  if (outcome.begun && active.job.operation == JobOperation::copy) {
+    counters.of(kinds_of(active.job), active.strategy).fetch_add(1, kRelaxed);
+  }
   if (active.job.on_complete) {
     guarded("transfer's end", [&] { active.job.on_complete(std::move(outcome)); });
   }
@@ -424,8 +406,8 @@ TransferEngineStats TransferEngine::stats() const {
           .rejected = now.rejected.load(kRelaxed),
           .bytes_moved = now.bytes_moved.load(kRelaxed),
           .copied = std::move(copied),
-          .prefetched_to_device_bytes = now.prefetched_to_device_bytes.load(kRelaxed),
-          .prefetched_to_host_bytes = now.prefetched_to_host_bytes.load(kRelaxed)};
+          .prefetched_to_device_bytes = now.prefetched.to_device_bytes.load(kRelaxed),
+          .prefetched_to_host_bytes = now.prefetched.to_host_bytes.load(kRelaxed)};
 }
 
 std::vector<NamedAllocator> TransferEngine::allocators() const {
