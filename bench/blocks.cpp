@@ -3,6 +3,8 @@
 #include <benchmark/benchmark.h>
 
 #include <array>
+#include <chrono>
+#include <compare>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -17,11 +19,10 @@ namespace {
 
 constexpr std::uint32_t kBlocks = 1'000'000;
 constexpr std::uint32_t kChainBlocks = 1'000;
-constexpr std::uint32_t kChains = kBlocks / kChainBlocks;
 constexpr std::size_t kKeyBytes = 32;
 constexpr std::uint32_t kStoredBlocks = 64;
 
-CacheConfig million_blocks(const char* name) {
+CacheConfig pinned_blocks(const char* name, std::uint32_t count) {
   CacheConfig config;
   config.name = name;
   config.shape = {.num_blocks = 1,
@@ -31,31 +32,41 @@ CacheConfig million_blocks(const char* name) {
                   .inner_dim = 1,
                   .dtype_width_bytes = 1,
                   .alignment = 1};
-  config.tiers[index_of(Tier::pinned)].emplace().num_blocks = kBlocks;
+  config.tiers[index_of(Tier::pinned)].emplace().num_blocks = count;
   return config;
 }
 
-// A cache of 1,000,000 committed blocks in chains of 1,000. The blocks are small: their bytes play
-// no part in what is measured.
+struct FullCacheOptions {
+  EvictionKind eviction = EvictionKind::lru;
+  std::uint32_t blocks = kBlocks;
+
+  auto operator<=>(const FullCacheOptions&) const = default;
+};
+
+// A cache of committed blocks in chains of 1,000, with room for a prompt on a device. The blocks
+// are small: their bytes play no part in what is measured.
 class FullCache {
  public:
-  explicit FullCache(EvictionKind eviction) {
-    CacheConfig config = million_blocks("bench");
-    config.eviction = eviction;
+  explicit FullCache(FullCacheOptions options) : chains_(options.blocks / kChainBlocks) {
+    CacheConfig config = pinned_blocks("bench", options.blocks);
+    config.tiers[index_of(Tier::device)].emplace().num_blocks = kStoredBlocks;
+    config.eviction = options.eviction;
     cache_ = must(rig_.manager.create_cache(config)).cache;
     std::mt19937_64 random(1);
-    keys_.resize(std::size_t{kBlocks} * kKeyBytes);
+    keys_.resize(std::size_t{options.blocks} * kKeyBytes);
     for (std::size_t i = 0; i < keys_.size(); i += 8) {
       const std::uint64_t word = random();
       std::memcpy(&keys_[i], &word, 8);
     }
-    for (std::uint32_t number = 0; number < kChains; ++number) {
+    for (std::uint32_t number = 0; number < chains_; ++number) {
       const std::vector<KeyView> views = chain(number);
       fill(*cache_, std::vector<BlockKey>(views.begin(), views.end()), Kinship::chain);
     }
   }
 
   Cache& cache() { return *cache_; }
+  TransferEngine& engine() { return rig_.engine; }
+  std::uint32_t chains() const { return chains_; }
   std::vector<KeyView> chain(std::uint32_t number) const {
     std::vector<KeyView> views;
     for (std::uint32_t i = 0; i < kChainBlocks; ++i) views.push_back(key(number, i));
@@ -66,15 +77,17 @@ class FullCache {
   KeyView key(std::uint32_t chain, std::uint32_t i) const {
     return {&keys_[(std::size_t{chain} * kChainBlocks + i) * kKeyBytes], kKeyBytes};
   }
+
+  const std::uint32_t chains_;
   BenchRig rig_;
   std::shared_ptr<Cache> cache_;
   std::vector<std::byte> keys_;
 };
 
-// Filling one takes a second: once for all benchmarks.
-FullCache& full_cache(EvictionKind eviction = EvictionKind::lru) {
-  static std::map<EvictionKind, FullCache> caches;
-  return caches.try_emplace(eviction, eviction).first->second;
+// Filling one takes a second a million blocks: once for all benchmarks.
+FullCache& full_cache(FullCacheOptions options = {}) {
+  static std::map<FullCacheOptions, FullCache> caches;
+  return caches.try_emplace(options, options).first->second;
 }
 
 void SlotAllocateFree(benchmark::State& state) {
@@ -108,14 +121,14 @@ void EventAppend(benchmark::State& state) {
 BENCHMARK(EventAppend);
 
 void walk_chains(benchmark::State& state, std::optional<std::uint32_t> lease_ms,
-                 EvictionKind eviction = EvictionKind::lru) {
-  FullCache& full = full_cache(eviction);
+                 FullCacheOptions options = {}) {
+  FullCache& full = full_cache(options);
   std::mt19937 random(2);
   std::vector<std::vector<KeyView>> chains;
-  for (std::uint32_t i = 0; i < kChains; ++i) chains.push_back(full.chain(i));
+  for (std::uint32_t i = 0; i < full.chains(); ++i) chains.push_back(full.chain(i));
   MatchResult result;
   for (auto _ : state) {
-    must(full.cache().match(chains[random() % kChains], lease_ms, result));
+    must(full.cache().match(chains[random() % chains.size()], lease_ms, result));
     if (result.blocks.size() != kChainBlocks) std::abort();
     if (result.lease) must(full.cache().release(*result.lease, {}));
   }
@@ -131,21 +144,84 @@ void LookPrefix(benchmark::State& state) { walk_chains(state, 0); }
 BENCHMARK(LookPrefix)->MinTime(2);
 
 void MatchPrefixLearnt(benchmark::State& state) {
-  walk_chains(state, 30'000, EvictionKind::class_hazard);
+  walk_chains(state, 30'000, {.eviction = EvictionKind::class_hazard});
 }
 BENCHMARK(MatchPrefixLearnt)->MinTime(2);
 
+constexpr FullCacheOptions kTenTimes{.blocks = 10 * kBlocks};
+void MatchPrefixOfTenMillion(benchmark::State& state) { walk_chains(state, 30'000, kTenTimes); }
+BENCHMARK(MatchPrefixOfTenMillion)->MinTime(2);
+
+void LookPrefixOfTenMillion(benchmark::State& state) { walk_chains(state, 0, kTenTimes); }
+BENCHMARK(LookPrefixOfTenMillion)->MinTime(2);
+
+BlockKey random_key(std::mt19937_64& random) {
+  const std::array<std::uint64_t, 4> words = {random(), random(), random(), random()};
+  return BlockKey(std::as_bytes(std::span(words)));
+}
+
+// A prompt of 64 new blocks in a full cache, verb by verb: which of them is measured, a block.
+enum class Verb { allocate_and_evict, commit, release, onboard, evict };
+constexpr std::array<const char*, 5> kVerbNames = {"allocate, which evicts", "commit", "release",
+                                                   "onboard to a device", "evict by key"};
+
+void VerbPerBlock(benchmark::State& state) {
+  const auto measured = static_cast<Verb>(state.range(0));
+  FullCache& full = full_cache();
+  Cache& cache = full.cache();
+  std::mt19937_64 random(4);
+  std::vector<BlockKey> prompt(kStoredBlocks);
+  double seconds = 0;
+  const auto step = [&](Verb verb, auto&& work) {
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    if (verb == measured) seconds += took.count();
+  };
+  for (auto _ : state) {
+    for (BlockKey& key : prompt) key = random_key(random);
+    Awaited<Allocation> allocated;
+    Allocation slots;
+    step(Verb::allocate_and_evict, [&] {
+      cache.allocate({.count = kStoredBlocks, .tier = Tier::pinned}, allocated.done());
+      slots = must(allocated.wait());
+    });
+    std::vector<CommitBlock> blocks = named(slots, prompt, Kinship::chain);
+    step(Verb::commit, [&] {
+      Awaited<std::vector<CommitStatus>> committed;
+      cache.commit(slots.lease, std::move(blocks), committed.done());
+      must(committed.wait());
+    });
+    step(Verb::release, [&] { must(cache.release(slots.lease, {})); });
+    const std::vector<KeyView> keys(prompt.begin(), prompt.end());
+    MatchResult matched;
+    must(cache.match(keys, 30'000, matched));
+    step(Verb::onboard, [&] {
+      must(cache.onboard({.lease = *matched.lease, .keys = keys, .tier = Tier::device}));
+      full.engine().wait_idle();
+    });
+    must(cache.release(*matched.lease, {}));
+    step(Verb::evict, [&] {
+      Awaited<EvictResult> evicted;
+      cache.evict(prompt, {}, evicted.done());
+      must(evicted.wait());
+    });
+    for (BlockKey& key : prompt) key = random_key(random);
+    fill(cache, prompt, Kinship::chain);
+  }
+  state.SetLabel(kVerbNames[static_cast<std::size_t>(measured)]);
+  state.counters["figure"] =
+      seconds * 1e9 / static_cast<double>(state.iterations()) / kStoredBlocks;
+}
+BENCHMARK(VerbPerBlock)->DenseRange(0, 4)->Iterations(2'000);
+
 // Prompts of 64 new blocks, each of which takes the place of another: allocate, commit, release.
 void store_chains(benchmark::State& state, EvictionKind eviction) {
-  FullCache& full = full_cache(eviction);
+  FullCache& full = full_cache({.eviction = eviction});
   std::mt19937_64 random(3);
-  std::array<std::uint64_t, kKeyBytes / 8> words{};
   std::vector<BlockKey> prompt(kStoredBlocks);
   for (auto _ : state) {
-    for (BlockKey& key : prompt) {
-      for (std::uint64_t& word : words) word = random();
-      key = BlockKey(std::as_bytes(std::span(words)));
-    }
+    for (BlockKey& key : prompt) key = random_key(random);
     fill(full.cache(), prompt, Kinship::chain);
   }
   state.counters["figure"] =
@@ -173,7 +249,7 @@ class LongChains {
   static constexpr std::uint32_t kLength = 65'536;
 
   LongChains() {
-    CacheConfig config = million_blocks("long");
+    CacheConfig config = pinned_blocks("long", kBlocks);
     config.tiers[index_of(Tier::device)].emplace().num_blocks = kLength;
     cache_ = must(rig_.manager.create_cache(config)).cache;
     for (std::uint32_t i = 0; i < kBlocks / kLength; ++i) store_chain();
@@ -202,10 +278,7 @@ class LongChains {
     auto& keys = chains_[next_ % chains_.size()];
     ++next_;
     keys.clear();
-    for (std::uint32_t i = 0; i < kLength; ++i) {
-      std::array<std::uint64_t, 4> words = {random_(), random_(), random_(), random_()};
-      keys.push_back(BlockKey(std::as_bytes(std::span(words))));
-    }
+    for (std::uint32_t i = 0; i < kLength; ++i) keys.push_back(random_key(random_));
     fill(*cache_, keys, Kinship::chain);
   }
 

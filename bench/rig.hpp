@@ -39,13 +39,9 @@ struct BenchRig {
 
 enum class Kinship { strangers, chain };
 
-// Commits blocks of zeros under these keys in the pinned tier, and lets go of them. Of a chain each
-// key is the parent of the next.
-inline void fill(Cache& cache, std::span<const BlockKey> keys, Kinship kinship) {
-  Awaited<Allocation> allocated;
-  cache.allocate({.count = static_cast<std::uint32_t>(keys.size()), .tier = Tier::pinned},
-                 allocated.done());
-  const Allocation slots = must(allocated.wait());
+// What a commit of these slots names. Of a chain each key is the parent of the next.
+inline std::vector<CommitBlock> named(const Allocation& slots, std::span<const BlockKey> keys,
+                                      Kinship kinship) {
   std::vector<CommitBlock> blocks;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     CommitBlock& block = blocks.emplace_back();
@@ -53,8 +49,17 @@ inline void fill(Cache& cache, std::span<const BlockKey> keys, Kinship kinship) 
     block.key = keys[i];
     if (kinship == Kinship::chain && i > 0) block.parent = keys[i - 1];
   }
+  return blocks;
+}
+
+// Commits blocks of zeros under these keys in the pinned tier, and lets go of them.
+inline void fill(Cache& cache, std::span<const BlockKey> keys, Kinship kinship) {
+  Awaited<Allocation> allocated;
+  cache.allocate({.count = static_cast<std::uint32_t>(keys.size()), .tier = Tier::pinned},
+                 allocated.done());
+  const Allocation slots = must(allocated.wait());
   Awaited<std::vector<CommitStatus>> committed;
-  cache.commit(slots.lease, std::move(blocks), committed.done());
+  cache.commit(slots.lease, named(slots, keys, kinship), committed.done());
   must(committed.wait());
   must(cache.release(slots.lease, {}));
 }
