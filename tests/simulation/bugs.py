@@ -48,7 +48,7 @@ BUGS = {
         ("      raw.checksum !=\n          hash_bytes(", "      raw.size_bytes !=\n          raw.size_bytes + 0 * hash_bytes(")]),
     "parent_goes_before_its_child": (USE, [
         ("  if (details(number).children_in_tier[index_of(tier)] > 0) return true;\n",
-         "  if (entry.children_in_tier[index_of(tier)] > 1) return true;\n")]),
+         "  if (details(number).children_in_tier[index_of(tier)] > 1) return true;\n")]),
     "copy_is_seen_before_its_bytes": (MEMORY, [
         ("    when_ready(*in_flight_.front().event, part_.mode, executor_, [self",
          "    executor_.post([self"),
