@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -8,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "base/mutex.hpp"
@@ -18,8 +20,13 @@ namespace cairn {
 
 // Takes the pages of memory before its first use. A page that is first touched by a write costs
 // that write the kernel's clearing of it: with pages of 4 KiB, a thread then writes 0.3 to 1 GB/s
-// instead of 7. It is done by threads of the lowest priority, which stop where memory runs short,
-// so that what is only asked for early never takes what others need now.
+// instead of 7. What is only asked for early must not take what others need now: it stops where
+// memory runs short, and after each piece of 512 KiB a thread rests for as long as that took, which
+// is the longer the busier the machine is.
+//
+// Its threads are of normal priority. The kernel holds the address space while it takes pages; a
+// thread of low priority that loses its processor there to another process stays away for a
+// quarter of a second, and whatever thread of the server allocates waits for it.
 //
 // Thread-safe. Tasks end before it.
 class PagePopulator {
@@ -29,6 +36,9 @@ class PagePopulator {
     std::function<std::uint64_t()> available_bytes =
         [memory = std::make_shared<const AvailableMemory>()] { return memory->bytes(); };
     std::uint64_t kept_free_bytes = std::uint64_t{1} << 30;  // for the page cache, and for others
+    std::function<void(std::chrono::nanoseconds)> rest = [](std::chrono::nanoseconds time) {
+      std::this_thread::sleep_for(time);
+    };
   };
   using Bytes = std::span<std::byte>;
 

@@ -27,7 +27,8 @@ std::vector<SettingHelp> file_settings() {
       "each "
       "(default 67108864)");
   add("blocks.populate_threads",
-      "threads, of the lowest priority, that take the pages of pinned tiers before their first use "
+      "threads that take the pages of pinned tiers before their first use, half of their time at "
+      "most, "
       "while memory is free; 0: none (default 4)");
   add("blocks.max_snapshots", "snapshots of a cache (default 64)");
   add("blocks.max_snapshot_jobs", "snapshots made or restored at once (default 4)");

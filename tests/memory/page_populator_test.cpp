@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <thread>
 #include <vector>
@@ -82,6 +83,25 @@ TEST(PagePopulator, StopsWhereMemoryRunsShort) {
   while (asked.load() < 3) std::this_thread::yield();
   EXPECT_EQ(task->populated_bytes(), std::uint64_t{4} << 20);
   EXPECT_EQ(resident_bytes(bytes_of(memory)), std::uint64_t{4} << 20);
+}
+
+// A thread of the lowest priority held the address space for as long as a busy machine kept it from
+// its processor, and the server's network thread waited for it.
+TEST(PagePopulator, RestsAfterEachPieceForAsLongAsItTook) {
+  const Region memory = shared_memory();
+  std::atomic<std::uint64_t> rests = 0;
+  std::atomic<std::int64_t> rested_ns = 0;
+  PagePopulator populator({.threads = 1, .rest = [&](std::chrono::nanoseconds time) {
+                             ++rests;
+                             rested_ns += time.count();
+                           }});
+  const auto start = std::chrono::steady_clock::now();
+  const auto task = populator.begin({bytes_of(memory)});
+  wait_until_done(*task, kMemoryBytes);
+  const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - start;
+  EXPECT_EQ(rests, kMemoryBytes / (std::uint64_t{512} << 10));
+  EXPECT_GT(rested_ns, 0);
+  EXPECT_LE(rested_ns, took.count());
 }
 
 TEST(PagePopulator, MemoryMayGoWhileItsPagesAreTaken) {
