@@ -20,21 +20,27 @@ PinnedPool::Slot::~Slot() {
   if (!region_.empty()) pool_->give_back(std::move(region_));
 }
 
+// After the answer this may be gone with its last user: nobody else gives it, and it is the last
+// that is done here.
 void PinnedPool::acquire(std::uint64_t size_bytes, Done done) {
-  bool queued = false;
+  size_bytes = std::max(size_bytes, options_.least_slot_bytes);
+  std::vector<Region> dropped;  // goes after the lock
+  std::optional<Region> granted;
   {
     MutexLock lock(mutex_);
-    queued = waiting_.size() < options_.max_waiting;
-    if (queued) {
-      waiting_.push_back({std::max(size_bytes, options_.least_slot_bytes), std::move(done)});
+    if (waiting_.empty()) granted = grant(size_bytes, dropped);
+    if (!granted && waiting_.size() < options_.max_waiting) {
+      return waiting_.push_back({size_bytes, std::move(done)});
     }
   }
-  if (!queued) {
-    done(Error{ErrorCode::queue_full,
-               std::to_string(options_.max_waiting) + " users wait for pinned memory already"});
-    return;
+  if (!granted) {
+    return done(Error{ErrorCode::queue_full, std::to_string(options_.max_waiting) +
+                                                 " users wait for pinned memory already"});
   }
-  serve();
+  dropped.clear();
+  Result<Slot> slot = provide(std::move(*granted), size_bytes);
+  if (!slot) serve();  // its room is others'
+  done(std::move(slot));
 }
 
 Result<PinnedPool::Slot> PinnedPool::acquire(std::uint64_t size_bytes) {
@@ -44,65 +50,57 @@ Result<PinnedPool::Slot> PinnedPool::acquire(std::uint64_t size_bytes) {
   return answered.get();
 }
 
+// REQUIRES: a user of the pool is not over before this returns.
 void PinnedPool::serve() {
-  while (serve_one()) {
+  while (true) {
+    std::vector<Region> dropped;  // goes after the lock
+    std::optional<Region> granted;
+    Waiter first;
+    {
+      MutexLock lock(mutex_);
+      if (waiting_.empty()) return;
+      granted = grant(waiting_.front().size_bytes, dropped);
+      if (!granted) return;
+      first = std::move(waiting_.front());
+      waiting_.pop_front();
+    }
+    dropped.clear();
+    first.done(provide(std::move(*granted), first.size_bytes));
   }
 }
 
-// Serves the first in the queue; false where it has to wait or nobody else does. After the answer
-// the pool is not touched unless somebody waits: it may be gone with its last user.
-bool PinnedPool::serve_one() {
-  std::vector<Region> dropped;  // goes after the lock
-  bool others_wait = false;
-  Done done;
-  Region region;
-  std::uint64_t size_bytes = 0;
-  {
-    MutexLock lock(mutex_);
-    if (waiting_.empty()) return false;
-    size_bytes = waiting_.front().size_bytes;
-    region = take_kept(size_bytes);
-    if (region.empty()) {
-      if (!make_room(size_bytes, dropped)) return false;
-      promised_bytes_ += size_bytes;
-    } else {
-      ++counts_.cache_hits;
-      count_lent(region.size_bytes());
-    }
-    ++lent_;
-    done = std::move(waiting_.front().done);
-    waiting_.pop_front();
-    others_wait = !waiting_.empty();
+// A slot that is kept, or an empty region where one of that size may be made.
+std::optional<Region> PinnedPool::grant(std::uint64_t size_bytes, std::vector<Region>& dropped) {
+  Region region = take_kept(size_bytes);
+  if (region.empty()) {
+    if (!make_room(size_bytes, dropped)) return std::nullopt;
+    promised_bytes_ += size_bytes;
+  } else {
+    ++counts_.cache_hits;
+    count_lent(region.size_bytes());
   }
-  if (!region.empty()) {
-    done(Slot(*this, std::move(region)));
-    return others_wait;
-  }
-  dropped.clear();
-  // Without the lock: pinning takes a millisecond a gigabyte and more.
+  ++lent_;
+  return region;
+}
+
+// Without the lock: pinning takes a millisecond a gigabyte and more.
+Result<PinnedPool::Slot> PinnedPool::provide(Region granted, std::uint64_t size_bytes) {
+  if (!granted.empty()) return Slot(*this, std::move(granted));
   auto made = runtime_.allocate_pinned(size_bytes, options_.placement);
   // With a lost device nothing can be pinned any more; for disks and for devices that still work
   // other memory does as well.
   if (!made && runtime_.lost()) made = Region::system(size_bytes);
-  {
-    MutexLock lock(mutex_);
-    promised_bytes_ -= size_bytes;
-    if (made) {
-      ++counts_.cache_misses;
-      counts_.reserved_bytes += made->size_bytes();
-      counts_.peak_reserved_bytes = std::max(counts_.peak_reserved_bytes, counts_.reserved_bytes);
-      count_lent(made->size_bytes());
-    } else {
-      --lent_;
-    }
-    others_wait = !waiting_.empty();
+  MutexLock lock(mutex_);
+  promised_bytes_ -= size_bytes;
+  if (!made) {
+    --lent_;
+    return std::move(made).error();
   }
-  if (made) {
-    done(Slot(*this, std::move(*made)));
-  } else {
-    done(std::move(made).error());
-  }
-  return others_wait;
+  ++counts_.cache_misses;
+  counts_.reserved_bytes += made->size_bytes();
+  counts_.peak_reserved_bytes = std::max(counts_.peak_reserved_bytes, counts_.reserved_bytes);
+  count_lent(made->size_bytes());
+  return Slot(*this, std::move(*made));
 }
 
 void PinnedPool::count_lent(std::uint64_t size_bytes) {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -68,12 +69,14 @@ class alignas(kCacheLineBytes) PinnedPool {
 
  private:
   struct Waiter {
-    std::uint64_t size_bytes;
-    Done done;
+    std::uint64_t size_bytes = 0;
+    Done done = {};
   };
   void serve();
-  bool serve_one();
   void give_back(Region region);
+  std::optional<Region> grant(std::uint64_t size_bytes, std::vector<Region>& dropped)
+      CAIRN_REQUIRES(mutex_);
+  Result<Slot> provide(Region granted, std::uint64_t size_bytes);
   Region take_kept(std::uint64_t size_bytes) CAIRN_REQUIRES(mutex_);
   bool make_room(std::uint64_t size_bytes, std::vector<Region>& dropped) CAIRN_REQUIRES(mutex_);
   void count_lent(std::uint64_t size_bytes) CAIRN_REQUIRES(mutex_);

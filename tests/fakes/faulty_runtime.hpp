@@ -37,7 +37,7 @@ std::string_view to_string(Fault fault);
 //
 // Its streams and events work with each other only. Thread-safe as the interface says; the plan and
 // the counts outlive the runtime's streams.
-class FaultyRuntime final : public DeviceRuntime {
+class FaultyRuntime : public DeviceRuntime {
  public:
   explicit FaultyRuntime(std::unique_ptr<DeviceRuntime> real);
   ~FaultyRuntime() override;

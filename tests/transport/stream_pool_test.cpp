@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <future>
+#include <utility>
 #include <vector>
 
 #include "base/task_threads.hpp"
@@ -61,6 +63,47 @@ TEST_F(StreamPoolTest, ServesInTurnWhoFoundNoneFree) {
   one.reset();
   all.get_future().wait();
   EXPECT_THAT(order, ElementsAre(0, 1, 2));
+}
+
+// Runs what waits at the next post, before it takes that.
+class LateExecutor final : public Executor {
+ public:
+  std::uint32_t workers() const override { return 2; }
+  void post(Task task) override {
+    run_all();
+    waiting_.push_back(std::move(task));
+  }
+  void wait(Mutex& /*mutex*/, Condition& /*changed*/) override { run_all(); }
+  void sleep_for(Duration /*time*/) override {}
+  void run_all() {
+    while (!waiting_.empty()) {
+      Task task = std::move(waiting_.front());
+      waiting_.pop_front();
+      task();
+    }
+  }
+
+ private:
+  std::deque<Task> waiting_;
+};
+
+// Another thread ran a transfer to its end, and its engine ended, while the disk's thread had yet
+// to tell the engine's threads of it.
+TEST(StreamPoolsEnd, NoWorkIsSeenBeforeItsPostIsOver) {
+  const auto runtime = make_host_runtime({}).value();
+  LateExecutor executor;
+  StreamPool pool(*runtime, nullptr, executor);
+  bool posted = false;
+  bool ran = false;
+  // Its set comes back within the other's post, where nothing may wait for it.
+  pool.post([](StreamPool::Held) {});
+  pool.post([&](StreamPool::Held) {
+    EXPECT_TRUE(posted);
+    ran = true;
+  });
+  posted = true;
+  executor.run_all();
+  EXPECT_TRUE(ran);
 }
 
 }  // namespace

@@ -24,13 +24,17 @@ StreamPool::StreamPool(DeviceRuntime& runtime, DeviceMemory* scratch, Executor& 
   }
 }
 
+// Once the work has run, this may be gone: nobody else sees work that this call still has to post.
 void StreamPool::post(UniqueFunction<void(Held)> work) {
+  Held streams(nullptr, GiveBack{this});
   {
     MutexLock lock(mutex_);
-    waiting_.push_back(std::move(work));
-    if (free_.empty()) return;
+    if (free_.empty() || !waiting_.empty()) return waiting_.push_back(std::move(work));
+    streams = take_free();
   }
-  serve_soon();
+  executor_.post([streams = std::move(streams), work = std::move(work)]() mutable {
+    work(std::move(streams));
+  });
 }
 
 void StreamPool::give_back(StreamSet* streams) noexcept {
@@ -39,11 +43,16 @@ void StreamPool::give_back(StreamSet* streams) noexcept {
     free_.push_back(streams);  // it has room for all of them
     if (waiting_.empty()) return;
   }
-  serve_soon();
+  // Who gives them back has not ended yet, so this is still there.
+  post_or_run(executor_, [this] { serve(); });
 }
 
-void StreamPool::serve_soon() noexcept {
-  post_or_run(executor_, [this] { serve(); });
+// The one that has rested longest: a server has all of its streams, and their threads, soon after
+// its start, and none of them later.
+StreamPool::Held StreamPool::take_free() {
+  StreamSet* const streams = free_.front();
+  free_.erase(free_.begin());
+  return {streams, GiveBack{this}};
 }
 
 void StreamPool::serve() {
@@ -52,10 +61,7 @@ void StreamPool::serve() {
   {
     MutexLock lock(mutex_);
     if (free_.empty() || waiting_.empty()) return;
-    // The one that has rested longest: a server has all of its streams, and their threads, soon
-    // after its start, and none of them later.
-    streams.reset(free_.front());
-    free_.erase(free_.begin());
+    streams = take_free();
     work = std::move(waiting_.front());
     waiting_.pop_front();
   }

@@ -18,7 +18,8 @@ class StreamPool {
     StreamPool* pool = nullptr;
     void operator()(StreamSet* streams) const noexcept { pool->give_back(streams); }
   };
-  // Goes back when it ends. REQUIRES: its copies have ended, or its streams were dropped.
+  // Goes back when it ends. REQUIRES: its copies have ended, or its streams were dropped; the pool
+  // and its executor stay until it has gone back.
   using Held = std::unique_ptr<StreamSet, GiveBack>;
 
   // As many sets as the executor has workers. Borrows all, the executor until its last task ended;
@@ -31,7 +32,7 @@ class StreamPool {
 
  private:
   void give_back(StreamSet* streams) noexcept;
-  void serve_soon() noexcept;
+  Held take_free() CAIRN_REQUIRES(mutex_);
   // The oldest that waits, where a set is free.
   void serve();
 

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/fakes/faulty_runtime.hpp"
@@ -138,6 +140,36 @@ TEST_F(PinnedPoolTest, PassesOnTheRuntimesErrorAndServesTheNext) {
   ASSERT_TRUE(second->answer.has_value());
   EXPECT_EQ(second->answer->error().code, ErrorCode::device_error);
   EXPECT_TRUE(third->has_slot());
+}
+
+// Calls `meanwhile` once while it makes memory.
+class SlowRuntime final : public FaultyRuntime {
+ public:
+  using FaultyRuntime::FaultyRuntime;
+  Result<Region> allocate_pinned(std::uint64_t size_bytes, PinnedOptions options) override {
+    if (auto now = std::exchange(meanwhile, nullptr)) now();
+    return FaultyRuntime::allocate_pinned(size_bytes, options);
+  }
+  std::function<void()> meanwhile;
+};
+
+// An engine ended with its last transfer while the disk's thread, which had asked for memory of
+// that transfer, still looked whom else to serve.
+TEST_F(PinnedPoolTest, IsNotTouchedAfterTheAnswerToItsLastUser) {
+  SlowRuntime runtime(make_host_runtime({}).value());
+  auto pool = std::make_unique<PinnedPool>(runtime, PinnedPool::Options{.limit_bytes = 4 * kMiB});
+  bool another_had_it = false;
+  runtime.meanwhile = [&] {
+    pool->acquire(4 * kMiB, [&](Result<PinnedPool::Slot> slot) { another_had_it = !!slot; });
+  };
+  pool->acquire(4 * kMiB, [&](Result<PinnedPool::Slot> slot) {
+    ASSERT_TRUE(slot);
+    EXPECT_FALSE(another_had_it);
+    { const PinnedPool::Slot goes = *std::move(slot); }
+    EXPECT_TRUE(another_had_it);
+    pool.reset();
+  });
+  EXPECT_EQ(pool, nullptr);
 }
 
 TEST_F(PinnedPoolTest, LendsSystemMemoryOnceADeviceIsLost) {
