@@ -19,6 +19,9 @@ KEYS = 64  # of one match: 1024 tokens of 16
 KEY_BYTES = 8  # a 64-bit block hash, as engines publish them
 CONNECTIONS = 16
 BLOCK_BYTES = 2 << 20  # a Llama-3-8B block of 16 tokens
+WRITE_BYTES = 64 << 10
+WRITTEN_BLOCKS = 4096  # 256 MiB
+SETS = 8000  # of one second's measurement
 LEASE_MS = 20  # leases end by themselves: wrk does not read answers
 
 
@@ -239,18 +242,25 @@ def measure_reads(binary, directory, seconds):
             *redis_reads(directory, seconds, median(r["per_second"] for r in ours))]
 
 
+def start_redis(directory, *settings):
+    """A redis that keeps nothing on disk, which answers; and its port."""
+    port = free_port()
+    redis = subprocess.Popen(["taskset", "-c", "0", "redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "",
+                              "--appendonly", "no", "--dir", str(directory), *settings], stdout=subprocess.DEVNULL)
+    for _ in range(100):
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            return redis, port
+        except OSError:
+            time.sleep(0.05)
+    redis.kill()
+    raise RuntimeError("redis-server did not start")
+
+
 def redis_reads(directory, seconds, ours_per_second):
     """What redis gives for a value of the same size: beside us, no target."""
-    port = free_port()
-    redis = subprocess.Popen(["taskset", "-c", "0", "redis-server", "--port", str(port), "--bind", "127.0.0.1",
-                              "--save", "", "--appendonly", "no", "--dir", str(directory)], stdout=subprocess.DEVNULL)
+    redis, port = start_redis(directory)
     try:
-        for _ in range(100):
-            try:
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            except OSError:
-                time.sleep(0.05)
         requests = max(500, int(ours_per_second * seconds / 4))
         out = subprocess.run(["taskset", "-c", "1", "redis-benchmark", "-p", str(port), "-c", "4", "-n", str(requests),
                               "-d", str(BLOCK_BYTES), "-t", "set,get", "--csv"], capture_output=True, text=True, check=True).stdout
@@ -262,6 +272,52 @@ def redis_reads(directory, seconds, ours_per_second):
              "target": None, "note": f"redis {float(got) * BLOCK_BYTES / 1e9:.2f} GB/s"}]
 
 
+def measure_writes(binary, directory, seconds):
+    """Processor time of a PUT of 64 KiB into a full tier, beside that of a SET into a full redis."""
+    server = Server(binary, "0", directory)
+    redis, port = start_redis(directory, "--maxmemory", str(WRITTEN_BLOCKS * WRITE_BYTES), "--maxmemory-policy", "allkeys-lru")
+    keys = WRITTEN_BLOCKS * 16  # so that each write but a few is of a new key, which evicts another
+    try:
+        layout = {"num_layers": 1, "outer_dim": 2, "page_size": 16, "inner_dim": WRITE_BYTES // 64, "dtype_width_bytes": 2}
+        make_cache(server.url, "writes", layout, WRITTEN_BLOCKS)
+        script = directory / "writes.lua"
+        script.write_text(f"""
+math.randomseed(os.time())
+wrk.method = "PUT"
+wrk.body = string.rep("k", {WRITE_BYTES})
+wrk.headers["Content-Type"] = "application/octet-stream"
+request = function() return wrk.format(nil, string.format("/v1/caches/writes/keys/%016x", math.random({keys}))) end
+done = function(summary, latency)
+  io.write(string.format("RESULT %d %d\\n", summary.requests,
+           summary.errors.status + summary.errors.read + summary.errors.connect + summary.errors.timeout))
+end
+""")
+
+        def ours():
+            before = cpu_seconds(server.process.pid)
+            out = subprocess.run(["taskset", "-c", "1", "wrk", "-t1", f"-c{CONNECTIONS}", "-d1s", "-s", str(script), server.url],
+                                 capture_output=True, text=True, check=True).stdout
+            requests, errors = map(int, next(l for l in out.splitlines() if l.startswith("RESULT ")).split()[1:])
+            if errors:
+                raise RuntimeError(f"{errors} of {requests} writes failed")
+            return (cpu_seconds(server.process.pid) - before) / requests * 1e6
+
+        def theirs():
+            before = cpu_seconds(redis.pid)
+            subprocess.run(["taskset", "-c", "1", "redis-benchmark", "-p", str(port), "-c", str(CONNECTIONS), "-n", str(SETS),
+                            "-r", str(keys), "-d", str(WRITE_BYTES), "-t", "set", "-q"], capture_output=True, check=True)
+            return (cpu_seconds(redis.pid) - before) / SETS * 1e6
+
+        rounds = in_turn(seconds, ours, theirs)
+    finally:
+        redis.terminate()
+        redis.wait(30)
+        server.stop()
+    puts, sets = zip(*rounds)
+    return [{"name": "write of a 64 KiB block, CPU of redis SET's", "value": median(a / b for a, b in rounds), "unit": "ratio",
+             "target": 1.0, "at_least": False, "note": f"{median(puts):.0f} us against {median(sets):.0f} us"}]
+
+
 def measure(binary, seconds):
     missing = [tool for tool in ("wrk", "nginx", "redis-server", "redis-benchmark", "taskset") if not shutil.which(tool)]
     if missing:
@@ -269,7 +325,7 @@ def measure(binary, seconds):
     if (os.cpu_count() or 1) < 2:
         raise RuntimeError("the HTTP figures need two cores: one for each side")
     rows = []
-    for part in (measure_match, measure_reads):
+    for part in (measure_match, measure_reads, measure_writes):
         with tempfile.TemporaryDirectory(prefix="cairn-bench-") as directory:
             os.chmod(directory, 0o755)
             rows += part(binary, pathlib.Path(directory), seconds)
