@@ -170,18 +170,31 @@ def api(_programs):
 def metrics(programs):
     """What a server tells of that has a cache with every tier and has served a request."""
     sys.path.insert(0, str(ROOT / "tests" / "ops"))
-    from support import Folder, Server  # noqa: E402
+    from support import Folder, Redis, Server, eventually  # noqa: E402
     from workload import make_cache, move, store  # noqa: E402
 
     with Folder() as folder:
-        # Of a store that nobody answers for there are series all the same.
-        (folder / "config.json").write_text('{"caches": [], "shared": {"url": "redis://127.0.0.1:1"}}')
+        redis = Redis(folder)
+        (folder / "config.json").write_text(f'{{"caches": [], "shared": {{"url": "redis://{redis.address}"}}}}')
         server = Server(programs / "cairn-server", folder, "--config", folder / "config.json", "--runtime", "host")
         make_cache(server, "a", pinned=4, disk=4, shared={})
         store(server, "a", 1, "pinned")
         move(server, "a", [1], "disk")
-        text = server.call("GET", "/metrics")[1].decode()
+
+        def told():
+            text = server.call("GET", "/metrics")[1].decode()
+            # A node that was asked nothing has no series.
+            return text if f'node="{redis.address}"' in text else None
+
+        def stored_anew():
+            """The first may have come before the store was known."""
+            server.call("DELETE", "/v1/caches/a/keys/" + f"{1:016x}")
+            store(server, "a", 1, "pinned")
+            return told()
+
+        text = eventually(stored_anew, "the store to be asked")
         server.stop()
+        redis.stop()
     rows = []
     for name, told in re.findall(r"^# HELP (\S+) (.*)$", text, re.M):
         kind = re.search(rf"^# TYPE {name} (\w+)$", text, re.M)[1]

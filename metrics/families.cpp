@@ -34,6 +34,13 @@ void MetricFamilyBuilder::add(MetricLabels labels, const DurationHistogram::Snap
                        .per_second = 1e6});
 }
 
+void MetricFamilyBuilder::add(MetricLabels labels, const NodeHistogram::Snapshot& durations) {
+  add_buckets(labels, {.bounds = NodeHistogram::kBounds,
+                       .counts = durations.counts,
+                       .sum = durations.sum,
+                       .per_second = 1e6});
+}
+
 void MetricFamilyBuilder::add(MetricLabels labels, const SizeHistogram::Snapshot& sizes) {
   add_buckets(labels, {.bounds = SizeHistogram::kBounds, .counts = sizes.counts, .sum = sizes.sum});
 }

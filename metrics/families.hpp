@@ -11,6 +11,7 @@
 
 #include "base/histogram.hpp"
 #include "blockmgr/index/lock_holds.hpp"
+#include "transport/store/node_durations.hpp"
 
 namespace cairn {
 
@@ -37,6 +38,7 @@ class MetricFamilyBuilder {
   void add(MetricLabels labels, std::uint64_t value);
   void add(MetricLabels labels, double value);
   void add(MetricLabels labels, const DurationHistogram::Snapshot& durations);
+  void add(MetricLabels labels, const NodeHistogram::Snapshot& durations);
   void add(MetricLabels labels, const SizeHistogram::Snapshot& sizes);
   void add(MetricLabels labels, const LockHolds::OfUse& holds);
 

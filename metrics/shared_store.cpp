@@ -1,5 +1,8 @@
 #include "metrics/shared_store.hpp"
 
+#include <algorithm>
+#include <iterator>
+
 #include "metrics/families.hpp"
 
 namespace cairn {
@@ -7,11 +10,30 @@ namespace {
 
 using Builder = MetricFamilyBuilder;
 
+constexpr std::string_view kPeerRead = "peer_read";
+
 void add_states(Builder& family, const std::vector<SharedStoreStats::Node>& nodes) {
   std::uint64_t open = 0;
   for (const auto& node : nodes) open += node.is_open ? 1 : 0;
   family.add({{"state", "reached"}}, nodes.size() - open);
   family.add({{"state", "left_alone"}}, open);
+}
+
+// What a node was never asked has no series.
+void add_nodes(Builder& family, const SharedStats& stats) {
+  const auto add = [&](std::string_view operation, const NodeDurations::OfNode& node,
+                       const NodeHistogram::Snapshot& durations) {
+    if (std::ranges::count(durations.counts, 0U) == std::ssize(durations.counts)) return;
+    family.add({{"node", node.node}, {"operation", operation}}, durations);
+  };
+  for (const NodeDurations::OfNode& node : stats.store.by_node) {
+    for (std::size_t i = 0; i < kNumStoreOperations; ++i) {
+      add(to_string(static_cast<StoreOperation>(i)), node, node.operations[i]);
+    }
+  }
+  for (const NodeDurations::OfNode& server : stats.peers.by_server) {
+    add(kPeerRead, server, server.operations[static_cast<std::size_t>(StoreOperation::read)]);
+  }
 }
 
 void add_beyond(std::vector<prometheus::MetricFamily>& out, const SharedStats& stats) {
@@ -44,8 +66,13 @@ void add_beyond(std::vector<prometheus::MetricFamily>& out, const SharedStats& s
   for (std::size_t i = 0; i < kNumStoreOperations; ++i) {
     add(to_string(static_cast<StoreOperation>(i)), store.operations[i]);
   }
-  add("peer_read", stats.peers.reads);
-  for (Builder* builder : {&ready, &nodes, &peers, &requests, &bytes, &durations}) {
+  add(kPeerRead, stats.peers.reads);
+  auto by_node = Builder::histogram(
+      {"cairn_shared_node_request_duration_seconds",
+       "How long each node of the shared store, or each such server, took, with the wait for its "
+       "connections; other: those beyond 64."});
+  add_nodes(by_node, stats);
+  for (Builder* builder : {&ready, &nodes, &peers, &requests, &bytes, &durations, &by_node}) {
     out.push_back(std::move(*builder).take());
   }
 }

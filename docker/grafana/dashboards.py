@@ -149,6 +149,8 @@ OVERVIEW = dashboard("cairn-overview", "Cairn / Overview", "Is it well, is it us
           thresholds=[("orange", 1)], about="They failed; what they have is a miss meanwhile. `GET /v1/system` has each one's last error."),
     panel("99th percentile by operation", {"{{operation}}": quantile(0.99, "cairn_shared_request_duration_seconds", "operation")},
           "s", about="`probe` counts against the deadline of a match (2 ms); `peer_read` is a block read from another server."),
+    panel("99th percentile by node", {"{{node}}": quantile(0.99, "cairn_shared_node_request_duration_seconds", "node")},
+          "s", about="Of the store, and of servers that blocks were read from (http://, unix:); `other`: those beyond 64. One line above the rest is a slow node, or the way to it."),
     panel("Looks", {"{{result}}": f'sum by (result) ({rate("cairn_shared_looks_total", C)})'}, "cps",
           about="`late`: not all was known at the deadline, and the rest was a miss."),
     panel("Wrong values", {"{{reason}}": f'sum by (reason) ({rate("cairn_shared_wrong_values_total", C)})'}, "cps",

@@ -97,6 +97,10 @@ TEST(SharedTest, WhatOneServerStoresAnotherHasUnderALease) {
   const json system = other.rest.get("/v1/system").document().at("shared");
   EXPECT_EQ(system.at("ready"), true);
   EXPECT_EQ(system.at("nodes").at(0).at("address"), redis.address());
+  const std::string took = "cairn_shared_node_request_duration_seconds_count{node=\"" +
+                           redis.address() + "\",operation=\"";
+  EXPECT_EQ(other.rest.metric(took + "read\"}"), 6);
+  EXPECT_EQ(one.rest.metric(took + "write\"}"), 6);
 }
 
 TEST(SharedTest, AMatchThatWaitsHasWhatWasFetched) {
@@ -212,6 +216,9 @@ TEST(SharedTest, WhatOneServerHoldsAnotherReadsFromIt) {
   const json peers = other.rest.get("/v1/system").document().at("shared").at("peers");
   ASSERT_EQ(peers.size(), 1U);
   EXPECT_EQ(peers[0].at("address"), one.server.url());
+  EXPECT_EQ(other.rest.metric("cairn_shared_node_request_duration_seconds_count{node=\"" +
+                              one.server.url() + "\",operation=\"peer_read\"}"),
+            1);
   EXPECT_EQ(peers[0].at("state"), "reached");
   // What was deleted everywhere is nobody's.
   for (int n = 0; n < 6; ++n) {

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 
-from support import ROOT, Folder, Prometheus, Server, eventually, find_tool, skip
+from support import ROOT, Folder, Prometheus, Redis, Server, eventually, find_tool, skip
 from workload import Traffic, replay
 
 RULES = ROOT / "docker" / "prometheus" / "alerts.yaml"
@@ -61,8 +61,8 @@ def main():
         failures.append("docker/grafana/dashboards.py was changed and not run")
 
     with Folder() as folder:
-        # A store that nobody listens for has series as well.
-        (folder / "config.json").write_text('{"caches": [], "shared": {"url": "redis://127.0.0.1:1"}}')
+        redis = Redis(folder)
+        (folder / "config.json").write_text(f'{{"caches": [], "shared": {{"url": "redis://{redis.address}"}}}}')
         server = Server(server_program, folder, "--config", folder / "config.json", "--runtime", "host")
         prometheus = Prometheus(prometheus_program, folder, server.address, RULES)
         traffic = Traffic(server, shared={})
@@ -94,6 +94,7 @@ def main():
         assert prometheus.stop() is not None
         if server.stop() != 0:
             failures.append(server.text())
+        redis.stop()
     print(*failures, sep="\n")
     print(f"{len(boards)} expressions, {len(inputs)} inputs of alerts, replay: {replayed.get('requests', replayed)}")
     sys.exit(1 if failures else 0)

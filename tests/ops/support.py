@@ -107,6 +107,16 @@ class Server(Process):
             connection.close()
 
 
+class Redis(Process):
+    """A redis-server on a free port of 127.0.0.1 that keeps nothing."""
+
+    def __init__(self, folder):
+        self.address = f"127.0.0.1:{free_port()}"
+        super().__init__(["redis-server", "--port", self.address.split(":")[1], "--bind", "127.0.0.1", "--save", "",
+                          "--dir", folder], pathlib.Path(folder) / "redis.log")
+        eventually(lambda: "Ready to accept connections" in self.text(), "the Redis to listen")
+
+
 class Prometheus(Process):
     """A Prometheus that scrapes one address several times a second."""
 

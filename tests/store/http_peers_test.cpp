@@ -144,7 +144,14 @@ TEST(HttpPeers, AnAnswerThatIsCutFailsAndTheServerIsLeftAlone) {
   EXPECT_EQ(client.read(server.url(), back).error().code, ErrorCode::unavailable);
   EXPECT_EQ(client.read(server.url(), back).error().code, ErrorCode::unavailable);
   EXPECT_EQ(server.requests(), 1);
-  EXPECT_TRUE(client.stats().servers.at(0).is_open);
+  const auto stats = client.stats();
+  EXPECT_TRUE(stats.servers.at(0).is_open);
+  // What is refused here took it no time, and would make it look quick.
+  ASSERT_EQ(stats.by_server.size(), 1U);
+  EXPECT_EQ(stats.by_server[0].node, server.url());
+  const auto& reads =
+      stats.by_server[0].operations[static_cast<std::size_t>(StoreOperation::read)].counts;
+  EXPECT_EQ(std::accumulate(reads.begin(), reads.end(), 0U), 1U);
 }
 
 TEST(HttpPeers, AServerIsToldAsLeftAloneNoLongerThanItIs) {

@@ -1,4 +1,6 @@
 // Values in a real cluster: names go to the node that has their slot, and follow when that changes.
+#include <map>
+#include <numeric>
 #include <thread>
 
 #include "tests/store/store_client.hpp"
@@ -54,6 +56,27 @@ TEST_F(RedisCluster, EachNameGoesToItsNode) {
     EXPECT_TRUE(back == some_bytes(10'000, i));
   }
   EXPECT_THAT(store.probe(names), ::testing::Each(SharedStore::Presence::present));
+}
+
+TEST_F(RedisCluster, WhatANodeTakesIsToldOfByNode) {
+  StoreClient store(second_);
+  store.until_ready();
+  const auto writes = [&] {
+    std::map<std::string, std::uint64_t> all;
+    for (const auto& node : (*store).stats().by_node) {
+      const auto& counts = node.operations[static_cast<std::size_t>(StoreOperation::write)].counts;
+      all[node.node] = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+    }
+    return all;
+  };
+  std::map<std::string, std::uint64_t> expected;
+  for (int i = 0; i < 20; ++i) {
+    const std::string name = "w" + std::to_string(i);
+    ASSERT_TRUE(store.write(name, "some").value());
+    ++expected[redis_slot_of(name) < 8192 ? first_.address() : second_.address()];
+  }
+  ASSERT_EQ(expected.size(), 2U);
+  EXPECT_EQ(writes(), expected);
 }
 
 TEST_F(RedisCluster, ASlotIsFollowedWhileItMovesAndAfterwards) {

@@ -36,6 +36,7 @@ class BlockPeers {
   struct Stats {
     SharedStoreStats::Operation reads;
     std::vector<SharedStoreStats::Node> servers;
+    std::vector<NodeDurations::OfNode> by_server = {};  // reads
   };
   virtual Stats stats() const = 0;
 };

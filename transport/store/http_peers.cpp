@@ -56,6 +56,7 @@ class HttpPeers final : public BlockPeers {
     {
       MutexLock lock(mutex_);
       stats = stats_;
+      stats.by_server = by_server_.snapshot();
       for (std::size_t i = 0; i < open_until_.size(); ++i) {
         stats.servers[i].is_open = Clock::now() < open_until_[i];
       }
@@ -73,27 +74,33 @@ class HttpPeers final : public BlockPeers {
     };
     auto peer = peer_of(read.server);
     if (!peer) return counted(std::move(peer).error());
+    auto link = link_with_room(**peer);
+    if (!link) return counted(std::move(link).error());
     PeerLink::Request request{
         .text = text_of(**peer, read), .into = std::move(read.into), .part_bytes = read.part_bytes};
-    request.done = [this, peer = *peer,
+    request.done = [this, peer = *peer, asked_at = Clock::now(),
                     counted = std::move(counted)](Result<PeerLink::Answer> answer) mutable {
+      {
+        MutexLock lock(mutex_);
+        by_server_.record({.node = peer->name,
+                           .operation = StoreOperation::read,
+                           .begun = asked_at,
+                           .ended = Clock::now()});
+      }
       counted(answer ? taken(*peer, *answer) : Result<std::size_t>(std::move(answer).error()));
     };
-    send(**peer, std::move(request));
+    (*link)->send(std::move(request));
   }
 
-  void send(Peer& peer, PeerLink::Request request) {
+  Result<PeerLink*> link_with_room(Peer& peer) {
     std::size_t queued = 0;
     for (const auto& link : peer.links) queued += link ? link->queued() : 0;
     if (queued >= settings_.max_queued) {
-      return request.done(Error{ErrorCode::queue_full, "too many reads wait for " + peer.name});
+      return Error{ErrorCode::queue_full, "too many reads wait for " + peer.name};
     }
     PeerLink* const link = link_of(peer);
-    if (link == nullptr) {
-      return request.done(
-          Error{ErrorCode::unavailable, peer.name + " is left alone: " + peer.last_error});
-    }
-    link->send(std::move(request));
+    if (link != nullptr) return link;
+    return Error{ErrorCode::unavailable, peer.name + " is left alone: " + peer.last_error};
   }
 
   // What the server says of itself counts for it, what it says of the block for that alone.
@@ -175,7 +182,14 @@ class HttpPeers final : public BlockPeers {
       peer.circuit.failed(random_);
       tell_servers();
     }
-    for (PeerLink::Request& request : link->take_unanswered()) send(peer, std::move(request));
+    for (PeerLink::Request& request : link->take_unanswered()) {
+      auto next = link_with_room(peer);
+      if (!next) {
+        request.done(std::move(next).error());
+      } else {
+        (*next)->send(std::move(request));
+      }
+    }
   }
 
   void count(const Result<std::size_t>& result, Clock::duration took, std::uint64_t part_bytes) {
@@ -219,6 +233,7 @@ class HttpPeers final : public BlockPeers {
 
   mutable Mutex mutex_;
   Stats stats_ CAIRN_GUARDED_BY(mutex_);
+  NodeDurations by_server_ CAIRN_GUARDED_BY(mutex_);
   // Of its servers: nobody says when one is no longer left alone.
   std::vector<Clock::time_point> open_until_ CAIRN_GUARDED_BY(mutex_);
   DurationHistogram durations_;

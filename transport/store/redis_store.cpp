@@ -45,6 +45,8 @@ constexpr milliseconds kDiscoveryPause{250};
 // Between two questions to nodes that have failed.
 constexpr milliseconds kFailedPause{500};
 
+struct Node;
+
 // One operation on one name, from the call to its answer.
 struct Task {
   StoreOperation operation = StoreOperation::probe;
@@ -57,6 +59,8 @@ struct Task {
   UniqueFunction<void(Result<bool>, const RedisReply&)> done = {};
   int hops = 0;
   Clock::time_point begun = Clock::now();
+  const Node* asked = nullptr;  // last; null: nobody was, or would take it
+  Clock::time_point asked_at = {};
 
   bool has_value() const {
     return operation == StoreOperation::read || operation == StoreOperation::write;
@@ -113,6 +117,7 @@ SharedStore::Holders holders_of(const RedisReply& reply) {
 
 struct Node {
   WireAddress address;
+  std::string name;  // the address as text
   std::shared_ptr<RedisLink> commands;
   std::vector<std::shared_ptr<RedisLink>> values;
   Circuit circuit;
@@ -207,6 +212,7 @@ class RedisStore final : public SharedStore {
     {
       MutexLock lock(mutex_);
       stats = stats_;
+      stats.by_node = by_node_.snapshot();
     }
     for (std::size_t i = 0; i < kNumStoreOperations; ++i) {
       stats.operations[i].durations = durations_[i].snapshot();
@@ -304,6 +310,7 @@ class RedisStore final : public SharedStore {
   }
 
   void send_to(Node& node, const TaskPtr& task, bool asking) {
+    task->asked = nullptr;
     RedisLink* const link = task->has_value() ? values_of(node) : commands_of(node);
     if (link == nullptr) {
       return ended(task, Error{ErrorCode::unavailable,
@@ -317,6 +324,8 @@ class RedisStore final : public SharedStore {
     command.done = [this, task, address = node.address](Result<RedisReply> reply) {
       answered(address, task, std::move(reply));
     };
+    task->asked = &node;
+    task->asked_at = Clock::now();
     link->send(std::move(command));
   }
 
@@ -348,8 +357,8 @@ class RedisStore final : public SharedStore {
 
   void ended(const TaskPtr& task, Result<bool> result, const RedisReply& reply = {}) {
     const auto index = static_cast<std::size_t>(task->operation);
-    const auto took =
-        std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - task->begun);
+    const auto now = Clock::now();
+    const auto took = std::chrono::duration_cast<std::chrono::microseconds>(now - task->begun);
     durations_[index].record(static_cast<std::uint64_t>(took.count()));
     const StoreOutcome outcome = outcome_of(result);
     {
@@ -357,15 +366,23 @@ class RedisStore final : public SharedStore {
       SharedStoreStats::Operation& counts = stats_.operations[index];
       ++counts.outcomes[static_cast<std::size_t>(outcome)];
       if (outcome == StoreOutcome::done) counts.bytes += total_bytes(task->memory);
+      if (task->asked != nullptr) {
+        by_node_.record({.node = task->asked->name,
+                         .operation = task->operation,
+                         .begun = task->asked_at,
+                         .ended = now});
+      }
     }
     task->done(std::move(result), reply);
   }
 
   // --- nodes and their connections
   Node& node_at(const WireAddress& address) {
-    Node& node = nodes_[address.text()];
+    const std::string text = address.text();
+    Node& node = nodes_[text];
     if (node.values.empty()) {
       node.address = address;
+      node.name = text;
       node.values.resize(std::max(1U, settings_.connections));
       tell_nodes();
     }
@@ -448,7 +465,10 @@ class RedisStore final : public SharedStore {
     MutexLock lock(mutex_);
     stats_.nodes.clear();
     for (const auto& [text, node] : nodes_) {
-      if (!node.is_member) continue;
+      if (!node.is_member) {
+        by_node_.forget(text);
+        continue;
+      }
       stats_.nodes.push_back(
           {.address = text, .is_open = !node.last_error.empty(), .last_error = node.last_error});
     }
@@ -564,6 +584,7 @@ class RedisStore final : public SharedStore {
 
   mutable Mutex mutex_;
   SharedStoreStats stats_ CAIRN_GUARDED_BY(mutex_);
+  NodeDurations by_node_ CAIRN_GUARDED_BY(mutex_);
   std::array<DurationHistogram, kNumStoreOperations> durations_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   Thread thread_;  // last: it uses all the others

@@ -13,12 +13,10 @@
 #include "base/histogram.hpp"
 #include "base/result.hpp"
 #include "base/unique_function.hpp"
+#include "transport/store/node_durations.hpp"
+#include "transport/store/store_operation.hpp"
 
 namespace cairn {
-
-enum class StoreOperation : std::uint8_t { probe, read, write, touch, announce, withdraw };
-inline constexpr std::size_t kNumStoreOperations = 6;
-std::string_view to_string(StoreOperation operation);
 
 enum class StoreOutcome : std::uint8_t {
   done,
@@ -44,6 +42,8 @@ struct SharedStoreStats {
   };
   std::vector<Node> nodes = {};
   bool is_ready = false;  // it is known which node has which names
+  // From when a node is asked on: what is refused here, or waits for another node, is none of it.
+  std::vector<NodeDurations::OfNode> by_node = {};
 };
 
 // Values by name in a store that many servers share. Nothing in it is to be believed: who reads a
