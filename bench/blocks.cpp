@@ -112,7 +112,7 @@ void EventAppend(benchmark::State& state) {
   std::array<std::byte, kKeyBytes> bytes{};
   const BlockKey key(bytes);
   for (auto _ : state) {
-    ring.append({.unix_ms = 1, .cache = 1, .tier = Tier::pinned, .key = key, .parent = key});
+    ring.append({.unix_ms = 1, .cache = 1, .tier = EventTier::pinned, .key = key, .parent = key});
   }
   state.counters["figure"] =
       benchmark::Counter(static_cast<double>(state.iterations()) / 1e9,

@@ -297,8 +297,10 @@ void BlockStore::note_disk_slot(SlotNumber slot) const {
 void BlockStore::tell(BlockEventKind kind, SlotRef at, EntryNumber number) const {
   if (events_.ring == nullptr) return;
   const Entry& entry = index_[number];
-  BlockEvent event{
-      .unix_ms = last_stamp_.unix_ms(), .kind = kind, .tier = at.tier(), .key = index_.key(number)};
+  BlockEvent event{.unix_ms = last_stamp_.unix_ms(),
+                   .kind = kind,
+                   .tier = event_tier(at.tier()),
+                   .key = index_.key(number)};
   if (kind == BlockEventKind::stored) {
     if (entry.parent != kNoEntry) event.parent = index_.key(entry.parent);
     event.has_metadata = !metadata(number).empty();
@@ -307,7 +309,9 @@ void BlockStore::tell(BlockEventKind kind, SlotRef at, EntryNumber number) const
 }
 
 void BlockStore::tell_cleared(std::optional<Tier> tier) const {
-  events_.append({.unix_ms = last_stamp_.unix_ms(), .kind = BlockEventKind::cleared, .tier = tier});
+  BlockEvent event{.unix_ms = last_stamp_.unix_ms(), .kind = BlockEventKind::cleared};
+  if (tier) event.tier = event_tier(*tier);
+  events_.append(std::move(event));
 }
 
 void BlockStore::relocate(const Relocation& move) {

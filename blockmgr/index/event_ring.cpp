@@ -18,6 +18,11 @@ std::string_view to_string(BlockEventKind kind) {
   invariant_broken("kind is an enumerator", "an event would be told as another");
 }
 
+std::string_view to_string(EventTier tier) {
+  const auto own = tier_of(tier);
+  return own ? to_string(*own) : "shared";
+}
+
 EventRing::EventRing(const Options& options)
     : capacity_(options.capacity), first_id_(options.first_id), next_id_(options.first_id) {
   CAIRN_ASSERT(options.capacity > 0, "there would be no place for an event");
@@ -30,18 +35,25 @@ void EventRing::open(std::uint32_t cache, std::string name) {
     names_.erase(closed_.front().cache);
     closed_.pop_front();
   }
-  names_.emplace(cache, std::move(name));
+  names_.emplace(cache, Named{.name = std::move(name)});
 }
 
 void EventRing::close(std::uint32_t cache, std::int64_t unix_ms) {
   MutexLock lock(mutex_);
   append_locked({.unix_ms = unix_ms, .cache = cache, .kind = BlockEventKind::cleared});
+  if (const auto at = names_.find(cache); at != names_.end()) at->second.is_open = false;
   closed_.push_back({.last_id = next_id_ - 1, .cache = cache});
 }
 
 void EventRing::append(BlockEvent event) {
   MutexLock lock(mutex_);
   append_locked(std::move(event));
+}
+
+void EventRing::append_if_open(BlockEvent event) {
+  MutexLock lock(mutex_);
+  const auto at = names_.find(event.cache);
+  if (at != names_.end() && at->second.is_open) append_locked(std::move(event));
 }
 
 void EventRing::append_locked(BlockEvent&& event) {
@@ -81,7 +93,7 @@ EventRing::Read EventRing::read(std::uint64_t id, std::span<BlockEvent> out) con
 std::string EventRing::cache_name(std::uint32_t cache) const {
   MutexLock lock(mutex_);
   const auto at = names_.find(cache);
-  return at == names_.end() ? std::string() : at->second;
+  return at == names_.end() ? std::string() : at->second.name;
 }
 
 }  // namespace cairn

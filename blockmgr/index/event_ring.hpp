@@ -20,15 +20,25 @@ enum class BlockEventKind : std::uint8_t {
 };
 std::string_view to_string(BlockEventKind kind);
 
+// Where a copy is: in one of the cache's tiers, or in the store that servers share.
+enum class EventTier : std::uint8_t { device, pinned, disk, shared };
+constexpr EventTier event_tier(Tier tier) { return static_cast<EventTier>(tier); }
+static_assert(event_tier(Tier::disk) == EventTier::disk && kNumTiers == 3);
+// Nothing of what is no tier of the cache.
+constexpr std::optional<Tier> tier_of(EventTier tier) {
+  return tier == EventTier::shared ? std::nullopt : std::optional(static_cast<Tier>(tier));
+}
+std::string_view to_string(EventTier tier);
+
 struct BlockEvent {
   std::uint64_t id = 0;  // one more than that of the event before it
   std::int64_t unix_ms = 0;
   std::uint32_t cache = 0;  // its number
   BlockEventKind kind = BlockEventKind::stored;
-  std::optional<Tier> tier = {};
+  std::optional<EventTier> tier = {};
   std::optional<BlockKey> key = {};     // nothing for cleared
   std::optional<BlockKey> parent = {};  // stored: of the key, where it is known
-  bool has_metadata = false;            // stored: there is some to be asked for
+  bool has_metadata = false;            // stored: there may be some to be asked for
 };
 
 // The last so many events of all caches of a manager, in order. What writes is never held up by
@@ -51,6 +61,8 @@ class EventRing {
   void close(std::uint32_t cache, std::int64_t unix_ms);
   // The event's id is set here. Tens of nanoseconds.
   void append(BlockEvent event);
+  // The same of what ends by itself, which may be after its cache: then nobody is told.
+  void append_if_open(BlockEvent event);
 
   std::uint64_t next_id() const;
   struct Read {
@@ -76,7 +88,11 @@ class EventRing {
   mutable Mutex mutex_;
   std::vector<BlockEvent> events_ CAIRN_GUARDED_BY(mutex_);  // by place_of; grows to the capacity
   std::uint64_t next_id_ CAIRN_GUARDED_BY(mutex_);
-  std::unordered_map<std::uint32_t, std::string> names_ CAIRN_GUARDED_BY(mutex_);
+  struct Named {
+    std::string name;
+    bool is_open = true;
+  };
+  std::unordered_map<std::uint32_t, Named> names_ CAIRN_GUARDED_BY(mutex_);
   struct Closed {
     std::uint64_t last_id = 0;
     std::uint32_t cache = 0;
@@ -93,6 +109,11 @@ struct EventSink {
     if (ring == nullptr) return;
     event.cache = cache;
     ring->append(std::move(event));
+  }
+  void append_if_open(BlockEvent event) const {
+    if (ring == nullptr) return;
+    event.cache = cache;
+    ring->append_if_open(std::move(event));
   }
 };
 

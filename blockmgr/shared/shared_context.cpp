@@ -20,7 +20,8 @@ const std::string& shared_namespace(const CacheConfig& config) {
   return config.shared->name_space.empty() ? config.name : config.shared->name_space;
 }
 
-SharedContext::SharedContext(std::shared_ptr<Cache> of, const Beyond& beyond)
+SharedContext::SharedContext(std::shared_ptr<Cache> of, const Beyond& beyond,
+                             const SharedEvents& told)
     : cache(std::move(of)),
       store(beyond.store),
       peers(beyond.peers),
@@ -30,7 +31,8 @@ SharedContext::SharedContext(std::shared_ptr<Cache> of, const Beyond& beyond)
       name_space(shared_namespace(cache->config())),
       fingerprint(fingerprint_of(cache->config().shape)),
       name_prefix(prefix_of(cache->config(), fingerprint)),
-      ttl_ms(cache->config().shared->ttl_ms) {}
+      ttl_ms(cache->config().shared->ttl_ms),
+      events(told) {}
 
 std::string SharedContext::name_of(KeyView key) const {
   std::string name = name_prefix;

@@ -10,6 +10,7 @@
 #include "base/executor.hpp"
 #include "blockmgr/cache/cache.hpp"
 #include "blockmgr/cache/wait_group.hpp"
+#include "blockmgr/shared/shared_events.hpp"
 #include "blockmgr/shared/shared_holder.hpp"
 #include "blockmgr/shared/shared_value.hpp"
 #include "transport/store/block_peers.hpp"
@@ -48,7 +49,7 @@ struct SharedContext {
     WaitGroup& under_way;  // the store and they live until it is empty
     Executor& executor;
   };
-  SharedContext(std::shared_ptr<Cache> of, const Beyond& beyond);
+  SharedContext(std::shared_ptr<Cache> of, const Beyond& beyond, const SharedEvents& told);
 
   const std::shared_ptr<Cache> cache;
   SharedStore& store;
@@ -60,6 +61,7 @@ struct SharedContext {
   const std::uint64_t fingerprint;
   const std::string name_prefix;
   const std::uint64_t ttl_ms;  // 0: none
+  const SharedEvents events;   // of values
   SharedCounters counters = {};
 
   std::string name_of(KeyView key) const;

@@ -156,6 +156,7 @@ class Step : public std::enable_shared_from_this<Step> {
     SharedContext& context = *fetch_->context;
     if (there && !*there) {
       ++context.counters.absent;
+      context.events.removed(key_of(i));
       return end_item(i, absent_from_tier(key_of(i)));
     }
     if (!there && there.error().code != ErrorCode::wrong_length) {
@@ -163,6 +164,7 @@ class Step : public std::enable_shared_from_this<Step> {
     }
     if (const auto why = look_at(i, there)) {
       context.store.erase(context.name_of(key_of(i)));
+      context.events.removed(key_of(i));
       return end_item(i, wrong(key_of(i), *why));
     }
     finish_item(i);

@@ -5,6 +5,7 @@
 
 #include "base/hash.hpp"
 #include "base/hex.hpp"
+#include "blockmgr/cache/cache_core.hpp"
 #include "blockmgr/shared/shared_fetch.hpp"
 #include "blockmgr/shared/shared_upload.hpp"
 
@@ -30,11 +31,16 @@ std::uint64_t hash_of(KeyView key) { return hash_bytes(key.bytes(), 0); }
 
 }  // namespace
 
-SharedTier::SharedTier(std::shared_ptr<Cache> cache, const Services& services)
-    : context_(std::make_shared<SharedContext>(std::move(cache), services.beyond)),
+SharedTier::SharedTier(const std::shared_ptr<Cache>& cache, const Services& services)
+    : context_(std::make_shared<SharedContext>(cache, services.beyond, events_of(*cache))),
       config_(*context_->cache->config().shared),
       clock_(services.clock),
       options_(services.options) {}
+
+SharedEvents SharedTier::events_of(const Cache& cache) {
+  CacheServices& services = *cache.core_->services;
+  return {EventSink{.ring = &services.events, .cache = cache.core_->number}, services.clock};
+}
 
 void SharedTier::begin() {
   if (config_.placement == SharedConfig::Placement::holders) {
@@ -120,7 +126,7 @@ void SharedTier::looked(Found found, const Look& look, UniqueFunction<void(Beyon
     // one that said nothing in time is spared.
     if (is_absent || count == 0) spare(hash, is_absent ? kAbsentFor : kSparedFor);
     // It was there once.
-    if (is_absent) forget(hash);
+    if (is_absent && forget(hash)) context_->events.removed(found.keys[count]);
   }
   Beyond beyond{.blocks = count};
   if (count > 0 && look.fetches) {
@@ -223,7 +229,7 @@ void SharedTier::matched(std::span<const KeyView> keys) {
                           [self = shared_from_this(), key](const Result<bool>& there) {
                             if (there && !*there) {
                               MutexLock lock(self->mutex_);
-                              self->forget(hash_of(key));
+                              if (self->forget(hash_of(key))) self->context_->events.removed(key);
                             }
                             self->context_->under_way.leave();
                           });
@@ -325,8 +331,10 @@ void SharedTier::remember(std::uint64_t hash) {
   known_[0][hash] = {.told = clock_.now()};
 }
 
-void SharedTier::forget(std::uint64_t hash) {
-  for (KnownNames& names : known_) names.erase(hash);
+bool SharedTier::forget(std::uint64_t hash) {
+  std::size_t forgotten = 0;
+  for (KnownNames& names : known_) forgotten += names.erase(hash);
+  return forgotten > 0;
 }
 
 SharedTierStats SharedTier::stats() const {

@@ -52,7 +52,7 @@ class SharedTier : public std::enable_shared_from_this<SharedTier> {
     SharedTierOptions options;
   };
   // REQUIRES: the cache's configuration has a shared tier.
-  SharedTier(std::shared_ptr<Cache> cache, const Services& services);
+  SharedTier(const std::shared_ptr<Cache>& cache, const Services& services);
 
   // Keys behind a match's prefix. As many of them as a look ahead has, those that the store has are
   // brought to `to`, once for all who ask, while the caller goes on.
@@ -102,6 +102,7 @@ class SharedTier : public std::enable_shared_from_this<SharedTier> {
     std::vector<SharedStore::Presence> there = {};
     std::vector<BlockSources> sources = {};  // empty: the store has them
   };
+  static SharedEvents events_of(const Cache& cache);
   void looked(Found found, const Look& look, UniqueFunction<void(Beyond)>& done);
   std::optional<TransferId> fetch(Found found, const Look& look);
   void fetched(const std::vector<BlockKey>& keys, std::size_t arrived);
@@ -112,7 +113,7 @@ class SharedTier : public std::enable_shared_from_this<SharedTier> {
   Known* known(std::uint64_t hash) CAIRN_REQUIRES(mutex_);
   void remember(std::uint64_t hash) CAIRN_REQUIRES(mutex_);
   void spare(std::uint64_t hash, std::chrono::milliseconds for_so_long) CAIRN_REQUIRES(mutex_);
-  void forget(std::uint64_t hash) CAIRN_REQUIRES(mutex_);
+  bool forget(std::uint64_t hash) CAIRN_REQUIRES(mutex_);  // false: it was not known
 
   const std::shared_ptr<SharedContext> context_;
   const SharedConfig config_;

@@ -101,7 +101,7 @@ void SharedTiers::take_events() {
     std::shared_ptr<SharedTier> tier;
     for (std::size_t i = 0; i < read.count; ++i) {
       const BlockEvent& event = events_[i];
-      if (event.kind == BlockEventKind::cleared) continue;
+      if (event.kind == BlockEventKind::cleared || event.tier == EventTier::shared) continue;
       if (event.cache != std::exchange(number, event.cache)) {
         const auto cache = manager_.find_cache(ring.cache_name(event.cache));
         tier = cache ? of(*cache) : nullptr;

@@ -64,6 +64,7 @@ class Uploading : public std::enable_shared_from_this<Uploading> {
     if (*stored) {
       ++counters.stored_blocks;
       counters.stored_bytes += upload_.reader->size_bytes();
+      context().events.stored(upload_.key, upload_.parent);
       return end({});
     }
     if (context().ttl_ms == 0) return is_there();

@@ -15,7 +15,7 @@ namespace cairn {
 struct EventGroup {
   BlockEventKind kind = BlockEventKind::stored;
   std::uint32_t cache = 0;
-  std::optional<Tier> tier;
+  std::optional<EventTier> tier;
   std::vector<BlockKey> keys;      // stored: each the parent of the next
   std::optional<BlockKey> parent;  // of the first key, where it is known
   bool any_metadata = false;       // one of the blocks came with metadata

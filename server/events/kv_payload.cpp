@@ -9,14 +9,16 @@ namespace cairn {
 namespace {
 
 // What an engine calls the places of its blocks.
-std::string_view medium_of(Tier tier) {
+std::string_view medium_of(EventTier tier) {
   switch (tier) {
-    case Tier::device:
+    case EventTier::device:
       return "GPU";
-    case Tier::pinned:
+    case EventTier::pinned:
       return "CPU";
-    case Tier::disk:
+    case EventTier::disk:
       return "DISK";
+    case EventTier::shared:
+      return "REMOTE";
   }
   invariant_broken("tier is an enumerator", "a router would look for a block in a wrong place");
 }

@@ -13,7 +13,7 @@ BlockKey key_of(std::uint8_t n) {
   return BlockKey(std::span(&byte, 1));
 }
 BlockEvent stored(std::uint8_t n) {
-  return {.cache = 1, .kind = BlockEventKind::stored, .tier = Tier::pinned, .key = key_of(n)};
+  return {.cache = 1, .kind = BlockEventKind::stored, .tier = EventTier::pinned, .key = key_of(n)};
 }
 
 TEST(EventRing, GivesEventsInOrderWithIdsWithoutHoles) {
@@ -75,6 +75,18 @@ TEST(EventRing, KeepsTheNameOfACacheWhileAnEventOfItCanBeRead) {
   ring.open(3, "last");
   EXPECT_EQ(ring.cache_name(1), "");
   EXPECT_EQ(ring.cache_name(2), "next");
+}
+
+TEST(EventRing, WhatComesForACacheThatIsGoneIsNotTold) {
+  EventRing ring({.capacity = 8, .first_id = 1});
+  ring.open(1, "gone");
+  ring.append_if_open(stored(1));
+  ring.close(1, 5);
+  ring.append_if_open(stored(2));
+  std::array<BlockEvent, 8> out;
+  ASSERT_EQ(ring.read(1, out).count, 2u);
+  EXPECT_EQ(out[0].key, key_of(1));
+  EXPECT_EQ(out[1].kind, BlockEventKind::cleared);
 }
 
 // Every event is read once, or counted as lost, whoever writes meanwhile.

@@ -8,7 +8,7 @@ namespace cairn::e2e {
 namespace {
 
 constexpr auto kNccl = ServerGroup::Collective::nccl;
-constexpr int kBlocks = 6;
+constexpr int kSentBlocks = 6;
 
 json broadcast_of(int count) { return {{"cache", "c"}, {"keys", keys(0, count)}, {"root", 0}}; }
 
@@ -31,14 +31,14 @@ TEST(NcclGroups, BlocksInOnePieceOfDeviceMemoryAreNotPacked) {
       return cache_body({.device = 16, .offload = "never", .layout = layout});
     });
     group.form("g");
-    store(group[0], kBlocks);
-    for (const json& ended : group.run("g", "broadcast", broadcast_of(kBlocks))) {
+    store(group[0], kSentBlocks);
+    for (const json& ended : group.run("g", "broadcast", broadcast_of(kSentBlocks))) {
       EXPECT_EQ(ended.at("state"), "done") << ended;
     }
     const bool packs = layout != "fully_contiguous";
     for (std::size_t rank = 0; rank < 2; ++rank) {
       EXPECT_EQ(group[rank].rest->metric(of_packing("allocations_total")) > 0, packs) << layout;
-      for (int n = 0; n < kBlocks; ++n) {
+      for (int n = 0; n < kSentBlocks; ++n) {
         EXPECT_EQ(group[rank].rest->get(key_path(n)).body, block(n)) << layout;
       }
     }
@@ -51,11 +51,11 @@ TEST(NcclGroups, BlocksOfDeviceMemoryChangeTheirTierOnTheWay) {
     return cache_body({.device = rank == 0 ? 16U : 0U, .pinned = rank == 0 ? 0U : 16U});
   });
   group.form("g");
-  store(group[0], kBlocks);
-  for (const json& ended : group.run("g", "broadcast", broadcast_of(kBlocks))) {
+  store(group[0], kSentBlocks);
+  for (const json& ended : group.run("g", "broadcast", broadcast_of(kSentBlocks))) {
     EXPECT_EQ(ended.at("state"), "done") << ended;
   }
-  for (int n = 0; n < kBlocks; ++n) EXPECT_EQ(group[1].rest->get(key_path(n)).body, block(n));
+  for (int n = 0; n < kSentBlocks; ++n) EXPECT_EQ(group[1].rest->get(key_path(n)).body, block(n));
 }
 
 struct Part {
@@ -86,9 +86,9 @@ bool share_all(ServerGroup& group) {
     return json{{"cache", "c"}, {"keys", keys(0, 1)}, {"peer", peer}};
   };
   if (!done_on_both(group, {"send", one(1)}, {"recv", one(0)})) return false;
-  const Part broadcast{"broadcast", broadcast_of(kBlocks)};
+  const Part broadcast{"broadcast", broadcast_of(kSentBlocks)};
   if (!done_on_both(group, broadcast, broadcast)) return false;
-  const Part gather{"all_gather", {{"cache", "c"}, {"keys", keys(0, kBlocks)}}};
+  const Part gather{"all_gather", {{"cache", "c"}, {"keys", keys(0, kSentBlocks)}}};
   if (!done_on_both(group, gather, gather)) return false;
   const Part numbers{"all_reduce", {{"values", {1, 2}}, {"op", "sum"}}};
   return done_on_both(group, numbers, numbers);
@@ -105,11 +105,11 @@ TEST(NcclGroups, AnyCallThatFailsLeavesNoWrongBytesAndHoldsNobody) {
       ServerGroup group({2, kNccl, {plan}},
                         {{"join_timeout_ms", 1'000}, {"step_timeout_ms", 2'000}});
       group.make_cache("c", [](std::size_t) { return cache_body({.device = 16}); });
-      store(group[0], kBlocks);
+      store(group[0], kSentBlocks);
       reached = !share_all(group);
       failed += reached ? 1 : 0;
       for (std::size_t rank = 0; rank < 2; ++rank) {
-        for (int key_number = 0; key_number < kBlocks; ++key_number) {
+        for (int key_number = 0; key_number < kSentBlocks; ++key_number) {
           const Reply reply = group[rank].rest->get(key_path(key_number));
           const bool may_be_missing = reached && rank == 1;
           EXPECT_TRUE(reply.body == block(key_number) || (may_be_missing && reply.status == 404))

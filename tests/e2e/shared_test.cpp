@@ -7,59 +7,11 @@
 #include <iterator>
 #include <thread>
 
-#include "tests/e2e/support/served_test.hpp"
+#include "tests/e2e/shared_server.hpp"
 #include "tests/fakes/tls/certificates.hpp"
-#include "tests/store/redis_process.hpp"
 
 namespace cairn::e2e {
 namespace {
-
-// A server on a store. Its matches wait for the store's word for as long as it takes: a test is no
-// place for a deadline of 2 ms.
-struct SharedHost {
-  explicit SharedHost(const RedisProcess& redis, json shared = json::object(),
-                      const std::vector<std::string>& more = {})
-      : server({.flags = flags(written(dir, redis, std::move(shared)), more)}),
-        rest(server.endpoint()) {}
-  static std::vector<std::string> flags(const std::string& config,
-                                        const std::vector<std::string>& more) {
-    std::vector<std::string> all = {"--config", config, "--log-level", "debug"};
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
-  }
-  static std::string written(const fakes::TempDir& dir, const RedisProcess& redis, json shared) {
-    shared["url"] = redis.url();
-    shared["match_deadline_us"] = 10'000'000;
-    shared["timeout_ms"] = 30'000;
-    if (!shared["peer"].contains("timeout_ms")) shared["peer"]["timeout_ms"] = 30'000;
-    const std::string path = (dir.path() / "config.json").string();
-    std::ofstream(path) << json{{"shared", shared}}.dump();
-    return path;
-  }
-
-  fakes::TempDir dir;
-  ServerProcess server;
-  Rest rest;
-};
-
-json shared_body(const json& shared = json::object()) {
-  json body = cache_body({.pinned = 32});
-  body["shared"] = shared;
-  return body;
-}
-
-// Names of blocks: a server with holders is told of there too.
-int blocks_in(const RedisProcess& redis) {
-  constexpr auto kCount = "return redis.call('DBSIZE') - #redis.call('KEYS', 'cairn-server:*')";
-  return std::stoi(redis.ask({"EVAL", kCount, "0"}));
-}
-
-// Until so many are in the store.
-void wait_for_values(const RedisProcess& redis, int count) {
-  while (blocks_in(redis) < count) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-}
 
 TEST(SharedTest, WhatOneServerStoresAnotherHasUnderALease) {
   const RedisProcess redis;

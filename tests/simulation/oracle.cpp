@@ -87,33 +87,33 @@ void Oracle::look() {
 void Oracle::take(const BlockEvent& event) {
   if (event.kind == BlockEventKind::cleared) {
     for (KeyNumber key = 0; key < keys(); ++key) {
-      const bool left = event.tier ? present_in(key, *event.tier) : present(key);
+      const bool left = event.tier ? present_in(key, *tier_of(*event.tier)) : present(key);
       if (left) finding_.report(text(key) + " is there after a tier was told to be empty");
     }
     return;
   }
+  const Tier tier = *tier_of(*event.tier);
   const auto at = numbers_.find(text_of(*event.key));
   if (at == numbers_.end()) return finding_.report("an event names a key that nobody stored");
   if (tell_) {
     std::fprintf(stderr, "  %s %s %s\n", text(at->second).c_str(),
-                 std::string(to_string(event.kind)).c_str(),
-                 std::string(to_string(*event.tier)).c_str());
+                 std::string(to_string(event.kind)).c_str(), std::string(to_string(tier)).c_str());
   }
-  bool& there = where_[at->second][index_of(*event.tier)];
+  bool& there = where_[at->second][index_of(tier)];
   const bool stored = event.kind == BlockEventKind::stored;
   if (there == stored) {
     finding_.report(text(at->second) + (stored ? " comes twice to " : " goes twice from ") +
-                    std::string(to_string(*event.tier)));
+                    std::string(to_string(tier)));
   }
   there = stored;
   // Whose it is now, and until when, is told by who committed it.
   if (stored) return;
   if (!present(at->second)) ends_[at->second] = {};
   const KeyNumber next = at->second + 1;
-  if (next % shape_.length != 0 && present_in(next, *event.tier)) {
-    cut_chains_[index_of(*event.tier)] = true;
+  if (next % shape_.length != 0 && present_in(next, tier)) {
+    cut_chains_[index_of(tier)] = true;
   }
-  if (*event.tier != Tier::disk) return;
+  if (tier != Tier::disk) return;
   durable_.erase(at->second);
   doubtful_.erase(at->second);
   if (becoming_durable_) becoming_durable_->erase(at->second);

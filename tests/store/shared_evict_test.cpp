@@ -27,6 +27,25 @@ TEST(SharedEvict, ABlockGoesThereWhenItLeavesTheCache) {
   EXPECT_EQ(one.tier->stats().waiting_blocks, 0u);
 }
 
+// Of a value in the store: its copy in the cache is gone before, or after.
+TEST(SharedEvict, WhoListensHearsWhatWasStoredOfWhatLeft) {
+  MemoryStore store;
+  Host one(store, {.write = Write::on_evict}, {.pinned = 2});
+  const EventRing& ring = one.rig.manager->events();
+  const std::uint64_t first = ring.next_id();
+  one.put(keys(1, 2));
+  one.put(keys(100, 1));
+  std::array<BlockEvent, 16> events;
+  std::vector<BlockKey> told;
+  for (std::size_t i = 0; i < ring.read(first, events).count; ++i) {
+    if (events[i].tier != EventTier::shared) continue;
+    EXPECT_EQ(events[i].kind, BlockEventKind::stored);
+    EXPECT_EQ(events[i].parent, key(1));
+    told.push_back(*events[i].key);
+  }
+  EXPECT_THAT(told, ::testing::ElementsAre(key(2)));
+}
+
 TEST(SharedEvict, AWholePrefixGoesThereForOneAllocation) {
   MemoryStore store;
   Host one(store, {.write = Write::on_evict}, {.pinned = 8});

@@ -1,0 +1,142 @@
+// What is told of values in the store that servers share.
+#include <gmock/gmock.h>
+
+#include "tests/e2e/shared_server.hpp"
+#include "tests/e2e/support/event_listener.hpp"
+#include "tests/e2e/support/zmq_peer.hpp"
+
+namespace cairn::e2e {
+namespace {
+
+EventListener listen(const SharedHost& host, const TestCache& cache) {
+  return {host.server.endpoint(), "?cache=" + cache.name()};
+}
+
+// What is stored before the store is known does not go there.
+void wait_until_ready(SharedHost& host) {
+  while (host.rest.get("/v1/system").document().at("shared").at("ready") != true) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+std::string summary(const SseEvent& event) {
+  return event.name + " " + event.data.at("tier").get<std::string>() + " " +
+         event.data.at("keys").dump();
+}
+std::string of_key(const std::string& what, int n) { return what + " " + json{key(n)}.dump(); }
+
+TEST(SharedEventsTest, WhatAServerStoresThereIsToldAndWhatItFindsGone) {
+  const RedisProcess redis;
+  SharedHost one(redis);
+  wait_until_ready(one);
+  TestCache cache = TestCache::made_of(one.rest, shared_body());
+  EventListener listener = listen(one, cache);
+  cache.store(1);
+  EXPECT_EQ(summary(listener.next()), of_key("stored pinned", 1));
+  EXPECT_EQ(summary(listener.next()), of_key("stored shared", 1));
+  cache.store(2, "?parent=" + key(1));
+  EXPECT_EQ(summary(listener.next()), of_key("stored pinned", 2));
+  const SseEvent second = listener.next();
+  EXPECT_EQ(summary(second), of_key("stored shared", 2));
+  EXPECT_EQ(second.data.at("parent"), key(1));
+  // The store evicts, and tells nobody.
+  redis.ask({"FLUSHALL"});
+  ASSERT_EQ(one.rest.del(cache.key_path(1)).status, 204U);
+  EXPECT_EQ(summary(listener.next()), of_key("removed pinned", 1));
+  const json match = one.rest.post(cache.path("/match"), {{"keys", {key(1)}}}).document();
+  EXPECT_EQ(match.at("shared_matched"), 0);
+  EXPECT_EQ(summary(listener.next()), of_key("removed shared", 1));
+}
+
+TEST(SharedEventsTest, WhatAnotherServerStoredIsToldByThatOneAlone) {
+  const RedisProcess redis;
+  SharedHost one(redis);
+  SharedHost other(redis);
+  for (SharedHost* host : {&one, &other}) wait_until_ready(*host);
+  TestCache here = TestCache::made_of(one.rest, shared_body({{"namespace", "both"}}));
+  TestCache there = TestCache::made_of(other.rest, shared_body({{"namespace", "both"}}));
+  here.store(1);
+  wait_for_values(redis, 1);
+  EventListener listener = listen(other, there);
+  const auto metric = [&](const std::string& event) {
+    return there.metric("cairn_shared_blocks_total", "event=\"" + event + "\"");
+  };
+  there.store(1);
+  while (metric("there_already") < 1) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  there.store(2);
+  EXPECT_EQ(summary(listener.next()), of_key("stored pinned", 1));
+  EXPECT_EQ(summary(listener.next()), of_key("stored pinned", 2));
+  EXPECT_EQ(summary(listener.next()), of_key("stored shared", 2));
+}
+
+TEST(SharedEventsTest, AWrongValueIsToldToBeGone) {
+  const RedisProcess redis;
+  SharedHost one(redis);
+  SharedHost other(redis);
+  for (SharedHost* host : {&one, &other}) wait_until_ready(*host);
+  TestCache here = TestCache::made_of(one.rest, shared_body({{"namespace", "both"}}));
+  TestCache there = TestCache::made_of(other.rest, shared_body({{"namespace", "both"}}));
+  here.store(1);
+  wait_for_values(redis, 1);
+  redis.ask({"SETRANGE", redis.ask({"KEYS", "cairn:*"}), "0", "CAIRNSV0"});
+  EventListener listener = listen(other, there);
+  const json match =
+      other.rest.post(there.path("/match"), {{"keys", {key(1)}}, {"wait_ms", 30'000}}).document();
+  EXPECT_EQ(match.at("matched"), 0);
+  EXPECT_EQ(summary(listener.next()), of_key("removed shared", 1));
+}
+
+// Its own tiers' events say where they are.
+TEST(SharedEventsTest, OfBlocksThatStayWhereTheyAreNothingMoreIsTold) {
+  const RedisProcess redis;
+  SharedHost one(redis);
+  wait_until_ready(one);
+  TestCache cache = TestCache::made_of(one.rest, shared_body({{"placement", "holders"}}));
+  EventListener listener = listen(one, cache);
+  cache.store(1);
+  wait_for_values(redis, 1);
+  ASSERT_EQ(one.rest.del(cache.key_path(1)).status, 204U);
+  while (blocks_in(redis) > 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  cache.store(2);
+  EXPECT_EQ(summary(listener.next()), of_key("stored pinned", 1));
+  EXPECT_EQ(summary(listener.next()), of_key("removed pinned", 1));
+  EXPECT_EQ(summary(listener.next()), of_key("stored pinned", 2));
+}
+
+TEST(SharedEventsTest, ForARouterTheMediumIsRemote) {
+  const RedisProcess redis;
+  const fakes::TempDir folder;
+  const std::string endpoint = "ipc://" + (folder.path() / "events").string();
+  const json zmq = {{"zmq", {{"endpoint", endpoint}, {"topic", "kv"}, {"events", "maps"}}}};
+  SharedHost one(redis, json::object(), {}, {{"events", zmq}});
+  TestCache cache = TestCache::made_of(one.rest, shared_body());
+  ZmqPeer router(ZMQ_SUB, endpoint);
+  // What is published before it has joined is lost to it.
+  json stored;
+  for (int n = 0; stored.is_null() && n < 1'000; ++n) {
+    const json allocation = cache.allocate(1, "pinned");
+    json block = TestCache::commit_block(allocation.at("blocks").at(0), n);
+    block["metadata"] = {{"tokens", {5, 6, 7, 8}}};
+    ASSERT_TRUE(
+        one.rest
+            .post(cache.path("/commit"), {{"lease", allocation.at("lease")}, {"blocks", {block}}})
+            .ok());
+    ASSERT_TRUE(one.rest.del("/v1/leases/" + allocation.at("lease").get<std::string>()).ok());
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    while (stored.is_null()) {
+      const auto frames = router.receive_now();
+      if (frames.empty()) break;
+      const json batch = json::from_msgpack(frames[2]);
+      for (const json& event : batch.at(1)) {
+        if (event.at("type") == "BlockStored" && event.at("medium") == "REMOTE") stored = event;
+      }
+    }
+  }
+  ASSERT_FALSE(stored.is_null());
+  EXPECT_EQ(stored.at("block_hashes").size(), 1U);
+  EXPECT_EQ(stored.at("token_ids"), json::array({5, 6, 7, 8}));
+  EXPECT_EQ(stored.at("block_size"), kPageSize);
+}
+
+}  // namespace
+}  // namespace cairn::e2e

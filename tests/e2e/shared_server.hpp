@@ -1,0 +1,69 @@
+#pragma once
+
+#include <chrono>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/e2e/support/served_test.hpp"
+#include "tests/store/redis_process.hpp"
+
+namespace cairn::e2e {
+
+// A server on a store. Its matches wait for the store's word for as long as it takes: a test is no
+// place for a deadline of 2 ms.
+struct SharedHost {
+  explicit SharedHost(const RedisProcess& redis, json shared = json::object(),
+                      const std::vector<std::string>& more = {}, json others = json::object())
+      : server({.flags = flags(written(dir, redis, {std::move(shared), std::move(others)}), more)}),
+        rest(server.endpoint()) {}
+  static std::vector<std::string> flags(const std::string& config,
+                                        const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"--config", config, "--log-level", "debug"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  struct Settings {
+    json shared;
+    json others;  // beside `shared`
+  };
+  static std::string written(const fakes::TempDir& dir, const RedisProcess& redis,
+                             Settings settings) {
+    json& shared = settings.shared;
+    shared["url"] = redis.url();
+    shared["match_deadline_us"] = 10'000'000;
+    shared["timeout_ms"] = 30'000;
+    if (!shared["peer"].contains("timeout_ms")) shared["peer"]["timeout_ms"] = 30'000;
+    const std::string path = (dir.path() / "config.json").string();
+    settings.others["shared"] = shared;
+    std::ofstream(path) << settings.others.dump();
+    return path;
+  }
+
+  fakes::TempDir dir;
+  ServerProcess server;
+  Rest rest;
+};
+
+inline json shared_body(const json& shared = json::object()) {
+  json body = cache_body({.pinned = 32});
+  body["shared"] = shared;
+  return body;
+}
+
+// Names of blocks: a server with holders is told of there too.
+inline int blocks_in(const RedisProcess& redis) {
+  constexpr auto kCount = "return redis.call('DBSIZE') - #redis.call('KEYS', 'cairn-server:*')";
+  return std::stoi(redis.ask({"EVAL", kCount, "0"}));
+}
+
+// Until so many are in the store.
+inline void wait_for_values(const RedisProcess& redis, int count) {
+  while (blocks_in(redis) < count) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+}  // namespace cairn::e2e
