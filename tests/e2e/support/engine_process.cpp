@@ -1,0 +1,127 @@
+// An engine that loads and stores without an end, until somebody kills it.
+//
+// usage: e2e_engine_process unix:/PATH CACHE SEED [FILE]
+//        FILE: its memory lies there, under a lease; else it is passed along with the connection
+#include "tests/e2e/support/engine_process.hpp"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "tests/e2e/support/rest.hpp"
+
+namespace cairn::e2e {
+namespace {
+
+using namespace engine_process;
+
+// One of its threads: asks for one copy after the other, over a connection of its own.
+class Asker {
+ public:
+  Asker(const std::string& url, std::string cache, const EngineArea& area, unsigned number,
+        unsigned seed)
+      : rest_(client::Endpoint::parse(url).value()),
+        cache_("/v1/caches/" + std::move(cache)),
+        area_(area),
+        number_(number),
+        random_(seed * kThreads + number) {}
+
+  [[noreturn]] void run() {
+    for (;;) {
+      const unsigned what = pick(8);
+      if (what < 4) {
+        load();
+      } else if (what < 7) {
+        store();
+      } else {
+        hold();
+      }
+    }
+  }
+
+ private:
+  unsigned pick(unsigned below) { return static_cast<unsigned>(random_() % below); }
+
+  // Some are waited for, others go on beside what is asked for next.
+  void load() {
+    std::vector<int> numbers(kSharedKeys);
+    std::iota(numbers.begin(), numbers.end(), 0);
+    std::ranges::shuffle(numbers, random_);
+    numbers.resize(1 + pick(kSharedKeys));
+    std::vector<std::uint32_t> blocks(kLoadedBlocks);
+    std::iota(blocks.begin(), blocks.end(), 0u);
+    std::ranges::shuffle(blocks, random_);
+    blocks.resize(numbers.size());
+    copy("/load", numbers, blocks, {{"wait_ms", pick(2) * 60'000}});
+  }
+  // From blocks that no other thread writes.
+  void store() {
+    std::vector<int> numbers(1 + pick(kStoredBlocks));
+    const int first = first_stored(number_) + static_cast<int>(pick(kStoredKeys - kStoredBlocks));
+    std::iota(numbers.begin(), numbers.end(), first);
+    std::vector<std::uint32_t> blocks(numbers.size());
+    std::iota(blocks.begin(), blocks.end(), kLoadedBlocks + number_ * kStoredBlocks);
+    for (std::size_t i = 0; i < numbers.size(); ++i) area_.write(blocks[i], numbers[i]);
+    copy("/store", numbers, blocks, {{"wait_ms", 60'000}, {"tier", kTierNames[pick(3)]}});
+  }
+  // What it would have written or read by itself.
+  void hold() {
+    if (pick(2) == 0) {
+      rest_.post(cache_ + "/allocate", {{"count", 4}, {"tier", "pinned"}, {"lease_ms", kLeaseMs}});
+    } else {
+      rest_.post(cache_ + "/match", {{"keys", {key(0), key(1)}}, {"lease_ms", kLeaseMs}});
+    }
+  }
+  void copy(const std::string& verb, const std::vector<int>& numbers,
+            const std::vector<std::uint32_t>& blocks, const json& more) {
+    json body = {{"keys", json::array()}, {"agent", kName}, {"blocks", blocks}};
+    for (const int n : numbers) body["keys"].push_back(key(n));
+    body.update(more);
+    const Reply reply = rest_.post(cache_ + verb, body);
+    // What it asks for may be too much at a time; it is never wrong.
+    const bool is_known =
+        reply.ok() || reply.status == 429 || reply.status == 503 || reply.status == 507;
+    if (!is_known) std::cout << kComplaint << reply.status << " " << reply.body << std::endl;
+  }
+
+  Rest rest_;
+  const std::string cache_;
+  const EngineArea& area_;
+  const unsigned number_;
+  std::mt19937 random_;
+};
+
+int run(const std::vector<std::string>& words) {
+  const bool by_path = words.size() > 3;
+  const EngineArea area(
+      by_path ? FileDescriptor(::open(words[3].c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600))
+              : EngineArea::sealed_file(kName, kBlocks),
+      kBlocks);
+  Rest rest(client::Endpoint::parse(words[0]).value());
+  json body = area.registration(by_path ? json{{"path", words[3]}} : json{{"descriptor", 0}});
+  if (by_path) body["lease_ms"] = kLeaseMs;
+  const Reply made =
+      rest.put(std::string("/v1/agents/") + kName, body, by_path ? PassedFiles{} : area.files());
+  if (made.status != 201) {
+    std::cout << kComplaint << made.status << " " << made.body << std::endl;
+    return 1;
+  }
+  std::cout << kRegistered << std::endl;
+  const unsigned seed = static_cast<unsigned>(std::stoul(words[2]));
+  std::vector<std::thread> threads;
+  for (unsigned number = 0; number < kThreads; ++number) {
+    threads.emplace_back([&, number] { Asker(words[0], words[1], area, number, seed).run(); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return 0;
+}
+
+}  // namespace
+}  // namespace cairn::e2e
+
+int main(int argc, char** argv) { return cairn::e2e::run({argv + 1, argv + argc}); }
