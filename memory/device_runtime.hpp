@@ -95,8 +95,8 @@ class DeviceRuntime {
   // Why a device works no more, as a sentence that names it: every operation that needs it fails
   // with device_error, until the process starts anew. Nothing while all work.
   virtual std::optional<std::string> lost() const = 0;
-  // For who waited for the device longer than it may take: it is lost from now on, as work on it
-  // may still write to memory. The host runtime's are never.
+  // For who waited for the device longer than it may take: it is lost from now on, and nothing of
+  // its memory is given back, as work on it may still write there. The host runtime's are never.
   virtual void declare_lost(int device_id, const std::string& why) {
     static_cast<void>(device_id);
     static_cast<void>(why);

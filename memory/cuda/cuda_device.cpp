@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <span>
+#include <thread>
 
 #include "base/hex.hpp"
 #include "memory/cuda/cuda_platform.hpp"
@@ -50,6 +51,9 @@ std::string uuid_text(const cudaUUID_t& uuid) {
   return "GPU-" + hex;
 }
 
+// Between two questions whether work has ended: nothing beside an allocation.
+constexpr std::chrono::microseconds kAskAgain{50};
+
 // "0000:3b:00.0" and its end; CUDA asks for 13 bytes at least.
 constexpr int kPciBusIdBytes = 32;
 
@@ -61,8 +65,8 @@ std::string cuda_message(cudaError_t outcome, CudaCall call) {
   return text + ": " + cudaGetErrorString(outcome) + " (" + cudaGetErrorName(outcome) + ")";
 }
 
-Result<std::unique_ptr<CudaDevice>> CudaDevice::open(int id) {
-  std::unique_ptr<CudaDevice> device(new CudaDevice(id));
+Result<std::unique_ptr<CudaDevice>> CudaDevice::open(int id, Patience patience) {
+  std::unique_ptr<CudaDevice> device(new CudaDevice(id, patience));
   if (auto described = device->describe(); !described) {
     return Error{ErrorCode::unavailable, "CUDA device " + std::to_string(id) +
                                              " does not answer: " + described.error().detail};
@@ -117,14 +121,15 @@ Result<int> CudaDevice::attribute(cudaDeviceAttr which, const char* purpose) {
   return value;
 }
 
-CudaDevice::CudaDevice(int id) {
+CudaDevice::CudaDevice(int id, Patience patience) : patience_(patience) {
   info_.id = id;
   events_.reserve(kMaxKeptEvents);
 }
 
 CudaDevice::~CudaDevice() {
   for (const cudaEvent_t event : events_) end_event(event);
-  if (filler_ == nullptr) return;
+  // On one that hangs it may have work, and goes with the process.
+  if (filler_ == nullptr || hangs()) return;
   check_release(cudaStreamDestroy(filler_), {"cudaStreamDestroy", "end the stream for zeros"});
 }
 
@@ -181,15 +186,25 @@ void CudaDevice::check_release(cudaError_t outcome, CudaCall call) {
   static_cast<void>(check(outcome, call).has_value());
 }
 
+void CudaDevice::note_waiting(Moment since, Moment now) {
+  if (now - since < patience_ || !alive()) return;
+  mark_hanging("it has not ended its work within " + std::to_string(patience_.count()) + " ms");
+}
+
 void CudaDevice::drain(cudaStream_t stream) {
-  if (check(cudaStreamSynchronize(stream), {"cudaStreamSynchronize", "wait for a stream"}) ||
-      is_lost_.load(std::memory_order_acquire)) {
-    return;
+  const Moment since = std::chrono::steady_clock::now();
+  // The first failure of a query is nearly always the late report of other work.
+  for (int failures = 0; failures < 2 && unbroken();) {
+    const auto ended = has_ended(stream, "wait for a stream");
+    if (ended && *ended) return;
+    if (!ended) {
+      ++failures;
+      continue;
+    }
+    note_waiting(since, std::chrono::steady_clock::now());
+    std::this_thread::sleep_for(kAskAgain);
   }
-  const CudaCall everything{"cudaDeviceSynchronize", "wait for all work of the device"};
-  auto entered = enter();
-  auto waited = entered ? check(cudaDeviceSynchronize(), everything) : std::move(entered);
-  if (!waited) mark_lost(waited.error().detail);
+  mark_lost("nobody can tell whether the work of a stream has ended");
 }
 
 Result<> CudaDevice::zero_now(void* destination, std::uint64_t size_bytes) {
@@ -197,40 +212,61 @@ Result<> CudaDevice::zero_now(void* destination, std::uint64_t size_bytes) {
   CAIRN_TRY(enter());
   CAIRN_TRY(check(cudaMemsetAsync(destination, 0, size_bytes, filler_),
                   {"cudaMemsetAsync", "clear new memory", size_bytes}));
-  auto waited =
-      check(cudaStreamSynchronize(filler_), {"cudaStreamSynchronize", "clear new memory"});
-  // The memory is about to be given back: nothing may write to it any more.
-  if (!waited) drain(filler_);
-  return waited;
+  const Moment since = std::chrono::steady_clock::now();
+  for (;;) {
+    const auto ended = has_ended(filler_, "clear new memory");
+    if (!ended) {
+      // The memory is about to be given back: nothing may write to it any more.
+      drain(filler_);
+      return ended.error();
+    }
+    if (*ended) return {};
+    note_waiting(since, std::chrono::steady_clock::now());
+    CAIRN_TRY(alive());
+    std::this_thread::sleep_for(kAskAgain);
+  }
+}
+
+Result<bool> CudaDevice::has_ended(cudaStream_t stream, const char* purpose) {
+  const cudaError_t outcome = cudaStreamQuery(stream);
+  if (outcome == cudaErrorNotReady) {
+    static_cast<void>(cudaGetLastError());  // no error, but recorded as one
+    return false;
+  }
+  CAIRN_TRY(check(outcome, {"cudaStreamQuery", purpose}));
+  return true;
 }
 
 Result<> CudaDevice::probe() {
   CAIRN_TRY(alive());
-  const cudaError_t outcome = cudaStreamQuery(filler_);
-  if (outcome == cudaErrorNotReady) {
-    static_cast<void>(cudaGetLastError());  // no error, but recorded as one
-    return {};
-  }
-  return check(outcome, {"cudaStreamQuery", "see whether the device still works"});
+  const auto ended = has_ended(filler_, "see whether the device still works");
+  if (!ended) return ended.error();
+  return {};
 }
 
 Result<> CudaDevice::alive() const {
-  if (!is_lost_.load(std::memory_order_acquire)) [[likely]]
+  if (health_.load(std::memory_order_acquire) == Health::works) [[likely]]
+    return {};
+  return Error{ErrorCode::device_error, *lost()};
+}
+
+Result<> CudaDevice::unbroken() const {
+  if (health_.load(std::memory_order_acquire) != Health::broken) [[likely]]
     return {};
   return Error{ErrorCode::device_error, *lost()};
 }
 
 std::optional<std::string> CudaDevice::lost() const {
-  if (!is_lost_.load(std::memory_order_acquire)) return std::nullopt;
+  if (health_.load(std::memory_order_acquire) == Health::works) return std::nullopt;
   MutexLock lock(mutex_);
   return "device " + std::to_string(info_.id) + " is lost: " + why_lost_;
 }
 
-void CudaDevice::mark_lost(const std::string& why) {
+void CudaDevice::mark(Health health, const std::string& why) {
   MutexLock lock(mutex_);
-  if (is_lost_.load(std::memory_order_relaxed)) return;  // the first reason is the cause
-  why_lost_ = why;
-  is_lost_.store(true, std::memory_order_release);
+  const Health before = health_.load(std::memory_order_relaxed);
+  if (before == Health::works) why_lost_ = why;  // the first reason is the cause
+  health_.store(std::max(before, health), std::memory_order_release);
 }
 
 }  // namespace cairn

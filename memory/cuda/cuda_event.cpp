@@ -32,7 +32,7 @@ Result<bool> CudaEvent::judge(cudaError_t outcome) {
 
 Result<bool> CudaEvent::ready() {
   if (known_reached()) return true;
-  CAIRN_TRY(origin_.device.alive());
+  CAIRN_TRY(origin_.device.unbroken());
   const cudaError_t told = told_.load(std::memory_order_acquire);
   if (told != cudaErrorNotReady) return judge(told);
   return judge(cudaEventQuery(event_));
@@ -40,17 +40,18 @@ Result<bool> CudaEvent::ready() {
 
 Result<> CudaEvent::wait() {
   auto now = ready();
-  if (now && !*now) now = judge(context_->poller.wait(event_));
+  if (now && !*now) now = judge(context_->poller.wait({event_, origin_.device}));
   if (!now) return std::move(now).error();
   return {};
 }
 
 void CudaEvent::when_reached(UniqueFunction<void()> then) {
-  if (known_reached() || !origin_.device.alive()) return then();
-  context_->poller.when_reached(event_, [this, then = std::move(then)](cudaError_t told) mutable {
-    told_.store(told, std::memory_order_release);
-    then();
-  });
+  if (known_reached() || !origin_.device.unbroken()) return then();
+  context_->poller.when_reached({event_, origin_.device},
+                                [this, then = std::move(then)](cudaError_t told) mutable {
+                                  told_.store(told, std::memory_order_release);
+                                  then();
+                                });
 }
 
 }  // namespace cairn

@@ -39,6 +39,7 @@ class CudaImported final : public RegionBacking {
       : context_(std::move(context)), device_(device), memory_(std::move(memory)), base_(base) {}
   ~CudaImported() override {
     if (begin_ != nullptr) context_->addresses.erase(begin_);
+    if (device_.hangs()) return;
     device_.check_release(cudaIpcCloseMemHandle(base_),
                           {"cudaIpcCloseMemHandle", "let go of imported memory"});
   }

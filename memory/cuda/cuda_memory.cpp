@@ -32,8 +32,9 @@ class CudaAllocation final : public RegionBacking {
   }
   ~CudaAllocation() override {
     context_->addresses.erase(range_.begin);
-    context_->devices[static_cast<std::size_t>(range_.device_id)]->check_release(
-        cudaFree(base_), {"cudaFree", "give memory back", range_.size_bytes});
+    CudaDevice& device = *context_->devices[static_cast<std::size_t>(range_.device_id)];
+    if (device.hangs()) return;
+    device.check_release(cudaFree(base_), {"cudaFree", "give memory back", range_.size_bytes});
   }
 
  private:

@@ -36,20 +36,20 @@ CudaPoller::~CudaPoller() {
   thread_.join();
 }
 
-void CudaPoller::when_reached(cudaEvent_t event, Told told) {
+void CudaPoller::when_reached(Awaited awaited, Told told) {
   std::list<Waiter> added;
-  added.push_back({.event = event, .told = std::move(told)});
+  added.push_back({.awaited = awaited, .told = std::move(told)});
   MutexLock lock(mutex_);
   waiters_.splice(waiters_.end(), added);
   joined_ = true;
   if (waiters_.size() == 1) work_.notify_one();
 }
 
-cudaError_t CudaPoller::wait(cudaEvent_t event) {
+cudaError_t CudaPoller::wait(Awaited awaited) {
   Mutex mutex;
   Condition reached;
   cudaError_t outcome = cudaErrorNotReady;
-  when_reached(event, [&](cudaError_t told) {
+  when_reached(awaited, [&](cudaError_t told) {
     MutexLock lock(mutex);
     outcome = told;
     reached.notify_one();  // under the lock: the waiter owns the condition
@@ -72,10 +72,15 @@ void CudaPoller::run() {
     asked.splice(asked.end(), waiters_);
 
     mutex_.unlock();
+    const CudaDevice::Moment now = std::chrono::steady_clock::now();
     for (auto waiter = asked.begin(); waiter != asked.end();) {
       const auto next = std::next(waiter);
-      waiter->outcome = cudaEventQuery(waiter->event);
-      if (waiter->outcome != cudaErrorNotReady) ended.splice(ended.end(), asked, waiter);
+      waiter->outcome = cudaEventQuery(waiter->awaited.event);
+      if (waiter->outcome != cudaErrorNotReady) {
+        ended.splice(ended.end(), asked, waiter);
+      } else {
+        waiter->awaited.device.note_waiting(waiter->since, now);
+      }
       waiter = next;
     }
     static_cast<void>(cudaGetLastError());  // of this thread, which checks nothing else

@@ -2,12 +2,14 @@
 
 #include <cuda_runtime_api.h>
 
+#include <chrono>
 #include <list>
 
 #include "base/cache_line.hpp"
 #include "base/mutex.hpp"
 #include "base/thread.hpp"
 #include "base/unique_function.hpp"
+#include "memory/cuda/cuda_device.hpp"
 
 namespace cairn {
 
@@ -21,16 +23,24 @@ class alignas(kCacheLineBytes) CudaPoller {
   // REQUIRES: nobody waits.
   ~CudaPoller();
 
-  // Called once, on the poller's thread: cudaSuccess, or the error of the event's query.
+  // An event of a device, which outlives the wait.
+  struct Awaited {
+    cudaEvent_t event = nullptr;
+    CudaDevice& device;
+  };
+  // Called once, on the poller's thread: cudaSuccess, or the error of the event's query. A device
+  // that takes too long is marked as hanging, and its event is waited for all the same: whoever is
+  // told uses the memory for something else.
   using Told = UniqueFunction<void(cudaError_t)>;
-  void when_reached(cudaEvent_t event, Told told);
+  void when_reached(Awaited awaited, Told told);
   // Blocks until then.
-  cudaError_t wait(cudaEvent_t event);
+  cudaError_t wait(Awaited awaited);
 
  private:
   struct Waiter {
-    cudaEvent_t event;
+    Awaited awaited;
     Told told;
+    CudaDevice::Moment since = std::chrono::steady_clock::now();
     cudaError_t outcome = cudaErrorNotReady;
   };
   void run();

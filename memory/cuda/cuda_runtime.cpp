@@ -41,7 +41,7 @@ class CudaRuntime final : public DeviceRuntime {
   }
   void declare_lost(int device_id, const std::string& why) override {
     if (check_device(device_id)) {
-      context_->devices[static_cast<std::size_t>(device_id)]->mark_lost(why);
+      context_->devices[static_cast<std::size_t>(device_id)]->mark_hanging(why);
     }
   }
   AddressInfo at(const std::byte* address) const override {
@@ -145,7 +145,7 @@ Result<std::unique_ptr<DeviceRuntime>> make_cuda_runtime(CudaRuntimeOptions opti
     std::vector<LeftOutDevice> left_out;
     for (int id = 0; id < count; ++id) {
       std::unique_ptr<CudaDevice>& device = context->devices.emplace_back();
-      if (auto opened = CudaDevice::open(id)) {
+      if (auto opened = CudaDevice::open(id, options.device_patience)) {
         device = std::move(*opened);
         context->open_devices.push_back(device.get());
       } else {

@@ -25,6 +25,7 @@ class VirtualMemory {
   VirtualMemory(const VirtualMemory&) = delete;
   VirtualMemory& operator=(const VirtualMemory&) = delete;
   ~VirtualMemory() {
+    if (device_.hangs()) return;
     if (mapped_) {
       driver_.check_release(device_, driver_.unmap(address_, size_bytes_),
                             {"cuMemUnmap", "give memory back", size_bytes_});

@@ -6,11 +6,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <future>
 #include <thread>
 
 #include "memory/cuda/copy_kernel.hpp"
+#include "tests/base/eventually.hpp"
 #include "tests/conformance/stream_gate.hpp"
 #include "tests/fakes/cudart/fake_cudart.hpp"
 
@@ -423,6 +427,97 @@ TEST_F(CudaRuntimeTest, UnifiedMemoryMayBeMoreThanTheDeviceHas) {
   EXPECT_EQ(runtime_->allocate_unified(0, std::uint64_t{1} << 60).error().code,
             ErrorCode::no_capacity);
   EXPECT_TRUE(runtime_->allocate_unified(0, device_bytes + 4096));
+}
+
+// What a device that hangs may still write to stays taken until the process ends: each of these is
+// a process of its own.
+class CudaHangTest : public CudaRuntimeTest {
+ protected:
+  CudaHangTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+  // So impatient that the first look at unfinished work finds a device that hangs.
+  std::unique_ptr<DeviceRuntime> impatient() {
+    runtime_.reset();
+    return make_cuda_runtime(
+               CudaRuntimeOptions{.register_piece_bytes = kPieceBytes, .device_patience = {}})
+        .value();
+  }
+  [[noreturn]] static void end() {
+    std::fflush(stdout);
+    std::_Exit(testing::Test::HasFailure() ? 1 : 0);
+  }
+  static void expect_lost(DeviceRuntime& runtime) {
+    ASSERT_TRUE(runtime.lost());
+    EXPECT_THAT(*runtime.lost(), HasSubstr("device 0 is lost: it has not ended its work within"));
+  }
+
+  void new_memory() {
+    auto runtime = impatient();
+    fake_->hold(true);
+    const auto refused = runtime->allocate_device(12345, {});
+    EXPECT_EQ(refused.error().code, ErrorCode::device_error);
+    EXPECT_THAT(refused.error().detail, HasSubstr("is lost"));
+    expect_lost(*runtime);
+    EXPECT_THAT(runtime->allocate_device(8, {}).error().detail, HasSubstr("is lost"));
+    runtime.reset();
+    EXPECT_EQ(fake_->leaks(), "1 device 1 streams ") << "the device may write there yet";
+    // It goes on: what it writes to is still there.
+    fake_->hold(false);
+    EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    end();
+  }
+  void memory_of_a_descriptor() {
+    auto runtime = impatient();
+    fake_->hold(true);
+    EXPECT_FALSE(runtime->allocate_device(8, {.by_descriptor = true}));
+    expect_lost(*runtime);
+    runtime.reset();
+    fake_->hold(false);
+    EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    EXPECT_EQ(fake_->calls("cuMemUnmap"), 0u);
+    end();
+  }
+  // Both wait for as long as it takes, and bring what they ought to.
+  void stream_work() {
+    auto runtime = impatient();
+    const Region memory = runtime->allocate_pinned(8, {}).value();
+    std::memset(memory.data(), 7, 8);
+    auto issuing = runtime->create_stream(0).value();
+    const auto other = runtime->create_stream(0).value();
+    fake_->hold(true);
+    issuing->zero(memory.data(), 8).value();
+    const auto event = issuing->record().value();
+    std::promise<void> reached;
+    event->when_reached([&] { reached.set_value(); });
+    EXPECT_TRUE(eventually([&] { return runtime->lost().has_value(); }));
+    expect_lost(*runtime);
+    const auto ready = event->ready();
+    ASSERT_TRUE(ready) << "it has not failed: it may still come";
+    EXPECT_FALSE(*ready);
+    EXPECT_FALSE(other->zero(memory.data(), 8)) << "nothing new begins";
+    std::future<void> ended = std::async(std::launch::async, [&] { issuing.reset(); });
+    EXPECT_EQ(ended.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+    fake_->hold(false);
+    reached.get_future().wait();
+    EXPECT_TRUE(event->ready().value());
+    ended.wait();
+    EXPECT_EQ(memory.data()[7], std::byte{0});
+    EXPECT_TRUE(runtime->lost()) << "nobody knows what else it left undone";
+    end();
+  }
+};
+
+TEST_F(CudaHangTest, ClearingNewMemoryEndsAndTheMemoryIsNotGivenBack) {
+  EXPECT_EXIT(new_memory(), testing::ExitedWithCode(0), "");
+}
+
+TEST_F(CudaHangTest, MemoryOfADescriptorIsNotGivenBackEither) {
+  EXPECT_EXIT(memory_of_a_descriptor(), testing::ExitedWithCode(0), "");
+}
+
+TEST_F(CudaHangTest, WorkOfStreamsLosesTheDeviceAndIsWaitedFor) {
+  EXPECT_EXIT(stream_work(), testing::ExitedWithCode(0), "");
 }
 
 TEST_F(CudaRuntimeTest, ASynchronizedStreamHasDoneItsWorkAndTellsItsError) {

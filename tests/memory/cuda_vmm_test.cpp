@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <string>
 
@@ -83,7 +84,7 @@ class FakeDriverTest : public CudaVmmTest {
  protected:
   void SetUp() override {
     CudaVmmTest::SetUp();
-    device_ = CudaDevice::open(0).value();
+    device_ = CudaDevice::open(0, std::chrono::minutes(1)).value();
     driver_ = CudaDriver::load(*device_).value();
     what_.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     what_.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;

@@ -57,7 +57,7 @@ std::optional<int> Engine::device_of(cudaStream_t handle) const {
 void Engine::work(Stream& stream) {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] { return !held_ && (!stream.queue.empty() || stream.closing); });
+    changed_.wait(lock, [&] { return stream.queue.empty() ? stream.closing : !held_; });
     if (stream.queue.empty()) return;
     Operation& next = stream.queue.front();
     if (next.awaits) changed_.wait(lock, [&] { return next.awaits->reached; });
