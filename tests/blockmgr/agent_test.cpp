@@ -1,11 +1,9 @@
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 
+#include "tests/blockmgr/agent_engine.hpp"
 #include "tests/blockmgr/rig.hpp"
 #include "tests/fakes/faked_disk.hpp"
 #include "tests/fakes/faulty_runtime.hpp"
@@ -14,53 +12,6 @@
 // Agents: whose they are, how long they live, and that a copy which fails has failed.
 namespace cairn::testing {
 namespace {
-
-constexpr std::uint64_t kAgentBlocks = 256;
-constexpr std::uint64_t kLayerBytes = kAgentBlocks * 32;  // of small_shape()
-
-// Memory of an engine, a region a layer.
-class Engine {
- public:
-  Engine() : file_(::memfd_create("engine", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
-    EXPECT_EQ(::ftruncate(file_.get(), 2 * kLayerBytes), 0);
-    EXPECT_EQ(::fcntl(file_.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
-    data_ = static_cast<std::byte*>(
-        ::mmap(nullptr, 2 * kLayerBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0));
-  }
-  ~Engine() { ::munmap(data_, 2 * kLayerBytes); }
-  Engine(const Engine&) = delete;
-  Engine& operator=(const Engine&) = delete;
-
-  AgentConfig config(const std::string& name = "engine") const {
-    AgentConfig config{.name = name, .shape = small_shape()};
-    config.shape.num_blocks = kAgentBlocks;
-    for (std::uint64_t layer = 0; layer < 2; ++layer) {
-      auto file = std::make_shared<const FileDescriptor>(::dup(file_.get()));
-      config.regions.push_back({.memory = {.kind = ExportedMemory::Kind::shm, .file = file},
-                                .descriptor = 0,
-                                .offset_bytes = layer * kLayerBytes,
-                                .size_bytes = kLayerBytes});
-    }
-    return config;
-  }
-  Bytes read(std::uint64_t block) const {
-    Bytes bytes;
-    for (std::uint64_t layer = 0; layer < 2; ++layer) {
-      const std::byte* const piece = data_ + layer * kLayerBytes + block * 32;
-      bytes.insert(bytes.end(), piece, piece + 32);
-    }
-    return bytes;
-  }
-  void write(std::uint64_t block, const Bytes& bytes) const {
-    for (std::uint64_t layer = 0; layer < 2; ++layer) {
-      std::memcpy(data_ + layer * kLayerBytes + block * 32, bytes.data() + layer * 32, 32);
-    }
-  }
-
- private:
-  const FileDescriptor file_;
-  std::byte* data_ = nullptr;
-};
 
 LeaseHolder holder(const std::string& name) { return std::make_shared<const std::string>(name); }
 
