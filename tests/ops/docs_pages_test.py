@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What the pages say without being run: links lead somewhere, blocks of commands are marked and name programs,
-flags, files and words of ./run that exist, generated parts are what their script makes, and each alert has a
-runbook.
+flags, files and words of ./run that exist, generated parts are what their script makes, each alert has a
+runbook, and the table of parts lacks none.
 
 usage: docs_pages_test.py CAIRN_SERVER
 """
@@ -81,6 +81,58 @@ def parts_name_what_is_there(pages):
         if setting != "—":
             check(f"| {setting} |" in text["docs/configuration.md"], f"docs/parts.md: {part}: no setting {setting}")
         check((ROOT / test.strip("`")).exists(), f"docs/parts.md: {part}: there is no test {test}")
+
+
+# What needs no row of docs/parts.md of its own, and why.
+NO_PART = {
+    "tests/e2e": {
+        "bad_json_test.cpp": "requests that are refused, as in bad_request_test.cpp",
+        "mutation_test.cpp": "requests that are refused, as in bad_request_test.cpp",
+        "keys_test.cpp": "one way of several to the life of a block",
+        "options_test.cpp": "fields that all ways to store a block have",
+        "service_test.cpp": "what a server tells of all its parts",
+    },
+    "settings": {},
+    "metrics": {
+        "commits": "of the life of a block, beside cairn_blocks",
+        "matches": "of a match, beside cairn_match_blocks_total",
+        "lease": "of leases, beside cairn_leases",
+        "leased": "of leases, beside cairn_leases",
+        "eviction": "of eviction orders, beside cairn_evictions_total",
+        "hints": "of eviction orders, beside cairn_evictions_total",
+        "remembered": "of the miss ratio, beside cairn_miss_ratio_curve",
+        "history": "what the miss ratio costs",
+        "groups": "of groups, beside cairn_group_failures_total",
+        "populated": "of pinned memory, while a tier is made",
+        "metadata": "what all blocks cost",
+        "lock": "the server's own health",
+        "memory": "the server's own health",
+    },
+}
+
+
+def parts_are_all_there(pages):
+    """Each e2e test, section of settings and family of metrics (cairn_FAMILY_…) is some part's, or of NO_PART."""
+    text = {page.name: page.text for page in pages}
+    rows = re.findall(r"^\| .+? \| .+? \| (.+?) \| (.+?) \| (.+?) \|$", text["docs/parts.md"], re.M)
+    sources = "".join(path.read_text() for path in (ROOT / "metrics").glob("*.cpp"))
+    there = {
+        "tests/e2e": {path.name for path in (ROOT / "tests" / "e2e").glob("*_test.cpp")},
+        "settings": set(re.findall(r"^### Section `(\w+)`", text["docs/configuration.md"], re.M)),
+        "metrics": set(re.findall(r'"cairn_([a-z]+)_?[a-z_]*"', sources)),
+    }
+    named = {
+        "tests/e2e": {pathlib.PurePath(test.strip("`")).name for _, _, test in rows},
+        "settings": {setting.strip("`").partition(".")[0] for _, setting, _ in rows},
+        "metrics": {metric.strip("`").split("_")[1] for metric, _, _ in rows if "_" in metric},
+    }
+    for kind, found in there.items():
+        assert found, f"there are no {kind}"
+        excepted = NO_PART[kind].keys()
+        for name in sorted(found - named[kind] - excepted):
+            check(False, f"docs/parts.md has no row for {name} of {kind}; one that needs none stands in NO_PART")
+        for name in sorted(excepted - (found - named[kind])):
+            check(False, f"NO_PART has {name} of {kind}, which is not there or has a row")
 
 
 class Names:
@@ -199,6 +251,7 @@ def main():
     blocks_are_marked(pages)
     names_exist(pages)
     parts_name_what_is_there(pages)
+    parts_are_all_there(pages)
     generated_parts_are_current()
     every_alert_has_a_runbook(pages)
     the_readme_is_short(pages)
