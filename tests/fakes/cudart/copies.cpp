@@ -63,7 +63,7 @@ cudaError_t issue(const Copy& copy, const Sides& where, cudaStream_t stream) {
                       (is_host(where.destination.kind) && is_host(where.source.kind));
   if (issued != cudaSuccess || !blocks) return issued;
   const cudaError_t finished = state().engine.finish(stream);
-  const cudaError_t broken = state().faults.broken(device);
+  const cudaError_t broken = broken_and_still(device);
   return broken != cudaSuccess ? broken : finished;
 }
 

@@ -65,6 +65,7 @@ cudaError_t on_device_of(const char* name, Handle handle, Body body) {
 }  // namespace cairn::fakes
 
 using cairn::fakes::answer;
+using cairn::fakes::broken_and_still;
 using cairn::fakes::call;
 using cairn::fakes::Kind;
 using cairn::fakes::on_device;
@@ -169,7 +170,7 @@ cudaError_t cudaDeviceSynchronize() {
   const int device = thread_state().device;
   return call("cudaDeviceSynchronize", device, [&] {
     state().engine.finish_device(device);
-    return state().faults.broken(device);
+    return broken_and_still(device);
   });
 }
 cudaError_t cudaDeviceCanAccessPeer(int* possible, int device, int peer) {
@@ -244,7 +245,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return on_device_of("cudaStreamSynchronize", stream, [&] {
     const int device = *state().engine.device_of(stream);
     const cudaError_t finished = state().engine.finish(stream);
-    const cudaError_t broken = state().faults.broken(device);
+    const cudaError_t broken = broken_and_still(device);
     return broken != cudaSuccess ? broken : finished;
   });
 }
@@ -258,10 +259,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
   return on_device_of("cudaLaunchHostFunc", stream, [&] {
-    return state().engine.run(stream, [=] {
-      function(argument);
-      return cudaSuccess;
-    });
+    return state().engine.run_on_host(stream, [=] { function(argument); });
   });
 }
 
@@ -282,7 +280,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     const int device = *state().engine.device_of(event);
     const cudaError_t outcome = state().engine.query(event);
     // Work that ended by breaking the device did not end well.
-    const cudaError_t broken = state().faults.broken(device);
+    const cudaError_t broken = broken_and_still(device);
     return broken != cudaSuccess ? broken : outcome;
   });
 }

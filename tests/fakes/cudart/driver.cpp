@@ -20,7 +20,7 @@ CUresult driver_call(const char* name, Body body) {
   Faults& faults = state().faults;
   const cudaError_t planned = faults.next(name);
   if (breaks_the_device(planned)) faults.break_device(device, planned);
-  const cudaError_t broken = faults.broken(device);
+  const cudaError_t broken = broken_and_still(device);
   const cudaError_t failed = broken != cudaSuccess ? broken : planned;
   return failed != cudaSuccess ? static_cast<CUresult>(failed) : body();
 }

@@ -1,5 +1,6 @@
 #include "tests/fakes/cudart/engine.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <vector>
 
@@ -63,6 +64,7 @@ void Engine::work(Stream& stream) {
     if (next.awaits) changed_.wait(lock, [&] { return next.awaits->reached; });
     const bool late = stream.random() % kOneLateOf == 0;
     const std::chrono::microseconds delay(late ? stream.random() % kMostDelay_us : 0);
+    stream.working = !next.on_host;
     lock.unlock();
     if (late) std::this_thread::sleep_for(delay);
     if (next.work && faults_.broken(stream.device) == cudaSuccess) {
@@ -72,6 +74,7 @@ void Engine::work(Stream& stream) {
     }
     next.work = nullptr;
     lock.lock();
+    stream.working = false;
     if (next.reaches) next.reaches->reached = true;
     stream.queue.pop_front();
     changed_.notify_all();
@@ -89,6 +92,14 @@ cudaError_t Engine::push(cudaStream_t handle, Operation operation) {
 
 cudaError_t Engine::run(cudaStream_t handle, Work work) {
   return push(handle, {.work = std::move(work)});
+}
+
+cudaError_t Engine::run_on_host(cudaStream_t handle, std::function<void()> function) {
+  const auto work = [function = std::move(function)] {
+    function();
+    return cudaSuccess;
+  };
+  return push(handle, {.work = work, .on_host = true});
 }
 
 void Engine::await(const std::shared_ptr<Point>& point) {
@@ -112,6 +123,15 @@ void Engine::finish_device(int device) {
     }
   }
   for (cudaStream_t handle : handles) static_cast<void>(finish(handle));
+}
+
+void Engine::settle(int device) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] {
+    return std::ranges::none_of(streams_, [&](const auto& stream) {
+      return stream.second->device == device && stream.second->working;
+    });
+  });
 }
 
 cudaError_t Engine::query(cudaStream_t handle) const {

@@ -35,9 +35,13 @@ class Engine {
   cudaError_t destroy_stream(cudaStream_t handle);
   std::optional<int> device_of(cudaStream_t handle) const;
   cudaError_t run(cudaStream_t handle, Work work);
+  // A function of the host's, which may go on after its device is broken.
+  cudaError_t run_on_host(cudaStream_t handle, std::function<void()> function);
   // Waits until all that was issued has run.
   cudaError_t finish(cudaStream_t handle);
   void finish_device(int device);
+  // Waits for the device's work under way. A broken one begins with no other.
+  void settle(int device);
   cudaError_t query(cudaStream_t handle) const;
 
   cudaEvent_t create_event(int device);
@@ -58,11 +62,13 @@ class Engine {
     Work work{};                       // or nothing
     std::shared_ptr<Point> awaits{};   // before the work
     std::shared_ptr<Point> reaches{};  // after it
+    bool on_host = false;
   };
   struct Stream {
     int device = 0;
     std::mt19937_64 random;
     std::deque<Operation> queue;
+    bool working = false;  // not: on the host
     bool closing = false;
     std::thread thread;
   };

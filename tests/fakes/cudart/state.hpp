@@ -40,13 +40,21 @@ inline cudaError_t answer(cudaError_t outcome) {
   return outcome;
 }
 
+// What broke the device, or cudaSuccess. Whoever is told may give back the memory that its work
+// used: none of it runs any more by then, as none does in a context that CUDA has ended.
+inline cudaError_t broken_and_still(int device) {
+  const cudaError_t broken = state().faults.broken(device);
+  if (broken != cudaSuccess) state().engine.settle(device);
+  return broken;
+}
+
 // A call that a plan may fail instead, and that a broken device answers with what broke it.
 template <class Body>
 cudaError_t call(const char* name, int device, Body body) {
   Faults& faults = state().faults;
   const cudaError_t planned = faults.next(name);
   if (breaks_the_device(planned)) faults.break_device(device, planned);
-  if (const cudaError_t broken = faults.broken(device); broken != cudaSuccess) {
+  if (const cudaError_t broken = broken_and_still(device); broken != cudaSuccess) {
     return answer(broken);
   }
   return answer(planned != cudaSuccess ? planned : std::move(body)());
