@@ -14,6 +14,7 @@
 #include "memory/cuda/copy_kernel.hpp"
 #include "memory/cuda/cuda_runtime.hpp"
 #include "tests/blockmgr/rig.hpp"
+#include "tests/conformance/cuda_faults.hpp"
 #include "tests/fakes/cudart/fake_cudart.hpp"
 
 namespace cairn::testing {
@@ -44,12 +45,6 @@ cudaIpcMemHandle_t& engines_handle() {
   }
   for (;;) ::pause();
 }
-
-struct Fault {
-  std::string call;
-  std::uint64_t n = 0;
-  cudaError_t error = cudaErrorInvalidValue;
-};
 
 AgentConfig agent_of(const std::string& name, const ExportedMemory& memory) {
   AgentConfig config{.name = name, .shape = small_shape()};
@@ -159,9 +154,9 @@ class CudaAgentFaults : public ::testing::TestWithParam<const char*> {
   // For every n, until the engine's life makes fewer calls; how many it makes.
   std::uint64_t fail_each(const std::string& call, cudaError_t error) {
     std::uint64_t made = 0;
-    for (std::uint64_t n = 1;; n += step(call, n)) {
-      SCOPED_TRACE(call + " number " + std::to_string(n) + " fails; the seed is the number");
-      if (!run({call, n, error})) break;
+    for (CudaFault fault{call, 1, error};; fault.n = fault.next({.after = 32, .part = 8})) {
+      SCOPED_TRACE(fault.text());
+      if (!run(fault)) break;
       ++made;
       if (HasFailure()) break;
     }
@@ -170,16 +165,8 @@ class CudaAgentFaults : public ::testing::TestWithParam<const char*> {
   }
 
  private:
-  // Events are asked for as often as the machine has time to, and every operation sets its device:
-  // far down those runs what fails is the same again.
-  static std::uint64_t step(const std::string& call, std::uint64_t n) {
-    const bool endless =
-        call == "cudaEventQuery" || call == "cudaStreamQuery" || call == "cudaSetDevice";
-    return endless && n > 32 ? n / 8 : 1;
-  }
-
   // True where the call was made so often that the fault happened.
-  bool run(const Fault& fault) {
+  bool run(const CudaFault& fault) {
     fake_->reset(fault.n);
     fake_->fail(fault.call, fault.n, fault.error);
     std::vector<Error> errors;

@@ -8,6 +8,7 @@
 #include "memory/cuda/copy_kernel.hpp"
 #include "memory/cuda/cuda_runtime.hpp"
 #include "tests/blockmgr/rig.hpp"
+#include "tests/conformance/cuda_faults.hpp"
 #include "tests/fakes/cudart/fake_cudart.hpp"
 
 namespace cairn::testing {
@@ -36,12 +37,6 @@ CopyThresholds eager_forms() {
 CopyThresholds plain_forms() {
   return {.load = {}, .store = {.batch_least_pieces = 1000}, .device = {}};
 }
-
-struct Fault {
-  std::string call;
-  std::uint64_t n = 0;
-  cudaError_t error = cudaErrorInvalidValue;
-};
 
 // What the workload saw.
 struct Seen {
@@ -105,7 +100,7 @@ class CudaServiceFaults : public ::testing::TestWithParam<const char*> {
   }
 
   // True where the call was made so often that the fault happened.
-  bool run(const Fault& fault, const CopyThresholds& forms) {
+  bool run(const CudaFault& fault, const CopyThresholds& forms) {
     fake_->reset(fault.n);
     fake_->fail(fault.call, fault.n, fault.error);
     const bool sticky = fault.error != cudaErrorInvalidValue;
@@ -172,10 +167,9 @@ class CudaServiceFaults : public ::testing::TestWithParam<const char*> {
   std::uint64_t fail_each(const std::string& call, cudaError_t error) {
     std::uint64_t made = 0;
     for (const bool eager : {true, false}) {
-      for (std::uint64_t n = 1;; n += step(call, n)) {
-        SCOPED_TRACE(call + " number " + std::to_string(n) + (eager ? ", kernels" : ", batches") +
-                     "; the seed is the number");
-        if (!run({call, n, error}, eager ? eager_forms() : plain_forms())) break;
+      for (CudaFault fault{call, 1, error};; fault.n = fault.next({.after = 16, .part = 4})) {
+        SCOPED_TRACE(fault.text() + (eager ? " (kernels)" : " (batches)"));
+        if (!run(fault, eager ? eager_forms() : plain_forms())) break;
         ++made;
         if (HasFailure()) return made;
       }
@@ -184,14 +178,6 @@ class CudaServiceFaults : public ::testing::TestWithParam<const char*> {
   }
 
  private:
-  // Events are asked for as often as the machine has time to, and every operation sets its device:
-  // far down those runs what fails is the same again.
-  static std::uint64_t step(const std::string& call, std::uint64_t n) {
-    const bool endless =
-        call == "cudaEventQuery" || call == "cudaStreamQuery" || call == "cudaSetDevice";
-    return endless && n > 16 ? n / 4 : 1;
-  }
-
   const std::optional<fakes::FakeCudart> fake_ = fakes::FakeCudart::loaded();
 };
 

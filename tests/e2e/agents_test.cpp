@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "tests/e2e/support/served_test.hpp"
+#include "tests/e2e/support/unix_server.hpp"
 
 // Engines that register memory, and blocks that go there and come from there: this test is the
 // engine.
@@ -108,48 +109,36 @@ json passed(const std::string& block_dim = "first") {
 // A server with a Unix socket and a folder of files that agents may be in.
 class AgentsTest : public testing::Test {
  protected:
-  AgentsTest() {
-    std::filesystem::create_directory(imports());
-    const std::string config = (folder_.path() / "config.json").string();
-    std::ofstream(config) << R"({"caches": []})";
-    server_ = std::make_unique<ServerProcess>(ServerSetup{
-        .flags = {"--unix", socket(), "--config", config, "--import-folders", imports().string()}});
-    rest_ = std::make_unique<Rest>(client::Endpoint::parse("unix:" + socket()).value());
-    cache_ = std::make_unique<TestCache>(*rest_, Shape{.device = 4, .pinned = 8, .disk = 8});
-  }
-  ~AgentsTest() override { EXPECT_EQ(server_->stop(), 0) << server_->output(); }
-
-  std::string socket() const { return (folder_.path() / "socket").string(); }
-  std::filesystem::path imports() const { return folder_.path() / "imports"; }
+  std::filesystem::path imports() const { return imports_.path(); }
   json by_path(const std::string& name) const {
     return agent_body({{"path", (imports() / name).string()}});
   }
   Reply copy(const std::string& verb, const json& keys, const json& blocks,
              const std::string& agent = "engine") {
-    return rest_->post(cache_->path("/" + verb),
-                       {{"keys", keys}, {"agent", agent}, {"blocks", blocks}, {"wait_ms", 60'000}});
+    return rest_.post(cache_.path("/" + verb),
+                      {{"keys", keys}, {"agent", agent}, {"blocks", blocks}, {"wait_ms", 60'000}});
   }
   // Nothing of any agent's holds a block or a slot.
   void expect_at_rest() {
     EXPECT_TRUE(eventually([&] {
-      const auto counts = cache_->counts();
-      return counts.at("leases") == 0 && cache_->count("pinned", "allocated") == 0 &&
-             cache_->count("device", "allocated") == 0 &&
-             cache_->count("pinned", "committed") == 0 && cache_->count("disk", "committed") == 0;
+      const auto counts = cache_.counts();
+      return counts.at("leases") == 0 && cache_.count("pinned", "allocated") == 0 &&
+             cache_.count("device", "allocated") == 0 && cache_.count("pinned", "committed") == 0 &&
+             cache_.count("disk", "committed") == 0;
     }));
   }
 
-  const fakes::TempDir folder_;
-  std::unique_ptr<ServerProcess> server_;
-  std::unique_ptr<Rest> rest_;
-  std::unique_ptr<TestCache> cache_;
+  const fakes::TempDir imports_;
+  UnixServer served_{{.flags = {"--import-folders", imports_.path().string()}}};
+  Rest& rest_ = served_.rest;
+  TestCache cache_{rest_, Shape{.device = 4, .pinned = 8, .disk = 8}};
 };
 
 TEST_F(AgentsTest, AreLoadedFromWhicheverTierAndInEitherOrder) {
   for (const std::string dim : {"first", "second"}) {
     SCOPED_TRACE(dim);
     const EngineMemory memory(EngineMemory::sealed());
-    const Reply made = rest_->put("/v1/agents/engine", passed(dim), memory.files());
+    const Reply made = rest_.put("/v1/agents/engine", passed(dim), memory.files());
     ASSERT_THAT(made, has_status(201));
     EXPECT_EQ(made.header("Location"), "/v1/agents/engine");
     const json descriptors = made.document().at("descriptors");
@@ -160,10 +149,10 @@ TEST_F(AgentsTest, AreLoadedFromWhicheverTierAndInEitherOrder) {
     EXPECT_EQ(descriptors[1].at("agent"), "engine");
     EXPECT_EQ(made.document().at("ends_with"), "connection");
 
-    rest_->post(cache_->path("/clear"));
-    cache_->store(1, "?tier=device");
-    cache_->store(2, "?tier=pinned");
-    cache_->store(3, "?tier=disk");
+    rest_.post(cache_.path("/clear"));
+    cache_.store(1, "?tier=device");
+    cache_.store(2, "?tier=pinned");
+    cache_.store(3, "?tier=disk");
     const Reply loaded = copy("load", keys(1, 3), {4, 0, 2});
     ASSERT_THAT(loaded, has_status(200));
     const json transfer = loaded.document();
@@ -176,81 +165,81 @@ TEST_F(AgentsTest, AreLoadedFromWhicheverTierAndInEitherOrder) {
     EXPECT_EQ(memory.read(2, dim == "first"), block(3));
     EXPECT_EQ(memory.read(1, dim == "first"), std::string(kBlockBytes, '\0')) << "nobody's";
     expect_at_rest();
-    ASSERT_THAT(rest_->del("/v1/agents/engine"), has_status(204));
+    ASSERT_THAT(rest_.del("/v1/agents/engine"), has_status(204));
   }
 }
 
 TEST_F(AgentsTest, AreStoredFromIntoATierAndCommitted) {
   for (const std::string tier : {"device", "pinned", "disk"}) {
     SCOPED_TRACE(tier);
-    rest_->post(cache_->path("/clear"));
+    rest_.post(cache_.path("/clear"));
     const EngineMemory memory(EngineMemory::sealed());
-    ASSERT_THAT(rest_->put("/v1/agents/engine", passed(), memory.files()), has_status(201));
+    ASSERT_THAT(rest_.put("/v1/agents/engine", passed(), memory.files()), has_status(201));
     for (int n = 1; n <= 4; ++n) memory.write(static_cast<std::uint64_t>(n), true, block(n));
-    cache_->store(3, "?tier=pinned");
-    const Reply stored = rest_->post(cache_->path("/store"), {{"keys", keys(1, 4)},
-                                                              {"agent", "engine"},
-                                                              {"blocks", {1, 2, 3, 4}},
-                                                              {"tier", tier},
-                                                              {"wait_ms", 60'000}});
+    cache_.store(3, "?tier=pinned");
+    const Reply stored = rest_.post(cache_.path("/store"), {{"keys", keys(1, 4)},
+                                                            {"agent", "engine"},
+                                                            {"blocks", {1, 2, 3, 4}},
+                                                            {"tier", tier},
+                                                            {"wait_ms", 60'000}});
     ASSERT_THAT(stored, has_status(200));
     EXPECT_EQ(stored.document().at("state"), "done") << stored.body;
     EXPECT_EQ(stored.document().at("blocks_done"), 4);
     EXPECT_EQ(stored.document().at("bytes"), 3 * kBlockBytes) << "one was there";
-    EXPECT_EQ(cache_->expect_intact(1), tier);
-    EXPECT_EQ(cache_->expect_intact(3), "pinned");
-    EXPECT_EQ(cache_->match(keys(1, 4), 0).at("matched"), 4);
-    EXPECT_THAT(rest_->get(cache_->path("/blocks")).body, HasSubstr("\"parent\":\"" + key(3)));
+    EXPECT_EQ(cache_.expect_intact(1), tier);
+    EXPECT_EQ(cache_.expect_intact(3), "pinned");
+    EXPECT_EQ(cache_.match(keys(1, 4), 0).at("matched"), 4);
+    EXPECT_THAT(rest_.get(cache_.path("/blocks")).body, HasSubstr("\"parent\":\"" + key(3)));
     expect_at_rest();
-    ASSERT_THAT(rest_->del("/v1/agents/engine"), has_status(204));
+    ASSERT_THAT(rest_.del("/v1/agents/engine"), has_status(204));
   }
 }
 
 TEST_F(AgentsTest, MayLieInAFileOfAnAllowedFolder) {
   const EngineMemory memory(EngineMemory::at(imports() / "kv"));
   const json body = by_path("kv");
-  const Reply made = rest_->put("/v1/agents/engine", body);
+  const Reply made = rest_.put("/v1/agents/engine", body);
   ASSERT_THAT(made, has_status(201));
   EXPECT_EQ(made.document().at("ends_with"), "lease");
   EXPECT_EQ(made.document().at("descriptors").at(0).at("path"), (imports() / "kv").string());
-  EXPECT_THAT(rest_->put("/v1/agents/engine", body), has_status(200));
-  cache_->store(1);
+  EXPECT_THAT(rest_.put("/v1/agents/engine", body), has_status(200));
+  cache_.store(1);
   ASSERT_THAT(copy("load", keys(1, 1), {5}), has_status(200));
   EXPECT_EQ(memory.read(5, true), block(1));
 
   json other = body;
   other["num_blocks"] = kBlocks - 1;
-  EXPECT_THAT(rest_->put("/v1/agents/engine", other), is_problem(409, "agent_exists"));
-  EXPECT_THAT(rest_->put("/v1/agents/second", body), is_problem(409, "state_conflict"))
+  EXPECT_THAT(rest_.put("/v1/agents/engine", other), is_problem(409, "agent_exists"));
+  EXPECT_THAT(rest_.put("/v1/agents/second", body), is_problem(409, "state_conflict"))
       << "another agent lies in these bytes";
-  const json listed = rest_->get("/v1/agents").document().at("agents");
+  const json listed = rest_.get("/v1/agents").document().at("agents");
   ASSERT_THAT(listed, SizeIs(1));
   EXPECT_EQ(listed[0].at("name"), "engine");
-  EXPECT_EQ(rest_->get("/v1/agents/engine").document().at("num_blocks"), kBlocks);
-  ASSERT_THAT(rest_->del("/v1/agents/engine"), has_status(204));
-  EXPECT_THAT(rest_->get("/v1/agents/engine"), is_problem(404, "unknown_agent"));
-  EXPECT_THAT(rest_->del("/v1/agents/engine"), is_problem(404, "unknown_agent"));
+  EXPECT_EQ(rest_.get("/v1/agents/engine").document().at("num_blocks"), kBlocks);
+  ASSERT_THAT(rest_.del("/v1/agents/engine"), has_status(204));
+  EXPECT_THAT(rest_.get("/v1/agents/engine"), is_problem(404, "unknown_agent"));
+  EXPECT_THAT(rest_.del("/v1/agents/engine"), is_problem(404, "unknown_agent"));
   EXPECT_THAT(copy("load", keys(1, 1), {5}), is_problem(404, "unknown_agent"));
-  EXPECT_THAT(rest_->put("/v1/agents/second", body), has_status(201));
+  EXPECT_THAT(rest_.put("/v1/agents/second", body), has_status(201));
 }
 
 TEST_F(AgentsTest, ByPathEndWithTheirLease) {
   const EngineMemory memory(EngineMemory::at(imports() / "kv"));
   json body = by_path("kv");
   body["lease_ms"] = 1;
-  ASSERT_THAT(rest_->put("/v1/agents/engine", body), has_status(201));
-  EXPECT_TRUE(eventually([&] { return rest_->get("/v1/agents/engine").status == 404; }));
+  ASSERT_THAT(rest_.put("/v1/agents/engine", body), has_status(201));
+  EXPECT_TRUE(eventually([&] { return rest_.get("/v1/agents/engine").status == 404; }));
 }
 
 TEST_F(AgentsTest, OfOpenFilesEndWithTheirConnection) {
   const EngineMemory memory(EngineMemory::sealed());
   {
-    Rest engine(client::Endpoint::parse("unix:" + socket()).value());
+    Rest engine(client::Endpoint::parse("unix:" + served_.socket()).value());
     ASSERT_THAT(engine.put("/v1/agents/engine", passed(), memory.files()), has_status(201));
-    EXPECT_THAT(rest_->get("/v1/agents/engine"), has_status(200));
+    EXPECT_THAT(rest_.get("/v1/agents/engine"), has_status(200));
   }
-  EXPECT_TRUE(eventually([&] { return rest_->get("/v1/agents/engine").status == 404; }));
-  EXPECT_THAT(rest_->put("/v1/agents/engine", passed(), memory.files()), has_status(201))
+  EXPECT_TRUE(eventually([&] { return rest_.get("/v1/agents/engine").status == 404; }));
+  EXPECT_THAT(rest_.put("/v1/agents/engine", passed(), memory.files()), has_status(201))
       << "its bytes are free again";
 }
 
@@ -258,11 +247,11 @@ TEST_F(AgentsTest, OfOpenFilesEndWithTheirConnection) {
 TEST_F(AgentsTest, ThatCutTheirFileOffFailAndHarmNobody) {
   for (const std::string verb : {"load", "store"}) {
     SCOPED_TRACE(verb);
-    rest_->post(cache_->path("/clear"));
+    rest_.post(cache_.path("/clear"));
     const EngineMemory memory(EngineMemory::at(imports() / verb));
-    ASSERT_THAT(rest_->put("/v1/agents/" + verb, by_path(verb)), has_status(201));
+    ASSERT_THAT(rest_.put("/v1/agents/" + verb, by_path(verb)), has_status(201));
     for (int n = 1; n <= 2; ++n)
-      cache_->store(n, "?tier=" + std::string(n == 1 ? "pinned" : "disk"));
+      cache_.store(n, "?tier=" + std::string(n == 1 ? "pinned" : "disk"));
     memory.cut_off();
     const json named = verb == "load" ? keys(1, 2) : keys(3, 2);
     const Reply ended = copy(verb, named, {0, 1}, verb);
@@ -272,9 +261,9 @@ TEST_F(AgentsTest, ThatCutTheirFileOffFailAndHarmNobody) {
     EXPECT_EQ(ended.document().at("failures").at(0).at("code"), "io_error");
     EXPECT_THAT(std::string(ended.document().at("failures").at(0).at("detail")),
                 HasSubstr("cut off"));
-    EXPECT_EQ(cache_->expect_intact(1), "pinned");
-    EXPECT_EQ(cache_->expect_intact(2), "disk");
-    EXPECT_FALSE(cache_->holds(3));
+    EXPECT_EQ(cache_.expect_intact(1), "pinned");
+    EXPECT_EQ(cache_.expect_intact(2), "disk");
+    EXPECT_FALSE(cache_.holds(3));
     expect_at_rest();
   }
 }
@@ -282,14 +271,14 @@ TEST_F(AgentsTest, ThatCutTheirFileOffFailAndHarmNobody) {
 TEST_F(AgentsTest, ThatAreWrongAreRefusedByName) {
   const EngineMemory memory(EngineMemory::sealed());
   const auto put = [&](const json& body, PassedFiles files) {
-    return rest_->put("/v1/agents/engine", body, std::move(files));
+    return rest_.put("/v1/agents/engine", body, std::move(files));
   };
   const auto refused = [&](json body, unsigned status, const std::string& code,
                            const std::string& detail) {
     const Reply reply = put(body, memory.files());
     EXPECT_THAT(reply, is_problem(status, code)) << reply.body;
     EXPECT_THAT(reply.body, HasSubstr(detail));
-    EXPECT_THAT(rest_->get("/v1/agents").document().at("agents"), SizeIs(0));
+    EXPECT_THAT(rest_.get("/v1/agents").document().at("agents"), SizeIs(0));
   };
   json body = passed();
   body["regions"].erase(1);
@@ -344,8 +333,9 @@ TEST_F(AgentsTest, ThatAreWrongAreRefusedByName) {
   body["shape"]["inner_dim"] = 0;
   refused(body, 422, "impossible_shape", "inner_dim");
   refused(agent_body({{"path", "/etc/passwd"}}), 403, "forbidden", "regions[0].path");
-  refused(agent_body({{"path", (imports() / ".." / "socket").string()}}), 403, "forbidden",
-          "import.folders");
+  refused(agent_body({{"path",
+                       (imports() / ".." / served_.folder.path().filename() / "socket").string()}}),
+          403, "forbidden", "import.folders");
   refused(by_path("missing"), 404, "not_found", "missing");
   std::filesystem::create_symlink("/dev/zero", imports() / "link");
   refused(by_path("link"), 422, "impossible", "no regular file");
@@ -353,14 +343,14 @@ TEST_F(AgentsTest, ThatAreWrongAreRefusedByName) {
               is_problem(422, "impossible"))
       << "it could be cut off";
   EXPECT_THAT(put(passed(), {}), is_problem(422, "impossible"));
-  EXPECT_THAT(rest_->put("/v1/agents/a%20b", passed(), memory.files()), is_problem(400));
+  EXPECT_THAT(rest_.put("/v1/agents/a%20b", passed(), memory.files()), is_problem(400));
 }
 
 TEST_F(AgentsTest, RefuseCopiesThatCannotBe) {
   const EngineMemory memory(EngineMemory::sealed());
-  ASSERT_THAT(rest_->put("/v1/agents/engine", passed(), memory.files()), has_status(201));
-  cache_->store(1);
-  const TestCache::Counts before = cache_->counts();
+  ASSERT_THAT(rest_.put("/v1/agents/engine", passed(), memory.files()), has_status(201));
+  cache_.store(1);
+  const TestCache::Counts before = cache_.counts();
   for (const std::string verb : {"load", "store"}) {
     SCOPED_TRACE(verb);
     EXPECT_THAT(copy(verb, keys(1, 1), {kBlocks}), is_problem(400, "out_of_range"));
@@ -368,36 +358,36 @@ TEST_F(AgentsTest, RefuseCopiesThatCannotBe) {
     EXPECT_THAT(copy(verb, keys(1, 2), {1, 1}), is_problem(409, "state_conflict"));
     EXPECT_THAT(copy(verb, keys(1, 1), {"one"}), is_problem(400, "wrong_type"));
     EXPECT_THAT(copy(verb, keys(1, 1), {0}, "nobody"), is_problem(404, "unknown_agent"));
-    EXPECT_THAT(rest_->post(cache_->path("/" + verb), {{"keys", keys(1, 1)}}), is_problem(400));
+    EXPECT_THAT(rest_.post(cache_.path("/" + verb), {{"keys", keys(1, 1)}}), is_problem(400));
   }
   EXPECT_THAT(copy("load", keys(1, 2), {0, 1}), is_problem(404, "unknown_key"));
   EXPECT_THAT(copy("store", {key(5), key(5)}, {0, 1}), is_problem(409, "state_conflict"));
   EXPECT_THAT(
-      rest_->post(cache_->path("/load"),
-                  {{"keys", keys(1, 1)}, {"agent", "engine"}, {"blocks", {0}}, {"tier", "disk"}}),
+      rest_.post(cache_.path("/load"),
+                 {{"keys", keys(1, 1)}, {"agent", "engine"}, {"blocks", {0}}, {"tier", "disk"}}),
       is_problem(400, "unknown_field"));
   EXPECT_THAT(
-      rest_->post(
-          cache_->path("/store"),
+      rest_.post(
+          cache_.path("/store"),
           {{"keys", keys(1, 1)}, {"agent", "engine"}, {"blocks", {0}}, {"parents", json::array()}}),
       is_problem(400, "wrong_length"));
-  TestCache wide(*rest_, Shape{.pinned = 2, .layout = "first"});
+  TestCache wide(rest_, Shape{.pinned = 2, .layout = "first"});
   json body = passed();
   body["shape"]["inner_dim"] = body["shape"]["inner_dim"].get<int>() / 2;
   const EngineMemory narrow(EngineMemory::sealed());
-  ASSERT_THAT(rest_->put("/v1/agents/narrow", body, narrow.files()), has_status(201));
+  ASSERT_THAT(rest_.put("/v1/agents/narrow", body, narrow.files()), has_status(201));
   EXPECT_THAT(copy("load", keys(1, 1), {0}, "narrow"), is_problem(422, "impossible"));
-  EXPECT_EQ(cache_->counts(), before);
+  EXPECT_EQ(cache_.counts(), before);
 }
 
 TEST_F(AgentsTest, StoreNothingWhereThereIsNoRoom) {
   const EngineMemory memory(EngineMemory::sealed());
-  ASSERT_THAT(rest_->put("/v1/agents/engine", passed(), memory.files()), has_status(201));
-  TestCache small(*rest_, Shape{.pinned = 2});
+  ASSERT_THAT(rest_.put("/v1/agents/engine", passed(), memory.files()), has_status(201));
+  TestCache small(rest_, Shape{.pinned = 2});
   small.store(1);
   small.store(2);
   const json held = small.match(keys(1, 1), 60'000);
-  const Reply reply = rest_->post(
+  const Reply reply = rest_.post(
       small.path("/store"),
       {{"keys", keys(5, 2)}, {"agent", "engine"}, {"blocks", {0, 1}}, {"wait_ms", 60'000}});
   ASSERT_THAT(reply, has_status(200));

@@ -5,6 +5,7 @@
 
 #include "tests/e2e/support/engine_process.hpp"
 #include "tests/e2e/support/served_test.hpp"
+#include "tests/e2e/support/unix_server.hpp"
 
 // An engine is killed in the midst of its loads and stores, while another one goes on.
 namespace cairn::e2e {
@@ -36,27 +37,17 @@ json cache_of_engines() {
 class KilledAgentTest : public testing::Test {
  protected:
   KilledAgentTest() {
-    std::filesystem::create_directory(imports());
-    const std::string config = (folder_.path() / "config.json").string();
-    std::ofstream(config) << R"({"caches": []})";
-    server_ = std::make_unique<ServerProcess>(ServerSetup{
-        .flags = {"--unix", socket(), "--config", config, "--import-folders", imports().string()}});
-    rest_ = std::make_unique<Rest>(client::Endpoint::parse("unix:" + socket()).value());
-    cache_ = std::make_unique<TestCache>(TestCache::made_of(*rest_, cache_of_engines()));
     EXPECT_THAT(
-        rest_->put("/v1/agents/other", area_.registration({{"descriptor", 0}}), area_.files()),
+        rest_.put("/v1/agents/other", area_.registration({{"descriptor", 0}}), area_.files()),
         has_status(201));
     for (int n = 0; n < kShared; ++n) area_.write(static_cast<std::uint32_t>(n), n);
   }
-  ~KilledAgentTest() override { EXPECT_EQ(server_->stop(), 0) << server_->output(); }
-
-  std::string socket() const { return (folder_.path() / "socket").string(); }
-  std::filesystem::path imports() const { return folder_.path() / "imports"; }
+  std::filesystem::path imports() const { return imports_.path(); }
 
   // One that registers its memory by its path, or passes it.
   std::unique_ptr<ChildProcess> start_engine(unsigned number, bool by_path) {
-    std::vector<std::string> command = {CAIRN_ENGINE_PROCESS, "unix:" + socket(), cache_->name(),
-                                        std::to_string(number)};
+    std::vector<std::string> command = {CAIRN_ENGINE_PROCESS, "unix:" + served_.socket(),
+                                        cache_.name(), std::to_string(number)};
     if (by_path) command.push_back((imports() / engine_process::kName).string());
     auto engine = std::make_unique<ChildProcess>(command);
     EXPECT_TRUE(engine->wait_for_line(engine_process::kRegistered)) << engine->standard_output();
@@ -67,35 +58,35 @@ class KilledAgentTest : public testing::Test {
   std::string begin(const std::string& verb, const json& blocks, const json& more) {
     json body = {{"keys", keys(0, kShared)}, {"agent", "other"}, {"blocks", blocks}};
     body.update(more);
-    const Reply begun = rest_->post(cache_->path(verb), body);
+    const Reply begun = rest_.post(cache_.path(verb), body);
     EXPECT_TRUE(begun.ok()) << begun.body;
     return begun.document().value("transfer", "");
   }
   void expect_done(const std::string& transfer) {
     json told;
     EXPECT_TRUE(eventually([&] {
-      told = rest_->get("/v1/transfers/" + transfer).document();
+      told = rest_.get("/v1/transfers/" + transfer).document();
       return told.at("state") != "queued" && told.at("state") != "running";
     }));
     EXPECT_EQ(told.at("state"), "done") << told;
   }
   // As every engine finds them, half of them on disk.
   void store_shared() {
-    EXPECT_THAT(rest_->post(cache_->path("/clear")), has_status(200));
+    EXPECT_THAT(rest_.post(cache_.path("/clear")), has_status(200));
     json blocks = json::array();
     for (int n = 0; n < kShared; ++n) blocks.push_back(n);
     expect_done(begin("/store", blocks, {{"tier", "pinned"}}));
-    EXPECT_EQ(cache_->transfer(keys(kShared / 2, kShared / 2), "disk", "move").at("state"), "done");
+    EXPECT_EQ(cache_.transfer(keys(kShared / 2, kShared / 2), "disk", "move").at("state"), "done");
   }
 
   // Nothing where the server knows it no more: its lease may end before its end.
   std::optional<std::uint64_t> copies_of_killed() {
-    const Reply reply = rest_->get(std::string("/v1/agents/") + engine_process::kName);
+    const Reply reply = rest_.get(std::string("/v1/agents/") + engine_process::kName);
     if (!reply.ok()) return std::nullopt;
     return reply.document().at("copies").get<std::uint64_t>();
   }
   bool has_uncommitted() {
-    const TestCache::Counts counts = cache_->counts();
+    const TestCache::Counts counts = cache_.counts();
     return std::ranges::any_of(
         kCapacities, [&](const auto& tier) { return counts.at(tier.first + "/allocated") > 0; });
   }
@@ -110,20 +101,20 @@ class KilledAgentTest : public testing::Test {
   }
 
   bool is_at_rest() {
-    TestCache::Counts counts = cache_->counts();
+    TestCache::Counts counts = cache_.counts();
     for (const auto& [tier, capacity] : kCapacities) {
       if (counts.at(tier + "/allocated") != 0 || counts.at(tier + "/committed") != 0) return false;
     }
-    const json moving = rest_->get("/v1/system").document().at("transfers");
+    const json moving = rest_.get("/v1/system").document().at("transfers");
     return counts.at("leases") == 0 && moving.at("queued") == 0 && moving.at("running") == 0;
   }
   std::vector<std::string> agents() {
     std::vector<std::string> names;
-    const json listed = rest_->get("/v1/agents").document();
+    const json listed = rest_.get("/v1/agents").document();
     for (const json& agent : listed.at("agents")) names.push_back(agent.at("name"));
     return names;
   }
-  std::filesystem::path process() const { return "/proc/" + std::to_string(server_->pid()); }
+  std::filesystem::path process() const { return "/proc/" + std::to_string(served_.server.pid()); }
   // What the server has open but memory of its own, whose allocators keep what they took.
   std::vector<std::string> open_files() const {
     std::vector<std::string> names;
@@ -153,7 +144,7 @@ class KilledAgentTest : public testing::Test {
     for (unsigned thread = 0; thread < engine_process::kThreads; ++thread) {
       const int first = engine_process::first_stored(thread);
       for (int n = first; n < first + static_cast<int>(engine_process::kStoredKeys); ++n) {
-        const Reply reply = rest_->get(cache_->key_path(n));
+        const Reply reply = rest_.get(cache_.key_path(n));
         if (reply.status == 404) continue;
         EXPECT_THAT(reply, has_status(200));
         EXPECT_TRUE(reply.body == EngineArea::bytes(n)) << "block " << n << " has other bytes";
@@ -164,23 +155,23 @@ class KilledAgentTest : public testing::Test {
   }
   void expect_shared_are_right() {
     for (int n = 0; n < kShared; ++n) {
-      EXPECT_TRUE(rest_->get(cache_->key_path(n)).body == EngineArea::bytes(n)) << "block " << n;
+      EXPECT_TRUE(rest_.get(cache_.key_path(n)).body == EngineArea::bytes(n)) << "block " << n;
     }
   }
   // Nothing is held any more: not one slot stays taken.
   void expect_all_can_go() {
-    EXPECT_THAT(rest_->post(cache_->path("/clear")), has_status(200));
-    TestCache::Counts counts = cache_->counts();
+    EXPECT_THAT(rest_.post(cache_.path("/clear")), has_status(200));
+    TestCache::Counts counts = cache_.counts();
     for (const auto& [tier, capacity] : kCapacities) {
       EXPECT_EQ(counts.at(tier + "/free"), static_cast<int>(capacity)) << tier;
     }
   }
 
-  const fakes::TempDir folder_;
+  const fakes::TempDir imports_;
   const EngineArea area_{EngineArea::sealed_file("other", kOwnBlocks), kOwnBlocks};
-  std::unique_ptr<ServerProcess> server_;
-  std::unique_ptr<Rest> rest_;
-  std::unique_ptr<TestCache> cache_;
+  UnixServer served_{{.flags = {"--import-folders", imports_.path().string()}}};
+  Rest& rest_ = served_.rest;
+  TestCache cache_ = TestCache::made_of(rest_, cache_of_engines());
 };
 
 TEST_F(KilledAgentTest, LeavesNothingAndHarmsNobody) {

@@ -7,6 +7,7 @@
 
 #include "tests/e2e/support/mapped_tier.hpp"
 #include "tests/e2e/support/served_test.hpp"
+#include "tests/e2e/support/unix_server.hpp"
 
 // Memory that goes from hand to hand as an open file, over the server's Unix socket: this test is
 // the engine.
@@ -20,25 +21,6 @@ using testing::SizeIs;
 constexpr std::uint64_t kSlotBytes = 512;  // kBlockBytes, padded to the alignment of cache_body()
 constexpr std::uint64_t kPassedBlocks = 4;
 constexpr std::uint64_t kMemoryBytes = kPassedBlocks * kSlotBytes;
-
-// A server with a Unix socket.
-struct Served {
-  explicit Served(std::vector<std::string> flags = {}, std::filesystem::path data_dir = {}) {
-    const std::string path = (folder.path() / "socket").string();
-    const std::string config = (folder.path() / "config.json").string();
-    std::ofstream(config) << R"({"caches": []})";
-    flags.insert(flags.end(), {"--unix", path, "--config", config});
-    server = std::make_unique<ServerProcess>(
-        ServerSetup{.flags = std::move(flags), .data_dir = std::move(data_dir)});
-    rest = std::make_unique<Rest>(client::Endpoint::parse("unix:" + path).value());
-  }
-  ~Served() { EXPECT_EQ(server->stop(), 0) << server->output(); }
-  Rest by_tcp() const { return Rest(server->endpoint()); }
-
-  const fakes::TempDir folder;
-  std::unique_ptr<ServerProcess> server;
-  std::unique_ptr<Rest> rest;
-};
 
 // Memory of the engine's, which nobody can cut off.
 PassedFiles memory(std::uint64_t size_bytes = kMemoryBytes, int seals = F_SEAL_SHRINK) {
@@ -60,10 +42,10 @@ json body_with(const json& import, const std::string& tier = "pinned") {
 }
 
 TEST(PassedMemory, OfATierComesAlongWithItsExport) {
-  Served served;
+  UnixServer served;
   for (const char* tier : {"device", "pinned"}) {
-    TestCache cache(*served.rest, {.device = 4, .pinned = 4, .layout = "second"});
-    const Reply reply = served.rest->post(cache.path("/tiers/" + std::string(tier) + "/export"));
+    TestCache cache(served.rest, {.device = 4, .pinned = 4, .layout = "second"});
+    const Reply reply = served.rest.post(cache.path("/tiers/" + std::string(tier) + "/export"));
     ASSERT_THAT(reply, has_status(200));
     const json told = reply.document();
     EXPECT_EQ(told.at("kind"), "shm");
@@ -73,17 +55,17 @@ TEST(PassedMemory, OfATierComesAlongWithItsExport) {
     const json allocation = cache.allocate(1, tier);
     const json& handle = allocation.at("blocks").at(0);
     mapped.write_block(handle.at("slot"), block(1));
-    EXPECT_THAT(served.rest->post(cache.path("/commit"),
-                                  {{"lease", allocation.at("lease")},
-                                   {"blocks", {TestCache::commit_block(handle, 1)}}}),
-                has_status(200));
+    EXPECT_THAT(
+        served.rest.post(cache.path("/commit"), {{"lease", allocation.at("lease")},
+                                                 {"blocks", {TestCache::commit_block(handle, 1)}}}),
+        has_status(200));
     EXPECT_EQ(cache.expect_intact(1), tier);
   }
 }
 
 TEST(PassedMemory, DoesNotComeOverTcp) {
-  Served served;
-  const TestCache cache(*served.rest, {.pinned = 4});
+  UnixServer served;
+  const TestCache cache(served.rest, {.pinned = 4});
   const Reply reply = served.by_tcp().post(cache.path("/tiers/pinned/export"));
   EXPECT_THAT(reply, has_status(200));
   EXPECT_FALSE(reply.document().contains("descriptor"));
@@ -92,55 +74,55 @@ TEST(PassedMemory, DoesNotComeOverTcp) {
 
 // A device tier of this runtime has an open file whatever is asked for.
 TEST(PassedMemory, OfADeviceIsAskedForInTheCachesBody) {
-  Served served;
+  UnixServer served;
   json body = cache_body({.device = 4});
   body["tiers"]["device"]["memory"] = {{"export", "descriptor"}};
-  TestCache cache = TestCache::made_of(*served.rest, body);
-  EXPECT_EQ(served.rest->get(cache.path()).document().at("/tiers/device/memory"_json_pointer),
+  TestCache cache = TestCache::made_of(served.rest, body);
+  EXPECT_EQ(served.rest.get(cache.path()).document().at("/tiers/device/memory"_json_pointer),
             json({{"export", "descriptor"}}));
-  EXPECT_THAT(served.rest->put(cache.path(), body), has_status(200));
-  EXPECT_THAT(served.rest->post(cache.path("/tiers/device/export")).files, SizeIs(1));
+  EXPECT_THAT(served.rest.put(cache.path(), body), has_status(200));
+  EXPECT_THAT(served.rest.post(cache.path("/tiers/device/export")).files, SizeIs(1));
 
   body["tiers"]["device"]["memory"] = {{"export", "handle"}};
-  EXPECT_THAT(served.rest->put(cache.path(), body), is_problem(409, "cache_exists"));
+  EXPECT_THAT(served.rest.put(cache.path(), body), is_problem(409, "cache_exists"));
   body["tiers"]["device"]["memory"] = {{"export", "telepathy"}};
-  EXPECT_THAT(served.rest->put("/v1/caches/x", body), is_problem(400));
+  EXPECT_THAT(served.rest.put("/v1/caches/x", body), is_problem(400));
   body["tiers"]["device"]["memory"] = {{"export", "descriptor"}, {"import", passed()}};
-  EXPECT_THAT(served.rest->put("/v1/caches/x", body), is_problem(400, "malformed"));
+  EXPECT_THAT(served.rest.put("/v1/caches/x", body), is_problem(400, "malformed"));
   json pinned = cache_body({.pinned = 4});
   pinned["tiers"]["pinned"]["memory"] = {{"export", "descriptor"}};
-  EXPECT_THAT(served.rest->put("/v1/caches/x", pinned), is_problem(400));
+  EXPECT_THAT(served.rest.put("/v1/caches/x", pinned), is_problem(400));
 }
 
 TEST(PassedMemory, OfAnEngineHoldsATier) {
-  Served served;
+  UnixServer served;
   for (const char* tier : {"pinned", "device"}) {
     const PassedFiles files = memory();
     const json body = body_with(passed(), tier);
     const std::string path = "/v1/caches/" + std::string(tier);
-    ASSERT_THAT(served.rest->put(path, body, files), has_status(201));
-    const json told = served.rest->post(path + "/tiers/" + tier + "/export").document();
+    ASSERT_THAT(served.rest.put(path, body, files), has_status(201));
+    const json told = served.rest.post(path + "/tiers/" + tier + "/export").document();
     const MappedTier mapped(told, *files.front());
     EXPECT_THAT(served.by_tcp().post(path + "/tiers/" + tier + "/export"),
                 is_problem(422, "impossible"))
         << "there is nothing that it could be opened by";
-    ASSERT_THAT(served.rest->put_bytes(path + "/keys/" + key(1), block(1)), has_status(201));
+    ASSERT_THAT(served.rest.put_bytes(path + "/keys/" + key(1), block(1)), has_status(201));
     const json match =
-        served.rest->post(path + "/match", {{"keys", keys(1, 1)}, {"lease_ms", 0}}).document();
+        served.rest.post(path + "/match", {{"keys", keys(1, 1)}, {"lease_ms", 0}}).document();
     EXPECT_EQ(mapped.read_block(match.at("blocks").at(0).at("slot")), block(1));
   }
 }
 
 TEST(PassedMemory, ComesSeveralAtATimeByNumber) {
-  Served served;
+  UnixServer served;
   PassedFiles files = memory(2 * kMemoryBytes);
   files.push_back(memory().front());
   json body = cache_body({.device = kPassedBlocks, .pinned = kPassedBlocks});
   body["tiers"]["device"]["memory"] = {{"import", passed(kMemoryBytes, 1)}};
   body["tiers"]["pinned"]["memory"] = {{"import", passed(2 * kMemoryBytes, 0)}};
-  ASSERT_THAT(served.rest->put("/v1/caches/two", body, files), has_status(201));
+  ASSERT_THAT(served.rest.put("/v1/caches/two", body, files), has_status(201));
   const auto size_bytes = [&](const char* tier) {
-    return served.rest->post("/v1/caches/two/tiers/" + std::string(tier) + "/export")
+    return served.rest.post("/v1/caches/two/tiers/" + std::string(tier) + "/export")
         .document()
         .at("size_bytes");
   };
@@ -149,23 +131,23 @@ TEST(PassedMemory, ComesSeveralAtATimeByNumber) {
 }
 
 TEST(PassedMemory, IsKnownAgain) {
-  Served served;
+  UnixServer served;
   const PassedFiles files = memory();
   const json body = body_with(passed());
-  EXPECT_THAT(served.rest->put("/v1/caches/a", body, files), has_status(201));
-  EXPECT_THAT(served.rest->put("/v1/caches/a", body, files), has_status(200));
-  EXPECT_THAT(served.rest->put("/v1/caches/a", body, memory()), is_problem(409, "state_conflict"))
+  EXPECT_THAT(served.rest.put("/v1/caches/a", body, files), has_status(201));
+  EXPECT_THAT(served.rest.put("/v1/caches/a", body, files), has_status(200));
+  EXPECT_THAT(served.rest.put("/v1/caches/a", body, memory()), is_problem(409, "state_conflict"))
       << "who writes there would write where nobody reads";
-  EXPECT_THAT(served.rest->put("/v1/caches/b", body, files), is_problem(409, "state_conflict"))
+  EXPECT_THAT(served.rest.put("/v1/caches/b", body, files), is_problem(409, "state_conflict"))
       << "another tier lies in these bytes";
-  EXPECT_THAT(served.rest->del("/v1/caches/a"), has_status(204));
-  EXPECT_THAT(served.rest->put("/v1/caches/b", body, files), has_status(201));
+  EXPECT_THAT(served.rest.del("/v1/caches/a"), has_status(204));
+  EXPECT_THAT(served.rest.put("/v1/caches/b", body, files), has_status(201));
 }
 
 TEST(PassedMemory, IsRefusedByName) {
-  Served served;
+  UnixServer served;
   const auto put = [&](const json& import, PassedFiles files) {
-    return served.rest->put("/v1/caches/x", body_with(import), std::move(files));
+    return served.rest.put("/v1/caches/x", body_with(import), std::move(files));
   };
   const Reply none = put(passed(), {});
   EXPECT_THAT(none, is_problem(422, "impossible"));
@@ -188,22 +170,22 @@ TEST(PassedMemory, IsRefusedByName) {
 
 // What another server exported is imported as it was told, though its path may not be.
 TEST(PassedMemory, OfAnotherServerIsImportedAsItWasExported) {
-  Served owner;
-  Served engine;
-  TestCache cache(*owner.rest, {.pinned = kPassedBlocks});
-  const Reply exported = owner.rest->post(cache.path("/tiers/pinned/export"));
+  UnixServer owner;
+  UnixServer engine;
+  TestCache cache(owner.rest, {.pinned = kPassedBlocks});
+  const Reply exported = owner.rest.post(cache.path("/tiers/pinned/export"));
   ASSERT_THAT(exported.files, SizeIs(1));
   const json body = body_with(exported.document());
-  EXPECT_THAT(engine.rest->put("/v1/caches/same", body, {}), is_problem(422, "impossible"));
-  ASSERT_THAT(engine.rest->put("/v1/caches/same", body, exported.files), has_status(201));
+  EXPECT_THAT(engine.rest.put("/v1/caches/same", body, {}), is_problem(422, "impossible"));
+  ASSERT_THAT(engine.rest.put("/v1/caches/same", body, exported.files), has_status(201));
   // The engine fills a slot that the owner has allocated, and the owner commits it.
   const json allocation = cache.allocate(1, "pinned");
   ASSERT_EQ(allocation.at("blocks").at(0).at("slot"), 0);
-  ASSERT_THAT(engine.rest->put_bytes("/v1/caches/same/keys/" + key(7), block(7)), has_status(201));
+  ASSERT_THAT(engine.rest.put_bytes("/v1/caches/same/keys/" + key(7), block(7)), has_status(201));
   EXPECT_THAT(
-      owner.rest->post(cache.path("/commit"),
-                       {{"lease", allocation.at("lease")},
-                        {"blocks", {TestCache::commit_block(allocation.at("blocks").at(0), 7)}}}),
+      owner.rest.post(cache.path("/commit"),
+                      {{"lease", allocation.at("lease")},
+                       {"blocks", {TestCache::commit_block(allocation.at("blocks").at(0), 7)}}}),
       has_status(200));
   EXPECT_EQ(cache.expect_intact(7), "pinned");
 }
@@ -215,19 +197,19 @@ TEST(PassedMemory, IsNotThereAfterARestart) {
   json body = body_with(passed());
   body["tiers"]["disk"] = cache_body({.disk = 4}).at("tiers").at("disk");
   {
-    Served served({}, data.path() / "data");
-    ASSERT_THAT(served.rest->put("/v1/caches/a", body, files), has_status(201));
-    EXPECT_THAT(served.rest->put_bytes("/v1/caches/a/keys/" + key(1) + "?tier=disk", block(1)),
+    UnixServer served({.data_dir = data.path() / "data"});
+    ASSERT_THAT(served.rest.put("/v1/caches/a", body, files), has_status(201));
+    EXPECT_THAT(served.rest.put_bytes("/v1/caches/a/keys/" + key(1) + "?tier=disk", block(1)),
                 has_status(201));
   }
-  Served served({}, data.path() / "data");
+  UnixServer served({.data_dir = data.path() / "data"});
   EXPECT_TRUE(eventually([&] {
-    return testing::Value(served.server->output(),
+    return testing::Value(served.server.output(),
                           HasSubstr("a remembered cache could not be made"));
   }));
-  EXPECT_THAT(served.rest->get("/v1/caches/a"), is_problem(404, "unknown_cache"));
-  ASSERT_THAT(served.rest->put("/v1/caches/a", body, files), has_status(201));
-  EXPECT_TRUE(served.rest->get("/v1/caches/a/keys/" + key(1)).body == block(1));
+  EXPECT_THAT(served.rest.get("/v1/caches/a"), is_problem(404, "unknown_cache"));
+  ASSERT_THAT(served.rest.put("/v1/caches/a", body, files), has_status(201));
+  EXPECT_TRUE(served.rest.get("/v1/caches/a/keys/" + key(1)).body == block(1));
 }
 
 }  // namespace

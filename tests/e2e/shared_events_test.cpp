@@ -12,13 +12,6 @@ EventListener listen(const SharedHost& host, const TestCache& cache) {
   return {host.server.endpoint(), "?cache=" + cache.name()};
 }
 
-// What is stored before the store is known does not go there.
-void wait_until_ready(SharedHost& host) {
-  while (host.rest.get("/v1/system").document().at("shared").at("ready") != true) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-}
-
 std::string summary(const SseEvent& event) {
   return event.name + " " + event.data.at("tier").get<std::string>() + " " +
          event.data.at("keys").dump();
@@ -28,7 +21,7 @@ std::string of_key(const std::string& what, int n) { return what + " " + json{ke
 TEST(SharedEventsTest, WhatAServerStoresThereIsToldAndWhatItFindsGone) {
   const RedisProcess redis;
   SharedHost one(redis);
-  wait_until_ready(one);
+  one.wait_until_ready();
   TestCache cache = TestCache::made_of(one.rest, shared_body());
   EventListener listener = listen(one, cache);
   cache.store(1);
@@ -49,20 +42,16 @@ TEST(SharedEventsTest, WhatAServerStoresThereIsToldAndWhatItFindsGone) {
 }
 
 TEST(SharedEventsTest, WhatAnotherServerStoredIsToldByThatOneAlone) {
-  const RedisProcess redis;
-  SharedHost one(redis);
-  SharedHost other(redis);
-  for (SharedHost* host : {&one, &other}) wait_until_ready(*host);
-  TestCache here = TestCache::made_of(one.rest, shared_body({{"namespace", "both"}}));
-  TestCache there = TestCache::made_of(other.rest, shared_body({{"namespace", "both"}}));
+  TwoHosts hosts;
+  auto& [redis, one, other, here, there] = hosts;
   here.store(1);
   wait_for_values(redis, 1);
   EventListener listener = listen(other, there);
   const auto metric = [&](const std::string& event) {
-    return there.metric("cairn_shared_blocks_total", "event=\"" + event + "\"");
+    return hosts.there.metric("cairn_shared_blocks_total", "event=\"" + event + "\"");
   };
   there.store(1);
-  while (metric("there_already") < 1) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_TRUE(eventually([&] { return metric("there_already") == 1; }));
   there.store(2);
   EXPECT_EQ(summary(listener.next()), of_key("stored pinned", 1));
   EXPECT_EQ(summary(listener.next()), of_key("stored pinned", 2));
@@ -70,12 +59,8 @@ TEST(SharedEventsTest, WhatAnotherServerStoredIsToldByThatOneAlone) {
 }
 
 TEST(SharedEventsTest, AWrongValueIsToldToBeGone) {
-  const RedisProcess redis;
-  SharedHost one(redis);
-  SharedHost other(redis);
-  for (SharedHost* host : {&one, &other}) wait_until_ready(*host);
-  TestCache here = TestCache::made_of(one.rest, shared_body({{"namespace", "both"}}));
-  TestCache there = TestCache::made_of(other.rest, shared_body({{"namespace", "both"}}));
+  TwoHosts hosts;
+  auto& [redis, one, other, here, there] = hosts;
   here.store(1);
   wait_for_values(redis, 1);
   redis.ask({"SETRANGE", redis.ask({"KEYS", "cairn:*"}), "0", "CAIRNSV0"});
@@ -90,13 +75,13 @@ TEST(SharedEventsTest, AWrongValueIsToldToBeGone) {
 TEST(SharedEventsTest, OfBlocksThatStayWhereTheyAreNothingMoreIsTold) {
   const RedisProcess redis;
   SharedHost one(redis);
-  wait_until_ready(one);
+  one.wait_until_ready();
   TestCache cache = TestCache::made_of(one.rest, shared_body({{"placement", "holders"}}));
   EventListener listener = listen(one, cache);
   cache.store(1);
   wait_for_values(redis, 1);
   ASSERT_EQ(one.rest.del(cache.key_path(1)).status, 204U);
-  while (blocks_in(redis) > 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_TRUE(eventually([&] { return blocks_in(redis) == 0; }));
   cache.store(2);
   EXPECT_EQ(summary(listener.next()), of_key("stored pinned", 1));
   EXPECT_EQ(summary(listener.next()), of_key("removed pinned", 1));

@@ -1,9 +1,7 @@
 #pragma once
 
-#include <chrono>
 #include <fstream>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -42,6 +40,12 @@ struct SharedHost {
     return path;
   }
 
+  // What is stored before the store is known does not go there.
+  void wait_until_ready() {
+    EXPECT_TRUE(eventually(
+        [&] { return rest.get("/v1/system").document().at("shared").at("ready") == true; }));
+  }
+
   fakes::TempDir dir;
   ServerProcess server;
   Rest rest;
@@ -61,9 +65,24 @@ inline int blocks_in(const RedisProcess& redis) {
 
 // Until so many are in the store.
 inline void wait_for_values(const RedisProcess& redis, int count) {
-  while (blocks_in(redis) < count) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
+  EXPECT_TRUE(eventually([&] { return blocks_in(redis) >= count; }));
 }
+
+// Two servers that know the store, each with a cache of the same namespace.
+struct TwoHosts {
+  explicit TwoHosts(const json& shared = json::object())
+      : here(made(one, shared)), there(made(other, shared)) {}
+  static TestCache made(SharedHost& host, json shared) {
+    host.wait_until_ready();
+    shared["namespace"] = "both";
+    return TestCache::made_of(host.rest, shared_body(shared));
+  }
+
+  const RedisProcess redis;
+  SharedHost one{redis};
+  SharedHost other{redis};
+  TestCache here;
+  TestCache there;
+};
 
 }  // namespace cairn::e2e

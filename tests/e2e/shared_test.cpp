@@ -14,11 +14,8 @@ namespace cairn::e2e {
 namespace {
 
 TEST(SharedTest, WhatOneServerStoresAnotherHasUnderALease) {
-  const RedisProcess redis;
-  SharedHost one(redis);
-  SharedHost other(redis);
-  TestCache here = TestCache::made_of(one.rest, shared_body({{"namespace", "both"}}));
-  TestCache there = TestCache::made_of(other.rest, shared_body({{"namespace", "both"}}));
+  TwoHosts hosts;
+  auto& [redis, one, other, here, there] = hosts;
   for (int n = 0; n < 6; ++n) here.store(n, n > 0 ? "?parent=" + key(n - 1) : "");
   wait_for_values(redis, 6);
 
@@ -56,11 +53,8 @@ TEST(SharedTest, WhatOneServerStoresAnotherHasUnderALease) {
 }
 
 TEST(SharedTest, AMatchThatWaitsHasWhatWasFetched) {
-  const RedisProcess redis;
-  SharedHost one(redis);
-  SharedHost other(redis);
-  TestCache here = TestCache::made_of(one.rest, shared_body({{"namespace", "both"}}));
-  TestCache there = TestCache::made_of(other.rest, shared_body({{"namespace", "both"}}));
+  TwoHosts hosts;
+  auto& [redis, one, other, here, there] = hosts;
   for (int n = 0; n < 4; ++n) here.store(n);
   wait_for_values(redis, 4);
   there.store(0);
@@ -73,11 +67,8 @@ TEST(SharedTest, AMatchThatWaitsHasWhatWasFetched) {
 }
 
 TEST(SharedTest, APackedAnswerNamesBlocksOfTheSharedTier) {
-  const RedisProcess redis;
-  SharedHost one(redis);
-  SharedHost other(redis);
-  TestCache here = TestCache::made_of(one.rest, shared_body({{"namespace", "both"}}));
-  TestCache there = TestCache::made_of(other.rest, shared_body({{"namespace", "both"}}));
+  TwoHosts hosts;
+  auto& [redis, one, other, here, there] = hosts;
   for (int n = 0; n < 3; ++n) here.store(n);
   wait_for_values(redis, 3);
   there.store(0);
@@ -100,6 +91,7 @@ TEST(SharedTest, APackedAnswerNamesBlocksOfTheSharedTier) {
 TEST(SharedTest, AStoreThatDiesIsAMissAndTheServerStaysReady) {
   RedisProcess redis;
   SharedHost one(redis);
+  one.wait_until_ready();
   TestCache cache = TestCache::made_of(one.rest, shared_body());
   cache.store(0);
   wait_for_values(redis, 1);
@@ -111,16 +103,18 @@ TEST(SharedTest, AStoreThatDiesIsAMissAndTheServerStaysReady) {
   cache.store(1);
   redis.start();
   // What is committed from here on goes there again.
-  for (int n = 2; std::stoi(redis.ask({"DBSIZE"})) == 0; ++n) {
-    cache.store(n);
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
+  int n = 2;
+  EXPECT_TRUE(eventually([&] {
+    cache.store(n++);
+    return std::stoi(redis.ask({"DBSIZE"})) > 0;
+  }));
 }
 
 TEST(SharedTest, OnEvictWhatLeavesOneServerAnotherFinds) {
   const RedisProcess redis;
   SharedHost one(redis, {{"evict_wait_ms", 60'000}});
   SharedHost other(redis);
+  one.wait_until_ready();
   const json shared = {{"namespace", "both"}, {"write", "on_evict"}};
   json body = cache_body({.pinned = 4});
   body["shared"] = shared;
@@ -148,11 +142,8 @@ json match_and_wait(SharedHost& host, const TestCache& cache, int count) {
 }
 
 TEST(SharedTest, WhatOneServerHoldsAnotherReadsFromIt) {
-  const RedisProcess redis;
-  SharedHost one(redis);
-  SharedHost other(redis);
-  TestCache here = TestCache::made_of(one.rest, holders_body());
-  TestCache there = TestCache::made_of(other.rest, holders_body());
+  TwoHosts hosts(json{{"placement", "holders"}});
+  auto& [redis, one, other, here, there] = hosts;
   for (int n = 0; n < 6; ++n) here.store(n, n > 0 ? "?parent=" + key(n - 1) : "");
   wait_for_values(redis, 6);
   const json not_asked =
@@ -177,7 +168,7 @@ TEST(SharedTest, WhatOneServerHoldsAnotherReadsFromIt) {
     EXPECT_EQ(one.rest.del(here.key_path(n)).status, 204U);
     EXPECT_EQ(other.rest.del(there.key_path(n)).status, 204U);
   }
-  while (blocks_in(redis) > 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_TRUE(eventually([&] { return blocks_in(hosts.redis) == 0; }));
 }
 
 TEST(SharedTest, WhatOtherServersReadIsThatOfTheirNamespace) {
@@ -237,9 +228,7 @@ TEST(SharedTest, AHolderThatWasKilledIsAMissAndTheNextOneIsAsked) {
   EXPECT_EQ(other.rest.get("/readyz").status, 200U);
   for (int n = 0; n < 8; ++n) also.store(n);
   // A key that did not come is not asked for again for half a second, and until it was told.
-  while (match_and_wait(other, there, 8).at("matched") != 8) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
+  EXPECT_TRUE(eventually([&] { return match_and_wait(other, there, 8).at("matched") == 8; }));
   for (int n = 0; n < 8; ++n) there.expect_intact(n);
 }
 
@@ -260,11 +249,8 @@ void freeze(::pid_t process) {
 
 // Once one of its threads still answered after it was told to stop.
 TEST(SharedTest, AHolderThatIsKilledInTheMiddleOfAFetchIsAMiss) {
-  const RedisProcess redis;
-  SharedHost one(redis);
-  SharedHost other(redis);
-  TestCache here = TestCache::made_of(one.rest, holders_body());
-  TestCache there = TestCache::made_of(other.rest, holders_body());
+  TwoHosts hosts(json{{"placement", "holders"}});
+  auto& [redis, one, other, here, there] = hosts;
   for (int n = 0; n < 8; ++n) here.store(n);
   wait_for_values(redis, 8);
   freeze(one.server.pid());
@@ -429,9 +415,10 @@ TEST(SharedTest, APasswordComesFromAFileAndIsToldNowhere) {
   const RedisProcess redis({"--requirepass", "sesame"});
   SharedHost one(redis, {{"password_file", file}});
   json system;
-  do {
+  EXPECT_TRUE(eventually([&] {
     system = one.rest.get("/v1/system").document().at("shared");
-  } while (system.at("nodes").empty() || system.at("nodes").at(0).at("last_error") == nullptr);
+    return !system.at("nodes").empty() && system.at("nodes").at(0).at("last_error") != nullptr;
+  }));
   EXPECT_THAT(system.dump(), ::testing::HasSubstr("WRONGPASS"));
   EXPECT_THAT(system.dump(), ::testing::Not(::testing::HasSubstr("hunter2")));
   EXPECT_THAT(one.server.output(), ::testing::Not(::testing::HasSubstr("hunter2")));
