@@ -1,3 +1,4 @@
+#include <chrono>
 #include <fstream>
 
 #include "tests/e2e/support/served_test.hpp"
@@ -5,6 +6,8 @@
 // How copies to, from and within devices are waited for, as the settings say.
 namespace cairn::e2e {
 namespace {
+
+using namespace std::chrono_literals;
 
 std::vector<const char*> strategy_runtimes() {
 #ifdef CAIRN_FAKE_CUDART_FOLDER
@@ -18,6 +21,7 @@ struct WantedStrategies {
   const char* load;
   const char* store;
   const char* device;
+  std::uint32_t polling_interval_us = 50;
 };
 
 std::string strategy_series(const std::string& from, const std::string& to,
@@ -31,10 +35,11 @@ class StrategyTest : public testing::TestWithParam<const char*> {
   // `runtime`: host, or cuda for the fake libcudart.
   void start(const WantedStrategies& wanted) {
     const std::string config = (folder_.path() / "config.json").string();
-    std::ofstream(config) << json{
-        {"caches", json::array()},
-        {"host", {{"devices", 2}}},
-        {"transfers", {{"polling_interval_us", 50}, {"strategy", {{"load", wanted.load}}}}}};
+    std::ofstream(config) << json{{"caches", json::array()},
+                                  {"host", {{"devices", 2}}},
+                                  {"transfers",
+                                   {{"polling_interval_us", wanted.polling_interval_us},
+                                    {"strategy", {{"load", wanted.load}}}}}};
     ServerSetup setup{.flags = {"--runtime", GetParam(), "--config", config,
                                 "--transfer-strategy-store", wanted.store,
                                 "--transfer-strategy-device", wanted.device}};
@@ -91,6 +96,27 @@ TEST_P(StrategyTest, IsAnEventByDefaultAlsoWhereUnifiedIsWantedOfOtherMemory) {
     EXPECT_GE(rest_->metric(strategy_series("device", "pinned", "async")), 3);
     EXPECT_EQ(server_->stop(), 0) << server_->output();
   }
+}
+
+// A copy that has not arrived at the first question has to wait for the second one; an event would
+// have told of it at once.
+TEST_P(StrategyTest, PollingLooksAgainAfterItsInterval) {
+  constexpr std::chrono::milliseconds kInterval(400);
+  start({.load = "polling",
+         .store = "async",
+         .device = "async",
+         .polling_interval_us = static_cast<std::uint32_t>(kInterval / 1us)});
+  TestCache cache(*rest_, {.device = 4, .pinned = 8});
+  cache.store_prefix(0, 3, "pinned");
+  EXPECT_TRUE(eventually([&] {
+    const auto begun = std::chrono::steady_clock::now();
+    EXPECT_EQ(cache.transfer(keys(0, 3), "device").at("state"), "done");
+    const auto took = std::chrono::steady_clock::now() - begun;
+    EXPECT_THAT(rest_->post(cache.path("/evict"), {{"tier", "device"}, {"keys", keys(0, 3)}}),
+                has_status(200));
+    return took >= kInterval;
+  }));
+  EXPECT_EQ(server_->stop(), 0) << server_->output();
 }
 
 INSTANTIATE_TEST_SUITE_P(All, StrategyTest, testing::ValuesIn(strategy_runtimes()),
