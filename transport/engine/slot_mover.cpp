@@ -12,9 +12,10 @@ namespace cairn {
 namespace {
 
 // Slots are moved in parts of this size (of one slot where slots are larger): a disk reaches its
-// throughput from 1 MiB on, and what is urgent waits for one part at most. Slots of a part that are
-// neighbours are one piece of I/O.
-constexpr std::uint64_t kPartBytes = 2ull << 20;
+// throughput from 1 MiB on, and what is urgent waits for one part at most, as the end of a job
+// waits for the CPU's share of its last one. Slots of a part that are neighbours are one piece of
+// I/O.
+constexpr std::uint64_t kPartBytes = 1ull << 20;
 // Bounds a part's list of buffers where the pieces of a block are tiny.
 constexpr std::uint64_t kPartPieces = 4096;
 // The CPU's share of a part up to this size is done where the part is begun or the disk has
