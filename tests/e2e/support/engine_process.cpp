@@ -49,15 +49,23 @@ class Asker {
 
   // Some are waited for, others go on beside what is asked for next.
   void load() {
+    const bool waits = pick(2) == 0;
+    if (!waits && !under_way_.empty()) {
+      const Reply told = rest_.get("/v1/transfers/" + under_way_ + "?wait_ms=60000");
+      const json state = told.ok() ? told.document().at("state") : json();
+      if (state == "queued" || state == "running") return;
+    }
     std::vector<int> numbers(kSharedKeys);
     std::iota(numbers.begin(), numbers.end(), 0);
     std::ranges::shuffle(numbers, random_);
     numbers.resize(1 + pick(kSharedKeys));
-    std::vector<std::uint32_t> blocks(kLoadedBlocks);
-    std::iota(blocks.begin(), blocks.end(), 0u);
+    std::vector<std::uint32_t> blocks(kSharedKeys);
+    std::iota(blocks.begin(), blocks.end(),
+              first_block() + kStoredBlocks + (waits ? 0 : kSharedKeys));
     std::ranges::shuffle(blocks, random_);
     blocks.resize(numbers.size());
-    copy("/load", numbers, blocks, {{"wait_ms", pick(2) * 60'000}});
+    const Reply begun = copy("/load", numbers, blocks, {{"wait_ms", waits ? 60'000 : 0}});
+    if (!waits && begun.ok()) under_way_ = begun.document().at("transfer");
   }
   // From blocks that no other thread writes.
   void store() {
@@ -65,7 +73,7 @@ class Asker {
     const int first = first_stored(number_) + static_cast<int>(pick(kStoredKeys - kStoredBlocks));
     std::iota(numbers.begin(), numbers.end(), first);
     std::vector<std::uint32_t> blocks(numbers.size());
-    std::iota(blocks.begin(), blocks.end(), kLoadedBlocks + number_ * kStoredBlocks);
+    std::iota(blocks.begin(), blocks.end(), first_block());
     for (std::size_t i = 0; i < numbers.size(); ++i) area_.write(blocks[i], numbers[i]);
     copy("/store", numbers, blocks, {{"wait_ms", 60'000}, {"tier", kTierNames[pick(3)]}});
   }
@@ -77,8 +85,9 @@ class Asker {
       rest_.post(cache_ + "/match", {{"keys", {key(0), key(1)}}, {"lease_ms", kLeaseMs}});
     }
   }
-  void copy(const std::string& verb, const std::vector<int>& numbers,
-            const std::vector<std::uint32_t>& blocks, const json& more) {
+  std::uint32_t first_block() const { return number_ * kThreadBlocks; }
+  Reply copy(const std::string& verb, const std::vector<int>& numbers,
+             const std::vector<std::uint32_t>& blocks, const json& more) {
     json body = {{"keys", json::array()}, {"agent", kName}, {"blocks", blocks}};
     for (const int n : numbers) body["keys"].push_back(key(n));
     body.update(more);
@@ -89,6 +98,7 @@ class Asker {
         reply.ok() || reply.status == 429 || reply.status == 503 || reply.status == 507 ||
         (reply.status == 404 && reply.body.find("there is no agent") != std::string::npos);
     if (!is_expected) std::cout << kComplaint << reply.status << " " << reply.body << std::endl;
+    return reply;
   }
 
   Rest rest_;
@@ -96,6 +106,7 @@ class Asker {
   const EngineArea& area_;
   const unsigned number_;
   std::mt19937 random_;
+  std::string under_way_;  // the last load that was not waited for
 };
 
 int run(const std::vector<std::string>& words) {

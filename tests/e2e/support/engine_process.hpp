@@ -12,13 +12,15 @@ inline constexpr const char* kRegistered = "registered";
 inline constexpr const char* kComplaint = "refused: ";
 
 inline constexpr unsigned kThreads = 3;
-// The keys that it loads, 0 and following, and the blocks that they go to.
+// The keys that it loads, 0 and following.
 inline constexpr std::uint32_t kSharedKeys = 96;
-inline constexpr std::uint32_t kLoadedBlocks = 128;
-// Of each thread: the keys that it stores, and its blocks.
+// Of each thread: the keys that it stores, and its blocks. Two loads into the same ones at once
+// would be the engine's own fault, so one that is not waited for has others than the next.
 inline constexpr std::uint32_t kStoredKeys = 128;
 inline constexpr std::uint32_t kStoredBlocks = 32;
-inline constexpr std::uint32_t kBlocks = kLoadedBlocks + kThreads * kStoredBlocks;
+inline constexpr std::uint32_t kLoadedBlocks = 2 * kSharedKeys;
+inline constexpr std::uint32_t kThreadBlocks = kStoredBlocks + kLoadedBlocks;
+inline constexpr std::uint32_t kBlocks = kThreads * kThreadBlocks;
 inline constexpr int first_stored(unsigned thread) {
   return 1000 + static_cast<int>(thread * kStoredKeys);
 }
