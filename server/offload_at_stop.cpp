@@ -24,28 +24,39 @@ std::optional<std::uint64_t> bring(BlockManager& manager, Cache& cache,
   return done.get();
 }
 
+// How many of `from` arrived; what finds no room stays behind.
+std::uint64_t bring_all(BlockManager& manager, Cache& cache, Tier from) {
+  std::uint64_t blocks = 0;
+  std::uint64_t cursor = 0;
+  do {
+    auto page = cache.list({.tier = from, .limit = kBlocksAtATime, .cursor = cursor});
+    if (!page) break;
+    std::vector<BlockKey> keys;
+    for (const BlockInfo& block : page->blocks) {
+      if (block.key) keys.push_back(*block.key);
+    }
+    if (!keys.empty()) {
+      const auto arrived = bring(manager, cache, std::move(keys));
+      if (!arrived) break;
+      blocks += *arrived;
+    }
+    cursor = page->next_cursor;
+  } while (cursor != 0);
+  return blocks;
+}
+
 }  // namespace
 
-void bring_pinned_to_disk(BlockManager& manager, Logger& log) {
+void bring_memory_to_disk(BlockManager& manager, Logger& log) {
   for (const auto& cache : manager.caches()) {
-    if (cache->layout(Tier::pinned) == nullptr || cache->layout(Tier::disk) == nullptr) continue;
-    std::uint64_t blocks = 0;
-    std::uint64_t cursor = 0;
-    do {
-      auto page = cache->list({.tier = Tier::pinned, .limit = kBlocksAtATime, .cursor = cursor});
-      if (!page) break;
-      std::vector<BlockKey> keys;
-      for (const BlockInfo& block : page->blocks) {
-        if (block.key) keys.push_back(*block.key);
-      }
-      if (!keys.empty()) {
-        const auto arrived = bring(manager, *cache, std::move(keys));
-        if (!arrived) break;
-        blocks += *arrived;
-      }
-      cursor = page->next_cursor;
-    } while (cursor != 0);
-    log.info("brought to disk", {{"cache", cache->config().name}, {"blocks", blocks}});
+    if (cache->layout(Tier::disk) == nullptr) continue;
+    // The device's blocks last: in a full disk tier they then push out others, and nobody them.
+    for (const Tier from : {Tier::pinned, Tier::device}) {
+      if (cache->layout(from) == nullptr) continue;
+      const std::uint64_t blocks = bring_all(manager, *cache, from);
+      log.info("brought to disk",
+               {{"cache", cache->config().name}, {"tier", to_string(from)}, {"blocks", blocks}});
+    }
   }
 }
 

@@ -458,7 +458,7 @@ bool Server::drain() {
   parts_->events.end();
   const bool drained = parts_->http->drain(parts_->settings.drain_timeout_ms);
   if (parts_->settings.offload_at_stop) {
-    bring_pinned_to_disk(parts_->manager, parts_->service.log);
+    bring_memory_to_disk(parts_->manager, parts_->service.log);
   }
   return drained;
 }

@@ -47,7 +47,7 @@ std::vector<SettingHelp> file_settings() {
       "false)");
   add("disk.register_buffers", "register pinned memory with io_uring (default true)");
   add("disk.offload_at_stop",
-      "a clean end brings the blocks of pinned tiers to disk first (default false)");
+      "a clean end brings the blocks of device and pinned tiers to disk first (default false)");
   add("disk.crash_at", "for tests: the place where the process kills itself (default none)");
   add("events.zmq.topic", "the topic; {cache} in it stands for the cache's name (default empty)");
   add("events.zmq.cache", "the one cache that is told of (default: all)");

@@ -67,7 +67,7 @@ struct Settings {
   TransferEngineOptions transfers;
   DiskEngine disk_engine = DiskEngine::automatic;
   UringOptions uring;
-  bool offload_at_stop = false;  // a clean end brings the pinned tiers' blocks to disk first
+  bool offload_at_stop = false;  // a clean end brings what is in memory to disk first
   std::string crash_at;          // tests: the place where the process kills itself; empty: nowhere
   BlockManagerOptions blocks = default_block_options();
   GroupOptions groups;

@@ -171,16 +171,32 @@ TEST_F(RestartTest, StartsFromItsCheckpointAfterACleanEnd) {
   EXPECT_THAT(get(3), has_status(404));
 }
 
-TEST_F(RestartTest, BringsThePinnedTierToDiskAtTheEndWhereToldTo) {
+TEST_F(RestartTest, BringsWhatIsInMemoryToDiskAtTheEndWhereToldTo) {
   std::ofstream(dir_.path() / "config.json")
       << R"({"caches": [], "disk": {"offload_at_stop": true}})";
   server_->kill();
   start();
-  make(cache_body({.pinned = 8, .disk = 16}));
+  make(cache_body({.device = 4, .pinned = 8, .disk = 16}));
   for (int n = 0; n < 4; ++n) put(n, "?tier=pinned");
+  for (int n = 4; n < 8; ++n) put(n, "?tier=device");
   ASSERT_EQ(server_->stop(), 0);
   start();
-  for (int n = 0; n < 4; ++n) expect_block(n);
+  for (int n = 0; n < 8; ++n) expect_block(n);
+}
+
+TEST_F(RestartTest, BringsWhatFindsRoomOnAFullDiskAtTheEnd) {
+  std::ofstream(dir_.path() / "config.json")
+      << R"({"caches": [], "disk": {"offload_at_stop": true}})";
+  server_->kill();
+  start();
+  make(cache_body({.device = 2, .pinned = 2, .disk = 4}));
+  for (int n = 0; n < 4; ++n) put(n, "?tier=disk");
+  for (int n = 4; n < 6; ++n) put(n, "?tier=pinned");
+  for (int n = 6; n < 8; ++n) put(n, "?tier=device");
+  ASSERT_EQ(server_->stop(), 0);
+  start();
+  for (int n = 0; n < 4; ++n) EXPECT_THAT(get(n), has_status(404)) << n;
+  for (int n = 4; n < 8; ++n) expect_block(n);
 }
 
 TEST_F(RestartTest, LosesNothingAcknowledgedWhereverItIsKilled) {

@@ -32,6 +32,9 @@ KUBERNETES = "1.31"  # whose schemas
 UNITS = {"Mi": 1 << 20, "Gi": 1 << 30}
 # Beyond its tiers: buffers, indexes, connections and the program.
 SPARE_BYTES = 1 << 30
+# What a slow NVMe drive takes, and the server's default for what its flag does not say.
+DISK_BYTES_PER_S = 512 << 20
+DRAIN_TIMEOUT_MS = 10_000
 failures = []
 
 
@@ -166,6 +169,24 @@ def nothing_is_more_than_it_needs(variant):
     check("add" not in container["securityContext"]["capabilities"], f"{variant.name}: the server has capabilities")
 
 
+def block_bytes_of(cache):
+    layout = cache["layout"]
+    return (layout["num_layers"] * layout["outer_dim"] * layout["page_size"] * layout["inner_dim"]
+            * layout["dtype_width_bytes"])
+
+
+def time_to_stop_suffices(variant):
+    """What is in memory reaches the disk before the kubelet kills the server."""
+    settings, environment = variant.settings(), variant.environment()
+    check(settings["disk"]["offload_at_stop"], f"{variant.name}: what is in memory is lost with the pod")
+    needed_s = (int(environment["CAIRN_DRAIN_DELAY_MS"]) + DRAIN_TIMEOUT_MS) / 1000
+    for cache in settings["caches"]:
+        blocks = sum(cache["tiers"].get(tier, {}).get("num_blocks", 0) for tier in ("device", "pinned"))
+        needed_s += blocks * block_bytes_of(cache) / DISK_BYTES_PER_S
+    given_s = variant.pod()["terminationGracePeriodSeconds"]
+    check(given_s > needed_s, f"{variant.name}: the server has {given_s} s to end and needs {needed_s:.0f} s")
+
+
 def memory_suffices(variant):
     """Host tiers, and the spare bytes, fit into what is asked for, and limit and request are one."""
     resources = variant.server()["resources"]
@@ -175,9 +196,7 @@ def memory_suffices(variant):
     on_gpu = variant.environment().get("CAIRN_RUNTIME") == "cuda"
     needed = SPARE_BYTES
     for cache in variant.settings()["caches"]:
-        layout = cache["layout"]
-        block_bytes = (layout["num_layers"] * layout["outer_dim"] * layout["page_size"] * layout["inner_dim"]
-                       * layout["dtype_width_bytes"])
+        block_bytes = block_bytes_of(cache)
         for tier, body in cache["tiers"].items():
             if tier == "pinned" or (tier == "device" and not on_gpu):
                 needed += body["num_blocks"] * block_bytes
@@ -244,7 +263,7 @@ def schemas_hold(variants):
 variants = [Variant(MANIFESTS / name) for name in VARIANTS]
 for variant in variants:
     for step in [selectors_meet_their_pods, ports_meet, volumes_meet, nothing_is_more_than_it_needs, memory_suffices,
-                 server_takes_it]:
+                 time_to_stop_suffices, server_takes_it]:
         step(variant)
 monitoring_finds_the_service()
 schemas_hold(variants)
