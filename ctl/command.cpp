@@ -37,6 +37,8 @@ constexpr std::array kCommands = {
             "what more memory would give, and what another order of eviction", advise},
     Command{"drain", "CACHE", "tier no-wait ", "bring every block to a tier (default: the lowest)",
             drain},
+    Command{"pending", "CACHE", "limit cursor ",
+            "blocks that wait to leave their tier, and since when", list_pending},
     Command{"transfers show", "TRANSFER", "", "how far a movement is", show_transfer},
     Command{"transfers cancel", "TRANSFER", "", "end what has not begun of it", cancel_transfer},
     Command{"snapshots list", "CACHE", "", "the snapshots of a cache", list_snapshots},

@@ -98,6 +98,7 @@ Answer<> list_transfers(const Session&);
 Answer<> start_transfer(const Session&);
 Answer<> advise(const Session&);
 Answer<> drain(const Session&);
+Answer<> list_pending(const Session&);
 Answer<> show_transfer(const Session&);
 Answer<> cancel_transfer(const Session&);
 Answer<> list_snapshots(const Session&);

@@ -89,6 +89,21 @@ Answer<> drain(const Session& session) {
   return follow(session, session.client.call("POST", session.cache_path("/drain"), body));
 }
 
+Answer<> list_pending(const Session& session) {
+  constexpr std::array<std::string_view, 2> kOptions = {"limit", "cursor"};
+  auto list = session.client.call("GET", session.cache_path("/pending") + session.query(kOptions));
+  if (!list) return std::move(list).error();
+  if (session.print_json(*list)) return {};
+  return printed([&] {
+    TextTable table({"KEY", "FROM", "TO", "AGE"});
+    for (const json& one : list->at("pending")) {
+      table.add({one.at("key"), one.at("from"), one.at("to"), duration_text(one.at("age_ms"))});
+    }
+    table.print(session.out);
+    print_cursor(*list, session.out);
+  });
+}
+
 Answer<> show_transfer(const Session& session) {
   auto transfer = session.client.call("GET", transfer_path(session.word(0)));
   if (!transfer) return std::move(transfer).error();

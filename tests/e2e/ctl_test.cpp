@@ -102,6 +102,19 @@ TEST_F(CtlTest, FindsAndEndsWhoHoldsBlocks) {
   EXPECT_THAT(ctl({"transfers", "list", "--limit", "1"}).out, HasSubstr("t-"));
 }
 
+TEST_F(CtlTest, DrainsACacheAndShowsWhatWaits) {
+  TestCache cache(rest_, {.pinned = 4, .disk = 4});
+  cache.store(1);
+  EXPECT_THAT(ctl({"drain", cache.name()}).out, HasSubstr("done: 1 of 1 blocks"));
+  EXPECT_EQ(rest_.get(cache.path("/blocks?tier=disk")).document().at("blocks").size(), 1U);
+  const Outcome pending = ctl({"pending", cache.name()});
+  EXPECT_EQ(pending.code, 0) << pending.err;
+  EXPECT_THAT(pending.out, StartsWith("KEY"));
+  EXPECT_EQ(ctl({"pending", cache.name(), "--json"}).document(),
+            rest_.get(cache.path("/pending")).document());
+  EXPECT_THAT(ctl({"pending", "nowhere"}).err, HasSubstr("nowhere"));
+}
+
 TEST_F(CtlTest, ShowsTheServerAndItsCaches) {
   TestCache cache(rest_, {.device = 2, .disk = 4});
   cache.store(1);
