@@ -38,12 +38,13 @@ def variables_exist():
 
 
 def image_context_is_whole():
-    kept = set(re.findall(r"^!(\S+)", (ROOT / ".dockerignore").read_text(), re.M))
     layers = set(re.findall(r"^add_subdirectory\((\w+)\)", (ROOT / "CMakeLists.txt").read_text(), re.M))
-    for folder in sorted(layers - kept):
-        check(False, f".dockerignore leaves out {folder}, which CMakeLists.txt builds")
-    for path in kept:
-        check((ROOT / path).exists(), f".dockerignore names {path}, which is not there")
+    for name, needed in [(".dockerignore", layers), ("docker/Dockerfile.cuda.dockerignore", layers | {"tests", "bench"})]:
+        kept = set(re.findall(r"^!(\S+)", (ROOT / name).read_text(), re.M))
+        for folder in sorted(needed - kept):
+            check(False, f"{name} leaves out {folder}, which is built there")
+        for path in kept:
+            check((ROOT / path).exists(), f"{name} names {path}, which is not there")
 
 
 def configuration_is_taken():
