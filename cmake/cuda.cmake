@@ -4,6 +4,11 @@ option(CAIRN_WITH_CUDA "Build the CUDA runtime where the toolkit is found" ON)
 
 set(CAIRN_CUDA OFF)
 if(CAIRN_WITH_CUDA)
+  # CMake 3.25 sets a property of this target once it has found a toolkit, and 13.0 is without its library: the
+  # configuration ended there on Debian 12.
+  if(NOT TARGET CUDA::nvToolsExt)
+    add_library(CUDA::nvToolsExt INTERFACE IMPORTED)
+  endif()
   # 13.0 is the first with today's cudaMemcpyBatchAsync and cudaMemPrefetchAsync.
   find_package(CUDAToolkit 13.0 QUIET)
   # An installation without the library for linking counts as none.

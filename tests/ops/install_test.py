@@ -71,6 +71,7 @@ def pages_tell_every_flag(prefix):
 
 def outsider_works(prefix, folder, server):
     run(CMAKE, "-G", "Ninja", "-S", ROOT / "tests" / "install", "-B", folder / "outside",
+        f"-DCMAKE_MODULE_PATH={ROOT / 'tests' / 'ops' / 'cmake_of_debian'}",
         f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_CXX_COMPILER={COMPILER}",
         f"-DCMAKE_BUILD_TYPE={setting('CMAKE_BUILD_TYPE')}")
     run(CMAKE, "--build", folder / "outside")
