@@ -30,6 +30,7 @@ from store import Node, Store, until
 CACHE = "/v1/caches/fleet"
 LAYOUT = {"num_layers": 2, "outer_dim": 2, "page_size": 16, "inner_dim": 16, "dtype_width_bytes": 2}
 BLOCK_BYTES = 2 * 2 * 16 * 16 * 2
+VALUE_BYTES = 2720  # in a node's memory: a block with its header, rounded up, and its name
 WAIT_MS = 3000
 # The fleet's hit rate may be so far below one server's of the pooled capacity.
 HIT_RATE_SLACK = 0.01
@@ -326,6 +327,12 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=600, help="of the trace (default 600)")
     parser.add_argument("--placement", choices=("values", "holders"), default="values")
     parser.add_argument(
+        "--store-blocks",
+        type=int,
+        help="with values: the store holds so many blocks, and the fleet is compared with one server of as many "
+        "(default: all that come, compared with what the servers hold together)",
+    )
+    parser.add_argument(
         "--match-deadline-ms",
         type=float,
         default=DEADLINE_MS,
@@ -344,7 +351,8 @@ def main() -> int:
 def replay(arguments: argparse.Namespace, folder: Path) -> int:
     rng = random.Random(arguments.seed)
     prompts = list(requests_of(arguments))
-    one = Cairn("pooled", 50, arguments, folder, arguments.blocks * arguments.hosts)
+    pooled_blocks = arguments.store_blocks or arguments.blocks * arguments.hosts
+    one = Cairn("pooled", 50, arguments, folder, pooled_blocks)
     one.start(None, {"layout": LAYOUT}, {})
     pooled = Figures()
     for keys in prompts:
@@ -371,6 +379,8 @@ def replay(arguments: argparse.Namespace, folder: Path) -> int:
     def send(number: int) -> None:
         # A conversation goes on seconds later, not within the moment that a block takes to the store.
         time.sleep(arguments.pause_ms / 1000)
+        if arguments.store_blocks and number % 50 == 0:
+            store.keep_blocks(arguments.store_blocks, VALUE_BYTES)
         serve(rng.choice(servers), prompts[number % len(prompts)], fleet, timed=number % 4 == 0)
 
     if faults:
@@ -393,10 +403,11 @@ def replay(arguments: argparse.Namespace, folder: Path) -> int:
                 faults.failed.append(f"{server.host.name} does not reach every node: {server.nodes()}")
     seconds = time.monotonic() - began
     counters = sum_of(server.counters() for server in servers)
+    stored = store.blocks()
     for server in servers:
         server.child.terminate()
     ends = [server.child.wait(30) for server in servers]
-    return report(arguments, pooled, fleet, faults, counters, ends, seconds)
+    return report(arguments, pooled, fleet, faults, counters, stored, ends, seconds)
 
 
 def report(
@@ -405,13 +416,16 @@ def report(
     fleet: Figures,
     faults: Faults | None,
     counters: dict[str, float],
+    stored: int,
     ends: list[int],
     seconds: float,
 ) -> int:
     extra_ms = p99(fleet.shared_ms) - p99(fleet.local_ms)
     hosts = arguments.hosts
     print(f"{hosts} hosts, {arguments.placement}: {fleet.asked} blocks asked for in {seconds:.0f} s")
-    print(f"found: {fleet.hit_rate:.4f}; one server of {hosts} x {arguments.blocks} blocks: {pooled.hit_rate:.4f}")
+    pooled_blocks = arguments.store_blocks or hosts * arguments.blocks
+    print(f"found: {fleet.hit_rate:.4f}; one server of {pooled_blocks} blocks: {pooled.hit_rate:.4f}")
+    print(f"{hosts} x {arguments.blocks} blocks in the servers, {stored} names in the store at the end")
     print(f"match p99: local {p99(fleet.local_ms):.2f} ms, with the shared tier {p99(fleet.shared_ms):.2f} ms")
     print(f"wrong bytes: {fleet.wrong + pooled.wrong} blocks")
     for name in sorted(counters):

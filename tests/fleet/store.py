@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import signal
 import subprocess
 import time
@@ -96,6 +97,18 @@ class Store:
             node.ask("config", "set", "maxmemory", "0")  # a policy that evicts would do so at once
             node.ask("config", "set", "maxmemory-policy", policy)
             node.ask("config", "set", "maxmemory", str(memory_bytes // 3))
+
+    def keep_blocks(self, count: int, value_bytes: int) -> None:
+        """Room for so many values beside what a node needs for itself and its connections, which changes: to be called
+        again and again. Beyond it nodes evict as Redis does."""
+        primaries = self.primaries()
+        for node in primaries:
+            used_bytes = int(re.findall(r"used_memory:(\d+)", node.ask("info", "memory"))[0])
+            more = count // len(primaries) - int(node.ask("dbsize"))
+            node.ask("config", "set", "maxmemory", str(used_bytes + more * value_bytes))
+
+    def blocks(self) -> int:
+        return sum(int(node.ask("dbsize")) for node in self.primaries())
 
     def move_slots(self, count: int) -> None:
         """There and back again."""
