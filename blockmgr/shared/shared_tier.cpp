@@ -24,7 +24,7 @@ constexpr std::size_t kMaxAbsent = 16'384;  // 24 bytes each
 constexpr std::size_t kMaxKnown = 65'536;
 // Blocks that wait to be stored: 160 bytes each. More are not stored.
 constexpr std::size_t kMaxWaiting = 8'192;
-// Times to live that one match begins anew.
+// Of a match, blocks of whose use the store is told.
 constexpr std::size_t kMaxTouches = 512;
 
 std::uint64_t hash_of(KeyView key) { return hash_bytes(key.bytes(), 0); }
@@ -125,8 +125,12 @@ void SharedTier::looked(Found found, const Look& look, UniqueFunction<void(Beyon
     // A store that was late with the last of what it was asked is asked for that by the next match;
     // one that said nothing in time is spared.
     if (is_absent || count == 0) spare(hash, is_absent ? kAbsentFor : kSparedFor);
-    // It was there once.
-    if (is_absent && forget(hash)) context_->events.removed(found.keys[count]);
+    // What was there once and is gone is to be stored again when it is computed again, also behind
+    // the first that is missing: a store evicts single blocks of a prefix.
+    for (std::size_t i = count; i < there.size(); ++i) {
+      if (there[i] != SharedStore::Presence::absent) continue;
+      if (forget(hash_of(found.keys[i]))) context_->events.removed(found.keys[i]);
+    }
   }
   Beyond beyond{.blocks = count};
   if (count > 0 && look.fetches) {
@@ -204,19 +208,22 @@ void SharedTier::matched(std::span<const KeyView> keys) {
     for (const KeyView& key : keys) holders_->changed(BlockKey(key));
     return;
   }
-  if (!stores && config_.ttl_ms == 0) return;
   std::vector<BlockKey> touched;
   std::vector<BlockKey> unknown;
   {
     MutexLock lock(mutex_);
     if (ended_) return;
     const TimePoint now = clock_.now();
-    const auto told_before = now - std::chrono::milliseconds(config_.ttl_ms / 4);
+    auto interval = options_.touch_interval;
+    if (config_.ttl_ms > 0) {
+      interval = std::min(interval, std::chrono::milliseconds(config_.ttl_ms / 4));
+    }
+    const auto told_before = now - interval;
     for (const KeyView& key : keys) {
       Known* const at = known(hash_of(key));
       if (at == nullptr) {
         if (stores) unknown.emplace_back(key);
-      } else if (config_.ttl_ms > 0 && at->told < told_before && touched.size() < kMaxTouches) {
+      } else if (at->told < told_before && touched.size() < kMaxTouches) {
         at->told = now;
         touched.emplace_back(key);
         context_->under_way.enter();
@@ -227,13 +234,18 @@ void SharedTier::matched(std::span<const KeyView> keys) {
   for (const BlockKey& key : touched) {
     context_->store.touch({.name = context_->name_of(key), .ttl_ms = config_.ttl_ms},
                           [self = shared_from_this(), key](const Result<bool>& there) {
-                            if (there && !*there) {
-                              MutexLock lock(self->mutex_);
-                              if (self->forget(hash_of(key))) self->context_->events.removed(key);
-                            }
+                            if (there && !*there) self->store_again(key);
                             self->context_->under_way.leave();
                           });
   }
+}
+
+void SharedTier::store_again(const BlockKey& key) {
+  {
+    MutexLock lock(mutex_);
+    if (forget(hash_of(key))) context_->events.removed(key);
+  }
+  if (config_.write != SharedConfig::Write::on_evict) offer(key, std::nullopt);
 }
 
 void SharedTier::stored(const BlockKey& key, const std::optional<BlockKey>& parent) {

@@ -21,6 +21,10 @@ struct SharedTierOptions {
   // How long a block that makes room waits for its turn to be stored, and who needs the room for
   // it: 250 MB at a GB/s.
   std::chrono::milliseconds evict_wait{250};
+  // So often, at most, a store with values is told that a block is in use here; a quarter of its
+  // time to live where that is shorter. A store that evicts what was used least lately would else
+  // drop what every host has and uses.
+  std::chrono::milliseconds touch_interval{60'000};
 };
 
 struct SharedTierStats {
@@ -107,6 +111,8 @@ class SharedTier : public std::enable_shared_from_this<SharedTier> {
   std::optional<TransferId> fetch(Found found, const Look& look);
   void fetched(const std::vector<BlockKey>& keys, std::size_t arrived);
   void offer(const BlockKey& key, const std::optional<BlockKey>& parent);
+  // The store has it no more, and it is in use here.
+  void store_again(const BlockKey& key);
   void departed(const BlockKey& key, const Result<>& result);
   void store_next();
   void store_ended(const BlockKey& key, const Result<>& result);

@@ -82,6 +82,8 @@ std::vector<SettingHelp> file_settings() {
   add("shared.timeout_ms", "without a byte of an answer a node is given up (default 1000)");
   add("shared.max_queued", "values that wait for a node's connections (default 256)");
   add("shared.match_deadline_us", "how long a match waits for the store's word (default 2000)");
+  add("shared.touch_interval_ms",
+      "with values: so often, at most, the store is told that a block is in use (default 60000)");
   add("shared.peer.token_file",
       "file whose first line is a token of role peer, for the other servers (default none)");
   add("shared.peer.ca",

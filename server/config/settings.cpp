@@ -303,6 +303,9 @@ void read_shared(Fields& fields, Settings& out) {
   auto evict_wait_ms = static_cast<std::uint64_t>(out.shared_tier.evict_wait.count());
   read(fields, "evict_wait_ms", {0, 60'000}, evict_wait_ms);
   out.shared_tier.evict_wait = std::chrono::milliseconds(evict_wait_ms);
+  auto touch_ms = static_cast<std::uint64_t>(out.shared_tier.touch_interval.count());
+  read(fields, "touch_interval_ms", {100, 86'400'000}, touch_ms);
+  out.shared_tier.touch_interval = std::chrono::milliseconds(touch_ms);
   section(fields, "peer", [&out](Fields& peer) { read_peers(peer, out.peers); });
   if (const auto advertise = fields.optional_string("advertise")) {
     if (auto read = read_peer_url(*advertise); !read) {

@@ -32,6 +32,7 @@ LAYOUT = {"num_layers": 2, "outer_dim": 2, "page_size": 16, "inner_dim": 16, "dt
 BLOCK_BYTES = 2 * 2 * 16 * 16 * 2
 VALUE_BYTES = 2720  # in a node's memory: a block with its header, rounded up, and its name
 WAIT_MS = 3000
+TOUCH_INTERVAL_MS = 1000
 # The fleet's hit rate may be so far below one server's of the pooled capacity.
 HIT_RATE_SLACK = 0.01
 # What one match waits for the store (shared.match_deadline_us), and what it may cost beside that: ten programs may
@@ -366,6 +367,8 @@ def replay(arguments: argparse.Namespace, folder: Path) -> int:
 
     def start(server: Cairn) -> None:
         settings: dict[str, Any] = {"match_deadline_us": int(arguments.match_deadline_ms * 1000)}
+        # Days of a store's life pass in minutes here.
+        settings["touch_interval_ms"] = TOUCH_INTERVAL_MS
         if arguments.placement == "holders":
             settings["advertise"] = f"http://{server.host.address}:7070"
         server.start(store.url, {"layout": LAYOUT, "shared": shared}, {"shared": settings})

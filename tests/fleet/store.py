@@ -33,6 +33,7 @@ class Node:
         self.child = self.host.start(
             ["redis-server", "--bind", self.host.address, "--port", str(PORT), "--protected-mode", "no"]
             + ["--dir", str(self.folder), "--save", "", "--appendonly", "no", "--maxmemory-policy", "allkeys-lru"]
+            + ["--maxmemory-samples", "64"]
             + ["--cluster-enabled", "yes", "--cluster-node-timeout", str(NODE_TIMEOUT_MS)]
             + ["--cluster-require-full-coverage", "no"],
             self.folder / "log",

@@ -76,6 +76,16 @@ TEST(RedisStore, ATimeToLiveIsGivenAndRenewed) {
   EXPECT_GT(std::stoll(redis.ask({"PTTL", "a"})), 100'000);
 }
 
+TEST(RedisStore, AValueWithoutATimeToLiveIsUsedByATouch) {
+  const RedisProcess redis;
+  StoreClient store(redis);
+  store.until_ready();
+  ASSERT_TRUE(store.write("a", "first"));
+  EXPECT_TRUE(store.touch("a").value());
+  // What only asks whether it is there (EXISTS) is no use to the store's LRU.
+  EXPECT_THAT(redis.ask({"INFO", "commandstats"}), HasSubstr("cmdstat_touch:calls="));
+}
+
 TEST(RedisStore, AnErasedValueIsGone) {
   const RedisProcess redis;
   StoreClient store(redis);

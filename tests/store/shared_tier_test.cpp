@@ -87,6 +87,50 @@ TEST(SharedTier, ABlockThatAnotherHostStoredLivesOnFromTheAttemptToWriteIt) {
   EXPECT_EQ(other.tier->stats().there_already, 3u);
 }
 
+TEST(SharedTier, TheStoreIsToldNowAndThenThatABlockIsInUse) {
+  for (const std::uint64_t ttl_ms : {std::uint64_t{0}, std::uint64_t{86'400'000}}) {
+    MemoryStore store;
+    Host one(store, {.ttl_ms = ttl_ms});
+    one.put(keys(1, 3));
+    const auto found = keys(1, 3);
+    const auto use_after = [&](std::chrono::milliseconds time) {
+      one.rig.clock.advance(time);
+      one.tier->matched(views(found));
+      one.settle();
+      return store.touches;
+    };
+    EXPECT_EQ(use_after(SharedTierOptions{}.touch_interval), 0);
+    EXPECT_EQ(use_after(std::chrono::milliseconds(1)), 3);
+    EXPECT_EQ(use_after(SharedTierOptions{}.touch_interval), 3);
+    EXPECT_EQ(use_after(std::chrono::milliseconds(1)), 6);
+  }
+}
+
+TEST(SharedTier, ABlockInUseThatTheStoreDroppedIsStoredAgain) {
+  MemoryStore store;
+  Host one(store);
+  one.put(keys(1, 3));
+  store.values.clear();
+  one.rig.clock.advance(SharedTierOptions{}.touch_interval + std::chrono::milliseconds(1));
+  const auto found = keys(1, 3);
+  one.tier->matched(views(found));
+  one.settle();
+  EXPECT_EQ(store.values.size(), 3u);
+}
+
+TEST(SharedTier, WhatTheStoreDroppedOfAPrefixIsStoredWhenItIsComputedAgain) {
+  MemoryStore store;
+  Host one(store);
+  one.put(keys(1, 4));
+  const auto whole = store.values;
+  store.values.erase(std::next(store.values.begin()), store.values.end());
+  one.cache->evict(keys(1, 4), std::nullopt, [](auto&&) {});
+  one.settle();
+  EXPECT_LE(one.look(keys(1, 4)).blocks, 1u);
+  one.put(keys(1, 4));
+  EXPECT_EQ(store.values, whole);
+}
+
 TEST(SharedTier, WhatCameFromTheStoreDoesNotGoThereAgain) {
   MemoryStore store;
   Host one(store);

@@ -80,7 +80,7 @@ struct Task {
         made.head = redis_command({"ZREM", name, who});
         break;
       case StoreOperation::touch:
-        made.head = ttl_ms == 0 ? redis_command({"EXISTS", name})
+        made.head = ttl_ms == 0 ? redis_command({"TOUCH", name})
                                 : redis_command({"PEXPIRE", name, std::to_string(ttl_ms)});
         break;
       case StoreOperation::read:

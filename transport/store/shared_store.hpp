@@ -77,7 +77,7 @@ class SharedStore {
     std::uint64_t ttl_ms = 0;  // 0: for as long as the store keeps it
   };
   virtual void write(Write write, UniqueFunction<void(Result<bool>)> done) = 0;
-  // Whether there is a value; its time to live begins anew.
+  // Whether there is a value; it was used now, and its time to live begins anew.
   struct Touch {
     std::string name;
     std::uint64_t ttl_ms = 0;  // 0: it stays as it is
