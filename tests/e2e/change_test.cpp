@@ -1,5 +1,6 @@
 // PATCH of a cache, and what is on its way to a lower tier.
 #include <algorithm>
+#include <fstream>
 
 #include "tests/e2e/support/served_test.hpp"
 
@@ -119,6 +120,48 @@ TEST_F(ChangeTest, ADrainedCacheHasEveryBlockInItsLowestTier) {
   EXPECT_THAT(rest_.post(cache.path("/drain"), {{"to", "shared"}}), is_problem(400));
   const json pending = rest_.get(cache.path("/pending")).document();
   EXPECT_EQ(pending, json({{"pending", json::array()}, {"next_cursor", nullptr}}));
+}
+
+// Copies that have not arrived at the first question are on their way until the second, a second
+// later.
+TEST(PendingTest, TellsWhatIsOnItsWayDownPageByPage) {
+  const fakes::TempDir folder;
+  const std::string config = (folder.path() / "config.json").string();
+  std::ofstream(config) << R"({"caches": [], "transfers":
+    {"polling_interval_us": 1000000, "strategy": {"store": "polling"}}})";
+  ServerProcess server({.flags = {"--config", config}});
+  Rest rest(server.endpoint());
+  TestCache cache(rest, {.device = 64, .pinned = 64, .offload = "on_commit"});
+  const auto page = [&](const std::string& query) {
+    return rest.get(cache.path("/pending" + query)).document();
+  };
+  const auto expect_on_the_way = [](const json& block, const std::string& key) {
+    EXPECT_EQ(block.at("key"), key);
+    EXPECT_EQ(block.at("from"), "device");
+    EXPECT_EQ(block.at("to"), "pinned");
+    EXPECT_LE(block.at("age_ms"), 60'000);
+  };
+  bool told = false;
+  int stored = 0;
+  for (int first = 0; !told && first < 64; first += 2) {
+    ASSERT_THAT(rest.post_bytes(
+                    cache.path("/write"),
+                    write_body({{"keys", keys(first, 2)}, {"tier", "device"}}, blocks(first, 2))),
+                has_status(200));
+    stored += 2;
+    const json one = page("?limit=1");
+    if (one.at("next_cursor").is_null()) continue;
+    const json other = page("?limit=1&cursor=" + one.at("next_cursor").get<std::string>());
+    if (other.at("pending").empty()) continue;
+    expect_on_the_way(one.at("pending").at(0), key(first));
+    expect_on_the_way(other.at("pending").at(0), key(first + 1));
+    EXPECT_EQ(other.at("next_cursor"), nullptr);
+    told = true;
+  }
+  EXPECT_TRUE(told) << "of " << stored << " blocks none was told of";
+  EXPECT_TRUE(eventually([&] { return page("").at("pending").empty(); }));
+  EXPECT_TRUE(eventually([&] { return cache.count("pinned", "evictable") == stored; }));
+  EXPECT_EQ(server.stop(), 0) << server.output();
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ def variables_exist():
 
 def image_context_is_whole():
     layers = set(re.findall(r"^add_subdirectory\((\w+)\)", (ROOT / "CMakeLists.txt").read_text(), re.M))
-    for name, needed in [(".dockerignore", layers), ("docker/Dockerfile.cuda.dockerignore", layers | {"tests", "bench"})]:
+    for name, needed in [(".dockerignore", layers), ("docker/Dockerfile.cuda.dockerignore", layers | {"tests", "bench", "examples", "python"})]:
         kept = set(re.findall(r"^!(\S+)", (ROOT / name).read_text(), re.M))
         for folder in sorted(needed - kept):
             check(False, f"{name} leaves out {folder}, which is built there")

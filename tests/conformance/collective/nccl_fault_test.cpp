@@ -151,6 +151,34 @@ TEST_F(NcclHangTest, FailsTheCallAndHoldsNobody) {
   EXPECT_EXIT(hang(), testing::ExitedWithCode(0), "");
 }
 
+TEST_F(NcclFaultTest, OnePieceOfTheRanksDeviceIsSentFromWhereItLies) {
+  constexpr std::uint64_t kBytes = 64 << 10;
+  const auto stand = NcclStand::make().value();
+  std::vector<Region> on_devices;
+  for (int device = 0; device < 2; ++device) {
+    on_devices.push_back(stand->runtime->allocate_device(kBytes, {.device_id = device}).value());
+  }
+  std::vector<std::vector<std::byte>> on_host(2, std::vector<std::byte>(kBytes));
+  auto joined = join_all(*stand->collectives, 2, std::chrono::seconds(60)).value();
+  // How many copies it takes.
+  const auto broadcast = [&](const auto& memory) {
+    const auto copies = [this] {
+      return cuda_->calls("cudaMemcpyAsync") + cuda_->calls("cudaMemcpyBatchAsync") +
+             cuda_->calls("cudaMemcpyPeerAsync");
+    };
+    const std::uint64_t before = copies();
+    for (const auto& answer : on_each(joined, [&](Communicator& rank) {
+           const iovec piece{const_cast<std::byte*>(memory[rank.place().rank].data()), kBytes};
+           return rank.broadcast({.root = 0, .pieces = {&piece, 1}});
+         })) {
+      EXPECT_TRUE(answer) << answer.error().detail;
+    }
+    return copies() - before;
+  };
+  EXPECT_EQ(broadcast(on_devices), 0U);
+  EXPECT_GT(broadcast(on_host), 0U);
+}
+
 TEST_F(NcclFaultTest, AnAsynchronousErrorEndsTheGroup) {
   for (std::uint64_t n : {1U, 2U, 5U, 9U}) {
     nccl_->fail("async", n, kRemoteError);
