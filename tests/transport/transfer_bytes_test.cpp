@@ -6,6 +6,7 @@
 
 #include "base/clock.hpp"
 #include "tests/transport/support.hpp"
+#include "transport/copy/stream_copier.hpp"
 
 namespace cairn {
 namespace {
@@ -175,6 +176,24 @@ INSTANTIATE_TEST_SUITE_P(
         StrategyCase{CopyStrategy::unified, StorageKind::pinned, StorageKind::unified,
                      "pinned_to_unified"}),
     [](const auto& tested) { return std::string(tested.param.name); });
+
+// What the metric of the strategies cannot tell.
+TEST(TransferStrategySync, HasCopiedBeforeItGoesOn) {
+  Storage storage;
+  LayoutConfig shape = Storage::small_shape(1);
+  shape.inner_dim = 1u << 20;  // milliseconds of copying, which no look is quick enough to miss
+  const BlockLayout source = storage.make(StorageKind::pinned, Arrangement::contiguous, shape);
+  const BlockLayout destination = storage.make(StorageKind::device, Arrangement::contiguous, shape);
+  StreamSet streams(storage.runtime());
+  StreamCopier copier(streams, {Place::of(source), Place::of(destination)},
+                      {.strategy = CopyStrategy::sync});
+  const std::vector<BlockPair> pairs = {{0, 0}};
+  storage.write_block(source, 0, Bytes(source.geometry().block_bytes(), std::byte{7}));
+  const auto event = copier.begin(pairs);
+  ASSERT_TRUE(event);
+  EXPECT_EQ(destination.regions()[0].data()[source.geometry().block_bytes() - 1], std::byte{7});
+  ASSERT_TRUE((*event)->wait());
+}
 
 // Blocks above the size of a group, jobs above the size of a batch (32 MiB) and above all staging
 // memory.
