@@ -26,10 +26,13 @@ std::optional<std::uint64_t> bring(BlockManager& manager, Cache& cache,
 
 // How many of `from` arrived; what finds no room stays behind.
 std::uint64_t bring_all(BlockManager& manager, Cache& cache, Tier from) {
+  // More than the disk tier has would be refused whole.
+  const auto limit = static_cast<std::uint32_t>(std::min<std::uint64_t>(
+      kBlocksAtATime, cache.config().tiers[index_of(Tier::disk)]->num_blocks));
   std::uint64_t blocks = 0;
   std::uint64_t cursor = 0;
   do {
-    auto page = cache.list({.tier = from, .limit = kBlocksAtATime, .cursor = cursor});
+    auto page = cache.list({.tier = from, .limit = limit, .cursor = cursor});
     if (!page) break;
     std::vector<BlockKey> keys;
     for (const BlockInfo& block : page->blocks) {

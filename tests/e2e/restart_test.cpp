@@ -199,6 +199,20 @@ TEST_F(RestartTest, BringsWhatFindsRoomOnAFullDiskAtTheEnd) {
   for (int n = 4; n < 8; ++n) expect_block(n);
 }
 
+TEST_F(RestartTest, BringsAsMuchAsASmallDiskTakesAtTheEnd) {
+  std::ofstream(dir_.path() / "config.json")
+      << R"({"caches": [], "disk": {"offload_at_stop": true}})";
+  server_->kill();
+  start();
+  make(cache_body({.pinned = 8, .disk = 4}));
+  for (int n = 0; n < 8; ++n) put(n, "?tier=pinned");
+  ASSERT_EQ(server_->stop(), 0);
+  start();
+  int there = 0;
+  for (int n = 0; n < 8; ++n) there += get(n).ok() ? 1 : 0;
+  EXPECT_EQ(there, 4);
+}
+
 TEST_F(RestartTest, LosesNothingAcknowledgedWhereverItIsKilled) {
   for (const std::string place :
        {"commit.header_written:3", "commit.noted:3", "erase.noted:2", "move.written:2"}) {

@@ -378,12 +378,13 @@ def replay(arguments: argparse.Namespace, folder: Path) -> int:
     fleet = Figures()
     faults = Faults(store, arguments.seed, servers, fleet) if arguments.faults else None
     began = time.monotonic()
+    stored: list[int] = []
 
     def send(number: int) -> None:
         # A conversation goes on seconds later, not within the moment that a block takes to the store.
         time.sleep(arguments.pause_ms / 1000)
-        if arguments.store_blocks and number % 50 == 0:
-            store.keep_blocks(arguments.store_blocks, VALUE_BYTES)
+        if arguments.store_blocks and number % 20 == 0:
+            stored.append(store.keep_blocks(arguments.store_blocks, VALUE_BYTES))
         serve(rng.choice(servers), prompts[number % len(prompts)], fleet, timed=number % 4 == 0)
 
     if faults:
@@ -406,7 +407,6 @@ def replay(arguments: argparse.Namespace, folder: Path) -> int:
                 faults.failed.append(f"{server.host.name} does not reach every node: {server.nodes()}")
     seconds = time.monotonic() - began
     counters = sum_of(server.counters() for server in servers)
-    stored = store.blocks()
     for server in servers:
         server.child.terminate()
     ends = [server.child.wait(30) for server in servers]
@@ -419,7 +419,7 @@ def report(
     fleet: Figures,
     faults: Faults | None,
     counters: dict[str, float],
-    stored: int,
+    stored: list[int],
     ends: list[int],
     seconds: float,
 ) -> int:
@@ -428,7 +428,9 @@ def report(
     print(f"{hosts} hosts, {arguments.placement}: {fleet.asked} blocks asked for in {seconds:.0f} s")
     pooled_blocks = arguments.store_blocks or hosts * arguments.blocks
     print(f"found: {fleet.hit_rate:.4f}; one server of {pooled_blocks} blocks: {pooled.hit_rate:.4f}")
-    print(f"{hosts} x {arguments.blocks} blocks in the servers, {stored} names in the store at the end")
+    if stored:
+        median = statistics.median(stored[len(stored) // 2 :])
+        print(f"{hosts} x {arguments.blocks} blocks in the servers; in the store {median:.0f}, once it is full")
     print(f"match p99: local {p99(fleet.local_ms):.2f} ms, with the shared tier {p99(fleet.shared_ms):.2f} ms")
     print(f"wrong bytes: {fleet.wrong + pooled.wrong} blocks")
     for name in sorted(counters):

@@ -99,17 +99,16 @@ class Store:
             node.ask("config", "set", "maxmemory-policy", policy)
             node.ask("config", "set", "maxmemory", str(memory_bytes // 3))
 
-    def keep_blocks(self, count: int, value_bytes: int) -> None:
+    def keep_blocks(self, count: int, value_bytes: int) -> int:
         """Room for so many values beside what a node needs for itself and its connections, which changes: to be called
-        again and again. Beyond it nodes evict as Redis does."""
+        again and again. Beyond it nodes evict as Redis does. How many there are."""
         primaries = self.primaries()
-        for node in primaries:
+        there = [int(node.ask("dbsize")) for node in primaries]
+        for node, blocks in zip(primaries, there, strict=True):
             used_bytes = int(re.findall(r"used_memory:(\d+)", node.ask("info", "memory"))[0])
-            more = count // len(primaries) - int(node.ask("dbsize"))
+            more = count // len(primaries) - blocks
             node.ask("config", "set", "maxmemory", str(used_bytes + more * value_bytes))
-
-    def blocks(self) -> int:
-        return sum(int(node.ask("dbsize")) for node in self.primaries())
+        return sum(there)
 
     def move_slots(self, count: int) -> None:
         """There and back again."""
