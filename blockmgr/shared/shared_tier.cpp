@@ -24,6 +24,8 @@ constexpr std::size_t kMaxAbsent = 16'384;  // 24 bytes each
 constexpr std::size_t kMaxKnown = 65'536;
 // Blocks that wait to be stored: 160 bytes each. More are not stored.
 constexpr std::size_t kMaxWaiting = 8'192;
+// What came from the store, or went there, is not spoken of again for so long.
+constexpr std::chrono::seconds kJustTold{1};
 // Of a match, blocks of whose use the store is told.
 constexpr std::size_t kMaxTouches = 512;
 
@@ -231,13 +233,15 @@ void SharedTier::matched(std::span<const KeyView> keys) {
     }
   }
   for (const BlockKey& key : unknown) offer(key, std::nullopt);
-  for (const BlockKey& key : touched) {
-    context_->store.touch({.name = context_->name_of(key), .ttl_ms = config_.ttl_ms},
-                          [self = shared_from_this(), key](const Result<bool>& there) {
-                            if (there && !*there) self->store_again(key);
-                            self->context_->under_way.leave();
-                          });
-  }
+  for (const BlockKey& key : touched) touch(key);
+}
+
+void SharedTier::touch(const BlockKey& key) {
+  context_->store.touch({.name = context_->name_of(key), .ttl_ms = config_.ttl_ms},
+                        [self = shared_from_this(), key](const Result<bool>& there) {
+                          if (there && !*there) self->store_again(key);
+                          self->context_->under_way.leave();
+                        });
 }
 
 void SharedTier::store_again(const BlockKey& key) {
@@ -258,17 +262,26 @@ void SharedTier::removed(const BlockKey& key) {
 }
 
 void SharedTier::offer(const BlockKey& key, const std::optional<BlockKey>& parent) {
+  bool is_known = false;
   {
     MutexLock lock(mutex_);
     const std::uint64_t hash = hash_of(key);
-    if (ended_ || known(hash) != nullptr) return;
-    if (waiting_.size() >= kMaxWaiting) {
+    if (ended_) return;
+    if (Known* const at = known(hash); at != nullptr) {
+      // What was computed again lay behind one that is gone, and may soon go itself, or has.
+      if (clock_.now() - at->told < kJustTold) return;
+      at->told = clock_.now();
+      context_->under_way.enter();
+      is_known = true;
+    } else if (waiting_.size() >= kMaxWaiting) {
       ++context_->counters.dropped_full;
       return;
+    } else {
+      remember(hash);
+      waiting_.push_back({.key = key, .parent = parent});
     }
-    remember(hash);
-    waiting_.push_back({.key = key, .parent = parent});
   }
+  if (is_known) return touch(key);
   store_next();
 }
 

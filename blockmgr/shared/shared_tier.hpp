@@ -111,6 +111,8 @@ class SharedTier : public std::enable_shared_from_this<SharedTier> {
   std::optional<TransferId> fetch(Found found, const Look& look);
   void fetched(const std::vector<BlockKey>& keys, std::size_t arrived);
   void offer(const BlockKey& key, const std::optional<BlockKey>& parent);
+  // Tells the store that it is in use. REQUIRES: context_->under_way was entered for it.
+  void touch(const BlockKey& key);
   // The store has it no more, and it is in use here.
   void store_again(const BlockKey& key);
   void departed(const BlockKey& key, const Result<>& result);

@@ -118,6 +118,19 @@ TEST(SharedTier, ABlockInUseThatTheStoreDroppedIsStoredAgain) {
   EXPECT_EQ(store.values.size(), 3u);
 }
 
+// It lay behind a block that is gone, and was not used in the store any more.
+TEST(SharedTier, WhatIsComputedAgainAlthoughTheStoreHasItIsInUseThere) {
+  MemoryStore store;
+  Host one(store);
+  one.put(keys(1, 3));
+  one.cache->evict(keys(1, 3), std::nullopt, [](auto&&) {});
+  one.settle();
+  one.rig.clock.advance(std::chrono::seconds(2));
+  one.put(keys(1, 3));
+  EXPECT_EQ(store.touches, 3);
+  EXPECT_EQ(one.tier->stats().stored_blocks, 3u);
+}
+
 TEST(SharedTier, WhatTheStoreDroppedOfAPrefixIsStoredWhenItIsComputedAgain) {
   MemoryStore store;
   Host one(store);
