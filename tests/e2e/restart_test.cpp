@@ -25,6 +25,11 @@ class RestartTest : public testing::Test {
     server_->kill();
     start();
   }
+  void start_with_offload_at_stop() {
+    std::ofstream(dir_.path() / "config.json")
+        << R"({"caches": [], "disk": {"offload_at_stop": true}})";
+    kill_and_start();
+  }
   std::filesystem::path slot_file() const { return dir_.path() / "data/disk/kept"; }
   void make(const json& body) { ASSERT_THAT(rest_->put("/v1/caches/kept", body), has_status(201)); }
   void put(int n, const std::string& query = "?tier=disk") {
@@ -172,10 +177,7 @@ TEST_F(RestartTest, StartsFromItsCheckpointAfterACleanEnd) {
 }
 
 TEST_F(RestartTest, BringsWhatIsInMemoryToDiskAtTheEndWhereToldTo) {
-  std::ofstream(dir_.path() / "config.json")
-      << R"({"caches": [], "disk": {"offload_at_stop": true}})";
-  server_->kill();
-  start();
+  start_with_offload_at_stop();
   make(cache_body({.device = 4, .pinned = 8, .disk = 16}));
   for (int n = 0; n < 4; ++n) put(n, "?tier=pinned");
   for (int n = 4; n < 8; ++n) put(n, "?tier=device");
@@ -185,10 +187,7 @@ TEST_F(RestartTest, BringsWhatIsInMemoryToDiskAtTheEndWhereToldTo) {
 }
 
 TEST_F(RestartTest, BringsWhatFindsRoomOnAFullDiskAtTheEnd) {
-  std::ofstream(dir_.path() / "config.json")
-      << R"({"caches": [], "disk": {"offload_at_stop": true}})";
-  server_->kill();
-  start();
+  start_with_offload_at_stop();
   make(cache_body({.device = 2, .pinned = 2, .disk = 4}));
   for (int n = 0; n < 4; ++n) put(n, "?tier=disk");
   for (int n = 4; n < 6; ++n) put(n, "?tier=pinned");
@@ -200,10 +199,7 @@ TEST_F(RestartTest, BringsWhatFindsRoomOnAFullDiskAtTheEnd) {
 }
 
 TEST_F(RestartTest, BringsAsMuchAsASmallDiskTakesAtTheEnd) {
-  std::ofstream(dir_.path() / "config.json")
-      << R"({"caches": [], "disk": {"offload_at_stop": true}})";
-  server_->kill();
-  start();
+  start_with_offload_at_stop();
   make(cache_body({.pinned = 8, .disk = 4}));
   for (int n = 0; n < 8; ++n) put(n, "?tier=pinned");
   ASSERT_EQ(server_->stop(), 0);
