@@ -135,11 +135,18 @@ void SharedTier::looked(Found found, const Look& look, UniqueFunction<void(Beyon
     }
   }
   Beyond beyond{.blocks = count};
-  if (count > 0 && look.fetches) {
+  if (count > 0) {
     found.keys.resize(count);
-    beyond.transfer = fetch(std::move(found), look);
+    const std::vector<bool> here = are_here(found.keys);
+    beyond.here = static_cast<std::uint64_t>(std::ranges::find(here, false) - here.begin());
+    if (look.fetches) beyond.transfer = fetch(std::move(found), here, look);
   }
   done(beyond);
+}
+
+std::vector<bool> SharedTier::are_here(std::span<const BlockKey> keys) const {
+  const std::vector<KeyView> views(keys.begin(), keys.end());
+  return context_->cache->contains(views);
 }
 
 void SharedTier::spare(std::uint64_t hash, std::chrono::milliseconds for_so_long) {
@@ -147,10 +154,9 @@ void SharedTier::spare(std::uint64_t hash, std::chrono::milliseconds for_so_long
   absent_[hash] = clock_.now() + for_so_long;
 }
 
-std::optional<TransferId> SharedTier::fetch(Found found, const Look& look) {
+std::optional<TransferId> SharedTier::fetch(Found found, const std::vector<bool>& here,
+                                            const Look& look) {
   const std::vector<BlockKey>& keys = found.keys;
-  const std::vector<KeyView> views(keys.begin(), keys.end());
-  const std::vector<bool> here = context_->cache->contains(views);
   std::vector<BlockKey> wanted;
   std::vector<BlockSources> sources;
   std::optional<TransferId> other;

@@ -68,6 +68,9 @@ class SharedTier : public std::enable_shared_from_this<SharedTier> {
   };
   struct Beyond {
     std::uint64_t blocks = 0;  // so many from the first on
+    // So many of those are here by now: they came while the store was asked, for another match or
+    // from an engine. Who found none of them is to look again.
+    std::uint64_t here = 0;
     std::optional<TransferId> transfer = {};
   };
   void look_beyond(const Look& look, UniqueFunction<void(Beyond)> done);
@@ -108,7 +111,8 @@ class SharedTier : public std::enable_shared_from_this<SharedTier> {
   };
   static SharedEvents events_of(const Cache& cache);
   void looked(Found found, const Look& look, UniqueFunction<void(Beyond)>& done);
-  std::optional<TransferId> fetch(Found found, const Look& look);
+  std::vector<bool> are_here(std::span<const BlockKey> keys) const;
+  std::optional<TransferId> fetch(Found found, const std::vector<bool>& here, const Look& look);
   void fetched(const std::vector<BlockKey>& keys, std::size_t arrived);
   void offer(const BlockKey& key, const std::optional<BlockKey>& parent);
   // Tells the store that it is in use. REQUIRES: context_->under_way was entered for it.

@@ -145,7 +145,7 @@ struct SharedMatch {
                   .shared_blocks = shared_blocks},
                  reply);
   }
-  // Once what was fetched is here.
+  // Once more of them is here than was.
   void match_again() {
     const std::vector<KeyView> views(keys.begin(), keys.end());
     MatchResult now;
@@ -183,7 +183,9 @@ void match_beyond(Service& service, const Call& call, const std::shared_ptr<Cach
     const bool waits =
         beyond.transfer && wait_ms > 0 &&
         service.waits.wait(*beyond.transfer, wait_ms, [match] { match->match_again(); });
-    if (!waits) match->answer();
+    if (waits) return;
+    if (beyond.here > 0) return match->match_again();
+    match->answer();
   };
   const auto tier = service.shared == nullptr ? nullptr : service.shared->of(cache);
   if (tier == nullptr || !body.shared) return looked({});

@@ -78,7 +78,7 @@ struct TwoHosts {
     return TestCache::made_of(host.rest, shared_body(shared));
   }
 
-  const RedisProcess redis;
+  RedisProcess redis;
   SharedHost one{redis};
   SharedHost other{redis};
   TestCache here;

@@ -66,6 +66,32 @@ TEST(SharedTest, AMatchThatWaitsHasWhatWasFetched) {
   EXPECT_EQ(other.rest.get(there.path("/leases")).document().at("leases").size(), 1U);
 }
 
+// Blocks may come between a match's look at the cache and the store's word of them: what another
+// match fetched, or another engine computed. The answer ended with the first of them.
+TEST(SharedTest, WhatComesWhileTheStoreIsAskedIsMatched) {
+  TwoHosts hosts;
+  auto& [redis, one, other, here, there] = hosts;
+  for (int n = 0; n < 4; ++n) here.store(n);
+  wait_for_values(redis, 4);
+  redis.signal(SIGSTOP);
+  json told;
+  std::thread matching([&] {
+    told = Rest(other.server.endpoint())
+               .post(there.path("/match"), {{"keys", keys(0, 5)}, {"lease_ms", 60'000}})
+               .document();
+  });
+  EXPECT_TRUE(eventually([&] {
+    return there.metric("cairn_shared_looks_total", "result=\"asked\"") == 1;
+  }));
+  for (int n = 0; n < 4; ++n) there.store(n);
+  redis.signal(SIGCONT);
+  matching.join();
+  EXPECT_EQ(told.at("matched"), 4) << told;
+  EXPECT_EQ(told.at("blocks").size(), 4U);
+  EXPECT_EQ(told.at("shared_matched"), 0);
+  EXPECT_EQ(other.rest.get(there.path("/leases")).document().at("leases").size(), 1U);
+}
+
 TEST(SharedTest, APackedAnswerNamesBlocksOfTheSharedTier) {
   TwoHosts hosts;
   auto& [redis, one, other, here, there] = hosts;

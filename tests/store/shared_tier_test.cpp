@@ -48,6 +48,22 @@ TEST(SharedTier, WhoMayNotFetchIsToldWhatIsThere) {
   EXPECT_EQ(other.matched(keys(1, 3)), 0u);
 }
 
+TEST(SharedTier, WhoAskedForWhatHasComeMeanwhileIsTold) {
+  MemoryStore store;
+  Host one(store);
+  Host other(store);
+  one.put(keys(1, 5));
+  other.put(keys(1, 3));
+  const auto some = other.look(keys(1, 6));
+  EXPECT_EQ(some.blocks, 5u);
+  EXPECT_EQ(some.here, 3u);
+  EXPECT_TRUE(some.transfer);
+  const auto all = other.look(keys(1, 6));
+  EXPECT_EQ(all.blocks, 5u);
+  EXPECT_EQ(all.here, 5u);
+  EXPECT_FALSE(all.transfer);
+}
+
 TEST(SharedTier, ABlockIsWrittenOnce) {
   MemoryStore store;
   Host one(store);
