@@ -1,6 +1,7 @@
 #include "base/hash.hpp"
 
-#include <xxhash.h>
+// The library's functions under their own names; cmake/dependencies.cmake chooses.
+#include CAIRN_XXHASH_HEADER
 
 #include <new>
 

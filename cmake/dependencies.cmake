@@ -12,6 +12,21 @@ find_library(ZMQ_LIBRARY zmq REQUIRED)
 find_library(HIREDIS_LIBRARY hiredis REQUIRED)
 find_library(PROMETHEUS_CORE_LIBRARY prometheus-cpp-core REQUIRED)
 
+# Debian's xxhash chooses AVX2 or AVX-512 when it runs, behind a header of its own: four times as
+# fast as the SSE2 that every x86-64 has. A build of it for another processor has no such header.
+include(CheckCXXSourceCompiles)
+set(CMAKE_REQUIRED_LIBRARIES ${XXHASH_LIBRARY})
+check_cxx_source_compiles(
+  "#include <xxh_x86dispatch.h>
+   int main() { return static_cast<int>(XXH3_64bits_withSeed_dispatch(\"\", 0, 0)); }"
+  CAIRN_XXHASH_DISPATCHES)
+unset(CMAKE_REQUIRED_LIBRARIES)
+if(CAIRN_XXHASH_DISPATCHES)
+  set(CAIRN_XXHASH_HEADER xxh_x86dispatch.h)
+else()
+  set(CAIRN_XXHASH_HEADER xxhash.h)
+endif()
+
 include(cmake/cuda.cmake)
 
 if(CAIRN_BUILD_TESTS)
