@@ -1,6 +1,9 @@
 #include "base/hash.hpp"
 
-// The library's functions under their own names; cmake/dependencies.cmake chooses.
+// The library's functions under their own names. cmake/dependencies.cmake chooses.
+#ifndef CAIRN_XXHASH_HEADER
+#define CAIRN_XXHASH_HEADER <xxhash.h>
+#endif
 #include CAIRN_XXHASH_HEADER
 
 #include <new>

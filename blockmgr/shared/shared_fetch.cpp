@@ -142,13 +142,20 @@ class Step : public std::enable_shared_from_this<Step> {
     }
     SharedContext& context = *fetch_->context;
     context.store.read(
-        {.name = context.name_of(key_of(i)), .into = memory_of(items_[i])},
+        {.name = context.name_of(key_of(i)), .into = memory_of_value(items_[i])},
         [self = shared_from_this(), i](const Result<bool>& there) { self->have_value(i, there); });
   }
 
-  static std::vector<iovec> memory_of(Item& item) {
-    std::vector<iovec> into{{item.header.data(), item.header.size()}};
+  static iovec memory_of_header(Item& item) { return {item.header.data(), item.header.size()}; }
+  static std::vector<iovec> memory_of_value(Item& item) {
+    std::vector<iovec> into{memory_of_header(item)};
     into.insert(into.end(), item.room.begin(), item.room.end());
+    return into;
+  }
+  // Another server makes the checksum while it sends.
+  static std::vector<iovec> memory_of_answer(Item& item) {
+    std::vector<iovec> into = item.room;
+    into.push_back(memory_of_header(item));
     return into;
   }
 
@@ -175,7 +182,7 @@ class Step : public std::enable_shared_from_this<Step> {
     for (const std::size_t i : together) {
       read.blocks.push_back({.key = key_of(i),
                              .sources = &fetch_->sources[first_ + i],
-                             .into = memory_of(items_[i])});
+                             .into = memory_of_answer(items_[i])});
     }
     read.look = [self = shared_from_this(), together](std::size_t at, const Result<bool>& there) {
       const auto why = self->look_at(together[at], there);

@@ -2,8 +2,8 @@
 #include <deque>
 #include <utility>
 
+#include "base/hash.hpp"
 #include "base/mutex.hpp"
-#include "blockmgr/cache/block_pieces.hpp"
 #include "blockmgr/shared/shared_context.hpp"
 #include "server/codec/dom_blocks.hpp"
 #include "server/codec/ids.hpp"
@@ -22,6 +22,9 @@ constexpr std::uint64_t kFetchAheadBytes = 4ull << 20;
 // Blocks that are there are handed to the socket together: a call for each costs small ones more
 // than their bytes do.
 constexpr std::uint64_t kSendBytes = 2ull << 20;
+// Of a block for another server, bytes that are handed out together: its checksum is made of them
+// first, and they are still in a core's cache (1 MiB of one's own, or more) when they are sent.
+constexpr std::uint64_t kHashedBytes = 512 * 1024;
 // Blocks of one read by another server, which asks for the next ones meanwhile: what is pinned for
 // it is held by some 200 bytes each.
 constexpr std::size_t kMaxShared = 256;
@@ -30,7 +33,7 @@ struct ReadRequest {
   std::shared_ptr<Cache> cache;
   std::vector<BlockKey> keys = {};
   LeaseHolder holder;      // for whom they are read
-  bool is_shared = false;  // for another server's shared tier: each with its header
+  bool is_shared = false;  // for another server's shared tier: each with its header behind it
   bool is_lent = false;    // by that server, which has them then
   std::uint64_t fingerprint = 0;
 };
@@ -40,14 +43,47 @@ Result<BlockReader> read_one(const ReadRequest& request, KeyView key) {
                          : request.cache->read(key, std::nullopt, request.holder);
 }
 
-// As the block would stand in a shared store, before its bytes.
-SharedHeader header_of(const ReadRequest& request, const BlockKey& key, BlockReader& reader,
-                       std::span<const iovec> pieces) {
-  return write_shared_header(request.fingerprint, {.key = key,
-                                                   .parent = request.cache->parent(key),
-                                                   .size_bytes = reader.size_bytes(),
-                                                   .checksum = kept_checksum(reader, pieces)});
-}
+// A block for another server: its bytes, and behind them the header that it would have in a shared
+// store. What checks it has read the bytes by then, and here none is read twice.
+class SharedParts {
+ public:
+  SharedParts(BlockReader& reader, std::span<const iovec> bytes)
+      : reader_(reader), left_(bytes.begin(), bytes.end()), checksum_(reader.checksum()) {}
+
+  // Adds some more to `out`, up to so many bytes; how many those are.
+  std::uint64_t take(std::uint64_t most, std::vector<iovec>& out) {
+    std::uint64_t taken = 0;
+    while (taken < most && next_ < left_.size()) {
+      iovec& left = left_[next_];
+      const std::size_t some = std::min<std::size_t>(left.iov_len, most - taken);
+      out.push_back({left.iov_base, some});
+      if (!checksum_) hash_.add({static_cast<const std::byte*>(left.iov_base), some});
+      left = {static_cast<std::byte*>(left.iov_base) + some, left.iov_len - some};
+      taken += some;
+      if (left.iov_len == 0) ++next_;
+    }
+    return taken;
+  }
+  bool is_taken() const { return next_ == left_.size(); }
+
+  // REQUIRES: is_taken(). Stays where it is.
+  iovec header(const ReadRequest& request, const BlockKey& key) {
+    if (!checksum_) reader_.keep_checksum(checksum_.emplace(hash_.value()));
+    header_ = write_shared_header(request.fingerprint, {.key = key,
+                                                        .parent = request.cache->parent(key),
+                                                        .size_bytes = reader_.size_bytes(),
+                                                        .checksum = *checksum_});
+    return {header_.data(), header_.size()};
+  }
+
+ private:
+  BlockReader& reader_;
+  std::vector<iovec> left_;
+  std::size_t next_ = 0;  // of left_
+  std::optional<std::uint64_t> checksum_;
+  PiecewiseHash hash_;
+  SharedHeader header_{};
+};
 
 // The keys of what is still to be sent, end to end: a client that is slow to read holds them all,
 // so they are in the bounded memory of bodies, as the body was that they came in.
@@ -125,9 +161,9 @@ class PrefixDownload final : public http::Download {
  private:
   struct Item {
     BlockKey key;
-    std::vector<BlockReader> readers;  // the last is the one that counts; failed ones stay
-    std::optional<SharedHeader> header = {};
-    std::optional<Pieces> pieces;  // under the queue's mutex; the header is before it
+    std::vector<BlockReader> readers;       // the last is the one that counts; failed ones stay
+    std::optional<Pieces> pieces;           // under the queue's mutex
+    std::optional<SharedParts> parts = {};  // what of them another server still has to get
   };
   struct Queue {
     ReadRequest request;
@@ -155,9 +191,6 @@ class PrefixDownload final : public http::Download {
         return fetch(queue, item);
       }
     }
-    if (pieces && queue->request.is_shared) {
-      item.header = header_of(queue->request, item.key, item.readers.back(), *pieces);
-    }
     {
       MutexLock lock(queue->mutex);
       item.pieces = std::move(pieces);
@@ -175,7 +208,7 @@ class PrefixDownload final : public http::Download {
       if (!queue.waiting || !queue.items.front().pieces) return;
       ready = std::move(queue.waiting);
       queue.waiting = {};
-      pieces = gather(queue);
+      pieces = queue.request.is_shared ? gather_shared(queue) : gather(queue);
     }
     ready(std::move(pieces));
   }
@@ -186,11 +219,25 @@ class PrefixDownload final : public http::Download {
     std::uint64_t bytes = 0;
     for (Item& item : queue.items) {
       if (!item.pieces || !*item.pieces || bytes >= kSendBytes) break;
-      if (item.header) queue.gathered.push_back({item.header->data(), item.header->size()});
       for (const iovec& piece : **item.pieces) {
         queue.gathered.push_back(piece);
         bytes += piece.iov_len;
       }
+      ++queue.sending;
+    }
+    return std::span<const iovec>(queue.gathered);
+  }
+
+  static Pieces gather_shared(Queue& queue) {
+    if (!*queue.items.front().pieces) return *queue.items.front().pieces;
+    queue.gathered.clear();
+    std::uint64_t bytes = 0;
+    for (Item& item : queue.items) {
+      if (!item.pieces || !*item.pieces || bytes >= kHashedBytes) break;
+      if (!item.parts) item.parts.emplace(item.readers.back(), **item.pieces);
+      bytes += item.parts->take(kHashedBytes - bytes, queue.gathered);
+      if (!item.parts->is_taken()) break;
+      queue.gathered.push_back(item.parts->header(queue.request, item.key));
       ++queue.sending;
     }
     return std::span<const iovec>(queue.gathered);

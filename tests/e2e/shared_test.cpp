@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <random>
 #include <thread>
 
 #include "tests/e2e/shared_server.hpp"
@@ -80,9 +81,8 @@ TEST(SharedTest, WhatComesWhileTheStoreIsAskedIsMatched) {
                .post(there.path("/match"), {{"keys", keys(0, 5)}, {"lease_ms", 60'000}})
                .document();
   });
-  EXPECT_TRUE(eventually([&] {
-    return there.metric("cairn_shared_looks_total", "result=\"asked\"") == 1;
-  }));
+  EXPECT_TRUE(eventually(
+      [&] { return there.metric("cairn_shared_looks_total", "result=\"asked\"") == 1; }));
   for (int n = 0; n < 4; ++n) there.store(n);
   redis.signal(SIGCONT);
   matching.join();
@@ -213,12 +213,37 @@ TEST(SharedTest, WhatOtherServersReadIsThatOfTheirNamespace) {
   ASSERT_EQ(whole.body.size(), 2 * part);
   for (int n = 0; n < 2; ++n) {
     const auto at = static_cast<std::size_t>(n) * part;
-    EXPECT_EQ(whole.body.substr(at, 8), "CAIRNSV1");
-    EXPECT_EQ(whole.body.substr(at + 176, block(n).size()), block(n));
+    EXPECT_EQ(whole.body.substr(at, block(n).size()), block(n));
+    EXPECT_EQ(whole.body.substr(at + block(n).size(), 8), "CAIRNSV1");
   }
   EXPECT_THAT(read("other", 1), is_problem(409, "state_conflict"));
   EXPECT_THAT(read("both", 257), is_problem(400, "out_of_range"));
   EXPECT_EQ(one.rest.get(cache.key_path(0, "?shared=both")).status, 400U);
+}
+
+// A holder makes the checksum of 512 KiB at a time while it sends them; at the second read it knows
+// it. In one piece, and in many that end elsewhere.
+TEST(SharedTest, ABlockLongerThanWhatAHolderHashesAtOnceComesWhole) {
+  TwoHosts hosts(json{{"placement", "holders"}});
+  for (const std::string layout : {"fully_contiguous", "first"}) {
+    json body = shared_body({{"namespace", layout}, {"placement", "holders"}});
+    body["layout"] = {{"num_layers", 10},  {"outer_dim", 2},         {"page_size", 16},
+                      {"inner_dim", 1056}, {"dtype_width_bytes", 2}, {"alignment", 512}};
+    body["tiers"] = {{"pinned", tier_body(4, layout)}};
+    TestCache here = TestCache::made_of(hosts.one.rest, body);
+    TestCache there = TestCache::made_of(hosts.other.rest, body);
+    std::string bytes(10 * 2 * 16 * 1056 * 2, '\0');
+    std::minstd_rand random{7};
+    for (char& byte : bytes) byte = static_cast<char>(random());
+    ASSERT_EQ(hosts.one.rest.put_bytes(here.key_path(0), bytes).status, 201U);
+    for (int read = 0; read < 2; ++read) {
+      EXPECT_TRUE(eventually([&] {
+        return match_and_wait(hosts.other, there, 1).at("matched") == 1;
+      })) << layout;
+      EXPECT_TRUE(hosts.other.rest.get(there.key_path(0)).body == bytes) << layout;
+      EXPECT_EQ(hosts.other.rest.del(there.key_path(0)).status, 204U);
+    }
+  }
 }
 
 TEST(SharedTest, AHolderOfTheSameHostIsAskedOverItsSocket) {

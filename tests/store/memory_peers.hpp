@@ -99,13 +99,13 @@ class MemoryPeers final : public BlockPeers {
                                                            .parent = server.cache->parent(key),
                                                            .size_bytes = reader->size_bytes(),
                                                            .checksum = checksum_of(*pieces)});
-    Bytes answer(header.size() + reader->size_bytes());
-    std::memcpy(answer.data(), header.data(), header.size());
-    std::byte* to = answer.data() + header.size();
+    Bytes answer(reader->size_bytes() + header.size());
+    std::byte* to = answer.data();
     for (const iovec& piece : *pieces) {
       std::memcpy(to, piece.iov_base, piece.iov_len);
       to += piece.iov_len;
     }
+    std::memcpy(to, header.data(), header.size());
     return answer;
   }
 };

@@ -256,10 +256,12 @@ TEST(SharedHolders, AHolderThatHasItNoMoreIsTakenOffTheList) {
 TEST(SharedHolders, AnAnswerWithAFlippedBitIsAMissAndItsGiverNoHolderAnyMore) {
   Fleet fleet;
   const auto one = fleet.host("one");
-  for (std::size_t at = 0; at < kSharedHeaderBytes + 64; ++at) {
+  for (std::size_t at = 0; at < 64 + kSharedHeaderBytes; ++at) {
     one->put(keys(1, 1));
     const auto other = fleet.host("other");
-    fleet.peers.spoil = [at](const std::string&, Bytes& answer) { answer[at] ^= std::byte{0x10}; };
+    fleet.peers.spoil = [at](const std::string&, Bytes& answer) {
+      answer[answer.size() - 1 - at] ^= std::byte{0x10};
+    };
     const auto beyond = other->look(keys(1, 1));
     EXPECT_EQ(state_of(*other, beyond), TransferState::failed);
     EXPECT_EQ(other->matched(keys(1, 1)), 0u) << at;
@@ -277,7 +279,7 @@ TEST(SharedHolders, AWrongAnswerIsCountedByReasonAndTheNextHolderAsked) {
   one->put(keys(1, kMany));
   two->put(keys(1, kMany));
   fleet.peers.spoil = [](const std::string& server, Bytes& answer) {
-    if (server == "http://one") answer.back() ^= std::byte{1};
+    if (server == "http://one") answer.front() ^= std::byte{1};
   };
   EXPECT_EQ(state_of(*other, other->look(keys(1, kMany))), TransferState::done);
   for (const BlockKey& each : keys(1, kMany)) {

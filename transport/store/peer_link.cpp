@@ -164,6 +164,7 @@ void PeerLink::read_body() {
     std::memmove(buffer_.data(), buffer_.data() + some, end_);
     if (skip_bytes_ > 0) return read_more();
   }
+  wire_->expect(asio::buffer_size(body_rest_));
   if (!body_rest_.empty()) {
     return wire_->read_some(
         body_rest_, [self = weak_from_this(), wire = wire_](error_code failed, std::size_t bytes) {

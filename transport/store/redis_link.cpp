@@ -288,6 +288,7 @@ bool RedisLink::take_line() {
 }
 
 void RedisLink::read_value() {
+  wire_->expect(asio::buffer_size(value_rest_));
   if (value_rest_.empty()) {
     reads_value_ = false;
     if (std::memcmp(line_end_.data(), "\r\n", line_end_.size()) != 0) {

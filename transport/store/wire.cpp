@@ -1,5 +1,6 @@
 #include "transport/store/wire.hpp"
 
+#include <algorithm>
 #include <boost/asio/connect.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
@@ -13,6 +14,14 @@ namespace {
 namespace asio = boost::asio;
 using Tcp = asio::ip::tcp;
 using boost::system::error_code;
+
+// A read that waits is woken when so much is there, or all that is to come. With each segment of
+// some 64 KiB both sides wake each other: of blocks of 2 MiB 4.2 GB/s came from another server
+// where 6.3 do now (two cores, in turn). The kernel takes less where its receive buffer is small.
+// What comes slower than that within a time-out counts as silence.
+constexpr std::size_t kMaxLowWater = 512 * 1024;
+// What is less is not worth the call.
+constexpr std::size_t kMinLowWater = 128 * 1024;
 
 // A name is looked up, and its addresses are tried in turn.
 class Connecting {
@@ -49,6 +58,7 @@ class StreamWire : public Wire {
   void write_some(std::vector<asio::const_buffer> from, Ended ended) override {
     stream_.async_write_some(from, std::move(ended));
   }
+  void expect(std::size_t) override {}
   void close() override {
     error_code ignored;
     stream_.lowest_layer().close(ignored);
@@ -69,8 +79,18 @@ class TcpWire final : public StreamWire<Tcp::socket> {
     connecting_.connect(stream_, address, std::move(done));
   }
 
+  void expect(std::size_t bytes) override {
+    const int low_water =
+        bytes < kMinLowWater ? 1 : static_cast<int>(std::min(bytes, kMaxLowWater));
+    if (low_water == low_water_) return;
+    error_code ignored;  // it is woken more often then
+    stream_.set_option(asio::socket_base::receive_low_watermark(low_water), ignored);
+    low_water_ = low_water;
+  }
+
  private:
   Connecting connecting_;
+  int low_water_ = 1;
 };
 
 class UnixWire final : public StreamWire<asio::local::stream_protocol::socket> {

@@ -26,6 +26,9 @@ class Wire {
                        UniqueFunction<void(boost::system::error_code)> done) = 0;
   // At least a byte.
   virtual void read_some(std::vector<boost::asio::mutable_buffer> into, Ended ended) = 0;
+  // So many bytes are to come, at least: a read that waits need not be woken for each segment of
+  // them. 0 where that is not known.
+  virtual void expect(std::size_t bytes) = 0;
   virtual void write_some(std::vector<boost::asio::const_buffer> from, Ended ended) = 0;
   virtual void close() = 0;
 };
