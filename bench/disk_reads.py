@@ -1,12 +1,15 @@
-"""Measures blocks that clients read from disk over HTTP beside fio, in one run on one disk.
+"""Measures blocks that clients read from disk over HTTP beside fio and nginx, in one run on one disk.
 
 fio reads pieces of a block's size at random through io_uring, past the page cache, with as many under way
-as there are connections. Called by bench/run; by hand with several servers, for a comparison:
+as there are connections. nginx answers the same requests from files of that size, past the page cache too, with
+threads for its disk: what a request costs beside the disk is in both. Called by bench/run; by hand with several
+servers, for a comparison:
 
     python3 -B bench/disk_reads.py build/release/cairn-server OTHER_SERVER...
 """
 
 import json
+import os
 import pathlib
 import statistics
 import subprocess
@@ -29,27 +32,11 @@ def label(block_bytes):
     return f"{block_bytes >> 20} MiB" if block_bytes >= 1 << 20 else f"{block_bytes >> 10} KiB"
 
 
-class Disk:
-    """A server with a cache whose blocks lie on disk. `above`: other tiers, which are empty."""
-
-    def __init__(self, binary, folder, block_bytes, above={}, spare_blocks=0):
-        folder.mkdir()
-        self.folder = folder
-        self.count = TOTAL_BYTES // block_bytes
-        self.server = over_http.Server(binary, "0-1", folder)
-        shape = {"num_layers": 1, "outer_dim": 2, "page_size": 16, "inner_dim": block_bytes // 64, "dtype_width_bytes": 2}
-        over_http.call(self.server.url + "/v1/caches/reads", "PUT",
-                       {"layout": shape, "tiers": {"disk": {"num_blocks": self.count + spare_blocks}, **above}})
-        step = max(1, (32 << 20) // block_bytes)
-        block = bytes(range(256)) * (block_bytes // 256)
-        for first in range(0, self.count, step):
-            keys = [key(n) for n in range(first, min(self.count, first + step))]
-            header = json.dumps({"keys": keys, "tier": "disk"}).encode()
-            over_http.call(self.server.url + "/v1/caches/reads/write", "POST",
-                           len(header).to_bytes(4, "little") + header + block * len(keys), "application/octet-stream")
+class Reader:
+    """Asks `url` for blocks at random of as many as `count`."""
 
     def wrk(self, connections, seconds):
-        """Reads of random blocks, which have begun."""
+        """Reads that have begun."""
         script = self.folder / "reads.lua"
         script.write_text(f"""
 math.randomseed(os.time())
@@ -61,7 +48,7 @@ done = function(summary, latency)
            summary.errors.status + summary.errors.read + summary.errors.connect + summary.errors.timeout))
 end
 """)
-        return subprocess.Popen(["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", str(script), self.server.url],
+        return subprocess.Popen(["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", str(script), self.url],
                                 stdout=subprocess.PIPE, text=True)
 
     def read(self, connections, seconds):
@@ -71,6 +58,65 @@ end
         if errors:
             raise RuntimeError(f"{errors} reads failed")
         return size / (duration_us / 1e6), p50_us
+
+
+class Nginx(Reader):
+    """A file a block, read past the page cache by threads of nginx's own."""
+
+    def __init__(self, folder, block_bytes):
+        self.folder = folder
+        self.count = TOTAL_BYTES // block_bytes
+        files = folder / "files"
+        files.mkdir(parents=True)
+        block = bytes(range(256)) * (block_bytes // 256)
+        for number in range(self.count):
+            (files / key(number)).write_bytes(block)
+        os.sync()
+        port = over_http.free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        temporary = " ".join(f"{kind}_temp_path {folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+        (folder / "nginx.conf").write_text(f"""
+worker_processes 1; daemon off; pid {folder}/nginx.pid; error_log {folder}/error.log;
+events {{ worker_connections 1024; }}
+http {{
+  access_log off; tcp_nodelay on; keepalive_requests 1000000000; {temporary}
+  aio threads; directio 512; output_buffers 2 {min(block_bytes, 1 << 20)};
+  open_file_cache max={self.count} inactive=1h;
+  server {{ listen 127.0.0.1:{port}; location /v1/caches/reads/keys/ {{ alias {files}/; }} }}
+}}
+""")
+        self.process = subprocess.Popen(
+            ["nginx", "-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", str(folder / "error.log"),
+             "-g", "user root;" if os.geteuid() == 0 else ""], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        over_http.until_answers(f"{self.url}/v1/caches/reads/keys/{key(0)}", folder / "error.log")
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(30)
+
+
+class Disk(Reader):
+    """A server with a cache whose blocks lie on disk. `above`: other tiers, which are empty."""
+
+    def __init__(self, binary, folder, block_bytes, above={}, spare_blocks=0):
+        folder.mkdir()
+        self.folder = folder
+        self.count = TOTAL_BYTES // block_bytes
+        self.server = over_http.Server(binary, "0-1", folder)
+        self.url = self.server.url
+        shape = {"num_layers": 1, "outer_dim": 2, "page_size": 16, "inner_dim": block_bytes // 64, "dtype_width_bytes": 2}
+        over_http.call(self.server.url + "/v1/caches/reads", "PUT",
+                       {"layout": shape, "tiers": {"disk": {"num_blocks": self.count + spare_blocks}, **above}})
+        step = max(1, (32 << 20) // block_bytes)
+        block = bytes(range(256)) * (block_bytes // 256)
+        for first in range(0, self.count, step):
+            keys = [key(n) for n in range(first, min(self.count, first + step))]
+            header = json.dumps({"keys": keys, "tier": "disk"}).encode()
+            over_http.call(self.server.url + "/v1/caches/reads/write", "POST",
+                           len(header).to_bytes(4, "little") + header + block * len(keys), "application/octet-stream")
+
+    def stop(self):
+        self.server.stop()
 
 
 def fio(folder, block_bytes, depth, seconds):
@@ -83,8 +129,9 @@ def fio(folder, block_bytes, depth, seconds):
 
 
 def figures(binaries, folder, block_bytes, seconds):
-    """By connections: the median speed and latency of fio, then of each binary."""
-    servers = [Disk(binary, folder / f"server{i}", block_bytes) for i, binary in enumerate(binaries)]
+    """By connections: the median speed and latency of fio, of nginx, then of each binary."""
+    servers = [Nginx(folder / "nginx", block_bytes)]
+    servers += [Disk(binary, folder / f"server{i}", block_bytes) for i, binary in enumerate(binaries)]
     fio(folder, block_bytes, 16, 1)  # lays its file out
     found = {}
     try:
@@ -95,7 +142,7 @@ def figures(binaries, folder, block_bytes, seconds):
                                   for which in range(1 + len(servers))]
     finally:
         for server in servers:
-            server.server.stop()
+            server.stop()
     return found
 
 
@@ -104,10 +151,13 @@ def measure(binary, seconds=2):
     for block_bytes in BLOCKS:
         with tempfile.TemporaryDirectory(prefix="cairn-bench-", dir=pathlib.Path.cwd()) as name:
             found = figures([binary], pathlib.Path(name), block_bytes, seconds)
-        for connections, ((yard, yard_us), (ours, ours_us)) in found.items():
+        for connections, ((yard, yard_us), (nginx, nginx_us), (ours, ours_us)) in found.items():
             rows.append({"name": f"reads of {label(block_bytes)} from disk, {connections} at once, of fio", "value": ours / yard,
                          "unit": "ratio", "target": 0.9 if connections == 16 else None, "at_least": True,
-                         "note": f"fio {yard / 1e6:.0f} MB/s, Cairn {ours / 1e6:.0f} MB/s, median {ours_us:.0f} us"})
+                         "note": f"fio {yard / 1e6:.0f} MB/s, nginx {nginx / 1e6:.0f} MB/s {nginx_us:.0f} us, "
+                                 f"Cairn {ours / 1e6:.0f} MB/s {ours_us:.0f} us"})
+            rows.append({"name": f"reads of {label(block_bytes)} from disk, {connections} at once, of nginx", "value": ours / nginx,
+                         "unit": "ratio", "target": None})
             if connections == 1:
                 rows.append({"name": f"latency of a read of {label(block_bytes)} from disk, of 1.3 x fio + 40 us",
                              "value": ours_us / (1.3 * yard_us + 40), "unit": "ratio", "target": 1.0, "at_least": False,

@@ -69,6 +69,16 @@ class Server:
         self.log.close()
 
 
+def until_answers(url, log):
+    for _ in range(200):
+        try:
+            call(url)
+            return
+        except OSError:
+            time.sleep(0.05)
+    raise RuntimeError(f"{url} does not answer: {log.read_text()}")
+
+
 class Nginx:
     """One nginx worker that answers a constant at / and serves files below /files by sendfile."""
 
@@ -100,13 +110,7 @@ http {{
              "-e", str(directory / "error.log"), "-g", "user root;" if os.geteuid() == 0 else ""],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.url = f"http://127.0.0.1:{self.port}"
-        for _ in range(200):
-            try:
-                call(self.url + "/constant")
-                return
-            except OSError:
-                time.sleep(0.05)
-        raise RuntimeError("nginx did not start: " + (directory / "error.log").read_text())
+        until_answers(self.url + "/constant", directory / "error.log")
 
     def stop(self):
         self.process.terminate()
