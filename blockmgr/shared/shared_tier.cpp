@@ -139,9 +139,9 @@ void SharedTier::looked(Found found, const Look& look, UniqueFunction<void(Beyon
     found.keys.resize(count);
     const std::vector<bool> here = are_here(found.keys);
     beyond.here = static_cast<std::uint64_t>(std::ranges::find(here, false) - here.begin());
-    if (look.fetches) beyond.transfer = fetch(std::move(found), here, look);
+    if (look.fetches) beyond.transfers = fetch(std::move(found), here, look);
   }
-  done(beyond);
+  done(std::move(beyond));
 }
 
 std::vector<bool> SharedTier::are_here(std::span<const BlockKey> keys) const {
@@ -154,21 +154,23 @@ void SharedTier::spare(std::uint64_t hash, std::chrono::milliseconds for_so_long
   absent_[hash] = clock_.now() + for_so_long;
 }
 
-std::optional<TransferId> SharedTier::fetch(Found found, const std::vector<bool>& here,
-                                            const Look& look) {
+std::vector<TransferId> SharedTier::fetch(Found found, const std::vector<bool>& here,
+                                          const Look& look) {
   const std::vector<BlockKey>& keys = found.keys;
   std::vector<BlockKey> wanted;
   std::vector<BlockSources> sources;
-  std::optional<TransferId> other;
+  std::vector<TransferId> transfers;
   {
     MutexLock lock(mutex_);
-    if (ended_) return std::nullopt;
+    if (ended_) return {};
     for (std::size_t i = 0; i < keys.size(); ++i) {
       const std::uint64_t hash = hash_of(keys[i]);
       if (!holders_) remember(hash);
       if (here[i]) continue;
       if (const auto at = fetching_.find(hash); at != fetching_.end()) {
-        other = at->second;
+        if (std::ranges::find(transfers, at->second) == transfers.end()) {
+          transfers.push_back(at->second);
+        }
         continue;
       }
       wanted.push_back(keys[i]);
@@ -176,7 +178,7 @@ std::optional<TransferId> SharedTier::fetch(Found found, const std::vector<bool>
       fetching_.emplace(hash, TransferId{});
     }
   }
-  if (wanted.empty()) return other;
+  if (wanted.empty()) return transfers;
   auto id = SharedFetches::start(
       {.context = context_,
        .keys = wanted,
@@ -190,14 +192,15 @@ std::optional<TransferId> SharedTier::fetch(Found found, const std::vector<bool>
                            const BlockSource& source) { holders->is_not_there(key, source); }});
   if (!id) {
     fetched(wanted, 0);
-    return other;
+    return transfers;
   }
+  transfers.push_back(*id);
   MutexLock lock(mutex_);
   for (const BlockKey& key : wanted) {
     // It may have ended by now.
     if (const auto at = fetching_.find(hash_of(key)); at != fetching_.end()) at->second = *id;
   }
-  return *id;
+  return transfers;
 }
 
 void SharedTier::fetched(const std::vector<BlockKey>& keys, std::size_t arrived) {
@@ -226,13 +229,11 @@ void SharedTier::matched(std::span<const KeyView> keys) {
     if (config_.ttl_ms > 0) {
       interval = std::min(interval, std::chrono::milliseconds(config_.ttl_ms / 4));
     }
-    const auto told_before = now - interval;
     for (const KeyView& key : keys) {
       Known* const at = known(hash_of(key));
       if (at == nullptr) {
         if (stores) unknown.emplace_back(key);
-      } else if (at->told < told_before && touched.size() < kMaxTouches) {
-        at->told = now;
+      } else if (touched.size() < kMaxTouches && at->falls_due(now, interval)) {
         touched.emplace_back(key);
         context_->under_way.enter();
       }
@@ -275,8 +276,7 @@ void SharedTier::offer(const BlockKey& key, const std::optional<BlockKey>& paren
     if (ended_) return;
     if (Known* const at = known(hash); at != nullptr) {
       // What was computed again lay behind one that is gone, and may soon go itself, or has.
-      if (clock_.now() - at->told < kJustTold) return;
-      at->told = clock_.now();
+      if (!at->falls_due(clock_.now(), kJustTold)) return;
       context_->under_way.enter();
       is_known = true;
     } else if (waiting_.size() >= kMaxWaiting) {
@@ -346,6 +346,12 @@ void SharedTier::end() {
   if (!departures_) return;
   context_->cache->on_departure({});
   departures_->end();
+}
+
+bool SharedTier::Known::falls_due(TimePoint now, std::chrono::milliseconds interval) {
+  if (now - told <= interval) return false;
+  told = now;
+  return true;
 }
 
 SharedTier::Known* SharedTier::known(std::uint64_t hash) {

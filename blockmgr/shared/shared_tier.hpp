@@ -71,7 +71,8 @@ class SharedTier : public std::enable_shared_from_this<SharedTier> {
     // So many of those are here by now: they came while the store was asked, for another match or
     // from an engine. Who found none of them is to look again.
     std::uint64_t here = 0;
-    std::optional<TransferId> transfer = {};
+    // That bring the others: each that another match began, then the one that this match did.
+    std::vector<TransferId> transfers = {};
   };
   void look_beyond(const Look& look, UniqueFunction<void(Beyond)> done);
   // A match found these in the cache.
@@ -100,6 +101,9 @@ class SharedTier : public std::enable_shared_from_this<SharedTier> {
   // What the store is known to have, or will have, and when that was last said to it.
   struct Known {
     TimePoint told;
+
+    // Whether it is to be said once more, which is done then.
+    bool falls_due(TimePoint now, std::chrono::milliseconds interval);
   };
   using KnownNames = boost::unordered_flat_map<std::uint64_t, Known>;
 
@@ -112,7 +116,7 @@ class SharedTier : public std::enable_shared_from_this<SharedTier> {
   static SharedEvents events_of(const Cache& cache);
   void looked(Found found, const Look& look, UniqueFunction<void(Beyond)>& done);
   std::vector<bool> are_here(std::span<const BlockKey> keys) const;
-  std::optional<TransferId> fetch(Found found, const std::vector<bool>& here, const Look& look);
+  std::vector<TransferId> fetch(Found found, const std::vector<bool>& here, const Look& look);
   void fetched(const std::vector<BlockKey>& keys, std::size_t arrived);
   void offer(const BlockKey& key, const std::optional<BlockKey>& parent);
   // Tells the store that it is in use. REQUIRES: context_->under_way was entered for it.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 
 #include "server/codec/answers.hpp"
 #include "server/codec/hot_document.hpp"
@@ -162,6 +163,25 @@ struct SharedMatch {
   }
 };
 
+// Calls `done` once all of them have ended, or after `wait_ms`.
+void wait_for_all(TransferWaits& waits, const std::vector<TransferId>& transfers,
+                  std::uint32_t wait_ms, UniqueFunction<void()> done) {
+  struct Waiting {
+    std::atomic<std::size_t> left;
+    UniqueFunction<void()> done;
+    void end_one() {
+      if (--left == 0) done();
+    }
+  };
+  const auto waiting = std::make_shared<Waiting>();
+  waiting->left = transfers.size() + 1;
+  waiting->done = std::move(done);
+  for (const TransferId transfer : transfers) {
+    if (!waits.wait(transfer, wait_ms, [waiting] { waiting->end_one(); })) waiting->end_one();
+  }
+  waiting->end_one();
+}
+
 void match_beyond(Service& service, const Call& call, const std::shared_ptr<Cache>& cache,
                   const MatchBody& body, std::span<const KeyView> keys, const MatchResult& result,
                   Reply reply) {
@@ -175,15 +195,15 @@ void match_beyond(Service& service, const Call& call, const std::shared_ptr<Cach
                                                          .reply = std::move(reply)});
   const std::size_t here = result.blocks.size();
   const auto looked = [&service, match, wait_ms = body.wait_ms,
-                       missing = keys.size() - here](SharedTier::Beyond beyond) {
+                       missing = keys.size() - here](const SharedTier::Beyond& beyond) {
     match->cache->count_beyond(
         {.shared_blocks = beyond.blocks, .missed_blocks = missing - beyond.blocks});
     match->shared_blocks = beyond.blocks;
-    match->transfer = beyond.transfer;
-    const bool waits =
-        beyond.transfer && wait_ms > 0 &&
-        service.waits.wait(*beyond.transfer, wait_ms, [match] { match->match_again(); });
-    if (waits) return;
+    if (!beyond.transfers.empty()) match->transfer = beyond.transfers.back();
+    if (match->transfer && wait_ms > 0) {
+      return wait_for_all(service.waits, beyond.transfers, wait_ms,
+                          [match] { match->match_again(); });
+    }
     if (beyond.here > 0) return match->match_again();
     match->answer();
   };

@@ -34,19 +34,16 @@ class MemoryStore final : public SharedStore {
     done(std::move(there));
   }
   void read(Read read, UniqueFunction<void(Result<bool>)> done) override {
-    done(answer([&]() -> Result<bool> {
-      const auto at = values.find(read.name);
-      if (at == values.end()) return false;
-      std::size_t size = 0;
-      for (const iovec& piece : read.into) size += piece.iov_len;
-      if (size != at->second.size()) return Error{ErrorCode::wrong_length, "another length"};
-      const char* from = at->second.data();
-      for (const iovec& piece : read.into) {
-        std::memcpy(piece.iov_base, from, piece.iov_len);
-        from += piece.iov_len;
+    {
+      const std::lock_guard lock(mutex_);
+      if (holds_reads) {
+        held.emplace_back([this, read = std::move(read), done = std::move(done)]() mutable {
+          read_now(read, done);
+        });
+        return;
       }
-      return true;
-    }));
+    }
+    read_now(read, done);
   }
   void write(Write write, UniqueFunction<void(Result<bool>)> done) override {
     std::string bytes;
@@ -122,20 +119,21 @@ class MemoryStore final : public SharedStore {
   }
   SharedStoreStats stats() const override { return {}; }
 
-  // Of the writes that are held.
-  void let_writes_go() {
+  // What is held.
+  void let_go() {
     std::vector<UniqueFunction<void()>> going;
     {
       const std::lock_guard lock(mutex_);
       going.swap(held);
     }
-    for (auto& write : going) write();
+    for (auto& act : going) act();
   }
 
   std::map<std::string, std::string> values;
   std::map<std::string, std::map<std::string, std::uint8_t>> holders;  // by name, by who
   std::uint64_t announced = 0;
   bool holds_writes = false;
+  bool holds_reads = false;
   std::vector<UniqueFunction<void()>> held;
   bool is_down = false;
   std::size_t known_in_time = SIZE_MAX;  // names of a look, from the first on
@@ -145,6 +143,22 @@ class MemoryStore final : public SharedStore {
   int touches = 0;
 
  private:
+  void read_now(const Read& read, UniqueFunction<void(Result<bool>)>& done) {
+    done(answer([&]() -> Result<bool> {
+      const auto at = values.find(read.name);
+      if (at == values.end()) return false;
+      std::size_t size = 0;
+      for (const iovec& piece : read.into) size += piece.iov_len;
+      if (size != at->second.size()) return Error{ErrorCode::wrong_length, "another length"};
+      const char* from = at->second.data();
+      for (const iovec& piece : read.into) {
+        std::memcpy(piece.iov_base, from, piece.iov_len);
+        from += piece.iov_len;
+      }
+      return true;
+    }));
+  }
+
   template <class Act>
   Result<bool> answer(Act&& act) {
     const std::lock_guard lock(mutex_);

@@ -110,7 +110,7 @@ TEST(SharedEvict, WhoNeedsRoomWaitsForWritesUnderWayAndForNoMore) {
   EXPECT_EQ(one.matched(keys(80, 1)), 0u);
   EXPECT_FALSE(slots);
   store.holds_writes = false;
-  store.let_writes_go();
+  store.let_go();
   ASSERT_TRUE(slots);
   EXPECT_TRUE(*slots);
   EXPECT_EQ(store.values.size(), 4u);
@@ -127,7 +127,7 @@ TEST(SharedEvict, WhoHasWaitedForLongEnoughGetsRoomOfBlocksThatAreNotStored) {
                       [&](Result<Allocation> got) { slots.emplace(std::move(got)); });
   EXPECT_EQ(store.held.size(), 1u);
   one.rig.clock.advance(std::chrono::seconds(1));
-  store.let_writes_go();
+  store.let_go();
   ASSERT_TRUE(slots);
   EXPECT_TRUE(*slots);
   EXPECT_EQ(store.values.size(), 1u);
@@ -145,7 +145,7 @@ TEST(SharedEvict, ABlockThatIsLeasedMeanwhileStays) {
   const MatchResult held = one.rig.match(*one.cache, keys(1, 4));
   EXPECT_EQ(held.blocks.size(), 4u);
   store.holds_writes = false;
-  store.let_writes_go();
+  store.let_go();
   ASSERT_TRUE(slots);
   EXPECT_FALSE(*slots);
   EXPECT_EQ(one.rig.read(*one.cache, key(4)).value(), bytes_of(key(4)));
@@ -165,7 +165,7 @@ TEST(SharedEvict, ACacheThatIsDroppedMeanwhileLeavesNothing) {
   EXPECT_FALSE(*slots);
   one.tiers.poll();
   store.holds_writes = false;
-  store.let_writes_go();
+  store.let_go();
 }
 
 // A watermark's eviction goes on where more is to go than may be under way at once.
@@ -178,7 +178,7 @@ TEST(SharedEvict, WhatATierGivesUpUnderPressureGoesThereToTheLast) {
   Host one(store, {.write = Write::on_evict}, {.pinned = 32}, {}, pressure);
   store.holds_writes = true;
   for (std::uint64_t n = 1; n <= 29; ++n) one.put(keys(n, 1));
-  while (!store.held.empty()) store.let_writes_go();
+  while (!store.held.empty()) store.let_go();
   EXPECT_EQ(store.values.size(), 29u - 8u);
   EXPECT_EQ(count(*one.cache, Tier::pinned, SlotState::evictable), 8u);
 }

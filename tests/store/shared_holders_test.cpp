@@ -31,7 +31,7 @@ struct Fleet {
 };
 
 TransferState state_of(Host& host, const SharedTier::Beyond& beyond) {
-  return host.rig.manager->transfer(beyond.transfer.value()).value().state;
+  return host.rig.manager->transfer(beyond.transfers.at(0)).value().state;
 }
 
 TEST(SharedHolders, WhatOneHostHasAnotherReadsFromIt) {

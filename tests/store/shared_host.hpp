@@ -118,7 +118,8 @@ struct Host {
     tier->look_beyond({.keys = asked, .to = tier->default_tier()},
                       [&](SharedTier::Beyond beyond) { told = beyond; });
     rig.engine->wait_idle();
-    if (told.transfer && served_to.peers != nullptr) wait_for(*told.transfer);
+    if (served_to.peers == nullptr) return told;
+    for (const TransferId transfer : told.transfers) wait_for(transfer);
     return told;
   }
   // Of which the engine's threads do a part.

@@ -21,8 +21,9 @@ TEST(SharedTier, WhatOneHostCommitsAnotherFinds) {
   EXPECT_EQ(store.values.size(), 5u);
   const auto beyond = other.look(keys(1, 8));
   EXPECT_EQ(beyond.blocks, 5u);
-  ASSERT_TRUE(beyond.transfer);
-  EXPECT_EQ(other.rig.manager->transfer(*beyond.transfer).value().state, TransferState::done);
+  ASSERT_THAT(beyond.transfers, ::testing::SizeIs(1));
+  EXPECT_EQ(other.rig.manager->transfer(beyond.transfers.back()).value().state,
+            TransferState::done);
   EXPECT_EQ(other.matched(keys(1, 8)), 5u);
   for (const BlockKey& one_key : keys(1, 5)) {
     EXPECT_EQ(other.rig.read(*other.cache, one_key).value(), bytes_of(one_key));
@@ -43,7 +44,7 @@ TEST(SharedTier, WhoMayNotFetchIsToldWhatIsThere) {
   other.tier->look_beyond({.keys = asked_views, .to = Tier::pinned, .fetches = false},
                           [&](SharedTier::Beyond beyond) { told = beyond; });
   EXPECT_EQ(told.blocks, 3u);
-  EXPECT_FALSE(told.transfer);
+  EXPECT_TRUE(told.transfers.empty());
   other.settle();
   EXPECT_EQ(other.matched(keys(1, 3)), 0u);
 }
@@ -57,11 +58,31 @@ TEST(SharedTier, WhoAskedForWhatHasComeMeanwhileIsTold) {
   const auto some = other.look(keys(1, 6));
   EXPECT_EQ(some.blocks, 5u);
   EXPECT_EQ(some.here, 3u);
-  EXPECT_TRUE(some.transfer);
+  EXPECT_FALSE(some.transfers.empty());
   const auto all = other.look(keys(1, 6));
   EXPECT_EQ(all.blocks, 5u);
   EXPECT_EQ(all.here, 5u);
-  EXPECT_FALSE(all.transfer);
+  EXPECT_TRUE(all.transfers.empty());
+}
+
+// A longer prompt comes while the blocks of a shorter one are on their way: whoever waits for it
+// waits for both. It waited for the last of them, and its answer could end before the first.
+TEST(SharedTier, WhoWantsBlocksOfSeveralFetchesIsToldOfEach) {
+  MemoryStore store;
+  Host one(store);
+  Host other(store);
+  one.put(keys(1, 5));
+  store.holds_reads = true;
+  const auto first = other.look(keys(1, 3)).transfers;
+  ASSERT_THAT(first, ::testing::SizeIs(1));
+  const auto second = other.look(keys(1, 5)).transfers;
+  ASSERT_THAT(second, ::testing::SizeIs(2));
+  EXPECT_EQ(second.front(), first.front());
+  EXPECT_EQ(other.look(keys(1, 5)).transfers, second);
+  store.holds_reads = false;
+  store.let_go();
+  other.settle();
+  EXPECT_EQ(other.matched(keys(1, 5)), 5u);
 }
 
 TEST(SharedTier, ABlockIsWrittenOnce) {
@@ -240,7 +261,8 @@ TEST(SharedTier, AValueWithAFlippedBitIsAMissAndErased) {
     store.values[name] = bad;
     Host reader(store);
     const auto beyond = reader.look(keys(1, 1));
-    EXPECT_EQ(reader.rig.manager->transfer(*beyond.transfer).value().state, TransferState::failed);
+    EXPECT_EQ(reader.rig.manager->transfer(beyond.transfers.back()).value().state,
+              TransferState::failed);
     EXPECT_EQ(reader.matched(keys(1, 1)), 0u) << at;
     EXPECT_TRUE(store.values.empty()) << at;
   }
@@ -270,7 +292,7 @@ TEST(SharedTier, AWrongValueInTheMiddleLeavesThePrefixBeforeIt) {
   const auto beyond = other.look(keys(1, 5));
   EXPECT_EQ(beyond.blocks, 5u);
   EXPECT_EQ(other.matched(keys(1, 5)), 2u);
-  const auto status = other.rig.manager->transfer(*beyond.transfer).value();
+  const auto status = other.rig.manager->transfer(beyond.transfers.back()).value();
   EXPECT_EQ(status.state, TransferState::failed);
   EXPECT_EQ(status.blocks_done, 2u);
 }
@@ -305,7 +327,8 @@ TEST(SharedTier, WhereThereIsNoRoomTheFetchFailsAndNothingIsHeld) {
   const auto slots = other.rig.allocate(*other.cache, {.count = 4, .tier = Tier::pinned}).value();
   const auto beyond = other.look(keys(1, 4));
   EXPECT_EQ(beyond.blocks, 4u);
-  EXPECT_EQ(other.rig.manager->transfer(*beyond.transfer).value().state, TransferState::failed);
+  EXPECT_EQ(other.rig.manager->transfer(beyond.transfers.back()).value().state,
+            TransferState::failed);
   ASSERT_TRUE(other.cache->release(slots.lease));
   EXPECT_EQ(other.cache->stats().leases, 0u);
 }
