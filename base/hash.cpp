@@ -1,9 +1,6 @@
 #include "base/hash.hpp"
 
-// The library's functions under their own names. cmake/dependencies.cmake chooses.
-#ifndef CAIRN_XXHASH_HEADER
-#define CAIRN_XXHASH_HEADER <xxhash.h>
-#endif
+// The library's functions under their own names; cmake/dependencies.cmake chooses.
 #include CAIRN_XXHASH_HEADER
 
 #include <new>
