@@ -32,7 +32,7 @@ readonly program='
     # Each third party by the start of its headers, and its folders, rooms or files.
     # A client has errors of its own: the answers of a server.
     home["boost/system/"] = " base client "
-    home["xxhash"] = " base "
+    home["xxh"] = " base "
     home["zstd"] = " blockmgr/snapshot/snapshot_zstd.cpp "
     home["numa"] = " memory "
     home["cuda"] = " memory transport "

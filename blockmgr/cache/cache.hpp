@@ -399,16 +399,19 @@ class Cache {
   Result<std::optional<TransferId>> onboard(const OnboardRequest& request);
   // Pins those of the keys that are present, each in its highest copy: for who is about to answer
   // that they are. Under `lease`, which then ends `lease_ms` from now, or one of its own. Not
-  // counted in the statistics. too_many leases or blocks held; unknown_lease, lease_expired.
+  // counted in the statistics. too_many leases or blocks held, lease_quota; unknown_lease,
+  // lease_expired.
   struct HoldTerms {
-    std::uint32_t lease_ms = 0;
+    std::optional<std::uint32_t> lease_ms = {};  // nothing: the cache's default
     std::optional<LeaseId> lease = {};
-    LeaseHolder holder = {};  // of one of its own
-    RequestHint hint = {};    // counts when that one ends
+    LeaseHolder holder = {};                // of one of its own
+    RequestHint hint = {};                  // counts when that one ends
+    std::shared_ptr<LeaseQuota> pins = {};  // as of a match
   };
   struct Held {
     std::vector<std::optional<BlockHandle>> blocks = {};  // of the keys; nothing: not present
     std::optional<LeaseId> lease = {};                    // nothing where none is held
+    std::int64_t expires_at_unix_ms = 0;                  // of that lease
   };
   Result<Held> hold(std::span<const KeyView> keys, const HoldTerms& terms);
   // The key before it in its prefix; nothing where that is not known, or the key is not present.

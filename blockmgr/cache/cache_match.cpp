@@ -221,6 +221,7 @@ Result<Cache::Held> Cache::hold(std::span<const KeyView> keys, const HoldTerms& 
   CAIRN_TRY(section.check_usable());
   section->leases.end_overdue(section);
   CAIRN_TRY(section->leases.check_held(section, keys.size()));
+  CAIRN_TRY(Leases::check_pins(terms.pins.get(), keys.size()));
   std::optional<LeaseNumber> lease;
   if (terms.lease) {
     auto live = section->leases.live(section, *terms.lease);
@@ -253,6 +254,7 @@ Result<Cache::Held> Cache::hold(std::span<const KeyView> keys, const HoldTerms& 
       }
       lease = section->leases.open({.expires_at = Leases::kNotYet,
                                     .holder = terms.holder,
+                                    .pins = terms.pins,
                                     .told = terms.hint.reuse.next_use()});
       held.lease = section->leases[*lease].id;
     }
@@ -268,6 +270,7 @@ Result<Cache::Held> Cache::hold(std::span<const KeyView> keys, const HoldTerms& 
   }
   if (lease) {
     section->leases.renew(*lease, section.now() + std::chrono::milliseconds(*duration_ms));
+    held.expires_at_unix_ms = section.unix_ms() + *duration_ms;
   }
   if (!session_blocks.empty()) {
     section->sessions.add({terms.holder, terms.hint.session}, session_blocks);

@@ -13,7 +13,7 @@ struct SourceRead {
   struct Block {
     BlockKey key;
     const BlockSources* sources = nullptr;  // until the end
-    std::vector<iovec> into;                // header and bytes; all have as many
+    std::vector<iovec> into;                // bytes and header; all have as many
   };
   std::shared_ptr<SharedContext> context;
   std::vector<Block> blocks = {};

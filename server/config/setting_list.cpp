@@ -79,7 +79,8 @@ std::vector<SettingHelp> file_settings() {
   add("shared.tls.cert", "PEM file with a certificate for the store to see (default none)");
   add("shared.tls.key", "PEM file with its key");
   add("shared.connections", "connections for values, a node (default 2)");
-  add("shared.timeout_ms", "without a byte of an answer a node is given up (default 1000)");
+  add("shared.timeout_ms",
+      "without a byte of an answer, or 512 KiB of a large one, a node is given up (default 1000)");
   add("shared.max_queued", "values that wait for a node's connections (default 256)");
   add("shared.match_deadline_us", "how long a match waits for the store's word (default 2000)");
   add("shared.touch_interval_ms",
@@ -92,7 +93,9 @@ std::vector<SettingHelp> file_settings() {
   add("shared.peer.cert", "PEM file with a certificate for them to see (default none)");
   add("shared.peer.key", "PEM file with its key");
   add("shared.peer.connections", "connections, a server (default 2)");
-  add("shared.peer.timeout_ms", "without a byte of an answer a server is given up (default 1000)");
+  add("shared.peer.timeout_ms",
+      "without a byte of an answer, or 512 KiB of a large one, a server is given up (default "
+      "1000)");
   add("shared.peer.max_queued", "blocks that wait for a server's connections (default 256)");
   add("shared.evict_wait_ms",
       "how long a block that makes room waits for its turn to be stored, with write on_evict "

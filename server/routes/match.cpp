@@ -133,6 +133,7 @@ struct SharedMatch {
   std::optional<std::uint32_t> lease_ms = {};
   std::shared_ptr<LeaseQuota> pins = {};
   LeaseHolder holder = {};
+  RequestHint hint = {};
   bool packed = false;
   Reply reply;
 
@@ -146,20 +147,49 @@ struct SharedMatch {
                   .shared_blocks = shared_blocks},
                  reply);
   }
-  // Once more of them is here than was.
-  void match_again() {
-    const std::vector<KeyView> views(keys.begin(), keys.end());
-    MatchResult now;
-    if (auto matched = cache->match(views, lease_ms, now, pins, holder); !matched) {
-      return reply.error(matched.error());
+  // Once more of them may be here: they join the lease. It is the same match, which was counted.
+  void find_again() {
+    const std::size_t known = result.blocks.size() + shared_blocks;
+    if (lease_ms == 0) {
+      result.blocks.clear();
+      for (const BlockReader& reader : cache->read_prefix(views_of(0, known), holder)) {
+        result.blocks.push_back(reader.handle());
+      }
+    } else if (const auto joined = join(known);
+               !joined && (joined.error().code == ErrorCode::lease_expired ||
+                           joined.error().code == ErrorCode::unknown_lease)) {
+      // It was waited for longer than the lease is long. Where there is no room for another one, it
+      // is a miss.
+      result = {};
+      static_cast<void>(join(known));
     }
-    cache->count_beyond({.missed_blocks = views.size() - now.blocks.size()});
-    if (result.lease) static_cast<void>(cache->release(*result.lease));
-    const std::uint64_t more =
-        now.blocks.size() - std::min(now.blocks.size(), result.blocks.size());
-    shared_blocks -= std::min(shared_blocks, more);
-    result = std::move(now);
+    shared_blocks = known - std::min(known, result.blocks.size());
     answer();
+  }
+
+ private:
+  std::vector<KeyView> views_of(std::size_t first, std::size_t end) const {
+    const std::span<const BlockKey> part = std::span(keys).subspan(first, end - first);
+    return {part.begin(), part.end()};
+  }
+
+  Result<> join(std::size_t known) {
+    const std::vector<KeyView> beyond = views_of(result.blocks.size(), known);
+    const std::vector<bool> here = cache->contains(beyond);
+    const auto count = static_cast<std::size_t>(std::ranges::find(here, false) - here.begin());
+    auto held = cache->hold(std::span(beyond).first(count), {.lease_ms = lease_ms,
+                                                             .lease = result.lease,
+                                                             .holder = holder,
+                                                             .hint = hint,
+                                                             .pins = pins});
+    if (!held) return std::move(held).error();
+    result.lease = held->lease;
+    result.expires_at_unix_ms = held->expires_at_unix_ms;
+    for (const auto& block : held->blocks) {
+      if (!block) break;
+      result.blocks.push_back(*block);
+    }
+    return {};
   }
 };
 
@@ -191,6 +221,7 @@ void match_beyond(Service& service, const Call& call, const std::shared_ptr<Cach
                                                          .lease_ms = body.lease_ms,
                                                          .pins = call.pins(),
                                                          .holder = call.holder(),
+                                                         .hint = body.hint,
                                                          .packed = call.style.form.bytes,
                                                          .reply = std::move(reply)});
   const std::size_t here = result.blocks.size();
@@ -202,9 +233,9 @@ void match_beyond(Service& service, const Call& call, const std::shared_ptr<Cach
     if (!beyond.transfers.empty()) match->transfer = beyond.transfers.back();
     if (match->transfer && wait_ms > 0) {
       return wait_for_all(service.waits, beyond.transfers, wait_ms,
-                          [match] { match->match_again(); });
+                          [match] { match->find_again(); });
     }
-    if (beyond.here > 0) return match->match_again();
+    if (beyond.here > 0) return match->find_again();
     match->answer();
   };
   const auto tier = service.shared == nullptr ? nullptr : service.shared->of(cache);

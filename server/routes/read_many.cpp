@@ -47,8 +47,18 @@ Result<BlockReader> read_one(const ReadRequest& request, KeyView key) {
 // store. What checks it has read the bytes by then, and here none is read twice.
 class SharedParts {
  public:
-  SharedParts(BlockReader& reader, std::span<const iovec> bytes)
-      : reader_(reader), left_(bytes.begin(), bytes.end()), checksum_(reader.checksum()) {}
+  // A block of a disk is not pinned any more once it was read: its parent is looked up now.
+  SharedParts(const ReadRequest& request, const BlockKey& key, BlockReader& reader,
+              std::span<const iovec> bytes)
+      : reader_(reader),
+        left_(bytes.begin(), bytes.end()),
+        block_{.key = key,
+               .parent = request.cache->parent(key),
+               .size_bytes = reader.size_bytes(),
+               .checksum = reader.checksum().value_or(0)},
+        fingerprint_(request.fingerprint) {
+    if (!reader.checksum()) hash_.emplace();
+  }
 
   // Adds some more to `out`, up to so many bytes; how many those are.
   std::uint64_t take(std::uint64_t most, std::vector<iovec>& out) {
@@ -57,7 +67,7 @@ class SharedParts {
       iovec& left = left_[next_];
       const std::size_t some = std::min<std::size_t>(left.iov_len, most - taken);
       out.push_back({left.iov_base, some});
-      if (!checksum_) hash_.add({static_cast<const std::byte*>(left.iov_base), some});
+      if (hash_) hash_->add({static_cast<const std::byte*>(left.iov_base), some});
       left = {static_cast<std::byte*>(left.iov_base) + some, left.iov_len - some};
       taken += some;
       if (left.iov_len == 0) ++next_;
@@ -67,12 +77,12 @@ class SharedParts {
   bool is_taken() const { return next_ == left_.size(); }
 
   // REQUIRES: is_taken(). Stays where it is.
-  iovec header(const ReadRequest& request, const BlockKey& key) {
-    if (!checksum_) reader_.keep_checksum(checksum_.emplace(hash_.value()));
-    header_ = write_shared_header(request.fingerprint, {.key = key,
-                                                        .parent = request.cache->parent(key),
-                                                        .size_bytes = reader_.size_bytes(),
-                                                        .checksum = *checksum_});
+  iovec header() {
+    if (hash_) {
+      block_.checksum = hash_->value();
+      reader_.keep_checksum(block_.checksum);
+    }
+    header_ = write_shared_header(fingerprint_, block_);
     return {header_.data(), header_.size()};
   }
 
@@ -80,8 +90,9 @@ class SharedParts {
   BlockReader& reader_;
   std::vector<iovec> left_;
   std::size_t next_ = 0;  // of left_
-  std::optional<std::uint64_t> checksum_;
-  PiecewiseHash hash_;
+  SharedBlock block_;
+  const std::uint64_t fingerprint_;
+  std::optional<PiecewiseHash> hash_;  // nothing: the checksum is known
   SharedHeader header_{};
 };
 
@@ -234,10 +245,12 @@ class PrefixDownload final : public http::Download {
     std::uint64_t bytes = 0;
     for (Item& item : queue.items) {
       if (!item.pieces || !*item.pieces || bytes >= kHashedBytes) break;
-      if (!item.parts) item.parts.emplace(item.readers.back(), **item.pieces);
+      if (!item.parts) {
+        item.parts.emplace(queue.request, item.key, item.readers.back(), **item.pieces);
+      }
       bytes += item.parts->take(kHashedBytes - bytes, queue.gathered);
       if (!item.parts->is_taken()) break;
-      queue.gathered.push_back(item.parts->header(queue.request, item.key));
+      queue.gathered.push_back(item.parts->header());
       ++queue.sending;
     }
     return std::span<const iovec>(queue.gathered);

@@ -11,7 +11,8 @@ namespace cairn {
 // Requests that wait until a transfer has ended, or for a while. Bounded. Thread-safe.
 class TransferWaits {
  public:
-  // Each is a request on a connection of its own, so this is about the number of connections.
+  // About the number of connections: a request waits for one transfer mostly, and a match for each
+  // fetch that brings some of its blocks.
   static constexpr std::size_t kMaxWaits = 4096;
 
   explicit TransferWaits(BlockManager& manager);
