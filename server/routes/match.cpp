@@ -78,15 +78,22 @@ void answer_match(const Cache& cache, bool packed, const MatchAnswer& answer, Re
                             answer.shared_blocks.value_or(0)));
 }
 
+// Where the prefix of them that is present lies now. Pinned for this moment only, and not counted.
+std::vector<BlockHandle> blocks_now(Cache& cache, std::span<const KeyView> keys,
+                                    const LeaseHolder& holder) {
+  std::vector<BlockHandle> blocks;
+  for (const BlockReader& reader : cache.read_prefix(keys, holder)) {
+    blocks.push_back(reader.handle());
+  }
+  return blocks;
+}
+
 // After blocks were brought up: where they are now. The lease pins them, so they are all there
 // unless it ran out meanwhile; this look is not counted.
 void answer_where_now(Cache& cache, const std::vector<BlockKey>& keys, MatchResult result,
                       TransferId transfer, bool packed, const LeaseHolder& holder, Reply& reply) {
   const std::vector<KeyView> views(keys.begin(), keys.end());
-  result.blocks.clear();
-  for (const BlockReader& reader : cache.read_prefix(views, holder)) {
-    result.blocks.push_back(reader.handle());
-  }
+  result.blocks = blocks_now(cache, views, holder);
   answer_match(cache, packed,
                {.keys = views, .result = result, .with_transfer = true, .transfer = transfer},
                reply);
@@ -151,10 +158,7 @@ struct SharedMatch {
   void find_again() {
     const std::size_t known = result.blocks.size() + shared_blocks;
     if (lease_ms == 0) {
-      result.blocks.clear();
-      for (const BlockReader& reader : cache->read_prefix(views_of(0, known), holder)) {
-        result.blocks.push_back(reader.handle());
-      }
+      result.blocks = blocks_now(*cache, views_of(0, known), holder);
     } else if (const auto joined = join(known);
                !joined && (joined.error().code == ErrorCode::lease_expired ||
                            joined.error().code == ErrorCode::unknown_lease)) {
