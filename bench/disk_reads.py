@@ -74,20 +74,11 @@ class Nginx(Reader):
         os.sync()
         port = over_http.free_port()
         self.url = f"http://127.0.0.1:{port}"
-        temporary = " ".join(f"{kind}_temp_path {folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
-        (folder / "nginx.conf").write_text(f"""
-worker_processes 1; daemon off; pid {folder}/nginx.pid; error_log {folder}/error.log;
-events {{ worker_connections 1024; }}
-http {{
-  access_log off; tcp_nodelay on; keepalive_requests 1000000000; {temporary}
+        self.process = over_http.start_nginx(folder, f"""
   aio threads; directio 512; output_buffers 2 {min(block_bytes, 1 << 20)};
   open_file_cache max={self.count} inactive=1h;
   server {{ listen 127.0.0.1:{port}; location /v1/caches/reads/keys/ {{ alias {files}/; }} }}
-}}
 """)
-        self.process = subprocess.Popen(
-            ["nginx", "-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", str(folder / "error.log"),
-             "-g", "user root;" if os.geteuid() == 0 else ""], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         over_http.until_answers(f"{self.url}/v1/caches/reads/keys/{key(0)}", folder / "error.log")
 
     def stop(self):

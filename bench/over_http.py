@@ -79,6 +79,22 @@ def until_answers(url, log):
     raise RuntimeError(f"{url} does not answer: {log.read_text()}")
 
 
+def start_nginx(directory, http, *launcher):
+    """One worker whose files are all below `directory`; `http` is what its http section has besides."""
+    temporary = " ".join(f"{kind}_temp_path {directory}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    (directory / "nginx.conf").write_text(f"""
+worker_processes 1; daemon off; pid {directory}/nginx.pid; error_log {directory}/error.log;
+events {{ worker_connections 1024; }}
+http {{
+  access_log off; tcp_nodelay on; keepalive_requests 1000000000; {temporary}
+{http}
+}}
+""")
+    return subprocess.Popen(
+        [*launcher, "nginx", "-p", str(directory), "-c", str(directory / "nginx.conf"), "-e", str(directory / "error.log"),
+         "-g", "user root;" if os.geteuid() == 0 else ""], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
 class Nginx:
     """One nginx worker that answers a constant at / and serves files below /files by sendfile."""
 
@@ -90,25 +106,14 @@ class Nginx:
         # A string of nginx's configuration holds at most 4,095 bytes: the constant is put together.
         pieces = [constant // 4 + (1 if i < constant % 4 else 0) for i in range(4)]
         sets = " ".join(f'set $c{i} "{"x" * n}";' for i, n in enumerate(pieces))
-        config = f"""
-worker_processes 1; daemon off; pid {directory}/nginx.pid; error_log {directory}/error.log;
-events {{ worker_connections 1024; }}
-http {{
-  access_log off; sendfile on; tcp_nopush on; tcp_nodelay on; keepalive_requests 1000000000;
-  client_body_buffer_size 64k; client_body_temp_path {directory}/body; proxy_temp_path {directory}/proxy;
-  fastcgi_temp_path {directory}/fastcgi; uwsgi_temp_path {directory}/uwsgi; scgi_temp_path {directory}/scgi;
+        self.process = start_nginx(directory, f"""
+  sendfile on; tcp_nopush on; client_body_buffer_size 64k;
   server {{
     listen 127.0.0.1:{self.port};
     location = /constant {{ default_type application/json; {sets} return 200 "$c0$c1$c2$c3"; }}
     location /files/ {{ root {directory}; }}
   }}
-}}
-"""
-        (directory / "nginx.conf").write_text(config)
-        self.process = subprocess.Popen(
-            ["taskset", "-c", cores, "nginx", "-p", str(directory), "-c", str(directory / "nginx.conf"),
-             "-e", str(directory / "error.log"), "-g", "user root;" if os.geteuid() == 0 else ""],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+""", "taskset", "-c", cores)
         self.url = f"http://127.0.0.1:{self.port}"
         until_answers(self.url + "/constant", directory / "error.log")
 
