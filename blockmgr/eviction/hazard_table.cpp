@@ -35,7 +35,7 @@ HazardTable::HazardTable(const Shape& shape) : shape_(shape) {
   widths_.push_back(static_cast<float>(std::max(starts_.back(), shape.first_bucket_blocks)) * 0.5F);
   cells_.resize(shape.classes * starts_.size());
   is_seen_.resize(shape.classes);
-  expected_factors_.resize(shape.classes, 1);
+  expected_.resize(shape.classes);
   smoothed_.resize(cells_.size());
   sums_.resize(starts_.size());
   pooled_.resize(starts_.size());
@@ -107,16 +107,20 @@ void HazardTable::pool() {
 void HazardTable::rebuild_hazard(std::uint32_t of_class) {
   const std::span<const Cell> cells = row(smoothed_, of_class);
   const std::span<float> hazard = row(hazard_, of_class);
-  float used = 0;
-  float expected = 0;
+  const Expected& told = expected_[of_class];
+  const auto factor_of = [&told](float used, float expected) {
+    return (used + kFactorPrior * told.factor) / (expected + kFactorPrior);
+  };
+  float all_used = 0;
+  float all_expected = 0;
   for (std::uint32_t k = 0; k < buckets(); ++k) {
-    used += cells[k].used;
-    expected += cells[k].seen() * pooled_[k];
+    all_used += cells[k].used;
+    all_expected += cells[k].seen() * pooled_[k];
   }
-  const float factor =
-      (used + kFactorPrior * expected_factors_[of_class]) / (expected + kFactorPrior);
+  const float factor = factor_of(all_used, all_expected);
   for (std::uint32_t k = 0; k < buckets(); ++k) {
-    const float prior = std::min(kMostHazard, factor * pooled_[k]);
+    const float own = told.by_age ? factor_of(cells[k].used, cells[k].seen() * pooled_[k]) : factor;
+    const float prior = std::min(kMostHazard, own * pooled_[k]);
     hazard[k] = (cells[k].used + kClassPrior * prior) / (cells[k].seen() + kClassPrior);
   }
 }
@@ -148,7 +152,7 @@ void HazardTable::rebuild_worth(std::uint32_t of_class) {
 // The first of which as little is known: nothing but what is expected. Itself, where something is.
 std::uint32_t HazardTable::like_unseen(std::uint32_t of_class) const {
   for (std::uint32_t c = 0; c < of_class && !is_seen_[of_class]; ++c) {
-    if (!is_seen_[c] && expected_factors_[c] == expected_factors_[of_class]) return c;
+    if (!is_seen_[c] && expected_[c].factor == expected_[of_class].factor) return c;
   }
   return of_class;
 }

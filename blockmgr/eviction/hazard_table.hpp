@@ -15,7 +15,8 @@ namespace cairn {
 // U / (U + S) is the hazard; both are averaged with the buckets beside it. A class sees little, so
 // its hazards are drawn towards that of all classes together times a factor of the class, and the
 // one of all classes towards a curve a / (b + age), the hazard of Lomax's distribution: uses become
-// rarer the longer they stay out.
+// rarer the longer they stay out. Of a class of which it was said when it is used (expect()) each
+// age has a factor of its own.
 //
 // The worth of keeping a block from an age on is the largest, over all ages at which it could be
 // given up, of the uses to be expected until then by the time that it is to be held: Gittins' index
@@ -41,9 +42,12 @@ class HazardTable {
   };
   void used_again(Place at, float weight) { cell(at).used += weight; }
   void lived_through(Place at, float weight) { cell(at).survived += weight; }
-  // Blocks of that class are used so many times as often as those of all classes, until it has been
-  // learnt how often they are.
-  void expect(std::uint32_t of_class, float factor) { expected_factors_[of_class] = factor; }
+  // Of a class of which somebody has said when its blocks are used: so many times as often as those
+  // of all classes, at each age until it has been seen how often at that age. What comes late is
+  // not used for long, and that says nothing of later ages.
+  void expect(std::uint32_t of_class, float factor) {
+    expected_[of_class] = {.factor = factor, .by_age = true};
+  }
   // What was learnt counts less from now on, by that factor.
   void fade(float factor);
   // Takes what was learnt into the worth. Some 15 us for 38 classes.
@@ -82,8 +86,12 @@ class HazardTable {
   std::vector<std::uint32_t> starts_;
   std::vector<float> widths_;
   std::vector<Cell> cells_;
-  std::vector<float> expected_factors_;  // by class
-  std::vector<std::uint8_t> is_seen_;    // by class: it has weights
+  struct Expected {
+    float factor = 1;
+    bool by_age = false;
+  };
+  std::vector<Expected> expected_;     // by class
+  std::vector<std::uint8_t> is_seen_;  // by class: it has weights
   // What rebuild() makes of them. Rows of classes without weights are zero in the first.
   std::vector<Cell> smoothed_;
   std::vector<Cell> sums_;     // of all classes

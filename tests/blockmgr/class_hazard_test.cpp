@@ -148,6 +148,27 @@ TEST(HazardTable, HoldsABlockUntilItsUseIsOverdue) {
   for (std::uint32_t k = 0; k < table.buckets(); ++k) EXPECT_GT(table.worth({1, k}), 0);
 }
 
+// Nobody can have come back late while all is young, so until then what was told counts.
+TEST(HazardTable, WhatIsToldToComeLateIsNoWorseForHavingNotComeEarly) {
+  HazardTable table({.classes = 3, .max_age_blocks = 4096});
+  constexpr std::uint32_t kTold = 1;
+  constexpr std::uint32_t kGuessed = 2;
+  table.expect(kTold, 1);
+  const std::uint32_t late = table.bucket_of(2048);
+  for (std::uint32_t k = 0; k < table.buckets(); ++k) {
+    table.used_again({.of_class = 0, .bucket = k}, 100);
+    table.lived_through({.of_class = 0, .bucket = k}, 100);
+    if (k + 2 >= late) continue;  // an age is averaged with those beside it
+    for (const std::uint32_t young : {kTold, kGuessed}) {
+      table.lived_through({.of_class = young, .bucket = k}, 100);
+    }
+  }
+  table.rebuild();
+  EXPECT_NEAR(table.hazard({.of_class = kTold, .bucket = late}), 0.5F, 0.02F);
+  EXPECT_LT(table.hazard({.of_class = kTold, .bucket = 1}), 0.05F);
+  EXPECT_LT(table.hazard({.of_class = kGuessed, .bucket = late}), 0.05F);
+}
+
 TEST(HazardTable, FadesWhatItLearnt) {
   HazardTable table({.classes = 1, .max_age_blocks = 10'000});
   for (std::uint32_t k = 0; k < table.buckets(); ++k) table.used_again({0, k}, 1000);
