@@ -22,9 +22,8 @@ constexpr std::uint32_t kFirstTold = kUsedGroups * kContexts;
 constexpr std::uint32_t kFirstOther = kFirstTold + (kNextUses - 1) * kOutputs;
 constexpr std::uint32_t kClasses = kFirstOther + 2;
 // By NextUse, how many times as often as others blocks are believed to be used at an age of which
-// nothing was seen. What is to come later is as good as others: by less it went before what had
-// ended, until the first of it had come.
-constexpr std::array<float, kNextUses> kExpectedUses = {1, 0.1F, 1, 1, 2, 4};
+// nothing was seen.
+constexpr std::array<float, kNextUses> kExpectedUses = {1, 0.1F, 0.5F, 1, 2, 4};
 static_assert(kClasses <= EvictionPolicy::kMaxLists);
 constexpr std::uint32_t kRebuildRequests = 32;
 constexpr float kHalfLifeRequests = 1000;
