@@ -74,19 +74,19 @@ void Requests::give_hints(const HintOptions& hints) {
   }
 }
 
-// What a server has beside a cache: see ReuseWatch.
+constexpr std::uint64_t kTicket = 1;  // of the request that is under way
+
+// What a server has beside a cache is told of a request: see ReuseWatch.
 void tell(CapacityCurve& curve, const ShadowCache& cache, const ShadowRequest& request) {
   CapacityCurve::Request asked{.blocks = static_cast<std::uint32_t>(request.blocks.size()),
                                .unix_ms = request.unix_ms,
-                               .ticket = 1};
+                               .ticket = kTicket};
   for (const std::uint64_t hash : request.blocks) {
     const AskedBlock block{.key_hash = hash, .is_hub = cache.is_hub(hash)};
     asked.has_last = block.is_hub || (hash & curve.left_out_bits()) == 0;
     if (asked.has_last) asked.followed.push_back(block);
   }
-  const std::uint64_t ticket = asked.ticket;
   curve.asked(std::move(asked));
-  curve.ended(ticket, request.end);
 }
 
 std::uint64_t hits_of(std::span<const ShadowRequest> requests, const SimulatedOrder& order,
@@ -106,6 +106,10 @@ std::uint64_t hits_of(std::span<const ShadowRequest> requests, const SimulatedOr
       cache.follow_lru(curve->choice().follows_lru());
     }
     hits += cache.request(request);
+    if (!curve) continue;
+    RequestEnd end = request.end;
+    end.unknown_blocks = cache.unknown_blocks();
+    curve->ended(kTicket, end);
   }
   return hits;
 }

@@ -280,9 +280,9 @@ Result<std::uint64_t> Cache::release(const LeaseId& id, const ReleaseRequest& re
   const NextUse told = reuse ? reuse.next_use() : section->leases[*lease].told;
   section->leases.tell(to.value_or(*lease), told);
   section->counts.count(reuse);
-  const RequestEnd end = end_of(*core_, request, told);
+  RequestEnd end = end_of(*core_, request, told);
   if (end.output_tokens || end.full_blocks || end.next_use != NextUse::unknown) {
-    section->store.end_request(section->leases[*lease].held, end);
+    end.unknown_blocks = section->store.end_request(section->leases[*lease].held, end);
     section.after([core = core_, id, end, input_tokens = request.input_tokens] {
       core->reuse.ended(id, end, input_tokens);
     });

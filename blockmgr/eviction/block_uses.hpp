@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "blockmgr/eviction/ghost_table.hpp"
 #include "blockmgr/eviction/policy.hpp"
@@ -59,7 +60,9 @@ class BlockUses {
   void gone(const BlockHistory& block, std::uint64_t key_hash) {
     ghosts_.remember(key_hash, block);
   }
-  void ended(RequestNumber request, const RequestEnd& end) { policy_->ended(request, end); }
+  std::optional<std::uint32_t> ended(RequestNumber request, const RequestEnd& end) {
+    return policy_->ended(request, end);
+  }
 
   // See EvictionPolicy.
   bool take_learnt(std::span<const std::byte> learnt) { return policy_->take_learnt(learnt); }

@@ -23,14 +23,23 @@ constexpr std::uint32_t kReach = 4;
 // is at most what LRU would without bounds: of a small cache that is more than the curve reaches.
 constexpr std::uint32_t kFollowedCapacities = 16;
 // Blocks of the model that is as large as the cache: enough that chance moves its rate by less than
-// a point, and three models of one block in 16 cost 20 ns a block asked for. With 256 the curve
-// errs as little and costs half in small caches, but the choice between orders (OrderChoice) is up
-// to 2.6 points below LRU where the workload shifts.
+// a point. With 256 the curve errs as little, but the choice between orders (OrderChoice) is up to
+// 2.6 points below LRU where the workload shifts.
 constexpr std::uint32_t kModelBlocks = 1024;
-constexpr std::uint32_t kModelGhosts = 16'384;   // 13 bytes each, a model
-constexpr std::uint32_t kModelRequests = 4'096;  // 72 bytes each, a model
-constexpr std::array<double, 3> kModelSizes = {0.25, 1, 4};
-constexpr std::size_t kOwnSize = 1;  // of those: the cache's
+// Between the models the gain over LRU is no line: without those of half and twice the size the
+// curve errs by up to 3 points there. Larger caches remember more: with half as many requests the
+// largest errs by up to 2.
+struct ModelSize {
+  double of_cache = 0;
+  std::uint32_t max_ghosts = 0;    // 13 bytes each
+  std::uint32_t max_requests = 0;  // 72 bytes each
+};
+constexpr std::array<ModelSize, 5> kModelSizes = {{{0.25, 8'192, 2'048},
+                                                   {0.5, 8'192, 2'048},
+                                                   {1, 8'192, 2'048},
+                                                   {2, 8'192, 4'096},
+                                                   {4, 12'288, 4'096}}};
+constexpr std::size_t kOwnSize = 2;  // of those: the cache's
 constexpr std::uint64_t kHalfLifeCapacities = 16;
 constexpr std::uint64_t kMinHalfLife = 262'144;
 // Requests whose end is awaited, and blocks of theirs: more than run at a time.
@@ -68,21 +77,22 @@ CapacityCurve::CapacityCurve(const Options& options)
       distances_(distances_of(options)),
       choice_(std::max(1U, options.capacity_blocks / model_one_in_)) {
   if (options.eviction == EvictionKind::lru) return;
-  for (const double size : kModelSizes) {
-    const auto capacity =
-        static_cast<std::uint32_t>(std::ceil(size * static_cast<double>(options.capacity_blocks)));
+  for (const ModelSize& size : kModelSizes) {
+    const auto capacity = static_cast<std::uint32_t>(
+        std::ceil(size.of_cache * static_cast<double>(options.capacity_blocks)));
     const std::uint32_t ghosts =
         std::max<std::uint32_t>(65'536, 8 * std::min(capacity, 1U << 28)) / model_one_in_;
-    const std::uint32_t room = std::max(1U, capacity / model_one_in_);
-    models_.push_back(
-        {.capacity_blocks = capacity,
-         .policy = ShadowCache({.eviction = options.eviction,
-                                .capacity_blocks = room,
-                                .ghost_blocks = std::min(ghosts, kModelGhosts),
-                                .model_of_blocks = capacity,
-                                .max_requests = kModelRequests}),
-         .lru = ShadowCache({.eviction = EvictionKind::lru, .capacity_blocks = room})});
+    const ShadowCache::Options model{.eviction = options.eviction,
+                                     .capacity_blocks = std::max(1U, capacity / model_one_in_),
+                                     .ghost_blocks = std::min(ghosts, size.max_ghosts),
+                                     .model_of_blocks = capacity,
+                                     .max_requests = size.max_requests};
+    models_.push_back({.capacity_blocks = capacity,
+                       .room_blocks = model.capacity_blocks,
+                       .policy = ShadowCache(model)});
+    if (models_.size() == kOwnSize + 1) chosen_.emplace(model);
   }
+  sample_.emplace(models_.back().room_blocks);
 }
 
 void CapacityCurve::asked(Request request) {
@@ -131,10 +141,8 @@ void CapacityCurve::note_time(const Request& request, bool faded) {
   last_unix_ms_ = request.unix_ms;
   if (!faded) return;
   seconds_ *= StackDistances::kFade;
-  for (Model& model : models_) {
-    model.more_hits *= StackDistances::kFade;
-    model.asked *= StackDistances::kFade;
-  }
+  asked_of_models_ *= StackDistances::kFade;
+  for (Model& model : models_) model.more_hits *= StackDistances::kFade;
 }
 
 void CapacityCurve::tell_models(const Request& request, const RequestEnd& end) {
@@ -151,8 +159,10 @@ void CapacityCurve::tell_models(const Request& request, const RequestEnd& end) {
   const std::size_t first = window->blocks.size();
   for (const AskedBlock& block : request.followed) window->blocks.push_back(block.key_hash);
   window->ends.push_back(static_cast<std::uint32_t>(window->blocks.size()));
-  const auto told = static_cast<std::uint32_t>(request.followed.size());
-  const ShadowRequest shadow{.blocks = std::span(window->blocks).subspan(first),
+  if (models_.empty()) return;
+  const std::span<const std::uint64_t> blocks = std::span(window->blocks).subspan(first);
+  const auto told = static_cast<std::uint32_t>(blocks.size());
+  const ShadowRequest shadow{.blocks = blocks,
                              .unix_ms = request.unix_ms,
                              .end = end,
                              .sample = RequestSample{.told = told,
@@ -160,16 +170,34 @@ void CapacityCurve::tell_models(const Request& request, const RequestEnd& end) {
                                                      .skipped = std::exchange(skipped_blocks_, 0U),
                                                      .has_last = request.has_last},
                              .asked = request.blocks};
-  ShadowRequest plain = shadow;
-  plain.end = {};
+  see_in_sample(blocks);
+  asked_of_models_ += told;
+  const auto more_than_lru = [&](ShadowCache& cache, std::uint32_t room_blocks) {
+    const auto lru_hits = std::ranges::lower_bound(deepest_, room_blocks) - deepest_.begin();
+    return static_cast<double>(cache.request(shadow)) - static_cast<double>(lru_hits);
+  };
   for (std::size_t i = 0; i < models_.size(); ++i) {
     Model& model = models_[i];
-    const double more_hits = static_cast<double>(model.policy.request(shadow)) -
-                             static_cast<double>(model.lru.request(plain));
+    const double more_hits = more_than_lru(model.policy, model.room_blocks);
     model.more_hits += more_hits;
-    model.asked += told;
-    if (i == kOwnSize) choice_.add({.more_hits = more_hits, .asked_blocks = 1.0 * told});
+    if (i != kOwnSize) continue;
+    chosen_->follow_lru(choice_.follows_lru());
+    choice_.add({.more_hits = more_hits,
+                 .chosen_more_hits = more_than_lru(*chosen_, model.room_blocks),
+                 .asked_blocks = 1.0 * told});
   }
+}
+
+// An LRU of some room hits the beginning of a request as far as fewer blocks than that lie above
+// each of it: `deepest_` has the most that lie above one up to there.
+void CapacityCurve::see_in_sample(std::span<const std::uint64_t> blocks) {
+  deepest_.clear();
+  for (const std::uint64_t block : blocks) {
+    const auto above = sample_->weight_above(block);
+    if (!above) break;
+    deepest_.push_back(std::max(*above, deepest_.empty() ? 0 : deepest_.back()));
+  }
+  for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) sample_->use(*block, 1);
 }
 
 CapacityCurve::Point CapacityCurve::at(std::uint64_t capacity_blocks) const {
@@ -182,9 +210,9 @@ double CapacityCurve::most() const { return distances_.hit_rate(kUnbounded); }
 
 // Over LRU: between two models by the logarithm of their sizes, beyond them as the next one's.
 double CapacityCurve::gain_at(std::uint64_t capacity_blocks) const {
-  if (models_.empty() || models_.front().asked == 0) return 0;
+  if (models_.empty() || asked_of_models_ == 0) return 0;
   const auto gain = [this](const Model& model) {
-    return distances_.share_of_others() * model.more_hits / model.asked;
+    return distances_.share_of_others() * model.more_hits / asked_of_models_;
   };
   const Model* below = &models_.front();
   for (const Model& model : models_) {
@@ -231,8 +259,8 @@ double CapacityCurve::blocks_per_s() const {
 
 std::uint64_t CapacityCurve::memory_bytes() const {
   std::uint64_t bytes = sizeof(*this) + distances_.memory_bytes();
-  for (const Model& model : models_)
-    bytes += sizeof(Model) + model.policy.memory_bytes() + model.lru.memory_bytes();
+  if (chosen_) bytes += chosen_->memory_bytes() + sample_->memory_bytes();
+  for (const Model& model : models_) bytes += sizeof(Model) + model.policy.memory_bytes();
   for (const Window& window : windows_) {
     bytes += window.blocks.capacity() * sizeof(std::uint64_t) +
              window.ends.capacity() * sizeof(std::uint32_t);

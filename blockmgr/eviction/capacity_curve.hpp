@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "blockmgr/eviction/lru_stack.hpp"
 #include "blockmgr/eviction/order_choice.hpp"
 #include "blockmgr/eviction/shadow_cache.hpp"
 #include "blockmgr/eviction/stack_distances.hpp"
@@ -14,7 +15,7 @@
 namespace cairn {
 
 // What caches of other sizes would have hit of a cache's requests: under LRU by stack distances,
-// with the cache's own order of eviction by small models of three sizes, and at best, over the last
+// with the cache's own order of eviction by small models of five sizes, and at best, over the last
 // requests. Requests count half after 16 times as many blocks as the cache has were asked for
 // (262,144 in small caches). At most 4 MiB. Not thread-safe.
 class CapacityCurve {
@@ -58,15 +59,14 @@ class CapacityCurve {
   std::uint64_t memory_bytes() const;
 
  private:
-  static constexpr std::size_t kModels = 3;
-  // The order of eviction in a cache of another size, and LRU beside it: what chance puts into the
-  // sample is in both, so that what they differ by is nearly that of whole caches.
+  // The order of eviction in a cache of another size, of a sample of the blocks. It is compared
+  // with LRU on the same sample: what chance puts into that is in both, so that what they differ by
+  // is nearly that of whole caches.
   struct Model {
     std::uint64_t capacity_blocks = 0;  // that it stands for
+    std::uint32_t room_blocks = 0;
     ShadowCache policy;
-    ShadowCache lru;
-    double more_hits = 0;  // of the first
-    double asked = 0;
+    double more_hits = 0;  // than LRU has
   };
   // Requests one after the other, for what needs to look ahead.
   struct Window {
@@ -75,6 +75,7 @@ class CapacityCurve {
   };
 
   void tell_models(const Request& request, const RequestEnd& end);
+  void see_in_sample(std::span<const std::uint64_t> blocks);
   void note_time(const Request& request, bool faded);
   double most() const;
   double gain_at(std::uint64_t capacity_blocks) const;
@@ -82,7 +83,11 @@ class CapacityCurve {
   Options options_;
   std::uint32_t model_one_in_;
   StackDistances distances_;
-  std::vector<Model> models_;  // none with lru
+  std::vector<Model> models_;          // none with lru
+  std::optional<ShadowCache> chosen_;  // the cache's own size, as it is with choice_
+  std::optional<LruStack> sample_;
+  std::vector<std::uint64_t> deepest_;  // of a request, as far as each block: see tell_models()
+  double asked_of_models_ = 0;          // fades
   OrderChoice choice_;
   // How a request ended tells the models more: these wait for that.
   struct Waiting {

@@ -70,10 +70,11 @@ std::uint32_t ClassHazard::class_of(BlockGroup group, const PastRequest& request
   return static_cast<std::uint32_t>(group) * kContexts + context;
 }
 
-// A long prompt tells little more than a short one: its blocks share their fate.
+// A long prompt tells little more than a short one: its blocks share their fate. One that is told
+// of a sample counts for those that are not, or the sample would learn more slowly.
 float ClassHazard::weight_of(const PastRequest& request) {
   const auto blocks = static_cast<float>(request.blocks());
-  return 1 / std::cbrt(blocks * blocks);
+  return static_cast<float>(request.each) / std::cbrt(blocks * blocks);
 }
 
 std::uint32_t ClassHazard::lists() const { return kClasses; }
@@ -174,12 +175,16 @@ std::uint32_t ClassHazard::touch(BlockHistory& block, RequestNumber request) {
   return now.used < now.asked ? now.asked - now.used - 1 : 0;
 }
 
-void ClassHazard::end_request(RequestNumber request, const RequestEnd& end) {
-  if (!log_.remembers(request)) return;
+std::optional<std::uint32_t> ClassHazard::end_request(RequestNumber request,
+                                                      const RequestEnd& end) {
+  if (!log_.remembers(request)) return std::nullopt;
   PastRequest& record = log_[request];
+  if (end.unknown_blocks) record.unknown = *end.unknown_blocks;
   if (end.output_tokens) record.output_tokens = *end.output_tokens;
   if (end.full_blocks) record.ends_in_part = record.asked > *end.full_blocks;
   if (end.next_use != NextUse::unknown) record.next_use = end.next_use;
+  if (record.unknown == 0) return std::nullopt;  // what it stores may follow
+  return record.unknown;
 }
 
 std::uint32_t ClassHazard::list(BlockHistory& block, NextUse told) {

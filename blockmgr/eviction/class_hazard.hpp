@@ -31,7 +31,7 @@ class ClassHazard final : public EvictionPolicy {
   void touched_more(const BlockHistory& before, RequestNumber request,
                     std::uint32_t count) override;
   void listed_more(const BlockHistory& after, std::uint32_t count) override;
-  void end_request(RequestNumber request, const RequestEnd& end) override;
+  std::optional<std::uint32_t> end_request(RequestNumber request, const RequestEnd& end) override;
   void retell(BlockHistory& block, RequestNumber request) override;
   void count_use(const BlockHistory& before, PastRequest& now, std::uint32_t blocks);
 

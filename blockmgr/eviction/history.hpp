@@ -54,6 +54,8 @@ struct RequestEnd {
   // Blocks that its prompt fills with tokens: where it asked for more, the last one is a part.
   std::optional<std::uint32_t> full_blocks = {};
   NextUse next_use = NextUse::unknown;  // of its blocks, as its user expects
+  // Of which nothing was known before, where somebody has seen more of its blocks than are told.
+  std::optional<std::uint32_t> unknown_blocks = {};
 };
 
 }  // namespace cairn

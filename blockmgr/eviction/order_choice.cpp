@@ -5,27 +5,35 @@
 
 namespace cairn {
 
-void OrderChoice::Window::add(const Request& request) {
-  const double fade = std::exp(-request.asked_blocks / blocks);
-  more_hits = more_hits * fade + request.more_hits;
-  squares = squares * fade + request.more_hits * request.more_hits;
-  asked_blocks = asked_blocks * fade + request.asked_blocks;
+void OrderChoice::Window::add(double more, double asked) {
+  const double fade = std::exp(-asked / blocks);
+  more_hits = more_hits * fade + more;
+  squares = squares * fade + more * more;
+  asked_blocks = asked_blocks * fade + asked;
 }
 
-double OrderChoice::gain(const Window& window) const {
-  return window.more_hits / std::max(window.asked_blocks, least_blocks_);
+double OrderChoice::Window::gain(double least_blocks) const {
+  return more_hits / std::max(asked_blocks, least_blocks);
+}
+
+bool OrderChoice::Window::is_no_chance() const {
+  return std::abs(more_hits) > kDeviations * std::sqrt(squares);
 }
 
 bool OrderChoice::is_worse(const Window& window) const {
-  return gain(window) < -kWorse && window.more_hits < -kDeviations * std::sqrt(window.squares);
+  return window.gain(lately_.blocks) < -kWorse && window.is_no_chance();
 }
 
 void OrderChoice::add(const Request& request) {
-  lately_.add(request);
-  longer_.add(request);
-  const bool is_better = gain(lately_) > kBetter;
-  const bool changes = follows_lru_ ? is_better && gain(longer_) > 0
-                                    : is_worse(lately_) || (is_worse(longer_) && !is_better);
+  lately_.add(request.more_hits, request.asked_blocks);
+  longer_.add(request.more_hits, request.asked_blocks);
+  chosen_.add(request.chosen_more_hits, request.asked_blocks);
+  const bool is_better = lately_.gain(lately_.blocks) > kBetter;
+  const double chosen = chosen_.gain(chosen_.blocks);
+  const bool has_lost = chosen < -kLost && chosen_.is_no_chance();
+  const bool changes = follows_lru_
+                           ? is_better && longer_.gain(lately_.blocks) > 0 && chosen > -kRegained
+                           : is_worse(lately_) || (is_worse(longer_) && !is_better) || has_lost;
   if (!changes) return;
   follows_lru_ = !follows_lru_;
   ++changes_;

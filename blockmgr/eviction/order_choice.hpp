@@ -8,7 +8,9 @@ namespace cairn {
 // the same size and told the same requests, have hit lately. LRU is followed where the order did
 // worse by kWorse of the blocks asked for, and by more than chance would have it, and left where
 // the order does better by kBetter lately and has lost nothing in the longer run: a workload that
-// shifts to and fro would have the cache change with it, each time too late.
+// shifts to and fro would have the cache change with it, each time too late. Where it comes too
+// late all the same, a model that follows the choice finds less than LRU: so LRU is followed where
+// that has lost kLost in the longer run, and not left before it has lost less than kRegained.
 //
 // Lately is a window of kWindowCapacities times the blocks that a model holds, the longer run one
 // of kLongWindows times as many; what is older than that counts a third. In a small cache few
@@ -20,17 +22,21 @@ class OrderChoice {
   static constexpr double kLongWindows = 16;
   static constexpr double kWorse = 0.01;
   static constexpr double kBetter = 0.005;
+  static constexpr double kLost = 0.005;
+  static constexpr double kRegained = 0.003;
   static constexpr double kDeviations = 2;  // beyond which it is no chance
 
   // `model_blocks` are those that a model holds.
   explicit OrderChoice(std::uint32_t model_blocks)
       : lately_{.blocks = kWindowCapacities * model_blocks},
         longer_{.blocks = kLongWindows * kWindowCapacities * model_blocks},
-        least_blocks_(lately_.blocks) {}
+        chosen_{.blocks = longer_.blocks} {}
 
-  // A request for so many blocks, of which the order hit so many more than LRU.
+  // A request for so many blocks, of which the order hit so many more than LRU, and what follows
+  // the choice.
   struct Request {
     double more_hits = 0;
+    double chosen_more_hits = 0;
     double asked_blocks = 0;
   };
   void add(const Request& request);
@@ -45,14 +51,16 @@ class OrderChoice {
     double squares = 0;  // of each request's
     double asked_blocks = 0;
 
-    void add(const Request& request);
+    void add(double more, double asked);
+    // Of the blocks asked for; a few requests are no window.
+    double gain(double least_blocks) const;
+    bool is_no_chance() const;
   };
-  double gain(const Window& window) const;
   bool is_worse(const Window& window) const;
 
   Window lately_;
   Window longer_;
-  double least_blocks_;  // a few requests are no window
+  Window chosen_;
   bool follows_lru_ = false;
   std::uint64_t changes_ = 0;
 };

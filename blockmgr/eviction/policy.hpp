@@ -47,10 +47,11 @@ class EvictionPolicy {
   bool touched(BlockHistory& block, RequestNumber request) {
     return touching_.goes_on(block, request) || touch_first(block, request);
   }
-  // What is known of a request when its blocks are listed counts.
-  void ended(RequestNumber request, const RequestEnd& end) {
+  // What is known of a request when its blocks are listed counts. Of how many of its blocks nothing
+  // was known before, as far as the order asks.
+  std::optional<std::uint32_t> ended(RequestNumber request, const RequestEnd& end) {
     end_runs();
-    end_request(request, end);
+    return end_request(request, end);
   }
   // Nobody uses the block any more: it is put into block.list. `told` is what its last user expects
   // of it, as far as that may be believed of this block.
@@ -83,7 +84,10 @@ class EvictionPolicy {
   virtual void touched_more(const BlockHistory& /*before*/, RequestNumber /*request*/,
                             std::uint32_t /*count*/) {}
   virtual void listed_more(const BlockHistory& /*after*/, std::uint32_t /*count*/) {}
-  virtual void end_request(RequestNumber /*request*/, const RequestEnd& /*end*/) {}
+  virtual std::optional<std::uint32_t> end_request(RequestNumber /*request*/,
+                                                   const RequestEnd& /*end*/) {
+    return std::nullopt;
+  }
   virtual void retell(BlockHistory& /*block*/, RequestNumber /*request*/) {}
 
  private:

@@ -46,7 +46,7 @@ std::uint32_t ShadowCache::request(const ShadowRequest& request) {
     pinned_.push_back(block);
     parent = block;
   }
-  policy_->ended(number, request.end);
+  unknown_blocks_ = policy_->ended(number, request.end);
   // What is used late or never are only blocks of its end that nothing else follows.
   std::uint32_t own = kNoBlock;
   for (auto block = pinned_.rbegin(); block != pinned_.rend(); ++block) {

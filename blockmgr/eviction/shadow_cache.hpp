@@ -4,6 +4,7 @@
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -41,6 +42,8 @@ class ShadowCache {
 
   // How many blocks it found.
   std::uint32_t request(const ShadowRequest& request);
+  // Of how many of the last request's blocks nothing was known, as far as the order asks.
+  std::optional<std::uint32_t> unknown_blocks() const { return unknown_blocks_; }
   // True: what was used least recently goes next, and the order that is set goes on learning.
   void follow_lru(bool follows_lru) { follows_lru_ = follows_lru; }
   bool is_hub(std::uint64_t hash) const {
@@ -86,6 +89,7 @@ class ShadowCache {
   bool has_chosen_ = false;
   bool follows_lru_ = false;
   RequestNumber last_request_ = 0;
+  std::optional<std::uint32_t> unknown_blocks_;
 };
 
 }  // namespace cairn

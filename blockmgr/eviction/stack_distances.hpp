@@ -1,10 +1,10 @@
 #pragma once
 
 #include <array>
-#include <boost/unordered/unordered_flat_map.hpp>
 #include <cstdint>
 #include <span>
-#include <vector>
+
+#include "blockmgr/eviction/lru_stack.hpp"
 
 namespace cairn {
 
@@ -14,12 +14,11 @@ struct AskedBlock {
   bool is_hub = false;  // kHubChildren blocks follow it, or more
 };
 
-// What share of the blocks asked for LRU caches of every size would have had (Mattson and others,
-// 1970). Of one request the deepest block counts as the oldest, so LRU from the tail keeps, at each
-// size, the blocks that were used last, and a block is a hit in all caches larger than the number
-// of blocks used since. One block in so many is followed, chosen by its hash, and counts for all of
-// them (Waldspurger and others, 2015); hubs are all followed, as a few of them decide how much is
-// hit at all. Not thread-safe.
+// What share of the blocks asked for LRU caches of every size would have had (LruStack). Of one
+// request the deepest block counts as the oldest, so LRU from the tail keeps, at each size, the
+// blocks that were used last. One block in so many is followed, chosen by its hash, and counts for
+// all of them (Waldspurger and others, 2015); hubs are all followed, as a few of them decide how
+// much is hit at all. Not thread-safe.
 class StackDistances {
  public:
   struct Options {
@@ -54,7 +53,7 @@ class StackDistances {
   double share_of_others() const;
   // As many as count still.
   double asked_blocks() const { return hubs_.asked + others_.asked; }
-  std::uint64_t memory_bytes() const;
+  std::uint64_t memory_bytes() const { return sizeof(*this) + stack_.memory_bytes(); }
 
  private:
   // 16 bins an octave: a rate is told for capacities that are 6% apart.
@@ -63,10 +62,6 @@ class StackDistances {
   static std::size_t bin_of(std::uint64_t distance);
   static std::uint64_t start_of(std::size_t bin);
 
-  struct Followed {
-    std::uint64_t key_hash = 0;
-    std::uint32_t weight = 0;  // blocks that it counts for; 0: nothing is here any more
-  };
   // What hubs and others were asked for, and the distances of those that were known.
   struct Counts {
     double asked = 0;     // exactly
@@ -78,22 +73,10 @@ class StackDistances {
 
   void count(const AskedBlock& block);
   void put_on_top(const AskedBlock& block);
-  void take_out(std::uint32_t place);
-  void give_up_oldest();
-  void close_up();
   void fade();
-  // Blocks that lie at the place or above, as they count.
-  std::uint64_t weight_from(std::uint32_t place) const;
-  void add_weight(std::uint32_t place, std::int64_t weight);
 
   Options options_;
-  // The stack from its bottom, with holes; twice as long as what is followed.
-  std::vector<Followed> stack_;
-  std::vector<std::uint32_t> tree_;  // sums of weights below (Fenwick, 1994)
-  std::uint32_t top_ = 0;            // the first free place
-  std::uint32_t bottom_ = 0;         // nothing lies below
-  std::uint64_t total_weight_ = 0;
-  boost::unordered_flat_map<std::uint64_t, std::uint32_t> places_;
+  LruStack stack_;  // a block weighs as many as it stands for
   Counts hubs_;
   Counts others_;
   std::uint64_t until_fade_ = 0;

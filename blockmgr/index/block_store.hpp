@@ -181,8 +181,8 @@ class BlockStore {
   BlockHistory& history(SlotRef at) { return pool(at.tier()).history(at.slot()); }
   const BlockHistory& history(SlotRef at) const { return pool(at.tier()).history(at.slot()); }
   // What is known of the request that last used these, by the last of them: those before it may
-  // be shared with a later request.
-  void end_request(std::span<const SlotRef> held, const RequestEnd& end);
+  // be shared with a later request. See EvictionPolicy::ended().
+  std::optional<std::uint32_t> end_request(std::span<const SlotRef> held, const RequestEnd& end);
 
   // Somebody says what he expects of blocks, of those of the end of a prefix first. That they are
   // used late or never counts only where nobody else needs them: no other user was seen, and no

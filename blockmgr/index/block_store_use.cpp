@@ -118,13 +118,15 @@ void BlockStore::missed(KeyView first, RequestNumber request) {
   if (uses_) uses_->missed(history_hash(first), request);
 }
 
-void BlockStore::end_request(std::span<const SlotRef> held, const RequestEnd& end) {
-  if (!uses_) return;
+std::optional<std::uint32_t> BlockStore::end_request(std::span<const SlotRef> held,
+                                                     const RequestEnd& end) {
+  if (!uses_) return std::nullopt;
   for (auto at = held.rbegin(); at != held.rend(); ++at) {
     const BlockHistory& block = history(*at);
     if (!block.is_known()) continue;
     return uses_->ended(block.request, end);
   }
+  return std::nullopt;
 }
 
 void BlockStore::forget_told(SlotRef at) {

@@ -13,7 +13,9 @@ class OrderChoiceTest : public testing::Test {
   void add(double more, int requests) {
     for (int i = 0; i < requests; ++i) {
       const double chance = i % 2 == 0 ? 1 : -1;
-      choice_.add({.more_hits = more + chance, .asked_blocks = 10});
+      choice_.add({.more_hits = more + chance,
+                   .chosen_more_hits = choice_.follows_lru() ? 0 : more + chance,
+                   .asked_blocks = 10});
     }
   }
   static constexpr std::uint32_t kModelBlocks = 1000;
@@ -40,6 +42,26 @@ TEST_F(OrderChoiceTest, StaysWithLruWhileWhatIsGainedIsLessThanWhatWasLost) {
     add(-4 * 10 * OrderChoice::kWorse, 2 * kWindow);
   }
   EXPECT_EQ(choice_.changes(), 1U);
+}
+
+// Each change came too late: the order finds more on the whole, what follows the choice does not.
+TEST_F(OrderChoiceTest, FollowsLruWhereTheChoiceItselfHasLost) {
+  const auto add_late = [this](double chosen_more, int requests) {
+    for (int i = 0; i < requests; ++i) {
+      choice_.add({.more_hits = 4 * 10 * OrderChoice::kBetter,
+                   .chosen_more_hits = chosen_more,
+                   .asked_blocks = 10});
+    }
+  };
+  const auto long_window = static_cast<int>(OrderChoice::kLongWindows * kWindow);
+  add_late(0, long_window);
+  add_late(-2 * 10 * OrderChoice::kLost, long_window);
+  EXPECT_TRUE(choice_.follows_lru());
+  // As long as that counts.
+  add_late(0, kWindow);
+  EXPECT_TRUE(choice_.follows_lru());
+  add_late(0, 3 * long_window);
+  EXPECT_FALSE(choice_.follows_lru());
 }
 
 // Few long prompts are a window of a small cache: one that is found and one that is not are chance.

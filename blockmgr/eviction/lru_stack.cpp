@@ -1,0 +1,79 @@
+#include "blockmgr/eviction/lru_stack.hpp"
+
+#include <algorithm>
+
+namespace cairn {
+
+LruStack::LruStack(std::uint32_t max_blocks)
+    : max_blocks_(max_blocks),
+      key_hashes_(2 * std::size_t{max_blocks}),
+      weights_(key_hashes_.size()),
+      tree_(key_hashes_.size() + 1) {
+  places_.reserve(max_blocks + 1);
+}
+
+std::optional<std::uint64_t> LruStack::weight_above(std::uint64_t key_hash) const {
+  const auto known = places_.find(key_hash);
+  if (known == places_.end()) return std::nullopt;
+  std::uint64_t up_to_it = 0;
+  for (std::size_t at = known->second + 1; at > 0; at -= at & -at) up_to_it += tree_[at];
+  return total_weight_ - up_to_it;
+}
+
+void LruStack::use(std::uint64_t key_hash, std::uint32_t weight) {
+  const auto [known, is_new] = places_.try_emplace(key_hash, 0U);
+  if (!is_new) {
+    take_out(known->second);
+  } else if (places_.size() > max_blocks_) {
+    give_up_oldest();
+  }
+  if (top_ == key_hashes_.size()) close_up();
+  key_hashes_[top_] = key_hash;
+  weights_[top_] = weight;
+  known->second = top_;
+  add_weight(top_, weight);
+  total_weight_ += weight;
+  ++top_;
+}
+
+void LruStack::take_out(std::uint32_t place) {
+  add_weight(place, -std::int64_t{weights_[place]});
+  total_weight_ -= weights_[place];
+  weights_[place] = 0;
+}
+
+void LruStack::give_up_oldest() {
+  while (weights_[bottom_] == 0) ++bottom_;
+  places_.erase(key_hashes_[bottom_]);
+  take_out(bottom_);
+}
+
+// Half of the places are holes at least: each is filled once before it comes to this again.
+void LruStack::close_up() {
+  std::uint32_t to = 0;
+  for (std::uint32_t from = bottom_; from < top_; ++from) {
+    if (weights_[from] == 0) continue;
+    key_hashes_[to] = key_hashes_[from];
+    weights_[to] = weights_[from];
+    places_[key_hashes_[to]] = to;
+    ++to;
+  }
+  top_ = to;
+  bottom_ = 0;
+  std::ranges::fill(tree_, 0U);
+  for (std::uint32_t place = 0; place < top_; ++place) add_weight(place, weights_[place]);
+}
+
+void LruStack::add_weight(std::uint32_t place, std::int64_t weight) {
+  for (std::size_t at = place + 1; at < tree_.size(); at += at & -at) {
+    tree_[at] += static_cast<std::uint32_t>(weight);
+  }
+}
+
+std::uint64_t LruStack::memory_bytes() const {
+  return sizeof(*this) + key_hashes_.size() * sizeof(std::uint64_t) +
+         (weights_.size() + tree_.size()) * sizeof(std::uint32_t) +
+         places_.bucket_count() * (sizeof(std::uint64_t) * 2 + 1);
+}
+
+}  // namespace cairn
