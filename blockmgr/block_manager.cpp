@@ -452,6 +452,10 @@ void BlockManager::tick() {
   }
 }
 
+void BlockManager::follow_reuse() {
+  for (const auto& cache : caches()) cache->core_->reuse.catch_up();
+}
+
 const BlockManagerOptions& BlockManager::options() const { return impl_->services->options; }
 
 }  // namespace cairn

@@ -85,6 +85,11 @@ class BlockManager {
   // the server's; tests call it by hand.
   void tick();
 
+  // Works off what was noted of the requests: what other sizes of the caches would find, and
+  // whether they should go by LRU. Called every few tens of milliseconds by another thread than
+  // tick() is: it takes longer. Where nobody calls it, requests do it now and then.
+  void follow_reuse();
+
   // Makes the indexes of all disk tiers durable now. Blocks on I/O. It is also done from time to
   // time, and by the destructor.
   void checkpoint();

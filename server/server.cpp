@@ -219,10 +219,12 @@ struct Server::Parts {
                 .started_at_unix_ms = time.unix_ms()},
         handler(service),
         ticker("tick", kTickPeriod, [this] { tick(); }),
-        event_ticker("events", EventStreams::kPollPeriod, [this] {
-          events.poll();
-          if (shared) look_at_shared();
-        }) {}
+        event_ticker("events", EventStreams::kPollPeriod,
+                     [this] {
+                       events.poll();
+                       if (shared) look_at_shared();
+                     }),
+        reuse_ticker("reuse", kTickPeriod, [this] { manager.follow_reuse(); }) {}
 
   void tick() {
     look_after_memory();
@@ -291,6 +293,7 @@ struct Server::Parts {
   std::atomic<bool> ticked{false};
   Ticker ticker;
   Ticker event_ticker;
+  Ticker reuse_ticker;
   std::unique_ptr<ZmqPublisher> publisher;  // null: none is configured
   std::unique_ptr<http::HttpServer> http;
   std::optional<Ticker> memory_ticker;

@@ -13,6 +13,10 @@ namespace {
 // may have.
 constexpr std::size_t kMostNotes = 1024;
 constexpr std::size_t kMostNotedBlocks = 131'072;
+// From so many on a request works them off itself: 10,000 requests a second and more, or nobody
+// calls catch_up().
+constexpr std::size_t kManyNotes = kMostNotes / 2;
+constexpr std::size_t kManyNotedBlocks = kMostNotedBlocks / 2;
 // Who has only looked asks for the same again where no more than so many requests and so much time
 // lie between.
 constexpr std::uint64_t kSameWithin = 16;
@@ -137,10 +141,16 @@ void ReuseWatch::leave(Note note) {
     if (inbox_.size() >= kMostNotes || inbox_blocks_ > kMostNotedBlocks) return;
     inbox_blocks_ += note.request.followed.size();
     inbox_.push_back(std::move(note));
+    if (inbox_.size() < kManyNotes && inbox_blocks_ < kManyNotedBlocks) return;
   }
   if (!curve_mutex_.try_lock()) return;  // who has it, or the next who comes, takes it along
   work_off();
   curve_mutex_.unlock();
+}
+
+void ReuseWatch::catch_up() {
+  const MutexLock lock(curve_mutex_);
+  work_off();
 }
 
 void ReuseWatch::work_off() const {
