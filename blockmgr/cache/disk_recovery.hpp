@@ -21,6 +21,7 @@ struct Recovery {
   std::optional<Error> not_mended = {};
   std::vector<std::string> damaged_indexes = {};  // each names a file
   std::uint64_t damaged_headers = 0;
+  bool beyond_end = false;   // the index has slots that the tier has no more
   std::uint64_t mended = 0;  // headers that a power cut took from blocks which the index knows
 };
 

@@ -96,8 +96,9 @@ Result<> start_disk_tier(CacheCore& core, bool is_new) {
     auto recovery = recover_disk_tier(core, {*core.journal, core.services->engine.disk()});
     if (!recovery) return std::move(recovery).error();
     from_headers = recovery->from_headers;
-    // Mended headers are worth a checkpoint too: it flushes them, and the old logs go.
-    wants_checkpoint = from_headers || recovery->mended > 0;
+    // Mended headers are worth a checkpoint too: it flushes them, and the old logs go. So are slots
+    // beyond the end: a tier that grows again would have at the next start what was in them.
+    wants_checkpoint = from_headers || recovery->mended > 0 || recovery->beyond_end;
     if (recovery->not_mended) {
       core.services->log.warning(
           "headers that a power cut may have taken were not looked after",

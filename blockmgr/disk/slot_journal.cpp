@@ -73,7 +73,10 @@ Result<SlotJournal::Found> SlotJournal::load() {
   std::vector<bool> known(options_.num_slots);
   std::vector<bool> unflushed(options_.num_slots);
   const auto take = [&](const SlotRecordView& record, bool flushed) {
-    if (record.slot >= options_.num_slots) return;
+    if (record.slot >= options_.num_slots) {
+      ++found.beyond_end;
+      return;
+    }
     unflushed[record.slot] = !flushed;
     last[record.slot] = record;
     known[record.slot] = true;

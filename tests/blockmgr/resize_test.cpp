@@ -9,7 +9,9 @@
 #include <filesystem>
 #include <thread>
 
+#include "blockmgr/index/config_check.hpp"
 #include "tests/blockmgr/disk_restart.hpp"
+#include "transport/io/slot_file.hpp"
 
 namespace cairn::testing {
 namespace {
@@ -393,6 +395,34 @@ TEST_F(DiskRestart, AResizedTierComesBackWithItsBlocksAndItsSize) {
     expect_whole(there());
     EXPECT_EQ(back_->stats().tiers[index_of(Tier::disk)].capacity_blocks, size);
   }
+}
+
+// Found by the simulation: the index still had what lay beyond the end when the server was killed,
+// and a tier that grew again had it once more at the start after that, erased or not.
+TEST_F(DiskRestart, WhatLayBeyondTheEndDoesNotComeBackWhenTheTierGrows) {
+  for (std::uint64_t n = 1; n <= 8; ++n) put(keys(n, 1));
+  const std::vector<std::filesystem::path> files = {crash() / "test"};
+  {
+    // As a change leaves it that nobody waits for longer than it has patience.
+    const auto file =
+        open_slot_file({.paths = files, .owner = "test", .shape = tier_shape(config_, Tier::disk)});
+    ASSERT_TRUE(file) << file.error().detail;
+    ASSERT_TRUE(label_slot_file(files, file->layout, 4));
+  }
+  config_.tiers[index_of(Tier::disk)]->num_blocks = 4;
+  restart();
+  const auto before = there();
+  ASSERT_EQ(before.size(), 4U);
+  ASSERT_TRUE(back_->change(sizes({}, 16), kForgotten));
+  rig_.engine->wait_idle();
+  fakes::TempDir again;
+  std::filesystem::copy(copy_->path(), again.path(), std::filesystem::copy_options::recursive);
+  config_.tiers[index_of(Tier::disk)]->num_blocks = 16;
+  BlockManagerOptions options = by_hand();
+  options.data_dir = again.path();
+  BlockManager third(*rig_.runtime, *rig_.engine, rig_.clock, *rig_.log, options);
+  const auto cache = third.create_cache(config_).value().cache;
+  EXPECT_THAT(present_in(*cache, Tier::disk), UnorderedElementsAreArray(before));
 }
 
 TEST(Drain, BringsEveryBlockToTheLowestTier) {
