@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cstddef>
 #include <filesystem>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "bench/must.hpp"
 #include "blockmgr/block_manager.hpp"
 #include "blockmgr/cache/awaited.hpp"
+#include "server/ticker.hpp"
 
 namespace cairn {
 
@@ -35,6 +37,7 @@ struct BenchRig {
   std::unique_ptr<DiskIo> disk = make_positional_disk_io();
   TransferEngine engine{*runtime, *disk, clock, {}};
   BlockManager manager;
+  Ticker reuse{"reuse", std::chrono::milliseconds(20), [this] { manager.follow_reuse(); }};
 };
 
 enum class Kinship { strangers, chain };

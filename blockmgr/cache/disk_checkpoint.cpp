@@ -6,8 +6,9 @@
 namespace cairn {
 namespace {
 
-// Slots that are described under one hold of the lock.
+// Slots that are written at a time, and described under one hold of the lock: some 20 us.
 constexpr std::uint32_t kStep = 2048;
+constexpr std::uint32_t kHeldStep = 128;
 
 }  // namespace
 
@@ -58,6 +59,10 @@ Result<> CacheCore::checkpoint() {
         CAIRN_TRY(section.check_usable());
         const std::uint32_t end = std::min(num_slots - first, kStep) + first;
         for (std::uint32_t slot = first; slot < end; ++slot) {
+          if (slot > first && slot % kHeldStep == 0) {
+            section.give_way();
+            CAIRN_TRY(section.check_usable());
+          }
           section->store.describe_disk_slot(slot, [&](const SlotRecordView& record) {
             const std::size_t at = records.size();
             records.resize(at + encoded_bytes(record));

@@ -228,13 +228,16 @@ Recovery restore_blocks(CacheCore& core, std::vector<SlotRecordView> records,
       ++result.expired;
       continue;
     }
-    RestoredBlock block{.slot = record.slot,
-                        .generation = record.generation,
-                        .last_use = {record.stamp},
-                        .priority = std::min(record.priority, kMaxPriority),
-                        .block = {.key = view_of(record.key),
-                                  .metadata = std::string(record.metadata),
-                                  .epoch = record.epoch}};
+    RestoredBlock block{
+        .slot = record.slot,
+        .generation = record.generation,
+        .last_use = {record.stamp},
+        .priority = std::min(record.priority, kMaxPriority),
+        .told = record.told < kNextUses ? static_cast<NextUse>(record.told) : NextUse::unknown,
+        .history = record.history,
+        .block = {.key = view_of(record.key),
+                  .metadata = std::string(record.metadata),
+                  .epoch = record.epoch}};
     if (!record.parent.empty()) block.block.parent = view_of(record.parent);
     if (record.expires_at_unix_ms != 0) {
       block.block.expires_at =

@@ -25,11 +25,12 @@ struct RawRecord {
   std::uint8_t key_size;
   std::uint8_t parent_size;
   std::uint8_t priority;
-  std::uint8_t unused;
+  std::uint8_t told;
   std::uint32_t epoch;
-  std::uint32_t unused_too;
+  std::uint32_t unused;
+  std::uint64_t history;
 };
-static_assert(sizeof(RawRecord) == 64);
+static_assert(sizeof(RawRecord) == 72);
 
 std::string_view text(const std::byte* at, std::size_t size) {
   return {reinterpret_cast<const char*>(at), size};
@@ -56,7 +57,9 @@ void encode(const SlotRecordView& record, std::uint64_t seed, std::span<std::byt
   raw.key_size = static_cast<std::uint8_t>(record.key.size());
   raw.parent_size = static_cast<std::uint8_t>(record.parent.size());
   raw.priority = record.priority;
+  raw.told = record.told;
   raw.epoch = record.epoch;
+  raw.history = record.history;
   std::byte* at = out.data() + sizeof(raw);
   for (const std::string_view part : {record.key, record.parent, record.metadata}) {
     at = std::ranges::copy(std::as_bytes(std::span(part)), at).out;  // an empty one may be null
@@ -87,7 +90,9 @@ std::optional<SlotRecordView> SlotRecordReader::next() {
                         .data_checksum = raw.data_checksum,
                         .expires_at_unix_ms = raw.expires_at_unix_ms,
                         .priority = raw.priority,
+                        .told = raw.told,
                         .epoch = raw.epoch,
+                        .history = raw.history,
                         .key = text(key, raw.key_size),
                         .parent = text(key + raw.key_size, raw.parent_size),
                         .metadata = text(key + raw.key_size + raw.parent_size, raw.metadata_size)};

@@ -19,7 +19,9 @@ struct SlotRecordView {
   std::uint64_t data_checksum = 0;
   std::int64_t expires_at_unix_ms = 0;  // 0: never
   std::uint8_t priority = 0;
+  std::uint8_t told = 0;  // what is expected of its next use: a NextUse
   std::uint32_t epoch = 0;
+  std::uint64_t history = 0;  // the order of eviction's own: see EvictionPolicy::kept()
   std::string_view key = {};  // empty: nobody's, and this was its last life that ended
   std::string_view parent = {};
   std::string_view metadata = {};

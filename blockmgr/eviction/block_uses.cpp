@@ -63,8 +63,13 @@ void BlockUses::stored(BlockHistory& block, const Stored& stored) {
   use(block, *request, stored.is_hub);
 }
 
-void BlockUses::restored(BlockHistory& block) {
-  if (restoring_ == 0) restoring_ = last_ = policy_->begin({});
+void BlockUses::restored(BlockHistory& block, const Restored& restored) {
+  if (policy_->take_kept(block, restored.kept, restored.told)) {
+    last_ = block.request;
+    return;
+  }
+  // They are no older than those before them.
+  if (restoring_ == 0 || restoring_ != last_) restoring_ = last_ = policy_->begin({});
   use(block, restoring_, false);
 }
 

@@ -49,8 +49,13 @@ class BlockUses {
     std::int64_t unix_ms = 0;
   };
   void stored(BlockHistory& block, const Stored& stored);
-  // An earlier run left it: all of these count as stored by one request.
-  void restored(BlockHistory& block);
+  // An earlier run left it, with what it noted then. In the order of last use; those of which
+  // nothing can be read count as stored by one request.
+  struct Restored {
+    std::uint64_t kept = 0;  // see EvictionPolicy::kept()
+    NextUse told = NextUse::unknown;
+  };
+  void restored(BlockHistory& block, const Restored& restored);
   void listed(BlockHistory& block, NextUse told) { policy_->listed(block, told); }
   // Somebody says what he expects of blocks that he does not use now: as a request that takes no
   // time. retold() is told of the blocks.

@@ -34,6 +34,31 @@ std::uint32_t window_of(std::uint32_t capacity_blocks) {
   return std::max(kMinWindowBlocks, kWindowCapacities * capacity_blocks);
 }
 
+std::uint32_t level_of(std::uint32_t value, const std::array<std::uint32_t, 2>& bounds) {
+  return static_cast<std::uint32_t>(value >= bounds[0]) + (value >= bounds[1] ? 1 : 0);
+}
+// The least of a level.
+std::uint32_t least_of(std::uint32_t level, const std::array<std::uint32_t, 2>& bounds) {
+  return level == 0 ? 0 : bounds[std::min<std::size_t>(level, bounds.size()) - 1];
+}
+
+// What another run needs to know of a block: what its class and its age depend on.
+struct KeptByHazard {
+  std::uint64_t order : 3;  // the kind of order, + 1
+  std::uint64_t uses : 4;
+  std::uint64_t is_hub : 1;
+  std::uint64_t is_tail : 1;
+  // Of its request.
+  std::uint64_t unknown_level : 2;
+  std::uint64_t output_level : 2;
+  std::uint64_t blocks : 16;  // that many, or more
+  std::uint64_t position_blocks : 32;
+  std::uint64_t unused : 3;
+};
+static_assert(sizeof(KeptByHazard) == sizeof(std::uint64_t));
+constexpr std::uint64_t kHazardOrder = static_cast<std::uint64_t>(EvictionKind::class_hazard) + 1;
+constexpr std::uint32_t kMostBlocks = 0xFFFF;
+
 BlockGroup group_of(const BlockHistory& block) {
   if (block.is_tail) return BlockGroup::tail;
   if (block.is_hub) return BlockGroup::hub;
@@ -59,14 +84,11 @@ ClassHazard::ClassHazard(const PolicyOptions& options)
 std::uint32_t ClassHazard::class_of(BlockGroup group, const PastRequest& request) {
   if (group == BlockGroup::tail) return kClasses - 1;
   if (group == BlockGroup::hub) return kClasses - 2;
-  const auto level = [](std::uint32_t value, const std::array<std::uint32_t, 2>& bounds) {
-    return static_cast<std::uint32_t>(value >= bounds[0]) + (value >= bounds[1] ? 1 : 0);
-  };
-  const std::uint32_t output = level(request.output_tokens, kOutputTokens);
+  const std::uint32_t output = level_of(request.output_tokens, kOutputTokens);
   if (group == BlockGroup::told) {
     return kFirstTold + (static_cast<std::uint32_t>(request.next_use) - 1) * kOutputs + output;
   }
-  const std::uint32_t context = level(request.unknown, kUnknownBlocks) * kOutputs + output;
+  const std::uint32_t context = level_of(request.unknown, kUnknownBlocks) * kOutputs + output;
   return static_cast<std::uint32_t>(group) * kContexts + context;
 }
 
@@ -83,6 +105,7 @@ RequestNumber ClassHazard::begin_request(const RequestStart& start) {
   const RequestNumber number = log_.begin(start);
   log_[number].weight = weight_of(log_[number]);
   seen_ = {};
+  if (restored_.of_request != 0) pass_over_restored();
   cross_buckets();
   if (until_rebuild_-- == 0) {
     until_rebuild_ = kRebuildRequests - 1;
@@ -209,6 +232,65 @@ void ClassHazard::retell(BlockHistory& block, RequestNumber request) {
   PastRequest& now = log_[request];
   ++now.used;
   now.weight = weight_of(now);
+}
+
+std::uint64_t ClassHazard::kept(const BlockHistory& block) const {
+  if (!block.is_known() || !log_.remembers(block.request)) return 0;
+  const PastRequest& request = log_[block.request];
+  return std::bit_cast<std::uint64_t>(
+      KeptByHazard{.order = kHazardOrder,
+                   .uses = block.uses,
+                   .is_hub = block.is_hub,
+                   .is_tail = block.is_tail,
+                   .unknown_level = level_of(request.unknown, kUnknownBlocks) & 3U,
+                   .output_level = level_of(request.output_tokens, kOutputTokens) & 3U,
+                   .blocks = std::min(request.blocks(), kMostBlocks) & kMostBlocks,
+                   .position_blocks = log_.mark(block.request).position_blocks,
+                   .unused = 0});
+}
+
+bool ClassHazard::take_kept(BlockHistory& block, std::uint64_t kept, NextUse told) {
+  const auto known = std::bit_cast<KeptByHazard>(kept);
+  if (known.order != kHazardOrder || known.uses == 0 || known.uses > kMostUses) return false;
+  KeptByHazard of_request = known;
+  of_request.uses = of_request.is_hub = of_request.is_tail = 0;
+  const auto request = std::bit_cast<std::uint64_t>(of_request);
+  if (restored_.of_request != request || restored_.told != told) {
+    PastRequest record{
+        .asked = static_cast<std::uint32_t>(known.blocks),
+        .unknown = least_of(static_cast<std::uint32_t>(known.unknown_level), kUnknownBlocks),
+        .output_tokens = least_of(static_cast<std::uint32_t>(known.output_level), kOutputTokens),
+        .ends_in_part = true,
+        .next_use = told};
+    record.weight = weight_of(record);
+    restored_ = {request, told,
+                 log_.restore(static_cast<std::uint32_t>(known.position_blocks), record)};
+  }
+  block = {.request = restored_.number,
+           .uses = static_cast<std::uint8_t>(known.uses & 15U),
+           .is_hub = known.is_hub != 0,
+           .is_last = known.is_tail != 0};
+  return true;
+}
+
+// What those lived through was learnt where they did. REQUIRES: the first request since begins.
+void ClassHazard::pass_over_restored() {
+  restored_ = {};
+  const std::uint32_t began_at_blocks = log_.mark(log_.last()).position_blocks;
+  for (std::uint32_t k = 0; k < inside_.size(); ++k) {
+    RequestNumber low = log_.first();
+    RequestNumber high = log_.last();
+    while (low != high) {
+      const RequestNumber middle = low + (high - low) / 2;
+      if (began_at_blocks - log_.mark(middle).position_blocks >= table_.start_of(k + 1)) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    inside_[k] = low;
+    leaves_at_blocks_[k] = log_.mark(low).position_blocks + table_.start_of(k + 1);
+  }
 }
 
 float ClassHazard::worth(const BlockHistory& block, std::uint32_t /*expected_blocks*/) const {

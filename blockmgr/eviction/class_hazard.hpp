@@ -19,6 +19,8 @@ class ClassHazard final : public EvictionPolicy {
   std::uint32_t lists() const override;
   float worth(const BlockHistory& block, std::uint32_t expected_blocks) const override;
   std::uint64_t memory_bytes() const override;
+  std::uint64_t kept(const BlockHistory& block) const override;
+  bool take_kept(BlockHistory& block, std::uint64_t kept, NextUse told) override;
   std::vector<std::byte> learnt() const override { return table_.learnt(); }
   bool take_learnt(std::span<const std::byte> learnt) override {
     return table_.take_learnt(learnt);
@@ -39,6 +41,7 @@ class ClassHazard final : public EvictionPolicy {
   static float weight_of(const PastRequest& request);
   void cross_buckets();
   void leave_bucket(std::uint32_t bucket);
+  void pass_over_restored();
   void live_through(const PastRequest& request, std::uint32_t bucket);
 
   RequestLog log_;
@@ -48,6 +51,12 @@ class ClassHazard final : public EvictionPolicy {
   std::vector<RequestNumber> inside_;
   std::vector<std::uint32_t> leaves_at_blocks_;
   std::uint32_t until_rebuild_ = 0;
+  // The request of the block that was restored last: those of one request come one after the other.
+  struct Restored {
+    std::uint64_t of_request = 0;  // what was kept of the request; 0: none was restored
+    NextUse told = NextUse::unknown;
+    RequestNumber number = 0;
+  } restored_;
   // In which bucket the request lies that last used the blocks which are being found: mostly one
   // for many of them.
   struct Seen {

@@ -1,6 +1,7 @@
 #include "blockmgr/eviction/lrfu.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 namespace cairn {
@@ -16,6 +17,17 @@ constexpr float kListsAnOctave = 8;
 constexpr unsigned kNeverList = 0;
 constexpr unsigned kLaterList = 1;
 constexpr unsigned kOneUseList = 2;
+// What another run needs to know of a block.
+struct KeptByLrfu {
+  std::uint64_t order : 3;  // the kind of order, + 1
+  std::uint64_t uses : 4;
+  std::uint64_t frequency : 16;
+  std::uint64_t unix_s : 32;  // of its last use
+  std::uint64_t unused : 9;
+};
+static_assert(sizeof(KeptByLrfu) == sizeof(std::uint64_t));
+constexpr std::uint64_t kLrfuOrder = static_cast<std::uint64_t>(EvictionKind::lrfu) + 1;
+
 constexpr float kLongAgo = -1e9F;
 constexpr float kFirst = -1e10F;
 
@@ -46,6 +58,27 @@ std::uint32_t Lrfu::list(BlockHistory& block, NextUse told) {
   if (told == NextUse::never) block.list = kNeverList & 63U;
   if (told == NextUse::later) block.list = kLaterList & 63U;
   return kAnyNumber;
+}
+
+std::uint64_t Lrfu::kept(const BlockHistory& block) const {
+  if (!block.is_known() || !log_.remembers(block.request)) return 0;
+  return std::bit_cast<std::uint64_t>(
+      KeptByLrfu{.order = kLrfuOrder,
+                 .uses = block.uses,
+                 .frequency = block.frequency,
+                 .unix_s = static_cast<std::uint32_t>(log_[block.request].unix_ms / 1000),
+                 .unused = 0});
+}
+
+bool Lrfu::take_kept(BlockHistory& block, std::uint64_t kept, NextUse /*told*/) {
+  const auto known = std::bit_cast<KeptByLrfu>(kept);
+  if (known.order != kLrfuOrder || known.uses == 0 || known.uses > kMostUses) return false;
+  const auto unix_ms = static_cast<std::int64_t>(known.unix_s) * 1000;
+  const bool is_new = log_.last() == 0 || log_[log_.last()].unix_ms != unix_ms;
+  block = {.request = is_new ? log_.restore(0, {.unix_ms = unix_ms}) : log_.last(),
+           .frequency = static_cast<std::uint16_t>(known.frequency),
+           .uses = static_cast<std::uint8_t>(known.uses & 15U)};
+  return true;
 }
 
 float Lrfu::worth(const BlockHistory& block, std::uint32_t /*expected_blocks*/) const {

@@ -16,6 +16,8 @@ class Lrfu final : public EvictionPolicy {
   explicit Lrfu(const PolicyOptions& options);
 
   std::uint32_t lists() const override { return kMaxLists; }
+  std::uint64_t kept(const BlockHistory& block) const override;
+  bool take_kept(BlockHistory& block, std::uint64_t kept, NextUse told) override;
   float worth(const BlockHistory& block, std::uint32_t expected_blocks) const override;
   std::uint64_t memory_bytes() const override { return log_.memory_bytes(); }
 

@@ -67,6 +67,13 @@ class EvictionPolicy {
   // soon.
   virtual float worth(const BlockHistory& block, std::uint32_t expected_blocks) const = 0;
   virtual std::uint64_t memory_bytes() const = 0;
+  // What is known of a block, for another run of the same order; 0: nothing.
+  virtual std::uint64_t kept(const BlockHistory& /*block*/) const { return 0; }
+  // A block of an earlier run, of which that knew this. Before the first request, and in the order
+  // of last use. False, and nothing has changed, where it is nothing that this order can read.
+  virtual bool take_kept(BlockHistory& /*block*/, std::uint64_t /*kept*/, NextUse /*told*/) {
+    return false;
+  }
   // What it has learnt of the workload, not of single blocks, for another of the same kind: some
   // KB, or nothing.
   virtual std::vector<std::byte> learnt() const { return {}; }

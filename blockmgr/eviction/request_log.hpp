@@ -72,6 +72,15 @@ class RequestLog {
     if (count_ <= mask_) ++count_;
     return last_;
   }
+  // One of an earlier run, which began after so many blocks. Where that was before the last one
+  // began it counts as beginning with it.
+  RequestNumber restore(std::uint32_t position_blocks, const PastRequest& record) {
+    const bool is_later = static_cast<std::int32_t>(position_blocks - position_) > 0;
+    if (position_ == 0 || is_later) position_ = position_blocks;
+    begin({});
+    at(last_) = record;
+    return last_;
+  }
   bool remembers(RequestNumber request) const { return last_ - request < count_; }
   PastRequest& operator[](RequestNumber request) { return at(request); }  // REQUIRES: remembered
   const PastRequest& operator[](RequestNumber request) const { return records_[request & mask_]; }

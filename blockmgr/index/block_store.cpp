@@ -218,8 +218,9 @@ bool BlockStore::restore(RestoredBlock restored) {
   slots.take(restored.slot, restored.generation);
   record(at).priority = restored.priority;
   record(at).last_use = restored.last_use;
-  if (uses_) uses_->restored(history(at));
+  if (uses_) uses_->restored(history(at), {.kept = restored.history, .told = restored.told});
   commit(at, std::move(restored.block));
+  set_told(at, restored.told);
   slots.unpin(restored.slot);
   list_last(at);
   last_stamp_ = std::max(last_stamp_, restored.last_use);
@@ -277,6 +278,9 @@ void BlockStore::describe_disk_slot(SlotNumber slot,
   view.stamp = record.last_use.value;
   view.data_checksum = disk_slots_->checksum(slot);
   view.priority = record.priority;
+  const SlotRef highest = highest_copy(entry);
+  view.told = static_cast<std::uint8_t>(this->record(highest).told);
+  if (uses_) view.history = uses_->policy().kept(history(highest));
   view.epoch = details(record.owner).epoch;
   view.key = key.view().as_text();
   view.parent = parent.view().as_text();

@@ -39,6 +39,8 @@ struct RestoredBlock {
   std::uint64_t generation = 0;
   UseStamp last_use = {};
   std::uint8_t priority = 0;
+  NextUse told = NextUse::unknown;
+  std::uint64_t history = 0;  // as SlotRecordView has it
   NewBlock block;
 };
 

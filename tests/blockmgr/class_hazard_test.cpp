@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -105,6 +107,100 @@ TEST(ClassHazard, ForgetsRequestsThatAreTooLongAgo) {
   policy.ended(first, {.output_tokens = 10});
   policy.touched(block, last);
   EXPECT_EQ(block.uses, 1U);  // as if it were new
+}
+
+// What one run knows of its blocks when it ends the next one knows, though it numbers its requests
+// anew; and it teaches nothing twice.
+TEST(ClassHazard, WhatIsKnownOfBlocksOutlivesTheRun) {
+  const PolicyOptions options{.eviction = EvictionKind::class_hazard, .capacity_blocks = 2'000};
+  const auto before = make_eviction_policy(options);
+  const auto after = make_eviction_policy(options);
+  struct Block {
+    BlockHistory history;
+    NextUse told = NextUse::unknown;
+  };
+  std::mt19937 random(7);
+  std::vector<std::vector<Block>> prompts(60, std::vector<Block>(20));
+  for (std::uint32_t i = 0; i < 600; ++i) {
+    std::vector<Block>& prompt = prompts[random() % prompts.size()];
+    const auto count = static_cast<std::uint32_t>(1 + random() % prompt.size());
+    const NextUse told = random() % 4 == 0 ? NextUse::later : NextUse::unknown;
+    const RequestNumber request = before->begin({.blocks = count});
+    for (std::uint32_t b = 0; b < count; ++b) before->touched(prompt[b].history, request);
+    before->ended(
+        request,
+        {.output_tokens = random() % 400, .full_blocks = count - random() % 2, .next_use = told});
+    for (std::uint32_t b = count; b-- > 0;) {
+      before->listed(prompt[b].history, told);
+      prompt[b].told = told;
+    }
+  }
+  std::vector<Block> all;
+  for (const auto& prompt : prompts) {
+    for (const Block& block : prompt) {
+      if (block.history.is_known()) all.push_back(block);
+    }
+  }
+  std::ranges::stable_sort(all, {}, [](const Block& block) { return block.history.request; });
+  std::vector<BlockHistory> restored(all.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    ASSERT_TRUE(after->take_kept(restored[i], before->kept(all[i].history), all[i].told));
+    after->listed(restored[i], all[i].told);
+  }
+  ASSERT_TRUE(after->take_learnt(before->learnt()));
+  for (EvictionPolicy* policy : {before.get(), after.get()}) {
+    policy->begin({.blocks = 100});  // learns from what has grown older, and takes it into worth
+  }
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(restored[i].list, all[i].history.list) << i;
+    EXPECT_EQ(restored[i].uses, all[i].history.uses) << i;
+    EXPECT_EQ(after->kept(restored[i]), before->kept(all[i].history)) << i;
+  }
+  // Both have learnt the same from what grew older since, but for what the last request of the
+  // earlier run let grow older, and for how much fades; what was learnt twice would count twice.
+  const auto weights_of = [](const EvictionPolicy& policy) {
+    const auto bytes = policy.learnt();
+    std::vector<float> weights((bytes.size() - 16) / sizeof(float));
+    std::memcpy(weights.data(), bytes.data() + 16, weights.size() * sizeof(float));
+    return weights;
+  };
+  const std::vector<float> expected = weights_of(*before);
+  const std::vector<float> found = weights_of(*after);
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    EXPECT_NEAR(found[i], expected[i], 0.15F * expected[i] + 0.1F) << i;
+  }
+}
+
+TEST(ClassHazard, OfAnotherOrderNothingIsKnown) {
+  const auto lrfu = make_eviction_policy({.eviction = EvictionKind::lrfu, .capacity_blocks = 100});
+  BlockHistory block;
+  lrfu->touched(block, lrfu->begin({.blocks = 1, .unix_ms = 5'000}));
+  lrfu->listed(block, NextUse::unknown);
+  ClassHazard hazard({.capacity_blocks = 100});
+  BlockHistory taken;
+  EXPECT_FALSE(hazard.take_kept(taken, lrfu->kept(block), NextUse::unknown));
+  EXPECT_FALSE(hazard.take_kept(taken, 0, NextUse::unknown));
+  EXPECT_FALSE(taken.is_known());
+}
+
+TEST(Lrfu, WhatIsKnownOfBlocksOutlivesTheRun) {
+  const PolicyOptions options{.eviction = EvictionKind::lrfu, .capacity_blocks = 100};
+  const auto before = make_eviction_policy(options);
+  const auto after = make_eviction_policy(options);
+  std::array<BlockHistory, 2> blocks;  // one was used often, the other later
+  for (int i = 0; i < 10; ++i) before->touched(blocks[0], before->begin({.unix_ms = i * 1'000}));
+  before->touched(blocks[1], before->begin({.unix_ms = 20'000}));
+  for (BlockHistory& block : blocks) before->listed(block, NextUse::unknown);
+  std::array<BlockHistory, 2> restored;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    ASSERT_TRUE(after->take_kept(restored[i], before->kept(blocks[i]), NextUse::unknown));
+    after->listed(restored[i], NextUse::unknown);
+  }
+  for (EvictionPolicy* policy : {before.get(), after.get()}) policy->begin({.unix_ms = 90'000});
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    EXPECT_FLOAT_EQ(after->worth(restored[i], 0), before->worth(blocks[i], 0)) << i;
+  }
 }
 
 TEST(Lrfu, KeepsWhatWasUsedOftenLongerThanWhatWasUsedLast) {

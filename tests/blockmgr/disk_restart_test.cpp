@@ -5,10 +5,14 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
 #include <vector>
+
+#include "blockmgr/disk/slot_journal.hpp"
 
 namespace cairn::testing {
 namespace {
@@ -166,6 +170,46 @@ TEST_F(LearntRestart, WhatIsDamagedIsNotTakenAndKeepsNoBlockAway) {
   }
   std::ofstream(path, std::ios::binary) << before.substr(0, before.size() / 2);
   EXPECT_NE(learnt_after_restart(), before.substr(32));
+}
+
+// By slot: as the checkpoint and the log have them.
+std::map<std::uint32_t, std::uint64_t> histories_in(const std::filesystem::path& folder,
+                                                    std::uint64_t file_id) {
+  SlotJournal journal({.path = folder / "learns", .file_id = file_id, .num_slots = 16});
+  const auto found = journal.load().value();
+  std::map<std::uint32_t, std::uint64_t> histories;
+  for (const SlotRecordView& record : found.records) {
+    if (!record.key.empty()) histories[record.slot] = record.history;
+  }
+  return histories;
+}
+
+TEST_F(LearntRestart, WhatIsKnownOfEachBlockIsAsItWas) {
+  const MatchResult found = rig_.match(*cache_, keys(1, 6), 1'000);
+  ASSERT_TRUE(cache_->release(*found.lease, {.output_tokens = 20}));
+  rig_.manager->checkpoint();
+  std::uint64_t file_id = 0;
+  const std::string head = bytes_of_file(crash() / "learns~learnt").substr(16, sizeof(file_id));
+  std::memcpy(&file_id, head.data(), sizeof(file_id));
+  const auto before = histories_in(copy_->path() / "disk", file_id);
+  ASSERT_EQ(before.size(), 5U);
+  for (const auto& [slot, history] : before) EXPECT_NE(history, 0U) << slot;
+  restart();
+  after_->checkpoint();
+  EXPECT_EQ(histories_in(copy_->path() / "disk", file_id), before);
+}
+
+TEST_F(DiskRestart, WhatIsSaidOfABlockOutlivesTheRun) {
+  put(keys(1, 1));
+  put(keys(2, 1));
+  const MatchResult found = rig_.match(*cache_, keys(2, 1), 1'000);
+  ASSERT_TRUE(cache_->release(*found.lease, {.hint = {.reuse = {.kind = ReuseHint::Kind::never}}}));
+  rig_.manager->checkpoint();
+  crash_and_restart();
+  const auto capacity =
+      static_cast<std::uint32_t>(back_->stats().tiers[index_of(Tier::disk)].capacity_blocks);
+  ASSERT_TRUE(rig_.allocate(*back_, {.count = capacity - 1, .tier = Tier::disk}));
+  EXPECT_THAT(there(), UnorderedElementsAreArray(keys(1, 1))) << "though it is older";
 }
 
 TEST_F(LearntRestart, WhatIsLearntGoesWithItsCache) {
