@@ -93,10 +93,11 @@ std::uint32_t ClassHazard::class_of(BlockGroup group, const PastRequest& request
 }
 
 // A long prompt tells little more than a short one: its blocks share their fate. One that is told
-// of a sample counts for those that are not, or the sample would learn more slowly.
+// of a sample counts for more, or the sample would learn more slowly than all; for less than those
+// that it stands for, as it is one.
 float ClassHazard::weight_of(const PastRequest& request) {
   const auto blocks = static_cast<float>(request.blocks());
-  return static_cast<float>(request.each) / std::cbrt(blocks * blocks);
+  return std::sqrt(static_cast<float>(request.each)) / std::cbrt(blocks * blocks);
 }
 
 std::uint32_t ClassHazard::lists() const { return kClasses; }

@@ -24,7 +24,7 @@ class OrderChoice {
   static constexpr double kBetter = 0.005;
   static constexpr double kLost = 0.005;
   static constexpr double kRegained = 0.003;
-  static constexpr double kDeviations = 2;  // beyond which it is no chance
+  static constexpr double kDeviations = 3;  // beyond which it is no chance
 
   // `model_blocks` are those that a model holds.
   explicit OrderChoice(std::uint32_t model_blocks)
