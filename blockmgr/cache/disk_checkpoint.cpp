@@ -6,7 +6,7 @@
 namespace cairn {
 namespace {
 
-// Slots that are written at a time, and described under one hold of the lock: some 20 us.
+// Slots that are written at a time, and described under one hold of the lock.
 constexpr std::uint32_t kStep = 2048;
 constexpr std::uint32_t kHeldStep = 128;
 

@@ -9,7 +9,7 @@ namespace cairn {
 
 // The blocks that were used last, in that order (Mattson and others, 1970): a block is a hit in all
 // caches under LRU that are larger than what was used since. Each counts for as many blocks as it
-// is told to weigh. Some 200 ns a use and a look in 10,000 blocks. Not thread-safe.
+// is told to weigh. Not thread-safe.
 class LruStack {
  public:
   explicit LruStack(std::uint32_t max_blocks);
