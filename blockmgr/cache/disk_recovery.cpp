@@ -261,7 +261,7 @@ Result<Recovery> recover_disk_tier(CacheCore& core, DiskTierStart start) {
     const auto mended = mend_unflushed(*found, tier);
     Recovery recovery = restore_blocks(core, std::move(found->records), gap);
     note_mended(recovery, mended);
-    recovery.beyond_end = found->beyond_end > 0;
+    recovery.beyond_end = found->beyond_end;
     recovery.damaged_indexes = std::move(damaged_indexes);
     return recovery;
   }

@@ -74,7 +74,7 @@ Result<SlotJournal::Found> SlotJournal::load() {
   std::vector<bool> unflushed(options_.num_slots);
   const auto take = [&](const SlotRecordView& record, bool flushed) {
     if (record.slot >= options_.num_slots) {
-      ++found.beyond_end;
+      found.beyond_end = true;
       return;
     }
     unflushed[record.slot] = !flushed;

@@ -99,7 +99,7 @@ class SlotJournal::Found {
  public:
   bool complete = false;
   std::uint64_t torn = 0;               // logs that are not whole
-  std::uint64_t beyond_end = 0;         // records of slots that there are no more
+  bool beyond_end = false;              // it has slots that there are no more
   std::vector<std::string> damage;      // each names a file that is not what was written, or gone
   std::vector<SlotRecordView> records;  // the last of each slot that there is one of
   // Slots, in order, of which only a log tells that was begun before the machine's last start: a

@@ -92,7 +92,7 @@ CapacityCurve::CapacityCurve(const Options& options)
                        .policy = ShadowCache(model)});
     if (models_.size() == kOwnSize + 1) chosen_.emplace(model);
   }
-  sample_.emplace(models_.back().room_blocks);
+  lru_.emplace(models_.back().room_blocks);
 }
 
 void CapacityCurve::asked(Request request) {
@@ -170,11 +170,11 @@ void CapacityCurve::tell_models(const Request& request, const RequestEnd& end) {
                                                      .skipped = std::exchange(skipped_blocks_, 0U),
                                                      .has_last = request.has_last},
                              .asked = request.blocks};
-  see_in_sample(blocks);
+  lru_->request(blocks);
   asked_of_models_ += told;
   const auto more_than_lru = [&](ShadowCache& cache, std::uint32_t room_blocks) {
-    const auto lru_hits = std::ranges::lower_bound(deepest_, room_blocks) - deepest_.begin();
-    return static_cast<double>(cache.request(shadow)) - static_cast<double>(lru_hits);
+    return static_cast<double>(cache.request(shadow)) -
+           static_cast<double>(lru_->hits(room_blocks));
   };
   for (std::size_t i = 0; i < models_.size(); ++i) {
     Model& model = models_[i];
@@ -186,18 +186,6 @@ void CapacityCurve::tell_models(const Request& request, const RequestEnd& end) {
                  .chosen_more_hits = more_than_lru(*chosen_, model.room_blocks),
                  .asked_blocks = 1.0 * told});
   }
-}
-
-// An LRU of some room hits the beginning of a request as far as fewer blocks than that lie above
-// each of it: `deepest_` has the most that lie above one up to there.
-void CapacityCurve::see_in_sample(std::span<const std::uint64_t> blocks) {
-  deepest_.clear();
-  for (const std::uint64_t block : blocks) {
-    const auto above = sample_->weight_above(block);
-    if (!above) break;
-    deepest_.push_back(std::max(*above, deepest_.empty() ? 0 : deepest_.back()));
-  }
-  for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) sample_->use(*block, 1);
 }
 
 CapacityCurve::Point CapacityCurve::at(std::uint64_t capacity_blocks) const {
@@ -243,9 +231,12 @@ double CapacityCurve::optimum() const {
   for (const ShadowRequest& request : requests) blocks += request.blocks.size();
   if (blocks == 0) return now.policy;
   const std::uint32_t room = std::max(1U, options_.capacity_blocks / model_one_in_);
-  ShadowCache lru({.eviction = EvictionKind::lru, .capacity_blocks = room});
+  LruCaches lru(room);
   std::uint64_t hits = 0;
-  for (const ShadowRequest& request : requests) hits += lru.request(request);
+  for (const ShadowRequest& request : requests) {
+    lru.request(request.blocks);
+    hits += lru.hits(room);
+  }
   // Both begin with nothing, so what they differ by is the order alone.
   const double more = static_cast<double>(optimum_hits(requests, room)) - static_cast<double>(hits);
   const double optimum =
@@ -259,7 +250,7 @@ double CapacityCurve::blocks_per_s() const {
 
 std::uint64_t CapacityCurve::memory_bytes() const {
   std::uint64_t bytes = sizeof(*this) + distances_.memory_bytes();
-  if (chosen_) bytes += chosen_->memory_bytes() + sample_->memory_bytes();
+  if (chosen_) bytes += chosen_->memory_bytes() + lru_->memory_bytes();
   for (const Model& model : models_) bytes += sizeof(Model) + model.policy.memory_bytes();
   for (const Window& window : windows_) {
     bytes += window.blocks.capacity() * sizeof(std::uint64_t) +

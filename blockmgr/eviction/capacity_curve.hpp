@@ -75,7 +75,6 @@ class CapacityCurve {
   };
 
   void tell_models(const Request& request, const RequestEnd& end);
-  void see_in_sample(std::span<const std::uint64_t> blocks);
   void note_time(const Request& request, bool faded);
   double most() const;
   double gain_at(std::uint64_t capacity_blocks) const;
@@ -85,9 +84,8 @@ class CapacityCurve {
   StackDistances distances_;
   std::vector<Model> models_;          // none with lru
   std::optional<ShadowCache> chosen_;  // the cache's own size, as it is with choice_
-  std::optional<LruStack> sample_;
-  std::vector<std::uint64_t> deepest_;  // of a request, as far as each block: see tell_models()
-  double asked_of_models_ = 0;          // fades
+  std::optional<LruCaches> lru_;       // of the same sample
+  double asked_of_models_ = 0;         // fades
   OrderChoice choice_;
   // How a request ended tells the models more: these wait for that.
   struct Waiting {

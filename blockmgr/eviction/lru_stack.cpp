@@ -76,4 +76,24 @@ std::uint64_t LruStack::memory_bytes() const {
          places_.bucket_count() * (sizeof(std::uint64_t) * 2 + 1);
 }
 
+void LruCaches::request(std::span<const std::uint64_t> blocks) {
+  deepest_.clear();
+  for (const std::uint64_t block : blocks) {
+    const auto above = stack_.weight_above(block);
+    if (!above) break;
+    deepest_.push_back(std::max(*above, deepest_.empty() ? 0 : deepest_.back()));
+  }
+  // The first block of a prefix is given up last.
+  for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) stack_.use(*block, 1);
+}
+
+std::uint64_t LruCaches::hits(std::uint32_t capacity_blocks) const {
+  return static_cast<std::uint64_t>(std::ranges::lower_bound(deepest_, capacity_blocks) -
+                                    deepest_.begin());
+}
+
+std::uint64_t LruCaches::memory_bytes() const {
+  return stack_.memory_bytes() + deepest_.capacity() * sizeof(std::uint64_t);
+}
+
 }  // namespace cairn

@@ -3,6 +3,7 @@
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace cairn {
@@ -36,6 +37,25 @@ class LruStack {
   std::uint32_t bottom_ = 0;         // nothing lies below
   std::uint64_t total_weight_ = 0;
   boost::unordered_flat_map<std::uint64_t, std::uint32_t> places_;
+};
+
+// LRU caches of all sizes up to one: of each request the blocks at its beginning that one of so
+// many blocks has. Not thread-safe.
+class LruCaches {
+ public:
+  explicit LruCaches(std::uint32_t max_blocks) : stack_(max_blocks) {}
+
+  // The prefix's first block first.
+  void request(std::span<const std::uint64_t> blocks);
+  // Of the last request, in a cache of this many blocks.
+  std::uint64_t hits(std::uint32_t capacity_blocks) const;
+  std::uint64_t memory_bytes() const;
+
+ private:
+  LruStack stack_;
+  // As far as each block of the request: the most blocks above one. Up to the first that is not
+  // there.
+  std::vector<std::uint64_t> deepest_;
 };
 
 }  // namespace cairn

@@ -124,6 +124,21 @@ TEST(LruStack, KnowsWhatWasUsedSince) {
   }
 }
 
+// From the longest prompt on: see FollowingEveryBlockGivesLrusHitRateOfEachCapacity.
+TEST(LruCaches, HitWhatACacheOfEachSizeHits) {
+  std::mt19937_64 random(5);
+  const Trace trace = random_trace(random, 400, 12);
+  for (const std::uint32_t capacity : {12U, 13U, 20U, 31U}) {
+    ShadowCache cache({.eviction = EvictionKind::lru, .capacity_blocks = capacity});
+    LruCaches all(31);
+    for (std::size_t i = 0; i < trace.prompts.size(); ++i) {
+      all.request(trace.prompts[i]);
+      ASSERT_EQ(all.hits(capacity), cache.request({.blocks = trace.prompts[i]}))
+          << "request " << i << " in " << capacity << " blocks";
+    }
+  }
+}
+
 CapacityCurve curve_of(const Trace& trace, const CapacityCurve::Options& options) {
   CapacityCurve curve(options);
   std::map<std::uint64_t, std::set<std::uint64_t>> children;
