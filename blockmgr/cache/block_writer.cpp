@@ -50,8 +50,8 @@ struct Write : std::enable_shared_from_this<Write> {
 };
 
 Write::~Write() {
+  if (!claimed) return;  // nobody else is left who could change it
   Section section(*core, LockUse::write);
-  if (!claimed) return;
   claimed = false;
   PieceProgress& progress = *section->writes.find(at);
   progress.end(range, touched ? PieceProgress::End::torn : PieceProgress::End::untouched);

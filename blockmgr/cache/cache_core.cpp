@@ -175,7 +175,6 @@ void Section::aside(const std::function<void()>& work) {
 }
 
 void Section::enter() {
-  entered_ = std::chrono::steady_clock::now();
   budget_ = state_.steps.size();
   now_ = core_.services->clock.now();
   unix_ms_ = core_.services->clock.unix_ms();
@@ -198,7 +197,7 @@ void Section::leave() {
   if (!served) state_.store.say_freed();
   state_.steps.ended(
       {.used_up = step_is_over(), .gained = state_.slots.taken() + state_.store.evictions()});
-  const auto held = std::chrono::steady_clock::now() - entered_;
+  const auto held = core_.services->clock.now() - now_;
   state_.lock_holds.record(use_,
                            static_cast<std::uint64_t>(
                                std::chrono::duration_cast<std::chrono::nanoseconds>(held).count()));

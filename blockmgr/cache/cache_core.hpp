@@ -187,8 +187,7 @@ class CAIRN_THREAD_ATTRIBUTE(scoped_lockable) Section {
   CacheCore& core_;
   CacheState& state_;
   const LockUse use_;
-  std::chrono::steady_clock::time_point entered_;
-  TimePoint now_;
+  TimePoint now_;  // when the lock was taken
   std::int64_t unix_ms_;
   std::uint32_t budget_ = 0;
   bool goes_on_ = false;

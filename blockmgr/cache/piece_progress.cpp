@@ -69,7 +69,7 @@ UniqueFunction<void()> PieceProgress::end_turn() {
     return {};
   }
   UniqueFunction<void()> next = std::move(turns_.front());
-  turns_.pop_front();
+  turns_.erase(turns_.begin());
   return next;
 }
 

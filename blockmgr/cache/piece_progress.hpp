@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <span>
 #include <vector>
@@ -52,7 +51,7 @@ class PieceProgress {
   std::vector<Piece> pieces_;
   std::uint32_t writers_ = 0;
   bool turn_taken_ = false;
-  std::deque<UniqueFunction<void()>> turns_;  // no more than pieces: each writer claimed one
+  std::vector<UniqueFunction<void()>> turns_;  // no more than pieces: each writer claimed one
 };
 
 }  // namespace cairn
