@@ -20,12 +20,15 @@ constexpr const char* kUsage =
     "  --steps N     end after so many steps, over all runs; without --minutes 1000000\n"
     "  --minutes N   end after so long\n"
     "  --only A,B    only these steps of a run of --seed\n"
-    "  --tell        each step on stderr\n";
+    "  --tell        each step on stderr\n"
+    "What takes long says on stderr how far it is.\n";
 
 // Steps of one run: enough for several lives of the server, few enough to be left out one by one.
 constexpr std::uint32_t kStepsOfARun = 2'000;
 // Runs that shrinking may take: some seconds.
 constexpr std::uint32_t kTries = 400;
+// From one line of progress to the next, so that a minute in `./run test` says little.
+constexpr double kProgressSeconds = 30;
 
 struct Arguments {
   std::uint64_t seed = 1;
@@ -97,12 +100,19 @@ int run_all(const Arguments& arguments) {
   std::uint64_t lives = 0;
   std::uint64_t events = 0;
   std::uint64_t seed = arguments.seed;
+  double told_seconds = 0;
   for (; steps < most && (!arguments.minutes || seconds() < *arguments.minutes * 60); ++seed) {
     const RunOptions options{.seed = seed, .steps = kStepsOfARun};
     const RunOutcome outcome = run_in_child(options);
     steps += outcome.steps;
     lives += outcome.lives;
     events += outcome.events;
+    if (seconds() - told_seconds >= kProgressSeconds) {
+      told_seconds = seconds();
+      std::fprintf(stderr, "seed %llu: %llu steps in %.0f s\n",
+                   static_cast<unsigned long long>(seed), static_cast<unsigned long long>(steps),
+                   told_seconds);
+    }
     if (outcome.finding.empty()) continue;
     std::printf("found after %llu steps, %.0f s\n", static_cast<unsigned long long>(steps),
                 seconds());
