@@ -212,7 +212,7 @@ std::optional<std::uint32_t> ClassHazard::end_request(RequestNumber request,
 }
 
 std::uint32_t ClassHazard::list(BlockHistory& block, NextUse told) {
-  if (block.counted || !log_.remembers(block.request)) return 0;
+  if (block.counted || !log_.remembers(block.request)) return kAnyNumber;
   const PastRequest& request = log_[block.request];
   if (block.uses < request.turn) block.uses = request.turn & 15U;
   block.is_tail = block.is_last && request.ends_in_part;

@@ -47,17 +47,23 @@ class Lru final : public EvictionPolicy {
 
 }  // namespace
 
+EvictionPolicy::Run EvictionPolicy::run(std::uint64_t before, const BlockHistory& after,
+                                        std::uint32_t why, std::uint32_t most) {
+  return {.of = most > 0 ? before : Run::kNoHistory,
+          .before = before,
+          .after = std::bit_cast<std::uint64_t>(after),
+          .why = why,
+          .left = most,
+          .most = most};
+}
+
 bool EvictionPolicy::touch_first(BlockHistory& block, RequestNumber request) {
   if (block.is_known() && block.request == request) return false;
   end_runs();
   const auto before = std::bit_cast<std::uint64_t>(block);
   const std::uint32_t most = touch(block, request);
   block.is_hub = false;
-  touching_ = {.before = before,
-               .after = std::bit_cast<std::uint64_t>(block),
-               .why = request,
-               .left = most,
-               .most = most};
+  touching_ = run(before, block, request, most);
   return true;
 }
 
@@ -65,11 +71,7 @@ void EvictionPolicy::list_first(BlockHistory& block, NextUse told) {
   end_runs();
   const auto before = std::bit_cast<std::uint64_t>(block);
   const std::uint32_t most = list(block, told);
-  listing_ = {.before = before,
-              .after = std::bit_cast<std::uint64_t>(block),
-              .why = static_cast<std::uint32_t>(told),
-              .left = most,
-              .most = most};
+  listing_ = run(before, block, static_cast<std::uint32_t>(told), most);
 }
 
 void EvictionPolicy::end_runs() {
@@ -79,7 +81,7 @@ void EvictionPolicy::end_runs() {
     touched_more(std::bit_cast<BlockHistory>(touching.before), touching.why,
                  touching.most - touching.left);
   }
-  if (listing.most > listing.left) {
+  if (listing.most > listing.left && listing.before != listing.after) {
     listed_more(std::bit_cast<BlockHistory>(listing.after), listing.most - listing.left);
   }
 }

@@ -87,7 +87,7 @@ class EvictionPolicy {
   // To how many blocks after it the same may be done, if their histories are what this one was.
   virtual std::uint32_t touch(BlockHistory& block, RequestNumber request) = 0;
   virtual std::uint32_t list(BlockHistory& block, NextUse told) = 0;
-  // It was done to so many.
+  // It was done to so many. Of listing only where that changed their histories.
   virtual void touched_more(const BlockHistory& /*before*/, RequestNumber /*request*/,
                             std::uint32_t /*count*/) {}
   virtual void listed_more(const BlockHistory& /*after*/, std::uint32_t /*count*/) {}
@@ -99,21 +99,25 @@ class EvictionPolicy {
 
  private:
   struct Run {
-    std::uint64_t before = 0;  // a history
+    // Of no block: BlockHistory::unused is never set.
+    static constexpr std::uint64_t kNoHistory = ~std::uint64_t{0};
+
+    std::uint64_t of = kNoHistory;  // it goes on for blocks of this history
+    std::uint64_t before = 0;       // that of the first one
     std::uint64_t after = 0;
     std::uint32_t why = 0;   // the request, or what was told
-    std::uint32_t left = 0;  // it goes on for so many; 0: the next is not like it
+    std::uint32_t left = 0;  // it goes on for so many
     std::uint32_t most = 0;  // behind the first one
 
     bool goes_on(BlockHistory& block, std::uint32_t why_now) {
-      if (left == 0 || std::bit_cast<std::uint64_t>(block) != before || why != why_now) {
-        return false;
-      }
-      --left;
+      if (std::bit_cast<std::uint64_t>(block) != of || why != why_now) return false;
       block = std::bit_cast<BlockHistory>(after);
+      if (--left == 0) of = kNoHistory;
       return true;
     }
   };
+  static Run run(std::uint64_t before, const BlockHistory& after, std::uint32_t why,
+                 std::uint32_t most);
   bool touch_first(BlockHistory& block, RequestNumber request);
   void list_first(BlockHistory& block, NextUse told);
   void end_runs();
