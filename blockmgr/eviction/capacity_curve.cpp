@@ -10,22 +10,25 @@
 namespace cairn {
 namespace {
 
-// 75 bytes each, 2.4 MiB; half of it beside models. The curve reaches four times the cache's size.
-constexpr std::uint32_t kFollowedBlocks = 32'768;
-constexpr std::uint32_t kFollowedBesideModels = 16'384;
+// 33 bytes each; beside models so many that all is 4 MiB. The curve reaches four times the cache's
+// size.
+constexpr std::uint32_t kFollowedBlocks = 65'536;
+constexpr std::uint32_t kFollowedBesideModels = 30'100;
 constexpr std::uint32_t kMinFollowedBlocks = 1024;
 // To follow every block of a small cache costs 35 ns a key, a fifth of a match over HTTP. One in
 // four of 4,096 blocks or more errs by less than one in eight of 30,000 does.
 constexpr std::uint32_t kBlocksOfWhichAllAreFollowed = 1024;
 constexpr std::uint32_t kOneInOfSmall = 4;
 constexpr std::uint32_t kReach = 4;
-// Where all blocks of a cache are followed more of them cost memory alone. What another order hits
-// is at most what LRU would without bounds: of a small cache that is more than the curve reaches.
-constexpr std::uint32_t kFollowedCapacities = 16;
+// What another order hits is at most what LRU would without bounds: that is more than the curve
+// reaches, of small caches above all.
+constexpr std::uint32_t kFollowedCapacities = 6;
+constexpr std::uint32_t kFollowedCapacitiesOfSmall = 16;
+constexpr std::uint32_t kFollowedOfSmall = 16'384;
 // Blocks of the model that is as large as the cache: enough that chance moves its rate by less than
 // a point. With 256 the curve errs as little, but the choice between orders (OrderChoice) is up to
 // 2.6 points below LRU where the workload shifts.
-constexpr std::uint32_t kModelBlocks = 1024;
+constexpr std::uint32_t kModelBlocks = 1'880;
 // Between the models the gain over LRU is no line: without those of half and twice the size the
 // curve errs by up to 3 points there. Larger caches remember more: with half as many requests the
 // largest errs by up to 2.
@@ -38,14 +41,14 @@ constexpr std::array<ModelSize, 5> kModelSizes = {{{0.25, 8'192, 2'048},
                                                    {0.5, 8'192, 2'048},
                                                    {1, 8'192, 2'048},
                                                    {2, 8'192, 4'096},
-                                                   {4, 12'288, 4'096}}};
+                                                   {4, 8'192, 4'096}}};
 constexpr std::size_t kOwnSize = 2;  // of those: the cache's
 constexpr std::uint64_t kHalfLifeCapacities = 16;
 constexpr std::uint64_t kMinHalfLife = 262'144;
 // Requests whose end is awaited, and blocks of theirs: more than run at a time.
 constexpr std::size_t kWaitingRequests = 256;
 constexpr std::size_t kWaitingBlocks = 16'384;
-constexpr std::size_t kWindowBlocks = 16'384;  // 8 to 12 bytes each, in each half
+constexpr std::size_t kWindowBlocks = 12'288;  // 8 to 12 bytes each, in each half
 // A gap between requests says nothing about how many come while there is work.
 constexpr std::int64_t kLongestGapMs = 60'000;
 constexpr std::uint64_t kUnbounded = std::uint64_t{1} << 40U;
@@ -62,9 +65,13 @@ StackDistances::Options distances_of(const CapacityCurve::Options& options) {
       options.eviction == EvictionKind::lru ? kFollowedBlocks : kFollowedBesideModels;
   const auto small = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
       std::bit_floor(blocks / kBlocksOfWhichAllAreFollowed), 1, kOneInOfSmall));
-  return {.one_in = std::max(small, one_in(kReach * blocks, most)),
+  const std::uint32_t one = std::max(small, one_in(kReach * blocks, most));
+  const std::uint64_t wanted =
+      std::max(kFollowedCapacities * blocks / one,
+               std::min<std::uint64_t>(kFollowedCapacitiesOfSmall * blocks, kFollowedOfSmall));
+  return {.one_in = one,
           .max_blocks = static_cast<std::uint32_t>(
-              std::clamp<std::uint64_t>(kFollowedCapacities * blocks, kMinFollowedBlocks, most)),
+              std::clamp<std::uint64_t>(wanted, kMinFollowedBlocks, most)),
           .half_life_blocks = std::max(kMinHalfLife, kHalfLifeCapacities * blocks)};
 }
 
@@ -76,6 +83,7 @@ CapacityCurve::CapacityCurve(const Options& options)
           std::max(distances_of(options).one_in, one_in(options.capacity_blocks, kModelBlocks))),
       distances_(distances_of(options)),
       choice_(std::max(1U, options.capacity_blocks / model_one_in_)) {
+  for (Window& window : windows_) window.blocks.reserve(kWindowBlocks);
   if (options.eviction == EvictionKind::lru) return;
   for (const ModelSize& size : kModelSizes) {
     const auto capacity = static_cast<std::uint32_t>(

@@ -6,31 +6,34 @@ namespace cairn {
 
 LruStack::LruStack(std::uint32_t max_blocks)
     : max_blocks_(max_blocks),
-      key_hashes_(2 * std::size_t{max_blocks}),
+      key_hashes_(std::size_t{max_blocks} + max_blocks / 2 + 1),
       weights_(key_hashes_.size()),
-      tree_(key_hashes_.size() + 1) {
-  places_.reserve(max_blocks + 1);
-}
+      tree_(key_hashes_.size() + 1),
+      places_(max_blocks, HashAt{key_hashes_.data()}) {}
 
 std::optional<std::uint64_t> LruStack::weight_above(std::uint64_t key_hash) const {
-  const auto known = places_.find(key_hash);
-  if (known == places_.end()) return std::nullopt;
+  const HashedPlace* known = places_.find(key_hash);
+  if (known == nullptr) return std::nullopt;
   std::uint64_t up_to_it = 0;
-  for (std::size_t at = known->second + 1; at > 0; at -= at & -at) up_to_it += tree_[at];
+  for (std::size_t at = known->number + 1; at > 0; at -= at & -at) up_to_it += tree_[at];
   return total_weight_ - up_to_it;
 }
 
 void LruStack::use(std::uint64_t key_hash, std::uint32_t weight) {
-  const auto [known, is_new] = places_.try_emplace(key_hash, 0U);
-  if (!is_new) {
-    take_out(known->second);
-  } else if (places_.size() > max_blocks_) {
+  if (top_ == key_hashes_.size()) close_up();
+  const HashedPlace* known = places_.find(key_hash);
+  if (known != nullptr) {
+    take_out(known->number);
+  } else if (places_.size() == max_blocks_) {
     give_up_oldest();
   }
-  if (top_ == key_hashes_.size()) close_up();
   key_hashes_[top_] = key_hash;
   weights_[top_] = weight;
-  known->second = top_;
+  if (known != nullptr) {
+    known->number = top_;
+  } else {
+    places_.insert(top_);
+  }
   add_weight(top_, weight);
   total_weight_ += weight;
   ++top_;
@@ -48,14 +51,15 @@ void LruStack::give_up_oldest() {
   take_out(bottom_);
 }
 
-// Half of the places are holes at least: each is filled once before it comes to this again.
+// A third of the places are holes at least: as many blocks are used before it comes to this again.
 void LruStack::close_up() {
   std::uint32_t to = 0;
   for (std::uint32_t from = bottom_; from < top_; ++from) {
     if (weights_[from] == 0) continue;
+    // While the hash is still where it is looked for.
+    places_.find(key_hashes_[from])->number = to;
     key_hashes_[to] = key_hashes_[from];
     weights_[to] = weights_[from];
-    places_[key_hashes_[to]] = to;
     ++to;
   }
   top_ = to;
@@ -72,8 +76,7 @@ void LruStack::add_weight(std::uint32_t place, std::int64_t weight) {
 
 std::uint64_t LruStack::memory_bytes() const {
   return sizeof(*this) + key_hashes_.size() * sizeof(std::uint64_t) +
-         (weights_.size() + tree_.size()) * sizeof(std::uint32_t) +
-         places_.bucket_count() * (sizeof(std::uint64_t) * 2 + 1);
+         (weights_.size() + tree_.size()) * sizeof(std::uint32_t) + places_.memory_bytes();
 }
 
 void LruCaches::request(std::span<const std::uint64_t> blocks) {

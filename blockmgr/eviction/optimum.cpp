@@ -1,5 +1,7 @@
 #include "blockmgr/eviction/optimum.hpp"
 
+#include <algorithm>
+#include <boost/unordered/unordered_flat_map.hpp>
 #include <queue>
 
 #include "base/assert.hpp"

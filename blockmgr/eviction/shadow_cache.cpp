@@ -7,6 +7,13 @@
 
 namespace cairn {
 
+// They stay where they are: the index looks at their hashes.
+std::vector<ShadowCache::Node> ShadowCache::reserved(std::uint32_t nodes) {
+  std::vector<Node> room;
+  room.reserve(nodes);
+  return room;
+}
+
 ShadowCache::ShadowCache(const Options& options)
     : options_(options),
       policy_(make_eviction_policy({.eviction = options.eviction,
@@ -14,10 +21,9 @@ ShadowCache::ShadowCache(const Options& options)
                                                            ? options.model_of_blocks
                                                            : options.capacity_blocks,
                                     .max_requests = options.max_requests})),
-      ghosts_(options.ghost_blocks) {
-  nodes_.reserve(options.capacity_blocks);
-  index_.reserve(options.capacity_blocks);
-}
+      ghosts_(options.ghost_blocks),
+      nodes_(reserved(options.capacity_blocks)),
+      index_(options.capacity_blocks, HashAt{nodes_.data()}) {}
 
 std::uint32_t ShadowCache::request(const ShadowRequest& request) {
   const auto told = static_cast<std::uint32_t>(request.blocks.size());
@@ -32,8 +38,8 @@ std::uint32_t ShadowCache::request(const ShadowRequest& request) {
   bool is_prefix = true;
   for (const std::uint64_t hash : request.blocks) {
     std::uint32_t block = kNoBlock;
-    if (const auto found = index_.find(hash); found != index_.end()) {
-      block = found->second;
+    if (const HashedPlace* found = index_.find(hash); found != nullptr) {
+      block = found->number;
       if (is_prefix) ++hits;
       pin(block);
     } else {
@@ -81,7 +87,7 @@ std::uint32_t ShadowCache::store(std::uint64_t hash, std::uint32_t parent) {
     first_free_ = nodes_[block].next;
   }
   nodes_[block] = {.hash = hash, .history = ghosts_.recall(hash), .parent = parent};
-  index_.emplace(hash, block);
+  index_.insert(block);
   if (parent != kNoBlock) ++nodes_[parent].children;
   return block;
 }
@@ -169,7 +175,7 @@ bool ShadowCache::evict() {
 
 std::uint64_t ShadowCache::memory_bytes() const {
   return nodes_.capacity() * sizeof(Node) + ghosts_.memory_bytes() + policy_->memory_bytes() +
-         index_.bucket_count() * 13;
+         index_.memory_bytes();
 }
 
 }  // namespace cairn

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <array>
-#include <boost/unordered/unordered_flat_map.hpp>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -10,6 +9,7 @@
 
 #include "blockmgr/eviction/ghost_table.hpp"
 #include "blockmgr/eviction/linked_blocks.hpp"
+#include "blockmgr/eviction/places_by_hash.hpp"
 #include "blockmgr/eviction/policy.hpp"
 
 namespace cairn {
@@ -47,8 +47,8 @@ class ShadowCache {
   // True: what was used least recently goes next, and the order that is set goes on learning.
   void follow_lru(bool follows_lru) { follows_lru_ = follows_lru; }
   bool is_hub(std::uint64_t hash) const {
-    const auto found = index_.find(hash);
-    return found != index_.end() && nodes_[found->second].children >= kHubChildren;
+    const HashedPlace* found = index_.find(hash);
+    return found != nullptr && nodes_[found->number].children >= kHubChildren;
   }
   std::uint64_t memory_bytes() const;
 
@@ -64,7 +64,12 @@ class ShadowCache {
     std::uint32_t next = kNoBlock;
   };
   static_assert(sizeof(Node) == 32);
+  struct HashAt {
+    const Node* nodes = nullptr;
+    std::uint64_t operator()(std::uint32_t block) const { return nodes[block].hash; }
+  };
 
+  static std::vector<Node> reserved(std::uint32_t nodes);
   void pin(std::uint32_t block);
   std::uint32_t store(std::uint64_t hash, std::uint32_t parent);
   void list(std::uint32_t block, NextUse told);
@@ -79,7 +84,7 @@ class ShadowCache {
   GhostTable ghosts_;
   std::vector<Node> nodes_;
   std::uint32_t first_free_ = kNoBlock;  // by Node::next
-  boost::unordered_flat_map<std::uint64_t, std::uint32_t> index_;
+  PlacesByHash<HashAt> index_;
   std::array<LinkedBlocks, EvictionPolicy::kMaxLists> lists_;
   std::uint64_t non_empty_ = 0;  // a bit a list
   std::vector<std::uint32_t> pinned_;

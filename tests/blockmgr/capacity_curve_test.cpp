@@ -160,13 +160,13 @@ CapacityCurve curve_of(const Trace& trace, const CapacityCurve::Options& options
 
 // One block in 16 is followed: 6%. Which ones is chance: the error is one of many caches.
 TEST(CapacityCurve, IsThatOfCachesSideBySide) {
-  constexpr std::uint32_t kCapacity = 80'000;
+  constexpr std::uint32_t kCapacity = 160'000;
   constexpr std::uint64_t kSeeds = 4;
   std::map<double, double> sum;
   for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
-    const Trace trace = conversations(random, {.requests = 24'000, .open = 12'000});
+    const Trace trace = conversations(random, {.requests = 48'000, .open = 24'000});
     const CapacityCurve curve = curve_of(trace, {.capacity_blocks = kCapacity});
     ASSERT_EQ(curve.left_out_bits(), 15U);
     for (const double ratio : {0.25, 0.5, 1.0, 2.0, 4.0}) {
