@@ -119,7 +119,10 @@ class Commit : public std::enable_shared_from_this<Commit> {
         lease_(request.lease),
         blocks_(std::move(request.blocks)),
         terms_(std::move(request.terms)),
-        done_(std::move(done)) {}
+        done_(std::move(done)) {
+    hashes_.reserve(blocks_.size());
+    for (const CommitBlock& block : blocks_) hashes_.push_back(plain_hash(block.key));
+  }
 
   void run();
 
@@ -157,6 +160,7 @@ class Commit : public std::enable_shared_from_this<Commit> {
   std::vector<CommitBlock> blocks_;
   const CommitTerms terms_;
   Done<std::vector<CommitStatus>> done_;
+  std::vector<std::uint64_t> hashes_;  // of the blocks' keys
   std::shared_ptr<BlockQuota> quota_;
   LeaseHolder holder_;
   UserNumber user_ = kSeveralUsers;
@@ -416,7 +420,7 @@ void Commit::publish(Section& section) {
   // Before any is there: what fails here refuses the commit.
   if (statuses_.empty() && !headers_.empty() && write_headers_again(section)) return;
   const auto fetch = [&](std::size_t i) {
-    if (i < blocks_.size()) section->store.prefetch_new(blocks_[i].key);
+    if (i < blocks_.size()) section->store.prefetch_new(blocks_[i].key, hashes_[i]);
   };
   for (std::size_t i = 0; i < kLookAhead; ++i) fetch(statuses_.size() + i);
   for (std::size_t i = statuses_.size(); i < blocks_.size(); ++i) {
@@ -454,7 +458,11 @@ void Commit::publish_block(Section& section, std::size_t i) {
     return;
   }
   slot.committing = false;
-  NewBlock fresh{.key = block.key, .quota = quota_, .epoch = block.epoch, .user = user_};
+  NewBlock fresh{.key = block.key,
+                 .quota = quota_,
+                 .epoch = block.epoch,
+                 .user = user_,
+                 .key_hash = hashes_[i]};
   if (block.parent) fresh.parent = block.parent->view();
   fresh.metadata = std::move(block.metadata);
   if (block.ttl_ms) fresh.expires_at = section.now() + std::chrono::milliseconds(*block.ttl_ms);
@@ -502,12 +510,11 @@ void Commit::tell_hint(Section& section) {
 }
 
 void Commit::tell_reuse() {
-  std::vector<BlockKey> keys;
-  keys.reserve(committed_.size());
+  std::size_t stored = 0;
   for (std::size_t i = 0; i < statuses_.size(); ++i) {
-    if (statuses_[i] == CommitStatus::committed) keys.push_back(blocks_[i].key);
+    if (statuses_[i] == CommitStatus::committed) hashes_[stored++] = hashes_[i];
   }
-  core_->reuse.stored(keys, lease_);
+  core_->reuse.stored(std::span(hashes_).first(stored), lease_);
 }
 
 // Their lease may have ended meanwhile, and they with it.

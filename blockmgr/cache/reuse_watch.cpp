@@ -4,8 +4,6 @@
 #include <cstring>
 #include <utility>
 
-#include "base/hash.hpp"
-
 namespace cairn {
 namespace {
 
@@ -21,9 +19,6 @@ constexpr std::size_t kManyNotedBlocks = kMostNotedBlocks / 2;
 // lie between.
 constexpr std::uint64_t kSameWithin = 16;
 constexpr std::int64_t kSameWithinMs = 1'000;
-
-// Keys that collide spoil nothing but the estimate.
-std::uint64_t hash_of(KeyView key) { return hash_bytes(key.bytes(), 0); }
 
 }  // namespace
 
@@ -48,7 +43,7 @@ void ReuseWatch::matched(const Match& match) {
   std::uint64_t missed_hash = 0;
   auto hub = match.hubs.begin();
   for (std::size_t i = 0; i < match.keys.size(); ++i) {
-    hash = hash_of(match.keys[i]);
+    hash = plain_hash(match.keys[i]);
     if (i == match.found) missed_hash = hash;
     const bool has_children = hub != match.hubs.end() && *hub == i;
     if (has_children) {
@@ -116,9 +111,9 @@ void ReuseWatch::leave_renamed(std::uint64_t from, std::uint64_t to) {
   leave({.kind = Note::Kind::renamed, .request = {.ticket = to}, .ticket = from});
 }
 
-void ReuseWatch::stored(std::span<const BlockKey> keys, const LeaseId& lease) {
-  if (keys.empty()) return;
-  const std::uint64_t first_hash = hash_of(keys.front());
+void ReuseWatch::stored(std::span<const std::uint64_t> key_hashes, const LeaseId& lease) {
+  if (key_hashes.empty()) return;
+  const std::uint64_t first_hash = key_hashes.front();
   std::uint64_t request = 0;
   {
     const MutexLock lock(inbox_mutex_);
@@ -128,8 +123,7 @@ void ReuseWatch::stored(std::span<const BlockKey> keys, const LeaseId& lease) {
   if (request != 0) leave_renamed(request, ticket_of(lease));
   Note note{.kind = Note::Kind::stored};
   const std::uint64_t left_out_bits = left_out_bits_.load(std::memory_order_relaxed);
-  for (const BlockKey& key : keys) {
-    const std::uint64_t hash = hash_of(key);
+  for (const std::uint64_t hash : key_hashes) {
     if ((hash & left_out_bits) == 0) note.request.followed.push_back({.key_hash = hash});
   }
   if (!note.request.followed.empty()) leave(std::move(note));

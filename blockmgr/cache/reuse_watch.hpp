@@ -37,9 +37,9 @@ class ReuseWatch {
   // The request that took the lease has ended, with a prompt of so many tokens.
   void ended(const LeaseId& lease, const RequestEnd& end,
              std::optional<std::uint32_t> input_tokens = {});
-  // Blocks that nobody may have asked for. Where a match that got no lease missed the first of
-  // them, this lease is its request's from now on.
-  void stored(std::span<const BlockKey> keys, const LeaseId& lease);
+  // Blocks that nobody may have asked for, by plain_hash() of their keys. Where a match that got no
+  // lease missed the first of them, this lease is its request's from now on.
+  void stored(std::span<const std::uint64_t> key_hashes, const LeaseId& lease);
   // Some 100 to 700 ns a block asked for of a small cache, less of one of more than 30,000 blocks.
   void catch_up();
   // The cache has another size or order of eviction: what was seen so far says nothing of it.

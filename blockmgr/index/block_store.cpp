@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "base/assert.hpp"
-#include "base/hash.hpp"
 
 namespace cairn {
 namespace {
@@ -31,12 +30,10 @@ BlockStore::BlockStore(const Options& options)
       index_(index_options(options)),
       events_(options.events) {}
 
-std::uint64_t BlockStore::history_hash(KeyView key) { return hash_bytes(key.bytes(), 0); }
-
-std::uint64_t BlockStore::history_hash(EntryNumber number) const {
+std::uint64_t BlockStore::plain_hash_of(EntryNumber number) const {
   const Entry& entry = index_[number];
-  if (entry.key_size > Entry::kHeadBytes) return history_hash(index_.key(number));
-  return history_hash(KeyView{entry.key_head.data(), entry.key_size});
+  if (entry.key_size > Entry::kHeadBytes) return plain_hash(index_.key(number));
+  return plain_hash(KeyView{entry.key_head.data(), entry.key_size});
 }
 
 std::unique_ptr<BlockUses> BlockStore::make_uses(const Options& options) {
@@ -132,9 +129,9 @@ void BlockStore::prefetch(std::span<const KeyView> keys) const {
   while (!scan.next().empty()) continue;
 }
 
-void BlockStore::prefetch_new(KeyView key) const {
+void BlockStore::prefetch_new(KeyView key, std::uint64_t plain_hash) const {
   index_.prefetch(key);
-  if (uses_) uses_->prefetch(history_hash(key));
+  if (uses_) uses_->prefetch(plain_hash);
 }
 
 std::span<const SlotRef> BlockStore::PrefixScan::next() {
@@ -179,8 +176,7 @@ SlotRef BlockStore::take(Tier tier, std::uint8_t priority) {
 }
 
 EntryNumber BlockStore::commit(SlotRef at, NewBlock block) {
-  EntryNumber number = index_.find(block.key);
-  if (number == kNoEntry) number = index_.insert(block.key);
+  const EntryNumber number = index_.find_or_insert(block.key);
   CAIRN_ASSERT(!index_[number].present(), "a key would have two contents");
   if (block.parent && !(*block.parent == block.key)) link_parent(number, *block.parent);
   Entry& entry = index_[number];
@@ -196,12 +192,13 @@ EntryNumber BlockStore::commit(SlotRef at, NewBlock block) {
   entry.quota = quotas_.open(block.quota);
   if (uses_ && !history(at).is_known()) {
     const Entry* parent = entry.parent == kNoEntry ? nullptr : &index_[entry.parent];
-    uses_->stored(history(at), {.key_hash = history_hash(block.key),
-                                .parent = parent != nullptr && parent->present()
-                                              ? &history(highest_copy(*parent))
-                                              : nullptr,
-                                .is_hub = entry.children >= kHubChildren,
-                                .unix_ms = unix_ms_});
+    uses_->stored(
+        history(at),
+        {.key_hash = block.key_hash ? *block.key_hash : plain_hash(block.key),
+         .parent =
+             parent != nullptr && parent->present() ? &history(highest_copy(*parent)) : nullptr,
+         .is_hub = entry.children >= kHubChildren,
+         .unix_ms = unix_ms_});
   }
   add_copy(number, at);
   return number;
@@ -233,8 +230,7 @@ void BlockStore::raise_generation(SlotRef at, std::uint64_t generation) {
 }
 
 void BlockStore::link_parent(EntryNumber child, KeyView parent_key) {
-  EntryNumber parent = index_.find(parent_key);
-  if (parent == kNoEntry) parent = index_.insert(parent_key);
+  const EntryNumber parent = index_.find_or_insert(parent_key);
   // Only a key that already has children can become its own ancestor.
   if (index_[child].children > 0 && would_close_a_cycle(child, parent)) return;
   index_[child].parent = parent;
@@ -365,7 +361,7 @@ void BlockStore::drop(SlotRef at, EvictionReason reason) {
   tell(BlockEventKind::removed, at, number);
   if (entry.present()) hand_on(entry, at);
   if (!entry.present()) {
-    if (uses_) uses_->gone(history(at), history_hash(number));
+    if (uses_) uses_->gone(history(at), plain_hash_of(number));
     vanish(number);
   } else if (entry.has_ttl) {
     expiries_.emplace(expires_at(number),

@@ -28,9 +28,10 @@ struct NewBlock {
   std::optional<KeyView> parent = {};
   std::string metadata = {};
   std::optional<TimePoint> expires_at = {};
-  std::shared_ptr<BlockQuota> quota = {};  // null: it counts nowhere
-  std::uint32_t epoch = 1;                 // raised by each change of the metadata
-  UserNumber user = kSeveralUsers;         // who stores it
+  std::shared_ptr<BlockQuota> quota = {};      // null: it counts nowhere
+  std::uint32_t epoch = 1;                     // raised by each change of the metadata
+  UserNumber user = kSeveralUsers;             // who stores it
+  std::optional<std::uint64_t> key_hash = {};  // its plain_hash(), where that is known already
 };
 
 // A copy that an earlier run left on disk.
@@ -154,7 +155,7 @@ class BlockStore {
   // Brings what is known of these keys near, for a look-up of each that follows.
   void prefetch(std::span<const KeyView> keys) const;
   // The same for one that is mostly not there, and to be stored soon.
-  void prefetch_new(KeyView key) const;
+  void prefetch_new(KeyView key, std::uint64_t plain_hash) const;
   SlotRef highest_copy(const Entry& entry) const;  // REQUIRES: present
   bool has_lower_copy(const Entry& entry, Tier tier) const;
 
@@ -209,7 +210,7 @@ class BlockStore {
     friend bool operator==(const Trail&, const Trail&) = default;
   };
   Trail trail(EntryNumber number) const {
-    return {number, static_cast<std::uint32_t>(history_hash(number))};
+    return {number, static_cast<std::uint32_t>(plain_hash_of(number))};
   }
   std::optional<SlotRef> follow(Trail trail) const;
 
@@ -342,10 +343,7 @@ class BlockStore {
   void note_disk_slot(SlotNumber slot) const;
   void tell(BlockEventKind kind, SlotRef at, EntryNumber entry) const;
 
-  // By which a block's history is found again. Always the same, and no secret: who makes keys that
-  // collide spoils nothing but the guess of how soon they come back.
-  static std::uint64_t history_hash(KeyView key);
-  std::uint64_t history_hash(EntryNumber number) const;
+  std::uint64_t plain_hash_of(EntryNumber number) const;
   static std::unique_ptr<BlockUses> make_uses(const Options& options);
   const EvictionPolicy* policy() const { return uses_ ? &uses_->policy() : nullptr; }
 

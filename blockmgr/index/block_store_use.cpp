@@ -110,12 +110,12 @@ RequestNumber BlockStore::begin_match(std::span<const KeyView> keys) {
   if (!uses_ || keys.empty()) return 0;
   for (SlotPool& slots : pools_) slots.choose_again();
   return uses_->begin_match({.blocks = static_cast<std::uint32_t>(keys.size()),
-                             .last_key_hash = history_hash(keys.back()),
+                             .last_key_hash = plain_hash(keys.back()),
                              .unix_ms = unix_ms_});
 }
 
 void BlockStore::missed(KeyView first, RequestNumber request) {
-  if (uses_) uses_->missed(history_hash(first), request);
+  if (uses_) uses_->missed(plain_hash(first), request);
 }
 
 std::optional<std::uint32_t> BlockStore::end_request(std::span<const SlotRef> held,

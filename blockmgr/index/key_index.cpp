@@ -116,7 +116,13 @@ std::span<const EntryNumber> KeyIndex::Scan::next() {
   return std::span(found_).first(keys.size());
 }
 
-EntryNumber KeyIndex::insert(KeyView key) {
+EntryNumber KeyIndex::find_or_insert(KeyView key) {
+  const std::uint32_t key_tag = tag(key);
+  const EntryNumber known = find_from(probe(home(key_tag), key_tag), key_tag, key);
+  return known != kNoEntry ? known : insert(key, key_tag);
+}
+
+EntryNumber KeyIndex::insert(KeyView key, std::uint32_t tag) {
   CAIRN_ASSERT(size_ < options_.max_entries, "the index would fill up and a lookup never end");
   const std::size_t head = std::min<std::size_t>(key.size, Entry::kHeadBytes);
   std::unique_ptr<EntryDetails::Rare> rare;
@@ -138,7 +144,7 @@ EntryNumber KeyIndex::insert(KeyView key) {
   if (rare) ++rare_;
   details_[number].rare = std::move(rare);
 
-  put({tag(key), number});
+  put({tag, number});
   ++size_;
   return number;
 }

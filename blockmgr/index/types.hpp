@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/hash.hpp"
 #include "base/strong_id.hpp"
 
 namespace cairn {
@@ -74,6 +75,10 @@ struct KeyView {
     return value;
   }
 };
+
+// Always the same, and no secret: for what who makes keys that collide spoils only by a worse
+// guess.
+inline std::uint64_t plain_hash(KeyView key) { return hash_bytes(key.bytes(), 0); }
 
 // The same, owned.
 class BlockKey {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/hash.hpp"
 #include "base/hex.hpp"
 #include "blockmgr/cache/cache_core.hpp"
 #include "blockmgr/shared/shared_fetch.hpp"
@@ -28,8 +27,6 @@ constexpr std::size_t kMaxWaiting = 8'192;
 constexpr std::chrono::seconds kJustTold{1};
 // Of a match, blocks of whose use the store is told.
 constexpr std::size_t kMaxTouches = 512;
-
-std::uint64_t hash_of(KeyView key) { return hash_bytes(key.bytes(), 0); }
 
 }  // namespace
 
@@ -74,7 +71,7 @@ void SharedTier::look_beyond(const Look& look, UniqueFunction<void(Beyond)> done
   {
     MutexLock lock(mutex_);
     if (ended_) return done({});
-    const auto absent = absent_.find(hash_of(look.keys.front()));
+    const auto absent = absent_.find(plain_hash(look.keys.front()));
     if (absent != absent_.end() && clock_.now() < absent->second) {
       ++context_->counters.probes_spared;
       return done({});
@@ -123,7 +120,7 @@ void SharedTier::looked(Found found, const Look& look, UniqueFunction<void(Beyon
     const bool is_absent = *miss == SharedStore::Presence::absent;
     if (!is_absent) ++context_->counters.probes_late;
     MutexLock lock(mutex_);
-    const std::uint64_t hash = hash_of(found.keys[count]);
+    const std::uint64_t hash = plain_hash(found.keys[count]);
     // A store that was late with the last of what it was asked is asked for that by the next match;
     // one that said nothing in time is spared.
     if (is_absent || count == 0) spare(hash, is_absent ? kAbsentFor : kSparedFor);
@@ -131,7 +128,7 @@ void SharedTier::looked(Found found, const Look& look, UniqueFunction<void(Beyon
     // the first that is missing: a store evicts single blocks of a prefix.
     for (std::size_t i = count; i < there.size(); ++i) {
       if (there[i] != SharedStore::Presence::absent) continue;
-      if (forget(hash_of(found.keys[i]))) context_->events.removed(found.keys[i]);
+      if (forget(plain_hash(found.keys[i]))) context_->events.removed(found.keys[i]);
     }
   }
   Beyond beyond{.blocks = count};
@@ -164,7 +161,7 @@ std::vector<TransferId> SharedTier::fetch(Found found, const std::vector<bool>& 
     MutexLock lock(mutex_);
     if (ended_) return {};
     for (std::size_t i = 0; i < keys.size(); ++i) {
-      const std::uint64_t hash = hash_of(keys[i]);
+      const std::uint64_t hash = plain_hash(keys[i]);
       if (!holders_) remember(hash);
       if (here[i]) continue;
       if (const auto at = fetching_.find(hash); at != fetching_.end()) {
@@ -198,18 +195,18 @@ std::vector<TransferId> SharedTier::fetch(Found found, const std::vector<bool>& 
   MutexLock lock(mutex_);
   for (const BlockKey& key : wanted) {
     // It may have ended by now.
-    if (const auto at = fetching_.find(hash_of(key)); at != fetching_.end()) at->second = *id;
+    if (const auto at = fetching_.find(plain_hash(key)); at != fetching_.end()) at->second = *id;
   }
   return transfers;
 }
 
 void SharedTier::fetched(const std::vector<BlockKey>& keys, std::size_t arrived) {
   MutexLock lock(mutex_);
-  for (const BlockKey& key : keys) fetching_.erase(hash_of(key));
+  for (const BlockKey& key : keys) fetching_.erase(plain_hash(key));
   // Whether the first that did not come is there is to be asked anew, though not at once.
   if (arrived == keys.size()) return;
-  forget(hash_of(keys[arrived]));
-  spare(hash_of(keys[arrived]), kAbsentFor);
+  forget(plain_hash(keys[arrived]));
+  spare(plain_hash(keys[arrived]), kAbsentFor);
 }
 
 void SharedTier::matched(std::span<const KeyView> keys) {
@@ -230,7 +227,7 @@ void SharedTier::matched(std::span<const KeyView> keys) {
       interval = std::min(interval, std::chrono::milliseconds(config_.ttl_ms / 4));
     }
     for (const KeyView& key : keys) {
-      Known* const at = known(hash_of(key));
+      Known* const at = known(plain_hash(key));
       if (at == nullptr) {
         if (stores) unknown.emplace_back(key);
       } else if (touched.size() < kMaxTouches && at->falls_due(now, interval)) {
@@ -254,7 +251,7 @@ void SharedTier::touch(const BlockKey& key) {
 void SharedTier::store_again(const BlockKey& key) {
   {
     MutexLock lock(mutex_);
-    if (forget(hash_of(key))) context_->events.removed(key);
+    if (forget(plain_hash(key))) context_->events.removed(key);
   }
   if (config_.write != SharedConfig::Write::on_evict) offer(key, std::nullopt);
 }
@@ -272,7 +269,7 @@ void SharedTier::offer(const BlockKey& key, const std::optional<BlockKey>& paren
   bool is_known = false;
   {
     MutexLock lock(mutex_);
-    const std::uint64_t hash = hash_of(key);
+    const std::uint64_t hash = plain_hash(key);
     if (ended_) return;
     if (Known* const at = known(hash); at != nullptr) {
       // What was computed again lay behind one that is gone, and may soon go itself, or has.
@@ -318,14 +315,14 @@ void SharedTier::departed(const BlockKey& key, const Result<>& result) {
     return;
   }
   MutexLock lock(mutex_);
-  remember(hash_of(key));
+  remember(plain_hash(key));
 }
 
 void SharedTier::store_ended(const BlockKey& key, const Result<>& result) {
   {
     MutexLock lock(mutex_);
     --storing_;
-    if (!result) forget(hash_of(key));
+    if (!result) forget(plain_hash(key));
   }
   if (!result) ++context_->counters.dropped_failed;
   store_next();

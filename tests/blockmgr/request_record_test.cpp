@@ -107,9 +107,11 @@ TEST_F(RequestRecordTest, TheLeaseOfWhatWasMissedEndsTheRequest) {
   std::vector<BlockKey> keys;
   for (const char& each : text) keys.emplace_back(std::as_bytes(std::span(&each, 1)));
   const std::vector<KeyView> views(keys.begin(), keys.end());
+  std::vector<std::uint64_t> hashes;
+  for (const KeyView view : views) hashes.push_back(plain_hash(view));
   const LeaseId lease{.cache = 0, .secret = {std::byte{5}, std::byte{6}}};
   watch.matched({.keys = views, .hubs = {}, .unix_ms = clock_.unix_ms()});
-  watch.stored(keys, lease);
+  watch.stored(hashes, lease);
   watch.ended(lease, {.output_tokens = 77}, 40);
   // Found in part: the lease of the match is the request's, not that of what is stored.
   LeaseId matched = lease;
@@ -117,7 +119,7 @@ TEST_F(RequestRecordTest, TheLeaseOfWhatWasMissedEndsTheRequest) {
   LeaseId stores = lease;
   stores.secret[0] = std::byte{11};
   watch.matched({.keys = views, .hubs = {}, .found = 2, .lease = matched});
-  watch.stored(std::span(keys).last(1), stores);
+  watch.stored(std::span(hashes).last(1), stores);
   watch.ended(matched, {.output_tokens = 78});
   record->close();
   ASSERT_EQ(lines().size(), 2U);

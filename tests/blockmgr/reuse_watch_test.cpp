@@ -66,7 +66,8 @@ TEST(ReuseWatch, NobodyWaitsAndNothingIsLostWhereFewAskAtATime) {
           for (std::uint32_t i = 0; i < kRequests; ++i) {
             const std::uint32_t number = t * kRequests + i;
             const Prompt prompt(number, 8);
-            const std::vector<BlockKey> stored(prompt.keys().begin(), prompt.keys().end());
+            std::vector<std::uint64_t> stored;
+            for (const KeyView key : prompt.keys()) stored.push_back(plain_hash(key));
             watch.stored(stored, lease_of(number));
             watch.matched({.keys = prompt.keys(), .hubs = {}, .lease = lease_of(number)});
             watch.ended(lease_of(number), {.output_tokens = number % 300});
