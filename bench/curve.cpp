@@ -13,7 +13,7 @@
 
 #include "base/hash.hpp"
 #include "bench/must.hpp"
-#include "blockmgr/eviction/capacity_curve.hpp"
+#include "replay/simulation.hpp"
 #include "replay/trace_reader.hpp"
 
 namespace {
@@ -21,8 +21,8 @@ namespace {
 using namespace cairn;
 
 constexpr std::array<double, 5> kSizes = {0.25, 0.5, 1, 2, 4};  // of the cache's
+constexpr std::size_t kOwnSize = 2;                             // of those
 constexpr std::uint32_t kBlockTokens = 512;  // of the traces that Mooncake publishes
-constexpr std::uint64_t kTicket = 1;         // of the request under way
 
 // Hits of one cache, with counts that fade as the curve's do.
 struct Beside {
@@ -53,24 +53,19 @@ class SideBySide {
         until_fade_(fade_blocks()) {
     for (const double size : kSizes) {
       const std::uint32_t blocks = of(size);
-      lru_.push_back({ShadowCache({.eviction = EvictionKind::lru, .capacity_blocks = blocks})});
-      learnt_.push_back({ShadowCache({.eviction = EvictionKind::class_hazard,
-                                      .capacity_blocks = blocks,
-                                      .ghost_blocks = std::max(65'536U, 8 * blocks)})});
+      lru_.push_back({ShadowCache(replay::shadow_of(EvictionKind::lru, blocks))});
+      learnt_.push_back({ShadowCache(replay::shadow_of(EvictionKind::class_hazard, blocks))});
     }
   }
 
   void request(const ShadowRequest& request) {
     // Told before the caches have changed: a hub is one by what follows it already.
-    tell_curve(request);
+    replay::tell_asked(curve_, learnt_[kOwnSize].cache, request);
     for (std::size_t i = 0; i < kSizes.size(); ++i) {
       lru_[i].hits += lru_[i].cache.request(request);
       learnt_[i].hits += learnt_[i].cache.request(request);
-      if (kSizes[i] != 1) continue;
-      RequestEnd end = request.end;
-      end.unknown_blocks = learnt_[i].cache.unknown_blocks();
-      curve_.ended(kTicket, end);
     }
+    replay::tell_ended(curve_, learnt_[kOwnSize].cache, request);
     asked_ += static_cast<double>(request.blocks.size());
     until_fade_ -= static_cast<std::int64_t>(request.blocks.size());
     if (until_fade_ > 0) return;
@@ -97,18 +92,6 @@ class SideBySide {
   // See CapacityCurve: a half after 16 capacities, in 16 steps.
   std::int64_t fade_blocks() const {
     return std::max<std::int64_t>(262'144, 16 * std::int64_t{capacity_blocks_}) / 16;
-  }
-  void tell_curve(const ShadowRequest& request) {
-    CapacityCurve::Request asked{.blocks = static_cast<std::uint32_t>(request.blocks.size()),
-                                 .unix_ms = request.unix_ms,
-                                 .ticket = kTicket};
-    const ShadowCache& cache = learnt_[kSizes.size() / 2].cache;
-    for (const std::uint64_t hash : request.blocks) {
-      const AskedBlock block{.key_hash = hash, .is_hub = cache.is_hub(hash)};
-      asked.has_last = block.is_hub || (hash & curve_.left_out_bits()) == 0;
-      if (asked.has_last) asked.followed.push_back(block);
-    }
-    curve_.asked(std::move(asked));
   }
 
   std::uint32_t capacity_blocks_;

@@ -13,11 +13,6 @@
 namespace cairn::replay {
 namespace {
 
-// What is known of forgotten blocks costs 13 bytes each: as a server keeps it.
-std::uint32_t ghosts_of(std::uint32_t capacity_blocks) {
-  return std::max(65'536U, 8 * capacity_blocks);
-}
-
 // All requests of a workload, in memory: 8 bytes a block.
 class Requests {
  public:
@@ -76,8 +71,35 @@ void Requests::give_hints(const HintOptions& hints) {
 
 constexpr std::uint64_t kTicket = 1;  // of the request that is under way
 
-// What a server has beside a cache is told of a request: see ReuseWatch.
-void tell(CapacityCurve& curve, const ShadowCache& cache, const ShadowRequest& request) {
+std::uint64_t hits_of(std::span<const ShadowRequest> requests, const SimulatedOrder& order,
+                      std::uint32_t capacity_blocks) {
+  ShadowCache cache(shadow_of(order.eviction, capacity_blocks));
+  std::optional<CapacityCurve> curve;
+  if (order.adapts) {
+    curve.emplace(
+        CapacityCurve::Options{.eviction = order.eviction, .capacity_blocks = capacity_blocks});
+  }
+  std::uint64_t hits = 0;
+  for (const ShadowRequest& request : requests) {
+    if (curve) {
+      tell_asked(*curve, cache, request);
+      cache.follow_lru(curve->choice().follows_lru());
+    }
+    hits += cache.request(request);
+    if (curve) tell_ended(*curve, cache, request);
+  }
+  return hits;
+}
+
+}  // namespace
+
+ShadowCache::Options shadow_of(EvictionKind eviction, std::uint32_t capacity_blocks) {
+  return {.eviction = eviction,
+          .capacity_blocks = capacity_blocks,
+          .ghost_blocks = std::max(65'536U, 8 * capacity_blocks)};
+}
+
+void tell_asked(CapacityCurve& curve, const ShadowCache& cache, const ShadowRequest& request) {
   CapacityCurve::Request asked{.blocks = static_cast<std::uint32_t>(request.blocks.size()),
                                .unix_ms = request.unix_ms,
                                .ticket = kTicket};
@@ -89,32 +111,11 @@ void tell(CapacityCurve& curve, const ShadowCache& cache, const ShadowRequest& r
   curve.asked(std::move(asked));
 }
 
-std::uint64_t hits_of(std::span<const ShadowRequest> requests, const SimulatedOrder& order,
-                      std::uint32_t capacity_blocks) {
-  ShadowCache cache({.eviction = order.eviction,
-                     .capacity_blocks = capacity_blocks,
-                     .ghost_blocks = ghosts_of(capacity_blocks)});
-  std::optional<CapacityCurve> curve;
-  if (order.adapts) {
-    curve.emplace(
-        CapacityCurve::Options{.eviction = order.eviction, .capacity_blocks = capacity_blocks});
-  }
-  std::uint64_t hits = 0;
-  for (const ShadowRequest& request : requests) {
-    if (curve) {
-      tell(*curve, cache, request);
-      cache.follow_lru(curve->choice().follows_lru());
-    }
-    hits += cache.request(request);
-    if (!curve) continue;
-    RequestEnd end = request.end;
-    end.unknown_blocks = cache.unknown_blocks();
-    curve->ended(kTicket, end);
-  }
-  return hits;
+void tell_ended(CapacityCurve& curve, const ShadowCache& cache, const ShadowRequest& request) {
+  RequestEnd end = request.end;
+  end.unknown_blocks = cache.unknown_blocks();
+  curve.ended(kTicket, end);
 }
-
-}  // namespace
 
 Result<SimulationOutcome> simulate(const SimulationOptions& options, Workload& workload,
                                    std::uint64_t limit, const HintOptions& hints) {

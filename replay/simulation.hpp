@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "blockmgr/eviction/capacity_curve.hpp"
 #include "replay/options.hpp"
 #include "replay/workload.hpp"
 
@@ -25,5 +26,12 @@ struct SimulationOutcome {
 // `limit` requests at most; 0: all. `hints` are what the requests' users say.
 Result<SimulationOutcome> simulate(const SimulationOptions& options, Workload& workload,
                                    std::uint64_t limit, const HintOptions& hints = {});
+
+// A cache with as much remembered of blocks that are gone as a server has, 13 bytes each.
+ShadowCache::Options shadow_of(EvictionKind eviction, std::uint32_t capacity_blocks);
+// What a server tells the curve beside a cache (ReuseWatch): of a request before the cache is
+// asked, and once more after it.
+void tell_asked(CapacityCurve& curve, const ShadowCache& cache, const ShadowRequest& request);
+void tell_ended(CapacityCurve& curve, const ShadowCache& cache, const ShadowRequest& request);
 
 }  // namespace cairn::replay
