@@ -60,9 +60,10 @@ std::size_t KeyIndex::probe(std::size_t bucket, std::uint32_t tag) const {
   return bucket;
 }
 
-EntryNumber KeyIndex::find(KeyView key) const {
-  const std::uint32_t key_tag = tag(key);
-  return find_from(probe(home(key_tag), key_tag), key_tag, key);
+EntryNumber KeyIndex::find(KeyView key) const { return find(key, tag(key)); }
+
+EntryNumber KeyIndex::find(KeyView key, std::uint32_t tag) const {
+  return find_from(probe(home(tag), tag), tag, key);
 }
 
 EntryNumber KeyIndex::find_from(std::size_t bucket, std::uint32_t tag, KeyView key) const {
@@ -118,7 +119,7 @@ std::span<const EntryNumber> KeyIndex::Scan::next() {
 
 EntryNumber KeyIndex::find_or_insert(KeyView key) {
   const std::uint32_t key_tag = tag(key);
-  const EntryNumber known = find_from(probe(home(key_tag), key_tag), key_tag, key);
+  const EntryNumber known = find(key, key_tag);
   return known != kNoEntry ? known : insert(key, key_tag);
 }
 

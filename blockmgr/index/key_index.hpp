@@ -71,7 +71,6 @@ class KeyIndex {
   static constexpr std::size_t kBatch = 16;
   class Scan;
 
-  EntryNumber insert(KeyView key) { return insert(key, tag(key)); }  // REQUIRES: absent, and room
   EntryNumber find_or_insert(KeyView key);  // REQUIRES: size() < max_entries
   void erase(EntryNumber entry);
   // A higher bound on entries. Takes some 20 ms for a million keys. Throws std::bad_alloc, and
@@ -105,7 +104,8 @@ class KeyIndex {
     return bucket + 1 == buckets_.size() ? 0 : bucket + 1;
   }
   bool holds(EntryNumber entry, KeyView key) const;
-  EntryNumber insert(KeyView key, std::uint32_t tag);
+  EntryNumber find(KeyView key, std::uint32_t tag) const;
+  EntryNumber insert(KeyView key, std::uint32_t tag);  // REQUIRES: absent
   void put(Bucket bucket);
   // The bucket of the first entry with this tag at or after `bucket`, or of the first empty one.
   std::size_t probe(std::size_t bucket, std::uint32_t tag) const;

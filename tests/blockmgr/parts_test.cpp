@@ -79,7 +79,7 @@ TEST(KeyIndex, FindsEveryKeyThroughInsertionsAndErasures) {
         known.erase(at);
       }
     } else if (known.size() < 400) {
-      known[k] = index.insert(name);
+      known[k] = index.find_or_insert(name);
     }
     ASSERT_EQ(index.size(), known.size());
   }
@@ -88,16 +88,17 @@ TEST(KeyIndex, FindsEveryKeyThroughInsertionsAndErasures) {
 // An unused entry names the next unused one where others name their parent.
 TEST(KeyIndex, AnEntryThatIsUsedAgainHasNoParent) {
   KeyIndex index({.max_entries = 4, .hash_seed = 5});
-  const EntryNumber first = index.insert(key(1));
-  const EntryNumber second = index.insert(key(2));
+  const EntryNumber first = index.find_or_insert(key(1));
+  const EntryNumber second = index.find_or_insert(key(2));
   index.erase(first);
   index.erase(second);
-  for (const std::uint64_t k : {3u, 4u}) EXPECT_EQ(index[index.insert(key(k))].parent, kNoEntry);
+  for (const std::uint64_t k : {3u, 4u})
+    EXPECT_EQ(index[index.find_or_insert(key(k))].parent, kNoEntry);
 }
 
 TEST(KeyIndex, AScanFindsWhatSingleLookupsFind) {
   KeyIndex index({.max_entries = 300, .hash_seed = 9});
-  for (std::uint64_t k = 0; k < 300; ++k) index.insert(key(k));
+  for (std::uint64_t k = 0; k < 300; ++k) index.find_or_insert(key(k));
   for (std::size_t count : {0u, 1u, 15u, 16u, 17u, 32u, 33u, 48u, 200u}) {
     const auto names = keys(150 - count / 2, count + count / 2 + 100);  // some are beyond the end
     const auto wanted = views(names);
@@ -117,11 +118,11 @@ TEST(KeyIndex, CountsWhatFewKeysHaveAndGivesItBack) {
   const auto key_of = [&](std::size_t size) {
     return KeyView{bytes.data(), static_cast<std::uint8_t>(size)};
   };
-  const EntryNumber usual = index.insert(key_of(Entry::kHeadBytes));
-  index.erase(index.insert(key_of(kMaxKeyBytes)));
+  const EntryNumber usual = index.find_or_insert(key_of(Entry::kHeadBytes));
+  index.erase(index.find_or_insert(key_of(kMaxKeyBytes)));
   const std::uint64_t plain = index.memory_bytes();
 
-  const EntryNumber with_long_key = index.insert(key_of(kMaxKeyBytes));
+  const EntryNumber with_long_key = index.find_or_insert(key_of(kMaxKeyBytes));
   EXPECT_EQ(index.memory_bytes(), plain + sizeof(EntryDetails::Rare));
   index.drop_rare(with_long_key);  // its key needs it
   EXPECT_EQ(index.memory_bytes(), plain + sizeof(EntryDetails::Rare));
@@ -140,7 +141,7 @@ TEST(KeyIndex, KeysOfDifferentLengthAreDifferent) {
   KeyIndex index({.max_entries = 100, .hash_seed = 5});
   std::vector<EntryNumber> numbers;
   for (std::size_t length = 1; length <= kMaxKeyBytes; ++length) {
-    numbers.push_back(index.insert(BlockKey(std::vector<std::byte>(length))));
+    numbers.push_back(index.find_or_insert(BlockKey(std::vector<std::byte>(length))));
   }
   for (std::size_t length = 1; length <= kMaxKeyBytes; ++length) {
     EXPECT_EQ(index.find(BlockKey(std::vector<std::byte>(length))), numbers[length - 1]);
