@@ -1,7 +1,6 @@
 #include "blockmgr/eviction/block_uses.hpp"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 namespace cairn {
@@ -49,18 +48,22 @@ RequestNumber BlockUses::begin_hint(NextUse next_use, std::int64_t unix_ms) {
 
 void BlockUses::stored(BlockHistory& block, const Stored& stored) {
   block = ghosts_.recall(stored.key_hash);
-  std::optional<RequestNumber> request;
+  RequestNumber request = 0;
+  std::uint32_t begun_since = kRequestsAtOnce;
   const auto consider = [&](RequestNumber candidate) {
-    if (last_ - candidate >= kRequestsAtOnce) return;
-    if (!request || last_ - candidate < last_ - *request) request = candidate;
+    if (last_ - candidate >= begun_since) return;
+    begun_since = last_ - candidate;
+    request = candidate;
   };
   Seen& expected = place(expected_, stored.key_hash);
-  if (expected.blocks > 0 && expected.key_hash == stored.key_hash) {
+  if (expected.key_hash == stored.key_hash && expected.blocks > 0) {
     consider(std::exchange(expected, {}).request);
   }
   if (stored.parent != nullptr && stored.parent->is_known()) consider(stored.parent->request);
-  if (!request) request = last_ = policy_->begin({.blocks = 0, .unix_ms = stored.unix_ms});
-  use(block, *request, stored.is_hub);
+  if (begun_since == kRequestsAtOnce) {
+    request = last_ = policy_->begin({.blocks = 0, .unix_ms = stored.unix_ms});
+  }
+  use(block, request, stored.is_hub);
 }
 
 void BlockUses::restored(BlockHistory& block, const Restored& restored) {

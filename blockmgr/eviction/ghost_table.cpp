@@ -1,5 +1,7 @@
 #include "blockmgr/eviction/ghost_table.hpp"
 
+#include <utility>
+
 namespace cairn {
 
 GhostTable::GhostTable(std::uint32_t capacity_blocks)
@@ -31,17 +33,13 @@ void GhostTable::put_first() {
   *place = {static_cast<std::uint32_t>(key_hash), history};
 }
 
-BlockHistory GhostTable::recall(std::uint64_t key_hash) {
+void GhostTable::put_all() {
   while (leaving_count_ > 0) put_first();
-  const auto tag = static_cast<std::uint32_t>(key_hash);
-  for (Ghost& ghost : set_of(key_hash).ghosts) {
-    if (ghost.tag != tag || !ghost.history.is_known()) continue;
-    --size_;
-    const BlockHistory history = ghost.history;
-    ghost = {};
-    return history;
-  }
-  return {};
+}
+
+BlockHistory GhostTable::take(Ghost& ghost) {
+  --size_;
+  return std::exchange(ghost, {}).history;
 }
 
 }  // namespace cairn

@@ -22,7 +22,14 @@ class GhostTable {
   // when more follow or somebody asks.
   void remember(std::uint64_t key_hash, const BlockHistory& history);
   // Forgets it. Nothing is known of a block that was never here, or too long ago.
-  BlockHistory recall(std::uint64_t key_hash);
+  BlockHistory recall(std::uint64_t key_hash) {
+    if (leaving_count_ > 0) put_all();
+    const auto tag = static_cast<std::uint32_t>(key_hash);
+    for (Ghost& ghost : set_of(key_hash).ghosts) {
+      if (ghost.tag == tag && ghost.history.is_known()) return take(ghost);
+    }
+    return {};
+  }
   static constexpr std::size_t kPlaces = 5;
   static constexpr std::size_t kSetBytes = 64;
   void prefetch(std::uint64_t key_hash) const { __builtin_prefetch(&set_of(key_hash), 1); }
@@ -52,6 +59,8 @@ class GhostTable {
     return sets_[static_cast<std::size_t>((key_hash >> 32) * sets_.size() >> 32)];
   }
   void put_first();
+  void put_all();
+  BlockHistory take(Ghost& ghost);
 
   HugeVector<Set> sets_;
   std::array<Leaving, kMostLeaving> leaving_;  // a ring

@@ -161,6 +161,14 @@ SlotRef BlockStore::highest_copy(const Entry& entry) const {
   CAIRN_ASSERT(false, "a key without a copy was taken for present");
 }
 
+const BlockHistory* BlockStore::known_of(const Entry& entry) const {
+  for (Tier tier : kTiers) {
+    const SlotNumber slot = entry.slots[index_of(tier)];
+    if (slot != kNoSlot) return &pool(tier).history(slot);
+  }
+  return nullptr;
+}
+
 bool BlockStore::has_lower_copy(const Entry& entry, Tier tier) const {
   for (std::size_t i = index_of(tier) + 1; i < kNumTiers; ++i) {
     if (entry.slots[i] != kNoSlot) return true;
@@ -191,14 +199,11 @@ EntryNumber BlockStore::commit(SlotRef at, NewBlock block) {
   if (entry.parent != kNoEntry) ++index_[entry.parent].children;
   entry.quota = quotas_.open(block.quota);
   if (uses_ && !history(at).is_known()) {
-    const Entry* parent = entry.parent == kNoEntry ? nullptr : &index_[entry.parent];
-    uses_->stored(
-        history(at),
-        {.key_hash = block.key_hash ? *block.key_hash : plain_hash(block.key),
-         .parent =
-             parent != nullptr && parent->present() ? &history(highest_copy(*parent)) : nullptr,
-         .is_hub = entry.children >= kHubChildren,
-         .unix_ms = unix_ms_});
+    uses_->stored(history(at),
+                  {.key_hash = block.key_hash ? *block.key_hash : plain_hash(block.key),
+                   .parent = entry.parent == kNoEntry ? nullptr : known_of(index_[entry.parent]),
+                   .is_hub = entry.children >= kHubChildren,
+                   .unix_ms = unix_ms_});
   }
   add_copy(number, at);
   return number;

@@ -325,6 +325,8 @@ class BlockStore {
     return overdue(entry, now) && !leased(index_[entry]);
   }
   UseStamp next_stamp() { return {++last_stamp_.value}; }
+  // Of the highest copy; null where there is none. REQUIRES: uses_.
+  const BlockHistory* known_of(const Entry& entry) const;
   bool is_last_copy(const Entry& entry, Tier tier) const;
   bool blocked(EntryNumber entry, Tier tier) const;
   void link_parent(EntryNumber entry, KeyView parent);
