@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "blockmgr/eviction/ghost_table.hpp"
 #include "blockmgr/eviction/policy.hpp"
@@ -70,6 +72,7 @@ class BlockUses {
   }
 
   // See EvictionPolicy.
+  std::vector<std::byte> learnt() { return policy_->learnt(); }
   bool take_learnt(std::span<const std::byte> learnt) { return policy_->take_learnt(learnt); }
 
   std::uint32_t ghost_count() const { return ghosts_.size(); }

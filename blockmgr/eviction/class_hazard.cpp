@@ -58,6 +58,13 @@ struct KeptByHazard {
 static_assert(sizeof(KeptByHazard) == sizeof(std::uint64_t));
 constexpr std::uint64_t kHazardOrder = static_cast<std::uint64_t>(EvictionKind::class_hazard) + 1;
 constexpr std::uint32_t kMostBlocks = 0xFFFF;
+// Of a request of an earlier run: more than there are, half an octave each.
+constexpr std::uint8_t kLeftInEarlierRuns = 0xFF;
+
+// As far as that has been counted.
+bool has_left(const PastRequest& request, std::uint32_t bucket) {
+  return request.left_buckets > bucket && request.left_buckets != kLeftInEarlierRuns;
+}
 
 BlockGroup group_of(const BlockHistory& block) {
   if (block.is_tail) return BlockGroup::tail;
@@ -73,8 +80,7 @@ BlockGroup group_of(const BlockHistory& block) {
 ClassHazard::ClassHazard(const PolicyOptions& options)
     : log_(std::min(std::max(8192U, options.capacity_blocks / 2), options.max_requests)),
       table_({.classes = kClasses, .max_age_blocks = window_of(options.capacity_blocks)}),
-      inside_(table_.buckets() - 1, 1),
-      leaves_at_blocks_(inside_.size(), 0) {
+      inside_(table_.buckets() - 1, 1) {
   for (std::uint32_t c = kFirstTold; c < kFirstOther; ++c) {
     table_.expect(c, kExpectedUses[1 + (c - kFirstTold) / kOutputs]);
   }
@@ -107,9 +113,9 @@ RequestNumber ClassHazard::begin_request(const RequestStart& start) {
   log_[number].weight = weight_of(log_[number]);
   seen_ = {};
   if (restored_.of_request != 0) pass_over_restored();
-  cross_buckets();
   if (until_rebuild_-- == 0) {
     until_rebuild_ = kRebuildRequests - 1;
+    settle_all();
     table_.fade(std::exp2(-static_cast<float>(kRebuildRequests) / kHalfLifeRequests));
     table_.rebuild();
   }
@@ -117,33 +123,38 @@ RequestNumber ClassHazard::begin_request(const RequestStart& start) {
 }
 
 // Requests that are older than a bucket now have lived through it, with their blocks that wait.
-void ClassHazard::cross_buckets() {
+// That counts when the table is rebuilt, or before it changes which blocks wait or what they are.
+void ClassHazard::settle_all() {
   const std::uint32_t now_blocks = log_.position_blocks();
   for (std::uint32_t k = 0; k < inside_.size(); ++k) {
-    if (static_cast<std::int32_t>(now_blocks - leaves_at_blocks_[k]) >= 0) leave_bucket(k);
+    const std::uint32_t ends_at = table_.start_of(k + 1);
+    RequestNumber oldest = inside_[k];
+    if (!log_.remembers(oldest)) oldest = log_.first();
+    for (; oldest != log_.last(); ++oldest) {
+      const RequestLog::Mark& mark = log_.mark(oldest);
+      if (now_blocks - mark.position_blocks < ends_at) break;
+      if (mark.waiting > 0 && !has_left(log_[oldest], k)) settle(oldest);
+    }
+    inside_[k] = oldest;
   }
 }
 
-void ClassHazard::leave_bucket(std::uint32_t bucket) {
-  const std::uint32_t ends_at = table_.start_of(bucket + 1);
-  const std::uint32_t now_blocks = log_.position_blocks();
-  RequestNumber oldest = inside_[bucket];
-  if (!log_.remembers(oldest)) oldest = log_.first();
-  RequestLog::Mark mark = log_.mark(oldest);
-  while (oldest != log_.last() && now_blocks - mark.position_blocks >= ends_at) {
-    if (mark.waiting > 0) live_through(log_[oldest], bucket);
-    mark = log_.mark(++oldest);
+// REQUIRES: it is remembered.
+void ClassHazard::settle(RequestNumber number) {
+  if (number == log_.last()) return;
+  PastRequest& request = log_[number];
+  const std::uint32_t bucket = table_.bucket_of(log_.age_blocks(number));
+  std::uint32_t left = request.left_buckets;
+  if (left == kLeftInEarlierRuns) {
+    left = table_.bucket_of(earlier_runs_blocks_ - log_.mark(number).position_blocks);
   }
-  inside_[bucket] = oldest;
-  leaves_at_blocks_[bucket] = mark.position_blocks + ends_at;
-  if (mark.waiting > 0) log_.prefetch(oldest);  // for the next time
-}
-
-void ClassHazard::live_through(const PastRequest& request, std::uint32_t bucket) {
+  request.left_buckets = static_cast<std::uint8_t>(bucket);
+  if (left >= bucket) return;
   for (std::uint32_t g = 0; g < kBlockGroups; ++g) {
     if (request.waiting[g] == 0) continue;
-    table_.lived_through({class_of(static_cast<BlockGroup>(g), request), bucket},
-                         request.weight * static_cast<float>(request.waiting[g]));
+    const std::uint32_t of_class = class_of(static_cast<BlockGroup>(g), request);
+    const float weight = request.weight * static_cast<float>(request.waiting[g]);
+    for (std::uint32_t k = left; k < bucket; ++k) table_.lived_through({of_class, k}, weight);
   }
 }
 
@@ -167,17 +178,19 @@ void ClassHazard::count_use(const BlockHistory& before, PastRequest& now, std::u
   if (!before.counted) return;
   const PastRequest& last = log_[before.request];
   const BlockGroup group = group_of(before);
-  log_.end_wait(before.request, group, blocks);
   if (seen_.request != before.request || !seen_.is_known) {
+    settle(before.request);
     seen_ = {.request = before.request,
              .bucket = table_.bucket_of(log_.age_blocks(before.request)),
              .is_known = true};
   }
+  log_.end_wait(before.request, group, blocks);
   table_.used_again({class_of(group, last), seen_.bucket},
                     static_cast<float>(blocks) * last.weight);
 }
 
 std::uint32_t ClassHazard::touch(BlockHistory& block, RequestNumber request) {
+  settle(request);
   PastRequest& now = log_[request];
   count_use(block, now, 1);
   if (block.is_known() && log_.remembers(block.request)) {
@@ -202,6 +215,7 @@ std::uint32_t ClassHazard::touch(BlockHistory& block, RequestNumber request) {
 std::optional<std::uint32_t> ClassHazard::end_request(RequestNumber request,
                                                       const RequestEnd& end) {
   if (!log_.remembers(request)) return std::nullopt;
+  settle(request);
   PastRequest& record = log_[request];
   if (end.unknown_blocks) record.unknown = *end.unknown_blocks;
   if (end.output_tokens) record.output_tokens = *end.output_tokens;
@@ -218,6 +232,7 @@ std::uint32_t ClassHazard::list(BlockHistory& block, NextUse told) {
   block.is_tail = block.is_last && request.ends_in_part;
   block.is_told = told != NextUse::unknown && request.next_use != NextUse::unknown;
   const BlockGroup group = group_of(block);
+  settle(block.request);
   log_.wait(block.request, group, 1);
   block.counted = true;
   block.list = class_of(group, request) & 63U;
@@ -226,6 +241,7 @@ std::uint32_t ClassHazard::list(BlockHistory& block, NextUse told) {
 
 void ClassHazard::retell(BlockHistory& block, RequestNumber request) {
   if (block.counted && log_.remembers(block.request)) {
+    settle(block.request);
     log_.end_wait(block.request, group_of(block), 1);
   }
   block.counted = false;
@@ -262,7 +278,8 @@ bool ClassHazard::take_kept(BlockHistory& block, std::uint64_t kept, NextUse tol
         .unknown = least_of(static_cast<std::uint32_t>(known.unknown_level), kUnknownBlocks),
         .output_tokens = least_of(static_cast<std::uint32_t>(known.output_level), kOutputTokens),
         .ends_in_part = true,
-        .next_use = told};
+        .next_use = told,
+        .left_buckets = kLeftInEarlierRuns};
     record.weight = weight_of(record);
     restored_ = {request, told,
                  log_.restore(static_cast<std::uint32_t>(known.position_blocks), record)};
@@ -277,20 +294,19 @@ bool ClassHazard::take_kept(BlockHistory& block, std::uint64_t kept, NextUse tol
 // What those lived through was learnt where they did. REQUIRES: the first request since begins.
 void ClassHazard::pass_over_restored() {
   restored_ = {};
-  const std::uint32_t began_at_blocks = log_.mark(log_.last()).position_blocks;
+  earlier_runs_blocks_ = log_.mark(log_.last()).position_blocks;
   for (std::uint32_t k = 0; k < inside_.size(); ++k) {
     RequestNumber low = log_.first();
     RequestNumber high = log_.last();
     while (low != high) {
       const RequestNumber middle = low + (high - low) / 2;
-      if (began_at_blocks - log_.mark(middle).position_blocks >= table_.start_of(k + 1)) {
+      if (earlier_runs_blocks_ - log_.mark(middle).position_blocks >= table_.start_of(k + 1)) {
         low = middle + 1;
       } else {
         high = middle;
       }
     }
     inside_[k] = low;
-    leaves_at_blocks_[k] = log_.mark(low).position_blocks + table_.start_of(k + 1);
   }
 }
 

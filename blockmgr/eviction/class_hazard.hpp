@@ -21,7 +21,10 @@ class ClassHazard final : public EvictionPolicy {
   std::uint64_t memory_bytes() const override;
   std::uint64_t kept(const BlockHistory& block) const override;
   bool take_kept(BlockHistory& block, std::uint64_t kept, NextUse told) override;
-  std::vector<std::byte> learnt() const override { return table_.learnt(); }
+  std::vector<std::byte> learnt() override {
+    settle_all();
+    return table_.learnt();
+  }
   bool take_learnt(std::span<const std::byte> learnt) override {
     return table_.take_learnt(learnt);
   }
@@ -39,17 +42,13 @@ class ClassHazard final : public EvictionPolicy {
 
   static std::uint32_t class_of(BlockGroup group, const PastRequest& request);
   static float weight_of(const PastRequest& request);
-  void cross_buckets();
-  void leave_bucket(std::uint32_t bucket);
+  void settle_all();
+  void settle(RequestNumber number);
   void pass_over_restored();
-  void live_through(const PastRequest& request, std::uint32_t bucket);
 
   RequestLog log_;
   HazardTable table_;
-  // By bucket: the oldest request that has not left it yet, and after how many blocks in all it
-  // does, so that most buckets cost a comparison.
-  std::vector<RequestNumber> inside_;
-  std::vector<std::uint32_t> leaves_at_blocks_;
+  std::vector<RequestNumber> inside_;  // by bucket: the oldest that settle_all() left in it
   std::uint32_t until_rebuild_ = 0;
   // The request of the block that was restored last: those of one request come one after the other.
   struct Restored {
@@ -57,6 +56,7 @@ class ClassHazard final : public EvictionPolicy {
     NextUse told = NextUse::unknown;
     RequestNumber number = 0;
   } restored_;
+  std::uint32_t earlier_runs_blocks_ = 0;  // that were requested in those
   // In which bucket the request lies that last used the blocks which are being found: mostly one
   // for many of them.
   struct Seen {

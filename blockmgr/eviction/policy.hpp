@@ -76,7 +76,7 @@ class EvictionPolicy {
   }
   // What it has learnt of the workload, not of single blocks, for another of the same kind: some
   // KB, or nothing.
-  virtual std::vector<std::byte> learnt() const { return {}; }
+  virtual std::vector<std::byte> learnt() { return {}; }
   // Goes on from there. False, and nothing has changed, where it is none that it can read.
   virtual bool take_learnt(std::span<const std::byte> /*learnt*/) { return false; }
 

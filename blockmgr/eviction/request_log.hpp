@@ -34,6 +34,7 @@ struct alignas(64) PastRequest {
   std::uint8_t turn = 1;  // how often its conversation has come so far, this one included
   bool ends_in_part = false;
   NextUse next_use = NextUse::unknown;  // of its blocks that are told
+  std::uint8_t left_buckets = 0;        // of ages, as far as somebody has counted
   float weight = 0;                     // of one of its blocks, among those of others
   // Its blocks that have not been used since, by group.
   std::array<std::uint32_t, kBlockGroups> waiting{};
@@ -100,8 +101,6 @@ class RequestLog {
   }
   RequestNumber last() const { return last_; }
   RequestNumber first() const { return last_ - count_ + 1; }  // REQUIRES: one has begun
-  // Brings it near.
-  void prefetch(RequestNumber request) const { __builtin_prefetch(&(*this)[request]); }
   std::uint32_t capacity() const { return mask_ + 1; }
   static constexpr std::uint64_t kBytesARequest = sizeof(PastRequest) + 2 * sizeof(std::uint32_t);
   std::uint64_t memory_bytes() const { return records_.size() * kBytesARequest; }

@@ -120,9 +120,7 @@ class BlockStore {
   }
 
   // What the order of eviction has learnt, for the next run: see EvictionPolicy.
-  std::vector<std::byte> learnt() const {
-    return uses_ ? uses_->policy().learnt() : std::vector<std::byte>();
-  }
+  std::vector<std::byte> learnt() { return uses_ ? uses_->learnt() : std::vector<std::byte>(); }
   bool take_learnt(std::span<const std::byte> learnt) {
     return uses_ && uses_->take_learnt(learnt);
   }

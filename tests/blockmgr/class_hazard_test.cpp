@@ -158,7 +158,7 @@ TEST(ClassHazard, WhatIsKnownOfBlocksOutlivesTheRun) {
   }
   // Both have learnt the same from what grew older since, but for what the last request of the
   // earlier run let grow older, and for how much fades; what was learnt twice would count twice.
-  const auto weights_of = [](const EvictionPolicy& policy) {
+  const auto weights_of = [](EvictionPolicy& policy) {
     const auto bytes = policy.learnt();
     std::vector<float> weights((bytes.size() - 16) / sizeof(float));
     std::memcpy(weights.data(), bytes.data() + 16, weights.size() * sizeof(float));
