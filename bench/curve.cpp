@@ -26,7 +26,7 @@ constexpr std::uint32_t kBlockTokens = 512;  // of the traces that Mooncake publ
 
 // Hits of one cache, with counts that fade as the curve's do.
 struct Beside {
-  ShadowCache cache;
+  ShadowCaches cache;
   double hits = 0;
 };
 
@@ -53,8 +53,8 @@ class SideBySide {
         until_fade_(fade_blocks()) {
     for (const double size : kSizes) {
       const std::uint32_t blocks = of(size);
-      lru_.push_back({ShadowCache(replay::shadow_of(EvictionKind::lru, blocks))});
-      learnt_.push_back({ShadowCache(replay::shadow_of(EvictionKind::class_hazard, blocks))});
+      lru_.push_back({ShadowCaches(replay::shadow_of(EvictionKind::lru, blocks))});
+      learnt_.push_back({ShadowCaches(replay::shadow_of(EvictionKind::class_hazard, blocks))});
     }
   }
 

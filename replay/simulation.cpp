@@ -73,7 +73,7 @@ constexpr std::uint64_t kTicket = 1;  // of the request that is under way
 
 std::uint64_t hits_of(std::span<const ShadowRequest> requests, const SimulatedOrder& order,
                       std::uint32_t capacity_blocks) {
-  ShadowCache cache(shadow_of(order.eviction, capacity_blocks));
+  ShadowCaches cache(shadow_of(order.eviction, capacity_blocks));
   std::optional<CapacityCurve> curve;
   if (order.adapts) {
     curve.emplace(
@@ -83,7 +83,7 @@ std::uint64_t hits_of(std::span<const ShadowRequest> requests, const SimulatedOr
   for (const ShadowRequest& request : requests) {
     if (curve) {
       tell_asked(*curve, cache, request);
-      cache.follow_lru(curve->choice().follows_lru());
+      cache.follow_lru(0, curve->choice().follows_lru());
     }
     hits += cache.request(request);
     if (curve) tell_ended(*curve, cache, request);
@@ -93,13 +93,13 @@ std::uint64_t hits_of(std::span<const ShadowRequest> requests, const SimulatedOr
 
 }  // namespace
 
-ShadowCache::Options shadow_of(EvictionKind eviction, std::uint32_t capacity_blocks) {
+ShadowCaches::Options shadow_of(EvictionKind eviction, std::uint32_t capacity_blocks) {
   return {.eviction = eviction,
-          .capacity_blocks = capacity_blocks,
+          .sizes = {{.capacity_blocks = capacity_blocks}},
           .ghost_blocks = std::max(65'536U, 8 * capacity_blocks)};
 }
 
-void tell_asked(CapacityCurve& curve, const ShadowCache& cache, const ShadowRequest& request) {
+void tell_asked(CapacityCurve& curve, const ShadowCaches& cache, const ShadowRequest& request) {
   CapacityCurve::Request asked{.blocks = static_cast<std::uint32_t>(request.blocks.size()),
                                .unix_ms = request.unix_ms,
                                .ticket = kTicket};
@@ -111,7 +111,7 @@ void tell_asked(CapacityCurve& curve, const ShadowCache& cache, const ShadowRequ
   curve.asked(std::move(asked));
 }
 
-void tell_ended(CapacityCurve& curve, const ShadowCache& cache, const ShadowRequest& request) {
+void tell_ended(CapacityCurve& curve, const ShadowCaches& cache, const ShadowRequest& request) {
   RequestEnd end = request.end;
   end.unknown_blocks = cache.unknown_blocks();
   curve.ended(kTicket, end);

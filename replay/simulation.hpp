@@ -22,16 +22,16 @@ struct SimulationOutcome {
   std::vector<Row> rows = {};  // the policies in the order asked for, then the optimum
 };
 
-// Runs the workload through a cache of each size and order of eviction, in memory: see ShadowCache.
-// `limit` requests at most; 0: all. `hints` are what the requests' users say.
+// Runs the workload through a cache of each size and order of eviction, in memory: see
+// ShadowCaches. `limit` requests at most; 0: all. `hints` are what the requests' users say.
 Result<SimulationOutcome> simulate(const SimulationOptions& options, Workload& workload,
                                    std::uint64_t limit, const HintOptions& hints = {});
 
 // A cache with as much remembered of blocks that are gone as a server has, 13 bytes each.
-ShadowCache::Options shadow_of(EvictionKind eviction, std::uint32_t capacity_blocks);
+ShadowCaches::Options shadow_of(EvictionKind eviction, std::uint32_t capacity_blocks);
 // What a server tells the curve beside a cache (ReuseWatch): of a request before the cache is
 // asked, and once more after it.
-void tell_asked(CapacityCurve& curve, const ShadowCache& cache, const ShadowRequest& request);
-void tell_ended(CapacityCurve& curve, const ShadowCache& cache, const ShadowRequest& request);
+void tell_asked(CapacityCurve& curve, const ShadowCaches& cache, const ShadowRequest& request);
+void tell_ended(CapacityCurve& curve, const ShadowCaches& cache, const ShadowRequest& request);
 
 }  // namespace cairn::replay

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <iterator>
+#include <ranges>
 #include <utility>
 
 #include "blockmgr/eviction/optimum.hpp"
@@ -15,9 +17,9 @@ namespace {
 constexpr std::uint32_t kFollowedBlocks = 65'536;
 constexpr std::uint32_t kFollowedBesideModels = 30'100;
 constexpr std::uint32_t kMinFollowedBlocks = 1024;
-// To follow every block of a small cache costs 35 ns a key, a fifth of a match over HTTP. One in
-// four of 4,096 blocks or more errs by less than one in eight of 30,000 does.
-constexpr std::uint32_t kBlocksOfWhichAllAreFollowed = 1024;
+// A sample of a small cache errs most: of up to so many blocks all are followed. One in four of
+// larger ones errs by less than one in eight of 30,000 does, and takes half the time.
+constexpr std::uint32_t kBlocksOfWhichAllAreFollowed = 4096;
 constexpr std::uint32_t kOneInOfSmall = 4;
 constexpr std::uint32_t kReach = 4;
 // What another order hits is at most what LRU would without bounds: that is more than the curve
@@ -25,29 +27,23 @@ constexpr std::uint32_t kReach = 4;
 constexpr std::uint32_t kFollowedCapacities = 6;
 constexpr std::uint32_t kFollowedCapacitiesOfSmall = 16;
 constexpr std::uint32_t kFollowedOfSmall = 16'384;
-// Blocks of the model that is as large as the cache: enough that chance moves its rate by less than
-// a point. With 256 the curve errs as little, but the choice between orders (OrderChoice) is up to
-// 2.6 points below LRU where the workload shifts.
-constexpr std::uint32_t kModelBlocks = 1'880;
+// Blocks of the model that is as large as the cache, and of those of other sizes: as many as 4 MiB
+// hold. With half of them the curve errs by a quarter more.
+constexpr std::uint32_t kModelBlocks = 3'760;
+constexpr std::uint32_t kLargestModelBlocks = 2 * kModelBlocks;
 // Between the models the gain over LRU is no line: without those of half and twice the size the
-// curve errs by up to 3 points there. Larger caches remember more: with half as many requests the
-// largest errs by up to 2.
-struct ModelSize {
-  double of_cache = 0;
-  std::uint32_t max_ghosts = 0;    // 13 bytes each
-  std::uint32_t max_requests = 0;  // 72 bytes each
-};
-constexpr std::array<ModelSize, 5> kModelSizes = {{{0.25, 8'192, 2'048},
-                                                   {0.5, 8'192, 2'048},
-                                                   {1, 8'192, 2'048},
-                                                   {2, 8'192, 4'096},
-                                                   {4, 8'192, 4'096}}};
-constexpr std::size_t kOwnSize = 2;  // of those: the cache's
+// curve errs by up to 3 points there.
+constexpr std::array<double, 5> kModelSizes = {4, 2, 1, 0.5, 0.25};  // of the cache
+constexpr std::size_t kOwnSize = 2;                                  // of those: the cache's
+constexpr std::size_t kChosen = kModelSizes.size();                  // behind them
+// What is remembered of blocks that no model has, 13 bytes each, and of requests, 72 bytes each.
+constexpr std::uint32_t kGhosts = 40'960;
+constexpr std::uint32_t kRequests = 8'192;
 constexpr std::uint64_t kHalfLifeCapacities = 16;
 constexpr std::uint64_t kMinHalfLife = 262'144;
 // Requests whose end is awaited, and blocks of theirs: more than run at a time.
 constexpr std::size_t kWaitingRequests = 256;
-constexpr std::size_t kWaitingBlocks = 16'384;
+constexpr std::size_t kWaitingBlocks = 8'192;
 constexpr std::size_t kWindowBlocks = 12'288;  // 8 to 12 bytes each, in each half
 // A gap between requests says nothing about how many come while there is work.
 constexpr std::int64_t kLongestGapMs = 60'000;
@@ -85,22 +81,25 @@ CapacityCurve::CapacityCurve(const Options& options)
       choice_(std::max(1U, options.capacity_blocks / model_one_in_)) {
   for (Window& window : windows_) window.blocks.reserve(kWindowBlocks);
   if (options.eviction == EvictionKind::lru) return;
-  for (const ModelSize& size : kModelSizes) {
-    const auto capacity = static_cast<std::uint32_t>(
-        std::ceil(size.of_cache * static_cast<double>(options.capacity_blocks)));
-    const std::uint32_t ghosts =
-        std::max<std::uint32_t>(65'536, 8 * std::min(capacity, 1U << 28)) / model_one_in_;
-    const ShadowCache::Options model{.eviction = options.eviction,
-                                     .capacity_blocks = std::max(1U, capacity / model_one_in_),
-                                     .ghost_blocks = std::min(ghosts, size.max_ghosts),
-                                     .model_of_blocks = capacity,
-                                     .max_requests = size.max_requests};
-    models_.push_back({.capacity_blocks = capacity,
-                       .room_blocks = model.capacity_blocks,
-                       .policy = ShadowCache(model)});
-    if (models_.size() == kOwnSize + 1) chosen_.emplace(model);
+  std::vector<ShadowRoom::Size> rooms;
+  for (const double size : kModelSizes) {
+    const double capacity = std::ceil(size * static_cast<double>(options.capacity_blocks));
+    const auto blocks = static_cast<std::uint64_t>(capacity);
+    const std::uint32_t one = std::max(model_one_in_, one_in(blocks, kLargestModelBlocks));
+    const auto room = static_cast<std::uint32_t>(std::max<std::uint64_t>(1, blocks / one));
+    if (samples_.empty() || samples_.back().one_in != one) {
+      samples_.push_back({.one_in = one, .lru = LruCaches(room)});
+    }
+    models_.push_back(
+        {.capacity_blocks = blocks, .room_blocks = room, .sample = samples_.size() - 1});
+    rooms.push_back({.capacity_blocks = room, .one_in = one});
   }
-  lru_.emplace(models_.back().room_blocks);
+  rooms.push_back(rooms[kOwnSize]);
+  shadows_.emplace(ShadowCaches::Options{.eviction = options.eviction,
+                                         .sizes = rooms,
+                                         .ghost_blocks = kGhosts,
+                                         .model_of_blocks = options.capacity_blocks,
+                                         .max_requests = kRequests});
 }
 
 void CapacityCurve::asked(Request request) {
@@ -149,7 +148,7 @@ void CapacityCurve::note_time(const Request& request, bool faded) {
   last_unix_ms_ = request.unix_ms;
   if (!faded) return;
   seconds_ *= StackDistances::kFade;
-  asked_of_models_ *= StackDistances::kFade;
+  for (Sample& sample : samples_) sample.asked_blocks *= StackDistances::kFade;
   for (Model& model : models_) model.more_hits *= StackDistances::kFade;
 }
 
@@ -178,22 +177,28 @@ void CapacityCurve::tell_models(const Request& request, const RequestEnd& end) {
                                                      .skipped = std::exchange(skipped_blocks_, 0U),
                                                      .has_last = request.has_last},
                              .asked = request.blocks};
-  lru_->request(blocks);
-  asked_of_models_ += told;
-  const auto more_than_lru = [&](ShadowCache& cache, std::uint32_t room_blocks) {
-    return static_cast<double>(cache.request(shadow)) -
-           static_cast<double>(lru_->hits(room_blocks));
-  };
-  for (std::size_t i = 0; i < models_.size(); ++i) {
-    Model& model = models_[i];
-    const double more_hits = more_than_lru(model.policy, model.room_blocks);
-    model.more_hits += more_hits;
-    if (i != kOwnSize) continue;
-    chosen_->follow_lru(choice_.follows_lru());
-    choice_.add({.more_hits = more_hits,
-                 .chosen_more_hits = more_than_lru(*chosen_, model.room_blocks),
-                 .asked_blocks = 1.0 * told});
+  for (Sample& sample : samples_) {
+    sample.blocks.clear();
+    std::ranges::copy_if(blocks, std::back_inserter(sample.blocks),
+                         [&](std::uint64_t hash) { return (hash & (sample.one_in - 1)) == 0; });
+    sample.lru.request(sample.blocks);
+    sample.asked_blocks += static_cast<double>(sample.blocks.size());
   }
+  shadows_->follow_lru(kChosen, choice_.follows_lru());
+  shadows_->request(shadow);
+  for (std::size_t i = 0; i < models_.size(); ++i) {
+    models_[i].more_hits += more_than_lru(i, models_[i]);
+  }
+  const Model& own = models_[kOwnSize];
+  choice_.add({.more_hits = more_than_lru(kOwnSize, own),
+               .chosen_more_hits = more_than_lru(kChosen, own),
+               .asked_blocks = 1.0 * told});
+}
+
+// Of the last request, what a model found, or another one of that size.
+double CapacityCurve::more_than_lru(std::size_t shadow, const Model& model) const {
+  return static_cast<double>(shadows_->hits(shadow)) -
+         static_cast<double>(samples_[model.sample].lru.hits(model.room_blocks));
 }
 
 CapacityCurve::Point CapacityCurve::at(std::uint64_t capacity_blocks) const {
@@ -206,12 +211,13 @@ double CapacityCurve::most() const { return distances_.hit_rate(kUnbounded); }
 
 // Over LRU: between two models by the logarithm of their sizes, beyond them as the next one's.
 double CapacityCurve::gain_at(std::uint64_t capacity_blocks) const {
-  if (models_.empty() || asked_of_models_ == 0) return 0;
+  if (models_.empty()) return 0;
   const auto gain = [this](const Model& model) {
-    return distances_.share_of_others() * model.more_hits / asked_of_models_;
+    const double asked_blocks = samples_[model.sample].asked_blocks;
+    return asked_blocks > 0 ? distances_.share_of_others() * model.more_hits / asked_blocks : 0;
   };
-  const Model* below = &models_.front();
-  for (const Model& model : models_) {
+  const Model* below = &models_.back();
+  for (const Model& model : std::views::reverse(models_)) {
     if (capacity_blocks < model.capacity_blocks) {
       if (&model == below) return gain(model);
       const double way = std::log(static_cast<double>(capacity_blocks) /
@@ -258,8 +264,10 @@ double CapacityCurve::blocks_per_s() const {
 
 std::uint64_t CapacityCurve::memory_bytes() const {
   std::uint64_t bytes = sizeof(*this) + distances_.memory_bytes();
-  if (chosen_) bytes += chosen_->memory_bytes() + lru_->memory_bytes();
-  for (const Model& model : models_) bytes += sizeof(Model) + model.policy.memory_bytes();
+  if (shadows_) bytes += shadows_->memory_bytes();
+  for (const Sample& sample : samples_) {
+    bytes += sample.lru.memory_bytes() + sample.blocks.capacity() * sizeof(std::uint64_t);
+  }
   for (const Window& window : windows_) {
     bytes += window.blocks.capacity() * sizeof(std::uint64_t) +
              window.ends.capacity() * sizeof(std::uint32_t);

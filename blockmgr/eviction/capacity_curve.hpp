@@ -9,7 +9,7 @@
 
 #include "blockmgr/eviction/lru_stack.hpp"
 #include "blockmgr/eviction/order_choice.hpp"
-#include "blockmgr/eviction/shadow_cache.hpp"
+#include "blockmgr/eviction/shadow_caches.hpp"
 #include "blockmgr/eviction/stack_distances.hpp"
 
 namespace cairn {
@@ -59,14 +59,21 @@ class CapacityCurve {
   std::uint64_t memory_bytes() const;
 
  private:
-  // The order of eviction in a cache of another size, of a sample of the blocks. It is compared
+  // The order of eviction in a cache of some size, of a sample of the blocks. It is compared
   // with LRU on the same sample: what chance puts into that is in both, so that what they differ by
   // is nearly that of whole caches.
   struct Model {
     std::uint64_t capacity_blocks = 0;  // that it stands for
     std::uint32_t room_blocks = 0;
-    ShadowCache policy;
+    std::size_t sample = 0;
     double more_hits = 0;  // than LRU has
+  };
+  // One block in so many, chosen by its hash.
+  struct Sample {
+    std::uint32_t one_in = 1;
+    LruCaches lru;
+    std::vector<std::uint64_t> blocks = {};  // of the last request
+    double asked_blocks = 0;                 // fades
   };
   // Requests one after the other, for what needs to look ahead.
   struct Window {
@@ -78,14 +85,15 @@ class CapacityCurve {
   void note_time(const Request& request, bool faded);
   double most() const;
   double gain_at(std::uint64_t capacity_blocks) const;
+  double more_than_lru(std::size_t shadow, const Model& model) const;
 
   Options options_;
   std::uint32_t model_one_in_;
   StackDistances distances_;
-  std::vector<Model> models_;          // none with lru
-  std::optional<ShadowCache> chosen_;  // the cache's own size, as it is with choice_
-  std::optional<LruCaches> lru_;       // of the same sample
-  double asked_of_models_ = 0;         // fades
+  std::vector<Model> models_;  // the largest first; none with lru
+  // Those, and behind them one of the cache's own size, as it is with choice_.
+  std::optional<ShadowCaches> shadows_;
+  std::vector<Sample> samples_;
   OrderChoice choice_;
   // How a request ended tells the models more: these wait for that.
   struct Waiting {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#include "blockmgr/eviction/shadow_cache.hpp"
+#include "blockmgr/eviction/shadow_caches.hpp"
 
 namespace cairn {
 

@@ -31,8 +31,9 @@ void OrderChoice::add(const Request& request) {
   const bool is_better = lately_.gain(lately_.blocks) > kBetter;
   const double chosen = chosen_.gain(chosen_.blocks);
   const bool has_lost = chosen < -kLost && chosen_.is_no_chance();
+  const bool may_pay = longer_.gain(lately_.blocks) > 0 || chosen > 0;
   const bool changes = follows_lru_
-                           ? is_better && longer_.gain(lately_.blocks) > 0 && chosen > -kRegained
+                           ? is_better && may_pay && chosen > -kRegained
                            : is_worse(lately_) || (is_worse(longer_) && !is_better) || has_lost;
   if (!changes) return;
   follows_lru_ = !follows_lru_;

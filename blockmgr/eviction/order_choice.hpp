@@ -7,10 +7,11 @@ namespace cairn {
 // Whether a cache goes by the order of eviction that is set or by LRU: by what models of both, of
 // the same size and told the same requests, have hit lately. LRU is followed where the order did
 // worse by kWorse of the blocks asked for, and by more than chance would have it, and left where
-// the order does better by kBetter lately and has lost nothing in the longer run: a workload that
-// shifts to and fro would have the cache change with it, each time too late. Where it comes too
-// late all the same, a model that follows the choice finds less than LRU: so LRU is followed where
-// that has lost kLost in the longer run, and not left before it has lost less than kRegained.
+// the order does better by kBetter lately, and in the longer run it has lost nothing or following
+// the choice has won: a workload that shifts to and fro would have the cache change with it, each
+// time too late. Where it comes too late all the same, a model that follows the choice finds less
+// than LRU: so LRU is followed where that has lost kLost in the longer run, and not left before it
+// has lost less than kRegained.
 //
 // Lately is a window of kWindowCapacities times the blocks that a model holds, the longer run one
 // of kLongWindows times as many; what is older than that counts a third. In a small cache few
@@ -18,8 +19,8 @@ namespace cairn {
 // own scatter. Not thread-safe.
 class OrderChoice {
  public:
-  static constexpr double kWindowCapacities = 4;
-  static constexpr double kLongWindows = 16;
+  static constexpr double kWindowCapacities = 2;
+  static constexpr double kLongWindows = 32;
   static constexpr double kWorse = 0.01;
   static constexpr double kBetter = 0.005;
   static constexpr double kLost = 0.005;

@@ -32,7 +32,8 @@ void request(StackDistances& distances, std::vector<AskedBlock> blocks) {
 }
 
 double lru_hit_rate(const Trace& trace, std::uint32_t capacity_blocks) {
-  return hit_rate(trace, {.eviction = EvictionKind::lru, .capacity_blocks = capacity_blocks});
+  return hit_rate(trace,
+                  {.eviction = EvictionKind::lru, .sizes = {{.capacity_blocks = capacity_blocks}}});
 }
 
 // A cache that is smaller than a prompt keeps its beginning, which no stack does: from the longest
@@ -129,7 +130,7 @@ TEST(LruCaches, HitWhatACacheOfEachSizeHits) {
   std::mt19937_64 random(5);
   const Trace trace = random_trace(random, 400, 12);
   for (const std::uint32_t capacity : {12U, 13U, 20U, 31U}) {
-    ShadowCache cache({.eviction = EvictionKind::lru, .capacity_blocks = capacity});
+    ShadowCaches cache({.eviction = EvictionKind::lru, .sizes = {{.capacity_blocks = capacity}}});
     LruCaches all(31);
     for (std::size_t i = 0; i < trace.prompts.size(); ++i) {
       all.request(trace.prompts[i]);
@@ -189,7 +190,7 @@ TEST(CapacityCurve, TellsWhatTheOrderOfEvictionBringsAndTheMostThatAnyCould) {
   for (const double ratio : {0.25, 0.5, 1.0, 2.0, 4.0}) {
     const auto capacity = static_cast<std::uint32_t>(ratio * kCapacity);
     const double real = hit_rate(trace, {.eviction = EvictionKind::class_hazard,
-                                         .capacity_blocks = capacity,
+                                         .sizes = {{.capacity_blocks = capacity}},
                                          .ghost_blocks = 65'536});
     EXPECT_NEAR(curve.at(capacity).policy, real, 0.02) << ratio;
   }

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "blockmgr/eviction/hazard_table.hpp"
-#include "blockmgr/eviction/shadow_cache.hpp"
+#include "blockmgr/eviction/shadow_caches.hpp"
 #include "tests/blockmgr/eviction_traces.hpp"
 
 namespace cairn {
@@ -27,7 +27,8 @@ TEST(ClassHazard, LearnsWhichRequestsComeBack) {
     return prompt;
   };
   const auto run = [&](EvictionKind eviction) {
-    ShadowCache cache({.eviction = eviction, .capacity_blocks = 200, .ghost_blocks = 2000});
+    ShadowCaches cache(
+        {.eviction = eviction, .sizes = {{.capacity_blocks = 200}}, .ghost_blocks = 2000});
     std::vector<std::vector<std::uint64_t>> steps;
     std::uint32_t hits = 0;
     for (std::size_t i = 0; i < 2000; ++i) {
@@ -204,7 +205,8 @@ TEST(Lrfu, WhatIsKnownOfBlocksOutlivesTheRun) {
 }
 
 TEST(Lrfu, KeepsWhatWasUsedOftenLongerThanWhatWasUsedLast) {
-  ShadowCache cache({.eviction = EvictionKind::lrfu, .capacity_blocks = 3, .ghost_blocks = 10});
+  ShadowCaches cache(
+      {.eviction = EvictionKind::lrfu, .sizes = {{.capacity_blocks = 3}}, .ghost_blocks = 10});
   const std::vector<std::uint64_t> often = {1};
   const std::vector<std::vector<std::uint64_t>> once = {{2}, {3}, {4}, {5}};
   for (int i = 0; i < 3; ++i) cache.request({.blocks = often});

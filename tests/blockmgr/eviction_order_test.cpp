@@ -6,7 +6,7 @@
 #include <random>
 
 #include "base/hash.hpp"
-#include "blockmgr/eviction/shadow_cache.hpp"
+#include "blockmgr/eviction/shadow_caches.hpp"
 #include "blockmgr/index/block_store.hpp"
 #include "tests/blockmgr/rig.hpp"
 
@@ -111,8 +111,8 @@ INSTANTIATE_TEST_SUITE_P(Orders, EvictionOrder,
 TEST_P(EvictionOrder, OfACacheIsThatOfItsModel) {
   for (const std::uint32_t capacity : {60U, 200U}) {
     OneTier real(GetParam(), capacity);
-    ShadowCache model(
-        {.eviction = GetParam(), .capacity_blocks = capacity, .ghost_blocks = 65'536});
+    ShadowCaches model(
+        {.eviction = GetParam(), .sizes = {{.capacity_blocks = capacity}}, .ghost_blocks = 65'536});
     Prompts prompts(capacity);
     std::uint64_t hits = 0;
     std::uint64_t model_hits = 0;

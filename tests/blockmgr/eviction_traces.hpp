@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "blockmgr/eviction/shadow_cache.hpp"
+#include "blockmgr/eviction/shadow_caches.hpp"
 
 namespace cairn {
 
@@ -69,8 +69,8 @@ inline Trace conversations(std::mt19937_64& random, const Conversations& shape) 
 }
 
 // What caches hit, all requests counting alike.
-inline double hit_rate(const Trace& trace, const ShadowCache::Options& options) {
-  ShadowCache cache(options);
+inline double hit_rate(const Trace& trace, const ShadowCaches::Options& options) {
+  ShadowCaches cache(options);
   double hits = 0;
   double blocks = 0;
   for (const auto& prompt : trace.prompts) {

@@ -1,5 +1,5 @@
 // Caches without bytes, and the best possible one: what is expected is computed anew, slowly.
-#include "blockmgr/eviction/shadow_cache.hpp"
+#include "blockmgr/eviction/shadow_caches.hpp"
 
 #include <gtest/gtest.h>
 
@@ -64,26 +64,27 @@ class NaiveLru {
   std::set<std::uint64_t> pinned_;
 };
 
-TEST(ShadowCache, WithLruKeepsWhatTheDefinitionSays) {
+TEST(ShadowCaches, WithLruKeepsWhatTheDefinitionSays) {
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     const Trace trace = random_trace(random, 300, 12);
     const std::size_t capacity = 3 + random() % 60;
     NaiveLru naive(capacity);
-    ShadowCache cache(
-        {.eviction = EvictionKind::lru, .capacity_blocks = static_cast<std::uint32_t>(capacity)});
+    ShadowCaches cache({.eviction = EvictionKind::lru,
+                        .sizes = {{.capacity_blocks = static_cast<std::uint32_t>(capacity)}}});
     for (std::size_t i = 0; i < trace.prompts.size(); ++i) {
       ASSERT_EQ(cache.request({.blocks = trace.prompts[i]}), naive.request(trace.prompts[i])) << i;
     }
   }
 }
 
-TEST(ShadowCache, TakesWhatIsUnusual) {
+TEST(ShadowCaches, TakesWhatIsUnusual) {
   for (const EvictionKind eviction :
        {EvictionKind::lru, EvictionKind::lrfu, EvictionKind::class_hazard}) {
     SCOPED_TRACE(to_string(eviction));
-    ShadowCache cache({.eviction = eviction, .capacity_blocks = 4, .ghost_blocks = 10});
+    ShadowCaches cache(
+        {.eviction = eviction, .sizes = {{.capacity_blocks = 4}}, .ghost_blocks = 10});
     std::vector<std::uint64_t> longer(9);
     std::iota(longer.begin(), longer.end(), 100);
     EXPECT_EQ(cache.request({}), 0U);
@@ -92,6 +93,55 @@ TEST(ShadowCache, TakesWhatIsUnusual) {
     const std::vector<std::uint64_t> twice = {1, 2, 1, 2};
     EXPECT_EQ(cache.request({.blocks = twice}), 0U);
     EXPECT_EQ(cache.request({.blocks = twice}), 4U);
+  }
+}
+
+// What one learns, another that is told the same requests learns too. The beginnings that the
+// conversations share are left out: whether they are hubs is up to the first size.
+TEST(ShadowCaches, OfSeveralSizesEachHitsWhatItHitsAlone) {
+  constexpr std::uint32_t kGhosts = 65'536;
+  const std::vector<std::uint32_t> sizes = {400, 150, 60};  // the longest prompt fits
+  for (const EvictionKind eviction :
+       {EvictionKind::lru, EvictionKind::lrfu, EvictionKind::class_hazard}) {
+    SCOPED_TRACE(to_string(eviction));
+    std::mt19937_64 random(11);
+    Trace trace = conversations(random, {.requests = 3'000, .open = 30});
+    for (auto& prompt : trace.prompts) prompt.erase(prompt.begin());
+    ShadowCaches together({.eviction = eviction,
+                           .sizes = {{.capacity_blocks = sizes[0]},
+                                     {.capacity_blocks = sizes[1]},
+                                     {.capacity_blocks = sizes[2]}},
+                           .ghost_blocks = kGhosts});
+    std::vector<ShadowCaches> alone;
+    for (const std::uint32_t size : sizes) {
+      alone.emplace_back(ShadowCaches::Options{
+          .eviction = eviction, .sizes = {{.capacity_blocks = size}}, .ghost_blocks = kGhosts});
+    }
+    for (std::size_t i = 0; i < trace.prompts.size(); ++i) {
+      const ShadowRequest request{.blocks = trace.prompts[i],
+                                  .unix_ms = static_cast<std::int64_t>(100 * i),
+                                  .end = {.output_tokens = static_cast<std::uint32_t>(i % 300)}};
+      together.request(request);
+      for (std::size_t size = 0; size < sizes.size(); ++size) {
+        ASSERT_EQ(together.hits(size), alone[size].request(request))
+            << "request " << i << " in " << sizes[size] << " blocks";
+      }
+    }
+  }
+}
+
+TEST(ShadowCaches, ThatTakeASampleHitWhatIsHitOfIt) {
+  constexpr std::uint32_t kOneIn = 4;
+  std::mt19937_64 random(12);
+  const Trace trace = conversations(random, {.requests = 2'000, .open = 30});
+  ShadowCaches both(
+      {.sizes = {{.capacity_blocks = 200}, {.capacity_blocks = 40, .one_in = kOneIn}}});
+  ShadowCaches of_sample({.sizes = {{.capacity_blocks = 40}}});
+  for (std::size_t i = 0; i < trace.prompts.size(); ++i) {
+    std::vector<std::uint64_t> sample = trace.prompts[i];
+    std::erase_if(sample, [](std::uint64_t hash) { return hash % kOneIn != 0; });
+    both.request({.blocks = trace.prompts[i]});
+    ASSERT_EQ(both.hits(1), of_sample.request({.blocks = sample})) << "request " << i;
   }
 }
 
@@ -168,8 +218,9 @@ TEST(Optimum, IsReachedByNoOrderThatDoesNotKnowTheFuture) {
     const std::uint64_t most = optimum_hits(trace.requests(), capacity);
     for (const EvictionKind eviction :
          {EvictionKind::lru, EvictionKind::lrfu, EvictionKind::class_hazard}) {
-      ShadowCache cache(
-          {.eviction = eviction, .capacity_blocks = capacity, .ghost_blocks = 8 * capacity});
+      ShadowCaches cache({.eviction = eviction,
+                          .sizes = {{.capacity_blocks = capacity}},
+                          .ghost_blocks = 8 * capacity});
       std::uint64_t hits = 0;
       for (const ShadowRequest& request : trace.requests()) hits += cache.request(request);
       EXPECT_LE(hits, most) << to_string(eviction) << " at " << capacity;

@@ -1,0 +1,119 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "blockmgr/eviction/linked_blocks.hpp"
+#include "blockmgr/eviction/places_by_hash.hpp"
+#include "blockmgr/eviction/policy.hpp"
+
+namespace cairn {
+
+// Which blocks a cache of one tier holds, without their bytes. The longest present prefix of a
+// request are hits, then all of its blocks are used and the missing ones stored, as far as there is
+// room. Only blocks without present children go, and none of the request under way. 32 bytes a
+// block, and its place in the index. Not thread-safe.
+class ShadowRoom {
+ public:
+  struct Size {
+    std::uint32_t capacity_blocks = 0;
+    // It takes only blocks whose hash has none of the bits below this power of two.
+    std::uint32_t one_in = 1;
+  };
+  // Borrows the policy, which is told of what happens by somebody else.
+  ShadowRoom(const EvictionPolicy& policy, EvictionKind eviction, const Size& size);
+
+  // True: what was used least recently goes next.
+  void follow_lru(bool follows_lru) { follows_lru_ = follows_lru; }
+
+  // A request, block by block: first ask() of one, then make_room() and keep().
+  void begin(RequestNumber number);
+  // What is known of the block, where it is here.
+  const BlockHistory* ask(std::uint64_t hash);
+  struct Gone {
+    std::uint64_t hash = 0;
+    BlockHistory history;
+  };
+  // Where the block that was asked for is to be stored and there is no room: what goes for it. Of a
+  // request for more blocks than fit none is taken from the first on that has no room.
+  std::optional<Gone> make_room();
+  // True where it is here, or may be stored.
+  bool may_keep() const { return is_asked_ && !is_full_; }
+  bool asks_hub() const {
+    return held_.back() != kNoBlock && nodes_[held_.back()].children >= kHubChildren;
+  }
+  void keep(std::uint64_t hash, const BlockHistory& history);
+  // When all of it have been asked for, from the last one on: keep()'s blocks are listed. `number`
+  // counts those that were asked for.
+  bool holds(std::size_t number) const { return held_[number] != kNoBlock; }
+  // No block follows it, or only one of which that is true.
+  bool is_end(std::size_t number);
+  bool is_listed(std::size_t number) const {
+    return nodes_[held_[number]].place != static_cast<unsigned>(Place::none);
+  }
+  const BlockHistory& history(std::size_t number) const { return nodes_[held_[number]].history; }
+  void list(std::size_t number, const BlockHistory& history);
+  std::uint32_t hits() const { return hits_; }
+
+  bool contains(std::uint64_t hash) const { return index_.contains(hash); }
+  bool is_hub(std::uint64_t hash) const {
+    const HashedPlace* found = index_.find(hash);
+    return found != nullptr && nodes_[found->number].children >= kHubChildren;
+  }
+  std::uint64_t memory_bytes() const {
+    return nodes_.capacity() * sizeof(Node) + index_.memory_bytes();
+  }
+
+ private:
+  enum class Place : std::uint8_t { none, listed, parked };
+  struct Node {
+    std::uint64_t hash = 0;
+    BlockHistory history;
+    std::uint32_t parent = kNoBlock;
+    std::uint32_t children : 30 = 0;
+    std::uint32_t place : 2 = 0;
+    std::uint32_t previous = kNoBlock;
+    std::uint32_t next = kNoBlock;
+  };
+  static_assert(sizeof(Node) == 32);
+  struct HashAt {
+    const Node* nodes = nullptr;
+    std::uint64_t operator()(std::uint32_t block) const { return nodes[block].hash; }
+  };
+
+  static std::vector<Node> reserved(std::uint32_t nodes);
+  void pin(std::uint32_t block);
+  void append(std::uint32_t block);
+  std::uint32_t victim();
+  std::uint32_t first_leaf(std::uint32_t list);
+  void relist(std::uint32_t block);
+  float worth(std::uint32_t block, std::uint32_t expected) const;
+
+  const EvictionPolicy* policy_;
+  bool is_lru_;
+  Size size_;
+  std::vector<Node> nodes_;
+  std::uint32_t first_free_ = kNoBlock;  // by Node::next
+  PlacesByHash<HashAt> index_;
+  std::array<LinkedBlocks, EvictionPolicy::kMaxLists> lists_;
+  std::uint64_t non_empty_ = 0;  // a bit a list
+  // Victims come from this list as long as its first is of the same request.
+  std::uint32_t chosen_list_ = 0;
+  RequestNumber chosen_request_ = 0;
+  bool has_chosen_ = false;
+  bool follows_lru_ = false;
+
+  // Of the request under way.
+  RequestNumber request_ = 0;
+  std::vector<std::uint32_t> held_;  // by number
+  std::uint32_t last_held_ = kNoBlock;
+  std::uint32_t end_ = kNoBlock;  // the last of which is_end() was true
+  std::uint32_t hits_ = 0;
+  bool is_prefix_ = true;
+  bool is_asked_ = false;
+  bool is_full_ = false;
+};
+
+}  // namespace cairn
