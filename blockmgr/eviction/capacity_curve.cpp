@@ -17,8 +17,9 @@ namespace {
 constexpr std::uint32_t kFollowedBlocks = 65'536;
 constexpr std::uint32_t kFollowedBesideModels = 30'100;
 constexpr std::uint32_t kMinFollowedBlocks = 1024;
-// A sample of a small cache errs most: of up to so many blocks all are followed. One in four of
-// larger ones errs by less than one in eight of 30,000 does, and takes half the time.
+// A sample of a small cache errs most: all blocks of one of less than twice as many are followed.
+// One in four of larger ones errs by less than one in eight of 30,000 does, and takes half the
+// time.
 constexpr std::uint32_t kBlocksOfWhichAllAreFollowed = 4096;
 constexpr std::uint32_t kOneInOfSmall = 4;
 constexpr std::uint32_t kReach = 4;

@@ -143,18 +143,19 @@ void ClassHazard::settle_all() {
 void ClassHazard::settle(RequestNumber number) {
   if (number == log_.last()) return;
   PastRequest& request = log_[number];
-  const std::uint32_t bucket = table_.bucket_of(log_.age_blocks(number));
   std::uint32_t left = request.left_buckets;
   if (left == kLeftInEarlierRuns) {
     left = table_.bucket_of(earlier_runs_blocks_ - log_.mark(number).position_blocks);
   }
+  const std::uint32_t age_blocks = log_.age_blocks(number);
+  std::uint32_t bucket = left;
+  while (bucket < inside_.size() && age_blocks >= table_.start_of(bucket + 1)) ++bucket;
   request.left_buckets = static_cast<std::uint8_t>(bucket);
-  if (left >= bucket) return;
+  if (left == bucket) return;
   for (std::uint32_t g = 0; g < kBlockGroups; ++g) {
     if (request.waiting[g] == 0) continue;
-    const std::uint32_t of_class = class_of(static_cast<BlockGroup>(g), request);
-    const float weight = request.weight * static_cast<float>(request.waiting[g]);
-    for (std::uint32_t k = left; k < bucket; ++k) table_.lived_through({of_class, k}, weight);
+    table_.lived_through({class_of(static_cast<BlockGroup>(g), request), left}, bucket - left,
+                         request.weight * static_cast<float>(request.waiting[g]));
   }
 }
 

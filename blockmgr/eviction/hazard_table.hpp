@@ -41,7 +41,10 @@ class HazardTable {
     std::uint32_t bucket = 0;
   };
   void used_again(Place at, float weight) { cell(at).used += weight; }
-  void lived_through(Place at, float weight) { cell(at).survived += weight; }
+  // That bucket and those behind it, so many in all.
+  void lived_through(Place at, std::uint32_t buckets, float weight) {
+    for (Cell* cell = &this->cell(at); buckets > 0; --buckets) (cell++)->survived += weight;
+  }
   // Of a class of which somebody has said when its blocks are used: so many times as often as those
   // of all classes, at each age until it has been seen how often at that age. What comes late is
   // not used for long, and that says nothing of later ages.

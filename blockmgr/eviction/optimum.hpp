@@ -7,7 +7,7 @@
 
 namespace cairn {
 
-// How many blocks the requests would find, in the model of ShadowCache, if what is used last from
+// How many blocks the requests would find, in the model of ShadowRoom, if what is used last from
 // now on went first. No order of eviction does better.
 std::uint64_t optimum_hits(std::span<const ShadowRequest> requests, std::uint32_t capacity_blocks);
 

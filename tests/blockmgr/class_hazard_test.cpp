@@ -235,8 +235,8 @@ TEST(HazardTable, HoldsABlockUntilItsUseIsOverdue) {
   HazardTable table({.classes = 2, .max_age_blocks = 100'000});
   const std::uint32_t used_in = table.bucket_of(1000);
   for (std::uint32_t k = 0; k < table.buckets(); ++k) {
-    table.lived_through({0, k}, k < used_in ? 1000.F : 500.F);
-    table.lived_through({1, k}, 1000);
+    table.lived_through({0, k}, 1, k < used_in ? 1000.F : 500.F);
+    table.lived_through({1, k}, 1, 1000);
   }
   table.used_again({0, used_in}, 500);
   table.rebuild();
@@ -255,10 +255,10 @@ TEST(HazardTable, WhatIsToldToComeLateIsNoWorseForHavingNotComeEarly) {
   const std::uint32_t late = table.bucket_of(2048);
   for (std::uint32_t k = 0; k < table.buckets(); ++k) {
     table.used_again({.of_class = 0, .bucket = k}, 100);
-    table.lived_through({.of_class = 0, .bucket = k}, 100);
+    table.lived_through({.of_class = 0, .bucket = k}, 1, 100);
     if (k + 2 >= late) continue;  // an age is averaged with those beside it
     for (const std::uint32_t young : {kTold, kGuessed}) {
-      table.lived_through({.of_class = young, .bucket = k}, 100);
+      table.lived_through({.of_class = young, .bucket = k}, 1, 100);
     }
   }
   table.rebuild();
@@ -274,7 +274,7 @@ TEST(HazardTable, FadesWhatItLearnt) {
   const float often = table.hazard({0, 3});
   EXPECT_GT(often, 0.9F);
   table.fade(0.001F);
-  for (std::uint32_t k = 0; k < table.buckets(); ++k) table.lived_through({0, k}, 1000);
+  for (std::uint32_t k = 0; k < table.buckets(); ++k) table.lived_through({0, k}, 1, 1000);
   table.rebuild();
   EXPECT_LT(table.hazard({0, 3}), 0.1F);
 }
@@ -285,7 +285,7 @@ TEST(HazardTable, TakesWhatAnotherHasLearnt) {
   HazardTable one(shape);
   for (std::uint32_t k = 0; k < one.buckets(); ++k) {
     one.used_again({1, k}, 100);
-    one.lived_through({2, k}, 100);
+    one.lived_through({2, k}, 1, 100);
   }
   one.rebuild();
   HazardTable same(shape);
