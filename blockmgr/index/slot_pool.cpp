@@ -129,49 +129,6 @@ void SlotPool::pin(SlotNumber slot) {
   unlist(slot);
 }
 
-void SlotPool::pin_in_place(SlotNumber slot) {
-  SlotRecord& record = records_[slot];
-  if (record.pins++ > 0 || record.life != SlotLife::committed) return;
-  --counts_[static_cast<std::size_t>(SlotState::evictable)];
-  ++counts_[static_cast<std::size_t>(SlotState::committed)];
-}
-
-bool SlotPool::unpin(SlotNumber slot) {
-  SlotRecord& record = records_[slot];
-  CAIRN_ASSERT(record.pins > record.leases, "a pin given back twice frees somebody's block");
-  if (--record.pins > 0) return false;
-  if (record.life == SlotLife::committed) {
-    --counts_[static_cast<std::size_t>(SlotState::committed)];
-    ++counts_[static_cast<std::size_t>(SlotState::evictable)];
-  }
-  return true;
-}
-
-void SlotPool::add_lease(SlotNumber slot) {
-  if (records_[slot].leases++ == 0) ++leased_count_;
-}
-
-void SlotPool::remove_lease(SlotNumber slot) {
-  CAIRN_ASSERT(records_[slot].leases > 0, "a lease given back twice frees somebody's block");
-  if (--records_[slot].leases == 0) --leased_count_;
-}
-
-LinkedBlocks& SlotPool::list_for(SlotNumber slot) {
-  SlotRecord& record = records_[slot];
-  const std::uint32_t list = has_history(slot) ? kNextUses + histories_[slot].list
-                                               : static_cast<std::uint32_t>(record.told);
-  record.list = static_cast<std::uint8_t>(list);
-  return lists_[record.priority].by_number[list];
-}
-
-void SlotPool::list_last(SlotNumber slot) {
-  LinkedBlocks& list = list_for(slot);
-  SlotRecord& record = records_[slot];
-  record.place = EvictionPlace::listed;
-  if (list.empty()) note_filled(record);
-  list.append(records_, slot);
-}
-
 void SlotPool::list_first(SlotNumber slot, UseStamp latest) {
   const SlotNumber first = list_for(slot).first;
   if (first != kNoSlot) latest = std::min(latest, UseStamp{records_[first].last_use.value - 1});

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/assert.hpp"
 #include "base/huge_pages.hpp"
 #include "blockmgr/eviction/linked_blocks.hpp"
 #include "blockmgr/eviction/policy.hpp"
@@ -209,5 +210,49 @@ struct SlotPool::PolicyRoom {
   HugeVector<BlockHistory> histories;
   PriorityLists lists;  // none where those there are suffice
 };
+
+// What each pin and each end of one does: their callers have it inline.
+inline void SlotPool::pin_in_place(SlotNumber slot) {
+  SlotRecord& record = records_[slot];
+  if (record.pins++ > 0 || record.life != SlotLife::committed) return;
+  --counts_[static_cast<std::size_t>(SlotState::evictable)];
+  ++counts_[static_cast<std::size_t>(SlotState::committed)];
+}
+
+inline bool SlotPool::unpin(SlotNumber slot) {
+  SlotRecord& record = records_[slot];
+  CAIRN_ASSERT(record.pins > record.leases, "a pin given back twice frees somebody's block");
+  if (--record.pins > 0) return false;
+  if (record.life == SlotLife::committed) {
+    --counts_[static_cast<std::size_t>(SlotState::committed)];
+    ++counts_[static_cast<std::size_t>(SlotState::evictable)];
+  }
+  return true;
+}
+
+inline void SlotPool::add_lease(SlotNumber slot) {
+  if (records_[slot].leases++ == 0) ++leased_count_;
+}
+
+inline void SlotPool::remove_lease(SlotNumber slot) {
+  CAIRN_ASSERT(records_[slot].leases > 0, "a lease given back twice frees somebody's block");
+  if (--records_[slot].leases == 0) --leased_count_;
+}
+
+inline LinkedBlocks& SlotPool::list_for(SlotNumber slot) {
+  SlotRecord& record = records_[slot];
+  const std::uint32_t list = has_history(slot) ? kNextUses + histories_[slot].list
+                                               : static_cast<std::uint32_t>(record.told);
+  record.list = static_cast<std::uint8_t>(list);
+  return lists_[record.priority].by_number[list];
+}
+
+inline void SlotPool::list_last(SlotNumber slot) {
+  LinkedBlocks& list = list_for(slot);
+  SlotRecord& record = records_[slot];
+  record.place = EvictionPlace::listed;
+  if (list.empty()) note_filled(record);
+  list.append(records_, slot);
+}
 
 }  // namespace cairn
