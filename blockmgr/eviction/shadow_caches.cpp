@@ -24,7 +24,7 @@ std::uint32_t ShadowCaches::request(const ShadowRequest& request) {
   for (ShadowRoom& room : rooms_) room.begin(number);
   for (const std::uint64_t hash : request.blocks) ask(hash, number);
   unknown_blocks_ = policy_->ended(number, request.end);
-  for (std::size_t i = told; i-- > 0;) list(i, request.end.next_use);
+  for (std::size_t i = told; i-- > 0;) list({i, request.blocks[i]}, request.end.next_use);
   return hits(0);
 }
 
@@ -50,7 +50,8 @@ void ShadowCaches::ask(std::uint64_t hash, RequestNumber request) {
 }
 
 // What is used late or never are only blocks of its end that nothing else follows.
-void ShadowCaches::list(std::size_t number, NextUse next_use) {
+void ShadowCaches::list(const Asked& asked, NextUse next_use) {
+  const std::size_t number = asked.number;
   const ShadowRoom* first = nullptr;
   bool is_end = false;
   for (ShadowRoom& room : rooms_) {
@@ -65,7 +66,11 @@ void ShadowCaches::list(std::size_t number, NextUse next_use) {
   // Named twice, it is listed already.
   if (!first->is_listed(number)) policy_->listed(block, is_told ? next_use : NextUse::unknown);
   for (ShadowRoom& room : rooms_) {
-    if (room.holds(number) && !room.is_listed(number)) room.list(number, block);
+    if (!room.holds(number)) {
+      room.note_unkept(asked.hash, block);
+    } else if (!room.is_listed(number)) {
+      room.list(number, block);
+    }
   }
 }
 

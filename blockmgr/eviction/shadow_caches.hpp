@@ -51,7 +51,11 @@ class ShadowCaches {
 
  private:
   void ask(std::uint64_t hash, RequestNumber request);
-  void list(std::size_t number, NextUse next_use);
+  struct Asked {
+    std::size_t number = 0;  // of the block among those of the request
+    std::uint64_t hash = 0;
+  };
+  void list(const Asked& asked, NextUse next_use);
 
   std::unique_ptr<EvictionPolicy> policy_;
   GhostTable ghosts_;

@@ -100,6 +100,16 @@ void ShadowRoom::list(std::size_t number, const BlockHistory& history) {
   append(held_[number]);
 }
 
+void ShadowRoom::note_unkept(std::uint64_t hash, const BlockHistory& history) {
+  if (!is_full_) return;
+  const HashedPlace* found = index_.find(hash);
+  if (found == nullptr) return;
+  BlockHistory& there = nodes_[found->number].history;
+  const std::uint8_t list = there.list;  // that it lies in
+  there = history;
+  there.list = list & 63U;
+}
+
 void ShadowRoom::append(std::uint32_t block) {
   Node& node = nodes_[block];
   lists_[node.history.list].append(nodes_, block);

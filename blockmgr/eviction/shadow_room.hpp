@@ -55,6 +55,8 @@ class ShadowRoom {
   }
   const BlockHistory& history(std::size_t number) const { return nodes_[held_[number]].history; }
   void list(std::size_t number, const BlockHistory& history);
+  // Of a request that there was no room for: what is known of a block that is here all the same.
+  void note_unkept(std::uint64_t hash, const BlockHistory& history);
   std::uint32_t hits() const { return hits_; }
 
   bool contains(std::uint64_t hash) const { return index_.contains(hash); }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "blockmgr/eviction/optimum.hpp"
+#include "blockmgr/eviction/policy.hpp"
 #include "tests/blockmgr/eviction_traces.hpp"
 
 namespace cairn {
@@ -128,6 +129,34 @@ TEST(ShadowCaches, OfSeveralSizesEachHitsWhatItHitsAlone) {
       }
     }
   }
+}
+
+// It holds on to a block that the request asks for after there was no room, as another follows it.
+// What was known of it before would count twice if it were all that is left of it.
+TEST(ShadowRoom, KnowsWhatHappenedToABlockThatItHadNoRoomFor) {
+  const auto policy = make_eviction_policy({.eviction = EvictionKind::class_hazard});
+  ShadowRoom room(*policy, EvictionKind::class_hazard, {.capacity_blocks = 2});
+  const BlockHistory first{.request = 1, .uses = 1};
+  const auto ask = [&room](std::uint64_t hash, const BlockHistory& history) {
+    const BlockHistory* const there = room.ask(hash);
+    const bool is_known = there != nullptr && there->request == history.request;
+    room.make_room();
+    room.keep(hash, history);
+    return is_known;
+  };
+  room.begin(1);
+  for (const std::uint64_t hash : {1U, 2U}) ask(hash, first);
+  for (const std::size_t number : {1U, 0U}) room.list(number, first);
+  const BlockHistory second{.request = 2, .uses = 2};
+  room.begin(2);
+  EXPECT_TRUE(ask(2, first));  // which follows 1
+  ask(3, second);              // there is no room
+  EXPECT_EQ(room.ask(1), nullptr);
+  EXPECT_FALSE(room.holds(2));
+  room.note_unkept(1, second);
+  room.list(0, second);
+  room.begin(3);
+  EXPECT_TRUE(ask(1, second));
 }
 
 TEST(ShadowCaches, ThatTakeASampleHitWhatIsHitOfIt) {
