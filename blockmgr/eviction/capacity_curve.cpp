@@ -29,7 +29,7 @@ constexpr std::uint32_t kFollowedCapacities = 6;
 constexpr std::uint32_t kFollowedCapacitiesOfSmall = 16;
 constexpr std::uint32_t kFollowedOfSmall = 16'384;
 // Blocks of the model that is as large as the cache, and of those of other sizes: as many as 4 MiB
-// hold. With half of them the curve errs by a quarter more.
+// hold. With half of them the curve errs by a seventh more.
 constexpr std::uint32_t kModelBlocks = 3'760;
 constexpr std::uint32_t kLargestModelBlocks = 2 * kModelBlocks;
 // Between the models the gain over LRU is no line: without those of half and twice the size the
@@ -113,7 +113,7 @@ void CapacityCurve::asked(Request request) {
   // The models and the window have no hubs: those stay in any cache, and which sample has them
   // would decide.
   const auto is_left_out = [this](const AskedBlock& block) {
-    return block.is_hub || (block.key_hash & (model_one_in_ - 1)) != 0;
+    return block.is_hub || !is_sampled(block.key_hash, model_one_in_);
   };
   if (request.followed.empty() || is_left_out(request.followed.back())) request.has_last = false;
   std::erase_if(request.followed, is_left_out);
@@ -181,7 +181,7 @@ void CapacityCurve::tell_models(const Request& request, const RequestEnd& end) {
   for (Sample& sample : samples_) {
     sample.blocks.clear();
     std::ranges::copy_if(blocks, std::back_inserter(sample.blocks),
-                         [&](std::uint64_t hash) { return (hash & (sample.one_in - 1)) == 0; });
+                         [&](std::uint64_t hash) { return is_sampled(hash, sample.one_in); });
     sample.lru.request(sample.blocks);
     sample.asked_blocks += static_cast<double>(sample.blocks.size());
   }

@@ -33,6 +33,11 @@ inline constexpr std::uint8_t kMostUses = 5;
 // So many children make a block a hub: the end of a prompt that many share.
 inline constexpr std::uint32_t kHubChildren = 8;
 
+// Whether a sample of one block in so many, a power of two, has this one.
+inline bool is_sampled(std::uint64_t key_hash, std::uint32_t one_in) {
+  return (key_hash & (one_in - 1)) == 0;
+}
+
 // Of a request's blocks only some are told to a policy, as in a model of a larger cache.
 struct RequestSample {
   std::uint32_t told = 0;     // of its blocks

@@ -57,8 +57,9 @@ void ShadowCaches::list(const Asked& asked, NextUse next_use) {
   for (ShadowRoom& room : rooms_) {
     if (!room.holds(number)) continue;
     const bool ends_there = room.is_end(number);
-    if (first == nullptr) is_end = ends_there;
-    if (first == nullptr) first = &room;
+    if (first != nullptr) continue;
+    first = &room;
+    is_end = ends_there;
   }
   if (first == nullptr) return;
   BlockHistory block = first->history(number);

@@ -33,7 +33,7 @@ void ShadowRoom::begin(RequestNumber number) {
 
 const BlockHistory* ShadowRoom::ask(std::uint64_t hash) {
   held_.push_back(kNoBlock);
-  is_asked_ = (hash & (size_.one_in - 1)) == 0;
+  is_asked_ = is_sampled(hash, size_.one_in);
   if (!may_keep()) return nullptr;
   const HashedPlace* found = index_.find(hash);
   if (found == nullptr) {
@@ -97,7 +97,7 @@ bool ShadowRoom::is_end(std::size_t number) {
 
 void ShadowRoom::list(std::size_t number, const BlockHistory& history) {
   nodes_[held_[number]].history = history;
-  append(held_[number]);
+  insert_before(held_[number], kNoBlock);
 }
 
 void ShadowRoom::note_unkept(std::uint64_t hash, const BlockHistory& history) {
@@ -110,9 +110,9 @@ void ShadowRoom::note_unkept(std::uint64_t hash, const BlockHistory& history) {
   there.list = list & 63U;
 }
 
-void ShadowRoom::append(std::uint32_t block) {
+void ShadowRoom::insert_before(std::uint32_t block, std::uint32_t next) {
   Node& node = nodes_[block];
-  lists_[node.history.list].append(nodes_, block);
+  lists_[node.history.list].insert_before(nodes_, block, next);
   non_empty_ |= std::uint64_t{1} << node.history.list;
   node.place = static_cast<unsigned>(Place::listed);
 }
@@ -128,7 +128,7 @@ void ShadowRoom::pin(std::uint32_t block) {
 }
 
 void ShadowRoom::relist(std::uint32_t block) {
-  Node& node = nodes_[block];
+  const Node& node = nodes_[block];
   // Where its last use puts it: in front of what was used later, and behind the rest of its
   // request, which was listed before it.
   std::uint32_t next = lists_[node.history.list].first;
@@ -136,9 +136,7 @@ void ShadowRoom::relist(std::uint32_t block) {
          static_cast<std::int32_t>(nodes_[next].history.request - node.history.request) <= 0) {
     next = nodes_[next].next;
   }
-  lists_[node.history.list].insert_before(nodes_, block, next);
-  non_empty_ |= std::uint64_t{1} << node.history.list;
-  node.place = static_cast<unsigned>(Place::listed);
+  insert_before(block, next);
 }
 
 std::uint32_t ShadowRoom::first_leaf(std::uint32_t list) {

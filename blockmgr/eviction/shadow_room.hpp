@@ -19,8 +19,7 @@ class ShadowRoom {
  public:
   struct Size {
     std::uint32_t capacity_blocks = 0;
-    // It takes only blocks whose hash has none of the bits below this power of two.
-    std::uint32_t one_in = 1;
+    std::uint32_t one_in = 1;  // of the blocks: it takes none that is_sampled() leaves out
   };
   // Borrows the policy, which is told of what happens by somebody else.
   ShadowRoom(const EvictionPolicy& policy, EvictionKind eviction, const Size& size);
@@ -87,7 +86,7 @@ class ShadowRoom {
 
   static std::vector<Node> reserved(std::uint32_t nodes);
   void pin(std::uint32_t block);
-  void append(std::uint32_t block);
+  void insert_before(std::uint32_t block, std::uint32_t next);  // kNoBlock: at the end
   std::uint32_t victim();
   std::uint32_t first_leaf(std::uint32_t list);
   void relist(std::uint32_t block);
