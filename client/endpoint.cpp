@@ -7,7 +7,10 @@ namespace cairn::client {
 namespace {
 
 Error malformed(std::string_view url, std::string_view why) {
-  return {ErrorCode::malformed, "server URL '" + std::string(url) + "': " + std::string(why)};
+  std::string shown(url);
+  // What stands before an @ may be a password.
+  if (url.find('@') != std::string_view::npos) shown = "…";
+  return {ErrorCode::malformed, "server URL '" + shown + "': " + std::string(why)};
 }
 
 bool is_port(std::string_view text) {

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <sstream>
 
+#include "base/token.hpp"
 #include "base/version.hpp"
 
 namespace cairn::ctl {
@@ -160,7 +161,11 @@ Result<Invocation> parse(std::span<const char* const> args, const Environment& e
   auto server = client::Endpoint::parse(url);
   if (!server) return wrong(server.error().detail);
   asked.server = std::move(*server);
-  asked.http.bearer_token = arguments.has("token") ? arguments.text("token") : environment.token;
+  const bool given_token = arguments.has("token");
+  auto token = bearer_token(given_token ? arguments.text("token") : environment.token,
+                            given_token ? "--token" : "CAIRN_TOKEN");
+  if (!token) return std::move(token).error();
+  asked.http.bearer_token = std::move(*token);
   asked.http.tls = {
       .authority = arguments.has("ca") ? arguments.text("ca") : environment.authority,
       .certificate = arguments.text("cert"),

@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "base/token.hpp"
 #include "client/http_client.hpp"
 
 namespace example {
@@ -64,8 +65,10 @@ class Server {
     return std::move(*parsed);
   }
   static cairn::client::HttpOptions options() {
-    const char* const token = std::getenv("CAIRN_TOKEN");
-    return {.timeout_ms = 2 * kWaitMs, .bearer_token = token == nullptr ? "" : token};
+    const char* const variable = std::getenv("CAIRN_TOKEN");
+    auto token = cairn::bearer_token(variable == nullptr ? "" : variable, "CAIRN_TOKEN");
+    if (!token) throw std::runtime_error(token.error().detail);
+    return {.timeout_ms = 2 * kWaitMs, .bearer_token = std::move(*token)};
   }
 
   cairn::client::HttpClient client_;

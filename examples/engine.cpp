@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "base/token.hpp"
 #include "client/cache_client.hpp"
 #include "examples/mapped_tier.hpp"
 
@@ -215,8 +216,13 @@ int run(std::span<char* const> arguments) {
     std::cerr << "cairn-example-engine: " << endpoint.error().detail << "\n";
     return 2;
   }
-  const char* const token = std::getenv("CAIRN_TOKEN");
-  CacheClient client(*endpoint, {.bearer_token = token == nullptr ? "" : token});
+  const char* const variable = std::getenv("CAIRN_TOKEN");
+  auto token = cairn::bearer_token(variable == nullptr ? "" : variable, "CAIRN_TOKEN");
+  if (!token) {
+    std::cerr << "cairn-example-engine: " << token.error().detail << "\n";
+    return 2;
+  }
+  CacheClient client(*endpoint, {.bearer_token = std::move(*token)});
   Engine engine(client, arguments[2]);
   const std::uint64_t first = std::stoull(arguments[3]);
   const std::uint64_t prompts = std::stoull(arguments[4]);

@@ -74,7 +74,7 @@ class Cairn:
         address = urllib.parse.urlsplit(url)
         self.connection = (UnixConnection(address.path, timeout=60) if address.scheme == "unix"
                            else http.client.HTTPConnection(address.netloc, timeout=60))
-        token = os.environ.get("CAIRN_TOKEN")
+        token = os.environ.get("CAIRN_TOKEN", "").strip()  # files and shells leave white space around it
         self.headers = {"Authorization": f"Bearer {token}"} if token else {}
 
     def call(self, method, path, body=None):

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/token.hpp"
 #include "base/version.hpp"
 
 namespace cairn::replay {
@@ -334,6 +335,9 @@ Result<std::optional<ReplayOptions>> parse_options(std::span<const char* const> 
     options.simulation->block_tokens = options.block_tokens;
   }
   CAIRN_TRY(take_texts(texts, options));
+  auto token = bearer_token(options.token, "--token");
+  if (!token) return std::move(token).error();
+  options.token = std::move(*token);
   CAIRN_TRY(check(options));
   return std::optional(std::move(options));
 }

@@ -10,6 +10,7 @@
 
 #include "base/printable.hpp"
 #include "base/thread.hpp"
+#include "base/token.hpp"
 #include "base/version.hpp"
 #include "server/auth/tokens.hpp"
 #include "server/config/command_line.hpp"
@@ -69,9 +70,11 @@ std::string url_of(const cairn::Settings& settings, std::uint16_t port) {
 }
 
 int hash_token() {
-  std::string token;
-  std::getline(std::cin, token);
-  const auto hash = cairn::token_hash(token);
+  std::string line;
+  std::getline(std::cin, line);
+  const auto token = cairn::bearer_token(line, "the standard input");
+  if (!token) return refuse(token.error());
+  const auto hash = cairn::token_hash(*token);
   if (!hash) return refuse(hash.error());
   std::puts(hash->c_str());
   return kExitDone;

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <fstream>
 
+#include "base/token.hpp"
 #include "blockmgr/index/cache_name.hpp"
 #include "server/auth/site_gate.hpp"
 #include "server/codec/cache_body.hpp"
@@ -272,7 +273,12 @@ void read_wire_tls(Fields& fields, WireTls& out) {
 }
 
 void read_peers(Fields& fields, PeerSettings& out) {
-  out.token = read_secret(fields, "token_file");
+  auto token = bearer_token(read_secret(fields, "token_file"), fields.path_of("token_file"));
+  if (token) {
+    out.token = std::move(*token);
+  } else {
+    fields.errors().add(token.error().code, token.error().detail);
+  }
   read_wire_tls(fields, out.tls);
   out.needs_tls = !out.tls.ca.empty();
   read(fields, "connections", {1, 64}, out.connections);

@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/result.hpp"
 #include "base/strong_id.hpp"
+#include "base/token.hpp"
 
 namespace cairn {
 namespace {
@@ -118,6 +119,25 @@ TEST(StrongId, ComparesAndHashesByItsNumber) {
   EXPECT_EQ(Id{3}, Id{3});
   EXPECT_LT(Id{3}, Id{4});
   EXPECT_EQ((std::unordered_set<Id>{Id{3}, Id{3}, Id{4}}.size()), 2u);
+}
+
+TEST(BearerToken, LosesTheWhiteSpaceAroundIt) {
+  for (const char* given : {"secret-1", "secret-1\n", "secret-1\r\n", " \tsecret-1 \v\f"}) {
+    const auto token = bearer_token(given, "a file");
+    ASSERT_TRUE(token) << token.error().detail;
+    EXPECT_EQ(*token, "secret-1");
+  }
+  EXPECT_EQ(bearer_token("", "a file").value(), "");
+}
+
+TEST(BearerToken, IsRefusedWithItsSourceAndNotItsText) {
+  for (const std::string given :
+       {"sec ret", "sec\nret", "sec\r\nret: 1", "s\u00e9cret", "sec\177ret", " \n"}) {
+    const auto token = bearer_token(given, "CAIRN_TOKEN");
+    ASSERT_FALSE(token) << given;
+    EXPECT_TRUE(token.error().detail.starts_with("CAIRN_TOKEN has white space"));
+    EXPECT_EQ(token.error().detail.find("ret"), std::string::npos) << token.error().detail;
+  }
 }
 
 }  // namespace

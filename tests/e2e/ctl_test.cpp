@@ -41,6 +41,36 @@ class CtlTest : public ServedTest {
   int files_ = 0;
 };
 
+TEST_F(CtlTest, TakesATokenWithoutTheWhiteSpaceAroundIt) {
+  const auto list_with = [](const std::string& token) {
+    return run({"/usr/bin/env", "CAIRN_TOKEN=" + token, CAIRN_CTL_PROGRAM, "--server",
+                server().url(), "caches", "list"});
+  };
+  for (const char* token : {"secret-1\n", " secret-1\r\n"}) {
+    const Outcome done = list_with(token);
+    EXPECT_EQ(done.code, 0) << done.err;
+  }
+  for (const char* token : {"secret\n1", "secret 1", " \n"}) {
+    const Outcome refused = list_with(token);
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_THAT(refused.err, StartsWith("cairnctl: CAIRN_TOKEN has white space"));
+    EXPECT_THAT(refused.err, testing::Not(HasSubstr("secret")));
+  }
+  EXPECT_THAT(ctl({"--token", "secret\n1", "caches", "list"}).err, HasSubstr("--token has white"));
+}
+
+TEST(HashToken, IsOfTheTokenWithoutTheWhiteSpaceAroundIt) {
+  const auto hash_of = [](const std::string& printed) {
+    return run({"/bin/sh", "-c",
+                "printf '" + printed + "' | '" + std::string(CAIRN_SERVER_PROGRAM) +
+                    "' --hash-token"});
+  };
+  const Outcome plain = hash_of("secret-secret-secret");
+  EXPECT_EQ(plain.code, 0) << plain.err;
+  EXPECT_EQ(hash_of(" secret-secret-secret \\r\\n").out, plain.out);
+  EXPECT_EQ(hash_of("secret-secret secret").code, 2);
+}
+
 TEST_F(CtlTest, StoresFindsAndReadsBlocks) {
   TestCache cache(rest_, {.pinned = 4, .disk = 4});
   EXPECT_EQ(ctl({"put", cache.name(), key(1), file_with(block(1))}).code, 0);

@@ -25,6 +25,25 @@ TEST(OptionsTest, TakeTheContractsCommandLine) {
   EXPECT_TRUE((*options)->json);
 }
 
+TEST(OptionsTest, ATokenIsTakenWithoutTheWhiteSpaceAroundIt) {
+  const auto of = [](const char* token) {
+    return parse({"--server", "unix:/s", "--trace", "a", "--token", token});
+  };
+  EXPECT_EQ((*of("secret-1\n"))->token, "secret-1");
+  const auto refused = of("secret 1");
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().detail, testing::StartsWith("--token has white space"));
+  EXPECT_THAT(refused.error().detail, testing::Not(testing::HasSubstr("secret")));
+}
+
+TEST(OptionsTest, APasswordInTheUrlIsNotRepeated) {
+  for (const char* url : {"http://me:secret@h:1", "http://:secret@h", "me:secret@h:1"}) {
+    const auto refused = parse({"--server", url, "--trace", "a"});
+    ASSERT_FALSE(refused) << url;
+    EXPECT_THAT(refused.error().detail, testing::Not(testing::HasSubstr("secret")));
+  }
+}
+
 TEST(OptionsTest, SimulateWithoutAServer) {
   const auto options =
       parse({"--simulate", "--trace", "a.jsonl", "--capacity", "10,200", "--policy",
