@@ -33,6 +33,12 @@ class BadAnswer(NoAnswer):
     code = "bad_answer"
 
 
+class WrongArgument(CairnError, TypeError, ValueError):
+    """An argument that no call takes: nothing was sent."""
+
+    code = "wrong_argument"
+
+
 class LeaseLost(CairnError):
     """A lease ended while its blocks were in use: what was read does not count, what was written is gone."""
 
@@ -46,11 +52,14 @@ class Refused(CairnError):
     _by_code: ClassVar[dict[str, type[Refused]]] = {}
 
     def __init__(self, status: int, code: str, detail: str, retry_after_s: float | None = None) -> None:
-        super().__init__(f"{status} {code}: {detail}")
+        super().__init__(status, code, detail, retry_after_s)  # what a copy and a pickle are made from
         self.status = status
         self.code = code
         self.detail = detail
         self.retry_after_s = retry_after_s
+
+    def __str__(self) -> str:
+        return f"{self.status} {self.code}: {self.detail}"
 
     def __init_subclass__(cls) -> None:
         Refused._by_code[cls.code] = cls
@@ -65,8 +74,11 @@ def is_silence(error: BaseException) -> bool:
     return isinstance(error, NoAnswer) or (isinstance(error, Refused) and error.status in NOT_SERVING)
 
 
-def refusal(status: int, body: bytes, retry_after: str | None) -> Refused:
-    """The exception for an answer whose status is no success."""
+def refusal(status: int, body: bytes, retry_after: str | None, token: str | None = None) -> Refused:
+    """The exception for an answer whose status is no success. A proxy's page may repeat the request: the token is
+    left out of it."""
+    if token is not None:
+        body = body.replace(token.encode(), b"<token>")
     code, detail = "refused", body[:300].decode(errors="replace")
     try:
         problem = json.loads(body)
@@ -74,7 +86,7 @@ def refusal(status: int, body: bytes, retry_after: str | None) -> Refused:
     except (ValueError, KeyError, TypeError):
         pass  # not the server's own word: a proxy's page
     kind = Refused._by_code.get(code, Refused)
-    wait_s = float(retry_after) if retry_after is not None and retry_after.isdigit() else None
+    wait_s = float(retry_after) if retry_after is not None and retry_after.isdecimal() else None
     return kind(status, code, detail, wait_s)
 
 

@@ -6,14 +6,16 @@ The two clients move bytes; everything that they agree on stands here.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 from urllib.parse import quote, quote_plus
 
-from cairn.errors import BadAnswer, refusal
+from cairn.errors import BadAnswer, WrongArgument, refusal
 
 T = TypeVar("T")
+# Or any other object with a C-contiguous buffer: an array of numpy's, say.
 Buffer = bytes | bytearray | memoryview
 
 # Heads of this server are below 2 KiB; what is longer is no server of ours.
@@ -29,7 +31,7 @@ class Request:
     method: str
     target: str
     headers: tuple[tuple[str, str], ...] = ()
-    body: tuple[Buffer, ...] | None = None
+    body: tuple[Buffer, ...] | None = field(default=None, repr=False)
     # Done twice it leaves the same as done once, and its answer says the same.
     idempotent: bool = False
     # Open files that go along, over a Unix socket (SCM_RIGHTS); they stay the caller's.
@@ -44,7 +46,7 @@ class Request:
 class Response:
     status: int
     headers: dict[str, str]  # names in lower case
-    body: bytearray = field(default_factory=bytearray)
+    body: bytearray = field(default_factory=bytearray, repr=False)
     # Open files that came along (SCM_RIGHTS): the taker's to close.
     files: list[int] = field(default_factory=list)
 
@@ -86,15 +88,30 @@ def _plain(value: object) -> str:
     return str(value) if isinstance(value, int) else quote_plus(str(value))
 
 
-def head_of(request: Request, host: str, token: str | None) -> bytes:
-    """The request up to its body."""
+def flat(data: object, what: str = "the data") -> memoryview:
+    """The bytes of a buffer in place, in the order of its values. WrongArgument where they do not lie so."""
+    try:
+        view = memoryview(data)  # type: ignore[arg-type]
+    except (TypeError, ValueError, BufferError):
+        raise WrongArgument(
+            f"{what} is of the type {type(data).__name__}; it takes bytes or another C-contiguous buffer"
+        ) from None
+    if not view.c_contiguous:
+        raise WrongArgument(f"{what} is a {type(data).__name__} that is not C-contiguous; copy it into one")
+    if "O" in re.sub(":[^:]*:", "", view.format):  # without the names of a structure's fields
+        raise WrongArgument(f"{what} is a {type(data).__name__} of Python objects, which lie elsewhere")
+    return view.cast("B") if view.nbytes else memoryview(b"")  # there is no cast of a shape with a 0 in it
+
+
+def head_of(request: Request, host: str, token: str | None) -> memoryview:
+    """The request up to its body; as a view, whose repr, in a traceback's locals, does not show the token."""
     lines = [f"{request.method} {request.target} HTTP/1.1", f"Host: {host}"]
     if token is not None:
         lines.append(f"Authorization: Bearer {token}")
     lines += [f"{name}: {value}" for name, value in request.headers]
     if request.body is not None:
         lines.append(f"Content-Length: {request.body_bytes}")
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+    return memoryview(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
 
 
 def may_send_again(request: Request, *, kept: bool, sent_bytes: int, got_bytes: int) -> bool:
@@ -106,11 +123,11 @@ def may_send_again(request: Request, *, kept: bool, sent_bytes: int, got_bytes: 
 Steps = Generator[memoryview, int, T]
 
 
-def read_answer(call: Call[T], response: Response) -> T:
-    """What the answer means, or the refusal that it is."""
+def read_answer(call: Call[T], response: Response, token: str | None = None) -> T:
+    """What the answer means, or the refusal that it is. token: that of the request."""
     # A HEAD has no body that would say more than its status.
     if response.status >= 400 and not (call.request.method == "HEAD" and response.status == 404):
-        raise refusal(response.status, bytes(response.body), response.headers.get("retry-after"))
+        raise refusal(response.status, bytes(response.body), response.headers.get("retry-after"), token)
     return call.read(response)
 
 
@@ -223,7 +240,7 @@ def _head(head: bytes) -> Response:
     first, *lines = head.decode("latin-1").split("\r\n")
     version, _, rest = first.partition(" ")
     status = rest[:3]
-    if not version.startswith("HTTP/1.") or not status.isdigit():
+    if not version.startswith("HTTP/1.") or not status.isdecimal():
         raise BadAnswer(f"no head of HTTP/1.1: {first[:80]!r}")
     headers: dict[str, str] = {}
     for line in lines:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
+from cairn.errors import WrongArgument
+
 Tier = Literal["device", "pinned", "disk", "shared"]
 TIERS: tuple[Tier, ...] = ("device", "pinned", "disk", "shared")  # by the number that packed answers have
 
@@ -28,12 +30,33 @@ Reuse = Literal["never", "soon", "later"] | Within
 Key = bytes | str
 
 
+MAX_KEY_BYTES = 64
+# Of one request: what a server takes by default. A prefix of more is asked for by its first.
+MAX_KEYS = 65_536
+
+
 def key_bytes(key: Key) -> bytes:
-    return bytes.fromhex(key) if isinstance(key, str) else bytes(key)
+    """WrongArgument for what is no key. To `bytes` a number is so many zeros: it is refused by its type."""
+    if isinstance(key, str):
+        try:
+            made = bytes.fromhex(key)
+        except ValueError:
+            made = b""
+        if len(made) * 2 != len(key):  # blanks are no part of a key
+            raise WrongArgument(f"a key is bytes or an even number of hex digits, not {key[:80]!r}")
+    elif isinstance(key, (bytes, bytearray, memoryview)):
+        made = bytes(key)
+    else:
+        raise WrongArgument(f"a key is bytes or hex digits, not of the type {type(key).__name__}")
+    if not 1 <= len(made) <= MAX_KEY_BYTES:
+        raise WrongArgument(f"a key has 1 to {MAX_KEY_BYTES} bytes, not {len(made)}")
+    return made
 
 
 def key_hex(key: Key) -> str:
-    return key if isinstance(key, str) else bytes(key).hex()
+    """As `key_bytes`; hex stays as it is."""
+    made = key_bytes(key)
+    return key if isinstance(key, str) else made.hex()
 
 
 @dataclass(frozen=True)
@@ -265,6 +288,8 @@ class BlocksRead:
     data: memoryview
 
     def block(self, index: int) -> memoryview:
+        if not 0 <= index < self.matched:
+            raise IndexError(f"block {index} of {self.matched}")
         size = len(self.data) // self.matched
         return self.data[index * size : (index + 1) * size]
 

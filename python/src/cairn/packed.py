@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
 
 from cairn.errors import BadAnswer
-from cairn.model import TIERS, Allocation, Handle, Key, Match, MatchedBlock, key_bytes
+from cairn.model import MAX_KEY_BYTES, TIERS, Allocation, Handle, Key, Match, MatchedBlock, key_bytes
 
 T = TypeVar("T", bound=Handle)
 
@@ -72,16 +72,19 @@ class PackedBlocks(Sequence[T]):
     def __repr__(self) -> str:
         return repr(list(self))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (list(self),)  # its memory is the answer's
+
 
 def packed_keys(keys: Sequence[Key]) -> tuple[int, bytes] | None:
-    """How long each key is, and all of them end to end; None where they differ in length."""
+    """How long each key is, and all of them end to end; None where they differ in length or type."""
+    kinds = set(map(type, keys))
+    if kinds != {bytes}:
+        keys = [key_bytes(key) for key in keys]
     lengths = set(map(len, keys))
-    if len(lengths) != 1 or 0 in lengths:
+    if len(kinds) != 1 or len(lengths) != 1 or not 1 <= min(lengths) <= MAX_KEY_BYTES:
         return None
-    try:
-        return lengths.pop(), b"".join(keys)  # type: ignore[arg-type]
-    except TypeError:  # some are hex
-        return packed_keys([key_bytes(key) for key in keys])
+    return lengths.pop(), b"".join(keys)  # type: ignore[arg-type]
 
 
 def read_match(body: bytearray, keys: Sequence[Key], memory_id: str | None = None) -> Match:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from cairn.decode import decode, encode
 from cairn.errors import BadAnswer
-from cairn.http import Buffer, Call, Request, Response
+from cairn.http import Buffer, Call, Request, Response, flat
 from cairn.model import Reuse
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ def patch(target: str, body: dict[str, Any], read: Callable[[Response], T]) -> C
 
 
 def put_bytes(target: str, data: Buffer, read: Callable[[Response], T]) -> Call[T]:
-    return Call(Request("PUT", target, (BYTES,), (data,), idempotent=True), read)
+    return Call(Request("PUT", target, (BYTES,), (flat(data),), idempotent=True), read)
 
 
 def _json(body: dict[str, Any]) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import struct
 from collections.abc import Sequence
@@ -9,8 +10,8 @@ from typing import Any
 
 from cairn.calls import _parts as parts
 from cairn.errors import BadAnswer
-from cairn.http import Buffer, Call, Request, Response, target
-from cairn.model import BlocksRead, Commit, IfExists, Key, Put, Reuse, Tier, key_hex
+from cairn.http import Buffer, Call, Request, Response, flat, target
+from cairn.model import MAX_KEYS, BlocksRead, Commit, IfExists, Key, Put, Reuse, Tier, key_hex
 
 
 def put(
@@ -59,16 +60,18 @@ def delete(cache: str, key: Key) -> Call[None]:
 
 
 def read(cache: str, keys: Sequence[Key]) -> Call[BlocksRead]:
-    """The blocks of the longest prefix of `keys` that is there."""
+    """The blocks of the longest prefix of `keys` that is there. Of more than 65,536 keys the first 65,536 are
+    asked for."""
 
     def blocks(response: Response) -> BlocksRead:
         matched = response.headers.get("cairn-matched", "")
-        if not matched.isdigit():
+        if not matched.isdecimal():
             raise BadAnswer("the answer does not say how many blocks it has")
         return BlocksRead(int(matched), memoryview(response.body))
 
     path = target("v1", "caches", cache, "read")
-    return parts.post(path, {"keys": [key_hex(key) for key in keys]}, blocks, idempotent=True)
+    names = [key_hex(key) for key in itertools.islice(keys, MAX_KEYS)]
+    return parts.post(path, {"keys": names}, blocks, idempotent=True)
 
 
 def write(
@@ -101,7 +104,8 @@ def write(
         session=session,
     )
     text = json.dumps(header).encode()
-    body = (struct.pack("<I", len(text)) + text, *data)
+    pieces = [flat(piece, "a piece of the data") for piece in data]
+    body: tuple[Buffer, ...] = (struct.pack("<I", len(text)) + text, *pieces)
     return Call(Request("POST", target("v1", "caches", cache, "write"), (parts.BYTES,), body), parts.into(Commit))
 
 

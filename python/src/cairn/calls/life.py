@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ from cairn.calls import _parts as parts
 from cairn.decode import decode, encode
 from cairn.http import Buffer, Call, Request, Response, target
 from cairn.model import (
+    MAX_KEYS,
     Allocation,
     Commit,
     Handle,
@@ -39,11 +41,12 @@ def match(
     session: str | None = None,
 ) -> Call[Match]:
     """The longest prefix of `keys` that is there, pinned for `lease_ms` (the cache's default where it is left
-    out; 0 looks without pinning). With `onboard` the blocks are brought up to that tier first; `wait_ms` bounds
-    the wait for it, and for what comes from a shared tier, which is not asked where `shared` is False. `reuse` is
-    said of what is matched, `session` names the conversation that it is of."""
+    out; 0 looks without pinning). Of more than 65,536 keys the first 65,536 are asked for. With `onboard` the
+    blocks are brought up to that tier first; `wait_ms` bounds the wait for it, and for what comes from a shared
+    tier, which is not asked where `shared` is False. `reuse` is said of what is matched, `session` names the
+    conversation that it is of."""
     path = ("v1", "caches", cache, "match")
-    keys = list(keys)  # blocks name them when they are looked at
+    keys = list(itertools.islice(keys, MAX_KEYS))  # blocks name them when they are looked at
     together = packed.packed_keys(keys) if onboard is None and not wait_ms else None
 
     def read(response: Response) -> Match:
