@@ -8,6 +8,7 @@ import time
 import unittest
 
 from cairn import AsyncClient, CacheConfig, Client, NewBlock, NoAnswer, Refused, TierConfig
+from cairn.aio import MAX_CONNECTIONS
 from cairn.errors import (
     CacheExists,
     StaleGeneration,
@@ -275,6 +276,69 @@ class Deadlines(unittest.TestCase):
                 Client(url)
 
 
+class Connections(unittest.IsolatedAsyncioTestCase):
+    """Of a client of asyncio, against a server that counts them."""
+
+    async def asyncSetUp(self) -> None:
+        self.open = self.most = self.served = 0
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.late: asyncio.Queue[bytes] | None = None  # of what comes behind an answer, when nobody has asked
+        server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
+        self.addAsyncCleanup(server.wait_closed)
+        self.addCleanup(server.close)
+        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        self.client = AsyncClient(self.url, timeout=PATIENCE_S)
+        self.addAsyncCleanup(self.client.close)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.open += 1
+        self.most = max(self.most, self.open)
+        if self.open == MAX_CONNECTIONS:
+            self.answers.set()
+        try:
+            while await reader.readuntil(b"\r\n\r\n"):
+                await self.answers.wait()
+                self.served += 1
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+                await writer.drain()
+                if self.late is not None:
+                    writer.write(await self.late.get())
+                    break
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            self.open -= 1
+            writer.close()
+
+    async def test_many_calls_share_a_bounded_number_of_them(self) -> None:
+        self.answers.clear()
+        await asyncio.gather(*(self.client.healthy() for _ in range(5 * MAX_CONNECTIONS)))
+        self.assertEqual((self.most, self.served), (MAX_CONNECTIONS, 5 * MAX_CONNECTIONS))
+
+    async def test_who_waits_for_one_waits_within_the_calls_time(self) -> None:
+        self.answers.clear()
+        async with AsyncClient(self.url, timeout=0.1, max_connections=2) as client:
+            said = await asyncio.gather(*(client.healthy() for _ in range(20)), return_exceptions=True)
+            self.assertEqual({type(one) for one in said}, {TimedOut})
+            client.timeout = PATIENCE_S  # and both are free again
+            self.answers.set()
+            await asyncio.gather(*(client.healthy() for _ in range(4)))
+        with self.assertRaisesRegex(ValueError, "max_connections is 0"):
+            AsyncClient(self.url, max_connections=0)
+
+    async def test_what_came_while_one_was_kept_is_no_answer_to_the_next_call(self) -> None:
+        self.late = asyncio.Queue()
+        for _ in range(3):
+            await self.client.healthy()
+            (stream,) = self.client._kept
+            came = stream.reader.came
+            self.late.put_nowait(b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
+            while stream.reader.came == came:
+                await asyncio.sleep(0.001)
+        self.assertEqual(self.served, 3)
+
+
 class Async(ServerCase):
     def test_verbs_at_the_same_time(self) -> None:
         self.make(blocks=64)
@@ -313,6 +377,25 @@ class Async(ServerCase):
                 await client.system()
 
         asyncio.run(work())
+
+    def test_it_serves_one_loop_after_the_other(self) -> None:
+        self.make()
+        self.client.put(self.name, key(1), block(1))
+        client = AsyncClient(self.server.unix, timeout=PATIENCE_S)
+
+        async def get() -> bytes:
+            return await client.get(self.name, key(1))
+
+        for _ in range(3):
+            self.assertEqual(asyncio.run(get()), block(1))
+
+        async def get_beside() -> None:
+            await get()
+            with self.assertRaisesRegex(RuntimeError, "another event loop"):
+                await asyncio.to_thread(asyncio.run, get())
+            await client.close()
+
+        asyncio.run(get_beside())
 
     def test_it_has_every_verb_of_the_blocking_client(self) -> None:
         def verbs(kind: type) -> set[str]:

@@ -1,5 +1,6 @@
 """A mapped tier: what is read and written in place is what the server has."""
 
+import array
 import dataclasses
 import os
 import tempfile
@@ -9,7 +10,16 @@ import unittest
 from unittest import mock
 
 from cairn import Client, LeaseLost, Shape, TierView
-from cairn.errors import CairnError, NoCapacity
+from cairn.errors import (
+    CairnError,
+    NoAnswer,
+    NoCapacity,
+    Refused,
+    TooMany,
+    Unavailable,
+    UnknownLease,
+    WrongArgument,
+)
 from cairn.leases import KeptLease, LeaseKeeper
 from server import PATIENCE_S, SHAPE, ServerCase, block, key
 
@@ -86,6 +96,32 @@ class Mapped(ServerCase):
                 next(held[0].pieces())[0] = 1
         self.assertEqual(self.client.get(self.name, key(1)), block(1))
 
+    def test_what_is_no_block_of_bytes_is_refused_by_name(self) -> None:
+        self.make()
+        size = SHAPE.block_bytes
+        with self.view().write(1) as slots:
+            for data, why in (
+                (memoryview(bytes(2 * size))[::2], "not C-contiguous"),
+                ("x" * size, "type str"),
+                (size, "type int"),
+                (bytes(size - 1), f"{size - 1} bytes for a block of {size}"),
+                (array.array("H", bytes(size + 2)), f"{size + 2} bytes for a block of {size}"),
+            ):
+                with self.subTest(why), self.assertRaisesRegex(CairnError, why):
+                    slots[0].copy_from(data)  # type: ignore[arg-type]
+            slots[0].copy_from(memoryview(array.array("H", block(1))))
+            slots.commit([key(1)])
+        with self.view().read([key(1)]) as held:
+            for room, why in (
+                (memoryview(bytearray(2 * size))[::2], "not C-contiguous"),
+                (bytes(size), "a bytes that cannot be written to"),
+            ):
+                with self.subTest(why), self.assertRaisesRegex(WrongArgument, why):
+                    held[0].copy_to(room)  # type: ignore[arg-type]
+            values = array.array("H", bytes(size))
+            held[0].copy_to(values)  # type: ignore[arg-type]
+            self.assertEqual(values.tobytes(), block(1))
+
     def test_blocks_on_disk_are_brought_up(self) -> None:
         self.make(disk=16)
         self.put(1, 2)
@@ -113,6 +149,24 @@ class Mapped(ServerCase):
                 time.sleep(0.05)
                 held.check()
             held[0].copy_to(bytearray(SHAPE.block_bytes))
+
+    def test_blocks_that_nobody_has_any_more_are_not_held_for_ever(self) -> None:
+        self.make()
+        self.put(1, 2)
+        view = self.view(lease_ms=1000)
+        for one in view.read([key(1), key(2)]):  # without a `with`
+            one.copy_to(bytearray(SHAPE.block_bytes))
+        first = view.read([key(1)])[0]
+        del one
+        while len(self.client.leases(self.name).leases) > 1:
+            time.sleep(0.02)  # the first lease ends
+        (used,) = self.client.leases(self.name).leases
+        while self.client.leases(self.name).leases == [used]:
+            time.sleep(0.02)  # the other is renewed
+        self.assertEqual(b"".join(first.pieces()), block(1))
+        del first
+        while self.client.leases(self.name).leases:
+            time.sleep(0.02)
 
     def test_after_a_restart_the_new_memory_is_mapped(self) -> None:
         self.make()
@@ -281,6 +335,67 @@ class Keepers(unittest.TestCase):
         self.assertTrue(renewed.wait(PATIENCE_S))
         self.assertFalse(bad.is_held(time.monotonic()))
 
+    def test_a_refusal_of_the_moment_loses_no_lease(self) -> None:
+        refusals = [
+            TooMany(429, "too_many", "the token's rate", 0.0),
+            Unavailable(503, "unavailable", "it drains"),
+        ]
+        for error in (*refusals, Refused(502, "refused", "a proxy"), NoAnswer("nobody listens")):
+            with self.subTest(str(error)):
+                done = threading.Event()
+                answers: list[object] = [error, error, mock.DEFAULT]
+
+                def renew(*_: object, answers: list[object] = answers, done: threading.Event = done) -> None:
+                    answer = answers.pop(0)
+                    if isinstance(answer, Exception):
+                        raise answer
+                    done.set()
+
+                self.client.renew.side_effect = renew
+                lease = self.keeper.keep("l", 3_000, time.monotonic() - 1)
+                self.assertTrue(done.wait(PATIENCE_S))
+                self.assertTrue(lease.is_held(time.monotonic()))
+                self.keeper.drop(lease)
+
+    def test_a_lease_that_the_server_has_ended_is_lost_at_once(self) -> None:
+        asked = threading.Event()
+
+        def renew(*_: object) -> None:
+            asked.set()
+            raise UnknownLease(404, "unknown_lease", "there is none")
+
+        self.client.renew.side_effect = renew
+        lease = self.keeper.keep("l", 3_600_000, time.monotonic() - 1_201)
+        self.assertTrue(asked.wait(PATIENCE_S))
+        deadline = time.monotonic() + PATIENCE_S
+        while lease.is_held(time.monotonic()):
+            self.assertLess(time.monotonic(), deadline)
+        with self.assertRaises(LeaseLost):
+            self.keeper.check(lease)
+
+    def test_a_lease_that_is_not_renewed_holds_up_no_other(self) -> None:
+        renewed = threading.Event()
+
+        def renew(lease: str, _: int) -> None:
+            if lease == "long":
+                raise TooMany(429, "too_many", "not now", 600.0)
+            renewed.set()
+
+        self.client.renew.side_effect = renew
+        self.keeper.keep("long", 3_600_000, time.monotonic() - 1_300)
+        self.keeper.keep("other", 30_000, time.monotonic() - 10)
+        self.assertTrue(renewed.wait(PATIENCE_S))
+
+    def test_what_was_read_counts_where_the_release_is_taken_later(self) -> None:
+        lease = self.keeper.keep("l", 3_000, time.monotonic())
+        self.client.release.side_effect = [TooMany(429, "too_many", "not now", 0.0), 1]
+        self.keeper.end(lease)
+        self.assertEqual(self.client.release.call_args_list, [mock.call("l")] * 2)
+        gone = self.keeper.keep("gone", 3_000, time.monotonic())
+        self.client.release.side_effect = [UnknownLease(404, "unknown_lease", "there is none")]
+        with self.assertRaises(LeaseLost):
+            self.keeper.end(gone)
+
     def test_the_thread_ends_where_there_is_nothing_to_renew_and_begins_again(self) -> None:
         with mock.patch("cairn.leases.LINGER_S", 0.01):
             for _ in range(2):
@@ -306,6 +421,24 @@ class Leases(unittest.TestCase):
         lease.renewed(103.0)
         self.assertEqual(lease.renewal_due_at, 106.0)
         self.assertTrue(lease.is_held(110.0))
+
+    def test_a_renewal_that_was_refused_is_due_when_the_refusal_says(self) -> None:
+        lease = KeptLease("l", 12_000, asked_at=100.0)  # counted on until 109.6
+        self.assertEqual(lease.put_off(104.0, NoAnswer("nothing")), 1.0)
+        self.assertEqual(lease.renewal_due_at, 105.0)
+        self.assertEqual(lease.put_off(104.0, TooMany(429, "too_many", "later", 2.0)), 2.0)
+        self.assertEqual(lease.renewal_due_at, 106.0)
+
+    def test_it_is_due_within_the_leases_time_whatever_the_refusal_says(self) -> None:
+        lease = KeptLease("l", 12_000, asked_at=100.0)
+        now, asked = 104.0, 0
+        while lease.is_held(now):
+            before, now = now, now + lease.put_off(now, Unavailable(503, "unavailable", "starts", 3_600.0))
+            self.assertEqual(lease.renewal_due_at, now)
+            self.assertGreater(now, before)
+            asked += 1
+        self.assertEqual(round(now, 6), 109.6)
+        self.assertIn(asked, range(2, 10))
 
     def test_what_is_lost_stays_lost(self) -> None:
         lease = KeptLease("l", 10_000, asked_at=100.0)

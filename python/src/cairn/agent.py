@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
@@ -14,7 +15,8 @@ from cairn.model import AgentRegion, Shape
 
 class AgentMemory:
     """Registered as an agent until this is closed, or the process ends: the open files go along over a
-    connection that nothing else is sent over. Not for several threads at once.
+    connection that nothing else is sent over. Not for several threads at once. A child that is forked does not end
+    it, and does not keep it.
 
     client: of a `unix:` address, as the one that loads and stores may be, too. `files`, which regions name by
     number, stay the caller's, and may be closed. Raises what `Client.put_agent` does.
@@ -30,6 +32,7 @@ class AgentMemory:
         files: Sequence[int],
         **more: Any,
     ) -> None:
+        self._process = os.getpid()
         self._client = client.apart()
         try:
             self.agent = self._client.put_agent(name, shape, num_blocks, regions, files=files, **more)
@@ -39,8 +42,9 @@ class AgentMemory:
 
     def close(self) -> None:
         """Ends it; copies that have begun are waited for."""
-        with contextlib.suppress(CairnError):
-            self._client.drop_agent(self.agent.name)
+        if self._process == os.getpid():
+            with contextlib.suppress(CairnError):
+                self._client.drop_agent(self.agent.name)
         self._client.close()
 
     def __enter__(self) -> AgentMemory:

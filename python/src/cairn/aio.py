@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import ssl
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from cairn._forks import in_each_child
+from cairn._token import token_from
 from cairn._verbs import async_verb as verb
 from cairn.address import parse_address
 from cairn.calls import agents as _agents
@@ -18,7 +21,7 @@ from cairn.calls import life as _life
 from cairn.calls import movement as _movement
 from cairn.calls import service as _service
 from cairn.client import MAX_KEPT
-from cairn.errors import NoAnswer, TimedOut
+from cairn.errors import NoAnswer, TimedOut, WrongArgument
 from cairn.http import (
     PIECE_BYTES,
     Call,
@@ -34,21 +37,38 @@ from cairn.sse import EventReader
 
 T = TypeVar("T")
 
+# At once; other calls wait for their turn, within their time. A server takes 1,024 by default, of all its clients.
+MAX_CONNECTIONS = 32
+
+
+class _Reader(asyncio.StreamReader):
+    """Knows how much has come."""
+
+    came = 0
+
+    def feed_data(self, data: Any) -> None:
+        self.came += len(data)
+        super().feed_data(data)
+
 
 class _Stream:
     """A connection: a reader and a writer of asyncio."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: _Reader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
         self.sent = 0
         self.got = 0
+        self._taken = 0  # of what came, since the beginning
+        in_each_child(self.leave)
 
     @property
-    def has_ended(self) -> bool:
-        return self.reader.at_eof() or self.reader.exception() is not None or self.writer.is_closing()
+    def is_quiet(self) -> bool:
+        """Whether nothing came while it was kept: neither an end nor what nobody asked for."""
+        ended = self.reader.at_eof() or self.reader.exception() is not None or self.writer.is_closing()
+        return not ended and self.reader.came == self._taken
 
-    async def begin(self, head: bytes, request: Request) -> ResponseReader:
+    async def begin(self, head: memoryview, request: Request) -> ResponseReader:
         if request.files:
             raise ValueError("open files go along with calls of the blocking client only")
         self.sent = self.got = 0
@@ -64,30 +84,61 @@ class _Stream:
         data = await self.reader.read(min(len(answer.room), PIECE_BYTES * 16))
         answer.room[: len(data)] = data
         self.got += len(data)
+        self._taken += len(data)
         answer.got(len(data))
 
     def close(self) -> None:
         self.writer.close()
 
+    def leave(self) -> None:
+        """Ends the connection beside its loop, which has ended, or is the parent's: a forked child has the same
+        epoll, and would take the socket out of it."""
+        if self.writer.is_closing():
+            return
+        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        os.dup2(nothing, self.writer.get_extra_info("socket").fileno(), inheritable=False)
+        os.close(nothing)
+
 
 class AsyncClient:
-    """`Client` for asyncio: the same parameters, verbs and errors, each verb to be awaited. It belongs to one
-    event loop, and to all tasks of that. Open files do not come along with `export`: mapping a tier is
-    `TierView`'s, with a `Client`.
+    """`Client` for asyncio: the same parameters, verbs and errors, each verb to be awaited. It serves one event
+    loop at a time, and all tasks of that; after that loop's end, and in a child that is forked, the next. Open
+    files do not come along with `export`: mapping a tier is `TierView`'s, with a `Client`.
+
+    max_connections: beside those of `events`; calls beyond wait for one, within their `timeout`.
     """
 
-    def __init__(self, url: str, token: str | None = None, ca: str | None = None, timeout: float = 30.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        ca: str | None = None,
+        timeout: float = 30.0,
+        max_connections: int = MAX_CONNECTIONS,
+    ) -> None:
+        if max_connections < 1:
+            raise WrongArgument(f"max_connections is {max_connections}; at least 1 is needed")
         self.url = url
         self.timeout = timeout
         self._address = parse_address(url)
-        self._token = token
+        self._token = token = token_from(token, "token")
         self._ca = ca
+        self._max_connections = max_connections
         self._tls = ssl.create_default_context(cafile=ca) if self._address.tls else None
+        self._begin()
+        in_each_child(self._begin)
+
+    def _begin(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._kept: list[_Stream] = []
+        self._free = asyncio.Semaphore(self._max_connections)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.url, self._token, self._ca, self.timeout, self._max_connections)
 
     def apart(self) -> AsyncClient:
         """The same server and token, over connections of its own."""
-        return AsyncClient(self.url, self._token, self._ca, self.timeout)
+        return AsyncClient(self.url, self._token, self._ca, self.timeout, self._max_connections)
 
     async def perform(self, call: Call[T], /) -> T:
         """Sends a call of `cairn.calls` and reads its answer."""
@@ -95,7 +146,7 @@ class AsyncClient:
             response = await asyncio.wait_for(self._exchange(call.request), self.timeout + call.wait_s)
         except asyncio.TimeoutError:
             raise TimedOut(f"{call.request.method} {call.request.target}: no answer in time") from None
-        return read_answer(call, response)
+        return read_answer(call, response, self._token)
 
     async def events(
         self, *, cache: str | None = None, after: int | None = None, silence_s: float | None = None
@@ -105,7 +156,7 @@ class AsyncClient:
         try:
             stream = await asyncio.wait_for(self._connect(), self.timeout)
             with contextlib.closing(stream):
-                events = EventReader(await stream.begin(self._head(request), request))
+                events = EventReader(await stream.begin(self._head(request), request), self._token)
                 while True:
                     await asyncio.wait_for(stream.receive(events.answer), silence_s)
                     for event in events.take():
@@ -117,6 +168,7 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Closes the kept connections. The client can still be used."""
+        self._enter()
         kept, self._kept = self._kept, []
         for stream in kept:
             stream.close()
@@ -133,6 +185,23 @@ class AsyncClient:
         await self.close()
 
     async def _exchange(self, request: Request) -> Response:
+        self._enter()
+        async with self._free:
+            return await self._exchange_now(request)
+
+    def _enter(self) -> None:
+        """Begins anew in another loop."""
+        loop = asyncio.get_running_loop()
+        if self._loop is loop:
+            return
+        if self._loop is not None and self._loop.is_running():
+            raise RuntimeError("this AsyncClient is used by another event loop: make one for each")
+        for stream in self._kept:
+            stream.leave()
+        self._begin()
+        self._loop = loop
+
+    async def _exchange_now(self, request: Request) -> Response:
         head = self._head(request)
         while True:
             stream, kept = await self._take()
@@ -150,7 +219,7 @@ class AsyncClient:
             except BaseException:
                 stream.close()
                 raise
-            if answer.keeps_alive and len(self._kept) < MAX_KEPT:
+            if answer.keeps_alive and (len(self._kept) < MAX_KEPT or self._free.locked()):
                 self._kept.append(stream)
             else:
                 stream.close()
@@ -159,7 +228,7 @@ class AsyncClient:
     async def _take(self) -> tuple[_Stream, bool]:
         while self._kept:
             stream = self._kept.pop()
-            if not stream.has_ended:
+            if stream.is_quiet:
                 return stream, True
             stream.close()
         return await self._connect(), False
@@ -167,16 +236,21 @@ class AsyncClient:
     async def _connect(self) -> _Stream:
         address = self._address
         try:
+            loop = asyncio.get_running_loop()
+            reader = _Reader()
+            protocol = asyncio.StreamReaderProtocol(reader)
             if address.path:
-                return _Stream(*await asyncio.open_unix_connection(address.path))
-            name = address.name if self._tls else None
-            return _Stream(
-                *await asyncio.open_connection(address.name, address.port, ssl=self._tls, server_hostname=name)
-            )
+                transport, _ = await loop.create_unix_connection(lambda: protocol, address.path)
+            else:
+                name = address.name if self._tls else None
+                transport, _ = await loop.create_connection(
+                    lambda: protocol, address.name, address.port, ssl=self._tls, server_hostname=name
+                )
+            return _Stream(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
         except OSError as error:
             raise NoAnswer(f"{address.path or address.host} cannot be reached: {error}") from error
 
-    def _head(self, request: Request) -> bytes:
+    def _head(self, request: Request) -> memoryview:
         return head_of(request, self._address.host, self._token)
 
     healthy = verb(_service.healthy)

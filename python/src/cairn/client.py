@@ -11,6 +11,8 @@ from collections.abc import Generator
 from types import TracebackType
 from typing import TypeVar
 
+from cairn._forks import in_each_child
+from cairn._token import token_from
 from cairn._verbs import verb
 from cairn.address import parse_address
 from cairn.calls import agents as _agents
@@ -33,26 +35,34 @@ MAX_KEPT = 16
 
 class Client:
     """A server's verbs. Safe from several threads, each call on a connection of its own; connections are kept,
-    and made anew after a server's restart.
+    and made anew after a server's restart and in a process that was forked. It can be pickled, with its token.
 
-    url: `http://HOST[:PORT]`, `https://HOST[:PORT]` or `unix:/PATH`. token: where the server asks for one.
+    url: `http://HOST[:PORT]`, `https://HOST[:PORT]` or `unix:/PATH`. token: where the server asks for one; white
+    space around it is left out.
     ca: a file of certificates that vouch for the server, where the system's do not. timeout: the most seconds
     that a call takes, beside what the server was asked to wait (`wait_ms`).
 
     Every call raises `Refused` (by its code, say `UnknownCache`) where the server says no, and `NoAnswer` where
-    it says nothing in time. A call that can do no harm twice is sent once more where a kept connection has died;
-    others are where nothing of them was sent.
+    it says nothing in time; arguments that no call takes are a `WrongArgument`. A call that can do no harm twice
+    is sent once more where a kept connection has died; others are where nothing of them was sent.
     """
 
     def __init__(self, url: str, token: str | None = None, ca: str | None = None, timeout: float = 30.0) -> None:
         self.url = url
         self.timeout = timeout
         self._address = parse_address(url)
-        self._token = token
+        self._token = token = token_from(token, "token")
         self._ca = ca
         self._tls = ssl.create_default_context(cafile=ca) if self._address.tls else None
+        self._begin()
+        in_each_child(self._begin)
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._kept: list[Connection] = []
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.url, self._token, self._ca, self.timeout)
 
     def apart(self) -> Client:
         """The same server and token, over connections of its own."""
@@ -63,7 +73,7 @@ class Client:
         deadline = time.monotonic() + self.timeout + call.wait_s
         response = self._exchange(call.request, deadline)
         try:
-            return read_answer(call, response)
+            return read_answer(call, response, self._token)
         finally:
             for file in response.files:  # that no reader has taken
                 os.close(file)
@@ -77,7 +87,7 @@ class Client:
         deadline = time.monotonic() + self.timeout
         connection = self._connect(deadline)
         with contextlib.closing(connection):
-            events = EventReader(connection.begin(self._head(request), request, deadline))
+            events = EventReader(connection.begin(self._head(request), request, deadline), self._token)
             while True:
                 connection.receive(events.answer, None if silence_s is None else time.monotonic() + silence_s)
                 yield from events.take()
@@ -117,7 +127,7 @@ class Client:
             self._keep(connection)
             return response
 
-    def _head(self, request: Request) -> bytes:
+    def _head(self, request: Request) -> memoryview:
         return head_of(request, self._address.host, self._token)
 
     def _connect(self, deadline: float) -> Connection:

@@ -10,6 +10,7 @@ import socket
 import ssl
 import time
 
+from cairn._forks import in_each_child
 from cairn.address import Address
 from cairn.errors import NoAnswer, TimedOut
 from cairn.http import Buffer, Request, Response, ResponseReader
@@ -59,6 +60,8 @@ class Connection:
         self._socket = made
         self._passes_files = passes_files
         self._files: list[int] = []
+        # Else the child would read the parent's answers, and the server would not notice the parent's end.
+        in_each_child(self.close)
 
     def is_quiet(self) -> bool:
         """Whether nothing came while it was kept: neither an end nor what nobody asked for."""
@@ -66,7 +69,7 @@ class Connection:
         poll.register(self._socket, select.POLLIN)
         return not poll.poll(0)
 
-    def exchange(self, head: bytes, request: Request, deadline: float) -> Response:
+    def exchange(self, head: memoryview, request: Request, deadline: float) -> Response:
         """One request and its answer."""
         reader = self.begin(head, request, deadline)
         while not reader.done:
@@ -76,13 +79,13 @@ class Connection:
         response.files, self._files = self._files, []
         return response
 
-    def begin(self, head: bytes, request: Request, deadline: float) -> ResponseReader:
+    def begin(self, head: memoryview, request: Request, deadline: float) -> ResponseReader:
         """Sends a request; its answer is then received into the reader."""
         self.sent = self.got = 0
         body = list(request.body or ())
         pieces: list[Buffer] = [head, *body]
         if request.body_bytes <= JOINED_BYTES:
-            pieces = [b"".join(pieces)]
+            pieces = [memoryview(b"".join(pieces))]
         if request.files and not self._passes_files:
             raise ValueError("open files go along over a unix: address only")
         try:

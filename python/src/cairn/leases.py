@@ -3,40 +3,71 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 
+from cairn._forks import in_each_child
 from cairn.client import Client
-from cairn.errors import CairnError, LeaseLost, NoAnswer
+from cairn.errors import NOT_SERVING, CairnError, ForeignLease, LeaseExpired, LeaseLost, Refused, UnknownLease
 
 # A lease is renewed after a third of its time, so that two renewals may fail before it ends.
 RENEWALS_PER_LEASE = 3
 # How long the thread waits for a lease to renew before it ends: to start one for each read costs the read 0.2 ms.
 LINGER_S = 30.0
+# Where no answer came, or a refusal: after so much of a lease's time it is asked again, or when the refusal says.
+PAUSE_PART = 1 / 12
 # Nothing is written so close to a lease's end: a fifth of it, for a copy that has begun.
 MARGIN_PART = 0.2
+# The server's word that a lease has ended. Whatever else it says, the lease lives on for its time.
+ENDED = (UnknownLease, LeaseExpired, ForeignLease)
+# Refusals that say something of this moment, and nothing of what was asked for.
+NOT_NOW = (429, *NOT_SERVING)
 
 
 class KeptLease:
     """A lease of a server, as this process knows it: by its own clock, from before it was asked for, so that it
-    never counts on a lease that the server has ended."""
+    never counts on a lease that the server has ended. In a child that is forked it is not held: the parent may
+    give it up at any time."""
 
     def __init__(self, lease: str, lease_ms: int, asked_at: float) -> None:
         self.lease = lease
         self.lease_ms = lease_ms
-        self._asked_at = asked_at
+        self._process = os.getpid()
         self._lost = False
+        self.renewed(asked_at)
 
     @property
     def renewal_due_at(self) -> float:
-        return self._asked_at + self.lease_ms / 1000 / RENEWALS_PER_LEASE
+        return self._due_at
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this process asked for it."""
+        return self._process == os.getpid()
+
+    @property
+    def is_lost(self) -> bool:
+        return self._lost
 
     def is_held(self, now: float) -> bool:
         """Whether there is time left to read or write a block."""
-        return not self._lost and now < self._asked_at + self.lease_ms / 1000 * (1 - MARGIN_PART)
+        return not self._lost and now < self._ends_at and self.is_own
 
     def renewed(self, asked_at: float) -> None:
-        self._asked_at = asked_at
+        lease_s = self.lease_ms / 1000
+        self._due_at = asked_at + lease_s / RENEWALS_PER_LEASE
+        self._ends_at = asked_at + lease_s * (1 - MARGIN_PART)
+
+    def put_off(self, now: float, error: CairnError) -> float:
+        """How long to wait before the same is asked again: as long as the refusal says, or half of the time that
+        is left where that is shorter. Near the end it is all of it."""
+        left_s, pause_s = max(self._ends_at - now, 0.0), self.lease_ms / 1000 * PAUSE_PART
+        asked_s = error.retry_after_s if isinstance(error, Refused) else None
+        wanted_s = pause_s if asked_s is None else max(asked_s, pause_s / 4)
+        wait_s = left_s if left_s < pause_s / 4 else min(wanted_s, left_s / 2)
+        self._due_at = now + wait_s
+        return wait_s
 
     def lose(self) -> None:
         self._lost = True
@@ -44,10 +75,14 @@ class KeptLease:
 
 class LeaseKeeper:
     """Renews leases from a thread of its own, which ends where there are none for a while. Safe from several
-    threads."""
+    threads, and in a child that is forked, which begins with no leases and no thread."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._begin()
+        in_each_child(self._begin)
+
+    def _begin(self) -> None:
         self._changed = threading.Condition()
         self._kept: dict[str, KeptLease] = {}
         self._thread: threading.Thread | None = None
@@ -67,21 +102,34 @@ class LeaseKeeper:
 
     def check(self, kept: KeptLease) -> None:
         """LeaseLost where the blocks may be somebody else's by now."""
+        if not kept.is_own:
+            raise LeaseLost(f"lease {kept.lease} is of the process that this one was forked from")
         if not kept.is_held(time.monotonic()):
             raise LeaseLost(f"lease {kept.lease} ended while its blocks were in use")
 
     def end(self, kept: KeptLease) -> None:
-        """Releases the lease: LeaseLost unless it was there all along."""
+        """Releases the lease: LeaseLost unless it was there all along. A refusal that says nothing of the lease (a
+        token's rate, a server that drains) is tried again while the lease lives."""
+        if not kept.is_own:
+            self.check(kept)
         self._forget(kept)
-        try:
-            self._client.release(kept.lease)
-        except CairnError as error:
-            raise LeaseLost(f"lease {kept.lease}: {error}") from error
+        while True:
+            try:
+                self._client.release(kept.lease)
+                return
+            except CairnError as error:
+                now = time.monotonic()
+                if not isinstance(error, Refused) or error.status not in NOT_NOW or not kept.is_held(now):
+                    raise LeaseLost(f"lease {kept.lease}: {error}") from error
+                time.sleep(kept.put_off(now, error))
 
     def drop(self, kept: KeptLease) -> None:
-        """Releases the lease, whatever became of it."""
-        with contextlib.suppress(LeaseLost):
-            self.end(kept)
+        """Releases the lease, whatever became of it. That of another process is left to it; where the server does
+        not take the release, the lease ends with its time."""
+        self._forget(kept)
+        if kept.is_own:
+            with contextlib.suppress(CairnError):
+                self._client.release(kept.lease)
 
     def ended(self, kept: KeptLease) -> None:
         """The server has ended the lease, as it was asked to."""
@@ -110,18 +158,17 @@ class LeaseKeeper:
                     return None
 
     def _renew(self, kept: KeptLease) -> None:
+        if kept.is_lost:  # nobody has its blocks any more
+            self._forget(kept)
+            return
         asked_at = time.monotonic()
         try:
             self._client.renew(kept.lease, kept.lease_ms)
             kept.renewed(asked_at)
-        except NoAnswer:
-            if kept.is_held(time.monotonic()):
-                # Asked again soon; not at once, which would be a busy loop where nobody listens.
-                with self._changed:
-                    self._changed.wait(kept.lease_ms / 1000 / RENEWALS_PER_LEASE / 4)
+        except Exception as error:  # the other leases are still to be renewed
+            now = time.monotonic()
+            if isinstance(error, CairnError) and not isinstance(error, ENDED) and kept.is_held(now):
+                kept.put_off(now, error)
             else:
                 kept.lose()
                 self._forget(kept)
-        except Exception:  # the other leases are still to be renewed
-            kept.lose()
-            self._forget(kept)

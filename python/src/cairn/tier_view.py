@@ -23,8 +23,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from cairn._forks import in_each_child
 from cairn.client import Client
-from cairn.errors import CairnError, LeaseLost
+from cairn.errors import CairnError, LeaseLost, WrongArgument
+from cairn.http import flat
 from cairn.leases import KeptLease, LeaseKeeper
 from cairn.model import Committed, Handle, Key, NewBlock, Reuse, Shape, Tier
 from cairn.packed import first_in, slots_of
@@ -37,8 +39,9 @@ DEFAULT_LEASE_MS = 30_000
 class BlockView:
     """One block in place. Use it before the end of the `with` that it comes from."""
 
-    def __init__(self, tier: TierMap, slot: int, *, writable: bool) -> None:
+    def __init__(self, held: _Held, tier: TierMap, slot: int, *, writable: bool) -> None:
         self.slot = slot
+        self._held = held  # which is renewed while somebody has it
         self._tier = tier
         self._writable = writable
 
@@ -55,7 +58,9 @@ class BlockView:
     def copy_to(self, buffer: bytearray | memoryview) -> None:
         """Copies the block, in canonical order, into `block_bytes` bytes."""
         at = 0
-        room = memoryview(buffer).cast("B")
+        room = flat(buffer, "the buffer")
+        if room.readonly:
+            raise WrongArgument(f"the buffer is a {type(buffer).__name__} that cannot be written to")
         self._check_length(len(room))
         for piece in self._tier.pieces(self.slot):
             room[at : at + len(piece)] = piece
@@ -64,7 +69,7 @@ class BlockView:
     def copy_from(self, data: bytes | bytearray | memoryview) -> None:
         """Fills the block with `block_bytes` bytes in canonical order."""
         at = 0
-        source = memoryview(data).cast("B")
+        source = flat(data)
         self._check_length(len(source))
         if not self._writable:
             raise CairnError("a block that has a key is never written again")
@@ -89,7 +94,8 @@ class BlockView:
 
 
 class _Held:
-    """Blocks under a lease, in order."""
+    """Blocks under a lease, in order. Where nobody has them any more, and nobody gave them up, their lease ends
+    with its time."""
 
     def __init__(
         self, keeper: LeaseKeeper, lease: KeptLease | None, tier: TierMap, blocks: Sequence[Handle]
@@ -100,13 +106,17 @@ class _Held:
         self._tier = tier
         self._writable = False
 
+    def __del__(self) -> None:
+        if self._lease is not None:
+            self._lease.lose()
+
     def __len__(self) -> int:
         return len(self.handles)
 
     def __getitem__(self, index: int) -> BlockView:
         """LeaseLost where the lease has ended, or is about to."""
         self.check()
-        return BlockView(self._tier, self.handles[index].slot, writable=self._writable)
+        return BlockView(self, self._tier, self.handles[index].slot, writable=self._writable)
 
     def __iter__(self) -> Iterator[BlockView]:
         return (self[index] for index in range(len(self)))
@@ -214,11 +224,12 @@ class _Cache:
 
 
 class TierView:
-    """One tier of one cache, mapped into this process. Safe from several threads.
+    """One tier of one cache, mapped into this process. Safe from several threads, and in a child that is forked,
+    which asks for leases of its own: what its parent reads or writes at that moment is LeaseLost in the child.
 
     client: best over the server's Unix socket; over HTTP the server must run in the same PID namespace.
     lease_ms: how long blocks outlive this process, should it end in the middle.
-    on_map: told of the tier's memory whenever it was mapped, say to pin it for a GPU.
+    on_map: told of the tier's memory whenever it was mapped, say to pin it for a GPU; in a child, too.
     """
 
     def __init__(
@@ -233,9 +244,17 @@ class TierView:
         self._on_map = on_map
         self._cache = _Cache(client, cache, tier)
         self._keeper = LeaseKeeper(client)
+        self._begin()
+        in_each_child(self._begin)
+        self._current()
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._map: TierMap | None = None
-        self._current()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        cache = self._cache
+        return TierView, (cache.client, cache.name, cache.tier, self.lease_ms, self._on_map)
 
     @property
     def shape(self) -> Shape:
@@ -281,8 +300,8 @@ class TierView:
 
     def _current_or_last(self) -> TierMap:
         with self._lock:
-            assert self._map is not None
-            return self._map
+            last = self._map
+        return self._current() if last is None else last
 
     def _current(self, lease: KeptLease | None = None, memory_id: str | None = None) -> TierMap:
         """The mapping of the memory that the server has now, which is asked for where the last is another's than

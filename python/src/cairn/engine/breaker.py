@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from cairn._forks import in_each_child
+
 FIRST_PAUSE_S = 0.5
 # A server that starts again is found by look-ups within this time, and by loads within as long again.
 LONGEST_PAUSE_S = 2.0
@@ -16,6 +18,10 @@ class Breaker:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
+        self._begin()
+        in_each_child(self._begin)
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._pause_s = 0.0
         self._ask_at = 0.0

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from cairn._forks import in_each_child
+
 # Smaller ones are copied by one thread in a quarter of a millisecond: to have another begin takes a fifth of that.
 SHARED_BYTES = 2 << 20
 
@@ -17,6 +19,10 @@ class Helper:
     """Safe from several threads; those that copy at once have one helper between them."""
 
     def __init__(self) -> None:
+        self._begin()
+        in_each_child(self._begin)
+
+    def _begin(self) -> None:
         self._native_id: int | None = None
         self._thread = ThreadPoolExecutor(1, "cairn-copy", self._begun)
 

@@ -6,6 +6,8 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
+from cairn._forks import in_each_child
+
 Release = Callable[[], None]
 
 
@@ -13,6 +15,10 @@ class Holds:
     """A key that was found several times is held as often. Safe from several threads."""
 
     def __init__(self) -> None:
+        self._begin()
+        in_each_child(self._begin)
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._of_key: dict[bytes, list[_Held]] = defaultdict(list)
 

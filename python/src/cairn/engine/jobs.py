@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from cairn._forks import in_each_child
 from cairn.engine.report import Report
 
 R = TypeVar("R")
@@ -32,9 +33,14 @@ class Jobs(Generic[R]):
 
     def __init__(self, name: str, threads: int, report: Report, on_done: Callable[[], None] | None = None) -> None:
         self._name = name
+        self._threads = threads
         self._report = report
-        self._pool = ThreadPoolExecutor(threads, name)
         self._on_done = on_done
+        self._begin()
+        in_each_child(self._begin)
+
+    def _begin(self) -> None:
+        self._pool = ThreadPoolExecutor(self._threads, self._name)
         self._lock = threading.Lock()
         self._under_way: set[Future[object]] = set()
         self._done: dict[int, Done[R]] = {}

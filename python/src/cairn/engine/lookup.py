@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, field
 
+from cairn._forks import in_each_child
 from cairn.client import Client
 from cairn.engine.breaker import Breaker
 from cairn.engine.hints import Hint
@@ -152,6 +153,10 @@ class Lookups:
 
     def __init__(self, finder: Finder) -> None:
         self._finder = finder
+        self._begin()
+        in_each_child(self._begin)
+
+    def _begin(self) -> None:
         self._threads = ThreadPoolExecutor(THREADS, "cairn-lookup")
         self._under_way: dict[str, tuple[Future[Found], float]] = {}
         self._found: dict[str, Found] = {}

@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from typing import Protocol
 
+from cairn._forks import in_each_child
 from cairn.engine.access import Access
 from cairn.engine.plan import Load, Save
 from cairn.engine.report import Report
@@ -68,6 +69,10 @@ class Mover:
         self._pool = pool
         self._access = access
         self._report = report
+        self._begin()
+        in_each_child(self._begin)
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._load_ended = threading.Condition(self._lock)
         self._loads = ThreadPoolExecutor(LOAD_THREADS, "cairn-load")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from cairn._forks import in_each_child
 from cairn.client import Client
 from cairn.engine.report import Report
 from cairn.errors import CairnError
@@ -45,6 +46,10 @@ class Places(Generic[B]):
         self._all = (1 << len(caches)) - 1
         self._tiers = tiers
         self._max_blocks = max_blocks
+        self._begin()
+        in_each_child(self._begin)
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._blocks: OrderedDict[bytes, _Block[B]] = OrderedDict()  # the one that was known longest first
         self._changed: dict[_Block[B], None] = {}
@@ -115,11 +120,17 @@ class Follower:
         self._places = places
         self._report = report
         self._closed = threading.Event()
+        in_each_child(self._stay_closed)
         # A thread that waits for the server must not hold the process at its end.
         threading.Thread(target=self._run, name="cairn-events", daemon=True).start()
 
     def close(self) -> None:
         """The thread ends with the next thing that the server says."""
+        self._closed.set()
+
+    def _stay_closed(self) -> None:
+        """What an engine's child tells routers is not the engine's."""
+        self._closed = threading.Event()
         self._closed.set()
 
     def _run(self) -> None:

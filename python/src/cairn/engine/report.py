@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from cairn._forks import in_each_child
+
 # The same line is not said more often: a server that is gone fails every request.
 SAID_AGAIN_AFTER_S = 10.0
 
@@ -19,6 +21,10 @@ class Report:
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log
         self._clock = clock
+        self._begin()
+        in_each_child(self._begin)
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._counts: dict[str, float] = {}
         self._said: dict[str, float] = {}

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from cairn._forks import in_each_child
 from cairn.engine.access import TIMEOUT_S, Access, open_access
 from cairn.engine.identity import Identity, Rank
 from cairn.engine.lookup import Finder
@@ -59,8 +60,12 @@ class Homes:
         self.client = options.client(TIMEOUT_S)
         self._options = options
         self._report = report
-        self._lock = threading.Lock()
         self._homes: dict[tuple[str, int], Home | None] = {}
+        self._begin()
+        in_each_child(self._begin)
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
 
     def of(self, model: str, object_bytes: int) -> Home | None:
         """None where the server has no place for such objects, which the log says."""
