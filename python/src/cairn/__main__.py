@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from cairn._token import token_from
 from cairn.client import Client
 from cairn.errors import CairnError, NoAnswer
 
@@ -24,11 +25,9 @@ def arguments() -> argparse.ArgumentParser:
         "--server",
         default=os.environ.get("CAIRN_SERVER", "http://127.0.0.1:7070"),
         metavar="URL",
-        help="http://HOST:PORT, https://HOST:PORT or unix:/PATH (CAIRN_SERVER; %(default)s)",
+        help="http://HOST:PORT, https://HOST:PORT or unix:/PATH (CAIRN_SERVER; http://127.0.0.1:7070)",
     )
-    parser.add_argument(
-        "--token", default=os.environ.get("CAIRN_TOKEN"), help="where the server asks for one (CAIRN_TOKEN)"
-    )
+    parser.add_argument("--token", help="where the server asks for one (CAIRN_TOKEN)")
     parser.add_argument(
         "--ca",
         default=os.environ.get("CAIRN_CA"),
@@ -52,7 +51,8 @@ def arguments() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     asked = arguments().parse_args(argv)
     try:
-        with Client(asked.server, asked.token, asked.ca, asked.timeout) as client:
+        token = token_from(asked.token, "--token") or token_from(os.environ.get("CAIRN_TOKEN"), "CAIRN_TOKEN")
+        with Client(asked.server, token, asked.ca, asked.timeout) as client:
             if asked.word == "status":
                 status(client)
             elif asked.word == "match":

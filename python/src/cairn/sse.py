@@ -15,8 +15,10 @@ MAX_EVENT_BYTES = 16 << 20
 class EventReader:
     """Reads the events of an answer that has no end."""
 
-    def __init__(self, answer: ResponseReader) -> None:
+    def __init__(self, answer: ResponseReader, token: str | None = None) -> None:
+        """token: that of the request, which a refusal may not repeat."""
         self.answer = answer
+        self._token = token
         self._rest = b""
 
     def take(self) -> list[Event]:
@@ -24,7 +26,7 @@ class EventReader:
         response = self.answer.response
         if response is not None and response.status != 200:
             if self.answer.done:
-                raise refusal(response.status, bytes(response.body), None)
+                raise refusal(response.status, bytes(response.body), None, self._token)
             return []
         *whole, self._rest = (self._rest + self.answer.take_body()).split(b"\n\n")
         if self.answer.done and not whole:

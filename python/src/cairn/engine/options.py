@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from cairn._token import token_from
+from cairn.address import parse_address
 from cairn.client import Client
 from cairn.model import CacheConfig, Shape, TierConfig
 
@@ -36,7 +38,7 @@ def flat_shape(block_bytes: int) -> Shape:
 @dataclass(frozen=True)
 class Options:
     url: str
-    token: str | None
+    token: str | None = field(repr=False)  # engines log what they are told
     pinned_bytes: int
     disk_bytes: int
     cache: str | None
@@ -49,15 +51,23 @@ class Options:
         unknown = [name for name in extra if name.startswith("cairn.") and name not in NAMES]
         if unknown:
             raise Unsupported(f"{where} has {unknown[0]}; there are {', '.join(NAMES)}")
-        pinned, disk = (int(extra.get(f"cairn.{tier}_bytes") or 0) for tier in ("pinned", "disk"))
+        try:
+            pinned, disk = (int(extra.get(f"cairn.{tier}_bytes") or 0) for tier in ("pinned", "disk"))
+        except (TypeError, ValueError):
+            pinned = disk = -1
         if pinned < 0 or disk < 0:
             raise Unsupported("cairn.pinned_bytes and cairn.disk_bytes are sizes in bytes, 0 for none")
         if not pinned and not disk:
             pinned = DEFAULT_PINNED_BYTES
-        token = extra.get("cairn.token") or os.environ.get("CAIRN_TOKEN")
+        token = token_from(extra.get("cairn.token"), "cairn.token")
+        token = token or token_from(os.environ.get("CAIRN_TOKEN"), "CAIRN_TOKEN")
         ca = extra.get("cairn.ca") or os.environ.get("CAIRN_CA")
         url, cache = str(extra.get("cairn.url") or DEFAULT_URL), extra.get("cairn.cache")
-        return Options(url, token or None, pinned, disk, cache or None, ca or None)
+        try:
+            parse_address(url)
+        except ValueError as error:
+            raise Unsupported(f"cairn.url: {error}") from None
+        return Options(url, token, pinned, disk, cache or None, ca or None)
 
     def client(self, timeout_s: float) -> Client:
         return Client(self.url, self.token, self.ca, timeout_s)
