@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 import unittest
+from unittest import mock
 
 from cairn import AsyncClient, CacheConfig, Client, NewBlock, NoAnswer, Refused, TierConfig
 from cairn.aio import MAX_CONNECTIONS
@@ -261,6 +262,19 @@ class Deadlines(unittest.TestCase):
                 Client(f"http://127.0.0.1:{slow.getsockname()[1]}", timeout=0.3).system()
             self.assertGreaterEqual(time.monotonic() - began, 0.3)
             stop.set()
+
+    def test_a_renewal_that_hangs_leaves_time_for_another(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as mute, mock.patch("cairn.calls.life.LEAST_RENEWAL_S", 0.0):
+            url = f"http://127.0.0.1:{mute.getsockname()[1]}"
+            with self.assertRaises(TimedOut):
+                Client(url, timeout=PATIENCE_S).renew("l", 400)
+
+            async def renew() -> None:
+                async with AsyncClient(url, timeout=PATIENCE_S) as client:
+                    await client.renew("l", 400)
+
+            with self.assertRaises(TimedOut):
+                asyncio.run(renew())
 
     def test_nobody_listens(self) -> None:
         with self.assertRaises(NoAnswer):

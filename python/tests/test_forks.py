@@ -29,6 +29,7 @@ from cairn.leases import LeaseKeeper
 from cairn.tier_view import ReadBlocks, WriteBlocks
 from server import PATIENCE_S, SHAPE, ServerCase, block, key
 from test_agents import BLOCKS, REGIONS, sealed
+from test_security import SecuredCase
 
 
 class Child:
@@ -193,6 +194,28 @@ class Forked(ServerCase):
             client.close()
         found = self.client.match(self.name, [key(1), key(2)], lease_ms=0)
         self.assertEqual(pickle.loads(pickle.dumps(found)), found)
+
+
+class Secured(SecuredCase):
+    def test_over_tls_too(self) -> None:
+        client = Client(self.url, "admin-token", self.certificate, timeout=PATIENCE_S)
+        self.addCleanup(client.close)
+        later = AsyncClient(self.url, "admin-token", self.certificate, timeout=PATIENCE_S)
+
+        async def ask() -> list[object]:
+            await asyncio.gather(*(later.caches() for _ in range(4)))
+            return [await later.caches()]
+
+        async def fork_and_ask() -> None:
+            await ask()
+            self.assertEqual(Child(lambda: asyncio.run(ask())).said, "[[]]")
+            await ask()
+            await later.close()
+
+        self.assertEqual(client.caches(), [])
+        self.assertEqual(Child(client.caches).said, "[]")
+        self.assertEqual(client.caches(), [])
+        asyncio.run(fork_and_ask())
 
 
 class Sockets(unittest.TestCase):

@@ -154,17 +154,19 @@ class Mapped(ServerCase):
         self.make()
         self.put(1, 2)
         view = self.view(lease_ms=1000)
-        for one in view.read([key(1), key(2)]):  # without a `with`
-            one.copy_to(bytearray(SHAPE.block_bytes))
+        with self.assertWarnsRegex(ResourceWarning, "2 blocks were never given up"):
+            for one in view.read([key(1), key(2)]):
+                one.copy_to(bytearray(SHAPE.block_bytes))
+            del one
         first = view.read([key(1)])[0]
-        del one
         while len(self.client.leases(self.name).leases) > 1:
             time.sleep(0.02)  # the first lease ends
         (used,) = self.client.leases(self.name).leases
         while self.client.leases(self.name).leases == [used]:
             time.sleep(0.02)  # the other is renewed
         self.assertEqual(b"".join(first.pieces()), block(1))
-        del first
+        with self.assertWarns(ResourceWarning):
+            del first
         while self.client.leases(self.name).leases:
             time.sleep(0.02)
 

@@ -93,11 +93,11 @@ class _Stream:
     def leave(self) -> None:
         """Ends the connection beside its loop, which has ended, or is the parent's: a forked child has the same
         epoll, and would take the socket out of it."""
-        if self.writer.is_closing():
-            return
-        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        os.dup2(nothing, self.writer.get_extra_info("socket").fileno(), inheritable=False)
-        os.close(nothing)
+        made = self.writer.get_extra_info("socket")
+        if made is None or made.fileno() < 0:
+            return  # it has ended
+        with contextlib.suppress(OSError), open(os.devnull) as nothing:
+            os.dup2(nothing.fileno(), made.fileno(), inheritable=False)
 
 
 class AsyncClient:
@@ -143,7 +143,8 @@ class AsyncClient:
     async def perform(self, call: Call[T], /) -> T:
         """Sends a call of `cairn.calls` and reads its answer."""
         try:
-            response = await asyncio.wait_for(self._exchange(call.request), self.timeout + call.wait_s)
+            timeout = min(self.timeout, call.limit_s) + call.wait_s
+            response = await asyncio.wait_for(self._exchange(call.request), timeout)
         except asyncio.TimeoutError:
             raise TimedOut(f"{call.request.method} {call.request.target}: no answer in time") from None
         return read_answer(call, response, self._token)

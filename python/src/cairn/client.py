@@ -70,7 +70,7 @@ class Client:
 
     def perform(self, call: Call[T], /) -> T:
         """Sends a call of `cairn.calls` and reads its answer."""
-        deadline = time.monotonic() + self.timeout + call.wait_s
+        deadline = time.monotonic() + min(self.timeout, call.limit_s) + call.wait_s
         response = self._exchange(call.request, deadline)
         try:
             return read_answer(call, response, self._token)

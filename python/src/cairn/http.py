@@ -6,6 +6,7 @@ The two clients move bytes; everything that they agree on stands here.
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
@@ -68,6 +69,8 @@ class Call(Generic[T]):
     read: Callable[[Response], T]
     # The server was asked to wait for so long: the client's time-out comes on top.
     wait_s: float = 0.0
+    # An answer that takes longer is of no use, whatever the client's time-out.
+    limit_s: float = math.inf
 
 
 def target(*segments: str, query: dict[str, object] | None = None) -> str:

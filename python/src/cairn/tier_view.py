@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -107,8 +108,9 @@ class _Held:
         self._writable = False
 
     def __del__(self) -> None:
-        if self._lease is not None:
+        if self._lease is not None and self._lease.is_own:
             self._lease.lose()
+            warnings.warn(f"{len(self)} blocks were never given up: use `with`", ResourceWarning, stacklevel=2)
 
     def __len__(self) -> int:
         return len(self.handles)

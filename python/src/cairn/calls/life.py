@@ -26,6 +26,9 @@ from cairn.model import (
     key_hex,
 )
 
+# However short its lease is.
+LEAST_RENEWAL_S = 5.0
+
 PACKED = ("Accept", "application/octet-stream")
 
 
@@ -155,9 +158,11 @@ def commit(
 
 
 def renew(lease: str, lease_ms: int) -> Call[Lease]:
-    """The lease now ends `lease_ms` from here."""
+    """The lease now ends `lease_ms` from here. One that hangs is given up after a quarter of that, in time for
+    another."""
     path = target("v1", "leases", lease, "renew")
-    return parts.post(path, {"lease_ms": lease_ms}, parts.into(Lease), idempotent=True)
+    call = parts.post(path, {"lease_ms": lease_ms}, parts.into(Lease), idempotent=True)
+    return replace(call, limit_s=max(lease_ms / 4000, LEAST_RENEWAL_S))
 
 
 def release(
