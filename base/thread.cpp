@@ -1,13 +1,11 @@
 #include "base/thread.hpp"
 
 #include <pthread.h>
-#include <unistd.h>
 
 #include <system_error>
 #include <utility>
 
-#include "base/clock.hpp"
-#include "base/log.hpp"
+#include "base/process_log.hpp"
 
 namespace cairn {
 namespace {
@@ -17,9 +15,7 @@ constexpr std::size_t kMaxNameBytes = 15;  // of the kernel's, without the zero
 }  // namespace
 
 void report_thrown(std::string_view work, const char* what) noexcept {
-  const SystemClock clock;
-  Logger(clock, STDERR_FILENO, LogLevel::error)
-      .error("work of a thread failed", {{"work", work}, {"why", what}});
+  report_error("work of a thread failed", {{"work", work}, {"why", what}}, {.reason = work});
 }
 
 Thread::Thread(const std::string& name, Work work) try

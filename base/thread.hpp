@@ -11,8 +11,7 @@
 
 namespace cairn {
 
-// Says on stderr, as a line of the log, that work of a thread threw. Takes no memory it cannot do
-// without.
+// Says in the process's log that work of a thread threw. Takes no memory it cannot do without.
 void report_thrown(std::string_view work, const char* what) noexcept;
 
 // Runs what must not take its thread, and with it the process, along when it throws; mostly that is
@@ -46,6 +45,8 @@ class Thread {
   bool joinable() const { return thread_.joinable(); }
   void request_stop() { thread_.request_stop(); }
   void join() { thread_.join(); }
+  // Nobody waits for its end any more: what it works on is its own.
+  void detach() { thread_.detach(); }
 
  private:
   std::jthread thread_;

@@ -3,6 +3,7 @@
 #include <iostream>
 #include <span>
 
+#include "base/standard_files.hpp"
 #include "ctl/command.hpp"
 #include "ctl/parse.hpp"
 
@@ -57,6 +58,7 @@ int run(std::span<const char* const> args) {
 }  // namespace cairn::ctl
 
 int main(int argc, char** argv) {
+  cairn::open_standard_files();
   std::signal(SIGPIPE, SIG_IGN);  // a connection that goes away is an error of a write
   return cairn::ctl::run({argv, static_cast<std::size_t>(argc)});
 }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "base/standard_files.hpp"
 #include "replay/console.hpp"
 #include "replay/driver.hpp"
 #include "replay/generator.hpp"
@@ -104,5 +105,6 @@ int run(std::span<const char* const> arguments) {
 }  // namespace cairn::replay
 
 int main(int argc, char** argv) {
+  cairn::open_standard_files();
   return cairn::replay::run({argv, static_cast<std::size_t>(argc)});
 }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/standard_files.hpp"
 #include "base/version.hpp"
 #include "transport/copy/form_meter.hpp"
 
@@ -206,6 +207,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  cairn::open_standard_files();
   try {
     return run(argc, argv);
   } catch (const std::exception& thrown) {

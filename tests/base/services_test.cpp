@@ -80,23 +80,27 @@ TEST_F(Log, WritesTheLargestNumbers) {
 }
 
 TEST_F(Log, LeavesOutWhatIsBelowItsLevel) {
-  Logger logger(clock_, write_end_, LogLevel::warning);
-  logger.info("quiet");
-  logger.error("loud");
+  {
+    Logger logger(clock_, write_end_, LogLevel::warning);
+    logger.info("quiet");
+    logger.error("loud");
+  }
   const std::string text = everything();
   EXPECT_THAT(text, HasSubstr("loud"));
   EXPECT_EQ(text.find("quiet"), std::string::npos);
 }
 
 TEST_F(Log, NeverMixesTheLinesOfThreads) {
-  Logger logger(clock_, write_end_, LogLevel::info);
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([&] {
-      for (int i = 0; i < 50; ++i) logger.info("same");
-    });
+  {
+    Logger logger(clock_, write_end_, LogLevel::info);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&] {
+        for (int i = 0; i < 50; ++i) logger.log(LogLevel::info, "same", {}, kEveryLine);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
   }
-  for (std::thread& thread : threads) thread.join();
   const std::string text = everything();
   const std::string line = text.substr(0, text.find('\n') + 1);
   std::string expected;
