@@ -5,6 +5,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "base/printable.hpp"
 #include "ctl/command.hpp"
 #include "ctl/text_table.hpp"
 
@@ -59,6 +60,24 @@ void print_cache(const json& cache, std::ostream& out) {
   table.print(out);
 }
 
+// The first of them: what a screen has room for.
+constexpr std::size_t kMostWarnings = 20;
+
+void print_warnings(const json& warnings, std::ostream& out) {
+  for (std::size_t i = 0; i < warnings.size() && i < kMostWarnings; ++i) {
+    const json& one = warnings.at(i);
+    const auto text = [&one](const char* name) {
+      return printable(one.at(name).get<std::string>());
+    };
+    const std::string subject = text("subject");
+    out << "warning: " << text("kind") << (subject.empty() ? "" : " ") << subject << ": "
+        << text("detail") << "\n";
+  }
+  if (warnings.size() > kMostWarnings) {
+    out << "warning: and " << warnings.size() - kMostWarnings << " more\n";
+  }
+}
+
 Answer<std::string> read_all(const std::string& path) {
   std::ostringstream text;
   if (path == "-") {
@@ -95,7 +114,9 @@ Answer<> status(const Session& session) {
                 << number(s.at("http").at("connections")) << " connections, transfers "
                 << number(s.at("transfers").at("running")) << " running and "
                 << number(s.at("transfers").at("queued")) << " queued, "
-                << bytes_text(s.at("engine").at("bytes_moved")) << " moved\n\n";
+                << bytes_text(s.at("engine").at("bytes_moved")) << " moved\n";
+    print_warnings(s.value("warnings", json::array()), session.out);
+    session.out << "\n";
     print_caches(caches->at("caches"), session.out);
   });
 }

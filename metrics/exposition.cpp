@@ -402,6 +402,17 @@ std::string metrics_text(const MetricsInput& input) {
        "Times that the process got no more memory, and took on nothing new until it did."});
   shortages.add({}, input.memory_shortages);
   families.push_back(std::move(shortages).take());
+  auto dropped = Builder::counter(
+      {"cairn_log_dropped_total",
+       "Lines of the log that were lost, as nobody took them in time or they could not be "
+       "written."});
+  dropped.add({}, input.log_dropped);
+  families.push_back(std::move(dropped).take());
+  auto left_out = Builder::counter(
+      {"cairn_log_left_out_total",
+       "Lines of the log left out because too many came for one reason; a line says how many."});
+  left_out.add({}, input.log_left_out);
+  families.push_back(std::move(left_out).take());
   add_groups(families, input.groups);
   add_agents(families, input.agents);
   add_mapped(families, input.mapped);

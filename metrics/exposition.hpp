@@ -53,6 +53,8 @@ struct MetricsInput {
   const SharedStats* shared = nullptr;     // null: there is no shared store
   std::uint64_t damaged_descriptions = 0;  // of remembered caches, at the start
   std::uint64_t memory_shortages = 0;      // times that the process got no more memory
+  std::uint64_t log_dropped = 0;           // lines of the log that nobody took
+  std::uint64_t log_left_out = 0;          // lines that came faster than their rate
   const HttpCounters& http;
   HttpConnections connections;
   HttpBodies bodies = {};

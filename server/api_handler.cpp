@@ -21,6 +21,9 @@ constexpr std::uint64_t kMaxIgnoredBodyBytes = 64 * 1024;
 constexpr std::size_t kMaxQuoted = 128;
 // Requests that found no route are counted under this label, whatever their path.
 constexpr std::string_view kNoRoute = "none";
+// Of lines about requests that nobody refused and nobody is named for.
+constexpr std::uint32_t kAnonymousBurst = 5'000;
+constexpr std::uint32_t kAnonymousPerSecond = 1'000;
 
 constexpr std::array<std::string_view, 8> kMethodLabels = {"GET",   "HEAD",   "PUT",     "POST",
                                                            "PATCH", "DELETE", "OPTIONS", "OTHER"};
@@ -99,6 +102,12 @@ class ApiSession final : public http::Session {
                                               const PathParameters& path) const;
   // Why the request in progress is not taken, whatever is in its body.
   std::optional<http::Response> refused() const;
+  // Whom a line about the request names: whose token was presented, or who is at the other end of
+  // a Unix socket; empty: nobody is known.
+  std::string who(const http::RequestHead& head) const;
+  // How often a line about such a request may come. Those of whoever was let in by name are all
+  // there; nobody else can fill the log.
+  LogRate rate_of(unsigned status, bool is_named, const std::string& reason) const;
   // Who changed what, or tried to.
   void audit(const http::FinishedRequest& request) const;
 
@@ -187,10 +196,11 @@ void ApiSession::handle(http::Body body, http::Responder respond) {
     route_->handle(service_, *call_, Reply(std::move(respond), call_->style));
   } catch (const std::exception& thrown) {
     // Out of memory, mostly. The reply was dropped, which answers 500.
-    service_.log.error("a request failed",
-                       {{"route", route_->pattern.path},
-                        {"why", thrown.what()},
-                        {"trace_id", http::trace_context(call_->head.traceparent).trace_id}});
+    service_.log.log(LogLevel::error, "a request failed",
+                     {{"route", route_->pattern.path},
+                      {"why", thrown.what()},
+                      {"trace_id", http::trace_context(call_->head.traceparent).trace_id}},
+                     {.reason = route_->pattern.path});
   }
 }
 
@@ -203,35 +213,53 @@ void ApiSession::finished(const http::FinishedRequest& request) {
   if (route_ != nullptr && route_->role == Role::admin) audit(request);
   if (service_.log.enabled(LogLevel::debug)) {
     const http::TraceContext trace = http::trace_context(request.head.traceparent);
-    service_.log.debug("request", {{"method", to_string(request.head.method)},
-                                   {"route", ApiHandler::route_labels()[label_]},
-                                   {"status", request.status},
-                                   {"duration_us", request.duration_us},
-                                   {"trace_id", trace.trace_id},
-                                   {"parent_id", trace.parent_id}});
+    const bool is_named = call_ && call_->caller != nullptr;
+    const std::string reason = std::to_string(request.status);
+    service_.log.log(LogLevel::debug, "request",
+                     {{"method", to_string(request.head.method)},
+                      {"route", ApiHandler::route_labels()[label_]},
+                      {"status", request.status},
+                      {"duration_us", request.duration_us},
+                      {"trace_id", trace.trace_id},
+                      {"parent_id", trace.parent_id}},
+                     rate_of(request.status, is_named, reason));
   }
   route_ = nullptr;
   label_ = router().paths().size();
   call_.reset();
 }
 
+std::string ApiSession::who(const http::RequestHead& head) const {
+  std::shared_ptr<const Caller> caller = call_ ? call_->caller : nullptr;
+  if (caller == nullptr && service_.gate != nullptr) caller = service_.gate->presented(head);
+  if (caller != nullptr) return "token:" + caller->name();
+  const bool by_socket = head.ends != nullptr && head.ends->uid.has_value();
+  return by_socket ? "uid:" + std::to_string(*head.ends->uid) : "";
+}
+
+LogRate ApiSession::rate_of(unsigned status, bool is_named, const std::string& reason) const {
+  if (call_ && is_named) return kEveryLine;
+  if (call_ && status < 400) {
+    return {.reason = "accepted", .burst = kAnonymousBurst, .per_s = kAnonymousPerSecond};
+  }
+  return {.reason = reason};
+}
+
 void ApiSession::audit(const http::FinishedRequest& request) const {
   const http::TraceContext trace = http::trace_context(request.head.traceparent);
   const http::ConnectionEnds* ends = request.head.ends;
-  const bool by_socket = ends != nullptr && ends->uid.has_value();
-  std::string who = "anonymous";
-  if (call_ && call_->caller != nullptr) {
-    who = "token:" + call_->caller->name();
-  } else if (by_socket) {
-    who = "uid:" + std::to_string(*ends->uid);
-  }
-  service_.log.info("audit", {{"who", who},
-                              {"from", ends == nullptr ? std::string_view() : ends->remote},
-                              {"method", to_string(request.head.method)},
-                              {"path", request.head.path.substr(0, kMaxQuoted)},
-                              {"status", request.status},
-                              {"trace_id", trace.trace_id},
-                              {"parent_id", trace.parent_id}});
+  const std::string named = who(request.head);
+  const std::string shown = named.empty() ? "anonymous" : named;
+  const std::string reason = shown + " " + std::to_string(request.status);
+  service_.log.log(LogLevel::info, "audit",
+                   {{"who", shown},
+                    {"from", ends == nullptr ? std::string_view() : ends->remote},
+                    {"method", to_string(request.head.method)},
+                    {"path", request.head.path.substr(0, kMaxQuoted)},
+                    {"status", request.status},
+                    {"trace_id", trace.trace_id},
+                    {"parent_id", trace.parent_id}},
+                   rate_of(request.status, !named.empty(), reason));
 }
 
 }  // namespace

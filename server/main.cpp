@@ -1,18 +1,24 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <optional>
 #include <span>
 #include <string>
 
+#include "base/line_writer.hpp"
 #include "base/printable.hpp"
+#include "base/process_log.hpp"
+#include "base/standard_files.hpp"
 #include "base/thread.hpp"
 #include "base/token.hpp"
 #include "base/version.hpp"
 #include "server/auth/tokens.hpp"
+#include "server/codec/json_log.hpp"
 #include "server/config/command_line.hpp"
 #include "server/server.hpp"
 #include "server/service_manager.hpp"
@@ -23,6 +29,8 @@ namespace {
 constexpr int kExitDone = 0;
 constexpr int kExitFailed = 1;
 constexpr int kExitWrongSetting = 2;
+// What a reader of the log who stands still may delay a start by.
+constexpr std::chrono::milliseconds kStartFlush{500};
 
 sigset_t awaited_signals() {
   sigset_t set;
@@ -56,9 +64,23 @@ int wait_for_stop(cairn::Server& server) {
   return signal;
 }
 
+// Never waits for a reader of stderr who stands still.
 int refuse(const cairn::Error& why) {
-  std::fprintf(stderr, "cairn-server: %s\n", cairn::printable(why.detail).c_str());
+  cairn::write_last_words("cairn-server: " + cairn::printable(why.detail) + "\n");
   return kExitWrongSetting;
+}
+
+// As the library's own, but it waits for no reader.
+[[noreturn]] void end_unhandled() {
+  try {
+    if (const auto thrown = std::current_exception()) std::rethrow_exception(thrown);
+    cairn::write_last_words("cairn-server: terminated\n");
+  } catch (const std::exception& thrown) {
+    cairn::write_last_words("cairn-server: terminated: " + std::string(thrown.what()) + "\n");
+  } catch (...) {
+    cairn::write_last_words("cairn-server: terminated by something that is no exception\n");
+  }
+  std::abort();
 }
 
 std::string url_of(const cairn::Settings& settings, std::uint16_t port) {
@@ -96,12 +118,19 @@ std::span<const char* const> environment() {
 int serve(const cairn::Settings& settings) {
   take_signals();
   const cairn::SystemClock clock;
-  cairn::Logger log(clock, STDERR_FILENO, settings.log_level);
+  cairn::LineWriter out(STDOUT_FILENO);
+  cairn::LineWriter err(STDERR_FILENO);
+  const bool is_json = settings.log_format == cairn::LogFormat::json;
+  cairn::Logger log(
+      clock, err,
+      {.least = settings.log_level, .form = is_json ? cairn::json_log_line : cairn::logfmt_line});
+  const cairn::ProcessLog process_log(log);
   auto server = cairn::Server::start(settings, clock, log);
   if (!server) return refuse(server.error());
-  std::printf("cairn-server %s listening on %s\n", std::string(cairn::kVersion).c_str(),
-              url_of(settings, (*server)->port()).c_str());
-  std::fflush(stdout);
+  // Whoever waits for this line finds all that was said of the start in the log.
+  log.flush(kStartFlush);
+  out.write("cairn-server " + std::string(cairn::kVersion) + " listening on " +
+            url_of(settings, (*server)->port()) + "\n");
 
   const auto manager = cairn::ServiceManager::from_environment();
   manager.ready();
@@ -126,6 +155,8 @@ int serve(const cairn::Settings& settings) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  cairn::open_standard_files();
+  std::set_terminate(end_unhandled);
   try {
     auto asked = cairn::read_command_line(
         {.arguments = {argv, static_cast<std::size_t>(argc)}, .environment = environment()});
@@ -140,7 +171,7 @@ int main(int argc, char** argv) {
     }
     return serve(std::get<cairn::Settings>(*asked));
   } catch (const std::exception& thrown) {
-    std::fprintf(stderr, "cairn-server: %s\n", thrown.what());
+    cairn::write_last_words("cairn-server: " + std::string(thrown.what()) + "\n");
     return kExitFailed;
   }
 }

@@ -20,6 +20,7 @@
 #include "server/config/data_dir.hpp"
 #include "server/file_limit.hpp"
 #include "server/offload_at_stop.hpp"
+#include "server/routes/warnings.hpp"
 #include "server/ticker.hpp"
 #include "transport/store/http_peers.hpp"
 #include "transport/store/redis_store.hpp"
@@ -30,6 +31,8 @@ namespace {
 
 // Leases and times to live end this much late at worst.
 constexpr std::chrono::milliseconds kTickPeriod{20};
+// What ends sooner than the next look is not told of in the log.
+constexpr std::chrono::milliseconds kWarningPeriod{250};
 // What a burst of long bodies took goes back after one to two of these.
 constexpr std::chrono::seconds kIdleMemoryPeriod{10};
 // Scrapes, lists and changes of caches that wait their turn; each is a request on a connection.
@@ -222,32 +225,22 @@ struct Server::Parts {
         event_ticker("events", EventStreams::kPollPeriod,
                      [this] {
                        events.poll();
-                       if (shared) look_at_shared();
+                       if (shared) shared->poll();
+                       tell_warnings();
                      }),
         reuse_ticker("reuse", kTickPeriod, [this] { manager.follow_reuse(); }) {}
 
   void tick() {
+    log.tell_left_out();
     look_after_memory();
     manager.tick();
     ticked.store(true, std::memory_order_relaxed);
-    if (told_of_loss) return;
-    if (const auto lost = runtime->lost()) {
-      log.error("a device is lost; the tiers that are not on it are still served",
-                {{"why", *lost}});
-      told_of_loss = true;
-    }
   }
 
-  void look_at_shared() {
-    shared->poll();
-    const std::vector<std::string> others = shared->same_url();
-    const bool is_taken = !others.empty();
-    if (is_taken == std::exchange(told_of_url, is_taken)) return;
-    if (!is_taken) return log.warning("no other server is at this one's URL any more");
-    log.error(
-        "another server says that it is reached at this one's URL, and they take each other's "
-        "blocks back: give each a shared.advertise of its own",
-        {{"other", others.front()}});
+  void tell_warnings() {
+    if (service.phase != Phase::serving || service.clock.now() < next_warnings) return;
+    next_warnings = service.clock.now() + kWarningPeriod;
+    warnings.look(warnings_of(service));
   }
 
   void look_after_memory() {
@@ -287,9 +280,9 @@ struct Server::Parts {
   TaskThreads admin;
   Service service;
   ApiHandler handler;
-  bool told_of_loss = false;      // the ticker's
-  bool told_of_shortage = false;  // the same
-  bool told_of_url = false;       // the event ticker's
+  bool told_of_shortage = false;  // the ticker's
+  WarningLog warnings{log};       // the event ticker's
+  TimePoint next_warnings;        // the same
   std::atomic<bool> ticked{false};
   Ticker ticker;
   Ticker event_ticker;

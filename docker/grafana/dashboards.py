@@ -168,6 +168,9 @@ OVERVIEW = dashboard("cairn-overview", "Cairn / Overview", "Is it well, is it us
     panel("Connections", {"open": f"sum(cairn_http_connections{{{I}}})",
                           "accepted a second": f'sum({rate("cairn_http_connections_total")})',
                           "refused a second": f'sum({rate("cairn_http_connections_refused_total")})'}),
+    panel("Lines of the log lost", {"dropped a second": f'sum({rate("cairn_log_dropped_total")})',
+                                    "left out a second": f'sum({rate("cairn_log_left_out_total")})'},
+          about="Dropped: nobody read them in time. Left out: too many came for one reason, as from a client that is refused again and again."),
     panel("Network", {"received": f'sum({rate("cairn_http_received_bytes_total")})',
                       "sent": f'sum({rate("cairn_http_sent_bytes_total")})'}, "Bps"),
 ])

@@ -38,24 +38,30 @@ std::optional<std::string> password_of(std::string_view base64) {
   return decoded.substr(colon + 1);
 }
 
-Result<std::string> token_of(const http::RequestHead& head) {
+Error wrong_field() {
+  return {ErrorCode::unauthorized, "the Authorization field is not 'Bearer TOKEN'"};
+}
+
+struct Credentials {
+  std::string token;
+  bool is_basic = false;
+};
+
+Result<Credentials> credentials_of(const http::RequestHead& head) {
   const std::string_view field = head.authorization;
   if (field.empty()) return Error{ErrorCode::unauthorized, "this takes a bearer token"};
-  const Error wrong{ErrorCode::unauthorized, "the Authorization field is not 'Bearer TOKEN'"};
+  const Error wrong = wrong_field();
   if (field.size() > kMaxCredentialBytes) return wrong;
   const std::size_t space = field.find(' ');
   if (space == std::string_view::npos) return wrong;
   const std::string_view scheme = field.substr(0, space);
   const std::string_view value =
       field.substr(std::min(field.find_first_not_of(' ', space), field.size()));
-  if (same_word(scheme, "bearer")) return std::string(value);
-  // A browser adds what it was once told to every request, whichever page has asked for it: good
-  // enough to look, not to change anything.
-  const bool only_looks = head.method == http::Method::get || head.method == http::Method::head;
-  if (!only_looks || !same_word(scheme, "basic")) return wrong;
+  if (same_word(scheme, "bearer")) return Credentials{std::string(value)};
+  if (!same_word(scheme, "basic")) return wrong;
   auto password = password_of(value);
   if (!password) return wrong;
-  return std::move(*password);
+  return Credentials{std::move(*password), true};
 }
 
 }  // namespace
@@ -75,14 +81,13 @@ Result<std::unique_ptr<Gate>> Gate::open(std::string tokens_path, const Clock& c
 }
 
 Result<std::shared_ptr<const Caller>> Gate::admit(const http::RequestHead& head) const {
-  auto token = token_of(head);
-  if (!token) return std::move(token).error();
-  std::shared_ptr<const TokenSet> tokens;
-  {
-    MutexLock lock(mutex_);
-    tokens = tokens_;
-  }
-  auto caller = tokens->find(*token);
+  auto credentials = credentials_of(head);
+  if (!credentials) return std::move(credentials).error();
+  // A browser adds what it was once told to every request, whichever page has asked for it: good
+  // enough to look, not to change anything.
+  const bool only_looks = head.method == http::Method::get || head.method == http::Method::head;
+  if (credentials->is_basic && !only_looks) return wrong_field();
+  auto caller = tokens()->find(credentials->token);
   if (caller == nullptr)
     return Error{ErrorCode::unauthorized, "the token is not one of those known here"};
   if (!caller->take_request(clock_.now())) {
@@ -92,12 +97,18 @@ Result<std::shared_ptr<const Caller>> Gate::admit(const http::RequestHead& head)
   return caller;
 }
 
+std::shared_ptr<const Caller> Gate::presented(const http::RequestHead& head) const {
+  auto credentials = credentials_of(head);
+  return credentials ? tokens()->find(credentials->token) : nullptr;
+}
+
+std::shared_ptr<const TokenSet> Gate::tokens() const {
+  MutexLock lock(mutex_);
+  return tokens_;
+}
+
 Result<std::size_t> Gate::reload() {
-  std::shared_ptr<const TokenSet> before;
-  {
-    MutexLock lock(mutex_);
-    before = tokens_;
-  }
+  const std::shared_ptr<const TokenSet> before = tokens();
   auto tokens = TokenSet::load(path_, *before, max_leased_blocks_);
   if (!tokens) return std::move(tokens).error();
   const std::size_t size = tokens->size();

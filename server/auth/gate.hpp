@@ -21,6 +21,8 @@ class Gate {
   // `Bearer TOKEN`, or for what only looks (GET and HEAD) also `Basic`, as browsers write it, with
   // the token as the password. unauthorized; too_many, where the token's rate is used up.
   Result<std::shared_ptr<const Caller>> admit(const http::RequestHead& head) const;
+  // Whose token is presented, whether or not it lets this request in; null: nobody's. For the log.
+  std::shared_ptr<const Caller> presented(const http::RequestHead& head) const;
 
   // Reads the file again. Where that fails the tokens stay as they were. Answers how many there
   // are.
@@ -28,6 +30,7 @@ class Gate {
 
  private:
   Gate(std::string path, const Clock& clock, std::uint64_t max_leased_blocks, TokenSet tokens);
+  std::shared_ptr<const TokenSet> tokens() const;
 
   const std::string path_;
   const Clock& clock_;

@@ -58,6 +58,8 @@ constexpr std::array kFlags = {
          "auto, host or cuda; auto takes cuda where a device answers (default auto)"},
     Flag{"threads", "/threads", number, "network threads, 1 to 256 (default 1)"},
     Flag{"log-level", "/log_level", text, "debug, info, warning or error (default info)"},
+    Flag{"log-format", "/log_format", text,
+         "form of a line of the log: logfmt (name=value) or json, an object (default logfmt)"},
     Flag{"drain-delay-ms", "/drain_delay_ms", number,
          "how long a shutdown first says so on /readyz while it serves everything (default 0)"},
     Flag{"drain-timeout-ms", "/drain_timeout_ms", number,

@@ -22,6 +22,7 @@ constexpr std::array<std::string_view, 2> kAdmissionWords = {"always", "second_u
 constexpr std::array<std::string_view, 3> kDiskEngineWords = {"auto", "io_uring", "threads"};
 constexpr std::array<std::string_view, 2> kCollectiveWords = {"local", "nccl"};
 constexpr std::array<std::string_view, 4> kLogWords = {"debug", "info", "warning", "error"};
+constexpr std::array<std::string_view, 2> kLogFormatWords = {"logfmt", "json"};
 
 // A day: longer waits are mistakes of a unit.
 constexpr NumberBounds kTimeoutMs{1, 86'400'000};
@@ -472,6 +473,8 @@ Settings read_document(const json& document, DecodeErrors& errors) {
       static_cast<RuntimeChoice>(fields.optional_word("runtime", kRuntimeWords).value_or(0));
   settings.log_level =
       static_cast<LogLevel>(fields.optional_word("log_level", kLogWords).value_or(1));
+  settings.log_format =
+      static_cast<LogFormat>(fields.optional_word("log_format", kLogFormatWords).value_or(0));
   read(fields, "threads", {1, 256}, settings.http.threads);
   read(fields, "drain_delay_ms", {0, 3'600'000}, settings.drain_delay_ms);
   read(fields, "drain_timeout_ms", kTimeoutMs, settings.drain_timeout_ms);

@@ -39,6 +39,8 @@ enum class DiskEngine : std::uint8_t {
   threads,
 };
 
+enum class LogFormat : std::uint8_t { logfmt, json };
+
 // The kernel clears some 1 GB/s a thread; more than these would take the memory's bandwidth from
 // those who serve.
 inline constexpr unsigned kPopulateThreads = 4;
@@ -79,6 +81,7 @@ struct Settings {
   std::vector<CacheConfig> caches;
   std::vector<RestoreSetting> restore;  // in this order, after the caches are made
   LogLevel log_level = LogLevel::info;
+  LogFormat log_format = LogFormat::logfmt;
   // Of a shutdown: so long /readyz says so while everything is still served, for those who send
   // requests here to hear of it.
   std::uint32_t drain_delay_ms = 0;

@@ -7,6 +7,7 @@
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
 #include "server/routes/metrics_source.hpp"
+#include "server/routes/warnings.hpp"
 
 namespace cairn::routes {
 namespace {
@@ -88,6 +89,15 @@ ordered_json shared_body(const Service& service) {
           {"peers", nodes_body(service.shared->peer_stats().servers)}};
 }
 
+ordered_json warnings_body(const Service& service) {
+  ordered_json warnings = ordered_json::array();
+  for (const Warning& warning : warnings_of(service)) {
+    warnings.push_back(
+        {{"kind", warning.kind}, {"subject", warning.subject}, {"detail", warning.detail}});
+  }
+  return warnings;
+}
+
 ordered_json system_body(const Service& service) {
   const http::HttpServerStats http = service.http_stats();
   const auto transfers = service.manager.transfer_counts();
@@ -99,6 +109,7 @@ ordered_json system_body(const Service& service) {
             {"compiler", build_info::kCompiler},
             {"sanitizer", build_info::kSanitizer}}},
           {"state", to_string(service.phase)},
+          {"warnings", warnings_body(service)},
           {"uptime_ms", service.clock.unix_ms() - service.started_at_unix_ms},
           {"runtime", service.runtime.name()},
           {"runtime_fallback", service.runtime_fallback.empty()

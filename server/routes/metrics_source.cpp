@@ -51,6 +51,8 @@ std::string collect_metrics(const Service& service) {
                        .shared = shared ? &*shared : nullptr,
                        .damaged_descriptions = service.catalog.damaged(),
                        .memory_shortages = service.reserve.shortages(),
+                       .log_dropped = service.log.dropped(),
+                       .log_left_out = service.log.left_out(),
                        .http = service.counters,
                        .connections = {.open = http.connections_open,
                                        .accepted = http.connections_accepted,

@@ -50,9 +50,9 @@ TEST(CommandLine, WithoutFlagsServesTheDefaultCache) {
 }
 
 TEST(CommandLine, FlagsSetTheirFields) {
-  const Settings settings =
-      settings_of({"--listen", "[::1]:0", "--unix", "/tmp/s", "--data-dir=d", "--runtime", "host",
-                   "--threads", "3", "--log-level", "debug", "--max-lease-ms", "5"});
+  const Settings settings = settings_of({"--listen", "[::1]:0", "--unix", "/tmp/s", "--data-dir=d",
+                                         "--runtime", "host", "--threads", "3", "--log-level",
+                                         "debug", "--log-format", "json", "--max-lease-ms", "5"});
   EXPECT_EQ(settings.listen.host, "::1");
   EXPECT_EQ(settings.listen.port, 0);
   EXPECT_EQ(settings.listen.unix_path, "/tmp/s");
@@ -60,6 +60,7 @@ TEST(CommandLine, FlagsSetTheirFields) {
   EXPECT_EQ(settings.runtime, RuntimeChoice::host);
   EXPECT_EQ(settings.http.threads, 3u);
   EXPECT_EQ(settings.log_level, LogLevel::debug);
+  EXPECT_EQ(settings.log_format, LogFormat::json);
   EXPECT_EQ(settings.blocks.max_lease_ms, 5u);
 }
 
@@ -328,6 +329,7 @@ TEST(Settings, WrongFieldsAreNamed) {
       {R"({"transfers": {"copy_forms": {"load": {"rows": 1}}}})", "transfers.copy_forms.load.rows"},
       {R"({"host": {"devices": 0}})", "host.devices"},
       {R"({"log_level": "loud"})", "log_level is 'loud'"},
+      {R"({"log_format": "xml"})", "log_format is 'xml'"},
       {R"({"pressure": {"tape": {}}})", "pressure.tape"},
       {R"({"pressure": {"disk": {"elevated": 1.5}}})", "pressure.disk.elevated"},
       {R"({"pressure": {"disk": {"elevated": 0.95}}})", "pressure.disk.elevated"},

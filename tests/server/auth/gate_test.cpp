@@ -128,6 +128,22 @@ TEST_F(GateTest, TakesWhatABrowserSendsOnlyForLooking) {
   }
 }
 
+TEST_F(GateTest, KnowsWhoseTokenWasPresentedAlsoWhereItIsRefused) {
+  write(file_of(token_of()));
+  const auto gate = open();
+  http::RequestHead head;
+  head.method = http::Method::delete_;
+  const std::string basic = "Basic bWU6Y29ycmVjdC1ob3JzZS1iYXR0ZXJ5LXN0YXBsZQ==";
+  for (const std::string& known : {bearer_, basic}) {
+    head.authorization = known;
+    ASSERT_NE(gate->presented(head), nullptr) << known;
+  }
+  for (const std::string& unknown : {std::string(), bearer_ + "x", std::string("Basic eA==")}) {
+    head.authorization = unknown;
+    EXPECT_EQ(gate->presented(head), nullptr) << unknown;
+  }
+}
+
 TEST_F(GateTest, RefusesPaddingThatIsMoreThanTheBytesOrStandsBeforeThem) {
   write(file_of(token_of()));
   const auto gate = open();
