@@ -11,6 +11,8 @@ import os
 import pickle
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 import unittest
@@ -26,10 +28,27 @@ from cairn.engine.lookup import Finder, Lookups
 from cairn.engine.report import Report
 from cairn.errors import UnknownKey
 from cairn.leases import LeaseKeeper
+from cairn.model import Match, MatchedBlock
 from cairn.tier_view import ReadBlocks, WriteBlocks
 from server import PATIENCE_S, SHAPE, ServerCase, block, key
 from test_agents import BLOCKS, REGIONS, sealed
 from test_security import SecuredCase
+
+FORKS_IN_C = """
+import cairn, ctypes, os, sys
+url, cache, *keys = sys.argv[1:]
+client = cairn.Client(url)
+blocks = [client.get(cache, key) for key in keys]
+own, number = [], 0  # four processes, each with a key
+for _ in range(2):
+    child = ctypes.PyDLL(None).fork()
+    own, number = ([*own, child], number * 2) if child else ([], number * 2 + 1)
+for _ in range(50):
+    assert client.get(cache, keys[number]) == blocks[number]
+os.write(1, b"right ")
+for child in own:
+    assert os.waitpid(child, 0)[1] == 0
+"""
 
 
 class Child:
@@ -81,6 +100,20 @@ class Forked(ServerCase):
     def test_a_child_of_a_child_too(self) -> None:
         child = Child(lambda: [Child(lambda: self.read_many(1)).said, self.read_many(2)])
         self.assertEqual(child.said, "['right', 'right']")
+
+    def test_a_child_of_a_fork_in_c_too(self) -> None:
+        """Python's hooks do not run: uWSGI's workers are such. Nor may such a child have threads: this is a
+        process that has none."""
+        done = subprocess.run(
+            [
+                *(sys.executable, "-B", "-W", "ignore", "-c", FORKS_IN_C, self.server.unix, self.name),
+                *(key(number).hex() for number in range(4)),
+            ],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            timeout=PATIENCE_S,
+        )
+        self.assertEqual((done.returncode, done.stdout.split()), (0, [b"right"] * 4), done.stderr)
 
     def test_a_child_waits_for_no_lock_of_a_thread_that_it_has_not(self) -> None:
         view = TierView(self.client, self.name)
@@ -290,7 +323,7 @@ class Threads(unittest.TestCase):
 
         self.assertEqual(Child(work).said, "[(3, 'of the child')]")
 
-    def test_a_child_leaves_its_parents_look_ups(self) -> None:
+    def test_a_child_looks_up_by_itself(self) -> None:
         began, goes_on = threading.Event(), threading.Event()
         client = mock.Mock()
 
@@ -301,10 +334,20 @@ class Threads(unittest.TestCase):
 
         client.match.side_effect = match
         lookups = Lookups(Finder(client, ["c"], None, self.report))
+
+        def look_up() -> int:
+            block = MatchedBlock("pinned", 0, 1, key(1))
+            client.match = mock.Mock(return_value=Match(1, "l", 0, [block]))
+            while (found := lookups.poll("three", [key(1)], 0)) is None:
+                pass
+            lookups.close()
+            return found
+
         with self.assertLogs("cairn.test"):
             lookups.poll("one", [key(1)], 0)
             lookups.poll("two", [key(1)], 0)
             began.wait(PATIENCE_S)
+            self.assertEqual(Child(look_up).said, "1")
             self.assertEqual(Child(lookups.close).said, "None")
             goes_on.set()
             lookups.close()

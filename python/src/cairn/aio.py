@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Any, TypeVar
 
-from cairn._forks import in_each_child
+from cairn._forks import in_each_child, notice_fork
 from cairn._token import token_from
 from cairn._verbs import async_verb as verb
 from cairn.address import parse_address
@@ -192,6 +192,7 @@ class AsyncClient:
 
     def _enter(self) -> None:
         """Begins anew in another loop."""
+        notice_fork()
         loop = asyncio.get_running_loop()
         if self._loop is loop:
             return

@@ -11,7 +11,7 @@ from collections.abc import Generator
 from types import TracebackType
 from typing import TypeVar
 
-from cairn._forks import in_each_child
+from cairn._forks import in_each_child, notice_fork
 from cairn._token import token_from
 from cairn._verbs import verb
 from cairn.address import parse_address
@@ -70,6 +70,7 @@ class Client:
 
     def perform(self, call: Call[T], /) -> T:
         """Sends a call of `cairn.calls` and reads its answer."""
+        notice_fork()
         deadline = time.monotonic() + min(self.timeout, call.limit_s) + call.wait_s
         response = self._exchange(call.request, deadline)
         try:
