@@ -51,8 +51,11 @@ std::vector<SettingHelp> file_settings() {
   add("disk.crash_at", "for tests: the place where the process kills itself (default none)");
   add("events.zmq.topic", "the topic; {cache} in it stands for the cache's name (default empty)");
   add("events.zmq.cache", "the one cache that is told of (default: all)");
-  add("events.zmq.events", "form of an event: a list, or a map with names (default arrays)");
-  add("events.zmq.hashes", "form of a key: its bytes, or a number of its last 8 (default bytes)");
+  add("events.zmq.events", "form of an event: a list, or a map with names (default maps)");
+  add("events.zmq.hashes", "form of a key: its bytes, or a number of its last 8 (default int64)");
+  add("events.zmq.shared",
+      "form of a place in the shared tier: the medium REMOTE, or STORAGE with the locality REMOTE "
+      "(default medium)");
   add("events.zmq.rank", "the data-parallel rank that events name (default 0)");
   add("events.zmq.kept_batches", "batches kept for replay (default 10000)");
   add("events.zmq.high_water_mark",

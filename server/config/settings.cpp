@@ -222,17 +222,24 @@ std::vector<CacheConfig> read_caches(Fields& fields) {
   return caches;
 }
 
+// A word by its place among the enumerators; what was there stays where there is none.
+template <class E, std::size_t n>
+void read_word(Fields& fields, std::string_view name, const std::array<std::string_view, n>& words,
+               E& out) {
+  if (const auto at = fields.optional_word(name, words)) out = static_cast<E>(*at);
+}
+
 void read_zmq(Fields& fields, ZmqSettings& out) {
   static constexpr std::array<std::string_view, 2> kEvents = {"arrays", "maps"};
   static constexpr std::array<std::string_view, 2> kHashes = {"bytes", "int64"};
+  static constexpr std::array<std::string_view, 2> kShared = {"medium", "locality"};
   out.endpoint = fields.optional_string("endpoint").value_or("");
   out.replay_endpoint = fields.optional_string("replay_endpoint").value_or("");
   out.topic = fields.optional_string("topic").value_or("");
   out.cache = fields.optional_string("cache").value_or("");
-  out.form.events =
-      static_cast<KvEventForm::Events>(fields.optional_word("events", kEvents).value_or(0));
-  out.form.hashes =
-      static_cast<KvEventForm::Hashes>(fields.optional_word("hashes", kHashes).value_or(0));
+  read_word(fields, "events", kEvents, out.form.events);
+  read_word(fields, "hashes", kHashes, out.form.hashes);
+  read_word(fields, "shared", kShared, out.form.shared);
   read(fields, "rank", kAnyU32, out.form.rank);
   read(fields, "kept_batches", {1, 1u << 20}, out.kept_batches);
   read(fields, "high_water_mark", {1, 1u << 30}, out.high_water_mark);

@@ -8,17 +8,28 @@
 namespace cairn {
 namespace {
 
-// What an engine calls the places of its blocks.
-std::string_view medium_of(EventTier tier) {
+// What engines call the places of their blocks, since vLLM 0.27.
+struct Place {
+  std::string_view medium;
+  std::string_view locality = {};  // empty: not said
+};
+Place place_of(EventTier tier, const KvEventForm& form) {
+  constexpr std::string_view kStorage = "STORAGE";
+  constexpr std::string_view kLocal = "LOCAL";
   switch (tier) {
     case EventTier::device:
-      return "GPU";
+      return {"GPU", kLocal};
     case EventTier::pinned:
-      return "CPU";
+      return {"CPU", kLocal};
     case EventTier::disk:
-      return "DISK";
+      return {kStorage, kLocal};
     case EventTier::shared:
-      return "REMOTE";
+      // An array has no place for a locality.
+      if (form.shared == KvEventForm::Shared::medium ||
+          form.events == KvEventForm::Events::arrays) {
+        return {"REMOTE"};
+      }
+      return {kStorage, "REMOTE"};
   }
   invariant_broken("tier is an enumerator", "a router would look for a block in a wrong place");
 }
@@ -38,7 +49,8 @@ ordered_json hash_of(const BlockKey& key, const KvEventForm& form) {
   return number;
 }
 
-// The members in the order in which the arrays have them.
+// The members in the order in which the arrays have them. Readers of arrays count them: as many as
+// vLLM's classes had when they were arrays, and no more.
 ordered_json members_of(const KvEvent& event, const KvEventForm& form) {
   const EventGroup& group = event.group;
   ordered_json members = ordered_json::object();
@@ -53,7 +65,12 @@ ordered_json members_of(const KvEvent& event, const KvEventForm& form) {
     members["block_size"] = event.block_size;
     members["lora_id"] = nullptr;
   }
-  members["medium"] = medium_of(*group.tier);
+  const Place place = place_of(*group.tier, form);
+  members["medium"] = place.medium;
+  if (group.kind == BlockEventKind::stored) members["lora_name"] = nullptr;
+  if (form.events == KvEventForm::Events::maps && !place.locality.empty()) {
+    members["locality"] = place.locality;
+  }
   return members;
 }
 

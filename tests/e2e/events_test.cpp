@@ -183,8 +183,10 @@ class ZmqEvents : public testing::Test {
   std::unique_ptr<Rest> rest_;
 };
 
+const json kOldForm = {{"events", "arrays"}, {"hashes", "bytes"}};
+
 TEST_F(ZmqEvents, PublishesWhatARouterReads) {
-  serve({});
+  serve(kOldForm);
   TestCache cache(*rest_, {.pinned = 16});
   auto router = subscribe(cache);
   cache.store(1);
@@ -204,12 +206,13 @@ TEST_F(ZmqEvents, PublishesWhatARouterReads) {
   ASSERT_EQ(batch.size(), 3u);
   EXPECT_GT(batch.at(0).get<double>(), 1.6e9) << "seconds";
   EXPECT_EQ(batch.at(2), 0);
-  ASSERT_EQ(stored.size(), 7u);
+  ASSERT_EQ(stored.size(), 8u);
   EXPECT_EQ(stored.at(2), stored.at(1).size() == 1 ? bytes_of(key(1)) : json(nullptr));
   EXPECT_EQ(stored.at(3), json::array());
   EXPECT_EQ(stored.at(4), kPageSize);
   EXPECT_TRUE(stored.at(5).is_null());
   EXPECT_EQ(stored.at(6), "CPU");
+  EXPECT_TRUE(stored.at(7).is_null());
 
   const std::uint64_t number = number_of(frames[1]);
   EXPECT_TRUE(rest_->del(cache.key_path(2)).ok());
@@ -225,8 +228,8 @@ TEST_F(ZmqEvents, PublishesWhatARouterReads) {
       json::array({"AllBlocksCleared"}));
 }
 
-TEST_F(ZmqEvents, WritesMapsAndNumbersWhereThatIsSet) {
-  serve({{"events", "maps"}, {"hashes", "int64"}, {"rank", 3}});
+TEST_F(ZmqEvents, WritesMapsAndNumbersUnlessSetOtherwise) {
+  serve({{"rank", 3}});
   TestCache cache(*rest_, {.pinned = 16});
   auto router = subscribe(cache);
   EXPECT_EQ(rest_->put_bytes(cache.path("/keys/0102030405060708090a"), block(1)).status, 201u);
@@ -241,11 +244,13 @@ TEST_F(ZmqEvents, WritesMapsAndNumbersWhereThatIsSet) {
   EXPECT_TRUE(stored.at("parent_block_hash").is_null());
   EXPECT_EQ(stored.at("block_size"), kPageSize);
   EXPECT_EQ(stored.at("medium"), "CPU");
+  EXPECT_EQ(stored.at("locality"), "LOCAL");
+  EXPECT_TRUE(stored.at("lora_name").is_null());
   EXPECT_EQ(json::from_msgpack(frames[2]).at(2), 3);
 }
 
 TEST_F(ZmqEvents, ReplaysWhatASubscriberMissed) {
-  serve({});
+  serve(kOldForm);
   TestCache cache(*rest_, {.pinned = 16});
   cache.store(1);
   cache.store(2);

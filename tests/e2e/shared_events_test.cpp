@@ -121,6 +121,7 @@ TEST(SharedEventsTest, ForARouterTheMediumIsRemote) {
   EXPECT_EQ(stored.at("block_hashes").size(), 1U);
   EXPECT_EQ(stored.at("token_ids"), json::array({5, 6, 7, 8}));
   EXPECT_EQ(stored.at("block_size"), kPageSize);
+  EXPECT_FALSE(stored.contains("locality"));
 }
 
 }  // namespace

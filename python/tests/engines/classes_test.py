@@ -32,6 +32,9 @@ class OwnClasses(unittest.TestCase):
     def test_the_compose_file_with_vllm(self) -> None:
         self.run_inside("compose.py")
 
+    def test_the_servers_events_are_read_by_the_engines_own_classes(self) -> None:
+        self.run_inside("kv_events.py")
+
     def test_torch_pools(self) -> None:
         self.run_inside("torch_pool.py")
 
