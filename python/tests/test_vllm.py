@@ -54,6 +54,7 @@ class EngineCase(ServerCase):
             options=Options(url, more.pop("token", None), cache=cache, ca=more.pop("ca", None), **sizes),
             identity=Identity("m", {"test": self.id()}),
             block_tokens=BLOCK_TOKENS,
+            attention="full_attention",
             ranks=all_ranks(ranks, 1),
             replicas=1,
             layers=[],
@@ -495,6 +496,7 @@ class Setups(unittest.TestCase):
         config = setup.cache_config(num_layers=3, layer_values=16 * 576, dtype_bytes=2)
         assert config is not None
         self.assertEqual(config.layout, Shape(3, 1, 16, 576, 2))
+        self.assertEqual(setup.attention, "mla_attention")
 
     def test_a_latent_that_vllm_cannot_compute_behind_a_prefix_is_refused_by_name(self) -> None:
         with self.assertRaisesRegex(Unsupported, "MLA .* prefix caching is off"):

@@ -110,12 +110,14 @@ class Events(EngineCase):
             self.assertEqual(event.parent_block_hash, hashes[at - 1] if at else None)
             tokens = request.all_token_ids[at * BLOCK_TOKENS : (at + 1) * BLOCK_TOKENS]
             self.assertEqual((event.token_ids, event.block_size), (tokens, BLOCK_TOKENS))
-            self.assertEqual((event.medium, event.ownership, event.group_idx), ("CPU", "cairn", 0))
+            self.assertEqual((event.medium, event.locality, event.group_idx), ("CPU", "LOCAL", 0))
+            self.assertEqual(event.kv_cache_spec_kind, "full_attention")
+            self.assertFalse(hasattr(event, "ownership"))
             self.assertEqual((event.lora_id, event.lora_name), (None, None))
         self.client.clear(setup.cache_name(setup.ranks[0]))
         gone = self.until(engine, lambda events: sum(len(one.block_hashes) for one in events) >= 23)
         self.assertCountEqual([one for event in gone for one in event.block_hashes], hashes)
-        self.assertEqual({event.medium for event in gone}, {"CPU"})
+        self.assertEqual({(event.medium, event.locality) for event in gone}, {("CPU", "LOCAL")})
         self.assertFalse(any(hasattr(event, "token_ids") for event in gone))
 
     def test_what_an_engine_finds_is_told_by_it_too(self) -> None:

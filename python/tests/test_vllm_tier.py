@@ -81,13 +81,11 @@ class Tiers(ServerCase):
     def setUpClass(cls) -> None:
         super().setUpClass()
         names = ("OffloadingEvent", "ReqContext", "RequestOffloadingContext", "ScheduleEndContext")
-        event = type(
-            "Event", (SimpleNamespace,), {"__init__": lambda self, keys, *_, **__: setattr(self, "keys", keys)}
-        )
         modules: dict[str, Any] = {
             "vllm.v1.kv_offload.base": {
                 **dict.fromkeys(names, object),
-                "OffloadingEvent": event,
+                "OffloadingEvent": lambda keys, medium, **more: SimpleNamespace(keys=keys, medium=medium, **more),
+                "Locality": SimpleNamespace(LOCAL="local"),
                 "LookupResult": Result,
                 "Medium": SimpleNamespace(STORAGE="storage"),
             },
@@ -145,7 +143,10 @@ class Tiers(ServerCase):
         tier.submit_store(self.job(1, keys, [5, 2]))
         stored = self.ended(tier)
         self.assertEqual((stored.job_id, stored.success, stored.transfer_bytes), (1, True, 2 * CHUNK))
-        self.assertEqual([event.keys for event in tier.take_events()], [keys])
+        (event,) = tier.take_events()
+        self.assertEqual(
+            (event.keys, event.medium, event.locality, event.removed), (keys, "storage", "local", False)
+        )
         self.assertEqual(
             [tier.lookup(key, Context("r")) for key in (*keys, b"c" * 36)], [Result.HIT] * 2 + [Result.MISS]
         )

@@ -182,18 +182,19 @@ class VllmOnTheCpu(EngineCase):
         blocks = 207 // BLOCK_TOKENS
         events = engine.generate(one)["events"]
 
-        def of(kind: str, owner: str | None, medium: str) -> list[dict[str, Any]]:
+        def of(kind: str, locality: str | None, medium: str) -> list[dict[str, Any]]:
             return [
                 event
                 for event in events
-                if (event["type"], event.get("ownership"), event.get("medium")) == (kind, owner, medium)
+                if (event["type"], event.get("locality"), event.get("medium")) == (kind, locality, medium)
+                and "ownership" not in event
             ]
 
         def until(kind: str) -> None:
             """Each step of the engine tells what has changed since the one before."""
             deadline = time.monotonic() + PATIENCE_S
             while any(
-                sum(len(event["block_hashes"]) for event in of(kind, "cairn", medium)) < blocks
+                sum(len(event["block_hashes"]) for event in of(kind, "LOCAL", medium)) < blocks
                 for medium in ("CPU", "STORAGE")
             ):
                 self.assertLess(time.monotonic(), deadline, events)
@@ -203,8 +204,10 @@ class VllmOnTheCpu(EngineCase):
         own = [hash for event in of("BlockStored", None, "GPU") for hash in event["block_hashes"]]
         self.assertEqual(len(own), blocks)
         for medium in ("CPU", "STORAGE"):
-            told = {event["block_hashes"][0]: event for event in of("BlockStored", "cairn", medium)}
+            told = {event["block_hashes"][0]: event for event in of("BlockStored", "LOCAL", medium)}
             self.assertEqual(set(told), set(own))
+            kinds = {event.get("kv_cache_spec_kind") for event in of("BlockStored", None, "GPU")}
+            self.assertEqual({event["kv_cache_spec_kind"] for event in told.values()}, kinds)
             chain = [told[hash] for hash in own]
             self.assertEqual([event["parent_block_hash"] for event in chain], [None, *own[:-1]])
             self.assertEqual([token for event in chain for token in event["token_ids"]][:192], one[:192])

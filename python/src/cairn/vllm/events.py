@@ -25,7 +25,8 @@ from cairn.model import MatchedBlock, Tier
 
 # A cache with a device tier is not named here: `GPU` would be the engine's own blocks.
 MEDIA: dict[Tier, str] = {"pinned": MEDIUM_CPU, "disk": MEDIUM_STORAGE}
-OWNERSHIP = "cairn"
+# Beside the engine, and not named by an owner: Dynamo reads none but events without one, and its own tier's.
+LOCALITY = "LOCAL"
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,12 @@ class Described:
 class Events:
     """Blocks that this engine has computed or looked up, and where they lie."""
 
-    def __init__(self, client: Client, caches: Sequence[str], block_tokens: int, report: Report) -> None:
+    def __init__(
+        self, client: Client, caches: Sequence[str], block_tokens: int, attention: str, report: Report
+    ) -> None:
+        """attention: the kind of the engine's only KV cache group, as its own events name it."""
         self._block_tokens = block_tokens
+        self._attention = attention
         self._places: Places[Described] = Places(caches, MEDIA)
         self._follower = Follower(client, self._places, report)
 
@@ -65,7 +70,7 @@ class Events:
         for tier, block in changes.removed:
             gone[tier].append(block.block_hash)
         removed = [
-            BlockRemoved(block_hashes=hashes, medium=MEDIA[tier], group_idx=0, ownership=OWNERSHIP)
+            BlockRemoved(block_hashes=hashes, medium=MEDIA[tier], group_idx=0, locality=LOCALITY)
             for tier, hashes in gone.items()
         ]
         return [*removed, *(self._stored(tier, block) for tier, block in changes.stored)]
@@ -97,5 +102,6 @@ class Events:
             lora_name=block.lora_name,
             extra_keys=block.extra_keys,
             group_idx=0,
-            ownership=OWNERSHIP,
+            kv_cache_spec_kind=self._attention,
+            locality=LOCALITY,
         )

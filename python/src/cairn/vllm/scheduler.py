@@ -32,7 +32,7 @@ class SchedulerSide:
         if setup.tells:
             from cairn.vllm.events import Events
 
-            self._events = Events(client, caches, setup.block_tokens, report)
+            self._events = Events(client, caches, setup.block_tokens, setup.attention, report)
         tell = None if self._events is None else self._events.found
         self._finder = Finder(client, caches, "pinned" if setup.options.pinned_bytes else None, report, tell)
         self._lookups = Lookups(self._finder)

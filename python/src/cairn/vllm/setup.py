@@ -12,8 +12,9 @@ from cairn.model import CacheConfig, Shape
 
 # What takes longer is a miss.
 DEADLINE_LOOKUP_S = 2.0
-# What keeps every block of a request, and nothing besides. Some of vLLM's other kinds are made of these.
-DONE = ("FullAttentionSpec", "MLAAttentionSpec")
+# What keeps every block of a request, and nothing besides, with the word for it in vLLM's events. Some of vLLM's
+# other kinds are made of these.
+DONE = {"FullAttentionSpec": "full_attention", "MLAAttentionSpec": "mla_attention"}
 # Of a model's configuration: what is of the machine or the library, and changes no value.
 NOT_OF_THE_MODEL = ("_name_or_path", "transformers_version", "architectures")
 
@@ -25,6 +26,7 @@ class Setup:
     options: Options
     identity: Identity
     block_tokens: int
+    attention: str  # as vLLM's events name it
     ranks: list[Rank]
     replicas: int  # workers that hold the same bytes of each block; the first of them saves
     layers: list[str]
@@ -51,6 +53,7 @@ class Setup:
             options=Options.of(transfer.kv_connector_extra_config),
             identity=Identity(config.model_config.model, _facts(config, spec)),
             block_tokens=spec.block_size,
+            attention=DONE[type(spec).__name__],
             ranks=all_ranks(parallel.tensor_parallel_size // replicas, parallel.pipeline_parallel_size),
             replicas=replicas,
             layers=list(group.layer_names),

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 from vllm.v1.kv_offload.base import (
+    Locality,
     LookupResult,
     Medium,
     OffloadingEvent,
@@ -72,6 +73,7 @@ class CairnTier(SecondaryTierManager):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
+        self.locality = Locality.LOCAL
         given = Options.of(options, "the tier")
         self._report = report = Report(logging.getLogger("vllm.cairn"))
         name = given.cache or _identity(offloading_spec.config, self.block_size_bytes).cache_name(Rank())
@@ -118,7 +120,8 @@ class CairnTier(SecondaryTierManager):  # type: ignore[misc]
             job = self._jobs.pop(store.number)
             self._pending_stores -= 1
             if store.result and self._events is not None:
-                self._events.append(OffloadingEvent(list(job.keys), self.medium, removed=False))
+                event = OffloadingEvent(list(job.keys), self.medium, removed=False, locality=self.locality)
+                self._events.append(event)
             results.append(self._result(store.number, store.result, store.seconds, len(job.keys)))
         for load in self._loads.take_done():
             job = self._jobs.pop(load.number)
