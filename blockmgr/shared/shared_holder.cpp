@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "blockmgr/index/cache_name.hpp"
+#include "transport/store/http_peers.hpp"
 
 namespace cairn {
 namespace {
@@ -33,9 +34,10 @@ std::optional<SharedHolder> SharedHolder::read(std::string_view text) {
   SharedHolder holder;
   holder.url = take_word(text);
   holder.cache = take_word(text);
-  if (holder.url.empty() || !is_cache_name(holder.cache)) return std::nullopt;
+  const auto url = read_peer_url(holder.url);
+  if (!url || url->address.host.empty() || !is_cache_name(holder.cache)) return std::nullopt;
   holder.host = take_word(text);
-  holder.unix_path = text;
+  if (is_socket_path(text)) holder.unix_path = text;
   return holder;
 }
 

@@ -17,7 +17,8 @@ struct SharedHolder {
   std::string unix_path = {};
 
   std::string text() const;
-  // Nothing where it is none of this form, or longer than any.
+  // Nothing where it is none of this form, longer than any, or where its URL is none of a server. A
+  // socket's path that can be none is left out.
   static std::optional<SharedHolder> read(std::string_view text);
 };
 

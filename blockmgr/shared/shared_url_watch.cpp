@@ -1,7 +1,10 @@
 #include "blockmgr/shared/shared_url_watch.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
+
+#include "transport/store/wire_address.hpp"
 
 namespace cairn {
 namespace {
@@ -11,6 +14,12 @@ constexpr std::chrono::milliseconds kLifetime{10'000};
 constexpr std::chrono::milliseconds kPeriod{3'000};
 // Nobody waits for it.
 constexpr std::chrono::milliseconds kPatience{2'000};
+
+// As a server names its start: HOST/NUMBER. Whatever else the store says is nobody's name.
+bool is_instance(std::string who) {
+  std::ranges::replace(who, '/', '-');
+  return is_host(who);
+}
 
 }  // namespace
 
@@ -50,7 +59,7 @@ void SharedUrlWatch::found(const SharedStore::Holders& all) {
   MutexLock lock(mutex_);
   others_.clear();
   for (const SharedStore::Holder& one : all) {
-    if (one.who != self_.instance) others_.push_back(one.who);
+    if (one.who != self_.instance && is_instance(one.who)) others_.push_back(one.who);
   }
 }
 

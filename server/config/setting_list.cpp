@@ -91,8 +91,12 @@ std::vector<SettingHelp> file_settings() {
   add("shared.peer.token_file",
       "file whose first line is a token of role peer, for the other servers (default none)");
   add("shared.peer.ca",
-      "PEM file of the authorities that sign their certificates; with it only https:// is asked "
-      "(default the system's)");
+      "PEM file of the authorities that sign their certificates; with it only https:// is asked, "
+      "and Unix sockets of unix_users (default the system's)");
+  add("shared.peer.unix_users",
+      "whose Unix sockets are asked, by name or number, beside those of the server's own user; "
+      "with "
+      "shared.peer.ca these alone (default none)");
   add("shared.peer.cert", "PEM file with a certificate for them to see (default none)");
   add("shared.peer.key", "PEM file with its key");
   add("shared.peer.connections", "connections, a server (default 2)");

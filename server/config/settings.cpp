@@ -280,6 +280,25 @@ void read_wire_tls(Fields& fields, WireTls& out) {
   }
 }
 
+// Names or numbers.
+void read_users(Fields& fields, std::string_view name, std::vector<uid_t>& out) {
+  const json* users = fields.optional_list(name);
+  if (users == nullptr) return;
+  const std::string path = fields.path_of(name);
+  for (const json& user : *users) {
+    if (!user.is_string()) {
+      fields.errors().add(ErrorCode::wrong_type, path + " has something that is no string");
+      return;
+    }
+    const auto found = http::find_user(user);
+    if (found) {
+      out.push_back(*found);
+    } else {
+      fields.errors().add(found.error().code, path + " cannot be used: " + found.error().detail);
+    }
+  }
+}
+
 void read_peers(Fields& fields, PeerSettings& out) {
   auto token = bearer_token(read_secret(fields, "token_file"), fields.path_of("token_file"));
   if (token) {
@@ -288,6 +307,7 @@ void read_peers(Fields& fields, PeerSettings& out) {
     fields.errors().add(token.error().code, token.error().detail);
   }
   read_wire_tls(fields, out.tls);
+  read_users(fields, "unix_users", out.unix_users);
   out.needs_tls = !out.tls.ca.empty();
   read(fields, "connections", {1, 64}, out.connections);
   read(fields, "timeout_ms", {10, 60'000}, out.timeout_ms);
@@ -346,21 +366,7 @@ void read_unix_access(Fields& fields, http::UnixAccess& out) {
                  fields.path_of("unix_group") + " cannot be used: " + group.error().detail);
     }
   }
-  const json* users = fields.optional_list("unix_users");
-  if (users == nullptr) return;
-  for (const json& name : *users) {
-    const std::string path = fields.path_of("unix_users");
-    if (!name.is_string()) {
-      errors.add(ErrorCode::wrong_type, path + " has something that is no string");
-      return;
-    }
-    const auto user = http::find_user(name);
-    if (user) {
-      out.users.push_back(*user);
-    } else {
-      errors.add(user.error().code, path + " cannot be used: " + user.error().detail);
-    }
-  }
+  read_users(fields, "unix_users", out.users);
 }
 
 void read_security(Fields& fields, Settings& out) {

@@ -299,6 +299,15 @@ TEST(Settings, ReadsTheFormsOfCopiesThatCalibrationPrints) {
   EXPECT_EQ(forms.device, CopyThresholds{}.device);
 }
 
+TEST(Settings, ReadsWhoseSocketsOfOtherServersAreAsked) {
+  const auto settings = read_settings(
+      R"({"shared": {"url": "redis://a", "peer": {"unix_users": ["root", "4711"], "ca": "/ca"}}})");
+  ASSERT_TRUE(settings) << settings.error().detail;
+  EXPECT_EQ(settings->peers.unix_users, (std::vector<uid_t>{0, 4711}));
+  EXPECT_TRUE(settings->peers.needs_tls);
+  EXPECT_EQ(read_settings("{}")->peers.unix_users, std::vector<uid_t>());
+}
+
 TEST(Settings, WrongFieldsAreNamed) {
   struct Wrong {
     const char* text;
@@ -328,6 +337,11 @@ TEST(Settings, WrongFieldsAreNamed) {
       {R"({"transfers": {"strategy": {"down": "auto"}}})", "transfers.strategy.down"},
       {R"({"transfers": {"copy_forms": {"load": {"rows": 1}}}})", "transfers.copy_forms.load.rows"},
       {R"({"host": {"devices": 0}})", "host.devices"},
+      {R"({"shared": {"peer": {"unix_users": "root"}}})", "shared.peer.unix_users"},
+      {R"({"shared": {"peer": {"unix_users": [1]}}})", "shared.peer.unix_users"},
+      {R"({"shared": {"peer": {"unix_users": ["no such user"]}}})", "shared.peer.unix_users"},
+      {R"({"events": {"zmq": {"shared": "far"}}})", "events.zmq.shared is 'far'"},
+      {R"({"events": {"zmq": {"hashes": "sha"}}})", "events.zmq.hashes is 'sha'"},
       {R"({"log_level": "loud"})", "log_level is 'loud'"},
       {R"({"log_format": "xml"})", "log_format is 'xml'"},
       {R"({"pressure": {"tape": {}}})", "pressure.tape"},

@@ -2,17 +2,27 @@
 #include "transport/store/http_peers.hpp"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 
+#include <fstream>
 #include <future>
 #include <numeric>
 #include <thread>
 
+#include "tests/fakes/temp_dir.hpp"
 #include "tests/store/scripted_server.hpp"
 
 namespace cairn::testing {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::Ge;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Le;
+using ::testing::SizeIs;
 using Answer = ScriptedServer::Answer;
 
 const std::string kBody = R"({"keys":["aa"]})";
@@ -206,19 +216,156 @@ TEST(HttpPeers, NobodyListens) {
   std::string back(2, '.');
   EXPECT_EQ(client.read("http://127.0.0.1:1", back).error().code, ErrorCode::unavailable);
   EXPECT_EQ(client.read("unix:/nowhere/at/all", back).error().code, ErrorCode::unavailable);
-  EXPECT_EQ(client.read("unix:/" + std::string(300, 'a'), back).error().code,
-            ErrorCode::unavailable);
 }
 
 TEST(HttpPeers, WhatIsNoServerIsRefused) {
   PeerClient client;
   std::string back(2, '.');
   for (const char* url : {"", "ftp://a", "http://", "http://a b", "http://a/b", "http://a:99999",
-                          "http://a\r\nX: y", "unix:relative"}) {
-    EXPECT_EQ(client.read(url, back).error().code, ErrorCode::malformed) << url;
+                          "http://a\r\nX: y", "unix:relative", "unix:/a/../b", "unix:/\x1b[2J",
+                          "http://\xff\xfe", "http://a\x1b[2J", "http://a\"b", "http://a:0"}) {
+    const auto refused = client.read(url, back).error();
+    EXPECT_EQ(refused.code, ErrorCode::malformed) << url;
+    EXPECT_THAT(refused.detail, Each(AllOf(Ge(' '), Le('~'))));
   }
+  for (const std::string& url : {std::string("unix:/a\0b", 9), std::string("http://a\0b", 10),
+                                 "unix:/" + std::string(300, 'a')}) {
+    EXPECT_EQ(client.read(url, back).error().code, ErrorCode::malformed);
+  }
+  EXPECT_THAT(client.stats().servers, IsEmpty());
   PeerClient strict({.needs_tls = true, .connections = 1});
   EXPECT_EQ(strict.read("http://127.0.0.1:1", back).error().code, ErrorCode::malformed);
+}
+
+// Listens on a Unix socket, and takes whatever comes.
+class Socket {
+ public:
+  // The file is the first user's, and the other one listens.
+  struct Users {
+    uid_t owner = ::geteuid();
+    uid_t listener = ::geteuid();
+  };
+  explicit Socket(const Users& users) {
+    sockaddr_un address{.sun_family = AF_UNIX, .sun_path = ""};
+    path().copy(address.sun_path, sizeof address.sun_path - 1);
+    ::chmod(dir_.path().c_str(), 0777);
+    const uid_t own = ::geteuid();
+    EXPECT_EQ(::seteuid(users.listener), 0);
+    EXPECT_EQ(::bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(::listen(listener_, 4), 0);
+    EXPECT_EQ(::seteuid(own), 0);
+    EXPECT_EQ(::chown(path().c_str(), users.owner, static_cast<gid_t>(-1)), 0);
+    thread_ = std::thread([this] { serve(); });
+  }
+  ~Socket() {
+    ::shutdown(listener_, SHUT_RDWR);
+    thread_.join();
+    ::close(listener_);
+  }
+  std::string path() const { return (dir_.path() / "s").string(); }
+  std::string url() const { return "unix:" + path(); }
+  std::size_t come_bytes() const { return come_bytes_; }
+
+ private:
+  void serve() {
+    while (true) {
+      const int connection = ::accept(listener_, nullptr, nullptr);
+      if (connection < 0) return;
+      char buffer[4096];
+      const auto bytes = ::recv(connection, buffer, sizeof buffer, 0);
+      if (bytes > 0) {
+        come_bytes_ += static_cast<std::size_t>(bytes);
+        const std::string answer = ScriptedServer::ok("ab");
+        ::send(connection, answer.data(), answer.size(), MSG_NOSIGNAL);
+        while (::recv(connection, buffer, sizeof buffer, 0) > 0) continue;
+      }
+      ::close(connection);
+    }
+  }
+
+  const fakes::TempDir dir_;
+  const int listener_ = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  std::atomic<std::size_t> come_bytes_{0};
+  std::thread thread_;
+};
+
+constexpr uid_t kStranger = 65'534;
+
+TEST(HttpPeers, TheTokenGoesToASocketOfTheServersOwnUser) {
+  Socket socket({});
+  PeerClient client({.token = "sesame", .connections = 1});
+  std::string back(2, '.');
+  EXPECT_EQ(client.read(socket.url(), back).value(), 1U);
+  EXPECT_EQ(back, "ab");
+}
+
+TEST(HttpPeers, AStrangersSocketIsSentNothing) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root gives a file to another user";
+  for (const Socket::Users& users :
+       {Socket::Users{.owner = kStranger, .listener = kStranger}, Socket::Users{.owner = kStranger},
+        Socket::Users{.listener = kStranger}}) {
+    Socket socket(users);
+    PeerClient client({.token = "sesame", .connections = 1});
+    std::string back(2, '.');
+    EXPECT_EQ(client.read(socket.url(), back).error().code, ErrorCode::unavailable);
+    EXPECT_EQ(socket.come_bytes(), 0U);
+  }
+}
+
+TEST(HttpPeers, ASocketOfAUserThatIsNamedIsAsked) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root gives a file to another user";
+  for (const bool needs_tls : {false, true}) {
+    Socket socket({.owner = kStranger, .listener = kStranger});
+    PeerClient client(
+        {.needs_tls = needs_tls, .unix_users = {kStranger}, .token = "sesame", .connections = 1});
+    std::string back(2, '.');
+    EXPECT_EQ(client.read(socket.url(), back).value(), 1U) << needs_tls;
+  }
+}
+
+// No certificate vouches for it.
+TEST(HttpPeers, WithAnAuthorityEvenASocketOfTheOwnUserIsSentNothing) {
+  Socket socket({});
+  PeerClient client({.needs_tls = true, .token = "sesame", .connections = 1});
+  std::string back(2, '.');
+  EXPECT_EQ(client.read(socket.url(), back).error().code, ErrorCode::malformed);
+  PeerClient other(
+      {.needs_tls = true, .unix_users = {kStranger}, .token = "sesame", .connections = 1});
+  EXPECT_EQ(other.read(socket.url(), back).error().code, ErrorCode::unavailable);
+  EXPECT_EQ(socket.come_bytes(), 0U);
+}
+
+TEST(HttpPeers, WhatIsNoSocketIsNotAsked) {
+  const fakes::TempDir dir;
+  std::ofstream(dir.path() / "file") << "text";
+  PeerClient client;
+  std::string back(2, '.');
+  for (const std::string name : {"file", ".", "nothing"}) {
+    EXPECT_EQ(client.read("unix:" + (dir.path() / name).string(), back).error().code,
+              ErrorCode::unavailable);
+  }
+}
+
+TEST(HttpPeers, PlacesOfServersThatHaveGoneAreGivenBack) {
+  PeerClient client;
+  std::string back(2, '.');
+  // Nobody listens there.
+  for (int port = 1; port <= 4'300; ++port) {
+    const std::string server = "http://127.0.0.2:" + std::to_string(port);
+    ASSERT_EQ(client.read(server, back).error().code, ErrorCode::unavailable) << port;
+  }
+  EXPECT_THAT(client.stats().servers, SizeIs(4'096U));
+  ScriptedServer server([](int, const std::string&) { return Answer{ScriptedServer::ok("ab")}; });
+  EXPECT_EQ(client.read(server.url(), back).value(), 1U);
+}
+
+TEST(HttpPeers, AnAnswerThatIsPutOffForEverIsGivenUp) {
+  std::string waits;
+  for (int i = 0; i < 500; ++i) waits += "HTTP/1.1 100 Continue\r\n\r\n";
+  ScriptedServer server([&](int, const std::string&) { return Answer{waits}; });
+  PeerClient client;
+  std::string back(2, '.');
+  EXPECT_EQ(client.read(server.url(), back).error().code, ErrorCode::unavailable);
 }
 
 TEST(HttpPeers, ManyReadsAreAnsweredEachAndTooManyRefused) {

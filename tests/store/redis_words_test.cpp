@@ -19,6 +19,29 @@ TEST(RedisUrl, NamesNodesAndWhetherTlsIsSpoken) {
   EXPECT_EQ(more.endpoints[1].text(), "[::1]:65535");
 }
 
+TEST(WireAddress, AHostIsOfWhatNamesAndAddressesAreMadeOf) {
+  for (const char* host : {"a", "cache-1.example_b.org", "10.0.0.7", "fe80::1%eth0", "::"}) {
+    EXPECT_TRUE(is_host(host)) << host;
+  }
+  for (const std::string host : {"", "a b", "a\nb", "\x1b[2J", "\xc3\xa4", "a/b", "a\"", "a@b"}) {
+    EXPECT_FALSE(is_host(host)) << host;
+  }
+  EXPECT_FALSE(is_host(std::string("a\0", 2)));
+  EXPECT_FALSE(is_host(std::string(254, 'a')));
+}
+
+TEST(WireAddress, ASocketsPathIsAbsoluteAndFitsAnAddress) {
+  for (const char* path : {"/a", "/run/a b/..c/cairn.sock", "/a/b.."}) {
+    EXPECT_TRUE(is_socket_path(path)) << path;
+  }
+  for (const std::string path : {"", "a", "/a/../b", "/..", "/a\nb", "/\x1b[2J", "/\xff"}) {
+    EXPECT_FALSE(is_socket_path(path)) << path;
+  }
+  EXPECT_FALSE(is_socket_path(std::string("/a\0b", 4)));
+  EXPECT_TRUE(is_socket_path("/" + std::string(106, 'a')));
+  EXPECT_FALSE(is_socket_path("/" + std::string(107, 'a')));
+}
+
 TEST(RedisUrl, WhatIsNoneIsRefused) {
   for (const char* url : {"", "store", "http://store", "redis://", "redis://a,", "redis://a:0",
                           "redis://a:65536", "redis://a:b", "redis://[::1", "redis://a:1x"}) {
@@ -82,6 +105,11 @@ TEST(RedisSlots, AClustersAnswerSaysWhoHasWhat) {
   EXPECT_FALSE(
       read_slots(list({list({number(0), number(16384), list({text("a"), number(1)})})}), asked));
   EXPECT_FALSE(read_slots(list({list({number(0), number(1)})}), asked));
+  const auto of_a = [](std::int64_t first, std::int64_t last) {
+    return list({number(first), number(last), list({text("a"), number(1)})});
+  };
+  EXPECT_FALSE(read_slots(list({of_a(2, 1)}), asked));
+  EXPECT_FALSE(read_slots(list({of_a(0, 16383), of_a(5, 5)}), asked));
 }
 
 }  // namespace

@@ -450,5 +450,24 @@ TEST(SharedHolder, AnEntryIsReadAsItWasWritten) {
   }
 }
 
+TEST(SharedHolder, AUrlThatIsNoServersIsNoEntry) {
+  for (const std::string url :
+       {"unix:/run/other.sock", "http://a\x1b[2J", "http://\xff\xfe", "http://a\nb", "ftp://a", "a",
+        "http://a/b", "http://a:0", "http://", "https://a\"b"}) {
+    EXPECT_FALSE(SharedHolder::read("1 " + url + " llama")) << url;
+  }
+}
+
+TEST(SharedHolder, APathThatIsNoSocketsIsLeftOut) {
+  for (const std::string path : {"relative", "/run/../etc/x", "/a\nb", "/\x1b[2J", "/\xff"}) {
+    const auto read = SharedHolder::read("1 http://a llama b00t " + path);
+    ASSERT_TRUE(read) << path;
+    EXPECT_EQ(read->unix_path, "") << path;
+  }
+  const auto read = SharedHolder::read(std::string("1 http://a llama b00t /a\0b", 26));
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->unix_path, "");
+}
+
 }  // namespace
 }  // namespace cairn::testing

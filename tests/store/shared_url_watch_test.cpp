@@ -66,6 +66,17 @@ TEST(SharedUrlWatch, AServerThatWasKilledIsNotTakenForAnotherByItsNextStart) {
   EXPECT_THAT(one->tiers.same_url(), IsEmpty());
 }
 
+TEST(SharedUrlWatch, WhatIsNoNameOfAServerIsNotRepeated) {
+  Servers servers;
+  const auto one = servers.start("h1/1");
+  auto& told = servers.store.holders["cairn-server:http://a"];
+  for (const std::string name : {"a\nb/1", "\x1b[2J", "\xff/1", "", "a\"/1"}) told[name] = 0;
+  told[std::string(2'000, 'a')] = 0;
+  told["h2/2"] = 0;
+  Servers::pass({one.get()}, 20);
+  EXPECT_THAT(one->tiers.same_url(), ElementsAre("h2/2"));
+}
+
 TEST(SharedUrlWatch, AStoreThatSaysNothingNamesNobody) {
   Servers servers;
   const auto one = servers.start("h1/1");

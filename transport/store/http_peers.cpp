@@ -1,13 +1,17 @@
 #include "transport/store/http_peers.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
+#include <list>
 #include <map>
 #include <utility>
 
 #include "base/mutex.hpp"
+#include "base/printable.hpp"
 #include "base/thread.hpp"
 #include "transport/collective/pieces.hpp"
 #include "transport/store/circuit.hpp"
@@ -19,8 +23,11 @@ namespace {
 namespace asio = boost::asio;
 using Clock = std::chrono::steady_clock;
 
-// Servers that are known at a time: what the store names is not bounded by this side.
+// Servers that are known at a time: what the store names is not bounded by this side. The one that
+// was asked longest ago gives its place to the next.
 constexpr std::size_t kMaxPeers = 4'096;
+// One that nothing was asked of for so long has gone, for all that is known here.
+constexpr std::chrono::minutes kIdle = NodeDurations::kIdle;
 
 struct Peer {
   std::string name;
@@ -28,13 +35,29 @@ struct Peer {
   std::vector<std::shared_ptr<PeerLink>> links;
   Circuit circuit;
   std::string last_error = {};
+  Clock::time_point asked = {};  // last
+  std::list<Peer*>::iterator turn = {};
+  bool is_leaving = false;
+
+  std::size_t queued() const {
+    std::size_t all = 0;
+    for (const auto& link : links) all += link ? link->queued() : 0;
+    return all;
+  }
 };
+
+std::vector<uid_t> socket_owners(const PeerSettings& settings) {
+  std::vector<uid_t> owners = settings.unix_users;
+  if (!settings.needs_tls) owners.push_back(::geteuid());
+  return owners;
+}
 
 class HttpPeers final : public BlockPeers {
  public:
   HttpPeers(PeerSettings settings, std::unique_ptr<asio::ssl::context> tls)
       : settings_(std::move(settings)),
         tls_(std::move(tls)),
+        socket_owners_(socket_owners(settings_)),
         work_(io_.get_executor()),
         thread_("shared-peers", [this](const std::stop_token&) {
           while (!guarded("shared-peers", [this] { io_.run(); })) continue;
@@ -57,8 +80,10 @@ class HttpPeers final : public BlockPeers {
       MutexLock lock(mutex_);
       stats = stats_;
       stats.by_server = by_server_.snapshot();
-      for (std::size_t i = 0; i < open_until_.size(); ++i) {
-        stats.servers[i].is_open = Clock::now() < open_until_[i];
+      for (const auto& [name, told] : servers_) {
+        stats.servers.push_back({.address = name,
+                                 .is_open = Clock::now() < told.open_until,
+                                 .last_error = told.last_error});
       }
     }
     stats.reads.durations = durations_.snapshot();
@@ -93,9 +118,7 @@ class HttpPeers final : public BlockPeers {
   }
 
   Result<PeerLink*> link_with_room(Peer& peer) {
-    std::size_t queued = 0;
-    for (const auto& link : peer.links) queued += link ? link->queued() : 0;
-    if (queued >= settings_.max_queued) {
+    if (peer.queued() >= settings_.max_queued) {
       return Error{ErrorCode::queue_full, "too many reads wait for " + peer.name};
     }
     PeerLink* const link = link_of(peer);
@@ -109,13 +132,13 @@ class HttpPeers final : public BlockPeers {
     if (refuses) {
       peer.last_error = peer.name + " answered " + std::to_string(answer.status);
       peer.circuit.failed(random_);
-      tell_servers();
+      tell(peer);
       return Error{ErrorCode::io_error, peer.last_error};
     }
     if (!peer.last_error.empty()) {
       peer.last_error.clear();
       peer.circuit.answered();
-      tell_servers();
+      tell(peer);
     }
     if (answer.parts) return *answer.parts;
     if (answer.status == 404) return 0;
@@ -137,23 +160,53 @@ class HttpPeers final : public BlockPeers {
 
   Result<std::shared_ptr<Peer>> peer_of(const std::string& server) {
     if (stopping_) return Error{ErrorCode::cancelled, "the server ends"};
-    if (const auto at = peers_.find(server); at != peers_.end()) return at->second;
+    if (const auto at = peers_.find(server); at != peers_.end()) {
+      at->second->asked = Clock::now();
+      turns_.splice(turns_.end(), turns_, at->second->turn);
+      return at->second;
+    }
     auto url = read_peer_url(server);
     if (!url) return std::move(url).error();
-    if (settings_.needs_tls && !url->tls && url->address.unix_path.empty()) {
+    const bool is_unix = !url->address.unix_path.empty();
+    if (settings_.needs_tls && !url->tls && !(is_unix && !socket_owners_.empty())) {
       return Error{ErrorCode::malformed,
                    server + " is not https://, which shared.peer.ca asks for"};
     }
+    forget_gone();
     if (peers_.size() >= kMaxPeers) {
-      return Error{ErrorCode::queue_full, "too many servers are known already"};
+      return Error{ErrorCode::queue_full, "too many servers are asked at once"};
     }
     auto peer = std::make_shared<Peer>();
     peer->name = server;
     peer->url = std::move(*url);
     peer->links.resize(std::max(1U, settings_.connections));
+    peer->asked = Clock::now();
+    peer->turn = turns_.insert(turns_.end(), peer.get());
     peers_.emplace(server, peer);
-    tell_servers();
+    tell(*peer);
     return peer;
+  }
+
+  // Those that nobody asks any more, and where all places are taken the one that was asked longest
+  // ago of those that are asked nothing now.
+  void forget_gone() {
+    const Clock::time_point now = Clock::now();
+    for (auto at = turns_.begin(); at != turns_.end();) {
+      Peer& peer = **at++;
+      if (peers_.size() < kMaxPeers && now - peer.asked < kIdle) return;
+      if (peer.queued() == 0) forget(peer);
+    }
+  }
+
+  void forget(Peer& peer) {
+    const auto keep = peers_.extract(peer.name).mapped();
+    turns_.erase(peer.turn);
+    peer.is_leaving = true;
+    for (auto& place : peer.links) {
+      if (const auto link = place) link->fail({ErrorCode::unavailable, peer.name + " has gone"});
+    }
+    MutexLock lock(mutex_);
+    servers_.erase(peer.name);
   }
 
   // The one with the least to do; null while the server is left alone.
@@ -168,6 +221,7 @@ class HttpPeers final : public BlockPeers {
     *best = PeerLink::open({.io = io_,
                             .tls = peer.url.tls ? tls_.get() : nullptr,
                             .address = peer.url.address,
+                            .unix_owners = socket_owners_,
                             .timeout = std::chrono::milliseconds(settings_.timeout_ms),
                             .ended = [this, &peer, &link = *best](const PeerLink::End& end) {
                               ended(peer, link, end);
@@ -177,10 +231,11 @@ class HttpPeers final : public BlockPeers {
 
   void ended(Peer& peer, std::shared_ptr<PeerLink>& place, const PeerLink::End& end) {
     const std::shared_ptr<PeerLink> link = std::exchange(place, nullptr);
+    if (peer.is_leaving) return;
     if (end.failure && !stopping_) {
       peer.last_error = end.failure->detail;
       peer.circuit.failed(random_);
-      tell_servers();
+      tell(peer);
     }
     for (PeerLink::Request& request : link->take_unanswered()) {
       auto next = link_with_room(peer);
@@ -202,14 +257,10 @@ class HttpPeers final : public BlockPeers {
     if (result) stats_.reads.bytes += *result * part_bytes;
   }
 
-  void tell_servers() {
+  void tell(const Peer& peer) {
+    if (peer.is_leaving) return;
     MutexLock lock(mutex_);
-    stats_.servers.clear();
-    open_until_.clear();
-    for (const auto& [name, peer] : peers_) {
-      stats_.servers.push_back({.address = name, .last_error = peer->last_error});
-      open_until_.push_back(peer->circuit.open_until());
-    }
+    servers_[peer.name] = {.last_error = peer.last_error, .open_until = peer.circuit.open_until()};
   }
 
   void end() {
@@ -225,17 +276,23 @@ class HttpPeers final : public BlockPeers {
 
   const PeerSettings settings_;
   const std::unique_ptr<asio::ssl::context> tls_;
+  const std::vector<uid_t> socket_owners_;
   // The thread's own.
   asio::io_context io_{1};
   std::map<std::string, std::shared_ptr<Peer>> peers_;
+  std::list<Peer*> turns_;  // the one that was asked longest ago first
   bool stopping_ = false;
   std::minstd_rand random_{std::random_device{}()};
 
   mutable Mutex mutex_;
-  Stats stats_ CAIRN_GUARDED_BY(mutex_);
+  Stats stats_ CAIRN_GUARDED_BY(mutex_);  // but for its servers
   NodeDurations by_server_ CAIRN_GUARDED_BY(mutex_);
-  // Of its servers: nobody says when one is no longer left alone.
-  std::vector<Clock::time_point> open_until_ CAIRN_GUARDED_BY(mutex_);
+  // Nobody says when one is no longer left alone.
+  struct Told {
+    std::string last_error;
+    Clock::time_point open_until;
+  };
+  std::map<std::string, Told> servers_ CAIRN_GUARDED_BY(mutex_);
   DurationHistogram durations_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   Thread thread_;  // last: it uses all the others
@@ -246,7 +303,7 @@ class HttpPeers final : public BlockPeers {
 Result<PeerUrl> read_peer_url(std::string_view url) {
   const auto wrong = [&](std::string_view why) {
     return Error{ErrorCode::malformed,
-                 "'" + std::string(url.substr(0, 200)) + "' " + std::string(why)};
+                 "'" + printable(url.substr(0, 200)) + "' " + std::string(why)};
   };
   constexpr std::string_view kUnix = "unix:";
   constexpr std::string_view kPlain = "http://";
@@ -254,7 +311,7 @@ Result<PeerUrl> read_peer_url(std::string_view url) {
   if (url.starts_with(kUnix)) {
     PeerUrl result;
     result.address.unix_path = url.substr(kUnix.size());
-    if (!result.address.unix_path.starts_with('/')) return wrong("has no absolute path");
+    if (!is_socket_path(result.address.unix_path)) return wrong("has no absolute path of a socket");
     return result;
   }
   const bool tls = url.starts_with(kTls);

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.hpp"
 #include "transport/store/block_peers.hpp"
@@ -13,9 +16,11 @@ namespace cairn {
 
 struct PeerSettings {
   WireTls tls = {.section = "shared.peer"};
-  // Only https:// and Unix sockets are asked: whoever writes into the store cannot have the token
-  // sent to a server that nobody vouches for.
+  // Only https:// is asked, and sockets of `unix_users`: whoever writes into the store cannot have
+  // the token sent to a server that nobody vouches for.
   bool needs_tls = false;
+  // Whose Unix sockets are asked; without `needs_tls` those of this process's own user too.
+  std::vector<uid_t> unix_users = {};
   std::string token = {};  // empty: none
   std::uint32_t connections = 2;
   std::uint32_t timeout_ms = 1'000;

@@ -19,6 +19,8 @@ using boost::system::error_code;
 // An answer that takes so many time-outs is given up, though some of it still comes: its memory is
 // needed again.
 constexpr int kMostTimeouts = 10;
+// Before an answer: 100 and its like, which nobody here asked for.
+constexpr int kMaxInterimHeads = 8;
 // A refusal is some hundred bytes long. What is longer is not read to its end.
 constexpr std::uint64_t kMaxSkippedBytes = 64 * 1024;
 
@@ -26,7 +28,8 @@ constexpr std::uint64_t kMaxSkippedBytes = 64 * 1024;
 
 PeerLink::PeerLink(Options options)
     : options_(std::move(options)),
-      wire_(make_wire(options_.io, options_.tls, !options_.address.unix_path.empty())),
+      wire_(options_.address.unix_path.empty() ? make_wire(options_.io, options_.tls)
+                                               : make_unix_wire(options_.io, options_.unix_owners)),
       silence_(options_.io),
       last_byte_(std::chrono::steady_clock::now()) {}
 
@@ -59,6 +62,7 @@ void PeerLink::send_next() {
   current_.emplace(std::move(waiting_.front()));
   waiting_.pop_front();
   answer_ = {};
+  interim_heads_ = 0;
   last_byte_ = current_since_ = std::chrono::steady_clock::now();
   writing_ = {asio::buffer(current_->text)};
   is_writing_ = true;
@@ -119,7 +123,12 @@ void PeerLink::take_head() {
   }
   end_ -= head_bytes;
   std::memmove(buffer_.data(), buffer_.data() + head_bytes, end_);
-  if (parser.get().result_int() / 100 == 1) return end_ > 0 ? take_head() : read_more();
+  if (parser.get().result_int() / 100 == 1) {
+    if (++interim_heads_ > kMaxInterimHeads) {
+      return fail({ErrorCode::unavailable, options_.address.text() + " puts off its answer"});
+    }
+    return end_ > 0 ? take_head() : read_more();
+  }
 
   answer_.status = parser.get().result_int();
   keeps_alive_ = parser.get().keep_alive();

@@ -29,6 +29,7 @@ class PeerLink : public std::enable_shared_from_this<PeerLink> {
     boost::asio::io_context& io;
     boost::asio::ssl::context* tls = nullptr;
     WireAddress address;
+    std::vector<uid_t> unix_owners = {};  // of sockets that it may be
     std::chrono::milliseconds timeout;
     UniqueFunction<void(const End&)> ended;
   };
@@ -74,6 +75,7 @@ class PeerLink : public std::enable_shared_from_this<PeerLink> {
   bool is_ready_ = false;
   bool has_ended_ = false;
   bool keeps_alive_ = true;
+  int interim_heads_ = 0;  // before the answer
   std::uint64_t answers_ = 0;
   std::deque<Request> waiting_;
   std::optional<Request> current_;

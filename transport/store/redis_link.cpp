@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "base/printable.hpp"
 #include "transport/collective/pieces.hpp"
 
 namespace cairn {
@@ -18,9 +19,12 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 using Kind = RedisReply::Kind;
 
-// A value that takes so many time-outs is given up, though some of it still comes: its memory is
-// needed again.
+// An answer that takes so many time-outs is given up, though some of it still comes: its memory is
+// needed again, and who waits for it does not wait for ever.
 constexpr int kMaxTimeouts = 10;
+// A value that nobody wants is read to its end where it is no longer than this, or than the one
+// that was asked for.
+constexpr std::uint64_t kMaxSkippedValueBytes = 64 * 1024;
 // Commands that go with one call: what a match asks for at once.
 constexpr std::size_t kMaxGathered = 512;
 // Values that a node is asked for on one connection before the last two have come. It makes each
@@ -28,32 +32,46 @@ constexpr std::size_t kMaxGathered = 512;
 // any more when it is sent: at 512 KiB a node took twice its time for a value.
 constexpr std::uint64_t kMaxAskedBytes = 1ull << 20;
 
-RedisReply from_hiredis(const redisReply& reply) {
-  RedisReply result;
-  switch (reply.type) {
-    case REDIS_REPLY_STRING:
-    case REDIS_REPLY_STATUS:
-      result.kind = Kind::text;
-      result.text.assign(reply.str, reply.len);
-      break;
-    case REDIS_REPLY_ERROR:
-      result.kind = Kind::error;
-      result.text.assign(reply.str, reply.len);
-      break;
-    case REDIS_REPLY_INTEGER:
-      result.kind = Kind::integer;
-      result.integer = reply.integer;
-      break;
-    case REDIS_REPLY_ARRAY:
-      result.kind = Kind::list;
-      for (std::size_t i = 0; i < reply.elements; ++i) {
-        result.list.push_back(from_hiredis(*reply.element[i]));
-      }
-      break;
-    default:
-      break;
-  }
-  return result;
+// What a node says of an error is shown to people.
+constexpr std::size_t kMaxErrorBytes = 256;
+
+std::string error_text(std::string_view text) { return printable(text.substr(0, kMaxErrorBytes)); }
+
+// hiredis makes answers of these, so that each is bounded before its memory is taken. A list grows
+// as its elements come: what its header says is not believed.
+RedisReply* new_reply(const redisReadTask* task) {
+  if (task->parent == nullptr) return new RedisReply;
+  return &static_cast<RedisReply*>(task->parent->obj)->list.emplace_back();
+}
+void* create_text(const redisReadTask* task, char* text, std::size_t bytes) {
+  RedisReply* const reply = new_reply(task);
+  const bool is_error = task->type == REDIS_REPLY_ERROR;
+  reply->kind = is_error ? Kind::error : Kind::text;
+  reply->text = is_error ? error_text({text, bytes}) : std::string(text, bytes);
+  return reply;
+}
+void* create_list(const redisReadTask* task, int elements) {
+  const auto count = static_cast<std::size_t>(std::max(elements, 0));
+  if (!static_cast<RedisLink*>(task->privdata)->may_have(count)) return nullptr;
+  RedisReply* const reply = new_reply(task);
+  reply->kind = Kind::list;
+  return reply;
+}
+void* create_integer(const redisReadTask* task, long long number) {
+  RedisReply* const reply = new_reply(task);
+  reply->kind = Kind::integer;
+  reply->integer = number;
+  return reply;
+}
+void* create_nothing(const redisReadTask* task) { return new_reply(task); }
+void free_reply(void* reply) { delete static_cast<RedisReply*>(reply); }
+
+redisReader* make_reader(RedisLink* link) {
+  static redisReplyObjectFunctions functions = {create_text, create_list, create_integer,
+                                                create_nothing, free_reply};
+  redisReader* const reader = redisReaderCreateWithFunctions(&functions);
+  reader->privdata = link;
+  return reader;
 }
 
 void append_word(std::string& out, std::string_view word) {
@@ -93,7 +111,7 @@ RedisLink::RedisLink(Options options)
       wire_(make_wire(options_.io, options_.tls)),
       silence_(options_.io),
       last_byte_(std::chrono::steady_clock::now()),
-      reader_(redisReaderCreate()) {}
+      reader_(make_reader(this)) {}
 
 RedisLink::~RedisLink() = default;
 
@@ -114,6 +132,7 @@ void RedisLink::connect() {
 }
 
 void RedisLink::connected() {
+  options_.place.reset();
   last_byte_ = std::chrono::steady_clock::now();
   read_more();
   if (!options_.settings.password.empty()) authenticate();
@@ -147,11 +166,12 @@ void RedisLink::write_next() {
   if (is_writing_ || !is_ready_ || has_failed_ || waiting_.empty() || !may_ask_ahead()) return;
   const std::size_t most = options_.carries == Carries::values ? 1 : kMaxGathered;
   writing_.clear();
-  if (sent_.empty()) first_since_ = std::chrono::steady_clock::now();
+  const auto now = std::chrono::steady_clock::now();
   for (std::size_t i = 0; i < most && !waiting_.empty(); ++i) {
     sent_.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
-    const Command& command = sent_.back();
+    Command& command = sent_.back();
+    command.sent_at = now;
     asked_bytes_ += total_bytes(command.into);
     writing_.push_back(asio::buffer(command.head));
     for (const iovec& piece : command.value) {
@@ -220,18 +240,34 @@ void RedisLink::took(std::size_t bytes) {
 void RedisLink::take_replies() {
   auto* const reader = static_cast<redisReader*>(reader_.get());
   redisReaderFeed(reader, buffer_.data() + begin_, end_ - begin_);
+  answer_bytes_ += end_ - begin_;
   begin_ = end_ = 0;
   while (!has_failed_) {
     void* reply = nullptr;
     if (redisReaderGetReply(reader, &reply) != REDIS_OK) {
+      if (answer_elements_ > 0 && !may_have(0)) return fail_for_more();
       return fail({ErrorCode::unavailable,
                    options_.node.text() + " does not speak Redis' protocol: " + reader->errstr});
     }
-    if (reply == nullptr) return;
-    RedisReply read = from_hiredis(*static_cast<redisReply*>(reply));
-    freeReplyObject(reply);
-    end_first(std::move(read));
+    if (reply == nullptr) break;
+    const std::unique_ptr<RedisReply> read(static_cast<RedisReply*>(reply));
+    answer_bytes_ = reader->len - reader->pos;
+    answer_elements_ = 0;
+    end_first(std::move(*read));
   }
+  const std::size_t most = sent_.empty() ? 0 : sent_.front().most.bytes;
+  if (!has_failed_ && answer_bytes_ > most) {
+    fail_for_more();
+  }
+}
+
+void RedisLink::fail_for_more() {
+  fail({ErrorCode::unavailable, options_.node.text() + " answers more than was asked for"});
+}
+
+bool RedisLink::may_have(std::size_t elements) {
+  answer_elements_ += elements;
+  return !sent_.empty() && answer_elements_ <= sent_.front().most.elements;
 }
 
 bool RedisLink::take_line() {
@@ -254,9 +290,11 @@ bool RedisLink::take_line() {
   };
   if (line.empty() || sent_.empty()) return broken();
   const std::string_view rest = line.substr(1);
+  if (line.front() == '+' && !sent_.front().into.empty()) return broken();  // no value
   if (line.front() == '+' || line.front() == '-') {
-    end_first(RedisReply{.kind = line.front() == '+' ? Kind::text : Kind::error,
-                         .text = std::string(rest)});
+    const bool is_error = line.front() == '-';
+    end_first(RedisReply{.kind = is_error ? Kind::error : Kind::text,
+                         .text = is_error ? error_text(rest) : std::string(rest)});
     return true;
   }
   std::int64_t number = 0;
@@ -273,7 +311,14 @@ bool RedisLink::take_line() {
   }
   const auto length = static_cast<std::uint64_t>(number);
   const std::vector<iovec>& into = sent_.front().into;
-  if (length != total_bytes(into) || length == 0) {
+  const std::uint64_t wanted = total_bytes(into);
+  if (length > std::max(wanted, kMaxSkippedValueBytes)) {
+    end_first(Error{ErrorCode::wrong_length, "the value is far longer"});
+    spares_node_ = true;
+    fail_for_more();
+    return false;
+  }
+  if (length != wanted || length == 0) {
     skip_bytes_ = length + line_end_.size();
     return true;
   }
@@ -324,7 +369,6 @@ void RedisLink::end_first(Result<RedisReply> reply) {
   Command first = std::move(sent_.front());
   sent_.pop_front();
   asked_bytes_ -= total_bytes(first.into);
-  first_since_ = std::chrono::steady_clock::now();
   write_next();
   first.done(std::move(reply));
 }
@@ -342,7 +386,7 @@ void RedisLink::watch_silence() {
                                                      ": nothing came for " +
                                                      std::to_string(most.count()) + " ms"});
     }
-    if (!link->sent_.empty() && now - link->first_since_ > kMaxTimeouts * most) {
+    if (!link->sent_.empty() && now - link->sent_.front().sent_at > kMaxTimeouts * most) {
       return link->fail(
           {ErrorCode::unavailable, link->options_.node.text() + ": an answer took more than " +
                                        std::to_string(kMaxTimeouts * most.count()) + " ms"});
@@ -356,6 +400,7 @@ void RedisLink::fail(const Error& why) {
   const auto keep = shared_from_this();
   wire_->close();
   silence_.cancel();
+  options_.place.reset();
   std::deque<Command> commands = std::exchange(sent_, {});
   std::ranges::move(std::exchange(waiting_, {}), std::back_inserter(commands));
   // First: who is told of a failure finds the node left alone.

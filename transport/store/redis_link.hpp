@@ -35,22 +35,37 @@ class RedisLink : public std::enable_shared_from_this<RedisLink> {
     const RedisSettings& settings;
     WireAddress node;
     Carries carries = Carries::commands;
+    // Given back once it is connected, or has failed.
+    std::shared_ptr<void> place = {};
     UniqueFunction<void(const Error&)> ended;
   };
   static std::shared_ptr<RedisLink> open(Options options);
   ~RedisLink();
 
+  // The most that a node may answer. Its connection ends where more comes, while it comes: a node
+  // is believed no more than what it stores.
+  struct Most {
+    std::size_t bytes = 1'024;  // a number, or a line
+    std::size_t elements = 0;   // of all lists in it
+  };
   struct Command {
     std::string head;               // up to the value
     std::vector<iovec> value = {};  // the caller's until `done`
     std::string tail = {};          // behind it
     std::vector<iovec> into = {};   // where a value that is answered goes; as `value`
+    Most most = {};                 // of what is no value
     UniqueFunction<void(Result<RedisReply>)> done = {};
+    std::chrono::steady_clock::time_point sent_at = {};  // the link's own
   };
   void send(Command command);
   std::size_t queued() const { return waiting_.size() + sent_.size(); }
   // Everything on it fails so.
   void fail(const Error& why);
+  // Of one that has failed: nothing is wrong with its node. A value was too long to be read to its
+  // end, and may be what another program has written.
+  bool spares_node() const { return spares_node_; }
+  // For what reads an answer: whether it may have so many elements more.
+  bool may_have(std::size_t elements);
 
  private:
   explicit RedisLink(Options options);
@@ -67,14 +82,15 @@ class RedisLink : public std::enable_shared_from_this<RedisLink> {
   void take_replies();
   void end_first(Result<RedisReply> reply);
   void watch_silence();
+  void fail_for_more();
 
   Options options_;
   const std::shared_ptr<Wire> wire_;
   boost::asio::steady_timer silence_;
   std::chrono::steady_clock::time_point last_byte_;
-  std::chrono::steady_clock::time_point first_since_{};  // the first of `sent_` is that
   bool is_ready_ = false;
   bool has_failed_ = false;
+  bool spares_node_ = false;
   std::deque<Command> waiting_;
   std::deque<Command> sent_;       // or being sent, the last one
   std::uint64_t asked_bytes_ = 0;  // values that are answers to those
@@ -93,6 +109,8 @@ class RedisLink : public std::enable_shared_from_this<RedisLink> {
     void operator()(void* reader) const;
   };
   std::unique_ptr<void, FreeReader> reader_;  // hiredis'; of commands
+  std::size_t answer_bytes_ = 0;              // of the answer that is being read, and behind it
+  std::size_t answer_elements_ = 0;
 };
 
 // A command as Redis reads it, of words.

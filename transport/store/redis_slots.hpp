@@ -23,9 +23,13 @@ struct RedisSlotRange {
   WireAddress node = {};
 };
 // Of an answer to CLUSTER SLOTS that came from `asked`, whose host stands for one that is not told.
-// Nothing where it is none.
+// Nothing where it is none, where a node has a host or a port that can be none, or where a slot is
+// told of more than once.
 std::optional<std::vector<RedisSlotRange>> read_slots(const RedisReply& reply,
                                                       const WireAddress& asked);
+// Of an answer to ROLE: all slots are the primary's.
+std::optional<std::vector<RedisSlotRange>> read_role(const RedisReply& reply,
+                                                     const WireAddress& asked);
 
 // "MOVED 3999 10.0.0.1:6381" and "ASK 3999 10.0.0.1:6381".
 struct RedisRedirect {

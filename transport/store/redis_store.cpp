@@ -17,6 +17,7 @@
 #include "transport/store/circuit.hpp"
 #include "transport/store/redis_link.hpp"
 #include "transport/store/redis_slots.hpp"
+#include "transport/store/redis_topology.hpp"
 
 namespace cairn {
 namespace {
@@ -30,6 +31,15 @@ using std::chrono::milliseconds;
 constexpr int kMaxHops = 4;
 // Of those who have a name's value: enough to spread what is read over them.
 constexpr std::string_view kLastHolder = "7";
+// What they say is 1,024 bytes long at the most (SharedHolder), and a score some 16.
+constexpr RedisLink::Most kMostOfHolders{.bytes = 16 * 1024, .elements = 16};
+// Nodes that are known at a time: those of a cluster, and some that they name for a slot.
+constexpr std::size_t kMaxNodes = RedisTopology::kMaxNodes + 64;
+// Connections that are being opened at a time. Each takes some 20 us of the thread on which a
+// match's deadline is counted.
+constexpr std::size_t kMaxConnecting = 64;
+// Questions that wait for a node's answer, of some 500 bytes each; more are refused.
+constexpr std::size_t kMaxCommands = 65'536;
 // Whoever said it longest ago runs out first. A score is when that is, in Unix milliseconds of the
 // store's clock, times four, and the mark.
 constexpr std::string_view kAnnounce =
@@ -59,7 +69,7 @@ struct Task {
   UniqueFunction<void(Result<bool>, const RedisReply&)> done = {};
   int hops = 0;
   Clock::time_point begun = Clock::now();
-  const Node* asked = nullptr;  // last; null: nobody was, or would take it
+  std::shared_ptr<const Node> asked = {};  // last; null: nobody was, or would take it
   Clock::time_point asked_at = {};
 
   bool has_value() const {
@@ -71,6 +81,7 @@ struct Task {
       case StoreOperation::probe:
         made.head = of_holders ? redis_command({"ZREVRANGE", name, "0", kLastHolder, "WITHSCORES"})
                                : redis_command({"EXISTS", name});
+        if (of_holders) made.most = kMostOfHolders;
         break;
       case StoreOperation::announce:
         made.head = redis_command(
@@ -122,14 +133,22 @@ struct Node {
   std::vector<std::shared_ptr<RedisLink>> values;
   Circuit circuit;
   std::string last_error = {};  // of a node that has not answered since
-  bool is_member = true;
+  bool is_member = false;       // the store has it, or it is where all began
+  bool is_leaving = false;
+
+  bool is_idle() const {
+    const auto has_nothing = [](const auto& link) { return !link || link->queued() == 0; };
+    return has_nothing(commands) && std::ranges::all_of(values, has_nothing);
+  }
 };
+using NodePtr = std::shared_ptr<Node>;
 
 class RedisStore final : public SharedStore {
  public:
   RedisStore(RedisSettings settings, std::unique_ptr<asio::ssl::context> tls)
       : settings_(std::move(settings)),
         tls_(std::move(tls)),
+        topology_(settings_, tls_.get()),
         discovery_timer_(io_),
         failed_timer_(io_),
         work_(io_.get_executor()),
@@ -201,9 +220,10 @@ class RedisStore final : public SharedStore {
   }
   void erase(std::string name) override {
     asio::post(io_, [this, name = std::move(name)] {
-      Node* const node = node_of(redis_slot_of(name));
+      const NodePtr node = node_of(redis_slot_of(name));
       RedisLink* const link = node == nullptr ? nullptr : commands_of(*node);
-      if (link != nullptr) link->send({.head = redis_command({"DEL", name}), .done = [](auto) {}});
+      if (link == nullptr || link->queued() >= kMaxCommands) return;
+      link->send({.head = redis_command({"DEL", name}), .done = [](auto) {}});
     });
   }
 
@@ -302,45 +322,53 @@ class RedisStore final : public SharedStore {
   }
 
   void submit(const TaskPtr& task) {
-    Node* const node = node_of(redis_slot_of(task->name));
+    const NodePtr node = node_of(redis_slot_of(task->name));
     if (node == nullptr) {
       return ended(task, Error{ErrorCode::unavailable, "no node of the store is known yet"});
     }
-    send_to(*node, task, false);
+    send_to(node, task, false);
   }
 
-  void send_to(Node& node, const TaskPtr& task, bool asking) {
+  void send_to(const NodePtr& to, const TaskPtr& task, bool asking) {
     task->asked = nullptr;
+    Node& node = *to;
     RedisLink* const link = task->has_value() ? values_of(node) : commands_of(node);
     if (link == nullptr) {
-      return ended(task, Error{ErrorCode::unavailable,
-                               node.address.text() + " is left alone: " + node.last_error});
+      return ended(
+          task, Error{ErrorCode::unavailable, node.name + " is not reached: " + node.last_error});
     }
-    if (task->has_value() && link->queued() * node.values.size() >= settings_.max_queued) {
-      return ended(task, Error{ErrorCode::queue_full, "too many values wait for the store"});
+    const bool is_full = task->has_value()
+                             ? link->queued() * node.values.size() >= settings_.max_queued
+                             : link->queued() >= kMaxCommands;
+    if (is_full) {
+      return ended(task, Error{ErrorCode::queue_full, "too much waits for the store"});
     }
     if (asking) link->send({.head = redis_command({"ASKING"}), .done = [](auto) {}});
     RedisLink::Command command = task->command();
-    command.done = [this, task, address = node.address](Result<RedisReply> reply) {
-      answered(address, task, std::move(reply));
+    command.done = [this, task, to](Result<RedisReply> reply) {
+      answered(*to, task, std::move(reply));
     };
-    task->asked = &node;
+    task->asked = to;
     task->asked_at = Clock::now();
     link->send(std::move(command));
   }
 
-  void answered(const WireAddress& address, const TaskPtr& task, Result<RedisReply> reply) {
+  void answered(Node& node, const TaskPtr& task, Result<RedisReply> reply) {
     if (!reply) return ended(task, std::move(reply).error());
-    answers(node_at(address));
+    answers(node);
+    const WireAddress& address = node.address;
     if (!reply->is_error()) return ended(task, is_yes(*task, *reply), *reply);
     const std::string& text = reply->text;
     if (const auto redirect = read_redirect(text, address)) {
       if (++task->hops > kMaxHops || stopping_) {
         return ended(task, Error{ErrorCode::unavailable, "the store moves a slot: " + text});
       }
-      Node& other = node_at(redirect->node);
+      const NodePtr other = node_at(redirect->node);
+      if (other == nullptr) {
+        return ended(task, Error{ErrorCode::unavailable, "the store names too many nodes"});
+      }
       if (!redirect->is_ask) {
-        slots_[redirect->slot] = &other;
+        if (!slots_.empty()) slots_[redirect->slot] = other;
         discover_soon();
       }
       return send_to(other, task, redirect->is_ask);
@@ -377,18 +405,45 @@ class RedisStore final : public SharedStore {
   }
 
   // --- nodes and their connections
-  Node& node_at(const WireAddress& address) {
-    const std::string text = address.text();
-    Node& node = nodes_[text];
-    if (node.values.empty()) {
-      node.address = address;
-      node.name = text;
-      node.values.resize(std::max(1U, settings_.connections));
-      tell_nodes();
-    }
+  // Null where too many are known, and all of them are needed.
+  NodePtr node_at(const WireAddress& address) {
+    std::string text = address.text();
+    if (const auto at = nodes_.find(text); at != nodes_.end()) return at->second;
+    if (nodes_.size() >= kMaxNodes) forget_strangers();
+    if (nodes_.size() >= kMaxNodes) return nullptr;
+    auto node = std::make_shared<Node>();
+    node->address = address;
+    node->name = text;
+    node->values.resize(std::max(1U, settings_.connections));
+    nodes_.emplace(std::move(text), node);
     return node;
   }
-  Node* node_of(std::uint32_t slot) { return slots_.empty() ? nullptr : slots_[slot]; }
+  NodePtr node_of(std::uint32_t slot) { return slots_.empty() ? nullptr : slots_[slot]; }
+
+  bool is_endpoint(const WireAddress& address) const {
+    return std::ranges::find(settings_.endpoints, address) != settings_.endpoints.end();
+  }
+
+  // Nodes that the store does not have, as ones that have left it, or that a node named for a slot.
+  void forget_strangers() {
+    for (NodePtr& node : slots_) {
+      if (node && !node->is_member) node.reset();
+    }
+    for (auto at = nodes_.begin(); at != nodes_.end();) {
+      const NodePtr node = at->second;
+      if (node->is_member || !node->is_idle()) {
+        ++at;
+        continue;
+      }
+      at = nodes_.erase(at);
+      node->is_leaving = true;
+      const Error why{ErrorCode::unavailable, node->name + " has left the store"};
+      if (const auto link = node->commands) link->fail(why);
+      for (auto& one : node->values) {
+        if (const auto link = one) link->fail(why);
+      }
+    }
+  }
 
   // Null while it is left alone.
   RedisLink* commands_of(Node& node) {
@@ -405,21 +460,24 @@ class RedisStore final : public SharedStore {
   }
   RedisLink* opened(Node& node, std::shared_ptr<RedisLink>& link, RedisLink::Carries carries) {
     if (link) return link.get();
-    if (stopping_ || node.circuit.is_open()) return nullptr;
+    if (stopping_ || node.circuit.is_open() || connecting_ >= kMaxConnecting) return nullptr;
+    ++connecting_;
     link = RedisLink::open({.io = io_,
                             .tls = tls_.get(),
                             .settings = settings_,
                             .node = node.address,
                             .carries = carries,
+                            .place = {this, [](RedisStore* self) { --self->connecting_; }},
                             .ended = [this, &node, &link](const Error& why) {
+                              const bool spares_node = link->spares_node();
                               link.reset();
-                              failed(node, why);
+                              if (!spares_node) failed(node, why);
                             }});
     return link.get();
   }
 
   void failed(Node& node, const Error& why) {
-    if (stopping_) return;
+    if (stopping_ || node.is_leaving) return;
     node.last_error = why.detail;
     node.circuit.failed(random_);
     tell_nodes();
@@ -449,13 +507,13 @@ class RedisStore final : public SharedStore {
   void ask_failed() {
     bool any = false;
     for (auto& [text, node] : nodes_) {
-      if (node.last_error.empty() || !node.is_member) continue;
+      if (node->last_error.empty() || !node->is_member) continue;
       any = true;
-      RedisLink* const link = commands_of(node);
+      RedisLink* const link = commands_of(*node);
       if (link == nullptr) continue;
       link->send({.head = redis_command({"PING"}),
-                  .done = [this, address = node.address](const Result<RedisReply>& reply) {
-                    if (reply && !reply->is_error()) answers(node_at(address));
+                  .done = [this, node = node](const Result<RedisReply>& reply) {
+                    if (reply && !reply->is_error()) answers(*node);
                   }});
     }
     if (any) ask_failed_soon();
@@ -465,12 +523,12 @@ class RedisStore final : public SharedStore {
     MutexLock lock(mutex_);
     stats_.nodes.clear();
     for (const auto& [text, node] : nodes_) {
-      if (!node.is_member) {
+      if (!node->is_member) {
         by_node_.forget(text);
         continue;
       }
       stats_.nodes.push_back(
-          {.address = text, .is_open = !node.last_error.empty(), .last_error = node.last_error});
+          {.address = text, .is_open = !node->last_error.empty(), .last_error = node->last_error});
     }
     stats_.is_ready = !slots_.empty();
   }
@@ -486,15 +544,29 @@ class RedisStore final : public SharedStore {
     });
   }
 
-  // Asks one node after the other, the endpoints among them, until one knows.
+  // Asks one node after the other, the endpoints in turn with those that are known, until one
+  // knows.
   void discover() {
     if (is_discovering_ || stopping_) return;
     is_discovering_ = true;
-    std::vector<WireAddress> all = settings_.endpoints;
-    for (const auto& [text, node] : nodes_) {
-      if (std::ranges::find(all, node.address) == all.end()) all.push_back(node.address);
-    }
-    ask_for_slots(all[asked_nodes_++ % all.size()]);
+    const NodePtr node = next_to_ask();
+    if (node == nullptr || node->circuit.is_open()) return not_discovered();
+    topology_.ask(node->address, [this, node](Result<RedisTopology::Slots> slots) {
+      asio::post(io_, [this, node, slots = std::move(slots)]() mutable {
+        discovered(*node, std::move(slots));
+      });
+    });
+  }
+
+  NodePtr next_to_ask() {
+    const std::size_t endpoints = settings_.endpoints.size();
+    const std::size_t turn = asked_nodes_++ % (endpoints + nodes_.size());
+    NodePtr node =
+        turn < endpoints
+            ? node_at(settings_.endpoints[turn])
+            : std::next(nodes_.begin(), static_cast<std::ptrdiff_t>(turn - endpoints))->second;
+    if (node != nullptr && is_endpoint(node->address)) node->is_member = true;
+    return node;
   }
 
   void not_discovered() {
@@ -502,66 +574,50 @@ class RedisStore final : public SharedStore {
     discover_soon();
   }
 
-  void ask_for_slots(const WireAddress& address) {
-    RedisLink* const link = commands_of(node_at(address));
-    if (link == nullptr) return not_discovered();
-    link->send({.head = redis_command({"CLUSTER", "SLOTS"}),
-                .done = [this, address](const Result<RedisReply>& reply) {
-                  if (!reply) return not_discovered();
-                  if (reply->is_error()) return ask_for_role(address);
-                  const auto ranges = read_slots(*reply, address);
-                  if (!ranges) return not_discovered();
-                  take_slots(*ranges);
-                }});
+  void discovered(Node& node, Result<RedisTopology::Slots> slots) {
+    if (stopping_) return;
+    if (slots) {
+      answers(node);
+      return take_slots(*slots);
+    }
+    if (slots.error().code == ErrorCode::unavailable) {
+      failed(node, slots.error());
+    } else {
+      node.last_error = slots.error().detail;
+      tell_nodes();
+    }
+    not_discovered();
   }
 
-  // Of a server that is no part of a cluster.
-  void ask_for_role(const WireAddress& address) {
-    RedisLink* const link = commands_of(node_at(address));
-    if (link == nullptr) return not_discovered();
-    link->send(
-        {.head = redis_command({"ROLE"}), .done = [this, address](const Result<RedisReply>& reply) {
-           if (!reply) return not_discovered();
-           if (reply->is_error()) {
-             node_at(address).last_error = reply->text;
-             tell_nodes();
-             return not_discovered();
-           }
-           if (reply->list.size() < 3) return not_discovered();
-           const bool is_replica = reply->list[0].text == "slave";
-           WireAddress primary = address;
-           if (is_replica) {
-             primary = {.host = reply->list[1].text,
-                        .port = static_cast<std::uint16_t>(reply->list[2].integer)};
-           }
-           take_slots({{.first = 0, .last = kRedisSlots - 1, .node = std::move(primary)}});
-         }});
-  }
-
-  void take_slots(const std::vector<RedisSlotRange>& ranges) {
-    slots_.assign(kRedisSlots, nullptr);
+  void take_slots(const RedisTopology::Slots& found) {
     // One that has left the cluster is asked nothing more, unless it is where all began.
-    for (auto& [text, node] : nodes_) {
-      node.is_member =
-          std::ranges::find(settings_.endpoints, node.address) != settings_.endpoints.end();
+    for (auto& [text, node] : nodes_) node->is_member = is_endpoint(node->address);
+    std::vector<NodePtr> nodes;
+    for (const WireAddress& address : found.nodes) {
+      const NodePtr& node = nodes.emplace_back(node_at(address));
+      if (node == nullptr) continue;
+      node->is_member = true;
+      commands_of(*node);  // the first match does not wait for a connection
     }
-    for (const RedisSlotRange& range : ranges) {
-      Node& node = node_at(range.node);
-      node.is_member = true;
-      for (std::uint32_t slot = range.first; slot <= range.last; ++slot) slots_[slot] = &node;
+    slots_.assign(kRedisSlots, nullptr);
+    for (std::size_t slot = 0; slot < kRedisSlots; ++slot) {
+      const std::uint16_t owner = found.owner_of[slot];
+      if (owner != RedisTopology::kNobody) slots_[slot] = nodes[owner];
     }
+    forget_strangers();
     is_discovering_ = false;
     tell_nodes();
   }
 
   void end() {
     stopping_ = true;
+    topology_.end();
     discovery_timer_.cancel();
     failed_timer_.cancel();
     const Error why{ErrorCode::cancelled, "the server ends"};
     for (auto& [text, node] : nodes_) {
-      if (const auto link = node.commands) link->fail(why);
-      for (auto& one : node.values) {
+      if (const auto link = node->commands) link->fail(why);
+      for (auto& one : node->values) {
         if (const auto link = one) link->fail(why);
       }
     }
@@ -572,8 +628,10 @@ class RedisStore final : public SharedStore {
   const std::unique_ptr<asio::ssl::context> tls_;
   // The thread's own.
   asio::io_context io_{1};
-  std::map<std::string, Node> nodes_;  // whose places stay
-  std::vector<Node*> slots_;           // empty: not known yet
+  RedisTopology topology_;
+  std::map<std::string, NodePtr> nodes_;
+  std::vector<NodePtr> slots_;  // empty: not known yet
+  std::size_t connecting_ = 0;  // connections
   asio::steady_timer discovery_timer_;
   asio::steady_timer failed_timer_;
   bool is_discovering_ = false;

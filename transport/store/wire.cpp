@@ -1,11 +1,16 @@
 #include "transport/store/wire.hpp"
 
+#include <sys/socket.h>
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <boost/asio/connect.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/ssl/host_name_verification.hpp>
 #include <boost/asio/ssl/stream.hpp>
+#include <cerrno>
+#include <optional>
 #include <utility>
 
 namespace cairn {
@@ -30,6 +35,16 @@ class Connecting {
 
   void connect(Tcp::socket& socket, const WireAddress& address,
                UniqueFunction<void(error_code)> done) {
+    // Names are looked up one after the other: an address does not wait behind one that hangs.
+    error_code is_name;
+    const auto numeric = asio::ip::make_address(address.host, is_name);
+    if (!is_name) {
+      return socket.async_connect({numeric, address.port},
+                                  [&socket, done = std::move(done)](error_code refused) mutable {
+                                    if (!refused) socket.set_option(Tcp::no_delay(true), refused);
+                                    done(refused);
+                                  });
+    }
     resolver_.async_resolve(
         address.host, std::to_string(address.port), Tcp::resolver::numeric_service,
         [&socket, done = std::move(done)](error_code failed,
@@ -95,16 +110,43 @@ class TcpWire final : public StreamWire<Tcp::socket> {
 
 class UnixWire final : public StreamWire<asio::local::stream_protocol::socket> {
  public:
-  explicit UnixWire(asio::io_context& io) : StreamWire(io) {}
+  UnixWire(asio::io_context& io, std::vector<uid_t> owners)
+      : StreamWire(io), owners_(std::move(owners)) {}
 
   void connect(const WireAddress& address, UniqueFunction<void(error_code)> done) override {
-    constexpr std::size_t kMaxPathBytes = 107;  // sockaddr_un's, and a zero
-    if (address.unix_path.size() > kMaxPathBytes) {
+    if (const error_code refused = look_at(address.unix_path)) {
       return asio::post(stream_.get_executor(),
-                        [done = std::move(done)]() mutable { done(asio::error::name_too_long); });
+                        [done = std::move(done), refused]() mutable { done(refused); });
     }
-    stream_.async_connect(address.unix_path, std::move(done));
+    stream_.async_connect(address.unix_path,
+                          [this, done = std::move(done)](error_code failed) mutable {
+                            if (!failed && !is_owner(listener())) failed = no_permission();
+                            done(failed);
+                          });
   }
+
+ private:
+  static error_code no_permission() { return asio::error::no_permission; }
+  bool is_owner(std::optional<uid_t> user) const {
+    return user && std::ranges::find(owners_, *user) != owners_.end();
+  }
+  error_code look_at(const std::string& path) const {
+    if (!is_socket_path(path)) return asio::error::invalid_argument;
+    struct stat file {};
+    if (::stat(path.c_str(), &file) != 0) return {errno, boost::system::system_category()};
+    return is_owner(file.st_uid) ? error_code() : no_permission();
+  }
+  // Who listens: the file may have been another one when it was looked at.
+  std::optional<uid_t> listener() {
+    ucred who{};
+    socklen_t size = sizeof who;
+    if (::getsockopt(stream_.native_handle(), SOL_SOCKET, SO_PEERCRED, &who, &size) != 0) {
+      return std::nullopt;
+    }
+    return who.uid;
+  }
+
+  const std::vector<uid_t> owners_;
 };
 
 class TlsWire final : public StreamWire<asio::ssl::stream<Tcp::socket>> {
@@ -133,8 +175,11 @@ Error cannot_use(std::string_view what, const std::filesystem::path& path, error
 
 }  // namespace
 
-std::shared_ptr<Wire> make_wire(asio::io_context& io, asio::ssl::context* tls, bool is_unix) {
-  if (is_unix) return std::make_shared<UnixWire>(io);
+std::shared_ptr<Wire> make_unix_wire(asio::io_context& io, std::vector<uid_t> owners) {
+  return std::make_shared<UnixWire>(io, std::move(owners));
+}
+
+std::shared_ptr<Wire> make_wire(asio::io_context& io, asio::ssl::context* tls) {
   if (tls == nullptr) return std::make_shared<TcpWire>(io);
   return std::make_shared<TlsWire>(io, *tls);
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/error.hpp>
 #include <boost/asio/io_context.hpp>
@@ -33,9 +35,11 @@ class Wire {
   virtual void close() = 0;
 };
 
-// `tls`: null for a plain one; outlives it. A Unix socket is plain always.
-std::shared_ptr<Wire> make_wire(boost::asio::io_context& io, boost::asio::ssl::context* tls,
-                                bool is_unix = false);
+// `tls`: null for a plain one; outlives it.
+std::shared_ptr<Wire> make_wire(boost::asio::io_context& io, boost::asio::ssl::context* tls);
+// To Unix sockets of these users alone: both who owns the socket's file and who listens is one of
+// them, or connecting fails with permission_denied before a byte is sent.
+std::shared_ptr<Wire> make_unix_wire(boost::asio::io_context& io, std::vector<uid_t> owners);
 
 // unavailable: what was being done with whom, and why it ended.
 Error connection_lost(const WireAddress& address, std::string_view what,

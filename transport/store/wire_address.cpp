@@ -1,8 +1,34 @@
 #include "transport/store/wire_address.hpp"
 
+#include <algorithm>
 #include <charconv>
 
 namespace cairn {
+namespace {
+
+// As long as a name of DNS may be.
+constexpr std::size_t kMaxHostBytes = 253;
+// sockaddr_un's, without the zero behind it.
+constexpr std::size_t kMaxSocketPathBytes = 107;
+
+bool is_letter_or_digit(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+}  // namespace
+
+bool is_host(std::string_view text) {
+  constexpr std::string_view kOthers = ".-_:%";
+  return !text.empty() && text.size() <= kMaxHostBytes && std::ranges::all_of(text, [&](char c) {
+    return is_letter_or_digit(c) || kOthers.find(c) != std::string_view::npos;
+  });
+}
+
+bool is_socket_path(std::string_view text) {
+  if (!text.starts_with('/') || text.size() > kMaxSocketPathBytes) return false;
+  if (text.ends_with("/..") || text.find("/../") != std::string_view::npos) return false;
+  return std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~'; });
+}
 
 std::string WireAddress::text() const {
   if (!unix_path.empty()) return "unix:" + unix_path;
@@ -24,6 +50,9 @@ Result<WireAddress> read_address(std::string_view text, std::uint16_t default_po
     text.remove_prefix(address.host.size());
   }
   if (address.host.empty()) return Error{ErrorCode::malformed, "names no host"};
+  if (!is_host(address.host)) {
+    return Error{ErrorCode::malformed, "has something in its host that is in no name"};
+  }
   if (text.empty()) return address;
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data() + 1, end, address.port);

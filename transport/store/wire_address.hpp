@@ -18,6 +18,11 @@ struct WireAddress {
   std::string text() const;
   friend bool operator==(const WireAddress&, const WireAddress&) = default;
 };
+// What may stand for a host, as a name or an address, wherever it comes from: letters, digits and
+// ".-_:%". Nothing else goes into a label, a log line or a request.
+bool is_host(std::string_view text);
+// An absolute path that fits a socket's address, of printable characters and without "..".
+bool is_socket_path(std::string_view text);
 // HOST[:PORT]; a host in brackets is an address of IPv6. malformed.
 Result<WireAddress> read_address(std::string_view text, std::uint16_t default_port);
 
