@@ -53,6 +53,11 @@ class RequestRecordTest : public ::testing::Test {
     return all;
   }
 
+  std::string logged() {
+    EXPECT_TRUE(log_.flush(std::chrono::minutes(1)));
+    return text_of(folder_.path() / "log");
+  }
+
   fakes::TempDir folder_;
   const std::filesystem::path path_ = folder_.path() / "trace.jsonl";
   fakes::ManualClock clock_;
@@ -145,7 +150,7 @@ TEST_F(RequestRecordTest, EndsAtItsBound) {
   EXPECT_LE(text_of(path_).size(), 300U);
   EXPECT_GE(lines().size(), 1U);
   EXPECT_TRUE(lines().back().ends_with("}"));
-  EXPECT_THAT(text_of(folder_.path() / "log"), HasSubstr("record.max_bytes"));
+  EXPECT_THAT(logged(), HasSubstr("record.max_bytes"));
 }
 
 TEST_F(RequestRecordTest, AFileThatCannotBeMadeIsSaidInTheLog) {
@@ -153,7 +158,7 @@ TEST_F(RequestRecordTest, AFileThatCannotBeMadeIsSaidInTheLog) {
   ask(record, "a", 1);
   record.ended(1, {});
   record.close();
-  EXPECT_THAT(text_of(folder_.path() / "log"), HasSubstr("not recorded"));
+  EXPECT_THAT(logged(), HasSubstr("not recorded"));
 }
 
 TEST_F(RequestRecordTest, AFailureToWriteIsSaidInTheLogAndLeavesWholeLines) {
@@ -174,7 +179,7 @@ TEST_F(RequestRecordTest, AFailureToWriteIsSaidInTheLogAndLeavesWholeLines) {
   std::signal(SIGXFSZ, ignored);
   ASSERT_EQ(lines().size(), 1U);
   EXPECT_TRUE(lines()[0].ends_with("}"));
-  EXPECT_THAT(text_of(folder_.path() / "log"), HasSubstr("not recorded"));
+  EXPECT_THAT(logged(), HasSubstr("not recorded"));
 }
 
 }  // namespace
