@@ -61,9 +61,9 @@ TEST_F(CtlTest, TakesATokenWithoutTheWhiteSpaceAroundIt) {
 
 TEST(HashToken, IsOfTheTokenWithoutTheWhiteSpaceAroundIt) {
   const auto hash_of = [](const std::string& printed) {
-    return run({"/bin/sh", "-c",
-                "printf '" + printed + "' | '" + std::string(CAIRN_SERVER_PROGRAM) +
-                    "' --hash-token"});
+    return run(
+        {"/bin/sh", "-c",
+         "printf '" + printed + "' | '" + std::string(CAIRN_SERVER_PROGRAM) + "' --hash-token"});
   };
   const Outcome plain = hash_of("secret-secret-secret");
   EXPECT_EQ(plain.code, 0) << plain.err;

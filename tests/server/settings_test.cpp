@@ -219,6 +219,20 @@ TEST_F(ConfigFile, NamesItselfInARefusal) {
   EXPECT_THAT(refusal, HasSubstr("threads"));
 }
 
+TEST_F(ConfigFile, APeersTokenIsTheFirstLineOfItsFileWithoutTheWhiteSpaceAroundIt) {
+  const std::string path = write(
+      json{{"shared", {{"peer", {{"token_file", (dir_.path() / "token").string()}}}}}}.dump());
+  const auto holds = [this](std::string_view text) {
+    std::ofstream(dir_.path() / "token") << text;
+  };
+  holds(" peer-peer-peer-peer\t\r\nsecond\n");
+  EXPECT_EQ(settings_of({"--config", path.c_str()}).peers.token, "peer-peer-peer-peer");
+  holds("peer-peer secret\n");
+  const std::string refusal = refusal_of({"--config", path.c_str()});
+  EXPECT_THAT(refusal, HasSubstr("shared.peer.token_file has white space"));
+  EXPECT_THAT(refusal, Not(HasSubstr("secret")));
+}
+
 TEST_F(ConfigFile, MustBeAnObjectOfJson) {
   EXPECT_THAT(refusal_of({"--config", write("{").c_str()}), HasSubstr("byte"));
   EXPECT_THAT(refusal_of({"--config", write("[]").c_str()}), HasSubstr("no object"));
