@@ -239,11 +239,12 @@ Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(const CacheCon
   }
   try {
     auto core = std::make_shared<CacheCore>(services, std::move(parts));
-    {
-      Section section(*core, LockUse::upkeep);
-      section->disk_damage.slot_files = damaged_slot_files;
+    if (core->journal) {
+      auto damage = start_disk_tier(*core, is_new);
+      if (!damage) return std::move(damage).error();
+      damage->slot_files = damaged_slot_files;
+      services->totals.damaged(*damage);
     }
-    if (core->journal) CAIRN_TRY(start_disk_tier(*core, is_new));
     member.cache = std::shared_ptr<Cache>(new Cache(std::move(core)));
   } catch (const std::bad_alloc&) {
     return Error{ErrorCode::no_capacity, "there is no memory for the cache's index"};
@@ -420,6 +421,8 @@ BlockManager::TransferCounts BlockManager::transfer_counts() const {
   const auto counts = impl_->services->transfers.counts();
   return {.queued = counts.queued, .running = counts.running};
 }
+
+CacheTotals BlockManager::totals() const { return impl_->services->totals.now(); }
 
 std::vector<NamedAllocator> BlockManager::allocators() const {
   SlotTotals slots;

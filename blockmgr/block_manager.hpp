@@ -66,6 +66,7 @@ class BlockManager {
   };
   TransferCounts transfer_counts() const;
 
+  CacheTotals totals() const;
   // What stages clients' bytes, and the tiers' slots.
   std::vector<NamedAllocator> allocators() const;
   // The peaks of the slots on that device are what is in use now.

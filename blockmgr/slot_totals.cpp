@@ -53,7 +53,6 @@ void SlotTotals::add(CacheCore& core) {
     all.largest_free_bytes = std::max(all.largest_free_bytes, one.largest_free_bytes);
     all.allocations += one.allocations;
     all.frees += one.frees;
-    all.cache_hits += one.cache_hits;
   }
 }
 
@@ -63,14 +62,15 @@ void SlotTotals::retire(CacheCore& core) {
   for (const auto& [device, gone] : going.by_device_) {
     AllocatorStatistics& all = by_device_[device];
     all.allocations += gone.allocations;
-    all.cache_hits += gone.cache_hits;
     all.frees += gone.allocations;  // those that are still in use go with it
   }
 }
 
 std::vector<NamedAllocator> SlotTotals::named() const {
   std::vector<NamedAllocator> all;
-  for (const auto& [device, now] : by_device_) all.push_back({"slots", device, now});
+  for (const auto& [device, now] : by_device_) {
+    all.push_back({.allocator = "slots", .device = device, .now = now, .from_others = true});
+  }
   return all;
 }
 

@@ -47,8 +47,8 @@ void add_blocks(Families& out, std::span<const CacheStats> caches) {
       Builder::counter({"cairn_evictions_total", "Blocks that left a tier, by reason."});
   auto pressure = Builder::gauge(
       {"cairn_pressure_level",
-       "How much of a tier can neither be had nor evicted: 0 normal, 1 elevated, 2 warning, 3 "
-       "critical, 4 out of memory."});
+       "How many slots of a tier cannot be reused at once, being neither free nor evictable: 0 "
+       "normal, 1 elevated, 2 warning, 3 critical, 4 out of memory."});
   each_tier(caches, [&](const CacheStats& cache, std::string_view tier, const TierStats& stats) {
     for (std::size_t i = 0; i < kNumSlotStates; ++i) {
       const auto state = to_string(static_cast<SlotState>(i));
@@ -206,17 +206,12 @@ void add_all_movements(Families& out, const MetricsInput& input) {
   for (Tier from : kTiers) {
     for (Tier to : kTiers) {
       if (from == to) continue;
-      DurationHistogram::Snapshot all;
       std::uint64_t moving = 0;
       for (const CacheStats& cache : input.caches) {
-        const RouteStats& route = cache.routes[index_of(from)][index_of(to)];
-        for (std::size_t i = 0; i < all.counts.size(); ++i) {
-          all.counts[i] += route.durations.counts[i];
-        }
-        all.sum += route.durations.sum;
-        moving += route.in_flight_blocks;
+        moving += cache.routes[index_of(from)][index_of(to)].in_flight_blocks;
       }
-      durations.add({{"from", to_string(from)}, {"to", to_string(to)}}, all);
+      durations.add({{"from", to_string(from)}, {"to", to_string(to)}},
+                    input.totals.durations[index_of(from)][index_of(to)]);
       in_flight.add({{"from", to_string(from)}, {"to", to_string(to)}}, moving);
     }
   }
@@ -252,13 +247,11 @@ void add_all_movements(Families& out, const MetricsInput& input) {
   out.push_back(std::move(prefetched).take());
 }
 
-void add_checksums(Families& out, std::span<const CacheStats> caches) {
+void add_checksums(Families& out, const CacheTotals& totals) {
   auto failures = Builder::counter(
       {"cairn_checksum_failures_total", "Blocks whose bytes did not have their checksum."});
   for (Tier tier : kTiers) {
-    std::uint64_t count = 0;
-    for (const CacheStats& cache : caches) count += cache.tiers[index_of(tier)].checksum_failures;
-    failures.add({{"tier", to_string(tier)}}, count);
+    failures.add({{"tier", to_string(tier)}}, totals.checksum_failures[index_of(tier)]);
   }
   out.push_back(std::move(failures).take());
 }
@@ -267,12 +260,7 @@ void add_damage(Families& out, const MetricsInput& input) {
   auto damage = Builder::counter(
       {"cairn_disk_damage_total",
        "Parts of the data directory that were found damaged at the start, by what they are."});
-  DiskDamageStats all;
-  for (const CacheStats& cache : input.caches) {
-    all.slot_files += cache.disk_damage.slot_files;
-    all.indexes += cache.disk_damage.indexes;
-    all.headers += cache.disk_damage.headers;
-  }
+  const DiskDamageStats& all = input.totals.disk_damage;
   damage.add({{"part", "description"}}, input.damaged_descriptions);
   damage.add({{"part", "slot_file"}}, all.slot_files);
   damage.add({{"part", "index"}}, all.indexes);
@@ -393,7 +381,7 @@ std::string metrics_text(const MetricsInput& input) {
   add_reuse(families, input.caches);
   add_lock_holds(families, input.caches);
   add_all_movements(families, input);
-  add_checksums(families, input.caches);
+  add_checksums(families, input.totals);
   add_allocators(families, input.allocators);
   add_disk(families, input.caches);
   add_damage(families, input);

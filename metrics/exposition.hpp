@@ -46,6 +46,7 @@ struct MetricsInput {
   std::uint64_t devices_left_out = 0;  // that are there and did not open
   bool ready = false;
   std::span<const CacheStats> caches;
+  CacheTotals totals = {};
   TransferEngineStats engine;
   std::span<const NamedAllocator> allocators;
   const GroupsStats& groups;

@@ -1,6 +1,29 @@
 #include "metrics/families.hpp"
 
+#include "base/hash.hpp"
+#include "base/hex.hpp"
+#include "base/printable.hpp"
+
 namespace cairn {
+namespace {
+
+// Others send some of the values: the names of a shared store's nodes and of its servers. A value
+// that is no text or too long is shown as printable ASCII, and by a hash as what it is: two of them
+// never become one series.
+std::string label_value(std::string_view given) {
+  // The longest that there is: a URL with a host's name of 253 bytes.
+  constexpr std::size_t kMaxBytes = 280;
+  constexpr std::size_t kShownBytes = 64;  // of which each may become four
+  std::string shown;
+  append_printable(shown, given.substr(0, kMaxBytes));
+  if (shown == given) return shown;
+  shown.clear();
+  append_printable(shown, given.substr(0, kShownBytes));
+  const std::uint64_t hash = hash_bytes(std::as_bytes(std::span(given)), 0);
+  return shown + '~' + to_hex(std::as_bytes(std::span(&hash, 1)));
+}
+
+}  // namespace
 
 MetricFamilyBuilder::MetricFamilyBuilder(MetricName name, prometheus::MetricType type) {
   family_.name = name.name;
@@ -11,7 +34,7 @@ MetricFamilyBuilder::MetricFamilyBuilder(MetricName name, prometheus::MetricType
 prometheus::ClientMetric& MetricFamilyBuilder::series(MetricLabels labels) {
   auto& metric = family_.metric.emplace_back();
   for (const auto& [name, value] : labels) {
-    metric.label.push_back({std::string(name), std::string(value)});
+    metric.label.push_back({std::string(name), label_value(value)});
   }
   return metric;
 }

@@ -20,6 +20,7 @@ struct MetricName {
   std::string_view help;
 };
 
+// A value is shown as it is where it is printable ASCII of at most 280 bytes.
 using MetricLabels = std::initializer_list<std::pair<std::string_view, std::string_view>>;
 
 // One metric and its series, gathered.

@@ -19,9 +19,9 @@ namespace cairn {
 class HttpCounters {
  public:
   // The statuses that are told apart; any other counts as the last, 0.
-  static constexpr std::array<unsigned, 27> kStatuses = {
+  static constexpr std::array<unsigned, 28> kStatuses = {
       200, 201, 202, 204, 206, 304, 400, 401, 403, 404, 405, 408, 409, 410,
-      411, 413, 415, 416, 422, 429, 431, 499, 500, 501, 503, 507, 0};
+      411, 413, 415, 416, 421, 422, 429, 431, 499, 500, 501, 503, 507, 0};
 
   // Borrows the names, which are the labels: they must outlive this. REQUIRES: at most kMaxMethods.
   HttpCounters(std::span<const std::string_view> routes, std::span<const std::string_view> methods);

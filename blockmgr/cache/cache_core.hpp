@@ -82,7 +82,6 @@ struct CacheState {
   Resizing sizes;
   Scrub scrub;
   CacheCounts counts;
-  DiskDamageStats disk_damage;
   LockHolds lock_holds;
 };
 

@@ -105,19 +105,16 @@ CacheStats Cache::stats() const {
     for (std::size_t r = 0; r < kNumEvictionReasons; ++r) {
       out.evictions[r] = section->store.evictions(tier, static_cast<EvictionReason>(r));
     }
-    out.checksum_failures = section->moves.checksum_failures(tier);
     out.pressure = section->pressure.level(tier, section->store.pool(tier));
     for (Tier to : kTiers) {
       const Movements::Route& route = section->moves.route(tier, to);
       stats.routes[i][index_of(to)] = {.blocks = route.blocks,
                                        .bytes = route.bytes,
-                                       .in_flight_blocks = route.in_flight_blocks,
-                                       .durations = route.durations.snapshot()};
+                                       .in_flight_blocks = route.in_flight_blocks};
     }
   }
   stats.disk_admission = section->moves.disk_admission();
   stats.disk_scrub = section->scrub.stats();
-  stats.disk_damage = section->disk_damage;
   stats.disk_full = section->moves.disk_full();
   stats.matches = section->counts.matches;
   stats.has_shared = core_->config.shared.has_value();

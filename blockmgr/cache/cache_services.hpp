@@ -5,6 +5,7 @@
 #include "blockmgr/cache/cache.hpp"
 #include "blockmgr/cache/request_record.hpp"
 #include "blockmgr/cache/token_bucket.hpp"
+#include "blockmgr/cache/total_counts.hpp"
 #include "blockmgr/cache/transfer_table.hpp"
 #include "blockmgr/cache/wait_group.hpp"
 #include "blockmgr/index/event_ring.hpp"
@@ -59,6 +60,7 @@ struct CacheServices {
   EventRing events;
   const std::unique_ptr<RequestRecord> record;  // null: nothing is recorded
   MappedCounts mapped;
+  TotalCounts totals;
   WaitGroup jobs;
 
  private:

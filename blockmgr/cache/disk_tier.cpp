@@ -89,7 +89,8 @@ std::vector<PreparedMemory> prepare_for_disk(const BlockLayout& pinned, const st
   return prepared;
 }
 
-Result<> start_disk_tier(CacheCore& core, bool is_new) {
+Result<DiskDamageStats> start_disk_tier(CacheCore& core, bool is_new) {
+  DiskDamageStats damage;
   bool from_headers = false;
   bool wants_checkpoint = false;
   if (!is_new) {
@@ -111,11 +112,8 @@ Result<> start_disk_tier(CacheCore& core, bool is_new) {
       log_damage(core.services->log, core.config.name,
                  std::to_string(recovery->damaged_headers) + " headers of slots");
     }
-    {
-      Section section(core, LockUse::upkeep);
-      section->disk_damage.indexes = recovery->damaged_indexes.size();
-      section->disk_damage.headers = recovery->damaged_headers;
-    }
+    damage.indexes = recovery->damaged_indexes.size();
+    damage.headers = recovery->damaged_headers;
     core.services->log.info("disk tier recovered",
                             {{"cache", core.config.name},
                              {"blocks", recovery->restored},
@@ -133,7 +131,7 @@ Result<> start_disk_tier(CacheCore& core, bool is_new) {
   }
   // A log alone does not tell what the headers told.
   if (wants_checkpoint) checkpoint_disk_tier(core);
-  return {};
+  return damage;
 }
 
 bool checkpoint_disk_tier(CacheCore& core) {

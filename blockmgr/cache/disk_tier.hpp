@@ -30,8 +30,9 @@ Result<DiskTier> open_disk_tier(const CacheConfig& config, const CacheServices& 
 std::vector<PreparedMemory> prepare_for_disk(const BlockLayout& pinned, const std::string& cache,
                                              const CacheServices& services);
 
-// Gives the blocks back that an earlier run left, and notes what changes from here on.
-Result<> start_disk_tier(CacheCore& core, bool is_new);
+// Gives the blocks back that an earlier run left, and notes what changes from here on. Answers what
+// of that run's index was damaged.
+Result<DiskDamageStats> start_disk_tier(CacheCore& core, bool is_new);
 
 bool checkpoint_disk_tier(CacheCore& core);  // false where it failed, which is logged
 

@@ -126,8 +126,9 @@ void Movements::items_ended(Section& section, const Batch& batch, Items items,
                             const JobOutcome& outcome) {
   const Tier from = batch->items[items.first].source.tier();
   if (outcome.state != JobState::cancelled) {
-    route_of(*batch, from)
-        .durations.record(static_cast<std::uint64_t>(
+    section.core().services->totals.moved(
+        from, batch->to,
+        static_cast<std::uint64_t>(
             std::chrono::duration_cast<std::chrono::microseconds>(outcome.running).count()));
   }
   if (outcome.state == JobState::failed) {
@@ -307,8 +308,11 @@ void Movements::drop_unreadable(Section& section, SlotRef at, std::uint64_t gene
                                 const Error& error) {
   if (!accuses_source(at.tier(), error.code)) return;
   const SlotRecord& slot = section->store.record(at);
-  if (error.code == ErrorCode::checksum_mismatch) ++checksum_failures_[index_of(at.tier())];
   if (slot.generation != generation || slot.life != SlotLife::committed || slot.gone) return;
+  // Whoever else was reading it finds it gone: a block counts once.
+  if (error.code == ErrorCode::checksum_mismatch) {
+    section.core().services->totals.wrong_checksum(at.tier());
+  }
   section->store.drop(at, EvictionReason::io_error);
 }
 

@@ -80,10 +80,8 @@ class Movements {
     std::array<std::uint64_t, kNumTransferOutcomes> blocks{};
     std::uint64_t bytes = 0;
     std::uint64_t in_flight_blocks = 0;
-    DurationHistogram durations;
   };
   const Route& route(Tier from, Tier to) const { return routes_[index_of(from)][index_of(to)]; }
-  std::uint64_t checksum_failures(Tier tier) const { return checksum_failures_[index_of(tier)]; }
   const DiskAdmissionStats& disk_admission() const { return disk_admission_; }
   std::uint64_t disk_full() const { return disk_full_; }  // blocks not written for want of room
 
@@ -132,7 +130,6 @@ class Movements {
   std::map<std::uint64_t, Batch> background_;
   std::uint64_t last_background_ = 0;
   std::array<std::array<Route, kNumTiers>, kNumTiers> routes_;  // [from][to]
-  std::array<std::uint64_t, kNumTiers> checksum_failures_{};
   DiskAdmissionStats disk_admission_;
   std::uint64_t disk_full_ = 0;
 };

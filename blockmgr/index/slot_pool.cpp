@@ -65,7 +65,6 @@ AllocatorStatistics SlotPool::statistics(std::uint64_t slot_bytes) const {
   now.largest_free_bytes = now.cached_bytes;
   now.frees = frees_;
   now.allocations = frees_ + used;
-  now.cache_hits = now.allocations;  // all of them were reserved with the tier
   return now;
 }
 

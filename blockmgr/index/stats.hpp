@@ -55,7 +55,6 @@ struct TierStats {
   std::uint64_t leased_blocks = 0;
   std::uint64_t hit_blocks = 0;  // of matches
   std::array<std::uint64_t, kNumEvictionReasons> evictions{};
-  std::uint64_t checksum_failures = 0;
   PressureLevel pressure = PressureLevel::normal;
 };
 
@@ -64,7 +63,14 @@ struct RouteStats {
   std::array<std::uint64_t, kNumTransferOutcomes> blocks{};  // by outcome
   std::uint64_t bytes = 0;
   std::uint64_t in_flight_blocks = 0;
-  DurationHistogram::Snapshot durations;
+};
+
+// Of all caches since the start, those that were dropped included.
+struct CacheTotals {
+  // How long movements took, [from][to].
+  std::array<std::array<DurationHistogram::Snapshot, kNumTiers>, kNumTiers> durations = {};
+  std::array<std::uint64_t, kNumTiers> checksum_failures = {};
+  DiskDamageStats disk_damage;
 };
 
 // Of the sizes in kCurveRatios, what share of the blocks asked for LRU would not have found.
@@ -80,7 +86,6 @@ struct CacheStats {
   std::uint64_t miss_blocks = 0;        // hits of all tiers and misses sum to the keys asked for
   DiskAdmissionStats disk_admission;
   DiskScrubStats disk_scrub;
-  DiskDamageStats disk_damage;
   std::uint64_t disk_full = 0;  // blocks that were not written because the disk is full
   std::uint64_t leases = 0;
   std::uint64_t lease_expirations = 0;

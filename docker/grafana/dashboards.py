@@ -22,6 +22,16 @@ def rate(metric, labels=I):
     return f"rate({metric}{{{labels}}}[$__rate_interval])"
 
 
+def share_or_zero(part, whole):
+    """A status that was never answered has no series: that is a share of 0, and no missing data."""
+    return f"sum({part}) / sum({whole}) > 0 or 0 * sum({whole})"
+
+
+def each_byte_once(metric):
+    """A device's slots and reductions are cut from its allocator, which has their bytes already."""
+    return f'{metric}{{{I},allocator!~"slots|reductions"}} or {metric}{{{I},device!~"[0-9]+"}}'
+
+
 def quantile(q, metric, by, labels=I):
     return f"histogram_quantile({q}, sum by (le{', ' + by if by else ''}) ({rate(metric + '_bucket', labels)}))"
 
@@ -101,7 +111,7 @@ OVERVIEW = dashboard("cairn-overview", "Cairn / Overview", "Is it well, is it us
     panel("Pressure", {"{{cache}} {{tier}}": f"max by (cache, tier) (cairn_pressure_level{{{CT}}})"}, kind="stat",
           width=6, height=4, mappings=LEVELS, thresholds=[("yellow", 2), ("red", 4)]),
     panel("Requests", {"all": f'sum({rate("cairn_http_requests_total")})'}, "reqps", "stat", 3, 4),
-    panel("Refused with 5xx", {"all": f'sum({rate("cairn_http_requests_total", I + ",code=~" + chr(34) + "5.." + chr(34))}) / sum({rate("cairn_http_requests_total")})'},
+    panel("Refused with 5xx", {"all": share_or_zero(rate("cairn_http_requests_total", I + ',code=~"5.."'), rate("cairn_http_requests_total"))},
           "percentunit", "stat", 4, 4, "Capacity (507), overload and drain (503), and faults (500).",
           thresholds=[("orange", 0.001), ("red", 0.01)]),
     panel("Wrong checksums", {"all": f"sum(cairn_checksum_failures_total{{{I}}})"}, kind="stat", width=3, height=4,
@@ -203,10 +213,10 @@ MOVEMENT = dashboard("cairn-movement", "Cairn / Movement", "Blocks on their way 
 
 ALLOCATORS = dashboard("cairn-allocators", "Cairn / Allocators", "Memory between the tiers: staging, pools, engines' own.", [
     row("How much"),
-    panel("Allocated", {"{{allocator}} {{device}}": f"cairn_allocator_allocated_bytes{{{I}}}"}, "bytes", stacked=True,
-          about="Handed out to whoever asked."),
-    panel("Reserved", {"{{allocator}} {{device}}": f"cairn_allocator_reserved_bytes{{{I}}}"}, "bytes", stacked=True,
-          about="Taken from the system; what is not allocated of it waits to be."),
+    panel("Allocated", {"{{allocator}} {{device}}": each_byte_once("cairn_allocator_allocated_bytes")}, "bytes",
+          stacked=True, about="Handed out to whoever asked. A device's slots are part of its own allocator."),
+    panel("Reserved", {"{{allocator}} {{device}}": each_byte_once("cairn_allocator_reserved_bytes")}, "bytes",
+          stacked=True, about="Taken from the system; what is not allocated of it waits to be."),
     panel("Peak", {"{{allocator}} {{device}}": f"cairn_allocator_peak_allocated_bytes{{{I}}}"}, "bytes"),
     panel("In use of what is reserved", {"{{allocator}} {{device}}": f"cairn_allocator_allocated_bytes{{{I}}} / (cairn_allocator_reserved_bytes{{{I}}} > 0)"},
           "percentunit", most=1),

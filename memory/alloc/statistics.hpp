@@ -21,7 +21,9 @@ struct AllocatorStatistics {
   std::uint64_t segments = 0;     // pieces in which it was reserved; of slots, tiers
 
   // Since the start; they never go back.
-  std::uint64_t allocations = 0;  // that succeeded: cache_hits + cache_misses
+  // That succeeded: cache_hits + cache_misses, but of slots, which come with their tier and are
+  // neither.
+  std::uint64_t allocations = 0;
   std::uint64_t frees = 0;
   std::uint64_t cache_hits = 0;    // served from what was cached
   std::uint64_t cache_misses = 0;  // more had to be reserved
@@ -55,6 +57,8 @@ struct NamedAllocator {
   std::string device;     // its number; "host" or "disk"
   AllocatorStatistics now;
   std::vector<BucketStatistics> buckets = {};  // of those that have buffers of a few sizes
+  // Its bytes are another allocator's too, or an engine's: a sum over allocators leaves it out.
+  bool from_others = false;
 };
 
 }  // namespace cairn

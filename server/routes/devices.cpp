@@ -37,8 +37,7 @@ ordered_json device_body(const Service& service, const DeviceInfo& device,
   for (const NamedAllocator& one : allocators) {
     if (one.device != std::to_string(device.id)) continue;
     list.push_back(allocator_body(one));
-    // Slots are of memory that this allocator has, or of an engine's, or not the device's own.
-    if (one.allocator != "slots") reserved_bytes += one.now.reserved_bytes;
+    if (!one.from_others) reserved_bytes += one.now.reserved_bytes;
   }
   return {{"id", device.id},
           {"name", device.name},

@@ -44,6 +44,7 @@ std::string collect_metrics(const Service& service) {
                        .devices_left_out = service.runtime.left_out().size(),
                        .ready = check_ready(service.phase, service.runtime).has_value(),
                        .caches = caches,
+                       .totals = service.manager.totals(),
                        .engine = service.engine.stats(),
                        .allocators = allocators,
                        .groups = service.manager.groups().stats(),

@@ -86,11 +86,34 @@ TEST_F(DiskScrub, DropsAndCountsWhatIsWrongAndNothingElse) {
     rig_.clock.advance(milliseconds(1000));
   }
   EXPECT_EQ(stats().wrong, 2u);
-  EXPECT_EQ(cache_->stats().tiers[index_of(Tier::disk)].checksum_failures, 2u);
+  EXPECT_EQ(rig_.manager->totals().checksum_failures[index_of(Tier::disk)], 2u);
   EXPECT_EQ(present_in(*cache_, Tier::disk).size(), 6u);
   for (const BlockKey& each : present_in(*cache_, Tier::disk)) {
     EXPECT_EQ(*rig_.read(*cache_, each), bytes_of(each));
   }
+}
+
+TEST_F(DiskScrub, WhatWasWrongStaysCountedWhereItsCacheIsDropped) {
+  const auto wrong = [&] { return rig_.manager->totals().checksum_failures[index_of(Tier::disk)]; };
+  damage(1);
+  tick();
+  EXPECT_EQ(wrong(), 1u);
+  cache_.reset();
+  ASSERT_TRUE(rig_.manager->drop_cache("test", true));
+  EXPECT_EQ(wrong(), 1u);
+}
+
+// The second read began while the block was there.
+TEST_F(DiskScrubOff, ABlockThatTwoReadersFindWrongCountsOnce) {
+  damage(1);
+  auto first = cache_->read(key(2), {});
+  auto second = cache_->read(key(2), {});
+  for (Result<BlockReader>* reader : {&first, &second}) {
+    const auto read =
+        rig_.await<std::span<const iovec>>([&](auto done) { (*reader)->fetch(std::move(done)); });
+    EXPECT_EQ(read.error().code, ErrorCode::checksum_mismatch);
+  }
+  EXPECT_EQ(rig_.manager->totals().checksum_failures[index_of(Tier::disk)], 1u);
 }
 
 TEST_F(DiskScrub, LooksPastFreeSlots) {

@@ -134,7 +134,17 @@ TEST_P(Groups, RanksReduceTheirNumbers) {
   // Of a kind that was reduced before.
   const std::string device = GetParam() == ServerGroup::Collective::nccl ? "0" : "host";
   const std::string buffers = R"({allocator="reductions",device=")" + device + R"("})";
-  EXPECT_EQ(group[2].rest->metric("cairn_allocator_cache_hits_total" + buffers), 0);
+  const auto of_buffers = [&](const std::string& name) {
+    return group[2].rest->metric("cairn_allocator_" + name + buffers);
+  };
+  // One of each kind is kept, and none is in use.
+  EXPECT_EQ(of_buffers("allocated_bytes"), 0);
+  EXPECT_GE(of_buffers("cached_bytes"), 3 * 4 * 8);
+  EXPECT_EQ(of_buffers("reserved_bytes"), of_buffers("cached_bytes"));
+  EXPECT_EQ(of_buffers("largest_free_bytes"), of_buffers("cached_bytes") / 3);
+  EXPECT_EQ(of_buffers("peak_allocated_bytes"), of_buffers("cached_bytes") / 3);
+  EXPECT_NEAR(of_buffers("fragmentation_ratio"), 2.0 / 3, 1e-9);
+  EXPECT_EQ(of_buffers("cache_hits_total"), 0);
   group.run("g", "all_reduce", {{"values", mine[0]}, {"op", "min"}});
   EXPECT_EQ(group[2].rest->metric("cairn_allocator_cache_hits_total" + buffers), 1);
   EXPECT_EQ(group[2].rest->metric("cairn_allocator_cache_misses_total" + buffers), 3);

@@ -158,6 +158,13 @@ TEST(NcclGroups, ReductionsKeepTheirBuffersByWhatIsReduced) {
   };
   EXPECT_EQ(count("cache_misses_total"), 3);
   EXPECT_EQ(count("cache_hits_total"), 6);
+  // They are of the device's memory, which has them already.
+  const json device = group[1].rest->get("/v1/devices").document().at("devices").at(0);
+  for (const json& one : device.at("allocators")) {
+    if (one.at("allocator") == "device0") {
+      EXPECT_EQ(device.at("reserved_bytes"), one.at("reserved_bytes"));
+    }
+  }
   // More kinds than there are buffers: those used longest ago go.
   for (std::size_t length = 4; length < 24; ++length) {
     reduce(json(std::vector<int>(length, 1)), "max");

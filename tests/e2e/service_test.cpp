@@ -130,6 +130,8 @@ TEST_F(ServiceTest, CountsTheSlotsOfACacheThatIsGoneAsGivenBack) {
   TestCache cache(rest_, {.device = 2});
   cache.store(1);
   EXPECT_EQ(rest_.metric(allocations), before + 1);
+  // They came with their tier: that one was there is no merit of theirs.
+  EXPECT_EQ(rest_.metric("cairn_allocator_cache_hits_total{allocator=\"slots\",device=\"0\"}"), 0);
   EXPECT_TRUE(rest_.del(cache.path()).ok());
   EXPECT_EQ(rest_.metric(allocations), before + 1);
   EXPECT_EQ(rest_.metric(frees), freed_before + 1);

@@ -48,18 +48,26 @@ CacheStats sample_cache() {
     stats.leased_blocks = base + 10;
     stats.hit_blocks = base + 11;
     for (std::size_t i = 0; i < kNumEvictionReasons; ++i) stats.evictions[i] = base + 20 + i;
-    stats.checksum_failures = base + 30;
     stats.pressure = PressureLevel::critical;
   }
   RouteStats& route = cache.routes[index_of(Tier::device)][index_of(Tier::disk)];
   route.blocks = {301, 302, 303};
   route.bytes = 304;
   route.in_flight_blocks = 305;
-  route.durations.counts[0] = 2;   // up to 10 µs
-  route.durations.counts[1] = 3;   // up to 25 µs
-  route.durations.counts[19] = 1;  // longer than all bounds
-  route.durations.sum = 1'500'000;
   return cache;
+}
+
+// Of caches that were dropped too: no number of them is that cache's.
+CacheTotals sample_totals() {
+  CacheTotals totals{.disk_damage = {.slot_files = 311, .indexes = 312, .headers = 313}};
+  totals.checksum_failures[index_of(Tier::device)] = 130;
+  DurationHistogram::Snapshot& down =
+      totals.durations[index_of(Tier::device)][index_of(Tier::disk)];
+  down.counts[0] = 2;   // up to 10 µs
+  down.counts[1] = 3;   // up to 25 µs
+  down.counts[19] = 1;  // longer than all bounds
+  down.sum = 1'500'000;
+  return totals;
 }
 
 GroupsStats sample_groups() {
@@ -118,6 +126,7 @@ class MetricsText : public ::testing::Test {
          .devices_left_out = 2,
          .ready = true,
          .caches = {&cache, 1},
+         .totals = sample_totals(),
          .engine = {.queued = 41,
                     .done = 42,
                     .copied = {{.from = StorageKind::pinned,
@@ -218,6 +227,9 @@ TEST_F(MetricsText, HasTheNamesAndLabelsThatDashboardsRelyOn) {
           R"(cairn_http_body_peak_bytes_count 3)",
           R"(cairn_checksum_failures_total{tier="device"} 130)",
           R"(cairn_checksum_failures_total{tier="pinned"} 0)",
+          R"(cairn_disk_damage_total{part="slot_file"} 311)",
+          R"(cairn_disk_damage_total{part="index"} 312)",
+          R"(cairn_disk_damage_total{part="header"} 313)",
           R"(cairn_disk_admissions_total{cache="llama",result="admitted"} 11)",
           R"(cairn_disk_admissions_total{cache="llama",result="rejected"} 12)",
           R"(cairn_disk_admissions_total{cache="llama",result="throttled"} 13)",
@@ -270,6 +282,58 @@ TEST_F(MetricsText, HistogramsAreCumulativeAndInSeconds) {
   EXPECT_THAT(
       lines_,
       Contains(R"(cairn_http_request_duration_seconds_count{route="/v1/caches/{cache}/match"} 2)"));
+}
+
+// The names of a shared store's servers come from others.
+TEST(MetricsLabels, ArePrintableAndBoundedAndTellTwoThingsApartWhateverTheyNameIs) {
+  const auto labels_of = [](const std::vector<std::string>& servers) {
+    SharedStats shared;
+    for (const std::string& server : servers) {
+      NodeDurations::OfNode node{.node = server, .operations = {}};
+      node.operations[static_cast<std::size_t>(StoreOperation::read)].counts[0] = 1;
+      shared.peers.by_server.push_back(node);
+    }
+    const HttpCounters http(kRoutes, kMethods);
+    const GroupsStats groups;
+    std::istringstream in(metrics_text({.version = "1",
+                                        .runtime = "host",
+                                        .caches = {},
+                                        .engine = {},
+                                        .allocators = {},
+                                        .groups = groups,
+                                        .shared = &shared,
+                                        .http = http,
+                                        .connections = {}}));
+    std::vector<std::string> labels;
+    constexpr std::string_view kStart = "cairn_shared_node_request_duration_seconds_sum{node=\"";
+    for (std::string line; std::getline(in, line);) {
+      if (!line.starts_with(kStart)) continue;
+      line.erase(0, kStart.size());
+      labels.push_back(line.substr(0, line.rfind("\",operation")));
+    }
+    return labels;
+  };
+  const std::string longest_name = "http://" + std::string(253, 'a') + ":65535";
+  const std::vector<std::string> usual = {"10.0.0.7:6379", "http://[::1]:7070",
+                                          "unix:/run/cairn/a b.sock", longest_name};
+  EXPECT_EQ(labels_of(usual), usual);
+
+  const std::vector<std::string> strange = {"\xff",
+                                            "\xfe",
+                                            "\xc3\x28",
+                                            "\xed\xa0\x80",
+                                            std::string("nul\0", 4),
+                                            "line\nbreak",
+                                            "quote\"",
+                                            "back\\slash",
+                                            std::string(100'000, 'x'),
+                                            std::string(100'001, 'x')};
+  const std::vector<std::string> shown = labels_of(strange);
+  EXPECT_EQ(std::set<std::string>(shown.begin(), shown.end()).size(), strange.size());
+  for (const std::string& label : shown) {
+    EXPECT_LE(label.size(), 1024U);
+    for (const char c : label) EXPECT_TRUE(c >= 0x20 && c < 0x7F) << label;
+  }
 }
 
 TEST_F(MetricsText, EveryMetricHasAHelpAndAType) {

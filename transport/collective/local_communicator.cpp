@@ -145,32 +145,38 @@ Result<> LocalCommunicator::all_reduce(const AllReduce& call) {
         [](std::uint64_t bytes) { return Result<std::vector<std::byte>>(bytes); });
     scratch = **buffer;
   }
-  // A step later than it comes in, a piece goes out.
-  for (std::uint64_t step = 0; step <= steps; ++step) {
-    std::vector<Flow> flows;
-    const bool gets = !first && step < steps;
-    if (gets) {
-      flows.push_back({.way = Flow::Way::in,
-                       .peer = rank() - 1,
-                       .pieces = {piece_of(scratch.data(), part(step).size())}});
+  const auto pass_on = [&]() -> Result<> {
+    // A step later than it comes in, a piece goes out.
+    for (std::uint64_t step = 0; step <= steps; ++step) {
+      std::vector<Flow> flows;
+      const bool gets = !first && step < steps;
+      if (gets) {
+        flows.push_back({.way = Flow::Way::in,
+                         .peer = rank() - 1,
+                         .pieces = {piece_of(scratch.data(), part(step).size())}});
+      }
+      if (!last && step > 0) {
+        const auto done = part(step - 1);
+        flows.push_back({.way = Flow::Way::out,
+                         .peer = rank() + 1,
+                         .pieces = {piece_of(done.data(), done.size())}});
+      }
+      CAIRN_TRY(links_.run(subject, flows));
+      if (gets) {
+        const auto sums = part(step);
+        // The lower rank's value first, so that the order is the ranks'.
+        reduce({.accumulator = scratch.first(sums.size()),
+                .values = sums,
+                .type = type,
+                .reduction = call.reduction});
+        std::copy_n(scratch.begin(), sums.size(), sums.begin());  // none at a size of 0
+      }
     }
-    if (!last && step > 0) {
-      const auto done = part(step - 1);
-      flows.push_back({.way = Flow::Way::out,
-                       .peer = rank() + 1,
-                       .pieces = {piece_of(done.data(), done.size())}});
-    }
-    CAIRN_TRY(links_.run(subject, flows));
-    if (gets) {
-      const auto sums = part(step);
-      // The lower rank's value first, so that the order is the ranks'.
-      reduce({.accumulator = scratch.first(sums.size()),
-              .values = sums,
-              .type = type,
-              .reduction = call.reduction});
-      std::copy_n(scratch.begin(), sums.size(), sums.begin());  // none at a size of 0
-    }
-  }
+    return {};
+  };
+  auto passed_on = pass_on();
+  reductions_.rest();
+  CAIRN_TRY(std::move(passed_on));
   if (last && call.reduction == Reduction::avg) {
     average(std::span(call.destination, size), type, world());
   }

@@ -34,7 +34,10 @@ class NcclCollectives final : public Collectives {
   std::vector<NamedAllocator> allocators() const override {
     std::vector<NamedAllocator> all;
     for (const auto& [device, counts] : ground_.reductions) {
-      all.push_back({std::string(kReductionAllocator), std::to_string(device), counts->now()});
+      all.push_back({.allocator = std::string(kReductionAllocator),
+                     .device = std::to_string(device),
+                     .now = counts->now(),
+                     .from_others = true});
     }
     return all;
   }

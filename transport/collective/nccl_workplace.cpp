@@ -186,6 +186,7 @@ void NcclWorkplace::deliver() {
       from += piece.iov_len;
     }
   }
+  reductions_.rest();
 }
 
 Result<std::byte*> NcclWorkplace::reduction_buffer(const Communicator::AllReduce& call) {

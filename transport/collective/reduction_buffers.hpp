@@ -1,13 +1,14 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <set>
 #include <string_view>
 #include <utility>
 
+#include "base/mutex.hpp"
 #include "memory/alloc/statistics.hpp"
 #include "transport/collective/communicator.hpp"
 
@@ -16,32 +17,54 @@ namespace cairn {
 // Its name among the allocators.
 inline constexpr std::string_view kReductionAllocator = "reductions";
 
-// What the reductions of one device, or of the host, work in. Thread-safe.
+// What the reductions of one device, or of the host, work in. A buffer in use is allocated; one
+// that is kept for the next reduction of its kind is cached. Thread-safe.
 class ReductionCounts {
  public:
-  void hit() { hits_.fetch_add(1, kRelaxed); }
-  void miss() { misses_.fetch_add(1, kRelaxed); }
-  void holds(std::uint64_t more_bytes) { held_bytes_.fetch_add(more_bytes, kRelaxed); }
+  void made(std::uint64_t size_bytes) {
+    MutexLock lock(mutex_);
+    ++now_.cache_misses;
+    now_.reserved_bytes += size_bytes;
+    now_.peak_reserved_bytes = std::max(now_.peak_reserved_bytes, now_.reserved_bytes);
+    begin_use(size_bytes);
+  }
+  void taken(std::uint64_t size_bytes) {
+    MutexLock lock(mutex_);
+    ++now_.cache_hits;
+    idle_bytes_.erase(idle_bytes_.find(size_bytes));
+    begin_use(size_bytes);
+  }
+  void rests(std::uint64_t size_bytes) {
+    MutexLock lock(mutex_);
+    idle_bytes_.insert(size_bytes);
+    now_.allocated_bytes -= size_bytes;
+  }
+  // REQUIRES: it rests.
   void dropped(std::uint64_t size_bytes) {
-    held_bytes_.fetch_sub(size_bytes, kRelaxed);
-    drops_.fetch_add(1, kRelaxed);
+    MutexLock lock(mutex_);
+    idle_bytes_.erase(idle_bytes_.find(size_bytes));
+    now_.reserved_bytes -= size_bytes;
+    ++now_.frees;
   }
   AllocatorStatistics now() const {
-    AllocatorStatistics all{.cached_bytes = held_bytes_.load(kRelaxed),
-                            .reserved_bytes = held_bytes_.load(kRelaxed),
-                            .frees = drops_.load(kRelaxed),
-                            .cache_hits = hits_.load(kRelaxed),
-                            .cache_misses = misses_.load(kRelaxed)};
+    MutexLock lock(mutex_);
+    AllocatorStatistics all = now_;
+    all.cached_bytes = all.reserved_bytes - all.allocated_bytes;
+    all.largest_free_bytes = idle_bytes_.empty() ? 0 : *idle_bytes_.rbegin();
     all.allocations = all.cache_hits + all.cache_misses;
+    all.segments = now_.cache_misses - now_.frees;
     return all;
   }
 
  private:
-  static constexpr auto kRelaxed = std::memory_order_relaxed;
-  std::atomic<std::uint64_t> hits_ = 0;
-  std::atomic<std::uint64_t> misses_ = 0;
-  std::atomic<std::uint64_t> drops_ = 0;
-  std::atomic<std::uint64_t> held_bytes_ = 0;
+  void begin_use(std::uint64_t size_bytes) CAIRN_REQUIRES(mutex_) {
+    now_.allocated_bytes += size_bytes;
+    now_.peak_allocated_bytes = std::max(now_.peak_allocated_bytes, now_.allocated_bytes);
+  }
+
+  mutable Mutex mutex_;
+  AllocatorStatistics now_ CAIRN_GUARDED_BY(mutex_);  // what the others do not tell
+  std::multiset<std::uint64_t> idle_bytes_ CAIRN_GUARDED_BY(mutex_);
 };
 
 // The buffers that a communicator reduces in, kept by what was reduced: ranks agree on numbers by
@@ -71,18 +94,16 @@ class ReductionBuffers {
   ReductionBuffers(const ReductionBuffers&) = delete;
   ReductionBuffers& operator=(const ReductionBuffers&) = delete;
 
-  // The buffer of such a reduction, until the next call; `make` gives a new one of that size, as a
-  // Result<Buffer>.
+  // The buffer of such a reduction, until rest(); `make` gives a new one of that size, as a
+  // Result<Buffer>. REQUIRES: none is in use.
   template <class Make>
   Result<Buffer*> take(const Key& key, std::uint64_t size_bytes, Make make) {
     const auto at =
         std::find_if(kept_.begin(), kept_.end(), [&](const Kept& one) { return one.key == key; });
     if (at != kept_.end()) {
-      counts_->hit();
       kept_.splice(kept_.begin(), kept_, at);
-      return &kept_.front().buffer;
+      return use_first(&ReductionCounts::taken);
     }
-    counts_->miss();
     while (!kept_.empty() &&
            (kept_.size() >= kMaxBuffers || held_bytes_ + size_bytes > kMaxBytes)) {
       drop_last();
@@ -91,10 +112,14 @@ class ReductionBuffers {
     if (!made) return std::move(made).error();
     kept_.push_front({key, size_bytes, std::move(*made)});
     held_bytes_ += size_bytes;
-    counts_->holds(size_bytes);
-    return &kept_.front().buffer;
+    return use_first(&ReductionCounts::made);
+  }
+  // The reduction has ended. Nothing where there was none.
+  void rest() {
+    if (std::exchange(in_use_, false)) counts_->rests(kept_.front().size_bytes);
   }
   void clear() {
+    rest();
     while (!kept_.empty()) drop_last();
   }
 
@@ -104,6 +129,11 @@ class ReductionBuffers {
     std::uint64_t size_bytes;
     Buffer buffer;
   };
+  Buffer* use_first(void (ReductionCounts::*counted)(std::uint64_t)) {
+    ((*counts_).*counted)(kept_.front().size_bytes);
+    in_use_ = true;
+    return &kept_.front().buffer;
+  }
   void drop_last() {
     const std::uint64_t size_bytes = kept_.back().size_bytes;
     kept_.pop_back();
@@ -113,6 +143,7 @@ class ReductionBuffers {
 
   const std::shared_ptr<ReductionCounts> counts_;
   std::list<Kept> kept_;  // the latest first
+  bool in_use_ = false;   // the first of them
   std::uint64_t held_bytes_ = 0;
 };
 
