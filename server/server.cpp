@@ -20,6 +20,7 @@
 #include "server/config/data_dir.hpp"
 #include "server/file_limit.hpp"
 #include "server/offload_at_stop.hpp"
+#include "server/routes/metrics_source.hpp"
 #include "server/routes/warnings.hpp"
 #include "server/ticker.hpp"
 #include "transport/store/http_peers.hpp"
@@ -199,6 +200,7 @@ struct Server::Parts {
                                                    engine.executor(), settings.shared_tier)),
         catalog(given.data_dir, manager, logger),
         counters(ApiHandler::route_labels(), ApiHandler::method_labels()),
+        history(time),
         waits(manager),
         events(manager, time),
         readers({.name = "readers", .max_queued = kMaxQueuedTasks}),
@@ -215,6 +217,7 @@ struct Server::Parts {
                 .admin = admin,
                 .catalog = catalog,
                 .counters = counters,
+                .history = history,
                 .sites = sites,
                 .gate = guard.gate.get(),
                 .shared = shared.get(),
@@ -274,6 +277,7 @@ struct Server::Parts {
   std::unique_ptr<SharedTiers> shared;  // null: no shared store
   CacheCatalog catalog;
   HttpCounters counters;
+  TrafficHistory history;
   TransferWaits waits;
   EventStreams events;
   TaskThreads readers;
@@ -290,6 +294,7 @@ struct Server::Parts {
   std::unique_ptr<ZmqPublisher> publisher;  // null: none is configured
   std::unique_ptr<http::HttpServer> http;
   std::optional<Ticker> memory_ticker;
+  std::optional<Ticker> history_ticker;
 };
 
 // The one that is made where nobody asked for any, with a shared tier or without.
@@ -401,6 +406,9 @@ Result<std::unique_ptr<Server>> Server::start(const Settings& settings, const Cl
   if (parts->shared) parts->shared->advertise(own_address(settings, parts->http->port()));
   parts->memory_ticker.emplace("idle memory", kIdleMemoryPeriod,
                                [&server = *parts->http] { server.trim_idle(); });
+  parts->history_ticker.emplace("history", TrafficHistory::kPeriod, [&parts = *parts] {
+    if (parts.history.is_due()) parts.history.add(traffic_counts(parts.service));
+  });
 
   CAIRN_TRY(make_caches(*parts, log));
   for (const RestoreSetting& restore : settings.restore) {

@@ -287,19 +287,26 @@ struct PendingList {
 struct MissRatioRequest {
   // Empty: a quarter, a half, one, two and four times the cache's own size.
   std::vector<std::uint64_t> capacities_blocks = {};
+  bool with_optimum = false;  // some 10 ms
 };
 struct MissRatio {
   std::uint64_t requests = 0;         // seen since the cache was made or changed
   std::uint64_t capacity_blocks = 0;  // different blocks that fit into the cache
   double blocks_per_s = 0;            // asked for
   bool follows_lru = false;           // it goes by LRU for now: what is set has done worse lately
-  std::uint64_t order_changes = 0;    // between LRU and what is set, since then
+  std::uint64_t order_changes = 0;    // between LRU and what is set, since the cache was made
   struct Point {
     std::uint64_t capacity_blocks = 0;
     double lru = 0;
     double policy = 0;  // as the cache is set; told by models, with an error of some points
   };
   std::vector<Point> points = {};
+  Point halved = {};  // of the cache's own size
+  Point now = {};
+  Point doubled = {};
+  // The most that any order of eviction would find at the cache's own size, as far as the last
+  // requests tell; at least what `now` says. 0 where it was not asked for.
+  double optimum = 0;
   // What a GiB more brings of a tier: blocks that would be found in it or above, and are now in
   // a lower tier or nowhere.
   struct Advice {
@@ -368,9 +375,6 @@ class Cache {
   Result<TierMemory> export_tier(Tier tier, bool passes_files);
   CacheStats stats() const;
   MissRatio miss_ratio(const MissRatioRequest& request = {}) const;
-  // The most that any order of eviction would find in a cache of this size, 0 to 1, as far as the
-  // last requests tell. Some 10 ms of computing.
-  double optimum() const;
 
   // The longest prefix of `keys` that is present, in each key's highest tier. Counted in the
   // statistics. `out` is reused, so a caller that keeps it allocates nothing. lease_ms: nothing is

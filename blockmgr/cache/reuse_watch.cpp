@@ -177,27 +177,24 @@ void ReuseWatch::start_anew(const CapacityCurve::Options& options) {
   auto fresh = std::make_unique<CapacityCurve>(options);
   const MutexLock lock(curve_mutex_);
   work_off();
+  earlier_changes_ += curve_->choice().changes();
   left_out_bits_ = fresh->left_out_bits();
   follows_lru_ = false;
   curve_ = std::move(fresh);
 }
 
-ReuseWatch::Report ReuseWatch::report(std::span<const std::uint64_t> capacities_blocks) const {
+ReuseWatch::Report ReuseWatch::report(std::span<const std::uint64_t> capacities_blocks,
+                                      bool with_optimum) const {
   const MutexLock lock(curve_mutex_);
   work_off();
   Report report{.requests = curve_->requests(),
                 .blocks_per_s = curve_->blocks_per_s(),
-                .order_changes = curve_->choice().changes()};
+                .order_changes = earlier_changes_ + curve_->choice().changes()};
   for (const std::uint64_t capacity : capacities_blocks) {
     report.points.push_back(curve_->at(capacity));
   }
+  if (with_optimum) report.optimum = curve_->optimum();
   return report;
-}
-
-double ReuseWatch::optimum() const {
-  const MutexLock lock(curve_mutex_);
-  work_off();
-  return curve_->optimum();
 }
 
 std::uint64_t ReuseWatch::memory_bytes() const {

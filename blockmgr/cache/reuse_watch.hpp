@@ -49,10 +49,11 @@ class ReuseWatch {
     std::uint64_t requests = 0;
     std::vector<CapacityCurve::Point> points = {};  // of the capacities asked about
     double blocks_per_s = 0;                        // asked for
-    std::uint64_t order_changes = 0;                // between LRU and the order that is set
+    // Between LRU and the order that is set, since the cache was made.
+    std::uint64_t order_changes = 0;
+    double optimum = 0;  // 0 where it was not asked for
   };
-  Report report(std::span<const std::uint64_t> capacities_blocks) const;
-  double optimum() const;
+  Report report(std::span<const std::uint64_t> capacities_blocks, bool with_optimum = false) const;
   // The cache should go by LRU for now: the order that is set has done worse lately. Does not wait.
   bool follows_lru() const { return follows_lru_.load(std::memory_order_relaxed); }
   std::uint64_t memory_bytes() const;
@@ -108,6 +109,7 @@ class ReuseWatch {
   std::uint64_t requests_ CAIRN_GUARDED_BY(inbox_mutex_) = 0;
   mutable Mutex curve_mutex_;  // before inbox_mutex_
   mutable std::unique_ptr<CapacityCurve> curve_ CAIRN_GUARDED_BY(curve_mutex_);
+  std::uint64_t earlier_changes_ CAIRN_GUARDED_BY(curve_mutex_) = 0;  // before it started anew
 };
 
 }  // namespace cairn

@@ -1,4 +1,4 @@
-# Writes OUTPUT, a source that holds the files OPENAPI and STATUS_PAGE as strings, with VERSION in the place
+# Writes OUTPUT, a source that holds the files OPENAPI, STATUS_PAGE and RUNBOOKS as strings, with VERSION in the place
 # of @PROJECT_VERSION@ in them. A script of its own, so that the source is made anew when one of them changes.
 function(literal out file)
   file(READ "${file}" text)
@@ -46,12 +46,14 @@ base64_digest(style_digest "${style}")
 base64_digest(script_digest "${script}")
 literal(openapi "${OPENAPI}")
 literal(status_page "${STATUS_PAGE}")
+literal(runbooks "${RUNBOOKS}")
 file(WRITE "${OUTPUT}" "#include \"server/assets/assets.hpp\"
 
 namespace cairn::assets {
 
 const std::string_view kOpenapi = ${openapi};
 const std::string_view kStatusPage = ${status_page};
+const std::string_view kRunbooks = ${runbooks};
 const std::string_view kStatusPageStyleDigest = \"${style_digest}\";
 const std::string_view kStatusPageScriptDigest = \"${script_digest}\";
 

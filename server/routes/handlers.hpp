@@ -86,6 +86,8 @@ void healthz(Service&, const Call&, Reply);
 void readyz(Service&, const Call&, Reply);
 void system(Service&, const Call&, Reply);
 void metrics(Service&, const Call&, Reply);
+void history(Service&, const Call&, Reply);
+void runbook(Service&, const Call&, Reply);
 void openapi(Service&, const Call&, Reply);
 void status_page(Service&, const Call&, Reply);
 

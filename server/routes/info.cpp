@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/printable.hpp"
 #include "base/version.hpp"
 #include "blockmgr/index/pressure.hpp"
 #include "server/assets/assets.hpp"
@@ -168,6 +169,24 @@ void openapi(Service&, const Call& call, Reply reply) {
   http::Response response;
   response.content_type = kJsonType;
   response.body = assets::kOpenapi;
+  reply.send(std::move(response));
+}
+
+// What to do about an alert, as docs/operation.md says it under the alert's name: the rules link
+// here, so that who has only them gets there.
+void runbook(Service&, const Call& call, Reply reply) {
+  if (auto none = no_query(call); !none) return reply.error(none.error());
+  const std::string_view name = call.path[0];
+  const bool is_word = name.find_first_of("\r\n") == std::string_view::npos;
+  const std::size_t begin = assets::kRunbooks.find("\n### " + std::string(name) + "\n");
+  if (!is_word || begin == std::string_view::npos) {
+    return reply.error(Error{ErrorCode::out_of_range,
+                             "no alert is named '" + printable(name.substr(0, 64)) + "'"});
+  }
+  const std::string_view rest = assets::kRunbooks.substr(begin + 1);
+  http::Response response;
+  response.content_type = "text/plain; charset=utf-8";
+  response.body = rest.substr(0, rest.find("\n##"));
   reply.send(std::move(response));
 }
 

@@ -67,4 +67,25 @@ std::string collect_metrics(const Service& service) {
                                   .refused_advice = mapped.refused_advice}});
 }
 
+TrafficHistory::Counts traffic_counts(const Service& service) {
+  const http::HttpServerStats http = service.http_stats();
+  TrafficHistory::Counts counts{.received_bytes = http.bytes_received,
+                                .sent_bytes = http.bytes_sent};
+  for (const HttpCounters::Count& one : service.counters.counts()) counts.requests += one.requests;
+  for (const auto& cache : service.manager.caches()) {
+    const CacheStats stats = cache->stats();
+    TrafficHistory::CacheCounts& of_cache =
+        counts.caches.emplace_back(TrafficHistory::CacheCounts{.id = cache->memory_id()});
+    of_cache.found_blocks = stats.shared_hit_blocks;
+    for (const TierStats& tier : stats.tiers) of_cache.found_blocks += tier.hit_blocks;
+    of_cache.asked_blocks = of_cache.found_blocks + stats.miss_blocks;
+    for (std::size_t from = 0; from < kNumTiers; ++from) {
+      for (std::size_t to = 0; to < kNumTiers; ++to) {
+        of_cache.moved[from][to] = stats.routes[from][to].bytes;
+      }
+    }
+  }
+  return counts;
+}
+
 }  // namespace cairn

@@ -1,5 +1,6 @@
 // What a cache would find if it were larger, smaller or kept other blocks.
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <string>
@@ -39,7 +40,75 @@ Result<std::vector<std::uint64_t>> capacities_of(std::string_view text) {
 // More digits would say nothing.
 double rounded(double value) { return std::round(value * 1e6) / 1e6; }
 
-ordered_json miss_ratio_body(const MissRatio& ratio, double optimum) {
+// Fewer requests say little.
+constexpr std::uint64_t kEnoughRequests = 1'000;
+// Differences below are chance, or the models' error.
+constexpr double kWorthwhile = 0.01;
+
+// 1.2, and 1234.
+std::string number_text(double value) {
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value,
+                                 std::chars_format::fixed, value < 10 ? 1 : 0)
+                       .ptr;
+  std::string_view digits(text.data(), end);
+  if (digits.ends_with(".0")) digits.remove_suffix(2);
+  return std::string(digits);
+}
+std::string percent(double share) { return number_text(100 * share) + "%"; }
+
+// What follows from the numbers, for people: `cairnctl advise` and the status page show no other
+// words. No sentence takes back another one: more room is advised or less, and what is said of
+// today is what is in force.
+std::vector<std::string> words_of(const MissRatio& ratio, EvictionKind eviction) {
+  if (ratio.requests < kEnoughRequests) return {"Too few lookups yet to advise anything."};
+  const std::string set(to_string(eviction));
+  const auto found = [&](const MissRatio::Point& point) {
+    return ratio.follows_lru ? point.lru : point.policy;
+  };
+  const double now = found(ratio.now);
+  const double best = std::max(ratio.optimum, now);
+  std::vector<std::string> words;
+  if (found(ratio.doubled) - now >= kWorthwhile) {
+    words.push_back("Twice the capacity would find " + percent(found(ratio.doubled)) +
+                    " instead of " + percent(now) + ".");
+  } else {
+    words.push_back("Twice the capacity would find hardly more than now, " + percent(now) + ".");
+    if (now >= kWorthwhile && now - found(ratio.halved) < kWorthwhile) {
+      words.push_back("Half of it would find nearly as much.");
+    }
+  }
+  for (const MissRatio::Advice& one : ratio.advice) {
+    if (one.hit_rate < kWorthwhile) continue;
+    const bool is_lowest = one.tier == ratio.advice.back().tier;
+    // Of a small cache a GiB is many times what it has.
+    const std::uint64_t times = 1 + one.added_blocks / ratio.capacity_blocks;
+    words.push_back("A GiB more of tier " + std::string(to_string(one.tier)) + " (" +
+                    std::to_string(one.added_blocks) + " blocks" +
+                    (times > 2 ? ", " + std::to_string(times) + " times the capacity" : "") +
+                    ") would save " + number_text(one.hits_per_s) + " blocks a second from " +
+                    (is_lowest ? "" : "coming from below or ") + "being computed, " +
+                    number_text(one.tokens_per_s) + " tokens a second.");
+  }
+  if (ratio.follows_lru) {
+    words.push_back("It follows lru for now: " + set + " has done worse lately.");
+  }
+  if (best - now < kWorthwhile) {
+    words.push_back("No order of eviction would find noticeably more at this capacity.");
+    return words;
+  }
+  std::string order = "The best possible order of eviction would find " + percent(best) + "; " +
+                      (ratio.follows_lru ? "lru" : set) + " finds " + percent(now) + ".";
+  if (eviction == EvictionKind::lru) {
+    order += " Try \"eviction\": \"class_hazard\", and tell output_tokens with each release.";
+  } else {
+    order += " To come nearer, tell what comes next by hints.";
+  }
+  words.push_back(std::move(order));
+  return words;
+}
+
+ordered_json miss_ratio_body(const MissRatio& ratio, EvictionKind eviction) {
   ordered_json points = ordered_json::array();
   for (const MissRatio::Point& point : ratio.points) {
     points.push_back({{"capacity_blocks", point.capacity_blocks},
@@ -59,8 +128,9 @@ ordered_json miss_ratio_body(const MissRatio& ratio, double optimum) {
           {"capacity_blocks", ratio.capacity_blocks},
           {"blocks_per_s", rounded(ratio.blocks_per_s)},
           {"points", std::move(points)},
-          {"optimum", rounded(optimum)},
-          {"advice", std::move(advice)}};
+          {"optimum", rounded(ratio.optimum)},
+          {"advice", std::move(advice)},
+          {"words", words_of(ratio, eviction)}};
 }
 
 }  // namespace
@@ -69,7 +139,7 @@ void miss_ratio(Service& service, const Call& call, Reply reply) {
   auto cache = cache_of(service, call);
   if (!cache) return reply.error(cache.error());
   Query query(call.head.query);
-  MissRatioRequest request;
+  MissRatioRequest request{.with_optimum = true};
   if (const auto text = query.text("capacities")) {
     auto capacities = capacities_of(*text);
     if (capacities) {
@@ -81,7 +151,8 @@ void miss_ratio(Service& service, const Call& call, Reply reply) {
   if (auto read = query.finish(); !read) return reply.error(read.error());
   answer_on(service.readers, std::move(reply),
             [cache = std::move(*cache), request = std::move(request)](Reply& answer) {
-              answer.document(200, miss_ratio_body(cache->miss_ratio(request), cache->optimum()));
+              answer.document(
+                  200, miss_ratio_body(cache->miss_ratio(request), cache->config().eviction));
             });
 }
 

@@ -24,6 +24,7 @@
 #include "server/http/message.hpp"
 #include "server/routes/readiness.hpp"
 #include "server/routes/reply.hpp"
+#include "server/routes/traffic_history.hpp"
 #include "server/routes/transfer_waits.hpp"
 #include "server/routing/router.hpp"
 #include "transport/engine/transfer_engine.hpp"
@@ -44,6 +45,7 @@ struct Service {
   TaskThreads& admin;     // what waits for memory and files: caches made and dropped
   CacheCatalog& catalog;  // used on `admin` only
   HttpCounters& counters;
+  const TrafficHistory& history;
   const SiteGate& sites;
   Gate* gate = nullptr;           // null: everybody may do everything
   SharedTiers* shared = nullptr;  // null: there is no shared store

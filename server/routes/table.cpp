@@ -94,8 +94,10 @@ constexpr std::array kRoutes = {
     filtered(plain(none, get, "/readyz", readyz)),
     plain(read, get, "/v1/system", system),
     plain(Role::metrics, get, "/metrics", routes::metrics),
+    plain(read, get, "/v1/history", history),
     filtered(plain(read, get, "/openapi.json", openapi)),
     filtered(plain(read, get, "/", status_page)),
+    filtered(plain(read, get, "/runbooks/{name}", runbook)),
 
     plain(admin, post, "/v1/caches/{cache}/tiers/{tier}/export", export_tier),
     filtered(plain(read, get, "/v1/events", events)),

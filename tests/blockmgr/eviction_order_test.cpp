@@ -362,7 +362,14 @@ TEST(EvictionOrder, ACacheFollowsLruWhereItsOrderDoesWorse) {
   }
   EXPECT_TRUE(has_followed);
   EXPECT_EQ(cache->stats().follows_lru, cache->miss_ratio().follows_lru ? 1U : 0U);
-  EXPECT_GE(cache->stats().order_changes, 1U);
+  const std::uint64_t changes = cache->stats().order_changes;
+  EXPECT_GE(changes, 1U);
+  // A counter: what is followed from here on is told of beside it.
+  CacheChange larger;
+  larger.num_blocks[index_of(Tier::pinned)] = 2 * kCapacity;
+  ASSERT_TRUE(cache->change(larger, [](const CacheConfig&) { return Result<>(); }));
+  EXPECT_EQ(cache->miss_ratio().requests, 0U);
+  EXPECT_GE(cache->stats().order_changes, changes);
 }
 
 // An engine looks first and takes a lease then: that is one use.

@@ -54,6 +54,60 @@ TEST_F(ReuseTest, ACurveSaysWhatOtherSizesWouldFind) {
   EXPECT_NEAR(cache.metric("cairn_miss_ratio_curve", "capacity_ratio=\"2\""), 1 - all, 1e-4);
 }
 
+// More room is advised, or less, and never both; nobody does better than the best.
+TEST_F(ReuseTest, AdviceDoesNotContradictItself) {
+  struct Given {
+    std::uint32_t blocks;
+    int prompts;  // round and round
+    std::string eviction;
+    std::vector<std::string> says;
+    std::vector<std::string> does_not_say;
+  };
+  const std::vector<Given> all = {
+      // All of it fits twice over.
+      {8, 2, "lru", {"hardly more", "Half of it", "No order"}, {"instead of", "A GiB", "Try"}},
+      {8, 2, "class_hazard", {"hardly more", "Half of it", "No order"}, {"instead of", "A GiB"}},
+      // Nothing of it stays, and all of it would.
+      {4,
+       6,
+       "lru",
+       {"instead of 0%", "A GiB more of tier pinned", "Try"},
+       {"Half of it", "hardly"}},
+      // A quarter more than fits.
+      {8, 10, "class_hazard", {}, {"Try"}},
+  };
+  const auto says = [](const std::string& words, std::string_view part) {
+    return words.find(part) != std::string::npos;
+  };
+  for (const Given& given : all) {
+    json body = cache_body({.pinned = given.blocks});
+    body["eviction"] = given.eviction;
+    TestCache cache = TestCache::made_of(rest_, body);
+    for (int i = 0; i < 1'100; ++i) {
+      const json matched = cache.match(keys(i % given.prompts, 1), 30'000);
+      if (matched.at("matched") == 0)
+        cache.store(i % given.prompts);
+      else
+        rest_.del("/v1/leases/" + matched.at("lease").get<std::string>());
+    }
+    const json told = ratio(cache);
+    std::string words;
+    for (const json& line : told.at("words")) words += line.get<std::string>() + "\n";
+    SCOPED_TRACE(given.eviction + " of " + std::to_string(given.blocks) + ":\n" + words);
+    for (const std::string& part : given.says) EXPECT_THAT(words, testing::HasSubstr(part));
+    for (const std::string& part : given.does_not_say) {
+      EXPECT_THAT(words, testing::Not(testing::HasSubstr(part)));
+    }
+    EXPECT_FALSE(says(words, "Half of it") && says(words, "instead of"));
+    EXPECT_NE(says(words, "No order of eviction"), says(words, "The best possible order"));
+    for (const json& point : told.at("points")) {
+      if (point.at("capacity_blocks") != told.at("capacity_blocks")) continue;
+      EXPECT_GE(told.at("optimum"), point.at("lru"));
+      EXPECT_GE(told.at("optimum"), point.at("policy"));
+    }
+  }
+}
+
 TEST_F(ReuseTest, ACacheThatWasChangedBeginsAnew) {
   TestCache cache(rest_, {.pinned = 4});
   go_round(cache, rest_);

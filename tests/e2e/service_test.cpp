@@ -223,6 +223,40 @@ TEST_F(ServiceTest, ResolvesEveryReferenceOfItsDescription) {
   }
 }
 
+TEST_F(ServiceTest, KeepsTheTrafficOfTheLastHour) {
+  TestCache cache(rest_, {.pinned = 2});
+  cache.store(1);
+  static_cast<void>(cache.match({key(1), key(2)}, 0));
+  json told;
+  EXPECT_TRUE(eventually([&] {
+    told = rest_.get("/v1/history").document();
+    std::uint64_t asked = 0;
+    for (const json& one : told.at("samples")) asked += one.at("asked_blocks").get<std::uint64_t>();
+    return asked >= 2;
+  })) << told;
+  EXPECT_EQ(told.at("kept_ms"), 3'600'000);
+  const std::uint64_t last = told.at("samples").back().at("number");
+  for (const json& one :
+       rest_.get("/v1/history?after=" + std::to_string(last)).document().at("samples")) {
+    EXPECT_GT(one.at("number"), last);
+  }
+  EXPECT_THAT(rest_.get("/v1/history?after=x"), is_problem(400, "wrong_type"));
+  EXPECT_THAT(rest_.get("/v1/history?since=1"), is_refusal());
+}
+
+// The links of the alert rules.
+TEST_F(ServiceTest, ServesTheRunbookOfAnAlert) {
+  const Reply runbook = rest_.get("/runbooks/CairnOutOfMemory");
+  EXPECT_THAT(runbook, has_status(200));
+  EXPECT_THAT(runbook.header("Content-Type"), testing::StartsWith("text/plain"));
+  EXPECT_THAT(runbook.body, testing::StartsWith("### CairnOutOfMemory\n"));
+  EXPECT_THAT(runbook.body, Not(HasSubstr("CairnBlocksHeld\n")));
+  for (const char* name : {"CairnOut", "cairnoutofmemory", "Alerts", "%0A", "CairnDown%0A"}) {
+    EXPECT_THAT(rest_.get("/runbooks/" + std::string(name)), is_problem(400, "out_of_range"))
+        << name;
+  }
+}
+
 TEST_F(ServiceTest, ServesAPageForPeopleWithoutOutsideAssets) {
   const Reply page = rest_.get("/");
   ASSERT_THAT(page, has_status(200));

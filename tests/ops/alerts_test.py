@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.parse
 
 from support import ROOT, Folder, Prometheus, Server, eventually, find_tool, skip
 from workload import make_cache, move, store
@@ -74,6 +75,14 @@ def wait_for_nobody(server):
     server.call("DELETE", "/v1/groups/lonely")
 
 
+def follow(server, alert, url):
+    """The link that a firing alert shows leads to its runbook, and shows no other."""
+    link = urllib.parse.urlsplit(url)
+    assert (link.scheme, link.netloc) == ("http", server.address), link
+    status, text = server.call("GET", link.path)
+    assert status == 200 and text.startswith(f"### {alert}\n".encode()) and b"\n#" not in text, text
+
+
 def main():
     prometheus_program, promtool = find_tool("prometheus"), find_tool("promtool")
     if not prometheus_program or not promtool:
@@ -94,8 +103,9 @@ def main():
             def fires():
                 if fault:
                     fault(server)
-                return alert in prometheus.firing()
-            eventually(fires, f"{alert} ({prometheus.firing()} fire)")
+                return prometheus.firing().get(alert)
+            annotations = eventually(fires, f"{alert} ({sorted(prometheus.firing())} fire)")
+            follow(server, alert, annotations["runbook_url"])
             print(f"{alert} fires")
         server.stop(signal.SIGKILL)
         eventually(lambda: "CairnDown" in prometheus.firing(), "CairnDown")

@@ -226,7 +226,8 @@ def every_alert_has_a_runbook(pages):
     for rule in rules:
         name = rule.split("\n")[0]
         check(re.search(rf"^### {name}$", runbooks.prose, re.M), f"{RUNBOOKS} has no runbook for {name}")
-        check(f"runbook_url: {RUNBOOKS}#{name.lower()}\n" in rule, f"{name} does not link to its runbook")
+        check(f'runbook_url: "http://{{{{ $labels.instance }}}}/runbooks/{name}"\n' in rule,
+              f"{name} does not link to its runbook")
     known = {rule.split("\n")[0] for rule in rules}
     for name in re.findall(r"^### (Cairn\w+)$", runbooks.prose, re.M):
         check(name in known, f"{RUNBOOKS} has a runbook for {name}, which is no alert")

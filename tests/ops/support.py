@@ -160,8 +160,9 @@ class Prometheus(Process):
         return answer["data"]["result"]
 
     def firing(self):
+        """{alert: its annotations}"""
         alerts = json.loads(self._get("/api/v1/alerts")[1])["data"]["alerts"]
-        return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}
+        return {alert["labels"]["alertname"]: alert["annotations"] for alert in alerts if alert["state"] == "firing"}
 
 
 class Folder:

@@ -353,7 +353,7 @@ class LeasePage:
 @dataclass(frozen=True)
 class MissRatio:
     """Hit rates of 0 to 1: `points` have `capacity_blocks`, `lru` and `policy`; `advice` says what a GiB more of
-    each `tier` brings."""
+    each `tier` brings, `words` what follows from it all."""
 
     requests: int
     capacity_blocks: int
@@ -361,6 +361,7 @@ class MissRatio:
     points: list[dict[str, Any]]
     optimum: float
     advice: list[dict[str, Any]]
+    words: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
