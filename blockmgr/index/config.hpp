@@ -61,7 +61,7 @@ inline constexpr std::size_t kNumPressureLevels = 5;
 std::string_view to_string(PressureLevel level);
 
 // What happens when a tier enters a level on the way up, or fills up to its mark. A callback is
-// told of the way down too.
+// told of the way down too. `normal` has none.
 struct PressureReaction {
   enum class Kind : std::uint8_t { none, shrink, callback } kind = Kind::none;
   // shrink: when the slots in use reach the level's mark, evict (offloading as the cache does)

@@ -31,7 +31,8 @@ void read_pressure(Fields& fields, PressureConfig& out) {
   const json* object = fields.optional_object("reactions");
   if (object == nullptr) return;
   Fields reactions(*object, fields.path_of("reactions"), fields.errors());
-  for (std::size_t i = 0; i < kNumPressureLevels; ++i) {
+  // `normal` is what is left by entering another level, and no reaction's.
+  for (std::size_t i = 1; i < kNumPressureLevels; ++i) {
     const std::string_view level = to_string(static_cast<PressureLevel>(i));
     const json* body = reactions.optional_object(level);
     if (body == nullptr) continue;

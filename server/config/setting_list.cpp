@@ -118,14 +118,17 @@ std::vector<SettingHelp> file_settings() {
   add("groups.piece_bytes", "blocks are sent in pieces of this (default 8388608)");
   add("groups.packing_bytes",
       "pinned memory for blocks of tiers that the CPU does not reach (default 67108864)");
-  add("pressure.TIER.elevated", "share of a tier's slots that are not free (default 0.8)");
+  add("pressure.TIER.elevated",
+      "the level that begins where this share of a tier's slots cannot be reused at once: neither "
+      "free nor evictable (default 0.8)");
   add("pressure.TIER.warning", "the same, of the next level (default 0.9)");
   add("pressure.TIER.critical", "the same, of the highest level that has a share (default 0.97)");
   add("pressure.TIER.reactions.LEVEL.kind",
-      "what happens when the tier enters LEVEL (normal, elevated, warning, critical or "
-      "out_of_memory): shrink evicts, callback writes a line to the log (default none)");
+      "of elevated, warning, critical or out_of_memory: callback writes a line to the log when "
+      "the level is entered or left, shrink evicts when the slots that are not free reach its "
+      "share (default none)");
   add("pressure.TIER.reactions.LEVEL.target_use",
-      "shrink: evict until at most this share is in use (default none)");
+      "shrink: evict until at most this share of the slots is not free (default none)");
   add("caches",
       "caches to make at the start: objects with a name and the body of PUT "
       "/v1/caches/NAME (default: one named default)");

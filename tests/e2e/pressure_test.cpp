@@ -58,6 +58,35 @@ TEST_F(PressureTest, TheSystemTellsTheLevelOfThePoolsThatItHasMemoryFrom) {
   EXPECT_TRUE(eventually([&] { return pool("http_bodies").at("level") == "normal"; }));
 }
 
+// Nothing would ever happen: `normal` is entered by leaving another level, whose callback tells it.
+TEST_F(PressureTest, AReactionOfNormalIsRefusedByName) {
+  TestCache cache(rest_, {.pinned = 4});
+  for (const json& reaction :
+       {json{{"kind", "callback"}}, json{{"kind", "shrink"}, {"target_use", 0.5}}}) {
+    const json pressure = {{"pinned", {{"reactions", {{"normal", reaction}}}}}};
+    json body = cache_body({.pinned = 4});
+    body["pressure"] = pressure;
+    for (const Reply& refused : {rest_.put("/v1/caches/" + cache.name() + "-2", body),
+                                 rest_.send({.method = "PATCH",
+                                 .target = cache.path(),
+                                 .body = json{{"pressure", pressure}}.dump(),
+                                 .content_type = "application/json"})}) {
+      EXPECT_THAT(refused, is_problem(400, "unknown_field"));
+      EXPECT_THAT(refused.body, testing::HasSubstr("pressure.pinned.reactions.normal"));
+    }
+  }
+}
+
+// Whatever is full of blocks that may go is well, and says so wherever it is asked.
+TEST_F(PressureTest, AFullTierIsNormal) {
+  TestCache cache(rest_, {.pinned = 4});
+  cache.store_prefix(0, 4, "pinned");
+  EXPECT_EQ(cache.metric("cairn_blocks", R"(tier="pinned",state="free")"), 0);
+  EXPECT_EQ(level_of(cache, "pinned"), "normal");
+  EXPECT_EQ(cache.metric("cairn_pressure_level", R"(tier="pinned")"), 0);
+  EXPECT_EQ(rest_.get(cache.path()).document().at("tiers").at("pinned").at("pressure"), "normal");
+}
+
 TEST(PressureLogTest, ACallbackIsToldOfTheWayDownToo) {
   const fakes::TempDir folder;
   const std::string config = (folder.path() / "config.json").string();

@@ -19,6 +19,9 @@ from support import PATIENCE_S, ROOT, Folder, Server, find_tool, free_port, skip
 MARK = "-- end of block --"
 # A server for the pages: no cache but those that the page makes, unless it uses the one named `default`.
 NO_CACHES = '{"caches": []}'
+# Whose readers may have just typed the lines of the README: what those made is in nobody's way.
+AFTER_THE_README = ["docs/first-steps.md", "docs/agents.md", "docs/cairnctl.md", "docs/hints.md",
+                    "docs/sharing-memory.md", "docs/snapshots.md"]
 # Waits until the server of a `serves` block listens; one that was started before it is ended first.
 START = """
 end_server() {{ [[ -z ${{served:-}} ]] || {{ kill "$served"; wait "$served"; served=; }}; }}
@@ -88,11 +91,11 @@ def pattern(expected):
                       for line in expected.rstrip("\n").split("\n"))
 
 
-def servers_of(page, steps, program, folder, places, ports):
-    """The servers that a page takes for granted: on 7070, and on 7071 where that is asked."""
-    if any(block.serves for block, _ in steps):
+def servers_of(blocks, program, folder, places, ports):
+    """The servers that pages take for granted: on 7070, and on 7071 where that is asked."""
+    if any(block.serves for block in blocks):
         return []
-    text = "".join(block.text for block, _ in steps)
+    text = "".join(block.text for block in blocks)
     servers = []
     for printed, port in ports.items():
         if str(printed) not in text and printed != 7070:
@@ -116,27 +119,28 @@ def environment(folder, text, places):
     return {**{name: value for name, value in os.environ.items() if not name.startswith("CAIRN_")}, **own}
 
 
-def run_page(page, program):
-    steps = conversation(page)
+def run_pages(pages, program):
+    """As somebody does who reads them one after the other, in one shell beside one server."""
+    steps = [[page, *step] for page in pages for step in conversation(page)]
     if not steps:
         return 0
     with Folder() as folder:
         ports = {7070: free_port(), 7071: free_port()}
         places = Places(pathlib.Path(program).resolve().parent, folder, ports)
-        servers = servers_of(page, steps, program, folder, places, ports)
+        servers = servers_of([block for _, block, _ in steps], program, folder, places, ports)
         script = ["set -euo pipefail", START.format(tries=PATIENCE_S * 20)]
-        for block, _ in steps:
+        for _, block, _ in steps:
             # As each line is typed: one that fails is a failure of the document.
             script += [command_of(block, places), f"printf '\\n%s\\n' '{MARK}'"]
         script.append("end_server")
         work = folder / "work"
         work.mkdir()
-        text = "".join(block.text for block, _ in steps)
+        text = "".join(block.text for _, block, _ in steps)
         done = subprocess.run(["bash", "-c", "\n".join(script)], cwd=work, capture_output=True, text=True,
                               timeout=PATIENCE_S * 2, env=environment(folder, text, places))
         failures = 0
         outputs = done.stdout.split(f"\n{MARK}\n")
-        for (block, expected), output in zip(steps, outputs):
+        for (page, block, expected), output in zip(steps, outputs):
             refused = re.search(r'"status":\s*[45]\d\d,', output) and '"status"' not in (expected or "")
             wrong = expected is not None and not re.fullmatch(pattern(places.put_in(expected)), output.strip("\n"))
             if refused or wrong:
@@ -145,11 +149,11 @@ def run_page(page, program):
                       f"--- expected\n{expected or 'no problem'}\n")
         if done.returncode != 0:
             failures += 1
-            line = steps[min(len(outputs), len(steps)) - 1][0].line
-            print(f"{page.name}:{line}: the shell ended with {done.returncode}\n{done.stdout}{done.stderr}")
+            page, block, _ = steps[min(len(outputs), len(steps)) - 1]
+            print(f"{page.name}:{block.line}: the shell ended with {done.returncode}\n{done.stdout}{done.stderr}")
         for server in servers:
             assert server.stop() == 0, server.text()
-        print(f"{page.name}: {len(steps)} blocks, {failures} wrong")
+        print(f"{' then '.join(page.name for page in pages)}: {len(steps)} blocks, {failures} wrong")
         return failures
 
 
@@ -159,7 +163,11 @@ def main():
         skip("no curl")
     pages = [page for page in all_pages() if not names or page.name in names]
     assert pages, f"no page is named {names}"
-    sys.exit(1 if sum(run_page(page, program) for page in pages) else 0)
+    conversations = [[page] for page in pages]
+    if not names:
+        by_name = {page.name: page for page in pages}
+        conversations += [[by_name["README.md"], by_name[name]] for name in AFTER_THE_README]
+    sys.exit(1 if sum(run_pages(each, program) for each in conversations) else 0)
 
 
 if __name__ == "__main__":

@@ -362,6 +362,8 @@ TEST(Settings, WrongFieldsAreNamed) {
       {R"({"pressure": {"disk": {"elevated": 1.5}}})", "pressure.disk.elevated"},
       {R"({"pressure": {"disk": {"elevated": 0.95}}})", "pressure.disk.elevated"},
       {R"({"pressure": {"disk": {"reactions": {"mild": {}}}}})", "pressure.disk.reactions.mild"},
+      {R"({"pressure": {"disk": {"reactions": {"normal": {"kind": "callback"}}}}})",
+       "pressure.disk.reactions.normal"},
       {R"({"pressure": {"disk": {"reactions": {"warning": {"kind": "shrink"}}}}})",
        "pressure.disk.reactions.warning.target_use"},
       {R"({"caches": [{}]})", "caches[0].name"},
