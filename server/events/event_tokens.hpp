@@ -13,4 +13,13 @@ namespace cairn {
 std::vector<std::uint32_t> tokens_of(const BlockManager& manager, const std::string& cache,
                                      const EventGroup& group);
 
+// The group in parts, one after the other: in each, every block's tokens are known, or none's. A
+// router that computes its own keys leaves out blocks from the first one on that has none.
+struct GroupAndTokens {
+  EventGroup group;
+  std::vector<std::uint32_t> tokens;
+};
+std::vector<GroupAndTokens> split_by_tokens(const BlockManager& manager, const std::string& cache,
+                                            EventGroup group);
+
 }  // namespace cairn

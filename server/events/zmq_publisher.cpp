@@ -173,12 +173,15 @@ class ZmqPublisher::Impl {
       }
       const std::string cache = manager_.events().cache_name(group.cache);
       if (!settings_.cache.empty() && settings_.cache != cache) continue;
-      KvEvent event{.group = std::move(group), .tokens = {}, .block_size = 0};
-      event.tokens = tokens_of(manager_, cache, event.group);
+      std::uint32_t block_size = 0;
       if (auto found = manager_.find_cache(cache)) {
-        event.block_size = static_cast<std::uint32_t>((*found)->config().shape.page_size);
+        block_size = static_cast<std::uint32_t>((*found)->config().shape.page_size);
       }
-      batch.push_back(std::move(event));
+      for (GroupAndTokens& part : split_by_tokens(manager_, cache, std::move(group))) {
+        batch.push_back({.group = std::move(part.group),
+                         .tokens = std::move(part.tokens),
+                         .block_size = block_size});
+      }
     }
     publish_batch(batch);
   }

@@ -249,6 +249,48 @@ TEST_F(ZmqEvents, WritesMapsAndNumbersUnlessSetOtherwise) {
   EXPECT_EQ(json::from_msgpack(frames[2]).at(2), 3);
 }
 
+// A block in the middle without tokens would otherwise take those of all that are told with it.
+TEST_F(ZmqEvents, BlocksWithTokensAreToldWithThemBesideBlocksWithout) {
+  serve({});
+  TestCache cache(*rest_, {.pinned = 16});
+  auto router = subscribe(cache);
+  const json allocation = cache.allocate(3, "pinned");
+  json blocks = json::array();
+  for (int n = 0; n < 3; ++n) {
+    json block =
+        TestCache::commit_block(allocation.at("blocks").at(static_cast<std::size_t>(n)), n);
+    if (n > 0) block["parent"] = key(n - 1);
+    if (n != 1) block["metadata"] = {{"tokens", {10 * n, 1, 2, 3}}};
+    blocks.push_back(block);
+  }
+  EXPECT_TRUE(
+      rest_->post(cache.path("/commit"), {{"lease", allocation.at("lease")}, {"blocks", blocks}})
+          .ok());
+  const auto hash = [](int n) {
+    const json bytes = bytes_of(key(n));
+    std::uint64_t number = 0;
+    for (const auto byte : bytes.get_binary()) number = number << 8 | byte;
+    return json(number);
+  };
+  std::map<json, json> told;  // by its hash
+  while (told.size() < 3) {
+    const auto frames = router->receive();
+    ASSERT_FALSE(frames.empty());
+    const json batch = json::from_msgpack(frames[2]);
+    for (const json& event : batch.at(1)) {
+      if (event.at("type") != "BlockStored") continue;
+      for (int n = 0; n < 3; ++n) {
+        if (event.at("block_hashes") == json::array({hash(n)})) told[hash(n)] = event;
+      }
+    }
+  }
+  for (int n = 0; n < 3; ++n) {
+    const json& stored = told.at(hash(n));
+    EXPECT_EQ(stored.at("token_ids"), n == 1 ? json::array() : json::array({10 * n, 1, 2, 3}));
+    EXPECT_EQ(stored.at("parent_block_hash"), n == 0 ? json(nullptr) : hash(n - 1));
+  }
+}
+
 TEST_F(ZmqEvents, ReplaysWhatASubscriberMissed) {
   serve(kOldForm);
   TestCache cache(*rest_, {.pinned = 16});
