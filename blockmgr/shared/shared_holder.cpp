@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "blockmgr/index/cache_name.hpp"
-#include "transport/store/http_peers.hpp"
+#include "transport/store/peer_url.hpp"
 
 namespace cairn {
 namespace {

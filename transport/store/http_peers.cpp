@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "base/mutex.hpp"
-#include "base/printable.hpp"
 #include "base/thread.hpp"
 #include "transport/collective/pieces.hpp"
 #include "transport/store/circuit.hpp"
@@ -299,35 +298,6 @@ class HttpPeers final : public BlockPeers {
 };
 
 }  // namespace
-
-Result<PeerUrl> read_peer_url(std::string_view url) {
-  const auto wrong = [&](std::string_view why) {
-    return Error{ErrorCode::malformed,
-                 "'" + printable(url.substr(0, 200)) + "' " + std::string(why)};
-  };
-  constexpr std::string_view kUnix = "unix:";
-  constexpr std::string_view kPlain = "http://";
-  constexpr std::string_view kTls = "https://";
-  if (url.starts_with(kUnix)) {
-    PeerUrl result;
-    result.address.unix_path = url.substr(kUnix.size());
-    if (!is_socket_path(result.address.unix_path)) return wrong("has no absolute path of a socket");
-    return result;
-  }
-  const bool tls = url.starts_with(kTls);
-  if (!tls && !url.starts_with(kPlain)) {
-    return wrong("is no http://HOST[:PORT], nor https://HOST[:PORT]");
-  }
-  std::string_view rest = url.substr(tls ? kTls.size() : kPlain.size());
-  if (rest.ends_with('/')) rest.remove_suffix(1);
-  // Nothing else goes into a Host field and a request's first line.
-  if (rest.find_first_of("/?#@ \t\r\n") != std::string_view::npos) {
-    return wrong("has more than a host and a port");
-  }
-  auto address = read_address(rest, tls ? 443 : 80);
-  if (!address) return wrong(address.error().detail);
-  return PeerUrl{.address = std::move(*address), .tls = tls};
-}
 
 Result<std::unique_ptr<BlockPeers>> make_http_peers(PeerSettings settings) {
   auto tls = make_wire_tls(settings.tls);

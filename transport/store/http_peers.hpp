@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/result.hpp"
 #include "transport/store/block_peers.hpp"
+#include "transport/store/peer_url.hpp"
 #include "transport/store/wire_address.hpp"
 
 namespace cairn {
@@ -30,12 +30,5 @@ struct PeerSettings {
 // A server that fails is left alone as a store's node is. It has a thread of its own. unavailable
 // where a file of `settings.tls` cannot be used.
 Result<std::unique_ptr<BlockPeers>> make_http_peers(PeerSettings settings);
-
-struct PeerUrl {
-  WireAddress address;
-  bool tls = false;
-};
-// malformed.
-Result<PeerUrl> read_peer_url(std::string_view url);
 
 }  // namespace cairn
