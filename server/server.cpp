@@ -335,6 +335,7 @@ Result<> Server::make_caches(Parts& parts, Logger& log) {
     if (!created) {
       log.error("a remembered cache could not be made",
                 {{"cache", cache.name}, {"detail", created.error().detail}});
+      parts.service.unmade_caches.push_back({cache.name, created.error().detail});
       continue;
     }
     if (parts.shared) parts.shared->of(created->cache);

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
@@ -31,6 +33,12 @@
 
 namespace cairn {
 
+// A cache that was there before, and could not be made at the start.
+struct UnmadeCache {
+  std::string name;
+  std::string why;
+};
+
 // What the routes work on. Borrows everything; lives as long as the server.
 struct Service {
   BlockManager& manager;
@@ -51,6 +59,7 @@ struct Service {
   SharedTiers* shared = nullptr;  // null: there is no shared store
   ApiLimits limits;
   std::string runtime_fallback = {};  // why no GPU is used although there is one; empty: not so
+  std::vector<UnmadeCache> unmade_caches = {};  // complete once it serves
   std::int64_t started_at_unix_ms = 0;
   std::atomic<const http::HttpServer*> http{nullptr};  // null until it listens
   std::atomic<Phase> phase{Phase::starting};

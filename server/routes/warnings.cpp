@@ -22,6 +22,7 @@ constexpr std::array kKinds = {
     Kind{"device_left_out", LogLevel::warning, "", ""},
     Kind{"gpu_unused", LogLevel::warning, "", ""},
     Kind{"memory", LogLevel::warning, "", ""},
+    Kind{"cache", LogLevel::error, "", "a cache that could not be made is there again"},
     Kind{"shared_node", LogLevel::warning, "a node of the shared store does not answer",
          "a node of the shared store answers again, or is none any more"},
     Kind{"shared_peer", LogLevel::warning, "a server that has blocks does not answer",
@@ -66,6 +67,13 @@ std::vector<Warning> warnings_of(const Service& service) {
   }
   if (service.reserve.is_short()) {
     all.push_back({"memory", "", "memory is short: nothing new is taken on"});
+  }
+  // Not of a start that goes on: the list is being made.
+  if (service.phase != Phase::starting) {
+    for (const UnmadeCache& cache : service.unmade_caches) {
+      if (service.manager.find_cache(cache.name)) continue;
+      all.push_back({"cache", cache.name, "it could not be made: " + cache.why});
+    }
   }
   if (service.shared != nullptr) {
     add_nodes(all, "shared_node", service.shared->store_stats().nodes);

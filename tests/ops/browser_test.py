@@ -111,6 +111,7 @@ def check_status_page(browser, folder, server, picture):
     dom, console = browse(browser, folder, f"http://{server.address}/", "--dump-dom")
     assert "Content Security Policy" not in console, console
     assert re.search(r'id="state"[^>]*class="good"[^>]*>ready<', dom) and ">precious<" in dom, dom[-3000:]
+    assert re.search(r'id="warnings"[^>]*>.*shared node · 127\.0\.0\.1:1 · ', dom), dom[-3000:]
     assert "what more memory would give" in dom and "today: 4 blocks" in dom, dom[-3000:]
     assert "Too few lookups" in dom, dom[-3000:]
     browse(browser, folder, f"http://{server.address}/", f"--screenshot={picture}")
@@ -121,7 +122,8 @@ def main():
     if not browser:
         skip("no chromium")
     with Folder() as folder:
-        (folder / "config.json").write_text('{"caches": []}')
+        # A store that nobody serves: a warning for the page to show.
+        (folder / "config.json").write_text('{"caches": [], "shared": {"url": "redis://127.0.0.1:1"}}')
         server = Server(sys.argv[1], folder, "--config", folder / "config.json", "--runtime", "host")
         check_attack(browser, folder, server)
         check_status_page(browser, folder, server, sys.argv[2] if len(sys.argv) > 2 else folder / "page.png")

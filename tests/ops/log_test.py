@@ -370,6 +370,23 @@ def what_is_wrong_is_told_once_when_it_begins_and_once_when_it_ends():
         assert server.stop() == 0
 
 
+def a_cache_that_could_not_be_made_is_told_of():
+    with Folder() as folder:
+        shared = {"url": f"redis://127.0.0.1:{free_port()}"}
+        server = Server(sys.argv[1], folder, "--config", write_config(folder, shared=shared))
+        body = {**TIERS, "tiers": {**TIERS["tiers"], "disk": {"num_blocks": 4}}, "shared": {}}
+        assert server.call("PUT", "/v1/caches/beyond", body)[0] == 201
+        assert server.stop() == 0
+        server = Server(sys.argv[1], folder, "--config", write_config(folder))
+        eventually(lambda: [one for one in server.call("GET", "/v1/system")[1]["warnings"]
+                            if one["kind"] == "cache" and one["subject"] == "beyond"], "the warning")
+        status = subprocess.run([sys.argv[2], "--server", f"http://{server.address}", "status"], timeout=PATIENCE_S,
+                                capture_output=True, text=True, check=True).stdout
+        assert "warning: cache beyond: " in status, status
+        assert "could not be made" in server.text() and "cache=beyond" in server.text()
+        assert server.stop() == 0
+
+
 def main():
     a_full_pipe_drops_lines_and_nothing_else()
     sigterm_ends_a_server_whose_output_is_held()
@@ -382,6 +399,7 @@ def main():
     the_audit_names_the_token_that_was_refused()
     every_json_line_is_json()
     what_is_wrong_is_told_once_when_it_begins_and_once_when_it_ends()
+    a_cache_that_could_not_be_made_is_told_of()
 
 
 if __name__ == "__main__":
