@@ -31,8 +31,9 @@ constexpr std::chrono::seconds kShrinkPatience{10};
 constexpr std::chrono::milliseconds kLook{2};
 // Looks after which it is asked whether anything can still move.
 constexpr int kLooksAWhile = 25;
-// Every configuration and layout that there was is kept for those who look at it: 10 MB of them.
-constexpr std::uint32_t kMaxChanges = 16'384;
+// Every different configuration and every layout that there was is kept for those who look at it:
+// 10 MB of them.
+constexpr std::size_t kMaxKept = 16'384;
 // What tick() gives back takes that long at most.
 constexpr std::chrono::seconds kChangePatience{2};
 std::uint32_t size_in(const CacheConfig& config, Tier tier) {
@@ -64,6 +65,7 @@ class CacheChanging {
     const CacheConfig& after;
   };
   Result<> check(const CacheConfig& before, const CacheConfig& wanted);
+  Result<> check_kept() const;
   Result<> grow(const CacheConfig& before, const CacheConfig& grown,
                 const Cache::Remember& remember);
   Result<Growth> make_room(Tier tier, std::uint32_t num_blocks);
@@ -83,16 +85,7 @@ Result<> CacheChanging::begin() {
     {
       Section section(core_, LockUse::upkeep);
       CAIRN_TRY(section.check_usable());
-      if (section->sizes.changes() == kMaxChanges) {
-        return Error{ErrorCode::state_conflict,
-                     "cache " + core_.config.name + " has been changed " +
-                         std::to_string(kMaxChanges) +
-                         " times, and may be again after the next start of the server"};
-      }
-      if (section->sizes.begin()) {
-        section->sizes.count_change();
-        return {};
-      }
+      if (section->sizes.begin()) return {};
     }
     if (looks * kLook >= kChangePatience) {
       return Error{ErrorCode::state_conflict,
@@ -129,12 +122,24 @@ Result<> CacheChanging::check(const CacheConfig& before, const CacheConfig& want
   return {};
 }
 
+Result<> CacheChanging::check_kept() const {
+  std::size_t kept = core_.settings.kept();
+  for (const auto& space : core_.spaces) kept += space ? space->kept() : 0;
+  if (kept < kMaxKept) return {};
+  return Error{ErrorCode::state_conflict,
+               "cache " + core_.config.name + " has had " + std::to_string(kMaxKept) +
+                   " different settings and sizes, and may have others after the next start of "
+                   "the server"};
+}
+
 Result<> CacheChanging::run(const CacheChange& change, const Cache::Remember& remember) {
   const CacheConfig before = *core_.settings;
   auto after = changed(before, change);
   if (!after) return std::move(after).error();
   const CacheConfig& wanted = *after;
+  if (wanted == before) return {};
   CAIRN_TRY(check(before, wanted));
+  CAIRN_TRY(check_kept());
   CacheConfig grown = wanted;
   std::vector<Tier> shrinking;
   for (Tier tier : kTiers) {

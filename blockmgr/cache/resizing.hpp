@@ -27,9 +27,6 @@ class Resizing {
   bool begin();
   void end() { under_way_ = false; }
   bool under_way() const { return under_way_; }
-  // Changes that clients asked for since the cache was made.
-  void count_change() { ++changes_; }
-  std::uint32_t changes() const { return changes_; }
 
   // What only slots beyond the limit lie in is to be given back once they are free.
   void set_trim_due(Tier tier, bool due) { tiers_[index_of(tier)].trim_due = due; }
@@ -65,7 +62,6 @@ class Resizing {
 
   std::array<OneTier, kNumTiers> tiers_;
   bool under_way_ = false;
-  std::uint32_t changes_ = 0;
 };
 
 }  // namespace cairn

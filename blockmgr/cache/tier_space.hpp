@@ -34,6 +34,8 @@ class TierSpace {
   // Slots that there is room for.
   std::uint32_t room() const { return static_cast<std::uint32_t>(layout().config().num_blocks); }
   bool in_one_part() const { return parts_.size() == 1; }
+  // Layouts that are kept for those who began with them.
+  std::size_t kept() const { return kept_.size(); }
   bool may_have_more_parts() const { return parts_.size() < kMaxParts; }
   // Memory whose pages were taken before their first use; begins anew for a part that is kept or
   // given back in part. By any thread; nothing without a populator.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <utility>
@@ -8,7 +9,8 @@
 namespace cairn {
 
 // A value that seldom changes and is read by anybody at any time, without a lock: a reference to it
-// stays good, since what it was before is kept. Set by one thread at a time.
+// stays good, since what it was before is kept, once for each different value. Set by one thread at
+// a time.
 template <class T>
 class Versions {
  public:
@@ -16,11 +18,19 @@ class Versions {
   const T& operator*() const { return *current_.load(std::memory_order_acquire); }
   const T* operator->() const { return &**this; }
   void set(T next) {
+    if (const T* same = find(next)) return current_.store(same, std::memory_order_release);
     kept_.push_back(std::make_unique<const T>(std::move(next)));
     current_.store(kept_.back().get(), std::memory_order_release);
   }
 
+  std::size_t kept() const { return kept_.size(); }
+
  private:
+  const T* find(const T& value) const {
+    const auto same = std::ranges::find_if(kept_, [&](const auto& one) { return *one == value; });
+    return same == kept_.end() ? nullptr : same->get();
+  }
+
   std::vector<std::unique_ptr<const T>> kept_;
   std::atomic<const T*> current_{nullptr};
 };

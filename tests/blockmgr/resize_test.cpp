@@ -120,6 +120,26 @@ TEST_P(Resize, ATierThatShrankGrowsAgain) {
   }
 }
 
+// A controller that sends what it wants each minute must not use up what may be changed.
+TEST_P(Resize, WhatChangesNothingOrIsRefusedCanBeAskedForWithoutEnd) {
+  const auto cache = rig_.cache(config(4));
+  for (int i = 0; i < 17'000; ++i) {
+    ASSERT_TRUE(resize(*cache, 4));
+    ASSERT_FALSE(resize(*cache, UINT32_MAX));
+  }
+  EXPECT_TRUE(resize(*cache, 5));
+}
+
+TEST_P(Resize, SettingsThatGoBackAndForthCanBeChangedWithoutEnd) {
+  const auto cache = rig_.cache(config(4));
+  for (std::uint32_t i = 0; i < 17'000; ++i) {
+    const auto changed = cache->change({.default_lease_ms = 1'000 + i % 2}, kForgotten);
+    ASSERT_TRUE(changed) << changed.error().detail;
+  }
+  EXPECT_EQ(cache->config().default_lease_ms, 1'001U);
+  EXPECT_TRUE(resize(*cache, 5));
+}
+
 TEST_P(Resize, WhatALeaseHoldsStaysUntilItsEnd) {
   const auto cache = rig_.cache(config(8));
   for (std::uint64_t n = 1; n <= 8; ++n) {
