@@ -8,7 +8,6 @@ find_package(simdjson 3.0 REQUIRED)
 find_library(NUMA_LIBRARY numa REQUIRED)
 find_library(XXHASH_LIBRARY xxhash REQUIRED)
 find_library(ZSTD_LIBRARY zstd REQUIRED)
-find_library(ZMQ_LIBRARY zmq REQUIRED)
 find_library(HIREDIS_LIBRARY hiredis REQUIRED)
 find_library(PROMETHEUS_CORE_LIBRARY prometheus-cpp-core REQUIRED)
 

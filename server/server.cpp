@@ -416,7 +416,7 @@ Result<std::unique_ptr<Server>> Server::start(const Settings& settings, const Cl
     CAIRN_TRY(restore_at_start(parts->manager, restore, log));
   }
   if (!settings.zmq.endpoint.empty()) {
-    auto publisher = ZmqPublisher::start(settings.zmq, parts->manager, log);
+    auto publisher = ZmqPublisher::start(settings.zmq, parts->manager, clock, log);
     if (!publisher) return std::move(publisher).error();
     parts->publisher = std::move(*publisher);
     log.info("events are published", {{"endpoint", parts->publisher->endpoint()}});

@@ -42,7 +42,7 @@ readonly program='
     home["boost/beast"] = " server client replay transport/store "
     home["boost/asio"] = " server client replay transport/store "
     home["hiredis/"] = " transport/store "
-    home["zmq"] = " server "
+    home["zmq"] = " "  # only the tests, as a client
     home["nlohmann/"] = home["simdjson"] = home["openssl/"] = " server client replay ctl "
     home["gtest/"] = home["gmock/"] = home["benchmark/"] = " "
   }

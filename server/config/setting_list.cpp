@@ -59,7 +59,9 @@ std::vector<SettingHelp> file_settings() {
   add("events.zmq.rank", "the data-parallel rank that events name (default 0)");
   add("events.zmq.kept_batches", "batches kept for replay (default 10000)");
   add("events.zmq.high_water_mark",
-      "messages kept for a slow subscriber; more are dropped (default 100000)");
+      "messages kept for a slow subscriber; older ones are dropped (default 100000)");
+  add("events.zmq.max_clients",
+      "connections of each of the two sockets; one that wants nothing gives way (default 256)");
   add("record.max_bytes", "where the file of --record ends (default 1073741824)");
   add("transfers.max_queued_jobs", "jobs of the transfer engine that wait (default 1024)");
   add("transfers.staging_bytes",

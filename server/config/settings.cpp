@@ -242,7 +242,8 @@ void read_zmq(Fields& fields, ZmqSettings& out) {
   read_word(fields, "shared", kShared, out.form.shared);
   read(fields, "rank", kAnyU32, out.form.rank);
   read(fields, "kept_batches", {1, 1u << 20}, out.kept_batches);
-  read(fields, "high_water_mark", {1, 1u << 30}, out.high_water_mark);
+  read(fields, "high_water_mark", {1, 1u << 20}, out.high_water_mark);
+  read(fields, "max_clients", {1, 1u << 16}, out.max_clients);
   if (out.endpoint.empty() && !out.replay_endpoint.empty()) {
     fields.errors().add(ErrorCode::missing_field,
                         fields.path_of("endpoint") + " is missing; replay_endpoint needs one");

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "base/clock.hpp"
 #include "base/log.hpp"
 #include "base/result.hpp"
 #include "blockmgr/block_manager.hpp"
@@ -18,7 +19,8 @@ struct ZmqSettings {
   std::string cache;            // the one cache that is told of; empty: every one
   KvEventForm form;
   std::uint32_t kept_batches = 10'000;      // for replay
-  std::uint32_t high_water_mark = 100'000;  // messages kept for a slow subscriber; more are dropped
+  std::uint32_t high_water_mark = 100'000;  // messages kept for a slow subscriber; older ones go
+  std::uint32_t max_clients = 256;          // of each socket
 };
 
 // Publishes a manager's events over ZeroMQ in the form of vLLM's kv_events: three frames, the
@@ -28,14 +30,16 @@ struct ZmqSettings {
 // that is missing.
 class ZmqPublisher {
  public:
-  // Borrows the manager and the log. io_error where an endpoint cannot be bound.
+  // Borrows the manager, the clock and the log. malformed, io_error where an endpoint cannot be
+  // bound.
   static Result<std::unique_ptr<ZmqPublisher>> start(const ZmqSettings& settings,
-                                                     const BlockManager& manager, Logger& log);
+                                                     const BlockManager& manager,
+                                                     const Clock& clock, Logger& log);
   ~ZmqPublisher();
 
   // The endpoints as they were bound, with the port taken where it was given as 0 or *.
   const std::string& endpoint() const;
-  const std::string& replay_endpoint() const;
+  std::string replay_endpoint() const;
 
  private:
   class Impl;

@@ -331,5 +331,42 @@ TEST_F(ZmqEvents, ReplaysWhatASubscriberMissed) {
   EXPECT_EQ(later.receive().at(1), std::string(8, '\xff')) << "nothing is newer";
 }
 
+// More than a socket's queues take.
+TEST_F(ZmqEvents, AReplayOfThousandsHasEachOfThemAndAnEnd) {
+  serve({});
+  TestCache one(*rest_, {.pinned = 1'500});
+  TestCache other(*rest_, {.pinned = 1'500});
+  constexpr int kStored = 2'500;
+  // A batch has blocks of one cache.
+  for (int n = 0; n < kStored; ++n) (n % 2 == 0 ? one : other).store(n);
+  std::vector<std::uint64_t> numbers;
+  EXPECT_TRUE(eventually([&] {
+    numbers.clear();
+    std::size_t told = 0;
+    ZmqPeer late(ZMQ_DEALER, replay_);
+    late.send({"", std::string(8, '\0')});
+    while (true) {
+      const auto frames = late.receive();
+      if (frames.size() != 3) return false;
+      if (frames[1] == std::string(8, '\xff')) break;
+      numbers.push_back(number_of(frames[1]));
+      const json batch = json::from_msgpack(frames[2]);
+      for (const json& event : batch.at(1)) told += event.at(1).size();
+    }
+    return told == kStored;
+  }));
+  ASSERT_GT(numbers.size(), 1'000U);
+  for (std::size_t i = 0; i < numbers.size(); ++i) EXPECT_EQ(numbers[i], i);
+}
+
+TEST_F(ZmqEvents, AnEndpointThatIsNoneIsRefusedAtTheStart) {
+  std::ofstream(folder_.path() / "config")
+      << json{{"caches", json::array()}, {"events", {{"zmq", {{"endpoint", "inproc://events"}}}}}};
+  ChildProcess program({CAIRN_SERVER_PROGRAM, "--listen", "127.0.0.1:0", "--data-dir",
+                        (folder_.path() / "data").string(), "--config",
+                        (folder_.path() / "config").string()});
+  EXPECT_NE(program.wait(), 0);
+}
+
 }  // namespace
 }  // namespace cairn::e2e
