@@ -204,7 +204,14 @@ Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(const CacheCon
                          .memory_id = random.next_u64()};
   // Files last: memory that is refused leaves none behind.
   for (Tier tier : {Tier::device, Tier::pinned}) {
-    if (!config.tiers[index_of(tier)]) continue;
+    const auto& wanted = config.tiers[index_of(tier)];
+    if (!wanted) continue;
+    if (wanted->import && wanted->import->memory.kind != ExportedMemory::Kind::cuda_ipc) {
+      auto counted =
+          MemoryQuotaShare::take(services->registered, wanted->import->memory.size_bytes);
+      if (!counted) return std::move(counted).error();
+      parts.imported.push_back(std::move(*counted));
+    }
     auto layout = make_layout(config, tier);
     if (!layout) return std::move(layout).error();
     parts.layouts[index_of(tier)].emplace(std::move(*layout));

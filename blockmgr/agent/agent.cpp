@@ -78,13 +78,14 @@ Agent::~Agent() {
 Result<std::shared_ptr<Agent>> Agent::make(AgentConfig config, const AgentSources& sources,
                                            Terms terms) {
   std::shared_ptr<Agent> agent(new Agent(config, sources, terms));
-  CAIRN_TRY(agent->map(config.regions, sources));
+  CAIRN_TRY(agent->map(config.regions, {sources, terms.registered}));
   CAIRN_TRY(agent->build(sources));
   return agent;
 }
 
 // Regions of one file are parts of one mapping.
-Result<> Agent::map(std::span<const AgentConfig::Part> parts, const AgentSources& sources) {
+Result<> Agent::map(std::span<const AgentConfig::Part> parts, const Sources& all) {
+  const AgentSources& sources = all.server;
   if (device_uuid_.empty()) {
     return Error{ErrorCode::impossible,
                  "device_id is " + std::to_string(config_.device_id) + "; the " +
@@ -118,6 +119,12 @@ Result<> Agent::map(std::span<const AgentConfig::Part> parts, const AgentSources
           !allowed) {
         return allowed;
       }
+    }
+    for (const auto& quota : {all.token, sources.registered}) {
+      if (is_of_device(memory.kind)) break;
+      auto counted = MemoryQuotaShare::take(quota, memory.size_bytes);
+      if (!counted) return in_region(i, counted.error());
+      counted_.push_back(std::move(*counted));
     }
     auto mapped = sources.runtime.import_memory(
         memory, {.kind = is_of_device(memory.kind) ? StorageKind::device : StorageKind::pinned,
@@ -164,6 +171,7 @@ void Agent::give_memory_back() {
   }
   guards_.clear();
   mapped_.clear();
+  counted_.clear();
 }
 
 Result<> Agent::check_whole() const {

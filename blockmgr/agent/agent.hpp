@@ -12,6 +12,7 @@
 #include "base/mutex.hpp"
 #include "base/unique_function.hpp"
 #include "blockmgr/agent/agent_types.hpp"
+#include "blockmgr/index/memory_quota.hpp"
 #include "layouts/block_layout.hpp"
 #include "memory/device_runtime.hpp"
 #include "memory/region_registry.hpp"
@@ -27,7 +28,8 @@ struct AgentSources {
   const Clock& clock;                        // outlives the agent
   std::shared_ptr<RegionRegistry> registry;  // its regions are there as long as it is
   std::span<const std::filesystem::path> import_folders;
-  std::uint64_t first_region = 0;  // the ids of its regions in the registry, from here on
+  std::shared_ptr<MemoryQuota> registered;  // where its host memory counts
+  std::uint64_t first_region = 0;           // the ids of its regions in the registry, from here on
 };
 
 // Memory of an engine's, in which blocks have the engine's own numbers, for as long as it is
@@ -38,10 +40,12 @@ class Agent {
     LeaseHolder holder = {};
     AgentTether tether = {};  // of memory that was passed as open files; nothing: it has a lease
     std::uint32_t lease_ms = 0;
+    std::shared_ptr<MemoryQuota> registered = {};  // of whoever registers it; null: none
   };
   // Maps every file once and builds the layout on the registered regions. Blocks on the kernel.
   // forbidden for a path outside of the folders; impossible, naming the region, for memory of
-  // another kind, too small or misaligned; impossible_shape; state_conflict for bytes that another
+  // another kind, too small or misaligned; impossible_shape; no_capacity where its host memory
+  // would be over a limit: it is counted before it is mapped; state_conflict for bytes that another
   // agent or tier lies in; as DeviceRuntime::import_memory.
   static Result<std::shared_ptr<Agent>> make(AgentConfig config, const AgentSources& sources,
                                              Terms terms);
@@ -97,7 +101,11 @@ class Agent {
 
  private:
   Agent(AgentConfig config, const AgentSources& sources, const Terms& terms);
-  Result<> map(std::span<const AgentConfig::Part> parts, const AgentSources& sources);
+  struct Sources {
+    const AgentSources& server;
+    const std::shared_ptr<MemoryQuota>& token;
+  };
+  Result<> map(std::span<const AgentConfig::Part> parts, const Sources& all);
   Result<> build(const AgentSources& sources);
   void take_terms(const Terms& terms) CAIRN_REQUIRES(mutex_);
   void give_memory_back();
@@ -111,6 +119,7 @@ class Agent {
   const std::string device_uuid_;
   // Given back when it has ended and the last use too; not changed before that. Guards go before
   // what they guard.
+  std::vector<MemoryQuotaShare> counted_;
   std::vector<Region> mapped_;
   std::vector<TornGuard> guards_;
   std::vector<std::size_t> file_of_region_;  // in mapped_

@@ -17,6 +17,7 @@ struct AgentCopyRequest {
   std::shared_ptr<Agent> agent = {};
   std::vector<BlockKey> keys = {};
   std::vector<std::uint32_t> blocks = {};  // the agent's, one a key
+  std::shared_ptr<LeaseQuota> pins = {};   // where the blocks count meanwhile; null: nowhere
 };
 struct AgentStoreRequest : AgentCopyRequest {
   std::vector<std::optional<BlockKey>> parents = {};  // one a key
@@ -27,7 +28,8 @@ struct AgentStoreRequest : AgentCopyRequest {
 
 // Copies the keys from whichever tier they are in. All of them are held until the end.
 // unknown_key where the cache lacks one; impossible for another shape; out_of_range for a block
-// that the agent lacks; state_conflict for one that is named twice; unknown_agent; queue_full.
+// that the agent lacks; state_conflict for one that is named twice; unknown_agent; queue_full;
+// lease_quota.
 Result<TransferId> load_to_agent(AgentCopyRequest request, std::shared_ptr<AgentCounters> counters);
 // Copies the blocks into slots and commits them under their keys, once every byte is there; a key
 // that is there already counts as done, and is held until the end. As load_to_agent(), but for

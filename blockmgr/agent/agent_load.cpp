@@ -37,7 +37,7 @@ class AgentLoad final : public AgentCopy {
     std::uint64_t layers = 0;
   };
 
-  Result<> pin();
+  Result<> pin(std::shared_ptr<LeaseQuota> quota);
   void unpin();
   void copy(const std::shared_ptr<AgentLoad>& self);
   void part_progressed(std::size_t part, std::uint64_t layers);
@@ -45,6 +45,7 @@ class AgentLoad final : public AgentCopy {
   void all_ended();
 
   std::vector<Item> items_;  // of the keys; the pinned ones
+  LeaseQuotaShare counted_;  // of those
   Mutex parts_mutex_;
   std::vector<Part> parts_ CAIRN_GUARDED_BY(parts_mutex_);
   std::size_t parts_left_ CAIRN_GUARDED_BY(parts_mutex_) = 0;
@@ -56,7 +57,7 @@ Result<TransferId> AgentLoad::start(AgentCopyRequest request,
   auto load = std::make_shared<AgentLoad>(request, counts.loads, std::move(counters));
   CAIRN_TRY(load->check());
   CAIRN_TRY(load->take_on(load));
-  CAIRN_TRY(load->pin());
+  CAIRN_TRY(load->pin(request.pins));
   CAIRN_TRY(load->open());
   const TransferId id = load->id();
   load->copy(load);
@@ -64,7 +65,10 @@ Result<TransferId> AgentLoad::start(AgentCopyRequest request,
 }
 
 // All of them, or none.
-Result<> AgentLoad::pin() {
+Result<> AgentLoad::pin(std::shared_ptr<LeaseQuota> quota) {
+  auto counted = LeaseQuotaShare::take(std::move(quota), keys_.size());
+  if (!counted) return std::move(counted).error();
+  counted_ = std::move(*counted);
   const bool on_device = agent_->layout().storage_kind() == StorageKind::device;
   const std::vector<KeyView> keys(keys_.begin(), keys_.end());
   Section section(*core_, LockUse::transfer);
@@ -96,6 +100,7 @@ void AgentLoad::unpin() {
     section->store.unpin(items_[left].source);
   }
   items_.clear();
+  counted_.give_back_all();
 }
 
 void AgentLoad::copy(const std::shared_ptr<AgentLoad>& self) {

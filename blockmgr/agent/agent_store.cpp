@@ -18,6 +18,7 @@ class AgentStore final : public AgentCopy {
         parents_(request.parents),
         slots_{.tier = request.tier.value_or(request.cache->highest_tier()),
                .quota = request.quota,
+               .pins = request.pins,
                .holder = request.holder},
         intake_(cache_, core_) {}
   ~AgentStore() override { let_go(); }
@@ -64,8 +65,9 @@ Result<> AgentStore::hold_present() {
     if (seen.insert(key.as_text()).second) continue;
     return Error{ErrorCode::state_conflict, "keys names key " + to_hex(key.bytes()) + " twice"};
   }
-  auto held =
-      cache_->hold(views, {.lease_ms = core_->options().max_lease_ms, .holder = slots_.holder});
+  auto held = cache_->hold(
+      views,
+      {.lease_ms = core_->options().max_lease_ms, .holder = slots_.holder, .pins = slots_.pins});
   if (!held) return std::move(held).error();
   present_ = std::move(*held);
   for (std::size_t i = 0; i < keys_.size(); ++i) {

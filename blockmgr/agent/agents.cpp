@@ -60,6 +60,7 @@ Result<Agents::Registered> Agents::put(AgentConfig config, const Agent::Terms& t
                             .clock = services_->clock,
                             .registry = registry_,
                             .import_folders = services_->options.import_folders,
+                            .registered = services_->registered,
                             .first_region = first_region},
                            terms);
   if (!agent) return std::move(agent).error();

@@ -9,6 +9,31 @@
 namespace cairn {
 namespace {
 
+// What a pin counts as, beside being one: a block of somebody's quota, and one of those that
+// requests for many hold.
+struct Counted {
+  std::shared_ptr<LeaseQuota> pins = {};  // null: nobody's
+  bool of_many = false;
+
+  // lease_quota, and nothing is counted.
+  Result<> begin(Section& section) const {
+    const auto& quota = section.core().settings->quota.max_leased_blocks;
+    if (of_many && quota && section->reading >= *quota) {
+      return Error{ErrorCode::lease_quota,
+                   "requests read " + std::to_string(section->reading) + " blocks of cache " +
+                       section.core().config.name + ", and more would be over its quota of " +
+                       std::to_string(*quota) + "; ask for fewer, or let them end"};
+    }
+    if (pins != nullptr && !pins->take(1)) return pins->refusal(1);
+    section->reading += of_many ? 1U : 0U;
+    return {};
+  }
+  void end(Section& section) const {
+    section->reading -= of_many ? 1U : 0U;
+    if (pins != nullptr) pins->remove(1);
+  }
+};
+
 // Held by the reader and by its fetch: the pin and the staging go with the last of them, the pin
 // before that where the bytes have been copied to staging.
 struct Read : std::enable_shared_from_this<Read> {
@@ -19,8 +44,8 @@ struct Read : std::enable_shared_from_this<Read> {
     leaving,   // it goes
   };
   Read(std::shared_ptr<CacheCore> c, SlotRef slot, BlockHandle h, std::optional<PieceSelector> p,
-       Pin kind = Pin::use)
-      : core(std::move(c)), at(slot), handle(h), piece(p), pin(kind) {}
+       Pin kind = Pin::use, Counted counts = {})
+      : core(std::move(c)), at(slot), handle(h), piece(p), pin(kind), counted(std::move(counts)) {}
   // The pin was taken by whoever made this, under the lock.
   ~Read() {
     if (pinned) unpin();
@@ -31,6 +56,7 @@ struct Read : std::enable_shared_from_this<Read> {
   void loaded(const JobOutcome& outcome, Done<std::span<const iovec>> ready);
   void unpin() {
     Section section(*core, LockUse::read);
+    counted.end(section);
     switch (pin) {
       case Pin::use:
         section->store.unpin(at);
@@ -52,6 +78,7 @@ struct Read : std::enable_shared_from_this<Read> {
   const BlockHandle handle;
   const std::optional<PieceSelector> piece;
   const Pin pin;
+  const Counted counted;
   EvictionReason reason = EvictionReason::capacity;  // of one that leaves
   std::uint64_t checksum = 0;  // of the block, as it was known when this began; 0: it was not
   std::optional<CanonicalStaging::Block> staging;
@@ -109,6 +136,8 @@ void Read::loaded(const JobOutcome& outcome, Done<std::span<const iovec>> ready)
     Section section(*core, LockUse::read);
     section->moves.drop_unreadable(section, at, handle.generation, error);
   }
+  // Who reads another copy instead holds one block, not two.
+  if (pin != Pin::leaving) unpin();
   ready(error);
 }
 
@@ -126,15 +155,17 @@ Result<EntryNumber> entry_of(Section& section, KeyView key) {
 // A pin, and once the bytes are asked for what reads them. A request may hold 65,536 of these for
 // as long as its client takes the blocks, so before that it is no more than the pin.
 struct BlockReader::Impl {
-  Impl(std::shared_ptr<CacheCore> c, SlotRef slot) : core(std::move(c)), at(slot) {}
+  Impl(std::shared_ptr<CacheCore> c, SlotRef slot, Counted counts)
+      : core(std::move(c)), counted(std::move(counts)), at(slot) {}
   explicit Impl(std::shared_ptr<Read> r) : core(r->core), at(r->at), read(std::move(r)) {}
-  static BlockReader in_place(Section& section, EntryNumber entry);
+  static BlockReader in_place(Section& section, EntryNumber entry, Counted counts = {});
   ~Impl() {
-    static_assert(sizeof(Impl) <= 40, "a long prefix would be held by much more than its pins");
+    static_assert(sizeof(Impl) <= 64, "a long prefix would be held by much more than its pins");
     if (read) {
       read->abandoned = true;
     } else {
       Section section(*core, LockUse::read);
+      counted.end(section);
       section->store.unpin(at);
     }
   }
@@ -147,6 +178,7 @@ struct BlockReader::Impl {
   }
 
   const std::shared_ptr<CacheCore> core;
+  const Counted counted = {};  // until `read` has it
   const SlotRef at;
   std::shared_ptr<Read> read;  // null: only pinned, as a use
 };
@@ -165,7 +197,8 @@ std::uint64_t BlockReader::size_bytes() const {
 
 void BlockReader::fetch(Done<std::span<const iovec>> ready) {
   if (!impl_->read) {
-    impl_->read = std::make_shared<Read>(impl_->core, impl_->at, impl_->handle(), std::nullopt);
+    impl_->read = std::make_shared<Read>(impl_->core, impl_->at, impl_->handle(), std::nullopt,
+                                         Read::Pin::use, impl_->counted);
   }
   // The reader may be destroyed by `ready`.
   const std::shared_ptr<Read> read = impl_->read;
@@ -193,27 +226,32 @@ void BlockReader::keep_checksum(std::uint64_t checksum) {
 }
 
 Result<BlockReader> Cache::read(KeyView key, std::optional<PieceSelector> piece,
-                                const LeaseHolder& reader) {
+                                const LeaseHolder& reader,
+                                const std::shared_ptr<LeaseQuota>& pins) {
   CacheCore& core = *core_;
   CAIRN_TRY(check_piece(core.config.shape, piece));
   Section section(core, LockUse::read);
   const auto entry = entry_of(section, key);
   if (!entry) return entry.error();
+  Counted counted{.pins = pins};
+  CAIRN_TRY(counted.begin(section));
   const SlotRef at = section->store.highest_copy(section->store.entry(*entry));
   section->store.pin(at);
   section->store.used(at, section->leases.user_of(reader));
   section->store.record(at).used_again = true;
-  auto read = std::make_shared<Read>(core_, at, section->store.handle(at), piece);
+  auto read = std::make_shared<Read>(core_, at, section->store.handle(at), piece, Read::Pin::use,
+                                     std::move(counted));
   read->checksum = section->store.details(*entry).checksum;
   return BlockReader(std::make_unique<BlockReader::Impl>(std::move(read)));
 }
 
 // Pinned without a use.
-BlockReader BlockReader::Impl::in_place(Section& section, EntryNumber entry) {
+BlockReader BlockReader::Impl::in_place(Section& section, EntryNumber entry, Counted counts) {
   const SlotRef at = section->store.highest_copy(section->store.entry(entry));
   section->store.pin_in_place(at);
-  auto read = std::make_shared<Read>(section.core().shared_from_this(), at,
-                                     section->store.handle(at), std::nullopt, Read::Pin::in_place);
+  auto read =
+      std::make_shared<Read>(section.core().shared_from_this(), at, section->store.handle(at),
+                             std::nullopt, Read::Pin::in_place, std::move(counts));
   read->checksum = section->store.details(entry).checksum;
   return BlockReader(std::make_unique<Impl>(std::move(read)));
 }
@@ -225,11 +263,13 @@ Result<BlockReader> Cache::peek(KeyView key) {
   return BlockReader::Impl::in_place(section, *entry);
 }
 
-Result<BlockReader> Cache::lend(KeyView key) {
+Result<BlockReader> Cache::lend(KeyView key, const std::shared_ptr<LeaseQuota>& pins) {
   Section section(*core_, LockUse::read);
   const auto entry = entry_of(section, key);
   if (!entry) return entry.error();
-  BlockReader reader = BlockReader::Impl::in_place(section, *entry);
+  Counted counted{.pins = pins, .of_many = true};
+  CAIRN_TRY(counted.begin(section));
+  BlockReader reader = BlockReader::Impl::in_place(section, *entry, std::move(counted));
   section->store.lent(*entry);
   return reader;
 }
@@ -264,8 +304,10 @@ std::uint64_t Cache::late_departures() const {
   return section->departures.late();
 }
 
-std::vector<BlockReader> Cache::read_prefix(std::span<const KeyView> keys,
-                                            const LeaseHolder& reader) {
+Result<std::vector<BlockReader>> Cache::read_prefix(std::span<const KeyView> keys,
+                                                    const LeaseHolder& reader,
+                                                    const std::shared_ptr<LeaseQuota>& pins) {
+  // Those that it has got go after the section, each under the lock.
   std::vector<BlockReader> readers;
   readers.reserve(keys.size());
   Section section(*core_, LockUse::read);
@@ -275,11 +317,14 @@ std::vector<BlockReader> Cache::read_prefix(std::span<const KeyView> keys,
     if (section->dropped) break;
     const EntryNumber entry = section->store.find(keys[i], section.now());
     if (entry == kNoEntry) break;
+    Counted counted{.pins = pins, .of_many = true};
+    CAIRN_TRY(counted.begin(section));
     const SlotRef at = section->store.highest_copy(section->store.entry(entry));
     section->store.pin(at);
     section->store.used(at, user);
     section->store.record(at).used_again = true;
-    readers.push_back(BlockReader(std::make_unique<BlockReader::Impl>(core_, at)));
+    readers.push_back(
+        BlockReader(std::make_unique<BlockReader::Impl>(core_, at, std::move(counted))));
   }
   return readers;
 }

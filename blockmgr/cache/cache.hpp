@@ -194,6 +194,7 @@ struct TransferRequest {
   std::int32_t priority = 0;
   std::optional<LeaseId> lease = {};       // holds the copies there, while it lives
   std::shared_ptr<BlockQuota> quota = {};  // the caller's; null: none
+  std::shared_ptr<LeaseQuota> pins = {};   // where its keys count until its end; null: nowhere
 };
 
 enum class TransferState : std::uint8_t { queued, running, done, failed, cancelled };
@@ -447,17 +448,21 @@ class Cache {
   void commit(const LeaseId& lease, std::vector<CommitBlock> blocks,
               Done<std::vector<CommitStatus>> done, CommitTerms terms = {});
 
-  // The key's highest copy, for `reader`. unknown_key.
+  // The key's highest copy, for `reader`. It counts in `pins` for as long as it is pinned, where
+  // that is not null. unknown_key; lease_quota.
   Result<BlockReader> read(KeyView key, std::optional<PieceSelector> piece,
-                           const LeaseHolder& reader = {});
+                           const LeaseHolder& reader = {},
+                           const std::shared_ptr<LeaseQuota>& pins = nullptr);
   // The same without counting as a use: the order of eviction stays as it is. unknown_key.
   Result<BlockReader> peek(KeyView key);
   // The same for another server's cache, which has a copy then: this one's goes first, unless it
-  // was just used. unknown_key.
-  Result<BlockReader> lend(KeyView key);
-  // The longest present prefix, for `reader`.
-  std::vector<BlockReader> read_prefix(std::span<const KeyView> keys,
-                                       const LeaseHolder& reader = {});
+  // was just used. Counts as read_prefix() does. unknown_key; lease_quota.
+  Result<BlockReader> lend(KeyView key, const std::shared_ptr<LeaseQuota>& pins = nullptr);
+  // The longest present prefix, for `reader`. All of it is pinned, or nothing: lease_quota where
+  // that is more than `pins` leaves room for, or than the cache's own quota allows those who read.
+  Result<std::vector<BlockReader>> read_prefix(std::span<const KeyView> keys,
+                                               const LeaseHolder& reader = {},
+                                               const std::shared_ptr<LeaseQuota>& pins = nullptr);
 
   // Answers the lease's new end as Unix ms.
   Result<std::int64_t> renew(const LeaseId& lease, std::optional<std::uint32_t> lease_ms);
@@ -470,7 +475,7 @@ class Cache {
   Result<LeaseList> leases(const LeaseListRequest& request);
 
   // unknown_key where any key is not present; no_capacity, also where the new copies of what counts
-  // under the quota would be more than it allows; queue_full.
+  // under the quota would be more than it allows; lease_quota; queue_full.
   Result<TransferId> transfer(const TransferRequest& request);
   // Brings every block to `to`, or the lowest tier. What fits beside the free slots only by making
   // room holds all that is there already until it has ended. As transfer(), but for the bound on

@@ -79,6 +79,7 @@ class CacheCopy : public std::enable_shared_from_this<CacheCopy> {
   std::vector<TransferStatus::Failure> not_brought_ CAIRN_GUARDED_BY(mutex_);
   Intake intake_;
   std::vector<SlotRef> sources_;  // of the intake's items; pinned
+  LeaseQuotaShare pins_;
 };
 
 Result<> CacheCopy::check(const CacheCopyRequest& request) {
@@ -109,7 +110,10 @@ Result<> CacheCopy::check(const CacheCopyRequest& request) {
 
 Result<TransferId> CacheCopy::start(CacheCopyRequest request) {
   CAIRN_TRY(check(request));
+  auto pins = LeaseQuotaShare::take(request.pins, request.keys.size());
+  if (!pins) return std::move(pins).error();
   auto copy = std::make_shared<CacheCopy>(std::move(request));
+  copy->pins_ = std::move(*pins);
   CAIRN_TRY(copy->hold_present());
   CAIRN_TRY(copy->pin_sources());
   auto id = copy->transfers().open(copy->into_, copy->request_.keys.size());
@@ -303,6 +307,7 @@ void CacheCopy::part_ended() {
 // Who is told of the end finds nothing held for it.
 void CacheCopy::finish() {
   let_go();
+  pins_.give_back_all();
   TransferTable::Arrived arrived{.blocks = request_.keys.size()};
   std::vector<TransferStatus::Failure> failures;
   {

@@ -23,7 +23,7 @@ std::optional<SlotRef> source_of_copy(const Entry& entry, Tier to);
 //
 // unknown_key where `from` lacks one; impossible for caches of different shapes, for one and the
 // same, or where `to` is the disk tier (a movement inside the cache brings them there); no_capacity
-// and failures of copies are told by the transfer.
+// and failures of copies are told by the transfer. lease_quota.
 struct CacheCopyRequest {
   std::shared_ptr<Cache> from;
   std::shared_ptr<Cache> into;
@@ -31,6 +31,7 @@ struct CacheCopyRequest {
   Tier to = Tier::device;
   std::int32_t priority = 0;
   std::shared_ptr<BlockQuota> quota = {};
+  std::shared_ptr<LeaseQuota> pins = {};  // where its keys count until its end; null: nowhere
 };
 Result<TransferId> copy_between_caches(CacheCopyRequest request);
 

@@ -65,6 +65,7 @@ CacheCore::CacheCore(std::shared_ptr<CacheServices> shared, Parts parts)
       number(parts.number),
       memory_id(parts.memory_id),
       block_bytes(cairn::block_bytes(parts.config.shape)),
+      imported(std::move(parts.imported)),
       spaces(make_spaces(*services, parts)),
       slot_checksums(std::move(parts.slot_checksums)),
       disk_files(std::move(parts.disk_files)),

@@ -71,6 +71,7 @@ struct CacheState {
   bool dropped = false;
   std::array<bool, kNumTiers> mapped{};  // other processes map the tier, or once did
   BlockStore store;
+  std::uint64_t reading = 0;  // blocks that requests for many hold
   Leases leases;
   Sessions sessions;
   BlockWrites writes;
@@ -94,6 +95,7 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
     std::unique_ptr<SlotChecksums> slot_checksums = {};  // of a disk tier
     std::unique_ptr<SlotJournal> journal = {};           // the same
     std::vector<PreparedMemory> prepared = {};           // of the pinned tier
+    std::vector<MemoryQuotaShare> imported = {};         // of the tiers in engines' memory
     std::vector<std::filesystem::path> disk_files = {};
     std::uint64_t hash_seed = 0;
     std::uint64_t memory_id = 0;
@@ -105,6 +107,7 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   const std::uint32_t number;
   const std::uint64_t memory_id;  // random: no other cache's, of this server or the one before
   const std::uint64_t block_bytes;
+  const std::vector<MemoryQuotaShare> imported;  // of the tiers in engines' memory
   const std::array<std::unique_ptr<TierSpace>, kNumTiers> spaces;  // null: no such tier
   const std::unique_ptr<SlotChecksums> slot_checksums;             // null without a disk tier
   const std::vector<std::filesystem::path> disk_files;             // of its slots

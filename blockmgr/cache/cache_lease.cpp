@@ -13,25 +13,25 @@ constexpr std::size_t kStepSlots = 128;
 struct Terms {
   std::uint32_t lease_ms = 0;
   std::shared_ptr<BlockQuota> quota;
-  std::shared_ptr<LeaseQuota> pins;
+  LeaseQuotaShare pins;  // of the slots, until the lease has them
   LeaseHolder holder;
 };
 
 // Takes over the slots' pins, also where it fails.
-Result<Allocation> lease_slots(Section& section, const Terms& terms,
-                               std::span<const SlotRef> slots) {
+Result<Allocation> lease_slots(Section& section, Terms& terms, std::span<const SlotRef> slots) {
   const auto may_open = [&section]() -> Result<> {
     CAIRN_TRY(section.check_usable());
     return section->leases.check_room();
   };
   if (auto may = may_open(); !may) {
     for (const SlotRef at : slots) section->store.unpin(at);
+    terms.pins.give_back_all();
     return std::move(may).error();
   }
   const LeaseNumber lease = section->leases.open({.expires_at = Leases::kNotYet,
                                                   .holder = terms.holder,
                                                   .quota = terms.quota,
-                                                  .pins = terms.pins});
+                                                  .pins = terms.pins.quota()});
   Allocation allocation{.lease = section->leases[lease].id};
   allocation.blocks.reserve(slots.size());
   while (true) {
@@ -42,12 +42,14 @@ Result<Allocation> lease_slots(Section& section, const Terms& terms,
       section->store.lease_pinned(at);
       allocation.blocks.push_back(section->store.handle(at));
     }
+    terms.pins.give_back(step.size());
     section->leases.add(lease, step);
     if (slots.empty()) break;
     section.give_way();
     // A cache that was removed has ended the lease, with what it held until then.
     if (auto usable = section.check_usable(); !usable) {
       for (const SlotRef at : slots) section->store.unpin(at);
+      terms.pins.give_back_all();
       return std::move(usable).error();
     }
   }
@@ -88,9 +90,9 @@ void Cache::allocate(const AllocateRequest& request, Done<Allocation> done) {
     return respond(section, std::move(usable).error());
   }
   section->leases.end_overdue(section);
-  if (auto may = Leases::check_pins(request.pins.get(), request.count); !may) {
-    return respond(section, std::move(may).error());
-  }
+  // Counted from here on: who waits for slots has asked for them.
+  auto pins = LeaseQuotaShare::take(request.pins, request.count);
+  if (!pins) return respond(section, std::move(pins).error());
   if (auto fits = section->leases.check_held(section, request.count); !fits) {
     return respond(section, std::move(fits).error());
   }
@@ -101,18 +103,21 @@ void Cache::allocate(const AllocateRequest& request, Done<Allocation> done) {
                                       std::to_string(request.count) + " free blocks"});
   }
   SlotRequest slots_wanted{.count = request.count, .priority = request.priority};
-  slots_wanted.granted = [respond,
-                          terms = Terms{*duration_ms, request.quota, request.pins, request.holder}](
-                             Section& inner, Result<std::span<const SlotRef>> slots) {
-    if (!slots) return respond(inner, std::move(slots).error());
-    if (slots->size() <= kStepSlots) return respond(inner, lease_slots(inner, terms, *slots));
-    // In steps, which need a section of their own.
-    inner.after([respond, terms, core = inner.core().shared_from_this(),
-                 taken = std::vector<SlotRef>(slots->begin(), slots->end())] {
-      Section own(*core, LockUse::allocate);
-      respond(own, lease_slots(own, terms, taken));
-    });
-  };
+  slots_wanted.granted =
+      [respond, terms = Terms{*duration_ms, request.quota, std::move(*pins), request.holder}](
+          Section& inner, Result<std::span<const SlotRef>> slots) mutable {
+        if (!slots) {
+          terms.pins.give_back_all();
+          return respond(inner, std::move(slots).error());
+        }
+        if (slots->size() <= kStepSlots) return respond(inner, lease_slots(inner, terms, *slots));
+        // In steps, which need a section of their own.
+        inner.after([respond, terms = std::move(terms), core = inner.core().shared_from_this(),
+                     taken = std::vector<SlotRef>(slots->begin(), slots->end())]() mutable {
+          Section own(*core, LockUse::allocate);
+          respond(own, lease_slots(own, terms, taken));
+        });
+      };
   if (auto asked = section->slots.ask(section, request.tier, std::move(slots_wanted)); !asked) {
     respond(section, std::move(asked).error());
   }

@@ -9,7 +9,9 @@
 #include "blockmgr/cache/transfer_table.hpp"
 #include "blockmgr/cache/wait_group.hpp"
 #include "blockmgr/index/event_ring.hpp"
+#include "blockmgr/index/memory_quota.hpp"
 #include "memory/alloc/pinned_pool.hpp"
+#include "memory/host/host_memory.hpp"
 #include "memory/host/page_populator.hpp"
 #include "transport/engine/transfer_engine.hpp"
 
@@ -25,6 +27,10 @@ struct CacheServices {
         clock(c),
         log(l),
         options(std::move(o)),
+        registered(std::make_shared<MemoryQuota>(MemoryQuota::Terms{
+            .limit_bytes = options.max_registered_bytes != 0 ? options.max_registered_bytes
+                                                             : machine_memory_bytes() / 2,
+            .whose = "the limit import.max_bytes"})),
         staging(r, {.limit_bytes = options.staging_bytes,
                     .least_slot_bytes = kLeastStagingSlotBytes,
                     .min_lent = kLeastStagedBlocks}),
@@ -52,6 +58,7 @@ struct CacheServices {
   const Clock& clock;
   Logger& log;
   const BlockManagerOptions options;
+  const std::shared_ptr<MemoryQuota> registered;  // memory of engines, all together
   PinnedPool staging;
   TransferTable transfers;
   PagePopulator populator;

@@ -39,6 +39,7 @@ class TransferStart {
   }
 
   std::uint64_t total() const { return total_; }
+  void count(LeaseQuotaShare pins) { batch_->pins = std::move(pins); }
 
   // Takes one more key on; `room`: false where so many new copies, or the caller's quota, would not
   // do for it. queue_full.
@@ -154,7 +155,10 @@ Result<TransferId> Cache::transfer(const TransferRequest& request) {
   CacheCore& core = *core_;
   CAIRN_TRY(core.check_tier(request.to));
   CAIRN_TRY(core.check_count(request.keys.size()));
+  auto pins = LeaseQuotaShare::take(request.pins, request.keys.size());
+  if (!pins) return std::move(pins).error();
   TransferStart start(core_, request);
+  start.count(std::move(*pins));
   const std::vector<KeyView> keys(request.keys.begin(), request.keys.end());
   const auto take_on = [&]() -> Result<> {
     Section section(core, LockUse::transfer);

@@ -23,6 +23,7 @@ void Intake::allocate(const Slots& slots, UniqueFunction<void(bool)> ended) {
                     .tier = slots.tier,
                     .lease_ms = core_->options().max_lease_ms,
                     .quota = slots.quota,
+                    .pins = slots.pins,
                     .holder = slots.holder},
                    [this, ended = std::move(ended)](Result<Allocation> allocation) mutable {
                      auto pinned = allocated(std::move(allocation));

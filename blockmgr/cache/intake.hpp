@@ -50,6 +50,7 @@ class Intake {
   struct Slots {
     Tier tier = Tier::device;
     std::shared_ptr<BlockQuota> quota = {};
+    std::shared_ptr<LeaseQuota> pins = {};
     LeaseHolder holder = {};
   };
   void allocate(const Slots& slots, UniqueFunction<void(bool)> ended);

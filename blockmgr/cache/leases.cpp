@@ -229,10 +229,7 @@ void Leases::hand_over(Section& section, Handover leases, std::span<const SlotRe
 
 Result<> Leases::check_pins(const LeaseQuota* pins, std::uint64_t more) {
   if (pins == nullptr || pins->fits(more)) return {};
-  return Error{ErrorCode::lease_quota,
-               "leases of this token hold " + std::to_string(pins->used()) + " blocks, and " +
-                   std::to_string(more) + " more would be over its limit of " +
-                   std::to_string(pins->limit()) + "; release some, or let them end"};
+  return pins->refusal(more);
 }
 
 Result<> Leases::check_held(Section& section, std::uint64_t more) const {

@@ -263,6 +263,7 @@ void Movements::finish(Section& section, const Batch& batch) {
   if (std::exchange(batch->over, true)) return;
   background_.erase(batch->number);
   let_kept_go(section, *batch);
+  batch->pins.give_back_all();
   if (batch->ended) batch->ended(section, *batch);
   if (!batch->transfer) return;
   transfers_.erase(*batch->transfer);

@@ -8,6 +8,7 @@
 
 #include "base/clock.hpp"
 #include "base/unique_function.hpp"
+#include "blockmgr/index/lease_quota.hpp"
 #include "blockmgr/index/slot_ref.hpp"
 #include "blockmgr/index/stats.hpp"
 #include "blockmgr/index/types.hpp"
@@ -41,6 +42,7 @@ struct TransferBatch {
   std::optional<LeaseId> lease;  // holds the new copies too, while it lives
   std::vector<Item> items;       // by source tier
   std::vector<BlockKey> keys;    // transfer: of the items
+  LeaseQuotaShare pins;          // transfer: of whoever asked, until its end
   std::uint64_t following = 0;   // transfer: keys that others are bringing
   // transfer: how many of its keys others wait for, by their priority.
   std::map<std::int32_t, std::uint64_t> followed;

@@ -1,28 +1,22 @@
 #pragma once
 
-#include <atomic>
-#include <cstdint>
+#include "blockmgr/index/quota_share.hpp"
 
 namespace cairn {
 
-// How many blocks somebody's leases may hold in all caches, and how many they do: a block as often
-// as it is held. Asked before blocks are pinned, so that requests which are under way side by side
-// may pass the limit by what each of them pins. Thread-safe.
-class LeaseQuota {
+// How many blocks somebody's leases and requests in flight may hold in all caches, and how many
+// they do: a block as often as it is held.
+class LeaseQuota : public QuotaCount {
  public:
-  explicit LeaseQuota(std::uint64_t limit) : limit_(limit) {}
-
-  void set_limit(std::uint64_t limit) { limit_ = limit; }
-  std::uint64_t limit() const { return limit_; }
-  std::uint64_t used() const { return used_; }
-  bool fits(std::uint64_t more) const { return used_ + more <= limit_; }
-
-  void add(std::uint64_t blocks) { used_ += blocks; }
-  void remove(std::uint64_t blocks) { used_ -= blocks; }
-
- private:
-  std::atomic<std::uint64_t> limit_;
-  std::atomic<std::uint64_t> used_{0};
+  using QuotaCount::QuotaCount;
+  // What is answered where so many more do not fit.
+  Error refusal(std::uint64_t more) const {
+    return {ErrorCode::lease_quota,
+            "leases and requests of this token hold " + std::to_string(used()) + " blocks, and " +
+                std::to_string(more) + " more would be over its limit of " +
+                std::to_string(limit()) + "; ask for fewer, release some, or let them end"};
+  }
 };
+using LeaseQuotaShare = QuotaShare<LeaseQuota>;
 
 }  // namespace cairn

@@ -27,7 +27,10 @@ std::string_view to_string(Role role) {
 Caller::Caller(Rights rights)
     : rights_(std::move(rights)),
       name_(std::make_shared<const std::string>(rights_.name)),
-      pins_(std::make_shared<LeaseQuota>(rights_.max_leased_blocks)) {
+      pins_(std::make_shared<LeaseQuota>(rights_.max_leased_blocks)),
+      registered_(std::make_shared<MemoryQuota>(
+          MemoryQuota::Terms{.limit_bytes = rights_.max_registered_bytes,
+                             .whose = "this token's max_registered_bytes"})) {
   if (rights_.max_blocks != BlockQuota::kNoLimits) {
     quota_ = std::make_shared<BlockQuota>(rights_.max_blocks);
   }
@@ -36,6 +39,8 @@ Caller::Caller(Rights rights)
 void Caller::go_on_from(const Caller& before) {
   before.pins_->set_limit(rights_.max_leased_blocks);
   pins_ = before.pins_;
+  before.registered_->set_limit(rights_.max_registered_bytes);
+  registered_ = before.registered_;
   if (quota_ == nullptr || before.quota_ == nullptr) return;
   before.quota_->set_limits(rights_.max_blocks);
   quota_ = before.quota_;

@@ -11,6 +11,7 @@
 #include "base/mutex.hpp"
 #include "blockmgr/index/block_quota.hpp"
 #include "blockmgr/index/lease_quota.hpp"
+#include "blockmgr/index/memory_quota.hpp"
 
 namespace cairn {
 
@@ -39,6 +40,7 @@ class Caller {
     std::vector<std::string> caches = {};  // empty: every one
     BlockQuota::Limits max_blocks = BlockQuota::kNoLimits;
     std::uint64_t max_leased_blocks = kMaxLeasedBlocks;
+    std::uint64_t max_registered_bytes = UINT64_MAX;
     std::uint32_t requests_per_s = 0;  // 0: no limit
   };
   explicit Caller(Rights rights);
@@ -50,6 +52,8 @@ class Caller {
   // Null where there is no limit.
   const std::shared_ptr<BlockQuota>& quota() const { return quota_; }
   const std::shared_ptr<LeaseQuota>& pins() const { return pins_; }
+  // Host memory that it registers as agents.
+  const std::shared_ptr<MemoryQuota>& registered() const { return registered_; }
   // Goes on with what this token had used before its file was read again.
   void go_on_from(const Caller& before);
   const std::vector<std::string>& caches() const { return rights_.caches; }  // empty: every one
@@ -64,6 +68,7 @@ class Caller {
   const LeaseHolder name_;
   std::shared_ptr<BlockQuota> quota_;
   std::shared_ptr<LeaseQuota> pins_;
+  std::shared_ptr<MemoryQuota> registered_;
   mutable Mutex mutex_;
   // When the requests taken so far are paid for, at the rate.
   mutable TimePoint paid_until_ CAIRN_GUARDED_BY(mutex_);

@@ -75,6 +75,8 @@ Caller::Rights read_rights(Fields& fields, std::uint64_t max_leased_blocks) {
   }
   rights.max_leased_blocks =
       fields.optional_number("max_leased_blocks", {}).value_or(max_leased_blocks);
+  rights.max_registered_bytes =
+      fields.optional_number("max_registered_bytes", {}).value_or(rights.max_registered_bytes);
   rights.requests_per_s = static_cast<std::uint32_t>(
       fields.optional_number("requests_per_s", {1, 1'000'000}).value_or(0));
   return rights;

@@ -86,7 +86,8 @@ constexpr std::array kFlags = {
          "the longest lease a client may ask for (default 3600000)"},
     Flag{"max-leases", "/blocks/max_leases", number, "leases of a cache (default 65536)"},
     Flag{"max-leased-blocks-per-token", "/blocks/max_leased_blocks_per_token", number,
-         "blocks that all leases of a token hold, each as often as it is held, where its entry in "
+         "blocks that all leases and requests in flight of a token hold, each as often as it is "
+         "held, where its entry in "
          "the tokens file does not say (default 262144)"},
     Flag{"max-blocks-per-request", "/blocks/max_blocks_per_request", number,
          "keys or blocks of one request (default 65536)"},

@@ -505,6 +505,7 @@ Settings read_document(const json& document, DecodeErrors& errors) {
   section(fields, "disk", [&settings](Fields& members) { read_disk(members, settings); });
   section(fields, "import", [&settings](Fields& members) {
     read_import_folders(members, settings.blocks.import_folders);
+    read(members, "max_bytes", {}, settings.blocks.max_registered_bytes);
   });
   section(fields, "record", [&settings](Fields& members) {
     settings.blocks.record_path = members.optional_string("path").value_or("");

@@ -28,7 +28,8 @@ Result<> take_files(AgentConfig& config, const Call& call) {
 
 Agent::Terms terms_of(const AgentBody& body, const Call& call) {
   Agent::Terms terms{.holder = call.holder(),
-                     .lease_ms = body.lease_ms.value_or(Agents::kDefaultLeaseMs)};
+                     .lease_ms = body.lease_ms.value_or(Agents::kDefaultLeaseMs),
+                     .registered = call.registered()};
   if (body.is_tethered() && call.connection != nullptr) terms.tether = *call.connection;
   return terms;
 }
@@ -113,7 +114,8 @@ void load_to_agent(Service& service, const Call& call, Reply reply) {
                                                 {.cache = std::move(*cache),
                                                  .agent = {},
                                                  .keys = std::move(body->keys),
-                                                 .blocks = std::move(body->blocks)});
+                                                 .blocks = std::move(body->blocks),
+                                                 .pins = call.pins()});
   answer_transfer(service, id, body->wait_ms, std::move(reply));
 }
 
@@ -129,6 +131,7 @@ void store_from_agent(Service& service, const Call& call, Reply reply) {
   request.parents = std::move(body->parents);
   request.tier = body->tier;
   request.quota = call.quota();
+  request.pins = call.pins();
   request.holder = call.holder();
   const auto id = service.manager.agents().store(body->agent, std::move(request));
   answer_transfer(service, id, body->wait_ms, std::move(reply));

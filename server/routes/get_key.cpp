@@ -54,7 +54,8 @@ struct KeyRequest {
   std::shared_ptr<Cache> cache;
   BlockKey key;
   std::optional<PieceSelector> piece;
-  LeaseHolder holder;  // for whom it is read
+  LeaseHolder holder;                // for whom it is read
+  std::shared_ptr<LeaseQuota> pins;  // where it counts
   std::string range;
   std::string if_range;
   std::string if_none_match;
@@ -72,6 +73,7 @@ Result<KeyRequest> read_request(Service& service, const Call& call) {
                     .key = *key,
                     .piece = piece,
                     .holder = call.holder(),
+                    .pins = call.pins(),
                     .range = std::string(call.head.range),
                     .if_range = std::string(call.head.if_range),
                     .if_none_match = std::string(call.head.if_none_match)};
@@ -130,7 +132,7 @@ class KeyRead : public std::enable_shared_from_this<KeyRead> {
 
   void start() {
     Cache& cache = *request_.cache;
-    auto reader = cache.read(request_.key, request_.piece, request_.holder);
+    auto reader = cache.read(request_.key, request_.piece, request_.holder, request_.pins);
     if (!reader) return reply_.error(reader.error());
     readers_.push_back(std::move(*reader));
     const auto known = request_.piece ? std::nullopt : readers_.back().checksum();

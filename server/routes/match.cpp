@@ -82,9 +82,9 @@ void answer_match(const Cache& cache, bool packed, const MatchAnswer& answer, Re
 std::vector<BlockHandle> blocks_now(Cache& cache, std::span<const KeyView> keys,
                                     const LeaseHolder& holder) {
   std::vector<BlockHandle> blocks;
-  for (const BlockReader& reader : cache.read_prefix(keys, holder)) {
-    blocks.push_back(reader.handle());
-  }
+  const auto readers = cache.read_prefix(keys, holder);
+  if (!readers) return blocks;  // the cache's quota is used up by those who read
+  for (const BlockReader& reader : *readers) blocks.push_back(reader.handle());
   return blocks;
 }
 

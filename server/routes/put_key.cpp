@@ -14,6 +14,7 @@ struct Placement {
   CommitBlock block;  // all but the handle
   Tier tier = Tier::device;
   std::shared_ptr<BlockQuota> quota = {};
+  std::shared_ptr<LeaseQuota> pins = {};
   LeaseHolder holder = {};
   RequestHint hint = {};
 };
@@ -87,6 +88,7 @@ class KeyUpload final : public http::Upload {
                                   .tier = store_->placement.tier,
                                   .lease_ms = store_->lease_ms,
                                   .quota = store_->placement.quota,
+                                  .pins = store_->placement.pins,
                                   .holder = store_->placement.holder};
     store_->cache->allocate(
         request, [store = store_, ready = std::move(ready)](Result<Allocation> allocation) mutable {
@@ -170,6 +172,7 @@ Result<std::unique_ptr<http::Upload>> open_key(Service& service, const Call& cal
   Placement placement;
   placement.tier = query.tier("tier").value_or((*cache)->highest_tier());
   placement.quota = call.quota();
+  placement.pins = call.pins();
   placement.holder = call.holder();
   placement.block.key = *key;
   read_options(query, placement.block);
@@ -184,7 +187,8 @@ Result<std::unique_ptr<http::Upload>> open_key(Service& service, const Call& cal
   const std::uint32_t lease_ms = service.manager.options().max_lease_ms;
   const KeyView view = *key;
   auto held = (*cache)->hold(
-      {&view, 1}, {.lease_ms = lease_ms, .holder = call.holder(), .hint = placement.hint});
+      {&view, 1},
+      {.lease_ms = lease_ms, .holder = call.holder(), .hint = placement.hint, .pins = call.pins()});
   if (!held) return std::move(held).error();
   std::unique_ptr<http::Upload> upload;
   if (held->lease) {

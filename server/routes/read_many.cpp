@@ -32,15 +32,16 @@ constexpr std::size_t kMaxShared = 256;
 struct ReadRequest {
   std::shared_ptr<Cache> cache;
   std::vector<BlockKey> keys = {};
-  LeaseHolder holder;      // for whom they are read
+  LeaseHolder holder;                // for whom they are read
+  std::shared_ptr<LeaseQuota> pins;  // where what is pinned for that counts
   bool is_shared = false;  // for another server's shared tier: each with its header behind it
   bool is_lent = false;    // by that server, which has them then
   std::uint64_t fingerprint = 0;
 };
 
 Result<BlockReader> read_one(const ReadRequest& request, KeyView key) {
-  return request.is_lent ? request.cache->lend(key)
-                         : request.cache->read(key, std::nullopt, request.holder);
+  return request.is_lent ? request.cache->lend(key, request.pins)
+                         : request.cache->read(key, std::nullopt, request.holder, request.pins);
 }
 
 // A block for another server: its bytes, and behind them the header that it would have in a shared
@@ -137,13 +138,22 @@ class KeyQueue {
   std::size_t at_ = 0;  // in bytes_
 };
 
-// Blocks end to end, each that which was pinned when the request was answered. Fetches a few ahead;
-// what answers from another thread shares the queue, and finds it gone where the connection is.
+// Blocks end to end. All of them are pinned from the answer on, for as long as a lease of the cache
+// is by default; from then on only what is sent next, so that who reads slowly keeps few blocks
+// from others. One that was evicted by its turn cuts the answer. Fetches a few ahead; what answers
+// from another thread shares the queue, and finds it gone where the connection is.
 class PrefixDownload final : public http::Download {
  public:
-  // Of the request the keys are not kept.
-  PrefixDownload(ReadRequest request, http::BodyMemory& memory, std::vector<BlockReader> pinned)
-      : queue_(std::make_shared<Queue>()), keys_(memory), pinned_(std::move(pinned)) {
+  // Of the request the keys are not kept. Borrows the clock.
+  PrefixDownload(ReadRequest request, http::BodyMemory& memory, const Clock& clock,
+                 std::vector<BlockReader> pinned)
+      : queue_(std::make_shared<Queue>()),
+        keys_(memory),
+        clock_(clock),
+        hold_until_(clock.now() +
+                    std::chrono::milliseconds(request.cache->config().default_lease_ms)),
+        count_(pinned.size()),
+        pinned_(std::move(pinned)) {
     ahead_ = std::max<std::size_t>(kFetchAhead, kFetchAheadBytes / request.cache->block_bytes());
     queue_->request = std::move(request);
     queue_->request.keys = {};
@@ -156,11 +166,19 @@ class PrefixDownload final : public http::Download {
     // Once `waiting` is set another thread may answer, and this object be gone.
     const std::shared_ptr<Queue> queue = queue_;
     for (; queue->sending > 0; --queue->sending) queue->items.pop_front();
-    while (queue->items.size() < ahead_ && next_ < pinned_.size()) {
+    if (next_ < pinned_.size() && clock_.now() >= hold_until_) pinned_.clear();
+    for (; queue->items.size() < ahead_ && next_ < count_; ++next_) {
       Item& item = queue->items.emplace_back();
       item.key = keys_.pop();
-      item.readers.push_back(std::move(pinned_[next_++]));
-      fetch(queue, item);
+      Result<BlockReader> reader =
+          next_ < pinned_.size() ? std::move(pinned_[next_]) : read_one(queue->request, item.key);
+      if (reader) {
+        item.readers.push_back(std::move(*reader));
+        fetch(queue, item);
+      } else {
+        MutexLock lock(queue->mutex);
+        item.pieces = reader.error();
+      }
     }
     {
       MutexLock lock(queue->mutex);
@@ -258,7 +276,10 @@ class PrefixDownload final : public http::Download {
 
   const std::shared_ptr<Queue> queue_;
   KeyQueue keys_;
-  std::vector<BlockReader> pinned_;  // up to next_ moved from
+  const Clock& clock_;
+  const TimePoint hold_until_;
+  const std::size_t count_;          // of blocks
+  std::vector<BlockReader> pinned_;  // up to next_ moved from; empty once they are held no more
   std::size_t next_ = 0;             // the block that is fetched next
   std::size_t ahead_ = kFetchAhead;
 };
@@ -278,7 +299,7 @@ Result<> check_shared(const Cache& cache, std::string_view name_space) {
 Result<ReadRequest> read_request(const Service& service, const Call& call) {
   auto cache = cache_of(service, call);
   if (!cache) return std::move(cache).error();
-  ReadRequest request{.cache = std::move(*cache), .holder = call.holder()};
+  ReadRequest request{.cache = std::move(*cache), .holder = call.holder(), .pins = call.pins()};
   Query query(call.head.query);
   const auto name_space = query.text("shared");
   CAIRN_TRY(query.finish());
@@ -298,14 +319,15 @@ Result<ReadRequest> read_request(const Service& service, const Call& call) {
   return request;
 }
 
-std::vector<BlockReader> pin_prefix(const ReadRequest& request) {
+Result<std::vector<BlockReader>> pin_prefix(const ReadRequest& request) {
   if (!request.is_shared) {
     const std::vector<KeyView> views(request.keys.begin(), request.keys.end());
-    return request.cache->read_prefix(views, request.holder);
+    return request.cache->read_prefix(views, request.holder, request.pins);
   }
   std::vector<BlockReader> readers;
   for (const BlockKey& key : request.keys) {
     auto reader = read_one(request, key);
+    if (!reader && reader.error().code == ErrorCode::lease_quota) return reader.error();
     if (!reader) break;
     readers.push_back(std::move(*reader));
   }
@@ -317,7 +339,9 @@ std::vector<BlockReader> pin_prefix(const ReadRequest& request) {
 void read_many(Service& service, const Call& call, Reply reply) {
   auto request = read_request(service, call);
   if (!request) return reply.error(request.error());
-  std::vector<BlockReader> readers = pin_prefix(*request);
+  auto pinned = pin_prefix(*request);
+  if (!pinned) return reply.error(pinned.error());
+  std::vector<BlockReader> readers = std::move(*pinned);
 
   http::Response response;
   response.content_type = kBytesType;
@@ -331,8 +355,8 @@ void read_many(Service& service, const Call& call, Reply reply) {
     }
     const std::vector<BlockKey> keys = std::move(request->keys);
     const auto present = std::span(keys).first(readers.size());
-    auto download =
-        std::make_unique<PrefixDownload>(std::move(*request), server->bodies(), std::move(readers));
+    auto download = std::make_unique<PrefixDownload>(std::move(*request), server->bodies(),
+                                                     service.clock, std::move(readers));
     if (auto kept = download->keep(present); !kept) return reply.error(kept.error());
     response.download = std::move(download);
   }

@@ -89,6 +89,10 @@ struct Call {
   }
   // What the caller's leases hold counts there; null: nowhere.
   std::shared_ptr<LeaseQuota> pins() const { return caller == nullptr ? nullptr : caller->pins(); }
+  // The host memory that the caller registers counts there; null: nowhere.
+  std::shared_ptr<MemoryQuota> registered() const {
+    return caller == nullptr ? nullptr : caller->registered();
+  }
   // Under whose name a lease is listed.
   LeaseHolder holder() const { return caller == nullptr ? nullptr : caller->holder(); }
   bool is_admin() const { return caller == nullptr || caller->may(Role::admin); }

@@ -134,7 +134,8 @@ Result<TransferId> copy_from(Service& service, const Call& call, std::shared_ptr
                               .keys = std::move(body.request.keys),
                               .to = body.request.to,
                               .priority = body.request.priority,
-                              .quota = call.quota()});
+                              .quota = call.quota(),
+                              .pins = call.pins()});
 }
 
 bool has_ended(TransferState state) {
@@ -191,6 +192,7 @@ void start_transfer(Service& service, const Call& call, Reply reply) {
   if (auto has = check_tier(**cache, body->request.to); !has) return reply.error(has.error());
   const std::uint32_t wait_ms = body->wait_ms;
   body->request.quota = call.quota();
+  body->request.pins = call.pins();
   auto id = body->from_cache ? copy_from(service, call, *cache, std::move(*body))
                              : (*cache)->transfer(std::move(body->request));
   if (!id) return reply.error(id.error());

@@ -16,8 +16,10 @@ Result<std::shared_ptr<WriteBatch>> WriteBatch::open(std::shared_ptr<Cache> cach
 
 Result<> WriteBatch::hold_present() {
   const std::vector<KeyView> views(header_.keys.begin(), header_.keys.end());
-  auto held = cache_->hold(
-      views, {.lease_ms = *terms_.lease_ms, .holder = terms_.holder, .hint = header_.hint});
+  auto held = cache_->hold(views, {.lease_ms = *terms_.lease_ms,
+                                   .holder = terms_.holder,
+                                   .hint = header_.hint,
+                                   .pins = terms_.pins});
   if (!held) return std::move(held).error();
   if (held->lease) present_lease_ = LeaseGuard(cache_, *held->lease);
   for (const auto& block : held->blocks) is_present_.push_back(block.has_value());

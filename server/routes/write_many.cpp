@@ -141,12 +141,14 @@ Result<std::unique_ptr<http::Upload>> open_batch(Service& service, const Call& c
   const http::HttpServer* server = service.http.load();
   if (server == nullptr) return Error{ErrorCode::unavailable, "the server is starting"};
   const BlockManagerOptions& options = service.manager.options();
-  const BatchBounds bounds{
-      .body_bytes = *length,
-      .max_header_bytes = service.limits.max_write_header_bytes,
-      .max_keys = options.max_blocks_per_request,
-      // A client that stalls meets the time-out of its body long before.
-      .terms = {.lease_ms = options.max_lease_ms, .quota = call.quota(), .holder = call.holder()}};
+  const BatchBounds bounds{.body_bytes = *length,
+                           .max_header_bytes = service.limits.max_write_header_bytes,
+                           .max_keys = options.max_blocks_per_request,
+                           // A client that stalls meets the time-out of its body long before.
+                           .terms = {.lease_ms = options.max_lease_ms,
+                                     .quota = call.quota(),
+                                     .pins = call.pins(),
+                                     .holder = call.holder()}};
   return std::unique_ptr<http::Upload>(
       std::make_unique<BatchUpload>(std::move(*cache), bounds, call.style, server->bodies()));
 }

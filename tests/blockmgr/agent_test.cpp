@@ -100,6 +100,105 @@ TEST_F(AgentTest, IsItsTokensOnly) {
   EXPECT_TRUE(agents().remove("engine", other, true, [] {}));
 }
 
+// The kernel charges memory that was never touched to whoever touches it: the server.
+class AgentMemoryTest : public ::testing::Test {
+ protected:
+  static Rig::Parts limited_to(std::uint64_t bytes) {
+    Rig::Parts parts;
+    parts.options.max_registered_bytes = bytes;
+    return parts;
+  }
+  Agents& agents() { return rig_.manager->agents(); }
+
+  Rig rig_{limited_to(4 * kLayerBytes)};
+  const Engine first_;
+  const Engine second_;
+  const Engine third_;
+};
+
+TEST_F(AgentMemoryTest, IsBoundedForAllTogether) {
+  ASSERT_TRUE(agents().put(first_.config("first"), {.lease_ms = 1000}));
+  ASSERT_TRUE(agents().put(second_.config("second"), {.lease_ms = 1000}));
+  const auto refused = agents().put(third_.config("third"), {.lease_ms = 1000});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::no_capacity);
+  EXPECT_THAT(refused.error().detail, ::testing::HasSubstr("import.max_bytes"));
+  EXPECT_TRUE(agents().put(first_.config("first"), {.lease_ms = 1000})) << "the same is no more";
+  ASSERT_TRUE(agents().remove("second", {}, true, [] {}));
+  EXPECT_TRUE(agents().put(third_.config("third"), {.lease_ms = 1000}));
+  rig_.clock.advance_ms(1000);
+  rig_.manager->tick();
+  EXPECT_TRUE(agents().put(second_.config("second"), {.lease_ms = 1000})) << "two have run out";
+}
+
+TEST_F(AgentMemoryTest, IsBoundedForAToken) {
+  const auto mine = std::make_shared<MemoryQuota>(
+      MemoryQuota::Terms{.limit_bytes = 3 * kLayerBytes, .whose = "my limit"});
+  const Agent::Terms terms{.lease_ms = 1000, .registered = mine};
+  ASSERT_TRUE(agents().put(first_.config("first"), terms));
+  EXPECT_EQ(mine->used(), 2 * kLayerBytes);
+  const auto refused = agents().put(second_.config("second"), terms);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::no_capacity);
+  EXPECT_THAT(refused.error().detail, ::testing::HasSubstr("my limit"));
+  EXPECT_TRUE(agents().put(second_.config("second"), {.lease_ms = 1000})) << "another's";
+  ASSERT_TRUE(agents().remove("first", {}, true, [] {}));
+  EXPECT_EQ(mine->used(), 0u);
+}
+
+TEST_F(AgentMemoryTest, OfATierCountsAsLongAsThatIsThere) {
+  fakes::TempDir folder;
+  const auto tier_of = [](const std::string& name, const Engine& engine, std::uint64_t size_bytes) {
+    CacheConfig config = small_cache({.pinned = 8});
+    config.name = name;
+    TierMemory memory{.memory = engine.config().regions.front().memory};
+    memory.memory.size_bytes = size_bytes;
+    memory.descriptor = 0;
+    config.tiers[index_of(Tier::pinned)]->import = memory;
+    return config;
+  };
+  const auto refused = rig_.manager->create_cache(tier_of("large", first_, 5 * kLayerBytes));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::no_capacity);
+  ASSERT_TRUE(rig_.manager->create_cache(tier_of("one", first_, 2 * kLayerBytes)));
+  ASSERT_TRUE(agents().put(second_.config("second"), {.lease_ms = 1000}));
+  EXPECT_FALSE(agents().put(third_.config("third"), {.lease_ms = 1000}));
+  ASSERT_TRUE(rig_.manager->drop_cache("one", true));
+  rig_.engine->wait_idle();
+  EXPECT_TRUE(agents().put(third_.config("third"), {.lease_ms = 1000}));
+}
+
+TEST_F(AgentTest, WhatIsCopiedCountsToTheTokenMeanwhile) {
+  ASSERT_TRUE(agents().put(engine_.config(), terms()));
+  ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 3)}));
+  const auto pins = std::make_shared<LeaseQuota>(2);
+  const auto load_of = [&](std::size_t count) {
+    std::vector<std::uint32_t> blocks{0, 1, 2};
+    blocks.resize(count);
+    return agents().load(
+        "engine", {},
+        {.cache = cache_, .agent = {}, .keys = keys(1, count), .blocks = blocks, .pins = pins});
+  };
+  EXPECT_EQ(load_of(3).error().code, ErrorCode::lease_quota);
+  EXPECT_EQ(pins->used(), 0u);
+  EXPECT_EQ(ended(load_of(2)).state, TransferState::done);
+  EXPECT_EQ(pins->used(), 0u);
+
+  const auto store_of = [&](std::uint64_t first, std::size_t count) {
+    AgentStoreRequest request;
+    request.cache = cache_;
+    request.keys = keys(first, count);
+    request.blocks = {0, 1, 2};
+    request.blocks.resize(count);
+    request.parents.resize(count);
+    request.pins = pins;
+    return agents().store("engine", std::move(request));
+  };
+  EXPECT_EQ(store_of(11, 3).error().code, ErrorCode::lease_quota);
+  EXPECT_EQ(ended(store_of(3, 2)).state, TransferState::done) << "one of them is there";
+  EXPECT_EQ(pins->used(), 0u);
+}
+
 TEST_F(AgentTest, CountsWhatWasCopied) {
   ASSERT_TRUE(agents().put(engine_.config(), terms()));
   ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 2)}));

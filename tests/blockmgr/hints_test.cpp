@@ -240,7 +240,7 @@ TEST_P(Hints, ReadingAndStoringAgainAreUsesByAnotherToken) {
   store(keys(3, 1), {.holder = kA});
   { ASSERT_TRUE(cache_->read(key(1), std::nullopt, kB)); }
   store(keys(2, 1), {.holder = kB});
-  { EXPECT_EQ(cache_->read_prefix(views({key(3)}), kB).size(), 1U); }
+  { EXPECT_EQ(cache_->read_prefix(views({key(3)}), kB).value().size(), 1U); }
   for (std::uint64_t n = 1; n <= 3; ++n) EXPECT_EQ(hint(keys(n, 1), kNever, kA).shared, 1U) << n;
 }
 

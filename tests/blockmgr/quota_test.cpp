@@ -1,7 +1,10 @@
 #include <gtest/gtest.h>
 
+#include "blockmgr/cache/cache_copy.hpp"
 #include "blockmgr/index/block_quota.hpp"
 #include "tests/blockmgr/rig.hpp"
+#include "tests/fakes/faked_disk.hpp"
+#include "tests/fakes/gated_disk_io.hpp"
 
 namespace cairn::testing {
 namespace {
@@ -201,6 +204,120 @@ TEST_F(LeaseQuotaTest, BringsUpAsManyAsItLeavesRoomFor) {
   rig.engine->wait_idle();
   EXPECT_EQ(count(*cache, Tier::device, SlotState::committed), 1u);
   EXPECT_EQ(pins->used(), 3u);
+}
+
+TEST_F(LeaseQuotaTest, BoundsWhatIsReadAndCountsItUntilItIsLetGo) {
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 4)}));
+  const auto read = [&](const std::vector<BlockKey>& list) {
+    return cache->read_prefix(views(list), {}, pins);
+  };
+  const auto refused = read(keys(1, 4));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::lease_quota);
+  EXPECT_EQ(pins->used(), 0u);
+  EXPECT_EQ(count(*cache, Tier::pinned, SlotState::evictable), 4u) << "nothing is pinned";
+  auto readers = read(keys(1, 3));
+  ASSERT_TRUE(readers);
+  EXPECT_EQ(pins->used(), 3u);
+  EXPECT_EQ(cache->read(key(4), {}, {}, pins).error().code, ErrorCode::lease_quota);
+  EXPECT_EQ(cache->lend(key(4), pins).error().code, ErrorCode::lease_quota);
+  EXPECT_EQ(refusal(keys(4, 1)), ErrorCode::lease_quota) << "a lease counts with them";
+  readers->pop_back();
+  EXPECT_EQ(pins->used(), 2u);
+  {
+    const auto one = cache->read(key(4), {}, {}, pins);
+    EXPECT_TRUE(one);
+    EXPECT_EQ(pins->used(), 3u);
+  }
+  readers->clear();
+  EXPECT_EQ(pins->used(), 0u);
+  EXPECT_TRUE(cache->lend(key(4), pins));
+  EXPECT_EQ(pins->used(), 0u);
+}
+
+// A block that has come to staging is pinned no more.
+TEST_F(LeaseQuotaTest, ABlockThatWasCopiedOutOfItsSlotCountsNoMore) {
+  CacheConfig config = small_cache({.disk = 4});
+  config.name = "disk";
+  const auto disk = rig.cache(config);
+  ASSERT_TRUE(rig.put(*disk, {.keys = keys(1, 3), .tier = Tier::disk}));
+  const auto list = keys(1, 3);
+  auto readers = disk->read_prefix(views(list), {}, pins);
+  ASSERT_TRUE(readers);
+  EXPECT_EQ(pins->used(), 3u);
+  const auto bytes = rig.await<std::span<const iovec>>(
+      [&](Done<std::span<const iovec>> done) { readers->front().fetch(std::move(done)); });
+  ASSERT_TRUE(bytes);
+  EXPECT_EQ(pins->used(), 2u);
+}
+
+TEST_F(LeaseQuotaTest, OfACacheBoundsWhatRequestsForManyRead) {
+  const auto remember = [](const CacheConfig&) { return Result<>(); };
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 4)}));
+  ASSERT_TRUE(cache->change({.quota = CacheQuota{.max_leased_blocks = 3}}, remember));
+  const auto four = keys(1, 4);
+  const auto three = keys(1, 3);
+  const auto refused = cache->read_prefix(views(four));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::lease_quota);
+  {
+    const auto held = cache->read_prefix(views(three));
+    ASSERT_TRUE(held);
+    EXPECT_FALSE(cache->lend(key(4)));
+    EXPECT_TRUE(cache->read(key(4), {})) << "one block by itself";
+  }
+  EXPECT_TRUE(cache->lend(key(4)));
+  EXPECT_TRUE(cache->read_prefix(views(three)));
+}
+
+TEST_F(LeaseQuotaTest, BoundsWhatIsMovedUntilThatHasEnded) {
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 4)}));
+  const auto refused = cache->transfer({.keys = keys(1, 4), .to = Tier::device, .pins = pins});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::lease_quota);
+  EXPECT_EQ(rig.transfer(*cache, {.keys = keys(1, 3), .to = Tier::device, .pins = pins}).state,
+            TransferState::done);
+  EXPECT_EQ(pins->used(), 0u);
+  EXPECT_FALSE(cache->transfer({.keys = keys(7, 1), .to = Tier::device, .pins = pins}));
+  EXPECT_EQ(pins->used(), 0u) << "refused for another reason";
+
+  CacheConfig config = cache->config();
+  config.name = "other";
+  const auto other = rig.cache(config);
+  EXPECT_EQ(
+      copy_between_caches(
+          {.from = cache, .into = other, .keys = keys(1, 4), .to = Tier::pinned, .pins = pins})
+          .error()
+          .code,
+      ErrorCode::lease_quota);
+  ASSERT_TRUE(copy_between_caches(
+      {.from = cache, .into = other, .keys = keys(1, 3), .to = Tier::pinned, .pins = pins}));
+  rig.engine->wait_idle();
+  EXPECT_EQ(pins->used(), 0u);
+}
+
+// Each was within the limit when it asked; both together are not.
+TEST_F(LeaseQuotaTest, CountsAnAllocationFromWhenItWaits) {
+  fakes::FakedDisk<fakes::GatedDiskIo> gate;
+  Rig gated({.disk = gate.wrap()});
+  const auto small = gated.cache(small_cache({.pinned = 4, .disk = 8}));
+  ASSERT_TRUE(gated.put(*small, {.keys = keys(1, 4)}));
+  gate->close();
+  std::vector<Result<Allocation>> answers;
+  const AllocateRequest two{.count = 2, .tier = Tier::pinned, .pins = pins};
+  for (int i = 0; i < 2; ++i) {
+    small->allocate(two, [&](Result<Allocation> answer) { answers.push_back(std::move(answer)); });
+  }
+  ASSERT_EQ(answers.size(), 1U) << "the first waits for blocks to be offloaded";
+  ASSERT_FALSE(answers[0]);
+  EXPECT_EQ(answers[0].error().code, ErrorCode::lease_quota);
+  gate->open();
+  gated.engine->wait_idle();
+  ASSERT_EQ(answers.size(), 2U);
+  ASSERT_TRUE(answers[1]);
+  EXPECT_EQ(pins->used(), 2U);
+  EXPECT_TRUE(small->release(answers[1]->lease, {}));
+  EXPECT_EQ(pins->used(), 0U);
 }
 
 TEST_F(LeaseQuotaTest, GivesBackWhatADroppedCacheHeld) {

@@ -325,7 +325,7 @@ TEST(StepsTest, HoldsAndLooksCoverEveryStep) {
   const auto held = cache->hold(views(chain), {.lease_ms = 30'000});
   ASSERT_TRUE(held);
   EXPECT_EQ(leased(*cache), kLong);
-  EXPECT_EQ(cache->read_prefix(views(chain)).size(), kLong);
+  EXPECT_EQ(cache->read_prefix(views(chain)).value().size(), kLong);
   ASSERT_TRUE(cache->release(*held->lease));
   const auto gone = rig.evict(*cache, chain, Tier::pinned);
   ASSERT_TRUE(gone);

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <set>
 
+#include "tests/e2e/support/raw_connection.hpp"
 #include "tests/e2e/support/served_test.hpp"
 #include "tests/fakes/tls/certificates.hpp"
 #include "tests/fakes/tls/tls_client.hpp"
@@ -59,6 +60,7 @@ class SecurityTest : public ServedTest {
     tenant["caches"] = {"mine"};
     json sparing = token(kSparing, "write");
     sparing["max_leased_blocks"] = 2;
+    sparing["max_registered_bytes"] = 65'536;
     json frugal = token(kFrugal, "write");
     frugal["max_blocks"] = {{"pinned", 2}};
     return {token(kReader, "read"),
@@ -371,7 +373,123 @@ TEST_F(SecurityTest, HoldsATokenToWhatItsLeasesMayHold) {
   EXPECT_NE(refused.header("Retry-After"), "");
   const std::string lease = held.document().at("lease");
   EXPECT_THAT(as(kSparing, {.method = "DELETE", .target = "/v1/leases/" + lease}), has_status(200));
-  EXPECT_THAT(post_as(kSparing, "/v1/caches/pinned-2/allocate", allocate), has_status(200));
+  const Reply allocated = post_as(kSparing, "/v1/caches/pinned-2/allocate", allocate);
+  ASSERT_THAT(allocated, has_status(200));
+  const std::string last = allocated.document().at("lease");
+  EXPECT_THAT(as(kSparing, {.method = "DELETE", .target = "/v1/leases/" + last}), has_status(200));
+}
+
+TEST_F(SecurityTest, HoldsATokenToWhatItsRequestsMayHold) {
+  ASSERT_TRUE(put_cache_as(kAdmin, "in-flight").ok());
+  const std::string path = "/v1/caches/in-flight";
+  const std::string quota = "lease_quota";
+  const auto write = [&](int first, int count) {
+    return as(kSparing, {.method = "POST",
+                         .target = path + "/write",
+                         .body = write_body({{"keys", keys(first, count)}}, blocks(first, count)),
+                         .content_type = "application/octet-stream"});
+  };
+  EXPECT_THAT(write(1, 3), is_problem(429, quota));
+  EXPECT_THAT(write(1, 2), has_status(200));
+  EXPECT_THAT(write(1, 2), has_status(200)) << "duplicates are held for the moment";
+  EXPECT_THAT(put_key_as(kSparing, "in-flight", 3), has_status(201));
+
+  const auto read = [&](int first, int count) {
+    return post_as(kSparing, path + "/read", {{"keys", keys(first, count)}});
+  };
+  EXPECT_THAT(read(1, 3), is_problem(429, quota));
+  EXPECT_EQ(read(1, 2).body, blocks(1, 2));
+  EXPECT_EQ(read(3, 9).body, block(3)) << "what is there counts, not what is asked for";
+  const auto move = [&](int count) {
+    return post_as(kSparing, path + "/transfers",
+                   {{"keys", keys(1, count)}, {"to", "pinned"}, {"wait_ms", 20'000}});
+  };
+  EXPECT_THAT(move(3), is_problem(429, quota));
+  EXPECT_THAT(move(2), has_status(200));
+
+  const Reply held =
+      post_as(kSparing, path + "/match", {{"keys", keys(1, 2)}, {"lease_ms", 30'000}});
+  ASSERT_THAT(held, has_status(200));
+  EXPECT_THAT(get_as(kSparing, path + "/keys/" + key(3)), is_problem(429, quota));
+  EXPECT_THAT(put_key_as(kSparing, "in-flight", 4), is_problem(429, quota));
+  const std::string lease = held.document().at("lease");
+  EXPECT_THAT(as(kSparing, {.method = "DELETE", .target = "/v1/leases/" + lease}), has_status(200));
+  EXPECT_THAT(get_as(kSparing, path + "/keys/" + key(3)), has_status(200));
+}
+
+TEST_F(SecurityTest, HoldsATokenToTheMemoryThatItRegisters) {
+  const auto file = tokens_folder_->path() / "large-area";
+  std::ofstream(file).close();
+  std::filesystem::resize_file(file, 1 << 20);
+  ASSERT_TRUE(put_cache_as(kAdmin, "of-memory").ok());
+  json shape = get_as(kAdmin, "/v1/caches/of-memory").document().at("layout");
+  shape.erase("alignment");
+  const auto put = [&](std::uint64_t offset_bytes) {
+    const json agent = {{"num_blocks", 4},
+                        {"layout", "fully_contiguous"},
+                        {"shape", shape},
+                        {"regions",
+                         {{{"kind", "shm"},
+                           {"path", file.string()},
+                           {"offset_bytes", offset_bytes},
+                           {"size_bytes", 4 * kBlockBytes}}}}};
+    return as(kSparing, {.method = "PUT",
+                         .target = "/v1/agents/large",
+                         .body = agent.dump(),
+                         .content_type = "application/json"});
+  };
+  EXPECT_THAT(put(65'536), is_problem(507, "no_capacity")) << "from the file's first byte on";
+  EXPECT_THAT(put(0), has_status(201));
+  EXPECT_THAT(as(kSparing, {.method = "DELETE", .target = "/v1/agents/large"}), has_status(204));
+}
+
+// Many blocks are held for a lease's time, and then only those that are sent next.
+TEST_F(SecurityTest, AReadThatIsSlowHoldsFewBlocksInTheEnd) {
+  constexpr int kBlocks = 32;
+  constexpr std::size_t kBytes = 1 << 20;
+  const json body = {{"layout",
+                      {{"num_layers", 1},
+                       {"outer_dim", 1},
+                       {"page_size", 16},
+                       {"inner_dim", kBytes / 32},
+                       {"dtype_width_bytes", 2}}},
+                     {"tiers", {{"pinned", {{"num_blocks", kBlocks}}}}},
+                     {"default_lease_ms", 1}};
+  const std::string path = "/v1/caches/slow";
+  ASSERT_TRUE(
+      as(kAdmin,
+         {.method = "PUT", .target = path, .body = body.dump(), .content_type = "application/json"})
+          .ok());
+  const auto bytes = [&](int n) { return std::string(kBytes, static_cast<char>('a' + n % 26)); };
+  for (int n = 0; n < kBlocks; ++n) {
+    ASSERT_EQ(
+        as(kAdmin, {.method = "PUT",
+                    .target = path + "/keys/" + key(n) + (n == 0 ? "" : "?parent=" + key(n - 1)),
+                    .body = bytes(n),
+                    .content_type = "application/octet-stream"})
+            .status,
+        201U);
+  }
+  RawConnection reader(server().endpoint());
+  const std::string wanted = json{{"keys", keys(0, kBlocks)}}.dump();
+  reader.send(head_text("POST", path + "/read",
+                        {"Authorization: Bearer " + kPeer, "Content-Type: application/json",
+                         "Content-Length: " + std::to_string(wanted.size())}) +
+              wanted);
+  std::string got;
+  EXPECT_TRUE(eventually([&] {
+    got += reader.receive_some();
+    return post_as(kWriter, path + "/allocate", {{"count", kBlocks - 8}, {"lease_ms", 30'000}})
+        .ok();
+  }));
+  got += reader.receive_to_end();
+  got.erase(0, got.find("\r\n\r\n") + 4);
+  EXPECT_LT(got.size(), kBlocks * kBytes) << "some of it had gone: it is no success";
+  for (std::size_t at = 0; at < got.size(); at += kBytes) {
+    const std::string block = got.substr(at, kBytes);
+    EXPECT_EQ(block, bytes(static_cast<int>(at / kBytes)).substr(0, block.size())) << at / kBytes;
+  }
+  EXPECT_THAT(as(kAdmin, {.method = "DELETE", .target = path + "?force=true"}), has_status(204));
 }
 
 TEST_F(SecurityTest, ReadsItsTokensAgainWhenToldAndKeepsThemWhereTheyAreBroken) {

@@ -84,7 +84,9 @@ void Clients::read_prefix(Random& random) {
   const std::vector<KeyNumber> keys = self.some_chain(random);
   const std::vector<BlockKey> names = self.names(keys);
   self.oracle.look();
-  auto readers = self.cache->read_prefix(testing::views(names));
+  auto read = self.cache->read_prefix(testing::views(names));
+  if (!read) return self.expect("read_prefix", read.error(), {ErrorCode::lease_quota});
+  std::vector<BlockReader> readers = std::move(*read);
   self.check_prefix("read_prefix", keys, readers.size());
   for (std::size_t i = 0; i < readers.size(); ++i) {
     self.readers.push_back(
