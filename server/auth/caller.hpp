@@ -56,6 +56,7 @@ class Caller {
   const std::shared_ptr<MemoryQuota>& registered() const { return registered_; }
   // Goes on with what this token had used before its file was read again.
   void go_on_from(const Caller& before);
+  bool has_same_token(const Caller& other) const { return pins_ == other.pins_; }
   const std::vector<std::string>& caches() const { return rights_.caches; }  // empty: every one
   bool may(Role role) const;
   bool is_confined() const { return !rights_.caches.empty(); }

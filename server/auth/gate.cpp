@@ -107,6 +107,10 @@ std::shared_ptr<const TokenSet> Gate::tokens() const {
   return tokens_;
 }
 
+std::shared_ptr<const Caller> Gate::now(const Caller& caller) const {
+  return tokens()->find(caller);
+}
+
 Result<std::size_t> Gate::reload() {
   const std::shared_ptr<const TokenSet> before = tokens();
   auto tokens = TokenSet::load(path_, *before, max_leased_blocks_);
@@ -115,6 +119,7 @@ Result<std::size_t> Gate::reload() {
   auto fresh = std::make_shared<const TokenSet>(std::move(*tokens));
   MutexLock lock(mutex_);
   tokens_.swap(fresh);
+  ++generation_;
   return size;
 }
 

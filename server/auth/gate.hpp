@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -24,6 +26,11 @@ class Gate {
   // Whose token is presented, whether or not it lets this request in; null: nobody's. For the log.
   std::shared_ptr<const Caller> presented(const http::RequestHead& head) const;
 
+  // Another number where the file was read again.
+  std::uint64_t generation() const { return generation_.load(); }
+  // Who has the caller's token now, with other rights maybe; null where it is gone.
+  std::shared_ptr<const Caller> now(const Caller& caller) const;
+
   // Reads the file again. Where that fails the tokens stay as they were. Answers how many there
   // are.
   Result<std::size_t> reload();
@@ -35,6 +42,7 @@ class Gate {
   const std::string path_;
   const Clock& clock_;
   const std::uint64_t max_leased_blocks_;
+  std::atomic<std::uint64_t> generation_{0};
   mutable Mutex mutex_;
   std::shared_ptr<const TokenSet> tokens_ CAIRN_GUARDED_BY(mutex_);
 };

@@ -82,6 +82,14 @@ bool is_own_origin(std::string_view origin, const std::optional<std::string_view
          canonical(from->host) == canonical(to->host);
 }
 
+// What a host and a port are written with (RFC 3986, 3.2.2).
+bool has_host_form(std::string_view host) {
+  return std::ranges::all_of(host, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("-._~%!$&'()*+,;=:[]").find(c) != std::string_view::npos;
+  });
+}
+
 std::string quoted(std::string_view text) {
   return "'" + std::string(text.substr(0, kMaxQuotedHost)) + "'";
 }
@@ -90,12 +98,15 @@ std::string quoted(std::string_view text) {
 
 bool SiteGate::knows(std::string_view host, const http::RequestHead& head) const {
   // Who reaches a Unix socket is no web page, and calls the server what he likes.
-  if (head.ends == nullptr || head.ends->local_address.empty()) return true;
+  if (head.ends == nullptr || head.ends->local_address.empty()) {
+    return host == "localhost" || has_host_form(host);
+  }
   const auto authority = authority_from(host);
   if (!authority) return false;
   const std::string& address = head.ends->local_address;
   // As nearly all clients write it: reading an address takes as long as reading the whole head.
   if (authority->host == address || authority->host == "localhost") return true;
+  if (!has_host_form(host)) return false;
   const std::string name = canonical(authority->host);
   return is_loopback_name(name) || name == address ||
          std::ranges::any_of(allowed_hosts_,
@@ -104,6 +115,9 @@ bool SiteGate::knows(std::string_view host, const http::RequestHead& head) const
 
 Result<> SiteGate::check(const http::RequestHead& head) const {
   if (head.host && !knows(*head.host, head)) {
+    if (!has_host_form(*head.host)) {
+      return Error{ErrorCode::malformed, "Host is " + quoted(*head.host) + ", which is no host"};
+    }
     return Error{
         ErrorCode::unknown_host,
         "Host is " + quoted(*head.host) +

@@ -19,7 +19,8 @@ class SiteGate {
   explicit SiteGate(std::vector<std::string> allowed_hosts)
       : allowed_hosts_(std::move(allowed_hosts)) {}
 
-  // unknown_host; cross_site, where a page of another origin would have something changed.
+  // malformed or unknown_host; cross_site, where a page of another origin would have something
+  // changed.
   Result<> check(const http::RequestHead& head) const;
 
  private:

@@ -167,4 +167,10 @@ std::shared_ptr<const Caller> TokenSet::find(const TokenDigest& digest) const {
   return found == nullptr ? nullptr : found->caller;
 }
 
+std::shared_ptr<const Caller> TokenSet::find(const Caller& caller) const {
+  const auto found = std::ranges::find_if(
+      entries_, [&](const Entry& entry) { return entry.caller->has_same_token(caller); });
+  return found == entries_.end() ? nullptr : found->caller;
+}
+
 }  // namespace cairn

@@ -37,6 +37,8 @@ class TokenSet {
   // Null where there is no such token. Takes the same time for every token that is presented.
   std::shared_ptr<const Caller> find(std::string_view token) const;
   std::shared_ptr<const Caller> find(const TokenDigest& digest) const;
+  // Who has that caller's token in this set.
+  std::shared_ptr<const Caller> find(const Caller& caller) const;
   std::size_t size() const { return entries_.size(); }
 
  private:

@@ -48,7 +48,7 @@ class EventStreams::Stream {
   }
   // Nothing where there is nothing to tell yet. Empty at the end.
   std::optional<Piece> next_piece() {
-    if (streams_.ended_) return Piece();
+    if (streams_.ended_ || (interest_.may_listen && !interest_.may_listen())) return Piece();
     text_.clear();
     collect();
     if (text_.empty() && streams_.clock_.now() - told_at_ >= kKeepAlive) text_ = ":\n\n";
@@ -124,14 +124,15 @@ class EventStreams::Body final : public http::Download {
   const std::shared_ptr<Stream> stream_;
 };
 
-EventStreams::EventStreams(const BlockManager& manager, const Clock& clock)
-    : manager_(manager), clock_(clock) {}
+EventStreams::EventStreams(const BlockManager& manager, const Clock& clock,
+                           std::uint32_t max_streams)
+    : manager_(manager), clock_(clock), max_streams_(std::min(max_streams, kMaxStreams)) {}
 EventStreams::~EventStreams() = default;
 
 Result<std::unique_ptr<http::Download>> EventStreams::open(EventInterest interest) {
-  if (open_ >= kMaxStreams) {
+  if (open_ >= max_streams_) {
     return Error{ErrorCode::too_many,
-                 std::to_string(kMaxStreams) + " clients listen to events, and no more may"};
+                 std::to_string(max_streams_) + " clients listen to events, and no more may"};
   }
   return std::unique_ptr<http::Download>(std::make_unique<Body>(*this, std::move(interest)));
 }

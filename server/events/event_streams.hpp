@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +19,8 @@ namespace cairn {
 struct EventInterest {
   std::vector<std::string> caches;     // empty: every one
   std::optional<std::uint64_t> after;  // the id of the last event it has; nothing: from now on
+  // Asked before each look at what there is to tell: false ends the stream. Empty: it may.
+  std::function<bool()> may_listen = {};
 };
 
 // The clients that listen to events as they come (Server-Sent Events). Each reads the manager's
@@ -29,11 +32,12 @@ class EventStreams {
   static constexpr std::uint32_t kMaxStreams = 256;
   // How late an event is told at the most.
   static constexpr std::chrono::milliseconds kPollPeriod{20};
-  // Proxies cut what is silent for longer, and a client that has gone is noticed by it.
+  // Proxies cut what is silent for longer.
   static constexpr std::chrono::seconds kKeepAlive{15};
 
-  // Borrows both.
-  EventStreams(const BlockManager& manager, const Clock& clock);
+  // Borrows both. At most so many streams, or kMaxStreams.
+  EventStreams(const BlockManager& manager, const Clock& clock,
+               std::uint32_t max_streams = kMaxStreams);
   ~EventStreams();
 
   // The body of an endless response. too_many.
@@ -54,6 +58,7 @@ class EventStreams {
 
   const BlockManager& manager_;
   const Clock& clock_;
+  const std::uint32_t max_streams_;
   std::atomic<bool> ended_{false};
   std::atomic<std::uint32_t> open_{0};
   Mutex mutex_;

@@ -17,6 +17,8 @@ namespace {
 constexpr std::size_t kRecordBytes = 16 * 1024;
 // What one call moves at the most, so that a connection's turn ends.
 constexpr std::size_t kMostBytes = 256 * 1024;
+// Of TLS 1.2: with forward secrecy and authenticated encryption, as all of TLS 1.3 are.
+constexpr const char* kTls12Suites = "ECDHE+AESGCM:ECDHE+CHACHA20";
 
 std::string last_reason() {
   char text[256] = "unknown";
@@ -53,6 +55,9 @@ Result<TlsIdentity::Context> TlsIdentity::make_context(const TlsFiles& files) {
   SSL_CTX* raw = context.get();
   if (raw == nullptr) return Error{ErrorCode::internal, "no TLS: " + last_reason()};
   SSL_CTX_set_min_proto_version(raw, TLS1_2_VERSION);
+  if (SSL_CTX_set_cipher_list(raw, kTls12Suites) != 1) {
+    return Error{ErrorCode::internal, "no TLS: " + last_reason()};
+  }
   SSL_CTX_set_options(
       raw, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CIPHER_SERVER_PREFERENCE);
   SSL_CTX_set_mode(raw, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <charconv>
 
 #include "server/codec/ids.hpp"
@@ -22,6 +23,23 @@ Result<std::vector<std::string>> caches_of(const Service& service, const Call& c
   }
   if (call.caller == nullptr) return std::vector<std::string>();
   return call.caller->caches();
+}
+
+// Whether the caller may still hear of these caches: the tokens may be others since.
+std::function<bool()> still_may(const Service& service, const Call& call,
+                                const std::vector<std::string>& caches) {
+  if (call.caller == nullptr) return {};
+  return [&gate = *service.gate, caches, caller = call.caller,
+          seen = service.gate->generation()]() mutable {
+    const std::uint64_t generation = gate.generation();
+    if (generation == seen) return caller != nullptr;
+    seen = generation;
+    if (caller != nullptr) caller = gate.now(*caller);
+    if (caller == nullptr || !caller->may(Role::read)) return false;
+    if (caches.empty()) return !caller->is_confined();
+    return std::ranges::all_of(caches,
+                               [&](const std::string& name) { return caller->may_touch(name); });
+  };
 }
 
 Result<std::optional<std::uint64_t>> last_id_of(std::string_view text) {
@@ -50,7 +68,9 @@ void events(Service& service, const Call& call, Reply reply) {
   response.content_type = "text/event-stream";
   response.headers = "Cache-Control: no-store\r\nX-Accel-Buffering: no\r\n";
   if (!reply.style().head_only) {
-    auto body = service.events.open({.caches = std::move(*caches), .after = *after});
+    auto may_listen = still_may(service, call, *caches);
+    auto body = service.events.open(
+        {.caches = std::move(*caches), .after = *after, .may_listen = std::move(may_listen)});
     if (!body) return reply.error(body.error());
     response.download = std::move(*body);
     response.endless = true;

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <set>
 
+#include "tests/e2e/support/event_listener.hpp"
 #include "tests/e2e/support/raw_connection.hpp"
 #include "tests/e2e/support/served_test.hpp"
 #include "tests/fakes/tls/certificates.hpp"
@@ -511,6 +512,56 @@ TEST_F(SecurityTest, ReadsItsTokensAgainWhenToldAndKeepsThemWhereTheyAreBroken) 
   ::kill(server().pid(), SIGHUP);
   EXPECT_TRUE(eventually([&] { return get_as(fresh, "/v1/caches").status == 401; }));
   EXPECT_EQ(server().output().find(fresh), std::string::npos) << "a token is never logged";
+}
+
+// A token that is gone, or may touch less, hears nothing more.
+TEST_F(SecurityTest, EndsTheStreamsOfATokenThatMayNoLongerListen) {
+  const std::string leaver = "leaver-leaver-leaver-leaver";
+  const std::string mover = "mover-mover-mover-mover-mover";
+  const std::string stayer = "stayer-stayer-stayer-stayer";
+  const auto confined = [](const std::string& text, const std::string& role,
+                           const std::vector<std::string>& caches) {
+    json made = token(text, role);
+    if (!caches.empty()) made["caches"] = caches;
+    return made;
+  };
+  const auto listen = [&](const std::string& who, const std::string& query = "") {
+    return EventListener(server().endpoint(), query, {"Authorization: Bearer " + who});
+  };
+  json before = all_tokens();
+  for (const json& more : {confined(leaver, "read", {}), confined(mover, "read", {"mine", "other"}),
+                           confined(stayer, "read", {"mine"})}) {
+    before.push_back(more);
+  }
+  write_tokens(before);
+  ::kill(server().pid(), SIGHUP);
+  ASSERT_TRUE(eventually([&] { return get_as(stayer, "/v1/caches").ok(); }));
+  EventListener gone = listen(leaver);
+  EventListener confined_since = listen(kReader);
+  EventListener moved = listen(mover);
+  EventListener lesser = listen(kWriter);
+  EventListener staying = listen(stayer);
+  EXPECT_THAT(staying.head(), HasSubstr("200 OK"));
+
+  json after = json::array();
+  for (json each : all_tokens()) {
+    if (each.at("name") == "reader") each["caches"] = {"mine"};
+    if (each.at("name") == "writer") each["role"] = "metrics";
+    after.push_back(each);
+  }
+  after.push_back(confined(mover, "read", {"mine"}));
+  after.push_back(confined(stayer, "write", {"mine", "other"}));
+  write_tokens(after);
+  ::kill(server().pid(), SIGHUP);
+  for (EventListener* ended : {&gone, &confined_since, &moved, &lesser}) {
+    EXPECT_EQ(ended->next().name, "");
+  }
+  ASSERT_TRUE(put_cache_as(kAdmin, "mine").ok());
+  ASSERT_THAT(put_key_as(kAdmin, "mine", 77), has_status(201));
+  EXPECT_EQ(staying.next().data.at("keys"), json::array({key(77)}));
+  write_tokens(all_tokens());
+  ::kill(server().pid(), SIGHUP);
+  ASSERT_TRUE(eventually([&] { return get_as(stayer, "/v1/caches").status == 401; }));
 }
 
 std::optional<int> exit_of(std::vector<std::string> flags) {

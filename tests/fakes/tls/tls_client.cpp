@@ -31,6 +31,10 @@ TlsClient::TlsClient(const Setup& setup) : parts_(std::make_unique<Parts>()) {
     SSL_CTX_use_certificate_chain_file(parts.context, setup.certificate.certificate.c_str());
     SSL_CTX_use_PrivateKey_file(parts.context, setup.certificate.key.c_str(), SSL_FILETYPE_PEM);
   }
+  if (!setup.suites_1_2.empty()) {
+    SSL_CTX_set_max_proto_version(parts.context, TLS1_2_VERSION);
+    SSL_CTX_set_cipher_list(parts.context, setup.suites_1_2.c_str());
+  }
   parts.fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const timeval give_up{20, 0};
   ::setsockopt(parts.fd, SOL_SOCKET, SO_RCVTIMEO, &give_up, sizeof give_up);
@@ -86,6 +90,8 @@ std::string TlsClient::receive_response() {
 }
 
 std::string TlsClient::version() const { return SSL_get_version(parts_->session); }
+
+std::string TlsClient::suite() const { return SSL_get_cipher_name(parts_->session); }
 
 std::string TlsClient::protocol() const {
   const unsigned char* name = nullptr;

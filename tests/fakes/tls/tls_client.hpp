@@ -17,6 +17,7 @@ class TlsClient {
     std::string authority;              // the PEM file that must have signed the server's
     CertificateFiles certificate = {};  // its own; empty: none
     std::string protocols = {};         // ALPN, as "\x08http/1.1"; empty: none are offered
+    std::string suites_1_2 = {};        // of TLS 1.2, which it then speaks; empty: TLS 1.3
   };
   explicit TlsClient(const Setup& setup);
   ~TlsClient();
@@ -31,6 +32,7 @@ class TlsClient {
   // A whole response with a Content-Length; empty where none comes.
   std::string receive_response();
   std::string version() const;   // "TLSv1.3"
+  std::string suite() const;     // "ECDHE-ECDSA-AES256-GCM-SHA384"
   std::string protocol() const;  // what ALPN chose
   std::string peer() const;      // the common name of the server's certificate
 

@@ -185,6 +185,26 @@ TEST_F(GateTest, KeepsItsTokensWhereTheNewFileIsBroken) {
   EXPECT_FALSE(admit(*gate, bearer_));
 }
 
+// As what outlives a request asks again.
+TEST_F(GateTest, TellsWhoHasATokenNow) {
+  write(file_of(token_of()));
+  const auto gate = open();
+  const std::uint64_t first = gate->generation();
+  const auto caller = *admit(*gate, bearer_);
+  EXPECT_EQ(gate->now(*caller), caller);
+  write(file_of(token_of(R"("role": "read", "caches": ["a"])")));
+  ASSERT_TRUE(gate->reload());
+  EXPECT_NE(gate->generation(), first);
+  const auto after = gate->now(*caller);
+  ASSERT_NE(after, nullptr);
+  EXPECT_EQ(after->role(), Role::read);
+  EXPECT_FALSE(after->may_touch("b"));
+  write(file_of(""));
+  ASSERT_TRUE(gate->reload());
+  EXPECT_EQ(gate->now(*after), nullptr);
+  EXPECT_EQ(gate->now(*caller), nullptr);
+}
+
 TEST_F(GateTest, BoundsTheLeasesOfATokenAlsoWhereItsEntryDoesNot) {
   write(file_of(token_of()));
   EXPECT_EQ((*admit(*open(), bearer_))->pins()->limit(), kMaxLeasedBlocks);

@@ -44,11 +44,20 @@ TEST(SiteGate, RefusesNamesThatAnybodyMayPointHere) {
   const SiteGate gate({});
   for (const char* foreign :
        {"", "evil.example", "evil.example:7070", "localhost.evil.example", "127.0.0.1.evil.example",
-        "192.0.2.8", "128.0.0.1", "[::2]", "localhost:70700", "localhost:x", "x@localhost", "[",
-        "]", ":7070", "127.1", "[::1", "local host"}) {
+        "192.0.2.8", "128.0.0.1", "[::2]", "localhost:70700", "localhost:x", "[", "]", ":7070",
+        "127.1", "[::1"}) {
     EXPECT_EQ(refusal_of_host(gate, foreign), "unknown_host") << foreign;
   }
   EXPECT_EQ(refusal_of_host(gate, std::string(10'000, 'a')), "unknown_host");
+}
+
+TEST(SiteGate, RefusesAsMalformedWhatIsNoHost) {
+  for (const bool over_unix : {false, true}) {
+    for (const char* wrong : {"x@localhost", "local host", "localhost/x", "a?b", "h\xc3\xb6st"}) {
+      EXPECT_EQ(refusal(SiteGate({"*"}), {.host = wrong, .over_unix = over_unix}), "malformed")
+          << wrong;
+    }
+  }
 }
 
 TEST(SiteGate, KnowsTheNamesThatItIsGiven) {

@@ -155,6 +155,24 @@ TEST_F(TlsTest, ChoosesHttp11OfWhatIsOffered) {
   EXPECT_EQ(TlsClient(with).protocol(), "http/1.1");
 }
 
+TEST_F(TlsTest, OfTls12TakesOnlySuitesWithForwardSecrecyAndAuthenticatedEncryption) {
+  start_tls();
+  TlsClient::Setup with = setup();
+  for (const char* weak : {"AES256-GCM-SHA384:AES128-SHA256", "ECDHE+SHA1:@SECLEVEL=1",
+                           "ECDHE+SHA256:ECDHE+SHA384", "DHE+SHA256", "kRSA"}) {
+    with.suites_1_2 = weak;
+    EXPECT_FALSE(TlsClient(with).connected()) << weak;
+  }
+  with.suites_1_2 = "ALL";
+  TlsClient client(with);
+  ASSERT_TRUE(client.connected());
+  EXPECT_EQ(client.version(), "TLSv1.2");
+  EXPECT_THAT(client.suite(), StartsWith("ECDHE-"));
+  EXPECT_THAT(client.suite(), ::testing::AnyOf(HasSubstr("-GCM-"), HasSubstr("-CHACHA20-")));
+  with.suites_1_2 = "ECDHE+CHACHA20";
+  EXPECT_TRUE(TlsClient(with).connected());
+}
+
 TEST_F(TlsTest, TakesANewCertificateAndKeepsTheOldOneWhereThatIsBroken) {
   start_tls();
   TlsClient before(setup());
