@@ -39,7 +39,7 @@ const Router& router() {
 }
 
 // The routes that people and their tools ask whether the server lives: answered in every phase.
-bool answers_always(std::string_view path) {
+bool is_always_answered(std::string_view path) {
   return path == "/healthz" || path == "/readyz" || path == "/metrics" || path == "/v1/system";
 }
 
@@ -95,6 +95,9 @@ class ApiSession final : public http::Session {
   void handle(http::Body body, http::Responder respond) override;
   void finished(const http::FinishedRequest& request) override;
   bool stays_open() const override { return connection_->agents > 0; }
+  bool answers_always(const http::RequestHead& head) const override {
+    return is_always_answered(head.path);
+  }
 
  private:
   // Who asks, and whether that one may; null where anybody may.
@@ -141,7 +144,8 @@ http::BodyPlan ApiSession::begin(const http::RequestHead& head) {
       return http::CollectBody{kMaxIgnoredBodyBytes};
     case routes::BodyKind::structured:
     case routes::BodyKind::packed:
-      return http::CollectBody{service_.limits.max_body_bytes};
+      return http::CollectBody{.limit_bytes = service_.limits.max_body_bytes,
+                               .takes_files = route_->takes_files};
     case routes::BodyKind::streamed:
       break;
   }
@@ -167,11 +171,15 @@ std::optional<http::Response> ApiSession::refused() const {
   const http::RequestHead& head = call_->head;
   const Phase phase = service_.phase.load(std::memory_order_relaxed);
   const bool serves = phase == Phase::serving || phase == Phase::leaving;
-  if (!serves && !answers_always(route_->pattern.path)) {
+  if (!serves && !is_always_answered(route_->pattern.path)) {
     return problem({ErrorCode::unavailable, phase == Phase::starting ? "the server is starting"
                                                                      : "the server is draining"});
   }
-  if (service_.reserve.is_short() && !answers_always(route_->pattern.path)) {
+  const bool is_admin = call_->caller != nullptr && call_->caller->may(Role::admin);
+  if (head.beyond_limit && !is_admin && !is_always_answered(head.path)) {
+    return problem({ErrorCode::unavailable, "the server has as many connections as it may have"});
+  }
+  if (service_.reserve.is_short() && !is_always_answered(route_->pattern.path)) {
     return problem({ErrorCode::unavailable, "the server is short of memory"});
   }
   if (route_->body != routes::BodyKind::none) {
@@ -192,6 +200,7 @@ std::optional<http::Response> ApiSession::refused() const {
 void ApiSession::handle(http::Body body, http::Responder respond) {
   call_->body = body.bytes;
   call_->files = std::move(body.files);
+  call_->files_refused = body.files_refused;
   try {
     route_->handle(service_, *call_, Reply(std::move(respond), call_->style));
   } catch (const std::exception& thrown) {

@@ -4,12 +4,22 @@
 
 #include <algorithm>
 
+#include "base/passed_files.hpp"
+
 namespace cairn {
 
-std::uint32_t connections_within(std::uint64_t max_files, std::uint32_t wanted) {
+HttpFiles http_files_within(std::uint64_t max_files, const HttpFiles& wanted) {
+  const auto at_most = [](std::uint32_t asked, std::uint64_t files) {
+    return static_cast<std::uint32_t>(std::min<std::uint64_t>(asked, files));
+  };
   const std::uint64_t left = max_files - std::min(kReservedFiles, max_files / 2);
-  return static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(left, 1, std::max<std::uint32_t>(wanted, 1)));
+  HttpFiles files;
+  files.unix_connections = at_most(wanted.unix_connections, std::max<std::uint64_t>(left / 8, 1));
+  files.passed_files =
+      at_most(wanted.passed_files, std::max<std::uint64_t>(left / 8, kMaxPassedFiles));
+  const std::uint64_t taken = std::uint64_t{files.unix_connections} + files.passed_files;
+  files.connections = at_most(wanted.connections, std::max<std::uint64_t>(left, taken + 1) - taken);
+  return files;
 }
 
 std::uint64_t raise_file_limit() {

@@ -202,7 +202,8 @@ struct Server::Parts {
         counters(ApiHandler::route_labels(), ApiHandler::method_labels()),
         history(time),
         waits(manager),
-        events(manager, time),
+        // The others are for requests.
+        events(manager, time, std::max<std::uint32_t>(settings.http.max_connections / 2, 1)),
         readers({.name = "readers", .max_queued = kMaxQueuedTasks}),
         admin({.name = "admin", .max_queued = kMaxQueuedTasks}),
         service{.manager = manager,
@@ -393,7 +394,14 @@ Result<std::unique_ptr<Server>> Server::start(const Settings& settings, const Cl
   listen.tls = parts->guard.tls.get();
   http::HttpLimits limits = settings.http;
   const std::uint64_t max_files = raise_file_limit();
-  limits.max_connections = connections_within(max_files, limits.max_connections);
+  const bool has_unix = !listen.unix_path.empty();
+  const HttpFiles files =
+      http_files_within(max_files, {.connections = limits.max_connections,
+                                    .unix_connections = has_unix ? limits.max_unix_connections : 0,
+                                    .passed_files = has_unix ? limits.max_passed_files : 0});
+  limits.max_connections = files.connections;
+  limits.max_unix_connections = files.unix_connections;
+  limits.max_passed_files = files.passed_files;
   if (limits.max_connections < settings.http.max_connections) {
     log.warning("fewer connections than max_connections: the limit of open files is low",
                 {{"connections", limits.max_connections},

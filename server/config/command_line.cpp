@@ -69,7 +69,8 @@ constexpr std::array kFlags = {
     Flag{"host-device-bytes", "/host/device_bytes", number,
          "memory of each of them; 0: as much as there is (default 0)"},
     Flag{"max-connections", "/http/max_connections", number,
-         "connections at once; more are refused (default 4096)"},
+         "TCP connections at once; beyond them idle ones give way, then requests are refused "
+         "(default 4096)"},
     Flag{"max-header-bytes", "/http/max_header_bytes", number,
          "a request's line and fields (default 16384)"},
     Flag{"max-body-bytes", "/http/max_body_bytes", number,

@@ -36,6 +36,17 @@ void Mailbox::bring(std::shared_ptr<Mailbox> to, std::optional<T> value) noexcep
   if (!posted) kept->lost_ = true;
 }
 
+void Mailbox::give_way(std::shared_ptr<Mailbox> to) noexcept {
+  const std::shared_ptr<Mailbox> kept = to;
+  guarded("connection", [&] {
+    kept->inbox_->post([to = std::move(to)] {
+      if (to->connection_ == nullptr) return;
+      const auto alive = to->connection_->shared_from_this();
+      alive->give_way();
+    });
+  });
+}
+
 template <class T>
 void Answer<T>::operator()(T value) {
   CAIRN_ASSERT(mailbox_ != nullptr, "a request would be answered twice");

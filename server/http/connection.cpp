@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "base/assert.hpp"
 #include "base/thread.hpp"
 #include "server/http/trace_context.hpp"
 
@@ -28,21 +29,16 @@ constexpr std::uint64_t kTurnBytes = 2 * 1024 * 1024;
 
 }  // namespace
 
-Connection::Connection(ConnectionShared& shared, OpenCount::Place place)
+Connection::Connection(ConnectionShared& shared, std::unique_ptr<Place> place)
     : shared_(shared),
       place_(std::move(place)),
       mailbox_(std::make_shared<Mailbox>(shared.inbox, *this)),
       session_(shared.handler.open()),
-      stream_(shared.io, shared.traffic),
+      stream_(shared.io, shared.traffic, shared.files),
       input_(shared.limits.max_header_bytes + kReadAheadBytes),
-      body_(shared.bodies) {
-  if (place_ == nullptr) ++shared_.refused;
-}
+      body_(shared.bodies) {}
 
-Connection::~Connection() {
-  mailbox_->close();
-  if (place_ == nullptr) --shared_.refused;
-}
+Connection::~Connection() { mailbox_->close(); }
 
 bool Connection::open(Peer peer) { return stream_.open(std::move(peer), shared_.tls); }
 
@@ -54,12 +50,7 @@ void Connection::start() {
 void Connection::begin() {
   idle_since_ = shared_.clock.now();
   next_request();
-  if (place_ == nullptr) {
-    refuse(503, ErrorCode::too_many, "the server has as many connections as it may have");
-    if (response_.headers.find("Retry-After:") == std::string::npos) {
-      response_.headers += "Retry-After: 1\r\n";
-    }
-  }
+  if (!place_->attach(mailbox_)) give_way();
 }
 
 void Connection::run() {
@@ -76,6 +67,8 @@ bool Connection::step() {
   switch (state_) {
     case State::head:
       return read_head();
+    case State::place:
+      return begin_request();
     case State::collect:
       return collect();
     case State::collect_large:
@@ -106,31 +99,40 @@ bool Connection::step() {
   invariant_broken("state is an enumerator", "a connection would hang");
 }
 
-bool Connection::read_head() {
-  if (input_.empty() && !parser_->begun()) {
-    if (shared_.draining) {
-      close();
-      return false;
-    }
-    const std::span<std::byte> room = input_.room();
-    wait_input(room.first(std::min(room.size(), kFirstReadBytes)));
-    if (!stream_.in_handshake() && session_->stays_open()) {
-      deadline_.reset();
-      return false;
-    }
-    // A handshake is read like a head, and has as long.
-    deadline_ = idle_since_ + std::chrono::milliseconds(stream_.in_handshake()
-                                                            ? shared_.limits.header_timeout_ms
-                                                            : shared_.limits.idle_timeout_ms);
+bool Connection::is_idle() const {
+  return state_ == State::head && input_.empty() && !parser_->begun();
+}
+
+bool Connection::wait_for_request() {
+  if (shared_.draining) {
+    close();
     return false;
   }
+  const std::span<std::byte> room = input_.room();
+  wait_input(room.first(std::min(room.size(), kFirstReadBytes)));
+  if (!stream_.in_handshake() && session_->stays_open()) {
+    deadline_.reset();
+    return false;
+  }
+  place_->waits(asked_ ? WaitsFor::request : WaitsFor::first_request, idle_since_);
+  // A handshake is read like a head, and has as long.
+  deadline_ = idle_since_ + std::chrono::milliseconds(stream_.in_handshake()
+                                                          ? shared_.limits.header_timeout_ms
+                                                          : shared_.limits.idle_timeout_ms);
+  return false;
+}
+
+bool Connection::read_head() {
+  if (is_idle()) return wait_for_request();
   switch (parser_->read_head(input_)) {
     case ParseState::done:
       return begin_request();
     case ParseState::need_more:
+      if (is_idle()) return wait_for_request();  // an empty line was all there was
       if (!head_deadline_) {
-        head_deadline_ =
-            shared_.clock.now() + std::chrono::milliseconds(shared_.limits.header_timeout_ms);
+        const TimePoint now = shared_.clock.now();
+        head_deadline_ = now + std::chrono::milliseconds(shared_.limits.header_timeout_ms);
+        place_->waits(WaitsFor::request, now);
       }
       wait_input();
       deadline_ = head_deadline_;
@@ -145,6 +147,8 @@ bool Connection::read_head() {
       return refuse(400, ErrorCode::malformed, "an HTTP/1.1 request has one Host field");
     case ParseState::unknown_coding:
       return refuse(501, ErrorCode::not_implemented, "the only Transfer-Encoding here is chunked");
+    case ParseState::unknown_expectation:
+      return refuse(417, ErrorCode::not_implemented, "the only Expect here is 100-continue");
     case ParseState::body_too_large:
     case ParseState::out_of_memory:
     case ParseState::malformed:
@@ -153,13 +157,37 @@ bool Connection::read_head() {
   return refuse(400, ErrorCode::malformed, "the request's head is not valid HTTP");
 }
 
+bool Connection::find_place() {
+  if (!place_->is_beyond_limit()) return true;
+  head().beyond_limit = true;
+  if (session_->answers_always(head())) return true;
+  const TimePoint now = shared_.clock.now();
+  if (!place_deadline_) place_deadline_ = now + Places::kMostWait;
+  switch (place_->move_within_limit(now)) {
+    case Place::Moved::yes:
+      head().beyond_limit = false;
+      return true;
+    case Place::Moved::soon:
+      return now >= *place_deadline_;
+    case Place::Moved::no:
+      return true;
+  }
+  invariant_broken("what became of it is an enumerator", "a connection would hang");
+}
+
 bool Connection::begin_request() {
+  place_->works();
+  asked_ = true;
+  if (!find_place()) {
+    state_ = State::place;
+    return false;
+  }
   began_ = shared_.clock.now();
   if (shared_.held.is_due(began_)) shared_.held.release();
   request_open_ = true;
   head().ends = &stream_.ends();
   head().passes_files = stream_.passes_files();
-  keep_alive_ = parser_->keep_alive();
+  keep_alive_ = parser_->keep_alive() && !head().beyond_limit;
   body_left_ = head().content_length.value_or(0);
   body_start_ = input_.data().data();
   const bool has_body = head().chunked || body_left_ > 0;
@@ -176,7 +204,10 @@ bool Connection::begin_request() {
         {{"why", thrown.what()}, {"trace_id", trace_context(head().traceparent).trace_id}});
     return refuse(500, ErrorCode::internal, "the request failed");
   }
+  const auto* const collect = std::get_if<CollectBody>(&plan);
+  if (collect == nullptr || !collect->takes_files) stream_.close_files();
   if (auto* response = std::get_if<Response>(&plan)) {
+    if (head().beyond_limit && response->status == 503) place_->count_refused();
     leave_body();
     answer_with(std::move(*response));
     return true;
@@ -184,12 +215,13 @@ bool Connection::begin_request() {
   if (auto* upload = std::get_if<std::unique_ptr<Upload>>(&plan)) {
     return begin_upload(std::move(*upload));
   }
-  return begin_collect(std::get<CollectBody>(plan));
+  return begin_collect(*collect);
 }
 
 void Connection::next_request() {
   input_.compact();
   body_.clear();
+  stream_.take_files();
   parser_.emplace(shared_.limits.max_header_bytes);
   head_deadline_.reset();
   keep_alive_ = true;
@@ -204,7 +236,8 @@ void Connection::end_request() {
   answered_ = false;
   request_open_ = false;
   // What this request had no use for must not be taken for the next one's.
-  static_cast<void>(stream_.arrived_files());
+  stream_.close_files();
+  static_cast<void>(stream_.files_refused());
   idle_since_ = shared_.clock.now();
   const auto took = std::chrono::duration_cast<std::chrono::microseconds>(idle_since_ - began_);
   guarded("request", [&] {
@@ -217,6 +250,7 @@ void Connection::end_request() {
 void Connection::begin_linger() {
   stream_.shutdown_send();
   set_deadline(kLingerMs);
+  place_->waits(WaitsFor::bytes, shared_.clock.now());
   state_ = State::linger;
 }
 
@@ -232,7 +266,15 @@ bool Connection::linger() {
 }
 
 void Connection::close_if_idle() {
-  if (state_ == State::head && input_.empty() && !parser_->begun()) close();
+  if (is_idle()) close();
+}
+
+void Connection::give_way() {
+  const bool works = place_->is_beyond_limit() ? state_ == State::handler : state_ != State::head;
+  const bool is_asked = state_ == State::head && stream_.has_input();
+  if (works || is_asked || session_->stays_open()) return place_->stay();
+  if (place_->is_beyond_limit()) place_->count_refused();
+  close();
 }
 
 void Connection::close() noexcept {
@@ -245,7 +287,13 @@ void Connection::close() noexcept {
 }
 
 void Connection::expire(TimePoint now) {
-  if (mailbox_->has_lost_one()) return close();
+  if (mailbox_->has_lost_one() || has_lost_client()) return close();
+  if (state_ == State::place) {
+    // Later, as it may have others send their answers, which end them.
+    return boost::asio::post(shared_.io, [self = shared_from_this()] {
+      if (self->state_ == State::place) self->run();
+    });
+  }
   if (!deadline_ || now < *deadline_) return;
   deadline_.reset();
   const bool idle = state_ == State::head && !parser_->begun();
@@ -256,6 +304,34 @@ void Connection::expire(TimePoint now) {
   // Answered by on_input, unless what was waited for has come just now.
   expired_ = true;
   stream_.cancel();
+}
+
+// While a request is worked on nothing reads the socket.
+bool Connection::has_lost_client() const {
+  switch (state_) {
+    case State::place:
+    case State::handler:
+    case State::room:
+    case State::pieces:
+      break;
+    case State::send:
+      if (response_.endless) break;
+      return false;
+    default:
+      return false;
+  }
+  switch (stream_.end_of_client()) {
+    case Stream::End::none:
+      return false;
+    case Stream::End::sends_no_more:
+      // Over TCP a client that was killed looks the same as one that reads on, which says so mostly
+      // by `Connection: close`.
+      return response_.endless ||
+             (state_ == State::handler && !stream_.passes_files() && parser_->keep_alive());
+    case Stream::End::gone:
+      return true;
+  }
+  invariant_broken("end is an enumerator", "a lost client would keep what it holds");
 }
 
 void Connection::wait_input() { wait_input(input_.room()); }
@@ -313,7 +389,11 @@ void Connection::begin_body() {
                    .least_rate_bytes_per_s = shared_.limits.least_rate_bytes_per_s});
 }
 
-void Connection::wait_for_body() { deadline_ = patience_.wait(shared_.clock.now()); }
+void Connection::wait_for_body() {
+  const TimePoint now = shared_.clock.now();
+  place_->waits(WaitsFor::bytes, now);
+  deadline_ = patience_.wait(now);
+}
 
 void Connection::set_deadline(std::uint32_t timeout_ms) {
   deadline_ = shared_.clock.now() + std::chrono::milliseconds(timeout_ms);

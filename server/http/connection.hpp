@@ -17,8 +17,8 @@
 #include "server/http/iov_cursor.hpp"
 #include "server/http/mailbox.hpp"
 #include "server/http/message.hpp"
-#include "server/http/open_count.hpp"
 #include "server/http/patience.hpp"
+#include "server/http/places.hpp"
 #include "server/http/request_parser.hpp"
 #include "server/http/response_head.hpp"
 #include "server/http/stream.hpp"
@@ -31,12 +31,14 @@ class Connection;
 // the traffic.
 struct ConnectionShared {
   ConnectionShared(const HttpLimits& limits_in, Handler& handler_in, const Clock& clock_in,
-                   Logger& log_in, BodyMemory& bodies_in, const TlsIdentity* tls_in)
+                   Logger& log_in, BodyMemory& bodies_in, const PassedFileCount& files_in,
+                   const TlsIdentity* tls_in)
       : limits(limits_in),
         handler(handler_in),
         clock(clock_in),
         log(log_in),
         bodies(bodies_in),
+        files(files_in),
         tls(tls_in) {}
 
   boost::asio::io_context io{1};
@@ -46,11 +48,11 @@ struct ConnectionShared {
   const Clock& clock;
   Logger& log;
   BodyMemory& bodies;
+  const PassedFileCount& files;
   const TlsIdentity* tls;  // null: plain
   TrafficCount traffic;
   DateLine date;
   bool draining = false;
-  std::uint32_t refused = 0;  // of `connections`, those over the limit
   std::unordered_map<const Connection*, std::shared_ptr<Connection>> connections;
   HeldAnswers held;
 };
@@ -62,8 +64,7 @@ struct ConnectionShared {
 // the socket or for an Answer. One that is given while run() is on the stack is only noted.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  // Without a place: over the limit of connections, and told so.
-  Connection(ConnectionShared& shared, OpenCount::Place place);
+  Connection(ConnectionShared& shared, std::unique_ptr<Place> place);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -71,8 +72,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // False where the system refuses.
   bool open(Peer peer);
   void start();
-  // Ends what has waited past its deadline.
+  // Ends what has waited past its deadline, and what its client no longer waits for.
   void expire(TimePoint now);
+  // Another connection is to have its place; it stays where it has something to do.
+  void give_way();
   void close_if_idle();
   // The answer that was held leaves now.
   void send_held();
@@ -83,6 +86,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   friend class Mailbox;
   enum class State : std::uint8_t {
     head,           // reading a request's head, or waiting for it
+    place,          // beyond the limit of connections, it may soon be within it
     collect,        // reading a body of known length into input_
     collect_large,  // and one that is too long for that into body_
     chunks,         // reading a chunked body into body_
@@ -107,6 +111,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // From one request to the next (connection.cpp).
   bool read_head();
+  // No byte of a request is there.
+  bool is_idle() const;
+  bool wait_for_request();
+  // False where the request waits for a place of its own; beyond_limit says whether it has one.
+  bool find_place();
   bool begin_request();
   void next_request();
   void end_request();
@@ -118,6 +127,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void wait_writable();
   void on_input(const boost::system::error_code& error, std::size_t bytes);
   void set_deadline(std::uint32_t timeout_ms);
+  bool has_lost_client() const;
   // From here on the client has to keep the least rate.
   void begin_body();
   void wait_for_body();
@@ -162,13 +172,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool take_answer(std::optional<Memory>&& memory);
 
   ConnectionShared& shared_;
-  const OpenCount::Place place_;
+  const std::unique_ptr<Place> place_;
   const std::shared_ptr<Mailbox> mailbox_;
   const std::unique_ptr<Session> session_;
   Stream stream_;
   InputBuffer input_;
   State state_ = State::head;
   bool running_ = false;
+  bool asked_ = false;    // for something: not its first request any more
   bool expired_ = false;  // the deadline has passed: what was waited for was cancelled
   std::optional<TimePoint> deadline_;
   Patience patience_;
@@ -178,6 +189,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // The request in progress.
   std::optional<RequestParser> parser_;
   std::optional<TimePoint> head_deadline_;
+  std::optional<TimePoint> place_deadline_;
   bool request_open_ = false;  // Session::finished is owed
   TimePoint began_;
   bool keep_alive_ = true;

@@ -104,6 +104,7 @@ bool Connection::read_chunks() {
     case ParseState::bad_version:
     case ParseState::no_host:
     case ParseState::unknown_coding:
+    case ParseState::unknown_expectation:
     case ParseState::malformed:
       break;
   }
@@ -117,7 +118,10 @@ bool Connection::handle_collected() {
 
 bool Connection::handle(std::span<const std::byte> body) {
   state_ = State::handler;
-  session_->handle({.bytes = body, .files = stream_.arrived_files()}, Responder(mailbox_));
+  place_->works();
+  session_->handle(
+      {.bytes = body, .files = stream_.arrived_files(), .files_refused = stream_.files_refused()},
+      Responder(mailbox_));
   return true;
 }
 

@@ -57,6 +57,9 @@ bool Connection::fail_upload(const Error& why) {
 }
 
 bool Connection::begin_answer() {
+  if (response_.endless && head().beyond_limit) {
+    return refuse(503, ErrorCode::too_many, "the server has as many connections as it may have");
+  }
   answered_ = true;
   begin_body();
   if (response_.close || response_.endless || shared_.draining) keep_alive_ = false;

@@ -17,7 +17,12 @@ namespace cairn::http {
 // Every bound of the HTTP side. Time-outs are kept to about 100 ms.
 struct HttpLimits {
   std::uint32_t threads = 1;
-  std::uint32_t max_connections = 4096;        // more are told 503 and closed
+  // Over TCP. Beyond them a connection that asks for nothing gives way, then requests are told 503.
+  std::uint32_t max_connections = 4096;
+  // The same over the Unix socket: strangers on the network do not keep this host's engines away.
+  std::uint32_t max_unix_connections = 1024;
+  // Open files that clients have passed over the Unix socket and the server still holds.
+  std::uint32_t max_passed_files = 1024;
   std::uint32_t max_header_bytes = 16 * 1024;  // request line and fields; more is a 431
   // From the first byte of a request to the end of its head.
   std::uint32_t header_timeout_ms = 10'000;

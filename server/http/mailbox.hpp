@@ -21,6 +21,8 @@ class Mailbox {
   // From any thread. Nothing: the question was dropped unanswered.
   template <class T>
   static void bring(std::shared_ptr<Mailbox> to, std::optional<T> value) noexcept;
+  // The connection is to make room for another, unless it has something to do by then.
+  static void give_way(std::shared_ptr<Mailbox> to) noexcept;
 
   // The connection's own:
   // An answer could not be brought for want of memory.

@@ -57,6 +57,9 @@ struct RequestHead {
   // It came over a Unix socket, where only those connect who may: open files may have come with it,
   // and may go with the response.
   bool passes_files = false;
+  // There are as many connections as there may be, and this one is beyond them: only what
+  // Session::answers_always or an administrator asks for is served on it.
+  bool beyond_limit = false;
 };
 
 // Bytes after a collected body that may be read but mean nothing (simdjson reads whole vectors).
@@ -67,6 +70,8 @@ struct Body {
   // Followed by kBodyPadding readable bytes; valid as long as the head's views.
   std::span<const std::byte> bytes;
   PassedFiles files = {};  // that came along
+  // Some came that were closed: as many open files as the server may hold have been passed to it.
+  bool files_refused = false;
 };
 
 // The bytes of a large response, pulled piece by piece. `next` is called on the connection's
@@ -125,6 +130,8 @@ class Upload {
 // What to do with a request's body, decided from its head alone.
 struct CollectBody {
   std::uint64_t limit_bytes = 0;  // a longer one is a 413
+  // Open files that come along are for the handler; without it they are closed as they come.
+  bool takes_files = false;
 };
 using BodyPlan = std::variant<CollectBody, std::unique_ptr<Upload>, Response>;
 
@@ -157,6 +164,8 @@ class Session {
   // Something lives as long as this connection: it is not closed for being idle. Asked for when its
   // last request has been answered.
   virtual bool stays_open() const { return false; }
+  // Whether the server lives: served also where there are too many connections.
+  virtual bool answers_always(const RequestHead&) const { return false; }
 };
 
 // What answers requests. Called on network threads, several at once: it must not block.

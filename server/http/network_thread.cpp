@@ -9,13 +9,12 @@ namespace {
 // All time-outs of a thread hang on one timer: a deadline for each operation would cost two system
 // calls a request. This is how late one may be noticed.
 constexpr std::chrono::milliseconds kTick{100};
-// Connections over the limit that are still being told so; more are closed without a word.
-constexpr std::size_t kMostRefused = 64;
 
 }  // namespace
 
 NetworkThread::NetworkThread(const Parts& parts)
-    : shared_(parts.limits, parts.handler, parts.clock, parts.log, parts.bodies, parts.tls),
+    : shared_(parts.limits, parts.handler, parts.clock, parts.log, parts.bodies, parts.files,
+              parts.tls),
       work_(shared_.io.get_executor()),
       timer_(shared_.io) {}
 
@@ -65,14 +64,13 @@ void NetworkThread::tick() {
   }
 }
 
-void NetworkThread::adopt(Peer peer, OpenCount::Place place) {
+void NetworkThread::adopt(Peer peer, std::unique_ptr<Place> place) {
   shared_.inbox->post([this, peer = std::move(peer), place = std::move(place)]() mutable {
     take(std::move(peer), std::move(place));
   });
 }
 
-void NetworkThread::take(Peer peer, OpenCount::Place place) {
-  if (place == nullptr && shared_.refused >= kMostRefused) return;
+void NetworkThread::take(Peer peer, std::unique_ptr<Place> place) {
   auto connection = std::make_shared<Connection>(shared_, std::move(place));
   if (shared_.draining) return;
   if (!connection->open(std::move(peer))) return;

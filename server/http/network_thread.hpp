@@ -10,7 +10,7 @@
 #include "base/thread.hpp"
 #include "server/http/connection.hpp"
 #include "server/http/listener.hpp"
-#include "server/http/open_count.hpp"
+#include "server/http/places.hpp"
 
 namespace cairn::http {
 
@@ -23,6 +23,7 @@ class NetworkThread {
     const Clock& clock;
     Logger& log;
     BodyMemory& bodies;
+    const PassedFileCount& files;
     const TlsIdentity* tls;  // null: plain
   };
   explicit NetworkThread(const Parts& parts);
@@ -33,8 +34,7 @@ class NetworkThread {
   void start();  // throws std::system_error where there is no thread
 
   // From any thread:
-  // Without a place it is told that there are too many.
-  void adopt(Peer peer, OpenCount::Place place);
+  void adopt(Peer peer, std::unique_ptr<Place> place);
   void drain();
   void cut_connections();
   const TrafficCount& traffic() const { return shared_.traffic; }
@@ -44,7 +44,7 @@ class NetworkThread {
  private:
   void run();
   void tick();
-  void take(Peer peer, OpenCount::Place place);
+  void take(Peer peer, std::unique_ptr<Place> place);
   void cut_here();
 
   using Executor = boost::asio::io_context::executor_type;

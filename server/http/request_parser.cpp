@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/beast/core/string.hpp>
 #include <boost/beast/http/error.hpp>
+#include <boost/beast/http/rfc7230.hpp>
 #include <functional>
 
 #include "base/assert.hpp"
@@ -15,6 +16,15 @@ using beast::http::field;
 using beast::http::verb;
 using ReadError = beast::http::error;
 
+// Before one request: RFC 9112, 2.2 asks for one at the least.
+constexpr std::uint32_t kMostEmptyLines = 8;
+// A chunk's size with its line ends takes no more, unless it is padded.
+constexpr std::uint64_t kChunkLineBytes = 16;
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
 
 // "http://host:port/path" as a client of a proxy would say it; of the usual "/path" there is no
@@ -22,14 +32,60 @@ std::string_view view(beast::string_view text) { return {text.data(), text.size(
 struct Target {
   std::optional<std::string_view> host = {};
   std::string_view path;
+  std::string_view query = {};
 };
-Target split_target(std::string_view target) {
-  constexpr std::string_view kScheme = "http://";
-  if (!target.starts_with(kScheme)) return {.path = target};
-  target.remove_prefix(kScheme.size());
-  const std::size_t path = std::min(target.find_first_of("/?"), target.size());
-  return {.host = target.substr(0, path),
-          .path = path == target.size() ? std::string_view("/") : target.substr(path)};
+// Nothing where it is none of the forms that a server is asked for things in (RFC 9112, 3.2).
+std::optional<Target> split_target(verb method, std::string_view target) {
+  if (target.find('#') != std::string_view::npos) return std::nullopt;
+  Target found{.path = target};
+  if (target.front() != '/') {
+    if (target == "*") return method == verb::options ? std::optional(found) : std::nullopt;
+    const std::size_t colon = target.find("://");
+    if (colon == std::string_view::npos) return std::nullopt;
+    const beast::string_view scheme(target.data(), colon);
+    if (!beast::iequals(scheme, "http") && !beast::iequals(scheme, "https")) return std::nullopt;
+    target.remove_prefix(colon + 3);
+    const std::size_t path = std::min(target.find_first_of("/?"), target.size());
+    found = {.host = target.substr(0, path), .path = target.substr(path)};
+    // No host, or a user beside it (RFC 9110, 4.2.1 and 4.2.4).
+    if (path == 0 || found.host->find('@') != std::string_view::npos) return std::nullopt;
+  }
+  const std::size_t mark = std::min(found.path.find('?'), found.path.size());
+  if (mark < found.path.size()) found.query = found.path.substr(mark + 1);
+  found.path = mark == 0 ? std::string_view("/") : found.path.substr(0, mark);
+  return found;
+}
+
+// "HTTP/2.0", say, ends the line; Beast also fails so at what is no version, or behind a known one.
+bool names_another_version(std::string_view head) {
+  const std::string_view line = head.substr(0, head.find_first_of("\r\n"));
+  const std::string_view word = line.substr(line.rfind(' ') + 1);
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  return word.size() == 8 && word.starts_with("HTTP/") && digit(word[5]) && word[6] == '.' &&
+         digit(word[7]) && word != "HTTP/1.0" && word != "HTTP/1.1";
+}
+
+// Where Beast has joined the lines of a folded value: in memory of its own, or from the first line
+// that is not empty. `rest` is what is read, from the name on.
+bool is_folded(std::string_view rest, std::size_t name_bytes, std::string_view value) {
+  constexpr std::size_t kLeastFold = 4;  // a colon, the line's end and a space
+  const std::less<> before;
+  const char* const colon = rest.data() + name_bytes;
+  if (before(value.data(), colon) || before(rest.data() + rest.size(), value.data())) return true;
+  const auto gap_bytes = static_cast<std::size_t>(value.data() - colon);
+  return gap_bytes >= kLeastFold &&
+         std::string_view(colon, gap_bytes).find('\r') != std::string_view::npos;
+}
+
+// A coding behind chunked would hide where the body ends; one before it is only not known here.
+bool ends_in_chunked(std::string_view codings) {
+  constexpr std::string_view kChunked = "chunked";
+  const std::size_t start = codings.rfind(',') + 1;
+  std::string_view last = codings.substr(start);
+  last.remove_prefix(std::min(last.find_first_not_of(" \t"), last.size()));
+  if (!beast::iequals(last, beast::string_view(kChunked.data(), kChunked.size()))) return false;
+  // Named twice it would have been applied twice.
+  return start == 0 || !ends_in_chunked(codings.substr(0, start - 1));
 }
 
 Method method_of(verb v) {
@@ -53,26 +109,53 @@ Method method_of(verb v) {
   }
 }
 
-ParseState state_of(const beast::error_code& ec) {
-  if (ec == ReadError::need_more) return ParseState::need_more;
-  if (ec == ReadError::header_limit) return ParseState::header_too_large;
-  if (ec == ReadError::body_limit) return ParseState::body_too_large;
-  if (ec == ReadError::bad_version) return ParseState::bad_version;
-  if (ec == boost::system::errc::not_enough_memory) return ParseState::out_of_memory;
-  if (ec == boost::system::errc::not_supported) return ParseState::unknown_coding;
-  return ParseState::malformed;
+// A second one would be read by another program as the one that counts.
+void take_once(std::string_view& field, std::string_view value, beast::error_code& ec) {
+  if (field.data() != nullptr) ec = ReadError::bad_field;
+  field = value;
 }
 
 }  // namespace
 
 RequestParser::RequestParser(std::uint32_t max_header_bytes)
-    : header_left_bytes_(max_header_bytes) {
+    : max_header_bytes_(max_header_bytes),
+      header_left_bytes_(max_header_bytes),
+      framing_left_bytes_(max_header_bytes) {
   header_limit(max_header_bytes);
   // Bodies are counted by whoever takes them.
   body_limit(boost::none);
 }
 
+ParseState RequestParser::state_of(const Error& ec) const {
+  if (ec == ReadError::need_more) return ParseState::need_more;
+  if (ec == ReadError::body_limit) return ParseState::body_too_large;
+  // Beast's bound on a folded value has the same error.
+  if (ec == ReadError::header_limit && reading_.size() >= max_header_bytes_) {
+    return ParseState::header_too_large;
+  }
+  if (ec == ReadError::bad_version && names_another_version(text_of(reading_))) {
+    return ParseState::bad_version;
+  }
+  if (ec == boost::system::errc::not_enough_memory) return ParseState::out_of_memory;
+  if (ec == boost::system::errc::not_supported) return ParseState::unknown_coding;
+  if (ec == boost::system::errc::protocol_not_supported) return ParseState::unknown_expectation;
+  return ParseState::malformed;
+}
+
+bool RequestParser::skip_empty_lines(InputBuffer& input) {
+  while (text_of(input.data()).starts_with("\r\n")) {
+    if (++empty_lines_ > kMostEmptyLines) return false;
+    input.consume(2);
+  }
+  return true;
+}
+
 ParseState RequestParser::read_head(InputBuffer& input) {
+  if (!begun()) {
+    if (!skip_empty_lines(input)) return ParseState::malformed;
+    // The first half of an empty line is no request yet.
+    if (text_of(input.data()) == "\r") return ParseState::need_more;
+  }
   // Beast reads the request line and some fields and leaves the rest for the next call; its own
   // limit starts anew with each of them.
   reading_ = input.data();
@@ -103,71 +186,83 @@ ParseState RequestParser::read_chunks(InputBuffer& input, BodyBuffer& body,
     if (input.empty()) return ParseState::need_more;
     Error ec;
     reading_ = input.data();
-    input.consume(put({reading_.data(), reading_.size()}, ec));
-    if (ec) return state_of(ec);
+    const std::uint64_t before_bytes = body.size();
+    const std::size_t used = put({reading_.data(), reading_.size()}, ec);
+    input.consume(used);
+    if (ec && ec != ReadError::need_more) return state_of(ec);
+    const std::uint64_t framing_bytes = used - (body.size() - before_bytes);
+    if (framing_bytes > framing_left_bytes_) return ParseState::malformed;
+    framing_left_bytes_ -= framing_bytes;
+    if (ec) return ParseState::need_more;
   }
   return ParseState::done;
 }
 
-void RequestParser::on_request_impl(verb v, Text, Text target, int version, Error&) {
+void RequestParser::on_request_impl(verb v, Text, Text target, int version, Error& ec) {
   head_.method = method_of(v);
   http10_ = version == 10;
-  const Target asked = split_target(view(target));
-  absolute_target_ = asked.host.has_value();
-  head_.host = asked.host;
-  const std::size_t mark = asked.path.find('?');
-  head_.path = asked.path.substr(0, mark);
-  if (mark != std::string_view::npos) head_.query = asked.path.substr(mark + 1);
+  const auto asked = split_target(v, view(target));
+  if (!asked) {
+    ec = ReadError::bad_target;
+    return;
+  }
+  absolute_target_ = asked->host.has_value();
+  head_.host = asked->host;
+  head_.path = asked->path;
+  head_.query = asked->query;
 }
 
 void RequestParser::on_field_impl(field f, Text name, Text value, Error& ec) {
-  if (body_ != nullptr) return;  // a trailer: none means anything to us
-  // Beast joins the lines of a folded value in memory of its own; RFC 9112 has servers refuse them.
-  const auto* begin = reinterpret_cast<const char*>(reading_.data());
-  const std::less_equal<const char*> not_after;
-  if (!value.empty() && !(not_after(begin, value.data()) &&
-                          not_after(value.data() + value.size(), begin + reading_.size()))) {
+  // RFC 9112, 5.2 has servers refuse them.
+  const auto* const end = reinterpret_cast<const char*>(reading_.data() + reading_.size());
+  if (is_folded({name.data(), end}, name.size(), view(value))) {
     ec = ReadError::bad_obs_fold;
     return;
   }
+  if (body_ != nullptr) return;  // a trailer: none means anything to us
   switch (f) {
     case field::host:
       ++host_fields_;
       if (!absolute_target_) head_.host = view(value);  // RFC 9112, 3.2.2
       return;
     case field::origin:
-      head_.origin = view(value);
-      return;
+      return take_once(head_.origin, view(value), ec);
     case field::sec_fetch_site:
-      head_.sec_fetch_site = view(value);
-      return;
+      return take_once(head_.sec_fetch_site, view(value), ec);
     case field::content_type:
-      head_.content_type = view(value);
-      return;
+      return take_once(head_.content_type, view(value), ec);
     case field::content_encoding:
-      head_.content_encoding = view(value);
-      return;
+      return take_once(head_.content_encoding, view(value), ec);
     case field::accept:
       head_.accept = view(value);
       return;
     case field::authorization:
-      head_.authorization = view(value);
-      return;
+      return take_once(head_.authorization, view(value), ec);
     case field::range:
-      head_.range = view(value);
-      return;
+      return take_once(head_.range, view(value), ec);
     case field::if_range:
-      head_.if_range = view(value);
-      return;
+      return take_once(head_.if_range, view(value), ec);
     case field::if_none_match:
       head_.if_none_match = view(value);
       return;
     case field::expect:
-      expects_continue_ = beast::iequals(value, "100-continue");
+      if (beast::iequals(value, "100-continue")) {
+        expects_continue_ = true;
+      } else if (!value.empty() && !http10_) {
+        ec = boost::system::errc::make_error_code(boost::system::errc::protocol_not_supported);
+      }
+      return;
+    case field::connection:
+      for (const auto option : beast::http::token_list(value)) {
+        closes_ = closes_ || beast::iequals(option, "close");
+      }
       return;
     case field::transfer_encoding:
-      // Taken for plain bytes, another coding would be stored as something it is not.
-      if (!beast::iequals(value, "chunked")) {
+      // RFC 9112, 6.1: what has passed one that speaks 1.0 is not framed by it.
+      if (http10_ || !ends_in_chunked(view(value))) {
+        ec = ReadError::bad_transfer_encoding;
+      } else if (!beast::iequals(value, "chunked")) {
+        // Taken for plain bytes, another coding would be stored as something it is not.
         ec = boost::system::errc::make_error_code(boost::system::errc::not_supported);
       }
       return;
@@ -180,7 +275,11 @@ void RequestParser::on_field_impl(field f, Text name, Text value, Error& ec) {
   }
 }
 
-void RequestParser::on_chunk_header_impl(std::uint64_t size, Text, Error& ec) {
+void RequestParser::on_chunk_header_impl(std::uint64_t size, Text extensions, Error& ec) {
+  framing_left_bytes_ += kChunkLineBytes;
+  // Where Beast takes any byte between quotes, others take a line's end for one.
+  const auto is_control = [](unsigned char c) { return (c < ' ' && c != '\t') || c == 0x7f; };
+  if (std::ranges::any_of(extensions, is_control)) ec = ReadError::bad_chunk_extension;
   if (size > body_limit_bytes_ - body_->size()) ec = ReadError::body_limit;
 }
 

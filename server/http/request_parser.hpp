@@ -17,8 +17,9 @@ enum class ParseState : std::uint8_t {
   header_too_large,
   body_too_large,
   out_of_memory,
-  no_host,         // more than one Host field, or HTTP/1.1 without any
-  unknown_coding,  // a Transfer-Encoding other than chunked
+  no_host,              // more than one Host field, or HTTP/1.1 without any
+  unknown_coding,       // a Transfer-Encoding with more than chunked
+  unknown_expectation,  // an Expect other than 100-continue
 };
 
 // Reads one request: its head first, then, where it is chunked, its body. Makes no copies: the
@@ -27,7 +28,8 @@ class RequestParser final : private boost::beast::http::basic_parser<true> {
  public:
   explicit RequestParser(std::uint32_t max_header_bytes);
 
-  // Consumes `input` up to the end of the head.
+  // Consumes `input` up to the end of the head. A few empty lines before it are passed over: some
+  // clients send one after a body (RFC 9112, 2.2).
   ParseState read_head(InputBuffer& input);
   // Consumes chunks of `input`, of which there is at least a byte, and appends what they hold to
   // `body`; done at the body's end.
@@ -36,7 +38,7 @@ class RequestParser final : private boost::beast::http::basic_parser<true> {
   bool begun() const { return got_some(); }
   // Whole once read_head is done.
   RequestHead& head() { return head_; }
-  bool keep_alive() const { return basic_parser::keep_alive(); }
+  bool keep_alive() const { return basic_parser::keep_alive() && !closes_; }
   bool http10() const { return http10_; }
   bool expects_continue() const { return expects_continue_ && !http10_; }
 
@@ -54,15 +56,22 @@ class RequestParser final : private boost::beast::http::basic_parser<true> {
   void on_chunk_header_impl(std::uint64_t size, Text extensions, Error& ec) override;
   std::size_t on_chunk_body_impl(std::uint64_t remain, Text bytes, Error& ec) override;
   void on_finish_impl(Error& ec) override;
+  bool skip_empty_lines(InputBuffer& input);
+  ParseState state_of(const Error& ec) const;
 
+  const std::uint32_t max_header_bytes_;
   std::uint32_t header_left_bytes_;
   RequestHead head_;
+  std::uint32_t empty_lines_ = 0;
   bool http10_ = false;
+  bool closes_ = false;  // after the answer, whatever else the Connection field says
   bool expects_continue_ = false;
   std::uint32_t host_fields_ = 0;
   bool absolute_target_ = false;        // its host counts, not the field's
   std::span<const std::byte> reading_;  // what is being read
   BodyBuffer* body_ = nullptr;
+  // What lines of chunks and trailers may still take: beyond a few bytes for each chunk, a head's.
+  std::uint64_t framing_left_bytes_;
   std::uint64_t body_limit_bytes_ = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -90,6 +91,7 @@ bool Stream::open(Peer peer, const TlsIdentity* identity) {
     return tls_ != nullptr;
   }
   passes_files_ = !is_tcp;
+  take_files();
   return true;
 }
 
@@ -101,13 +103,24 @@ Stream::Moved Stream::try_read(std::span<iovec> room) {
   }
   msghdr message = message_of(room);
   FileControl control;
-  if (passes_files_) control.make_room(message);
+  const bool has_room = takes_files_ && files_.has_room();
+  if (has_room) control.make_room(message);
   const ssize_t bytes =
       ::recvmsg(socket_.native_handle(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   const Moved moved = outcome_of(bytes);
-  if (passes_files_ && bytes >= 0) FileControl::take(message, arrived_);
+  if (has_room && bytes >= 0) take_files_of(message);
+  // The kernel closes what has no room here, or in the process.
+  if (takes_files_ && (message.msg_flags & MSG_CTRUNC) != 0 && arrived_.size() < kMaxPassedFiles) {
+    files_refused_ = true;
+  }
   TrafficCount::add(traffic_.received, moved.bytes);
   return moved;
+}
+
+void Stream::take_files_of(const msghdr& message) {
+  std::size_t next = arrived_.size();
+  FileControl::take(message, arrived_);
+  for (; next < arrived_.size(); ++next) arrived_[next] = files_.counted(arrived_[next]);
 }
 
 Stream::Moved Stream::try_write(std::span<iovec> pieces) {
@@ -135,6 +148,18 @@ Stream::Moved Stream::try_write(std::span<iovec> pieces) {
 void Stream::pass_files(PassedFiles files) {
   CAIRN_ASSERT(passes_files_, "files go only where they may");
   leaving_ = std::move(files);
+}
+
+Stream::End Stream::end_of_client() const {
+  pollfd asked{
+      .fd = const_cast<Socket&>(socket_).native_handle(), .events = POLLRDHUP, .revents = 0};
+  if (::poll(&asked, 1, 0) <= 0) return End::none;
+  return (asked.revents & (POLLHUP | POLLERR)) != 0 ? End::gone : End::sends_no_more;
+}
+
+bool Stream::has_input() const {
+  pollfd asked{.fd = const_cast<Socket&>(socket_).native_handle(), .events = POLLIN, .revents = 0};
+  return ::poll(&asked, 1, 0) > 0 && (asked.revents & POLLHUP) == 0;
 }
 
 void Stream::cancel() {

@@ -18,6 +18,7 @@
 #include "base/file_descriptor.hpp"
 #include "base/passed_files.hpp"
 #include "server/http/message.hpp"
+#include "server/http/passed_file_count.hpp"
 #include "server/http/tls.hpp"
 
 namespace cairn::http {
@@ -49,8 +50,8 @@ class Stream {
     std::size_t bytes = 0;  // more than 0 where moved
   };
 
-  Stream(boost::asio::io_context& io, TrafficCount& traffic)
-      : io_(io), socket_(io), traffic_(traffic) {}
+  Stream(boost::asio::io_context& io, TrafficCount& traffic, const PassedFileCount& files)
+      : io_(io), socket_(io), traffic_(traffic), files_(files) {}
   // Under TLS where there is an identity and the connection is not a Unix socket's, whose owner is
   // known. False where the system refuses.
   bool open(Peer peer, const TlsIdentity* identity);
@@ -62,8 +63,26 @@ class Stream {
   const ConnectionEnds& ends() const { return ends_; }
   // Those that have come since the last call.
   PassedFiles arrived_files() { return std::exchange(arrived_, {}); }
+  // Some were closed as they came, for want of room in the count of them, since the last call.
+  bool files_refused() { return std::exchange(files_refused_, false); }
+  // Those that are there, or still come, are closed at once.
+  void close_files() {
+    arrived_.clear();
+    takes_files_ = false;
+  }
+  void take_files() { takes_files_ = passes_files_; }
   // These go with the next byte that is written.
   void pass_files(PassedFiles files);
+
+  // What the kernel tells of the client, whether or not all that it sent was read.
+  enum class End : std::uint8_t {
+    none,
+    sends_no_more,  // it has shut its sending side, or over TCP it may have closed
+    gone,           // it takes nothing either
+  };
+  End end_of_client() const;
+  // Something that was not read yet.
+  bool has_input() const;
 
   // At least one byte of room, or of pieces.
   Moved try_read(std::span<iovec> room);
@@ -102,6 +121,7 @@ class Stream {
                                                   boost::asio::io_context::executor_type>;
   using Wants = TlsSession::Wants;
 
+  void take_files_of(const msghdr& message);
   static Socket::wait_type wait_for(Wants wants) {
     return wants == Wants::write ? Socket::wait_write : Socket::wait_read;
   }
@@ -140,8 +160,11 @@ class Stream {
   boost::asio::io_context& io_;
   Socket socket_;
   TrafficCount& traffic_;
+  const PassedFileCount& files_;
   std::unique_ptr<TlsSession> tls_;  // null: plain
   bool passes_files_ = false;
+  bool takes_files_ = false;
+  bool files_refused_ = false;
   ConnectionEnds ends_;
   PassedFiles arrived_;
   PassedFiles leaving_;

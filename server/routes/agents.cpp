@@ -13,15 +13,10 @@ Result<> take_files(AgentConfig& config, const Call& call) {
   for (std::size_t i = 0; i < config.regions.size(); ++i) {
     AgentConfig::Part& part = config.regions[i];
     if (!part.descriptor) continue;
-    if (*part.descriptor >= call.files.size()) {
-      return Error{ErrorCode::impossible,
-                   "regions[" + std::to_string(i) + "].descriptor is " +
-                       std::to_string(*part.descriptor) + ", and " +
-                       std::to_string(call.files.size()) +
-                       " open files came with the request; they are passed over the server's Unix "
-                       "socket only (--unix), by a process of the server's user"};
-    }
-    part.memory.file = call.files[*part.descriptor];
+    auto file =
+        passed_file(call, "regions[" + std::to_string(i) + "].descriptor", *part.descriptor);
+    if (!file) return std::move(file).error();
+    part.memory.file = std::move(*file);
   }
   return {};
 }

@@ -12,15 +12,11 @@ Result<> take_files(CacheConfig& config, const Call& call) {
   for (Tier tier : kTiers) {
     auto& wanted = config.tiers[index_of(tier)];
     if (!wanted || !wanted->import || !wanted->import->descriptor) continue;
-    const std::uint32_t number = *wanted->import->descriptor;
-    if (number >= call.files.size()) {
-      return Error{ErrorCode::impossible,
-                   "tiers." + std::string(to_string(tier)) + ".memory.import.descriptor is " +
-                       std::to_string(number) + ", and " + std::to_string(call.files.size()) +
-                       " open files came with the request; they are passed over the server's Unix "
-                       "socket only (--unix), by a process of the server's user"};
-    }
-    wanted->import->memory.file = call.files[number];
+    auto file =
+        passed_file(call, "tiers." + std::string(to_string(tier)) + ".memory.import.descriptor",
+                    *wanted->import->descriptor);
+    if (!file) return std::move(file).error();
+    wanted->import->memory.file = std::move(*file);
   }
   return {};
 }

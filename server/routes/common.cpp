@@ -34,6 +34,20 @@ Result<json> body_document(const Call& call, std::size_t max_values) {
   return parse_document(call.body, *format, max_values);
 }
 
+Result<PassedFiles::value_type> passed_file(const Call& call, std::string_view field,
+                                            std::uint32_t number) {
+  if (number < call.files.size()) return call.files[number];
+  if (call.files_refused) {
+    return Error{ErrorCode::unavailable,
+                 "the server holds as many open files of its clients as it may"};
+  }
+  return Error{ErrorCode::impossible,
+               std::string(field) + " is " + std::to_string(number) + ", and " +
+                   std::to_string(call.files.size()) +
+                   " open files came with the request; they are passed over the server's Unix "
+                   "socket only (--unix), by a process of the server's user"};
+}
+
 void tell_memory(Reply& reply, std::uint64_t memory_id) {
   reply.add_header("Cairn-Memory", to_hex(std::as_bytes(std::span(&memory_id, 1))));
 }

@@ -24,6 +24,9 @@ Result<WireFormat> format_of(const Call& call);
 Result<json> body_document(const Call& call, std::size_t max_values = kMaxDocumentValues);
 // The most values of a document that names as many blocks as a request may.
 std::size_t max_values(const Service& service);
+// The open file of that number among those that came along with the request.
+Result<PassedFiles::value_type> passed_file(const Call& call, std::string_view field,
+                                            std::uint32_t number);
 // "/v1/caches/NAME". A cache's name needs no escaping.
 std::string cache_path(std::string_view name);
 // The answer tells which memory its handles are of: who has mapped a tier maps it again where that

@@ -71,8 +71,8 @@ struct Service {
 };
 
 // A request as the routes see it, from its head to its end. Its views are those of the HTTP
-// machinery: what is needed after the handler has returned is copied, but for the body, which stays
-// until the answer.
+// machinery: what is needed after the handler has returned is copied, as the client may go at any
+// time.
 struct Call {
   const http::RequestHead& head;
   PathParameters path;  // {cache} comes first where there is one
@@ -81,7 +81,8 @@ struct Call {
   // Held by the connection that it came over, until that has ended; null: none, only in tests.
   const std::shared_ptr<AgentConnection>* connection = nullptr;
   std::span<const std::byte> body = {};
-  PassedFiles files = {};  // open files that came along with the body
+  PassedFiles files = {};      // open files that came along, where the route takes them
+  bool files_refused = false;  // some more did, and there was no room for them
 
   // What the caller stores counts there; null: nowhere.
   std::shared_ptr<BlockQuota> quota() const {

@@ -21,6 +21,10 @@ constexpr Route packed(Route route) {
 constexpr Route streamed(Role role, http::Method method, std::string_view path, Begin begin) {
   return {.pattern = {method, path}, .role = role, .body = BodyKind::streamed, .begin = begin};
 }
+constexpr Route with_files(Route route) {
+  route.takes_files = true;
+  return route;
+}
 // Tells each caller of what it may touch.
 constexpr Route filtered(Route route) {
   route.subject = Subject::filtered;
@@ -60,7 +64,7 @@ constexpr std::array kRoutes = {
 
     filtered(plain(read, get, "/v1/caches", list_caches)),
     plain(read, get, "/v1/caches/{cache}", get_cache),
-    structured(admin, put, "/v1/caches/{cache}", put_cache),
+    with_files(structured(admin, put, "/v1/caches/{cache}", put_cache)),
     structured(admin, patch, "/v1/caches/{cache}", patch_cache),
     plain(admin, delete_, "/v1/caches/{cache}", delete_cache),
 
@@ -81,7 +85,7 @@ constexpr std::array kRoutes = {
 
     structured(write, post, "/v1/caches/{cache}/load", load_to_agent),
     structured(write, post, "/v1/caches/{cache}/store", store_from_agent),
-    filtered(structured(write, put, "/v1/agents/{name}", put_agent)),
+    filtered(with_files(structured(write, put, "/v1/agents/{name}", put_agent))),
     filtered(plain(read, get, "/v1/agents", list_agents)),
     filtered(plain(read, get, "/v1/agents/{name}", get_agent)),
     filtered(plain(write, delete_, "/v1/agents/{name}", delete_agent)),

@@ -26,8 +26,9 @@ struct Route {
   Role role = Role::admin;  // where tokens are configured
   Subject subject = Subject::by_path;
   BodyKind body = BodyKind::none;
-  Handle handle = nullptr;  // not for streamed ones
-  Begin begin = nullptr;    // of streamed ones
+  Handle handle = nullptr;   // not for streamed ones
+  Begin begin = nullptr;     // of streamed ones
+  bool takes_files = false;  // that come along over the Unix socket
 };
 
 // Every route of the server, the hot ones first.

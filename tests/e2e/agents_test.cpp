@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/e2e/support/raw_connection.hpp"
 #include "tests/e2e/support/served_test.hpp"
 #include "tests/e2e/support/unix_server.hpp"
 
@@ -240,9 +241,33 @@ TEST_F(AgentsTest, OfOpenFilesEndWithTheirConnection) {
   }
   EXPECT_TRUE(eventually([&] { return rest_.get("/v1/agents/engine").status == 404; }));
   // Its name is free first, then its bytes.
-  EXPECT_TRUE(eventually([&] {
-    return rest_.put("/v1/agents/engine", passed(), memory.files()).status == 201;
-  }));
+  EXPECT_TRUE(eventually(
+      [&] { return rest_.put("/v1/agents/engine", passed(), memory.files()).status == 201; }));
+}
+
+// As an engine that is killed while it waits for another rank, for a minute at a time.
+TEST_F(AgentsTest, OfOpenFilesEndWithAClientThatGoesWhileItsRequestsWait) {
+  ASSERT_TRUE(rest_.post("/v1/groups", {{"name", "g"}, {"rank", 0}, {"world_size", 2}}).ok());
+  const Reply receiving =
+      rest_.post("/v1/groups/g/recv", {{"cache", cache_.name()}, {"keys", {key(1)}}, {"peer", 1}});
+  const std::string wait = head_text(
+      "GET",
+      "/v1/transfers/" + receiving.document().at("transfer").get<std::string>() + "?wait_ms=60000",
+      {});
+  const std::string body = passed().dump();
+  const EngineMemory memory(EngineMemory::sealed());
+  {
+    RawConnection engine(client::Endpoint::parse("unix:" + served_.socket()).value());
+    engine.send(head_text("PUT", "/v1/agents/engine",
+                          {"Content-Type: application/json",
+                           "Content-Length: " + std::to_string(body.size())}) +
+                    body,
+                memory.files());
+    ASSERT_THAT(engine.receive(), has_status(201));
+    engine.send(wait + wait + wait);
+    EXPECT_THAT(rest_.get("/v1/agents/engine"), has_status(200));
+  }
+  EXPECT_TRUE(eventually([&] { return rest_.get("/v1/agents/engine").status == 404; }));
 }
 
 // A file that is cut off under a copy would end the server by SIGBUS.

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/file_descriptor.hpp"
+#include "tests/e2e/support/event_listener.hpp"
 #include "tests/e2e/support/raw_connection.hpp"
 #include "tests/e2e/support/served_test.hpp"
 
@@ -203,21 +204,45 @@ TEST_F(ProcessTest, LeavesWithMovementsAndLeasesUnderWay) {
   EXPECT_EQ(server.stop(), 0) << server.output();
 }
 
-TEST_F(ProcessTest, RefusesMoreConnectionsThanItIsToldToHold) {
+// Two of four connections listen to events, as many as may, and two wait: no other may come in, but
+// who asks whether the server lives.
+TEST_F(ProcessTest, RefusesMoreConnectionsThanItIsToldToHoldAndStillTellsThatItLives) {
   auto flags = small();
   flags.insert(flags.end(), {"--max-connections", "4"});
   const ServerProcess server({.flags = flags, .data_dir = data()});
-  std::vector<std::unique_ptr<Rest>> held;
-  for (int i = 0; i < 4; ++i) {
-    held.push_back(std::make_unique<Rest>(server.endpoint()));
-    EXPECT_THAT(held.back()->get("/healthz"), has_status(200));
+  std::string waited_for;
+  {
+    const EventListener first(server.endpoint(), "");
+    const EventListener second(server.endpoint(), "");
+    {
+      Rest rest(server.endpoint());
+      ASSERT_THAT(rest.put("/v1/caches/c", cache_body({.pinned = 2})), has_status(201));
+      const Reply group = rest.post("/v1/groups", {{"name", "g"}, {"rank", 0}, {"world_size", 2}});
+      ASSERT_TRUE(group.ok()) << group.body;
+      const Reply receiving =
+          rest.post("/v1/groups/g/recv", {{"cache", "c"}, {"keys", {key(1)}}, {"peer", 1}});
+      waited_for = receiving.document().at("transfer");
+      EXPECT_THAT(rest.get("/v1/events"), is_problem(429)) << "half of the connections";
+    }
+    std::vector<std::unique_ptr<RawConnection>> waiting;
+    for (int i = 0; i < 2; ++i) {
+      waiting.push_back(std::make_unique<RawConnection>(server.endpoint()));
+      waiting.back()->send(head_text("GET", "/v1/transfers/" + waited_for + "?wait_ms=60000", {}));
+    }
+    EXPECT_TRUE(eventually([&] {
+      Rest more(server.endpoint());
+      const Reply refused = more.get("/v1/caches");
+      return refused.status == 503 && refused.header("Retry-After") == "1";
+    }));
+    for (const char* path : {"/healthz", "/readyz", "/metrics"}) {
+      Rest probe(server.endpoint());
+      EXPECT_THAT(probe.get(path), has_status(200)) << path;
+    }
   }
-  Rest more(server.endpoint());
-  EXPECT_THAT(more.get("/healthz"), is_problem(503));
-  held.pop_back();
+  // All of these have gone.
   EXPECT_TRUE(eventually([&] {
     Rest next(server.endpoint());
-    return next.get("/healthz").status == 200;
+    return next.get("/v1/caches").status == 200;
   }));
 }
 

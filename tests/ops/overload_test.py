@@ -24,26 +24,24 @@ NUM_BLOCKS = 6
 
 
 def connections(server):
+    """Idle ones give way; where all work the others are told to come again, but who asks whether the server lives."""
     host, port = server.address.split(":")
     crowd = [socket.create_connection((host, int(port)), PATIENCE_S) for _ in range(10 * MAX_CONNECTIONS)]
-    served = refused = 0
-    for peer in crowd:
-        try:
-            peer.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            answer = peer.recv(4096)
-        except OSError:
-            answer = b""
-        if answer.startswith(b"HTTP/1.1 200"):
-            served += 1
-        else:
-            # So many that they are not even answered, or a 503 that says when to come back.
-            assert answer == b"" or (answer.startswith(b"HTTP/1.1 503") and b"Retry-After: " in answer), answer
-            refused += 1
-    assert served == MAX_CONNECTIONS, f"{served} served, {refused} refused"
-    for peer in crowd:
+    status, group = server.call("POST", "/v1/groups", {"name": "g", "rank": 0, "world_size": 2})
+    assert status in (200, 201), group
+    # Of a rank that never comes.
+    status, waited = server.call("POST", "/v1/groups/g/recv", {"cache": "c", "keys": ["ee"], "peer": 1})
+    wait = f"GET /v1/transfers/{waited['transfer']}?wait_ms=60000 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+    waiting = [socket.create_connection((host, int(port)), PATIENCE_S) for _ in range(MAX_CONNECTIONS)]
+    for peer in waiting:
+        peer.sendall(wait)
+    eventually(lambda: asked(server, "GET", "/v1/caches") == (503, "1"), "a request that is refused")
+    for path in ("/healthz", "/readyz", "/metrics") * 10:
+        assert asked(server, "GET", path)[0] == 200, path
+    for peer in crowd + waiting:
         peer.close()
-    eventually(lambda: asked(server, "GET", "/healthz")[0] == 200, "an answer after the crowd")
-    print(f"connections: {served} served, {refused} refused")
+    eventually(lambda: asked(server, "GET", "/v1/caches")[0] == 200, "an answer after the crowd")
+    print(f"connections: {len(waiting)} wait, and more are refused")
 
 
 def asked(server, method, path, body=None):

@@ -1,6 +1,7 @@
 #include "tests/e2e/support/raw_connection.hpp"
 
 #include <stdexcept>
+#include <utility>
 
 #include "client/response_reader.hpp"
 
@@ -17,9 +18,9 @@ RawConnection::RawConnection(const client::Endpoint& endpoint) {
   socket_ = std::move(*socket);
 }
 
-bool RawConnection::send(std::string_view bytes) {
+bool RawConnection::send(std::string_view bytes, PassedFiles files) {
   std::vector<iovec> pieces = {{const_cast<char*>(bytes.data()), bytes.size()}};
-  return socket_->send(pieces).has_value();
+  return socket_->send(pieces, std::move(files)).has_value();
 }
 
 Reply RawConnection::receive() {

@@ -14,8 +14,8 @@ class RawConnection {
  public:
   explicit RawConnection(const client::Endpoint& endpoint);
 
-  // False where the server has closed.
-  bool send(std::string_view bytes);
+  // False where the server has closed. Files go along over a Unix socket only.
+  bool send(std::string_view bytes, PassedFiles files = {});
   // The next answer; status 0 where none comes.
   Reply receive();
   // What comes next, at least a byte; empty where the server closes.

@@ -108,7 +108,7 @@ TEST_F(HttpFilesTest, ComeWithALongBodyToo) {
 TEST_F(HttpFilesTest, AreNotTakenForAnotherRequests) {
   handler_.on_begin = [](const RequestHead& head) -> BodyPlan {
     if (head.path == "/refused") return text_response(404, "");
-    return CollectBody{1024};
+    return CollectBody{.limit_bytes = 1024, .takes_files = true};
   };
   start();
   SocketClient client = local();
@@ -146,6 +146,72 @@ TEST_F(HttpFilesTest, AreClosedWhereTheConnectionIsLost) {
   char byte;
   EXPECT_TRUE(eventually([&] { return ::read(read_end.get(), &byte, 1) == 0; }))
       << "somebody still has the other end";
+}
+
+TEST_F(HttpFilesTest, AreClosedAtOnceWhereTheRequestHasNoUseForThem) {
+  handler_.on_begin = [](const RequestHead&) -> BodyPlan { return CollectBody{1024}; };
+  std::optional<Responder> waiting;
+  std::atomic<bool> asked{false};
+  handler_.on_handle = [&](const Request& request, Responder respond) {
+    EXPECT_THAT(request.files, IsEmpty());
+    waiting.emplace(std::move(respond));
+    asked = true;
+  };
+  start();
+  for (const std::size_t before : {std::size_t{10}, std::size_t{40}}) {
+    int ends[2];
+    ASSERT_EQ(::pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+    const FileDescriptor read_end(ends[0]);
+    SocketClient client = local();
+    const std::string request = post("the body");
+    const std::uint64_t sent = server_->stats().bytes_received;
+    ASSERT_TRUE(client.send(request.substr(0, before)));
+    ASSERT_TRUE(received(sent + before));
+    ASSERT_TRUE(
+        client.send(request.substr(before), {std::make_shared<const FileDescriptor>(ends[1])}));
+    ASSERT_TRUE(eventually([&] { return asked.load(); }));
+    char byte;
+    EXPECT_TRUE(eventually([&] { return ::read(read_end.get(), &byte, 1) == 0; }))
+        << "the request that waits has the other end";
+    (*waiting)(text_response(200, "done"));
+    EXPECT_EQ(client.receive().body, "done");
+    asked = false;
+  }
+}
+
+// Before a token is asked for: whoever may connect would take the server's last descriptor.
+TEST_F(HttpFilesTest, HaveABoundInAllConnectionsTogether) {
+  limits_.max_passed_files = 2 * kMaxPassedFiles;
+  std::atomic<bool> refused{false};
+  std::vector<PassedFiles> held;
+  handler_.on_handle = [&](const Request& request, Responder respond) {
+    refused = request.files_refused;
+    if (request.path == "/hold") held.push_back(request.files);
+    respond(text_response(200, std::to_string(request.files.size())));
+  };
+  start();
+  const std::vector<std::string> eight = {"1", "2", "3", "4", "5", "6", "7", "8"};
+  SocketClient stranger = local();
+  ASSERT_TRUE(stranger.send("GET /half", files(eight)));
+  ASSERT_TRUE(received(9));
+  SocketClient engine = local();
+  ASSERT_TRUE(engine.send(get("/hold"), files(eight)));
+  EXPECT_EQ(engine.receive().body, "8");
+  EXPECT_FALSE(refused);
+  ASSERT_TRUE(engine.send(get("/x"), files({"one"})));
+  EXPECT_EQ(engine.receive().body, "0");
+  EXPECT_TRUE(refused);
+  ASSERT_TRUE(engine.send(get("/x")));
+  EXPECT_EQ(engine.receive().body, "0");
+  EXPECT_FALSE(refused) << "nothing came with it";
+  stranger.close();
+  ASSERT_TRUE(eventually([&] { return server_->stats().connections_open == 1; }));
+  ASSERT_TRUE(engine.send(get("/x"), files({"one"})));
+  EXPECT_EQ(engine.receive().body, "1");
+  ASSERT_TRUE(engine.send(get("/hold"), files(eight)));
+  EXPECT_EQ(engine.receive().body, "8");
+  ASSERT_TRUE(engine.send(get("/x"), files({"one"})));
+  EXPECT_EQ(engine.receive().body, "0") << "what a handler holds counts too";
 }
 
 TEST_F(HttpFilesTest, DoNotPassOverTcp) {

@@ -37,6 +37,7 @@ inline Response text_response(unsigned status, std::string body) {
 struct Request : RequestHead {
   std::span<const std::byte> body;
   PassedFiles files = {};
+  bool files_refused = false;
 };
 
 inline std::string body_text(const Request& request) {
@@ -49,12 +50,14 @@ struct Finished {
   unsigned status;
 };
 
-// Does what a test says; a connection that has asked for /stay stays open. Collects bodies of up to
-// 1 MiB and answers "METHOD path?query body" unless told otherwise.
+// Does what a test says; a connection that has asked for /stay stays open, and /alive is answered
+// always. Collects bodies of up to 1 MiB with the files that come, and answers
+// "METHOD path?query body" unless told otherwise.
 class TestHandler final : public Handler {
  public:
-  std::function<BodyPlan(const RequestHead&)> on_begin = [](const RequestHead&) -> BodyPlan {
-    return CollectBody{1024 * 1024};
+  std::function<BodyPlan(const RequestHead&)> on_begin = [](const RequestHead& head) -> BodyPlan {
+    if (head.beyond_limit && head.path != "/alive") return text_response(503, "too many");
+    return CollectBody{.limit_bytes = 1024 * 1024, .takes_files = true};
   };
   std::function<void(const Request&, Responder)> on_handle =
       [](const Request& request, Responder respond) { respond(echo(request)); };
@@ -90,7 +93,8 @@ class TestHandler final : public Handler {
       return handler_.on_begin(head);
     }
     void handle(Body body, Responder respond) override {
-      handler_.on_handle({*head_, body.bytes, std::move(body.files)}, std::move(respond));
+      handler_.on_handle({*head_, body.bytes, std::move(body.files), body.files_refused},
+                         std::move(respond));
     }
     void finished(const FinishedRequest& request) override {
       MutexLock lock(handler_.mutex_);
@@ -100,6 +104,7 @@ class TestHandler final : public Handler {
     }
 
     bool stays_open() const override { return stays_; }
+    bool answers_always(const RequestHead& head) const override { return head.path == "/alive"; }
 
    private:
     TestHandler& handler_;
@@ -140,6 +145,11 @@ class HttpTest : public ::testing::Test {
     answered = true;
     time.join();
     return response;
+  }
+  // The server has looked at what its connections wait for, at least once since the call.
+  bool has_ticked() {
+    server_->is_alive();
+    return eventually([&] { return server_->is_alive(); });
   }
   // So many requests have ended, which is a moment after the client has its answer.
   bool finished(std::size_t requests) {

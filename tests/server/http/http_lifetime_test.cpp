@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/fakes/temp_dir.hpp"
 #include "tests/server/http/http_fixture.hpp"
 #include "tests/server/http/scripted_bodies.hpp"
 
@@ -16,6 +17,7 @@ namespace {
 class HttpLifetimeTest : public HttpTest {
  protected:
   HttpLifetimeTest() {
+    listen_.unix_path = (folder_.path() / "socket").string();
     handler_.on_handle = [this](const Request&, Responder respond) {
       MutexLock lock(mutex_);
       waiting_.push_back(std::move(respond));
@@ -35,6 +37,7 @@ class HttpLifetimeTest : public HttpTest {
     return respond;
   }
 
+  const fakes::TempDir folder_;
   Mutex mutex_;
   std::vector<Responder> waiting_ CAIRN_GUARDED_BY(mutex_);
 };
@@ -125,6 +128,63 @@ TEST_F(HttpLifetimeTest, AnAnswerToAClientThatHasGoneHarmsNobody) {
   respond(text_response(200, std::string(16 << 20, 'x')));
   EXPECT_TRUE(none_open());
   EXPECT_TRUE(finished(1));
+}
+
+TEST_F(HttpLifetimeTest, AClientThatGoesWhileItsRequestWaitsIsNoticed) {
+  start();
+  for (const bool local : {false, true}) {
+    for (const bool pipelined : {false, true}) {
+      SocketClient client = local ? SocketClient::local(listen_.unix_path) : connect();
+      client.send(std::string(kGet) + (pipelined ? std::string(kGet) : ""));
+      const Responder waiting = take();
+      client.close();
+      EXPECT_TRUE(none_open()) << local << pipelined;
+    }
+  }
+  ASSERT_TRUE(finished(4));
+  for (const Finished& request : handler_.all_finished()) EXPECT_EQ(request.status, kStatusLost);
+}
+
+TEST_F(HttpLifetimeTest, AClientThatWaitsForTheEndOfItsConnectionIsStillAnswered) {
+  start();
+  SocketClient client = connect();
+  client.send("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  SocketClient local = SocketClient::local(listen_.unix_path);
+  local.send(kGet);
+  Responder first = take();
+  Responder second = take();
+  client.shutdown_send();
+  local.shutdown_send();
+  ASSERT_TRUE(has_ticked());
+  ASSERT_TRUE(has_ticked());
+  first(text_response(200, "at last"));
+  second(text_response(200, "at last"));
+  EXPECT_EQ(client.receive().body, "at last");
+  EXPECT_EQ(local.receive().body, "at last");
+}
+
+TEST_F(HttpLifetimeTest, AClientOfAnEndlessResponseThatSendsNoMoreHasGone) {
+  handler_.on_begin = [](const RequestHead&) -> BodyPlan {
+    static char text[] = "hello";
+    static iovec piece{text, 5};
+    Response response = text_response(200, "");
+    response.endless = true;
+    auto asked = std::make_shared<int>(0);
+    auto kept = std::make_shared<UniqueFunction<void(Download::Pieces)>>();
+    response.download = std::make_unique<ScriptedDownload>(nullptr, [asked, kept](auto ready) {
+      if (++*asked == 1) return ready(std::span<const iovec>(&piece, 1));
+      *kept = std::move(ready);
+    });
+    return response;
+  };
+  start();
+  for (const bool local : {false, true}) {
+    SocketClient client = local ? SocketClient::local(listen_.unix_path) : connect();
+    client.send("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    EXPECT_EQ(client.receive_bytes(12), "HTTP/1.1 200");
+    client.shutdown_send();
+    EXPECT_TRUE(none_open()) << local;
+  }
 }
 
 TEST_F(HttpLifetimeTest, AnAnswerAfterTheServerHasGoneHarmsNobody) {

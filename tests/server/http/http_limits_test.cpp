@@ -107,23 +107,6 @@ TEST_F(HttpLimitsTest, WithoutMemoryToSayThatItsTimeIsUpAConnectionIsClosed) {
   EXPECT_TRUE(none_open());
 }
 
-TEST_F(HttpLimitsTest, WithoutMemoryToRefuseItAConnectionOverTheLimitIsClosed) {
-  limits_.max_connections = 1;
-  start();
-  SocketClient first = connect();
-  first.send(kGet);
-  EXPECT_EQ(first.receive().status, 200u);
-  handler_.has_no_memory = true;
-  SocketClient second = connect();
-  EXPECT_EQ(second.receive().status, 0u);
-  handler_.has_no_memory = false;
-  first.close();
-  EXPECT_TRUE(none_open());
-  SocketClient third = connect();
-  third.send(kGet);
-  EXPECT_EQ(third.receive().status, 200u);
-}
-
 TEST_F(HttpLimitsTest, WithoutMemoryToTellOfARequestItsConnectionGoesOn) {
   start();
   handler_.has_no_memory = true;
@@ -241,30 +224,6 @@ TEST_F(HttpLimitsTest, GivesAWorkingHandlerAllTheTimeItTakes) {
   }));
   (*waiting)(text_response(200, "at last"));
   EXPECT_EQ(client.receive().body, "at last");
-}
-
-TEST_F(HttpLimitsTest, TellsOneConnectionTooManyToComeAgain) {
-  limits_.max_connections = 2;
-  start();
-  SocketClient first = connect();
-  SocketClient second = connect();
-  for (SocketClient* client : {&first, &second}) {
-    client->send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-    EXPECT_EQ(client->receive().status, 200u);
-  }
-  SocketClient third = connect();
-  const ClientResponse response = third.receive();
-  EXPECT_EQ(response.status, 503u);
-  EXPECT_EQ(response.field("Retry-After"), "1");
-  EXPECT_TRUE(third.closed_by_server());
-  EXPECT_EQ(server_->stats().connections_refused, 1u);
-  EXPECT_EQ(server_->stats().connections_open, 2u);
-
-  first.close();
-  ASSERT_TRUE(eventually([&] { return server_->stats().connections_open == 1; }));
-  SocketClient fourth = connect();
-  fourth.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-  EXPECT_EQ(fourth.receive().status, 200u);
 }
 
 TEST_F(HttpLimitsTest, RefusesToStartWithoutAThread) {

@@ -27,10 +27,13 @@ TEST_F(HttpRequestTest, TakesATargetWithItsOrigin) {
   for (const auto& [target, path_and_query] :
        {std::pair<std::string, std::string>{"http://host:80/a/b?c", "/a/b?c"},
         {"http://host", "/?"},
-        {"*", "*?"}}) {
+        {"http://host?c", "/?c"},
+        {"HTTPS://host/a", "/a?"}}) {
     client.send("GET " + target + " HTTP/1.1\r\nHost: x\r\n\r\n");
     EXPECT_EQ(client.receive().body, "GET " + path_and_query + " ");
   }
+  client.send("OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(client.receive().body, "OPTIONS *? ");
 }
 
 TEST_F(HttpRequestTest, KnowsTheMethodsOfTheContract) {
@@ -152,18 +155,54 @@ TEST_F(HttpRequestTest, RefusesWhatIsNotHttpAndCloses) {
     unsigned status;
   };
   const Case cases[] = {
-      {"no request line", "\r\n\r\n", 400},
+      {"a bare line end before it", "\nGET / HTTP/1.1\r\nHost: x\r\n\r\n", 400},
+      {"empty lines without an end", "\r\n\r\n\r\n\r\n\r\n\r\n\r\n\r\n\r\n\r\n", 400},
+      {"a line's end without its begin", "GET / HTTP/1.1\nHost: x\r\n\r\n", 400},
+      {"a target of a proxy's", "GET host:80 HTTP/1.1\r\nHost: x\r\n\r\n", 400},
+      {"a target without a host", "GET http:///a HTTP/1.1\r\nHost: x\r\n\r\n", 400},
+      {"a target with a user", "GET http://u@host/a HTTP/1.1\r\nHost: x\r\n\r\n", 400},
+      {"a target of another scheme", "GET ftp://host/a HTTP/1.1\r\nHost: x\r\n\r\n", 400},
+      {"a target with a fragment", "GET /a#b HTTP/1.1\r\nHost: x\r\n\r\n", 400},
+      {"a target that is no path", "GET a HTTP/1.1\r\nHost: x\r\n\r\n", 400},
+      {"the whole server, for a GET", "GET * HTTP/1.1\r\nHost: x\r\n\r\n", 400},
+      {"a connection to another", "CONNECT host:80 HTTP/1.1\r\nHost: host:80\r\n\r\n", 400},
+      {"two spaces", "GET  / HTTP/1.1\r\nHost: x\r\n\r\n", 400},
+      {"a space before the first field", "GET / HTTP/1.1\r\n Host: x\r\nHost: x\r\n\r\n", 400},
+      {"a space behind the version", "GET / HTTP/1.1 \r\nHost: x\r\n\r\n", 400},
+      {"the preface of HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505},
       {"no target", "GET HTTP/1.1\r\nHost: x\r\n\r\n", 400},
       {"a control character in the target", "GET /\x01 HTTP/1.1\r\nHost: x\r\n\r\n", 400},
       {"a method with a brace", "G{T / HTTP/1.1\r\nHost: x\r\n\r\n", 400},
       {"version 2.0", "GET / HTTP/2.0\r\n\r\n", 505},
       {"version 1.2", "GET / HTTP/1.2\r\n\r\n", 505},
-      {"no version's number", "GET / HTTQ/1.1\r\n\r\n", 505},
+      {"no version", "GET / HTTQ/1.1\r\n\r\n", 400},
+      {"a version of two digits", "GET / HTTP/1.10\r\n\r\n", 400},
       {"no colon in a field", "GET / HTTP/1.1\r\nHost: x\r\nbroken\r\n\r\n", 400},
       {"a space before the colon", "GET / HTTP/1.1\r\nHost : x\r\n\r\n", 400},
       {"a NUL in a field", "GET / HTTP/1.1\r\nHost: x\r\nA: x\0y\r\n\r\n"s, 400},
       {"a bare LF", "GET / HTTP/1.1\r\nHost: x\nA: y\r\n\r\n", 400},
+      {"a bare CR", "GET / HTTP/1.1\r\nHost: x\rA: y\r\n\r\n", 400},
       {"a folded field", "GET / HTTP/1.1\r\nHost: x\r\nAccept: x\r\n y\r\n\r\n", 400},
+      {"folded behind an empty line", "PUT / HTTP/1.1\r\nHost: x\r\nContent-Length:\r\n 1\r\n\r\nx",
+       400},
+      {"folded behind blanks", "GET / HTTP/1.1\r\nHost: x\r\nA: \t\r\n\ty\r\n\r\n", 400},
+      {"folded twice", "GET / HTTP/1.1\r\nHost: x\r\nA:\r\n \r\n y\r\n\r\n", 400},
+      {"folded into nothing", "GET / HTTP/1.1\r\nHost: x\r\nA: y\r\n \r\n\r\n", 400},
+      {"empty and folded into nothing", "GET / HTTP/1.1\r\nHost: x\r\nA:\r\n \r\n\r\n", 400},
+      {"a long field that is folded",
+       "GET / HTTP/1.1\r\nHost: x\r\nA: " + std::string(5000, 'a') + "\r\n y\r\n\r\n", 400},
+      {"a trailer that is folded",
+       "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA:\r\n b\r\n\r\n", 400},
+      {"two tokens", "GET / HTTP/1.1\r\nHost: x\r\nAuthorization: a\r\nAuthorization: b\r\n\r\n",
+       400},
+      {"two types", "GET / HTTP/1.1\r\nHost: x\r\nContent-Type: a\r\nContent-Type: b\r\n\r\n", 400},
+      {"two codings of the body",
+       "PUT / HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Encoding: identity\r\n\r\n",
+       400},
+      {"an expectation that is not known", "GET / HTTP/1.1\r\nHost: x\r\nExpect: a-miracle\r\n\r\n",
+       417},
+      {"one that is, with another",
+       "GET / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue, a-miracle\r\n\r\n", 417},
       {"a length that is no number", "PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n", 400},
       {"a negative length", "PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400},
       {"a length over 64 bits",
@@ -172,12 +211,42 @@ TEST_F(HttpRequestTest, RefusesWhatIsNotHttpAndCloses) {
        400},
       {"a length and chunks",
        "PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
+      {"a length twice and otherwise in one field",
+       "PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1, 2\r\n\r\n", 400},
+      {"an empty length", "PUT / HTTP/1.1\r\nHost: x\r\nContent-Length:\r\n\r\n", 400},
+      {"a length with a sign", "PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: +1\r\n\r\nx", 400},
+      {"chunks and a length",
+       "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n", 400},
+      {"chunks in HTTP/1.0",
+       "PUT / HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+       400},
+      {"a coding that hides the body's end",
+       "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked, gzip\r\n\r\n", 400},
+      {"no coding", "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding:\r\n\r\n", 400},
+      {"a coding that is none", "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: identity\r\n\r\n",
+       400},
+      {"chunks of chunks",
+       "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked, chunked\r\n\r\n", 400},
+      {"chunks of chunks in two fields",
+       "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: "
+       "chunked\r\n\r\n",
+       400},
       {"a coding that is not known",
        "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 501},
       {"a chunk size that is no number",
        "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", 400},
       {"a chunk longer than its size",
        "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n0\r\n\r\n", 400},
+      {"a chunk's line that ends in LF",
+       "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\na\r\n0\r\n\r\n", 400},
+      {"an extension with a line's end",
+       "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
+       "chunked\r\n\r\n1;a=\"\n\"\r\na\r\n0\r\n\r\n",
+       400},
+      {"a length as a trailer",
+       "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nContent-Length: "
+       "1\r\n\r\n",
+       400},
   };
   for (const Case& c : cases) {
     SocketClient client = connect();
@@ -187,6 +256,83 @@ TEST_F(HttpRequestTest, RefusesWhatIsNotHttpAndCloses) {
     EXPECT_EQ(response.field("Connection"), "close") << c.name;
     EXPECT_TRUE(client.closed_by_server()) << c.name;
   }
+}
+
+TEST_F(HttpRequestTest, PassesOverEmptyLinesBeforeARequest) {
+  SocketClient client = connect();
+  for (const std::string lines : {"\r\n", "\r\n\r\n\r\n", ""}) {
+    client.send(lines + "POST /1 HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody\r\n");
+    EXPECT_EQ(client.receive().body, "POST /1? body");
+  }
+  SocketClient slow = connect();
+  std::uint64_t sent = server_->stats().bytes_received;
+  for (const char byte : std::string("\r\n\r\nGET /2 HTTP/1.1\r\nHost: x\r\n\r\n")) {
+    slow.send({&byte, 1});
+    ASSERT_TRUE(received(++sent));
+  }
+  EXPECT_EQ(slow.receive().body, "GET /2? ");
+}
+
+// Such a client has asked for nothing: nobody tells it that a request took too long.
+TEST_F(HttpRequestTest, AfterAnEmptyLineAConnectionIsIdle) {
+  SocketClient client = connect();
+  client.send("GET /1 HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(client.receive().status, 200u);
+  const std::uint64_t before = server_->stats().bytes_received;
+  client.send("\r\n");
+  ASSERT_TRUE(received(before + 2));
+  clock_.advance_ms(limits_.header_timeout_ms + 1);
+  ASSERT_TRUE(has_ticked());
+  client.send("GET /2 HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(client.receive().body, "GET /2? ");
+}
+
+TEST_F(HttpRequestTest, ClosesWhereAnyOptionSaysSo) {
+  for (const std::string fields : {"HTTP/1.1\r\nConnection: keep-alive, Close\r\n",
+                                   "HTTP/1.1\r\nConnection: keep-alive\r\nConnection: close\r\n",
+                                   "HTTP/1.0\r\nConnection: close, keep-alive\r\n"}) {
+    SocketClient client = connect();
+    client.send("GET / " + fields + "Host: x\r\n\r\n");
+    EXPECT_EQ(client.receive().field("Connection"), "close") << fields;
+    EXPECT_TRUE(client.closed_by_server()) << fields;
+  }
+}
+
+TEST_F(HttpRequestTest, TakesChunksWithExtensionsAndTrailers) {
+  SocketClient client = connect();
+  for (const std::string chunks : {"4;a=b;c=\"d e\";f\r\nbody\r\n0;g\r\n\r\n",
+                                   "0002\r\nbo\r\n2\r\ndy\r\n00\r\nX-Sum: 1\r\nHost: y\r\n\r\n"}) {
+    client.send("PUT /1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: Chunked\r\n\r\n" + chunks);
+    EXPECT_EQ(client.receive().body, "PUT /1? body") << chunks;
+  }
+}
+
+// What frames a body is bounded as a whole: a byte in each chunk would take as much as it likes.
+TEST_F(HttpRequestTest, RefusesChunksThatAreMostlyNotTheBody) {
+  const std::string extension = "1;" + std::string(1000, 'e') + "\r\na\r\n";
+  const std::string padding = std::string(1000, '0') + "1\r\na\r\n";
+  for (const std::string& chunk : {extension, padding}) {
+    SocketClient client = connect();
+    client.send("PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+    std::string all;
+    for (int i = 0; i < 20; ++i) all += chunk;
+    client.send(all);
+    EXPECT_EQ(client.receive().status, 400u);
+  }
+  SocketClient client = connect();
+  std::string small;
+  for (int i = 0; i < 5000; ++i) small += "1\r\na\r\n";
+  client.send("PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + small +
+              "0\r\n\r\n");
+  EXPECT_EQ(client.receive().body, "PUT /? " + std::string(5000, 'a'));
+}
+
+TEST_F(HttpRequestTest, ExpectsNothingOfAnOlderClient) {
+  SocketClient client = connect();
+  client.send("PUT /1 HTTP/1.0\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n");
+  ASSERT_TRUE(received(1));
+  client.send("body");
+  EXPECT_EQ(client.receive().body, "PUT /1? body");
 }
 
 TEST_F(HttpRequestTest, RefusesAnHttp11RequestWithoutOneHost) {

@@ -1,0 +1,235 @@
+// Who has a place where there are as many connections as there may be.
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <string>
+
+#include "server/http/places.hpp"
+#include "tests/fakes/temp_dir.hpp"
+#include "tests/server/http/http_fixture.hpp"
+
+namespace cairn::http::testing {
+namespace {
+
+// A request for /wait is answered when the test ends.
+class HttpPlacesTest : public HttpTest {
+ protected:
+  HttpPlacesTest() {
+    clock_.advance_ms(60'000);
+    listen_.unix_path = (folder_.path() / "socket").string();
+    handler_.on_handle = [this](const Request& request, Responder respond) {
+      if (!request.path.starts_with("/wait")) return respond(TestHandler::echo(request));
+      MutexLock lock(mutex_);
+      waiting_.push_back(std::move(respond));
+    };
+  }
+  ~HttpPlacesTest() override {
+    server_.reset();
+    MutexLock lock(mutex_);
+    waiting_.clear();
+  }
+
+  void start_with(std::uint32_t max_connections) {
+    limits_.max_connections = max_connections;
+    start();
+  }
+  static std::string get(const std::string& path) {
+    return "GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n";
+  }
+  // A connection whose request is worked on.
+  SocketClient busy() {
+    SocketClient client = connect();
+    const std::size_t before = waiting();
+    client.send(get("/wait"));
+    EXPECT_TRUE(eventually([&] { return waiting() == before + 1; }));
+    return client;
+  }
+  // One that has been answered.
+  SocketClient idle(const std::string& path = "/") {
+    SocketClient client = connect();
+    EXPECT_EQ(asked(client, path), 200u);
+    return client;
+  }
+  // One that has sent nothing.
+  SocketClient silent() {
+    const std::uint64_t before = server_->stats().connections_open;
+    SocketClient client = connect();
+    EXPECT_TRUE(eventually([&] { return server_->stats().connections_open == before + 1; }));
+    return client;
+  }
+  // Also the server has done with it: a client has its answer a moment before.
+  unsigned asked(SocketClient& client, const std::string& path = "/") {
+    const std::size_t before = handler_.all_finished().size();
+    client.send(get(path));
+    const unsigned status = client.receive().status;
+    EXPECT_TRUE(eventually([&] { return handler_.all_finished().size() > before; }));
+    return status;
+  }
+  std::size_t waiting() {
+    MutexLock lock(mutex_);
+    return waiting_.size();
+  }
+
+  const fakes::TempDir folder_;
+  Mutex mutex_;
+  std::vector<Responder> waiting_ CAIRN_GUARDED_BY(mutex_);
+};
+
+TEST_F(HttpPlacesTest, WhereAllWorkOneMoreIsToldToComeAgain) {
+  start_with(2);
+  SocketClient first = busy();
+  const SocketClient second = busy();
+  SocketClient third = connect();
+  third.send(get("/"));
+  const ClientResponse refused = third.receive();
+  EXPECT_EQ(refused.status, 503u);
+  EXPECT_EQ(refused.field("Connection"), "close");
+  EXPECT_TRUE(third.closed_by_server());
+  EXPECT_EQ(server_->stats().connections_refused, 1u);
+  first.close();
+  ASSERT_TRUE(eventually([&] { return server_->stats().connections_open == 1; }));
+  SocketClient fourth = connect();
+  EXPECT_EQ(asked(fourth), 200u);
+}
+
+TEST_F(HttpPlacesTest, WhetherTheServerLivesIsToldWhereAllOthersWork) {
+  start_with(1);
+  const SocketClient first = busy();
+  for (int i = 0; i < 100; ++i) {
+    SocketClient probe = connect();
+    probe.send(get("/alive"));
+    const ClientResponse answer = probe.receive();
+    EXPECT_EQ(answer.status, 200u);
+    EXPECT_EQ(answer.field("Connection"), "close") << "the place is for the next";
+  }
+  EXPECT_EQ(server_->stats().connections_refused, 0u);
+}
+
+TEST_F(HttpPlacesTest, ToTellWhetherTheServerLivesNobodyGivesWay) {
+  start_with(1);
+  SocketClient first = idle();
+  clock_.advance(Places::kLeastIdle);
+  SocketClient probe = connect();
+  EXPECT_EQ(asked(probe, "/alive"), 200u);
+  EXPECT_EQ(asked(first), 200u);
+}
+
+TEST_F(HttpPlacesTest, TheConnectionThatHasBeenIdleLongestGivesWay) {
+  start_with(3);
+  SocketClient first = idle();
+  SocketClient second = idle();
+  SocketClient third = idle();
+  clock_.advance_ms(1);
+  EXPECT_EQ(asked(first), 200u);  // which makes the second the longest
+  clock_.advance_ms(1);
+  EXPECT_EQ(asked(third), 200u);
+  clock_.advance(Places::kLeastIdle);
+  SocketClient more = connect();
+  EXPECT_EQ(asked(more), 200u);
+  EXPECT_TRUE(second.closed_by_server());
+  EXPECT_EQ(asked(first), 200u);
+  EXPECT_EQ(asked(third), 200u);
+  EXPECT_EQ(asked(more), 200u) << "it has a place like any other";
+}
+
+TEST_F(HttpPlacesTest, OneThatIsIdleForAMomentOnlyIsWaitedFor) {
+  start_with(1);
+  SocketClient first = idle();
+  SocketClient second = connect();
+  second.send(get("/"));
+  ASSERT_TRUE(received(2 * get("/").size()));
+  ASSERT_TRUE(has_ticked());
+  EXPECT_EQ(asked(first), 200u) << "its client was about to go on";
+  clock_.advance(Places::kLeastIdle);
+  EXPECT_EQ(second.receive().status, 200u);
+  EXPECT_TRUE(first.closed_by_server());
+}
+
+TEST_F(HttpPlacesTest, OneThatHasNeverAskedGivesWayBeforeOneThatHas) {
+  start_with(2);
+  SocketClient used = idle();
+  clock_.advance(Places::kLeastIdle);
+  SocketClient never = silent();
+  SocketClient more = connect();
+  EXPECT_EQ(asked(more), 200u);
+  EXPECT_TRUE(never.closed_by_server());
+  EXPECT_EQ(asked(used), 200u);
+}
+
+TEST_F(HttpPlacesTest, OneThatStopsAmidstItsHeadGivesWay) {
+  start_with(1);
+  SocketClient half = connect();
+  half.send("GET / HTT");
+  ASSERT_TRUE(received(9));
+  clock_.advance(Places::kLeastIdle);
+  SocketClient more = connect();
+  EXPECT_EQ(asked(more), 200u);
+  EXPECT_TRUE(half.closed_by_server());
+}
+
+TEST_F(HttpPlacesTest, OneThatSomethingLivesAsLongAsStays) {
+  start_with(1);
+  SocketClient first = idle("/stay");
+  clock_.advance(Places::kLeastIdle);
+  SocketClient second = connect();
+  EXPECT_EQ(asked(second), 503u);
+  EXPECT_EQ(asked(first), 200u);
+}
+
+// Whoever takes the places beyond the limit too keeps nobody out.
+TEST_F(HttpPlacesTest, BeyondTheLimitTheOneThatHasWaitedLongestGivesWay) {
+  limits_.threads = 2;
+  start_with(1);
+  const SocketClient first = busy();
+  std::deque<SocketClient> crowd;
+  for (std::uint32_t i = 0; i < 3 * Places::kBeyond; ++i) {
+    crowd.push_back(connect());
+    if (i % 3 == 1) crowd.back().send("GET");
+    // What it is told is never read.
+    if (i % 3 == 2)
+      crowd.back().send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999\r\n\r\n");
+  }
+  ASSERT_TRUE(
+      eventually([&] { return server_->stats().connections_accepted == 3 * Places::kBeyond + 1; }));
+  EXPECT_LE(server_->stats().connections_open, 1 + 2 * Places::kBeyond);
+  for (int i = 0; i < 10; ++i) {
+    SocketClient probe = connect();
+    EXPECT_EQ(asked(probe, "/alive"), 200u);
+  }
+}
+
+TEST_F(HttpPlacesTest, BeyondTheLimitNoResponseWithoutAnEndIsBegun) {
+  std::vector<UniqueFunction<void(Download::Pieces)>> kept;
+  handler_.on_begin = [&kept](const RequestHead&) -> BodyPlan {
+    Response response = text_response(200, "");
+    response.endless = true;
+    response.download = std::make_unique<ScriptedDownload>(
+        nullptr, [&kept](auto ready) { kept.push_back(std::move(ready)); });
+    return response;
+  };
+  start_with(1);
+  SocketClient first = connect();
+  first.send(get("/"));
+  ASSERT_TRUE(received(get("/").size()));
+  SocketClient second = connect();
+  EXPECT_EQ(asked(second), 503u);
+  server_.reset();
+}
+
+TEST_F(HttpPlacesTest, TheUnixSocketHasPlacesOfItsOwn) {
+  limits_.max_unix_connections = 1;
+  start_with(1);
+  const SocketClient first = busy();
+  SocketClient local = SocketClient::local(listen_.unix_path);
+  EXPECT_EQ(asked(local), 200u);
+  const std::size_t before = waiting();
+  local.send(get("/wait"));
+  ASSERT_TRUE(eventually([&] { return waiting() == before + 1; }));
+  SocketClient more = SocketClient::local(listen_.unix_path);
+  EXPECT_EQ(asked(more), 503u);
+  SocketClient probe = SocketClient::local(listen_.unix_path);
+  EXPECT_EQ(asked(probe, "/alive"), 200u);
+}
+
+}  // namespace
+}  // namespace cairn::http::testing
