@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/assert.hpp"
 #include "base/line_writer.hpp"
 #include "base/process_log.hpp"
 #include "base/standard_files.hpp"
@@ -296,6 +297,19 @@ TEST(ProcessLog, IsWhereWorkThatThrewIsToldOf) {
   EXPECT_THAT(lines.front(), HasSubstr("msg=\"work of a thread failed\" work=\"a thread\" "
                                        "why=\"no memory\""));
   EXPECT_THAT(lines.back(), HasSubstr("left_out=9900"));
+}
+
+TEST(LastWords, ComeBehindWhatTheLogHasQueued) {
+  EXPECT_DEATH(
+      {
+        const fakes::ManualClock clock;
+        LineWriter writer(STDERR_FILENO);
+        Logger log(clock, writer, {});
+        const ProcessLog process_log(log);
+        for (int i = 0; i < 50; ++i) log.info("queued", {{"n", i}});
+        invariant_broken("one", "is two");
+      },
+      "msg=queued n=49\n.*invariant broken at .*one");
 }
 
 // In a process of its own whose stderr is full: it ends, by its own abort or its alarm.
