@@ -1,13 +1,17 @@
 #include "server/http/tls.hpp"
 
+#include <fcntl.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <string_view>
+#include <system_error>
 #include <utility>
+
+#include "base/file_descriptor.hpp"
 
 namespace cairn::http {
 namespace {
@@ -29,11 +33,14 @@ std::string last_reason() {
   return text;
 }
 
+// OpenSSL tells of a file that cannot be opened in words of its own library.
 Error unusable(const std::string& what, const std::string& path) {
-  std::error_code ignored;
-  const bool is_there = std::filesystem::exists(path, ignored);
-  return {is_there ? ErrorCode::malformed : ErrorCode::not_found,
-          what + " '" + path + "' cannot be used: " + last_reason()};
+  const std::string reason = last_reason();
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file) return {ErrorCode::malformed, what + " '" + path + "' cannot be used: " + reason};
+  const int number = errno;
+  return {ErrorCode::not_found,
+          what + " '" + path + "' cannot be used: " + std::generic_category().message(number)};
 }
 
 // Of the protocols that a client offers there is one that we speak.

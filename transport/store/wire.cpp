@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <boost/asio/connect.hpp>
@@ -11,6 +12,7 @@
 #include <boost/asio/ssl/stream.hpp>
 #include <cerrno>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 namespace cairn {
@@ -169,8 +171,11 @@ class TlsWire final : public StreamWire<asio::ssl::stream<Tcp::socket>> {
 };
 
 Error cannot_use(std::string_view what, const std::filesystem::path& path, error_code why) {
-  return {ErrorCode::unavailable,
-          std::string(what) + " '" + path.string() + "' cannot be used: " + why.message()};
+  // Asio tells of a file that cannot be opened in the words of its library.
+  const int number = path.empty() || ::access(path.c_str(), R_OK) == 0 ? 0 : errno;
+  const std::string reason = number == 0 ? why.message() : std::generic_category().message(number);
+  return {number == 0 ? ErrorCode::malformed : ErrorCode::not_found,
+          std::string(what) + " '" + path.string() + "' cannot be used: " + reason};
 }
 
 }  // namespace
