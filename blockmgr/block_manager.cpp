@@ -73,13 +73,18 @@ struct BlockManager::Impl {
   struct Member {
     std::shared_ptr<Cache> cache;
     std::vector<std::filesystem::path> disk_files;  // resolved; none without a disk tier
+    bool had_files = false;                         // which were there before it was made
+    std::uint32_t asked_disk_blocks = 0;            // of its making; it may not have got them
   };
 
   // Files are claimed by locks, handles by name.
   Result<> check_handle(const ExportedMemory& memory) const;
   Result<BlockLayout> make_layout(const CacheConfig& config, Tier tier) const;
   Result<> check_disk_path(const CacheConfig& config) const;
-  Result<Member> make_cache(const CacheConfig& config) CAIRN_REQUIRES(creating);
+  Result<Member> make_cache(CacheConfig config) CAIRN_REQUIRES(creating);
+  void resize_disk_tier(Member& member);
+  static bool is_as_asked(const Member& member, const CacheConfig& asked);
+  void remove(std::string_view name, bool with_files) CAIRN_EXCLUDES(creating);
 
   const std::shared_ptr<CacheServices> services;
   std::unique_ptr<Groups> groups;
@@ -195,7 +200,7 @@ Result<> BlockManager::Impl::check_disk_path(const CacheConfig& config) const {
   return {};
 }
 
-Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(const CacheConfig& config) {
+Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(CacheConfig config) {
   CAIRN_TRY(check_config(config, services->options));
   Member member;
   CacheCore::Parts parts{.config = config,
@@ -219,13 +224,16 @@ Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(const CacheCon
   bool is_new = false;
   std::uint64_t damaged_slot_files = 0;
   NewDiskTier new_disk_tier;
-  if (config.tiers[index_of(Tier::disk)]) {
+  if (auto& disk_tier = config.tiers[index_of(Tier::disk)]) {
     CAIRN_TRY(check_disk_path(config));
     auto disk = open_disk_tier(config, *services);
     if (!disk) return std::move(disk).error();
     member.disk_files = std::move(disk->files);
     parts.disk_files = member.disk_files;
     is_new = disk->slots.is_new;
+    member.had_files = !is_new;
+    member.asked_disk_blocks = std::exchange(disk_tier->num_blocks, disk->slots.slots->num_slots());
+    parts.config = config;
     damaged_slot_files = disk->slots.damage.size();
     if (is_new) {
       new_disk_tier.made(member.disk_files);
@@ -257,7 +265,44 @@ Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(const CacheCon
     return Error{ErrorCode::no_capacity, "there is no memory for the cache's index"};
   }
   new_disk_tier.keep();
+  if (member.had_files) resize_disk_tier(member);
   return member;
+}
+
+// A tier whose files have another size than it is to have gets that once its blocks are there: what
+// fits stays, in the order in which it would stay if it were changed later.
+void BlockManager::Impl::resize_disk_tier(Member& member) {
+  Cache& cache = *member.cache;
+  const std::uint32_t had = cache.config().tiers[index_of(Tier::disk)]->num_blocks;
+  if (had == member.asked_disk_blocks) return;
+  CacheChange change;
+  change.num_blocks[index_of(Tier::disk)] = member.asked_disk_blocks;
+  // Whoever makes a cache remembers what it is to be.
+  const auto changed = cache.change(change, [](const CacheConfig&) { return Result<>(); });
+  const std::string& name = cache.config().name;
+  if (changed) {
+    services->log.warning(
+        "a disk tier has another size than at the last start",
+        {{"cache", name}, {"num_blocks", member.asked_disk_blocks}, {"before", had}});
+    member.asked_disk_blocks = had;
+  } else {
+    services->log.error("a disk tier keeps the size that it had",
+                        {{"cache", name},
+                         {"num_blocks", had},
+                         {"asked_for", member.asked_disk_blocks},
+                         {"detail", changed.error().detail}});
+  }
+}
+
+bool BlockManager::Impl::is_as_asked(const Member& member, const CacheConfig& asked) {
+  CacheConfig there = member.cache->config();
+  if (there == asked) return true;
+  // It could not have that size when it was made, and has not been changed since.
+  auto& disk = there.tiers[index_of(Tier::disk)];
+  const auto& made = member.cache->core_->config.tiers[index_of(Tier::disk)];
+  if (!disk || disk->num_blocks != made->num_blocks) return false;
+  disk->num_blocks = member.asked_disk_blocks;
+  return there == asked;
 }
 
 void BlockManager::checkpoint() {
@@ -276,7 +321,7 @@ Result<BlockManager::Created> BlockManager::create_cache(const CacheConfig& give
       if (Section section(core, LockUse::upkeep); section->dropped) {
         return Error{ErrorCode::state_conflict, "cache " + config.name + " is being removed"};
       }
-      if (at->second.cache->config() == config) {
+      if (Impl::is_as_asked(at->second, config)) {
         CAIRN_TRY(check_imports(*at->second.cache, config));
         return Created{at->second.cache, false};
       }
@@ -354,25 +399,47 @@ Result<std::uint64_t> BlockManager::drop_cache(std::string_view name, bool force
     }
     section.shut();
   }
+  impl_->remove(name, true);
+  return ended;
+}
+
+void BlockManager::take_back(const Created& created) {
+  const std::string& name = created.cache->config().name;
+  {
+    Section section(*created.cache->core_, LockUse::upkeep);
+    if (section->dropped) return;
+    section.shut();
+  }
+  bool had_files = false;
+  {
+    MutexLock lock(impl_->mutex);
+    had_files = impl_->members.find(name)->second.had_files;
+  }
+  impl_->remove(name, !had_files);
+}
+
+void BlockManager::Impl::remove(std::string_view name, bool with_files) {
+  std::shared_ptr<Cache> cache;
+  std::vector<std::filesystem::path> disk_files;
+  {
+    MutexLock lock(mutex);
+    const Member& member = members.find(name)->second;
+    cache = member.cache;
+    if (with_files) disk_files = member.disk_files;
+  }
+  CacheCore& core = *cache->core_;
   {
     // One that is under way ends first; none begins any more. It may wait for a disk, so no lock of
     // the manager's is held.
     MutexLock no_checkpoint(core.checkpointing);
   }
-  MutexLock creating(impl_->creating);
-  std::vector<std::filesystem::path> disk_files;
-  {
-    MutexLock lock(impl_->mutex);
-    disk_files = impl_->members.find(name)->second.disk_files;
-  }
+  MutexLock lock_creating(creating);
   // The engine may still be using the file; its name is free for the next one.
   remove_disk_tier(disk_files);
-  MutexLock lock(impl_->mutex);
-  const auto at = impl_->members.find(name);
-  impl_->retired.retire(core);
-  impl_->by_number.erase(core.number);
-  impl_->members.erase(at);
-  return ended;
+  MutexLock lock(mutex);
+  retired.retire(core);
+  by_number.erase(core.number);
+  members.erase(members.find(name));
 }
 
 Result<std::shared_ptr<Cache>> BlockManager::cache_of(const LeaseId& lease) const {

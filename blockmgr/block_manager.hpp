@@ -32,10 +32,15 @@ class BlockManager {
     std::shared_ptr<Cache> cache;
     bool is_new = false;  // false: it was there with the same configuration
   };
-  // Reserves the tiers' memory and files. cache_exists with another configuration;
+  // Reserves the tiers' memory and files. A disk tier whose files are there with another number of
+  // slots is resized: what fits stays. Where it cannot be, it keeps the size it has, which a change
+  // may try again. cache_exists with another configuration;
   // impossible_shape; no_capacity; too_many; impossible for a disk path that leaves the data
   // directory.
   Result<Created> create_cache(const CacheConfig& given);
+  // Undoes it: what was made goes, and files that were there before stay as they are.
+  // REQUIRES: is_new.
+  void take_back(const Created& created);
   // Keeps what the caller remembers of a cache in the labels of its slot files, whatever it is, so
   // that labelled_files() tells it where the caller's own copy is lost. Nothing without a disk
   // tier. Blocks on I/O. impossible: more than kMaxDescriptionBytes; unknown_cache; io_error;

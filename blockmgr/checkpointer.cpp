@@ -1,5 +1,6 @@
 #include "blockmgr/checkpointer.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <mutex>
 #include <utility>
@@ -11,6 +12,8 @@ namespace {
 
 // How often it looks whether a log is half full or the period over.
 constexpr std::chrono::milliseconds kCheckpointLook{200};
+// Between the first two tries of a checkpoint that fails.
+constexpr std::chrono::seconds kFirstPause{1};
 
 }  // namespace
 
@@ -40,14 +43,19 @@ void Checkpointer::look(TimePoint now) {
     bool wanted = false;
     {
       Section section(core, LockUse::upkeep);
-      const bool early = core.journal->wants_checkpoint() && !failing_.contains(core.number);
+      const auto failing = failing_.find(core.number);
+      const bool may_again = failing == failing_.end() || now >= failing->second.not_before;
+      const bool early = core.journal->wants_checkpoint() && may_again;
       wanted = !section->dropped && (early || (all && core.journal->has_changes()));
     }
     if (!wanted) continue;
     if (checkpoint_disk_tier(core)) {
       failing_.erase(core.number);
     } else {
-      failing_.insert(core.number);
+      Failing& failing = failing_[core.number];
+      failing.pause = std::clamp<Duration>(2 * failing.pause, kFirstPause,
+                                           std::max<Duration>(options_.period, kFirstPause));
+      failing.not_before = now + failing.pause;
     }
   }
 }

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
-#include <set>
 #include <stop_token>
 #include <vector>
 
@@ -34,8 +34,14 @@ class Checkpointer {
   const Clock& clock_;
   const Options options_;
   // The thread's:
-  TimePoint last_;                   // when all were made durable
-  std::set<std::uint32_t> failing_;  // tried again with the next period: a full disk stays full
+  TimePoint last_;  // when all were made durable
+  // By cache. The next try of one that failed comes later each time: a full disk may stay full, and
+  // a try may write much of it.
+  struct Failing {
+    Duration pause{};
+    TimePoint not_before{};
+  };
+  std::map<std::uint32_t, Failing> failing_;
   Mutex mutex_;
   Condition wake_;
   Thread thread_;  // last: it uses all the others

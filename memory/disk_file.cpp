@@ -97,11 +97,17 @@ Result<Region> Region::disk_file(const std::filesystem::path& path, std::uint64_
   if (!locked(fd)) {
     return Error{ErrorCode::state_conflict, path.string() + ": is in use by another region"};
   }
-  CAIRN_TRY(check_room(path, fd, status, size_bytes));
-  if (auto resized = resize(path, fd, static_cast<::off_t>(size_bytes)); !resized) {
+  Result<> reserved = check_room(path, fd, status, size_bytes);
+  if (reserved) reserved = resize(path, fd, static_cast<::off_t>(size_bytes));
+  if (!reserved) {
     // Somebody else took the room: what was reserved goes back, the file's own bytes stay.
     [[maybe_unused]] const int undone = ::ftruncate(fd, status.st_size);
-    return std::move(resized).error();
+  }
+  // A file that has its length has its bytes too, although it may have holes (a copy, a file system
+  // that compresses): on a full disk a write into one of those fails by itself.
+  const bool has_length = status.st_size >= static_cast<::off_t>(size_bytes);
+  if (!reserved && !(has_length && reserved.error().code == ErrorCode::no_capacity)) {
+    return std::move(reserved).error();
   }
   const Parts parts{.kind = StorageKind::disk, .fd = fd, .size_bytes = size_bytes};
   return adopt(parts, std::make_unique<OpenFile>(std::move(file)));

@@ -68,7 +68,8 @@ class Region {
   // the machine refuses it, out_of_range for 0 bytes.
   static Result<Region> system(std::uint64_t size_bytes);
   // A file of exactly `size_bytes`, made if missing, its blocks reserved where the file system can,
-  // so that a full disk is found here and not at a write; existing bytes are kept. The file stays
+  // so that a full disk is found here and not at a write; existing bytes are kept. A file that is
+  // as long already is taken on a full disk too, with the holes that it may have. The file stays
   // when the Region goes, and is locked until then. no_capacity: the disk is full; state_conflict:
   // another Region, of this process or another, has the file; out_of_range: 0 bytes; io_error else.
   static Result<Region> disk_file(const std::filesystem::path& path, std::uint64_t size_bytes);

@@ -20,6 +20,7 @@
 #include "server/auth/tokens.hpp"
 #include "server/codec/json_log.hpp"
 #include "server/config/command_line.hpp"
+#include "server/config/may_pass.hpp"
 #include "server/server.hpp"
 #include "server/service_manager.hpp"
 #include "server/ticker.hpp"
@@ -27,8 +28,8 @@
 namespace {
 
 constexpr int kExitDone = 0;
-constexpr int kExitFailed = 1;
-constexpr int kExitWrongSetting = 2;
+constexpr int kExitFailed = 1;        // another start may succeed
+constexpr int kExitWrongSetting = 2;  // it would fail like this one
 // What a reader of the log who stands still may delay a start by.
 constexpr std::chrono::milliseconds kStartFlush{500};
 
@@ -65,9 +66,9 @@ int wait_for_stop(cairn::Server& server) {
 }
 
 // Never waits for a reader of stderr who stands still.
-int refuse(const cairn::Error& why) {
+int refuse(const cairn::Error& why, int exit_code = kExitWrongSetting) {
   cairn::write_last_words("cairn-server: " + cairn::printable(why.detail) + "\n");
-  return kExitWrongSetting;
+  return exit_code;
 }
 
 // As the library's own, but it waits for no reader.
@@ -126,7 +127,10 @@ int serve(const cairn::Settings& settings) {
       {.least = settings.log_level, .form = is_json ? cairn::json_log_line : cairn::logfmt_line});
   const cairn::ProcessLog process_log(log);
   auto server = cairn::Server::start(settings, clock, log);
-  if (!server) return refuse(server.error());
+  if (!server) {
+    const bool may_pass = cairn::may_pass(server.error().code);
+    return refuse(server.error(), may_pass ? kExitFailed : kExitWrongSetting);
+  }
   // Whoever waits for this line finds all that was said of the start in the log.
   log.flush(kStartFlush);
   out.write("cairn-server " + std::string(cairn::kVersion) + " listening on " +

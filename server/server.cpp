@@ -17,6 +17,7 @@
 #include "blockmgr/index/config_check.hpp"
 #include "memory/gpu_presence.hpp"
 #include "server/api_handler.hpp"
+#include "server/cache_start.hpp"
 #include "server/config/data_dir.hpp"
 #include "server/file_limit.hpp"
 #include "server/offload_at_stop.hpp"
@@ -36,6 +37,8 @@ constexpr std::chrono::milliseconds kTickPeriod{20};
 constexpr std::chrono::milliseconds kWarningPeriod{250};
 // What a burst of long bodies took goes back after one to two of these.
 constexpr std::chrono::seconds kIdleMemoryPeriod{10};
+// What could not be made at the start is tried again so often at the most.
+constexpr std::chrono::seconds kRetryPeriod{1};
 // Scrapes, lists and changes of caches that wait their turn; each is a request on a connection.
 constexpr std::size_t kMaxQueuedTasks = 256;
 
@@ -102,8 +105,12 @@ std::function<void(std::string_view)> crash_at(const std::string& where) {
   };
 }
 
-BlockManagerOptions block_options(const Settings& settings, Logger& log) {
+BlockManagerOptions block_options(const Settings& settings, DataDir& data_dir, Logger& log) {
   BlockManagerOptions options = settings.blocks;
+  options.disk.check_folder = [&data_dir, may_be_new = options.disk.replace_other_shape](
+                                  const std::filesystem::path& folder) {
+    return data_dir.use_folder({.path = folder, .may_be_new = may_be_new});
+  };
   options.failpoint = crash_at(settings.crash_at);
   options.on_pressure = [&log](const PressureEvent& event) {
     log.warning("pressure", {{"cache", event.cache},
@@ -193,12 +200,18 @@ struct Server::Parts {
         runtime(std::move(devices)),
         disk(std::move(disk_io)),
         engine(*runtime, *disk, time, settings.transfers),
-        manager(*runtime, engine, time, logger, block_options(settings, logger), settings.groups),
+        manager(*runtime, engine, time, logger, block_options(settings, data_dir, logger),
+                settings.groups),
         shared(beyond.store == nullptr
                    ? nullptr
                    : std::make_unique<SharedTiers>(manager, std::move(beyond), time,
                                                    engine.executor(), settings.shared_tier)),
         catalog(given.data_dir, manager, logger),
+        start({.manager = manager,
+               .catalog = catalog,
+               .unmade = unmade,
+               .shared = shared.get(),
+               .log = logger}),
         counters(ApiHandler::route_labels(), ApiHandler::method_labels()),
         history(time),
         waits(manager),
@@ -217,6 +230,7 @@ struct Server::Parts {
                 .readers = readers,
                 .admin = admin,
                 .catalog = catalog,
+                .unmade = unmade,
                 .counters = counters,
                 .history = history,
                 .sites = sites,
@@ -247,6 +261,11 @@ struct Server::Parts {
     warnings.look(warnings_of(service));
   }
 
+  void retry_caches() {
+    if (!wants_retry.exchange(false)) return;
+    if (!admin.try_post([this] { wants_retry = start.retry(); })) wants_retry = true;
+  }
+
   void look_after_memory() {
     if (!reserve.is_short()) return;
     if (!std::exchange(told_of_shortage, true)) {
@@ -259,6 +278,7 @@ struct Server::Parts {
 
   // First no more requests, then what works for them, so that nothing is used after it is gone.
   ~Parts() {
+    retry_ticker.reset();
     if (http) http->drain(0);
     waits.flush();
     readers.stop();
@@ -277,6 +297,8 @@ struct Server::Parts {
   BlockManager manager;
   std::unique_ptr<SharedTiers> shared;  // null: no shared store
   CacheCatalog catalog;
+  UnmadeCaches unmade;
+  CacheStart start;
   HttpCounters counters;
   TrafficHistory history;
   TransferWaits waits;
@@ -296,57 +318,9 @@ struct Server::Parts {
   std::unique_ptr<http::HttpServer> http;
   std::optional<Ticker> memory_ticker;
   std::optional<Ticker> history_ticker;
+  std::atomic<bool> wants_retry{false};
+  std::optional<Ticker> retry_ticker;
 };
-
-// The one that is made where nobody asked for any, with a shared tier or without.
-bool is_only_default(std::vector<CacheConfig> caches) {
-  if (caches.size() != 1) return false;
-  caches.front().shared.reset();
-  return caches.front() == default_cache();
-}
-
-// Those of the settings, and those that an earlier run had with a disk tier. The settings count
-// where both have one of a name, but for the cache that is made where nobody asked for any.
-Result<> Server::make_caches(Parts& parts, Logger& log) {
-  auto remembered = parts.catalog.remembered();
-  if (!remembered) return std::move(remembered).error();
-  std::vector<CacheConfig> wanted = parts.settings.caches;
-  const auto named_like = [](const CacheConfig& cache) {
-    return [&cache](const CacheConfig& other) { return other.name == cache.name; };
-  };
-  if (is_only_default(wanted) && std::ranges::any_of(*remembered, named_like(wanted.front()))) {
-    wanted.clear();
-  }
-  for (const CacheConfig& cache : wanted) {
-    auto created = parts.manager.create_cache(cache);
-    if (created) {
-      if (auto kept = parts.catalog.remember(cache); !kept) created = kept.error();
-    }
-    if (!created) {
-      return Error{created.error().code,
-                   "cache '" + cache.name + "': " + std::move(created).error().detail};
-    }
-    if (parts.shared) parts.shared->of(created->cache);
-    log.info("cache made", {{"cache", cache.name}, {"block_bytes", created->cache->block_bytes()}});
-  }
-  for (const CacheConfig& cache : *remembered) {
-    if (std::ranges::any_of(wanted, named_like(cache))) continue;
-    // One that cannot come back must not keep the others away; its files stay as they are.
-    auto created = parts.manager.create_cache(cache);
-    if (!created) {
-      log.error("a remembered cache could not be made",
-                {{"cache", cache.name}, {"detail", created.error().detail}});
-      parts.service.unmade_caches.push_back({cache.name, created.error().detail});
-      continue;
-    }
-    if (parts.shared) parts.shared->of(created->cache);
-    if (auto kept = parts.catalog.remember(cache); !kept) {
-      log.error("a cache's description could not be written again",
-                {{"cache", cache.name}, {"detail", kept.error().detail}});
-    }
-  }
-  return {};
-}
 
 Result<> check_startable(const Settings& settings, const Clock& clock) {
   CAIRN_TRY(http::check_listen(settings.listen));
@@ -372,7 +346,8 @@ Result<std::unique_ptr<Server>> Server::start(const Settings& settings, const Cl
                                               Logger& log) {
   auto guard = make_guard(settings, clock);
   if (!guard) return std::move(guard).error();
-  auto data_dir = DataDir::open(settings.data_dir);
+  auto data_dir =
+      DataDir::open({.path = settings.data_dir, .must_be_known = settings.known_data_dir}, log);
   if (!data_dir) return std::move(data_dir).error();
   auto runtime = make_runtime(settings, log);
   if (!runtime) return std::move(runtime).error();
@@ -419,7 +394,7 @@ Result<std::unique_ptr<Server>> Server::start(const Settings& settings, const Cl
     if (parts.history.is_due()) parts.history.add(traffic_counts(parts.service));
   });
 
-  CAIRN_TRY(make_caches(*parts, log));
+  CAIRN_TRY(parts->start.make_all(settings.caches));
   for (const RestoreSetting& restore : settings.restore) {
     CAIRN_TRY(restore_at_start(parts->manager, restore, log));
   }
@@ -429,6 +404,9 @@ Result<std::unique_ptr<Server>> Server::start(const Settings& settings, const Cl
     parts->publisher = std::move(*publisher);
     log.info("events are published", {{"endpoint", parts->publisher->endpoint()}});
   }
+  parts->wants_retry = parts->start.has_work();
+  parts->retry_ticker.emplace("caches", kRetryPeriod,
+                              [&retried = *parts] { retried.retry_caches(); });
   service.phase = Phase::serving;
   return std::unique_ptr<Server>(new Server(std::move(parts)));
 }

@@ -38,7 +38,6 @@ class Server {
 
  private:
   struct Parts;
-  static Result<> make_caches(Parts& parts, Logger& log);
   explicit Server(std::unique_ptr<Parts> parts);
   std::unique_ptr<Parts> parts_;
 };

@@ -108,7 +108,9 @@ Result<> CacheCore::check_quota(const BlockQuota* quota, Tier tier, std::uint64_
 }
 
 Result<std::uint32_t> CacheCore::lease_duration_ms(std::optional<std::uint32_t> wanted) const {
-  const std::uint32_t ms = wanted.value_or(settings->default_lease_ms);
+  // The server's limit may have been lowered since the cache was made.
+  const std::uint32_t ms =
+      wanted.value_or(std::min(settings->default_lease_ms, options().max_lease_ms));
   if (ms >= 1 && ms <= options().max_lease_ms) return ms;
   return Error{ErrorCode::out_of_range, "lease_ms is " + std::to_string(ms) + ", not 1 to " +
                                             std::to_string(options().max_lease_ms)};

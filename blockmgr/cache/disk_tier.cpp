@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <system_error>
+#include <utility>
 
 #include "blockmgr/cache/disk_recovery.hpp"
 #include "blockmgr/disk/disk_place.hpp"
 #include "blockmgr/disk/learnt_file.hpp"
 #include "blockmgr/index/config_check.hpp"
+#include "transport/io/slot_file_label.hpp"
 
 namespace cairn {
 namespace {
@@ -50,20 +52,49 @@ std::vector<std::filesystem::path> disk_roots(const BlockManagerOptions& options
   return {options.data_dir / "disk"};
 }
 
+namespace {
+
+// How many slots such files say that they have, of those that have blocks of this cache's shape; 0:
+// none has.
+std::uint32_t slots_there(const CacheConfig& config,
+                          const std::vector<std::filesystem::path>& files) {
+  const LayoutConfig wanted = tier_shape(config, Tier::disk);
+  std::uint64_t most = 0;
+  for (const auto& file : files) {
+    const auto found = find_slot_file_label(file);
+    if (!found || !*found || (*found)->label.owner != config.name) continue;
+    LayoutConfig shape = (*found)->label.shape;
+    const std::uint64_t num_slots = std::exchange(shape.num_blocks, wanted.num_blocks);
+    shape.alignment = wanted.alignment;  // a label does not keep it
+    if (shape == wanted) most = std::max<std::uint64_t>(most, num_slots);
+  }
+  return static_cast<std::uint32_t>(most);
+}
+
+}  // namespace
+
 Result<DiskTier> open_disk_tier(const CacheConfig& config, const CacheServices& services) {
   const DiskOptions& options = services.options.disk;
   std::vector<std::filesystem::path> files;
   for (const auto& root : disk_roots(services.options)) {
-    auto file = prepare_disk_place({root, disk_path(config)});
+    auto file = prepare_disk_place({root, disk_path(config), options.check_folder});
     if (!file) return std::move(file).error();
     files.push_back(std::move(*file));
   }
-  auto file = open_slot_file({.paths = files,
-                              .owner = config.name,
-                              .shape = tier_shape(config, Tier::disk),
-                              .replace_other_shape = options.replace_other_shape,
-                              .direct = options.direct,
-                              .check_every_read = options.checksums});
+  SlotFileOptions slots{.paths = files,
+                        .owner = config.name,
+                        .shape = tier_shape(config, Tier::disk),
+                        .replace_other_shape = options.replace_other_shape,
+                        .direct = options.direct,
+                        .check_every_read = options.checksums};
+  const std::uint32_t there = slots_there(config, files);
+  const bool grows = there > 0 && there < slots.shape.num_blocks;
+  if (there > slots.shape.num_blocks) slots.shape.num_blocks = there;
+  auto file = open_slot_file(slots);
+  if (!file && grows && file.error().code == ErrorCode::no_capacity) {
+    slots.shape.num_blocks = there;
+    file = open_slot_file(slots);
+  }
   if (!file) return std::move(file).error();
   if (!file->not_direct.empty()) {
     services.log.info("disk tier goes through the page cache",
@@ -125,6 +156,12 @@ Result<DiskDamageStats> start_disk_tier(CacheCore& core, bool is_new) {
     take_learnt(core);
   }
   CAIRN_TRY(core.journal->begin());
+  if (const std::string& why = core.journal->why_no_log(); !why.empty()) {
+    core.services->log.error(
+        "changes of a disk tier are not noted until there is room for its log: what is erased "
+        "until then may be back after a kill",
+        {{"cache", core.config.name}, {"detail", why}});
+  }
   {
     Section section(core, LockUse::upkeep);
     section->store.note_changes(*core.journal, *core.slot_checksums);

@@ -23,7 +23,9 @@ struct DiskTier {
   std::vector<std::filesystem::path> files;
   SlotFile slots;
 };
-// Finds the slot files, or makes them. What prepare_disk_place and open_slot_file refuse.
+// Finds the slot files, or makes them. Files with more slots than are asked for have those still,
+// and files with fewer keep theirs where the disk has no room for more. What
+// DiskOptions::check_folder, prepare_disk_place and open_slot_file refuse.
 Result<DiskTier> open_disk_tier(const CacheConfig& config, const CacheServices& services);
 
 // The pinned tier is what moves to and from disk.

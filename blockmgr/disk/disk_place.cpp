@@ -57,6 +57,7 @@ Result<fs::path> prepare_disk_place(const DiskPlace& place) {
     return Error{ErrorCode::io_error, what + " for the disk tier: " + error.message()};
   };
   const fs::path root = place.root;
+  if (place.check_root) CAIRN_TRY(place.check_root(root));
   fs::create_directories(root, error);
   if (error) return failed("cannot make " + root.string());
   const fs::path real_root = fs::canonical(root, error);

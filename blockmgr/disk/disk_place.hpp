@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@ namespace cairn {
 struct DiskPlace {
   std::filesystem::path root;
   std::string path;
+  // Asked before anything is made; what it refuses is refused.
+  std::function<Result<>(const std::filesystem::path& root)> check_root = {};
 };
 Result<std::filesystem::path> prepare_disk_place(const DiskPlace& place);
 

@@ -102,6 +102,7 @@ Result<SlotJournal::Found> SlotJournal::load() {
   }
   std::uint64_t expected = first_log;
   LogEnding ending = LogEnding::open;  // of the last log
+  bool any_ran_full = false;           // which is no damage
   std::uint64_t highest = 0;
   for (const auto& [number, path] : logs_of(options_.path)) {
     highest = std::max(highest, number);
@@ -128,7 +129,10 @@ Result<SlotJournal::Found> SlotJournal::load() {
     }
     if (number != expected++) found.complete = false;
     ending = head->ending;
-    if (ending == LogEnding::ran_full) found.complete = false;
+    if (ending == LogEnding::ran_full) {
+      any_ran_full = true;
+      found.complete = false;
+    }
     SlotRecordReader reader(log->bytes().subspan(sizeof(IndexFileHead)), head->seed);
     const bool same_boot = head->boot == boot_;
     while (const auto record = reader.next()) take(*record, same_boot);
@@ -145,7 +149,7 @@ Result<SlotJournal::Found> SlotJournal::load() {
   if (ending != LogEnding::open) found.complete = false;
   // A checkpoint has a log beside it from its first moment on.
   if (last_number_ < first_log) found.complete = false;
-  if (!found.complete && ending != LogEnding::ran_full && found.damage.empty()) {
+  if (!found.complete && !any_ran_full && found.damage.empty()) {
     found.damage.push_back(options_.path.string() + ": a part of its index has gone");
   }
   last_number_ = std::max(last_number_, first_log);
@@ -171,7 +175,13 @@ Result<SlotJournal::NewLog> SlotJournal::make_log(std::uint64_t number) const {
 Result<> SlotJournal::begin() {
   const std::uint64_t before = last_number_;
   auto log = make_log(before + 1);
-  if (!log) return std::move(log).error();
+  if (!log) {
+    why_no_log_ = std::move(log).error().detail;
+    no_room_ = true;
+    // A log that comes later does not follow those found: something lies between them.
+    last_number_ = before + 1;
+    return say_ran_full(log_path(options_.path, before));
+  }
   last_number_ = before + 1;
   log_ = std::move(*log);
   // Without a spare it goes on as well: the next checkpoint makes one.
@@ -183,7 +193,7 @@ Result<> SlotJournal::begin() {
 }
 
 void SlotJournal::use_spare() {
-  log_->say_continued();
+  if (log_) log_->say_continued();
   log_ = std::move(spare_);
   spare_ = nullptr;
 }
@@ -196,8 +206,8 @@ void SlotJournal::switch_log(NewLog fresh) {
   no_room_ = false;
   older_logs_ = 0;
   // One that note() made meanwhile comes after it: it stays behind, empty.
-  if (fresh && fresh->number() < log_->number()) fresh = nullptr;
-  if (!spare_ && log_->half_full()) spare_ = std::exchange(fresh, nullptr);
+  if (fresh && log_ && fresh->number() < log_->number()) fresh = nullptr;
+  if (!spare_ && (!log_ || log_->half_full())) spare_ = std::exchange(fresh, nullptr);
   // A log that is not left counts whole: what is in it and in the checkpoint too does no harm.
   if (spare_) use_spare();
   spare_ = std::move(fresh);
@@ -205,7 +215,8 @@ void SlotJournal::switch_log(NewLog fresh) {
 }
 
 void SlotJournal::note(const SlotRecordView& record) {
-  if (!log_->fits(record) && !spare_ && !no_room_) {
+  const bool has_room = log_ && log_->fits(record);
+  if (!has_room && !spare_ && !no_room_) {
     const std::uint64_t number = reserve_number();
     if (auto made = make_log(number)) {
       spare_ = std::move(*made);
@@ -214,14 +225,14 @@ void SlotJournal::note(const SlotRecordView& record) {
       no_room_ = true;
     }
   }
-  if (!log_->fits(record) && spare_) use_spare();
-  log_->note(record);
+  if (!has_room && spare_) use_spare();
+  if (log_) log_->note(record);
 }
 
 bool SlotJournal::wants_checkpoint() const {
-  return log_->half_full() || !spare_ || older_logs_ >= kManyLogs;
+  return !log_ || log_->half_full() || !spare_ || older_logs_ >= kManyLogs;
 }
-bool SlotJournal::has_changes() const { return !log_->empty(); }
+bool SlotJournal::has_changes() const { return !log_ || !log_->empty(); }
 
 Result<> SlotJournal::start_checkpoint() {
   const fs::path beside = beside_slot_file(options_.path, kNewIndex);

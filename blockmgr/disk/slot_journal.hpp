@@ -47,14 +47,17 @@ class SlotJournal {
   Result<Found> load();
 
   // Begins the first log of this run. Its number is above those found, and so rises from run to
-  // run.
+  // run. Where none can be made, why_no_log() says why: what changes is noted nowhere until the
+  // next checkpoint has made one, and a start before that reads the headers. An error where not
+  // even that could be said to such a start.
   Result<> begin();
+  const std::string& why_no_log() const { return why_no_log_; }
   std::uint64_t next_log() const { return last_number_ + 1; }
   // Under the lock. Where neither log nor spare has room another log is made at once, which takes
   // milliseconds; where the disk is full too the log says that it lacks something.
   void note(const SlotRecordView& record);
-  // Under the lock. Half full, without a spare, or one of many, so that the next checkpoint should
-  // not wait.
+  // Under the lock. Without a log, half full, without a spare, or one of many, so that the next
+  // checkpoint should not wait.
   bool wants_checkpoint() const;
   bool has_changes() const;  // under the lock
 
@@ -85,8 +88,9 @@ class SlotJournal {
 
   const Options options_;
   const std::uint64_t boot_;  // of the machine
-  NewLog log_;
+  NewLog log_;                // null: none could be made yet
   NewLog spare_;
+  std::string why_no_log_;
   bool no_room_ = false;          // for another log
   std::uint64_t older_logs_ = 0;  // that were found
   std::uint64_t last_number_ = 0;

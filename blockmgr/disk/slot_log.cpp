@@ -85,19 +85,27 @@ std::map<std::uint64_t, fs::path> logs_of(const fs::path& slot_file) {
   return logs;
 }
 
-Result<> say_continued(const fs::path& path) {
+namespace {
+
+Result<> say_of_earlier(const fs::path& path, LogEnding ending) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0 && errno == ENOENT) return {};
   if (fd < 0) return index_file_failure(path, "opened");
   IndexFileHead head{};
   Result<> said;
   if (::pread(fd, &head, sizeof(head), 0) == sizeof(head) && head.ending == LogEnding::open) {
-    head.ending = LogEnding::continued;
+    head.ending = ending;
     said = write_index_file(fd, std::as_bytes(std::span(&head.ending, 1)),
                             offsetof(IndexFileHead, ending), path);
   }
   ::close(fd);
   return said;
 }
+
+}  // namespace
+
+Result<> say_continued(const fs::path& path) { return say_of_earlier(path, LogEnding::continued); }
+
+Result<> say_ran_full(const fs::path& path) { return say_of_earlier(path, LogEnding::ran_full); }
 
 }  // namespace cairn

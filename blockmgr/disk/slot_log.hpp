@@ -47,5 +47,6 @@ std::filesystem::path log_path(const std::filesystem::path& slot_file, std::uint
 std::map<std::uint64_t, std::filesystem::path> logs_of(const std::filesystem::path& slot_file);
 // Of a log of an earlier run, where there is one and it did not run full.
 Result<> say_continued(const std::filesystem::path& path);
+Result<> say_ran_full(const std::filesystem::path& path);  // likewise
 
 }  // namespace cairn

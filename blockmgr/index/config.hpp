@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/result.hpp"
 #include "blockmgr/eviction/policy.hpp"
 #include "blockmgr/index/types.hpp"
 #include "layouts/geometry.hpp"
@@ -115,7 +116,7 @@ struct CacheConfig {
   std::array<std::optional<TierConfig>, kNumTiers> tiers;
   OffloadMode offload = OffloadMode::on_evict;
   EvictionKind eviction = EvictionKind::lru;
-  std::uint32_t default_lease_ms = 30'000;
+  std::uint32_t default_lease_ms = 30'000;  // max_lease_ms bounds it where it is used
   // Of a tier; nothing: the server's.
   std::array<std::optional<PressureConfig>, kNumTiers> pressure = {};
   CacheQuota quota = {};
@@ -156,6 +157,8 @@ struct DiskOptions {
   bool checksums = true;  // false: only the first read after a restart is checked
   // A slot file that holds blocks of another shape is made anew, empty, instead of refused.
   bool replace_other_shape = false;
+  // Asked before a slot file in a folder is opened or made; what it refuses keeps the cache away.
+  std::function<Result<>(const std::filesystem::path& folder)> check_folder = {};
   // How often the index of a tier that changed is made durable; 0: only when asked, and at the end.
   std::uint32_t checkpoint_period_ms = 30'000;
   DiskAdmission admission = DiskAdmission::always;

@@ -84,10 +84,7 @@ std::uint32_t different_blocks(const CacheConfig& config) {
 Result<> check_config(const CacheConfig& config, const BlockManagerOptions& options) {
   CAIRN_TRY(check_name("a cache's name", config.name));
   if (config.shared) CAIRN_TRY(check_shared(*config.shared, options));
-  if (config.default_lease_ms < 1 || config.default_lease_ms > options.max_lease_ms) {
-    return out_of_range("default_lease_ms is " + std::to_string(config.default_lease_ms) +
-                        ", not 1 to " + std::to_string(options.max_lease_ms));
-  }
+  if (config.default_lease_ms < 1) return out_of_range("default_lease_ms is 0, not 1 and more");
   std::uint64_t slots = 0;
   bool any = false;
   for (Tier tier : kTiers) {

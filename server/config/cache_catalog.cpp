@@ -16,10 +16,19 @@
 namespace cairn {
 namespace {
 
-// Of a body as it is written without spaces, its members in the order of their names; with the
-// cache's name, so that the description of one is not taken for another's.
-std::string checksum_of(const json& body, const std::string& name) {
-  const std::string text = name + "\n" + body.dump();
+// What a file says, but for its checksum.
+struct Description {
+  json body;
+  std::optional<json> configured;  // nothing: the file is of 0.2
+
+  friend bool operator==(const Description&, const Description&) = default;
+};
+
+// Of the bodies as they are written without spaces, their members in the order of their names; with
+// the cache's name, so that the description of one is not taken for another's.
+std::string checksum_of(const Description& description, const std::string& name) {
+  std::string text = name + "\n" + description.body.dump();
+  if (description.configured) text += "\n" + description.configured->dump();
   const std::uint64_t hash = hash_bytes(std::as_bytes(std::span(text)), 0);
   return to_hex(std::as_bytes(std::span(&hash, 1)));
 }
@@ -31,21 +40,31 @@ Result<json> read_document(const std::filesystem::path& path) {
   return parse_document(text.str());
 }
 
-Result<json> read_body(const std::filesystem::path& path, const std::string& name) {
+Result<Description> read_description(const std::filesystem::path& path, const std::string& name) {
   auto document = read_document(path);
   if (!document) return std::move(document).error();
   const auto body = document->find("cache");
   const auto checksum = document->find("checksum");
-  const bool whole = document->is_object() && body != document->end() &&
-                     checksum != document->end() && *checksum == json(checksum_of(*body, name));
-  if (!whole) return Error{ErrorCode::checksum_mismatch, "it does not have its checksum"};
-  return Result<json>(boost::system::in_place_value, *body);
+  const Error damaged{ErrorCode::checksum_mismatch, "it does not have its checksum"};
+  if (!document->is_object() || body == document->end() || checksum == document->end()) {
+    return damaged;
+  }
+  Description description{.body = *body, .configured = std::nullopt};
+  if (const auto at = document->find("configured"); at != document->end()) {
+    description.configured.emplace(*at);
+  }
+  if (*checksum != json(checksum_of(description, name))) return damaged;
+  return description;
 }
 
-Result<CacheConfig> read_file(const std::filesystem::path& path, const std::string& name) {
-  auto body = read_body(path, name);
-  if (!body) return std::move(body).error();
-  return read_cache_body(*body, name);
+Result<CacheCatalog::Remembered> read_file(const std::filesystem::path& path,
+                                           const std::string& name) {
+  auto description = read_description(path, name);
+  if (!description) return std::move(description).error();
+  auto cache = read_cache_body(description->body, name);
+  if (!cache) return std::move(cache).error();
+  return CacheCatalog::Remembered{.cache = std::move(*cache),
+                                  .configured = std::move(description->configured)};
 }
 
 // What a label says without a description: the disk tier, and the defaults of all else.
@@ -71,13 +90,10 @@ Result<CacheConfig> CacheCatalog::from_slot_file(const std::string& name) const 
   return Error{ErrorCode::not_found, "no slot file is this cache's"};
 }
 
-Result<std::vector<CacheConfig>> CacheCatalog::remembered() {
-  std::vector<CacheConfig> caches;
+Result<std::vector<CacheCatalog::Remembered>> CacheCatalog::remembered() {
+  std::vector<Remembered> caches;
   std::error_code error;
-  std::filesystem::create_directories(folder_, error);
-  if (error) {
-    return Error{ErrorCode::io_error, folder_.string() + " cannot be made: " + error.message()};
-  }
+  if (!std::filesystem::exists(folder_, error) && !error) return caches;
   for (const auto& entry : std::filesystem::directory_iterator(folder_, error)) {
     const std::string name = entry.path().stem().string();
     if (entry.path().extension() != ".json" || !is_cache_name(name)) continue;
@@ -85,9 +101,12 @@ Result<std::vector<CacheConfig>> CacheCatalog::remembered() {
     if (!cache) {
       ++damaged_;
       const Error why = std::move(cache).error();
-      cache = from_slot_file(name);
+      auto from_label = from_slot_file(name);
       const std::string rebuilt =
-          cache ? "from the label of its slot file" : "no: " + cache.error().detail;
+          from_label ? "from the label of its slot file" : "no: " + from_label.error().detail;
+      if (from_label) {
+        cache = Remembered{.cache = std::move(*from_label), .configured = std::nullopt};
+      }
       log_.error("the description of a remembered cache is damaged",
                  {{"file", entry.path().string()}, {"why", why.detail}, {"rebuilt", rebuilt}});
     }
@@ -96,20 +115,35 @@ Result<std::vector<CacheConfig>> CacheCatalog::remembered() {
   if (error) {
     return Error{ErrorCode::io_error, folder_.string() + " cannot be listed: " + error.message()};
   }
-  std::ranges::sort(caches, {}, &CacheConfig::name);
+  std::ranges::sort(caches, {}, [](const Remembered& one) { return one.cache.name; });
   return caches;
 }
 
+void CacheCatalog::configure(const CacheConfig& cache) {
+  configured_.insert_or_assign(cache.name, cache_config_body(cache));
+}
+
 Result<> CacheCatalog::remember(const CacheConfig& cache) {
-  if (!cache.tiers[index_of(Tier::disk)]) return {};
-  const json body = cache_config_body(cache);
+  const auto configured = configured_.find(cache.name);
+  if (!cache.tiers[index_of(Tier::disk)] && configured == configured_.end()) return {};
+  Description now{.body = cache_config_body(cache), .configured = json()};
+  if (configured != configured_.end()) *now.configured = configured->second;
+  const auto there = read_description(file_of(cache.name), cache.name);
   // The label first: what a damaged file is made up for with is never older than the file.
-  CAIRN_TRY(manager_.describe_cache(cache.name, body.dump()));
-  const auto there = read_body(file_of(cache.name), cache.name);
-  if (there && *there == body) return {};
-  const json document = {{"cache", body}, {"checksum", checksum_of(body, cache.name)}};
+  CAIRN_TRY(manager_.describe_cache(cache.name, now.body.dump()));
+  if (there && *there == now) return {};
+  const json document = {{"cache", now.body},
+                         {"checksum", checksum_of(now, cache.name)},
+                         {"configured", *now.configured}};
   const std::string text = document.dump(1) + "\n";
-  return write_durably(file_of(cache.name), std::as_bytes(std::span(text)));
+  std::error_code ignored;
+  std::filesystem::create_directories(folder_, ignored);
+  auto written = write_durably(file_of(cache.name), std::as_bytes(std::span(text)));
+  // What was refused is not to come back by way of the label.
+  if (!written && there) {
+    static_cast<void>(manager_.describe_cache(cache.name, there->body.dump()));
+  }
+  return written;
 }
 
 Result<> CacheCatalog::forget(const std::string& name) { return remove_durably(file_of(name)); }

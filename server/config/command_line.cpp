@@ -5,11 +5,13 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "base/version.hpp"
 #include "server/codec/document.hpp"
 #include "server/config/setting_list.hpp"
+#include "server/config/variables.hpp"
 
 namespace cairn {
 namespace {
@@ -51,6 +53,9 @@ constexpr std::array kFlags = {
          "PEM file; clients then need a certificate that one of these has signed (default none)"},
     Flag{"data-dir", "/data_dir", text,
          "folder of the disk tiers, made if missing, locked while in use (default cairn-data)"},
+    Flag{"known-data-dir", "/known_data_dir", yes,
+         "do not start with a data directory that no server has used, as is found where its file "
+         "system is not mounted"},
     Flag{"import-folders", "/import/folders", paths,
          "folders, with ':' between them, of the files that a cache may import as its memory "
          "(default none)"},
@@ -174,8 +179,9 @@ std::string help_text(const po::options_description& options) {
          "Usage: cairn-server [options]\n\n"
       << options
       << "\nEach option is also read from the environment: --max-leases from CAIRN_MAX_LEASES, "
-         "--config from\nCAIRN_CONFIG. Flags win over variables, variables over the file. The file "
-         "also has:\n\n";
+         "--config from\nCAIRN_CONFIG. Flags win over variables, variables over the file. A "
+         "variable that begins "
+         "with\nCAIRN_ and is no setting is refused. The file also has:\n\n";
   for (const SettingHelp& setting : file_settings()) {
     out << "  " << setting.field << ": " << setting.help << "\n";
   }
@@ -220,8 +226,12 @@ std::string settings_text() {
   return list_settings(all);
 }
 
-// Only the names of flags are looked for: an orchestrator puts variables of its own beside them
-// (CAIRN_PORT, CAIRN_SERVICE_HOST for a service named cairn).
+std::set<std::string> setting_variables() {
+  std::set<std::string> all = {variable_of("config"), variable_of("restore")};
+  for (const Flag& flag : kFlags) all.insert(variable_of(flag.name));
+  return all;
+}
+
 std::optional<std::string> value_in(std::span<const char* const> environment,
                                     const std::string& variable) {
   for (const std::string_view entry : environment) {
@@ -356,6 +366,7 @@ Result<std::variant<Settings, PrintAndExit, HashToken, CheckConfig>> read_comman
     return Answer(PrintAndExit{"cairn-server " + std::string(kVersion) + "\n"});
   }
   if (flags.count("hash-token") > 0) return Answer(HashToken{});
+  CAIRN_TRY(check_variables(given.environment, setting_variables()));
   auto settings =
       settings_of(gather(flags, given.environment), gather_restores(flags, given.environment));
   if (!settings) return std::move(settings).error();

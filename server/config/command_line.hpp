@@ -28,8 +28,9 @@ struct CommandLine {
 };
 
 // Reads the flags, the variables (CAIRN_MAX_LEASES for --max-leases) and the file that --config
-// names: a flag wins over its variable, a variable over the file, an empty variable is none. The
-// error names the flag, the variable or the field.
+// names: a flag wins over its variable, a variable over the file, an empty variable is none, and
+// one that is no setting is refused: see check_variables(). The error names the flag, the variable
+// or the field.
 Result<std::variant<Settings, PrintAndExit, HashToken, CheckConfig>> read_command_line(
     const CommandLine& given);
 

@@ -46,8 +46,8 @@ std::vector<SettingHelp> file_settings() {
       "compare every read with its checksum; false: only the first read after a restart (default "
       "true)");
   add("disk.replace_other_shape",
-      "make a slot file that holds another shape anew, empty, instead of refusing it (default "
-      "false)");
+      "make a slot file that holds another shape anew, empty, instead of refusing it, and take a "
+      "disk folder that has lost its mark for a new one (default false)");
   add("disk.register_buffers", "register pinned memory with io_uring (default true)");
   add("disk.offload_at_stop",
       "a clean end brings the blocks of device and pinned tiers to disk first (default false)");

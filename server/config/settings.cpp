@@ -479,6 +479,7 @@ Settings read_document(const json& document, DecodeErrors& errors) {
   settings.listen.unix_path = fields.optional_string("unix").value_or("");
   read_unix_access(fields, settings.listen.unix_access);
   if (const auto path = fields.optional_string("data_dir")) settings.data_dir = *path;
+  settings.known_data_dir = fields.optional_bool("known_data_dir").value_or(false);
   if (settings.data_dir.empty()) {
     errors.add(ErrorCode::out_of_range, "data_dir is empty; it takes a path");
   }

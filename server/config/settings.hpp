@@ -64,6 +64,7 @@ struct Settings {
   std::vector<std::string> allowed_hosts;  // as SiteGate takes them
   ApiLimits api;
   std::filesystem::path data_dir = "cairn-data";
+  bool known_data_dir = false;  // one that no server has used is not made
   RuntimeChoice runtime = RuntimeChoice::automatic;
   HostRuntimeOptions host;
   TransferEngineOptions transfers;

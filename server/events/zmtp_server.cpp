@@ -46,8 +46,9 @@ struct Place {
   bool is_open_to_network = false;
 };
 
-Error bad_endpoint(const std::string& endpoint, std::string_view why) {
-  return {ErrorCode::malformed, "cannot publish events on '" + endpoint + "': " + std::string(why)};
+Error bad_endpoint(const std::string& endpoint, std::string_view why,
+                   ErrorCode code = ErrorCode::malformed) {
+  return {code, "cannot publish events on '" + endpoint + "': " + std::string(why)};
 }
 
 Result<Place> listen_ipc(const std::string& endpoint, const std::string& path) {
@@ -55,7 +56,7 @@ Result<Place> listen_ipc(const std::string& endpoint, const std::string& path) {
     return bad_endpoint(endpoint, "ipc:// takes the path of a file");
   }
   auto file = http::UnixSocketFile::listen(path, {});
-  if (!file) return bad_endpoint(endpoint, file.error().detail);
+  if (!file) return bad_endpoint(endpoint, file.error().detail, file.error().code);
   Place place{.socket = file->take_socket(), .file = {}, .endpoint = endpoint};
   place.file.emplace(std::move(*file));
   return place;
@@ -77,7 +78,7 @@ Result<Place> listen_tcp(const std::string& endpoint, std::string_view address) 
   if (host.empty()) host = "127.0.0.1";
   if (host == "*") host = "0.0.0.0";
   auto socket = http::listen_tcp(host, port);
-  if (!socket) return bad_endpoint(endpoint, socket.error().detail);
+  if (!socket) return bad_endpoint(endpoint, socket.error().detail, socket.error().code);
   asio::ip::tcp::endpoint bound;
   auto size = static_cast<socklen_t>(bound.capacity());
   if (::getsockname(socket->fd.get(), bound.data(), &size) != 0) {

@@ -121,8 +121,8 @@ Result<> check_listen(const ListenConfig& listen) {
   const auto folder = std::filesystem::absolute(listen.unix_path).parent_path();
   std::error_code ignored;
   if (std::filesystem::is_directory(folder, ignored)) return {};
-  return Error{ErrorCode::io_error, "listening on unix:" + listen.unix_path +
-                                        ": there is no folder '" + folder.string() + "'"};
+  return Error{ErrorCode::impossible, "listening on unix:" + listen.unix_path +
+                                          ": there is no folder '" + folder.string() + "'"};
 }
 
 Result<std::unique_ptr<HttpServer>> HttpServer::start(const ListenConfig& listen,

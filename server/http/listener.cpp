@@ -20,8 +20,12 @@ constexpr int kBacklog = 1024;
 // One turn of the loop; the connections already open get theirs in between.
 constexpr int kAcceptsPerTurn = 64;
 
-Error io_error(const std::string& what, int number) {
-  return {ErrorCode::io_error, what + ": " + std::strerror(number)};
+// An address that is in use or not there yet may be had later; what may not be used stays so.
+Error cannot_listen(const std::string& what, int number) {
+  const bool may_pass = number == EADDRINUSE || number == EADDRNOTAVAIL || number == ENOBUFS ||
+                        number == ENOMEM || number == EMFILE || number == ENFILE;
+  return {may_pass ? ErrorCode::unavailable : ErrorCode::impossible,
+          what + ": " + std::strerror(number)};
 }
 
 }  // namespace
@@ -32,8 +36,8 @@ Result<ListeningSocket> listen_tcp(const std::string& host, std::uint16_t port) 
   const auto found =
       tcp::resolver(io).resolve(host, std::to_string(port), tcp::resolver::passive, ec);
   const std::string where = "listening on " + host + ":" + std::to_string(port);
-  if (ec) return Error{ErrorCode::io_error, where + ": " + ec.message()};
-  Error last = io_error(where, EADDRNOTAVAIL);
+  if (ec) return Error{ErrorCode::not_found, where + ": " + ec.message()};
+  Error last = cannot_listen(where, EADDRNOTAVAIL);
   for (const auto& entry : found) {
     const tcp::endpoint endpoint = entry.endpoint();
     const int family = endpoint.protocol().family();
@@ -44,12 +48,12 @@ Result<ListeningSocket> listen_tcp(const std::string& host, std::uint16_t port) 
     if (!fd || ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
         ::bind(fd.get(), endpoint.data(), static_cast<socklen_t>(endpoint.size())) != 0 ||
         ::listen(fd.get(), kBacklog) != 0) {
-      last = io_error(where, errno);
+      last = cannot_listen(where, errno);
       continue;
     }
     tcp::endpoint taken;
     socklen_t size = static_cast<socklen_t>(taken.capacity());
-    if (::getsockname(fd.get(), taken.data(), &size) != 0) return io_error(where, errno);
+    if (::getsockname(fd.get(), taken.data(), &size) != 0) return cannot_listen(where, errno);
     return ListeningSocket{std::move(fd), family, taken.port()};
   }
   return last;
@@ -60,7 +64,7 @@ Result<UnixSocketFile> UnixSocketFile::listen(const std::string& path, const Uni
   boost::system::error_code ec;
   asio::local::stream_protocol::endpoint endpoint;
   if (path.size() >= endpoint.capacity() - offsetof(sockaddr_un, sun_path)) {
-    return Error{ErrorCode::io_error, where + ": the path is longer than a socket's may be"};
+    return Error{ErrorCode::impossible, where + ": the path is longer than a socket's may be"};
   }
   endpoint.path(path);
   const auto size = static_cast<socklen_t>(endpoint.size());
@@ -68,30 +72,32 @@ Result<UnixSocketFile> UnixSocketFile::listen(const std::string& path, const Uni
   struct stat there {};
   if (::lstat(path.c_str(), &there) == 0) {
     if (!S_ISSOCK(there.st_mode)) {
-      return Error{ErrorCode::io_error, where + ": there is a file that is no socket"};
+      return Error{ErrorCode::impossible, where + ": there is a file that is no socket"};
     }
     FileDescriptor probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     const bool refused =
         probe && ::connect(probe.get(), endpoint.data(), size) != 0 && errno == ECONNREFUSED;
-    if (!refused) return Error{ErrorCode::io_error, where + ": another server is listening there"};
-    if (::unlink(path.c_str()) != 0) return io_error(where, errno);
+    if (!refused) {
+      return Error{ErrorCode::unavailable, where + ": another server is listening there"};
+    }
+    if (::unlink(path.c_str()) != 0) return cannot_listen(where, errno);
   }
 
   FileDescriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   // Linux gives the file the rights of the socket: there is no moment in which others may connect.
   if (!fd || ::fchmod(fd.get(), S_IRUSR | S_IWUSR) != 0 ||
       ::bind(fd.get(), endpoint.data(), size) != 0) {
-    return io_error(where, errno);
+    return cannot_listen(where, errno);
   }
   // Others come in from the listen on, and by then the file says who.
   if (access.group && ::chown(path.c_str(), static_cast<uid_t>(-1), *access.group) != 0) {
     const Error why =
-        io_error(where + ": its group cannot be " + std::to_string(*access.group), errno);
+        cannot_listen(where + ": its group cannot be " + std::to_string(*access.group), errno);
     ::unlink(path.c_str());
     return why;
   }
   if (::chmod(path.c_str(), access.file_mode()) != 0 || ::listen(fd.get(), kBacklog) != 0) {
-    return io_error(where, errno);
+    return cannot_listen(where, errno);
   }
   return UnixSocketFile(path, ListeningSocket{std::move(fd), AF_UNIX, 0});
 }

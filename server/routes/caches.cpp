@@ -53,9 +53,10 @@ void put_cache(Service& service, const Call& call, Reply reply) {
               if (created->is_new) {
                 // A cache that the next start would not know is none.
                 if (auto kept = service.catalog.remember(config); !kept) {
-                  static_cast<void>(service.manager.drop_cache(config.name, true));
+                  service.manager.take_back(*created);
                   return answer.error(kept.error());
                 }
+                service.unmade.remove(config.name);
                 // Now, before it has a block that could leave it.
                 if (service.shared != nullptr) service.shared->of(created->cache);
                 service.log.info("cache made", {{"cache", config.name}});
@@ -97,18 +98,23 @@ void get_cache(Service& service, const Call& call, Reply reply) {
 
 void delete_cache(Service& service, const Call& call, Reply reply) {
   auto cache = cache_of(service, call);
-  if (!cache) return reply.error(cache.error());
+  // One that the start could not make is given up like this too; its files stay.
+  if (!cache && !service.unmade.contains(call.path[0])) return reply.error(cache.error());
   Query query(call.head.query);
   const bool force = query.flag("force").value_or(false);
   if (auto read = query.finish(); !read) return reply.error(read.error());
   answer_on(service.admin, std::move(reply),
             [&service, name = std::string(call.path[0]), force](Reply& answer) {
-              const auto ended = service.manager.drop_cache(name, force);
-              if (!ended) return answer.error(ended.error());
+              std::uint64_t leases_ended = 0;
+              if (!service.unmade.remove(name)) {
+                const auto ended = service.manager.drop_cache(name, force);
+                if (!ended) return answer.error(ended.error());
+                leases_ended = *ended;
+              }
               if (auto forgotten = service.catalog.forget(name); !forgotten) {
                 return answer.error(forgotten.error());
               }
-              service.log.info("cache dropped", {{"cache", name}, {"leases_ended", *ended}});
+              service.log.info("cache dropped", {{"cache", name}, {"leases_ended", leases_ended}});
               answer.empty(204);
             });
 }

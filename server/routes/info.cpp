@@ -99,6 +99,17 @@ ordered_json warnings_body(const Service& service) {
   return warnings;
 }
 
+ordered_json unmade_body(const UnmadeCaches& unmade) {
+  ordered_json caches = ordered_json::array();
+  for (const UnmadeCache& cache : unmade.list()) {
+    caches.push_back({{"cache", cache.name},
+                      {"code", to_string(cache.why.code)},
+                      {"detail", cache.why.detail},
+                      {"awaits_engine", cache.awaits_engine}});
+  }
+  return caches;
+}
+
 ordered_json system_body(const Service& service) {
   const http::HttpServerStats http = service.http_stats();
   const auto transfers = service.manager.transfer_counts();
@@ -118,6 +129,7 @@ ordered_json system_body(const Service& service) {
                                    : ordered_json(service.runtime_fallback)},
           {"devices", devices_body(service.runtime)},
           {"devices_left_out", left_out_body(service.runtime)},
+          {"unmade_caches", unmade_body(service.unmade)},
           {"lost_device", lost ? ordered_json(*lost) : ordered_json(nullptr)},
           {"memory_visibility", to_string(service.runtime.visibility())},
           {"pressure", pressure_body(service.manager)},
@@ -144,7 +156,8 @@ void healthz(Service&, const Call& call, Reply reply) {
 void readyz(Service& service, const Call& call, Reply reply) {
   if (auto none = no_query(call); !none) return reply.error(none.error());
   const Phase phase = service.phase;
-  if (auto ready = check_ready(phase, service.runtime); !ready) return reply.error(ready.error());
+  if (auto ready = check_ready(phase, service.runtime, service.unmade); !ready)
+    return reply.error(ready.error());
   reply.document(200, {{"status", to_string(phase)}});
 }
 

@@ -42,7 +42,7 @@ std::string collect_metrics(const Service& service) {
                        .runtime = service.runtime.name(),
                        .devices = service.runtime.devices().size(),
                        .devices_left_out = service.runtime.left_out().size(),
-                       .ready = check_ready(service.phase, service.runtime).has_value(),
+                       .ready = check_ready(service.phase, service.runtime, service.unmade).has_value(),
                        .caches = caches,
                        .totals = service.manager.totals(),
                        .engine = service.engine.stats(),

@@ -19,12 +19,21 @@ std::string_view to_string(Phase phase) {
   invariant_broken("Phase", "a value outside the enumeration");
 }
 
-Result<> check_ready(Phase phase, const DeviceRuntime& runtime) {
+Result<> check_ready(Phase phase, const DeviceRuntime& runtime, const UnmadeCaches& unmade) {
   if (phase != Phase::serving) {
     return Error{ErrorCode::unavailable, "the server is " + std::string(to_string(phase))};
   }
   if (auto lost = runtime.lost()) return Error{ErrorCode::unavailable, *std::move(lost)};
-  return {};
+  // Why, in full, is for those with a token: GET /v1/system.
+  std::string missing;
+  for (const UnmadeCache& cache : unmade.list()) {
+    if (cache.awaits_engine) continue;
+    missing += (missing.empty() ? "" : ", ") + cache.name + " (" +
+               std::string(to_string(cache.why.code)) + ")";
+  }
+  if (missing.empty()) return {};
+  return Error{ErrorCode::unavailable, "these caches could not be made, and are tried again: " +
+                                           missing + "; GET /v1/system says why"};
 }
 
 }  // namespace cairn

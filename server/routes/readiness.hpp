@@ -5,6 +5,7 @@
 
 #include "base/result.hpp"
 #include "memory/device_runtime.hpp"
+#include "server/config/unmade_caches.hpp"
 
 namespace cairn {
 
@@ -18,7 +19,7 @@ enum class Phase : std::uint8_t {
 std::string_view to_string(Phase phase);
 
 // unavailable, with the reason, where a load balancer should send nobody here: also with a lost
-// device, although blocks on other tiers are still served.
-Result<> check_ready(Phase phase, const DeviceRuntime& runtime);
+// device or without a cache that was there, although all else is still served.
+Result<> check_ready(Phase phase, const DeviceRuntime& runtime, const UnmadeCaches& unmade);
 
 }  // namespace cairn

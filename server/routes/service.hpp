@@ -21,6 +21,7 @@
 #include "server/auth/site_gate.hpp"
 #include "server/config/api_limits.hpp"
 #include "server/config/cache_catalog.hpp"
+#include "server/config/unmade_caches.hpp"
 #include "server/events/event_streams.hpp"
 #include "server/http/http_server.hpp"
 #include "server/http/message.hpp"
@@ -32,12 +33,6 @@
 #include "transport/engine/transfer_engine.hpp"
 
 namespace cairn {
-
-// A cache that was there before, and could not be made at the start.
-struct UnmadeCache {
-  std::string name;
-  std::string why;
-};
 
 // What the routes work on. Borrows everything; lives as long as the server.
 struct Service {
@@ -52,6 +47,7 @@ struct Service {
   TaskThreads& readers;   // long texts: metrics, lists
   TaskThreads& admin;     // what waits for memory and files: caches made and dropped
   CacheCatalog& catalog;  // used on `admin` only
+  UnmadeCaches& unmade;   // of the start
   HttpCounters& counters;
   const TrafficHistory& history;
   const SiteGate& sites;
@@ -59,7 +55,6 @@ struct Service {
   SharedTiers* shared = nullptr;  // null: there is no shared store
   ApiLimits limits;
   std::string runtime_fallback = {};  // why no GPU is used although there is one; empty: not so
-  std::vector<UnmadeCache> unmade_caches = {};  // complete once it serves
   std::int64_t started_at_unix_ms = 0;
   std::atomic<const http::HttpServer*> http{nullptr};  // null until it listens
   std::atomic<Phase> phase{Phase::starting};

@@ -68,12 +68,8 @@ std::vector<Warning> warnings_of(const Service& service) {
   if (service.reserve.is_short()) {
     all.push_back({"memory", "", "memory is short: nothing new is taken on"});
   }
-  // Not of a start that goes on: the list is being made.
-  if (service.phase != Phase::starting) {
-    for (const UnmadeCache& cache : service.unmade_caches) {
-      if (service.manager.find_cache(cache.name)) continue;
-      all.push_back({"cache", cache.name, "it could not be made: " + cache.why});
-    }
+  for (const UnmadeCache& cache : service.unmade.list()) {
+    all.push_back({"cache", cache.name, "it could not be made: " + cache.why.detail});
   }
   if (service.shared != nullptr) {
     add_nodes(all, "shared_node", service.shared->store_stats().nodes);

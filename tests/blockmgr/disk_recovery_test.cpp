@@ -1,7 +1,9 @@
 // Starts over a disk tier of which slots and index do not tell the same.
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 
 #include <array>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -393,6 +395,66 @@ TEST_F(DiskRecovery, ACacheWhoseLogCannotBeMadeIsThereOnceItCan) {
   back_ = after_->create_cache(config_).value().cache;
   EXPECT_THAT(there(), UnorderedElementsAreArray(keys(1, 3)));
   expect_whole(keys(1, 3));
+}
+
+// No file grows beyond the size of a small tier's slot file, as on a disk without room for a log.
+class NoRoomForLogs {
+ public:
+  NoRoomForLogs() : before_(::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &limit_);
+    set(512u << 10);
+  }
+  ~NoRoomForLogs() {
+    set(limit_.rlim_cur);
+    ::signal(SIGXFSZ, before_);
+  }
+  NoRoomForLogs(const NoRoomForLogs&) = delete;
+  NoRoomForLogs& operator=(const NoRoomForLogs&) = delete;
+
+ private:
+  void set(::rlim_t bytes) const {
+    const ::rlimit now{.rlim_cur = bytes, .rlim_max = limit_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &now), 0);
+  }
+
+  ::rlimit limit_{};
+  void (*before_)(int);
+};
+
+TEST_F(DiskRecovery, ATierWithoutRoomForItsLogIsServedAndHasOneOnceThereIs) {
+  put(keys(1, 3));
+  crash();
+  {
+    const NoRoomForLogs full;
+    restart();
+    expect_whole(keys(1, 3));
+    ASSERT_TRUE(rig_.put(*back_, {.keys = keys(11, 1), .tier = Tier::disk}));
+    ASSERT_TRUE(back_->erase(key(2)));
+  }
+  after_->checkpoint();
+  ASSERT_TRUE(back_->erase(key(3)));
+  crash_again();
+  restart();
+  EXPECT_THAT(there(), UnorderedElementsAreArray({key(1), key(11)}));
+  expect_whole(there());
+}
+
+// What was noted nowhere is in the headers: no later start may believe the log before.
+TEST_F(DiskRecovery, WhatWasStoredWithoutALogIsThereAfterEveryKill) {
+  put(keys(1, 3));
+  crash();
+  for (std::uint64_t n = 11; n <= 12; ++n) {
+    const NoRoomForLogs full;
+    restart();
+    ASSERT_TRUE(rig_.put(*back_, {.keys = keys(n, 1), .tier = Tier::disk}));
+    crash_again();
+  }
+  for (int starts = 0; starts < 2; ++starts) {
+    restart();
+    EXPECT_THAT(there(), UnorderedElementsAreArray({key(1), key(2), key(3), key(11), key(12)}));
+    expect_whole(there());
+    crash_again();
+  }
 }
 
 TEST(UnfinishedSlotFiles, AreRemovedAtTheNextStart) {

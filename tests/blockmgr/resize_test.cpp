@@ -417,6 +417,18 @@ TEST_F(DiskRestart, AResizedTierComesBackWithItsBlocksAndItsSize) {
   }
 }
 
+TEST_F(DiskRestart, ACacheThatAsksForFewerSlotsThanThereAreKeepsWhatWouldBeEvictedLast) {
+  for (std::uint64_t n = 1; n <= 12; ++n) put(keys(n, 1));
+  for (std::uint64_t n = 1; n <= 3; ++n) ASSERT_TRUE(rig_.read(*cache_, key(n)));
+  crash();
+  config_.tiers[index_of(Tier::disk)]->num_blocks = 5;
+  restart();
+  EXPECT_EQ(back_->config().tiers[index_of(Tier::disk)]->num_blocks, 5u);
+  EXPECT_EQ(back_->stats().tiers[index_of(Tier::disk)].capacity_blocks, 5u);
+  EXPECT_THAT(there(), UnorderedElementsAreArray({key(1), key(2), key(3), key(11), key(12)}));
+  expect_whole(there());
+}
+
 // Found by the simulation: the index still had what lay beyond the end when the server was killed,
 // and a tier that grew again had it once more at the start after that, erased or not.
 TEST_F(DiskRestart, WhatLayBeyondTheEndDoesNotComeBackWhenTheTierGrows) {

@@ -340,6 +340,8 @@ class DiskPathTest : public CachesTest {
   std::size_t files() const {
     std::size_t count = 0;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(server().data_dir())) {
+      // The folder's mark is made with its first cache and stays.
+      if (entry.path().filename() == "cairn~folder") continue;
       if (entry.is_regular_file() && entry.file_size() > 0) ++count;
     }
     return count;

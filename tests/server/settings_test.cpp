@@ -1,10 +1,13 @@
 #include "server/config/settings.hpp"
 
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
 
+#include "base/clock.hpp"
+#include "base/log.hpp"
 #include "server/config/command_line.hpp"
 #include "server/config/data_dir.hpp"
 #include "server/config/setting_list.hpp"
@@ -182,8 +185,13 @@ TEST(Environment, IsNamedInARefusal) {
 
 TEST(Environment, IsNotReadWhereItIsEmptyOrOfAnotherName) {
   const Settings settings = settings_of(
-      {}, {"CAIRN_THREADS=", "CAIRN_PORT=tcp://10.0.0.1:80", "CAIRN_THREADS_X=9", "THREADS=9"});
+      {}, {"CAIRN_THREADS=", "CAIRN_PORT=tcp://10.0.0.1:80", "CAIRN_TOKEN=9", "THREADS=9"});
   EXPECT_EQ(settings.http.threads, 1u);
+}
+
+TEST(Environment, IsRefusedWhereItLooksLikeASettingAndIsNone) {
+  EXPECT_THAT(refusal_of({}, {"CAIRN_THREADS_X=9"}), StartsWith("CAIRN_THREADS_X: "));
+  EXPECT_THAT(refusal_of({}, {"CAIRN_THREAD=9"}), StartsWith("CAIRN_THREAD: "));
 }
 
 class ConfigFile : public ::testing::Test {
@@ -423,26 +431,39 @@ TEST(DiskSettings, FlagsAndDefaults) {
   EXPECT_EQ(given.blocks.disk.checkpoint_period_ms, 7u);
 }
 
-TEST(DataDirectory, IsMadeAndHeldByOneAtATime) {
-  const fakes::TempDir temp;
-  const auto path = temp.path() / "a" / "b";
+class DataDirectory : public ::testing::Test {
+ protected:
+  Result<DataDir> open(const std::filesystem::path& path) {
+    return DataDir::open({.path = path}, log_);
+  }
+  const SystemClock clock_;
+  Logger log_{clock_, STDERR_FILENO, LogLevel::error};
+  fakes::TempDir temp_;
+};
+
+TEST_F(DataDirectory, IsMadeAndHeldByOneAtATime) {
+  const auto path = temp_.path() / "a" / "b";
   {
-    const auto first = DataDir::open(path);
+    const auto first = open(path);
     ASSERT_TRUE(first) << first.error().detail;
     EXPECT_TRUE(std::filesystem::is_directory(path));
-    const auto second = DataDir::open(path);
-    ASSERT_FALSE(second);
-    EXPECT_EQ(second.error().code, ErrorCode::state_conflict);
-    EXPECT_THAT(second.error().detail, HasSubstr(path.string()));
+    // Also where somebody has removed its lock.
+    for (const char* removed : {"none", "lock"}) {
+      std::filesystem::remove(path / removed);
+      const auto second = open(path);
+      ASSERT_FALSE(second) << removed;
+      EXPECT_EQ(second.error().code, ErrorCode::unavailable);
+      EXPECT_THAT(second.error().detail, HasSubstr(path.string()));
+    }
   }
-  EXPECT_TRUE(DataDir::open(path));
+  EXPECT_TRUE(open(path));
 }
 
-TEST(DataDirectory, ThatCannotBeMadeIsNamed) {
-  const fakes::TempDir temp;
-  std::ofstream(temp.path() / "file") << "x";
-  const auto opened = DataDir::open(temp.path() / "file" / "d");
+TEST_F(DataDirectory, ThatCannotBeMadeIsNamed) {
+  std::ofstream(temp_.path() / "file") << "x";
+  const auto opened = open(temp_.path() / "file" / "d");
   ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().code, ErrorCode::impossible);
   EXPECT_THAT(opened.error().detail, HasSubstr("file/d"));
 }
 

@@ -524,6 +524,16 @@ class LeftOutDevice:
 
 
 @dataclass(frozen=True)
+class UnmadeCache:
+    """A cache that the server had, or is configured with, and could not make."""
+
+    cache: str
+    code: str
+    detail: str
+    awaits_engine: bool  # it lies in an engine's memory: its engine makes it anew
+
+
+@dataclass(frozen=True)
 class MemoryPool:
     """What memory is had from beside the tiers, as full as it was when the server was asked."""
 
@@ -549,6 +559,7 @@ class System:
     runtime_fallback: str | None = None  # why the host stands in for a GPU that is there
     devices_left_out: list[LeftOutDevice] = field(default_factory=list)
     pools: list[MemoryPool] = field(default_factory=list)
+    unmade_caches: list[UnmadeCache] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ TEST_F(ListenerTest, RefusesAPortThatIsTaken) {
   listen_.port = server_->port();
   const auto second = try_start();
   ASSERT_FALSE(second);
-  EXPECT_EQ(second.error().code, ErrorCode::io_error);
+  EXPECT_EQ(second.error().code, ErrorCode::unavailable);
   EXPECT_NE(second.error().detail.find(std::to_string(listen_.port)), std::string::npos);
 }
 
