@@ -6,6 +6,7 @@ runbook, and the table of parts lacks none.
 usage: docs_pages_test.py CAIRN_SERVER
 """
 
+import json
 import pathlib
 import re
 import shutil
@@ -229,6 +230,9 @@ def every_alert_has_a_runbook(pages):
         check(f'runbook_url: "http://{{{{ $labels.instance }}}}/runbooks/{name}"\n' in rule,
               f"{name} does not link to its runbook")
     known = {rule.split("\n")[0] for rule in rules}
+    document = json.loads((ROOT / "server" / "openapi.json").read_text())
+    told = document["paths"]["/runbooks/{name}"]["get"]["parameters"][0]["schema"]["enum"]
+    check(set(told) == known, f"server/openapi.json: the runbooks of {sorted(set(told) ^ known)}")
     for name in re.findall(r"^### (Cairn\w+)$", runbooks.prose, re.M):
         check(name in known, f"{RUNBOOKS} has a runbook for {name}, which is no alert")
 
