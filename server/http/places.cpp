@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "server/http/mailbox.hpp"
 
@@ -58,14 +59,15 @@ void Place::count_refused() { places_.refused_.fetch_add(1, std::memory_order_re
 std::unique_ptr<Place> Places::take(TimePoint now) {
   std::unique_ptr<Place> place(new Place(*this));
   place->waits(WaitsFor::first_request, now);
-  std::shared_ptr<Mailbox> other;
+  std::vector<std::shared_ptr<Mailbox>> others;
   bool taken = true;
   {
     MutexLock lock(mutex_);
     place->beyond_limit_ = within_ >= most_;
-    if (place->beyond_limit_ && beyond_ >= kBeyond) {
+    // More than one where some that were told had something to do.
+    while (place->beyond_limit_ && beyond_ >= kBeyond && taken) {
       Place* const first = leaving_ < kBeyond ? first_to_leave(true, Place::kWorks) : nullptr;
-      if (first != nullptr) other = leaves(*first);
+      if (first != nullptr) others.push_back(leaves(*first));
       taken = first != nullptr;
     }
     if (taken) {
@@ -74,7 +76,9 @@ std::unique_ptr<Place> Places::take(TimePoint now) {
       ++count_of(*place);
     }
   }
-  if (other != nullptr) Mailbox::give_way(std::move(other));
+  for (auto& other : others) {
+    if (other != nullptr) Mailbox::give_way(std::move(other));
+  }
   if (taken) return place;
   refused_.fetch_add(1, std::memory_order_relaxed);
   return nullptr;
