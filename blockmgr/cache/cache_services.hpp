@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include "base/log.hpp"
 #include "base/mapped_data.hpp"
 #include "blockmgr/cache/cache.hpp"
@@ -11,6 +13,7 @@
 #include "blockmgr/index/event_ring.hpp"
 #include "blockmgr/index/memory_quota.hpp"
 #include "memory/alloc/pinned_pool.hpp"
+#include "memory/host/available_memory.hpp"
 #include "memory/host/host_memory.hpp"
 #include "memory/host/page_populator.hpp"
 #include "transport/engine/transfer_engine.hpp"
@@ -28,8 +31,9 @@ struct CacheServices {
         log(l),
         options(std::move(o)),
         registered(std::make_shared<MemoryQuota>(MemoryQuota::Terms{
-            .limit_bytes = options.max_registered_bytes != 0 ? options.max_registered_bytes
-                                                             : machine_memory_bytes() / 2,
+            .limit_bytes = options.max_registered_bytes != 0
+                               ? options.max_registered_bytes
+                               : std::min(AvailableMemory().bytes(), machine_memory_bytes()) / 2,
             .whose = "the limit import.max_bytes"})),
         staging(r, {.limit_bytes = options.staging_bytes,
                     .least_slot_bytes = kLeastStagingSlotBytes,

@@ -177,8 +177,8 @@ struct BlockManagerOptions {
   bool is_advertised = false;     // other servers can be told how to reach this one
   // Files that a cache may import lie directly in one of these; none: nothing is imported by path.
   std::vector<std::filesystem::path> import_folders = {};
-  // Host memory of engines that agents and imported tiers may lie in, all together; 0: half of the
-  // machine's.
+  // Host memory of engines that agents and imported tiers may lie in, all together; 0: half of what
+  // the machine, or the control group of the process, has left at the start.
   std::uint64_t max_registered_bytes = 0;
   std::array<PressureConfig, kNumTiers> pressure;
   // Runs where a reaction is `callback`, on the thread that crossed the watermark, without locks

@@ -134,6 +134,7 @@ void Group::work(Communicator& communicator) {
     }
     if (broken) fail(*broken);
     operation.request.cache.reset();
+    operation.request.pins.reset();
     parts_.transfers.end(operation.id, outcome.state);
   }
   MutexLock lock(mutex_);

@@ -52,6 +52,8 @@ struct ShareRequest {
   // all_reduce: this rank's numbers, as many on every rank, and what becomes of those in one place.
   std::vector<std::int64_t> values = {};
   Reduction reduction = Reduction::sum;  // sum, min or max
+  // What its keys count as until its end; null: nowhere.
+  std::shared_ptr<LeaseQuotaShare> pins = {};
 };
 
 // Of a number of an all_reduce, on either side of 0: what every reader of JSON tells apart. The sum

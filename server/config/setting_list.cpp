@@ -34,7 +34,7 @@ std::vector<SettingHelp> file_settings() {
   add("blocks.max_snapshot_jobs", "snapshots made or restored at once (default 4)");
   add("import.max_bytes",
       "host memory of engines that agents and imported tiers may lie in, all together; 0: half of "
-      "the machine's (default 0)");
+      "what is available at the start (default 0)");
   add("disk.depth", "pieces that io_uring has under way at once (default 128)");
   add("disk.piece_bytes",
       "longer runs are cut into pieces of this; a multiple of 4096 (default 1048576)");

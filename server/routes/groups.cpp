@@ -85,6 +85,9 @@ void share(Service& service, const Call& call, ShareKind kind, Reply reply) {
     if (auto has = check_tier(**cache, *tier); !has) return reply.error(has.error());
   }
   body->request.cache = std::move(*cache);
+  auto pins = LeaseQuotaShare::take(call.pins(), body->request.keys.size());
+  if (!pins) return reply.error(pins.error());
+  body->request.pins = std::make_shared<LeaseQuotaShare>(std::move(*pins));
   auto id = service.manager.groups().share(call.path[0], std::move(body->request));
   if (!id) return reply.error(id.error());
   answer_when_ended(service, {.id = *id, .wait_ms = body->wait_ms, .status_unfinished = 202},

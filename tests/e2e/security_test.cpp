@@ -407,6 +407,12 @@ TEST_F(SecurityTest, HoldsATokenToWhatItsRequestsMayHold) {
   };
   EXPECT_THAT(move(3), is_problem(429, quota));
   EXPECT_THAT(move(2), has_status(200));
+  const auto broadcast = [&](int count) {
+    return post_as(kSparing, "/v1/groups/nowhere/broadcast",
+                   {{"cache", "in-flight"}, {"keys", keys(1, count)}, {"root", 0}});
+  };
+  EXPECT_THAT(broadcast(3), is_problem(429, quota));
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(broadcast(2), is_problem(404, "unknown_group"));
 
   const Reply held =
       post_as(kSparing, path + "/match", {{"keys", keys(1, 2)}, {"lease_ms", 30'000}});
