@@ -36,6 +36,9 @@ constexpr int kLooksAWhile = 25;
 constexpr std::size_t kMaxKept = 16'384;
 // What tick() gives back takes that long at most.
 constexpr std::chrono::seconds kChangePatience{2};
+// Slots that a tier loses under one hold of the lock: some 5 ns each.
+constexpr std::uint32_t kSlotsLostAtOnce = 16'384;
+
 std::uint32_t size_in(const CacheConfig& config, Tier tier) {
   const auto& wanted = config.tiers[index_of(tier)];
   return wanted ? wanted->num_blocks : 0;
@@ -75,6 +78,7 @@ class CacheChanging {
   void label_files(std::uint32_t num_blocks);
   Result<> shrink(const Sizes& sizes, const std::vector<Tier>& tiers,
                   const Cache::Remember& remember);
+  void lower_limit(Tier tier, std::uint32_t num_blocks);
   void wait_until_shrunk(Tier tier);
 
   CacheCore& core_;
@@ -288,6 +292,7 @@ void CacheChanging::label_files(std::uint32_t num_blocks) {
 Result<> CacheChanging::shrink(const Sizes& sizes, const std::vector<Tier>& tiers,
                                const Cache::Remember& remember) {
   const auto set_limits = [&](const CacheConfig& limits) {
+    for (Tier tier : tiers) lower_limit(tier, size_in(limits, tier));
     Section section(core_, LockUse::upkeep);
     for (Tier tier : tiers) {
       section->store.resize(tier, size_in(limits, tier));
@@ -320,6 +325,17 @@ Result<> CacheChanging::shrink(const Sizes& sizes, const std::vector<Tier>& tier
   }
   for (Tier tier : tiers) trim(tier);
   return {};
+}
+
+// Down to that, some slots at a time. The lock is free in between, and what is in use beyond the
+// limit begins to go.
+void CacheChanging::lower_limit(Tier tier, std::uint32_t num_blocks) {
+  for (bool more = true; more;) {
+    Section section(core_, LockUse::upkeep);
+    const std::uint32_t limit = section->store.pool(tier).limit();
+    more = !section->dropped && limit > num_blocks + kSlotsLostAtOnce;
+    if (more) section->store.resize(tier, limit - kSlotsLostAtOnce);
+  }
 }
 
 void CacheChanging::wait_until_shrunk(Tier tier) {

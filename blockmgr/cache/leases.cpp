@@ -12,6 +12,8 @@ namespace {
 
 // Pins that go under one hold of the lock: some 30 ns each.
 constexpr std::size_t kReleaseStep = 128;
+// What a lease's own end costs, in pins.
+constexpr std::size_t kEndCost = 8;
 // A lease that others change each time while its blocks are put in order, which takes some
 // milliseconds for 65,536 of them, is put in order under the lock.
 constexpr int kMaxArrangements = 4;
@@ -84,8 +86,14 @@ LeaseNumber Leases::open(Terms terms) {
 
 Result<LeaseNumber> Leases::live(Section& section, const LeaseId& id) {
   CAIRN_TRY(section.check_usable());
-  expire(section);
-  return table_.find(id);
+  expire_step(section);
+  auto lease = table_.find(id);
+  // One that the step has not come to.
+  if (lease && table_[*lease].expires_at <= section.now()) {
+    end(section, *lease, true);
+    return table_.find(id);
+  }
+  return lease;
 }
 
 std::optional<LeaseNumber> Leases::find(const LeaseId& id) const {
@@ -127,17 +135,25 @@ void Leases::finish_releases(Section& section) {
   }
 }
 
-void Leases::expire(Section& section) {
-  while (auto lease = table_.overdue(section.now())) end(section, *lease, true);
+bool Leases::end_step(Section& section, TimePoint overdue_at, bool expired) {
+  std::size_t left = kReleaseStep;
+  while (auto lease = table_.overdue(overdue_at)) {
+    if (left == 0) return false;
+    left -= std::min(left, kEndCost + table_[*lease].held.size());
+    end(section, *lease, expired);
+  }
+  return true;
 }
 
+bool Leases::expire_step(Section& section) { return end_step(section, section.now(), true); }
+
 void Leases::end_overdue(Section& section) {
-  expire(section);
+  while (!expire_step(section)) section.give_way();
   finish_releases(section);
 }
 
 void Leases::end_all(Section& section) {
-  while (auto lease = table_.any()) end(section, *lease, false);
+  while (!end_step(section, TimePoint::max(), false)) section.give_way();
 }
 
 void Leases::add(LeaseNumber lease, std::span<const SlotRef> slots) {

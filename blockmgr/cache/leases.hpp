@@ -49,7 +49,7 @@ class Leases {
   // Ends those that are overdue, and lets all go that ended leases held. Gives way: for the start
   // of a verb.
   void end_overdue(Section& section);
-  void end_all(Section& section);
+  void end_all(Section& section);  // gives way
   void release_step(Section& section);
   // Gives way between its steps.
   void finish_releases(Section& section);
@@ -85,7 +85,9 @@ class Leases {
   std::uint64_t expirations() const { return expirations_; }
 
  private:
-  void expire(Section& section);
+  // Ends those that are overdue then, a step of them: false where more are left.
+  bool end_step(Section& section, TimePoint overdue_at, bool expired);
+  bool expire_step(Section& section);
   // Gives way.
   Result<LeaseNumber> bring_to_end(Section& section, const LeaseId& id,
                                    std::span<const SlotRef> slots);

@@ -39,6 +39,7 @@ void Movements::start(Section& section, const Batch& batch, std::span<const Slot
 
 void Movements::submit_next(Section& section, const Batch& batch) {
   const std::size_t most = std::max<std::size_t>(1, kJobBytes / section.core().block_bytes);
+  if (batch->cancelled) return;  // what is left is being given up
   while (batch->jobs < kJobsAtOnce && batch->next < batch->items.size()) {
     Items items{.first = batch->next, .count = 1, .priority = batch->urgency()};
     const Tier from = batch->items[items.first].source.tier();
@@ -283,9 +284,10 @@ void Movements::cancel_batch(Section& section, const Batch& batch) {
                                  {ErrorCode::cancelled, "the transfer was cancelled"});
   }
   Batch again;
-  for (; batch->next < batch->items.size(); ++batch->next) {
+  while (batch->next < batch->items.size()) {
     not_arrived(section, *batch, batch->next, nullptr);
     tell_followers(section, *batch, batch->next, nullptr, again);
+    if (++batch->next % kStepItems == 0) section.give_way();
   }
   for (const auto& [first, id] : batch->ids) {
     section.after([services = section.core().services, id = id] { services->engine.cancel(id); });

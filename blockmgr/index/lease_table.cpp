@@ -91,9 +91,4 @@ std::optional<LeaseNumber> LeaseTable::overdue(TimePoint now) const {
   return by_end_.begin()->second;
 }
 
-std::optional<LeaseNumber> LeaseTable::any() const {
-  if (by_end_.empty()) return std::nullopt;
-  return by_end_.begin()->second;
-}
-
 }  // namespace cairn

@@ -64,7 +64,6 @@ class LeaseTable {
   void close(LeaseNumber number, bool expired);
 
   std::optional<LeaseNumber> overdue(TimePoint now) const;
-  std::optional<LeaseNumber> any() const;
   // Leases are numbered below this, closed ones too; one keeps its number while it is open.
   LeaseNumber end() const { return static_cast<LeaseNumber>(leases_.size()); }
 
