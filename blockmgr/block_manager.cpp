@@ -522,7 +522,7 @@ void BlockManager::tick() {
       Section section(*cache->core_, LockUse::upkeep);
       if (section->dropped) continue;
       section->leases.end_overdue(section);
-      section->store.expire(section.now());
+      section.expire_keys();
     }
     trim_if_due(*cache->core_);
     Scrub::go_on(*cache->core_);

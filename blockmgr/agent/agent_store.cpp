@@ -89,7 +89,7 @@ void AgentStore::allocate(const std::shared_ptr<AgentStore>& self) {
 void AgentStore::copy(const std::shared_ptr<AgentStore>& self) {
   LayerCopy::Request request{
       .core = core_, .source = &agent_->layout(), .destination = &core_->layout(slots_.tier)};
-  for (std::size_t i = 0; i < numbers_.size(); ++i) {
+  for (std::size_t i = 0; i < intake_.granted(); ++i) {
     request.pairs.push_back({blocks_[numbers_[i]], intake_.items()[i].slot().slot()});
   }
   request.may_go_on = [self] { return self->agent_->check_whole(); };
@@ -105,7 +105,7 @@ void AgentStore::copied(const std::shared_ptr<AgentStore>& self,
   for (const LayerCopy::Failure& failure : failures) intake_.fail(failure.pair, failure.error);
   // What was read where memory had gone is zeros.
   if (auto whole = agent_->check_whole(); !whole) intake_.fail_all(whole.error());
-  std::vector<std::size_t> all(numbers_.size());
+  std::vector<std::size_t> all(intake_.granted());
   std::iota(all.begin(), all.end(), std::size_t{0});
   CAIRN_ASSERT(intake_.copied(all), "they are one copy");
   intake_.commit([self] { self->ended(); });

@@ -25,7 +25,7 @@ BlockHeader header_of_copy(Section& section, Copied copy) {
   const Entry& entry = store.entry(slot.owner);
   const BlockKey key = store.key(slot.owner);
   std::optional<BlockKey> parent;
-  NewBlock block{.key = key, .epoch = store.details(slot.owner).epoch};
+  NewBlock block{.key = key, .epoch = store.epoch(slot.owner)};
   if (entry.parent != kNoEntry) {
     parent = store.key(entry.parent);
     block.parent = parent->view();

@@ -113,6 +113,7 @@ struct AllocateRequest {
   std::optional<std::uint32_t> lease_ms = {};  // nothing: the cache's default
   std::uint8_t priority = 50;                  // 0 to 100; lower is evicted first
   bool may_evict = true;                       // false: free slots, or no_capacity
+  bool takes_fewer = false;                    // as many as there is room for, one at least
   std::shared_ptr<BlockQuota> quota = {};      // null: none
   std::shared_ptr<LeaseQuota> pins = {};       // what the lease holds counts there; null: nowhere
   LeaseHolder holder = {};

@@ -236,7 +236,7 @@ void CacheCopy::allocate() {
 void CacheCopy::submit() {
   // A job reads from one tier.
   std::map<Tier, std::vector<std::size_t>> by_tier;
-  for (std::size_t i = 0; i < sources_.size(); ++i) by_tier[sources_[i].tier()].push_back(i);
+  for (std::size_t i = 0; i < intake_.granted(); ++i) by_tier[sources_[i].tier()].push_back(i);
   const std::size_t most = std::max<std::size_t>(1, kJobBytes / from_->block_bytes);
   for (const auto& [tier, all] : by_tier) {
     for (std::size_t first = 0; first < all.size(); first += most) {

@@ -178,7 +178,10 @@ class CAIRN_THREAD_ATTRIBUTE(scoped_lockable) Section {
   std::int64_t unix_ms_at(TimePoint end) const {
     return unix_ms_ + std::chrono::duration_cast<std::chrono::milliseconds>(end - now_).count();
   }
+  // Drops all keys whose time is over. Gives way.
+  void expire_keys() CAIRN_THREAD_ATTRIBUTE(no_thread_safety_analysis);
   // Removes the cache: its leases end, its movements are cancelled, nothing of it is told any more.
+  // Gives way; of two that remove it the second finds it removed.
   void shut();
 
  private:

@@ -9,8 +9,10 @@
 namespace cairn {
 namespace {
 
-// Slots that list() looks at under one hold of the lock.
+// Slots that list() looks at under one hold of the lock, of which one that it describes costs as
+// much as so many others.
 constexpr std::uint32_t kListStep = 4096;
+constexpr std::uint32_t kDescribeCost = 64;
 
 Error unknown_key(const CacheCore& core, KeyView key) {
   return {ErrorCode::unknown_key,
@@ -28,7 +30,7 @@ BlockInfo describe(const BlockStore& store, SlotRef at) {
   info.key = store.key(slot.owner);
   if (entry.parent != kNoEntry) info.parent = store.key(entry.parent);
   info.metadata = store.metadata(slot.owner);
-  info.epoch = store.details(slot.owner).epoch;
+  info.epoch = store.epoch(slot.owner);
   return info;
 }
 
@@ -162,14 +164,17 @@ Result<BlockList> Cache::list(const BlockListRequest& request) const {
     Section section(core, LockUse::look);
     CAIRN_TRY(section.check_usable());
     skip_unused(section, next);
-    const std::uint64_t step_end = std::min(end, next + kListStep);
-    for (; next < step_end && result.blocks.size() < request.limit; ++next) {
+    std::uint32_t looked_at = 0;
+    for (; next < end && looked_at < kListStep && result.blocks.size() < request.limit; ++next) {
+      ++looked_at;
       const auto tier = static_cast<std::size_t>(next / kMaxSlots);
       const SlotRef at(kTiers[tier], static_cast<SlotNumber>(next - starts[tier]));
       if (!section->store.pool(at.tier()).exists(at.slot())) continue;
       const SlotState state = section->store.pool(at.tier()).state(at.slot());
       const bool wanted = request.state ? state == *request.state : state != SlotState::free;
-      if (wanted) result.blocks.push_back(describe(section->store, at));
+      if (!wanted) continue;
+      result.blocks.push_back(describe(section->store, at));
+      looked_at += kDescribeCost;
     }
     skip_unused(section, next);
   }
@@ -193,7 +198,7 @@ Result<> Cache::set_metadata(KeyView key, std::string json) {
   CAIRN_TRY(section.check_usable());
   const EntryNumber entry = section->store.find(key, section.now());
   if (entry == kNoEntry) return unknown_key(core, key);
-  ++section->store.details(entry).epoch;
+  section->store.raise_epoch(entry);
   section->store.set_metadata(entry, std::move(json));
   return {};
 }

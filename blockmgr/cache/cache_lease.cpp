@@ -53,6 +53,7 @@ Result<Allocation> lease_slots(Section& section, Terms& terms, std::span<const S
       return std::move(usable).error();
     }
   }
+  terms.pins.give_back_all();  // there may be fewer slots than were asked for
   section->leases.renew(lease, section.now() + std::chrono::milliseconds(terms.lease_ms));
   allocation.expires_at_unix_ms = section.unix_ms() + terms.lease_ms;
   return allocation;
@@ -102,7 +103,14 @@ void Cache::allocate(const AllocateRequest& request, Done<Allocation> done) {
                                   "tier " + std::string(to_string(request.tier)) + " has not " +
                                       std::to_string(request.count) + " free blocks"});
   }
-  SlotRequest slots_wanted{.count = request.count, .priority = request.priority};
+  SlotRequest slots_wanted{.count = request.count,
+                           .priority = request.priority,
+                           .takes_fewer = request.takes_fewer};
+  if (request.takes_fewer) {
+    const std::uint64_t hoped = section->slots.attainable(section, request.tier);
+    slots_wanted.count =
+        static_cast<std::uint32_t>(std::clamp<std::uint64_t>(hoped, 1, request.count));
+  }
   slots_wanted.granted =
       [respond, terms = Terms{*duration_ms, request.quota, std::move(*pins), request.holder}](
           Section& inner, Result<std::span<const SlotRef>> slots) mutable {
@@ -191,8 +199,9 @@ RequestEnd end_of(const CacheCore& core, const ReleaseRequest& request, NextUse 
   return end;
 }
 
-// Slots that list() looks at under one hold of the lock.
-constexpr std::size_t kLeasesLookedAt = 65'536;
+// Leases and slots of theirs that leases() looks at under one hold of the lock. Of one lease it looks
+// at all, which takes some 40 us for 65,536.
+constexpr std::size_t kLeasesLookedAt = 4096;
 
 LeaseInfo describe(const Section& section, const Lease& lease) {
   LeaseInfo info{.lease = lease.id,

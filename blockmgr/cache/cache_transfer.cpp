@@ -196,7 +196,7 @@ Result<TransferId> Cache::drain(std::optional<Tier> to) {
     Section section(core, LockUse::transfer);
     CAIRN_TRY(section.check_usable());
     section->leases.end_overdue(section);
-    section->store.expire(section.now());
+    section.expire_keys();
     // Calls `each` with every present entry; what is committed meanwhile may be among them.
     const auto look_through =
         [&](const std::function<Result<bool>(EntryNumber)>& each) -> Result<> {

@@ -246,6 +246,7 @@ Recovery restore_blocks(CacheCore& core, std::vector<SlotRecordView> records,
     core.slot_checksums->set_recovered(record.slot, record.data_checksum);
     if (section->store.restore(std::move(block))) ++result.restored;
   }
+  section->store.end_restoring();
   return result;
 }
 

@@ -1,5 +1,7 @@
 #include "blockmgr/cache/intake.hpp"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "base/assert.hpp"
@@ -11,6 +13,8 @@ namespace {
 
 // Slots under one hold of the lock: some 300 ns each to check and pin, or to tell as written.
 constexpr std::size_t kSlotsAtOnce = 48;
+// What no match reaches takes the place of one block in so many of its tier, and no more.
+constexpr std::uint32_t kCutOffShare = 16;
 
 }  // namespace
 
@@ -18,24 +22,75 @@ void Intake::fail_all(const Error& error) {
   for (Item& item : items_) item.error = error;
 }
 
-void Intake::allocate(const Slots& slots, UniqueFunction<void(bool)> ended) {
-  cache_->allocate({.count = static_cast<std::uint32_t>(items_.size()),
+void Intake::ask(const Slots& slots, std::size_t count,
+                 UniqueFunction<void(Result<Allocation>)> answer) {
+  cache_->allocate({.count = static_cast<std::uint32_t>(count),
                     .tier = slots.tier,
                     .lease_ms = core_->options().max_lease_ms,
+                    .takes_fewer = true,
                     .quota = slots.quota,
                     .pins = slots.pins,
                     .holder = slots.holder},
-                   [this, ended = std::move(ended)](Result<Allocation> allocation) mutable {
-                     auto pinned = allocated(std::move(allocation));
-                     if (!pinned) fail_all(pinned.error());
-                     ended(pinned.has_value());
-                   });
+                   std::move(answer));
+}
+
+Intake::Rooms Intake::hold_parents(Tier tier) {
+  Section section(*core_, LockUse::transfer);
+  const SlotPool& pool = section->store.pool(tier);
+  const std::size_t of_cut_off =
+      std::max(pool.free_count() + pool.cut_off_count(), std::max(1u, pool.limit() / kCutOffShare));
+  Rooms rooms{.first = items_.size(), .in_place = std::min(items_.size(), of_cut_off)};
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    if (i > 0 && i % kSlotsAtOnce == 0) section.give_way();
+    if (!items_[i].block.parent) continue;
+    const EntryNumber parent = section->store.find(*items_[i].block.parent, section.now());
+    if (parent == kNoEntry || section->store.entry(parent).cut_off != 0) {
+      if (i == 0) rooms.first = rooms.in_place;
+      continue;
+    }
+    parents_.push_back(section->store.highest_copy(section->store.entry(parent)));
+    section->store.pin_in_place(parents_.back());
+  }
+  return rooms;
+}
+
+bool Intake::let_parents_go() {
+  if (parents_.empty()) return false;
+  Section section(*core_, LockUse::transfer);
+  for (std::size_t gone = 1; !parents_.empty(); ++gone) {
+    section->store.unpin_in_place(parents_.back());
+    parents_.pop_back();
+    if (gone % kSlotsAtOnce == 0) section.give_way();
+  }
+  return true;
+}
+
+void Intake::allocate(const Slots& slots, UniqueFunction<void(bool)> ended) {
+  const Rooms rooms = hold_parents(slots.tier);
+  auto end = [this, ended = std::move(ended)](Result<Allocation> allocation) mutable {
+    auto pinned = allocated(std::move(allocation));
+    if (!pinned) fail_all(pinned.error());
+    ended(pinned.has_value());
+  };
+  ask(slots, rooms.first,
+      [this, slots, rooms, end = std::move(end)](Result<Allocation> allocation) mutable {
+        const bool were_held = let_parents_go();
+        const bool none = !allocation && allocation.error().code == ErrorCode::no_capacity;
+        if (!none || !were_held) return end(std::move(allocation));
+        ask(slots, rooms.in_place, std::move(end));
+      });
 }
 
 Result<> Intake::allocated(Result<Allocation> allocation) {
   if (!allocation) return std::move(allocation).error();
   lease_ = allocation->lease;
-  for (std::size_t i = 0; i < items_.size(); ++i) items_[i].block.handle = allocation->blocks[i];
+  granted_ = allocation->blocks.size();
+  for (std::size_t i = 0; i < granted_; ++i) items_[i].block.handle = allocation->blocks[i];
+  for (std::size_t i = granted_; i < items_.size(); ++i) {
+    items_[i].error = Error{ErrorCode::no_capacity, "there is room for the " +
+                                                        std::to_string(granted_) +
+                                                        " blocks before it only"};
+  }
   return pin_all();
 }
 
@@ -50,14 +105,14 @@ Result<> Intake::pin_all() {
     section->store.pin(*at);
     return {};
   };
-  for (std::size_t i = 0; i < items_.size(); ++i) {
+  for (std::size_t i = 0; i < granted_; ++i) {
     if (i > 0 && i % kSlotsAtOnce == 0) section.give_way();
     auto pinned = pin(items_[i]);
     if (pinned) continue;
     while (i-- > 0) section->store.unpin(items_[i].slot());
     return pinned;
   }
-  on_their_way_ = items_.size();
+  on_their_way_ = granted_;
   return {};
 }
 

@@ -45,8 +45,9 @@ class Intake {
   void fail(std::size_t item, Error error) { items_[item].error = std::move(error); }
   void fail_all(const Error& error);
 
-  // A slot for each, all or none: without one each has the error, and `ended` is told false. Gives
-  // way.
+  // A slot for each, or for as many from the first on as there is room for: the others have an
+  // error, and where that is all of them `ended` is told false. What these blocks follow makes no
+  // room for them, and what no match would reach takes the place of few blocks. Gives way.
   struct Slots {
     Tier tier = Tier::device;
     std::shared_ptr<BlockQuota> quota = {};
@@ -54,6 +55,8 @@ class Intake {
     LeaseHolder holder = {};
   };
   void allocate(const Slots& slots, UniqueFunction<void(bool)> ended);
+  // So many of the items, from the first on, have one.
+  std::size_t granted() const { return granted_; }
   // No more bytes go to these. True for the call with which that holds for all. Gives way. Several
   // threads may be in it, each with other items.
   bool copied(std::span<const std::size_t> items);
@@ -62,6 +65,14 @@ class Intake {
   void release();  // the lease; nothing where there is none
 
  private:
+  // How many slots are asked for, and for how many where what the blocks follow must make room.
+  struct Rooms {
+    std::size_t first = 0;
+    std::size_t in_place = 0;
+  };
+  Rooms hold_parents(Tier tier);
+  bool let_parents_go();  // false: there were none
+  void ask(const Slots& slots, std::size_t count, UniqueFunction<void(Result<Allocation>)> answer);
   Result<> allocated(Result<Allocation> allocation);
   Result<> pin_all();
   void committed(const std::vector<std::size_t>& items,
@@ -71,6 +82,8 @@ class Intake {
   const std::shared_ptr<CacheCore> core_;
   std::vector<Item> items_;
   std::optional<LeaseId> lease_;
+  std::vector<SlotRef> parents_;  // pinned in their places while slots are asked for
+  std::size_t granted_ = 0;
   std::size_t on_their_way_ = 0;  // items that are pinned; under the cache's lock
 };
 

@@ -136,9 +136,13 @@ void Movements::write_through(Section& section, std::span<const SlotRef> committ
         !section.core().spaces[index_of(lower)]) {
       continue;
     }
-    // As many as find room, a prefix from its start.
-    std::size_t room =
-        std::min<std::size_t>(committed.size(), section->slots.attainable(section, lower));
+    // As many as find room, a prefix from its start. What is cut off takes nothing's place.
+    const auto first_cut_off = std::ranges::find_if(
+        committed, [&](SlotRef at) { return section->store.record(at).cut_off; });
+    const std::uint64_t attainable =
+        first_cut_off == committed.end() ? section->slots.attainable(section, lower)
+                                         : section->store.pool(lower).free_count();
+    std::size_t room = std::min<std::size_t>(committed.size(), attainable);
     if (lower == Tier::disk) room = within_budget(section, room);
     if (room == 0) continue;
     auto batch = std::make_shared<TransferBatch>();

@@ -12,6 +12,8 @@ namespace {
 // A parent that comes back under its own descendants could close a circle, in which nothing could
 // ever be evicted. The search for one gives up after so many ancestors, and with it the link.
 constexpr std::uint32_t kMaxCycleSearch = 4096;
+// Blocks that are told at once that something before them has come or gone: up to 200 ns each.
+constexpr std::uint32_t kToldAtOnce = 32;
 
 KeyIndex::Options index_options(const BlockStore::Options& options) {
   std::uint32_t slots = 0;
@@ -193,10 +195,11 @@ EntryNumber BlockStore::commit(SlotRef at, NewBlock block) {
     entry.has_ttl = true;
     expiries_.emplace(*block.expires_at, number);
   }
-  details(number).epoch = block.epoch;
+  if (block.epoch != 1) index_.rare(number).epoch = block.epoch;
   entry.user = block.user;
   if (!block.metadata.empty()) set_metadata(number, std::move(block.metadata));
-  if (entry.parent != kNoEntry) ++index_[entry.parent].children;
+  entry.cut_off = 0;
+  if (entry.parent != kNoEntry) link_child(number);
   entry.quota = quotas_.open(block.quota);
   if (uses_ && !history(at).is_known()) {
     uses_->stored(history(at),
@@ -206,7 +209,81 @@ EntryNumber BlockStore::commit(SlotRef at, NewBlock block) {
                    .unix_ms = unix_ms_});
   }
   add_copy(number, at);
+  if (entry.children > 0 && entry.cut_off == 0) tell_children(number);
   return number;
+}
+
+void BlockStore::link_child(EntryNumber number) {
+  Entry& child = index_[number];
+  Entry& parent = index_[child.parent];
+  ++parent.children;
+  child.cut_off = parent.cut_off;
+  const EntryNumber next = std::exchange(details(child.parent).first_child, number);
+  details(number).next_sibling = next;
+  if (next != kNoEntry) details(next).previous_sibling = number;
+}
+
+void BlockStore::unlink_child(EntryNumber number) {
+  const EntryNumber parent = index_[number].parent;
+  --index_[parent].children;
+  index_[parent].ends_told = 0;
+  EntryDetails& child = details(number);
+  if (next_untold_child_ == number) next_untold_child_ = child.next_sibling;
+  (child.previous_sibling == kNoEntry ? details(parent).first_child
+                                      : details(child.previous_sibling).next_sibling) =
+      child.next_sibling;
+  if (child.next_sibling != kNoEntry) {
+    details(child.next_sibling).previous_sibling = child.previous_sibling;
+  }
+  child.previous_sibling = child.next_sibling = kNoEntry;
+}
+
+void BlockStore::tell_children(EntryNumber parent) {
+  untold_.push_back(parent);
+  settle_chains(kToldAtOnce);
+}
+
+bool BlockStore::settle_chains(std::uint32_t blocks) {
+  for (; !untold_.empty(); untold_.pop_front()) {
+    const EntryNumber parent = untold_.front();
+    if (!std::exchange(telling_, true)) next_untold_child_ = details(parent).first_child;
+    while (next_untold_child_ != kNoEntry) {
+      if (blocks == 0) return false;
+      --blocks;
+      const EntryNumber child = next_untold_child_;
+      next_untold_child_ = details(child).next_sibling;
+      if (index_[child].cut_off == index_[parent].cut_off) continue;
+      set_cut_off(child, index_[parent].cut_off != 0);
+      if (index_[child].children > 0) untold_.push_back(child);
+    }
+    telling_ = false;
+  }
+  return true;
+}
+
+// What is found again, or no longer, counts as used now: the order of last use stays one.
+void BlockStore::set_cut_off(EntryNumber number, bool is_cut_off) {
+  Entry& entry = index_[number];
+  entry.cut_off = is_cut_off ? 1 : 0;
+  for (const Tier tier : kTiers) {
+    const SlotNumber slot = entry.slots[index_of(tier)];
+    if (slot == kNoSlot) continue;
+    SlotRecord& record = pool(tier)[slot];
+    const bool has_place = record.place != EvictionPlace::none;
+    if (has_place) pool(tier).unlist(slot);
+    record.cut_off = is_cut_off;
+    if (!has_place) continue;
+    record.last_use = next_stamp();
+    list_last({tier, slot});
+  }
+}
+
+void BlockStore::end_restoring() {
+  for (EntryNumber number = 0; number < index_.end(); ++number) {
+    const Entry& entry = index_[number];
+    if (!entry.present() && entry.children > 0) untold_.push_back(number);
+  }
+  while (!settle_chains(kToldAtOnce)) continue;
 }
 
 bool BlockStore::restore(RestoredBlock restored) {
@@ -221,7 +298,9 @@ bool BlockStore::restore(RestoredBlock restored) {
   record(at).priority = restored.priority;
   record(at).last_use = restored.last_use;
   if (uses_) uses_->restored(history(at), {.kept = restored.history, .told = restored.told});
-  commit(at, std::move(restored.block));
+  // Parents mostly come after their children, which they were used after: see end_restoring().
+  index_[commit(at, std::move(restored.block))].cut_off = 0;
+  record(at).cut_off = false;
   set_told(at, restored.told);
   slots.unpin(restored.slot);
   list_last(at);
@@ -236,6 +315,7 @@ void BlockStore::raise_generation(SlotRef at, std::uint64_t generation) {
 
 void BlockStore::link_parent(EntryNumber child, KeyView parent_key) {
   const EntryNumber parent = index_.find_or_insert(parent_key);
+  if (!index_[parent].present()) index_[parent].cut_off = 1;
   // Only a key that already has children can become its own ancestor.
   if (index_[child].children > 0 && would_close_a_cycle(child, parent)) return;
   index_[child].parent = parent;
@@ -255,6 +335,7 @@ void BlockStore::add_copy(EntryNumber number, SlotRef at) {
   CAIRN_ASSERT(entry.slots[index_of(at.tier())] == kNoSlot, "a copy would be lost");
   entry.slots[index_of(at.tier())] = at.slot();
   pool(at.tier()).set_committed(at.slot(), number);
+  record(at).cut_off = entry.cut_off != 0;
   quotas_.add(entry.quota, at.tier());
   if (entry.parent != kNoEntry) ++details(entry.parent).children_in_tier[index_of(at.tier())];
   tell(BlockEventKind::stored, at, number);
@@ -282,7 +363,7 @@ void BlockStore::describe_disk_slot(SlotNumber slot,
   const SlotRef highest = highest_copy(entry);
   view.told = static_cast<std::uint8_t>(this->record(highest).told);
   if (uses_) view.history = uses_->policy().kept(history(highest));
-  view.epoch = details(record.owner).epoch;
+  view.epoch = epoch(record.owner);
   view.key = key.view().as_text();
   view.parent = parent.view().as_text();
   view.metadata = metadata(record.owner);
@@ -332,6 +413,7 @@ void BlockStore::relocate(const Relocation& move) {
   fresh.priority = old.priority;
   fresh.last_use = old.last_use;
   fresh.used_again = old.used_again;
+  fresh.cut_off = old.cut_off;
   copy_history(move.from, move.to);
   slots.hand_place_over(move.from.slot(), move.to.slot());
   if (move.to.tier() == Tier::disk) note_disk_slot(move.to.slot());
@@ -386,15 +468,16 @@ void BlockStore::vanish(EntryNumber number) {
     expiries_.erase({expires_at(number), number});
     entry.has_ttl = false;
   }
+  if (const auto& rare = details(number).rare) rare->epoch = 1;
   set_metadata(number, {});
   details(number).checksum = 0;
   quotas_.close(std::exchange(entry.quota, QuotaNumber{0}));
-  if (entry.parent != kNoEntry) {
-    --index_[entry.parent].children;
-    index_[entry.parent].ends_told = 0;
-  }
+  if (entry.parent != kNoEntry) unlink_child(number);
   // A ghost does not hold its own parent: ghosts would pile up behind a moving tail.
   entry.parent = kNoEntry;
+  const bool cuts = entry.cut_off == 0 && entry.children > 0;
+  entry.cut_off = 1;
+  if (cuts) tell_children(number);
   free_or_list(number);
 }
 
@@ -418,8 +501,9 @@ void BlockStore::drop_all(EntryNumber number, EvictionReason reason) {
   }
 }
 
-void BlockStore::expire(TimePoint now) {
-  while (!expiries_.empty() && expiries_.begin()->first <= now) {
+bool BlockStore::expire(TimePoint now, std::uint32_t keys) {
+  for (; !expiries_.empty() && expiries_.begin()->first <= now; --keys) {
+    if (keys == 0) return false;
     const EntryNumber number = expiries_.begin()->second;
     if (leased(index_[number])) {
       expiries_.erase(expiries_.begin());  // unpin_for_lease sees to it
@@ -427,6 +511,7 @@ void BlockStore::expire(TimePoint now) {
       drop_all(number, EvictionReason::expired);
     }
   }
+  return true;
 }
 
 void BlockStore::free_slot(SlotRef at) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <set>
@@ -51,8 +52,13 @@ struct RestoredBlock {
 // A key is present while it has a copy. A key without a copy that is the parent of present ones is
 // kept as a *ghost*: never found, but a block that comes (back) under it is linked to its children
 // at once. A ghost needs a present child and a present key needs a slot, so there are at most twice
-// as many entries as slots: 40 bytes of slot, 96 of entry and 22 of buckets a block,
+// as many entries as slots: 40 bytes of slot, 104 of entry and 22 of buckets a block,
 // and 8 of history where the order of eviction learns.
+//
+// A block is *cut off* where its parent, or any key before that, is known and not here: no match
+// from the beginning of its prefix reaches it. Those go before all others, whatever their priority,
+// so what no match reaches never takes the place of what one finds. Where a key comes or goes, what
+// follows it is told so in steps: settle_chains().
 //
 // A prefix goes from its tail. A copy is evicted only when no child has a copy in the same tier,
 // and the last copy of a key that will not be offloaded only when no child is present at all. A
@@ -140,6 +146,11 @@ class BlockStore {
   }
   // REQUIRES: it has a time to live.
   TimePoint expires_at(EntryNumber number) const { return index_.details(number).rare->expires_at; }
+  std::uint32_t epoch(EntryNumber number) const {
+    const auto& rare = index_.details(number).rare;
+    return rare ? rare->epoch : 1;
+  }
+  void raise_epoch(EntryNumber number) { ++index_.rare(number).epoch; }
   BlockKey key(EntryNumber number) const { return index_.key(number); }
   BlockHandle handle(SlotRef at) const { return {at.tier(), at.slot(), record(at).generation}; }
   std::optional<Tier> next_lower(Tier tier) const;
@@ -220,6 +231,8 @@ class BlockStore {
   // Makes a free slot of the disk tier the copy of a key, unpinned. False, and nothing changes,
   // where the key is present or the slot is taken. REQUIRES: used later than all that are listed.
   bool restore(RestoredBlock restored);
+  // All are restored: says which of them are cut off. Looks at every key.
+  void end_restoring();
   // The life that a free slot will have next is that one at least.
   void raise_generation(SlotRef at, std::uint64_t generation);
   // Makes the allocated slot a further copy. REQUIRES: none in that tier.
@@ -240,7 +253,11 @@ class BlockStore {
   // Drops copies that stay only because what follows them lies in other tiers, in the order of
   // eviction, `count` at most: how many. Looks at every slot. REQUIRES: next_victim() has none.
   std::uint32_t cut_chains(Tier tier, std::uint32_t count);
-  void expire(TimePoint now);
+  // Drops keys whose time is over, so many at most: false where more are left.
+  bool expire(TimePoint now, std::uint32_t keys);
+  // Tells so many blocks at most whether they are cut off, where what is before them has come or
+  // gone: false where more are left. They stay in their places of the order of eviction until then.
+  bool settle_chains(std::uint32_t blocks);
 
   // Pins keep a slot's bytes as they are. A lease's pins are counted apart.
   void pin(SlotRef at);
@@ -329,6 +346,10 @@ class BlockStore {
   bool blocked(EntryNumber entry, Tier tier) const;
   void link_parent(EntryNumber entry, KeyView parent);
   bool would_close_a_cycle(EntryNumber child, EntryNumber parent) const;
+  void link_child(EntryNumber child);
+  void unlink_child(EntryNumber child);
+  void tell_children(EntryNumber parent);
+  void set_cut_off(EntryNumber entry, bool is_cut_off);
   void vanish(EntryNumber entry);
   // Frees a ghost without children; lists again what no longer has to wait.
   void free_or_list(EntryNumber entry);
@@ -354,6 +375,12 @@ class BlockStore {
   QuotaTable quotas_;
   EventSink events_;
   std::set<std::pair<TimePoint, EntryNumber>> expiries_;
+  // Entries whose children are still to be told whether they are cut off, and of the first of them
+  // the next child. One that has gone meanwhile has none; its number may be another's, whose
+  // children are told what they know.
+  std::deque<EntryNumber> untold_;
+  EntryNumber next_untold_child_ = kNoEntry;
+  bool telling_ = false;  // the first's children, from there on
   bool departs_ = false;
   std::array<std::uint32_t, kNumTiers> leaving_{};
   std::array<std::uint32_t, kNumTiers> superseded_{};

@@ -1,5 +1,6 @@
 // BlockStore: who uses a copy, and which goes next.
 #include <algorithm>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -228,8 +229,12 @@ bool BlockStore::blocked(EntryNumber number, Tier tier) const {
 }
 
 bool BlockStore::wants_offload(SlotRef at) const {
-  return options_.offload_on_evict && next_lower(at.tier()).has_value() &&
-         !has_lower_copy(index_[record(at).owner], at.tier());
+  const auto lower = next_lower(at.tier());
+  if (!options_.offload_on_evict || !lower) return false;
+  if (has_lower_copy(index_[record(at).owner], at.tier())) return false;
+  // What is cut off takes nothing's place below.
+  return !record(at).cut_off || holds_a_chain(at) ||
+         pool(*lower).free_count() > leaving_count(at.tier());
 }
 
 bool BlockStore::holds_a_chain(SlotRef at) const {
@@ -263,7 +268,8 @@ std::uint32_t BlockStore::cut_chains(Tier tier, std::uint32_t count) {
   }
   count = static_cast<std::uint32_t>(std::min<std::size_t>(tails.size(), count));
   std::ranges::partial_sort(tails, tails.begin() + count, {}, [&](SlotNumber slot) {
-    return std::pair(slots[slot].priority, slots[slot].last_use);
+    const SlotRecord& record = slots[slot];
+    return std::tuple(!record.cut_off, record.priority, record.last_use);
   });
   tails.resize(count);
   for (const SlotNumber slot : tails) drop({tier, slot}, EvictionReason::capacity);

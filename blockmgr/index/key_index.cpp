@@ -185,7 +185,7 @@ void KeyIndex::drop_rare(EntryNumber number) {
   auto& rare = details_[number].rare;
   const Entry& entry = entries_[number];
   const bool needed = entry.key_size > Entry::kHeadBytes || entry.has_ttl;
-  if (!rare || needed || !rare->metadata.empty()) return;
+  if (!rare || needed || !rare->metadata.empty() || rare->epoch != 1) return;
   rare.reset();
   --rare_;
 }

@@ -26,9 +26,11 @@ struct alignas(64) Entry {
   std::array<std::byte, kHeadBytes> key_head;
   std::array<SlotNumber, kNumTiers> slots = {kNoSlot, kNoSlot, kNoSlot};
   EntryNumber parent = kNoEntry;    // of one that is not in use: the next such
-  std::uint32_t children : 31 = 0;  // present entries whose parent this is
+  std::uint32_t children : 30 = 0;  // present entries whose parent this is
   // It has one child, of which was said that it is used late or never.
   std::uint32_t ends_told : 1 = 0;
+  // A key before it is not here, or it is not here itself: see BlockStore.
+  std::uint32_t cut_off : 1 = 0;
   std::uint8_t key_size : 7 = 0;
   bool has_ttl : 1 = false;
   UserNumber user = 0;  // of a present key: who has used it
@@ -46,15 +48,18 @@ struct EntryDetails {
     std::array<std::byte, kMaxKeyBytes - Entry::kHeadBytes> key_tail{};
     TimePoint expires_at{};  // where has_ttl
     std::string metadata = {};
+    std::uint32_t epoch = 1;
   };
 
   // Of the children, those with a copy in the tier that is not leaving it.
   std::array<std::uint32_t, kNumTiers> children_in_tier{};
-  std::uint32_t epoch = 0;
+  EntryNumber first_child = kNoEntry;  // the others are its siblings, in no order
+  EntryNumber previous_sibling = kNoEntry;
+  EntryNumber next_sibling = kNoEntry;
   std::uint64_t checksum = 0;  // of its bytes in canonical order; 0: nobody has asked yet
   std::unique_ptr<Rare> rare = {};
 };
-static_assert(sizeof(EntryDetails) == 32, "a block's metadata is bounded: see BlockStore");
+static_assert(sizeof(EntryDetails) == 40, "a block's metadata is bounded: see BlockStore");
 
 // Keys to entries: open addressing over as many buckets of (tag, entry) as the bound on entries
 // needs. Not thread-safe.

@@ -135,10 +135,10 @@ void SlotPool::list_first(SlotNumber slot, UseStamp latest) {
   insert_before(slot, first);
 }
 
-std::optional<std::uint64_t> SlotPool::age_in_tenths(SlotNumber slot, UseStamp now) const {
+std::optional<std::uint64_t> SlotPool::age_in_tenths(SlotNumber slot, UseStamp now) {
   const SlotRecord& record = records_[slot];
   if (record.place != EvictionPlace::listed) return std::nullopt;
-  const SlotNumber first = lists_[record.priority].by_number[record.list].first;
+  const SlotNumber first = list_of(slot).first;
   const std::uint64_t tenth = (now.value - records_[first].last_use.value) / 10;
   return tenth == 0 ? 0 : (now.value - record.last_use.value) / tenth;
 }
@@ -163,6 +163,7 @@ void SlotPool::insert_before(SlotNumber slot, SlotNumber next) {
 }
 
 void SlotPool::note_filled(const SlotRecord& record) {
+  if (record.list == kCutOffList) return;
   lists_[record.priority].non_empty |= std::uint64_t{1} << record.list;
   non_empty_lists_[record.priority / 64] |= std::uint64_t{1} << (record.priority % 64);
 }
@@ -172,7 +173,7 @@ void SlotPool::unlist(SlotNumber slot) {
   if (record.place == EvictionPlace::listed) {
     LinkedBlocks& list = list_of(slot);
     list.remove(records_, slot);
-    if (list.empty()) {
+    if (list.empty() && record.list != kCutOffList) {
       Lists& lists = lists_[record.priority];
       lists.non_empty &= ~(std::uint64_t{1} << record.list);
       if (lists.non_empty == 0) {
@@ -199,6 +200,7 @@ void SlotPool::park(SlotNumber slot) {
 }
 
 SlotNumber SlotPool::next_to_go(std::int64_t unix_ms) {
+  if (!cut_off_.empty()) return cut_off_.first;
   for (std::size_t word = 0; word < non_empty_lists_.size(); ++word) {
     if (non_empty_lists_[word] == 0) continue;
     const auto bit = static_cast<std::size_t>(std::countr_zero(non_empty_lists_[word]));

@@ -39,7 +39,7 @@ enum class SlotLife : std::uint8_t {
 // Where an unpinned committed slot stands in the order of eviction.
 enum class EvictionPlace : std::uint8_t {
   none,    // pinned, or not committed
-  listed,  // in one of its priority's lists, least recently used first
+  listed,  // in one of its priority's lists or among those cut off, least recently used first
   parked,  // reached the list's front while a child needed it; listed again when the child goes
 };
 
@@ -63,6 +63,7 @@ struct SlotRecord {
   bool committing : 1 = false;          // a commit is filling in what was never written
   // Gone, but leases pin it: `next` has the bytes now, and a lease's pin for all of these.
   bool has_successor : 1 = false;
+  bool cut_off : 1 = false;  // as its owner is: it goes before all that are not
 };
 static_assert(sizeof(SlotRecord) == 40, "a block's metadata is bounded: see BlockStore");
 inline constexpr std::uint32_t kNoOwner = ~std::uint32_t{0};
@@ -90,6 +91,7 @@ class SlotPool {
   std::uint32_t free_count() const { return free_.free_count(); }
   std::uint32_t evictable_count() const { return count(SlotState::evictable); }
   std::uint32_t leased_count() const { return leased_count_; }
+  std::uint32_t cut_off_count() const { return cut_off_.count; }  // of those that are listed
   std::uint32_t count(SlotState state) const { return counts_[static_cast<std::size_t>(state)]; }
   SlotState state(SlotNumber slot) const { return state_of(records_[slot]); }
   std::uint64_t memory_bytes() const;
@@ -129,7 +131,7 @@ class SlotPool {
   void list_first(SlotNumber slot, UseStamp latest);
   // How long ago it was used, in tenths of the time since its list's first was. Nothing where it is
   // not listed.
-  std::optional<std::uint64_t> age_in_tenths(SlotNumber slot, UseStamp now) const;
+  std::optional<std::uint64_t> age_in_tenths(SlotNumber slot, UseStamp now);
   // What goes right before it; kNoSlot where that is nothing, or it is not listed itself.
   SlotNumber before(SlotNumber slot) const;
   // Where its last use puts it. Short where few that are listed were used earlier.
@@ -141,7 +143,8 @@ class SlotPool {
   void park(SlotNumber slot);
   // Which list is next is asked again: time has passed, or something was learnt.
   void choose_again() { chosen_ = {}; }
-  SlotNumber next_to_go(std::int64_t unix_ms);  // of the lowest priority that has any; kNoSlot
+  // Of those cut off, else of the lowest priority that has any; kNoSlot.
+  SlotNumber next_to_go(std::int64_t unix_ms);
   // Another policy, in a time that does not depend on how many are listed: they stay where they
   // are, and with nothing known of them go before others, in the order of their last use. The room
   // is made elsewhere, for all slots below `end`, and has what it replaced afterwards. The first
@@ -158,6 +161,10 @@ class SlotPool {
   std::uint32_t& counter(const SlotRecord& record) {
     return counts_[static_cast<std::size_t>(state_of(record))];
   }
+
+  // As the list of a record: `cut_off_`, which is of no priority.
+  static constexpr std::uint8_t kCutOffList = 255;
+  static_assert(kNextUses + EvictionPolicy::kMaxLists < kCutOffList);
 
   // The lists of a priority, a bit of `non_empty` each: one for each NextUse, of blocks of which
   // nothing else is known, then those of the policy. Each is in the order of last use.
@@ -178,7 +185,9 @@ class SlotPool {
   // Says into which list the slot goes, and which that is.
   LinkedBlocks& list_for(SlotNumber slot);
   LinkedBlocks& list_of(SlotNumber slot) {
-    return lists_[records_[slot].priority].by_number[records_[slot].list];
+    const SlotRecord& record = records_[slot];
+    if (record.list == kCutOffList) return cut_off_;
+    return lists_[record.priority].by_number[record.list];
   }
   std::uint32_t choose_list(const Lists& lists, std::int64_t unix_ms) const;
   std::uint32_t expected_blocks(const Lists& lists) const;
@@ -203,6 +212,7 @@ class SlotPool {
     RequestNumber request = 0;
   } chosen_;
   PriorityLists lists_;
+  LinkedBlocks cut_off_;
 };
 
 struct SlotPool::PolicyRoom {
@@ -241,6 +251,10 @@ inline void SlotPool::remove_lease(SlotNumber slot) {
 
 inline LinkedBlocks& SlotPool::list_for(SlotNumber slot) {
   SlotRecord& record = records_[slot];
+  if (record.cut_off) {
+    record.list = kCutOffList;
+    return cut_off_;
+  }
   const std::uint32_t list = has_history(slot) ? kNextUses + histories_[slot].list
                                                : static_cast<std::uint32_t>(record.told);
   record.list = static_cast<std::uint8_t>(list);

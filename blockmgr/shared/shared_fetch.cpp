@@ -78,12 +78,14 @@ class Step : public std::enable_shared_from_this<Step> {
                      if (statuses) return done({.blocks = count, .error = self->error_});
                      self->give_up();
                      done({.error = statuses.error()});
-                   },
-                   {.release = true});
+                   });
   }
+  // Lets the slots go: what was not committed is nobody's.
   void give_up() {
     items_.clear();
-    if (!slots_.blocks.empty()) static_cast<void>(cache().release(slots_.lease));
+    if (slots_.blocks.empty()) return;
+    static_cast<void>(cache().release(slots_.lease));
+    slots_.blocks.clear();
   }
 
  private:
@@ -317,24 +319,30 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
       fetch_->context->counters.fetched_bytes += bytes;
       transfers_.add(id_, TransferTable::Arrived{.blocks = committed.blocks, .bytes = bytes});
     }
+    std::shared_ptr<Step> last;
     {
       MutexLock lock(mutex_);
       committing_ = false;
+      last = std::exchange(committed_, steps_.front().step);
       steps_.pop_front();
       arrived_ += committed.blocks;
       if (!error_) error_ = committed.error;
     }
+    if (last) last->give_up();
     go_on();
   }
 
   void finish() {
+    std::shared_ptr<Step> last;
     std::size_t arrived = 0;
     std::optional<Error> error;
     {
       MutexLock lock(mutex_);
       arrived = arrived_;
       error = error_;
+      last = std::move(committed_);
     }
+    if (last) last->give_up();
     if (error) {
       transfers_.add(id_, TransferStatus::Failure{fetch_->keys[arrived], *error});
       transfers_.set_error(id_, *error);
@@ -351,6 +359,9 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
   const TransferId id_;
   Mutex mutex_;
   std::deque<UnderWay> steps_ CAIRN_GUARDED_BY(mutex_);  // the first is committed next
+  // The last step that was. It is held until the next one is: what comes later makes no room in the
+  // place of what it follows.
+  std::shared_ptr<Step> committed_ CAIRN_GUARDED_BY(mutex_);
   std::size_t begun_ CAIRN_GUARDED_BY(mutex_) = 0;       // of the keys
   std::size_t arrived_ CAIRN_GUARDED_BY(mutex_) = 0;     // of the keys, from the first on
   bool going_on_ CAIRN_GUARDED_BY(mutex_) = false;

@@ -113,7 +113,7 @@ std::optional<SnapshotRecord> describe(CacheCore& core, const BlockKey& key) {
   SnapshotRecord record{.key = key};
   if (entry.parent != kNoEntry) record.parent = store.key(entry.parent);
   record.metadata = store.metadata(number);
-  record.epoch = store.details(number).epoch;
+  record.epoch = store.epoch(number);
   record.last_use_unix_ms = last_use(store, entry).unix_ms();
   if (entry.has_ttl) {
     record.expires_at_unix_ms =

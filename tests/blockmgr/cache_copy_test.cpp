@@ -79,17 +79,17 @@ TEST_F(CacheCopies, WhatIsThereAlreadyMakesNoRoomForTheRest) {
   EXPECT_EQ(into->stats().leases, 0u);
 }
 
-TEST_F(CacheCopies, WithoutRoomBesideWhatIsThereTheRestFailsByName) {
+TEST_F(CacheCopies, WithoutRoomForAllTheFirstComeAndTheRestFailsByName) {
   const auto into = rig_.cache(named("into", {.pinned = 2}));
   store(*from_, keys(1, 3));
   store(*into, keys(1, 1));
   const TransferStatus status = copy(into, keys(1, 3), Tier::pinned);
   EXPECT_EQ(status.state, TransferState::failed);
-  EXPECT_EQ(status.blocks_done, 1u);
-  ASSERT_EQ(status.failures.size(), 2u);
-  EXPECT_EQ(status.failures[0].key, key(2));
+  EXPECT_EQ(status.blocks_done, 2u);
+  ASSERT_EQ(status.failures.size(), 1u);
+  EXPECT_EQ(status.failures[0].key, key(3));
   EXPECT_EQ(status.failures[0].error.code, ErrorCode::no_capacity);
-  EXPECT_TRUE(is_in(*into, Tier::pinned, key(1)));
+  EXPECT_EQ(rig_.match(*into, keys(1, 3), 0).blocks.size(), 2u);
   EXPECT_EQ(into->stats().leases, 0u);
 }
 

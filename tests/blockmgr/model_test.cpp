@@ -341,8 +341,26 @@ class Walk {
     model_.evict(list, tier);
   }
 
+  // Where it would cut off what stays, in the order in which it goes over the slots: that order says
+  // what of it goes first later, and the model does not know slots.
+  bool would_cut_off(Tier tier) const {
+    const auto stays = [&](int k) {
+      return std::ranges::any_of(kTiers, [&](Tier each) {
+        const auto copy = model_.copy(k, each);
+        return copy && (each != tier || model_.copies.at(*copy).pins > 0);
+      });
+    };
+    return std::ranges::any_of(model_.present_in(tier), [&](int k) {
+      if (stays(k)) return false;
+      return std::ranges::any_of(model_.blocks, [&](const auto& block) {
+        return block.second.parent == k && stays(block.first);
+      });
+    });
+  }
+
   void clear() {
     const Tier tier = some_tier();
+    if (would_cut_off(tier)) return;
     std::uint64_t gone = 0;
     for (int k : model_.present_in(tier)) {
       const auto copy = model_.copy(k, tier);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <tuple>
 
 namespace cairn::testing {
 
@@ -24,14 +25,18 @@ bool NaiveModel::overdue(Key key) const {
   return expires_ms && *expires_ms <= now_ms_;
 }
 
+bool NaiveModel::is_leased(Key key) const {
+  return std::any_of(copies.begin(), copies.end(), [&](const auto& c) {
+    return c.second.found && c.second.key == key && c.second.pins > 0;
+  });
+}
+
 void NaiveModel::drop_overdue() {
   std::vector<Key> ended;
   for (const auto& [key, block] : blocks) {
-    const bool leased = std::any_of(copies.begin(), copies.end(), [&](const auto& c) {
-      return c.second.found && c.second.key == key && c.second.pins > 0;
-    });
-    if (overdue(key) && !leased) ended.push_back(key);
+    if (overdue(key) && !is_leased(key)) ended.push_back(key);
   }
+  std::ranges::stable_sort(ended, {}, [this](Key key) { return *blocks.at(key).expires_ms; });
   for (Key key : ended) drop_key(key);
 }
 
@@ -118,6 +123,8 @@ bool NaiveModel::has_children(Key key) const {
 
 bool NaiveModel::wants_offload(const Copy& c) const {
   if (config_.offload != OffloadMode::on_evict || !lower(c.tier)) return false;
+  const bool holds_a_chain = last_copy(c) && has_children(c.key);
+  if (cut_off(c) && !holds_a_chain && free(*lower(c.tier)) <= leaving(c.tier)) return false;
   return std::none_of(copies.begin(), copies.end(), [&](const auto& other) {
     return other.second.found && other.second.key == c.key && other.second.tier > c.tier;
   });
@@ -141,10 +148,11 @@ std::optional<NaiveModel::CopyId> NaiveModel::victim(Tier tier) const {
   std::optional<CopyId> best;
   for (const auto& [id, c] : copies) {
     if (c.tier != tier || !may_go(c)) continue;
-    if (!best || std::pair(c.priority, c.used) <
-                     std::pair(copies.at(*best).priority, copies.at(*best).used)) {
-      best = id;
-    }
+    // What no match reaches goes before all others, whatever its priority.
+    const auto rank = [this](const Copy& of) {
+      return std::tuple(!cut_off(of), cut_off(of) ? 0 : of.priority, of.used);
+    };
+    if (!best || rank(c) < rank(copies.at(*best))) best = id;
   }
   return best;
 }
@@ -286,8 +294,10 @@ int NaiveModel::cut_chains(Tier tier, int count) {
       tails.push_back(id);
     }
   }
-  std::ranges::sort(
-      tails, {}, [&](CopyId id) { return std::pair(copies.at(id).priority, copies.at(id).used); });
+  std::ranges::sort(tails, {}, [&](CopyId id) {
+    const Copy& c = copies.at(id);
+    return std::tuple(!cut_off(c), c.priority, c.used);
+  });
   tails.resize(std::min(tails.size(), static_cast<std::size_t>(count)));
   for (CopyId id : tails) drop(id);
   return static_cast<int>(tails.size());
@@ -321,10 +331,36 @@ bool NaiveModel::commit(LeaseName lease, CopyId slot, Key key, Block block) {
   std::optional<Key> above = block.parent;
   while (above && *above != key) above = present(*above) ? blocks.at(*above).parent : std::nullopt;
   if (above) block.parent.reset();
+  block.born = ++births_;
+  block.cut_off =
+      block.parent && (!present(*block.parent) || blocks.at(*block.parent).cut_off);
   blocks[key] = std::move(block);
   copies.at(slot).key = key;
   copies.at(slot).found = true;
+  tell_children(key);
   return true;
+}
+
+// A key has come or gone. What is found again after it, or no longer, counts as used.
+void NaiveModel::tell_children(Key first) {
+  for (std::deque<Key> told{first}; !told.empty(); told.pop_front()) {
+    const Key parent = told.front();
+    const bool cut = !present(parent) || blocks.at(parent).cut_off;
+    std::vector<Key> changed;
+    for (const auto& [key, block] : blocks) {
+      if (block.parent == parent && block.cut_off != cut) changed.push_back(key);
+    }
+    std::ranges::sort(changed, std::ranges::greater{},
+                      [this](Key key) { return blocks.at(key).born; });
+    for (const Key key : changed) {
+      blocks.at(key).cut_off = cut;
+      for (const Tier tier : kTiers) {
+        const auto id = copy(key, tier);
+        if (id && copies.at(*id).pins == 0) copies.at(*id).used = ++uses_;
+      }
+      told.push_back(key);
+    }
+  }
 }
 
 std::vector<NaiveModel::CopyId> NaiveModel::match(const std::vector<Key>& keys) const {
@@ -363,9 +399,10 @@ void NaiveModel::release(LeaseName lease, std::vector<CopyId> some) {
     some.erase(wanted);
     const CopyId id = held[i];
     held.erase(held.begin() + static_cast<std::ptrdiff_t>(i));
+    const Copy of = copies.at(id);
     unpin(id);
+    if (of.found && overdue(of.key) && !is_leased(of.key)) drop_key(of.key);
   }
-  drop_overdue();
 }
 
 void NaiveModel::end(LeaseName lease) {
@@ -382,7 +419,9 @@ void NaiveModel::drop(CopyId id) {
     copies.erase(id);
     changed_ = true;
   }
-  if (!highest(key)) blocks.erase(key);
+  if (highest(key)) return;
+  blocks.erase(key);
+  tell_children(key);
 }
 
 void NaiveModel::drop_key(Key key) {

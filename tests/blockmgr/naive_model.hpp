@@ -38,6 +38,8 @@ class NaiveModel {
     std::optional<std::int64_t> expires_ms;
     Bytes bytes;
     std::string metadata;
+    std::uint64_t born = 0;
+    bool cut_off = false;  // a key before it is not here
   };
   struct Lease {
     std::int64_t expires_ms = 0;
@@ -83,12 +85,15 @@ class NaiveModel {
   bool has_tier(Tier tier) const { return config_.tiers[index_of(tier)].has_value(); }
   int attainable(Tier tier) const;
   bool last_copy(const Copy& copy) const;
+  bool cut_off(const Copy& copy) const { return blocks.at(copy.key).cut_off; }
+  void tell_children(Key parent);
   bool has_children(Key key) const;
   bool may_go(const Copy& copy) const;
   bool wants_offload(const Copy& copy) const;
   std::optional<CopyId> victim(Tier tier) const;
   std::optional<CopyId> source(Key key, Tier to) const;
   bool overdue(Key key) const;
+  bool is_leased(Key key) const;
   void drop_overdue();  // but for what is leased
 
   struct Request {
@@ -115,6 +120,7 @@ class NaiveModel {
   bool changed_ = false;  // those who wait are to be looked at again
   std::int64_t now_ms_ = 0;
   std::uint64_t uses_ = 0;
+  std::uint64_t births_ = 0;
   CopyId last_copy_id_ = 0;
 };
 

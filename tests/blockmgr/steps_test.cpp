@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <future>
 #include <iostream>
+#include <numeric>
 #include <random>
 #include <thread>
 
@@ -409,6 +410,113 @@ TEST_P(LongStorm, LeavesNothingHeldAndEveryCountRight) {
 }
 
 INSTANTIATE_TEST_SUITE_P(DiskBlocks, LongStorm, ::testing::Values(0, 4 * kLong));
+
+// --- no hold of the lock does more than a step, however much there is to do
+
+std::uint64_t holds(const Cache& cache, LockUse use) {
+  const auto counts = cache.stats().lock_holds.of(use).counts;
+  return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+}
+
+// What one hold does at most of what follows: far more than any does, far less than all of it.
+constexpr std::uint64_t kStep = 256;
+constexpr std::uint64_t kMany = 4'096;
+
+TEST(StepsTest, KeysThatExpireAtOnceGoInSteps) {
+  for (const bool is_chain : {true, false}) {
+    Rig rig;
+    const auto cache = rig.cache(small_cache({.pinned = kMany}));
+    if (is_chain) {
+      ASSERT_TRUE(rig.put(*cache, {.keys = keys(0, kMany), .ttl_ms = 1'000}));
+    } else {
+      for (std::uint64_t k = 0; k < kMany; ++k) {
+        ASSERT_TRUE(rig.put(*cache, {.keys = keys(k, 1), .ttl_ms = 1'000}));
+      }
+    }
+    rig.clock.advance_ms(1'000);
+    const std::uint64_t before = holds(*cache, LockUse::upkeep);
+    rig.manager->tick();
+    EXPECT_GE(holds(*cache, LockUse::upkeep) - before, kMany / kStep);
+    EXPECT_EQ(count(*cache, Tier::pinned, SlotState::free), kMany);
+  }
+}
+
+TEST(StepsTest, LeasesThatEndAtOnceEndInSteps) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.pinned = 8}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 4)}));
+  for (std::uint64_t i = 0; i < kMany; ++i) rig.match(*cache, keys(1, 4), 1'000);
+  ASSERT_EQ(cache->stats().leases, kMany);
+  rig.clock.advance_ms(1'000);
+  const std::uint64_t before = holds(*cache, LockUse::upkeep);
+  rig.manager->tick();
+  EXPECT_GE(holds(*cache, LockUse::upkeep) - before, kMany / kStep);
+  EXPECT_EQ(cache->stats().leases, 0u);
+  EXPECT_EQ(cache->stats().lease_expirations, kMany);
+  EXPECT_EQ(count(*cache, Tier::pinned, SlotState::evictable), 4u);
+}
+
+TEST(StepsTest, OfManyLeasesThatRanOutEachIsRefused) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.pinned = 8}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 4)}));
+  std::optional<LeaseId> last;
+  for (std::uint64_t i = 0; i < kMany; ++i) last = rig.match(*cache, keys(1, 4), 1'000).lease;
+  rig.clock.advance_ms(1'000);
+  EXPECT_EQ(cache->renew(*last, 1'000).error().code, ErrorCode::lease_expired);
+  EXPECT_EQ(cache->release(*last).error().code, ErrorCode::lease_expired);
+}
+
+TEST(StepsTest, ACacheWithManyLeasesIsRemovedInSteps) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.pinned = 8}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 4)}));
+  for (std::uint64_t i = 0; i < kMany; ++i) rig.match(*cache, keys(1, 4), 30'000);
+  const std::uint64_t before = holds(*cache, LockUse::upkeep);
+  EXPECT_EQ(rig.manager->drop_cache(cache->config().name, true).value(), kMany);
+  EXPECT_GE(holds(*cache, LockUse::upkeep) - before, kMany / kStep);
+  EXPECT_EQ(cache->stats().leases, 0u);
+}
+
+TEST(StepsTest, WhatFollowsADeletedKeyIsToldInSteps) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.pinned = kMany + 64}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 1)}));
+  // Some below each other, most beside each other.
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(2, kMany / 4), .parent = key(1)}));
+  for (std::uint64_t k = kMany; k < kMany + kMany / 2; ++k) {
+    ASSERT_TRUE(rig.put(*cache, {.keys = keys(k, 1), .parent = key(1)}));
+  }
+  const std::uint64_t before = holds(*cache, LockUse::evict);
+  ASSERT_TRUE(cache->erase(key(1)));
+  EXPECT_GE(holds(*cache, LockUse::evict) - before, kMany / 2 / kStep);
+}
+
+TEST(StepsTest, ATierLosesManySlotsInSteps) {
+  constexpr std::uint32_t kSlots = 200'000;
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.pinned = kSlots}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 8)}));
+  const std::uint64_t before = holds(*cache, LockUse::upkeep);
+  CacheChange change;
+  change.num_blocks[index_of(Tier::pinned)] = 64;
+  ASSERT_TRUE(cache->change(change, [](const CacheConfig&) { return Result<>(); }));
+  EXPECT_GE(holds(*cache, LockUse::upkeep) - before, 10u);
+  EXPECT_EQ(cache->stats().tiers[index_of(Tier::pinned)].capacity_blocks, 64u);
+  EXPECT_EQ(rig.match(*cache, keys(1, 8), 0).blocks.size(), 8u);
+}
+
+TEST(StepsTest, AListOfManyBlocksIsMadeInSteps) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.pinned = kMany}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, kMany)}));
+  std::uint64_t before = holds(*cache, LockUse::look);
+  EXPECT_EQ(cache->list({.limit = kMany})->blocks.size(), kMany);
+  EXPECT_GE(holds(*cache, LockUse::look) - before, kMany / kStep);
+  before = holds(*cache, LockUse::look);
+  EXPECT_TRUE(cache->list({.state = SlotState::allocated, .limit = 10})->blocks.empty());
+  EXPECT_GE(holds(*cache, LockUse::look) - before, 2u);
+}
 
 }  // namespace
 }  // namespace cairn::testing
