@@ -1,4 +1,4 @@
-# Layers for programs of others: find_package(Cairn 0.2 COMPONENTS client memory layouts).
+# Layers for programs of others: find_package(Cairn 0.3 COMPONENTS client memory layouts).
 include(CMakePackageConfigHelpers)
 
 set(config_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Cairn)
