@@ -157,6 +157,8 @@ Result<DiskDamageStats> start_disk_tier(CacheCore& core, bool is_new) {
   }
   CAIRN_TRY(core.journal->begin());
   if (const std::string& why = core.journal->why_no_log(); !why.empty()) {
+    // Nothing is kept away with a tier that has no blocks yet.
+    if (is_new) return Error{ErrorCode::no_capacity, why};
     core.services->log.error(
         "changes of a disk tier are not noted until there is room for its log: what is erased "
         "until then may be back after a kill",

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <fstream>
 #include <optional>
 #include <span>
 #include <sstream>
@@ -53,18 +52,19 @@ Result<> write_lines(const fs::path& path, std::string_view title, const Lines& 
 
 // not_found; checksum_mismatch; io_error.
 Result<Lines> read_lines(const fs::path& path, std::string_view title) {
-  std::error_code error;
-  if (!fs::exists(path, error)) {
-    if (error) return Error{ErrorCode::io_error, path.string() + ": " + error.message()};
-    return Error{ErrorCode::not_found, path.string() + " is missing"};
+  const auto failed = [&path](int number) {
+    return Error{number == ENOENT ? ErrorCode::not_found : file_error_code(number),
+                 path.string() + " cannot be read: " + std::generic_category().message(number)};
+  };
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return failed(errno);
+  std::string text;
+  std::array<char, 4096> piece{};
+  ::ssize_t got = 0;
+  while ((got = ::read(file.get(), piece.data(), piece.size())) > 0) {
+    text.append(piece.data(), static_cast<std::size_t>(got));
   }
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream read;
-  if (file.peek() != std::ifstream::traits_type::eof()) read << file.rdbuf();
-  if (!file.is_open() || file.bad() || read.fail()) {
-    return Error{ErrorCode::io_error, path.string() + " cannot be read"};
-  }
-  const std::string text = std::move(read).str();
+  if (got < 0) return failed(errno);
   const Error damaged{ErrorCode::checksum_mismatch, path.string() + " is damaged"};
   const std::size_t end = text.rfind("checksum ");
   if (end == std::string::npos || text.substr(end) != checksum_line(text.substr(0, end))) {

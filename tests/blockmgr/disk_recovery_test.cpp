@@ -444,9 +444,11 @@ TEST_F(DiskRecovery, WhatWasStoredWithoutALogIsThereAfterEveryKill) {
   put(keys(1, 3));
   crash();
   for (std::uint64_t n = 11; n <= 12; ++n) {
-    const NoRoomForLogs full;
-    restart();
-    ASSERT_TRUE(rig_.put(*back_, {.keys = keys(n, 1), .tier = Tier::disk}));
+    {
+      const NoRoomForLogs full;
+      restart();
+      ASSERT_TRUE(rig_.put(*back_, {.keys = keys(n, 1), .tier = Tier::disk}));
+    }
     crash_again();
   }
   for (int starts = 0; starts < 2; ++starts) {

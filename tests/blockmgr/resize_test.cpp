@@ -420,6 +420,7 @@ TEST_F(DiskRestart, AResizedTierComesBackWithItsBlocksAndItsSize) {
 TEST_F(DiskRestart, ACacheThatAsksForFewerSlotsThanThereAreKeepsWhatWouldBeEvictedLast) {
   for (std::uint64_t n = 1; n <= 12; ++n) put(keys(n, 1));
   for (std::uint64_t n = 1; n <= 3; ++n) ASSERT_TRUE(rig_.read(*cache_, key(n)));
+  rig_.manager->checkpoint();  // which knows of the uses
   crash();
   config_.tiers[index_of(Tier::disk)]->num_blocks = 5;
   restart();
