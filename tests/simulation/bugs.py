@@ -49,6 +49,10 @@ BUGS = {
     "parent_goes_before_its_child": (USE, [
         ("  if (details(number).children_in_tier[index_of(tier)] > 0) return true;\n",
          "  if (details(number).children_in_tier[index_of(tier)] > 1) return true;\n")]),
+    "what_no_match_reaches_stays": ("blockmgr/index/slot_pool.cpp", [
+        ("  if (!cut_off_.empty()) return cut_off_.first;\n", ""),
+        ("  return kNoSlot;\n}\n\nstd::uint32_t SlotPool::choose_list",
+         "  return cut_off_.first;\n}\n\nstd::uint32_t SlotPool::choose_list")]),
     "copy_is_seen_before_its_bytes": (MEMORY, [
         ("    when_ready(*in_flight_.front().event, part_.mode, executor_, [self",
          "    executor_.post([self"),

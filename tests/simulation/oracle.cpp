@@ -42,6 +42,8 @@ bool Oracle::must_be_found(KeyNumber key, TimePoint now) const {
   return present(key) && (!ttl_ms(key) || now + kRounding < ends_[key]);
 }
 
+KeyNumber Oracle::number(const BlockKey& name) const { return numbers_.at(text_of(name)); }
+
 std::optional<KeyNumber> Oracle::parent(KeyNumber key) const {
   if (key % shape_.length == 0) return std::nullopt;
   return key - 1;
@@ -105,6 +107,14 @@ void Oracle::take(const BlockEvent& event) {
     finding_.report(text(at->second) + (stored ? " comes twice to " : " goes twice from ") +
                     std::string(to_string(tier)));
   }
+  if (!stored && is_reached(at->second)) {
+    for (KeyNumber key = 0; key < keys(); ++key) {
+      const bool is_last = (key + 1) % shape_.length == 0 || !present(key + 1);
+      if (present_in(key, tier) && is_last && !is_reached(key)) {
+        outlasted_[index_of(tier)].insert(key);
+      }
+    }
+  }
   there = stored;
   // Whose it is now, and until when, is told by who committed it.
   if (stored) return;
@@ -124,6 +134,12 @@ std::optional<Tier> Oracle::highest(KeyNumber key) const {
     if (present_in(key, tier)) return tier;
   }
   return std::nullopt;
+}
+
+bool Oracle::is_reached(KeyNumber key) const {
+  if (!present(key)) return false;
+  const auto before = parent(key);
+  return !before || is_reached(*before);
 }
 
 std::set<KeyNumber> Oracle::all_in(Tier tier) const {

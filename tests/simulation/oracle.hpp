@@ -36,6 +36,7 @@ class Oracle {
   std::uint32_t keys() const { return shape_.chains * shape_.length; }
   std::uint32_t length() const { return shape_.length; }
   const BlockKey& name(KeyNumber key) const { return names_[key]; }
+  KeyNumber number(const BlockKey& name) const;  // REQUIRES: it is one
   std::optional<KeyNumber> parent(KeyNumber key) const;
   // Nobody writes it before its commit: it is zeros.
   static bool is_zeros(KeyNumber key) { return key % 11 == 10; }
@@ -71,6 +72,12 @@ class Oracle {
 
   // Tiers that a key has left since the last call while one that follows it was there.
   Tiers take_cut_chains() { return std::exchange(cut_chains_, Tiers{}); }
+  // A match from the beginning of its chain finds it.
+  bool is_reached(KeyNumber key) const;
+  // Keys that no match reached, and that nothing followed, while one that a match reached left the
+  // tier: since the last call.
+  using PerTier = std::array<std::set<KeyNumber>, kNumTiers>;
+  PerTier take_outlasted() { return std::exchange(outlasted_, PerTier{}); }
 
   // --- what lasts
   void checkpoint_begun();
@@ -108,6 +115,7 @@ class Oracle {
   std::vector<Tiers> where_;
   std::vector<TimePoint> ends_;  // of those with a time to live, as far as is known
   Tiers cut_chains_{};
+  PerTier outlasted_;
   const EventRing* ring_ = nullptr;
   std::uint64_t next_event_ = 0;
   bool faulty_ = false;

@@ -54,6 +54,9 @@ Setup::Setup(std::uint64_t seed) {
     faults = {.fails_once_in = 50 + random.below(200), .full_once_in = 50 + random.below(200)};
     device.fails_once_in = 50 + random.below(200);
   }
+  const EvictionKind orders[] = {EvictionKind::lru, EvictionKind::lrfu,
+                                 EvictionKind::class_hazard};
+  config.eviction = orders[random.below(std::size(orders))];
 }
 
 World::World(Parts parts)
@@ -117,6 +120,7 @@ void World::check_evictions() {
   if (!started()) return;
   const CacheStats now = cache_->stats();
   const Oracle::Tiers cut = parts_.oracle.take_cut_chains();
+  const Oracle::PerTier outlasted = parts_.oracle.take_outlasted();
   for (const Tier tier : kTiers) {
     const std::size_t i = index_of(tier);
     std::uint64_t others = 0;
@@ -130,8 +134,42 @@ void World::check_evictions() {
       parts_.oracle.finding().report("a block was evicted from " + std::string(to_string(tier)) +
                                      " before one that follows it");
     }
+    const auto before = std::exchange(unheld_before_[i], unheld(tier));
+    // Of one that goes down a tier it was decided before, and of one that makes room where the tier
+    // shrinks the tier's pressure decides.
+    const bool went_for_room =
+        now.tiers[i].evictions[static_cast<std::size_t>(EvictionReason::capacity)] >
+        before_.tiers[i].evictions[static_cast<std::size_t>(EvictionReason::capacity)];
+    if (!went_for_room || others > 0 || !same_size || offloads) continue;
+    for (const KeyNumber key : outlasted[i]) {
+      const auto was = before.find(key);
+      const auto is = unheld_before_[i].find(key);
+      if (was == before.end() || is == unheld_before_[i].end() || was->second != is->second) {
+        continue;
+      }
+      parts_.oracle.finding().report(parts_.oracle.text(key) + " stays in " +
+                                     std::string(to_string(tier)) +
+                                     ", where no match reaches it, while one that a match finds "
+                                     "was evicted");
+    }
   }
   before_ = now;
+}
+
+World::Unheld World::unheld(Tier tier) const {
+  Unheld blocks;
+  if (!parts_.config.tiers[index_of(tier)]) return blocks;
+  bool any = false;
+  for (KeyNumber key = 0; key < parts_.oracle.keys() && !any; ++key) {
+    any = parts_.oracle.present_in(key, tier) && !parts_.oracle.is_reached(key);
+  }
+  if (!any) return blocks;
+  const auto listed = cache_->list({.tier = tier, .state = SlotState::evictable, .limit = 1'000});
+  if (!listed) return blocks;
+  for (const BlockInfo& block : listed->blocks) {
+    if (block.key) blocks.emplace(parts_.oracle.number(*block.key), block.handle.generation);
+  }
+  return blocks;
 }
 
 void World::check_at_rest() {

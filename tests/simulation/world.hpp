@@ -70,6 +70,10 @@ class World {
   std::shared_ptr<Cache> cache_;
   std::unique_ptr<Clients> clients_;
   CacheStats before_ = {};  // the last check_evictions()
+  // Blocks that nobody held then, and the lives of their slots.
+  using Unheld = std::map<KeyNumber, std::uint64_t>;
+  Unheld unheld(Tier tier) const;
+  std::array<Unheld, kNumTiers> unheld_before_;
 };
 
 }  // namespace cairn::sim
