@@ -233,8 +233,7 @@ bool BlockStore::wants_offload(SlotRef at) const {
   if (!options_.offload_on_evict || !lower) return false;
   if (has_lower_copy(index_[record(at).owner], at.tier())) return false;
   // What is cut off takes nothing's place below.
-  return !record(at).cut_off || holds_a_chain(at) ||
-         pool(*lower).free_count() > leaving_count(at.tier());
+  return !record(at).cut_off || pool(*lower).free_count() > leaving_count(at.tier());
 }
 
 bool BlockStore::holds_a_chain(SlotRef at) const {

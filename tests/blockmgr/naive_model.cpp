@@ -123,8 +123,7 @@ bool NaiveModel::has_children(Key key) const {
 
 bool NaiveModel::wants_offload(const Copy& c) const {
   if (config_.offload != OffloadMode::on_evict || !lower(c.tier)) return false;
-  const bool holds_a_chain = last_copy(c) && has_children(c.key);
-  if (cut_off(c) && !holds_a_chain && free(*lower(c.tier)) <= leaving(c.tier)) return false;
+  if (cut_off(c) && free(*lower(c.tier)) <= leaving(c.tier)) return false;
   return std::none_of(copies.begin(), copies.end(), [&](const auto& other) {
     return other.second.found && other.second.key == c.key && other.second.tier > c.tier;
   });
@@ -169,7 +168,7 @@ int NaiveModel::reclaim(Tier tier, int count) {
       ++c.pins;
       victims.push_back(*next);
     } else {
-      if (last_copy(c) && has_children(c.key)) ++evicted_parent_before_child;
+      if (!cut_off(c) && last_copy(c) && has_children(c.key)) ++evicted_parent_before_child;
       drop(*next);
     }
   }

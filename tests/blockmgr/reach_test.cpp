@@ -269,6 +269,14 @@ TEST_F(CutOff, BlocksTakeNothingsPlaceInATierBelow) {
   rig_.engine->wait_idle();
   EXPECT_EQ(rig_.match(*cache, keys(1, 4), 0).blocks.size(), 4u);
   EXPECT_EQ(rig_.match(*cache, keys(21, 4), 0).blocks.size(), 4u);
+  // Where there is room for one it goes down, and no more.
+  ASSERT_TRUE(cache->clear(Tier::disk));
+  ASSERT_TRUE(rig_.put(*cache, {.keys = keys(31, 3), .parent = key(30)}));
+  ASSERT_TRUE(rig_.put(*cache, {.keys = keys(41, 3)}));
+  rig_.engine->wait_idle();
+  EXPECT_EQ(rig_.match(*cache, keys(21, 4), 0).blocks.size(), 4u);
+  EXPECT_EQ(rig_.match(*cache, keys(41, 3), 0).blocks.size(), 3u);
+  EXPECT_EQ(present_in(*cache, Tier::disk).size(), 4u);
 }
 
 TEST_F(CutOff, WhatIsHeldStaysUntilItIsLetGo) {
