@@ -39,7 +39,7 @@ constexpr std::size_t kTurnBytes = 1 << 20;
 // Until the kernel asks a silent peer whether it is there still, and again.
 constexpr int kKeepAliveS = 60;
 
-struct Place {
+struct BoundPlace {
   http::ListeningSocket socket;
   std::optional<http::UnixSocketFile> file;  // ipc
   std::string endpoint;
@@ -51,18 +51,18 @@ Error bad_endpoint(const std::string& endpoint, std::string_view why,
   return {code, "cannot publish events on '" + endpoint + "': " + std::string(why)};
 }
 
-Result<Place> listen_ipc(const std::string& endpoint, const std::string& path) {
+Result<BoundPlace> listen_ipc(const std::string& endpoint, const std::string& path) {
   if (path.empty() || path.front() == '@' || path == "*") {
     return bad_endpoint(endpoint, "ipc:// takes the path of a file");
   }
   auto file = http::UnixSocketFile::listen(path, {});
   if (!file) return bad_endpoint(endpoint, file.error().detail, file.error().code);
-  Place place{.socket = file->take_socket(), .file = {}, .endpoint = endpoint};
+  BoundPlace place{.socket = file->take_socket(), .file = {}, .endpoint = endpoint};
   place.file.emplace(std::move(*file));
   return place;
 }
 
-Result<Place> listen_tcp(const std::string& endpoint, std::string_view address) {
+Result<BoundPlace> listen_tcp(const std::string& endpoint, std::string_view address) {
   const std::size_t colon = address.rfind(':');
   if (colon == std::string_view::npos) return bad_endpoint(endpoint, "it has no port");
   std::string host(address.substr(0, colon));
@@ -85,14 +85,14 @@ Result<Place> listen_tcp(const std::string& endpoint, std::string_view address) 
     return bad_endpoint(endpoint, "its address is not known");
   }
   const std::string text = bound.address().to_string();
-  return Place{.socket = std::move(*socket),
+  return BoundPlace{.socket = std::move(*socket),
                .file = {},
                .endpoint = "tcp://" + (bound.address().is_v6() ? "[" + text + "]" : text) + ":" +
                            std::to_string(bound.port()),
                .is_open_to_network = !bound.address().is_loopback()};
 }
 
-Result<Place> listen(const std::string& endpoint) {
+Result<BoundPlace> listen(const std::string& endpoint) {
   constexpr std::string_view kTcp = "tcp://";
   constexpr std::string_view kIpc = "ipc://";
   if (endpoint.starts_with(kTcp)) {
@@ -400,7 +400,7 @@ class ZmtpClient : public std::enable_shared_from_this<ZmtpClient> {
 
 class ZmtpServer::Impl {
  public:
-  Impl(const Parts& parts, const Options& options, Place place)
+  Impl(const Parts& parts, const Options& options, BoundPlace place)
       : parts_(parts),
         options_(options),
         endpoint_(std::move(place.endpoint)),
