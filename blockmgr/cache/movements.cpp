@@ -213,7 +213,7 @@ bool Movements::arrived(Section& section, TransferBatch& batch, std::size_t inde
     section->store.unpin(item.source);
     return true;
   }
-  section->store.unpin(item.source);
+  let_source_go(section, batch, item.source);
   if (!vanished && batch.drop_source)
     drop_moved_copies(section, {.key = key, .from = item.source.tier(), .to = batch.to});
   if (batch.transfer && vanished) {
@@ -253,7 +253,7 @@ void Movements::not_arrived(Section& section, TransferBatch& batch, std::size_t 
     if (let_go(section, item.source, by_request ? batch.reason : EvictionReason::io_error))
       ++batch.left;
   } else {
-    section->store.unpin(item.source);
+    let_source_go(section, batch, item.source);
   }
   if (error && batch.transfer) {
     section.services().transfers.add(*batch.transfer, {batch.keys[index], *error});

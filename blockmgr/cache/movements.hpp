@@ -34,6 +34,8 @@ class Movements {
   // room. `ended` runs under the lock, maybe now.
   void offload(Section& section, std::vector<SlotRef> victims, EvictionReason reason, Ended ended);
   void write_through(Section& section, std::span<const SlotRef> committed);
+  // Blocks of the tier that are being written through, which can be evicted once that has ended.
+  std::uint32_t written_through(Tier from) const { return written_through_[index_of(from)]; }
   // A leaving copy that goes nowhere is dropped, but where somebody uses it or present children
   // would be cut off: whether it went. Its pin goes in any case.
   bool let_go(Section& section, SlotRef victim, EvictionReason reason);
@@ -110,6 +112,7 @@ class Movements {
   // movements_down.cpp
   void begin_in_background(Section& section, const Batch& batch);
   bool admit(Section& section, SlotRef at);  // whether it goes to disk; counted
+  void let_source_go(Section& section, const TransferBatch& batch, SlotRef source);
   std::size_t within_budget(Section& section, std::size_t blocks);
   // movements_fetch.cpp
   void bring(Section& section, const Batch& batch);
@@ -124,6 +127,7 @@ class Movements {
   void tell_followers(Section& section, TransferBatch& batch, std::size_t index, const Error* error,
                       Batch& again);
 
+  std::array<std::uint32_t, kNumTiers> written_through_{};  // by source
   std::unordered_map<TransferId, Batch> transfers_;
   SingleFlight flights_;
   // Offloads and write-through that are not over, in the order in which they began.

@@ -130,6 +130,13 @@ std::size_t Movements::within_budget(Section& section, std::size_t blocks) {
   return admitted;
 }
 
+void Movements::let_source_go(Section& section, const TransferBatch& batch, SlotRef source) {
+  if (batch.purpose == TransferBatch::Purpose::write_through) {
+    --written_through_[index_of(source.tier())];
+  }
+  section->store.unpin(source);
+}
+
 void Movements::write_through(Section& section, std::span<const SlotRef> committed) {
   for (Tier lower : kTiers) {
     if (committed.empty() || lower <= committed.front().tier() ||
@@ -150,6 +157,7 @@ void Movements::write_through(Section& section, std::span<const SlotRef> committ
     batch->to = lower;
     for (std::size_t i = 0; i < room; ++i) {
       section->store.pin(committed[i]);
+      ++written_through_[index_of(committed[i].tier())];
       batch->items.push_back({.source = committed[i], .destination = committed[i]});
     }
     begin_in_background(section, batch);
@@ -157,7 +165,7 @@ void Movements::write_through(Section& section, std::span<const SlotRef> committ
     request.granted = [this, batch](Section& inner, Result<std::span<const SlotRef>> slots) {
       const std::size_t homed = slots ? slots->size() : 0;
       for (; batch->items.size() > homed; batch->items.pop_back()) {
-        inner->store.unpin(batch->items.back().source);
+        let_source_go(inner, *batch, batch->items.back().source);
       }
       if (homed == 0) return finish(inner, batch);
       start(inner, batch, *slots);

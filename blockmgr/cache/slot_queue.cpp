@@ -33,7 +33,8 @@ std::uint64_t SlotQueue::demand(Tier tier) const {
 std::uint64_t SlotQueue::attainable(Section& section, Tier tier) const {
   const SlotPool& slots = section->store.pool(tier);
   const std::uint64_t hoped = std::uint64_t{slots.free_count()} + slots.evictable_count() +
-                              section->store.leaving_count(tier);
+                              section->store.leaving_count(tier) +
+                              section->moves.written_through(tier);
   return hoped - std::min(hoped, demand(tier));
 }
 
@@ -98,7 +99,8 @@ void SlotQueue::serve(Section& section, Tier tier) {
     }
     if (section.step_is_over()) return section.go_on();
     // What leaves may come back, and may let go of others that could not leave before it.
-    if (section->store.leaving_count(tier) > 0) return;
+    // What is written through may go after that.
+    if (section->store.leaving_count(tier) > 0 || section->moves.written_through(tier) > 0) return;
     SlotRequest last = take_first(tier);
     // Given back, they would be news to who asked for them to make room above: he would ask again.
     if (last.takes_fewer && !last.taken.empty()) {

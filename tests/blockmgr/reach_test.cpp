@@ -88,6 +88,16 @@ TEST_P(PromptLargerThanItsCache, NoBlockIsRefusedWhereTheTierBelowIsFullOfWhatFo
   }
 }
 
+TEST_P(PromptLargerThanItsCache, NoBlockIsRefusedBecauseOthersAreBeingWrittenThrough) {
+  for (const std::size_t at_a_time : {std::size_t{1}, std::size_t{4}, std::size_t{16}}) {
+    Rig rig;
+    const auto cache =
+        rig.cache(ordered(GetParam(), {.pinned = 16, .disk = kSlots}, OffloadMode::on_commit));
+    store_in_order(rig, *cache, at_a_time);
+    EXPECT_GE(found(rig, *cache), kSlots - at_a_time) << at_a_time << " blocks at a time";
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Orders, PromptLargerThanItsCache,
                          ::testing::Values(EvictionKind::lru, EvictionKind::class_hazard,
                                            EvictionKind::lrfu),
