@@ -87,7 +87,7 @@ TEST(LeftOutDeviceTest, ForCudaOnlyItDoesNotStartAndSaysWhy) {
                         "--data-dir", folder.path().string()});
   ::unsetenv("CAIRN_FAKE_CUDA_FAIL");
   ::unsetenv("LD_LIBRARY_PATH");
-  EXPECT_EQ(process.wait(), 2);
+  EXPECT_EQ(process.wait(), 1) << "a device may answer later";
   EXPECT_THAT(process.standard_error(), HasSubstr("CUDA device 0 does not answer"));
 }
 

@@ -26,8 +26,8 @@ BUGS = {
         ("if (checksum_of(hash, parts_[i]) == job_.slots->checksum(slot)) {",
          "if (checksum_of(hash, parts_[i]) != 0 || job_.slots->checksum(slot) != 0) {")]),
     "failed_copy_forgets_its_pin": (MOVES, [
-        ("      ++batch.left;\n  } else {\n    section->store.unpin(item.source);",
-         "      ++batch.left;\n  } else if (!error) {\n    section->store.unpin(item.source);")]),
+        ("      ++batch.left;\n  } else {\n    let_source_go(section, batch, item.source);",
+         "      ++batch.left;\n  } else if (!error) {\n    let_source_go(section, batch, item.source);")]),
     "slot_keeps_its_generation": ("blockmgr/index/slot_pool.cpp", [
         ("SlotRecord{.generation = record.generation + 1}", "SlotRecord{.generation = record.generation}")]),
     "header_is_not_waited_for": (MOVER, [
