@@ -10,9 +10,6 @@ namespace {
 // Of what a section may spend on others under one hold of the lock.
 constexpr std::uint32_t kTakeCost = 1;
 constexpr std::uint32_t kEvictCost = 4;
-// A block that holds a chain and finds no room below comes back, behind the others. So many times
-// the next ones are tried before whoever waits is refused.
-constexpr std::uint32_t kMaxFruitless = 16;
 
 Error no_capacity(Tier tier, std::uint32_t count) {
   return {ErrorCode::no_capacity, "tier " + std::string(to_string(tier)) + " cannot give " +
@@ -91,11 +88,9 @@ void SlotQueue::serve(Section& section, Tier tier) {
     const std::uint64_t wanted = demand(tier);
     // Whoever waits has waited for a store for long enough.
     const bool may_depart = section.now() - first.asked <= section->departures.wait_at_most();
-    if (wanted > coming && first.fruitless < kMaxFruitless) {
-      const bool any =
-          reclaim(section, tier, {.count = wanted - coming, .may_depart = may_depart}) > 0;
-      first.fruitless = any ? 0 : first.fruitless + 1;
-      if (any || section->store.leaving_count(tier) == 0) continue;
+    if (wanted > coming &&
+        reclaim(section, tier, {.count = wanted - coming, .may_depart = may_depart}) > 0) {
+      continue;
     }
     if (section.step_is_over()) return section.go_on();
     // What leaves may come back, and may let go of others that could not leave before it.

@@ -27,7 +27,6 @@ struct SlotRequest {
   UniqueFunction<void(Section&, Result<std::span<const SlotRef>>)> granted = {};
   std::vector<SlotRef> taken = {};  // the queue's: so many it has so far
   TimePoint asked = {};             // the queue's
-  std::uint32_t fruitless = 0;      // the queue's: evictions in a row that brought no slot
 };
 
 // Slots for those who ask: free ones first, then evicted ones, strictly in the order of asking.

@@ -76,18 +76,6 @@ TEST_P(PromptLargerThanItsCache, TakesThePlaceOfOthersFirst) {
   EXPECT_EQ(found(rig, *cache, keys(1, kSlots)), 0u);
 }
 
-TEST_P(PromptLargerThanItsCache, NoBlockIsRefusedWhereTheTierBelowIsFullOfWhatFollows) {
-  for (const std::size_t at_a_time : {std::size_t{1}, std::size_t{4}, std::size_t{16}}) {
-    for (const std::uint32_t below : {kSlots / 2, kSlots}) {
-      Rig rig;
-      const auto cache = rig.cache(ordered(GetParam(), {.pinned = kSlots, .disk = below}));
-      store_in_order(rig, *cache, at_a_time);
-      EXPECT_GE(found(rig, *cache), kSlots + below - at_a_time)
-          << at_a_time << " blocks at a time, " << below << " on disk";
-    }
-  }
-}
-
 TEST_P(PromptLargerThanItsCache, NoBlockIsRefusedBecauseOthersAreBeingWrittenThrough) {
   for (const std::size_t at_a_time : {std::size_t{1}, std::size_t{4}, std::size_t{16}}) {
     Rig rig;
