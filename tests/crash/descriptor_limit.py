@@ -87,10 +87,10 @@ def main():
         use_and_drop(server, 0)  # what blocks pass through stays
         fresh = idle_files(server)
 
-        # More connections than there may be are told so.
+        # Of more connections than there may be those that are idle give way, or the others are told so.
         lines = [Line(server.address) for _ in range(CONNECTIONS + 10)]
         answers = [line.ask() for line in lines]
-        assert answers.count(200) == CONNECTIONS and set(answers) <= {200, 503, None}, answers
+        assert answers.count(200) >= CONNECTIONS and set(answers) <= {200, 503, None}, answers
         for line in lines:
             line.close()
         eventually(lambda: connections(server) == 1, "the connections to be closed")

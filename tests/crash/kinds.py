@@ -233,6 +233,8 @@ KINDS = {
     "metrics": plain("GET", "/metrics"),
     "openapi": plain("GET", "/openapi.json"),
     "status page": plain("GET", "/"),
+    "history": plain("GET", "/v1/history"),
+    "runbook": plain("GET", "/runbooks/CairnDown"),
     "nothing there": plain("GET", "/v1/nothing"),
     "without a token": plain("GET", CACHE, Authorization="Bearer another-token-of-36-characters"),
     "devices": plain("GET", "/v1/devices"),

@@ -407,7 +407,7 @@ TEST_F(AgentsTest, RefuseCopiesThatCannotBe) {
   EXPECT_EQ(cache_.counts(), before);
 }
 
-TEST_F(AgentsTest, StoreNothingWhereThereIsNoRoom) {
+TEST_F(AgentsTest, StoreTheFirstThatFindRoomAndNameTheOthers) {
   const EngineMemory memory(EngineMemory::sealed());
   ASSERT_THAT(rest_.put("/v1/agents/engine", passed(), memory.files()), has_status(201));
   TestCache small(rest_, Shape{.pinned = 2});
@@ -419,8 +419,10 @@ TEST_F(AgentsTest, StoreNothingWhereThereIsNoRoom) {
       {{"keys", keys(5, 2)}, {"agent", "engine"}, {"blocks", {0, 1}}, {"wait_ms", 60'000}});
   ASSERT_THAT(reply, has_status(200));
   EXPECT_EQ(reply.document().at("state"), "failed");
+  ASSERT_EQ(reply.document().at("failures").size(), 1u);
   EXPECT_EQ(reply.document().at("failures").at(0).at("code"), "no_capacity");
-  EXPECT_FALSE(small.holds(5));
+  EXPECT_TRUE(small.holds(5));
+  EXPECT_FALSE(small.holds(6));
   EXPECT_EQ(small.count("pinned", "allocated"), 0);
 }
 

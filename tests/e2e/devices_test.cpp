@@ -258,13 +258,13 @@ TEST_P(DevicesTest, SayWhatIsRefused) {
           b.path("/transfers"),
           {{"keys", keys(1, 1)}, {"to", "device"}, {"mode", "move"}, {"from_cache", a.name()}}),
       is_problem(422, "impossible"));
-  // Three do not fit two: none comes, each is named, and nothing is held for them.
+  // Three do not fit two: the first two come, the other is named, and nothing is held for it.
   const json full = copy(b, a, keys(1, 3)).document();
   EXPECT_EQ(full.at("state"), "failed");
-  ASSERT_EQ(full.at("failures").size(), 3u);
+  ASSERT_EQ(full.at("failures").size(), 1u);
   EXPECT_EQ(full.at("failures").at(0).at("code"), "no_capacity");
   EXPECT_EQ(b.counts().at("leases"), 0);
-  for (int n = 1; n <= 3; ++n) EXPECT_FALSE(b.holds(n));
+  for (int n = 1; n <= 3; ++n) EXPECT_EQ(b.holds(n), n < 3) << n;
   EXPECT_EQ(copy(b, a, keys(1, 2)).document().at("state"), "done");
 }
 

@@ -235,7 +235,7 @@ TEST(RedisStore, TlsIsSpokenAndAnUnknownAuthorityRefused) {
   }
   EXPECT_THAT(told, HasSubstr("certificate verify failed"));
   settings.tls_files.ca = "/nowhere";
-  EXPECT_EQ(make_redis_store(settings).error().code, ErrorCode::unavailable);
+  EXPECT_EQ(make_redis_store(settings).error().code, ErrorCode::not_found);
 }
 
 }  // namespace
