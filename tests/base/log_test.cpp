@@ -300,6 +300,8 @@ TEST(ProcessLog, IsWhereWorkThatThrewIsToldOf) {
 }
 
 TEST(LastWords, ComeBehindWhatTheLogHasQueued) {
+  // The child makes a thread, which thread sanitizers allow in a program of its own only.
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(
       {
         const fakes::ManualClock clock;
