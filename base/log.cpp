@@ -189,16 +189,19 @@ void Logger::tell_left_out(bool is_end) {
 void Logger::write(const LogLine& line) {
   const std::uint64_t dropped = writer_.dropped();
   if (!writer_.write(options_.form(line) + '\n')) return;
-  // The reader is back: told once for a gap, behind the first line after it.
+  // The reader is back: said once for a gap, behind the first line after it.
   std::uint64_t told = told_dropped_.load(std::memory_order_relaxed);
   if (dropped <= told || !enabled(LogLevel::warning)) return;
   if (!told_dropped_.compare_exchange_strong(told, dropped)) return;
   const std::array fields = {LogField{"dropped", dropped - told}};
-  writer_.try_write(options_.form({.unix_ms = line.unix_ms,
-                                   .level = LogLevel::warning,
-                                   .message = "lines were dropped: nobody took them in time",
-                                   .fields = fields}) +
-                    '\n');
+  const bool is_told =
+      writer_.try_write(options_.form({.unix_ms = line.unix_ms,
+                                       .level = LogLevel::warning,
+                                       .message = "lines were dropped: nobody took them in time",
+                                       .fields = fields}) +
+                        '\n');
+  // The line before it took the last room: behind the next one.
+  if (!is_told) told_dropped_.fetch_sub(dropped - told);
 }
 
 }  // namespace cairn

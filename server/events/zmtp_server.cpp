@@ -407,7 +407,7 @@ class ZmtpServer::Impl {
         is_open_to_network_(place.is_open_to_network),
         file_(std::move(place.file)),
         listener_(
-            parts.io, std::move(place.socket), [this](http::Peer peer) { accept(std::move(peer)); },
+            parts.io, std::move(place.socket), [this](http::Peer& peer) { return accept(peer); },
             parts.log) {}
   ~Impl() {
     listener_.close();
@@ -424,13 +424,14 @@ class ZmtpServer::Impl {
   }
 
  private:
-  void accept(http::Peer peer) {
+  bool accept(http::Peer& peer) {
     std::erase_if(clients_, [](const auto& client) { return client->ended(); });
-    if (clients_.size() >= options_.max_clients && !make_room()) return;
+    if (clients_.size() >= options_.max_clients && !make_room()) return true;
     auto client = std::make_shared<ZmtpClient>(parts_, options_);
-    if (!client->open(std::move(peer))) return;
+    if (!client->open(std::move(peer))) return true;
     clients_.push_back(client);
     client->start();
+    return true;
   }
 
   // Strangers who only take places lose them: who has not said what it is first, then who wants

@@ -85,17 +85,19 @@ class HttpServer::Impl {
   // (SO_REUSEPORT) the kernel deals by hash: a few connections may all fall to one thread, and a
   // second server could join the port unnoticed.
   void accept_from(ListeningSocket socket) {
-    threads_.front()->listen(std::move(socket), [this](Peer peer) {
+    threads_.front()->listen(std::move(socket), [this](Peer& peer) {
       if (peer.family == AF_UNIX && !unix_access_.allows(peer.fd.get())) {
         const auto user = peer_user(peer.fd.get());
-        return log_.warning("a user may not use the Unix socket",
-                            {{"uid", user.value_or(UINT32_MAX)}});
+        log_.warning("a user may not use the Unix socket", {{"uid", user.value_or(UINT32_MAX)}});
+        return true;
       }
+      auto [place, soon] = (peer.family == AF_UNIX ? unix_places_ : places_).take(clock_.now());
+      if (soon) return false;
       accepted_.fetch_add(1, std::memory_order_relaxed);
-      auto place = (peer.family == AF_UNIX ? unix_places_ : places_).take(clock_.now());
-      if (place == nullptr) return;
+      if (place == nullptr) return true;
       next_ = (next_ + 1) % threads_.size();
       threads_[next_]->adopt(std::move(peer), std::move(place));
+      return true;
     });
   }
 

@@ -19,6 +19,8 @@ using asio::ip::tcp;
 constexpr int kBacklog = 1024;
 // One turn of the loop; the connections already open get theirs in between.
 constexpr int kAcceptsPerTurn = 64;
+// For others to have gone, which takes their threads one turn.
+constexpr std::chrono::milliseconds kPause{1};
 
 // An address that is in use or not there yet may be had later; what may not be used stays so.
 Error cannot_listen(const std::string& what, int number) {
@@ -119,16 +121,18 @@ UnixSocketFile::~UnixSocketFile() {
   }
 }
 
-Listener::Listener(asio::io_context& io, ListeningSocket socket,
-                   UniqueFunction<void(Peer)> accepted, Logger& log)
+Listener::Listener(asio::io_context& io, ListeningSocket socket, Taker taker, Logger& log)
     : family_(socket.family),
       socket_(io, socket.fd.release()),
-      accepted_(std::move(accepted)),
+      pause_(io),
+      taker_(std::move(taker)),
       log_(log) {}
 
 void Listener::close() {
   boost::system::error_code ignored;
   socket_.close(ignored);
+  pause_.cancel();
+  held_.reset();
 }
 
 void Listener::resume() {
@@ -143,12 +147,29 @@ void Listener::wait() {
   waits_ = true;
 }
 
+void Listener::pause() {
+  pause_.expires_after(kPause);
+  pause_.async_wait([this](auto error) {
+    waits_ = false;
+    if (error || !socket_.is_open()) return;
+    if (hand_over(*std::exchange(held_, std::nullopt))) accept_waiting();
+  });
+  waits_ = true;
+}
+
+bool Listener::hand_over(Peer peer) {
+  if (taker_(peer)) return true;
+  held_ = std::move(peer);
+  pause();
+  return false;
+}
+
 void Listener::accept_waiting() {
   for (int i = 0; i < kAcceptsPerTurn && socket_.is_open(); ++i) {
     FileDescriptor fd(
         ::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (fd) {
-      accepted_(Peer{std::move(fd), family_});
+      if (!hand_over(Peer{std::move(fd), family_})) return;
       continue;
     }
     if (errno == EAGAIN) break;

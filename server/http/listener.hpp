@@ -2,7 +2,10 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/basic_stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/file_descriptor.hpp"
@@ -46,8 +49,9 @@ class UnixSocketFile {
 // Accepts on one network thread and hands the connections out.
 class Listener {
  public:
-  Listener(boost::asio::io_context& io, ListeningSocket socket, UniqueFunction<void(Peer)> accepted,
-           Logger& log);
+  // False: there is no room for it yet. It is handed over again soon, and before any other.
+  using Taker = UniqueFunction<bool(Peer&)>;
+  Listener(boost::asio::io_context& io, ListeningSocket socket, Taker taker, Logger& log);
   // Waits for who comes, where it does not wait already. To be called again and again: it stops
   // where there is no file descriptor or no memory to be had.
   void resume();
@@ -56,12 +60,18 @@ class Listener {
  private:
   void wait();
   void accept_waiting();
+  bool hand_over(Peer peer);
+  void pause();
 
   using Executor = boost::asio::io_context::executor_type;
   const int family_;
   boost::asio::posix::basic_stream_descriptor<Executor> socket_;
   bool waits_ = false;
-  UniqueFunction<void(Peer)> accepted_;
+  std::optional<Peer> held_;  // has no room yet
+  boost::asio::basic_waitable_timer<std::chrono::steady_clock,
+                                    boost::asio::wait_traits<std::chrono::steady_clock>, Executor>
+      pause_;
+  Taker taker_;
   Logger& log_;
 };
 

@@ -32,9 +32,9 @@ NetworkThread::~NetworkThread() {
   thread_.join();
 }
 
-void NetworkThread::listen(ListeningSocket socket, UniqueFunction<void(Peer)> accepted) {
+void NetworkThread::listen(ListeningSocket socket, Listener::Taker taker) {
   listeners_.push_back(
-      std::make_unique<Listener>(shared_.io, std::move(socket), std::move(accepted), shared_.log));
+      std::make_unique<Listener>(shared_.io, std::move(socket), std::move(taker), shared_.log));
 }
 
 void NetworkThread::start() {

@@ -30,7 +30,7 @@ class NetworkThread {
   ~NetworkThread();  // cuts what is left
 
   // Before start.
-  void listen(ListeningSocket socket, UniqueFunction<void(Peer)> accepted);
+  void listen(ListeningSocket socket, Listener::Taker taker);
   void start();  // throws std::system_error where there is no thread
 
   // From any thread:

@@ -56,21 +56,23 @@ void Place::stay() {
 
 void Place::count_refused() { places_.refused_.fetch_add(1, std::memory_order_relaxed); }
 
-std::unique_ptr<Place> Places::take(TimePoint now) {
+Places::Taken Places::take(TimePoint now) {
   std::unique_ptr<Place> place(new Place(*this));
   place->waits(WaitsFor::first_request, now);
   std::vector<std::shared_ptr<Mailbox>> others;
-  bool taken = true;
+  bool soon = false;
+  bool none = false;
   {
     MutexLock lock(mutex_);
     place->beyond_limit_ = within_ >= most_;
     // More than one where some that were told had something to do.
-    while (place->beyond_limit_ && beyond_ >= kBeyond && taken) {
-      Place* const first = leaving_ < kBeyond ? first_to_leave(true, Place::kWorks) : nullptr;
-      if (first != nullptr) others.push_back(leaves(*first));
-      taken = first != nullptr;
+    while (place->beyond_limit_ && beyond_ >= kBeyond && !soon && !none) {
+      Place* const first = first_to_leave(true, Place::kWorks);
+      none = first == nullptr;
+      soon = !none && leaving_ >= kBeyond;
+      if (!none && !soon) others.push_back(leaves(*first));
     }
-    if (taken) {
+    if (!soon && !none) {
       all_.insert(place.get());
       place->counted_ = true;
       ++count_of(*place);
@@ -79,9 +81,9 @@ std::unique_ptr<Place> Places::take(TimePoint now) {
   for (auto& other : others) {
     if (other != nullptr) Mailbox::give_way(std::move(other));
   }
-  if (taken) return place;
-  refused_.fetch_add(1, std::memory_order_relaxed);
-  return nullptr;
+  if (none) refused_.fetch_add(1, std::memory_order_relaxed);
+  if (soon || none) return {.place = nullptr, .soon = soon};
+  return {.place = std::move(place)};
 }
 
 std::uint32_t Places::open() const {

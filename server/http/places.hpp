@@ -80,8 +80,13 @@ class Places {
   static constexpr std::chrono::milliseconds kMostWait{500};
 
   explicit Places(std::uint32_t most) : most_(most) {}
-  // Null where there is none, also beyond the limit.
-  std::unique_ptr<Place> take(TimePoint now);
+  // Null where there is none, also beyond the limit. `soon`: as many are giving way as may at a
+  // time, and there is one when they have; who waits is not refused.
+  struct Taken {
+    std::unique_ptr<Place> place;
+    bool soon = false;
+  };
+  Taken take(TimePoint now);
   std::uint32_t open() const;
   // Connections that were closed at once, or whose request was refused, for want of a place.
   std::uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }

@@ -11,6 +11,7 @@
 #include <array>
 #include <csignal>
 #include <sstream>
+#include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
@@ -269,6 +270,34 @@ TEST(LogDrops, AreToldOfWhenTheReaderIsBack) {
   EXPECT_THAT(lines.back(), HasSubstr("level=warning msg=\"lines were dropped: nobody took them "
                                       "in time\" dropped=" +
                                       std::to_string(dropped)));
+}
+
+// A short line may have the room that a long one and the notice had not.
+TEST(LogDrops, AreToldOfLaterWhereTheNoticeItselfHasNoRoom) {
+  const fakes::ManualClock clock;
+  Pipe pipe;
+  const std::size_t filled = pipe.fill();
+  std::uint64_t dropped = 0;
+  {
+    LineWriter writer(pipe.writer());
+    Logger log(clock, writer, {});
+    const std::string text(150, 'a');
+    while (writer.dropped() < 5) {
+      log.log(LogLevel::info, "long", {{"text", text}}, kEveryLine);
+    }
+    while (writer.dropped() < 10) log.log(LogLevel::info, "s", {}, kEveryLine);
+    dropped = log.dropped();
+    EXPECT_EQ(pipe.read(filled).size(), filled);
+    pipe.begin_reading();
+    EXPECT_TRUE(writer.flush(std::chrono::minutes(1)));
+    log.info("after");
+  }
+  std::uint64_t told = 0;
+  for (const std::string& line : pipe.lines()) {
+    const std::size_t at = line.find(" dropped=");
+    if (at != std::string::npos) told += std::stoull(line.substr(at + std::strlen(" dropped=")));
+  }
+  EXPECT_EQ(told, dropped);
 }
 
 TEST(LogText, OfAnyLengthIsCut) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <future>
 #include <string>
 
 #include "server/http/places.hpp"
@@ -196,6 +197,30 @@ TEST_F(HttpPlacesTest, BeyondTheLimitTheOneThatHasWaitedLongestGivesWay) {
     EXPECT_EQ(asked(probe, "/alive"), 200u);
   }
   EXPECT_TRUE(eventually([&] { return server_->stats().connections_open <= 1 + Places::kBeyond; }));
+}
+
+// It was refused where others came faster than those that gave way could go.
+TEST_F(HttpPlacesTest, WhoComesWhileOthersGiveWayWaitsForThem) {
+  std::promise<void> goes_on;
+  const std::shared_future<void> held = goes_on.get_future().share();
+  handler_.on_handle = [held](const Request& request, Responder respond) {
+    if (request.path == "/hold") held.wait();
+    respond(TestHandler::echo(request));
+  };
+  limits_.threads = 2;
+  start_with(1);
+  SocketClient holds = connect();  // one of the two threads
+  holds.send(get("/hold"));
+  ASSERT_TRUE(received(get("/hold").size()));
+  std::deque<SocketClient> crowd;
+  for (std::uint32_t i = 0; i < 5 * Places::kBeyond; ++i) crowd.push_back(connect());
+  ASSERT_TRUE(
+      eventually([&] { return server_->stats().connections_open == 1 + 2 * Places::kBeyond; }));
+  SocketClient last = connect();
+  last.send(get("/alive"));
+  goes_on.set_value();
+  EXPECT_EQ(last.receive().status, 200u);
+  EXPECT_EQ(holds.receive().status, 200u);
 }
 
 TEST_F(HttpPlacesTest, BeyondTheLimitNoResponseWithoutAnEndIsBegun) {
