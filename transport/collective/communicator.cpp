@@ -52,12 +52,12 @@ JoinStop::~JoinStop() { ::close(fd_); }
 
 void JoinStop::stop() {
   const std::uint64_t one = 1;
-  // Fails only where it has been told 2^64 times already.
+  // Fails only if the counter is full, and then the fd is readable already.
   [[maybe_unused]] const auto written = ::write(fd_, &one, sizeof one);
 }
 
 bool JoinStop::stopped() const {
-  // The count is never read away, so that it stays readable.
+  // poll() does not read the counter, so the fd stays readable.
   pollfd asked{.fd = fd_, .events = POLLIN, .revents = 0};
   return ::poll(&asked, 1, 0) == 1;
 }

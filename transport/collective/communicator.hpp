@@ -21,7 +21,7 @@ class DeviceMemory;
 class DeviceRuntime;
 class HostNames;
 
-// As NCCL names them.
+// NCCL's names.
 enum class DataType : std::uint8_t {
   int8,
   uint8,
@@ -42,8 +42,8 @@ std::string_view to_string(DataType type);
 std::string_view to_string(Reduction reduction);
 std::uint64_t width_bytes(DataType type);
 
-// One rank a GPU or a server: a hundred hosts of eight would still be one group too large to be
-// joined by hand over REST, and the mesh of connections grows with the square.
+// One rank per GPU or server. A larger group could not be joined by hand over REST, and the number
+// of connections grows with the square of the ranks.
 inline constexpr std::uint32_t kMaxWorldSize = 256;
 
 struct RankPlace {
@@ -51,20 +51,24 @@ struct RankPlace {
   std::uint32_t world_size = 1;
 };
 
-// A rank's part in a group that works together: the same calls in the same order on every rank. The
-// bytes are in host memory, those of broadcasts and messages also in a device's where
-// takes_device_memory(). A message may lie in many pieces, which need not be the same on both
-// sides. Call from one thread at a time; each call blocks until this rank's part of it is done, or
-// for the step's deadline.
+// One rank of a group. All ranks make the same calls in the same order. Not thread-safe, except
+// abort().
+// - Each call blocks until this rank's part is done or the step timeout expires.
+// - Buffers are in host memory. broadcast() and exchange() also take device memory if
+//   takes_device_memory().
+// - A message may consist of many pieces; sender and receiver may cut it differently.
 //
-// out_of_range and impossible refuse a call for its arguments and change nothing. After any other
-// error the communicator has failed: the other ranks are told, so that their calls fail too, and
-// every later call answers the same error. peer_lost: a rank has gone; deadline_exceeded: it did
-// not come in time; state_conflict: it is at another call, or at other sizes; cancelled: abort().
-// The group is then made anew, with a new unique id.
+// Errors:
+// - out_of_range, impossible: invalid arguments; nothing has changed.
+// - peer_lost: a rank has gone.
+// - deadline_exceeded: a rank did not answer in time.
+// - state_conflict: a rank made another call, or used other sizes.
+// - cancelled: abort() was called.
+// After any error but out_of_range and impossible the communicator is broken: the other ranks get
+// the error too, and every later call returns it. Make a new group, with a new unique id.
 class Communicator {
  public:
-  // Aborts, unless finalize() has run.
+  // Aborts if finalize() has not run.
   virtual ~Communicator() = default;
 
   virtual std::string_view name() const = 0;  // "local" or "nccl"
@@ -77,8 +81,8 @@ class Communicator {
 
     std::uint64_t size_bytes() const { return count * width_bytes(type); }
   };
-  // `destination` on every rank is the reduction of all sources; it may be the source. Whole
-  // numbers wrap around, and `avg` of them is cut off towards zero.
+  // Writes the reduction of all ranks' sources to `destination`, which may be the same as `source`.
+  // Integers wrap around; `avg` of integers rounds towards zero.
   struct AllReduce {
     const std::byte* source = nullptr;
     std::byte* destination = nullptr;
@@ -87,26 +91,27 @@ class Communicator {
   };
   virtual Result<> all_reduce(const AllReduce& call) = 0;
 
-  // Every rank's `elements` end to end, in the order of the ranks.
+  // Concatenates every rank's `elements`, ordered by rank.
   struct AllGather {
     const std::byte* source = nullptr;
-    std::byte* destination = nullptr;  // world_size times as long
+    std::byte* destination = nullptr;  // world_size times the size of `source`
     Elements elements;
   };
   virtual Result<> all_gather(const AllGather& call) = 0;
 
-  // The root's bytes on every rank: read on the root, written on the others.
+  // Copies the root's pieces to the pieces of every other rank.
   struct Broadcast {
     std::uint32_t root = 0;
     std::span<const iovec> pieces;
-    // The same on all sides, here and of messages: so many bytes, again and again, are worth a
-    // transmission of their own, since they may lie in one piece of a device's memory. 0: none.
+    // Transfer size if the pieces may be in device memory: each `cut_bytes` are one transfer,
+    // because they may be contiguous there. 0: one transfer. Must be equal on all ranks, here and
+    // in Message.
     std::uint64_t cut_bytes = 0;
   };
   virtual Result<> broadcast(const Broadcast& call) = 0;
 
-  // Sends and receives that run together, as one group of NCCL's: the n-th send of a rank to
-  // another meets the n-th receive there, of the same length. A rank may send to itself.
+  // Runs sends and receives together, like a group in NCCL. The n-th send from one rank to another
+  // matches the n-th receive there and has the same length. A rank may send to itself.
   struct Message {
     enum class Kind : std::uint8_t { send, receive } kind = Kind::send;
     std::uint32_t peer = 0;
@@ -115,15 +120,15 @@ class Communicator {
   };
   virtual Result<> exchange(std::span<const Message> messages) = 0;
 
-  // Waits until every rank has got here; after it the ranks may go one by one.
+  // Waits until every rank has called it. Afterwards each rank may leave.
   virtual Result<> finalize() = 0;
 
-  // Ends a call under way, and fails all later ones, with `why`. From any thread.
+  // Fails the current call and all later ones with `why`. Thread-safe.
   virtual void abort(const Error& why) = 0;
 };
 
-// A group's name tag that rank 0 hands to the others, and whatever rank 0 keeps open for them.
-// Whoever knows the text may join.
+// Owned by rank 0 until it joins: the group's unique id, and what rank 0 keeps open for the others.
+// Whoever knows the unique id may join.
 class Invitation {
  public:
   virtual ~Invitation() = default;
@@ -134,13 +139,13 @@ struct JoinRequest {
   RankPlace place;
   int device_id = 0;  // nccl: the rank's GPU
   std::string unique_id = {};
-  // Rank 0's own; null for the others.
+  // Set on rank 0, null on the others.
   std::unique_ptr<Invitation> invitation = {};
-  std::chrono::milliseconds join_timeout{30'000};  // until every rank is there
-  std::chrono::milliseconds step_timeout{30'000};  // of each call
+  std::chrono::milliseconds join_timeout{30'000};  // until every rank has joined
+  std::chrono::milliseconds step_timeout{30'000};  // for each call
 };
 
-// Tells a join under way to give up. Thread-safe.
+// Cancels a join in progress. Thread-safe.
 class JoinStop {
  public:
   JoinStop();
@@ -155,36 +160,40 @@ class JoinStop {
   int fd_;
 };
 
-// A way for ranks to work together. Thread-safe.
+// Creates communicators. Thread-safe.
 class Collectives {
  public:
   virtual ~Collectives() = default;
   virtual std::string_view name() const = 0;  // "local" or "nccl"
-  // What its communicators keep their reductions' buffers with.
+  // Statistics of the allocators that hold the reduction buffers.
   virtual std::vector<NamedAllocator> allocators() const { return {}; }
 
-  // For rank 0, before it joins. unavailable where the others could not come; deadline_exceeded,
-  // cancelled while a name is looked up.
+  // Call on rank 0, before join(). Errors: unavailable if the other ranks could not connect;
+  // deadline_exceeded or cancelled during a name lookup.
   virtual Result<std::unique_ptr<Invitation>> invite(std::chrono::milliseconds timeout,
                                                      const JoinStop& stop) = 0;
-  // Blocks until every rank is there. `accepted` runs on the way, once nobody but the other ranks
-  // is waited for. Errors beside those of calls: malformed for a unique id that is none;
-  // out_of_range for a rank that cannot be, rank_taken, state_conflict for another world size than
-  // rank 0's, unauthorized for a wrong secret; unavailable where rank 0 cannot be reached.
+  // Blocks until every rank has joined. Calls `accepted` once it only waits for the other ranks.
+  // Errors, in addition to Communicator's:
+  // - malformed: invalid unique id.
+  // - out_of_range: invalid rank.
+  // - rank_taken: another process has joined with this rank.
+  // - state_conflict: rank 0 has another world size.
+  // - unauthorized: wrong secret.
+  // - unavailable: rank 0 cannot be reached.
   virtual Result<std::unique_ptr<Communicator>> join(JoinRequest request, const JoinStop& stop,
                                                      UniqueFunction<void()> accepted) = 0;
 };
 
-// Over TCP, host memory only. `host` is the address that this rank listens on, as rank 0 or for the
-// ranks above it, and must be one that the others reach.
+// Uses TCP; host memory only. This rank listens on `host`, which the other ranks must be able to
+// reach.
 std::unique_ptr<Collectives> make_local_collectives(std::string host);
 std::unique_ptr<Collectives> make_local_collectives(std::string host, HostNames names);
-// NVIDIA's library, one rank a GPU of the runtime's. Borrows both. `unavailable`, with the reason,
-// where the program was built without it or no device answers.
+// Uses NCCL, one rank per GPU of the runtime. Borrows both. Returns unavailable, with the reason,
+// if the program was built without NCCL or no device responds.
 Result<std::unique_ptr<Collectives>> make_nccl_collectives(DeviceRuntime& runtime,
                                                            DeviceMemory& memory);
 
-// The kind of collectives that made a unique id: "local", "nccl", or empty for none of them.
+// The collectives that made a unique id: "local", "nccl", or empty if unknown.
 std::string_view kind_of_unique_id(std::string_view unique_id);
 
 }  // namespace cairn

@@ -12,22 +12,22 @@
 namespace cairn {
 namespace {
 
-// Of strangers that have not said hello; the oldest goes for the next.
+// Limits for connections that have not said hello yet; one more drops the oldest.
 constexpr std::size_t kMaxVisitors = 512;
 constexpr std::chrono::seconds kPatience{5};
-// Without descriptors for one more.
+// Pause when the process has no free file descriptor.
 constexpr std::chrono::milliseconds kOutOfDescriptors{100};
 constexpr std::size_t kMaxVerdictBytes = 1024;
 
 struct VerdictHead {
-  std::uint32_t code = 0;  // 0: yes; else an ErrorCode + 1
+  std::uint32_t code = 0;  // 0: accepted; else an ErrorCode + 1
   std::uint32_t size_bytes = 0;
 };
 
 }  // namespace
 
 bool HelloDesk::knows_the_secret(const Hello& hello) const {
-  // In a time that does not tell how much of it was right.
+  // Constant time: the duration must not show how many bytes match.
   unsigned differences = hello.magic == Hello::kMagic ? 0 : 1;
   for (std::size_t i = 0; i < secret_.size(); ++i) {
     differences |= static_cast<unsigned>(hello.secret[i] ^ secret_[i]);
@@ -67,7 +67,7 @@ Result<std::optional<HelloDesk::Arrival>> HelloDesk::next(const std::vector<int>
     if (found > 0 && polled[0].revents != 0) return Error{ErrorCode::cancelled, "stopped"};
     if (found <= 0) {
       if (std::chrono::steady_clock::now() < wait.until) continue;
-      return Error{ErrorCode::deadline_exceeded, "not every rank has come in time"};
+      return Error{ErrorCode::deadline_exceeded, "not every rank joined in time"};
     }
     for (auto visitor = visitors_.begin(); visitor != visitors_.end();) {
       if (!listen_to(*visitor)) {
@@ -82,7 +82,7 @@ Result<std::optional<HelloDesk::Arrival>> HelloDesk::next(const std::vector<int>
                       .hello = std::bit_cast<Hello>(visitor->bytes)};
       visitor = visitors_.erase(visitor);
       if (knows_the_secret(arrival.hello)) return std::optional<Arrival>(std::move(arrival));
-      const Error refusal{ErrorCode::unauthorized, "the unique id is not this group's"};
+      const Error refusal{ErrorCode::unauthorized, "the unique id belongs to another group"};
       static_cast<void>(send_verdict(arrival.socket, refusal, {.until = now, .stop_fd = -1}));
     }
     if (polled[1].revents != 0) {
@@ -90,7 +90,7 @@ Result<std::optional<HelloDesk::Arrival>> HelloDesk::next(const std::vector<int>
         if (visitors_.size() == kMaxVisitors) visitors_.pop_front();
         visitors_.push_back({.socket = std::move(socket), .until = now + kPatience});
       }
-      // Who stays at the door is there again at once, and nothing is done about it but to wait.
+      // The refused connection stays in the backlog, so accept fails again at once: wait.
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         std::this_thread::sleep_for(kOutOfDescriptors);
       }

@@ -10,20 +10,20 @@
 
 namespace cairn {
 
-// What a rank says first on a connection.
+// The first message on a connection.
 struct Hello {
   static constexpr std::uint64_t kMagic = 0x31'4F'4C'4C'45'48'43'43;  // "CCHELLO1"
   std::uint64_t magic = kMagic;
   std::array<std::byte, 16> secret{};
   std::uint32_t rank = 0;
   std::uint32_t world_size = 0;
-  std::uint32_t port = 0;  // that it listens on
+  std::uint32_t port = 0;  // the port this rank listens on
   std::uint32_t reserved = 0;
 };
 static_assert(sizeof(Hello) == 40, "it travels between machines as it lies in memory");
 
-// Takes connections and their hellos. Strangers do not hold it up: many may be silent at once, each
-// for a while only.
+// Accepts connections and reads their hellos. Silent connections do not block it: many may be open
+// at once, each for a limited time.
 class HelloDesk {
  public:
   // Borrows the listener.
@@ -34,8 +34,8 @@ class HelloDesk {
     LinkSocket socket;
     Hello hello;
   };
-  // The next that shows the secret; who shows another one is told `unauthorized`. Also returns,
-  // without an arrival, when one of `watched` has something to say or is closed.
+  // Returns the next connection that sent the right secret; answers `unauthorized` to a wrong one.
+  // Returns nullopt when one of `watched` is readable or closed.
   Result<std::optional<Arrival>> next(const std::vector<int>& watched, const LinkWait& wait);
 
  private:
@@ -45,7 +45,7 @@ class HelloDesk {
     std::array<std::byte, sizeof(Hello)> bytes{};
     std::size_t have = 0;
   };
-  // False where the visitor is to go.
+  // Returns false if the connection must be dropped.
   bool listen_to(Visitor& visitor);
   bool knows_the_secret(const Hello& hello) const;
 
@@ -54,7 +54,7 @@ class HelloDesk {
   std::deque<Visitor> visitors_;
 };
 
-// What a rank is answered: yes, or why not.
+// Sends or receives the answer to a hello: accepted, or the error.
 Result<> send_verdict(const LinkSocket& socket, const Result<>& verdict, const LinkWait& wait);
 Result<> receive_verdict(const LinkSocket& socket, const LinkWait& wait);
 

@@ -22,7 +22,7 @@
 namespace cairn {
 namespace {
 
-// The host's first address.
+// Returns the host's first address as text.
 Result<std::string> number_of(const std::string& host, int flags) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -48,7 +48,7 @@ struct HostNames::Shared {
   std::atomic<std::size_t> lookups = 0;
 };
 
-// Owned by who waits and by the thread.
+// Shared by the caller that waits and the lookup's thread.
 struct HostNames::Lookup {
   Lookup(std::shared_ptr<Shared> owner, std::string name)
       : shared(std::move(owner)), host(std::move(name)), ended(::eventfd(0, EFD_CLOEXEC)) {
@@ -66,7 +66,7 @@ struct HostNames::Lookup {
     MutexLock lock(mutex);
     answer = std::move(found);
     const std::uint64_t one = 1;
-    // Fails only where it has been told.
+    // Cannot fail: this is the only write.
     static_cast<void>(!::write(ended, &one, sizeof one));
   }
 

@@ -10,22 +10,23 @@
 
 namespace cairn {
 
-// Finds the numbers of hosts. The system's resolver takes as long as it likes and cannot be told to
-// stop, so each look-up has a thread of its own, which is left behind where nobody waits for it any
-// more. Thread-safe.
+// Resolves host names. The system's resolver has no timeout and cannot be cancelled, so each lookup
+// runs on its own thread. A thread whose caller has given up is left to finish. Thread-safe.
 class HostNames {
  public:
-  // The number of a host, as text. Called from any thread, also after the HostNames is gone.
+  // Returns the host's numeric address as text. Called on any thread, also after HostNames is
+  // destroyed.
   using Resolver = std::function<Result<std::string>(const std::string& host)>;
-  // The system's: unavailable, with its words.
+  // Uses the system's resolver. It fails with unavailable and the resolver's message.
   HostNames();
   explicit HostNames(Resolver resolver);
 
-  // More at a time are answered with unavailable: as many as a server may have groups, and threads
-  // of those that were left.
+  // Lookups at a time, abandoned ones included; one more returns unavailable. As many as a server
+  // may have groups.
   static constexpr std::size_t kMaxLookups = 64;
 
-  // What the resolver answers; deadline_exceeded; cancelled. A number is answered at once.
+  // Returns the resolver's answer, deadline_exceeded or cancelled. A numeric address returns at
+  // once.
   Result<std::string> find(const std::string& host, const LinkWait& wait) const;
 
  private:

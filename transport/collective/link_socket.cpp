@@ -17,7 +17,7 @@
 namespace cairn {
 namespace {
 
-// A rank a connection, and as many strangers again.
+// One connection per rank, and as many from strangers.
 constexpr int kBacklog = 512;
 
 Error failed(const std::string& what, int error) {
@@ -97,7 +97,7 @@ std::uint16_t port_of(const LinkSocket& listener) {
   sockaddr_storage address{};
   socklen_t length = sizeof address;
   if (::getsockname(listener.fd(), reinterpret_cast<sockaddr*>(&address), &length) != 0) return 0;
-  // Both kinds of address have their port at the same place.
+  // sockaddr_in and sockaddr_in6 have the port at the same offset.
   return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
@@ -127,7 +127,7 @@ LinkSocket accept_from(const LinkSocket& listener) {
 }
 
 void prepare_link(const LinkSocket& socket) {
-  // Fails on a Unix socket, which never waits.
+  // Fails on a Unix socket, which does not need it.
   const int on = 1;
   static_cast<void>(::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on));
 }

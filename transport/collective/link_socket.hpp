@@ -11,7 +11,7 @@
 
 namespace cairn {
 
-// A connected or listening stream socket, never blocking; closed with its owner.
+// A connected or listening stream socket. Non-blocking; closed by the destructor.
 class LinkSocket {
  public:
   LinkSocket() = default;
@@ -33,40 +33,41 @@ class LinkSocket {
 };
 
 struct LinkAddress {
-  std::string host;  // its number: HostNames finds it
+  std::string host;  // numeric; HostNames resolves names
   std::uint16_t port = 0;
 
   std::string text() const { return host + ":" + std::to_string(port); }
 };
 
-// Until when to wait, and what ends the wait before that.
+// When a wait ends: at `until`, or earlier when `stop_fd` is readable.
 struct LinkWait {
   std::chrono::steady_clock::time_point until;
-  int stop_fd = -1;  // readable: cancelled
+  int stop_fd = -1;  // readable: return cancelled
 };
 
-// Port 0: any free one. unavailable, with errno's words.
+// Port 0 picks a free port. Returns unavailable, with errno's message.
 Result<LinkSocket> listen_on(const LinkAddress& address);
 std::uint16_t port_of(const LinkSocket& listener);
-// Of the other side, or of this one, as a number.
+// The numeric address of the other side or of this side.
 std::string peer_host(const LinkSocket& socket);
 std::string own_host(const LinkSocket& socket);
 
-// unavailable where nobody listens there; deadline_exceeded; cancelled.
+// Errors: unavailable if nobody listens there; deadline_exceeded; cancelled.
 Result<LinkSocket> connect_to(const LinkAddress& address, const LinkWait& wait);
-// The next one that waits; an empty socket where none does.
+// Accepts the next pending connection; returns an empty socket if there is none.
 LinkSocket accept_from(const LinkSocket& listener);
-// Large messages at once, small ones without delay.
+// Sends small messages without delay (TCP_NODELAY).
 void prepare_link(const LinkSocket& socket);
 
-// All of it. peer_lost where the other side closes first; deadline_exceeded; cancelled.
+// Transfers all bytes. Errors: peer_lost if the other side closes first; deadline_exceeded;
+// cancelled.
 Result<> read_all(const LinkSocket& socket, std::span<std::byte> bytes, const LinkWait& wait);
 Result<> write_all(const LinkSocket& socket, std::span<const std::byte> bytes,
                    const LinkWait& wait);
 
-// poll(2) on one socket. deadline_exceeded; cancelled.
+// poll(2) on one socket. Errors: deadline_exceeded; cancelled.
 Result<> wait_for_socket(int fd, short events, const LinkWait& wait);
-// The milliseconds that poll(2) takes, rounded up; 0 where the time has passed.
+// Timeout for poll(2) in milliseconds, rounded up; 0 if `until` has passed.
 int poll_timeout_ms(std::chrono::steady_clock::time_point until);
 
 }  // namespace cairn

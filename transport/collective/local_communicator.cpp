@@ -14,14 +14,14 @@
 namespace cairn {
 namespace {
 
-// A reduction is passed on in pieces of this size: several are under way on a long chain, and each
-// is still in the cache when it is added up.
+// Pipeline step of a reduction. Small enough that several steps are in flight on a long chain and
+// that each is still in the CPU cache when it is added.
 constexpr std::uint64_t kReduceStepBytes = 256 * 1024;
 
 using Flow = PeerLinks::Flow;
 using Topic = PeerLinks::Topic;
 
-// Between pieces in memory; both sides are as long.
+// REQUIRES: both sides have the same total size.
 void copy_pieces(std::span<const iovec> from, std::span<const iovec> to) {
   std::size_t source = 0;
   std::size_t source_at = 0;
@@ -73,7 +73,7 @@ Result<> LocalCommunicator::check_rank(std::uint32_t wanted, std::string_view wh
                                             ", not below " + std::to_string(world())};
 }
 
-// Down the chain root, root + 1, ..., each rank while its own bytes still come in.
+// Along the chain root, root + 1, ...; each rank forwards while it still receives.
 Result<> LocalCommunicator::pass_along(PeerLinks::Subject subject, const Broadcast& call) {
   const std::uint32_t place_in_chain = (rank() + world() - call.root) % world();
   std::vector<Flow> flows;
@@ -103,7 +103,7 @@ Result<> LocalCommunicator::all_gather(const AllGather& call) {
   if (size > 0) std::memmove(call.destination + rank() * size, call.source, size);
   const std::uint32_t next = (rank() + 1) % world();
   const std::uint32_t previous = (rank() + world() - 1) % world();
-  // Round the ring: in each step every rank passes on what it was given in the one before.
+  // Ring: in each step every rank forwards what it received in the step before.
   for (std::uint32_t step = 0; step + 1 < world(); ++step) {
     const std::uint32_t giving = (rank() + world() - step) % world();
     const std::uint32_t getting = (previous + world() - step) % world();
@@ -119,8 +119,8 @@ Result<> LocalCommunicator::all_gather(const AllGather& call) {
   return {};
 }
 
-// Rank 0's values go to rank 1, which adds its own, and so on; while rank n adds up a piece the
-// next one comes in and the last one goes out. The last rank then has the result.
+// Rank 0 sends its values to rank 1, which adds its own, and so on. Pipelined: a rank adds one
+// piece while it receives the next and sends the previous. The last rank then has the result.
 Result<> LocalCommunicator::all_reduce(const AllReduce& call) {
   const std::uint64_t size = call.elements.size_bytes();
   const DataType type = call.elements.type;
@@ -146,7 +146,7 @@ Result<> LocalCommunicator::all_reduce(const AllReduce& call) {
     scratch = **buffer;
   }
   const auto pass_on = [&]() -> Result<> {
-    // A step later than it comes in, a piece goes out.
+    // A piece goes out one step after it came in.
     for (std::uint64_t step = 0; step <= steps; ++step) {
       std::vector<Flow> flows;
       const bool gets = !first && step < steps;
@@ -164,12 +164,12 @@ Result<> LocalCommunicator::all_reduce(const AllReduce& call) {
       CAIRN_TRY(links_.run(subject, flows));
       if (gets) {
         const auto sums = part(step);
-        // The lower rank's value first, so that the order is the ranks'.
+        // The lower rank's value comes first, so that operands are in rank order.
         reduce({.accumulator = scratch.first(sums.size()),
                 .values = sums,
                 .type = type,
                 .reduction = call.reduction});
-        std::copy_n(scratch.begin(), sums.size(), sums.begin());  // none at a size of 0
+        std::copy_n(scratch.begin(), sums.size(), sums.begin());  // no-op at size 0
       }
     }
     return {};
@@ -185,7 +185,7 @@ Result<> LocalCommunicator::all_reduce(const AllReduce& call) {
 }
 
 Result<> LocalCommunicator::exchange(std::span<const Message> messages) {
-  // All that goes to one rank, or comes from it, is one message.
+  // All messages to one rank, or from one rank, form one flow.
   std::vector<Flow> outgoing(world());
   std::vector<Flow> incoming(world());
   std::vector<bool> used_out(world());

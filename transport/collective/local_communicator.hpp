@@ -10,19 +10,19 @@
 
 namespace cairn {
 
-// Over connections to every other rank (this rank's own is empty).
+// Uses one connection per other rank; `sockets` is indexed by rank and empty at this rank.
 //
-// A broadcast runs along the chain of ranks that begins at its root, each rank passing on what it
-// has while more comes in: every byte crosses each rank's network once each way. A reduction runs
-// up that chain piece by piece and its result back along it, so that the order of the operands, and
-// with it every bit of a floating-point result, is the same on all ranks.
+// A broadcast runs along the chain of ranks that starts at the root. Each rank forwards while it
+// receives, so every byte crosses each rank's network once in each direction. A reduction runs up
+// the chain piece by piece, and the result runs back. The operands therefore have a fixed order,
+// and floating-point results are bit-identical on all ranks.
 std::unique_ptr<Communicator> make_local_communicator(RankPlace place,
                                                       std::vector<LinkSocket> sockets,
                                                       std::chrono::milliseconds step_timeout,
                                                       std::shared_ptr<ReductionCounts> reductions);
 
-// The ranks of one process, connected by Unix sockets. unavailable where there are no more
-// descriptors.
+// All ranks in one process, connected by Unix sockets. Returns unavailable if file descriptors run
+// out.
 Result<std::vector<std::unique_ptr<Communicator>>> make_local_group(
     std::uint32_t world_size, std::chrono::milliseconds step_timeout);
 

@@ -14,10 +14,10 @@ namespace cairn {
 namespace {
 
 constexpr std::string_view kLocalPrefix = "local:";
-// The longest number of an address with its zone.
+// The longest numeric address with its zone.
 constexpr std::size_t kMaxHostBytes = 60;
 
-// Where a rank listens, as rank 0 tells it to the others.
+// The address a rank listens on, as rank 0 sends it to the others.
 struct Whereabouts {
   std::array<char, kMaxHostBytes> host{};
   std::uint32_t port = 0;
@@ -55,7 +55,7 @@ class Meeting {
   const Rendezvous& my_;
   const LinkWait wait_;
   std::vector<LinkSocket> sockets_;
-  std::vector<std::uint32_t> ports_;  // rank 0: where the others listen
+  std::vector<std::uint32_t> ports_;  // rank 0: the others' listening ports
 };
 
 Result<> Meeting::check(const Hello& hello, std::uint32_t min_rank) const {
@@ -84,7 +84,7 @@ std::vector<int> Meeting::seated() const {
   return fds;
 }
 
-// Who waits for the others says nothing: something to read is the connection's end.
+// A waiting rank sends nothing, so a readable socket has been closed.
 void Meeting::clear_empty_seats() {
   for (LinkSocket& socket : sockets_) {
     std::byte unused{};
@@ -145,7 +145,7 @@ Result<> Meeting::hand_out_addresses() {
     if (sent) sent = write_all(sockets_[other], std::as_bytes(std::span(addresses)), wait_);
     if (!sent) return at_rank(other, sent.error());
   }
-  // Each is connected to the others, or says why not.
+  // Each rank reports that it is connected to all others, or the error.
   for (std::uint32_t other = 1; other < world(); ++other) {
     const auto verdict = receive_verdict(sockets_[other], wait_);
     if (!verdict) return at_rank(other, verdict.error());
@@ -189,7 +189,7 @@ Result<> Meeting::accept_above(const LinkSocket& listener) {
                        [](const LinkSocket& socket) { return static_cast<bool>(socket); });
   };
   while (!all_there()) {
-    // Rank 0 says nothing before all are connected, unless one of them has failed.
+    // Rank 0 sends nothing until all ranks are connected, unless one has failed.
     auto arrival = desk.next({sockets_[0].fd()}, wait_);
     if (!arrival) return std::move(arrival).error();
     if (!*arrival) {
@@ -206,7 +206,7 @@ Result<> Meeting::accept_above(const LinkSocket& listener) {
 Result<std::vector<LinkSocket>> Meeting::as_guest(UniqueFunction<void()> accepted) {
   auto socket = connect_to(my_.id.address, wait_);
   if (!socket) return std::move(socket).error();
-  // On the address that leads to rank 0: there the others are, too.
+  // Listen on the interface that leads to rank 0; the other ranks can reach it too.
   auto listener = listen_on({.host = own_host(*socket), .port = 0});
   if (!listener) return std::move(listener).error();
   const std::uint32_t own_port = port_of(*listener);
@@ -238,7 +238,7 @@ std::string LocalUniqueId::text() const {
 }
 
 Result<LocalUniqueId> parse_local_unique_id(std::string_view text) {
-  const Error wrong{ErrorCode::malformed, "unique_id is none that a local group gives out"};
+  const Error wrong{ErrorCode::malformed, "unique_id is not a local group's"};
   if (!text.starts_with(kLocalPrefix)) return wrong;
   const std::string_view hex = text.substr(kLocalPrefix.size());
   std::string plain(hex.size() / 2, '\0');
@@ -253,7 +253,7 @@ Result<LocalUniqueId> parse_local_unique_id(std::string_view text) {
   const auto at = static_cast<std::size_t>(end - address.data());
   if (error != std::errc() || at + 1 >= address.size() || address[at] != ' ') return wrong;
   id.address.host = address.substr(at + 1);
-  // Or the host that is looked up would be another than the one that is shown.
+  // Otherwise the host that is looked up would differ from the one that is shown.
   if (id.address.host.find('\0') != std::string::npos) return wrong;
   return id;
 }

@@ -11,7 +11,7 @@
 
 namespace cairn {
 
-// What proves that somebody was given the group's unique id.
+// Proves that a rank was given the group's unique id.
 using GroupSecret = std::array<std::byte, 16>;
 
 struct LocalUniqueId {
@@ -22,15 +22,15 @@ struct LocalUniqueId {
 };
 Result<LocalUniqueId> parse_local_unique_id(std::string_view text);  // malformed
 
-// How the ranks of a local group find each other: every rank above 0 shows rank 0 the secret, is
-// given the addresses of all when the last one has come, and connects to the ranks between 0 and
-// its own. Answers a connection a rank, this rank's own empty. See Collectives::join.
+// Connects all ranks of a local group. Every rank above 0 sends rank 0 the secret. When all have
+// arrived, rank 0 sends the addresses, and each rank connects to the ranks between 0 and itself.
+// Returns one connection per rank, empty at this rank. Errors: see Collectives::join.
 struct Rendezvous {
   RankPlace place;
   LocalUniqueId id;
   const LinkSocket* listener = nullptr;  // rank 0's
   std::chrono::steady_clock::time_point until;
-  std::chrono::milliseconds timeout{};  // as errors name it
+  std::chrono::milliseconds timeout{};  // only for error messages
 };
 Result<std::vector<LinkSocket>> meet(const Rendezvous& rendezvous, const JoinStop& stop,
                                      UniqueFunction<void()> accepted);

@@ -66,11 +66,11 @@ class NcclCollectives final : public Collectives {
     if (!text.starts_with(kNcclPrefix) ||
         !from_hex(std::string_view(text).substr(kNcclPrefix.size()),
                   std::as_writable_bytes(std::span(id.internal)))) {
-      return Error{ErrorCode::malformed, "unique_id is none of NCCL's"};
+      return Error{ErrorCode::malformed, "unique_id is not NCCL's"};
     }
     auto communicator = NcclCommunicator::open(ground_, request);
     if (!communicator) return std::move(communicator).error();
-    // NCCL has no step between: who joins hears of the others only when all are there.
+    // NCCL has no step in between: join() returns only when all ranks have joined.
     accepted();
     CAIRN_TRY((*communicator)->join(id, request.join_timeout, stop));
     return std::unique_ptr<Communicator>(std::move(*communicator));
@@ -79,7 +79,7 @@ class NcclCollectives final : public Collectives {
  private:
   const NcclLibrary& nccl_;
   LeftBehind left_behind_;
-  NcclGround ground_;  // not changed once made
+  NcclGround ground_;  // constant after construction
 };
 
 }  // namespace

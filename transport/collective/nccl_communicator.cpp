@@ -9,7 +9,7 @@
 namespace cairn {
 namespace {
 
-// As NCCL numbers them.
+// Same values as NCCL's enums.
 static_assert(static_cast<int>(DataType::int8) == ncclInt8);
 static_assert(static_cast<int>(DataType::uint64) == ncclUint64);
 static_assert(static_cast<int>(DataType::float16) == ncclFloat16);
@@ -40,7 +40,7 @@ NcclCommunicator::~NcclCommunicator() {
 
 Result<> NcclCommunicator::join(const ncclUniqueId& id, std::chrono::milliseconds timeout,
                                 const JoinStop& stop) {
-  // NCCL takes the thread's.
+  // NCCL uses the thread's current device.
   if (const cudaError_t entered = cudaSetDevice(device_id_); entered != cudaSuccess) {
     static_cast<void>(cudaGetLastError());
     return break_down(
@@ -91,7 +91,7 @@ Result<> NcclCommunicator::wait_for_stream(const std::string& what, Until until)
   while (true) {
     const auto ready = (*event)->ready();
     if (!ready) return ready.error();
-    // Also once the stream is done: it gets to its end where NCCL gave up.
+    // Check it even if the stream is done: the stream also ends when NCCL gives up.
     ncclResult_t nccl_state = ncclSuccess;
     const ncclResult_t asked = nccl_.comm_get_async_error(comm_, &nccl_state);
     if (asked != ncclSuccess) return nccl_.error("ncclCommGetAsyncError", asked);
@@ -152,7 +152,7 @@ bool NcclCommunicator::stop_device() {
   comm_ = nullptr;
   const Until until = std::chrono::steady_clock::now() + step_timeout_;
   while (cudaStreamQuery(workplace_->stream()) == cudaErrorNotReady) {
-    static_cast<void>(cudaGetLastError());  // it is kept as the thread's last error, and is none
+    static_cast<void>(cudaGetLastError());  // clears the thread's last error: not ready is none
     if (std::chrono::steady_clock::now() >= until) {
       ground_.runtime.declare_lost(device_id_, "it did not end the work of a group within " +
                                                    std::to_string(step_timeout_.count()) + " ms");
@@ -162,7 +162,7 @@ bool NcclCommunicator::stop_device() {
     std::this_thread::sleep_for(kPollInterval);
   }
   static_cast<void>(cudaGetLastError());
-  // NCCL tells of an error of the device's as of any other; the runtime knows which of them last.
+  // NCCL does not distinguish device errors; asking the runtime lets it notice a fatal one.
   if (const auto asked = workplace_->record()) static_cast<void>((*asked)->ready());
   return true;
 }
@@ -256,7 +256,7 @@ Result<> NcclCommunicator::exchange(std::span<const Message> messages) {
                   }});
 }
 
-// A reduction is the barrier: NCCL's own finalize does not wait for the other ranks.
+// A reduction serves as barrier: NCCL's finalize does not wait for the other ranks.
 Result<> NcclCommunicator::finalize() {
   std::byte token{};
   CAIRN_TRY(all_reduce({.source = &token, .destination = &token, .elements = {.count = 1}}));

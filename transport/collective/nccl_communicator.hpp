@@ -11,17 +11,17 @@
 
 namespace cairn {
 
-// A rank on a GPU. The communicator does not block: every wait asks NCCL and the stream in turn, so
-// that a lost rank, a deadline and an abort end it. Where the device itself does not end within the
-// deadline it is lost, and what it works on is left to it.
+// A rank on a GPU. NCCL runs non-blocking: every wait polls NCCL and the stream, so that a lost
+// rank, a timeout or an abort ends it. A device that does not finish within the timeout is declared
+// lost, and its memory goes to LeftBehind.
 class NcclCommunicator final : public Communicator {
  public:
-  // All but the communicator itself; join() makes that. Borrows the ground.
+  // Creates everything but NCCL's communicator, which join() creates. Borrows `ground`.
   static Result<std::unique_ptr<NcclCommunicator>> open(const NcclGround& ground,
                                                         const JoinRequest& request);
   ~NcclCommunicator() override;
 
-  // Blocks until every rank is there.
+  // Blocks until every rank has joined.
   Result<> join(const ncclUniqueId& id, std::chrono::milliseconds timeout, const JoinStop& stop);
 
   std::string_view name() const override { return "nccl"; }
@@ -45,7 +45,7 @@ class NcclCommunicator final : public Communicator {
         workplace_(std::move(workplace)) {}
 
   using Until = std::chrono::steady_clock::time_point;
-  // One call: `lay_out` tells the workplace what it is about, `issue` has NCCL do it.
+  // One call: `lay_out` adds the parts to the workplace, `issue` calls NCCL.
   struct Step {
     std::string what;
     std::function<Result<>(NcclWorkplace&)> lay_out;
@@ -53,17 +53,17 @@ class NcclCommunicator final : public Communicator {
   };
   Result<> run(const Step& step);
   Result<> take(const Step& step);
-  // `issue` of every part, as one group of NCCL's.
+  // Calls `issue` for every part, as one NCCL group.
   ncclResult_t grouped(const std::function<ncclResult_t(std::size_t part)>& issue);
-  // Until NCCL has taken the call, and until the stream has done it.
+  // Wait until NCCL has accepted the call, and until the stream has completed it.
   Result<> wait_for_nccl(const std::string& what, ncclResult_t issued, Until until,
                          const JoinStop* stop);
   Result<> wait_for_stream(const std::string& what, Until until);
   Result<> check_going(Until until, const std::string& what) const;
   Result<> check_rank(std::uint32_t rank, std::string_view what) const;
   Error break_down(const Error& why);
-  // Ends the communicator, and waits for the device: false where it did not end in time, is lost
-  // by that, and has the workplace for itself.
+  // Aborts NCCL's communicator and waits for the device. Returns false on timeout: the device is
+  // then declared lost, and the workplace has moved to LeftBehind.
   bool stop_device();
 
   const NcclGround& ground_;

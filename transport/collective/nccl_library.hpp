@@ -8,8 +8,8 @@
 
 namespace cairn {
 
-// NCCL's functions, from the library that is found when they are first needed: it is 300 MB, and a
-// server without groups over NCCL runs without it.
+// NCCL's functions. The library is 300 MB, so it is loaded on first use, and a server without NCCL
+// groups runs without it.
 struct NcclLibrary {
   decltype(&ncclGetUniqueId) get_unique_id = nullptr;
   decltype(&ncclCommInitRankConfig) comm_init_rank_config = nullptr;
@@ -26,10 +26,11 @@ struct NcclLibrary {
   decltype(&ncclGroupEnd) group_end = nullptr;
   decltype(&ncclGetErrorString) get_error_string = nullptr;
 
-  // The process's; never unloaded, since NCCL has threads. unavailable, with the loader's words.
+  // Loads once per process and never unloads, because NCCL has threads. Returns unavailable with
+  // the loader's message.
   static Result<const NcclLibrary*> load();
 
-  // peer_lost where the other side is to blame, device_error else.
+  // peer_lost if the other side is to blame, else device_error.
   Error error(const std::string& call, ncclResult_t result) const;
 };
 

@@ -9,11 +9,11 @@
 namespace cairn {
 namespace {
 
-// NCCL wants its buffers aligned for wide loads.
+// NCCL needs aligned buffers for wide loads.
 constexpr std::uint64_t kAlignment = 512;
-// The buffers grow in steps of a piece of a group's.
+// Buffers grow in steps of one piece of a group transfer.
 constexpr std::uint64_t kGrowthBytes = 8ull << 20;
-// Below it a copy of its own costs more than the CPU's into pinned memory and one for all of them.
+// Smaller pieces are packed into pinned memory by the CPU; that is cheaper than one copy each.
 constexpr std::uint64_t kWorthACopyBytes = 64ull << 10;
 
 std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kAlignment - 1) & ~(kAlignment - 1); }
@@ -36,9 +36,9 @@ Result<std::unique_ptr<NcclWorkplace>> NcclWorkplace::open(const NcclGround& gro
   auto stream = ground.runtime.create_stream(device_id);
   if (!stream) return std::move(stream).error();
   if ((*stream)->native() == nullptr) {
-    return Error{ErrorCode::unavailable, "NCCL works on CUDA's devices, and those of the " +
+    return Error{ErrorCode::unavailable, "NCCL needs CUDA devices, which the " +
                                              std::string(ground.runtime.name()) +
-                                             " runtime are none"};
+                                             " runtime does not have"};
   }
   return std::unique_ptr<NcclWorkplace>(new NcclWorkplace(ground, device_id, std::move(*stream)));
 }
@@ -52,7 +52,7 @@ NcclWorkplace::NcclWorkplace(const NcclGround& ground, int device_id,
       reductions_(ground.reductions.at(device_id)) {}
 
 NcclWorkplace::~NcclWorkplace() {
-  // Freed for its stream, which the allocator then ends.
+  // Buffers must be freed before end_stream(), which ends the stream they belong to.
   transit_.reset();
   reductions_.clear();
   memory_.end_stream(device_id_, std::move(stream_));
@@ -69,7 +69,7 @@ bool NcclWorkplace::on_device(const iovec& piece) const {
 bool NcclWorkplace::is_worth_a_copy(const iovec& piece) const {
   const StorageKind kind = runtime_.at(begin_of(piece)).kind;
   if (!is_host_memory(kind)) return true;
-  // A copy from memory that is not pinned may wait in the driver, without a bound.
+  // The driver may block on a copy from unpinned memory, without limit.
   return kind == StorageKind::pinned && piece.iov_len >= kWorthACopyBytes;
 }
 
@@ -86,7 +86,7 @@ std::size_t NcclWorkplace::add(std::span<const iovec> pieces, Way way, std::uint
       if (part.size_bytes == cut_bytes) add_part(std::exchange(part, {.way = way}));
     }
   }
-  // A call of no bytes still needs an address.
+  // A call with no bytes still needs an address.
   if (part.size_bytes > 0 || parts_.size() == before) add_part(std::move(part));
   return before;
 }

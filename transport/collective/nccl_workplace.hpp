@@ -20,8 +20,8 @@ namespace cairn {
 
 class NcclWorkplace;
 
-// What a device works on although nobody waits for it any more: it stays as it is, until the
-// process ends. Thread-safe.
+// Owns workplaces that a lost device may still use. They stay allocated until the process ends.
+// Thread-safe.
 class LeftBehind {
  public:
   LeftBehind();
@@ -33,7 +33,7 @@ class LeftBehind {
   std::vector<std::unique_ptr<NcclWorkplace>> places_ CAIRN_GUARDED_BY(mutex_);
 };
 
-// What all communicators of this process share. All of it outlives them.
+// Shared by all communicators of the process; must outlive them.
 struct NcclGround {
   const NcclLibrary& nccl;
   DeviceRuntime& runtime;
@@ -42,13 +42,13 @@ struct NcclGround {
   std::map<int, std::shared_ptr<ReductionCounts>> reductions;  // by device
 };
 
-// A communicator's stream and memory, and the way of a call's bytes to where NCCL takes them and
-// back. What lies in one piece of the device's memory stays where it is; the rest goes through a
-// buffer on the device. The device never writes to host memory but the workplace's own: it can be
-// left behind with it.
+// The stream and buffers of a communicator. Moves a call's data to where NCCL reads it, and back. A
+// part that is contiguous in this device's memory is used in place; others go through a device
+// buffer. The device writes only to host memory that the workplace owns, so that a workplace can be
+// handed to LeftBehind.
 class NcclWorkplace {
  public:
-  // unavailable where the runtime's streams are none of CUDA's.
+  // Returns unavailable if the runtime's streams are not CUDA streams.
   static Result<std::unique_ptr<NcclWorkplace>> open(const NcclGround& ground, int device_id);
   // Waits for the stream.
   ~NcclWorkplace();
@@ -58,25 +58,25 @@ class NcclWorkplace {
   cudaStream_t stream() const { return static_cast<cudaStream_t>(stream_->native()); }
   Result<std::unique_ptr<Event>> record() { return stream_->record(); }
 
-  // The parts of a call. Borrows the pieces until the call has ended.
+  // The parts of a call. Borrows the pieces until the call ends.
   struct Way {
     bool up = false;    // NCCL reads them
     bool down = false;  // NCCL writes them
   };
   void begin() { parts_.clear(); }
-  // Each `cut_bytes` of them are a part of its own, the last one perhaps shorter; 0: one part.
-  // Answers how many parts there are before them.
+  // Cuts the pieces into parts of `cut_bytes`; the last may be shorter. 0: one part. Returns the
+  // number of parts added before.
   std::size_t add(std::span<const iovec> pieces, Way way, std::uint64_t cut_bytes);
-  // One part in a buffer of the caller's.
+  // Adds one part that uses the caller's buffer.
   void add_at(std::byte* buffer, std::span<const iovec> pieces, Way way);
-  // Gives every part its place and issues the copies up.
+  // Assigns a device address to every part and issues the copies to the device.
   Result<> go_up();
-  // Once NCCL is done. Issues the copies down; false where there are none.
+  // Call when NCCL is done. Issues the copies from the device; returns false if there are none.
   Result<bool> go_down();
-  // Once those are done.
+  // Call when those copies are done. Copies into host memory with the CPU.
   void deliver();
 
-  // Where part `i` is on the device, and how long.
+  // Device address and size of part `i`.
   std::size_t parts() const { return parts_.size(); }
   std::byte* data(std::size_t i) const { return parts_[i].data; }
   std::uint64_t size_bytes(std::size_t i) const { return parts_[i].size_bytes; }
@@ -89,15 +89,15 @@ class NcclWorkplace {
     Way way = {};
     std::uint64_t size_bytes = 0;
     std::byte* data = nullptr;
-    bool direct = false;  // where NCCL takes it
+    bool direct = false;  // NCCL uses it in place
     std::uint64_t bounce_offset = 0;
   };
   NcclWorkplace(const NcclGround& ground, int device_id, std::unique_ptr<Stream> stream);
   void add_part(Part part);
   Result<> reserve(std::uint64_t device_bytes, std::uint64_t bounce_bytes);
   Result<CachingAllocator::Buffer> allocate(std::uint64_t size_bytes);
-  bool on_device(const iovec& piece) const;  // on any
-  // Read by the device from where it lies.
+  bool on_device(const iovec& piece) const;  // on any device
+  // True if the device can copy the piece directly.
   bool is_worth_a_copy(const iovec& piece) const;
 
   DeviceRuntime& runtime_;

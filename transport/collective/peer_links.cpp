@@ -17,9 +17,9 @@ namespace {
 
 constexpr std::uint32_t kMessage = 0x31'47'4D'43;   // "CMG1"
 constexpr std::uint32_t kFarewell = 0x31'59'42'43;  // "CBY1"
-// A sentence for a person; longer ones are cut.
+// Longer messages are cut.
 constexpr std::size_t kMaxFarewellBytes = 400;
-// Of one system call: 8 MiB in regions of 32 KiB.
+// Per system call: 8 MiB in regions of 32 KiB.
 constexpr std::size_t kMaxPiecesAtOnce = 256;
 
 struct Head {
@@ -31,7 +31,7 @@ struct Head {
 };
 static_assert(sizeof(Head) == 24, "heads travel between machines as they lie in memory");
 
-// A place in a list of pieces, from which on they are still to be moved.
+// A position in a list of pieces.
 class PieceCursor {
  public:
   explicit PieceCursor(std::span<const iovec> pieces) : pieces_(pieces) { skip_ended(); }
@@ -40,7 +40,7 @@ class PieceCursor {
   std::uint64_t passed_bytes() const { return passed_bytes_; }
 
   using Batch = std::array<iovec, kMaxPiecesAtOnce>;
-  // The next pieces, up to so many bytes.
+  // Returns the next pieces, at most `max_bytes`.
   std::span<iovec> take(Batch& batch, std::uint64_t max_bytes) const {
     std::size_t count = 0;
     std::size_t offset = offset_;
@@ -120,7 +120,7 @@ class PeerLinks::Run {
 
     const Flow& flow;
     Head head;
-    Head found = {};  // in: what came
+    Head found = {};  // incoming: the head received
     std::size_t head_done = 0;
     PieceCursor cursor;
   };
@@ -144,7 +144,7 @@ class PeerLinks::Run {
         const auto taken = move.cursor.take(batch_, may_send(move));
         first = taken.data();
         count = taken.size();
-        if (count == 0) return {};  // what is forwarded has not come yet
+        if (count == 0) return {};  // the data to forward has not arrived yet
       }
       msghdr message{};
       message.msg_iov = first;
@@ -201,12 +201,12 @@ class PeerLinks::Run {
     const std::string who = rank_text(move.flow.peer);
     if (found.magic == kFarewell) return farewell(move.flow.peer, found);
     if (found.magic != kMessage) {
-      return Error{ErrorCode::state_conflict, who + " sent something else than a message"};
+      return Error{ErrorCode::state_conflict, who + " sent something other than a message"};
     }
     if (found.topic != move.head.topic || found.detail != move.head.detail) {
-      return Error{ErrorCode::state_conflict, who + " is at another call than " +
+      return Error{ErrorCode::state_conflict, who + " is at a different call from " +
                                                   rank_text(links_.place_.rank) +
-                                                  ": the ranks must make the same calls in the "
+                                                  ": all ranks must make the same calls in the "
                                                   "same order"};
     }
     if (found.size_bytes != move.head.size_bytes) {
@@ -217,14 +217,14 @@ class PeerLinks::Run {
     return {};
   }
 
-  // What a rank said before it went.
+  // Reads the error that a rank sent before it left.
   Error farewell(std::uint32_t peer, const Head& head) const {
     std::array<char, kMaxFarewellBytes> text{};
     const std::size_t size = std::min<std::uint64_t>(head.size_bytes, text.size());
     const ssize_t got = ::recv(links_.sockets_[peer].fd(), text.data(), size, MSG_DONTWAIT);
     const std::string why(text.data(), got > 0 ? static_cast<std::size_t>(got) : 0);
     auto code = ErrorCode::peer_lost;
-    // Its reason is everybody's, but for one that is its own: an abort, or a device of its.
+    // Adopt errors that concern the whole group. Others, such as an abort, are the peer's own.
     for (ErrorCode shared : {ErrorCode::deadline_exceeded, ErrorCode::state_conflict}) {
       if (head.topic == static_cast<std::uint32_t>(shared)) code = shared;
     }
@@ -235,7 +235,7 @@ class PeerLinks::Run {
     return {ErrorCode::peer_lost, rank_text(peer) + " is lost: it closed the connection"};
   }
 
-  // A connection that takes nothing any more may still hold what its rank said.
+  // A connection that can no longer be written to may still hold the peer's farewell.
   Error lost(std::uint32_t peer) {
     for (Move& move : moves_) {
       if (move.flow.peer != peer || move.flow.way != Flow::Way::in || move.ended()) continue;
@@ -256,8 +256,8 @@ class PeerLinks::Run {
     polled_.push_back({.fd = wait.stop_fd, .events = POLLIN, .revents = 0});
     for (const Move& move : moves_) {
       const bool out = move.flow.way == Flow::Way::out;
-      // A forwarding flow with nothing to send waits for its source, and hears of its peer's end
-      // when it next sends.
+      // A forwarding flow without data waits for its source. It notices its peer's end when it next
+      // sends.
       const bool idle =
           move.ended() || (out && move.head_done == sizeof move.head && may_send(move) == 0);
       polled_.push_back({.fd = idle ? -1 : links_.sockets_[move.flow.peer].fd(),
@@ -311,7 +311,7 @@ PeerLinks::PeerLinks(RankPlace place, std::vector<LinkSocket> sockets,
 PeerLinks::~PeerLinks() {
   if (broken_) return;
   const auto reason = aborted();
-  fail(reason.value_or(Error{ErrorCode::cancelled, "it has left"}),
+  fail(reason.value_or(Error{ErrorCode::cancelled, "the rank has left"}),
        std::vector<bool>(place_.world_size, true));
 }
 
@@ -338,7 +338,7 @@ void PeerLinks::fail(const Error& why, const std::vector<bool>& quiet) {
   bytes += text;
   for (std::size_t peer = 0; peer < sockets_.size(); ++peer) {
     if (!sockets_[peer]) continue;
-    // Who cannot be told sees that the connection ends.
+    // The others see the connection close.
     if (quiet[peer]) {
       static_cast<void>(
           ::send(sockets_[peer].fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT));

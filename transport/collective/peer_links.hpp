@@ -14,20 +14,20 @@
 
 namespace cairn {
 
-// One rank's connections to all others, and messages over many of them at once. A message is a head
-// (what it belongs to, how long it is) and its bytes, straight from and to the caller's memory.
-// run() from one thread at a time; abort() from any.
+// One rank's connections to all others; transfers many messages at once. A message is a head (its
+// subject and length) and its bytes, which go directly from and to the caller's memory. Not
+// thread-safe, except abort().
 class PeerLinks {
  public:
-  // `sockets`: one a rank, this rank's own empty.
+  // `sockets`: one per rank, empty at this rank.
   PeerLinks(RankPlace place, std::vector<LinkSocket> sockets,
             std::chrono::milliseconds step_timeout);
-  // As if aborted.
+  // Aborts.
   ~PeerLinks();
   PeerLinks(const PeerLinks&) = delete;
   PeerLinks& operator=(const PeerLinks&) = delete;
 
-  // What a message belongs to: both sides must say the same, or one of them is at another call.
+  // What a message is part of. If the two sides differ, the ranks are at different calls.
   enum class Topic : std::uint32_t { all_reduce = 1, all_gather, broadcast, exchange, finalize };
   struct Subject {
     Topic topic = Topic::exchange;
@@ -41,12 +41,11 @@ class PeerLinks {
     enum class Way : std::uint8_t { out, in } way = Way::out;
     std::uint32_t peer = 0;
     std::vector<iovec> pieces;
-    // An outgoing one whose bytes are those of the run's incoming one: it goes as far as that has
-    // come.
+    // Outgoing only: sends the bytes of the run's incoming flow as they arrive.
     bool forwards = false;
   };
-  // Blocks until every flow has ended. At most one each way with a peer. After an error every
-  // connection is closed, and each later run answers it.
+  // Blocks until every flow has ended. At most one flow per peer and direction. After an error
+  // every connection is closed, and each later run returns that error.
   Result<> run(Subject subject, std::span<const Flow> flows);
 
   void abort(const Error& why);
@@ -55,7 +54,7 @@ class PeerLinks {
  private:
   class Run;
   std::optional<Error> aborted() const;
-  // `quiet`: the ranks to which no message is half sent, and who can be told why.
+  // `quiet`: ranks without a half-sent message. Only these can be sent the error.
   void fail(const Error& why, const std::vector<bool>& quiet);
 
   const RankPlace place_;

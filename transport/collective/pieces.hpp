@@ -8,7 +8,7 @@
 
 #include "base/hash.hpp"
 
-// What is sent and received lies in lists of pieces, as writev() takes them.
+// Data to send or receive is a list of pieces, as in writev().
 namespace cairn {
 
 inline std::uint64_t total_bytes(std::span<const iovec> pieces) {
@@ -17,7 +17,7 @@ inline std::uint64_t total_bytes(std::span<const iovec> pieces) {
   return bytes;
 }
 
-// XXH3 of the pieces one after the other.
+// XXH3 of all pieces in order.
 inline std::uint64_t checksum_of(std::span<const iovec> pieces) {
   if (pieces.size() == 1) {
     return hash_bytes({static_cast<const std::byte*>(pieces[0].iov_base), pieces[0].iov_len}, 0);
@@ -29,7 +29,7 @@ inline std::uint64_t checksum_of(std::span<const iovec> pieces) {
   return hash.value();
 }
 
-// An iovec is not const even where it is only read from.
+// iovec has no const variant.
 inline iovec piece_of(const std::byte* bytes, std::uint64_t size_bytes) {
   return {const_cast<std::byte*>(bytes), size_bytes};
 }

@@ -10,7 +10,7 @@
 namespace cairn {
 namespace {
 
-// Half-precision numbers as they lie in memory.
+// Half-precision numbers in memory.
 struct Half {
   std::uint16_t bits;
 };
@@ -27,7 +27,7 @@ float to_float(Half value) {
   const std::uint32_t exponent = (value.bits >> 10) & 0x1Fu;
   const std::uint32_t fraction = value.bits & 0x3FFu;
   if (exponent == 0) {
-    // Zero, or a number below the normal ones: fraction * 2^-24, exact in single precision.
+    // Zero or subnormal: fraction * 2^-24, exact in single precision.
     const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
     return sign != 0 ? -magnitude : magnitude;
   }
@@ -35,7 +35,7 @@ float to_float(Half value) {
   return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
 }
 
-// To nearest, ties to even; what is not a number stays so.
+// Rounds to nearest, ties to even; NaN stays NaN.
 BrainHalf to_brain_half(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if ((bits & 0x7FFF'FFFFu) > 0x7F80'0000u) {
@@ -52,10 +52,10 @@ Half to_half(float value) {
     return Half{static_cast<std::uint16_t>(sign | half)};
   };
   if (magnitude > 0x7F80'0000u) return with_sign(0x7E00u);
-  // 65520 and more round to infinity.
+  // 65520 and above round to infinity.
   if (magnitude >= 0x477F'F000u) return with_sign(0x7C00u);
   if (magnitude < 0x3880'0000u) {
-    // Below the normal ones: adding 0.5 lets the addition round to a multiple of 2^-24.
+    // Subnormal: adding 0.5 rounds to a multiple of 2^-24.
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return with_sign(std::bit_cast<std::uint32_t>(shifted) - 0x3F00'0000u);
   }
@@ -76,7 +76,7 @@ T combine(T a, T b, Reduction reduction) {
       }
     case Reduction::prod:
       if constexpr (std::is_integral_v<T>) {
-        // In 64 bits: two unsigned short or char factors would be promoted to signed ones.
+        // In 64 bits: integral promotion would make two unsigned factors signed.
         return static_cast<T>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
       } else {
         return a * b;
@@ -111,7 +111,7 @@ T divide(T sum, std::uint32_t by) {
   }
 }
 
-// Calls `with` with a value of the type's own kind.
+// Calls `with` with a value of the C++ type for `type`.
 template <class With>
 void dispatch(DataType type, With with) {
   switch (type) {

@@ -8,9 +8,9 @@
 
 namespace cairn {
 
-// accumulator[i] = accumulator[i] (reduction) values[i]; for `avg` the sum, which average() then
-// divides. Half-precision numbers are reduced in single precision, each step rounded to nearest.
-// REQUIRES: both aligned to the type's width and of whole elements.
+// accumulator[i] = accumulator[i] (reduction) values[i]. For `avg` it computes the sum; average()
+// then divides it. Half-precision numbers are reduced in single precision and rounded to nearest
+// after each step. REQUIRES: both aligned to the type and of whole elements.
 struct ReduceStep {
   std::span<std::byte> accumulator;
   std::span<const std::byte> values;

@@ -14,11 +14,11 @@
 
 namespace cairn {
 
-// Its name among the allocators.
+// The allocator's name in statistics.
 inline constexpr std::string_view kReductionAllocator = "reductions";
 
-// What the reductions of one device, or of the host, work in. A buffer in use is allocated; one
-// that is kept for the next reduction of its kind is cached. Thread-safe.
+// Counts the reduction buffers of one device, or of the host. A buffer in use counts as allocated,
+// one kept for reuse as cached. Thread-safe.
 class ReductionCounts {
  public:
   void made(std::uint64_t size_bytes) {
@@ -39,7 +39,7 @@ class ReductionCounts {
     idle_bytes_.insert(size_bytes);
     now_.allocated_bytes -= size_bytes;
   }
-  // REQUIRES: it rests.
+  // REQUIRES: rests() was called for it.
   void dropped(std::uint64_t size_bytes) {
     MutexLock lock(mutex_);
     idle_bytes_.erase(idle_bytes_.find(size_bytes));
@@ -63,18 +63,17 @@ class ReductionCounts {
   }
 
   mutable Mutex mutex_;
-  AllocatorStatistics now_ CAIRN_GUARDED_BY(mutex_);  // what the others do not tell
+  AllocatorStatistics now_ CAIRN_GUARDED_BY(mutex_);  // the other fields are derived
   std::multiset<std::uint64_t> idle_bytes_ CAIRN_GUARDED_BY(mutex_);
 };
 
-// The buffers that a communicator reduces in, kept by what was reduced: ranks agree on numbers by
-// the same few calls again and again. The one that was used longest ago goes first. For one
-// thread at a time.
+// A communicator's reduction buffers, kept for reuse by (count, type, reduction) because ranks
+// repeat the same few calls. Evicts the least recently used. Not thread-safe.
 template <class Buffer>
 class ReductionBuffers {
  public:
-  // An engine has a handful of reductions that it repeats, of 32 KiB each at most over HTTP. A
-  // larger one has all the others go, and is kept as the only one.
+  // An engine repeats a handful of reductions, over HTTP of at most 32 KiB each. A buffer above
+  // kMaxBytes evicts all others and is kept alone.
   static constexpr std::size_t kMaxBuffers = 16;
   static constexpr std::uint64_t kMaxBytes = 4ull << 20;
 
@@ -94,8 +93,8 @@ class ReductionBuffers {
   ReductionBuffers(const ReductionBuffers&) = delete;
   ReductionBuffers& operator=(const ReductionBuffers&) = delete;
 
-  // The buffer of such a reduction, until rest(); `make` gives a new one of that size, as a
-  // Result<Buffer>. REQUIRES: none is in use.
+  // Returns the buffer for this reduction, in use until rest(). If there is none, `make` creates
+  // one as a Result<Buffer>. REQUIRES: no buffer is in use.
   template <class Make>
   Result<Buffer*> take(const Key& key, std::uint64_t size_bytes, Make make) {
     const auto at =
@@ -114,7 +113,7 @@ class ReductionBuffers {
     held_bytes_ += size_bytes;
     return use_first(&ReductionCounts::made);
   }
-  // The reduction has ended. Nothing where there was none.
+  // Ends the use of the buffer; a no-op if none is in use.
   void rest() {
     if (std::exchange(in_use_, false)) counts_->rests(kept_.front().size_bytes);
   }
@@ -142,8 +141,8 @@ class ReductionBuffers {
   }
 
   const std::shared_ptr<ReductionCounts> counts_;
-  std::list<Kept> kept_;  // the latest first
-  bool in_use_ = false;   // the first of them
+  std::list<Kept> kept_;  // most recently used first
+  bool in_use_ = false;   // the first one
   std::uint64_t held_bytes_ = 0;
 };
 
