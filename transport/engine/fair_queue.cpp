@@ -7,7 +7,7 @@
 namespace cairn {
 
 std::int64_t FairQueue::due_ns(TimePoint since, std::int32_t priority) {
-  // No overflow: 2^31 steps are 8 months, and times are since the machine's start.
+  // No overflow: 2^31 steps of priority are 8 months, and TimePoint counts from boot.
   const auto at = std::chrono::duration_cast<std::chrono::nanoseconds>(since.time_since_epoch());
   return at.count() - std::int64_t{priority} * std::chrono::nanoseconds(kPriorityWait).count();
 }
@@ -16,7 +16,7 @@ void FairQueue::push(std::shared_ptr<ActiveJob> job) {
   ActiveJob& pushed = *job;
   Class& its = class_of(pushed);
   if (its.jobs.empty()) {
-    // What it did not use while it had nothing is not owed to it.
+    // A class gets no credit for the time it had no jobs.
     std::optional<std::uint64_t> least;
     for (const Class& other : classes_) {
       if (!other.jobs.empty()) least = std::min(least.value_or(other.served), other.served);

@@ -9,14 +9,14 @@
 
 namespace cairn {
 
-// What is moved in one go.
+// The unit of movement.
 struct JobPart {
   std::shared_ptr<ActiveJob> job;
   PairRange pairs;
-  CopyMode mode;  // with a resolved strategy
+  CopyMode mode;  // strategy is never `automatic`
 };
 
-// What parts are moved with. Borrows.
+// What movers need. Borrows.
 struct JobEquipment {
   DiskIo& disk;
   PinnedPool& staging;

@@ -16,7 +16,7 @@ JobOutcome failed_outcome(const TransferJob& job, const Error& error) {
 void JobReport::arrived(PairRange pairs) {
   MutexLock lock(mutex_);
   arrived_ += pairs.count;
-  // Under the lock, so that the counts told rise.
+  // Called under the lock, so that the reported counts only rise.
   if (job_.on_progress) job_.on_progress(static_cast<std::uint32_t>(arrived_));
 }
 
@@ -34,7 +34,7 @@ void JobReport::lost(std::size_t pairs) {
 
 JobOutcome JobReport::take_outcome() {
   MutexLock lock(mutex_);
-  if (lost_ > 0) return failed_outcome(job_, {ErrorCode::internal, "there was no memory for it"});
+  if (lost_ > 0) return failed_outcome(job_, {ErrorCode::internal, "out of memory"});
   CAIRN_ASSERT(arrived_ + failures_.size() == job_.pairs.size(),
                "a pair that nobody moved would be taken for one that arrived");
   JobOutcome outcome;

@@ -7,16 +7,16 @@
 
 namespace cairn {
 
-// A run of a job's pairs.
+// Consecutive pairs of a job.
 struct PairRange {
   std::size_t first = 0;
   std::size_t count = 0;
 };
 
-// Of a job of which no pair arrived.
+// The outcome of a job none of whose pairs arrived.
 JobOutcome failed_outcome(const TransferJob& job, const Error& error);
 
-// What has become of a running job's pairs; each pair is reported once. Thread-safe.
+// Results of a running job's pairs. Report each pair once. Thread-safe.
 class JobReport {
  public:
   // Borrows the job.
@@ -24,11 +24,11 @@ class JobReport {
 
   void arrived(PairRange pairs);
   void failed(PairRange pairs, const Error& error);
-  // There was no memory to say what became of so many pairs: none of the job's is taken for one
-  // that arrived.
+  // Records that the results of this many pairs are unknown, for lack of memory. The outcome then
+  // counts no pair of the job as arrived.
   void lost(std::size_t pairs);
 
-  // The state, failures and bytes. REQUIRES: every pair was reported or lost.
+  // REQUIRES: every pair has been reported or lost.
   JobOutcome take_outcome();
 
  private:
@@ -39,11 +39,10 @@ class JobReport {
   std::vector<BlockFailure> failures_ CAIRN_GUARDED_BY(mutex_);
 };
 
-// The same of a part of a job, which knows what of it was not reported yet. For one thread at a
-// time.
+// Reports for one part of a job and counts the pairs not reported yet. Not thread-safe.
 class PartReport {
  public:
-  // Borrows the job's.
+  // Borrows the report.
   PartReport(JobReport& report, std::size_t pairs) : report_(report), left_(pairs) {}
 
   void arrived(PairRange pairs) {

@@ -20,7 +20,6 @@ Result<> check_bounds(const TransferJob& job) {
   return {};
 }
 
-// The destinations in rising order.
 std::vector<std::uint32_t> sorted_destinations(std::span<const BlockPair> pairs) {
   std::vector<std::uint32_t> blocks;
   blocks.reserve(pairs.size());
@@ -29,7 +28,7 @@ std::vector<std::uint32_t> sorted_destinations(std::span<const BlockPair> pairs)
   return blocks;
 }
 
-// Copies run in no defined order, so a block that two of them touch would end with either's bytes.
+// Copies run in no defined order, so a block that two copies touch would be corrupted.
 Result<> check_conflicts(const TransferJob& job) {
   const std::vector<std::uint32_t> destinations = sorted_destinations(job.pairs);
   if (auto twice = std::ranges::adjacent_find(destinations); twice != destinations.end()) {
@@ -46,7 +45,7 @@ Result<> check_conflicts(const TransferJob& job) {
   return {};
 }
 
-// What is on disk lies in one slot file, or else nobody would check its bytes.
+// Disk blocks need a slot file, or nothing would verify their bytes.
 Result<> check_sides(const TransferJob& job) {
   const bool from_disk = job.source->storage_kind() == StorageKind::disk;
   const bool to_disk = job.destination->storage_kind() == StorageKind::disk;
@@ -63,9 +62,8 @@ Result<> check_sides(const TransferJob& job) {
                         : job.operation == JobOperation::check      ? from_disk
                                                                     : from_disk || to_disk;
   if (has_side != (job.slots != nullptr)) {
-    return Error{ErrorCode::impossible, has_side
-                                            ? "a side is on disk, and its slots are not named"
-                                            : "slots of a disk are named, and no side is on it"};
+    return Error{ErrorCode::impossible, has_side ? "one side is on disk, but the job has no slots"
+                                                 : "the job has slots, but no side is on disk"};
   }
   return {};
 }

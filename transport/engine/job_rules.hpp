@@ -5,8 +5,8 @@
 
 namespace cairn {
 
-// What submit() refuses: see TransferEngine. Linear in the pairs where destinations rise, else
-// n log n.
+// Returns the errors of TransferEngine::submit() that depend on the job only. Takes O(n) time if
+// destinations are sorted, else O(n log n).
 Result<> check_job(const TransferJob& job);
 
 }  // namespace cairn

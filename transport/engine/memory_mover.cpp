@@ -9,13 +9,13 @@
 namespace cairn {
 namespace {
 
-// One batch is large enough that its start costs nothing, and small enough that progress is seen
-// and an error does not take the whole job with it.
+// Large enough that the start of a batch costs nothing; small enough that progress is visible and
+// that one error does not fail the whole job.
 constexpr std::uint64_t kBatchBytes = 32ull << 20;
-// Bounds the plan of a batch where pieces are tiny: 16384 spans are 640 KiB.
+// Bounds the plan of a batch with tiny pieces: 16384 spans are 640 KiB.
 constexpr std::uint64_t kBatchPieces = 16384;
-// The second is issued while the first runs. The stream runs dry between parts: some microseconds,
-// of some milliseconds.
+// The second batch is issued while the first runs. Between parts the stream idles for microseconds;
+// a part takes milliseconds.
 constexpr std::size_t kBatchesAPart = 2;
 
 std::size_t pairs_per_batch(const Geometry& geometry) {
@@ -28,7 +28,7 @@ std::span<const BlockPair> pairs_of(const JobPart& part) {
   return std::span(part.job->job.pairs).subspan(part.pairs.first, part.pairs.count);
 }
 
-// A part whose batches are all on one stream at once, each with an event behind it.
+// Issues all batches of a part on one stream, each followed by an event.
 class BatchedMove final : public std::enable_shared_from_this<BatchedMove> {
  public:
   BatchedMove(JobPart part, Executor& executor, StreamPool::Held streams,
@@ -68,7 +68,7 @@ class BatchedMove final : public std::enable_shared_from_this<BatchedMove> {
   template <class Work>
   void step(Work&& work) {
     if (guarded("transfer", work)) return;
-    // Some bytes may have arrived, and others may be on their way.
+    // Some bytes may have arrived, others may still be moving.
     in_flight_.clear();
     if (copier_) copier_->abandon();
     report_.lose_rest();
@@ -95,7 +95,7 @@ class BatchedMove final : public std::enable_shared_from_this<BatchedMove> {
     if (by_scratch_) {
       auto event = by_scratch_->begin(pairs(range));
       if (event || event.error().code != ErrorCode::no_capacity) return event;
-      by_scratch_.reset();  // the device is full: piece by piece
+      by_scratch_.reset();  // no scratch memory: copy piece by piece
     }
     return copier_->begin(pairs(range));
   }
@@ -123,8 +123,8 @@ class BatchedMove final : public std::enable_shared_from_this<BatchedMove> {
     restart();
   }
 
-  // After an error on the stream. Batches behind it may report that error as theirs: those are
-  // copied again, alone on a fresh stream, so that only what really failed is named.
+  // Call after a stream error. Later batches on the stream may report the same error, so they are
+  // copied again, one at a time on a fresh stream: only batches that really fail are reported.
   void restart() {
     std::vector<PairRange> suspects;
     for (Batch& batch : in_flight_) {
@@ -167,7 +167,7 @@ void copy_by_cpu(const JobPart& part) {
   }
 }
 
-// Not waited for: whatever comes next on the device's memory finds it where it is.
+// Does not wait: the pages are valid wherever they are.
 void prefetch_blocks(const JobPart& part, StreamSet& streams) {
   const Place place = Place::of(*part.job->job.destination);
   const auto fetch = [&]() -> Result<> {
@@ -193,7 +193,7 @@ void prefetch_blocks(const JobPart& part, StreamSet& streams) {
   }
 }
 
-// Some bytes may have arrived where it throws: none is taken for one that did.
+// If `work` throws, some bytes may have arrived, but no pair counts as arrived.
 void all_at_once(const JobPart& part, UniqueFunction<void()>& ended, auto&& work) {
   if (!guarded("transfer", work)) part.job->report.lost(part.pairs.count);
   ended();
@@ -223,7 +223,8 @@ void move_in_memory(JobPart part, const JobEquipment& equipment, UniqueFunction<
   }
   equipment.streams.post([part = std::move(part), &executor = equipment.executor,
                           ended = std::move(ended)](StreamPool::Held streams) mutable {
-    // It takes what it is given only once it has its memory, and asks for no more.
+    // The constructor takes its arguments only after the allocation has succeeded, and allocates
+    // nothing.
     std::shared_ptr<BatchedMove> move;
     const bool made = guarded("transfer", [&] {
       move = std::make_shared<BatchedMove>(part, executor, std::move(streams), std::move(ended));

@@ -11,22 +11,21 @@
 namespace cairn {
 namespace {
 
-// Slots are moved in parts of this size (of one slot where slots are larger): a disk reaches its
-// throughput from 1 MiB on, and what is urgent waits for one part at most, as the end of a job
-// waits for the CPU's share of its last one. Slots of a part that are neighbours are one piece of
-// I/O.
+// Part size, or one slot if slots are larger. A disk reaches full throughput at 1 MiB. Small parts
+// limit how long urgent jobs wait, and how long a job waits for the CPU work of its last part.
+// Adjacent slots of a part become one I/O.
 constexpr std::uint64_t kPartBytes = 1ull << 20;
-// Bounds a part's list of buffers where the pieces of a block are tiny.
+// Bounds a part's buffer list if a block's pieces are tiny.
 constexpr std::uint64_t kPartPieces = 4096;
-// The CPU's share of a part up to this size is done where the part is begun or the disk has
-// answered: waking another thread costs more than 30 us, a checksum of so much 10 us.
+// CPU work up to this size runs inline: waking another thread costs over 30 us, a checksum of this
+// much 10 us.
 constexpr std::uint64_t kInlineBytes = 128ull << 10;
 
 std::uint64_t padded(std::uint64_t size_bytes) {
   return checked_align_up(size_bytes, kSlotHeaderBytes).value();
 }
 
-// The memory of a block in canonical order.
+// The block's memory in canonical order.
 std::vector<std::span<std::byte>> bytes_of(const Place& place, std::uint32_t block) {
   std::vector<BlockSpan> spans;
   plan_canonical(*place.geometry, block, spans);
@@ -46,10 +45,10 @@ std::uint64_t checksum_of(PiecewiseHash& hash, std::span<const std::span<std::by
 
 Error mismatch(std::uint32_t slot) {
   return {ErrorCode::checksum_mismatch,
-          "the bytes of disk slot " + std::to_string(slot) + " do not have their checksum"};
+          "disk slot " + std::to_string(slot) + " does not match its checksum"};
 }
 
-// Slots as they lie in a file, but one after the other in memory.
+// Slots with the same format as in a file, but contiguous in memory.
 Geometry image_geometry(const Geometry& disk, std::uint64_t count) {
   LayoutConfig shape = disk.config();
   shape.num_blocks = count;
@@ -58,12 +57,12 @@ Geometry image_geometry(const Geometry& disk, std::uint64_t count) {
                             {.header_bytes = kSlotHeaderBytes, .alignment = kSlotHeaderBytes});
 }
 
-// One part on its way: for each of its ranges staging memory where that is needed, then
-//   store, write_header: the CPU fills headers (and images), the disk writes, the pairs are
-//   reported; load, check:  the disk reads, the CPU compares (and copies out), the pairs are
-//   reported.
-// A range that failed is tried again pair by pair, so that only those that really cannot be moved
-// are named. Each step keeps the part alive; where one throws, what is left of the part is lost.
+// Moves one part, one range of pairs at a time. Allocates staging memory for a range if needed,
+// then:
+// - store, write_header: the CPU fills headers (and images), the disk writes, pairs are reported.
+// - load, check: the disk reads, the CPU compares (and copies out), pairs are reported.
+// A failed range is retried pair by pair, so that only pairs that really fail are reported. Each
+// step holds a reference to the part. If a step throws, the part's remaining pairs are lost.
 class MovingPart final : public std::enable_shared_from_this<MovingPart> {
  public:
   MovingPart(JobPart part, const JobEquipment& equipment, UniqueFunction<void()> ended)
@@ -92,7 +91,7 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
 
   void finish() {
     copied_.reset();
-    if (copier_) copier_->abandon();  // a step threw while bytes may have been on their way
+    if (copier_) copier_->abandon();  // a step threw; bytes may still be moving
     copier_.reset();
     streams_.reset();
     memory_.reset();
@@ -129,7 +128,7 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
     }
   }
 
-  // Here, or on the executor; with streams where a device takes part.
+  // Runs `work` inline or on the executor, with streams if a device takes part.
   void on_cpu(void (MovingPart::*work)()) {
     if (job_.operation == JobOperation::copy && is_on_device(memory_side().kind())) {
       return equipment_.streams.post([self = shared_from_this(), work](StreamPool::Held streams) {
@@ -193,7 +192,7 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
   }
 
   void check() {
-    std::vector<std::uint32_t> wrong;  // of the range
+    std::vector<std::uint32_t> wrong;  // indexes in the range
     PiecewiseHash hash;
     for (std::uint32_t i = 0; i < range_.count; ++i) {
       const std::uint32_t slot = pairs()[i].source;
@@ -219,7 +218,7 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
     next();
   }
 
-  // --- what becomes of pairs
+  // --- results of pairs
   void failed(const Error& error) {
     if (range_.count == 1) {
       report_.failed(range_, error);
@@ -228,7 +227,7 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
     }
     next();
   }
-  // There is no memory to stage them in. Not ended here: the next part would fail in here too.
+  // No staging memory. Finish on the executor: the next part would also fail inside this call.
   void fail_all(const Error& error) {
     report_.failed(range_, error);
     for (const PairRange& range : todo_) report_.failed(range, error);
@@ -243,7 +242,7 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
   const Place& disk_side() const { return storing_ ? destination_ : source_; }
   std::uint64_t data_bytes() const { return disk_side().geometry->block_bytes(); }
 
-  // Of staging memory, for each pair: a slot as it lies on disk, a header, or nothing.
+  // Staging memory per pair: a whole slot, a header, or nothing.
   std::uint64_t image_bytes() const {
     if (job_.operation == JobOperation::write_header) return kSlotHeaderBytes;
     if (in_place_) return storing_ ? kSlotHeaderBytes : 0;
@@ -295,7 +294,7 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
   void fill_images() {
     for (std::size_t i = 0; i < range_.count; ++i) {
       std::byte* const data = image(i) + kSlotHeaderBytes;
-      // Nothing of what was in the staging memory before may get out.
+      // Do not write old staging memory to disk.
       std::memset(data + data_bytes(), 0, padded(data_bytes()) - data_bytes());
       checksums_.push_back(hash_bytes({data, data_bytes()}, 0));
       runs_.push_back({pairs()[i].destination, 0, {image(i), image_bytes()}});
@@ -334,7 +333,7 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
                  [this, wrong = std::move(wrong)] { checked(wrong); });
   }
 
-  // Goes on with `then`, within a step, once all have arrived. The route is read in this call only.
+  // Calls `then` in a step once all pairs have arrived. Uses the route only during this call.
   void copy_between(const StreamCopier::Route& route, std::span<const BlockPair> pairs,
                     UniqueFunction<void()> then) {
     if (!streams_ || pairs.empty()) {
@@ -358,7 +357,7 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
                  });
                });
   }
-  // REQUIRES: nothing of it moves.
+  // REQUIRES: nothing of the copy is moving.
   void copy_ended(const Result<>& outcome, UniqueFunction<void()>& then) {
     copier_.reset();
     streams_.reset();
@@ -366,7 +365,7 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
     then();
   }
 
-  // From or to a slot's start.
+  // `skip_bytes` counts from the start of the slot.
   struct SlotRun {
     std::uint32_t slot = 0;
     std::uint64_t skip_bytes = 0;
@@ -380,7 +379,7 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
     }
   }
 
-  // One call for each file, its runs by rising offset so that neighbours are joined.
+  // One call per file, with runs sorted by offset so that neighbours merge.
   void submit(DiskCall::Kind kind, DiskIo::Done done) {
     const Place& file = disk_side();
     std::vector<DiskCall> calls(file.regions.size());
@@ -410,15 +409,15 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
   UniqueFunction<void()> ended_;
   const bool storing_;
 
-  std::vector<PairRange> todo_;  // the next one last
-  // Of the range under way:
+  std::vector<PairRange> todo_;  // in reverse order
+  // For the current range:
   PairRange range_;
-  bool in_place_ = false;  // the disk reaches its memory
+  bool in_place_ = false;  // the disk accesses its memory directly
   std::optional<PinnedPool::Slot> memory_;
-  std::vector<std::vector<std::span<std::byte>>> parts_;  // of each pair that is read
-  std::vector<std::uint64_t> checksums_;                  // of each pair that is written
+  std::vector<std::vector<std::span<std::byte>>> parts_;  // for each pair read
+  std::vector<std::uint64_t> checksums_;                  // for each pair written
   std::vector<SlotRun> runs_;
-  // Of a copy with a device:
+  // For a copy with a device:
   StreamPool::Held streams_;
   std::optional<StreamCopier> copier_;
   std::unique_ptr<Event> copied_;

@@ -4,16 +4,16 @@
 
 namespace cairn {
 
-// How many pairs are one part.
+// Pairs per part.
 std::size_t slots_per_part(const TransferJob& job);
 
-// Moves a part of a job's pairs into or out of its slot file, and reports each: headers and
-// checksums are written with the bytes, and what is read is compared with its checksum. What is
-// read is in the destination before it is known to be right, so nobody may see it before the pair
-// is reported. No thread waits while staging memory, the disk or a device is waited for.
+// Moves a part into or out of its slot file and reports each pair. Writes headers and checksums
+// with the data; verifies checksums on read. Data is in the destination before it is verified, so
+// nobody may use it before its pair is reported. Blocks no thread while it waits for staging
+// memory, the disk or a device.
 //
-// `ended` runs once, when every pair of the part was reported and nothing of it is moving: on any
-// thread, and maybe inside this. REQUIRES: job->job.slots.
+// Calls `ended` once, when every pair has been reported and nothing moves: on any thread, or inside
+// this call. REQUIRES: job->job.slots.
 void move_slots(JobPart part, const JobEquipment& equipment, UniqueFunction<void()> ended);
 
 }  // namespace cairn

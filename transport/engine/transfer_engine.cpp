@@ -22,8 +22,8 @@ namespace {
 using Counter = std::atomic<std::uint64_t>;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
-// TransferEngineStats, read without a lock. Each is right; together they may be a moment apart
-// while jobs move.
+// TransferEngineStats, readable without a lock. Each value is exact; values read together may be
+// from slightly different moments.
 struct alignas(kLinePairBytes) Counters {
   // [from][to][strategy]
   std::array<std::array<std::array<Counter, kNumCopyStrategies>, kNumStorageKinds>,
@@ -75,17 +75,17 @@ std::unique_ptr<Executor> own_threads(const TransferEngineOptions& options) {
       TaskThreads::Options{.name = "transfer", .threads = options.workers + options.disk_threads});
 }
 
-// What parts of jobs go through side by side.
+// A path that parts of jobs share, with limits.
 struct Route {
   const std::uint32_t max_parts;
   const std::uint64_t max_bytes;
   FairQueue queue = {};
-  std::uint32_t parts = 0;         // under way
-  std::uint64_t bytes = 0;         // the same
-  std::uint32_t others_parts = 0;  // of them, those that no client's bytes wait for
+  std::uint32_t parts = 0;         // in progress
+  std::uint64_t bytes = 0;         // in progress
+  std::uint32_t others_parts = 0;  // parts whose bytes nobody waits for
   std::uint64_t others_bytes = 0;
 
-  // Of a part that nothing else is under way beside, whatever its size.
+  // A single part may always run, whatever its size.
   FairQueue::Classes has_room_for() const {
     const bool room = parts == 0 || (parts < max_parts && bytes < max_bytes);
     const bool others_room = others_parts == 0 || (others_parts < (max_parts + 1) / 2 &&
@@ -108,7 +108,7 @@ struct Route {
   }
 };
 
-// A part of a job that was taken from its route.
+// A part of a job, taken from its route.
 struct Part {
   std::shared_ptr<ActiveJob> job;
   PairRange pairs;
@@ -117,8 +117,8 @@ struct Part {
 
 }  // namespace
 
-// A job is in its route's queue while a pair of it was not begun, and ends with its last part.
-// Completions, and parts' beginnings, run without the mutex.
+// A job is in its route's queue while it has pairs to start, and ends with its last part.
+// Completions and the start of parts run without the mutex.
 struct TransferEngine::Impl {
   Impl(DeviceRuntime& device_runtime, DiskIo& disk_io, const Clock& engine_clock,
        TransferEngineOptions engine_options, std::unique_ptr<Executor> its_executor);
@@ -139,7 +139,7 @@ struct TransferEngine::Impl {
     }
     return Error{ErrorCode::out_of_range, "there is no device " + std::to_string(device_id)};
   }
-  // Where host and device share memory it would be one copy more.
+  // null if host and device share memory: scratch memory would add a copy.
   DeviceMemory* scratch_or_null() {
     return runtime.visibility() == MemoryVisibility::system ? nullptr : &device_memory;
   }
@@ -151,13 +151,13 @@ struct TransferEngine::Impl {
   }
   void count() CAIRN_REQUIRES(mutex);
 
-  // Begins what there is room for.
+  // Starts parts while the route has room.
   void pump(Route& route);
-  // Nothing where no part may begin now.
+  // Returns nullopt if no part may start now.
   std::optional<Part> take_part(Route& route);
   void begin(const Part& part);
   void ended(const Part& part);  // on any thread
-  // Counts the outcome, then runs the completion.
+  // Counts the outcome, then calls on_complete.
   void complete(ActiveJob& job, JobOutcome outcome);
   void forget(std::uint64_t jobs_and_parts);
 
@@ -174,10 +174,10 @@ struct TransferEngine::Impl {
   Route disk_route CAIRN_GUARDED_BY(mutex);
   Counters counters;
   std::uint64_t last_id CAIRN_GUARDED_BY(mutex) = 0;
-  // Jobs accepted, their completions not yet returned; parts taken, their ends not yet seen
-  // through.
+  // Accepted jobs whose completion has not returned, plus parts taken whose ended() has not
+  // returned.
   std::uint64_t unfinished CAIRN_GUARDED_BY(mutex) = 0;
-  std::uint64_t running CAIRN_GUARDED_BY(mutex) = 0;  // jobs of which a part was begun
+  std::uint64_t running CAIRN_GUARDED_BY(mutex) = 0;  // jobs with a part started
   bool stopping CAIRN_GUARDED_BY(mutex) = false;
   std::unique_ptr<Executor> executor;
   StreamPool streams;
@@ -216,7 +216,7 @@ TransferEngine::Impl::~Impl() {
     forget(1);
   }
   wait_idle();
-  executor.reset();  // its last tasks may still look at the streams
+  executor.reset();  // its last tasks may still use the streams
 }
 
 Result<JobId> TransferEngine::Impl::submit(TransferJob&& job) {
@@ -234,7 +234,7 @@ Result<JobId> TransferEngine::Impl::submit(TransferJob&& job) {
     if (stopping) return reject({ErrorCode::unavailable, "the transfer engine is shutting down"});
     if (waiting() >= options.max_queued_jobs) {
       return reject({ErrorCode::queue_full, "all " + std::to_string(options.max_queued_jobs) +
-                                                " places for waiting transfers are taken"});
+                                                " places in the transfer queue are taken"});
     }
     id = JobId{++last_id};
     route = &route_of(job);
@@ -324,8 +324,8 @@ void TransferEngine::Impl::begin(const Part& part) {
   move({part.job, part.pairs, mode}, equipment, [this, part] { ended(part); });
 }
 
-// The place of the part is given on after the completion: with a single place, jobs end in the
-// order in which they were begun.
+// The part's room is freed after the completion. So with max_parts 1, jobs end in the order they
+// started.
 void TransferEngine::Impl::ended(const Part& part) {
   ActiveJob& active = *part.job;
   const Urgency urgency = active.job.urgency;
@@ -363,10 +363,10 @@ void TransferEngine::Impl::complete(ActiveJob& active, JobOutcome outcome) {
   if (active.job.on_complete) {
     guarded("transfer's end", [&] { active.job.on_complete(std::move(outcome)); });
   }
-  active.job = {};  // what the functions own goes before anybody is told that the job is over
+  active.job = {};  // destroy what the callbacks own before the job counts as over
 }
 
-// The engine may be gone when this returns.
+// The engine may be destroyed once this returns.
 void TransferEngine::Impl::forget(std::uint64_t jobs_and_parts) {
   MutexLock lock(mutex);
   unfinished -= jobs_and_parts;
