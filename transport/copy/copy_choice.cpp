@@ -55,7 +55,7 @@ CopyStrategy CopyStrategies::of(CopyWay way) const {
 
 CopyStrategy choose_strategy(StorageKinds kinds, const CopyStrategies& wanted) {
   const std::optional<CopyWay> way = way_of(kinds);
-  // The CPU does a host-to-host copy in any case: a stream would only add a change of threads.
+  // The CPU copies host to host anyway; a stream would only add thread switches.
   if (!way) return CopyStrategy::sync;
   const bool unified_side =
       kinds.source == StorageKind::unified || kinds.destination == StorageKind::unified;

@@ -10,7 +10,7 @@
 
 namespace cairn {
 
-// The ways that bytes take to, from and within devices.
+// Directions of a copy: to a device, from a device, between devices.
 enum class CopyWay : std::uint8_t { load, store, device };
 inline constexpr CopyWay kCopyWays[] = {CopyWay::load, CopyWay::store, CopyWay::device};
 std::string_view to_string(CopyWay way);
@@ -20,23 +20,24 @@ struct StorageKinds {
   StorageKind destination;
 };
 
-// A disk counts as host memory: its bytes pass through it. Nothing where no device takes part.
+// Returns nullopt if no device takes part. A disk counts as host memory, because its data passes
+// through it.
 std::optional<CopyWay> way_of(StorageKinds kinds);
 
-// How the bytes of a job move, and how their arrival is known.
+// How a job's data moves, and how the engine learns that it has arrived.
 enum class CopyStrategy : std::uint8_t {
-  automatic,  // chosen by the engine from the storage kinds
-  // By the CPU where no device takes part; else on a stream that the thread waits for in the
-  // runtime, and nothing is issued meanwhile.
+  automatic,  // the engine chooses by storage kinds
+  // Without a device: the CPU copies. Else: on a stream; the thread waits in the runtime and issues
+  // nothing meanwhile.
   sync,
-  async,    // on a stream, an event behind each batch; the next batch is issued while one runs
-  polling,  // the same, but the thread itself asks the event every polling interval
-  unified,  // as async; unified memory first goes to where it will be used
+  async,    // on a stream, an event after each batch; issues the next batch while one runs
+  polling,  // like async, but the thread polls the event at an interval
+  unified,  // like async; unified memory is first moved to where it will be used
 };
 inline constexpr std::size_t kNumCopyStrategies = 5;
 std::string_view to_string(CopyStrategy strategy);  // `automatic` is "auto"
 
-// What is wanted for each way.
+// The strategy wanted for each way.
 struct CopyStrategies {
   CopyStrategy load = CopyStrategy::automatic;
   CopyStrategy store = CopyStrategy::automatic;
@@ -46,31 +47,30 @@ struct CopyStrategies {
   friend bool operator==(const CopyStrategies&, const CopyStrategies&) = default;
 };
 
-// The strategy of a job between these kinds of memory, never `automatic`. `unified` wanted for two
-// sides of which none is unified memory is decided as `automatic` is.
+// Returns the strategy for a job between these storage kinds, never `automatic`. Treats `unified`
+// as `automatic` if neither side is unified memory.
 CopyStrategy choose_strategy(StorageKinds kinds, const CopyStrategies& wanted);
 
-// Which form of copy suits pieces of which number and size; one set for each way that bytes take.
-// `cairn-calibrate` measures what a machine prefers.
+// Thresholds that choose the form of a copy by number and size of its pieces; one set per way.
+// Measure them for a machine with `cairn-calibrate`.
 struct FormThresholds {
-  // Fewer are copied one by one.
+  // Fewer pieces are copied one by one.
   std::uint32_t batch_least_pieces = 4;
-  // A kernel copies this many pieces and more, of this many bytes at most on average; 0 bytes:
-  // none.
+  // A kernel copies at least this many pieces of at most this average size; 0 bytes: never.
   std::uint32_t kernel_least_pieces = 64;
   std::uint64_t kernel_most_piece_bytes = 0;
-  // Rows where a run of pieces at even distances has this many on average; 0: never.
+  // Copies rows if runs of evenly spaced pieces have at least this average length; 0: never.
   std::uint32_t rows_least_rows = 0;
 
   friend bool operator==(const FormThresholds&, const FormThresholds&) = default;
 };
 
 struct CopyThresholds {
-  // Below 28 KiB the engine that copies over the bus spends more on each piece than on its bytes; a
-  // kernel has all of them under way at once.
+  // Below 28 KiB the copy engine spends more time per piece than on its bytes; a kernel moves all
+  // pieces at once.
   FormThresholds load{.kernel_most_piece_bytes = 28 << 10};
   FormThresholds store;
-  // Within a device, where a piece is over before the copy engine has looked at the next.
+  // Within a device, a piece is copied before the copy engine has started the next.
   FormThresholds device{.kernel_least_pieces = 16, .kernel_most_piece_bytes = 1 << 20};
 
   friend bool operator==(const CopyThresholds&, const CopyThresholds&) = default;
@@ -78,19 +78,19 @@ struct CopyThresholds {
 
 struct CopyFacts {
   StorageKinds kinds;
-  std::uint64_t pieces = 0;  // after neighbours were merged
+  std::uint64_t pieces = 0;  // after merging neighbours
   std::uint64_t bytes = 0;
-  // Of the pieces, the runs at even distances; 0: not counted.
+  // Runs of evenly spaced pieces; 0: not counted.
   std::uint64_t strided_runs = 0;
 };
 
-// The thresholds for a way; null where there is only one form: the CPU or the driver does it.
+// Returns null if there is no choice: the CPU or the driver copies.
 const FormThresholds* thresholds_of(StorageKinds kinds, const CopyThresholds& thresholds);
 
-// A pure function of its arguments. Under MemoryVisibility::device no kernel reads or writes host
-// memory: what it moves there nobody promises to the other side. Elsewhere CUDA does, for
-// registered memory: what the CPU wrote before a launch the kernel sees, and what the kernel wrote
-// the CPU sees once an event behind it is reached.
+// Pure function. With MemoryVisibility::device it never uses a kernel for host memory, because such
+// accesses are not visible to the other side. Otherwise CUDA guarantees visibility for registered
+// memory: the kernel sees what the CPU wrote before the launch, and the CPU sees the kernel's
+// writes after an event behind it.
 CopyForm choose_form(const CopyFacts& facts, const CopyThresholds& thresholds,
                      MemoryVisibility visibility);
 

@@ -6,14 +6,13 @@
 namespace cairn {
 namespace {
 
-// From a page to the block of a large model.
+// From a page to a block of a large model.
 constexpr std::uint64_t kLeastPieceBytes = 4 << 10;
 constexpr std::uint64_t kMostPieceBytes = 8 << 20;
-// What is asked about numbers of pieces and rows is asked with pieces of this size: those of a
-// layer of Llama 3 8B.
+// Piece size for finding the best numbers of pieces and rows: a layer of Llama 3 8B.
 constexpr std::uint64_t kCommonPieceBytes = 32 << 10;
 constexpr std::uint64_t kMostCounted = 256;
-// A form must be this much faster: rates of the same run differ by a few percent.
+// A form must be this much faster, because rates vary by a few percent.
 constexpr double kClearlyFaster = 1.05;
 
 bool same_job(const FormRun& a, const FormRun& b) {
@@ -21,8 +20,8 @@ bool same_job(const FormRun& a, const FormRun& b) {
          a.rows == b.rows;
 }
 
-// How much faster the run's form is than another form at the same job; nothing where that was not
-// measured.
+// Speed of the run's form divided by the speed of another form for the same job; nullopt if the
+// other was not measured.
 std::optional<double> gain(std::span<const FormRate> rates, const FormRate& rate, CopyForm over) {
   const auto other = std::ranges::find_if(rates, [&](const FormRate& candidate) {
     return candidate.run.form == over && same_job(candidate.run, rate.run);
@@ -31,7 +30,7 @@ std::optional<double> gain(std::span<const FormRate> rates, const FormRate& rate
   return rate.bytes_per_second / other->bytes_per_second;
 }
 
-// Runs of a form over another, by rising size, pieces or rows, that each gain.
+// Checks if one form is clearly faster than another for a job.
 struct Wins {
   std::span<const FormRate> rates;
   CopyWay way;
@@ -58,7 +57,8 @@ std::uint64_t job_bytes_of(std::span<const FormRate> rates) {
   return most;
 }
 
-// The least count of 2, 4, 8, … from which on the form wins; 0 where it does not at the last.
+// Returns the smallest power of two from which on the form wins; 0 if it does not win at the
+// largest.
 std::uint32_t min_count(const Wins& wins, bool rows) {
   std::uint32_t least = 0;
   for (std::uint32_t count = kMostCounted; count >= 2; count /= 2) {
@@ -80,11 +80,11 @@ FormThresholds derive(std::span<const FormRate> rates, CopyWay way) {
     if (!kernel.at({.way = way, .piece_bytes = size, .pieces = pieces_of(size, job_bytes)})) break;
     result.kernel_most_piece_bytes = size;
   }
-  // By the common size, where kernels win at it at all.
+  // From the common size, if kernels win at that size.
   if (const std::uint32_t count = min_count(kernel, false); count != 0) {
     result.kernel_least_pieces = count;
   }
-  // Where a batch never wins it does no harm among many.
+  // If a batch never wins, it does no harm for many pieces.
   const std::uint32_t batch =
       min_count({rates, way, CopyForm::batch, CopyForm::loop}, /*rows=*/false);
   result.batch_least_pieces = batch == 0 ? kMostCounted : batch;

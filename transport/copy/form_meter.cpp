@@ -9,7 +9,7 @@
 namespace cairn {
 namespace {
 
-// Uneven: no two runs follow each other at the pitch within them.
+// Uneven, so that runs do not join up at their own pitch.
 constexpr std::uint64_t kGapBytes = 512;
 
 Result<> take(Result<Region> made, Region& into) {
@@ -36,13 +36,13 @@ Result<FormMeter> FormMeter::make(DeviceRuntime& runtime, const Clock& clock, Op
   const int device = options.device_id;
   const DeviceRuntime::PinnedOptions near{.numa_aware = true, .device_id = device};
   const std::uint64_t bytes = options.most_job_bytes;
-  // Destinations have as much between the pieces as in them.
+  // Destinations have gaps as large as the pieces.
   CAIRN_TRY(take(runtime.allocate_pinned(bytes, near), meter.pinned_source_));
   CAIRN_TRY(take(runtime.allocate_pinned(2 * bytes, near), meter.pinned_destination_));
   CAIRN_TRY(take(runtime.allocate_device(bytes, {.device_id = device}), meter.device_source_));
   CAIRN_TRY(
       take(runtime.allocate_device(2 * bytes, {.device_id = device}), meter.device_destination_));
-  // Not every device has it.
+  // Not every device supports it.
   if (auto unified = runtime.allocate_unified(device, bytes)) meter.unified_ = std::move(*unified);
   for (std::unique_ptr<Stream>* stream : {&meter.stream_, &meter.other_}) {
     auto made = runtime.create_stream(device);
@@ -61,10 +61,10 @@ Result<double> FormMeter::rate(const FormRun& run) {
   const std::uint64_t gap_bytes = std::min(kGapBytes, run.piece_bytes);
   if (run.pieces == 0 || run.piece_bytes == 0 ||
       run.pieces > options_.most_job_bytes / run.piece_bytes) {
-    return Error{ErrorCode::out_of_range,
-                 std::to_string(run.pieces) + " pieces of " + std::to_string(run.piece_bytes) +
-                     " bytes are none, or more than the " +
-                     std::to_string(options_.most_job_bytes) + " bytes of a run"};
+    return Error{ErrorCode::out_of_range, std::to_string(run.pieces) + " pieces of " +
+                                              std::to_string(run.piece_bytes) +
+                                              " bytes: a run has 1 to " +
+                                              std::to_string(options_.most_job_bytes) + " bytes"};
   }
   const Sides at = sides(run.way);
   std::vector<MemoryCopy> copies;
@@ -81,7 +81,7 @@ Result<double> FormMeter::rate(const FormRun& run) {
 Result<double> FormMeter::rate(const StrategyRun& run) {
   if (run.bytes == 0 || run.bytes > options_.most_job_bytes) {
     return Error{ErrorCode::out_of_range, "a run of " + std::to_string(run.bytes) +
-                                              " bytes is none, or more than " +
+                                              " bytes; it has 1 to " +
                                               std::to_string(options_.most_job_bytes)};
   }
   const Sides at = sides(run.way);
@@ -100,7 +100,7 @@ Result<double> FormMeter::rate(const StrategyRun& run) {
                       .polling_interval_us = options_.polling_interval_us};
   Duration best = Duration::max();
   for (std::uint32_t round = 0; round <= options_.rounds; ++round) {
-    // The other side of the bus, from where it is to come.
+    // Start with the unified memory on the opposite side.
     if (unified) {
       CAIRN_TRY(stream_->prefetch(*in_use, run.way == CopyWay::store ? options_.device_id : -1));
       CAIRN_TRY(finish(*stream_));
@@ -129,7 +129,7 @@ Result<double> FormMeter::best_rate(std::span<const MemoryCopy> copies, CopyForm
   std::uint64_t bytes = 0;
   for (const MemoryCopy& copy : copies) bytes += copy.size_bytes;
   Duration best = Duration::max();
-  // One round more, uncounted: the first of a kind loads what it needs.
+  // One extra round, not counted: the first one loads what it needs.
   for (std::uint32_t round = 0; round <= options_.rounds; ++round) {
     const TimePoint begun = clock_->now();
     CAIRN_TRY(stream_->copy(copies, form));

@@ -17,40 +17,41 @@ struct FormRun {
   CopyForm form = CopyForm::batch;
   std::uint64_t piece_bytes = 0;
   std::uint64_t pieces = 0;
-  // Pieces at even distances, one after another; 0: all of them.
+  // Evenly spaced pieces per run; 0: all pieces.
   std::uint64_t rows = 0;
 };
 
-// One copy in one piece, waited for as the strategy does.
+// One contiguous copy, waited for as the strategy does.
 struct StrategyRun {
   CopyWay way = CopyWay::load;
   CopyStrategy strategy = CopyStrategy::async;  // not `automatic`
   std::uint64_t bytes = 0;
 };
 
-// Measures how fast a machine copies pieces that lie side by side in the source and apart in the
-// destination, as a block's do between the two layouts. Not thread-safe.
+// Measures copies of pieces that are contiguous in the source and spaced in the destination, like a
+// block between the two layouts. Not thread-safe.
 class FormMeter {
  public:
   struct Options {
     int device_id = 0;
-    std::uint64_t most_job_bytes = 32ull
-                                   << 20;    // of a run; six of it are taken, of unified memory one
-    std::uint32_t rounds = 5;                // the best of them counts
-    std::uint32_t polling_interval_us = 20;  // of CopyStrategy::polling
+    // Per run. The meter allocates six times this, and once in unified memory.
+    std::uint64_t most_job_bytes = 32ull << 20;
+    std::uint32_t rounds = 5;                // the best one counts
+    std::uint32_t polling_interval_us = 20;  // for CopyStrategy::polling
   };
-  // Borrows both. The runtime's error where there is no memory.
+  // Borrows both. Returns the runtime's error if memory runs out.
   static Result<FormMeter> make(DeviceRuntime& runtime, const Clock& clock, Options options);
 
   const Options& options() const { return options_; }
-  // In bytes a second, from the issue to the event. out_of_range for a run above most_job_bytes.
+  // Returns bytes per second, from issue to event. Error: out_of_range if the run exceeds
+  // most_job_bytes.
   Result<double> rate(const FormRun& run);
-  // The same, from the issue to the moment at which the thread knows; `unified` with the device's
-  // side in unified memory. impossible where the device has none.
+  // Returns bytes per second, from issue until the thread knows of the end. With `unified` the
+  // device's side is unified memory; impossible if the device has none.
   Result<double> rate(const StrategyRun& run);
-  // Of one copy of all bytes: no form can be faster.
+  // Rate of a single copy of all bytes, the upper limit for any form.
   Result<double> ceiling(CopyWay way);
-  // Of a load and a store at once, on a stream each: the bytes of both.
+  // Total rate of a load and a store at once, on one stream each.
   Result<double> duplex();
 
  private:
@@ -65,7 +66,7 @@ class FormMeter {
   const Clock* clock_;
   Options options_;
   Region pinned_source_, pinned_destination_, device_source_, device_destination_;
-  Region unified_;  // empty: the device has none
+  Region unified_;  // empty if the device has none
   std::unique_ptr<Stream> stream_, other_;
 };
 
@@ -74,7 +75,7 @@ struct FormRate {
   double bytes_per_second = 0;
 };
 
-// Measures what derive_thresholds() asks for.
+// Measures the rates that derive_thresholds() needs.
 Result<std::vector<FormRate>> measure_forms(FormMeter& meter);
 
 struct StrategyRate {
@@ -82,15 +83,15 @@ struct StrategyRate {
   double bytes_per_second = 0;
 };
 
-// Every strategy of every way at a few sizes, `unified` where the device has such memory.
+// Measures every strategy and way at a few sizes; `unified` only if the device supports it.
 Result<std::vector<StrategyRate>> measure_strategies(FormMeter& meter);
 
-// What to set for each way, from rates by measure_strategies(): sync or polling where it is clearly
-// faster than an event at one size and slower at none, else automatic. A pure function.
+// Derives settings from measure_strategies(). Picks sync or polling if it is clearly faster than an
+// event at one size and slower at none, else automatic. Pure function.
 CopyStrategies derive_strategies(std::span<const StrategyRate> rates);
 
-// What to set, from rates by measure_forms(). A pure function: a form is taken where it is better
-// than the plainer one by more than rates vary from run to run.
+// Derives settings from measure_forms(). Picks a form only if it beats the simpler one by more than
+// the noise between runs. Pure function.
 CopyThresholds derive_thresholds(std::span<const FormRate> rates);
 
 }  // namespace cairn

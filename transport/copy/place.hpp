@@ -8,7 +8,7 @@
 
 namespace cairn {
 
-// Blocks that can be copied from or to: those of a layout, or of staging memory. Borrows.
+// Memory blocks can be copied from or to: a layout's or staging memory. Borrows.
 struct Place {
   const Geometry* geometry = nullptr;
   std::span<const RegionView> regions;

@@ -7,10 +7,10 @@
 namespace cairn {
 namespace {
 
-// Pieces of this size and more reach the bus's speed by themselves.
+// Pieces of this size reach the bus's full speed on their own.
 constexpr std::uint64_t kLeastWholePieceBytes = 128ull << 10;
 
-// So many blocks, whole, one after another.
+// Contiguous blocks.
 Geometry whole_blocks(const Geometry& like, std::size_t count) {
   LayoutConfig shape = like.config();
   shape.num_blocks = count;
@@ -18,7 +18,7 @@ Geometry whole_blocks(const Geometry& like, std::size_t count) {
   return Geometry::fully_contiguous(shape);
 }
 
-// The runs of one block that is copied from a place to whole blocks.
+// Number of copies between one block here and a contiguous block.
 std::size_t pieces_of_a_block(const Geometry& geometry) {
   std::vector<CopySpan> spans;
   const BlockPair pair{};
@@ -49,7 +49,7 @@ Result<std::unique_ptr<Event>> ScratchCopier::begin(std::span<const BlockPair> p
   auto stream = streams_.stream(device_id);
   if (!stream) return std::move(stream).error();
   const Geometry geometry = whole_blocks(*route_.source.geometry, pairs.size());
-  // Given back at the end of this function, and reused only by what is issued on the stream later.
+  // Freed when this function returns; only work issued later on the stream reuses it.
   auto buffer = streams_.scratch()->allocate(device_id, geometry.region_bytes(), **stream);
   if (!buffer) return Error{ErrorCode::no_capacity, std::move(buffer).error().detail};
   const RegionView memory = buffer->view();

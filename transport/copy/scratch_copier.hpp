@@ -6,16 +6,16 @@
 
 namespace cairn {
 
-// Copies blocks between host memory where they are whole and a device where they lie in many small
-// pieces: over the bus in one piece, which it carries at its full speed, and from or into the
-// pieces within the device. Borrows all it is given.
+// Copies between contiguous blocks in host memory and blocks in many small pieces on a device.
+// Crosses the bus in one piece at full speed, and gathers or scatters within the device. Borrows
+// its arguments.
 class ScratchCopier {
  public:
-  // Nothing where that is not such a pair of places, or the set has no scratch memory.
+  // Returns nullopt for other pairs of places, or if the set has no scratch memory.
   static std::optional<ScratchCopier> make(StreamSet& streams, StreamCopier::Route route,
                                            CopyMode mode);
 
-  // As StreamCopier::begin(). no_capacity: there is no scratch memory; nothing was issued.
+  // Like StreamCopier::begin(). no_capacity: no scratch memory; nothing was issued.
   Result<std::unique_ptr<Event>> begin(std::span<const BlockPair> pairs);
 
  private:

@@ -6,10 +6,10 @@
 namespace cairn {
 namespace {
 
-// A piece of a layer, a block of a large model, a batch: what one wait is for.
+// Typical waits: a piece of a layer, a block of a large model, a batch.
 constexpr std::uint64_t kLeastRunBytes = 64 << 10;
 constexpr std::uint64_t kRunGrowth = 16;
-// As for forms: less is noise.
+// As for forms, less is noise.
 constexpr double kFasterStrategy = 1.05;
 
 double rate_at(std::span<const StrategyRate> rates, const StrategyRun& run) {
@@ -20,7 +20,7 @@ double rate_at(std::span<const StrategyRate> rates, const StrategyRun& run) {
   return found == rates.end() ? 0 : found->bytes_per_second;
 }
 
-// The most that a strategy gains over an event at any size; nothing where it is slower at one.
+// Returns the largest gain over an event at any size; nullopt if slower at one.
 std::optional<double> strategy_gain(std::span<const StrategyRate> rates, CopyWay way,
                                     CopyStrategy strategy) {
   double most = 0;

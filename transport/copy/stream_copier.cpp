@@ -12,7 +12,7 @@
 namespace cairn {
 namespace {
 
-// A copy runs on a stream of the device that takes part; host-to-host copies use the first one's.
+// A stream of the device that takes part; device 0 for host-to-host copies.
 int stream_device(const StreamCopier::Route& route) {
   for (StorageKind wanted : {StorageKind::device, StorageKind::unified}) {
     for (const Place* place : {&route.destination, &route.source}) {
@@ -22,7 +22,7 @@ int stream_device(const StreamCopier::Route& route) {
   return 0;
 }
 
-// What is copied into unified memory will be used by its device. -1 is the CPU.
+// Unified memory will be used by its device. -1 is the CPU.
 int home_of(const Place& place) { return is_on_device(place.kind()) ? place.device_id() : -1; }
 
 }  // namespace
@@ -111,14 +111,14 @@ Result<> StreamCopier::prefetch(Stream& stream) {
     }
     return prefetch_parts(stream, place, parts_, to);
   };
-  // A source that stays is copied from where it lies.
+  // If the source stays, copy it from where it is.
   if (mode_.source_goes) CAIRN_TRY(send(route_.source, &CopySpan::source));
   return send(route_.destination, &CopySpan::destination);
 }
 
 Result<> wait_for_event(Event& event, const CopyMode& mode) {
   if (mode.strategy != CopyStrategy::polling) return event.wait();
-  ::prctl(PR_SET_TIMERSLACK, 1UL);  // the default would add 50 us to every interval
+  ::prctl(PR_SET_TIMERSLACK, 1UL);  // the default adds 50 us to every sleep
   while (true) {
     auto ready = event.ready();
     if (!ready) return std::move(ready).error();

@@ -13,8 +13,7 @@
 
 namespace cairn {
 
-// What an engine thread keeps from job to job: a stream for each device it has used. Used by one
-// thread at a time.
+// One stream per device, created on first use and kept from job to job. Not thread-safe.
 class StreamSet {
  public:
   // Borrows both; `scratch` may be null.
@@ -24,9 +23,10 @@ class StreamSet {
   StreamSet(const StreamSet&) = delete;
   StreamSet& operator=(const StreamSet&) = delete;
 
-  // The stream of a device, made at first use; valid until it is dropped.
+  // Creates the stream on first use. Valid until drop_stream().
   Result<Stream*> stream(int device_id);
-  // Waits for what was issued on it. After an error: a stream reports its first one for ever.
+  // Waits for the stream's work and destroys it. Call after an error, because a stream keeps
+  // returning its first error.
   void drop_stream(int device_id);
   DeviceMemory* scratch() const { return scratch_; }
 
@@ -36,7 +36,7 @@ class StreamSet {
   std::map<int, std::unique_ptr<Stream>> streams_;
 };
 
-// Bytes of unified memory that were sent to where they are used. Thread-safe.
+// Bytes of unified memory prefetched in each direction. Thread-safe.
 struct PrefetchCounts {
   std::atomic<std::uint64_t> to_device_bytes{0};
   std::atomic<std::uint64_t> to_host_bytes{0};
@@ -44,8 +44,8 @@ struct PrefetchCounts {
 
 struct CopyMode {
   CopyStrategy strategy = CopyStrategy::async;  // not `automatic`
-  std::uint32_t polling_interval_us = 0;        // of CopyStrategy::polling
-  bool source_goes = false;                     // as TransferJob::source_goes
+  std::uint32_t polling_interval_us = 0;        // for CopyStrategy::polling
+  bool source_goes = false;                     // see TransferJob::source_goes
   CopyThresholds thresholds = {};
   MemoryVisibility visibility = MemoryVisibility::system;
   PrefetchCounts* prefetched = nullptr;  // null: not counted
@@ -59,15 +59,15 @@ struct Prefetch {
   int device_id = -1;                // -1: to the host
   PrefetchCounts* counts = nullptr;  // null: not counted
 };
-// Sends these parts of a place in unified memory to a device or to the host: a hint, issued in as
-// few calls as their neighbourhood lets. Changes the order of `parts`.
+// Prefetches parts of unified memory to a device or to the host, merging neighbours into few calls.
+// Only a hint. Reorders `parts`.
 Result<> prefetch_parts(Stream& stream, const Place& place, std::vector<PlacePart>& parts,
                         Prefetch to);
 
-// Waits for an event as the strategy does.
+// Waits as the strategy says.
 Result<> wait_for_event(Event& event, const CopyMode& mode);
 
-// Copies blocks between two places in memory on a stream of the set. Borrows all it is given.
+// Copies blocks between two places in memory on a stream of the set. Borrows its arguments.
 class StreamCopier {
  public:
   struct Route {
@@ -76,31 +76,31 @@ class StreamCopier {
   };
   StreamCopier(StreamSet& streams, Route route, CopyMode mode);
 
-  // Issues the copies of these pairs; the event is ready when their bytes have arrived. After an
-  // error of this or of the event some bytes may still be moving: abandon().
+  // Issues the copies; the event fires when they have completed. After an error from this or from
+  // the event, some bytes may still be moving: call abandon().
   Result<std::unique_ptr<Event>> begin(std::span<const BlockPair> pairs);
-  // Waits until nothing issued here moves any more. No event of begin() may be left.
+  // Waits until nothing issued here is moving. Destroy the events from begin() first.
   void abandon() { streams_.drop_stream(device_id_); }
 
-  // begin() and wait_for_event(), and abandon() where either failed.
+  // begin(), wait_for_event(), and abandon() if either fails.
   Result<> copy(std::span<const BlockPair> pairs);
 
  private:
   Result<> prefetch(Stream& stream);
-  // For the copies_ of this begin().
+  // The form for the current copies_.
   CopyForm form();
 
   StreamSet& streams_;
   const Route route_;
   const CopyMode mode_;
   const int device_id_;
-  std::vector<CopySpan> spans_;  // of the latest begin(), kept for their memory
+  std::vector<CopySpan> spans_;  // of the latest begin(); kept to reuse memory
   std::vector<MemoryCopy> copies_;
   std::vector<MemoryCopy> sorted_;
   std::vector<PlacePart> parts_;
 };
 
-// The same by this thread, between places that the CPU reaches.
+// Copies on the calling thread. REQUIRES: the CPU can access both places.
 void copy_on_cpu(const StreamCopier::Route& route, std::span<const BlockPair> pairs);
 
 }  // namespace cairn

@@ -8,7 +8,8 @@
 namespace cairn {
 namespace {
 
-// On the executor, or here where there is no memory for a task: what waits would wait for ever.
+// Runs `work` on the executor. If there is no memory for a task it runs here, or waiters would
+// block forever.
 template <class Work>
 void post_or_run(Executor& executor, const Work& work) noexcept {
   if (!guarded("transfer", [&] { executor.post(work); })) guarded("transfer", work);
@@ -24,7 +25,8 @@ StreamPool::StreamPool(DeviceRuntime& runtime, DeviceMemory* scratch, Executor& 
   }
 }
 
-// Once the work has run, this may be gone: nobody else sees work that this call still has to post.
+// `this` may be destroyed once the work has run. So a task that this call posts must not be visible
+// to others.
 void StreamPool::post(UniqueFunction<void(Held)> work) {
   Held streams(nullptr, GiveBack{this});
   {
@@ -40,15 +42,15 @@ void StreamPool::post(UniqueFunction<void(Held)> work) {
 void StreamPool::give_back(StreamSet* streams) noexcept {
   {
     MutexLock lock(mutex_);
-    free_.push_back(streams);  // it has room for all of them
+    free_.push_back(streams);  // has capacity for all sets
     if (waiting_.empty()) return;
   }
-  // Who gives them back has not ended yet, so this is still there.
+  // The set being returned belongs to work that has not ended, so `this` still exists.
   post_or_run(executor_, [this] { serve(); });
 }
 
-// The one that has rested longest: a server has all of its streams, and their threads, soon after
-// its start, and none of them later.
+// Takes the set unused for longest: all streams, and their threads, are created soon after the
+// start, none later.
 StreamPool::Held StreamPool::take_free() {
   StreamSet* const streams = free_.front();
   free_.erase(free_.begin());
@@ -71,7 +73,7 @@ void StreamPool::serve() {
 void when_ready(Event& event, const CopyMode& mode, Executor& executor,
                 UniqueFunction<void()> then) {
   if (mode.strategy == CopyStrategy::polling) {
-    static_cast<void>(wait_for_event(event, mode));  // the event tells it once more
+    static_cast<void>(wait_for_event(event, mode));  // outcome_of() returns the error later
     return then();
   }
   const auto shared = std::make_shared<UniqueFunction<void()>>(std::move(then));

@@ -10,30 +10,30 @@
 
 namespace cairn {
 
-// Streams for movements under way, a set each. A set is a movement's own from its first copy to its
-// last, whatever threads that happens on. Thread-safe.
+// Stream sets, one per transfer in progress. A transfer owns its set from its first copy to its
+// last, whatever threads it runs on. Thread-safe.
 class StreamPool {
  public:
   struct GiveBack {
     StreamPool* pool = nullptr;
     void operator()(StreamSet* streams) const noexcept { pool->give_back(streams); }
   };
-  // Goes back when it ends. REQUIRES: its copies have ended, or its streams were dropped; the pool
-  // and its executor stay until it has gone back.
+  // Returns the set to the pool when destroyed. REQUIRES: its copies have ended or its streams were
+  // dropped; the pool and its executor still exist.
   using Held = std::unique_ptr<StreamSet, GiveBack>;
 
-  // As many sets as the executor has workers. Borrows all, the executor until its last task ended;
-  // the scratch may be null.
+  // One set per executor worker. Borrows all three; the executor must stay until its last task has
+  // ended. `scratch` may be null.
   StreamPool(DeviceRuntime& runtime, DeviceMemory* scratch, Executor& executor);
 
-  // Runs `work` on the executor with a set, as soon as one is free: in the order of the calls.
-  // Throws std::bad_alloc, and then runs nothing.
+  // Runs `work` on the executor as soon as a set is free, in the order of calls. Throws
+  // std::bad_alloc, and then runs nothing.
   void post(UniqueFunction<void(Held)> work);
 
  private:
   void give_back(StreamSet* streams) noexcept;
   Held take_free() CAIRN_REQUIRES(mutex_);
-  // The oldest that waits, where a set is free.
+  // Runs the oldest waiting work if a set is free.
   void serve();
 
   std::vector<std::unique_ptr<StreamSet>> sets_;
@@ -43,12 +43,12 @@ class StreamPool {
   std::deque<UniqueFunction<void(Held)>> waiting_ CAIRN_GUARDED_BY(mutex_);
 };
 
-// Runs `then` once the event is ready: on the executor, or here after a wait where the strategy has
-// the CPU wait. Throws std::bad_alloc, and then runs nothing.
+// Runs `then` on the executor once the event is ready. With a blocking strategy, waits and runs
+// `then` here. Throws std::bad_alloc, and then runs nothing.
 void when_ready(Event& event, const CopyMode& mode, Executor& executor,
                 UniqueFunction<void()> then);
 
-// Of an event that is ready: how what came before it ended.
+// Returns the outcome of the work before a ready event.
 Result<> outcome_of(Event& event);
 
 }  // namespace cairn
