@@ -4,15 +4,14 @@
 
 namespace cairn {
 
-// The unit in which cores pass memory to each other, on x86-64 and on most of arm64. What several
-// threads write starts on a line of its own, so that its neighbours do not slow down with it.
+// Size of a cache line on x86-64 and most arm64. Data that several threads write starts on its own
+// line, to avoid false sharing.
 inline constexpr std::size_t kCacheLineBytes = 64;
 
-// Lines that x86-64 fetches together: what is written often, beside what others write as often,
-// starts on a pair of its own.
+// x86-64 prefetches lines in pairs. Data that different threads write often starts on its own pair.
 inline constexpr std::size_t kLinePairBytes = 2 * kCacheLineBytes;
 
-// Nothing else lies on the lines of an object of this type, nor of the next in an array.
+// True if no other object shares the lines of a T, in arrays too.
 template <class T>
 inline constexpr bool has_lines_of_its_own = alignof(T) % kCacheLineBytes == 0 &&
                                              sizeof(T) % alignof(T) == 0;

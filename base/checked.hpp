@@ -7,7 +7,7 @@
 
 namespace cairn {
 
-// Arithmetic that answers nothing where the true result does not fit.
+// Arithmetic that returns nullopt on overflow.
 template <std::unsigned_integral T>
 constexpr std::optional<T> checked_add(T a, T b) {
   T sum{};
@@ -22,7 +22,7 @@ constexpr std::optional<T> checked_mul(T a, T b) {
   return product;
 }
 
-// The product of all factors; 1 for none.
+// The product of all factors; 1 if there are none.
 constexpr std::optional<std::uint64_t> checked_product(
     std::initializer_list<std::uint64_t> factors) {
   std::uint64_t product = 1;
@@ -38,7 +38,7 @@ constexpr bool is_power_of_two(std::uint64_t value) {
   return value != 0 && (value & (value - 1)) == 0;
 }
 
-// The smallest multiple of `alignment` (a power of two) that is not below `value`.
+// The smallest multiple of `alignment` (a power of two) that is at least `value`.
 constexpr std::optional<std::uint64_t> checked_align_up(std::uint64_t value,
                                                         std::uint64_t alignment) {
   auto raised = checked_add<std::uint64_t>(value, alignment - 1);

@@ -8,13 +8,13 @@ namespace cairn {
 using TimePoint = std::chrono::steady_clock::time_point;
 using Duration = std::chrono::steady_clock::duration;
 
-// Where the program gets its time from, so that tests can give it theirs. Thread-safe.
+// The source of time; tests replace it. Thread-safe.
 class Clock {
  public:
   virtual ~Clock() = default;
-  // Never goes back: for leases, deadlines and durations.
+  // Monotonic. Use it for leases, deadlines and durations.
   virtual TimePoint now() const = 0;
-  // Milliseconds since 1970 (UTC): only to be shown to people and clients.
+  // Milliseconds since 1970 (UTC). Only to show to people and clients.
   virtual std::int64_t unix_ms() const = 0;
 };
 

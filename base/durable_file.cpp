@@ -18,7 +18,6 @@ Error failure(const std::filesystem::path& path, const char* what) {
           path.string() + " cannot be " + what + ": " + std::generic_category().message(number)};
 }
 
-// Closes at the end; the descriptor is only ever used here.
 class Opened {
  public:
   Opened(const std::filesystem::path& path, int flags) : fd_(::open(path.c_str(), flags, 0600)) {}

@@ -8,15 +8,15 @@
 
 namespace cairn {
 
-// Makes the file hold these bytes, or leaves what it held: written beside, flushed, renamed, and
-// the folder flushed, so that a crash or a power cut shows one of the two. no_capacity: the disk is
-// full; io_error.
+// Writes the file atomically and durably: writes a file beside it, flushes, renames, and flushes
+// the folder. After a crash or power loss the file has either the old or the new content. Errors:
+// no_capacity if the disk is full; io_error.
 Result<> write_durably(const std::filesystem::path& path, std::span<const std::byte> bytes);
 
-// The last part of it, for a file that was written and flushed elsewhere.
+// Only renames and flushes the folder, for a file that is already written and flushed.
 Result<> rename_durably(const std::filesystem::path& from, const std::filesystem::path& to);
 
-// Removes the file for good; nothing where it is not there.
+// Removes the file durably. No-op if it does not exist.
 Result<> remove_durably(const std::filesystem::path& path);
 
 }  // namespace cairn

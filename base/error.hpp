@@ -6,10 +6,10 @@
 
 namespace cairn {
 
-// What went wrong, as a closed set. The names are the stable `code` words of the HTTP contract: a
-// word is never renamed or reused.
+// The closed set of errors. The names are the `code` values of the HTTP contract: never rename or
+// reuse one.
 enum class ErrorCode : std::uint8_t {
-  // the request cannot be read or breaks the schema
+  // the request is malformed or breaks the schema
   malformed,
   unknown_field,
   missing_field,
@@ -21,7 +21,7 @@ enum class ErrorCode : std::uint8_t {
   forbidden,
   unknown_host,
   cross_site,
-  // what is named does not exist
+  // not found
   unknown_cache,
   unknown_lease,
   unknown_key,
@@ -32,7 +32,7 @@ enum class ErrorCode : std::uint8_t {
   unknown_agent,
   not_found,
   method_not_allowed,
-  // the state does not allow it
+  // conflicts with the current state
   stale_generation,
   state_conflict,
   foreign_lease,
@@ -43,7 +43,7 @@ enum class ErrorCode : std::uint8_t {
   agent_exists,
   rank_taken,
   lease_expired,
-  // too much, of the wrong kind, or impossible
+  // too large, of the wrong kind, or impossible
   body_too_large,
   unsupported_media_type,
   range_not_satisfiable,
@@ -51,14 +51,14 @@ enum class ErrorCode : std::uint8_t {
   impossible_shape,
   unknown_tier,
   broken_snapshot,
-  // not now
+  // not now, may be retried
   queue_full,
   too_many,
   lease_quota,
   unavailable,
   peer_lost,
   no_capacity,
-  // the machine's fault
+  // server-side failures
   io_error,
   checksum_mismatch,
   device_error,
@@ -68,11 +68,11 @@ enum class ErrorCode : std::uint8_t {
   internal,
 };
 
-// The enumerator's own name, e.g. "stale_generation".
+// The enumerator's name, e.g. "stale_generation".
 std::string_view to_string(ErrorCode code);
 
-// An expected failure. `detail` is a sentence for a person: it names the field, the value and the
-// bound.
+// An expected failure. `detail` is a sentence for a person, with the field, the value and the
+// limit.
 struct Error {
   ErrorCode code = ErrorCode::internal;
   std::string detail;

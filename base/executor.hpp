@@ -8,17 +8,18 @@
 
 namespace cairn {
 
-// Who runs what is posted, and how its users wait. Two implementations: TaskThreads, and the one
-// thread of a simulation, which goes on with other work where it would wait. Thread-safe.
+// Runs tasks, and knows how its users wait. There are two implementations: TaskThreads, and the
+// single thread of a simulation, which runs other work instead of waiting. Thread-safe.
 class Executor {
  public:
   using Task = UniqueFunction<void()>;
 
   virtual ~Executor() = default;
-  // Tasks that run at a time.
+  // Number of tasks that run at once.
   virtual std::uint32_t workers() const = 0;
   virtual void post(Task task) = 0;
-  // With the mutex held: returns once `changed` was notified, or earlier. The caller looks again.
+  // REQUIRES: `mutex` is held. Returns after `changed` was notified, or earlier; the caller checks
+  // again.
   virtual void wait(Mutex& mutex, Condition& changed) = 0;
   virtual void sleep_for(Duration time) = 0;
 };

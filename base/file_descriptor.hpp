@@ -6,7 +6,7 @@
 
 namespace cairn {
 
-// An open file of the system: closed at the end. Not thread-safe.
+// Owns a file descriptor and closes it. Not thread-safe.
 class FileDescriptor {
  public:
   FileDescriptor() = default;

@@ -6,9 +6,8 @@
 
 namespace cairn {
 
-// What a failed call on a file means for whoever wanted its bytes kept: no_capacity where there is
-// no room (a full disk, a quota, a limit on the size of files, no more files to be opened), else
-// io_error.
+// Maps errno of a failed file call: no_capacity if there is no room (full disk, quota, file size
+// limit, too many open files), else io_error.
 constexpr ErrorCode file_error_code(int error_number) {
   const bool full = error_number == ENOSPC || error_number == EDQUOT || error_number == EFBIG ||
                     error_number == EMFILE || error_number == ENFILE;

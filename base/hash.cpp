@@ -1,6 +1,6 @@
 #include "base/hash.hpp"
 
-// The library's functions under their own names; cmake/dependencies.cmake chooses.
+// xxHash with unprefixed names; cmake/dependencies.cmake chooses the header.
 #include CAIRN_XXHASH_HEADER
 
 #include <new>
@@ -13,7 +13,7 @@ std::uint64_t hash_bytes(std::span<const std::byte> bytes, std::uint64_t seed) {
 
 namespace {
 
-// The library's own state, which it makes because it knows the alignment that it wants.
+// Allocated by the library, which knows its alignment.
 XXH3_state_t* xxh(void* state) { return static_cast<XXH3_state_t*>(state); }
 
 }  // namespace

@@ -5,20 +5,20 @@
 #include <memory>
 #include <span>
 
-struct XXH3_state_s;  // of xxhash.h
+struct XXH3_state_s;  // from xxhash.h
 
 namespace cairn {
 
-// XXH3, 64 bits. With a random seed the collisions of a hash table cannot be chosen by a client.
-// Never an identity: keys are compared whole.
+// XXH3, 64 bits. With a random seed, clients cannot choose colliding keys for a hash table. Never
+// use it as identity: compare whole keys.
 std::uint64_t hash_bytes(std::span<const std::byte> bytes, std::uint64_t seed);
 
-// The same with seed 0, of bytes that come in pieces. Move-only.
+// XXH3 with seed 0 over data that comes in pieces. Move-only.
 class PiecewiseHash {
  public:
   PiecewiseHash();
   void add(std::span<const std::byte> bytes);
-  std::uint64_t value() const;  // of all that was added
+  std::uint64_t value() const;  // of all data added
   void reset();
 
  private:

@@ -34,9 +34,8 @@ constexpr std::array<char, 512> make_pairs() {
 constexpr auto kValues = make_values();
 constexpr auto kPairs = make_pairs();
 
-// Keys are read and written as hex on every request, so four bytes (eight digits) are done at a
-// time, as the lanes of a word: three times as fast as digit by digit. The first is the lowest
-// lane.
+// Every request reads and writes keys in hex, so four bytes (eight digits) are converted at once in
+// a 64-bit word: three times as fast as one digit at a time. The first byte is the lowest lane.
 static_assert(std::endian::native == std::endian::little, "digits would change places");
 constexpr std::size_t kWordBytes = 4;
 constexpr std::uint64_t kOnes = 0x0101010101010101;
@@ -51,7 +50,7 @@ std::uint64_t digits_of(std::uint32_t bytes) {
   return nibbles + '0' * kOnes + is_letter * ('a' - '0' - 10);
 }
 
-// The bytes of eight digits; `bad` becomes other than 0 where one is none.
+// Converts eight digits to bytes; sets `bad` to non-zero if one is not a hex digit.
 std::uint32_t bytes_of(std::uint64_t digits, std::uint64_t& bad) {
   // No lane carries into the next: all are below 0x80, or the word is bad anyway.
   const std::uint64_t high = digits & kHighBits;

@@ -7,14 +7,14 @@
 
 namespace cairn {
 
-// Writes two lower-case digits a byte to `out`, which has room for them.
+// Writes two lower-case digits per byte; `out` must have room.
 void write_hex(std::span<const std::byte> bytes, char* out);
-// Appends two lower-case digits a byte.
+// Appends two lower-case digits per byte.
 void append_hex(std::string& out, std::span<const std::byte> bytes);
 std::string to_hex(std::span<const std::byte> bytes);
 
-// Reads hex of either case into `out`, which holds exactly hex.size() / 2 bytes. False, with `out`
-// unspecified, where the length is odd, `out` has another size, or a character is no hex digit.
+// Reads hex of either case. Returns false, with `out` unspecified, if `out` is not exactly
+// hex.size() / 2 bytes, or if a character is not a hex digit.
 bool from_hex(std::string_view hex, std::span<std::byte> out);
 
 }  // namespace cairn

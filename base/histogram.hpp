@@ -9,16 +9,16 @@
 
 namespace cairn {
 
-// Counts of values in fixed buckets, for Prometheus: those up to each of `kUpper`, which rise, and
-// those beyond. Recording is two relaxed additions; reading never waits and may miss what is being
-// recorded. Thread-safe.
+// Counts values in fixed buckets for Prometheus: one per upper bound in `kUpper` (ascending), and
+// one for larger values. record() is two relaxed additions. snapshot() never waits and may miss
+// concurrent records. Thread-safe.
 template <const auto& kUpper>
 class alignas(kCacheLineBytes) Histogram {
  public:
   static constexpr const auto& kBounds = kUpper;
 
   struct Snapshot {
-    std::array<std::uint64_t, kUpper.size() + 1> counts{};  // not cumulative; the last: larger ones
+    std::array<std::uint64_t, kUpper.size() + 1> counts{};  // not cumulative; last: larger values
     std::uint64_t sum = 0;
   };
 
@@ -42,14 +42,14 @@ class alignas(kCacheLineBytes) Histogram {
   std::atomic<std::uint64_t> sum_{0};
 };
 
-// About 1-2.5-5 a decade from 10 µs (a match) to 10 s (a full disk tier).
+// About 1-2.5-5 per decade, from 10 µs (a match) to 10 s (a full disk tier).
 inline constexpr std::array<std::uint64_t, 19> kDurationBoundsUs = {
     10,     25,     50,      100,     250,     500,       1'000,     2'500,     5'000,     10'000,
     25'000, 50'000, 100'000, 250'000, 500'000, 1'000'000, 2'500'000, 5'000'000, 10'000'000};
 using DurationHistogram = Histogram<kDurationBoundsUs>;
 static_assert(has_lines_of_its_own<DurationHistogram>);
 
-// By 4 from a short list of keys to the longest body that is collected.
+// Factor 4, from a short list of keys to the largest collected body.
 inline constexpr std::array<std::uint64_t, 9> kSizeBoundsBytes = {
     256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20};
 using SizeHistogram = Histogram<kSizeBoundsBytes>;

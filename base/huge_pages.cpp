@@ -20,7 +20,7 @@ void* allocate_in_huge_pages(std::size_t bytes, std::size_t alignment) {
   const std::size_t rounded = std::max(unit, (bytes + unit - 1) / unit * unit);
   void* memory = std::aligned_alloc(unit, rounded);
   if (memory == nullptr) throw std::bad_alloc();
-  if (huge) ::madvise(memory, rounded, MADV_HUGEPAGE);  // only advice: nothing is lost without it
+  if (huge) ::madvise(memory, rounded, MADV_HUGEPAGE);  // only a hint
   return memory;
 }
 

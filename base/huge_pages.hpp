@@ -7,8 +7,8 @@
 
 namespace cairn {
 
-// At least `bytes` bytes aligned to `alignment`; from 2 MiB on aligned to and asked for as huge
-// pages, which the kernel may or may not give. Throws std::bad_alloc.
+// Allocates at least `bytes` bytes, aligned to `alignment`. From 2 MiB on, aligns to huge pages and
+// asks the kernel for them. Throws std::bad_alloc.
 void* allocate_in_huge_pages(std::size_t bytes, std::size_t alignment);
 void free_huge_pages(void* memory) noexcept;
 
@@ -27,8 +27,8 @@ struct HugePageAllocator {
   friend bool operator==(HugePageAllocator, HugePageAllocator) { return true; }
 };
 
-// For tables of hundreds of megabytes that are read at random: with small pages most reads miss the
-// TLB too, which cost 12% of a long match in a cache of a million blocks.
+// For tables of hundreds of megabytes with random access. With small pages most reads also miss the
+// TLB, which cost 12% of a long match in a cache of a million blocks.
 template <class T>
 using HugeVector = std::vector<T, HugePageAllocator<T>>;
 

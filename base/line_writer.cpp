@@ -17,8 +17,8 @@
 namespace cairn {
 namespace {
 
-// The thread that is made meanwhile takes none: they are the program's, and a reader who has gone
-// is an error of a write.
+// Blocks all signals while a thread is created, so that the thread inherits the mask. Signals are
+// for the program's other threads; a closed pipe gives EPIPE instead of SIGPIPE.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -34,7 +34,7 @@ class SignalsBlocked {
   sigset_t before_{};
 };
 
-// What was written before the error; all of it where there was none.
+// Returns the number of bytes written before an error; all of them on success.
 std::size_t write_all(int fd, std::string_view text) {
   std::size_t done = 0;
   while (done < text.size()) {
@@ -42,7 +42,7 @@ std::size_t write_all(int fd, std::string_view text) {
     if (bytes >= 0) {
       done += static_cast<std::size_t>(bytes);
     } else if (errno == EAGAIN) {
-      // Somebody who has the same pipe does not want to wait for it; this thread may.
+      // Another user of the pipe has set O_NONBLOCK; this thread may block.
       pollfd writable{fd, POLLOUT, 0};
       ::poll(&writable, 1, -1);
     } else if (errno != EINTR) {
@@ -68,7 +68,7 @@ struct LineWriter::Shared {
     return true;
   }
 
-  // The next line, when there is one; nothing at the end.
+  // Blocks for the next line; nullopt at the end.
   std::optional<std::string> next() {
     MutexLock lock(mutex);
     ended = taken - lines.size();
@@ -82,7 +82,7 @@ struct LineWriter::Shared {
   }
 
   void run() {
-    bool is_cut = false;  // a line stopped in the middle: the next one begins below it
+    bool is_cut = false;  // the last line was cut: start the next one on a new line
     while (std::optional<std::string> line = next()) {
       if (is_cut) is_cut = write_all(fd, "\n") == 0;
       const std::size_t written = is_cut ? 0 : write_all(fd, *line);
@@ -92,7 +92,7 @@ struct LineWriter::Shared {
     }
   }
 
-  // Whether all of the first `count` lines were written within that time.
+  // Returns true once the first `count` lines are written, false after `within`.
   bool wait(std::uint64_t count, std::chrono::milliseconds within) CAIRN_REQUIRES(mutex) {
     const auto until = std::chrono::steady_clock::now() + within;
     while (ended < count) {
@@ -110,7 +110,7 @@ struct LineWriter::Shared {
   std::uint64_t taken CAIRN_GUARDED_BY(mutex) = 0;
   std::uint64_t ended CAIRN_GUARDED_BY(mutex) = 0;  // written, or refused by the descriptor
   bool ends CAIRN_GUARDED_BY(mutex) = false;
-  bool is_left_alone CAIRN_GUARDED_BY(mutex) = false;  // the descriptor may be another's by now
+  bool is_left_alone CAIRN_GUARDED_BY(mutex) = false;  // the fd may be another file by now
 };
 
 LineWriter::LineWriter(int fd) : shared_(std::make_shared<Shared>(fd)) {
@@ -123,7 +123,7 @@ LineWriter::~LineWriter() {
   shared_->ends = true;
   shared_->changed.notify_all();
   if (shared_->wait(shared_->taken, kEndsWithin)) return;
-  // Nothing ends a write that waits for its reader, but the end of the process.
+  // A write that blocks on its reader ends only with the process.
   shared_->is_left_alone = true;
   thread_.detach();
 }

@@ -14,7 +14,7 @@
 namespace cairn {
 namespace {
 
-// A value with anything but plain printable characters is quoted, so a client cannot forge a line.
+// Quotes values with special characters, so that clients cannot forge log lines.
 void append_text(std::string& line, std::string_view text) {
   const auto [shown, is_cut] = log_text(text);
   bool plain = !shown.empty() && !is_cut;
@@ -99,14 +99,14 @@ Logger::~Logger() {
   try {
     tell_left_out(/*is_end=*/true);
   } catch (const std::bad_alloc&) {
-    // It stays counted.
+    // The lines stay in left_out().
   }
 }
 
 void Logger::log(LogLevel level, std::string_view message, std::initializer_list<LogField> fields,
                  const LogRate& rate) noexcept {
   if (!enabled(level)) return;
-  // A log that cannot be written must not stop the service.
+  // A failing log must not stop the service.
   try {
     if (!has_room(level, message, rate)) return;
     write({.unix_ms = clock_.unix_ms(),
@@ -162,7 +162,7 @@ void Logger::tell_left_out() noexcept {
   try {
     tell_left_out(/*is_end=*/false);
   } catch (const std::bad_alloc&) {
-    // Later.
+    // The next call tries again.
   }
 }
 
@@ -189,7 +189,7 @@ void Logger::tell_left_out(bool is_end) {
 void Logger::write(const LogLine& line) {
   const std::uint64_t dropped = writer_.dropped();
   if (!writer_.write(options_.form(line) + '\n')) return;
-  // The reader is back: said once for a gap, behind the first line after it.
+  // Report a gap once, after the first line that follows it.
   std::uint64_t told = told_dropped_.load(std::memory_order_relaxed);
   if (dropped <= told || !enabled(LogLevel::warning)) return;
   if (!told_dropped_.compare_exchange_strong(told, dropped)) return;
@@ -200,7 +200,7 @@ void Logger::write(const LogLine& line) {
                                        .message = "lines were dropped: nobody took them in time",
                                        .fields = fields}) +
                         '\n');
-  // The line before it took the last room: behind the next one.
+  // No room for the report: try again after the next line.
   if (!is_told) told_dropped_.fetch_sub(dropped - told);
 }
 

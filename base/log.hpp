@@ -23,7 +23,7 @@ enum class LogLevel : std::uint8_t { debug, info, warning, error };
 
 std::string_view to_string(LogLevel level);
 
-// A named value of a log line.
+// A named value in a log line.
 struct LogField {
   std::string_view name;
   std::variant<std::int64_t, std::uint64_t, double, bool, std::string_view> value;
@@ -40,7 +40,7 @@ struct LogField {
   LogField(std::string_view n, const std::string& v) : name(n), value(std::string_view(v)) {}
 };
 
-// What a line of the log says.
+// The content of a log line.
 struct LogLine {
   std::int64_t unix_ms = 0;
   LogLevel level = LogLevel::info;
@@ -48,15 +48,15 @@ struct LogLine {
   std::span<const LogField> fields;
 };
 
-// How a line is written, its line end left out.
+// Formats a line, without its line end.
 using LogForm = std::string (*)(const LogLine&);
-// `time=… level=info msg="…" cache=default`. Text is shown as append_printable does.
+// `time=… level=info msg="…" cache=default`. Text is escaped as by append_printable().
 std::string logfmt_line(const LogLine& line);
 // "2023-11-14T22:13:20.007Z"
 std::string log_time(std::int64_t unix_ms);
-// Of one value; what is longer is cut.
+// Longer values are cut.
 inline constexpr std::size_t kMaxLogTextBytes = 2048;
-// As much of a value as is written, and whether there is more.
+// The part of a value that is written, and whether it was cut.
 struct LogText {
   std::string_view shown;
   bool is_cut = false;
@@ -65,42 +65,41 @@ inline LogText log_text(std::string_view text) {
   return {text.substr(0, kMaxLogTextBytes), text.size() > kMaxLogTextBytes};
 }
 
-// How many lines of one reason are written: that many at once, and so many a second on the whole.
-// Whoever can have lines written, a client that is refused above all, can then not flood the log.
-// The rest is counted and told of.
+// Limits the lines written per reason: `burst` at once, `per_s` on average. So callers, above all
+// refused clients, cannot flood the log. Lines beyond the limit are counted, and the count is
+// logged.
 struct LogRate {
-  // Beside the message, which is a reason already; out of a bounded set.
+  // Added to the message, which is part of every reason. Must come from a bounded set.
   std::string_view reason = {};
   std::uint32_t burst = 100;
-  std::uint32_t per_s = 10;  // 0: all
+  std::uint32_t per_s = 10;  // 0: no limit
 };
-// Of what the operator's own callers do, and is to be there as a whole.
+// For actions of the operator's own callers, which must be logged completely.
 inline constexpr LogRate kEveryLine{.per_s = 0};
 
-// The log: whole lines, in the order of the calls, which never wait for whoever reads them.
-// Thread-safe.
+// Writes whole log lines in call order. Never waits for a reader. Thread-safe.
 class Logger {
  public:
-  // Beyond these, reasons share one rate.
+  // Further reasons share one rate.
   static constexpr std::size_t kMaxReasons = 256;
-  // So long after the first line that was left out it is told how many there were.
+  // Delay from the first line left out to the report of their number.
   static constexpr std::chrono::seconds kLeftOutPeriod{1};
 
   struct Options {
     LogLevel least = LogLevel::info;
     LogForm form = logfmt_line;
   };
-  // Borrows the clock and the writer, which must outlive it.
+  // Borrows the clock and the writer; both must outlive it.
   Logger(const Clock& clock, LineWriter& writer, Options options);
-  // With a writer of its own for the descriptor.
+  // Creates a writer for the descriptor.
   Logger(const Clock& clock, int fd, LogLevel least);
-  // Tells what was left out.
+  // Logs what was left out.
   ~Logger();
   Logger(const Logger&) = delete;
   Logger& operator=(const Logger&) = delete;
 
   bool enabled(LogLevel level) const { return level >= options_.least; }
-  // `message` is one of the program's own texts: a reason by itself.
+  // `message` is a constant of the program, not user input: each is a reason.
   void log(LogLevel level, std::string_view message, std::initializer_list<LogField> fields = {},
            const LogRate& rate = {}) noexcept;
 
@@ -117,12 +116,12 @@ class Logger {
     log(LogLevel::error, m, f);
   }
 
-  // Tells how many lines were left out since it was last told. Called every few tens of
-  // milliseconds by one thread.
+  // Logs how many lines were left out since the last report. One thread must call it every few tens
+  // of milliseconds.
   void tell_left_out() noexcept;
   // Lines that the writer dropped.
   std::uint64_t dropped() const noexcept { return writer_.dropped(); }
-  // Lines that their rate left out.
+  // Lines left out by their rate.
   std::uint64_t left_out() const noexcept { return left_out_.load(std::memory_order_relaxed); }
   bool flush(std::chrono::milliseconds within) noexcept { return writer_.flush(within); }
 
@@ -131,8 +130,8 @@ class Logger {
     LogLevel level = LogLevel::info;
     std::string message;
     std::string reason;
-    TimePoint paid_until{};      // when the lines written so far are paid for, at the rate
-    std::uint64_t left_out = 0;  // and not told yet
+    TimePoint paid_until{};      // when the rate allows another full burst
+    std::uint64_t left_out = 0;  // not reported yet
     TimePoint left_out_since{};
   };
   bool has_room(LogLevel level, std::string_view message, const LogRate& rate);
@@ -142,12 +141,12 @@ class Logger {
   void write(const LogLine& line);
 
   const Clock& clock_;
-  const std::unique_ptr<LineWriter> own_writer_;  // null: another's
+  const std::unique_ptr<LineWriter> own_writer_;  // null if the writer is borrowed
   LineWriter& writer_;
   const Options options_;
   std::atomic<std::uint64_t> left_out_{0};
   std::atomic<std::uint64_t> told_dropped_{0};
-  std::atomic<bool> has_untold_{false};  // lines that were left out, of any reason
+  std::atomic<bool> has_untold_{false};  // some lines left out are not reported yet
   Mutex mutex_;
   std::map<std::string, Reason, std::less<>> reasons_ CAIRN_GUARDED_BY(mutex_);
 };

@@ -28,7 +28,7 @@ Result<> read_at(int file, std::uint64_t at, std::span<std::byte> room) {
     const ::ssize_t moved = ::pread(file, room.data(), room.size(), static_cast<::off_t>(at));
     if (moved < 0 && errno == EINTR) continue;
     if (moved < 0) return mapped_data_failure("read", errno);
-    if (moved == 0) return Error{ErrorCode::io_error, "it was cut off while it was read"};
+    if (moved == 0) return Error{ErrorCode::io_error, "the file was truncated while it was read"};
     at += static_cast<std::uint64_t>(moved);
     room = room.subspan(static_cast<std::size_t>(moved));
   }
@@ -51,7 +51,8 @@ Result<MappedData> MappedData::open(const std::filesystem::path& path, const Opt
   struct ::stat status {};
   if (::fstat(file.get(), &status) != 0)
     return named(mapped_data_failure("asked for its size", errno));
-  if (!S_ISREG(status.st_mode)) return Error{ErrorCode::io_error, path.string() + " is no file"};
+  if (!S_ISREG(status.st_mode))
+    return Error{ErrorCode::io_error, path.string() + " is not a regular file"};
   auto data = of(file, static_cast<std::uint64_t>(status.st_size), options);
   if (!data) return named(data.error());
   if (options.stays_open) data->file_ = std::move(file);
@@ -75,9 +76,9 @@ Result<MappedData> MappedData::of(const FileDescriptor& file, std::uint64_t size
   }
   if (size_bytes > options.max_heap_bytes) {
     return Error{ErrorCode::io_error, "it cannot be mapped, and its " + std::to_string(size_bytes) +
-                                          " bytes are more than the " +
+                                          " bytes exceed the limit of " +
                                           std::to_string(options.max_heap_bytes) +
-                                          " that are read at once"};
+                                          " for reading into memory"};
   }
   data.heap_.resize(size_bytes);
   CAIRN_TRY(read_at(file.get(), 0, data.heap_));

@@ -14,51 +14,48 @@
 
 namespace cairn {
 
-// What all mapped data of a service did. Thread-safe.
+// Statistics of all mapped data of a service. Thread-safe.
 struct alignas(kCacheLineBytes) MappedCounts {
   std::atomic<std::uint64_t> mapped_files{0};
   std::atomic<std::uint64_t> files_on_heap{0};
   std::atomic<std::uint64_t> released_bytes{0};
-  std::atomic<std::uint64_t> refused_advice{0};  // reading is only slower, or keeps more memory
+  std::atomic<std::uint64_t> refused_advice{0};  // harmless: slower reads or more memory in use
 };
 static_assert(has_lines_of_its_own<MappedCounts>);
 
-// The bytes of a file that is read from its beginning: mapped, or on the heap where the system does
-// not map it. Pages that were read are given back, so that a file may be larger than memory.
-// Not thread-safe.
+// The content of a file, read from its beginning: mapped, or on the heap if it cannot be mapped.
+// Releases pages after use, so that a file may be larger than memory. Not thread-safe.
 class MappedData {
  public:
-  // Pages are given back so many bytes at a time: what a reader keeps of a file, and a system call
-  // for each.
+  // Pages are released in steps of this size: the memory a reader holds per file, and one system
+  // call per step.
   static constexpr std::uint64_t kReleaseBytes = 8ull << 20;
 
   struct Options {
-    std::uint64_t max_heap_bytes = 256ull << 20;  // a file beyond that is mapped or refused
-    bool in_order = true;                         // what is read next lies behind what was read
-    bool is_mapped = true;           // false: on the heap, as if it could not be mapped
-    bool stays_open = false;         // for copy(), where the system refuses it out of a mapping
-    MappedCounts* counts = nullptr;  // borrowed; null: nobody counts
+    std::uint64_t max_heap_bytes = 256ull << 20;  // larger files are mapped or refused
+    bool in_order = true;                         // the file is read front to back
+    bool is_mapped = true;                        // false: read onto the heap
+    bool stays_open = false;         // for copy(), if the system forbids copying from a mapping
+    MappedCounts* counts = nullptr;  // borrowed; may be null
   };
-  // All of a regular file. not_found; io_error.
+  // Opens a whole regular file. Errors: not_found; io_error.
   static Result<MappedData> open(const std::filesystem::path& path, const Options& options);
-  // The first bytes of an open file. io_error: it is mapped neither nor read.
+  // The first `size_bytes` of an open file. io_error if it can be neither mapped nor read.
   static Result<MappedData> of(const FileDescriptor& file, std::uint64_t size_bytes,
                                const Options& options);
 
   bool is_mapped() const { return map_ != nullptr; }
   std::uint64_t size_bytes() const { return size_bytes_; }
-  // To touch what was cut off of a mapped file ends the process by SIGBUS; see copy().
+  // Reading a truncated part of a mapped file raises SIGBUS; copy() does not.
   std::span<const std::byte> bytes() const;
-  // Copies what begins at `from_bytes`, a mapping through the kernel: where the file was cut off
-  // under it (or cannot be read) the answer is false. Also where the system refuses such copies, as
-  // some containers do, and the file does not stay open.
-  // REQUIRES: it lies in size_bytes().
+  // Copies from `from_bytes` on. Mapped data is copied by the kernel, so that a truncated or
+  // unreadable file returns false. Also returns false if the system forbids such copies (some
+  // containers do) and the file is not kept open. REQUIRES: the range is within size_bytes().
   bool copy(std::uint64_t from_bytes, std::span<std::byte> room) const;
 
-  // What lies before `end_bytes` is not needed soon: its pages are given back, whole steps of them.
-  // It can be read again.
+  // Releases the pages before `end_bytes`, in steps of kReleaseBytes. They may be read again.
   void done_before(std::uint64_t end_bytes);
-  // It is read from its beginning once more.
+  // Call before reading from the beginning again.
   void rewind() { released_bytes_ = 0; }
 
  private:
@@ -71,7 +68,7 @@ class MappedData {
   };
   std::unique_ptr<std::byte, Unmap> map_;
   std::vector<std::byte> heap_;
-  FileDescriptor file_;  // empty: it does not stay open
+  FileDescriptor file_;  // empty unless stays_open
   std::uint64_t size_bytes_ = 0;
   std::uint64_t released_bytes_ = 0;  // from the beginning
   MappedCounts* counts_ = nullptr;

@@ -8,7 +8,7 @@
 namespace cairn {
 namespace {
 
-// std::new_handler takes a plain function.
+// A global, because std::new_handler is a plain function.
 std::atomic<MemoryReserve*> in_force{nullptr};
 
 }  // namespace
@@ -25,7 +25,7 @@ MemoryReserve::~MemoryReserve() {
   for (auto& part : parts_) std::free(part.exchange(nullptr));
 }
 
-// Not operator new, which would ask for what is being put back.
+// Uses malloc: operator new would take from the reserve that is being refilled.
 bool MemoryReserve::refill() {
   for (auto& part : parts_) {
     if (part.load() != nullptr) continue;

@@ -3,7 +3,7 @@
 #include <condition_variable>
 #include <mutex>
 
-// Clang's thread-safety attributes; other compilers see nothing.
+// Clang's thread-safety attributes; empty for other compilers.
 #if defined(__clang__)
 #define CAIRN_THREAD_ATTRIBUTE(x) __attribute__((x))
 #else
@@ -16,7 +16,7 @@
 
 namespace cairn {
 
-// A std::mutex whose use clang can check (-Wthread-safety).
+// A std::mutex that clang checks (-Wthread-safety).
 class CAIRN_THREAD_ATTRIBUTE(capability("mutex")) Mutex {
  public:
   void lock() CAIRN_THREAD_ATTRIBUTE(acquire_capability()) { mutex_.lock(); }
@@ -27,8 +27,8 @@ class CAIRN_THREAD_ATTRIBUTE(capability("mutex")) Mutex {
   std::mutex mutex_;
 };
 
-// A Mutex that a thread may hold for long in parts: give_way() lets those who wait have it first,
-// where unlocking and locking again would take it back before any of them has woken up.
+// A Mutex for long work in steps: give_way() lets waiting threads go first. Plain unlock and lock
+// would take the mutex back before a waiting thread wakes up.
 class CAIRN_THREAD_ATTRIBUTE(capability("mutex")) YieldingMutex {
  public:
   void lock() CAIRN_THREAD_ATTRIBUTE(acquire_capability()) {
@@ -42,7 +42,7 @@ class CAIRN_THREAD_ATTRIBUTE(capability("mutex")) YieldingMutex {
   }
 
  private:
-  // Who waits holds `next_` until it is the holder, so that nobody who comes this way passes it.
+  // A waiting thread holds `next_` until it has `holder_`, so that later ones queue behind it.
   void wait() {
     const std::lock_guard<std::mutex> next(next_);
     holder_.lock();

@@ -7,7 +7,7 @@
 namespace cairn {
 
 void FileControl::attach(msghdr& message, const PassedFiles& files) {
-  CAIRN_ASSERT(files.size() <= kMaxPassedFiles, "a message has room for so many files");
+  CAIRN_ASSERT(files.size() <= kMaxPassedFiles, "too many files for one message");
   if (files.empty()) return;
   message.msg_control = bytes_.data();
   message.msg_controllen = CMSG_SPACE(files.size() * sizeof(int));
@@ -27,7 +27,7 @@ void FileControl::make_room(msghdr& message) {
 }
 
 void FileControl::take(const msghdr& message, PassedFiles& files) {
-  msghdr received = message;  // CMSG_NXTHDR takes no const one
+  msghdr received = message;  // CMSG_NXTHDR takes no const pointer
   for (cmsghdr* part = CMSG_FIRSTHDR(&received); part != nullptr;
        part = CMSG_NXTHDR(&received, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;

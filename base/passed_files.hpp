@@ -11,21 +11,21 @@
 
 namespace cairn {
 
-// Open files that go along with a message over a Unix socket: the receiver has them as its own,
-// whatever it could open itself.
+// Open files sent with a message over a Unix socket. The receiver gets its own descriptors,
+// whatever its permissions.
 using PassedFiles = std::vector<std::shared_ptr<const FileDescriptor>>;
-// Of one message: a tier's memory each, and room to spare.
+// Per message: one for each tier's memory, and some spare.
 inline constexpr std::size_t kMaxPassedFiles = 8;
 
-// What a msghdr says of them (SCM_RIGHTS, unix(7)). Must outlive the message's sendmsg or recvmsg.
+// Control data of a msghdr (SCM_RIGHTS, unix(7)). Must outlive the sendmsg or recvmsg.
 class FileControl {
  public:
-  // They go with the first byte that is sent; at most kMaxPassedFiles.
+  // The files are sent with the first byte. At most kMaxPassedFiles.
   void attach(msghdr& message, const PassedFiles& files);
 
-  // Room for those that come. recvmsg takes MSG_CMSG_CLOEXEC besides.
+  // Makes room to receive files. Pass MSG_CMSG_CLOEXEC to recvmsg.
   void make_room(msghdr& message);
-  // Appends what recvmsg brought; what would be more than kMaxPassedFiles is closed.
+  // Appends the files that recvmsg received; closes any beyond kMaxPassedFiles.
   static void take(const msghdr& message, PassedFiles& files);
 
  private:

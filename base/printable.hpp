@@ -5,9 +5,9 @@
 
 namespace cairn {
 
-// Appends the text for a line that people and terminals read: every byte that is not printable
-// ASCII as \xNN, so that what comes from a file or a client neither forges a line nor steers a
-// terminal; a backslash and a quote have a backslash before them.
+// Appends text escaped for logs and terminals: bytes other than printable ASCII as \xNN, and a
+// backslash before backslashes and quotes. So data from files or clients cannot forge lines or
+// control a terminal.
 void append_printable(std::string& line, std::string_view text);
 std::string printable(std::string_view text);
 

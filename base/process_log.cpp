@@ -14,10 +14,10 @@ namespace {
 
 constexpr std::chrono::milliseconds kLastFlush{500};
 constexpr int kLastWordsMs = 1'000;
-// Should another program fill the pipe between the question whether there is room and the write.
+// If another program fills the pipe between poll() and write().
 constexpr unsigned kGiveUpAfterS = 2;
 
-// A thread that threw and a broken invariant know of no object but the process.
+// Global, because report_error() and write_last_words() have no other context.
 struct Current {
   std::mutex mutex;
   Logger* log = nullptr;
@@ -52,7 +52,7 @@ void report_error(std::string_view message, std::initializer_list<LogField> fiel
                              '\n';
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
   } catch (const std::bad_alloc&) {
-    constexpr std::string_view kNoMemory = "level=error msg=\"no memory for a line of the log\"\n";
+    constexpr std::string_view kNoMemory = "level=error msg=\"no memory for a log line\"\n";
     [[maybe_unused]] const ssize_t written =
         ::write(STDERR_FILENO, kNoMemory.data(), kNoMemory.size());
   }
@@ -60,13 +60,13 @@ void report_error(std::string_view message, std::initializer_list<LogField> fiel
 
 void write_last_words(std::string_view text) noexcept {
   {
-    // Whoever holds it may be waiting for a lock of this thread's.
+    // The holder of the mutex may wait for a lock of this thread.
     const std::unique_lock lock(current().mutex, std::try_to_lock);
     if (lock && current().log != nullptr) current().log->flush(kLastFlush);
   }
   pollfd reader{STDERR_FILENO, POLLOUT, 0};
   if (::poll(&reader, 1, kLastWordsMs) != 1) return;
-  // No more than a pipe that can be written to has room for.
+  // A writable pipe has room for at least this much.
   const std::string_view shown = text.substr(0, PIPE_BUF);
   ::alarm(kGiveUpAfterS);
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, shown.data(), shown.size());

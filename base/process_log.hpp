@@ -6,8 +6,8 @@
 
 namespace cairn {
 
-// Makes a log the one of the process: work of a thread that threw is told of there, and what is
-// queued in it is written before a broken invariant ends the process. There is one at a time.
+// Makes a Logger the process's log: exceptions in threads are logged there, and its queue is
+// written before a broken invariant aborts the process. At most one at a time.
 class ProcessLog {
  public:
   // Borrows the log.
@@ -17,12 +17,12 @@ class ProcessLog {
   ProcessLog& operator=(const ProcessLog&) = delete;
 };
 
-// An error of the process's log; where it has none, a line on stderr.
+// Logs an error to the process's log, or to stderr if there is none.
 void report_error(std::string_view message, std::initializer_list<LogField> fields,
                   const LogRate& rate = {}) noexcept;
 
-// Writes a text (one line and its end) to stderr from a process that is about to end, behind what
-// its log has queued. Takes no memory, and two seconds at most where nobody reads stderr.
+// Writes one line, with its line end, to stderr before the process ends, after the queued log
+// lines. Allocates no memory. Takes at most two seconds if nobody reads stderr.
 void write_last_words(std::string_view text) noexcept;
 
 }  // namespace cairn

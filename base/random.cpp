@@ -13,7 +13,7 @@ namespace cairn {
 void RandomBytes::fill(std::span<std::byte> out) {
   while (!out.empty()) {
     if (used_ == pool_.size()) {
-      // Above 256 bytes getrandom may answer with less than it was asked for.
+      // getrandom may return fewer bytes than requested above 256.
       for (std::size_t got = 0; got < pool_.size();) {
         const ssize_t n = ::getrandom(pool_.data() + got, pool_.size() - got, 0);
         CAIRN_ASSERT(n > 0 || errno == EINTR, "no random bytes: ids could be guessed");

@@ -7,8 +7,8 @@
 
 namespace cairn {
 
-// Unpredictable bytes from the operating system, fetched a page at a time: ids that a client must
-// not be able to guess. Not thread-safe: one a user, or under its user's lock.
+// Unpredictable bytes from the operating system, fetched a page at a time, for ids that clients
+// must not guess. Not thread-safe.
 class RandomBytes {
  public:
   void fill(std::span<std::byte> out);

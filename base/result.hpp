@@ -7,7 +7,7 @@
 
 namespace cairn {
 
-// A value or an Error. Asking a failed Result for its value is a broken invariant and aborts.
+// A value or an Error. Reading the value of a failed Result aborts.
 template <class T = void>
 class [[nodiscard]] Result : public boost::system::result<T, Error> {
  public:

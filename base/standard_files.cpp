@@ -11,7 +11,7 @@ namespace cairn {
 void open_standard_files() noexcept {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
     if (::fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
-    // The lowest number that is free, which is this one.
+    // open() returns the lowest free number, which is `fd`.
     if (::open("/dev/null", O_RDWR) != fd) std::abort();
   }
 }

@@ -6,7 +6,7 @@
 
 namespace cairn {
 
-// A number that cannot be mistaken for another kind of number.
+// A number with its own type.
 template <class Tag, class Rep = std::uint64_t>
 struct StrongId {
   Rep value{};

@@ -39,7 +39,7 @@ bool TaskThreads::try_post(Task task) {
     MutexLock lock(mutex_);
     if (tasks_.size() >= max_queued_) return false;
     tasks_.push_back(std::move(task));
-    // Under the lock: once the task has run, this may be gone.
+    // Under the lock: `this` may be destroyed once the task has run.
     posted_.notify_one();
   }
   return true;
@@ -50,7 +50,7 @@ void TaskThreads::work() {
     Task task;
     {
       MutexLock lock(mutex_);
-      // A task that runs may post another one.
+      // A running task may post another one.
       while (tasks_.empty() && !(stopping_ && running_ == 0)) posted_.wait(mutex_);
       if (tasks_.empty()) break;
       task = std::move(tasks_.front());

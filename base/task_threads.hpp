@@ -12,7 +12,7 @@
 
 namespace cairn {
 
-// Threads that run what is posted, oldest first. Thread-safe.
+// Threads that run posted tasks, oldest first. Thread-safe.
 class TaskThreads final : public Executor {
  public:
   struct Options {
@@ -20,21 +20,21 @@ class TaskThreads final : public Executor {
     std::uint32_t threads = 1;  // at least 1
     std::size_t max_queued = SIZE_MAX;
   };
-  // Throws std::system_error where there is no thread.
+  // Throws std::system_error if a thread cannot be started.
   explicit TaskThreads(const Options& options);
-  ~TaskThreads() override;  // as stop()
+  ~TaskThreads() override;  // calls stop()
   TaskThreads(const TaskThreads&) = delete;
   TaskThreads& operator=(const TaskThreads&) = delete;
 
   std::uint32_t workers() const override { return static_cast<std::uint32_t>(threads_.size()); }
-  // What it throws is told on stderr. REQUIRES: no bound was set.
+  // Logs exceptions of the task. REQUIRES: max_queued is not set.
   void post(Task task) override;
-  // False where so many wait as may; the task is then destroyed.
+  // Returns false, and destroys the task, if the queue is full.
   [[nodiscard]] bool try_post(Task task);
   void wait(Mutex& mutex, Condition& changed) override { changed.wait(mutex); }
   void sleep_for(Duration time) override { std::this_thread::sleep_for(time); }
-  // Runs what was posted until now, and what that posts, then ends the threads. REQUIRES: nobody
-  // else posts any more.
+  // Runs all posted tasks, and those that they post, then ends the threads. REQUIRES: no other
+  // thread posts.
   void stop();
 
  private:
@@ -43,7 +43,7 @@ class TaskThreads final : public Executor {
   const std::string name_;
   const std::size_t max_queued_;
   Mutex mutex_;
-  Condition posted_;  // or the end has come
+  Condition posted_;  // notified for a task or for stop()
   std::deque<Task> tasks_ CAIRN_GUARDED_BY(mutex_);
   std::uint32_t running_ CAIRN_GUARDED_BY(mutex_) = 0;
   bool stopping_ CAIRN_GUARDED_BY(mutex_) = false;

@@ -10,7 +10,7 @@
 namespace cairn {
 namespace {
 
-constexpr std::size_t kMaxNameBytes = 15;  // of the kernel's, without the zero
+constexpr std::size_t kMaxNameBytes = 15;  // kernel limit, without the terminating zero
 
 }  // namespace
 

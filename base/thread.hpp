@@ -11,11 +11,11 @@
 
 namespace cairn {
 
-// Says in the process's log that work of a thread threw. Takes no memory it cannot do without.
+// Logs an exception of a thread's work to the process's log. Allocates as little as possible.
 void report_thrown(std::string_view work, const char* what) noexcept;
 
-// Runs what must not take its thread, and with it the process, along when it throws; mostly that is
-// std::bad_alloc. True where it did not throw.
+// Runs `work` and logs any exception, mostly std::bad_alloc, instead of ending the thread and the
+// process. Returns true if nothing was thrown.
 template <class Work>
 bool guarded(std::string_view name, Work&& work) noexcept {
   try {
@@ -24,28 +24,28 @@ bool guarded(std::string_view name, Work&& work) noexcept {
   } catch (const std::exception& thrown) {
     report_thrown(name, thrown.what());
   } catch (...) {
-    report_thrown(name, "something that is no exception");
+    report_thrown(name, "an object that is not a std::exception");
   }
   return false;
 }
 
-// A thread with a name, which the system's tools show (its first 15 bytes). What its work throws
-// ends the thread and not the process. Joined at its end, after it was asked to stop.
+// A thread with a name for system tools (the first 15 bytes). An exception in its work ends the
+// thread, not the process. The destructor requests a stop and joins.
 class Thread {
  public:
   using Work = UniqueFunction<void(const std::stop_token&)>;
 
   Thread() = default;
-  // For the start of the server. Throws std::system_error, naming the thread, where there is none
-  // to be had (EAGAIN: pids.max of a container, RLIMIT_NPROC).
+  // For server start. Throws std::system_error with the thread's name if no thread can be started
+  // (EAGAIN: pids.max of a container, RLIMIT_NPROC).
   Thread(const std::string& name, Work work);
-  // For any other time. unavailable where there is none to be had.
+  // For any other time. Returns unavailable if no thread can be started.
   static Result<Thread> start(const std::string& name, Work work);
 
   bool joinable() const { return thread_.joinable(); }
   void request_stop() { thread_.request_stop(); }
   void join() { thread_.join(); }
-  // Nobody waits for its end any more: what it works on is its own.
+  // Afterwards nobody waits for it; it must own what it uses.
   void detach() { thread_.detach(); }
 
  private:

@@ -12,9 +12,8 @@ namespace cairn {
 template <class Signature>
 class UniqueFunction;
 
-// A callable that is moved, never copied, so that it can own what it will need (C++23's
-// std::move_only_function, which g++ 12 offers only there). Calling an empty one is a broken
-// invariant.
+// A move-only callable, so that it can own move-only state. Like C++23's std::move_only_function,
+// which g++ 12 has only in C++23 mode. Calling an empty one aborts.
 template <class R, class... Args>
 class UniqueFunction<R(Args...)> {
  public:
