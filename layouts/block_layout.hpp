@@ -11,17 +11,17 @@
 namespace cairn {
 
 // Blocks in memory or on disk: a geometry and the regions that hold it. Made by LayoutBuilder.
-// Move-only. Reading the object is thread-safe; the bytes belong to whoever owns the block at the
-// time.
+// Move-only. Reading the object is thread-safe; the bytes belong to the block's current owner.
 class BlockLayout {
  public:
   BlockLayout(BlockLayout&&) noexcept = default;
   BlockLayout& operator=(BlockLayout&&) noexcept = default;
 
-  // Several as one, see Geometry::joined. Borrows their memory, which must outlive it.
+  // Several layouts as one: see Geometry::joined(). Borrows their memory, which must outlive the
+  // result.
   static BlockLayout joined(std::span<const BlockLayout* const> parts);
 
-  // A run of layers of every block, see Geometry::with_layers. Borrows the memory.
+  // A range of layers of every block: see Geometry::with_layers(). Borrows the memory.
   struct Layers {
     std::uint64_t first = 0;
     std::uint64_t count = 0;
@@ -33,16 +33,15 @@ class BlockLayout {
   StorageKind storage_kind() const { return regions_.front().kind(); }
   int device_id() const { return regions_.front().device_id(); }
 
-  // The regions, in the geometry's order, each aligned to kRegionAlignment by absolute address (or
-  // file offset).
+  // The regions in the geometry's order, each aligned to kRegionAlignment by absolute address (or
+  // to kFileRegionAlignment by file offset).
   std::span<const RegionView> regions() const { return regions_; }
 
-  // The memory that it owns: one region that holds all of its own, or one for each; empty where it
-  // is borrowed.
+  // The memory it owns: one Region that holds all regions, or one each; empty if borrowed.
   std::span<const Region> owned() const { return owned_; }
   std::span<Region> owned() { return owned_; }
 
-  // The first byte at a location. REQUIRES: storage is not disk.
+  // REQUIRES: the storage is not disk.
   std::byte* address(PieceLocation location) const {
     return regions_[location.region].data() + location.offset_bytes;
   }
@@ -53,7 +52,7 @@ class BlockLayout {
 
   Geometry geometry_;
   std::vector<RegionView> regions_;
-  std::vector<Region> owned_;  // empty where the memory is borrowed
+  std::vector<Region> owned_;  // empty if the memory is borrowed
 };
 
 }  // namespace cairn

@@ -11,7 +11,7 @@
 namespace cairn {
 namespace {
 
-// Where a region starts, in the space it shares with others: memory, or its file.
+// A region's start in its address space or file.
 struct Place {
   int fd = -1;
   std::uint64_t start_bytes = 0;
@@ -43,7 +43,7 @@ Result<> check_count(const Geometry& geometry, std::size_t count) {
                     std::to_string(geometry.region_bytes()) + " bytes");
 }
 
-// What one region must be; `first` is the layout's first region.
+// Checks one region; `first` is the layout's first region.
 Result<> check_region(const Geometry& geometry, const RegionView& first, const RegionView& region,
                       std::size_t index) {
   const std::string name = "region " + std::to_string(index);
@@ -87,11 +87,12 @@ Result<> check_overlap(const Geometry& geometry, std::span<const RegionView> reg
   return {};
 }
 
-// How one allocation is cut: blocks then really start at multiples of the shape's alignment.
+// How one allocation is cut into regions, so that blocks start at multiples of the shape's
+// alignment.
 struct Cut {
   std::uint64_t alignment = 0;
   std::uint64_t stride_bytes = 0;      // from region to region
-  std::uint64_t allocation_bytes = 0;  // with room to start at a multiple of the alignment
+  std::uint64_t allocation_bytes = 0;  // includes slack to align the start
 };
 
 Result<Cut> cut_for(const Geometry& geometry, StorageKind kind) {
@@ -100,7 +101,7 @@ Result<Cut> cut_for(const Geometry& geometry, StorageKind kind) {
   const auto stride = checked_align_up(geometry.region_bytes(), alignment);
   const auto before_last = stride ? checked_mul(*stride, regions - 1) : std::nullopt;
   auto total = before_last ? checked_add(*before_last, geometry.region_bytes()) : std::nullopt;
-  // A file starts at offset 0, memory anywhere.
+  // A file starts at offset 0; memory may start anywhere.
   if (total && kind != StorageKind::disk) total = checked_add(*total, alignment - 1);
   if (!total || *total > kMaxLayoutBytes) {
     return Error{ErrorCode::impossible_shape, std::to_string(regions) + " regions of " +
@@ -116,7 +117,7 @@ using Allocate = UniqueFunction<Result<Region>(std::uint64_t size_bytes)>;
 
 }  // namespace
 
-// Makes layouts of checked parts; the only one who may.
+// The only code that creates layouts; checks their parts first.
 class LayoutAssembler {
  public:
   static Result<BlockLayout> from_regions(const Geometry& geometry,
@@ -163,7 +164,7 @@ class LayoutAssembler {
   }
 
  private:
-  // The regions one after the other, from the first place in `memory` that is aligned.
+  // Places regions one after another, from the first aligned address in `memory`.
   static Result<BlockLayout> cut_up(const Geometry& geometry, const Cut& cut, Region memory) {
     const std::uint64_t start = place_of(memory.view()).start_bytes;
     std::uint64_t offset = checked_align_up(start, cut.alignment).value() - start;
@@ -217,7 +218,7 @@ BlockLayout BlockLayout::layers(Layers which) const {
 
 namespace {
 
-// The last step, for memory that is yet to be allocated.
+// The last step if memory still has to be allocated.
 auto allocation(Result<Geometry> geometry, StorageKind kind, Allocate allocate) {
   return [geometry = std::move(geometry), kind,
           allocate = std::move(allocate)]() mutable -> Result<BlockLayout> {

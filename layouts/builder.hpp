@@ -1,8 +1,8 @@
 #pragma once
 
-// The type-state builder of a BlockLayout: each step is a type, offers only the steps that may
-// follow, and is used up by taking one (&&-qualified members), so a wrong order does not compile
-// and the use of a step already taken is found by clang-tidy's bugprone-use-after-move.
+// Type-state builder of a BlockLayout. Each step is a type of its own, offers only the steps that
+// may follow, and is consumed by the next (&&-qualified members). So a wrong order does not
+// compile, and clang-tidy's bugprone-use-after-move finds a step used twice.
 //
 //   auto layout = LayoutBuilder()
 //                     .config(shape)
@@ -10,8 +10,8 @@
 //                     .allocate_device(runtime, {})
 //                     .build();                          // Result<BlockLayout>
 //
-// An error of any step is kept and answered by build(), so a chain needs one check. Memory is
-// allocated by build(), not before, and all of it goes back where build() fails.
+// build() returns the first error of any step, so a chain needs one check. build() also allocates
+// the memory, and frees all of it on failure.
 
 #include <cstdint>
 #include <filesystem>
@@ -28,20 +28,20 @@
 
 namespace cairn {
 
-// Each region starts at a multiple of this, by absolute address: wide vector loads and device
-// copies want 256 to 512 bytes, and 512 is the granule of device allocators.
+// Each region starts at a multiple of this address: wide vector loads and device copies prefer 256
+// to 512 bytes, and device allocators use granules of 512.
 inline constexpr std::uint64_t kRegionAlignment = 512;
-// The same for offsets in a file: what direct I/O needs on every common disk.
+// The same for file offsets: what direct I/O needs on common disks.
 inline constexpr std::uint64_t kFileRegionAlignment = 4096;
 
-// Shape, layout and memory are there.
+// Has shape, layout and memory.
 class [[nodiscard]] BackedLayout {
  public:
   BackedLayout(BackedLayout&&) noexcept = default;
   BackedLayout& operator=(BackedLayout&&) = delete;
 
-  // Errors: those of the steps; impossible, with the sizes, where the regions given do not fit the
-  // geometry; what the allocation answers.
+  // Errors: those of the steps; impossible, with the sizes, if the given regions do not fit the
+  // geometry; those of the allocation.
   Result<BlockLayout> build() &&;
 
  private:
@@ -51,8 +51,8 @@ class [[nodiscard]] BackedLayout {
   Assemble assemble_;
 };
 
-// Shape and layout are there: memory is next. Memory of its own is one allocation, cut into
-// regions. Runtime and registry are borrowed until build().
+// Has shape and layout; memory is next. Allocated memory is one allocation, cut into regions.
+// Borrows runtime and registry until build().
 class [[nodiscard]] PlacedLayout {
  public:
   PlacedLayout(PlacedLayout&&) noexcept = default;
@@ -61,18 +61,18 @@ class [[nodiscard]] PlacedLayout {
   BackedLayout allocate_system() &&;
   BackedLayout allocate_pinned(DeviceRuntime& runtime, DeviceRuntime::PinnedOptions options) &&;
   BackedLayout allocate_device(DeviceRuntime& runtime, DeviceRuntime::DeviceOptions options) &&;
-  // Memory of that kind from elsewhere.
+  // Uses the caller's allocator for memory of this kind.
   using Allocate = UniqueFunction<Result<Region>(std::uint64_t size_bytes)>;
   BackedLayout allocate_by(StorageKind kind, Allocate allocate) &&;
   BackedLayout allocate_unified(DeviceRuntime& runtime, int device_id) &&;
   BackedLayout allocate_disk(std::filesystem::path path) &&;
 
-  // One region for each of the geometry's, in its order; longer ones are used in part. Views are
+  // One region per region of the geometry, in its order; longer ones are used in part. Views are
   // borrowed: their memory must outlive the layout.
   BackedLayout with_memory_regions(std::vector<RegionView> regions) &&;
   BackedLayout with_memory_regions(std::vector<Region> regions) &&;
-  // One memory with the regions at these places of it; without any they lie as in memory that is
-  // allocated. Errors: what `memory` answers, which build() runs.
+  // Places the regions at `parts` of one memory; without `parts` as in an allocation. build() calls
+  // `memory` and returns its errors.
   BackedLayout within(UniqueFunction<Result<Region>()> memory,
                       std::vector<RegionView::Part> parts) &&;
   BackedLayout with_registered_regions(const RegionRegistry& registry,
@@ -84,7 +84,7 @@ class [[nodiscard]] PlacedLayout {
   Result<Geometry> geometry_;
 };
 
-// A shape is there: a layout is next.
+// Has a shape; a layout is next.
 class [[nodiscard]] ConfiguredLayout {
  public:
   ConfiguredLayout(ConfiguredLayout&&) noexcept = default;
@@ -100,7 +100,7 @@ class [[nodiscard]] ConfiguredLayout {
   LayoutConfig config_;
 };
 
-// Nothing is there yet: the shape is first.
+// Empty; the shape is first.
 class [[nodiscard]] LayoutBuilder {
  public:
   LayoutBuilder() = default;

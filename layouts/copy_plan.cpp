@@ -8,16 +8,15 @@
 namespace cairn {
 namespace {
 
-// True where the pieces of one layer and block touch.
+// True if the pieces of one layer and block are contiguous.
 bool outer_touch(const Geometry& g) { return g.config().outer_dim == 1 || g.outers_touch(); }
 
-// True where a block is one run. The layers of a layer-separate layout lie in regions of their own.
+// True if a block is contiguous. A layer-separate layout has one region per layer.
 bool layers_touch(const Geometry& g) {
   return outer_touch(g) && (g.config().num_layers == 1 || g.kind() == LayoutKind::fully_contiguous);
 }
 
-// How a block falls into runs that are contiguous on both sides: layers * outers of them, each
-// `run_bytes` long.
+// Splits a block into layers * outers runs of `run_bytes`, contiguous on both sides.
 struct Runs {
   std::uint64_t layers = 1;
   std::uint64_t outers = 1;
@@ -32,7 +31,7 @@ Runs runs_of(const Geometry& a, const Geometry& b) {
   return {layers, outers, a.piece_bytes()};
 }
 
-// Blocks source, source+1, … that go to destination, destination+1, …
+// Blocks source, source+1, … go to destination, destination+1, …
 struct BlockRange {
   std::uint64_t source = 0;
   std::uint64_t destination = 0;
@@ -50,13 +49,13 @@ std::vector<BlockPair> sorted_by_source(std::span<const BlockPair> pairs) {
   return sorted;
 }
 
-// True where a source goes to several destinations, so that what joins is not side by side in the
-// order by source.
+// True if a source goes to several destinations. Then spans that join may not be neighbours when
+// sorted by source.
 bool fans_out(std::span<const BlockPair> sorted) {
   return std::ranges::adjacent_find(sorted, {}, &BlockPair::source) != sorted.end();
 }
 
-// Ranges ordered by source. Where blocks do not join, each is a range of its own.
+// Ranges sorted by source. If blocks do not join, each is its own range.
 std::vector<BlockRange> ranges_of(std::span<const BlockPair> sorted, bool blocks_join,
                                   const Geometry& source, const Geometry& destination) {
   std::vector<BlockRange> ranges;
@@ -81,7 +80,7 @@ bool touch(const CopySpan& a, const CopySpan& b) {
          a.destination.offset_bytes + a.size_bytes == b.destination.offset_bytes;
 }
 
-// Joins what touches. REQUIRES: what touches is side by side.
+// Joins contiguous spans. REQUIRES: contiguous spans are neighbours in the vector.
 void join(std::vector<CopySpan>& spans, std::size_t first) {
   std::size_t last = first;
   for (std::size_t i = first + 1; i < spans.size(); ++i) {
@@ -99,10 +98,10 @@ void sort_by_source(std::span<CopySpan> spans) {
                     [](const CopySpan& span) { return std::tie(span.source, span.destination); });
 }
 
-// The distance between the sides is the same along a run, so runs that touch become neighbours.
+// The distance between the sides is constant along a run, so contiguous spans become neighbours.
 void sort_by_distance(std::span<CopySpan> spans) {
   std::ranges::sort(spans, {}, [](const CopySpan& span) {
-    // Modulo 2^64: it is only compared.
+    // Wraps around; only compared.
     const std::uint64_t distance = span.destination.offset_bytes - span.source.offset_bytes;
     return std::tuple(span.source.region, span.destination.region, distance,
                       span.source.offset_bytes);
@@ -127,7 +126,7 @@ void plan_copy(const Geometry& source, const Geometry& destination,
                      destination.locate({range.destination, layer, outer}),
                      range.count * runs.run_bytes});
   };
-  // Nested as the source is laid out, so that the spans come in its order and need no sorting.
+  // Loops follow the source's layout, so that spans are generated in source order.
   if (source.kind() == LayoutKind::fully_contiguous) {
     for (const BlockRange& range : ranges) {
       for (std::uint64_t layer = 0; layer < runs.layers; ++layer) {
@@ -148,7 +147,7 @@ void plan_copy(const Geometry& source, const Geometry& destination,
     }
   }
   if (!fans_out(sorted)) {
-    // Only the last block of one outer index and the first of the next can still touch.
+    // Only the last block of one outer index and the first of the next can still join.
     join(spans, first);
     return;
   }

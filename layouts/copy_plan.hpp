@@ -8,7 +8,7 @@
 
 namespace cairn {
 
-// A run of bytes that is contiguous on both sides.
+// Bytes that are contiguous on both sides.
 struct CopySpan {
   PieceLocation source;
   PieceLocation destination;
@@ -22,15 +22,14 @@ struct BlockPair {
   std::uint32_t destination = 0;
 };
 
-// What to copy so that each pair's destination block holds its source block's bytes: every byte
-// exactly once, in the fewest spans (two runs that touch on both sides are one), ordered by source.
-// Padding is not copied. Appends to `spans`. REQUIRES: same_shape of both, block numbers within
-// bounds, no destination block twice.
+// Plans the copy of each pair's source block to its destination block: every byte once, in the
+// fewest spans, sorted by source, without padding. Appends to `spans`. REQUIRES: same_shape();
+// block numbers in bounds; no destination block twice.
 void plan_copy(const Geometry& source, const Geometry& destination,
                std::span<const BlockPair> pairs, std::vector<CopySpan>& spans);
 
-// The same for one block, in canonical order [layer][outer][page][inner]: where its bytes lie, with
-// runs that touch joined. Appends.
+// A block's bytes in canonical order [layer][outer][page][inner], with contiguous runs joined.
+// Appends to `spans`.
 struct BlockSpan {
   PieceLocation location;
   std::uint64_t size_bytes = 0;

@@ -10,7 +10,7 @@
 namespace cairn {
 namespace {
 
-// REQUIRES: validate(), which has seen that the padded sizes fit.
+// REQUIRES: validate(), which checks that padded sizes fit.
 std::uint64_t padded(const LayoutConfig& config, std::uint64_t size_bytes) {
   return checked_align_up(size_bytes, config.alignment).value();
 }
@@ -77,7 +77,7 @@ Result<> check_slots(const LayoutConfig& config, SlotSpacing spacing) {
   const auto with_header = checked_add(block_bytes(config), spacing.header_bytes);
   const auto slot = with_header ? checked_align_up(*with_header, spacing.alignment) : std::nullopt;
   const auto file = slot ? checked_mul(*slot, config.num_blocks / spacing.files + 1) : std::nullopt;
-  // A slot is left over for what a file has before its first.
+  // Reserves one slot for the bytes before a file's first slot.
   if (file && *file <= kMaxLayoutBytes - *slot) return {};
   return Error{ErrorCode::impossible_shape,
                std::to_string(config.num_blocks) + " slots of " +

@@ -7,7 +7,7 @@
 namespace cairn {
 namespace {
 
-// Collects what is wrong, so that a person mends a shape once and not field by field.
+// Collects all errors, so that a person can fix a shape at once, not field by field.
 class Complaints {
  public:
   struct Range {
@@ -33,7 +33,7 @@ class Complaints {
   std::string text_;
 };
 
-// Every layout pads whole runs of pieces, so none takes more than one that pads every piece.
+// Upper bound for every layout: as if each piece were padded.
 bool fits_file_offset(const LayoutConfig& config) {
   const auto piece =
       checked_product({config.page_size, config.inner_dim, config.dtype_width_bytes});
