@@ -21,7 +21,7 @@ void Mailbox::bring(std::shared_ptr<Mailbox> to, std::optional<T> value) noexcep
       return;
     }
   }
-  // Where there is no memory even for that, the connection is closed.
+  // If memory runs out here, expire() closes the connection.
   const std::shared_ptr<Mailbox> kept = to;
   const bool posted = guarded("answer", [&] {
     kept->inbox_->post([to = std::move(to), value = std::move(value)]() mutable {

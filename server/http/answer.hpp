@@ -7,9 +7,9 @@ namespace cairn::http {
 
 class Mailbox;
 
-// What a connection has asked for, to be given exactly once, from any thread, whenever; harmless
-// where the connection or the server is gone by then. One that is destroyed uncalled says so to the
-// connection, which answers 500.
+// The answer to something that a connection waits for. Call it exactly once, at any time, from any
+// thread. It is a no-op if the connection or the server is gone. If it is destroyed without a call,
+// the connection answers 500.
 template <class T>
 class Answer {
  public:
@@ -22,7 +22,7 @@ class Answer {
   ~Answer() {
     if (mailbox_ != nullptr) drop();
   }
-  // A second answer is a broken invariant.
+  // REQUIRES: not called before.
   void operator()(T value);
 
  private:

@@ -52,7 +52,7 @@ std::span<std::byte> BodyBuffer::room(std::size_t max_bytes) {
 
 void BodyBuffer::expect(std::size_t bytes) {
   CAIRN_ASSERT(data_ == nullptr, "what has arrived would be forgotten");
-  // Where there is no memory for it, it may have come back by the time that the bytes are there.
+  // If there is no memory now, there may be some when the bytes arrive.
   if (bytes + kBodyPadding <= SizeBucketPool::kMaxBytes) {
     reserve_small(bytes);
   } else if (memory_.announce(bytes)) {
@@ -93,7 +93,8 @@ bool BodyBuffer::reserve(std::size_t bytes) {
   if (bytes <= capacity_) return true;
   const bool in_bucket = data_ == nullptr || !small_.empty();
   if (announced_bytes_ == 0 && in_bucket && reserve_small(bytes)) return true;
-  // At least doubled: what was outgrown stays the scope's until clear(), and is no more than this.
+  // At least doubles: outgrown buffers stay allocated until clear(), and together are no larger
+  // than this one.
   const std::size_t capacity =
       bytes <= announced_bytes_
           ? announced_bytes_
@@ -117,7 +118,7 @@ bool BodyBuffer::reserve_small(std::size_t bytes) {
   } else if (!small_.upgrade(bytes + kBodyPadding)) {
     return false;
   }
-  // All of the bucket is used, so all of it has to be kept at the next growth.
+  // The whole bucket is used, so the next growth must keep all of it.
   const bool whole = small_.upgrade(small_.capacity_bytes()).has_value();
   CAIRN_ASSERT(whole, "a bucket does not hold what it has room for");
   data_ = small_.data();

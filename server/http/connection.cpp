@@ -15,16 +15,16 @@
 namespace cairn::http {
 namespace {
 
-// Read beyond the longest head, so that a usual body and what is pipelined come with it.
+// Read beyond the longest head, so that a typical body and pipelined requests arrive with it.
 constexpr std::size_t kReadAheadBytes = 16 * 1024;
-// Read at once where a request begins: a head with a usual body, as a match of 64 keys of 32 bytes
-// in JSON. More of a large body would only have to be copied into its place.
+// First read of a request: a head with a typical body, such as a match of 64 keys of 32 bytes in
+// JSON. More of a large body would only be copied again.
 constexpr std::size_t kFirstReadBytes = 8 * 1024;
-// A client that is still sending when we close would have our response cut off by its kernel: it
-// gets this long to read it, and to send this much.
+// If we close while a client still sends, its kernel discards our response. So we give it this long
+// to read the response, and let it send this much.
 constexpr std::uint32_t kLingerMs = 2'000;
 constexpr std::uint64_t kLingerBytes = 256 * 1024 * 1024;
-// 0.2 ms of copying: how long one connection may keep its thread from the others.
+// 0.2 ms of copying: how long one connection may keep the thread from the others.
 constexpr std::uint64_t kTurnBytes = 2 * 1024 * 1024;
 
 }  // namespace
@@ -115,7 +115,7 @@ bool Connection::wait_for_request() {
     return false;
   }
   place_->waits(asked_ ? WaitsFor::request : WaitsFor::first_request, idle_since_);
-  // A handshake is read like a head, and has as long.
+  // A handshake has the same timeout as a head.
   deadline_ = idle_since_ + std::chrono::milliseconds(stream_.in_handshake()
                                                           ? shared_.limits.header_timeout_ms
                                                           : shared_.limits.idle_timeout_ms);
@@ -128,7 +128,7 @@ bool Connection::read_head() {
     case ParseState::done:
       return begin_request();
     case ParseState::need_more:
-      if (is_idle()) return wait_for_request();  // an empty line was all there was
+      if (is_idle()) return wait_for_request();  // only an empty line arrived
       if (!head_deadline_) {
         const TimePoint now = shared_.clock.now();
         head_deadline_ = now + std::chrono::milliseconds(shared_.limits.header_timeout_ms);
@@ -198,7 +198,7 @@ bool Connection::begin_request() {
   try {
     plan = session_->begin(head());
   } catch (const std::exception& thrown) {
-    // One request's failure, and this thread serves many connections.
+    // An exception fails one request only: this thread serves many connections.
     shared_.log.error(
         "a request failed at its head",
         {{"why", thrown.what()}, {"trace_id", trace_context(head().traceparent).trace_id}});
@@ -235,7 +235,7 @@ void Connection::end_request() {
   response_ = Response{};
   answered_ = false;
   request_open_ = false;
-  // What this request had no use for must not be taken for the next one's.
+  // Files left over from this request must not reach the next one.
   stream_.close_files();
   static_cast<void>(stream_.files_refused());
   idle_since_ = shared_.clock.now();
@@ -289,7 +289,7 @@ void Connection::close() noexcept {
 void Connection::expire(TimePoint now) {
   if (mailbox_->has_lost_one() || has_lost_client()) return close();
   if (state_ == State::place) {
-    // Later, as it may have others send their answers, which end them.
+    // Posted, because run() may send held answers, which may close other connections.
     return boost::asio::post(shared_.io, [self = shared_from_this()] {
       if (self->state_ == State::place) self->run();
     });
@@ -301,12 +301,12 @@ void Connection::expire(TimePoint now) {
     close();
     return;
   }
-  // Answered by on_input, unless what was waited for has come just now.
+  // on_input() answers with 408, unless data has arrived just now.
   expired_ = true;
   stream_.cancel();
 }
 
-// While a request is worked on nothing reads the socket.
+// Asks the kernel, because nothing reads the socket while a request is handled.
 bool Connection::has_lost_client() const {
   switch (state_) {
     case State::place:
@@ -324,8 +324,8 @@ bool Connection::has_lost_client() const {
     case Stream::End::none:
       return false;
     case Stream::End::sends_no_more:
-      // Over TCP a client that was killed looks the same as one that reads on, which says so mostly
-      // by `Connection: close`.
+      // Over TCP, a killed client looks like one that has only stopped sending. The latter usually
+      // says `Connection: close`.
       return response_.endless ||
              (state_ == State::handler && !stream_.passes_files() && parser_->keep_alive());
     case Stream::End::gone:
@@ -374,7 +374,7 @@ void Connection::on_input(const boost::system::error_code& error, std::size_t by
     });
     if (!refused) return close();
   } else if (error) {
-    return close();  // the client has gone, or sends no more where more was due
+    return close();  // the client is gone, or stopped sending too early
   } else if (state_ == State::collect_large) {
     body_.commit(bytes);
     body_left_ -= bytes;

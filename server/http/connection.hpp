@@ -27,8 +27,8 @@ namespace cairn::http {
 
 class Connection;
 
-// What the connections of one network thread share. Used on that thread only, but for the inbox and
-// the traffic.
+// Shared by the connections of one network thread. Used on that thread only, except inbox and
+// traffic.
 struct ConnectionShared {
   ConnectionShared(const HttpLimits& limits_in, Handler& handler_in, const Clock& clock_in,
                    Logger& log_in, BodyMemory& bodies_in, const PassedFileCount& files_in,
@@ -49,7 +49,7 @@ struct ConnectionShared {
   Logger& log;
   BodyMemory& bodies;
   const PassedFileCount& files;
-  const TlsIdentity* tls;  // null: plain
+  const TlsIdentity* tls;  // null: no TLS
   TrafficCount traffic;
   DateLine date;
   bool draining = false;
@@ -57,11 +57,11 @@ struct ConnectionShared {
   HeldAnswers held;
 };
 
-// One client's connection: reads requests one after the other, has each answered by the handler and
-// writes the answers in that order.
+// One client's connection. Reads requests one after another, lets the handler answer each, and
+// writes the answers in order.
 //
-// A state machine driven by run(): each state's step either moves on or leaves a wait behind, for
-// the socket or for an Answer. One that is given while run() is on the stack is only noted.
+// A state machine: run() executes steps until one has to wait for the socket or for an Answer. An
+// Answer that arrives during run() is only stored.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(ConnectionShared& shared, std::unique_ptr<Place> place);
@@ -69,69 +69,69 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // False where the system refuses.
+  // Returns false if the system refuses.
   bool open(Peer peer);
   void start();
-  // Ends what has waited past its deadline, and what its client no longer waits for.
+  // Ends a wait past its deadline, and closes if the client is gone.
   void expire(TimePoint now);
-  // Another connection is to have its place; it stays where it has something to do.
+  // Closes to make room for another connection, unless it is busy.
   void give_way();
   void close_if_idle();
-  // The answer that was held leaves now.
+  // Sends the held answer.
   void send_held();
-  // Whatever is in progress is lost.
+  // Drops everything in progress.
   void close() noexcept;
 
  private:
   friend class Mailbox;
   enum class State : std::uint8_t {
     head,           // reading a request's head, or waiting for it
-    place,          // beyond the limit of connections, it may soon be within it
+    place,          // above the connection limit; may soon get a place
     collect,        // reading a body of known length into input_
-    collect_large,  // and one that is too long for that into body_
+    collect_large,  // reading a longer one into body_
     chunks,         // reading a chunked body into body_
-    room,           // an Upload is to say where the body goes
-    fill,           // reading the body there
-    handler,        // the handler is to answer
-    answer,         // it has
-    pieces,         // a Download is to give bytes
+    room,           // waiting for an Upload's memory
+    fill,           // reading the body into that memory
+    handler,        // waiting for the handler
+    answer,         // the handler has answered
+    pieces,         // waiting for a Download's bytes
     held,           // the answer waits for the end of the thread's turn
     send,           // writing
-    skip,           // reading the rest of a short body that nobody wants
-    linger,         // reading until the client has closed, so that it gets our last response
+    skip,           // reading the rest of a short, unwanted body
+    linger,         // reading until the client closes, so that it gets our last response
     closed,
   };
   using Memory = Result<std::span<const iovec>>;
 
-  // What throws here, out of memory mostly, costs this connection: its thread serves others.
+  // An exception, mostly for lack of memory, closes this connection only: the thread serves others.
   void run();
   void begin();
   RequestHead& head() { return parser_->head(); }
-  bool step();  // false where something has to be waited for
+  bool step();  // false if it must wait
 
   // From one request to the next (connection.cpp).
   bool read_head();
-  // No byte of a request is there.
+  // True if no byte of a request has arrived.
   bool is_idle() const;
   bool wait_for_request();
-  // False where the request waits for a place of its own; beyond_limit says whether it has one.
+  // Returns false if the request must wait for a place; beyond_limit tells whether it has one.
   bool find_place();
   bool begin_request();
   void next_request();
   void end_request();
   void begin_linger();
   bool linger();
-  void wait_input();  // for bytes into input_
+  void wait_input();  // reads into input_
   void wait_input(std::span<std::byte> room);
   void wait_readable();
   void wait_writable();
   void on_input(const boost::system::error_code& error, std::size_t bytes);
   void set_deadline(std::uint32_t timeout_ms);
   bool has_lost_client() const;
-  // From here on the client has to keep the least rate.
+  // From now on the client must keep the minimum rate.
   void begin_body();
   void wait_for_body();
-  // True where other connections are to have their turn; run() goes on after them.
+  // Returns true if it is the other connections' turn; run() continues after them.
   bool turn_used_up(std::size_t bytes);
 
   // A request's body (connection_body.cpp).
@@ -151,7 +151,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool say_continue();
   std::span<const std::byte> take_arrived_body();
 
-  // Its response (connection_response.cpp).
+  // The response (connection_response.cpp).
   bool begin_answer();
   void add_body();
   bool hold();
@@ -163,11 +163,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void add_chunk(std::span<const iovec> pieces);
   bool end_endless();
   void answer_with(Response&& response);
-  // The machinery's own answer; the connection is closed after it.
+  // Answers with an error of the HTTP machinery, then closes the connection.
   bool refuse(unsigned status, ErrorCode code, std::string detail);
   bool fail_upload(const Error& why);
-  // What an Answer brings. Only one is ever waited for, and only close() stops waiting for it: then
-  // it is void, and false.
+  // Delivers an Answer. At most one is awaited, and only close() stops the wait: then these ignore
+  // it and return false.
   bool take_answer(std::optional<Response>&& response);
   bool take_answer(std::optional<Memory>&& memory);
 
@@ -179,8 +179,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   InputBuffer input_;
   State state_ = State::head;
   bool running_ = false;
-  bool asked_ = false;    // for something: not its first request any more
-  bool expired_ = false;  // the deadline has passed: what was waited for was cancelled
+  bool asked_ = false;    // has begun a request before
+  bool expired_ = false;  // the deadline has passed and the wait was cancelled
   std::optional<TimePoint> deadline_;
   Patience patience_;
   TimePoint idle_since_;
@@ -190,12 +190,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<RequestParser> parser_;
   std::optional<TimePoint> head_deadline_;
   std::optional<TimePoint> place_deadline_;
-  bool request_open_ = false;  // Session::finished is owed
+  bool request_open_ = false;  // Session::finished() is due
   TimePoint began_;
   bool keep_alive_ = true;
   bool continue_due_ = false;    // the client waits for a 100 before it sends the body
-  bool body_unread_ = false;     // the client may be sending what nobody will read
-  std::uint64_t body_left_ = 0;  // of a body of known length: not yet taken from input_ or socket
+  bool body_unread_ = false;     // the client may still send a body that nobody reads
+  std::uint64_t body_left_ = 0;  // known length only: bytes not taken from input_ or socket
   const std::byte* body_start_ = nullptr;  // in input_
   std::uint64_t collect_limit_bytes_ = 0;
   BodyBuffer body_;
@@ -206,7 +206,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Its response.
   bool answered_ = false;
   Response response_;
-  std::uint64_t download_left_ = 0;  // bytes not yet given
+  std::uint64_t download_left_ = 0;  // bytes that the Download still owes
   bool head_sent_ = false;
   bool chunked_ = false;  // each write is a chunk
   std::string chunk_head_;

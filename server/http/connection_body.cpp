@@ -6,15 +6,15 @@
 namespace cairn::http {
 namespace {
 
-// The rest of an unwanted body up to this length is read and thrown away, which is cheaper for both
-// sides than a new connection.
+// Up to this length, the rest of an unwanted body is read and discarded: cheaper for both sides
+// than a new connection.
 constexpr std::uint64_t kSkipBytes = 64 * 1024;
 
 std::string over_limit(std::uint64_t limit_bytes) {
   return "the body is longer than the " + std::to_string(limit_bytes) + " bytes allowed here";
 }
 
-// What a chunked body is expected to have: a match of 32 keys in JSON.
+// A typical chunked body: a match of 32 keys in JSON.
 constexpr std::size_t kUsualChunkedBytes = 4096 - kBodyPadding;
 
 }  // namespace
@@ -57,7 +57,7 @@ void Connection::leave_body() {
   }
 }
 
-// Consumes what input_ holds of the body.
+// Consumes the part of the body that is in input_.
 std::span<const std::byte> Connection::take_arrived_body() {
   const auto bytes = static_cast<std::size_t>(std::min<std::uint64_t>(input_.size(), body_left_));
   const std::span<const std::byte> arrived = input_.data().first(bytes);
@@ -92,7 +92,7 @@ bool Connection::read_chunks() {
     case ParseState::need_more:
       if (continue_due_) return say_continue();
       input_.compact(body_start_);
-      if (input_.room().empty()) break;  // one chunk's own head fills it
+      if (input_.room().empty()) break;  // one chunk's head fills the buffer
       wait_for_body();
       wait_input();
       return false;

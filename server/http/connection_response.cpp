@@ -74,7 +74,7 @@ bool Connection::begin_answer() {
   download_left_ = 0;
   if (with_body && response_.download != nullptr) {
     download_left_ = response_.endless ? kEndless : response_.download_bytes;
-    // The head goes with the first bytes, in one write.
+    // Send the head with the first bytes, in one write.
     if (download_left_ > 0) return ask_pieces();
   } else if (with_body) {
     add_body();
@@ -82,7 +82,7 @@ bool Connection::begin_answer() {
   return hold();
 }
 
-// A short one is copied, as one piece costs the kernel less than two.
+// Copies a short body: one piece costs the kernel less than two.
 void Connection::add_body() {
   if (response_.body.size() > kCopiedBodyBytes) {
     return out_.add(response_.body.data(), response_.body.size());
@@ -94,7 +94,7 @@ void Connection::add_body() {
 
 bool Connection::hold() {
   state_ = State::send;
-  // Alone on its thread, it has nobody to wait for.
+  // Alone on its thread, there is nobody to wait for.
   if (shared_.connections.size() == 1) return true;
   if (shared_.clock.now() - began_ > HeldAnswers::kQuick) return true;
   if (shared_.held.empty()) {

@@ -10,7 +10,7 @@ void HeldAnswers::add(std::shared_ptr<Connection> connection, TimePoint now) {
 }
 
 void HeldAnswers::release() {
-  // One that goes on may begin its next request, and find that answers are due.
+  // A connection may begin its next request, find answers due, and call this again.
   if (!leaving_.empty()) return;
   leaving_.swap(held_);
   for (const auto& connection : leaving_) connection->send_held();

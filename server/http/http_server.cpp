@@ -73,7 +73,7 @@ class HttpServer::Impl {
 
   bool drain(std::uint32_t timeout_ms) {
     for (const auto& thread : threads_) thread->drain();
-    // To the system clock: gcc 12's thread sanitizer does not see the wait on the steady one.
+    // The system clock, because gcc 12's thread sanitizer does not see waits on the steady one.
     const auto end = std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms);
     if (places_.wait_none(end) && unix_places_.wait_none(end)) return true;
     for (const auto& thread : threads_) thread->cut_connections();
@@ -81,9 +81,9 @@ class HttpServer::Impl {
   }
 
  private:
-  // One thread accepts and deals the connections out in turn. With an acceptor a thread on one port
-  // (SO_REUSEPORT) the kernel deals by hash: a few connections may all fall to one thread, and a
-  // second server could join the port unnoticed.
+  // One thread accepts and hands out connections round-robin. With one acceptor per thread
+  // (SO_REUSEPORT) the kernel would distribute by hash: a few connections may all get the same
+  // thread, and a second server could join the port unnoticed.
   void accept_from(ListeningSocket socket) {
     threads_.front()->listen(std::move(socket), [this](Peer& peer) {
       if (peer.family == AF_UNIX && !unix_access_.allows(peer.fd.get())) {
@@ -112,12 +112,12 @@ class HttpServer::Impl {
   UnixAccess unix_access_;
   std::optional<UnixSocketFile> unix_file_;
   std::atomic<std::uint64_t> accepted_{0};
-  std::size_t next_ = 0;  // of the accepting thread
+  std::size_t next_ = 0;  // used by the accepting thread
   std::vector<std::unique_ptr<NetworkThread>> threads_;
 };
 
 Result<> check_listen(const ListenConfig& listen) {
-  // Any free port of it, for a moment.
+  // Checks the address with any free port.
   CAIRN_TRY(listen_tcp(listen.host, 0));
   if (listen.unix_path.empty()) return {};
   const auto folder = std::filesystem::absolute(listen.unix_path).parent_path();

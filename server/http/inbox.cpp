@@ -13,7 +13,7 @@ void Inbox::post(UniqueFunction<void()> task) {
 void Inbox::close() {
   MutexLock lock(mutex_);
   io_ = nullptr;
-  // The system gives the number of an ended thread to a new one.
+  // The system may reuse the id of an ended thread.
   thread_ = std::thread::id();
 }
 

@@ -9,13 +9,13 @@
 
 namespace cairn::http {
 
-// How other threads reach a network thread. Shared with whoever may still call when the thread has
-// long ended: what arrives after `close` is dropped. Thread-safe.
+// Lets other threads run tasks on a network thread. Shared, because callers may outlive the thread:
+// tasks posted after close() are dropped. Thread-safe.
 class Inbox {
  public:
   explicit Inbox(boost::asio::io_context& io) : io_(&io) {}
 
-  // From now on the calling thread is the one that reads it.
+  // Makes the calling thread the network thread.
   void open_on_this_thread() { thread_ = std::this_thread::get_id(); }
   bool on_thread() const {
     return thread_.load(std::memory_order_relaxed) == std::this_thread::get_id();

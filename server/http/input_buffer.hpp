@@ -8,9 +8,8 @@
 
 namespace cairn::http {
 
-// What has arrived on a connection and is not yet used up: a fixed piece of memory that never
-// moves, so that views into it hold until `compact` or `clear`. kBodyPadding bytes after every part
-// of it are readable.
+// Bytes that have arrived on a connection and are not used yet. The memory never moves, so views
+// stay valid until compact() or clear(). kBodyPadding bytes after any part of it are readable.
 class InputBuffer {
  public:
   explicit InputBuffer(std::size_t capacity_bytes);
@@ -18,18 +17,18 @@ class InputBuffer {
   std::span<const std::byte> data() const { return {memory_.get() + begin_, end_ - begin_}; }
   std::size_t size() const { return end_ - begin_; }
   bool empty() const { return begin_ == end_; }
-  // Where the next bytes go.
+  // Room for the next bytes.
   std::span<std::byte> room() { return {memory_.get() + end_, capacity_ - end_}; }
-  // The bytes that data() could grow to without anything moving.
+  // How large data() can become without moving.
   std::size_t reach() const { return capacity_ - begin_; }
 
-  // `bytes` were written to room().
+  // Call after writing `bytes` to room().
   void commit(std::size_t bytes) { end_ += bytes; }
-  // data()'s first bytes are used up; they stay readable.
+  // Drops the first bytes of data(); they stay readable.
   void consume(std::size_t bytes) { begin_ += bytes; }
-  // Moves data() down to `to`, which points at or before it, into this buffer.
+  // Moves data() to `to`, a position in this buffer at or before it.
   void compact(const std::byte* to);
-  // Moves data() down to the start.
+  // Moves data() to the start of the buffer.
   void compact() { compact(memory_.get()); }
   void clear() { begin_ = end_ = 0; }
 

@@ -10,7 +10,7 @@
 namespace cairn::http {
 namespace {
 
-// readv and writev refuse a longer list.
+// readv and writev reject longer lists.
 constexpr std::size_t kWindowPieces = IOV_MAX;
 
 }  // namespace

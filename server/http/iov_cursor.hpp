@@ -9,24 +9,24 @@
 
 namespace cairn::http {
 
-// A walk over scattered memory, in the pieces that one readv or writev takes. Borrows the memory,
-// copies the list. Keeps its capacity when cleared.
+// Iterates over scattered memory, in batches for readv and writev. Borrows the memory, copies the
+// list. clear() keeps the capacity.
 class IovCursor {
  public:
   void clear();
   // `bytes` may be 0.
   void add(const void* data, std::size_t bytes);
-  // The pieces' first bytes, up to `limit_bytes` in all.
+  // Adds the first `limit_bytes` of the pieces.
   void add_pieces(std::span<const iovec> pieces, std::uint64_t limit_bytes);
 
   bool empty() const { return bytes_ == 0; }
-  // What is left, in all.
+  // Total bytes left.
   std::uint64_t bytes() const { return bytes_; }
-  // The next pieces, as many as one system call takes; not empty unless the cursor is.
+  // The next pieces, as many as one system call takes; empty only if the cursor is.
   std::span<iovec> window();
   // REQUIRES: bytes <= this->bytes()
   void advance(std::uint64_t bytes);
-  // Writes `data`'s first bytes into the memory and advances; returns how many fitted.
+  // Copies the start of `data` into the memory and advances. Returns the number of bytes copied.
   std::size_t fill(std::span<const std::byte> data);
 
  private:

@@ -17,12 +17,12 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 
 constexpr int kBacklog = 1024;
-// One turn of the loop; the connections already open get theirs in between.
+// Per turn of the loop, so that open connections get their turn in between.
 constexpr int kAcceptsPerTurn = 64;
-// For others to have gone, which takes their threads one turn.
+// Time for other connections to leave, which takes their threads one turn.
 constexpr std::chrono::milliseconds kPause{1};
 
-// An address that is in use or not there yet may be had later; what may not be used stays so.
+// Failures that may pass, such as an address in use, are unavailable; others are impossible.
 Error cannot_listen(const std::string& what, int number) {
   const bool may_pass = number == EADDRINUSE || number == EADDRNOTAVAIL || number == ENOBUFS ||
                         number == ENOMEM || number == EMFILE || number == ENFILE;
@@ -44,8 +44,8 @@ Result<ListeningSocket> listen_tcp(const std::string& host, std::uint16_t port) 
     const tcp::endpoint endpoint = entry.endpoint();
     const int family = endpoint.protocol().family();
     FileDescriptor fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
-    // Connections of the server before this one may still be in TIME_WAIT. No SO_REUSEPORT: with it
-    // a second server would silently share the port.
+    // Connections of the previous server may still be in TIME_WAIT. No SO_REUSEPORT: a second
+    // server could share the port silently.
     const int on = 1;
     if (!fd || ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
         ::bind(fd.get(), endpoint.data(), static_cast<socklen_t>(endpoint.size())) != 0 ||
@@ -86,12 +86,12 @@ Result<UnixSocketFile> UnixSocketFile::listen(const std::string& path, const Uni
   }
 
   FileDescriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  // Linux gives the file the rights of the socket: there is no moment in which others may connect.
+  // Linux gives the file the mode of the socket, so others cannot connect too early.
   if (!fd || ::fchmod(fd.get(), S_IRUSR | S_IWUSR) != 0 ||
       ::bind(fd.get(), endpoint.data(), size) != 0) {
     return cannot_listen(where, errno);
   }
-  // Others come in from the listen on, and by then the file says who.
+  // Others can connect only after listen(); set the file's rights before.
   if (access.group && ::chown(path.c_str(), static_cast<uid_t>(-1), *access.group) != 0) {
     const Error why =
         cannot_listen(where + ": its group cannot be " + std::to_string(*access.group), errno);
@@ -174,7 +174,7 @@ void Listener::accept_waiting() {
     }
     if (errno == EAGAIN) break;
     if (errno == ECONNABORTED || errno == EINTR) continue;
-    // The socket stays readable: to wait for it at once would be to spin.
+    // The socket stays readable, so waiting at once would spin. resume() waits again.
     return log_.warning("cannot accept a connection", {{"reason", std::strerror(errno)}});
   }
   if (socket_.is_open()) wait();

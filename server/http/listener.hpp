@@ -17,18 +17,18 @@
 
 namespace cairn::http {
 
-// A socket that listens.
 struct ListeningSocket {
   FileDescriptor fd;
   int family = 0;
-  std::uint16_t port = 0;  // the one taken; TCP only
+  std::uint16_t port = 0;  // the actual port; TCP only
 };
 
-// `host` is a name or an address; the first address that can be listened on is taken.
+// `host` is a name or an address. Uses the first address that it can listen on.
 Result<ListeningSocket> listen_tcp(const std::string& host, std::uint16_t port);
 
-// A Unix socket whose file goes with this object, with the rights that the access takes. One of a
-// dead server is replaced; that of a live one, and a file that is no socket, is an error.
+// A Unix socket and its file, which the destructor removes. The file's mode depends on `access`.
+// listen() replaces the socket of a dead server; a live server's socket, or another file, is an
+// error.
 class UnixSocketFile {
  public:
   static Result<UnixSocketFile> listen(const std::string& path, const UnixAccess& access);
@@ -42,18 +42,19 @@ class UnixSocketFile {
 
   std::string path_;  // empty once moved from
   std::uint64_t device_ = 0;
-  std::uint64_t inode_ = 0;  // another server's file at our path is not ours to remove
+  std::uint64_t inode_ = 0;  // do not remove another server's file at our path
   ListeningSocket socket_;
 };
 
-// Accepts on one network thread and hands the connections out.
+// Accepts connections on one network thread and hands them out.
 class Listener {
  public:
-  // False: there is no room for it yet. It is handed over again soon, and before any other.
+  // Returns false if there is no room yet. The listener then offers the same connection again soon,
+  // before any other.
   using Taker = UniqueFunction<bool(Peer&)>;
   Listener(boost::asio::io_context& io, ListeningSocket socket, Taker taker, Logger& log);
-  // Waits for who comes, where it does not wait already. To be called again and again: it stops
-  // where there is no file descriptor or no memory to be had.
+  // Waits for connections unless it already does. Call it periodically: accepting stops when file
+  // descriptors or memory run out.
   void resume();
   void close();
 
@@ -67,7 +68,7 @@ class Listener {
   const int family_;
   boost::asio::posix::basic_stream_descriptor<Executor> socket_;
   bool waits_ = false;
-  std::optional<Peer> held_;  // has no room yet
+  std::optional<Peer> held_;  // waits for room
   boost::asio::basic_waitable_timer<std::chrono::steady_clock,
                                     boost::asio::wait_traits<std::chrono::steady_clock>, Executor>
       pause_;

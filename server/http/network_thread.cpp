@@ -6,8 +6,8 @@
 namespace cairn::http {
 namespace {
 
-// All time-outs of a thread hang on one timer: a deadline for each operation would cost two system
-// calls a request. This is how late one may be noticed.
+// One timer per thread checks all timeouts: a timer per operation would cost two system calls per
+// request. Timeouts are noticed at most this late.
 constexpr std::chrono::milliseconds kTick{100};
 
 }  // namespace
@@ -20,7 +20,7 @@ NetworkThread::NetworkThread(const Parts& parts)
 
 NetworkThread::~NetworkThread() {
   if (!thread_.joinable()) return;
-  // Closed first, so that nothing arrives after the loop has run dry.
+  // Close the inbox first, so that nothing arrives after the loop has ended.
   shared_.inbox->post([this] {
     shared_.inbox->close();
     shared_.draining = true;
@@ -44,14 +44,14 @@ void NetworkThread::start() {
 void NetworkThread::run() {
   shared_.inbox->open_on_this_thread();
   tick();
-  // What threw was one connection's; the loop goes on with the others.
+  // An exception belongs to one connection; continue with the others.
   while (!guarded("network", [this] { shared_.io.run(); })) {
   }
 }
 
 void NetworkThread::tick() {
   turned_.store(true, std::memory_order_relaxed);
-  // First, so that whatever throws below there is a next one.
+  // Rearm first, so that an exception below does not stop the timer.
   timer_.expires_after(kTick);
   timer_.async_wait([this](auto error) {
     if (!error && work_.owns_work()) tick();
@@ -60,7 +60,7 @@ void NetworkThread::tick() {
   const TimePoint now = shared_.clock.now();
   for (auto next = shared_.connections.begin(); next != shared_.connections.end();) {
     const std::shared_ptr<Connection> connection = (next++)->second;
-    connection->expire(now);  // may remove itself, and no other
+    connection->expire(now);  // may remove this connection, but no other
   }
 }
 

@@ -14,7 +14,7 @@
 
 namespace cairn::http {
 
-// One thread with an event loop of its own and the connections that live on it.
+// A thread with an event loop, and the connections on it.
 class NetworkThread {
  public:
   struct Parts {
@@ -24,21 +24,21 @@ class NetworkThread {
     Logger& log;
     BodyMemory& bodies;
     const PassedFileCount& files;
-    const TlsIdentity* tls;  // null: plain
+    const TlsIdentity* tls;  // null: no TLS
   };
   explicit NetworkThread(const Parts& parts);
-  ~NetworkThread();  // cuts what is left
+  ~NetworkThread();  // cuts the remaining connections
 
-  // Before start.
+  // Call before start().
   void listen(ListeningSocket socket, Listener::Taker taker);
-  void start();  // throws std::system_error where there is no thread
+  void start();  // throws std::system_error if no thread can be started
 
-  // From any thread:
+  // Thread-safe:
   void adopt(Peer peer, std::unique_ptr<Place> place);
   void drain();
   void cut_connections();
   const TrafficCount& traffic() const { return shared_.traffic; }
-  // It has gone round its loop since the last call.
+  // Returns true if the loop has run since the last call.
   bool has_turned() { return turned_.exchange(false, std::memory_order_relaxed); }
 
  private:

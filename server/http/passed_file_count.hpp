@@ -9,18 +9,19 @@
 
 namespace cairn::http {
 
-// The open files that clients have passed and that anybody here still holds: who may connect to the
-// Unix socket passes some before a token is asked for, and the process may have only so many.
+// Counts the open files that clients passed and the server still holds. Whoever may connect to the
+// Unix socket can pass files before authentication, and a process can have only a limited number.
 // Thread-safe.
 class PassedFileCount {
  public:
   explicit PassedFileCount(std::uint32_t most) : most_(most) {}
 
-  // For those of one message. Threads that ask at once may go over by a message each.
+  // True if there is room for the files of one message. Concurrent callers may each exceed the
+  // limit by one message.
   bool has_room() const {
     return open_->load(std::memory_order_relaxed) + kMaxPassedFiles <= most_;
   }
-  // The same file, counted until nobody has it. May outlive this object.
+  // Wraps the file so that it counts until its last reference is gone. May outlive this object.
   PassedFiles::value_type counted(PassedFiles::value_type file) const {
     const FileDescriptor* const raw = file.get();
     open_->fetch_add(1, std::memory_order_relaxed);

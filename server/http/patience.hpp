@@ -8,10 +8,10 @@
 
 namespace cairn::http {
 
-// How long a connection waits for its client while a body arrives or a response leaves: `grace_ms`
-// at a time without a byte, and in all no longer than `grace_ms` and what the bytes moved so far
-// may take at the least rate. A client that keeps trickling ends as one that stands still does;
-// time that the server itself takes is not counted.
+// How long a connection waits for its client while a body arrives or a response leaves: at most
+// `grace_ms` without a byte, and in total at most `grace_ms` plus the time that the bytes moved so
+// far take at the minimum rate. So a client that trickles bytes times out like one that stops. Time
+// that the server itself takes is not counted.
 class Patience {
  public:
   struct Limits {
@@ -24,13 +24,13 @@ class Patience {
     left_ = std::chrono::milliseconds(limits.grace_ms);
     waiting_ = false;
   }
-  // The wait that begins now ends there at the latest.
+  // Starts a wait and returns its deadline.
   TimePoint wait(TimePoint now) {
     waited_since_ = now;
     waiting_ = true;
     return now + std::min<Duration>(left_, std::chrono::milliseconds(limits_.grace_ms));
   }
-  // So many bytes came of the wait, if there was one.
+  // Ends the wait, if there is one.
   void waited(TimePoint now) {
     if (!waiting_) return;
     waiting_ = false;
@@ -43,7 +43,7 @@ class Patience {
   }
 
  private:
-  // Of a stream without an end, so that the sum has one.
+  // Limit for endless streams, so that the sum cannot overflow.
   static constexpr std::chrono::hours kMost{24};
   Limits limits_;
   Duration left_{};

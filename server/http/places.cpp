@@ -65,7 +65,7 @@ Places::Taken Places::take(TimePoint now) {
   {
     MutexLock lock(mutex_);
     place->beyond_limit_ = within_ >= most_;
-    // More than one where some that were told had something to do.
+    // More than one, if some that were asked to leave were busy.
     while (place->beyond_limit_ && beyond_ >= kBeyond && !soon && !none) {
       Place* const first = first_to_leave(true, Place::kWorks);
       none = first == nullptr;

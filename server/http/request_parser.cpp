@@ -16,9 +16,9 @@ using beast::http::field;
 using beast::http::verb;
 using ReadError = beast::http::error;
 
-// Before one request: RFC 9112, 2.2 asks for one at the least.
+// Before one request. RFC 9112, 2.2 asks for at least one.
 constexpr std::uint32_t kMostEmptyLines = 8;
-// A chunk's size with its line ends takes no more, unless it is padded.
+// Size of a chunk's line with its line ends, unless padded.
 constexpr std::uint64_t kChunkLineBytes = 16;
 
 std::string_view text_of(std::span<const std::byte> bytes) {
@@ -27,14 +27,13 @@ std::string_view text_of(std::span<const std::byte> bytes) {
 
 std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
 
-// "http://host:port/path" as a client of a proxy would say it; of the usual "/path" there is no
-// host.
+// "http://host:port/path" as sent to a proxy, or the usual "/path" without a host.
 struct Target {
   std::optional<std::string_view> host = {};
   std::string_view path;
   std::string_view query = {};
 };
-// Nothing where it is none of the forms that a server is asked for things in (RFC 9112, 3.2).
+// Returns nullopt for forms that a server does not accept (RFC 9112, 3.2).
 std::optional<Target> split_target(verb method, std::string_view target) {
   if (target.find('#') != std::string_view::npos) return std::nullopt;
   Target found{.path = target};
@@ -47,7 +46,7 @@ std::optional<Target> split_target(verb method, std::string_view target) {
     target.remove_prefix(colon + 3);
     const std::size_t path = std::min(target.find_first_of("/?"), target.size());
     found = {.host = target.substr(0, path), .path = target.substr(path)};
-    // No host, or a user beside it (RFC 9110, 4.2.1 and 4.2.4).
+    // No host, or user information (RFC 9110, 4.2.1 and 4.2.4).
     if (path == 0 || found.host->find('@') != std::string_view::npos) return std::nullopt;
   }
   const std::size_t mark = std::min(found.path.find('?'), found.path.size());
@@ -56,7 +55,8 @@ std::optional<Target> split_target(verb method, std::string_view target) {
   return found;
 }
 
-// "HTTP/2.0", say, ends the line; Beast also fails so at what is no version, or behind a known one.
+// True for "HTTP/2.0", for example. Beast reports the same error for text that is no version, or
+// for text after a known one.
 bool names_another_version(std::string_view head) {
   const std::string_view line = head.substr(0, head.find_first_of("\r\n"));
   const std::string_view word = line.substr(line.rfind(' ') + 1);
@@ -65,8 +65,8 @@ bool names_another_version(std::string_view head) {
          digit(word[7]) && word != "HTTP/1.0" && word != "HTTP/1.1";
 }
 
-// Where Beast has joined the lines of a folded value: in memory of its own, or from the first line
-// that is not empty. `rest` is what is read, from the name on.
+// True if Beast has joined the lines of a folded value: in its own memory, or from the first line
+// that is not empty. `rest` is the input from the field's name on.
 bool is_folded(std::string_view rest, std::size_t name_bytes, std::string_view value) {
   constexpr std::size_t kLeastFold = 4;  // a colon, the line's end and a space
   const std::less<> before;
@@ -77,14 +77,14 @@ bool is_folded(std::string_view rest, std::size_t name_bytes, std::string_view v
          std::string_view(colon, gap_bytes).find('\r') != std::string_view::npos;
 }
 
-// A coding behind chunked would hide where the body ends; one before it is only not known here.
+// A coding after chunked would hide where the body ends; one before it is only unsupported.
 bool ends_in_chunked(std::string_view codings) {
   constexpr std::string_view kChunked = "chunked";
   const std::size_t start = codings.rfind(',') + 1;
   std::string_view last = codings.substr(start);
   last.remove_prefix(std::min(last.find_first_not_of(" \t"), last.size()));
   if (!beast::iequals(last, beast::string_view(kChunked.data(), kChunked.size()))) return false;
-  // Named twice it would have been applied twice.
+  // Named twice, it would have been applied twice.
   return start == 0 || !ends_in_chunked(codings.substr(0, start - 1));
 }
 
@@ -109,7 +109,7 @@ Method method_of(verb v) {
   }
 }
 
-// A second one would be read by another program as the one that counts.
+// Rejects a second field: another program might use that one.
 void take_once(std::string_view& field, std::string_view value, beast::error_code& ec) {
   if (field.data() != nullptr) ec = ReadError::bad_field;
   field = value;
@@ -122,14 +122,14 @@ RequestParser::RequestParser(std::uint32_t max_header_bytes)
       header_left_bytes_(max_header_bytes),
       framing_left_bytes_(max_header_bytes) {
   header_limit(max_header_bytes);
-  // Bodies are counted by whoever takes them.
+  // The code that takes a body checks its size.
   body_limit(boost::none);
 }
 
 ParseState RequestParser::state_of(const Error& ec) const {
   if (ec == ReadError::need_more) return ParseState::need_more;
   if (ec == ReadError::body_limit) return ParseState::body_too_large;
-  // Beast's bound on a folded value has the same error.
+  // Beast reports its limit on folded values with the same error.
   if (ec == ReadError::header_limit && reading_.size() >= max_header_bytes_) {
     return ParseState::header_too_large;
   }
@@ -153,11 +153,11 @@ bool RequestParser::skip_empty_lines(InputBuffer& input) {
 ParseState RequestParser::read_head(InputBuffer& input) {
   if (!begun()) {
     if (!skip_empty_lines(input)) return ParseState::malformed;
-    // The first half of an empty line is no request yet.
+    // Half of an empty line is not a request yet.
     if (text_of(input.data()) == "\r") return ParseState::need_more;
   }
-  // Beast reads the request line and some fields and leaves the rest for the next call; its own
-  // limit starts anew with each of them.
+  // Beast may read only the request line and some fields, and leaves the rest for the next call.
+  // Its own limit starts again with each call.
   reading_ = input.data();
   Error ec;
   const std::size_t used = put({reading_.data(), reading_.size()}, ec);
@@ -169,7 +169,7 @@ ParseState RequestParser::read_head(InputBuffer& input) {
     const bool full = input.size() >= header_left_bytes_;
     return found == ParseState::need_more && full ? ParseState::header_too_large : found;
   }
-  // RFC 9112, 3.2: one whose host is in doubt is refused.
+  // RFC 9112, 3.2: refuse a request whose host is unclear.
   if (host_fields_ > 1 || (host_fields_ == 0 && !http10_)) return ParseState::no_host;
   head_.chunked = chunked();
   if (!head_.chunked) {
@@ -213,13 +213,13 @@ void RequestParser::on_request_impl(verb v, Text, Text target, int version, Erro
 }
 
 void RequestParser::on_field_impl(field f, Text name, Text value, Error& ec) {
-  // RFC 9112, 5.2 has servers refuse them.
+  // RFC 9112, 5.2: servers refuse folded fields.
   const auto* const end = reinterpret_cast<const char*>(reading_.data() + reading_.size());
   if (is_folded({name.data(), end}, name.size(), view(value))) {
     ec = ReadError::bad_obs_fold;
     return;
   }
-  if (body_ != nullptr) return;  // a trailer: none means anything to us
+  if (body_ != nullptr) return;  // trailers are ignored
   switch (f) {
     case field::host:
       ++host_fields_;
@@ -258,15 +258,15 @@ void RequestParser::on_field_impl(field f, Text name, Text value, Error& ec) {
       }
       return;
     case field::transfer_encoding:
-      // RFC 9112, 6.1: what has passed one that speaks 1.0 is not framed by it.
+      // RFC 9112, 6.1: the framing of HTTP/1.0 with Transfer-Encoding is unreliable.
       if (http10_ || !ends_in_chunked(view(value))) {
         ec = ReadError::bad_transfer_encoding;
       } else if (!beast::iequals(value, "chunked")) {
-        // Taken for plain bytes, another coding would be stored as something it is not.
+        // Another coding would be stored as if it were plain bytes.
         ec = boost::system::errc::make_error_code(boost::system::errc::not_supported);
       }
       return;
-    case field::unknown:  // none of those that Beast knows
+    case field::unknown:  // not known to Beast
       if (beast::iequals(name, "Last-Event-ID")) head_.last_event_id = view(value);
       if (beast::iequals(name, "traceparent")) head_.traceparent = view(value);
       return;
@@ -277,7 +277,7 @@ void RequestParser::on_field_impl(field f, Text name, Text value, Error& ec) {
 
 void RequestParser::on_chunk_header_impl(std::uint64_t size, Text extensions, Error& ec) {
   framing_left_bytes_ += kChunkLineBytes;
-  // Where Beast takes any byte between quotes, others take a line's end for one.
+  // Beast takes any byte between quotes, but others may see the end of a line there.
   const auto is_control = [](unsigned char c) { return (c < ' ' && c != '\t') || c == 0x7f; };
   if (std::ranges::any_of(extensions, is_control)) ec = ReadError::bad_chunk_extension;
   if (size > body_limit_bytes_ - body_->size()) ec = ReadError::body_limit;
@@ -290,7 +290,7 @@ std::size_t RequestParser::on_chunk_body_impl(std::uint64_t, Text bytes, Error& 
   return bytes.size();
 }
 
-// Bodies of a known length do not pass through the parser, and requests have no others.
+// The parser reads only requests, and no bodies of known length.
 std::size_t RequestParser::on_body_impl(Text, Error&) {
   invariant_broken("a body is not given to the parser", "its bytes would be lost");
 }

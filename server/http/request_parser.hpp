@@ -17,26 +17,25 @@ enum class ParseState : std::uint8_t {
   header_too_large,
   body_too_large,
   out_of_memory,
-  no_host,              // more than one Host field, or HTTP/1.1 without any
-  unknown_coding,       // a Transfer-Encoding with more than chunked
+  no_host,              // more than one Host field, or HTTP/1.1 without one
+  unknown_coding,       // a Transfer-Encoding other than chunked
   unknown_expectation,  // an Expect other than 100-continue
 };
 
-// Reads one request: its head first, then, where it is chunked, its body. Makes no copies: the
-// head's views point into the buffer it reads from. One parser a request.
+// Parses one request: its head, then its body if that is chunked. Copies nothing: the head's views
+// point into the input buffer. Use one parser per request.
 class RequestParser final : private boost::beast::http::basic_parser<true> {
  public:
   explicit RequestParser(std::uint32_t max_header_bytes);
 
-  // Consumes `input` up to the end of the head. A few empty lines before it are passed over: some
-  // clients send one after a body (RFC 9112, 2.2).
+  // Consumes `input` up to the end of the head. Skips a few empty lines first, because some clients
+  // send one after a body (RFC 9112, 2.2).
   ParseState read_head(InputBuffer& input);
-  // Consumes chunks of `input`, of which there is at least a byte, and appends what they hold to
-  // `body`; done at the body's end.
+  // Consumes chunks from `input` and appends their data to `body`; done at the body's end.
   ParseState read_chunks(InputBuffer& input, BodyBuffer& body, std::uint64_t limit_bytes);
 
   bool begun() const { return got_some(); }
-  // Whole once read_head is done.
+  // Complete once read_head() is done.
   RequestHead& head() { return head_; }
   bool keep_alive() const { return basic_parser::keep_alive() && !closes_; }
   bool http10() const { return http10_; }
@@ -64,13 +63,13 @@ class RequestParser final : private boost::beast::http::basic_parser<true> {
   RequestHead head_;
   std::uint32_t empty_lines_ = 0;
   bool http10_ = false;
-  bool closes_ = false;  // after the answer, whatever else the Connection field says
+  bool closes_ = false;  // after the answer; overrides other Connection options
   bool expects_continue_ = false;
   std::uint32_t host_fields_ = 0;
-  bool absolute_target_ = false;        // its host counts, not the field's
-  std::span<const std::byte> reading_;  // what is being read
+  bool absolute_target_ = false;        // its host overrides the Host field
+  std::span<const std::byte> reading_;  // current input
   BodyBuffer* body_ = nullptr;
-  // What lines of chunks and trailers may still take: beyond a few bytes for each chunk, a head's.
+  // Bytes left for chunk lines and trailers: a few per chunk, and the limit of a head.
   std::uint64_t framing_left_bytes_;
   std::uint64_t body_limit_bytes_ = 0;
 };

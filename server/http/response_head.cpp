@@ -7,9 +7,9 @@
 namespace cairn::http {
 namespace {
 
-// A page of another origin can ask for any address: its browser is told not to take what comes for
-// a script, nor to let the page's process have it (no answer here allows another origin to read
-// it).
+// A page of another origin can request any address. These fields stop its browser from using an
+// answer as a script, and from loading it into the page's process. No answer allows another origin
+// to read it.
 constexpr std::string_view kForBrowsers =
     "X-Content-Type-Options: nosniff\r\nCross-Origin-Resource-Policy: same-origin\r\n";
 
@@ -24,7 +24,7 @@ void append_number(std::string& out, std::uint64_t number) {
 std::string_view DateLine::at(std::int64_t unix_ms) {
   const std::int64_t unix_s = unix_ms / 1000;
   if (unix_s == unix_s_) return line_;
-  // By hand: strftime writes the names of the process's locale.
+  // Not strftime, which uses the locale of the process.
   static constexpr std::string_view kDays = "SunMonTueWedThuFriSat";
   static constexpr std::string_view kMonths = "JanFebMarAprMayJunJulAugSepOctNovDec";
   const auto time = static_cast<std::time_t>(unix_s);

@@ -42,7 +42,7 @@ std::optional<tcp::endpoint> end_of(int fd, AskForEnd ask) {
   return end;
 }
 
-// An IPv4 address as such, also where the socket is one of IPv6.
+// Shows an IPv4 address as such, even on an IPv6 socket.
 std::string text_of(const ip::address& address) {
   if (address.is_v6() && address.to_v6().is_v4_mapped()) {
     return ip::make_address_v4(ip::v4_mapped, address.to_v6()).to_string();
@@ -74,11 +74,11 @@ msghdr message_of(std::span<iovec> pieces) {
 
 bool Stream::open(Peer peer, const TlsIdentity* identity) {
   auto ends = ends_of(peer);
-  if (!ends) return false;  // gone already
+  if (!ends) return false;  // already closed
   ends_ = std::move(*ends);
   const bool is_tcp = peer.family != AF_UNIX;
   if (is_tcp) {
-    // A response is one write, and must not wait for the acknowledgement of the one before.
+    // A response is one write and must not wait for the acknowledgement of the previous one.
     const int on = 1;
     ::setsockopt(peer.fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   }
@@ -109,7 +109,7 @@ Stream::Moved Stream::try_read(std::span<iovec> room) {
       ::recvmsg(socket_.native_handle(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   const Moved moved = outcome_of(bytes);
   if (has_room && bytes >= 0) take_files_of(message);
-  // The kernel closes what has no room here, or in the process.
+  // The kernel closes files for which there is no room here or in the process.
   if (takes_files_ && (message.msg_flags & MSG_CTRUNC) != 0 && arrived_.size() < kMaxPassedFiles) {
     files_refused_ = true;
   }

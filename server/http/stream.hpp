@@ -23,7 +23,7 @@
 
 namespace cairn::http {
 
-// The bytes that a network thread has moved. Written by that thread only.
+// Bytes moved by a network thread. Written by that thread only.
 struct alignas(kLinePairBytes) TrafficCount {
   std::atomic<std::uint64_t> received{0};
   std::atomic<std::uint64_t> sent{0};
@@ -34,62 +34,62 @@ struct alignas(kLinePairBytes) TrafficCount {
 };
 static_assert(has_pairs_of_its_own<TrafficCount>);
 
-// An accepted connection, not yet on its thread.
+// An accepted connection that no network thread has taken yet.
 struct Peer {
   FileDescriptor fd;
   int family = 0;  // AF_INET, AF_INET6 or AF_UNIX
 };
 
-// One connection's socket, TCP or Unix, plain or under TLS: attempts that never block, and waits.
-// Used on its network thread only.
+// One connection's socket, TCP or Unix, plain or TLS: attempts that never block, and waits. Used on
+// its network thread only.
 class Stream {
  public:
   enum class Outcome : std::uint8_t { moved, would_block, ended };
   struct Moved {
     Outcome outcome = Outcome::ended;
-    std::size_t bytes = 0;  // more than 0 where moved
+    std::size_t bytes = 0;  // greater than 0 if moved
   };
 
   Stream(boost::asio::io_context& io, TrafficCount& traffic, const PassedFileCount& files)
       : io_(io), socket_(io), traffic_(traffic), files_(files) {}
-  // Under TLS where there is an identity and the connection is not a Unix socket's, whose owner is
-  // known. False where the system refuses.
+  // Uses TLS if there is an identity, but not on Unix sockets, whose peer is known. Returns false
+  // if the system refuses.
   bool open(Peer peer, const TlsIdentity* identity);
-  // The client has still to show that it speaks TLS.
+  // True until the TLS handshake is complete.
   bool in_handshake() const { return tls_ != nullptr && !tls_->is_established(); }
 
-  // Open files go along with the bytes: over a Unix socket, where only those connect who may.
+  // True if open files may be passed: on Unix sockets, where access is restricted.
   bool passes_files() const { return passes_files_; }
   const ConnectionEnds& ends() const { return ends_; }
-  // Those that have come since the last call.
+  // The files that have arrived since the last call.
   PassedFiles arrived_files() { return std::exchange(arrived_, {}); }
-  // Some were closed as they came, for want of room in the count of them, since the last call.
+  // True if files were closed on arrival since the last call, because their count was at its limit.
   bool files_refused() { return std::exchange(files_refused_, false); }
-  // Those that are there, or still come, are closed at once.
+  // Closes the files that have arrived, and any that still come.
   void close_files() {
     arrived_.clear();
     takes_files_ = false;
   }
   void take_files() { takes_files_ = passes_files_; }
-  // These go with the next byte that is written.
+  // The files go with the next byte that is written.
   void pass_files(PassedFiles files);
 
-  // What the kernel tells of the client, whether or not all that it sent was read.
+  // What the kernel reports about the client, even if unread data is left.
   enum class End : std::uint8_t {
     none,
-    sends_no_more,  // it has shut its sending side, or over TCP it may have closed
-    gone,           // it takes nothing either
+    sends_no_more,  // has shut down sending; over TCP it may have closed
+    gone,           // does not receive either
   };
   End end_of_client() const;
-  // Something that was not read yet.
+  // True if there is unread data.
   bool has_input() const;
 
-  // At least one byte of room, or of pieces.
+  // REQUIRES: at least one byte of room, or of pieces.
   Moved try_read(std::span<iovec> room);
   Moved try_write(std::span<iovec> pieces);
 
-  // `handler(error, bytes)`. Costs no system call of its own where the last such read did not fill
-  // its room, as the kernel then tells of the next byte by itself.
+  // `handler(error, bytes)`. Costs no extra system call if the last such read did not fill its
+  // room, because the kernel then reports the next byte by itself.
   template <class Handler>
   void async_read(std::span<std::byte> room, Handler&& handler) {
     if (tls_ != nullptr) return read_tls(room, std::forward<Handler>(handler));
@@ -111,7 +111,7 @@ class Stream {
     socket_.async_wait(wait_for(write_wants_), std::forward<Handler>(handler));
   }
 
-  // Ends what is waiting with operation_aborted.
+  // Ends waits with operation_aborted.
   void cancel();
   void shutdown_send();
   void close();
@@ -125,8 +125,8 @@ class Stream {
   static Socket::wait_type wait_for(Wants wants) {
     return wants == Wants::write ? Socket::wait_write : Socket::wait_read;
   }
-  // What has arrived may be in the session already, where no socket tells of it: so it is tried
-  // before it is waited for. The handler never runs within the call.
+  // Tries before it waits: data may already be in the TLS session, where the socket does not report
+  // it. The handler never runs inside this call.
   template <class Handler>
   void read_tls(std::span<std::byte> room, Handler&& handler) {
     iovec piece{room.data(), room.size()};
@@ -144,7 +144,7 @@ class Stream {
       read_tls(room, std::move(handler));
     });
   }
-  // By our own call, as Asio's would close the files that come along.
+  // Calls recvmsg itself, because Asio's read would close the passed files.
   template <class Handler>
   void read_when_ready(std::span<std::byte> room, Handler&& handler) {
     async_readable([this, room, handler = std::forward<Handler>(handler)](auto error) mutable {
@@ -161,14 +161,14 @@ class Stream {
   Socket socket_;
   TrafficCount& traffic_;
   const PassedFileCount& files_;
-  std::unique_ptr<TlsSession> tls_;  // null: plain
+  std::unique_ptr<TlsSession> tls_;  // null: no TLS
   bool passes_files_ = false;
   bool takes_files_ = false;
   bool files_refused_ = false;
   ConnectionEnds ends_;
   PassedFiles arrived_;
   PassedFiles leaving_;
-  // What the last attempt that would have blocked has to wait for.
+  // What to wait for after an attempt that would have blocked.
   Wants read_wants_ = Wants::read;
   Wants write_wants_ = Wants::write;
 };

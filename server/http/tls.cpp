@@ -16,12 +16,12 @@
 namespace cairn::http {
 namespace {
 
-// The most that one TLS record carries: small pieces are gathered up to it, so that a response's
-// head and body leave as one.
+// The largest TLS record. Small pieces are gathered up to this size, so that a response's head and
+// body go out together.
 constexpr std::size_t kRecordBytes = 16 * 1024;
-// What one call moves at the most, so that a connection's turn ends.
+// Maximum per call, so that a connection's turn ends.
 constexpr std::size_t kMostBytes = 256 * 1024;
-// Of TLS 1.2: with forward secrecy and authenticated encryption, as all of TLS 1.3 are.
+// For TLS 1.2: suites with forward secrecy and authenticated encryption, as in TLS 1.3.
 constexpr const char* kTls12Suites = "ECDHE+AESGCM:ECDHE+CHACHA20";
 
 std::string last_reason() {
@@ -33,7 +33,7 @@ std::string last_reason() {
   return text;
 }
 
-// OpenSSL tells of a file that cannot be opened in words of its own library.
+// OpenSSL does not report clearly that a file cannot be opened, so try it to get errno.
 Error unusable(const std::string& what, const std::string& path) {
   const std::string reason = last_reason();
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -43,7 +43,7 @@ Error unusable(const std::string& what, const std::string& path) {
           what + " '" + path + "' cannot be used: " + std::generic_category().message(number)};
 }
 
-// Of the protocols that a client offers there is one that we speak.
+// ALPN: accepts http/1.1 if the client offers it.
 int choose_http11(SSL*, const unsigned char** out, unsigned char* out_bytes,
                   const unsigned char* offered, unsigned offered_bytes, void*) {
   static constexpr unsigned char kHttp11[] = "\x08http/1.1";
@@ -83,7 +83,7 @@ Result<TlsIdentity::Context> TlsIdentity::make_context(const TlsFiles& files) {
   }
   SSL_CTX_set_client_CA_list(raw, SSL_load_client_CA_file(files.client_ca.c_str()));
   SSL_CTX_set_verify(raw, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
-  // A session that is resumed was verified by a context of that name.
+  // A resumed session must come from a context with this name, which has verified the client.
   static constexpr std::string_view kName = "cairn";
   SSL_CTX_set_session_id_context(raw, reinterpret_cast<const unsigned char*>(kName.data()),
                                  static_cast<unsigned>(kName.size()));
@@ -150,7 +150,7 @@ TlsSession::Moved TlsSession::read(std::span<iovec> room) {
       const int result = SSL_read_ex(session_, static_cast<std::byte*>(piece.iov_base) + filled,
                                      piece.iov_len - filled, &bytes);
       if (result != 1) {
-        // What there is to say about the next byte is said when it is asked for.
+        // The next call reports what follows these bytes.
         if (moved.bytes == 0) moved.wants = wants_after(result);
         ERR_clear_error();
         return moved;
@@ -166,7 +166,7 @@ TlsSession::Moved TlsSession::read(std::span<iovec> room) {
 TlsSession::Moved TlsSession::write(std::span<iovec> pieces) {
   if (broken_) return {0, Wants::ended};
   ERR_clear_error();
-  // Decided by the pieces alone: what has to come again comes in the same form.
+  // Depends only on the pieces, because a retry must pass the same bytes.
   const void* data = pieces.front().iov_base;
   std::size_t size = std::min(pieces.front().iov_len, kMostBytes);
   if (size < kRecordBytes && pieces.size() > 1) {

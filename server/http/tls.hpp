@@ -24,16 +24,16 @@ struct TlsFiles {
 
 class TlsSession;
 
-// What this server proves itself with. TLS 1.2 at the least. Thread-safe.
+// The server's certificate and key. TLS 1.2 or later. Thread-safe.
 class TlsIdentity {
  public:
-  // not_found or malformed, naming the file, where they cannot be used.
+  // Errors: not_found or malformed, with the name of the file.
   static Result<std::unique_ptr<TlsIdentity>> load(TlsFiles files);
 
-  // Reads the files again, for connections from now on; where that fails, all stays as it was.
+  // Reads the files again for new connections. On failure nothing changes.
   Result<> reload();
-  // The server's side of a connection over a non-blocking socket, which must outlive it. Null where
-  // there is no memory.
+  // Creates the server side of TLS on a non-blocking socket, which must outlive it. Returns null if
+  // memory runs out.
   std::unique_ptr<TlsSession> accept(int fd) const;
 
  private:
@@ -47,16 +47,16 @@ class TlsIdentity {
   Context context_ CAIRN_GUARDED_BY(mutex_);
 };
 
-// One connection's TLS. Nothing blocks; the handshake is part of the first reads and writes. Not
+// TLS of one connection. Never blocks; the first reads and writes do the handshake. Not
 // thread-safe.
 class TlsSession {
  public:
-  // Where nothing could be moved: what has to be waited for before it is tried again. A read may
-  // have to wait until something can be written, and the other way round.
+  // If nothing was moved: what to wait for before the next attempt. A read may have to wait until
+  // the socket is writable, and a write until it is readable.
   enum class Wants : std::uint8_t { nothing, read, write, ended };
   struct Moved {
     std::size_t bytes = 0;
-    Wants wants = Wants::nothing;  // where bytes is 0
+    Wants wants = Wants::nothing;  // if bytes is 0
   };
 
   explicit TlsSession(ssl_st* session);
@@ -65,17 +65,17 @@ class TlsSession {
   TlsSession& operator=(const TlsSession&) = delete;
 
   Moved read(std::span<iovec> room);
-  // What was written is copied: the pieces may change. What was not has to come again.
+  // Copies what it writes, so the pieces may change. Pass the rest again.
   Moved write(std::span<iovec> pieces);
   bool is_established() const;
-  // Says goodbye, if that can be said at once.
+  // Sends close_notify if that is possible at once.
   void shut_down();
 
  private:
   Wants wants_after(int result);
 
   ssl_st* session_;
-  bool broken_ = false;  // after an error nothing more may be said
+  bool broken_ = false;  // after an error, send nothing more
   std::unique_ptr<std::byte[]> gathered_;
 };
 

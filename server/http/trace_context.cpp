@@ -23,7 +23,7 @@ TraceContext trace_context(std::string_view traceparent) {
   const std::string_view parent_id = traceparent.substr(36, 16);
   const std::string_view flags = traceparent.substr(53, 2);
   const bool dashes = traceparent[2] == '-' && traceparent[35] == '-' && traceparent[52] == '-';
-  // A later version may go on after another dash.
+  // Later versions may continue after another dash.
   const bool ends = traceparent.size() == kVersion0Bytes ||
                     (version != "00" && traceparent[kVersion0Bytes] == '-');
   const bool is_valid = dashes && ends && is_hex(version) && version != "ff" && is_hex(flags) &&

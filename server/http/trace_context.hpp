@@ -4,8 +4,8 @@
 
 namespace cairn::http {
 
-// What a traceparent field (W3C Trace Context) names, in lower-case hex; both empty where the field
-// is none. Views of the field.
+// The ids in a traceparent field (W3C Trace Context), in lower-case hex; both empty if it is
+// invalid. Views into the field.
 struct TraceContext {
   std::string_view trace_id = {};   // 32 digits
   std::string_view parent_id = {};  // 16 digits: the caller's span

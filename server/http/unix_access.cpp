@@ -14,7 +14,7 @@
 namespace cairn::http {
 namespace {
 
-// What the system's tables say of one name takes this much: a group's line lists its members.
+// Enough for one entry of the system's tables; a group's entry lists its members.
 constexpr std::size_t kLineBytes = 64 * 1024;
 
 std::optional<ucred> credentials_of(int socket) {
@@ -26,7 +26,7 @@ std::optional<ucred> credentials_of(int socket) {
 
 bool is_member(int socket, gid_t own_group, gid_t wanted) {
   if (own_group == wanted) return true;
-  // What Linux allows a process (NGROUPS_MAX).
+  // Linux's limit per process (NGROUPS_MAX).
   std::vector<gid_t> groups(65'536);
   auto size = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &size) != 0) return false;
@@ -34,7 +34,7 @@ bool is_member(int socket, gid_t own_group, gid_t wanted) {
   return std::ranges::find(groups, wanted) != groups.end();
 }
 
-// The highest number stands for "none" in the system's calls.
+// The highest number means "none" in system calls.
 std::optional<std::uint32_t> number_from(const std::string& text) {
   std::uint32_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

@@ -11,22 +11,22 @@
 
 namespace cairn::http {
 
-// Who beside the server's own user and root may use its Unix socket: its file's rights let them in,
-// and what the kernel says of each that connects decides. A small value.
+// Who may use the server's Unix socket besides its own user and root. The file's mode lets them
+// connect; the kernel's credentials of each peer decide.
 struct UnixAccess {
-  std::optional<gid_t> group = {};  // its members, whichever of their groups it is
+  std::optional<gid_t> group = {};  // its members, by primary or supplementary group
   std::vector<uid_t> users = {};
 
-  // The rights of the socket's file. Users are told apart by who connects only.
+  // The mode of the socket's file. Single users are only checked when they connect.
   mode_t file_mode() const;
-  // The process at the other end of a connected Unix socket.
+  // Checks the process at the other end of a connected Unix socket.
   bool allows(int socket) const;
 };
 
-// Of the process at the other end of a Unix socket; nothing where the kernel does not tell.
+// The user of the process at the other end of a Unix socket; nullopt if unknown.
 std::optional<uid_t> peer_user(int socket);
 
-// A name or a number. not_found where this machine has no such name.
+// Takes a name or a number. Returns not_found for an unknown name.
 Result<uid_t> find_user(const std::string& name_or_number);
 Result<gid_t> find_group(const std::string& name_or_number);
 
