@@ -12,9 +12,9 @@
 namespace cairn {
 namespace {
 
-// Taken from the ring under its lock at a time: a microsecond.
+// Events read from the ring at once, under its lock: takes a microsecond.
 constexpr std::size_t kReadEvents = 64;
-// A piece of the response ends after so much text: at a piece a poll, 12 MB/s a client.
+// A piece of the response ends after this much text. One piece per poll is 12 MB/s per client.
 constexpr std::size_t kPieceBytes = 256 * 1024;
 
 void append_event(std::string& out, std::uint64_t id, std::string_view name,
@@ -26,8 +26,8 @@ void append_event(std::string& out, std::uint64_t id, std::string_view name,
 
 }  // namespace
 
-// One client's place in the ring. Used by one thread at a time: the network thread that asks for
-// more, or poll() while that waits.
+// One client's position in the ring. Used by one thread at a time: the network thread that asks for
+// more, or poll() while it waits.
 class EventStreams::Stream {
  public:
   Stream(EventStreams& streams, EventInterest interest)
@@ -40,13 +40,13 @@ class EventStreams::Stream {
 
   using Piece = std::span<const iovec>;
 
-  // So that the head leaves at once and the client knows that it listens. Nothing after that.
+  // Sent at once, so that the client knows that it listens. nullopt after the first call.
   std::optional<Piece> first_piece() {
     if (!std::exchange(fresh_, false)) return std::nullopt;
     text_ = ": listening\nretry: 1000\n\n";
     return piece();
   }
-  // Nothing where there is nothing to tell yet. Empty at the end.
+  // Returns nullopt if there are no new events; an empty piece ends the stream.
   std::optional<Piece> next_piece() {
     if (streams_.ended_ || (interest_.may_listen && !interest_.may_listen())) return Piece();
     text_.clear();
@@ -115,7 +115,7 @@ class EventStreams::Body final : public http::Download {
 
   void next(UniqueFunction<void(Pieces)> ready) override {
     if (const auto piece = stream_->first_piece()) return ready(*piece);
-    // The rest is written out by poll(), not on a thread that answers other requests.
+    // poll() writes the rest, so that this thread can answer other requests.
     streams_.wait({stream_, std::move(ready)});
   }
 
@@ -132,7 +132,7 @@ EventStreams::~EventStreams() = default;
 Result<std::unique_ptr<http::Download>> EventStreams::open(EventInterest interest) {
   if (open_ >= max_streams_) {
     return Error{ErrorCode::too_many,
-                 std::to_string(max_streams_) + " clients listen to events, and no more may"};
+                 std::to_string(max_streams_) + " event streams are open, the maximum"};
   }
   return std::unique_ptr<http::Download>(std::make_unique<Body>(*this, std::move(interest)));
 }

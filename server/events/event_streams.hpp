@@ -15,43 +15,42 @@
 
 namespace cairn {
 
-// What a client wants to hear of, and from where on.
+// The events a client wants.
 struct EventInterest {
-  std::vector<std::string> caches;     // empty: every one
-  std::optional<std::uint64_t> after;  // the id of the last event it has; nothing: from now on
-  // Asked before each look at what there is to tell: false ends the stream. Empty: it may.
+  std::vector<std::string> caches;     // empty: all
+  std::optional<std::uint64_t> after;  // id of the last event it has; nullopt: from now on
+  // Asked before each read of the ring; false ends the stream. May be empty.
   std::function<bool()> may_listen = {};
 };
 
-// The clients that listen to events as they come (Server-Sent Events). Each reads the manager's
-// ring at its own pace, so one that is slow misses events, is told so, and holds nobody up.
-// Thread-safe.
+// Clients that receive events as they happen (Server-Sent Events). Each reads the manager's ring at
+// its own pace. A slow client misses events and gets a `gap` event, but delays nobody. Thread-safe.
 class EventStreams {
  public:
-  // Each is a connection, and a look at the ring every kPollPeriod.
+  // Each stream costs a connection and a read of the ring every kPollPeriod.
   static constexpr std::uint32_t kMaxStreams = 256;
-  // How late an event is told at the most.
+  // Maximum delay of an event.
   static constexpr std::chrono::milliseconds kPollPeriod{20};
-  // Proxies cut what is silent for longer.
+  // Proxies close connections that are silent for longer.
   static constexpr std::chrono::seconds kKeepAlive{15};
 
-  // Borrows both. At most so many streams, or kMaxStreams.
+  // Borrows both. Allows at most `max_streams` streams, or kMaxStreams.
   EventStreams(const BlockManager& manager, const Clock& clock,
                std::uint32_t max_streams = kMaxStreams);
   ~EventStreams();
 
-  // The body of an endless response. too_many.
+  // Returns the body of an endless response. Error: too_many.
   Result<std::unique_ptr<http::Download>> open(EventInterest interest);
-  // Tells those who wait of what has happened. Called every kPollPeriod.
+  // Sends new events to waiting clients. Call every kPollPeriod.
   void poll();
-  // Ends every stream: for a server that drains.
+  // Ends all streams, when the server drains.
   void end();
 
  private:
   class Stream;
   class Body;
   struct Waiting {
-    std::weak_ptr<Stream> stream;  // gone with its connection
+    std::weak_ptr<Stream> stream;  // expires with its connection
     UniqueFunction<void(http::Download::Pieces)> ready;
   };
   void wait(Waiting waiting);

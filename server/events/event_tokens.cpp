@@ -8,7 +8,7 @@
 namespace cairn {
 namespace {
 
-// What the block's metadata says under "tokens".
+// Reads "tokens" from the block's metadata.
 std::optional<std::vector<std::uint32_t>> tokens_of_block(const Cache& cache, const BlockKey& key) {
   const auto text = cache.metadata(key);
   if (!text || text->empty()) return std::nullopt;

@@ -8,13 +8,13 @@
 
 namespace cairn {
 
-// The tokens of a group's blocks end to end: what their metadata says under "tokens", an array of
-// numbers. Empty unless every one of them says it.
+// Returns the tokens of all blocks of a group, from the "tokens" array in their metadata. Empty
+// unless every block has them.
 std::vector<std::uint32_t> tokens_of(const BlockManager& manager, const std::string& cache,
                                      const EventGroup& group);
 
-// The group in parts, one after the other: in each, every block's tokens are known, or none's. A
-// router that computes its own keys leaves out blocks from the first one on that has none.
+// Splits a group into consecutive parts: in each, either all blocks have tokens or none has. A
+// router that computes its own keys ignores blocks from the first one without tokens.
 struct GroupAndTokens {
   EventGroup group;
   std::vector<std::uint32_t> tokens;

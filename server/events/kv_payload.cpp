@@ -8,10 +8,10 @@
 namespace cairn {
 namespace {
 
-// What engines call the places of their blocks, since vLLM 0.27.
+// Names that engines use for the places of their blocks, since vLLM 0.27.
 struct Place {
   std::string_view medium;
-  std::string_view locality = {};  // empty: not said
+  std::string_view locality = {};  // empty: omitted
 };
 Place place_of(EventTier tier, const KvEventForm& form) {
   constexpr std::string_view kStorage = "STORAGE";
@@ -24,7 +24,7 @@ Place place_of(EventTier tier, const KvEventForm& form) {
     case EventTier::disk:
       return {kStorage, kLocal};
     case EventTier::shared:
-      // An array has no place for a locality.
+      // Arrays have no place for a locality.
       if (form.shared == KvEventForm::Shared::medium ||
           form.events == KvEventForm::Events::arrays) {
         return {"REMOTE"};
@@ -49,8 +49,8 @@ ordered_json hash_of(const BlockKey& key, const KvEventForm& form) {
   return number;
 }
 
-// The members in the order in which the arrays have them. Readers of arrays count them: as many as
-// vLLM's classes had when they were arrays, and no more.
+// Members in array order. Readers of arrays count the members, so arrays have only those that
+// vLLM's classes had when they were arrays.
 ordered_json members_of(const KvEvent& event, const KvEventForm& form) {
   const EventGroup& group = event.group;
   ordered_json members = ordered_json::object();
@@ -105,7 +105,7 @@ std::optional<std::string> kv_payload(std::span<const KvEvent> events, const KvE
   ordered_json list = ordered_json::array();
   std::int64_t unix_ms = 0;
   for (const KvEvent& event : events) {
-    // There is no word for a tier that is empty, and its blocks were told of one by one.
+    // The form has no event for a cleared tier; its blocks were reported one by one.
     if (event.group.kind == BlockEventKind::cleared && event.group.tier) continue;
     list.push_back(written(event, form));
     unix_ms = event.group.unix_ms;

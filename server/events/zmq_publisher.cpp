@@ -16,11 +16,11 @@
 namespace cairn {
 namespace {
 
-// How late an event is told at the most; the replay socket is answered at once.
+// Maximum delay of an event. The replay socket answers at once.
 constexpr std::chrono::milliseconds kPoll{10};
-// Taken from the ring under its lock at a time.
+// Events read from the ring at once, under its lock.
 constexpr std::size_t kPublishedAtOnce = 64;
-// Of what is kept, whatever the number of batches.
+// Limit for kept batches, whatever their number.
 constexpr std::uint64_t kKeptBytes = 64ull << 20;
 
 }  // namespace
@@ -43,7 +43,7 @@ class ZmqPublisher::Impl {
     if (settings_.replay_endpoint.empty()) return {};
     return bind(settings_.replay_endpoint, ZmtpServer::Kind::replay, replay_);
   }
-  // The sockets are the thread's from here on.
+  // From here on only the thread uses the sockets.
   void start() {
     thread_ = Thread("zmq events", [this](const std::stop_token& stop) {
       while (!stop.stop_requested()) {
@@ -72,7 +72,7 @@ class ZmqPublisher::Impl {
     out = std::move(*bound);
     if (out->is_open_to_network()) {
       log_.warning(
-          "the events' socket is open to other machines: it asks for no token and encrypts nothing",
+          "the event socket is open to other machines, without authentication or encryption",
           {{"endpoint", out->endpoint()}});
     }
     return {};
@@ -84,7 +84,7 @@ class ZmqPublisher::Impl {
       const EventRing::Read read = manager_.events().read(next_event_, events);
       next_event_ = read.next_id;
       if (read.lost > 0) {
-        history_.skip();  // never sent: subscribers see that there is something that they missed
+        history_.skip();  // subscribers see the missing number
         log_.warning("events were lost before they could be published", {{"events", read.lost}});
       }
       if (read.count == 0) return;
@@ -92,7 +92,7 @@ class ZmqPublisher::Impl {
     }
   }
 
-  // A batch for each run of one cache's.
+  // Publishes one batch for each run of groups of the same cache.
   void publish_groups(std::vector<EventGroup> groups) {
     std::vector<KvEvent> batch;
     for (EventGroup& group : groups) {
@@ -137,9 +137,9 @@ class ZmqPublisher::Impl {
   const boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   BatchHistory history_;
   std::unique_ptr<ZmtpServer> publish_;
-  std::unique_ptr<ZmtpServer> replay_;  // null: none
+  std::unique_ptr<ZmtpServer> replay_;  // null if there is none
   std::uint64_t next_event_;
-  Thread thread_;  // last: it uses all the others
+  Thread thread_;  // last, because it uses the others
 };
 
 Result<std::unique_ptr<ZmqPublisher>> ZmqPublisher::start(const ZmqSettings& settings,

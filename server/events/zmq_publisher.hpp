@@ -15,29 +15,28 @@ namespace cairn {
 struct ZmqSettings {
   std::string endpoint;         // of the PUB socket, e.g. "tcp://127.0.0.1:5557"; empty: none
   std::string replay_endpoint;  // of the ROUTER socket; empty: none
-  std::string topic;            // "{cache}" in it stands for the cache's name
-  std::string cache;            // the one cache that is told of; empty: every one
+  std::string topic;            // "{cache}" is replaced by the cache's name
+  std::string cache;            // publish only this cache; empty: all
   KvEventForm form;
   std::uint32_t kept_batches = 10'000;      // for replay
-  std::uint32_t high_water_mark = 100'000;  // messages kept for a slow subscriber; older ones go
-  std::uint32_t max_clients = 256;          // of each socket
+  std::uint32_t high_water_mark = 100'000;  // messages kept for a slow subscriber; drops older ones
+  std::uint32_t max_clients = 256;          // per socket
 };
 
-// Publishes a manager's events over ZeroMQ in the form of vLLM's kv_events: three frames, the
-// topic, the batch's number as 8 bytes big-endian, and the payload. Who sends a number to the
-// replay socket is sent the batches kept from there on, then one numbered -1 without a payload. A
-// thread of its own reads the manager's ring; a batch that could not be read in time is a number
-// that is missing.
+// Publishes a manager's events over ZeroMQ in the form of vLLM's kv_events. A message has three
+// frames: topic, batch number (8 bytes, big-endian), payload. A client that sends a number to the
+// replay socket gets the kept batches from there on, then one numbered -1 without payload. A thread
+// reads the manager's ring; if it is too slow for some events, a number is missing.
 class ZmqPublisher {
  public:
-  // Borrows the manager, the clock and the log. malformed, io_error where an endpoint cannot be
-  // bound.
+  // Borrows the manager, the clock and the log. Errors: malformed, or the listener's if an endpoint
+  // cannot be bound.
   static Result<std::unique_ptr<ZmqPublisher>> start(const ZmqSettings& settings,
                                                      const BlockManager& manager,
                                                      const Clock& clock, Logger& log);
   ~ZmqPublisher();
 
-  // The endpoints as they were bound, with the port taken where it was given as 0 or *.
+  // The bound endpoints, with the actual port if it was given as 0 or *.
   const std::string& endpoint() const;
   std::string replay_endpoint() const;
 

@@ -26,17 +26,17 @@ namespace {
 
 namespace asio = boost::asio;
 
-// From the connection to the end of its handshake.
+// From connect to the end of the handshake.
 constexpr std::chrono::seconds kHandshake{10};
-// A client that takes nothing for so long, or in all less than at that rate, is given up.
+// Drops a client that takes nothing for this long, or is slower than this rate on average.
 constexpr http::Patience::Limits kPatience{.grace_ms = 30'000, .least_rate_bytes_per_s = 64 * 1024};
-// A router follows a cache, or a model's: a topic each.
+// A router subscribes to a cache or to those of a model, with one topic each.
 constexpr std::size_t kMaxSubscriptions = 64;
-// Read at once; what is not yet a whole frame stays.
+// Maximum per read; an incomplete frame is kept.
 constexpr std::size_t kReadBytes = 2 * zmtp::kMaxFrameBytes;
-// How much one client may be sent before the others have their turn.
+// Maximum sent to one client before others get their turn.
 constexpr std::size_t kTurnBytes = 1 << 20;
-// Until the kernel asks a silent peer whether it is there still, and again.
+// Idle time before, and interval between, the kernel's keep-alive probes.
 constexpr int kKeepAliveS = 60;
 
 struct BoundPlace {
@@ -70,7 +70,7 @@ Result<BoundPlace> listen_tcp(const std::string& endpoint, std::string_view addr
   std::uint16_t port = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
   if (digits != "*" && (error != std::errc() || end != digits.data() + digits.size())) {
-    return bad_endpoint(endpoint, "its port is no number from 0 to 65535");
+    return bad_endpoint(endpoint, "its port is not a number from 0 to 65535");
   }
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
     host = host.substr(1, host.size() - 2);
@@ -86,10 +86,10 @@ Result<BoundPlace> listen_tcp(const std::string& endpoint, std::string_view addr
   }
   const std::string text = bound.address().to_string();
   return BoundPlace{.socket = std::move(*socket),
-               .file = {},
-               .endpoint = "tcp://" + (bound.address().is_v6() ? "[" + text + "]" : text) + ":" +
-                           std::to_string(bound.port()),
-               .is_open_to_network = !bound.address().is_loopback()};
+                    .file = {},
+                    .endpoint = "tcp://" + (bound.address().is_v6() ? "[" + text + "]" : text) +
+                                ":" + std::to_string(bound.port()),
+                    .is_open_to_network = !bound.address().is_loopback()};
 }
 
 Result<BoundPlace> listen(const std::string& endpoint) {
@@ -99,7 +99,7 @@ Result<BoundPlace> listen(const std::string& endpoint) {
     return listen_tcp(endpoint, std::string_view(endpoint).substr(kTcp.size()));
   }
   if (endpoint.starts_with(kIpc)) return listen_ipc(endpoint, endpoint.substr(kIpc.size()));
-  return bad_endpoint(endpoint, "it begins with tcp:// or ipc://");
+  return bad_endpoint(endpoint, "it must begin with tcp:// or ipc://");
 }
 
 void prepare_tcp(int fd) {
@@ -112,7 +112,7 @@ void prepare_tcp(int fd) {
 
 }  // namespace
 
-// One connection. What it began holds it until that has ended.
+// One connection. Pending operations hold a reference to it.
 class ZmtpClient : public std::enable_shared_from_this<ZmtpClient> {
  public:
   using Kind = ZmtpServer::Kind;
@@ -126,7 +126,7 @@ class ZmtpClient : public std::enable_shared_from_this<ZmtpClient> {
     patience_.begin(kPatience);
   }
 
-  // False where the system refuses.
+  // Returns false if the system refuses.
   bool open(http::Peer peer) {
     const bool is_tcp = peer.family != AF_UNIX;
     if (is_tcp) prepare_tcp(peer.fd.get());
@@ -142,7 +142,7 @@ class ZmtpClient : public std::enable_shared_from_this<ZmtpClient> {
     go_on();
   }
   bool ended() const { return stage_ == Stage::ended; }
-  // It would lose nothing but its connection.
+  // True if only the connection would be lost.
   bool is_idle() const { return subscriptions_.empty() && !replay_ && !is_writing_; }
   bool is_open() const { return stage_ == Stage::open; }
   TimePoint last_heard() const { return last_heard_; }
@@ -163,10 +163,10 @@ class ZmtpClient : public std::enable_shared_from_this<ZmtpClient> {
   enum class Stage : std::uint8_t { greeting, handshake, open, ended };
   struct Replay {
     std::uint64_t next = 0;  // number
-    std::uint64_t end = 0;   // one beyond the last
+    std::uint64_t end = 0;   // one past the last
   };
 
-  // Takes what has come, sends what there is, and waits for more of both.
+  // Handles input, writes output, and waits for more of both.
   void go_on() {
     while (!ended() && !waits_to_write_) {
       const bool any = is_writing_ ? write() : take_in() || next_message();
@@ -175,7 +175,7 @@ class ZmtpClient : public std::enable_shared_from_this<ZmtpClient> {
     read();
   }
 
-  // What it sends is left with the kernel as long as it has to be sent something first.
+  // While something must be sent first, the kernel keeps the client's input.
   bool is_busy() const { return replay_.has_value() || !control_.empty() || is_writing_control_; }
 
   void read() {
@@ -191,7 +191,7 @@ class ZmtpClient : public std::enable_shared_from_this<ZmtpClient> {
                             });
   }
 
-  // True where there was something to take.
+  // Returns true if it handled some input.
   bool take_in() {
     if (is_busy()) return false;
     if (stage_ == Stage::greeting) {
@@ -256,7 +256,7 @@ class ZmtpClient : public std::enable_shared_from_this<ZmtpClient> {
              : frame.body.front() == '\0' ? cancel(topic)
                                           : false;
     }
-    // An empty part, and a number.
+    // A request is an empty part and a number.
     if (++parts_so_far_ == 1) return frame.has_more && frame.body.empty();
     parts_so_far_ = 0;
     const auto number = zmtp::number_of(frame.body);
@@ -280,7 +280,7 @@ class ZmtpClient : public std::enable_shared_from_this<ZmtpClient> {
     return true;
   }
 
-  // True where there is something to be written.
+  // Returns true if there is something to write.
   bool next_message() {
     if (!control_.empty()) {
       is_writing_control_ = true;
@@ -305,7 +305,7 @@ class ZmtpClient : public std::enable_shared_from_this<ZmtpClient> {
   }
 
   bool next_of_replay() {
-    // It was too slow: it must not take what is left for all that there was.
+    // The client was too slow: it must not take the rest for everything.
     if (!parts_.history.holds_all_from(replay_->next)) return refuse();
     auto batch = parts_.history.from(replay_->next);
     std::string head = zmtp::frame("", true);
@@ -327,7 +327,7 @@ class ZmtpClient : public std::enable_shared_from_this<ZmtpClient> {
     return true;
   }
 
-  // True once the message is written.
+  // Returns true once the message is written.
   bool write() {
     const std::string_view payload = batch_ ? std::string_view(batch_->payload) : "";
     while (written_bytes_ < head_.size() + payload.size()) {
@@ -382,16 +382,16 @@ class ZmtpClient : public std::enable_shared_from_this<ZmtpClient> {
 
   std::array<char, kReadBytes> room_;
   bool reading_ = false;
-  std::string input_;                       // less than a frame and what is read at once
-  std::size_t parts_so_far_ = 0;            // replay: of the message that is coming
+  std::string input_;                       // an incomplete frame, plus one read
+  std::size_t parts_so_far_ = 0;            // replay: parts of the current message
   std::vector<std::string> subscriptions_;  // publish
-  std::uint64_t next_ = 0;                  // publish: the number to be sent next
-  std::optional<Replay> replay_;            // the one under way
+  std::uint64_t next_ = 0;                  // publish: the next number to send
+  std::optional<Replay> replay_;            // in progress
 
-  std::string control_;  // to be sent first: a handshake's part, or a PONG
+  std::string control_;  // to send first: part of the handshake, or a PONG
   bool is_writing_ = false;
   bool is_writing_control_ = false;
-  std::string head_;  // what is being written, and behind it the batch's payload
+  std::string head_;  // being written, followed by the batch's payload
   std::shared_ptr<const EventBatch> batch_;
   std::size_t written_bytes_ = 0;
   std::size_t turn_bytes_ = 0;
@@ -434,8 +434,8 @@ class ZmtpServer::Impl {
     return true;
   }
 
-  // Strangers who only take places lose them: who has not said what it is first, then who wants
-  // nothing, each time the one that was silent for longest.
+  // Closes a connection to free a place: first those before the end of their handshake, then those
+  // that want nothing; among equals the one silent for longest. Returns false if all are in use.
   bool make_room() {
     const auto goes_before = [](const auto& one, const auto& other) {
       if (one->is_open() != other->is_open()) return !one->is_open();

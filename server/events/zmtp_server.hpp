@@ -12,28 +12,28 @@
 
 namespace cairn {
 
-// Speaks ZMTP 3 (RFC 23 of ZeroMQ, mechanism NULL) to clients that nobody vouches for, as a PUB
-// socket or as a ROUTER that answers replays. Not libzmq, since that keeps whatever strangers send
-// it: the parts of a message without an end, and every subscription. Here each client has a fixed
-// room for what it sends, a bounded list of subscriptions, and of what it is sent a number and the
-// one batch that is under way.
+// Speaks ZMTP 3 (ZeroMQ RFC 23, mechanism NULL) to untrusted clients, as a PUB socket or as a
+// ROUTER that answers replays. Not libzmq, which keeps whatever strangers send: the parts of an
+// endless message, and every subscription. Here each client has a fixed input buffer, a bounded
+// list of subscriptions, and for output a number and the current batch.
 //
-// Used on the thread that runs `io`.
+// Not thread-safe: use it on the thread that runs `io`.
 class ZmtpServer {
  public:
   enum class Kind : std::uint8_t {
     publish,  // to SUB and XSUB: topic, number as 8 bytes big-endian, payload
-    replay,   // to REQ, DEALER and ROUTER: who sends a number is sent the batches from there on,
-              // then one numbered -1 without a payload
+    // to REQ, DEALER and ROUTER: answers a number with the batches from there on, then one numbered
+    // -1 without payload
+    replay,
   };
   struct Options {
     Kind kind = Kind::publish;
     std::string endpoint;
     std::uint32_t max_clients = 0;
-    std::uint64_t most_behind = 0;  // batches that a slow subscriber may still get; older ones go
+    std::uint64_t most_behind = 0;  // batches kept for a slow subscriber; drops older ones
   };
-  // "tcp://HOST:PORT" (no host is 127.0.0.1, * every IPv4 address; port 0 or *: any free one) or
-  // "ipc://PATH". Borrows all of them. malformed; io_error.
+  // Borrows its parts. Listens on "tcp://HOST:PORT" (no host: 127.0.0.1; *: every IPv4 address;
+  // port 0 or *: any free port) or on "ipc://PATH". Errors: malformed, or the listener's.
   struct Parts {
     boost::asio::io_context& io;
     const BatchHistory& history;
@@ -43,11 +43,11 @@ class ZmtpServer {
   static Result<std::unique_ptr<ZmtpServer>> bind(const Parts& parts, const Options& options);
   ~ZmtpServer();
 
-  // As it was bound.
+  // The bound endpoint.
   const std::string& endpoint() const;
-  // Others than this machine's processes reach it.
+  // True if other machines can connect.
   bool is_open_to_network() const;
-  // Sends on what is new, and ends clients that let the server wait for too long. Often.
+  // Sends new batches and drops clients that are too slow. Call often.
   void tick();
 
  private:

@@ -12,7 +12,7 @@ constexpr char kMore = 1;
 constexpr char kLong = 2;
 constexpr char kCommand = 4;
 constexpr std::size_t kMostShort = 255;
-constexpr std::size_t kMaxPingContext = 16;  // as the protocol says
+constexpr std::size_t kMaxPingContext = 16;  // the protocol's limit
 
 std::string mechanism() {
   std::string name = "NULL";
@@ -44,12 +44,12 @@ std::string greeting() {
   std::string bytes(kSignature);
   bytes += std::string_view("\3\0", 2);
   bytes += mechanism();
-  bytes.resize(kGreetingBytes, '\0');  // it is no server of a mechanism, and the rest is filler
+  bytes.resize(kGreetingBytes, '\0');  // as-server is 0, and the rest is filler
   return bytes;
 }
 
 bool is_greeting(std::string_view bytes) {
-  // Eight bytes of the signature are padding, in which an older version has a length.
+  // The signature has eight bytes of padding, where an older version has a length.
   return bytes.size() >= kGreetingBytes && bytes.front() == kSignature.front() &&
          bytes[9] == kSignature[9] && static_cast<unsigned char>(bytes[10]) >= 3 &&
          bytes.substr(kMechanismAt, kMechanismBytes) == mechanism();
