@@ -53,7 +53,7 @@ bool Caller::may(Role role) const {
 }
 
 Error lacks_role(const Caller& caller, Role role) {
-  return {ErrorCode::forbidden, "this takes the role '" + std::string(to_string(role)) +
+  return {ErrorCode::forbidden, "this requires the role '" + std::string(to_string(role)) +
                                     "'; the token '" + caller.name() + "' has '" +
                                     std::string(to_string(caller.role())) + "'"};
 }

@@ -15,29 +15,29 @@
 
 namespace cairn {
 
-// What a route asks of who calls it, and what a token grants: each may do all that those before it
-// may, but for `metrics` and `peer`, which may do nothing else.
+// What a route requires and a token grants. Each role includes those before it, except `metrics`
+// and `peer`, which grant nothing else.
 enum class Role : std::uint8_t {
-  none,     // no token is needed
-  metrics,  // what a monitoring system asks for
-  peer,     // read blocks by key, for other servers
-  read,     // match, read and look
-  write,    // and store, move and evict blocks
-  admin,    // and make, drop and clear caches
+  none,     // no token needed
+  metrics,  // for monitoring systems
+  peer,     // for other servers: read blocks by key
+  read,     // match, read and inspect
+  write,    // also store, move and evict blocks
+  admin,    // also create, drop and clear caches
 };
 std::string_view to_string(Role role);
 
-// What the leases of one token may hold, a block as often as it is held, where nobody says
-// otherwise: four of the largest matches at once, half a terabyte of blocks of 2 MiB.
+// Default limit of blocks that one token's leases may hold; a block counts once per lease. Four of
+// the largest matches at once: half a terabyte of blocks of 2 MiB.
 inline constexpr std::uint64_t kMaxLeasedBlocks = 4 * 65'536;
 
-// Who sends a request: the rights of a token, and how much of them is used up. Thread-safe.
+// Who sends a request: a token's rights, and how much of them is used. Thread-safe.
 class Caller {
  public:
   struct Rights {
     std::string name = {};  // for people and the log; never the token
     Role role = Role::none;
-    std::vector<std::string> caches = {};  // empty: every one
+    std::vector<std::string> caches = {};  // empty: all
     BlockQuota::Limits max_blocks = BlockQuota::kNoLimits;
     std::uint64_t max_leased_blocks = kMaxLeasedBlocks;
     std::uint64_t max_registered_bytes = UINT64_MAX;
@@ -46,22 +46,23 @@ class Caller {
   explicit Caller(Rights rights);
 
   const std::string& name() const { return *name_; }
-  // The same, for what outlives the token.
+  // The name, for what outlives the token.
   const LeaseHolder& holder() const { return name_; }
   Role role() const { return rights_.role; }
-  // Null where there is no limit.
+  // Null if there is no limit.
   const std::shared_ptr<BlockQuota>& quota() const { return quota_; }
   const std::shared_ptr<LeaseQuota>& pins() const { return pins_; }
-  // Host memory that it registers as agents.
+  // Host memory that it has registered as agents.
   const std::shared_ptr<MemoryQuota>& registered() const { return registered_; }
-  // Goes on with what this token had used before its file was read again.
+  // Takes over what this token has used, after the tokens file was read again.
   void go_on_from(const Caller& before);
   bool has_same_token(const Caller& other) const { return pins_ == other.pins_; }
-  const std::vector<std::string>& caches() const { return rights_.caches; }  // empty: every one
+  const std::vector<std::string>& caches() const { return rights_.caches; }  // empty: all
   bool may(Role role) const;
   bool is_confined() const { return !rights_.caches.empty(); }
   bool may_touch(std::string_view cache) const;
-  // Counts a request; false where it is one too many. Up to a second's requests may come at once.
+  // Counts a request. Returns false if it is one too many. Up to one second's requests may come at
+  // once.
   bool take_request(TimePoint now) const;
 
  private:
@@ -71,11 +72,11 @@ class Caller {
   std::shared_ptr<LeaseQuota> pins_;
   std::shared_ptr<MemoryQuota> registered_;
   mutable Mutex mutex_;
-  // When the requests taken so far are paid for, at the rate.
+  // When the rate allows a full burst again.
   mutable TimePoint paid_until_ CAIRN_GUARDED_BY(mutex_);
 };
 
-// forbidden: what is answered to a caller that may not.
+// The forbidden error for a caller without `role`.
 Error lacks_role(const Caller& caller, Role role);
 
 }  // namespace cairn

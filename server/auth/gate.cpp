@@ -8,19 +8,19 @@
 namespace cairn {
 namespace {
 
-// Of a token, or of what a browser sends for one.
+// For a token, or for Basic credentials from a browser.
 constexpr std::size_t kMaxCredentialBytes = 512;
 
 bool same_word(std::string_view a, std::string_view b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) {
-    return (x | 0x20) == (y | 0x20);  // the words compared have letters only
+    return (x | 0x20) == (y | 0x20);  // the words compared have only letters
   });
 }
 
-// The password of Basic credentials (RFC 7617).
+// Returns the password of Basic credentials (RFC 7617).
 std::optional<std::string> password_of(std::string_view base64) {
   if (base64.empty() || base64.size() % 4 != 0) return std::nullopt;
-  // EVP_DecodeBlock takes a '=' for zeros wherever it stands; only the last group may be padded.
+  // EVP_DecodeBlock takes '=' for zeros anywhere, but only the last group may be padded.
   const std::size_t characters = std::min(base64.find('='), base64.size());
   const std::size_t padding = base64.size() - characters;
   if (padding > 2 || base64.substr(characters).find_first_not_of('=') != std::string_view::npos) {
@@ -30,7 +30,7 @@ std::optional<std::string> password_of(std::string_view base64) {
   const int bytes = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(decoded.data()),
                                     reinterpret_cast<const unsigned char*>(base64.data()),
                                     static_cast<int>(base64.size()));
-  // It trims spaces and line ends at both sides, and so may give fewer.
+  // It trims white space at both ends, and so may return less.
   if (bytes < 0 || static_cast<std::size_t>(bytes) != decoded.size()) return std::nullopt;
   decoded.resize(decoded.size() - padding);
   const std::size_t colon = decoded.find(':');
@@ -49,7 +49,7 @@ struct Credentials {
 
 Result<Credentials> credentials_of(const http::RequestHead& head) {
   const std::string_view field = head.authorization;
-  if (field.empty()) return Error{ErrorCode::unauthorized, "this takes a bearer token"};
+  if (field.empty()) return Error{ErrorCode::unauthorized, "this requires a bearer token"};
   const Error wrong = wrong_field();
   if (field.size() > kMaxCredentialBytes) return wrong;
   const std::size_t space = field.find(' ');
@@ -83,13 +83,12 @@ Result<std::unique_ptr<Gate>> Gate::open(std::string tokens_path, const Clock& c
 Result<std::shared_ptr<const Caller>> Gate::admit(const http::RequestHead& head) const {
   auto credentials = credentials_of(head);
   if (!credentials) return std::move(credentials).error();
-  // A browser adds what it was once told to every request, whichever page has asked for it: good
-  // enough to look, not to change anything.
+  // A browser adds known credentials to every request, whichever page makes it. So Basic may only
+  // read, never change anything.
   const bool only_looks = head.method == http::Method::get || head.method == http::Method::head;
   if (credentials->is_basic && !only_looks) return wrong_field();
   auto caller = tokens()->find(credentials->token);
-  if (caller == nullptr)
-    return Error{ErrorCode::unauthorized, "the token is not one of those known here"};
+  if (caller == nullptr) return Error{ErrorCode::unauthorized, "the token is unknown"};
   if (!caller->take_request(clock_.now())) {
     return Error{ErrorCode::too_many,
                  "the token '" + caller->name() + "' has used up its requests"};

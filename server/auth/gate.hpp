@@ -13,26 +13,26 @@
 
 namespace cairn {
 
-// Tells who sends a request by its Authorization field. Thread-safe.
+// Identifies the sender of a request by its Authorization field. Thread-safe.
 class Gate {
  public:
-  // Borrows the clock. `max_leased_blocks` is for tokens that say nothing of it.
+  // Borrows the clock. `max_leased_blocks` is the default for tokens without this setting.
   static Result<std::unique_ptr<Gate>> open(std::string tokens_path, const Clock& clock,
                                             std::uint64_t max_leased_blocks = kMaxLeasedBlocks);
 
-  // `Bearer TOKEN`, or for what only looks (GET and HEAD) also `Basic`, as browsers write it, with
-  // the token as the password. unauthorized; too_many, where the token's rate is used up.
+  // Accepts `Bearer TOKEN`; for GET and HEAD also `Basic`, as browsers send it, with the token as
+  // password. Errors: unauthorized; too_many if the token's rate is used up.
   Result<std::shared_ptr<const Caller>> admit(const http::RequestHead& head) const;
-  // Whose token is presented, whether or not it lets this request in; null: nobody's. For the log.
+  // The owner of the token that the request presents, whether or not it is admitted; null if
+  // unknown. For the log.
   std::shared_ptr<const Caller> presented(const http::RequestHead& head) const;
 
-  // Another number where the file was read again.
+  // Changes each time the file is read again.
   std::uint64_t generation() const { return generation_.load(); }
-  // Who has the caller's token now, with other rights maybe; null where it is gone.
+  // The current owner of the caller's token, perhaps with other rights; null if it is gone.
   std::shared_ptr<const Caller> now(const Caller& caller) const;
 
-  // Reads the file again. Where that fails the tokens stay as they were. Answers how many there
-  // are.
+  // Reads the file again and returns the number of tokens. On failure the tokens stay unchanged.
   Result<std::size_t> reload();
 
  private:

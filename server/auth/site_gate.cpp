@@ -9,25 +9,25 @@ namespace cairn {
 namespace {
 
 constexpr std::size_t kMaxQuotedHost = 128;
-// Of a DNS name (RFC 1035); an address is shorter.
+// Length of a DNS name (RFC 1035); addresses are shorter.
 constexpr std::size_t kMaxHostBytes = 253;
 constexpr std::uint16_t kHttpPort = 80;
 constexpr std::uint16_t kHttpsPort = 443;
 
-// "host", "host:port", "[address]:port".
+// "host", "host:port" or "[address]:port".
 struct Authority {
-  std::string_view host;  // as it is written, without the brackets
+  std::string_view host;  // as written, without the brackets
   std::optional<std::uint16_t> port;
 };
 
-// In lower case, an address as it is written canonically.
+// Lower case; addresses in canonical form.
 std::string canonical(std::string_view host) {
   std::string lower(host);
   for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   boost::system::error_code error;
   const auto address = boost::asio::ip::make_address(lower, error);
   if (!error) return address.to_string();
-  if (lower.ends_with('.')) lower.pop_back();  // the root's dot means the same name
+  if (lower.ends_with('.')) lower.pop_back();  // the dot of the root does not change the name
   return lower;
 }
 
@@ -55,21 +55,21 @@ bool is_loopback_name(const std::string& host) {
   return error ? host == "localhost" : address.is_loopback();
 }
 
-// "*.example.org" is "a.example.org", not "example.org".
+// "*.example.org" matches "a.example.org", not "example.org".
 bool fits(std::string_view pattern, std::string_view host) {
   if (!pattern.starts_with('*')) return pattern == host;
   const std::string_view end = pattern.substr(1);
   return end.empty() || (host.size() > end.size() && host.ends_with(end));
 }
 
-// Only looks, as far as a browser is concerned.
+// Only reads, from a browser's point of view.
 bool is_safe(http::Method method) {
   return method == http::Method::get || method == http::Method::head ||
          method == http::Method::options;
 }
 
-// A page of the same origin as the request's host. Its scheme is not compared: a proxy that ends
-// TLS speaks plain HTTP to this server, and no two servers share a port.
+// True for a page of the same origin as the request's host. Ignores the scheme: a proxy that ends
+// TLS uses plain HTTP here, and no two servers share a port.
 bool is_own_origin(std::string_view origin, const std::optional<std::string_view>& host) {
   if (!host) return false;
   const bool is_https = origin.starts_with("https://");
@@ -82,7 +82,7 @@ bool is_own_origin(std::string_view origin, const std::optional<std::string_view
          canonical(from->host) == canonical(to->host);
 }
 
-// What a host and a port are written with (RFC 3986, 3.2.2).
+// The characters of a host and port (RFC 3986, 3.2.2).
 bool has_host_form(std::string_view host) {
   return std::ranges::all_of(host, [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -97,14 +97,14 @@ std::string quoted(std::string_view text) {
 }  // namespace
 
 bool SiteGate::knows(std::string_view host, const http::RequestHead& head) const {
-  // Who reaches a Unix socket is no web page, and calls the server what he likes.
+  // Web pages cannot reach a Unix socket, and its clients may use any host name.
   if (head.ends == nullptr || head.ends->local_address.empty()) {
     return host == "localhost" || has_host_form(host);
   }
   const auto authority = authority_from(host);
   if (!authority) return false;
   const std::string& address = head.ends->local_address;
-  // As nearly all clients write it: reading an address takes as long as reading the whole head.
+  // Fast path for nearly all clients: parsing an address takes as long as parsing the whole head.
   if (authority->host == address || authority->host == "localhost") return true;
   if (!has_host_form(host)) return false;
   const std::string name = canonical(authority->host);
@@ -116,25 +116,26 @@ bool SiteGate::knows(std::string_view host, const http::RequestHead& head) const
 Result<> SiteGate::check(const http::RequestHead& head) const {
   if (head.host && !knows(*head.host, head)) {
     if (!has_host_form(*head.host)) {
-      return Error{ErrorCode::malformed, "Host is " + quoted(*head.host) + ", which is no host"};
+      return Error{ErrorCode::malformed,
+                   "Host is " + quoted(*head.host) + ", which is not a valid host"};
     }
     return Error{
         ErrorCode::unknown_host,
         "Host is " + quoted(*head.host) +
-            ", which is no name of this server; --allowed-hosts (http.allowed_hosts) takes "
-            "the names under which it is reached"};
+            ", which is not a name of this server; add it to --allowed-hosts (http.allowed_hosts)"};
   }
   if (is_safe(head.method)) return {};
-  // The same site is not the same origin: whatever else runs on this machine is of it.
+  // Same-site is not same-origin: other services on this machine are same-site.
   const std::string_view site = head.sec_fetch_site;
   if (!site.empty() && site != "same-origin" && site != "none") {
-    return Error{ErrorCode::cross_site, "Sec-Fetch-Site is " + quoted(site) +
-                                            ": a page of another origin may change nothing here"};
+    return Error{ErrorCode::cross_site,
+                 "Sec-Fetch-Site is " + quoted(site) +
+                     ": pages of another origin may not change anything here"};
   }
   if (!head.origin.empty() && !is_own_origin(head.origin, head.host)) {
     return Error{ErrorCode::cross_site, "Origin is " + quoted(head.origin) +
-                                            ", not this server's: a page of another origin may "
-                                            "change nothing here"};
+                                            ", not this server's: pages of another origin may "
+                                            "not change anything here"};
   }
   return {};
 }

@@ -9,18 +9,17 @@
 
 namespace cairn {
 
-// Keeps out what the web pages of others have a browser send to this server. A page whose name was
-// made to resolve to this server's address tells its own name in Host; one that asks across origins
-// is told of in Origin and Sec-Fetch-Site. Immutable and so thread-safe.
+// Rejects requests that other web pages make a browser send to this server. A page whose name
+// resolves to this server's address (DNS rebinding) sends its own name in Host; a cross-origin
+// request shows in Origin and Sec-Fetch-Site. Immutable, so thread-safe.
 class SiteGate {
  public:
-  // Names of this server besides the loopback ones and the addresses it is reached at, in lower
-  // case and without a port; "*.example.org" is every name below that, "*" any.
+  // `allowed_hosts`: names of this server, besides loopback names and its own addresses, in lower
+  // case and without a port. "*.example.org" allows every name below it, "*" any.
   explicit SiteGate(std::vector<std::string> allowed_hosts)
       : allowed_hosts_(std::move(allowed_hosts)) {}
 
-  // malformed or unknown_host; cross_site, where a page of another origin would have something
-  // changed.
+  // Errors: malformed; unknown_host; cross_site if a page of another origin would change something.
   Result<> check(const http::RequestHead& head) const;
 
  private:
@@ -29,7 +28,7 @@ class SiteGate {
   const std::vector<std::string> allowed_hosts_;
 };
 
-// What an allowed host is written as: a name, an address, "*.name" or "*".
+// True for a name, an address, "*.name" or "*".
 bool is_allowed_host_form(std::string_view text);
 
 }  // namespace cairn

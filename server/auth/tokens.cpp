@@ -21,7 +21,7 @@ constexpr std::array<std::string_view, 5> kRoleWords = {"metrics", "peer", "read
                                                         "admin"};
 constexpr std::array<Role, 5> kRoles = {Role::metrics, Role::peer, Role::read, Role::write,
                                         Role::admin};
-// A name is for logs.
+// Names are for logs.
 constexpr std::size_t kMaxNameBytes = 64;
 
 TokenDigest read_digest(Fields& fields) {
@@ -29,7 +29,7 @@ TokenDigest read_digest(Fields& fields) {
   const std::string hex = fields.string("sha256");
   if (!fields.errors().any() && !from_hex(hex, digest)) {
     fields.errors().add(ErrorCode::malformed,
-                        fields.path_of("sha256") + " is no SHA-256: it has 64 hex digits");
+                        fields.path_of("sha256") + " is not a SHA-256 hash of 64 hex digits");
   }
   return digest;
 }
@@ -39,7 +39,7 @@ std::vector<std::string> read_caches(Fields& fields) {
   const json* list = fields.optional_list("caches");
   if (list == nullptr) return caches;
   const std::string path = fields.path_of("caches");
-  // Taken for "every one", an empty list would grant what it seems to refuse.
+  // An empty list could be taken for "all", and would grant what it seems to refuse.
   if (list->empty()) {
     fields.errors().add(ErrorCode::out_of_range,
                         path + " is empty; without it the token may touch every cache");
@@ -85,14 +85,14 @@ Caller::Rights read_rights(Fields& fields, std::uint64_t max_leased_blocks) {
 }  // namespace
 
 TokenDigest digest_of(std::string_view token) {
-  // Fetched once: looking the algorithm up costs more than the hash.
+  // Fetched once, because the lookup costs more than the hash.
   static EVP_MD* const algorithm = [] {
     EVP_MD* const fetched = EVP_MD_fetch(nullptr, "SHA256", nullptr);
     if (fetched == nullptr) throw std::bad_alloc();
     return fetched;
   }();
   TokenDigest digest;
-  // Takes memory of its own, and fails where there is none.
+  // Allocates memory, and fails if there is none.
   if (EVP_Digest(token.data(), token.size(), reinterpret_cast<unsigned char*>(digest.data()),
                  nullptr, algorithm, nullptr) != 1) {
     throw std::bad_alloc();
@@ -129,7 +129,7 @@ Result<TokenSet> TokenSet::parse(std::string_view json_text, const TokenSet& bef
       for (const Entry& other : set.entries_) {
         if (other.digest == entry.digest) {
           return Error{ErrorCode::malformed,
-                       path + " is the token of '" + other.caller->name() + "' again"};
+                       path + " repeats the token of '" + other.caller->name() + "'"};
         }
       }
       set.entries_.push_back(std::move(entry));
@@ -149,7 +149,9 @@ Result<TokenSet> TokenSet::load(const std::string& path, const TokenSet& before,
   std::ifstream file(path, std::ios::binary);
   if (!file) return Error{ErrorCode::not_found, "the tokens file '" + path + "' cannot be read"};
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad()) return Error{ErrorCode::io_error, "the tokens file '" + path + "' broke off"};
+  if (file.bad())
+    return Error{ErrorCode::io_error,
+                 "the tokens file '" + path + "' could not be read to its end"};
   auto set = parse(text, before, max_leased_blocks);
   if (set) return set;
   return Error{set.error().code, "the tokens file '" + path + "': " + set.error().detail};
