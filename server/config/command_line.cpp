@@ -32,123 +32,119 @@ struct Flag {
 
 constexpr std::array kFlags = {
     Flag{"listen", "/listen", text,
-         "HOST:PORT to listen on; port 0 takes any free one (default 127.0.0.1:7070)"},
+         "HOST:PORT to listen on; port 0 takes any free port (default 127.0.0.1:7070)"},
     Flag{"unix", "/unix", text, "path of a Unix socket to listen on too (default none)"},
     Flag{"unix-group", "/unix_group", text,
          "group whose members may use the Unix socket (default none: the server's user and root)"},
     Flag{"unix-users", "/unix_users", names,
-         "users, by name or number and with ',' between them, who may use the Unix socket "
-         "(default none)"},
+         "users, by name or number, separated by ',', who may use the Unix socket (default none)"},
     Flag{"allowed-hosts", "/http/allowed_hosts", names,
-         "names and addresses, with ',' between them, under which the server is reached besides "
-         "localhost and its own addresses; *.NAME is all below a name, * any (default none)"},
+         "names and addresses, separated by ',', of this server in addition to localhost and its "
+         "own addresses; *.NAME stands for all names below NAME, * for any (default none)"},
     Flag{"tokens", "/tokens", text,
          "file of bearer tokens, read again on SIGHUP (default none: everybody may do everything)"},
     Flag{"allow-anonymous", "/allow_anonymous", yes,
-         "listen beyond the loopback interface without tokens"},
+         "listen on other addresses than loopback without tokens"},
     Flag{"tls-cert", "/tls_cert", text,
          "PEM file with the certificate and its chain, read again on SIGHUP (default none: HTTP)"},
     Flag{"tls-key", "/tls_key", text, "PEM file with its key"},
     Flag{"tls-client-ca", "/tls_client_ca", text,
-         "PEM file; clients then need a certificate that one of these has signed (default none)"},
+         "PEM file of authorities; clients then need a certificate signed by one of them (default "
+         "none)"},
     Flag{"data-dir", "/data_dir", text,
-         "folder of the disk tiers, made if missing, locked while in use (default cairn-data)"},
+         "folder of the disk tiers, created if missing, locked while in use (default cairn-data)"},
     Flag{"known-data-dir", "/known_data_dir", yes,
-         "do not start with a data directory that no server has used, as is found where its file "
+         "do not start with a data directory that no server has used, for example because its file "
          "system is not mounted"},
     Flag{"import-folders", "/import/folders", paths,
-         "folders, with ':' between them, of the files that a cache may import as its memory "
-         "(default none)"},
+         "folders, separated by ':', of the files that a cache may import as its memory (default "
+         "none)"},
     Flag{"runtime", "/runtime", text,
-         "auto, host or cuda; auto takes cuda where a device answers (default auto)"},
+         "auto, host or cuda; auto takes cuda if a device responds (default auto)"},
     Flag{"threads", "/threads", number, "network threads, 1 to 256 (default 1)"},
     Flag{"log-level", "/log_level", text, "debug, info, warning or error (default info)"},
     Flag{"log-format", "/log_format", text,
-         "form of a line of the log: logfmt (name=value) or json, an object (default logfmt)"},
+         "format of log lines: logfmt (name=value) or json (one object per line) (default logfmt)"},
     Flag{"drain-delay-ms", "/drain_delay_ms", number,
-         "how long a shutdown first says so on /readyz while it serves everything (default 0)"},
+         "how long a shutdown keeps serving after /readyz returns 503 (default 0)"},
     Flag{"drain-timeout-ms", "/drain_timeout_ms", number,
          "how long a shutdown waits for requests in progress (default 10000)"},
     Flag{"host-devices", "/host/devices", number,
          "devices of the host runtime, 1 to 64 (default 1)"},
     Flag{"host-device-bytes", "/host/device_bytes", number,
-         "memory of each of them; 0: as much as there is (default 0)"},
+         "memory of each of them; 0: no limit (default 0)"},
     Flag{"max-connections", "/http/max_connections", number,
-         "TCP connections at once; beyond them idle ones give way, then requests are refused "
+         "TCP connections at once; above it idle ones are closed, then requests are refused "
          "(default 4096)"},
     Flag{"max-header-bytes", "/http/max_header_bytes", number,
-         "a request's line and fields (default 16384)"},
+         "size of a request's line and headers (default 16384)"},
     Flag{"max-body-bytes", "/http/max_body_bytes", number,
-         "a JSON or MessagePack body (default 33554432)"},
+         "size of a JSON or MessagePack body (default 33554432)"},
     Flag{"header-timeout-ms", "/http/header_timeout_ms", number,
-         "from a request's first byte to the end of its fields (default 10000)"},
+         "time from a request's first byte to the end of its headers (default 10000)"},
     Flag{"body-timeout-ms", "/http/body_timeout_ms", number,
-         "without a byte of a body arriving or leaving (default 30000)"},
+         "time without a byte of a body received or sent (default 30000)"},
     Flag{"least-rate-bytes-per-s", "/http/least_rate_bytes_per_s", number,
-         "what a body or a response moves at the least once body-timeout-ms is used up (default "
-         "262144)"},
-    Flag{"idle-timeout-ms", "/http/idle_timeout_ms", number, "between requests (default 120000)"},
+         "lowest rate of a body or a response once body-timeout-ms is used up (default 262144)"},
+    Flag{"idle-timeout-ms", "/http/idle_timeout_ms", number,
+         "time between requests (default 120000)"},
     Flag{"max-lease-ms", "/blocks/max_lease_ms", number,
-         "the longest lease a client may ask for (default 3600000)"},
+         "longest lease that a client may request (default 3600000)"},
     Flag{"max-leases", "/blocks/max_leases", number, "leases of a cache (default 65536)"},
     Flag{"max-leased-blocks-per-token", "/blocks/max_leased_blocks_per_token", number,
-         "blocks that all leases and requests in flight of a token hold, each as often as it is "
-         "held, where its entry in "
-         "the tokens file does not say (default 262144)"},
+         "blocks that all leases and requests in flight of a token hold, if its entry in the "
+         "tokens file does not say; a block counts as often as it is held (default 262144)"},
     Flag{"max-blocks-per-request", "/blocks/max_blocks_per_request", number,
          "keys or blocks of one request (default 65536)"},
     Flag{"staging-bytes", "/blocks/staging_bytes", number,
-         "buffers for reads and writes of tiers that the CPU does not reach (default 67108864)"},
+         "buffers for reads and writes of tiers that the CPU cannot access (default 67108864)"},
     Flag{"events-kept", "/events/kept", number,
-         "events kept for those who listen, 64 and more (default 65536)"},
+         "events kept for clients that resume, at least 64 (default 65536)"},
     Flag{"events-zmq", "/events/zmq/endpoint", text,
          "endpoint to publish events on over ZeroMQ, e.g. tcp://127.0.0.1:5557 (default none)"},
     Flag{"events-zmq-replay", "/events/zmq/replay_endpoint", text,
-         "endpoint to ask for events that were missed (default none)"},
-    Flag{
-        "shared", "/shared/url", text,
-        "redis://HOST:PORT[,HOST:PORT...] (rediss:// with TLS) of the store that caches share with "
-        "those of other servers (default none)"},
+         "endpoint for requests of missed events (default none)"},
+    Flag{"shared", "/shared/url", text,
+         "redis://HOST:PORT[,HOST:PORT...] (rediss:// with TLS) of the store that caches share "
+         "with other servers (default none)"},
     Flag{"record", "/record/path", text,
-         "file to write a trace of all requests into, for cairn-replay, with salted hashes for "
-         "keys; "
-         "one that is there becomes FILE.old (default none)"},
+         "file to write a trace of all requests to, for cairn-replay, with salted hashes as keys; "
+         "an existing file becomes FILE.old (default none)"},
     Flag{"advertise", "/shared/advertise", text,
-         "URL by which other servers reach this one, for shared tiers that say who has a block "
-         "(default the address listened on)"},
+         "URL at which other servers reach this one, for shared tiers with holders (default the "
+         "address listened on)"},
     Flag{"transfer-workers", "/transfers/workers", number,
-         "movements in memory under way at once, 1 to 64 (default 2)"},
+         "concurrent movements in memory, 1 to 64 (default 2)"},
     Flag{"transfer-strategy-load", "/transfers/strategy/load", text,
-         "how blocks come to a device, and how that is known to be over: auto, sync (the thread "
-         "waits for the stream), async (an event), polling (the thread asks the event each "
+         "how copies to a device are done, and how their end is detected: auto, sync (the thread "
+         "waits for the stream), async (an event), polling (the thread polls the event every "
          "transfers.polling_interval_us) or unified (tiers in unified memory) (default auto)"},
     Flag{"transfer-strategy-store", "/transfers/strategy/store", text,
-         "the same, for blocks that leave a device (default auto)"},
+         "the same for copies from a device (default auto)"},
     Flag{"transfer-strategy-device", "/transfers/strategy/device", text,
-         "the same, within devices and between them (default auto)"},
+         "the same within a device and between devices (default auto)"},
     Flag{"device-kept-bytes", "/transfers/device_kept_bytes", number,
-         "memory of each device that nobody uses and that is kept for the next tier or movement, "
-         "instead of going back to the driver (default 0)"},
+         "unused memory of each device that is kept for the next tier or movement instead of being "
+         "returned to the driver (default 0)"},
     Flag{"disk-threads", "/transfers/disk_threads", number,
          "threads for the checksums of disk tiers, 1 to 64 (default 2)"},
-    Flag{
-        "disk-engine", "/disk/engine", text,
-        "auto, io_uring or threads; auto takes io_uring where the kernel allows it (default auto)"},
+    Flag{"disk-engine", "/disk/engine", text,
+         "auto, io_uring or threads; auto takes io_uring if the kernel allows it (default auto)"},
     Flag{"disk-admission", "/disk/admission", text,
          "which blocks leaving memory go to disk: always, or second_use (default always)"},
     Flag{"disk-write-bytes-per-s", "/disk/write_bytes_per_s", number,
-         "what may be offloaded to disk a second; 0: no limit (default 0)"},
+         "limit for offloads to disk; 0: no limit (default 0)"},
     Flag{"disk-scrub-bytes-per-s", "/disk/scrub_bytes_per_s", number,
-         "what lies on disk is read and checked at this rate; 0: not at all (default 0)"},
+         "rate at which the disk tier is read and checked; 0: not at all (default 0)"},
     Flag{"disk-checkpoint-ms", "/disk/checkpoint_period_ms", number,
-         "how often the index of a disk tier is made durable; 0: at the end only (default 30000)"},
+         "how often the index of a disk tier is made durable; 0: only at the end (default 30000)"},
 };
 
 po::options_description describe() {
   po::options_description options("Options", 100);
   options.add_options()(
       "config", po::value<std::string>()->value_name("FILE"),
-      "JSON file with these settings and more (pressure, caches); flags and variables win");
+      "JSON file with these settings and more (pressure, caches); flags and variables override it");
   for (const Flag& flag : kFlags) {
     auto* value = po::value<std::string>();
     if (flag.kind == yes) {
@@ -160,33 +156,33 @@ po::options_description describe() {
   }
   options.add_options()(
       "restore", po::value<std::vector<std::string>>()->composing()->value_name("CACHE=NAME"),
-      "snapshot to bring back before serving: CACHE=NAME of the data directory, CACHE=FILE or FILE "
-      "(with a slash in its path); a missing cache is made as the snapshot tells; repeatable");
+      "snapshot to restore before serving: CACHE=NAME of the data directory, CACHE=FILE or FILE "
+      "(with a slash in its path); a missing cache is made from the snapshot; repeatable");
   options.add_options()("check-config",
-                        "say whether a server could start with these settings, and exit with 0 or "
-                        "2; data is left alone");
+                        "check whether a server could start with these settings, exit with 0 or 2; "
+                        "does not change data");
   options.add_options()("hash-token",
                         "read a token from standard input, print its hash for --tokens and exit");
   options.add_options()("list-settings",
-                        "print every setting, with what it takes, as JSON and exit");
+                        "print every setting and its allowed values as JSON and exit");
   options.add_options()("help", "print this and exit")("version", "print the version and exit");
   return options;
 }
 
 std::string help_text(const po::options_description& options) {
   std::ostringstream out;
-  out << "cairn-server keeps KV-cache blocks in tiers and serves them over HTTP.\n\n"
+  out << "cairn-server stores KV-cache blocks in tiers and serves them over HTTP.\n\n"
          "Usage: cairn-server [options]\n\n"
       << options
       << "\nEach option is also read from the environment: --max-leases from CAIRN_MAX_LEASES, "
-         "--config from\nCAIRN_CONFIG. Flags win over variables, variables over the file. A "
-         "variable that begins "
-         "with\nCAIRN_ and is no setting is refused. The file also has:\n\n";
+         "--config from\nCAIRN_CONFIG. Flags override variables, variables override the file. A "
+         "variable that\nbegins with CAIRN_ and is no setting is refused. The file can also "
+         "have:\n\n";
   for (const SettingHelp& setting : file_settings()) {
     out << "  " << setting.field << ": " << setting.help << "\n";
   }
-  out << "\nTIER is device, pinned or disk. --list-settings tells of all settings, with what each "
-         "takes.\n";
+  out << "\nTIER is device, pinned or disk. --list-settings prints all settings and their "
+         "allowed values.\n";
   return std::move(out).str();
 }
 
@@ -221,7 +217,7 @@ std::string settings_text() {
   all.push_back({.field = "restore",
                  .flag = "restore",
                  .variable = variable_of("restore"),
-                 .help = "snapshots to bring back before serving (default none)"});
+                 .help = "snapshots to restore before serving (default none)"});
   std::ranges::move(file_settings(), std::back_inserter(all));
   return list_settings(all);
 }
