@@ -6,12 +6,13 @@ namespace cairn {
 
 void add_agents(std::vector<prometheus::MetricFamily>& out, const AgentStats& stats) {
   using Builder = MetricFamilyBuilder;
-  auto agents = Builder::gauge({"cairn_agents", "Engines that have registered memory."});
+  auto agents = Builder::gauge({"cairn_agents", "Engines that registered memory."});
   agents.add({}, stats.agents);
-  auto blocks = Builder::counter({"cairn_agent_blocks_total",
-                                  "Blocks copied into the memory of agents (load) and out of it "
-                                  "(store), by how it ended."});
-  auto bytes = Builder::counter({"cairn_agent_bytes_total", "Bytes of those that were copied."});
+  auto blocks = Builder::counter(
+      {"cairn_agent_blocks_total",
+       "Blocks copied to (load) and from (store) the memory of agents, by outcome."});
+  auto bytes = Builder::counter(
+      {"cairn_agent_bytes_total", "Bytes copied to and from the memory of agents."});
   const auto add = [&](std::string_view direction, const AgentStats::Direction& one) {
     blocks.add({{"direction", direction}, {"outcome", "done"}}, one.done_blocks);
     blocks.add({{"direction", direction}, {"outcome", "failed"}}, one.failed_blocks);

@@ -13,48 +13,47 @@ struct Field {
 };
 
 constexpr Field kGauges[] = {
-    {{"cairn_allocator_allocated_bytes", "Bytes in use, as they were cut."},
+    {{"cairn_allocator_allocated_bytes", "Bytes in use, including rounding."},
      &AllocatorStatistics::allocated_bytes},
     {{"cairn_allocator_reserved_bytes",
-      "Bytes had from whoever gives memory to the allocator: in use, or kept for the next user. "
-      "Slots, and reductions of a device, have theirs from other allocators."},
+      "Bytes that the allocator got from its source: in use, or kept for reuse. Slots, and "
+      "reductions of a device, get theirs from other allocators."},
      &AllocatorStatistics::reserved_bytes},
-    {{"cairn_allocator_cached_bytes", "Bytes kept for the next user."},
-     &AllocatorStatistics::cached_bytes},
+    {{"cairn_allocator_cached_bytes", "Bytes kept for reuse."}, &AllocatorStatistics::cached_bytes},
     {{"cairn_allocator_pending_bytes",
-      "Bytes of those that may not be reused before their last user's work has ended."},
+      "Cached bytes that cannot be reused until their last user's work has ended."},
      &AllocatorStatistics::pending_bytes},
     {{"cairn_allocator_peak_allocated_bytes",
-      "The most bytes in use so far; of slots, the sum of the caches' peaks."},
+      "Highest number of bytes in use so far; for slots, the sum of the caches' peaks."},
      &AllocatorStatistics::peak_allocated_bytes},
     {{"cairn_allocator_limit_bytes",
-      "What may be reserved; 0: what the machine or the device has."},
+      "Limit of reserved bytes; 0: the memory of the machine or the device."},
      &AllocatorStatistics::limit_bytes},
-    {{"cairn_allocator_largest_free_bytes", "What one allocation can get without reserving more."},
+    {{"cairn_allocator_largest_free_bytes", "Largest allocation possible without reserving more."},
      &AllocatorStatistics::largest_free_bytes},
 };
 
 constexpr Field kCounters[] = {
     {{"cairn_allocator_allocations_total", "Allocations that succeeded."},
      &AllocatorStatistics::allocations},
-    {{"cairn_allocator_frees_total", "Allocations given back."}, &AllocatorStatistics::frees},
+    {{"cairn_allocator_frees_total", "Allocations freed."}, &AllocatorStatistics::frees},
     {{"cairn_allocator_cache_hits_total",
-      "Allocations served from what was reserved already; of slots none are counted, as their tier "
-      "is reserved as a whole."},
+      "Allocations served from reserved memory; not counted for slots, whose tier is reserved as a "
+      "whole."},
      &AllocatorStatistics::cache_hits},
     {{"cairn_allocator_cache_misses_total",
-      "Allocations for which more had to be reserved; never of slots."},
+      "Allocations that had to reserve more memory; never slots."},
      &AllocatorStatistics::cache_misses},
     {{"cairn_allocator_retries_total",
-      "Requests for more that were made once again after what was cached had gone back."},
+      "Requests for more memory that were repeated after cached memory was returned."},
      &AllocatorStatistics::retries},
-    {{"cairn_allocator_splits_total", "Blocks cut in two to serve an allocation."},
+    {{"cairn_allocator_splits_total", "Blocks split to serve an allocation."},
      &AllocatorStatistics::splits},
-    {{"cairn_allocator_merges_total", "Free neighbours joined into one block."},
+    {{"cairn_allocator_merges_total", "Free neighbours merged into one block."},
      &AllocatorStatistics::merges},
-    {{"cairn_allocator_typed_allocations_total", "Allocations asked for as objects of a type."},
+    {{"cairn_allocator_typed_allocations_total", "Allocations for objects of a type."},
      &AllocatorStatistics::typed_allocations},
-    {{"cairn_allocator_typed_objects_total", "Objects that they were for."},
+    {{"cairn_allocator_typed_objects_total", "Objects in those allocations."},
      &AllocatorStatistics::typed_objects},
 };
 
@@ -64,21 +63,22 @@ struct BucketField {
 };
 
 constexpr BucketField kBucketGauge = {
-    {"cairn_allocator_bucket_in_use", "Buffers of one size in use, by their bytes."},
+    {"cairn_allocator_bucket_in_use", "Buffers in use, by size in bytes."},
     &BucketStatistics::in_use};
 
 constexpr BucketField kBucketCounters[] = {
-    {{"cairn_allocator_bucket_hits_total",
-      "Buffers had from the bucket that their size belongs to."},
+    {{"cairn_allocator_bucket_hits_total", "Buffers served from the bucket of their size."},
      &BucketStatistics::hits},
     {{"cairn_allocator_bucket_misses_total",
-      "Buffers that were not there: had from a larger bucket, or not at all."},
+      "Buffers that their bucket could not serve: taken from a larger bucket, or not served."},
      &BucketStatistics::misses},
     {{"cairn_allocator_bucket_upgrades_total",
-      "Buffers moved into this bucket from a smaller one, as more came than was expected."},
+      "Buffers moved into this bucket from a smaller one because more bytes arrived than "
+      "expected."},
      &BucketStatistics::upgrades},
     {{"cairn_allocator_bucket_downgrades_total",
-      "Buffers moved into this bucket from a larger one, as less came."},
+      "Buffers moved into this bucket from a larger one because fewer bytes arrived than "
+      "expected."},
      &BucketStatistics::downgrades},
 };
 
@@ -111,7 +111,7 @@ void add_allocators(std::vector<prometheus::MetricFamily>& out,
   }
   add(MetricFamilyBuilder::gauge(
           {"cairn_allocator_fragmentation_ratio",
-           "The share of the reusable bytes that the largest allocation cannot get."}),
+           "Share of the reusable bytes that the largest allocation cannot get."}),
       [](const AllocatorStatistics& now) { return now.fragmentation(); });
   for (const Field& field : kCounters) {
     add(MetricFamilyBuilder::counter(field.name),

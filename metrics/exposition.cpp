@@ -37,18 +37,17 @@ void each_tier(std::span<const CacheStats> caches, Add&& add) {
 void add_blocks(Families& out, std::span<const CacheStats> caches) {
   auto blocks = Builder::gauge({"cairn_blocks", "Blocks of a tier by state."});
   auto capacity =
-      Builder::gauge({"cairn_block_capacity", "Blocks that a tier has room for in all."});
-  auto populated = Builder::gauge(
-      {"cairn_populated_bytes",
-       "Memory of a tier whose pages were taken before their first use; it rises to the tier's "
-       "size after the cache is made."});
+      Builder::gauge({"cairn_block_capacity", "Number of blocks that fit into a tier."});
+  auto populated = Builder::gauge({"cairn_populated_bytes",
+                                   "Memory of a tier whose pages are already allocated; rises to "
+                                   "the tier's size after the cache is made."});
   auto leased = Builder::gauge({"cairn_leased_blocks", "Blocks of a tier that leases hold."});
   auto evictions =
       Builder::counter({"cairn_evictions_total", "Blocks that left a tier, by reason."});
   auto pressure = Builder::gauge(
       {"cairn_pressure_level",
-       "How many slots of a tier cannot be reused at once, being neither free nor evictable: 0 "
-       "normal, 1 elevated, 2 warning, 3 critical, 4 out of memory."});
+       "Share of a tier's slots that cannot be reused at once (neither free nor evictable), as a "
+       "level: 0 normal, 1 elevated, 2 warning, 3 critical, 4 out of memory."});
   each_tier(caches, [&](const CacheStats& cache, std::string_view tier, const TierStats& stats) {
     for (std::size_t i = 0; i < kNumSlotStates; ++i) {
       const auto state = to_string(static_cast<SlotState>(i));
@@ -90,7 +89,7 @@ void add_matches(Families& out, std::span<const CacheStats> caches) {
   out.push_back(std::move(blocks).take());
 
   auto commits = Builder::counter(
-      {"cairn_commits_total", "Blocks handed in, by result: committed, or a duplicate."});
+      {"cairn_commits_total", "Commits of blocks, by result: committed, or a duplicate."});
   for (const CacheStats& cache : caches) {
     commits.add({{"cache", cache.name}, {"result", "committed"}}, cache.commits);
     commits.add({{"cache", cache.name}, {"result", "duplicate"}}, cache.duplicates);
@@ -100,7 +99,7 @@ void add_matches(Families& out, std::span<const CacheStats> caches) {
 
 void add_hints(Families& out, std::span<const CacheStats> caches) {
   auto hints = Builder::counter(
-      {"cairn_hints_total", "Requests that said when their blocks will be used again, by what."});
+      {"cairn_hints_total", "Requests with a hint about the next use of their blocks, by hint."});
   for (const CacheStats& cache : caches) {
     using enum ReuseHint::Kind;
     for (const auto kind : {never, soon, later, within}) {
@@ -112,38 +111,38 @@ void add_hints(Families& out, std::span<const CacheStats> caches) {
 }
 
 void add_leases(Families& out, std::span<const CacheStats> caches) {
-  add_per_cache(out, Builder::gauge({"cairn_leases", "Leases in force."}), caches,
-                &CacheStats::leases);
+  add_per_cache(out, Builder::gauge({"cairn_leases", "Open leases."}), caches, &CacheStats::leases);
   add_per_cache(
-      out, Builder::counter({"cairn_lease_expirations_total", "Leases that ran out unreleased."}),
+      out, Builder::counter({"cairn_lease_expirations_total", "Leases that expired unreleased."}),
       caches, &CacheStats::lease_expirations);
   add_per_cache(out,
                 Builder::gauge({"cairn_metadata_bytes",
-                                "Memory of the index, of the slots' records and of histories."}),
+                                "Memory of the index, the slot records and the histories."}),
                 caches, &CacheStats::metadata_bytes);
-  add_per_cache(out,
-                Builder::gauge({"cairn_history_bytes",
-                                "Memory of what the order of eviction remembers of blocks."}),
-                caches, &CacheStats::history_bytes);
+  add_per_cache(
+      out,
+      Builder::gauge({"cairn_history_bytes",
+                      "Memory in which the order of eviction remembers past use of blocks."}),
+      caches, &CacheStats::history_bytes);
   add_per_cache(out,
                 Builder::gauge({"cairn_remembered_blocks",
-                                "Blocks that are gone, whose uses are known when they come back."}),
+                                "Evicted blocks whose past use is still known if they come back."}),
                 caches, &CacheStats::remembered_blocks);
 }
 
 void add_reuse(Families& out, std::span<const CacheStats> caches) {
-  auto curve = Builder::gauge(
-      {"cairn_miss_ratio_curve",
-       "Of the blocks asked for lately, the share that LRU would not have found in a cache of so "
-       "many times the size. Nothing before the first request."});
+  auto curve =
+      Builder::gauge({"cairn_miss_ratio_curve",
+                      "Share of recently requested blocks that LRU would miss in a cache of the "
+                      "given multiple of the size. Absent before the first request."});
   add_per_cache(out,
                 Builder::gauge({"cairn_eviction_follows_lru",
-                                "1 where LRU says what goes next, as the order of eviction that is "
-                                "set has done worse lately."}),
+                                "1 while the cache follows LRU because the configured order of "
+                                "eviction did worse recently."}),
                 caches, &CacheStats::follows_lru);
   add_per_cache(out,
                 Builder::counter({"cairn_eviction_changes_total",
-                                  "Changes between LRU and the order of eviction that is set."}),
+                                  "Switches between LRU and the configured order of eviction."}),
                 caches, &CacheStats::order_changes);
   constexpr std::array<std::string_view, kCurveRatios.size()> kRatios = {"0.25", "0.5", "1", "2",
                                                                          "4"};
@@ -157,10 +156,9 @@ void add_reuse(Families& out, std::span<const CacheStats> caches) {
 }
 
 void add_lock_holds(Families& out, std::span<const CacheStats> caches) {
-  auto holds = Builder::histogram(
-      {"cairn_lock_hold_seconds",
-       "How long a cache's lock was held at a time, by what for. Nothing else of the cache goes on "
-       "meanwhile."});
+  auto holds = Builder::histogram({"cairn_lock_hold_seconds",
+                                   "How long a cache's lock was held at a time, by operation. The "
+                                   "cache does nothing else meanwhile."});
   for (const CacheStats& cache : caches) {
     for (const LockUse use : kLockUses) {
       holds.add({{"cache", cache.name}, {"verb", to_string(use)}}, cache.lock_holds.of(use));
@@ -170,10 +168,9 @@ void add_lock_holds(Families& out, std::span<const CacheStats> caches) {
 }
 
 void add_cache_movements(Families& out, std::span<const CacheStats> caches) {
-  auto transfers = Builder::counter(
-      {"cairn_transfers_total", "Blocks moved from a tier to a tier, by how it ended."});
-  auto bytes =
-      Builder::counter({"cairn_transfer_bytes_total", "Bytes moved from a tier to a tier."});
+  auto transfers =
+      Builder::counter({"cairn_transfers_total", "Blocks moved between two tiers, by outcome."});
+  auto bytes = Builder::counter({"cairn_transfer_bytes_total", "Bytes moved between two tiers."});
   for (const CacheStats& cache : caches) {
     for (Tier from : kTiers) {
       for (Tier to : kTiers) {
@@ -200,9 +197,9 @@ void add_cache_movements(Families& out, std::span<const CacheStats> caches) {
 
 void add_all_movements(Families& out, const MetricsInput& input) {
   auto durations = Builder::histogram(
-      {"cairn_transfer_duration_seconds", "How long movements from a tier to a tier took."});
+      {"cairn_transfer_duration_seconds", "How long movements between two tiers took."});
   auto in_flight =
-      Builder::gauge({"cairn_transfers_in_flight", "Blocks on their way from a tier to a tier."});
+      Builder::gauge({"cairn_transfers_in_flight", "Blocks being moved between two tiers."});
   for (Tier from : kTiers) {
     for (Tier to : kTiers) {
       if (from == to) continue;
@@ -232,7 +229,7 @@ void add_all_movements(Families& out, const MetricsInput& input) {
 
   auto strategies = Builder::counter(
       {"cairn_transfer_strategy_total",
-       "Jobs that copied bytes, by the kinds of memory and by how their arrival was known."});
+       "Jobs that copied bytes, by the kinds of memory and by how their end was detected."});
   for (const TransferEngineStats::Copied& copied : input.engine.copied) {
     strategies.add({{"from", to_string(copied.from)},
                     {"to", to_string(copied.to)},
@@ -240,16 +237,17 @@ void add_all_movements(Families& out, const MetricsInput& input) {
                    copied.jobs);
   }
   out.push_back(std::move(strategies).take());
-  auto prefetched = Builder::counter(
-      {"cairn_unified_prefetch_bytes_total", "Bytes of unified memory that were sent to a side."});
+  auto prefetched =
+      Builder::counter({"cairn_unified_prefetch_bytes_total",
+                        "Bytes of unified memory sent to the device or to the host."});
   prefetched.add({{"to", "device"}}, input.engine.prefetched_to_device_bytes);
   prefetched.add({{"to", "host"}}, input.engine.prefetched_to_host_bytes);
   out.push_back(std::move(prefetched).take());
 }
 
 void add_checksums(Families& out, const CacheTotals& totals) {
-  auto failures = Builder::counter(
-      {"cairn_checksum_failures_total", "Blocks whose bytes did not have their checksum."});
+  auto failures =
+      Builder::counter({"cairn_checksum_failures_total", "Blocks with a wrong checksum."});
   for (Tier tier : kTiers) {
     failures.add({{"tier", to_string(tier)}}, totals.checksum_failures[index_of(tier)]);
   }
@@ -257,9 +255,9 @@ void add_checksums(Families& out, const CacheTotals& totals) {
 }
 
 void add_damage(Families& out, const MetricsInput& input) {
-  auto damage = Builder::counter(
-      {"cairn_disk_damage_total",
-       "Parts of the data directory that were found damaged at the start, by what they are."});
+  auto damage =
+      Builder::counter({"cairn_disk_damage_total",
+                        "Parts of the data directory found damaged at the start, by part."});
   const DiskDamageStats& all = input.totals.disk_damage;
   damage.add({{"part", "description"}}, input.damaged_descriptions);
   damage.add({{"part", "slot_file"}}, all.slot_files);
@@ -269,18 +267,19 @@ void add_damage(Families& out, const MetricsInput& input) {
 }
 
 void add_disk(Families& out, std::span<const CacheStats> caches) {
-  auto admissions = Builder::counter(
-      {"cairn_disk_admissions_total", "Blocks leaving memory, by whether they went to disk."});
+  auto admissions =
+      Builder::counter({"cairn_disk_admissions_total",
+                        "Blocks leaving memory, by whether they were written to disk."});
   auto full =
       Builder::counter({"cairn_disk_full_total", "Blocks not written to disk because it is full."});
-  auto scrubbed =
-      Builder::counter({"cairn_disk_scrub_blocks_total",
-                        "Blocks on disk that were compared with their checksum by the scrub."});
-  auto scrubbed_bytes = Builder::counter({"cairn_disk_scrub_bytes_total", "Bytes of those."});
+  auto scrubbed = Builder::counter({"cairn_disk_scrub_blocks_total",
+                                    "Blocks on disk that the scrub compared with their checksum."});
+  auto scrubbed_bytes =
+      Builder::counter({"cairn_disk_scrub_bytes_total", "Bytes that the scrub compared."});
   auto wrong = Builder::counter(
-      {"cairn_disk_scrub_wrong_blocks_total", "Blocks that the scrub found wrong, and dropped."});
+      {"cairn_disk_scrub_wrong_blocks_total", "Blocks that the scrub found wrong and dropped."});
   auto passes = Builder::counter(
-      {"cairn_disk_scrub_passes_total", "How often the scrub came to the end of a disk tier."});
+      {"cairn_disk_scrub_passes_total", "How often the scrub finished a disk tier."});
   for (const CacheStats& cache : caches) {
     if (!cache.tiers[index_of(Tier::disk)].present) continue;
     scrubbed.add({{"cache", cache.name}}, cache.disk_scrub.blocks);
@@ -300,14 +299,14 @@ void add_disk(Families& out, std::span<const CacheStats> caches) {
 
 void add_mapped(Families& out, const MappedTotals& totals) {
   auto files = Builder::counter(
-      {"cairn_mapped_files_total", "Files of snapshots and indexes read, by where they lay."});
+      {"cairn_mapped_files_total", "Snapshot and index files read, by where they were."});
   files.add({{"memory", "mapped"}}, totals.mapped_files);
   files.add({{"memory", "heap"}}, totals.files_on_heap);
-  auto released = Builder::counter({"cairn_mapped_released_bytes_total",
-                                    "Bytes of mapped files given back after they were read."});
+  auto released = Builder::counter(
+      {"cairn_mapped_released_bytes_total", "Bytes of mapped files released after reading."});
   released.add({}, totals.released_bytes);
-  auto refused = Builder::counter({"cairn_mapped_advice_refused_total",
-                                   "Advice on mapped files that the system did not take."});
+  auto refused = Builder::counter(
+      {"cairn_mapped_advice_refused_total", "Advice on mapped files that the system refused."});
   refused.add({}, totals.refused_advice);
   for (Builder* builder : {&files, &released, &refused}) {
     out.push_back(std::move(*builder).take());
@@ -316,7 +315,7 @@ void add_mapped(Families& out, const MappedTotals& totals) {
 
 void add_http(Families& out, const MetricsInput& input) {
   auto requests = Builder::counter(
-      {"cairn_http_requests_total", "Requests answered, by route, method and status."});
+      {"cairn_http_requests_total", "Requests served, by route, method and status."});
   for (const HttpCounters::Count& count : input.http.counts()) {
     const std::string code = count.status == 0 ? "other" : std::to_string(count.status);
     requests.add({{"route", count.route}, {"method", count.method}, {"code", code}},
@@ -326,7 +325,7 @@ void add_http(Families& out, const MetricsInput& input) {
 
   auto durations =
       Builder::histogram({"cairn_http_request_duration_seconds",
-                          "From a request's first byte to its answer's last, by route."});
+                          "Time from a request's first byte to its response's last, by route."});
   const auto routes = input.http.routes();
   for (std::size_t i = 0; i < routes.size(); ++i) {
     durations.add({{"route", routes[i]}}, input.http.durations(i));
@@ -337,15 +336,16 @@ void add_http(Families& out, const MetricsInput& input) {
     builder.add({}, value);
     out.push_back(std::move(builder).take());
   };
-  single(Builder::histogram({"cairn_http_body_bytes",
-                             "What a body that was not read with its head had in memory while it "
-                             "was worked on."}),
-         input.bodies.current);
   single(
-      Builder::histogram({"cairn_http_body_peak_bytes", "The most that it had while it arrived."}),
-      input.bodies.peak);
+      Builder::histogram(
+          {"cairn_http_body_bytes",
+           "Memory of a body that was not read together with its head, while it was processed."}),
+      input.bodies.current);
+  single(Builder::histogram(
+             {"cairn_http_body_peak_bytes", "Highest memory of such a body while it arrived."}),
+         input.bodies.peak);
   const HttpConnections& connections = input.connections;
-  single(Builder::gauge({"cairn_http_connections", "Connections open."}), connections.open);
+  single(Builder::gauge({"cairn_http_connections", "Open connections."}), connections.open);
   single(Builder::counter({"cairn_http_connections_total", "Connections accepted."}),
          connections.accepted);
   single(Builder::counter({"cairn_http_connections_refused_total",
@@ -361,15 +361,15 @@ void add_http(Families& out, const MetricsInput& input) {
 
 std::string metrics_text(const MetricsInput& input) {
   Families families;
-  auto build = Builder::gauge({"cairn_build_info", "Always 1; the labels say what is running."});
+  auto build = Builder::gauge(
+      {"cairn_build_info", "Always 1; the labels show the version and the runtime."});
   build.add({{"version", input.version}, {"runtime", input.runtime}}, 1.0);
   families.push_back(std::move(build).take());
-  auto ready = Builder::gauge({"cairn_ready", "1 where /readyz answers 200, else 0."});
+  auto ready = Builder::gauge({"cairn_ready", "1 if /readyz returns 200, else 0."});
   ready.add({}, std::uint64_t{input.ready});
   families.push_back(std::move(ready).take());
   auto devices =
-      Builder::gauge({"cairn_devices",
-                      "Devices of the runtime: those that it uses, and those that did not open."});
+      Builder::gauge({"cairn_devices", "Devices of the runtime, by state: in use, or not opened."});
   devices.add({{"state", "open"}}, input.devices);
   devices.add({{"state", "left_out"}}, input.devices_left_out);
   families.push_back(std::move(devices).take());
@@ -387,18 +387,17 @@ std::string metrics_text(const MetricsInput& input) {
   add_damage(families, input);
   auto shortages = Builder::counter(
       {"cairn_memory_shortages_total",
-       "Times that the process got no more memory, and took on nothing new until it did."});
+       "How often the process ran out of memory and refused new work until it had some again."});
   shortages.add({}, input.memory_shortages);
   families.push_back(std::move(shortages).take());
   auto dropped = Builder::counter(
       {"cairn_log_dropped_total",
-       "Lines of the log that were lost, as nobody took them in time or they could not be "
-       "written."});
+       "Log lines lost because nobody read them in time or they could not be written."});
   dropped.add({}, input.log_dropped);
   families.push_back(std::move(dropped).take());
   auto left_out = Builder::counter(
       {"cairn_log_left_out_total",
-       "Lines of the log left out because too many came for one reason; a line says how many."});
+       "Log lines left out because too many came for one reason; a log line says how many."});
   left_out.add({}, input.log_left_out);
   families.push_back(std::move(left_out).take());
   add_groups(families, input.groups);

@@ -9,29 +9,29 @@ using Builder = MetricFamilyBuilder;
 void add_groups(std::vector<prometheus::MetricFamily>& out, const GroupsStats& stats) {
   auto groups = Builder::gauge({"cairn_groups", "Groups that this server is a rank of, by state."});
   auto ranks = Builder::gauge(
-      {"cairn_group_ranks", "Ranks of those groups, this server's own included, by state."});
+      {"cairn_group_ranks", "Ranks of those groups, including this server's own, by state."});
   for (std::size_t i = 0; i < kNumGroupStates; ++i) {
     const auto state = to_string(static_cast<GroupState>(i));
     groups.add({{"state", state}}, stats.groups[i]);
     ranks.add({{"state", state}}, stats.ranks[i]);
   }
   auto failures = Builder::counter(
-      {"cairn_group_failures_total", "Groups that failed: a rank was lost, or did not come."});
+      {"cairn_group_failures_total", "Groups that failed: a rank was lost, or did not join."});
   failures.add({}, stats.failures);
   auto queue = Builder::gauge(
-      {"cairn_collective_queue_depth", "Operations of groups that wait or are under way."});
+      {"cairn_collective_queue_depth", "Group operations that are waiting or running."});
   queue.add({}, stats.queued_operations);
 
   auto operations = Builder::counter({"cairn_collective_operations_total",
-                                      "Operations of groups by kind and by how they ended here."});
+                                      "Group operations by kind and outcome on this server."});
   auto blocks = Builder::counter(
       {"cairn_collective_blocks_total",
-       "Blocks given to and had from other ranks; a broadcast's count once on its root."});
+       "Blocks sent to and received from other ranks; a broadcast counts once on its root."});
   auto bytes = Builder::counter(
-      {"cairn_collective_bytes_total", "Bytes of those blocks, and of the numbers of all_reduce."});
+      {"cairn_collective_bytes_total", "Bytes of those blocks and of the numbers of all_reduce."});
   auto durations = Builder::histogram(
       {"cairn_collective_duration_seconds",
-       "How long operations of groups took here, with the wait for the other ranks."});
+       "How long group operations took here, including the wait for the other ranks."});
   for (std::size_t i = 0; i < kNumShareKinds; ++i) {
     const auto kind = to_string(static_cast<ShareKind>(i));
     const ShareKindStats& one = stats.kinds[i];

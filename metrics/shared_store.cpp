@@ -38,23 +38,27 @@ void add_nodes(Builder& family, const SharedStats& stats) {
 
 void add_beyond(std::vector<prometheus::MetricFamily>& out, const SharedStats& stats) {
   const SharedStoreStats& store = stats.store;
-  auto ready = Builder::gauge(
-      {"cairn_shared_ready", "1 where it is known which node of the shared store has what."});
+  auto ready =
+      Builder::gauge({"cairn_shared_ready",
+                      "1 if the server knows which node of the shared store has which keys."});
   ready.add({}, std::uint64_t{store.is_ready});
-  auto nodes = Builder::gauge(
-      {"cairn_shared_nodes", "Nodes of the shared store, by state; left_alone: it failed."});
+  auto nodes =
+      Builder::gauge({"cairn_shared_nodes",
+                      "Nodes of the shared store, by state; left_alone: skipped after a failure."});
   add_states(nodes, store.nodes);
-  auto peers =
-      Builder::gauge({"cairn_shared_peers",
-                      "Servers that blocks were read from, by state; left_alone: it failed."});
+  auto peers = Builder::gauge(
+      {"cairn_shared_peers",
+       "Servers that blocks were read from, by state; left_alone: skipped after a failure."});
   add_states(peers, stats.peers.servers);
   auto requests = Builder::counter({"cairn_shared_requests_total",
                                     "Requests to the shared store, by operation and outcome; "
-                                    "peer_read: to servers that have a block."});
-  auto bytes = Builder::counter({"cairn_shared_bytes_total",
-                                 "Bytes read from it, or from such a server, and written to it."});
-  auto durations = Builder::histogram(
-      {"cairn_shared_request_duration_seconds", "How long they took, with their wait here."});
+                                    "peer_read: requests to servers that hold a block."});
+  auto bytes = Builder::counter(
+      {"cairn_shared_bytes_total",
+       "Bytes read from the store or from such a server, and written to the store."});
+  auto durations =
+      Builder::histogram({"cairn_shared_request_duration_seconds",
+                          "How long those requests took, including their wait on this server."});
   const auto add = [&](std::string_view name, const SharedStoreStats::Operation& operation) {
     for (std::size_t o = 0; o < kNumStoreOutcomes; ++o) {
       requests.add({{"operation", name}, {"outcome", to_string(static_cast<StoreOutcome>(o))}},
@@ -69,8 +73,8 @@ void add_beyond(std::vector<prometheus::MetricFamily>& out, const SharedStats& s
   add(kPeerRead, stats.peers.reads);
   auto by_node = Builder::histogram(
       {"cairn_shared_node_request_duration_seconds",
-       "How long each node of the shared store, or each such server, took, with the wait for its "
-       "connections; other: those beyond 64."});
+       "How long requests to each node of the shared store, or to each such server, took, "
+       "including the wait for a connection; other: nodes and servers beyond 64."});
   add_nodes(by_node, stats);
   for (Builder* builder : {&ready, &nodes, &peers, &requests, &bytes, &durations, &by_node}) {
     out.push_back(std::move(*builder).take());
@@ -83,16 +87,16 @@ void add_shared(std::vector<prometheus::MetricFamily>& out, const SharedStats& s
   add_beyond(out, stats);
   auto blocks = Builder::counter(
       {"cairn_shared_blocks_total",
-       "Blocks fetched from the shared store and stored in it, and those that were not, by why."});
+       "Blocks fetched from and stored in the shared store, and those that were not, by reason."});
   auto wrong = Builder::counter(
       {"cairn_shared_wrong_values_total",
        "Values of the shared store, and answers of servers it names, that were not the block asked "
-       "for, by why; they are erased, and such a server is no holder of it any more."});
+       "for, by reason. Such values are erased; such a server no longer counts as a holder."});
   auto looks = Builder::counter(
       {"cairn_shared_looks_total",
-       "Matches that asked the shared store, were spared it, or got no answer in time."});
-  auto waiting = Builder::gauge(
-      {"cairn_shared_waiting_blocks", "Blocks that wait to be stored, or to be told of."});
+       "Matches by look-up in the shared store: asked, skipped, or no answer in time."});
+  auto waiting =
+      Builder::gauge({"cairn_shared_waiting_blocks", "Blocks waiting to be stored or published."});
   for (const SharedTierStats& tier : stats.tiers) {
     const auto add = [&](std::string_view event, std::uint64_t count) {
       blocks.add({{"cache", tier.cache}, {"event", event}}, count);
@@ -116,12 +120,11 @@ void add_shared(std::vector<prometheus::MetricFamily>& out, const SharedStats& s
   }
   auto missed = Builder::counter(
       {"cairn_shared_missed_events_total",
-       "Events of blocks that came too fast to be looked at; those blocks are not stored."});
+       "Block events that came too fast to be processed; those blocks are not stored."});
   missed.add({}, stats.missed_events);
-  auto same_url = Builder::gauge(
-      {"cairn_shared_same_url_servers",
-       "Other servers that say that they are reached at this one's URL (shared.advertise): each "
-       "takes back what the others say of their blocks."});
+  auto same_url = Builder::gauge({"cairn_shared_same_url_servers",
+                                  "Other servers that advertise this server's URL "
+                                  "(shared.advertise): each withdraws the others' blocks."});
   same_url.add({}, stats.same_url);
   for (Builder* builder : {&blocks, &wrong, &looks, &waiting, &missed, &same_url}) {
     out.push_back(std::move(*builder).take());
