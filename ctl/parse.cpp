@@ -109,8 +109,8 @@ Result<po::variables_map> read(std::span<const char* const> args) {
 
 std::string help_text() {
   std::ostringstream out;
-  out << "cairnctl looks at a cairn-server and works with its caches.\n\n"
-         "Usage: cairnctl [options] COMMAND ...\n\nCommands:\n";
+  out << "cairnctl inspects and changes a cairn-server and its caches.\n\nUsage: cairnctl "
+         "[options] COMMAND ...\n\nCommands:\n";
   for (const Command& command : commands()) {
     std::string left = "  " + std::string(command.name);
     if (!command.words.empty()) left += " " + std::string(command.words);
@@ -124,7 +124,7 @@ std::string help_text() {
   out << common << "\n"
       << own
       << "\nKeys are hex. Exit codes: 0 done, 1 refused or failed (the server's reason is on "
-         "stderr),\n2 wrong arguments, 3 no server answered.\n";
+         "stderr),\n2 wrong arguments, 3 no server responded.\n";
   return std::move(out).str();
 }
 

@@ -60,24 +60,25 @@ std::vector<Number> numbers_of(ReplayOptions& options, std::uint64_t& connection
   return {
       {"connections", &connections, 1, kMaxConnections, "connections, each a thread"},
       {"limit", &options.limit, 0, kAny, "stop after this many requests; 0: none"},
-      {"requests", &options.generator.requests, 1, kAny, "how many --generate makes"},
-      {"seed", &options.generator.seed, 0, kAny, "of --generate"},
-      {"lease-ms", &options.lease_ms, 1, kAny, "asked for with every lease"},
-      {"timeout-ms", &timeout_ms, 1, 3'600'000, "longest wait for a byte of an answer"},
+      {"requests", &options.generator.requests, 1, kAny, "number of requests for --generate"},
+      {"seed", &options.generator.seed, 0, kAny, "seed for --generate"},
+      {"lease-ms", &options.lease_ms, 1, kAny, "length of every lease"},
+      {"timeout-ms", &timeout_ms, 1, 3'600'000, "longest wait for a byte of a response"},
       {"device-blocks", &shape.device_blocks, 0, kAny,
        "blocks of the device tier; 0: no such tier"},
       {"pinned-blocks", &shape.pinned_blocks, 0, kAny,
        "blocks of the pinned tier; 0: no such tier"},
       {"disk-blocks", &shape.disk_blocks, 0, kAny, "blocks of the disk tier; 0: no such tier"},
       {"block-bytes", &shape.block_bytes, 1, kMaxBlockBytes,
-       "a multiple of layers x outer x page x width, which it gives the inner dimension"},
+       "size of a block: a multiple of layers x outer x page x width; determines the inner "
+       "dimension"},
       {"num-layers", &shape.num_layers, 1, 1024, "layers of a block"},
       {"outer-dim", &shape.outer_dim, 1, 2, "1, or 2 (keys and values)"},
-      {"page-size", &shape.page_size, 1, 65536, "tokens of a block"},
+      {"page-size", &shape.page_size, 1, 65536, "tokens per block"},
       {"dtype-bytes", &shape.dtype_width_bytes, 1, 16, "width of an element"},
-      {"alignment", &shape.alignment, 1, kMaxBlockBytes, "of a block's stride, in bytes"},
+      {"alignment", &shape.alignment, 1, kMaxBlockBytes, "alignment of a block's stride, in bytes"},
       {"block-tokens", &options.block_tokens, 1, kAny,
-       "tokens of a block of the trace, for --simulate and --columns"},
+       "tokens per block of the trace, for --simulate and --columns"},
   };
 }
 
@@ -85,66 +86,61 @@ po::options_description describe(ReplayOptions& options, Texts& texts, Simulated
                                  const std::vector<Number>& numbers,
                                  std::vector<std::int64_t>& parsed) {
   po::options_description described(
-      "Replays a request trace against a Cairn server, as a serving frontend would, and compares\n"
-      "every byte read back. Exits 0, or 1 where a byte was wrong, a request failed or the "
-      "server's\n"
-      "counts differ, or 2 on a wrong argument.\n\n"
-      "cairn-replay --server URL (--trace FILE | --generate KIND) [options]\n\n"
-      "Without a server it tells which hit rates caches of some sizes would have had:\n\n"
-      "cairn-replay --simulate (--trace FILE | --generate KIND) [--capacity N,N] [--policy P,P]"
-      "\n\nOptions",
+      "Replays a request trace against a Cairn server, as a serving frontend would, and "
+      "compares\nevery byte read back. Exits 0; 1 if a byte was wrong, a request failed or the "
+      "server's\ncounts differ; 2 on a wrong argument.\n\ncairn-replay --server URL (--trace FILE "
+      "| --generate KIND) [options]\n\nWithout a server it computes the hit rates of caches of "
+      "several sizes:\n\ncairn-replay --simulate (--trace FILE | --generate KIND) [--capacity N,N] "
+      "[--policy P,P]\n\nOptions",
       100);
   auto add = described.add_options();
   add("help", "print this and exit")("version", "print the version and exit");
   add("server", po::value(&texts.server)->value_name("URL"),
       "http://127.0.0.1:7070, https://HOST:PORT or unix:/path");
-  add("token", po::value(&options.token), "bearer token, where the server wants one");
+  add("token", po::value(&options.token), "bearer token, if the server requires one");
   add("ca", po::value(&options.tls.authority)->value_name("FILE"),
-      "who signed the server's certificate, if not one of the system's authorities");
+      "authority of the server's certificate, if not one of the system's");
   add("cert", po::value(&options.tls.certificate)->value_name("FILE"),
-      "certificate of our own, where the server wants one");
+      "client certificate, if the server requires one");
   add("key", po::value(&options.tls.key)->value_name("FILE"), "its key");
   add("trace", po::value(&options.trace)->value_name("FILE"),
-      "requests, one JSON object a line, or a table with --columns");
+      "requests, one JSON object per line, or a table with --columns");
   add("columns", po::value(&texts.columns)->value_name("WHAT=NAME,..."),
-      "--trace is a table with commas and this its columns: timestamp (seconds, or date and "
-      "time),\n"
-      "input_tokens, output_tokens and, where there is one, session; WHAT is named so, NAME as "
-      "the\n"
-      "table's first line has it. A table tells no blocks: a prompt begins with the one before it\n"
-      "in its session, and shares nothing where there is no session");
+      "--trace is a comma-separated table. WHAT is timestamp (seconds, or date and time), "
+      "input_tokens, output_tokens or session (optional); NAME is the column's name in the first "
+      "line. A table has no block ids: a prompt begins with the previous one of its session, and "
+      "shares no blocks if there is no session");
   add("generate", po::value(&texts.generate)->value_name("KIND"),
-      "make requests: chat, agents or mixed");
+      "generate requests: chat, agents or mixed");
   add("speed", po::value(&options.speed)->default_value(options.speed, "0"),
-      "1: at the times of the trace, 2: twice as fast, 0: without waiting");
+      "1: as fast as the trace, 2: twice as fast, 0: without waiting");
   add("mode", po::value(&texts.mode)->default_value(texts.mode),
       "how misses are stored: slots (allocate, write, commit) or write (POST write)");
   add("read-via", po::value(&texts.read_via)->default_value(texts.read_via),
       "how hits are read: read (POST read) or keys (GET of each)");
   add("cache", po::value(&options.cache)->value_name("NAME"),
-      "use this cache, or create it where it is missing; else one of its own");
+      "use this cache, or create it if it does not exist; default: a cache for this run");
   add("device-layout",
       po::value(&options.shape.device_layout)->default_value(options.shape.device_layout),
-      "of the device tier: layer_separate or fully_contiguous");
+      "layout of the device tier: layer_separate or fully_contiguous");
   add("offload", po::value(&options.shape.offload)->default_value(options.shape.offload),
       "on_evict, on_commit or never");
   add("eviction", po::value(&options.shape.eviction)->value_name("ORDER"),
-      "lru, class_hazard or lrfu; else the server's own");
+      "lru, class_hazard or lrfu; default: the server's");
   add("keep", po::bool_switch(&options.keep),
-      "leave the cache it created, for a later replay with --cache");
+      "keep the created cache for a later replay with --cache");
   add("json", po::bool_switch(&options.json), "print the result as JSON and nothing else");
   add("simulate", po::bool_switch(&simulated.wanted),
-      "no server: print hit rates by capacity and order of eviction, and the best that is "
-      "possible");
+      "no server: print hit rates by capacity and order of eviction, and the best possible");
   add("capacity", po::value(&texts.capacity)->default_value(texts.capacity),
-      "with --simulate: sizes of a cache in blocks");
+      "with --simulate: cache sizes in blocks");
   add("policy", po::value(&texts.policy)->default_value(texts.policy),
-      "with --simulate: orders of eviction; adaptive is class_hazard as a server has it, which\n"
-      "follows lru where that does better");
+      "with --simulate: orders of eviction; adaptive is class_hazard as the server uses it, which "
+      "follows lru while that does better");
   add("hints", po::value(&texts.hints)->value_name("KIND=SHARE[,right=SHARE]"),
-      "what a frontend says that knows the rest of the trace: ended=0.5 (of half of the\n"
-      "conversations that have ended, that they have) or when=1 (of all, how soon they go on);\n"
-      "right=0.8: a fifth of it is wrong");
+      "hints from reading ahead in the trace: ended=0.5 (never, for half of the ended "
+      "conversations) or when=1 (how soon each conversation resumes); right=0.8: a fifth of the "
+      "hints are wrong");
   add("picture", po::value(&simulated.options.picture)->value_name("FILE"),
       "with --simulate: draw the table as an SVG");
   for (std::size_t i = 0; i < numbers.size(); ++i) {
