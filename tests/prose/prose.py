@@ -25,15 +25,9 @@ NOT_CLEAN_YET = [
     "docs/design/index-and-eviction.md",
     "docs/design/life-of-a-block.md",
     "docs/design/movement.md",
-    "docs/design/network.md",
     "docs/design/rooms.md",
     "docs/design/shared-tier.md",
-    "docs/design/sharing-memory.md",
-    "docs/design/simulation.md",
     "docs/design/snapshots-and-events.md",
-    "docs/design/testing.md",
-    "docs/design/thousand-hosts.md",
-    "docs/design/transfers-and-memory.md",
 ]
 
 
