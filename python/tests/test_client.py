@@ -150,9 +150,12 @@ class Verbs(ServerCase):
         self.client.healthy()
         self.client.ready()
         self.assertEqual(self.client.system().runtime, "host")
-        self.assertEqual((self.client.system().runtime_fallback, self.client.system().devices_left_out), (None, []))
-        self.assertIn(("http_bodies", "host", "normal"),
-                      [(pool.allocator, pool.device, pool.level) for pool in self.client.system().pools])
+        system = self.client.system()
+        self.assertEqual((system.runtime_fallback, system.devices_left_out), (None, []))
+        self.assertIn(
+            ("http_bodies", "host", "normal"),
+            [(pool.allocator, pool.device, pool.level) for pool in self.client.system().pools],
+        )
         self.assertIn("cairn_build_info", self.client.metrics())
 
     def test_refusals_have_classes(self) -> None:
@@ -405,7 +408,7 @@ class Async(ServerCase):
 
         async def get_beside() -> None:
             await get()
-            with self.assertRaisesRegex(RuntimeError, "another event loop"):
+            with self.assertRaisesRegex(RuntimeError, "another running event loop"):
                 await asyncio.to_thread(asyncio.run, get())
             await client.close()
 

@@ -114,7 +114,7 @@ class Mapped(ServerCase):
         with self.view().read([key(1)]) as held:
             for room, why in (
                 (memoryview(bytearray(2 * size))[::2], "not C-contiguous"),
-                (bytes(size), "a bytes that cannot be written to"),
+                (bytes(size), "read-only bytes"),
             ):
                 with self.subTest(why), self.assertRaisesRegex(WrongArgument, why):
                     held[0].copy_to(room)  # type: ignore[arg-type]
@@ -154,7 +154,7 @@ class Mapped(ServerCase):
         self.make()
         self.put(1, 2)
         view = self.view(lease_ms=1000)
-        with self.assertWarnsRegex(ResourceWarning, "2 blocks were never given up"):
+        with self.assertWarnsRegex(ResourceWarning, "2 blocks were never released"):
             for one in view.read([key(1), key(2)]):
                 one.copy_to(bytearray(SHAPE.block_bytes))
             del one

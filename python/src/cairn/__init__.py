@@ -1,8 +1,9 @@
-"""Cairn keeps the KV-cache blocks of LLM engines outside the engines; this is its client.
+"""The Python client of Cairn, a server that stores LLM engines' KV-cache blocks outside the engine.
 
-`Client` and `AsyncClient` speak the server's API, `TierView` maps a tier of a server on the same host,
-`cairn.vllm` is the connector for vLLM. Errors are `CairnError`: `Refused`, by the problem's code, where the
-server says no, `NoAnswer` where it says nothing.
+`Client` and `AsyncClient` call the server's API. `TierView` maps a tier of a server on the same host.
+`AgentMemory` registers an engine's own memory. The connectors are `cairn.vllm`, `cairn.sglang` and
+`cairn.lmcache`. Every error is a `CairnError`: `Refused` (a subclass for each problem code) if the server refuses
+a request, `NoAnswer` if it does not answer.
 """
 
 from cairn.agent import AgentMemory

@@ -1,4 +1,4 @@
-"""A small tool: `python -m cairn --help`."""
+"""A command-line tool: `python -m cairn --help`."""
 
 from __future__ import annotations
 
@@ -7,58 +7,64 @@ import os
 import sys
 from collections.abc import Sequence
 
-from cairn._token import token_from
+from cairn.address import token_from
 from cairn.client import Client
 from cairn.errors import CairnError, NoAnswer
 
-REFUSED, NO_SERVER = 1, 3  # exit codes; argparse has 2 for wrong arguments
+REFUSED, NO_SERVER = 1, 3  # exit codes; argparse exits with 2 for wrong arguments
 
 
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m cairn",
-        description="Asks a Cairn server.",
-        epilog="Exit codes: 0 done; 1 refused or failed, with the reason on stderr; 2 wrong arguments; "
-        "3 no server answered.",
+        description="Queries a Cairn server.",
+        epilog="Exit codes: 0 done; 1 the server refused or the call failed (the reason is on stderr); "
+        "2 wrong arguments; 3 no server answered.",
     )
     parser.add_argument(
         "--server",
         default=os.environ.get("CAIRN_SERVER", "http://127.0.0.1:7070"),
         metavar="URL",
-        help="http://HOST:PORT, https://HOST:PORT or unix:/PATH (CAIRN_SERVER; http://127.0.0.1:7070)",
+        help="http://HOST:PORT, https://HOST:PORT or unix:/PATH (default: CAIRN_SERVER, else http://127.0.0.1:7070)",
     )
-    parser.add_argument("--token", help="where the server asks for one (CAIRN_TOKEN)")
+    parser.add_argument("--token", help="bearer token, if the server requires one (default: CAIRN_TOKEN)")
     parser.add_argument(
         "--ca",
         default=os.environ.get("CAIRN_CA"),
         metavar="FILE",
-        help="certificates that vouch for the server, where the system's do not (CAIRN_CA)",
+        help="PEM file of CA certificates to verify the server with (default: CAIRN_CA, else the system's)",
     )
     parser.add_argument(
-        "--timeout", type=float, default=30.0, metavar="SECONDS", help="the longest wait (%(default)s)"
+        "--timeout",
+        type=float,
+        default=30.0,
+        metavar="SECONDS",
+        help="timeout of a request (default: %(default)s)",
     )
-    words = parser.add_subparsers(dest="word", required=True, metavar="WORD")
-    words.add_parser("status", help="the server and its caches")
-    match = words.add_parser("match", help="how long a prefix of the keys is there, and in which tiers")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands.add_parser("status", help="show the server and its caches")
+    match = commands.add_parser(
+        "match", help="show the longest prefix of the keys that a cache holds, and its tiers"
+    )
     match.add_argument("cache")
     match.add_argument("keys", nargs="+", metavar="KEY", help="in hex")
-    get = words.add_parser("get", help="a block's bytes, in canonical order, to the standard output")
+    get = commands.add_parser("get", help="write a block's bytes, in canonical order, to standard output")
     get.add_argument("cache")
     get.add_argument("key", metavar="KEY", help="in hex")
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    asked = arguments().parse_args(argv)
+    args = arguments().parse_args(argv)
     try:
-        token = token_from(asked.token, "--token") or token_from(os.environ.get("CAIRN_TOKEN"), "CAIRN_TOKEN")
-        with Client(asked.server, token, asked.ca, asked.timeout) as client:
-            if asked.word == "status":
+        token = token_from(args.token, "--token") or token_from(os.environ.get("CAIRN_TOKEN"), "CAIRN_TOKEN")
+        with Client(args.server, token, args.ca, args.timeout) as client:
+            if args.command == "status":
                 status(client)
-            elif asked.word == "match":
-                match(client, asked.cache, asked.keys)
+            elif args.command == "match":
+                match(client, args.cache, args.keys)
             else:
-                sys.stdout.buffer.write(client.get(asked.cache, asked.key))
+                sys.stdout.buffer.write(client.get(args.cache, args.key))
     except (CairnError, ValueError) as error:
         print(f"cairn: {error}", file=sys.stderr)
         return NO_SERVER if isinstance(error, NoAnswer) else REFUSED

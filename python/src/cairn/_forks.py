@@ -1,7 +1,8 @@
-"""A forked child has the memory of its parent, and none of its threads.
+"""What happens to an object in a forked child.
 
-Connections, threads, executors, and locks that a thread of the parent's may have held at that moment are the
-parent's. What has them begins anew in the child.
+A child gets a copy of its parent's memory, but none of the parent's threads. Connections, threads and executors
+belong to the parent, and a thread of the parent may have held any lock at that moment. So objects that own such
+things reset themselves in the child.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ _process = os.getpid()
 
 
 def in_each_child(method: Callable[[], None]) -> None:
-    """Calls a bound method, one of its object, in each child that is forked while the object lives. No other
-    thread runs there yet."""
+    """Calls a bound method in each forked child, as long as its object lives. The call runs before any other
+    thread of the child starts."""
     bound: Any = method
     _begins[bound.__self__] = bound.__func__
 
 
 def notice_fork() -> None:
-    """Before a connection is used. Forks in C do not tell Python: uWSGI's workers, say."""
+    """Detects a fork that Python did not see, such as that of uWSGI's workers, which fork in C. Call it before
+    using a connection."""
     if os.getpid() != _process:
         with _noticing:
             if os.getpid() != _process:

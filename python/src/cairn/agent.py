@@ -1,4 +1,4 @@
-"""Memory of an engine's that a server on the same host copies to and from."""
+"""An engine's memory, registered so that a server on the same host copies blocks to and from it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from cairn.model import AgentRegion, Shape
 
 
 class AgentMemory:
-    """Registered as an agent until this is closed, or the process ends: the open files go along over a
-    connection that nothing else is sent over. Not for several threads at once. A child that is forked does not end
-    it, and does not keep it.
+    """Memory registered as an agent until `close`, or until the process ends: the open files are sent over a
+    connection that carries nothing else. Use it from one thread at a time. In a forked child `close` does not end
+    the agent, and the child does not keep it alive.
 
-    client: of a `unix:` address, as the one that loads and stores may be, too. `files`, which regions name by
-    number, stay the caller's, and may be closed. Raises what `Client.put_agent` does.
+    client: connected over a `unix:` address. The client that calls `load` and `store` may use another one.
+    regions: they refer to `files` by index.
+    files: stay the caller's, who may close them once this returns.
+
+    Raises what `Client.put_agent` raises.
     """
 
     def __init__(
@@ -41,7 +44,7 @@ class AgentMemory:
             raise
 
     def close(self) -> None:
-        """Ends it; copies that have begun are waited for."""
+        """Ends the agent after waiting for copies that have begun. Errors of the server are ignored."""
         if self._process == os.getpid():
             with contextlib.suppress(CairnError):
                 self._client.drop_agent(self.agent.name)

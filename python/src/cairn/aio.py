@@ -11,10 +11,9 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from cairn._forks import in_each_child, notice_fork
-from cairn._token import token_from
-from cairn._verbs import async_verb as verb
-from cairn.address import parse_address
+from cairn.address import parse_address, token_from
 from cairn.calls import agents as _agents
+from cairn.calls import async_verb as verb
 from cairn.calls import caches as _caches
 from cairn.calls import keys as _keys
 from cairn.calls import life as _life
@@ -37,12 +36,13 @@ from cairn.sse import EventReader
 
 T = TypeVar("T")
 
-# At once; other calls wait for their turn, within their time. A server takes 1,024 by default, of all its clients.
+# Connections in use at once. Further calls wait within their timeout. By default a server accepts 1,024
+# connections from all its clients together.
 MAX_CONNECTIONS = 32
 
 
 class _Reader(asyncio.StreamReader):
-    """Knows how much has come."""
+    """A StreamReader that counts the bytes it received."""
 
     came = 0
 
@@ -52,30 +52,31 @@ class _Reader(asyncio.StreamReader):
 
 
 class _Stream:
-    """A connection: a reader and a writer of asyncio."""
+    """A connection: asyncio's reader and writer."""
 
     def __init__(self, reader: _Reader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
         self.sent = 0
         self.got = 0
-        self._taken = 0  # of what came, since the beginning
+        self._taken = 0  # bytes taken from the reader since the connection opened
         in_each_child(self.leave)
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing came while it was kept: neither an end nor what nobody asked for."""
+        """True if a kept connection is still usable: the server neither closed it nor sent unexpected bytes."""
         ended = self.reader.at_eof() or self.reader.exception() is not None or self.writer.is_closing()
         return not ended and self.reader.came == self._taken
 
     async def begin(self, head: memoryview, request: Request) -> ResponseReader:
         if request.files:
-            raise ValueError("open files go along with calls of the blocking client only")
+            raise ValueError("only the blocking client can send open files")
         self.sent = self.got = 0
         for piece in (head, *(request.body or ())):
             self.writer.write(piece)
-            self.sent += memoryview(piece).nbytes  # how much of it has left is not known here
-        # A refusal may come before the whole body was sent: it is read next, or the end is.
+            self.sent += memoryview(piece).nbytes  # asyncio does not say how many of them left the process
+        # The server may refuse before it has read the whole body. The caller reads that answer next, or the end of
+        # the connection.
         with contextlib.suppress(ConnectionError):
             await self.writer.drain()
         return ResponseReader(request.method)
@@ -91,21 +92,22 @@ class _Stream:
         self.writer.close()
 
     def leave(self) -> None:
-        """Ends the connection beside its loop, which has ended, or is the parent's: a forked child has the same
-        epoll, and would take the socket out of it."""
+        """Drops the connection without its event loop, which has ended or belongs to the parent process. A forked
+        child shares the parent's epoll: closing the transport would remove the parent's socket from it."""
         made = self.writer.get_extra_info("socket")
         if made is None or made.fileno() < 0:
-            return  # it has ended
+            return  # the connection is closed already
         with contextlib.suppress(OSError), open(os.devnull) as nothing:
             os.dup2(nothing.fileno(), made.fileno(), inheritable=False)
 
 
 class AsyncClient:
-    """`Client` for asyncio: the same parameters, verbs and errors, each verb to be awaited. It serves one event
-    loop at a time, and all tasks of that; after that loop's end, and in a child that is forked, the next. Open
-    files do not come along with `export`: mapping a tier is `TierView`'s, with a `Client`.
+    """`Client` for asyncio, with the same parameters, methods and errors; await each method. All tasks of one
+    event loop may share it. It can move to another loop after that one has ended, and works in a forked child.
+    `export` returns no open files: to map a tier, use `TierView` with a `Client`.
 
-    max_connections: beside those of `events`; calls beyond wait for one, within their `timeout`.
+    max_connections: the most connections at once, not counting those of `events`. Further calls wait for a free
+    one within their `timeout`.
     """
 
     def __init__(
@@ -117,7 +119,7 @@ class AsyncClient:
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         if max_connections < 1:
-            raise WrongArgument(f"max_connections is {max_connections}; at least 1 is needed")
+            raise WrongArgument(f"max_connections is {max_connections}; it must be at least 1")
         self.url = url
         self.timeout = timeout
         self._address = parse_address(url)
@@ -137,11 +139,11 @@ class AsyncClient:
         return type(self), (self.url, self._token, self._ca, self.timeout, self._max_connections)
 
     def apart(self) -> AsyncClient:
-        """The same server and token, over connections of its own."""
+        """A client of the same server and token with its own connections."""
         return AsyncClient(self.url, self._token, self._ca, self.timeout, self._max_connections)
 
     async def perform(self, call: Call[T], /) -> T:
-        """Sends a call of `cairn.calls` and reads its answer."""
+        """Sends a call made by `cairn.calls` and returns its decoded answer."""
         try:
             timeout = min(self.timeout, call.limit_s) + call.wait_s
             response = await asyncio.wait_for(self._exchange(call.request), timeout)
@@ -152,7 +154,7 @@ class AsyncClient:
     async def events(
         self, *, cache: str | None = None, after: int | None = None, silence_s: float | None = None
     ) -> AsyncIterator[Event]:
-        """As `Client.events`."""
+        """Like `Client.events`."""
         request = _service.events(cache=cache, after=after).request
         try:
             stream = await asyncio.wait_for(self._connect(), self.timeout)
@@ -191,13 +193,13 @@ class AsyncClient:
             return await self._exchange_now(request)
 
     def _enter(self) -> None:
-        """Begins anew in another loop."""
+        """Starts over if the client is used from a new event loop."""
         notice_fork()
         loop = asyncio.get_running_loop()
         if self._loop is loop:
             return
         if self._loop is not None and self._loop.is_running():
-            raise RuntimeError("this AsyncClient is used by another event loop: make one for each")
+            raise RuntimeError("another running event loop uses this AsyncClient; make one client per loop")
         for stream in self._kept:
             stream.leave()
         self._begin()

@@ -12,15 +12,14 @@ from types import TracebackType
 from typing import TypeVar
 
 from cairn._forks import in_each_child, notice_fork
-from cairn._token import token_from
-from cairn._verbs import verb
-from cairn.address import parse_address
+from cairn.address import parse_address, token_from
 from cairn.calls import agents as _agents
 from cairn.calls import caches as _caches
 from cairn.calls import keys as _keys
 from cairn.calls import life as _life
 from cairn.calls import movement as _movement
 from cairn.calls import service as _service
+from cairn.calls import verb
 from cairn.connection import Connection, connect
 from cairn.errors import NoAnswer, TimedOut
 from cairn.http import Call, Request, Response, head_of, may_send_again, read_answer
@@ -29,22 +28,24 @@ from cairn.sse import EventReader
 
 T = TypeVar("T")
 
-# Kept for the next calls. More threads than that open connections of their own, and close them again.
+# Idle connections kept for later calls. If more threads call at once, they open connections and close them again.
 MAX_KEPT = 16
 
 
 class Client:
-    """A server's verbs. Safe from several threads, each call on a connection of its own; connections are kept,
-    and made anew after a server's restart and in a process that was forked. It can be pickled, with its token.
+    """The API of one server. Safe from several threads: each call uses its own connection. Idle connections are
+    kept; after a server's restart, and in a forked child, the client opens new ones. It can be pickled, token
+    included.
 
-    url: `http://HOST[:PORT]`, `https://HOST[:PORT]` or `unix:/PATH`. token: where the server asks for one; white
-    space around it is left out.
-    ca: a file of certificates that vouch for the server, where the system's do not. timeout: the most seconds
-    that a call takes, beside what the server was asked to wait (`wait_ms`).
+    url: `http://HOST[:PORT]`, `https://HOST[:PORT]` or `unix:/PATH`.
+    token: the bearer token, if the server requires one. Surrounding white space is removed.
+    ca: a PEM file of CA certificates to verify the server with, instead of the system's.
+    timeout: the most seconds a call may take, in addition to the time the server was asked to wait (`wait_ms`).
 
-    Every call raises `Refused` (by its code, say `UnknownCache`) where the server says no, and `NoAnswer` where
-    it says nothing in time; arguments that no call takes are a `WrongArgument`. A call that can do no harm twice
-    is sent once more where a kept connection has died; others are where nothing of them was sent.
+    Every call raises a subclass of `Refused` (say `UnknownCache`) if the server refuses it, `NoAnswer` if no whole
+    answer comes in time, and `WrongArgument`, before anything is sent, for an argument that the API cannot accept.
+    If a kept connection turns out to be dead, the call is sent once more, provided that it is idempotent or that
+    none of it was sent.
     """
 
     def __init__(self, url: str, token: str | None = None, ca: str | None = None, timeout: float = 30.0) -> None:
@@ -65,25 +66,26 @@ class Client:
         return type(self), (self.url, self._token, self._ca, self.timeout)
 
     def apart(self) -> Client:
-        """The same server and token, over connections of its own."""
+        """A client of the same server and token with its own connections."""
         return Client(self.url, self._token, self._ca, self.timeout)
 
     def perform(self, call: Call[T], /) -> T:
-        """Sends a call of `cairn.calls` and reads its answer."""
+        """Sends a call made by `cairn.calls` and returns its decoded answer."""
         notice_fork()
         deadline = time.monotonic() + min(self.timeout, call.limit_s) + call.wait_s
         response = self._exchange(call.request, deadline)
         try:
             return read_answer(call, response, self._token)
         finally:
-            for file in response.files:  # that no reader has taken
+            for file in response.files:  # those that `call.read` did not take over
                 os.close(file)
 
     def events(
         self, *, cache: str | None = None, after: int | None = None, silence_s: float | None = None
     ) -> Generator[Event, None, None]:
-        """What happens from now on (or behind the event of id `after`), of one cache or of all. Ends with
-        NoAnswer where the server does, or says nothing for `silence_s`; the last event's id resumes."""
+        """Yields events of one cache, or of all, from now on, or those after the event with id `after`. Raises
+        NoAnswer if the server ends the stream or sends nothing for `silence_s` seconds (None: waits without
+        limit). Pass the last event's id as `after` to resume."""
         request = _service.events(cache=cache, after=after).request
         deadline = time.monotonic() + self.timeout
         connection = self._connect(deadline)

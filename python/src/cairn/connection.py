@@ -1,4 +1,5 @@
-"""One connection of the blocking client. Every wait ends at a deadline of the monotonic clock."""
+"""One connection of the blocking client. Each wait has a deadline on the monotonic clock, except a wait for
+events."""
 
 from __future__ import annotations
 
@@ -15,14 +16,14 @@ from cairn.address import Address
 from cairn.errors import NoAnswer, TimedOut
 from cairn.http import Buffer, Request, Response, ResponseReader
 
-# Smaller bodies travel in one piece with their head.
+# Smaller bodies are sent in one piece with the head.
 JOINED_BYTES = 64 << 10
-# As many open files as the server passes with one answer.
+# The most open files that the server sends with one answer.
 MAX_FILES = 8
 
 
 def connect(address: Address, tls: ssl.SSLContext | None, deadline: float) -> Connection:
-    """A TimedOut or another NoAnswer says why there is none."""
+    """Opens a connection. Raises TimedOut or another NoAnswer that says why it failed."""
     where = address.path or address.host
     try:
         if address.path:
@@ -45,7 +46,7 @@ def connect(address: Address, tls: ssl.SSLContext | None, deadline: float) -> Co
             made.close()
             raise
     except TimeoutError as error:
-        raise TimedOut(f"{where} did not take a connection in time") from error
+        raise TimedOut(f"{where} did not accept a connection in time") from error
     except OSError as error:
         raise NoAnswer(f"{where} cannot be reached: {error}") from error
 
@@ -55,22 +56,23 @@ class Connection:
 
     def __init__(self, made: socket.socket, *, passes_files: bool) -> None:
         self.reusable = True
-        self.sent = 0  # bytes of the request under way
-        self.got = 0  # bytes of its answer
+        self.sent = 0  # bytes sent of the current request
+        self.got = 0  # bytes received of its answer
         self._socket = made
         self._passes_files = passes_files
         self._files: list[int] = []
-        # Else the child would read the parent's answers, and the server would not notice the parent's end.
+        # Otherwise a forked child could read the parent's answers, and the server would not notice that the parent
+        # ended.
         in_each_child(self.close)
 
     def is_quiet(self) -> bool:
-        """Whether nothing came while it was kept: neither an end nor what nobody asked for."""
+        """True if a kept connection is still usable: the server neither closed it nor sent unexpected bytes."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         return not poll.poll(0)
 
     def exchange(self, head: memoryview, request: Request, deadline: float) -> Response:
-        """One request and its answer."""
+        """Sends one request and returns its answer."""
         reader = self.begin(head, request, deadline)
         while not reader.done:
             self.receive(reader, deadline)
@@ -80,22 +82,23 @@ class Connection:
         return response
 
     def begin(self, head: memoryview, request: Request, deadline: float) -> ResponseReader:
-        """Sends a request; its answer is then received into the reader."""
+        """Sends a request. Pass the reader it returns to `receive` to get the answer."""
         self.sent = self.got = 0
         body = list(request.body or ())
         pieces: list[Buffer] = [head, *body]
         if request.body_bytes <= JOINED_BYTES:
             pieces = [memoryview(b"".join(pieces))]
         if request.files and not self._passes_files:
-            raise ValueError("open files go along over a unix: address only")
+            raise ValueError("open files can be sent over a unix: address only")
         try:
             for number, piece in enumerate(pieces):
                 self._send(memoryview(piece).cast("B"), deadline, request.files if number == 0 else ())
         except (BrokenPipeError, ConnectionResetError):
-            # A refusal may have come before the whole body was sent: it is read next, or the end is.
+            # The server may have refused before it read the whole body. The caller reads that answer next, or the
+            # end of the connection.
             self.reusable = False
             if self.sent == 0:
-                raise NoAnswer("the connection had ended") from None
+                raise NoAnswer("the connection was closed") from None
         except TimeoutError:
             raise TimedOut(f"{request.method} {request.target}: not sent in time") from None
         except OSError as error:
@@ -103,7 +106,7 @@ class Connection:
         return ResponseReader(request.method)
 
     def receive(self, reader: ResponseReader, deadline: float | None) -> None:
-        """Waits for more of an answer, without end where there is no deadline."""
+        """Waits for more of an answer; without a deadline it waits until some arrives."""
         try:
             self._socket.settimeout(None if deadline is None else _left(deadline))
             count = self._recv_into(reader.room)
@@ -124,7 +127,7 @@ class Connection:
     def _send(self, data: memoryview, deadline: float, files: tuple[int, ...]) -> None:
         while data:
             self._socket.settimeout(_left(deadline))
-            # They go with the first byte.
+            # The kernel passes the files with the first byte.
             count = socket.send_fds(self._socket, [data], files) if files else self._socket.send(data)
             files = ()
             self.sent += count
@@ -133,7 +136,7 @@ class Connection:
     def _recv_into(self, room: memoryview) -> int:
         if not self._passes_files:
             return self._socket.recv_into(room)
-        # CLOEXEC: a child that is started meanwhile must not keep a tier's memory.
+        # CLOEXEC: a program that this process starts meanwhile must not keep a tier's memory alive.
         flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
         count, control, _, _ = self._socket.recvmsg_into([room], socket.CMSG_SPACE(4 * MAX_FILES), flags)
         for level, kind, data in control:

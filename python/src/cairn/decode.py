@@ -1,7 +1,8 @@
-"""JSON to dataclasses and back, by their fields: names are the contract's, keys are bytes here and hex there.
+"""Converts JSON to dataclasses and back, by field name. The names are the contract's; keys are bytes in Python and
+hex in JSON.
 
-Fields that an answer has and the class has not are left out, so that a newer server can be asked; a field that
-is missing takes its default, and is a BadAnswer where there is none.
+Unknown fields of an answer are ignored, so that the client works with a newer server. A missing field takes its
+default; without a default it raises BadAnswer.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ T = TypeVar("T")
 
 
 def decode(kind: type[T], value: object, at: str = "the answer") -> T:
-    """`value`, as JSON has it, as a `kind`."""
+    """Converts a JSON `value` to a `kind`. `at` names the value in a BadAnswer."""
     decoded: T = _decoder(cast(Any, kind))(value, at)
     return decoded
 
 
 def encode(value: object) -> Any:
-    """A dataclass, or lists and dicts of them, as JSON; what is None is left out."""
+    """Converts a dataclass, or lists and dicts of them, to JSON. Members that are None are left out."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         pairs = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
         return {name: encode(member) for name, member in pairs if member is not None}
@@ -38,11 +39,11 @@ def encode(value: object) -> Any:
     return value
 
 
-# What a value becomes, and where it stands for who gets the error.
+# Arguments: the value, and its place in the answer for an error message.
 Decoder = Callable[[Any, str], Any]
 
 
-@functools.cache  # hundreds of blocks come with one answer: what their fields are is found out once
+@functools.cache  # an answer may have hundreds of blocks of the same type
 def _decoder(kind: Any) -> Decoder:
     origin = get_origin(kind)
     if kind is Any or kind is object:
@@ -68,12 +69,12 @@ def _decoder(kind: Any) -> Decoder:
 
 
 def _of(given: Any, kind: Any, read: Decoder) -> Decoder:
-    """`read`, of what JSON has as `given`."""
+    """Wraps `read` in a check that the JSON value is a `given`."""
 
     def checked(value: Any, at: str) -> Any:
-        # To Python True is a number.
+        # In Python, True is an int.
         if not isinstance(value, given) or (isinstance(value, bool) and kind is not bool):
-            raise BadAnswer(f"{at} is {str(value)[:80]!r}, not {getattr(kind, '__name__', kind)}")
+            raise BadAnswer(f"{at} is {str(value)[:80]!r}, not a {getattr(kind, '__name__', kind)}")
         return read(value, at)
 
     return checked
@@ -83,7 +84,7 @@ def _unhex(value: str, at: str) -> bytes:
     try:
         return bytes.fromhex(value)
     except ValueError:
-        raise BadAnswer(f"{at} is no hex: {value[:80]!r}") from None
+        raise BadAnswer(f"{at} is not hex: {value[:80]!r}") from None
 
 
 def _decode_object(kind: Any, value: dict[str, Any], at: str) -> Any:

@@ -1,6 +1,7 @@
-"""What can go wrong, a class for each code of the server's problems.
+"""The package's exceptions, with one class for each problem code of the server.
 
-`Refused` and its subclasses are the server's own word; `NoAnswer` and its subclasses say that there was none.
+`Refused` and its subclasses mean that the server refused. `NoAnswer` and its subclasses mean that no whole answer
+came.
 """
 
 from __future__ import annotations
@@ -10,49 +11,53 @@ from typing import ClassVar
 
 
 class CairnError(Exception):
-    """Anything that a call may raise. `code` is a stable snake_case word."""
+    """The base class of every error of this package. `code` is a stable snake_case word."""
 
     code: str = "error"
 
 
 class NoAnswer(CairnError):
-    """The server could not be asked, or what came back was no whole answer."""
+    """The server could not be reached, or did not send a whole answer."""
 
     code = "no_answer"
 
 
 class TimedOut(NoAnswer):
-    """The client's own time-out ran out first. What was asked for may have been done."""
+    """The client's own timeout ended the call. The server may still have done what was asked."""
 
     code = "timed_out"
 
 
 class BadAnswer(NoAnswer):
-    """An answer came that is not in the form that the contract promises."""
+    """An answer does not have the form that the contract promises."""
 
     code = "bad_answer"
 
 
 class WrongArgument(CairnError, TypeError, ValueError):
-    """An argument that no call takes: nothing was sent."""
+    """An argument that the API cannot accept. Nothing was sent."""
 
     code = "wrong_argument"
 
 
 class LeaseLost(CairnError):
-    """A lease ended while its blocks were in use: what was read does not count, what was written is gone."""
+    """A lease ended while its blocks were in use. Discard what was read; what was written is gone."""
 
     code = "lease_lost"
 
 
 class Refused(CairnError):
-    """The server's refusal, as RFC 9457 has it. A code without a class of its own is of this one."""
+    """The server refused the request (a problem of RFC 9457). A code without its own class raises this class.
+
+    status: the HTTP status. code: the problem's code. detail: the server's explanation. retry_after_s: seconds
+    after which to try again, or None if the server did not say.
+    """
 
     code = "refused"
     _by_code: ClassVar[dict[str, type[Refused]]] = {}
 
     def __init__(self, status: int, code: str, detail: str, retry_after_s: float | None = None) -> None:
-        super().__init__(status, code, detail, retry_after_s)  # what a copy and a pickle are made from
+        super().__init__(status, code, detail, retry_after_s)  # so that the error can be copied and pickled
         self.status = status
         self.code = code
         self.detail = detail
@@ -65,18 +70,19 @@ class Refused(CairnError):
         Refused._by_code[cls.code] = cls
 
 
-# The server starts or drains, or is not there behind its proxy.
+# Statuses of a server that starts, drains, or is not reachable through its proxy.
 NOT_SERVING = (502, 503, 504)
 
 
 def is_silence(error: BaseException) -> bool:
-    """Whether it says no more than that nobody serves now: the same may be answered a moment later."""
+    """True if the error only means that no server is serving right now. The same request may succeed a moment
+    later."""
     return isinstance(error, NoAnswer) or (isinstance(error, Refused) and error.status in NOT_SERVING)
 
 
 def refusal(status: int, body: bytes, retry_after: str | None, token: str | None = None) -> Refused:
-    """The exception for an answer whose status is no success. A proxy's page may repeat the request: the token is
-    left out of it."""
+    """Makes the exception for an error status. A proxy's error page may repeat the request, so the request's
+    `token` is removed from the text."""
     if token is not None:
         body = body.replace(token.encode(), b"<token>")
     code, detail = "refused", body[:300].decode(errors="replace")
@@ -84,7 +90,7 @@ def refusal(status: int, body: bytes, retry_after: str | None, token: str | None
         problem = json.loads(body)
         code, detail = str(problem["code"]), str(problem["detail"])
     except (ValueError, KeyError, TypeError):
-        pass  # not the server's own word: a proxy's page
+        pass  # not the server's answer but, for example, a proxy's page
     kind = Refused._by_code.get(code, Refused)
     wait_s = float(retry_after) if retry_after is not None and retry_after.isdecimal() else None
     return kind(status, code, detail, wait_s)

@@ -1,7 +1,5 @@
-"""HTTP/1.1 without sockets: what a request looks like, and how an answer is read as its bytes arrive.
-
-The two clients move bytes; everything that they agree on stands here.
-"""
+"""HTTP/1.1 without sockets: builds requests and parses answers as their bytes arrive. Both clients use it and only
+move the bytes."""
 
 from __future__ import annotations
 
@@ -16,14 +14,14 @@ from urllib.parse import quote, quote_plus
 from cairn.errors import BadAnswer, WrongArgument, refusal
 
 T = TypeVar("T")
-# Or any other object with a C-contiguous buffer: an array of numpy's, say.
+# Any other object with a C-contiguous buffer works too, for example a numpy array.
 Buffer = bytes | bytearray | memoryview
 
-# Heads of this server are below 2 KiB; what is longer is no server of ours.
+# The server's heads are below 2 KiB. A longer one comes from another program.
 MAX_HEAD_BYTES = 64 << 10
-# Twice what one request may name in the largest blocks that are in use.
+# Twice the most bytes that one request can name with the largest blocks in use.
 MAX_BODY_BYTES = 64 << 30
-# What is received at a time where the length is not known: a head, and the hot verbs' answers with it.
+# The receive size while the length is unknown. It fits a head, and the whole answer of the frequent calls.
 PIECE_BYTES = 16 << 10
 
 
@@ -33,9 +31,9 @@ class Request:
     target: str
     headers: tuple[tuple[str, str], ...] = ()
     body: tuple[Buffer, ...] | None = field(default=None, repr=False)
-    # Done twice it leaves the same as done once, and its answer says the same.
+    # Sending it twice has the same effect and the same answer as sending it once.
     idempotent: bool = False
-    # Open files that go along, over a Unix socket (SCM_RIGHTS); they stay the caller's.
+    # Open files to send along over a Unix socket (SCM_RIGHTS). The caller keeps owning them.
     files: tuple[int, ...] = ()
 
     @property
@@ -46,9 +44,9 @@ class Request:
 @dataclass
 class Response:
     status: int
-    headers: dict[str, str]  # names in lower case
+    headers: dict[str, str]  # names are in lower case
     body: bytearray = field(default_factory=bytearray, repr=False)
-    # Open files that came along (SCM_RIGHTS): the taker's to close.
+    # Open files received with the answer (SCM_RIGHTS). Whoever takes them must close them.
     files: list[int] = field(default_factory=list)
 
     @property
@@ -57,30 +55,30 @@ class Response:
 
     @property
     def memory_id(self) -> str | None:
-        """Of the memory that the answer's handles are of."""
+        """Identifies the memory that the handles in the answer refer to."""
         return self.headers.get("cairn-memory")
 
 
 @dataclass(frozen=True)
 class Call(Generic[T]):
-    """One verb of the API: what is sent, and what its answer means."""
+    """One call of the API: the request, and how to decode its answer."""
 
     request: Request
     read: Callable[[Response], T]
-    # The server was asked to wait for so long: the client's time-out comes on top.
+    # How long the server was asked to wait. The client's timeout is added to it.
     wait_s: float = 0.0
-    # An answer that takes longer is of no use, whatever the client's time-out.
+    # A later answer is useless, however long the client's timeout is.
     limit_s: float = math.inf
 
 
 def target(*segments: str, query: dict[str, object] | None = None) -> str:
-    """A path of segments, and the query of those values that are not None."""
+    """Builds a path from segments, and a query from the values that are not None."""
     path = "/" + "/".join(map(_quoted, segments))
     given = [f"{name}={_plain(value)}" for name, value in (query or {}).items() if value is not None]
     return f"{path}?{'&'.join(given)}" if given else path
 
 
-@functools.lru_cache(1024)  # verbs, and as many caches as a client has use for
+@functools.lru_cache(1024)  # enough for all method names and a client's caches
 def _quoted(segment: str) -> str:
     return quote(segment, safe="")
 
@@ -92,22 +90,24 @@ def _plain(value: object) -> str:
 
 
 def flat(data: object, what: str = "the data") -> memoryview:
-    """The bytes of a buffer in place, in the order of its values. WrongArgument where they do not lie so."""
+    """The bytes of a buffer, without a copy. `what` names the buffer in an error. Raises WrongArgument if it is
+    not a C-contiguous buffer of plain values."""
     try:
         view = memoryview(data)  # type: ignore[arg-type]
     except (TypeError, ValueError, BufferError):
         raise WrongArgument(
-            f"{what} is of the type {type(data).__name__}; it takes bytes or another C-contiguous buffer"
+            f"{what} has type {type(data).__name__}; it must be bytes or another C-contiguous buffer"
         ) from None
     if not view.c_contiguous:
-        raise WrongArgument(f"{what} is a {type(data).__name__} that is not C-contiguous; copy it into one")
-    if "O" in re.sub(":[^:]*:", "", view.format):  # without the names of a structure's fields
-        raise WrongArgument(f"{what} is a {type(data).__name__} of Python objects, which lie elsewhere")
-    return view.cast("B") if view.nbytes else memoryview(b"")  # there is no cast of a shape with a 0 in it
+        raise WrongArgument(f"{what} is a {type(data).__name__} that is not C-contiguous; make a contiguous copy")
+    if "O" in re.sub(":[^:]*:", "", view.format):  # ignoring the field names of a structured type
+        raise WrongArgument(f"{what} is a {type(data).__name__} of Python objects; it must hold plain values")
+    return view.cast("B") if view.nbytes else memoryview(b"")  # a shape with a 0 in it cannot be cast
 
 
 def head_of(request: Request, host: str, token: str | None) -> memoryview:
-    """The request up to its body; as a view, whose repr, in a traceback's locals, does not show the token."""
+    """The request up to its body. It is a memoryview because the repr of that does not show the token in a
+    traceback's local variables."""
     lines = [f"{request.method} {request.target} HTTP/1.1", f"Host: {host}"]
     if token is not None:
         lines.append(f"Authorization: Bearer {token}")
@@ -118,8 +118,8 @@ def head_of(request: Request, host: str, token: str | None) -> memoryview:
 
 
 def may_send_again(request: Request, *, kept: bool, sent_bytes: int, got_bytes: int) -> bool:
-    """Whether a request whose connection broke goes over a new one. A kept connection may have died between
-    two requests; a new one that breaks says something about the server."""
+    """Whether to repeat a request on a new connection after its connection broke. A kept connection may have ended
+    between two requests; if a new one breaks, the server has a problem."""
     return kept and got_bytes == 0 and (request.idempotent or sent_bytes == 0)
 
 
@@ -127,17 +127,17 @@ Steps = Generator[memoryview, int, T]
 
 
 def read_answer(call: Call[T], response: Response, token: str | None = None) -> T:
-    """What the answer means, or the refusal that it is. token: that of the request."""
-    # A HEAD has no body that would say more than its status.
+    """Decodes an answer, or raises the refusal it contains. `token` is the request's."""
+    # The answer to HEAD has no body, so its 404 carries no more than the status.
     if response.status >= 400 and not (call.request.method == "HEAD" and response.status == 404):
         raise refusal(response.status, bytes(response.body), response.headers.get("retry-after"), token)
     return call.read(response)
 
 
 class ResponseReader:
-    """Reads one answer. Receive into `room`, say how much came with `got`, until `done`.
+    """Parses one answer. Receive bytes into `room` and report their number with `got`, until `done` is true.
 
-    Where the length of the body is known it is received where it stays, without a copy.
+    If the body's length is known, `room` is the final place of the body, so nothing is copied.
     """
 
     def __init__(self, method: str) -> None:
@@ -147,12 +147,12 @@ class ResponseReader:
         self.response: Response | None = None
         self._ends_with_connection = False
         self._method = method
-        self._rest = bytearray()  # has come and is not yet read
+        self._rest = bytearray()  # received but not yet parsed
         self._steps = self._read()
         self.room = next(self._steps)
 
     def got(self, count: int) -> None:
-        """So many bytes have come into `room`; 0 where the connection has ended."""
+        """Reports that `count` bytes arrived in `room`; 0 means that the connection ended."""
         if count == 0:
             if not self._ends_with_connection:
                 raise BadAnswer(f"the connection ended after {self.got_bytes} bytes of an answer")
@@ -170,7 +170,7 @@ class ResponseReader:
         return self.response
 
     def take_body(self) -> bytes:
-        """What came of the body since the last time: for an answer without an end."""
+        """The body bytes that arrived since the last call. For an answer that has no end."""
         if self.response is None:
             return b""
         taken = bytes(self.response.body)
@@ -188,7 +188,7 @@ class ResponseReader:
         elif encoding == "chunked":
             yield from self._chunks(response)
         elif encoding:
-            raise BadAnswer(f"a body in the transfer encoding {encoding}")
+            raise BadAnswer(f"unknown transfer encoding {encoding}")
         elif "content-length" in response.headers:
             yield from self._sized(response, _number(response.headers["content-length"], 10))
         else:
@@ -197,7 +197,7 @@ class ResponseReader:
                 response.body += self._rest
                 self._rest.clear()
                 yield from self._more()
-        # More than was asked for: whose it is cannot be known.
+        # Unexpected bytes after the answer: the connection cannot be reused.
         self.keeps_alive = not self._rest and response.headers.get("connection", "").lower() != "close"
 
     def _more(self) -> Steps[None]:
@@ -208,7 +208,7 @@ class ResponseReader:
     def _through(self, mark: bytes) -> Steps[bytearray]:
         while (at := self._rest.find(mark)) < 0:
             if len(self._rest) > MAX_HEAD_BYTES:
-                raise BadAnswer(f"no end of a head within {MAX_HEAD_BYTES} bytes")
+                raise BadAnswer(f"the answer's head is longer than {MAX_HEAD_BYTES} bytes")
             yield from self._more()
         found = self._rest[:at]
         del self._rest[: at + len(mark)]
@@ -230,7 +230,7 @@ class ResponseReader:
             if size == 0:
                 break
             if len(response.body) + size > MAX_BODY_BYTES:
-                raise BadAnswer(f"a body of more than {MAX_BODY_BYTES} bytes")
+                raise BadAnswer(f"the answer's body is longer than {MAX_BODY_BYTES} bytes")
             while len(self._rest) < size + 2:
                 yield from self._more()
             response.body += self._rest[:size]
@@ -244,12 +244,12 @@ def _head(head: bytes) -> Response:
     version, _, rest = first.partition(" ")
     status = rest[:3]
     if not version.startswith("HTTP/1.") or not status.isdecimal():
-        raise BadAnswer(f"no head of HTTP/1.1: {first[:80]!r}")
+        raise BadAnswer(f"not an HTTP/1.1 status line: {first[:80]!r}")
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon:
-            raise BadAnswer(f"no header: {line[:80]!r}")
+            raise BadAnswer(f"not a header: {line[:80]!r}")
         headers[name.strip().lower()] = value.strip()
     return Response(int(status), headers)
 
@@ -260,5 +260,5 @@ def _number(text: str, base: int) -> int:
     except ValueError:
         number = -1
     if not 0 <= number <= MAX_BODY_BYTES:
-        raise BadAnswer(f"no length of a body: {text[:40]!r}")
+        raise BadAnswer(f"not a body length: {text[:40]!r}")
     return number

@@ -1,4 +1,4 @@
-"""Keys of token blocks, as the server makes them for `match` with tokens."""
+"""Keys for blocks of tokens, computed as the server does for `match_tokens`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 
 def token_keys(tokens: Sequence[int], page_size: int, salt: str | None = None) -> list[bytes]:
-    """The keys of the full blocks of `page_size` tokens: SHA-256 of the parent's key and the tokens as
-    little-endian u32; the first block's parent is empty, or SHA-256 of the salt."""
+    """Returns the keys of the full blocks of `page_size` tokens. A key is SHA-256 of the parent's key followed by
+    the block's tokens as little-endian u32. The first block's parent is empty, or SHA-256 of `salt` if that is
+    given."""
     parent = b"" if salt is None else hashlib.sha256(salt.encode()).digest()
     keys: list[bytes] = []
     for begin in range(0, len(tokens) - page_size + 1, page_size):

@@ -1,4 +1,4 @@
-"""Leases that are renewed while their blocks are in use."""
+"""Leases that a thread renews while their blocks are in use."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from cairn._forks import in_each_child
 from cairn.client import Client
 from cairn.errors import NOT_SERVING, CairnError, ForeignLease, LeaseExpired, LeaseLost, Refused, UnknownLease
 
-# A lease is renewed after a third of its time, so that two renewals may fail before it ends.
+# Renew after a third of the lease's time, so that two renewals may fail before it ends.
 RENEWALS_PER_LEASE = 3
-# How long the thread waits for a lease to renew before it ends: to start one for each read costs the read 0.2 ms.
+# How long the thread stays without leases before it ends. Starting a thread for each read would add 0.2 ms to the
+# read.
 LINGER_S = 30.0
-# Where no answer came, or a refusal: after so much of a lease's time it is asked again, or when the refusal says.
+# After a failed renewal, retry after this part of the lease's time, or after the refusal's Retry-After.
 PAUSE_PART = 1 / 12
-# Nothing is written so close to a lease's end: a fifth of it, for a copy that has begun.
+# Write nothing in the last fifth of a lease: a copy that has begun needs that time to finish.
 MARGIN_PART = 0.2
-# The server's word that a lease has ended. Whatever else it says, the lease lives on for its time.
+# With these refusals the server says that the lease has ended. After any other error it is still alive.
 ENDED = (UnknownLease, LeaseExpired, ForeignLease)
-# Refusals that say something of this moment, and nothing of what was asked for.
+# Statuses of refusals that are temporary and say nothing about the lease.
 NOT_NOW = (429, *NOT_SERVING)
 
 
 class KeptLease:
-    """A lease of a server, as this process knows it: by its own clock, from before it was asked for, so that it
-    never counts on a lease that the server has ended. In a child that is forked it is not held: the parent may
-    give it up at any time."""
+    """A lease as this process knows it. Its end is counted on this process's clock from before the request was
+    sent, so it is never later than the server's. A forked child does not hold it: the parent may release it at any
+    time."""
 
     def __init__(self, lease: str, lease_ms: int, asked_at: float) -> None:
         self.lease = lease
@@ -43,7 +44,7 @@ class KeptLease:
 
     @property
     def is_own(self) -> bool:
-        """Whether this process asked for it."""
+        """Whether this process, not its parent, requested the lease."""
         return self._process == os.getpid()
 
     @property
@@ -51,7 +52,7 @@ class KeptLease:
         return self._lost
 
     def is_held(self, now: float) -> bool:
-        """Whether there is time left to read or write a block."""
+        """Whether enough time is left to read or write a block."""
         return not self._lost and now < self._ends_at and self.is_own
 
     def renewed(self, asked_at: float) -> None:
@@ -60,8 +61,8 @@ class KeptLease:
         self._ends_at = asked_at + lease_s * (1 - MARGIN_PART)
 
     def put_off(self, now: float, error: CairnError) -> float:
-        """How long to wait before the same is asked again: as long as the refusal says, or half of the time that
-        is left where that is shorter. Near the end it is all of it."""
+        """Schedules the next attempt after `error` and returns the seconds until then: what the refusal asks for,
+        but at most half of the time that is left. Near the end it is all of that time."""
         left_s, pause_s = max(self._ends_at - now, 0.0), self.lease_ms / 1000 * PAUSE_PART
         asked_s = error.retry_after_s if isinstance(error, Refused) else None
         wanted_s = pause_s if asked_s is None else max(asked_s, pause_s / 4)
@@ -74,8 +75,8 @@ class KeptLease:
 
 
 class LeaseKeeper:
-    """Renews leases from a thread of its own, which ends where there are none for a while. Safe from several
-    threads, and in a child that is forked, which begins with no leases and no thread."""
+    """Renews leases from its own thread, which ends after a while without leases. Safe from several threads. A
+    forked child starts with no leases and no thread."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -86,10 +87,11 @@ class LeaseKeeper:
         self._changed = threading.Condition()
         self._kept: dict[str, KeptLease] = {}
         self._thread: threading.Thread | None = None
-        self._wakes_at = 0.0  # the thread, by itself
+        self._wakes_at = 0.0  # when the thread wakes without a notification
 
     def keep(self, lease: str, lease_ms: int, asked_at: float) -> KeptLease:
-        """Renews the lease, which was asked for at `asked_at` (monotonic), until `end` or `drop`."""
+        """Renews the lease until `end` or `drop`. `asked_at` is the monotonic time before the request for it was
+        sent."""
         kept = KeptLease(lease, lease_ms, asked_at)
         with self._changed:
             self._kept[lease] = kept
@@ -101,15 +103,15 @@ class LeaseKeeper:
         return kept
 
     def check(self, kept: KeptLease) -> None:
-        """LeaseLost where the blocks may be somebody else's by now."""
+        """Raises LeaseLost if the server may have reused the blocks."""
         if not kept.is_own:
-            raise LeaseLost(f"lease {kept.lease} is of the process that this one was forked from")
+            raise LeaseLost(f"lease {kept.lease} belongs to the process that this one was forked from")
         if not kept.is_held(time.monotonic()):
             raise LeaseLost(f"lease {kept.lease} ended while its blocks were in use")
 
     def end(self, kept: KeptLease) -> None:
-        """Releases the lease: LeaseLost unless it was there all along. A refusal that says nothing of the lease (a
-        token's rate, a server that drains) is tried again while the lease lives."""
+        """Releases the lease. Raises LeaseLost unless it was held the whole time. A temporary refusal (a rate
+        limit, a server that drains) is retried while the lease lives."""
         if not kept.is_own:
             self.check(kept)
         self._forget(kept)
@@ -124,15 +126,15 @@ class LeaseKeeper:
                 time.sleep(kept.put_off(now, error))
 
     def drop(self, kept: KeptLease) -> None:
-        """Releases the lease, whatever became of it. That of another process is left to it; where the server does
-        not take the release, the lease ends with its time."""
+        """Releases the lease and ignores errors: if the release does not reach the server, the lease ends with its
+        time. A lease of the parent process is left to the parent."""
         self._forget(kept)
         if kept.is_own:
             with contextlib.suppress(CairnError):
                 self._client.release(kept.lease)
 
     def ended(self, kept: KeptLease) -> None:
-        """The server has ended the lease, as it was asked to."""
+        """Forgets a lease that the server ended on request."""
         self._forget(kept)
 
     def _forget(self, kept: KeptLease) -> None:
@@ -144,7 +146,8 @@ class LeaseKeeper:
             self._renew(due)
 
     def _next_due(self) -> KeptLease | None:
-        """Waits until a lease is due. None where there was none to wait for: the thread has ended."""
+        """Waits for a lease that is due. Returns None, after which the thread must end, if there was no lease for
+        a while."""
         with self._changed:
             while True:
                 now = time.monotonic()
@@ -152,20 +155,20 @@ class LeaseKeeper:
                 if first is not None and first.renewal_due_at <= now:
                     return first
                 self._wakes_at = now + LINGER_S if first is None else first.renewal_due_at
-                was_told = self._changed.wait(self._wakes_at - now)
-                if first is None and not was_told and not self._kept:
+                notified = self._changed.wait(self._wakes_at - now)
+                if first is None and not notified and not self._kept:
                     self._thread = None
                     return None
 
     def _renew(self, kept: KeptLease) -> None:
-        if kept.is_lost:  # nobody has its blocks any more
+        if kept.is_lost:  # its blocks were dropped without a release
             self._forget(kept)
             return
         asked_at = time.monotonic()
         try:
             self._client.renew(kept.lease, kept.lease_ms)
             kept.renewed(asked_at)
-        except Exception as error:  # the other leases are still to be renewed
+        except Exception as error:  # the thread must go on for the other leases
             now = time.monotonic()
             if isinstance(error, CairnError) and not isinstance(error, ENDED) and kept.is_held(now):
                 kept.put_off(now, error)

@@ -1,4 +1,4 @@
-"""What the API takes and answers, field by field as the contract names them.
+"""The API's requests and answers as dataclasses, with the contract's field names.
 
 Sizes are in bytes, durations in milliseconds, times in Unix milliseconds. Keys are bytes.
 """
@@ -12,9 +12,9 @@ from typing import Any, Literal, TypedDict
 from cairn.errors import WrongArgument
 
 Tier = Literal["device", "pinned", "disk", "shared"]
-TIERS: tuple[Tier, ...] = ("device", "pinned", "disk", "shared")  # by the number that packed answers have
+TIERS: tuple[Tier, ...] = ("device", "pinned", "disk", "shared")  # a packed answer names a tier by its index here
 
-# What becomes of a write whose key is there: it is dropped, or refused.
+# If the key exists: report `duplicate` and keep the first block, or refuse.
 IfExists = Literal["duplicate", "error"]
 
 
@@ -22,46 +22,48 @@ class Within(TypedDict):
     within_ms: int
 
 
-# When blocks will be used next: `never` (the conversation has ended), `soon` (within two minutes), `later`, or
-# within so many milliseconds. It changes only which blocks go first.
+# When the blocks will be used next: `never` (the conversation has ended), `soon` (within two minutes), `later`, or
+# within a number of milliseconds. It only changes the order of eviction.
 Reuse = Literal["never", "soon", "later"] | Within
 
-# A key of 1 to 64 bytes, as bytes or in hex.
+# A key has 1 to 64 bytes and is given as bytes or as hex.
 Key = bytes | str
 
 
 MAX_KEY_BYTES = 64
-# Of one request: what a server takes by default. A prefix of more is asked for by its first.
+# The most keys of one request at the server's default setting. `match` and `read` send only this many of a longer
+# prefix.
 MAX_KEYS = 65_536
 
 
 def key_bytes(key: Key) -> bytes:
-    """WrongArgument for what is no key. To `bytes` a number is so many zeros: it is refused by its type."""
+    """Raises WrongArgument for anything that is not a key. A number is refused too, because `bytes(n)` would be n
+    zeros."""
     if isinstance(key, str):
         try:
             made = bytes.fromhex(key)
         except ValueError:
             made = b""
-        if len(made) * 2 != len(key):  # blanks are no part of a key
+        if len(made) * 2 != len(key):  # `fromhex` ignores blanks, which a key may not have
             raise WrongArgument(f"a key is bytes or an even number of hex digits, not {key[:80]!r}")
     elif isinstance(key, (bytes, bytearray, memoryview)):
         made = bytes(key)
     else:
-        raise WrongArgument(f"a key is bytes or hex digits, not of the type {type(key).__name__}")
+        raise WrongArgument(f"a key is bytes or hex digits; this one has type {type(key).__name__}")
     if not 1 <= len(made) <= MAX_KEY_BYTES:
         raise WrongArgument(f"a key has 1 to {MAX_KEY_BYTES} bytes, not {len(made)}")
     return made
 
 
 def key_hex(key: Key) -> str:
-    """As `key_bytes`; hex stays as it is."""
+    """Like `key_bytes`, but returns hex. A key given as hex is returned unchanged."""
     made = key_bytes(key)
     return key if isinstance(key, str) else made.hex()
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The shape of a block. `alignment`: block strides are padded to it."""
+    """The shape of a block. Block strides are padded to a multiple of `alignment` bytes."""
 
     num_layers: int
     outer_dim: int
@@ -72,7 +74,7 @@ class Shape:
 
     @property
     def piece_bytes(self) -> int:
-        """One layer's keys or values."""
+        """The size of one layer's keys or values."""
         return self.page_size * self.inner_dim * self.dtype_width_bytes
 
     @property
@@ -95,8 +97,8 @@ class Strides:
 
 @dataclass(frozen=True)
 class TierMemory:
-    """How another process maps a tier. `descriptor` counts the open files that come along with the answer.
-    `memory_id` is that of the matches and allocations whose blocks lie in this memory."""
+    """How another process maps a tier. `descriptor` is an index into the open files received with the answer.
+    `memory_id` equals that of matches and allocations whose blocks are in this memory."""
 
     kind: str
     size_bytes: int
@@ -135,7 +137,8 @@ class CacheConfig:
 
 @dataclass(frozen=True)
 class CacheChange:
-    """What of a cache is to be another; what is None stays. `num_blocks` of tiers: pinned or disk."""
+    """What to change of a cache; None leaves a setting as it is. `num_blocks` gives new sizes by tier, for pinned
+    and disk."""
 
     offload: str | None = None
     eviction: str | None = None
@@ -155,7 +158,7 @@ class BlockCounts:
 
 @dataclass(frozen=True)
 class TierInfo:
-    """A tier; counts and pressure where a cache's state was asked for."""
+    """A tier. Counts and pressure are present only in the answer about one cache."""
 
     num_blocks: int
     layout: str
@@ -178,7 +181,7 @@ class TierInfo:
 
 @dataclass(frozen=True)
 class CacheInfo:
-    """A cache; counts where its state was asked for."""
+    """A cache. Counts are present only in the answer about one cache."""
 
     name: str
     layout: Shape
@@ -201,7 +204,7 @@ class CacheInfo:
 
 @dataclass(frozen=True)
 class Handle:
-    """A slot while it holds one block: the generation changes when it is reused."""
+    """A slot while it holds one block. The generation changes when the slot is reused."""
 
     tier: str
     slot: int
@@ -215,7 +218,8 @@ class MatchedBlock(Handle):
 
 @dataclass(frozen=True)
 class Match:
-    """The longest present prefix, pinned until the lease ends; without a lease (None) it is not pinned."""
+    """The longest prefix that the cache holds, pinned until the lease ends. If `lease` is None, it is not
+    pinned."""
 
     matched: int
     lease: str | None
@@ -223,7 +227,7 @@ class Match:
     blocks: Sequence[MatchedBlock]
     transfer: str | None = None
     shared_matched: int | None = None
-    memory_id: str | None = None  # of the memory that its tiers have; None: the server tells none
+    memory_id: str | None = None  # the memory that the handles refer to; None if the server does not report it
 
 
 @dataclass(frozen=True)
@@ -236,7 +240,7 @@ class Allocation:
 
 @dataclass(frozen=True)
 class NewBlock:
-    """An allocated slot whose bytes get a key. `parent` is the key before it in its prefix."""
+    """An allocated slot whose bytes get a key. `parent` is the previous key of the prefix."""
 
     handle: Handle
     key: Key
@@ -249,15 +253,15 @@ class NewBlock:
 
 @dataclass(frozen=True)
 class Hinted:
-    blocks: int  # that go earlier or later for it
-    shared: int  # that others need too, and are not lowered
-    missing: int  # keys that are not there
+    blocks: int  # blocks whose place in the order of eviction changed
+    shared: int  # blocks left as they are, because others need them too
+    missing: int  # keys that the cache does not hold
 
 
 @dataclass(frozen=True)
 class Committed:
     key: bytes
-    status: str  # committed, or duplicate: the older block stays
+    status: str  # committed, or duplicate: the first block stays
 
 
 @dataclass(frozen=True)
@@ -282,7 +286,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class BlocksRead:
-    """The blocks of the longest present prefix, end to end in canonical order."""
+    """The blocks of the longest prefix that the cache holds, one after the other in canonical order."""
 
     matched: int
     data: memoryview
@@ -309,8 +313,8 @@ class Failure:
 
 @dataclass(frozen=True)
 class Transfer:
-    """A movement. `state`: queued, running, done (every byte arrived), failed (each lost key is named),
-    cancelled."""
+    """A movement of blocks. `state` is queued, running, done (every byte arrived), failed (`failures` names each
+    lost key) or cancelled."""
 
     transfer: str
     state: str
@@ -319,8 +323,8 @@ class Transfer:
     bytes: int
     failures: list[TransferFailure] = field(default_factory=list)
     agreed_blocks: int | None = None
-    values: list[int] | None = None  # of all_reduce: what came of the ranks' numbers
-    layers_done: int | None = None  # of a load or a store: of all its blocks, from the first layer on
+    values: list[int] | None = None  # the result of all_reduce
+    layers_done: int | None = None  # load and store: layers, from the first, done for all blocks
     error: Failure | None = None
 
     @property
@@ -336,7 +340,7 @@ class TransferPage:
 
 @dataclass(frozen=True)
 class LeaseInfo:
-    """Who holds how many blocks of which tier. `token` is the name of the holder's."""
+    """How many blocks of each tier a lease holds. `token` is the name of the token that holds it."""
 
     lease: str
     token: str | None
@@ -352,8 +356,8 @@ class LeasePage:
 
 @dataclass(frozen=True)
 class MissRatio:
-    """Hit rates of 0 to 1: `points` have `capacity_blocks`, `lru` and `policy`; `advice` says what a GiB more of
-    each `tier` brings, `words` what follows from it all."""
+    """Estimated hit rates, 0 to 1. Each of `points` has `capacity_blocks`, `lru` and `policy`. `advice` says how
+    much one more GiB of each `tier` would gain; `words` is a summary in sentences."""
 
     requests: int
     capacity_blocks: int
@@ -366,7 +370,7 @@ class MissRatio:
 
 @dataclass(frozen=True)
 class PendingPage:
-    """Blocks on their way down, each with `key`, `from`, `to` and `age_ms`."""
+    """Blocks that are being written to a lower tier. Each has `key`, `from`, `to` and `age_ms`."""
 
     pending: list[dict[str, Any]]
     next_cursor: str | None
@@ -422,8 +426,8 @@ class Group:
 
 @dataclass(frozen=True)
 class AgentRegion:
-    """Memory of an engine's. shm: `path`, or `descriptor`, the number of an open file that goes along; cuda_ipc:
-    `handle`; cuda_vmm_fd: `descriptor`."""
+    """A region of an engine's memory. shm: `path`, or `descriptor`, an index into the open files sent along;
+    cuda_ipc: `handle`; cuda_vmm_fd: `descriptor`."""
 
     kind: str
     offset_bytes: int
@@ -436,7 +440,7 @@ class AgentRegion:
 
 @dataclass(frozen=True)
 class AgentDescriptor:
-    """Where the server finds a region."""
+    """Where the server finds a region of an agent."""
 
     agent: str
     region: int
@@ -456,8 +460,8 @@ class AgentDescriptor:
 
 @dataclass(frozen=True)
 class Agent:
-    """An engine's memory as the server knows it. `ends_with`: its connection, or a lease until
-    `expires_at_ms`."""
+    """An engine's memory as the server knows it. `ends_with` says what keeps it registered: its connection, or a
+    lease until `expires_at_ms`."""
 
     name: str
     device_id: int
@@ -476,7 +480,8 @@ class Agent:
 
 @dataclass(frozen=True)
 class Allocator:
-    """What an allocator of a device's memory has. `slots`: of tiers; `device0` and so on: had from the driver."""
+    """What one allocator of a device's memory holds. `allocator` is `slots` for tiers; `device0` and so on for
+    memory allocated from the driver."""
 
     allocator: str
     allocated_bytes: int
@@ -494,7 +499,8 @@ class Allocator:
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """`uuid` is the same in every process on the machine. `freed_bytes`: of an emptied cache."""
+    """A device's memory. `uuid` is the same in every process on the machine. `freed_bytes` is set after emptying a
+    device's cache."""
 
     id: int
     name: str
@@ -517,7 +523,7 @@ class Device:
 
 @dataclass(frozen=True)
 class LeftOutDevice:
-    """A GPU that is there and did not open."""
+    """A GPU that exists but could not be opened."""
 
     id: int
     why: str
@@ -525,22 +531,22 @@ class LeftOutDevice:
 
 @dataclass(frozen=True)
 class UnmadeCache:
-    """A cache that the server had, or is configured with, and could not make."""
+    """A cache that the server had, or is configured with, but could not make."""
 
     cache: str
     code: str
     detail: str
-    awaits_engine: bool  # it lies in an engine's memory: its engine makes it anew
+    awaits_engine: bool  # it is in an engine's memory: that engine makes it again
 
 
 @dataclass(frozen=True)
 class MemoryPool:
-    """What memory is had from beside the tiers, as full as it was when the server was asked."""
+    """A pool for memory other than the tiers', with its level at the time of the request."""
 
     allocator: str
     device: str  # a device's number, or "host"
     allocated_bytes: int
-    limit_bytes: int  # 0: as much as there is
+    limit_bytes: int  # 0: no limit
     level: str
 
 
@@ -556,7 +562,7 @@ class System:
     memory_visibility: str
     pressure: dict[str, dict[str, str]]
     transfers: dict[str, int]
-    runtime_fallback: str | None = None  # why the host stands in for a GPU that is there
+    runtime_fallback: str | None = None  # why the server uses the host runtime although there is a GPU
     devices_left_out: list[LeftOutDevice] = field(default_factory=list)
     pools: list[MemoryPool] = field(default_factory=list)
     unmade_caches: list[UnmadeCache] = field(default_factory=list)
@@ -564,7 +570,7 @@ class System:
 
 @dataclass(frozen=True)
 class Event:
-    """`stored`, `removed`, `cleared` or `gap` of a cache. `id` resumes behind it."""
+    """An event of a cache: `stored`, `removed`, `cleared` or `gap`. Pass `id` as `after` to resume after it."""
 
     kind: str
     id: int | None

@@ -1,4 +1,5 @@
-"""The packed forms of the hot verbs: keys end to end there, records of 16 bytes back. Little-endian."""
+"""The compact binary form of the frequent calls: keys end to end in the request, records of 16 bytes in the
+answer. All numbers are little-endian."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from cairn.model import MAX_KEY_BYTES, TIERS, Allocation, Handle, Key, Match, Ma
 
 T = TypeVar("T", bound=Handle)
 
-# u32 count, u32 reserved, 16 bytes of lease (zero: none), u64 expires_at_ms
+# u32 count, u32 reserved, 16 bytes of lease (all zero: no lease), u64 expires_at_ms
 HEAD = struct.Struct("<II16sQ")
 # u8 tier, 3 bytes zero, u32 slot, u64 generation
 RECORD = struct.Struct("<B3xIQ")
@@ -21,28 +22,28 @@ SHARED = TIERS.index("shared")
 
 
 class PackedBlocks(Sequence[T]):
-    """The records of an answer, read when they are looked at: an engine wants slots, by the hundred."""
+    """The records of an answer, decoded only when they are read: an engine wants the slots, hundreds at a time."""
 
     def __init__(self, records: memoryview, make: Callable[[int, str, int, int], T], begin: int = 0) -> None:
-        """make: a block from its place in the answer, tier, slot and generation."""
+        """make: returns a block, given its index in the answer, its tier, slot and generation."""
         self._records = records
         self._make = make
         self._begin = begin
         self._tiers = records[:: RECORD.size].tobytes()
         if unknown := self._tiers.translate(None, TIER_NUMBERS):
-            raise BadAnswer(f"a packed answer names tier {unknown[0]}")
+            raise BadAnswer(f"a packed answer names an unknown tier {unknown[0]}")
 
     @property
     def slots(self) -> list[int]:
         return list(struct.unpack(f"<{len(self) * RECORD_WORDS}I", self._records)[SLOT_WORD::RECORD_WORDS])
 
     def first_here(self) -> int:
-        """How many of the first lie on the server's host."""
+        """How many blocks, from the first on, are on the server's host (not in the shared tier)."""
         at = self._tiers.find(SHARED)
         return len(self) if at < 0 else at
 
     def first_in(self, tier: str) -> int:
-        """How many of the first lie in that tier."""
+        """How many blocks, from the first on, are in `tier`."""
         return len(self) - len(self._tiers.lstrip(bytes([TIERS.index(tier)])))
 
     def __len__(self) -> int:
@@ -73,11 +74,11 @@ class PackedBlocks(Sequence[T]):
         return repr(list(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return list, (list(self),)  # its memory is the answer's
+        return list, (list(self),)  # a memoryview cannot be pickled
 
 
 def packed_keys(keys: Sequence[Key]) -> tuple[int, bytes] | None:
-    """How long each key is, and all of them end to end; None where they differ in length or type."""
+    """Returns the length of each key, and all keys end to end; None if the keys differ in length or type."""
     kinds = set(map(type, keys))
     if kinds != {bytes}:
         keys = [key_bytes(key) for key in keys]
@@ -93,7 +94,7 @@ def read_match(body: bytearray, keys: Sequence[Key], memory_id: str | None = Non
     def make(at: int, tier: str, slot: int, generation: int) -> MatchedBlock:
         return MatchedBlock(tier, slot, generation, key_bytes(keys[at]))
 
-    # Those of the shared tier come last: they are on their way.
+    # Blocks of the shared tier come last and are still on their way.
     blocks = PackedBlocks(records, make)
     matched = blocks.first_here()
     shared = len(blocks) - matched or None
@@ -114,7 +115,7 @@ def slots_of(blocks: Sequence[Handle]) -> list[int]:
 
 
 def first_in(blocks: Sequence[Handle], tier: str) -> int:
-    """How many of the first lie in that tier."""
+    """How many blocks, from the first on, are in `tier`."""
     if isinstance(blocks, PackedBlocks):
         return blocks.first_in(tier)
     return next((at for at, block in enumerate(blocks) if block.tier != tier), len(blocks))
@@ -122,8 +123,8 @@ def first_in(blocks: Sequence[Handle], tier: str) -> int:
 
 def _open(body: bytearray) -> tuple[str | None, int, memoryview]:
     if len(body) < HEAD.size:
-        raise BadAnswer(f"a packed answer of {len(body)} bytes")
+        raise BadAnswer(f"a packed answer has only {len(body)} bytes")
     count, _, lease, expires_at_ms = HEAD.unpack_from(body)
     if len(body) != HEAD.size + count * RECORD.size:
-        raise BadAnswer(f"a packed answer of {count} blocks in {len(body)} bytes")
+        raise BadAnswer(f"a packed answer claims {count} blocks but has {len(body)} bytes")
     return (lease.hex() if any(lease) else None), expires_at_ms, memoryview(body)[HEAD.size :]

@@ -1,25 +1,51 @@
-"""A tier's memory in this process, and where in it a block lies."""
+"""A tier's memory mapped into this process, and the address of each block in it."""
 
 from __future__ import annotations
 
 import mmap
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, overload
 
 from cairn.client import Client
 from cairn.errors import CairnError
 from cairn.model import Shape, Tier, TierMemory
-from cairn.rows import Rows
+
+
+class Rows(Sequence[memoryview]):
+    """Blocks of `row_bytes` bytes each, at the given byte offsets in one memory."""
+
+    def __init__(self, memory: memoryview, offsets: Sequence[int], row_bytes: int) -> None:
+        self.memory = memory
+        self.offsets = offsets
+        self.row_bytes = row_bytes
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @overload
+    def __getitem__(self, index: int) -> memoryview: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Rows: ...
+
+    def __getitem__(self, index: int | slice) -> memoryview | Rows:
+        if isinstance(index, slice):
+            return Rows(self.memory, self.offsets[index], self.row_bytes)
+        begin = self.offsets[index]
+        return self.memory[begin : begin + self.row_bytes]
+
+    def __iter__(self) -> Iterator[memoryview]:
+        return (self.memory[begin : begin + self.row_bytes] for begin in self.offsets)
 
 
 class TierMap:
-    """A mapping stays as long as a view of it does; the server may be gone by then."""
+    """A mapped tier. The mapping lives as long as any view of it does, even after the server has ended."""
 
     def __init__(self, memory: TierMemory, shape: Shape, num_blocks: int, file: int) -> None:
-        """Maps `file`, which stays the caller's."""
+        """Maps `file`, which the caller still owns. Raises CairnError if that fails."""
         if memory.strides is None or not memory.regions:
-            raise CairnError("the export does not say where the blocks lie")
+            raise CairnError("the server's export does not say where the blocks are")
         self.identity = _identity_of(file)
         self.memory_id = memory.memory_id
         self.shape = shape
@@ -27,21 +53,21 @@ class TierMap:
         self.strides = memory.strides
         try:
             self.memory = memoryview(mmap.mmap(file, memory.size_bytes))
-        except (OSError, ValueError) as error:  # ValueError: the file is shorter
+        except (OSError, ValueError) as error:  # ValueError: the file is too short
             raise CairnError(f"{memory.size_bytes} bytes of the tier cannot be mapped: {error}") from error
         regions = [region.offset_bytes for region in memory.regions]
-        # With a region a layer, the layer's stride is 0.
+        # If each layer has its own region, `layer_bytes` is 0.
         self.layers = [
             regions[layer if len(regions) > 1 else 0] + layer * self.strides.layer_bytes
             for layer in range(shape.num_layers)
         ]
 
     def is_of(self, opened: OpenTier) -> bool:
-        """Whether the open tier is this memory, of the same cache still."""
+        """Whether the open tier is this same memory, still used by the same cache."""
         return (self.identity, self.memory_id) == (_identity_of(opened.file), opened.memory.memory_id)
 
     def offset(self, slot: int, layer: int, outer: int) -> int:
-        """Where a piece of a block begins."""
+        """The byte offset of one piece of a block."""
         return self.layers[layer] + slot * self.strides.block_bytes + outer * self.strides.outer_bytes
 
     def pieces(self, slot: int) -> Iterator[memoryview]:
@@ -52,26 +78,26 @@ class TierMap:
                 yield self.memory[begin : begin + self.shape.piece_bytes]
 
     def row(self, slot: int) -> memoryview:
-        """A block in one piece; a CairnError where the tier's layout has it in several."""
+        """A block as one piece. Raises CairnError if the tier's layout splits it."""
         return self.rows([slot])[0]
 
     def rows(self, slots: Sequence[int]) -> Rows:
-        """Blocks in one piece each; a CairnError where the tier's layout has them in several."""
+        """Blocks as one piece each. Raises CairnError if the tier's layout splits them."""
         shape, strides = self.shape, self.strides
         in_order = shape.outer_dim == 1 or strides.outer_bytes == shape.piece_bytes
         layer_bytes = shape.outer_dim * shape.piece_bytes
         if not in_order or any(b - a != layer_bytes for a, b in zip(self.layers, self.layers[1:], strict=False)):
-            raise CairnError("the tier's blocks lie in several pieces")
+            raise CairnError("the tier's layout splits each block into several pieces")
         first, step = self.layers[0], strides.block_bytes
         return Rows(self.memory, [first + slot * step for slot in slots], shape.block_bytes)
 
     def spread(self) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-        """The whole tier as one array [block][layer][outer][page][inner]: its first byte, its shape, and its
-        strides in bytes."""
+        """The whole tier as one array [block][layer][outer][page][inner]: the offset of its first byte, its shape,
+        and its strides in bytes."""
         shape, strides = self.shape, self.strides
         steps = {b - a for a, b in zip(self.layers, self.layers[1:], strict=False)}
         if len(steps) > 1:
-            raise CairnError("the tier's layers lie at uneven distances: they are no one array")
+            raise CairnError("the tier's layers are not evenly spaced, so they are not one array")
         layer_bytes = steps.pop() if steps else strides.block_bytes
         token_bytes = shape.inner_dim * shape.dtype_width_bytes
         return (
@@ -81,7 +107,7 @@ class TierMap:
         )
 
     def numpy(self, dtype: Any) -> Any:
-        """The whole tier as a numpy array of that type, which is as wide as the cache's values."""
+        """The whole tier as a numpy array. `dtype` must have the width of the cache's values."""
         import numpy
 
         offset, shape, strides = self.spread()
@@ -89,32 +115,32 @@ class TierMap:
         return numpy.ndarray(shape, dtype, self.memory, offset, strides)
 
     def torch(self, dtype: Any) -> Any:
-        """The whole tier as a torch tensor on the CPU."""
+        """The whole tier as a torch tensor on the CPU. `dtype` must have the width of the cache's values."""
         import torch
 
         offset, shape, strides = self.spread()
         width = dtype.itemsize
         self._check_width(width)
         if any(stride % width for stride in (offset, *strides)):
-            raise CairnError("the tier's strides are no multiples of its values' width")
+            raise CairnError("the tier's strides are not multiples of its values' width")
         flat = torch.frombuffer(self.memory, dtype=dtype, count=len(self.memory) // width)
         return flat.as_strided(shape, [stride // width for stride in strides], offset // width)
 
     def _check_width(self, width_bytes: int) -> None:
         if width_bytes != self.shape.dtype_width_bytes:
             raise CairnError(
-                f"values of {width_bytes} bytes, where the cache's have {self.shape.dtype_width_bytes}"
+                f"the dtype has {width_bytes} bytes, but the cache's values have {self.shape.dtype_width_bytes}"
             )
 
 
 def _identity_of(file: int) -> tuple[int, int]:
-    """Memory that is mapped keeps its number: no other has it meanwhile."""
+    """The kernel gives no other memory this identity as long as this one is mapped."""
     status = os.fstat(file)
     return status.st_dev, status.st_ino
 
 
 class OpenTier:
-    """The open file of a tier, just asked for. Close it by leaving the `with`."""
+    """The open file of a tier, requested from the server. Leave the `with` to close it."""
 
     def __init__(self, client: Client, cache: str, tier: Tier) -> None:
         self.memory, self._files = client.export(cache, tier)
@@ -127,21 +153,21 @@ class OpenTier:
     def _pick(self) -> int:
         memory = self.memory
         if memory.kind != "shm":
-            raise CairnError(f"the tier is {memory.kind}: only shared memory (shm) is mapped here")
+            raise CairnError(f"the tier is {memory.kind} memory; only shared memory (shm) can be mapped")
         if memory.descriptor is not None:
             if memory.descriptor >= len(self._files):
-                raise CairnError("the tier's open file did not come along with the answer")
+                raise CairnError("the server did not send the tier's open file")
             return self._files[memory.descriptor]
         assert memory.path is not None
-        # The path is that of a process of the server's: on another host there is none, or another.
+        # The path is in /proc of the server: another host has no such path, or a different file there.
         try:
             file = os.open(memory.path, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
-            raise CairnError(f"the server's memory is not seen here: {error}") from error
+            raise CairnError(f"the server's memory cannot be opened from this process: {error}") from error
         self._files.append(file)
         status = os.fstat(file)
         if status.st_size < memory.size_bytes or memory.inode not in (None, status.st_ino):
-            raise CairnError(f"{memory.path} is not what was exported: the server's PIDs are not seen here")
+            raise CairnError(f"{memory.path} is not the exported memory: the server has another PID namespace")
         return file
 
     def close(self) -> None:

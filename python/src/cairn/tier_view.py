@@ -1,19 +1,19 @@
-"""A tier of a server on this host, mapped: blocks are read and written in place, without a copy over HTTP.
+"""A tier of a server on this host, mapped: reads and writes blocks in place instead of copying them over HTTP.
 
     view = cairn.TierView(client, "llama")
-    with view.read(keys) as held:                 # the prefix that is there, pinned
+    with view.read(keys) as held:                 # the longest prefix in the tier, pinned
         for block in held:
             block.copy_to(buffer)                 # or block.numpy("uint16"), block.torch(torch.bfloat16)
-    # Here it is certain that what was read were the blocks; else LeaseLost was raised.
+    # The `with` raises LeaseLost unless the blocks were valid the whole time.
 
-    with view.write(len(new)) as slots:           # slots of one's own
+    with view.write(len(new)) as slots:           # slots that only this process sees
         for slot, data in zip(slots, new):
             slot.copy_from(data)
         slots.commit(new_keys, parent=last_key)   # visible from here on
 
-The rules of mapped memory are kept here: blocks are read under a lease, which is renewed while it is needed and
-must be there still at the end; only slots that were allocated are written, never close to the end of their lease;
-and under each lease the mapping is that of the server's memory by then, which is another after its restart.
+This module keeps the rules of mapped memory. Blocks are read under a lease, which is renewed and must still be
+held at the end. Only allocated slots are written, and never close to the end of their lease. After a server's
+restart its memory is another one, so each lease is used with the mapping of the memory it refers to.
 """
 
 from __future__ import annotations
@@ -31,37 +31,37 @@ from cairn.http import flat
 from cairn.leases import KeptLease, LeaseKeeper
 from cairn.model import Committed, Handle, Key, NewBlock, Reuse, Shape, Tier
 from cairn.packed import first_in, slots_of
-from cairn.rows import Rows
-from cairn.tier_map import OpenTier, TierMap
+from cairn.tier_map import OpenTier, Rows, TierMap
 
 DEFAULT_LEASE_MS = 30_000
 
 
 class BlockView:
-    """One block in place. Use it before the end of the `with` that it comes from."""
+    """One block in place. Use it only inside the `with` that it comes from."""
 
-    def __init__(self, held: _Held, tier: TierMap, slot: int, *, writable: bool) -> None:
+    def __init__(self, held: _LeasedBlocks, tier: TierMap, slot: int, *, writable: bool) -> None:
         self.slot = slot
-        self._held = held  # which is renewed while somebody has it
+        self._held = held  # keeps the lease renewed while this view exists
         self._tier = tier
         self._writable = writable
 
     def pieces(self) -> Iterator[memoryview]:
-        """Its pieces in canonical order, [layer][outer], in the tier's own memory."""
+        """The block's pieces in canonical order, [layer][outer], in the tier's own memory."""
         for piece in self._tier.pieces(self.slot):
             yield piece if self._writable else piece.toreadonly()
 
     def row(self) -> memoryview:
-        """The whole block in canonical order, where the tier has it in one piece (`fully_contiguous`)."""
+        """The whole block in canonical order, as one piece. Raises CairnError if the tier's layout splits it;
+        `fully_contiguous` does not."""
         row = self._tier.row(self.slot)
         return row if self._writable else row.toreadonly()
 
     def copy_to(self, buffer: bytearray | memoryview) -> None:
-        """Copies the block, in canonical order, into `block_bytes` bytes."""
+        """Copies the block, in canonical order, into a buffer of `block_bytes` bytes."""
         at = 0
         room = flat(buffer, "the buffer")
         if room.readonly:
-            raise WrongArgument(f"the buffer is a {type(buffer).__name__} that cannot be written to")
+            raise WrongArgument(f"the buffer is a read-only {type(buffer).__name__}; it must be writable")
         self._check_length(len(room))
         for piece in self._tier.pieces(self.slot):
             room[at : at + len(piece)] = piece
@@ -73,30 +73,30 @@ class BlockView:
         source = flat(data)
         self._check_length(len(source))
         if not self._writable:
-            raise CairnError("a block that has a key is never written again")
+            raise CairnError("a block that has a key cannot be written again")
         for piece in self._tier.pieces(self.slot):
             piece[:] = source[at : at + len(piece)]
             at += len(piece)
 
     def numpy(self, dtype: Any) -> Any:
-        """The block as a numpy array [layer][outer][page][inner] in place."""
+        """The block as a numpy array [layer][outer][page][inner], in place."""
         array = self._tier.numpy(dtype)[self.slot]
         array.flags.writeable = self._writable
         return array
 
     def torch(self, dtype: Any) -> Any:
-        """The block as a torch tensor [layer][outer][page][inner] in place. Torch knows no tensors that must
-        not be written: those of `read` are such."""
+        """The block as a torch tensor [layer][outer][page][inner], in place. Torch has no read-only tensors: do
+        not write to one that comes from `read`."""
         return self._tier.torch(dtype)[self.slot]
 
     def _check_length(self, given_bytes: int) -> None:
         if given_bytes != self._tier.shape.block_bytes:
-            raise CairnError(f"{given_bytes} bytes for a block of {self._tier.shape.block_bytes}")
+            raise CairnError(f"{given_bytes} bytes for a block of {self._tier.shape.block_bytes} bytes")
 
 
-class _Held:
-    """Blocks under a lease, in order. Where nobody has them any more, and nobody gave them up, their lease ends
-    with its time."""
+class _LeasedBlocks:
+    """Blocks under a lease, in order. If the object is dropped without a release, the lease is no longer renewed
+    and ends with its time."""
 
     def __init__(
         self, keeper: LeaseKeeper, lease: KeptLease | None, tier: TierMap, blocks: Sequence[Handle]
@@ -110,13 +110,13 @@ class _Held:
     def __del__(self) -> None:
         if self._lease is not None and self._lease.is_own:
             self._lease.lose()
-            warnings.warn(f"{len(self)} blocks were never given up: use `with`", ResourceWarning, stacklevel=2)
+            warnings.warn(f"{len(self)} blocks were never released: use `with`", ResourceWarning, stacklevel=2)
 
     def __len__(self) -> int:
         return len(self.handles)
 
     def __getitem__(self, index: int) -> BlockView:
-        """LeaseLost where the lease has ended, or is about to."""
+        """Raises LeaseLost if the lease has ended or is about to end."""
         self.check()
         return BlockView(self, self._tier, self.handles[index].slot, writable=self._writable)
 
@@ -128,35 +128,36 @@ class _Held:
         return slots_of(self.handles)
 
     def rows(self) -> Rows:
-        """The whole blocks in canonical order, where the tier has each in one piece (`fully_contiguous`)."""
+        """The blocks in canonical order, as one piece each. Raises CairnError if the tier's layout splits them;
+        `fully_contiguous` does not."""
         self.check()
         rows = self._tier.rows(self.slots)
         return rows if self._writable else Rows(rows.memory.toreadonly(), rows.offsets, rows.row_bytes)
 
     def tier_torch(self, dtype: Any) -> Any:
-        """The whole tier as a tensor [block][layer][outer][page][inner], for batched copies. Only `slots` of it
-        may be touched."""
+        """The whole tier as a tensor [block][layer][outer][page][inner], for batched copies. Touch only the blocks
+        in `slots`."""
         self.check()
         return self._tier.torch(dtype)
 
     def check(self) -> None:
-        """LeaseLost where the blocks may be somebody else's by now."""
+        """Raises LeaseLost if the server may have reused the blocks."""
         if self._lease is not None:
             self._keeper.check(self._lease)
 
     def release(self) -> None:
-        """Gives the blocks up, whatever became of them."""
+        """Gives the blocks up. Does not raise if the lease was lost."""
         lease, self._lease = self._lease, None
         self.handles = []
         if lease is not None:
             self._keeper.drop(lease)
 
 
-class ReadBlocks(_Held):
-    """The longest prefix of what was asked for that is in the tier."""
+class ReadBlocks(_LeasedBlocks):
+    """The longest prefix of the requested keys that is in the tier."""
 
     def end(self) -> None:
-        """Gives the blocks up. LeaseLost where they were not held all along: what was read does not count."""
+        """Gives the blocks up. Raises LeaseLost if they were not held the whole time: discard what was read."""
         lease, self._lease = self._lease, None
         if lease is not None:
             self._keeper.end(lease)
@@ -171,8 +172,8 @@ class ReadBlocks(_Held):
             self.release()
 
 
-class WriteBlocks(_Held):
-    """Slots that nobody else sees until they are committed."""
+class WriteBlocks(_LeasedBlocks):
+    """Slots that nobody else sees until `commit`."""
 
     def __init__(
         self, keeper: LeaseKeeper, lease: KeptLease, tier: TierMap, blocks: Sequence[Handle], cache: _Cache
@@ -190,15 +191,16 @@ class WriteBlocks(_Held):
         reuse: Reuse | None = None,
         session: str | None = None,
     ) -> list[Committed]:
-        """Gives the slots, all written, their keys, and the lease up. The keys are one prefix behind `parent`,
-        or each has one of `parents`. Of a key that was there already the older block stays (`duplicate`).
-        `reuse` and `session` are those of `Client.commit`."""
+        """Gives the slots, which must all be written, their keys, and releases the lease. The keys are one prefix
+        after `parent`, or each has its own in `parents`. If a key exists, the first block stays and the status is
+        `duplicate`. `reuse` and `session` are those of `Client.commit`. Raises LeaseLost if the lease has ended or
+        the slots were committed before."""
         if len(keys) != len(self):
             raise CairnError(f"{len(keys)} keys for {len(self)} slots")
         self.check()
         lease = self._lease
         if lease is None:
-            raise LeaseLost("the slots were committed or given up before")
+            raise LeaseLost("the slots were already committed or released")
         before = [parent, *keys[:-1]] if parents is None else parents
         blocks = [
             NewBlock(handle, key, parent=last)
@@ -226,12 +228,16 @@ class _Cache:
 
 
 class TierView:
-    """One tier of one cache, mapped into this process. Safe from several threads, and in a child that is forked,
-    which asks for leases of its own: what its parent reads or writes at that moment is LeaseLost in the child.
+    """One tier of one cache, mapped into this process. Safe from several threads. A forked child can use it too,
+    with its own leases: blocks that the parent reads or writes at the time of the fork raise LeaseLost in the
+    child.
 
-    client: best over the server's Unix socket; over HTTP the server must run in the same PID namespace.
-    lease_ms: how long blocks outlive this process, should it end in the middle.
-    on_map: told of the tier's memory whenever it was mapped, say to pin it for a GPU; in a child, too.
+    client: preferably over the server's Unix socket. Over HTTP the server must run in the same PID namespace.
+    tier: one in host memory.
+    lease_ms: how long blocks stay pinned if this process dies.
+    on_map: called with the tier's memory each time it is mapped, also in a child, for example to pin it for a GPU.
+
+    Raises CairnError if the tier cannot be mapped here.
     """
 
     def __init__(
@@ -260,7 +266,7 @@ class TierView:
 
     @property
     def shape(self) -> Shape:
-        """Of the cache's blocks."""
+        """The shape of the cache's blocks."""
         return self._current_or_last().shape
 
     @property
@@ -268,8 +274,8 @@ class TierView:
         return self.shape.block_bytes
 
     def read(self, keys: Sequence[Key], *, wait_ms: int = 0) -> ReadBlocks:
-        """Pins the longest prefix of `keys` that lies in this tier. Blocks in lower tiers are brought up, and
-        waited for `wait_ms` at most."""
+        """Pins the longest prefix of `keys` that is in this tier. Blocks of lower tiers are moved up first; that
+        is waited for at most `wait_ms`."""
         client, name, tier = self._cache.client, self._cache.name, self._cache.tier
         asked_at = time.monotonic()
         match = client.match(name, keys, lease_ms=self.lease_ms)
@@ -292,7 +298,7 @@ class TierView:
         return ReadBlocks(self._keeper, lease, self._current(lease, match.memory_id), match.blocks[:here])
 
     def write(self, count: int, *, priority: int | None = None) -> WriteBlocks:
-        """`count` slots, all of them or NoCapacity."""
+        """Allocates `count` slots. Raises NoCapacity if there is not room for all of them."""
         asked_at = time.monotonic()
         slots = self._cache.client.allocate(
             self._cache.name, count, tier=self._cache.tier, lease_ms=self.lease_ms, priority=priority
@@ -306,9 +312,9 @@ class TierView:
         return self._current() if last is None else last
 
     def _current(self, lease: KeptLease | None = None, memory_id: str | None = None) -> TierMap:
-        """The mapping of the memory that the server has now, which is asked for where the last is another's than
-        the lease's blocks are in (`memory_id`). LeaseLost where the server has another by now: nothing may be
-        written into that. Servers that tell no number are asked each time."""
+        """The mapping of the server's current memory. It is mapped again if the last mapping is not `memory_id`,
+        the memory of the lease's blocks. Raises LeaseLost if the server has other memory by now, which must not be
+        written to. A server that reports no memory_id is asked each time."""
         try:
             with self._lock:
                 if memory_id is not None and self._map is not None and self._map.memory_id == memory_id:
@@ -316,7 +322,7 @@ class TierView:
             client, name, tier = self._cache.client, self._cache.name, self._cache.tier
             with OpenTier(client, name, tier) as opened:
                 if memory_id is not None and opened.memory.memory_id != memory_id:
-                    raise LeaseLost(f"the cache {name} was made anew while its blocks were asked for")
+                    raise LeaseLost(f"the server recreated the cache {name} during the request")
                 with self._lock:
                     if self._map is not None and self._map.is_of(opened):
                         return self._map

@@ -15,7 +15,7 @@ import torch
 from fake_cuda import FakeCuda
 
 from cairn.engine.torch_pool import TorchPool, Unsuitable, _Gpu
-from cairn.rows import Rows
+from cairn.tier_map import Rows
 
 BLOCKS, HEADS, TOKENS, WIDTH, LAYERS = 24, 2, 8, 16, 3
 VALUES = HEADS * TOKENS * WIDTH

@@ -1,4 +1,4 @@
-"""What the verbs have in common: JSON there, a dataclass back."""
+"""What the calls have in common: JSON requests, and answers as dataclasses."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def document(response: Response) -> Any:
     try:
         return json.loads(response.body)
     except ValueError as error:
-        raise BadAnswer(f"the answer is no JSON: {error}") from None
+        raise BadAnswer(f"the answer is not JSON: {error}") from None
 
 
 def into(kind: type[T]) -> Callable[[Response], T]:
-    """Reads an answer as a dataclass."""
+    """Decodes an answer as `kind`."""
     return lambda response: decode(kind, document(response))
 
 
 def listed(name: str, kind: type[T]) -> Callable[[Response], list[T]]:
-    """Reads an answer of one list."""
+    """Decodes an answer whose only content is the list `name`."""
 
     def read(response: Response) -> list[T]:
         answer = document(response)
@@ -50,12 +50,12 @@ def raw(response: Response) -> bytes:
 
 
 def fields(**given: object) -> dict[str, Any]:
-    """A JSON body of those fields that are not None."""
+    """A JSON body of the fields that are not None."""
     return {name: encode(value) for name, value in given.items() if value is not None}
 
 
 def hint_query(reuse: Reuse | None, session: str | None) -> dict[str, object]:
-    """What of a hint a query says."""
+    """A hint as parameters of a query."""
     return {"reuse": json.dumps(reuse) if isinstance(reuse, dict) else reuse, "session": session}
 
 

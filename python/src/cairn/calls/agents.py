@@ -1,4 +1,4 @@
-"""Engines whose memory the server copies blocks to and from, and the devices' memory."""
+"""Agents (engines whose memory the server copies blocks to and from) and the memory of devices."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ def put_agent(
     lease_ms: int | None = None,
     files: Sequence[int] = (),
 ) -> Call[Agent]:
-    """Registers memory, or finds it registered and begins its lease anew; AgentExists with other memory.
-    With `files`, which regions name by number, it is registered for as long as the connection lasts, so this
-    is for a client of its own: see `cairn.AgentMemory`."""
+    """Registers memory as an agent. If the agent is registered with the same memory, this renews its lease; with
+    other memory it raises AgentExists.
+
+    files: regions refer to these open files by index. The agent then lasts as long as the connection, so use a
+    separate client: see `cairn.AgentMemory`. Without files it lasts `lease_ms`.
+    """
     body = parts.fields(
         device_id=device_id,
         num_blocks=num_blocks,
@@ -39,24 +42,25 @@ def put_agent(
 
 
 def agents() -> Call[list[Agent]]:
-    """The token's agents; an administrator's answer has all."""
+    """The agents of this token; an administrator gets all agents."""
     return parts.get(target("v1", "agents"), parts.listed("agents", Agent))
 
 
 def agent(name: str) -> Call[Agent]:
-    """One agent."""
+    """One agent. Raises UnknownAgent if there is none of that name."""
     return parts.get(target("v1", "agents", name), parts.into(Agent))
 
 
 def drop_agent(name: str) -> Call[None]:
-    """Ends an agent; answered when its memory is given back."""
+    """Ends an agent. Returns once the server no longer uses its memory."""
     return parts.delete(target("v1", "agents", name), parts.nothing)
 
 
 def load(
     cache: str, keys: Sequence[Key], agent: str, blocks: Sequence[int], *, wait_ms: int | None = None
 ) -> Call[Transfer]:
-    """Copies blocks into an agent's, one a key, from whichever tier they are in."""
+    """Copies the blocks of `keys`, from any tier, into an agent's `blocks` (one index for each key). Waits at most
+    `wait_ms` for the end; `transfer_state` reports what happens after that."""
     body = parts.fields(keys=[key_hex(key) for key in keys], agent=agent, blocks=list(blocks), wait_ms=wait_ms)
     return parts.post(target("v1", "caches", cache, "load"), body, parts.into(Transfer), wait_ms=wait_ms)
 
@@ -71,7 +75,8 @@ def store(
     tier: Tier | None = None,
     wait_ms: int | None = None,
 ) -> Call[Transfer]:
-    """Stores an agent's blocks under keys; without `parents` they are one prefix."""
+    """Stores an agent's `blocks` (indices) under `keys`. Without `parents` the keys are one prefix. Waits at most
+    `wait_ms` for the end."""
     body = parts.fields(
         keys=[key_hex(key) for key in keys], agent=agent, blocks=list(blocks), tier=tier, wait_ms=wait_ms
     )
@@ -81,15 +86,15 @@ def store(
 
 
 def devices() -> Call[list[DeviceMemory]]:
-    """What each device's memory has."""
+    """The devices and the use of their memory."""
     return parts.get(target("v1", "devices"), parts.listed("devices", DeviceMemory))
 
 
 def empty_device_cache(device: int) -> Call[DeviceMemory]:
-    """Gives memory that is cached on a device back to its driver."""
+    """Returns memory that the server caches on a device to the driver."""
     return parts.post(target("v1", "devices", str(device), "empty_cache"), None, parts.into(DeviceMemory))
 
 
 def reset_device_peaks(device: int) -> Call[DeviceMemory]:
-    """Makes what a device's allocators have now their peaks."""
+    """Resets the peak counts of a device's allocators to the current values."""
     return parts.post(target("v1", "devices", str(device), "reset_peaks"), None, parts.into(DeviceMemory))

@@ -1,4 +1,4 @@
-"""Caches, what is in them, and how a tier is mapped."""
+"""Caches, their content, and mapping a tier."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from cairn.model import (
 
 
 def make_cache(cache: str, config: CacheConfig) -> Call[CacheInfo]:
-    """Makes a cache, or finds it there with the same body; another shape is CacheExists."""
+    """Makes a cache, or returns it if it exists with the same configuration. Raises CacheExists if it differs."""
     return parts.put(target("v1", "caches", cache), encode(config), parts.into(CacheInfo))
 
 
 def caches() -> Call[list[CacheInfo]]:
-    """Every cache that the token may touch."""
+    """The caches that this token may use."""
     return parts.get(target("v1", "caches"), parts.listed("caches", CacheInfo))
 
 
@@ -41,12 +41,12 @@ def cache(cache: str) -> Call[CacheInfo]:
 
 
 def drop_cache(cache: str, *, force: bool = False) -> Call[None]:
-    """Drops a cache; Leased while somebody holds blocks of it, unless by force."""
+    """Drops a cache. Raises Leased if anyone holds blocks of it, unless `force` is set."""
     return parts.delete(target("v1", "caches", cache, query={"force": force or None}), parts.nothing)
 
 
 def change_cache(cache: str, change: CacheChange) -> Call[CacheInfo]:
-    """Changes what may change while a cache is used; of a tier that becomes smaller what still fits stays."""
+    """Changes settings of a cache while it is in use. A tier that shrinks keeps the blocks that still fit."""
     body = encode(change)
     sizes = body.pop("num_blocks")
     if sizes:
@@ -55,32 +55,32 @@ def change_cache(cache: str, change: CacheChange) -> Call[CacheInfo]:
 
 
 def leases(cache: str, *, limit: int | None = None, cursor: str | None = None) -> Call[LeasePage]:
-    """Who holds blocks of a cache."""
+    """The leases that hold blocks of a cache, one page at a time."""
     query: dict[str, object] = {"limit": limit, "cursor": cursor}
     return parts.get(target("v1", "caches", cache, "leases", query=query), parts.into(LeasePage))
 
 
 def pending(cache: str, *, limit: int | None = None, cursor: str | None = None) -> Call[PendingPage]:
-    """Blocks that are in a lower tier soon, and not yet."""
+    """The blocks that are being written to a lower tier, one page at a time."""
     query: dict[str, object] = {"limit": limit, "cursor": cursor}
     return parts.get(target("v1", "caches", cache, "pending", query=query), parts.into(PendingPage))
 
 
 def miss_ratio(cache: str, *, capacities: Sequence[int] = ()) -> Call[MissRatio]:
-    """What the cache would find with room for so many blocks; without `capacities` at a quarter to four times its
-    own."""
+    """Estimates the cache's hit rate at other sizes: `capacities`, in blocks, by default a quarter to four times
+    its own."""
     query: dict[str, object] = {"capacities": ",".join(map(str, capacities)) or None}
     return parts.get(target("v1", "caches", cache, "miss_ratio", query=query), parts.into(MissRatio))
 
 
 def evict(cache: str, keys: Sequence[Key], *, tier: Tier | None = None) -> Call[Evicted]:
-    """Drops keys from a tier, or from all."""
+    """Drops keys from one tier, or from all tiers."""
     body = parts.fields(keys=[key_hex(key) for key in keys], tier=tier)
     return parts.post(target("v1", "caches", cache, "evict"), body, parts.into(Evicted))
 
 
 def clear(cache: str, *, tier: Tier | None = None) -> Call[Evicted]:
-    """Drops everything that nobody holds."""
+    """Drops every block that nobody holds, from one tier or from all tiers."""
     path = target("v1", "caches", cache, "clear")
     return parts.post(path, parts.fields(tier=tier), parts.into(Evicted), idempotent=True)
 
@@ -93,14 +93,14 @@ def blocks(
     limit: int | None = None,
     cursor: str | None = None,
 ) -> Call[BlockPage]:
-    """One page of a cache's slots; its `next_cursor` asks for the next one."""
+    """One page of a cache's slots. Pass the answer's `next_cursor` to get the next page."""
     query: dict[str, object] = {"tier": tier, "state": state, "limit": limit, "cursor": cursor}
     return parts.get(target("v1", "caches", cache, "blocks", query=query), parts.into(BlockPage))
 
 
 def export(cache: str, tier: Tier) -> Call[tuple[TierMemory, list[int]]]:
-    """How this host's processes map a tier, and the open files that came along: the caller's to close. They
-    come over a Unix socket only, and to `Client` only."""
+    """How a process on this host maps a tier, and the open files for it, which the caller must close. Only a
+    `Client` over a Unix socket receives open files."""
 
     def read(response: Response) -> tuple[TierMemory, list[int]]:
         memory = replace(decode(TierMemory, parts.document(response)), memory_id=response.memory_id)
@@ -113,17 +113,13 @@ def export(cache: str, tier: Tier) -> Call[tuple[TierMemory, list[int]]]:
 
 def metadata(cache: str, key: Key) -> Call[dict[str, Any]]:
     """A block's metadata."""
-    return parts.get(_metadata(cache, key), _object)
+    return parts.get(_metadata(cache, key), parts.into(dict[str, Any]))
 
 
 def set_metadata(cache: str, key: Key, metadata: dict[str, Any]) -> Call[None]:
-    """Replaces a block's metadata: at most 4 KiB as JSON."""
+    """Replaces a block's metadata, which may have at most 4 KiB as JSON."""
     return parts.put(_metadata(cache, key), metadata, parts.nothing)
 
 
 def _metadata(cache: str, key: Key) -> str:
     return target("v1", "caches", cache, "keys", key_hex(key), "metadata")
-
-
-def _object(response: Response) -> dict[str, Any]:
-    return decode(dict[str, Any], parts.document(response))

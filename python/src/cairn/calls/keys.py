@@ -1,4 +1,4 @@
-"""Blocks by their keys, one at a time or many at once."""
+"""Reads and writes blocks by key, one or many at a time."""
 
 from __future__ import annotations
 
@@ -28,9 +28,12 @@ def put(
     reuse: Reuse | None = None,
     session: str | None = None,
 ) -> Call[Put]:
-    """Stores one block, whole and in canonical order. The status of a key that was there is `duplicate`; with
-    `if_exists="error"` that is Exists. `reuse` says when the block will be used next, `session` names the
-    conversation that it is of."""
+    """Stores one block, whole and in canonical order. If the key exists, the first block stays and the status is
+    `duplicate`; with `if_exists="error"` this raises Exists.
+
+    ttl_ms: the block is dropped after this time. priority: higher stays longer.
+    reuse: when the block will be used next. session: the conversation it belongs to.
+    """
     query: dict[str, object] = {
         "parent": None if parent is None else key_hex(parent),
         "tier": tier,
@@ -44,13 +47,14 @@ def put(
 
 
 def get(cache: str, key: Key, *, layer: int | None = None, outer: int | None = None) -> Call[bytes]:
-    """A block's bytes in canonical order, or one piece of them; UnknownKey where it is not there."""
+    """A block's bytes in canonical order, or one piece of it (`layer`, `outer`). Raises UnknownKey if the cache
+    does not hold it."""
     return parts.get(_path(cache, key, {"layer": layer, "outer": outer}), parts.raw)
 
 
 def has(cache: str, key: Key) -> Call[bool]:
-    """Whether a key is there now. Nothing keeps it there."""
-    # A HEAD has no body that could name what is missing: the cache or the key.
+    """Whether the cache holds a key now. The block is not pinned: it may be evicted at any time."""
+    # The answer to HEAD has no body, so a 404 may mean the key or the cache.
     return Call(Request("HEAD", _path(cache, key, {}), idempotent=True), lambda response: response.status == 200)
 
 
@@ -60,13 +64,12 @@ def delete(cache: str, key: Key) -> Call[None]:
 
 
 def read(cache: str, keys: Sequence[Key]) -> Call[BlocksRead]:
-    """The blocks of the longest prefix of `keys` that is there. Of more than 65,536 keys the first 65,536 are
-    asked for."""
+    """The blocks of the longest prefix of `keys` that the cache holds. Only the first 65,536 keys are sent."""
 
     def blocks(response: Response) -> BlocksRead:
         matched = response.headers.get("cairn-matched", "")
         if not matched.isdecimal():
-            raise BadAnswer("the answer does not say how many blocks it has")
+            raise BadAnswer("the answer does not say how many blocks it contains")
         return BlocksRead(int(matched), memoryview(response.body))
 
     path = target("v1", "caches", cache, "read")
@@ -89,8 +92,9 @@ def write(
     reuse: Reuse | None = None,
     session: str | None = None,
 ) -> Call[Commit]:
-    """Stores blocks, all or none; `data` is the blocks' bytes in any pieces. Without `parents` the keys are one
-    prefix behind `parent`, each the parent of the next; None is no parent. What else is given holds for all."""
+    """Stores blocks, all or none. `data` is the blocks' bytes, cut into any pieces. Without `parents` the keys are
+    one prefix after `parent`: each is the parent of the next. In `parents`, None means no parent. All other
+    options apply to every block, as for `put`."""
     header = parts.fields(
         keys=[key_hex(key) for key in keys],
         parent=None if parent is None else key_hex(parent),

@@ -26,7 +26,7 @@ from cairn.model import (
     key_hex,
 )
 
-# However short its lease is.
+# The shortest timeout of a renewal, however short the lease is.
 LEAST_RENEWAL_S = 5.0
 
 PACKED = ("Accept", "application/octet-stream")
@@ -43,13 +43,16 @@ def match(
     reuse: Reuse | None = None,
     session: str | None = None,
 ) -> Call[Match]:
-    """The longest prefix of `keys` that is there, pinned for `lease_ms` (the cache's default where it is left
-    out; 0 looks without pinning). Of more than 65,536 keys the first 65,536 are asked for. With `onboard` the
-    blocks are brought up to that tier first; `wait_ms` bounds the wait for it, and for what comes from a shared
-    tier, which is not asked where `shared` is False. `reuse` is said of what is matched, `session` names the
-    conversation that it is of."""
+    """Finds the longest prefix of `keys` that the cache holds, and pins it. Only the first 65,536 keys are sent.
+
+    lease_ms: how long it stays pinned. None: the cache's default. 0: look only, pin nothing.
+    onboard: first move the blocks up to this tier.
+    wait_ms: the longest wait for that, and for blocks from a shared tier.
+    shared: False does not ask the shared tier.
+    reuse: when the matched blocks will be used next. session: the conversation they belong to.
+    """
     path = ("v1", "caches", cache, "match")
-    keys = list(itertools.islice(keys, MAX_KEYS))  # blocks name them when they are looked at
+    keys = list(itertools.islice(keys, MAX_KEYS))  # the answer's blocks take their keys from this list
     together = packed.packed_keys(keys) if onboard is None and not wait_ms else None
 
     def read(response: Response) -> Match:
@@ -86,7 +89,7 @@ def match_tokens(
     reuse: Reuse | None = None,
     session: str | None = None,
 ) -> Call[Match]:
-    """The same by tokens: the server makes the keys (see `cairn.keys.token_keys`)."""
+    """Like `match`, but the server computes the keys from the tokens (see `cairn.keys.token_keys`)."""
     body = parts.fields(
         tokens=tokens,
         salt=salt,
@@ -108,7 +111,8 @@ def allocate(
     lease_ms: int | None = None,
     priority: int | None = None,
 ) -> Call[Allocation]:
-    """Slots for new blocks, all of them or NoCapacity. Left out, the tier is the cache's highest."""
+    """Allocates `count` slots for new blocks, by default in the cache's highest tier. Raises NoCapacity if there
+    is not room for all of them."""
     body = parts.fields(count=count, tier=tier, lease_ms=lease_ms, priority=priority)
 
     def read(response: Response) -> Allocation:
@@ -128,7 +132,8 @@ def write_slot(
     layer: int | None = None,
     outer: int | None = None,
 ) -> Call[None]:
-    """Writes an allocated slot over HTTP: a whole block in canonical order, or one piece of it."""
+    """Writes an allocated slot over HTTP: a whole block in canonical order, or one piece of it (`layer`,
+    `outer`)."""
     where = target(
         *("v1", "caches", cache, "slots", handle.tier, str(handle.slot), "data"),
         query={"generation": handle.generation, "lease": lease, "layer": layer, "outer": outer},
@@ -145,8 +150,11 @@ def commit(
     reuse: Reuse | None = None,
     session: str | None = None,
 ) -> Call[Commit]:
-    """Gives written slots their keys. With `release` the lease ends with it. `reuse` is said of what the lease
-    holds when it ends, `session` names the conversation that the blocks are of."""
+    """Gives written slots their keys and makes the blocks visible. With `release` it also ends the lease.
+
+    reuse: when the blocks that the lease holds at its end will be used next. session: the conversation they belong
+    to.
+    """
     body = parts.fields(
         lease=lease,
         blocks=[_new_block(block) for block in blocks],
@@ -158,8 +166,8 @@ def commit(
 
 
 def renew(lease: str, lease_ms: int) -> Call[Lease]:
-    """The lease now ends `lease_ms` from here. One that hangs is given up after a quarter of that, in time for
-    another."""
+    """Makes the lease end `lease_ms` from now. The call times out after a quarter of that (at least 5 s), so that
+    there is time for another attempt."""
     path = target("v1", "leases", lease, "renew")
     call = parts.post(path, {"lease_ms": lease_ms}, parts.into(Lease), idempotent=True)
     return replace(call, limit_s=max(lease_ms / 4000, LEAST_RENEWAL_S))
@@ -175,9 +183,13 @@ def release(
     reuse: Reuse | None = None,
     session: str | None = None,
 ) -> Call[int]:
-    """Gives blocks up, or with none named the whole lease; how many were given up. With `to_lease` the blocks
-    that are named go to that other lease instead. The tokens are those of the request that has ended; `reuse` is
-    said of what is given up, and with a `session` of all blocks of that conversation."""
+    """Gives up the named `blocks`, or the whole lease, and returns how many blocks that was.
+
+    to_lease: moves the named blocks to this lease instead. input_tokens, output_tokens: the token counts of the
+    request that has ended.
+    reuse: when the released blocks will be used next; with a `session`, this applies to all blocks of that
+    conversation.
+    """
     body = parts.fields(
         blocks=None if blocks is None else [_handle(block) for block in blocks],
         to_lease=to_lease,
@@ -194,8 +206,8 @@ def release(
 def hint(
     cache: str, reuse: Reuse, *, keys: Sequence[Key] | None = None, session: str | None = None
 ) -> Call[Hinted]:
-    """Says when blocks will be used next that nobody uses now: those of `keys`, the first of a prefix first, or
-    all of a `session`. Keys and sessions that are not known are no error."""
+    """Says when blocks that nobody uses now will be used next: those of `keys`, which are one prefix from its
+    first key, or all of a `session`. Unknown keys and sessions are not an error."""
     body = parts.fields(
         keys=None if keys is None else [key_hex(key) for key in keys], session=session, reuse=reuse
     )

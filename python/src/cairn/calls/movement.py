@@ -1,4 +1,7 @@
-"""Transfers between tiers and caches, snapshots, and groups of servers."""
+"""Transfers between tiers and caches, snapshots, and groups of servers.
+
+A `wait_ms` is the longest time the server waits for the end of a transfer before it answers.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ def transfer(
     priority: int | None = None,
     wait_ms: int | None = None,
 ) -> Call[Transfer]:
-    """Brings blocks to a tier, and waits up to `wait_ms` for the end."""
+    """Copies or moves blocks to the tier `to`, from this cache or from `from_cache`."""
     body = parts.fields(
         keys=[key_hex(key) for key in keys],
         to=to,
@@ -36,25 +39,25 @@ def transfer(
 def transfers(
     *, cache: str | None = None, state: str | None = None, limit: int | None = None, cursor: str | None = None
 ) -> Call[TransferPage]:
-    """Transfers of one cache or of all, in one state or any."""
+    """The transfers of one cache or of all, in one state or any, one page at a time."""
     query: dict[str, object] = {"cache": cache, "state": state, "limit": limit, "cursor": cursor}
     return parts.get(target("v1", "transfers", query=query), parts.into(TransferPage))
 
 
 def drain(cache: str, *, to: Tier | None = None, wait_ms: int | None = None) -> Call[Transfer]:
-    """A transfer that is done when every block committed before it is in `to`, by default the lowest tier."""
+    """A transfer that is done once every block committed before it is in the tier `to`, by default the lowest."""
     path = target("v1", "caches", cache, "drain")
     return parts.post(path, parts.fields(to=to, wait_ms=wait_ms), parts.into(Transfer), wait_ms=wait_ms)
 
 
 def transfer_state(transfer: str, *, wait_ms: int | None = None) -> Call[Transfer]:
-    """Where a transfer is; with `wait_ms` once it has ended, or that time has."""
+    """The state of a transfer. With `wait_ms` it answers when the transfer has ended, or after that time."""
     path = target("v1", "transfers", transfer, query={"wait_ms": wait_ms})
     return parts.get(path, parts.into(Transfer), wait_s=(wait_ms or 0) / 1000)
 
 
 def cancel_transfer(transfer: str) -> Call[Transfer]:
-    """Cancels what of a transfer has not begun."""
+    """Cancels the parts of a transfer that have not begun."""
     return parts.delete(target("v1", "transfers", transfer), parts.into(Transfer))
 
 
@@ -64,7 +67,7 @@ def snapshots(cache: str) -> Call[list[Snapshot]]:
 
 
 def make_snapshot(cache: str, name: str, *, compress: bool = False, wait_ms: int | None = None) -> Call[Transfer]:
-    """Keeps every block of a cache in a file of the server's."""
+    """Saves every block of a cache to a file on the server."""
     body = parts.fields(name=name, compress=compress, wait_ms=wait_ms)
     path = target("v1", "caches", cache, "snapshots")
     return parts.post(path, body, parts.into(Transfer), wait_ms=wait_ms)
@@ -73,7 +76,7 @@ def make_snapshot(cache: str, name: str, *, compress: bool = False, wait_ms: int
 def restore_snapshot(
     cache: str, name: str, *, partial: bool = False, wait_ms: int | None = None
 ) -> Call[Transfer]:
-    """Brings a snapshot's blocks back into free slots; with `partial` as many as find room."""
+    """Restores a snapshot's blocks into free slots. With `partial` it restores as many as there is room for."""
     body = parts.fields(partial=partial, wait_ms=wait_ms)
     path = target("v1", "caches", cache, "snapshots", name, "restore")
     return parts.post(path, body, parts.into(Transfer), wait_ms=wait_ms)
@@ -87,13 +90,13 @@ def drop_snapshot(cache: str, name: str) -> Call[None]:
 def join_group(
     name: str, rank: int, world_size: int, *, device_id: int | None = None, unique_id: str | None = None
 ) -> Call[Group]:
-    """Makes the server a rank of a group. Rank 0 is answered the `unique_id` that the others bring."""
+    """Makes the server a rank of a group. Rank 0 gets a `unique_id`, which the other ranks must pass."""
     body = parts.fields(name=name, rank=rank, world_size=world_size, device_id=device_id, unique_id=unique_id)
     return parts.post(target("v1", "groups"), body, parts.into(Group))
 
 
 def groups() -> Call[list[Group]]:
-    """The groups that the server is in."""
+    """The groups that the server is a member of."""
     return parts.get(target("v1", "groups"), parts.listed("groups", Group))
 
 
@@ -103,12 +106,12 @@ def group(name: str) -> Call[Group]:
 
 
 def leave_group(name: str) -> Call[None]:
-    """Leaves a group; what is under way in it fails on all ranks."""
+    """Leaves a group. Its unfinished operations fail on all ranks."""
     return parts.delete(target("v1", "groups", name), parts.nothing)
 
 
 def send(group: str, cache: str, keys: Sequence[Key], peer: int, *, wait_ms: int | None = None) -> Call[Transfer]:
-    """Sends blocks to a rank, which asks for `recv`."""
+    """Sends blocks to the rank `peer`, which must call `recv`."""
     return _share(group, "send", cache, keys, wait_ms, {"peer": peer})
 
 
@@ -121,7 +124,7 @@ def recv(
     tier: Tier | None = None,
     wait_ms: int | None = None,
 ) -> Call[Transfer]:
-    """Takes blocks from a rank, which asks for `send`."""
+    """Receives blocks from the rank `peer`, which must call `send`."""
     return _share(group, "recv", cache, keys, wait_ms, {"peer": peer, "tier": tier})
 
 
@@ -134,26 +137,30 @@ def broadcast(
     tier: Tier | None = None,
     wait_ms: int | None = None,
 ) -> Call[Transfer]:
-    """The root's blocks to every rank."""
+    """Copies the blocks of the rank `root` to every rank."""
     return _share(group, "broadcast", cache, keys, wait_ms, {"root": root, "tier": tier})
 
 
 def all_gather(
     group: str, cache: str, keys: Sequence[Key], *, tier: Tier | None = None, wait_ms: int | None = None
 ) -> Call[Transfer]:
-    """What any rank holds of `keys`, to every rank."""
+    """Copies those of `keys` that any rank holds to every rank."""
     return _share(group, "all_gather", cache, keys, wait_ms, {"tier": tier})
 
 
 def agree(group: str, cache: str, keys: Sequence[Key], *, wait_ms: int | None = None) -> Call[Transfer]:
-    """The longest prefix that every rank holds, as `agreed_blocks`."""
+    """Finds the longest prefix that every rank holds; the transfer's `agreed_blocks` is its length."""
     return _share(group, "agree", cache, keys, wait_ms, {})
 
 
-def all_reduce(group: str, values: Sequence[int], op: str = "sum", *, wait_ms: int | None = None) -> Call[Transfer]:
-    """This rank's integers with those of the others, place by place, as `values` of the transfer.
+def all_reduce(
+    group: str, values: Sequence[int], op: str = "sum", *, wait_ms: int | None = None
+) -> Call[Transfer]:
+    """Combines this rank's integers with those of the other ranks, position by position; the result is the
+    transfer's `values`.
 
-    op: "sum", "min" or "max". values: as many on every rank, each within 2**53 of 0."""
+    op: "sum", "min" or "max". values: the same number of integers on every rank, each between -2**53 and 2**53.
+    """
     body = parts.fields(values=list(values), op=op, wait_ms=wait_ms)
     return parts.post(target("v1", "groups", group, "all_reduce"), body, parts.into(Transfer), wait_ms=wait_ms)
 

@@ -13,7 +13,7 @@ import numpy
 
 from cairn.engine.helper import Helper
 from cairn.engine.store import Row
-from cairn.rows import Rows
+from cairn.tier_map import Rows
 
 
 class HostBlocks:

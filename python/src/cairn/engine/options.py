@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cairn._token import token_from
-from cairn.address import parse_address
+from cairn.address import parse_address, token_from
 from cairn.client import Client
 from cairn.model import CacheConfig, Shape, TierConfig
 

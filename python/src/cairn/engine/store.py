@@ -14,7 +14,7 @@ from cairn.engine.hints import NO_HINT, Hint
 from cairn.engine.page_tables import fill_ahead
 from cairn.errors import CairnError, UnknownCache
 from cairn.model import CacheConfig
-from cairn.rows import Rows
+from cairn.tier_map import Rows
 from cairn.tier_view import ReadBlocks, TierView, WriteBlocks
 
 Row = memoryview
