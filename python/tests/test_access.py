@@ -7,8 +7,7 @@ import unittest
 from typing import Any, cast
 from unittest import mock
 
-from cairn.engine.access import Access
-from cairn.engine.breaker import LONGEST_PAUSE_S, Breaker
+from cairn.engine.access import LONGEST_PAUSE_S, Access, Breaker
 from cairn.engine.lookup import Finder
 from cairn.engine.report import Report
 from cairn.engine.store import Store

@@ -8,8 +8,7 @@ import sys
 import unittest
 from collections.abc import Sequence
 
-from cairn.engine.chain import KeyChain
-from cairn.engine.identity import Identity, Rank
+from cairn.engine.keys import Identity, KeyChain, Rank
 from cairn.engine.options import Unsupported, flat_shape
 from cairn.model import Shape
 from server import ROOT

@@ -22,7 +22,7 @@ from pathlib import Path
 from unittest import mock
 
 from cairn import AgentMemory, AsyncClient, Client, LeaseLost, TierView
-from cairn.engine.helper import SHARED_BYTES, Helper
+from cairn.engine.copy_helper import SHARED_BYTES, CopyHelper
 from cairn.engine.jobs import Jobs
 from cairn.engine.lookup import Finder, Lookups
 from cairn.engine.report import Report
@@ -295,7 +295,7 @@ class Threads(unittest.TestCase):
         self.assertTrue(of_parent.is_held(time.monotonic()))
 
     def test_a_child_copies_with_a_helper_of_its_own(self) -> None:
-        helper = Helper()
+        helper = CopyHelper()
         self.addCleanup(helper.close)
 
         def share() -> int:

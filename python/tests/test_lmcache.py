@@ -199,7 +199,7 @@ class Adapters(ServerCase):
 
     def test_sizes_without_end_are_refused_in_the_log(self) -> None:
         adapter = self.adapter()
-        adapter._homes._homes = {(f"m{number}", 1): None for number in range(32)}
+        adapter._caches._caches = {(f"m{number}", 1): None for number in range(32)}
         with self.assertLogs("lmcache.cairn", "WARNING"):
             self.assertEqual(self.store(adapter, self.keys(1), [Object(1)]), (False, 0))
 

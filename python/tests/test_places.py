@@ -19,7 +19,7 @@ KEYS = [key(number) for number in range(4)]
 
 def places(*caches: str, max_blocks: int = 100) -> Places[int]:
     made: Places[int] = Places(caches or ["a"], ("pinned", "disk"), max_blocks)
-    made.know(KEYS, lambda at: at)
+    made.track(KEYS, lambda at: at)
     return made
 
 
@@ -77,8 +77,8 @@ class OfEvents(unittest.TestCase):
         here = places(max_blocks=4)
         here.stored("a", "pinned", KEYS)
         here.take()
-        here.know([KEYS[0]], lambda at: 99)  # it is known already, and is the newest now
-        here.know([key(50)], lambda at: 50)
+        here.track([KEYS[0]], lambda at: 99)  # it is known already, and is the newest now
+        here.track([key(50)], lambda at: 50)
         self.assertEqual(self.taken(here), ([], [("pinned", 1)]))
         here.lost()
         self.assertEqual(self.taken(here), ([], [("pinned", 2), ("pinned", 3), ("pinned", 0)]))
@@ -149,7 +149,7 @@ class OfAServer(unittest.TestCase):
         self.until(lambda: not self.told)
         self.server.start()
         self.make()
-        self.here.know(KEYS, lambda at: at)
+        self.here.track(KEYS, lambda at: at)
         self.put_until_followed()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unittest
 
-from cairn.engine.chain import KeyChain
+from cairn.engine.keys import KeyChain
 from cairn.engine.plan import Load, Planner, Save
 from test_block_keys import TOKENS, keys
 

@@ -224,7 +224,7 @@ class Storages(ServerCase):
         storage = self.storage()
         broken = SimpleNamespace(page_size=PAGE_TOKENS)  # it does not say where its pages lie
         storage._pools["kv"] = broken
-        storage._shelves.clear()
+        storage._blocks_of.clear()
         # Of a pool that nobody registered.
         state = SimpleNamespace(
             name=Pools.MAMBA, keys=hashes(1), host_indices=indices(0), hit_policy=Policy.ALL_PAGES

@@ -9,7 +9,7 @@ import time
 import unittest
 from typing import Any
 
-from cairn.engine.helper import SHARED_BYTES, Helper
+from cairn.engine.copy_helper import SHARED_BYTES, CopyHelper
 from cairn.engine.jobs import Jobs
 from cairn.engine.report import Report
 from server import PATIENCE_S
@@ -17,7 +17,7 @@ from server import PATIENCE_S
 
 class Helpers(unittest.TestCase):
     def setUp(self) -> None:
-        self.helper = Helper()
+        self.helper = CopyHelper()
         self.addCleanup(self.helper.close)
         self.by_part: dict[int, str] = {}
 

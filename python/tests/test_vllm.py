@@ -14,12 +14,11 @@ from typing import Any
 from unittest import mock
 
 from cairn import Client
-from cairn.engine.identity import Identity, Rank, all_ranks
+from cairn.engine.keys import Identity, Rank, all_ranks
 from cairn.engine.options import Options, Unsupported
 from cairn.engine.report import Report
 from cairn.model import Shape, Tier
-from cairn.vllm.requests import may_be_shared, of_block, of_request
-from cairn.vllm.scheduler import SchedulerSide
+from cairn.vllm.scheduler import SchedulerSide, extra_of_block, extra_of_request, may_be_shared
 from cairn.vllm.setup import Setup
 from cairn.vllm.worker import WorkerSide
 from fake_engine import BLOCK_BYTES, BLOCK_TOKENS, FakeEngine, Request, content
@@ -35,7 +34,7 @@ class EngineCase(ServerCase):
         for name in (
             "cairn.engine.lookup.DEADLINE_S",
             "cairn.engine.mover.SLOTS_WAIT_S",
-            "cairn.vllm.scheduler.DEADLINE_LOOKUP_S",
+            "cairn.vllm.scheduler.LOOKUP_TIMEOUT_S",
             "cairn.vllm.worker.TIMEOUT_S",
         ):
             patched = mock.patch(name, PATIENCE_S)
@@ -62,7 +61,7 @@ class EngineCase(ServerCase):
             loads=more.pop("loads", True),
             saves=more.pop("saves", True),
             steps_alone=more.pop("steps_alone", True),
-            tells=more.pop("tells", False),
+            publishes_events=more.pop("publishes_events", False),
         )
 
     def engine(self, setup: Setup, **more: Any) -> FakeEngine:
@@ -413,18 +412,18 @@ def feature(offset: int, length: int, identifier: str) -> SimpleNamespace:
 
 class Requests(unittest.TestCase):
     def test_images_are_of_the_blocks_they_lie_in(self) -> None:
-        extra = of_block(Request("r", [], mm_features=[feature(6, 4, "a"), feature(12, 1, "b")]))
+        extra = extra_of_block(Request("r", [], mm_features=[feature(6, 4, "a"), feature(12, 1, "b")]))
         assert extra is not None
         inside = [extra(begin, begin + 4) for begin in range(0, 20, 4)]
         self.assertEqual(inside, [None, [["a", 2]], [["a", -2]], [["b", 0]], None])
-        self.assertIsNone(of_block(Request("r", [])))
+        self.assertIsNone(extra_of_block(Request("r", [])))
 
     def test_embeddings_are_not_shared(self) -> None:
         self.assertTrue(may_be_shared(Request("r", [])))
         self.assertFalse(may_be_shared(SimpleNamespace(prompt_embeds=object())))
 
     def test_a_request_without_salt_and_lora_has_nothing(self) -> None:
-        self.assertIsNone(of_request(Request("r", [])))
+        self.assertIsNone(extra_of_request(Request("r", [])))
 
 
 class FullAttentionSpec(SimpleNamespace):
@@ -466,7 +465,7 @@ def configuration(**more: Any) -> tuple[Any, Any]:
     )
     groups = [SimpleNamespace(kv_cache_spec=spec, layer_names=["a", "b"]) for spec in more.pop("specs", [spec])]
     cache = SimpleNamespace(kv_cache_groups=groups, num_blocks=100, kv_tp_replicas=more.pop("replicas", 1))
-    events = SimpleNamespace(enable_kv_cache_events=True) if more.pop("tells", False) else None
+    events = SimpleNamespace(enable_kv_cache_events=True) if more.pop("publishes_events", False) else None
     prefix_caching = more.pop("prefix_caching", True)
     assert not more
     return SimpleNamespace(
@@ -532,8 +531,8 @@ class Setups(unittest.TestCase):
             self.assertEqual((setup.loads, setup.saves), (loads, saves))
 
     def test_events_are_told_where_vllm_was_started_with_them(self) -> None:
-        self.assertFalse(Setup.of(*configuration()).tells)
-        self.assertTrue(Setup.of(*configuration(tells=True)).tells)
+        self.assertFalse(Setup.of(*configuration()).publishes_events)
+        self.assertTrue(Setup.of(*configuration(publishes_events=True)).publishes_events)
 
     def test_sizes_are_of_all_ranks_together(self) -> None:
         extra = {"cairn.pinned_bytes": 1_000_000, "cairn.disk_bytes": 4_000_000}

@@ -73,7 +73,7 @@ class Events(EngineCase):
     def until_followed(self, engine: FakeEngine, setup: Setup) -> None:
         """The server's events come from when the follower has reached it: until one has come."""
         places = engine.scheduler._events._places  # type: ignore[union-attr]
-        places.know([b"mine"], lambda at: None)  # type: ignore[arg-type,return-value]
+        places.track([b"mine"], lambda at: None)  # type: ignore[arg-type,return-value]
         caches = [setup.cache_name(rank) for rank in setup.ranks]
         deadline = time.monotonic() + PATIENCE_S
         while not places.take().stored:
@@ -97,7 +97,7 @@ class Events(EngineCase):
         return events
 
     def test_what_was_stored_and_what_is_gone(self) -> None:
-        setup = self.setup_of(tells=True)
+        setup = self.setup_of(publishes_events=True)
         request = Hashed("first", list(PROMPT))
         engine, events = self.telling(setup, request, 23)
         hashes = [["external", one] for one in request.block_hashes]
@@ -123,16 +123,18 @@ class Events(EngineCase):
     def test_what_an_engine_finds_is_told_by_it_too(self) -> None:
         self.stored(self.setup_of())
         # The last block is of tokens that were decoded: it was not asked for.
-        _, events = self.telling(self.setup_of(tells=True, saves=False), Hashed("again", list(PROMPT)), 22)
+        _, events = self.telling(
+            self.setup_of(publishes_events=True, saves=False), Hashed("again", list(PROMPT)), 22
+        )
         self.assertEqual(len(events), 22)
 
     def test_each_tier_is_a_medium(self) -> None:
-        _, events = self.telling(self.setup_of(disk=64, tells=True), Hashed("first", list(PROMPT)), 46)
+        _, events = self.telling(self.setup_of(disk=64, publishes_events=True), Hashed("first", list(PROMPT)), 46)
         media = [event.medium for event in events]
         self.assertEqual((media.count("CPU"), media.count("STORAGE")), (23, 23))
 
     def test_ranks_tell_of_a_block_together(self) -> None:
-        setup = self.setup_of(ranks=2, tells=True)
+        setup = self.setup_of(ranks=2, publishes_events=True)
         engine, events = self.telling(setup, Hashed("first", list(PROMPT)), 23)
         self.assertEqual(len(events), 23)
         self.client.clear(setup.cache_name(setup.ranks[1]))
@@ -142,7 +144,7 @@ class Events(EngineCase):
     def test_loras_salts_and_images_are_named(self) -> None:
         lora = SimpleNamespace(lora_name="l", lora_path="/l", name="l", adapter_id=7)
         request = Hashed("a", list(PROMPT), lora_request=lora, cache_salt="s", mm_features=[feature(2, 1, "i")])
-        _, events = self.telling(self.setup_of(tells=True), request, 23)
+        _, events = self.telling(self.setup_of(publishes_events=True), request, 23)
         (first,) = [event for event in events if event.parent_block_hash is None]
         self.assertEqual((first.lora_id, first.lora_name), (7, "l"))
         self.assertEqual(first.extra_keys, [("event", (("cache_salt", "s"), ("mm", "i", 2)))])

@@ -48,11 +48,11 @@ class TorchPools(unittest.TestCase):
         self.copies_are_right()
 
     def test_so_they_are_where_two_threads_share_a_copy(self) -> None:
-        with mock.patch("cairn.engine.helper.SHARED_BYTES", 0):
+        with mock.patch("cairn.engine.copy_helper.SHARED_BYTES", 0):
             self.copies_are_right()
 
     def test_a_copy_that_fails_has_ended(self) -> None:
-        with mock.patch("cairn.engine.helper.SHARED_BYTES", 0):
+        with mock.patch("cairn.engine.copy_helper.SHARED_BYTES", 0):
             pool = TorchPool([contiguous(torch.float32) for _ in range(LAYERS)], BLOCKS)
             size = pool.block_bytes
             with self.assertRaises(IndexError):  # the engine has no such block

@@ -1,1 +1,1 @@
-"""What connectors for engines have in common, without any engine: keys, look-ups, plans, and copies."""
+"""What the connectors have in common, independent of any engine: keys, look-ups, plans, and copies."""

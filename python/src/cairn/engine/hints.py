@@ -1,4 +1,4 @@
-"""What an engine's request says of the future of its blocks, as far as it is well-formed."""
+"""What a request says about the future use of its blocks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from cairn.engine.report import Report
 from cairn.model import Reuse
 
 WORDS = ("never", "soon", "later")
@@ -25,16 +26,25 @@ NO_HINT = Hint()
 
 
 def hint_of(fields: object) -> Hint:
-    """The members `reuse` and `session` of a mapping; others are somebody else's. ValueError names what is wrong:
-    the server would refuse the whole request for it."""
+    """Reads `reuse` and `session` from a mapping and ignores other members. Raises ValueError, which names the
+    mistake, for a malformed one: the server would refuse the whole request."""
     if not isinstance(fields, Mapping):
         return NO_HINT
     reuse, session = fields.get("reuse"), fields.get("session")
     if reuse is not None and not _is_reuse(reuse):
-        raise ValueError(f"reuse is {reuse!r}; it takes never, soon, later or {{'within_ms': N}}")
+        raise ValueError(f"reuse is {reuse!r}; it must be never, soon, later or {{'within_ms': N}}")
     if session is not None and not (isinstance(session, str) and 1 <= len(session.encode()) <= MAX_SESSION_BYTES):
-        raise ValueError(f"session is {session!r}; it takes a string of 1 to {MAX_SESSION_BYTES} bytes")
+        raise ValueError(f"session is {session!r}; it must be a string of 1 to {MAX_SESSION_BYTES} bytes")
     return Hint(cast("Reuse | None", reuse), session)
+
+
+def hint_or_none(fields: object, where: str, report: Report) -> Hint:
+    """Like `hint_of`, but logs a malformed hint, names `where` it came from, and returns no hint."""
+    try:
+        return hint_of(fields)
+    except ValueError as error:
+        report.warn(f"the hint in {where} is ignored: {error}")
+        return NO_HINT
 
 
 def _is_reuse(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Blocks that were found and are wanted soon: held, key by key, until they are given up."""
+"""Keeps found blocks pinned, key by key, until they are loaded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Release = Callable[[], None]
 
 
 class Holds:
-    """A key that was found several times is held as often. Safe from several threads."""
+    """A key that was found several times is held that many times. Safe from several threads."""
 
     def __init__(self) -> None:
         self._begin()
@@ -23,14 +23,15 @@ class Holds:
         self._of_key: dict[bytes, list[_Held]] = defaultdict(list)
 
     def add(self, keys: Sequence[bytes], release: Release) -> None:
-        """The keys are held from here on, until `release` is called."""
+        """Holds the keys. `release` will be returned by `drop` once all of them are dropped."""
         held = _Held(release, len(keys))
         with self._lock:
             for key in keys:
                 self._of_key[key].append(held)
 
     def drop(self, keys: Sequence[bytes]) -> list[Release]:
-        """Gives each key up once, if it is held; what is to be called for what holds none any more."""
+        """Drops each key once, if it is held. Returns the `release` functions of those that now hold no key; call
+        them."""
         ended = []
         with self._lock:
             for key in keys:
@@ -46,6 +47,7 @@ class Holds:
         return ended
 
     def drop_all(self) -> list[Release]:
+        """Drops all keys. Returns every `release` function; call them."""
         with self._lock:
             held = {id(one): one.release for of_key in self._of_key.values() for one in of_key}
             self._of_key.clear()

@@ -1,7 +1,7 @@
-"""Copies between an engine's blocks in host memory and rows, many at a time.
+"""Copies many blocks at once between an engine's host memory and rows.
 
-A copy a block and layer costs some microseconds in Python, as much as the bytes of a small block. Rows that lie at
-even distances, as slots that were allocated together do, are copied a layer at a time instead.
+One copy for each block and layer costs some microseconds in Python, as much as copying a small block. So rows at
+even distances, as slots that were allocated together are, are copied one layer at a time.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from typing import Any
 
 import numpy
 
-from cairn.engine.helper import Helper
+from cairn.engine.copy_helper import CopyHelper
 from cairn.engine.store import Row
 from cairn.tier_map import Rows
 
 
 class HostBlocks:
-    """layers: arrays `[block, ...]` of one shape, in the model's order. A row is a block's layers end to end."""
+    """layers: arrays `[block, ...]` of equal shape, in the model's order. A row is a block's layers one after the
+    other."""
 
     def __init__(self, layers: Sequence[Any]) -> None:
         self._layers = list(layers)
-        self._helper = Helper()
+        self._helper = CopyHelper()
 
     def load(self, blocks: Sequence[int], rows: Sequence[Row]) -> None:
         spans = list(self._spans(blocks, rows))
@@ -45,7 +46,7 @@ class HostBlocks:
         self._helper.close()
 
     def _spans(self, blocks: Sequence[int], rows: Sequence[Row]) -> Iterator[tuple[Any, Any]]:
-        """Blocks, and the rows of each as one array `[block, layer, ...]`."""
+        """Yields runs of blocks, each with its rows as one array `[block, layer, ...]`."""
         if len(blocks) != len(rows):
             raise ValueError(f"{len(rows)} rows for {len(blocks)} blocks")
         if not isinstance(rows, Rows):
@@ -55,12 +56,12 @@ class HostBlocks:
         unsorted = numpy.asarray(rows.offsets)
         order = numpy.argsort(unsorted)
         offsets, wanted = unsorted[order], numpy.asarray(blocks)[order]
-        # Where the distance to the next is another than the one before, a run ends.
+        # A run ends where the distance to the next row changes.
         ends = (numpy.flatnonzero(numpy.diff(offsets, 2)) + 2).tolist()
         begin = 0
         for end in [*ends, len(order)]:
             if end == begin + 1 and end < len(order):
-                continue  # the distance from the run before is no distance in this one
+                continue  # a single row after a run starts the next run
             first = self._array(rows[int(order[begin])])
             step = int(offsets[begin + 1] - offsets[begin]) if end > begin + 1 else 0
             shape, strides = (end - begin, *first.shape), (step, *first.strides)
@@ -78,7 +79,7 @@ def _bytes_of(rows: Sequence[Row]) -> int:
 
 
 def _index(blocks: Any) -> Any:
-    """Blocks that follow on one another are a slice, which is the faster index."""
+    """A slice if the blocks are consecutive, because numpy copies it faster than an index array."""
     if (numpy.diff(blocks) == 1).all():
         return slice(int(blocks[0]), int(blocks[-1]) + 1)
     return blocks

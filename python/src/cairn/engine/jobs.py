@@ -1,4 +1,4 @@
-"""Work that an engine hands over and asks about later, done by a few threads."""
+"""Work that an engine submits and polls, done by a few threads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cairn.engine.report import Report
 R = TypeVar("R")
 T = TypeVar("T")
 
-# Work that has not begun by then is not begun any more: to compute is quicker than a queue of this length.
+# Work that has not begun by then is skipped: recomputing is faster than waiting in such a queue.
 DEADLINE_S = 20.0
 
 
@@ -24,12 +24,12 @@ DEADLINE_S = 20.0
 class Done(Generic[R]):
     number: int
     result: R
-    seconds: float  # since it was handed over
+    seconds: float  # since `submit`
 
 
 class Jobs(Generic[R]):
-    """Safe from several threads. Every job ends; `otherwise` is the result of one that waited too long, or raised.
-    `on_done` is called when a job's result can be taken, by the thread that did the job."""
+    """Safe from several threads. Every job ends. If it waited too long or raised, its result is `fallback`.
+    `on_done` is called by a job's thread when the result can be taken."""
 
     def __init__(self, name: str, threads: int, report: Report, on_done: Callable[[], None] | None = None) -> None:
         self._name = name
@@ -46,50 +46,46 @@ class Jobs(Generic[R]):
         self._done: dict[int, Done[R]] = {}
         self._closing = False
 
-    def submit(self, number: int, act: Callable[[], R], otherwise: R) -> None:
-        self._hand_over(functools.partial(self._run, number, act, otherwise, time.monotonic()))
+    def submit(self, number: int, act: Callable[[], R], fallback: R) -> None:
+        self._hand_over(functools.partial(self._run, number, act, fallback, time.monotonic()))
 
     def do(self, act: Callable[[], object]) -> None:
-        """Of which nobody asks what became of it."""
-        self._hand_over(lambda: self._softly(act, None))
+        """Runs work whose result nobody needs."""
+        self._hand_over(lambda: self._guard(act, None))
 
     def take_done(self) -> list[Done[R]]:
-        """Those that have ended since the last time."""
+        """The jobs that ended since the last call."""
         with self._lock:
             done, self._done = self._done, {}
             return list(done.values())
 
     def take(self, number: int) -> R | None:
-        """The result of one that has ended, once; None of one that has not."""
+        """The result of a job that has ended, which can be taken once; None if it has not ended."""
         with self._lock:
             done = self._done.pop(number, None)
         return None if done is None else done.result
 
     def drain(self) -> None:
-        """Until all that was handed over has ended."""
+        """Waits until everything submitted so far has ended."""
         with self._lock:
             under_way = set(self._under_way)
         wait(under_way)
 
     def close(self) -> None:
-        """What has not begun ends as if it had waited too long."""
+        """Waits for the jobs that run. Jobs that have not begun end with their fallback."""
         self._closing = True
         self._pool.shutdown(wait=True)
 
-    def _run(self, number: int, act: Callable[[], R], otherwise: R, began: float) -> None:
+    def _run(self, number: int, act: Callable[[], R], fallback: R, began: float) -> None:
         too_late = self._closing or time.monotonic() - began > DEADLINE_S
-        result = otherwise if too_late else self._softly(act, otherwise)
+        result = fallback if too_late else self._guard(act, fallback)
         with self._lock:
             self._done[number] = Done(number, result, time.monotonic() - began)
         if self._on_done is not None:
             self._on_done()
 
-    def _softly(self, act: Callable[[], T], otherwise: T) -> T:
-        try:
-            return act()
-        except Exception:
-            self._report.failed(f"{self._name}: a job failed")
-            return otherwise
+    def _guard(self, act: Callable[[], T], fallback: T) -> T:
+        return self._report.guard(f"{self._name}: a job failed", fallback, act)
 
     def _hand_over(self, act: Callable[[], object]) -> None:
         with self._lock:

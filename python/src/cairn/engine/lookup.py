@@ -1,4 +1,4 @@
-"""Look-ups of prefixes, made beside the engine's loop: it is told what was found, or to ask again later."""
+"""Looks up prefixes on threads of their own, so that the engine's loop can poll instead of waiting."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from cairn._forks import in_each_child
 from cairn.client import Client
-from cairn.engine.breaker import Breaker
+from cairn.engine.access import Breaker
 from cairn.engine.hints import Hint
 from cairn.engine.report import Report
 from cairn.engine.store import clear_caches
@@ -19,28 +19,28 @@ from cairn.errors import CairnError, Refused, UnknownCache, is_silence
 from cairn.leases import KeptLease, LeaseKeeper
 from cairn.model import Match, MatchedBlock, Reuse, Tier
 
-# The engine's loop is held for so long at most, once a request: longer than a look-up takes on the same host
-# (some 0.3 ms a rank), shorter than a step.
+# The longest that the engine's loop waits when a request is first looked up: longer than a look-up on the same
+# host (about 0.3 ms a rank), shorter than a step.
 POLL_S = 0.01
-# And for so long each time that it asks again.
+# The longest wait of each later poll.
 POLL_AGAIN_S = 0.001
-# A look-up that takes longer is a miss.
+# A look-up that takes longer counts as a miss.
 DEADLINE_S = 2.0
 THREADS = 2
-# How long blocks stay pinned should this process end in the middle.
+# How long blocks stay pinned if this process dies.
 LEASE_MS = 30_000
 
 
 @dataclass
 class Found:
-    """How many blocks of a prefix every rank has, and the leases that hold them."""
+    """How many blocks of a prefix every rank has, and the leases that pin them."""
 
     blocks: int = 0
     leases: list[KeptLease] = field(default_factory=list)
 
 
 class Finder:
-    """Asks the server for a prefix in the caches of all ranks. Used by the look-ups' threads."""
+    """Looks for a prefix in the caches of all ranks. Used by the threads of `Lookups`."""
 
     def __init__(
         self,
@@ -48,10 +48,10 @@ class Finder:
         caches: Sequence[str],
         fast_tier: Tier | None,
         report: Report,
-        tell: Callable[[str, Sequence[MatchedBlock]], None] | None = None,
+        on_found: Callable[[str, Sequence[MatchedBlock]], None] | None = None,
     ) -> None:
-        """tell: of the blocks that each cache has, as they are found."""
-        self._tell = tell
+        """on_found: called with a cache's name and the blocks found in it."""
+        self._on_found = on_found
         self._client = client
         self._caches = caches
         self._fast_tier = fast_tier
@@ -61,12 +61,13 @@ class Finder:
 
     @property
     def is_silent(self) -> bool:
-        """Whether the server did not answer when it was last asked."""
+        """Whether the server did not answer the last request."""
         return self._breaker.is_silent
 
     def find(self, keys: Sequence[bytes], wanted_from: int, session: str | None = None) -> Found:
-        """The prefix that every rank has, held. What of it from `wanted_from` on lies below the fast tier is on
-        its way up when this returns. Nothing where the server does not answer. It is of the `session`."""
+        """Finds and pins the prefix that every rank has. Blocks from index `wanted_from` on that are below the
+        fast tier are being moved up when this returns. Finds nothing if the server does not answer. `session` is
+        the conversation."""
         found = Found(len(keys))
         if not self._breaker.may_ask():
             return Found()
@@ -78,7 +79,7 @@ class Finder:
                     break
                 self._bring_up(cache, match.blocks[wanted_from:])
                 found.blocks = min(found.blocks, match.matched)
-        except Exception as error:  # the engine's loop must not see any
+        except Exception as error:  # no error may reach the engine's loop
             self._failed(error)
             self.release(found)
             return Found()
@@ -97,8 +98,9 @@ class Finder:
             self._keeper.drop(lease)
         found.leases = []
 
-    def tell(self, keys: Sequence[bytes], reuse: Reuse) -> None:
-        """What is expected of blocks. No more than a guess is lost where it does not arrive."""
+    def hint(self, keys: Sequence[bytes], reuse: Reuse) -> None:
+        """Reports when blocks will be used next. If that fails, only the order of eviction is
+        affected."""
         if not self._breaker.may_ask():
             return
         try:
@@ -109,7 +111,7 @@ class Finder:
             self._failed(error)
 
     def clear(self) -> bool:
-        """Drops everything that the caches hold; whether it is gone."""
+        """Drops all blocks of the caches. Returns whether all are gone."""
         try:
             return clear_caches(self._client, self._caches)
         except CairnError as error:
@@ -124,19 +126,19 @@ class Finder:
         try:
             match = self._client.match(cache, keys, lease_ms=LEASE_MS, session=session)
         except UnknownCache:
-            return None  # its rank has not made it yet, or not again after a restart
+            return None  # its rank has not made it yet, or not again since the server's restart
         if match.lease is None:
             return None
         found.leases.append(self._keeper.keep(match.lease, LEASE_MS, asked_at))
-        if self._tell is not None:
-            self._tell(cache, match.blocks)
+        if self._on_found is not None:
+            self._on_found(cache, match.blocks)
         return match
 
     def _bring_up(self, cache: str, blocks: Sequence[MatchedBlock]) -> None:
         lower = [block.key for block in blocks if self._fast_tier and block.tier != self._fast_tier]
         if not lower or self._fast_tier is None:
             return
-        # Where there is no room or no time for it, the load waits, or reads them over HTTP.
+        # If this is refused, the load waits for the blocks or reads them over HTTP.
         with contextlib.suppress(Refused):
             self._client.transfer(cache, lower, self._fast_tier)
 
@@ -145,11 +147,11 @@ class Finder:
         if not is_silence(error):
             self._report.warn(f"a look-up failed: {error!r}")
         elif self._breaker.silent():
-            self._report.warn(f"look-ups are misses while the server does not answer: {error}")
+            self._report.warn(f"the server does not answer; until it does, look-ups are misses: {error}")
 
 
 class Lookups:
-    """Look-ups under way and found, by request. Used by the engine's loop alone."""
+    """The look-ups of requests, running and finished. Used by the engine's loop only."""
 
     def __init__(self, finder: Finder) -> None:
         self._finder = finder
@@ -164,7 +166,8 @@ class Lookups:
     def poll(
         self, request: str, keys: Sequence[bytes], wanted_from: int, session: str | None = None
     ) -> int | None:
-        """How many blocks of `keys` are there, held until `take` or `forget`; None where that is not known yet."""
+        """How many blocks of `keys` the server has, or None if that is not known yet. The blocks stay pinned until
+        `take` or `forget`."""
         found = self._found.get(request)
         if found is not None and self._finder.is_held(found):
             return found.blocks
@@ -188,22 +191,22 @@ class Lookups:
         return found.blocks
 
     def take(self, request: str) -> Found:
-        """What holds the request's blocks, now the caller's to release."""
+        """Returns what pins the request's blocks. The caller must release it."""
         return self._found.pop(request, Found())
 
     def forget(self, request: str) -> None:
-        """Lets go of what was found, or will be."""
+        """Releases what the request's look-up found, or will find."""
         if request in self._under_way:
             self._abandon(request)
         self.release(self.take(request))
 
-    def tell(self, keys: Sequence[bytes], hint: Hint) -> None:
-        """Of blocks that are there: what is expected of them, beside the engine's loop."""
+    def hint(self, keys: Sequence[bytes], hint: Hint) -> None:
+        """Reports when blocks will be used next, without waiting."""
         if keys and hint.reuse is not None:
-            self._threads.submit(self._finder.tell, list(keys), hint.reuse)
+            self._threads.submit(self._finder.hint, list(keys), hint.reuse)
 
     def release(self, found: Found) -> None:
-        """Lets go, beside the engine's loop."""
+        """Releases what was found, without waiting."""
         if found.leases:
             self._threads.submit(self._finder.release, found)
 
@@ -216,5 +219,5 @@ class Lookups:
     def _abandon(self, request: str) -> None:
         future, _ = self._under_way.pop(request)
         if not future.cancel():
-            # Beside the engine's loop, also where the answer is here already. It has begun: nobody waits for ever.
+            # On another thread, even if the result is here already. The look-up has begun, so the wait is short.
             self._threads.submit(lambda: self._finder.release(future.result()))

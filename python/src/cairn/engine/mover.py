@@ -1,7 +1,7 @@
-"""A worker's part: blocks between the engine's memory and a store, beside the engine's steps.
+"""A worker's part: copies blocks between the engine's memory and a store, in parallel with the engine's steps.
 
-Nothing here raises into the engine or waits for the network in a step. The engine's memory is touched by memory
-copies alone, so that no server, however slow, holds a block of the engine.
+No error reaches the engine, and no step waits for the network. Only memory copies touch the engine's memory, so a
+slow server never blocks a block of the engine.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from cairn.errors import CairnError, NoAnswer, Refused
 
 LOAD_THREADS = 2
 SAVE_THREADS = 2
-# A load that has not begun by then has failed: computing is quicker than a queue of this length.
+# A load that has not begun by then fails: recomputing is faster than waiting in such a queue.
 LOAD_DEADLINE_S = 20.0
-# How long a step waits for the slots of what it computed, in all. They were asked for before it began, and are
-# answered in less than a millisecond on the same host.
+# How long a step waits, in total, for the slots of what it computed. They are requested before the step and come
+# in less than a millisecond from the same host.
 SLOTS_WAIT_S = 0.02
-# How long a step in which the engine computes nothing waits for a load to end: it is told at once then, and not
-# after the next step, which costs 2 ms and takes the processor from the copy. A request that comes meanwhile waits
-# so long at most.
+# How long a step without computation waits for a load to end. The engine then learns of it at once instead of
+# after the next step, which takes 2 ms and slows the copy. A request that arrives meanwhile waits this long at
+# most.
 IDLE_WAIT_S = 0.02
-# Saves that are not committed yet. Over it blocks are not saved: the server is slower than the engine.
+# The most saves that are not committed yet. Beyond it blocks are not saved: the server is slower than the engine.
 MAX_PENDING_SAVES = 64
 
 
 class Copies(Protocol):
     def wait(self) -> None:
-        """Until they are done."""
+        """Returns when the copies are done."""
 
 
 class Pool(Protocol):
@@ -48,22 +48,23 @@ class Pool(Protocol):
     def block_bytes(self) -> int: ...
 
     def order(self) -> object:
-        """On the engine's thread: what the engine has begun so far. Loads come after that."""
+        """On the engine's thread: marks what the engine has begun so far. Pass it to `load`, which runs after
+        that."""
 
     def load(self, blocks: Sequence[int], rows: Sequence[Row], after: object) -> Copies: ...
 
     def save(self, blocks: Sequence[int], rows: Sequence[Row]) -> Copies:
-        """On the engine's thread: copies what the engine has computed with what it has begun so far."""
+        """On the engine's thread: copies blocks once the work that the engine has begun has computed them."""
 
     def fence(self) -> None:
-        """On the engine's thread: what it begins from here on comes after all saves' reads."""
+        """On the engine's thread: what the engine begins after this runs after all copies of saves."""
 
     def close(self) -> None:
-        """Nothing is copied any more."""
+        """Waits for the copies that run."""
 
 
 class Mover:
-    """Used by the engine's thread alone."""
+    """Used by the engine's thread only."""
 
     def __init__(self, pool: Pool, access: Access, report: Report) -> None:
         self._pool = pool
@@ -83,7 +84,7 @@ class Mover:
         self._done: list[tuple[Load, set[int]]] = []
 
     def load(self, loads: Sequence[Load]) -> None:
-        """Each of them ends, and `take_done` tells of it: the engine waits for that."""
+        """Starts loads. Each of them ends and is returned by `take_done`, because the engine waits for that."""
         with self._lock:
             self._loading += len(loads)
         begun = 0
@@ -96,11 +97,11 @@ class Mover:
         except Exception:
             self._report.failed("loads failed")
             for load in loads[begun:]:
-                self._ended(load, set(load.blocks))
+                self._load_done(load, set(load.blocks))
 
     def take_done(self, wait_s: float = 0.0) -> list[tuple[Load, set[int]]]:
-        """The loads that have ended since the last time, each with the blocks that did not come. Where some are
-        under way and none has ended, one is waited for."""
+        """The loads that ended since the last call, each with the blocks that did not arrive. If loads are running
+        and none has ended, waits up to `wait_s` for one."""
         with self._lock:
             if wait_s > 0 and self._loading > 0:
                 self._load_ended.wait_for(lambda: self._done, wait_s)
@@ -108,7 +109,7 @@ class Mover:
             return done
 
     def prepare(self, saves: Sequence[Save]) -> None:
-        """Asks for slots for what the step will compute."""
+        """Requests slots for the blocks that the next step computes."""
         self._drop_prepared()
         for save in saves:
             with self._lock:
@@ -116,12 +117,12 @@ class Mover:
                 self._pending_saves += not full
             if full:
                 self._report.count("saves_skipped_blocks", len(save.blocks))
-                self._report.warn("blocks are not saved: the server takes them slower than they are computed")
+                self._report.warn("blocks are not saved: the server is slower than the engine")
             else:
-                self._prepared.append((save, self._saves.submit(self._slots, len(save.blocks))))
+                self._prepared.append((save, self._saves.submit(self._allocate, len(save.blocks))))
 
     def save(self) -> None:
-        """After the step: copies what it computed into its slots; the rest goes on beside the engine."""
+        """After the step: copies what it computed into its slots. The rest is done in the background."""
         deadline = time.monotonic() + SLOTS_WAIT_S
         prepared, self._prepared = self._prepared, []
         for save, slots in prepared:
@@ -131,13 +132,13 @@ class Mover:
                 copies = self._pool.save(save.blocks, write.rows)
             except NotYet:
                 self._give_up(slots)
-                self._skipped(save)
+                self._skip(save)
             except Exception as error:
-                if not isinstance(error, CairnError):  # those were said where they came from
+                if not isinstance(error, CairnError):  # the thread that raised it has logged those
                     self._report.failed("a save failed")
                 if write is not None:
                     self._saves.submit(write.release)
-                self._skipped(save)
+                self._skip(save)
             else:
                 self._saves.submit(self._commit, save, write, copies)
 
@@ -145,9 +146,10 @@ class Mover:
         self._pool.fence()
 
     def close(self) -> None:
+        """Commits what was copied, unless the server does not answer, and cancels the rest."""
         self._drop_prepared()
         self._loads.shutdown(wait=True, cancel_futures=True)
-        self._saves.shutdown(wait=True)  # what was copied is committed; a server that is silent is not asked
+        self._saves.shutdown(wait=True)  # commits what was copied; a server that does not answer is not asked
         self._pool.close()
 
     def _load(self, load: Load, after: object, deadline: float) -> None:
@@ -155,7 +157,7 @@ class Mover:
         began = time.monotonic()
         try:
             if began > deadline:
-                raise NoAnswer(f"it waited {LOAD_DEADLINE_S:.0f} s for others")
+                raise NoAnswer(f"it waited more than {LOAD_DEADLINE_S:.0f} s for other loads")
             read = self._access.use(lambda store: store.read(load.keys))
             try:
                 rows = read.rows[: len(load.keys)]
@@ -167,24 +169,25 @@ class Mover:
                 raise
             failed = set(load.blocks[len(rows) :])
         except CairnError as error:
-            self._report.warn(f"a load failed, its blocks are computed: {error}")
+            self._report.warn(f"a load failed; the engine computes its blocks: {error}")
         except Exception:
             self._report.failed("a load failed")
         finally:
-            came = len(load.blocks) - len(failed)
-            self._report.count("loaded_blocks", came)
-            self._report.count("loaded_bytes", came * self._pool.block_bytes)
-            self._report.count("load_seconds", time.monotonic() - began)
-            self._report.count("load_failed_blocks", len(failed))
-            self._ended(load, failed)
+            self._report.loaded(
+                blocks=len(load.blocks) - len(failed),
+                failed_blocks=len(failed),
+                block_bytes=self._pool.block_bytes,
+                seconds=time.monotonic() - began,
+            )
+            self._load_done(load, failed)
 
-    def _ended(self, load: Load, failed: set[int]) -> None:
+    def _load_done(self, load: Load, failed: set[int]) -> None:
         with self._lock:
             self._loading -= 1
             self._done.append((load, failed))
             self._load_ended.notify()
 
-    def _slots(self, count: int) -> WriteRows:
+    def _allocate(self, count: int) -> WriteRows:
         try:
             return self._access.use(lambda store: store.write(count))
         except Refused as error:
@@ -196,9 +199,9 @@ class Mover:
             copies.wait()
             self._access.check()
             new = write.commit(save.keys, [save.parent, *save.keys[:-1]], save.hint)
-            self._report.count("saved_blocks", new)
-            self._report.count("saved_bytes", new * self._pool.block_bytes)
-            self._report.count("saves_duplicate_blocks", len(save.keys) - new)
+            self._report.saved(
+                blocks=new, duplicate_blocks=len(save.keys) - new, block_bytes=self._pool.block_bytes
+            )
         except CairnError as error:
             self._access.failed(error)
             self._report.count("saves_skipped_blocks", len(save.blocks))
@@ -208,14 +211,14 @@ class Mover:
         finally:
             with contextlib.suppress(CairnError):
                 write.release()
-            self._saved()
+            self._save_ended()
 
     def _drop_prepared(self) -> None:
-        """Of a step that never came to its end."""
+        """Gives up the slots of a step that did not finish."""
         prepared, self._prepared = self._prepared, []
         for save, slots in prepared:
             self._give_up(slots)
-            self._skipped(save)
+            self._skip(save)
 
     def _give_up(self, slots: Future[WriteRows]) -> None:
         def release(done: Future[WriteRows]) -> None:
@@ -225,10 +228,10 @@ class Mover:
         if not slots.cancel():
             slots.add_done_callback(release)
 
-    def _skipped(self, save: Save) -> None:
+    def _skip(self, save: Save) -> None:
         self._report.count("saves_skipped_blocks", len(save.blocks))
-        self._saved()
+        self._save_ended()
 
-    def _saved(self) -> None:
+    def _save_ended(self) -> None:
         with self._lock:
             self._pending_saves -= 1

@@ -1,4 +1,4 @@
-"""What a connector is told by its engine's configuration, the same names for every engine."""
+"""A connector's options in its engine's configuration. They have the same names for every engine."""
 
 from __future__ import annotations
 
@@ -12,50 +12,55 @@ from cairn.client import Client
 from cairn.model import CacheConfig, Shape, TierConfig
 
 DEFAULT_URL = "http://127.0.0.1:7070"
-# Of all ranks together.
+# The sum over all ranks.
 DEFAULT_PINNED_BYTES = 4 << 30
 NAMES = ("cairn.url", "cairn.token", "cairn.ca", "cairn.pinned_bytes", "cairn.disk_bytes", "cairn.cache")
 
 
 class Unsupported(ValueError):
-    """Something that a connector does not do. Its text names it."""
+    """A configuration that a connector does not support. Its text says which."""
 
 
-# The most values in a row of a block that the server takes, and the most rows.
+# The server's limits for a shape: values in a row, and rows.
 MAX_ROW_VALUES, MAX_ROWS = 1 << 24, 1 << 16
 
 
 def flat_shape(block_bytes: int) -> Shape:
-    """Of blocks whose bytes mean nothing to the server: in as few rows as it takes."""
+    """A shape for blocks whose structure the server need not know, with the fewest rows possible. Raises
+    Unsupported if there is none."""
     fewest = -(-block_bytes // MAX_ROW_VALUES)
     rows = next((rows for rows in range(fewest, MAX_ROWS + 1) if block_bytes % rows == 0), None)
     if rows is None:
-        raise Unsupported(f"blocks of {block_bytes} bytes cannot be cut into rows of {MAX_ROW_VALUES} at most")
+        raise Unsupported(
+            f"a block of {block_bytes} bytes cannot be cut into rows of at most {MAX_ROW_VALUES} bytes"
+        )
     return Shape(1, 1, rows, block_bytes // rows, 1)
 
 
 @dataclass(frozen=True)
 class Options:
     url: str
-    token: str | None = field(repr=False)  # engines log what they are told
+    token: str | None = field(repr=False)  # engines log their configuration
     pinned_bytes: int
     disk_bytes: int
     cache: str | None
-    ca: str | None = None  # of the authority that signed the server's certificate, where the system has it not
+    ca: str | None = None  # PEM file of CA certificates, if the system's do not suffice
 
     @staticmethod
     def of(extra: Mapping[str, Any], where: str = "kv_connector_extra_config") -> Options:
-        """Of the names that begin with `cairn.`; the others are the engine's. Engines log their options, so that
-        a token may be given as CAIRN_TOKEN in the environment too, and the authority as CAIRN_CA."""
+        """Reads the options that begin with `cairn.`; the engine uses the others. Engines log their options, so
+        the token can also come from CAIRN_TOKEN in the environment, and the CA file from CAIRN_CA. `where` names
+        the options in an error. Raises Unsupported for an unknown or wrong option, and WrongArgument for a wrong
+        token."""
         unknown = [name for name in extra if name.startswith("cairn.") and name not in NAMES]
         if unknown:
-            raise Unsupported(f"{where} has {unknown[0]}; there are {', '.join(NAMES)}")
+            raise Unsupported(f"{where} has the unknown option {unknown[0]}; the options are {', '.join(NAMES)}")
         try:
             pinned, disk = (int(extra.get(f"cairn.{tier}_bytes") or 0) for tier in ("pinned", "disk"))
         except (TypeError, ValueError):
             pinned = disk = -1
         if pinned < 0 or disk < 0:
-            raise Unsupported("cairn.pinned_bytes and cairn.disk_bytes are sizes in bytes, 0 for none")
+            raise Unsupported("cairn.pinned_bytes and cairn.disk_bytes must be sizes in bytes; 0 means none")
         if not pinned and not disk:
             pinned = DEFAULT_PINNED_BYTES
         token = token_from(extra.get("cairn.token"), "cairn.token")
@@ -72,7 +77,7 @@ class Options:
         return Client(self.url, self.token, self.ca, timeout_s)
 
     def cache_config(self, shape: Shape, ranks: int = 1) -> CacheConfig | None:
-        """The cache of one of `ranks` ranks; None where one that is there is to be taken."""
+        """The configuration of one rank's cache; None if an existing cache must be used."""
         if self.cache is not None:
             return None
         tiers = {}
@@ -81,9 +86,9 @@ class Options:
                 blocks = size // ranks // shape.block_bytes
                 if blocks == 0:
                     raise Unsupported(
-                        f"cairn.{tier}_bytes={size} holds no block: {ranks} ranks' blocks "
-                        f"have {shape.block_bytes} bytes each"
+                        f"cairn.{tier}_bytes={size} holds no block: there are {ranks} ranks, "
+                        f"and a block has {shape.block_bytes} bytes"
                     )
                 tiers[tier] = TierConfig(blocks)
-        # What is on disk outlives the server, so that its restart costs no block.
+        # Write through to disk: those blocks survive a restart of the server.
         return CacheConfig(shape, tiers, offload="on_commit" if "disk" in tiers else None)

@@ -1,7 +1,8 @@
-"""This process's page tables of a mapped tier, filled before the first load.
+"""Fills this process's page tables for a mapped tier before the first load.
 
-The server takes a tier's pages when the tier is made, but each process that maps them has tables of its own.
-Filled by the first load that comes by, they cost it one fault for each 64 to 128 KiB: a tenth of its time.
+The server allocates a tier's pages when it makes the tier, but each process that maps them has its own page
+tables. If the first loads filled these, a load would pay one page fault for each 64 to 128 KiB, a tenth of its
+time.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from cairn.client import Client
 from cairn.errors import CairnError
 from cairn.model import TierInfo
 
-# Linux 5.14; Python's mmap has no name for it. It changes no byte.
+# Since Linux 5.14; Python's mmap has no name for it. It changes no data.
 MADV_POPULATE_READ = 22
-# The interpreter's lock is held for a step: some 0.2 ms.
+# Each step holds the interpreter's lock, for about 0.2 ms.
 STEP_BYTES = 4 << 20
 PAUSE_S = 0.25
-# A server takes 1 GB/s a thread.
+# The server allocates about 1 GB/s a thread.
 PATIENCE_S = 300.0
 
 
 def fill_ahead(client: Client, cache: str, memory: memoryview) -> None:
-    """Begins, in a thread of its own. Pages that the server has not taken stay as they are: they are its to take,
-    as far as its memory reaches."""
+    """Fills the tables from a new thread, once the server has allocated all of the tier's pages. Until then the
+    pages are left alone: the server must allocate them, as far as its memory allows."""
 
     def tier() -> TierInfo:
         return client.cache(cache).tiers["pinned"]
@@ -38,7 +39,8 @@ def fill_ahead(client: Client, cache: str, memory: memoryview) -> None:
 def _fill(tier: Callable[[], TierInfo], memory: memoryview, pause_s: float) -> None:
     mapping = memory.obj
     assert isinstance(mapping, mmap.mmap)
-    # A server or a kernel that does not do it, a cache that is gone: pages are mapped as they are used.
+    # If the server or kernel does not support this, or the cache is gone, pages are mapped when they are first
+    # used.
     with contextlib.suppress(CairnError, KeyError, OSError, ValueError):
         if _is_whole(tier, pause_s):
             for at in range(0, len(memory), STEP_BYTES):

@@ -1,4 +1,5 @@
-"""Where blocks that an engine knows lie, as the server's events tell it: for engines that tell routers."""
+"""Tracks which tiers hold the blocks that an engine knows, from the server's events. For engines that report to
+routers."""
 
 from __future__ import annotations
 
@@ -16,30 +17,30 @@ from cairn.model import Event, Tier
 
 B = TypeVar("B")
 
-# As many as 8,000,000 tokens in blocks of 128, which take 60 MB here. One that is forgotten is told to be gone.
+# Covers 8,000,000 tokens in blocks of 128 and takes 60 MB here. A block that is forgotten is reported as removed.
 MAX_BLOCKS = 1 << 16
-# The server says something every 15 s.
+# The server sends at least a comment every 15 s.
 SILENCE_S = 40.0
 PAUSE_S = 1.0
 
 
 @dataclass(eq=False)
 class _Block(Generic[B]):
-    what: B
-    caches: dict[Tier, int] = field(default_factory=dict)  # that have it: a bit each
-    told: set[Tier] = field(default_factory=set)
+    description: B
+    caches: dict[Tier, int] = field(default_factory=dict)  # the caches that hold it, one bit each
+    reported: set[Tier] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
 class Changes(Generic[B]):
-    """Blocks, each with the tier that it is in now, or is not in any more."""
+    """Blocks, each with the tier that now holds it, or no longer does."""
 
     stored: list[tuple[Tier, B]]
     removed: list[tuple[Tier, B]]
 
 
 class Places(Generic[B]):
-    """A block is in a tier where every cache (one a rank) has it there. Safe from several threads."""
+    """A block is in a tier if every cache (one for each rank) has it there. Safe from several threads."""
 
     def __init__(self, caches: Sequence[str], tiers: Collection[Tier], max_blocks: int = MAX_BLOCKS) -> None:
         self._bits = {cache: 1 << number for number, cache in enumerate(caches)}
@@ -51,11 +52,11 @@ class Places(Generic[B]):
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._blocks: OrderedDict[bytes, _Block[B]] = OrderedDict()  # the one that was known longest first
+        self._blocks: OrderedDict[bytes, _Block[B]] = OrderedDict()  # the one tracked longest is first
         self._changed: dict[_Block[B], None] = {}
 
-    def know(self, keys: Sequence[bytes], describe: Callable[[int], B]) -> None:
-        """Blocks that are told of from here on. `describe` gets the index of one that was not known."""
+    def track(self, keys: Sequence[bytes], describe: Callable[[int], B]) -> None:
+        """Reports these blocks from now on. `describe` gets the index of each key that was not tracked."""
         with self._lock:
             for at, key in enumerate(keys):
                 if key in self._blocks:
@@ -63,7 +64,7 @@ class Places(Generic[B]):
                     continue
                 self._blocks[key] = _Block(describe(at))
                 if len(self._blocks) > self._max_blocks:
-                    self._leave(self._blocks.popitem(last=False)[1])
+                    self._remove(self._blocks.popitem(last=False)[1])
 
     def stored(self, cache: str, tier: Tier, keys: Iterable[bytes]) -> None:
         bit = self._bits.get(cache)
@@ -77,35 +78,35 @@ class Places(Generic[B]):
     def removed(self, cache: str, tier: Tier, keys: Iterable[bytes]) -> None:
         with self._lock:
             for block in filter(None, map(self._blocks.get, keys)):
-                self._leave(block, cache, tier)
+                self._remove(block, cache, tier)
 
     def cleared(self, cache: str, tier: Tier | None) -> None:
-        """Without a tier: all of them."""
+        """Without a tier: all tiers."""
         with self._lock:
             for block in self._blocks.values():
-                self._leave(block, cache, tier)
+                self._remove(block, cache, tier)
 
     def lost(self) -> None:
-        """From here on nothing is known of any block."""
+        """Forgets all blocks: their places are unknown from now on."""
         with self._lock:
             for block in self._blocks.values():
-                self._leave(block)
+                self._remove(block)
             self._blocks.clear()
 
     def take(self) -> Changes[B]:
-        """What has changed since the last time; what changed and changed back has not."""
+        """What changed since the last call. A change that was undone is not reported."""
         changes: Changes[B] = Changes([], [])
         with self._lock:
             changed, self._changed = self._changed, {}
             for block in changed:
                 here = {tier for tier, bits in block.caches.items() if bits == self._all}
-                changes.stored.extend((tier, block.what) for tier in sorted(here - block.told))
-                changes.removed.extend((tier, block.what) for tier in sorted(block.told - here))
-                block.told = here
+                changes.stored.extend((tier, block.description) for tier in sorted(here - block.reported))
+                changes.removed.extend((tier, block.description) for tier in sorted(block.reported - here))
+                block.reported = here
         return changes
 
-    def _leave(self, block: _Block[B], cache: str | None = None, tier: Tier | None = None) -> None:
-        """All caches and all tiers where none is named."""
+    def _remove(self, block: _Block[B], cache: str | None = None, tier: Tier | None = None) -> None:
+        """Without a cache: all caches. Without a tier: all tiers."""
         bits = self._all if cache is None else self._bits.get(cache, 0)
         for one in block.caches if tier is None else (tier,):
             block.caches[one] = block.caches.get(one, 0) & ~bits
@@ -113,7 +114,7 @@ class Places(Generic[B]):
 
 
 class Follower:
-    """Keeps places as the server's events tell them, in a thread of its own."""
+    """Updates places from the server's events, on its own thread."""
 
     def __init__(self, client: Client, places: Places[B], report: Report) -> None:
         self._client = client
@@ -121,15 +122,15 @@ class Follower:
         self._report = report
         self._closed = threading.Event()
         in_each_child(self._stay_closed)
-        # A thread that waits for the server must not hold the process at its end.
+        # Daemon, so that waiting for the server does not keep the process from ending.
         threading.Thread(target=self._run, name="cairn-events", daemon=True).start()
 
     def close(self) -> None:
-        """The thread ends with the next thing that the server says."""
+        """The thread ends when the server next sends something."""
         self._closed.set()
 
     def _stay_closed(self) -> None:
-        """What an engine's child tells routers is not the engine's."""
+        """A forked child must not report: routers would take its reports for the engine's."""
         self._closed = threading.Event()
         self._closed.set()
 
@@ -139,16 +140,16 @@ class Follower:
                 for event in self._client.events(silence_s=SILENCE_S):
                     if self._closed.is_set():
                         return
-                    self._take_in(event)
+                    self._apply(event)
             except CairnError as error:
-                self._report.warn(f"the server's events are not followed: {error}")
+                self._report.warn(f"the connection to the server's events failed: {error}")
             except Exception:
-                self._report.failed("the server's events are not followed")
-            # What was stored and removed meanwhile is not told.
+                self._report.failed("reading the server's events failed")
+            # The server does not repeat the events that were missed.
             self._places.lost()
             self._closed.wait(PAUSE_S)
 
-    def _take_in(self, event: Event) -> None:
+    def _apply(self, event: Event) -> None:
         data = event.data
         if event.kind == "stored":
             self._places.stored(data["cache"], data["tier"], map(bytes.fromhex, data["keys"]))

@@ -1,17 +1,17 @@
-"""What each step of an engine loads and saves. Pure: no engine, no server, no clock."""
+"""Decides what each step of an engine loads and saves. It uses no engine, no server and no clock."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from cairn.engine.chain import Extra, KeyChain
 from cairn.engine.hints import NO_HINT, Hint
+from cairn.engine.keys import Extra, KeyChain
 
 
 @dataclass(frozen=True)
 class Load:
-    """Blocks of a prefix that are in the server, into blocks of the engine."""
+    """Blocks of a prefix to load from the server into blocks of the engine."""
 
     request: str
     keys: list[bytes]
@@ -20,12 +20,12 @@ class Load:
 
 @dataclass(frozen=True)
 class Save:
-    """Blocks that are computed once the step has ended, each the parent of the next."""
+    """Blocks to save once the step has computed them. Each is the parent of the next."""
 
     keys: list[bytes]
     blocks: list[int]
     parent: bytes | None
-    first: int = 0  # of the request's blocks
+    first: int = 0  # index of the first block in the request
     hint: Hint = NO_HINT
 
 
@@ -33,7 +33,7 @@ class Save:
 class Step:
     loads: list[Load] = field(default_factory=list)
     saves: list[Save] = field(default_factory=list)
-    # Nothing is computed in this step, nor in another beside it: a worker may wait for its loads.
+    # Neither this step nor a parallel one computes anything, so a worker may wait for its loads.
     may_wait: bool = False
 
 
@@ -42,15 +42,15 @@ class _Request:
     chain: KeyChain
     extra: Extra | None
     hint: Hint = NO_HINT
-    saved: int = 0  # blocks from the first on that the server has, or will have
-    computed: int = 0  # blocks that the engine had when it last asked
+    saved: int = 0  # the server has, or will have, this many blocks from the first on
+    computed: int = 0  # blocks that the engine had at the last look-up
     load: Load | None = None
     load_begins: int = 0
-    gave_up: bool = False  # a load failed: another might too, again and again
+    gave_up: bool = False  # a load failed: do not load for this request again
 
 
 class Planner:
-    """Which blocks of which request are where. A block is saved once, when it is full and its tokens are known."""
+    """Tracks each request's blocks. A block is saved once, when it is full and its tokens are known."""
 
     def __init__(self, block_tokens: int) -> None:
         self._block_tokens = block_tokens
@@ -58,28 +58,29 @@ class Planner:
         self._loads: list[Load] = []
 
     def begin(self, request: str, chain: KeyChain, extra: Extra | None, hint: Hint = NO_HINT) -> None:
-        """A request that is new; of one that is known nothing changes."""
+        """Adds a request. Does nothing if it is known already."""
         self._requests.setdefault(request, _Request(chain, extra, hint))
 
     def knows(self, request: str) -> bool:
         return request in self._requests
 
     def keys(self, request: str, tokens: Sequence[int]) -> list[bytes]:
-        """Of all blocks that may be loaded: the last token is always computed."""
+        """The keys of all blocks that can be loaded. The engine always computes the last token."""
         state = self._requests[request]
         usable = max(len(tokens) - 1, 0) // self._block_tokens
         return state.chain.extend(tokens, state.extra)[:usable]
 
     def found(self, request: str, present_blocks: int, computed_tokens: int) -> int:
-        """The server has the first `present_blocks`: how many tokens beyond the computed ones can be loaded.
-        What the engine has and the server has not is saved again. None of a request whose load has failed."""
+        """Records that the server has the first `present_blocks`. Returns how many tokens beyond the computed ones
+        can be loaded; 0 if a load of this request has failed. Blocks that the engine has and the server has not
+        will be saved again."""
         state = self._requests[request]
         state.computed = computed_tokens // self._block_tokens
         state.saved = present_blocks
         return 0 if state.gave_up else max(present_blocks - state.computed, 0) * self._block_tokens
 
     def load(self, request: str, blocks: Sequence[int], tokens: int) -> None:
-        """The engine has blocks for `tokens` tokens to be loaded behind the computed ones."""
+        """Records that the engine has reserved blocks to load `tokens` tokens after the computed ones."""
         state = self._requests[request]
         begin = state.computed
         end = begin + tokens // self._block_tokens
@@ -88,7 +89,7 @@ class Planner:
         self._loads.append(state.load)
 
     def failed(self, request: str, blocks: set[int]) -> None:
-        """Of a load under way some blocks did not come: they are computed by the engine, and saved again."""
+        """Records blocks that a running load did not bring. The engine computes them and they are saved again."""
         state = self._requests.get(request)
         if state is None or state.load is None:
             return
@@ -100,7 +101,8 @@ class Planner:
     def computes(
         self, request: str, tokens: Sequence[int], computed_tokens: int, blocks: Callable[[], Sequence[int]]
     ) -> Save | None:
-        """After this step the first `computed_tokens` of `tokens` are computed, in `blocks`."""
+        """What to save after a step that computes the first `computed_tokens` of `tokens` in `blocks`; None if
+        nothing."""
         state = self._requests.get(request)
         if state is None:
             return None
@@ -117,11 +119,11 @@ class Planner:
         return loads
 
     def hint(self, request: str) -> Hint:
-        """What the request said when it began."""
+        """The hint given to `begin`."""
         state = self._requests.get(request)
         return NO_HINT if state is None else state.hint
 
     def end(self, request: str) -> Sequence[bytes]:
-        """The keys of its full blocks."""
+        """Forgets the request and returns the keys of its full blocks."""
         state = self._requests.pop(request, None)
         return [] if state is None else state.chain.keys

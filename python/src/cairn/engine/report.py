@@ -1,4 +1,4 @@
-"""What a connector counts and says. Safe from several threads."""
+"""A connector's counters and log lines. Safe from several threads."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from cairn._forks import in_each_child
 
-# The same line is not said more often: a server that is gone fails every request.
+T = TypeVar("T")
+
+# A line is repeated at most this often: while a server is gone, every request fails.
 SAID_AGAIN_AFTER_S = 10.0
-
-
-# Of lines that begin differently. Over it all may be said again.
+#  The most different lines remembered. Beyond it all are forgotten and may be logged again.
 MAX_KINDS = 256
 
 
@@ -34,10 +35,21 @@ class Report:
             self._counts[name] = self._counts.get(name, 0) + by
 
     def take(self) -> dict[str, float]:
-        """What was counted since the last time."""
+        """What was counted since the last call."""
         with self._lock:
             taken, self._counts = self._counts, {}
             return taken
+
+    def loaded(self, *, blocks: int, failed_blocks: int, block_bytes: int, seconds: float) -> None:
+        self.count("loaded_blocks", blocks)
+        self.count("loaded_bytes", blocks * block_bytes)
+        self.count("load_seconds", seconds)
+        self.count("load_failed_blocks", failed_blocks)
+
+    def saved(self, *, blocks: int, duplicate_blocks: int, block_bytes: int) -> None:
+        self.count("saved_blocks", blocks)
+        self.count("saved_bytes", blocks * block_bytes)
+        self.count("saves_duplicate_blocks", duplicate_blocks)
 
     def note(self, text: str) -> None:
         self._log.info("Cairn: %s", text)
@@ -47,12 +59,20 @@ class Report:
             self._log.warning("Cairn: %s", text)
 
     def failed(self, where: str) -> None:
-        """In an except clause: what no one expected."""
+        """In an except clause: logs an unexpected exception."""
         if self._may_say(where):
             self._log.exception("Cairn: %s", where)
 
+    def guard(self, where: str, fallback: T, act: Callable[[], T]) -> T:
+        """Returns what `act` returns. If it raises, logs the exception and returns `fallback`."""
+        try:
+            return act()
+        except Exception:
+            self.failed(where)
+            return fallback
+
     def _may_say(self, text: str) -> bool:
-        # By its beginning: what follows has numbers in it.
+        # Compares only the beginning, because the rest contains numbers.
         kind, now = text[:40], self._clock()
         with self._lock:
             if now < self._said.get(kind, -SAID_AGAIN_AFTER_S) + SAID_AGAIN_AFTER_S:

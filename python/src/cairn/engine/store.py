@@ -1,6 +1,6 @@
-"""Where a worker's blocks go: a mapped tier of a server on this host, or a server over HTTP.
+"""A worker's store: a mapped tier of a server on this host, or a server over HTTP.
 
-Both give rows: the memory of one block each, in the block's canonical order, that an engine copies from or to.
+Both provide rows: the memory of one block each, in canonical order, to copy from or to.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from cairn.tier_view import ReadBlocks, TierView, WriteBlocks
 
 Row = memoryview
 
-# How long blocks that are read, or written to the disk, are waited for where a cache is cleared.
+# While a cache is cleared: how long to wait for blocks that are being read or written to disk.
 CLEAR_DEADLINE_S = 2.0
 CLEAR_PAUSE_S = 0.02
 
 
 class WrongBlocks(CairnError):
-    """A cache whose blocks are not the engine's."""
+    """A cache whose block size is not the engine's."""
 
     code = "wrong_blocks"
 
@@ -35,7 +35,7 @@ class ReadRows(Protocol):
     def rows(self) -> Sequence[Row]: ...
 
     def end(self) -> None:
-        """LeaseLost where what was read does not count."""
+        """Raises LeaseLost if what was read must be discarded."""
 
     def release(self) -> None: ...
 
@@ -45,25 +45,25 @@ class WriteRows(Protocol):
     def rows(self) -> Sequence[Row]: ...
 
     def commit(self, keys: Sequence[bytes], parents: Sequence[bytes | None], hint: Hint = NO_HINT) -> int:
-        """How many were new."""
+        """Returns how many blocks were new."""
 
     def release(self) -> None: ...
 
 
 class Store(Protocol):
-    """Every call may raise a CairnError, and ends within the client's time-out."""
+    """Every call may raise a CairnError and ends within the client's timeout."""
 
     def has(self, keys: Sequence[bytes]) -> int:
-        """How long the longest prefix that is there is now. Nothing keeps it there."""
+        """The length of the longest prefix that exists now. It is not pinned."""
 
     def read(self, keys: Sequence[bytes]) -> ReadRows:
-        """The longest prefix that is there."""
+        """The longest prefix that exists."""
 
     def write(self, count: int) -> WriteRows: ...
 
 
 class HttpStore:
-    """Over HTTP, for servers that are elsewhere."""
+    """Copies blocks over HTTP, for servers on other hosts."""
 
     def __init__(self, client: Client, cache: str, block_bytes: int) -> None:
         self._client = client
@@ -88,7 +88,7 @@ class _HttpRead:
         self.rows = rows
 
     def end(self) -> None:
-        """Bytes that came over HTTP are whole."""
+        """What was received over HTTP is always valid."""
 
     def release(self) -> None:
         self.rows = []
@@ -112,7 +112,7 @@ class _HttpWrite:
 
 
 class MappedStore:
-    """In place. What does not lie in the mapped tier in time is read over HTTP."""
+    """Uses the mapped tier in place. Blocks that do not reach that tier in time are read over HTTP."""
 
     def __init__(self, client: Client, cache: str, view: TierView, wait_ms: int) -> None:
         self._http = HttpStore(client, cache, view.block_bytes)
@@ -155,7 +155,7 @@ class _MappedWrite:
 
     @property
     def rows(self) -> Sequence[Row]:
-        """LeaseLost where the slots may be somebody else's by now."""
+        """Raises LeaseLost if the server may have reused the slots."""
         return self._slots.rows()
 
     def commit(self, keys: Sequence[bytes], parents: Sequence[bytes | None], hint: Hint = NO_HINT) -> int:
@@ -174,12 +174,20 @@ def open_store(
     block_bytes: int,
     adopt: Callable[[memoryview], None] | None = None,
 ) -> Store:
-    """Makes the cache, or with no `config` takes the one that is there; maps its pinned tier where this host has
-    it, block by block in one piece, and tells `adopt` of that memory. CacheExists where there is one of another
-    shape."""
+    """Makes the cache, or without a `config` uses an existing one. Maps its pinned tier if that is on this host
+    and holds each block in one piece; otherwise blocks go over HTTP.
+
+    wait_ms: how long reads wait for blocks that come up from lower tiers.
+    adopt: called with the tier's memory each time it is mapped.
+
+    Raises CacheExists if the cache has another configuration, and WrongBlocks if its blocks do not have
+    `block_bytes`.
+    """
     info = client.cache(cache) if config is None else client.make_cache(cache, config)
     if info.block_bytes != block_bytes:
-        raise WrongBlocks(f"the cache {cache} has blocks of {info.block_bytes} bytes, the engine of {block_bytes}")
+        raise WrongBlocks(
+            f"a block of the cache {cache} has {info.block_bytes} bytes, a block of the engine {block_bytes}"
+        )
 
     def mapped(memory: memoryview) -> None:
         fill_ahead(client, cache, memory)
@@ -190,14 +198,15 @@ def open_store(
         try:
             view = TierView(client, cache, "pinned", on_map=mapped)
         except CairnError:
-            pass  # another host, another PID namespace, or a token that may not map: over HTTP it goes too
+            pass  # another host, another PID namespace, or a token that may not map: use HTTP
         else:
             return MappedStore(client, cache, view, wait_ms)
     return HttpStore(client, cache, info.block_bytes)
 
 
 def clear_caches(client: Client, caches: Iterable[str]) -> bool:
-    """Drops every block; whether all are gone. Blocks that are read or moved stay, and are tried for a while."""
+    """Drops every block. Returns whether all are gone. Blocks that are being read or moved cannot be dropped; this
+    retries for a while."""
     deadline = time.monotonic() + CLEAR_DEADLINE_S
     gone = True
     for cache in caches:

@@ -1,7 +1,7 @@
-"""An engine's KV blocks in torch tensors, one a layer, on the CPU or a GPU.
+"""An engine's KV blocks in torch tensors, one for each layer, on the CPU or a GPU.
 
-A block's bytes are those of its layers one after the other, each as the layer's view `[block, ...]` has it,
-whatever its strides: engines whose kernels want other strides share blocks.
+A block's bytes are those of its layers one after the other, each in the order of the layer's view `[block, ...]`,
+whatever its strides. So engines whose kernels want different strides can share blocks.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from cairn.engine.store import Row
 
 
 class Unsuitable(ValueError):
-    """An arrangement of layers that is not one block shape. Its text names it."""
+    """Layers that do not form blocks of one shape. The text says why."""
 
 
 class TorchPool:
-    """layers: in the model's order, each `[block, ...]`."""
+    """layers: in the model's order, each `[block, ...]`. Raises Unsuitable if they do not form blocks of one
+    shape."""
 
     def __init__(self, layers: Sequence[Any], num_blocks: int) -> None:
         given = [_by_block(layer, num_blocks) for layer in layers]
@@ -32,7 +33,7 @@ class TorchPool:
         for layer in given:
             if layer.dtype != first.dtype or layer.shape != first.shape or layer.device != first.device:
                 raise Unsuitable(
-                    f"layers of different shapes ({tuple(layer.shape)} {layer.dtype}, "
+                    f"the layers have different shapes ({tuple(layer.shape)} {layer.dtype}, "
                     f"{tuple(first.shape)} {first.dtype})"
                 )
         self.dtype_bytes: int = first.element_size()
@@ -42,7 +43,7 @@ class TorchPool:
         self._shape = (self.num_layers, *first.shape[1:])
         self._dtype = self._layers[0].dtype
         self._device = first.device
-        # Torch has no tensors that must not be written, and says so of rows that are read only.
+        # Torch has no read-only tensors and warns about read-only rows.
         warnings.filterwarnings("ignore", message="The given buffer is not writable")
         self._gpu = _Gpu(self._device) if self._device.type == "cuda" else None
         self._cpu = HostBlocks([layer.numpy() for layer in self._layers] if self._gpu is None else [])
@@ -52,7 +53,7 @@ class TorchPool:
         return self.num_layers * self.layer_values * self.dtype_bytes
 
     def adopt(self, memory: memoryview) -> None:
-        """Memory that rows will be of: a GPU copies from and to it without a detour."""
+        """Registers the memory that rows are in, so that a GPU copies to and from it directly."""
         if self._gpu is not None:
             self._gpu.register(memory)
 
@@ -77,7 +78,7 @@ class TorchPool:
                     layer.index_copy_(0, index, staged[:, number])
                 return self._gpu.loaded()
         self._cpu.load(blocks, rows)
-        return Done()
+        return _Finished()
 
     def save(self, blocks: Sequence[int], rows: Sequence[Row]) -> Copies:
         if self._gpu is not None:
@@ -88,21 +89,21 @@ class TorchPool:
                     self._tensor(row).copy_(staged[at], non_blocking=True)
                 return self._gpu.saved()
         self._cpu.save(blocks, rows)
-        return Done()
+        return _Finished()
 
     def _tensor(self, row: Row) -> Any:
         return torch.frombuffer(row, dtype=self._dtype).view(self._shape)
 
 
-class Done:
-    """Copies of a CPU are done when they have been called."""
+class _Finished:
+    """Copies on a CPU are done when the call returns."""
 
     def wait(self) -> None:
         return
 
 
-class _Lane:
-    """A stream beside the engine's."""
+class _CopyStream:
+    """A stream separate from the engine's."""
 
     def __init__(self, device: Any) -> None:
         self.stream = torch.cuda.Stream(device)
@@ -110,7 +111,8 @@ class _Lane:
 
     @contextlib.contextmanager
     def copying(self) -> Iterator[None]:
-        """What fails leaves nothing under way: who hears of it lets others write to the same memory."""
+        """If the body fails, waits for the copies that it started: whoever handles the error may let others write
+        to the same memory."""
         with self.lock, torch.cuda.stream(self.stream):
             try:
                 yield
@@ -120,27 +122,27 @@ class _Lane:
 
 
 class _Gpu:
-    """Streams of our own beside the engine's, and what orders them."""
+    """Our streams on a GPU, and their order relative to the engine's."""
 
     def __init__(self, device: Any) -> None:
         self._device = device
-        self._loads = _Lane(device)
-        self._saves = _Lane(device)
+        self._loads = _CopyStream(device)
+        self._saves = _CopyStream(device)
         self._last_save: Any = None
-        self._registered: memoryview | None = None  # the tier's, which stays mapped for as long
+        self._registered: memoryview | None = None  # the tier's memory; this keeps it mapped
 
     def register(self, memory: memoryview) -> None:
-        """In the place of what was registered before: after its restart the server has other memory."""
+        """Replaces what was registered before: after its restart the server has other memory."""
         runtime = torch.cuda.cudart()
         with self._loads.lock, self._saves.lock, torch.cuda.device(self._device):
             if self._registered is not None:
-                for lane in (self._loads, self._saves):
-                    lane.stream.synchronize()
+                for one in (self._loads, self._saves):
+                    one.stream.synchronize()
                 runtime.cudaHostUnregister(_address(self._registered))
                 self._registered = None
             result = runtime.cudaHostRegister(_address(memory), memory.nbytes, 0)
             if int(result) != 0:
-                raise Unsuitable(f"the tier cannot be pinned for the GPU: error {int(result)}")
+                raise Unsuitable(f"the tier's memory cannot be registered with the GPU: CUDA error {int(result)}")
             self._registered = memory
 
     def now(self) -> object:
@@ -185,17 +187,18 @@ def _address(memory: memoryview) -> int:
 
 
 def _integers(layer: Any) -> Any:
-    """The same memory as integers: neither numpy nor torch's copies by index have all of torch's types."""
+    """The same memory as integers, because neither numpy nor torch's indexed copies support all of torch's
+    types."""
     return layer.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[layer.element_size()])
 
 
 def _by_block(layer: Any, num_blocks: int) -> Any:
-    """The layer as `[block, ...]`: kernels may cut a block into several of theirs, or keep keys and values apart
-    in a first dimension of 2."""
+    """The layer as `[block, ...]`. A kernel may split a block into several of its own, or keep keys and values
+    apart in a first dimension of 2."""
     if layer.shape[0] == num_blocks:
         return layer
     if layer.dim() > 1 and layer.shape[0] == 2 and layer.shape[1] == num_blocks:
         return layer.transpose(0, 1)
     if layer.shape[0] % num_blocks == 0 and layer.shape[0] > 0:
         return layer.unflatten(0, (num_blocks, layer.shape[0] // num_blocks))
-    raise Unsuitable(f"a layer of shape {tuple(layer.shape)} where there are {num_blocks} blocks")
+    raise Unsuitable(f"a layer has the shape {tuple(layer.shape)}, which does not fit {num_blocks} blocks")

@@ -1,4 +1,4 @@
-"""Cairn below LMCache's memory, by its adapter `plugin`, without a change to LMCache:
+"""Cairn below LMCache's memory, through LMCache's adapter `plugin`, without changes to LMCache.
 
 lmcache server --l1-size-gb 20 --eviction-policy LRU --l2-adapter '{"type": "plugin",
   "module_path": "cairn.lmcache", "class_name": "CairnAdapter",
@@ -16,7 +16,7 @@ __all__ = ["CairnAdapter"]
 
 
 def __getattr__(name: str) -> Any:
-    """It is made of LMCache's classes; all beside it works without LMCache."""
+    """Imports it lazily because it derives from LMCache's class; the other modules work without LMCache."""
     if name == "CairnAdapter":
         from cairn.lmcache.adapter import CairnAdapter
 

@@ -1,7 +1,7 @@
-"""LMCache's L2 adapter. Its objects are Cairn's blocks, one cache for each model and size of object.
+"""LMCache's L2 adapter. An object of LMCache is a block of Cairn; each model and object size has its own cache.
 
-Nothing is raised once it is made, and every task ends: what did not come is a miss, what was not stored is stored
-another day. Objects that were looked up are held under a lease until LMCache gives them up.
+After the start nothing raises, and every task ends: an object that did not arrive is a miss, and one that was not
+stored may be stored later. A lease pins objects that were looked up until LMCache unlocks them.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from lmcache.v1.distributed.internal_api import L2StoreResult
 from lmcache.v1.distributed.l2_adapters.base import L2AdapterInterface
 from lmcache.v1.platform.event_notifier import create_event_notifier
 
+from cairn.engine.buffer_store import over_gaps
 from cairn.engine.holds import Holds
 from cairn.engine.jobs import Jobs
 from cairn.engine.options import Options
 from cairn.engine.report import Report
-from cairn.engine.shelf import MAX_GAPS
 from cairn.errors import CairnError
-from cairn.lmcache.homes import Home, Homes, chain_of, key_of, layout_bytes
+from cairn.lmcache.caches import ObjectCache, ObjectCaches, chain_of, key_of, layout_bytes
 
-# Of each kind: look-ups and loads never wait behind stores.
+# For each kind of task, so that look-ups and loads never wait behind stores.
 THREADS = 2
 
-# Places in a task's list of keys.
+# Indices into a task's list of keys.
 Places = list[int]
 
 
 class CairnAdapter(L2AdapterInterface):  # type: ignore[misc]
-    """Used by LMCache's controllers' threads."""
+    """Used by the threads of LMCache's controllers."""
 
     def __init__(self, params: Mapping[str, Any], l1_memory_desc: Any = None) -> None:
-        super().__init__()  # the server has its own limits, and evicts by itself
+        super().__init__()  # no capacity limit here: the server has its own and evicts by itself
         self._report = report = Report(logging.getLogger("lmcache.cairn"))
         self._options = Options.of(params, "adapter_params")
-        self._homes = Homes(self._options, self._report)
+        self._caches = ObjectCaches(self._options, self._report)
         self._holds = Holds()
         self._numbers = itertools.count()
         self._store_done, self._lookup_done, self._load_done = (create_event_notifier() for _ in range(3))
@@ -94,18 +94,18 @@ class CairnAdapter(L2AdapterInterface):  # type: ignore[misc]
             by_model[key.model_name].append(key)
         try:
             for model, gone in by_model.items():
-                for home in self._homes.all(model):
-                    self._homes.client.evict(home.cache, [key_of(key) for key in gone])
+                for cache in self._caches.all(model):
+                    self._caches.client.evict(cache.name, [key_of(key) for key in gone])
         except CairnError as error:
             self._report.warn(f"objects were not deleted: {error}")
 
     def report_status(self) -> dict[str, Any]:
-        homes = self._homes.all()
+        caches = self._caches.all()
         return {
-            "is_healthy": not any(home.is_silent for home in homes),
+            "is_healthy": not any(cache.is_silent for cache in caches),
             "type": type(self).__name__,
             "url": self._options.url,
-            "caches": [home.cache for home in homes],
+            "caches": [cache.name for cache in caches],
             "held_objects": len(self._holds),
         }
 
@@ -114,69 +114,70 @@ class CairnAdapter(L2AdapterInterface):  # type: ignore[misc]
             jobs.close()
         for release in self._holds.drop_all():
             release()
-        self._homes.close()
+        self._caches.close()
         for done in (self._store_done, self._lookup_done, self._load_done):
             done.close()
 
     def _store(self, keys: Sequence[Any], objects: Sequence[Any]) -> L2StoreResult:
         stored, total_bytes = True, 0
-        for home, places in self._by_home(keys, [one.get_size() for one in objects]):
+        for cache, places in self._by_cache(keys, [one.get_size() for one in objects]):
             own = [keys[at] for at in places]
             names = [key_of(key) for key in own]
             pieces = [[objects[at].byte_array] for at in places]
-            if home is not None and home.shelf.put(names, pieces, _parents(own, names)):
-                total_bytes += len(places) * home.object_bytes
-                self._notify_keys_stored(own, [home.object_bytes] * len(places))
+            if cache is not None and cache.blocks.put(names, pieces, _parents(own, names)):
+                total_bytes += len(places) * cache.object_bytes
+                self._notify_keys_stored(own, [cache.object_bytes] * len(places))
             else:
                 stored = False
         return L2StoreResult(stored, total_bytes)
 
     def _look_up(self, keys: Sequence[Any], sizes: Sequence[int]) -> Bitmap:
         there = Bitmap(len(keys))
-        for home, places in self._by_home(keys, sizes):
-            # Of objects whose size is not told, those that this process knows are asked for.
-            for one in self._homes.all(keys[places[0]].model_name) if home is None else [home]:
+        for cache, places in self._by_cache(keys, sizes):
+            # Without a size, look in every cache of the model that this process knows.
+            for one in self._caches.all(keys[places[0]].model_name) if cache is None else [cache]:
                 places = [at for at in places if not there.test(at)]
                 there.batched_set(self._hold(one, [key_of(keys[at]) for at in places], places))
         return there
 
-    def _hold(self, home: Home, names: Sequence[bytes], places: Places) -> Places:
-        """The places of those that are there, which are held from here on."""
-        held: Places = []
-        begin = gaps = 0
-        while begin < len(names) and gaps < MAX_GAPS:
-            found = home.finder.find(names[begin:], 0)
-            end = begin + found.blocks
+    def _hold(self, cache: ObjectCache, names: Sequence[bytes], places: Places) -> Places:
+        """Pins the objects that exist and returns their indices."""
+
+        def hold_prefix(begin: int) -> int:
+            found = cache.finder.find(names[begin:], 0)
             if found.blocks:
-                self._holds.add(names[begin:end], functools.partial(home.finder.release, found))
-                held += places[begin:end]
-            begin, gaps = end + 1, gaps + 1
-        return held
+                release = functools.partial(cache.finder.release, found)
+                self._holds.add(names[begin : begin + found.blocks], release)
+            return found.blocks
+
+        return list(itertools.compress(places, over_gaps(len(names), hold_prefix)))
 
     def _load(self, keys: Sequence[Any], objects: Sequence[Any]) -> Bitmap:
         came = Bitmap(len(keys))
-        for home, places in self._by_home(keys, [one.get_size() for one in objects]):
-            if home is None:
+        for cache, places in self._by_cache(keys, [one.get_size() for one in objects]):
+            if cache is None:
                 continue
             names = [key_of(keys[at]) for at in places]
-            here = home.shelf.get(names, [[objects[at].byte_array] for at in places])
-            loaded = [at for at, one in zip(places, here, strict=True) if one]
+            here = cache.blocks.get(names, [[objects[at].byte_array] for at in places])
+            loaded = list(itertools.compress(places, here))
             came.batched_set(loaded)
             self._notify_keys_accessed([keys[at] for at in loaded])
         return came
 
-    def _by_home(self, keys: Sequence[Any], sizes: Sequence[int]) -> list[tuple[Home | None, Places]]:
-        """Where the keys belong, each with the places of those that do, chain by chain."""
+    def _by_cache(self, keys: Sequence[Any], sizes: Sequence[int]) -> list[tuple[ObjectCache | None, Places]]:
+        """Groups the keys by cache, chain by chain. Each cache comes with the indices of its keys."""
         places: dict[tuple[str, int], Places] = defaultdict(list)
-        order = sorted(range(len(keys)), key=lambda at: chain_of(keys[at]))  # stable: a chain's order stays
+        # The sort is stable: it keeps the order within a chain.
+        order = sorted(range(len(keys)), key=lambda at: chain_of(keys[at]))
         for at in order:
             places[keys[at].model_name, sizes[at]].append(at)
         return [
-            (self._homes.of(model, size) if size else None, of_home) for (model, size), of_home in places.items()
+            (self._caches.of(model, size) if size else None, of_cache)
+            for (model, size), of_cache in places.items()
         ]
 
 
 def _parents(keys: Sequence[Any], names: Sequence[bytes]) -> list[bytes | None]:
-    """Each object's predecessor in its chain, where that is of the same task. It only orders eviction."""
+    """Each object's predecessor in its chain, if it is in the same task. It only affects the order of eviction."""
     chains = [chain_of(key) for key in keys]
     return [names[at - 1] if at and chains[at - 1] == chains[at] else None for at in range(len(keys))]

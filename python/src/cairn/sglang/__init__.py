@@ -1,4 +1,4 @@
-"""Cairn as SGLang's hierarchical cache's storage, without a change to SGLang:
+"""Cairn as the storage of SGLang's hierarchical cache, without changes to SGLang.
 
 sglang serve --model-path MODEL --enable-hierarchical-cache --hicache-storage-backend dynamic
   --hicache-mem-layout page_first --hicache-storage-backend-extra-config '{"backend_name": "cairn",
@@ -17,7 +17,7 @@ __all__ = ["CairnStorage"]
 
 
 def __getattr__(name: str) -> Any:
-    """It is made of SGLang's classes; all beside it works without SGLang."""
+    """Imports it lazily because it derives from SGLang's class; the other modules work without SGLang."""
     if name == "CairnStorage":
         from cairn.sglang.storage import CairnStorage
 

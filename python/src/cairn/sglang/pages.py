@@ -1,4 +1,4 @@
-"""Where in a host pool of SGLang's a page lies, and what pools' pages are part of."""
+"""The memory of a page in SGLang's host pools, and the identity of a pool's pages."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from cairn.engine.identity import Identity, Rank
+from cairn.engine.buffer_store import Pieces
+from cairn.engine.keys import Identity, Rank
 from cairn.engine.options import Unsupported
-from cairn.engine.shelf import Pieces
 
 KEY_HEX_CHARACTERS = 64
 
 
 def key_of(key: str) -> bytes:
-    """SGLang's keys are SHA-256 in hex, over all tokens from the first on and the request's namespace."""
+    """SGLang's keys are SHA-256 in hex, over all tokens from the first on and the request's namespace. Any other
+    key is hashed."""
     if len(key) == KEY_HEX_CHARACTERS:
         try:
             return bytes.fromhex(key)
@@ -26,12 +27,12 @@ def key_of(key: str) -> bytes:
 
 
 def page_tokens(pool: Any) -> int:
-    """How many indices of the pool name one page."""
+    """How many indices of the pool make one page."""
     return int(getattr(pool, "logical_page_size", 0) or getattr(pool, "page_size", 0) or 1)
 
 
 def page_pieces(pool: Any, host_indices: Any) -> list[Pieces]:
-    """The memory of each page that the indices name, in the pool's own pieces."""
+    """The memory of each page that the indices name, in the pieces of the pool's layout."""
     pointers, sizes = pool.get_page_buffer_meta(host_indices)
     pages = len(host_indices) // page_tokens(pool)
     each = len(pointers) // pages if pages else 0
@@ -40,9 +41,9 @@ def page_pieces(pool: Any, host_indices: Any) -> list[Pieces]:
 
 
 def tensor_piece(tensor: Any) -> memoryview:
-    """A tensor on the CPU, its values in order."""
+    """The memory of a contiguous tensor on the CPU. Raises Unsupported for any other tensor."""
     if not tensor.is_contiguous():
-        raise Unsupported("a page of SGLang's that is in several pieces")
+        raise Unsupported("SGLang passed a page whose tensor is not contiguous")
     return _memory(tensor.data_ptr(), tensor.numel() * tensor.element_size())
 
 
@@ -57,7 +58,7 @@ def page_bytes(pool: Any, *, in_place: bool) -> int:
 
 
 def rank_of(config: Any, *, replicated: bool) -> Rank:
-    """config: SGLang's `HiCacheStorageConfig`. Ranks that hold the same bytes share a cache."""
+    """config: SGLang's `HiCacheStorageConfig`. Ranks that hold the same bytes (`replicated`) share a cache."""
     if replicated:
         return Rank(0, 1, config.pp_rank, config.pp_size)
     return Rank(config.tp_rank, config.tp_size, config.pp_rank, config.pp_size)
@@ -72,7 +73,7 @@ def identity_of(config: Any, pool: Any, name: str, *, in_place: bool, pool_page_
         "dtype": str(getattr(pool, "dtype", "")),
         "page_tokens": page_tokens(pool),
         "page_bytes": pool_page_bytes,
-        # The same page has its pieces in another order.
+        # This decides the order of a page's pieces.
         "in_place": in_place,
         "tensor_parallel_size": config.tp_size,
         "pipeline_parallel_size": config.pp_size,
@@ -84,7 +85,7 @@ def identity_of(config: Any, pool: Any, name: str, *, in_place: bool, pool_page_
 
 
 def parents_of(keys: Sequence[bytes], prefix: Sequence[str] | None) -> list[bytes | None]:
-    """Each page's predecessor in its prompt."""
+    """The key of each page's predecessor in its prompt."""
     first = key_of(prefix[-1]) if prefix else None
     return [first, *keys[:-1]]
 
@@ -93,6 +94,6 @@ def _memory(pointer: int, size: int) -> memoryview:
     return memoryview(_array_of(size).from_address(pointer)).cast("B")
 
 
-@functools.cache  # a pool has a few sizes; a type that nobody keeps is made anew, which takes longer than a copy
+@functools.cache  # a pool has few sizes, and making such a type takes longer than a copy
 def _array_of(size: int) -> Any:
     return ctypes.c_char * size

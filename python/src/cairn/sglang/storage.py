@@ -1,7 +1,7 @@
-"""SGLang's storage interface. Its pages are Cairn's blocks, one cache for each pool of a rank.
+"""SGLang's storage interface. A page of SGLang is a block of Cairn; each pool of a rank has its own cache.
 
-Nothing is raised once the storage is attached: a page that did not come is a miss, one that was not stored is
-computed again some day.
+After the start nothing raises: a page that did not arrive is a miss, and one that was not stored may be stored
+later.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from sglang.srt.mem_cache.hicache_storage import (
 )
 
 from cairn.engine.access import TIMEOUT_S, open_access
-from cairn.engine.hints import NO_HINT, Hint, hint_of
+from cairn.engine.buffer_store import BufferStore
+from cairn.engine.hints import hint_or_none
 from cairn.engine.options import Options, Unsupported, flat_shape
 from cairn.engine.report import Report
-from cairn.engine.shelf import Shelf
 from cairn.engine.store import clear_caches
 from cairn.errors import CairnError
 from cairn.sglang.pages import (
@@ -47,16 +47,17 @@ class CairnStorage(HiCacheStorage):  # type: ignore[misc]
         extra = storage_config.extra_config or {}
         self._options = Options.of(extra, "hicache-storage-backend-extra-config")
         if storage_config.should_split_heads:
-            raise Unsupported("CairnStorage does not do tp_lcm_size: ranks of other parallel sizes share nothing")
+            raise Unsupported("CairnStorage does not support tp_lcm_size: other parallel sizes share no blocks")
         self._config = storage_config
-        # SGLang gives indices of its pools then, else tensors that it has copied a page to.
+        # With interface_v1, SGLang passes indices into its pools; otherwise it passes tensors that it copied a
+        # page to.
         self._in_place = bool(extra.get("interface_v1", 0))
         self._report = Report(logging.getLogger("sglang.cairn"))
         self._client = self._options.client(TIMEOUT_S)
         self._pools: dict[str, Any] = {}
-        self._shelves: dict[str, Shelf] = {}
+        self._blocks_of: dict[str, BufferStore] = {}
         if not self._in_place:
-            self._report.warn('each page is copied once more: "interface_v1": 1 beside cairn.url saves that')
+            self._report.warn('SGLang copies each page once more; "interface_v1": 1 beside cairn.url avoids that')
 
     def register_mem_pool_host(self, mem_pool_host: Any) -> None:
         super().register_mem_pool_host(mem_pool_host)
@@ -68,17 +69,17 @@ class CairnStorage(HiCacheStorage):  # type: ignore[misc]
             self._pools[str(host_pool_name)] = host_pool
 
     def on_host_pools_registered(self) -> None:
-        """Makes the caches. Unsupported where the server has others of their names or refuses them."""
+        """Makes the caches. Raises Unsupported if the server refuses them or has different ones of these names."""
         for name in self._pools:
-            self._shelf(name)
+            self._blocks(name)
 
-    # Pages by tensors.
+    # Calls that pass pages as tensors.
 
     def exists(self, key: str) -> bool:
         return self.batch_exists([key]) == 1
 
     def batch_exists(self, keys: Sequence[str], extra_info: Any = None) -> int:
-        return self._softly(0, lambda: self._shelf(KV).prefix([key_of(key) for key in keys]))
+        return self._guard(0, lambda: self._blocks(KV).prefix([key_of(key) for key in keys]))
 
     def get(self, key: str, target_location: Any = None, target_sizes: Any = None) -> Any:
         return self.batch_get([key], [target_location])[0]
@@ -86,9 +87,9 @@ class CairnStorage(HiCacheStorage):  # type: ignore[misc]
     def batch_get(self, keys: Sequence[str], target_locations: Any = None, target_sizes: Any = None) -> list[Any]:
         def get() -> list[bool]:
             pages = [[tensor_piece(tensor)] for tensor in target_locations]
-            return self._shelf(KV).get([key_of(key) for key in keys], pages)
+            return self._blocks(KV).get([key_of(key) for key in keys], pages)
 
-        came = self._softly([False] * len(target_locations), get)
+        came = self._guard([False] * len(target_locations), get)
         return [tensor if here else None for tensor, here in zip(target_locations, came, strict=True)]
 
     def set(self, key: str, value: Any = None, target_location: Any = None, target_sizes: Any = None) -> bool:
@@ -100,11 +101,11 @@ class CairnStorage(HiCacheStorage):  # type: ignore[misc]
         def put() -> bool:
             pages = [value.contiguous() for value in values]
             names = [key_of(key) for key in keys]
-            return self._shelf(KV).put(names, [[tensor_piece(page)] for page in pages], parents_of(names, None))
+            return self._blocks(KV).put(names, [[tensor_piece(page)] for page in pages], parents_of(names, None))
 
-        return self._softly(False, put)
+        return self._guard(False, put)
 
-    # Pages by their places in SGLang's pools.
+    # Calls that pass pages as indices into SGLang's pools.
 
     def batch_get_v1(self, keys: Sequence[str], host_indices: Any, extra_info: Any = None) -> list[bool]:
         return self._get(KV, keys, host_indices)
@@ -127,22 +128,22 @@ class CairnStorage(HiCacheStorage):  # type: ignore[misc]
     def batch_exists_v2(
         self, keys: Sequence[str], pool_transfers: Any = None, extra_info: Any = None
     ) -> PoolTransferResult:
-        """The longest prefix of which every pool has what its policy asks for."""
+        """The longest prefix for which every pool has the pages that its policy requires."""
         nothing = PoolTransferResult(0, {}, [])
-        return self._softly(nothing, lambda: self._found_in_all(keys, pool_transfers or []))
+        return self._guard(nothing, lambda: self._found_in_all(keys, pool_transfers or []))
 
     def _found_in_all(self, keys: Sequence[str], pool_transfers: Sequence[Any]) -> PoolTransferResult:
         names = [key_of(key) for key in keys]
-        pages = self._shelf(KV).prefix(names)
+        pages = self._blocks(KV).prefix(names)
         hits = {PoolName.KV: pages} if pages else {}
         usable = list(range(1, pages + 1))
         for transfer in pool_transfers:
             if not usable:
                 break
             if transfer.hit_policy == PoolHitPolicy.BLOCK_GROUPS:
-                continue  # a second form of the same pages, which is not stored here
-            # Of a state few pages are there, those where a prompt ended.
-            there = self._shelf(str(transfer.name)).each(names[:pages], max_gaps=pages)
+                continue  # another form of the same pages, which is not stored in Cairn
+            # Few pages of a state exist: only those at the ends of prompts.
+            there = self._blocks(str(transfer.name)).each(names[:pages], max_gaps=pages)
             needed = max(len(transfer.keys or []), 1)
             if transfer.hit_policy == PoolHitPolicy.ALL_PAGES:
                 needed = pages
@@ -156,12 +157,12 @@ class CairnStorage(HiCacheStorage):  # type: ignore[misc]
         try:
             return clear_caches(self._client, [self._cache_name(pool) for pool in self._pools])
         except CairnError as error:
-            self._report.warn(f"nothing was cleared: {error}")
+            self._report.warn(f"the caches could not be cleared: {error}")
             return False
 
     def close(self) -> None:
-        for shelf in self._shelves.values():
-            shelf.close()
+        for blocks in self._blocks_of.values():
+            blocks.close()
         self._client.close()
 
     def _get(self, pool: str, keys: Sequence[str], host_indices: Any) -> list[bool]:
@@ -169,9 +170,9 @@ class CairnStorage(HiCacheStorage):  # type: ignore[misc]
             if not self._has_pages(pool, keys, host_indices):
                 return [False] * len(keys)
             pieces = page_pieces(self._pools[pool], host_indices)
-            return self._shelf(pool).get([key_of(key) for key in keys], pieces)
+            return self._blocks(pool).get([key_of(key) for key in keys], pieces)
 
-        return self._softly([False] * len(keys), get)
+        return self._guard([False] * len(keys), get)
 
     def _set(self, pool: str, keys: Sequence[str], host_indices: Any, extra_info: Any) -> list[bool]:
         def put() -> bool:
@@ -180,36 +181,26 @@ class CairnStorage(HiCacheStorage):  # type: ignore[misc]
             names = [key_of(key) for key in keys]
             parents = parents_of(names, getattr(extra_info, "prefix_keys", None))
             pieces = page_pieces(self._pools[pool], host_indices)
-            return self._shelf(pool).put(names, pieces, parents, self._hint(extra_info))
+            hint = hint_or_none(getattr(extra_info, "extra_info", None), "extra_info", self._report)
+            return self._blocks(pool).put(names, pieces, parents, hint)
 
-        return [self._softly(False, put)] * len(keys)
+        return [self._guard(False, put)] * len(keys)
 
-    def _hint(self, extra_info: Any) -> Hint:
-        try:
-            return hint_of(getattr(extra_info, "extra_info", None))
-        except ValueError as error:
-            self._report.warn(f"extra_info is not passed on: {error}")
-            return NO_HINT
-
-    def _softly(self, otherwise: T, act: Callable[[], T]) -> T:
+    def _guard(self, fallback: T, act: Callable[[], T]) -> T:
         """An exception would end SGLang's thread."""
-        try:
-            return act()
-        except Exception:
-            self._report.failed("pages could not be reached")
-            return otherwise
+        return self._report.guard("an access to pages failed", fallback, act)
 
     def _has_pages(self, pool: str, keys: Sequence[str], host_indices: Any) -> bool:
         pages = 0 if host_indices is None else len(host_indices) // page_tokens(self._pools[pool])
         if pages != len(keys):
-            self._report.warn(f"{len(keys)} keys for {pages} pages of the pool {pool}")
+            self._report.warn(f"SGLang passed {len(keys)} keys for {pages} pages of the pool {pool}")
         return pages == len(keys)
 
-    def _shelf(self, pool: str) -> Shelf:
-        shelf = self._shelves.get(pool)
-        if shelf is None:
+    def _blocks(self, pool: str) -> BufferStore:
+        blocks = self._blocks_of.get(pool)
+        if blocks is None:
             size = self._page_bytes(pool)
-            # Each pool has room for as many pages as the others.
+            # Divides the sizes so that each pool has room for the same number of pages.
             all_bytes = sum(self._page_bytes(name) for name in self._pools)
             options = dataclasses.replace(
                 self._options,
@@ -219,8 +210,8 @@ class CairnStorage(HiCacheStorage):  # type: ignore[misc]
             rank = self._rank(pool)
             config = options.cache_config(flat_shape(size), rank.tensor_size * rank.pipeline_size)
             access = open_access(self._client, self._cache_name(pool), config, size, self._report)
-            shelf = self._shelves[pool] = Shelf(access, size, self._report)
-        return shelf
+            blocks = self._blocks_of[pool] = BufferStore(access, size, self._report)
+        return blocks
 
     def _cache_name(self, pool: str) -> str:
         if self._options.cache is not None:
@@ -237,10 +228,10 @@ class CairnStorage(HiCacheStorage):  # type: ignore[misc]
         return page_bytes(self._pools[pool], in_place=self._is_in_place(pool))
 
     def _is_in_place(self, pool: str) -> bool:
-        # Pools beside that of keys and values come by their indices always.
+        # SGLang always passes indices for the other pools.
         return self._in_place or pool != KV
 
     def _rank(self, pool: str) -> Any:
-        # A state beside a replicated latent is each rank's own.
+        # A state is not replicated, even if the latent is: each rank has its own.
         replicated = self._config.is_mla_model and pool != str(PoolName.MAMBA)
         return rank_of(self._config, replicated=replicated)

@@ -1,4 +1,5 @@
-"""Cairn as vLLM's KV connector, without a change to vLLM; `cairn.vllm.tier` puts it below vLLM's own tiers:
+"""Cairn as vLLM's KV connector, without changes to vLLM. `cairn.vllm.tier` puts Cairn below vLLM's own tiers
+instead.
 
 vllm serve MODEL --kv-transfer-config '{"kv_connector": "CairnConnector",
   "kv_connector_module_path": "cairn.vllm", "kv_role": "kv_both",
@@ -17,7 +18,7 @@ __all__ = ["CairnConnector", "CairnTier"]
 
 
 def __getattr__(name: str) -> Any:
-    """These are made of vLLM's classes; all beside them works without vLLM."""
+    """Imports these lazily because they derive from vLLM's classes; the other modules work without vLLM."""
     if name == "CairnConnector":
         from cairn.vllm.connector import CairnConnector
 

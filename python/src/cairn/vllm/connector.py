@@ -1,6 +1,6 @@
-"""vLLM's connector interface, and nothing more: what is asked of it goes to the scheduler's or the worker's part.
+"""vLLM's connector interface. It only forwards calls to the scheduler's or the worker's part.
 
-No exception leaves it once the engine runs. What fails is logged, and is a miss.
+Once the engine runs, no exception leaves it. A failure is logged and counts as a miss.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class CairnMetadata(KVConnectorMetadata):  # type: ignore[misc]
 
 
 def guarded(otherwise: Callable[[], Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """The engine's loop ends with an exception: it gets `otherwise` instead."""
+    """Logs an exception and returns `otherwise()` instead, because an exception would end the engine's loop."""
 
     def wrap(method: Callable[P, T]) -> Callable[P, T]:
         @functools.wraps(method)
@@ -54,15 +54,15 @@ def guarded(otherwise: Callable[[], Any]) -> Callable[[Callable[P, T]], Callable
 
 
 class CairnConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
-    """SupportsHMA: so that vLLM says nothing of its own about models with several KV cache groups, which are
-    refused by name."""
+    """Derives from SupportsHMA so that vLLM leaves models with several KV cache groups to this connector, which
+    refuses them with a clear error."""
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
-        # The children of vLLM's logger are shown as its own lines are.
+        # A child of vLLM's logger, so that vLLM's log shows the lines.
         self._report = Report(logging.getLogger("vllm.cairn"))
         self._setup = setup = Setup.of(vllm_config, kv_cache_config)
-        # A block that did not come is computed; vLLM would end the request otherwise.
+        # vLLM computes a block that did not arrive; without this setting it would abort the request.
         vllm_config.kv_transfer_config.kv_load_failure_policy = "recompute"
         self._scheduler: SchedulerSide | None = None
         self._worker: WorkerSide | None = None
@@ -76,7 +76,7 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     @property
     def requires_kv_delivery(self) -> bool:
-        """A block that is not saved is a miss, no more."""
+        """False: a block that is not saved is only a miss."""
         return False
 
     # The scheduler's part.
@@ -116,7 +116,7 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     @guarded(lambda: False)
     def reset_cache(self) -> bool:
-        """Drops every block: the model's weights have changed, say."""
+        """Drops every block, for example after the model's weights changed."""
         return self._in_scheduler.clear()
 
     # The worker's part.
@@ -140,10 +140,10 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._in_worker.load(self._get_connector_metadata().step)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
-        """Loads end between steps, never in one."""
+        """Does nothing: loads end between steps."""
 
     def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
-        """Blocks are saved whole, after the step."""
+        """Does nothing: whole blocks are saved after the step."""
 
     @guarded(lambda: None)
     def wait_for_save(self) -> None:
@@ -183,10 +183,10 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     @property
     def _in_scheduler(self) -> SchedulerSide:
-        assert self._scheduler is not None, "a worker was asked what the scheduler knows"
+        assert self._scheduler is not None, "vLLM called a scheduler's method in a worker"
         return self._scheduler
 
     @property
     def _in_worker(self) -> WorkerSide:
-        assert self._worker is not None, "the scheduler was asked what a worker knows"
+        assert self._worker is not None, "vLLM called a worker's method in the scheduler"
         return self._worker

@@ -1,6 +1,6 @@
-"""vLLM's KV events of blocks that lie in Cairn, for routers: under vLLM's own hashes, with their tokens.
+"""vLLM's KV events for blocks in Cairn, for routers. They have vLLM's own hashes and the tokens.
 
-Used where the engine was started with `kv_events_config`.
+Used if the engine was started with `kv_events_config`.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from cairn.engine.places import Follower, Places
 from cairn.engine.report import Report
 from cairn.model import MatchedBlock, Tier
 
-# A cache with a device tier is not named here: `GPU` would be the engine's own blocks.
+# A device tier has no medium here: `GPU` means the engine's own blocks.
 MEDIA: dict[Tier, str] = {"pinned": MEDIUM_CPU, "disk": MEDIUM_STORAGE}
-# Beside the engine, and not named by an owner: Dynamo reads none but events without one, and its own tier's.
+# Blocks on the engine's host. Events have no owner, because Dynamo reads only those without one and its own
+# tier's.
 LOCALITY = "LOCAL"
 
 
 @dataclass(frozen=True)
 class Described:
-    """A block as vLLM's events have it."""
+    """A block as vLLM's events describe it."""
 
     block_hash: Any
     parent: Any
@@ -42,29 +43,29 @@ class Described:
 
 
 class Events:
-    """Blocks that this engine has computed or looked up, and where they lie."""
+    """Where the blocks are that this engine has computed or looked up."""
 
     def __init__(
         self, client: Client, caches: Sequence[str], block_tokens: int, attention: str, report: Report
     ) -> None:
-        """attention: the kind of the engine's only KV cache group, as its own events name it."""
+        """attention: the kind of the engine's only KV cache group, with the name it has in vLLM's events."""
         self._block_tokens = block_tokens
         self._attention = attention
         self._places: Places[Described] = Places(caches, MEDIA)
         self._follower = Follower(client, self._places, report)
 
-    def know(self, request: Any, first: int, keys: Sequence[bytes]) -> None:
-        """The request's blocks from `first` on are told of."""
+    def track(self, request: Any, first: int, keys: Sequence[bytes]) -> None:
+        """Reports the request's blocks from index `first` on, from now on."""
         usable = max(len(request.block_hashes) - first, 0)
-        self._places.know(keys[:usable], lambda at: self._describe(request, first + at))
+        self._places.track(keys[:usable], lambda at: self._describe(request, first + at))
 
     def found(self, cache: str, blocks: Sequence[MatchedBlock]) -> None:
-        """A look-up has found them."""
+        """Records blocks that a look-up found in a cache."""
         for tier in MEDIA:
             self._places.stored(cache, tier, [block.key for block in blocks if block.tier == tier])
 
     def take(self) -> list[Any]:
-        """New events since the last time."""
+        """The events since the last call."""
         changes = self._places.take()
         gone = defaultdict(list)
         for tier, block in changes.removed:

@@ -1,63 +1,63 @@
-"""The connector's part in vLLM's scheduler: what is looked up, loaded and saved."""
+"""The connector's part in vLLM's scheduler: decides what is looked up, loaded and saved."""
 
 from __future__ import annotations
 
 import functools
 from typing import TYPE_CHECKING, Any
 
-from cairn.engine.chain import KeyChain
-from cairn.engine.hints import NO_HINT, Hint, hint_of
+from cairn.engine.hints import hint_or_none
+from cairn.engine.keys import Extra, KeyChain
 from cairn.engine.lookup import Finder, Found, Lookups
 from cairn.engine.plan import Planner, Step
 from cairn.engine.report import Report
-from cairn.vllm.requests import may_be_shared, of_block, of_request
-from cairn.vllm.setup import DEADLINE_LOOKUP_S, Setup
+from cairn.vllm.setup import LOOKUP_TIMEOUT_S, Setup
 
 if TYPE_CHECKING:
     from cairn.vllm.events import Events
 
-# After so many blocks were looked up, and half as many before them saved, without one hit, something is wrong.
+# After this many looked-up blocks without a hit, the log warns of a mistake.
 NEVER_HIT_BLOCKS = 10_000
 
 
 class SchedulerSide:
-    """Used by the scheduler's loop alone."""
+    """Used by the scheduler's loop only."""
 
     def __init__(self, setup: Setup, report: Report) -> None:
         self._setup = setup
         self._report = report
-        client = setup.options.client(DEADLINE_LOOKUP_S)
+        client = setup.options.client(LOOKUP_TIMEOUT_S)
         caches = [setup.cache_name(rank) for rank in setup.ranks]
         self._events: Events | None = None
-        if setup.tells:
+        if setup.publishes_events:
             from cairn.vllm.events import Events
 
             self._events = Events(client, caches, setup.block_tokens, setup.attention, report)
-        tell = None if self._events is None else self._events.found
-        self._finder = Finder(client, caches, "pinned" if setup.options.pinned_bytes else None, report, tell)
+        on_found = None if self._events is None else self._events.found
+        self._finder = Finder(client, caches, "pinned" if setup.options.pinned_bytes else None, report, on_found)
         self._lookups = Lookups(self._finder)
         self._planner = Planner(setup.block_tokens)
         self._requests: dict[str, Any] = {}
-        self._holding: dict[str, Found] = {}  # of loads under way
+        self._holding: dict[str, Found] = {}  # what pins the blocks of running loads
         self._looked_up = 0
         self._hits = 0
 
     def matched_tokens(self, request: Any, computed_tokens: int) -> int | None:
-        """How many tokens beyond the computed ones can be loaded; None where that is not known yet."""
+        """How many tokens beyond the computed ones can be loaded; None if that is not known yet."""
         name = request.request_id
         if not may_be_shared(request):
             return 0
         is_new = not self._planner.knows(name)
         if is_new:
-            chain = KeyChain(self._setup.identity.root, self._setup.block_tokens, of_request(request))
-            self._planner.begin(name, chain, of_block(request), self._hint(request))
+            chain = KeyChain(self._setup.identity.root, self._setup.block_tokens, extra_of_request(request))
+            hint = hint_or_none(request.kv_transfer_params, "kv_transfer_params", self._report)
+            self._planner.begin(name, chain, extra_of_block(request), hint)
             self._requests[name] = request
         keys = self._planner.keys(name, request.all_token_ids)
         if is_new and self._events is not None:
-            self._events.know(request, 0, keys)
+            self._events.track(request, 0, keys)
         computed = computed_tokens // self._setup.block_tokens
         if len(keys) <= computed:
-            self._planner.found(name, computed, computed_tokens)  # nothing beyond it that could be there
+            self._planner.found(name, computed, computed_tokens)  # there is nothing more to look up
             return 0
         present = self._lookups.poll(name, keys, computed, self._planner.hint(name).session)
         if present is None:
@@ -69,7 +69,7 @@ class SchedulerSide:
         return tokens
 
     def allocated(self, request: Any, blocks: list[int], loaded_tokens: int) -> None:
-        """The engine has blocks for the request; those of `loaded_tokens` are to be loaded."""
+        """Records that the engine reserved blocks for the request, and that it wants `loaded_tokens` loaded."""
         name = request.request_id
         if not self._planner.knows(name):
             return
@@ -81,13 +81,13 @@ class SchedulerSide:
             self._lookups.release(found)
 
     def step(self, output: Any) -> Step:
-        """What the workers load and save around this step."""
+        """What the workers load before this step and save after it."""
         may_wait = self._setup.steps_alone and not output.num_scheduled_tokens
         step = Step(loads=self._planner.take_loads(), may_wait=may_wait)
         if self._setup.saves:
             try:
                 self._plan_saves(output, step)
-            except Exception:  # the loads must go on: the engine waits for them
+            except Exception:  # the engine waits for the loads, so they must not be lost
                 self._report.failed("saves could not be planned")
         return step
 
@@ -109,14 +109,15 @@ class SchedulerSide:
             if save is not None:
                 step.saves.append(save)
                 if self._events is not None:
-                    self._events.know(request, save.first, save.keys)
+                    self._events.track(request, save.first, save.keys)
 
     def take_events(self) -> list[Any]:
-        """vLLM's events of blocks that were stored on the server, or removed there."""
+        """vLLM's events for blocks that the server stored or removed."""
         return [] if self._events is None else self._events.take()
 
     def loads_ended(self, requests: set[str], failed_blocks: set[int]) -> None:
-        # Blocks that failed are named with, or before, the end of their load.
+        """Releases the blocks of loads that ended."""
+        # vLLM reports failed blocks together with the end of their load, or earlier.
         if failed_blocks:
             for name in self._holding:
                 self._planner.failed(name, failed_blocks)
@@ -124,9 +125,10 @@ class SchedulerSide:
             self._lookups.release(self._holding.pop(name, Found()))
 
     def finished(self, request: Any) -> None:
-        """The request has ended. One whose load is under way holds its blocks until that has ended too."""
+        """Forgets a request that has ended. If its load is still running, its blocks stay pinned until that
+        ends."""
         hint = self._planner.hint(request.request_id)
-        self._lookups.tell(self._planner.end(request.request_id), hint)
+        self._lookups.hint(self._planner.end(request.request_id), hint)
         self._requests.pop(request.request_id, None)
         self._lookups.forget(request.request_id)
 
@@ -140,13 +142,6 @@ class SchedulerSide:
             self._events.close()
         self._lookups.close()
 
-    def _hint(self, request: Any) -> Hint:
-        try:
-            return hint_of(request.kv_transfer_params)
-        except ValueError as error:
-            self._report.warn(f"kv_transfer_params are not passed on: {error}")
-            return NO_HINT
-
     def _count(self, blocks: int, hits: int) -> None:
         self._report.count("lookups")
         self._report.count("lookup_blocks", blocks)
@@ -155,6 +150,40 @@ class SchedulerSide:
         self._hits += hits
         if self._hits == 0 and self._looked_up - blocks < NEVER_HIT_BLOCKS <= self._looked_up:
             self._report.warn(
-                f"{self._looked_up} blocks were looked up and none was there. Do requests share no prefix, or is "
-                f"the cache {self._setup.cache_name(self._setup.ranks[0])} too small?"
+                f"{self._looked_up} blocks were looked up and none was there. Either requests share no prefix, or "
+                f"the cache {self._setup.cache_name(self._setup.ranks[0])} is too small"
             )
+
+
+def may_be_shared(request: Any) -> bool:
+    """False for prompts given as embeddings: they have no tokens to identify them by."""
+    return request.prompt_embeds is None
+
+
+def extra_of_request(request: Any) -> object:
+    """What all blocks of a vLLM request depend on besides tokens. A LoRA is identified by name and path, because
+    its number differs between processes."""
+    lora = request.lora_request
+    if lora is None and request.cache_salt is None:
+        return None
+    return {"salt": request.cache_salt, "lora": None if lora is None else [lora.lora_name, lora.lora_path]}
+
+
+def extra_of_block(request: Any) -> Extra | None:
+    """The images and sounds in a block, and where they begin in it."""
+    features = [
+        (feature.mm_position.offset, feature.mm_position.length, feature.identifier)
+        for feature in request.mm_features
+    ]
+    if not features:
+        return None
+
+    def extra(begin: int, end: int) -> object:
+        inside = [
+            [identifier, offset - begin]
+            for offset, length, identifier in features
+            if offset < end and begin < offset + length
+        ]
+        return inside or None
+
+    return extra

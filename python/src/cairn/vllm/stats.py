@@ -1,4 +1,4 @@
-"""Counts of a connector, for vLLM's log and its metrics."""
+"""A connector's counters in vLLM's log and metrics."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics, KVConnectorStats
 
-# What `cairn.engine` counts, and what vLLM's metrics say of it.
+# The counters of `cairn.engine`, and their help texts in vLLM's metrics.
 COUNTERS = {
-    "lookups": "Look-ups of prompts",
-    "lookup_blocks": "Blocks that were looked up",
-    "hit_blocks": "Blocks of those that the server had for all ranks",
-    "lookup_failures": "Look-ups that were misses because the server did not answer or refused",
-    "loaded_blocks": "Blocks that came from the server, by rank",
-    "loaded_bytes": "Bytes of them",
-    "load_seconds": "Time of loads, added up over all that ran side by side",
-    "load_failed_blocks": "Blocks that were found and did not come, by rank: they were computed",
-    "saved_blocks": "Blocks that were stored, by rank",
-    "saved_bytes": "Bytes of them",
-    "saves_duplicate_blocks": "Blocks that were there already when they were stored, by rank",
-    "saves_skipped_blocks": "Blocks that were not stored: no room, no answer, or slower than the engine",
+    "lookups": "Prompts looked up",
+    "lookup_blocks": "Blocks looked up",
+    "hit_blocks": "Looked-up blocks that the server had for all ranks",
+    "lookup_failures": "Look-ups that failed because the server did not answer or refused; they count as misses",
+    "loaded_blocks": "Blocks loaded from the server, counted once per rank",
+    "loaded_bytes": "Bytes loaded from the server",
+    "load_seconds": "Seconds spent loading, summed over parallel loads",
+    "load_failed_blocks": "Blocks that were found but not loaded, counted once per rank; the engine computed them",
+    "saved_blocks": "Blocks stored, counted once per rank",
+    "saved_bytes": "Bytes stored",
+    "saves_duplicate_blocks": "Blocks that the server had already when they were stored, counted once per rank",
+    "saves_skipped_blocks": "Blocks not stored: the server had no room, did not answer, or was too slow",
 }
 
 
 class CairnStats(KVConnectorStats):  # type: ignore[misc]
-    """`data`: a number for each name that was counted."""
+    """`data` maps a counter's name to its value."""
 
     data: dict[str, Any]
 

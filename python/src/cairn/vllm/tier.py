@@ -1,16 +1,17 @@
-"""Cairn below vLLM's own tiers: its CPU tier spills here, and is filled from here.
+"""Cairn below vLLM's own tiers: vLLM's CPU tier spills blocks to Cairn and loads them from it.
 
 vllm serve MODEL --kv-transfer-config '{"kv_connector": "OffloadingConnector", "kv_role": "kv_both",
   "kv_connector_extra_config": {"spec_name": "TieringOffloadingSpec", "cpu_bytes_to_use": 10737418240,
   "secondary_tiers": [{"type": "CairnTier", "module_path": "cairn.vllm", "cairn.url": "unix:/run/cairn/socket"}]}}'
 
-A block is what vLLM calls a chunk: the bytes of all its workers, by its own key, whose seed is the same in every
-process unless PYTHONHASHSEED says another.
+A block is what vLLM calls a chunk: the bytes of all its workers, under vLLM's own key. Processes share keys as
+long as they do not set different values of PYTHONHASHSEED.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -29,37 +30,36 @@ from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
 
 from cairn.engine.access import TIMEOUT_S, open_access
-from cairn.engine.identity import Identity, Rank
+from cairn.engine.buffer_store import BufferStore, Pieces
 from cairn.engine.jobs import Jobs
+from cairn.engine.keys import Identity, Rank
 from cairn.engine.options import Options, flat_shape
 from cairn.engine.report import Report
-from cairn.engine.shelf import Pieces, Shelf
 
-# Of each kind: loads never wait behind stores.
+# For loads and for stores each, so that loads never wait behind stores.
 THREADS = 2
-# Stores that have not ended. Over it chunks are not stored: they pin vLLM's memory, and the server is too slow.
+# The most unfinished stores. Beyond it chunks are not stored: they pin vLLM's memory, and the server is too slow.
 MAX_PENDING_STORES = 64
 
 
 @dataclass
 class _Stored:
-    """The last key of a request's that was stored, by group: the parent of the next."""
+    """The last stored key of a request in each group: the parent of the next key."""
 
     last: dict[bytes, bytes] = field(default_factory=dict)
 
 
 class _Lookups(AsyncLookupManager):  # type: ignore[misc]
-    def __init__(self, tier_type: str, shelf: Shelf) -> None:
-        self._shelf = shelf
+    def __init__(self, tier_type: str, blocks: BufferStore) -> None:
+        self._blocks = blocks
         super().__init__(tier_type)
 
     def batch_lookup(self, keys: Sequence[bytes], req_context: ReqContext) -> Iterable[bool]:
-        return self._shelf.each(keys)
+        return self._blocks.each(keys)
 
 
 class CairnTier(SecondaryTierManager):  # type: ignore[misc]
-    """Used by vLLM's scheduler thread alone. Nothing that the server does or fails to do is raised after the
-    start."""
+    """Used by vLLM's scheduler thread only. After the start no failure of the server raises an exception."""
 
     medium: ClassVar[Medium] = Medium.STORAGE
 
@@ -80,14 +80,14 @@ class CairnTier(SecondaryTierManager):  # type: ignore[misc]
         self._client = given.client(TIMEOUT_S)
         config = given.cache_config(flat_shape(self.block_size_bytes))
         access = open_access(self._client, name, config, self.block_size_bytes, report)
-        self._shelf = Shelf(access, self.block_size_bytes, report)
-        self._lookups = _Lookups(tier_type, self._shelf)
+        self._blocks = BufferStore(access, self.block_size_bytes, report)
+        self._lookups = _Lookups(tier_type, self._blocks)
         self._loads: Jobs[list[bool]] = Jobs("cairn-load", THREADS, report)
         self._stores: Jobs[bool] = Jobs("cairn-save", THREADS, report)
         self._jobs: dict[int, TransferJob] = {}
         self._pending_stores = 0
-        tells = enable_kv_events and offloading_spec.kv_events_config.enable_kv_cache_events
-        self._events: list[OffloadingEvent] | None = [] if tells else None
+        publishes = enable_kv_events and offloading_spec.kv_events_config.enable_kv_cache_events
+        self._events: list[OffloadingEvent] | None = [] if publishes else None
 
     def lookup(self, key: bytes, req_context: ReqContext) -> LookupResult:
         found = self._lookups.lookup(key, req_context)
@@ -99,11 +99,11 @@ class CairnTier(SecondaryTierManager):  # type: ignore[misc]
         self._jobs[job_metadata.job_id] = job_metadata
         keys = list(job_metadata.keys)
         store = functools.partial(
-            self._shelf.put, keys, self._chunks(job_metadata), _parents(keys, job_metadata.req_context)
+            self._blocks.put, keys, self._chunks(job_metadata), _parents(keys, job_metadata.req_context)
         )
         if self._pending_stores >= MAX_PENDING_STORES:
             self._report.count("saves_skipped_blocks", len(keys))
-            self._report.warn("blocks are not saved: the server takes them slower than they are computed")
+            self._report.warn("blocks are not saved: the server is slower than the engine")
             store = functools.partial(bool, False)
         self._pending_stores += 1
         self._stores.submit(job_metadata.job_id, store, False)
@@ -111,7 +111,7 @@ class CairnTier(SecondaryTierManager):  # type: ignore[misc]
     def submit_load(self, job_metadata: TransferJob) -> None:
         self._jobs[job_metadata.job_id] = job_metadata
         keys = list(job_metadata.keys)
-        load = functools.partial(self._shelf.get, keys, self._chunks(job_metadata))
+        load = functools.partial(self._blocks.get, keys, self._chunks(job_metadata))
         self._loads.submit(job_metadata.job_id, load, [False] * len(keys))
 
     def get_finished_jobs(self) -> Iterable[JobResult]:
@@ -125,8 +125,8 @@ class CairnTier(SecondaryTierManager):  # type: ignore[misc]
             results.append(self._result(store.number, store.result, store.seconds, len(job.keys)))
         for load in self._loads.take_done():
             job = self._jobs.pop(load.number)
-            came = [key for key, here in zip(job.keys, load.result, strict=True) if here]
-            # Else the scheduler would find them again, and load them again, for ever.
+            came = list(itertools.compress(job.keys, load.result))
+            # Otherwise the scheduler would find and load them again without end.
             missing = [key for key, here in zip(job.keys, load.result, strict=True) if not here]
             self._lookups.mark_miss(missing)
             result = self._result(load.number, all(load.result), load.seconds, len(came))
@@ -157,12 +157,12 @@ class CairnTier(SecondaryTierManager):  # type: ignore[misc]
         self._lookups.shutdown()
         self._loads.close()
         self._stores.close()
-        self._shelf.close()
+        self._blocks.close()
         self._client.close()
 
     def _chunks(self, job: TransferJob) -> list[Pieces]:
-        """The job's memory in the CPU tier, which is pinned until the job has ended."""
-        # Of one piece each; a view of two dimensions gives no row.
+        """The job's memory in the CPU tier, which vLLM pins until the job has ended."""
+        # One piece each; a view of two dimensions cannot be sliced into rows.
         flat = self._primary_kv_view.cast("B")
         size = self.block_size_bytes
         return [[flat[int(chunk) * size : (int(chunk) + 1) * size]] for chunk in job.chunk_ids]
@@ -174,7 +174,8 @@ class CairnTier(SecondaryTierManager):  # type: ignore[misc]
 
 
 def _parents(keys: Sequence[bytes], context: ReqContext) -> list[bytes | None]:
-    """Each key's predecessor in its group, whose number is a key's last four bytes. It only orders eviction."""
+    """Each key's predecessor in its group, which a key's last four bytes name. It only affects the order of
+    eviction."""
     stored = context.get_state(_Stored)
     if stored is None:
         context.set_state(stored := _Stored())

@@ -1,11 +1,11 @@
-"""The connector's part in a worker of vLLM: its blocks to and from the server."""
+"""The connector's part in a vLLM worker: copies its blocks to and from the server."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 from cairn.engine.access import TIMEOUT_S, open_access
-from cairn.engine.identity import Rank
+from cairn.engine.keys import Rank
 from cairn.engine.mover import IDLE_WAIT_S, Mover, Pool
 from cairn.engine.plan import Step
 from cairn.engine.report import Report
@@ -13,7 +13,7 @@ from cairn.vllm.setup import Setup
 
 
 class ShapedPool(Pool, Protocol):
-    """The worker's blocks, and what they are made of."""
+    """The worker's blocks and their shape."""
 
     num_layers: int
     layer_values: int
@@ -23,7 +23,7 @@ class ShapedPool(Pool, Protocol):
 
 
 class WorkerSide:
-    """Used by the worker's thread alone."""
+    """Used by the worker's thread only."""
 
     def __init__(self, setup: Setup, rank: Rank, *, saves: bool, report: Report) -> None:
         self._setup = setup
@@ -36,19 +36,19 @@ class WorkerSide:
         self._may_wait = False  # in this step
 
     def register(self, pool: ShapedPool) -> None:
-        """Opens the rank's cache. Unsupported where its blocks or the cache that is there do not suit."""
+        """Opens the rank's cache. Raises Unsupported if the server refuses it or has one that does not fit."""
         name = self._setup.cache_name(self._rank)
         config = self._setup.cache_config(pool.num_layers, pool.layer_values, pool.dtype_bytes)
         access = open_access(self._client, name, config, pool.block_bytes, self._report, pool.adopt)
         self._mover = Mover(pool, access, self._report)
 
     def fence(self) -> None:
-        """What the engine begins from here on may overwrite blocks that were saved."""
+        """Call before the engine begins work that may overwrite saved blocks."""
         if self._mover is not None:
             self._mover.fence()
 
     def before_step(self, step: Step) -> None:
-        """Before the step's computing begins."""
+        """Call before the step's computation begins."""
         self._may_wait = step.may_wait
         if self._mover is not None:
             self._mover.fence()
@@ -63,7 +63,7 @@ class WorkerSide:
             self._mover.save()
 
     def take_loaded(self) -> set[str]:
-        """Requests whose loads have ended; what of them did not come is named by `take_failed_blocks`."""
+        """The requests whose loads have ended. `take_failed_blocks` names the blocks that did not arrive."""
         done = [] if self._mover is None else self._mover.take_done(IDLE_WAIT_S if self._may_wait else 0.0)
         for _, failed in done:
             self._failed_blocks |= failed

@@ -10,8 +10,8 @@ from unittest import mock
 
 from cairn.client import Client
 from cairn.engine.access import Access
+from cairn.engine.buffer_store import MAX_GAPS, BufferStore
 from cairn.engine.report import Report
-from cairn.engine.shelf import MAX_GAPS, Shelf
 from cairn.engine.store import clear_caches
 from cairn.errors import LeaseLost, NoAnswer, NoCapacity, UnknownCache
 from fake_store import FakeStore
@@ -27,21 +27,21 @@ def block(number: int) -> bytes:
 
 class Shelves(unittest.TestCase):
     def setUp(self) -> None:
-        log = logging.getLogger("cairn.test.shelf")
+        log = logging.getLogger("cairn.test.buffers")
         log.setLevel(logging.CRITICAL)
         self.report = Report(log)
         self.store = FakeStore()
-        self.shelf = Shelf(Access(lambda: self.store, self.report), 8, self.report)
+        self.blocks = BufferStore(Access(lambda: self.store, self.report), 8, self.report)
 
     def put(self, *numbers: int) -> bool:
         keys = [key(number) for number in numbers]
         # In pieces of 3 and 5 bytes.
         blocks = [[memoryview(block(number))[:3], memoryview(block(number))[3:]] for number in numbers]
-        return self.shelf.put(keys, blocks, [None, *keys[:-1]])
+        return self.blocks.put(keys, blocks, [None, *keys[:-1]])
 
     def get(self, *numbers: int) -> list[bytes | None]:
         room = [bytearray(8) for _ in numbers]
-        came = self.shelf.get(
+        came = self.blocks.get(
             [key(number) for number in numbers], [[memoryview(one)[:1], memoryview(one)[1:]] for one in room]
         )
         return [bytes(one) if here else None for one, here in zip(room, came, strict=True)]
@@ -54,7 +54,7 @@ class Shelves(unittest.TestCase):
         self.assertEqual((counts["saved_blocks"], counts["loaded_blocks"], counts["loaded_bytes"]), (2, 2, 16))
 
     def test_so_are_they_where_two_threads_share_a_copy(self) -> None:
-        with mock.patch("cairn.engine.helper.SHARED_BYTES", 0):
+        with mock.patch("cairn.engine.copy_helper.SHARED_BYTES", 0):
             self.assertTrue(self.put(1, 2, 3))
             self.assertEqual(self.store.held, {key(number): block(number) for number in (1, 2, 3)})
             self.assertEqual(self.get(1, 2, 3, 4), [block(1), block(2), block(3), None])
@@ -62,14 +62,14 @@ class Shelves(unittest.TestCase):
     def test_what_lies_behind_a_gap_is_found_too(self) -> None:
         self.put(1, 2, 4, 6)
         keys = [key(number) for number in range(1, 8)]
-        self.assertEqual(self.shelf.prefix(keys), 2)
-        self.assertEqual(self.shelf.each(keys), [True, True, False, True, False, True, False])
+        self.assertEqual(self.blocks.prefix(keys), 2)
+        self.assertEqual(self.blocks.each(keys), [True, True, False, True, False, True, False])
         self.assertEqual(self.get(1, 3, 6), [block(1), None, block(6)])
         self.assertEqual(self.report.take()["load_failed_blocks"], 1)
 
     def test_not_behind_any_number_of_gaps(self) -> None:
         self.put(MAX_GAPS)
-        found = self.shelf.each([key(number) for number in range(MAX_GAPS + 1)])
+        found = self.blocks.each([key(number) for number in range(MAX_GAPS + 1)])
         self.assertEqual(found, [False] * (MAX_GAPS + 1))
 
     def test_nothing_that_the_server_does_is_raised(self) -> None:
@@ -79,7 +79,7 @@ class Shelves(unittest.TestCase):
                 self.store.fails = error
                 self.assertFalse(self.put(2))
                 self.assertEqual(self.get(1), [None])
-                self.assertEqual(self.shelf.prefix([key(1)]), 0)
+                self.assertEqual(self.blocks.prefix([key(1)]), 0)
 
     def test_what_was_read_under_a_lost_lease_did_not_come(self) -> None:
         self.put(1)
@@ -88,7 +88,7 @@ class Shelves(unittest.TestCase):
 
     def test_slots_are_given_up_whatever_becomes_of_them(self) -> None:
         self.assertTrue(self.put(1))
-        self.assertFalse(self.shelf.put([key(2)], [[memoryview(b"short")]], [None]))
+        self.assertFalse(self.blocks.put([key(2)], [[memoryview(b"short")]], [None]))
         self.assertEqual(self.store.released, 2)
 
     def test_a_lease_that_is_lost_before_the_commit_stores_nothing(self) -> None:

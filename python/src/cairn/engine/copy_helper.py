@@ -1,4 +1,4 @@
-"""A second thread for large copies: one core does not fill the memory's bandwidth."""
+"""A second thread for large copies: one core does not use the memory's whole bandwidth."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 from cairn._forks import in_each_child
 
-# Smaller ones are copied by one thread in a quarter of a millisecond: to have another begin takes a fifth of that.
+# One thread copies less than this in a quarter of a millisecond. Starting a second one takes a fifth of that.
 SHARED_BYTES = 2 << 20
 
 
-class Helper:
-    """Safe from several threads; those that copy at once have one helper between them."""
+class CopyHelper:
+    """Safe from several threads. Simultaneous copies share one helper thread."""
 
     def __init__(self) -> None:
         self._begin()
@@ -27,9 +27,9 @@ class Helper:
         self._thread = ThreadPoolExecutor(1, "cairn-copy", self._begun)
 
     def share(self, copy: Callable[[int], None], parts: int, size_bytes: int) -> None:
-        """Copies each of the parts, which are `size_bytes` together. When this returns or raises nobody copies any
-        more. Each thread takes the next part when it is done with one: an engine's own processes, which wait in a
-        loop, may leave the helper half a core."""
+        """Calls `copy(part)` for each part, on this thread and the helper; the parts have `size_bytes` together.
+        No copy runs any more when this returns or raises. Each thread takes the next part when it is done with
+        one, because busy processes of the engine may leave the helper only half a core."""
         left, taking = iter(range(parts)), threading.Lock()
 
         def some() -> None:
@@ -44,12 +44,12 @@ class Helper:
             some()
             return
         if self._native_id is not None:
-            _send_elsewhere(self._native_id)
+            _move_off_this_core(self._native_id)
         helped = self._thread.submit(some)
         try:
             some()
         finally:
-            # It has not begun where it is busy with another's copy: then all is done here.
+            # If the helper is busy with another copy it has not begun, and this thread did everything.
             if not helped.cancel():
                 helped.result()
 
@@ -60,10 +60,10 @@ class Helper:
         self._native_id = threading.get_native_id()
 
 
-def _send_elsewhere(thread: int) -> None:
-    """Keeps a thread of this process off the core that the caller runs on. Where an engine's processes wait in
-    loops no core is idle, and the kernel wakes the helper on its waker's: the two then copy in turn."""
-    with contextlib.suppress(AttributeError, OSError):  # another system, or one that forbids it
+def _move_off_this_core(thread: int) -> None:
+    """Keeps a thread of this process off the caller's core. If an engine's processes wait in busy loops, no core
+    is idle and the kernel wakes the helper on the caller's core, where the two would take turns."""
+    with contextlib.suppress(AttributeError, OSError):  # not Linux, or not permitted
         here = ctypes.CDLL(None).sched_getcpu()
         others = os.sched_getaffinity(0) - {here}
         if others:

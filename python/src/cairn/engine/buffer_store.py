@@ -1,6 +1,6 @@
-"""Blocks by key between a store and an engine's buffers, for engines that call from threads of their own.
+"""Copies blocks by key between a store and an engine's buffers, for engines that call from their own threads.
 
-Nothing here raises: what the server does not do, or not in time, is a block that was not stored or did not come.
+Nothing here raises. If the server fails or is too slow, a block counts as not stored or not found.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from cairn.engine.access import Access
-from cairn.engine.helper import Helper
+from cairn.engine.copy_helper import CopyHelper
 from cairn.engine.hints import NO_HINT, Hint
 from cairn.engine.report import Report
 from cairn.engine.store import Row
@@ -18,39 +18,41 @@ from cairn.errors import CairnError, Refused
 
 T = TypeVar("T")
 
-# The memory of one block, in as many pieces as the engine has it in; the pieces' bytes in order are the block's.
+# One block's memory in the engine, in one or more pieces. The pieces end to end are the block's bytes.
 Pieces = Sequence[memoryview]
 
-# A server is asked for prefixes. Behind a block that is missing it is asked again, for so many of them.
+# The server answers for prefixes only. After a missing block it is asked again for the rest, at most this often.
 MAX_GAPS = 8
 
 
-class Shelf:
+class BufferStore:
     """Safe from several threads."""
 
     def __init__(self, access: Access, block_bytes: int, report: Report) -> None:
         self.block_bytes = block_bytes
         self._access = access
         self._report = report
-        self._helper = Helper()
+        self._helper = CopyHelper()
 
     def prefix(self, keys: Sequence[bytes]) -> int:
-        """How many of the first `keys` are there. Nothing keeps them there."""
-        return self._soft("look-up", 0, lambda: self._access.use(lambda store: store.has(keys))) if keys else 0
+        """How many of the first `keys` exist. They are not pinned."""
+        return self._guard("look-up", 0, lambda: self._access.use(lambda store: store.has(keys))) if keys else 0
 
     def each(self, keys: Sequence[bytes], max_gaps: int = MAX_GAPS) -> list[bool]:
-        """Which are there. Behind `max_gaps` that are not, none is found."""
-        return self._over_gaps(keys, lambda begin: self.prefix(keys[begin:]), max_gaps)
+        """Which keys exist. After `max_gaps` missing ones, the rest count as missing."""
+        return over_gaps(len(keys), lambda begin: self.prefix(keys[begin:]), max_gaps)
 
     def get(self, keys: Sequence[bytes], blocks: Sequence[Pieces]) -> list[bool]:
-        """Copies blocks into the engine's memory; which of them came. What did not come may have been written to
-        in part."""
+        """Copies blocks into the engine's memory and returns which of them arrived. The memory of a block that did
+        not arrive may be partly overwritten."""
         began = time.monotonic()
-        came = self._over_gaps(keys, lambda begin: self._get_prefix(keys[begin:], blocks[begin:]))
-        self._report.count("loaded_blocks", sum(came))
-        self._report.count("loaded_bytes", sum(came) * self.block_bytes)
-        self._report.count("load_seconds", time.monotonic() - began)
-        self._report.count("load_failed_blocks", len(came) - sum(came))
+        came = over_gaps(len(keys), lambda begin: self._get_prefix(keys[begin:], blocks[begin:]))
+        self._report.loaded(
+            blocks=sum(came),
+            failed_blocks=len(came) - sum(came),
+            block_bytes=self.block_bytes,
+            seconds=time.monotonic() - began,
+        )
         return came
 
     def put(
@@ -60,7 +62,7 @@ class Shelf:
         parents: Sequence[bytes | None],
         hint: Hint = NO_HINT,
     ) -> bool:
-        """Stores blocks, all or none of them."""
+        """Stores blocks, all or none. Returns whether they are stored."""
 
         def put() -> int:
             if not len(keys) == len(blocks) == len(parents):
@@ -75,17 +77,15 @@ class Shelf:
             finally:
                 write.release()
 
-        new = self._soft("save", -1, put) if keys else 0
+        new = self._guard("save", -1, put) if keys else 0
         if new < 0:
             self._report.count("saves_skipped_blocks", len(keys))
             return False
-        self._report.count("saved_blocks", new)
-        self._report.count("saved_bytes", new * self.block_bytes)
-        self._report.count("saves_duplicate_blocks", len(keys) - new)
+        self._report.saved(blocks=new, duplicate_blocks=len(keys) - new, block_bytes=self.block_bytes)
         return True
 
     def close(self) -> None:
-        """Nothing is copied any more."""
+        """Waits for the copies that run."""
         self._helper.close()
 
     def _copy(self, copy: Callable[[Row, Pieces], None], rows: Sequence[Row], blocks: Sequence[Pieces]) -> None:
@@ -103,21 +103,9 @@ class Shelf:
                 raise
             return len(rows)
 
-        return self._soft("load", 0, get)
+        return self._guard("load", 0, get)
 
-    def _over_gaps(
-        self, keys: Sequence[bytes], prefix: Callable[[int], int], max_gaps: int = MAX_GAPS
-    ) -> list[bool]:
-        """`prefix` says how many from an index on are there."""
-        there = [False] * len(keys)
-        begin = gaps = 0
-        while begin < len(keys) and gaps < max_gaps:
-            end = begin + prefix(begin)
-            there[begin:end] = [True] * (end - begin)
-            begin, gaps = end + 1, gaps + 1
-        return there
-
-    def _soft(self, what: str, otherwise: T, act: Callable[[], T]) -> T:
+    def _guard(self, what: str, fallback: T, act: Callable[[], T]) -> T:
         try:
             return act()
         except Refused as error:
@@ -126,30 +114,42 @@ class Shelf:
             self._report.warn(f"a {what} failed: {error}")
         except Exception:
             self._report.failed(f"a {what} failed")
-        return otherwise
+        return fallback
+
+
+def over_gaps(count: int, prefix: Callable[[int], int], max_gaps: int = MAX_GAPS) -> list[bool]:
+    """Which of `count` blocks exist. `prefix` returns how many exist in a row from an index on; it is called again
+    after each missing block, until `max_gaps` are missing."""
+    there = [False] * count
+    begin = gaps = 0
+    while begin < count and gaps < max_gaps:
+        end = begin + prefix(begin)
+        there[begin:end] = [True] * (end - begin)
+        begin, gaps = end + 1, gaps + 1
+    return there
 
 
 def _gather(row: Row, pieces: Pieces) -> None:
     at = 0
     for piece in pieces:
-        _copy(row[at : at + piece.nbytes], piece)
+        _copy_bytes(row[at : at + piece.nbytes], piece)
         at += piece.nbytes
-    assert at == row.nbytes, "the pieces of a block are not the block"
+    assert at == row.nbytes, "the pieces do not have the size of the block"
 
 
 def _scatter(row: Row, pieces: Pieces) -> None:
     at = 0
     for piece in pieces:
-        _copy(piece, row[at : at + piece.nbytes])
+        _copy_bytes(piece, row[at : at + piece.nbytes])
         at += piece.nbytes
-    assert at == row.nbytes, "the pieces of a block are not the block"
+    assert at == row.nbytes, "the pieces do not have the size of the block"
 
 
-def _copy(to: memoryview, source: memoryview) -> None:
+def _copy_bytes(to: memoryview, source: memoryview) -> None:
     try:
         import numpy
     except ImportError:
         to.cast("B")[:] = source.cast("B")
     else:
-        # Other threads run meanwhile, which a memoryview's own copy does not let them.
+        # numpy releases the interpreter's lock during the copy; a memoryview does not.
         numpy.copyto(numpy.frombuffer(to, numpy.uint8), numpy.frombuffer(source, numpy.uint8))
