@@ -11,14 +11,9 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from cairn._forks import in_each_child, notice_fork
+from cairn._verbs import Verbs
 from cairn.address import parse_address, token_from
-from cairn.calls import agents as _agents
-from cairn.calls import async_verb as verb
-from cairn.calls import caches as _caches
-from cairn.calls import keys as _keys
-from cairn.calls import life as _life
-from cairn.calls import movement as _movement
-from cairn.calls import service as _service
+from cairn.calls import service
 from cairn.client import MAX_KEPT
 from cairn.errors import NoAnswer, TimedOut, WrongArgument
 from cairn.http import (
@@ -101,7 +96,7 @@ class _Stream:
             os.dup2(nothing.fileno(), made.fileno(), inheritable=False)
 
 
-class AsyncClient:
+class AsyncClient(Verbs):
     """`Client` for asyncio, with the same parameters, methods and errors; await each method. All tasks of one
     event loop may share it. It can move to another loop after that one has ended, and works in a forked child.
     `export` returns no open files: to map a tier, use `TierView` with a `Client`.
@@ -155,7 +150,7 @@ class AsyncClient:
         self, *, cache: str | None = None, after: int | None = None, silence_s: float | None = None
     ) -> AsyncIterator[Event]:
         """Like `Client.events`."""
-        request = _service.events(cache=cache, after=after).request
+        request = service.events(cache=cache, after=after).request
         try:
             stream = await asyncio.wait_for(self._connect(), self.timeout)
             with contextlib.closing(stream):
@@ -256,70 +251,3 @@ class AsyncClient:
 
     def _head(self, request: Request) -> memoryview:
         return head_of(request, self._address.host, self._token)
-
-    healthy = verb(_service.healthy)
-    ready = verb(_service.ready)
-    system = verb(_service.system)
-    metrics = verb(_service.metrics)
-    openapi = verb(_service.openapi)
-
-    make_cache = verb(_caches.make_cache)
-    caches = verb(_caches.caches)
-    cache = verb(_caches.cache)
-    drop_cache = verb(_caches.drop_cache)
-    change_cache = verb(_caches.change_cache)
-    leases = verb(_caches.leases)
-    pending = verb(_caches.pending)
-    miss_ratio = verb(_caches.miss_ratio)
-    evict = verb(_caches.evict)
-    clear = verb(_caches.clear)
-    blocks = verb(_caches.blocks)
-    export = verb(_caches.export)
-    metadata = verb(_caches.metadata)
-    set_metadata = verb(_caches.set_metadata)
-
-    match = verb(_life.match)
-    match_tokens = verb(_life.match_tokens)
-    allocate = verb(_life.allocate)
-    write_slot = verb(_life.write_slot)
-    commit = verb(_life.commit)
-    renew = verb(_life.renew)
-    release = verb(_life.release)
-    hint = verb(_life.hint)
-
-    put = verb(_keys.put)
-    get = verb(_keys.get)
-    has = verb(_keys.has)
-    delete = verb(_keys.delete)
-    read = verb(_keys.read)
-    write = verb(_keys.write)
-
-    transfer = verb(_movement.transfer)
-    transfers = verb(_movement.transfers)
-    drain = verb(_movement.drain)
-    transfer_state = verb(_movement.transfer_state)
-    cancel_transfer = verb(_movement.cancel_transfer)
-    snapshots = verb(_movement.snapshots)
-    make_snapshot = verb(_movement.make_snapshot)
-    restore_snapshot = verb(_movement.restore_snapshot)
-    drop_snapshot = verb(_movement.drop_snapshot)
-    join_group = verb(_movement.join_group)
-    groups = verb(_movement.groups)
-    group = verb(_movement.group)
-    leave_group = verb(_movement.leave_group)
-    send = verb(_movement.send)
-    recv = verb(_movement.recv)
-    broadcast = verb(_movement.broadcast)
-    all_gather = verb(_movement.all_gather)
-    agree = verb(_movement.agree)
-    all_reduce = verb(_movement.all_reduce)
-
-    put_agent = verb(_agents.put_agent)
-    agents = verb(_agents.agents)
-    agent = verb(_agents.agent)
-    drop_agent = verb(_agents.drop_agent)
-    load = verb(_agents.load)
-    store = verb(_agents.store)
-    devices = verb(_agents.devices)
-    empty_device_cache = verb(_agents.empty_device_cache)
-    reset_device_peaks = verb(_agents.reset_device_peaks)

@@ -12,14 +12,9 @@ from types import TracebackType
 from typing import TypeVar
 
 from cairn._forks import in_each_child, notice_fork
+from cairn._verbs import Verbs
 from cairn.address import parse_address, token_from
-from cairn.calls import agents as _agents
-from cairn.calls import caches as _caches
-from cairn.calls import keys as _keys
-from cairn.calls import life as _life
-from cairn.calls import movement as _movement
-from cairn.calls import service as _service
-from cairn.calls import verb
+from cairn.calls import service
 from cairn.connection import Connection, connect
 from cairn.errors import NoAnswer, TimedOut
 from cairn.http import Call, Request, Response, head_of, may_send_again, read_answer
@@ -32,7 +27,7 @@ T = TypeVar("T")
 MAX_KEPT = 16
 
 
-class Client:
+class Client(Verbs):
     """The API of one server. Safe from several threads: each call uses its own connection. Idle connections are
     kept; after a server's restart, and in a forked child, the client opens new ones. It can be pickled, token
     included.
@@ -86,7 +81,7 @@ class Client:
         """Yields events of one cache, or of all, from now on, or those after the event with id `after`. Raises
         NoAnswer if the server ends the stream or sends nothing for `silence_s` seconds (None: waits without
         limit). Pass the last event's id as `after` to resume."""
-        request = _service.events(cache=cache, after=after).request
+        request = service.events(cache=cache, after=after).request
         deadline = time.monotonic() + self.timeout
         connection = self._connect(deadline)
         with contextlib.closing(connection):
@@ -152,70 +147,3 @@ class Client:
                 self._kept.append(connection)
                 return
         connection.close()
-
-    healthy = verb(_service.healthy)
-    ready = verb(_service.ready)
-    system = verb(_service.system)
-    metrics = verb(_service.metrics)
-    openapi = verb(_service.openapi)
-
-    make_cache = verb(_caches.make_cache)
-    caches = verb(_caches.caches)
-    cache = verb(_caches.cache)
-    drop_cache = verb(_caches.drop_cache)
-    change_cache = verb(_caches.change_cache)
-    leases = verb(_caches.leases)
-    pending = verb(_caches.pending)
-    miss_ratio = verb(_caches.miss_ratio)
-    evict = verb(_caches.evict)
-    clear = verb(_caches.clear)
-    blocks = verb(_caches.blocks)
-    export = verb(_caches.export)
-    metadata = verb(_caches.metadata)
-    set_metadata = verb(_caches.set_metadata)
-
-    match = verb(_life.match)
-    match_tokens = verb(_life.match_tokens)
-    allocate = verb(_life.allocate)
-    write_slot = verb(_life.write_slot)
-    commit = verb(_life.commit)
-    renew = verb(_life.renew)
-    release = verb(_life.release)
-    hint = verb(_life.hint)
-
-    put = verb(_keys.put)
-    get = verb(_keys.get)
-    has = verb(_keys.has)
-    delete = verb(_keys.delete)
-    read = verb(_keys.read)
-    write = verb(_keys.write)
-
-    transfer = verb(_movement.transfer)
-    transfers = verb(_movement.transfers)
-    drain = verb(_movement.drain)
-    transfer_state = verb(_movement.transfer_state)
-    cancel_transfer = verb(_movement.cancel_transfer)
-    snapshots = verb(_movement.snapshots)
-    make_snapshot = verb(_movement.make_snapshot)
-    restore_snapshot = verb(_movement.restore_snapshot)
-    drop_snapshot = verb(_movement.drop_snapshot)
-    join_group = verb(_movement.join_group)
-    groups = verb(_movement.groups)
-    group = verb(_movement.group)
-    leave_group = verb(_movement.leave_group)
-    send = verb(_movement.send)
-    recv = verb(_movement.recv)
-    broadcast = verb(_movement.broadcast)
-    all_gather = verb(_movement.all_gather)
-    agree = verb(_movement.agree)
-    all_reduce = verb(_movement.all_reduce)
-
-    put_agent = verb(_agents.put_agent)
-    agents = verb(_agents.agents)
-    agent = verb(_agents.agent)
-    drop_agent = verb(_agents.drop_agent)
-    load = verb(_agents.load)
-    store = verb(_agents.store)
-    devices = verb(_agents.devices)
-    empty_device_cache = verb(_agents.empty_device_cache)
-    reset_device_peaks = verb(_agents.reset_device_peaks)

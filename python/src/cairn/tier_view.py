@@ -207,7 +207,7 @@ class WriteBlocks(_LeasedBlocks):
             for handle, key, last in zip(self.handles, keys, before, strict=True)
         ]
         committed = self._cache.client.commit(
-            *(self._cache.name, lease.lease, blocks), release=True, reuse=reuse, session=session
+            self._cache.name, lease.lease, blocks, release=True, reuse=reuse, session=session
         )
         self._keeper.ended(lease)
         self._lease, self.handles = None, []

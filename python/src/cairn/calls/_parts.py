@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from cairn.decode import decode, encode
 from cairn.errors import BadAnswer
 from cairn.http import Buffer, Call, Request, Response, flat
-from cairn.model import Reuse
+from cairn.model import Reuse, Transfer
 
 T = TypeVar("T")
 
@@ -79,6 +79,11 @@ def post(
     if body is None:
         return Call(Request("POST", target, headers, (), idempotent), read)
     return Call(Request("POST", target, (JSON, *headers), (_json(body),), idempotent), read, (wait_ms or 0) / 1000)
+
+
+def transfer(target: str, wait_ms: int | None, **given: object) -> Call[Transfer]:
+    """Starts a transfer with those fields that are not None. The server answers after `wait_ms` at the latest."""
+    return post(target, fields(**given, wait_ms=wait_ms), into(Transfer), wait_ms=wait_ms)
 
 
 def put(target: str, body: dict[str, Any], read: Callable[[Response], T]) -> Call[T]:

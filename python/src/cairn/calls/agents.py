@@ -61,8 +61,8 @@ def load(
 ) -> Call[Transfer]:
     """Copies the blocks of `keys`, from any tier, into an agent's `blocks` (one index for each key). Waits at most
     `wait_ms` for the end; `transfer_state` reports what happens after that."""
-    body = parts.fields(keys=[key_hex(key) for key in keys], agent=agent, blocks=list(blocks), wait_ms=wait_ms)
-    return parts.post(target("v1", "caches", cache, "load"), body, parts.into(Transfer), wait_ms=wait_ms)
+    path, names = target("v1", "caches", cache, "load"), [key_hex(key) for key in keys]
+    return parts.transfer(path, wait_ms, keys=names, agent=agent, blocks=list(blocks))
 
 
 def store(
@@ -77,12 +77,9 @@ def store(
 ) -> Call[Transfer]:
     """Stores an agent's `blocks` (indices) under `keys`. Without `parents` the keys are one prefix. Waits at most
     `wait_ms` for the end."""
-    body = parts.fields(
-        keys=[key_hex(key) for key in keys], agent=agent, blocks=list(blocks), tier=tier, wait_ms=wait_ms
-    )
-    if parents is not None:
-        body["parents"] = [None if parent is None else key_hex(parent) for parent in parents]
-    return parts.post(target("v1", "caches", cache, "store"), body, parts.into(Transfer), wait_ms=wait_ms)
+    path, names = target("v1", "caches", cache, "store"), [key_hex(key) for key in keys]
+    before = None if parents is None else [None if one is None else key_hex(one) for one in parents]
+    return parts.transfer(path, wait_ms, keys=names, parents=before, agent=agent, blocks=list(blocks), tier=tier)
 
 
 def devices() -> Call[list[DeviceMemory]]:

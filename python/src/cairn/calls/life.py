@@ -135,7 +135,13 @@ def write_slot(
     """Writes an allocated slot over HTTP: a whole block in canonical order, or one piece of it (`layer`,
     `outer`)."""
     where = target(
-        *("v1", "caches", cache, "slots", handle.tier, str(handle.slot), "data"),
+        "v1",
+        "caches",
+        cache,
+        "slots",
+        handle.tier,
+        str(handle.slot),
+        "data",
         query={"generation": handle.generation, "lease": lease, "layer": layer, "outer": outer},
     )
     return parts.put_bytes(where, data, parts.nothing)

@@ -6,7 +6,7 @@ A `wait_ms` is the longest time the server waits for the end of a transfer befor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from cairn.calls import _parts as parts
 from cairn.http import Call, target
@@ -24,16 +24,8 @@ def transfer(
     wait_ms: int | None = None,
 ) -> Call[Transfer]:
     """Copies or moves blocks to the tier `to`, from this cache or from `from_cache`."""
-    body = parts.fields(
-        keys=[key_hex(key) for key in keys],
-        to=to,
-        mode=mode,
-        from_cache=from_cache,
-        priority=priority,
-        wait_ms=wait_ms,
-    )
-    path = target("v1", "caches", cache, "transfers")
-    return parts.post(path, body, parts.into(Transfer), wait_ms=wait_ms)
+    path, names = target("v1", "caches", cache, "transfers"), [key_hex(key) for key in keys]
+    return parts.transfer(path, wait_ms, keys=names, to=to, mode=mode, from_cache=from_cache, priority=priority)
 
 
 def transfers(
@@ -46,8 +38,7 @@ def transfers(
 
 def drain(cache: str, *, to: Tier | None = None, wait_ms: int | None = None) -> Call[Transfer]:
     """A transfer that is done once every block committed before it is in the tier `to`, by default the lowest."""
-    path = target("v1", "caches", cache, "drain")
-    return parts.post(path, parts.fields(to=to, wait_ms=wait_ms), parts.into(Transfer), wait_ms=wait_ms)
+    return parts.transfer(target("v1", "caches", cache, "drain"), wait_ms, to=to)
 
 
 def transfer_state(transfer: str, *, wait_ms: int | None = None) -> Call[Transfer]:
@@ -68,18 +59,15 @@ def snapshots(cache: str) -> Call[list[Snapshot]]:
 
 def make_snapshot(cache: str, name: str, *, compress: bool = False, wait_ms: int | None = None) -> Call[Transfer]:
     """Saves every block of a cache to a file on the server."""
-    body = parts.fields(name=name, compress=compress, wait_ms=wait_ms)
-    path = target("v1", "caches", cache, "snapshots")
-    return parts.post(path, body, parts.into(Transfer), wait_ms=wait_ms)
+    return parts.transfer(target("v1", "caches", cache, "snapshots"), wait_ms, name=name, compress=compress)
 
 
 def restore_snapshot(
     cache: str, name: str, *, partial: bool = False, wait_ms: int | None = None
 ) -> Call[Transfer]:
     """Restores a snapshot's blocks into free slots. With `partial` it restores as many as there is room for."""
-    body = parts.fields(partial=partial, wait_ms=wait_ms)
     path = target("v1", "caches", cache, "snapshots", name, "restore")
-    return parts.post(path, body, parts.into(Transfer), wait_ms=wait_ms)
+    return parts.transfer(path, wait_ms, partial=partial)
 
 
 def drop_snapshot(cache: str, name: str) -> Call[None]:
@@ -112,7 +100,7 @@ def leave_group(name: str) -> Call[None]:
 
 def send(group: str, cache: str, keys: Sequence[Key], peer: int, *, wait_ms: int | None = None) -> Call[Transfer]:
     """Sends blocks to the rank `peer`, which must call `recv`."""
-    return _share(group, "send", cache, keys, wait_ms, {"peer": peer})
+    return _share(group, "send", cache, keys, wait_ms, peer=peer)
 
 
 def recv(
@@ -125,7 +113,7 @@ def recv(
     wait_ms: int | None = None,
 ) -> Call[Transfer]:
     """Receives blocks from the rank `peer`, which must call `send`."""
-    return _share(group, "recv", cache, keys, wait_ms, {"peer": peer, "tier": tier})
+    return _share(group, "recv", cache, keys, wait_ms, peer=peer, tier=tier)
 
 
 def broadcast(
@@ -138,19 +126,19 @@ def broadcast(
     wait_ms: int | None = None,
 ) -> Call[Transfer]:
     """Copies the blocks of the rank `root` to every rank."""
-    return _share(group, "broadcast", cache, keys, wait_ms, {"root": root, "tier": tier})
+    return _share(group, "broadcast", cache, keys, wait_ms, root=root, tier=tier)
 
 
 def all_gather(
     group: str, cache: str, keys: Sequence[Key], *, tier: Tier | None = None, wait_ms: int | None = None
 ) -> Call[Transfer]:
     """Copies those of `keys` that any rank holds to every rank."""
-    return _share(group, "all_gather", cache, keys, wait_ms, {"tier": tier})
+    return _share(group, "all_gather", cache, keys, wait_ms, tier=tier)
 
 
 def agree(group: str, cache: str, keys: Sequence[Key], *, wait_ms: int | None = None) -> Call[Transfer]:
     """Finds the longest prefix that every rank holds; the transfer's `agreed_blocks` is its length."""
-    return _share(group, "agree", cache, keys, wait_ms, {})
+    return _share(group, "agree", cache, keys, wait_ms)
 
 
 def all_reduce(
@@ -161,12 +149,11 @@ def all_reduce(
 
     op: "sum", "min" or "max". values: the same number of integers on every rank, each between -2**53 and 2**53.
     """
-    body = parts.fields(values=list(values), op=op, wait_ms=wait_ms)
-    return parts.post(target("v1", "groups", group, "all_reduce"), body, parts.into(Transfer), wait_ms=wait_ms)
+    return parts.transfer(target("v1", "groups", group, "all_reduce"), wait_ms, values=list(values), op=op)
 
 
 def _share(
-    group: str, verb: str, cache: str, keys: Sequence[Key], wait_ms: int | None, more: dict[str, Any]
+    group: str, verb: str, cache: str, keys: Sequence[Key], wait_ms: int | None, **more: object
 ) -> Call[Transfer]:
-    body = parts.fields(cache=cache, keys=[key_hex(key) for key in keys], wait_ms=wait_ms, **more)
-    return parts.post(target("v1", "groups", group, verb), body, parts.into(Transfer), wait_ms=wait_ms)
+    path, names = target("v1", "groups", group, verb), [key_hex(key) for key in keys]
+    return parts.transfer(path, wait_ms, cache=cache, keys=names, **more)

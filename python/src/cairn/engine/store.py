@@ -103,7 +103,7 @@ class _HttpWrite:
 
     def commit(self, keys: Sequence[bytes], parents: Sequence[bytes | None], hint: Hint = NO_HINT) -> int:
         answer = self._client.write(
-            *(self._cache, keys, list(self.rows)), parents=parents, reuse=hint.reuse, session=hint.session
+            self._cache, keys, list(self.rows), parents=parents, reuse=hint.reuse, session=hint.session
         )
         return sum(one.status == "committed" for one in answer.blocks)
 

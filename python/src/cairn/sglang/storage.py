@@ -218,7 +218,9 @@ class CairnStorage(HiCacheStorage):  # type: ignore[misc]
             named = f"{self._options.cache}.{self._rank(pool).label}"
             return named if pool == KV else f"{named}.{pool}"
         identity = identity_of(
-            *(self._config, self._pools[pool], pool),
+            self._config,
+            self._pools[pool],
+            pool,
             in_place=self._is_in_place(pool),
             pool_page_bytes=self._page_bytes(pool),
         )

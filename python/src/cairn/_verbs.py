@@ -1,0 +1,147 @@
+"""The methods that both clients have, one for each call of the API."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+
+from cairn.calls import agents as _agents
+from cairn.calls import caches as _caches
+from cairn.calls import keys as _keys
+from cairn.calls import life as _life
+from cairn.calls import movement as _movement
+from cairn.calls import service as _service
+from cairn.http import Call
+
+if TYPE_CHECKING:
+    from cairn.aio import AsyncClient
+    from cairn.client import Client
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Verb(Generic[P, T]):
+    """A method that performs the call that `make` returns, with the parameters and the docstring of `make`."""
+
+    def __init__(self, make: Callable[P, Call[T]]) -> None:
+        self.make = make
+
+    if TYPE_CHECKING:  # at run time `Verbs` replaces each Verb by a function
+
+        @overload
+        def __get__(self, client: None, owner: object) -> Callable[..., Any]: ...
+
+        @overload
+        def __get__(self, client: Client, owner: type[Client]) -> Callable[P, T]: ...
+
+        @overload
+        def __get__(self, client: AsyncClient, owner: type[AsyncClient]) -> Callable[P, Awaitable[T]]: ...
+
+        def __get__(self, client: object, owner: object) -> Any: ...
+
+
+class Verbs:
+    """The base class of both clients. A client's own `perform` decides whether its methods are coroutines."""
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if Verbs not in cls.__bases__:
+            return  # a subclass of a client keeps the methods that it overrides
+        is_async = inspect.iscoroutinefunction(vars(cls)["perform"])
+        for name, verb in vars(Verbs).items():
+            if isinstance(verb, Verb):
+                setattr(cls, name, _async_method(verb.make) if is_async else _method(verb.make))
+
+    healthy = Verb(_service.healthy)
+    ready = Verb(_service.ready)
+    system = Verb(_service.system)
+    metrics = Verb(_service.metrics)
+    openapi = Verb(_service.openapi)
+
+    make_cache = Verb(_caches.make_cache)
+    caches = Verb(_caches.caches)
+    cache = Verb(_caches.cache)
+    drop_cache = Verb(_caches.drop_cache)
+    change_cache = Verb(_caches.change_cache)
+    leases = Verb(_caches.leases)
+    pending = Verb(_caches.pending)
+    miss_ratio = Verb(_caches.miss_ratio)
+    evict = Verb(_caches.evict)
+    clear = Verb(_caches.clear)
+    blocks = Verb(_caches.blocks)
+    export = Verb(_caches.export)
+    metadata = Verb(_caches.metadata)
+    set_metadata = Verb(_caches.set_metadata)
+
+    match = Verb(_life.match)
+    match_tokens = Verb(_life.match_tokens)
+    allocate = Verb(_life.allocate)
+    write_slot = Verb(_life.write_slot)
+    commit = Verb(_life.commit)
+    renew = Verb(_life.renew)
+    release = Verb(_life.release)
+    hint = Verb(_life.hint)
+
+    put = Verb(_keys.put)
+    get = Verb(_keys.get)
+    has = Verb(_keys.has)
+    delete = Verb(_keys.delete)
+    read = Verb(_keys.read)
+    write = Verb(_keys.write)
+
+    transfer = Verb(_movement.transfer)
+    transfers = Verb(_movement.transfers)
+    drain = Verb(_movement.drain)
+    transfer_state = Verb(_movement.transfer_state)
+    cancel_transfer = Verb(_movement.cancel_transfer)
+    snapshots = Verb(_movement.snapshots)
+    make_snapshot = Verb(_movement.make_snapshot)
+    restore_snapshot = Verb(_movement.restore_snapshot)
+    drop_snapshot = Verb(_movement.drop_snapshot)
+    join_group = Verb(_movement.join_group)
+    groups = Verb(_movement.groups)
+    group = Verb(_movement.group)
+    leave_group = Verb(_movement.leave_group)
+    send = Verb(_movement.send)
+    recv = Verb(_movement.recv)
+    broadcast = Verb(_movement.broadcast)
+    all_gather = Verb(_movement.all_gather)
+    agree = Verb(_movement.agree)
+    all_reduce = Verb(_movement.all_reduce)
+
+    put_agent = Verb(_agents.put_agent)
+    agents = Verb(_agents.agents)
+    agent = Verb(_agents.agent)
+    drop_agent = Verb(_agents.drop_agent)
+    load = Verb(_agents.load)
+    store = Verb(_agents.store)
+    devices = Verb(_agents.devices)
+    empty_device_cache = Verb(_agents.empty_device_cache)
+    reset_device_peaks = Verb(_agents.reset_device_peaks)
+
+
+def _method(make: Callable[..., Call[Any]]) -> Callable[..., Any]:
+    @functools.wraps(make)
+    def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return self.perform(make(*args, **kwargs))
+
+    return _with_signature(method, make)
+
+
+def _async_method(make: Callable[..., Call[Any]]) -> Callable[..., Any]:
+    @functools.wraps(make)
+    async def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return await self.perform(make(*args, **kwargs))
+
+    return _with_signature(method, make)
+
+
+def _with_signature(method: Any, make: Callable[..., object]) -> Callable[..., Any]:
+    """Sets what help() and editors show: `self`, then the parameters of `make`."""
+    signature = inspect.signature(make)
+    me = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    method.__signature__ = signature.replace(parameters=[me, *signature.parameters.values()])
+    return method  # type: ignore[no-any-return]
