@@ -1,5 +1,6 @@
-"""An engine in the small, with the order of calls that vLLM's has: it schedules, computes in chunks, preempts and
-aborts. A block's "keys and values" follow from all tokens up to its end, so that every byte can be checked.
+"""A small fake engine. It calls the connector in vLLM's order: schedules, computes in chunks, preempts, aborts.
+
+A block's "keys and values" are derived from all tokens up to its end, so that every byte can be checked.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ BLOCK_BYTES = LAYERS * LAYER_VALUES * DTYPE_BYTES
 
 
 def content(tokens: Sequence[int], rank: int) -> bytes:
-    """What a rank's block holds whose end is that of `tokens`."""
+    """The bytes of the rank's block that ends with the last of `tokens`."""
     seed = hashlib.sha256(repr((rank, list(tokens))).encode()).digest()
     return (seed * (BLOCK_BYTES // len(seed) + 1))[:BLOCK_BYTES]
 
@@ -44,7 +45,7 @@ class Blocks(FakePool):
 
 @dataclass
 class Request:
-    """With the members of vLLM's that are looked at."""
+    """Has the members of a vLLM request that the connector uses."""
 
     request_id: str
     all_token_ids: list[int]
@@ -83,7 +84,7 @@ class FakeEngine:
         self.running: list[Request] = []
 
     def run(self, *requests: Request) -> None:
-        """Until all have ended. The blocks of each are checked when it ends."""
+        """Runs until all requests have ended. Checks the blocks of each request at its end."""
         self.waiting += requests
         deadline = time.monotonic() + PATIENCE_S
         while self.waiting or self.running:
@@ -120,7 +121,7 @@ class FakeEngine:
         self.waiting.append(request)
 
     def abort(self, request: Request) -> None:
-        """Of one whose load is under way the blocks stay until that has ended."""
+        """If a load of the request is running, its blocks stay reserved until the load has ended."""
         self.scheduler.finished(request)
         if not request.loading:
             (self.running if request in self.running else self.waiting).remove(request)
@@ -160,7 +161,7 @@ class FakeEngine:
             request.blocks.append(self._free.pop())
 
     def _compute(self, rank: int, scheduled: dict[str, int]) -> None:
-        """From the blocks before it, as attention does: a wrong one is found out at the request's end."""
+        """Computes each block from all tokens before it, as attention does. `_check` finds wrong blocks later."""
         for request in self.running:
             begin = request.num_computed_tokens
             for block in range(begin // BLOCK_TOKENS, (begin + scheduled[request.request_id]) // BLOCK_TOKENS):
@@ -168,7 +169,7 @@ class FakeEngine:
                 self.pools[rank].blocks[request.blocks[block]][:] = content(tokens, rank)
 
     def _all_received(self, requests: set[str]) -> set[str]:
-        """Those that every worker has told of."""
+        """The requests that every worker has reported."""
         for name in requests:
             self._received[name] = self._received.get(name, 0) + 1
         done = {name for name, count in self._received.items() if count == len(self.workers)}
@@ -185,7 +186,7 @@ class FakeEngine:
         for name in received:
             request = self._find(name)
             request.loading = False
-            if request.new_tokens < 0:  # it was aborted meanwhile
+            if request.new_tokens < 0:  # it was aborted during the step
                 self.waiting.remove(request)
                 self._free += request.blocks
             elif request.num_computed_tokens == 0:

@@ -1,4 +1,4 @@
-"""A worker's memory whose copies have ended when they are asked for."""
+"""A worker's memory for tests. Its copies are done when the call returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store without a server."""
+"""A store for tests, without a server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from server import PATIENCE_S
 
 
 class FakeStore:
-    """A server in a dictionary, which fails as it is told."""
+    """A server in a dictionary. Tests can make its calls fail."""
 
     def __init__(self) -> None:
         self.held: dict[bytes, bytes] = {}

@@ -1,4 +1,4 @@
-"""A cairn-server that a test starts on a free port and a socket of its own."""
+"""A cairn-server for tests, on a free port and its own Unix socket."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from cairn import CacheConfig, Client, Shape, TierConfig
 from cairn.model import Tier
 
 ROOT = Path(__file__).resolve().parents[2]
-# Longer than anything takes on a loaded machine.
+# Longer than any operation takes on a loaded machine.
 PATIENCE_S = 90
 
 SHAPE = Shape(num_layers=2, outer_dim=2, page_size=4, inner_dim=8, dtype_width_bytes=2)
 
 
 def binary() -> str:
-    """CAIRN_SERVER_BINARY, or what was built here."""
+    """CAIRN_SERVER_BINARY, or else a server built in this tree."""
     named = os.environ.get("CAIRN_SERVER_BINARY")
     if named:
         return named
@@ -30,11 +30,11 @@ def binary() -> str:
         built = ROOT / "build" / preset / "cairn-server"
         if built.exists():
             return str(built)
-    raise unittest.SkipTest("no cairn-server is built, and CAIRN_SERVER_BINARY names none")
+    raise unittest.SkipTest("no cairn-server is built, and CAIRN_SERVER_BINARY is not set")
 
 
 class Server:
-    """Lives in a folder of its own; `kill` and `start` are a restart."""
+    """Uses its own folder. `kill` and then `start` is a restart."""
 
     def __init__(self, *flags: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="cairn-python-")
@@ -73,8 +73,8 @@ class Server:
         self._port = int(found.group(1))
 
     def until_stored(self, blocks: int, tier: Tier) -> None:
-        """Until every cache has so many blocks in that tier: connectors commit beside their engine, and what is
-        committed is written to the disk a little later."""
+        """Waits until every cache has at least `blocks` blocks in the tier: connectors commit in the background,
+        and the server writes committed blocks to disk a little later."""
         deadline = time.monotonic() + PATIENCE_S
         with Client(self.unix) as client:
             while True:
@@ -95,7 +95,7 @@ class Server:
 
 
 class ServerCase(unittest.TestCase):
-    """A server for all tests of the class, each with a cache of its own name."""
+    """One server for all tests of the class. Each test uses a cache with its own name."""
 
     server: Server
 
@@ -119,7 +119,7 @@ class ServerCase(unittest.TestCase):
 
 
 def block(seed: int, shape: Shape = SHAPE) -> bytes:
-    """A block's bytes that follow from a number, none equal to another's."""
+    """A block's bytes, made from a number; different numbers give different bytes."""
     return b"".join((seed * 1_000_003 + at).to_bytes(8, "little") for at in range(shape.block_bytes // 8))
 
 

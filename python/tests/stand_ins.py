@@ -1,5 +1,5 @@
-"""Stand-ins for the modules of engines that are not installed, and what was recorded of their interfaces
-(`engines/record.py`)."""
+"""Stand-ins for the modules of engines that are not installed, and their interfaces as `engines/record.py`
+recorded them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ RECORDED = json.loads((Path(__file__).parent / "interfaces.json").read_text())
 
 
 def stand_in(case: type[unittest.TestCase], modules: Mapping[str, Mapping[str, Any]], *users: str) -> None:
-    """Puts modules with those members in place for the class's tests; `users` are imported anew with them."""
+    """Installs modules with these members for the tests of a class. Modules whose names begin with `users` are
+    imported again with them."""
     before = dict(sys.modules)
     for name, members in modules.items():
         parts = name.split(".")
@@ -33,8 +34,8 @@ def stand_in(case: type[unittest.TestCase], modules: Mapping[str, Mapping[str, A
 
 
 def has_the_recorded_interface(case: unittest.TestCase, kind: Any, interface: str, *more: str) -> None:
-    """Every abstract method is there, and every public one is the interface's (or of `more`), with its
-    parameters."""
+    """Checks that every abstract method exists, and that every public method is one of the interface, with its
+    parameters, or one of `more`."""
     recorded = RECORDED[interface]["methods"]
     own = {name for name in vars(kind) if not name.startswith("_") and callable(getattr(kind, name))} | {
         "__init__"

@@ -1,4 +1,4 @@
-"""A server that is silent, busy or gone, as an engine meets it."""
+"""How an engine handles a server that is silent, busy or gone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fake_store import FakeStore
 
 
 class Breakers(unittest.TestCase):
-    def test_a_silent_server_is_asked_less_and_less_and_one_answer_ends_it(self) -> None:
+    def test_pauses_grow_while_the_server_is_silent_and_end_with_an_answer(self) -> None:
         now = [100.0]
         breaker = Breaker(lambda: now[0])
         self.assertTrue(breaker.may_ask())
@@ -26,7 +26,7 @@ class Breakers(unittest.TestCase):
             began = now[0]
             while not breaker.may_ask():
                 now[0] += 0.25
-            self.assertFalse(breaker.may_ask())  # the others wait for this one's answer
+            self.assertFalse(breaker.may_ask())  # other callers wait for the answer to this request
             self.assertFalse(breaker.silent())
             pauses.append(now[0] - began)
         self.assertEqual(pauses, sorted(pauses))
@@ -37,7 +37,7 @@ class Breakers(unittest.TestCase):
 
 
 class Accesses(unittest.TestCase):
-    def test_a_server_that_is_not_there_at_the_start_is_found_later(self) -> None:
+    def test_a_server_that_starts_after_the_engine_is_found(self) -> None:
         answers: list[Exception | None] = [NoAnswer("gone"), None]
         store = FakeStore()
 
@@ -48,12 +48,12 @@ class Accesses(unittest.TestCase):
 
         access = Access(open_store, Report(logging.getLogger("cairn.test")))
         access.open()
-        with self.assertRaises(NoAnswer):  # it is not asked again at once
+        with self.assertRaises(NoAnswer):  # the server is not asked again at once
             access.use(lambda opened: None)
-        access._breaker.answered()  # as if its pause were over
+        access._breaker.answered()  # ends the pause
         self.assertIs(access.use(lambda opened: opened), store)
 
-    def test_a_server_that_starts_or_is_busy_refuses_no_engine(self) -> None:
+    def test_an_engine_starts_although_the_server_is_starting_or_busy(self) -> None:
         for status in (429, 502, 503, 504):
             with self.subTest(status=status):
                 answers: list[Exception | None] = [Refused(status, "unavailable", "the server is starting"), None]
@@ -66,11 +66,11 @@ class Accesses(unittest.TestCase):
 
                 access = Access(open_store, Report(logging.getLogger("cairn.test")))
                 access.open()
-                self.assertEqual(access.is_silent, status != 429)  # one that is busy is asked for other things
+                self.assertEqual(access.is_silent, status != 429)  # a busy server still gets other requests
                 access._breaker.answered()
                 self.assertIs(access.use(lambda opened: opened), store)
 
-    def test_what_a_server_refuses_for_good_is_known_at_the_start(self) -> None:
+    def test_a_final_refusal_fails_the_engines_start(self) -> None:
         def refused() -> Store:
             raise Refused(403, "forbidden", "the token may not write")
 
@@ -79,7 +79,7 @@ class Accesses(unittest.TestCase):
 
 
 class Finders(unittest.TestCase):
-    def test_a_server_that_starts_is_not_asked_by_every_request(self) -> None:
+    def test_look_ups_pause_while_the_server_starts(self) -> None:
         client = mock.Mock()
         client.match.side_effect = Refused(503, "unavailable", "the server is starting")
         finder = Finder(client, ["c"], "pinned", Report(logging.getLogger("cairn.test")))

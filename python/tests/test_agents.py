@@ -1,4 +1,4 @@
-"""Agents by both clients, against a real server: this test is the engine."""
+"""Agents with both clients, against a real server. The test plays the engine."""
 
 import asyncio
 import fcntl
@@ -13,7 +13,7 @@ from server import PATIENCE_S, SHAPE, ServerCase, block, key
 
 BLOCKS = 8
 PIECE_BYTES = SHAPE.piece_bytes
-# A region starts at a multiple of 512.
+# A region must start at a multiple of 512 bytes.
 LAYER_BYTES = BLOCKS * SHAPE.outer_dim * PIECE_BYTES
 REGIONS = [AgentRegion("shm", layer * LAYER_BYTES, LAYER_BYTES, descriptor=0) for layer in range(SHAPE.num_layers)]
 
@@ -26,7 +26,7 @@ def sealed() -> tuple[int, mmap.mmap]:
 
 
 def places(number: int) -> list[slice]:
-    """Of a block's layers."""
+    """Where each layer of a block is in the memory."""
     size = SHAPE.outer_dim * PIECE_BYTES
     begins = [layer * LAYER_BYTES + number * size for layer in range(SHAPE.num_layers)]
     return [slice(begin, begin + size) for begin in begins]
@@ -44,7 +44,7 @@ class Agents(ServerCase):
     def register(self, name: str = "engine") -> AgentMemory:
         return AgentMemory(self.client, name, SHAPE, BLOCKS, REGIONS, [self.file])
 
-    def test_blocks_come_and_go_by_number(self) -> None:
+    def test_load_and_store_copy_blocks_by_index(self) -> None:
         for number in (1, 2):
             self.client.put(self.name, key(number), block(number), tier="pinned" if number == 1 else "disk")
         with self.register() as registered:
@@ -64,7 +64,7 @@ class Agents(ServerCase):
         with self.assertRaises(UnknownAgent):
             self.client.agent("engine")
 
-    def test_an_agent_goes_with_its_connection(self) -> None:
+    def test_an_agent_ends_with_its_connection(self) -> None:
         registered = self.register()
         with self.assertRaises(AgentExists):
             self.client.put_agent("engine", SHAPE, BLOCKS - 1, REGIONS, files=[self.file])
@@ -74,13 +74,13 @@ class Agents(ServerCase):
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.01)
 
-    def test_what_is_wrong_is_refused_and_files_go_over_a_socket_only(self) -> None:
+    def test_wrong_arguments_are_refused_and_files_need_a_unix_socket(self) -> None:
         with self.assertRaises(Impossible):
             self.client.put_agent("engine", SHAPE, BLOCKS, REGIONS[:1], files=[self.file])
         with Client(self.server.http) as client, self.assertRaises(ValueError):
             client.put_agent("engine", SHAPE, BLOCKS, REGIONS, files=[self.file])
 
-    def test_the_other_client_has_the_same_verbs(self) -> None:
+    def test_the_asyncio_client_has_the_same_methods(self) -> None:
         self.client.put(self.name, key(1), block(1))
 
         async def work() -> None:

@@ -1,4 +1,4 @@
-"""What callers give by mistake: it is refused by name, before anything is sent."""
+"""Wrong arguments of callers are refused with a clear error before anything is sent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NO_KEYS: list[tuple[Any, str]] = [
 
 
 class Keys(unittest.TestCase):
-    def test_what_is_no_key_is_refused_by_every_call(self) -> None:
+    def test_every_call_refuses_an_invalid_key(self) -> None:
         handle = Handle("pinned", 0, 1)
         calls: dict[str, Any] = {
             "put": lambda one: keys.put("c", one, b""),
@@ -54,7 +54,7 @@ class Keys(unittest.TestCase):
                 with self.subTest(name, key=one), self.assertRaisesRegex(WrongArgument, why):
                     call(one)
 
-    def test_a_parent_that_is_no_key_is_refused(self) -> None:
+    def test_an_invalid_parent_is_refused(self) -> None:
         for call in (
             lambda: keys.put("c", "aa", b"", parent=7),  # type: ignore[arg-type]
             lambda: keys.write("c", ["aa"], [b""], parents=[7]),  # type: ignore[list-item]
@@ -63,21 +63,21 @@ class Keys(unittest.TestCase):
             with self.assertRaisesRegex(WrongArgument, "type int"):
                 call()
 
-    def test_bytes_in_any_form_and_hex_in_either_case_are_keys(self) -> None:
+    def test_any_bytes_like_and_hex_in_either_case_are_keys(self) -> None:
         forms: list[Any] = [b"\xab\x01", bytearray(b"\xab\x01"), memoryview(b"\xab\x01"), "ab01", "AB01"]
         for one in forms:
             self.assertEqual((key_bytes(one), key_hex(one).lower()), (b"\xab\x01", "ab01"))
 
-    def test_a_refusal_is_caught_as_any_of_its_kinds(self) -> None:
+    def test_a_wrong_argument_is_also_a_type_error_and_a_value_error(self) -> None:
         for kind in (CairnError, TypeError, ValueError):
             with self.assertRaises(kind):
                 key_bytes(5)  # type: ignore[arg-type]
 
 
 class Prompts(unittest.TestCase):
-    """Longer than one request names."""
+    """Prompts with more keys than one request may name."""
 
-    def test_the_first_of_them_are_asked_for(self) -> None:
+    def test_only_the_first_keys_are_sent(self) -> None:
         prompt = [number.to_bytes(4, "big") for number in range(MAX_KEYS + 1)]
         for body, size in (
             (life.match("c", prompt).request.body, MAX_KEYS * 4),
@@ -102,7 +102,7 @@ class LongPrompts(ServerCase):
 
 
 class Data(ServerCase):
-    def test_buffers_of_any_type_are_stored_as_they_lie(self) -> None:
+    def test_buffers_of_any_type_are_stored_in_memory_order(self) -> None:
         self.make()
         given = array.array("H", block(1))
         for number, data in enumerate((given, memoryview(given), bytearray(block(1)), memoryview(block(1)))):
@@ -111,8 +111,8 @@ class Data(ServerCase):
         self.client.write(self.name, [key(8), key(9)], [given, block(2)])  # type: ignore[list-item]
         self.assertEqual(bytes(self.client.read(self.name, [key(8), key(9)]).data), block(1) + block(2))
 
-    def test_large_ones_too_and_from_asyncio(self) -> None:
-        shape = Shape(2, 2, 4, 1 << 15, 2)  # more than goes out in one piece
+    def test_large_buffers_are_stored_and_by_asyncio_too(self) -> None:
+        shape = Shape(2, 2, 4, 1 << 15, 2)  # more than is sent in one piece
         self.make(shape=shape)
         expected = block(1, shape)
         given = memoryview(array.array("H", expected))
@@ -126,7 +126,7 @@ class Data(ServerCase):
         for number in (1, 2):
             self.assertTrue(self.client.get(self.name, key(number)) == expected)
 
-    def test_what_is_none_is_refused_by_name(self) -> None:
+    def test_anything_but_a_buffer_is_refused_by_type(self) -> None:
         for data, why in (
             (256, "type int"),
             ("x", "type str"),

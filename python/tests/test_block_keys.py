@@ -1,4 +1,4 @@
-"""The keys of blocks, and the shapes that caches of them have."""
+"""The keys of blocks, and the shapes and names of their caches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def keys(tokens: Sequence[int], request: object = None, root: bytes = b"r" * 32)
 
 
 class Keys(unittest.TestCase):
-    def test_they_are_the_same_in_every_process(self) -> None:
+    def test_keys_are_the_same_in_every_process(self) -> None:
         code = "from test_block_keys import *; print(keys(TOKENS, {'salt': 'a', 'lora': None})[-1].hex())"
         path = f"{ROOT / 'python' / 'src'}:{ROOT / 'python' / 'tests'}"
         for seed in ("0", "1"):
@@ -40,7 +40,7 @@ class Keys(unittest.TestCase):
         first = hashlib.sha256(b"r" * 32 + bytes(4) + b"".join(t.to_bytes(4, "little") for t in range(4)))
         self.assertEqual(keys(TOKENS[:7]), [first.digest()])
 
-    def test_they_differ_by_whatever_the_bytes_depend_on(self) -> None:
+    def test_keys_differ_by_everything_that_the_bytes_depend_on(self) -> None:
         chains = [
             keys(TOKENS),
             keys([1, *TOKENS[1:]]),
@@ -53,12 +53,12 @@ class Keys(unittest.TestCase):
         for number in range(25):
             self.assertEqual(len({chain[number] for chain in chains}), len(chains))
 
-    def test_they_come_as_the_tokens_do(self) -> None:
+    def test_keys_grow_with_the_tokens(self) -> None:
         chain = KeyChain(b"r" * 32, 4)
         for length in (0, 3, 4, 5, 50, 100):
             self.assertEqual(chain.extend(TOKENS[:length]), keys(TOKENS[:length]))
 
-    def test_a_cache_is_named_by_all_that_must_agree(self) -> None:
+    def test_a_caches_name_depends_on_everything_that_must_agree(self) -> None:
         facts = {"dtype": "bfloat16", "block_tokens": 16}
         name = Identity("/models/Llama 3 8B", facts).cache_name(Rank(1, 2))
         self.assertRegex(name, r"^Llama-3-8B\.[0-9a-f]{16}\.tp1of2\.pp0of1$")
@@ -75,10 +75,10 @@ class Keys(unittest.TestCase):
 
 
 class Shapes(unittest.TestCase):
-    def test_blocks_of_any_size_have_rows_that_the_server_takes(self) -> None:
+    def test_a_block_of_any_size_gets_a_shape_that_the_server_accepts(self) -> None:
         self.assertEqual(flat_shape(100), Shape(1, 1, 1, 100, 1))
         self.assertEqual(flat_shape(1 << 24), Shape(1, 1, 1, 1 << 24, 1))
-        # Objects of LMCache's, of 256 tokens with 128 KiB each; a size that is no power of two.
+        # LMCache's objects of 256 tokens with 128 KiB each, and a size that is not a power of two.
         self.assertEqual(flat_shape(32 << 20), Shape(1, 1, 2, 1 << 24, 1))
         self.assertEqual(flat_shape(27 * 1_000_003), Shape(1, 1, 3, 9 * 1_000_003, 1))
         with self.assertRaisesRegex(Unsupported, "rows"):

@@ -1,4 +1,4 @@
-"""Blocks by key for engines that call from threads of their own."""
+"""Storing and loading blocks by key, for engines that call from their own threads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def block(number: int) -> bytes:
     return bytes([number] * 8)
 
 
-class Shelves(unittest.TestCase):
+class BufferStores(unittest.TestCase):
     def setUp(self) -> None:
         log = logging.getLogger("cairn.test.buffers")
         log.setLevel(logging.CRITICAL)
@@ -35,7 +35,7 @@ class Shelves(unittest.TestCase):
 
     def put(self, *numbers: int) -> bool:
         keys = [key(number) for number in numbers]
-        # In pieces of 3 and 5 bytes.
+        # The pieces have 3 and 5 bytes.
         blocks = [[memoryview(block(number))[:3], memoryview(block(number))[3:]] for number in numbers]
         return self.blocks.put(keys, blocks, [None, *keys[:-1]])
 
@@ -46,20 +46,20 @@ class Shelves(unittest.TestCase):
         )
         return [bytes(one) if here else None for one, here in zip(room, came, strict=True)]
 
-    def test_pieces_are_stored_end_to_end_and_come_back_into_others(self) -> None:
+    def test_pieces_are_stored_end_to_end_and_loaded_into_others(self) -> None:
         self.assertTrue(self.put(1, 2))
         self.assertEqual(self.store.held, {key(1): block(1), key(2): block(2)})
         self.assertEqual(self.get(1, 2), [block(1), block(2)])
         counts = self.report.take()
         self.assertEqual((counts["saved_blocks"], counts["loaded_blocks"], counts["loaded_bytes"]), (2, 2, 16))
 
-    def test_so_are_they_where_two_threads_share_a_copy(self) -> None:
+    def test_pieces_are_stored_and_loaded_when_two_threads_share_a_copy(self) -> None:
         with mock.patch("cairn.engine.copy_helper.SHARED_BYTES", 0):
             self.assertTrue(self.put(1, 2, 3))
             self.assertEqual(self.store.held, {key(number): block(number) for number in (1, 2, 3)})
             self.assertEqual(self.get(1, 2, 3, 4), [block(1), block(2), block(3), None])
 
-    def test_what_lies_behind_a_gap_is_found_too(self) -> None:
+    def test_blocks_after_a_gap_are_found(self) -> None:
         self.put(1, 2, 4, 6)
         keys = [key(number) for number in range(1, 8)]
         self.assertEqual(self.blocks.prefix(keys), 2)
@@ -67,12 +67,12 @@ class Shelves(unittest.TestCase):
         self.assertEqual(self.get(1, 3, 6), [block(1), None, block(6)])
         self.assertEqual(self.report.take()["load_failed_blocks"], 1)
 
-    def test_not_behind_any_number_of_gaps(self) -> None:
+    def test_the_number_of_gaps_is_bounded(self) -> None:
         self.put(MAX_GAPS)
         found = self.blocks.each([key(number) for number in range(MAX_GAPS + 1)])
         self.assertEqual(found, [False] * (MAX_GAPS + 1))
 
-    def test_nothing_that_the_server_does_is_raised(self) -> None:
+    def test_no_error_of_the_server_is_raised(self) -> None:
         self.put(1)
         for error in (NoCapacity(507, "no_capacity", "full"), ValueError("a bug"), NoAnswer("gone")):
             with self.subTest(error):
@@ -81,12 +81,12 @@ class Shelves(unittest.TestCase):
                 self.assertEqual(self.get(1), [None])
                 self.assertEqual(self.blocks.prefix([key(1)]), 0)
 
-    def test_what_was_read_under_a_lost_lease_did_not_come(self) -> None:
+    def test_blocks_read_under_a_lost_lease_did_not_arrive(self) -> None:
         self.put(1)
         self.store.loses_leases = True
         self.assertEqual(self.get(1), [None])
 
-    def test_slots_are_given_up_whatever_becomes_of_them(self) -> None:
+    def test_slots_are_released_after_success_and_failure(self) -> None:
         self.assertTrue(self.put(1))
         self.assertFalse(self.blocks.put([key(2)], [[memoryview(b"short")]], [None]))
         self.assertEqual(self.store.released, 2)
@@ -98,7 +98,7 @@ class Shelves(unittest.TestCase):
 
 
 class FakeClient:
-    """Answers how many blocks were left, cache by cache."""
+    """Answers `clear` with given numbers of blocks that are left, for each cache."""
 
     def __init__(self, left: dict[str, list[int]]) -> None:
         self.left = left
@@ -114,12 +114,12 @@ class Clearing(unittest.TestCase):
         with mock.patch("cairn.engine.store.CLEAR_PAUSE_S", 0):
             return clear_caches(cast(Client, FakeClient(left)), caches)
 
-    def test_blocks_that_are_held_are_cleared_once_they_are_not(self) -> None:
+    def test_held_blocks_are_cleared_after_their_release(self) -> None:
         left = {"a": [0], "b": [2, 1, 0]}
         self.assertTrue(self.clear(left, "a", "b", "unknown"))
         self.assertEqual(left, {"a": [], "b": []})
 
-    def test_the_others_are_cleared_where_one_is_held_for_ever(self) -> None:
+    def test_other_caches_are_cleared_while_one_keeps_a_held_block(self) -> None:
         left = {"a": [1], "b": [0]}
         with mock.patch("cairn.engine.store.CLEAR_DEADLINE_S", 0):
             self.assertFalse(self.clear(left, "a", "b"))

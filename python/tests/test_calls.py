@@ -1,4 +1,4 @@
-"""What verbs send, against the contract's words."""
+"""The requests that calls make, compared with the contract."""
 
 import json
 import struct
@@ -20,7 +20,7 @@ class Sent(unittest.TestCase):
             request.target, "/v1/caches/c/keys/aa?priority=3&metadata=%7B%22a%22%3A+1%7D&if_exists=error"
         )
 
-    def test_a_write_has_them_in_its_header(self) -> None:
+    def test_a_write_has_its_options_in_the_header(self) -> None:
         call = keys.write("c", [b"\xaa", "BB"], [b"x", b"y"], parent="cc", ttl_ms=5, if_exists="duplicate")
         head, *rest = call.request.body or ()
         (length,) = struct.unpack("<I", bytes(head)[:4])
@@ -41,38 +41,38 @@ class Sent(unittest.TestCase):
         self.assertEqual((call.request.method, call.request.target), ("PATCH", "/v1/caches/c"))
         self.assertEqual(body(call.request), {"offload": "never", "tiers": {"pinned": {"num_blocks": 5}}})
 
-    def test_a_hint_goes_along_with_every_verb(self) -> None:
+    def test_every_call_that_takes_a_hint_sends_it(self) -> None:
         within: Within = {"within_ms": 5}
         packed = life.match("c", ["aa"], lease_ms=5, reuse=within, session="a b").request
         self.assertEqual(
             packed.target,
             "/v1/caches/c/match?key_bytes=1&lease_ms=5&reuse=%7B%22within_ms%22%3A+5%7D&session=a+b",
         )
-        said = {"reuse": "soon", "session": "s"}
+        hint_fields = {"reuse": "soon", "session": "s"}
         tokens = life.match_tokens("c", [1], reuse="soon", session="s").request
-        self.assertEqual(body(tokens), {"tokens": [1], **said})
+        self.assertEqual(body(tokens), {"tokens": [1], **hint_fields})
         commit = life.commit("c", "L", [], reuse="soon", session="s").request
-        self.assertEqual(body(commit), {"lease": "L", "blocks": [], **said})
+        self.assertEqual(body(commit), {"lease": "L", "blocks": [], **hint_fields})
         put = keys.put("c", b"\xaa", b"x", reuse="never", session="s").request
         self.assertEqual(put.target, "/v1/caches/c/keys/aa?reuse=never&session=s")
         release = life.release("L", output_tokens=0, reuse="soon", session="s").request
-        self.assertEqual(body(release), {"output_tokens": 0, **said})
+        self.assertEqual(body(release), {"output_tokens": 0, **hint_fields})
         self.assertEqual(life.release("L").request.method, "DELETE")
         hint = life.hint("c", within, keys=["aa"]).request
         self.assertEqual((hint.target, body(hint)), ("/v1/caches/c/hints", {"keys": ["aa"], "reuse": within}))
 
-    def test_blocks_go_to_another_lease(self) -> None:
+    def test_a_release_can_move_blocks_to_another_lease(self) -> None:
         call = life.release("L", [Handle("disk", 1, 2)], to_lease="M")
         self.assertEqual(
             body(call.request), {"blocks": [{"tier": "disk", "slot": 1, "generation": 2}], "to_lease": "M"}
         )
 
-    def test_what_the_server_waits_for_is_no_silence(self) -> None:
+    def test_the_servers_wait_is_added_to_the_timeout(self) -> None:
         self.assertEqual(movement.drain("c", wait_ms=7000).wait_s, 7.0)
         self.assertEqual(movement.transfer_state("t", wait_ms=500).wait_s, 0.5)
         self.assertEqual(life.match("c", ["aa"], onboard="pinned", wait_ms=1000).wait_s, 1.0)
 
-    def test_only_looks_and_what_names_its_end_are_idempotent(self) -> None:
+    def test_reads_and_renewals_are_idempotent_and_writes_are_not(self) -> None:
         self.assertTrue(life.match("c", ["aa"], lease_ms=0).request.idempotent)
         self.assertFalse(life.match("c", ["aa"], lease_ms=5).request.idempotent)
         self.assertFalse(life.allocate("c", 1).request.idempotent)

@@ -25,7 +25,7 @@ from server import PATIENCE_S, ROOT, SHAPE, ServerCase, block, key
 
 
 class Verbs(ServerCase):
-    def test_a_block_lives(self) -> None:
+    def test_a_block_is_allocated_written_committed_and_matched(self) -> None:
         self.make()
         slots = self.client.allocate(self.name, 2, lease_ms=60_000)
         for number, slot in enumerate(slots.blocks):
@@ -47,7 +47,7 @@ class Verbs(ServerCase):
         self.assertIsNotNone(found.lease)
         self.assertEqual(self.client.metadata(self.name, key(0)), {"of": "test"})
 
-    def test_who_knows_when_blocks_are_used_next_says_so(self) -> None:
+    def test_hints_count_the_blocks_that_they_changed(self) -> None:
         self.make()
         self.client.put(self.name, "aa", block(1), session="chat")
         self.client.write(self.name, ["bb"], [block(2)], reuse={"within_ms": 5}, session="chat")
@@ -59,7 +59,7 @@ class Verbs(ServerCase):
         with self.assertRaises(Refused):
             self.client.hint(self.name, "often", keys=["aa"])  # type: ignore[arg-type]
 
-    def test_keys_of_different_lengths_match_too(self) -> None:
+    def test_keys_of_different_lengths_match(self) -> None:
         self.make()
         self.client.put(self.name, "aa", block(1))
         self.client.put(self.name, "bbbb", block(2), parent="aa")
@@ -67,7 +67,7 @@ class Verbs(ServerCase):
         self.assertEqual((found.matched, found.lease), (2, None))
         self.assertEqual(found.blocks[1].key, b"\xbb\xbb")
 
-    def test_tokens_have_the_keys_that_the_server_gives_them(self) -> None:
+    def test_token_keys_equal_the_servers(self) -> None:
         self.make()
         tokens = list(range(70_000, 70_011))
         keys = token_keys(tokens, SHAPE.page_size, "salt")
@@ -146,7 +146,7 @@ class Verbs(ServerCase):
         self.assertIn("alone", [group.name for group in self.client.groups()])
         self.client.leave_group("alone")
 
-    def test_the_service_says_how_it_is(self) -> None:
+    def test_the_service_reports_its_state(self) -> None:
         self.client.healthy()
         self.client.ready()
         self.assertEqual(self.client.system().runtime, "host")
@@ -178,16 +178,16 @@ class Verbs(ServerCase):
         classes = {kind.code for kind in Refused.__subclasses__()}
         self.assertEqual(set(codes) - classes, set())
 
-    def test_over_tcp_as_over_the_socket(self) -> None:
+    def test_tcp_works_like_the_unix_socket(self) -> None:
         self.make()
         with Client(self.server.http, timeout=PATIENCE_S) as client:
             client.put(self.name, key(1), block(1))
         self.assertEqual(self.client.get(self.name, key(1)), block(1))
 
-    def test_events_tell_what_is_stored(self) -> None:
+    def test_events_report_stored_blocks(self) -> None:
         self.make()
         events = self.client.events(cache=self.name, after=0, silence_s=PATIENCE_S)
-        first = next(events)  # a gap: the id is of another life
+        first = next(events)  # a gap: the id is from an earlier run of the server
         self.assertEqual(first.kind, "gap")
         self.client.put(self.name, key(1), block(1))
         stored = next(event for event in events if event.kind == "stored")
@@ -218,14 +218,14 @@ class Restarts(ServerCase):
         self.client.system()
         self.server.kill()
         self.server.start()
-        self.make()  # a PUT, over the connection that has died meanwhile
+        self.make()  # a PUT, over the connection that has ended in the meantime
         self.server.kill()
         with self.assertRaises(NoAnswer):
             self.client.system()
         self.server.start()
         self.client.ready()
 
-    def test_a_request_that_may_not_go_twice_goes_after_a_restart(self) -> None:
+    def test_a_non_idempotent_request_succeeds_after_a_restart(self) -> None:
         self.client.system()
         self.server.kill()
         self.server.start()
@@ -234,7 +234,7 @@ class Restarts(ServerCase):
 
 
 class Deadlines(unittest.TestCase):
-    def test_a_server_that_says_nothing_is_not_waited_for(self) -> None:
+    def test_a_silent_server_times_out(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as mute:
             url = f"http://127.0.0.1:{mute.getsockname()[1]}"
             with self.assertRaises(TimedOut):
@@ -247,7 +247,7 @@ class Deadlines(unittest.TestCase):
             with self.assertRaises(TimedOut):
                 asyncio.run(ask())
 
-    def test_an_answer_that_trickles_does_not_get_more_time(self) -> None:
+    def test_a_trickling_answer_does_not_extend_the_timeout(self) -> None:
         stop = threading.Event()
         with socket.create_server(("127.0.0.1", 0)) as slow:
 
@@ -279,7 +279,7 @@ class Deadlines(unittest.TestCase):
             with self.assertRaises(TimedOut):
                 asyncio.run(renew())
 
-    def test_nobody_listens(self) -> None:
+    def test_a_refused_connection_is_no_answer(self) -> None:
         with self.assertRaises(NoAnswer):
             Client("unix:/nowhere/socket").system()
         with socket.create_server(("127.0.0.1", 0)) as probe:
@@ -287,20 +287,20 @@ class Deadlines(unittest.TestCase):
         with self.assertRaises(NoAnswer):
             Client(f"http://127.0.0.1:{port}").system()
 
-    def test_a_url_that_names_no_server_is_a_value_error(self) -> None:
+    def test_an_invalid_url_is_a_value_error(self) -> None:
         for url in ("ftp://x", "unix:", "unix://x/y", "http://", "http://h:1/path", "127.0.0.1:7070"):
             with self.subTest(url), self.assertRaises(ValueError):
                 Client(url)
 
 
 class Connections(unittest.IsolatedAsyncioTestCase):
-    """Of a client of asyncio, against a server that counts them."""
+    """An asyncio client's connections, counted by a test server."""
 
     async def asyncSetUp(self) -> None:
         self.open = self.most = self.served = 0
         self.answers = asyncio.Event()
         self.answers.set()
-        self.late: asyncio.Queue[bytes] | None = None  # of what comes behind an answer, when nobody has asked
+        self.late: asyncio.Queue[bytes] | None = None  # bytes that the server sends after an answer, unrequested
         server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
         self.addAsyncCleanup(server.wait_closed)
         self.addCleanup(server.close)
@@ -328,23 +328,23 @@ class Connections(unittest.IsolatedAsyncioTestCase):
             self.open -= 1
             writer.close()
 
-    async def test_many_calls_share_a_bounded_number_of_them(self) -> None:
+    async def test_many_calls_share_a_bounded_number_of_connections(self) -> None:
         self.answers.clear()
         await asyncio.gather(*(self.client.healthy() for _ in range(5 * MAX_CONNECTIONS)))
         self.assertEqual((self.most, self.served), (MAX_CONNECTIONS, 5 * MAX_CONNECTIONS))
 
-    async def test_who_waits_for_one_waits_within_the_calls_time(self) -> None:
+    async def test_waiting_for_a_connection_counts_against_the_timeout(self) -> None:
         self.answers.clear()
         async with AsyncClient(self.url, timeout=0.1, max_connections=2) as client:
-            said = await asyncio.gather(*(client.healthy() for _ in range(20)), return_exceptions=True)
-            self.assertEqual({type(one) for one in said}, {TimedOut})
-            client.timeout = PATIENCE_S  # and both are free again
+            results = await asyncio.gather(*(client.healthy() for _ in range(20)), return_exceptions=True)
+            self.assertEqual({type(one) for one in results}, {TimedOut})
+            client.timeout = PATIENCE_S  # so that both connections are free again
             self.answers.set()
             await asyncio.gather(*(client.healthy() for _ in range(4)))
         with self.assertRaisesRegex(ValueError, "max_connections is 0"):
             AsyncClient(self.url, max_connections=0)
 
-    async def test_what_came_while_one_was_kept_is_no_answer_to_the_next_call(self) -> None:
+    async def test_bytes_received_on_an_idle_connection_do_not_answer_the_next_call(self) -> None:
         self.late = asyncio.Queue()
         for _ in range(3):
             await self.client.healthy()
@@ -357,7 +357,7 @@ class Connections(unittest.IsolatedAsyncioTestCase):
 
 
 class Async(ServerCase):
-    def test_verbs_at_the_same_time(self) -> None:
+    def test_calls_run_at_the_same_time(self) -> None:
         self.make(blocks=64)
 
         async def work() -> int:
@@ -395,7 +395,7 @@ class Async(ServerCase):
 
         asyncio.run(work())
 
-    def test_it_serves_one_loop_after_the_other(self) -> None:
+    def test_one_client_serves_one_loop_after_the_other(self) -> None:
         self.make()
         self.client.put(self.name, key(1), block(1))
         client = AsyncClient(self.server.unix, timeout=PATIENCE_S)
@@ -414,7 +414,7 @@ class Async(ServerCase):
 
         asyncio.run(get_beside())
 
-    def test_it_has_every_verb_of_the_blocking_client(self) -> None:
+    def test_it_has_every_method_of_the_blocking_client(self) -> None:
         def verbs(kind: type) -> set[str]:
             return {name for name in vars(kind) if not name.startswith("_")}
 

@@ -1,4 +1,4 @@
-"""What an engine's request says of its blocks."""
+"""Hints in an engine's requests."""
 
 import unittest
 
@@ -6,7 +6,7 @@ from cairn.engine.hints import NO_HINT, Hint, hint_of
 
 
 class Hints(unittest.TestCase):
-    def test_what_is_not_ours_is_nothing(self) -> None:
+    def test_other_fields_are_no_hint(self) -> None:
         others: list[object] = [
             None,
             [],
@@ -19,12 +19,12 @@ class Hints(unittest.TestCase):
             self.assertEqual(hint_of(fields), NO_HINT)
         self.assertFalse(NO_HINT)
 
-    def test_what_is_said_is_taken(self) -> None:
+    def test_a_well_formed_hint_is_read(self) -> None:
         self.assertEqual(hint_of({"reuse": "never", "session": "a"}), Hint("never", "a"))
         self.assertEqual(hint_of({"reuse": {"within_ms": 0}, "more": 1}), Hint({"within_ms": 0}))
         self.assertTrue(hint_of({"session": "x" * 128}))
 
-    def test_what_the_server_would_refuse_is_named(self) -> None:
+    def test_a_malformed_hint_is_an_error(self) -> None:
         for reuse in (
             "often",
             5,

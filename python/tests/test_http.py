@@ -1,4 +1,4 @@
-"""The form of requests and answers, without a socket."""
+"""Building requests and parsing answers, without a socket."""
 
 import unittest
 
@@ -18,7 +18,7 @@ def fed(reader: ResponseReader, data: bytes, piece: int) -> ResponseReader:
 class Answers(unittest.TestCase):
     ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Y: a: b\r\n\r\nhello"
 
-    def test_any_pieces_make_the_same_answer(self) -> None:
+    def test_an_answer_is_the_same_in_pieces_of_any_size(self) -> None:
         for piece in range(1, len(self.ANSWER) + 1):
             answer = fed(ResponseReader("GET"), self.ANSWER, piece).answer()
             self.assertEqual((answer.status, answer.body, answer.headers["x-y"]), (200, b"hello", "a: b"))
@@ -37,27 +37,27 @@ class Answers(unittest.TestCase):
         self.assertEqual(reader.answer().body, b"hello")
         self.assertFalse(reader.keeps_alive)
 
-    def test_an_answer_that_is_cut_is_none(self) -> None:
+    def test_a_truncated_answer_is_an_error(self) -> None:
         for length in range(1, len(self.ANSWER)):
             reader = fed(ResponseReader("GET"), self.ANSWER[:length], length)
             with self.assertRaises(BadAnswer):
                 reader.got(0)
 
-    def test_heads_and_empty_answers_have_no_body(self) -> None:
+    def test_head_and_empty_answers_have_no_body(self) -> None:
         head = fed(ResponseReader("HEAD"), b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", 99)
         empty = fed(ResponseReader("DELETE"), b"HTTP/1.1 204 No Content\r\n\r\n", 99)
         self.assertEqual((head.answer().body, empty.answer().status), (b"", 204))
 
-    def test_an_interim_answer_is_passed_over(self) -> None:
+    def test_an_interim_answer_is_skipped(self) -> None:
         data = b"HTTP/1.1 100 Continue\r\n\r\n" + self.ANSWER
         self.assertEqual(fed(ResponseReader("PUT"), data, 9).answer().body, b"hello")
 
-    def test_more_than_was_asked_for_ends_the_connection(self) -> None:
+    def test_unexpected_bytes_end_the_connection(self) -> None:
         self.assertFalse(fed(ResponseReader("GET"), self.ANSWER + b"HTTP", 99).keeps_alive)
         close = self.ANSWER.replace(b"X-Y: a: b", b"Connection: close")
         self.assertFalse(fed(ResponseReader("GET"), close, 99).keeps_alive)
 
-    def test_what_is_no_answer_is_refused(self) -> None:
+    def test_an_invalid_answer_is_an_error(self) -> None:
         for data in (
             b"SSH-2.0-x\r\n\r\n",
             b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
@@ -80,7 +80,7 @@ class Requests(unittest.TestCase):
             b"PUT /x HTTP/1.1\r\nHost: h:1\r\nAuthorization: Bearer secret\r\nA: b\r\nContent-Length: 5\r\n\r\n",
         )
 
-    def test_only_what_does_no_harm_twice_is_sent_twice(self) -> None:
+    def test_only_safe_requests_are_sent_twice(self) -> None:
         get, post = Request("GET", "/", idempotent=True), Request("POST", "/")
         self.assertTrue(may_send_again(get, kept=True, sent_bytes=9, got_bytes=0))
         self.assertFalse(may_send_again(get, kept=False, sent_bytes=9, got_bytes=0))
@@ -96,7 +96,7 @@ class Refusals(unittest.TestCase):
         self.assertIsInstance(error, NoCapacity)
         self.assertEqual((error.status, error.detail, error.retry_after_s), (507, "full", 2.0))
 
-    def test_an_unknown_code_and_a_page_of_a_proxy_are_refusals_too(self) -> None:
+    def test_unknown_codes_and_a_proxys_page_are_refusals(self) -> None:
         self.assertEqual(refusal(418, b'{"code":"new_word","detail":"d"}', None).code, "new_word")
         self.assertIs(type(refusal(502, b"<html>", None)), Refused)
 

@@ -1,4 +1,4 @@
-"""LMCache's adapter, on stand-ins of the modules that it is made of, against a real server."""
+"""LMCache's adapter, with stand-ins for LMCache's modules, against a real server."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class StoreResult:
 
 class Adapter:
     def __init__(self) -> None:
-        self.told: list[Any] = []
+        self.notified: list[Any] = []
 
     def _notify_keys_stored(self, keys: Sequence[Any], sizes: Sequence[int]) -> None:
-        self.told.append(("stored", len(keys), sum(sizes)))
+        self.notified.append(("stored", len(keys), sum(sizes)))
 
     def _notify_keys_accessed(self, keys: Sequence[Any]) -> None:
-        self.told.append(("accessed", len(keys)))
+        self.notified.append(("accessed", len(keys)))
 
 
 class Notifier:
@@ -107,7 +107,7 @@ class Adapters(ServerCase):
 
     def wait(self, file: int) -> None:
         ready, _, _ = select.select([file], [], [], PATIENCE_S)
-        self.assertTrue(ready, "nobody said that it was done")
+        self.assertTrue(ready, "no notification came")
         os.read(file, 1)
 
     def store(self, adapter: Any, keys: Sequence[Key], objects: Sequence[Object]) -> tuple[bool, int]:
@@ -128,20 +128,20 @@ class Adapters(ServerCase):
         task = adapter.submit_load_task(keys, objects)
         self.wait(adapter.get_load_event_fd())
         found = adapter.query_load_result(task)
-        self.assertIsNone(adapter.query_load_result(task))  # a result is taken once
+        self.assertIsNone(adapter.query_load_result(task))  # a result can be taken once
         return sorted(found.bits)
 
-    def test_it_has_the_interface_that_lmcache_had(self) -> None:
+    def test_it_has_the_recorded_interface_of_lmcache(self) -> None:
         has_the_recorded_interface(self, self.kind, "lmcache")
 
-    def test_objects_go_and_come_back(self) -> None:
+    def test_objects_are_stored_and_loaded(self) -> None:
         adapter, keys = self.adapter(), self.keys(3)
         self.assertEqual(self.store(adapter, keys[:2], [Object(1), Object(2)]), (True, 2 * SIZE))
         self.assertEqual(self.look_up(adapter, keys), [0, 1])
         room = [Object(), Object(), Object()]
         self.assertEqual(self.load(adapter, keys, room), [0, 1])
         self.assertEqual([one.data[0] for one in room], [1, 2, 0])
-        self.assertEqual(adapter.told, [("stored", 2, 2 * SIZE), ("accessed", 2)])
+        self.assertEqual(adapter.notified, [("stored", 2, 2 * SIZE), ("accessed", 2)])
 
     def test_objects_of_several_sizes_and_gaps(self) -> None:
         adapter, small, large = self.adapter(), self.keys(4), self.keys(2, object_group_id=1)
@@ -153,8 +153,8 @@ class Adapters(ServerCase):
         self.assertEqual([one.data[0] for one in room], [1, 0, 0, 3, 2, 0])
         self.assertEqual(len(adapter.report_status()["caches"]), 2)
 
-    def test_objects_of_more_bytes_than_a_row_of_the_servers_has_values(self) -> None:
-        # As many as 256 tokens have in a model of 32 layers.
+    def test_objects_larger_than_a_row_are_stored(self) -> None:
+        # The size of 256 tokens of a model with 32 layers.
         size = 32 << 20
         adapter, keys = self.adapter(**{"cairn.pinned_bytes": size}), self.keys(1)
         self.assertEqual(self.store(adapter, keys, [Object(1, size)]), (True, size))
@@ -162,20 +162,20 @@ class Adapters(ServerCase):
         self.assertEqual(self.load(adapter, keys, [room]), [0])
         self.assertTrue(room.data == bytearray([1]) * size)
 
-    def test_what_differs_in_anything_is_another_object(self) -> None:
+    def test_any_difference_makes_another_object(self) -> None:
         adapter, keys = self.adapter(), self.keys(1)
         self.store(adapter, keys, [Object(1)])
         for other in ({"kv_rank": 1}, {"object_group_id": 1}, {"cache_salt": "s"}):
             self.assertEqual(self.look_up(adapter, self.keys(1, **other)), [])
         self.assertEqual(self.look_up(adapter, keys), [0])
 
-    def test_without_a_layout_the_known_sizes_are_looked_through(self) -> None:
+    def test_without_a_layout_the_known_sizes_are_searched(self) -> None:
         adapter, keys = self.adapter(), self.keys(3)
         self.store(adapter, keys[:1], [Object(1)])
         self.store(adapter, keys[2:], [Object(2, 2 * SIZE)])
         self.assertEqual(self.look_up(adapter, keys, size=None), [0, 2])
 
-    def test_what_was_found_is_held_until_it_is_given_up(self) -> None:
+    def test_found_objects_are_held_until_unlocked(self) -> None:
         adapter, keys = self.adapter(), self.keys(2)
         self.store(adapter, keys, [Object(1), Object(2)])
         self.look_up(adapter, keys)
@@ -188,7 +188,7 @@ class Adapters(ServerCase):
         adapter._lookups.drain()
         self.assertEqual(self.client.clear(cache).leased, 0)
 
-    def test_a_server_that_is_not_there_ends_every_task(self) -> None:
+    def test_every_task_ends_without_a_server(self) -> None:
         adapter, keys = self.adapter(**{"cairn.url": "unix:/nowhere"}), self.keys(1)
         with self.assertLogs("lmcache.cairn", "WARNING"):
             self.assertEqual(self.store(adapter, keys, [Object(1)]), (False, 0))
@@ -197,13 +197,13 @@ class Adapters(ServerCase):
             adapter.delete(keys)
         self.assertFalse(adapter.report_status()["is_healthy"])
 
-    def test_sizes_without_end_are_refused_in_the_log(self) -> None:
+    def test_the_number_of_sizes_is_bounded(self) -> None:
         adapter = self.adapter()
         adapter._caches._caches = {(f"m{number}", 1): None for number in range(32)}
         with self.assertLogs("lmcache.cairn", "WARNING"):
             self.assertEqual(self.store(adapter, self.keys(1), [Object(1)]), (False, 0))
 
-    def test_an_unknown_option_is_refused_by_name(self) -> None:
+    def test_an_unknown_option_is_refused(self) -> None:
         with self.assertRaisesRegex(Unsupported, "cairn.colour"):
             self.adapter(**{"cairn.colour": "red"})
 

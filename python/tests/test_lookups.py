@@ -1,4 +1,4 @@
-"""Look-ups beside an engine's loop."""
+"""Look-ups on threads beside an engine's loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from server import PATIENCE_S
 
 
 class FakeFinder:
-    """Finds what it is told, once it is let."""
+    """Finds what the test sets, once the test opens the gate."""
 
     def __init__(self) -> None:
         self.gate = threading.Event()
@@ -48,7 +48,7 @@ class LookupsBesideTheLoop(unittest.TestCase):
     def end(self) -> None:
         self.lookups.close()
 
-    def test_the_loop_is_told_to_ask_later_and_then_what_was_found(self) -> None:
+    def test_a_poll_returns_none_until_the_result_is_known(self) -> None:
         self.assertIsNone(self.lookups.poll("a", [b"1", b"2"], 0))
         self.assertIsNone(self.lookups.poll("a", [b"1", b"2"], 0))
         self.finder.gate.set()
@@ -61,13 +61,13 @@ class LookupsBesideTheLoop(unittest.TestCase):
     def test_a_lookup_without_an_answer_is_a_miss(self) -> None:
         self.assertIsNone(self.lookups.poll("a", [b"1"], 0))
         future, _ = self.lookups._under_way["a"]
-        self.lookups._under_way["a"] = (future, 0.0)  # its deadline has passed
+        self.lookups._under_way["a"] = (future, 0.0)  # with a deadline that has passed
         self.assertEqual(self.lookups.poll("a", [b"1"], 0), 0)
-        self.finder.gate.set()  # the answer comes after all, and holds nothing
+        self.finder.gate.set()  # the answer arrives late and pins nothing
         self.end()
         self.assertEqual(len(self.finder.released), 1)
 
-    def test_what_was_taken_is_the_takers(self) -> None:
+    def test_taken_leases_are_not_released_by_the_look_ups(self) -> None:
         self.finder.gate.set()
         self.found()
         taken = self.lookups.take("a")
@@ -75,26 +75,26 @@ class LookupsBesideTheLoop(unittest.TestCase):
         self.end()
         self.assertEqual(self.finder.released, [])
 
-    def test_a_request_that_ends_lets_go_of_what_is_still_to_come(self) -> None:
+    def test_a_forgotten_look_up_releases_its_result_later(self) -> None:
         self.assertIsNone(self.lookups.poll("a", [b"1"], 0))
         self.lookups.forget("a")
         self.finder.gate.set()
         self.end()
         self.assertEqual(len(self.finder.released), 1)
 
-    def test_what_was_found_meanwhile_is_given_up_beside_the_loop(self) -> None:
+    def test_a_finished_result_is_released_on_another_thread(self) -> None:
         released_by: list[str] = []
         self.finder.release = lambda found: released_by.append(threading.current_thread().name)  # type: ignore
         self.assertIsNone(self.lookups.poll("a", [b"1"], 0))
         future, _ = self.lookups._under_way["a"]
         self.finder.gate.set()
-        future.result(PATIENCE_S)  # it is here, and nobody has asked for it
+        future.result(PATIENCE_S)  # the result is here but was not polled
         self.lookups.forget("a")
         self.end()
         self.assertEqual(len(released_by), 1)
         self.assertIn("cairn-lookup", released_by[0])
 
-    def test_a_lease_that_was_lost_meanwhile_is_looked_up_again(self) -> None:
+    def test_a_lost_lease_starts_a_new_look_up(self) -> None:
         self.finder.gate.set()
         self.found()
         self.finder.holds = False

@@ -1,4 +1,4 @@
-"""Blocks between an engine and a store, beside the engine's steps."""
+"""Copies blocks between an engine and a store during the engine's steps."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Movers(unittest.TestCase):
 
     def save(self, *saves: Save) -> None:
         self.mover.prepare(saves)
-        # The slots are there before the step ends: what is tested is not how long they may take.
+        # Wait for the slots before the step ends, because this does not test how long they may take.
         for _, slots in self.mover._prepared:
             slots.exception(PATIENCE_S)
         self.mover.save()
         self.drain()
 
     def drain(self) -> None:
-        """Until all that is queued has been done."""
+        """Waits until everything in the queues is done."""
         done = threading.Barrier(3)
         for _ in range(2):
             self.mover._saves.submit(done.wait, PATIENCE_S)
@@ -55,7 +55,7 @@ class Movers(unittest.TestCase):
         self.assertIs(ended, load)
         return failed
 
-    def test_blocks_are_saved_and_loaded_into_others(self) -> None:
+    def test_blocks_are_saved_and_loaded_into_other_blocks(self) -> None:
         self.save(Save([b"a", b"b"], [3, 4], None), Save([b"c"], [5], b"b"))
         failed = self.load(Load("r", [b"a", b"b", b"c"], [10, 11, 12]))
         self.assertEqual(failed, set())
@@ -63,40 +63,40 @@ class Movers(unittest.TestCase):
         counts = self.report.take()
         self.assertEqual((counts["saved_blocks"], counts["loaded_blocks"], counts["loaded_bytes"]), (3, 3, 24))
 
-    def test_blocks_that_are_gone_are_named(self) -> None:
+    def test_a_load_names_missing_blocks(self) -> None:
         self.save(Save([b"a"], [3], None))
         self.assertEqual(self.load(Load("r", [b"a", b"b", b"c"], [10, 11, 12])), {11, 12})
 
-    def test_a_lease_that_was_lost_fails_all_that_was_read(self) -> None:
+    def test_a_lost_lease_fails_the_whole_load(self) -> None:
         self.save(Save([b"a"], [3], None))
         self.store.loses_leases = True
         self.assertEqual(self.load(Load("r", [b"a"], [10])), {10})
 
-    def test_whatever_a_load_meets_it_ends_and_names_its_blocks(self) -> None:
+    def test_every_load_ends_and_names_its_failed_blocks(self) -> None:
         for error in (NoAnswer("gone"), NoCapacity(507, "no_capacity", "full"), ValueError("a bug")):
             with self.subTest(error):
                 self.store.fails = error
                 self.mover = self.make(lambda: self.store)
                 self.assertEqual(self.load(Load("r", [b"a"], [10])), {10})
 
-    def test_loads_that_cannot_begin_have_failed(self) -> None:
+    def test_loads_that_cannot_begin_fail(self) -> None:
         loads = [Load("r", [b"a"], [10]), Load("s", [b"b"], [11])]
         with mock.patch.object(self.pool, "order", side_effect=RuntimeError("a bug")):
             self.mover.load(loads)
         self.assertEqual(self.mover.take_done(PATIENCE_S), [(loads[0], {10}), (loads[1], {11})])
-        self.mover._loads.shutdown()  # no thread can be had, say
+        self.mover._loads.shutdown()  # as if no thread could be started
         self.mover.load(loads)
         self.assertEqual(self.mover.take_done(PATIENCE_S), [(loads[0], {10}), (loads[1], {11})])
 
-    def test_a_load_that_waited_too_long_has_failed(self) -> None:
+    def test_a_load_that_waited_too_long_fails(self) -> None:
         self.save(Save([b"a"], [3], None))
         self.mover._load(Load("r", [b"a"], [10]), None, deadline=0.0)
         self.assertEqual(self.mover.take_done()[0][1], {10})
         self.assertEqual(self.pool.blocks[10][0], 10)
 
-    def test_who_waits_for_a_load_is_told_as_soon_as_one_has_ended(self) -> None:
+    def test_waiting_for_loads_returns_as_soon_as_one_ends(self) -> None:
         self.save(Save([b"a"], [3], None))
-        self.assertEqual(self.mover.take_done(PATIENCE_S), [])  # nothing is under way that could end
+        self.assertEqual(self.mover.take_done(PATIENCE_S), [])  # no load is running
         ends, load = threading.Event(), self.pool.load
 
         def waits(blocks: Sequence[int], *rest: Any) -> Copies:
@@ -107,17 +107,17 @@ class Movers(unittest.TestCase):
         with mock.patch.object(self.pool, "load", waits):
             self.mover.load([Load("late", [b"a"], [11]), Load("soon", [b"a"], [10])])
             self.assertEqual([done.request for done, _ in self.mover.take_done(PATIENCE_S)], ["soon"])
-            self.assertEqual(self.mover.take_done(0.001), [])  # no longer than that
+            self.assertEqual(self.mover.take_done(0.001), [])  # waits no longer than that
             ends.set()
             self.assertEqual([done.request for done, _ in self.mover.take_done(PATIENCE_S)], ["late"])
 
-    def test_no_room_skips_and_the_next_is_saved(self) -> None:
+    def test_a_save_without_room_is_skipped_and_the_next_succeeds(self) -> None:
         self.store.room = 1
         self.save(Save([b"a", b"b"], [3, 4], None), Save([b"c"], [5], None))
         self.assertEqual(set(self.store.held), {b"c"})
         self.assertEqual(self.report.take()["saves_skipped_blocks"], 2)
 
-    def test_a_server_that_is_too_busy_skips_and_is_asked_again(self) -> None:
+    def test_a_save_to_a_busy_server_is_skipped_and_the_next_is_tried(self) -> None:
         self.store.fails = Refused(429, "too_many_transfers", "busy")
         self.save(Save([b"a"], [3], None))
         self.store.fails, self.store.fails_commit = None, Refused(429, "too_many_transfers", "busy")
@@ -127,7 +127,7 @@ class Movers(unittest.TestCase):
         self.assertEqual(set(self.store.held), {b"c"})
         self.assertEqual(self.report.take()["saves_skipped_blocks"], 2)
 
-    def test_slots_are_given_up_where_the_copy_fails(self) -> None:
+    def test_slots_are_released_if_the_copy_fails(self) -> None:
         self.mover.prepare([Save([b"a"], [99], None)])  # the engine has no such block
         for _, slots in self.mover._prepared:
             slots.exception(PATIENCE_S)
@@ -135,17 +135,17 @@ class Movers(unittest.TestCase):
         self.drain()
         self.assertEqual((self.store.held, self.store.released, self.mover._pending_saves), ({}, 1, 0))
 
-    def test_a_server_that_does_not_answer_holds_no_step(self) -> None:
+    def test_a_silent_server_does_not_block_a_step(self) -> None:
         self.store.gate.clear()
         self.mover.prepare([Save([b"a"], [3], None)])
-        self.mover.save()  # returns
+        self.mover.save()  # returns at once
         self.assertEqual(self.report.take()["saves_skipped_blocks"], 1)
         self.store.gate.set()
         self.drain()
-        self.drain()  # the slots came late, and were given up
+        self.drain()  # the slots came late and were released
         self.assertEqual((self.store.held, self.store.released), ({}, 1))
 
-    def test_a_server_that_is_too_slow_is_not_given_more(self) -> None:
+    def test_a_slow_server_gets_no_more_saves(self) -> None:
         self.store.gate.clear()
         self.mover._pending_saves = MAX_PENDING_SAVES
         self.mover.prepare([Save([b"a"], [3], None)])
@@ -153,7 +153,7 @@ class Movers(unittest.TestCase):
         self.assertEqual(self.mover._pending_saves, MAX_PENDING_SAVES)
         self.store.gate.set()
 
-    def test_every_save_that_ended_makes_room_for_another(self) -> None:
+    def test_each_finished_save_makes_room_for_another(self) -> None:
         self.save(Save([b"a"], [3], None))
         self.store.room = 0
         self.save(Save([b"b"], [3], None))
@@ -161,7 +161,7 @@ class Movers(unittest.TestCase):
         self.save(Save([b"c"], [3], None))
         self.assertEqual(self.mover._pending_saves, 0)
 
-    def test_a_cache_that_is_gone_is_made_again(self) -> None:
+    def test_a_lost_cache_is_made_again(self) -> None:
         gone = FakeStore()
         gone.fails = UnknownCache(404, "unknown_cache", "gone")
         stores = [gone, self.store]

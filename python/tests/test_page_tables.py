@@ -1,4 +1,4 @@
-"""Page tables of a mapped tier that are filled before its first use."""
+"""Filling the page tables of a mapped tier before its first use."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ class PageTables(unittest.TestCase):
     def setUp(self) -> None:
         file = os.memfd_create(NAME)
         self.addCleanup(os.close, file)
-        os.posix_fallocate(file, 0, SIZE_BYTES)  # the server's part
+        os.posix_fallocate(file, 0, SIZE_BYTES)  # the server allocates the pages
         self.memory = memoryview(mmap.mmap(file, SIZE_BYTES))
 
     def mapped_bytes(self) -> int:
-        """Of the memory, in this process's tables."""
+        """How much of the memory is in this process's page tables."""
         found = re.search(NAME + r".*?Rss:\s+(\d+) kB", Path("/proc/self/smaps").read_text(), re.DOTALL)
         assert found is not None
         return int(found[1]) * 1024
 
     def fill(self, *answers: TierInfo | Exception) -> None:
-        told = iter(answers)
+        left = iter(answers)
 
         def ask() -> TierInfo:
-            answer = next(told)
+            answer = next(left)
             if isinstance(answer, Exception):
                 raise answer
             return answer
 
         _fill(ask, self.memory, 0.0)
 
-    def test_are_filled_once_the_server_has_taken_every_page(self) -> None:
+    def test_tables_are_filled_once_the_server_has_allocated_every_page(self) -> None:
         self.assertEqual(self.mapped_bytes(), 0)
         self.fill(tier(0), tier(SIZE_BYTES - 1), tier(SIZE_BYTES))
         self.assertEqual(self.mapped_bytes(), SIZE_BYTES)
 
-    def test_are_left_alone_where_the_server_takes_none(self) -> None:
+    def test_tables_stay_empty_if_the_server_allocates_none(self) -> None:
         self.fill(tier(None))
         self.assertEqual(self.mapped_bytes(), 0)
 
-    def test_of_a_server_that_is_gone_are_left_alone(self) -> None:
+    def test_tables_stay_empty_if_the_server_is_gone(self) -> None:
         self.fill(tier(0), NoAnswer("it is gone"))
         self.assertEqual(self.mapped_bytes(), 0)
 

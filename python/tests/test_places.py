@@ -1,4 +1,4 @@
-"""What an engine tells of blocks on the server, from the server's own events."""
+"""Which tiers hold the blocks of an engine, according to the server's events."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class OfEvents(unittest.TestCase):
         changes = of.take()
         return changes.stored, changes.removed
 
-    def test_a_block_is_told_once_for_each_tier_that_it_comes_to_and_leaves(self) -> None:
+    def test_a_block_is_reported_once_for_each_tier_that_it_enters_or_leaves(self) -> None:
         here = places()
         here.stored("a", "pinned", KEYS[:2])
         here.stored("a", "pinned", KEYS[:1])
@@ -38,7 +38,7 @@ class OfEvents(unittest.TestCase):
         self.assertEqual(self.taken(here), ([("disk", 0)], [("pinned", 0)]))
         self.assertEqual(self.taken(here), ([], []))
 
-    def test_all_ranks_must_have_it(self) -> None:
+    def test_a_block_counts_once_all_ranks_have_it(self) -> None:
         here = places("a", "b")
         here.stored("a", "pinned", KEYS)
         self.assertEqual(self.taken(here), ([], []))
@@ -47,13 +47,13 @@ class OfEvents(unittest.TestCase):
         here.removed("a", "pinned", KEYS[:1])
         self.assertEqual(self.taken(here), ([], [("pinned", 0)]))
 
-    def test_what_came_and_went_since_the_last_time_is_not_told(self) -> None:
+    def test_a_change_that_was_undone_is_not_reported(self) -> None:
         here = places()
         here.stored("a", "pinned", KEYS)
         here.removed("a", "pinned", KEYS)
         self.assertEqual(self.taken(here), ([], []))
 
-    def test_nothing_is_told_of_other_caches_tiers_and_blocks(self) -> None:
+    def test_other_caches_tiers_and_blocks_are_not_reported(self) -> None:
         here = places()
         here.stored("other", "pinned", KEYS)
         here.stored("a", "device", KEYS)
@@ -63,7 +63,7 @@ class OfEvents(unittest.TestCase):
         here.cleared("other", None)
         self.assertEqual(self.taken(here), ([], []))
 
-    def test_a_tier_is_cleared_or_all_of_them(self) -> None:
+    def test_one_tier_or_all_tiers_are_cleared(self) -> None:
         here = places()
         for tier in ("pinned", "disk"):
             here.stored("a", tier, KEYS[:1])
@@ -73,11 +73,11 @@ class OfEvents(unittest.TestCase):
         here.cleared("a", None)
         self.assertEqual(self.taken(here), ([], [("pinned", 0)]))
 
-    def test_what_is_forgotten_is_told_to_be_gone(self) -> None:
+    def test_a_forgotten_block_is_reported_as_removed(self) -> None:
         here = places(max_blocks=4)
         here.stored("a", "pinned", KEYS)
         here.take()
-        here.track([KEYS[0]], lambda at: 99)  # it is known already, and is the newest now
+        here.track([KEYS[0]], lambda at: 99)  # it is tracked already, and is now the newest
         here.track([key(50)], lambda at: 50)
         self.assertEqual(self.taken(here), ([], [("pinned", 1)]))
         here.lost()
@@ -91,7 +91,7 @@ class OfAServer(unittest.TestCase):
         self.client = Client(self.server.unix, timeout=PATIENCE_S)
         self.addCleanup(self.client.close)
         self.here = places("a")
-        self.told: set[tuple[Tier, int]] = set()
+        self.reported: set[tuple[Tier, int]] = set()
         log = logging.getLogger("cairn.test.places")
         log.setLevel(logging.CRITICAL)
         follower = Follower(self.client, self.here, Report(log))
@@ -106,14 +106,14 @@ class OfAServer(unittest.TestCase):
         deadline = time.monotonic() + PATIENCE_S
         while True:
             changes = self.here.take()
-            self.told = (self.told | set(changes.stored)) - set(changes.removed)
+            self.reported = (self.reported | set(changes.stored)) - set(changes.removed)
             if condition():
                 return
-            assert time.monotonic() < deadline, self.told
+            assert time.monotonic() < deadline, self.reported
             time.sleep(0.01)
 
     def put(self, at: int) -> None:
-        """Both slots may be on their way to a slow disk."""
+        """Retries: both slots may still be on their way to a slow disk."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -124,29 +124,29 @@ class OfAServer(unittest.TestCase):
                 time.sleep(0.01)
 
     def put_until_followed(self) -> None:
-        """The follower may not have begun when the first block is stored."""
+        """Retries: the follower may not run yet when the first block is stored."""
 
-        def told() -> bool:
-            if ("disk", 0) not in self.told:
+        def reported() -> bool:
+            if ("disk", 0) not in self.reported:
                 self.client.evict("a", [KEYS[0]])
                 self.put(0)
-            return ("disk", 0) in self.told
+            return ("disk", 0) in self.reported
 
-        self.until(told)
+        self.until(reported)
 
     def test_blocks_are_followed_from_tier_to_tier_and_out(self) -> None:
         self.put_until_followed()
         for at in (1, 2, 3):
             self.put(at)
-        self.until(lambda: {at for tier, at in self.told if tier == "disk"} == {0, 1, 2, 3})
-        self.until(lambda: len([at for tier, at in self.told if tier == "pinned"]) <= 2)
+        self.until(lambda: {at for tier, at in self.reported if tier == "disk"} == {0, 1, 2, 3})
+        self.until(lambda: len([at for tier, at in self.reported if tier == "pinned"]) <= 2)
         self.client.clear("a")
-        self.until(lambda: not self.told)
+        self.until(lambda: not self.reported)
 
-    def test_a_server_that_is_killed_has_nothing_until_it_is_found_again(self) -> None:
+    def test_a_killed_servers_blocks_are_removed_until_it_is_reached_again(self) -> None:
         self.put_until_followed()
         self.server.kill()
-        self.until(lambda: not self.told)
+        self.until(lambda: not self.reported)
         self.server.start()
         self.make()
         self.here.track(KEYS, lambda at: at)

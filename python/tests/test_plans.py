@@ -28,14 +28,14 @@ class Plans(unittest.TestCase):
         self.assertEqual(self.planner.keys("a", TOKENS[:21]), self.keys[:5])
         self.assertEqual(self.planner.keys("a", []), [])
 
-    def test_what_is_found_beyond_the_computed_is_loaded(self) -> None:
+    def test_found_blocks_after_the_computed_ones_are_loaded(self) -> None:
         self.planner.keys("a", self.tokens)
         self.assertEqual(self.planner.found("a", 4, computed_tokens=8), 8)
         self.planner.load("a", BLOCKS, 8)
         self.assertEqual(self.planner.take_loads(), [Load("a", self.keys[2:4], [12, 13])])
         self.assertEqual(self.planner.take_loads(), [])
 
-    def test_each_block_is_saved_once_and_when_it_is_full(self) -> None:
+    def test_each_block_is_saved_once_it_is_full_and_only_once(self) -> None:
         self.planner.found("a", 0, 0)
         self.assertIsNone(self.save(3))
         self.assertEqual(self.save(10), Save(self.keys[:2], [10, 11], None))
@@ -43,23 +43,23 @@ class Plans(unittest.TestCase):
         self.assertIsNone(self.save(11))
         self.assertEqual(self.save(20), Save(self.keys[2:5], [12, 13, 14], self.keys[1], 2))
 
-    def test_what_was_found_is_not_saved(self) -> None:
+    def test_found_blocks_are_not_saved(self) -> None:
         self.planner.keys("a", self.tokens)
         self.planner.found("a", 4, 0)
         self.planner.load("a", BLOCKS, 16)
         self.assertEqual(self.save(22), Save(self.keys[4:5], [14], self.keys[3], 4))
 
-    def test_what_the_engine_has_and_the_server_lost_is_saved_again(self) -> None:
+    def test_blocks_that_the_server_lost_are_saved_again(self) -> None:
         self.assertEqual(self.planner.found("a", 1, computed_tokens=16), 0)
         self.assertEqual(self.save(20), Save(self.keys[1:5], [11, 12, 13, 14], self.keys[0], 1))
 
-    def test_tokens_that_are_not_known_yet_make_no_block(self) -> None:
+    def test_unknown_tokens_make_no_block(self) -> None:
         self.planner.found("a", 0, 0)
         self.tokens = self.tokens[:7]
-        # Computing runs ahead of the tokens: draft tokens, or steps that overlap.
+        # The engine may compute ahead of the known tokens, with draft tokens or overlapping steps.
         self.assertEqual(self.save(12), Save(self.keys[:1], [10], None))
 
-    def test_a_load_that_failed_is_not_tried_again_and_its_blocks_are_saved(self) -> None:
+    def test_a_failed_load_is_not_retried_and_its_blocks_are_saved(self) -> None:
         self.planner.keys("a", self.tokens)
         self.planner.found("a", 5, 0)
         self.planner.load("a", BLOCKS, 20)
@@ -67,14 +67,14 @@ class Plans(unittest.TestCase):
         self.assertEqual(self.save(20), Save(self.keys[3:5], [13, 14], self.keys[2], 3))
         self.assertEqual(self.planner.found("a", 5, 0), 0)
 
-    def test_other_requests_blocks_fail_nothing(self) -> None:
+    def test_failed_blocks_of_other_requests_are_ignored(self) -> None:
         self.planner.keys("a", self.tokens)
         self.planner.found("a", 5, 0)
         self.planner.load("a", BLOCKS, 20)
         self.planner.failed("a", {99})
         self.assertIsNone(self.save(20))
 
-    def test_a_request_that_has_ended_is_forgotten(self) -> None:
+    def test_an_ended_request_is_forgotten(self) -> None:
         self.planner.end("a")
         self.assertFalse(self.planner.knows("a"))
         self.assertIsNone(self.save(20))

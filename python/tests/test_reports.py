@@ -1,4 +1,4 @@
-"""What a connector counts and says."""
+"""A connector's counters and log lines."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from cairn.engine.report import Report
 
 
 class Reports(unittest.TestCase):
-    def test_the_same_is_not_said_again_and_again(self) -> None:
+    def test_a_line_is_not_repeated_at_once(self) -> None:
         now = [0.0]
         report = Report(logging.getLogger("cairn.test.report"), lambda: now[0])
         with self.assertLogs("cairn.test.report") as logs:
             for second in range(25):
                 now[0] = float(second)
-                report.warn("the server does not answer at all, not once: it said nothing")
+                report.warn("the server does not answer at all, not even once")
         self.assertEqual(len(logs.output), 3)
 
-    def test_what_was_said_is_not_remembered_without_end(self) -> None:
+    def test_the_number_of_remembered_lines_is_bounded(self) -> None:
         report = Report(logging.getLogger("cairn.test.report"), lambda: 0.0)
         with self.assertLogs("cairn.test.report"):
             for number in range(1000):

@@ -1,4 +1,4 @@
-"""Tokens and passwords: where they are read, and that nothing repeats them."""
+"""Where tokens and passwords are read, and that no output repeats them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def ask(client: AsyncClient) -> None:
 
 
 class Door:
-    """Answers every request of one connection with the same bytes, or ends it."""
+    """A server that answers each request of one connection with the same bytes, or closes it."""
 
     def __init__(self, answer: Callable[[bytes], bytes]) -> None:
         self._listens = socket.create_server(("127.0.0.1", 0))
@@ -74,13 +74,13 @@ class Tokens(unittest.TestCase):
         self.addCleanup(door.close)
         return door
 
-    def test_white_space_around_one_is_left_out(self) -> None:
+    def test_white_space_around_a_token_is_removed(self) -> None:
         for given in (SECRET, f"{SECRET}\n", f"{SECRET}\r\n", f" \t{SECRET} "):
             door = self.door(lambda _: b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
             Client(door.url, given).healthy()
             self.assertIn(b"Authorization: Bearer " + SECRET.encode() + b"\r\n", door.seen)
 
-    def test_what_no_header_can_carry_is_refused_with_its_source_and_without_its_text(self) -> None:
+    def test_an_invalid_token_is_refused_by_its_source_without_its_text(self) -> None:
         for within in WITHIN:
             wrong = halves(within)
             sources: dict[str, Callable[[], object]] = {
@@ -100,7 +100,7 @@ class Tokens(unittest.TestCase):
                 self.assertRegex(str(raised.exception), f"^{re.escape(source.strip())} has")
                 self.assertNotRegex("".join(traceback.format_exception(raised.exception)), "open|sesame")
 
-    def test_what_is_no_text_is_refused_by_name(self) -> None:
+    def test_a_token_that_is_not_text_is_refused(self) -> None:
         for wrong, why in ((12345, "type int"), (b"abc", "type bytes"), (["a"], "type list"), (" \n", "no token")):
             with self.assertRaisesRegex(WrongArgument, f"^cairn.token .*{why}"):
                 Options.of({"cairn.token": wrong})
@@ -109,7 +109,7 @@ class Tokens(unittest.TestCase):
         for nothing in (None, ""):
             self.assertIsNone(Options.of({"cairn.token": nothing}).token)
 
-    def test_the_tool_reads_one_from_both_places(self) -> None:
+    def test_the_tool_reads_a_token_from_flag_and_environment(self) -> None:
         for words, variable, source in (
             (["--token", halves(" ")], "", "--token"),
             ([], halves("\n"), "CAIRN_TOKEN"),
@@ -127,7 +127,7 @@ class Tokens(unittest.TestCase):
 
 
 class Served(SecuredCase):
-    def test_a_token_with_a_newline_at_its_end_is_good(self) -> None:
+    def test_a_token_with_a_newline_at_its_end_is_accepted(self) -> None:
         with mock.patch.dict("os.environ", {"CAIRN_TOKEN": "admin-token\n"}):
             options = Options.of({"cairn.url": self.url, "cairn.ca": self.certificate})
         with options.client(PATIENCE_S) as client:
@@ -135,9 +135,9 @@ class Served(SecuredCase):
 
 
 class Silence(unittest.TestCase):
-    """Nothing that a program may log repeats a secret."""
+    """Text that a program may log never contains a secret."""
 
-    def test_reprs(self) -> None:
+    def test_reprs_do_not_show_the_token(self) -> None:
         options = Options.of({"cairn.token": SECRET})
         client, later = Client("http://h", SECRET), AsyncClient("http://h", SECRET)
         shown: list[object] = [
@@ -153,15 +153,15 @@ class Silence(unittest.TestCase):
         self.assertEqual(options.token, SECRET)
 
     def failure_of(self, act: Callable[[], Any], *, with_locals: bool) -> str:
-        with self.assertLogs("cairn.test") as said:
+        with self.assertLogs("cairn.test") as logs:
             try:
                 act()
             except CairnError as error:
                 Report(logging.getLogger("cairn.test")).failed("it failed")
-                texts = list(said.output)
+                texts = list(logs.output)
                 one: BaseException | None = error
                 while one is not None:
-                    # With what the frames of the package hold, as reporters of errors send it.
+                    # Includes the package's local variables, which error reporters send.
                     whole = traceback.TracebackException.from_exception(one, capture_locals=with_locals)
                     texts += [repr(one), str(one)]
                     texts += [str(frame.locals) for frame in whole.stack if "/cairn/" in frame.filename]
@@ -169,7 +169,7 @@ class Silence(unittest.TestCase):
                 return "".join(texts)
         raise AssertionError("nothing failed")
 
-    def test_tracebacks_of_what_fails_under_way(self) -> None:
+    def test_tracebacks_do_not_show_the_token(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as mute:
             silent = f"http://127.0.0.1:{mute.getsockname()[1]}"
             for act in (
@@ -181,7 +181,7 @@ class Silence(unittest.TestCase):
             ):
                 self.assertNotIn(SECRET, self.failure_of(act, with_locals=True))
 
-    def test_an_answer_that_repeats_the_request(self) -> None:
+    def test_an_answer_that_repeats_the_request_does_not_show_the_token(self) -> None:
         def page(head: bytes) -> bytes:
             return b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n" % len(head) + head
 
@@ -199,7 +199,7 @@ class Silence(unittest.TestCase):
             self.assertNotIn(SECRET, self.failure_of(functools.partial(ask, later), with_locals=False))
             door.close()
 
-    def test_urls_with_a_password(self) -> None:
+    def test_errors_about_urls_do_not_show_a_password(self) -> None:
         for url in (
             f"http://me:{SECRET}@h:7070",
             f"https://{SECRET}@h",
@@ -222,16 +222,16 @@ class Silence(unittest.TestCase):
                 Options.of({"cairn.url": url})
             self.assertNotIn(SECRET, "".join(traceback.format_exception(refused.exception)))
 
-    def test_names_that_no_header_has_are_encoded(self) -> None:
+    def test_host_names_beyond_ascii_are_encoded(self) -> None:
         self.assertEqual(parse_address("http://bücher.example:1").host, "xn--bcher-kva.example:1")
         with self.assertRaises(ValueError):
             parse_address(f"http://{'x' * 64}.example")
 
 
 class Copies(unittest.TestCase):
-    """Errors go from process to process."""
+    """Errors are passed between processes."""
 
-    def test_an_error_is_the_same_after_a_pickle_and_as_a_copy(self) -> None:
+    def test_an_error_survives_pickle_and_copy(self) -> None:
         full = refusal(507, b'{"code": "no_capacity", "detail": "no slot is free"}', "3")
         for error in (
             full,
@@ -250,7 +250,7 @@ class Copies(unittest.TestCase):
         self.assertEqual((again.status, again.code, again.detail), (507, "no_capacity", "no slot is free"))
         self.assertEqual((again.retry_after_s, str(again)), (3.0, "507 no_capacity: no slot is free"))
 
-    def test_every_refusal_there_is(self) -> None:
+    def test_every_refusal_survives_pickle_and_copy(self) -> None:
         kinds: list[type[Refused]] = [Refused, *Refused.__subclasses__()]
         for kind in kinds:
             error = kind(409, kind.code, "why", 1.5)

@@ -20,7 +20,7 @@ from test_vllm import PROMPT, EngineCase
 
 
 class SecuredCase(unittest.TestCase):
-    """A server with a certificate of its own making, and a token of each role."""
+    """A server with a self-signed certificate and a token for each role."""
 
     server: Server
     url: str
@@ -60,14 +60,14 @@ class Secured(SecuredCase):
         self.addCleanup(client.close)
         return client
 
-    def test_a_server_is_trusted_by_its_certificate(self) -> None:
+    def test_a_server_is_verified_by_its_certificate(self) -> None:
         client = self.client("admin-token")
-        for _ in range(3):  # the second goes over the connection that was kept
+        for _ in range(3):  # the later calls use the kept connection
             self.assertEqual(client.caches(), [])
         with self.assertRaises(NoAnswer):
             self.client("admin-token", ca=False).healthy()
 
-    def test_a_server_is_trusted_by_its_certificate_also_from_asyncio(self) -> None:
+    def test_asyncio_verifies_a_server_by_its_certificate(self) -> None:
         async def ask(ca: str | None) -> None:
             async with AsyncClient(self.url, "admin-token", ca, timeout=PATIENCE_S) as client:
                 self.assertEqual(await client.caches(), [])
@@ -77,7 +77,7 @@ class Secured(SecuredCase):
         with self.assertRaises(NoAnswer):
             asyncio.run(ask(None))
 
-    def test_tokens_are_asked_for(self) -> None:
+    def test_a_token_is_required(self) -> None:
         with self.assertRaises(Unauthorized):
             self.client(None).caches()
         with self.assertRaises(Unauthorized):
@@ -88,7 +88,7 @@ class Secured(SecuredCase):
 
 
 class Engines(SecuredCase, EngineCase):
-    """What a connector does with tokens and certificates."""
+    """A connector with tokens and certificates."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -102,36 +102,40 @@ class Engines(SecuredCase, EngineCase):
         self.engine(setup).run(again)
         self.assertEqual(again.loaded_tokens, 88)
 
-    def test_an_administrators_token_over_tls(self) -> None:
+    def test_an_admin_token_works_over_tls(self) -> None:
         self.is_found_again(url=self.url, ca=self.certificate, token="admin-token")
 
-    def test_an_administrators_token_over_the_socket_in_mapped_memory(self) -> None:
-        # Blocks that went over HTTP would be read by this.
+    def test_an_admin_token_maps_memory_over_the_socket(self) -> None:
+        # Blocks that went over HTTP would call this.
         with mock.patch("cairn.engine.store.HttpStore.read", side_effect=AssertionError("not in mapped memory")):
             self.is_found_again(token="admin-token")
 
-    def test_a_writers_token_and_a_cache_that_is_there(self) -> None:
+    def test_a_write_token_works_with_an_existing_cache(self) -> None:
         for url in (self.url, self.server.unix):
             name = f"there-{url.partition(':')[0]}"
             self.client.make_cache(name, CacheConfig(Shape(3, 1, 4, 8, 2), {"pinned": TierConfig(64)}))
             self.is_found_again(url=url, ca=self.certificate, token="write-token", cache=name)
 
-    def test_what_a_token_may_not_do_is_known_at_the_start(self) -> None:
+    def test_a_missing_permission_fails_the_start(self) -> None:
         for token, why in ((None, "401"), ("wrong", "401"), ("read-token", "403"), ("write-token", "403")):
             with self.subTest(token=token), self.assertRaisesRegex(Unsupported, why):
                 self.engine(self.setup_of(url=self.url, ca=self.certificate, token=token))
 
-    def test_a_server_that_is_not_trusted_gets_no_token_and_no_block(self) -> None:
+    def test_an_untrusted_server_gets_no_token_and_no_block(self) -> None:
+        def uses() -> list[tuple[object, ...]]:
+            return [(cache.name, cache.matches, cache.commits) for cache in self.client.caches()]
+
+        before = uses()
         setup = self.setup_of(url=self.url, token="admin-token")
-        with self.assertLogs(self.log, "WARNING") as said:
+        with self.assertLogs(self.log, "WARNING") as logs:
             engine = self.engine(setup)
-        self.assertIn("CERTIFICATE_VERIFY_FAILED", said.output[0])
+        self.assertIn("CERTIFICATE_VERIFY_FAILED", logs.output[0])
         alone = Request("alone", list(PROMPT))
         engine.run(alone)
         self.assertEqual(alone.computed_here, 94)
-        self.assertEqual(self.client.caches(), [])
+        self.assertEqual(uses(), before)
 
-    def test_the_environment_gives_what_is_not_to_be_logged(self) -> None:
+    def test_token_and_ca_can_come_from_the_environment(self) -> None:
         with mock.patch.dict("os.environ", {"CAIRN_TOKEN": "t", "CAIRN_CA": "/ca.pem"}):
             self.assertEqual((Options.of({}).token, Options.of({}).ca), ("t", "/ca.pem"))
             given = Options.of({"cairn.token": "other", "cairn.ca": "/other.pem"})

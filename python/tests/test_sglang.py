@@ -1,4 +1,4 @@
-"""SGLang's storage, on stand-ins of the module that it is made of, against a real server."""
+"""SGLang's storage, with stand-ins for SGLang's module, against a real server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from server import ServerCase
 from stand_ins import has_the_recorded_interface, stand_in
 
 PAGE_TOKENS = 4
-HALF = 2048  # keys and values lie apart
+HALF = 2048  # keys and values are in separate pieces
 
 
 class Pools(str, enum.Enum):
@@ -44,7 +44,7 @@ class Result(SimpleNamespace):
 
 
 class Pool:
-    """Pages of two pieces, and flat ones."""
+    """A pool whose pages have two pieces, or are flat."""
 
     page_size = PAGE_TOKENS
     layout = "page_first"
@@ -143,11 +143,11 @@ class Storages(ServerCase):
         storage.on_host_pools_registered()
         return storage
 
-    def test_it_has_the_interface_that_sglang_had(self) -> None:
-        # `close` is called where there is one.
+    def test_it_has_the_recorded_interface_of_sglang(self) -> None:
+        # SGLang calls `close` if it exists.
         has_the_recorded_interface(self, self.kind, "sglang", "close")
 
-    def test_pages_go_and_come_back_into_others(self) -> None:
+    def test_pages_are_stored_and_loaded_into_other_pages(self) -> None:
         pool = Pool()
         storage = self.storage(pool)
         for page, value in ((3, 30), (9, 90)):
@@ -157,7 +157,7 @@ class Storages(ServerCase):
         self.assertEqual(storage.batch_get_v1(hashes(3), indices(0, 1, 2)), [True, True, False])
         self.assertEqual([pool.content(page) for page in range(3)], [(30, 130), (90, 190), (0, 0)])
 
-    def test_pages_by_tensors(self) -> None:
+    def test_pages_are_stored_and_loaded_by_tensors(self) -> None:
         with self.assertLogs("sglang.cairn", "WARNING"):
             storage = self.storage(in_place=False)
         pages = [Tensor(bytes([value]) * 2 * HALF) for value in (1, 2)]
@@ -178,15 +178,15 @@ class Storages(ServerCase):
         self.storage(None, **latent).batch_set_v1(hashes(1), indices(0))
         self.assertEqual(self.storage(None, tp_rank=1, **latent).batch_exists(hashes(1)), 1)
 
-    def test_what_is_said_of_pages_is_passed_on(self) -> None:
+    def test_hints_for_pages_are_passed_on(self) -> None:
         storage = self.storage()
-        for first, said in ((0, {"reuse": "soon", "session": "chat"}), (4, {"reuse": "often", "session": "chat"})):
-            extra = SimpleNamespace(prefix_keys=None, extra_info=said)
+        for first, hint in ((0, {"reuse": "soon", "session": "chat"}), (4, {"reuse": "often", "session": "chat"})):
+            extra = SimpleNamespace(prefix_keys=None, extra_info=hint)
             pages = range(first, first + 4)
             stored = storage.batch_set_v1(hashes(12)[first : first + 4], indices(*pages), extra)
             self.assertEqual(stored, [True] * 4)
-        told = [self.client.hint(one.name, "soon", session="chat").blocks for one in self.client.caches()]
-        self.assertEqual(sum(told), 4)
+        hinted = [self.client.hint(one.name, "soon", session="chat").blocks for one in self.client.caches()]
+        self.assertEqual(sum(hinted), 4)
 
     def test_a_prefix_counts_as_far_as_every_pool_has_it(self) -> None:
         storage = self.storage()
@@ -206,13 +206,13 @@ class Storages(ServerCase):
         back = SimpleNamespace(name=Pools.MAMBA, keys=keys[10:], host_indices=indices(4, 5))
         self.assertEqual(storage.batch_get_v2([back]), {Pools.MAMBA: [True, False]})
 
-    def test_indices_that_are_not_the_keys_move_nothing(self) -> None:
+    def test_mismatched_indices_and_keys_move_nothing(self) -> None:
         storage = self.storage()
         with self.assertLogs("sglang.cairn", "WARNING"):
             self.assertEqual(storage.batch_set_v1(hashes(2), indices(0)), [False, False])
             self.assertEqual(storage.batch_get_v1(hashes(2), indices(0)), [False, False])
 
-    def test_a_server_that_is_not_there_is_a_miss(self) -> None:
+    def test_a_missing_server_is_a_miss(self) -> None:
         with self.assertLogs("sglang.cairn", "WARNING"):
             storage = self.storage(None, **{"cairn.url": "unix:/nowhere"})
             self.assertEqual(storage.batch_exists(hashes(1)), 0)
@@ -222,10 +222,10 @@ class Storages(ServerCase):
 
     def test_a_pool_that_fails_is_a_miss(self) -> None:
         storage = self.storage()
-        broken = SimpleNamespace(page_size=PAGE_TOKENS)  # it does not say where its pages lie
+        broken = SimpleNamespace(page_size=PAGE_TOKENS)  # it has no method that returns its pages' memory
         storage._pools["kv"] = broken
         storage._blocks_of.clear()
-        # Of a pool that nobody registered.
+        # A pool that was not registered.
         state = SimpleNamespace(
             name=Pools.MAMBA, keys=hashes(1), host_indices=indices(0), hit_policy=Policy.ALL_PAGES
         )
@@ -238,7 +238,7 @@ class Storages(ServerCase):
             self.assertFalse(storage.batch_set(hashes(1), [None]))
             self.assertEqual(storage.batch_get(hashes(1), [None]), [None])
 
-    def test_what_it_does_not_do_is_refused_by_name(self) -> None:
+    def test_unsupported_configurations_are_refused(self) -> None:
         with self.assertRaisesRegex(Unsupported, "tp_lcm_size"):
             self.storage(should_split_heads=True)
         with self.assertRaisesRegex(Unsupported, "cairn.colour"):

@@ -1,4 +1,4 @@
-"""The last part of `.ci/run`, where it cannot run: a sentence, and nothing that fails."""
+"""If the last part of `.ci/run` cannot run, it prints a reason and does not fail."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class LeftOut(unittest.TestCase):
         )
         return done.returncode, done.stdout, done.stderr
 
-    def test_a_run_that_took_long_leaves_the_engines_out(self) -> None:
-        code, out, said = self.run_it("short.sh", "3601")
+    def test_engines_are_skipped_after_a_long_run(self) -> None:
+        code, out, errors = self.run_it("short.sh", "3601")
         self.assertEqual((code, out), (77, ""))
         self.assertEqual(
-            said, "The engines' tests are left out: the run began 60 minutes ago, and they begin within 60.\n"
+            errors, "The engines' tests are left out: the run began 60 minutes ago, and they begin within 60.\n"
         )
 
-    def test_engines_that_cannot_be_had_are_a_sentence(self) -> None:
+    def test_engines_that_cannot_be_installed_are_skipped_with_a_reason(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            code, out, said = self.run_it("environment.sh", folder, CAIRN_PYTHON="/nowhere/python3")
-            self.assertEqual((code, out, said), (77, "", "skipped: the engines need Python 3.10 to 3.12\n"))
+            code, out, errors = self.run_it("environment.sh", folder, CAIRN_PYTHON="/nowhere/python3")
+            self.assertEqual((code, out, errors), (77, "", "skipped: the engines need Python 3.10 to 3.12\n"))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Copies by two threads, and jobs that end whatever they meet."""
+"""Copies by two threads, and jobs that always end."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Helpers(unittest.TestCase):
         assert part not in self.by_part
         self.by_part[part] = threading.current_thread().name
 
-    def test_of_a_large_copy_another_thread_does_a_part(self) -> None:
-        both = threading.Barrier(2)  # two parts are under way at once
+    def test_two_threads_share_a_large_copy(self) -> None:
+        both = threading.Barrier(2)  # passes if two parts are copied at once
 
         def copy(part: int) -> None:
             self.copy(part)
@@ -39,9 +39,9 @@ class Helpers(unittest.TestCase):
 
     @unittest.skipUnless(hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) > 1, "one core")
     def test_the_other_thread_is_on_another_core(self) -> None:
-        """Woken on its waker's it would copy in turn with it, where an engine that waits in a loop leaves none
-        idle."""
-        for _ in range(2):  # the thread has begun by the second
+        """If an engine that waits in a busy loop leaves no core idle, the kernel wakes the thread on the caller's
+        core, where the two would take turns."""
+        for _ in range(2):  # the thread exists by the second
             both = threading.Barrier(2)
             cores: dict[str, set[int]] = {}
 
@@ -54,18 +54,18 @@ class Helpers(unittest.TestCase):
         self.assertEqual(len(mine - others), 1)
         self.assertLess(others, mine)
 
-    def test_a_small_one_is_copied_by_one(self) -> None:
+    def test_one_thread_makes_a_small_copy(self) -> None:
         self.helper.share(self.copy, 5, SHARED_BYTES - 1)
         self.assertEqual(self.by_part, dict.fromkeys(range(5), threading.current_thread().name))
 
-    def test_a_helper_that_is_busy_is_not_waited_for(self) -> None:
+    def test_a_copy_does_not_wait_for_a_busy_helper(self) -> None:
         goes_on = threading.Event()
         self.helper._thread.submit(goes_on.wait, PATIENCE_S)
         self.helper.share(self.copy, 4, SHARED_BYTES)
         self.assertEqual(self.by_part, dict.fromkeys(range(4), threading.current_thread().name))
         goes_on.set()
 
-    def test_where_one_fails_the_other_has_ended_too(self) -> None:
+    def test_if_one_thread_fails_the_other_has_ended_too(self) -> None:
         for bad in (0, 1):
             both = threading.Barrier(2)
             ended: list[int] = []
@@ -74,7 +74,7 @@ class Helpers(unittest.TestCase):
                 both.wait(PATIENCE_S)
                 if part == bad:
                     raise ValueError("no such block")
-                time.sleep(0.02)  # so that the other is first
+                time.sleep(0.02)  # so that the other thread is first
                 ended.append(part)
 
             with self.assertRaisesRegex(ValueError, "no such block"):
@@ -83,16 +83,16 @@ class Helpers(unittest.TestCase):
 
 
 class ManyJobs(unittest.TestCase):
-    def test_a_job_that_raises_has_ended_with_its_other_result(self) -> None:
-        told = threading.Event()
-        jobs: Jobs[int] = Jobs("test", 1, Report(logging.getLogger("cairn.test")), told.set)
+    def test_a_job_that_raises_ends_with_its_fallback(self) -> None:
+        notified = threading.Event()
+        jobs: Jobs[int] = Jobs("test", 1, Report(logging.getLogger("cairn.test")), notified.set)
 
         def fails() -> int:
             raise RuntimeError("a bug")
 
         with self.assertLogs("cairn.test", "ERROR"):
             jobs.submit(7, fails, -1)
-            self.assertTrue(told.wait(PATIENCE_S))
+            self.assertTrue(notified.wait(PATIENCE_S))
         self.assertEqual(jobs.take(7), -1)
         jobs.do(fails)
         jobs.close()

@@ -1,4 +1,4 @@
-"""A mapped tier: what is read and written in place is what the server has."""
+"""A mapped tier: the bytes read and written in place are the server's."""
 
 import array
 import dataclasses
@@ -40,7 +40,7 @@ class Mapped(ServerCase):
                 copies.append(bytes(copy))
         return copies
 
-    def test_what_is_written_over_http_is_read_in_place(self) -> None:
+    def test_blocks_written_over_http_are_read_in_place(self) -> None:
         for layout in ("fully_contiguous", "layer_separate"):
             with self.subTest(layout):
                 self.name = f"read-{layout}"
@@ -48,7 +48,7 @@ class Mapped(ServerCase):
                 self.put(1, 2)
                 self.assertEqual(self.copies(self.view(), 1, 2, 3), [block(1), block(2)])
 
-    def test_what_is_written_in_place_is_read_over_http(self) -> None:
+    def test_blocks_written_in_place_are_read_over_http(self) -> None:
         for layout in ("fully_contiguous", "layer_separate"):
             with self.subTest(layout):
                 self.name = f"write-{layout}"
@@ -78,7 +78,7 @@ class Mapped(ServerCase):
                 slots.commit([key(1)])
                 self.assertEqual(self.client.leases(self.name).leases, [])
 
-    def test_slots_that_are_not_committed_are_given_up(self) -> None:
+    def test_uncommitted_slots_are_released(self) -> None:
         self.make(blocks=2)
         view = self.view()
         with view.write(2), self.assertRaises(NoCapacity):
@@ -86,7 +86,7 @@ class Mapped(ServerCase):
         with view.write(2) as slots:
             self.assertEqual(len(slots), 2)
 
-    def test_committed_blocks_are_not_written_again(self) -> None:
+    def test_committed_blocks_cannot_be_written(self) -> None:
         self.make()
         self.put(1)
         with self.view().read([key(1)]) as held:
@@ -96,7 +96,7 @@ class Mapped(ServerCase):
                 next(held[0].pieces())[0] = 1
         self.assertEqual(self.client.get(self.name, key(1)), block(1))
 
-    def test_what_is_no_block_of_bytes_is_refused_by_name(self) -> None:
+    def test_wrong_buffers_are_refused_with_the_reason(self) -> None:
         self.make()
         size = SHAPE.block_bytes
         with self.view().write(1) as slots:
@@ -122,20 +122,20 @@ class Mapped(ServerCase):
             held[0].copy_to(values)  # type: ignore[arg-type]
             self.assertEqual(values.tobytes(), block(1))
 
-    def test_blocks_on_disk_are_brought_up(self) -> None:
+    def test_blocks_on_disk_are_moved_up(self) -> None:
         self.make(disk=16)
         self.put(1, 2)
         moved = self.client.transfer(self.name, [key(1), key(2)], "disk", mode="move", wait_ms=30_000)
         self.assertEqual(moved.state, "done")
         self.assertEqual(self.copies(self.view(), 1, 2), [block(1), block(2)])
 
-    def test_a_lease_that_ended_undoes_what_was_read(self) -> None:
+    def test_a_lease_that_ended_invalidates_the_read(self) -> None:
         self.make()
         self.put(1)
         with self.assertRaises(LeaseLost), self.view().read([key(1)]) as held:
             lease = held._lease
             assert lease is not None
-            self.client.release(lease.lease)  # as its time would
+            self.client.release(lease.lease)  # as if its time were over
             held[0].copy_to(bytearray(SHAPE.block_bytes))
 
     def test_a_lease_is_renewed_while_it_is_needed(self) -> None:
@@ -143,14 +143,14 @@ class Mapped(ServerCase):
         self.put(1)
         lease_ms = 1500
         with self.view(lease_ms).read([key(1)]) as held:
-            # Twice its time: longer than the lease lives by itself.
+            # Twice the lease's time, so it must be renewed.
             end = time.monotonic() + 2 * lease_ms / 1000
             while time.monotonic() < end:
                 time.sleep(0.05)
                 held.check()
             held[0].copy_to(bytearray(SHAPE.block_bytes))
 
-    def test_blocks_that_nobody_has_any_more_are_not_held_for_ever(self) -> None:
+    def test_dropped_blocks_are_not_held_without_end(self) -> None:
         self.make()
         self.put(1, 2)
         view = self.view(lease_ms=1000)
@@ -160,10 +160,10 @@ class Mapped(ServerCase):
             del one
         first = view.read([key(1)])[0]
         while len(self.client.leases(self.name).leases) > 1:
-            time.sleep(0.02)  # the first lease ends
+            time.sleep(0.02)  # until the first lease ends
         (used,) = self.client.leases(self.name).leases
         while self.client.leases(self.name).leases == [used]:
-            time.sleep(0.02)  # the other is renewed
+            time.sleep(0.02)  # until the other is renewed
         self.assertEqual(b"".join(first.pieces()), block(1))
         with self.assertWarns(ResourceWarning):
             del first
@@ -178,12 +178,12 @@ class Mapped(ServerCase):
         self.server.kill()
         self.server.start()
         self.make()
-        # Another block in the slot that the old memory has block 1 in.
+        # Puts another block in the slot that holds block 1 in the old memory.
         self.put(2)
         self.assertEqual(self.copies(view, 1), [])
         self.assertEqual(self.copies(view, 2), [block(2)])
 
-    def test_a_cache_that_was_made_anew_is_mapped_anew(self) -> None:
+    def test_a_recreated_cache_is_mapped_again(self) -> None:
         self.make()
         self.put(1)
         view = self.view()
@@ -193,7 +193,7 @@ class Mapped(ServerCase):
         self.put(2)
         self.assertEqual(self.copies(view, 2), [block(2)])
 
-    def test_the_mapping_is_asked_for_once(self) -> None:
+    def test_the_mapping_is_requested_once(self) -> None:
         self.make()
         view = self.view()
         with mock.patch.object(self.client, "export", side_effect=AssertionError("one request too many")):
@@ -202,8 +202,8 @@ class Mapped(ServerCase):
                 slots.commit([key(1)])
             self.assertEqual(self.copies(view, 1), [block(1)])
 
-    def test_slots_of_a_cache_that_is_gone_are_not_those_of_the_next(self) -> None:
-        """It was dropped, or the server was killed, between the allocation and the export."""
+    def test_slots_of_a_lost_cache_are_not_used_in_the_next_one(self) -> None:
+        """The cache was dropped, or the server killed, between the allocation and the export."""
         self.make()
         view = self.view()
         self.client.drop_cache(self.name)
@@ -214,7 +214,7 @@ class Mapped(ServerCase):
         with mock.patch.object(self.client, "allocate", return_value=allocated), self.assertRaises(LeaseLost):
             view.write(1)
 
-    def test_a_server_that_tells_no_number_is_asked_for_the_mapping_each_time(self) -> None:
+    def test_without_a_memory_id_the_mapping_is_requested_each_time(self) -> None:
         self.make()
         self.put(1)
         with mock.patch("cairn.http.Response.memory_id", None):
@@ -227,7 +227,7 @@ class Mapped(ServerCase):
                 self.assertEqual(self.copies(view, 2), [block(2)])
             self.assertEqual(export.call_count, 2)
 
-    def test_by_path_where_the_server_is_asked_over_tcp(self) -> None:
+    def test_over_tcp_the_tier_is_mapped_by_path(self) -> None:
         self.make()
         self.put(1)
         with Client(self.server.http, timeout=PATIENCE_S) as client:
@@ -235,7 +235,7 @@ class Mapped(ServerCase):
             with view.read([key(1)]) as held:
                 self.assertEqual(b"".join(held[0].pieces()), block(1))
 
-    def test_what_is_not_the_servers_memory_is_not_mapped(self) -> None:
+    def test_memory_of_another_file_is_not_mapped(self) -> None:
         self.make()
         with Client(self.server.http, timeout=PATIENCE_S) as client, tempfile.NamedTemporaryFile() as other:
             memory, files = client.export(self.name, "pinned")
@@ -244,13 +244,13 @@ class Mapped(ServerCase):
             for path, number, size in (
                 ("/proc/1/fd/99999", memory.inode, 0),
                 (other.name, memory.inode, memory.size_bytes),  # another file
-                (other.name, inode, shorter),  # of the same number, by chance
+                (other.name, inode, shorter),  # another file that has the same inode number by chance
             ):
                 os.truncate(other.name, size)
-                told = dataclasses.replace(memory, path=path, inode=number)
+                exported = dataclasses.replace(memory, path=path, inode=number)
                 with (
                     self.subTest(path=path, inode=number),
-                    mock.patch.object(client, "export", return_value=(told, [])),
+                    mock.patch.object(client, "export", return_value=(exported, [])),
                     self.assertRaises(CairnError),
                 ):
                     TierView(client, self.name)
@@ -260,7 +260,7 @@ class Mapped(ServerCase):
         with self.assertRaises(CairnError):
             TierView(self.client, self.name, tier="disk")
 
-    def test_numpy_arrays_lie_in_place(self) -> None:
+    def test_numpy_arrays_are_in_place(self) -> None:
         try:
             import numpy
         except ImportError:
@@ -282,7 +282,7 @@ class Mapped(ServerCase):
                     with self.assertRaises(CairnError):
                         held[0].numpy("u4")
 
-    def test_torch_tensors_lie_in_place(self) -> None:
+    def test_torch_tensors_are_in_place(self) -> None:
         try:
             import torch
         except ImportError:
@@ -313,9 +313,9 @@ class Keepers(unittest.TestCase):
         self.assertTrue(threads[0].is_alive())
         self.client.renew.assert_not_called()
 
-    def test_a_lease_that_is_due_before_the_others_is_renewed_in_time(self) -> None:
+    def test_a_new_lease_that_is_due_first_is_renewed_in_time(self) -> None:
         self.keeper.keep("later", 3_600_000, time.monotonic())
-        while self.keeper._wakes_at == 0.0:  # until the thread waits for that one
+        while self.keeper._wakes_at == 0.0:  # until the thread waits for this lease
             time.sleep(0.001)
         renewed = threading.Event()
         self.client.renew.side_effect = lambda *_: renewed.set()
@@ -323,7 +323,7 @@ class Keepers(unittest.TestCase):
         self.assertTrue(renewed.wait(PATIENCE_S))
         self.assertEqual(self.client.renew.call_args.args, ("now", 30_000))
 
-    def test_what_fails_for_one_lease_leaves_the_others(self) -> None:
+    def test_a_failed_renewal_does_not_affect_other_leases(self) -> None:
         renewed = threading.Event()
 
         def renew(lease: str, _: int) -> None:
@@ -337,7 +337,7 @@ class Keepers(unittest.TestCase):
         self.assertTrue(renewed.wait(PATIENCE_S))
         self.assertFalse(bad.is_held(time.monotonic()))
 
-    def test_a_refusal_of_the_moment_loses_no_lease(self) -> None:
+    def test_a_temporary_refusal_loses_no_lease(self) -> None:
         refusals = [
             TooMany(429, "too_many", "the token's rate", 0.0),
             Unavailable(503, "unavailable", "it drains"),
@@ -359,7 +359,7 @@ class Keepers(unittest.TestCase):
                 self.assertTrue(lease.is_held(time.monotonic()))
                 self.keeper.drop(lease)
 
-    def test_a_lease_that_the_server_has_ended_is_lost_at_once(self) -> None:
+    def test_a_lease_that_the_server_ended_is_lost_at_once(self) -> None:
         asked = threading.Event()
 
         def renew(*_: object) -> None:
@@ -375,7 +375,7 @@ class Keepers(unittest.TestCase):
         with self.assertRaises(LeaseLost):
             self.keeper.check(lease)
 
-    def test_a_lease_that_is_not_renewed_holds_up_no_other(self) -> None:
+    def test_a_failing_renewal_does_not_delay_other_leases(self) -> None:
         renewed = threading.Event()
 
         def renew(lease: str, _: int) -> None:
@@ -388,7 +388,7 @@ class Keepers(unittest.TestCase):
         self.keeper.keep("other", 30_000, time.monotonic() - 10)
         self.assertTrue(renewed.wait(PATIENCE_S))
 
-    def test_what_was_read_counts_where_the_release_is_taken_later(self) -> None:
+    def test_a_read_counts_if_a_later_attempt_releases_its_lease(self) -> None:
         lease = self.keeper.keep("l", 3_000, time.monotonic())
         self.client.release.side_effect = [TooMany(429, "too_many", "not now", 0.0), 1]
         self.keeper.end(lease)
@@ -398,10 +398,10 @@ class Keepers(unittest.TestCase):
         with self.assertRaises(LeaseLost):
             self.keeper.end(gone)
 
-    def test_the_thread_ends_where_there_is_nothing_to_renew_and_begins_again(self) -> None:
+    def test_the_thread_ends_without_leases_and_starts_again(self) -> None:
         with mock.patch("cairn.leases.LINGER_S", 0.01):
             for _ in range(2):
-                # Due at once: the thread finds none when it wakes.
+                # Due at once, so the thread finds no lease when it wakes.
                 self.keeper.drop(self.keeper.keep("l", 30_000, time.monotonic() - 9.99))
                 thread = self.keeper._thread
                 if thread is not None:
@@ -410,28 +410,28 @@ class Keepers(unittest.TestCase):
 
 
 class Leases(unittest.TestCase):
-    """By an injected clock."""
+    """With an injected clock."""
 
-    def test_a_lease_counts_from_before_it_was_asked_for_and_ends_early(self) -> None:
+    def test_a_lease_counts_from_before_its_request_and_ends_early(self) -> None:
         lease = KeptLease("l", 10_000, asked_at=100.0)
         self.assertTrue(lease.is_held(107.9))
         self.assertFalse(lease.is_held(108.1))
 
-    def test_a_renewal_leaves_time_for_another(self) -> None:
+    def test_a_failed_renewal_leaves_time_for_another(self) -> None:
         lease = KeptLease("l", 9_000, asked_at=100.0)
         self.assertEqual(lease.renewal_due_at, 103.0)
         lease.renewed(103.0)
         self.assertEqual(lease.renewal_due_at, 106.0)
         self.assertTrue(lease.is_held(110.0))
 
-    def test_a_renewal_that_was_refused_is_due_when_the_refusal_says(self) -> None:
-        lease = KeptLease("l", 12_000, asked_at=100.0)  # counted on until 109.6
+    def test_a_refused_renewal_is_due_after_retry_after(self) -> None:
+        lease = KeptLease("l", 12_000, asked_at=100.0)  # used until 109.6
         self.assertEqual(lease.put_off(104.0, NoAnswer("nothing")), 1.0)
         self.assertEqual(lease.renewal_due_at, 105.0)
         self.assertEqual(lease.put_off(104.0, TooMany(429, "too_many", "later", 2.0)), 2.0)
         self.assertEqual(lease.renewal_due_at, 106.0)
 
-    def test_it_is_due_within_the_leases_time_whatever_the_refusal_says(self) -> None:
+    def test_a_renewal_is_due_within_the_lease_despite_retry_after(self) -> None:
         lease = KeptLease("l", 12_000, asked_at=100.0)
         now, asked = 104.0, 0
         while lease.is_held(now):
@@ -442,7 +442,7 @@ class Leases(unittest.TestCase):
         self.assertEqual(round(now, 6), 109.6)
         self.assertIn(asked, range(2, 10))
 
-    def test_what_is_lost_stays_lost(self) -> None:
+    def test_a_lost_lease_stays_lost(self) -> None:
         lease = KeptLease("l", 10_000, asked_at=100.0)
         lease.lose()
         lease.renewed(101.0)

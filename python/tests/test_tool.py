@@ -1,4 +1,4 @@
-"""`python -m cairn`, as people start it."""
+"""`python -m cairn`, run as users run it."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ def run(*words: str) -> subprocess.CompletedProcess[bytes]:
 
 
 class Tool(ServerCase):
-    def test_it_shows_matches_and_gets(self) -> None:
+    def test_it_runs_status_match_and_get(self) -> None:
         self.make(disk=8)
         self.client.put(self.name, key(1), block(1))
         server = ("--server", self.server.unix)
@@ -25,7 +25,7 @@ class Tool(ServerCase):
         self.assertTrue(match.stdout.decode().startswith(f"1 of 2\n{key(1).hex()} pinned "), match.stdout)
         self.assertEqual(run(*server, "get", self.name, key(1).hex()).stdout, block(1))
 
-    def test_exit_codes_say_what_went_wrong(self) -> None:
+    def test_exit_codes_tell_errors_apart(self) -> None:
         refused = run("--server", self.server.unix, "get", self.name, "aa")
         self.assertEqual(refused.returncode, 1)
         self.assertIn(b"unknown_cache", refused.stderr)

@@ -1,4 +1,4 @@
-"""The connector's parts in an engine in the small, against a real server."""
+"""The connector's parts in a small fake engine, against a real server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PROMPT = [number * 7 % 1000 for number in range(90)]
 class EngineCase(ServerCase):
     def setUp(self) -> None:
         super().setUp()
-        # A loaded machine is slow; what is slow is tested by itself.
+        # Long timeouts, because a loaded machine is slow. Other tests cover the timeouts.
         for name in (
             "cairn.engine.lookup.DEADLINE_S",
             "cairn.engine.mover.SLOTS_WAIT_S",
@@ -46,7 +46,7 @@ class EngineCase(ServerCase):
     def setup_of(
         self, ranks: int = 1, pinned: int = 64, disk: int = 0, cache: str | None = None, **more: Any
     ) -> Setup:
-        """Sizes in blocks of a rank."""
+        """Sizes are in blocks of one rank."""
         sizes = {"pinned_bytes": pinned * ranks * BLOCK_BYTES, "disk_bytes": disk * ranks * BLOCK_BYTES}
         url = more.pop("url", self.server.unix)
         return Setup(
@@ -72,18 +72,18 @@ class EngineCase(ServerCase):
         return engine
 
     def stored(self, setup: Setup) -> None:
-        """Until all that was computed is stored: engines end, servers do not."""
+        """Stores the blocks of PROMPT. Closing the engine waits for its saves."""
         self.engine_of_stored = self.engine(setup)
         self.engine_of_stored.run(Request("first", list(PROMPT)))
         self.engine_of_stored.close()
 
 
 class Engines(EngineCase):
-    def test_what_one_engine_computed_the_next_one_loads(self) -> None:
+    def test_an_engine_loads_what_another_computed(self) -> None:
         setup = self.setup_of()
         self.stored(setup)
         counts = self.report.take()
-        # 90 tokens and 4 more: 23 full blocks.
+        # 90 tokens and 4 generated ones make 23 full blocks.
         self.assertEqual((counts["saved_blocks"], counts.get("saves_skipped_blocks", 0)), (23, 0))
         engine = self.engine(setup)
         again = Request("again", list(PROMPT))
@@ -103,24 +103,26 @@ class Engines(EngineCase):
         self.assertEqual(longer.loaded_tokens, 88)
         self.assertEqual(self.report.take()["saved_blocks"], (120 + 4) // 4 - 22)
 
-    def test_what_a_request_says_of_its_blocks_is_passed_on(self) -> None:
+    def test_a_requests_hint_is_passed_on(self) -> None:
         setup = self.setup_of(ranks=2)
         caches = [setup.cache_name(rank) for rank in setup.ranks]
         engine = self.engine(setup)
-        said = {"reuse": {"within_ms": 5000}, "session": "chat", "other": 1}
-        engine.run(Request("first", list(PROMPT), kv_transfer_params=said))
+        logs = {"reuse": {"within_ms": 5000}, "session": "chat", "other": 1}
+        engine.run(Request("first", list(PROMPT), kv_transfer_params=logs))
         engine.close()
         again = self.engine(setup)
         again.run(Request("again", list(PROMPT), kv_transfer_params={"reuse": "never", "session": "again"}))
         again.close()
         for cache in caches:
-            # All that was stored, and all that was found.
+            # The blocks that were stored and the blocks that were found.
             self.assertEqual(self.client.hint(cache, "later", session="chat").blocks, 23)
             self.assertEqual(self.client.hint(cache, "soon", session="again").blocks, 22)
-        told = re.findall(r'cairn_hints_total{cache="(.*)",reuse="(.*)"} (\d+)', self.client.metrics())
-        self.assertEqual({cache for cache, reuse, count in told if reuse == "never" and count != "0"}, set(caches))
+        counted = re.findall(r'cairn_hints_total{cache="(.*)",reuse="(.*)"} (\d+)', self.client.metrics())
+        self.assertEqual(
+            {cache for cache, reuse, count in counted if reuse == "never" and count != "0"}, set(caches)
+        )
 
-    def test_what_is_said_wrongly_keeps_no_block_from_being_saved(self) -> None:
+    def test_a_malformed_hint_does_not_prevent_a_save(self) -> None:
         setup = self.setup_of()
         engine = self.engine(setup)
         engine.run(Request("first", list(PROMPT), kv_transfer_params={"reuse": "often", "session": "chat"}))
@@ -128,16 +130,16 @@ class Engines(EngineCase):
         self.assertEqual(self.report.take()["saved_blocks"], 23)
         self.assertEqual(self.client.hint(setup.cache_name(setup.ranks[0]), "later", session="chat").blocks, 0)
 
-    def test_over_http_where_the_server_is_elsewhere(self) -> None:
-        # No tier of this cache is in memory that could be mapped.
+    def test_blocks_go_over_http_to_a_server_elsewhere(self) -> None:
+        # This cache has no tier in memory that can be mapped.
         setup = self.setup_of(pinned=0, disk=64)
         self.stored(setup)
         again = Request("again", list(PROMPT))
         self.engine(setup).run(again)
         self.assertEqual(again.loaded_tokens, 88)
 
-    def test_over_http_where_the_servers_memory_is_not_seen(self) -> None:
-        # As on another host, or in a container with PIDs of its own.
+    def test_blocks_go_over_http_if_the_memory_cannot_be_mapped(self) -> None:
+        # As on another host, or in a container with its own PID namespace.
         for number, error in enumerate((FileNotFoundError(2, "no such process"), PermissionError(1, "not yours"))):
             with self.subTest(error=error), mock.patch("cairn.tier_map.os.open", side_effect=error) as opened:
                 setup = self.setup_of(url=self.server.http)
@@ -148,7 +150,7 @@ class Engines(EngineCase):
                 self.assertEqual(again.loaded_tokens, 88)
                 self.assertGreater(opened.call_count, 0)
 
-    def test_every_rank_has_its_own_and_all_must_hold_a_block(self) -> None:
+    def test_every_rank_has_its_cache_and_all_must_hold_a_block(self) -> None:
         setup = self.setup_of(ranks=2)
         self.stored(setup)
         again = Request("again", list(PROMPT))
@@ -159,7 +161,7 @@ class Engines(EngineCase):
         last = [block.key for block in held if block.key is not None and block.parent is not None]
 
         def only_the_first_is_held() -> bool:
-            # The engine lets go of its lease beside its steps, and what is leased is not evicted.
+            # The engine releases its lease in the background, and leased blocks are not evicted.
             self.client.evict(second, last)
             held = self.client.blocks(second, limit=1000).blocks
             return all(block.key is None or block.parent is None for block in held)
@@ -169,7 +171,7 @@ class Engines(EngineCase):
         self.engine(setup).run(once_more)
         self.assertEqual(once_more.loaded_tokens, 4)
 
-    def test_blocks_that_went_to_disk_come_back(self) -> None:
+    def test_blocks_on_disk_are_loaded(self) -> None:
         setup = self.setup_of(pinned=24, disk=256)
         self.stored(setup)
         other = Request("other", [1, *PROMPT])
@@ -180,7 +182,7 @@ class Engines(EngineCase):
         self.engine(setup).run(again)
         self.assertEqual(again.loaded_tokens, 88)
 
-    def test_a_restart_of_the_server_costs_no_engine(self) -> None:
+    def test_engines_survive_a_restart_of_the_server(self) -> None:
         server = Server()
         self.addCleanup(server.close)
         setup = self.setup_of(pinned=64, disk=256, url=server.unix)
@@ -198,7 +200,7 @@ class Engines(EngineCase):
         self.assertGreater(again.loaded_tokens, 0)
         engine.close()
 
-    def test_a_cache_that_a_restart_lost_is_made_again(self) -> None:
+    def test_a_cache_lost_in_a_restart_is_made_again(self) -> None:
         server = Server()
         self.addCleanup(server.close)
         setup = self.setup_of(url=server.unix)
@@ -212,7 +214,7 @@ class Engines(EngineCase):
         engine.close()
         self.assertEqual(len(self.keys_in(setup, server)), 23)
 
-    def test_an_engine_that_starts_before_the_server_finds_it_later(self) -> None:
+    def test_an_engine_that_starts_first_finds_the_server_later(self) -> None:
         server = Server()
         self.addCleanup(server.close)
         server.kill()
@@ -225,7 +227,7 @@ class Engines(EngineCase):
         engine.close()
         self.assertEqual(len(self.keys_in(setup, server)), 23)
 
-    def test_blocks_that_were_cleared_between_are_computed(self) -> None:
+    def test_blocks_cleared_after_the_look_up_are_computed(self) -> None:
         setup = self.setup_of()
         self.stored(setup)
         engine = self.engine(setup)
@@ -233,14 +235,14 @@ class Engines(EngineCase):
         while not again.loading:
             engine.waiting = [again]
             engine._admit(again)
-        # The look-up's lease ends, as its time would, and the blocks go.
+        # Ends the look-up's lease, as if its time were over, and drops the blocks.
         for found in engine.scheduler._holding.values():
             engine.scheduler._finder.release(found)
         self.client.clear(setup.cache_name(setup.ranks[0]))
         engine.run()
         self.assertEqual((again.loaded_tokens, again.computed_here), (0, 94))
 
-    def test_aborts_at_any_time_leave_nothing_behind(self) -> None:
+    def test_aborts_at_any_time_leak_nothing(self) -> None:
         setup = self.setup_of()
         self.stored(setup)
         engine = self.engine(setup)
@@ -256,7 +258,7 @@ class Engines(EngineCase):
         engine.close()
         self.assertEqual(self.client.cache(setup.cache_name(setup.ranks[0])).leases, 0)
 
-    def test_other_requests_go_on_beside_a_load(self) -> None:
+    def test_other_requests_continue_during_a_load(self) -> None:
         setup = self.setup_of()
         self.stored(setup)
         engine = self.engine(setup)
@@ -279,25 +281,25 @@ class Engines(EngineCase):
             engine.run()
         self.assertEqual((again.loaded_tokens, other.computed_here), (88, 95))
 
-    def test_a_block_whose_bytes_rotted_on_the_disk_is_computed(self) -> None:
+    def test_a_block_corrupted_on_disk_is_computed(self) -> None:
         server = Server()
         self.addCleanup(server.close)
         setup = self.setup_of(pinned=64, disk=64, url=server.unix)
         self.stored(setup)
         eventually(lambda: len(self.keys_in(setup, server, tier="disk")) == 23)
         server.kill()
-        # Of the fifth block, which a later prompt has too: `content` says what it holds.
+        # Corrupts the fifth block, which a later prompt shares: `content` returns what it should hold.
         rotten = content(PROMPT[: 5 * BLOCK_TOKENS], rank=0)
         files = [file for file in (server.folder / "data").rglob("*") if file.is_file()]
         (file,) = [file for file in files if rotten in file.read_bytes()]
         file.write_bytes(file.read_bytes().replace(rotten, bytes(len(rotten))))
         server.start()
         again = Request("again", list(PROMPT))
-        self.engine(setup).run(again)  # which checks every byte
+        self.engine(setup).run(again)  # this checks every byte
         self.assertLess(again.loaded_tokens, 88)
         self.assertGreater(again.computed_here, 94 - 88)
 
-    def test_loads_go_on_where_saves_cannot_be_planned(self) -> None:
+    def test_loads_continue_if_saves_cannot_be_planned(self) -> None:
         setup = self.setup_of()
         self.stored(setup)
         engine = self.engine(setup)
@@ -306,7 +308,7 @@ class Engines(EngineCase):
             engine.run(again)
         self.assertEqual(again.loaded_tokens, 88)
 
-    def test_a_step_waits_for_loads_only_where_nothing_else_is_computed(self) -> None:
+    def test_a_step_waits_for_loads_only_if_nothing_is_computed(self) -> None:
         idle = SimpleNamespace(num_scheduled_tokens={})
         busy = SimpleNamespace(num_scheduled_tokens={"other": 1})
         for steps_alone, output, waits in ((True, idle, True), (True, busy, False), (False, idle, False)):
@@ -314,16 +316,16 @@ class Engines(EngineCase):
             self.addCleanup(side.close)
             self.assertEqual(side.step(output).may_wait, waits)
 
-    def test_stores_that_are_never_found_are_warned_of(self) -> None:
+    def test_saves_without_any_hit_cause_a_warning(self) -> None:
         setup = self.setup_of(pinned=256, saves=False)
         engine = self.engine(setup)
         with mock.patch("cairn.vllm.scheduler.NEVER_HIT_BLOCKS", 40):
             engine.run(Request("one", list(PROMPT)))
-            with self.assertLogs(self.log, "WARNING") as said:
+            with self.assertLogs(self.log, "WARNING") as logs:
                 engine.run(Request("two", [1, *PROMPT]))
-        self.assertIn("44 blocks were looked up and none was there", said.output[0])
+        self.assertIn("44 blocks were looked up and none was there", logs.output[0])
 
-    def test_a_preempted_request_goes_on_from_what_was_saved(self) -> None:
+    def test_a_preempted_request_continues_from_saved_blocks(self) -> None:
         setup = self.setup_of()
         engine = self.engine(setup)
         request = Request("a", list(PROMPT))
@@ -335,7 +337,7 @@ class Engines(EngineCase):
         engine.run()
         self.assertGreater(request.loaded_tokens, 0)
 
-    def test_a_full_server_is_no_error(self) -> None:
+    def test_a_full_server_is_not_an_error(self) -> None:
         setup = self.setup_of(pinned=4)
         self.stored(setup)
         engine = self.engine(setup)
@@ -354,13 +356,13 @@ class Engines(EngineCase):
         self.assertEqual(consumer.loaded_tokens, 88)
         self.assertEqual(self.report.take().get("saved_blocks", 0), 0)
 
-    def test_a_cache_of_another_size_is_refused_by_name(self) -> None:
+    def test_a_cache_of_another_size_is_refused(self) -> None:
         setup = self.setup_of(pinned=64)
         self.stored(setup)
         with self.assertRaisesRegex(Unsupported, setup.cache_name(setup.ranks[0])):
             self.engine(self.setup_of(pinned=65))
 
-    def test_an_existing_cache_is_taken_if_its_blocks_are_the_engines(self) -> None:
+    def test_an_existing_cache_is_used_if_its_blocks_fit(self) -> None:
         self.make(shape=Shape(3, 1, 4, 8, 2))
         setup = self.setup_of(cache=self.name)
         self.stored(setup)
@@ -372,7 +374,7 @@ class Engines(EngineCase):
         with self.assertRaisesRegex(Unsupported, "192"):
             self.engine(self.setup_of(cache=self.name))
 
-    def test_salts_and_loras_share_nothing(self) -> None:
+    def test_different_salts_and_loras_share_nothing(self) -> None:
         setup = self.setup_of(pinned=256)
         self.stored(setup)
         engine = self.engine(setup)
@@ -387,7 +389,7 @@ class Engines(EngineCase):
             self.assertEqual(request.loaded_tokens, 0, request.request_id)
 
     def wait_for_breakers(self, engine: FakeEngine) -> None:
-        """As if the pause after a failure were over."""
+        """Ends the pause after a failure."""
         engine.scheduler._finder._breaker.answered()
         for worker in engine.workers:
             assert worker._mover is not None
@@ -411,7 +413,7 @@ def feature(offset: int, length: int, identifier: str) -> SimpleNamespace:
 
 
 class Requests(unittest.TestCase):
-    def test_images_are_of_the_blocks_they_lie_in(self) -> None:
+    def test_images_belong_to_the_blocks_that_contain_them(self) -> None:
         extra = extra_of_block(Request("r", [], mm_features=[feature(6, 4, "a"), feature(12, 1, "b")]))
         assert extra is not None
         inside = [extra(begin, begin + 4) for begin in range(0, 20, 4)]
@@ -422,12 +424,12 @@ class Requests(unittest.TestCase):
         self.assertTrue(may_be_shared(Request("r", [])))
         self.assertFalse(may_be_shared(SimpleNamespace(prompt_embeds=object())))
 
-    def test_a_request_without_salt_and_lora_has_nothing(self) -> None:
+    def test_a_request_without_salt_and_lora_has_no_extra(self) -> None:
         self.assertIsNone(extra_of_request(Request("r", [])))
 
 
 class FullAttentionSpec(SimpleNamespace):
-    """By its name the configuration knows it."""
+    """The configuration recognises it by its name."""
 
 
 class MLAAttentionSpec(FullAttentionSpec):
@@ -435,7 +437,7 @@ class MLAAttentionSpec(FullAttentionSpec):
 
 
 class RSWASpec(FullAttentionSpec):
-    """It drops blocks of what was decoded."""
+    """Drops blocks of generated tokens."""
 
 
 class MambaSpec(SimpleNamespace):
@@ -443,7 +445,7 @@ class MambaSpec(SimpleNamespace):
 
 
 def configuration(**more: Any) -> tuple[Any, Any]:
-    """What is read of vLLM's configuration."""
+    """The parts of vLLM's configuration that `Setup.of` reads."""
     spec = FullAttentionSpec(block_size=16, dtype="torch.bfloat16")
     model = SimpleNamespace(
         model="/models/tiny",
@@ -479,7 +481,7 @@ def configuration(**more: Any) -> tuple[Any, Any]:
 
 
 class Setups(unittest.TestCase):
-    def test_hybrid_models_are_refused_by_name(self) -> None:
+    def test_hybrid_models_are_refused(self) -> None:
         full, mamba = FullAttentionSpec(block_size=16), MambaSpec(block_size=16)
         with self.assertRaisesRegex(Unsupported, "2 .*FullAttentionSpec, MambaSpec"):
             Setup.of(*configuration(specs=[full, mamba]))
@@ -487,27 +489,27 @@ class Setups(unittest.TestCase):
             with self.assertRaisesRegex(Unsupported, type(one).__name__):
                 Setup.of(*configuration(specs=[one]))
 
-    def test_a_latent_is_done(self) -> None:
+    def test_a_latent_is_supported(self) -> None:
         spec = MLAAttentionSpec(block_size=16, dtype="torch.bfloat16")
         setup = Setup.of(*configuration(specs=[spec], mla=True, tensor=2, replicas=2))
-        # Ranks of it hold the same: there is one cache.
+        # Its ranks hold the same bytes, so there is one cache.
         self.assertEqual([rank.label for rank in setup.ranks], ["tp0of1.pp0of1"])
         config = setup.cache_config(num_layers=3, layer_values=16 * 576, dtype_bytes=2)
         assert config is not None
         self.assertEqual(config.layout, Shape(3, 1, 16, 576, 2))
         self.assertEqual(setup.attention, "mla_attention")
 
-    def test_a_latent_that_vllm_cannot_compute_behind_a_prefix_is_refused_by_name(self) -> None:
+    def test_a_latent_without_prefix_caching_is_refused(self) -> None:
         with self.assertRaisesRegex(Unsupported, "MLA .* prefix caching is off"):
             Setup.of(*configuration(mla=True, prefix_caching=False))
-        # Other models can: somebody wants this prefix cache instead of vLLM's.
+        # Other models can compute after a prefix: the user may want this prefix cache instead of vLLM's.
         Setup.of(*configuration(prefix_caching=False))
 
-    def test_context_parallelism_is_refused_by_name(self) -> None:
+    def test_context_parallelism_is_refused(self) -> None:
         with self.assertRaisesRegex(Unsupported, "decode_context_parallel_size=2"):
             Setup.of(*configuration(dcp=2))
 
-    def test_ranks_that_hold_the_same_share_a_cache(self) -> None:
+    def test_ranks_with_the_same_bytes_share_a_cache(self) -> None:
         setup = Setup.of(*configuration(tensor=4, replicas=2, pipeline=2))
         self.assertEqual(
             [rank.label for rank in setup.ranks],
@@ -521,7 +523,7 @@ class Setups(unittest.TestCase):
         self.assertEqual(setup.rank(3, 1), Rank(1, 2, 1, 2))
         self.assertEqual(setup.rank(2, 1), setup.rank(3, 1))
 
-    def test_roles(self) -> None:
+    def test_the_role_decides_what_is_loaded_and_saved(self) -> None:
         for role, loads, saves in (
             ("kv_both", True, True),
             ("kv_producer", False, True),
@@ -530,11 +532,11 @@ class Setups(unittest.TestCase):
             setup = Setup.of(*configuration(role=role))
             self.assertEqual((setup.loads, setup.saves), (loads, saves))
 
-    def test_events_are_told_where_vllm_was_started_with_them(self) -> None:
+    def test_events_are_published_if_vllm_was_started_with_them(self) -> None:
         self.assertFalse(Setup.of(*configuration()).publishes_events)
         self.assertTrue(Setup.of(*configuration(publishes_events=True)).publishes_events)
 
-    def test_sizes_are_of_all_ranks_together(self) -> None:
+    def test_sizes_are_divided_among_all_ranks(self) -> None:
         extra = {"cairn.pinned_bytes": 1_000_000, "cairn.disk_bytes": 4_000_000}
         setup = Setup.of(*configuration(tensor=2, extra=extra))
         config = setup.cache_config(num_layers=2, layer_values=1600, dtype_bytes=2)
@@ -545,12 +547,12 @@ class Setups(unittest.TestCase):
         )
         self.assertEqual(config.offload, "on_commit")
 
-    def test_values_that_are_no_multiple_of_the_tokens_still_make_a_block(self) -> None:
+    def test_values_need_not_be_a_multiple_of_the_tokens(self) -> None:
         config = Setup.of(*configuration()).cache_config(num_layers=2, layer_values=1601, dtype_bytes=2)
         assert config is not None
         self.assertEqual(config.layout.block_bytes, 2 * 1601 * 2)
 
-    def test_options_that_are_wrong_are_refused_by_name(self) -> None:
+    def test_wrong_options_are_refused(self) -> None:
         with self.assertRaisesRegex(Unsupported, r"cairn\.pinned_byte;"):
             Options.of({"cairn.pinned_byte": 1})
         with self.assertRaisesRegex(Unsupported, "bytes"):

@@ -1,4 +1,4 @@
-"""The connector's class, on stand-ins of the modules of vLLM that it is made of, whose interface was recorded."""
+"""The connector's class, with stand-ins for vLLM's modules, whose interface was recorded."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ class Connector(unittest.TestCase):
         self.assertEqual(config.kv_transfer_config.kv_load_failure_policy, "recompute")
         return connector
 
-    def test_it_has_the_interface_that_vllm_had(self) -> None:
+    def test_it_has_the_recorded_interface_of_vllm(self) -> None:
         has_the_recorded_interface(self, self.kind, "vllm")
 
-    def test_nothing_is_raised_into_the_engine(self) -> None:
+    def test_no_error_reaches_the_engine(self) -> None:
         scheduler, worker = self.connector(Role.SCHEDULER), self.connector(Role.WORKER)
-        # None of these has what is asked of it.
+        # None of these arguments has the members that the method needs.
         with self.assertLogs("vllm.cairn", "ERROR"):
             self.assertEqual(scheduler.get_num_new_matched_tokens(object(), 0), (0, False))
             scheduler.update_state_after_alloc(object(), object(), 0)
@@ -85,10 +85,10 @@ class Connector(unittest.TestCase):
             self.assertEqual(worker.get_finished(set()), (None, None))
             self.assertEqual(worker.get_block_ids_with_load_errors(), set())
             worker.wait_for_save()
-            # A call of the other side's.
+            # A call for the other side.
             self.assertEqual(worker.get_num_new_matched_tokens(object(), 0), (0, False))
 
-    def test_a_server_that_is_not_there_is_a_miss(self) -> None:
+    def test_a_missing_server_is_a_miss(self) -> None:
         scheduler = self.connector(Role.SCHEDULER)
         request = SimpleNamespace(
             request_id="r",
@@ -108,10 +108,10 @@ class Connector(unittest.TestCase):
         self.assertEqual((stats.data["lookup_failures"], stats.data["hit_blocks"]), (1, 0))
         self.assertIsNone(scheduler.get_kv_connector_stats())
 
-    def test_without_kv_events_none_are_told(self) -> None:
+    def test_without_kv_events_none_are_published(self) -> None:
         self.assertEqual(self.connector(Role.SCHEDULER).take_events(), [])
 
-    def test_a_lost_hand_off_is_a_miss_only(self) -> None:
+    def test_a_lost_hand_off_is_only_a_miss(self) -> None:
         self.assertFalse(self.connector(Role.SCHEDULER).requires_kv_delivery)
 
     def test_counts_of_all_workers_are_added(self) -> None:

@@ -1,4 +1,4 @@
-"""vLLM's KV events of blocks in Cairn, on stand-ins of what is called of it, whose parameters were recorded."""
+"""vLLM's KV events for blocks in Cairn, with stand-ins for vLLM's functions, whose parameters were recorded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from test_vllm import PROMPT, EngineCase, feature
 
 
 def recorded(name: str, does: Callable[..., Any]) -> Callable[..., Any]:
-    """What takes the parameters that vLLM's of this name takes."""
+    """A stand-in that accepts the parameters of vLLM's function or class of this name."""
     parameters = RECORDED["vllm.called"]["methods"][name]["parameters"]
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -34,7 +34,7 @@ def extra_keys(request: Any, begin: int, end: int, feature_index: int) -> tuple[
 
 
 class Hashed(Request):
-    """With vLLM's own hashes of its full blocks."""
+    """A request with vLLM's own hashes of its full blocks."""
 
     @property
     def block_hashes(self) -> list[bytes]:
@@ -63,15 +63,15 @@ class Events(EngineCase):
         }
         stand_in(cls, modules, "cairn.vllm.events")
 
-    def telling(self, setup: Setup, request: Hashed, blocks: int) -> tuple[FakeEngine, list[Any]]:
-        """An engine that has run the request, and the first events that it tells of `blocks` blocks."""
+    def events_of(self, setup: Setup, request: Hashed, blocks: int) -> tuple[FakeEngine, list[Any]]:
+        """Returns an engine that has run the request, and its first events, which report `blocks` blocks."""
         engine = self.engine(setup)
         self.until_followed(engine, setup)
         engine.run(request)
         return engine, self.until(engine, lambda events: len(events) >= blocks)
 
     def until_followed(self, engine: FakeEngine, setup: Setup) -> None:
-        """The server's events come from when the follower has reached it: until one has come."""
+        """Waits for a first event: events arrive only once the follower has reached the server."""
         places = engine.scheduler._events._places  # type: ignore[union-attr]
         places.track([b"mine"], lambda at: None)  # type: ignore[arg-type,return-value]
         caches = [setup.cache_name(rank) for rank in setup.ranks]
@@ -96,16 +96,16 @@ class Events(EngineCase):
             time.sleep(0.01)
         return events
 
-    def test_what_was_stored_and_what_is_gone(self) -> None:
+    def test_stored_and_removed_blocks_are_published(self) -> None:
         setup = self.setup_of(publishes_events=True)
         request = Hashed("first", list(PROMPT))
-        engine, events = self.telling(setup, request, 23)
+        engine, events = self.events_of(setup, request, 23)
         hashes = [["external", one] for one in request.block_hashes]
         self.assertEqual(len(events), 23)
-        # Two threads commit what steps have saved: a block may be stored, and told of, before its parent.
-        told = {event.block_hashes[0][1]: event for event in events}
+        # Two threads commit saved blocks, so a block may be stored and reported before its parent.
+        stored = {event.block_hashes[0][1]: event for event in events}
         for at, block_hash in enumerate(request.block_hashes):
-            event = told[block_hash]
+            event = stored[block_hash]
             self.assertEqual(event.block_hashes, [hashes[at]])
             self.assertEqual(event.parent_block_hash, hashes[at - 1] if at else None)
             tokens = request.all_token_ids[at * BLOCK_TOKENS : (at + 1) * BLOCK_TOKENS]
@@ -120,38 +120,40 @@ class Events(EngineCase):
         self.assertEqual({(event.medium, event.locality) for event in gone}, {("CPU", "LOCAL")})
         self.assertFalse(any(hasattr(event, "token_ids") for event in gone))
 
-    def test_what_an_engine_finds_is_told_by_it_too(self) -> None:
+    def test_blocks_that_a_look_up_finds_are_published(self) -> None:
         self.stored(self.setup_of())
-        # The last block is of tokens that were decoded: it was not asked for.
-        _, events = self.telling(
+        # The last block has generated tokens, which were not looked up.
+        _, events = self.events_of(
             self.setup_of(publishes_events=True, saves=False), Hashed("again", list(PROMPT)), 22
         )
         self.assertEqual(len(events), 22)
 
     def test_each_tier_is_a_medium(self) -> None:
-        _, events = self.telling(self.setup_of(disk=64, publishes_events=True), Hashed("first", list(PROMPT)), 46)
+        _, events = self.events_of(
+            self.setup_of(disk=64, publishes_events=True), Hashed("first", list(PROMPT)), 46
+        )
         media = [event.medium for event in events]
         self.assertEqual((media.count("CPU"), media.count("STORAGE")), (23, 23))
 
-    def test_ranks_tell_of_a_block_together(self) -> None:
+    def test_a_block_is_published_once_all_ranks_have_it(self) -> None:
         setup = self.setup_of(ranks=2, publishes_events=True)
-        engine, events = self.telling(setup, Hashed("first", list(PROMPT)), 23)
+        engine, events = self.events_of(setup, Hashed("first", list(PROMPT)), 23)
         self.assertEqual(len(events), 23)
         self.client.clear(setup.cache_name(setup.ranks[1]))
         gone = self.until(engine, lambda events: sum(len(one.block_hashes) for one in events) >= 23)
         self.assertEqual(sum(len(one.block_hashes) for one in gone), 23)
 
-    def test_loras_salts_and_images_are_named(self) -> None:
+    def test_events_name_loras_salts_and_images(self) -> None:
         lora = SimpleNamespace(lora_name="l", lora_path="/l", name="l", adapter_id=7)
         request = Hashed("a", list(PROMPT), lora_request=lora, cache_salt="s", mm_features=[feature(2, 1, "i")])
-        _, events = self.telling(self.setup_of(publishes_events=True), request, 23)
+        _, events = self.events_of(self.setup_of(publishes_events=True), request, 23)
         (first,) = [event for event in events if event.parent_block_hash is None]
         self.assertEqual((first.lora_id, first.lora_name), (7, "l"))
         self.assertEqual(first.extra_keys, [("event", (("cache_salt", "s"), ("mm", "i", 2)))])
         others = [event.extra_keys for event in events if event is not first]
         self.assertEqual(others, [[("event", None)]] * 22)
 
-    def test_without_events_nothing_is_followed(self) -> None:
+    def test_without_events_the_server_is_not_followed(self) -> None:
         engine = self.engine(self.setup_of())
         engine.run(Hashed("first", list(PROMPT)))
         self.assertEqual(engine.scheduler.take_events(), [])

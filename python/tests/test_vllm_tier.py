@@ -1,4 +1,4 @@
-"""The tier's class, on stand-ins of the modules of vLLM that it is made of, against a real server."""
+"""The tier's class, with stand-ins for vLLM's modules, against a real server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Result(enum.Enum):
 
 
 class Context:
-    """A request's, which keeps what a tier gives it."""
+    """A request's context, which keeps a tier's state."""
 
     def __init__(self, name: str) -> None:
         self.req_id = name
@@ -133,10 +133,10 @@ class Tiers(ServerCase):
     def fill(self, chunk: int, value: int) -> None:
         self.memory[chunk * CHUNK : (chunk + 1) * CHUNK] = bytes([value]) * CHUNK
 
-    def test_it_has_the_interface_that_vllm_had(self) -> None:
+    def test_it_has_the_recorded_interface_of_vllm(self) -> None:
         has_the_recorded_interface(self, self.kind, "vllm.tier")
 
-    def test_chunks_go_and_come_back_into_others(self) -> None:
+    def test_chunks_are_stored_and_loaded_into_other_chunks(self) -> None:
         tier, keys = self.tier(), [b"a" * 36, b"b" * 36]
         for chunk, value in ((5, 50), (2, 20)):
             self.fill(chunk, value)
@@ -154,7 +154,7 @@ class Tiers(ServerCase):
         self.assertTrue(self.ended(tier).success)
         self.assertEqual((self.memory[0], self.memory[7 * CHUNK]), (50, 20))
 
-    def test_chunks_that_are_gone_are_named_and_not_found_again(self) -> None:
+    def test_missing_chunks_are_named_and_not_found_again(self) -> None:
         tier, keys = self.tier(), [b"a" * 36, b"b" * 36]
         tier.submit_store(self.job(1, keys[:1], [0]))
         self.ended(tier)
@@ -163,7 +163,7 @@ class Tiers(ServerCase):
         self.assertEqual((loaded.success, loaded.successful_keys, loaded.transfer_bytes), (False, keys[:1], CHUNK))
         self.assertEqual(tier.lookup(keys[1], Context("r")), Result.MISS)
 
-    def test_a_server_that_is_not_there_fails_every_job(self) -> None:
+    def test_every_job_fails_without_a_server(self) -> None:
         with self.assertLogs("vllm.cairn", "WARNING"):
             tier = self.tier("unix:/nowhere")
             tier.submit_store(self.job(1, [b"a" * 36], [0]))
@@ -172,14 +172,14 @@ class Tiers(ServerCase):
             self.assertEqual(self.ended(tier).successful_keys, [])
             self.assertEqual(tier.lookup(b"a" * 36, Context("r")), Result.MISS)
 
-    def test_a_drained_tier_has_no_job_under_way(self) -> None:
+    def test_a_drained_tier_has_no_running_job(self) -> None:
         tier = self.tier()
         for number in range(8):
             tier.submit_store(self.job(number, [bytes([number]) * 36], [number]))
         tier.drain_jobs()
         self.assertEqual(sorted(result.job_id for result in tier.get_finished_jobs()), list(range(8)))
 
-    def test_an_unknown_option_and_a_size_for_no_chunk_are_refused_by_name(self) -> None:
+    def test_an_unknown_option_and_a_too_small_size_are_refused(self) -> None:
         with self.assertRaisesRegex(Unsupported, "cairn.colour"):
             self.tier(None, **{"cairn.colour": "red"})
         with self.assertRaisesRegex(Unsupported, "cairn.pinned_bytes=5"):
