@@ -3,8 +3,8 @@
 
 usage: all.py PYTHON_WITH_ENGINES CAIRN_SERVER [--long|--short] [NAME...]
 
-NAMES are modules, classes or tests, `vllm_test.VllmOnTheCpu`, say; all without. --long: as many requests and kills
-as the pages speak of. --short: those that matter most, in 5 minutes.
+A NAME is a module, class or test, for example `vllm_test.VllmOnTheCpu`; without one, all tests run. --long: as
+many requests and kills as the documentation describes. --short: the most important tests, in 5 minutes.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ import os
 import sys
 import unittest
 
-# Each engine's own classes; and of a whole vLLM: right tokens among preemptions, and from memory and a disk that
-# outlived the engine that computed them.
+# The classes of each engine; and a whole vLLM: correct tokens with preemptions, and blocks from memory and a disk
+# that outlived the engine that computed them.
 VLLM = "vllm_test.VllmOnTheCpu"
 SHORT = [
     "classes_test",
-    f"{VLLM}.test_tokens_of_shared_prefixes_are_those_of_an_engine_without",
-    f"{VLLM}.test_an_engine_that_was_killed_leaves_its_blocks_and_the_disk_outlives_all",
+    f"{VLLM}.test_tokens_of_shared_prefixes_equal_those_without_cairn",
+    f"{VLLM}.test_blocks_outlive_a_killed_engine_and_the_disk_a_killed_server",
 ]
 
 
 def engine_runs() -> bool:
-    """Whether a vLLM without Cairn runs here: else it says nothing of Cairn that one with it does not."""
+    """Whether a vLLM without Cairn runs on this machine. If it does not, a vLLM with Cairn cannot tell anything
+    about Cairn."""
     from vllm_test import VllmOnTheCpu
 
     return VllmOnTheCpu.runs_here()

@@ -1,4 +1,4 @@
-"""Cairn below the engines' own classes, on the CPU, in the environment's Python."""
+"""Cairn below the engines' own classes, on the CPU. The environment's Python runs the parts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class OwnClasses(unittest.TestCase):
     def test_the_compose_file_with_vllm(self) -> None:
         self.run_inside("compose.py")
 
-    def test_the_servers_events_are_read_by_the_engines_own_classes(self) -> None:
+    def test_the_engines_own_classes_read_the_servers_events(self) -> None:
         self.run_inside("kv_events.py")
 
     def test_torch_pools(self) -> None:

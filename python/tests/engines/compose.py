@@ -1,5 +1,6 @@
-"""examples/vllm/compose.yaml, as far as it goes without containers and a GPU: vLLM takes its flags, the server its
-variables, and who runs in one container reaches who runs in the other. Run by the environment's Python."""
+"""Tests examples/vllm/compose.yaml as far as possible without containers and a GPU: vLLM accepts its flags, the
+server its variables, and the user of one container can reach the server of the other. Run it with the
+environment's Python."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ class Compose(unittest.TestCase):
         self.assertIn("socket:/run/cairn", SERVICES["vllm"]["volumes"])
 
     def test_the_server_takes_its_variables_and_lets_the_engine_in(self) -> None:
-        """As the user of each container; the folder of the socket is made as the service `socket` makes it."""
+        """Runs as the user of each container. Makes the socket's folder like the service `socket` does."""
         if os.geteuid() != 0:
             self.skipTest("only root runs as other users")
         with tempfile.TemporaryDirectory() as name:

@@ -1,6 +1,5 @@
-"""vLLM's tiers on a CPU engine: vLLM copies between an engine's blocks and its CPU tier on GPUs only, and here two
-arrays are copied instead. All the rest is vLLM's own. Loaded by an engine as `spec_module_path`.
-"""
+"""vLLM's tiers on a CPU engine. vLLM copies between an engine's blocks and its CPU tier only on GPUs; this copies
+between two arrays instead. Everything else is vLLM's own. An engine loads it as `spec_module_path`."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ class CpuCopies(OffloadingWorker):  # type: ignore[misc]
         return done
 
     def wait(self, job_ids: set[int]) -> None:
-        """Copies have ended when they were submitted."""
+        """Returns nothing to wait for: copies end when they are submitted."""
 
     def shutdown(self) -> None:
         self._pairs.clear()

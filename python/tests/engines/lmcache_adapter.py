@@ -1,5 +1,5 @@
-"""CairnAdapter below LMCache's own storage manager: stored, restarted, loaded, compared. Run by the environment's
-Python."""
+"""CairnAdapter below LMCache's own storage manager: stores, restarts, loads and compares. Run it with the
+environment's Python."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def plugin(url: str) -> dict[str, Any]:
 
 
 class Lmcache:
-    """LMCache's server, without its engines."""
+    """LMCache's server, without engines."""
 
     def __init__(self, url: str) -> None:
         memory = L1MemoryManagerConfig(4 << 20, use_lazy=False, shm_name="")
@@ -70,7 +70,7 @@ class Lmcache:
         self.manager.finish_write(wanted)
 
     def load(self, wanted: list[ObjectKey]) -> list[Any]:
-        """The objects of the prefix that LMCache finds and brings up."""
+        """The objects of the prefix that LMCache finds and loads."""
         group = GroupedObjectKeys(wanted, 0, LAYOUT)
         handle = self.manager.submit_prefetch_task(PrefetchTaskSpec([group]))
         deadline = time.monotonic() + PATIENCE_S
@@ -87,7 +87,7 @@ class Lmcache:
         return there
 
     def forget(self) -> None:
-        """What is in LMCache's own memory."""
+        """The objects in LMCache's own memory."""
         self.manager.clear(force=True)
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ class LmcacheAdapter(unittest.TestCase):
                 time.sleep(0.02)
         self.assertEqual(lmcache.adapter.report_status()["held_objects"], 0)
 
-    def test_what_one_server_stored_another_loads_also_after_a_restart(self) -> None:
+    def test_a_server_loads_what_another_stored_also_after_a_restart(self) -> None:
         first = self.lmcache()
         first.store(keys(1, 6))
         self.server.until_stored(6, "pinned")
@@ -145,7 +145,7 @@ class LmcacheAdapter(unittest.TestCase):
         self.assertEqual(lmcache.load(keys(1, 3, salt="other")), [])
         self.assertEqual(lmcache.load(keys(1, 3, model="other")), [])
 
-    def test_a_server_that_is_gone_is_a_miss_and_is_found_again(self) -> None:
+    def test_a_lost_server_is_a_miss_and_is_found_again(self) -> None:
         lmcache = self.lmcache()
         lmcache.store(keys(1, 4))
         self.server.until_stored(4, "disk")
@@ -161,7 +161,7 @@ class LmcacheAdapter(unittest.TestCase):
         self.is_loaded(objects, keys(1, 4))
         self.assertTrue(lmcache.adapter.report_status()["is_healthy"])
 
-    def test_objects_that_were_looked_up_stay_until_they_are_given_up(self) -> None:
+    def test_looked_up_objects_stay_until_unlocked(self) -> None:
         lmcache = self.lmcache()
         lmcache.store(keys(1, 4))
         self.server.until_stored(4, "disk")
@@ -177,7 +177,7 @@ class LmcacheAdapter(unittest.TestCase):
         adapter.submit_unlock(keys(1, 5))
         self.nothing_is_held(lmcache)
 
-    def test_what_is_deleted_is_gone(self) -> None:
+    def test_deleted_objects_are_gone(self) -> None:
         lmcache = self.lmcache()
         lmcache.store(keys(1, 4))
         self.server.until_stored(4, "disk")

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""Prints the interfaces that the connectors implement, as the installed engines have them. The tests without an
-engine compare with what was printed, `interfaces.json`. Run by the environment's Python.
-"""
+"""Prints the interfaces that the connectors implement, as the installed engines define them. The tests without
+engines compare with this output, `interfaces.json`. Run it with the environment's Python."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ INTERFACES = {
     "sglang": ("sglang", "sglang.srt.mem_cache.hicache_storage", "HiCacheStorage"),
     "lmcache": ("lmcache", "lmcache.v1.distributed.l2_adapters.base", "L2AdapterInterface"),
 }
-# What of vLLM's the connector calls: modules, and names in them.
+# What the connector calls in vLLM: modules, and names in them.
 CALLED = {
     "vllm.distributed.kv_events": "BlockRemoved BlockStored",
     "vllm.v1.core.kv_cache_utils": "generate_block_hash_extra_keys maybe_convert_block_hash to_event_extra_keys",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints what a wheel requires, without torch and what is built for it, which another index has.
+"""Prints a wheel's requirements, except torch and packages built for it, which come from another index.
 
 usage: requirements.py WHEEL
 """

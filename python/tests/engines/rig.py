@@ -1,4 +1,4 @@
-"""Engines of processes of their own, and models and prompts for them."""
+"""Runs engines in their own processes, and makes models and prompts for them."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ from cairn.model import Tier  # noqa: E402
 from server import PATIENCE_S, Server  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
-BLOCK_TOKENS = 32  # the smallest that vLLM has on a CPU
-# An engine imports for a minute on a loaded machine, and computes for minutes; what takes longer hangs.
+BLOCK_TOKENS = 32  # the smallest that vLLM supports on a CPU
+# An engine needs a minute for its imports on a loaded machine, and minutes to compute. Anything that takes longer
+# hangs.
 ANSWER_S = 900
 
 
 def python() -> str:
-    """The environment's."""
+    """The environment's Python."""
     return os.environ["CAIRN_ENGINE_PYTHON"]
 
 
 def is_long() -> bool:
-    """Whether the long forms were asked for: as many requests, kills and tokens as the pages speak of."""
+    """Whether to run the long tests, with as many requests, kills and tokens as the documentation describes."""
     return os.environ.get("CAIRN_ENGINES_LONG") == "1"
 
 
@@ -42,7 +43,7 @@ def prompt(seed: int, tokens: int) -> list[int]:
 
 
 def full_blocks(tokens: int) -> int:
-    """As many of a prompt's as can be loaded: the last token is always computed."""
+    """How many blocks of a prompt can be loaded: the engine always computes the last token."""
     return (tokens - 1) // BLOCK_TOKENS
 
 
@@ -54,8 +55,7 @@ def make_model(folder: Path, layers: int, hidden: int, *kind: str) -> Path:
 
 
 class Engine:
-    """An engine, a vLLM if nothing else is said, of its own process. Its log is shown where it ends before it is
-    asked to."""
+    """An engine, by default a vLLM, in its own process. If it ends unexpectedly, its log is shown."""
 
     SCRIPT = "vllm_engine.py"
 
@@ -89,19 +89,19 @@ class Engine:
                 env=given,
                 start_new_session=True,
             )
-        self._tell({"model": str(model), "connector": connector, "options": options})
+        self._send({"model": str(model), "connector": connector, "options": options})
 
     def started(self) -> Engine:
-        """Waits until it takes requests; several may start side by side before."""
+        """Waits until it accepts requests. Construct several engines first to start them in parallel."""
         self._answer()
         return self
 
     def generate(self, *prompts: list[int], max_tokens: int = 8, **more: Any) -> dict[str, Any]:
-        self._tell({"prompts": list(prompts), "max_tokens": max_tokens, **more})
+        self._send({"prompts": list(prompts), "max_tokens": max_tokens, **more})
         return self._answer()
 
     def kill(self) -> None:
-        """All its processes at once, as where a container is killed."""
+        """Kills all its processes at once, as when a container is killed."""
         os.killpg(self.child.pid, signal.SIGKILL)
         self.close()
 
@@ -116,7 +116,7 @@ class Engine:
                 self.child.wait()
             self.child.stdout.close()
 
-    def _tell(self, work: dict[str, Any]) -> None:
+    def _send(self, work: dict[str, Any]) -> None:
         assert self.child.stdin is not None
         self.child.stdin.write(json.dumps(work).encode() + b"\n")
         self.child.stdin.flush()
@@ -146,13 +146,13 @@ def connector(url: str, role: str = "kv_both", **more: Any) -> dict[str, Any]:
 
 
 class EngineCase(unittest.TestCase):
-    """A server for each test, a model for all, and an engine without a connector that says what is right."""
+    """A server for each test, one model for all, and an engine without a connector for the expected answers."""
 
-    # Values of 4 bytes: two ways to compute the same differ too little to change a token.
+    # Values of 4 bytes: different ways to compute the same differ too little to change a token.
     DEFAULTS: dict[str, Any] = {"max_model_len": 4096, "block_size": BLOCK_TOKENS, "dtype": "float32"}  # noqa: RUF012
 
     LAYERS, HIDDEN = 3, 256
-    KIND: tuple[str, ...] = ()  # of the model, as `tiny_model.py` has it
+    KIND: tuple[str, ...] = ()  # of the model, an argument of `tiny_model.py`
     ENGINE = Engine
     OPTIONS: dict[str, Any] = {}  # noqa: RUF012
     SIZES = {"cairn.pinned_bytes": 128 << 20, "cairn.disk_bytes": 128 << 20}  # noqa: RUF012
@@ -174,8 +174,8 @@ class EngineCase(unittest.TestCase):
 
     @classmethod
     def runs_here(cls) -> bool:
-        """Whether the engine computes on this machine at all, without Cairn: it needs vector instructions that not
-        every CPU has."""
+        """Whether the engine without Cairn runs on this machine: it needs vector instructions that some CPUs
+        lack."""
         try:
             cls.setUpClass()
             engine = cls.ENGINE(cls.model, cls.folder / "probe.log", None, **{**cls.DEFAULTS, **cls.OPTIONS})
@@ -195,8 +195,8 @@ class EngineCase(unittest.TestCase):
         self.addCleanup(self.server.close)
 
     def begin(self, **more: Any) -> Engine:
-        """An engine on the server, which may still be starting. `url`, `role` and sizes are the connector's, the
-        rest is vLLM's."""
+        """Starts an engine that uses the server. `url`, `role` and sizes are the connector's options, the rest are
+        vLLM's."""
         options = {name: more.pop(name) for name in list(more) if not name.startswith("cairn.")}
         url, role = options.pop("url", self.server.unix), options.pop("role", "kv_both")
         log = self.server.folder / f"engine-{len(list(self.server.folder.glob('engine-*')))}.log"
@@ -213,7 +213,7 @@ class EngineCase(unittest.TestCase):
         return self.begin(**more).started()
 
     def right(self, prompts: list[list[int]], max_tokens: int = 8) -> list[list[int]]:
-        """What an engine without a connector answers."""
+        """The answers of an engine without a connector."""
         own = type(self)
         if own._plain is None:
             options = {**self.DEFAULTS, **self.OPTIONS}
@@ -225,7 +225,7 @@ class EngineCase(unittest.TestCase):
         self.server.until_stored(blocks, tier)
 
     def until_cached(self, engine: Engine, tokens: list[int]) -> dict[str, Any]:
-        """A server that was silent is asked again after a pause."""
+        """Waits out the pause after which a silent server is asked again."""
         deadline = time.monotonic() + PATIENCE_S
         wanted = [full_blocks(len(tokens)) * BLOCK_TOKENS]
         while True:

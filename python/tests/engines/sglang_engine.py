@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""An SGLang engine on the CPU that is told on its standard input what to do, as `vllm_engine.py` is.
+"""An SGLang engine on the CPU that takes commands on its standard input, like `vllm_engine.py`.
 
-Run by the environment's Python. First line: {"model": FOLDER, "connector": {...} or null, "options": {...}}, where
-the connector is what `hicache-storage-backend-extra-config` is, null without a hierarchical cache. It answers
-{"ready": true}, and each line {"prompts": [...], "max_tokens": N} with {"tokens": [[...], ...], "cached": [...],
-"storage": [...]}: how many tokens of each prompt came from anywhere, and from the storage. With "forget": true the
-engine drops its own caches first.
+Run it with the environment's Python. First line: {"model": FOLDER, "connector": {...} or null, "options": {...}}.
+The connector is the value of `hicache-storage-backend-extra-config`, or null for no hierarchical cache. The engine
+answers {"ready": true}. It answers each line {"prompts": [...], "max_tokens": N} with {"tokens": [[...], ...],
+"cached": [...], "storage": [...]}: how many tokens of each prompt came from any cache, and from the storage. With
+"forget": true the engine first drops its own caches.
 
-SGLang copies between an engine's memory and HiCache's on GPUs only, and pins the latter for them. Here arrays are
-copied, and nothing is pinned; all the rest is SGLang's own.
+SGLang copies between an engine's memory and HiCache's only on GPUs, and pins the latter for them. This copies
+arrays and pins nothing; everything else is SGLang's own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Tensors = Sequence[Any]
 
 
 def save_pages(src_ptrs: Tensors, dst_ptrs: Tensors, src_indices: Any, dst_indices: Any, page_size: int) -> None:
-    """From layers, those of keys and then those of values, into pages `[page, layer, token, ...]` of each."""
+    """Copies layers, first all keys and then all values, into pages `[page, layer, token, ...]` of each."""
     pages, layers = dst_indices[::page_size] // page_size, len(src_ptrs) // len(dst_ptrs)
     for number, source in enumerate(src_ptrs):
         rows = source[src_indices].view(len(pages), page_size, *source.shape[1:])
@@ -37,26 +37,26 @@ def save_pages(src_ptrs: Tensors, dst_ptrs: Tensors, src_indices: Any, dst_indic
 def load_pages(
     src_ptrs: Tensors, dst_ptrs: Tensors, src_indices: Any, dst_indices: Any, layer_id: int, page_size: int
 ) -> None:
-    """Of one layer, from such pages."""
+    """Copies one layer from such pages."""
     pages = src_indices[::page_size] // page_size
     for source, target in zip(src_ptrs, dst_ptrs, strict=True):
         target[dst_indices] = source[pages, layer_id].reshape(-1, *target.shape[1:])
 
 
-# Each of SGLang's processes imports this module as it begins.
+# Every process of SGLang imports this module at its start.
 common._cuda_host_register = lambda *_: None
 pools.transfer_kv_all_layer_direct_lf_pf = save_pages
 pools.transfer_kv_per_layer_direct_pf_lf = load_pages
 
-# An engine that has just answered has its last batch in hand a moment longer.
+# An engine is still busy with its last batch for a moment after its answer.
 FORGET_S = 60
 
-# Where nothing is said SGLang takes most of the machine's memory.
+# By default SGLang takes most of the machine's memory.
 MAX_TOKENS = 4096
 
 
 def main() -> None:
-    # SGLang's lines go to stderr, also those of its processes.
+    # Send the output of SGLang and its processes to stderr.
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     asked = json.loads(sys.stdin.readline())
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def forget(engine: Any) -> None:
-    """SGLang refuses to while anything is under way."""
+    """Retries: SGLang refuses to clear its caches while it is busy."""
     deadline = time.monotonic() + FORGET_S
     while not engine.flush_cache().success:
         assert time.monotonic() < deadline, "the engine does not forget"
@@ -96,7 +96,7 @@ def begin(model: str, storage: dict[str, Any] | None, options: dict[str, Any]) -
             "hicache_mem_layout": "page_first_direct",
             "hicache_io_backend": "direct",
             "hicache_write_policy": "write_through",
-            # Otherwise an engine that has nothing else to do computes what it has not loaded yet.
+            # Otherwise an idle engine computes blocks that it has not loaded yet.
             "hicache_storage_prefetch_policy": "wait_complete",
             "hicache_storage_backend": "dynamic",
             "hicache_storage_backend_extra_config": json.dumps(storage),

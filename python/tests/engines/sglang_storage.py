@@ -1,5 +1,5 @@
-"""CairnStorage below SGLang's own cache controller and host pools: stored, restarted, loaded, compared. Run by the
-environment's Python."""
+"""CairnStorage below SGLang's own cache controller and host pools: stores, restarts, loads and compares. Run it
+with the environment's Python."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def host_pool(layout: str) -> MHATokenToKVPoolHost:
 
 
 class Sglang:
-    """SGLang's controller with a pool of its own."""
+    """SGLang's controller with its own pool."""
 
     def __init__(self, url: str, layout: str, *, in_place: bool, model: str = "tiny") -> None:
         self.pool = host_pool(layout)
@@ -71,7 +71,7 @@ class Sglang:
         self.storage = self.controller.storage_backend
 
     def fill(self, indices: torch.Tensor, seed: int) -> torch.Tensor:
-        """Random bytes into the pages, and what a page is then."""
+        """Fills the pages with random bytes and returns their content."""
         random = torch.Generator().manual_seed(seed)
         for page in indices.split(PAGE):
             flat = self.pool.get_dummy_flat_data_page()
@@ -83,7 +83,7 @@ class Sglang:
         return torch.stack([self.pool.get_data_page(int(page[0])).clone() for page in indices.split(PAGE)])
 
     def write(self, tokens: list[int], seed: int) -> torch.Tensor:
-        """Writes a prompt's pages through the controller's own thread."""
+        """Writes a prompt's pages on the controller's own thread."""
         indices = self.pool.alloc(len(tokens))
         content = self.fill(indices, seed)
         hashes = get_storage_hash_str(tokens, page_size=PAGE)
@@ -94,7 +94,7 @@ class Sglang:
         return content
 
     def read(self, tokens: list[int]) -> torch.Tensor:
-        """What the controller's own threads find and load."""
+        """The pages that the controller's own threads find and load."""
         operation = self.controller.prefetch("r", tokens)
         found = self.controller.prefetch_hit_queue.get(timeout=PATIENCE_S)
         assert found is operation
@@ -135,7 +135,7 @@ class SglangStorage(unittest.TestCase):
         self.addCleanup(engine.close)
         return engine
 
-    def test_what_one_engine_wrote_another_reads_also_after_a_restart(self) -> None:
+    def test_an_engine_reads_what_another_wrote_also_after_a_restart(self) -> None:
         for in_place in (True, False):
             for layout in ("layer_first", "page_first", "page_first_direct"):
                 with self.subTest(layout=layout, in_place=in_place):
@@ -166,7 +166,7 @@ class SglangStorage(unittest.TestCase):
         ):
             self.assertEqual(len(self.engine(layout, in_place, model=model).read(PROMPT)), 0)
 
-    def test_a_server_that_is_gone_is_a_miss_and_is_found_again(self) -> None:
+    def test_a_lost_server_is_a_miss_and_is_found_again(self) -> None:
         engine = self.engine()
         content = engine.write(PROMPT, 1)
         self.server.until_stored(20, "disk")
@@ -189,7 +189,7 @@ class SglangStorage(unittest.TestCase):
         indices = states.alloc(2 * PAGE)
         for page in indices.split(PAGE):
             states.set_from_flat_data_page(int(page[0]), torch.full((PAGE * LAYERS * HEADS * HEAD_DIM * 2,), 3.0))
-        ends = [hashes[4], hashes[14]]  # where two prompts ended
+        ends = [hashes[4], hashes[14]]  # the ends of two prompts
         transfer = PoolTransfer(PoolName.MAMBA, host_indices=indices, keys=ends)
         self.assertEqual(
             storage.batch_set_v2([transfer], HiCacheStorageExtraInfo()), {PoolName.MAMBA: [True, True]}

@@ -1,4 +1,5 @@
-"""A whole SGLang on the CPU with the storage, against a real server: its answers are those without."""
+"""A whole SGLang on the CPU with the storage, against a real server. Its answers must equal those without the
+storage."""
 
 from __future__ import annotations
 
@@ -18,14 +19,14 @@ class SglangEngine(Engine):
 
 class SglangOnTheCpu(EngineCase):
     ENGINE = SglangEngine
-    # Values of 4 bytes: two ways to compute the same differ too little to change a token.
+    # Values of 4 bytes: different ways to compute the same differ too little to change a token.
     DEFAULTS: dict[str, Any] = {"dtype": "float32", "page_size": PAGE_TOKENS}  # noqa: RUF012
 
     def transfer(self, url: str, role: str, options: dict[str, Any]) -> dict[str, Any]:
         storage = {"backend_name": "cairn", "module_path": "cairn.sglang", "class_name": "CairnStorage"}
         return {**storage, "interface_v1": 1, "cairn.url": url, **options}
 
-    def test_what_one_engine_computed_it_and_the_next_one_load_also_after_a_restart(self) -> None:
+    def test_this_engine_and_the_next_load_computed_blocks_also_after_a_restart(self) -> None:
         prompts = [prompt(1, 900), prompt(2, 700)]
         right = self.right(prompts)
         pages = [(len(one) - 1) // PAGE_TOKENS for one in prompts]

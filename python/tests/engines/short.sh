@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# The engines' tests that matter most, as the last part of .ci/run. They take none of the time that the run may take,
-# and fail for what is in the code alone: else a sentence says why they are left out, and the exit code is 77.
+# The most important tests with engines, as the last part of .ci/run. They never make the run exceed its time, and fail
+# only for errors in the code. Otherwise stderr says why they are left out, and the exit code is 77.
 # usage: short.sh SECONDS_SINCE_THE_RUN_BEGAN
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
-# Installing takes 5 minutes on two quiet cores, the tests 5 more; a busy machine takes twice as long.
+# On two idle cores the installation takes 5 minutes and the tests another 5; a busy machine takes twice as long.
 limit_s=1200
-# The run may take 90 minutes: these, and 10 for what nobody foresaw.
+# The run may take 90 minutes, including these tests and a reserve of 10.
 latest_start_s=$((5400 - limit_s - 600))
 
 left_out() { echo "The engines' tests are left out: $*." >&2; exit 77; }

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes a small model whose answers depend on each block of their prompt: a wrong block changes the tokens.
+"""Makes a small model whose answers depend on every block of the prompt: a wrong block changes the tokens.
 
-usage: tiny_model.py FOLDER LAYERS HIDDEN [latent]   (by an environment's Python with torch)
+usage: tiny_model.py FOLDER LAYERS HIDDEN [latent]   (with an environment's Python that has torch)
 
-vLLM's own dummy weights are so small that attention changes next to nothing. Here each matrix keeps the size of
-what goes through it, but for those of attention: a token attends to few others, and what it finds weighs more
-than itself. `latent`: a model whose keys and values are kept as one latent vector a token (MLA).
+vLLM's own dummy weights are so small that attention changes almost nothing. Here the matrices preserve the size of
+the values, except those of attention: a token attends to few other tokens, and they weigh more than the token
+itself. `latent`: a model that keeps keys and values as one latent vector for each token (MLA).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from safetensors.torch import save_file
 
 VOCABULARY = 2000
 HEAD_DIM = 64
-SHARPNESS = 1.5  # of queries and keys, each
+SHARPNESS = 1.5  # of queries and of keys
 ATTENTION = 4.0
-# The only sizes that vLLM's kernel for a latent on a CPU has.
+# The only sizes that vLLM's CPU kernel for latents supports.
 LATENT, LATENT_ROPE = 512, 64
 LATENT_HEAD = 128
 

@@ -1,4 +1,4 @@
-"""Blocks of torch tensors against rows. Run by the environment's Python."""
+"""Copies between torch tensors and rows. Run it with the environment's Python."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def contiguous(dtype: torch.dtype) -> Any:
 
 
 def tokens_first(dtype: torch.dtype) -> Any:
-    """The same view of blocks whose tokens come before their heads."""
+    """The same view, of blocks in whose memory tokens come before heads."""
     return torch.zeros(BLOCKS, TOKENS, HEADS, WIDTH).to(dtype).transpose(1, 2)
 
 
 def keys_apart(dtype: torch.dtype) -> Any:
-    """Keys and values apart, blocks second."""
+    """Keys and values apart in the first dimension, blocks in the second."""
     return torch.zeros(2, BLOCKS, HEADS // 2, TOKENS, WIDTH).to(dtype)
 
 
 def cut(dtype: torch.dtype) -> Any:
-    """Each block is two of the kernel's."""
+    """Each block is two blocks of the kernel."""
     return torch.zeros(BLOCKS * 2, HEADS, TOKENS // 2, WIDTH).to(dtype)
 
 
@@ -44,23 +44,23 @@ class TorchPools(unittest.TestCase):
     def rows(self, memory: bytearray, slots: Sequence[int], size: int) -> Rows:
         return Rows(memoryview(memory), [slot * size for slot in slots], size)
 
-    def test_rows_are_a_blocks_layers_whatever_its_strides(self) -> None:
+    def test_a_row_has_a_blocks_layers_whatever_the_strides(self) -> None:
         self.copies_are_right()
 
-    def test_so_they_are_where_two_threads_share_a_copy(self) -> None:
+    def test_a_row_has_a_blocks_layers_if_two_threads_copy(self) -> None:
         with mock.patch("cairn.engine.copy_helper.SHARED_BYTES", 0):
             self.copies_are_right()
 
-    def test_a_copy_that_fails_has_ended(self) -> None:
+    def test_no_copy_runs_after_one_failed(self) -> None:
         with mock.patch("cairn.engine.copy_helper.SHARED_BYTES", 0):
             pool = TorchPool([contiguous(torch.float32) for _ in range(LAYERS)], BLOCKS)
             size = pool.block_bytes
-            with self.assertRaises(IndexError):  # the engine has no such block
+            with self.assertRaises(IndexError):  # the engine does not have this block
                 pool.load([1, BLOCKS + 5], self.rows(bytearray(9 * size), [3, 8], size), None)
             pool.load([1, 2], self.rows(bytearray(9 * size), [3, 8], size), None).wait()
             pool.close()
 
-    def test_so_they_are_by_the_copies_of_a_gpu(self) -> None:
+    def test_a_row_has_a_blocks_layers_if_a_gpu_copies(self) -> None:
         with mock.patch.object(torch, "cuda", FakeCuda()):
             self.copies_are_right(on_gpu)
 
@@ -75,7 +75,7 @@ class TorchPools(unittest.TestCase):
                     size = pool.block_bytes
                     self.assertEqual(size, LAYERS * VALUES * dtype.itemsize)
                     memory = bytearray(values.randbytes(BLOCKS * size))
-                    # Scattered, together, and one alone.
+                    # Scattered blocks, consecutive blocks, and a single one.
                     slots, blocks = [7, 2, 3, 4, 11], [5, 20, 1, 2, 9]
                     rows = self.rows(memory, slots, size)
                     pool.load(blocks, Rows(rows.memory.toreadonly(), rows.offsets, size), after).wait()
@@ -101,20 +101,20 @@ class TorchPools(unittest.TestCase):
             parts = [layer[block] for layer in layers]
         return b"".join(part.contiguous().view(torch.uint8).numpy().tobytes() for part in parts)
 
-    def test_layers_of_different_shapes_are_refused_by_name(self) -> None:
+    def test_layers_of_different_shapes_are_refused(self) -> None:
         with self.assertRaisesRegex(Unsuitable, "float32"):
             TorchPool([contiguous(torch.float32), contiguous(torch.bfloat16)], BLOCKS)
 
 
 def on_gpu(pool: TorchPool) -> object:
-    """The pool copies as if its layers were on a GPU."""
+    """Makes the pool copy as if its layers were on a GPU."""
     torch.cuda._names = iter(("loads", "saves"))
     pool._gpu = _Gpu(torch.device("cpu"))
     return pool.order()
 
 
 class OnAGpu(unittest.TestCase):
-    """What is ordered behind what, by a fake of torch.cuda; the copies themselves are torch's."""
+    """The order of copies and events, with a fake of torch.cuda; the copies themselves are torch's."""
 
     def setUp(self) -> None:
         self.cuda = FakeCuda()
@@ -128,25 +128,25 @@ class OnAGpu(unittest.TestCase):
     def rows(self, *slots: int) -> Rows:
         return Rows(memoryview(bytearray(BLOCKS * self.size)), [slot * self.size for slot in slots], self.size)
 
-    def test_a_load_is_behind_what_the_engine_began_and_is_waited_for(self) -> None:
+    def test_a_load_runs_after_the_engines_work_and_is_waited_for(self) -> None:
         with self.cuda:
             copies = self.pool.load([3, 4], self.rows(1, 2), self.after)
         copies.wait()
         self.assertEqual(self.cuda.log, ["loads behind engine.1", "copy on loads", "wait for loads.1"])
 
-    def test_a_save_is_behind_what_the_engine_computed_and_the_engine_behind_it(self) -> None:
+    def test_a_save_runs_after_the_engines_work_and_before_its_next(self) -> None:
         with self.cuda:
             copies = self.pool.save([3, 4], self.rows(1, 2))
             again = self.pool.save([5], self.rows(3))
         self.assertEqual(self.cuda.log, ["saves behind engine", "copy on saves"] * 2)
         self.cuda.log.clear()
         self.pool.fence()
-        self.pool.fence()  # once is enough
+        self.pool.fence()  # a second fence waits for nothing more
         copies.wait()
         again.wait()
         self.assertEqual(self.cuda.log, ["engine behind saves.2", "wait for saves.1", "wait for saves.2"])
 
-    def test_what_fails_leaves_no_copy_under_way(self) -> None:
+    def test_a_failure_leaves_no_copy_running(self) -> None:
         with self.assertRaises(IndexError):
             self.pool.load([3, BLOCKS + 1], self.rows(1, 2), self.after)
         self.assertEqual(self.cuda.log[-1], "wait for loads")
@@ -154,9 +154,9 @@ class OnAGpu(unittest.TestCase):
             self.pool.save([3, BLOCKS + 1], self.rows(1, 2))
         self.assertEqual(self.cuda.log[-1], "wait for saves")
         with self.cuda:
-            self.pool.load([3], self.rows(1), self.after)  # the next one goes
+            self.pool.load([3], self.rows(1), self.after)  # the next load succeeds
 
-    def test_memory_of_a_restarted_server_takes_the_place_of_what_was_pinned(self) -> None:
+    def test_memory_of_a_restarted_server_replaces_the_registered_memory(self) -> None:
         mapped = []
         for _ in range(3):
             memory = mmap.mmap(-1, 1 << 16)
@@ -166,13 +166,13 @@ class OnAGpu(unittest.TestCase):
             self.cuda.log,
             ["register", *["wait for loads", "wait for saves", "unregister", "register"] * 2],
         )
-        # It stays mapped for as long as it is pinned, so that nothing else comes to lie there.
+        # It stays mapped while it is registered, so that no other memory gets its address.
         del memory
         gc.collect()
         self.assertEqual([one() is None for one in mapped], [True, True, False])
         self.assertEqual(len(self.cuda.registered), 1)
 
-    def test_memory_that_cannot_be_pinned_is_refused_by_name(self) -> None:
+    def test_memory_that_cannot_be_registered_is_refused(self) -> None:
         memory = memoryview(bytearray(1 << 16))
         with (
             mock.patch.object(self.cuda, "cudaHostRegister", return_value=2),

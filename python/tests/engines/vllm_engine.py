@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""A vLLM engine on the CPU that is told on its standard input what to do, one JSON a line, and answers so.
+"""A vLLM engine on the CPU that takes commands on its standard input, one JSON object a line, and answers on its
+standard output.
 
-Run by the environment's Python. First line: {"model": FOLDER, "connector": {...} or null, "options": {...}}; it
-answers {"ready": true}. Each line after that: {"prompts": [[token, ...], ...], "max_tokens": N, "salt"?: "..."};
-it answers {"tokens": [[...], ...], "cached": [...], "first_s": [...], "seconds": S, "counts": {...}, "events":
-[...]}. With "forget": true the engine drops its own prefix cache first. Events are vLLM's KV events since the last
-answer, where the option "kv_events_config" is given.
+Run it with the environment's Python. First line: {"model": FOLDER, "connector": {...} or null, "options": {...}};
+it answers {"ready": true}. Each later line: {"prompts": [[token, ...], ...], "max_tokens": N, "salt"?: "..."}; it
+answers {"tokens": [[...], ...], "cached": [...], "first_s": [...], "seconds": S, "counts": {...}, "events":
+[...]}. With "forget": true the engine first drops its own prefix cache. "events" are vLLM's KV events since the
+last answer, if the option "kv_events_config" is set.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def answer(said: dict[str, Any], out: Any) -> None:
 
 
 def main() -> None:
-    # vLLM's lines go to stderr, also those of its processes.
+    # Send the output of vLLM and its processes to stderr.
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     asked = json.loads(sys.stdin.readline())
@@ -71,7 +72,7 @@ def main() -> None:
 
 
 def follow(endpoint: str) -> Callable[[], list[dict[str, Any]]]:
-    """Subscribes to the engine's events, as a router does; what it returns takes those that have come."""
+    """Subscribes to the engine's events, as a router does. Returns a function that takes the events so far."""
     import msgspec
     import zmq
     from vllm.distributed.kv_events import KVEventBatch
@@ -92,7 +93,7 @@ def follow(endpoint: str) -> Callable[[], list[dict[str, Any]]]:
 
 
 def counts(llm: Any) -> dict[str, float]:
-    """What the connector has counted so far, as vLLM's metrics have it, and how often the engine preempted."""
+    """The connector's counters in vLLM's metrics, and the number of the engine's preemptions."""
     prefix = "vllm:cairn_"
     metrics = {metric.name: metric.value for metric in llm.get_metrics() if hasattr(metric, "value")}
     own = {name[len(prefix) :]: value for name, value in metrics.items() if name.startswith(prefix)}

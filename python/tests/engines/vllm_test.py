@@ -1,4 +1,5 @@
-"""vLLM on the CPU with the connector, against a real server: what it answers is what it answers without."""
+"""vLLM on the CPU with the connector, against a real server. Its answers must equal those without the
+connector."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from server import PATIENCE_S
 
 
 class VllmOnTheCpu(EngineCase):
-    def test_tokens_of_shared_prefixes_are_those_of_an_engine_without(self) -> None:
+    def test_tokens_of_shared_prefixes_equal_those_without_cairn(self) -> None:
         requests, at_once = (200, 20) if is_long() else (60, 12)
         values = random.Random(1)
         prefixes = [prompt(seed, values.randrange(200, 900)) for seed in range(8)]
@@ -24,10 +25,10 @@ class VllmOnTheCpu(EngineCase):
             [*values.choice(prefixes)[: values.randrange(100, 900)], *prompt(1000 + one, values.randrange(1, 120))]
             for one in range(requests)
         ]
-        # Long answers outgrow the engine's room: requests are preempted.
+        # Long answers exceed the engine's memory, so requests are preempted.
         right = self.right(prompts, max_tokens=48)
         self.assertGreater(len({tuple(tokens) for tokens in right}), requests * 9 // 10)
-        # Room for two or three of them: blocks are dropped, and prompts computed in pieces.
+        # Memory for two or three of them: blocks are dropped, and prompts computed in pieces.
         engine = self.engine(num_gpu_blocks_override=72, max_num_batched_tokens=256, max_model_len=2048)
         answers = [
             engine.generate(*prompts[at : at + at_once], max_tokens=48) for at in range(0, requests, at_once)
@@ -40,7 +41,7 @@ class VllmOnTheCpu(EngineCase):
         print(f"{requests} requests, {counts}")
 
     def test_a_wrong_block_would_be_seen(self) -> None:
-        # What the other tests compare depends on every block.
+        # The tokens that the other tests compare depend on every block.
         one = prompt(1, 900)
         begins = range(0, 864, 3 * BLOCK_TOKENS)
         others = [[*one[:at], *prompt(2 + at, BLOCK_TOKENS), *one[at + BLOCK_TOKENS :]] for at in begins]
@@ -48,7 +49,7 @@ class VllmOnTheCpu(EngineCase):
         for tokens in changed:
             self.assertNotEqual(tokens, right)
 
-    def test_an_engine_that_was_killed_leaves_its_blocks_and_the_disk_outlives_all(self) -> None:
+    def test_blocks_outlive_a_killed_engine_and_the_disk_a_killed_server(self) -> None:
         prompts = [prompt(1, 900), prompt(2, 700)]
         lengths = [len(one) for one in prompts]
         right = self.right(prompts)
@@ -80,7 +81,7 @@ class VllmOnTheCpu(EngineCase):
         counts = answers[-1]["counts"]
         self.assertEqual((counts["loaded_blocks"], counts.get("load_failed_blocks", 0)), (sum(blocks), 0))
 
-    def test_what_an_engine_forgot_comes_back_also_after_a_restart_of_the_server(self) -> None:
+    def test_forgotten_blocks_are_loaded_again_also_after_the_servers_restart(self) -> None:
         one = prompt(1, 900)
         (right,) = self.right([one])
         engine = self.engine()
@@ -97,12 +98,12 @@ class VllmOnTheCpu(EngineCase):
         salted = engine.generate(one, salt="other")
         self.assertEqual((salted["tokens"], salted["cached"]), ([right], [0]))
 
-    def test_a_server_that_is_killed_under_load_costs_no_token(self) -> None:
+    def test_a_server_killed_under_load_changes_no_token(self) -> None:
         kills = 20 if is_long() else 4
         shared = prompt(1, 640)
         prompts = [[*shared, *prompt(100 + one, 200)] for one in range(12)]
         right = self.right(prompts)
-        # Too few blocks for all of them: every round loads and saves again.
+        # Too few blocks for all requests, so every round loads and saves again.
         engine = self.engine(num_gpu_blocks_override=72, max_num_batched_tokens=256, max_model_len=2048)
         when = random.Random(2)
         wrong, waits = 0, []
@@ -123,13 +124,13 @@ class VllmOnTheCpu(EngineCase):
         if is_long():
             self.assertLess(max(waits), 5)
 
-    def test_two_engines_at_once_share_what_they_compute(self) -> None:
+    def test_two_engines_at_once_share_blocks(self) -> None:
         prompts = [prompt(seed, 600) for seed in range(6)]
         right = self.right(prompts)
         engines = [self.begin(), self.begin()]
         for engine in engines:
             engine.started()
-        own = [prompts[:4], prompts[2:]]  # the two in the middle are computed by both
+        own = [prompts[:4], prompts[2:]]  # both engines compute the two in the middle
         first = self.at_once(engines, own)
         self.assertEqual([answer["tokens"] for answer in first], [right[:4], right[2:]])
         self.until_stored(6 * (607 // BLOCK_TOKENS))
@@ -159,7 +160,7 @@ class VllmOnTheCpu(EngineCase):
         self.two_ranks(self.server.http)
 
     def two_ranks(self, url: str) -> dict[str, Any]:
-        """What the second engine has counted."""
+        """Returns the second engine's counters."""
         parallel = {"tensor_parallel_size": 2, "distributed_executor_backend": "mp", "url": url}
         one = prompt(1, 600)
         (right,) = self.right([one])
@@ -172,11 +173,11 @@ class VllmOnTheCpu(EngineCase):
         warm = second.generate(one)
         self.assertEqual((warm["tokens"], warm["cached"]), ([right], [full_blocks(600) * BLOCK_TOKENS]))
         counts: dict[str, Any] = warm["counts"]
-        # By rank.
+        # Counted once per rank.
         self.assertEqual(counts["loaded_blocks"], 2 * full_blocks(600))
         return counts
 
-    def test_what_is_stored_and_removed_is_told_in_vllms_own_events(self) -> None:
+    def test_vllms_own_events_report_stored_and_removed_blocks(self) -> None:
         one, endpoint = prompt(1, 200), f"ipc://{self.server.folder}/events"
         engine = self.engine(kv_events_config={"enable_kv_cache_events": True, "endpoint": endpoint})
         blocks = 207 // BLOCK_TOKENS
@@ -191,7 +192,7 @@ class VllmOnTheCpu(EngineCase):
             ]
 
         def until(kind: str) -> None:
-            """Each step of the engine tells what has changed since the one before."""
+            """Each step of the engine reports the changes since the step before."""
             deadline = time.monotonic() + PATIENCE_S
             while any(
                 sum(len(event["block_hashes"]) for event in of(kind, "LOCAL", medium)) < blocks
@@ -224,7 +225,7 @@ class VllmOnTheCpu(EngineCase):
         self.until_stored(600 // BLOCK_TOKENS)
         decoded = consumer.generate(one, max_tokens=40)
         self.assertEqual((decoded["tokens"], decoded["cached"]), ([right], [full_blocks(600) * BLOCK_TOKENS]))
-        # The consumer saved nothing of what it decoded, and the producer does not load.
+        # The consumer does not save generated tokens, and the producer does not load.
         self.assertEqual(decoded["counts"].get("saved_blocks", 0), 0)
         again = producer.generate(one, max_tokens=1, forget=True)
         self.assertEqual(again["cached"], [0])
@@ -233,7 +234,7 @@ class VllmOnTheCpu(EngineCase):
 class VllmWithTiers(EngineCase):
     """CairnTier below vLLM's own CPU tier, in a whole engine."""
 
-    # Of 96 KiB each. The two prompts below have 49 chunks.
+    # Chunks of 96 KiB. The two prompts below have 49 chunks.
     CPU_CHUNKS = 40
 
     def transfer(self, url: str, role: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -246,7 +247,7 @@ class VllmWithTiers(EngineCase):
         }
         return {"kv_connector": "OffloadingConnector", "kv_role": role, "kv_connector_extra_config": extra}
 
-    def test_what_spilled_comes_back_to_this_engine_and_the_next_also_after_a_restart(self) -> None:
+    def test_spilled_blocks_are_loaded_by_this_engine_and_the_next_also_after_a_restart(self) -> None:
         prompts = [prompt(1, 900), prompt(2, 700)]
         right = self.right(prompts)
         whole = [[full_blocks(len(one)) * BLOCK_TOKENS] for one in prompts]
@@ -254,9 +255,9 @@ class VllmWithTiers(EngineCase):
         for one, tokens in zip(prompts, right, strict=True):
             cold = first.generate(one)
             self.assertEqual((cold["tokens"], cold["cached"]), ([tokens], [0]))
-        # Of the prompts alone: vLLM offloads nothing that was decoded.
+        # Only of the prompts: vLLM does not offload generated tokens.
         self.until_stored(sum(len(one) // BLOCK_TOKENS for one in prompts))
-        # The second prompt took the first one's place in the CPU tier.
+        # The second prompt replaced the first one in the CPU tier.
         again = first.generate(prompts[0], forget=True)
         self.assertEqual((again["tokens"], again["cached"]), ([right[0]], whole[0]))
         first.kill()
@@ -275,17 +276,17 @@ class VllmWithTiers(EngineCase):
 
 @unittest.skipUnless("amx_tile" in Path("/proc/cpuinfo").read_text(), "vLLM's kernel for MLA wants a CPU with AMX")
 class VllmWithALatent(EngineCase):
-    """A model whose blocks are one latent vector a token (MLA)."""
+    """A model whose blocks have one latent vector for each token (MLA)."""
 
     KIND = ("latent",)
     OPTIONS: dict[str, Any] = {"dtype": "bfloat16"}  # noqa: RUF012
 
-    def test_what_one_engine_computed_the_next_one_loads(self) -> None:
+    def test_an_engine_loads_what_another_computed(self) -> None:
         one = prompt(1, 600)
-        # Cold, and behind vLLM's own prefix cache: with values of 2 bytes the two need not be the same.
+        # Without and with vLLM's own prefix cache: with values of 2 bytes the two may differ.
         (right,), (behind,) = self.right([one]), self.right([one])
         (changed,) = self.right([[*one[:320], *prompt(2, BLOCK_TOKENS), *one[352:]]])
-        self.assertNotEqual(behind, changed)  # a wrong block would be seen
+        self.assertNotEqual(behind, changed)  # a wrong block changes the tokens
         first = self.engine()
         cold = first.generate(one)
         self.assertEqual((cold["tokens"], cold["cached"]), ([right], [0]))

@@ -1,5 +1,5 @@
-"""CairnTier below vLLM's own tiering manager, with its own memory: stored, restarted, loaded, compared. Run by the
-environment's Python."""
+"""CairnTier below vLLM's own tiering manager, with its own memory: stores, restarts, loads and compares. Run it
+with the environment's Python."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cairn import Client
 from server import PATIENCE_S, Server
 
 CHUNK_BYTES = 64 << 10
-CHUNKS = 6  # of the CPU tier, in which no request below fits twice
+CHUNKS = 6  # of the CPU tier, which is too small to hold a request below twice
 
 
 def config(url: str, model: str = "tiny", **more: Any) -> OffloadingConfig:
@@ -61,7 +61,7 @@ def content(key: bytes) -> Any:
 
 
 class Manager:
-    """vLLM's scheduler, as far as its manager sees it."""
+    """The part of vLLM's scheduler that its manager sees."""
 
     def __init__(self, url: str, **more: Any) -> None:
         self.spec = TieringOffloadingSpec(config(url, **more))
@@ -94,7 +94,7 @@ class Manager:
         self.step()
 
     def load(self, name: str, request: list[Any]) -> list[Any]:
-        """The chunks of the prefix that is found."""
+        """The chunks of the prefix that the manager finds."""
         context = ReqContext(name)
         self.manager.on_new_request(context)
         deadline = time.monotonic() + PATIENCE_S
@@ -139,11 +139,11 @@ class VllmTiering(unittest.TestCase):
         for chunk, key in zip(chunks, request, strict=True):
             self.assertTrue((chunk == content(key)).all())
 
-    def test_what_one_process_stored_another_loads_also_after_a_restart(self) -> None:
+    def test_a_process_loads_what_another_stored_also_after_a_restart(self) -> None:
         first = self.manager()
         first.store("a", keys(1, 4))
         self.assertEqual([event.keys for event in first.tier.take_events()], [keys(1, 4)])
-        first.store("b", keys(2, 5))  # takes the memory of those before
+        first.store("b", keys(2, 5))  # replaces the earlier chunks
         self.is_loaded(first.load("c", keys(1, 4)), keys(1, 4))
 
         second = self.manager()
@@ -158,21 +158,21 @@ class VllmTiering(unittest.TestCase):
         self.manager().store("a", keys(1, 4))
         self.assertEqual(self.manager(model="other").load("b", keys(1, 4)), [])
 
-    def test_a_server_that_is_gone_is_a_miss_and_is_found_again(self) -> None:
+    def test_a_lost_server_is_a_miss_and_is_found_again(self) -> None:
         manager = self.manager()
         manager.store("a", keys(1, 4))
         manager.store("b", keys(2, CHUNKS))
         self.server.until_stored(4 + CHUNKS, "disk")
         self.server.kill()
         self.assertEqual(manager.load("c", keys(1, 4)), [])
-        manager.store("d", keys(3, 2))  # is not stored, and nothing stays pinned
+        manager.store("d", keys(3, 2))  # is not stored, and its memory does not stay pinned
         self.server.start()
         deadline = time.monotonic() + PATIENCE_S
         while not (chunks := manager.load("e", keys(1, 4))):
             self.assertLess(time.monotonic(), deadline)
         self.is_loaded(chunks, keys(1, 4))
 
-    def test_chunks_that_went_between_look_up_and_load_are_not_waited_for(self) -> None:
+    def test_a_load_does_not_wait_for_chunks_lost_after_the_look_up(self) -> None:
         manager = self.manager()
         manager.store("a", keys(1, 4))
         manager.store("b", keys(2, 5))
