@@ -33,7 +33,7 @@ struct Texts {
   std::string mode = "slots";
   std::string read_via = "read";
   std::string capacity = "1000,3000,10000,30000";
-  std::string policy = "lru,lrfu,class_hazard,adaptive";
+  std::string policy = "lru,class_hazard,adaptive";
   std::string hints;
   std::string columns;
 };
@@ -126,7 +126,7 @@ po::options_description describe(ReplayOptions& options, Texts& texts, Simulated
   add("offload", po::value(&options.shape.offload)->default_value(options.shape.offload),
       "on_evict, on_commit or never");
   add("eviction", po::value(&options.shape.eviction)->value_name("ORDER"),
-      "lru, class_hazard or lrfu; default: the server's");
+      "class_hazard or lru; default: the server's");
   add("keep", po::bool_switch(&options.keep),
       "keep the created cache for a later replay with --cache");
   add("json", po::bool_switch(&options.json), "print the result as JSON and nothing else");
@@ -223,7 +223,7 @@ Result<SimulationOptions> simulation_of(const Texts& texts, SimulationOptions op
   for (const std::string& word : words_of(texts.policy)) {
     const auto kind = eviction_kind_from(word);
     if (!kind && word != kAdaptive.name()) {
-      return refused("policy", word, "it must be lru, lrfu, class_hazard or adaptive");
+      return refused("policy", word, "it must be lru, class_hazard or adaptive");
     }
     options.policies.push_back(kind ? SimulatedOrder{*kind} : kAdaptive);
   }

@@ -67,7 +67,7 @@ inline constexpr SimulatedOrder kAdaptive{.eviction = EvictionKind::class_hazard
 struct SimulationOptions {
   std::vector<std::uint32_t> capacities_blocks = {1000, 3000, 10'000, 30'000};
   std::vector<SimulatedOrder> policies = {
-      {EvictionKind::lru}, {EvictionKind::lrfu}, {EvictionKind::class_hazard}, kAdaptive};
+      {EvictionKind::lru}, {EvictionKind::class_hazard}, kAdaptive};
   std::uint64_t block_tokens = 512;
   std::string picture = {};  // a path; empty: none
 };

@@ -13,11 +13,11 @@ using RequestNumber = std::uint32_t;
 // What is known of a block's uses. It lies beside the block while there is a copy of it, and in a
 // GhostTable after that.
 struct BlockHistory {
-  RequestNumber request = 0;    // the last one that used it
-  std::uint16_t frequency = 0;  // lrfu: see there
-  std::uint8_t list : 6 = 0;    // that it is in while it may be evicted
-  bool is_told : 1 = false;     // who used it last has said what to expect of it
-  bool unused : 1 = false;      // each bit is one that is compared
+  RequestNumber request = 0;   // the last one that used it
+  std::uint16_t listed_s = 0;  // the time when it was listed, with lru
+  std::uint8_t list : 6 = 0;   // that it is in while it may be evicted
+  bool is_told : 1 = false;    // who used it last has said what to expect of it
+  bool unused : 1 = false;     // each bit is one that is compared
   // How often it was used, or the conversation that it ends has come back: the larger. 0: nothing
   // is known of it; kMostUses stands for all that are more.
   std::uint8_t uses : 4 = 0;

@@ -4,7 +4,6 @@
 
 #include "base/assert.hpp"
 #include "blockmgr/eviction/class_hazard.hpp"
-#include "blockmgr/eviction/lrfu.hpp"
 #include "blockmgr/eviction/lru_order.hpp"
 
 namespace cairn {
@@ -16,7 +15,7 @@ class Lru final : public EvictionPolicy {
   explicit Lru(const PolicyOptions& options) : capacity_blocks_(options.capacity_blocks) {}
   std::uint32_t lists() const override { return kNextUses; }
   float worth(const BlockHistory& block, std::uint32_t expected_blocks) const override {
-    const auto age_s = static_cast<std::uint16_t>(unix_s_ - block.frequency);
+    const auto age_s = static_cast<std::uint16_t>(unix_s_ - block.listed_s);
     return lru_worth({.next_use = static_cast<NextUse>(block.list),
                       .age_ms = std::int64_t{age_s} * 1000,
                       .expected_blocks = expected_blocks,
@@ -36,7 +35,7 @@ class Lru final : public EvictionPolicy {
   }
   std::uint32_t list(BlockHistory& block, NextUse told) override {
     block.list = static_cast<std::uint32_t>(told) & 63U;
-    block.frequency = static_cast<std::uint16_t>(unix_s_);
+    block.listed_s = static_cast<std::uint16_t>(unix_s_);
     return kAnyNumber;
   }
 
@@ -92,15 +91,12 @@ std::string_view to_string(EvictionKind kind) {
       return "lru";
     case EvictionKind::class_hazard:
       return "class_hazard";
-    case EvictionKind::lrfu:
-      return "lrfu";
   }
   invariant_broken("EvictionKind", "a value outside the enumeration");
 }
 
 std::optional<EvictionKind> eviction_kind_from(std::string_view word) {
-  for (const EvictionKind kind :
-       {EvictionKind::lru, EvictionKind::class_hazard, EvictionKind::lrfu}) {
+  for (const EvictionKind kind : {EvictionKind::lru, EvictionKind::class_hazard}) {
     if (word == to_string(kind)) return kind;
   }
   return std::nullopt;
@@ -112,8 +108,6 @@ std::unique_ptr<EvictionPolicy> make_eviction_policy(const PolicyOptions& option
       return std::make_unique<Lru>(options);
     case EvictionKind::class_hazard:
       return std::make_unique<ClassHazard>(options);
-    case EvictionKind::lrfu:
-      return std::make_unique<Lrfu>(options);
   }
   invariant_broken("EvictionKind", "a value outside the enumeration");
 }

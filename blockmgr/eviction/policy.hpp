@@ -13,7 +13,10 @@
 
 namespace cairn {
 
-enum class EvictionKind : std::uint8_t { lru, class_hazard, lrfu };
+// Written into snapshots and records of blocks by number; 2 was lrfu until 0.3.
+enum class EvictionKind : std::uint8_t { lru, class_hazard };
+// Of a cache for which nobody has chosen: it follows LRU where that finds more.
+inline constexpr EvictionKind kDefaultEviction = EvictionKind::class_hazard;
 std::string_view to_string(EvictionKind kind);
 std::optional<EvictionKind> eviction_kind_from(std::string_view word);
 

@@ -115,7 +115,7 @@ struct CacheConfig {
   LayoutConfig shape;  // num_blocks is the tiers' affair and ignored here
   std::array<std::optional<TierConfig>, kNumTiers> tiers;
   OffloadMode offload = OffloadMode::on_evict;
-  EvictionKind eviction = EvictionKind::lru;
+  EvictionKind eviction = kDefaultEviction;
   std::uint32_t default_lease_ms = 30'000;  // max_lease_ms bounds it where it is used
   // Of a tier; nothing: the server's.
   std::array<std::optional<PressureConfig>, kNumTiers> pressure = {};

@@ -87,6 +87,7 @@ std::optional<std::span<const std::byte>> checked(std::span<const std::byte> byt
 
 // One byte for both: a file from before there was another order than lru says lru.
 constexpr unsigned kEvictionShift = 4;
+constexpr unsigned kRemovedLrfu = 2;  // an order of eviction until 0.3; now read as the default
 
 void put(Encoder& out, const CacheConfig& config) {
   out.sized(config.name);
@@ -123,9 +124,10 @@ CacheConfig take_config(Decoder& in) {
   const auto offload = policies & ((1U << kEvictionShift) - 1);
   const auto eviction = static_cast<unsigned>(policies) >> kEvictionShift;
   in.refuse_unless(offload <= static_cast<unsigned>(OffloadMode::never) &&
-                   eviction <= static_cast<unsigned>(EvictionKind::lrfu));
+                   eviction <= kRemovedLrfu);
   config.offload = static_cast<OffloadMode>(offload);
-  config.eviction = static_cast<EvictionKind>(eviction);
+  config.eviction =
+      eviction == kRemovedLrfu ? kDefaultEviction : static_cast<EvictionKind>(eviction);
   config.default_lease_ms = in.number<std::uint32_t>();
   for (auto& tier : config.tiers) {
     if (in.number<std::uint8_t>() == 0) continue;

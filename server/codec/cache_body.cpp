@@ -17,7 +17,7 @@ constexpr std::array<std::string_view, 1> kStoreWords = {"redis"};
 constexpr std::array<std::string_view, 2> kPlacementWords = {"values", "holders"};
 constexpr std::array<std::string_view, 3> kSharedWriteWords = {"on_commit", "on_evict",
                                                                "second_use"};
-constexpr std::array<std::string_view, 3> kEvictionWords = {"lru", "class_hazard", "lrfu"};
+constexpr std::array<std::string_view, 2> kEvictionWords = {"lru", "class_hazard"};
 
 LayoutConfig read_shape(const json& object, const std::string& path, DecodeErrors& errors) {
   Fields fields(object, path, errors);
@@ -219,8 +219,9 @@ CacheConfig read_cache_fields(Fields& fields, std::string name) {
       errors.add(ErrorCode::missing_field, "tiers names none of device, pinned, disk");
     }
   }
-  config.eviction =
-      static_cast<EvictionKind>(fields.optional_word("eviction", kEvictionWords).value_or(0));
+  if (const auto word = fields.optional_word("eviction", kEvictionWords)) {
+    config.eviction = static_cast<EvictionKind>(*word);
+  }
   config.offload =
       static_cast<OffloadMode>(fields.optional_word("offload", kOffloadWords).value_or(0));
   config.default_lease_ms = static_cast<std::uint32_t>(

@@ -57,16 +57,6 @@ Result<Description> read_description(const std::filesystem::path& path, const st
   return description;
 }
 
-Result<CacheCatalog::Remembered> read_file(const std::filesystem::path& path,
-                                           const std::string& name) {
-  auto description = read_description(path, name);
-  if (!description) return std::move(description).error();
-  auto cache = read_cache_body(description->body, name);
-  if (!cache) return std::move(cache).error();
-  return CacheCatalog::Remembered{.cache = std::move(*cache),
-                                  .configured = std::move(description->configured)};
-}
-
 // What a label says without a description: the disk tier, and the defaults of all else.
 CacheConfig from_shape(const LabelledFile& file) {
   CacheConfig cache{.name = file.label.owner, .shape = file.label.shape, .tiers = {}};
@@ -79,13 +69,32 @@ CacheConfig from_shape(const LabelledFile& file) {
 
 }  // namespace
 
+// The order of eviction lrfu went with 0.3. The blocks of a cache are worth more than their order,
+// so one that 0.2 made with it comes back with the default.
+Result<CacheConfig> CacheCatalog::read_body(json body, const std::string& name) const {
+  if (body.is_object() && body.contains("eviction") && body["eviction"] == "lrfu") {
+    body.erase("eviction");
+    log_.warning("a cache was remembered with eviction lrfu, which this version does not have",
+                 {{"cache", name}, {"eviction", to_string(kDefaultEviction)}});
+  }
+  return read_cache_body(body, name);
+}
+
+Result<CacheCatalog::Remembered> CacheCatalog::read_file(const std::string& name) const {
+  auto description = read_description(file_of(name), name);
+  if (!description) return std::move(description).error();
+  auto cache = read_body(std::move(description->body), name);
+  if (!cache) return std::move(cache).error();
+  return Remembered{.cache = std::move(*cache), .configured = std::move(description->configured)};
+}
+
 Result<CacheConfig> CacheCatalog::from_slot_file(const std::string& name) const {
   for (const LabelledFile& file : manager_.labelled_files()) {
     if (file.label.owner != name) continue;
     if (file.label.description.empty()) return from_shape(file);
     auto body = parse_document(file.label.description);
     if (!body) return std::move(body).error();
-    return read_cache_body(*body, name);
+    return read_body(std::move(*body), name);
   }
   return Error{ErrorCode::not_found, "no slot file is this cache's"};
 }
@@ -97,7 +106,7 @@ Result<std::vector<CacheCatalog::Remembered>> CacheCatalog::remembered() {
   for (const auto& entry : std::filesystem::directory_iterator(folder_, error)) {
     const std::string name = entry.path().stem().string();
     if (entry.path().extension() != ".json" || !is_cache_name(name)) continue;
-    auto cache = read_file(entry.path(), name);
+    auto cache = read_file(name);
     if (!cache) {
       ++damaged_;
       const Error why = std::move(cache).error();

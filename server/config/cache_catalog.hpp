@@ -48,6 +48,8 @@ class CacheCatalog {
   std::filesystem::path file_of(const std::string& name) const {
     return folder_ / (name + ".json");
   }
+  Result<CacheConfig> read_body(json body, const std::string& name) const;
+  Result<Remembered> read_file(const std::string& name) const;
   Result<CacheConfig> from_slot_file(const std::string& name) const;
 
   const std::filesystem::path folder_;

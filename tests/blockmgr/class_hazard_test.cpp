@@ -174,48 +174,12 @@ TEST(ClassHazard, WhatIsKnownOfBlocksOutlivesTheRun) {
 }
 
 TEST(ClassHazard, OfAnotherOrderNothingIsKnown) {
-  const auto lrfu = make_eviction_policy({.eviction = EvictionKind::lrfu, .capacity_blocks = 100});
-  BlockHistory block;
-  lrfu->touched(block, lrfu->begin({.blocks = 1, .unix_ms = 5'000}));
-  lrfu->listed(block, NextUse::unknown);
+  constexpr std::uint64_t kByLrfu = 3 | 1U << 3U | 1'024U << 7U;  // as 0.2 wrote it
   ClassHazard hazard({.capacity_blocks = 100});
   BlockHistory taken;
-  EXPECT_FALSE(hazard.take_kept(taken, lrfu->kept(block), NextUse::unknown));
+  EXPECT_FALSE(hazard.take_kept(taken, kByLrfu, NextUse::unknown));
   EXPECT_FALSE(hazard.take_kept(taken, 0, NextUse::unknown));
   EXPECT_FALSE(taken.is_known());
-}
-
-TEST(Lrfu, WhatIsKnownOfBlocksOutlivesTheRun) {
-  const PolicyOptions options{.eviction = EvictionKind::lrfu, .capacity_blocks = 100};
-  const auto before = make_eviction_policy(options);
-  const auto after = make_eviction_policy(options);
-  std::array<BlockHistory, 2> blocks;  // one was used often, the other later
-  for (int i = 0; i < 10; ++i) before->touched(blocks[0], before->begin({.unix_ms = i * 1'000}));
-  before->touched(blocks[1], before->begin({.unix_ms = 20'000}));
-  for (BlockHistory& block : blocks) before->listed(block, NextUse::unknown);
-  std::array<BlockHistory, 2> restored;
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    ASSERT_TRUE(after->take_kept(restored[i], before->kept(blocks[i]), NextUse::unknown));
-    after->listed(restored[i], NextUse::unknown);
-  }
-  for (EvictionPolicy* policy : {before.get(), after.get()}) policy->begin({.unix_ms = 90'000});
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    EXPECT_FLOAT_EQ(after->worth(restored[i], 0), before->worth(blocks[i], 0)) << i;
-  }
-}
-
-TEST(Lrfu, KeepsWhatWasUsedOftenLongerThanWhatWasUsedLast) {
-  ShadowCaches cache(
-      {.eviction = EvictionKind::lrfu, .sizes = {{.capacity_blocks = 3}}, .ghost_blocks = 10});
-  const std::vector<std::uint64_t> often = {1};
-  const std::vector<std::vector<std::uint64_t>> once = {{2}, {3}, {4}, {5}};
-  for (int i = 0; i < 3; ++i) cache.request({.blocks = often});
-  for (const auto& prompt : once) cache.request({.blocks = prompt, .unix_ms = 1000});
-  EXPECT_EQ(cache.request({.blocks = often, .unix_ms = 1000}), 1U);
-  EXPECT_EQ(cache.request({.blocks = once[0], .unix_ms = 1000}), 0U);
-  // Ten half-lives later its uses are worth less than one that has just been.
-  for (const auto& prompt : once) cache.request({.blocks = prompt, .unix_ms = 2'001'000});
-  EXPECT_EQ(cache.request({.blocks = often, .unix_ms = 2'001'000}), 0U);
 }
 
 TEST(HazardTable, KnowsTheBucketOfEveryAge) {

@@ -104,8 +104,7 @@ class OneTier {
 class EvictionOrder : public ::testing::TestWithParam<EvictionKind> {};
 
 INSTANTIATE_TEST_SUITE_P(Orders, EvictionOrder,
-                         ::testing::Values(EvictionKind::lru, EvictionKind::lrfu,
-                                           EvictionKind::class_hazard),
+                         ::testing::Values(EvictionKind::lru, EvictionKind::class_hazard),
                          [](const auto& order) { return std::string(to_string(order.param)); });
 
 TEST_P(EvictionOrder, OfACacheIsThatOfItsModel) {
@@ -214,8 +213,7 @@ class SingleBlocks {
 // A change makes no list anew: what is there goes first, by its last use, and only what is used
 // after the change goes by the new order.
 TEST_P(EvictionOrder, AChangeLeavesWhatIsThereInTheOrderOfItsLastUse) {
-  for (const EvictionKind before :
-       {EvictionKind::lru, EvictionKind::lrfu, EvictionKind::class_hazard}) {
+  for (const EvictionKind before : {EvictionKind::lru, EvictionKind::class_hazard}) {
     SingleBlocks tier(before);
     std::mt19937_64 random(3);
     for (std::uint64_t i = 0; i < SingleBlocks::kBlocks; ++i) tier.use(i, 10);
@@ -304,7 +302,7 @@ TEST_P(EvictionOrder, ABlocksHistoryFollowsItThroughTheTiers) {
 // A block that was used often, but not last, one that was used once after it, and one below: what
 // comes up takes the place of what the order says is worth less, and that goes down.
 TEST(EvictionOrder, WhatComesUpDisplacesWhatIsWorthLess) {
-  for (const EvictionKind eviction : {EvictionKind::lru, EvictionKind::lrfu}) {
+  for (const EvictionKind eviction : {EvictionKind::lru, EvictionKind::class_hazard}) {
     SCOPED_TRACE(to_string(eviction));
     Rig rig;
     CacheConfig config = small_cache({.pinned = 2, .disk = 4});

@@ -87,8 +87,7 @@ TEST_P(PromptLargerThanItsCache, NoBlockIsRefusedBecauseOthersAreBeingWrittenThr
 }
 
 INSTANTIATE_TEST_SUITE_P(Orders, PromptLargerThanItsCache,
-                         ::testing::Values(EvictionKind::lru, EvictionKind::class_hazard,
-                                           EvictionKind::lrfu),
+                         ::testing::Values(EvictionKind::lru, EvictionKind::class_hazard),
                          [](const auto& test) { return std::string(to_string(test.param)); });
 
 class PromptOnDisk : public DiskRestart {};
@@ -158,11 +157,11 @@ TEST_P(PromptOfAnotherCache, KeepsItsBeginning) {
   const auto cache = rig.cache(small_cache({.pinned = kSlots}));
   ASSERT_TRUE(rig.put(*from, {.keys = prompt()}));
   for (std::size_t first = 0; first < kPrompt; first += GetParam()) {
-    const auto id = copy_between_caches(
-        {.from = from,
-         .into = cache,
-         .keys = keys(1'000 + first, std::min(GetParam(), kPrompt - first)),
-         .to = Tier::pinned});
+    const auto id =
+        copy_between_caches({.from = from,
+                             .into = cache,
+                             .keys = keys(1'000 + first, std::min(GetParam(), kPrompt - first)),
+                             .to = Tier::pinned});
     ASSERT_TRUE(id) << id.error().detail;
     rig.engine->wait_idle();
   }
@@ -181,8 +180,8 @@ class CutOff : public ::testing::Test {
  protected:
   void put(const std::vector<BlockKey>& list, std::optional<BlockKey> parent = {},
            std::uint8_t priority = 50, std::optional<std::uint64_t> ttl_ms = {}) {
-    const auto done = rig_.put(
-        *cache_, {.keys = list, .parent = parent, .priority = priority, .ttl_ms = ttl_ms});
+    const auto done =
+        rig_.put(*cache_, {.keys = list, .parent = parent, .priority = priority, .ttl_ms = ttl_ms});
     ASSERT_TRUE(done) << done.error().detail;
   }
   std::vector<bool> there(const std::vector<BlockKey>& list) {

@@ -81,8 +81,7 @@ TEST(ShadowCaches, WithLruKeepsWhatTheDefinitionSays) {
 }
 
 TEST(ShadowCaches, TakesWhatIsUnusual) {
-  for (const EvictionKind eviction :
-       {EvictionKind::lru, EvictionKind::lrfu, EvictionKind::class_hazard}) {
+  for (const EvictionKind eviction : {EvictionKind::lru, EvictionKind::class_hazard}) {
     SCOPED_TRACE(to_string(eviction));
     ShadowCaches cache(
         {.eviction = eviction, .sizes = {{.capacity_blocks = 4}}, .ghost_blocks = 10});
@@ -102,8 +101,7 @@ TEST(ShadowCaches, TakesWhatIsUnusual) {
 TEST(ShadowCaches, OfSeveralSizesEachHitsWhatItHitsAlone) {
   constexpr std::uint32_t kGhosts = 65'536;
   const std::vector<std::uint32_t> sizes = {400, 150, 60};  // the longest prompt fits
-  for (const EvictionKind eviction :
-       {EvictionKind::lru, EvictionKind::lrfu, EvictionKind::class_hazard}) {
+  for (const EvictionKind eviction : {EvictionKind::lru, EvictionKind::class_hazard}) {
     SCOPED_TRACE(to_string(eviction));
     std::mt19937_64 random(11);
     Trace trace = conversations(random, {.requests = 3'000, .open = 30});
@@ -245,8 +243,7 @@ TEST(Optimum, IsReachedByNoOrderThatDoesNotKnowTheFuture) {
   const Trace trace = random_trace(random, 3000, 20);
   for (const std::uint32_t capacity : {10U, 100U, 1000U}) {
     const std::uint64_t most = optimum_hits(trace.requests(), capacity);
-    for (const EvictionKind eviction :
-         {EvictionKind::lru, EvictionKind::lrfu, EvictionKind::class_hazard}) {
+    for (const EvictionKind eviction : {EvictionKind::lru, EvictionKind::class_hazard}) {
       ShadowCaches cache({.eviction = eviction,
                           .sizes = {{.capacity_blocks = capacity}},
                           .ghost_blocks = 8 * capacity});

@@ -32,6 +32,16 @@ def block_of(number):
     return number.to_bytes(4, "little") * (BLOCK_BYTES // 4)
 
 
+# As 0.2 wrote what a client had made by cache_of(16, 32) with this order.
+REMEMBERED_WITH_LRFU = {
+    "cache": {"default_lease_ms": 30000, "eviction": "lrfu", "offload": "on_evict",
+              "layout": {**SHAPE, "alignment": 4096},
+              "tiers": {"disk": {"layout": "fully_contiguous", "num_blocks": 32, "path": "kept"},
+                        "pinned": {"device_id": 0, "layout": "fully_contiguous", "num_blocks": 16,
+                                   "numa_aware": False}}},
+    "checksum": "381298d009c3ac86", "configured": None}
+
+
 class StartTest(unittest.TestCase):
     def setUp(self):
         self.folder = Folder()
@@ -93,7 +103,7 @@ class ServerElsewhere(Server):
         self.address = eventually(self._listening, "the server to listen").group(1)
 
 
-CHANGE = {"offload": "on_commit", "eviction": "lrfu", "default_lease_ms": 12345,
+CHANGE = {"offload": "on_commit", "eviction": "lru", "default_lease_ms": 12345,
           "pressure": {"pinned": {"elevated": 0.5, "warning": 0.6, "critical": 0.7}},
           "quota": {"max_leased_blocks": 9}}
 
@@ -135,7 +145,7 @@ class Changes(StartTest):
         for _ in range(2):  # and so at the start after that
             now = self.settings(server, "kept")
             self.assertEqual(now["sizes"], {"pinned": 12, "disk": 48})
-            self.assertEqual((now["default_lease_ms"], now["eviction"]), (777, "lrfu"))
+            self.assertEqual((now["default_lease_ms"], now["eviction"]), (777, "lru"))
             self.assertEqual(now["quota"], {"max_leased_blocks": 9})
             text = server.text()
             server.stop()
@@ -145,16 +155,16 @@ class Changes(StartTest):
     def test_that_an_edit_replaces_are_told(self):
         self.config = {"caches": [{"name": "kept", **cache_of(16, 32)}]}
         self.change_and_start_again(32).stop()
-        self.config["caches"][0]["eviction"] = "class_hazard"
+        self.config["caches"][0]["offload"] = "never"
         server = self.start()
-        self.assertIn('eviction is "class_hazard", not "lrfu"', server.text().replace('\\"', '"'))
-        self.assertEqual(self.settings(server, "kept")["eviction"], "class_hazard")
+        self.assertIn('offload is "never", not "on_commit"', server.text().replace('\\"', '"'))
+        self.assertEqual(self.settings(server, "kept")["offload"], "never")
 
     def test_that_were_refused_are_not_there(self):
         server = self.start()
         self.call(server, "PUT", "/v1/caches/kept", cache_of(16, 32), 201)
         before = self.settings(server, "kept")
-        self.call(server, "PATCH", "/v1/caches/kept", {"eviction": "lrfu", "tiers": {"pinned": {"num_blocks": 0}}}, 422)
+        self.call(server, "PATCH", "/v1/caches/kept", {"eviction": "lru", "tiers": {"pinned": {"num_blocks": 0}}}, 422)
         server.stop(signal.SIGKILL)
         self.assertEqual(self.settings(self.start(), "kept"), before)
 
@@ -179,6 +189,24 @@ class Changes(StartTest):
         # As 0.2 wrote it: damaged to this version, which has the label of the slot file instead.
         (self.root / "data/caches/kept.json").write_text("{}")
         self.assertEqual(self.settings(self.start(), "kept")["sizes"], {"pinned": 12, "disk": 64})
+
+
+    def test_that_named_an_order_of_eviction_of_before_have_the_default(self):
+        server = self.start()
+        self.call(server, "PUT", "/v1/caches/kept", cache_of(16, 32), 201)
+        self.put(server, range(4))
+        server.stop()
+        (self.root / "data/caches/kept.json").write_text(json.dumps(REMEMBERED_WITH_LRFU))
+        server = self.start()
+        self.assertEqual(self.settings(server, "kept")["eviction"], "class_hazard")
+        self.assertEqual(self.there(server, range(4)), list(range(4)))
+        self.assertIn("remembered with eviction lrfu", server.text())
+        server.stop()
+        self.assertNotIn("remembered with eviction lrfu", self.start().text())
+        self.config = {"caches": [{"name": "kept", **cache_of(16, 32, eviction="lrfu")}]}
+        refused = self.run_to_end()
+        self.assertEqual(refused.returncode, WRONG_SETTING)
+        self.assertIn("eviction is 'lrfu'; it takes one of lru, class_hazard", refused.stderr)
 
 
 class Sizes(StartTest):
@@ -563,7 +591,7 @@ class FullDisk(MountTest):
         self.put(server, range(4))
         before = self.settings(server, "kept")
         self.fill_disk()
-        self.call(server, "PATCH", "/v1/caches/kept", {"eviction": "lrfu"}, 507)
+        self.call(server, "PATCH", "/v1/caches/kept", {"eviction": "lru"}, 507)
         self.call(server, "PATCH", "/v1/caches/kept", {"tiers": {"disk": {"num_blocks": 4000}}}, 507)
         self.call(server, "PUT", "/v1/caches/more", cache_of(16, 32), 507)
         self.assertEqual(self.settings(server, "kept"), before)

@@ -155,16 +155,16 @@ TEST(Simulation, StopsAtItsLimit) {
 
 TEST(Simulation, IsToldAsATableAsJsonAndAsAPicture) {
   const SimulationOutcome outcome =
-      simulated({.capacities_blocks = {100, 1000}, .policies = {{EvictionKind::lrfu}}});
+      simulated({.capacities_blocks = {100, 1000}, .policies = {{EvictionKind::class_hazard}}});
   std::ostringstream table;
   print_table(table, outcome);
-  EXPECT_THAT(table.str(), HasSubstr("lrfu"));
+  EXPECT_THAT(table.str(), HasSubstr("class_hazard"));
   EXPECT_THAT(table.str(), HasSubstr("optimum"));
   std::ostringstream json;
   print_json(json, outcome);
   const auto parsed = nlohmann::json::parse(json.str());
   EXPECT_EQ(parsed["capacities_blocks"], (std::vector<int>{100, 1000}));
-  EXPECT_EQ(parsed["hit_rates"]["lrfu"].size(), 2U);
+  EXPECT_EQ(parsed["hit_rates"]["class_hazard"].size(), 2U);
   std::ostringstream picture;
   draw(picture, outcome);
   EXPECT_THAT(picture.str(), testing::StartsWith("<svg "));
