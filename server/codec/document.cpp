@@ -165,6 +165,12 @@ Result<json> parse_document(std::string_view text) {
   return parse_document(std::as_bytes(std::span(text)), WireFormat::text);
 }
 
+Result<std::string> json_text_of(std::span<const std::byte> packed, std::size_t max_values) {
+  auto document = parse_document(packed, WireFormat::msgpack, max_values);
+  if (!document) return std::move(document).error();
+  return document->dump();
+}
+
 std::string write_document(const ordered_json& document, WireFormat format) {
   if (format == WireFormat::text) {
     return document.dump(-1, ' ', false, ordered_json::error_handler_t::replace);

@@ -40,6 +40,9 @@ inline constexpr std::size_t kMaxDocumentValues = max_document_values(kUsualBloc
 Result<json> parse_document(std::span<const std::byte> body, WireFormat format,
                             std::size_t max_values = kMaxDocumentValues);
 Result<json> parse_document(std::string_view text);
+// A MessagePack body as JSON text, with the errors of parse_document().
+Result<std::string> json_text_of(std::span<const std::byte> packed,
+                                 std::size_t max_values = kMaxDocumentValues);
 
 // A document as the body of a response. Text that is not UTF-8 is shown with replacement
 // characters.

@@ -24,14 +24,6 @@ void read_write_options(Fields& fields, CommitBlock& out) {
   out.refuse_duplicate = fields.optional_word("if_exists", kIfExistsWords) == 1U;
 }
 
-BlockHandle read_handle(Fields& fields) {
-  BlockHandle handle;
-  handle.tier = read_tier(fields, "tier");
-  handle.slot = static_cast<std::uint32_t>(fields.number("slot", kAnyU32));
-  handle.generation = fields.number("generation", {});
-  return handle;
-}
-
 std::optional<BlockKey> read_key(const json& value, const std::string& path, DecodeErrors& errors) {
   if (!value.is_string()) {
     errors.add(ErrorCode::wrong_type, path + " is no string; a key is written in hex");

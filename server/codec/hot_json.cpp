@@ -39,6 +39,11 @@ Result<> read_body(std::span<const std::byte> bytes, Read&& read) {
   return with(parser);
 }
 
+Error too_many(std::string_view list, std::size_t most) {
+  return {ErrorCode::out_of_range, std::string(list) + " has more elements than the " +
+                                       std::to_string(most) + " that it takes"};
+}
+
 template <class T>
 Result<> store(Result<std::uint64_t> number, T& out) {
   if (!number) return std::move(number).error();
@@ -260,6 +265,32 @@ Result<CommitBlock> read_commit_block(Body& body, od::object object, const Where
   if (!seen) return std::move(seen).error();
   CAIRN_TRY(require(*seen, 0b1111, kNames, element));
   return block;
+}
+
+// A match names its blocks by keys or by tokens, never both.
+Result<> check_match_sources(bool has_keys, const MatchBody& body) {
+  if (has_keys && body.has_tokens) {
+    return Error{ErrorCode::malformed, "keys and tokens are both given; a match takes one of them"};
+  }
+  if (!has_keys && !body.has_tokens) {
+    return Error{ErrorCode::missing_field, "keys (or tokens) is missing"};
+  }
+  if (body.salt && !body.has_tokens) {
+    return Error{ErrorCode::malformed, "salt is given without tokens; it is part of their keys"};
+  }
+  if (body.onboard && body.lease_ms == 0U) {
+    return Error{
+        ErrorCode::out_of_range,
+        "lease_ms is 0; with onboard it takes at least 1, as what is brought up is leased"};
+  }
+  return {};
+}
+
+// An empty list is refused: left out it means all.
+Result<> check_release(const ReleaseBody& body, bool has_blocks) {
+  if (!has_blocks || !body.blocks.empty()) return {};
+  return Error{ErrorCode::out_of_range,
+               "blocks has 0 elements; it takes at least 1 (leave it out to give up all)"};
 }
 
 }  // namespace

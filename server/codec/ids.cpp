@@ -37,6 +37,17 @@ std::optional<LeaseId> lease_from(std::string_view text) {
   return lease;
 }
 
+Result<> read_lease(std::string_view text, LeaseId& out, std::string_view field) {
+  const auto lease = lease_from(text);
+  if (!lease) {
+    return Error{ErrorCode::malformed, std::string(field) + " is '" +
+                                           std::string(text.substr(0, 64)) +
+                                           "'; a lease is written as 32 hex digits"};
+  }
+  out = *lease;
+  return {};
+}
+
 std::string transfer_text(TransferId id) {
   std::array<char, 16> digits{};
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), id.value, 16).ptr;

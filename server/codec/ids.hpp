@@ -18,6 +18,8 @@ std::array<std::byte, kLeaseBytes> lease_bytes(const LeaseId& lease);
 void append_lease(std::string& out, const LeaseId& lease);
 std::string lease_text(const LeaseId& lease);
 std::optional<LeaseId> lease_from(std::string_view text);
+// malformed, naming `field`, unless the text is a lease's.
+Result<> read_lease(std::string_view text, LeaseId& out, std::string_view field = "lease");
 
 std::string transfer_text(TransferId id);
 std::optional<TransferId> transfer_from(std::string_view text);

@@ -11,8 +11,7 @@
 #include "server/codec/fields.hpp"
 #include "server/codec/key_list.hpp"
 
-// The bodies of the requests that a serving frontend sends for every prompt, whatever they were
-// written in.
+// The bodies of the requests that a serving frontend sends for every prompt.
 namespace cairn {
 
 // The longest wait that a request may ask for: below what proxies commonly cut.
@@ -87,14 +86,5 @@ struct ReleaseBody {
 struct RenewBody {
   std::optional<std::uint32_t> lease_ms;
 };
-
-// What both formats check alike. A match names its blocks by keys or by tokens, never both.
-Result<> check_match_sources(bool has_keys, const MatchBody& body);
-// An empty list is refused: left out it means all.
-Result<> check_release(const ReleaseBody& body, bool has_blocks);
-// out_of_range: a list goes on behind the last element that it may have.
-Error too_many(std::string_view list, std::size_t most);
-// malformed unless the text is a lease's.
-Result<> read_lease(std::string_view text, LeaseId& out, std::string_view field = "lease");
 
 }  // namespace cairn

@@ -1,5 +1,4 @@
 #include "server/codec/answers.hpp"
-#include "server/codec/hot_document.hpp"
 #include "server/codec/hot_json.hpp"
 #include "server/codec/ids.hpp"
 #include "server/routes/common.hpp"
@@ -52,8 +51,7 @@ void allocate(Service& service, const Call& call, Reply reply) {
   auto cache = cache_of(service, call);
   if (!cache) return reply.error(cache.error());
   if (auto none = no_query(call); !none) return reply.error(none.error());
-  auto body =
-      read_hot(call, max_values(service), hot_json::read_allocate, hot_document::read_allocate);
+  auto body = read_hot(call, max_values(service), hot_json::read_allocate);
   if (!body) return reply.error(body.error());
   if (auto fits = check_count(service, "count", body->count); !fits) {
     return reply.error({ErrorCode::out_of_range,
@@ -85,10 +83,9 @@ void commit(Service& service, const Call& call, Reply reply) {
   if (!cache) return reply.error(cache.error());
   if (auto none = no_query(call); !none) return reply.error(none.error());
   const std::size_t most = service.manager.options().max_blocks_per_request;
-  auto body = read_hot(
-      call, max_values(service),
-      [most](std::span<const std::byte> bytes) { return hot_json::read_commit(bytes, most); },
-      [most](const json& document) { return hot_document::read_commit(document, most); });
+  auto body = read_hot(call, max_values(service), [most](std::span<const std::byte> bytes) {
+    return hot_json::read_commit(bytes, most);
+  });
   if (!body) return reply.error(body.error());
   std::vector<BlockKey> keys;
   keys.reserve(body->blocks.size());
@@ -109,7 +106,7 @@ void renew(Service& service, const Call& call, Reply reply) {
   auto named = lease_of(service, call);
   if (!named) return reply.error(named.error());
   if (auto none = no_query(call); !none) return reply.error(none.error());
-  auto body = read_hot(call, max_values(service), hot_json::read_renew, hot_document::read_renew);
+  auto body = read_hot(call, max_values(service), hot_json::read_renew);
   if (!body) return reply.error(body.error());
   const auto expires_at_unix_ms = named->cache->renew(named->lease, body->lease_ms);
   if (!expires_at_unix_ms) return reply.error(expires_at_unix_ms.error());
@@ -121,10 +118,9 @@ void release(Service& service, const Call& call, Reply reply) {
   if (!named) return reply.error(named.error());
   if (auto none = no_query(call); !none) return reply.error(none.error());
   const std::size_t most = service.manager.options().max_blocks_per_request;
-  auto body = read_hot(
-      call, max_values(service),
-      [most](std::span<const std::byte> bytes) { return hot_json::read_release(bytes, most); },
-      [most](const json& document) { return hot_document::read_release(document, most); });
+  auto body = read_hot(call, max_values(service), [most](std::span<const std::byte> bytes) {
+    return hot_json::read_release(bytes, most);
+  });
   if (!body) return reply.error(body.error());
   const auto released = named->cache->release(named->lease, {.blocks = body->blocks,
                                                              .to_lease = body->to_lease,

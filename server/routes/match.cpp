@@ -2,7 +2,6 @@
 #include <atomic>
 
 #include "server/codec/answers.hpp"
-#include "server/codec/hot_document.hpp"
 #include "server/codec/hot_json.hpp"
 #include "server/codec/reuse_hint.hpp"
 #include "server/codec/token_keys.hpp"
@@ -61,8 +60,7 @@ Result<> read_body(const Service& service, const Call& call, const Cache& cache,
       limits.max_tokens < SIZE_MAX - kValuesOfFrame ? limits.max_tokens + kValuesOfFrame : SIZE_MAX;
   return read_hot(
       call, std::max(max_values(service), with_tokens),
-      [&](std::span<const std::byte> body) { return hot_json::read_match(body, limits, out); },
-      [&](const json& body) { return hot_document::read_match(body, limits, out); });
+      [&](std::span<const std::byte> body) { return hot_json::read_match(body, limits, out); });
 }
 
 std::vector<BlockKey> owned(std::span<const KeyView> keys) {
