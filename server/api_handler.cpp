@@ -6,7 +6,9 @@
 #include <optional>
 
 #include "server/codec/media_type.hpp"
+#include "server/codec/query.hpp"
 #include "server/http/trace_context.hpp"
+#include "server/routes/common.hpp"
 #include "server/routes/problem.hpp"
 #include "server/routes/subject.hpp"
 #include "server/routes/table.hpp"
@@ -103,6 +105,11 @@ class ApiSession final : public http::Session {
   // Who asks, and whether that one may; null where anybody may.
   Result<std::shared_ptr<const Caller>> admit(const http::RequestHead& head,
                                               const PathParameters& path) const;
+  // Of the request in progress, whose body is streamed.
+  Result<std::unique_ptr<http::Upload>> open_upload();
+  // Refuses any query where the route takes none.
+  Result<> check_query() const;
+  void answer(Reply reply);
   // Why the request in progress is not taken, whatever is in its body.
   std::optional<http::Response> refused() const;
   // Whom a line about the request names: whose token was presented, or who is at the other end of
@@ -154,7 +161,21 @@ http::BodyPlan ApiSession::begin(const http::RequestHead& head) {
     return refusal(411, {ErrorCode::wrong_length,
                          "the body is chunked; block bytes are taken with a Content-Length"});
   }
-  return route_->begin(service_, *call_);
+  auto upload = open_upload();
+  if (!upload) return problem(upload.error());
+  return std::move(*upload);
+}
+
+Result<std::unique_ptr<http::Upload>> ApiSession::open_upload() {
+  auto cache = routes::cache_of(service_, *call_);
+  if (!cache) return std::move(cache).error();
+  CAIRN_TRY(check_query());
+  return route_->begin(service_, *call_, std::move(*cache));
+}
+
+Result<> ApiSession::check_query() const {
+  if (route_->takes_query || call_->head.query.empty()) return {};
+  return Query(call_->head.query).finish();
 }
 
 Result<std::shared_ptr<const Caller>> ApiSession::admit(const http::RequestHead& head,
@@ -202,7 +223,7 @@ void ApiSession::handle(http::Body body, http::Responder respond) {
   call_->files = std::move(body.files);
   call_->files_refused = body.files_refused;
   try {
-    route_->handle(service_, *call_, Reply(std::move(respond), call_->style));
+    answer(Reply(std::move(respond), call_->style));
   } catch (const std::exception& thrown) {
     // Out of memory, mostly. The reply was dropped, which answers 500.
     service_.log.log(LogLevel::error, "a request failed",
@@ -211,6 +232,19 @@ void ApiSession::handle(http::Body body, http::Responder respond) {
                       {"trace_id", http::trace_context(call_->head.traceparent).trace_id}},
                      {.reason = route_->pattern.path});
   }
+}
+
+void ApiSession::answer(Reply reply) {
+  const auto* on_cache = std::get_if<routes::HandleOnCache>(&route_->handle);
+  std::shared_ptr<Cache> cache;
+  if (on_cache != nullptr) {
+    auto found = routes::cache_of(service_, *call_);
+    if (!found) return reply.error(found.error());
+    cache = std::move(*found);
+  }
+  if (auto taken = check_query(); !taken) return reply.error(taken.error());
+  if (on_cache != nullptr) return (*on_cache)(service_, *call_, std::move(cache), std::move(reply));
+  std::get<routes::Handle>(route_->handle)(service_, *call_, std::move(reply));
 }
 
 void ApiSession::finished(const http::FinishedRequest& request) {

@@ -6,7 +6,6 @@
 #include "base/hex.hpp"
 #include "base/passed_files.hpp"
 #include "server/codec/dom_blocks.hpp"
-#include "server/codec/requests.hpp"
 #include "server/codec/tier_memory.hpp"
 
 namespace cairn {
@@ -136,9 +135,8 @@ bool AgentBody::is_tethered() const {
                              [](const auto& part) { return part.descriptor.has_value(); });
 }
 
-Result<AgentBody> read_agent_body(const json& document, std::string name) {
-  DecodeErrors errors;
-  Fields fields(document, "", errors);
+AgentBody read_agent_body(Fields& fields, std::string name) {
+  DecodeErrors& errors = fields.errors();
   AgentBody body;
   AgentConfig& config = body.config;
   config.name = std::move(name);
@@ -162,8 +160,6 @@ Result<AgentBody> read_agent_body(const json& document, std::string name) {
                "lease_ms is given; an agent whose memory is passed as open files ends with the "
                "connection that it was registered over");
   }
-  fields.finish();
-  CAIRN_TRY(errors.take());
   return body;
 }
 
@@ -194,24 +190,18 @@ ordered_json agent_info_body(const AgentInfo& info, bool with_handles) {
   return body;
 }
 
-Result<AgentCopyBody> read_agent_copy(const json& document, AgentCopyKind kind,
-                                      std::size_t max_keys) {
-  DecodeErrors errors;
-  Fields fields(document, "", errors);
+AgentCopyBody read_agent_copy(Fields& fields, AgentCopyKind kind, std::size_t max_keys) {
   AgentCopyBody body;
   body.agent = fields.string("agent");
   body.keys = read_keys(fields, "keys", max_keys);
   body.blocks = read_block_numbers(fields, max_keys);
   if (kind == AgentCopyKind::store) {
     const json* parents = fields.optional_list("parents");
-    body.parents = parents != nullptr ? read_parents(*parents, body.keys.size(), errors)
+    body.parents = parents != nullptr ? read_parents(*parents, body.keys.size(), fields.errors())
                                       : chained_parents(body.keys, std::nullopt);
     body.tier = read_optional_tier(fields, "tier");
   }
-  body.wait_ms =
-      static_cast<std::uint32_t>(fields.optional_number("wait_ms", {0, kMaxWaitMs}).value_or(0));
-  fields.finish();
-  CAIRN_TRY(errors.take());
+  body.wait_ms = read_wait_ms(fields);
   return body;
 }
 

@@ -19,7 +19,7 @@ struct AgentBody {
   // Some of its memory came as open files: it goes with the connection.
   bool is_tethered() const;
 };
-Result<AgentBody> read_agent_body(const json& body, std::string name);
+AgentBody read_agent_body(Fields& fields, std::string name);
 
 // `with_handles`: also what opens memory that has no path.
 ordered_json agent_info_body(const AgentInfo& info, bool with_handles);
@@ -34,6 +34,6 @@ struct AgentCopyBody {
   std::uint32_t wait_ms = 0;
 };
 enum class AgentCopyKind : std::uint8_t { load, store };
-Result<AgentCopyBody> read_agent_copy(const json& body, AgentCopyKind kind, std::size_t max_keys);
+AgentCopyBody read_agent_copy(Fields& fields, AgentCopyKind kind, std::size_t max_keys);
 
 }  // namespace cairn

@@ -237,9 +237,7 @@ CacheConfig read_cache_fields(Fields& fields, std::string name) {
   return config;
 }
 
-Result<CacheChange> read_cache_change(const json& body) {
-  DecodeErrors errors;
-  Fields fields(body, "", errors);
+CacheChange read_cache_change(Fields& fields) {
   CacheChange change;
   if (const auto word = fields.optional_word("offload", kOffloadWords)) {
     change.offload = static_cast<OffloadMode>(*word);
@@ -253,30 +251,23 @@ Result<CacheChange> read_cache_change(const json& body) {
   change.pressure = read_pressures(fields);
   change.quota = read_quota(fields);
   if (const json* tiers = fields.optional_object("tiers")) {
-    Fields members(*tiers, fields.path_of("tiers"), errors);
+    Fields members(*tiers, fields.path_of("tiers"), fields.errors());
     for (Tier tier : kTiers) {
       const std::string_view name = kTierWords[index_of(tier)];
       const json* object = members.optional_object(name);
       if (object == nullptr) continue;
-      Fields tier_fields(*object, members.path_of(name), errors);
+      Fields tier_fields(*object, members.path_of(name), fields.errors());
       change.num_blocks[index_of(tier)] =
           static_cast<std::uint32_t>(tier_fields.number("num_blocks", kAnyU32));
       tier_fields.finish();
     }
     members.finish();
   }
-  fields.finish();
-  CAIRN_TRY(errors.take());
   return change;
 }
 
-Result<CacheConfig> read_cache_body(const json& body, std::string name) {
-  DecodeErrors errors;
-  Fields fields(body, "", errors);
-  CacheConfig config = read_cache_fields(fields, std::move(name));
-  fields.finish();
-  CAIRN_TRY(errors.take());
-  return config;
+Result<CacheConfig> read_cache_body(const json& body, const std::string& name) {
+  return read_whole(body, [&name](Fields& fields) { return read_cache_fields(fields, name); });
 }
 
 ordered_json cache_config_body(const CacheConfig& config) {

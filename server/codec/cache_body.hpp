@@ -15,10 +15,10 @@ inline constexpr std::uint64_t kDefaultAlignment = 4096;
 class Fields;
 // The members of the body of PUT /v1/caches/{cache}, into all but the name.
 CacheConfig read_cache_fields(Fields& fields, std::string name);
-Result<CacheConfig> read_cache_body(const json& body, std::string name);
+Result<CacheConfig> read_cache_body(const json& body, const std::string& name);
 
 // The body of PATCH /v1/caches/{cache}.
-Result<CacheChange> read_cache_change(const json& body);
+CacheChange read_cache_change(Fields& fields);
 
 // The body that makes such a cache again, every field given.
 ordered_json cache_config_body(const CacheConfig& config);

@@ -24,6 +24,10 @@ void read_write_options(Fields& fields, CommitBlock& out) {
   out.refuse_duplicate = fields.optional_word("if_exists", kIfExistsWords) == 1U;
 }
 
+std::uint32_t read_wait_ms(Fields& fields) {
+  return static_cast<std::uint32_t>(fields.optional_number("wait_ms", {0, kMaxWaitMs}).value_or(0));
+}
+
 std::optional<BlockKey> read_key(const json& value, const std::string& path, DecodeErrors& errors) {
   if (!value.is_string()) {
     errors.add(ErrorCode::wrong_type, path + " is no string; a key is written in hex");

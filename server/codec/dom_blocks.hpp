@@ -16,6 +16,8 @@ std::optional<Tier> read_optional_tier(Fields& fields, std::string_view name);
 Tier read_tier(Fields& fields, std::string_view name);
 // The members ttl_ms, priority, metadata and if_exists of whatever stores a block.
 void read_write_options(Fields& fields, CommitBlock& out);
+// The member wait_ms: how long the answer may wait.
+std::uint32_t read_wait_ms(Fields& fields);
 std::optional<BlockKey> read_key(const json& value, const std::string& path, DecodeErrors& errors);
 // At most `max_keys` keys; more are out_of_range.
 std::vector<BlockKey> read_keys(Fields& fields, std::string_view name, std::size_t max_keys);

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "server/codec/document.hpp"
@@ -103,6 +104,18 @@ class Fields {
   DecodeErrors& errors_;
   std::vector<std::string_view> taken_;
 };
+
+// Reads a whole document with `read`, which takes its Fields. The first thing found wrong with it.
+template <class Read>
+auto read_whole(const json& document, Read&& read)
+    -> Result<decltype(read(std::declval<Fields&>()))> {
+  DecodeErrors errors;
+  Fields fields(document, "", errors);
+  auto body = read(fields);
+  fields.finish();
+  CAIRN_TRY(errors.take());
+  return body;
+}
 
 // An integer that was written as 286.0 or 2e3: JSON Schema, and languages with one kind of number,
 // know no difference. Nothing for a fraction, and beyond what a double tells apart.

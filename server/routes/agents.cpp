@@ -30,10 +30,9 @@ Agent::Terms terms_of(const AgentBody& body, const Call& call) {
 }
 
 Result<AgentCopyBody> read_copy(const Service& service, const Call& call, AgentCopyKind kind) {
-  CAIRN_TRY(no_query(call));
-  auto document = body_document(call, max_values(service));
-  if (!document) return std::move(document).error();
-  return read_agent_copy(*document, kind, service.manager.options().max_blocks_per_request);
+  return read_body(call, max_values(service), [&service, kind](Fields& fields) {
+    return read_agent_copy(fields, kind, service.manager.options().max_blocks_per_request);
+  });
 }
 
 void answer_transfer(Service& service, const Result<TransferId>& id, std::uint32_t wait_ms,
@@ -53,10 +52,8 @@ void put_agent(Service& service, const Call& call, Reply reply) {
                         "the agent's name is '" + name.substr(0, 80) +
                             "'; it is written as a cache's: " + std::string(kCacheNameRule)});
   }
-  if (auto none = no_query(call); !none) return reply.error(none.error());
-  auto document = body_document(call);
-  if (!document) return reply.error(document.error());
-  auto body = read_agent_body(*document, name);
+  auto body = read_body(call, kMaxDocumentValues,
+                        [&name](Fields& fields) { return read_agent_body(fields, name); });
   if (!body) return reply.error(body.error());
   if (auto taken = take_files(body->config, call); !taken) return reply.error(taken.error());
   Agent::Terms terms = terms_of(*body, call);
@@ -72,7 +69,6 @@ void put_agent(Service& service, const Call& call, Reply reply) {
 }
 
 void list_agents(Service& service, const Call& call, Reply reply) {
-  if (auto none = no_query(call); !none) return reply.error(none.error());
   ordered_json agents = ordered_json::array();
   for (const AgentInfo& info : service.manager.agents().list(call.holder(), call.is_admin())) {
     agents.push_back(agent_info_body(info, false));
@@ -81,14 +77,12 @@ void list_agents(Service& service, const Call& call, Reply reply) {
 }
 
 void get_agent(Service& service, const Call& call, Reply reply) {
-  if (auto none = no_query(call); !none) return reply.error(none.error());
   const auto info = service.manager.agents().find(call.path[0], call.holder(), call.is_admin());
   if (!info) return reply.error(info.error());
   reply.document(200, agent_info_body(*info, false));
 }
 
 void delete_agent(Service& service, const Call& call, Reply reply) {
-  if (auto none = no_query(call); !none) return reply.error(none.error());
   // Gives memory back.
   answer_on(service.admin, std::move(reply),
             [&service, name = std::string(call.path[0]), holder = call.holder(),
@@ -100,13 +94,11 @@ void delete_agent(Service& service, const Call& call, Reply reply) {
             });
 }
 
-void load_to_agent(Service& service, const Call& call, Reply reply) {
-  auto cache = cache_of(service, call);
-  if (!cache) return reply.error(cache.error());
+void load_to_agent(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
   auto body = read_copy(service, call, AgentCopyKind::load);
   if (!body) return reply.error(body.error());
   const auto id = service.manager.agents().load(body->agent, call.holder(),
-                                                {.cache = std::move(*cache),
+                                                {.cache = std::move(cache),
                                                  .agent = {},
                                                  .keys = std::move(body->keys),
                                                  .blocks = std::move(body->blocks),
@@ -114,13 +106,12 @@ void load_to_agent(Service& service, const Call& call, Reply reply) {
   answer_transfer(service, id, body->wait_ms, std::move(reply));
 }
 
-void store_from_agent(Service& service, const Call& call, Reply reply) {
-  auto cache = cache_of(service, call);
-  if (!cache) return reply.error(cache.error());
+void store_from_agent(Service& service, const Call& call, std::shared_ptr<Cache> cache,
+                      Reply reply) {
   auto body = read_copy(service, call, AgentCopyKind::store);
   if (!body) return reply.error(body.error());
   AgentStoreRequest request;
-  request.cache = std::move(*cache);
+  request.cache = std::move(cache);
   request.keys = std::move(body->keys);
   request.blocks = std::move(body->blocks);
   request.parents = std::move(body->parents);

@@ -24,7 +24,6 @@ Result<> take_files(CacheConfig& config, const Call& call) {
 }  // namespace
 
 void list_caches(Service& service, const Call& call, Reply reply) {
-  if (auto none = no_query(call); !none) return reply.error(none.error());
   auto all = service.manager.caches();
   std::erase_if(all, [&](const auto& cache) { return !call.may_touch(cache->config().name); });
   answer_on(service.readers, std::move(reply), [all = std::move(all)](Reply& answer) {
@@ -40,10 +39,8 @@ void put_cache(Service& service, const Call& call, Reply reply) {
     return reply.error({ErrorCode::malformed, "the cache's name is '" + name.substr(0, 80) + "'; " +
                                                   std::string(kCacheNameRule)});
   }
-  if (auto none = no_query(call); !none) return reply.error(none.error());
-  auto document = body_document(call);
-  if (!document) return reply.error(document.error());
-  auto config = read_cache_body(*document, name);
+  auto config = read_body(call, kMaxDocumentValues,
+                          [&name](Fields& fields) { return read_cache_fields(fields, name); });
   if (!config) return reply.error(config.error());
   if (auto taken = take_files(*config, call); !taken) return reply.error(taken.error());
   answer_on(service.admin, std::move(reply),
@@ -66,16 +63,11 @@ void put_cache(Service& service, const Call& call, Reply reply) {
             });
 }
 
-void patch_cache(Service& service, const Call& call, Reply reply) {
-  auto cache = cache_of(service, call);
-  if (!cache) return reply.error(cache.error());
-  if (auto none = no_query(call); !none) return reply.error(none.error());
-  auto document = body_document(call);
-  if (!document) return reply.error(document.error());
-  auto change = read_cache_change(*document);
+void patch_cache(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
+  auto change = read_body(call, kMaxDocumentValues, read_cache_change);
   if (!change) return reply.error(change.error());
   answer_on(service.admin, std::move(reply),
-            [&service, cache = std::move(*cache), change = std::move(*change)](Reply& answer) {
+            [&service, cache = std::move(cache), change = std::move(*change)](Reply& answer) {
               const auto remember = [&service](const CacheConfig& config) {
                 return service.catalog.remember(config);
               };
@@ -87,11 +79,8 @@ void patch_cache(Service& service, const Call& call, Reply reply) {
             });
 }
 
-void get_cache(Service& service, const Call& call, Reply reply) {
-  auto cache = cache_of(service, call);
-  if (!cache) return reply.error(cache.error());
-  if (auto none = no_query(call); !none) return reply.error(none.error());
-  answer_on(service.readers, std::move(reply), [cache = std::move(*cache)](Reply& answer) {
+void get_cache(Service& service, const Call&, std::shared_ptr<Cache> cache, Reply reply) {
+  answer_on(service.readers, std::move(reply), [cache = std::move(cache)](Reply& answer) {
     answer.document(200, cache_status(*cache));
   });
 }

@@ -52,11 +52,6 @@ void tell_memory(Reply& reply, std::uint64_t memory_id) {
   reply.add_header("Cairn-Memory", to_hex(std::as_bytes(std::span(&memory_id, 1))));
 }
 
-Result<> no_query(const Call& call) {
-  if (call.head.query.empty()) return {};
-  return Query(call.head.query).finish();
-}
-
 Result<> check_tier(const Cache& cache, Tier tier) {
   if (cache.config().tiers[index_of(tier)]) return {};
   return Error{ErrorCode::unknown_tier, "cache '" + cache.config().name + "' has no tier '" +

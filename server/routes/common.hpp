@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/codec/document.hpp"
+#include "server/codec/fields.hpp"
 #include "server/codec/key_list.hpp"
 #include "server/codec/media_type.hpp"
 #include "server/codec/query.hpp"
@@ -22,6 +22,20 @@ Result<BlockKey> key_of(const Call& call);
 Result<WireFormat> format_of(const Call& call);
 // A structured body as a document.
 Result<json> body_document(const Call& call, std::size_t max_values = kMaxDocumentValues);
+// A structured body, as `read` takes it from its Fields.
+template <class Read>
+auto read_body(const Call& call, std::size_t max_values, Read&& read)
+    -> decltype(read_whole(json(), read)) {
+  auto document = body_document(call, max_values);
+  if (!document) return std::move(document).error();
+  return read_whole(*document, read);
+}
+// The same of one that may be left out, as if it were an empty object.
+template <class Read>
+auto read_optional_body(const Call& call, Read&& read) -> decltype(read_whole(json(), read)) {
+  if (call.body.empty()) return read_whole(json::object(), read);
+  return read_body(call, kMaxDocumentValues, read);
+}
 // The most values of a document that names as many blocks as a request may.
 std::size_t max_values(const Service& service);
 // The open file of that number among those that came along with the request.
@@ -32,8 +46,6 @@ std::string cache_path(std::string_view name);
 // The answer tells which memory its handles are of: who has mapped a tier maps it again where that
 // is another.
 void tell_memory(Reply& reply, std::uint64_t memory_id);
-// Refuses any query.
-Result<> no_query(const Call& call);
 // unknown_tier unless the cache has it.
 Result<> check_tier(const Cache& cache, Tier tier);
 // forbidden unless the caller has the role: for what only some requests of a route do.

@@ -65,8 +65,7 @@ Result<DeviceInfo> device_of(const Service& service, const Call& call) {
 
 }  // namespace
 
-void list_devices(Service& service, const Call& call, Reply reply) {
-  if (auto none = no_query(call); !none) return reply.error(none.error());
+void list_devices(Service& service, const Call&, Reply reply) {
   answer_on(service.readers, std::move(reply), [&service](Reply& answer) {
     const auto allocators = all_allocators(service);
     ordered_json devices = ordered_json::array();
@@ -80,7 +79,6 @@ void list_devices(Service& service, const Call& call, Reply reply) {
 void empty_device_cache(Service& service, const Call& call, Reply reply) {
   auto device = device_of(service, call);
   if (!device) return reply.error(device.error());
-  if (auto none = no_query(call); !none) return reply.error(none.error());
   // It waits for the device's streams.
   answer_on(service.admin, std::move(reply),
             [&service, device = std::move(*device)](Reply& answer) {
@@ -95,7 +93,6 @@ void empty_device_cache(Service& service, const Call& call, Reply reply) {
 void reset_device_peaks(Service& service, const Call& call, Reply reply) {
   auto device = device_of(service, call);
   if (!device) return reply.error(device.error());
-  if (auto none = no_query(call); !none) return reply.error(none.error());
   answer_on(service.admin, std::move(reply),
             [&service, device = std::move(*device)](Reply& answer) {
               if (auto reset = service.engine.reset_peaks(device.id); !reset) {

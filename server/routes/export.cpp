@@ -4,10 +4,7 @@
 
 namespace cairn::routes {
 
-void export_tier(Service& service, const Call& call, Reply reply) {
-  auto cache = cache_of(service, call);
-  if (!cache) return reply.error(cache.error());
-  if (auto none = no_query(call); !none) return reply.error(none.error());
+void export_tier(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
   const auto tier = tier_from(call.path[1]);
   if (!tier) {
     return reply.error({ErrorCode::unknown_tier, "there is no tier '" +
@@ -16,7 +13,7 @@ void export_tier(Service& service, const Call& call, Reply reply) {
   }
   // A device's memory is asked for of its driver.
   answer_on(service.admin, std::move(reply),
-            [&service, cache = std::move(*cache), tier = *tier,
+            [&service, cache = std::move(cache), tier = *tier,
              passes_files = call.head.passes_files](Reply& answer) {
               auto memory = cache->export_tier(tier, passes_files);
               if (!memory) return answer.error(memory.error());

@@ -61,15 +61,13 @@ struct KeyRequest {
   std::string if_none_match;
 };
 
-Result<KeyRequest> read_request(Service& service, const Call& call) {
-  auto cache = cache_of(service, call);
-  if (!cache) return std::move(cache).error();
+Result<KeyRequest> read_request(const Call& call, std::shared_ptr<Cache> cache) {
   auto key = key_of(call);
   if (!key) return std::move(key).error();
   Query query(call.head.query);
   const auto piece = query.piece();
   CAIRN_TRY(query.finish());
-  return KeyRequest{.cache = std::move(*cache),
+  return KeyRequest{.cache = std::move(cache),
                     .key = *key,
                     .piece = piece,
                     .holder = call.holder(),
@@ -176,8 +174,8 @@ class KeyRead : public std::enable_shared_from_this<KeyRead> {
 
 }  // namespace
 
-void get_key(Service& service, const Call& call, Reply reply) {
-  auto request = read_request(service, call);
+void get_key(Service&, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
+  auto request = read_request(call, std::move(cache));
   if (!request) return reply.error(request.error());
   std::make_shared<KeyRead>(std::move(*request), std::move(reply))->start();
 }

@@ -25,9 +25,7 @@ ordered_json group_body(const GroupInfo& group) {
   return body;
 }
 
-Result<GroupJoin> read_join(const json& document) {
-  DecodeErrors errors;
-  Fields fields(document, "", errors);
+GroupJoin read_join(Fields& fields) {
   GroupJoin join;
   join.name = fields.string("name");
   join.place.rank = static_cast<std::uint32_t>(fields.number("rank", kAnyU32));
@@ -35,25 +33,21 @@ Result<GroupJoin> read_join(const json& document) {
   join.device_id =
       static_cast<int>(fields.optional_number("device_id", {0, INT32_MAX}).value_or(0));
   join.unique_id = fields.optional_string("unique_id").value_or("");
-  fields.finish();
-  CAIRN_TRY(errors.take());
   if (!is_cache_name(join.name)) {
-    return Error{ErrorCode::malformed,
-                 "name is '" + join.name.substr(0, 80) +
-                     "'; a group's name is written as a cache's: " + std::string(kCacheNameRule)};
+    fields.errors().add(ErrorCode::malformed, "name is '" + join.name.substr(0, 80) +
+                                                  "'; a group's name is written as a cache's: " +
+                                                  std::string(kCacheNameRule));
   }
   return join;
 }
 
 struct ShareBody {
-  std::string cache;
+  std::string cache = {};
   ShareRequest request;
   std::uint32_t wait_ms = 0;
 };
 
-Result<ShareBody> read_share(const json& document, ShareKind kind, std::size_t max_keys) {
-  DecodeErrors errors;
-  Fields fields(document, "", errors);
+ShareBody read_share(Fields& fields, ShareKind kind, std::size_t max_keys) {
   ShareBody body;
   body.request.kind = kind;
   body.cache = fields.string("cache");
@@ -66,18 +60,14 @@ Result<ShareBody> read_share(const json& document, ShareKind kind, std::size_t m
   if (kind != ShareKind::agree && kind != ShareKind::send) {
     body.request.tier = read_optional_tier(fields, "tier");
   }
-  body.wait_ms =
-      static_cast<std::uint32_t>(fields.optional_number("wait_ms", {0, kMaxWaitMs}).value_or(0));
-  fields.finish();
-  CAIRN_TRY(errors.take());
+  body.wait_ms = read_wait_ms(fields);
   return body;
 }
 
 void share(Service& service, const Call& call, ShareKind kind, Reply reply) {
-  if (auto none = no_query(call); !none) return reply.error(none.error());
-  auto document = body_document(call, max_values(service));
-  if (!document) return reply.error(document.error());
-  auto body = read_share(*document, kind, service.manager.options().max_blocks_per_request);
+  auto body = read_body(call, max_values(service), [&service, kind](Fields& fields) {
+    return read_share(fields, kind, service.manager.options().max_blocks_per_request);
+  });
   if (!body) return reply.error(body.error());
   auto cache = service.manager.find_cache(body->cache);
   if (!cache) return reply.error(cache.error());
@@ -120,10 +110,7 @@ std::vector<std::int64_t> read_values(Fields& fields, std::size_t max_values) {
 }  // namespace
 
 void join_group(Service& service, const Call& call, Reply reply) {
-  if (auto none = no_query(call); !none) return reply.error(none.error());
-  auto document = body_document(call);
-  if (!document) return reply.error(document.error());
-  auto join = read_join(*document);
+  auto join = read_body(call, kMaxDocumentValues, read_join);
   if (!join) return reply.error(join.error());
   // What earlier refusals left is cleared away first, threads and all.
   answer_on(service.admin, std::move(reply), [&service, join = std::move(*join)](Reply& answer) {
@@ -138,8 +125,7 @@ void join_group(Service& service, const Call& call, Reply reply) {
   });
 }
 
-void list_groups(Service& service, const Call& call, Reply reply) {
-  if (auto none = no_query(call); !none) return reply.error(none.error());
+void list_groups(Service& service, const Call&, Reply reply) {
   ordered_json groups = ordered_json::array();
   for (const GroupInfo& group : service.manager.groups().list())
     groups.push_back(group_body(group));
@@ -147,14 +133,12 @@ void list_groups(Service& service, const Call& call, Reply reply) {
 }
 
 void get_group(Service& service, const Call& call, Reply reply) {
-  if (auto none = no_query(call); !none) return reply.error(none.error());
   const auto group = service.manager.groups().find(call.path[0]);
   if (!group) return reply.error(group.error());
   reply.document(200, group_body(*group));
 }
 
 void leave_group(Service& service, const Call& call, Reply reply) {
-  if (auto none = no_query(call); !none) return reply.error(none.error());
   answer_on(service.admin, std::move(reply),
             [&service, name = std::string(call.path[0])](Reply& answer) {
               const auto left = service.manager.groups().leave(name);
@@ -176,21 +160,17 @@ void group_all_gather(Service& service, const Call& call, Reply reply) {
   share(service, call, ShareKind::all_gather, std::move(reply));
 }
 void group_all_reduce(Service& service, const Call& call, Reply reply) {
-  if (auto none = no_query(call); !none) return reply.error(none.error());
-  auto document = body_document(call, max_values(service));
-  if (!document) return reply.error(document.error());
-  DecodeErrors errors;
-  Fields fields(*document, "", errors);
-  ShareRequest request{.kind = ShareKind::all_reduce};
-  request.values = read_values(fields, service.manager.groups().options().max_values);
-  request.reduction = kReductions[fields.word("op", kReductionWords)];
-  const auto wait_ms =
-      static_cast<std::uint32_t>(fields.optional_number("wait_ms", {0, kMaxWaitMs}).value_or(0));
-  fields.finish();
-  if (auto read = errors.take(); !read) return reply.error(read.error());
-  auto id = service.manager.groups().share(call.path[0], std::move(request));
+  auto body = read_body(call, max_values(service), [&service](Fields& fields) {
+    ShareBody read{.request = {.kind = ShareKind::all_reduce}};
+    read.request.values = read_values(fields, service.manager.groups().options().max_values);
+    read.request.reduction = kReductions[fields.word("op", kReductionWords)];
+    read.wait_ms = read_wait_ms(fields);
+    return read;
+  });
+  if (!body) return reply.error(body.error());
+  auto id = service.manager.groups().share(call.path[0], std::move(body->request));
   if (!id) return reply.error(id.error());
-  answer_when_ended(service, {.id = *id, .wait_ms = wait_ms, .status_unfinished = 202},
+  answer_when_ended(service, {.id = *id, .wait_ms = body->wait_ms, .status_unfinished = 202},
                     std::move(reply));
 }
 void group_agree(Service& service, const Call& call, Reply reply) {

@@ -4,57 +4,62 @@
 #include "server/routes/service.hpp"
 
 // Every route's handler. They run on network threads and do not block; an answer may come later,
-// from another thread. Those that end in _body decide what happens to a large body.
+// from another thread. Those that end in _body say where a large body goes.
 namespace cairn::routes {
 
 using Handle = void (*)(Service&, const Call&, Reply);
-using Begin = http::BodyPlan (*)(Service&, const Call&);
+// Of the cache that the path names.
+using HandleOnCache = void (*)(Service&, const Call&, std::shared_ptr<Cache>, Reply);
+using Begin = Result<std::unique_ptr<http::Upload>> (*)(Service&, const Call&,
+                                                        std::shared_ptr<Cache>);
 
 // caches.cpp
 void list_caches(Service&, const Call&, Reply);
 void put_cache(Service&, const Call&, Reply);
-void patch_cache(Service&, const Call&, Reply);
-void get_cache(Service&, const Call&, Reply);
+void patch_cache(Service&, const Call&, std::shared_ptr<Cache>, Reply);
+void get_cache(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 void delete_cache(Service&, const Call&, Reply);
 // match.cpp
-void match(Service&, const Call&, Reply);
+void match(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 // leases.cpp
-void allocate(Service&, const Call&, Reply);
-void commit(Service&, const Call&, Reply);
+void allocate(Service&, const Call&, std::shared_ptr<Cache>, Reply);
+void commit(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 void renew(Service&, const Call&, Reply);
 void release(Service&, const Call&, Reply);
 void end_lease(Service&, const Call&, Reply);
-void list_leases(Service&, const Call&, Reply);
+void list_leases(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 // write_slot.cpp, put_key.cpp, write_many.cpp
-http::BodyPlan write_slot_body(Service&, const Call&);
-http::BodyPlan put_key_body(Service&, const Call&);
-http::BodyPlan write_many_body(Service&, const Call&);
+Result<std::unique_ptr<http::Upload>> write_slot_body(Service&, const Call&,
+                                                      std::shared_ptr<Cache>);
+Result<std::unique_ptr<http::Upload>> put_key_body(Service&, const Call&, std::shared_ptr<Cache>);
+Result<std::unique_ptr<http::Upload>> write_many_body(Service&, const Call&,
+                                                      std::shared_ptr<Cache>);
 // get_key.cpp
-void get_key(Service&, const Call&, Reply);
+void get_key(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 // read_many.cpp
-void read_many(Service&, const Call&, Reply);
+void read_many(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 // keys.cpp
-void delete_key(Service&, const Call&, Reply);
-void get_metadata(Service&, const Call&, Reply);
-void put_metadata(Service&, const Call&, Reply);
-void list_blocks(Service&, const Call&, Reply);
-void list_pending(Service&, const Call&, Reply);
-void miss_ratio(Service&, const Call&, Reply);
-void evict(Service&, const Call&, Reply);
-void clear(Service&, const Call&, Reply);
+void delete_key(Service&, const Call&, std::shared_ptr<Cache>, Reply);
+void get_metadata(Service&, const Call&, std::shared_ptr<Cache>, Reply);
+void put_metadata(Service&, const Call&, std::shared_ptr<Cache>, Reply);
+void list_blocks(Service&, const Call&, std::shared_ptr<Cache>, Reply);
+void list_pending(Service&, const Call&, std::shared_ptr<Cache>, Reply);
+void miss_ratio(Service&, const Call&, std::shared_ptr<Cache>, Reply);
+void evict(Service&, const Call&, std::shared_ptr<Cache>, Reply);
+void clear(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 // hints.cpp
-void hints(Service&, const Call&, Reply);
+void hints(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 // transfers.cpp
-void start_transfer(Service&, const Call&, Reply);
-void drain(Service&, const Call&, Reply);
+void start_transfer(Service&, const Call&, std::shared_ptr<Cache>, Reply);
+void drain(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 void list_transfers(Service&, const Call&, Reply);
 void get_transfer(Service&, const Call&, Reply);
 void cancel_transfer(Service&, const Call&, Reply);
 // snapshots.cpp
-void make_snapshot(Service&, const Call&, Reply);
+void make_snapshot(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 void list_snapshots(Service&, const Call&, Reply);
 void delete_snapshot(Service&, const Call&, Reply);
-void restore_snapshot(Service&, const Call&, Reply);
+void restore_snapshot(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 // events.cpp
 void events(Service&, const Call&, Reply);
 // groups.cpp
@@ -73,14 +78,14 @@ void put_agent(Service&, const Call&, Reply);
 void list_agents(Service&, const Call&, Reply);
 void get_agent(Service&, const Call&, Reply);
 void delete_agent(Service&, const Call&, Reply);
-void load_to_agent(Service&, const Call&, Reply);
-void store_from_agent(Service&, const Call&, Reply);
+void load_to_agent(Service&, const Call&, std::shared_ptr<Cache>, Reply);
+void store_from_agent(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 // devices.cpp
 void list_devices(Service&, const Call&, Reply);
 void empty_device_cache(Service&, const Call&, Reply);
 void reset_device_peaks(Service&, const Call&, Reply);
 // export.cpp
-void export_tier(Service&, const Call&, Reply);
+void export_tier(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 // info.cpp
 void healthz(Service&, const Call&, Reply);
 void readyz(Service&, const Call&, Reply);

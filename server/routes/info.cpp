@@ -148,27 +148,21 @@ ordered_json system_body(const Service& service) {
 
 }  // namespace
 
-void healthz(Service&, const Call& call, Reply reply) {
-  if (auto none = no_query(call); !none) return reply.error(none.error());
-  reply.document(200, {{"status", "ok"}});
-}
+void healthz(Service&, const Call&, Reply reply) { reply.document(200, {{"status", "ok"}}); }
 
-void readyz(Service& service, const Call& call, Reply reply) {
-  if (auto none = no_query(call); !none) return reply.error(none.error());
+void readyz(Service& service, const Call&, Reply reply) {
   const Phase phase = service.phase;
   if (auto ready = check_ready(phase, service.runtime, service.unmade); !ready)
     return reply.error(ready.error());
   reply.document(200, {{"status", to_string(phase)}});
 }
 
-void system(Service& service, const Call& call, Reply reply) {
-  if (auto none = no_query(call); !none) return reply.error(none.error());
+void system(Service& service, const Call&, Reply reply) {
   answer_on(service.readers, std::move(reply),
             [&service](Reply& answer) { answer.document(200, system_body(service)); });
 }
 
-void metrics(Service& service, const Call& call, Reply reply) {
-  if (auto none = no_query(call); !none) return reply.error(none.error());
+void metrics(Service& service, const Call&, Reply reply) {
   answer_on(service.readers, std::move(reply), [&service](Reply& answer) {
     http::Response response;
     response.content_type = kMetricsType;
@@ -177,8 +171,7 @@ void metrics(Service& service, const Call& call, Reply reply) {
   });
 }
 
-void openapi(Service&, const Call& call, Reply reply) {
-  if (auto none = no_query(call); !none) return reply.error(none.error());
+void openapi(Service&, const Call&, Reply reply) {
   http::Response response;
   response.content_type = kJsonType;
   response.body = assets::kOpenapi;
@@ -188,7 +181,6 @@ void openapi(Service&, const Call& call, Reply reply) {
 // What to do about an alert, as docs/operation.md says it under the alert's name: the rules link
 // here, so that who has only them gets there.
 void runbook(Service&, const Call& call, Reply reply) {
-  if (auto none = no_query(call); !none) return reply.error(none.error());
   const std::string_view name = call.path[0];
   const bool is_word = name.find_first_of("\r\n") == std::string_view::npos;
   const std::size_t begin = assets::kRunbooks.find("\n### " + std::string(name) + "\n");
@@ -203,8 +195,7 @@ void runbook(Service&, const Call& call, Reply reply) {
   reply.send(std::move(response));
 }
 
-void status_page(Service&, const Call& call, Reply reply) {
-  if (auto none = no_query(call); !none) return reply.error(none.error());
+void status_page(Service&, const Call&, Reply reply) {
   http::Response response;
   response.content_type = "text/html; charset=utf-8";
   // The page holds its own style and script, which are named by what they are, and asks nobody but

@@ -11,29 +11,6 @@ struct EvictBody {
   std::optional<Tier> tier;
 };
 
-Result<EvictBody> read_evict(const json& document, std::size_t max_keys) {
-  DecodeErrors errors;
-  Fields fields(document, "", errors);
-  EvictBody body;
-  body.keys = read_keys(fields, "keys", max_keys);
-  body.tier = read_optional_tier(fields, "tier");
-  fields.finish();
-  CAIRN_TRY(errors.take());
-  return body;
-}
-
-Result<std::optional<Tier>> read_clear(const Call& call) {
-  if (call.body.empty()) return std::optional<Tier>();
-  auto document = body_document(call);
-  if (!document) return std::move(document).error();
-  DecodeErrors errors;
-  Fields fields(*document, "", errors);
-  const auto tier = read_optional_tier(fields, "tier");
-  fields.finish();
-  CAIRN_TRY(errors.take());
-  return tier;
-}
-
 ordered_json evicted_body(const EvictResult& result) {
   return {{"evicted", result.evicted},
           {"offloaded", result.offloaded},
@@ -80,55 +57,44 @@ Result<BlockListRequest> read_list(const Call& call) {
 
 }  // namespace
 
-void delete_key(Service& service, const Call& call, Reply reply) {
-  auto cache = cache_of(service, call);
-  if (!cache) return reply.error(cache.error());
+void delete_key(Service&, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
   auto key = key_of(call);
   if (!key) return reply.error(key.error());
-  if (auto none = no_query(call); !none) return reply.error(none.error());
-  if (auto erased = (*cache)->erase(*key); !erased) return reply.error(erased.error());
+  if (auto erased = cache->erase(*key); !erased) return reply.error(erased.error());
   reply.empty(204);
 }
 
-void get_metadata(Service& service, const Call& call, Reply reply) {
-  auto cache = cache_of(service, call);
-  if (!cache) return reply.error(cache.error());
+void get_metadata(Service&, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
   auto key = key_of(call);
   if (!key) return reply.error(key.error());
-  if (auto none = no_query(call); !none) return reply.error(none.error());
-  auto text = (*cache)->metadata(*key);
+  auto text = cache->metadata(*key);
   if (!text) return reply.error(text.error());
   reply.text(200, text->empty() ? "{}" : std::move(*text));
 }
 
-void put_metadata(Service& service, const Call& call, Reply reply) {
-  auto cache = cache_of(service, call);
-  if (!cache) return reply.error(cache.error());
+void put_metadata(Service&, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
   auto key = key_of(call);
   if (!key) return reply.error(key.error());
-  if (auto none = no_query(call); !none) return reply.error(none.error());
   auto document = body_document(call);
   if (!document) return reply.error(document.error());
   DecodeErrors errors;
   const Fields checks_that_it_is_an_object(*document, "", errors);
   if (auto good = errors.take(); !good) return reply.error(good.error());
   std::string text = document->empty() ? "" : document->dump();
-  if (auto set = (*cache)->set_metadata(*key, std::move(text)); !set) {
+  if (auto set = cache->set_metadata(*key, std::move(text)); !set) {
     return reply.error(set.error());
   }
   reply.empty(204);
 }
 
-void list_blocks(Service& service, const Call& call, Reply reply) {
-  auto cache = cache_of(service, call);
-  if (!cache) return reply.error(cache.error());
+void list_blocks(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
   auto request = read_list(call);
   if (!request) return reply.error(request.error());
   if (request->tier) {
-    if (auto has = check_tier(**cache, *request->tier); !has) return reply.error(has.error());
+    if (auto has = check_tier(*cache, *request->tier); !has) return reply.error(has.error());
   }
   answer_on(service.readers, std::move(reply),
-            [cache = std::move(*cache), request = *request](Reply& answer) {
+            [cache = std::move(cache), request = *request](Reply& answer) {
               auto list = cache->list(request);
               if (!list) return answer.error(list.error());
               ordered_json blocks = ordered_json::array();
@@ -138,15 +104,13 @@ void list_blocks(Service& service, const Call& call, Reply reply) {
             });
 }
 
-void list_pending(Service& service, const Call& call, Reply reply) {
-  auto cache = cache_of(service, call);
-  if (!cache) return reply.error(cache.error());
+void list_pending(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
   Query query(call.head.query);
   PendingRequest request;
   request.limit = query.limit();
   request.cursor = query.number("cursor", {}).value_or(0);
   if (auto read = query.finish(); !read) return reply.error(read.error());
-  answer_on(service.readers, std::move(reply), [cache = std::move(*cache), request](Reply& answer) {
+  answer_on(service.readers, std::move(reply), [cache = std::move(cache), request](Reply& answer) {
     const PendingList list = cache->pending(request);
     ordered_json blocks = ordered_json::array();
     for (const PendingBlock& block : list.blocks) {
@@ -160,35 +124,32 @@ void list_pending(Service& service, const Call& call, Reply reply) {
   });
 }
 
-void evict(Service& service, const Call& call, Reply reply) {
-  auto cache = cache_of(service, call);
-  if (!cache) return reply.error(cache.error());
-  if (auto none = no_query(call); !none) return reply.error(none.error());
-  auto document = body_document(call, max_values(service));
-  if (!document) return reply.error(document.error());
-  auto body = read_evict(*document, service.manager.options().max_blocks_per_request);
+void evict(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
+  const std::size_t max_keys = service.manager.options().max_blocks_per_request;
+  auto body = read_body(call, max_values(service), [max_keys](Fields& fields) {
+    return EvictBody{.keys = read_keys(fields, "keys", max_keys),
+                     .tier = read_optional_tier(fields, "tier")};
+  });
   if (!body) return reply.error(body.error());
   if (body->tier) {
-    if (auto has = check_tier(**cache, *body->tier); !has) return reply.error(has.error());
+    if (auto has = check_tier(*cache, *body->tier); !has) return reply.error(has.error());
   }
-  (*cache)->evict(std::move(body->keys), body->tier,
-                  [reply = std::move(reply)](Result<EvictResult> result) mutable {
-                    if (!result) return reply.error(result.error());
-                    reply.document(200, evicted_body(*result));
-                  });
+  cache->evict(std::move(body->keys), body->tier,
+               [reply = std::move(reply)](Result<EvictResult> result) mutable {
+                 if (!result) return reply.error(result.error());
+                 reply.document(200, evicted_body(*result));
+               });
 }
 
-void clear(Service& service, const Call& call, Reply reply) {
-  auto cache = cache_of(service, call);
-  if (!cache) return reply.error(cache.error());
-  if (auto none = no_query(call); !none) return reply.error(none.error());
-  auto tier = read_clear(call);
+void clear(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
+  auto tier =
+      read_optional_body(call, [](Fields& fields) { return read_optional_tier(fields, "tier"); });
   if (!tier) return reply.error(tier.error());
   if (*tier) {
-    if (auto has = check_tier(**cache, **tier); !has) return reply.error(has.error());
+    if (auto has = check_tier(*cache, **tier); !has) return reply.error(has.error());
   }
   answer_on(service.admin, std::move(reply),
-            [cache = std::move(*cache), tier = *tier](Reply& answer) {
+            [cache = std::move(cache), tier = *tier](Reply& answer) {
               auto result = cache->clear(tier);
               if (!result) return answer.error(result.error());
               answer.document(200, evicted_body(*result));

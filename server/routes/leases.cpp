@@ -47,10 +47,7 @@ ordered_json lease_body(const LeaseInfo& info) {
 
 }  // namespace
 
-void allocate(Service& service, const Call& call, Reply reply) {
-  auto cache = cache_of(service, call);
-  if (!cache) return reply.error(cache.error());
-  if (auto none = no_query(call); !none) return reply.error(none.error());
+void allocate(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
   auto body = read_hot(call, max_values(service), hot_json::read_allocate);
   if (!body) return reply.error(body.error());
   if (auto fits = check_count(service, "count", body->count); !fits) {
@@ -58,8 +55,8 @@ void allocate(Service& service, const Call& call, Reply reply) {
                         "count is " + std::to_string(body->count) + "; it takes 1 to " +
                             std::to_string(service.manager.options().max_blocks_per_request)});
   }
-  const Tier tier = body->tier.value_or((*cache)->highest_tier());
-  if (auto fits = check_size(**cache, tier, body->count); !fits) return reply.error(fits.error());
+  const Tier tier = body->tier.value_or(cache->highest_tier());
+  if (auto fits = check_size(*cache, tier, body->count); !fits) return reply.error(fits.error());
   const AllocateRequest request{.count = body->count,
                                 .tier = tier,
                                 .lease_ms = body->lease_ms,
@@ -67,21 +64,17 @@ void allocate(Service& service, const Call& call, Reply reply) {
                                 .quota = call.quota(),
                                 .pins = call.pins(),
                                 .holder = call.holder()};
-  (*cache)->allocate(
-      request, [reply = std::move(reply), packed = call.style.form.bytes,
-                memory_id = (*cache)->memory_id()](Result<Allocation> allocation) mutable {
-        if (!allocation) return reply.error(allocation.error());
-        tell_memory(reply, memory_id);
-        if (!packed) return reply.text(200, allocation_text(*allocation));
-        reply.bytes(
-            packed_blocks(allocation->lease, allocation->expires_at_unix_ms, allocation->blocks));
-      });
+  cache->allocate(request, [reply = std::move(reply), packed = call.style.form.bytes,
+                            memory_id = cache->memory_id()](Result<Allocation> allocation) mutable {
+    if (!allocation) return reply.error(allocation.error());
+    tell_memory(reply, memory_id);
+    if (!packed) return reply.text(200, allocation_text(*allocation));
+    reply.bytes(
+        packed_blocks(allocation->lease, allocation->expires_at_unix_ms, allocation->blocks));
+  });
 }
 
-void commit(Service& service, const Call& call, Reply reply) {
-  auto cache = cache_of(service, call);
-  if (!cache) return reply.error(cache.error());
-  if (auto none = no_query(call); !none) return reply.error(none.error());
+void commit(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
   const std::size_t most = service.manager.options().max_blocks_per_request;
   auto body = read_hot(call, max_values(service), [most](std::span<const std::byte> bytes) {
     return hot_json::read_commit(bytes, most);
@@ -93,19 +86,18 @@ void commit(Service& service, const Call& call, Reply reply) {
   // What a slot held before belongs to other keys: without the right to map the tier nobody may
   // publish it by committing what he did not write.
   const auto in_place = call.is_admin() ? InPlaceWrites::allowed : InPlaceWrites::forbidden;
-  (*cache)->commit(body->lease, std::move(body->blocks),
-                   [reply = std::move(reply),
-                    keys = std::move(keys)](Result<std::vector<CommitStatus>> statuses) mutable {
-                     if (!statuses) return reply.error(statuses.error());
-                     reply.text(200, commit_text({.keys = keys, .statuses = *statuses}));
-                   },
-                   {.in_place = in_place, .release = body->release, .hint = std::move(body->hint)});
+  cache->commit(body->lease, std::move(body->blocks),
+                [reply = std::move(reply),
+                 keys = std::move(keys)](Result<std::vector<CommitStatus>> statuses) mutable {
+                  if (!statuses) return reply.error(statuses.error());
+                  reply.text(200, commit_text({.keys = keys, .statuses = *statuses}));
+                },
+                {.in_place = in_place, .release = body->release, .hint = std::move(body->hint)});
 }
 
 void renew(Service& service, const Call& call, Reply reply) {
   auto named = lease_of(service, call);
   if (!named) return reply.error(named.error());
-  if (auto none = no_query(call); !none) return reply.error(none.error());
   auto body = read_hot(call, max_values(service), hot_json::read_renew);
   if (!body) return reply.error(body.error());
   const auto expires_at_unix_ms = named->cache->renew(named->lease, body->lease_ms);
@@ -116,7 +108,6 @@ void renew(Service& service, const Call& call, Reply reply) {
 void release(Service& service, const Call& call, Reply reply) {
   auto named = lease_of(service, call);
   if (!named) return reply.error(named.error());
-  if (auto none = no_query(call); !none) return reply.error(none.error());
   const std::size_t most = service.manager.options().max_blocks_per_request;
   auto body = read_hot(call, max_values(service), [most](std::span<const std::byte> bytes) {
     return hot_json::read_release(bytes, most);
@@ -134,16 +125,13 @@ void release(Service& service, const Call& call, Reply reply) {
 void end_lease(Service& service, const Call& call, Reply reply) {
   auto named = lease_of(service, call);
   if (!named) return reply.error(named.error());
-  if (auto none = no_query(call); !none) return reply.error(none.error());
   const auto released = named->cache->release(named->lease);
   if (!released) return reply.error(released.error());
   reply.text(200, released_text(*released));
 }
 
 // Who knows a lease may end it, so only an admin is told of those of others.
-void list_leases(Service& service, const Call& call, Reply reply) {
-  auto cache = cache_of(service, call);
-  if (!cache) return reply.error(cache.error());
+void list_leases(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
   Query query(call.head.query);
   LeaseListRequest request;
   request.limit = query.limit();
@@ -151,7 +139,7 @@ void list_leases(Service& service, const Call& call, Reply reply) {
   if (auto read = query.finish(); !read) return reply.error(read.error());
   if (!call.is_admin()) request.holder = *call.holder();
   answer_on(service.readers, std::move(reply),
-            [cache = std::move(*cache), request = std::move(request)](Reply& answer) {
+            [cache = std::move(cache), request = std::move(request)](Reply& answer) {
               const auto list = cache->leases(request);
               if (!list) return answer.error(list.error());
               ordered_json leases = ordered_json::array();

@@ -52,7 +52,7 @@ Result<> read_packed(const Service& service, const Call& call, MatchBody& out) {
 
 Result<> read_body(const Service& service, const Call& call, const Cache& cache, MatchBody& out) {
   if (is_bytes_type(call.head.content_type)) return read_packed(service, call, out);
-  CAIRN_TRY(no_query(call));
+  if (!call.head.query.empty()) CAIRN_TRY(Query(call.head.query).finish());
   const auto limits = MatchLimits::of(service.manager.options().max_blocks_per_request,
                                       cache.config().shape.page_size);
   // As many tokens as JSON may bring, which is read without a document.
@@ -251,47 +251,45 @@ void match_beyond(Service& service, const Call& call, const std::shared_ptr<Cach
                     looked);
 }
 
-void match_with(Service& service, const Call& call, Scratch& scratch, Reply reply) {
-  auto cache = cache_of(service, call);
-  if (!cache) return reply.error(cache.error());
+void match_with(Service& service, const Call& call, std::shared_ptr<Cache> cache, Scratch& scratch,
+                Reply reply) {
   auto& [body, result] = scratch;
-  if (auto read = read_body(service, call, **cache, body); !read) return reply.error(read.error());
+  if (auto read = read_body(service, call, *cache, body); !read) return reply.error(read.error());
   if (body.has_tokens) {
     std::optional<std::string_view> salt;
     if (body.salt) salt = *body.salt;
     add_token_keys(
-        {.tokens = body.tokens, .page_size = (*cache)->config().shape.page_size, .salt = salt},
+        {.tokens = body.tokens, .page_size = cache->config().shape.page_size, .salt = salt},
         body.keys);
   }
   if (body.onboard) {
     // Bringing blocks up evicts others, as a transfer does.
     if (auto may = check_role(call, Role::write); !may) return reply.error(may.error());
-    if (auto has = check_tier(**cache, *body.onboard); !has) return reply.error(has.error());
+    if (auto has = check_tier(*cache, *body.onboard); !has) return reply.error(has.error());
   }
   const auto keys = body.keys.views();
   if (auto matched =
-          (*cache)->match(keys, body.lease_ms, result, call.pins(), call.holder(), body.hint);
+          cache->match(keys, body.lease_ms, result, call.pins(), call.holder(), body.hint);
       !matched) {
     return reply.error(matched.error());
   }
-  if ((*cache)->config().shared && !body.onboard) {
-    return match_beyond(service, call, *cache, body, keys, result, std::move(reply));
+  if (cache->config().shared && !body.onboard) {
+    return match_beyond(service, call, cache, body, keys, result, std::move(reply));
   }
-  if ((*cache)->config().shared) {
-    (*cache)->count_beyond({.missed_blocks = keys.size() - result.blocks.size()});
+  if (cache->config().shared) {
+    cache->count_beyond({.missed_blocks = keys.size() - result.blocks.size()});
   }
   if (body.onboard) {
-    return match_and_onboard(service, call, std::move(*cache), body, keys, result,
-                             std::move(reply));
+    return match_and_onboard(service, call, std::move(cache), body, keys, result, std::move(reply));
   }
-  answer_match(**cache, call.style.form.bytes, {.keys = keys, .result = result}, reply);
+  answer_match(*cache, call.style.form.bytes, {.keys = keys, .result = result}, reply);
 }
 
 }  // namespace
 
-void match(Service& service, const Call& call, Reply reply) {
+void match(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
   Scratch& scratch = scratch_of_thread();
-  match_with(service, call, scratch, std::move(reply));
+  match_with(service, call, std::move(cache), scratch, std::move(reply));
   scratch.clear();
 }
 

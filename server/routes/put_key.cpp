@@ -163,14 +163,15 @@ void read_options(Query& query, CommitBlock& out) {
   out.refuse_duplicate = query.word("if_exists", kIfExistsWords) == 1U;
 }
 
-Result<std::unique_ptr<http::Upload>> open_key(Service& service, const Call& call) {
-  auto cache = cache_of(service, call);
-  if (!cache) return std::move(cache).error();
+}  // namespace
+
+Result<std::unique_ptr<http::Upload>> put_key_body(Service& service, const Call& call,
+                                                   std::shared_ptr<Cache> cache) {
   auto key = key_of(call);
   if (!key) return std::move(key).error();
   Query query(call.head.query);
   Placement placement;
-  placement.tier = query.tier("tier").value_or((*cache)->highest_tier());
+  placement.tier = query.tier("tier").value_or(cache->highest_tier());
   placement.quota = call.quota();
   placement.pins = call.pins();
   placement.holder = call.holder();
@@ -178,15 +179,15 @@ Result<std::unique_ptr<http::Upload>> open_key(Service& service, const Call& cal
   read_options(query, placement.block);
   placement.hint = read_hint(query);
   CAIRN_TRY(query.finish());
-  CAIRN_TRY(check_tier(**cache, placement.tier));
-  const std::uint64_t block_bytes = (*cache)->block_bytes();
+  CAIRN_TRY(check_tier(*cache, placement.tier));
+  const std::uint64_t block_bytes = cache->block_bytes();
   CAIRN_TRY(check_length(call.head, block_bytes));
 
   // However slow the client is, the time-out of its body comes first: the lease only has to end if
   // this process forgets it.
   const std::uint32_t lease_ms = service.manager.options().max_lease_ms;
   const KeyView view = *key;
-  auto held = (*cache)->hold(
+  auto held = cache->hold(
       {&view, 1},
       {.lease_ms = lease_ms, .holder = call.holder(), .hint = placement.hint, .pins = call.pins()});
   if (!held) return std::move(held).error();
@@ -194,20 +195,12 @@ Result<std::unique_ptr<http::Upload>> open_key(Service& service, const Call& cal
   if (held->lease) {
     LeaseGuard guard(*cache, *held->lease);
     if (placement.block.refuse_duplicate) return key_exists(*key);
-    upload = std::make_unique<DuplicateUpload>(std::move(*cache), *key, std::move(guard),
+    upload = std::make_unique<DuplicateUpload>(std::move(cache), *key, std::move(guard),
                                                call.holder(), call.style);
   } else {
-    upload = std::make_unique<KeyUpload>(std::move(*cache), placement, lease_ms, call.style);
+    upload = std::make_unique<KeyUpload>(std::move(cache), placement, lease_ms, call.style);
   }
   return upload;
-}
-
-}  // namespace
-
-http::BodyPlan put_key_body(Service& service, const Call& call) {
-  auto upload = open_key(service, call);
-  if (!upload) return problem(upload.error());
-  return std::move(*upload);
 }
 
 }  // namespace cairn::routes

@@ -296,10 +296,9 @@ Result<> check_shared(const Cache& cache, std::string_view name_space) {
                                               config.name + " is not shared in that namespace"};
 }
 
-Result<ReadRequest> read_request(const Service& service, const Call& call) {
-  auto cache = cache_of(service, call);
-  if (!cache) return std::move(cache).error();
-  ReadRequest request{.cache = std::move(*cache), .holder = call.holder(), .pins = call.pins()};
+Result<ReadRequest> read_request(const Service& service, const Call& call,
+                                 std::shared_ptr<Cache> cache) {
+  ReadRequest request{.cache = std::move(cache), .holder = call.holder(), .pins = call.pins()};
   Query query(call.head.query);
   const auto name_space = query.text("shared");
   CAIRN_TRY(query.finish());
@@ -307,15 +306,12 @@ Result<ReadRequest> read_request(const Service& service, const Call& call) {
   request.is_shared = name_space.has_value();
   request.is_lent = request.is_shared && is_server(call);
   if (request.is_shared) request.fingerprint = fingerprint_of(request.cache->config().shape);
-  auto document = body_document(call, max_values(service));
-  if (!document) return std::move(document).error();
-  DecodeErrors errors;
-  Fields fields(*document, "", errors);
-  const std::size_t max_keys = service.manager.options().max_blocks_per_request;
-  request.keys =
-      read_keys(fields, "keys", request.is_shared ? std::min(max_keys, kMaxShared) : max_keys);
-  fields.finish();
-  CAIRN_TRY(errors.take());
+  std::size_t max_keys = service.manager.options().max_blocks_per_request;
+  if (request.is_shared) max_keys = std::min(max_keys, kMaxShared);
+  auto keys = read_body(call, max_values(service),
+                        [max_keys](Fields& fields) { return read_keys(fields, "keys", max_keys); });
+  if (!keys) return std::move(keys).error();
+  request.keys = std::move(*keys);
   return request;
 }
 
@@ -336,8 +332,8 @@ Result<std::vector<BlockReader>> pin_prefix(const ReadRequest& request) {
 
 }  // namespace
 
-void read_many(Service& service, const Call& call, Reply reply) {
-  auto request = read_request(service, call);
+void read_many(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
+  auto request = read_request(service, call, std::move(cache));
   if (!request) return reply.error(request.error());
   auto pinned = pin_prefix(*request);
   if (!pinned) return reply.error(pinned.error());

@@ -135,9 +135,7 @@ ordered_json miss_ratio_body(const MissRatio& ratio, EvictionKind eviction) {
 
 }  // namespace
 
-void miss_ratio(Service& service, const Call& call, Reply reply) {
-  auto cache = cache_of(service, call);
-  if (!cache) return reply.error(cache.error());
+void miss_ratio(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
   Query query(call.head.query);
   MissRatioRequest request{.with_optimum = true};
   if (const auto text = query.text("capacities")) {
@@ -150,7 +148,7 @@ void miss_ratio(Service& service, const Call& call, Reply reply) {
   }
   if (auto read = query.finish(); !read) return reply.error(read.error());
   answer_on(service.readers, std::move(reply),
-            [cache = std::move(*cache), request = std::move(request)](Reply& answer) {
+            [cache = std::move(cache), request = std::move(request)](Reply& answer) {
               answer.document(
                   200, miss_ratio_body(cache->miss_ratio(request), cache->config().eviction));
             });

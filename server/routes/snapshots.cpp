@@ -1,7 +1,6 @@
 #include "blockmgr/index/cache_name.hpp"
-#include "server/codec/fields.hpp"
+#include "server/codec/dom_blocks.hpp"
 #include "server/codec/ids.hpp"
-#include "server/codec/requests.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
 #include "server/routes/transfer_answers.hpp"
@@ -16,30 +15,18 @@ struct SnapshotBody {
   std::uint32_t wait_ms = 0;
 };
 
-std::uint32_t read_wait(Fields& fields) {
-  return static_cast<std::uint32_t>(fields.optional_number("wait_ms", {0, kMaxWaitMs}).value_or(0));
-}
-
-Result<SnapshotBody> read_make(const json& document) {
-  DecodeErrors errors;
-  Fields fields(document, "", errors);
+SnapshotBody read_make(Fields& fields) {
   SnapshotBody body;
   body.make.name = fields.string("name");
   body.make.compress = fields.optional_bool("compress").value_or(false);
-  body.wait_ms = read_wait(fields);
-  fields.finish();
-  CAIRN_TRY(errors.take());
+  body.wait_ms = read_wait_ms(fields);
   return body;
 }
 
-Result<SnapshotBody> read_restore(const json& document) {
-  DecodeErrors errors;
-  Fields fields(document, "", errors);
+SnapshotBody read_restore(Fields& fields) {
   SnapshotBody body;
   body.partial = fields.optional_bool("partial").value_or(false);
-  body.wait_ms = read_wait(fields);
-  fields.finish();
-  CAIRN_TRY(errors.take());
+  body.wait_ms = read_wait_ms(fields);
   return body;
 }
 
@@ -70,34 +57,24 @@ void answer_job(Service& service, const Result<TransferId>& id, std::uint32_t wa
 
 }  // namespace
 
-void make_snapshot(Service& service, const Call& call, Reply reply) {
-  auto cache = cache_of(service, call);
-  if (!cache) return reply.error(cache.error());
-  if (auto none = no_query(call); !none) return reply.error(none.error());
-  auto document = body_document(call);
-  if (!document) return reply.error(document.error());
-  auto body = read_make(*document);
+void make_snapshot(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
+  auto body = read_body(call, kMaxDocumentValues, read_make);
   if (!body) return reply.error(body.error());
   answer_on(service.admin, std::move(reply),
-            [&service, cache = std::move(*cache), body = std::move(*body)](Reply& answer) {
+            [&service, cache = std::move(cache), body = std::move(*body)](Reply& answer) {
               answer_job(service, service.manager.snapshots().make(cache, body.make), body.wait_ms,
                          answer);
             });
 }
 
-void restore_snapshot(Service& service, const Call& call, Reply reply) {
-  auto cache = cache_of(service, call);
-  if (!cache) return reply.error(cache.error());
-  if (auto none = no_query(call); !none) return reply.error(none.error());
-  // Without a body it asks for nothing special.
-  auto document = call.body.empty() ? parse_document("{}") : body_document(call);
-  if (!document) return reply.error(document.error());
-  auto body = read_restore(*document);
+void restore_snapshot(Service& service, const Call& call, std::shared_ptr<Cache> cache,
+                      Reply reply) {
+  auto body = read_optional_body(call, read_restore);
   if (!body) return reply.error(body.error());
   auto file = service.manager.snapshots().file_of(call.path[0], call.path[1]);
   if (!file) return reply.error({ErrorCode::unknown_snapshot, file.error().detail});
   answer_on(service.admin, std::move(reply),
-            [&service, cache = std::move(*cache), file = std::move(*file),
+            [&service, cache = std::move(cache), file = std::move(*file),
              body = std::move(*body)](Reply& answer) {
               const auto id = service.manager.snapshots().restore(
                   cache, {.file = file, .partial = body.partial});
@@ -109,7 +86,6 @@ void restore_snapshot(Service& service, const Call& call, Reply reply) {
 void list_snapshots(Service& service, const Call& call, Reply reply) {
   auto name = cache_name_of(call);
   if (!name) return reply.error(name.error());
-  if (auto none = no_query(call); !none) return reply.error(none.error());
   answer_on(service.readers, std::move(reply), [&service, name = std::move(*name)](Reply& answer) {
     const bool exists = service.manager.find_cache(name).has_value();
     const auto infos = service.manager.snapshots().list(name, exists);
@@ -123,7 +99,6 @@ void list_snapshots(Service& service, const Call& call, Reply reply) {
 void delete_snapshot(Service& service, const Call& call, Reply reply) {
   auto name = cache_name_of(call);
   if (!name) return reply.error(name.error());
-  if (auto none = no_query(call); !none) return reply.error(none.error());
   answer_on(
       service.admin, std::move(reply),
       [&service, name = std::move(*name), snapshot = std::string(call.path[1])](Reply& answer) {

@@ -8,10 +8,10 @@ namespace {
 using enum http::Method;
 using enum Role;
 
-constexpr Route plain(Role role, http::Method method, std::string_view path, Handle handle) {
+constexpr Route plain(Role role, http::Method method, std::string_view path, Handler handle) {
   return {.pattern = {method, path}, .role = role, .body = BodyKind::none, .handle = handle};
 }
-constexpr Route structured(Role role, http::Method method, std::string_view path, Handle handle) {
+constexpr Route structured(Role role, http::Method method, std::string_view path, Handler handle) {
   return {.pattern = {method, path}, .role = role, .body = BodyKind::structured, .handle = handle};
 }
 constexpr Route packed(Route route) {
@@ -20,6 +20,10 @@ constexpr Route packed(Route route) {
 }
 constexpr Route streamed(Role role, http::Method method, std::string_view path, Begin begin) {
   return {.pattern = {method, path}, .role = role, .body = BodyKind::streamed, .begin = begin};
+}
+constexpr Route with_query(Route route) {
+  route.takes_query = true;
+  return route;
 }
 constexpr Route with_files(Route route) {
   route.takes_files = true;
@@ -32,33 +36,34 @@ constexpr Route filtered(Route route) {
 }
 
 constexpr std::array kRoutes = {
-    packed(structured(read, post, "/v1/caches/{cache}/match", match)),
+    with_query(packed(structured(read, post, "/v1/caches/{cache}/match", match))),
     structured(write, post, "/v1/caches/{cache}/allocate", allocate),
     structured(write, post, "/v1/caches/{cache}/commit", commit),
     structured(read, post, "/v1/leases/{lease}/release", release),
     structured(read, post, "/v1/leases/{lease}/renew", renew),
     plain(read, delete_, "/v1/leases/{lease}", end_lease),
-    streamed(write, put, "/v1/caches/{cache}/slots/{tier}/{slot}/data", write_slot_body),
-    structured(peer, post, "/v1/caches/{cache}/read", read_many),
+    with_query(
+        streamed(write, put, "/v1/caches/{cache}/slots/{tier}/{slot}/data", write_slot_body)),
+    with_query(structured(peer, post, "/v1/caches/{cache}/read", read_many)),
     streamed(write, post, "/v1/caches/{cache}/write", write_many_body),
 
-    plain(peer, get, "/v1/caches/{cache}/keys/{key}", get_key),
-    streamed(write, put, "/v1/caches/{cache}/keys/{key}", put_key_body),
-    plain(peer, head, "/v1/caches/{cache}/keys/{key}", get_key),
+    with_query(plain(peer, get, "/v1/caches/{cache}/keys/{key}", get_key)),
+    with_query(streamed(write, put, "/v1/caches/{cache}/keys/{key}", put_key_body)),
+    with_query(plain(peer, head, "/v1/caches/{cache}/keys/{key}", get_key)),
     plain(write, delete_, "/v1/caches/{cache}/keys/{key}", delete_key),
     plain(read, get, "/v1/caches/{cache}/keys/{key}/metadata", get_metadata),
     structured(write, put, "/v1/caches/{cache}/keys/{key}/metadata", put_metadata),
 
-    plain(read, get, "/v1/caches/{cache}/leases", list_leases),
+    with_query(plain(read, get, "/v1/caches/{cache}/leases", list_leases)),
     structured(write, post, "/v1/caches/{cache}/transfers", start_transfer),
-    filtered(plain(read, get, "/v1/transfers", list_transfers)),
-    plain(read, get, "/v1/transfers/{transfer}", get_transfer),
+    with_query(filtered(plain(read, get, "/v1/transfers", list_transfers))),
+    with_query(plain(read, get, "/v1/transfers/{transfer}", get_transfer)),
     plain(write, delete_, "/v1/transfers/{transfer}", cancel_transfer),
     structured(write, post, "/v1/caches/{cache}/evict", evict),
     structured(admin, post, "/v1/caches/{cache}/clear", clear),
-    plain(read, get, "/v1/caches/{cache}/blocks", list_blocks),
-    plain(read, get, "/v1/caches/{cache}/pending", list_pending),
-    plain(read, get, "/v1/caches/{cache}/miss_ratio", miss_ratio),
+    with_query(plain(read, get, "/v1/caches/{cache}/blocks", list_blocks)),
+    with_query(plain(read, get, "/v1/caches/{cache}/pending", list_pending)),
+    with_query(plain(read, get, "/v1/caches/{cache}/miss_ratio", miss_ratio)),
     structured(write, post, "/v1/caches/{cache}/drain", drain),
     structured(write, post, "/v1/caches/{cache}/hints", hints),
 
@@ -66,7 +71,7 @@ constexpr std::array kRoutes = {
     plain(read, get, "/v1/caches/{cache}", get_cache),
     with_files(structured(admin, put, "/v1/caches/{cache}", put_cache)),
     structured(admin, patch, "/v1/caches/{cache}", patch_cache),
-    plain(admin, delete_, "/v1/caches/{cache}", delete_cache),
+    with_query(plain(admin, delete_, "/v1/caches/{cache}", delete_cache)),
 
     structured(admin, post, "/v1/caches/{cache}/snapshots", make_snapshot),
     plain(read, get, "/v1/caches/{cache}/snapshots", list_snapshots),
@@ -98,13 +103,13 @@ constexpr std::array kRoutes = {
     filtered(plain(none, get, "/readyz", readyz)),
     plain(read, get, "/v1/system", system),
     plain(Role::metrics, get, "/metrics", routes::metrics),
-    plain(read, get, "/v1/history", history),
+    with_query(plain(read, get, "/v1/history", history)),
     filtered(plain(read, get, "/openapi.json", openapi)),
     filtered(plain(read, get, "/", status_page)),
     filtered(plain(read, get, "/runbooks/{name}", runbook)),
 
     plain(admin, post, "/v1/caches/{cache}/tiers/{tier}/export", export_tier),
-    filtered(plain(read, get, "/v1/events", events)),
+    with_query(filtered(plain(read, get, "/v1/events", events))),
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <variant>
 
 #include "server/auth/caller.hpp"
 #include "server/routes/handlers.hpp"
@@ -21,13 +22,16 @@ enum class Subject : std::uint8_t {
   filtered,  // nobody's, or the handler itself tells each caller of what it may touch
 };
 
+using Handler = std::variant<Handle, HandleOnCache>;
+
 struct Route {
   RoutePattern pattern;
   Role role = Role::admin;  // where tokens are configured
   Subject subject = Subject::by_path;
   BodyKind body = BodyKind::none;
-  Handle handle = nullptr;   // not for streamed ones
+  Handler handle = {};       // not for streamed ones
   Begin begin = nullptr;     // of streamed ones
+  bool takes_query = false;  // others refuse any
   bool takes_files = false;  // that come along over the Unix socket
 };
 

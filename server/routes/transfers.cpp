@@ -22,9 +22,7 @@ struct TransferBody {
   std::uint32_t wait_ms = 0;
 };
 
-Result<TransferBody> read_transfer(const json& document, std::size_t max_keys) {
-  DecodeErrors errors;
-  Fields fields(document, "", errors);
+TransferBody read_transfer(Fields& fields, std::size_t max_keys) {
   TransferBody body;
   body.request.keys = read_keys(fields, "keys", max_keys);
   body.request.to = read_tier(fields, "to");
@@ -33,13 +31,10 @@ Result<TransferBody> read_transfer(const json& document, std::size_t max_keys) {
       fields.optional_signed("priority", {-kMaxPriority, kMaxPriority}).value_or(0));
   body.from_cache = fields.optional_string("from_cache");
   if (body.from_cache && body.request.move) {
-    errors.add(ErrorCode::impossible,
-               "mode is move; what comes from another cache (from_cache) is copied");
+    fields.errors().add(ErrorCode::impossible,
+                        "mode is move; what comes from another cache (from_cache) is copied");
   }
-  body.wait_ms =
-      static_cast<std::uint32_t>(fields.optional_number("wait_ms", {0, kMaxWaitMs}).value_or(0));
-  fields.finish();
-  CAIRN_TRY(errors.take());
+  body.wait_ms = read_wait_ms(fields);
   return body;
 }
 
@@ -47,21 +42,6 @@ struct DrainBody {
   std::optional<Tier> to;
   std::uint32_t wait_ms = 0;
 };
-
-Result<DrainBody> read_drain(const Call& call) {
-  DrainBody body;
-  if (call.body.empty()) return body;
-  auto document = body_document(call);
-  if (!document) return std::move(document).error();
-  DecodeErrors errors;
-  Fields fields(*document, "", errors);
-  body.to = read_optional_tier(fields, "to");
-  body.wait_ms =
-      static_cast<std::uint32_t>(fields.optional_number("wait_ms", {0, kMaxWaitMs}).value_or(0));
-  fields.finish();
-  CAIRN_TRY(errors.take());
-  return body;
-}
 
 ordered_json summary_body(const TransferSummary& summary) {
   ordered_json body = {{"transfer", transfer_text(summary.id)},
@@ -181,37 +161,33 @@ void answer_when_ended(Service& service, const WhenEnded& when, Reply reply) {
   if (!waiting) shared->error(waiting.error());
 }
 
-void start_transfer(Service& service, const Call& call, Reply reply) {
-  auto cache = cache_of(service, call);
-  if (!cache) return reply.error(cache.error());
-  if (auto none = no_query(call); !none) return reply.error(none.error());
-  auto document = body_document(call, max_values(service));
-  if (!document) return reply.error(document.error());
-  auto body = read_transfer(*document, service.manager.options().max_blocks_per_request);
+void start_transfer(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
+  auto body = read_body(call, max_values(service), [&service](Fields& fields) {
+    return read_transfer(fields, service.manager.options().max_blocks_per_request);
+  });
   if (!body) return reply.error(body.error());
-  if (auto has = check_tier(**cache, body->request.to); !has) return reply.error(has.error());
+  if (auto has = check_tier(*cache, body->request.to); !has) return reply.error(has.error());
   const std::uint32_t wait_ms = body->wait_ms;
   body->request.quota = call.quota();
   body->request.pins = call.pins();
-  auto id = body->from_cache ? copy_from(service, call, *cache, std::move(*body))
-                             : (*cache)->transfer(std::move(body->request));
+  auto id = body->from_cache ? copy_from(service, call, cache, std::move(*body))
+                             : cache->transfer(std::move(body->request));
   if (!id) return reply.error(id.error());
   answer_when_ended(service,
                     {.id = *id, .wait_ms = wait_ms, .status_unfinished = 202, .starts_it = true},
                     std::move(reply));
 }
 
-void drain(Service& service, const Call& call, Reply reply) {
-  auto cache = cache_of(service, call);
-  if (!cache) return reply.error(cache.error());
-  if (auto none = no_query(call); !none) return reply.error(none.error());
-  auto body = read_drain(call);
+void drain(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
+  auto body = read_optional_body(call, [](Fields& fields) {
+    return DrainBody{.to = read_optional_tier(fields, "to"), .wait_ms = read_wait_ms(fields)};
+  });
   if (!body) return reply.error(body.error());
   if (body->to) {
-    if (auto has = check_tier(**cache, *body->to); !has) return reply.error(has.error());
+    if (auto has = check_tier(*cache, *body->to); !has) return reply.error(has.error());
   }
   answer_on(service.readers, std::move(reply),
-            [&service, cache = std::move(*cache), body = *body](Reply& answer) {
+            [&service, cache = std::move(cache), body = *body](Reply& answer) {
               auto id = cache->drain(body.to);
               if (!id) return answer.error(id.error());
               answer_when_ended(
@@ -246,7 +222,6 @@ void get_transfer(Service& service, const Call& call, Reply reply) {
 void cancel_transfer(Service& service, const Call& call, Reply reply) {
   auto id = transfer_of(call);
   if (!id) return reply.error(id.error());
-  if (auto none = no_query(call); !none) return reply.error(none.error());
   auto status = service.manager.cancel_transfer(*id);
   if (!status) return reply.error(status.error());
   reply.document(200, transfer_body(*status));

@@ -4,13 +4,10 @@
 #include "server/codec/reuse_hint.hpp"
 
 namespace cairn::routes {
-Result<WriteHeader> read_write_header(std::span<const std::byte> text, std::size_t max_keys) {
-  auto document = parse_document(text, WireFormat::text, max_document_values(max_keys));
-  if (!document) {
-    return Error{document.error().code, "the header: " + std::move(document).error().detail};
-  }
-  DecodeErrors errors;
-  Fields fields(*document, "", errors);
+namespace {
+
+WriteHeader read_header(Fields& fields, std::size_t max_keys) {
+  DecodeErrors& errors = fields.errors();
   WriteHeader header;
   header.keys = read_keys(fields, "keys", max_keys);
   header.tier = read_optional_tier(fields, "tier");
@@ -26,9 +23,18 @@ Result<WriteHeader> read_write_header(std::span<const std::byte> text, std::size
                                       : chained_parents(header.keys, first_parent);
   read_write_options(fields, header.each);
   header.hint = read_hint(fields);
-  fields.finish();
-  CAIRN_TRY(errors.take());
   return header;
+}
+
+}  // namespace
+
+Result<WriteHeader> read_write_header(std::span<const std::byte> text, std::size_t max_keys) {
+  auto document = parse_document(text, WireFormat::text, max_document_values(max_keys));
+  if (!document) {
+    return Error{document.error().code, "the header: " + std::move(document).error().detail};
+  }
+  return read_whole(*document,
+                    [max_keys](Fields& fields) { return read_header(fields, max_keys); });
 }
 
 }  // namespace cairn::routes

@@ -127,10 +127,10 @@ class BatchUpload final : public http::Upload {
   std::shared_ptr<WriteBatch> batch_;  // from the end of the header on
 };
 
-Result<std::unique_ptr<http::Upload>> open_batch(Service& service, const Call& call) {
-  auto cache = cache_of(service, call);
-  if (!cache) return std::move(cache).error();
-  CAIRN_TRY(no_query(call));
+}  // namespace
+
+Result<std::unique_ptr<http::Upload>> write_many_body(Service& service, const Call& call,
+                                                      std::shared_ptr<Cache> cache) {
   const auto length = call.head.content_length;
   if (!length || *length < kLengthBytes + kMinHeaderBytes) {
     return Error{ErrorCode::wrong_length,
@@ -150,15 +150,7 @@ Result<std::unique_ptr<http::Upload>> open_batch(Service& service, const Call& c
                                      .pins = call.pins(),
                                      .holder = call.holder()}};
   return std::unique_ptr<http::Upload>(
-      std::make_unique<BatchUpload>(std::move(*cache), bounds, call.style, server->bodies()));
-}
-
-}  // namespace
-
-http::BodyPlan write_many_body(Service& service, const Call& call) {
-  auto upload = open_batch(service, call);
-  if (!upload) return problem(upload.error());
-  return std::move(*upload);
+      std::make_unique<BatchUpload>(std::move(cache), bounds, call.style, server->bodies()));
 }
 
 }  // namespace cairn::routes

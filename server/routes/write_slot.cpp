@@ -57,25 +57,18 @@ Result<Cache::WriteTarget> read_target(const Call& call) {
   return target;
 }
 
-Result<std::unique_ptr<http::Upload>> open_slot(Service& service, const Call& call) {
-  auto cache = cache_of(service, call);
-  if (!cache) return std::move(cache).error();
+}  // namespace
+
+Result<std::unique_ptr<http::Upload>> write_slot_body(Service&, const Call& call,
+                                                      std::shared_ptr<Cache> cache) {
   auto target = read_target(call);
   if (!target) return std::move(target).error();
-  CAIRN_TRY(check_tier(**cache, target->block.tier));
-  auto writer = (*cache)->write(*target);
+  CAIRN_TRY(check_tier(*cache, target->block.tier));
+  auto writer = cache->write(*target);
   if (!writer) return std::move(writer).error();
   CAIRN_TRY(check_length(call.head, writer->size_bytes()));
   return std::unique_ptr<http::Upload>(
       std::make_unique<SlotUpload>(std::move(*writer), call.style));
-}
-
-}  // namespace
-
-http::BodyPlan write_slot_body(Service& service, const Call& call) {
-  auto upload = open_slot(service, call);
-  if (!upload) return problem(upload.error());
-  return std::move(*upload);
 }
 
 }  // namespace cairn::routes

@@ -12,10 +12,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto document = cairn::parse_document(input.rest(), format);
   if (!document) return 0;
   if (kind == 0) {
-    static_cast<void>(cairn::read_agent_body(*document, "fuzz"));
+    static_cast<void>(cairn::read_whole(
+        *document, [](cairn::Fields& fields) { return cairn::read_agent_body(fields, "fuzz"); }));
   } else {
     const auto copy = kind == 1 ? AgentCopyKind::load : AgentCopyKind::store;
-    const auto body = cairn::read_agent_copy(*document, copy, 65'536);
+    const auto body = cairn::read_whole(*document, [copy](cairn::Fields& fields) {
+      return cairn::read_agent_copy(fields, copy, 65'536);
+    });
     // What has no parents told is one prefix.
     cairn::fuzz::must(!body || kind == 1 || body->parents.size() == body->keys.size(),
                       "a store without a parent a key");
