@@ -1,4 +1,4 @@
-// What more memory would give a cache, in words.
+// What more memory would gain for a cache, in words.
 #include "ctl/command.hpp"
 #include "ctl/text_table.hpp"
 

@@ -1,4 +1,4 @@
-// Blocks by their keys, and who holds them.
+// Blocks by their keys, and their leases.
 #include <array>
 #include <fstream>
 #include <iostream>

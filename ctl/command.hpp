@@ -20,27 +20,27 @@ using client::Answer;
 using client::ClientError;
 using nlohmann::json;
 
-// What the program's end says to a script.
+// The exit codes of the program.
 enum ExitCode : int {
   kDone = 0,
-  kRefused = 1,       // the server said no, or the work failed
-  kBadArguments = 2,  // nothing was asked of a server
-  kUnreachable = 3,   // no server answered
+  kRefused = 1,       // the server refused, or the work failed
+  kBadArguments = 2,  // no request was sent
+  kUnreachable = 3,   // no server responded
 };
 
-// In the order in which tables show them.
+// In the order of the tables.
 inline constexpr std::array kTierNames = {"device", "pinned", "disk"};
 
-// What was written on the command line, read.
+// The parsed command line.
 struct Arguments {
-  std::vector<std::string> words;              // behind the command
+  std::vector<std::string> words;              // after the command
   std::map<std::string, std::string> options;  // a switch has an empty value
   bool json = false;
 
   bool has(const std::string& option) const { return options.contains(option); }
-  // `fallback` where it is not given. REQUIRES: a number, as parsing has checked.
+  // `fallback` if it is not given. REQUIRES: a number, which parsing has checked.
   std::uint64_t number(const std::string& option, std::uint64_t fallback) const;
-  std::string text(const std::string& option) const;  // empty where it is not given
+  std::string text(const std::string& option) const;  // empty if it is not given
 };
 
 struct Session {
@@ -49,18 +49,18 @@ struct Session {
   std::ostream& out;
 
   const std::string& word(std::size_t index) const { return arguments.words[index]; }
-  // "/v1/caches/" and the first word, and what follows.
+  // "/v1/caches/", the first word, and `rest`.
   std::string cache_path(std::string_view rest = "") const;
-  // The options named, as they were given, as a query: "?ttl_ms=5", or nothing.
+  // The named options, as they were given, as a query: "?ttl_ms=5", or empty.
   std::string query(std::span<const std::string_view> names) const;
-  // Prints JSON where that was asked for; false where people read.
+  // Prints JSON if that was requested; returns false if the output is for people.
   bool print_json(const json& document) const;
 };
 
 struct Command {
   std::string_view name;     // one word or two
-  std::string_view words;    // "CACHE KEY..." as the help says it; "..." ends an open list
-  std::string_view options;  // names of those that it takes, each ended by a blank
+  std::string_view words;    // "CACHE KEY..." as in the help; "..." ends an open list
+  std::string_view options;  // names of the options it takes, each followed by a blank
   std::string_view help;
   Answer<> (*run)(const Session&);
 
@@ -75,8 +75,8 @@ struct Option {
   bool is_number;
   const char* help;
 };
-std::span<const Option> options();         // of commands
-std::span<const Option> common_options();  // of all
+std::span<const Option> options();         // of one command
+std::span<const Option> common_options();  // of all commands
 
 // status.cpp
 Answer<> health(const Session&);
@@ -116,7 +116,7 @@ Answer<> top(const Session&);
 // completion.cpp
 Answer<> bash_completion(const Session&);
 
-// Prints an answer; one that lacks what it should have is a failure.
+// Prints a response; a response with missing fields is a failure.
 template <class Print>
 Answer<> printed(Print&& print) {
   auto done = client::guarded([&] {
@@ -127,7 +127,7 @@ Answer<> printed(Print&& print) {
   return {};
 }
 
-// What went wrong on this side.
+// A failure on this side.
 ClientError local_failure(std::string detail);
 
 }  // namespace cairn::ctl

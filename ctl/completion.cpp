@@ -1,4 +1,4 @@
-// Made from the table of commands, so that it never falls behind.
+// Generated from the table of commands, so that it is always current.
 #include <ostream>
 #include <set>
 

@@ -1,4 +1,4 @@
-// Engines that have registered memory, and the devices.
+// Engines that registered memory, and the devices.
 #include "ctl/command.hpp"
 #include "ctl/text_table.hpp"
 

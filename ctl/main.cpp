@@ -15,7 +15,7 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// An error without a status came from this side: no server answered, or the work was not done.
+// An error without a status came from this side: no server responded, or the work failed.
 int exit_code(const ClientError& error) {
   for (const char* code :
        {client::kNotConnected, client::kClosedUnanswered, client::kClosedEarly, client::kTimeout}) {
@@ -59,6 +59,6 @@ int run(std::span<const char* const> args) {
 
 int main(int argc, char** argv) {
   cairn::open_standard_files();
-  std::signal(SIGPIPE, SIG_IGN);  // a connection that goes away is an error of a write
+  std::signal(SIGPIPE, SIG_IGN);  // a connection that closes is an error of a write
   return cairn::ctl::run({argv, static_cast<std::size_t>(argc)});
 }

@@ -1,11 +1,11 @@
-// Transfers and snapshots: what goes on for a while.
+// Transfers and snapshots: work that takes a while.
 #include "ctl/command.hpp"
 #include "ctl/text_table.hpp"
 
 namespace cairn::ctl {
 namespace {
 
-// The longest that a server is asked to wait; it is asked again.
+// The longest wait in one request; the request is repeated.
 constexpr std::uint64_t kWaitMs = 10'000;
 
 bool has_ended(const json& transfer) {
@@ -28,7 +28,7 @@ void print_transfer(const json& transfer, std::ostream& out) {
   }
 }
 
-// Prints it; what has failed is a failure of the command's too.
+// Prints it; if the transfer failed, the command fails too.
 Answer<> tell(const Session& session, const json& transfer) {
   if (!session.print_json(transfer)) {
     CAIRN_TRY(printed([&] { print_transfer(transfer, session.out); }));

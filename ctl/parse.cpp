@@ -32,7 +32,7 @@ void add(po::options_description& out, std::span<const Option> all) {
   }
 }
 
-// Takes the command's own words off the front.
+// Removes the command's own words from the front.
 const Command* take_command(std::vector<std::string>& words) {
   for (const Command& command : commands()) {
     const auto blank = command.name.find(' ');

@@ -9,7 +9,7 @@
 
 namespace cairn::ctl {
 
-// Variables of the environment that stand in for options.
+// Environment variables that replace options.
 struct Environment {
   std::string server;
   std::string token;
@@ -17,7 +17,7 @@ struct Environment {
 };
 
 struct Invocation {
-  const Command* command = nullptr;  // null: `text` is all that was asked for
+  const Command* command = nullptr;  // null: only `text` was requested
   std::string text;                  // the help or the version
   Arguments arguments;
   client::Endpoint server;

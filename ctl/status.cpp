@@ -60,7 +60,7 @@ void print_cache(const json& cache, std::ostream& out) {
   table.print(out);
 }
 
-// The first of them: what a screen has room for.
+// The first ones: as many as a screen has room for.
 constexpr std::size_t kMostWarnings = 20;
 
 void print_warnings(const json& warnings, std::ostream& out) {

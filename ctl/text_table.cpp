@@ -31,7 +31,7 @@ void TextTable::print(std::ostream& out) const {
     std::string line;
     for (std::size_t i = 0; i < row.size(); ++i) {
       const std::string room(widths[i] - row[i].size(), ' ');
-      // A heading stands as what is below it.
+      // A heading is aligned like its column.
       const std::string& like = &row == &rows_.front() && rows_.size() > 1 ? rows_[1][i] : row[i];
       line += (i == 0 ? "" : "  ") + (i > 0 && is_number(like) ? room + row[i] : row[i] + room);
     }

@@ -1,4 +1,4 @@
-// Rates, from two looks at the same counters.
+// Rates, from two readings of the same counters.
 #include <unistd.h>
 
 #include <array>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kClearScreen = "\033[H\033[J";
 
-// The sum of a metric's samples that carry all of these labels.
+// The sum of a metric's samples that have all of these labels.
 double sum(const client::Metrics& metrics, const std::string& name,
            const std::vector<std::string>& labels) {
   double total = 0;
@@ -54,7 +54,7 @@ class Rates {
   Rates(const Look& before, const Look& now) : before_(before), now_(now) {}
   double seconds() const { return std::chrono::duration<double>(now_.at - before_.at).count(); }
   double grown(const std::string& name, const std::vector<std::string>& labels) const {
-    // A server that started again counts from 0.
+    // A restarted server counts from 0.
     return std::max(0.0, sum(now_.metrics, name, labels) - sum(before_.metrics, name, labels));
   }
   double rate(const std::string& name, const std::vector<std::string>& labels) const {
@@ -132,7 +132,7 @@ Answer<> top(const Session& session) {
       const json picture = {{"requests_per_s", rates.rate("cairn_http_requests_total", {})},
                             {"caches", std::move(caches)}};
       if (session.arguments.json) {
-        session.out << picture.dump() << "\n";  // a line a look
+        session.out << picture.dump() << "\n";  // one line per update
       } else {
         if (on_terminal) session.out << kClearScreen;
         print(picture, session.out);

@@ -16,14 +16,14 @@ namespace {
 using Families = std::vector<prometheus::MetricFamily>;
 using Builder = MetricFamilyBuilder;
 
-// One value a cache.
+// One value per cache.
 void add_per_cache(Families& out, Builder builder, std::span<const CacheStats> caches,
                    std::uint64_t CacheStats::*value) {
   for (const CacheStats& cache : caches) builder.add({{"cache", cache.name}}, cache.*value);
   out.push_back(std::move(builder).take());
 }
 
-// Calls `add(cache, tier's name, stats)` for each tier that a cache has.
+// Calls `add(cache, tier's name, stats)` for each tier of each cache.
 template <class Add>
 void each_tier(std::span<const CacheStats> caches, Add&& add) {
   for (const CacheStats& cache : caches) {

@@ -24,13 +24,13 @@ struct HttpConnections {
   std::uint64_t sent_bytes = 0;
 };
 
-// What bodies had in memory: when all of one had arrived, and at the most.
+// Memory of bodies: when a body had arrived completely, and at its maximum.
 struct HttpBodies {
   SizeHistogram::Snapshot current;
   SizeHistogram::Snapshot peak;
 };
 
-// Of files that are read through a mapping.
+// For files that are read through a mapping.
 struct MappedTotals {
   std::uint64_t mapped_files = 0;
   std::uint64_t files_on_heap = 0;
@@ -38,12 +38,12 @@ struct MappedTotals {
   std::uint64_t refused_advice = 0;
 };
 
-// Everything that a scrape shows, read beforehand as plain values.
+// Everything that a scrape shows, read in advance as plain values.
 struct MetricsInput {
   std::string_view version;
   std::string_view runtime;
   std::uint64_t devices = 0;
-  std::uint64_t devices_left_out = 0;  // that are there and did not open
+  std::uint64_t devices_left_out = 0;  // existing devices that did not open
   bool ready = false;
   std::span<const CacheStats> caches;
   CacheTotals totals = {};
@@ -53,9 +53,9 @@ struct MetricsInput {
   AgentStats agents = {};
   const SharedStats* shared = nullptr;     // null: there is no shared store
   std::uint64_t damaged_descriptions = 0;  // of remembered caches, at the start
-  std::uint64_t memory_shortages = 0;      // times that the process got no more memory
-  std::uint64_t log_dropped = 0;           // lines of the log that nobody took
-  std::uint64_t log_left_out = 0;          // lines that came faster than their rate
+  std::uint64_t memory_shortages = 0;      // how often the process ran out of memory
+  std::uint64_t log_dropped = 0;           // log lines that nobody read
+  std::uint64_t log_left_out = 0;          // log lines above their rate
   const HttpCounters& http;
   HttpConnections connections;
   HttpBodies bodies = {};
@@ -65,7 +65,7 @@ struct MetricsInput {
 inline constexpr std::string_view kMetricsType = "text/plain; version=0.0.4; charset=utf-8";
 
 // The Prometheus text. Takes a fraction of a millisecond for a few hundred series: not for a thread
-// that answers other requests.
+// that serves other requests.
 std::string metrics_text(const MetricsInput& input);
 
 }  // namespace cairn

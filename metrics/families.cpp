@@ -7,13 +7,13 @@
 namespace cairn {
 namespace {
 
-// Others send some of the values: the names of a shared store's nodes and of its servers. A value
-// that is no text or too long is shown as printable ASCII, and by a hash as what it is: two of them
-// never become one series.
+// Some values come from others: the names of a shared store's nodes and of its servers. A value
+// that is no text or too long is shown as printable ASCII with a hash of the original, so two of
+// them never become one series.
 std::string label_value(std::string_view given) {
-  // The longest that there is: a URL with a host's name of 253 bytes.
+  // The longest valid one: a URL with a host's name of 253 bytes.
   constexpr std::size_t kMaxBytes = 280;
-  constexpr std::size_t kShownBytes = 64;  // of which each may become four
+  constexpr std::size_t kShownBytes = 64;  // each of which can become four
   std::string shown;
   append_printable(shown, given.substr(0, kMaxBytes));
   if (shown == given) return shown;
@@ -45,7 +45,7 @@ void MetricFamilyBuilder::add(MetricLabels labels, std::uint64_t value) {
 
 void MetricFamilyBuilder::add(MetricLabels labels, double value) {
   auto& metric = series(labels);
-  // Only the one of the family's type is shown.
+  // Only the field of the family's type is shown.
   metric.counter.value = value;
   metric.gauge.value = value;
 }

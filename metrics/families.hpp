@@ -20,7 +20,7 @@ struct MetricName {
   std::string_view help;
 };
 
-// A value is shown as it is where it is printable ASCII of at most 280 bytes.
+// A value is shown unchanged if it is printable ASCII of at most 280 bytes.
 using MetricLabels = std::initializer_list<std::pair<std::string_view, std::string_view>>;
 
 // One metric and its series, gathered.
@@ -48,7 +48,7 @@ class MetricFamilyBuilder {
  private:
   MetricFamilyBuilder(MetricName name, prometheus::MetricType type);
   prometheus::ClientMetric& series(MetricLabels labels);
-  // Buckets with these upper bounds, and one more; `per_second` of their unit are a second.
+  // Buckets with these upper bounds, and one more; `per_second` of their units make a second.
   struct Buckets {
     std::span<const std::uint64_t> bounds;
     std::span<const std::uint64_t> counts;

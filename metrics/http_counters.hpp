@@ -14,16 +14,17 @@
 
 namespace cairn {
 
-// How many requests of each route, method and status there were, and how long they took: a fixed
-// table of relaxed atomics, so that counting takes no lock and a scrape never waits. Thread-safe.
+// Counts requests of each route, method and status, and their durations: a fixed table of relaxed
+// atomics, so that counting takes no lock and a scrape never waits. Thread-safe.
 class HttpCounters {
  public:
-  // The statuses that are told apart; any other counts as the last, 0.
+  // The statuses that are counted separately; any other counts as the last, 0.
   static constexpr std::array<unsigned, 28> kStatuses = {
       200, 201, 202, 204, 206, 304, 400, 401, 403, 404, 405, 408, 409, 410,
       411, 413, 415, 416, 421, 422, 429, 431, 499, 500, 501, 503, 507, 0};
 
-  // Borrows the names, which are the labels: they must outlive this. REQUIRES: at most kMaxMethods.
+  // Borrows the names, which are the labels: they must outlive this object. REQUIRES: at most
+  // kMaxMethods.
   HttpCounters(std::span<const std::string_view> routes, std::span<const std::string_view> methods);
 
   struct Request {
@@ -40,7 +41,7 @@ class HttpCounters {
     unsigned status = 0;  // 0: any other
     std::uint64_t requests = 0;
   };
-  // Those that are not 0.
+  // Only counts other than 0.
   std::vector<Count> counts() const;
 
   std::span<const std::string_view> routes() const { return routes_; }
@@ -50,7 +51,7 @@ class HttpCounters {
 
  private:
   static constexpr std::size_t kMaxMethods = 8;
-  // What the network threads count of one route lies apart from what they count of the next.
+  // The counters of one route lie on other cache lines than those of the next.
   struct alignas(kLinePairBytes) Row {
     DurationHistogram durations;
     std::array<std::array<std::atomic<std::uint64_t>, kStatuses.size()>, kMaxMethods> counts{};

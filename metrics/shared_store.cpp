@@ -19,7 +19,7 @@ void add_states(Builder& family, const std::vector<SharedStoreStats::Node>& node
   family.add({{"state", "left_alone"}}, open);
 }
 
-// What a node was never asked has no series.
+// A node that got no requests has no series.
 void add_nodes(Builder& family, const SharedStats& stats) {
   const auto add = [&](std::string_view operation, const NodeDurations::OfNode& node,
                        const NodeHistogram::Snapshot& durations) {
