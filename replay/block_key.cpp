@@ -12,7 +12,7 @@ KeyMaker::KeyMaker(std::string_view workload_name)
 
 BlockKey KeyMaker::key_of(std::uint64_t hash_id) const {
   BlockKey key;
-  // Every word is a bijection of the id, so even one of them tells two ids apart.
+  // Every word is a bijection of the id, so even one of them distinguishes two ids.
   std::uint64_t word = mix(hash_id) ^ workload_;
   for (std::size_t at = 0; at < kKeyBytes; at += sizeof word) {
     word = mix(word + kGolden);

@@ -11,8 +11,8 @@ namespace cairn::replay {
 inline constexpr std::size_t kKeyBytes = 32;
 using BlockKey = std::array<std::byte, kKeyBytes>;
 
-// Keys of one workload: different for different ids, and (but for a collision of 64-bit hashes)
-// from those of a workload with another name.
+// Keys of one workload: different for different ids and (except for a collision of 64-bit hashes)
+// different from those of a workload with another name.
 class KeyMaker {
  public:
   explicit KeyMaker(std::string_view workload_name);

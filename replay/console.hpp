@@ -17,8 +17,8 @@ struct Progress {
   std::uint64_t wrong_blocks = 0;
 };
 
-// What a person sees while a replay runs, on stderr: a bar on a terminal, else a line every few
-// seconds. Thread-safe.
+// The output for a person while a replay runs, on stderr: a bar on a terminal, otherwise a line
+// every few seconds. Thread-safe.
 class Console {
  public:
   enum class Mode : std::uint8_t { silent, lines, bar };
@@ -28,7 +28,7 @@ class Console {
 
   Console(std::FILE* out, Mode mode);
 
-  // The first kMaxMessages are shown and kept; the others are counted.
+  // Shows and keeps the first kMaxMessages; counts the others.
   void message(std::string_view text);
   void progress(const Progress& progress, std::chrono::steady_clock::duration elapsed);
   // Ends the bar's line.

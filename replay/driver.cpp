@@ -18,13 +18,13 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// A connection that finds no server this often in a row gives the replay up, instead of rushing
-// through the rest of the trace.
+// A connection that finds no server this often in a row ends the replay, instead of rushing through
+// the rest of the trace.
 constexpr int kMaxUnanswered = 5;
 constexpr milliseconds kUnansweredPause{200};
 constexpr milliseconds kProgressEvery{100};
 
-// Returns early when a stop is asked for.
+// Returns early if a stop is requested.
 void sleep_until(steady_clock::time_point when, const std::stop_token& stop) {
   std::mutex mutex;
   std::condition_variable_any never;
@@ -32,7 +32,7 @@ void sleep_until(steady_clock::time_point when, const std::stop_token& stop) {
   never.wait_until(lock, stop, when, [] { return false; });
 }
 
-// Deals the workload out to the connections. Thread-safe.
+// Distributes the workload to the connections. Thread-safe.
 class Dealer {
  public:
   Dealer(Workload& workload, std::uint64_t limit) : workload_(workload), limit_(limit) {}
@@ -74,7 +74,7 @@ class Dealer {
   std::string error_ CAIRN_GUARDED_BY(mutex_);
 };
 
-// The threads of one replay and what they share.
+// The threads of one replay and their shared state.
 class Connections {
  public:
   Connections(const ReplayOptions& options, const TargetCache& target, Dealer& dealer,

@@ -14,18 +14,19 @@
 
 namespace cairn::replay {
 
-// What a replay did, and what the server says about it.
+// The result of a replay, and the server's counts.
 struct Outcome {
   TargetCache target;
   Tally tally;
   std::chrono::nanoseconds duration{};
-  std::optional<MatchCounts> server;  // counted by it meanwhile; nothing where it did not tell
-  std::string broken_off;  // why it ended before the workload's end; empty where it did not
+  // counted by the server meanwhile; nullopt if it did not report them
+  std::optional<MatchCounts> server;
+  std::string broken_off;  // why it ended before the workload's end; empty if it did not
 };
 
-// Runs the workload against the server that `options` name, with a thread for each connection, and
-// removes the cache it made. Returns when the workload ends, a stop is asked for, or the server no
-// longer answers; an error where it could not begin.
+// Runs the workload against the server in `options`, with one thread per connection, and removes
+// the cache it made. Returns when the workload ends, a stop is requested, or the server stops
+// responding; an error if it could not begin.
 client::Answer<Outcome> replay(const ReplayOptions& options, Workload& workload, Console& console,
                                const std::stop_token& stop);
 

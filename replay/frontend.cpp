@@ -14,12 +14,12 @@ using client::ClientError;
 using client::KeyList;
 using client::StoreStatus;
 
-// No room for so many blocks: too many are leased, or the tier is not as large.
+// No room for this number of blocks: too many are leased, or the tier is smaller.
 bool has_no_room(const ClientError& error) {
   return error.status == 507 || (error.status == 422 && error.code == "impossible");
 }
 
-// The server works, but has no time for this now. (A 507 asks for something smaller instead.)
+// The server works, but cannot take this now. (A 507 asks for something smaller instead.)
 bool is_busy(const ClientError& error) { return error.status == 429 || error.status == 503; }
 
 std::chrono::milliseconds pause_before(int next_try, const ClientError& error) {
@@ -28,7 +28,7 @@ std::chrono::milliseconds pause_before(int next_try, const ClientError& error) {
   return std::min(std::max(doubled, asked), Frontend::kMaxPause);
 }
 
-// Nothing where nothing is known of it.
+// nullopt if nothing is known about it.
 std::optional<client::CacheClient::RequestEnd> end_of(const PromptRequest& request) {
   if (request.input_tokens == 0 && !request.hint) return std::nullopt;
   client::CacheClient::RequestEnd end;
@@ -204,9 +204,9 @@ void Frontend::compare(Range range) {
   tally_.bytes_read += range.count * config_.target.block_bytes;
 }
 
-// A prompt may have more blocks than the tier, and other connections hold some of it: what cannot
-// be stored at once is stored in smaller runs, always the next of the prefix, so that each can be
-// matched through the ones before it.
+// A prompt can have more blocks than the tier, and other connections hold some of it. Blocks that
+// cannot be stored at once are stored in smaller runs, always the next of the prefix, so that each
+// can be matched through the earlier ones.
 void Frontend::store_misses(Range misses) {
   std::size_t chunk = std::max<std::size_t>(config_.target.store_tier_blocks, 1);
   if (config_.store_mode == StoreMode::write) chunk = std::min(chunk, blocks_at_once());
@@ -221,7 +221,8 @@ void Frontend::store_misses(Range misses) {
     }
     if (stored == Stored::failed) break;
     if (!stored_leases_.empty()) {
-      // What this request has stored may move to a lower tier to make room for the rest of it.
+      // Blocks that this request has stored may move to a lower tier to make room for the rest of
+      // it.
       release(stored_leases_);
     } else if (next.count > 1) {
       chunk = next.count / 2;

@@ -18,15 +18,15 @@
 namespace cairn::replay {
 
 // One serving frontend on one connection: takes a prompt through match, read, allocate, write,
-// commit and release, and counts what happens. One thread at a time.
+// commit and release, and counts the results. For one thread at a time.
 class Frontend {
  public:
-  // Bytes of blocks in memory at once, or one block: what goes in one body is at most this.
+  // Most bytes of blocks in memory at once, or one block: the limit of one body.
   static constexpr std::size_t kBufferBytes = std::size_t{8} << 20U;
-  // How often something refused for the moment (429, 503, 507) is tried in all.
+  // Number of tries for a request that is refused temporarily (429, 503, 507).
   static constexpr int kTries = 8;
-  // The longest wait between two tries: a server that asks for more is asked again anyway, as the
-  // number of tries is what bounds the time.
+  // The longest wait between two tries. If a server asks for more, it is asked again anyway,
+  // because the number of tries bounds the time.
   static constexpr std::chrono::milliseconds kMaxPause{250};
 
   struct Config {
@@ -36,20 +36,20 @@ class Frontend {
     StoreMode store_mode = StoreMode::slots;
     ReadMode read_mode = ReadMode::read;
     std::uint64_t lease_ms = 30'000;
-    // Waits between tries. A test's need not.
+    // Waits between tries. Tests can replace it.
     std::function<void(std::chrono::milliseconds)> pause;
-    // Told what goes wrong, once each time; from the frontend's thread.
+    // Called with each problem, once each time, on the frontend's thread.
     std::function<void(std::string_view)> report;
   };
   Frontend(Config config, const KeyMaker& keys);
 
-  // False where the server did not answer at all.
+  // Returns false if the server did not respond at all.
   bool run(const PromptRequest& request);
 
   Tally& tally() { return tally_; }
 
  private:
-  // A run of blocks [first, first + count) of the request at hand.
+  // A run of blocks [first, first + count) of the current request.
   struct Range {
     std::size_t first = 0;
     std::size_t count = 0;
@@ -74,7 +74,7 @@ class Frontend {
   Stored given_up(Step step, const client::ClientError& error);
 
   using RequestEnd = client::CacheClient::RequestEnd;
-  // With what is known of the request, where it ends with them.
+  // With the numbers of tokens, if the request ends with these blocks.
   void release(std::vector<std::string>& leases, const std::optional<RequestEnd>& end = {});
   void failed(Step step, const client::ClientError& error);
   template <class Call>
@@ -87,8 +87,8 @@ class Frontend {
   client::CacheClient client_;
   Tally tally_;
   bool server_answers_ = true;
-  std::vector<std::byte> keys_;    // of the request at hand, end to end
-  std::vector<std::byte> buffer_;  // of blocks on their way
+  std::vector<std::byte> keys_;    // of the current request, one after the other
+  std::vector<std::byte> buffer_;  // of blocks being sent or received
   std::vector<std::string> stored_leases_;
 };
 

@@ -9,12 +9,12 @@
 namespace cairn::replay {
 namespace {
 
-// Sizes in blocks of 512 tokens, after the conversation and tool-use traces of public data: prompts
-// of a few thousand tokens, of which a large part is shared.
+// Sizes in blocks of 512 tokens, based on the conversation and tool-use traces of public data:
+// prompts of a few thousand tokens with a large shared part.
 constexpr std::uint64_t kSystemPrompts = 6;
 constexpr std::uint64_t kConversationsAtOnce = 48;
 constexpr std::uint64_t kAgentsAtOnce = 24;
-// Requests arrive this far apart at most; half of it on average.
+// The longest time between two requests; half of it on average.
 constexpr std::uint64_t kMaxGapMs = 100;
 
 }  // namespace

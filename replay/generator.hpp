@@ -10,8 +10,8 @@
 
 namespace cairn::replay {
 
-// chat: conversations on a few system prompts, that grow turn by turn. agents: tasks whose agents
-// fan out from a common context and each go several steps. mixed: both.
+// chat: conversations on a few system prompts that grow turn by turn. agents: tasks whose agents
+// start from a common context and take several steps each. mixed: both.
 enum class GeneratorKind : std::uint8_t { chat, agents, mixed };
 
 std::optional<GeneratorKind> generator_kind_from(std::string_view name);
@@ -22,7 +22,7 @@ struct GeneratorConfig {
   std::uint64_t seed = 1;
 };
 
-// A made-up workload. The same configuration always gives the same requests.
+// A generated workload. The same configuration always gives the same requests.
 class Generator final : public Workload {
  public:
   explicit Generator(const GeneratorConfig& config);
@@ -32,7 +32,7 @@ class Generator final : public Workload {
   std::string name() const override;
 
  private:
-  // A prompt that is asked again, longer, until it has had its turns.
+  // A prompt that is repeated, longer each time, until it has had its turns.
   struct Thread {
     std::vector<std::uint64_t> blocks;
     std::uint64_t turns_left = 0;

@@ -6,7 +6,7 @@
 namespace cairn::replay {
 namespace {
 
-// How soon the watcher sees that it is no longer needed.
+// How soon the watcher notices that it is no longer needed.
 constexpr timespec kLookEvery{0, 50'000'000};
 
 sigset_t interrupting() {
@@ -28,7 +28,7 @@ Interrupt::Interrupt() {
       interrupted = sigtimedwait(&signals, nullptr, &kLookEvery) >= 0;
     }
     if (interrupted) source.request_stop();
-    // The next one takes its usual course, on this thread.
+    // The next signal has its usual effect, on this thread.
     pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
     while (!stop.stop_requested()) nanosleep(&kLookEvery, nullptr);
   });

@@ -5,8 +5,8 @@
 
 namespace cairn::replay {
 
-// Turns the first SIGINT or SIGTERM into a stop request, so that a replay ends tidily and removes
-// its cache; a second one ends the program. To be made before any other thread.
+// Turns the first SIGINT or SIGTERM into a stop request, so that a replay ends cleanly and removes
+// its cache. A second one ends the program. Create it before any other thread.
 class Interrupt {
  public:
   Interrupt();

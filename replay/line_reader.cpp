@@ -47,7 +47,7 @@ Result<std::optional<std::string_view>> LineReader::next() {
   }
 }
 
-// Behind what is there; room is made for it.
+// After the existing bytes; makes room for it.
 Result<> LineReader::fill() {
   std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
   end_ -= std::exchange(begin_, 0);

@@ -4,7 +4,7 @@
 
 namespace cairn::replay {
 
-// Odd, and far from any short pattern of bits: stepping by it visits every 64-bit value.
+// Odd, and far from any short bit pattern: stepping by it visits every 64-bit value.
 inline constexpr std::uint64_t kGolden = 0x9E37'79B9'7F4A'7C15;
 
 // SplitMix64's finisher: a bijection, so that different numbers stay different.

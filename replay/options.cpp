@@ -18,7 +18,7 @@ namespace po = boost::program_options;
 constexpr std::uint32_t kMaxConnections = 1024;  // each is a thread
 constexpr std::uint64_t kMaxBlockBytes = std::uint64_t{1} << 30U;
 constexpr std::size_t kMaxCapacities = 64;              // rows of a table for people
-constexpr std::uint64_t kMaxCapacityBlocks = 1U << 28;  // 8 GiB of what is known of blocks
+constexpr std::uint64_t kMaxCapacityBlocks = 1U << 28;  // 8 GiB of state about blocks
 
 Error refused(std::string_view option, std::string_view value, std::string_view rule) {
   return {
@@ -26,7 +26,7 @@ Error refused(std::string_view option, std::string_view value, std::string_view 
       std::string("--").append(option).append(" is '").append(value).append("': ").append(rule)};
 }
 
-// Numbers that must not be negative: an unsigned option would take "-1" for a very large one.
+// Numbers that must not be negative: an unsigned option would accept "-1" as a very large one.
 struct Texts {
   std::string server;
   std::string generate;
@@ -38,7 +38,7 @@ struct Texts {
   std::string columns;
 };
 
-// What belongs to a run without a server, and is not asked for with one.
+// Options of a run without a server, which are not used with one.
 struct Simulated {
   bool wanted = false;
   SimulationOptions options;
@@ -305,7 +305,7 @@ Result<std::optional<ReplayOptions>> parse_options(std::span<const char* const> 
     po::store(po::command_line_parser(static_cast<int>(arguments.size()), arguments.data())
                   .options(described)
                   .positional({})
-                  // An abbreviation would change its meaning with the next option.
+                  // An abbreviation would change its meaning when an option is added.
                   .style(Style::unix_style & ~Style::allow_guessing)
                   .run(),
               given);

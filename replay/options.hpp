@@ -26,15 +26,15 @@ enum class StoreMode : std::uint8_t {
 // How a request's hits are read.
 enum class ReadMode : std::uint8_t {
   read,  // one POST read for many blocks
-  keys,  // one GET a block
+  keys,  // one GET per block
 };
 
-// The cache that a replay creates for itself. A tier of 0 blocks is left out.
+// The cache that a replay creates for itself. A tier with 0 blocks is left out.
 struct CacheShape {
   std::uint64_t device_blocks = 512;
   std::uint64_t pinned_blocks = 2048;
   std::uint64_t disk_blocks = 8192;
-  std::uint64_t block_bytes = 65536;  // what the other dimensions leave is the inner one
+  std::uint64_t block_bytes = 65536;  // the inner dimension follows from the others
   std::uint64_t num_layers = 4;
   std::uint64_t outer_dim = 2;
   std::uint64_t page_size = 16;
@@ -42,18 +42,18 @@ struct CacheShape {
   std::uint64_t alignment = 4096;
   std::string device_layout = "layer_separate";
   std::string offload = "on_evict";
-  std::string eviction = {};  // empty: as the server has it
+  std::string eviction = {};  // empty: the server's default
 };
 
-// What a frontend says when a request has ended, by who knows the rest of the trace. Shares of 0 to
-// 1; nothing is said where both are 0.
+// The hints of a frontend when a request ends, from reading ahead in the trace. Shares of 0 to 1;
+// no hints if both are 0.
 struct HintOptions {
-  double ended = 0;  // of the conversations that have ended: that they have
-  double when = 0;   // of all: within how many ms they go on, or never
-  double right = 1;  // of what is said; the rest says the opposite, or any other time
+  double ended = 0;  // of the ended conversations: `never`
+  double when = 0;   // of all: within how many ms they resume, or never
+  double right = 1;  // share of right hints; the others are the opposite, or a random time
 };
 
-// An order of eviction, or what a server makes of one: it follows LRU where that does better.
+// An order of eviction, or the server's use of one: it follows LRU while that does better.
 struct SimulatedOrder {
   EvictionKind eviction = EvictionKind::lru;
   bool adapts = false;
@@ -63,7 +63,7 @@ struct SimulatedOrder {
 };
 inline constexpr SimulatedOrder kAdaptive{.eviction = EvictionKind::class_hazard, .adapts = true};
 
-// A run without a server: which hit rates caches of some sizes would have had.
+// A run without a server: the hit rates of caches of several sizes.
 struct SimulationOptions {
   std::vector<std::uint32_t> capacities_blocks = {1000, 3000, 10'000, 30'000};
   std::vector<SimulatedOrder> policies = {
@@ -74,28 +74,28 @@ struct SimulationOptions {
 
 struct ReplayOptions {
   HintOptions hints;
-  std::optional<SimulationOptions> simulation;  // then the server and all about it is nothing
+  std::optional<SimulationOptions> simulation;  // set: the server and all its options are unused
   client::Endpoint server;
   std::string token;  // empty: none
   client::TlsFiles tls;
   std::string trace;                    // empty: `generator` makes the requests
-  std::optional<TableColumns> columns;  // the trace is a table; nothing: it is JSON lines
-  std::uint64_t block_tokens = 512;     // of a block of the trace
+  std::optional<TableColumns> columns;  // set: the trace is a table; nullopt: it is JSON lines
+  std::uint64_t block_tokens = 512;     // tokens per block of the trace
   GeneratorConfig generator;
   std::uint32_t connections = 4;
   std::uint64_t limit = 0;  // requests; 0: all of them
-  double speed = 0;         // 1: as the trace's times say; 2: twice as fast; 0: without waiting
+  double speed = 0;         // 1: as fast as the trace; 2: twice as fast; 0: without waiting
   StoreMode store_mode = StoreMode::slots;
   ReadMode read_mode = ReadMode::read;
   std::uint64_t lease_ms = 30'000;
   std::uint32_t timeout_ms = 60'000;
-  std::string cache;  // empty: one of its own
+  std::string cache;  // empty: a new one
   CacheShape shape;
   bool keep = false;
   bool json = false;
 };
 
-// Nothing where help was asked for and printed on `out`. An error names the option.
+// nullopt if help was requested and printed to `out`. An error names the option.
 Result<std::optional<ReplayOptions>> parse_options(std::span<const char* const> arguments,
                                                    std::ostream& out);
 

@@ -14,7 +14,7 @@ double chance(std::uint64_t number) {
   return static_cast<double>(mix(number + kGolden) >> 11U) * 0x1p-53;
 }
 
-// A workload that was read before.
+// A workload that was read in advance.
 class ReadWorkload final : public Workload {
  public:
   ReadWorkload(std::vector<PromptRequest> requests, std::string name)

@@ -13,12 +13,12 @@
 
 namespace cairn::replay {
 
-// What is said of a conversation that goes on in so many ms, or never: always the same of the
+// The hint for a conversation that resumes in this number of ms, or never: always the same for the
 // number-th request.
 ReuseHint hint_of(const HintOptions& hints, std::optional<std::int64_t> back_in_ms,
                   std::uint64_t number);
 
-// Knows the rest of a trace: it is told of the requests from the last to the first.
+// Knows the rest of a trace: it gets the requests from the last to the first.
 class Oracle {
  public:
   explicit Oracle(const HintOptions& hints) : hints_(hints) {}
@@ -26,11 +26,11 @@ class Oracle {
   struct Request {
     std::uint64_t number = 0;
     std::span<const std::uint64_t> blocks;
-    std::uint64_t full_blocks = 0;  // of them, those that are full of tokens; 0: not known
+    std::uint64_t full_blocks = 0;  // the ones that are full of tokens; 0: unknown
     std::int64_t unix_ms = 0;
   };
-  // A conversation goes on where half of a prompt is asked for again: so much of what is kept for
-  // it is of use.
+  // A conversation resumes when half of a prompt is requested again: then its stored blocks are
+  // useful.
   ReuseHint says_of(const Request& request);
 
  private:
@@ -38,8 +38,7 @@ class Oracle {
   std::unordered_map<std::uint64_t, std::int64_t> next_ms_;
 };
 
-// The same requests, with what who knows the rest says of each: `limit` at most; 0: all. Keeps them
-// in memory.
+// The same requests, with the hint for each: `limit` at most; 0: all. Keeps them in memory.
 Result<std::unique_ptr<Workload>> with_hints(Workload& workload, std::uint64_t limit,
                                              const HintOptions& hints);
 

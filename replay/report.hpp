@@ -8,8 +8,8 @@
 
 namespace cairn::replay {
 
-// Why a replay does not count as passed, a sentence each; none where all is well. A cache that
-// others use too may have other counts.
+// Why a replay does not count as passed, one sentence per reason; empty if it passed. The counts of
+// a cache that others use too may differ.
 std::vector<std::string> faults_of(const Outcome& outcome);
 
 // The result for a person.

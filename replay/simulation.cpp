@@ -13,7 +13,7 @@
 namespace cairn::replay {
 namespace {
 
-// All requests of a workload, in memory: 8 bytes a block.
+// All requests of a workload, in memory: 8 bytes per block.
 class Requests {
  public:
   static Result<Requests> from(Workload& workload, std::uint64_t limit,
@@ -44,7 +44,7 @@ class Requests {
     }
     return all;
   }
-  // As who knows what comes later would.
+  // From reading ahead.
   void give_hints(const HintOptions& hints);
   std::span<const ShadowRequest> requests() const { return requests_; }
   std::uint64_t blocks() const { return blocks_.size(); }
@@ -69,7 +69,7 @@ void Requests::give_hints(const HintOptions& hints) {
   }
 }
 
-constexpr std::uint64_t kTicket = 1;  // of the request that is under way
+constexpr std::uint64_t kTicket = 1;  // of the current request
 
 std::uint64_t hits_of(std::span<const ShadowRequest> requests, const SimulatedOrder& order,
                       std::uint32_t capacity_blocks) {

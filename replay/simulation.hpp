@@ -11,26 +11,26 @@ namespace cairn::replay {
 
 struct SimulationOutcome {
   std::uint64_t requests = 0;
-  std::uint64_t blocks = 0;     // asked for
-  std::uint64_t different = 0;  // of those
+  std::uint64_t blocks = 0;     // blocks requested
+  std::uint64_t different = 0;  // of those, found
   double blocks_per_s = 0;      // of all rows together
   std::vector<std::uint32_t> capacities_blocks = {};
   struct Row {
     std::string name;
     std::vector<double> hit_rates = {};  // 0 to 1, by capacity
   };
-  std::vector<Row> rows = {};  // the policies in the order asked for, then the optimum
+  std::vector<Row> rows = {};  // the policies in the requested order, then the optimum
 };
 
 // Runs the workload through a cache of each size and order of eviction, in memory: see
-// ShadowCaches. `limit` requests at most; 0: all. `hints` are what the requests' users say.
+// ShadowCaches. `limit` requests at most; 0: all. `hints`: the hints of the requests' users.
 Result<SimulationOutcome> simulate(const SimulationOptions& options, Workload& workload,
                                    std::uint64_t limit, const HintOptions& hints = {});
 
-// A cache with as much remembered of blocks that are gone as a server has, 13 bytes each.
+// A cache that remembers as many evicted blocks as a server does, 13 bytes each.
 ShadowCaches::Options shadow_of(EvictionKind eviction, std::uint32_t capacity_blocks);
-// What a server tells the curve beside a cache (ReuseWatch): of a request before the cache is
-// asked, and once more after it.
+// The calls that a server makes to the curve beside a cache (ReuseWatch): once per request before
+// the cache, and once after it.
 void tell_asked(CapacityCurve& curve, const ShadowCaches& cache, const ShadowRequest& request);
 void tell_ended(CapacityCurve& curve, const ShadowCaches& cache, const ShadowRequest& request);
 

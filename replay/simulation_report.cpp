@@ -16,11 +16,11 @@ constexpr double kLeft = 56;
 constexpr double kRight = 120;  // for the names of the lines
 constexpr double kTop = 24;
 constexpr double kBottom = 48;
-// Told apart in grey too (Okabe and Ito, 2008).
+// Distinguishable in grey too (Okabe and Ito, 2008).
 constexpr std::array<const char*, 5> kColours = {"#000000", "#0072b2", "#d55e00", "#009e73",
                                                  "#cc79a7"};
 
-// Where capacities and rates lie in the picture.
+// The positions of capacities and rates in the picture.
 class Axes {
  public:
   explicit Axes(const SimulationOutcome& outcome) {
@@ -70,7 +70,8 @@ void draw_line(std::ostream& out, const SimulationOutcome& outcome, std::size_t 
     out << axes.x(outcome.capacities_blocks[i]) << "," << axes.y(outcome.rows[row].hit_rates[i])
         << " ";
   }
-  // The names in a column, in the order of the rows: lines that end together would overprint them.
+  // The names in a column, in the order of the rows: names of lines that end together would
+  // overlap.
   const double y = kTop + 18 * static_cast<double>(row);
   out << "\"/>\n<path stroke-width=\"2\" stroke=\"" << colour << "\" d=\"M" << kWidth - kRight + 10
       << " " << y << "h14\"/><text x=\"" << kWidth - kRight + 28 << "\" y=\"" << y + 4 << "\">"

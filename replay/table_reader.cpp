@@ -13,9 +13,9 @@
 namespace cairn::replay {
 namespace {
 
-constexpr std::uint64_t kMaxPromptBlocks = 65'536;  // what a server takes in one request
+constexpr std::uint64_t kMaxPromptBlocks = 65'536;  // the server's limit for one request
 constexpr double kMaxTokens = 1ULL << 32U;
-constexpr double kMaxSeconds = 1e11;  // some 3,000 years: their ms are exact
+constexpr double kMaxSeconds = 1e11;  // some 3,000 years: in ms they are exact
 
 Result<std::vector<std::string>> cells_of(std::string_view line) {
   std::vector<std::string> cells;
@@ -29,7 +29,7 @@ Result<std::vector<std::string>> cells_of(std::string_view line) {
   return cells;
 }
 
-// A number of 0 to `most`; of tokens a table may have written 374.0.
+// A number of 0 to `most`; a table may write tokens as 374.0.
 Result<double> number_of(const std::string& cell, double most) {
   double value = 0;
   const char* const end = cell.data() + cell.size();
@@ -40,7 +40,7 @@ Result<double> number_of(const std::string& cell, double most) {
   return value;
 }
 
-// "+00:00", "-0530", "Z" or nothing, in seconds east of Greenwich.
+// "+00:00", "-0530", "Z" or empty, in seconds east of Greenwich.
 std::optional<double> zone_of(std::string_view text) {
   if (text.empty() || text == "Z") return 0.0;
   int hours = 0;
@@ -55,7 +55,7 @@ std::optional<double> zone_of(std::string_view text) {
   return (sign[0] == '-' ? -60.0 : 60.0) * (60 * hours + minutes);
 }
 
-// Seconds since some start: a number, or "2023-11-16 18:15:46.6805900+00:00".
+// Seconds since any start: a number, or "2023-11-16 18:15:46.6805900+00:00".
 Result<double> seconds_of(const std::string& cell) {
   int year = 0;
   unsigned month = 0;
@@ -180,7 +180,7 @@ Result<PromptRequest> TableReader::request_of(std::span<const std::string> cells
                        .output_tokens = static_cast<std::uint64_t>(*output)};
 }
 
-// One of its own where the table names none.
+// A new session if the table names none.
 std::uint64_t TableReader::session_of(std::span<const std::string> cells) {
   const bool is_named = columns_.session && columns_.session->place < cells.size() &&
                         !cells[columns_.session->place].empty();
@@ -196,7 +196,7 @@ std::vector<std::uint64_t> TableReader::blocks_of(std::uint64_t session,
   std::vector<std::uint64_t> blocks(input_tokens / block_tokens_);
   const std::uint64_t first = mix((session + 1) * kGolden);
   for (std::size_t i = 0; i < blocks.size(); ++i) blocks[i] = mix(first + i);
-  // The rest is another block once the session has gone on.
+  // The rest is another block once the session has continued.
   if (input_tokens % block_tokens_ != 0) {
     blocks.push_back(mix(mix(first + blocks.size()) + input_tokens));
   }

@@ -15,7 +15,7 @@
 
 namespace cairn::replay {
 
-// What a request is made of, in a table: the names of its columns.
+// The names of the columns with a request's fields, in a table.
 struct TableColumns {
   std::string timestamp;
   std::string input_tokens;
@@ -24,14 +24,14 @@ struct TableColumns {
 };
 
 // "timestamp=TIMESTAMP,input_tokens=ContextTokens,output_tokens=GeneratedTokens,session=Session
-// ID": the last is optional. A name with a comma stands in quotes.
+// ID": the last is optional. A name with a comma is in quotes.
 Result<TableColumns> columns_from(const std::string& text);
 
-// A trace as a table with commas whose first line names the columns, as Azure's and BurstGPT's are.
-// A time is seconds, or a date and a time of day. Such tables tell no blocks: a prompt begins with
-// what the one before it in its session had, as far as that filled whole blocks, and shares nothing
-// with those of other sessions. Without a session it shares nothing at all. A broken line is an
-// error that names its number and the column.
+// A trace as a comma-separated table whose first line names the columns, as Azure's and BurstGPT's
+// are. A time is seconds, or a date and a time of day. Such tables have no block ids: a prompt
+// begins with the previous one of its session, as far as that filled whole blocks, and shares
+// nothing with other sessions. Without a session it shares nothing at all. An error in a line names
+// its number and the column.
 class TableReader final : public Workload {
  public:
   struct Options {

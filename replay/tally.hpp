@@ -12,7 +12,7 @@
 
 namespace cairn::replay {
 
-// The steps of a request whose latency is told apart.
+// The steps of a request whose latency is measured separately.
 enum class Step : std::uint8_t { match, read, allocate, write, commit, release };
 inline constexpr std::array<Step, 6> kSteps = {Step::match, Step::read,   Step::allocate,
                                                Step::write, Step::commit, Step::release};
@@ -26,27 +26,27 @@ struct Percentiles {
   double max_us = 0;
 };
 
-// The smallest sample that at least that share of the samples do not exceed; sorts them.
+// The smallest sample that at least this share of the samples do not exceed; sorts them.
 Percentiles percentiles_of(std::vector<float>& samples_us);
 
-// What one connection, or all of them together, did. One thread at a time.
+// The results of one connection, or of all of them together. For one thread at a time.
 struct Tally {
-  std::uint64_t requests = 0;         // matched and carried through
-  std::uint64_t requests_failed = 0;  // given up at the match
-  std::uint64_t blocks_asked = 0;     // of requests whose match was answered
+  std::uint64_t requests = 0;         // matched and completed
+  std::uint64_t requests_failed = 0;  // ended at the match
+  std::uint64_t blocks_asked = 0;     // of requests whose match succeeded
   std::array<std::uint64_t, client::kTiers.size()> hits{};
   std::uint64_t misses = 0;
   std::uint64_t stored = 0;
-  std::uint64_t duplicates = 0;   // another connection was first
-  std::uint64_t not_stored = 0;   // no room, or the server had no time, to the end of the retries
+  std::uint64_t duplicates = 0;   // another connection stored it first
+  std::uint64_t not_stored = 0;   // no room, or the server was busy, in all tries
   std::uint64_t blocks_read = 0;  // and compared
   std::uint64_t bytes_read = 0;
   std::uint64_t bytes_written = 0;
   std::uint64_t wrong_bytes = 0;
   std::uint64_t wrong_blocks = 0;
-  std::uint64_t leased_missing = 0;             // blocks that were gone under a lease
-  std::uint64_t retries = 0;                    // of what the server refused for the moment
-  std::uint64_t late_ms = 0;                    // how far the replay fell behind the trace at most
+  std::uint64_t leased_missing = 0;             // blocks that were missing under a lease
+  std::uint64_t retries = 0;                    // temporary refusals of the server
+  std::uint64_t late_ms = 0;                    // the longest delay of the replay behind the trace
   std::map<std::string, std::uint64_t> errors;  // "read 404 unknown_key"
   std::array<std::vector<float>, kSteps.size()> latencies_us;
 

@@ -16,10 +16,10 @@ struct TargetCache {
   std::size_t block_bytes = 0;
   client::Tier store_tier = client::Tier::device;  // the highest it has
   std::uint64_t store_tier_blocks = 0;             // its capacity
-  bool own = false;                                // made by this replay, and used by nobody else
+  bool own = false;  // made by this replay, and used by no other client
 };
 
-// Uses the cache that `options` names, or creates it (or one with a fresh name) in their shape.
+// Uses the cache in `options`, or creates it (or one with a new name) in their shape.
 client::Answer<TargetCache> open_target(client::CacheClient& client, const ReplayOptions& options);
 
 // The server's `cairn_match_blocks_total` of one cache.

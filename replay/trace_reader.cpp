@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-// A whole number that is not negative, under that name; else why not.
+// A non-negative whole number under that name; otherwise the reason.
 Result<std::uint64_t> whole_number(const json& value, const std::string& name) {
   if (!value.is_number_unsigned()) {
     return Error{ErrorCode::wrong_type,

@@ -9,8 +9,8 @@
 
 namespace cairn::replay {
 
-// A trace in JSON lines: `timestamp` in ms, `input_length`, `output_length`, `hash_ids`. A broken
-// line is an error that names its number.
+// A trace in JSON lines: `timestamp` in ms, `input_length`, `output_length`, `hash_ids`. An error
+// in a line names its number.
 class TraceReader final : public Workload {
  public:
   static Result<std::unique_ptr<TraceReader>> open(const std::string& path);
