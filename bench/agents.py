@@ -1,6 +1,6 @@
-"""Measures an engine's loads into its own memory beside its own memcpy of the same pieces.
+"""Measures an engine's loads into its own memory, compared with its own memcpy of the same pieces.
 
-The engine is a process of its own (examples/agent.cpp), the server another; whole requests are timed. Called by
+The engine (examples/agent.cpp) and the server are separate processes; whole requests are timed. Called by
 bench/run; by hand: python3 -B bench/agents.py build/release
 """
 
@@ -13,7 +13,7 @@ import tempfile
 import over_http
 
 BLOCKS, ROUNDS = 1000, 25
-# 64 KiB in 16 layers of 4 KiB, and 256 KiB in 32 layers of 8 KiB.
+# Blocks of 64 KiB in 16 layers of 4 KiB, and of 256 KiB in 32 layers of 8 KiB.
 SHAPES = (
     {"num_layers": 16, "outer_dim": 2, "page_size": 16, "inner_dim": 64, "dtype_width_bytes": 2},
     {"num_layers": 32, "outer_dim": 2, "page_size": 16, "inner_dim": 128, "dtype_width_bytes": 2},

@@ -1,7 +1,7 @@
-"""Measures the disk tier beside fio, in one run on one disk.
+"""Compares the disk tier with fio, in one run on one disk.
 
-fio moves pieces of the same size at the same depth through io_uring, past the page cache, in a file of
-the same length. Called by bench/run.
+fio moves pieces of the same size at the same depth through io_uring, without the page cache, in a file of the same
+length. Called by bench/run.
 """
 
 import json
@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 
 TOTAL_BYTES = 1 << 30
-ROUNDS = 5  # in turn with fio, so that what else the machine does meets both; the median of each counts
+ROUNDS = 5  # alternating with fio, so that other load on the machine affects both; the median counts
 DEPTH = 16
 PIECE_BYTES = 1 << 20
 
@@ -41,7 +41,7 @@ def speeds(binary, folder):
         size = min(block, PIECE_BYTES)
         yard = {"write": [], "read": []}
         ours = {(checks, d): [] for checks in ("checks", "no_checks") for d in yard}
-        for number in range(-1, ROUNDS):  # the first lays the files out, and does not count
+        for number in range(-1, ROUNDS):  # the first one creates the files and does not count
             now = {d: fio(folder, d, size) for d in yard}
             for checks in ("checks", "no_checks"):
                 found = program(binary, folder, "speed", block, TOTAL_BYTES // block, DEPTH, PIECE_BYTES, "io_uring", checks)
@@ -61,7 +61,7 @@ def speeds(binary, folder):
 
 def starts(binary, folder):
     rows = []
-    # Blocks of 4 KiB: a million of them are 8 GiB with their headers. 8,192 blocks of 2 MiB are 16 GiB.
+    # A million blocks of 4 KiB take 8 GiB with their headers; 8,192 blocks of 2 MiB take 16 GiB.
     for block, count, target in ((4096, 1_000_000, 3000), (2 << 20, 8192, 5000)):
         if shutil.disk_usage(folder).free < (block + 4096) * count * 1.2:
             continue

@@ -16,15 +16,15 @@ import disk
 import disk_reads
 import over_http
 
-ROUNDS = 5  # of onboards, in turn with fio; the median counts
-BATCH = 64  # blocks that one request brings up
-WANTED = 16  # blocks of an allocation
+ROUNDS = 5  # of onboards, alternating with fio; the median counts
+BATCH = 64  # blocks that one request moves up
+WANTED = 16  # blocks in one allocation
 PINNED = 256
 ALLOCATIONS = 300
 
 
 class Client:
-    """One connection that stays."""
+    """One persistent connection."""
 
     def __init__(self, url):
         self.http = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
@@ -53,7 +53,7 @@ def onboards(binary, folder):
         store = disk_reads.Disk(binary, folder / f"onboards{block_bytes}", block_bytes, {"device": {"num_blocks": BATCH}})
         try:
             client = Client(store.server.url)
-            # What this program needs to make and to read JSON is no part of it: made before, looked at afterwards.
+            # Build the requests before the timing, and parse the answers after it.
             requests = [json.dumps({"keys": [disk_reads.key(n) for n in range(first, first + BATCH)], "to": "device",
                                     "wait_ms": 60000}) for first in range(0, store.count, BATCH)]
 
@@ -67,7 +67,7 @@ def onboards(binary, folder):
                 return took
 
             yard, ours = [], []
-            for number in range(-1, ROUNDS):  # the first lays fio's file out, and does not count
+            for number in range(-1, ROUNDS):  # the first one creates fio's file and does not count
                 yardstick = disk.fio(folder, "read", min(block_bytes, disk.PIECE_BYTES))
                 took = bring_all()
                 if number >= 0:
@@ -83,7 +83,8 @@ def onboards(binary, folder):
 
 
 def allocations(binary, folder):
-    """An allocation that has to wait until as many blocks are on disk, alone and beside 64 readers of the disk."""
+    """Measures an allocation that waits until as many blocks are written to disk: alone, and with 64 readers of
+    the disk."""
     block_bytes = 64 << 10
     store = disk_reads.Disk(binary, folder / "allocations", block_bytes, {"pinned": {"num_blocks": PINNED}},
                             spare_blocks=PINNED + (1 + 2 * ALLOCATIONS) * WANTED)
@@ -101,7 +102,7 @@ def allocations(binary, folder):
             made += WANTED
             return took
 
-        for _ in range(PINNED // WANTED):  # fills the tier, of which nothing is on disk
+        for _ in range(PINNED // WANTED):  # fills the tier; no block is on disk yet
             allocate()
         for readers, name in ((0, "alone"), (64, "beside 64 readers of the disk")):
             load = store.wrk(readers, 3600) if readers else None

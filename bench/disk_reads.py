@@ -1,9 +1,9 @@
-"""Measures blocks that clients read from disk over HTTP beside fio and nginx, in one run on one disk.
+"""Compares reads of blocks from disk over HTTP with fio and nginx, in one run on one disk.
 
-fio reads pieces of a block's size at random through io_uring, past the page cache, with as many under way
-as there are connections. nginx answers the same requests from files of that size, past the page cache too, with
-threads for its disk: what a request costs beside the disk is in both. Called by bench/run; by hand with several
-servers, for a comparison:
+fio reads random pieces of a block's size through io_uring, without the page cache, with as many reads in flight as
+there are connections. nginx answers the same requests from files of that size, without the page cache and with
+threads for its disk, so both include the cost of a request besides the disk. Called by bench/run; by hand, to
+compare several servers:
 
     python3 -B bench/disk_reads.py build/release/cairn-server OTHER_SERVER...
 """
@@ -20,7 +20,7 @@ import over_http
 
 TOTAL_BYTES = 1 << 30
 CONNECTIONS = (1, 4, 16, 64)
-ROUNDS = 5  # in turn with fio, so that what else the machine does meets all; the median of each counts
+ROUNDS = 5  # alternating with fio, so that other load on the machine affects all; the median counts
 BLOCKS = (64 << 10, 2 << 20)
 
 
@@ -33,10 +33,10 @@ def label(block_bytes):
 
 
 class Reader:
-    """Asks `url` for blocks at random of as many as `count`."""
+    """Requests random blocks, out of `count`, from `url`."""
 
     def wrk(self, connections, seconds):
-        """Reads that have begun."""
+        """Starts the reads."""
         script = self.folder / "reads.lua"
         script.write_text(f"""
 math.randomseed(os.time())
@@ -52,7 +52,7 @@ end
                                 stdout=subprocess.PIPE, text=True)
 
     def read(self, connections, seconds):
-        """Bytes a second, and the median of the latency in µs."""
+        """Returns bytes per second, and the median latency in µs."""
         out = self.wrk(connections, seconds).communicate()[0]
         size, duration_us, p50_us, errors = map(int, next(l for l in out.splitlines() if l.startswith("RESULT ")).split()[1:])
         if errors:
@@ -61,7 +61,7 @@ end
 
 
 class Nginx(Reader):
-    """A file a block, read past the page cache by threads of nginx's own."""
+    """Serves one file for each block, read without the page cache by nginx's own threads."""
 
     def __init__(self, folder, block_bytes):
         self.folder = folder
@@ -87,7 +87,7 @@ class Nginx(Reader):
 
 
 class Disk(Reader):
-    """A server with a cache whose blocks lie on disk. `above`: other tiers, which are empty."""
+    """A server with a cache whose blocks are on disk. `above`: further tiers, which stay empty."""
 
     def __init__(self, binary, folder, block_bytes, above={}, spare_blocks=0):
         folder.mkdir()
@@ -120,10 +120,10 @@ def fio(folder, block_bytes, depth, seconds):
 
 
 def figures(binaries, folder, block_bytes, seconds):
-    """By connections: the median speed and latency of fio, of nginx, then of each binary."""
+    """For each number of connections: the median speed and latency of fio, of nginx, and of each binary."""
     servers = [Nginx(folder / "nginx", block_bytes)]
     servers += [Disk(binary, folder / f"server{i}", block_bytes) for i, binary in enumerate(binaries)]
-    fio(folder, block_bytes, 16, 1)  # lays its file out
+    fio(folder, block_bytes, 16, 1)  # creates its file
     found = {}
     try:
         for connections in CONNECTIONS:

@@ -1,6 +1,6 @@
-"""Mooncake Store's TCP path beside what bench/shared_tier.py measures: a process lends memory, another puts blocks
-there and gets them back, all of a round with one call. Rounds in turn, medians. By hand, with a Python of an
-environment into which mooncake-transfer-engine-non-cuda was installed:
+"""Measures Mooncake Store's TCP path, to compare with bench/shared_tier.py: one process lends memory, another puts
+blocks there and gets them back, all blocks of a round in one call. Rounds alternate; medians count. By hand, with
+the Python of an environment that has mooncake-transfer-engine-non-cuda:
 
     python3 -B bench/mooncake_store.py PYTHON [ROUNDS]
 """
@@ -22,7 +22,7 @@ BUFFER_BYTES = 16 << 20
 
 
 def connect(master, lent_bytes):
-    # Only the Python of those two processes has it.
+    # Only the Python of these two processes has it.
     from mooncake.store import MooncakeDistributedStore  # noqa: PLC0415
 
     store = MooncakeDistributedStore()
@@ -40,7 +40,7 @@ def lend(master):
 
 
 def work(master):
-    """For each line, a size: a round with blocks of it."""
+    """Reads a block size from each line and runs a round with it."""
     store = connect(master, 0)
     memory = mmap.mmap(-1, shared_tier.TOTAL_BYTES)
     memory[:] = b"\x5a" * shared_tier.TOTAL_BYTES
@@ -66,7 +66,7 @@ def work(master):
 
 
 class Mooncake:
-    """Its master, who lends and who works."""
+    """Mooncake's master, the process that lends memory, and the process that puts and gets."""
 
     def __init__(self, python, folder):
         home = pathlib.Path(python).parent

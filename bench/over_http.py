@@ -1,7 +1,7 @@
-"""Measures the server over HTTP beside nginx and redis, in one run on one machine.
+"""Compares the server over HTTP with nginx and redis, in one run on one machine.
 
-Every figure is a ratio against a yardstick measured in turn with it, because absolute numbers say more
-about the machine than about the program, and a machine shared with others changes its pace by the second. Called by bench/run.
+Every figure is a ratio to a yardstick that is measured alternately with it. Absolute numbers say more about the
+machine than about the program, and the speed of a shared machine changes by the second. Called by bench/run.
 """
 
 import json
@@ -15,14 +15,14 @@ import time
 import urllib.request
 from statistics import median
 
-KEYS = 64  # of one match: 1024 tokens of 16
+KEYS = 64  # of one match: 1,024 tokens in blocks of 16
 KEY_BYTES = 8  # a 64-bit block hash, as engines publish them
 CONNECTIONS = 16
 BLOCK_BYTES = 2 << 20  # a Llama-3-8B block of 16 tokens
 WRITE_BYTES = 64 << 10
 WRITTEN_BLOCKS = 4096  # 256 MiB
-SETS = 8000  # of one second's measurement
-LEASE_MS = 20  # leases end by themselves: wrk does not read answers
+SETS = 8000  # of one measurement, which takes a second
+LEASE_MS = 20  # leases expire, because wrk does not read answers
 
 
 def free_port():
@@ -48,7 +48,7 @@ def cpu_seconds(pid):
 
 
 class Server:
-    """A cairn-server of the benchmark's own, with one network thread, on the cores named."""
+    """The benchmark's own cairn-server, with one network thread, on the given cores."""
 
     def __init__(self, binary, cores, directory, *flags):
         self.log = open(directory / "server.log", "wb")
@@ -80,7 +80,7 @@ def until_answers(url, log):
 
 
 def start_nginx(directory, http, *launcher):
-    """One worker whose files are all below `directory`; `http` is what its http section has besides."""
+    """Starts one worker whose files are all below `directory`. `http` is added to the http section."""
     temporary = " ".join(f"{kind}_temp_path {directory}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
     (directory / "nginx.conf").write_text(f"""
 worker_processes 1; daemon off; pid {directory}/nginx.pid; error_log {directory}/error.log;
@@ -96,14 +96,14 @@ http {{
 
 
 class Nginx:
-    """One nginx worker that answers a constant at / and serves files below /files by sendfile."""
+    """One nginx worker that answers a constant at / and serves files below /files with sendfile."""
 
     def __init__(self, cores, directory, constant):
         self.port = free_port()
         files = directory / "files"
         files.mkdir()
         (files / "block").write_bytes(os.urandom(BLOCK_BYTES))
-        # A string of nginx's configuration holds at most 4,095 bytes: the constant is put together.
+        # A string in nginx's configuration has at most 4,095 bytes, so the constant is built from several.
         pieces = [constant // 4 + (1 if i < constant % 4 else 0) for i in range(4)]
         sets = " ".join(f'set $c{i} "{"x" * n}";' for i, n in enumerate(pieces))
         self.process = start_nginx(directory, f"""
@@ -123,7 +123,7 @@ class Nginx:
 
 
 def wrk(url, cores, connections, seconds, directory, body=None, content_type=None, accept=None):
-    """Requests a second, latency percentiles in µs and what went wrong."""
+    """Returns requests per second, latency percentiles in µs, and errors."""
     script = directory / "request.lua"
     lines = []
     if body is not None:
@@ -149,8 +149,8 @@ def wrk(url, cores, connections, seconds, directory, body=None, content_type=Non
 
 
 def in_turn(seconds, *measurements):
-    """The results of each, second by second in turn: a machine whose pace changes changes it for all of
-    them. The first second of each is thrown away."""
+    """Runs the measurements alternately, a second each, so that a change of the machine's speed affects all of
+    them. Drops each one's first second."""
     return [[measure() for measure in measurements] for _ in range(1 + seconds)][1:]
 
 
@@ -252,7 +252,7 @@ def measure_reads(binary, directory, seconds):
 
 
 def start_redis(directory, *settings):
-    """A redis that keeps nothing on disk, which answers; and its port."""
+    """Starts a redis without persistence, waits until it answers, and returns it with its port."""
     port = free_port()
     redis = subprocess.Popen(["taskset", "-c", "0", "redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "",
                               "--appendonly", "no", "--dir", str(directory), *settings], stdout=subprocess.DEVNULL)
@@ -267,7 +267,7 @@ def start_redis(directory, *settings):
 
 
 def redis_reads(directory, seconds, ours_per_second):
-    """What redis gives for a value of the same size: beside us, no target."""
+    """Redis's figures for a value of the same size: for comparison, not a target."""
     redis, port = start_redis(directory)
     try:
         requests = max(500, int(ours_per_second * seconds / 4))
@@ -282,10 +282,10 @@ def redis_reads(directory, seconds, ours_per_second):
 
 
 def measure_writes(binary, directory, seconds):
-    """Processor time of a PUT of 64 KiB into a full tier, beside that of a SET into a full redis."""
+    """The processor time of a PUT of 64 KiB into a full tier, compared with that of a SET into a full redis."""
     server = Server(binary, "0", directory)
     redis, port = start_redis(directory, "--maxmemory", str(WRITTEN_BLOCKS * WRITE_BYTES), "--maxmemory-policy", "allkeys-lru")
-    keys = WRITTEN_BLOCKS * 16  # so that each write but a few is of a new key, which evicts another
+    keys = WRITTEN_BLOCKS * 16  # so that almost every write has a new key and evicts another block
     try:
         layout = {"num_layers": 1, "outer_dim": 2, "page_size": 16, "inner_dim": WRITE_BYTES // 64, "dtype_width_bytes": 2}
         make_cache(server.url, "writes", layout, WRITTEN_BLOCKS)

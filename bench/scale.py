@@ -1,9 +1,10 @@
-"""What a fleet of many hosts asks of its shared store, with `holders`: a simulation whose parameters are measured here.
+"""What a fleet of many hosts demands of its shared store with `holders`: a simulation with measured parameters.
 
-Measured, on a redis-server of its own that a real cairn-server fills: bytes a block, and processor time of the store for a
-block that is announced, looked up and taken back. From these and the fleet that is described by the flags: memory, work and
-connections of the store by the number of hosts, what breaks first, and, by simulating a node's queue and look-ups over many,
-how many matches hear too late. Called by `./run scale`; by hand: python3 -B bench/scale.py build/release
+Measured on a redis-server that a real cairn-server fills: the bytes of a block, and the store's processor time to
+announce, look up and withdraw a block. From these and from the fleet that the flags describe, it computes by
+number of hosts: the store's memory, work and connections, and what becomes the bottleneck first. It simulates a
+node's queue, and look-ups over many nodes, to find how many matches get their answer too late. Called by `./run
+scale`; by hand: python3 -B bench/scale.py build/release
 """
 
 import argparse
@@ -22,25 +23,25 @@ import over_http
 from shared_tier import Redis, until
 
 MEASURED_BLOCKS = 20_000
-LOOK_ROUNDS = 5  # processor time is counted in hundredths of a second
+LOOK_ROUNDS = 5  # the system counts processor time in hundredths of a second
 LAYOUT = {"num_layers": 1, "outer_dim": 1, "page_size": 16, "inner_dim": 4, "dtype_width_bytes": 1, "alignment": 64}
-BATCH = 512  # keys that a match asks for at most, and blocks that are announced at once
+BATCH = 512  # the most keys of a match, and of an announcement
 WALKS_PER_LIFETIME = 3
 DEADLINE_S = 0.002  # shared.match_deadline_us
-ROUND_TRIP_S = 0.0002  # between hosts of one data centre
-CONNECTIONS = 3  # shared.connections, and one for what is small
-MAX_CLIENTS = 10_000  # of a Redis that nobody has told otherwise
-# Redis reads 16 KiB of a connection before it turns to the next, which is so many announcements.
+ROUND_TRIP_S = 0.0002  # between hosts in one data centre
+CONNECTIONS = 3  # shared.connections, and one for small requests
+MAX_CLIENTS = 10_000  # Redis's default
+# Redis reads 16 KiB from a connection before it turns to the next one: this many announcements.
 READ_AT_ONCE = 30
 SIMULATED_BATCHES = 200_000
 SIMULATED_MATCHES = 20_000
-# A node is thought of as full beyond this: queues grow without bound near 1.
+# A node counts as full above this load, because queues grow without bound near 1.
 FULL = 0.7
 URL = "http://host-0001.example.internal:7070"
 
 
 class Client:
-    """Commands in one piece, answers counted."""
+    """Sends commands in one piece and counts the answers."""
 
     def __init__(self, redis):
         self._socket = socket.create_connection(("127.0.0.1", redis.port))
@@ -66,7 +67,7 @@ class Client:
         return next(int(line.split(b":")[1]) for line in text.splitlines() if line.startswith(b"used_memory:"))
 
     def cpu_us(self, commands):
-        """Processor time of the store for each."""
+        """The store's processor time for each command."""
         before = over_http.cpu_seconds(self._pid)
         for at in range(0, len(commands), BATCH):
             self.ask(commands[at:at + BATCH])
@@ -111,7 +112,7 @@ def measure(build):
 
 
 def store_of(fleet, measured, hosts):
-    """What the fleet needs of its store, and how many nodes that are."""
+    """The store's load from a fleet of this many hosts, and how many nodes it needs."""
     blocks = hosts * fleet.blocks / fleet.holders
     memory = blocks * (measured["block_bytes"] + (fleet.holders - 1) * measured["holder_bytes"])
     renewed = hosts if fleet.alive_by_server else hosts * fleet.blocks * WALKS_PER_LIFETIME / fleet.lifetime_s
@@ -128,7 +129,7 @@ def store_of(fleet, measured, hosts):
 
 
 def waits_of_a_node(fleet, measured, store, rng):
-    """What those who come to a node find before them, in seconds: it serves one batch after the other."""
+    """How long requests wait in a node's queue, in seconds. The node serves one batch after the other."""
     nodes = store["nodes"]
     kinds = [(store["work"]["renewals"] + store["work"]["changes"], measured["announce_us"], min(BATCH, READ_AT_ONCE)),
              (store["work"]["look-ups"], measured["look_us"], fleet.keys)]
@@ -144,8 +145,8 @@ def waits_of_a_node(fleet, measured, store, rng):
 
 
 def late_matches(fleet, measured, store):
-    """Share of matches that wait for longer than the deadline, and the 99th percentile in ms: a look-up is split over the
-    nodes that have its keys, and the slowest part decides."""
+    """The share of matches that wait longer than the deadline, and the 99th percentile of the wait in ms. A
+    look-up is split over the nodes that have its keys; the slowest part decides."""
     rng = random.Random(fleet.seed)
     waits = waits_of_a_node(fleet, measured, store, rng)
     nodes = store["nodes"]

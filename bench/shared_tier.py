@@ -1,10 +1,11 @@
-"""Measures blocks on their way to and from a shared store beside redis-benchmark on the same node and beside a plain
+"""Compares transfers of blocks to and from a shared store with redis-benchmark on the same node and with a plain
 socket.
 
-Two servers and one redis-server share the machine's cores; redis-benchmark gets as many connections as a server has for
-values, and does the same work: as many new values into an empty store, and as many different ones out of it. (By itself
-it writes 64 names again and again, and reads what the processor's cache holds: told in the note.) Rounds in turn, medians
-of the ratios. Called by bench/run; by hand: python3 -B bench/shared_tier.py build/release
+Two servers and one redis-server share the machine's cores. redis-benchmark gets as many connections as a server
+has for values and does the same work: the same number of new values into an empty store, and of different values
+out of it. (By default it writes 64 names repeatedly and reads them from the processor's cache; the note has that
+figure too.) Rounds alternate; medians of the ratios count. Called by bench/run; by hand: python3 -B
+bench/shared_tier.py build/release
 """
 
 import json
@@ -23,14 +24,15 @@ import over_http
 CONNECTIONS = 2  # shared.connections
 ROUNDS = 9
 TOTAL_BYTES = 128 << 20
-LOOK_AHEAD = 512  # keys of one match that a store is asked for
+LOOK_AHEAD = 512  # the most keys that one match looks up in a store
 SHAPES = {
     64 << 10: {"num_layers": 4, "outer_dim": 2, "page_size": 16, "inner_dim": 256, "dtype_width_bytes": 2},
     512 << 10: {"num_layers": 16, "outer_dim": 2, "page_size": 16, "inner_dim": 512, "dtype_width_bytes": 2},
     2 << 20: {"num_layers": 32, "outer_dim": 2, "page_size": 16, "inner_dim": 1024, "dtype_width_bytes": 2},
 }
 PATIENCE_S = 120
-# What is measured is bytes: a match that the store answers too late on two busy cores would fetch nothing for 50 ms.
+# The deadline is long because this measures bytes: on two busy cores the store may answer a match too late, and
+# the server would then fetch nothing for 50 ms.
 MATCH_DEADLINE_US = 100_000
 
 
@@ -50,16 +52,16 @@ class Redis:
         return True
 
     def ask(self, command):
-        """The first line of the answer."""
+        """Sends a command and returns the first line of the answer."""
         self._connection.sendall(command.encode() + b"\r\n")
         return self._connection.recv(4096).decode().splitlines()[0]
 
     def blocks(self):
-        """Names of blocks: a server with holders is told of there too."""
+        """The number of names that are blocks. With `holders`, servers are names too and are not counted."""
         return int(self.ask("eval \"return redis.call('dbsize') - #redis.call('keys', 'cairn-server:*')\" 0")[1:])
 
     def fill(self, size):
-        """As many values as a round has, under names that redis-benchmark asks for."""
+        """Stores a round's number of values, under the names that redis-benchmark uses."""
         value = b"\x5a" * size
         for number in range(TOTAL_BYTES // size):
             name = f"key:{number:012d}".encode()
@@ -68,10 +70,10 @@ class Redis:
             assert self._connection.recv(16) == b"+OK\r\n"
 
     def benchmark(self, size):
-        """Bytes a second of SET and of GET, of new values and of different ones."""
+        """Bytes per second of SET and of GET, with new values and different ones."""
         count = TOTAL_BYTES // size
         self.ask("flushall")
-        # A name of so many hardly comes twice.
+        # With this many names, hardly any is drawn twice.
         rates = {"SET": self._rate(size, count, "-r", str(10**9), "-t", "set")}
         self.ask("flushall")
         self.fill(size)
@@ -79,7 +81,7 @@ class Redis:
         return rates
 
     def usual_benchmark(self, size):
-        """Of 64 names, whose values a processor's cache may hold."""
+        """The same with 64 names, whose values fit into a processor's cache."""
         count = max(200, TOTAL_BYTES // size)
         return {verb: self._rate(size, count, "-r", "64", "-t", verb.lower()) for verb in ("SET", "GET")}
 
@@ -98,7 +100,7 @@ def until(there):
 
 
 def socket_bytes_per_s(size):
-    """Of one thread that sends pieces of that size to another over the loopback interface."""
+    """The speed of one thread that sends pieces of that size to another over the loopback interface."""
     count = TOTAL_BYTES // size
     listener = socket.create_server(("127.0.0.1", 0))
     data = bytes(size)
@@ -125,7 +127,7 @@ def keys_of(size, number):
 
 
 class Fleet:
-    """One server stores, the other fetches."""
+    """Two servers: one stores, the other fetches."""
 
     def __init__(self, binary, redis, folder):
         self.redis = redis
@@ -144,7 +146,7 @@ class Fleet:
             server.stop()
 
     def measure(self, size, number):
-        """Blocks to the store and back."""
+        """Measures storing blocks and fetching them."""
         keys = keys_of(size, number)
         caches = self._make(size, len(keys), {"placement": "values", "write": "second_use", "namespace": str(number)})
         self._put(caches[0], keys, size)
@@ -155,7 +157,7 @@ class Fleet:
         return {"SET": puts, "GET": gets}
 
     def measure_holders(self, size, number):
-        """Bytes a second from one server's tier into the other's, and of the same blocks read over HTTP."""
+        """Bytes per second from one server's tier into the other's, and of reading the same blocks over HTTP."""
         keys = keys_of(size, number)
         self.redis.ask("flushall")
         caches = self._make(size, len(keys), {"placement": "holders", "namespace": str(number)})
@@ -185,7 +187,7 @@ class Fleet:
             over_http.call(cache, "DELETE")
 
     def _read(self, cache, keys, size):
-        """By wrk, as many connections as a server has to another, one key after the other."""
+        """Reads with wrk, with as many connections as a server has to another, one key after the other."""
         script = self.folder / "keys.lua"
         script.write_text("local at, paths = 0, {}\n" + "".join(f'paths[#paths + 1] = "/v1/caches/c/keys/{key}"\n' for key in keys)
                           + "request = function() at = at % #paths + 1; return wrk.format('GET', paths[at]) end\n")
@@ -201,7 +203,7 @@ class Fleet:
     def _fetch(cache, keys):
         got = 0
         deadline = time.monotonic() + PATIENCE_S
-        # The store's word may be late on a busy machine: then a match finds nothing more, and is asked again.
+        # On a busy machine the store may answer late; the match then finds no further blocks and is repeated.
         while got < len(keys):
             body = {"keys": keys[: got + LOOK_AHEAD], "lease_ms": 0, "wait_ms": 60_000}
             got = json.loads(over_http.call(f"{cache}/match", "POST", body)[0])["matched"]
@@ -209,7 +211,7 @@ class Fleet:
                 raise RuntimeError(f"not within {PATIENCE_S} s")
 
     def _timed(self, server, act):
-        """Bytes a second, and processor time a MiB of the server and of the store."""
+        """Returns bytes per second, and the processor time of the server and of the store for each MiB."""
         pids = (self.servers[server].process.pid, self.redis.child.pid)
         before = [over_http.cpu_seconds(pid) for pid in pids]
         began = time.perf_counter()
@@ -227,7 +229,7 @@ def holders_row(fleet, size, number):
 
 
 def hiredis_row(build, redis, size):
-    """What it would cost to have hiredis read values: each is copied twice."""
+    """The cost of letting hiredis read values, which copies each of them twice."""
     out = subprocess.run([build / "cairn-bench-store", str(redis.port), str(size), str(TOTAL_BYTES // size)],
                          capture_output=True, text=True, check=True).stdout
     rounds = {which: [(float(rate), float(cpu)) for name, rate, cpu in map(str.split, out.splitlines()) if name == which]

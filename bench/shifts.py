@@ -1,9 +1,9 @@
-"""How far an order of eviction may fall behind LRU where the workload shifts: made-up requests of eight kinds whose two
-halves want different blocks, by turns, in caches of three sizes, simulated by cairn-replay. By hand:
-python3 -B bench/shifts.py build/release/cairn-replay [--seeds 6]
+"""How far an eviction order may fall behind LRU when the workload shifts. Synthetic requests of eight kinds, whose
+two halves alternately want different blocks, run through cairn-replay with caches of three sizes. By hand: python3
+-B bench/shifts.py build/release/cairn-replay [--seeds 6]
 
-Prints the hit rate under LRU, and by how much more class_hazard and adaptive find, for each run where adaptive finds less;
-and of all runs the mean and the worst.
+Prints the hit rate with LRU, and how much more class_hazard and adaptive find, for each run in which adaptive
+finds less; and the mean and the worst of all runs.
 """
 
 import argparse
@@ -15,19 +15,19 @@ import tempfile
 
 REQUESTS = 12_000
 PROMPT_BLOCKS = 10
-PHASES = (300, 1_000, 3_000, 10_000)  # requests from one shift to the next
+PHASES = (300, 1_000, 3_000, 10_000)  # requests between two shifts
 CAPACITIES = (300, 1_000, 3_000)
 REQUEST_MS = 500
 SHORT, MEDIUM, LONG = 20, 100, 500  # output tokens
 
 
 class Shifting:
-    """Requests of one kind, whose halves are told apart by `first`."""
+    """Requests of one kind in two halves, which `first` distinguishes."""
 
     def __init__(self, kind, phase, capacity, seed):
         self.random = random.Random(f"{kind} {phase} {capacity} {seed}")
         self.phase = phase
-        self.prompts = capacity // PROMPT_BLOCKS  # that fit
+        self.prompts = capacity // PROMPT_BLOCKS  # that fit into the cache
         self.kind = getattr(self, kind)
         self.next_block = 0
         self.requests = []
@@ -60,7 +60,7 @@ class Shifting:
         self.ask(*self.past[-1])
 
     def ask_again(self, of_capacity, number):
-        """Every other one is a prompt from so many capacities ago."""
+        """Every second request repeats a prompt from that many capacities ago."""
         back = int(self.prompts * of_capacity)
         if number % 2 == 0 or len(self.past) <= back:
             return False

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""An engine that keeps its KV blocks in Cairn without copying them through HTTP.
+"""An example engine that keeps its KV blocks in Cairn without copying them over HTTP.
 
-It maps a tier, reads what is there in place, computes the rest straight into slots of the tier, and commits
-it. What it "computes" is a pattern that follows from the prompt, the same as engine.cpp's, so that every byte
-can be checked. Python's standard library does; with numpy it is fifty times as fast.
+It maps a tier, reads existing blocks in place, computes the others directly into slots of the tier, and commits
+them. What it "computes" is a pattern derived from the prompt, the same as engine.cpp's, so that every byte can be
+checked. It needs only Python's standard library; with numpy it is fifty times as fast.
 
 usage: engine.py SERVER CACHE FIRST_PROMPT PROMPTS BLOCKS
-       SERVER: http://HOST:PORT, or unix:/PATH, which also works from another container; CAIRN_TOKEN: the token,
-       where one is needed
+       SERVER: http://HOST:PORT, or unix:/PATH, which also works from another container
+       CAIRN_TOKEN: the token, if the server requires one
 """
 
 import array
@@ -27,7 +27,7 @@ except ImportError:
 
 TIER = "pinned"
 LEASE_MS = 30_000
-# Nothing is written in place so close to the end of the lease: from then on the slot may be somebody else's.
+# Write nothing in place this close to the end of a lease: after it, the server may reuse the slot.
 MARGIN_MS = 5_000
 ALL_ONES = (1 << 64) - 1
 
@@ -39,7 +39,7 @@ class Refused(Exception):
 
 
 class PassingSocket(socket.socket):
-    """A Unix socket that keeps the open files that come along with what is received."""
+    """A Unix socket that keeps the open files received with the data."""
 
     def connect(self, path):
         self.files = []
@@ -47,7 +47,8 @@ class PassingSocket(socket.socket):
 
     def recv_into(self, buffer, nbytes=0, flags=0):
         room = memoryview(buffer)[:nbytes or None]
-        size, control, _, _ = self.recvmsg_into([room], socket.CMSG_SPACE(8 * 4), flags)  # as many as the server passes
+        # Room for 8 open files, the most that the server sends.
+        size, control, _, _ = self.recvmsg_into([room], socket.CMSG_SPACE(8 * 4), flags)
         for level, kind, data in control:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 files = array.array("i")
@@ -68,7 +69,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 class Cairn:
-    """One kept-alive connection."""
+    """A client with one persistent connection."""
 
     def __init__(self, url):
         address = urllib.parse.urlsplit(url)
@@ -90,7 +91,7 @@ class Cairn:
         return json.loads(data) if "json" in (answer.getheader("Content-Type") or "") else data
 
     def take_files(self):
-        """The open files that came along with the last answer: the caller's to close."""
+        """The open files received with the last answer. The caller must close them."""
         files = getattr(self.connection.sock, "files", [])
         taken = list(files)
         files.clear()
@@ -98,21 +99,21 @@ class Cairn:
 
 
 class MappedTier:
-    """A tier of a cache, mapped by what POST …/tiers/{tier}/export answered: by the open file that came along
-    where the server was asked over its Unix socket, else by path, which leads there in the server's PID
-    namespace only."""
+    """A mapped tier of a cache, from the answer of POST …/tiers/{tier}/export. Over a Unix socket the answer comes
+    with an open file. Otherwise the file is opened by its path, which is valid only in the server's PID
+    namespace."""
 
     def __init__(self, exported, layout, files):
         if exported["kind"] != "shm":
-            raise RuntimeError(f"this engine maps shared memory, not {exported['kind']}")
+            raise RuntimeError(f"this engine maps only shared memory, not {exported['kind']}")
         by_path = "descriptor" not in exported
         if by_path:
             files = [os.open(exported["path"], os.O_RDWR | os.O_CLOEXEC)]
         try:
             file = files[0 if by_path else exported["descriptor"]]
-            # A server that was started again may have another file under the same path.
+            # After a restart, the server may have another file under the same path.
             if by_path and os.fstat(file).st_ino != exported["inode"]:
-                raise RuntimeError(f"{exported['path']} is not what was exported any more")
+                raise RuntimeError(f"{exported['path']} is no longer the exported memory")
             self.memory = memoryview(mmap.mmap(file, exported["size_bytes"]))
         finally:
             for file in files:
@@ -123,9 +124,9 @@ class MappedTier:
         self.piece_bytes = layout["page_size"] * layout["inner_dim"] * layout["dtype_width_bytes"]
 
     def pieces(self, slot):
-        """A block's pieces in canonical order, [layer][outer], wherever the tier's layout has them."""
+        """A block's pieces in canonical order, [layer][outer], whatever the tier's layout."""
         for layer in range(self.layers):
-            # With a region a layer, the layer's stride is 0.
+            # If each layer has its own region, `layer_bytes` is 0.
             region = self.regions[layer if len(self.regions) > 1 else 0]
             for outer in range(self.outers):
                 begin = (region + slot * self.strides["block_bytes"] + layer * self.strides["layer_bytes"]
@@ -141,7 +142,7 @@ def mix(x):
 
 
 def words(prompt, index, first, count):
-    """Some of the 64-bit words of a block in canonical order, as bytes."""
+    """A range of a block's 64-bit words in canonical order, as bytes."""
     seed = mix((prompt << 20) + index) + first
     if numpy is None:
         values = array.array("Q", (mix((seed + i) & ALL_ONES) for i in range(count)))
@@ -163,11 +164,11 @@ class Engine:
         files = cairn.take_files()
         self.tier = MappedTier(exported, cairn.call("GET", self.path)["layout"], files)
         if self.tier.piece_bytes % 8:
-            raise RuntimeError("this engine's values come eight bytes at a time")
+            raise RuntimeError("this engine computes eight bytes at a time; a piece must be a multiple of that")
         self.tally = dict.fromkeys(["read_in_place", "read_over_http", "written", "duplicates", "wrong_bytes"], 0)
 
     def serve(self, prompt, blocks):
-        # An engine takes a hash of all tokens up to the block's end.
+        # A real engine uses a hash of all tokens up to the block's end.
         keys = [f"{prompt:016x}{index:016x}" for index in range(blocks)]
         held = None
         while held is None:
@@ -176,8 +177,8 @@ class Engine:
             self.compute_rest(prompt, keys, held)
 
     def read_prefix(self, prompt, keys):
-        """How many blocks of the prompt are there, and were read. None where the lease ended meanwhile: what
-        was read may then have been anything."""
+        """Returns how many blocks of the prompt exist and were read; None if the lease ended in the meantime,
+        because the bytes read may then have been any."""
         match = self.cairn.call("POST", f"{self.path}/match", {"keys": keys, "lease_ms": LEASE_MS})
         if match["matched"] == 0:
             return 0
@@ -220,7 +221,7 @@ class Engine:
         try:
             self.cairn.call("DELETE", f"/v1/leases/{slots['lease']}")
         except Refused:
-            pass  # it has ended by itself; what is committed stays
+            pass  # it has ended already; committed blocks stay
 
     def wrong_bytes(self, prompt, index, pieces):
         wrong = number = 0

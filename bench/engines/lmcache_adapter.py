@@ -1,8 +1,9 @@
-"""LMCache's objects to and from Cairn by the adapter, as LMCache's controllers call it, beside one thread's memcpy of
-as many bytes into the same objects. In turn, and the median of the ratios. Run by the environment's Python.
+"""Compares storing and loading LMCache's objects through the adapter, called like LMCache's controllers call it,
+with one thread's memcpy of as many bytes into the same objects. Both alternate; the median of the ratios counts.
+Run it with the environment's Python.
 
-Prints a JSON line for each size of object and direction. A native adapter would be worth its code where the Python
-one costs more than a tenth.
+Prints a JSON line for each object size and direction. A native adapter would be worth its code if the Python one
+cost more than a tenth.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from pairs import Pairs
 from cairn.lmcache import CairnAdapter
 from server import Server
 
-# A prompt of 2,000 tokens, of a model with 128 KiB a token; LMCache's chunks of 256 tokens have 32 MiB then.
+# A prompt of 2,000 tokens of a model with 128 KiB a token. LMCache's chunks of 256 tokens then have 32 MiB.
 LOAD_BYTES = 256 << 20
 OBJECT_BYTES = (1 << 20, 4 << 20, 32 << 20)
 ROUNDS = 9
@@ -54,7 +55,7 @@ def main() -> None:
 
 def measure(server: Server, manager: Any, object_bytes: int) -> list[dict[str, object]]:
     count = LOAD_BYTES // object_bytes
-    # Room for all objects twice: a round stores what is there already, which is copied again and then dropped.
+    # Room for all objects twice: a round stores existing objects, which are copied again and then dropped.
     adapter = CairnAdapter({"cairn.url": server.unix, "cairn.pinned_bytes": 2 * LOAD_BYTES})
     keys = [ObjectKey(number.to_bytes(32, "big"), "tiny", 7, 0, "") for number in range(count)]
     layout = MemoryLayoutDesc([torch.Size([object_bytes])], [torch.uint8])
@@ -94,7 +95,7 @@ def address_of(one: Any) -> int:
 
 
 def until(event: int, result: Callable[[], Any]) -> Any:
-    """As LMCache's controllers wait."""
+    """Waits the way LMCache's controllers do."""
     poll = select.poll()
     poll.register(event, select.POLLIN)
     while (done := result()) is None:

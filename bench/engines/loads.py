@@ -1,7 +1,7 @@
-"""A load, from its look-up to its last byte, beside one thread's memcpy of as many blocks of that size into the
-same KV cache. In turn, and the median of the ratios. Run by the environment's Python.
+"""Compares a load, from its look-up to its last byte, with one thread's memcpy of as many blocks of that size into
+the same KV cache. Both alternate; the median of the ratios counts. Run it with the environment's Python.
 
-Prints a JSON line for each size of block.
+Prints a JSON line for each block size.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from pairs import Pairs
 from server import Server
 
 LAYERS = 8
-# A prompt of 2,000 tokens, of a model with 128 KiB a token.
+# A prompt of 2,000 tokens of a model with 128 KiB a token.
 LOAD_BYTES = 256 << 20
 ROUNDS = 9
-BLOCKS_A_SAVE = 4  # as of a step of an engine
+BLOCKS_A_SAVE = 4  # like one step of an engine
 
 
 def main() -> None:
@@ -58,7 +58,7 @@ def measure(server: Server, block_bytes: int) -> dict[str, object]:
         pool.save(range(begin, begin + BLOCKS_A_SAVE), write.rows)
         write.commit(keys[begin : begin + BLOCKS_A_SAVE], [None] * BLOCKS_A_SAVE)
 
-    # Those that an engine has free: not in order.
+    # An engine's free blocks are not in order.
     blocks = [2 * count - 1 - at for at in range(0, count, 2)] + [count + at for at in range(0, count, 2)]
     mine = torch.ones(LOAD_BYTES, dtype=torch.uint8)
 

@@ -1,4 +1,4 @@
-"""What is measured beside its yardstick, in turn."""
+"""Measures something and its yardstick alternately."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 class Pairs:
-    """Times of what is measured and of its yardstick, as many bytes each."""
+    """The times of a function and of its yardstick, which move the same number of bytes."""
 
     def __init__(self, measured: Callable[[], None], yardstick: Callable[[], None], rounds: int) -> None:
         measured()
@@ -16,12 +16,12 @@ class Pairs:
         self._pairs = [(_seconds(measured), _seconds(yardstick)) for _ in range(rounds)]
 
     def figures(self, name: str, size_bytes: int) -> dict[str, float]:
-        """Medians, of the ratios too."""
+        """Returns medians, also of the ratios."""
         return {
             f"{name}_gb_s": self._gb_s(0, size_bytes),
             "memcpy_gb_s": self._gb_s(1, size_bytes),
             "ratio": self._ratio(0),
-            # Other work on the machine changes the pace from one second to the next, the processor time much less.
+            # Other load on the machine changes the speed by the second, but the processor time much less.
             "ratio_by_processor_time": self._ratio(1),
         }
 
@@ -33,7 +33,7 @@ class Pairs:
 
 
 def _seconds(act: Callable[[], None]) -> tuple[float, float]:
-    """By the clock, and of this process's processor time."""
+    """Returns wall-clock seconds and this process's processor seconds."""
     began, began_cpu = time.perf_counter(), time.process_time()
     act()
     return time.perf_counter() - began, time.process_time() - began_cpu

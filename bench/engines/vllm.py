@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """vLLM on the CPU: the time to the first token of prompts that another process computed, and the throughput of
-prompts that nobody did; each beside its yardstick in the same run, in turn. Prints a JSON line a figure.
+prompts that nobody computed. Each alternates with its yardstick in the same run. Prints a JSON line for each
+figure.
 
-usage: vllm.py PYTHON_WITH_ENGINES CAIRN_SERVER [first_token] [throughput] [lmcache]   (all without)
+usage: vllm.py PYTHON_WITH_ENGINES CAIRN_SERVER [first_token] [throughput] [lmcache]   (default: all)
 """
 
 from __future__ import annotations
@@ -30,22 +31,22 @@ from rig import Engine, connector, make_model, prompt, python  # noqa: E402
 from server import Server  # noqa: E402
 
 LAYERS, HIDDEN = 8, 512
-BLOCK_TOKENS = 128  # what vLLM takes on a CPU where nothing is said
+BLOCK_TOKENS = 128  # vLLM's default on a CPU
 OPTIONS: dict[str, Any] = {"dtype": "bfloat16", "block_size": BLOCK_TOKENS, "max_model_len": 4096}
 PROMPT_TOKENS = 3000
-# Of each kind. With the engine's two processes and the server on two cores one in four takes three times as long, cold,
-# loaded or warm: a median of 5 is now and then one of those.
+# For each kind. With the engine's two processes and the server on two cores, one in four takes three times as
+# long, whether cold, loaded or warm; so a median of 5 is sometimes one of those.
 PROMPTS = 15
-SETTLE_S = 0.2  # what the request before had saved beside the engine
+SETTLE_S = 0.2  # time to finish the previous request's saves
 SIZES = {"cairn.pinned_bytes": 1 << 30}
-new_seed = itertools.count(1000).__next__  # of a prompt that no engine has seen
+new_seed = itertools.count(1000).__next__  # the seed of a prompt that no engine has seen
 
 THROUGHPUT_TOKENS, THROUGHPUT_AT_ONCE, THROUGHPUT_ROUNDS = 500, 4, 10
-# Two processes of one engine without a connector differ by up to a tenth for as long as they live: what a start draws
-# (pages, caches) is part of its pace. The median of the starts is the connector's.
+# Two processes of the same engine without a connector differ in speed by up to a tenth for their whole life,
+# because of how the start allocates pages and caches. So the result is the median over several starts.
 THROUGHPUT_STARTS = 7
-# Both engines get huge pages from malloc where the system has them: by chance only one of two would have its weights on
-# such, and be faster by more than the connector costs.
+# Both engines get huge pages from malloc if the system has them. Otherwise only one of the two might have its
+# weights on huge pages by chance, which gains more than the connector costs.
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 LMCACHE_START_S = 120
@@ -80,15 +81,16 @@ def say(what: str, ratio: float, target: str, figures: dict[str, float]) -> None
 
 
 def first_token(model: Path, folder: Path, name: str, kv: dict[str, Any]) -> dict[str, float]:
-    """Medians of the seconds to the first token: cold, in a new process, and there once more."""
+    """Returns medians of the seconds to the first token: cold, in a new process, and a second time in that
+    process."""
     known = [prompt(seed, PROMPT_TOKENS) for seed in range(PROMPTS)]
     unknown = [prompt(100 + seed, PROMPT_TOKENS) for seed in range(PROMPTS)]
     first = Engine(model, folder / f"{name}-1.log", kv, **OPTIONS).started()
     computed = [first.generate(one)["tokens"] for one in known]
-    time.sleep(5)  # what is saved beside the engine
+    time.sleep(5)  # time to finish the saves
     first.kill()
     second = Engine(model, folder / f"{name}-2.log", kv, **OPTIONS).started()
-    second.generate(prompt(99, 200))  # what an engine does once
+    second.generate(prompt(99, 200))  # warms the engine up
     times: dict[str, list[float]] = {"cold": [], "new": [], "warm": []}
     for one, other, tokens in zip(known, unknown, computed, strict=True):
         for kind, asked in (("cold", other), ("new", one), ("warm", one)):
@@ -103,7 +105,7 @@ def first_token(model: Path, folder: Path, name: str, kv: dict[str, Any]) -> dic
 
 
 def lmcache(folder: Path, stack: ExitStack) -> dict[str, Any]:
-    """Starts LMCache's own server; its connector's configuration."""
+    """Starts LMCache's own server and returns its connector's configuration."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -131,7 +133,7 @@ def lmcache(folder: Path, stack: ExitStack) -> dict[str, Any]:
 
 def throughput(model: Path, folder: Path, kv: dict[str, Any]) -> None:
     starts = [throughput_of_a_start(model, folder, kv, f"start-{number}") for number in range(THROUGHPUT_STARTS)]
-    # Other work on the machine changes the pace from one second to the next, the processor time much less.
+    # Other load on the machine changes the speed by the second, but the processor time much less.
     for kind, what in (
         ("wall", "throughput without a hit, of vLLM's without a connector"),
         ("cpu", "the same by processor time"),
@@ -144,14 +146,14 @@ def throughput(model: Path, folder: Path, kv: dict[str, Any]) -> None:
 
 
 def throughput_of_a_start(model: Path, folder: Path, kv: dict[str, Any], name: str) -> dict[str, list[list[float]]]:
-    """Seconds and processor seconds of each round: without a connector, and with it."""
+    """Returns seconds and processor seconds of each round, without a connector and with it."""
     engines = [
         Engine(model, folder / f"{name}-plain.log", environment=HUGE_PAGES, **OPTIONS).started(),
         Engine(model, folder / f"{name}-cairn.log", kv, environment=HUGE_PAGES, **OPTIONS).started(),
     ]
     wall: list[list[float]] = [[], []]
     cpu: list[list[float]] = [[], []]
-    for number in range(-1, THROUGHPUT_ROUNDS):  # the first does what an engine does once
+    for number in range(-1, THROUGHPUT_ROUNDS):  # the first one warms the engine up
         prompts = [prompt(new_seed(), THROUGHPUT_TOKENS) for _ in range(THROUGHPUT_AT_ONCE)]
         for which in (0, 1) if number % 2 else (1, 0):
             before = cpu_seconds(engines[which])
@@ -169,15 +171,15 @@ def ratio_of(times: Sequence[Sequence[float]]) -> float:
 
 
 def tokens_a_second(times: Sequence[Sequence[float]]) -> list[float]:
-    """Without a connector, and with it."""
+    """Returns tokens per second, without a connector and with it."""
     return [THROUGHPUT_AT_ONCE * (THROUGHPUT_TOKENS + 16) / statistics.median(one) for one in times]
 
 
 def cpu_seconds(engine: Engine) -> float:
-    """Of all its processes, which are one session."""
+    """The processor time of all the engine's processes, which form one session."""
     ticks = 0
     for process in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+        with contextlib.suppress(OSError):  # the process has ended in the meantime
             fields = process.read_text().rsplit(")", 1)[1].split()
             if int(fields[3]) == engine.child.pid:
                 ticks += int(fields[11]) + int(fields[12])
