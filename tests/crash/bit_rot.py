@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Damages every file of a data directory, round after round, with kills between: random bits flipped, files
-cut off. No block may ever come with wrong bytes, every cache is there with its own configuration, and the
-damage of what a start reads is named in the log and counted.
+"""Damages every file of a data directory, round after round, and kills the server in between: flips random bits,
+truncates files. No block may ever have wrong bytes, every cache keeps its configuration, and damage in files that
+a start reads is logged and counted.
 
 usage: bit_rot.py CAIRN_SERVER [--rounds N] [--seed N]
 """
@@ -29,12 +29,12 @@ CACHES = {
                        "disk": {"num_blocks": 40, "path": "elsewhere/deep.slots"}}},
     "disk": {"tiers": {"disk": {"num_blocks": 96}}, "offload": "never"},
 }
-BLOCKS = 24  # of each cache
+BLOCKS = 24  # blocks in each cache
 PAGE = damage.PAGE
 
 
 def part_of(path):
-    """What cairn_disk_damage_total calls it; None where a start does not read it."""
+    """The file's part in cairn_disk_damage_total; None if a start does not read it."""
     if path.suffix == ".json":
         return "description"
     if "~index" in path.name or "~log." in path.name:
@@ -45,7 +45,7 @@ def part_of(path):
 
 
 def used_bytes(path):
-    """Up to the last byte that is not zero: behind it a reserved log holds nothing."""
+    """The length up to the last byte that is not zero: a reserved log is empty after that."""
     return len(path.read_bytes().rstrip(b"\0"))
 
 
@@ -55,7 +55,7 @@ class Site:
         self.configs = {}
         self.failures = []
         self.server = None
-        self.expected, self.made_anew = set(), set()  # of (part, cache), of caches
+        self.expected, self.made_anew = set(), set()  # sets of (part, cache), and of caches
 
     def start(self):
         (self.folder / "config.json").write_text(json.dumps({"caches": []}))
@@ -110,7 +110,7 @@ class Site:
             for number in range(BLOCKS):
                 path = f"/v1/caches/{cache}/keys/{number:08x}"
                 status, data = self.line.call("GET", path)
-                if status >= 500:  # the copy that could not be read has been dropped
+                if status >= 500:  # the server has dropped the unreadable copy
                     status, data = self.line.call("GET", path)
                 self.tally.add({200: "blocks intact", 404: "blocks lost"}.get(status, "other answers"))
                 if status == 200 and data != block_of(cache, f"{number:08x}", 1):
@@ -118,7 +118,7 @@ class Site:
                     self.failures.append(f"WRONG BYTES under {number:08x} of {cache}")
 
     def restore_snapshots(self):
-        """A damaged one may fail, by name; what it gives back has the right bytes."""
+        """Restoring a damaged snapshot may fail with the right code, but never gives wrong bytes."""
         for cache in CACHES:
             status, answer = self.line.call("POST", f"/v1/caches/{cache}/snapshots/kept/restore", {})
             if status == 202:
@@ -135,18 +135,19 @@ class Site:
         return sorted(path for path in data.rglob("*") if path.is_file() and path.stat().st_size > 0)
 
     def flip(self, path):
-        """One to three bits, where it counts: what is behind a log's records is nobody's."""
+        """Flips one to three bits in the used part of a file: what follows a log's records is unused."""
         part = part_of(path)
         if part == "slot_file" and self.chance.random() < 0.5:
-            # One of the two pages of its label: what it says begins each.
+            # One of the two pages of the label, near its beginning, where the content is.
             page = self.chance.choice([0, PAGE])
             places = range(page, page + 360)
             self.expected.add((part, self.cache))
         elif part == "slot_file":
-            # Its slots: headers and blocks, which a start does not read.
+            # The slots, that is headers and blocks, which a start does not read.
             places = range(damage.LABEL_BYTES, max(used_bytes(path), damage.LABEL_BYTES + 1))
         else:
-            # Of a log's head how it ends and when it was begun has no checksum: a flip there has the headers read.
+            # In a log's head, the end mark and the start time have no checksum: after a flip there the server
+            # reads the headers.
             places = [at for at in range(max(used_bytes(path), 1)) if part != "index" or not 64 <= at < 80]
             if part:
                 self.expected.add((part, self.cache))
@@ -157,7 +158,8 @@ class Site:
     def cut(self, path):
         part = part_of(path)
         size = path.stat().st_size
-        # What is left of a reserved log may be all that was in it: it is too short all the same.
+        # A truncated reserved log may still contain all its records, but it counts as damaged because it is too
+        # short.
         left = self.chance.choice([0, self.chance.randrange(size), self.chance.randrange(min(size, 64))])
         os.truncate(path, left)
         if part:
@@ -167,16 +169,17 @@ class Site:
         self.tally.add(f"cut: {part or 'snapshot'}")
 
     def damage_round(self, number):
-        """One cache's file of each kind in turn, so that its other copies are whole; at times many at once."""
+        """Damages one file of each kind in turn, each of a different cache, so that the other copies are intact;
+        sometimes many at once."""
         self.expected, self.made_anew = set(), set()
         for self.cache in CACHES:
             cache = self.cache
             stem = "deep.slots" if cache == "deep" else cache
-            # The folder of all slot files is called disk, as one of the caches is.
+            # The folder of all slot files is named disk, like one of the caches.
             mine = [path for path in self.files()
                     if path.name == f"{cache}.json" or path.name.split("~")[0] == stem or
                     path.parts[-3:-1] == ("snapshots", cache)]
-            # A description and the label that makes up for it are two copies: one of them is damaged.
+            # A description and its label are two copies of the same: damage only one of them.
             kinds = {}
             for path in mine:
                 kinds.setdefault(part_of(path), []).append(path)
@@ -191,7 +194,7 @@ class Site:
         self.damage_round(number)
         self.start()
         log = self.server.text()
-        # The index of a slot file that is made anew is not read.
+        # The index of a recreated slot file is not read.
         told = {(part, cache) for part, cache in self.expected if part != "index" or cache not in self.made_anew}
         for part in {part for part, _ in told}:
             counted = self.counted(part)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Kills a server with a disk tier again and again while clients write, at random moments and at the places
-where it would be worst, starts it again, and compares every block that was acknowledged: intact or absent,
-never wrong, never another's, and none lost that was promised. The same with damaged sectors, a damaged
-index, a power cut, a disk that fails calls and one that is full.
+"""Kills a server with a disk tier repeatedly while clients write, at random moments and at the worst places,
+starts it again, and compares every acknowledged block: it is intact or absent, never wrong and never another's,
+and no promised block is lost. Also with damaged sectors, a damaged index, a power cut, a disk that fails calls,
+and a full disk.
 
 usage: crash.py CAIRN_SERVER [--kills N] [--seed N] [--faults LIBRARY]
 """
@@ -28,8 +28,8 @@ from storm import Gone, Line, Storm, verify  # noqa: E402
 from support import Folder, Server, eventually  # noqa: E402
 
 WRITERS = 4
-# One in which nothing is ever evicted, so that whatever was promised must be there; one in which everything
-# moves through small tiers.
+# One cache in which nothing is evicted, so that every promised block must exist; and one in which everything moves
+# through small tiers.
 CACHES = {
     "keeps": {"tiers": {"pinned": {"num_blocks": 256}, "disk": {"num_blocks": 512}}},
     "tight": {"tiers": {"device": {"num_blocks": 8, "layout": "layer_separate"}, "pinned": {"num_blocks": 16},
@@ -41,12 +41,12 @@ PLACES = ["commit.header_written", "commit.noted", "move.written", "erase.noted"
 
 
 class Watch(threading.Thread):
-    """Looks when each log of an index appears: a checkpoint begins with one."""
+    """Notes when each log of an index appears: a checkpoint begins with a new log."""
 
     def __init__(self, slots):
         super().__init__(daemon=True)
         self.slots = slots
-        self.absent_at = {}  # of the highest number that was not there yet, when it was looked for last
+        self.absent_at = {}  # by log number: when the log was last seen missing
         self.ended = threading.Event()
         self.start()
 
@@ -57,14 +57,14 @@ class Watch(threading.Thread):
             self.absent_at[max(numbers, default=0) + 1] = now
 
     def checkpoint_at(self):
-        """What was told before this moment is in the last finished checkpoint."""
+        """The last finished checkpoint contains everything acknowledged before this moment."""
         self.ended.set()
         self.join()
         return self.absent_at.get(damage.checkpoint_number(self.slots), 0.0)
 
 
 class Site:
-    """A data folder, and the servers that run over it one after another."""
+    """A data folder, and the servers that run on it one after another."""
 
     def __init__(self, program, folder, seed, tally):
         self.program, self.folder, self.tally = program, folder, tally
@@ -100,7 +100,7 @@ class Site:
         self.tally.add(name)
 
     def stop(self):
-        """Whatever still runs; a round may have ended anywhere, and one of another site never began here."""
+        """Ends whatever still runs. A round may have ended anywhere, and one of another site never began here."""
         if self.server and self.server.child.poll() is None:
             self.server.stop(signal.SIGKILL)
 
@@ -108,7 +108,7 @@ class Site:
         self.make_caches()
         storm = Storm(self.server.address, self.groups, self.random.random(), self.tally, lossy)
         if crash_at:
-            # It may not come to that place so often: not for ever.
+            # The server may not reach that place so often, so do not wait without limit.
             deadline = time.monotonic() + 3
             while self.server.child.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.005)
@@ -119,7 +119,7 @@ class Site:
         self.failures += storm.join()
 
     def compare(self, rules):
-        for cache in CACHES:  # a cache that is not there would look like blocks that are lost
+        for cache in CACHES:  # a missing cache would look like lost blocks
             status, answer = self.server.call("GET", f"/v1/caches/{cache}")
             assert status == 200, f"{cache}: {answer}\n{self.server.text()[-2000:]}"
         self.failures += verify(self.server.address, self.keys, rules, self.tally)
@@ -164,7 +164,7 @@ class Site:
             self.tally.add("rounds with a failing disk")
 
     def damaged_blocks(self):
-        """Exactly what was damaged is a miss, and is counted."""
+        """Exactly the damaged blocks are misses, and they are counted."""
         self.start()
         self.storm_until_killed()
         self.start()
@@ -183,7 +183,7 @@ class Site:
         damaged = {(cache, key) for cache, key, _ in victims}
         rules = Rules(damaged=damaged)
         present = [key for key in self.keys if (key.cache, key.name) in {(c, k) for c, k, _ in there}]
-        for key in present:  # of both caches: nothing runs that could evict
+        for key in present:  # in both caches, because nothing runs that could evict
             key.keeps = True
         self.failures += verify(self.server.address, present, rules, self.tally)
         for key in present:
@@ -195,7 +195,7 @@ class Site:
         self.kill()
 
     def damaged_index(self):
-        """The slots' headers tell what the index does not."""
+        """The slots' headers have the information that the index lost."""
         self.start()
         self.storm_until_killed()
         what = [damage.damage_index(slots, self.random) for slots in self.slot_files]
@@ -208,7 +208,7 @@ class Site:
         self.kill()
 
     def full_disk(self):
-        """A disk without room is named and counted; nothing is lost, and once there is room all goes on."""
+        """A full disk is reported and counted. No block is lost, and once there is room everything works again."""
         disk = self.folder / "full" / "data" / "disk"
         disk.mkdir(parents=True, exist_ok=True)
         mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", disk], capture_output=True)
@@ -236,7 +236,7 @@ class Site:
         status, answer = self.server.call("PUT", "/v1/caches/more", {"layout": SHAPE, **CACHES["keeps"]})
         assert (status, answer["code"]) == (507, "no_capacity"), answer
         self.storm_until_killed(seconds=(0.4, 0.6))
-        self.start()  # it serves what it can
+        self.start()  # the server serves what it can
         assert self.server.call("GET", "/healthz")[0] == 200
         self.kill()
         ballast.unlink()
@@ -252,10 +252,10 @@ def line_of(server, series):
 
 
 def rounds(faults, chance):
-    """What is done, for ever: everything once, then as many kills anywhere, and again."""
+    """Yields rounds without end: every kind once, then as many kills at random moments, and again."""
 
     def at(place):
-        # A start over many logs may make a checkpoint of each cache at once, before there are clients.
+        # A start with many logs may make a checkpoint of each cache at once, before there are clients.
         first, last = (len(CACHES) + 1, len(CACHES) + 3) if place.startswith("checkpoint") else (1, 40)
         return f"{place}:{chance.randint(first, last)}"
 
@@ -302,7 +302,7 @@ def main():
                 failures = [f"in round {name}{arguments}:", log] + site.failures
                 break
             if options.only and tally["kills"] == before:
-                break  # that cannot be done here, and would be left out for ever
+                break  # this round is impossible here; repeating it would never end
         site.stop()
     width = max(map(len, tally.counts), default=0)
     for name, count in sorted(tally.counts.items()):

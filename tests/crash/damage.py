@@ -1,4 +1,4 @@
-"""What a crash, a power cut or a bad disk does to the files of a disk tier while no server has them."""
+"""Does to a disk tier's files what a crash, a power cut or a bad disk does, while no server uses them."""
 
 import os
 import struct
@@ -7,10 +7,10 @@ from ledger import BLOCK_BYTES
 
 PAGE = 4096
 SECTOR = 512
-LABEL_BYTES = 2 * PAGE  # in front of the slots of a file
-SLOT_BYTES = PAGE + -(-BLOCK_BYTES // PAGE) * PAGE  # a header, a block in whole pages
+LABEL_BYTES = 2 * PAGE  # before the slots of a file
+SLOT_BYTES = PAGE + -(-BLOCK_BYTES // PAGE) * PAGE  # a header, and a block rounded up to pages
 FLUSHED = 0x80000000
-LOG_BOOT = 72  # in a log: of which start of the machine it is
+LOG_BOOT = 72  # offset in a log: the machine's boot that it belongs to
 
 
 def slot_file(folder, cache):
@@ -28,7 +28,7 @@ def logs_of(slots):
 
 
 def checkpoint_number(slots):
-    """The first log that counts beside the last finished checkpoint; 0 where there is none."""
+    """The first log that counts besides the last finished checkpoint; 0 if there is none."""
     try:
         with open(index_of(slots), "rb") as index:
             return struct.unpack_from("<Q", index.read(80), 48)[0]
@@ -45,8 +45,8 @@ def flip_bit(path, offset, random):
 
 
 def damage_block(slots, slot, random):
-    """One of: a flipped bit, a sector of zeros (never written), a sector of another place (misdirected). The
-    bytes are others afterwards."""
+    """Flips a bit, zeroes a sector (never written), or copies a sector from another place (misdirected write). The
+    bytes always change."""
     begin = LABEL_BYTES + slot * SLOT_BYTES + PAGE
     with open(slots, "r+b") as file:
         sector = begin + random.randrange(BLOCK_BYTES // SECTOR) * SECTOR
@@ -54,7 +54,7 @@ def damage_block(slots, slot, random):
         if kind == "flipped":
             flip_bit(slots, random.randrange(begin, begin + BLOCK_BYTES), random)
         else:
-            file.seek(begin - PAGE)  # its own header
+            file.seek(begin - PAGE)  # the block's own header
             other = bytes(SECTOR) if kind == "zeros" else file.read(SECTOR)
             file.seek(sector)
             file.write(other)
@@ -62,7 +62,7 @@ def damage_block(slots, slot, random):
 
 
 def damage_index(slots, random):
-    """Of a cache's index: a checkpoint or log that is gone, cut off or has a flipped bit. What was done."""
+    """Deletes a checkpoint or log of a cache's index, truncates it or flips a bit in it. Returns what was done."""
     logs = logs_of(slots)
     victims = [path for path in (index_of(slots), *logs.values()) if path.exists()]
     victim = random.choice(victims)
@@ -72,14 +72,14 @@ def damage_index(slots, random):
     elif kind == "cut":
         os.truncate(victim, random.randrange(victim.stat().st_size))
     else:
-        # Where it counts: what lies behind a log's last record is not read.
+        # In the used part: what follows a log's last record is not read.
         used = len(victim.read_bytes().rstrip(b"\0"))
         flip_bit(victim, random.randrange(max(used, 1)), random)
     return f"{victim.name} {kind}"
 
 
 def undo_records(path):
-    """(file, offset, bytes that were there), or (file, None, None) for a flush, in the order of the calls."""
+    """The calls in their order: (file, offset, previous bytes) for a write, (file, None, None) for a flush."""
     with open(path, "rb") as undo:
         while True:
             head = undo.read(16)
@@ -92,14 +92,14 @@ def undo_records(path):
                 continue
             data = undo.read(size)
             if len(data) < size:
-                return  # killed before the write
+                return  # the server was killed before the write
             yield name, offset, data
 
 
 def cut_power(undo, slot_files, random):
-    """Every page that was written since the last flush of its file is as it is now, or as it was before any
-    of its last writes. Of a log that no one flushed each page may have come to the disk or not."""
-    before = {}  # (file, page's offset): what was there before each write since the flush
+    """Each page written since the last flush of its file keeps its content or goes back to that before any of its
+    last writes. If nobody flushed a log, each of its pages may or may not have reached the disk."""
+    before = {}  # (file, offset of a page): its content before each write since the flush
     for name, offset, data in undo_records(undo):
         if offset is None:
             before = {at: kept for at, kept in before.items() if at[0] != name}
@@ -117,10 +117,10 @@ def cut_power(undo, slot_files, random):
         lost += 1
     for slots in slot_files:
         for path in logs_of(slots).values():
-            chance = random.choice([0, 0.2, 1])  # of a page to be lost
+            chance = random.choice([0, 0.2, 1])  # the probability that a page is lost
             with open(path, "r+b") as log:
                 used = len(log.read().rstrip(b"\0"))
-                if used:  # it was begun before the machine was started again
+                if used:  # the log was begun before the machine was restarted
                     log.seek(LOG_BOOT)
                     log.write(random.randbytes(8))
                 for offset in range(0, used, PAGE):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A limit on open files (RLIMIT_NOFILE) is told by name: to connections, to a cache that has no file left, in the
-log where none can be accepted. Once files are closed again, everything is as before.
+"""A limit on open files (RLIMIT_NOFILE) is reported with its name: to connections, to a cache that gets no file,
+and in the log if no connection can be accepted. Once files are closed again, everything works as before.
 
 usage: descriptor_limit.py CAIRN_SERVER
 """
@@ -16,12 +16,12 @@ from ledger import BLOCK_BYTES, SHAPE  # noqa: E402
 from support import Folder, Server, eventually  # noqa: E402
 
 FILES = 96
-CONNECTIONS = FILES // 2  # with so few files half of them are left for caches
+CONNECTIONS = FILES // 2  # with so few files, half of them are reserved for caches
 CACHE = {"layout": SHAPE, "tiers": {"pinned": {"num_blocks": 4}, "disk": {"num_blocks": 16}}}
 
 
 def limited(program, folder):
-    """The hard limit too, as the server raises the soft one."""
+    """Sets the hard limit too, because the server raises the soft one."""
     script = folder / "limited"
     script.write_text(f'#!/bin/sh\nulimit -n {FILES}\nexec "{pathlib.Path(program).resolve()}" "$@"\n')
     script.chmod(0o755)
@@ -29,7 +29,7 @@ def limited(program, folder):
 
 
 class Line:
-    """A connection that is kept; None for an answer where the server has closed it."""
+    """A persistent connection. An answer is None if the server has closed it."""
 
     def __init__(self, address):
         self.connection = http.client.HTTPConnection(address, timeout=20)
@@ -49,7 +49,7 @@ class Line:
 
 
 def make_caches(server):
-    """Until there is no file for one: (how many there are, the refusal)."""
+    """Makes caches until no file is left for one. Returns how many there are, and the refusal."""
     for number in range(FILES):
         status, answer = server.call("PUT", f"/v1/caches/c{number}", CACHE)
         if status != 201:
@@ -69,7 +69,7 @@ def open_files(server):
 
 
 def idle_files(server):
-    """Without that of a connection that is being closed."""
+    """Without the file of a connection that is being closed."""
     eventually(lambda: connections(server) == 1, "the connections to be closed")
     time.sleep(0.1)
     return open_files(server)
@@ -84,10 +84,10 @@ def main():
     with Folder() as folder:
         server = Server(limited(sys.argv[1], folder), folder, "--runtime", "host", "--threads", "1")
         server.call("PUT", "/v1/caches/c0", CACHE)
-        use_and_drop(server, 0)  # what blocks pass through stays
+        use_and_drop(server, 0)  # creates the buffers for blocks, which stay
         fresh = idle_files(server)
 
-        # Of more connections than there may be those that are idle give way, or the others are told so.
+        # Beyond the allowed number, idle connections make room, or new ones are refused.
         lines = [Line(server.address) for _ in range(CONNECTIONS + 10)]
         answers = [line.ask() for line in lines]
         assert answers.count(200) >= CONNECTIONS and set(answers) <= {200, 503, None}, answers
@@ -95,7 +95,7 @@ def main():
             line.close()
         eventually(lambda: connections(server) == 1, "the connections to be closed")
 
-        # So are caches, and what was begun of the one that is refused is cleared away.
+        # Caches too; the files of a refused cache are removed.
         made, status, answer = make_caches(server)
         assert made > 3 and answer["code"] in ("no_capacity", "io_error"), (made, status, answer)
         assert "open files" in answer["detail"], answer
@@ -104,7 +104,7 @@ def main():
         assert (again[0], again[1]["code"]) == (status, answer["code"]), again
         eventually(lambda: open_files(server) == before, "the files of the cache that was refused to be closed")
 
-        # No file for a connection: it waits in the kernel until there is one.
+        # Without a file for it, a connection waits in the kernel until there is one.
         lines = [Line(server.address) for _ in range(FILES - before + 5)]
         eventually(lambda: "cannot accept a connection" in server.text(), "the log to say so")
         for line in lines[:-1]:

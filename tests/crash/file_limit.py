@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A limit on the size of files (RLIMIT_FSIZE) is an error of what meets it, by name, and no server's end.
+"""A limit on file sizes (RLIMIT_FSIZE) is an error, with its name, of the operation that reaches it, and does not
+end the server.
 
 usage: file_limit.py CAIRN_SERVER
 """
@@ -50,7 +51,7 @@ def main():
         answers = [put(line, number) for number in range(BLOCKS)]
         kept = {number for number, (status, _) in enumerate(answers) if status == 201}
         refused = [answer for answer in answers if answer[0] != 201]
-        # Slots are taken from the first on: those below the limit take their blocks.
+        # Slots are used in order: those below the limit store their blocks.
         assert 100 < len(kept) < BLOCKS and refused, len(kept)
         for status, answer in refused:
             assert (status, answer["code"]) == (507, "no_capacity"), answer

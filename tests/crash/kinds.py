@@ -1,7 +1,8 @@
-"""The kinds of requests that no_memory.py sends: every route, in every form of its body and answer.
+"""The kinds of requests that no_memory.py sends: every route, with every form of its body and answer.
 
-A kind is called with the site before each request. It makes what the request needs and gives back how to send
-it and how to clear away after it, whatever was answered (None: the connection was closed)."""
+A kind is called with the site before each request. It creates what the request needs and returns how to send it,
+and how to clean up after it whatever the answer was (None: the connection was closed).
+"""
 
 import http.client
 import json
@@ -56,14 +57,14 @@ def batch(first, count, tier):
 
 
 def end_lease(site, answer):
-    """What a client would do with what it was told."""
+    """Ends the lease of an answer, as a client would."""
     lease = answer[1].get("lease") if answer and isinstance(answer[1], dict) else None
     if lease:
         site.call("DELETE", f"/v1/leases/{lease}")
 
 
 def plain(method, path, body=None, undo=end_lease, make=None, **options):
-    """The same request each time; `make` makes what it works on."""
+    """The same request each time; `make` creates what it needs."""
     def kind(site):
         if make:
             make(site)
@@ -76,7 +77,7 @@ def in_msgpack(method, path, body, **options):
 
 
 def with_lease(request, count=1, tier="pinned"):
-    """Of slots that it holds: `request` makes (method, path, body, headers) of what allocate answered."""
+    """A request about leased slots: `request` makes (method, path, body, headers) from allocate's answer."""
     def kind(site):
         status, held = site.call("POST", CACHE + "/allocate", {"count": count, "tier": tier, "lease_ms": 60000})
         assert status == 200, held
@@ -96,7 +97,7 @@ def commit_body(held):
 
 
 def with_transfer(method, rest="", wait_ms=0):
-    """Of a movement that was asked for just now."""
+    """A request about a movement that has just been started."""
     def kind(site):
         asked = site.call("POST", CACHE + "/transfers", {"keys": keys(1, 2), "to": "disk", "wait_ms": wait_ms})
         assert asked[0] in (200, 202), asked
@@ -123,7 +124,7 @@ def make_snapshot(site):
 
 
 def drop_snapshot(site, answer):
-    """One that is under way has no file yet."""
+    """Waits until the snapshot is made, because before that it has no file."""
     eventually(lambda: site.call("GET", "/v1/system")[1]["transfers"] == {"queued": 0, "running": 0}, "its end")
     site.call("DELETE", CACHE + "/snapshots/one")
 
@@ -137,7 +138,8 @@ AGENT_SHAPE = {name: SHAPE[name] for name in ("num_layers", "outer_dim", "page_s
 
 
 def agent_body(site):
-    """In a file of the folder that the server imports from; a layer is 16 blocks, and begins at a page."""
+    """The memory is a file in the folder that the server imports from. A layer has 16 blocks and begins at a
+    page."""
     layer = 16 * BLOCK_BYTES // SHAPE["num_layers"]
     apart = (layer + 4095) // 4096 * 4096
     path = site.imports / "agent"
@@ -149,7 +151,7 @@ def agent_body(site):
 
 
 def with_agent(method, path, body=None, registered=True):
-    """Of an engine that has memory registered, or is to."""
+    """A request of an engine that has registered memory, or is registering it."""
     def kind(site):
         site.call("DELETE", AGENT)
         whole = agent_body(site)
@@ -166,7 +168,7 @@ PAIR = {"name": "pair", "world_size": 2, "device_id": 0}
 
 
 def form(site):
-    """A group of this server, rank 0, and the other."""
+    """Forms a group of this server, as rank 0, and the peer."""
     leave(site)
     status, answer = site.call("POST", "/v1/groups", {**PAIR, "rank": 0})
     assert status == 201, answer
@@ -176,7 +178,7 @@ def form(site):
 
 
 def in_group(operation, first, mine, peers_operation=None, peers=None):
-    """Both ranks do their part; that of the peer, whose memory never ends, is asked for first."""
+    """Both ranks run the operation. The peer, whose memory is not limited, is asked first."""
     def make(site):
         form(site)
         for number in range(1, 5):
@@ -189,7 +191,7 @@ def in_group(operation, first, mine, peers_operation=None, peers=None):
 
 
 def with_numbers():
-    """Both ranks bring numbers; the peer's are there first."""
+    """Both ranks contribute numbers, the peer first."""
     def make(site):
         form(site)
         status, answer = site.peer.call("POST", "/v1/groups/pair/all_reduce", {"values": [4, -5], "op": "sum"})
@@ -199,7 +201,7 @@ def with_numbers():
 
 
 def listen(site):
-    """Begins to listen to events, has one happen, and hears of it or is cut off."""
+    """Subscribes to events, causes one, and receives it or is disconnected."""
     def send():
         connection = site.call.open()
         try:
@@ -225,7 +227,7 @@ def listen(site):
     return send, lambda answer: None
 
 
-# Blocks 1 to 4 are in the pinned tier before each.
+# Before each kind, blocks 1 to 4 are in the pinned tier.
 KINDS = {
     "healthz": plain("GET", "/healthz"),
     "readyz": plain("GET", "/readyz"),

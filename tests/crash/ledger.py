@@ -1,10 +1,10 @@
-"""What a client was told of each key, and so what a server may say of it after any end of its life."""
+"""What the server has acknowledged for each key, and so what it may answer after any kind of end."""
 
 import hashlib
 import threading
 import time
 
-BLOCK_BYTES = 6144  # a page and a half: what lies behind a block in its slot is nobody's
+BLOCK_BYTES = 6144  # a page and a half, so that the rest of its slot is unused
 SHAPE = {"num_layers": 2, "outer_dim": 2, "page_size": 4, "inner_dim": 192, "dtype_width_bytes": 2}
 ABSENT = None
 
@@ -14,27 +14,27 @@ def block_of(cache, key, version):
 
 
 class Key:
-    """One key of one cache. A key that is stored again after it was erased gets other bytes, so that what
-    comes back from an earlier life is found out. Only one request changes it at a time."""
+    """One key of one cache. Each version has different bytes, so that bytes of an earlier version are noticed.
+    Only one request changes a key at a time."""
 
     def __init__(self, cache, number, keeps):
         self.cache = cache
         self.name = hashlib.sha256(f"{cache}.{number}".encode()).hexdigest()
-        self.keeps = keeps  # nothing is evicted there: what was promised may not be missing
-        self.version = 0  # the last one that was ever sent
-        self.may = {ABSENT}  # what may be found
-        self.begun_at = self.told_at = 0.0  # the last request that changed it; its answer
+        self.keeps = keeps  # nothing is evicted in this cache: promised blocks may not be missing
+        self.version = 0  # the last version ever sent
+        self.may = {ABSENT}  # the versions that may be found
+        self.begun_at = self.told_at = 0.0  # times of the last request that changed it, and of its answer
 
     def bytes(self, version):
         return block_of(self.cache, self.name, version)
 
     def begin(self, *outcomes):
-        """A request is sent that may make it one of these."""
+        """A request was sent that may change the key to one of these versions."""
         self.begun_at = time.monotonic()
         self.may = self.may | set(outcomes)
 
     def told(self, *outcomes):
-        """An answer came: it is one of these now."""
+        """An answer came: the key has one of these versions now."""
         self.may = set(outcomes)
         self.told_at = time.monotonic()
 
@@ -43,7 +43,7 @@ class Key:
         return self.version
 
     def version_of(self, data):
-        """Which of its bytes these are; an AssertionError where they are none."""
+        """The version that these bytes are. Raises AssertionError if they are none."""
         for version in range(self.version, 0, -1):
             if data == self.bytes(version):
                 return version
@@ -57,14 +57,15 @@ class Key:
 
 
 class Rules:
-    """How strictly what is found is compared with what was told."""
+    """How strictly found blocks are compared with the acknowledged ones."""
 
     def __init__(self, checkpoint_at=None, erased_may_be_back=False, damaged=(), lossy=False):
-        # After a power cut only what was told before the last finished checkpoint began is promised.
+        # After a power cut, only what was acknowledged before the start of the last finished checkpoint is
+        # promised.
         self.checkpoint_at = checkpoint_at
         self.erased_may_be_back = erased_may_be_back
-        self.damaged = set(damaged)  # (cache, key) whose bytes on disk are not what was written
-        self.lossy = lossy  # the disk failed calls: a copy that could not be read is gone
+        self.damaged = set(damaged)  # (cache, key) whose bytes on disk were damaged
+        self.lossy = lossy  # the disk failed some calls: an unreadable copy is gone
 
     def allowed(self, key):
         allowed = set(key.may)
@@ -73,13 +74,13 @@ class Rules:
             allowed.add(ABSENT)
         if recent or (self.erased_may_be_back and ABSENT in allowed):
             allowed |= set(range(1, key.version + 1))
-        elif self.erased_may_be_back:  # the last one that reached a slot counts, told of or not
+        elif self.erased_may_be_back:  # the last version that reached a slot counts, acknowledged or not
             allowed |= set(range(min(allowed), key.version + 1))
         return allowed
 
 
 class Tally:
-    """Counts of many threads."""
+    """Counts that many threads add to."""
 
     def __init__(self):
         self.lock = threading.Lock()

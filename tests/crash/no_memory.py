@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Memory runs out at the n-th allocation of a request, for each kind of request: the server goes on
-answering, and nothing is left behind: no lease, slot, movement, group, connection, open file, thread or memory.
+"""Memory runs out at the n-th allocation of a request, for each kind of request. The server must keep answering
+and leave nothing behind: no lease, slot, movement, group, connection, open file, thread or memory.
 
 usage: no_memory.py CAIRN_SERVER FAULTS_LIBRARY [--tries N] [--seed N] [--only KIND] [--pieces N]
 """
@@ -24,17 +24,17 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "ops"))
 from kinds import BODY, CACHE, KINDS, TOKEN, data, key  # noqa: E402
 from support import PATIENCE_S, Folder, Server, eventually  # noqa: E402
 
-ALL = -1000  # nothing fails
-NEVER = 1 << 40  # allocations from now
-ANSWER_S = 10  # after which an answer is lost
-WARM_UP = 3  # requests of a kind after which its buffers are as large as it needs
-MEASURED = 8  # requests of a kind, to see what each leaves that is meant to stay: the end of a transfer, a name
-# Beyond that: what a table grows by now and then, of a kind and of each request.
+ALL = -1000  # no allocation fails
+NEVER = 1 << 40  # in allocations from now
+ANSWER_S = 10  # an answer that takes longer counts as lost
+WARM_UP = 3  # requests of a kind until its buffers have their final size
+MEASURED = 8  # requests of a kind to measure what each legitimately leaves: a transfer's end state, a name
+# Tolerance for tables that grow now and then: for a kind, and for each request.
 SLACK_BYTES, SLACK_A_REQUEST_BYTES = 8 << 10, 64
 
 
 class Memory:
-    """How many allocations of the server's succeed."""
+    """Controls how many of the server's allocations succeed."""
 
     def __init__(self, path):
         path.write_bytes(struct.pack("<qqqq", ALL, 0, 0, 0))
@@ -46,7 +46,7 @@ class Memory:
         self.shared[0:8] = struct.pack("<q", count)
 
     def stop_failing(self):
-        """How many were still to succeed."""
+        """Returns how many more allocations would have succeeded."""
         left = self.of(0)
         self.shared[0:8] = struct.pack("<q", ALL)
         return left
@@ -78,7 +78,8 @@ class Caller:
         return http.client.HTTPConnection(self.server.address, timeout=ANSWER_S)
 
     def __call__(self, method, path, body=None, over_unix=False, **headers):
-        """(status, body), or None where the connection was closed without an answer. A dict goes as JSON."""
+        """Returns (status, body), or None if the server closed the connection without an answer. A dict is sent as
+        JSON."""
         headers = {"Authorization": f"Bearer {TOKEN}", **{name.replace("_", "-"): headers[name] for name in headers}}
         if isinstance(body, dict):
             body = json.dumps(body)
@@ -114,14 +115,14 @@ class Site:
             assert answer[0] in (200, 201), answer
 
     def ready(self):
-        """The server says so itself when it is short of memory, until it is no more."""
+        """Waits until the server serves: it refuses requests while it is short of memory."""
         deadline = time.monotonic() + PATIENCE_S
         while (self.call("GET", CACHE) or (0,))[0] != 200:
             assert time.monotonic() < deadline, f"it takes on no work any more:\n{self.server.text()[-3000:]}"
             time.sleep(0.005)
 
     def attempt(self, kind, fail_after):
-        """One request. (allocations it made where none failed, whether one did)"""
+        """Sends one request. Returns (allocations it made if none failed, whether one failed)."""
         self.prepare()
         send, undo = kind(self)
         before = self.memory.failed()
@@ -138,7 +139,7 @@ class Site:
         return fail_after - left, self.memory.failed() > before
 
     def state(self):
-        """All that a request might leave behind."""
+        """Everything that a request might leave behind."""
         cache = self.call("GET", CACHE)[1]
         metrics = self.call("GET", "/metrics")[1].decode().splitlines()
         told = {row.rsplit(" ", 1)[0]: float(row.rsplit(" ", 1)[1]) for row in metrics if not row.startswith("#")}
@@ -156,16 +157,16 @@ class Site:
         }
 
     def held(self):
-        """The server's memory with nothing in the cache."""
+        """The server's memory with an empty cache."""
         assert self.call("POST", CACHE + "/clear", {})[0] == 200
         before = None
-        while before != (now := self.memory.held_bytes()):  # until connections and movements have ended
+        while before != (now := self.memory.held_bytes()):  # waits until connections and movements have ended
             before = now
             time.sleep(0.02)
         return now
 
     def check_routes(self):
-        """Each route was asked for."""
+        """Checks that every route was requested."""
         paths = self.call("GET", "/openapi.json")[1]["paths"]
         there = {(method.upper(), path) for path, methods in paths.items() for method in methods
                  if method in ("get", "head", "put", "post", "delete", "patch")}
@@ -184,7 +185,7 @@ class Site:
         eventually(lambda: self.state()["connections"] == 1, "those of the warm-up to be closed")
         live, before = self.held(), self.state()
         each = max(0, live - unharmed) / MEASURED
-        # Threads of the server's own allocate too: a little more than the request.
+        # The server's other threads allocate too: allow a little more than the request needs.
         places = range(made + 4)
         if tries and tries < len(places):
             places = sorted(chance.sample(places, tries))
@@ -205,7 +206,7 @@ class Site:
 
 
 def start_peer(program, folder):
-    """The other rank of groups; its memory never ends."""
+    """The other rank of groups; its memory is not limited."""
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps({"caches": []}))
     peer = Server(program, folder, "--runtime", "host", "--threads", "1", "--config", folder / "config.json")

@@ -11,11 +11,11 @@ from support import PATIENCE_S
 
 
 class Gone(Exception):
-    """The server does not answer any more."""
+    """The server no longer answers."""
 
 
 class Line:
-    """A connection that is kept."""
+    """A persistent connection."""
 
     def __init__(self, address):
         host, port = address.split(":")
@@ -38,12 +38,12 @@ class Line:
         return answer.status, data
 
 
-# What a server may refuse for the moment: no room, a leased block, a fault of the disk that it named.
+# Temporary refusals: no room, a leased block, a disk fault with its code.
 REFUSALS = (404, 409, 410, 429, 500, 503, 507)
 
 
 class Writer(threading.Thread):
-    """Changes keys that are its own, one request at a time."""
+    """Changes only its own keys, one request at a time."""
 
     def __init__(self, address, keys, seed, tally, lossy):
         super().__init__(daemon=True)
@@ -86,7 +86,7 @@ class Writer(threading.Thread):
         if status != 201:
             key.told(ABSENT)
             return self.refused(status, data)
-        # What is in memory only goes with the process.
+        # A block that is only in memory ends with the process.
         key.told(*((version,) if tier == "disk" else (version, ABSENT)))
 
     def write_many(self, key):
@@ -104,7 +104,7 @@ class Writer(threading.Thread):
             self.refused(status, data)
 
     def commit(self, key):
-        """As a frontend does: a slot, its bytes, its key."""
+        """Like a frontend: allocates a slot, writes its bytes, commits its key."""
         if not self.absent(key):
             return
         status, held = self.line.call("POST", self.path(key, "/allocate"), {"count": 1, "tier": "disk", "lease_ms": 60000})
@@ -123,7 +123,7 @@ class Writer(threading.Thread):
         self.line.call("DELETE", f"/v1/leases/{held['lease']}")
 
     def move(self, key):
-        """Into memory, then down to disk: promised once the transfer is done."""
+        """Stores in memory, then moves to disk: promised once the transfer is done."""
         self.put(key, "pinned")
         status, data = self.line.call("POST", self.path(key, "/transfers"),
                                       {"keys": [key.name], "to": "disk", "wait_ms": 60000,
@@ -159,13 +159,13 @@ class Writer(threading.Thread):
             assert version in key.may, f"an earlier life of {key.name} of {key.cache}: {version}, not {key.may}"
         elif status == 404:
             assert self.lossy or not key.promised(), f"lost while the server lives: {key.name} of {key.cache}"
-            key.told(ABSENT)  # evicted
+            key.told(ABSENT)  # the block was evicted
         else:
             self.refused(status, data)
 
 
 class Storm:
-    """All writers, until the server is gone or they are told to stop."""
+    """All writers, until the server is gone or they are stopped."""
 
     def __init__(self, address, groups, seed, tally, lossy=False):
         self.writers = [Writer(address, keys, f"{seed}.{number}", tally, lossy) for number, keys in enumerate(groups)]
@@ -173,7 +173,7 @@ class Storm:
             writer.start()
 
     def join(self):
-        """The failures; a writer that never ended is one."""
+        """Returns the failures. A writer that does not end is one."""
         for writer in self.writers:
             writer.stopping.set()
         for writer in self.writers:
@@ -182,13 +182,13 @@ class Storm:
 
 
 def verify(address, keys, rules, tally):
-    """Reads every key, and settles the ledger on what is there. The failures."""
+    """Reads every key, sets the ledger to what exists, and returns the failures."""
     line, failures = Line(address), []
     for key in keys:
         path = f"/v1/caches/{key.cache}/keys/{key.name}"
         status, data = line.call("GET", path)
         if status >= 500 and (rules.lossy or (key.cache, key.name) in rules.damaged):
-            status, data = line.call("GET", path)  # the copy that could not be read has been dropped
+            status, data = line.call("GET", path)  # the server has dropped the unreadable copy
         allowed = rules.allowed(key)
         tally.add("compared" if key.may != {ABSENT} else "erased, compared")
         try:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A system that gives no more threads (pids.max of a container, RLIMIT_NPROC) is an error by name: a start
-ends with 1 and the reason; a running server refuses the snapshot, goes on and ends cleanly.
+"""If the system refuses more threads (pids.max of a container, RLIMIT_NPROC), the error names it: a start exits
+with 1 and the reason; a running server refuses the snapshot, continues and exits cleanly.
 
 usage: thread_limit.py CAIRN_SERVER FAULTS_LIBRARY
 """
@@ -26,7 +26,7 @@ def environment(library, first_refused):
 
 
 def start_without(program, library, folder, first_refused):
-    """None where the server came up; else it has said which thread it lacks."""
+    """Returns None if the server started; otherwise its output, which must name the missing thread."""
     command = [program, "--listen", "127.0.0.1:0", "--data-dir", folder / "data", *FLAGS, "--config",
                folder / "config.json"]
     child = subprocess.Popen([str(word) for word in command], env=environment(library, first_refused),
@@ -55,7 +55,7 @@ def main():
             assert refused < 200, "no number of threads is enough"
         assert refused >= 8, f"only {refused} threads were refused: the library was not taken"
 
-        # All that a start takes, and none after it.
+        # As many as a start needs, and none after it.
         server = Server(program, folder, *FLAGS, "--config", folder / "config.json",
                         env=environment(library, refused + 1))
         status, answer = server.call("PUT", "/v1/caches/small", CACHE)

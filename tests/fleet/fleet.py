@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Several servers that share a tier, each on a host of its own (a network namespace), with a Redis cluster of six
-nodes: requests go to random hosts, every byte that is read is compared, and what the fleet finds is compared with
-what one server of the pooled capacity finds. With --faults the cluster and the hosts are treated badly meanwhile.
+"""Several servers that share a tier, each on its own host (a network namespace), with a Redis cluster of six
+nodes. Requests go to random hosts, every byte read is compared, and the fleet's hits are compared with those of
+one server of the pooled capacity. --faults also disturbs the cluster and the hosts.
 
-Exit code 77: not root, or Redis is missing. 1: a wrong byte, or what is promised did not hold.
+Exit code 77: not root, or Redis is missing. 1: a wrong byte, or a broken promise.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from store import Node, Store, until
 CACHE = "/v1/caches/fleet"
 LAYOUT = {"num_layers": 2, "outer_dim": 2, "page_size": 16, "inner_dim": 16, "dtype_width_bytes": 2}
 BLOCK_BYTES = 2 * 2 * 16 * 16 * 2
-VALUE_BYTES = 2720  # in a node's memory: a block with its header, rounded up, and its name
+VALUE_BYTES = 2720  # a block in a node's memory: with its header, rounded up, and its name
 WAIT_MS = 3000
 TOUCH_INTERVAL_MS = 1000
-# The fleet's hit rate may be so far below one server's of the pooled capacity.
+# How far the fleet's hit rate may be below that of one server of the pooled capacity.
 HIT_RATE_SLACK = 0.01
-# What one match waits for the store (shared.match_deadline_us), and what it may cost beside that: ten programs may
+# How long one match may wait for the store (shared.match_deadline_us), and what else it may cost: ten programs may
 # share two cores.
 DEADLINE_MS = 2.0
 SCHEDULING_MS = 6.0
@@ -90,7 +90,7 @@ class Cairn:
                 answer = self._connection.getresponse()
                 return answer.status, answer.headers, answer.read()
             except (OSError, http.client.HTTPException):
-                self._connection.close()  # it was idle for long, or the server was started anew
+                self._connection.close()  # it was idle for too long, or the server was restarted
                 if is_last:
                     raise
         raise AssertionError("not reached")
@@ -113,7 +113,7 @@ class Cairn:
         return counters_in(self.ask("GET", "/metrics")[2])
 
     def get(self, path: str) -> bytes:
-        """Over a connection of its own, for another thread."""
+        """Uses its own connection, for another thread."""
         connection = http.client.HTTPConnection(self.host.address, 7070, timeout=30)
         try:
             connection.request("GET", path)
@@ -140,7 +140,7 @@ class Figures:
         self.asked = self.found = self.wrong = self.skipped = 0
         self.local_ms: list[float] = []
         self.shared_ms: list[float] = []
-        self.times: list[float] = []  # of those two
+        self.times: list[float] = []  # when each of these was measured
 
     def between(self, began: float, ended: float) -> tuple[list[float], list[float]]:
         at = [i for i, time_s in enumerate(self.times) if began <= time_s <= ended]
@@ -152,7 +152,7 @@ class Figures:
 
 
 def requests_of(arguments: argparse.Namespace) -> Iterator[list[str]]:
-    """The keys of one prompt each: of a trace in Mooncake's form, else of conversations that go on."""
+    """The keys of one prompt each, from a trace in Mooncake's form, or from conversations that continue."""
     if arguments.trace:
         with open(arguments.trace, encoding="utf-8") as lines:
             for _, line in zip(range(arguments.requests), lines, strict=False):
@@ -172,7 +172,7 @@ def requests_of(arguments: argparse.Namespace) -> Iterator[list[str]]:
 
 
 def serve(server: Cairn, keys: list[str], figures: Figures, timed: bool) -> None:
-    """What an engine does with a prompt: finds its prefix, reads it, stores the rest."""
+    """Handles a prompt like an engine: finds its prefix, reads it, stores the rest."""
     if timed:
         figures.local_ms.append(server.match(keys, lease_ms=0, shared=False)[1])
         figures.shared_ms.append(server.match(keys, lease_ms=0)[1])
@@ -202,8 +202,8 @@ def serve(server: Cairn, keys: list[str], figures: Figures, timed: bool) -> None
 
 
 class Faults:
-    """One after the other: a cluster that lost a primary and cannot reach another has no majority left, and that is
-    Redis' affair."""
+    """One fault at a time: a cluster that lost one primary and cannot reach another has no majority, which is
+    Redis's concern."""
 
     def __init__(self, store: Store, seed: int, servers: list[Cairn], figures: Figures) -> None:
         self._store = store
@@ -257,7 +257,7 @@ class Faults:
         return sum_of(counters_in(server.get("/metrics")) for server in self._servers)
 
     def _shown(self, before: dict[str, float]) -> list[str]:
-        """What of it the metrics tell."""
+        """What the metrics show of the fault."""
         after = self._counters()
         more = {name: after[name] - before.get(name, 0) for name in sorted(after)}
         return [f"  {name} +{more[name]:.0f}" for name in more if more[name] > 0 and TELLS_OF_FAULTS.search(name)]
@@ -367,7 +367,7 @@ def replay(arguments: argparse.Namespace, folder: Path) -> int:
 
     def start(server: Cairn) -> None:
         settings: dict[str, Any] = {"match_deadline_us": int(arguments.match_deadline_ms * 1000)}
-        # Days of a store's life pass in minutes here.
+        # Days of a store's life are compressed into minutes here.
         settings["touch_interval_ms"] = TOUCH_INTERVAL_MS
         if arguments.placement == "holders":
             settings["advertise"] = f"http://{server.host.address}:7070"
@@ -381,7 +381,7 @@ def replay(arguments: argparse.Namespace, folder: Path) -> int:
     stored: list[int] = []
 
     def send(number: int) -> None:
-        # A conversation goes on seconds later, not within the moment that a block takes to the store.
+        # A conversation continues seconds later, not in the moment that a block takes to reach the store.
         time.sleep(arguments.pause_ms / 1000)
         if arguments.store_blocks and number % 20 == 0:
             stored.append(store.keep_blocks(arguments.store_blocks, VALUE_BYTES))
@@ -399,7 +399,7 @@ def replay(arguments: argparse.Namespace, folder: Path) -> int:
         for number in range(20):
             serve(servers[number % (len(servers) - 1)], prompts[-number], fleet, timed=False)
         start(servers[-1])
-        # All of it back by itself.
+        # Everything recovers by itself.
         for server in servers:
             try:
                 until(lambda server=server: all(node["state"] == "reached" for node in server.nodes()), "")

@@ -1,6 +1,6 @@
-"""Hosts of a test's own: network namespaces on one bridge, below a network namespace that ends with the process.
+"""A test's own hosts: network namespaces on one bridge, in an outer network namespace that ends with the process.
 
-Nothing of this is seen outside: `enter` runs the program again in namespaces of its own.
+Nothing outside sees them: `enter` runs the program again in its own namespaces.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SKIPPED = 77
 
 
 def enter() -> None:
-    """Runs this program again where it may make hosts; ends it with 77 where it may not."""
+    """Runs this program again with permission to make hosts, or exits with 77 if that is not allowed."""
     if os.environ.get(ENTERED):
         _run("mount", "-t", "tmpfs", "tmpfs", "/run/netns")
         _run("ip", "link", "set", "lo", "up")
@@ -55,7 +55,7 @@ def skip(why: str) -> None:
 
 
 class Host:
-    """A network namespace with an address of its own."""
+    """A network namespace with its own address."""
 
     def __init__(self, name: str, number: int) -> None:
         self.name = name
@@ -75,11 +75,11 @@ class Host:
             return subprocess.Popen(["ip", "netns", "exec", self.name, *command], stdout=out, stderr=out)
 
     def set_link(self, up: bool) -> None:
-        """Cuts it off from all others, or not any more."""
+        """Disconnects the host from all others, or reconnects it."""
         _run("ip", "link", "set", f"{self.name}-0", "up" if up else "down")
 
     def set_delay(self, delay_ms: int) -> bool:
-        """What leaves it takes so much longer; False where the kernel cannot do that."""
+        """Delays what the host sends. Returns False if the kernel cannot do that."""
         command = ["tc", "qdisc", "replace", "dev", f"{self.name}-0", "root", "netem", "delay", f"{delay_ms}ms"]
         if delay_ms == 0:
             command = ["tc", "qdisc", "del", "dev", f"{self.name}-0", "root"]

@@ -1,4 +1,4 @@
-"""Six Redis nodes in a cluster, three of them replicas, each on a host of its own."""
+"""Six Redis nodes in a cluster, three of them replicas, each on its own host."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Node:
         return f"{self.host.address}:{PORT}"
 
     def start(self) -> None:
-        # "ip netns exec" becomes the server, so its PID is the server's.
+        # "ip netns exec" is replaced by the server, so its PID is the server's.
         self.child = self.host.start(
             ["redis-server", "--bind", self.host.address, "--port", str(PORT), "--protected-mode", "no"]
             + ["--dir", str(self.folder), "--save", "", "--appendonly", "no", "--maxmemory-policy", "allkeys-lru"]
@@ -44,7 +44,7 @@ class Node:
         until(lambda: self.ask("ping") == "PONG", f"{self.address} answers")
 
     def ask(self, *command: str) -> str:
-        """Empty where there is no answer."""
+        """Empty if there is no answer."""
         try:
             done = subprocess.run(
                 ["redis-cli", "-c", "-h", self.host.address, "-p", str(PORT), *command],
@@ -79,7 +79,7 @@ class Store:
         return "redis://" + ",".join(node.address for node in self.nodes)
 
     def until_whole(self) -> None:
-        """A replica that has never had its primary's data does not take over from it."""
+        """Waits for replication: a replica that never had its primary's data does not replace it."""
 
         def is_whole(node: Node) -> bool:
             role = node.ask("info", "replication")
@@ -93,15 +93,16 @@ class Store:
         return [node for node in self.nodes if "role:master" in node.ask("info", "replication")]
 
     def keep_at_most(self, memory_bytes: int, policy: str = "allkeys-lru") -> None:
-        """0: as much as there is."""
+        """0: no limit."""
         for node in self.nodes:
-            node.ask("config", "set", "maxmemory", "0")  # a policy that evicts would do so at once
+            node.ask("config", "set", "maxmemory", "0")  # otherwise a policy that evicts would do so at once
             node.ask("config", "set", "maxmemory-policy", policy)
             node.ask("config", "set", "maxmemory", str(memory_bytes // 3))
 
     def keep_blocks(self, count: int, value_bytes: int) -> int:
-        """Room for so many values beside what a node needs for itself and its connections, which changes: to be called
-        again and again. Beyond it nodes evict as Redis does. How many there are."""
+        """Limits the memory to room for this many values besides what a node needs for itself and its connections;
+        beyond it nodes evict as Redis does. That need changes, so call this repeatedly. Returns how many values
+        there are."""
         primaries = self.primaries()
         there = [int(node.ask("dbsize")) for node in primaries]
         for node, blocks in zip(primaries, there, strict=True):
@@ -111,7 +112,7 @@ class Store:
         return sum(there)
 
     def move_slots(self, count: int) -> None:
-        """There and back again."""
+        """Moves slots there and back again."""
         one, other = self.primaries()[:2]
         for source, target in ((one, other), (other, one)):
             _cluster(
@@ -120,15 +121,15 @@ class Store:
             )
 
     def spoil(self, count: int, rng: random.Random) -> int:
-        """Turns a bit of so many values; how many there were."""
+        """Flips a bit in this many values. Returns how many were found."""
         spoilt = 0
         for node in self.primaries():
             names = node.ask("--scan").split()
             for name in rng.sample(names, min(count, len(names))):
                 size = node.ask("strlen", name)
                 if not size.isdigit() or size == "0":
-                    continue  # gone, or who holds a block
-                # One time in 256 it is a U already, and nothing is turned.
+                    continue  # gone, or a list of holders
+                # One time in 256 the byte is a U already and does not change.
                 node.ask("setrange", name, str(rng.randrange(int(size))), "U")
                 spoilt += 1
         return spoilt

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Every alert fires: each in promtool's simulation (alerts_test.yaml), and, where a fault can be made in
-seconds, in a real Prometheus that watches a real server with that fault. Waiting times are taken out.
+"""Every alert fires: in promtool's simulation (alerts_test.yaml), and, if its fault can be produced in seconds, in
+a real Prometheus that watches a real server with that fault. Waiting times are removed from the rules.
 
 usage: alerts_test.py CAIRN_SERVER
 """
@@ -38,7 +38,7 @@ def impatient(folder):
 
 
 def lease_all(server):
-    """No block is free or may be evicted."""
+    """Leases all blocks, so that none is free or can be evicted."""
     make_cache(server, "full", pinned=4)
     status, lease = server.call("POST", "/v1/caches/full/allocate", {"count": 4, "lease_ms": 600000})
     assert status == 200, lease
@@ -56,12 +56,12 @@ def forget_leases(server):
 
 
 def cut_the_disk(server):
-    """What the disk tier wrote is gone, as after a bad truncation."""
+    """Truncates the disk tier's files, as after a file system error."""
     keys = range(100, 104)
     for key in keys:
         store(server, "roomy", key, "disk")
     for path in (server.folder / "data").rglob("*"):
-        # The index and its log are the server's memory, mapped: not what a disk loses by itself.
+        # The index and its log stay in the server's mapped memory: a disk does not lose only those.
         if path.is_file() and path.stat().st_size >= 4096 and not re.search(r"~(index|log)", path.name):
             with open(path, "r+b") as file:
                 file.truncate(0)
@@ -69,14 +69,14 @@ def cut_the_disk(server):
 
 
 def wait_for_nobody(server):
-    """A group whose other rank does not come, to its end."""
+    """Creates a group whose other rank never comes, and waits for its failure."""
     server.call("POST", "/v1/groups", {"name": "lonely", "rank": 0, "world_size": 2, "device_id": 0})
     eventually(lambda: server.call("GET", "/v1/groups/lonely")[1]["state"] == "failed", "the group's end")
     server.call("DELETE", "/v1/groups/lonely")
 
 
 def follow(server, alert, url):
-    """The link that a firing alert shows leads to its runbook, and shows no other."""
+    """Checks that a firing alert's link leads to its own runbook."""
     link = urllib.parse.urlsplit(url)
     assert (link.scheme, link.netloc) == ("http", server.address), link
     status, text = server.call("GET", link.path)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""In a real browser: a page of another origin tries in every way it has to clear a cache, and cannot; the
-status page works under its own policy.
+"""In a real browser, a page of another origin tries every way to clear a cache and fails; the status page works
+under its own content security policy.
 
 usage: browser_test.py CAIRN_SERVER [SCREENSHOT]
 """
@@ -15,8 +15,8 @@ import threading
 from support import PATIENCE_S, Folder, Server, eventually, find_tool, skip
 from workload import make_cache, store
 
-# What a page may have its browser send to another origin: without asking first, by asking first, by a form
-# and on its way out. Nothing here waits for what it cannot see; the title says that all has been tried.
+# The requests that a page can make a browser send to another origin: simple ones, ones with a preflight, a form,
+# and a beacon while leaving. The page cannot see their results, so its title says when it has tried all of them.
 ATTACK = """<!doctype html><title>trying</title>
 <iframe name="sink"></iframe>
 <form id="form" method="post" target="sink" enctype="text/plain" action="%(clear)s"><input name='{"a":"' value='"}'></form>
@@ -65,14 +65,14 @@ class Page(http.server.BaseHTTPRequestHandler):
 
 
 def serve(text):
-    """The origin of a page that says so."""
+    """Serves a page and returns its origin."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Page, text))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return f"http://127.0.0.1:{server.server_port}"
 
 
 def browse(browser, folder, url, *flags):
-    """The page as it is after some seconds of its own time, and what its console said."""
+    """Returns the page after some seconds of virtual time, and its console output."""
     done = subprocess.run(
         [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
          "--disable-background-networking", "--disable-component-update", f"--user-data-dir={folder / 'profile'}",
@@ -96,7 +96,7 @@ def check_attack(browser, folder, server):
     dom, _ = browse(browser, folder, serve(page), "--dump-dom")
     assert "<title>tried</title>" in dom, dom[-2000:]
     assert not re.search(r"READ \{", dom), dom[-2000:]
-    # It did try: what the browser lets through is refused by the server.
+    # Proof that it tried: the server refuses the requests that the browser lets through.
     eventually(lambda: requests(server, "POST", "403") >= 8, "the attempts")
     assert requests(server, "POST", "200") == 0
     assert requests(server, "DELETE", "403") == 0, "the browser asked before it deleted"
@@ -122,7 +122,7 @@ def main():
     if not browser:
         skip("no chromium")
     with Folder() as folder:
-        # A store that nobody serves: a warning for the page to show.
+        # A store that does not exist, so that the page shows a warning.
         (folder / "config.json").write_text('{"caches": [], "shared": {"url": "redis://127.0.0.1:1"}}')
         server = Server(sys.argv[1], folder, "--config", folder / "config.json", "--runtime", "host")
         check_attack(browser, folder, server)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""No counter of /metrics ever falls, whatever comes and goes in a server's life, and a real Prometheus sees no
-growth where nothing was counted. A series that carries the name of a cache may end with it, and begins anew with
-another one of that name; no other series ends.
+"""No counter of /metrics ever falls, whatever happens to a server's caches, and a real Prometheus sees no growth
+when nothing was counted. A series with a cache's name may end with the cache and starts over with another cache of
+that name; no other series ends.
 
 usage: counters_test.py CAIRN_SERVER
 """
@@ -17,12 +17,12 @@ import sys
 from support import PATIENCE_S, Folder, Prometheus, Redis, Server, eventually, find_tool, skip
 from workload import BLOCK_BYTES, SHAPE, make_cache, move, store
 
-# A sum of a histogram is a counter too.
+# A histogram's sum is a counter too.
 COUNTER = re.compile(r"_(total|count|sum|bucket)$")
 
 
 class Counters:
-    """The counters of every scrape, each compared with the scrape before."""
+    """The counters of every scrape, each compared with the previous scrape."""
 
     def __init__(self, server):
         self.server = server
@@ -31,7 +31,7 @@ class Counters:
         self.failures = []
 
     def scrape(self, after, gone=()):
-        """`gone`: the caches that were dropped since the scrape before, made again or not."""
+        """`gone`: the caches dropped since the last scrape, including those made again."""
         text = self.server.call("GET", "/metrics")[1].decode()
         types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M))
         now = {}
@@ -66,11 +66,11 @@ def fill(server, cache, first=0, count=8):
 
 
 def rot(server, cache, count=4):
-    """Bits of its slots turn, and somebody reads them."""
+    """Flips bits in the cache's slots and reads them."""
     server.call("POST", f"/v1/caches/{cache}/drain", {"wait_ms": 5000})
 
     def is_on_disk_alone():
-        server.call("POST", f"/v1/caches/{cache}/clear", {"tier": "pinned"})  # but what leases hold
+        server.call("POST", f"/v1/caches/{cache}/clear", {"tier": "pinned"})  # except leased blocks
         tier = server.call("GET", f"/v1/caches/{cache}")[1]["tiers"]["pinned"]
         return tier["blocks"]["free"] == tier["capacity_blocks"]
 
@@ -90,7 +90,7 @@ def drop(server, cache):
 
 
 def listen_to_events(server):
-    """A client of the stream, that goes away in the middle of it."""
+    """Opens the event stream and closes it in the middle."""
     host, port = server.address.split(":")
     with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as client:
         client.sendall(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -98,7 +98,7 @@ def listen_to_events(server):
 
 
 def use_agent(server, engines):
-    """An engine registers memory, has blocks copied into it and out of it, and ends."""
+    """Registers an engine's memory, copies blocks into it and out of it, and ends the agent."""
     (engines / "memory").write_bytes(bytes(16 * BLOCK_BYTES))
     body = {"num_blocks": 16, "layout": "fully_contiguous", "shape": SHAPE,
             "regions": [{"kind": "shm", "path": str(engines / "memory"), "offset_bytes": 0,
@@ -113,7 +113,7 @@ def use_agent(server, engines):
 
 
 def use_groups(server):
-    """One that works and is left, and one that fails."""
+    """Uses and leaves one group, and lets another one fail."""
     status, answer = server.call("POST", "/v1/groups", {"name": "alone", "rank": 0, "world_size": 1})
     assert status == 201, answer
     for verb, body in {"agree": {"cache": "stays", "keys": [f"{1:016x}"]}, "all_reduce": {"values": [1], "op": "sum"},
@@ -141,7 +141,7 @@ def change(server):
 
 
 def life(server, counters, engines, has_store):
-    """Each part of a server's life, a scrape after each."""
+    """Runs each part of a server's life and scrapes after each."""
     counters.scrape("the start")
     for cache in ("stays", "goes", "comes-back"):
         make_cache(server, cache, pinned=8, disk=32)
@@ -177,7 +177,7 @@ def life(server, counters, engines, has_store):
 
 
 def check_prometheus(prometheus, server, counters):
-    """Its increase() of what counts failures is over when the failures are, also when caches go."""
+    """Prometheus's increase() of failure counters ends with the failures, also when caches are dropped."""
     make_cache(server, "rots", pinned=8, disk=32)
     fill(server, "rots")
 
@@ -189,7 +189,7 @@ def check_prometheus(prometheus, server, counters):
     rot(server, "rots")
     counters.scrape("bits have turned again")
     eventually(prometheus_sees, "what is wrong")
-    # All of it: what comes with a later scrape was not made by the drop.
+    # Wait for all of it: the drop does not cause what a later scrape brings.
     eventually(lambda: prometheus.query(f"{wrong} == {counters.value(wrong)}"), "the last of it")
     eventually(lambda: not prometheus_sees(), "the end of it")
     drop(server, "rots")

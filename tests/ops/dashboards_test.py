@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Every expression of every dashboard has data in a real Prometheus that scrapes a real server at work;
-the inputs of every alert are there; what never happened is 0 where a panel shows a share; promtool finds nothing to say about metrics and rules.
+"""Every expression of every dashboard has data in a real Prometheus that scrapes a busy real server. The inputs of
+every alert exist, a panel that shows a share shows 0 for events that never happened, and promtool accepts metrics
+and rules.
 
 usage: dashboards_test.py CAIRN_SERVER CAIRN_REPLAY
 """
@@ -15,12 +16,12 @@ from workload import Traffic, replay
 
 RULES = ROOT / "docker" / "prometheus" / "alerts.yaml"
 DASHBOARDS = ROOT / "docker" / "grafana"
-# The shortest windows that hold a few scrapes.
+# The shortest windows that contain a few scrapes.
 RATE_WINDOW = "5s"
 
 
 def expressions():
-    """[(where, expression)] with the variables as Grafana sets them for `All`."""
+    """Returns [(where, expression)] with the variables set as Grafana does for `All`."""
     found = []
     for path in sorted((DASHBOARDS / "dashboards").glob("*.json")):
         board = json.loads(path.read_text())
@@ -45,7 +46,7 @@ def variable_queries():
 
 
 def alert_inputs(promtool):
-    """[(metric, label matchers)] of every selector in the rules."""
+    """Returns [(metric, label matchers)] of every selector in the rules."""
     expressions = re.findall(r"expr: (?:>-\n)?((?:.|\n)*?)\n +(?:for|labels):", RULES.read_text())
     text = "\n".join(expressions)
     return re.findall(r"\b(up|cairn_[a-z_]+)(\{(?:[^{}\"]|\"[^\"]*\")*\})?", text)
@@ -65,7 +66,7 @@ def main():
         (folder / "config.json").write_text(f'{{"caches": [], "shared": {{"url": "redis://{redis.address}"}}}}')
         server = Server(server_program, folder, "--config", folder / "config.json", "--runtime", "host")
         prometheus = Prometheus(prometheus_program, folder, server.address, RULES)
-        # Before anything was refused, though no such status has a series yet.
+        # Before any refusal, when such a status has no series yet.
         refused = next(expression for where, expression in expressions() if "Refused with 5xx" in where)
         eventually(lambda: [sample["value"][1] for sample in prometheus.query(refused)] == ["0"],
                    f"0 of {refused}")
@@ -84,7 +85,7 @@ def main():
                 failures.append(f"{where} has no values")
         inputs = alert_inputs(promtool)
         for metric, matchers in inputs:
-            # A status or reason that has not occurred has no series; the metric and its labels do.
+            # A status or reason that never occurred has no series, but its metric and labels exist.
             labels = re.findall(r"(\w+)=", re.sub(r"\"[^\"]*\"", "", matchers))
             if not any(all(label in series["metric"] for label in labels) for series in prometheus.query(metric)):
                 failures.append(f"alerts.yaml: {metric} has no series with {labels}")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The commands of every page, run as printed; pages.py says how a block is marked.
+"""Runs the commands of every page as printed; pages.py says how a block is marked.
 
-Each page has an empty folder, and a fresh server where none of its blocks starts one. Only addresses and
-places are others, so that tests can run side by side: see `Places`.
+Each page gets an empty folder, and a fresh server unless one of its blocks starts one. Only addresses and paths
+are replaced, so that tests can run in parallel: see `Places`.
 
 usage: docs_commands_test.py CAIRN_SERVER [PAGE...]
 """
@@ -17,12 +17,13 @@ from pages import all_pages
 from support import PATIENCE_S, ROOT, Folder, Server, find_tool, free_port, skip
 
 MARK = "-- end of block --"
-# A server for the pages: no cache but those that the page makes, unless it uses the one named `default`.
+# A server for the pages has only the caches that the page makes, except for pages that use the one named
+# `default`.
 NO_CACHES = '{"caches": []}'
-# Whose readers may have just typed the lines of the README: what those made is in nobody's way.
+# Readers of these pages may have just typed the README's lines; what those left must not disturb.
 AFTER_THE_README = ["docs/first-steps.md", "docs/agents.md", "docs/cairnctl.md", "docs/hints.md",
                     "docs/sharing-memory.md", "docs/snapshots.md"]
-# Waits until the server of a `serves` block listens; one that was started before it is ended first.
+# Waits until the server of a `serves` block listens. Ends the one started before it first.
 START = """
 end_server() {{ [[ -z ${{served:-}} ]] || {{ kill "$served"; wait "$served"; served=; }}; }}
 serve() {{
@@ -41,7 +42,7 @@ serve() {{
 
 
 class Places:
-    """What is printed, and what stands for it in a test."""
+    """The addresses and paths that pages print, and their replacements in a test."""
 
     def __init__(self, programs, folder, ports):
         folder = pathlib.Path(folder)
@@ -49,7 +50,7 @@ class Places:
         self.socket = folder / "socket"
         self.engines.mkdir()
         self.stands_for = {
-            "build/release/cairn-calibrate": "build/release/cairn-calibrate",  # stays: built for tests only
+            "build/release/cairn-calibrate": "build/release/cairn-calibrate",  # not replaced: built for tests only
             "build/release/": f"{programs}/",
             "examples/": f"{ROOT}/examples/",
             "/dev/shm/engines": str(self.engines),
@@ -64,7 +65,7 @@ class Places:
 
 
 def conversation(page):
-    """[(block, expected output or None)]"""
+    """Returns [(block, expected output or None)]."""
     steps = []
     for block in page.blocks:
         if block.answers:
@@ -92,7 +93,7 @@ def pattern(expected):
 
 
 def servers_of(blocks, program, folder, places, ports):
-    """The servers that pages take for granted: on 7070, and on 7071 where that is asked."""
+    """The servers that pages expect: on 7070, and on 7071 if a page uses it."""
     if any(block.serves for block in blocks):
         return []
     text = "".join(block.text for block in blocks)
@@ -111,7 +112,7 @@ def servers_of(blocks, program, folder, places, ports):
 def environment(folder, text, places):
     settings = folder / "settings.json"
     settings.write_text(NO_CACHES)
-    # For programs that a page starts: where they listen and ask unless told otherwise.
+    # Default addresses of the programs that a page starts.
     own = {"LC_ALL": "C.UTF-8", "CAIRN_LISTEN": places.put_in("127.0.0.1:7070"),
            "CAIRN_SERVER": places.put_in("http://127.0.0.1:7070")}
     if "caches/default" not in text:
@@ -120,7 +121,7 @@ def environment(folder, text, places):
 
 
 def run_pages(pages, program):
-    """As somebody does who reads them one after the other, in one shell beside one server."""
+    """Runs a page's blocks in order, in one shell beside one server, like a reader would."""
     steps = [[page, *step] for page in pages for step in conversation(page)]
     if not steps:
         return 0
@@ -130,7 +131,7 @@ def run_pages(pages, program):
         servers = servers_of([block for _, block, _ in steps], program, folder, places, ports)
         script = ["set -euo pipefail", START.format(tries=PATIENCE_S * 20)]
         for _, block, _ in steps:
-            # As each line is typed: one that fails is a failure of the document.
+            # Runs each line as if typed: a line that fails is an error in the document.
             script += [command_of(block, places), f"printf '\\n%s\\n' '{MARK}'"]
         script.append("end_server")
         work = folder / "work"

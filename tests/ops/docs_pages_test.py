@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What the pages say without being run: links lead somewhere, blocks of commands are marked and name programs,
-flags, files and words of ./run that exist, generated parts are what their script makes, each alert has a
-runbook, and the table of parts lacks none.
+"""Checks the pages without running them: links work; command blocks are marked and name existing programs, flags,
+files and words of ./run; generated parts match their script's output; each alert has a runbook; and the table of
+parts is complete.
 
 usage: docs_pages_test.py CAIRN_SERVER
 """
@@ -22,7 +22,7 @@ import render  # noqa: E402
 PROGRAMS = pathlib.Path(sys.argv[1]).resolve().parent
 ALERTS = ROOT / "docker" / "prometheus" / "alerts.yaml"
 RUNBOOKS = "docs/operation.md"
-# Programs that readers have and this machine may lack.
+# Programs that readers have but this machine may lack.
 OUTSIDE = {"docker", "kubectl", "systemctl", "journalctl", "nvidia-smi", "clang-format", "apt-get", "cmake", "ctest",
            "openssl", "install", "pip", "vllm", "lmcache", "helm"}
 SHELL = {"for", "do", "done", "if", "then", "else", "fi", "while", "export", "source", "cd", "set", "echo", "printf",
@@ -70,7 +70,7 @@ def blocks_are_marked(pages):
 
 
 def parts_name_what_is_there(pages):
-    """The rows of docs/parts.md: a metric and a setting that the generated tables have, and a test."""
+    """Each row of docs/parts.md names a metric and a setting of the generated tables, and an existing test."""
     text = {page.name: page.text for page in pages}
     rows = re.findall(r"^\| (.+?) \| .+? \| (.+?) \| (.+?) \| (.+?) \|$", text["docs/parts.md"], re.M)
     rows = [row for row in rows if row[0] != "part"]
@@ -84,7 +84,7 @@ def parts_name_what_is_there(pages):
         check((ROOT / test.strip("`")).exists(), f"docs/parts.md: {part}: there is no test {test}")
 
 
-# What needs no row of docs/parts.md of its own, and why.
+# Things that need no row in docs/parts.md, and why.
 NO_PART = {
     "tests/e2e": {
         "bad_json_test.cpp": "requests that are refused, as in bad_request_test.cpp",
@@ -113,7 +113,8 @@ NO_PART = {
 
 
 def parts_are_all_there(pages):
-    """Each e2e test, section of settings and family of metrics (cairn_FAMILY_…) is some part's, or of NO_PART."""
+    """Each e2e test, section of settings and family of metrics (cairn_FAMILY_…) belongs to a part or to
+    NO_PART."""
     text = {page.name: page.text for page in pages}
     rows = re.findall(r"^\| .+? \| .+? \| (.+?) \| (.+?) \| (.+?) \|$", text["docs/parts.md"], re.M)
     sources = "".join(path.read_text() for path in (ROOT / "metrics").glob("*.cpp"))
@@ -137,7 +138,7 @@ def parts_are_all_there(pages):
 
 
 class Names:
-    """What there is to be named."""
+    """All names that a page may mention."""
 
     def __init__(self):
         self.run_help = subprocess.run(["bash", ROOT / "run", "help"], capture_output=True, text=True,
@@ -170,7 +171,7 @@ def names_exist(pages):
             check(re.search(rf"^  {word}\b", names.run_help, re.M), f"{page.name}: ./run {word} is no word")
         for program in set(re.findall(r"build/release/([\w-]+)", page.text)):
             check(program in names.programs, f"{page.name}: build/release/{program} is not built")
-        # Of one command, as far as the next one on its line.
+        # One command, up to the next one on its line.
         joined = page.text.replace("\\\n", " ")
         for program, rest in re.findall(r"\b(cairn-server|cairnctl|cairn-replay)\b`? ([^`\n|;&)]*)", joined):
             for flag in re.findall(r"(?<!\S)--[a-z][a-z-]+", rest):
@@ -182,17 +183,17 @@ def names_exist(pages):
                 commands_exist(page, block, names)
         for path in re.findall(r"`([\w.-]+/[\w./-]+)`", page.prose):
             if (ROOT / path.split("/")[0]).is_dir() and not path.startswith("build/"):
-                # A module is named without the ends of its files.
+                # Pages name a module without file extensions.
                 check((ROOT / path).exists() or (ROOT / f"{path}.hpp").exists(), f"{page.name}: {path} is not there")
 
 
 def commands_exist(page, block, names):
     where = f"{page.name}:{block.line}"
     text = re.sub(r"<<'?(\w+)'?\n.*?\n\1$", "", block.text.replace("\\\n", " "), flags=re.M | re.S)
-    # Quoted text over several lines is data.
+    # Quoted text of several lines is data.
     text = re.sub(r"'[^']*'", lambda quoted: "''" if "\n" in quoted[0] else quoted[0], text)
     for line in text.split("\n"):
-        # What a variable is set to may be a command's output.
+        # A variable's value may be the output of a command.
         first = re.match(r"(?:\w+=\$\(|(?:\w+=[^\s$]\S* )*)([\w./-]+)(?=\s|$)", line)
         if not first or "=" in first[1]:
             continue
@@ -202,7 +203,7 @@ def commands_exist(page, block, names):
             name = program.rpartition("/")[2]
             check(name in names.programs | names.tests, f"{where}: {program} is not built")
         elif "/" in program:
-            # Of the repository, or in a folder that a line before has made.
+            # A file of the repository, or in a folder that an earlier line made.
             made = re.search(rf" {folder}$", text, re.M)
             check((ROOT / program).exists() or made, f"{where}: {program} is not there")
         else:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The example engines, in C++ and in Python, share blocks through mapped memory: what one writes in place the
-other reads in place, and every byte is compared with what the server serves over HTTP. The one that registers its
-own memory has blocks copied there; killed in the middle it leaves nothing.
+"""The example engines in C++ and Python share blocks through mapped memory: one reads in place what the other
+writes in place, and every byte is compared with the server's answer over HTTP. The engine that registers its own
+memory gets blocks copied there; killed in the middle it leaves nothing behind.
 
 usage: examples_test.py CAIRN_SERVER CAIRN_EXAMPLE_ENGINE CAIRN_EXAMPLE_AGENT
 """
@@ -56,19 +56,19 @@ def check_cache(server, cpp, python, cache, tier):
     third = run(server, cpp, cache, 0, 4)
     assert third == {**nothing, "read_in_place": 4 * BLOCKS}, third
     check_bytes(server, cache, range(4))
-    # What was moved away is read over HTTP.
+    # Blocks moved out of memory are read over HTTP.
     keys = [f"{2:016x}{index:016x}" for index in range(BLOCKS)]
     status, moved = server.call("POST", f"/v1/caches/{cache}/transfers",
                                 {"keys": keys, "to": "disk", "mode": "move", "wait_ms": 60_000})
     assert status == 200 and moved["state"] == "done", moved
-    # A copy that was being read goes after the read.
+    # The server drops a copy that is being read after the read.
     look = {"keys": keys, "lease_ms": 0}
     eventually(lambda: all(block["tier"] == "disk" for block in
                            server.call("POST", f"/v1/caches/{cache}/match", look)[1]["blocks"]), "the moves' end")
     for command in (cpp, python):
         mixed = run(server, command, cache, 1, 2)
         assert mixed == {**nothing, "read_in_place": BLOCKS, "read_over_http": BLOCKS}, mixed
-    # More prompts than there is room for in memory: the oldest go to disk, and come back right.
+    # More prompts than fit in memory: the oldest go to disk and come back correctly.
     for command, prompts in ((python, range(10, 18)), (cpp, range(18, 26))):
         many = run(server, command, cache, prompts[0], len(prompts))
         assert many["written"] == len(prompts) * BLOCKS and many["wrong_bytes"] == 0, many
@@ -78,7 +78,8 @@ def check_cache(server, cpp, python, cache, tier):
 
 
 def check_other_namespace(server, cpp, python, socket):
-    """Over the Unix socket the memory's open file comes along: it is mapped where the path leads nowhere."""
+    """Over the Unix socket the server sends the memory's open file, so it can be mapped where its path is not
+    valid."""
     status, answer = server.call("PUT", "/v1/caches/passed", {"layout": SHAPE, "tiers": {"pinned": TIERS["layers"]}})
     assert status == 201, answer
     nothing = {"read_in_place": 0, "read_over_http": 0, "written": 0, "duplicates": 0, "wrong_bytes": 0}
@@ -97,14 +98,15 @@ def check_other_namespace(server, cpp, python, socket):
 
 
 def check_agent(server, agent, socket):
-    """Its own blocks come back right; killed amid loads and stores it leaves nothing, and others' bytes are right."""
+    """The agent's own blocks come back correctly. Killed during loads and stores it leaves nothing, and other
+    agents' bytes are correct."""
     for cache, tier in TIERS.items():
         status, answer = server.call("PUT", f"/v1/caches/agents-{cache}", {
             "layout": SHAPE, "tiers": {"pinned": {**tier, "num_blocks": 40}, "disk": {**tier, "num_blocks": 256}}})
         assert status == 201, answer
         command = [*agent, f"unix:{socket}", f"agents-{cache}", "engine"]
         keys = [f"a9e27000{number:024x}" for number in range(8)]
-        for rounds in ("0", "3"):  # the second time some of what is loaded is on disk
+        for rounds in ("0", "3"):  # in the second run some of the loaded blocks are on disk
             done = subprocess.run([*command, "32", rounds], capture_output=True, text=True, timeout=PATIENCE_S)
             assert done.returncode == 0 and json.loads(done.stdout)["right"], f"{done.stdout}{done.stderr}"
             status, moved = server.call("POST", f"/v1/caches/agents-{cache}/transfers",
@@ -126,7 +128,7 @@ def check_agent(server, agent, socket):
 
 
 def loads(server):
-    """Blocks that were copied into agents' memory."""
+    """The number of blocks copied into agents' memory."""
     text = server.call("GET", "/metrics")[1].decode()
     row = next(row for row in text.splitlines() if row.startswith('cairn_agent_blocks_total{direction="load",outcome="done"}'))
     return float(row.split()[-1])
@@ -146,9 +148,9 @@ def check_refusals(server, command):
 
 
 def check_words():
-    """The values that numpy computes are those of the standard library."""
+    """numpy computes the same values as the standard library."""
     numpy = engine.numpy
-    # The words wrap around 64 bits in each; 0 and 1 words are lengths too.
+    # Both wrap around at 64 bits; 0 and 1 words must work too.
     for prompt, index, first, count in [(0, 0, 0, 64), (3, 5, 17, 1), (1 << 40, 6, 0, 0), ((1 << 44) - 1, 9, 1 << 20, 33)]:
         with_numpy = engine.words(prompt, index, first, count)
         engine.numpy = None

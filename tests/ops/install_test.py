@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `cmake --install` leaves is whole: a program outside the tree finds it, builds with it and works.
+"""`cmake --install` is complete: a program outside the tree finds the library, builds with it and works.
 
 usage: install_test.py CMAKE BUILD_FOLDER CXX_COMPILER
 """
@@ -14,7 +14,7 @@ from support import ROOT, Folder, Server
 
 CMAKE, BUILD, COMPILER = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]
 PROGRAMS = ["cairn-server", "cairnctl", "cairn-replay", "cairn-calibrate"]
-SECTIONS = {"cairn-server": 8}  # of the manual; the others are commands, 1
+SECTIONS = {"cairn-server": 8}  # manual sections; the others are commands, section 1
 
 
 def run(*command, env=None):

@@ -3,7 +3,8 @@
 
 usage: kubernetes_test.py CAIRN_SERVER
 
-The schemas are those of kubernetes-validate, where it is found in PATH or in build/tools/kubernetes:
+The schemas come from kubernetes-validate, if it is found in PATH or in build/tools/kubernetes:
+
     python3 -m venv build/tools/kubernetes
     build/tools/kubernetes/bin/pip install -r tests/ops/kubernetes-requirements.txt
 """
@@ -18,7 +19,7 @@ import sys
 
 from support import ROOT, Folder, Server, skip
 
-# Debian's package is for Debian's Python, which may not be the first in PATH.
+# Debian's package needs Debian's Python, which may not be the first one in PATH.
 sys.path.append("/usr/lib/python3/dist-packages")
 try:
     import yaml
@@ -28,11 +29,11 @@ except ImportError:
 PROGRAM = sys.argv[1]
 MANIFESTS = ROOT / "deploy" / "kubernetes"
 VARIANTS = ["base", "overlays/gpu"]
-KUBERNETES = "1.31"  # whose schemas
+KUBERNETES = "1.31"  # the version of the schemas
 UNITS = {"Mi": 1 << 20, "Gi": 1 << 30}
-# Beyond its tiers: buffers, indexes, connections and the program.
+# Memory besides the tiers: buffers, indexes, connections and the program.
 SPARE_BYTES = 1 << 30
-# What a slow NVMe drive takes, and the server's default for what its flag does not say.
+# The speed of a slow NVMe drive, and the server's defaults for flags that are not given.
 DISK_BYTES_PER_S = 512 << 20
 DRAIN_TIMEOUT_MS = 10_000
 failures = []
@@ -48,7 +49,7 @@ def load(path):
 
 
 def merged(base, patch):
-    """A strategic merge, as far as these patches need it: lists of named things are merged by name."""
+    """A strategic merge, limited to what these patches need: lists of named things are merged by name."""
     if isinstance(base, dict) and isinstance(patch, dict):
         return {**base, **{key: merged(base[key], value) if key in base else value for key, value in patch.items()}}
     named = isinstance(patch, list) and all(isinstance(item, dict) and "name" in item for item in patch + base)
@@ -61,7 +62,7 @@ def merged(base, patch):
 
 
 class Variant:
-    """What `kubectl kustomize` makes of a folder, by kind; its images and its cairn.json."""
+    """What `kubectl kustomize` makes of a folder, by kind, with its images and its cairn.json."""
 
     def __init__(self, folder):
         self.name = str(folder.relative_to(MANIFESTS))
@@ -113,7 +114,7 @@ def selectors_meet_their_pods(variant):
         check(selector and selector.items() <= labels.items(), f"{variant.name}: {kind} selects {selector}, pods have {labels}")
     check(variant.pod()["serviceAccountName"] == objects["ServiceAccount"]["metadata"]["name"],
           f"{variant.name}: pods run as an unknown account")
-    # The API refuses more of a budget over pods that have no scale.
+    # For pods without a scale the API refuses anything else in a budget.
     budget = objects["PodDisruptionBudget"]["spec"]
     check(isinstance(budget.get("minAvailable"), int) and "maxUnavailable" not in budget,
           f"{variant.name}: a DaemonSet's budget is a whole minAvailable")
@@ -141,7 +142,7 @@ def volumes_meet(variant):
     for container in pod["containers"] + pod["initContainers"]:
         for mount in container["volumeMounts"]:
             check(mount["name"] in volumes, f"{variant.name}: {container['name']} mounts {mount['name']}, which is none")
-    # Each path that a variable names lies in a volume that holds it.
+    # Each path in a variable is inside a mounted volume.
     mounts = {mount["mountPath"]: volumes[mount["name"]] for mount in variant.server()["volumeMounts"]}
     for name, value in variant.environment().items():
         if not value.startswith("/"):
@@ -176,7 +177,7 @@ def block_bytes_of(cache):
 
 
 def time_to_stop_suffices(variant):
-    """What is in memory reaches the disk before the kubelet kills the server."""
+    """The server has time to write its memory to disk before the kubelet kills it."""
     settings, environment = variant.settings(), variant.environment()
     check(settings["disk"]["offload_at_stop"], f"{variant.name}: what is in memory is lost with the pod")
     needed_s = (int(environment["CAIRN_DRAIN_DELAY_MS"]) + DRAIN_TIMEOUT_MS) / 1000
@@ -188,7 +189,7 @@ def time_to_stop_suffices(variant):
 
 
 def memory_suffices(variant):
-    """Host tiers, and the spare bytes, fit into what is asked for, and limit and request are one."""
+    """The host tiers and the spare bytes fit into the memory request, which equals the limit."""
     resources = variant.server()["resources"]
     asked = resources["requests"]["memory"]
     check(asked == resources["limits"]["memory"], f"{variant.name}: memory is asked for and limited differently")
@@ -204,7 +205,8 @@ def memory_suffices(variant):
 
 
 def server_takes_it(variant):
-    """The real server with the manifest's settings (fewer blocks, paths of this machine) answers its probes."""
+    """The real server starts with the manifest's settings (fewer blocks, this machine's paths) and answers its
+    probes."""
     known = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, check=True).stdout
     environment = variant.environment()
     for name in environment:
@@ -213,7 +215,7 @@ def server_takes_it(variant):
     service = variant.objects["Service"]["metadata"]["name"]
     for end in ["", ".cairn", ".cairn.svc", ".cairn.svc.cluster.local"]:
         check(service + end in environment["CAIRN_ALLOWED_HOSTS"].split(","), f"{variant.name}: refuses {service + end}")
-    # The rest are paths of the container, its port and its runtime.
+    # The others are paths in the container, its port and its runtime.
     environment = {name: value for name, value in environment.items() if name.startswith("CAIRN_")
                    and not value.startswith("/") and name not in ["CAIRN_LISTEN", "CAIRN_RUNTIME"]}
     settings = variant.settings()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The log: nobody who does not read it, or has too much written into it, stops the server or fills a disk; every
-line can be parsed; what is wrong is told of when it begins and when it ends.
+"""The log: a reader that does not read, or a caller that causes many lines, can neither stop the server nor fill a
+disk. Every line can be parsed. A problem is logged when it begins and when it ends.
 
 usage: log_test.py CAIRN_SERVER CAIRNCTL
 """
@@ -22,7 +22,7 @@ import threading
 from support import PATIENCE_S, Folder, Redis, Server, end_with_parent, eventually, free_port
 
 TOKENS = {"boss": "admin", "reader": "read", "tenant": "admin", "sparing": "admin"}
-BURST, KINDS = 100, 600  # lines of one reason at once; requests of one kind that a test sends
+BURST, KINDS = 100, 600  # the burst of lines of one reason; requests of one kind that a test sends
 
 
 def token_of(name):
@@ -44,7 +44,7 @@ def write_config(folder, **more):
 
 
 class HeldPipe:
-    """A pipe that nobody reads until somebody says so. `full`: not a byte more has room."""
+    """A pipe that is not read until the test says so. `full`: it has no room for another byte."""
 
     def __init__(self, full=False):
         self.reader, self.writer = os.pipe()
@@ -60,14 +60,14 @@ class HeldPipe:
             fcntl.fcntl(self.writer, fcntl.F_SETFL, flags)
 
     def read_all(self):
-        """The lines until the last writer has ended."""
+        """Returns all lines, once the last writer has ended."""
         os.close(self.writer)
         with os.fdopen(self.reader, "rb") as file:
             return [line for line in file.read().decode().splitlines() if line]
 
 
 class Started:
-    """A server whose standard files are a test's, reached over its Unix socket."""
+    """A server with the test's standard files, reached over its Unix socket."""
 
     def __init__(self, folder, *flags, prepare=None, **files):
         self.socket = folder / "cairn.sock"
@@ -110,7 +110,7 @@ class Started:
 
 
 def clear_again_and_again(server, times):
-    """Each leaves a line of the audit."""
+    """Each clear writes a line of the audit log."""
     connection = server.connect()
     for _ in range(times):
         assert server.call("POST", "/v1/caches/held/clear", {}, connection)[0] == 200
@@ -133,7 +133,7 @@ def a_full_pipe_drops_lines_and_nothing_else():
         assert dropped > 0
         lines = []
         reader = threading.Thread(target=lambda: lines.extend(pipe.read_all()))
-        reader.start()  # it is back
+        reader.start()  # the reader is back
         more = 0
 
         def all_are_taken():
@@ -166,7 +166,7 @@ def sigterm_ends_a_server_whose_output_is_held():
 
 
 def a_held_terminal_stops_nothing():
-    """Ctrl-S: the terminal takes nothing more."""
+    """Like Ctrl-S: the terminal accepts no output."""
     import pty
     import termios
 
@@ -213,7 +213,7 @@ def closed_descriptors_are_opened_before_anything_else_is():
             clear_again_and_again(server, 20)
             assert server.stop() == 0
             assert (folder / "data" / "lock").stat().st_size == 0, closed
-    # The command line: nothing that it connects to is taken for its output.
+    # cairnctl with closed standard files must not use a connection as its output.
     with Folder() as folder:
         server = Started(folder, "--config", write_config(folder), stderr=subprocess.DEVNULL)
         done = subprocess.run([sys.argv[2], "--server", f"unix:{server.socket}", "status"], timeout=PATIENCE_S,
@@ -224,7 +224,7 @@ def closed_descriptors_are_opened_before_anything_else_is():
 
 
 def send_many(server, request, times):
-    """On one connection, without waiting for an answer between two."""
+    """Sends requests on one connection without waiting for the answers."""
     host, port = server.address.split(":")
     with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as raw:
         done = threading.Thread(target=lambda: raw.sendall(request * times))
@@ -277,7 +277,7 @@ def refused_requests_cannot_flood_it():
             assert metric(server, "cairn_log_dropped_total") == 0
             assert server.stop() == 0
             text = server.text()
-            # Nothing is lost from sight: each is written, or counted.
+            # Each line is either written or counted.
             counted = sum(int(n) for n in re.findall(r"of=audit reason=.* left_out=(\d+)", text))
             audits = len(re.findall("msg=audit", text))
             assert audits + counted == KINDS * (len(kinds) - 1), (audits, counted)
@@ -290,7 +290,7 @@ def refused_requests_cannot_flood_it():
 
 
 def what_callers_with_a_name_do_is_all_there():
-    """Also beside a flood of strangers."""
+    """Also during a flood of requests from others."""
     with Folder() as folder:
         server = Server(sys.argv[1], folder, "--config", write_config(folder), "--tokens", write_tokens(folder))
         send_many(server, head("DELETE", "/v1/caches/mine"), KINDS)
@@ -366,7 +366,7 @@ def what_is_wrong_is_told_once_when_it_begins_and_once_when_it_ends():
         eventually(lambda: [one for one in warnings() if one["kind"] == "shared_node"], "the warning")
         assert redis.address in status() and "warning: shared_node" in status()
         eventually(lambda: lines("a node of the shared store does not answer"), "the line")
-        # It is tried again and again meanwhile.
+        # The server keeps trying in the meantime.
         failed = lambda: server.call("GET", "/v1/system")[1]["uptime_ms"]
         begun = failed()
         eventually(lambda: failed() > begun + 1500, "some tries")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Ten times as much as each bound allows: the rest is turned away with 429 or 503 and a Retry-After, what
-was let in is served, and when the crowd is gone the next request is served at once.
+"""Ten times as much as each bound allows: the excess is refused with 429 or 503 and a Retry-After, everything
+accepted is served, and afterwards the next request is served at once.
 
 usage: overload_test.py CAIRN_SERVER
 """
@@ -17,19 +17,19 @@ MAX_LEASES = 8
 MAX_TRANSFERS = 2
 CONFIG = {"caches": [], "http": {"max_connections": MAX_CONNECTIONS},
           "blocks": {"max_leases": MAX_LEASES, "max_transfers": MAX_TRANSFERS}}
-# Blocks of 4 MiB: a movement of a few takes long enough for others to come meanwhile.
+# Blocks of 4 MiB: moving a few takes long enough for other requests to arrive.
 LAYOUT = {"num_layers": 32, "outer_dim": 2, "page_size": 16, "inner_dim": 2048, "dtype_width_bytes": 2}
 BLOCK_BYTES = 4 << 20
 NUM_BLOCKS = 6
 
 
 def connections(server):
-    """Idle ones give way; where all work the others are told to come again, but who asks whether the server lives."""
+    """Idle connections make room. If all are busy, new ones are told to retry, except for health checks."""
     host, port = server.address.split(":")
     crowd = [socket.create_connection((host, int(port)), PATIENCE_S) for _ in range(10 * MAX_CONNECTIONS)]
     status, group = server.call("POST", "/v1/groups", {"name": "g", "rank": 0, "world_size": 2})
     assert status in (200, 201), group
-    # Of a rank that never comes.
+    # For a rank that never comes.
     status, waited = server.call("POST", "/v1/groups/g/recv", {"cache": "c", "keys": ["ee"], "peer": 1})
     wait = f"GET /v1/transfers/{waited['transfer']}?wait_ms=60000 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     waiting = [socket.create_connection((host, int(port)), PATIENCE_S) for _ in range(MAX_CONNECTIONS)]
@@ -45,7 +45,7 @@ def connections(server):
 
 
 def asked(server, method, path, body=None):
-    """Status and Retry-After; nothing where the connection is not taken."""
+    """Returns status and Retry-After; None if the connection is not accepted."""
     connection = http.client.HTTPConnection(server.address, timeout=PATIENCE_S)
     try:
         connection.request(method, path, json.dumps(body) if body else None,
@@ -60,7 +60,7 @@ def asked(server, method, path, body=None):
 
 
 def next_answer(stream):
-    """Status and Retry-After of the next of several answers."""
+    """Returns status and Retry-After of the next of several answers."""
     status = int(stream.readline().split()[1])
     headers = http.client.parse_headers(stream)
     stream.read(int(headers["Content-Length"]))
@@ -94,7 +94,7 @@ def transfers(server):
                f"Content-Length: {len(body)}\r\n\r\n{body}").encode()
 
     def crowd():
-        # All at once on one connection: the server reads them faster than it moves the first one's bytes.
+        # All on one connection: the server reads them faster than it moves the first one's bytes.
         host, port = server.address.split(":")
         with socket.create_connection((host, int(port)), PATIENCE_S) as peer:
             peer.sendall(request * (10 * MAX_TRANSFERS))

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The unit, the image's context and the compose files, as far as they can be checked without running them.
+"""Checks the systemd unit, the image's build context and the compose files, as far as possible without running
+them.
 
 usage: packaging_test.py CAIRN_SERVER
 """
@@ -81,7 +82,7 @@ def unit_is_sound():
 
 
 def server_with_tls(folder, *flags):
-    """(the process, its port); None where no certificate can be made here."""
+    """Returns (process, port), or None if no certificate can be made here."""
     if not find_tool("openssl"):
         return None
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
@@ -97,7 +98,7 @@ def server_with_tls(folder, *flags):
 
 
 def healthy(**variables):
-    """Whether the image's check says so, with the programs of this build and only these variables."""
+    """Whether the image's health check succeeds, with this build's programs and only these variables."""
     path = f"{pathlib.Path(PROGRAM).parent}:/usr/bin:/bin"
     return subprocess.run([ROOT / "docker" / "healthcheck"], env={"PATH": path, **variables},
                           capture_output=True).returncode == 0
@@ -118,7 +119,7 @@ def health_is_checked():
         server, port = started
         check(healthy(CAIRN_LISTEN=f"0.0.0.0:{port}"), "docker/healthcheck fails at a server that speaks TLS")
         server.stop()
-    # One that wants its clients' certificates is asked over its Unix socket.
+    # A server that requires client certificates is asked over its Unix socket.
     with Folder() as folder:
         socket = folder / "socket"
         server, port = server_with_tls(folder, "--unix", socket, "--tls-client-ca", folder / "cert")
@@ -128,7 +129,7 @@ def health_is_checked():
 
 
 def tokens_are_kept_apart():
-    """Prometheus is given a folder with its own token alone, and that reads metrics and nothing else."""
+    """Prometheus gets a folder with only its own token, and that token reads only the metrics."""
     with Folder() as folder:
         tokens, metrics = folder / "tokens", folder / "metrics"
         tokens.mkdir()

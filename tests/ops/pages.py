@@ -1,11 +1,12 @@
-"""The pages that people read, taken apart: fenced blocks, headings, links.
+"""Parses the documentation pages: fenced blocks, headings and links.
 
-A block of commands says what a test does with it:
-  ```sh runs              run as printed, all of a page in one shell, in their order, beside a fresh server
+The mark of a command block says what a test does with it:
+
+  ```sh runs              run as printed, all of a page in one shell, in order, beside a fresh server
   ```sh serves            starts a server in the foreground; runs in the background until it listens
   ```sh needs=WHAT        cannot run in a test; its syntax and the names in it are checked
   ```python runs          the same as `sh runs`, given to python3
-  ```text answers         what the block before prints (or `json answers`); `…` stands for any text on its line
+  ```text answers         the output of the block before (or `json answers`); `…` stands for any text on its line
 """
 
 import dataclasses
@@ -13,7 +14,7 @@ import re
 
 from support import ROOT
 
-# Reasons for which a block of commands is not run.
+# Reasons why a block of commands is not run.
 NEEDS = {
     "docker": "a Docker daemon",
     "kubernetes": "a cluster",
@@ -29,7 +30,7 @@ FENCE = re.compile(r"^(`{3,})([^\n`]*)\n(.*?)^\1$", re.M | re.S)
 @dataclasses.dataclass
 class Block:
     language: str
-    words: list  # behind the language
+    words: list  # after the language
     text: str
     line: int
 
@@ -60,11 +61,11 @@ class Page:
             language, *words = fence[2].split() or [""]
             line = self.text.count("\n", 0, fence.start()) + 1
             self.blocks.append(Block(language, words, fence[3], line))
-        # What is no code: there a link is a link.
+        # Outside of code: only there a link is a link.
         self.prose = FENCE.sub("", self.text)
 
     def anchors(self):
-        """As GitHub makes them of headings."""
+        """The anchors that GitHub makes from headings."""
         taken = {}
         for heading in re.findall(r"^#+ +(.*?) *#*$", self.prose, re.M):
             plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A cache is grown and shrunk while clients store and read: no byte is ever wrong, no request is
-refused for it, and what was used last stays. Without figures on the command line it is short.
+"""A cache grows and shrinks while clients store and read: no byte is ever wrong, no request is refused because of
+it, and the most recently used blocks stay. Without options the test is short.
 
 usage: resize_test.py CAIRN_SERVER [--blocks 4000] [--clients 4]
 """
@@ -19,9 +19,9 @@ import time
 from support import PATIENCE_S, Folder, Server
 
 BLOCK_BYTES = 4096
-LABELS_BYTES = 8192  # of a slot file: twice what it is of
+LABELS_BYTES = 8192  # the label of a slot file, twice
 SHAPE = {"num_layers": 2, "outer_dim": 2, "page_size": 4, "inner_dim": 128, "dtype_width_bytes": 2}
-PREFIX = 8  # blocks of a prefix
+PREFIX = 8  # blocks in a prefix
 CACHE = "/v1/caches/resized"
 
 
@@ -38,7 +38,7 @@ def keys_of(prefix):
 
 
 class Client(threading.Thread):
-    """Reads prefixes that are stored, compares each byte, and stores what is missing."""
+    """Reads stored prefixes, compares each byte, and stores what is missing."""
 
     def __init__(self, address, seed, prefixes, ended):
         super().__init__(daemon=True)
@@ -69,7 +69,7 @@ class Client(threading.Thread):
         self.written += PREFIX if status < 300 else 0
 
     def look(self, prefix):
-        """How many blocks of the prefix are there; each is compared."""
+        """Returns how many blocks of the prefix exist, after comparing each."""
         keys = keys_of(prefix)
         status, data = self.call("POST", f"{CACHE}/read", json.dumps({"keys": keys}))
         if status != 200:
@@ -92,7 +92,7 @@ class Client(threading.Thread):
             self.failure = failure
 
     def lease(self, prefix):
-        """Holds a prefix for a moment: what a lease holds is there until its end."""
+        """Leases a prefix for a moment: its blocks must stay until the lease ends."""
         status, data = self.call("POST", f"{CACHE}/match", json.dumps({"keys": keys_of(prefix), "lease_ms": 5000}))
         answer = json.loads(data)
         if status != 200 or not answer["lease"]:
@@ -130,7 +130,7 @@ def run(program, tier, blocks, clients):
             for prefix in range(blocks // PREFIX):
                 filler.store(prefix)
             assert filler.written == blocks // PREFIX * PREFIX, filler.refused
-            # The clients' prefixes are used again and again; the others, never.
+            # The clients use their prefixes repeatedly and the other blocks never.
             used = list(range(0, blocks // PREFIX, 4))
             ended = threading.Event()
             all_clients = [Client(server.address, seed, used, ended) for seed in range(1, clients + 1)]
@@ -138,11 +138,11 @@ def run(program, tier, blocks, clients):
                 client.start()
             time.sleep(0.5)
             grow_s = resize(server, tier, grown)
-            # What has room now is stored, while all that was there stays.
+            # New blocks fit now, and all earlier ones stay.
             for prefix in range(blocks // PREFIX, grown // PREFIX):
                 filler.store(prefix)
             whole_after_growth = sum(filler.look(prefix) == PREFIX for prefix in range(grown // PREFIX))
-            # Used last: these are to stay.
+            # The most recently used ones, which must stay.
             for prefix in used:
                 filler.look(prefix)
             shrink_s = resize(server, tier, shrunk)

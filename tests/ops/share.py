@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Four servers of one group share a replayed trace: each block is computed once and read on all of them, and
-every byte is compared. In the middle of broadcasts servers are killed: the others say so by name and go on
-serving, and a new server takes the lost one's place and is given what the group holds.
+"""Four servers of one group share a replayed trace: each block is computed once and read on all servers, and every
+byte is compared. Servers are killed in the middle of broadcasts: the others report it with the right code and keep
+serving, and a new server replaces the lost one and gets the blocks that the group holds.
 
-Each request goes to the next server, which reads what its match found, computes (here: makes up from the
-block's id) what it did not, and broadcasts it. Exits 1 where a block was computed twice, did not arrive, or
-has a wrong byte. Without --trace the requests are generated: sessions that grow turn by turn.
+Each request goes to the next server. It reads the blocks that its match found, computes the others (here: derives
+them from the block's id), and broadcasts those. Exits 1 if a block was computed twice, did not arrive, or has a
+wrong byte. Without --trace the requests are generated: sessions that grow turn by turn.
 
 usage: share.py CAIRN_SERVER [--trace FILE] [--limit N] [--kills N] [--large-blocks N] [--seed N]
 """
@@ -27,18 +27,18 @@ from support import PATIENCE_S, Folder, Server
 RANKS = 4
 SHAPE = {"num_layers": 4, "outer_dim": 2, "page_size": 16, "inner_dim": 64, "dtype_width_bytes": 2}
 BLOCK_BYTES = 4 * 2 * 16 * 64 * 2
-# Blocks of 512 KiB, so that a broadcast of many is under way for long enough to be met in the middle.
+# Blocks of 512 KiB, so that a broadcast of many lasts long enough to be interrupted in the middle.
 LARGE_SHAPE = {"num_layers": 8, "outer_dim": 2, "page_size": 16, "inner_dim": 1024, "dtype_width_bytes": 2}
 LARGE_BYTES = 8 * 2 * 16 * 1024 * 2
-# Another one a rank: blocks change theirs on the way.
+# A different layout for each rank: broadcasts convert blocks.
 LAYOUTS = [{"layout": "fully_contiguous"}, {"layout": "layer_separate", "block_dim": "first"},
            {"layout": "layer_separate", "block_dim": "second"}, {"layout": "fully_contiguous"}]
-# (root, who is killed): one in the middle of the broadcast's chain, the root itself, the chain's end.
+# (root, killed rank): one in the middle of the broadcast's chain, the root itself, and the chain's end.
 LOSSES = [(0, 1), (2, 2), (1, 0)]
 KEYS_A_CALL = 512
-IN_FLIGHT_BLOCKS = 4 * 16  # four pieces of 8 MiB: what four servers' sockets and buffers hold
-STOPS = 200  # tries to stop a server in the middle of a broadcast
-SAMPLE = 64  # blocks that are read on the servers that are left, right after a loss
+IN_FLIGHT_BLOCKS = 4 * 16  # four pieces of 8 MiB, the capacity of four servers' sockets and buffers
+STOPS = 200  # attempts to stop a server in the middle of a broadcast
+SAMPLE = 64  # blocks to read on the remaining servers right after a loss
 
 
 def key(number):
@@ -55,7 +55,7 @@ def large_key(loss, number):
 
 
 def large_block(loss, number):
-    # Each 512 bytes differ, within the block and between blocks.
+    # All pieces of 512 bytes differ, within a block and between blocks.
     return b"".join(hashlib.sha256(b"%d %d %d" % (loss, number, i)).digest() * 16 for i in range(LARGE_BYTES // 512))
 
 
@@ -64,7 +64,7 @@ def chunks(values, size=KEYS_A_CALL):
 
 
 class Peer(Server):
-    """A rank's server, on a connection that is kept."""
+    """A rank's server, on a persistent connection."""
 
     def __init__(self, program, folder):
         folder.mkdir()
@@ -91,12 +91,12 @@ class Peer(Server):
         return transfer
 
     def wrong_of(self, numbers):
-        """How many of these blocks are not here, or differ."""
+        """How many of these blocks are missing here or differ."""
         data = self.ask("POST", "/v1/caches/c/read", {"keys": [key(n) for n in numbers]})
         return sum(data[i * BLOCK_BYTES:(i + 1) * BLOCK_BYTES] != block(n) for i, n in enumerate(numbers))
 
     def writes(self):
-        """(blocks that were handed in here and were new, those that were not), as the server counts them."""
+        """The server's counts: (new blocks written here, blocks written here that existed)."""
         text = self.ask("GET", "/metrics").decode()
         counts = {code: int(float(value)) for code, value in re.findall(
             r'cairn_http_requests_total\{route="[^"]*/keys/\{key\}",method="PUT",code="(\d+)"\} (\S+)', text)}
@@ -109,9 +109,9 @@ class Sharing:
         self.everyone = ThreadPoolExecutor(RANKS)
         self.started = 0
         self.groups = 0
-        self.computed = {}  # block -> how often
+        self.computed = {}  # block -> how often it was computed
         self.large_writes = 0
-        self.lost_writes = (0, 0)  # counted by servers that were killed
+        self.lost_writes = (0, 0)  # counts of the killed servers
         self.counts = {"read_by_requests": 0, "wrong_or_missing": 0, "shared_bytes": 0}
         self.losses = []
         self.peers = [self.start(rank) for rank in range(RANKS)]
@@ -159,7 +159,7 @@ class Sharing:
             self.counts["shared_bytes"] += (len(ids) - matched) * BLOCK_BYTES * (RANKS - 1)
 
     def lose_one(self, blocks):
-        """A server is killed in the middle of a broadcast, and another takes its place."""
+        """Kills a server in the middle of a broadcast and replaces it."""
         loss = len(self.losses)
         root, victim = LOSSES[loss % len(LOSSES)]
         left = [rank for rank in range(RANKS) if rank != victim]
@@ -181,7 +181,7 @@ class Sharing:
         ends = dict(zip(left, self.each(end_of, left)))
         for rank, (transfer, _) in ends.items():
             peer = self.peers[rank]
-            # A wait that came to its deadline would be told by that name.
+            # A wait that times out would have another code.
             assert transfer["state"] == "failed" and transfer["error"]["code"] == "peer_lost", transfer
             assert transfer["blocks_done"] + len(transfer["failures"]) == blocks, "a key neither arrived nor is named"
             assert peer.ask("GET", f"/v1/groups/{self.group}")["state"] == "failed"
@@ -202,8 +202,8 @@ class Sharing:
                             "error": "peer_lost", "told_after_s": round(max(s for _, s in ends.values()), 3)})
 
     def stop_in_the_middle(self, loss, blocks, root, victim):
-        """The transfers of a broadcast that stands still halfway because `victim` is stopped, and how many blocks
-        had come to where it looked."""
+        """Stops `victim` so that a broadcast halts halfway. Returns its transfers, and how many blocks had arrived
+        at the observed server."""
         body = {"cache": "large", "keys": [large_key(loss, n) for n in range(blocks)], "root": root}
         watched = self.peers[root if root != victim else (root + RANKS - 1) % RANKS]
         for _ in range(STOPS):
@@ -218,8 +218,8 @@ class Sharing:
             if seen["blocks_done"] + IN_FLIGHT_BLOCKS <= blocks:
                 assert seen["state"] == "running" and seen["blocks_done"] > 0, seen
                 return transfers, seen["blocks_done"]
-            # This machine was too busy to look in time: once more. (Of the last pieces, which may lie in sockets
-            # already, the one that was stopped may be needed no more.)
+            # The machine was too busy to look in time: try again. (The last pieces may be in sockets already and
+            # may not need the stopped server any more.)
             self.peers[victim].child.send_signal(signal.SIGCONT)
             self.each(lambda pair: pair[0].ended(pair[1]), list(zip(self.peers, transfers)))
             for rank, peer in enumerate(self.peers):
@@ -257,7 +257,7 @@ class Sharing:
 
 
 def generated(seed, count):
-    """Sessions with a common beginning each few; every turn has the earlier ones before it."""
+    """Sessions, some with a common beginning. Each turn contains the earlier ones."""
     chance = random.Random(seed)
     fresh = iter(range(1 << 30))
     beginnings = [[next(fresh) for _ in range(3)] for _ in range(3)]
@@ -269,7 +269,7 @@ def generated(seed, count):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("program")
     parser.add_argument("--trace", help="JSON lines with hash_ids, equal ids for equal prefixes")
     parser.add_argument("--limit", type=int, help="requests (all of the trace's; 200 are generated)")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""All routes at once, mixed with faults (wrong requests, cut connections, leases that nobody releases,
-cancelled movements, caches that come and go), for a given time; then nothing may be left of it: leases,
-pins, slots, descriptors, threads, connections and memory are where they were, and no byte was ever wrong.
+"""Runs all routes at once for a given time, mixed with faults: wrong requests, cut connections, leases that nobody
+releases, cancelled movements, caches that are made and dropped. Afterwards nothing may be left of it: leases,
+pins, slots, descriptors, threads, connections and memory are as before, and no byte was ever wrong.
 
 usage: soak.py CAIRN_SERVER [--minutes N | --seconds N] [--clients N] [--seed N]
 """
@@ -23,7 +23,7 @@ from support import PATIENCE_S, Folder, Server, eventually
 
 BLOCK_BYTES = 4096
 SHAPE = {"num_layers": 2, "outer_dim": 2, "page_size": 4, "inner_dim": 128, "dtype_width_bytes": 2}
-# Small tiers: what is stored is evicted, offloaded and brought back all the time.
+# Small tiers, so that blocks are evicted, offloaded and brought back all the time.
 CACHES = {
     "deep": {"tiers": {"device": {"num_blocks": 16, "layout": "layer_separate"}, "pinned": {"num_blocks": 32},
                        "disk": {"num_blocks": 64}}},
@@ -31,12 +31,12 @@ CACHES = {
     "flat": {"tiers": {"pinned": {"num_blocks": 16}}, "offload": "never"},
 }
 KEYS = 200
-LEASE_MS = 200  # of those that are left to run out
-# Bounce buffers come in pieces of shared memory that stay, one for each part of a movement that is under way
-# with the disk: a pool may grow by so many once it is warm. A leak of one in a hundred steps is more.
+LEASE_MS = 200  # for leases that are left to expire
+# Bounce buffers are pieces of shared memory that are kept, one for each part of a movement to or from disk. After
+# warm-up a pool may grow by this many; a leak in one of a hundred steps is more.
 POOL_PIECES = 64
-# Memory may move by this much with the allocator's mood; a leak of one block in a hundred requests is
-# ten times as much within a minute.
+# The allocator may change the memory by this much; a leak of one block in a hundred requests is ten times as much
+# within a minute.
 RSS_SLACK_BYTES = 48 << 20
 
 
@@ -49,7 +49,7 @@ def block_of(key):
 
 
 class Client(threading.Thread):
-    """One frontend, with its share of bad luck."""
+    """A frontend that also causes faults."""
 
     def __init__(self, address, seed, until, tally):
         super().__init__(daemon=True)
@@ -101,7 +101,7 @@ class Client(threading.Thread):
         return f"/v1/caches/{self.random.choice(list(CACHES))}{rest}"
 
     def key(self):
-        # Some keys are asked for much more than others.
+        # Some keys are requested much more often than others.
         return key_of(int(KEYS * self.random.random() ** 2))
 
     def keys(self, most=6):
@@ -165,7 +165,7 @@ class Client(threading.Thread):
             return
         blocks, lease = held["blocks"], held["lease"]
         keys = self.keys(len(blocks))
-        # Some are left unwritten, some uncommitted: the lease's end frees them.
+        # Some slots stay unwritten, some uncommitted: the end of the lease frees them.
         for handle, key in zip(blocks, keys):
             status, _ = self.call("PUT", f"{cache}/slots/{handle['tier']}/{handle['slot']}/data"
                                   f"?generation={handle['generation']}&lease={lease}", block_of(key),
@@ -271,32 +271,32 @@ def resident_bytes(pid):
 
 
 def descriptors(pid):
-    """How many there are, by what they are open to; sockets are counted as connections."""
+    """The number of open descriptors by target; sockets count as connections."""
     kinds = collections.Counter()
     for number in os.listdir(f"/proc/{pid}/fd"):
         try:
             target = os.readlink(f"/proc/{pid}/fd/{number}")
         except FileNotFoundError:
-            continue  # closed meanwhile
+            continue  # closed in the meantime
         if not target.startswith("socket:"):
             kinds[target] += 1
     return kinds
 
 
 def own_threads(pid):
-    """The process's threads, without those that the kernel lends it for io_uring and takes back."""
+    """The process's threads, without the kernel's io_uring threads, which come and go."""
     names = []
     for task in os.listdir(f"/proc/{pid}/task"):
         try:
             with open(f"/proc/{pid}/task/{task}/comm") as comm:
                 names.append(comm.read())
-        except OSError:  # it has just ended
+        except OSError:  # the thread has just ended
             pass
     return sum(not name.startswith("iou-") for name in names)
 
 
 def held(server):
-    """All that a leak would show in, by name."""
+    """Every number in which a leak would show, by name."""
     pid = server.child.pid
     system = server.call("GET", "/v1/system")[1]
     counts = {f"descriptors of {kind}": count for kind, count in descriptors(pid).items()}
@@ -320,7 +320,7 @@ def differences(before, after):
 
 
 def settled(server):
-    """What is held once leases have run out, cut uploads have ended and movements have arrived."""
+    """Returns `held` once leases have expired, cut uploads have ended and movements have arrived."""
     idle = {"leases", "leased_blocks", "allocated", "committed", "transfers", "queue_depth"}
     eventually(lambda: all(value == 0 for name, value in held(server).items()
                            if any(word in name for word in idle)), "nothing to be held")
@@ -328,7 +328,7 @@ def settled(server):
 
 
 def run_clients(server, options, seconds, tally, sizes):
-    """The failures of the clients; `sizes` is given the server's memory again and again."""
+    """Runs the clients and returns their failures. Appends the server's memory to `sizes` again and again."""
     until = time.monotonic() + seconds
     clients = [Client(server.address, f"{options.seed}.{number}.{len(sizes)}", until, tally)
                for number in range(options.clients)]
@@ -361,8 +361,7 @@ def main():
             assert status == 201, answer
         tally = collections.Counter()
         failures, sizes = [], []
-        # Streams and their threads are made when they are first used: what is compared with is a server
-        # that has done everything once.
+        # Streams and their threads are created at first use: compare with a server that has done everything once.
         for share in (0.15, 0.85):
             failures += run_clients(server, options, seconds * share, tally, sizes)
             if share < 0.5:
@@ -375,10 +374,10 @@ def main():
         warm = max(sizes[len(sizes) // 4:len(sizes) // 2])
         last = resident_bytes(server.child.pid)
         sanitized = server.call("GET", "/v1/system")[1]["build"]["sanitizer"]
-        # Under a sanitizer memory is kept back on purpose.
+        # A sanitizer keeps freed memory on purpose.
         if sanitized in ("", "none", None) and last > warm + RSS_SLACK_BYTES:
             failures.append(f"memory: {warm >> 20} MiB when warm, {last >> 20} MiB after")
-        # What is stored still reads right, and the server leaves as it should.
+        # The stored blocks are still correct, and the server exits cleanly.
         intact = 0
         for cache in CACHES:
             for number in range(KEYS):

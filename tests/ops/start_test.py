@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What a start finds is what was there: changes made while serving, blocks on a full disk, and folders that
-are the ones they were.
+"""After a start everything is as it was before: changes made at run time, blocks on a full disk, and folders that
+must be the same ones.
 
 usage: start_test.py CAIRN_SERVER [TEST...]
 """
@@ -16,7 +16,7 @@ import unittest
 
 from support import Folder, Process, Server, eventually
 
-UNSHARED = "CAIRN_UNSHARED"  # says that mounts made here are seen by nobody else
+UNSHARED = "CAIRN_UNSHARED"  # set if mounts made here are private to this process
 SHAPE = {"num_layers": 2, "outer_dim": 2, "page_size": 4, "inner_dim": 8, "dtype_width_bytes": 2}
 BLOCK_BYTES = 256
 PROGRAM = None
@@ -74,7 +74,7 @@ class StartTest(unittest.TestCase):
             self.call(server, "PUT", f"/v1/caches/{name}/keys/{number:04x}?tier={tier}", block_of(number), 201)
 
     def there(self, server, numbers, name="kept"):
-        """Those of the blocks that are; none has a wrong byte."""
+        """Returns which of the blocks exist, after checking their bytes."""
         found = []
         for number in numbers:
             status, data = server.call("GET", f"/v1/caches/{name}/keys/{number:04x}")
@@ -84,7 +84,7 @@ class StartTest(unittest.TestCase):
         return found
 
     def settings(self, server, name):
-        """What a PATCH may change."""
+        """The settings that a PATCH can change."""
         body = self.call(server, "GET", f"/v1/caches/{name}")
         sizes = {tier: of["num_blocks"] for tier, of in body["tiers"].items()}
         return {**{field: body.get(field) for field in
@@ -95,7 +95,7 @@ class StartTest(unittest.TestCase):
 
 
 class ServerElsewhere(Server):
-    """Its log is not where its data is."""
+    """A server whose log is outside its data directory."""
 
     def __init__(self, folder, data, *flags):
         self.folder = folder
@@ -123,26 +123,26 @@ class Changes(StartTest):
         self.assertEqual(changed["default_lease_ms"], 12345)
         return server
 
-    def test_of_a_cache_of_the_configuration_are_there_at_the_next_start(self):
+    def test_of_a_configured_cache_survive_a_restart(self):
         self.config = {"caches": [{"name": "kept", **cache_of(16, 32)}]}
         server = self.change_and_start_again(32)
         self.assertIn("not as the configuration says", server.text())
         self.assertIn("tiers.disk.num_blocks is 64, not 32", server.text())
 
-    def test_of_a_cache_of_the_configuration_without_a_disk_tier_too(self):
+    def test_of_a_configured_cache_without_a_disk_tier_survive_a_restart(self):
         self.config = {"caches": [{"name": "kept", **cache_of(16)}]}
         self.change_and_start_again(None)
 
-    def test_of_a_cache_that_a_client_made_too(self):
+    def test_of_a_cache_that_a_client_made_survive_a_restart(self):
         self.change_and_start_again(32)
 
-    def test_give_way_to_what_is_edited_in_the_configuration_and_to_nothing_else(self):
+    def test_are_replaced_only_by_edited_settings_of_the_configuration(self):
         self.config = {"caches": [{"name": "kept", **cache_of(16, 32)}]}
         self.change_and_start_again(32).stop()
         self.config["caches"][0]["tiers"]["disk"]["num_blocks"] = 48
         self.config["caches"][0]["default_lease_ms"] = 777
         server = self.start()
-        for _ in range(2):  # and so at the start after that
+        for _ in range(2):  # and also at the start after that
             now = self.settings(server, "kept")
             self.assertEqual(now["sizes"], {"pinned": 12, "disk": 48})
             self.assertEqual((now["default_lease_ms"], now["eviction"]), (777, "lru"))
@@ -152,7 +152,7 @@ class Changes(StartTest):
             server = self.start()
         self.assertNotIn("replaces what a cache was changed to", text)
 
-    def test_that_an_edit_replaces_are_told(self):
+    def test_that_an_edit_replaces_are_logged(self):
         self.config = {"caches": [{"name": "kept", **cache_of(16, 32)}]}
         self.change_and_start_again(32).stop()
         self.config["caches"][0]["offload"] = "never"
@@ -160,7 +160,7 @@ class Changes(StartTest):
         self.assertIn('offload is "never", not "on_commit"', server.text().replace('\\"', '"'))
         self.assertEqual(self.settings(server, "kept")["offload"], "never")
 
-    def test_that_were_refused_are_not_there(self):
+    def test_that_were_refused_do_not_survive(self):
         server = self.start()
         self.call(server, "PUT", "/v1/caches/kept", cache_of(16, 32), 201)
         before = self.settings(server, "kept")
@@ -168,7 +168,7 @@ class Changes(StartTest):
         server.stop(signal.SIGKILL)
         self.assertEqual(self.settings(self.start(), "kept"), before)
 
-    def test_of_a_cache_that_the_configuration_no_longer_names_stay_where_it_has_a_disk_tier(self):
+    def test_of_a_cache_removed_from_the_configuration_stay_if_it_has_a_disk_tier(self):
         self.config = {"caches": [{"name": "kept", **cache_of(16, 32)}, {"name": "gone", **cache_of(16)}]}
         server = self.start()
         self.call(server, "PATCH", "/v1/caches/kept", {"default_lease_ms": 5})
@@ -182,11 +182,10 @@ class Changes(StartTest):
         self.config = {"caches": [{"name": "gone", **cache_of(16)}]}
         self.assertEqual(self.settings(self.start(), "gone")["default_lease_ms"], 30000)
 
-
-    def test_remembered_without_the_word_of_the_configuration_count(self):
+    def test_stored_without_the_configurations_settings_apply(self):
         self.config = {"caches": [{"name": "kept", **cache_of(16, 32)}]}
         self.change_and_start_again(32).stop(signal.SIGKILL)
-        # As 0.2 wrote it: damaged to this version, which has the label of the slot file instead.
+        # As 0.2 wrote it. This version sees it as damaged, and uses the slot file's label instead.
         (self.root / "data/caches/kept.json").write_text("{}")
         self.assertEqual(self.settings(self.start(), "kept")["sizes"], {"pinned": 12, "disk": 64})
 
@@ -220,20 +219,20 @@ class Sizes(StartTest):
         self.assertEqual(self.settings(server, "kept")["sizes"]["disk"], blocks)
         return server
 
-    def test_a_smaller_number_in_the_configuration_keeps_what_would_be_evicted_last(self):
+    def test_a_smaller_configured_size_keeps_the_blocks_to_be_evicted_last(self):
         server = self.start()
         self.put(server, range(20))
-        self.assertEqual(self.there(server, range(3)), [0, 1, 2])  # used again
+        self.assertEqual(self.there(server, range(3)), [0, 1, 2])  # used again from the start
         server.stop()
         server = self.start_with(8)
         self.assertEqual(self.there(server, range(20)), [0, 1, 2, 15, 16, 17, 18, 19])
-        self.put(server, range(30, 33))  # it takes blocks, and they stay
+        self.put(server, range(30, 33))  # it stores blocks, and they stay
         server.stop(signal.SIGKILL)
         server = self.start()
         self.assertEqual(len(self.there(server, [*range(20), *range(30, 33)])), 8)
         self.assertEqual(self.there(server, range(30, 33)), [30, 31, 32])
 
-    def test_a_larger_number_in_the_configuration_keeps_all_and_takes_more(self):
+    def test_a_larger_configured_size_keeps_all_blocks_and_stores_more(self):
         server = self.start()
         self.put(server, range(24))
         server.stop()
@@ -241,7 +240,7 @@ class Sizes(StartTest):
         self.put(server, range(24, 48))
         self.assertEqual(self.there(server, range(48)), list(range(48)))
 
-    def test_a_client_that_makes_a_smaller_cache_over_the_files_keeps_what_fits(self):
+    def test_a_client_that_makes_a_smaller_cache_keeps_the_blocks_that_fit(self):
         server = self.start()
         self.put(server, range(20))
         server.stop()
@@ -266,7 +265,8 @@ class Folders(StartTest):
         self.assertEqual(server.stop(), 0)
 
     def expect_waits_for(self, folder, back):
-        """A start over an empty folder does not fill it, says so, and has the blocks once it is back."""
+        """A start with an empty folder does not fill it, reports it, and has the blocks once the folder is
+        back."""
         server = self.start()
         status, problem = self.ready(server)
         self.assertEqual(status, 503)
@@ -277,7 +277,7 @@ class Folders(StartTest):
         self.call(server, "GET", "/v1/caches/kept", expect=404)
         self.call(server, "PUT", "/v1/caches/kept", cache_of(4, 8), 503)
         self.call(server, "PUT", "/v1/caches/other", cache_of(4, 8), 503)
-        self.call(server, "PUT", "/v1/caches/memory", cache_of(4), 201)  # all else is served
+        self.call(server, "PUT", "/v1/caches/memory", cache_of(4), 201)  # everything else is served
         self.assertEqual(list(folder.iterdir()), [])
         back()
         eventually(lambda: self.ready(server)[0] == 200, "the cache to be there again")
@@ -293,23 +293,23 @@ class Folders(StartTest):
 
         return back
 
-    def test_an_empty_one_in_the_place_of_one_with_blocks_is_not_filled(self):
+    def test_an_empty_folder_instead_of_one_with_blocks_is_not_filled(self):
         self.fill()
         self.expect_waits_for(self.drive, self.empty(self.drive))
 
-    def test_nor_an_empty_one_within_the_data_directory(self):
+    def test_an_empty_folder_within_the_data_directory_is_not_filled(self):
         self.config = {"caches": []}
         self.fill()
         self.expect_waits_for(self.root / "data/disk", self.empty(self.root / "data/disk"))
 
-    def test_nor_for_a_cache_of_the_configuration(self):
+    def test_an_empty_folder_of_a_configured_cache_is_not_filled(self):
         self.config["caches"] = [{"name": "kept", **cache_of(4, 8)}]
         server = self.start()
         self.put(server, range(4))
         server.stop()
         self.expect_waits_for(self.drive, self.empty(self.drive))
 
-    def test_that_is_gone_is_not_made_again(self):
+    def test_a_missing_folder_is_not_made_again(self):
         self.fill()
         away = self.drive.rename(self.root / "away")
         server = self.start()
@@ -318,7 +318,7 @@ class Folders(StartTest):
         away.rename(self.drive)
         eventually(lambda: self.ready(server)[0] == 200, "the cache to be there again")
 
-    def test_that_is_new_is_taken_where_the_settings_say_so(self):
+    def test_a_new_folder_is_used_if_the_settings_allow_it(self):
         self.fill()
         shutil.rmtree(self.drive)
         self.config["disk"]["replace_other_shape"] = True
@@ -326,7 +326,7 @@ class Folders(StartTest):
         self.assertEqual(self.ready(server)[0], 200)
         self.put(server, range(4))
 
-    def test_of_another_data_directory_is_left_alone(self):
+    def test_a_folder_of_another_data_directory_is_left_alone(self):
         self.fill()
         other = self.root / "other"
         other.mkdir()
@@ -337,21 +337,21 @@ class Folders(StartTest):
         server.stop()
         self.assertEqual(self.there(self.start(), range(4)), list(range(4)))
 
-    def test_of_blocks_that_moved_is_known(self):
+    def test_a_moved_folder_of_blocks_is_recognised(self):
         self.fill()
         self.drive.rename(self.root / "new-drive")
         self.config["disk"]["folders"] = [str(self.root / "new-drive")]
         server = self.start()
         self.assertEqual(self.there(server, range(4)), list(range(4)))
 
-    def test_a_data_directory_that_moved_has_its_blocks(self):
+    def test_a_moved_data_directory_has_its_blocks(self):
         self.fill()
         (self.root / "elsewhere").mkdir()
         (self.root / "data").rename(self.root / "elsewhere/data")
         server = self.start(folder=self.root / "elsewhere")
         self.assertEqual(self.there(server, range(4)), list(range(4)))
 
-    def test_a_copied_data_directory_serves_beside_the_first(self):
+    def test_a_copied_data_directory_can_be_served_beside_the_original(self):
         self.config = {"caches": []}
         self.fill()
         (self.root / "elsewhere").mkdir()
@@ -364,7 +364,7 @@ class Folders(StartTest):
             server.stop()
         self.assertEqual(self.there(self.start(folder=self.root / "elsewhere"), range(6)), list(range(6)))
 
-    def test_a_copied_data_directory_leaves_the_first_ones_folders_alone(self):
+    def test_a_copied_data_directory_does_not_use_the_originals_folders(self):
         self.fill()
         (self.root / "elsewhere").mkdir()
         subprocess.run(["cp", "-a", self.root / "data", self.root / "elsewhere/data"], check=True)
@@ -374,14 +374,14 @@ class Folders(StartTest):
         self.assertEqual(self.there(server, range(4)), list(range(4)))
         self.assertEqual(self.ready(server)[0], 200)
 
-    def test_a_data_directory_that_must_be_known_is_not_made(self):
+    def test_a_data_directory_that_must_exist_is_not_made(self):
         ended = self.run_to_end("--known-data-dir")
         self.assertEqual(ended.returncode, MAY_PASS, ended.stderr)
         self.assertFalse((self.root / "data").exists())
         self.fill()
         self.assertEqual(self.there(self.start("--known-data-dir"), range(4)), list(range(4)))
 
-    def test_a_damaged_identity_is_mended(self):
+    def test_a_damaged_identity_is_repaired(self):
         self.fill()
         for _ in range(2):
             (self.root / "data/identity").write_text("nothing of use")
@@ -389,7 +389,7 @@ class Folders(StartTest):
             self.assertEqual(self.there(server, range(4)), list(range(4)))
             server.stop()
 
-    def test_a_damaged_mark_is_mended(self):
+    def test_a_damaged_mark_is_repaired(self):
         self.fill()
         (self.drive / "cairn~folder").write_text("")
         server = self.start()
@@ -397,7 +397,7 @@ class Folders(StartTest):
         server.stop()
         self.assertNotEqual((self.drive / "cairn~folder").read_text(), "")
 
-    def test_a_slot_file_that_was_removed_is_made_anew(self):
+    def test_a_removed_slot_file_is_made_again(self):
         self.fill()
         for file in self.drive.glob("kept*"):
             file.unlink()
@@ -406,7 +406,7 @@ class Folders(StartTest):
         self.assertEqual(self.there(server, range(4)), [])
         self.put(server, range(4))
 
-    def test_a_slot_file_that_was_cut_off_gives_what_is_left(self):
+    def test_a_truncated_slot_file_keeps_the_remaining_blocks(self):
         self.fill()
         os.truncate(self.drive / "kept", 8192 + 2 * 8192)  # the labels, and the first two slots
         server = self.start()
@@ -414,7 +414,7 @@ class Folders(StartTest):
 
 
 class Starts(StartTest):
-    def test_a_cache_that_cannot_be_made_can_be_given_up(self):
+    def test_a_cache_that_cannot_be_made_can_be_deleted(self):
         server = self.start()
         self.call(server, "PUT", "/v1/caches/kept", cache_of(4, 8), 201)
         server.stop()
@@ -427,13 +427,13 @@ class Starts(StartTest):
         server.stop()
         self.assertEqual(self.ready(self.start())[0], 200)
 
-    def test_a_port_in_use_may_pass(self):
+    def test_a_port_in_use_is_a_temporary_error(self):
         server = self.start()
         ended = self.run_to_end(listen=server.address, data="other")
         self.assertEqual(ended.returncode, MAY_PASS, ended.stderr)
         self.assertIn(server.address, ended.stderr)
 
-    def test_a_data_directory_in_use_may_pass_with_its_lock_removed_too(self):
+    def test_a_data_directory_in_use_is_a_temporary_error_even_without_its_lock(self):
         server = self.start()
         for _ in range(2):
             ended = self.run_to_end()
@@ -443,7 +443,7 @@ class Starts(StartTest):
         self.assertEqual(server.stop(), 0)
         self.start()
 
-    def test_a_shorter_longest_lease_bounds_the_default(self):
+    def test_a_shorter_maximum_lease_limits_the_default(self):
         server = self.start()
         self.call(server, "PUT", "/v1/caches/kept", cache_of(4, 8), 201)
         self.put(server, range(2))
@@ -460,20 +460,20 @@ class Starts(StartTest):
         self.call(server, "POST", "/v1/caches/kept/allocate",
                   {"count": 1, "tier": "pinned", "lease_ms": 1001}, 400)
 
-    def test_a_variable_that_is_no_setting_is_refused_by_name(self):
+    def test_an_unknown_variable_is_refused(self):
         for name in ("CAIRN_MAX_LEASE", "CAIRN_LOGLEVEL", "CAIRN_CACHES", "CAIRN_"):
             ended = self.run_to_end(env={**os.environ, name: "1"})
             self.assertEqual(ended.returncode, WRONG_SETTING, ended.stderr)
             self.assertIn(name, ended.stderr)
 
-    def test_variables_of_clients_and_orchestrators_are_not(self):
+    def test_variables_of_clients_and_orchestrators_are_accepted(self):
         others = {"CAIRN_TOKEN": "t", "CAIRN_CA": "/x", "CAIRN_SERVER": "build/x", "CAIRN_PYTHON": "python3",
                   "CAIRN_REQUIRE_GPU": "1", "CAIRN_ENGINES": "all", "CAIRN_SERVICE_HOST": "10.0.0.1",
                   "CAIRN_PORT": "tcp://10.0.0.1:80", "CAIRN_PORT_7070_TCP_ADDR": "10.0.0.1",
                   "CAIRN_HEADLESS_SERVICE_PORT_HTTP": "80", "CAIRN_FROM_NOBODY": ""}
         self.start(env={**os.environ, **others})
 
-    def test_a_certificate_that_is_missing_is_said_to_be(self):
+    def test_a_missing_certificate_is_reported(self):
         ended = self.run_to_end("--tls-cert", "/nowhere/cert.pem", "--tls-key", "/nowhere/key.pem")
         self.assertEqual(ended.returncode, WRONG_SETTING)
         self.assertIn("'/nowhere/cert.pem' cannot be used: No such file or directory", ended.stderr)
@@ -528,7 +528,7 @@ class FullDisk(MountTest):
         self.put(server, [100])
         self.call(server, "PUT", "/v1/caches/kept", cache_of(16, 32), 200)
 
-    def test_gives_what_was_there_and_notes_changes_again_once_there_is_room(self):
+    def test_serves_its_blocks_and_records_changes_once_there_is_room(self):
         for how in (signal.SIGKILL, signal.SIGTERM):
             with self.subTest(how=how):
                 if (self.mount / "data").exists():
@@ -547,7 +547,7 @@ class FullDisk(MountTest):
                 self.assertEqual(self.there(server, range(6)), [0, 2, 3, 5])
                 server.stop()
 
-    def test_and_nothing_of_it_is_lost_by_a_kill_without_room(self):
+    def test_loses_nothing_if_killed_without_room(self):
         self.begin()
         for number in range(10, 13):
             server = self.serve()
@@ -557,7 +557,7 @@ class FullDisk(MountTest):
         self.make_room()
         self.assertEqual(self.there(self.serve(), [*range(4), *range(10, 13)]), [*range(4), *range(10, 13)])
 
-    def test_gives_a_cache_of_the_configuration_as_well(self):
+    def test_serves_a_configured_cache(self):
         self.config = {"caches": [{"name": "kept", **cache_of(16, 32)}]}
         self.begin()
         self.expect_served(self.serve())
@@ -574,7 +574,7 @@ class FullDisk(MountTest):
         eventually(lambda: self.settings(server, "kept")["sizes"]["disk"] == 64, "the tier to grow")
         self.assertEqual(self.there(server, range(4)), list(range(4)))
 
-    def test_names_a_cache_for_which_there_is_no_room_until_there_is(self):
+    def test_reports_a_cache_without_room_until_there_is_room(self):
         self.begin()
         self.config = {"caches": [{"name": "late", **cache_of(16, 32)}]}
         server = self.serve()
@@ -585,7 +585,7 @@ class FullDisk(MountTest):
         eventually(lambda: self.ready(server)[0] == 200, "the other cache")
         self.call(server, "GET", "/v1/caches/late")
 
-    def test_refuses_what_it_could_not_remember(self):
+    def test_refuses_changes_that_it_cannot_record(self):
         server = self.serve()
         self.call(server, "PUT", "/v1/caches/kept", cache_of(16, 32), 201)
         self.put(server, range(4))
@@ -596,13 +596,13 @@ class FullDisk(MountTest):
         self.call(server, "PUT", "/v1/caches/more", cache_of(16, 32), 507)
         self.assertEqual(self.settings(server, "kept"), before)
         server.stop(signal.SIGKILL)
-        (self.mount / "data/caches/kept.json").write_text("")  # its slot file tells the same
+        (self.mount / "data/caches/kept.json").write_text("")  # its slot file has the same information
         server = self.serve()
         self.assertEqual(self.settings(server, "kept"), before)
         self.call(server, "GET", "/v1/caches/more", expect=404)
         self.assertEqual(self.there(server, range(4)), list(range(4)))
 
-    def test_a_creation_that_cannot_be_remembered_leaves_the_blocks_that_were_there(self):
+    def test_keeps_its_blocks_if_a_creation_cannot_be_recorded(self):
         self.begin(signal.SIGTERM)
         (self.mount / "data/caches/kept.json").unlink()
         self.fill_disk()
@@ -617,7 +617,7 @@ class ReadOnly(MountTest):
     def remount(self, how):
         subprocess.run(["mount", "-o", f"remount,{how}", self.mount], check=True)
 
-    def test_ends_a_start_with_what_may_pass(self):
+    def test_ends_a_start_with_a_temporary_error(self):
         server = self.serve()
         self.call(server, "PUT", "/v1/caches/kept", cache_of(16, 32), 201)
         self.put(server, range(4))
@@ -644,7 +644,7 @@ class NoInodes(FullDisk):
         for file in self.mount.glob("other-*"):
             file.unlink()
 
-    # Slots need no inode.
+    # Slots need no new inode.
     test_grows_a_tier_once_there_is_room = None
     test_refuses_what_it_could_not_remember = None
 

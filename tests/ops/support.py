@@ -1,4 +1,4 @@
-"""Programs that a test starts and ends, and small HTTP. Standard library only."""
+"""Starts and ends programs for tests, and makes small HTTP requests. Uses only the standard library."""
 
 import http.client
 import json
@@ -15,8 +15,8 @@ import time
 import urllib.parse
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SKIPPED = 77  # what CTest is told to take for a skipped test
-# Longer than anything takes on a loaded machine under a sanitizer.
+SKIPPED = 77  # the exit code that CTest counts as a skipped test
+# Longer than any operation takes on a loaded machine under a sanitizer.
 PATIENCE_S = 90
 
 
@@ -26,13 +26,13 @@ def skip(why):
 
 
 def find_tool(name):
-    """A program of this machine, or one that `./run test` unpacked; None where there is neither."""
+    """A program of this machine, or one that `./run test` unpacked; None if there is neither."""
     unpacked = ROOT / "build" / "tools" / "usr" / "bin" / name
     return shutil.which(name) or (str(unpacked) if unpacked.exists() else None)
 
 
 def eventually(condition, what):
-    """Asks again and again; the first answer that is true."""
+    """Calls `condition` repeatedly and returns the first true answer."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         answer = condition()
@@ -50,7 +50,7 @@ def free_port():
 
 
 def end_with_parent():
-    """In a child between fork and exec: it does not outlive its test."""
+    """In a child between fork and exec: makes the kernel kill it when its test ends."""
     import ctypes
 
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
@@ -73,7 +73,7 @@ class Process:
 
 
 class Server(Process):
-    """A cairn-server on a free port with a data folder of its own."""
+    """A cairn-server on a free port with its own data folder."""
 
     def __init__(self, program, folder, *flags, env=None, address="127.0.0.1:0"):
         self.folder = pathlib.Path(folder)
@@ -88,7 +88,8 @@ class Server(Process):
         return re.search(r"listening on http://(127\.0\.0\.1:\d+)", self.text())
 
     def call(self, method, path, body=None, headers=None, timeout_s=PATIENCE_S):
-        """(status, body) of one request; a dict goes as JSON, a dict comes back where JSON does."""
+        """Sends one request and returns (status, body). A dict is sent as JSON; a JSON answer is returned as a
+        dict."""
         headers = dict(headers or {})
         if isinstance(body, (dict, list)):
             body = json.dumps(body)
@@ -108,7 +109,7 @@ class Server(Process):
 
 
 class Redis(Process):
-    """A redis-server on a free port of 127.0.0.1 that keeps nothing."""
+    """A redis-server on a free port of 127.0.0.1, without persistence."""
 
     def __init__(self, folder):
         self.address = f"127.0.0.1:{free_port()}"
@@ -127,7 +128,7 @@ class Prometheus(Process):
             "scrape_configs": [{"job_name": "cairn", "static_configs": [{"targets": [target]}]}],
             "rule_files": [str(rules)] if rules else [],
         }
-        # JSON is YAML.
+        # JSON is valid YAML.
         (folder / "prometheus.yaml").write_text(json.dumps(config))
         self.port = free_port()
         super().__init__([program, f"--config.file={folder / 'prometheus.yaml'}",
@@ -153,20 +154,20 @@ class Prometheus(Process):
             connection.close()
 
     def query(self, expression):
-        """The series that an expression has now; an AssertionError where it does not parse."""
+        """The series that an expression has now. Raises AssertionError if it cannot be parsed."""
         status, body = self._get("/api/v1/query?" + urllib.parse.urlencode({"query": expression}))
         answer = json.loads(body)
         assert status == 200, f"{expression}\n  {answer.get('error')}"
         return answer["data"]["result"]
 
     def firing(self):
-        """{alert: its annotations}"""
+        """Returns {alert: its annotations}."""
         alerts = json.loads(self._get("/api/v1/alerts")[1])["data"]["alerts"]
         return {alert["labels"]["alertname"]: alert["annotations"] for alert in alerts if alert["state"] == "firing"}
 
 
 class Folder:
-    """A temporary folder that goes with its test."""
+    """A temporary folder that is deleted after its test."""
 
     def __enter__(self):
         self.path = tempfile.mkdtemp(prefix="cairn-test-")

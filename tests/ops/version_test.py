@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every place that tells the product's version tells the one of CMakeLists.txt.
+"""Every place that states the product's version states that of CMakeLists.txt.
 
 usage: version_test.py CAIRN_SERVER CAIRNCTL CAIRN_REPLAY CAIRN_CALIBRATE
 """

@@ -1,10 +1,10 @@
-"""Each word of `run` finds what it needs in the packages that it installs, and nowhere else.
+"""Each word of `run` finds everything it needs in the packages that it installs.
 
 usage: words_test.py
 
-A machine that happens to have a package hides that a word does not install it. So CMake configures each word's
-targets here with only the files of that word's packages (and of what those depend on) to be found: a folder of
-links to them is all that find_package(), find_library(), find_path() and find_program() look into.
+A package that happens to be on the machine would hide that a word does not install it. So CMake configures each
+word's targets here and sees only the files of that word's packages and of their dependencies: find_package(),
+find_library(), find_path() and find_program() search only a folder of links to them.
 """
 
 import os
@@ -15,14 +15,14 @@ import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-# Of no use to CMake, and nine in ten of all files.
+# Of no use to CMake, but nine in ten of all files.
 NOT_LINKED = ("/etc", "/var", "/usr/include/boost/", "/usr/include/c++/", "/usr/lib/gcc/", "/usr/lib/python3",
               "/usr/lib/llvm", "/usr/share/doc", "/usr/share/man", "/usr/share/locale", "/usr/share/perl",
               "/usr/share/cmake-")
 
 
 class Packages:
-    """What dpkg knows of the packages that are installed here."""
+    """The installed packages, as dpkg reports them."""
 
     def __init__(self):
         form = "${Package}|${Essential}|${Priority}|${Depends}, ${Pre-Depends}|${Provides}|${db:Status-Status}\n"
@@ -38,7 +38,7 @@ class Packages:
                 self.base.add(name)
 
     def closure(self, wanted):
-        """The installed packages that are there when `wanted` are installed; None where one of those is not here."""
+        """The installed packages that come with `wanted`; None if one of `wanted` is not installed."""
         if any(name not in self.depends for name in wanted):
             return None
         found, left = set(), list(wanted) + sorted(self.base)
@@ -54,14 +54,14 @@ class Packages:
 
 
 def split(line):
-    """A line of dpkg-query; alternatives in Depends have bars of their own."""
+    """Splits a line of dpkg-query. Alternatives in Depends contain bars too."""
     name, essential, priority, rest = line.split("|", 3)
     depends, provides, status = rest.rsplit("|", 2)
     return name, essential, priority, depends, provides, status
 
 
 def names(relations):
-    """The names in a field like Depends: a list of alternatives each."""
+    """The names in a field like Depends: one list of alternatives for each relation."""
     return [[re.split(r"[\s(:]", one.strip())[0] for one in part.split("|")]
             for part in relations.split(",") if part.strip()]
 
@@ -72,10 +72,10 @@ def run(*command, **options):
 
 def link_files(packages, folder):
     for path in run("dpkg-query", "-L", *sorted(packages)).splitlines():
-        # A link to a folder would bring files of other packages with it.
+        # A link to a folder would include files of other packages.
         if not path.startswith("/") or path.startswith(NOT_LINKED) or os.path.isdir(path):
             continue
-        # Some packages still say /lib, which is a link to /usr/lib.
+        # Some packages still use /lib, which is a link to /usr/lib.
         target = folder + (path if path.startswith("/usr/") else "/usr" + path)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         if not os.path.lexists(target) and os.path.exists(path):
@@ -83,7 +83,7 @@ def link_files(packages, folder):
 
 
 def configure(found, build, preset, flags):
-    """How CMake ended, and what it said."""
+    """Returns CMake's exit status and its output."""
     outcome = subprocess.run(
         ["cmake", "--preset", preset, "-B", build, f"-DCMAKE_MAKE_PROGRAM={shutil.which('ninja')}",
          f"-DCMAKE_FIND_ROOT_PATH={found}"] +
@@ -123,7 +123,7 @@ def main():
                     failures.append(f"{word}: there is no target {targets}")
             print(f"{of}: configured")
 
-        # That the links hide what is not asked for: GoogleTest is installed here, and not for `serve`.
+        # Proves that the links hide other packages: GoogleTest is installed here, but not for `serve`.
         serving = next(key for key, lines in words.items() if any(word == "serve" for word, _ in lines))
         testing = next(key for key, lines in words.items() if any(word == "test" for word, _ in lines))
         if serving[0] in folders and testing[0] in folders:

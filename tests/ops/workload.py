@@ -1,4 +1,4 @@
-"""What a server under test is asked for, so that every series that a dashboard shows has moved."""
+"""Requests to a server under test that change every series that a dashboard shows."""
 
 import json
 import subprocess
@@ -28,7 +28,7 @@ def move(server, cache, keys, to, wait_ms=5000):
 
 
 class Traffic:
-    """Small requests of every kind, right and wrong, until it is stopped."""
+    """Sends small requests of every kind, right and wrong, until it is stopped."""
 
     CACHE = "traffic"
 
@@ -48,7 +48,7 @@ class Traffic:
             while not self.ended.is_set():
                 self._turn(turn)
                 turn += 1
-        except Exception as failure:  # told by stop()
+        except Exception as failure:  # stop() raises it
             self.failure = failure
 
     def _turn(self, turn):
@@ -58,12 +58,12 @@ class Traffic:
             store(self.server, self.CACHE, key)
         keys = [f"{key:016x}" for key in range(first, first + 6)]
         call("POST", f"{path}/match", {"keys": keys, "lease_ms": 30 if turn % 2 else 0})
-        # A body that is too long to come with its head.
+        # A body that is too long to be sent with its head.
         call("POST", f"{path}/match", {"keys": keys + [f"{key:064x}" for key in range(1000)], "lease_ms": 0})
         call("GET", f"{path}/keys/{keys[0]}")
         move(self.server, self.CACHE, [first], ["disk", "pinned", "device"][turn % 3])
         call("POST", f"{path}/evict", {"keys": [keys[1]], "tier": "device"})
-        # Handed in though it is there, and stored anew.
+        # Commit a key that exists, and delete another.
         status, held = call("POST", f"{path}/allocate", {"count": 1, "tier": "disk", "lease_ms": 1000})
         if status == 200:
             call("POST", f"{path}/commit", {"lease": held["lease"], "blocks": [{**held["blocks"][0], "key": keys[0]}]})
@@ -71,7 +71,7 @@ class Traffic:
         call("DELETE", f"{path}/keys/{keys[2]}")
         for operation, more in (("broadcast", {"root": 0}), ("agree", {})):
             call("POST", f"/v1/groups/alone/{operation}", {"cache": self.CACHE, "keys": keys, "wait_ms": 1000, **more})
-        # Refused: nothing there, and no room for so many.
+        # Refused: the key does not exist, and there is no room for so many blocks.
         call("GET", f"{path}/keys/ffff")
         call("POST", f"{path}/allocate", {"count": 1000, "tier": "pinned", "lease_ms": 100})
 
@@ -82,7 +82,7 @@ class Traffic:
 
 
 def replay(program, server):
-    """A generated workload whose every byte is compared."""
+    """Runs a generated workload and compares every byte."""
     done = subprocess.run([program, "--server", f"http://{server.address}", "--generate", "mixed", "--requests", "60",
                            "--connections", "2", "--block-bytes", "4096", "--device-blocks", "32",
                            "--pinned-blocks", "64", "--disk-blocks", "256", "--json"],
