@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import ssl
 from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Any, TypeVar
 
+from cairn._base import ClientBase
 from cairn._forks import in_each_child, notice_fork
-from cairn._verbs import Verbs
-from cairn.address import parse_address, token_from
 from cairn.calls import service
 from cairn.client import MAX_KEPT
 from cairn.errors import NoAnswer, TimedOut, WrongArgument
@@ -22,7 +20,6 @@ from cairn.http import (
     Request,
     Response,
     ResponseReader,
-    head_of,
     may_send_again,
     read_answer,
 )
@@ -96,7 +93,7 @@ class _Stream:
             os.dup2(nothing.fileno(), made.fileno(), inheritable=False)
 
 
-class AsyncClient(Verbs):
+class AsyncClient(ClientBase):
     """`Client` for asyncio, with the same parameters, methods and errors; await each method. All tasks of one
     event loop may share it. It can move to another loop after that one has ended, and works in a forked child.
     `export` returns no open files: to map a tier, use `TierView` with a `Client`.
@@ -115,15 +112,8 @@ class AsyncClient(Verbs):
     ) -> None:
         if max_connections < 1:
             raise WrongArgument(f"max_connections is {max_connections}; it must be at least 1")
-        self.url = url
-        self.timeout = timeout
-        self._address = parse_address(url)
-        self._token = token = token_from(token, "token")
-        self._ca = ca
         self._max_connections = max_connections
-        self._tls = ssl.create_default_context(cafile=ca) if self._address.tls else None
-        self._begin()
-        in_each_child(self._begin)
+        super().__init__(url, token, ca, timeout)
 
     def _begin(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -248,6 +238,3 @@ class AsyncClient(Verbs):
             return _Stream(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
         except OSError as error:
             raise NoAnswer(f"{address.path or address.host} cannot be reached: {error}") from error
-
-    def _head(self, request: Request) -> memoryview:
-        return head_of(request, self._address.host, self._token)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import ssl
 import threading
 import time
 from collections.abc import Generator
 from types import TracebackType
 from typing import TypeVar
 
-from cairn._forks import in_each_child, notice_fork
-from cairn._verbs import Verbs
-from cairn.address import parse_address, token_from
+from cairn._base import ClientBase
+from cairn._forks import notice_fork
 from cairn.calls import service
 from cairn.connection import Connection, connect
 from cairn.errors import NoAnswer, TimedOut
-from cairn.http import Call, Request, Response, head_of, may_send_again, read_answer
+from cairn.http import Call, Request, Response, may_send_again, read_answer
 from cairn.model import Event
 from cairn.sse import EventReader
 
@@ -27,7 +25,7 @@ T = TypeVar("T")
 MAX_KEPT = 16
 
 
-class Client(Verbs):
+class Client(ClientBase):
     """The API of one server. Safe from several threads: each call uses its own connection. Idle connections are
     kept; after a server's restart, and in a forked child, the client opens new ones. It can be pickled, token
     included.
@@ -44,14 +42,7 @@ class Client(Verbs):
     """
 
     def __init__(self, url: str, token: str | None = None, ca: str | None = None, timeout: float = 30.0) -> None:
-        self.url = url
-        self.timeout = timeout
-        self._address = parse_address(url)
-        self._token = token = token_from(token, "token")
-        self._ca = ca
-        self._tls = ssl.create_default_context(cafile=ca) if self._address.tls else None
-        self._begin()
-        in_each_child(self._begin)
+        super().__init__(url, token, ca, timeout)
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
@@ -124,9 +115,6 @@ class Client(Verbs):
                 raise
             self._keep(connection)
             return response
-
-    def _head(self, request: Request) -> memoryview:
-        return head_of(request, self._address.host, self._token)
 
     def _connect(self, deadline: float) -> Connection:
         return connect(self._address, self._tls, deadline)

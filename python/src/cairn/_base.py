@@ -1,19 +1,22 @@
-"""The methods that both clients have, one for each call of the API."""
+"""What both clients have in common: the server, the token, and a method for each call of the API."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
+from cairn._forks import in_each_child
+from cairn.address import parse_address, token_from
 from cairn.calls import agents as _agents
 from cairn.calls import caches as _caches
 from cairn.calls import keys as _keys
 from cairn.calls import life as _life
 from cairn.calls import movement as _movement
 from cairn.calls import service as _service
-from cairn.http import Call
+from cairn.http import Call, Request, head_of
 
 if TYPE_CHECKING:
     from cairn.aio import AsyncClient
@@ -29,7 +32,7 @@ class Verb(Generic[P, T]):
     def __init__(self, make: Callable[P, Call[T]]) -> None:
         self.make = make
 
-    if TYPE_CHECKING:  # at run time `Verbs` replaces each Verb by a function
+    if TYPE_CHECKING:  # at run time `ClientBase` replaces each Verb by a function
 
         @overload
         def __get__(self, client: None, owner: object) -> Callable[..., Any]: ...
@@ -43,17 +46,34 @@ class Verb(Generic[P, T]):
         def __get__(self, client: object, owner: object) -> Any: ...
 
 
-class Verbs:
+class ClientBase:
     """The base class of both clients. A client's own `perform` decides whether its methods are coroutines."""
+
+    def __init__(self, url: str, token: str | None, ca: str | None, timeout: float) -> None:
+        self.url = url
+        self.timeout = timeout
+        self._address = parse_address(url)
+        self._token = token = token_from(token, "token")
+        self._ca = ca
+        self._tls = ssl.create_default_context(cafile=ca) if self._address.tls else None
+        self._begin()
+        in_each_child(self._begin)
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
-        if Verbs not in cls.__bases__:
+        if ClientBase not in cls.__bases__:
             return  # a subclass of a client keeps the methods that it overrides
         is_async = inspect.iscoroutinefunction(vars(cls)["perform"])
-        for name, verb in vars(Verbs).items():
+        for name, verb in vars(ClientBase).items():
             if isinstance(verb, Verb):
                 setattr(cls, name, _async_method(verb.make) if is_async else _method(verb.make))
+
+    def _begin(self) -> None:
+        """Starts without connections: for a new client, and in a forked child."""
+        raise NotImplementedError
+
+    def _head(self, request: Request) -> memoryview:
+        return head_of(request, self._address.host, self._token)
 
     healthy = Verb(_service.healthy)
     ready = Verb(_service.ready)
