@@ -99,8 +99,7 @@ class Finder:
         found.leases = []
 
     def hint(self, keys: Sequence[bytes], reuse: Reuse) -> None:
-        """Reports when blocks will be used next. If that fails, only the order of eviction is
-        affected."""
+        """Reports when blocks will be used next. If that fails, only the order of eviction is affected."""
         if not self._breaker.may_ask():
             return
         try:

@@ -146,10 +146,10 @@ class Mover:
         self._pool.fence()
 
     def close(self) -> None:
-        """Commits what was copied, unless the server does not answer, and cancels the rest."""
+        """Commits what was copied, unless the server does not answer. Cancels loads that have not begun."""
         self._drop_prepared()
         self._loads.shutdown(wait=True, cancel_futures=True)
-        self._saves.shutdown(wait=True)  # commits what was copied; a server that does not answer is not asked
+        self._saves.shutdown(wait=True)
         self._pool.close()
 
     def _load(self, load: Load, after: object, deadline: float) -> None:

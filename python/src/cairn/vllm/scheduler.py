@@ -15,7 +15,7 @@ from cairn.vllm.setup import LOOKUP_TIMEOUT_S, Setup
 if TYPE_CHECKING:
     from cairn.vllm.events import Events
 
-# After this many looked-up blocks without a hit, the log warns of a mistake.
+# After this many looked-up blocks without a hit, a warning is logged: something is probably wrong.
 NEVER_HIT_BLOCKS = 10_000
 
 
