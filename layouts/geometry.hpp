@@ -35,10 +35,10 @@ struct SlotSpacing {
 };
 
 // Maps (block, layer, outer) to byte offsets. A pure value; thread-safe to read.
-//   fully_contiguous  1 region          [block][layer][outer][page][inner]
-//   layer_separate    1 region a layer  first:  [block][outer][page][inner]
-//                                       second: [outer][block][page][inner]
-//   in_slots          1 region a file   [block / files][header, then layer][outer][page][inner]
+//   fully_contiguous  1 region            [block][layer][outer][page][inner]
+//   layer_separate    1 region per layer  first:  [block][outer][page][inner]
+//                                         second: [outer][block][page][inner]
+//   in_slots          1 region per file     [block / files][header, then layer][outer][page][inner]
 class Geometry {
  public:
   // REQUIRES: validate(config).

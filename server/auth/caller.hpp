@@ -15,8 +15,8 @@
 
 namespace cairn {
 
-// What a route requires and a token grants. Each role includes those before it, except `metrics`
-// and `peer`, which grant nothing else.
+// The rights that a route requires and a token grants. Each role includes those before it, except
+// `metrics` and `peer`, which grant nothing else.
 enum class Role : std::uint8_t {
   none,     // no token needed
   metrics,  // for monitoring systems
@@ -31,7 +31,7 @@ std::string_view to_string(Role role);
 // the largest matches at once: half a terabyte of blocks of 2 MiB.
 inline constexpr std::uint64_t kMaxLeasedBlocks = 4 * 65'536;
 
-// Who sends a request: a token's rights, and how much of them is used. Thread-safe.
+// The sender of a request: a token's rights, and how much of them is used. Thread-safe.
 class Caller {
  public:
   struct Rights {

@@ -48,7 +48,7 @@ bool Connection::begin_upload(std::unique_ptr<Upload> upload) {
   return body_left_ == 0 ? fill() : ask_room();
 }
 
-// The request is answered without its body.
+// The response is sent before the body has arrived.
 void Connection::leave_body() {
   take_arrived_body();
   if (head().chunked || body_left_ > kSkipBytes || continue_due_) {

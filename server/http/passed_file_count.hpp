@@ -9,9 +9,9 @@
 
 namespace cairn::http {
 
-// Counts the open files that clients passed and the server still holds. Whoever may connect to the
-// Unix socket can pass files before authentication, and a process can have only a limited number.
-// Thread-safe.
+// Counts the open files that clients passed and the server still holds. Anyone who may connect to
+// the Unix socket can pass files before authentication, and a process can have only a limited
+// number. Thread-safe.
 class PassedFileCount {
  public:
   explicit PassedFileCount(std::uint32_t most) : most_(most) {}

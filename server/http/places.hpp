@@ -14,8 +14,8 @@ namespace cairn::http {
 class Mailbox;
 class Places;
 
-// What a connection waits for from its client. Lower values give way first; among equals, the
-// connection that has waited longest.
+// The thing that a connection waits for from its client. Lower values give way first; among equals,
+// the connection that has waited longest.
 enum class WaitsFor : std::uint8_t {
   first_request,  // it has not sent a request yet
   request,        // the next request

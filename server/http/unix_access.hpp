@@ -11,8 +11,8 @@
 
 namespace cairn::http {
 
-// Who may use the server's Unix socket besides its own user and root. The file's mode lets them
-// connect; the kernel's credentials of each peer decide.
+// The users and groups that may use the server's Unix socket besides its own user and root. The
+// file's mode lets them connect; the kernel's credentials of each peer decide.
 struct UnixAccess {
   std::optional<gid_t> group = {};  // its members, by primary or supplementary group
   std::vector<uid_t> users = {};

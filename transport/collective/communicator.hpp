@@ -128,7 +128,7 @@ class Communicator {
 };
 
 // Owned by rank 0 until it joins: the group's unique id, and what rank 0 keeps open for the others.
-// Whoever knows the unique id may join.
+// Anyone who knows the unique id may join.
 class Invitation {
  public:
   virtual ~Invitation() = default;

@@ -27,7 +27,7 @@ class PeerLinks {
   PeerLinks(const PeerLinks&) = delete;
   PeerLinks& operator=(const PeerLinks&) = delete;
 
-  // What a message is part of. If the two sides differ, the ranks are at different calls.
+  // The call that a message is part of. If the two sides differ, the ranks are at different calls.
   enum class Topic : std::uint32_t { all_reduce = 1, all_gather, broadcast, exchange, finalize };
   struct Subject {
     Topic topic = Topic::exchange;

@@ -16,7 +16,8 @@ namespace cairn {
 
 using JobId = StrongId<struct JobIdTag>;
 
-// Who waits for a job. Each class gets a share of a route, so that none starves: see FairQueue.
+// The class of client that waits for a job. Each class gets a share of a route, so that none
+// starves: see FairQueue.
 enum class Urgency : std::uint8_t {
   engine,      // an engine's step waits for its bytes
   client,      // a client waits for its bytes

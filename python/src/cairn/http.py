@@ -46,7 +46,7 @@ class Response:
     status: int
     headers: dict[str, str]  # names are in lower case
     body: bytearray = field(default_factory=bytearray, repr=False)
-    # Open files received with the answer (SCM_RIGHTS). Whoever takes them must close them.
+    # Open files received with the answer (SCM_RIGHTS). The caller that takes them must close them.
     files: list[int] = field(default_factory=list)
 
     @property

@@ -20,7 +20,7 @@ from cairn.leases import KeptLease, LeaseKeeper
 from cairn.model import Match, MatchedBlock, Reuse, Tier
 
 # The longest that the engine's loop waits when a request is first looked up: longer than a look-up on the same
-# host (about 0.3 ms a rank), shorter than a step.
+# host (about 0.3 ms per rank), shorter than a step.
 POLL_S = 0.01
 # The longest wait of each later poll.
 POLL_AGAIN_S = 0.001
