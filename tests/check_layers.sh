@@ -22,7 +22,7 @@ readonly program='
     }
     # Rooms, from left to right; "." is the folder itself.
     rooms["memory"] = ". alloc host cuda"
-    rooms["transport"] = "copy io engine collective store"
+    rooms["transport"] = "record copy io engine collective store"
     rooms["blockmgr"] = "disk eviction index cache agent snapshot share . shared"
     rooms["server"] = "http codec routing auth events config assets routes ."
     for (name in rooms) {

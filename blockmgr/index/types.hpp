@@ -14,6 +14,7 @@
 
 #include "base/hash.hpp"
 #include "base/strong_id.hpp"
+#include "transport/record/block_record.hpp"
 
 namespace cairn {
 
@@ -45,8 +46,6 @@ struct BlockHandle {
 
   friend bool operator==(const BlockHandle&, const BlockHandle&) = default;
 };
-
-inline constexpr std::size_t kMaxKeyBytes = 64;
 
 // A key of 1 to 64 opaque bytes, borrowed.
 struct KeyView {

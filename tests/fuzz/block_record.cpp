@@ -1,0 +1,45 @@
+// The record of a block, which lies in files, in a shared store and in what other servers send.
+// Checksums are made right, or nothing would be read behind them.
+#include "transport/record/block_record.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "base/hash.hpp"
+#include "tests/fuzz/fuzz.hpp"
+
+namespace {
+
+using namespace cairn;
+
+// The checksum is the record's alone, and the input says how long that is.
+void read(std::vector<std::byte> bytes, std::size_t record_bytes) {
+  const std::uint64_t checksum =
+      hash_bytes(std::span(bytes).first(record_bytes).subspan(sizeof(checksum)), 0);
+  std::memcpy(bytes.data(), &checksum, sizeof(checksum));
+  const auto record = decode_raw_record(bytes, 0);
+  if (!record) return;
+  fuzz::must(record->size_bytes == record_bytes, "a record that is longer than what was hashed");
+  fuzz::must(
+      record->block.key.size() <= kMaxKeyBytes && record->block.parent.size() <= kMaxKeyBytes,
+      "a key that is too long");
+  fuzz::must(encoded_bytes(record->block, record->place.size()) == record_bytes,
+             "a record that takes another size when it is written again");
+  std::vector<std::byte> again(record_bytes);
+  encode_raw_record(record->block, {.bytes = record->place}, again);
+  fuzz::must(std::ranges::equal(again, std::span(bytes).first(record_bytes)),
+             "a record that reads as another");
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  fuzz::Input input(data, size);
+  const std::size_t more_bytes = input.byte() % 16;
+  const auto rest = input.rest();
+  if (rest.size() < sizeof(std::uint64_t) + more_bytes) return 0;
+  read({rest.begin(), rest.end()}, rest.size() - more_bytes);
+  return 0;
+}

@@ -1,0 +1,125 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+// The description of one block, in bytes. The header of a slot, the index of a disk tier, a
+// snapshot, a shared store and the messages of a group all embed it. Each of them adds fields of
+// its own, its *place*: they lie within the record, under the same checksum.
+//
+// Version 3, little-endian and packed:
+//   u64 XXH3 of all that follows; u64 bytes of the block; u64 XXH3 of them; u32 epoch;
+//   u32 bytes of metadata; u8 version; u8 bytes of the key; u8 bytes of the parent's key;
+//   u8 priority; u8 bytes of the expiry (0 or 8); u8 bytes of the place; u16 zero;
+//   place; i64 expiry (Unix ms) if there is one; key; parent's key; metadata
+namespace cairn {
+
+inline constexpr std::size_t kMaxKeyBytes = 64;
+
+// A slot's header had versions 1 and 2 before it embedded a record. Whatever embeds records has a
+// version of its own, by which a file of another release is refused with a reason: raise both.
+inline constexpr std::uint8_t kBlockRecordVersion = 3;
+
+template <class Text>
+struct BasicBlockRecord {
+  Text key = {};     // empty: there is no block
+  Text parent = {};  // empty: none, or unknown
+  Text metadata = {};
+  std::uint64_t data_bytes = 0;
+  std::uint64_t data_checksum = 0;      // XXH3 of the block's bytes
+  std::int64_t expires_at_unix_ms = 0;  // 0: never
+  std::uint32_t epoch = 1;              // of the metadata
+  std::uint8_t priority = 0;
+};
+using BlockRecord = BasicBlockRecord<std::string>;
+using BlockRecordView = BasicBlockRecord<std::string_view>;  // borrows its texts
+
+BlockRecordView view_of(const BlockRecord& record);
+BlockRecord copy_of(const BlockRecordView& record);
+
+inline constexpr std::size_t kFixedRecordBytes = 40;
+// The most that a record without metadata and expiry takes.
+constexpr std::size_t max_record_bytes(std::size_t place_bytes) {
+  return kFixedRecordBytes + place_bytes + 2 * kMaxKeyBytes;
+}
+std::size_t encoded_bytes(const BlockRecordView& record, std::size_t place_bytes);
+
+// Fills `out` with the record, and zeros after it. The checksum is also one of `seed`: a file with
+// a random seed never takes a record that another file left behind.
+// REQUIRES: `out` has room for encoded_bytes(); key and parent have at most kMaxKeyBytes bytes.
+template <class Place>
+void encode_record(const BlockRecordView& block, const Place& place, std::span<std::byte> out,
+                   std::uint64_t seed = 0);
+
+template <class Place>
+struct PlacedRecord {
+  BlockRecordView block;  // borrows the bytes that were read
+  Place place;
+  std::size_t size_bytes = 0;  // of the record
+};
+// Reads the record at the beginning of the bytes. nullopt unless every byte of it is as it was
+// written, for this kind of place.
+template <class Place>
+std::optional<PlacedRecord<Place>> decode_record(std::span<const std::byte> bytes,
+                                                 std::uint64_t seed = 0);
+// Reads the only record of a room. nullopt also if anything but zeros follows it.
+template <class Place>
+std::optional<PlacedRecord<Place>> decode_only_record(std::span<const std::byte> room,
+                                                      std::uint64_t seed = 0);
+
+// --- behind the templates
+
+// A place is written as it lies in memory, so it must have no gaps.
+template <class Place>
+inline constexpr bool kIsPlace =
+    std::is_trivially_copyable_v<Place>&& std::has_unique_object_representations_v<Place> &&
+    sizeof(Place) <= UINT8_MAX;
+
+struct RawPlace {
+  std::span<const std::byte> bytes;
+  std::uint64_t seed = 0;
+};
+void encode_raw_record(const BlockRecordView& block, const RawPlace& place,
+                       std::span<std::byte> out);
+struct RawBlockRecord {
+  BlockRecordView block;
+  std::span<const std::byte> place;
+  std::size_t size_bytes = 0;
+};
+std::optional<RawBlockRecord> decode_raw_record(std::span<const std::byte> bytes,
+                                                std::uint64_t seed);
+bool only_zeros(std::span<const std::byte> bytes);
+
+template <class Place>
+void encode_record(const BlockRecordView& block, const Place& place, std::span<std::byte> out,
+                   std::uint64_t seed) {
+  static_assert(kIsPlace<Place>);
+  encode_raw_record(block, {.bytes = std::as_bytes(std::span(&place, 1)), .seed = seed}, out);
+}
+
+template <class Place>
+std::optional<PlacedRecord<Place>> decode_record(std::span<const std::byte> bytes,
+                                                 std::uint64_t seed) {
+  static_assert(kIsPlace<Place>);
+  const auto raw = decode_raw_record(bytes, seed);
+  if (!raw || raw->place.size() != sizeof(Place)) return std::nullopt;
+  PlacedRecord<Place> record{.block = raw->block, .place = {}, .size_bytes = raw->size_bytes};
+  std::memcpy(&record.place, raw->place.data(), sizeof(Place));
+  return record;
+}
+
+template <class Place>
+std::optional<PlacedRecord<Place>> decode_only_record(std::span<const std::byte> room,
+                                                      std::uint64_t seed) {
+  auto record = decode_record<Place>(room, seed);
+  if (record && !only_zeros(room.subspan(record->size_bytes))) record.reset();
+  return record;
+}
+
+}  // namespace cairn
