@@ -1,7 +1,7 @@
 #pragma once
 
 #include "blockmgr/index/block_store.hpp"
-#include "transport/io/slot_checksums.hpp"
+#include "transport/io/slot_header.hpp"
 
 namespace cairn {
 

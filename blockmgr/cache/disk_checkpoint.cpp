@@ -49,11 +49,11 @@ Result<> CacheCore::checkpoint() {
   options().failpoint("checkpoint.begun");
   const auto write_all = [&]() -> Result<> {
     CAIRN_TRY(journal->start_checkpoint());
-    std::vector<std::byte> records;
+    std::vector<std::byte> entries;
     // Slots that are added meanwhile are in the new log.
     const std::uint32_t num_slots = slot_checksums->num_slots();
     for (std::uint32_t first = 0; first < num_slots; first += kStep) {
-      records.clear();
+      entries.clear();
       {
         Section section(*this, LockUse::upkeep);
         CAIRN_TRY(section.check_usable());
@@ -63,14 +63,14 @@ Result<> CacheCore::checkpoint() {
             section.give_way();
             CAIRN_TRY(section.check_usable());
           }
-          section->store.describe_disk_slot(slot, [&](const SlotRecordView& record) {
-            const std::size_t at = records.size();
-            records.resize(at + encoded_bytes(record));
-            encode(record, journal->checkpoint_seed(), std::span(records).subspan(at));
+          section->store.describe_disk_slot(slot, [&](const JournalEntry& entry) {
+            const std::size_t at = entries.size();
+            entries.resize(at + encoded_bytes(entry));
+            encode(entry, journal->checkpoint_seed(), std::span(entries).subspan(at));
           });
         }
       }
-      CAIRN_TRY(journal->write(records));
+      CAIRN_TRY(journal->write(entries));
     }
     keep_learnt();
     options().failpoint("checkpoint.written");

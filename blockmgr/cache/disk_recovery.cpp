@@ -27,46 +27,46 @@ KeyView view_of(std::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), static_cast<std::uint8_t>(text.size())};
 }
 
-SlotRecordView record_of(const SlotHeader& header) {
+JournalEntry entry_of(const SlotHeader& header) {
   const BlockHeader& block = header.block;
-  return {.slot = static_cast<std::uint32_t>(header.slot),
-          .generation = block.generation + kHeaderGap,
-          .stamp = block.stamp,
-          .data_checksum = header.data_checksum,
-          .expires_at_unix_ms = block.expires_at_unix_ms,
-          .priority = block.priority,
-          .epoch = block.epoch,
-          .key = block.key,
-          .parent = block.parent,
-          .metadata = block.metadata};
+  return {.block = {.key = block.key,
+                    .parent = block.parent,
+                    .metadata = block.metadata,
+                    .data_bytes = header.data_bytes,
+                    .data_checksum = header.data_checksum,
+                    .expires_at_unix_ms = block.expires_at_unix_ms,
+                    .epoch = block.epoch,
+                    .priority = block.priority},
+          .place = {.generation = block.generation + kHeaderGap,
+                    .stamp = block.stamp,
+                    .slot = static_cast<std::uint32_t>(header.slot)}};
 }
 
 // A slot of which the index or its header says that it is a key's, or that it is nobody's.
 struct Claim {
-  SlotRecordView record;
+  JournalEntry entry;
   std::uint64_t stamp = 0;   // of two slots of a key the later one counts
   bool from_header = false;  // nothing says that its block was ever acknowledged
 };
 
 // What the index says, and the headers of later lives of its slots: of a life that the index knows
 // to have ended the header says nothing new.
-std::vector<Claim> joined(const std::vector<SlotRecordView>& records, const HeaderScan& scan) {
+std::vector<Claim> joined(const std::vector<JournalEntry>& entries, const HeaderScan& scan) {
   std::vector<Claim> claims;
   std::unordered_map<std::uint32_t, std::size_t> known;
-  for (const SlotRecordView& record : records) {
-    known.emplace(record.slot, claims.size());
-    claims.push_back({.record = record, .stamp = record.stamp});
+  for (const JournalEntry& entry : entries) {
+    known.emplace(entry.place.slot, claims.size());
+    claims.push_back({.entry = entry, .stamp = entry.place.stamp});
   }
   for (const SlotHeader& header : scan.headers) {
-    const Claim claim{
-        .record = record_of(header), .stamp = header.block.stamp, .from_header = true};
-    const auto at = known.find(claim.record.slot);
+    const Claim claim{.entry = entry_of(header), .stamp = header.block.stamp, .from_header = true};
+    const auto at = known.find(claim.entry.place.slot);
     if (at == known.end()) {
       claims.push_back(claim);
     } else if (Claim& noted = claims[at->second];
-               header.block.generation > noted.record.generation) {
+               header.block.generation > noted.entry.place.generation) {
       noted = claim;
-    } else if (noted.record.key == claim.record.key) {
+    } else if (noted.entry.block.key == claim.entry.block.key) {
       // A block's last use may be set back to long before it was written.
       noted.stamp = std::max(noted.stamp, claim.stamp);
     }
@@ -79,7 +79,7 @@ std::vector<Claim> joined(const std::vector<SlotRecordView>& records, const Head
 Result<> leave_the_latest(std::vector<Claim>& claims, const DiskTierSlots& tier,
                           Recovery& recovery) {
   std::ranges::sort(claims, {}, [](const Claim& claim) {
-    return std::tuple(claim.record.key, claim.stamp, claim.record.slot);
+    return std::tuple(claim.entry.block.key, claim.stamp, claim.entry.place.slot);
   });
   // Of keys with several slots: those that are left, from the end.
   struct Rivals {
@@ -88,15 +88,17 @@ Result<> leave_the_latest(std::vector<Claim>& claims, const DiskTierSlots& tier,
   };
   std::vector<Rivals> open;
   for (std::size_t first = 0, next = 0; first < claims.size(); first = next) {
-    while (next < claims.size() && claims[next].record.key == claims[first].record.key) ++next;
-    if (next - first > 1 && !claims[first].record.key.empty()) open.push_back({first, next - 1});
+    while (next < claims.size() && claims[next].entry.block.key == claims[first].entry.block.key)
+      ++next;
+    if (next - first > 1 && !claims[first].entry.block.key.empty())
+      open.push_back({first, next - 1});
   }
-  const auto make_nobodys = [](Claim& claim) { claim.record.key = {}; };
+  const auto make_nobodys = [](Claim& claim) { claim.entry.block.key = {}; };
   while (!open.empty()) {
     std::vector<ClaimedBlock> asked;
     for (const Rivals& rivals : open) {
-      const SlotRecordView& last = claims[rivals.last].record;
-      asked.push_back({.slot = last.slot, .data_checksum = last.data_checksum});
+      const JournalEntry& last = claims[rivals.last].entry;
+      asked.push_back({.slot = last.place.slot, .data_checksum = last.block.data_checksum});
     }
     auto whole = are_whole(tier, asked);
     if (!whole) return std::move(whole).error();
@@ -117,35 +119,35 @@ Result<> leave_the_latest(std::vector<Claim>& claims, const DiskTierSlots& tier,
   return {};
 }
 
-bool is_of(const SlotHeader& header, const SlotRecordView& record) {
-  return header.block.key == record.key && header.data_checksum == record.data_checksum &&
-         header.block.generation <= record.generation;
+bool is_of(const SlotHeader& header, const JournalEntry& entry) {
+  return header.block.key == entry.block.key && header.data_checksum == entry.block.data_checksum &&
+         header.block.generation <= entry.place.generation;
 }
 
 // A power cut may have kept what the log says of a slot and not its header. The index then knows
 // blocks for which nothing could make up when it is lost: their headers are written again. `scan`
 // has those of all of these slots.
-Result<std::uint64_t> mend_headers(const std::vector<SlotRecordView>& records,
-                                   const HeaderScan& scan, const DiskTierSlots& tier) {
+Result<std::uint64_t> mend_headers(const std::vector<JournalEntry>& entries, const HeaderScan& scan,
+                                   const DiskTierSlots& tier) {
   std::unordered_map<std::uint64_t, const SlotHeader*> there;
   for (const SlotHeader& header : scan.headers) there.emplace(header.slot, &header);
   std::vector<SlotHeader> missing;
-  for (const SlotRecordView& record : records) {
-    if (record.key.empty()) continue;
-    const auto at = there.find(record.slot);
-    if (at != there.end() && is_of(*at->second, record)) continue;
+  for (const JournalEntry& entry : entries) {
+    if (entry.block.key.empty()) continue;
+    const auto at = there.find(entry.place.slot);
+    if (at != there.end() && is_of(*at->second, entry)) continue;
     missing.push_back({.file_id = tier.slots.file_id(),
-                       .slot = record.slot,
+                       .slot = entry.place.slot,
                        .data_bytes = tier.layout.geometry().block_bytes(),
-                       .data_checksum = record.data_checksum,
-                       .block = {.key = std::string(record.key),
-                                 .parent = std::string(record.parent),
-                                 .metadata = std::string(record.metadata),
-                                 .generation = record.generation,
-                                 .stamp = record.stamp,
-                                 .expires_at_unix_ms = record.expires_at_unix_ms,
-                                 .priority = record.priority,
-                                 .epoch = record.epoch}});
+                       .data_checksum = entry.block.data_checksum,
+                       .block = {.key = std::string(entry.block.key),
+                                 .parent = std::string(entry.block.parent),
+                                 .metadata = std::string(entry.block.metadata),
+                                 .generation = entry.place.generation,
+                                 .stamp = entry.place.stamp,
+                                 .expires_at_unix_ms = entry.block.expires_at_unix_ms,
+                                 .priority = entry.block.priority,
+                                 .epoch = entry.block.epoch}});
   }
   CAIRN_TRY(write_headers(tier, missing));
   return missing.size();
@@ -155,32 +157,32 @@ Result<std::uint64_t> mend_unflushed(const SlotJournal::Found& found, const Disk
   if (found.unflushed.empty()) return std::uint64_t{0};
   auto scan = scan_headers(tier, found.unflushed);
   if (!scan) return std::move(scan).error();
-  std::vector<SlotRecordView> unflushed;
-  std::ranges::copy_if(found.records, std::back_inserter(unflushed), [&](const auto& record) {
-    return std::ranges::binary_search(found.unflushed, record.slot);
+  std::vector<JournalEntry> unflushed;
+  std::ranges::copy_if(found.entries, std::back_inserter(unflushed), [&](const auto& entry) {
+    return std::ranges::binary_search(found.unflushed, entry.place.slot);
   });
   return mend_headers(unflushed, *scan, tier);
 }
 
-// Which of the records, by rising stamp, a later one has the key of. A table of the keys would cost
+// Which of the entries, by rising stamp, a later one has the key of. A table of the keys would cost
 // as much as half of the rest of a start.
-std::vector<bool> find_superseded(const std::vector<SlotRecordView>& records) {
+std::vector<bool> find_superseded(const std::vector<JournalEntry>& entries) {
   struct Named {
     std::uint64_t hash = 0;
     std::uint32_t number = 0;
   };
   std::vector<Named> by_key;
-  by_key.reserve(records.size());
-  for (std::uint32_t i = 0; i < records.size(); ++i) {
-    by_key.push_back({hash_bytes(std::as_bytes(std::span(records[i].key)), 0), i});
+  by_key.reserve(entries.size());
+  for (std::uint32_t i = 0; i < entries.size(); ++i) {
+    by_key.push_back({hash_bytes(std::as_bytes(std::span(entries[i].block.key)), 0), i});
   }
-  const auto key_of = [&](const Named& named) { return records[named.number].key; };
+  const auto key_of = [&](const Named& named) { return entries[named.number].block.key; };
   std::ranges::sort(by_key, [&](const Named& a, const Named& b) {
     if (a.hash != b.hash) return a.hash < b.hash;
     if (key_of(a) != key_of(b)) return key_of(a) < key_of(b);
     return a.number < b.number;
   });
-  std::vector<bool> superseded(records.size());
+  std::vector<bool> superseded(entries.size());
   for (std::size_t i = 0; i + 1 < by_key.size(); ++i) {
     const bool same =
         by_key[i].hash == by_key[i + 1].hash && key_of(by_key[i]) == key_of(by_key[i + 1]);
@@ -199,51 +201,54 @@ void note_mended(Recovery& recovery, const Result<std::uint64_t>& mended) {
 
 }  // namespace
 
-Recovery restore_blocks(CacheCore& core, std::vector<SlotRecordView> records,
+Recovery restore_blocks(CacheCore& core, std::vector<JournalEntry> entries,
                         std::uint64_t generation_gap) {
   Recovery result;
   // In the order of use, which is that of eviction; of a key's slots the last one counts.
-  std::ranges::sort(records, {}, &SlotRecordView::stamp);
-  const std::vector<bool> superseded = find_superseded(records);
+  std::ranges::sort(entries, {}, [](const JournalEntry& entry) { return entry.place.stamp; });
+  const std::vector<bool> superseded = find_superseded(entries);
   Section section(core, LockUse::upkeep);
   for (std::uint32_t slot = 0; slot < core.slot_checksums->num_slots(); ++slot) {
     section->store.raise_generation({Tier::disk, slot}, 1 + generation_gap);
   }
-  for (std::size_t i = 0; i < records.size(); ++i) {
+  for (std::size_t i = 0; i < entries.size(); ++i) {
     if (i % kFetchedAtOnce == 0) {
       std::array<KeyView, kFetchedAtOnce> ahead;
-      const std::size_t count = std::min(kFetchedAtOnce, records.size() - i);
-      for (std::size_t j = 0; j < count; ++j) ahead[j] = view_of(records[i + j].key);
+      const std::size_t count = std::min(kFetchedAtOnce, entries.size() - i);
+      for (std::size_t j = 0; j < count; ++j) ahead[j] = view_of(entries[i + j].block.key);
       section->store.prefetch(std::span(ahead).first(count));
     }
-    const SlotRecordView& record = records[i];
-    const SlotRef at(Tier::disk, record.slot);
-    section->store.raise_generation(at, record.generation + generation_gap);
-    if (record.key.empty()) continue;
+    const JournalEntry& entry = entries[i];
+    const SlotRef at(Tier::disk, entry.place.slot);
+    section->store.raise_generation(at, entry.place.generation + generation_gap);
+    if (entry.block.key.empty()) continue;
     if (superseded[i]) {
       ++result.stale;
       continue;
     }
-    if (record.expires_at_unix_ms != 0 && record.expires_at_unix_ms <= section.unix_ms()) {
+    if (entry.block.expires_at_unix_ms != 0 &&
+        entry.block.expires_at_unix_ms <= section.unix_ms()) {
       ++result.expired;
       continue;
     }
-    RestoredBlock block{
-        .slot = record.slot,
-        .generation = record.generation,
-        .last_use = {record.stamp},
-        .priority = std::min(record.priority, kMaxPriority),
-        .told = record.told < kNextUses ? static_cast<NextUse>(record.told) : NextUse::unknown,
-        .history = record.history,
-        .block = {.key = view_of(record.key),
-                  .metadata = std::string(record.metadata),
-                  .epoch = record.epoch}};
-    if (!record.parent.empty()) block.block.parent = view_of(record.parent);
-    if (record.expires_at_unix_ms != 0) {
+    RestoredBlock block{.slot = entry.place.slot,
+                        .generation = entry.place.generation,
+                        .last_use = {entry.place.stamp},
+                        .priority = std::min(entry.block.priority, kMaxPriority),
+                        .told = entry.place.told < kNextUses
+                                    ? static_cast<NextUse>(entry.place.told)
+                                    : NextUse::unknown,
+                        .history = entry.place.history,
+                        .block = {.key = view_of(entry.block.key),
+                                  .metadata = std::string(entry.block.metadata),
+                                  .epoch = entry.block.epoch}};
+    if (!entry.block.parent.empty()) block.block.parent = view_of(entry.block.parent);
+    if (entry.block.expires_at_unix_ms != 0) {
       block.block.expires_at =
-          section.now() + std::chrono::milliseconds(record.expires_at_unix_ms - section.unix_ms());
+          section.now() +
+          std::chrono::milliseconds(entry.block.expires_at_unix_ms - section.unix_ms());
     }
-    core.slot_checksums->set_recovered(record.slot, record.data_checksum);
+    core.slot_checksums->set_recovered(entry.place.slot, entry.block.data_checksum);
     if (section->store.restore(std::move(block))) ++result.restored;
   }
   section->store.end_restoring();
@@ -260,7 +265,7 @@ Result<Recovery> recover_disk_tier(CacheCore& core, DiskTierStart start) {
   if (found->complete && found->torn == 0) {
     // A disk that fails now keeps no block away that the index knows.
     const auto mended = mend_unflushed(*found, tier);
-    Recovery recovery = restore_blocks(core, std::move(found->records), gap);
+    Recovery recovery = restore_blocks(core, std::move(found->entries), gap);
     note_mended(recovery, mended);
     recovery.beyond_end = found->beyond_end;
     recovery.damaged_indexes = std::move(damaged_indexes);
@@ -269,16 +274,16 @@ Result<Recovery> recover_disk_tier(CacheCore& core, DiskTierStart start) {
   auto scan = scan_headers(tier);
   if (!scan) return std::move(scan).error();
   Recovery recovery;
-  auto claims = joined(found->records, *scan);
+  auto claims = joined(found->entries, *scan);
   CAIRN_TRY(leave_the_latest(claims, tier, recovery));
-  std::vector<SlotRecordView> records;
-  std::vector<SlotRecordView> noted;
+  std::vector<JournalEntry> entries;
+  std::vector<JournalEntry> noted;
   for (const Claim& claim : claims) {
-    records.push_back(claim.record);
-    if (!claim.from_header) noted.push_back(claim.record);
+    entries.push_back(claim.entry);
+    if (!claim.from_header) noted.push_back(claim.entry);
   }
   note_mended(recovery, mend_headers(noted, *scan, tier));
-  const Recovery restored = restore_blocks(core, std::move(records), kHeaderGap + gap);
+  const Recovery restored = restore_blocks(core, std::move(entries), kHeaderGap + gap);
   recovery.restored = restored.restored;
   recovery.expired = restored.expired;
   recovery.torn += scan->torn + found->torn;

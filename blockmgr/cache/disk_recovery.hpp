@@ -26,9 +26,9 @@ struct Recovery {
 };
 
 // Gives the keys of slots back to a cache that nobody uses yet. Where a key has two slots the later
-// record counts. Handles of lives that ended stay stale; `generation_gap`: lives of a slot that the
-// records may not tell of.
-Recovery restore_blocks(CacheCore& core, std::vector<SlotRecordView> records,
+// entry counts. Handles of lives that ended stay stale; `generation_gap`: lives of a slot that the
+// entries may not tell of.
+Recovery restore_blocks(CacheCore& core, std::vector<JournalEntry> entries,
                         std::uint64_t generation_gap);
 
 // From the checkpoint and the log; from the slots' headers where those do not suffice.

@@ -17,12 +17,12 @@ inline constexpr std::array<char, 8> kLogMagic = {'C', 'A', 'I', 'R', 'N', 'L', 
 inline constexpr std::array<char, 8> kCheckpointMagic = {'C', 'A', 'I', 'R', 'N', 'C', 'K', 'P'};
 
 enum class LogEnding : std::uint64_t {
-  open = 0,       // what came last is its last record
+  open = 0,       // what came last is its last entry
   ran_full = 1,   // what came then is not in it
   continued = 2,  // another log follows it
 };
 
-// A checkpoint or a log begins with this; records follow. Written last of a checkpoint, so that one
+// A checkpoint or a log begins with this; entries follow. Written last of a checkpoint, so that one
 // without it is none.
 struct IndexFileHead {
   std::array<char, 8> magic;

@@ -69,29 +69,30 @@ std::uint64_t SlotJournal::log_bytes() const {
 
 Result<SlotJournal::Found> SlotJournal::load() {
   Found found;
-  std::vector<SlotRecordView> last(options_.num_slots);
+  // By slot, until all files are read.
+  found.entries.resize(options_.num_slots);
   std::vector<bool> known(options_.num_slots);
   std::vector<bool> unflushed(options_.num_slots);
-  const auto take = [&](const SlotRecordView& record, bool flushed) {
-    if (record.slot >= options_.num_slots) {
+  const auto take = [&](const JournalEntry& entry, bool flushed) {
+    if (entry.place.slot >= options_.num_slots) {
       found.beyond_end = true;
       return;
     }
-    unflushed[record.slot] = !flushed;
-    last[record.slot] = record;
-    known[record.slot] = true;
+    unflushed[entry.place.slot] = !flushed;
+    found.entries[entry.place.slot] = entry;
+    known[entry.place.slot] = true;
   };
 
   std::uint64_t first_log = 0;
-  // What the records are views of stays for those who look at them, so nothing is given back.
+  // Entries borrow from the files, so nothing of those is given back.
   const MappedData::Options mapped{.counts = options_.mapped};
   auto checkpoint = MappedData::open(checkpoint_path(), mapped);
   if (checkpoint) {
     const auto bytes = checkpoint->bytes();
     if (const auto head = sealed_head(bytes, head_of(kCheckpointMagic));
         head && head->record_bytes == bytes.size() - sizeof(IndexFileHead)) {
-      SlotRecordReader reader(bytes.subspan(sizeof(IndexFileHead)), head->seed);
-      while (const auto record = reader.next()) take(*record, true);
+      JournalReader reader(bytes.subspan(sizeof(IndexFileHead)), head->seed);
+      while (const auto entry = reader.next()) take(*entry, true);
       found.complete = reader.read_bytes() == head->record_bytes;
       first_log = head->number;
     }
@@ -133,9 +134,9 @@ Result<SlotJournal::Found> SlotJournal::load() {
       any_ran_full = true;
       found.complete = false;
     }
-    SlotRecordReader reader(log->bytes().subspan(sizeof(IndexFileHead)), head->seed);
+    JournalReader reader(log->bytes().subspan(sizeof(IndexFileHead)), head->seed);
     const bool same_boot = head->boot == boot_;
-    while (const auto record = reader.next()) take(*record, same_boot);
+    while (const auto entry = reader.next()) take(*entry, same_boot);
     const auto rest = log->bytes().subspan(sizeof(IndexFileHead) + reader.read_bytes());
     const bool whole = log->bytes().size() == sizeof(IndexFileHead) + head->record_bytes &&
                        begins_with_zeros(rest, 64);
@@ -155,10 +156,14 @@ Result<SlotJournal::Found> SlotJournal::load() {
   last_number_ = std::max(last_number_, first_log);
   // Logs after a gap are not taken for all there is, until a checkpoint has what the headers tell.
   if (!found.complete || found.torn > 0) last_number_ = std::max(last_number_, highest) + 1;
+  std::uint32_t num_known = 0;
   for (std::uint32_t slot = 0; slot < options_.num_slots; ++slot) {
-    if (known[slot]) found.records.push_back(last[slot]);
     if (unflushed[slot]) found.unflushed.push_back(slot);
+    if (!known[slot]) continue;
+    if (num_known < slot) found.entries[num_known] = found.entries[slot];
+    ++num_known;
   }
+  found.entries.resize(num_known);
   return found;
 }
 
@@ -214,8 +219,8 @@ void SlotJournal::switch_log(NewLog fresh) {
   checkpoint_log_ = log_->number();
 }
 
-void SlotJournal::note(const SlotRecordView& record) {
-  const bool has_room = log_ && log_->fits(record);
+void SlotJournal::note(const JournalEntry& entry) {
+  const bool has_room = log_ && log_->fits(entry);
   if (!has_room && !spare_ && !no_room_) {
     const std::uint64_t number = reserve_number();
     if (auto made = make_log(number)) {
@@ -226,7 +231,7 @@ void SlotJournal::note(const SlotRecordView& record) {
     }
   }
   if (!has_room && spare_) use_spare();
-  if (log_) log_->note(record);
+  if (log_) log_->note(entry);
 }
 
 bool SlotJournal::wants_checkpoint() const {
@@ -244,11 +249,11 @@ Result<> SlotJournal::start_checkpoint() {
   return {};
 }
 
-Result<> SlotJournal::write(const std::vector<std::byte>& records) {
+Result<> SlotJournal::write(const std::vector<std::byte>& entries) {
   const fs::path beside = beside_slot_file(options_.path, kNewIndex);
   const ::off_t at = ::lseek(checkpoint_fd_, 0, SEEK_CUR);
-  CAIRN_TRY(write_index_file(checkpoint_fd_, records, static_cast<std::uint64_t>(at), beside));
-  if (::lseek(checkpoint_fd_, static_cast<::off_t>(records.size()), SEEK_CUR) < 0) {
+  CAIRN_TRY(write_index_file(checkpoint_fd_, entries, static_cast<std::uint64_t>(at), beside));
+  if (::lseek(checkpoint_fd_, static_cast<::off_t>(entries.size()), SEEK_CUR) < 0) {
     return index_file_failure(beside, "written");
   }
   return {};

@@ -10,14 +10,14 @@
 #include "base/mapped_data.hpp"
 #include "base/result.hpp"
 #include "blockmgr/disk/index_file.hpp"
-#include "blockmgr/disk/slot_record.hpp"
+#include "blockmgr/disk/journal_entry.hpp"
 
 namespace cairn {
 
 class SlotLog;
 
 // The index of a disk tier as it lies beside the slot file: a checkpoint `PATH~index` and a log
-// `PATH~log.N` of what changed since. Every change of a slot is a record, in the order in which
+// `PATH~log.N` of what changed since. Every change of a slot is an entry, in the order in which
 // the cache saw it; the last one counts.
 //
 // The log is a reserved file mapped into memory: noting a change copies some hundred bytes, and
@@ -55,7 +55,7 @@ class SlotJournal {
   std::uint64_t next_log() const { return last_number_ + 1; }
   // Under the lock. Where neither log nor spare has room another log is made at once, which takes
   // milliseconds; where the disk is full too the log says that it lacks something.
-  void note(const SlotRecordView& record);
+  void note(const JournalEntry& entry);
   // Under the lock. Without a log, half full, without a spare, or one of many, so that the next
   // checkpoint should not wait.
   bool wants_checkpoint() const;
@@ -71,7 +71,7 @@ class SlotJournal {
   // where none could be made, which takes a spare.
   void switch_log(NewLog fresh);
   Result<> start_checkpoint();
-  Result<> write(const std::vector<std::byte>& records);
+  Result<> write(const std::vector<std::byte>& entries);
   Result<> finish_checkpoint();
   std::uint64_t checkpoint_seed() const { return checkpoint_seed_; }
   // After an error in between: the older checkpoint and all logs stay.
@@ -102,17 +102,17 @@ class SlotJournal {
 class SlotJournal::Found {
  public:
   bool complete = false;
-  std::uint64_t torn = 0;               // logs that are not whole
-  bool beyond_end = false;              // it has slots that there are no more
-  std::vector<std::string> damage;      // each names a file that is not what was written, or gone
-  std::vector<SlotRecordView> records;  // the last of each slot that there is one of
+  std::uint64_t torn = 0;             // logs that are not whole
+  bool beyond_end = false;            // it has slots that there are no more
+  std::vector<std::string> damage;    // each names a file that is not what was written, or gone
+  std::vector<JournalEntry> entries;  // the last of each slot that there is one of
   // Slots, in order, of which only a log tells that was begun before the machine's last start: a
   // power cut may have taken what came to them.
   std::vector<std::uint32_t> unflushed;
 
  private:
   friend class SlotJournal;
-  std::vector<MappedData> files_;  // what the records are views of
+  std::vector<MappedData> files_;  // what the entries borrow
 };
 
 }  // namespace cairn

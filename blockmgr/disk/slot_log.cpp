@@ -51,14 +51,14 @@ SlotLog::~SlotLog() { ::munmap(data_, size_); }
 
 void SlotLog::say(LogEnding ending) { reinterpret_cast<IndexFileHead*>(data_)->ending = ending; }
 
-void SlotLog::note(const SlotRecordView& record) {
-  if (full_ || !fits(record)) {
+void SlotLog::note(const JournalEntry& entry) {
+  if (full_ || !fits(entry)) {
     // The next start reads the slots' headers.
     if (!std::exchange(full_, true)) say(LogEnding::ran_full);
     return;
   }
-  const std::size_t bytes = encoded_bytes(record);
-  encode(record, head_.seed, {data_ + used_, bytes});
+  const std::size_t bytes = encoded_bytes(entry);
+  encode(entry, head_.seed, {data_ + used_, bytes});
   used_ += bytes;
 }
 

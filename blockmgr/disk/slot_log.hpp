@@ -8,7 +8,7 @@
 
 #include "base/result.hpp"
 #include "blockmgr/disk/index_file.hpp"
-#include "blockmgr/disk/slot_record.hpp"
+#include "blockmgr/disk/journal_entry.hpp"
 
 namespace cairn {
 
@@ -23,8 +23,8 @@ class SlotLog {
   ~SlotLog();
 
   // Where it does not fit the log says from then on that it lacks something.
-  void note(const SlotRecordView& record);
-  bool fits(const SlotRecordView& record) const { return encoded_bytes(record) <= size_ - used_; }
+  void note(const JournalEntry& entry);
+  bool fits(const JournalEntry& entry) const { return encoded_bytes(entry) <= size_ - used_; }
   void say_continued();
   std::uint64_t number() const { return head_.number; }
   bool empty() const { return used_ == sizeof(IndexFileHead); }

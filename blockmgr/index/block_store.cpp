@@ -344,40 +344,42 @@ void BlockStore::add_copy(EntryNumber number, SlotRef at) {
 }
 
 void BlockStore::describe_disk_slot(SlotNumber slot,
-                                    const std::function<void(const SlotRecordView&)>& take) const {
+                                    const std::function<void(const JournalEntry&)>& take) const {
   const SlotRecord& record = pool(Tier::disk)[slot];
-  SlotRecordView view{.slot = slot, .generation = record.generation};
+  JournalEntry told{.place = {.generation = record.generation, .slot = slot}};
   if (record.life != SlotLife::committed || record.gone) {
     // The last life that has ended: of the one under way, or the next, a header may tell more.
-    if (!record.gone) --view.generation;
-    if (view.generation > 0) take(view);
+    if (!record.gone) --told.place.generation;
+    if (told.place.generation > 0) take(told);
     return;
   }
   const Entry& entry = index_[record.owner];
   const BlockKey key = index_.key(record.owner);
   BlockKey parent;
   if (entry.parent != kNoEntry) parent = index_.key(entry.parent);
-  view.stamp = record.last_use.value;
-  view.data_checksum = disk_slots_->checksum(slot);
-  view.priority = record.priority;
+  told.place.stamp = record.last_use.value;
   const SlotRef highest = highest_copy(entry);
-  view.told = static_cast<std::uint8_t>(this->record(highest).told);
-  if (uses_) view.history = uses_->policy().kept(history(highest));
-  view.epoch = epoch(record.owner);
-  view.key = key.view().as_text();
-  view.parent = parent.view().as_text();
-  view.metadata = metadata(record.owner);
+  told.place.told = static_cast<std::uint8_t>(this->record(highest).told);
+  if (uses_) told.place.history = uses_->policy().kept(history(highest));
+  told.block = {.key = key.view().as_text(),
+                .parent = parent.view().as_text(),
+                .metadata = metadata(record.owner),
+                .data_bytes = disk_slots_->block_bytes(),
+                .data_checksum = disk_slots_->checksum(slot),
+                .epoch = epoch(record.owner),
+                .priority = record.priority};
   if (entry.has_ttl) {
-    view.expires_at_unix_ms = unix_ms_ + std::chrono::duration_cast<std::chrono::milliseconds>(
-                                             expires_at(record.owner) - now_)
-                                             .count();
+    told.block.expires_at_unix_ms =
+        unix_ms_ +
+        std::chrono::duration_cast<std::chrono::milliseconds>(expires_at(record.owner) - now_)
+            .count();
   }
-  take(view);
+  take(told);
 }
 
 void BlockStore::note_disk_slot(SlotNumber slot) const {
   if (journal_ == nullptr) return;
-  describe_disk_slot(slot, [this](const SlotRecordView& record) { journal_->note(record); });
+  describe_disk_slot(slot, [this](const JournalEntry& entry) { journal_->note(entry); });
 }
 
 void BlockStore::tell(BlockEventKind kind, SlotRef at, EntryNumber number) const {

@@ -42,7 +42,7 @@ struct RestoredBlock {
   UseStamp last_use = {};
   std::uint8_t priority = 0;
   NextUse told = NextUse::unknown;
-  std::uint64_t history = 0;  // as SlotRecordView has it
+  std::uint64_t history = 0;  // as JournalEntry has it
   NewBlock block;
 };
 
@@ -94,7 +94,7 @@ class BlockStore {
   }
   // What the journal is to say of a slot; nothing of one that was never used.
   void describe_disk_slot(SlotNumber slot,
-                          const std::function<void(const SlotRecordView&)>& take) const;
+                          const std::function<void(const JournalEntry&)>& take) const;
 
   // The tier's slots are those below `capacity` from now on. New ones are free at once, free ones
   // beyond it are gone, those beyond it in use go with their use. Under the lock it takes some 20

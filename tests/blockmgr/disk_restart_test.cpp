@@ -178,8 +178,8 @@ std::map<std::uint32_t, std::uint64_t> histories_in(const std::filesystem::path&
   SlotJournal journal({.path = folder / "learns", .file_id = file_id, .num_slots = 16});
   const auto found = journal.load().value();
   std::map<std::uint32_t, std::uint64_t> histories;
-  for (const SlotRecordView& record : found.records) {
-    if (!record.key.empty()) histories[record.slot] = record.history;
+  for (const JournalEntry& entry : found.entries) {
+    if (!entry.block.key.empty()) histories[entry.place.slot] = entry.place.history;
   }
   return histories;
 }

@@ -44,8 +44,8 @@ BUGS = {
     "read_lets_go_before_its_copy": ("blockmgr/cache/block_reader.cpp", [
         ("  job.pairs = {{at.slot(), 0}};\n", "  job.pairs = {{at.slot(), 0}};\n  unpin();\n"),
         ("    if (pin != Pin::leaving) unpin();\n    if (abandoned)", "    if (abandoned)")]),
-    "torn_log_record_is_taken": ("blockmgr/disk/slot_record.cpp", [
-        ("      raw.checksum !=\n          hash_bytes(", "      raw.size_bytes !=\n          raw.size_bytes + 0 * hash_bytes(")]),
+    "torn_log_record_is_taken": ("transport/record/block_record.cpp", [
+        ("fixed.checksum != checksum_of(bytes.first(size_bytes), seed)", "size_bytes != size_bytes + 0 * checksum_of(bytes.first(size_bytes), seed)")]),
     "parent_goes_before_its_child": (USE, [
         ("  if (details(number).children_in_tier[index_of(tier)] > 0) return true;\n",
          "  if (details(number).children_in_tier[index_of(tier)] > 1) return true;\n")]),

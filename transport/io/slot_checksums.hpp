@@ -17,6 +17,7 @@ class SlotChecksums {
   struct Options {
     std::uint64_t file_id = 0;
     std::uint32_t num_slots = 0;
+    std::uint64_t block_bytes = 0;
     // Direct I/O takes only addresses, lengths and offsets that are multiples of it; 1: any.
     std::uint32_t memory_alignment = 1;
     // false: only the first read of what an earlier run wrote is checked.
@@ -37,6 +38,7 @@ class SlotChecksums {
   }
 
   std::uint64_t file_id() const { return options_.file_id; }
+  std::uint64_t block_bytes() const { return options_.block_bytes; }
   std::uint32_t num_slots() const { return num_slots_; }
   std::uint32_t memory_alignment() const { return options_.memory_alignment; }
 

@@ -307,6 +307,7 @@ Result<SlotFile> open_slot_file(const SlotFileOptions& options) {
   auto slots = std::make_unique<SlotChecksums>(
       SlotChecksums::Options{.file_id = file_id,
                              .num_slots = num_slots,
+                             .block_bytes = layout->geometry().block_bytes(),
                              .memory_alignment = memory_alignment,
                              .check_every_read = options.check_every_read});
   made.keep();

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "transport/record/block_record.hpp"
+
+namespace cairn {
+
+struct JournalPlace {
+  std::uint64_t generation = 0;
+  std::uint64_t stamp = 0;
+  std::uint64_t history = 0;  // the eviction order's own: see EvictionPolicy::kept()
+  std::uint32_t slot = 0;
+  std::uint8_t told = 0;  // the expected next use: a NextUse
+  std::array<std::uint8_t, 3> unused = {};
+};
+// What a checkpoint, or the log after it, says of a slot. Without a key the slot is free, and this
+// was its last life. Borrows the texts of its block.
+using JournalEntry = PlacedRecord<JournalPlace>;
+
+std::size_t encoded_bytes(const JournalEntry& entry);
+// Fills `out`, which has that size.
+void encode(const JournalEntry& entry, std::uint64_t seed, std::span<std::byte> out);
+
+// Reads entries one after the other, up to the first that is not whole.
+class JournalReader {
+ public:
+  JournalReader(std::span<const std::byte> bytes, std::uint64_t seed)
+      : bytes_(bytes), seed_(seed) {}
+  std::optional<JournalEntry> next();
+  std::size_t read_bytes() const { return at_; }
+
+ private:
+  const std::span<const std::byte> bytes_;
+  const std::uint64_t seed_;
+  std::size_t at_ = 0;
+};
+
+}  // namespace cairn
