@@ -6,19 +6,19 @@
 
 namespace cairn {
 
-BlockHeader header_of(Section& section, SlotRef at, const NewBlock& block) {
+SlotHeader header_of(Section& section, SlotRef at, const NewBlock& block) {
   const SlotRecord& slot = section->store.record(at);
-  return {.key = std::string(KeyView(block.key).as_text()),
-          .parent = block.parent ? std::string(KeyView(*block.parent).as_text()) : std::string(),
-          .metadata = block.metadata,
-          .generation = slot.generation,
-          .stamp = slot.last_use.value,
-          .expires_at_unix_ms = block.expires_at ? section.unix_ms_at(*block.expires_at) : 0,
-          .priority = slot.priority,
-          .epoch = block.epoch};
+  return {
+      .block = {.key = std::string(KeyView(block.key).as_text()),
+                .parent = block.parent ? std::string(KeyView(*block.parent).as_text()) : "",
+                .metadata = block.metadata,
+                .expires_at_unix_ms = block.expires_at ? section.unix_ms_at(*block.expires_at) : 0,
+                .epoch = block.epoch,
+                .priority = slot.priority},
+      .place = {.generation = slot.generation, .stamp = slot.last_use.value}};
 }
 
-BlockHeader header_of_copy(Section& section, Copied copy) {
+SlotHeader header_of_copy(Section& section, Copied copy) {
   const BlockStore& store = section->store;
   const SlotRecord& slot = store.record(copy.source);
   if (slot.gone || slot.life != SlotLife::committed) return {};
@@ -32,8 +32,8 @@ BlockHeader header_of_copy(Section& section, Copied copy) {
   }
   block.metadata = store.metadata(slot.owner);
   if (entry.has_ttl) block.expires_at = store.expires_at(slot.owner);
-  BlockHeader header = header_of(section, copy.destination, block);
-  header.priority = slot.priority;
+  SlotHeader header = header_of(section, copy.destination, block);
+  header.block.priority = slot.priority;
   return header;
 }
 

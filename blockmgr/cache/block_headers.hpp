@@ -8,12 +8,12 @@ namespace cairn {
 class Section;
 
 // What a slot of the disk tier says of its bytes once they are this block's.
-BlockHeader header_of(Section& section, SlotRef at, const NewBlock& block);
+SlotHeader header_of(Section& section, SlotRef at, const NewBlock& block);
 // The same for a further copy of a key; nobody's where the key went meanwhile.
 struct Copied {
   SlotRef source;
   SlotRef destination;
 };
-BlockHeader header_of_copy(Section& section, Copied copy);
+SlotHeader header_of_copy(Section& section, Copied copy);
 
 }  // namespace cairn

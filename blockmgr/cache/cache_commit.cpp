@@ -140,7 +140,7 @@ class Commit : public std::enable_shared_from_this<Commit> {
   void make_header(Section& section, std::size_t block);
   void give_up_keys(Section& section);
   void wait_for(Section& section, const BlockKey& key);
-  std::vector<BlockHeader> headers_of(std::span<const SlotRef> slots) const;
+  std::vector<SlotHeader> headers_of(std::span<const SlotRef> slots) const;
   void fill();
   void write_headers(std::span<const SlotRef> slots);
   void fill_slots(TransferJob job, std::span<const SlotRef> slots);
@@ -167,7 +167,7 @@ class Commit : public std::enable_shared_from_this<Commit> {
   std::vector<SlotRef> slots_;  // of the blocks
   std::size_t marked_ = 0;      // so many of them have a pin more, and are committing
   Gaps gaps_;
-  std::vector<BlockHeader> headers_;    // of the blocks; empty where none is written
+  std::vector<SlotHeader> headers_;     // of the blocks; empty where none is written
   std::vector<BlockKey> taken_;         // keys that others wait for
   std::uint32_t fills_ = 0;             // jobs under way
   std::optional<Error> error_;          // of the first that failed
@@ -303,7 +303,7 @@ void Commit::make_header(Section& section, std::size_t i) {
   if (block.parent) fresh.parent = block.parent->view();
   if (block.ttl_ms) fresh.expires_at = section.now() + std::chrono::milliseconds(*block.ttl_ms);
   headers_[i] = header_of(section, slots_[i], fresh);
-  if (block.priority) headers_[i].priority = *block.priority;
+  if (block.priority) headers_[i].block.priority = *block.priority;
 }
 
 // Begins anew when another commit has given the key up. Nothing of this one may come after it: who
@@ -324,8 +324,8 @@ void Commit::give_up_keys(Section& section) {
 }
 
 // The headers of some of the slots, which come in their order.
-std::vector<BlockHeader> Commit::headers_of(std::span<const SlotRef> slots) const {
-  std::vector<BlockHeader> headers;
+std::vector<SlotHeader> Commit::headers_of(std::span<const SlotRef> slots) const {
+  std::vector<SlotHeader> headers;
   for (std::size_t i = 0; headers.size() < slots.size(); ++i) {
     if (slots_[i] == slots[headers.size()]) headers.push_back(headers_[i]);
   }
@@ -390,7 +390,7 @@ void Commit::fill_ended(const JobOutcome& outcome) {
 
 // Its key was there when its header was written, and is not now.
 bool Commit::needs_name(Section& section, std::size_t i) const {
-  return !headers_.empty() && slots_[i].tier() == Tier::disk && headers_[i].key.empty() &&
+  return !headers_.empty() && slots_[i].tier() == Tier::disk && headers_[i].block.key.empty() &&
          !section->store.contains(blocks_[i].key, section.now());
 }
 

@@ -28,18 +28,10 @@ KeyView view_of(std::string_view text) {
 }
 
 JournalEntry entry_of(const SlotHeader& header) {
-  const BlockHeader& block = header.block;
-  return {.block = {.key = block.key,
-                    .parent = block.parent,
-                    .metadata = block.metadata,
-                    .data_bytes = header.data_bytes,
-                    .data_checksum = header.data_checksum,
-                    .expires_at_unix_ms = block.expires_at_unix_ms,
-                    .epoch = block.epoch,
-                    .priority = block.priority},
-          .place = {.generation = block.generation + kHeaderGap,
-                    .stamp = block.stamp,
-                    .slot = static_cast<std::uint32_t>(header.slot)}};
+  return {.block = view_of(header.block),
+          .place = {.generation = header.place.generation + kHeaderGap,
+                    .stamp = header.place.stamp,
+                    .slot = static_cast<std::uint32_t>(header.place.slot)}};
 }
 
 // A slot of which the index or its header says that it is a key's, or that it is nobody's.
@@ -59,12 +51,12 @@ std::vector<Claim> joined(const std::vector<JournalEntry>& entries, const Header
     claims.push_back({.entry = entry, .stamp = entry.place.stamp});
   }
   for (const SlotHeader& header : scan.headers) {
-    const Claim claim{.entry = entry_of(header), .stamp = header.block.stamp, .from_header = true};
+    const Claim claim{.entry = entry_of(header), .stamp = header.place.stamp, .from_header = true};
     const auto at = known.find(claim.entry.place.slot);
     if (at == known.end()) {
       claims.push_back(claim);
     } else if (Claim& noted = claims[at->second];
-               header.block.generation > noted.entry.place.generation) {
+               header.place.generation > noted.entry.place.generation) {
       noted = claim;
     } else if (noted.entry.block.key == claim.entry.block.key) {
       // A block's last use may be set back to long before it was written.
@@ -120,8 +112,9 @@ Result<> leave_the_latest(std::vector<Claim>& claims, const DiskTierSlots& tier,
 }
 
 bool is_of(const SlotHeader& header, const JournalEntry& entry) {
-  return header.block.key == entry.block.key && header.data_checksum == entry.block.data_checksum &&
-         header.block.generation <= entry.place.generation;
+  return header.block.key == entry.block.key &&
+         header.block.data_checksum == entry.block.data_checksum &&
+         header.place.generation <= entry.place.generation;
 }
 
 // A power cut may have kept what the log says of a slot and not its header. The index then knows
@@ -130,24 +123,17 @@ bool is_of(const SlotHeader& header, const JournalEntry& entry) {
 Result<std::uint64_t> mend_headers(const std::vector<JournalEntry>& entries, const HeaderScan& scan,
                                    const DiskTierSlots& tier) {
   std::unordered_map<std::uint64_t, const SlotHeader*> there;
-  for (const SlotHeader& header : scan.headers) there.emplace(header.slot, &header);
+  for (const SlotHeader& header : scan.headers) there.emplace(header.place.slot, &header);
   std::vector<SlotHeader> missing;
   for (const JournalEntry& entry : entries) {
     if (entry.block.key.empty()) continue;
     const auto at = there.find(entry.place.slot);
     if (at != there.end() && is_of(*at->second, entry)) continue;
-    missing.push_back({.file_id = tier.slots.file_id(),
-                       .slot = entry.place.slot,
-                       .data_bytes = tier.layout.geometry().block_bytes(),
-                       .data_checksum = entry.block.data_checksum,
-                       .block = {.key = std::string(entry.block.key),
-                                 .parent = std::string(entry.block.parent),
-                                 .metadata = std::string(entry.block.metadata),
+    missing.push_back({.block = copy_of(entry.block),
+                       .place = {.file_id = tier.slots.file_id(),
+                                 .slot = entry.place.slot,
                                  .generation = entry.place.generation,
-                                 .stamp = entry.place.stamp,
-                                 .expires_at_unix_ms = entry.block.expires_at_unix_ms,
-                                 .priority = entry.block.priority,
-                                 .epoch = entry.block.epoch}});
+                                 .stamp = entry.place.stamp}});
   }
   CAIRN_TRY(write_headers(tier, missing));
   return missing.size();

@@ -74,9 +74,9 @@ Urgency who_waits_for(const TransferBatch& batch) {
 
 }  // namespace
 
-std::vector<BlockHeader> Movements::headers_of(CacheCore& core,
-                                               std::span<const TransferBatch::Item> items) {
-  std::vector<BlockHeader> headers;
+std::vector<SlotHeader> Movements::headers_of(CacheCore& core,
+                                              std::span<const TransferBatch::Item> items) {
+  std::vector<SlotHeader> headers;
   headers.reserve(items.size());
   Section section(core, LockUse::movement);
   for (const TransferBatch::Item& item : items) {

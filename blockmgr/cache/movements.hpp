@@ -99,8 +99,8 @@ class Movements {
   }
   void start(Section& section, const Batch& batch, std::span<const SlotRef> destinations);
   void submit_next(Section& section, const Batch& batch);
-  static std::vector<BlockHeader> headers_of(CacheCore& core,
-                                             std::span<const TransferBatch::Item> items);
+  static std::vector<SlotHeader> headers_of(CacheCore& core,
+                                            std::span<const TransferBatch::Item> items);
   static void submit_items(CacheCore& core, const Batch& batch, Items items);
   void items_ended(Section& section, const Batch& batch, Items items, const JobOutcome& outcome);
   // False where its key went meanwhile.

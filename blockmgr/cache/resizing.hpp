@@ -47,7 +47,7 @@ class Resizing {
     SlotRef from;
     SlotRef to;
     std::uint64_t generation = 0;  // of `from`
-    BlockHeader header = {};       // of `to`, on disk
+    SlotHeader header = {};        // of `to`, on disk
     std::optional<Error> error = {};
     bool unreadable = false;
   };

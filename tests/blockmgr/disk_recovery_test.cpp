@@ -50,7 +50,7 @@ class DiskRecovery : public DiskRestart {
   void put_header(const SlotHeader& header) const {
     Page page{};
     encode_slot_header(header, page);
-    put_page(header_at(header.slot), page);
+    put_page(header_at(header.place.slot), page);
   }
   // The same key's header in a slot that none was in, labelled at another time. No block is behind
   // it.
@@ -59,8 +59,8 @@ class DiskRecovery : public DiskRestart {
     std::uint64_t stamp = 0;
   };
   void put_again(SlotHeader header, const Relabelled& as) const {
-    header.slot = as.slot;
-    header.block.stamp = as.stamp;
+    header.place.slot = as.slot;
+    header.place.stamp = as.stamp;
     put_header(header);
   }
   void lose_index() const {
@@ -87,8 +87,8 @@ TEST_F(DiskRecovery, AHeaderWhoseBlockIsNotWholeHidesNoneThatIs) {
   put(keys(1, 3));
   crash();
   const SlotHeader first = header_of(1);
-  ASSERT_EQ(first.slot, 1u);
-  put_again(first, {.slot = 9, .stamp = first.block.stamp + 1000});
+  ASSERT_EQ(first.place.slot, 1u);
+  put_again(first, {.slot = 9, .stamp = first.place.stamp + 1000});
   lose_index();
   restart();
   EXPECT_THAT(there(), UnorderedElementsAreArray(keys(1, 3)));
@@ -99,7 +99,7 @@ TEST_F(DiskRecovery, AmongSeveralThatAreNotWholeTheOneThatIsCounts) {
   put(keys(1, 3));
   crash();
   const SlotHeader first = header_of(2);
-  const std::uint64_t stamp = first.block.stamp;
+  const std::uint64_t stamp = first.place.stamp;
   put_again(first, {.slot = 7, .stamp = stamp + 1});
   put_again(first, {.slot = 8, .stamp = stamp + 1001});
   put_again(first, {.slot = 9, .stamp = stamp + 1002});
@@ -116,8 +116,8 @@ TEST_F(DiskRecovery, OfTwoWholeBlocksOfAKeyTheLaterCounts) {
   Page bytes{};
   bytes.fill(std::byte{0x77});
   SlotHeader later = header_of(0);
-  later.data_checksum = hash_bytes(std::span(bytes).first(64), 0);
-  put_again(later, {.slot = 9, .stamp = later.block.stamp + 1000});
+  later.block.data_checksum = hash_bytes(std::span(bytes).first(64), 0);
+  put_again(later, {.slot = 9, .stamp = later.place.stamp + 1000});
   put_page(header_at(9) + kPage, bytes);
   lose_index();
   restart();

@@ -16,17 +16,14 @@ namespace cairn::test {
 namespace {
 
 SlotHeader header_of(std::uint64_t slot) {
-  return {.file_id = 7,
-          .slot = slot,
-          .data_bytes = 240,
-          .data_checksum = 0x1234,
-          .block = {.key = std::string(64, 'k'),
+  return {.block = {.key = std::string(64, 'k'),
                     .parent = std::string("\0p", 2),
                     .metadata = "{}",
-                    .generation = 9,
-                    .stamp = 11,
+                    .data_bytes = 240,
+                    .data_checksum = 0x1234,
                     .expires_at_unix_ms = 13,
-                    .priority = 15}};
+                    .priority = 15},
+          .place = {.file_id = 7, .slot = slot, .generation = 9, .stamp = 11}};
 }
 
 TEST(SlotHeaderPage, SaysAgainWhatWasPutIntoIt) {
@@ -34,15 +31,15 @@ TEST(SlotHeaderPage, SaysAgainWhatWasPutIntoIt) {
   encode_slot_header(header_of(3), page);
   const auto header = decode_slot_header(page);
   ASSERT_TRUE(header);
-  EXPECT_EQ(header->file_id, 7u);
-  EXPECT_EQ(header->slot, 3u);
-  EXPECT_EQ(header->data_bytes, 240u);
-  EXPECT_EQ(header->data_checksum, 0x1234u);
+  EXPECT_EQ(header->place.file_id, 7u);
+  EXPECT_EQ(header->place.slot, 3u);
+  EXPECT_EQ(header->block.data_bytes, 240u);
+  EXPECT_EQ(header->block.data_checksum, 0x1234u);
   EXPECT_EQ(header->block.key, std::string(64, 'k'));
   EXPECT_EQ(header->block.parent, std::string("\0p", 2));
   EXPECT_EQ(header->block.metadata, "{}");
-  EXPECT_EQ(header->block.generation, 9u);
-  EXPECT_EQ(header->block.stamp, 11u);
+  EXPECT_EQ(header->place.generation, 9u);
+  EXPECT_EQ(header->place.stamp, 11u);
   EXPECT_EQ(header->block.expires_at_unix_ms, 13);
   EXPECT_EQ(header->block.priority, 15u);
 }
@@ -133,8 +130,8 @@ TEST_F(SlotFileTest, TheHeadersTellWhoseTheSlotsAre) {
     for (std::uint32_t i = 0; i < 7; ++i) storage_.write_block(memory, i, pattern(i, 240));
     TransferJob stored = job(memory, file.layout, file);
     for (int i = 0; i < 7; ++i) {
-      BlockHeader header;
-      if (i % 2 == 0) header.key = "key" + std::to_string(i);
+      SlotHeader header;
+      if (i % 2 == 0) header.block.key = "key" + std::to_string(i);
       stored.headers.push_back(header);
     }
     ASSERT_EQ(run(engine_, std::move(stored)).state, JobState::done);
@@ -142,7 +139,7 @@ TEST_F(SlotFileTest, TheHeadersTellWhoseTheSlotsAre) {
     TransferJob labelled = job(file.layout, file.layout, file);
     labelled.operation = JobOperation::write_header;
     labelled.pairs = {{1, 1}};
-    labelled.headers = {BlockHeader{.key = "late", .parent = {}, .metadata = {}}};
+    labelled.headers = {SlotHeader{.block = {.key = "late"}}};
     ASSERT_EQ(run(engine_, std::move(labelled)).state, JobState::done);
   }
   SlotFile again = std::move(open_slot_file(options()).value());
@@ -263,6 +260,20 @@ TEST_F(SlotFileTest, RefusesWhatIsNotItsOwnAndLeavesItAlone) {
   other.shape.page_size += 1;
   other.replace_other_shape = true;
   EXPECT_TRUE(open_slot_file(other)->is_new);
+}
+
+TEST_F(SlotFileTest, AFileOfAnotherVersionIsRefusedByItsVersion) {
+  constexpr std::streamoff kVersionInLabel = 16;
+  { ASSERT_TRUE(open_slot_file(options())); }
+  for (const std::streamoff page : {0, 4096}) {
+    std::fstream(folder_.path() / "a", std::ios::in | std::ios::out | std::ios::binary)
+        .seekp(page + kVersionInLabel)
+        .put('\x02');
+  }
+  const auto refused = open_slot_file(options());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::state_conflict);
+  EXPECT_NE(refused.error().detail.find("version 2;"), std::string::npos) << refused.error().detail;
 }
 
 }  // namespace

@@ -269,12 +269,12 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
 
   void put_header(std::size_t index, std::uint64_t checksum) const {
     const std::size_t pair = range_.first + index;
-    SlotHeader header{.file_id = job_.slots->file_id(),
-                      .slot = job_.pairs[pair].destination,
-                      .data_bytes = data_bytes(),
-                      .data_checksum = checksum,
-                      .block = {}};
-    if (!job_.headers.empty()) header.block = job_.headers[pair];
+    SlotHeader header;
+    if (!job_.headers.empty()) header = job_.headers[pair];
+    header.block.data_bytes = data_bytes();
+    header.block.data_checksum = checksum;
+    header.place.file_id = job_.slots->file_id();
+    header.place.slot = job_.pairs[pair].destination;
     encode_slot_header(header,
                        std::span<std::byte, kSlotHeaderBytes>(image(index), kSlotHeaderBytes));
   }

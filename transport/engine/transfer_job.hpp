@@ -79,8 +79,9 @@ struct TransferJob {
   // side directly. For memory that others may write or unmap: then the bytes checked or written are
   // the bytes copied.
   bool through_staging = false;
-  // Destination on disk: the header of each pair's block. Empty: blocks without a key yet.
-  std::vector<BlockHeader> headers;
+  // Destination on disk: the header of each pair's block. Empty: blocks without a key yet. The mover
+  // fills in the file, the slot, the length and the checksum.
+  std::vector<SlotHeader> headers;
   // May be empty. Called with the number of pairs arrived so far, on engine threads, one call at a
   // time, always before on_complete. Must not block.
   UniqueFunction<void(std::uint32_t pairs_arrived)> on_progress;

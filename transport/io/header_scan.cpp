@@ -46,8 +46,9 @@ void keep(const DiskTierSlots& tier, std::uint32_t slot,
           std::span<const std::byte, kSlotHeaderBytes> page, HeaderScan& found) {
   if (std::ranges::all_of(page, [](std::byte b) { return b == std::byte{0}; })) return;
   auto header = decode_slot_header(page);
-  const bool ours = header && header->file_id == tier.slots.file_id() && header->slot == slot &&
-                    header->data_bytes == tier.layout.geometry().block_bytes();
+  const bool ours = header && header->place.file_id == tier.slots.file_id() &&
+                    header->place.slot == slot &&
+                    header->block.data_bytes == tier.layout.geometry().block_bytes();
   if (!ours) {
     ++found.torn;
   } else if (!header->block.key.empty()) {
@@ -78,7 +79,7 @@ Result<HeaderScan> scan_headers(const DiskTierSlots& tier, std::span<const std::
            found);
     }
   }
-  std::ranges::sort(found.headers, {}, &SlotHeader::slot);
+  std::ranges::sort(found.headers, {}, [](const SlotHeader& header) { return header.place.slot; });
   return found;
 }
 
@@ -117,7 +118,7 @@ Result<> write_headers(const DiskTierSlots& tier, std::span<const SlotHeader> he
     encode_slot_header(header,
                        std::span<std::byte, kSlotHeaderBytes>(memory->data(), kSlotHeaderBytes));
     const PieceLocation at =
-        tier.layout.geometry().locate({.block = static_cast<std::uint32_t>(header.slot)});
+        tier.layout.geometry().locate({.block = static_cast<std::uint32_t>(header.place.slot)});
     const RegionView& file = tier.layout.regions()[at.region];
     const DiskRun run{memory->data(), header_offset(file, at), kSlotHeaderBytes};
     CAIRN_TRY(tier.disk.write(file.fd(), {&run, 1}));

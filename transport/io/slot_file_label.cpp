@@ -22,7 +22,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kPageBytes = 4096;
-constexpr std::uint32_t kVersion = 2;
+// 1: Cairn 0.1, 2: Cairn 0.2. Raised with what the slots behind it hold: see SlotHeader.
+constexpr std::uint32_t kVersion = 3;
 
 // As it lies on disk, little-endian; the description follows.
 static_assert(std::endian::native == std::endian::little);
@@ -101,6 +102,15 @@ std::optional<SlotFileLabel> decode(std::span<const std::byte> page) {
   return label;
 }
 
+// Which version of Cairn wrote the page, where that is another one than this.
+std::optional<std::uint32_t> other_version(std::span<const std::byte> page) {
+  LabelHead head;
+  if (page.size() < sizeof(head)) return std::nullopt;
+  std::memcpy(&head, page.data(), sizeof(head));
+  if (head.magic != kSlotFileMagic || head.version == kVersion) return std::nullopt;
+  return head.version;
+}
+
 bool begins_with_magic(std::span<const std::byte> bytes) {
   const std::size_t size = std::min(bytes.size(), kSlotFileMagic.size());
   return size > 0 && std::memcmp(bytes.data(), kSlotFileMagic.data(), size) == 0;
@@ -151,8 +161,13 @@ Result<std::optional<FoundLabel>> find_slot_file_label(const fs::path& path) {
   if (static_cast<std::uint64_t>(status.st_size) <= kSlotFileLabelBytes) {
     return std::optional<FoundLabel>();
   }
-  return slot_file_conflict(path,
-                            "is a slot file of another version, or damaged, and is left as it is");
+  const auto version = other_version(read[0]);
+  if (version && version == other_version(read[1])) {
+    return slot_file_conflict(path, "is a slot file of version " + std::to_string(*version) +
+                                        "; this program reads version " + std::to_string(kVersion) +
+                                        ", and leaves it as it is");
+  }
+  return slot_file_conflict(path, "is a damaged slot file, and is left as it is");
 }
 
 Result<> write_slot_file_label(int fd, const SlotFileLabel& label, const fs::path& path) {
