@@ -1,11 +1,14 @@
 #include "blockmgr/snapshot/snapshot_format.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <string_view>
 
 #include "base/hash.hpp"
+#include "blockmgr/index/slot_pool.hpp"
+#include "transport/record/block_record.hpp"
 
 namespace cairn {
 namespace {
@@ -84,6 +87,16 @@ std::optional<std::span<const std::byte>> checked(std::span<const std::byte> byt
   if (hash_bytes(body, 0) != expected) return std::nullopt;
   return body;
 }
+
+struct SnapshotPlace {
+  std::int64_t last_use_unix_ms = 0;
+  std::uint64_t stored_bytes = 0;
+  std::uint64_t stored_checksum = 0;
+  std::uint8_t tiers = 0;
+  std::array<std::uint8_t, 7> zero = {};
+};
+
+BlockKey key_of(std::string_view text) { return BlockKey(std::as_bytes(std::span(text))); }
 
 // One byte for both: a file from before there was another order than lru says lru.
 constexpr unsigned kEvictionShift = 4;
@@ -170,30 +183,22 @@ SnapshotBytes encode(const SnapshotHeader& header) {
 }
 
 void append(SnapshotBytes& index, const SnapshotRecord& record) {
-  Encoder out(index);
-  std::uint8_t tiers = 0;
-  for (std::size_t i = 0; i < kNumTiers; ++i) {
-    if (record.copies[i]) tiers = static_cast<std::uint8_t>(tiers | 1u << i);
-  }
-  out.number(record.key.view().size);
-  out.number(record.parent ? record.parent->view().size : std::uint8_t{0});
-  out.number(tiers);
-  out.number(std::uint8_t{0});
-  out.number(static_cast<std::uint32_t>(record.metadata.size()));
-  out.number(record.epoch);
-  out.number(record.last_use_unix_ms);
-  out.number(record.expires_at_unix_ms);
-  out.number(record.stored_bytes);
-  out.number(record.stored_checksum);
-  out.number(record.checksum);
-  for (const auto& copy : record.copies) {
-    if (!copy) continue;
-    out.number(copy->generation);
-    out.number(copy->priority);
-  }
-  out.text(record.key.view().as_text());
-  if (record.parent) out.text(record.parent->view().as_text());
-  out.text(record.metadata);
+  const BlockRecordView block{
+      .key = record.key.view().as_text(),
+      .parent = record.parent ? record.parent->view().as_text() : std::string_view(),
+      .metadata = record.metadata,
+      .data_bytes = record.block_bytes,
+      .data_checksum = record.checksum,
+      .expires_at_unix_ms = record.expires_at_unix_ms,
+      .epoch = record.epoch,
+      .priority = record.priority};
+  const SnapshotPlace place{.last_use_unix_ms = record.last_use_unix_ms,
+                            .stored_bytes = record.stored_bytes,
+                            .stored_checksum = record.stored_checksum,
+                            .tiers = record.tiers};
+  const std::size_t at = index.size();
+  index.resize(at + encoded_bytes(block, sizeof(place)));
+  encode_record(block, place, std::span(index).subspan(at));
 }
 
 SnapshotBytes encode(const SnapshotFooter& footer) {
@@ -255,33 +260,25 @@ Result<SnapshotFooter> decode_footer(std::span<const std::byte> bytes) {
 }
 
 Result<SnapshotRecord> SnapshotIndexCursor::next() {
-  Decoder in(left_);
-  SnapshotRecord record;
-  const auto key_bytes = in.number<std::uint8_t>();
-  const auto parent_bytes = in.number<std::uint8_t>();
-  const auto tiers = in.number<std::uint8_t>();
-  in.refuse_unless(key_bytes >= 1 && key_bytes <= kMaxKeyBytes && parent_bytes <= kMaxKeyBytes);
-  in.refuse_unless(tiers >= 1 && tiers < 1u << kNumTiers && in.number<std::uint8_t>() == 0);
-  const auto metadata_bytes = in.number<std::uint32_t>();
-  record.epoch = in.number<std::uint32_t>();
-  record.last_use_unix_ms = in.number<std::int64_t>();
-  record.expires_at_unix_ms = in.number<std::int64_t>();
-  record.stored_bytes = in.number<std::uint64_t>();
-  record.stored_checksum = in.number<std::uint64_t>();
-  record.checksum = in.number<std::uint64_t>();
-  for (std::size_t i = 0; i < kNumTiers; ++i) {
-    if ((tiers & 1u << i) == 0) continue;
-    record.copies[i].emplace();
-    record.copies[i]->generation = in.number<std::uint64_t>();
-    record.copies[i]->priority = in.number<std::uint8_t>();
-    in.refuse_unless(record.copies[i]->priority <= 100);
-  }
-  if (in.failed()) return broken_snapshot("a record of its index cannot be read");
-  if (const auto key = in.bytes(key_bytes); !in.failed()) record.key = BlockKey(key);
-  if (const auto parent = in.bytes(parent_bytes); !parent.empty()) record.parent = BlockKey(parent);
-  record.metadata = in.text(metadata_bytes);
-  if (in.failed()) return broken_snapshot("its index ends within a record");
-  left_ = in.left();
+  const auto read = decode_record<SnapshotPlace>(left_);
+  if (!read) return broken_snapshot("a record of its index cannot be read");
+  const auto& [block, place, size_bytes] = *read;
+  const bool fits = !block.key.empty() && block.priority <= kMaxPriority && place.tiers >= 1 &&
+                    place.tiers < 1U << kNumTiers && place.zero == decltype(place.zero){};
+  if (!fits) return broken_snapshot("a record of its index is of no block");
+  left_ = left_.subspan(size_bytes);
+  SnapshotRecord record{.key = key_of(block.key),
+                        .metadata = std::string(block.metadata),
+                        .epoch = block.epoch,
+                        .priority = block.priority,
+                        .tiers = place.tiers,
+                        .last_use_unix_ms = place.last_use_unix_ms,
+                        .expires_at_unix_ms = block.expires_at_unix_ms,
+                        .stored_bytes = place.stored_bytes,
+                        .stored_checksum = place.stored_checksum,
+                        .block_bytes = block.data_bytes,
+                        .checksum = block.data_checksum};
+  if (!block.parent.empty()) record.parent = key_of(block.parent);
   return record;
 }
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -11,17 +10,16 @@
 #include "blockmgr/index/config.hpp"
 #include "blockmgr/index/types.hpp"
 
-// The file of a snapshot, version 2. Numbers are little-endian and packed, offsets count from the
+// The file of a snapshot, version 3. Numbers are little-endian and packed, offsets count from the
 // file's start.
 //
 //   header   magic "CAIRNSNP", u32 version, u32 bytes of the header, u32 flags (1: zstd), u32 0,
 //            i64 made at (Unix ms), the cache's configuration (of which one byte has both policies:
 //            offload, and eviction in the upper half), u64 XXH3 of all before it
 //   data     the blocks' bytes in canonical order, end to end: each as it is, or as one zstd frame
-//   index    a record a block, in the order of the data: u8 key bytes, u8 parent bytes (0: none),
-//            u8 tiers (a bit each), u8 0, u32 metadata bytes, u32 epoch, i64 last use (Unix ms),
-//            i64 end of life (Unix ms, 0: none), u64 bytes in the file, u64 XXH3 of those, u64 XXH3
-//            of the block, then for each tier u64 generation and u8 priority, key, parent, metadata
+//   index    a block record for each block, in the order of the data: see block_record.hpp. Its
+//            place: i64 last use (Unix ms), u64 bytes in the file, u64 XXH3 of those, u8 tiers (a
+//            bit each), 7 zeros
 //   footer   64 bytes: magic "CAIRNEND", u64 blocks, u64 offset of the index, u64 bytes of it,
 //            u64 XXH3 of it, u64 XXH3 of the header, u64 bytes of the file, u64 XXH3 of the
 //            footer before
@@ -31,7 +29,7 @@
 // every n. A reader refuses every version but its own.
 namespace cairn {
 
-inline constexpr std::uint32_t kSnapshotVersion = 2;
+inline constexpr std::uint32_t kSnapshotVersion = 3;  // 2: Cairn 0.2
 inline constexpr std::size_t kSnapshotFooterBytes = 64;
 // Of the header up to and with its own length.
 inline constexpr std::size_t kSnapshotPreludeBytes = 16;
@@ -44,21 +42,18 @@ struct SnapshotHeader {
   std::int64_t created_unix_ms = 0;
 };
 
-struct SnapshotCopy {
-  std::uint64_t generation = 0;  // of its slot, when the snapshot was made
-  std::uint8_t priority = 50;
-};
-
 struct SnapshotRecord {
   BlockKey key;
   std::optional<BlockKey> parent = {};
   std::string metadata = {};
   std::uint32_t epoch = 1;
-  std::array<std::optional<SnapshotCopy>, kNumTiers> copies = {};  // one at least
+  std::uint8_t priority = 50;  // of its highest copy
+  std::uint8_t tiers = 0;      // that it was in, the bit 1 << index_of(tier) for each; one at least
   std::int64_t last_use_unix_ms = 0;
   std::int64_t expires_at_unix_ms = 0;  // 0: never
-  std::uint64_t stored_bytes = 0;
+  std::uint64_t stored_bytes = 0;       // in the file
   std::uint64_t stored_checksum = 0;
+  std::uint64_t block_bytes = 0;
   std::uint64_t checksum = 0;  // of the block's own bytes
 };
 

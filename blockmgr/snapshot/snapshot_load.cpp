@@ -29,7 +29,7 @@ bool is_there(const Cache& cache, const BlockKey& key) {
 
 Tier highest(const SnapshotRecord& record) {
   return *std::find_if(kTiers.begin(), kTiers.end(),
-                       [&](Tier tier) { return record.copies[index_of(tier)].has_value(); });
+                       [&](Tier tier) { return (record.tiers & 1U << index_of(tier)) != 0; });
 }
 
 // The highest that the block was in, those below it, then those above it.
@@ -84,10 +84,7 @@ class Loading {
   using Blocks = std::span<const SnapshotReader::Block>;
 
   static bool alike(const SnapshotReader::Block& a, const SnapshotReader::Block& b) {
-    return highest(a.record) == highest(b.record) && priority(a) == priority(b);
-  }
-  static std::uint8_t priority(const SnapshotReader::Block& block) {
-    return block.record.copies[index_of(highest(block.record))]->priority;
+    return highest(a.record) == highest(b.record) && a.record.priority == b.record.priority;
   }
 
   Result<> load(Blocks batch) {
@@ -99,7 +96,7 @@ class Loading {
       cache_.allocate({.count = static_cast<std::uint32_t>(batch.size()),
                        .tier = tier,
                        .lease_ms = core_.options().max_lease_ms,
-                       .priority = priority(batch.front()),
+                       .priority = batch.front().record.priority,
                        .may_evict = false},
                       allocation.done());
       auto got = allocation.wait();

@@ -110,7 +110,8 @@ Result<> SnapshotReader::load_index() {
   for (SnapshotIndexCursor cursor(index_); !cursor.at_end(); ++blocks) {
     const auto record = cursor.next();
     if (!record) return record.error();
-    const bool fits = record->stored_bytes <= footer_.index_offset - offset &&
+    const bool fits = record->block_bytes == block_bytes &&
+                      record->stored_bytes <= footer_.index_offset - offset &&
                       (header_.compressed || record->stored_bytes == block_bytes);
     if (!fits)
       return broken_snapshot("a block of it has " + std::to_string(record->stored_bytes) +

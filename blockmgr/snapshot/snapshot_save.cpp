@@ -122,8 +122,8 @@ std::optional<SnapshotRecord> describe(CacheCore& core, const BlockKey& key) {
   for (Tier tier : kTiers) {
     const SlotNumber slot = entry.slots[index_of(tier)];
     if (slot == kNoSlot) continue;
-    const SlotRecord& copy = store.pool(tier)[slot];
-    record.copies[index_of(tier)] = {.generation = copy.generation, .priority = copy.priority};
+    if (record.tiers == 0) record.priority = store.pool(tier)[slot].priority;
+    record.tiers = static_cast<std::uint8_t>(record.tiers | 1U << index_of(tier));
   }
   return record;
 }

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "transport/collective/pieces.hpp"
+
 namespace cairn {
 namespace {
 
@@ -45,9 +47,8 @@ Result<> SnapshotWriter::add(SnapshotRecord record, std::span<const iovec> bytes
   hash_.reset();
   stored_hash_.reset();
   const std::uint64_t begin = offset_bytes_;
-  std::uint64_t block_bytes = 0;
-  for (const iovec& piece : bytes) block_bytes += piece.iov_len;
-  if (frames_) frames_->begin(block_bytes);
+  record.block_bytes = total_bytes(bytes);
+  if (frames_) frames_->begin(record.block_bytes);
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     const auto piece = bytes_of(bytes[i]);
     hash_.add(piece);

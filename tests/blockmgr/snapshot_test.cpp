@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "blockmgr/snapshot/snapshot_format.hpp"
 #include "tests/base/eventually.hpp"
 #include "tests/blockmgr/snapshot_rig.hpp"
 #include "tests/fakes/faked_disk.hpp"
@@ -240,6 +241,65 @@ TEST(SnapshotRestore, LeavesOutWhatHasExpiredAndLetsTheRestExpire) {
   EXPECT_TRUE(cache->contains(views(keys(2, 1)))[0]);
   rig.clock.advance_ms(2);
   EXPECT_FALSE(cache->contains(views(keys(2, 1)))[0]);
+}
+
+SnapshotRecord record_of(std::uint64_t number) {
+  return {.key = key(number),
+          .parent = key(number + 1),
+          .metadata = "{}",
+          .epoch = 3,
+          .priority = 70,
+          .tiers = 0b101,
+          .last_use_unix_ms = 5,
+          .expires_at_unix_ms = 9,
+          .stored_bytes = 17,
+          .stored_checksum = 19,
+          .block_bytes = 64,
+          .checksum = 21};
+}
+
+TEST(SnapshotIndex, SaysOfEachBlockWhatWasWritten) {
+  SnapshotBytes index;
+  append(index, record_of(1));
+  append(index, record_of(11));
+  SnapshotIndexCursor cursor(index);
+  ASSERT_TRUE(cursor.next());
+  const auto record = cursor.next();
+  ASSERT_TRUE(record);
+  EXPECT_TRUE(cursor.at_end());
+  EXPECT_EQ(record->key, key(11));
+  EXPECT_EQ(record->parent, key(12));
+  EXPECT_EQ(record->metadata, "{}");
+  EXPECT_EQ(record->epoch, 3U);
+  EXPECT_EQ(record->priority, 70U);
+  EXPECT_EQ(record->tiers, 0b101U);
+  EXPECT_EQ(record->last_use_unix_ms, 5);
+  EXPECT_EQ(record->expires_at_unix_ms, 9);
+  EXPECT_EQ(record->stored_bytes, 17U);
+  EXPECT_EQ(record->stored_checksum, 19U);
+  EXPECT_EQ(record->block_bytes, 64U);
+  EXPECT_EQ(record->checksum, 21U);
+}
+
+TEST(SnapshotIndex, RefusesWhatIsNoBlocks) {
+  const auto refused = [](const SnapshotRecord& record) {
+    SnapshotBytes index;
+    append(index, record);
+    const auto read = SnapshotIndexCursor(index).next();
+    return !read && read.error().code == ErrorCode::broken_snapshot;
+  };
+  SnapshotRecord wrong = record_of(1);
+  EXPECT_FALSE(refused(wrong));
+  wrong.tiers = 0;
+  EXPECT_TRUE(refused(wrong));
+  wrong.tiers = 1U << kNumTiers;
+  EXPECT_TRUE(refused(wrong));
+  wrong = record_of(1);
+  wrong.priority = 101;
+  EXPECT_TRUE(refused(wrong));
+  wrong = record_of(1);
+  wrong.key = {};
+  EXPECT_TRUE(refused(wrong));
 }
 
 TEST(Snapshots, HaveNamesOfTheirOwn) {
