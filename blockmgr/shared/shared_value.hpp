@@ -8,17 +8,17 @@
 
 #include "blockmgr/index/types.hpp"
 #include "layouts/geometry.hpp"
+#include "transport/record/block_record.hpp"
 
 namespace cairn {
 
-// What stands before a block's bytes in a shared store, little-endian:
-//   8 bytes "CAIRNSV1"; u64 fingerprint of the shape; u64 bytes of the block; u64 XXH3 of them;
-//   u32 epoch; u8 bytes of the key; u8 of its parent (0: not known); u16 zero;
-//   64 bytes key; 64 bytes parent; u64 XXH3 of all before it.
-inline constexpr std::size_t kSharedHeaderBytes = 176;
+// What stands before a block's bytes in a shared store, and behind them in an answer to another
+// server: the block's record, with the fingerprint of its shape as its place, and zeros.
+inline constexpr std::size_t kSharedHeaderBytes = max_record_bytes(sizeof(std::uint64_t));
+static_assert(kSharedHeaderBytes == 176, "docs/api.md promises it");
 using SharedHeader = std::array<std::byte, kSharedHeaderBytes>;
 
-// What a value is said to be. Another shape is another fingerprint.
+// What a value is said to be.
 struct SharedBlock {
   BlockKey key;
   std::optional<BlockKey> parent = {};
@@ -26,6 +26,8 @@ struct SharedBlock {
   std::uint64_t size_bytes = 0;
   std::uint64_t checksum = 0;  // XXH3 of the bytes
 };
+// Another shape has another fingerprint, and so has another version of the record. It is part of
+// the names in the store, so no server reads values of another version.
 std::uint64_t fingerprint_of(const LayoutConfig& shape);
 SharedHeader write_shared_header(std::uint64_t fingerprint, const SharedBlock& block);
 
