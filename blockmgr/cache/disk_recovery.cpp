@@ -23,10 +23,6 @@ constexpr std::uint64_t kHeaderGap = std::uint64_t{1} << 20;
 // itself be the one that ended.
 constexpr std::uint64_t kLivesARun = 2;
 
-KeyView view_of(std::string_view text) {
-  return {reinterpret_cast<const std::byte*>(text.data()), static_cast<std::uint8_t>(text.size())};
-}
-
 JournalEntry entry_of(const SlotHeader& header) {
   return {.block = view_of(header.block),
           .place = {.generation = header.place.generation + kHeaderGap,
@@ -201,7 +197,7 @@ Recovery restore_blocks(CacheCore& core, std::vector<JournalEntry> entries,
     if (i % kFetchedAtOnce == 0) {
       std::array<KeyView, kFetchedAtOnce> ahead;
       const std::size_t count = std::min(kFetchedAtOnce, entries.size() - i);
-      for (std::size_t j = 0; j < count; ++j) ahead[j] = view_of(entries[i + j].block.key);
+      for (std::size_t j = 0; j < count; ++j) ahead[j] = KeyView::of_text(entries[i + j].block.key);
       section->store.prefetch(std::span(ahead).first(count));
     }
     const JournalEntry& entry = entries[i];
@@ -225,10 +221,10 @@ Recovery restore_blocks(CacheCore& core, std::vector<JournalEntry> entries,
                                     ? static_cast<NextUse>(entry.place.told)
                                     : NextUse::unknown,
                         .history = entry.place.history,
-                        .block = {.key = view_of(entry.block.key),
+                        .block = {.key = KeyView::of_text(entry.block.key),
                                   .metadata = std::string(entry.block.metadata),
                                   .epoch = entry.block.epoch}};
-    if (!entry.block.parent.empty()) block.block.parent = view_of(entry.block.parent);
+    if (!entry.block.parent.empty()) block.block.parent = KeyView::of_text(entry.block.parent);
     if (entry.block.expires_at_unix_ms != 0) {
       block.block.expires_at =
           section.now() +

@@ -55,6 +55,11 @@ struct KeyView {
   std::span<const std::byte> bytes() const { return {data, size}; }
   // Not text to be read: what sets and files of strings take.
   std::string_view as_text() const { return {reinterpret_cast<const char*>(data), size}; }
+  // REQUIRES: at most kMaxKeyBytes bytes.
+  static KeyView of_text(std::string_view text) {
+    return {reinterpret_cast<const std::byte*>(text.data()),
+            static_cast<std::uint8_t>(text.size())};
+  }
   friend bool operator==(const KeyView& a, const KeyView& b) {
     if (a.size != b.size) return false;
     if (a.size < kWord) return std::memcmp(a.data, b.data, a.size) == 0;

@@ -11,7 +11,7 @@ namespace cairn {
 namespace {
 
 // A batch's slots are held while it runs: little of a tier at once, and still many pieces between
-// two exchanges of cards.
+// two exchanges of headers.
 constexpr std::uint64_t kShareBatchBytes = 64ull << 20;
 constexpr std::uint64_t kMaxBatchKeys = 1024;
 
@@ -84,7 +84,7 @@ Result<std::vector<T>> ShareSession::swap(std::vector<T> mine) {
 }
 
 Result<> ShareSession::share_all() {
-  auto calls = swap(std::vector<CallCard>{CallCard::of(request_)});
+  auto calls = swap(std::vector<CallHeader>{CallHeader::of(request_)});
   if (!calls) return std::move(calls).error();
   if (auto fit = check_calls(members_, *calls); !fit) {
     refused_ = true;
@@ -168,29 +168,31 @@ void ShareSession::find_slots(Batch& batch) const {
   }
 }
 
-Result<std::vector<KeyCard>> ShareSession::swap_cards(const Batch& batch) {
-  std::vector<KeyCard> cards(batch.local.size());
-  for (std::size_t key = 0; key < cards.size(); ++key) {
+Result<std::vector<KeyHeader>> ShareSession::swap_headers(const Batch& batch) {
+  std::vector<KeyMessage> mine;
+  for (std::size_t key = 0; key < batch.local.size(); ++key) {
     const Local& local = batch.local[key];
-    cards[key].set_key(key_of(batch, key));
+    KeyHeader header{.key = key_of(batch, key)};
     if (local.held) {
-      cards[key].holding = KeyCard::Holding::held;
-      const auto parent = cache_.parent(key_of(batch, key));
-      if (parent) cards[key].set_parent(*parent);
+      header.holding = KeyHeader::Holding::held;
+      header.parent = cache_.parent(header.key);
     } else if (local.handle) {
-      cards[key].holding = KeyCard::Holding::wanted;
+      header.holding = KeyHeader::Holding::wanted;
     }
+    mine.push_back(encode(header));
   }
-  return swap(std::move(cards));
+  const auto all = swap(std::move(mine));
+  if (!all) return all.error();
+  return decode(members_, *all);
 }
 
 Result<> ShareSession::share_batch(Batch& batch) {
   const bool moves_blocks = request_.kind != ShareKind::agree;
   if (moves_blocks) look_up(batch);
   if (moves_blocks && takes()) find_slots(batch);
-  const auto cards = swap_cards(batch);
-  if (!cards) return cards.error();
-  const SharePlan plan(*cards, members_.size(), owner_);
+  const auto headers = swap_headers(batch);
+  if (!headers) return headers.error();
+  const SharePlan plan(*headers, members_.size(), owner_);
   if (auto same = plan.check_keys(members_); !same) {
     refused_ = true;
     return same;

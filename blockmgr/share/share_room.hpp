@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "blockmgr/cache/cache.hpp"
-#include "blockmgr/share/share_cards.hpp"
+#include "blockmgr/share/share_headers.hpp"
 #include "memory/alloc/pinned_pool.hpp"
 
 namespace cairn {

@@ -143,7 +143,7 @@ void ShareSession::commit(Batch& batch, const SharePlan& plan, const Round& keys
   for (std::size_t key : keys) {
     blocks.push_back({.handle = *batch.local[key].handle,
                       .key = key_of(batch, key),
-                      .parent = plan.card(*plan.owner(key), key).parent_key()});
+                      .parent = plan.header(*plan.owner(key), key).parent});
   }
   Awaited<std::vector<CommitStatus>> answer;
   cache_.commit(batch.lease->id(), std::move(blocks), answer.done());

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "blockmgr/share/share_blocks.hpp"
-#include "blockmgr/share/share_cards.hpp"
+#include "blockmgr/share/share_headers.hpp"
 #include "blockmgr/share/share_room.hpp"
 
 namespace cairn {
@@ -72,7 +72,7 @@ class ShareSession {
   void look_up(Batch& batch);
   Result<std::vector<bool>> hold(std::span<const KeyView> keys);
   void find_slots(Batch& batch) const;
-  Result<std::vector<KeyCard>> swap_cards(const Batch& batch);
+  Result<std::vector<KeyHeader>> swap_headers(const Batch& batch);
   Result<> move_round(Batch& batch, const SharePlan& plan, const Round& round);
   std::vector<Parcel> parcels_of(const SharePlan& plan, const Round& round) const;
   void fill_room(Batch& batch, ShareRoom& room, std::vector<Parcel>& parcels) const;

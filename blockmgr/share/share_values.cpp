@@ -1,7 +1,7 @@
 #include <numeric>
 
 #include "blockmgr/share/share_blocks.hpp"
-#include "blockmgr/share/share_cards.hpp"
+#include "blockmgr/share/share_headers.hpp"
 
 namespace cairn {
 
@@ -12,17 +12,17 @@ ShareOutcome share_values(const ShareContext& context, const ShareRequest& reque
   Communicator& communicator = context.communicator;
   Members members(communicator.place().world_size);
   std::iota(members.begin(), members.end(), 0u);
-  const CallCard mine = CallCard::of(request);
-  std::vector<CallCard> cards(members.size());
+  const CallHeader mine = CallHeader::of(request);
+  std::vector<CallHeader> headers(members.size());
   if (auto told =
           communicator.all_gather({.source = reinterpret_cast<const std::byte*>(&mine),
-                                   .destination = reinterpret_cast<std::byte*>(cards.data()),
+                                   .destination = reinterpret_cast<std::byte*>(headers.data()),
                                    .elements = {.count = sizeof mine}});
       !told) {
     return failed(told.error(), true);
   }
   // Found out before anything was done, and by all of them: the group goes on.
-  if (auto fit = check_calls(members, cards); !fit) return failed(fit.error(), false);
+  if (auto fit = check_calls(members, headers); !fit) return failed(fit.error(), false);
   std::vector<std::int64_t> values = request.values;
   auto* const bytes = reinterpret_cast<std::byte*>(values.data());
   const Communicator::Elements elements{.count = values.size(), .type = DataType::int64};

@@ -5,12 +5,6 @@
 #include "base/hash.hpp"
 
 namespace cairn {
-namespace {
-
-BlockKey key_in(std::string_view text) { return BlockKey(std::as_bytes(std::span(text))); }
-
-}  // namespace
-
 std::uint64_t fingerprint_of(const LayoutConfig& shape) {
   const std::string text = "cairn block " + std::to_string(kBlockRecordVersion) + ": " +
                            std::to_string(shape.num_layers) + " " +
@@ -45,11 +39,11 @@ SharedHeaderRead read_shared_header(const SharedHeader& header, const SharedExpe
   if (record->place != expected.fingerprint) return wrong(WrongValue::shape);
   if (block.data_bytes != expected.size_bytes) return wrong(WrongValue::length);
   if (block.key != expected.key.as_text()) return wrong(WrongValue::key);
-  SharedHeaderRead read{.block = {.key = key_in(block.key),
+  SharedHeaderRead read{.block = {.key = BlockKey(KeyView::of_text(block.key)),
                                   .epoch = block.epoch,
                                   .size_bytes = block.data_bytes,
                                   .checksum = block.data_checksum}};
-  if (!block.parent.empty()) read.block.parent = key_in(block.parent);
+  if (!block.parent.empty()) read.block.parent = BlockKey(KeyView::of_text(block.parent));
   return read;
 }
 

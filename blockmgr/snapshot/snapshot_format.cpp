@@ -96,8 +96,6 @@ struct SnapshotPlace {
   std::array<std::uint8_t, 7> zero = {};
 };
 
-BlockKey key_of(std::string_view text) { return BlockKey(std::as_bytes(std::span(text))); }
-
 // One byte for both: a file from before there was another order than lru says lru.
 constexpr unsigned kEvictionShift = 4;
 constexpr unsigned kRemovedLrfu = 2;  // an order of eviction until 0.3; now read as the default
@@ -267,7 +265,7 @@ Result<SnapshotRecord> SnapshotIndexCursor::next() {
                     place.tiers < 1U << kNumTiers && place.zero == decltype(place.zero){};
   if (!fits) return broken_snapshot("a record of its index is of no block");
   left_ = left_.subspan(size_bytes);
-  SnapshotRecord record{.key = key_of(block.key),
+  SnapshotRecord record{.key = BlockKey(KeyView::of_text(block.key)),
                         .metadata = std::string(block.metadata),
                         .epoch = block.epoch,
                         .priority = block.priority,
@@ -278,7 +276,7 @@ Result<SnapshotRecord> SnapshotIndexCursor::next() {
                         .stored_checksum = place.stored_checksum,
                         .block_bytes = block.data_bytes,
                         .checksum = block.data_checksum};
-  if (!block.parent.empty()) record.parent = key_of(block.parent);
+  if (!block.parent.empty()) record.parent = BlockKey(KeyView::of_text(block.parent));
   return record;
 }
 

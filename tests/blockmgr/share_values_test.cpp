@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 
 #include "blockmgr/share/share_blocks.hpp"
+#include "blockmgr/share/share_headers.hpp"
 
 namespace cairn {
 namespace {
@@ -35,7 +37,7 @@ class TwinCommunicator final : public Communicator {
     for (std::uint64_t rank = 0; rank < 2; ++rank) {
       std::memcpy(call.destination + rank * bytes, call.source, bytes);
     }
-    constexpr std::uint64_t kOtherAt = 8;  // CallCard::other
+    constexpr std::uint64_t kOtherAt = 8;  // CallHeader::other
     if (!agrees_) call.destination[bytes + kOtherAt] ^= std::byte{1};
     return {};
   }
@@ -106,6 +108,44 @@ TEST_F(ShareValuesTest, IsRefusedAndTheGroupStaysWhereTheRanksAskForDifferentThi
       << outcome.error->detail;
   EXPECT_EQ(communicator.calls(), 1) << "no number was told";
   EXPECT_EQ(values(), std::nullopt);
+}
+
+const Members kRanks = {0, 4};
+
+TEST(ShareHeaders, RanksOfTwoVersionsAreToldSo) {
+  std::array<CallHeader, 2> calls = {};
+  ASSERT_TRUE(check_calls(kRanks, calls));
+  calls[1].version = 1;
+  const auto checked = check_calls(kRanks, calls);
+  ASSERT_FALSE(checked);
+  EXPECT_EQ(checked.error().code, ErrorCode::state_conflict);
+  EXPECT_NE(checked.error().detail.find("rank 0 is of version 2; rank 4 is of version 1"),
+            std::string::npos)
+      << checked.error().detail;
+}
+
+TEST(ShareHeaders, AKeyIsSaidAsItWasAndNotWithAnyByteFlipped) {
+  const std::array<std::byte, kMaxKeyBytes> bytes = {std::byte{7}};
+  std::array<KeyMessage, 2> messages;
+  messages[0] = encode({.key = BlockKey(std::span(bytes).first(3))});
+  messages[1] = encode({.key = BlockKey(bytes),
+                        .parent = BlockKey(std::span(bytes).first(2)),
+                        .holding = KeyHeader::Holding::wanted});
+  const auto headers = decode(kRanks, messages);
+  ASSERT_TRUE(headers);
+  EXPECT_EQ(headers->front().parent, std::nullopt);
+  EXPECT_EQ(headers->front().holding, KeyHeader::Holding::absent);
+  EXPECT_EQ(headers->back().key, BlockKey(bytes));
+  EXPECT_EQ(headers->back().parent, BlockKey(std::span(bytes).first(2)));
+  EXPECT_EQ(headers->back().holding, KeyHeader::Holding::wanted);
+  for (std::byte& byte : messages[1]) {
+    byte ^= std::byte{0x10};
+    const auto wrong = decode(kRanks, messages);
+    ASSERT_FALSE(wrong);
+    EXPECT_EQ(wrong.error().code, ErrorCode::checksum_mismatch);
+    EXPECT_NE(wrong.error().detail.find("rank 4"), std::string::npos) << wrong.error().detail;
+    byte ^= std::byte{0x10};
+  }
 }
 
 }  // namespace

@@ -7,14 +7,15 @@
 #include <vector>
 
 #include "blockmgr/share/group_types.hpp"
+#include "transport/record/block_record.hpp"
 
 namespace cairn {
 
-// What ranks tell each other before they share blocks. All of it goes as it lies in memory.
+// What ranks tell each other before they share blocks.
 
-// Which call a rank is at.
-struct CallCard {
-  std::uint32_t version = 1;
+// Which call a rank is at. It goes as it lies in memory.
+struct CallHeader {
+  std::uint32_t version = kVersion;
   std::uint32_t kind = 0;
   std::uint32_t other = 0;  // of all_reduce: the reduction
   std::uint32_t reserved = 0;
@@ -22,44 +23,43 @@ struct CallCard {
   // layers, outer, page, inner, width: layouts may differ, what a block is may not
   std::array<std::uint64_t, 5> shape{};
 
-  static CallCard of(const ShareRequest& request);
+  static constexpr std::uint32_t kVersion = 2;  // of all that ranks tell each other; 1: Cairn 0.2
+  static CallHeader of(const ShareRequest& request);
 };
-static_assert(sizeof(CallCard) == 64);
+static_assert(sizeof(CallHeader) == 64);
 
-// The ranks that take part, rising, and whose card is whose.
+// The ranks that take part, rising: the n-th header is the n-th rank's.
 using Members = std::vector<std::uint32_t>;
 
-// state_conflict, the same on every rank, where the cards do not go together.
-Result<> check_calls(const Members& members, std::span<const CallCard> cards);
+// state_conflict, the same on every rank, where the calls do not go together.
+Result<> check_calls(const Members& members, std::span<const CallHeader> headers);
 
 // What a rank says of a key.
-struct KeyCard {
+struct KeyHeader {
   enum class Holding : std::uint8_t {
     absent,  // and no place for it, or no wish
     held,    // it is here
     wanted,  // a slot waits for it
   };
-  std::array<std::byte, kMaxKeyBytes> key{};
-  std::array<std::byte, kMaxKeyBytes> parent{};
-  std::uint8_t key_size = 0;
-  std::uint8_t parent_size = 0;  // 0: none, or not known
+  BlockKey key = {};
+  std::optional<BlockKey> parent = {};  // nullopt: none, or unknown
   Holding holding = Holding::absent;
-  std::uint8_t reserved = 0;
-
-  KeyView key_view() const { return {key.data(), key_size}; }
-  std::optional<BlockKey> parent_key() const;
-  void set_key(KeyView view);
-  void set_parent(KeyView view);
 };
-static_assert(sizeof(KeyCard) == 132);
+// The same as it is sent: a block's record, with Holding as its place, and zeros.
+using KeyMessage = std::array<std::byte, max_record_bytes(sizeof(KeyHeader::Holding))>;
+KeyMessage encode(const KeyHeader& header);
+// All members' messages, members' batches end to end. checksum_mismatch, naming the rank, if one of
+// them is not what a rank sends.
+Result<std::vector<KeyHeader>> decode(const Members& members, std::span<const KeyMessage> messages);
 
-// The cards of all members for a batch of keys, members' batches end to end, and what follows from
-// them: the same on every rank.
+// The headers of all members for a batch of keys, members' batches end to end, and what follows
+// from them: the same on every rank.
 class SharePlan {
  public:
   // `owner`: the only member that gives blocks (its place among the members); nothing: whoever
   // holds a key, the first of them.
-  SharePlan(std::span<const KeyCard> cards, std::size_t members, std::optional<std::size_t> owner);
+  SharePlan(std::span<const KeyHeader> headers, std::size_t members,
+            std::optional<std::size_t> owner);
 
   // state_conflict where the members do not name the same keys.
   Result<> check_keys(const Members& members) const;
@@ -68,12 +68,12 @@ class SharePlan {
   std::optional<std::size_t> owner(std::size_t key) const { return owners_[key]; }
   bool wants(std::size_t member, std::size_t key) const;
   bool moves(std::size_t key) const;  // somebody gives it and somebody wants it
-  const KeyCard& card(std::size_t member, std::size_t key) const {
-    return cards_[member * owners_.size() + key];
+  const KeyHeader& header(std::size_t member, std::size_t key) const {
+    return headers_[member * owners_.size() + key];
   }
 
  private:
-  const std::span<const KeyCard> cards_;
+  const std::span<const KeyHeader> headers_;
   const std::size_t members_;
   std::vector<std::optional<std::size_t>> owners_;
 };
