@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "base/hex.hpp"
-#include "transport/collective/hello_desk.hpp"
+#include "transport/collective/handshake.hpp"
 
 namespace cairn {
 namespace {
@@ -101,10 +101,10 @@ std::string Meeting::missing() const {
 }
 
 Result<> Meeting::seat_all() {
-  HelloDesk desk(*my_.listener, my_.id.secret);
+  Handshake handshake(*my_.listener, my_.id.secret);
   ports_.resize(world());
   while (!missing().empty()) {
-    auto arrival = desk.next(seated(), wait_);
+    auto arrival = handshake.next(seated(), wait_);
     if (!arrival) {
       if (arrival.error().code != ErrorCode::deadline_exceeded) return std::move(arrival).error();
       return Error{ErrorCode::deadline_exceeded, "after " + std::to_string(my_.timeout.count()) +
@@ -183,14 +183,14 @@ Result<> Meeting::connect_below(const std::vector<Whereabouts>& addresses, std::
 }
 
 Result<> Meeting::accept_above(const LinkSocket& listener) {
-  HelloDesk desk(listener, my_.id.secret);
+  Handshake handshake(listener, my_.id.secret);
   const auto all_there = [this] {
     return std::all_of(sockets_.begin() + rank() + 1, sockets_.end(),
                        [](const LinkSocket& socket) { return static_cast<bool>(socket); });
   };
   while (!all_there()) {
     // Rank 0 sends nothing until all ranks are connected, unless one has failed.
-    auto arrival = desk.next({sockets_[0].fd()}, wait_);
+    auto arrival = handshake.next({sockets_[0].fd()}, wait_);
     if (!arrival) return std::move(arrival).error();
     if (!*arrival) {
       CAIRN_TRY(receive_verdict(sockets_[0], wait_));

@@ -1,4 +1,4 @@
-#include "transport/collective/hello_desk.hpp"
+#include "transport/collective/handshake.hpp"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -26,7 +26,7 @@ struct VerdictHead {
 
 }  // namespace
 
-bool HelloDesk::knows_the_secret(const Hello& hello) const {
+bool Handshake::knows_the_secret(const Hello& hello) const {
   // Constant time: the duration must not show how many bytes match.
   unsigned differences = hello.magic == Hello::kMagic ? 0 : 1;
   for (std::size_t i = 0; i < secret_.size(); ++i) {
@@ -35,7 +35,7 @@ bool HelloDesk::knows_the_secret(const Hello& hello) const {
   return differences == 0;
 }
 
-bool HelloDesk::listen_to(Visitor& visitor) {
+bool Handshake::listen_to(Visitor& visitor) {
   while (visitor.have < visitor.bytes.size()) {
     const ssize_t got = ::recv(visitor.socket.fd(), visitor.bytes.data() + visitor.have,
                                visitor.bytes.size() - visitor.have, 0);
@@ -47,7 +47,7 @@ bool HelloDesk::listen_to(Visitor& visitor) {
   return true;
 }
 
-Result<std::optional<HelloDesk::Arrival>> HelloDesk::next(const std::vector<int>& watched,
+Result<std::optional<Handshake::Arrival>> Handshake::next(const std::vector<int>& watched,
                                                           const LinkWait& wait) {
   while (true) {
     const auto now = std::chrono::steady_clock::now();

@@ -24,10 +24,10 @@ static_assert(sizeof(Hello) == 40, "it travels between machines as it lies in me
 
 // Accepts connections and reads their hellos. Silent connections do not block it: many may be open
 // at once, each for a limited time.
-class HelloDesk {
+class Handshake {
  public:
   // Borrows the listener.
-  HelloDesk(const LinkSocket& listener, std::array<std::byte, 16> secret)
+  Handshake(const LinkSocket& listener, std::array<std::byte, 16> secret)
       : listener_(listener), secret_(secret) {}
 
   struct Arrival {
