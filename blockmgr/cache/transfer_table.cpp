@@ -11,6 +11,10 @@
 namespace cairn {
 namespace {
 
+// As clients see them.
+constexpr std::array<std::string_view, 5> kTransferStateNames = {"queued", "running", "done",
+                                                                 "failed", "cancelled"};
+
 Error unknown(TransferId id) {
   // As users write it: "t-" and hex digits.
   std::array<char, 16> digits{};
@@ -24,6 +28,17 @@ bool has_ended(TransferState state) {
 }
 
 }  // namespace
+
+std::string_view to_string(TransferState state) {
+  return kTransferStateNames[static_cast<std::size_t>(state)];
+}
+
+std::optional<TransferState> transfer_state_from(std::string_view word) {
+  for (std::size_t i = 0; i < kTransferStateNames.size(); ++i) {
+    if (kTransferStateNames[i] == word) return static_cast<TransferState>(i);
+  }
+  return std::nullopt;
+}
 
 Result<TransferId> TransferTable::open(const Owner& owner, std::uint64_t blocks_total) {
   const auto core = owner.lock();

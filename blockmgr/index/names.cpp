@@ -1,7 +1,10 @@
 // The words of the closed sets, as clients and dashboards see them.
 #include <array>
 
-#include "blockmgr/cache/cache.hpp"
+#include "blockmgr/index/config.hpp"
+#include "blockmgr/index/lock_holds.hpp"
+#include "blockmgr/index/stats.hpp"
+#include "blockmgr/index/types.hpp"
 
 namespace cairn {
 namespace {
@@ -21,8 +24,6 @@ constexpr std::array<std::string_view, kNumLockUses> kLockUseNames = {
     "lease", "transfer", "evict", "movement", "upkeep"};
 constexpr std::array<std::string_view, kHintKinds> kHintNames = {"none", "never", "soon", "later",
                                                                  "within"};
-constexpr std::array<std::string_view, 5> kTransferStateNames = {"queued", "running", "done",
-                                                                 "failed", "cancelled"};
 
 }  // namespace
 
@@ -66,17 +67,6 @@ std::string_view to_string(LockUse use) { return kLockUseNames[static_cast<std::
 
 std::string_view to_string(TransferOutcome outcome) {
   return kOutcomeNames[static_cast<std::size_t>(outcome)];
-}
-
-std::string_view to_string(TransferState state) {
-  return kTransferStateNames[static_cast<std::size_t>(state)];
-}
-
-std::optional<TransferState> transfer_state_from(std::string_view word) {
-  for (std::size_t i = 0; i < kTransferStateNames.size(); ++i) {
-    if (kTransferStateNames[i] == word) return static_cast<TransferState>(i);
-  }
-  return std::nullopt;
 }
 
 }  // namespace cairn
