@@ -8,9 +8,9 @@
 
 #include "base/hex.hpp"
 #include "base/mutex.hpp"
+#include "base/pieces.hpp"
 #include "blockmgr/cache/cache_core.hpp"
 #include "blockmgr/shared/shared_source_read.hpp"
-#include "transport/collective/pieces.hpp"
 
 namespace cairn {
 namespace {
@@ -362,8 +362,8 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
   // The last step that was. It is held until the next one is: what comes later makes no room in the
   // place of what it follows.
   std::shared_ptr<Step> committed_ CAIRN_GUARDED_BY(mutex_);
-  std::size_t begun_ CAIRN_GUARDED_BY(mutex_) = 0;       // of the keys
-  std::size_t arrived_ CAIRN_GUARDED_BY(mutex_) = 0;     // of the keys, from the first on
+  std::size_t begun_ CAIRN_GUARDED_BY(mutex_) = 0;    // of the keys
+  std::size_t arrived_ CAIRN_GUARDED_BY(mutex_) = 0;  // of the keys, from the first on
   bool going_on_ CAIRN_GUARDED_BY(mutex_) = false;
   bool committing_ CAIRN_GUARDED_BY(mutex_) = false;
   bool has_ended_ CAIRN_GUARDED_BY(mutex_) = false;

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/hex.hpp"
-#include "transport/collective/pieces.hpp"
+#include "base/pieces.hpp"
 
 namespace cairn {
 namespace {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/assert.hpp"
+#include "base/pieces.hpp"
 
 namespace cairn {
 namespace {
@@ -16,9 +17,7 @@ constexpr std::size_t kPieceBytes = 256 * 1024;
 // Where a block's bytes go, piece by piece: a caller's room, or the same scratch again and again.
 class SnapshotReader::Rooms {
  public:
-  explicit Rooms(std::span<const iovec> room) : room_(room) {
-    for (const iovec& piece : room) left_ += piece.iov_len;
-  }
+  explicit Rooms(std::span<const iovec> room) : room_(room), left_(total_bytes(room)) {}
   Rooms(std::span<std::byte> scratch, std::uint64_t size_bytes)
       : scratch_(scratch), left_(size_bytes) {}
 

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "transport/collective/pieces.hpp"
+#include "base/pieces.hpp"
 
 namespace cairn {
 namespace {

@@ -2,12 +2,12 @@
 #include <cstring>
 
 #include "base/hex.hpp"
+#include "base/pieces.hpp"
 #include "blockmgr/cache/block_pieces.hpp"
 #include "server/codec/byte_range.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
 #include "server/routes/problem.hpp"
-#include "transport/collective/pieces.hpp"
 
 namespace cairn::routes {
 namespace {

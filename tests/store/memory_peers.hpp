@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "base/hex.hpp"
+#include "base/pieces.hpp"
 #include "blockmgr/shared/shared_context.hpp"
 #include "tests/blockmgr/rig.hpp"
-#include "transport/collective/pieces.hpp"
 #include "transport/store/block_peers.hpp"
 
 namespace cairn::testing {

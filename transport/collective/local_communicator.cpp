@@ -7,8 +7,8 @@
 #include <cstring>
 #include <string>
 
+#include "base/pieces.hpp"
 #include "transport/collective/peer_links.hpp"
-#include "transport/collective/pieces.hpp"
 #include "transport/collective/reduce.hpp"
 
 namespace cairn {

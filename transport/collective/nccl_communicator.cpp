@@ -4,7 +4,7 @@
 #include <string>
 #include <thread>
 
-#include "transport/collective/pieces.hpp"
+#include "base/pieces.hpp"
 
 namespace cairn {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "base/assert.hpp"
-#include "transport/collective/pieces.hpp"
+#include "base/pieces.hpp"
 
 namespace cairn {
 namespace {

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "base/mutex.hpp"
+#include "base/pieces.hpp"
 #include "base/thread.hpp"
-#include "transport/collective/pieces.hpp"
 #include "transport/store/circuit.hpp"
 #include "transport/store/peer_link.hpp"
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "transport/collective/pieces.hpp"
+#include "base/pieces.hpp"
 
 namespace cairn {
 namespace {

@@ -9,8 +9,8 @@
 #include <span>
 #include <utility>
 
+#include "base/pieces.hpp"
 #include "base/printable.hpp"
-#include "transport/collective/pieces.hpp"
 
 namespace cairn {
 namespace {

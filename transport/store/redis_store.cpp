@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "base/mutex.hpp"
+#include "base/pieces.hpp"
 #include "base/thread.hpp"
-#include "transport/collective/pieces.hpp"
 #include "transport/store/circuit.hpp"
 #include "transport/store/redis_link.hpp"
 #include "transport/store/redis_slots.hpp"
