@@ -24,13 +24,13 @@ std::uint64_t checksum_of(const IndexFileHead& head) {
 
 }  // namespace
 
-void seal(IndexFileHead& head) {
+void set_checksum(IndexFileHead& head) {
   head.version = kVersion;
   head.checksum = checksum_of(head);
 }
 
-std::optional<IndexFileHead> sealed_head(std::span<const std::byte> bytes,
-                                         const IndexFileHead& expected) {
+std::optional<IndexFileHead> checked_head(std::span<const std::byte> bytes,
+                                          const IndexFileHead& expected) {
   IndexFileHead head;
   if (bytes.size() < sizeof(head)) return std::nullopt;
   std::memcpy(&head, bytes.data(), sizeof(head));

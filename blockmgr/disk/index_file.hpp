@@ -38,11 +38,12 @@ struct IndexFileHead {
 };
 static_assert(sizeof(IndexFileHead) == 80);
 
-// Says of what is in the head, but the ending, that it is whole.
-void seal(IndexFileHead& head);
-// Of a file that begins with a sealed head of the same kind and slot file; else nothing.
-std::optional<IndexFileHead> sealed_head(std::span<const std::byte> bytes,
-                                         const IndexFileHead& expected);
+// Of all that is in the head but the ending, which changes later.
+void set_checksum(IndexFileHead& head);
+// The head at the beginning of the bytes. nullopt unless it is whole, and of the same kind and slot
+// file.
+std::optional<IndexFileHead> checked_head(std::span<const std::byte> bytes,
+                                          const IndexFileHead& expected);
 
 // What errno says of that file.
 Error index_file_failure(const std::filesystem::path& path, const char* what);

@@ -89,7 +89,7 @@ Result<SlotJournal::Found> SlotJournal::load() {
   auto checkpoint = MappedData::open(checkpoint_path(), mapped);
   if (checkpoint) {
     const auto bytes = checkpoint->bytes();
-    if (const auto head = sealed_head(bytes, head_of(kCheckpointMagic));
+    if (const auto head = checked_head(bytes, head_of(kCheckpointMagic));
         head && head->record_bytes == bytes.size() - sizeof(IndexFileHead)) {
       JournalReader reader(bytes.subspan(sizeof(IndexFileHead)), head->seed);
       while (const auto entry = reader.next()) take(*entry, true);
@@ -110,7 +110,7 @@ Result<SlotJournal::Found> SlotJournal::load() {
     if (number < first_log) continue;
     auto log = MappedData::open(path, mapped);
     if (!log) return std::move(log).error();
-    const auto head = sealed_head(log->bytes(), head_of(kLogMagic));
+    const auto head = checked_head(log->bytes(), head_of(kLogMagic));
     if (!head) {
       // Made, but not begun: its number is taken again. Else what was in it is lost.
       if (!begins_with_zeros(log->bytes(), sizeof(IndexFileHead))) {
@@ -173,7 +173,7 @@ Result<SlotJournal::NewLog> SlotJournal::make_log(std::uint64_t number) const {
   head.number = number;
   head.boot = boot_;
   head.record_bytes = log_bytes() - sizeof(IndexFileHead);
-  seal(head);
+  set_checksum(head);
   return SlotLog::make(log_path(options_.path, number), head, log_bytes());
 }
 
@@ -266,7 +266,7 @@ Result<> SlotJournal::finish_checkpoint() {
   head.number = checkpoint_log_;
   head.record_bytes =
       static_cast<std::uint64_t>(::lseek(checkpoint_fd_, 0, SEEK_CUR)) - sizeof(IndexFileHead);
-  seal(head);
+  set_checksum(head);
   CAIRN_TRY(write_index_file(checkpoint_fd_, std::as_bytes(std::span(&head, 1)), 0, beside));
   if (::fsync(checkpoint_fd_) != 0) return index_file_failure(beside, "flushed");
   ::close(std::exchange(checkpoint_fd_, -1));

@@ -83,7 +83,7 @@ class SlotJournal {
  private:
   void use_spare();
   std::filesystem::path checkpoint_path() const;
-  IndexFileHead head_of(const std::array<char, 8>& magic) const;  // not sealed
+  IndexFileHead head_of(const std::array<char, 8>& magic) const;  // without its checksum
   std::uint64_t log_bytes() const;
 
   const Options options_;

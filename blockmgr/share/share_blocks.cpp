@@ -75,10 +75,9 @@ Result<std::vector<T>> ShareSession::swap(std::vector<T> mine) {
   std::copy(mine.begin(), mine.end(), all.begin() + static_cast<std::ptrdiff_t>(me_ * count));
   const iovec out{bytes_of(mine), size};
   const iovec in{bytes_of(all) + (1 - me_) * size, size};
-  using Message = Communicator::Message;
-  const std::array<Message, 2> messages = {
-      {{.kind = Message::Kind::send, .peer = request_.other, .pieces = {&out, 1}},
-       {.kind = Message::Kind::receive, .peer = request_.other, .pieces = {&in, 1}}}};
+  const std::array<Communicator::Message, 2> messages = {
+      {{.kind = Communicator::Message::Kind::send, .peer = request_.other, .pieces = {&out, 1}},
+       {.kind = Communicator::Message::Kind::receive, .peer = request_.other, .pieces = {&in, 1}}}};
   CAIRN_TRY(context_.communicator.exchange(messages));
   return all;
 }

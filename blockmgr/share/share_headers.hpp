@@ -79,13 +79,13 @@ class SharePlan {
 };
 
 // Goes behind the blocks of a message, one a block.
-struct BlockSeal {
+struct BlockChecksum {
   enum class Kind : std::uint64_t {
-    none,      // its owner could not read it, and what came is nothing
-    sealed,    // with a checksum
-    unsealed,  // straight from a device's memory: nobody has read it
+    none,       // its owner could not read it, and what came is nothing
+    checked,    // with a checksum
+    unchecked,  // straight from a device's memory: nobody has read it
   };
-  std::uint64_t checksum = 0;
+  std::uint64_t value = 0;
   Kind kind = Kind::none;
 };
 

@@ -114,27 +114,28 @@ void ShareRoom::fetch_all() {
   }
 }
 
-BlockSeal ShareRoom::seal(std::size_t block) const {
+BlockChecksum ShareRoom::checksum(std::size_t block) const {
   if (blocks_[block].error) return {};
-  if (blocks_[block].direct) return {.kind = BlockSeal::Kind::unsealed};
-  return {.checksum = block_checksum(blocks_[block].pieces, piece_bytes(cache_.config().shape)),
-          .kind = BlockSeal::Kind::sealed};
+  if (blocks_[block].direct) return {.kind = BlockChecksum::Kind::unchecked};
+  return {.value = block_checksum(blocks_[block].pieces, piece_bytes(cache_.config().shape)),
+          .kind = BlockChecksum::Kind::checked};
 }
 
-void ShareRoom::store(std::span<const std::size_t> targets, std::span<const BlockSeal> seals) {
+void ShareRoom::store(std::span<const std::size_t> targets,
+                      std::span<const BlockChecksum> checksums) {
   InFlight flight(kMostInFlight);
   for (std::size_t i = 0; i < targets.size(); ++i) {
     Block& block = blocks_[targets[i]];
     if (block.error) continue;
-    const BlockSeal& sent = seals[i];
-    const bool may_be_unsealed = means_.device_memory;
-    if (sent.kind != BlockSeal::Kind::sealed &&
-        !(may_be_unsealed && sent.kind == BlockSeal::Kind::unsealed)) {
+    const BlockChecksum& sent = checksums[i];
+    const bool may_be_unchecked = means_.device_memory;
+    if (sent.kind != BlockChecksum::Kind::checked &&
+        !(may_be_unchecked && sent.kind == BlockChecksum::Kind::unchecked)) {
       block.error = Error{ErrorCode::io_error, "the rank that holds it could not read it"};
       continue;
     }
-    const BlockSeal came = seal(targets[i]);
-    if (came.kind == sent.kind && came.checksum != sent.checksum) {
+    const BlockChecksum came = checksum(targets[i]);
+    if (came.kind == sent.kind && came.value != sent.value) {
       block.error = Error{ErrorCode::checksum_mismatch, "what arrived is not what was sent"};
       continue;
     }

@@ -30,13 +30,13 @@ class ShareRoom {
   // Takes the packing memory, and reads into it what is not read in place.
   Result<> open();
   std::span<const iovec> pieces(std::size_t block) const { return blocks_[block].pieces; }
-  // Of a source: its seal, of no kind where it could not be read.
-  BlockSeal seal(std::size_t block) const;
+  // Of a source; of no kind if it could not be read.
+  BlockChecksum checksum(std::size_t block) const;
   const std::optional<Error>& error(std::size_t block) const { return blocks_[block].error; }
 
   // Puts the targets that came whole where they belong; error() tells of each that did not get
   // there.
-  void store(std::span<const std::size_t> targets, std::span<const BlockSeal> seals);
+  void store(std::span<const std::size_t> targets, std::span<const BlockChecksum> checksums);
 
  private:
   struct Block {

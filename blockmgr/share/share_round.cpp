@@ -5,35 +5,35 @@
 
 namespace cairn {
 
-std::vector<ShareSession::Parcel> ShareSession::parcels_of(const SharePlan& plan,
-                                                           const Round& round) const {
+std::vector<ShareSession::Message> ShareSession::messages_of(const SharePlan& plan,
+                                                             const Round& round) const {
   if (request_.kind == ShareKind::broadcast) {
     return {{.member = *owner_, .out = *owner_ == me_, .keys = round}};
   }
-  std::vector<Parcel> parcels;
+  std::vector<Message> messages;
   for (std::size_t member = 0; member < members_.size(); ++member) {
     if (member == me_) continue;
-    Parcel out{.member = member, .out = true};
-    Parcel in{.member = member, .out = false};
+    Message out{.member = member, .out = true};
+    Message in{.member = member, .out = false};
     for (std::size_t key : round) {
       if (plan.owner(key) == me_ && plan.wants(member, key)) out.keys.push_back(key);
       if (plan.owner(key) == member && plan.wants(me_, key)) in.keys.push_back(key);
     }
-    if (!out.keys.empty()) parcels.push_back(std::move(out));
-    if (!in.keys.empty()) parcels.push_back(std::move(in));
+    if (!out.keys.empty()) messages.push_back(std::move(out));
+    if (!in.keys.empty()) messages.push_back(std::move(in));
   }
-  return parcels;
+  return messages;
 }
 
-void ShareSession::fill_room(Batch& batch, ShareRoom& room, std::vector<Parcel>& parcels) const {
+void ShareSession::fill_room(Batch& batch, ShareRoom& room, std::vector<Message>& messages) const {
   std::map<std::size_t, std::size_t> sources;  // a block that goes to many is one
-  for (Parcel& parcel : parcels) {
-    for (std::size_t key : parcel.keys) {
+  for (Message& message : messages) {
+    for (std::size_t key : message.keys) {
       Local& local = batch.local[key];
-      if (parcel.out) {
+      if (message.out) {
         auto [at, fresh] = sources.try_emplace(key, 0);
         if (fresh) at->second = room.add_source(*local.reader);
-        parcel.blocks.push_back(at->second);
+        message.blocks.push_back(at->second);
         continue;
       }
       if (local.handle) {
@@ -44,45 +44,46 @@ void ShareSession::fill_room(Batch& batch, ShareRoom& room, std::vector<Parcel>&
           local.why_not = writer.error();
         }
       }
-      parcel.blocks.push_back(local.writer ? room.add_target(*local.writer, *local.handle)
-                                           : room.add_waste());
+      message.blocks.push_back(local.writer ? room.add_target(*local.writer, *local.handle)
+                                            : room.add_waste());
     }
   }
 }
 
 Result<> ShareSession::move_round(Batch& batch, const SharePlan& plan, const Round& round) {
-  std::vector<Parcel> parcels = parcels_of(plan, round);
+  std::vector<Message> messages = messages_of(plan, round);
   ShareRoom room(cache_, {.packing = context_.packing,
                           .device_memory = context_.communicator.takes_device_memory()});
-  fill_room(batch, room, parcels);
+  fill_room(batch, room, messages);
   CAIRN_TRY(room.open());
-  std::map<std::size_t, BlockSeal> seals;
-  for (Parcel& parcel : parcels) {
-    parcel.seals.resize(parcel.keys.size());
-    for (std::size_t i = 0; i < parcel.keys.size(); ++i) {
-      const std::size_t block = parcel.blocks[i];
-      if (parcel.out) {
-        if (!seals.contains(block)) seals[block] = room.seal(block);
-        parcel.seals[i] = seals[block];
+  std::map<std::size_t, BlockChecksum> checksums;
+  for (Message& message : messages) {
+    message.checksums.resize(message.keys.size());
+    for (std::size_t i = 0; i < message.keys.size(); ++i) {
+      const std::size_t block = message.blocks[i];
+      if (message.out) {
+        if (!checksums.contains(block)) checksums[block] = room.checksum(block);
+        message.checksums[i] = checksums[block];
       }
       const auto pieces = room.pieces(block);
-      parcel.pieces.insert(parcel.pieces.end(), pieces.begin(), pieces.end());
+      message.pieces.insert(message.pieces.end(), pieces.begin(), pieces.end());
     }
-    parcel.pieces.push_back({parcel.seals.data(), parcel.seals.size() * sizeof(BlockSeal)});
+    message.pieces.push_back(
+        {message.checksums.data(), message.checksums.size() * sizeof(BlockChecksum)});
   }
-  CAIRN_TRY(transmit(parcels));
+  CAIRN_TRY(transmit(messages));
   ShareCounters& counters = context_.counters[static_cast<std::size_t>(request_.kind)];
-  for (const Parcel& parcel : parcels) {
-    const ShareCounters::Blocks moved{.count = parcel.keys.size(),
-                                      .size_bytes = parcel.keys.size() * cache_.block_bytes()};
-    parcel.out ? counters.sent(moved) : counters.received(moved);
-    if (!parcel.out) {
-      keep(batch, plan, room, parcel);
+  for (const Message& message : messages) {
+    const ShareCounters::Blocks moved{.count = message.keys.size(),
+                                      .size_bytes = message.keys.size() * cache_.block_bytes()};
+    message.out ? counters.sent(moved) : counters.received(moved);
+    if (!message.out) {
+      keep(batch, plan, room, message);
       continue;
     }
-    for (std::size_t i = 0; i < parcel.keys.size(); ++i) {
-      const std::size_t key = batch.first + parcel.keys[i];
-      if (const auto& error = room.error(parcel.blocks[i])) {
+    for (std::size_t i = 0; i < message.keys.size(); ++i) {
+      const std::size_t key = batch.first + message.keys[i];
+      if (const auto& error = room.error(message.blocks[i])) {
         failed(key, *error);
       } else {
         done(key, cache_.block_bytes());
@@ -94,45 +95,44 @@ Result<> ShareSession::move_round(Batch& batch, const SharePlan& plan, const Rou
   return {};
 }
 
-Result<> ShareSession::transmit(std::vector<Parcel>& parcels) {
+Result<> ShareSession::transmit(std::vector<Message>& messages) {
   if (request_.kind == ShareKind::broadcast) {
-    const Parcel& parcel = parcels.front();
-    return context_.communicator.broadcast({.root = members_[parcel.member],
-                                            .pieces = parcel.pieces,
+    const Message& message = messages.front();
+    return context_.communicator.broadcast({.root = members_[message.member],
+                                            .pieces = message.pieces,
                                             .cut_bytes = cache_.block_bytes()});
   }
-  using Message = Communicator::Message;
-  std::vector<Message> messages;
-  for (const Parcel& parcel : parcels) {
-    messages.push_back({.kind = parcel.out ? Message::Kind::send : Message::Kind::receive,
-                        .peer = members_[parcel.member],
-                        .pieces = parcel.pieces,
-                        .cut_bytes = cache_.block_bytes()});
+  std::vector<Communicator::Message> calls;
+  for (const Message& message : messages) {
+    using Kind = Communicator::Message::Kind;
+    calls.push_back({.kind = message.out ? Kind::send : Kind::receive,
+                     .peer = members_[message.member],
+                     .pieces = message.pieces,
+                     .cut_bytes = cache_.block_bytes()});
   }
-  if (messages.empty()) return {};
-  return context_.communicator.exchange(messages);
+  if (calls.empty()) return {};
+  return context_.communicator.exchange(calls);
 }
 
-// Stores and commits what was wanted and came whole.
 void ShareSession::keep(Batch& batch, const SharePlan& plan, ShareRoom& room,
-                        const Parcel& parcel) {
+                        const Message& message) {
   std::vector<std::size_t> targets;
-  std::vector<BlockSeal> seals;
-  for (std::size_t i = 0; i < parcel.keys.size(); ++i) {
-    if (!batch.local[parcel.keys[i]].writer) continue;
-    targets.push_back(parcel.blocks[i]);
-    seals.push_back(parcel.seals[i]);
+  std::vector<BlockChecksum> checksums;
+  for (std::size_t i = 0; i < message.keys.size(); ++i) {
+    if (!batch.local[message.keys[i]].writer) continue;
+    targets.push_back(message.blocks[i]);
+    checksums.push_back(message.checksums[i]);
   }
-  room.store(targets, seals);
+  room.store(targets, checksums);
   Round whole;
-  for (std::size_t i = 0; i < parcel.keys.size(); ++i) {
-    Local& local = batch.local[parcel.keys[i]];
+  for (std::size_t i = 0; i < message.keys.size(); ++i) {
+    Local& local = batch.local[message.keys[i]];
     if (!local.writer) continue;
     local.writer.reset();
-    if (const auto& error = room.error(parcel.blocks[i])) {
-      failed(batch.first + parcel.keys[i], *error);
+    if (const auto& error = room.error(message.blocks[i])) {
+      failed(batch.first + message.keys[i], *error);
     } else {
-      whole.push_back(parcel.keys[i]);
+      whole.push_back(message.keys[i]);
     }
   }
   if (!whole.empty()) commit(batch, plan, whole);

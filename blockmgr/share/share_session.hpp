@@ -50,13 +50,13 @@ class ShareSession {
     std::vector<Local> local = {};
   };
   using Round = std::vector<std::size_t>;  // keys of the batch, rising
-  // A message of a round: the blocks to or from one member, and their seals.
-  struct Parcel {
+  // A message of a round: the blocks to or from one member, and their checksums.
+  struct Message {
     std::size_t member = 0;
     bool out = false;
     Round keys = {};
     std::vector<std::size_t> blocks = {};  // of the room
-    std::vector<BlockSeal> seals = {};
+    std::vector<BlockChecksum> checksums = {};
     std::vector<iovec> pieces = {};
   };
 
@@ -74,10 +74,10 @@ class ShareSession {
   void find_slots(Batch& batch) const;
   Result<std::vector<KeyHeader>> swap_headers(const Batch& batch);
   Result<> move_round(Batch& batch, const SharePlan& plan, const Round& round);
-  std::vector<Parcel> parcels_of(const SharePlan& plan, const Round& round) const;
-  void fill_room(Batch& batch, ShareRoom& room, std::vector<Parcel>& parcels) const;
-  Result<> transmit(std::vector<Parcel>& parcels);
-  void keep(Batch& batch, const SharePlan& plan, ShareRoom& room, const Parcel& parcel);
+  std::vector<Message> messages_of(const SharePlan& plan, const Round& round) const;
+  void fill_room(Batch& batch, ShareRoom& room, std::vector<Message>& messages) const;
+  Result<> transmit(std::vector<Message>& messages);
+  void keep(Batch& batch, const SharePlan& plan, ShareRoom& room, const Message& message);
   void commit(Batch& batch, const SharePlan& plan, const Round& keys);
   void tell_the_rest(const Batch& batch, const SharePlan& plan);
   Result<> agree();
