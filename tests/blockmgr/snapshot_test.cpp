@@ -336,7 +336,7 @@ TEST(Snapshots, AreBounded) {
 TEST(Snapshots, NameThePoliciesOfTheirCache) {
   SnapshotRig rig;
   CacheConfig made = small_cache({.pinned = 8}, OffloadMode::never);
-  made.eviction = EvictionKind::lru;
+  made.eviction = EvictionKind::class_hazard;
   ASSERT_TRUE(rig.make(rig.cache(made), "s"));
   EXPECT_EQ(rig.snapshots().configuration(rig.file("s")).value(), made);
 }

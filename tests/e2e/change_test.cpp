@@ -22,13 +22,13 @@ TEST_F(ChangeTest, PoliciesAndSizesAreAnsweredAndKept) {
   const Reply reply = patch(
       cache, {{"offload", "on_commit"},
               {"default_lease_ms", 4321},
-              {"eviction", "class_hazard"},
+              {"eviction", "lru"},
               {"pressure", {{"pinned", {{"elevated", 0.5}, {"warning", 0.6}, {"critical", 0.7}}}}},
               {"tiers", {{"pinned", {{"num_blocks", 6}}}, {"disk", {{"num_blocks", 12}}}}}});
   ASSERT_EQ(reply.status, 200) << reply.body;
   for (const json& body : {reply.document(), rest_.get(cache.path()).document()}) {
     EXPECT_EQ(body.at("offload"), "on_commit");
-    EXPECT_EQ(body.at("eviction"), "class_hazard");
+    EXPECT_EQ(body.at("eviction"), "lru");
     EXPECT_EQ(body.at("default_lease_ms"), 4321);
     EXPECT_EQ(body.at("pressure").at("pinned").at("elevated"), 0.5);
     EXPECT_EQ(body.at("tiers").at("pinned").at("num_blocks"), 6);

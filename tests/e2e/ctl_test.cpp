@@ -166,7 +166,9 @@ TEST_F(CtlTest, ShowsTheServerAndItsCaches) {
 }
 
 TEST_F(CtlTest, AdvisesInWords) {
-  TestCache cache(rest_, {.pinned = 4});
+  json body = cache_body({.pinned = 4});
+  body["eviction"] = "lru";
+  TestCache cache = TestCache::made_of(rest_, body);
   EXPECT_THAT(ctl({"advise", cache.name()}).out, HasSubstr("Too few lookups"));
   // Eight prompts round and round: none stays in room for four.
   for (int i = 0; i < 1'600; ++i) {

@@ -28,7 +28,9 @@ class ReuseTest : public ServedTest {
 };
 
 TEST_F(ReuseTest, ACurveSaysWhatOtherSizesWouldFind) {
-  TestCache cache(rest_, {.pinned = 4});
+  json body = cache_body({.pinned = 4});
+  body["eviction"] = "lru";
+  TestCache cache = TestCache::made_of(rest_, body);
   EXPECT_EQ(ratio(cache).at("requests"), 0);
   go_round(cache, rest_);
   const json told = ratio(cache, "?capacities=2,5,6,100");
@@ -109,7 +111,9 @@ TEST_F(ReuseTest, AdviceDoesNotContradictItself) {
 }
 
 TEST_F(ReuseTest, ACacheThatWasChangedBeginsAnew) {
-  TestCache cache(rest_, {.pinned = 4});
+  json body = cache_body({.pinned = 4});
+  body["eviction"] = "lru";
+  TestCache cache = TestCache::made_of(rest_, body);
   go_round(cache, rest_);
   ASSERT_THAT(rest_.send({.method = "PATCH",
                           .target = cache.path(),
