@@ -50,7 +50,7 @@ Result<> read_packed(const Service& service, const Call& call, MatchBody& out) {
   return {};
 }
 
-Result<> read_body(const Service& service, const Call& call, const Cache& cache, MatchBody& out) {
+Result<> read_match(const Service& service, const Call& call, const Cache& cache, MatchBody& out) {
   if (is_bytes_type(call.head.content_type)) return read_packed(service, call, out);
   if (!call.head.query.empty()) CAIRN_TRY(Query(call.head.query).finish());
   const auto limits = MatchLimits::of(service.manager.options().max_blocks_per_request,
@@ -254,7 +254,7 @@ void match_beyond(Service& service, const Call& call, const std::shared_ptr<Cach
 void match_with(Service& service, const Call& call, std::shared_ptr<Cache> cache, Scratch& scratch,
                 Reply reply) {
   auto& [body, result] = scratch;
-  if (auto read = read_body(service, call, *cache, body); !read) return reply.error(read.error());
+  if (auto read = read_match(service, call, *cache, body); !read) return reply.error(read.error());
   if (body.has_tokens) {
     std::optional<std::string_view> salt;
     if (body.salt) salt = *body.salt;

@@ -193,7 +193,7 @@ Result<std::unique_ptr<http::Upload>> put_key_body(Service& service, const Call&
   if (!held) return std::move(held).error();
   std::unique_ptr<http::Upload> upload;
   if (held->lease) {
-    LeaseGuard guard(*cache, *held->lease);
+    LeaseGuard guard(cache, *held->lease);
     if (placement.block.refuse_duplicate) return key_exists(*key);
     upload = std::make_unique<DuplicateUpload>(std::move(cache), *key, std::move(guard),
                                                call.holder(), call.style);
