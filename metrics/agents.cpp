@@ -1,6 +1,5 @@
-#include "metrics/agents.hpp"
-
 #include "metrics/families.hpp"
+#include "metrics/parts.hpp"
 
 namespace cairn {
 

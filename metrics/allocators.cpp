@@ -1,8 +1,7 @@
-#include "metrics/allocators.hpp"
-
 #include <string>
 
 #include "metrics/families.hpp"
+#include "metrics/parts.hpp"
 
 namespace cairn {
 namespace {

@@ -5,10 +5,8 @@
 #include <array>
 #include <sstream>
 
-#include "metrics/agents.hpp"
-#include "metrics/allocators.hpp"
 #include "metrics/families.hpp"
-#include "metrics/groups.hpp"
+#include "metrics/parts.hpp"
 
 namespace cairn {
 namespace {

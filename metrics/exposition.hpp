@@ -4,15 +4,18 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/histogram.hpp"
 #include "blockmgr/agent/agent_types.hpp"
 #include "blockmgr/index/stats.hpp"
 #include "blockmgr/share/share_stats.hpp"
+#include "blockmgr/shared/shared_tier.hpp"
 #include "memory/alloc/statistics.hpp"
 #include "metrics/http_counters.hpp"
-#include "metrics/shared_store.hpp"
 #include "transport/engine/transfer_engine.hpp"
+#include "transport/store/block_peers.hpp"
+#include "transport/store/shared_store.hpp"
 
 namespace cairn {
 
@@ -36,6 +39,15 @@ struct MappedTotals {
   std::uint64_t files_on_heap = 0;
   std::uint64_t released_bytes = 0;
   std::uint64_t refused_advice = 0;
+};
+
+// The shared store and the servers that share it.
+struct SharedStats {
+  SharedStoreStats store;
+  BlockPeers::Stats peers;
+  std::vector<SharedTierStats> tiers;
+  std::uint64_t missed_events = 0;
+  std::uint64_t same_url = 0;  // servers
 };
 
 // Everything that a scrape shows, read in advance as plain values.

@@ -1,6 +1,5 @@
-#include "metrics/groups.hpp"
-
 #include "metrics/families.hpp"
+#include "metrics/parts.hpp"
 
 namespace cairn {
 

@@ -1,9 +1,8 @@
-#include "metrics/shared_store.hpp"
-
 #include <algorithm>
 #include <iterator>
 
 #include "metrics/families.hpp"
+#include "metrics/parts.hpp"
 
 namespace cairn {
 namespace {

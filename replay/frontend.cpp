@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "replay/block_pattern.hpp"
+#include "replay/blocks.hpp"
 
 namespace cairn::replay {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "client/cache_client.hpp"
-#include "replay/block_key.hpp"
+#include "replay/blocks.hpp"
 #include "replay/options.hpp"
 #include "replay/tally.hpp"
 #include "replay/target_cache.hpp"

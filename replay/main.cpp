@@ -1,15 +1,18 @@
 #include <unistd.h>
 
+#include <csignal>
+#include <ctime>
 #include <fstream>
 #include <iostream>
 #include <memory>
 #include <span>
+#include <stop_token>
+#include <thread>
 
 #include "base/standard_files.hpp"
 #include "replay/console.hpp"
 #include "replay/driver.hpp"
 #include "replay/generator.hpp"
-#include "replay/interrupt.hpp"
 #include "replay/options.hpp"
 #include "replay/oracle.hpp"
 #include "replay/report.hpp"
@@ -23,6 +26,45 @@ namespace {
 
 constexpr int kFailed = 1;
 constexpr int kBadArguments = 2;
+
+// How soon the watcher sees that it is no longer needed.
+constexpr timespec kLookEvery{0, 50'000'000};
+
+sigset_t interrupting() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  return signals;
+}
+
+// Turns the first SIGINT or SIGTERM into a stop request, so that a replay ends tidily and removes
+// its cache; a second one ends the program. To be made before any other thread.
+class Interrupt {
+ public:
+  Interrupt();
+  ~Interrupt() { watcher_.request_stop(); }
+  std::stop_token token() const { return source_.get_token(); }
+
+ private:
+  std::stop_source source_;
+  std::jthread watcher_;
+};
+
+Interrupt::Interrupt() {
+  const sigset_t signals = interrupting();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  watcher_ = std::jthread([source = source_, signals](const std::stop_token& stop) mutable {
+    bool interrupted = false;
+    while (!stop.stop_requested() && !interrupted) {
+      interrupted = sigtimedwait(&signals, nullptr, &kLookEvery) >= 0;
+    }
+    if (interrupted) source.request_stop();
+    // The next one takes its usual course, on this thread.
+    pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+    while (!stop.stop_requested()) nanosleep(&kLookEvery, nullptr);
+  });
+}
 
 Result<std::unique_ptr<Workload>> workload_of(const ReplayOptions& options) {
   if (options.trace.empty()) {

@@ -12,12 +12,12 @@ using client::Tier;
 
 std::size_t index_of(Tier tier) { return static_cast<std::size_t>(tier); }
 
-double seconds_of(const Outcome& outcome) {
+double duration_s(const Outcome& outcome) {
   return std::chrono::duration<double>(outcome.duration).count();
 }
 
 double per_second(double amount, const Outcome& outcome) {
-  const double seconds = seconds_of(outcome);
+  const double seconds = duration_s(outcome);
   return seconds > 0 ? amount / seconds : 0;
 }
 
@@ -93,7 +93,7 @@ void print_report(std::ostream& out, Outcome& outcome) {
   out << std::fixed << std::setprecision(1);
   out << "cache " << outcome.target.name << ", blocks of " << outcome.target.block_bytes
       << " bytes\n\nrequests        " << std::setw(12) << tally.requests << "   in "
-      << seconds_of(outcome) << " s, " << per_second(static_cast<double>(tally.requests), outcome)
+      << duration_s(outcome) << " s, " << per_second(static_cast<double>(tally.requests), outcome)
       << "/s\n";
   out << "blocks asked    " << std::setw(12) << tally.blocks_asked << "\n";
   for (const Tier tier : kTiers) {
@@ -155,7 +155,7 @@ void print_json(std::ostream& out, Outcome& outcome, const std::vector<std::stri
       {"block_bytes", outcome.target.block_bytes},
       {"requests", tally.requests},
       {"requests_failed", tally.requests_failed},
-      {"duration_ms", seconds_of(outcome) * 1e3},
+      {"duration_ms", duration_s(outcome) * 1e3},
       {"requests_per_s", per_second(static_cast<double>(tally.requests), outcome)},
       {"blocks_asked", tally.blocks_asked},
       {"match", counts_json(counted(tally))},

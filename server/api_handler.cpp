@@ -5,12 +5,12 @@
 #include <exception>
 #include <optional>
 
+#include "server/codec/ids.hpp"
 #include "server/codec/media_type.hpp"
 #include "server/codec/query.hpp"
 #include "server/http/trace_context.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/problem.hpp"
-#include "server/routes/subject.hpp"
 #include "server/routes/table.hpp"
 #include "server/routing/router.hpp"
 
@@ -86,6 +86,42 @@ http::Response refusal(unsigned status, const Error& why) {
   response.status = status;
   response.body = problem_body(why, status);
   return response;
+}
+
+// The cache of what the path names; nothing where there is no such thing.
+std::optional<std::string> cache_named(const Service& service, std::string_view pattern,
+                                       const PathParameters& path) {
+  if (pattern.starts_with("/v1/caches/{cache}")) return std::string(path[0]);
+  if (pattern.starts_with("/v1/leases/{lease}")) {
+    const auto lease = lease_from(path[0]);
+    if (!lease) return std::nullopt;
+    auto cache = service.manager.cache_of(*lease);
+    if (!cache) return std::nullopt;
+    return (*cache)->config().name;
+  }
+  const auto transfer = transfer_from(path[0]);
+  if (!transfer) return std::nullopt;
+  auto cache = service.manager.cache_name_of(*transfer);
+  if (!cache) return std::nullopt;
+  return std::move(*cache);
+}
+
+// forbidden where the request is about a cache that the caller may not touch. What is not here at
+// all passes: its handler says so.
+Result<> check_subject(const Service& service, const Caller& caller, const routes::Route& route,
+                       const PathParameters& path) {
+  if (!caller.is_confined() || route.subject == routes::Subject::filtered) return {};
+  const std::string_view pattern = route.pattern.path;
+  const bool names_one = pattern.starts_with("/v1/caches/{cache}") ||
+                         pattern.starts_with("/v1/leases/{lease}") ||
+                         pattern.starts_with("/v1/transfers/{transfer}");
+  if (!names_one) {
+    return Error{ErrorCode::forbidden, "this is about every cache; the token '" + caller.name() +
+                                           "' may touch only some"};
+  }
+  const auto cache = cache_named(service, pattern, path);
+  if (!cache || caller.may_touch(*cache)) return {};
+  return Error{ErrorCode::forbidden, "the token '" + caller.name() + "' may not touch this cache"};
 }
 
 // The requests of one connection.
@@ -184,7 +220,7 @@ Result<std::shared_ptr<const Caller>> ApiSession::admit(const http::RequestHead&
   auto caller = service_.gate->admit(head);
   if (!caller) return caller;
   if (!(*caller)->may(route_->role)) return lacks_role(**caller, route_->role);
-  CAIRN_TRY(routes::check_subject(service_, **caller, *route_, path));
+  CAIRN_TRY(check_subject(service_, **caller, *route_, path));
   return caller;
 }
 

@@ -13,6 +13,9 @@ namespace cairn {
 inline constexpr std::uint64_t kDefaultAlignment = 4096;
 
 class Fields;
+// {"elevated": 0.8, "warning": 0.9, "critical": 0.97, "reactions": {"critical": {"kind": "shrink",
+// "target_use": 0.9}}}, all optional. `callback` writes a line to the log.
+void read_pressure(Fields& fields, PressureConfig& out);
 // The members of the body of PUT /v1/caches/{cache}, into all but the name.
 CacheConfig read_cache_fields(Fields& fields, std::string name);
 Result<CacheConfig> read_cache_body(const json& body, const std::string& name);

@@ -12,7 +12,6 @@
 #include "server/codec/dom_blocks.hpp"
 #include "server/codec/fields.hpp"
 #include "server/codec/ids.hpp"
-#include "server/codec/pressure_body.hpp"
 
 namespace cairn {
 namespace {

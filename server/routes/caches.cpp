@@ -1,6 +1,7 @@
 #include "blockmgr/index/cache_name.hpp"
 #include "server/codec/cache_body.hpp"
 #include "server/codec/ids.hpp"
+#include "server/codec/tier_memory.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
 
@@ -105,6 +106,28 @@ void delete_cache(Service& service, const Call& call, Reply reply) {
               }
               service.log.info("cache dropped", {{"cache", name}, {"leases_ended", leases_ended}});
               answer.empty(204);
+            });
+}
+
+void export_tier(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
+  const auto tier = tier_from(call.path[1]);
+  if (!tier) {
+    return reply.error({ErrorCode::unknown_tier, "there is no tier '" +
+                                                     std::string(call.path[1].substr(0, 64)) +
+                                                     "'; it is one of device, pinned, disk"});
+  }
+  // A device's memory is asked for of its driver.
+  answer_on(service.admin, std::move(reply),
+            [&service, cache = std::move(cache), tier = *tier,
+             passes_files = call.head.passes_files](Reply& answer) {
+              auto memory = cache->export_tier(tier, passes_files);
+              if (!memory) return answer.error(memory.error());
+              std::shared_ptr<const FileDescriptor> file = std::move(memory->memory.file);
+              if (file != nullptr) memory->descriptor = 0;
+              service.log.debug("tier exported",
+                                {{"cache", cache->config().name}, {"tier", to_string(tier)}});
+              tell_memory(answer, cache->memory_id());
+              answer.document(200, tier_memory_body(*memory), std::move(file));
             });
 }
 

@@ -73,6 +73,16 @@ auto read_hot(const Call& call, std::size_t max_values, Read&& read) -> decltype
   return read(std::as_bytes(std::span(*text)).first(size));
 }
 
+struct WhenEnded {
+  TransferId id;
+  std::uint32_t wait_ms = 0;
+  unsigned status_unfinished = 200;  // what a transfer that goes on is answered with
+  bool starts_it = false;            // one that a full queue kept from beginning is then refused
+};
+
+// Answers with the transfer's state once it has ended, or after the wait.
+void answer_when_ended(Service& service, const WhenEnded& when, Reply reply);
+
 // Hands work and its answer to such a thread; queue_full is answered where it has too much.
 void answer_on(TaskThreads& threads, Reply reply, UniqueFunction<void(Reply&)> work);
 

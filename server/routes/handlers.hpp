@@ -19,6 +19,7 @@ void put_cache(Service&, const Call&, Reply);
 void patch_cache(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 void get_cache(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 void delete_cache(Service&, const Call&, Reply);
+void export_tier(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 // match.cpp
 void match(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 // leases.cpp
@@ -84,8 +85,6 @@ void store_from_agent(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 void list_devices(Service&, const Call&, Reply);
 void empty_device_cache(Service&, const Call&, Reply);
 void reset_device_peaks(Service&, const Call&, Reply);
-// export.cpp
-void export_tier(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 // info.cpp
 void healthz(Service&, const Call&, Reply);
 void readyz(Service&, const Call&, Reply);

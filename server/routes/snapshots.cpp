@@ -3,7 +3,6 @@
 #include "server/codec/ids.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
-#include "server/routes/transfer_answers.hpp"
 
 namespace cairn::routes {
 namespace {

@@ -7,7 +7,6 @@
 #include "server/codec/requests.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
-#include "server/routes/transfer_answers.hpp"
 
 namespace cairn::routes {
 namespace {

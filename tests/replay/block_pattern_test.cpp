@@ -1,5 +1,3 @@
-#include "replay/block_pattern.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,7 +5,7 @@
 #include <set>
 #include <vector>
 
-#include "replay/block_key.hpp"
+#include "replay/blocks.hpp"
 
 namespace cairn::replay {
 namespace {

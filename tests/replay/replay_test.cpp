@@ -5,7 +5,7 @@
 
 #include "base/hex.hpp"
 #include "client/cache_client.hpp"
-#include "replay/block_key.hpp"
+#include "replay/blocks.hpp"
 #include "replay/driver.hpp"
 #include "replay/report.hpp"
 #include "tests/replay/fake_cairn.hpp"
