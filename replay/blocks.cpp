@@ -10,14 +10,14 @@ namespace cairn::replay {
 namespace {
 
 constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
-// Words compared before the result is looked at: long enough to be vectorised, short enough that
-// the second, bytewise look at a wrong run is in the cache.
+// Number of words compared before the result is checked: long enough for vectorisation, short
+// enough that the second, bytewise look at a wrong run is in the cache.
 constexpr std::size_t kRunWords = 512;
 constexpr unsigned kShift = 29;
 
 std::uint64_t scramble(std::uint64_t counter) { return counter ^ (counter >> kShift); }
 
-// scramble()'s inverse: the upper bits are as they were, and give the lower ones back.
+// scramble()'s inverse: the upper bits are unchanged, and the lower ones follow from them.
 std::uint64_t unscramble(std::uint64_t word) {
   word ^= (word >> kShift) ^ (word >> (2 * kShift));
   return word;
@@ -29,7 +29,7 @@ std::uint64_t load(const std::byte* from) {
   return word;
 }
 
-// The expected bytes of one word, of which `bytes` may hold fewer than eight (a block's end).
+// The expected bytes of one word; `bytes` may hold fewer than eight (at a block's end).
 void count_wrong(std::span<const std::byte> bytes, std::uint64_t expected, std::size_t offset,
                  Mismatch& found) {
   std::byte right[kWordBytes];
@@ -75,7 +75,7 @@ KeyMaker::KeyMaker(std::string_view workload_name)
 
 BlockKey KeyMaker::key_of(std::uint64_t hash_id) const {
   BlockKey key;
-  // Every word is a bijection of the id, so even one of them tells two ids apart.
+  // Every word is a bijection of the id, so even one of them distinguishes two ids.
   std::uint64_t word = mix(hash_id) ^ workload_;
   for (std::size_t at = 0; at < kKeyBytes; at += sizeof word) {
     word = mix(word + kGolden);

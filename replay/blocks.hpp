@@ -12,8 +12,8 @@ namespace cairn::replay {
 inline constexpr std::size_t kKeyBytes = 32;
 using BlockKey = std::array<std::byte, kKeyBytes>;
 
-// Keys of one workload: different for different ids, and (but for a collision of 64-bit hashes)
-// from those of a workload with another name.
+// Keys of one workload: different for different ids and (except for a collision of 64-bit hashes)
+// different from those of a workload with another name.
 class KeyMaker {
  public:
   explicit KeyMaker(std::string_view workload_name);
@@ -26,13 +26,13 @@ class KeyMaker {
 struct Mismatch {
   std::uint64_t wrong_bytes = 0;
   std::size_t first_offset_bytes = 0;
-  // The wrong block is, whole, what another key's block should be: it was mixed up, not damaged.
+  // All of the wrong block is the block of another key: it was mixed up, not damaged.
   bool other_keys_block = false;
 };
 
 // The bytes that belong to a key. Word i is scramble(seed + i * odd): never the same at two places
-// of a block, nor at the same place of two blocks, so that a swapped, shifted or stale block shows
-// in every word. Several times faster than a socket.
+// of a block, nor at the same place of two blocks. So every word shows a swapped, shifted or stale
+// block. Several times faster than a socket.
 class BlockPattern {
  public:
   explicit BlockPattern(std::span<const std::byte> key);

@@ -27,7 +27,7 @@ namespace {
 constexpr int kFailed = 1;
 constexpr int kBadArguments = 2;
 
-// How soon the watcher sees that it is no longer needed.
+// How soon the watcher notices that it is no longer needed.
 constexpr timespec kLookEvery{0, 50'000'000};
 
 sigset_t interrupting() {
@@ -38,8 +38,8 @@ sigset_t interrupting() {
   return signals;
 }
 
-// Turns the first SIGINT or SIGTERM into a stop request, so that a replay ends tidily and removes
-// its cache; a second one ends the program. To be made before any other thread.
+// Turns the first SIGINT or SIGTERM into a stop request, so that a replay ends cleanly and removes
+// its cache. A second one ends the program. Create it before any other thread.
 class Interrupt {
  public:
   Interrupt();
@@ -60,7 +60,7 @@ Interrupt::Interrupt() {
       interrupted = sigtimedwait(&signals, nullptr, &kLookEvery) >= 0;
     }
     if (interrupted) source.request_stop();
-    // The next one takes its usual course, on this thread.
+    // The next signal has its usual effect, on this thread.
     pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
     while (!stop.stop_requested()) nanosleep(&kLookEvery, nullptr);
   });
