@@ -109,10 +109,10 @@ Result<> ShareSession::share_all() {
 // Those of the keys that are present, which then stay to the operation's end.
 Result<std::vector<bool>> ShareSession::hold(std::span<const KeyView> keys) {
   std::optional<LeaseId> lease;
-  if (kept_) lease = kept_->id();
+  if (kept_) lease = kept_.id();
   auto held = cache_.hold(keys, {.lease_ms = context_.lease_ms, .lease = lease});
   if (!held) return std::move(held).error();
-  if (!kept_ && held->lease) kept_.emplace(cache_, *held->lease);
+  if (!kept_ && held->lease) kept_ = HeldLease(request_.cache, *held->lease);
   std::vector<bool> present;
   for (const auto& block : held->blocks) present.push_back(block.has_value());
   return present;
@@ -151,7 +151,7 @@ void ShareSession::find_slots(Batch& batch) const {
         answer.done());
     auto allocation = answer.wait();
     if (allocation) {
-      batch.lease.emplace(cache_, allocation->lease);
+      batch.lease = HeldLease(request_.cache, allocation->lease);
       handles = std::move(allocation->blocks);
     } else {
       why_not = allocation.error();

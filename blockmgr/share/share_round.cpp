@@ -37,7 +37,7 @@ void ShareSession::fill_room(Batch& batch, ShareRoom& room, std::vector<Message>
         continue;
       }
       if (local.handle) {
-        auto writer = cache_.write({.lease = batch.lease->id(), .block = *local.handle});
+        auto writer = cache_.write({.lease = batch.lease.id(), .block = *local.handle});
         if (writer) {
           local.writer.emplace(std::move(*writer));
         } else {
@@ -146,7 +146,7 @@ void ShareSession::commit(Batch& batch, const SharePlan& plan, const Round& keys
                       .parent = plan.header(*plan.owner(key), key).parent});
   }
   Awaited<std::vector<CommitStatus>> answer;
-  cache_.commit(batch.lease->id(), std::move(blocks), answer.done());
+  cache_.commit(batch.lease.id(), std::move(blocks), answer.done());
   const auto committed = answer.wait();
   if (!committed) {
     for (std::size_t key : keys) failed(batch.first + key, committed.error());

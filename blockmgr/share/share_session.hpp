@@ -5,28 +5,12 @@
 #include <span>
 #include <vector>
 
+#include "blockmgr/cache/held_lease.hpp"
 #include "blockmgr/share/share_blocks.hpp"
 #include "blockmgr/share/share_headers.hpp"
 #include "blockmgr/share/share_room.hpp"
 
 namespace cairn {
-
-// A lease of this server's own, given back with it.
-class HeldLease {
- public:
-  HeldLease(Cache& cache, const LeaseId& id) : cache_(cache), id_(id) {}
-  ~HeldLease() {
-    // It may have run out, or the cache may be gone: then nothing is held either.
-    static_cast<void>(cache_.release(id_, {}));
-  }
-  HeldLease(const HeldLease&) = delete;
-  HeldLease& operator=(const HeldLease&) = delete;
-  const LeaseId& id() const { return id_; }
-
- private:
-  Cache& cache_;
-  const LeaseId id_;
-};
 
 // One operation of a group on this rank, as share_blocks() has it: share_blocks.cpp takes the keys
 // in batches, share_round.cpp moves what a batch found, round by round.
@@ -45,8 +29,8 @@ class ShareSession {
     std::optional<Error> why_not = {};  // there is no slot, or it cannot be written
   };
   struct Batch {
-    std::size_t first = 0;                // of the request's keys
-    std::optional<HeldLease> lease = {};  // outlives the writers
+    std::size_t first = 0;  // of the request's keys
+    HeldLease lease = {};   // outlives the writers
     std::vector<Local> local = {};
   };
   using Round = std::vector<std::size_t>;  // keys of the batch, rising
@@ -96,7 +80,7 @@ class ShareSession {
   std::optional<std::size_t> owner_;  // the only one that gives, where there is one
   // What this rank holds or has received, to the operation's end: it may not make room for what
   // comes later, or the operation would have brought what is not there. Of ranks that take.
-  std::optional<HeldLease> kept_;
+  HeldLease kept_;
   std::vector<bool> told_;
   bool any_failed_ = false;
   bool refused_ = false;  // by every rank alike: the group goes on

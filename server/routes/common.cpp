@@ -102,20 +102,4 @@ void answer_on(TaskThreads& threads, Reply reply, UniqueFunction<void(Reply&)> w
   }
 }
 
-LeaseGuard& LeaseGuard::operator=(LeaseGuard&& other) noexcept {
-  if (this != &other) {
-    release();
-    cache_ = std::move(other.cache_);
-    lease_ = other.lease_;
-  }
-  return *this;
-}
-
-void LeaseGuard::release() {
-  if (const auto cache = std::exchange(cache_, nullptr)) {
-    // It may have run out, or its cache may be gone: then nothing is held either.
-    (void)cache->release(lease_);
-  }
-}
-
 }  // namespace cairn::routes

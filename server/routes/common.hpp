@@ -86,25 +86,4 @@ void answer_when_ended(Service& service, const WhenEnded& when, Reply reply);
 // Hands work and its answer to such a thread; queue_full is answered where it has too much.
 void answer_on(TaskThreads& threads, Reply reply, UniqueFunction<void(Reply&)> work);
 
-// A lease made for one request, given back when that is over, however it ends. Move-only.
-class LeaseGuard {
- public:
-  LeaseGuard() = default;
-  LeaseGuard(std::shared_ptr<Cache> cache, const LeaseId& lease)
-      : cache_(std::move(cache)), lease_(lease) {}
-  LeaseGuard(LeaseGuard&& other) noexcept = default;
-  LeaseGuard& operator=(LeaseGuard&& other) noexcept;
-  ~LeaseGuard() { release(); }
-
-  explicit operator bool() const { return cache_ != nullptr; }
-  const LeaseId& lease() const { return lease_; }
-  void release();
-  // The lease is somebody else's from now on.
-  void keep() { cache_.reset(); }
-
- private:
-  std::shared_ptr<Cache> cache_;  // null: nothing is held
-  LeaseId lease_;
-};
-
 }  // namespace cairn::routes

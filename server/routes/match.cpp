@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "blockmgr/cache/held_lease.hpp"
 #include "server/codec/answers.hpp"
 #include "server/codec/hot_json.hpp"
 #include "server/codec/reuse_hint.hpp"
@@ -106,7 +107,7 @@ void match_and_onboard(Service& service, const Call& call, std::shared_ptr<Cache
     return answer_match(*cache, packed, {.keys = keys, .result = result, .with_transfer = true},
                         reply);
   }
-  LeaseGuard guard(cache, *result.lease);
+  HeldLease guard(cache, *result.lease);
   keys = keys.first(result.blocks.size());
   auto transfer = cache->onboard(
       {.lease = *result.lease, .keys = keys, .tier = *body.onboard, .quota = call.quota()});

@@ -1,3 +1,4 @@
+#include "blockmgr/cache/held_lease.hpp"
 #include "server/codec/answers.hpp"
 #include "server/codec/ids.hpp"
 #include "server/codec/requests.hpp"
@@ -36,7 +37,7 @@ Result<BlockHandle> handle_of(Cache& cache, KeyView key, const LeaseHolder& hold
 // The block is held until the answer, or it might say that there is what went meanwhile.
 class DuplicateUpload final : public http::Upload {
  public:
-  DuplicateUpload(std::shared_ptr<Cache> cache, const BlockKey& key, LeaseGuard held,
+  DuplicateUpload(std::shared_ptr<Cache> cache, const BlockKey& key, HeldLease held,
                   LeaseHolder holder, ReplyStyle style)
       : cache_(std::move(cache)),
         key_(key),
@@ -63,7 +64,7 @@ class DuplicateUpload final : public http::Upload {
   std::shared_ptr<Cache> cache_;
   BlockKey key_;
   std::uint64_t left_bytes_;
-  LeaseGuard held_;
+  HeldLease held_;
   LeaseHolder holder_;
   ReplyStyle style_;
   DiscardRoom discard_;
@@ -93,7 +94,7 @@ class KeyUpload final : public http::Upload {
     store_->cache->allocate(
         request, [store = store_, ready = std::move(ready)](Result<Allocation> allocation) mutable {
           if (!allocation) return ready(std::move(allocation).error());
-          store->lease = LeaseGuard(store->cache, allocation->lease);
+          store->lease = HeldLease(store->cache, allocation->lease);
           store->handle = allocation->blocks.front();
           auto writer = store->cache->write({.lease = allocation->lease, .block = store->handle});
           if (!writer) return ready(std::move(writer).error());
@@ -115,7 +116,7 @@ class KeyUpload final : public http::Upload {
     std::shared_ptr<Cache> cache;
     Placement placement;
     std::uint32_t lease_ms = 0;
-    LeaseGuard lease;
+    HeldLease lease;
     BlockHandle handle;
     std::optional<BlockWriter> writer;  // goes before the lease does
   };
@@ -125,7 +126,7 @@ class KeyUpload final : public http::Upload {
     blocks[0].handle = store->handle;
     // All taken before the callback takes the store.
     Cache& cache = *store->cache;
-    const LeaseId lease = store->lease.lease();
+    const LeaseId lease = store->lease.id();
     const RequestHint hint = store->placement.hint;
     // The lease ends before the answer: a client that has it finds nothing pinned.
     cache.commit(lease, std::move(blocks),
@@ -193,7 +194,7 @@ Result<std::unique_ptr<http::Upload>> put_key_body(Service& service, const Call&
   if (!held) return std::move(held).error();
   std::unique_ptr<http::Upload> upload;
   if (held->lease) {
-    LeaseGuard guard(cache, *held->lease);
+    HeldLease guard(*cache, *held->lease);
     if (placement.block.refuse_duplicate) return key_exists(*key);
     upload = std::make_unique<DuplicateUpload>(std::move(cache), *key, std::move(guard),
                                                call.holder(), call.style);

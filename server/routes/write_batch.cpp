@@ -21,7 +21,7 @@ Result<> WriteBatch::hold_present() {
                                    .hint = header_.hint,
                                    .pins = terms_.pins});
   if (!held) return std::move(held).error();
-  if (held->lease) present_lease_ = LeaseGuard(cache_, *held->lease);
+  if (held->lease) present_lease_ = HeldLease(cache_, *held->lease);
   for (const auto& block : held->blocks) is_present_.push_back(block.has_value());
   const auto present = std::ranges::find(is_present_, true);
   if (header_.each.refuse_duplicate && present != is_present_.end()) {
@@ -45,7 +45,7 @@ void WriteBatch::allocate(UniqueFunction<void(http::Upload::Room)> ready) {
   cache_->allocate(request, [self = shared_from_this(),
                              ready = std::move(ready)](Result<Allocation> allocation) mutable {
     if (!allocation) return ready(std::move(allocation).error());
-    self->lease_ = LeaseGuard(self->cache_, allocation->lease);
+    self->lease_ = HeldLease(self->cache_, allocation->lease);
     self->slots_ = std::move(allocation->blocks);
     self->give_room(std::move(ready));
   });
@@ -63,7 +63,7 @@ void WriteBatch::give_room(UniqueFunction<void(http::Upload::Room)> ready) {
 }
 
 void WriteBatch::open_block(UniqueFunction<void(http::Upload::Room)> ready) {
-  auto writer = cache_->write({.lease = lease_.lease(), .block = slots_[writers_.size()]});
+  auto writer = cache_->write({.lease = lease_.id(), .block = slots_[writers_.size()]});
   if (!writer) return ready(std::move(writer).error());
   writers_.push_back(std::make_unique<BlockWriter>(std::move(*writer)));
   block_is_open_ = true;
@@ -136,7 +136,7 @@ void WriteBatch::commit(Reply reply) {
   const bool any = !blocks.empty();
   if (present_lease_) {
     // It may have run out, and its cache may be gone.
-    if (auto alive = cache_->renew(present_lease_.lease(), terms_.lease_ms); !alive) {
+    if (auto alive = cache_->renew(present_lease_.id(), terms_.lease_ms); !alive) {
       let_go();
       return reply.error(alive.error());
     }
@@ -154,7 +154,7 @@ void WriteBatch::commit(Reply reply) {
     reply.text(200, commit_text({.keys = self->header_.keys, .statuses = statuses}));
   };
   if (!any) return answer(std::vector<CommitStatus>());
-  cache_->commit(lease_.lease(), std::move(blocks), std::move(answer), {.hint = header_.hint});
+  cache_->commit(lease_.id(), std::move(blocks), std::move(answer), {.hint = header_.hint});
 }
 
 }  // namespace cairn::routes

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/mutex.hpp"
+#include "blockmgr/cache/held_lease.hpp"
 #include "server/http/message.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/discard.hpp"
@@ -47,8 +48,8 @@ class WriteBatch : public std::enable_shared_from_this<WriteBatch> {
 
   // Of those that are present: nothing, making room for the others least, takes them away before it
   // was answered that they are there.
-  LeaseGuard present_lease_;
-  LeaseGuard lease_;
+  HeldLease present_lease_;
+  HeldLease lease_;
   std::vector<BlockHandle> slots_;  // of the absent keys, in order
   // Of those that were begun. They stay until the end, as what they began may be under way, and go
   // before the lease does.
