@@ -148,6 +148,7 @@ class Commit : public std::enable_shared_from_this<Commit> {
   bool needs_name(Section& section, std::size_t block) const;
   bool write_headers_again(Section& section);
   void publish(Section& section);
+  bool follows_last(std::size_t block) const;
   void publish_block(Section& section, std::size_t block);
   void end(Section& section);
   void tell_hint(Section& section);
@@ -172,6 +173,7 @@ class Commit : public std::enable_shared_from_this<Commit> {
   std::uint32_t fills_ = 0;             // jobs under way
   std::optional<Error> error_;          // of the first that failed
   std::vector<CommitStatus> statuses_;  // of the blocks that are done
+  EntryNumber last_entry_ = kNoEntry;   // of the block before, under one hold of the lock
   std::vector<SlotRef> committed_;
   std::vector<SlotRef> given_up_;  // of keys that were there
   std::vector<BlockStore::Trail> session_blocks_;
@@ -423,10 +425,12 @@ void Commit::publish(Section& section) {
     if (i < blocks_.size()) section->store.prefetch_new(blocks_[i].key, hashes_[i]);
   };
   for (std::size_t i = 0; i < kLookAhead; ++i) fetch(statuses_.size() + i);
+  last_entry_ = kNoEntry;
   for (std::size_t i = statuses_.size(); i < blocks_.size(); ++i) {
     if (i > 0 && i % kStepBlocks == 0) {
       mark(section);
       section.give_way();
+      last_entry_ = kNoEntry;
     }
     if (auto usable = section.check_usable(); !usable) return fail(section, usable.error());
     fetch(i + kLookAhead);
@@ -444,31 +448,37 @@ void Commit::publish(Section& section) {
   end(section);
 }
 
+// Its parent is the block before it, whose entry is known: a prefix looks each key up once.
+bool Commit::follows_last(std::size_t i) const {
+  return last_entry_ != kNoEntry && *blocks_[i].parent == blocks_[i - 1].key;
+}
+
 void Commit::publish_block(Section& section, std::size_t i) {
   CommitBlock& block = blocks_[i];
   const SlotRef at = slots_[i];
   SlotRecord& slot = section->store.record(at);
   section->writes.erase(at);
-  if (const EntryNumber there = section->store.find(block.key, section.now()); there != kNoEntry) {
+  NewBlock fresh{.key = block.key,
+                 .quota = quota_,
+                 .epoch = block.epoch,
+                 .user = user_,
+                 .key_hash = hashes_[i],
+                 .priority = block.priority};
+  if (block.parent) fresh.parent = block.parent->view();
+  if (block.parent && follows_last(i)) fresh.parent_entry = last_entry_;
+  fresh.metadata = std::move(block.metadata);
+  if (block.ttl_ms) fresh.expires_at = section.now() + std::chrono::milliseconds(*block.ttl_ms);
+  const auto [entry, is_new] = section->store.commit(at, std::move(fresh));
+  last_entry_ = entry;
+  if (!is_new) {
     statuses_.push_back(CommitStatus::duplicate);
-    section->store.note_user(there, user_);
+    section->store.note_user(entry, user_);
     // Until its lease lets go of it nobody else is to.
     slot.committing = slot.leases > 0;
     if (slot.committing) given_up_.push_back(at);
     return;
   }
   slot.committing = false;
-  NewBlock fresh{.key = block.key,
-                 .quota = quota_,
-                 .epoch = block.epoch,
-                 .user = user_,
-                 .key_hash = hashes_[i]};
-  if (block.parent) fresh.parent = block.parent->view();
-  fresh.metadata = std::move(block.metadata);
-  if (block.ttl_ms) fresh.expires_at = section.now() + std::chrono::milliseconds(*block.ttl_ms);
-  slot.gone = false;
-  if (block.priority) slot.priority = *block.priority;
-  const EntryNumber entry = section->store.commit(at, std::move(fresh));
   if (!terms_.hint.session.empty()) session_blocks_.push_back(section->store.trail(entry));
   statuses_.push_back(CommitStatus::committed);
   committed_.push_back(at);

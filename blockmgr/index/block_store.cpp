@@ -185,10 +185,16 @@ SlotRef BlockStore::take(Tier tier, std::uint8_t priority) {
   return at;
 }
 
-EntryNumber BlockStore::commit(SlotRef at, NewBlock block) {
-  const EntryNumber number = index_.find_or_insert(block.key);
-  CAIRN_ASSERT(!index_[number].present(), "a key would have two contents");
-  if (block.parent && !(*block.parent == block.key)) link_parent(number, *block.parent);
+BlockStore::Committed BlockStore::commit(SlotRef at, NewBlock block) {
+  EntryNumber number = index_.find_or_insert(block.key);
+  if (index_[number].present() && expired(number, now_)) {
+    drop_all(number, EvictionReason::expired);
+    number = index_.find_or_insert(block.key);  // it may have gone with its last copy
+  }
+  if (index_[number].present()) return {.entry = number};
+  record(at).gone = false;
+  if (block.priority) record(at).priority = *block.priority;
+  if (block.parent && !(*block.parent == block.key)) link_parent(number, block);
   Entry& entry = index_[number];
   if (block.expires_at) {
     index_.rare(number).expires_at = *block.expires_at;
@@ -210,7 +216,7 @@ EntryNumber BlockStore::commit(SlotRef at, NewBlock block) {
   }
   add_copy(number, at);
   if (entry.children > 0 && entry.cut_off == 0) tell_children(number);
-  return number;
+  return {.entry = number, .is_new = true};
 }
 
 void BlockStore::link_child(EntryNumber number) {
@@ -299,7 +305,7 @@ bool BlockStore::restore(RestoredBlock restored) {
   record(at).last_use = restored.last_use;
   if (uses_) uses_->restored(history(at), {.kept = restored.history, .told = restored.told});
   // Parents mostly come after their children, which they were used after: see end_restoring().
-  index_[commit(at, std::move(restored.block))].cut_off = 0;
+  index_[commit(at, std::move(restored.block)).entry].cut_off = 0;
   record(at).cut_off = false;
   set_told(at, restored.told);
   slots.unpin(restored.slot);
@@ -313,8 +319,9 @@ void BlockStore::raise_generation(SlotRef at, std::uint64_t generation) {
   record(at).generation = std::max(record(at).generation, generation);
 }
 
-void BlockStore::link_parent(EntryNumber child, KeyView parent_key) {
-  const EntryNumber parent = index_.find_or_insert(parent_key);
+void BlockStore::link_parent(EntryNumber child, const NewBlock& block) {
+  const EntryNumber parent =
+      block.parent_entry != kNoEntry ? block.parent_entry : index_.find_or_insert(*block.parent);
   if (!index_[parent].present()) index_[parent].cut_off = 1;
   // Only a key that already has children can become its own ancestor.
   if (index_[child].children > 0 && would_close_a_cycle(child, parent)) return;

@@ -33,6 +33,8 @@ struct NewBlock {
   std::uint32_t epoch = 1;                     // raised by each change of the metadata
   UserNumber user = kSeveralUsers;             // who stores it
   std::optional<std::uint64_t> key_hash = {};  // its plain_hash(), where that is known already
+  EntryNumber parent_entry = kNoEntry;         // of `parent`, where that is known already
+  std::optional<std::uint8_t> priority = {};   // nothing: the slot's
 };
 
 // A copy that an earlier run left on disk.
@@ -226,8 +228,13 @@ class BlockStore {
   // A free slot, allocated with one pin, which the caller gives back by unpin().
   // REQUIRES: one is free.
   SlotRef take(Tier tier, std::uint8_t priority);
-  // Makes the allocated slot the copy of a key. REQUIRES: the key is not present.
-  EntryNumber commit(SlotRef at, NewBlock block);
+  // Makes the allocated slot the copy of a key. A key that is present keeps the block it has; then
+  // nothing changes. Looks the key up once.
+  struct Committed {
+    EntryNumber entry = kNoEntry;  // of the key
+    bool is_new = false;
+  };
+  Committed commit(SlotRef at, NewBlock block);
   // Makes a free slot of the disk tier the copy of a key, unpinned. False, and nothing changes,
   // where the key is present or the slot is taken. REQUIRES: used later than all that are listed.
   bool restore(RestoredBlock restored);
@@ -344,7 +351,7 @@ class BlockStore {
   const BlockHistory* known_of(const Entry& entry) const;
   bool is_last_copy(const Entry& entry, Tier tier) const;
   bool blocked(EntryNumber entry, Tier tier) const;
-  void link_parent(EntryNumber entry, KeyView parent);
+  void link_parent(EntryNumber child, const NewBlock& block);
   bool would_close_a_cycle(EntryNumber child, EntryNumber parent) const;
   void link_child(EntryNumber child);
   void unlink_child(EntryNumber child);
