@@ -118,7 +118,7 @@ BlockManager::BlockManager(DeviceRuntime& runtime, TransferEngine& engine, const
             .caches = [impl = impl_.get()] {
               std::vector<std::shared_ptr<CacheCore>> cores;
               MutexLock lock(impl->mutex);
-              for (const auto& [name, member] : impl->members) cores.push_back(member.cache->core_);
+              for (const auto& [name, member] : impl->members) cores.push_back(member.cache->core());
               return cores;
             }});
   }
@@ -132,7 +132,7 @@ BlockManager::~BlockManager() {
   impl_->checkpointer.reset();
   checkpoint();
   for (const auto& cache : caches()) {
-    Section section(*cache->core_, LockUse::upkeep);
+    Section section(*cache->core(), LockUse::upkeep);
     if (!section->dropped) section.shut();
   }
   impl_->services->jobs.wait_empty(impl_->services->engine.executor());
@@ -260,7 +260,7 @@ Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(CacheConfig co
       damage->slot_files = damaged_slot_files;
       services->totals.damaged(*damage);
     }
-    member.cache = std::shared_ptr<Cache>(new Cache(std::move(core)));
+    member.cache = std::make_shared<Cache>(std::move(core));
   } catch (const std::bad_alloc&) {
     return Error{ErrorCode::no_capacity, "there is no memory for the cache's index"};
   }
@@ -299,7 +299,7 @@ bool BlockManager::Impl::is_as_asked(const Member& member, const CacheConfig& as
   if (there == asked) return true;
   // It could not have that size when it was made, and has not been changed since.
   auto& disk = there.tiers[index_of(Tier::disk)];
-  const auto& made = member.cache->core_->config.tiers[index_of(Tier::disk)];
+  const auto& made = member.cache->core()->config.tiers[index_of(Tier::disk)];
   if (!disk || disk->num_blocks != made->num_blocks) return false;
   disk->num_blocks = member.asked_disk_blocks;
   return there == asked;
@@ -307,7 +307,7 @@ bool BlockManager::Impl::is_as_asked(const Member& member, const CacheConfig& as
 
 void BlockManager::checkpoint() {
   for (const auto& cache : caches()) {
-    if (cache->core_->journal) checkpoint_disk_tier(*cache->core_);
+    if (cache->core()->journal) checkpoint_disk_tier(*cache->core());
   }
 }
 
@@ -317,7 +317,7 @@ Result<BlockManager::Created> BlockManager::create_cache(const CacheConfig& give
   {
     MutexLock lock(impl_->mutex);
     if (auto at = impl_->members.find(config.name); at != impl_->members.end()) {
-      CacheCore& core = *at->second.cache->core_;
+      CacheCore& core = *at->second.cache->core();
       if (Section section(core, LockUse::upkeep); section->dropped) {
         return Error{ErrorCode::state_conflict, "cache " + config.name + " is being removed"};
       }
@@ -339,7 +339,7 @@ Result<BlockManager::Created> BlockManager::create_cache(const CacheConfig& give
   if (!member) return std::move(member).error();
   auto cache = member->cache;
   MutexLock lock(impl_->mutex);
-  impl_->by_number.emplace(cache->core_->number, cache);
+  impl_->by_number.emplace(cache->core()->number, cache);
   impl_->members.emplace(config.name, std::move(*member));
   return Created{std::move(cache), true};
 }
@@ -386,7 +386,7 @@ std::vector<std::shared_ptr<Cache>> BlockManager::caches() const {
 Result<std::uint64_t> BlockManager::drop_cache(std::string_view name, bool force) {
   auto cache = find_cache(name);
   if (!cache) return std::move(cache).error();
-  CacheCore& core = *(*cache)->core_;
+  CacheCore& core = *(*cache)->core();
   std::uint64_t ended = 0;
   {
     Section section(core, LockUse::upkeep);
@@ -406,7 +406,7 @@ Result<std::uint64_t> BlockManager::drop_cache(std::string_view name, bool force
 void BlockManager::take_back(const Created& created) {
   const std::string& name = created.cache->config().name;
   {
-    Section section(*created.cache->core_, LockUse::upkeep);
+    Section section(*created.cache->core(), LockUse::upkeep);
     if (section->dropped) return;
     section.shut();
   }
@@ -427,7 +427,7 @@ void BlockManager::Impl::remove(std::string_view name, bool with_files) {
     cache = member.cache;
     if (with_files) disk_files = member.disk_files;
   }
-  CacheCore& core = *cache->core_;
+  CacheCore& core = *cache->core();
   {
     // One that is under way ends first; none begins any more. It may wait for a disk, so no lock of
     // the manager's is held.
@@ -503,7 +503,7 @@ std::vector<NamedAllocator> BlockManager::allocators() const {
   {
     MutexLock lock(impl_->mutex);
     slots = impl_->retired;
-    for (const auto& [name, member] : impl_->members) slots.add(*member.cache->core_);
+    for (const auto& [name, member] : impl_->members) slots.add(*member.cache->core());
   }
   std::vector<NamedAllocator> all = slots.named();
   all.push_back({"request_staging", "host", impl_->services->staging.statistics()});
@@ -512,25 +512,25 @@ std::vector<NamedAllocator> BlockManager::allocators() const {
 }
 
 void BlockManager::reset_peaks(int device_id) {
-  for (const auto& cache : caches()) reset_slot_peaks(*cache->core_, device_id);
+  for (const auto& cache : caches()) reset_slot_peaks(*cache->core(), device_id);
 }
 
 void BlockManager::tick() {
   impl_->agents->tick();
   for (const auto& cache : caches()) {
     {
-      Section section(*cache->core_, LockUse::upkeep);
+      Section section(*cache->core(), LockUse::upkeep);
       if (section->dropped) continue;
       section->leases.end_overdue(section);
       section.expire_keys();
     }
-    trim_if_due(*cache->core_);
-    Scrub::go_on(*cache->core_);
+    trim_if_due(*cache->core());
+    Scrub::go_on(*cache->core());
   }
 }
 
 void BlockManager::follow_reuse() {
-  for (const auto& cache : caches()) cache->core_->reuse.catch_up();
+  for (const auto& cache : caches()) cache->core()->reuse.catch_up();
 }
 
 const BlockManagerOptions& BlockManager::options() const { return impl_->services->options; }

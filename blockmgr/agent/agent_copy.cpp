@@ -8,7 +8,7 @@ namespace cairn {
 
 AgentCopy::AgentCopy(const AgentCopyRequest& request, AgentCounters::Direction& counts,
                      std::shared_ptr<AgentCounters> counters)
-    : core_(request.cache->core_),
+    : core_(request.cache->core()),
       agent_(request.agent),
       keys_(request.keys),
       blocks_(request.blocks),

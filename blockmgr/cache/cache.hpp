@@ -114,8 +114,14 @@ struct AllocateRequest {
   std::uint8_t priority = 50;                  // 0 to 100; lower is evicted first
   bool may_evict = true;                       // false: free slots, or no_capacity
   bool takes_fewer = false;                    // as many as there is room for, one at least
-  std::shared_ptr<BlockQuota> quota = {};      // null: none
-  std::shared_ptr<LeaseQuota> pins = {};       // what the lease holds counts there; null: nowhere
+  // Where the parents are known: the first block's, then others. Those that are here make no room
+  // for these blocks where something else can. Where nothing else can, and where no match reaches
+  // the first one's parent, the blocks take what is free and what no match reaches, or the place of
+  // a sixteenth of the tier's blocks; what that does not suffice for is no_capacity. Read before
+  // the call returns.
+  std::span<const std::optional<BlockKey>> follows = {};
+  std::shared_ptr<BlockQuota> quota = {};  // null: none
+  std::shared_ptr<LeaseQuota> pins = {};   // what the lease holds counts there; null: nowhere
   LeaseHolder holder = {};
 };
 
@@ -359,6 +365,7 @@ struct DepartureTerms {
 // call answers unknown_cache.
 class Cache {
  public:
+  explicit Cache(std::shared_ptr<CacheCore> core);
   ~Cache();
   Cache(const Cache&) = delete;
   Cache& operator=(const Cache&) = delete;
@@ -510,14 +517,10 @@ class Cache {
   Result<std::string> metadata(KeyView key) const;  // empty: none
   Result<> set_metadata(KeyView key, std::string json);
 
+  // What is behind it: cache_core.hpp, which only this folder includes.
+  const std::shared_ptr<CacheCore>& core() const { return core_; }
+
  private:
-  friend class AgentCopy;
-  friend class BlockManager;
-  friend class CacheCopy;
-  friend class SharedFetches;
-  friend class SharedTier;
-  friend class Snapshots;
-  explicit Cache(std::shared_ptr<CacheCore> core);
   const std::shared_ptr<CacheCore> core_;
 };
 

@@ -50,11 +50,6 @@ Result<> check_request(const CacheCore& core, std::span<const CommitBlock> block
   return {};
 }
 
-Error exists(const BlockKey& key) {
-  return {ErrorCode::exists,
-          "key " + to_hex(key.view().bytes()) + " is there already, and if_exists is error"};
-}
-
 // Whether what is in an uncommitted slot was put there by a process that maps it, for all that is
 // known.
 bool may_be_in_place(Section& section, SlotRef at) {
@@ -278,7 +273,7 @@ Result<Commit::Outcome> Commit::take_keys(Section& section) {
     }
     const CommitBlock& block = blocks_[i];
     if (section->store.find(block.key, section.now()) != kNoEntry) {
-      if (block.refuse_duplicate) return exists(block.key);
+      if (block.refuse_duplicate) return key_exists(block.key);
       continue;
     }
     switch (section->writes.take_key(block.key, this)) {
@@ -287,7 +282,7 @@ Result<Commit::Outcome> Commit::take_keys(Section& section) {
         if (slots_[i].tier() == Tier::disk) make_header(section, i);
         break;
       case BlockWrites::Taking::before:
-        if (block.refuse_duplicate) return exists(block.key);
+        if (block.refuse_duplicate) return key_exists(block.key);
         break;
       case BlockWrites::Taking::by_another:
         give_up_keys(section);
@@ -546,6 +541,11 @@ void Commit::fail(Section& section, Error error) {
 }
 
 }  // namespace
+
+Error key_exists(const BlockKey& key) {
+  return {ErrorCode::exists,
+          "key " + to_hex(key.view().bytes()) + " is there already, and if_exists is error"};
+}
 
 void Cache::commit(const LeaseId& lease, std::vector<CommitBlock> blocks,
                    Done<std::vector<CommitStatus>> done, CommitTerms terms) {

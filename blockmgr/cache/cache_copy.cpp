@@ -11,7 +11,7 @@
 
 #include "base/hex.hpp"
 #include "blockmgr/cache/cache_core.hpp"
-#include "blockmgr/cache/intake.hpp"
+#include "blockmgr/cache/ingest.hpp"
 
 namespace cairn {
 namespace {
@@ -35,29 +35,29 @@ std::optional<SlotRef> source_of_copy(const Entry& entry, Tier to) {
 }
 
 // One such copy, held by what it waits for. The sources are pinned from the start to the end; the
-// destinations are an intake.
+// destinations are an ingest's.
 class CacheCopy : public std::enable_shared_from_this<CacheCopy> {
  public:
   explicit CacheCopy(CacheCopyRequest request)
       : request_(std::move(request)),
-        from_(request_.from->core_),
-        into_(request_.into->core_),
-        intake_(request_.into, into_) {}
+        from_(request_.from->core()),
+        into_(request_.into->core()),
+        ingest_(request_.into, {.quota = request_.quota}) {}
   ~CacheCopy() { let_go(); }
 
   static Result<> check(const CacheCopyRequest& request);
   static Result<TransferId> start(CacheCopyRequest request);
 
  private:
-  Result<> hold_present();
+  void name_blocks();
   Result<> pin_sources();
-  std::vector<BlockKey> hold_first(const std::vector<BlockKey>& keys);
+  std::vector<BlockKey> elsewhere() const;
   void bring_up(std::vector<BlockKey> keys);
   void brought_up(const std::vector<BlockKey>& keys, const TransferStatus& status);
   void not_brought_up(const std::vector<BlockKey>& keys, const Error& error);
   void allocate();
   void submit();
-  void job_ended(std::span<const std::size_t> items, const JobOutcome& outcome);
+  void job_ended(std::span<const std::size_t> part, const JobOutcome& outcome);
   void drop_if_unreadable(SlotRef source, const Error& error);
   void committed();
   void let_go();
@@ -69,22 +69,19 @@ class CacheCopy : public std::enable_shared_from_this<CacheCopy> {
   const std::shared_ptr<CacheCore> from_;
   const std::shared_ptr<CacheCore> into_;
   TransferId id_{};
-  // What the other cache has of the keys, held to the end.
-  Cache::Held present_;
-  std::vector<BlockKey> elsewhere_;  // present in another tier than the one asked for
-  std::atomic<int> parts_ = 2;       // what brings those, and the copies
+  std::atomic<int> parts_ = 2;  // what brings those, and the copies
   Mutex mutex_;
   std::uint64_t brought_bytes_ CAIRN_GUARDED_BY(mutex_) = 0;
   std::uint64_t not_brought_blocks_ CAIRN_GUARDED_BY(mutex_) = 0;  // named or not
   std::vector<TransferStatus::Failure> not_brought_ CAIRN_GUARDED_BY(mutex_);
-  Intake intake_;
-  std::vector<SlotRef> sources_;  // of the intake's items; pinned
+  Ingest ingest_;                 // of the keys, each once
+  std::vector<SlotRef> sources_;  // of the ingest's absent items; pinned
   LeaseQuotaShare pins_;
 };
 
 Result<> CacheCopy::check(const CacheCopyRequest& request) {
-  const CacheCore& from = *request.from->core_;
-  const CacheCore& into = *request.into->core_;
+  const CacheCore& from = *request.from->core();
+  const CacheCore& into = *request.into->core();
   CAIRN_TRY(into.check_tier(request.to));
   if (&from == &into) {
     return Error{ErrorCode::impossible, "a cache's blocks are copied from another cache, and '" +
@@ -114,83 +111,67 @@ Result<TransferId> CacheCopy::start(CacheCopyRequest request) {
   if (!pins) return std::move(pins).error();
   auto copy = std::make_shared<CacheCopy>(std::move(request));
   copy->pins_ = std::move(*pins);
-  CAIRN_TRY(copy->hold_present());
+  copy->name_blocks();
+  CAIRN_TRY(copy->ingest_.hold_present());
   CAIRN_TRY(copy->pin_sources());
   auto id = copy->transfers().open(copy->into_, copy->request_.keys.size());
   if (!id) return id;
   copy->id_ = *id;
   copy->transfers().begin(*id);
-  copy->bring_up(copy->elsewhere_);
+  copy->bring_up(copy->elsewhere());
   copy->allocate();
   return id;
 }
 
-Result<> CacheCopy::hold_present() {
-  const std::vector<KeyView> views(request_.keys.begin(), request_.keys.end());
-  auto held = request_.into->hold(views, {.lease_ms = into_->options().max_lease_ms});
-  if (!held) return std::move(held).error();
-  present_ = std::move(*held);
-  return {};
+// Second mentions are left out.
+void CacheCopy::name_blocks() {
+  std::unordered_set<std::string_view> seen;
+  for (const BlockKey& key : request_.keys) {
+    if (seen.insert(key.view().as_text()).second) ingest_.add({.handle = {}, .key = key});
+  }
 }
 
-// All of them, or none. Keys that the destination has, and second mentions, are left out.
+// All of them, or none, and those of what the destination lacks.
 Result<> CacheCopy::pin_sources() {
   Section section(*from_, LockUse::transfer);
   CAIRN_TRY(section.check_usable());
-  std::unordered_set<std::string_view> seen;
-  for (std::size_t i = 0; i < request_.keys.size(); ++i) {
+  for (std::size_t i = 0; i < ingest_.items().size(); ++i) {
     if (i > 0 && i % kSourcesAtOnce == 0) section.give_way();
-    const BlockKey& key = request_.keys[i];
-    const EntryNumber at = section->store.find(key, section.now());
+    CommitBlock& block = ingest_.block(i);
+    const EntryNumber at = section->store.find(block.key, section.now());
     if (at == kNoEntry) {
-      return Error{ErrorCode::unknown_key,
-                   "key " + to_hex(key.view().bytes()) + " is not in cache " + from_->config.name};
+      return Error{ErrorCode::unknown_key, "key " + to_hex(block.key.view().bytes()) +
+                                               " is not in cache " + from_->config.name};
     }
-    if (!seen.insert(key.view().as_text()).second) continue;
-    if (const auto& block = present_.blocks[i]) {
-      if (block->tier != request_.to) elsewhere_.push_back(key);
-      continue;
-    }
+    if (ingest_.items()[i].state == Ingest::State::present) continue;
     const Entry& entry = section->store.entry(at);
-    CommitBlock block{.handle = {}, .key = key};
     if (entry.parent != kNoEntry) block.parent = section->store.key(entry.parent);
     block.metadata = section->store.metadata(at);
     sources_.push_back(*source_of_copy(entry, request_.to));
     section->store.pin(sources_.back());
-    intake_.add(std::move(block));
   }
   return {};
 }
 
-// Of blocks that were there first, those that still are, held to the end.
-std::vector<BlockKey> CacheCopy::hold_first(const std::vector<BlockKey>& keys) {
-  if (keys.empty()) return {};
-  const std::vector<KeyView> views(keys.begin(), keys.end());
-  const auto held = request_.into->hold(
-      views, {.lease_ms = into_->options().max_lease_ms, .lease = present_.lease});
-  if (held) present_.lease = held->lease;
-  std::vector<BlockKey> there;
-  MutexLock lock(mutex_);
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (held && held->blocks[i]) {
-      there.push_back(keys[i]);
-      continue;
-    }
-    ++not_brought_blocks_;
-    not_brought_.push_back(
-        {keys[i], held ? Error{ErrorCode::unknown_key, "the key went while it was being copied"}
-                       : held.error()});
+// Present in another tier than the one asked for.
+std::vector<BlockKey> CacheCopy::elsewhere() const {
+  std::vector<BlockKey> keys;
+  for (const Ingest::Item& item : ingest_.items()) {
+    const bool is_elsewhere = item.block.handle.tier != request_.to;
+    if (item.state == Ingest::State::present && is_elsewhere) keys.push_back(item.block.key);
   }
-  return there;
+  return keys;
 }
 
 // What the other cache has, by a movement inside it.
 void CacheCopy::bring_up(std::vector<BlockKey> keys) {
   if (keys.empty()) return part_ended();
+  std::optional<LeaseId> lease;
+  if (ingest_.present()) lease = ingest_.present().id();
   auto id = request_.into->transfer({.keys = keys,
                                      .to = request_.to,
                                      .priority = request_.priority,
-                                     .lease = present_.lease,
+                                     .lease = lease,
                                      .quota = request_.quota});
   if (!id) return not_brought_up(keys, id.error());
   const auto ended = [self = shared_from_this(), keys](const TransferStatus& status) {
@@ -226,17 +207,19 @@ void CacheCopy::not_brought_up(const std::vector<BlockKey>& keys, const Error& e
 
 void CacheCopy::allocate() {
   if (sources_.empty()) return part_ended();
-  intake_.allocate({.tier = request_.to, .quota = request_.quota},
-                   [self = shared_from_this()](bool granted) {
-                     if (!granted) return self->part_ended();
-                     self->submit();
-                   });
+  ingest_.allocate(
+      {.tier = request_.to, .room = Ingest::Room::some, .filled = Ingest::Filled::by_copies},
+      [self = shared_from_this()](const Result<>& granted) {
+        if (!granted) return self->part_ended();
+        self->submit();
+      });
 }
 
 void CacheCopy::submit() {
   // A job reads from one tier.
-  std::map<Tier, std::vector<std::size_t>> by_tier;
-  for (std::size_t i = 0; i < intake_.granted(); ++i) by_tier[sources_[i].tier()].push_back(i);
+  std::map<Tier, std::vector<std::size_t>> by_tier;  // of the granted items
+  const std::span<const std::size_t> granted = ingest_.granted();
+  for (std::size_t i = 0; i < granted.size(); ++i) by_tier[sources_[i].tier()].push_back(i);
   const std::size_t most = std::max<std::size_t>(1, kJobBytes / from_->block_bytes);
   for (const auto& [tier, all] : by_tier) {
     for (std::size_t first = 0; first < all.size(); first += most) {
@@ -245,29 +228,33 @@ void CacheCopy::submit() {
       job.source = &from_->layout(tier);
       job.destination = &into_->layout(request_.to);
       job.priority = request_.priority;
-      for (std::size_t i : part) {
-        job.pairs.push_back({sources_[i].slot(), intake_.items()[i].slot().slot()});
+      for (const std::size_t i : part) {
+        job.pairs.push_back({sources_[i].slot(), ingest_.items()[granted[i]].slot().slot()});
       }
       // By the source's cache: its slots on disk are read with their checksums.
       from_->submit(std::move(job),
-                    [self = shared_from_this(), items = std::vector(part.begin(), part.end())](
-                        const JobOutcome& outcome) { self->job_ended(items, outcome); },
+                    [self = shared_from_this(), part = std::vector(part.begin(), part.end())](
+                        const JobOutcome& outcome) { self->job_ended(part, outcome); },
                     {});
     }
   }
 }
 
-void CacheCopy::job_ended(std::span<const std::size_t> items, const JobOutcome& outcome) {
+void CacheCopy::job_ended(std::span<const std::size_t> part, const JobOutcome& outcome) {
+  std::vector<std::size_t> items;
+  for (const std::size_t i : part) items.push_back(ingest_.granted()[i]);
   if (outcome.state == JobState::cancelled) {
-    for (std::size_t i : items) {
-      intake_.fail(i, {ErrorCode::cancelled, "the server is shutting down"});
+    for (const std::size_t i : items) {
+      ingest_.fail(i, {ErrorCode::cancelled, "the server is shutting down"});
     }
   }
   for (const BlockFailure& failure : outcome.failures) {
-    intake_.fail(items[failure.index], failure.error);
-    drop_if_unreadable(sources_[items[failure.index]], failure.error);
+    ingest_.fail(items[failure.index], failure.error);
+    drop_if_unreadable(sources_[part[failure.index]], failure.error);
   }
-  if (intake_.copied(items)) intake_.commit([self = shared_from_this()] { self->committed(); });
+  if (!ingest_.copied(items)) return;
+  ingest_.commit(Ingest::Then::hold,
+                 [self = shared_from_this()](const Result<>&) { self->committed(); });
 }
 
 void CacheCopy::drop_if_unreadable(SlotRef source, const Error& error) {
@@ -277,12 +264,16 @@ void CacheCopy::drop_if_unreadable(SlotRef source, const Error& error) {
   section->moves.drop_unreadable(section, source, generation, error);
 }
 
+// What another brought first may be in another tier.
 void CacheCopy::committed() {
+  ingest_.hold_duplicates();
   std::vector<BlockKey> there_first;
-  for (const Intake::Item& item : intake_.items()) {
-    if (item.duplicate) there_first.push_back(item.block.key);
+  for (const Ingest::Item& item : ingest_.items()) {
+    if (item.state == Ingest::State::duplicate && !item.error) {
+      there_first.push_back(item.block.key);
+    }
   }
-  bring_up(hold_first(there_first));
+  bring_up(std::move(there_first));
 }
 
 void CacheCopy::let_go() {
@@ -295,9 +286,7 @@ void CacheCopy::let_go() {
       if (gone % kSourcesAtOnce == 0) section.give_way();
     }
   }
-  intake_.release();
-  if (present_.lease) static_cast<void>(request_.into->release(*present_.lease, {}));
-  present_.lease.reset();
+  ingest_.release();
 }
 
 void CacheCopy::part_ended() {
@@ -316,11 +305,11 @@ void CacheCopy::finish() {
     arrived.blocks -= not_brought_blocks_;
     failures = std::move(not_brought_);
   }
-  for (const Intake::Item& item : intake_.items()) {
+  for (const Ingest::Item& item : ingest_.items()) {
     if (item.error) {
       failures.push_back({item.block.key, *item.error});
       --arrived.blocks;
-    } else if (!item.duplicate) {
+    } else if (item.state == Ingest::State::committed) {
       arrived.bytes += into_->block_bytes;
     }
   }

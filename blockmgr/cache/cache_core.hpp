@@ -86,6 +86,9 @@ struct CacheState {
   LockHolds lock_holds;
 };
 
+// `exists`: of a block that was to be stored only if it is new.
+Error key_exists(const BlockKey& key);
+
 class CacheCore final : public std::enable_shared_from_this<CacheCore> {
  public:
   struct Parts {

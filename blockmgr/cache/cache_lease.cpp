@@ -1,4 +1,4 @@
-// Cache: slots under a lease, from allocation to release.
+// Cache: leases, from their renewal to their end.
 #include <algorithm>
 #include <string>
 
@@ -7,129 +7,10 @@
 namespace cairn {
 namespace {
 
-// Slots that become a lease's under one hold of the lock: some 40 ns each.
+// Slots that are given up under one hold of the lock: some 40 ns each.
 constexpr std::size_t kStepSlots = 128;
 
-struct Terms {
-  std::uint32_t lease_ms = 0;
-  std::shared_ptr<BlockQuota> quota;
-  LeaseQuotaShare pins;  // of the slots, until the lease has them
-  LeaseHolder holder;
-};
-
-// Takes over the slots' pins, also where it fails.
-Result<Allocation> lease_slots(Section& section, Terms& terms, std::span<const SlotRef> slots) {
-  const auto may_open = [&section]() -> Result<> {
-    CAIRN_TRY(section.check_usable());
-    return section->leases.check_room();
-  };
-  if (auto may = may_open(); !may) {
-    for (const SlotRef at : slots) section->store.unpin(at);
-    terms.pins.give_back_all();
-    return std::move(may).error();
-  }
-  const LeaseNumber lease = section->leases.open({.expires_at = Leases::kNotYet,
-                                                  .holder = terms.holder,
-                                                  .quota = terms.quota,
-                                                  .pins = terms.pins.quota()});
-  Allocation allocation{.lease = section->leases[lease].id};
-  allocation.blocks.reserve(slots.size());
-  while (true) {
-    const auto step = slots.first(std::min(kStepSlots, slots.size()));
-    slots = slots.subspan(step.size());
-    for (const SlotRef at : step) {
-      section->store.record(at).owner = lease;
-      section->store.lease_pinned(at);
-      allocation.blocks.push_back(section->store.handle(at));
-    }
-    terms.pins.give_back(step.size());
-    section->leases.add(lease, step);
-    if (slots.empty()) break;
-    section.give_way();
-    // A cache that was removed has ended the lease, with what it held until then.
-    if (auto usable = section.check_usable(); !usable) {
-      for (const SlotRef at : slots) section->store.unpin(at);
-      terms.pins.give_back_all();
-      return std::move(usable).error();
-    }
-  }
-  terms.pins.give_back_all();  // there may be fewer slots than were asked for
-  section->leases.renew(lease, section.now() + std::chrono::milliseconds(terms.lease_ms));
-  allocation.expires_at_unix_ms = section.unix_ms() + terms.lease_ms;
-  return allocation;
-}
-
 }  // namespace
-
-void Cache::allocate(const AllocateRequest& request, Done<Allocation> done) {
-  CacheCore& core = *core_;
-  const auto refuse = [&]() -> std::optional<Error> {
-    if (auto known = core.check_tier(request.tier); !known) return known.error();
-    if (request.count < 1 || request.count > core.options().max_blocks_per_request) {
-      return Error{ErrorCode::out_of_range,
-                   "count is " + std::to_string(request.count) + ", not 1 to " +
-                       std::to_string(core.options().max_blocks_per_request)};
-    }
-    if (request.priority > kMaxPriority) {
-      return Error{ErrorCode::out_of_range, "priority is " + std::to_string(request.priority) +
-                                                ", not 0 to " + std::to_string(kMaxPriority)};
-    }
-    const auto within = core.check_quota(request.quota.get(), request.tier, request.count);
-    if (!within) return within.error();
-    return std::nullopt;
-  };
-  if (auto error = refuse()) return done(std::move(*error));
-  const auto duration_ms = core.lease_duration_ms(request.lease_ms);
-  if (!duration_ms) return done(duration_ms.error());
-
-  auto answer = std::make_shared<Done<Allocation>>(std::move(done));
-  Section section(core, LockUse::allocate);
-  const auto respond = [answer](Section& at, Result<Allocation> result) {
-    at.after([answer, result = std::move(result)]() mutable { (*answer)(std::move(result)); });
-  };
-  if (auto usable = section.check_usable(); !usable) {
-    return respond(section, std::move(usable).error());
-  }
-  section->leases.end_overdue(section);
-  // Counted from here on: who waits for slots has asked for them.
-  auto pins = LeaseQuotaShare::take(request.pins, request.count);
-  if (!pins) return respond(section, std::move(pins).error());
-  if (auto fits = section->leases.check_held(section, request.count); !fits) {
-    return respond(section, std::move(fits).error());
-  }
-  if (!request.may_evict && (section->store.pool(request.tier).free_count() < request.count ||
-                             section->slots.any_waits(request.tier))) {
-    return respond(section, Error{ErrorCode::no_capacity,
-                                  "tier " + std::string(to_string(request.tier)) + " has not " +
-                                      std::to_string(request.count) + " free blocks"});
-  }
-  SlotRequest slots_wanted{.count = request.count,
-                           .priority = request.priority,
-                           .takes_fewer = request.takes_fewer};
-  if (request.takes_fewer) {
-    const std::uint64_t hoped = section->slots.attainable(section, request.tier);
-    slots_wanted.count =
-        static_cast<std::uint32_t>(std::clamp<std::uint64_t>(hoped, 1, request.count));
-  }
-  slots_wanted.granted =
-      [respond, terms = Terms{*duration_ms, request.quota, std::move(*pins), request.holder}](
-          Section& inner, Result<std::span<const SlotRef>> slots) mutable {
-        if (!slots) {
-          terms.pins.give_back_all();
-          return respond(inner, std::move(slots).error());
-        }
-        if (slots->size() <= kStepSlots) return respond(inner, lease_slots(inner, terms, *slots));
-        // In steps, which need a section of their own.
-        inner.after([respond, terms = std::move(terms), core = inner.core().shared_from_this(),
-                     taken = std::vector<SlotRef>(slots->begin(), slots->end())]() mutable {
-          Section own(*core, LockUse::allocate);
-          respond(own, lease_slots(own, terms, taken));
-        });
-      };
-  if (auto asked = section->slots.ask(section, request.tier, std::move(slots_wanted)); !asked) {
-    respond(section, std::move(asked).error());
-  }
-}
 
 Result<std::int64_t> Cache::renew(const LeaseId& id, std::optional<std::uint32_t> lease_ms) {
   CacheCore& core = *core_;
@@ -199,8 +80,8 @@ RequestEnd end_of(const CacheCore& core, const ReleaseRequest& request, NextUse 
   return end;
 }
 
-// Leases and slots of theirs that leases() looks at under one hold of the lock. Of one lease it looks
-// at all, which takes some 40 us for 65,536.
+// Leases and slots of theirs that leases() looks at under one hold of the lock. Of one lease it
+// looks at all, which takes some 40 us for 65,536.
 constexpr std::size_t kLeasesLookedAt = 4096;
 
 LeaseInfo describe(const Section& section, const Lease& lease) {

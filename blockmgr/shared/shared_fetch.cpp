@@ -373,7 +373,7 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
 }  // namespace
 
 Result<TransferId> SharedFetches::start(SharedFetch fetch) {
-  const std::shared_ptr<CacheCore> core = fetch.context->cache->core_;
+  const std::shared_ptr<CacheCore> core = fetch.context->cache->core();
   TransferTable& transfers = core->services->transfers;
   auto id = transfers.open(core, fetch.keys.size());
   if (!id) return id;

@@ -37,8 +37,8 @@ SharedTier::SharedTier(const std::shared_ptr<Cache>& cache, const Services& serv
       options_(services.options) {}
 
 SharedEvents SharedTier::events_of(const Cache& cache) {
-  CacheServices& services = *cache.core_->services;
-  return {EventSink{.ring = &services.events, .cache = cache.core_->number}, services.clock};
+  CacheServices& services = *cache.core()->services;
+  return {EventSink{.ring = &services.events, .cache = cache.core()->number}, services.clock};
 }
 
 void SharedTier::begin() {

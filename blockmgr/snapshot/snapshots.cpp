@@ -127,7 +127,7 @@ Result<TransferId> Snapshots::Impl::start(Task task) {
   join_ended();
   MutexLock lock(mutex);
   CAIRN_TRY(check_idle(task.cache->config().name));
-  auto id = services->transfers.open(task.cache->core_, task.blocks_total);
+  auto id = services->transfers.open(task.cache->core(), task.blocks_total);
   if (!id) return id;
   auto job = std::make_shared<Job>(services->transfers, *id, task.cache->config().name, task.file);
   // It waits for this lock before it says that it has ended.
@@ -202,7 +202,7 @@ Result<TransferId> Snapshots::make(const std::shared_ptr<Cache>& cache,
   if (!request.compress) {
     const auto free = impl_->io.free_bytes(folder);
     if (!free) return free.error();
-    const std::uint64_t needed = max_bytes(*cache->core_);
+    const std::uint64_t needed = max_bytes(*cache->core());
     if (needed > *free) {
       return Error{ErrorCode::no_capacity, "the snapshot needs " + std::to_string(needed) +
                                                " bytes of disk; " + std::to_string(*free) +
@@ -217,7 +217,7 @@ Result<TransferId> Snapshots::make(const std::shared_ptr<Cache>& cache,
                        .work = [this, cache, path = *file, header](SnapshotProgress& progress) {
                          auto writer = SnapshotWriter::begin(impl_->io, path, header);
                          if (!writer) return Result<>(std::move(writer).error());
-                         auto saved = save_blocks(*cache->core_, *cache, **writer, progress);
+                         auto saved = save_blocks(*cache->core(), *cache, **writer, progress);
                          if (!saved) return saved;
                          auto finished = (*writer)->finish();
                          return finished ? Result<>() : Result<>(std::move(finished).error());
@@ -232,7 +232,7 @@ Result<TransferId> Snapshots::restore(const std::shared_ptr<Cache>& cache,
     return Error{error.code, "snapshot " + request.file.filename().string() + ": " + error.detail};
   };
   if (auto loaded = (*reader)->load_index(); !loaded) return named(loaded.error());
-  const auto found = fit(*cache->core_, *cache, **reader);
+  const auto found = fit(*cache->core(), *cache, **reader);
   if (!found) return named(found.error());
   if (found->missing > found->room && !request.partial) {
     return Error{ErrorCode::no_capacity, "the snapshot has " + std::to_string(found->missing) +
@@ -247,7 +247,7 @@ Result<TransferId> Snapshots::restore(const std::shared_ptr<Cache>& cache,
        .file = request.file,
        .blocks_total = found->wanted,
        .work = [cache, shared, partial = request.partial](SnapshotProgress& progress) {
-         return load_blocks(*cache->core_, *cache, *shared, partial, progress);
+         return load_blocks(*cache->core(), *cache, *shared, partial, progress);
        }});
 }
 

@@ -3,12 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "blockmgr/cache/cache_copy.hpp"
+#include "blockmgr/cache/ingest.hpp"
 #include "tests/blockmgr/agent_engine.hpp"
 #include "tests/blockmgr/disk_restart.hpp"
 #include "tests/blockmgr/rig.hpp"
@@ -170,6 +173,77 @@ TEST_P(PromptOfAnotherCache, KeepsItsBeginning) {
   EXPECT_EQ(from->stats().leases + cache->stats().leases, 0u);
 }
 
+// As clients upload blocks: all of them, or none.
+Result<> upload(Rig& rig, const std::shared_ptr<Cache>& cache, std::size_t first,
+                std::size_t count) {
+  Ingest ingest(cache, {});
+  for (std::size_t i = first; i < first + count; ++i) {
+    ingest.add({.handle = {},
+                .key = key(1'000 + i),
+                .parent = i == 0 ? std::nullopt : std::optional(key(1'000 + i - 1))});
+  }
+  CAIRN_TRY(ingest.hold_present());
+  CAIRN_TRY(rig.await<void>(
+      [&](auto done) { ingest.allocate({.tier = Tier::pinned}, std::move(done)); }));
+  for (const std::size_t item : ingest.granted()) {
+    const auto room =
+        rig.await<std::span<const iovec>>([&](auto done) { ingest.room(item, std::move(done)); });
+    if (!room) return room.error();
+    for (const iovec& piece : *room) std::memset(piece.iov_base, 1, piece.iov_len);
+    CAIRN_TRY(rig.await<void>([&](auto done) { ingest.finish(item, std::move(done)); }));
+  }
+  return rig.await<void>([&](auto done) { ingest.commit(Ingest::Then::release, std::move(done)); });
+}
+
+class PromptOfUploads : public ::testing::TestWithParam<std::size_t> {};
+
+TEST_P(PromptOfUploads, KeepsItsBeginning) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.pinned = kSlots}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, kSlots)}));
+  for (std::size_t first = 0; first < kPrompt; first += GetParam()) {
+    const auto stored = upload(rig, cache, first, std::min(GetParam(), kPrompt - first));
+    // What fits only in the place of its own beginning is refused, but for a few.
+    if (!stored) {
+      EXPECT_EQ(stored.error().code, ErrorCode::no_capacity) << stored.error().detail;
+    }
+    if (GetParam() <= 4 || first < kSlots) {
+      EXPECT_TRUE(stored) << first;
+    }
+  }
+  EXPECT_GE(found(rig, *cache), kSlots - 4);
+  EXPECT_EQ(found(rig, *cache, keys(1, kSlots)), 0u) << "others go first";
+  EXPECT_EQ(cache->stats().leases, 0u);
+}
+
+// What makes room is not lost there, so nothing is refused.
+TEST(PromptLargerThanItsTier, GoesDownToTheNext) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.pinned = kSlots, .disk = kPrompt}));
+  for (std::size_t first = 0; first < kPrompt; first += 16) {
+    const auto stored = upload(rig, cache, first, std::min<std::size_t>(16, kPrompt - first));
+    ASSERT_TRUE(stored) << stored.error().detail;
+    rig.engine->wait_idle();
+  }
+  EXPECT_EQ(found(rig, *cache), kPrompt);
+}
+
+// What no match will reach is stored where it costs others little, and refused where it does not.
+TEST(PromptWithoutABeginning, TakesThePlaceOfFew) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache({.pinned = kSlots}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, kSlots)}));
+  EXPECT_TRUE(upload(rig, cache, 100, 4));
+  const auto refused = upload(rig, cache, 120, 16);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::no_capacity);
+  EXPECT_EQ(found(rig, *cache, keys(1, kSlots)), kSlots - 4);
+  // What is free is anybody's.
+  ASSERT_TRUE(cache->clear(std::nullopt));
+  EXPECT_TRUE(upload(rig, cache, 120, 16));
+}
+
+INSTANTIATE_TEST_SUITE_P(AtATime, PromptOfUploads, ::testing::Values(1, 4, 16, 64));
 // A few at a time, as many as there are slots, and all at once.
 INSTANTIATE_TEST_SUITE_P(AtATime, PromptOfAnAgent, ::testing::Values(4, 16, 64, 200));
 INSTANTIATE_TEST_SUITE_P(AtATime, PromptOfAnotherCache, ::testing::Values(4, 16, 64, 200));

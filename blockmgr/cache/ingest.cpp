@@ -1,0 +1,263 @@
+#include "blockmgr/cache/ingest.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/assert.hpp"
+#include "base/hex.hpp"
+#include "blockmgr/cache/block_pieces.hpp"
+#include "blockmgr/cache/cache_core.hpp"
+
+namespace cairn {
+namespace {
+
+// Slots under one hold of the lock: some 300 ns each to check and pin, or to tell as written.
+constexpr std::size_t kSlotsAtOnce = 48;
+
+}  // namespace
+
+void Ingest::fail_all(const Error& error) {
+  for (Item& item : items_) {
+    if (item.state != State::present) item.error = error;
+  }
+}
+
+const Error* Ingest::first_error() const {
+  const auto failed = std::ranges::find_if(items_, [](const Item& item) { return !!item.error; });
+  return failed == items_.end() ? nullptr : &*failed->error;
+}
+
+Result<> Ingest::hold_present() {
+  std::vector<KeyView> keys;
+  keys.reserve(items_.size());
+  for (const Item& item : items_) keys.push_back(item.block.key);
+  auto held = cache_->hold(keys, {.lease_ms = core_->options().max_lease_ms,
+                                  .holder = terms_.holder,
+                                  .hint = terms_.hint,
+                                  .pins = terms_.pins});
+  if (!held) return std::move(held).error();
+  if (held->lease) present_ = HeldLease(cache_, *held->lease);
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    Item& item = items_[i];
+    if (!held->blocks[i]) continue;
+    if (item.block.refuse_duplicate) return key_exists(item.block.key);
+    item.state = State::present;
+    item.block.handle = *held->blocks[i];
+  }
+  return {};
+}
+
+Result<> Ingest::check_present() {
+  if (!present_) return {};
+  auto alive = cache_->renew(present_.id(), core_->options().max_lease_ms);
+  if (!alive) return std::move(alive).error();
+  return {};
+}
+
+void Ingest::hold_duplicates() {
+  std::vector<std::size_t> duplicates;
+  std::vector<KeyView> keys;
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    if (items_[i].state != State::duplicate) continue;
+    duplicates.push_back(i);
+    keys.push_back(items_[i].block.key);
+  }
+  if (keys.empty()) return;
+  std::optional<LeaseId> lease;
+  if (present_) lease = present_.id();
+  const auto held = cache_->hold(keys, {.lease_ms = core_->options().max_lease_ms, .lease = lease});
+  if (held && held->lease && !present_) present_ = HeldLease(cache_, *held->lease);
+  for (std::size_t i = 0; i < duplicates.size(); ++i) {
+    if (held && held->blocks[i]) continue;
+    fail(duplicates[i],
+         held ? Error{ErrorCode::unknown_key, "the key went while it was being copied"}
+              : held.error());
+  }
+}
+
+// The first block's parent, and those of the others that are not the block before: that one is
+// absent too, or held.
+std::vector<std::optional<BlockKey>> Ingest::followed() const {
+  std::vector<std::optional<BlockKey>> parents;
+  for (const std::size_t i : absent_) {
+    const auto& parent = items_[i].block.parent;
+    const bool is_before = parent && i > 0 && *parent == items_[i - 1].block.key;
+    if (parents.empty() || (parent && !is_before)) parents.push_back(parent);
+  }
+  return parents;
+}
+
+void Ingest::allocate(const Slots& slots, Done<> ended) {
+  absent_.clear();
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    if (items_[i].state == State::absent) absent_.push_back(i);
+  }
+  const std::vector<std::optional<BlockKey>> parents = followed();
+  cache_->allocate({.count = static_cast<std::uint32_t>(absent_.size()),
+                    .tier = slots.tier,
+                    .lease_ms = core_->options().max_lease_ms,
+                    .priority = slots.priority,
+                    .may_evict = slots.room != Room::free_slots,
+                    .takes_fewer = slots.room == Room::some,
+                    .follows = parents,
+                    .quota = terms_.quota,
+                    .pins = terms_.pins,
+                    .holder = terms_.holder},
+                   [this, filled = slots.filled,
+                    ended = std::move(ended)](Result<Allocation> allocation) mutable {
+                     auto taken = allocated(std::move(allocation));
+                     if (taken && filled == Filled::by_copies) taken = pin_all();
+                     if (!taken) fail_all(taken.error());
+                     ended(std::move(taken));
+                   });
+}
+
+Result<> Ingest::allocated(Result<Allocation> allocation) {
+  if (!allocation) return std::move(allocation).error();
+  lease_ = HeldLease(cache_, allocation->lease);
+  granted_ = allocation->blocks.size();
+  for (std::size_t i = 0; i < granted_; ++i) {
+    Item& item = items_[absent_[i]];
+    item.block.handle = allocation->blocks[i];
+    item.state = State::granted;
+    item.error.reset();
+  }
+  for (std::size_t i = granted_; i < absent_.size(); ++i) {
+    fail(absent_[i], {ErrorCode::no_capacity, "there is room for the " + std::to_string(granted_) +
+                                                  " blocks before it only"});
+  }
+  return {};
+}
+
+// Once more than by the lease, so that one that ends early frees no slot that is still being
+// written. What the lease lost meanwhile is somebody else's; what is pinned stays.
+Result<> Ingest::pin_all() {
+  Section section(*core_, LockUse::transfer);
+  const auto pin = [&](const Item& item) -> Result<> {
+    auto lease = section->leases.live(section, lease_.id());
+    if (!lease) return std::move(lease).error();
+    auto at = section->leases.uncommitted(section, *lease, item.block.handle);
+    if (!at) return std::move(at).error();
+    section->store.pin(*at);
+    return {};
+  };
+  for (std::size_t i = 0; i < granted_; ++i) {
+    if (i > 0 && i % kSlotsAtOnce == 0) section.give_way();
+    auto pinned = pin(items_[absent_[i]]);
+    if (pinned) continue;
+    while (i-- > 0) section->store.unpin(items_[absent_[i]].slot());
+    return pinned;
+  }
+  on_their_way_ = granted_;
+  return {};
+}
+
+Result<> Ingest::open(std::size_t item) {
+  auto writer = cache_->write({.lease = lease_.id(), .block = items_[item].block.handle});
+  if (!writer) return std::move(writer).error();
+  if (writers_.empty()) writers_.resize(items_.size());
+  writers_[item].emplace(std::move(*writer));
+  return {};
+}
+
+std::vector<iovec> Ingest::in_place(std::size_t item) { return writers_[item]->in_place(); }
+
+void Ingest::room(std::size_t item, Done<std::span<const iovec>> ready) {
+  if (writers_.empty() || !writers_[item]) {
+    if (auto opened = open(item); !opened) return ready(std::move(opened).error());
+  }
+  writers_[item]->room(std::move(ready));
+}
+
+void Ingest::finish(std::size_t item, Done<> done) {
+  writers_[item]->finish([this, item, done = std::move(done)](Result<> written) mutable {
+    if (written) {
+      items_[item].state = State::filled;
+    } else {
+      fail(item, written.error());
+    }
+    done(std::move(written));
+  });
+}
+
+bool Ingest::copied(std::span<const std::size_t> items) {
+  Section section(*core_, LockUse::transfer);
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (i > 0 && i % kSlotsAtOnce == 0) section.give_way();
+    Item& item = items_[items[i]];
+    const SlotRef at = item.slot();
+    if (section->store.record(at).gone && !item.error) {
+      item.error = Error{ErrorCode::lease_expired, "the lease ended during the copy"};
+    }
+    if (!item.error) {
+      const auto all = piece_range(core_->config.shape, std::nullopt);
+      section->writes.begin(at, all.count).set_written(all);
+      item.state = State::filled;
+    }
+    section->store.unpin(at);
+  }
+  CAIRN_ASSERT(on_their_way_ >= items.size(), "a slot that was unpinned twice may be another's");
+  on_their_way_ -= items.size();
+  return on_their_way_ == 0;
+}
+
+void Ingest::commit(Then then, Done<> ended) {
+  std::vector<std::size_t> whole;
+  std::vector<CommitBlock> blocks;
+  whole.reserve(granted_);
+  blocks.reserve(granted_);
+  for (const std::size_t i : granted()) {
+    Item& item = items_[i];
+    const bool is_whole = !item.error && item.state == State::filled;
+    // What staging it still has others may wait for.
+    if (!writers_.empty() && (item.error || is_whole)) writers_[i].reset();
+    if (!is_whole) continue;
+    whole.push_back(i);
+    blocks.push_back(std::move(item.block));  // its key and its handle are there afterwards
+  }
+  if (blocks.empty()) return ended({});
+  const CommitTerms terms{.release = then == Then::release, .hint = terms_.hint};
+  cache_->commit(
+      lease_.id(), std::move(blocks),
+      [this, then, whole = std::move(whole),
+       ended = std::move(ended)](const Result<std::vector<CommitStatus>>& statuses) mutable {
+        if (statuses && then == Then::release) lease_.keep();
+        committed(whole, statuses);
+        ended(statuses ? Result<>() : Result<>(statuses.error()));
+      },
+      terms);
+}
+
+void Ingest::committed(std::span<const std::size_t> items,
+                       const Result<std::vector<CommitStatus>>& statuses) {
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    Item& item = items_[items[i]];
+    if (!statuses) {
+      item.error = statuses.error();
+    } else {
+      item.state = (*statuses)[i] == CommitStatus::duplicate ? State::duplicate : State::committed;
+    }
+  }
+}
+
+// The prefix's end first, so that it is evicted first.
+void Ingest::release() {
+  writers_.clear();
+  lease_.release();
+  present_.release();
+}
+
+void Ingest::release_as_used(std::span<const std::int64_t> unix_ms) {
+  release();
+  Section section(*core_, LockUse::upkeep);
+  if (section->dropped) return;
+  for (std::size_t i = 0; i < unix_ms.size() && i < granted_; ++i) {
+    const Item& item = items_[absent_[i]];
+    const SlotRecord& slot = section->store.record(item.slot());
+    if (slot.generation != item.block.handle.generation || slot.pins > 0) continue;
+    section->store.age(item.slot(), unix_ms[i]);
+  }
+}
+
+}  // namespace cairn
