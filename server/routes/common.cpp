@@ -70,10 +70,6 @@ Result<> check_count(const Service& service, std::string_view field, std::size_t
                                             " elements; it takes at most " + std::to_string(most)};
 }
 
-Error key_exists(KeyView key) {
-  return {ErrorCode::exists, "key " + key_text(key) + " is there already, and if_exists is error"};
-}
-
 ordered_json cursor_body(std::uint64_t next_cursor) {
   if (next_cursor == 0) return nullptr;
   return std::to_string(next_cursor);

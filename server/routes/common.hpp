@@ -52,8 +52,6 @@ Result<> check_tier(const Cache& cache, Tier tier);
 Result<> check_role(const Call& call, Role role);
 // out_of_range where a request names more blocks than one may.
 Result<> check_count(const Service& service, std::string_view field, std::size_t count);
-// `exists`: what a write answers that was to store new keys only.
-Error key_exists(KeyView key);
 // What a list answers as next_cursor: a string, or null where there is no more.
 ordered_json cursor_body(std::uint64_t next_cursor);
 // wrong_length for a shorter body (or one of unknown length), body_too_large for a longer one.

@@ -1,10 +1,15 @@
 #include <array>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "server/codec/answers.hpp"
 #include "server/http/body_buffer.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
 #include "server/routes/problem.hpp"
 #include "server/routes/write_batch.hpp"
+#include "server/routes/write_header.hpp"
 
 namespace cairn::routes {
 namespace {
@@ -17,7 +22,7 @@ struct BatchBounds {
   std::uint64_t body_bytes = 0;  // exactly
   std::uint32_t max_header_bytes = 0;
   std::size_t max_keys = 0;
-  AllocateRequest terms = {};
+  Ingest::Terms terms = {};
 };
 
 // u32 header length, the JSON header, then the blocks.
@@ -56,7 +61,10 @@ class BatchUpload final : public http::Upload {
     if (!batch_) {
       return reply.error({ErrorCode::wrong_length, "the body ends before its header does"});
     }
-    batch_->finish(std::move(reply));
+    batch_->finish([batch = batch_, reply = std::move(reply)](const Result<>& stored) mutable {
+      if (!stored) return reply.error(stored.error());
+      reply.text(200, text_of(batch->items()));
+    });
   }
 
  private:
@@ -109,11 +117,35 @@ class BatchUpload final : public http::Upload {
                    "the body is " + std::to_string(bounds_.body_bytes) +
                        " bytes; with this header it must be " + std::to_string(expected_bytes)};
     }
-    auto batch = WriteBatch::open(cache_, std::move(*header), bounds_.terms);
+    auto batch = WriteBatch::open(cache_, batch_of(std::move(*header)));
     if (!batch) return std::move(batch).error();
     batch_ = std::move(*batch);
     header_.clear();
     return {};
+  }
+
+  WriteBatch::Request batch_of(WriteHeader header) const {
+    WriteBatch::Request request{.tier = header.tier.value_or(cache_->highest_tier()),
+                                .metadata = std::exchange(header.each.metadata, {}),
+                                .terms = bounds_.terms};
+    request.terms.hint = std::move(header.hint);
+    request.blocks.assign(header.keys.size(), header.each);
+    for (std::size_t i = 0; i < header.keys.size(); ++i) {
+      request.blocks[i].key = header.keys[i];
+      request.blocks[i].parent = header.parents[i];
+    }
+    return request;
+  }
+
+  static std::string text_of(const std::vector<Ingest::Item>& items) {
+    std::vector<BlockKey> keys;
+    std::vector<CommitStatus> statuses;
+    for (const Ingest::Item& item : items) {
+      keys.push_back(item.block.key);
+      statuses.push_back(item.state == Ingest::State::committed ? CommitStatus::committed
+                                                                : CommitStatus::duplicate);
+    }
+    return commit_text({.keys = keys, .statuses = statuses});
   }
 
   std::shared_ptr<Cache> cache_;
@@ -141,14 +173,11 @@ Result<std::unique_ptr<http::Upload>> write_many_body(Service& service, const Ca
   const http::HttpServer* server = service.http.load();
   if (server == nullptr) return Error{ErrorCode::unavailable, "the server is starting"};
   const BlockManagerOptions& options = service.manager.options();
-  const BatchBounds bounds{.body_bytes = *length,
-                           .max_header_bytes = service.limits.max_write_header_bytes,
-                           .max_keys = options.max_blocks_per_request,
-                           // A client that stalls meets the time-out of its body long before.
-                           .terms = {.lease_ms = options.max_lease_ms,
-                                     .quota = call.quota(),
-                                     .pins = call.pins(),
-                                     .holder = call.holder()}};
+  const BatchBounds bounds{
+      .body_bytes = *length,
+      .max_header_bytes = service.limits.max_write_header_bytes,
+      .max_keys = options.max_blocks_per_request,
+      .terms = {.holder = call.holder(), .quota = call.quota(), .pins = call.pins()}};
   return std::unique_ptr<http::Upload>(
       std::make_unique<BatchUpload>(std::move(cache), bounds, call.style, server->bodies()));
 }

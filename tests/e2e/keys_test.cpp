@@ -336,6 +336,26 @@ TEST_F(KeysTest, AreWrittenManyAtOnceAsAPrefix) {
   EXPECT_EQ(cache.counts().at("leases"), 0);
 }
 
+// What fits only in the place of the prompt's own beginning is refused, but for a few.
+TEST_F(KeysTest, OfAPromptLargerThanItsCacheTheBeginningStays) {
+  constexpr int kSlots = 64;
+  constexpr int kPrompt = 192;
+  for (const int at_a_time : {4, 16, kSlots}) {
+    TestCache cache(rest_, {.pinned = kSlots});
+    for (int first = 0; first < kPrompt; first += at_a_time) {
+      json header = {{"keys", keys(first, at_a_time)}};
+      if (first > 0) header["parent"] = key(first - 1);
+      const Reply reply =
+          rest_.post_bytes(cache.path("/write"), write_body(header, blocks(first, at_a_time)));
+      const bool fits = first < kSlots || at_a_time == 4;
+      EXPECT_THAT(reply, fits ? has_status(200) : is_problem(507, "no_capacity")) << first;
+    }
+    const Reply reply = rest_.post(cache.path("/read"), {{"keys", keys(0, kPrompt)}});
+    EXPECT_GE(std::stoi(reply.header("Cairn-Matched")), kSlots - 4) << at_a_time << " at a time";
+    EXPECT_EQ(cache.counts().at("leases"), 0);
+  }
+}
+
 TEST_F(KeysTest, HaveTheParentsTheyAreGiven) {
   TestCache cache(rest_, {.device = 8});
   const json parents = {nullptr, key(0), key(0)};
