@@ -349,9 +349,9 @@ class Connections(unittest.IsolatedAsyncioTestCase):
         for _ in range(3):
             await self.client.healthy()
             (stream,) = self.client._kept
-            came = stream.reader.came
+            before = stream.reader.received_bytes
             self.late.put_nowait(b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
-            while stream.reader.came == came:
+            while stream.reader.received_bytes == before:
                 await asyncio.sleep(0.001)
         self.assertEqual(self.served, 3)
 

@@ -23,7 +23,7 @@ class Reports(unittest.TestCase):
         with self.assertLogs("cairn.test.report"):
             for number in range(1000):
                 report.warn(f"{number} keys")
-        self.assertLessEqual(len(report._said), 256)
+        self.assertLessEqual(len(report._logged_at), 256)
 
     def test_counts_are_taken_once(self) -> None:
         report = Report(logging.getLogger("cairn.test.report"))

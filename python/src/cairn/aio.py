@@ -36,10 +36,10 @@ MAX_CONNECTIONS = 32
 class _Reader(asyncio.StreamReader):
     """A StreamReader that counts the bytes it received."""
 
-    came = 0
+    received_bytes = 0
 
     def feed_data(self, data: Any) -> None:
-        self.came += len(data)
+        self.received_bytes += len(data)
         super().feed_data(data)
 
 
@@ -51,14 +51,14 @@ class _Stream:
         self.writer = writer
         self.sent = 0
         self.got = 0
-        self._taken = 0  # bytes taken from the reader since the connection opened
+        self._taken_bytes = 0  # bytes taken from the reader since the connection opened
         in_each_child(self.leave)
 
     @property
-    def is_quiet(self) -> bool:
+    def is_usable(self) -> bool:
         """True if a kept connection is still usable: the server neither closed it nor sent unexpected bytes."""
         ended = self.reader.at_eof() or self.reader.exception() is not None or self.writer.is_closing()
-        return not ended and self.reader.came == self._taken
+        return not ended and self.reader.received_bytes == self._taken_bytes
 
     async def begin(self, head: memoryview, request: Request) -> ResponseReader:
         if request.files:
@@ -77,7 +77,7 @@ class _Stream:
         data = await self.reader.read(min(len(answer.room), PIECE_BYTES * 16))
         answer.room[: len(data)] = data
         self.got += len(data)
-        self._taken += len(data)
+        self._taken_bytes += len(data)
         answer.got(len(data))
 
     def close(self) -> None:
@@ -217,7 +217,7 @@ class AsyncClient(ClientBase):
     async def _take(self) -> tuple[_Stream, bool]:
         while self._kept:
             stream = self._kept.pop()
-            if stream.is_quiet:
+            if stream.is_usable:
                 return stream, True
             stream.close()
         return await self._connect(), False

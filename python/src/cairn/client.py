@@ -125,7 +125,7 @@ class Client(ClientBase):
                 connection = self._kept.pop() if self._kept else None
             if connection is None:
                 return self._connect(deadline), False
-            if connection.is_quiet():
+            if connection.is_usable():
                 return connection, True
             connection.close()
 

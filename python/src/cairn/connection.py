@@ -65,7 +65,7 @@ class Connection:
         # ended.
         in_each_child(self.close)
 
-    def is_quiet(self) -> bool:
+    def is_usable(self) -> bool:
         """True if a kept connection is still usable: the server neither closed it nor sent unexpected bytes."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)

@@ -113,7 +113,7 @@ class Access:
             self.failed(error)
             raise
         if self._breaker.answered():
-            self._report.note("the server answers again")
+            self._report.info("the server answers again")
         return done
 
     def check(self) -> None:
@@ -158,5 +158,5 @@ def open_access(
         raise Unsupported(str(error)) from error
     except Refused as error:
         raise Unsupported(f"the server refused the cache {cache}: {error}") from error
-    report.note(f"using the cache {cache} of {client.url}; a block has {block_bytes} bytes")
+    report.info(f"using the cache {cache} of {client.url}; a block has {block_bytes} bytes")
     return access

@@ -46,14 +46,14 @@ class BufferStore:
         """Copies blocks into the engine's memory and returns which of them arrived. The memory of a block that did
         not arrive may be partly overwritten."""
         began = time.monotonic()
-        came = over_gaps(len(keys), lambda begin: self._get_prefix(keys[begin:], blocks[begin:]))
+        arrived = over_gaps(len(keys), lambda begin: self._get_prefix(keys[begin:], blocks[begin:]))
         self._report.loaded(
-            blocks=sum(came),
-            failed_blocks=len(came) - sum(came),
+            blocks=sum(arrived),
+            failed_blocks=len(arrived) - sum(arrived),
             block_bytes=self.block_bytes,
             seconds=time.monotonic() - began,
         )
-        return came
+        return arrived
 
     def put(
         self,

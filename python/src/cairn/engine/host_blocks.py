@@ -28,8 +28,8 @@ class HostBlocks:
         spans = list(self._spans(blocks, rows))
 
         def copy(number: int) -> None:
-            for wanted, source in spans:
-                self._layers[number][wanted] = source[:, number]
+            for indices, source in spans:
+                self._layers[number][indices] = source[:, number]
 
         self._helper.share(copy, len(self._layers), _bytes_of(rows))
 
@@ -37,8 +37,8 @@ class HostBlocks:
         spans = list(self._spans(blocks, rows))
 
         def copy(number: int) -> None:
-            for wanted, target in spans:
-                target[:, number] = self._layers[number][wanted]
+            for indices, target in spans:
+                target[:, number] = self._layers[number][indices]
 
         self._helper.share(copy, len(self._layers), _bytes_of(rows))
 
@@ -55,7 +55,7 @@ class HostBlocks:
             return
         unsorted = numpy.asarray(rows.offsets)
         order = numpy.argsort(unsorted)
-        offsets, wanted = unsorted[order], numpy.asarray(blocks)[order]
+        offsets, indices = unsorted[order], numpy.asarray(blocks)[order]
         # A run ends where the distance to the next row changes.
         ends = (numpy.flatnonzero(numpy.diff(offsets, 2)) + 2).tolist()
         begin = 0
@@ -65,7 +65,7 @@ class HostBlocks:
             first = self._array(rows[int(order[begin])])
             step = int(offsets[begin + 1] - offsets[begin]) if end > begin + 1 else 0
             shape, strides = (end - begin, *first.shape), (step, *first.strides)
-            yield _index(wanted[begin:end]), numpy.lib.stride_tricks.as_strided(first, shape, strides)
+            yield _index(indices[begin:end]), numpy.lib.stride_tricks.as_strided(first, shape, strides)
             begin = end
 
     def _array(self, row: Row) -> Any:

@@ -84,7 +84,7 @@ class Finder:
             self.release(found)
             return Found()
         if self._breaker.answered():
-            self._report.note("the server answers again")
+            self._report.info("the server answers again")
         if found.blocks == 0:
             self.release(found)
         return found

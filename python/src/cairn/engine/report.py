@@ -13,8 +13,8 @@ from cairn._forks import in_each_child
 T = TypeVar("T")
 
 # A line is repeated at most this often: while a server is gone, every request fails.
-SAID_AGAIN_AFTER_S = 10.0
-#  The most different lines remembered. Beyond it all are forgotten and may be logged again.
+REPEAT_AFTER_S = 10.0
+# The most different lines remembered. Beyond it all are forgotten and may be logged again.
 MAX_KINDS = 256
 
 
@@ -28,7 +28,7 @@ class Report:
     def _begin(self) -> None:
         self._lock = threading.Lock()
         self._counts: dict[str, float] = {}
-        self._said: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
 
     def count(self, name: str, by: float = 1) -> None:
         with self._lock:
@@ -51,16 +51,16 @@ class Report:
         self.count("saved_bytes", blocks * block_bytes)
         self.count("saves_duplicate_blocks", duplicate_blocks)
 
-    def note(self, text: str) -> None:
+    def info(self, text: str) -> None:
         self._log.info("Cairn: %s", text)
 
     def warn(self, text: str) -> None:
-        if self._may_say(text):
+        if self._may_log(text):
             self._log.warning("Cairn: %s", text)
 
     def failed(self, where: str) -> None:
         """In an except clause: logs an unexpected exception."""
-        if self._may_say(where):
+        if self._may_log(where):
             self._log.exception("Cairn: %s", where)
 
     def guard(self, where: str, fallback: T, act: Callable[[], T]) -> T:
@@ -71,13 +71,13 @@ class Report:
             self.failed(where)
             return fallback
 
-    def _may_say(self, text: str) -> bool:
+    def _may_log(self, text: str) -> bool:
         # Compares only the beginning, because the rest contains numbers.
         kind, now = text[:40], self._clock()
         with self._lock:
-            if now < self._said.get(kind, -SAID_AGAIN_AFTER_S) + SAID_AGAIN_AFTER_S:
+            if now < self._logged_at.get(kind, -REPEAT_AFTER_S) + REPEAT_AFTER_S:
                 return False
-            if len(self._said) >= MAX_KINDS:
-                self._said.clear()
-            self._said[kind] = now
+            if len(self._logged_at) >= MAX_KINDS:
+                self._logged_at.clear()
+            self._logged_at[kind] = now
             return True

@@ -153,16 +153,16 @@ class CairnAdapter(L2AdapterInterface):  # type: ignore[misc]
         return list(itertools.compress(places, over_gaps(len(names), hold_prefix)))
 
     def _load(self, keys: Sequence[Any], objects: Sequence[Any]) -> Bitmap:
-        came = Bitmap(len(keys))
+        arrived = Bitmap(len(keys))
         for cache, places in self._by_cache(keys, [one.get_size() for one in objects]):
             if cache is None:
                 continue
             names = [key_of(keys[at]) for at in places]
             here = cache.blocks.get(names, [[objects[at].byte_array] for at in places])
             loaded = list(itertools.compress(places, here))
-            came.batched_set(loaded)
+            arrived.batched_set(loaded)
             self._notify_keys_accessed([keys[at] for at in loaded])
-        return came
+        return arrived
 
     def _by_cache(self, keys: Sequence[Any], sizes: Sequence[int]) -> list[tuple[ObjectCache | None, Places]]:
         """Groups the keys by cache, chain by chain. Each cache comes with the indices of its keys."""

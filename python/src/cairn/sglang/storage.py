@@ -89,8 +89,8 @@ class CairnStorage(HiCacheStorage):  # type: ignore[misc]
             pages = [[tensor_piece(tensor)] for tensor in target_locations]
             return self._blocks(KV).get([key_of(key) for key in keys], pages)
 
-        came = self._guard([False] * len(target_locations), get)
-        return [tensor if here else None for tensor, here in zip(target_locations, came, strict=True)]
+        arrived = self._guard([False] * len(target_locations), get)
+        return [tensor if here else None for tensor, here in zip(target_locations, arrived, strict=True)]
 
     def set(self, key: str, value: Any = None, target_location: Any = None, target_sizes: Any = None) -> bool:
         return self.batch_set([key], [value])

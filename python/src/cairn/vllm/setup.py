@@ -79,8 +79,8 @@ class Setup:
 
     def own_layers(self, kv_caches: Mapping[str, Any]) -> list[Any]:
         """A worker's layers in the model's order. Layers that share memory appear once."""
-        mine = [kv_caches[name] for name in self.layers if name in kv_caches]
-        return list({(layer.data_ptr(), layer.stride()): layer for layer in mine}.values())
+        own = [kv_caches[name] for name in self.layers if name in kv_caches]
+        return list({(layer.data_ptr(), layer.stride()): layer for layer in own}.values())
 
     def cache_config(self, num_layers: int, layer_values: int, dtype_bytes: int) -> CacheConfig | None:
         """The configuration of one rank's cache, whose blocks have `layer_values` values in each layer; None if an

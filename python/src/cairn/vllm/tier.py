@@ -125,13 +125,13 @@ class CairnTier(SecondaryTierManager):  # type: ignore[misc]
             results.append(self._result(store.number, store.result, store.seconds, len(job.keys)))
         for load in self._loads.take_done():
             job = self._jobs.pop(load.number)
-            came = list(itertools.compress(job.keys, load.result))
+            arrived = list(itertools.compress(job.keys, load.result))
             # Otherwise the scheduler would find and load them again without end.
             missing = [key for key, here in zip(job.keys, load.result, strict=True) if not here]
             self._lookups.mark_miss(missing)
-            result = self._result(load.number, all(load.result), load.seconds, len(came))
+            result = self._result(load.number, all(load.result), load.seconds, len(arrived))
             if not result.success:
-                result.successful_keys = came
+                result.successful_keys = arrived
             results.append(result)
         return results
 
