@@ -169,6 +169,16 @@ class Silence(unittest.TestCase):
                 return "".join(texts)
         raise AssertionError("nothing failed")
 
+    def test_a_client_that_cannot_be_made_does_not_show_the_token(self) -> None:
+        for kind in (Client, AsyncClient):
+            try:
+                kind("https://h", SECRET, "/nowhere/ca.pem")
+            except FileNotFoundError as error:
+                whole = traceback.TracebackException.from_exception(error, capture_locals=True)
+            shown = [str(frame.locals) for frame in whole.stack if "/cairn/" in frame.filename]
+            self.assertTrue(shown)
+            self.assertNotIn(SECRET, "".join(shown))
+
     def test_tracebacks_do_not_show_the_token(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as mute:
             silent = f"http://127.0.0.1:{mute.getsockname()[1]}"

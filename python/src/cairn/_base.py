@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from cairn._forks import in_each_child
-from cairn.address import parse_address, token_from
+from cairn.address import Token, parse_address
 from cairn.calls import agents as _agents
 from cairn.calls import caches as _caches
 from cairn.calls import keys as _keys
@@ -49,11 +49,11 @@ class Verb(Generic[P, T]):
 class ClientBase:
     """The base class of both clients. A client's own `perform` decides whether its methods are coroutines."""
 
-    def __init__(self, url: str, token: str | None, ca: str | None, timeout: float) -> None:
+    def __init__(self, url: str, token: Token | None, ca: str | None, timeout: float) -> None:
         self.url = url
         self.timeout = timeout
         self._address = parse_address(url)
-        self._token = token = token_from(token, "token")
+        self._token = token
         self._ca = ca
         self._tls = ssl.create_default_context(cafile=ca) if self._address.tls else None
         self._begin()

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from cairn._base import ClientBase
 from cairn._forks import in_each_child, notice_fork
+from cairn.address import token_from
 from cairn.calls import service
 from cairn.client import MAX_KEPT
 from cairn.errors import NoAnswer, TimedOut, WrongArgument
@@ -110,6 +111,7 @@ class AsyncClient(ClientBase):
         timeout: float = 30.0,
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
+        token = token_from(token, "token")  # replaces the text, which a traceback's local variables would show
         if max_connections < 1:
             raise WrongArgument(f"max_connections is {max_connections}; it must be at least 1")
         self._max_connections = max_connections

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from cairn._base import ClientBase
 from cairn._forks import notice_fork
+from cairn.address import token_from
 from cairn.calls import service
 from cairn.connection import Connection, connect
 from cairn.errors import NoAnswer, TimedOut
@@ -42,6 +43,7 @@ class Client(ClientBase):
     """
 
     def __init__(self, url: str, token: str | None = None, ca: str | None = None, timeout: float = 30.0) -> None:
+        token = token_from(token, "token")  # replaces the text, which a traceback's local variables would show
         super().__init__(url, token, ca, timeout)
 
     def _begin(self) -> None:
