@@ -18,7 +18,7 @@
 namespace cairn {
 namespace {
 
-// Closing the descriptor gives the lock back too.
+// Closing the descriptor also releases the lock.
 struct OpenFile final : RegionBacking {
   explicit OpenFile(FileDescriptor opened) : file(std::move(opened)) {}
   FileDescriptor file;
@@ -29,7 +29,7 @@ Error file_error(const std::filesystem::path& path, std::string_view what, int e
                                                   std::generic_category().message(error_number)};
 }
 
-// A call that a signal may interrupt, until it was not.
+// Repeats a call that a signal may interrupt.
 template <class Call>
 int retried(Call call) {
   int answer = call();
@@ -37,13 +37,13 @@ int retried(Call call) {
   return answer;
 }
 
-// The rings of a killed process's io_uring let go of their files when the kernel comes to it, which
-// may be after the process has gone (6 ms after one of 25 kills amid writes), and its successor is
-// not to find them in use.
+// The rings of a killed process's io_uring release their files when the kernel gets to it. That can
+// be after the process has gone (6 ms after one of 25 kills during writes), and its successor must
+// not find them in use.
 constexpr std::chrono::milliseconds kLockPatience{1'000};
 constexpr std::chrono::milliseconds kLockLook{10};
 
-// False where somebody else has it; a file system without locks counts as locked.
+// Returns false if another process has it; a file system without locks counts as locked.
 bool locked(int fd) {
   const auto deadline = std::chrono::steady_clock::now() + kLockPatience;
   while (retried([&] { return ::flock(fd, LOCK_EX | LOCK_NB); }) != 0 && errno == EWOULDBLOCK) {
@@ -53,13 +53,13 @@ bool locked(int fd) {
   return true;
 }
 
-// no_capacity where the file cannot grow to that size. Asked before anything is reserved: a
-// reservation that fails may have filled the disk first, under everybody else's feet.
+// no_capacity if the file cannot grow to that size. Checked before anything is reserved, because a
+// failed reservation may have filled the disk for everyone first.
 Result<> check_room(const std::filesystem::path& path, int fd, const struct ::stat& file,
                     std::uint64_t size_bytes) {
   struct ::statvfs disk {};
   if (::fstatvfs(fd, &disk) != 0) return file_error(path, "cannot ask for free space", errno);
-  constexpr std::uint64_t kStatBlockBytes = 512;  // the unit of st_blocks, whatever the disk's
+  constexpr std::uint64_t kStatBlockBytes = 512;  // the unit of st_blocks, on every disk
   const std::uint64_t held = static_cast<std::uint64_t>(file.st_blocks) * kStatBlockBytes;
   const std::uint64_t free = std::uint64_t{disk.f_bavail} * disk.f_frsize;
   if (size_bytes <= held || size_bytes - held <= free) return {};
@@ -74,7 +74,7 @@ Result<> resize(const std::filesystem::path& path, int fd, ::off_t size_bytes) {
   if (retried([&] { return ::ftruncate(fd, size_bytes); }) != 0) {
     return file_error(path, "cannot be made " + length + " long", errno);
   }
-  // Not posix_fallocate: where the file system cannot reserve, that one writes every block instead.
+  // Not posix_fallocate: if the file system cannot reserve, that one writes every block instead.
   if (retried([&] { return ::fallocate(fd, 0, 0, size_bytes); }) != 0 && errno != EOPNOTSUPP) {
     return file_error(path, "no room for " + length, errno);
   }
@@ -93,18 +93,18 @@ Result<Region> Region::disk_file(const std::filesystem::path& path, std::uint64_
   if (!S_ISREG(status.st_mode)) {
     return Error{ErrorCode::io_error, path.string() + ": is not a regular file"};
   }
-  // Locked before anything changes: a second user would write over the first one's blocks.
+  // Locked before anything changes: a second user would overwrite the first one's blocks.
   if (!locked(fd)) {
     return Error{ErrorCode::state_conflict, path.string() + ": is in use by another region"};
   }
   Result<> reserved = check_room(path, fd, status, size_bytes);
   if (reserved) reserved = resize(path, fd, static_cast<::off_t>(size_bytes));
   if (!reserved) {
-    // Somebody else took the room: what was reserved goes back, the file's own bytes stay.
+    // Another process took the room: the reservation is undone, the file's own bytes stay.
     [[maybe_unused]] const int undone = ::ftruncate(fd, status.st_size);
   }
-  // A file that has its length has its bytes too, although it may have holes (a copy, a file system
-  // that compresses): on a full disk a write into one of those fails by itself.
+  // A file of the right length counts as having its bytes, although it may have holes (a copy, a
+  // file system that compresses): on a full disk a write into one of those fails by itself.
   const bool has_length = status.st_size >= static_cast<::off_t>(size_bytes);
   if (!reserved && !(has_length && reserved.error().code == ErrorCode::no_capacity)) {
     return std::move(reserved).error();

@@ -24,7 +24,7 @@ namespace {
 
 std::string reason(int error_number) { return std::generic_category().message(error_number); }
 
-// What to call it in errors.
+// Its name in errors.
 std::string name_of(const ExportedMemory& memory) {
   return memory.path.empty() ? "the file of the descriptor" : memory.path;
 }
@@ -64,7 +64,7 @@ Result<> check_file(const ExportedMemory& memory, const struct stat& file) {
   return {};
 }
 
-// Opens what the path names. A pipe must not hold up the one who opens it.
+// Opens the file at the path. A pipe must not block the caller.
 Result<FileDescriptor> open_path(const ExportedMemory& memory) {
   FileDescriptor file(
       ::open(memory.path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
@@ -74,8 +74,8 @@ Result<FileDescriptor> open_path(const ExportedMemory& memory) {
   return file;
 }
 
-// That nobody can take the bytes away under this process, which would end it at the next touch.
-// Only memory files have seals; of those, one of huge pages can lose them all the same, by a hole.
+// Nobody may be able to truncate the bytes under this process, which would kill it at the next
+// touch. Only memory files have seals; a memory file of huge pages can still lose bytes, by a hole.
 Result<> check_stays(const FileDescriptor& file) {
   struct statfs where {};
   const int seals = ::fcntl(file.get(), F_GET_SEALS);
@@ -96,8 +96,9 @@ Result<> check_stays(const FileDescriptor& file) {
   return {};
 }
 
-// Opens what a descriptor leads to once more: locks belong to an opening, and the client's is
-// shared with the client. What it may not do it cannot have done here: it must be open for both.
+// Opens the descriptor's file again: locks belong to an opening, and the client shares its own. It
+// must be open for both reading and writing, so that the client gains no rights through this
+// process.
 Result<FileDescriptor> open_given(const ExportedMemory& memory) {
   const FileDescriptor& given = *memory.file;
   struct stat found {};
@@ -134,7 +135,7 @@ bool is_same_file(const struct stat& one, const struct stat& other) {
   return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
-// Another process's memory, mapped here. It tells others what it was told.
+// Another process's memory, mapped here. share() returns the description it was made from.
 class ImportedMapping final : public RegionBacking {
  public:
   ImportedMapping(ExportedMemory memory, FileDescriptor file, void* data)
@@ -199,8 +200,8 @@ Result<Region> map_exported_memory(const MapRequest& request) {
   return Region::adopt(parts, std::make_unique<ImportedMapping>(memory, std::move(*file), data));
 }
 
-// By locks of the open file, which go with it, and which another opening of the same file meets in
-// this process too.
+// By locks of the open file, which end with it, and which conflict with another opening of the same
+// file also in this process.
 Result<> claim_exported_memory(const ExportedMemory& memory, int mapped_fd,
                                std::span<const RegionView::Part> parts) {
   if (is_on_gpu(memory.kind)) return {};

@@ -6,13 +6,13 @@
 
 namespace cairn {
 
-// Where a GPU of NVIDIA's shows without its driver.
+// Where an NVIDIA GPU is visible without its driver.
 struct GpuTraces {
   std::filesystem::path pci_devices = "/sys/bus/pci/devices";
-  std::filesystem::path wsl_device = "/dev/dxg";  // what WSL2 reaches its host's GPU by
+  std::filesystem::path wsl_device = "/dev/dxg";  // WSL2's device for its host's GPU
 };
 
-// In words, a GPU that the machine has, whatever CUDA says of it; nothing where none shows.
+// A GPU that the machine has, in words, whatever CUDA says; nullopt if none is visible.
 std::optional<std::string> find_gpu(const GpuTraces& traces = {});
 
 }  // namespace cairn

@@ -8,13 +8,13 @@
 
 namespace cairn {
 
-// The most bytes of one region: what a signed file offset and a pointer difference hold.
+// The largest region: the range of a signed file offset and a pointer difference.
 inline constexpr std::uint64_t kMaxRegionBytes = (std::uint64_t{1} << 63) - 1;
 
-// out_of_range unless 1 to kMaxRegionBytes; `what` names the memory that was asked for.
+// out_of_range unless 1 to kMaxRegionBytes; `what` names the requested memory.
 Result<> check_region_size(std::string_view what, std::uint64_t size_bytes);
 
-// Mapped memory, unmapped at the end.
+// Mapped memory, unmapped by the destructor.
 class Mapping final : public RegionBacking {
  public:
   Mapping(void* data, std::uint64_t size_bytes) : data_(data), size_bytes_(size_bytes) {}

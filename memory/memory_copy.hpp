@@ -12,7 +12,7 @@ struct MemoryCopy {
   std::uint64_t size_bytes = 0;
 };
 
-// Whether the copy writes bytes that it reads; every stream refuses that.
+// Whether the copy writes bytes that it reads; every stream refuses such a copy.
 inline bool overlaps_itself(const MemoryCopy& copy) {
   const auto source = reinterpret_cast<std::uintptr_t>(copy.source);
   const auto destination = reinterpret_cast<std::uintptr_t>(copy.destination);
@@ -21,11 +21,12 @@ inline bool overlaps_itself(const MemoryCopy& copy) {
 }
 
 // How the pieces of one call of Stream::copy() are issued. Every form moves the same bytes; they
-// differ in what a piece costs. What a form cannot do with a piece is done as `batch` does it.
+// differ in the cost of a piece. If a form cannot copy a piece, the piece is copied as with
+// `batch`.
 enum class CopyForm : std::uint8_t {
   loop,    // one after another
-  batch,   // many in one call, where there are enough
-  rows,    // pieces at even distances on both sides as one two-dimensional copy
+  batch,   // many in one call, if there are enough
+  rows,    // pieces at even distances on both sides, as one two-dimensional copy
   kernel,  // by threads of the device, which read and write the memory themselves
 };
 inline constexpr CopyForm kCopyForms[] = {CopyForm::loop, CopyForm::batch, CopyForm::rows,

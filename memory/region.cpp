@@ -75,7 +75,7 @@ Result<ExportedMemory> RegionBacking::share(const Region& region) const {
   if (::fstat(region.shared_fd(), &file) != 0) {
     return Error{ErrorCode::io_error, "fstat: " + std::generic_category().message(errno)};
   }
-  // Its own, so that it may be passed on, and closed, after the region has gone.
+  // A duplicate, so that it can be passed on, and closed, after the region is destroyed.
   FileDescriptor descriptor(::fcntl(region.shared_fd(), F_DUPFD_CLOEXEC, 0));
   if (!descriptor) {
     return Error{ErrorCode::io_error,

@@ -12,15 +12,15 @@
 
 namespace cairn {
 
-// A run of bytes inside a region, borrowed: valid as long as the region it was cut from. Every
-// offset was checked against the region when the view was made.
+// A run of bytes inside a region, borrowed: valid as long as its region. Every offset was checked
+// against the region when the view was made.
 class RegionView {
  public:
   RegionView() = default;
 
   StorageKind kind() const { return kind_; }
   std::uint64_t size_bytes() const { return size_bytes_; }
-  int device_id() const { return device_id_; }  // -1 where the memory belongs to no device
+  int device_id() const { return device_id_; }  // -1 if the memory belongs to no device
   // The first byte; null for disk. The CPU may dereference it in host memory, and in unified memory
   // that no device is using.
   std::byte* data() const { return data_; }
@@ -28,7 +28,7 @@ class RegionView {
   int fd() const { return fd_; }
   std::uint64_t file_offset_bytes() const { return file_offset_bytes_; }
 
-  // A part of this view, or impossible with the sizes where it does not lie inside.
+  // A part of this view; impossible, with the sizes, if it is not inside.
   struct Part {
     std::uint64_t offset_bytes = 0;
     std::uint64_t size_bytes = 0;
@@ -47,9 +47,8 @@ class RegionView {
   std::uint64_t size_bytes_ = 0;
 };
 
-// Memory or a file, owned: given back when the Region is destroyed. Move-only; a moved-from Region
-// is empty. The bytes are shared state of whoever holds views; the object itself is not
-// thread-safe.
+// Memory or a file, owned: freed when the Region is destroyed. Move-only; a moved-from Region is
+// empty. Holders of views share the bytes; the object itself is not thread-safe.
 class Region {
  public:
   Region() = default;
@@ -64,19 +63,21 @@ class Region {
     return *this;
   }
 
-  // Page-aligned zeroed host memory (anonymous mapping, touched on first use). no_capacity where
+  // Page-aligned zeroed host memory (anonymous mapping, allocated at first touch). no_capacity if
   // the machine refuses it, out_of_range for 0 bytes.
   static Result<Region> system(std::uint64_t size_bytes);
-  // A file of exactly `size_bytes`, made if missing, its blocks reserved where the file system can,
-  // so that a full disk is found here and not at a write; existing bytes are kept. A file that is
-  // as long already is taken on a full disk too, with the holes that it may have. The file stays
-  // when the Region goes, and is locked until then. no_capacity: the disk is full; state_conflict:
-  // another Region, of this process or another, has the file; out_of_range: 0 bytes; io_error else.
+  // A file of exactly `size_bytes`, created if missing. Its blocks are reserved if the file system
+  // supports it, so that a full disk is found here and not at a write. Existing bytes are kept. A
+  // file of that length is accepted on a full disk too, with any holes it has. The file remains
+  // when the Region is destroyed, and is locked until then. no_capacity: the disk is full;
+  // state_conflict: another Region, of this process or another, has the file; out_of_range: 0
+  // bytes; otherwise io_error.
   static Result<Region> disk_file(const std::filesystem::path& path, std::uint64_t size_bytes);
-  // Makes the file of such a region, which `whole` is a view of, longer (reserved, as above) or
-  // shorter: a view of all of it. After an error it is as long as it was.
+  // Makes the file of such a region longer (reserved, as above) or shorter; `whole` is a view of
+  // it. Returns a view of all of it. After an error the file has its former length.
   static Result<RegionView> resize_disk_file(const RegionView& whole, std::uint64_t size_bytes);
-  // For runtimes: memory they got and how it goes back. `release` runs once, when the Region goes.
+  // For runtimes: memory that they allocated and how to free it. `release` runs once, when the
+  // Region is destroyed.
   struct Parts {
     StorageKind kind = StorageKind::system;
     int device_id = -1;
@@ -87,16 +88,16 @@ class Region {
   };
   static Region adopt(Parts parts, std::unique_ptr<struct RegionBacking> backing);
 
-  // The shared-memory file that another process can map, of memory that has one; else -1.
+  // The shared-memory file that another process can map, if the memory has one; else -1.
   int shared_fd() const { return shared_fd_; }
-  // How another process maps all of it; a descriptor, where there is one, is the caller's own.
-  // impossible for memory that is this process's alone, or a file.
+  // How another process maps all of it; the caller owns the descriptor, if there is one. impossible
+  // for private memory of this process, or a file.
   Result<struct ExportedMemory> share() const;
 
-  // Lets the system have the pages of these parts and no others: what was let go before and is not
-  // named is taken again. It reads as zeros. False where memory of this kind stays as it is.
-  // no_capacity where what is taken again is not to be had. REQUIRES: multiples of 4 KiB from the
-  // region's first byte, in no one's use.
+  // Returns the pages of these parts, and no others, to the system; parts returned before and not
+  // named are allocated again. They read as zeros. Returns false if memory of this kind does not
+  // support it. no_capacity if memory to allocate again is not available. REQUIRES: multiples of 4
+  // KiB from the region's first byte, not in use.
   Result<bool> let_go(std::span<const RegionView::Part> parts);
 
   bool empty() const { return backing_ == nullptr; }
@@ -114,10 +115,10 @@ class Region {
   std::unique_ptr<struct RegionBacking> backing_;
 };
 
-// Gives memory back in its destructor.
+// Frees memory in its destructor.
 struct RegionBacking {
   virtual ~RegionBacking() = default;
-  // As Region::share(), of the region that it backs: by the memfd, where there is one.
+  // As Region::share(), for the region that it backs: by the memfd, if there is one.
   virtual Result<struct ExportedMemory> share(const Region& region) const;
   // As Region::let_go().
   virtual Result<bool> let_go(std::span<const RegionView::Part>) { return false; }

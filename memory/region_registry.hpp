@@ -10,8 +10,8 @@ namespace cairn {
 
 using RegionId = StrongId<struct RegionIdTag>;
 
-// Regions by id, so that a layout can be built on memory that somebody else owns. The registry does
-// not own: a region is removed before its memory goes. Thread-safe.
+// Regions by id, so that a layout can be built on memory with another owner. The registry does not
+// own: remove a region before its memory is freed. Thread-safe.
 class RegionRegistry {
  public:
   Result<> insert(RegionId id, RegionView region);  // state_conflict: the id is taken

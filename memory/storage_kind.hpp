@@ -7,13 +7,13 @@
 
 namespace cairn {
 
-// What memory a region is made of. All regions of one layout are of one kind.
+// The kind of a region's memory. All regions of one layout have one kind.
 enum class StorageKind : std::uint8_t {
   system,   // pageable host memory
   pinned,   // host memory that devices copy from and to directly
-  device,   // a device's own memory: the CPU may not touch it
+  device,   // a device's memory: the CPU may not touch it
   unified,  // memory that migrates between host and device
-  disk,     // a file: reached by positional reads and writes only
+  disk,     // a file: accessed by positional reads and writes only
 };
 
 inline constexpr std::size_t kNumStorageKinds = 5;
@@ -28,9 +28,9 @@ constexpr bool is_host_memory(StorageKind kind) {
   return kind == StorageKind::system || kind == StorageKind::pinned;
 }
 
-// Memory of a device, whose bytes are exchanged by copies on its streams. Unified memory the CPU
-// could touch as well, but each touch takes a page away from the device, and a disk that writes
-// into a page past the CPU would write to where it lay before.
+// Memory of a device; its bytes are exchanged by copies on its streams. The CPU could also touch
+// unified memory. But each touch takes a page away from the device, and a disk that writes past the
+// CPU would write to the page's former place.
 constexpr bool is_on_device(StorageKind kind) {
   return kind == StorageKind::device || kind == StorageKind::unified;
 }

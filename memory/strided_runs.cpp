@@ -7,7 +7,7 @@
 namespace cairn {
 namespace {
 
-// The distance from one row to the next, or 0 where it is none that a run can have.
+// The distance from one row to the next, or 0 if a run cannot have it.
 template <class Byte>
 std::uint64_t pitch(Byte* from, Byte* to, std::uint64_t row_bytes) {
   // Modulo 2^64: a step back is larger than any pitch.

@@ -14,8 +14,8 @@
 
 namespace cairn {
 
-// A handler reaches nothing but what is static. It reads `first` last of all that make() wrote, so
-// a range that it finds is whole.
+// A handler can only use static data. make() writes `first` last, so a range that the handler finds
+// is complete.
 struct TornGuard::Watched {
   std::atomic<bool> taken{false};
   std::atomic<bool> torn{false};
@@ -33,7 +33,7 @@ struct TornGuard::Table {
     return table;
   }
 
-  // True where the range that the address is in was replaced.
+  // Returns true if the address's range was replaced.
   bool replace(std::uintptr_t at) {
     for (Watched& one : watched) {
       const std::uintptr_t first = one.first.load(std::memory_order_acquire);
@@ -41,7 +41,7 @@ struct TornGuard::Table {
       const std::size_t size_bytes = one.size_bytes.load(std::memory_order_relaxed);
       if (at - first >= size_bytes) continue;
       one.torn.store(true, std::memory_order_release);
-      // The bare system call: sanitizers and libraries may take locks around theirs.
+      // The bare system call: sanitizers and libraries may take locks in theirs.
       const long mapped = ::syscall(SYS_mmap, first, size_bytes, PROT_READ | PROT_WRITE,
                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
       return mapped != -1;
@@ -51,7 +51,7 @@ struct TornGuard::Table {
 
   static void on_bus_error(int signal, siginfo_t* info, void*) {
     const int error_number = errno;
-    // What is not ours faults again under the action of before, when this returns.
+    // Other faults occur again, with the previous action, when this returns.
     if (!only().replace(reinterpret_cast<std::uintptr_t>(info->si_addr))) {
       ::sigaction(signal, &only().before, nullptr);
     }

@@ -8,17 +8,17 @@
 
 namespace cairn {
 
-// Mapped memory of a file that somebody else may cut off. Touching what is gone by then ends the
-// process by SIGBUS; where a guard stands, the whole range becomes memory of this process's own
-// instead, and is_torn() tells so: what was copied out of it or into it counts for nothing. The
-// signal is one of the process's, so is its handler: it is set by the first guard, and passes on
-// what no guard is about. Move-only; made and destroyed by any thread.
+// Mapped memory of a file that another process may truncate. Touching the missing part would kill
+// the process by SIGBUS. With a guard, the whole range becomes private memory of this process
+// instead, and is_torn() returns true: bytes copied from or to it do not count. A process has one
+// SIGBUS handler: the first guard sets it, and it passes on signals that concern no guard.
+// Move-only; any thread may create and destroy it.
 class TornGuard {
  public:
-  // Guards at a time: each is looked at by the handler. An agent has one for each of its files.
+  // Guards at a time: the handler checks each. An agent has one for each of its files.
   static constexpr std::size_t kMax = 4096;
 
-  // Of whole pages that stay mapped until the guard has gone. too_many: kMax.
+  // For whole pages that stay mapped until the guard is destroyed. too_many: kMax.
   static Result<TornGuard> make(std::span<std::byte> mapped);
   TornGuard(TornGuard&& other) noexcept = default;
   TornGuard& operator=(TornGuard&& other) noexcept = default;

@@ -9,7 +9,7 @@
 namespace cairn {
 
 Result<std::span<std::byte>> AllocationScope::allocate(std::uint64_t size_bytes) {
-  // A request has few buffers: to look at each is quicker than to keep them in order.
+  // A request has few buffers: checking each is faster than keeping them sorted.
   auto best = ready_.end();
   for (auto buffer = ready_.begin(); size_bytes > 0 && buffer != ready_.end(); ++buffer) {
     if (buffer->capacity_bytes() < size_bytes) continue;

@@ -11,24 +11,24 @@
 
 namespace cairn {
 
-// The buffers of one request: had one by one or beforehand, gone all at once when the request ends,
-// however it ends. What may not fail halfway is preallocated. Not thread-safe: a request is worked
-// on by one thread at a time.
+// The buffers of one request: allocated one by one or in advance, and freed all at once when the
+// request ends, however it ends. Memory that must not fail halfway is preallocated. Not
+// thread-safe: one thread at a time works on a request.
 class AllocationScope {
  public:
-  // Borrows the pool, which must outlive it. `limit_bytes` is what one request may hold.
+  // Borrows the pool, which must outlive it. `limit_bytes` is the limit of one request.
   AllocationScope(SlabPool& pool, std::uint64_t limit_bytes)
       : pool_(pool), limit_bytes_(limit_bytes) {}
   ~AllocationScope() = default;
   AllocationScope(const AllocationScope&) = delete;
   AllocationScope& operator=(const AllocationScope&) = delete;
 
-  // Bytes that are the request's until release() or the scope's end; from the smallest
-  // preallocated buffer that holds them, else from the pool. no_capacity: the limit, which what is
-  // preallocated counts against; the pool's errors.
+  // Memory for the request until release() or the scope's end: the smallest preallocated buffer
+  // that is large enough, else from the pool. no_capacity: the limit, which includes preallocated
+  // buffers; the pool's errors.
   Result<std::span<std::byte>> allocate(std::uint64_t size_bytes);
-  // Room for `count` objects of a type that needs no end; they are not begun. out_of_range: more
-  // than there can be; else as above.
+  // Room for `count` objects of a type without a destructor; they are not constructed.
+  // out_of_range: more than possible; else as above.
   template <class T>
   requires std::is_trivially_destructible_v<T> && std::is_trivially_copyable_v<T>
       Result<std::span<T>> allocate(std::uint64_t count) {
@@ -44,18 +44,18 @@ class AllocationScope {
     std::uint64_t size_bytes = 0;
     std::uint32_t count = 0;
   };
-  // Takes buffers of which later allocations up to that size are served without fail. All or none
-  // of them; errors as allocate().
+  // Takes buffers from which later allocations of up to that size are served without fail. All or
+  // none; errors as allocate().
   Result<> preallocate(Buffers buffers);
-  // Makes a buffer ready for the request's next allocation. REQUIRES: allocate() gave it.
+  // Makes a buffer available for the request's next allocation. REQUIRES: it came from allocate().
   void release(std::span<std::byte> bytes);
-  // Everything goes back to the pool; the scope can be used again.
+  // Returns all buffers to the pool; the scope can be used again.
   void release_all();
 
-  // Of buffers that are allocated, as they were cut.
+  // For allocated buffers, including rounding.
   std::uint64_t current_bytes() const { return current_bytes_; }
   std::uint64_t peak_bytes() const { return peak_bytes_; }
-  // These, and what is preallocated or released.
+  // These, and preallocated or released ones.
   std::uint64_t held_bytes() const { return held_bytes_; }
 
  private:

@@ -13,8 +13,8 @@ std::uint64_t round_up(std::uint64_t size_bytes, std::uint64_t multiple_bytes) {
   return *checked_align_up(size_bytes, multiple_bytes);
 }
 
-// Whether what is left of a block is worth being a block. Among large ones a rest that could serve
-// no large request stays with its user (PyTorch's should_split()).
+// Whether the rest of a block is worth being a block. Among large ones, a rest that could serve no
+// large request stays with its user (PyTorch's should_split()).
 bool worth_a_split(bool is_small, std::uint64_t rest_bytes) {
   return is_small ? rest_bytes >= BlockHeap::kGranularityBytes
                   : rest_bytes > BlockHeap::kLargestSmallBytes;
@@ -110,7 +110,7 @@ BlockHeap::FreeBlocks& BlockHeap::free_blocks(const HeapSegment& segment) {
   return segment.is_small ? lane.small : lane.large;
 }
 
-// A segment that is one free block.
+// A segment that consists of one free block.
 HeapBlock& BlockHeap::add_segment(std::uint32_t lane, Region region) {
   HeapBlock& block = new_node();
   HeapSegment& segment = segments_.emplace_back();
@@ -160,7 +160,7 @@ void BlockHeap::remove(HeapBlock& block) {
   block.is_free = false;
 }
 
-// The lower of two blocks stays, so that a segment's first block is always the same node.
+// The lower of two blocks remains, so that a segment's first block is always the same node.
 void BlockHeap::absorb_after(HeapBlock& block) {
   HeapBlock& gone = *block.after;
   block.size_bytes += gone.size_bytes;

@@ -13,7 +13,7 @@ namespace cairn {
 
 struct HeapSegment;
 
-// A piece of a segment: free, or somebody's.
+// A piece of a segment: free, or in use.
 struct HeapBlock : boost::intrusive::set_base_hook<> {
   HeapSegment* segment = nullptr;
   std::byte* data = nullptr;
@@ -22,13 +22,13 @@ struct HeapBlock : boost::intrusive::set_base_hook<> {
   HeapBlock* after = nullptr;
   bool is_free = false;
 
-  // For whoever has the block.
-  std::uint64_t recorded_streams = 0;  // bit i: stream i uses it beside its own
-  std::uint32_t events = 0;            // that have not been reached
-  bool lost = false;                   // nobody can say when its users are done
+  // For the user of the block.
+  std::uint64_t recorded_streams = 0;  // bit i: stream i uses it in addition to its own
+  std::uint32_t events = 0;            // that have not completed
+  bool lost = false;                   // nobody can tell when its users are done
 };
 
-// Memory in one piece, cut into blocks that touch each other.
+// Memory in one piece, divided into adjacent blocks.
 struct HeapSegment {
   Region region;
   std::uint32_t lane = 0;
@@ -36,42 +36,42 @@ struct HeapSegment {
   HeapBlock* first = nullptr;
 };
 
-// Cuts segments into blocks and joins them again: the placement of the caching allocator. Segments
-// belong to a lane (a stream), and a block is reused in its lane only. Not thread-safe.
+// Splits segments into blocks and merges them again: the placement of the caching allocator.
+// Segments belong to a lane (a stream), and a block is reused in its lane only. Not thread-safe.
 //
 // The sizes are those of PyTorch's CUDACachingAllocator (kMinBlockSize, kSmallSize, kSmallBuffer,
-// kLargeBuffer, kMinLargeAlloc, kRoundLarge in c10/core/AllocatorConfig.h), which years of use on
-// the same devices have settled.
+// kLargeBuffer, kMinLargeAlloc, kRoundLarge in c10/core/AllocatorConfig.h), proven by years of use
+// on the same devices.
 class BlockHeap {
  public:
   static constexpr std::uint64_t kGranularityBytes = 512;
-  // Small requests have segments of their own, so that they do not nail down large ones.
+  // Small requests have separate segments, so that they do not keep large ones from being freed.
   static constexpr std::uint64_t kLargestSmallBytes = 1ull << 20;
   static constexpr std::uint64_t kSmallSegmentBytes = 2ull << 20;
   static constexpr std::uint64_t kLargeSegmentBytes = 20ull << 20;
-  // From here a request has a segment of its own size, rounded up to what a device maps at a time.
+  // From here on a request gets a segment of its size, rounded up to the unit that a device maps.
   static constexpr std::uint64_t kLeastOwnSegmentBytes = 10ull << 20;
   static constexpr std::uint64_t kSegmentRoundingBytes = 2ull << 20;
-  // A request beyond this is refused before its rounding could overflow: 2^56 is more than devices
-  // can address.
+  // A larger request is refused before its rounding could overflow: 2^56 is more than devices can
+  // address.
   static constexpr std::uint64_t kMaxBytes = 1ull << 56;
   static constexpr std::uint32_t kMaxLanes = 64;
 
-  // What a request becomes, and the segment it needs where no free block serves it.
-  // REQUIRES: 0 < size_bytes <= kMaxBytes; and a rounded size.
+  // The rounded size of a request, and the segment it needs if no free block serves it. REQUIRES: 0
+  // < size_bytes <= kMaxBytes; and a rounded size.
   static std::uint64_t round_to_block(std::uint64_t size_bytes);
   static std::uint64_t segment_for(std::uint64_t block_bytes);
 
-  // The smallest free block of the lane that holds `block_bytes`, of several the one at the lowest
-  // address; what it has too much is cut off. Null where there is none.
+  // The smallest free block of the lane with at least `block_bytes`; among several, the one at the
+  // lowest address. The excess is split off. Null if there is none.
   HeapBlock* take(std::uint32_t lane, std::uint64_t block_bytes);
   // Adds a segment and takes a block from it. REQUIRES: segment_for(block_bytes) bytes.
   HeapBlock* take_from_new(std::uint32_t lane, Region region, std::uint64_t block_bytes);
-  // Gives a block back; it is joined with free neighbours.
+  // Frees a block and merges it with free neighbours.
   void put(HeapBlock& block);
 
-  // Takes out segments of which no block is in use, the oldest first, until no more than
-  // `keep_bytes` of such are left; put_back() adds them again.
+  // Removes unused segments, the oldest first, until at most `keep_bytes` of them are left;
+  // put_back() adds them again.
   std::list<HeapSegment> take_free_segments(std::uint64_t keep_bytes);
   void put_back(std::list<HeapSegment> segments);
 
@@ -104,7 +104,7 @@ class BlockHeap {
   HeapBlock& new_node();
   void recycle(HeapBlock& node);
 
-  std::deque<HeapBlock> nodes_;  // stay where they are; the unused ones are chained by `after`
+  std::deque<HeapBlock> nodes_;  // at stable addresses; the unused ones are linked by `after`
   HeapBlock* unused_nodes_ = nullptr;
   std::list<HeapSegment> segments_;
   std::array<Lane, kMaxLanes> lanes_;

@@ -54,7 +54,8 @@ Result<CachingAllocator::Buffer> CachingAllocator::allocate(std::uint64_t size_b
     const auto number = number_of(stream);
     if (!number) return number.error();
     lane = *number;
-    // Counted now, or the number could be somebody else's after the driver was asked.
+    // Counted now; otherwise the number could belong to another stream after the call to the
+    // driver.
     ++states_[lane].buffers;
     if (HeapBlock* const block = heap_.take(lane, block_bytes)) {
       ++counts_.cache_hits;
@@ -76,18 +77,18 @@ Result<Region> CachingAllocator::reserve(std::uint64_t block_bytes) {
   return ask_driver(BlockHeap::segment_for(block_bytes), false);
 }
 
-// Without the lock: a device may take a millisecond to answer.
+// Without the lock: a device can take a millisecond to respond.
 Result<Region> CachingAllocator::ask_driver(std::uint64_t size_bytes, bool by_descriptor) {
   const DeviceRuntime::DeviceOptions options{.device_id = options_.device_id,
                                              .by_descriptor = by_descriptor};
   {
     MutexLock giving_back(giving_back_);
-    // Where it fails more is reserved than was wished for, no more.
+    // If it fails, more is reserved than intended, and nothing else happens.
     (void)return_segments(options_.idle_limit_bytes - wholes_->now().idle_bytes).has_value();
   }
   auto region = runtime_.allocate_device(size_bytes, options);
   if (region || region.error().code != ErrorCode::no_capacity) return region;
-  // Where some of the cache cannot be freed, the rest may still be enough.
+  // If some of the cache cannot be freed, the rest may still be enough.
   (void)empty_cache().has_value();
   {
     MutexLock lock(mutex_);
@@ -114,7 +115,7 @@ Result<Region> CachingAllocator::allocate_whole(std::uint64_t size_bytes, bool b
   return whole;
 }
 
-// Whoever had it before has left bytes in it, and no work: a tier goes after its movements.
+// Its former user has left bytes in it, but no work: a tier is destroyed after its movements.
 Result<> CachingAllocator::clear(const Region& region) {
   auto stream = runtime_.create_stream(options_.device_id);
   if (!stream) return std::move(stream).error();
@@ -169,8 +170,8 @@ void CachingAllocator::free(HeapBlock& block) {
   free_after_events(block);
 }
 
-// Events are recorded without the lock: a stream whose queue is full makes its caller wait. Nobody
-// else has the block meanwhile, and its streams stay, because it is still counted as theirs.
+// Events are recorded without the lock, because a stream with a full queue blocks its caller. No
+// other thread has the block meanwhile, and its streams remain, because it still counts as theirs.
 void CachingAllocator::free_after_events(HeapBlock& block) {
   struct Recorded {
     std::uint32_t number;
@@ -190,7 +191,7 @@ void CachingAllocator::free_after_events(HeapBlock& block) {
   }
   MutexLock lock(mutex_);
   --states_[block.segment->lane].buffers;
-  // One more than there are, so that none of them can be the last before all are there.
+  // One more than there are, so that none of them can be the last before all are recorded.
   block.events = static_cast<std::uint32_t>(all.size()) + 1;
   for (Recorded& one : all) {
     StreamState& state = states_[one.number];
@@ -205,8 +206,8 @@ void CachingAllocator::free_after_events(HeapBlock& block) {
   end_event(block, true);
 }
 
-// One of the ends that a block waits for is known. Where it is not the end of the work but an error
-// the block is never reused: memory is lost, but nothing writes into what is somebody else's.
+// One of the ends that a block waits for is known. If it is an error instead of the end of the
+// work, the block is never reused: memory is lost, but nothing writes into another user's memory.
 void CachingAllocator::end_event(HeapBlock& block, bool reached) {
   block.lost = block.lost || !reached;
   if (--block.events > 0 || block.lost) return;
@@ -215,7 +216,7 @@ void CachingAllocator::end_event(HeapBlock& block, bool reached) {
   heap_.put(block);
 }
 
-// A stream's events are reached in their order: the first that is not ends the search.
+// A stream's events are reached in their order: the first that is not reached ends the search.
 void CachingAllocator::poll() {
   for (std::uint32_t number = 0; number < used_numbers_; ++number) {
     std::deque<Pending>& pending = states_[number].pending;
@@ -276,7 +277,7 @@ Result<> CachingAllocator::return_segments(std::uint64_t keep_bytes) {
   return outcome;
 }
 
-// What was issued for a block before it was freed may still be running on its own stream.
+// Work issued for a block before it was freed may still be running on its own stream.
 Result<> CachingAllocator::wait_for_stream(std::uint32_t number) {
   Stream* stream = nullptr;
   {
@@ -310,7 +311,7 @@ void CachingAllocator::forget(const Stream& stream) {
 }
 
 void CachingAllocator::end_stream(std::unique_ptr<Stream> stream) {
-  // Nobody asks the stream for anything meanwhile, and its memory is nobody else's before its end.
+  // No thread uses the stream meanwhile, and its memory has no other user before its end.
   MutexLock giving_back(giving_back_);
   const Stream* const gone = stream.get();
   stream.reset();

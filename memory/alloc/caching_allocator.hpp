@@ -19,42 +19,42 @@
 
 namespace cairn {
 
-// Device memory that is kept when it is freed, since a device's own allocation takes a hundred
-// times as long and may stop all its streams. Ordered by streams, as PyTorch's: a block that is
-// freed is reused at once by requests for the stream it was allocated for, because what they issue
-// comes after what is already on that stream. What other streams do with it must be recorded;
-// then it is reused only when they are done. Thread-safe.
+// Device memory that is kept when it is freed, because a device's own allocation takes a hundred
+// times as long and can stop all its streams. Ordered by streams, as PyTorch's: a freed block is
+// reused at once by requests for its own stream, because their work comes after the work already on
+// that stream. Use by other streams must be recorded; then the block is reused only when they are
+// done. Thread-safe.
 //
 //   auto scratch = allocator.allocate(size_bytes, stream);      // use it on `stream`
 //   scratch->record_stream(other);                              // and on another one
 //
-// An allocation that the cache serves waits for nothing; any other asks the driver, and before that
-// waits for the streams of segments that go back.
+// An allocation served from the cache does not wait. Any other asks the driver, and first waits for
+// the streams of the segments that are returned.
 class alignas(kCacheLineBytes) CachingAllocator {
  public:
-  // Streams known at a time: a set of them is then one machine word.
+  // Number of known streams: a set of them is then one machine word.
   static constexpr std::size_t kMaxStreams = BlockHeap::kMaxLanes;
 
   struct Options {
     int device_id = 0;
-    // Segments that nobody uses, beyond so many bytes, go back to the driver before more is
-    // reserved. By default all of them: what lies idle here is missing elsewhere on the device, and
-    // who asks the driver has to wait in any case. Where allocations come in waves of different
-    // sizes and must not wait for streams, a limit trades memory for that. Whole memory that nobody
-    // uses goes back at once where it is beyond the limit.
+    // Before more is reserved, unused segments above this limit are returned to the driver. The
+    // default returns all: idle memory here is missing elsewhere on the device, and asking the
+    // driver means waiting anyway. If allocations come in waves of different sizes and must not
+    // wait for streams, a limit trades memory for that. Unused whole memory above the limit is
+    // returned at once.
     std::uint64_t idle_limit_bytes = 0;
   };
 
   // Borrows the runtime, which must outlive it.
   CachingAllocator(DeviceRuntime& runtime, Options options);
   // Whole memory may outlive it. REQUIRES: no buffer is left, and the work on their own streams has
-  // ended (that on recorded ones is waited for).
+  // ended (it waits for work on recorded ones).
   ~CachingAllocator();
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
 
-  // Device memory of one user; freed when it goes, on any thread, without waiting for the device.
-  // Its bytes are what the last user left. Move-only; not thread-safe.
+  // Device memory of one user; the destructor frees it, on any thread, without waiting for the
+  // device. Holds the last user's bytes. Move-only; not thread-safe.
   class Buffer {
    public:
     Buffer() = default;
@@ -75,10 +75,10 @@ class alignas(kCacheLineBytes) CachingAllocator {
 
     bool empty() const { return block_ == nullptr; }
     std::byte* data() const { return block_ == nullptr ? nullptr : block_->data; }
-    std::uint64_t size_bytes() const { return size_bytes_; }  // what was asked for
+    std::uint64_t size_bytes() const { return size_bytes_; }  // as requested
     RegionView view() const;
-    // Work on `stream`, issued before the buffer is freed, uses it too. The stream must outlive the
-    // buffer. too_many: the allocator knows kMaxStreams others.
+    // Work on `stream`, issued before the buffer is freed, also uses it. The stream must outlive
+    // the buffer. too_many: the allocator already knows kMaxStreams others.
     Result<> record_stream(Stream& stream);
     void reset();
 
@@ -91,28 +91,30 @@ class alignas(kCacheLineBytes) CachingAllocator {
     std::uint64_t size_bytes_ = 0;
   };
 
-  // Memory for use on `stream`, aligned to 512 bytes. Where the driver has none left the cache is
-  // emptied and it is asked once more. out_of_range: 0 bytes or more than BlockHeap::kMaxBytes;
-  // too_many: the allocator knows kMaxStreams others; no_capacity, device_error: the driver's.
+  // Memory for use on `stream`, aligned to 512 bytes. If the driver has none left, the cache is
+  // emptied and the driver asked once more. out_of_range: 0 bytes or more than
+  // BlockHeap::kMaxBytes; too_many: the allocator already knows kMaxStreams others; no_capacity,
+  // device_error: the driver's.
   Result<Buffer> allocate(std::uint64_t size_bytes, Stream& stream);
 
-  // Memory in a segment of its own, zeroed, until the Region goes: for what stays, and for what
-  // others may map, who see all of a segment. Kept for the next of that size, but not where it was
-  // shared: others may map it still. Errors: the driver's; as allocate() where it has none left.
+  // Memory in a separate segment, zeroed, until the Region is destroyed: for permanent memory, and
+  // for memory that other processes map, because they see the whole segment. Kept for the next use
+  // of that size, unless it was shared: other processes may still map it. Errors: the driver's; as
+  // allocate() if it has none left.
   Result<Region> allocate_whole(std::uint64_t size_bytes, bool by_descriptor);
 
-  // Returns to the driver what no buffer uses, in whole segments; waits for the work that was
-  // issued on the streams concerned. device_error where that failed: what it was about stays.
+  // Returns unused memory to the driver, in whole segments; waits for the work issued on their
+  // streams. device_error if that failed: those segments stay.
   Result<> empty_cache();
-  // To be called before a stream is destroyed, so that another one can have its memory.
-  // REQUIRES: its work has ended, and no buffer was allocated for it or recorded on it.
+  // Call it before a stream is destroyed, so that another stream can use its memory. REQUIRES: its
+  // work has ended, and no buffer was allocated for it or recorded on it.
   void forget(const Stream& stream);
-  // The same for a stream whose work may still be running: destroys it, which waits for that.
+  // The same for a stream whose work may still be running: destroys it, which waits for the work.
   // REQUIRES: no buffer was allocated for it or recorded on it.
   void end_stream(std::unique_ptr<Stream> stream);
 
   AllocatorStatistics statistics() const;
-  void reset_peak();  // both peaks, to what is now
+  void reset_peak();  // sets both peaks to the current values
 
  private:
   // The end of the recorded work of one freed block on one stream.
@@ -128,10 +130,10 @@ class alignas(kCacheLineBytes) CachingAllocator {
   Result<std::uint32_t> number_of(Stream& stream) CAIRN_REQUIRES(mutex_);
   void strike_out(const Stream* stream) CAIRN_REQUIRES(giving_back_);
   Result<Region> reserve(std::uint64_t block_bytes);
-  // From the driver; what lies idle goes back before, and all of it where there is none left.
+  // From the driver; idle segments are returned first, and all of them if the driver has none left.
   Result<Region> ask_driver(std::uint64_t size_bytes, bool by_descriptor);
   Result<> clear(const Region& region);
-  // With whole memory.
+  // Including whole memory.
   std::uint64_t allocated_bytes() const CAIRN_REQUIRES(mutex_);
   std::uint64_t reserved_bytes() const CAIRN_REQUIRES(mutex_);
   void raise_peaks() CAIRN_REQUIRES(mutex_);
@@ -148,16 +150,16 @@ class alignas(kCacheLineBytes) CachingAllocator {
   DeviceRuntime& runtime_;
   const Options options_;
 
-  // Held while segments are given back, so that no stream goes meanwhile. Before mutex_.
+  // Held while segments are returned, so that no stream is destroyed meanwhile. Before mutex_.
   Mutex giving_back_;
   mutable Mutex mutex_;
   BlockHeap heap_ CAIRN_GUARDED_BY(mutex_);
-  // A stream's number is its lane in the heap. Null: the number is free, its memory too.
+  // A stream's number is its lane in the heap. Null: the number is free, and so is its memory.
   std::array<Stream*, kMaxStreams> streams_ CAIRN_GUARDED_BY(mutex_){};
   std::array<StreamState, kMaxStreams> states_ CAIRN_GUARDED_BY(mutex_);
-  std::uint32_t used_numbers_ CAIRN_GUARDED_BY(mutex_) = 0;  // those below were given out once
+  std::uint32_t used_numbers_ CAIRN_GUARDED_BY(mutex_) = 0;  // lower numbers were assigned once
   std::uint64_t waiting_events_ CAIRN_GUARDED_BY(mutex_) = 0;
-  AllocatorStatistics counts_ CAIRN_GUARDED_BY(mutex_);  // without whole memory, but for the peaks
+  AllocatorStatistics counts_ CAIRN_GUARDED_BY(mutex_);  // without whole memory, except the peaks
   const std::shared_ptr<WholeMemory> wholes_;            // its lock is taken inside mutex_
 };
 

@@ -5,12 +5,12 @@
 namespace cairn {
 namespace {
 
-// In the place of a link: the index is somebody's.
+// In place of a link: the index is in use.
 constexpr std::uint32_t kTaken = 0xffff'ffff;
 static_assert(kTaken != IndexFreeList::kNone);
 
 constexpr std::uint32_t index_of(std::uint64_t head) { return static_cast<std::uint32_t>(head); }
-// The head that follows on `head`, with another index on top.
+// The head that follows `head`, with another index on top.
 constexpr std::uint64_t next_head(std::uint64_t head, std::uint32_t index) {
   return ((head >> 32) + 1) << 32 | index;
 }
@@ -31,7 +31,7 @@ std::optional<std::uint32_t> IndexFreeList::pop() {
   for (;;) {
     const std::uint32_t index = index_of(head);
     if (index == kNone) return std::nullopt;
-    // Of somebody who was quicker this may be kTaken, or an old link: then the tag has changed.
+    // If another thread was faster, this may be kTaken or an old link: then the tag has changed.
     const std::uint32_t next = next_[index].load(std::memory_order_relaxed);
     if (head_.compare_exchange_weak(head, next_head(head, next), std::memory_order_acquire,
                                     std::memory_order_acquire)) {
@@ -48,7 +48,8 @@ void IndexFreeList::push(std::uint32_t index) {
   std::uint64_t head = head_.load(std::memory_order_relaxed);
   do {
     next_[index].store(index_of(head), std::memory_order_relaxed);
-    // Release: whoever pops it sees what its last owner wrote, in the list and in the thing itself.
+    // Release: the thread that pops it sees what its last owner wrote, in the list and in the
+    // object itself.
   } while (!head_.compare_exchange_weak(head, next_head(head, index), std::memory_order_release,
                                         std::memory_order_relaxed));
 }

@@ -9,20 +9,19 @@
 
 namespace cairn {
 
-// The free ones of a fixed number of things, by index, last in first out, without a lock: a Treiber
+// The free indices of a fixed number of objects, last in, first out, without a lock: a Treiber
 // stack. Its nodes are never freed, so a thread that was overtaken reads an old link but never
-// memory that is gone; and the head carries a tag that every change counts up, so that its
-// compare-and-swap then fails although the same index may be on top again (no ABA). The tag has 32
-// bits: a thread would have to sleep through exactly 2^32 changes between two instructions.
-// Thread-safe.
+// freed memory. The head has a tag that every change increments, so its compare-and-swap then fails
+// even if the same index is on top again (no ABA). The tag has 32 bits: a thread would have to
+// sleep through exactly 2^32 changes between two instructions. Thread-safe.
 class alignas(kCacheLineBytes) IndexFreeList {
  public:
-  // All of 0 … capacity - 1 are free, and popped in that order. REQUIRES: capacity < kNone.
+  // All of 0 … capacity - 1 are free, and are popped in that order. REQUIRES: capacity < kNone.
   static constexpr std::uint32_t kNone = 0xffff'fffe;
   explicit IndexFreeList(std::uint32_t capacity);
 
   std::uint32_t capacity() const { return static_cast<std::uint32_t>(next_.size()); }
-  // Nothing where none is free.
+  // nullopt if none is free.
   std::optional<std::uint32_t> pop();
   // REQUIRES: it was popped and not pushed since.
   void push(std::uint32_t index);

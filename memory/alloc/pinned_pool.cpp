@@ -20,11 +20,11 @@ PinnedPool::Slot::~Slot() {
   if (!region_.empty()) pool_->give_back(std::move(region_));
 }
 
-// After the answer this may be gone with its last user: nobody else gives it, and it is the last
-// that is done here.
+// After the callback this object may be destroyed with its last user: no other thread calls it, and
+// it is the last action here.
 void PinnedPool::acquire(std::uint64_t size_bytes, Done done) {
   size_bytes = std::max(size_bytes, options_.least_slot_bytes);
-  std::vector<Region> dropped;  // goes after the lock
+  std::vector<Region> dropped;  // destroyed after the lock
   std::optional<Region> granted;
   {
     MutexLock lock(mutex_);
@@ -39,7 +39,7 @@ void PinnedPool::acquire(std::uint64_t size_bytes, Done done) {
   }
   dropped.clear();
   Result<Slot> slot = provide(std::move(*granted), size_bytes);
-  if (!slot) serve();  // its room is others'
+  if (!slot) serve();  // its room belongs to others
   done(std::move(slot));
 }
 
@@ -50,10 +50,10 @@ Result<PinnedPool::Slot> PinnedPool::acquire(std::uint64_t size_bytes) {
   return answered.get();
 }
 
-// REQUIRES: a user of the pool is not over before this returns.
+// REQUIRES: a user of the pool exists until this returns.
 void PinnedPool::serve() {
   while (true) {
-    std::vector<Region> dropped;  // goes after the lock
+    std::vector<Region> dropped;  // destroyed after the lock
     std::optional<Region> granted;
     Waiter first;
     {
@@ -69,7 +69,7 @@ void PinnedPool::serve() {
   }
 }
 
-// A slot that is kept, or an empty region where one of that size may be made.
+// A kept slot, or an empty region if one of that size may be made.
 std::optional<Region> PinnedPool::grant(std::uint64_t size_bytes, std::vector<Region>& dropped) {
   Region region = take_kept(size_bytes);
   if (region.empty()) {
@@ -83,12 +83,12 @@ std::optional<Region> PinnedPool::grant(std::uint64_t size_bytes, std::vector<Re
   return region;
 }
 
-// Without the lock: pinning takes a millisecond a gigabyte and more.
+// Without the lock: pinning takes a millisecond per gigabyte and more.
 Result<PinnedPool::Slot> PinnedPool::provide(Region granted, std::uint64_t size_bytes) {
   if (!granted.empty()) return Slot(*this, std::move(granted));
   auto made = runtime_.allocate_pinned(size_bytes, options_.placement);
-  // With a lost device nothing can be pinned any more; for disks and for devices that still work
-  // other memory does as well.
+  // After a device is lost nothing can be pinned; for disks and for working devices other memory is
+  // good enough.
   if (!made && runtime_.lost()) made = Region::system(size_bytes);
   MutexLock lock(mutex_);
   promised_bytes_ -= size_bytes;
@@ -108,7 +108,7 @@ void PinnedPool::count_lent(std::uint64_t size_bytes) {
   counts_.peak_allocated_bytes = std::max(counts_.peak_allocated_bytes, counts_.allocated_bytes);
 }
 
-// The smallest slot that is large enough; an empty region where there is none.
+// The smallest slot that is large enough; an empty region if there is none.
 Region PinnedPool::take_kept(std::uint64_t size_bytes) {
   auto best = kept_.end();
   for (auto slot = kept_.begin(); slot != kept_.end(); ++slot) {
@@ -122,8 +122,8 @@ Region PinnedPool::take_kept(std::uint64_t size_bytes) {
   return region;
 }
 
-// True where a slot of that size can be had without passing the limit; lets go of slots that are
-// too small to be of use where that makes room.
+// Returns true if a slot of that size is possible within the limit; frees slots that are too small
+// if that makes room.
 bool PinnedPool::make_room(std::uint64_t size_bytes, std::vector<Region>& dropped) {
   const auto fits = [&] {
     const std::uint64_t held_bytes = counts_.reserved_bytes + promised_bytes_;
@@ -138,14 +138,14 @@ bool PinnedPool::make_room(std::uint64_t size_bytes, std::vector<Region>& droppe
 }
 
 void PinnedPool::give_back(Region region) {
-  Region beyond;  // goes after the lock
+  Region beyond;  // destroyed after the lock
   bool somebody_waits = false;
   {
     MutexLock lock(mutex_);
     --lent_;
     ++counts_.frees;
     counts_.allocated_bytes -= region.size_bytes();
-    // One that was had beyond the limit is not kept.
+    // A slot that was allocated above the limit is not kept.
     if (counts_.reserved_bytes > options_.limit_bytes) {
       counts_.reserved_bytes -= region.size_bytes();
       beyond = std::move(region);

@@ -16,38 +16,39 @@
 
 namespace cairn {
 
-// Pinned bounce buffers: got from the runtime when they are first needed and kept for the next
-// user, since pinning costs more than a copy. Who comes when all is lent is served in turn, as
-// buffers come back. Once a device is lost new ones are system memory. Thread-safe.
+// Pinned bounce buffers: allocated by the runtime at first need and kept for the next user, because
+// pinning costs more than a copy. If all are in use, requests are served in order as buffers come
+// back. After a device is lost, new ones are system memory. Thread-safe.
 class alignas(kCacheLineBytes) PinnedPool {
  public:
   struct Options {
-    std::uint64_t limit_bytes = 0;  // of all slots, lent and kept
-    // Slots are of at least this size, so that users of different shapes can share them.
+    std::uint64_t limit_bytes = 0;  // of all slots, in use and kept
+    // Slots have at least this size, so that users of different shapes can share them.
     std::uint64_t least_slot_bytes = 1ull << 20;
-    // So many are lent whatever their size and the limit: with one, who is slow to give back a slot
+    // This many are given out whatever their size and the limit. With one, a user that keeps a slot
     // larger than the limit would stop all others.
     std::uint32_t min_lent = 1;
-    // Beyond so many the service is overloaded, and saying so is better than a longer wait.
+    // With more waiting requests the service is overloaded, and an error is better than a longer
+    // wait.
     std::size_t max_waiting = 1024;
     DeviceRuntime::PinnedOptions placement = {};
   };
   // Borrows the runtime, which must outlive it.
   PinnedPool(DeviceRuntime& runtime, Options options);
-  // REQUIRES: every slot has come back, so nobody waits.
+  // REQUIRES: every slot has come back, so no request waits.
   ~PinnedPool();
   PinnedPool(const PinnedPool&) = delete;
   PinnedPool& operator=(const PinnedPool&) = delete;
 
-  // Memory of one user, given back when it goes, on any thread. Its bytes are what the last user
-  // left, aligned to 4 KiB. Move-only.
+  // Memory of one user; the destructor returns it, on any thread. Holds the last user's bytes,
+  // aligned to 4 KiB. Move-only.
   class Slot {
    public:
     Slot(Slot&& other) noexcept = default;
     Slot& operator=(Slot&&) = delete;
     ~Slot();
     std::byte* data() const { return region_.data(); }
-    RegionView view() const { return region_.view(); }  // as large as was asked for, at least
+    RegionView view() const { return region_.view(); }  // at least the requested size
 
    private:
     friend class PinnedPool;
@@ -57,12 +58,12 @@ class alignas(kCacheLineBytes) PinnedPool {
   };
 
   using Done = UniqueFunction<void(Result<Slot>)>;
-  // Answers now, or when a slot comes back, on the thread that gave it back. Where a slot is
-  // larger than the limit, `min_lent` are had at a time. queue_full: too many wait; the runtime's
-  // error where it gives no memory.
+  // Responds now, or when a slot comes back, on the thread that returned it. If a slot is larger
+  // than the limit, `min_lent` can be in use at a time. queue_full: too many wait; the runtime's
+  // error if it has no memory.
   void acquire(std::uint64_t size_bytes, Done done);
-  // The same, and waits for the answer. A thread that holds a slot must not wait for another one:
-  // two such could wait for each other.
+  // The same, and waits for the result. A thread that holds a slot must not wait for another one:
+  // two such threads could wait for each other.
   Result<Slot> acquire(std::uint64_t size_bytes);
 
   AllocatorStatistics statistics() const;
@@ -86,8 +87,8 @@ class alignas(kCacheLineBytes) PinnedPool {
   mutable Mutex mutex_;
   std::vector<Region> kept_ CAIRN_GUARDED_BY(mutex_);
   std::deque<Waiter> waiting_ CAIRN_GUARDED_BY(mutex_);
-  std::uint64_t lent_ CAIRN_GUARDED_BY(mutex_) = 0;            // slots, those to come included
-  std::uint64_t promised_bytes_ CAIRN_GUARDED_BY(mutex_) = 0;  // of slots to come
+  std::uint64_t lent_ CAIRN_GUARDED_BY(mutex_) = 0;            // slots, including those being made
+  std::uint64_t promised_bytes_ CAIRN_GUARDED_BY(mutex_) = 0;  // of slots being made
   AllocatorStatistics counts_ CAIRN_GUARDED_BY(mutex_);
 };
 

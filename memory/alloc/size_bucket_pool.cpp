@@ -80,7 +80,7 @@ void SizeBucketPool::give_back(std::uint32_t number, std::uint32_t index) {
   Bucket& bucket = *buckets_[number];
   bucket.in_use.fetch_sub(1, kRelaxed);
   bucket.free.push(index);
-  // The last touch: the pool may go when all has come home.
+  // The last access: the pool may be destroyed once every buffer is returned.
   allocated_bytes_.fetch_sub(kBucketBytes[number], std::memory_order_release);
 }
 

@@ -16,9 +16,9 @@
 
 namespace cairn {
 
-// Small host buffers in five sizes, set aside at the start and handed out without a lock. For what
-// a request needs many times and briefly: heads, hot bodies, lists of addresses. A bucket that is
-// empty is helped out by the next larger one. Thread-safe.
+// Small host buffers in five sizes, allocated at the start and given out without a lock. For memory
+// that a request needs often and briefly: heads, hot bodies, lists of addresses. If a bucket is
+// empty, the next larger one helps out. Thread-safe.
 class SizeBucketPool {
  public:
   static constexpr std::size_t kBuckets = 5;
@@ -27,19 +27,19 @@ class SizeBucketPool {
   static constexpr std::uint64_t kMaxBytes = kBucketBytes.back();
 
   struct Options {
-    // Buffers of each size. By default 1 to 16 MiB a bucket, 31 MiB in all, of which the machine
-    // gives only what is touched.
+    // Buffers of each size. The default is 1 to 16 MiB per bucket, 31 MiB in all; the machine
+    // provides only the pages that are touched.
     std::array<std::uint32_t, kBuckets> buffers = {4096, 2048, 1024, 512, 256};
   };
-  // no_capacity: the machine has not so much memory; out_of_range: no buffers at all.
+  // no_capacity: the machine does not have the memory; out_of_range: no buffers at all.
   static Result<std::unique_ptr<SizeBucketPool>> create(const Options& options);
-  // REQUIRES: every buffer has come home.
+  // REQUIRES: every buffer has been returned.
   ~SizeBucketPool();
   SizeBucketPool(const SizeBucketPool&) = delete;
   SizeBucketPool& operator=(const SizeBucketPool&) = delete;
 
-  // Memory of one user that goes home when it goes, on any thread. Its bytes are what the last user
-  // left, aligned to 256 bytes. Move-only; not thread-safe.
+  // Memory of one user; the destructor returns it, on any thread. Holds the last user's bytes,
+  // aligned to 256 bytes. Move-only; not thread-safe.
   class Buffer {
    public:
     Buffer() = default;
@@ -52,13 +52,13 @@ class SizeBucketPool {
 
     bool empty() const { return pool_ == nullptr; }
     std::byte* data() const { return data_; }
-    std::uint64_t size_bytes() const { return size_bytes_; }  // what was asked for
+    std::uint64_t size_bytes() const { return size_bytes_; }  // as requested
     std::uint64_t capacity_bytes() const { return pool_ == nullptr ? 0 : kBucketBytes[bucket_]; }
     std::span<std::byte> bytes() const { return {data_, size_bytes_}; }
 
-    // Makes room for `size_bytes`, in a larger bucket where this one's buffers are too small; what
-    // is in it is kept. As acquire() where it fails, and then nothing has changed.
-    // REQUIRES: size_bytes >= size_bytes().
+    // Makes room for `size_bytes`, in a larger bucket if this one's buffers are too small; keeps
+    // the contents. On an error, as of acquire(), nothing has changed. REQUIRES: size_bytes >=
+    // size_bytes().
     Result<> upgrade(std::uint64_t size_bytes);
     // Keeps the first `size_bytes`, in the smallest bucket with a free buffer for them.
     // REQUIRES: 0 < size_bytes <= size_bytes().
@@ -78,8 +78,8 @@ class SizeBucketPool {
   Result<Buffer> acquire(std::uint64_t size_bytes);
 
   std::array<BucketStatistics, kBuckets> bucket_statistics() const;
-  // Counts of several threads: each is right, together they may be a moment apart. A cache miss is
-  // a buffer from a larger bucket than its size has.
+  // Counts of several threads: each is right; together they may be from slightly different moments.
+  // A cache miss is a buffer from a larger bucket than its size has.
   AllocatorStatistics statistics() const;
 
  private:
@@ -104,7 +104,7 @@ class SizeBucketPool {
   alignas(kCacheLineBytes) std::atomic<std::uint64_t> allocated_bytes_{0};
   std::atomic<std::uint64_t> peak_allocated_bytes_{0};
   std::atomic<std::uint64_t> allocations_{0};
-  std::atomic<std::uint64_t> helped_out_{0};  // of those, by a larger bucket
+  std::atomic<std::uint64_t> helped_out_{0};  // of those, served by a larger bucket
   std::atomic<std::uint64_t> frees_{0};
 };
 

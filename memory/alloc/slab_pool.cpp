@@ -8,11 +8,11 @@
 
 namespace cairn {
 
-// A class is a doubling and one of the four quarters between it and the next:
-// 256, 320, 384, 448, 512, 640, …
+// A class is a doubling and one of the four quarters up to the next: 256, 320, 384, 448, 512, 640,
+// …
 std::size_t SlabPool::class_of(std::uint64_t size_bytes) {
   if (size_bytes <= kLeastBytes) return 0;
-  // Of the last byte, so that a size of exactly a class is in it.
+  // Of the last byte, so that a size equal to a class is in it.
   const std::uint64_t last = size_bytes - 1;
   const auto doubling = static_cast<std::size_t>(std::bit_width(last) - 1);
   const auto quarter = static_cast<std::size_t>(last >> (doubling - 2)) & 3;
@@ -39,7 +39,7 @@ Result<SlabPool::Buffer> SlabPool::allocate(std::uint64_t size_bytes) {
     return Error{ErrorCode::out_of_range, "an allocation has 1 to " + std::to_string(kMaxBytes) +
                                               " bytes; this one " + std::to_string(size_bytes)};
   }
-  std::list<Slab> unused;  // goes after the lock
+  std::list<Slab> unused;  // destroyed after the lock
   MutexLock lock(mutex_);
   const std::size_t number = class_of(size_bytes);
   SizeClass& size_class = classes_[number];
@@ -61,7 +61,7 @@ Result<SlabPool::Buffer> SlabPool::allocate(std::uint64_t size_bytes) {
                      " bytes does not fit: " + std::to_string(counts_.reserved_bytes) + " of " +
                      std::to_string(options_.limit_bytes) + " are in use"};
   }
-  // Under the lock: one miss serves everybody who waits for this class.
+  // Under the lock: one miss serves every thread that waits for this class.
   auto region = source_(slab_bytes);
   if (!region) return std::move(region).error();
   Slab& slab = size_class.with_room.emplace_front();
@@ -126,7 +126,7 @@ void SlabPool::count_typed(std::uint64_t objects) {
 }
 
 void SlabPool::trim() {
-  std::list<Slab> unused;  // goes after the lock
+  std::list<Slab> unused;  // destroyed after the lock
   MutexLock lock(mutex_);
   unused = take_unused();
 }

@@ -17,20 +17,20 @@
 
 namespace cairn {
 
-// Host memory for things of any size up to 8 GiB, by size classes: each class cuts slabs into
-// objects of its size, so that nothing fragments and a free is constant work. Four classes a
-// doubling: a fifth of an object is wasted at most. Slabs are kept for the next user until trim(),
+// Host memory for objects of any size up to 8 GiB, by size classes. Each class divides slabs into
+// objects of its size, so nothing fragments and freeing takes constant time. Four classes per
+// doubling: at most a fifth of an object is wasted. Slabs are kept for the next user until trim(),
 // or until another class needs their room. Thread-safe.
 class alignas(kCacheLineBytes) SlabPool {
  public:
   static constexpr std::uint64_t kLeastBytes = 256;
   static constexpr std::uint64_t kMaxBytes = 8ull << 30;
   static constexpr std::uint64_t kAlignment = 64;  // of every buffer
-  // Objects of a slab, within the bounds of a slab's size: enough that one miss serves many, little
-  // enough that a class with a single user costs little.
+  // Number of objects in a slab, within the bounds of a slab's size: enough that one miss serves
+  // many, small enough that a class with a single user costs little.
   static constexpr std::uint64_t kObjectsPerSlab = 8;
   static constexpr std::uint64_t kLeastSlabBytes = 256ull << 10;
-  static constexpr std::uint64_t kMaxSlabBytes = 8ull << 20;  // of one object where it is larger
+  static constexpr std::uint64_t kMaxSlabBytes = 8ull << 20;  // of one object if that is larger
 
   // Where slabs come from: &Region::system, or a runtime's pinned memory.
   using Source = UniqueFunction<Result<Region>(std::uint64_t size_bytes)>;
@@ -38,15 +38,15 @@ class alignas(kCacheLineBytes) SlabPool {
     std::uint64_t limit_bytes = 256ull << 20;  // of all slabs together
   };
   SlabPool(Source source, Options options);
-  // REQUIRES: every buffer has come home.
+  // REQUIRES: every buffer has been returned.
   ~SlabPool();
   SlabPool(const SlabPool&) = delete;
   SlabPool& operator=(const SlabPool&) = delete;
 
   struct Slab;
 
-  // Memory of one user that goes home when it goes, on any thread. Its bytes are what the last user
-  // left, aligned to 64 bytes. Move-only; not thread-safe.
+  // Memory of one user; the destructor returns it, on any thread. Holds the last user's bytes,
+  // aligned to 64 bytes. Move-only; not thread-safe.
   class Buffer {
    public:
     Buffer() = default;
@@ -59,7 +59,7 @@ class alignas(kCacheLineBytes) SlabPool {
 
     bool empty() const { return pool_ == nullptr; }
     std::byte* data() const { return data_; }
-    std::uint64_t size_bytes() const { return size_bytes_; }  // what was asked for
+    std::uint64_t size_bytes() const { return size_bytes_; }  // as requested
     std::uint64_t capacity_bytes() const;
     std::span<std::byte> bytes() const { return {data_, size_bytes_}; }
 
@@ -74,9 +74,9 @@ class alignas(kCacheLineBytes) SlabPool {
 
   // out_of_range: 0 bytes or more than kMaxBytes; no_capacity: the limit is reached; the source's.
   Result<Buffer> allocate(std::uint64_t size_bytes);
-  // Notes that an allocation was one of `objects` objects of a type, for statistics().
+  // Records that an allocation was for `objects` objects of a type, for statistics().
   void count_typed(std::uint64_t objects);
-  // Gives back the slabs of which no object is in use.
+  // Frees the slabs without an object in use.
   void trim();
 
   AllocatorStatistics statistics() const;

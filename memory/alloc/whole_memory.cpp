@@ -81,7 +81,7 @@ void WholeMemory::take_back(Region& region, const Kind& kind, bool may_stay) {
     idle_.emplace(kind, std::move(region));
     idle_bytes_ += kind.size_bytes;
   } catch (const std::bad_alloc&) {
-    // It goes back.
+    // Freed.
   }
 }
 

@@ -10,9 +10,9 @@
 
 namespace cairn {
 
-// Memory that is used whole, from its beginning to its end: what is lent comes back when the Region
-// goes, and so many bytes of it are kept for the next of the same kind. It is there as long as any
-// of its memory is lent. Thread-safe.
+// Memory that is used whole, from its beginning to its end. It comes back when its Region is
+// destroyed, and up to a limit it is kept for the next use of the same kind. Exists as long as any
+// of its memory is in use. Thread-safe.
 class WholeMemory {
  public:
   explicit WholeMemory(std::uint64_t limit_bytes) : limit_bytes_(limit_bytes) {}
@@ -22,12 +22,12 @@ class WholeMemory {
     bool by_descriptor = false;
     auto operator<=>(const Kind&) const = default;
   };
-  // The same memory, lent until the Region that this answers goes. What was shared or let go in
-  // part meanwhile is not kept: others may have it still.
+  // The same memory, in use until the returned Region is destroyed. Memory that was shared or
+  // partly freed meanwhile is not kept: other processes may still have it.
   static Region lend(const std::shared_ptr<WholeMemory>& self, Region region, const Kind& kind);
-  // Kept memory with its last user's bytes; empty: there is none of that kind.
+  // Kept memory with its last user's bytes; empty if there is none of that kind.
   Region take_idle(const Kind& kind);
-  // What is kept goes. `for_good`: nothing is kept from now on.
+  // Frees the kept memory. `for_good`: keeps nothing from now on.
   void empty(bool for_good);
 
   struct Now {
@@ -42,7 +42,7 @@ class WholeMemory {
 
  private:
   class Backing;
-  // What does not stay is the caller's still, and goes by his hand.
+  // Memory that is not kept still belongs to the caller, which frees it.
   void take_back(Region& region, const Kind& kind, bool may_stay);
 
   const std::uint64_t limit_bytes_;

@@ -9,8 +9,8 @@
 namespace cairn {
 namespace {
 
-// Loads of a thread that are under way before its first store: with 8 blocks of threads 256 KiB,
-// three times what a bus of 55 GB/s needs for its 1.5 us.
+// Loads of a thread in progress before its first store. With 8 blocks of threads that makes 256
+// KiB, three times what a bus of 55 GB/s needs for its 1.5 us.
 constexpr std::uint64_t kLoadsAhead = 4;
 
 template <class Word>
@@ -80,7 +80,7 @@ cudaError_t launch_table(const void* kernel, std::span<const MemoryCopy> pieces,
 
 }  // namespace
 
-// Known to tests by these names.
+// Tests use these names.
 extern "C" __global__ void __launch_bounds__(kCopyThreads)
     cairn_copy_small(const __grid_constant__ CopyTable<kSmallCopyTable> table) {
   copy_table(table);

@@ -5,12 +5,12 @@
 namespace cairn {
 namespace {
 
-// 4,096 threads: what they have under way fills the bus (see the kernel), and more would take
-// multiprocessors from whoever computes.
+// 4,096 threads: their loads fill the bus (see the kernel), and more would take multiprocessors
+// from computations.
 constexpr std::uint32_t kBusThreadBlocks = 8;
 // As many as can be resident.
 constexpr std::uint32_t kThreadBlocksAMultiprocessor = 4;
-// A part that is smaller than one access of every thread leaves threads without work.
+// A part smaller than one access of every thread would leave threads without work.
 constexpr std::uint64_t kLeastPartBytes = std::uint64_t{16} * kCopyThreads;
 
 }  // namespace
@@ -21,7 +21,7 @@ CopyLaunch plan_copy_launch(std::span<const MemoryCopy> pieces, CopyReach reach)
       reach.crosses_bus ? kBusThreadBlocks : reach.multiprocessors * kThreadBlocksAMultiprocessor;
   const std::uint64_t longest = std::ranges::max(pieces, {}, &MemoryCopy::size_bytes).size_bytes;
   const std::uint64_t useful = std::max<std::uint64_t>(longest / kLeastPartBytes, 1);
-  // Several shares a block of threads even out what pieces of different sizes leave.
+  // Several shares per block of threads balance pieces of different sizes.
   const std::uint64_t even = (std::uint64_t{4} * wanted + count - 1) / count;
   const auto parts = static_cast<std::uint32_t>(std::min(useful, even));
   return {.thread_blocks = std::min(wanted, count * parts), .parts = parts};

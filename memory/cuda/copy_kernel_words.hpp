@@ -4,15 +4,15 @@
 
 namespace cairn {
 
-// The arithmetic of the copy kernel, apart from it: constant expressions, so that the kernel and
-// the CPU can both run it.
+// The arithmetic of the copy kernel, separate from it: constant expressions, so that both the
+// kernel and the CPU can run it.
 
 // Parts begin at multiples of this within their piece: a warp's 16-byte accesses.
 inline constexpr std::uint64_t kPartGranularityBytes = 512;
 
 struct CopyPart {
   std::uint64_t begin = 0;
-  std::uint64_t end = 0;  // begin where the piece is too short for the part
+  std::uint64_t end = 0;  // equals the start if the piece is too short for the part
 };
 
 constexpr CopyPart copy_part(std::uint64_t size_bytes, std::uint64_t part, std::uint64_t parts) {

@@ -14,7 +14,7 @@ std::uintptr_t number(const std::byte* address) {
 }
 
 bool contains(const CudaAddressMap::Range& range, const std::byte* address) {
-  return number(address) - number(range.begin) < range.size_bytes;  // wraps where it lies before
+  return number(address) - number(range.begin) < range.size_bytes;  // wraps if it is before
 }
 
 }  // namespace

@@ -10,9 +10,9 @@
 
 namespace cairn {
 
-// Which memory an address is, of what the CUDA runtime gave out: a copy takes bare addresses, and
-// how it must be issued depends on what they are. All else is taken for pageable host memory.
-// Thread-safe.
+// The kind of memory at an address, among the memory that the CUDA runtime allocated: a copy takes
+// bare addresses, and how it must be issued depends on them. All other memory counts as pageable
+// host memory. Thread-safe.
 class CudaAddressMap {
  public:
   struct Range {
@@ -28,16 +28,16 @@ class CudaAddressMap {
   void insert(const Range& range);
   void erase(const std::byte* begin);
 
-  // What lies at an address, and how many bytes from there on one operation may reach.
+  // The memory at an address, and the number of bytes from there that one operation may reach.
   struct Extent {
     StorageKind kind = StorageKind::system;
     int device_id = -1;
     std::uint64_t reach_bytes = 0;         // within one piece
-    std::uint64_t to_range_end_bytes = 0;  // within what was allocated
+    std::uint64_t to_range_end_bytes = 0;  // within the allocation
   };
 
-  // Looks addresses up, quickest in one of the two ranges of the latest ones. Holds off insert()
-  // and erase(): keep it for one operation only, and one a thread.
+  // Looks addresses up, fastest in one of its two latest ranges. Blocks insert() and erase(): keep
+  // it for one operation only, and one per thread.
   class Reader {
    public:
     explicit Reader(const CudaAddressMap& map) : map_(map), lock_(map.mutex_) {}
@@ -46,7 +46,7 @@ class CudaAddressMap {
    private:
     const CudaAddressMap& map_;
     std::shared_lock<std::shared_mutex> lock_;
-    std::array<std::size_t, 2> latest_{};  // a copy's two sides take turns
+    std::array<std::size_t, 2> latest_{};  // the two sides of a copy alternate
   };
 
  private:

@@ -11,20 +11,20 @@
 
 namespace cairn {
 
-// What the parts of a CUDA runtime share. Its regions, streams and events hold it, and may outlive
-// the runtime.
+// The shared state of a CUDA runtime's parts. Its regions, streams and events hold it, and may
+// outlive the runtime.
 struct CudaContext {
   explicit CudaContext(std::uint64_t piece_bytes) : register_piece_bytes(piece_bytes) {}
 
   const std::uint64_t register_piece_bytes;
-  // By id, null for one that is left out; not changed once made.
+  // By id, null for one that is left out; constant after construction.
   std::vector<std::unique_ptr<CudaDevice>> devices;
-  // Those that are there.
+  // Those that are not null.
   std::vector<CudaDevice*> open_devices;
   CudaAddressMap addresses;
   const std::shared_ptr<MemoryBudget> host_budget =
       std::make_shared<MemoryBudget>("the machine's memory", machine_memory_bytes());
-  CudaPoller poller;  // last: it ends first
+  CudaPoller poller;  // last, so that it ends first
 };
 
 }  // namespace cairn

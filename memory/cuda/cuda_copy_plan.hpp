@@ -9,13 +9,13 @@
 
 namespace cairn {
 
-// How the copies of one call are issued to CUDA: runs that follow each other on both sides merged,
-// cut where they cross from one registration of pinned memory to the next.
+// How the copies of one call are issued to CUDA: runs that are adjacent on both sides are merged,
+// and split where they cross from one registration of pinned memory to the next.
 struct CudaCopyPlan {
-  // Between memory of the stream's device and pinned memory, or within the device: may go in one
+  // Between memory of the stream's device and pinned memory, or within the device: can go in one
   // batch.
   std::vector<MemoryCopy> batch;
-  // One by one: pageable memory, two host sides, and unified memory, which is anywhere.
+  // One by one: pageable memory, two host sides, and unified memory, which can be anywhere.
   std::vector<MemoryCopy> single;
   struct Peer {
     MemoryCopy copy;
@@ -25,8 +25,8 @@ struct CudaCopyPlan {
   std::vector<Peer> peer;
 
   void clear();
-  // device_error where a copy has no side, overlaps itself, or runs past the end of its memory;
-  // then the plan is of no use.
+  // device_error if a copy has no side, overlaps itself, or runs past the end of its memory; then
+  // the plan must not be used.
   Result<> add(std::span<const MemoryCopy> copies, const CudaAddressMap& addresses,
                int stream_device);
 

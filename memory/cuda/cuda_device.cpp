@@ -11,12 +11,12 @@
 namespace cairn {
 namespace {
 
-// As many as a busy server has under way: a part of a job has two.
+// As many as a busy server has in progress: a part of a job has two.
 constexpr std::size_t kMaxKeptEvents = 64;
 
-// The errors after which CUDA answers nothing else on this device: its reference says of them that
-// the process must be started anew. An unknown internal error is one more: nothing may be assumed
-// about the bytes that were moving.
+// The errors after which CUDA returns only errors for this device: its reference says that the
+// process must be restarted. An unknown internal error counts too, because nothing is known about
+// the bytes that were moving.
 bool is_sticky(cudaError_t error) {
   switch (error) {
     case cudaErrorDevicesUnavailable:
@@ -44,14 +44,14 @@ bool is_sticky(cudaError_t error) {
   }
 }
 
-// As nvidia-smi writes it: groups of 8, 4, 4, 4 and 12 hex digits.
+// In nvidia-smi's form: groups of 8, 4, 4, 4 and 12 hex digits.
 std::string uuid_text(const cudaUUID_t& uuid) {
   std::string hex = to_hex(std::as_bytes(std::span(uuid.bytes)));
   for (const std::size_t at : {20u, 16u, 12u, 8u}) hex.insert(at, "-");
   return "GPU-" + hex;
 }
 
-// Between two questions whether work has ended: nothing beside an allocation.
+// Between two checks whether work has ended: short compared with an allocation.
 constexpr std::chrono::microseconds kAskAgain{50};
 
 // "0000:3b:00.0" and its end; CUDA asks for 13 bytes at least.
@@ -107,7 +107,7 @@ Result<> CudaDevice::describe() {
                   {"cudaDeviceGetPCIBusId", "find its NUMA node"}));
   info_.numa_node = numa_node_of_pci_device(bus_id.data());
   CAIRN_TRY(enter());
-  // Where a thread must wait in the driver it sleeps: the default spins on a core.
+  // A thread that must wait in the driver sleeps: the default spins on a core.
   CAIRN_TRY(check(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync),
                   {"cudaSetDeviceFlags", "let waiting threads sleep"}));
   return check(cudaStreamCreateWithFlags(&filler_, cudaStreamNonBlocking),
@@ -128,7 +128,7 @@ CudaDevice::CudaDevice(int id, Patience patience) : patience_(patience) {
 
 CudaDevice::~CudaDevice() {
   for (const cudaEvent_t event : events_) end_event(event);
-  // On one that hangs it may have work, and goes with the process.
+  // A hanging device may have work on it; it ends with the process.
   if (filler_ == nullptr || hangs()) return;
   check_release(cudaStreamDestroy(filler_), {"cudaStreamDestroy", "end the stream for zeros"});
 }
@@ -149,7 +149,7 @@ Result<cudaEvent_t> CudaDevice::take_event() {
 }
 
 void CudaDevice::give_event(cudaEvent_t event, bool was_reached) {
-  // One that may still be waited for by other streams stays as it was recorded until it ends.
+  // Other streams may still wait for it, so its recorded state stays until it ends.
   if (was_reached) {
     MutexLock lock(mutex_);
     if (events_.size() < events_.capacity()) return events_.push_back(event);
@@ -216,7 +216,7 @@ Result<> CudaDevice::zero_now(void* destination, std::uint64_t size_bytes) {
   for (;;) {
     const auto ended = has_ended(filler_, "clear new memory");
     if (!ended) {
-      // The memory is about to be given back: nothing may write to it any more.
+      // The memory is about to be freed: nothing may write to it any more.
       drain(filler_);
       return ended.error();
     }
@@ -230,7 +230,7 @@ Result<> CudaDevice::zero_now(void* destination, std::uint64_t size_bytes) {
 Result<bool> CudaDevice::has_ended(cudaStream_t stream, const char* purpose) {
   const cudaError_t outcome = cudaStreamQuery(stream);
   if (outcome == cudaErrorNotReady) {
-    static_cast<void>(cudaGetLastError());  // no error, but recorded as one
+    static_cast<void>(cudaGetLastError());  // not an error, but CUDA records it as one
     return false;
   }
   CAIRN_TRY(check(outcome, {"cudaStreamQuery", purpose}));

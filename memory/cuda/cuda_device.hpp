@@ -21,20 +21,21 @@ namespace cairn {
 struct CudaCall {
   const char* name;
   const char* purpose;
-  std::uint64_t size_bytes = 0;  // 0: the call is not about bytes
+  std::uint64_t size_bytes = 0;  // 0: the call has no size
 };
 
 std::string cuda_message(cudaError_t outcome, CudaCall call);
 
-// One GPU: what is known of it, and whether it still works. CUDA reports some errors for ever once
-// they happened (an illegal address, an uncorrectable memory error, a device that fell off the
-// bus); from the first of them on the device is lost, and every operation fails at once with that
-// first reason. So is one that hangs: it has not ended some work for longer than `patience`. That
-// one may go on at any time and write to memory, so nothing that it might write to is given back,
-// and who waits for its work waits until it has ended or the device is broken. Thread-safe.
+// One GPU: its properties, and whether it still works. After some errors (an illegal address, an
+// uncorrectable memory error, a device that fell off the bus) CUDA reports only errors. From the
+// first of them on the device is lost, and every operation fails at once with that first reason. A
+// device is also lost if it hangs: it has not ended some work within `patience`. A hanging device
+// may continue at any time and write to memory. So no memory that it might write to is freed, and
+// callers that wait for its work wait until the work has ended or the device is broken.
+// Thread-safe.
 class alignas(kCacheLineBytes) CudaDevice {
  public:
-  // Makes the device's context. `unavailable`, with the reason, where it does not answer.
+  // Creates the device's context. `unavailable`, with the reason, if it does not respond.
   using Patience = std::chrono::milliseconds;
   static Result<std::unique_ptr<CudaDevice>> open(int id, Patience patience);
   ~CudaDevice();
@@ -42,52 +43,52 @@ class alignas(kCacheLineBytes) CudaDevice {
   CudaDevice& operator=(const CudaDevice&) = delete;
 
   const DeviceInfo& info() const { return info_; }
-  // Managed memory may be touched by the CPU while the device works, may be prefetched, and there
-  // may be more of it than the device has.
+  // The CPU may touch managed memory while the device works, it can be prefetched, and there can be
+  // more of it than the device has.
   bool concurrent_managed_access() const { return concurrent_managed_access_; }
 
-  // Kernels reach registered host memory at the address that the CPU has for it.
+  // Kernels access registered host memory at the CPU's address.
   bool maps_pinned_memory() const { return memory_facts_.host_pointer_for_registered; }
   const CudaMemoryFacts& memory_facts() const { return memory_facts_; }
   std::uint32_t multiprocessors() const { return multiprocessors_; }
 
-  // Makes it the calling thread's current device (CUDA's is one a thread). device_error if lost.
+  // Makes it the calling thread's current device (CUDA has one per thread). device_error if lost.
   Result<> enter();
-  // The outcome of a call on this device as a Result; takes the error off the calling thread, where
-  // the next check of a kernel launch would find it again. no_capacity where memory ran out.
+  // The outcome of a call on this device as a Result. Clears the error of the calling thread;
+  // otherwise the next check of a kernel launch would find it again. no_capacity if memory ran out.
   Result<> check(cudaError_t outcome, CudaCall call);
-  // The error of a call that has failed, by what CUDA answered; `message` says which and why.
+  // The error of a failed call, by CUDA's code; `message` says which call and why.
   Error fail(cudaError_t outcome, const std::string& message);
-  // For calls that give something back: nobody can act on their failure, which is nearly always the
-  // late report of another operation's; but a device that is lost must be known to be.
+  // For calls that free something. No caller can react to their failure, which is nearly always the
+  // late report of another operation's failure; but a lost device must be recorded.
   void check_release(cudaError_t outcome, CudaCall call);
-  // Waits until nothing runs on `stream` any more, however long that takes: what it writes to is
-  // used for something else afterwards. Where nobody can tell the device is lost: what it may still
-  // write can be trusted no more.
+  // Waits until nothing runs on `stream` any more, however long that takes, because the memory it
+  // writes to is reused afterwards. If CUDA cannot tell, the device is lost: the memory it may
+  // still write to cannot be trusted.
   void drain(cudaStream_t stream);
-  // Fills memory of the caller's own with zeros, and returns when they are there. Where it fails
-  // because the device hangs it may still write there: see hangs().
+  // Fills the caller's own memory with zeros, and returns when they are there. If it fails because
+  // the device hangs, the device may still write there: see hangs().
   Result<> zero_now(void* destination, std::uint64_t size_bytes);
 
-  // An event without a time stamp, which costs the device least. It is kept for the next user where
-  // it was reached, and ended otherwise. REQUIRES of take_event(): enter().
+  // An event without a time stamp, the cheapest kind for the device. After use it is kept if it was
+  // reached, and destroyed otherwise. REQUIRES for take_event(): enter().
   Result<cudaEvent_t> take_event();
   void give_event(cudaEvent_t event, bool was_reached);
 
-  // Asks CUDA whether the device has been broken by work that nobody has waited for yet.
+  // Asks CUDA whether work that nobody has waited for yet has broken the device.
   Result<> probe();
-  // What is known without asking: whether it takes new work, and whether what it has may still go
-  // on.
+  // The known state, without asking: whether the device accepts new work, and whether its current
+  // work may still continue.
   Result<> alive() const;
   Result<> unbroken() const;
   std::optional<std::string> lost() const;  // why, as a sentence
   // The first reason stays.
   void mark_lost(const std::string& why) { mark(Health::broken, why); }
   void mark_hanging(const std::string& why) { mark(Health::hangs, why); }
-  // Nothing of its memory may be given back: it might write there under whoever has it next, and
-  // CUDA's calls that give back wait for the device. It is the process's until that ends.
+  // None of its memory may be freed: it might write there when the memory has its next user, and
+  // CUDA's calls that free wait for the device. It belongs to the process until the process ends.
   bool hangs() const { return health_.load(std::memory_order_acquire) == Health::hangs; }
-  // Of work that began then and has not ended: marks the device as hanging after its patience.
+  // For work that began then and has not ended: marks the device as hanging after its patience.
   using Moment = std::chrono::steady_clock::time_point;
   void note_waiting(Moment since, Moment now);
 
@@ -110,7 +111,7 @@ class alignas(kCacheLineBytes) CudaDevice {
 
   std::atomic<Health> health_{Health::works};  // only ever gets worse
   mutable Mutex mutex_;
-  std::vector<cudaEvent_t> events_ CAIRN_GUARDED_BY(mutex_);  // that nobody uses
+  std::vector<cudaEvent_t> events_ CAIRN_GUARDED_BY(mutex_);  // unused
   std::string why_lost_ CAIRN_GUARDED_BY(mutex_);             // written once, before health_
 };
 static_assert(alignof(CudaDevice) == kCacheLineBytes);

@@ -5,7 +5,7 @@
 namespace cairn {
 namespace {
 
-// The functions as CUDA 12 knows them; the newest of them is of 10.2.
+// The functions in CUDA 12's versions; the newest of them is from 10.2.
 constexpr unsigned int kSince = 12000;
 
 template <class Function>
@@ -22,7 +22,7 @@ Result<> find(CudaDevice& device, const char* name, Function& function) {
   return {};
 }
 
-// The runtime's codes are the driver's since CUDA 10.1.
+// The runtime's codes equal the driver's since CUDA 10.1.
 cudaError_t as_runtime(CUresult outcome) { return static_cast<cudaError_t>(outcome); }
 
 }  // namespace

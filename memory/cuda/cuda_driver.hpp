@@ -10,19 +10,19 @@
 
 namespace cairn {
 
-// What only CUDA's driver does: the functions of cuda.h that are used here, found through the
-// runtime, so that nothing more is linked. Like the runtime's they work on the calling thread's
-// current device: CudaDevice::enter() comes first.
+// Functions that only CUDA's driver has: those of cuda.h that are used here, found through the
+// runtime, so that nothing more is linked. Like the runtime's they apply to the calling thread's
+// current device: call CudaDevice::enter() first.
 struct CudaDriver {
-  // device_error, with the name, where the driver lacks one.
+  // device_error, with the name, if the driver does not have one.
   static Result<CudaDriver> load(CudaDevice& device);
 
   // As CudaDevice::check() and check_release(), with the driver's name of the error.
   Result<> check(CudaDevice& device, CUresult outcome, CudaCall call) const;
   void check_release(CudaDevice& device, CUresult outcome, CudaCall call) const;
-  // The outcome of a call about what another process has given. CUDA answers what it cannot take
-  // with codes that elsewhere mean a lost device: a client's mistake must not be taken for that.
-  // Whether it is lost, the device tells; all else is impossible, or no_capacity.
+  // The outcome of a call about another process's memory. For input that it cannot take, CUDA
+  // returns codes that otherwise mean a lost device; a client's mistake must not be mistaken for
+  // that. The device itself shows whether it is lost; all else is impossible, or no_capacity.
   Result<> check_given(CudaDevice& device, CUresult outcome, CudaCall call) const;
 
   PFN_cuGetErrorName_v6000 get_error_name = nullptr;

@@ -21,7 +21,7 @@ CudaEvent::~CudaEvent() { origin_.device.give_event(event_, known_reached()); }
 
 Result<bool> CudaEvent::judge(cudaError_t outcome) {
   if (outcome == cudaErrorNotReady) {
-    static_cast<void>(cudaGetLastError());  // no error, but recorded as one
+    static_cast<void>(cudaGetLastError());  // not an error, but CUDA records it as one
     return false;
   }
   CAIRN_TRY(origin_.device.check(outcome, {"cudaEventQuery", "see whether work has ended"}));

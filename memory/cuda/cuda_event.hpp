@@ -17,12 +17,13 @@ namespace cairn {
 // A point in a CUDA stream.
 class alignas(kCacheLineBytes) CudaEvent final : public Event {
  public:
-  // Where an event is recorded. Its device and those relied on are the context's.
+  // Where an event is recorded. Its device, and those it depends on, belong to the context.
   struct Origin {
     CudaDevice& device;
     cudaStream_t stream = nullptr;
-    // Other devices whose work or memory what came before the event has used. CUDA tells of their
-    // failure only those who ask them: this device would go on with whatever bytes are there.
+    // Other devices whose work or memory the work before the event has used. CUDA reports their
+    // failure only to callers that ask about them: this device would continue with whatever bytes
+    // are there.
     std::vector<CudaDevice*> relies_on;
   };
   static Result<std::unique_ptr<CudaEvent>> record(std::shared_ptr<CudaContext> context,
@@ -42,15 +43,15 @@ class alignas(kCacheLineBytes) CudaEvent final : public Event {
  private:
   CudaEvent(std::shared_ptr<CudaContext> context, Origin origin, cudaEvent_t event)
       : context_(std::move(context)), origin_(std::move(origin)), event_(event) {}
-  // What a query's outcome says; remembers that the event was reached.
+  // The meaning of a query's outcome; remembers that the event was reached.
   Result<bool> judge(cudaError_t outcome);
 
   const std::shared_ptr<CudaContext> context_;
   const Origin origin_;
   const cudaEvent_t event_;
-  // Once reached it stays so, whatever becomes of the device.
+  // Once reached it stays reached, whatever happens to the device.
   std::atomic<bool> reached_{false};
-  // What the poller saw: an error that CUDA tells once is this event's.
+  // The poller's outcome: CUDA reports an error once, and it belongs to this event.
   std::atomic<cudaError_t> told_{cudaErrorNotReady};
 };
 static_assert(alignof(CudaEvent) == kCacheLineBytes);

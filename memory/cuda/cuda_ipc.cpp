@@ -18,7 +18,7 @@ struct Block {
   std::uint64_t size_bytes = 0;
 };
 
-// The block of CUDA's that holds an address. Only the driver tells.
+// CUDA's block at an address. Only the driver knows it.
 Result<Block> block_of(CudaDevice& device, const std::byte* address) {
   auto driver = CudaDriver::load(device);
   if (!driver) return std::move(driver).error();
@@ -109,8 +109,8 @@ Result<Region> import_cuda_memory(std::shared_ptr<CudaContext> context,
   void* base = nullptr;
   const cudaError_t opened = cudaIpcOpenMemHandle(&base, handle, cudaIpcMemLazyEnablePeerAccess);
   if (opened != cudaSuccess) {
-    // CUDA answers a handle that it cannot open with codes that elsewhere mean a lost device: a
-    // client's mistake must not be taken for that. Whether it is lost, the device tells.
+    // For a handle that it cannot open, CUDA returns codes that otherwise mean a lost device; a
+    // client's mistake must not be mistaken for that. The device itself shows whether it is lost.
     static_cast<void>(cudaGetLastError());
     CAIRN_TRY(device.probe());
     return Error{

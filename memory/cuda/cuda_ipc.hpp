@@ -9,19 +9,20 @@
 
 namespace cairn {
 
-// Some bytes that cudaMalloc gave out.
+// Bytes that cudaMalloc allocated.
 struct CudaBytes {
   int device_id = 0;
   std::byte* begin = nullptr;
   std::uint64_t size_bytes = 0;
 };
 
-// How another process opens them. CUDA shares whole blocks of its own, of which an allocation may
-// be a part: offset_bytes says where in it the bytes begin.
+// How another process opens them. CUDA shares whole blocks of its own, and an allocation can be a
+// part of one: offset_bytes says where in it the bytes begin.
 Result<ExportedMemory> export_cuda_memory(CudaDevice& device, const CudaBytes& bytes);
 
 // Device memory that another process exported, on the device where the handle is opened. impossible
-// where it is this process's own (CUDA opens no handle twice in one process), or smaller than told.
+// if it is this process's own (CUDA opens no handle twice in one process), or smaller than
+// described.
 Result<Region> import_cuda_memory(std::shared_ptr<CudaContext> context,
                                   const ExportedMemory& memory, int device_id);
 

@@ -9,17 +9,17 @@
 namespace cairn {
 namespace {
 
-// What every region of a runtime is aligned to at least.
+// The minimum alignment of every region of a runtime.
 constexpr std::uint64_t kAlignmentBytes = 4096;
 
 std::uint64_t misalignment(const void* address) {
   return reinterpret_cast<std::uintptr_t>(address) % kAlignmentBytes;
 }
 
-// An allocation of cudaMalloc or cudaMallocManaged, which are freed alike.
+// An allocation of cudaMalloc or cudaMallocManaged, which are freed in the same way.
 class CudaAllocation final : public RegionBacking {
  public:
-  // Memory at `base`, of which the region uses `range`.
+  // Memory at `base`; the region uses `range` of it.
   CudaAllocation(std::shared_ptr<CudaContext> context, void* base,
                  const CudaAddressMap::Range& range)
       : context_(std::move(context)), base_(base), range_(range) {
@@ -60,8 +60,8 @@ Result<Region> allocate(std::shared_ptr<CudaContext> context, CudaMemoryRequest 
   CAIRN_TRY(device.check(type.allocate(&base, request.size_bytes), call));
   std::uint64_t skip_bytes = 0;
   if (misalignment(base) != 0) {
-    // CUDA aligns to 256 bytes where it cuts a small allocation from a larger one. Asking for more
-    // from the start would double what a segment of 2 MiB takes.
+    // CUDA aligns to 256 bytes when it splits a small allocation from a larger one. Asking for more
+    // from the start would double the size of a segment of 2 MiB.
     device.check_release(cudaFree(base), {"cudaFree", "give misaligned memory back"});
     CAIRN_TRY(device.check(type.allocate(&base, request.size_bytes + kAlignmentBytes), call));
     skip_bytes = (kAlignmentBytes - misalignment(base)) % kAlignmentBytes;
@@ -103,7 +103,7 @@ Result<Region> allocate_cuda_unified(std::shared_ptr<CudaContext> context,
                      ") has no unified memory that host and device use at once "
                      "(concurrentManagedAccess is 0)"};
   }
-  // CUDA answers with addresses only: what the device does not hold must fit the host.
+  // CUDA returns only addresses: memory that is not on the device must be on the host.
   const std::uint64_t most_bytes = info.total_bytes + context->host_budget->total_bytes();
   if (request.size_bytes > most_bytes) {
     return Error{ErrorCode::no_capacity, std::to_string(request.size_bytes) +

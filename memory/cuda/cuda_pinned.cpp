@@ -15,18 +15,19 @@ namespace cairn {
 namespace {
 
 constexpr std::uint64_t kPageBytes = 4096;
-// The kernel clears about 1 GB/s a thread with pages of 4 KiB; with eight the memory is the limit.
+// The kernel clears about 1 GB/s per thread with pages of 4 KiB; with eight threads the memory is
+// the limit.
 constexpr std::uint64_t kMaxThreads = 8;
-// What one thread clears in the time it takes to start some more.
+// The amount that one thread clears in the time it takes to start some more.
 constexpr std::uint64_t kBytesWorthAThread = std::uint64_t{16} << 20;
 
 using Bytes = std::span<std::byte>;
 
-// Takes the pages of zeroed shared memory; the kernel's error number, or 0.
+// Allocates the pages of zeroed shared memory; returns the kernel's error number, or 0.
 int take_pages(Bytes memory) {
   if (::madvise(memory.data(), memory.size(), MADV_POPULATE_WRITE) == 0) return 0;
   if (errno != EINVAL) return errno;
-  // Before Linux 5.14 a page is taken by writing to it.
+  // Before Linux 5.14 a page is allocated by writing to it.
   for (std::uint64_t at = 0; at < memory.size(); at += kPageBytes) {
     static_cast<volatile std::byte&>(memory[at]) = std::byte{0};
   }
@@ -53,7 +54,7 @@ Result<> populate(Bytes memory) {
       else
         helpers.emplace_back(take);
     } catch (const std::system_error&) {
-      take();  // no thread to be had: this one does it
+      take();  // no thread available: this one does it
     }
   }
   helpers.clear();
@@ -66,7 +67,7 @@ Result<> populate(Bytes memory) {
   return {};
 }
 
-// Host memory that is registered piece by piece; what is registered is undone at the end.
+// Host memory that is registered piece by piece; the destructor unregisters it.
 class CudaPinned final : public RegionBacking {
  public:
   CudaPinned(std::shared_ptr<CudaContext> context, CudaDevice& device, Region memory)
@@ -125,7 +126,7 @@ Result<Region> allocate_cuda_pinned(std::shared_ptr<CudaContext> context,
                                    .numa_node = request.numa_aware ? device.info().numa_node : -1},
                                   context->host_budget);
   if (!memory) return memory;
-  // Registering takes pages that are not there yet one by one, in a single thread.
+  // Registering allocates missing pages one by one, in a single thread.
   CAIRN_TRY(populate({memory->data(), memory->size_bytes()}));
   return pin_cuda_memory(std::move(context), std::move(*memory), request.memory.device_id);
 }

@@ -10,10 +10,10 @@
 namespace cairn {
 namespace {
 
-// A block of 512 KiB takes 10 us over the bus: the first rounds find it within half of that. What
-// takes longer is asked for less often, each round a sixteenth later, so that the delay stays a
-// few percent of the wait; it ends at 50 us, 4% of a job of 64 MiB, where a round costs the core
-// about a twentieth of its time.
+// A block of 512 KiB takes 10 us over the bus: the first rounds find it within half of that. Longer
+// work is polled less often, each round a sixteenth later, so that the delay stays a few percent of
+// the wait. The interval ends at 50 us, 4% of a job of 64 MiB, where a round costs the core about a
+// twentieth of its time.
 constexpr long kFirstDelay_ns = 5'000;
 constexpr long kLastDelay_ns = 50'000;
 constexpr long kDelayGrowth = 16;
@@ -62,7 +62,7 @@ cudaError_t CudaPoller::wait(Awaited awaited) {
 void CudaPoller::run() {
   ::prctl(PR_SET_TIMERSLACK, 1UL);  // the default would add 50 us to every sleep
   long delay_ns = kFirstDelay_ns;
-  std::list<Waiter> asked;  // of the latest round
+  std::list<Waiter> asked;  // of the last round
   std::list<Waiter> ended;
   MutexLock lock(mutex_);
   for (;;) {

@@ -13,24 +13,24 @@
 
 namespace cairn {
 
-// Tells who waits for CUDA events: one thread asks for all of them every few microseconds, and
+// Reports CUDA events to waiting callers: one thread polls all of them every few microseconds, and
 // sleeps while nobody waits. CUDA's own ways either spin on a core or, as a callback on the stream,
 // never come after an error. Thread-safe.
 class alignas(kCacheLineBytes) CudaPoller {
  public:
-  // Throws std::system_error where the machine gives no thread.
+  // Throws std::system_error if the machine cannot create a thread.
   CudaPoller();
   // REQUIRES: nobody waits.
   ~CudaPoller();
 
-  // An event of a device, which outlives the wait.
+  // An event of a device; the device outlives the wait.
   struct Awaited {
     cudaEvent_t event = nullptr;
     CudaDevice& device;
   };
-  // Called once, on the poller's thread: cudaSuccess, or the error of the event's query. A device
-  // that takes too long is marked as hanging, and its event is waited for all the same: whoever is
-  // told uses the memory for something else.
+  // Called once, on the poller's thread, with cudaSuccess or the error of the event's query. A
+  // device that takes too long is marked as hanging, and the poller still waits for its event,
+  // because the caller reuses the memory after the call.
   using Told = UniqueFunction<void(cudaError_t)>;
   void when_reached(Awaited awaited, Told told);
   // Blocks until then.
@@ -47,8 +47,8 @@ class alignas(kCacheLineBytes) CudaPoller {
 
   Mutex mutex_;
   Condition work_;
-  std::list<Waiter> waiters_ CAIRN_GUARDED_BY(mutex_);  // whom no round has asked for yet
-  bool joined_ CAIRN_GUARDED_BY(mutex_) = false;  // somebody began to wait since the last round
+  std::list<Waiter> waiters_ CAIRN_GUARDED_BY(mutex_);  // not polled yet
+  bool joined_ CAIRN_GUARDED_BY(mutex_) = false;        // a wait began since the last round
   bool closing_ CAIRN_GUARDED_BY(mutex_) = false;
   Thread thread_;
 };

@@ -55,7 +55,7 @@ class CudaRuntime final : public DeviceRuntime {
     return options.by_descriptor ? allocate_cuda_vmm(context_, request)
                                  : allocate_cuda_device(context_, request);
   }
-  // For every device; near one that is left out it is near no other.
+  // For every device; memory near one that is left out is near none.
   Result<Region> allocate_pinned(std::uint64_t size_bytes, PinnedOptions options) override {
     if (std::ranges::count(left_out_, options.device_id, &LeftOutDevice::id) > 0) {
       options = {.numa_aware = false, .device_id = devices_.front().id};
@@ -108,7 +108,7 @@ class CudaRuntime final : public DeviceRuntime {
   MemoryVisibility visibility_ = MemoryVisibility::explicit_dma;
 };
 
-// Lets two devices copy to each other without a stop in host memory. Where it fails they copy with
+// Lets two devices copy to each other without a stop in host memory. If it fails they copy with
 // one.
 void connect_peers(CudaContext& context) {
   for (CudaDevice* device : context.open_devices) {

@@ -12,9 +12,9 @@
 namespace cairn {
 namespace {
 
-// A batch costs about as much to begin as two copies, and each of its pieces a quarter of one.
+// Starting a batch costs about as much as two copies, and each of its pieces a quarter of one.
 constexpr std::size_t kWorthABatch = 4;
-// The most that one call takes.
+// The limit of one call.
 constexpr std::size_t kMaxBatch = 4096;
 static_assert(kWorthABatch <= kMaxBatch);
 // Fewer rows cost less as pieces of a batch.
@@ -47,7 +47,7 @@ Result<> CudaStream::copy(std::span<const MemoryCopy> copies, CopyForm form) {
   plan_.clear();
   CAIRN_TRY(plan_.add(copies, context_->addresses, device_id_));
   CAIRN_TRY(device_.enter());
-  // First what does not block: the rest then runs beside it.
+  // First the part that does not block: the rest then runs beside it.
   CAIRN_TRY(copy_directly(form));
   for (const CudaCopyPlan::Peer& peer : plan_.peer) {
     rely_on(*context_->devices[static_cast<std::size_t>(peer.destination_device)]);
@@ -92,7 +92,7 @@ Result<> CudaStream::copy_many(std::span<const MemoryCopy> copies) {
 
 Result<> CudaStream::copy_rows() {
   const std::vector<StridedCopy> runs = find_strided_runs(plan_.batch);
-  std::vector<MemoryCopy> pieces;  // of runs that are not worth a call or may not be one
+  std::vector<MemoryCopy> pieces;  // from runs that are not worth a call or cannot be one
   for (const StridedCopy& run : runs) {
     if (run.rows < kWorthRows || !lies_in_one_piece(run)) {
       for (std::uint64_t row = 0; row < run.rows; ++row) pieces.push_back(run.row(row));
@@ -106,7 +106,7 @@ Result<> CudaStream::copy_rows() {
   return copy_many(pieces);
 }
 
-// A call may not cross registrations, and CUDA says nothing of two sides whose rows interleave.
+// A call may not cross registrations, and CUDA does not define two sides whose rows interleave.
 bool CudaStream::lies_in_one_piece(const StridedCopy& run) const {
   CudaAddressMap::Reader addresses(context_->addresses);
   const std::uint64_t source_bytes = run.source_extent_bytes();
@@ -158,7 +158,7 @@ Result<> CudaStream::copy_batch(std::span<const MemoryCopy> copies) {
     sizes_.push_back(copy.size_bytes);
     total_bytes += copy.size_bytes;
   }
-  // What was issued before on this stream may still be writing the sources.
+  // Earlier work on this stream may still be writing the sources.
   cudaMemcpyAttributes attributes{};
   attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
   std::size_t first_of_attributes = 0;
@@ -192,7 +192,7 @@ Result<> CudaStream::zero(std::byte* destination, std::uint64_t size_bytes) {
   return {};
 }
 
-// The device does not reach pageable memory: this thread fills it, when its turn has come.
+// The device cannot access pageable memory: this thread fills it, in its turn.
 Result<> CudaStream::zero_pageable(std::byte* destination, std::uint64_t size_bytes) {
   CAIRN_TRY(device_.check(cudaStreamSynchronize(stream_),
                           {"cudaStreamSynchronize", "fill pageable memory with zeros"}));

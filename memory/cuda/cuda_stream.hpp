@@ -34,7 +34,7 @@ class alignas(kCacheLineBytes) CudaStream final : public Stream {
   Result<> wait_for(Event& event) override;
   void* native() const override { return stream_; }
 
-  // For what else is issued on this stream.
+  // For other work issued on this stream.
   cudaStream_t handle() const { return stream_; }
   CudaDevice& device() const { return device_; }
 
@@ -56,10 +56,10 @@ class alignas(kCacheLineBytes) CudaStream final : public Stream {
   CudaDevice& device_;
   const int device_id_;
   const cudaStream_t stream_;
-  Mutex mutex_;  // record() is called from any thread
+  Mutex mutex_;  // any thread may call record()
   std::vector<CudaDevice*> relies_on_
       CAIRN_GUARDED_BY(mutex_);  // others than device_; see CudaEvent::Origin
-  // Of the latest copy, kept for their memory.
+  // Of the latest copy, kept to reuse their memory.
   CudaCopyPlan plan_;
   std::vector<void*> destinations_;
   std::vector<const void*> sources_;

@@ -15,9 +15,8 @@ namespace {
 
 constexpr CUmemAllocationHandleType kDescriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
-// The devices' memory as CUDA's virtual memory management sees it: physical memory, a range of
-// addresses, and that the one is mapped at the other. Made step by step, undone in reverse from
-// wherever it came to.
+// The devices' memory in CUDA's virtual memory management: physical memory, a range of addresses,
+// and a mapping between them. Created step by step, undone in reverse from any step.
 class VirtualMemory {
  public:
   VirtualMemory(std::shared_ptr<CudaContext> context, CudaDevice& device, const CudaDriver& driver)
@@ -40,7 +39,7 @@ class VirtualMemory {
     }
   }
 
-  // Memory of this process's own: enough units for `size_bytes`.
+  // This process's own memory: enough units for `size_bytes`.
   Result<> create(std::uint64_t size_bytes) {
     auto what = properties();
     if (!what) return std::move(what).error();
@@ -57,7 +56,7 @@ class VirtualMemory {
     return let_devices_in();
   }
 
-  // Memory that a descriptor leads to. CUDA takes no part of the descriptor, which stays open.
+  // Memory of a descriptor. CUDA does not take the descriptor, which stays open.
   Result<> import(int descriptor, std::uint64_t size_bytes) {
     auto wanted = properties();
     if (!wanted) return std::move(wanted).error();
@@ -69,7 +68,7 @@ class VirtualMemory {
                                               std::to_string(*unit_bytes) + " bytes"};
     }
     size_bytes_ = size_bytes;
-    // The driver takes the number itself where a pointer is declared.
+    // The driver takes the number itself although it declares a pointer.
     void* const handle = reinterpret_cast<void*>(static_cast<std::uintptr_t>(descriptor));
     CAIRN_TRY(driver_.check_given(
         device_, driver_.import_handle(&physical_, handle, kDescriptor),
@@ -83,11 +82,11 @@ class VirtualMemory {
     return let_devices_in();
   }
 
-  // A descriptor of its own for each who asks.
+  // A separate descriptor for each caller.
   Result<FileDescriptor> descriptor() const {
     CAIRN_TRY(device_.enter());
     int number = -1;
-    // It takes a new descriptor: that there is none must not be taken for a lost device.
+    // It takes a new descriptor: running out of them must not be mistaken for a lost device.
     CAIRN_TRY(
         driver_.check_given(device_, driver_.export_handle(&number, physical_, kDescriptor, 0),
                             {"cuMemExportToShareableHandle", "export device memory", size_bytes_}));
@@ -114,7 +113,7 @@ class VirtualMemory {
     return value;
   }
 
-  // What memory of this device is asked for by; impossible where it has none.
+  // The properties for memory of this device; impossible if it has none.
   Result<CUmemAllocationProp> properties() const {
     for (const CUdevice_attribute needed :
          {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
@@ -133,7 +132,7 @@ class VirtualMemory {
     what.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     what.requestedHandleTypes = kDescriptor;
     what.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device_id()};
-    // Where it can be had, network cards and NCCL's registration want it.
+    // Network cards and NCCL's registration need it, if it is available.
     what.allocFlags.gpuDirectRDMACapable = *rdma != 0 ? 1 : 0;
     return what;
   }
@@ -147,7 +146,7 @@ class VirtualMemory {
     return unit_bytes;
   }
 
-  // Copies are issued by where memory lies, so this must be true of what was imported.
+  // Copies are issued by where memory lies, so this must be true for imported memory.
   Result<> check_place() const {
     CUmemAllocationProp found{};
     CAIRN_TRY(driver_.check_given(
@@ -168,8 +167,8 @@ class VirtualMemory {
                          {"cuMemAddressReserve", "reserve addresses", size_bytes_});
   }
 
-  // Mapped memory is out of everybody's reach until then; cudaDeviceEnablePeerAccess is for what
-  // cudaMalloc gives only.
+  // Until then mapped memory is inaccessible; cudaDeviceEnablePeerAccess applies only to
+  // cudaMalloc's memory.
   Result<> let_devices_in() {
     std::vector<CUmemAccessDesc> who;
     for (const CudaDevice* other : context_->open_devices) {
@@ -230,7 +229,7 @@ class CudaVirtual : public RegionBacking {
   const std::uint64_t used_bytes_;
 };
 
-// Another process's memory. It tells others what it was told.
+// Another process's memory. share() returns the description it was made from.
 class CudaVirtualImported final : public CudaVirtual {
  public:
   CudaVirtualImported(std::unique_ptr<VirtualMemory> mapped, ExportedMemory memory)
@@ -260,7 +259,8 @@ Result<Region> allocate_cuda_vmm(std::shared_ptr<CudaContext> context, CudaMemor
   const std::uint64_t whole_bytes = (*memory)->size_bytes();
   auto backing = std::make_unique<CudaVirtual>(std::move(*memory), request.size_bytes);
   const Region::Parts parts = backing->parts();
-  // Others map it whole, and would see what somebody's memory held before beyond this region's end.
+  // Other processes map it whole, and would see earlier bytes of the memory after this region's
+  // end.
   CAIRN_TRY(device.zero_now(parts.data, whole_bytes));
   return Region::adopt(parts, std::move(backing));
 }

@@ -13,14 +13,14 @@ namespace cairn {
 namespace {
 
 constexpr std::uint64_t kUnknown = std::numeric_limits<std::uint64_t>::max();
-// Longer than either file's part up to the number that is looked for, and than most files whole.
+// Longer than the part of either file up to the number, and than most files.
 constexpr std::size_t kReadBytes = 8192;
 
 FileDescriptor open_for_reading(const std::string& path) {
   return FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
 }
 
-// The kernel makes such a file anew for each read from its start.
+// The kernel generates such a file for each read from its start.
 std::istringstream text_of(const FileDescriptor& file) {
   std::array<char, kReadBytes> text;
   const ::ssize_t size = ::pread(file.get(), text.data(), text.size(), 0);

@@ -8,9 +8,9 @@
 
 namespace cairn {
 
-// What this process may take before others are pushed out: of the machine and of the control
-// groups it runs in (version 2), whichever is least. Its files are opened once, so that it neither
-// takes a descriptor from a process that has few left nor is blind where there is none.
+// How much memory this process can take before others are pushed out: the least of the machine's
+// and of its control groups' (version 2). Its files are opened once, so that it needs no descriptor
+// from a process that has few left, and works even if there is none.
 //
 // Thread-safe.
 class AvailableMemory {
@@ -24,7 +24,7 @@ class AvailableMemory {
   explicit AvailableMemory(const Files& files);
   AvailableMemory() : AvailableMemory(Files{}) {}
 
-  // The largest number where neither is told.
+  // The largest number if neither says.
   std::uint64_t bytes() const;
 
  private:
@@ -33,7 +33,7 @@ class AvailableMemory {
   };
 
   FileDescriptor machine_;
-  std::vector<Group> groups_;  // the process' own first; each bounds those before it
+  std::vector<Group> groups_;  // the process's own first; each bounds those before it
 };
 
 }  // namespace cairn

@@ -18,7 +18,7 @@
 namespace cairn {
 namespace {
 
-// Bytes taken from a budget, given back at the end.
+// Bytes taken from a budget, returned by the destructor.
 class Reservation {
  public:
   Reservation(std::shared_ptr<MemoryBudget> budget, std::uint64_t size_bytes)
@@ -40,7 +40,7 @@ class Reservation {
   std::uint64_t size_bytes_;
 };
 
-// Members go in reverse order: the bytes count as free only when they are.
+// Members are destroyed in reverse order: the bytes count as free only once they are.
 struct SharedMemory final : RegionBacking {
   SharedMemory(Reservation reserved, FileDescriptor memfd, void* data, std::uint64_t size_bytes)
       : reservation(std::move(reserved)),
@@ -70,12 +70,12 @@ struct SharedMemory final : RegionBacking {
   const std::uint64_t total_bytes;
 };
 
-// A preference, not a demand: a full node hands over to the next one, and where binding is not
-// allowed (containers often forbid it) the memory is as good, only further away.
+// A preference, not a demand: a full node hands over to the next one. If binding is not allowed
+// (containers often forbid it), the memory is as good, only further away.
 void prefer_node(void* data, std::uint64_t size_bytes, int node) {
   ::bitmask* const nodes = ::numa_allocate_nodemask();
   ::numa_bitmask_setbit(nodes, static_cast<unsigned>(node));
-  // The kernel reads one bit less than it is told.
+  // The kernel reads one bit less than the given number.
   ::mbind(data, size_bytes, MPOL_PREFERRED, nodes->maskp, nodes->size + 1, 0);
   ::numa_free_nodemask(nodes);
 }
@@ -116,11 +116,12 @@ Result<Region> map_shared_memory(const SharedMemoryRequest& request,
   if (::ftruncate(file.get(), static_cast<::off_t>(request.size_bytes)) != 0) {
     return no_memory(request, "ftruncate", errno);
   }
-  // Whoever maps it could otherwise cut it off, and touching what is gone ends this process.
+  // Otherwise a process that maps it could truncate it, and touching the missing part kills this
+  // process.
   if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return no_memory(request, "fcntl(F_ADD_SEALS)", errno);
   }
-  // The mode a memfd is made with would let everybody in who reaches it.
+  // A new memfd's mode would admit everyone who can reach it.
   if (::fchmod(file.get(), S_IRUSR | S_IWUSR) != 0) return no_memory(request, "fchmod", errno);
   void* const data =
       ::mmap(nullptr, request.size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);

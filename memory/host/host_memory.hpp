@@ -10,7 +10,7 @@
 
 namespace cairn {
 
-// How much of one memory may be given out. Thread-safe.
+// A limit for one kind of memory. Thread-safe.
 class alignas(kCacheLineBytes) MemoryBudget {
  public:
   // `owner` names the memory in errors.
@@ -18,7 +18,7 @@ class alignas(kCacheLineBytes) MemoryBudget {
       : owner_(std::move(owner)), total_bytes_(total_bytes) {}
 
   std::uint64_t total_bytes() const { return total_bytes_; }
-  Result<> reserve(std::uint64_t size_bytes);  // no_capacity, with what is left
+  Result<> reserve(std::uint64_t size_bytes);  // no_capacity, with the remaining bytes
   void give_back(std::uint64_t size_bytes);
 
  private:
@@ -33,15 +33,15 @@ struct SharedMemoryRequest {
   StorageKind kind = StorageKind::pinned;
   int device_id = -1;
   std::uint64_t size_bytes = 0;
-  int numa_node = -1;  // where its pages should lie; -1: anywhere
+  int numa_node = -1;  // the node for its pages; -1: any
 };
 
-// Zeroed memory behind a memfd, so that another process can map it as well. Pages are taken when
-// first touched. It counts against `budget` until it goes.
+// Zeroed memory in a memfd, so that another process can map it as well. Pages are allocated at
+// first touch. It counts against `budget` until it is freed.
 Result<Region> map_shared_memory(const SharedMemoryRequest& request,
                                  std::shared_ptr<MemoryBudget> budget);
 
-// The node of device `device_id`, dealt out in turn; -1 where the machine has one node.
+// The node of device `device_id`, assigned in turn; -1 if the machine has one node.
 int numa_node_of_device(int device_id);
 
 std::uint64_t machine_memory_bytes();

@@ -9,7 +9,7 @@
 namespace cairn {
 namespace {
 
-// What one program addresses in practice; far above any machine's count of accelerators.
+// The most that one program addresses in practice; far above any machine's number of accelerators.
 constexpr std::uint32_t kMaxHostDevices = 64;
 
 class HostRuntime final : public DeviceRuntime {

@@ -14,15 +14,15 @@
 namespace cairn {
 namespace {
 
-// Operations that were issued and have not ended; issuing one more blocks. As deep as the queue of
-// a CUDA stream: enough to keep the thread busy, little enough that a runaway caller stops.
+// Issued operations that have not ended; issuing one more blocks. As deep as the queue of a CUDA
+// stream: enough to keep the thread busy, small enough that a runaway caller stops.
 constexpr std::size_t kMaxQueuedOperations = 1024;
-// A caller that was held up goes on when the queue has drained to here: to wake it for every single
-// operation costs two context switches each, a third of the throughput at 64 KiB a copy.
+// A blocked caller continues when the queue has drained to this length. Waking it for every single
+// operation costs two context switches each, a third of the throughput at 64 KiB per copy.
 constexpr std::size_t kRefillOperations = kMaxQueuedOperations / 2;
 static_assert(kRefillOperations < kMaxQueuedOperations);
 
-// What an event and the operation that signals it share; either may outlive the other.
+// State shared by an event and the operation that signals it; either may outlive the other.
 class alignas(kCacheLineBytes) EventState {
  public:
   bool ready() const { return ready_.load(std::memory_order_acquire); }
@@ -133,7 +133,7 @@ class alignas(kCacheLineBytes) HostStream final : public Stream {
     return issue(Zero{destination, size_bytes});
   }
 
-  // The memory of all host devices is one: nothing has to move.
+  // All host devices share one memory: nothing has to move.
   Result<> prefetch(const RegionView& unified, int device_id) override {
     if (unified.kind() != StorageKind::unified) {
       return Error{ErrorCode::device_error, "only unified memory can be prefetched; this is " +
@@ -183,8 +183,8 @@ class alignas(kCacheLineBytes) HostStream final : public Stream {
     for (;;) {
       while (queue_.empty() && !closing_) work_.wait(mutex_);
       if (queue_.empty()) return;
-      // It stays in the queue while it runs, and so counts against the bound; a deque does not
-      // move its elements when others are added at its end.
+      // It stays in the queue while it runs, and so counts against the bound. A deque does not move
+      // its elements when others are added at its end.
       Operation& operation = queue_.front();
       mutex_.unlock();
       std::visit(Execute{}, operation);

@@ -8,10 +8,10 @@
 namespace cairn {
 namespace {
 
-// Of one look at the memory that is left, which costs some 0.1 ms.
+// Step between two checks of the remaining memory, which cost some 0.1 ms.
 constexpr std::size_t kStepBytes = std::size_t{4} << 20;
-// Of one call. The kernel holds the address space meanwhile, some 0.2 ms, and every thread that
-// maps memory, or whose malloc does, waits for that.
+// Size of one call. The kernel holds the address space meanwhile, some 0.2 ms, and every thread
+// that maps memory, or whose malloc does, waits for that.
 constexpr std::size_t kPieceBytes = std::size_t{512} << 10;
 
 }  // namespace
@@ -47,7 +47,7 @@ PagePopulator::Task::~Task() {
 void PagePopulator::start_threads() {
   while (threads_.size() < options_.threads) {
     auto thread = Thread::start("cairn-pages", [this](const std::stop_token& stop) { run(stop); });
-    if (!thread) return;  // those that there are do it; without any, the first use does
+    if (!thread) return;  // the existing threads do it; without any, the first use does
     threads_.push_back(std::move(*thread));
   }
 }
@@ -78,12 +78,12 @@ void PagePopulator::run(const std::stop_token& stop) {
 }
 
 bool PagePopulator::take(Bytes step) const {
-  const std::uint64_t asked_bytes = step.size() * options_.threads;  // each asks at once
+  const std::uint64_t asked_bytes = step.size() * options_.threads;  // each checks at once
   if (options_.available_bytes() < options_.kept_free_bytes + asked_bytes) return false;
   while (!step.empty()) {
     const Bytes piece = step.first(std::min(kPieceBytes, step.size()));
     const auto start = std::chrono::steady_clock::now();
-    // Kernels before 5.14 do not know it; nothing else takes pages of memory that is in use.
+    // Kernels before 5.14 do not support it; nothing else allocates pages of memory in use.
     if (::madvise(piece.data(), piece.size(), MADV_POPULATE_WRITE) != 0) return false;
     options_.rest(std::chrono::steady_clock::now() - start);
     step = step.subspan(piece.size());

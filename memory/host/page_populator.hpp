@@ -18,21 +18,21 @@
 
 namespace cairn {
 
-// Takes the pages of memory before its first use. A page that is first touched by a write costs
-// that write the kernel's clearing of it: with pages of 4 KiB, a thread then writes 0.3 to 1 GB/s
-// instead of 7. What is only asked for early must not take what others need now: it stops where
-// memory runs short, and after each piece of 512 KiB a thread rests for as long as that took, which
-// is the longer the busier the machine is.
+// Allocates the pages of memory before its first use. If a write is the first to touch a page, it
+// pays for the kernel's clearing: with pages of 4 KiB, a thread then writes 0.3 to 1 GB/s instead
+// of 7. Early allocation must not take memory that others need now. So it stops if memory runs
+// short. After each piece of 512 KiB a thread rests for as long as the piece took, which is longer
+// on a busy machine.
 //
-// Its threads are of normal priority. The kernel holds the address space while it takes pages; a
-// thread of low priority that loses its processor there to another process stays away for a
-// quarter of a second, and whatever thread of the server allocates waits for it.
+// Its threads have normal priority. The kernel locks the address space while it allocates pages. If
+// a thread of low priority loses its processor to another process at that moment, it is away for a
+// quarter of a second, and every thread of the server that allocates waits for it.
 //
 // Thread-safe. Tasks end before it.
 class PagePopulator {
  public:
   struct Options {
-    unsigned threads = 0;  // 0: nothing is taken before its first use
+    unsigned threads = 0;  // 0: nothing is allocated before its first use
     std::function<std::uint64_t()> available_bytes =
         [memory = std::make_shared<const AvailableMemory>()] { return memory->bytes(); };
     std::uint64_t kept_free_bytes = std::uint64_t{1} << 30;  // for the page cache, and for others
@@ -42,14 +42,14 @@ class PagePopulator {
   };
   using Bytes = std::span<std::byte>;
 
-  // Pages of one memory on their way. Its end waits for the step that is being done, some
-  // milliseconds, and leaves the other pages to their first use.
+  // The population of one memory. Its destructor waits for the current step, some milliseconds, and
+  // leaves the other pages to their first use.
   class Task {
    public:
     ~Task();
     Task(const Task&) = delete;
     Task& operator=(const Task&) = delete;
-    // Never more than what was asked for, which it reaches unless memory runs short.
+    // Never more than requested; reaches that unless memory runs short.
     std::uint64_t populated_bytes() const { return done_.load(std::memory_order_relaxed); }
 
    private:
@@ -58,7 +58,7 @@ class PagePopulator {
         : owner_(owner), memory_(std::move(memory)) {}
     PagePopulator& owner_;
     const std::vector<Bytes> memory_;
-    // Where the next step begins, and how many are being done: under the owner's lock.
+    // The start of the next step, and the number of steps in progress: under the owner's lock.
     std::size_t part_ = 0;
     std::size_t at_ = 0;
     unsigned under_way_ = 0;
@@ -70,7 +70,7 @@ class PagePopulator {
   PagePopulator(const PagePopulator&) = delete;
   PagePopulator& operator=(const PagePopulator&) = delete;
 
-  // Null where nothing is taken early. The bytes stay what they are, whoever uses them meanwhile.
+  // Null if nothing is allocated early. The bytes do not change, and others may use them meanwhile.
   // REQUIRES: each part is mapped and writable until the task ends, and begins at a page.
   std::unique_ptr<Task> begin(std::vector<Bytes> memory);
 
