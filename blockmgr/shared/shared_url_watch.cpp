@@ -9,7 +9,7 @@
 namespace cairn {
 namespace {
 
-constexpr std::chrono::milliseconds kLifetime{10'000};
+constexpr std::chrono::milliseconds kUrlLifetime{10'000};
 // Two may fail before it runs out.
 constexpr std::chrono::milliseconds kPeriod{3'000};
 // Nobody waits for it.
@@ -38,13 +38,13 @@ void SharedUrlWatch::look() {
   services_.store.announce(
       {.blocks = {{.name = name_}},
        .who = self_.instance,
-       .ttl_ms = static_cast<std::uint64_t>(kLifetime.count())},
+       .ttl_ms = static_cast<std::uint64_t>(kUrlLifetime.count())},
       [self = shared_from_this()](std::size_t count) { self->told(count > 0); });
 }
 
 void SharedUrlWatch::told(bool is_told) {
   // What a server said that was killed and started anew runs out within a lifetime.
-  if (!is_told || services_.clock.now() - began_ < kLifetime + kPeriod) {
+  if (!is_told || services_.clock.now() - began_ < kUrlLifetime + kPeriod) {
     return services_.under_way.leave();
   }
   services_.store.find_holders(
