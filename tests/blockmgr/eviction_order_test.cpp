@@ -300,7 +300,8 @@ TEST_P(EvictionOrder, ABlocksHistoryFollowsItThroughTheTiers) {
 }
 
 // A block that was used often, but not last, one that was used once after it, and one below: what
-// comes up takes the place of what the order says is worth less, and that goes down.
+// comes up takes the place of what the order says is worth less, and that goes down. An order that
+// has learnt nothing yet is told which.
 TEST(EvictionOrder, WhatComesUpDisplacesWhatIsWorthLess) {
   for (const EvictionKind eviction : {EvictionKind::lru, EvictionKind::class_hazard}) {
     SCOPED_TRACE(to_string(eviction));
@@ -320,6 +321,12 @@ TEST(EvictionOrder, WhatComesUpDisplacesWhatIsWorthLess) {
     }
     rig.clock.advance_ms(1'000);
     ASSERT_TRUE(rig.put(*cache, {.keys = keys(2, 1)}));
+    if (eviction == EvictionKind::class_hazard) {
+      const BlockKey last = key(2);
+      const std::vector<KeyView> told = {last.view()};
+      const auto hinted = cache->hint({.keys = told, .reuse = {.kind = ReuseHint::Kind::never}});
+      ASSERT_TRUE(hinted && hinted->blocks == 1);
+    }
     ASSERT_EQ(rig.transfer(*cache, {.keys = keys(3, 1), .to = Tier::pinned}).state,
               TransferState::done);
     const std::uint64_t displaced = eviction == EvictionKind::lru ? 1 : 2;
