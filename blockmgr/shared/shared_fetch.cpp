@@ -10,6 +10,7 @@
 #include "base/mutex.hpp"
 #include "base/pieces.hpp"
 #include "blockmgr/cache/cache_core.hpp"
+#include "blockmgr/cache/ingest.hpp"
 #include "blockmgr/shared/shared_source_read.hpp"
 
 namespace cairn {
@@ -36,18 +37,21 @@ class Step : public std::enable_shared_from_this<Step> {
     std::size_t count = 0;
   };
   Step(std::shared_ptr<SharedFetch> fetch, Part part)
-      : fetch_(std::move(fetch)), first_(part.first), items_(part.count), left_(part.count) {}
+      : fetch_(std::move(fetch)),
+        first_(part.first),
+        items_(part.count),
+        left_(part.count),
+        ingest_(fetch_->context->cache, {.quota = fetch_->quota}) {
+    // Which block each follows is told by what comes.
+    for (std::size_t i = 0; i < part.count; ++i) ingest_.add({.handle = {}, .key = key_of(i)});
+  }
 
   // `filled` is told once, when no more bytes come.
-  void fill(std::uint32_t lease_ms, UniqueFunction<void()> filled) {
+  void fill(UniqueFunction<void()> filled) {
     filled_ = std::move(filled);
-    cache().allocate({.count = static_cast<std::uint32_t>(items_.size()),
-                      .tier = fetch_->to,
-                      .lease_ms = lease_ms,
-                      .quota = fetch_->quota},
-                     [self = shared_from_this()](Result<Allocation> slots) {
-                       self->allocated(std::move(slots));
-                     });
+    ingest_.allocate({.tier = fetch_->to}, [self = shared_from_this()](const Result<>& granted) {
+      granted ? self->read_all() : self->filled_();
+    });
   }
 
   // The prefix that has come. Told is how many blocks that are; fewer than all have an error.
@@ -56,61 +60,53 @@ class Step : public std::enable_shared_from_this<Step> {
     std::optional<Error> error = {};
   };
   void commit(UniqueFunction<void(Committed)> done) {
-    const auto failed = std::ranges::find_if(items_, [](const Item& item) { return !!item.error; });
-    if (failed != items_.end()) error_ = failed->error;
-    std::vector<CommitBlock> blocks;
-    for (auto item = items_.begin(); item != failed && !slots_.blocks.empty(); ++item) {
-      const auto i = static_cast<std::size_t>(item - items_.begin());
-      blocks.push_back({.handle = slots_.blocks[i],
-                        .key = key_of(i),
-                        .parent = item->block.parent,
-                        .epoch = item->block.epoch});
+    std::optional<Error> error;
+    if (const Error* const first = ingest_.first_error()) error = *first;
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < items_.size(); ++i) {
+      if (count < i || ingest_.items()[i].error) {
+        ingest_.fail(i, *error);
+        continue;
+      }
+      ingest_.block(i).parent = items_[i].block.parent;
+      ingest_.block(i).epoch = items_[i].block.epoch;
+      ++count;
     }
-    for (Item& item : items_) item.writer.reset();
-    if (blocks.empty()) {
-      give_up();
-      return done({.error = error_});
-    }
-    const std::size_t count = blocks.size();
-    cache().commit(slots_.lease, std::move(blocks),
-                   [self = shared_from_this(), count, done = std::move(done)](
-                       const Result<std::vector<CommitStatus>>& statuses) mutable {
-                     if (statuses) return done({.blocks = count, .error = self->error_});
-                     self->give_up();
-                     done({.error = statuses.error()});
-                   });
+    ingest_.commit(Ingest::Then::hold, [self = shared_from_this(), count, error = std::move(error),
+                                        done = std::move(done)](const Result<>& committed) mutable {
+      if (committed && count > 0) return done({.blocks = count, .error = error});
+      self->give_up();
+      done({.error = committed ? error : committed.error()});
+    });
   }
   // Lets the slots go: what was not committed is nobody's.
   void give_up() {
+    ingest_.release();
     items_.clear();
-    if (slots_.blocks.empty()) return;
-    static_cast<void>(cache().release(slots_.lease));
-    slots_.blocks.clear();
   }
 
  private:
+  // What is known of a block beside its slot.
   struct Item {
-    std::optional<BlockWriter> writer;
     SharedHeader header{};
     std::vector<iovec> room;
     SharedBlock block;
-    std::optional<Error> error;
   };
 
   Cache& cache() const { return *fetch_->context->cache; }
   const BlockKey& key_of(std::size_t item) const { return fetch_->keys[first_ + item]; }
 
-  void allocated(Result<Allocation> slots) {
-    if (!slots) {
-      error_ = std::move(slots).error();
-      return filled_();
-    }
-    slots_ = std::move(*slots);
+  void read_all() {
     {
       MutexLock lock(mutex_);
       has_room_.emplace();
     }
-    for (std::size_t i = 0; i < items_.size(); ++i) write(i);
+    for (std::size_t i = 0; i < items_.size(); ++i) {
+      ingest_.room(i, [self = shared_from_this(), i](const Result<std::span<const iovec>>& room) {
+        if (!room) return self->end_item(i, room.error());
+        self->read(i, *room);
+      });
+    }
     std::vector<std::size_t> together;
     {
       MutexLock lock(mutex_);
@@ -119,17 +115,6 @@ class Step : public std::enable_shared_from_this<Step> {
     }
     // Those that wait for room are read when they have it: it may come from the others' staging.
     if (!together.empty()) read_from_others(together);
-  }
-
-  void write(std::size_t i) {
-    auto writer = cache().write({.lease = slots_.lease, .block = slots_.blocks[i]});
-    if (!writer) return end_item(i, std::move(writer).error());
-    items_[i].writer.emplace(std::move(*writer));
-    items_[i].writer->room(
-        [self = shared_from_this(), i](const Result<std::span<const iovec>>& room) {
-          if (!room) return self->end_item(i, room.error());
-          self->read(i, *room);
-        });
   }
 
   void read(std::size_t i, std::span<const iovec> room) {
@@ -222,13 +207,11 @@ class Step : public std::enable_shared_from_this<Step> {
   }
 
   void finish_item(std::size_t i) {
-    items_[i].writer->finish([self = shared_from_this(), i](const Result<>& finished) {
-      self->end_item(i, finished ? std::nullopt : std::optional(finished.error()));
-    });
+    ingest_.finish(i, [self = shared_from_this(), i](const Result<>&) { self->end_item(i, {}); });
   }
 
   void end_item(std::size_t i, std::optional<Error> error) {
-    items_[i].error = std::move(error);
+    if (error) ingest_.fail(i, std::move(*error));
     if (--left_ == 0) filled_();
   }
 
@@ -239,19 +222,15 @@ class Step : public std::enable_shared_from_this<Step> {
   Mutex mutex_;
   // While all of them are being given room: those that have it, to be read together.
   std::optional<std::vector<std::size_t>> has_room_ CAIRN_GUARDED_BY(mutex_);
-  Allocation slots_;
-  std::optional<Error> error_;
   UniqueFunction<void()> filled_;
+  Ingest ingest_;  // of the same blocks
 };
 
 // Steps that are filled at once and committed one after the other.
 class Fetching : public std::enable_shared_from_this<Fetching> {
  public:
-  Fetching(SharedFetch fetch, TransferTable& transfers, std::uint32_t lease_ms, TransferId id)
-      : fetch_(std::make_shared<SharedFetch>(std::move(fetch))),
-        transfers_(transfers),
-        lease_ms_(lease_ms),
-        id_(id) {
+  Fetching(SharedFetch fetch, TransferTable& transfers, TransferId id)
+      : fetch_(std::make_shared<SharedFetch>(std::move(fetch))), transfers_(transfers), id_(id) {
     fetch_->context->under_way.enter();
   }
   ~Fetching() { fetch_->context->under_way.leave(); }
@@ -294,7 +273,7 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
       const auto step = std::make_shared<Step>(fetch_, part);
       steps_.push_back({.step = step});
       return [this, step] {
-        step->fill(lease_ms_, [self = shared_from_this(), at = step.get()] { self->filled(*at); });
+        step->fill([self = shared_from_this(), at = step.get()] { self->filled(*at); });
       };
     }
     going_on_ = false;
@@ -355,7 +334,6 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
 
   const std::shared_ptr<SharedFetch> fetch_;
   TransferTable& transfers_;
-  const std::uint32_t lease_ms_;
   const TransferId id_;
   Mutex mutex_;
   std::deque<UnderWay> steps_ CAIRN_GUARDED_BY(mutex_);  // the first is committed next
@@ -378,8 +356,7 @@ Result<TransferId> SharedFetches::start(SharedFetch fetch) {
   auto id = transfers.open(core, fetch.keys.size());
   if (!id) return id;
   transfers.begin(*id);
-  std::make_shared<Fetching>(std::move(fetch), transfers, core->options().max_lease_ms, *id)
-      ->go_on();
+  std::make_shared<Fetching>(std::move(fetch), transfers, *id)->go_on();
   return id;
 }
 
