@@ -49,7 +49,7 @@ Result<SnapshotFit> fit(CacheCore& core, const Cache& cache, SnapshotReader& rea
 
 // Checks every block of the file, then brings those into the cache that it lacks: into free slots
 // only, as its least recently used. With `partial` what finds no room is left out, from the end.
-Result<> load_blocks(CacheCore& core, Cache& cache, SnapshotReader& reader, bool partial,
+Result<> load_blocks(std::shared_ptr<Cache> cache, SnapshotReader& reader, bool partial,
                      SnapshotProgress& progress);
 
 }  // namespace cairn

@@ -1,8 +1,10 @@
 // From a snapshot's file into a cache.
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "blockmgr/cache/awaited.hpp"
+#include "blockmgr/cache/ingest.hpp"
 #include "blockmgr/snapshot/snapshot_job.hpp"
 
 namespace cairn {
@@ -47,8 +49,8 @@ std::array<Tier, kNumTiers> by_preference(Tier first) {
 
 class Loading {
  public:
-  Loading(CacheCore& core, Cache& cache, SnapshotReader& reader, SnapshotProgress& progress)
-      : core_(core), cache_(cache), reader_(reader), progress_(progress) {}
+  Loading(std::shared_ptr<Cache> cache, SnapshotReader& reader, SnapshotProgress& progress)
+      : core_(*cache->core()), cache_(std::move(cache)), reader_(reader), progress_(progress) {}
 
   // Before anything changes.
   Result<> check_all() {
@@ -67,7 +69,7 @@ class Loading {
     std::vector<SnapshotReader::Block> batch;
     for (auto block = reader_.next(); block; block = reader_.next()) {
       if (has_expired(block->record, core_.services->clock.unix_ms())) continue;
-      if (is_there(cache_, block->record.key)) {
+      if (is_there(*cache_, block->record.key)) {
         progress_.add(TransferTable::Arrived{.blocks = 1});
         continue;
       }
@@ -90,18 +92,17 @@ class Loading {
   Result<> load(Blocks batch) {
     CAIRN_TRY(progress_.check_wanted());
     Error refused{ErrorCode::no_capacity, "cache " + core_.config.name + " has no free block left"};
+    Ingest ingest(cache_, {});
+    for (const SnapshotReader::Block& block : batch) ingest.add(described(block.record));
     for (Tier tier : by_preference(highest(batch.front().record))) {
-      if (cache_.layout(tier) == nullptr) continue;
-      Awaited<Allocation> allocation;
-      cache_.allocate({.count = static_cast<std::uint32_t>(batch.size()),
-                       .tier = tier,
-                       .lease_ms = core_.options().max_lease_ms,
-                       .priority = batch.front().record.priority,
-                       .may_evict = false},
-                      allocation.done());
-      auto got = allocation.wait();
-      if (got) return fill(batch, *got);
-      if (got.error().code != ErrorCode::no_capacity) return std::move(got).error();
+      if (cache_->layout(tier) == nullptr) continue;
+      Awaited<> granted;
+      ingest.allocate(
+          {.tier = tier, .priority = batch.front().record.priority, .room = Ingest::Room::free_slots},
+          granted.done());
+      const auto got = granted.wait();
+      if (got) return fill(batch, ingest);
+      if (got.error().code != ErrorCode::no_capacity) return got.error();
     }
     if (batch.size() == 1) return refused;
     const std::size_t half = batch.size() / 2;
@@ -109,11 +110,32 @@ class Loading {
     return load(batch.subspan(half));
   }
 
-  Result<> fill(Blocks batch, const Allocation& allocation) {
-    auto filled = write_all(batch, allocation);
-    if (filled) filled = commit_all(batch, allocation);
-    release(batch, allocation);
-    if (!filled) return filled;
+  CommitBlock described(const SnapshotRecord& record) const {
+    CommitBlock block{.handle = {},
+                      .key = record.key,
+                      .parent = record.parent,
+                      .metadata = record.metadata,
+                      .epoch = record.epoch};
+    if (record.expires_at_unix_ms != 0) {
+      // One that runs out just now still goes by itself.
+      const std::int64_t left =
+          std::max<std::int64_t>(1, record.expires_at_unix_ms - core_.services->clock.unix_ms());
+      block.ttl_ms = std::min(static_cast<std::uint64_t>(left), kMaxTtlMs);
+    }
+    return block;
+  }
+
+  Result<> fill(Blocks batch, Ingest& ingest) {
+    CAIRN_TRY(write_all(batch, ingest));
+    Awaited<> committed;
+    ingest.commit(Ingest::Then::hold, committed.done());
+    CAIRN_TRY(committed.wait());
+    // What came back is used less recently than all that was there, in the snapshot's order.
+    std::vector<std::int64_t> last_uses;
+    for (const SnapshotReader::Block& block : batch) {
+      last_uses.push_back(block.record.last_use_unix_ms);
+    }
+    ingest.release_as_used(last_uses);
     progress_.add(
         TransferTable::Arrived{.blocks = batch.size(), .bytes = batch.size() * core_.block_bytes});
     reader_.done_before(batch.back());
@@ -121,19 +143,17 @@ class Loading {
   }
 
   // The bytes are checked where they have arrived, before anybody can find them.
-  Result<> write_all(Blocks batch, const Allocation& allocation) {
+  Result<> write_all(Blocks batch, Ingest& ingest) {
     std::vector<Awaited<>> finished;
     Result<> answer;
-    for (std::size_t i = 0; i < batch.size() && answer; ++i) {
-      auto writer = cache_.write({.lease = allocation.lease, .block = allocation.blocks[i]});
-      if (!writer) return std::move(writer).error();
+    for (std::size_t i = 0; i < batch.size(); ++i) {
       Awaited<std::span<const iovec>> room;
-      writer->room(room.done());
+      ingest.room(i, room.done());
       const auto where = room.wait();
       answer = where ? reader_.read(batch[i], *where) : Result<>(where.error());
       if (!answer) break;
       finished.emplace_back();
-      writer->finish(finished.back().done());
+      ingest.finish(i, finished.back().done());
     }
     for (Awaited<>& one : finished) {
       auto ended = one.wait();
@@ -142,49 +162,8 @@ class Loading {
     return answer;
   }
 
-  Result<> commit_all(Blocks batch, const Allocation& allocation) {
-    const std::int64_t now = core_.services->clock.unix_ms();
-    std::vector<CommitBlock> blocks;
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-      const SnapshotRecord& record = batch[i].record;
-      CommitBlock block{.handle = allocation.blocks[i],
-                        .key = record.key,
-                        .parent = record.parent,
-                        .metadata = record.metadata,
-                        .epoch = record.epoch};
-      if (record.expires_at_unix_ms != 0) {
-        // One that runs out just now still goes by itself.
-        const std::int64_t left = std::max<std::int64_t>(1, record.expires_at_unix_ms - now);
-        block.ttl_ms = std::min(static_cast<std::uint64_t>(left), kMaxTtlMs);
-      }
-      blocks.push_back(std::move(block));
-    }
-    Awaited<std::vector<CommitStatus>> committed;
-    cache_.commit(allocation.lease, std::move(blocks), committed.done());
-    auto statuses = committed.wait();
-    if (!statuses) return std::move(statuses).error();
-    return {};
-  }
-
-  // What came back is used less recently than all that was there, in the snapshot's order.
-  void release(Blocks batch, const Allocation& allocation) {
-    Section section(core_, LockUse::upkeep);
-    if (section->dropped) return;
-    if (auto lease = section->leases.live(section, allocation.lease)) {
-      section->leases.end(section, *lease, false);
-      section->leases.finish_releases(section);
-    }
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-      const BlockHandle& handle = allocation.blocks[i];
-      const SlotRef at(handle.tier, handle.slot);
-      const SlotRecord& slot = section->store.record(at);
-      if (slot.generation != handle.generation || slot.pins > 0) continue;
-      section->store.age(at, batch[i].record.last_use_unix_ms);
-    }
-  }
-
   CacheCore& core_;
-  Cache& cache_;
+  const std::shared_ptr<Cache> cache_;
   SnapshotReader& reader_;
   SnapshotProgress& progress_;
 };
@@ -218,14 +197,15 @@ Result<SnapshotFit> fit(CacheCore& core, const Cache& cache, SnapshotReader& rea
   return found;
 }
 
-Result<> load_blocks(CacheCore& core, Cache& cache, SnapshotReader& reader, bool partial,
+Result<> load_blocks(std::shared_ptr<Cache> cache, SnapshotReader& reader, bool partial,
                      SnapshotProgress& progress) {
-  Loading loading(core, cache, reader, progress);
+  TransferTable& transfers = cache->core()->services->transfers;
+  Loading loading(std::move(cache), reader, progress);
   CAIRN_TRY(loading.check_all());
   auto loaded = loading.load_all();
   if (!loaded && partial && loaded.error().code == ErrorCode::no_capacity) {
     // What there was room for is there; the rest was not promised.
-    auto status = core.services->transfers.status(progress.id());
+    auto status = transfers.status(progress.id());
     if (status) progress.set_total(status->blocks_done);
     return {};
   }

@@ -247,7 +247,7 @@ Result<TransferId> Snapshots::restore(const std::shared_ptr<Cache>& cache,
        .file = request.file,
        .blocks_total = found->wanted,
        .work = [cache, shared, partial = request.partial](SnapshotProgress& progress) {
-         return load_blocks(*cache->core(), *cache, *shared, partial, progress);
+         return load_blocks(cache, *shared, partial, progress);
        }});
 }
 
