@@ -136,35 +136,26 @@ void ShareSession::look_up(Batch& batch) {
   }
 }
 
-// For as many of the first missing keys as there is room.
+// For as many of the first missing keys as there is room. What each follows is told by its owner.
 void ShareSession::find_slots(Batch& batch) const {
+  auto ingest = std::make_unique<Ingest>(request_.cache, Ingest::Terms{});
   std::vector<std::size_t> missing;
   for (std::size_t key = 0; key < batch.local.size(); ++key) {
-    if (!batch.local[key].held) missing.push_back(key);
+    if (batch.local[key].held) continue;
+    missing.push_back(key);
+    ingest->add({.handle = {}, .key = key_of(batch, key)});
   }
-  std::optional<Error> why_not;
-  std::vector<BlockHandle> handles;
-  for (std::size_t count = missing.size(); count > 0 && handles.empty(); count /= 2) {
-    Awaited<Allocation> answer;
-    cache_.allocate(
-        {.count = static_cast<std::uint32_t>(count), .tier = tier_, .lease_ms = context_.lease_ms},
-        answer.done());
-    auto allocation = answer.wait();
-    if (allocation) {
-      batch.lease = HeldLease(request_.cache, allocation->lease);
-      handles = std::move(allocation->blocks);
-    } else {
-      why_not = allocation.error();
-    }
-  }
+  if (missing.empty()) return;
+  Awaited<> granted;
+  ingest->allocate({.tier = tier_, .room = Ingest::Room::some}, granted.done());
+  static_cast<void>(granted.wait());  // each item has its error
   for (std::size_t i = 0; i < missing.size(); ++i) {
+    const Ingest::Item& item = ingest->items()[i];
     Local& local = batch.local[missing[i]];
-    if (i < handles.size()) {
-      local.handle = handles[i];
-    } else {
-      local.why_not = why_not;
-    }
+    local.why_not = item.error;
+    if (!item.error) local.slot = i;
   }
+  batch.ingest = std::move(ingest);
 }
 
 Result<std::vector<KeyHeader>> ShareSession::swap_headers(const Batch& batch) {
@@ -175,7 +166,7 @@ Result<std::vector<KeyHeader>> ShareSession::swap_headers(const Batch& batch) {
     if (local.held) {
       header.holding = KeyHeader::Holding::held;
       header.parent = cache_.parent(header.key);
-    } else if (local.handle) {
+    } else if (local.slot) {
       header.holding = KeyHeader::Holding::wanted;
     }
     mine.push_back(encode(header));

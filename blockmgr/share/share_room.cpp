@@ -43,12 +43,14 @@ std::size_t ShareRoom::add_source(BlockReader& reader) {
   return blocks_.size() - 1;
 }
 
-std::size_t ShareRoom::add_target(BlockWriter& writer, const BlockHandle& handle) {
+std::size_t ShareRoom::add_target(Ingest& ingest, std::size_t item) {
   Block& block = blocks_.emplace_back();
-  block.writer = &writer;
-  block.direct = takes_directly(handle.tier);
-  block.in_place = block.direct || reaches(handle.tier);
-  if (block.direct) block.pieces = writer.in_place();
+  block.ingest = &ingest;
+  block.item = item;
+  const Tier tier = ingest.items()[item].block.handle.tier;
+  block.direct = takes_directly(tier);
+  block.in_place = block.direct || reaches(tier);
+  if (block.direct) block.pieces = ingest.in_place(item);
   return blocks_.size() - 1;
 }
 
@@ -80,7 +82,7 @@ void ShareRoom::fetch_all() {
   InFlight flight(kMostInFlight);
   for (Block& block : blocks_) {
     if (block.direct) continue;
-    if (block.reader == nullptr && !(block.writer != nullptr && block.in_place)) continue;
+    if (block.reader == nullptr && !(block.ingest != nullptr && block.in_place)) continue;
     const auto ready = [&block, &flight](Result<std::span<const iovec>> bytes) {
       if (!bytes) {
         block.error = bytes.error();
@@ -102,7 +104,7 @@ void ShareRoom::fetch_all() {
     if (block.reader != nullptr) {
       block.reader->fetch(ready);
     } else {
-      block.writer->room(ready);
+      block.ingest->room(block.item, ready);
     }
   }
   flight.wait_all();
@@ -145,22 +147,23 @@ void ShareRoom::store(std::span<const std::size_t> targets,
     };
     flight.begin();
     if (block.in_place) {
-      block.writer->finish(finished);
+      block.ingest->finish(block.item, finished);
       continue;
     }
-    block.writer->room([&block, &flight, finished](Result<std::span<const iovec>> room) {
-      if (!room) {
-        block.error = room.error();
-        flight.end();
-        return;
-      }
-      const auto* from = static_cast<const std::byte*>(block.pieces.front().iov_base);
-      for (const iovec& piece : *room) {
-        std::memcpy(piece.iov_base, from, piece.iov_len);
-        from += piece.iov_len;
-      }
-      block.writer->finish(finished);
-    });
+    block.ingest->room(
+        block.item, [&block, &flight, finished](Result<std::span<const iovec>> room) {
+          if (!room) {
+            block.error = room.error();
+            flight.end();
+            return;
+          }
+          const auto* from = static_cast<const std::byte*>(block.pieces.front().iov_base);
+          for (const iovec& piece : *room) {
+            std::memcpy(piece.iov_base, from, piece.iov_len);
+            from += piece.iov_len;
+          }
+          block.ingest->finish(block.item, finished);
+        });
   }
   flight.wait_all();
 }

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "blockmgr/cache/cache.hpp"
+#include "blockmgr/cache/ingest.hpp"
 #include "blockmgr/share/share_headers.hpp"
 #include "memory/alloc/pinned_pool.hpp"
 
@@ -24,7 +24,7 @@ class ShareRoom {
 
   // Announce all that the round needs; each answers the block's number here.
   std::size_t add_source(BlockReader& reader);
-  std::size_t add_target(BlockWriter& writer, const BlockHandle& handle);
+  std::size_t add_target(Ingest& ingest, std::size_t item);  // REQUIRES: it is open
   std::size_t add_waste();  // bytes that only pass through
 
   // Takes the packing memory, and reads into it what is not read in place.
@@ -41,7 +41,8 @@ class ShareRoom {
  private:
   struct Block {
     BlockReader* reader = nullptr;
-    BlockWriter* writer = nullptr;
+    Ingest* ingest = nullptr;  // of a target
+    std::size_t item = 0;
     bool in_place = false;
     bool direct = false;  // in place, and no CPU reads it
     std::vector<iovec> pieces;

@@ -36,16 +36,14 @@ void ShareSession::fill_room(Batch& batch, ShareRoom& room, std::vector<Message>
         message.blocks.push_back(at->second);
         continue;
       }
-      if (local.handle) {
-        auto writer = cache_.write({.lease = batch.lease.id(), .block = *local.handle});
-        if (writer) {
-          local.writer.emplace(std::move(*writer));
-        } else {
-          local.why_not = writer.error();
+      if (local.slot) {
+        if (auto opened = batch.ingest->open(*local.slot); !opened) {
+          local.why_not = opened.error();
+          local.slot.reset();
         }
       }
-      message.blocks.push_back(local.writer ? room.add_target(*local.writer, *local.handle)
-                                            : room.add_waste());
+      message.blocks.push_back(local.slot ? room.add_target(*batch.ingest, *local.slot)
+                                         : room.add_waste());
     }
   }
 }
@@ -119,17 +117,17 @@ void ShareSession::keep(Batch& batch, const SharePlan& plan, ShareRoom& room,
   std::vector<std::size_t> targets;
   std::vector<BlockChecksum> checksums;
   for (std::size_t i = 0; i < message.keys.size(); ++i) {
-    if (!batch.local[message.keys[i]].writer) continue;
+    if (!batch.local[message.keys[i]].slot) continue;
     targets.push_back(message.blocks[i]);
     checksums.push_back(message.checksums[i]);
   }
   room.store(targets, checksums);
   Round whole;
   for (std::size_t i = 0; i < message.keys.size(); ++i) {
-    Local& local = batch.local[message.keys[i]];
-    if (!local.writer) continue;
-    local.writer.reset();
+    const auto& slot = batch.local[message.keys[i]].slot;
+    if (!slot) continue;
     if (const auto& error = room.error(message.blocks[i])) {
+      batch.ingest->fail(*slot, *error);
       failed(batch.first + message.keys[i], *error);
     } else {
       whole.push_back(message.keys[i]);
@@ -139,14 +137,12 @@ void ShareSession::keep(Batch& batch, const SharePlan& plan, ShareRoom& room,
 }
 
 void ShareSession::commit(Batch& batch, const SharePlan& plan, const Round& keys) {
-  std::vector<CommitBlock> blocks;
-  for (std::size_t key : keys) {
-    blocks.push_back({.handle = *batch.local[key].handle,
-                      .key = key_of(batch, key),
-                      .parent = plan.header(*plan.owner(key), key).parent});
+  for (const std::size_t key : keys) {
+    batch.ingest->block(*batch.local[key].slot).parent =
+        plan.header(*plan.owner(key), key).parent;
   }
-  Awaited<std::vector<CommitStatus>> answer;
-  cache_.commit(batch.lease.id(), std::move(blocks), answer.done());
+  Awaited<> answer;
+  batch.ingest->commit(Ingest::Then::hold, answer.done());
   const auto committed = answer.wait();
   if (!committed) {
     for (std::size_t key : keys) failed(batch.first + key, committed.error());

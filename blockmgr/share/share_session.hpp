@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "blockmgr/cache/held_lease.hpp"
+#include "blockmgr/cache/ingest.hpp"
 #include "blockmgr/share/share_blocks.hpp"
 #include "blockmgr/share/share_headers.hpp"
 #include "blockmgr/share/share_room.hpp"
@@ -24,13 +26,12 @@ class ShareSession {
   struct Local {
     bool held = false;
     std::optional<BlockReader> reader = {};  // held, and read from where this rank gives it
-    std::optional<BlockHandle> handle = {};  // a slot waits for it
-    std::optional<BlockWriter> writer = {};
-    std::optional<Error> why_not = {};  // there is no slot, or it cannot be written
+    std::optional<std::size_t> slot = {};    // an item of the ingest, whose slot waits for it
+    std::optional<Error> why_not = {};       // there is no slot, or it cannot be written
   };
   struct Batch {
     std::size_t first = 0;  // of the request's keys
-    HeldLease lease = {};   // outlives the writers
+    std::unique_ptr<Ingest> ingest = {};  // of the keys that are not here; null: all are
     std::vector<Local> local = {};
   };
   using Round = std::vector<std::size_t>;  // keys of the batch, rising

@@ -65,7 +65,7 @@ void read_options(Query& query, CommitBlock& out) {
 
 }  // namespace
 
-Result<std::unique_ptr<http::Upload>> put_key_body(Service& service, const Call& call,
+Result<std::unique_ptr<http::Upload>> put_key_body(Service&, const Call& call,
                                                    std::shared_ptr<Cache> cache) {
   auto key = key_of(call);
   if (!key) return std::move(key).error();
@@ -81,7 +81,7 @@ Result<std::unique_ptr<http::Upload>> put_key_body(Service& service, const Call&
   CAIRN_TRY(check_length(call.head, cache->block_bytes()));
   request.metadata = std::exchange(block.metadata, {});
   request.blocks.push_back(std::move(block));
-  auto batch = WriteBatch::open(*cache, std::move(request));
+  auto batch = WriteBatch::open(cache, std::move(request));
   if (!batch) return std::move(batch).error();
   return std::unique_ptr<http::Upload>(
       std::make_unique<KeyUpload>(std::move(cache), std::move(*batch), call.holder(), call.style));
