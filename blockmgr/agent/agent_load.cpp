@@ -2,35 +2,22 @@
 #include <string>
 #include <utility>
 
-#include "base/hex.hpp"
 #include "blockmgr/agent/agent_copy.hpp"
-#include "blockmgr/cache/cache_copy.hpp"
+#include "blockmgr/cache/outgoing.hpp"
 
 namespace cairn {
-namespace {
-
-// Under one hold of the lock: up to 1 us each to find and pin, some 30 ns to let go.
-constexpr std::size_t kPinnedAtOnce = 8;
-constexpr std::size_t kLetGoAtOnce = 128;
-
-}  // namespace
-
 // The sources are pinned from the start until their bytes are there: what is being loaded counts as
 // used, and is neither evicted nor moved away.
 class AgentLoad final : public AgentCopy {
  public:
-  using AgentCopy::AgentCopy;
-  ~AgentLoad() override { unpin(); }
+  AgentLoad(const AgentCopyRequest& request, AgentCounters::Direction& counts,
+            std::shared_ptr<AgentCounters> counters)
+      : AgentCopy(request, counts, std::move(counters)), sources_(core_), errors_(keys_.size()) {}
 
   static Result<TransferId> start(AgentCopyRequest request,
                                   std::shared_ptr<AgentCounters> counters);
 
  private:
-  struct Item {
-    SlotRef source;
-    std::uint64_t generation = 0;
-    std::optional<Error> error = {};
-  };
   // The blocks that come from one tier.
   struct Part {
     std::vector<std::size_t> items;
@@ -38,14 +25,14 @@ class AgentLoad final : public AgentCopy {
   };
 
   Result<> pin(std::shared_ptr<LeaseQuota> quota);
-  void unpin();
   void copy(const std::shared_ptr<AgentLoad>& self);
   void part_progressed(std::size_t part, std::uint64_t layers);
   void part_ended(std::size_t part, const std::vector<LayerCopy::Failure>& failures);
   void all_ended();
 
-  std::vector<Item> items_;  // of the keys; the pinned ones
+  Outgoing sources_;         // of the keys
   LeaseQuotaShare counted_;  // of those
+  std::vector<std::optional<Error>> errors_;
   Mutex parts_mutex_;
   std::vector<Part> parts_ CAIRN_GUARDED_BY(parts_mutex_);
   std::size_t parts_left_ CAIRN_GUARDED_BY(parts_mutex_) = 0;
@@ -70,43 +57,15 @@ Result<> AgentLoad::pin(std::shared_ptr<LeaseQuota> quota) {
   if (!counted) return std::move(counted).error();
   counted_ = std::move(*counted);
   const bool on_device = agent_->layout().storage_kind() == StorageKind::device;
-  const std::vector<KeyView> keys(keys_.begin(), keys_.end());
-  Section section(*core_, LockUse::transfer);
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (i % kPinnedAtOnce == 0) {
-      if (i > 0) section.give_way();
-      CAIRN_TRY(section.check_usable());
-      section->store.prefetch(std::span(keys).subspan(i, std::min(kPinnedAtOnce, keys.size() - i)));
-    }
-    const EntryNumber entry = section->store.find(keys[i], section.now());
-    if (entry == kNoEntry) {
-      return Error{ErrorCode::unknown_key,
-                   "key " + to_hex(keys[i].bytes()) + " is not in cache " + core_->config.name};
-    }
-    const SlotRef at =
-        *source_of_copy(section->store.entry(entry), on_device ? Tier::device : Tier::pinned);
-    section->store.pin(at);
-    items_.push_back({.source = at, .generation = section->store.record(at).generation});
-  }
-  return {};
-}
-
-// The prefix's last block first: so it is evicted first.
-void AgentLoad::unpin() {
-  if (items_.empty()) return;
-  Section section(*core_, LockUse::transfer);
-  for (std::size_t left = items_.size(); left-- > 0;) {
-    if (left % kLetGoAtOnce == kLetGoAtOnce - 1) section.give_way();
-    section->store.unpin(items_[left].source);
-  }
-  items_.clear();
-  counted_.give_back_all();
+  return sources_.pin(std::vector<KeyView>(keys_.begin(), keys_.end()),
+                      on_device ? Tier::device : Tier::pinned);
 }
 
 void AgentLoad::copy(const std::shared_ptr<AgentLoad>& self) {
   std::array<std::vector<std::size_t>, kNumTiers> by_tier;
-  for (std::size_t i = 0; i < items_.size(); ++i) {
-    by_tier[index_of(items_[i].source.tier())].push_back(i);
+  const std::span<const SlotRef> sources = sources_.slots();
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    by_tier[index_of(sources[i].tier())].push_back(i);
   }
   std::size_t parts = 0;
   {
@@ -123,9 +82,9 @@ void AgentLoad::copy(const std::shared_ptr<AgentLoad>& self) {
     {
       MutexLock lock(parts_mutex_);
       const std::vector<std::size_t>& items = parts_[part].items;
-      request.source = &core_->layout(items_[items.front()].source.tier());
+      request.source = &core_->layout(sources[items.front()].tier());
       for (const std::size_t i : items) {
-        request.pairs.push_back({items_[i].source.slot(), blocks_[i]});
+        request.pairs.push_back({sources[i].slot(), blocks_[i]});
       }
     }
     request.may_go_on = [self] { return self->agent_->check_whole(); };
@@ -150,7 +109,7 @@ void AgentLoad::part_ended(std::size_t part, const std::vector<LayerCopy::Failur
     MutexLock lock(parts_mutex_);
     const std::vector<std::size_t>& items = parts_[part].items;
     for (const LayerCopy::Failure& failure : failures) {
-      items_[items[failure.pair]].error = failure.error;
+      errors_[items[failure.pair]] = failure.error;
     }
     if (--parts_left_ > 0) return;
   }
@@ -161,15 +120,13 @@ void AgentLoad::all_ended() {
   // What was copied into memory that is gone has arrived nowhere, and says nothing of its source.
   const auto whole = agent_->check_whole();
   End end;
-  for (std::size_t i = 0; i < items_.size(); ++i) {
-    const Item& item = items_[i];
-    if (whole && !item.error) continue;
-    end.failures.push_back({keys_[i], whole ? *item.error : whole.error()});
-    if (!whole) continue;
-    Section section(*core_, LockUse::transfer);
-    section->moves.drop_unreadable(section, item.source, item.generation, *item.error);
+  for (std::size_t i = 0; i < keys_.size(); ++i) {
+    if (whole && !errors_[i]) continue;
+    end.failures.push_back({keys_[i], whole ? *errors_[i] : whole.error()});
+    if (whole) sources_.failed(i, *errors_[i]);
   }
-  unpin();
+  sources_.let_go();
+  counted_.give_back_all();
   end.done_blocks = end.copied_blocks = keys_.size() - end.failures.size();
   finish(std::move(end));
 }

@@ -9,9 +9,9 @@
 #include <unordered_set>
 #include <utility>
 
-#include "base/hex.hpp"
 #include "blockmgr/cache/cache_core.hpp"
 #include "blockmgr/cache/ingest.hpp"
+#include "blockmgr/cache/outgoing.hpp"
 
 namespace cairn {
 namespace {
@@ -19,20 +19,8 @@ namespace {
 // As of movements inside a cache: large enough that its start costs nothing, small enough that
 // another's work gets its turn.
 constexpr std::uint64_t kJobBytes = 64ull << 20;
-// Sources under one hold of the lock: up to 500 ns each to find and pin, or to let go.
-constexpr std::size_t kSourcesAtOnce = 24;
 
 }  // namespace
-
-std::optional<SlotRef> source_of_copy(const Entry& entry, Tier to) {
-  const Tier first = to == Tier::device ? Tier::device : Tier::pinned;
-  const Tier second = to == Tier::device ? Tier::pinned : Tier::device;
-  for (Tier tier : {first, second, Tier::disk}) {
-    const SlotNumber slot = entry.slots[index_of(tier)];
-    if (slot != kNoSlot) return SlotRef(tier, slot);
-  }
-  return std::nullopt;
-}
 
 // One such copy, held by what it waits for. The sources are pinned from the start to the end; the
 // destinations are an ingest's.
@@ -42,8 +30,8 @@ class CacheCopy : public std::enable_shared_from_this<CacheCopy> {
       : request_(std::move(request)),
         from_(request_.from->core()),
         into_(request_.into->core()),
-        ingest_(request_.into, {.quota = request_.quota}) {}
-  ~CacheCopy() { let_go(); }
+        ingest_(request_.into, {.quota = request_.quota}),
+        sources_(from_) {}
 
   static Result<> check(const CacheCopyRequest& request);
   static Result<TransferId> start(CacheCopyRequest request);
@@ -58,9 +46,7 @@ class CacheCopy : public std::enable_shared_from_this<CacheCopy> {
   void allocate();
   void submit();
   void job_ended(std::span<const std::size_t> part, const JobOutcome& outcome);
-  void drop_if_unreadable(SlotRef source, const Error& error);
   void committed();
-  void let_go();
   void part_ended();
   void finish();
   TransferTable& transfers() { return into_->services->transfers; }
@@ -74,8 +60,8 @@ class CacheCopy : public std::enable_shared_from_this<CacheCopy> {
   std::uint64_t brought_bytes_ CAIRN_GUARDED_BY(mutex_) = 0;
   std::uint64_t not_brought_blocks_ CAIRN_GUARDED_BY(mutex_) = 0;  // named or not
   std::vector<TransferStatus::Failure> not_brought_ CAIRN_GUARDED_BY(mutex_);
-  Ingest ingest_;                 // of the keys, each once
-  std::vector<SlotRef> sources_;  // of the ingest's absent items; pinned
+  Ingest ingest_;     // of the keys, each once
+  Outgoing sources_;  // of the ingest's absent items
   LeaseQuotaShare pins_;
 };
 
@@ -131,26 +117,17 @@ void CacheCopy::name_blocks() {
   }
 }
 
-// All of them, or none, and those of what the destination lacks.
+// All of them are there, or none is copied. Pinned are those that the destination lacks.
 Result<> CacheCopy::pin_sources() {
-  Section section(*from_, LockUse::transfer);
-  CAIRN_TRY(section.check_usable());
-  for (std::size_t i = 0; i < ingest_.items().size(); ++i) {
-    if (i > 0 && i % kSourcesAtOnce == 0) section.give_way();
-    CommitBlock& block = ingest_.block(i);
-    const EntryNumber at = section->store.find(block.key, section.now());
-    if (at == kNoEntry) {
-      return Error{ErrorCode::unknown_key, "key " + to_hex(block.key.view().bytes()) +
-                                               " is not in cache " + from_->config.name};
-    }
-    if (ingest_.items()[i].state == Ingest::State::present) continue;
-    const Entry& entry = section->store.entry(at);
-    if (entry.parent != kNoEntry) block.parent = section->store.key(entry.parent);
-    block.metadata = section->store.metadata(at);
-    sources_.push_back(*source_of_copy(entry, request_.to));
-    section->store.pin(sources_.back());
-  }
-  return {};
+  std::vector<KeyView> keys;
+  for (const Ingest::Item& item : ingest_.items()) keys.push_back(item.block.key);
+  return sources_.pin(keys, request_.to, [this](const Outgoing::Source& source) {
+    if (ingest_.items()[source.key].state == Ingest::State::present) return false;
+    CommitBlock& block = ingest_.block(source.key);
+    block.parent = source.parent;
+    block.metadata = source.metadata;
+    return true;
+  });
 }
 
 // Present in another tier than the one asked for.
@@ -206,7 +183,7 @@ void CacheCopy::not_brought_up(const std::vector<BlockKey>& keys, const Error& e
 }
 
 void CacheCopy::allocate() {
-  if (sources_.empty()) return part_ended();
+  if (sources_.slots().empty()) return part_ended();
   ingest_.allocate(
       {.tier = request_.to, .room = Ingest::Room::some, .filled = Ingest::Filled::by_copies},
       [self = shared_from_this()](const Result<>& granted) {
@@ -219,7 +196,7 @@ void CacheCopy::submit() {
   // A job reads from one tier.
   std::map<Tier, std::vector<std::size_t>> by_tier;  // of the granted items
   const std::span<const std::size_t> granted = ingest_.granted();
-  for (std::size_t i = 0; i < granted.size(); ++i) by_tier[sources_[i].tier()].push_back(i);
+  for (std::size_t i = 0; i < granted.size(); ++i) by_tier[sources_.slots()[i].tier()].push_back(i);
   const std::size_t most = std::max<std::size_t>(1, kJobBytes / from_->block_bytes);
   for (const auto& [tier, all] : by_tier) {
     for (std::size_t first = 0; first < all.size(); first += most) {
@@ -229,7 +206,8 @@ void CacheCopy::submit() {
       job.destination = &into_->layout(request_.to);
       job.priority = request_.priority;
       for (const std::size_t i : part) {
-        job.pairs.push_back({sources_[i].slot(), ingest_.items()[granted[i]].slot().slot()});
+        job.pairs.push_back(
+            {sources_.slots()[i].slot(), ingest_.items()[granted[i]].slot().slot()});
       }
       // By the source's cache: its slots on disk are read with their checksums.
       from_->submit(std::move(job),
@@ -250,18 +228,11 @@ void CacheCopy::job_ended(std::span<const std::size_t> part, const JobOutcome& o
   }
   for (const BlockFailure& failure : outcome.failures) {
     ingest_.fail(items[failure.index], failure.error);
-    drop_if_unreadable(sources_[part[failure.index]], failure.error);
+    sources_.failed(part[failure.index], failure.error);
   }
   if (!ingest_.copied(items)) return;
   ingest_.commit(Ingest::Then::hold,
                  [self = shared_from_this()](const Result<>&) { self->committed(); });
-}
-
-void CacheCopy::drop_if_unreadable(SlotRef source, const Error& error) {
-  Section section(*from_, LockUse::transfer);
-  // It is pinned, so nobody else's bytes can be there.
-  const std::uint64_t generation = section->store.record(source).generation;
-  section->moves.drop_unreadable(section, source, generation, error);
 }
 
 // What another brought first may be in another tier.
@@ -276,26 +247,14 @@ void CacheCopy::committed() {
   bring_up(std::move(there_first));
 }
 
-void CacheCopy::let_go() {
-  {
-    Section section(*from_, LockUse::transfer);
-    // The prefix's last block first: so it is evicted first.
-    for (std::size_t gone = 1; !sources_.empty(); ++gone) {
-      section->store.unpin(sources_.back());
-      sources_.pop_back();
-      if (gone % kSourcesAtOnce == 0) section.give_way();
-    }
-  }
-  ingest_.release();
-}
-
 void CacheCopy::part_ended() {
   if (--parts_ == 0) finish();
 }
 
 // Who is told of the end finds nothing held for it.
 void CacheCopy::finish() {
-  let_go();
+  sources_.let_go();
+  ingest_.release();
   pins_.give_back_all();
   TransferTable::Arrived arrived{.blocks = request_.keys.size()};
   std::vector<TransferStatus::Failure> failures;

@@ -2,18 +2,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "blockmgr/cache/cache.hpp"
-#include "blockmgr/index/key_index.hpp"
-#include "blockmgr/index/slot_ref.hpp"
 
 namespace cairn {
-
-// The copy of a key that is best read to bring its block to memory of that kind: a device's memory
-// goes to a device directly, and the disk is slow. Nothing where there is none.
-std::optional<SlotRef> source_of_copy(const Entry& entry, Tier to);
 
 // Copies blocks of one cache to another of the same shape, under the same keys: say from a cache on
 // one device to one on another, whose runtime then copies from device to device where it can. The

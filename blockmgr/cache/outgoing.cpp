@@ -1,0 +1,73 @@
+#include "blockmgr/cache/outgoing.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "base/assert.hpp"
+#include "base/hex.hpp"
+#include "blockmgr/cache/cache_core.hpp"
+
+namespace cairn {
+namespace {
+
+// Under one hold of the lock: up to 1 us each to find and pin, some 30 ns to let go.
+constexpr std::size_t kPinnedAtOnce = 8;
+constexpr std::size_t kLetGoAtOnce = 128;
+
+// REQUIRES: the key is present.
+SlotRef best_source(const Entry& entry, Tier to) {
+  const Tier first = to == Tier::device ? Tier::device : Tier::pinned;
+  const Tier second = to == Tier::device ? Tier::pinned : Tier::device;
+  for (const Tier tier : {first, second, Tier::disk}) {
+    const SlotNumber slot = entry.slots[index_of(tier)];
+    if (slot != kNoSlot) return {tier, slot};
+  }
+  CAIRN_ASSERT(false, "a key without a copy was taken for present");
+}
+
+}  // namespace
+
+Result<> Outgoing::pin(std::span<const KeyView> keys, Tier to, const Wants& wants) {
+  Section section(*core_, LockUse::transfer);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (i % kPinnedAtOnce == 0) {
+      if (i > 0) section.give_way();
+      CAIRN_TRY(section.check_usable());
+      section->store.prefetch(keys.subspan(i, std::min(kPinnedAtOnce, keys.size() - i)));
+    }
+    const EntryNumber number = section->store.find(keys[i], section.now());
+    if (number == kNoEntry) {
+      return Error{ErrorCode::unknown_key,
+                   "key " + to_hex(keys[i].bytes()) + " is not in cache " + core_->config.name};
+    }
+    const Entry& entry = section->store.entry(number);
+    if (wants) {
+      Source source{.key = i, .metadata = section->store.metadata(number)};
+      if (entry.parent != kNoEntry) source.parent = section->store.key(entry.parent);
+      if (!wants(source)) continue;
+    }
+    slots_.push_back(best_source(entry, to));
+    section->store.pin(slots_.back());
+  }
+  return {};
+}
+
+void Outgoing::failed(std::size_t slot, const Error& error) {
+  Section section(*core_, LockUse::transfer);
+  const SlotRef at = slots_[slot];
+  // It is pinned, so nobody else's bytes can be there.
+  const std::uint64_t generation = section->store.record(at).generation;
+  section->moves.drop_unreadable(section, at, generation, error);
+}
+
+void Outgoing::let_go() {
+  if (slots_.empty()) return;
+  Section section(*core_, LockUse::transfer);
+  for (std::size_t gone = 1; !slots_.empty(); ++gone) {
+    section->store.unpin(slots_.back());
+    slots_.pop_back();
+    if (gone % kLetGoAtOnce == 0) section.give_way();
+  }
+}
+
+}  // namespace cairn
