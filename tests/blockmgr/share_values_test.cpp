@@ -112,8 +112,9 @@ TEST_F(ShareValuesTest, IsRefusedAndTheGroupStaysWhereTheRanksAskForDifferentThi
 
 const Members kRanks = {0, 4};
 
-TEST(ShareHeaders, RanksOfTwoVersionsAreToldSo) {
+TEST(ShareHeaders, RanksOfTwoVersionsAreRefusedByName) {
   std::array<CallHeader, 2> calls = {};
+  for (CallHeader& call : calls) call.kind = static_cast<std::uint32_t>(ShareKind::broadcast);
   ASSERT_TRUE(check_calls(kRanks, calls));
   calls[1].version = 1;
   const auto checked = check_calls(kRanks, calls);

@@ -34,11 +34,13 @@ PAGE = damage.PAGE
 
 
 def part_of(path):
-    """The file's part in cairn_disk_damage_total; None if a start does not read it."""
+    """The file's part in cairn_disk_damage_total; None if a start does not read it, or only learns from it."""
     if path.suffix == ".json":
         return "description"
     if "~index" in path.name or "~log." in path.name:
         return "index"
+    if "~learnt" in path.name:
+        return None
     if path.parent.name != "snapshots" and "snapshots" not in path.parts and path.name != "lock":
         return "slot_file"
     return None
@@ -153,7 +155,7 @@ class Site:
                 self.expected.add((part, self.cache))
         for place in self.chance.sample(places, min(self.chance.randint(1, 3), len(places))):
             damage.flip_bit(path, place, self.chance)
-        self.tally.add(f"flipped: {part or 'snapshot'}")
+        self.tally.add(f"flipped: {part or 'other'}")
 
     def cut(self, path):
         part = part_of(path)
@@ -166,7 +168,7 @@ class Site:
             self.expected.add((part, self.cache))
         if part == "slot_file" and left < damage.LABEL_BYTES:
             self.made_anew.add(self.cache)
-        self.tally.add(f"cut: {part or 'snapshot'}")
+        self.tally.add(f"cut: {part or 'other'}")
 
     def damage_round(self, number):
         """Damages one file of each kind in turn, each of a different cache, so that the other copies are intact;
