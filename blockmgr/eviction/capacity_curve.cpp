@@ -241,6 +241,14 @@ double CapacityCurve::optimum() const {
       first = end;
     }
   }
+  // Requests whose end has not come yet asked for their blocks all the same.
+  std::vector<std::uint64_t> waiting;
+  waiting.reserve(waiting_blocks_);
+  for (const Waiting& one : waiting_) {
+    const std::size_t first = waiting.size();
+    for (const AskedBlock& block : one.request.followed) waiting.push_back(block.key_hash);
+    requests.push_back({.blocks = std::span(waiting).subspan(first)});
+  }
   const Point now = at(options_.capacity_blocks);
   std::uint64_t blocks = 0;
   for (const ShadowRequest& request : requests) blocks += request.blocks.size();

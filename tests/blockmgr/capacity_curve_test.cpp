@@ -198,6 +198,23 @@ TEST(CapacityCurve, TellsWhatTheOrderOfEvictionBringsAndTheMostThatAnyCould) {
   EXPECT_LE(curve.memory_bytes(), 4U << 20U);
 }
 
+// The best possible was 0 until 256 requests waited for their end.
+TEST(CapacityCurve, TheBestPossibleCountsRequestsThatHaveNotEnded) {
+  CapacityCurve curve({.eviction = EvictionKind::class_hazard, .capacity_blocks = 100});
+  constexpr std::uint64_t kPrompts = 15;  // one after another: LRU finds nothing
+  for (std::uint64_t i = 0; i < 6 * kPrompts; ++i) {
+    std::vector<std::uint64_t> prompt;
+    for (std::uint64_t block = 0; block < 10; ++block) {
+      prompt.push_back((10 * (i % kPrompts) + block + 1) * 0x9E37'79B9'7F4A'7C15U);
+    }
+    curve.asked({.followed = asked(prompt),
+                 .blocks = static_cast<std::uint32_t>(prompt.size()),
+                 .has_last = true,
+                 .ticket = i + 1});
+  }
+  EXPECT_GT(curve.optimum(), 0.3);
+}
+
 TEST(CapacityCurve, KnowsHowManyBlocksComeASecond) {
   CapacityCurve curve({.capacity_blocks = 100});
   for (int i = 0; i <= 100; ++i) curve.asked({.blocks = 10, .unix_ms = i * 500});
