@@ -10,12 +10,12 @@
 
 namespace cairn {
 
-// Waits for the answer of a call that takes a Done: for threads of its own, never an engine's or a
-// network's, as they are what is waited for.
+// Waits for the result of a call that takes a Done. Do not use it on an engine or network thread:
+// those run the call that is waited for.
 template <class T = void>
 class Awaited {
  public:
-  // To be given away once; may run after this is gone.
+  // Call once. The returned Done may run after this object is destroyed.
   Done<T> done() {
     return [state = state_](Result<T> answer) {
       MutexLock lock(state->mutex);
@@ -23,7 +23,7 @@ class Awaited {
       state->changed.notify_all();
     };
   }
-  // Once. REQUIRES: done() was given to what runs it exactly once.
+  // Call once. REQUIRES: the Done of done() will run exactly once.
   Result<T> wait() {
     MutexLock lock(state_->mutex);
     while (!state_->answer) state_->changed.wait(state_->mutex);
@@ -39,7 +39,7 @@ class Awaited {
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-// So many answers are awaited at once, and no more.
+// Limits the number of calls in progress to `most`. Thread-safe.
 class InFlight {
  public:
   explicit InFlight(std::uint32_t most) : most_(most) {}

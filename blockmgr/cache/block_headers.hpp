@@ -7,9 +7,9 @@ namespace cairn {
 
 class Section;
 
-// What a slot of the disk tier says of its bytes once they are this block's.
+// Returns the header that a disk slot gets when it holds this block.
 SlotHeader header_of(Section& section, SlotRef at, const NewBlock& block);
-// The same for a further copy of a key; nobody's where the key went meanwhile.
+// Returns the header for another copy of a block. Empty if the source is no longer committed.
 struct Copied {
   SlotRef source;
   SlotRef destination;

@@ -16,23 +16,23 @@ struct KeyOrder {
   bool operator()(const BlockKey& a, const BlockKey& b) const;
 };
 
-// What is written into uncommitted blocks, and which keys commits are writing into headers on disk.
-// Part of a cache's state, under its lock.
+// Tracks which pieces of uncommitted blocks are written, and which keys commits have taken. Part of
+// a cache's state, under its lock.
 class BlockWrites {
  public:
-  // Null where nobody has begun to write the block.
+  // Null if no write of the block has begun.
   PieceProgress* find(SlotRef at);
-  PieceProgress& begin(SlotRef at, std::uint32_t pieces);  // or the one that there is
+  PieceProgress& begin(SlotRef at, std::uint32_t pieces);  // returns an existing one unchanged
   void erase(SlotRef at) { progress_.erase(at.bits()); }
   void erase_unless_busy(SlotRef at);
 
-  // A key that a commit has taken is that one's until it gives it up: others wait for its end. No
-  // two headers on disk are to name one key, and none one whose block did not stay.
+  // While a commit has taken a key, other commits of that key wait until it gives the key up. So no
+  // two headers on disk name one key, and no header names a block that was not kept.
   enum class Taking : std::uint8_t { taken, before, by_another };
-  Taking take_key(const BlockKey& key, const void* owner);  // before: by the same owner
+  Taking take_key(const BlockKey& key, const void* owner);  // before: this owner has it
   bool is_taken(const BlockKey& key) const { return !taken_.empty() && taken_.contains(key); }
   void wait_for_key(const BlockKey& key, UniqueFunction<void()> ended);  // REQUIRES: it is taken
-  // Those who waited for it.
+  // Returns the actions that waited for the key.
   std::vector<UniqueFunction<void()>> give_up_key(const BlockKey& key);
 
  private:

@@ -38,9 +38,9 @@ struct PieceSelector {
   std::uint32_t outer = 0;
 };
 
-// One block's bytes in canonical order, pinned until this is destroyed or they were copied to
-// staging. Not thread-safe; may be destroyed on any thread, also while a fetch is under way (its
-// `ready` then runs all the same, with `cancelled`).
+// The bytes of one block in canonical order. Pins the block until this is destroyed or the bytes
+// were copied to staging. Not thread-safe. May be destroyed on any thread, even during a fetch; its
+// `ready` then still runs, with `cancelled`.
 class BlockReader {
  public:
   BlockReader(BlockReader&&) noexcept;
@@ -48,18 +48,18 @@ class BlockReader {
   ~BlockReader();
 
   BlockHandle handle() const;
-  std::uint64_t size_bytes() const;  // of the block, or of the piece
-  // Calls `ready` once, now or from another thread, with all the bytes as pieces that stay until
-  // this is destroyed. Where the tier cannot be read in place they are copied to staging memory
-  // first. On io_error or checksum_mismatch the copy has been dropped. queue_full: too many wait
-  // for staging.
+  std::uint64_t size_bytes() const;  // of the block or the piece
+  // Calls `ready` once, now or on another thread, with memory ranges that hold all the bytes and
+  // stay valid until this is destroyed. If the CPU cannot read the tier, copies the block to
+  // staging memory first. Errors: io_error and checksum_mismatch, after which the copy has been
+  // dropped; queue_full if too many wait for staging.
   void fetch(Done<std::span<const iovec>> ready);
-  // Where the bytes lie, in canonical order, in a tier on a device too: addresses that the CPU may
-  // not reach. They stay until this is destroyed. REQUIRES: of a tier in memory, without a piece.
+  // Returns the memory ranges of the block, in canonical order; valid until this is destroyed. In a
+  // tier on a device, the CPU may be unable to reach them. REQUIRES: a tier in memory; no piece.
   std::vector<iovec> in_place() const;
-  // XXH3 of all the block's bytes in canonical order, where somebody has computed it since the key
-  // was committed: of the bytes that fetch() gives, which then passes it to keep_checksum().
-  // REQUIRES: from read(), peek() or lend(), without a piece.
+  // Returns the XXH3 of the whole block in canonical order; nullopt if nobody has computed it since
+  // the key was committed. In that case compute it from the bytes of fetch() and pass it to
+  // keep_checksum(). REQUIRES: from read(), peek(), lend() or a departure; no piece.
   std::optional<std::uint64_t> checksum() const;
   void keep_checksum(std::uint64_t checksum);
 
@@ -71,8 +71,9 @@ class BlockReader {
   std::unique_ptr<Impl> impl_;
 };
 
-// The right to fill an allocated slot (or one piece of it). Destroyed unfinished, what was written
-// stays uncommitted. Not thread-safe; may be destroyed on any thread.
+// The right to fill an allocated slot, or one piece of it. If destroyed before finish(), the
+// content stays unwritten, or torn if bytes may have been written. Not thread-safe. May be
+// destroyed on any thread.
 class BlockWriter {
  public:
   BlockWriter(BlockWriter&&) noexcept;
@@ -80,12 +81,12 @@ class BlockWriter {
   ~BlockWriter();
 
   std::uint64_t size_bytes() const;
-  // Room for all the bytes in canonical order: the slot itself where the CPU reaches it, else
-  // staging.
+  // Calls `ready` once with memory for all the bytes in canonical order: the slot itself if the CPU
+  // reaches it, else staging.
   void room(Done<std::span<const iovec>> ready);
-  // The slot itself, whoever reaches it, instead of room(): as BlockReader::in_place().
+  // Returns the slot itself, as BlockReader::in_place(). Use it instead of room().
   std::vector<iovec> in_place();
-  // REQUIRES: the room was filled. Done once every byte is in the slot.
+  // Calls `done` once every byte is in the slot. REQUIRES: the room was filled.
   void finish(Done<> done);
 
  private:
@@ -95,33 +96,33 @@ class BlockWriter {
   std::unique_ptr<Impl> impl_;
 };
 
-// What a request says of the future of its blocks. It changes only which go first.
+// The expected future of a request's blocks. It changes only the order of eviction.
 struct RequestHint {
   ReuseHint reuse = {};
-  std::string session = {};  // the conversation that it is of, as its client names it; empty: none
+  std::string session = {};  // the client's name for the conversation; empty: none
 };
 
 struct MatchResult {
   std::vector<BlockHandle> blocks = {};  // of keys[0..matched)
-  std::optional<LeaseId> lease = {};     // nothing where nothing matched, or lease_ms is 0
+  std::optional<LeaseId> lease = {};     // nullopt if nothing matched or lease_ms is 0
   std::int64_t expires_at_unix_ms = 0;
 };
 
 struct AllocateRequest {
   std::uint32_t count = 0;
   Tier tier = Tier::device;
-  std::optional<std::uint32_t> lease_ms = {};  // nothing: the cache's default
+  std::optional<std::uint32_t> lease_ms = {};  // nullopt: the cache's default
   std::uint8_t priority = 50;                  // 0 to 100; lower is evicted first
-  bool may_evict = true;                       // false: free slots, or no_capacity
-  bool takes_fewer = false;                    // as many as there is room for, one at least
-  // Where the parents are known: the first block's, then others. Those that are here make no room
-  // for these blocks where something else can. Where nothing else can, and where no match reaches
-  // the first one's parent, the blocks take what is free and what no match reaches, or the place of
-  // a sixteenth of the tier's blocks; what that does not suffice for is no_capacity. Read before
-  // the call returns.
+  bool may_evict = true;                       // false: no_capacity without enough free slots
+  bool takes_fewer = false;                    // accepts fewer blocks, at least one
+  // Keys that the new blocks follow, if known: the first block's parent, then others. Those that
+  // are present are evicted for the new blocks only if nothing else can be evicted. In that case,
+  // and if no match reaches the first block's parent, the blocks may take only the free slots and
+  // those that no match reaches, or a sixteenth of the tier if that is more; if that is too few,
+  // the error is no_capacity. Read before the call returns.
   std::span<const std::optional<BlockKey>> follows = {};
   std::shared_ptr<BlockQuota> quota = {};  // null: none
-  std::shared_ptr<LeaseQuota> pins = {};   // what the lease holds counts there; null: nowhere
+  std::shared_ptr<LeaseQuota> pins = {};   // counts what the lease holds; null: none
   LeaseHolder holder = {};
 };
 
@@ -131,53 +132,53 @@ struct Allocation {
   std::vector<BlockHandle> blocks = {};
 };
 
-inline constexpr std::uint64_t kMaxTtlMs = 366ull * 24 * 3'600'000;  // a year is for ever here
+inline constexpr std::uint64_t kMaxTtlMs = 366ull * 24 * 3'600'000;  // a year
 
 struct CommitBlock {
   BlockHandle handle;
   BlockKey key;
   std::optional<BlockKey> parent = {};
-  std::string metadata = {};                  // a JSON object as text; empty: none
-  std::optional<std::uint64_t> ttl_ms = {};   // the key becomes a miss after that time
-  std::optional<std::uint8_t> priority = {};  // nothing: as it was allocated
-  std::uint32_t epoch = 1;                    // more of a block that comes back with its metadata
-  bool refuse_duplicate = false;  // a key that is there already refuses the whole commit (exists)
+  std::string metadata = {};                  // JSON object; empty: none
+  std::optional<std::uint64_t> ttl_ms = {};   // after this the key is a miss
+  std::optional<std::uint8_t> priority = {};  // nullopt: as allocated
+  std::uint32_t epoch = 1;                    // higher for a restored block
+  bool refuse_duplicate = false;              // an existing key fails the whole commit: exists
 };
-// Whether who commits may have written blocks in place: a slot that he did not write holds what was
-// there before, which not everybody may publish.
+// Whether the caller may have written blocks in place. A slot that it did not write still holds its
+// old content, which not every caller may publish.
 enum class InPlaceWrites : std::uint8_t { allowed, forbidden };
 enum class CommitStatus : std::uint8_t { committed, duplicate };
 struct CommitTerms {
   InPlaceWrites in_place = InPlaceWrites::allowed;
-  bool release = false;   // the lease ends once all are committed
-  RequestHint hint = {};  // of what the lease holds when it ends
+  bool release = false;   // end the lease once all are committed
+  RequestHint hint = {};  // for the blocks that the lease holds at its end
 };
 
 // Gives up some of a lease's pins.
 struct ReleaseRequest {
-  std::span<const BlockHandle> blocks = {};  // empty: all, and the lease with them
-  std::optional<LeaseId> to_lease = {};      // of the same cache: it holds them from then on
-  // Of the request that has ended with this, where known: they change which blocks are kept.
+  std::span<const BlockHandle> blocks = {};  // empty: all, and ends the lease
+  std::optional<LeaseId> to_lease = {};      // of the same cache; takes over the pins
+  // Of the request that has ended, if known. Used to decide which blocks to keep.
   std::optional<std::uint32_t> input_tokens = {};
   std::optional<std::uint32_t> output_tokens = {};
-  // With a session `reuse` is said of all blocks of it, else of those that are given up.
+  // With a session, `reuse` applies to all blocks of the session; else to the released blocks.
   RequestHint hint = {};
 };
 
-// What somebody expects of blocks that he does not use now.
+// Changes the expected reuse of blocks without using them.
 struct HintRequest {
-  std::span<const KeyView> keys = {};            // the first of a prefix first
-  std::optional<std::string_view> session = {};  // its blocks, instead of keys
+  std::span<const KeyView> keys = {};            // in prefix order
+  std::optional<std::string_view> session = {};  // instead of keys: all its blocks
   ReuseHint reuse = {};
   LeaseHolder holder = {};
 };
 struct HintResult {
-  std::uint64_t blocks = 0;   // that go earlier or later for it
-  std::uint64_t shared = 0;   // that others need too, and are not lowered
-  std::uint64_t missing = 0;  // keys that are not present
+  std::uint64_t blocks = 0;   // moved in the order of eviction
+  std::uint64_t shared = 0;   // not moved, because others need them too
+  std::uint64_t missing = 0;  // keys not present
 };
 
-// Who holds what.
+// The holder of a lease, and what it pins.
 struct LeaseInfo {
   LeaseId lease;
   LeaseHolder holder = {};
@@ -185,43 +186,43 @@ struct LeaseInfo {
   std::array<std::uint32_t, kNumTiers> blocks{};  // pinned, by tier
 };
 struct LeaseListRequest {
-  std::optional<std::string> holder = {};  // only those of this token
+  std::optional<std::string> holder = {};  // only leases of this token
   std::uint32_t limit = 100;
   std::uint64_t cursor = 0;  // 0: from the start
 };
 struct LeaseList {
   std::vector<LeaseInfo> leases = {};
-  std::uint64_t next_cursor = 0;  // 0: there is no more
+  std::uint64_t next_cursor = 0;  // 0: no more
 };
 
 struct TransferRequest {
   std::vector<BlockKey> keys = {};
   Tier to = Tier::device;
-  bool move = false;  // the source copies go once the new ones are there (leased ones stay)
+  bool move = false;  // drop the sources after the copy, except leased ones
   std::int32_t priority = 0;
-  std::optional<LeaseId> lease = {};       // holds the copies there, while it lives
+  std::optional<LeaseId> lease = {};       // pins the copies in `to` while open
   std::shared_ptr<BlockQuota> quota = {};  // the caller's; null: none
-  std::shared_ptr<LeaseQuota> pins = {};   // where its keys count until its end; null: nowhere
+  std::shared_ptr<LeaseQuota> pins = {};   // counts the keys until the end
 };
 
 enum class TransferState : std::uint8_t { queued, running, done, failed, cancelled };
 std::string_view to_string(TransferState state);
 std::optional<TransferState> transfer_state_from(std::string_view word);
 
-// A movement as a list names it: a failed one may name very many keys.
+// A movement in a list, without its failures: there may be very many.
 struct TransferSummary {
   TransferId id;
-  std::string cache;  // empty: a group's
+  std::string cache;  // empty for a group
   TransferState state = TransferState::queued;
   std::uint64_t blocks_done = 0;
   std::uint64_t blocks_total = 0;
   std::uint64_t blocks_failed = 0;
   std::uint64_t bytes = 0;
-  std::optional<Error> error = {};                  // what ended it, where that is about no key
-  std::optional<std::uint64_t> agreed_blocks = {};  // of a group that agreed
-  std::optional<std::vector<std::int64_t>> values = {};  // of a group that reduced numbers
-  // Of a copy to or from an agent: so many layers of all its blocks have arrived, from the first
-  // on.
+  std::optional<Error> error = {};                       // what ended it, if no single key did
+  std::optional<std::uint64_t> agreed_blocks = {};       // for a group that agreed
+  std::optional<std::vector<std::int64_t>> values = {};  // for a group that reduced numbers
+  // For a copy to or from an agent: layers that have arrived of all blocks, counted from the first
+  // layer.
   std::optional<std::uint64_t> layers_done = {};
 };
 struct TransferStatus : TransferSummary {
@@ -235,51 +236,51 @@ struct TransferStatus : TransferSummary {
 struct TransferListRequest {
   std::optional<std::string> cache = {};
   std::optional<TransferState> state = {};
-  std::function<bool(std::string_view cache)> may_see = {};  // empty: every one
+  std::function<bool(std::string_view cache)> may_see = {};  // empty: all
   std::uint32_t limit = 100;
   std::uint64_t cursor = 0;  // 0: from the oldest
 };
 struct TransferList {
   std::vector<TransferSummary> transfers = {};
-  std::uint64_t next_cursor = 0;  // 0: there is no more
+  std::uint64_t next_cursor = 0;  // 0: no more
 };
 
-// What evict and clear did, in copies.
+// Result of evict() and clear(), in copies.
 struct EvictResult {
   std::uint64_t evicted = 0;    // copies that left their tier
-  std::uint64_t offloaded = 0;  // of those, copies that went to the next tier
-  std::uint64_t leased = 0;     // copies that stay because a lease (or a movement) holds them
-  std::uint64_t missing = 0;    // keys that had no copy there
+  std::uint64_t offloaded = 0;  // of those, moved to the next tier
+  std::uint64_t leased = 0;     // kept because a lease or movement pins them
+  std::uint64_t missing = 0;    // keys without a copy in the tier
 };
 
 struct BlockInfo {
   BlockHandle handle;
   SlotState state = SlotState::free;
-  std::optional<BlockKey> key = {};  // nothing while allocated
+  std::optional<BlockKey> key = {};  // nullopt while allocated
   std::optional<BlockKey> parent = {};
   std::string metadata = {};
-  std::uint32_t epoch = 0;  // 1 at commit, raised by each change of the metadata; 0 while allocated
+  std::uint32_t epoch = 0;  // 0 while allocated, 1 at commit; each metadata change adds 1
   std::int64_t last_use_unix_ms = 0;
   std::uint8_t priority = 50;
 };
 
 struct BlockListRequest {
   std::optional<Tier> tier = {};
-  std::optional<SlotState> state = {};  // nothing: all but free
+  std::optional<SlotState> state = {};  // nullopt: all but free
   std::uint32_t limit = 100;
   std::uint64_t cursor = 0;  // 0: from the start
 };
 struct BlockList {
   std::vector<BlockInfo> blocks = {};
-  std::uint64_t next_cursor = 0;  // 0: there is no more
+  std::uint64_t next_cursor = 0;  // 0: no more
 };
 
-// Blocks that are on their way to a lower tier without having been asked for.
+// A block on its way to a lower tier that no request asked to move.
 struct PendingBlock {
   BlockKey key;
   Tier from = Tier::device;
   Tier to = Tier::disk;
-  std::uint64_t age_ms = 0;  // since that was begun
+  std::uint64_t age_ms = 0;  // since the start
 };
 struct PendingRequest {
   std::uint32_t limit = 100;
@@ -287,50 +288,50 @@ struct PendingRequest {
 };
 struct PendingList {
   std::vector<PendingBlock> blocks = {};
-  std::uint64_t next_cursor = 0;  // 0: there is no more
+  std::uint64_t next_cursor = 0;  // 0: no more
 };
 
-// What the cache would have found of the blocks asked for if it had another size or kept others.
-// Shares of 0 to 1.
+// Estimates the hit rates of the cache at other sizes and with other orders of eviction, from 0 to
+// 1.
 struct MissRatioRequest {
   // Empty: a quarter, a half, one, two and four times the cache's own size.
   std::vector<std::uint64_t> capacities_blocks = {};
-  bool with_optimum = false;  // some 10 ms
+  bool with_optimum = false;  // takes some 10 ms
 };
 struct MissRatio {
-  std::uint64_t requests = 0;         // seen since the cache was made or changed
-  std::uint64_t capacity_blocks = 0;  // different blocks that fit into the cache
-  double blocks_per_s = 0;            // asked for
-  bool follows_lru = false;           // it goes by LRU for now: what is set has done worse lately
-  std::uint64_t order_changes = 0;    // between LRU and what is set, since the cache was made
+  std::uint64_t requests = 0;         // since the cache was made or changed
+  std::uint64_t capacity_blocks = 0;  // distinct blocks that fit into the cache
+  double blocks_per_s = 0;            // requested
+  bool follows_lru = false;  // the cache follows LRU: the configured order did worse recently
+  std::uint64_t order_changes = 0;  // between LRU and the configured order, since creation
   struct Point {
     std::uint64_t capacity_blocks = 0;
     double lru = 0;
-    double policy = 0;  // as the cache is set; told by models, with an error of some points
+    double policy = 0;  // of the configured order; a model's estimate, off by some points
   };
   std::vector<Point> points = {};
-  Point halved = {};  // of the cache's own size
+  Point halved = {};  // half the cache's size
   Point now = {};
   Point doubled = {};
-  // The most that any order of eviction would find at the cache's own size, as far as the last
-  // requests tell; at least what `now` says. 0 where it was not asked for.
+  // The best hit rate of any order of eviction at the cache's own size, estimated from the last
+  // requests; at least that of `now`. 0 if not requested.
   double optimum = 0;
-  // What a GiB more brings of a tier: blocks that would be found in it or above, and are now in
-  // a lower tier or nowhere.
+  // The gain from a GiB more of a tier: blocks that would be found in it or above, and are now in a
+  // lower tier or missing.
   struct Advice {
     Tier tier = Tier::device;
     std::uint64_t added_blocks = 0;
-    double hit_rate = 0;  // more of all blocks asked for
+    double hit_rate = 0;  // gain, as a share of all requested blocks
     double hits_per_s = 0;
     double tokens_per_s = 0;
   };
-  std::vector<Advice> advice = {};  // of each tier, the highest first
+  std::vector<Advice> advice = {};  // one per tier, highest first
 };
 
-// What is here of a cache, a part at a time.
+// Lists the blocks of a cache in parts.
 struct HeldRequest {
   std::uint64_t cursor = 0;  // 0: from the start
-  std::size_t limit = 0;     // keys looked at, present or not
+  std::size_t limit = 0;     // entries to look at, present or not
   bool only_used_again = false;
 };
 struct HeldBlocks {
@@ -340,29 +341,30 @@ struct HeldBlocks {
   };
   std::vector<Block> blocks = {};
   std::uint64_t next_cursor = 0;
-  std::uint64_t end = 0;  // all was looked at where the cursor is that
+  std::uint64_t end = 0;  // next_cursor of a finished listing
 };
 
-// A block of which no other copy is in the cache, and which makes room. It is found as before until
-// its reader is destroyed; then it goes, unless somebody uses it meanwhile. Who waits for the room
-// waits for that.
+// The last copy of a block in this cache, about to make room. The cache still finds it until its
+// reader is destroyed. Then the block is dropped, unless it was used meanwhile. Requests for the
+// room wait for that.
 struct DepartingBlock {
   BlockKey key;
   std::optional<BlockKey> parent = {};
   BlockReader reader;
 };
 struct DepartureTerms {
-  // Runs without locks held, on the thread that made them go, some blocks at a time. It must not
-  // destroy the readers at once: room for many would be made from within itself, again and again.
-  std::function<void(std::vector<DepartingBlock>)> taker = {};  // empty: they are dropped at once
-  // Who has waited for room for so long waits for no more than what is with the taker.
+  // Runs without locks held, on the thread that evicts, with a few blocks per call. It must not
+  // destroy the readers before it returns: the cache would make more room, and so call it
+  // recursively.
+  std::function<void(std::vector<DepartingBlock>)> taker = {};  // empty: blocks are dropped at once
+  // Once a request has waited this long for room, the taker gets no more blocks for it.
   Duration wait_at_most{};
 };
 
-// One cache: its tiers, its index, its leases. Thread-safe; no call blocks on I/O, and what needs
-// I/O answers through a Done that runs exactly once, on the calling thread or an engine thread,
-// without locks held. The cache stays alive as long as somebody holds it; after its removal every
-// call answers unknown_cache.
+// One cache: its tiers, index and leases. Thread-safe. No call blocks on I/O, except change().
+// Calls that need I/O take a Done, which runs exactly once, on the calling thread or an engine
+// thread, without locks held. The cache lives as long as anybody holds it. After its removal, calls
+// return unknown_cache.
 class Cache {
  public:
   explicit Cache(std::shared_ptr<CacheCore> core);
@@ -372,144 +374,149 @@ class Cache {
 
   const CacheConfig& config() const;
   std::uint64_t block_bytes() const;
-  // null where the cache lacks the tier
+  // Null if the cache lacks the tier.
   const BlockLayout* layout(Tier tier) const;
   Tier highest_tier() const;
-  // Another for each cache that is made, also after a restart: a tier that was exported is the same
-  // memory for as long as this is the same.
+  // Unique per created cache, also across restarts. While it is the same, an exported tier is the
+  // same memory.
   std::uint64_t memory_id() const;
-  // How another process maps a tier. From then on a block of it that nobody wrote through a
-  // BlockWriter counts as written in place. impossible where the tier cannot be mapped,
-  // and where it can be by its open file only and that cannot be passed; unknown_tier.
+  // Returns what another process needs to map a tier. From then on, a block of the tier that was
+  // not written through a BlockWriter counts as written in place. Errors: unknown_tier;
+  // state_conflict if the tier has grown or the cache is being changed; impossible if the tier
+  // cannot be mapped, or only through an open file and `passes_files` is false.
   Result<TierMemory> export_tier(Tier tier, bool passes_files);
   CacheStats stats() const;
   MissRatio miss_ratio(const MissRatioRequest& request = {}) const;
 
-  // The longest prefix of `keys` that is present, in each key's highest tier. Counted in the
-  // statistics. `out` is reused, so a caller that keeps it allocates nothing. lease_ms: nothing is
-  // the default, 0 looks without pinning. What it pins counts in `pins`, where that is not null;
-  // lease_quota where it would be too much. What `hint` says counts when the lease ends, and
-  // without one at once.
+  // Finds the longest present prefix of `keys`, each key in its highest tier, and counts it in the
+  // statistics. `out` is reused, so a caller that keeps it allocates nothing. `lease_ms`: nullopt
+  // for the default; 0 looks without pinning. `pins`, if not null, counts the pinned blocks. `hint`
+  // takes effect when the lease ends, or at once without a lease. Errors: lease_quota; too_many
+  // leases or pinned blocks.
   Result<> match(std::span<const KeyView> keys, std::optional<std::uint32_t> lease_ms,
                  MatchResult& out, const std::shared_ptr<LeaseQuota>& pins = nullptr,
                  const LeaseHolder& holder = {}, const RequestHint& hint = {});
-  // Of a cache with a shared tier: how much of what a match did not find that tier has. What it has
-  // not is counted as missed here, and by no match.
+  // For a cache with a shared tier: how many blocks that a match did not find the shared tier has
+  // and lacks. Only count_beyond() counts misses of such a cache; match() does not.
   struct Beyond {
     std::uint64_t shared_blocks = 0;
     std::uint64_t missed_blocks = 0;
   };
   void count_beyond(const Beyond& beyond);
-  // Brings a lease's blocks up to `tier`, as many of the prefix as find room and the lease may
-  // hold; it then holds the new copies too. Nothing where nothing has to move.
+  // Copies a lease's blocks up to `tier`: as much of the prefix as there is room for and the lease
+  // may hold. The lease then pins the new copies too. Returns nullopt if nothing has to be copied.
   struct OnboardRequest {
     LeaseId lease;
     std::span<const KeyView> keys;  // the matched ones
     Tier tier = Tier::device;
     std::int32_t priority = 0;
-    std::shared_ptr<BlockQuota> quota = {};  // the caller's, as much room as it leaves; null: none
+    std::shared_ptr<BlockQuota> quota = {};  // the caller's, limits the room; null: none
   };
   Result<std::optional<TransferId>> onboard(const OnboardRequest& request);
-  // Pins those of the keys that are present, each in its highest copy: for who is about to answer
-  // that they are. Under `lease`, which then ends `lease_ms` from now, or one of its own. Not
-  // counted in the statistics. too_many leases or blocks held, lease_quota; unknown_lease,
+  // Pins the present ones of the keys, each in its highest copy, so that the caller can report them
+  // as present. Extends `lease` to `lease_ms` from now, or opens a new lease. Not counted in the
+  // statistics. Errors: too_many leases or pinned blocks; lease_quota; unknown_lease;
   // lease_expired.
   struct HoldTerms {
-    std::optional<std::uint32_t> lease_ms = {};  // nothing: the cache's default
+    std::optional<std::uint32_t> lease_ms = {};  // nullopt: the cache's default
     std::optional<LeaseId> lease = {};
-    LeaseHolder holder = {};                // of one of its own
-    RequestHint hint = {};                  // counts when that one ends
-    std::shared_ptr<LeaseQuota> pins = {};  // as of a match
+    LeaseHolder holder = {};                // of a new lease
+    RequestHint hint = {};                  // takes effect when the new lease ends
+    std::shared_ptr<LeaseQuota> pins = {};  // as in match()
   };
   struct Held {
-    std::vector<std::optional<BlockHandle>> blocks = {};  // of the keys; nothing: not present
-    std::optional<LeaseId> lease = {};                    // nothing where none is held
+    std::vector<std::optional<BlockHandle>> blocks = {};  // per key; nullopt: not present
+    std::optional<LeaseId> lease = {};                    // nullopt if no block is pinned
     std::int64_t expires_at_unix_ms = 0;                  // of that lease
   };
   Result<Held> hold(std::span<const KeyView> keys, const HoldTerms& terms);
-  // The key before it in its prefix; nothing where that is not known, or the key is not present.
+  // Returns the key before it in its prefix; nullopt if that is not known or the key is not
+  // present.
   std::optional<BlockKey> parent(KeyView key) const;
-  // Which of the keys are present, without pinning or counting.
+  // Returns which keys are present, without pinning or counting.
   std::vector<bool> contains(std::span<const KeyView> keys) const;
-  // The highest tier of each, without pinning or counting; nothing of one that is not present or,
-  // where that is asked, was not used since it was committed.
+  // Returns the highest tier of each key, without pinning or counting. nullopt if not present or,
+  // with `only_used_again`, if not used since its commit.
   std::vector<std::optional<Tier>> highest_tiers(std::span<const KeyView> keys,
                                                  bool only_used_again);
-  // In an order of their own, which a key keeps as long as it is present.
+  // Lists present keys in a fixed order: a key keeps its place while it is present.
   HeldBlocks held(const HeldRequest& request) const;
 
-  // All or none. Takes free slots, else evicts what it may, waiting for offloads. no_capacity where
-  // that cannot suffice or the quota is used up; lease_quota; unknown_tier; queue_full; too_many
-  // leases.
+  // Allocates all or none. Takes free slots, then evicts, waiting for offloads. Errors: no_capacity
+  // if that cannot yield enough or the quota is used up; lease_quota; unknown_tier; queue_full;
+  // too_many leases.
   void allocate(const AllocateRequest& request, Done<Allocation> done);
-  // Only into an allocated, uncommitted block of that lease.
+  // The target must be an allocated, uncommitted block of the lease.
   struct WriteTarget {
     LeaseId lease;
     BlockHandle block;
     std::optional<PieceSelector> piece = {};
   };
   Result<BlockWriter> write(const WriteTarget& target);
-  // Checks every block before it changes any. What was never written of a block is zeros, unless
-  // others map the tier and nothing of the block was written through a BlockWriter: then what is
-  // in the slot is what was written in place, where the caller may (else forbidden). The lease goes
-  // on holding what was committed, unless the terms end it.
+  // Checks all blocks before it changes any. Pieces that were never written become zeros.
+  // Exception: if other processes map the tier and nothing of the block was written through a
+  // BlockWriter, the slot's content counts as written in place; `terms` must allow that, else the
+  // error is forbidden. The lease keeps the committed blocks pinned, unless the terms end it.
   void commit(const LeaseId& lease, std::vector<CommitBlock> blocks,
               Done<std::vector<CommitStatus>> done, CommitTerms terms = {});
 
-  // The key's highest copy, for `reader`. It counts in `pins` for as long as it is pinned, where
-  // that is not null. unknown_key; lease_quota.
+  // Opens the key's highest copy and counts a use by `reader`. `pins`, if not null, counts the
+  // block while it is pinned. Errors: unknown_key; lease_quota.
   Result<BlockReader> read(KeyView key, std::optional<PieceSelector> piece,
                            const LeaseHolder& reader = {},
                            const std::shared_ptr<LeaseQuota>& pins = nullptr);
-  // The same without counting as a use: the order of eviction stays as it is. unknown_key.
+  // As read(), without counting a use: the order of eviction stays as it is. Error: unknown_key.
   Result<BlockReader> peek(KeyView key);
-  // The same for another server's cache, which has a copy then: this one's goes first, unless it
-  // was just used. Counts as read_prefix() does. unknown_key; lease_quota.
+  // As peek(), for another server's cache, which will then have a copy. So this cache evicts its
+  // copy first, unless it was just used. Counts as in read_prefix(). Errors: unknown_key;
+  // lease_quota.
   Result<BlockReader> lend(KeyView key, const std::shared_ptr<LeaseQuota>& pins = nullptr);
-  // The longest present prefix, for `reader`. All of it is pinned, or nothing: lease_quota where
-  // that is more than `pins` leaves room for, or than the cache's own quota allows those who read.
+  // Opens the longest present prefix and counts a use by `reader`. Pins all of it or nothing:
+  // lease_quota if it exceeds `pins`, or the cache's own quota for reads.
   Result<std::vector<BlockReader>> read_prefix(std::span<const KeyView> keys,
                                                const LeaseHolder& reader = {},
                                                const std::shared_ptr<LeaseQuota>& pins = nullptr);
 
-  // Answers the lease's new end as Unix ms.
+  // Returns the lease's new end as Unix ms.
   Result<std::int64_t> renew(const LeaseId& lease, std::optional<std::uint32_t> lease_ms);
-  // Uncommitted slots are freed, or are the other lease's to commit. All are checked first:
-  // foreign_lease, stale_generation, state_conflict. Answers how many were given up.
+  // Gives up pins and returns their number. Frees uncommitted slots, or passes them to the other
+  // lease, which may commit them. Checks all blocks first. Errors: foreign_lease, stale_generation,
+  // state_conflict.
   Result<std::uint64_t> release(const LeaseId& lease, const ReleaseRequest& request = {});
-  // Keys and sessions that are not known are no error. out_of_range: too many keys.
+  // Unknown keys and sessions are no error. Error: out_of_range for too many keys.
   Result<HintResult> hint(const HintRequest& request);
-  // By number: a lease keeps its place while it is open. Looks at all that they hold.
+  // Sorted by lease number, stable while open. Looks at all blocks that the leases hold.
   Result<LeaseList> leases(const LeaseListRequest& request);
 
-  // unknown_key where any key is not present; no_capacity, also where the new copies of what counts
-  // under the quota would be more than it allows; lease_quota; queue_full.
+  // Copies or moves blocks between tiers. Errors: unknown_key if any key is not present;
+  // no_capacity, also if the new copies exceed the quota; lease_quota; queue_full.
   Result<TransferId> transfer(const TransferRequest& request);
-  // Brings every block to `to`, or the lowest tier. What fits beside the free slots only by making
-  // room holds all that is there already until it has ended. As transfer(), but for the bound on
+  // Copies every block to `to`, or to the lowest tier. If the free slots are too few, pins the
+  // blocks that are already in the tier until the end. Errors: as transfer(), without the limit on
   // keys.
   Result<TransferId> drain(std::optional<Tier> to);
-  // What is being offloaded or written through, the oldest first.
+  // Blocks being offloaded or written through, oldest first.
   PendingList pending(const PendingRequest& request) const;
-  // The copies of `tier` leave it, offloaded as the cache does; without a tier every copy goes.
+  // Evicts the copies in `tier`, offloading them as the cache is configured. Without a tier, drops
+  // all copies.
   void evict(std::vector<BlockKey> keys, std::optional<Tier> tier, Done<EvictResult> done);
-  // Who is given the blocks that depart, in place of whoever was. Not what a client wants gone, and
-  // not what should have been moved to a lower tier and was not.
+  // Sets the taker of departing blocks and replaces the one before. It does not get blocks that a
+  // client evicts, nor blocks whose move to a lower tier failed.
   void on_departure(DepartureTerms terms);
-  // Blocks that were to depart and were dropped, since somebody had waited for room for too long.
+  // Blocks dropped without the taker, because a request had waited too long for room.
   std::uint64_t late_departures() const;
-  // Drops every copy (of a tier) that nobody holds. Nothing is offloaded.
+  // Drops every copy (in a tier) that nothing pins. Offloads nothing.
   Result<EvictResult> clear(std::optional<Tier> tier);
-  // Drops every copy of a key. unknown_key; leased.
+  // Drops every copy of a key. Errors: unknown_key; leased.
   Result<> erase(KeyView key);
 
-  // Other settings and sizes, all or none of them. What still fits of the blocks stays: what would
-  // be evicted last. A tier that shrinks may keep slots beyond its new end for as long as leases
-  // hold them. `remember` makes the configuration durable; its error undoes what can be undone.
-  // Waits for memory and files, and some seconds for blocks: for a thread that serves nobody else.
-  // As make_cache refuses a configuration; unknown_tier; impossible for the device tier's size;
-  // leased where leases hold more blocks than would fit; state_conflict: the tier is imported or
-  // exported, or another change is under way; no_capacity; io_error.
+  // Changes settings and sizes, all or none. Keeps as many blocks as still fit: those that would be
+  // evicted last. A tier that shrinks may keep slots beyond its new end while leases hold them.
+  // `remember` makes the configuration durable; its error undoes what can be undone. Blocks on
+  // memory and files, and for some seconds on block moves: call it on a thread that serves no other
+  // requests. Errors: those of make_cache for a configuration; unknown_tier; impossible for the
+  // device tier's size; leased if leases hold more blocks than would fit; state_conflict if the
+  // tier is imported or exported, or another change is in progress; no_capacity; io_error.
   using Remember = std::function<Result<>(const CacheConfig&)>;
   Result<> change(const CacheChange& change, const Remember& remember);
 
@@ -517,7 +524,7 @@ class Cache {
   Result<std::string> metadata(KeyView key) const;  // empty: none
   Result<> set_metadata(KeyView key, std::string json);
 
-  // What is behind it: cache_core.hpp, which only this folder includes.
+  // The implementation, for other parts of blockmgr: cache_core.hpp.
   const std::shared_ptr<CacheCore>& core() const { return core_; }
 
  private:

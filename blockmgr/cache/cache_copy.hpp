@@ -8,15 +8,15 @@
 
 namespace cairn {
 
-// Copies blocks of one cache to another of the same shape, under the same keys: say from a cache on
-// one device to one on another, whose runtime then copies from device to device where it can. The
-// new blocks have the parents and metadata of the old ones. What is there already counts as done,
-// and is held until the end, so that making room for the rest does not take it away; what the other
-// cache has in another tier is brought from there, as its older block stays.
+// Copies blocks from one cache to another of the same shape, under the same keys, with their
+// parents and metadata. Between caches on two devices, the runtime copies directly if it can.
+// Blocks that are already in tier `to` count as done. The copy pins them until its end, so that
+// making room does not evict them. A block in another tier of the destination is moved from there
+// to `to`.
 //
-// unknown_key where `from` lacks one; impossible for caches of different shapes, for one and the
-// same, or where `to` is the disk tier (a movement inside the cache brings them there); no_capacity
-// and failures of copies are told by the transfer. lease_quota.
+// Errors: unknown_key if `from` lacks a key; lease_quota; impossible for caches of different
+// shapes, for one and the same cache, or if `to` is the disk tier (move the blocks there inside the
+// cache). The transfer reports no_capacity and failed copies.
 struct CacheCopyRequest {
   std::shared_ptr<Cache> from;
   std::shared_ptr<Cache> into;
@@ -24,7 +24,7 @@ struct CacheCopyRequest {
   Tier to = Tier::device;
   std::int32_t priority = 0;
   std::shared_ptr<BlockQuota> quota = {};
-  std::shared_ptr<LeaseQuota> pins = {};  // where its keys count until its end; null: nowhere
+  std::shared_ptr<LeaseQuota> pins = {};  // counts the keys until the copy ends; null: none
 };
 Result<TransferId> copy_between_caches(CacheCopyRequest request);
 

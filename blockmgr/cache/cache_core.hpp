@@ -1,25 +1,24 @@
 #pragma once
 
-// Inside of the module: a cache's parts, its lock, and what the lock guards. The jobs of the
-// transfer engine hold a core too, so it outlives the cache's removal until the last byte has
-// moved.
+// Internal header: a cache's parts, its lock, and the state that the lock guards. Jobs of the
+// transfer engine hold the core too, so it outlives the removal of the cache until the last byte
+// has moved.
 //
-// What the lock guards is CacheState, and a Section is the only way to it. Each member of the state
-// has its own private state and one job; its calls take the section, and find the others through
-// it:
+// The lock guards CacheState, which only a Section can access. Each member of the state has its own
+// private state and one job. Its calls take the section, and reach the other members through it:
 //
-//   store      which keys are present, in which slots, who is evicted next   (index/block_store)
-//   leases     who holds which blocks until when                             (leases)
+//   store      which keys are present, in which slots; what is evicted next  (index/block_store)
+//   leases     which lease holds which blocks, and until when                (leases)
 //   sessions   which blocks a conversation has used                          (sessions)
 //   writes     what is written into uncommitted blocks                       (block_writes)
-//   slots      slots for those who ask                                       (slot_queue)
+//   slots      the queue of requests for slots                               (slot_queue)
 //   moves      copies between tiers                                          (movements)
-//   departures blocks that leave the cache, and who wants them before        (departures)
+//   departures blocks that are offered to a taker before they are dropped    (departures)
 //   pressure   watermarks                                                    (pressure_watch)
-//   sizes      a tier on its way to another size                             (resizing)
-//   scrub      bytes on disk that nobody reads                               (scrub)
+//   sizes      tiers that are changing size                                  (resizing)
+//   scrub      checks of bytes on disk that nobody reads                     (scrub)
 //
-// Beside the lock a ReuseWatch follows what is asked for. The verbs of Cache are in cache_*.cpp,
+// Outside the lock, a ReuseWatch follows the requests. The methods of Cache are in cache_*.cpp,
 // block_reader.cpp and block_writer.cpp.
 
 #include <array>
@@ -52,7 +51,7 @@
 
 namespace cairn {
 
-// What matches and commits have found, since the cache was made.
+// Counts of matches and commits since the cache was made.
 struct CacheCounts {
   std::array<std::uint64_t, kNumTiers> hits{};
   std::uint64_t matches = 0;
@@ -69,9 +68,9 @@ struct CacheState {
              const BlockStore::Options& store_options, LeaseTable::Options lease_options);
 
   bool dropped = false;
-  std::array<bool, kNumTiers> mapped{};  // other processes map the tier, or once did
+  std::array<bool, kNumTiers> mapped{};  // other processes map the tier, or have mapped it
   BlockStore store;
-  std::uint64_t reading = 0;  // blocks that requests for many hold
+  std::uint64_t reading = 0;  // blocks pinned by read_prefix() and lend()
   Leases leases;
   Sessions sessions;
   BlockWrites writes;
@@ -86,7 +85,7 @@ struct CacheState {
   LockHolds lock_holds;
 };
 
-// `exists`: of a block that was to be stored only if it is new.
+// Error `exists`: the block was to be stored only if its key is new.
 Error key_exists(const BlockKey& key);
 
 class CacheCore final : public std::enable_shared_from_this<CacheCore> {
@@ -95,8 +94,8 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
     CacheConfig config;
     std::uint32_t number = 0;
     std::array<std::optional<BlockLayout>, kNumTiers> layouts = {};
-    std::unique_ptr<SlotChecksums> slot_checksums = {};  // of a disk tier
-    std::unique_ptr<SlotJournal> journal = {};           // the same
+    std::unique_ptr<SlotChecksums> slot_checksums = {};  // null without a disk tier
+    std::unique_ptr<SlotJournal> journal = {};           // null without a disk tier
     std::vector<PreparedMemory> prepared = {};           // of the pinned tier
     std::vector<MemoryQuotaShare> imported = {};         // of the tiers in engines' memory
     std::vector<std::filesystem::path> disk_files = {};
@@ -106,36 +105,39 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   CacheCore(std::shared_ptr<CacheServices> services, Parts parts);
 
   const std::shared_ptr<CacheServices> services;
-  const CacheConfig config;  // as it was made: see `settings`
+  const CacheConfig config;  // as created; see `settings`
   const std::uint32_t number;
-  const std::uint64_t memory_id;  // random: no other cache's, of this server or the one before
+  const std::uint64_t memory_id;  // random: unique across caches and restarts
   const std::uint64_t block_bytes;
   const std::vector<MemoryQuotaShare> imported;  // of the tiers in engines' memory
   const std::array<std::unique_ptr<TierSpace>, kNumTiers> spaces;  // null: no such tier
   const std::unique_ptr<SlotChecksums> slot_checksums;             // null without a disk tier
   const std::vector<std::filesystem::path> disk_files;             // of its slots
-  const std::unique_ptr<SlotJournal> journal;  // null without a disk tier; its notes under the lock
+  const std::unique_ptr<SlotJournal>
+      journal;  // null without a disk tier; write notes under the lock
   CanonicalStaging staging;
-  // What `config` is by now: offload, default_lease_ms, pressure and the tiers' sizes may change.
+  // The current configuration. offload, default_lease_ms, pressure, eviction and tier sizes may
+  // differ from `config`.
   Versions<CacheConfig> settings;
-  Mutex checkpointing;  // one checkpoint at a time; taken before the lock
+  Mutex checkpointing;  // one checkpoint at a time; lock it before mutex_
   ReuseWatch reuse;
 
   const BlockLayout& layout(Tier tier) const { return spaces[index_of(tier)]->layout(); }
   const BlockManagerOptions& options() const { return services->options; }
 
-  // --- errors that many verbs share, without the lock
+  // --- errors that many methods share; call without the lock
   Result<> check_tier(Tier tier) const;                   // unknown_tier
   Result<> check_metadata(std::size_t size_bytes) const;  // body_too_large
   Result<> check_count(std::size_t keys) const;           // out_of_range
-  // no_capacity where so many more would be over it; null: none.
+  // no_capacity if `more` blocks would exceed it; null: no quota.
   Result<> check_quota(const BlockQuota* quota, Tier tier, std::uint64_t more) const;
   Result<std::uint32_t> lease_duration_ms(std::optional<std::uint32_t> wanted) const;
 
-  // Submits a job whose end is counted; where the engine refuses it, it has failed for all pairs.
+  // Submits a job. If the engine refuses it, `ended` runs at once with a failure for every pair.
+  // `accepted` runs only if the engine takes the job.
   void submit(TransferJob job, UniqueFunction<void(JobOutcome)> ended,
               UniqueFunction<void(JobId)> accepted);
-  // Makes what is known of the disk tier durable. Blocks; takes the lock for a part at a time.
+  // Makes the index of the disk tier durable. Blocks. Takes the lock in steps.
   Result<> checkpoint();
 
  private:
@@ -146,9 +148,9 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   CacheState state_ CAIRN_GUARDED_BY(mutex_);
 };
 
-// Holds a cache's lock, and is the way to what it guards. What must not happen under it (answers,
-// jobs, callbacks) is collected and runs when this is destroyed, after those who wait for slots
-// were served.
+// Holds a cache's lock and gives access to the state that it guards. Answers, jobs and callbacks
+// must not run under the lock: after() collects them. The destructor first serves the requests that
+// wait for slots, then unlocks and runs the collected actions.
 class CAIRN_THREAD_ATTRIBUTE(scoped_lockable) Section {
  public:
   Section(CacheCore& core, LockUse use) CAIRN_THREAD_ATTRIBUTE(acquire_capability(core.mutex_));
@@ -161,35 +163,36 @@ class CAIRN_THREAD_ATTRIBUTE(scoped_lockable) Section {
   CacheServices& services() { return *core_.services; }
 
   Result<> check_usable() const;  // unknown_cache once removed
-  // Lets others have the lock, so that no request holds it for longer than a step. Afterwards
-  // anything may have changed, but for what is pinned: who goes on asks check_usable() again.
+  // Releases the lock to waiting threads and takes it again, so that no request holds it for longer
+  // than a step. Anything that is not pinned may have changed. The cache may be gone: call
+  // check_usable() again.
   void give_way() CAIRN_THREAD_ATTRIBUTE(no_thread_safety_analysis);
-  // The same, with work of the caller's own while others have it.
+  // Runs `work` with the lock released.
   void aside(const std::function<void()>& work) CAIRN_THREAD_ATTRIBUTE(no_thread_safety_analysis);
   void after(UniqueFunction<void()> action) { actions_.push_back(std::move(action)); }
-  // Slots taken and copies evicted under one hold of the lock have a bound, the same whoever they
-  // are for: false where it is reached. Who has more to do then says go_on(), and is called again
-  // after others had the lock.
+  // Charges `cost` to the limit on slots taken and copies evicted under one hold of the lock.
+  // Returns false if the limit is reached. The caller then calls go_on() and is called again after
+  // other threads had the lock.
   bool spend(std::uint32_t cost);
   bool step_is_over() const { return budget_ == 0; }
   void go_on() { goes_on_ = true; }
-  // Those who wait for slots are served once more: something that they count on has changed.
+  // Serves the waiting slot requests once more, because something that they depend on has changed.
   void serve_again() { serve_again_ = true; }
   TimePoint now() const { return now_; }
   std::int64_t unix_ms() const { return unix_ms_; }
-  // When something that lasts so long from now ends, for people.
+  // Converts a time point to Unix ms, for display.
   std::int64_t unix_ms_at(TimePoint end) const {
     return unix_ms_ + std::chrono::duration_cast<std::chrono::milliseconds>(end - now_).count();
   }
-  // Drops all keys whose time is over. Gives way.
+  // Drops all expired keys. Gives way.
   void expire_keys() CAIRN_THREAD_ATTRIBUTE(no_thread_safety_analysis);
-  // Removes the cache: its leases end, its movements are cancelled, nothing of it is told any more.
-  // Gives way; of two that remove it the second finds it removed.
+  // Removes the cache: ends its leases, cancels its movements and stops its events. Gives way; of
+  // two calls, the second finds the cache removed.
   void shut();
 
  private:
   void enter();
-  void leave();  // but for the lock
+  void leave();  // without unlocking
   void serve_all();
 
   CacheCore& core_;
@@ -203,7 +206,7 @@ class CAIRN_THREAD_ATTRIBUTE(scoped_lockable) Section {
   std::vector<UniqueFunction<void()>> actions_;
 };
 
-// Says of all blocks of a conversation what is expected of them. Gives way.
+// Applies an expected next use to all blocks of a session. Gives way.
 HintResult tell_session(Section& section, const Sessions::Name& name, NextUse next_use);
 
 }  // namespace cairn

@@ -6,10 +6,11 @@ namespace cairn {
 
 class CacheCore;
 
-// Takes the cache's settings and sizes, all or none; `remember` makes them durable. Waits for
-// memory, for files, and a while for blocks to move: for one thread that serves nobody else.
+// Changes the cache's settings and sizes, all or none. `remember` makes them durable. Blocks on
+// memory and files, and for some seconds on block moves: call it on a thread that serves no other
+// requests. Errors: see Cache::change().
 Result<> change_cache(CacheCore& core, const CacheChange& change, const Cache::Remember& remember);
-// Gives back what a tier that shrank no longer uses, where leases held it until now.
+// Frees memory and file space of tiers that shrank, once no lease holds slots in it.
 void trim_if_due(CacheCore& core);
 
 }  // namespace cairn

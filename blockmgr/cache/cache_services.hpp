@@ -20,8 +20,8 @@
 
 namespace cairn {
 
-// What the caches of a manager share. The references outlive the manager; the rest lives as long
-// as anybody holds it.
+// State that all caches of a manager share. The references must outlive the manager. The rest lives
+// as long as anybody holds it.
 struct CacheServices {
   CacheServices(DeviceRuntime& r, TransferEngine& e, const Clock& c, Logger& l,
                 BlockManagerOptions o)
@@ -52,9 +52,9 @@ struct CacheServices {
                          RequestRecord::Options{.path = options.record_path,
                                                 .max_bytes = options.max_record_bytes})) {}
 
-  // Each is an allocation of the runtime's, and costs it as much as a few copies of that size.
+  // Each slot is one allocation of the runtime, which costs as much as a few copies of that size.
   static constexpr std::uint64_t kLeastStagingSlotBytes = 256ull << 10;
-  // However large a block is: a client that is slow to take one must not stop all others.
+  // At least two, however large a block is: one slow client must not stop all others.
   static constexpr std::uint32_t kLeastStagedBlocks = 2;
 
   DeviceRuntime& runtime;
@@ -62,21 +62,21 @@ struct CacheServices {
   const Clock& clock;
   Logger& log;
   const BlockManagerOptions options;
-  const std::shared_ptr<MemoryQuota> registered;  // memory of engines, all together
+  const std::shared_ptr<MemoryQuota> registered;  // memory of all engines
   PinnedPool staging;
   TransferTable transfers;
   PagePopulator populator;
   TokenBucket disk_writes;
   TokenBucket disk_scrubs;
   EventRing events;
-  const std::unique_ptr<RequestRecord> record;  // null: nothing is recorded
+  const std::unique_ptr<RequestRecord> record;  // null: no recording
   MappedCounts mapped;
   TotalCounts totals;
   WaitGroup jobs;
 
  private:
-  // A life of the server begins at least a second after the one before it, and has fewer than a
-  // million events in a second of its life on the average. Fits the numbers of JavaScript.
+  // Unique across restarts: a server starts at least a second after the one before, and has fewer
+  // than a million events per second on average. Below 2^53, so JavaScript can represent it.
   static std::uint64_t first_id(const Clock& clock) {
     return static_cast<std::uint64_t>(clock.unix_ms() / 1000) << 20;
   }

@@ -11,14 +11,15 @@
 
 namespace cairn {
 
-// Blocks of pinned memory in a cache's canonical order, lent one by one: the way of a client's
-// bytes into and out of tiers that the CPU does not reach. Thread-safe.
+// Lends blocks of pinned memory in a cache's canonical order. Client bytes pass through them into
+// and out of tiers that the CPU cannot reach. Thread-safe.
 class CanonicalStaging {
  public:
-  // Borrows both, which must outlive it and its blocks. `shape`: of the cache, num_blocks aside.
+  // Borrows both, which must outlive it and its blocks. `shape`: the cache's; num_blocks is
+  // ignored.
   CanonicalStaging(DeviceRuntime& runtime, PinnedPool& pool, const LayoutConfig& shape);
 
-  // A block on loan, the only one of its layout; goes back when destroyed, on any thread.
+  // A borrowed block, the only one of its layout. The destructor returns it, on any thread.
   class Block {
    public:
     std::byte* data() const { return slot_.data(); }
@@ -32,12 +33,12 @@ class CanonicalStaging {
     BlockLayout layout_;
   };
 
-  // Answers now, or when a block comes back, on the thread that gave it back. queue_full; what the
-  // allocation answers.
+  // Calls `done` at once, or when a block is returned, on the thread that returned it. Errors:
+  // queue_full; those of the allocation.
   void acquire(Done<Block> done);
 
-  // A block that is never lent and is all zeros, the only one of its layout; made at the first
-  // call. What the allocation answers.
+  // Returns a block of zeros, the only one of its layout; allocated on the first call. Errors:
+  // those of the allocation.
   Result<const BlockLayout*> zeros();
 
  private:
