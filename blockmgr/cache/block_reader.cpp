@@ -9,13 +9,13 @@
 namespace cairn {
 namespace {
 
-// What a pin counts as, beside being one: a block of somebody's quota, and one of those that
-// requests for many hold.
+// Where a reader's pin is counted: under a holder's quota, and under the cache's quota for readers
+// of many blocks.
 struct Counted {
-  std::shared_ptr<LeaseQuota> pins = {};  // null: nobody's
+  std::shared_ptr<LeaseQuota> pins = {};  // null: no quota
   bool of_many = false;
 
-  // lease_quota, and nothing is counted.
+  // Counts one block. Error: lease_quota, with nothing counted.
   Result<> begin(Section& section) const {
     const auto& quota = section.core().settings->quota.max_leased_blocks;
     if (of_many && quota && section->reading >= *quota) {
@@ -34,19 +34,19 @@ struct Counted {
   }
 };
 
-// Held by the reader and by its fetch: the pin and the staging go with the last of them, the pin
-// before that where the bytes have been copied to staging.
+// Shared by the reader and its fetch. The last of them releases the pin and the staging. The pin is
+// released earlier if the bytes were copied to staging.
 struct Read : std::enable_shared_from_this<Read> {
-  // What its end is to the block.
+  // The effect of the unpin on the block.
   enum class Pin : std::uint8_t {
     use,
-    in_place,  // nothing
-    leaving,   // it goes
+    in_place,  // no effect
+    leaving,   // drops the block, unless it was used
   };
   Read(std::shared_ptr<CacheCore> c, SlotRef slot, BlockHandle h, std::optional<PieceSelector> p,
        Pin kind = Pin::use, Counted counts = {})
       : core(std::move(c)), at(slot), handle(h), piece(p), pin(kind), counted(std::move(counts)) {}
-  // The pin was taken by whoever made this, under the lock.
+  // The creator takes the pin, under the lock.
   ~Read() {
     if (pinned) unpin();
   }
@@ -79,15 +79,15 @@ struct Read : std::enable_shared_from_this<Read> {
   const std::optional<PieceSelector> piece;
   const Pin pin;
   const Counted counted;
-  EvictionReason reason = EvictionReason::capacity;  // of one that leaves
-  std::uint64_t checksum = 0;  // of the block, as it was known when this began; 0: it was not
+  EvictionReason reason = EvictionReason::capacity;  // for Pin::leaving
+  std::uint64_t checksum = 0;  // of the block, if known at the start; 0: unknown
   std::optional<CanonicalStaging::Block> staging;
   std::vector<iovec> bytes;
-  bool pinned = true;  // changed by the fetch, of which there is one at a time
+  bool pinned = true;  // changed by the fetch; there is one at a time
   std::atomic<bool> abandoned{false};
 };
 
-// Blocks that read_prefix() pins under one hold of the lock, each with an allocation.
+// Blocks that read_prefix() pins under one hold of the lock, each with one memory allocation.
 constexpr std::size_t kStepReaders = 64;
 
 const Error kReaderGone{ErrorCode::cancelled, "the reader has gone"};
@@ -122,7 +122,7 @@ void Read::load(Done<std::span<const iovec>> ready) {
 
 void Read::loaded(const JobOutcome& outcome, Done<std::span<const iovec>> ready) {
   if (outcome.state == JobState::done) {
-    // Before anybody hears of it: who has the bytes finds the block as if nobody had read it.
+    // Unpin before `ready` runs: a caller that has the bytes must find the block unpinned.
     if (pin != Pin::leaving) unpin();
     if (abandoned) return ready(kReaderGone);
     bytes = {bytes_in_canonical(staging->data(), core->config.shape, piece)};
@@ -136,12 +136,12 @@ void Read::loaded(const JobOutcome& outcome, Done<std::span<const iovec>> ready)
     Section section(*core, LockUse::read);
     section->moves.drop_unreadable(section, at, handle.generation, error);
   }
-  // Who reads another copy instead holds one block, not two.
+  // A caller that then reads another copy must not hold two blocks.
   if (pin != Pin::leaving) unpin();
   ready(error);
 }
 
-// unknown_key, and what check_usable() answers.
+// Errors: unknown_key; those of check_usable().
 Result<EntryNumber> entry_of(Section& section, KeyView key) {
   CAIRN_TRY(section.check_usable());
   const EntryNumber entry = section->store.find(key, section.now());
@@ -152,8 +152,8 @@ Result<EntryNumber> entry_of(Section& section, KeyView key) {
 
 }  // namespace
 
-// A pin, and once the bytes are asked for what reads them. A request may hold 65,536 of these for
-// as long as its client takes the blocks, so before that it is no more than the pin.
+// A pin; after the first fetch(), also the state of the fetch. A request may hold 65,536 of these
+// while its client takes the blocks, so keep it small until then.
 struct BlockReader::Impl {
   Impl(std::shared_ptr<CacheCore> c, SlotRef slot, Counted counts)
       : core(std::move(c)), counted(std::move(counts)), at(slot) {}
@@ -170,7 +170,7 @@ struct BlockReader::Impl {
     }
   }
 
-  // Pinned, so the slot's life goes on and its handle stays.
+  // The slot is pinned, so its generation and handle stay the same.
   BlockHandle handle() const {
     if (read) return read->handle;
     Section section(*core, LockUse::read);
@@ -178,9 +178,9 @@ struct BlockReader::Impl {
   }
 
   const std::shared_ptr<CacheCore> core;
-  const Counted counted = {};  // until `read` has it
+  const Counted counted = {};  // until `read` takes it over
   const SlotRef at;
-  std::shared_ptr<Read> read;  // null: only pinned, as a use
+  std::shared_ptr<Read> read;  // null: only pinned (Pin::use)
 };
 
 BlockReader::BlockReader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -219,7 +219,7 @@ void BlockReader::keep_checksum(std::uint64_t checksum) {
   Section section(*read.core, LockUse::read);
   BlockStore& store = section->store;
   const SlotRecord& slot = store.record(read.at);
-  // What was read through staging is pinned no more: the slot may be another key's by now.
+  // A block read through staging is no longer pinned: the slot may hold another key.
   const bool is_there =
       slot.generation == read.handle.generation && slot.life == SlotLife::committed && !slot.gone;
   if (is_there) store.details(slot.owner).checksum = checksum;
@@ -245,7 +245,7 @@ Result<BlockReader> Cache::read(KeyView key, std::optional<PieceSelector> piece,
   return BlockReader(std::make_unique<BlockReader::Impl>(std::move(read)));
 }
 
-// Pinned without a use.
+// Pins the key's highest copy without counting a use.
 BlockReader BlockReader::Impl::in_place(Section& section, EntryNumber entry, Counted counts) {
   const SlotRef at = section->store.highest_copy(section->store.entry(entry));
   section->store.pin_in_place(at);
@@ -307,7 +307,7 @@ std::uint64_t Cache::late_departures() const {
 Result<std::vector<BlockReader>> Cache::read_prefix(std::span<const KeyView> keys,
                                                     const LeaseHolder& reader,
                                                     const std::shared_ptr<LeaseQuota>& pins) {
-  // Those that it has got go after the section, each under the lock.
+  // Declared before the section: after an error, each reader takes the lock when destroyed.
   std::vector<BlockReader> readers;
   readers.reserve(keys.size());
   Section section(*core_, LockUse::read);

@@ -12,12 +12,12 @@ namespace {
 const Error kWriterGone{ErrorCode::cancelled, "the writer has gone"};
 const Error kLeaseEnded{ErrorCode::lease_expired, "the lease ended while the block was written"};
 
-// Held by the writer and by what it has begun: the claim, the pin and the staging go with the last
-// of them.
+// Shared by the writer and the work it has begun. The last of them releases the claim, the pin and
+// the staging.
 //
-// Tiers that the CPU does not reach take whole blocks only. A piece for one is put into a staged
-// copy of what the block holds so far, and all of that is stored; such writes to one block take
-// turns.
+// A tier that the CPU cannot reach takes only whole blocks. To write a piece, this stages a copy of
+// the block's current content, puts the piece into it and stores the whole block. Such writes to
+// one block take turns.
 struct Write : std::enable_shared_from_this<Write> {
   Write(std::shared_ptr<CacheCore> c, SlotRef slot, std::optional<PieceSelector> p)
       : core(std::move(c)),
@@ -39,18 +39,18 @@ struct Write : std::enable_shared_from_this<Write> {
   const std::optional<PieceSelector> piece;
   const PieceProgress::Range range;
   const bool in_place;
-  bool filled_in_place = false;  // all the same, by who reaches the slot otherwise
+  bool filled_in_place = false;  // through BlockWriter::in_place()
   std::optional<CanonicalStaging::Block> staging;
   std::vector<iovec> bytes;
   bool has_turn = false;  // guarded by the cache's lock
-  bool claimed = true;    // the same; the pin goes with the claim
-  // The room in the slot itself has been given out: bytes may have come into it.
+  bool claimed = true;    // likewise; ending the claim releases the pin
+  // The caller has memory in the slot itself, so bytes may have changed.
   std::atomic<bool> touched{false};
   std::atomic<bool> abandoned{false};
 };
 
 Write::~Write() {
-  if (!claimed) return;  // nobody else is left who could change it
+  if (!claimed) return;  // no other owner is left that could change it
   Section section(*core, LockUse::write);
   claimed = false;
   PieceProgress& progress = *section->writes.find(at);
@@ -89,7 +89,7 @@ void Write::stage(Done<std::span<const iovec>> ready) {
   });
 }
 
-// Fills the rest of the staged block where only a piece of it will be written.
+// If only a piece will be written, fills the rest of the staged block.
 void Write::staged(Done<std::span<const iovec>> ready) {
   bytes = {bytes_in_canonical(staging->data(), core->config.shape, piece)};
   if (!piece) return ready(std::span<const iovec>(bytes));
@@ -129,8 +129,9 @@ void Write::finish(Done<> done) {
                                  : outcome.begun                 ? End::torn
                                                                  : End::untouched;
                  const Result<> ended = self->end(how);
-                 // Not with the writer: a request that writes many blocks keeps all its writers to
-                 // its end, and would wait for staging that it holds itself.
+                 // Do not keep the staging until the writer is destroyed: a request that writes
+                 // many blocks keeps all its writers to its end, and would wait for staging that it
+                 // holds itself.
                  self->bytes.clear();
                  self->staging.reset();
                  if (outcome.state == JobState::cancelled) return done(kWriterGone);
@@ -147,7 +148,7 @@ Result<> Write::end(PieceProgress::End how) {
   PieceProgress& progress = *section->writes.find(at);
   progress.end(range, how);
   if (!in_place) {
-    // The rest of a staged block went along: it holds something from now on.
+    // The whole staged block was stored, so the rest of it now has content too.
     const PieceProgress::Range all = piece_range(core->config.shape, std::nullopt);
     if (how == PieceProgress::End::written) progress.set_written(all);
     if (how == PieceProgress::End::torn) progress.set_torn(all);
@@ -156,8 +157,8 @@ Result<> Write::end(PieceProgress::End how) {
   return kLeaseEnded;
 }
 
-// The end of the claim, before anybody hears of it: who is told that a write has ended finds
-// nothing of it. True where the block is still its lease's.
+// Ends the claim, before the caller learns that the write has ended. Returns true if the lease
+// still holds the block.
 bool Write::let_go(Section& section, PieceProgress& progress) {
   if (std::exchange(has_turn, false)) {
     if (auto next = progress.end_turn()) section.after(std::move(next));

@@ -1,4 +1,4 @@
-// Cache: slots for those who ask, under a lease.
+// Cache: allocation of slots, under a lease.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -8,20 +8,20 @@
 namespace cairn {
 namespace {
 
-// Slots that become a lease's under one hold of the lock: some 40 ns each.
+// Slots added to a lease under one hold of the lock: some 40 ns each.
 constexpr std::size_t kSlotsAtATime = 128;
-// Of what the blocks follow, looked up and pinned under one hold of the lock: up to 300 ns each.
+// Followed keys looked up and pinned under one hold of the lock: up to 300 ns each.
 constexpr std::size_t kStepFollowed = 48;
-// What no match reaches takes the place of one block in so many of its tier, and no more.
+// Blocks that no match reaches may replace at most one block in this many of the tier.
 constexpr std::uint32_t kCutOffShare = 16;
 
-// Slots that somebody asked for, from there to their lease. What the blocks will follow is pinned
-// in its place while they are asked for.
+// One allocation, from the request to the lease. Pins the blocks that the new ones will follow, in
+// place, while it waits for slots.
 class SlotAsk : public std::enable_shared_from_this<SlotAsk> {
  public:
   struct Terms {
     std::uint32_t lease_ms = 0;
-    LeaseQuotaShare pins = {};  // of the slots, until the lease has them
+    LeaseQuotaShare pins = {};  // counts the slots until the lease does
   };
   SlotAsk(std::shared_ptr<CacheCore> core, const AllocateRequest& request, Terms terms,
           Done<Allocation> done)
@@ -29,7 +29,7 @@ class SlotAsk : public std::enable_shared_from_this<SlotAsk> {
         request_(request),
         terms_(std::move(terms)),
         done_(std::move(done)) {
-    request_.follows = {};  // it is gone by the time that slots are
+    request_.follows = {};  // the span is gone when the slots come
   }
 
   void begin(Section& section, std::span<const std::optional<BlockKey>> follows) {
@@ -40,7 +40,7 @@ class SlotAsk : public std::enable_shared_from_this<SlotAsk> {
   }
 
  private:
-  // There is room, or what makes room goes down a tier and is found there.
+  // Whether there are free slots, or evicted blocks move to a lower tier and stay findable.
   bool is_lossless(Section& section) const {
     const SlotPool& pool = section->store.pool(request_.tier);
     if (pool.free_count() >= request_.count && !section->slots.any_waits(request_.tier))
@@ -49,7 +49,7 @@ class SlotAsk : public std::enable_shared_from_this<SlotAsk> {
            section->store.next_lower(request_.tier).has_value();
   }
 
-  // For how many of the blocks others may make room.
+  // Pins the followed blocks. Returns the number of blocks for which others may be evicted.
   std::uint32_t hold_followed(Section& section, std::span<const std::optional<BlockKey>> follows) {
     const SlotPool& pool = section->store.pool(request_.tier);
     few_ = std::min(request_.count, std::max(pool.free_count() + pool.cut_off_count(),
@@ -98,7 +98,7 @@ class SlotAsk : public std::enable_shared_from_this<SlotAsk> {
       let_followed_go(section);
       return answer(section, lease_slots(section, slots));
     }
-    // In steps, which need a section of their own.
+    // The steps need their own section.
     section.after([self = shared_from_this(), taken = std::vector(slots.begin(), slots.end())] {
       Section own(*self->core_, LockUse::allocate);
       self->let_followed_go(own);
@@ -106,7 +106,7 @@ class SlotAsk : public std::enable_shared_from_this<SlotAsk> {
     });
   }
 
-  // Where there is no other room, what they follow makes some.
+  // If there is no other room, unpins the followed blocks and asks again.
   void refused(Section& section, Error error) {
     if (followed_.empty()) {
       terms_.pins.give_back_all();
@@ -121,7 +121,7 @@ class SlotAsk : public std::enable_shared_from_this<SlotAsk> {
     });
   }
 
-  // From the last one on. Gives way where there are many.
+  // Unpins from the last one on. Gives way if there are many.
   void let_followed_go(Section& section) {
     for (std::size_t gone = 1; !followed_.empty(); ++gone) {
       section->store.unpin_in_place(followed_.back());
@@ -142,11 +142,11 @@ class SlotAsk : public std::enable_shared_from_this<SlotAsk> {
   AllocateRequest request_;
   Terms terms_;
   Done<Allocation> done_;
-  std::vector<SlotRef> followed_;  // pinned in their places
-  std::uint32_t few_ = 0;          // blocks that may take the place of what they follow
+  std::vector<SlotRef> followed_;  // pinned in place
+  std::uint32_t few_ = 0;          // blocks that may replace followed ones
 };
 
-// Takes over the slots' pins, also where it fails.
+// Takes over the slots' pins, even if it fails.
 Result<Allocation> SlotAsk::lease_slots(Section& section, std::span<const SlotRef> slots) {
   const auto may_open = [&section]() -> Result<> {
     CAIRN_TRY(section.check_usable());
@@ -175,14 +175,14 @@ Result<Allocation> SlotAsk::lease_slots(Section& section, std::span<const SlotRe
     section->leases.add(lease, step);
     if (slots.empty()) break;
     section.give_way();
-    // A cache that was removed has ended the lease, with what it held until then.
+    // If the cache was removed, that ended the lease and released the slots it had so far.
     if (auto usable = section.check_usable(); !usable) {
       for (const SlotRef at : slots) section->store.unpin(at);
       terms_.pins.give_back_all();
       return std::move(usable).error();
     }
   }
-  terms_.pins.give_back_all();  // there may be fewer slots than were asked for
+  terms_.pins.give_back_all();  // there may be fewer slots than requested
   section->leases.renew(lease, section.now() + std::chrono::milliseconds(terms_.lease_ms));
   allocation.expires_at_unix_ms = section.unix_ms() + terms_.lease_ms;
   return allocation;
@@ -214,7 +214,7 @@ void Cache::allocate(const AllocateRequest& request, Done<Allocation> done) {
   const auto take_on = [&]() -> Result<LeaseQuotaShare> {
     CAIRN_TRY(section.check_usable());
     section->leases.end_overdue(section);
-    // Counted from here on: who waits for slots has asked for them.
+    // Count from here on: a request that waits for slots holds its share.
     auto pins = LeaseQuotaShare::take(request.pins, request.count);
     if (!pins) return pins;
     CAIRN_TRY(section->leases.check_held(section, request.count));

@@ -1,4 +1,4 @@
-// Cache: from bytes in a slot to a key.
+// Cache: commits, which give the bytes in slots their keys.
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -9,10 +9,9 @@
 namespace cairn {
 namespace {
 
-// Blocks that are looked at, or become present, under one hold of the lock: some 100 to 300 ns
-// each.
+// Blocks checked or published under one hold of the lock: some 100 to 300 ns each.
 constexpr std::size_t kStepBlocks = 24;
-// What the index knows of a block is on its way from memory while so many others become present.
+// The index entry of a block is prefetched this many blocks before its publication.
 constexpr std::size_t kLookAhead = 8;
 
 Result<> check_block(const CacheCore& core, const CommitBlock& block) {
@@ -50,8 +49,7 @@ Result<> check_request(const CacheCore& core, std::span<const CommitBlock> block
   return {};
 }
 
-// Whether what is in an uncommitted slot was put there by a process that maps it, for all that is
-// known.
+// Whether a process that maps the tier may have written the content of an uncommitted slot.
 bool may_be_in_place(Section& section, SlotRef at) {
   if (!section->mapped[index_of(at.tier())]) return false;
   const PieceProgress* const progress = section->writes.find(at);
@@ -68,15 +66,15 @@ Error torn_piece(const CacheCore& core, SlotRef at, std::uint32_t piece) {
               "again"};
 }
 
-// What nobody wrote.
+// The unwritten parts of the blocks.
 struct Gaps {
-  std::array<std::vector<SlotRef>, kNumTiers> blocks;  // nothing of them was written
+  std::array<std::vector<SlotRef>, kNumTiers> blocks;  // entirely unwritten
   struct Piece {
     SlotRef at;
     std::uint32_t number = 0;
   };
-  std::vector<Piece> pieces;     // of blocks that the CPU reaches
-  std::vector<SlotRef> unnamed;  // written ones of the disk tier
+  std::vector<Piece> pieces;     // of partly written blocks, in tiers that the CPU reaches
+  std::vector<SlotRef> unnamed;  // written blocks of the disk tier, without a header
 
   bool any_job() const {
     return !unnamed.empty() ||
@@ -94,13 +92,13 @@ void fill_piece(const CacheCore& core, Gaps::Piece piece) {
               0, geometry.piece_bytes());
 }
 
-// One commit. In steps, between which others have the lock: every block is checked and marked
-// before any becomes present; what nobody wrote is filled in; then the keys become present, in
-// order. The lease may end meanwhile: what was asked for before its end is done all the same.
+// One commit. It works in steps and releases the lock between them. It checks and marks all blocks
+// before it publishes any; fills the unwritten parts; then publishes the keys in order. If the
+// lease ends meanwhile, the commit still completes.
 //
-// Of a cache with a disk tier a commit that fills takes its keys first, and so does one that must
-// find none of them there: other commits of such a key wait for its end. A header on disk then
-// names no key whose block did not stay.
+// A commit with refuse_duplicate takes its keys first; so does a commit that fills in a cache with
+// a disk tier. Other commits of such a key wait for its end. So a header on disk never names a key
+// whose block was not kept.
 class Commit : public std::enable_shared_from_this<Commit> {
  public:
   struct Request {
@@ -124,7 +122,7 @@ class Commit : public std::enable_shared_from_this<Commit> {
  private:
   enum class Outcome : std::uint8_t {
     ended,
-    waits,  // for another commit, whose end goes on with this one
+    waits,  // for another commit, whose end resumes this one
   };
 
   Result<> check_all(Section& section);
@@ -161,16 +159,16 @@ class Commit : public std::enable_shared_from_this<Commit> {
   LeaseHolder holder_;
   UserNumber user_ = kSeveralUsers;
   std::vector<SlotRef> slots_;  // of the blocks
-  std::size_t marked_ = 0;      // so many of them have a pin more, and are committing
+  std::size_t marked_ = 0;      // of slots_: pinned and marked as committing
   Gaps gaps_;
-  std::vector<SlotHeader> headers_;     // of the blocks; empty where none is written
+  std::vector<SlotHeader> headers_;     // of the blocks; empty if none is written
   std::vector<BlockKey> taken_;         // keys that others wait for
-  std::uint32_t fills_ = 0;             // jobs under way
-  std::optional<Error> error_;          // of the first that failed
-  std::vector<CommitStatus> statuses_;  // of the blocks that are done
-  EntryNumber last_entry_ = kNoEntry;   // of the block before, under one hold of the lock
+  std::uint32_t fills_ = 0;             // jobs in progress
+  std::optional<Error> error_;          // the first failure
+  std::vector<CommitStatus> statuses_;  // of the published blocks
+  EntryNumber last_entry_ = kNoEntry;   // of the previous block; valid for one hold of the lock
   std::vector<SlotRef> committed_;
-  std::vector<SlotRef> given_up_;  // of keys that were there
+  std::vector<SlotRef> given_up_;  // duplicates
   std::vector<BlockStore::Trail> session_blocks_;
 };
 
@@ -238,7 +236,7 @@ Result<> Commit::check(Section& section, LeaseNumber lease, const CommitBlock& b
   return {};
 }
 
-// From here on nothing happens to the slots but by this commit.
+// From here on only this commit changes the slots.
 void Commit::mark(Section& section) {
   for (; marked_ < slots_.size(); ++marked_) {
     section->store.pin(slots_[marked_]);
@@ -246,7 +244,8 @@ void Commit::mark(Section& section) {
   }
 }
 
-// From the last one on, so that the end of the prefix goes first where no lease holds it any more.
+// Unpins from the last one on, so that the end of the prefix is evicted first if no lease holds it
+// any more.
 void Commit::unmark(Section& section) {
   for (std::size_t step = 0; marked_ > 0; ++step) {
     if (step == kStepBlocks) {
@@ -259,10 +258,10 @@ void Commit::unmark(Section& section) {
   }
 }
 
-// A client knows what it commits only once the bytes are on disk; their headers follow here. Of a
-// key that is there already the header stays nobody's: the block will not be kept. The same of one
-// that this commit names before: a start that has lost the log could not tell which of two whole
-// blocks was the one that stayed.
+// Takes the keys and prepares the headers, which are written after the bytes. A block whose key is
+// already present, or comes earlier in this commit, gets a header without a key, because it will
+// not be kept. Otherwise a restart that has lost the log could not tell which of two whole blocks
+// was kept.
 Result<Commit::Outcome> Commit::take_keys(Section& section) {
   if (core_->slot_checksums) headers_.assign(blocks_.size(), {});
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
@@ -303,15 +302,15 @@ void Commit::make_header(Section& section, std::size_t i) {
   if (block.priority) headers_[i].block.priority = *block.priority;
 }
 
-// Begins anew when another commit has given the key up. Nothing of this one may come after it: who
-// gives up may be another thread.
+// Runs this commit again once another commit has given the key up. Do nothing after this call: the
+// other thread may already run it.
 void Commit::wait_for(Section& section, const BlockKey& key) {
   UniqueFunction<void()> again = [self = shared_from_this()] { self->run(); };
   if (!section->writes.is_taken(key)) return section.after(std::move(again));
   section->writes.wait_for_key(key, std::move(again));
 }
 
-// Those who wait go on, after this one's answer. Gives way.
+// Resumes the waiting commits, after this one's answer. Gives way.
 void Commit::give_up_keys(Section& section) {
   std::size_t step = 0;
   for (const BlockKey& key : std::exchange(taken_, {})) {
@@ -320,7 +319,7 @@ void Commit::give_up_keys(Section& section) {
   }
 }
 
-// The headers of some of the slots, which come in their order.
+// Returns the headers of some of the slots, given in the order of slots_.
 std::vector<SlotHeader> Commit::headers_of(std::span<const SlotRef> slots) const {
   std::vector<SlotHeader> headers;
   for (std::size_t i = 0; headers.size() < slots.size(); ++i) {
@@ -329,9 +328,9 @@ std::vector<SlotHeader> Commit::headers_of(std::span<const SlotRef> slots) const
   return headers;
 }
 
-// Runs without the lock; the slots are marked and pinned.
+// Fills the gaps. Runs without the lock. The slots are marked and pinned.
 void Commit::fill() {
-  fills_ = 1;  // of the pieces, and so that the last to end is none of the others
+  fills_ = 1;  // for the pieces; also keeps the jobs from ending the fill early
   for (const auto& slots : gaps_.blocks) fills_ += slots.empty() ? 0u : 1u;
   fills_ += gaps_.unnamed.empty() ? 0u : 1u;
   for (const Gaps::Piece piece : gaps_.pieces) fill_piece(*core_, piece);
@@ -379,20 +378,21 @@ void Commit::fill_ended(const JobOutcome& outcome) {
                                       : outcome.failures.front().error;
   }
   if (--fills_ > 0) return;
-  // Once a block is there the commit is not refused any more: one whose second header could not be
-  // written is there without it.
+  // Once a block is published, the commit cannot fail: a block whose second header could not be
+  // written stays without it.
   if (error_ && statuses_.empty()) return fail(section, *error_);
   publish(section);
 }
 
-// Its key was there when its header was written, and is not now.
+// Whether the key was present when the header was written, and is not now.
 bool Commit::needs_name(Section& section, std::size_t i) const {
   return !headers_.empty() && slots_[i].tier() == Tier::disk && headers_[i].block.key.empty() &&
          !section->store.contains(blocks_[i].key, section.now());
 }
 
-// Such a block stays, and a start that has lost the index knows it by its header alone. Where
-// another commit has the key by now both name it: the later one that is whole counts.
+// Writes headers for the blocks of needs_name(). They will be kept, and a restart that has lost the
+// index knows them only by their headers. If another commit has taken the key, both headers name
+// it; the later whole one counts. Returns false if there is no such block.
 bool Commit::write_headers_again(Section& section) {
   mark(section);
   std::vector<SlotRef> named;
@@ -400,7 +400,7 @@ bool Commit::write_headers_again(Section& section) {
     if (i > 0 && i % kStepBlocks == 0) section.give_way();
     if (!needs_name(section, i)) continue;
     const auto taking = section->writes.take_key(blocks_[i].key, this);
-    // This commit has the key twice, and the first of the two is to come.
+    // The commit has the key twice and will publish the first.
     if (taking == BlockWrites::Taking::before && statuses_.empty()) continue;
     if (taking == BlockWrites::Taking::taken) taken_.push_back(blocks_[i].key);
     make_header(section, i);
@@ -414,7 +414,7 @@ bool Commit::write_headers_again(Section& section) {
 }
 
 void Commit::publish(Section& section) {
-  // Before any is there: what fails here refuses the commit.
+  // Before any block is published, a failure still refuses the commit.
   if (statuses_.empty() && !headers_.empty() && write_headers_again(section)) return;
   const auto fetch = [&](std::size_t i) {
     if (i < blocks_.size()) section->store.prefetch_new(blocks_[i].key, hashes_[i]);
@@ -443,7 +443,8 @@ void Commit::publish(Section& section) {
   end(section);
 }
 
-// Its parent is the block before it, whose entry is known: a prefix looks each key up once.
+// Whether the block's parent is the block before it, whose entry is known. So a prefix looks each
+// key up once.
 bool Commit::follows_last(std::size_t i) const {
   return last_entry_ != kNoEntry && *blocks_[i].parent == blocks_[i - 1].key;
 }
@@ -468,7 +469,7 @@ void Commit::publish_block(Section& section, std::size_t i) {
   if (!is_new) {
     statuses_.push_back(CommitStatus::duplicate);
     section->store.note_user(entry, user_);
-    // Until its lease lets go of it nobody else is to.
+    // Nobody else may use it until its lease releases it.
     slot.committing = slot.leases > 0;
     if (slot.committing) given_up_.push_back(at);
     return;
@@ -522,14 +523,15 @@ void Commit::tell_reuse() {
   core_->reuse.stored(std::span(hashes_).first(stored), lease_);
 }
 
-// Their lease may have ended meanwhile, and they with it.
+// Releases the slots of duplicates. If their lease has ended meanwhile, it has released them
+// already.
 void Commit::let_go_of_duplicates(Section& section) {
   if (given_up_.empty()) return;
-  // A commit of one step has not marked them itself.
+  // A commit of one step did not mark the slots, so unmark() does not reset them.
   if (marked_ == 0) {
     for (const SlotRef at : given_up_) section->store.record(at).committing = false;
   }
-  if (terms_.release) return;  // they go with the lease
+  if (terms_.release) return;  // the end of the lease releases them
   static_cast<void>(
       section->leases.part_with(section, {.from = lease_, .is_commits = true}, given_up_));
 }

@@ -16,14 +16,14 @@
 namespace cairn {
 namespace {
 
-// As of movements inside a cache: large enough that its start costs nothing, small enough that
-// another's work gets its turn.
+// As for movements inside a cache: large enough that the start of a job costs nothing, small enough
+// that other work gets its turn.
 constexpr std::uint64_t kJobBytes = 64ull << 20;
 
 }  // namespace
 
-// One such copy, held by what it waits for. The sources are pinned from the start to the end; the
-// destinations are an ingest's.
+// One copy, held by the work it waits for. It pins the sources from start to end; the Ingest holds
+// the destinations.
 class CacheCopy : public std::enable_shared_from_this<CacheCopy> {
  public:
   explicit CacheCopy(CacheCopyRequest request)
@@ -55,13 +55,13 @@ class CacheCopy : public std::enable_shared_from_this<CacheCopy> {
   const std::shared_ptr<CacheCore> from_;
   const std::shared_ptr<CacheCore> into_;
   TransferId id_{};
-  std::atomic<int> parts_ = 2;  // what brings those, and the copies
+  std::atomic<int> parts_ = 2;  // transfers inside the destination, and the copies
   Mutex mutex_;
   std::uint64_t brought_bytes_ CAIRN_GUARDED_BY(mutex_) = 0;
-  std::uint64_t not_brought_blocks_ CAIRN_GUARDED_BY(mutex_) = 0;  // named or not
+  std::uint64_t not_brought_blocks_ CAIRN_GUARDED_BY(mutex_) = 0;  // also unnamed ones
   std::vector<TransferStatus::Failure> not_brought_ CAIRN_GUARDED_BY(mutex_);
-  Ingest ingest_;     // of the keys, each once
-  Outgoing sources_;  // of the ingest's absent items
+  Ingest ingest_;     // has each key once
+  Outgoing sources_;  // for the ingest's absent items
   LeaseQuotaShare pins_;
 };
 
@@ -109,7 +109,7 @@ Result<TransferId> CacheCopy::start(CacheCopyRequest request) {
   return id;
 }
 
-// Second mentions are left out.
+// Adds each key once.
 void CacheCopy::name_blocks() {
   std::unordered_set<std::string_view> seen;
   for (const BlockKey& key : request_.keys) {
@@ -117,7 +117,7 @@ void CacheCopy::name_blocks() {
   }
 }
 
-// All of them are there, or none is copied. Pinned are those that the destination lacks.
+// Pins the blocks that the destination lacks. Fails if any key is missing in the source.
 Result<> CacheCopy::pin_sources() {
   std::vector<KeyView> keys;
   for (const Ingest::Item& item : ingest_.items()) keys.push_back(item.block.key);
@@ -130,7 +130,7 @@ Result<> CacheCopy::pin_sources() {
   });
 }
 
-// Present in another tier than the one asked for.
+// Returns the keys present in another tier of the destination.
 std::vector<BlockKey> CacheCopy::elsewhere() const {
   std::vector<BlockKey> keys;
   for (const Ingest::Item& item : ingest_.items()) {
@@ -140,7 +140,7 @@ std::vector<BlockKey> CacheCopy::elsewhere() const {
   return keys;
 }
 
-// What the other cache has, by a movement inside it.
+// Copies blocks that the destination has in another tier to `to`, by a transfer inside it.
 void CacheCopy::bring_up(std::vector<BlockKey> keys) {
   if (keys.empty()) return part_ended();
   std::optional<LeaseId> lease;
@@ -160,7 +160,7 @@ void CacheCopy::bring_up(std::vector<BlockKey> keys) {
 }
 
 void CacheCopy::brought_up(const std::vector<BlockKey>& keys, const TransferStatus& status) {
-  // It does not name those that were not begun.
+  // A cancelled movement does not name the blocks that it did not begin.
   if (status.state == TransferState::cancelled) {
     return not_brought_up(keys, {ErrorCode::cancelled, "the movement was cancelled"});
   }
@@ -209,7 +209,7 @@ void CacheCopy::submit() {
         job.pairs.push_back(
             {sources_.slots()[i].slot(), ingest_.items()[granted[i]].slot().slot()});
       }
-      // By the source's cache: its slots on disk are read with their checksums.
+      // Submitted through the source cache, so that its disk slots are read with their checksums.
       from_->submit(std::move(job),
                     [self = shared_from_this(), part = std::vector(part.begin(), part.end())](
                         const JobOutcome& outcome) { self->job_ended(part, outcome); },
@@ -235,7 +235,7 @@ void CacheCopy::job_ended(std::span<const std::size_t> part, const JobOutcome& o
                  [self = shared_from_this()](const Result<>&) { self->committed(); });
 }
 
-// What another brought first may be in another tier.
+// Blocks that others stored first may be in another tier.
 void CacheCopy::committed() {
   ingest_.hold_duplicates();
   std::vector<BlockKey> there_first;
@@ -251,7 +251,7 @@ void CacheCopy::part_ended() {
   if (--parts_ == 0) finish();
 }
 
-// Who is told of the end finds nothing held for it.
+// Releases everything before it reports the end.
 void CacheCopy::finish() {
   sources_.let_go();
   ingest_.release();

@@ -11,8 +11,8 @@ namespace cairn {
 // Copies blocks from one cache to another of the same shape, under the same keys, with their
 // parents and metadata. Between caches on two devices, the runtime copies directly if it can.
 // Blocks that are already in tier `to` count as done. The copy pins them until its end, so that
-// making room does not evict them. A block in another tier of the destination is moved from there
-// to `to`.
+// making room does not evict them. A block that the destination has in another tier is copied from
+// there to `to`.
 //
 // Errors: unknown_key if `from` lacks a key; lease_quota; impossible for caches of different
 // shapes, for one and the same cache, or if `to` is the disk tier (move the blocks there inside the

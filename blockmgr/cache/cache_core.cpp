@@ -28,7 +28,7 @@ std::array<std::unique_ptr<TierSpace>, kNumTiers> make_spaces(CacheServices& ser
     if (!layout) continue;
     std::vector<PreparedMemory> prepared;
     if (tier == Tier::pinned) prepared = std::move(parts.prepared);
-    // Imported memory is its owner's, who has touched it or will.
+    // The owner of imported memory populates it.
     const bool populated = tier == Tier::pinned && services.options.populate_threads > 0 &&
                            !parts.config.tiers[index_of(tier)]->import;
     spaces[index_of(tier)] = std::make_unique<TierSpace>(std::move(*layout), std::move(prepared),
@@ -44,8 +44,8 @@ RecordedCache recorded(const CacheServices& services, const CacheConfig& config)
   return {.record = record, .source = record->open(config.name, page_size)};
 }
 
-// Blocks that are told what has become of those before them, and keys that expire, under one hold
-// of the lock: up to 200 ns each, and a key that goes tells some that follow it.
+// Under one hold of the lock: blocks that learn whether their prefix is still present, and keys
+// that expire. Each takes up to 200 ns; an expired key also updates some blocks that follow it.
 constexpr std::uint32_t kChainStep = 256;
 constexpr std::uint32_t kExpireStep = 64;
 
@@ -129,7 +129,7 @@ void CacheCore::submit(TransferJob job, UniqueFunction<void(JobOutcome)> ended,
   auto end = std::make_shared<UniqueFunction<void(JobOutcome)>>(std::move(ended));
   job.on_complete = [self = shared_from_this(), end](JobOutcome outcome) {
     (*end)(std::move(outcome));
-    *end = {};  // what it held (pins, staging) is given back before anybody is told that it ended
+    *end = {};  // release pins and staging before reporting the end
     self->services->jobs.leave();
   };
   auto submitted = services->engine.submit(std::move(job));
@@ -152,7 +152,7 @@ Section::Section(CacheCore& core, LockUse use) : core_(core), state_(core.state_
 
 Section::~Section() {
   leave();
-  // Who made this wait for slots: he sees to it that the rest is done.
+  // The caller that queued the waiters finishes serving them.
   while (goes_on_) {
     core_.mutex_.give_way();
     enter();
@@ -191,8 +191,8 @@ void Section::enter() {
 }
 
 void Section::leave() {
-  // What throws here must not end the process. Those who wait for slots are served by the next
-  // section; an answer that was not given says so itself when it is destroyed.
+  // An exception here must not end the process. The next section then serves the requests that wait
+  // for slots. An answer that was not given reports that itself when destroyed.
   const bool served = guarded("cache", [this] {
     state_.leases.release_step(*this);
     if (std::exchange(goes_on_, false)) serve_again_ = true;

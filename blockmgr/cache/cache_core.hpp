@@ -113,8 +113,7 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   const std::array<std::unique_ptr<TierSpace>, kNumTiers> spaces;  // null: no such tier
   const std::unique_ptr<SlotChecksums> slot_checksums;             // null without a disk tier
   const std::vector<std::filesystem::path> disk_files;             // of its slots
-  const std::unique_ptr<SlotJournal>
-      journal;  // null without a disk tier; write notes under the lock
+  const std::unique_ptr<SlotJournal> journal;  // null without disk; write notes under the lock
   CanonicalStaging staging;
   // The current configuration. offload, default_lease_ms, pressure, eviction and tier sizes may
   // differ from `config`.

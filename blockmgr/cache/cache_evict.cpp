@@ -1,4 +1,4 @@
-// Cache: copies that a client wants gone.
+// Cache: evict, clear and erase on request.
 #include <algorithm>
 #include <string>
 
@@ -8,8 +8,8 @@
 namespace cairn {
 namespace {
 
-// What evict() and clear() do at a time under the lock: a copy that goes takes some 150 ns, one
-// that is offloaded more.
+// Steps of evict() and clear() under the lock. Dropping a copy takes some 150 ns; offloading takes
+// longer.
 constexpr std::uint32_t kEvictStep = 64;
 constexpr std::uint32_t kClearStep = 128;
 
@@ -20,7 +20,7 @@ void respond(Section& section, std::shared_ptr<Done<EvictResult>> done,
   });
 }
 
-// Drops the copies of a key that nobody holds.
+// Drops the copies of a key that nothing pins.
 void evict_everywhere(Section& section, EntryNumber entry, EvictResult& result) {
   const auto slots = section->store.entry(entry).slots;
   for (Tier tier : kTiers) {
@@ -35,7 +35,7 @@ void evict_everywhere(Section& section, EntryNumber entry, EvictResult& result) 
   }
 }
 
-// One key's copy in a tier, or all of its copies.
+// Evicts a key's copy in a tier, or all its copies. Adds the copies to offload to `leaving`.
 void evict_key(Section& section, const BlockKey& key, std::optional<Tier> tier, EvictResult& result,
                std::vector<SlotRef>& leaving) {
   const EntryNumber entry = section->store.find(key, section.now());
@@ -61,7 +61,8 @@ void evict_key(Section& section, const BlockKey& key, std::optional<Tier> tier, 
   }
 }
 
-// What an evict is waiting for: the offloads that it began, and its own end. Under the lock.
+// Waits for the offloads that an evict began, and for the evict itself; the last to end responds.
+// Under the lock.
 struct Offloads {
   std::shared_ptr<Done<EvictResult>> answer;
   EvictResult result = {};
@@ -103,7 +104,7 @@ void Cache::evict(std::vector<BlockKey> keys, std::optional<Tier> tier, Done<Evi
   std::vector<SlotRef> leaving;
   auto offloads = std::make_shared<Offloads>(Offloads{.answer = answer});
   std::size_t looked_at = 0;
-  // The keys mostly are a prefix: from its tail.
+  // The keys are usually a prefix: start at its tail.
   for (auto key = keys.rbegin(); key != keys.rend(); ++key) {
     if (looked_at > 0 && looked_at % kEvictStep == 0) {
       offloads->begin(section, offloads, std::exchange(leaving, {}));
@@ -122,8 +123,8 @@ void Cache::evict(std::vector<BlockKey> keys, std::optional<Tier> tier, Done<Evi
 
 namespace {
 
-// Goes over the slots of some tiers, so many under one hold of the lock, and drops what is not
-// held: first the ends of chains and from each upwards, then what is left above held blocks.
+// Drops all unpinned copies of some tiers, in steps: first from the ends of chains upwards, then
+// those left above pinned blocks.
 class Clearing {
  public:
   Clearing(CacheCore& core, std::vector<Tier> tiers) : core_(core), tiers_(std::move(tiers)) {}
@@ -177,7 +178,7 @@ class Clearing {
       const Entry& entry = section->store.entry(number);
       if (entry.children > 0) return;
       const EntryNumber parent = entry.parent;
-      // A ghost goes with its last child; its number is then nobody's.
+      // A ghost disappears with its last child, and its number is then free.
       const bool more = parent != kNoEntry && section->store.entry(parent).present();
       const auto slots = entry.slots;
       for (Tier tier : tiers_) {

@@ -1,4 +1,4 @@
-// Cache: which blocks are here, for who tells others of it.
+// Cache: lists present blocks, for reports to others.
 #include <algorithm>
 
 #include "blockmgr/cache/cache_core.hpp"
@@ -6,7 +6,7 @@
 namespace cairn {
 namespace {
 
-// Keys that are looked up under one hold of the lock, some 100 ns each.
+// Keys looked up under one hold of the lock, some 100 ns each.
 constexpr std::size_t kHeldStep = 64;
 
 std::optional<Tier> told_tier(const BlockStore& store, EntryNumber number, bool only_used_again) {

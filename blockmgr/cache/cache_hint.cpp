@@ -1,4 +1,4 @@
-// Cache: what is expected of blocks, said beside their use.
+// Cache: hints on the expected reuse of blocks, without a use.
 #include <algorithm>
 
 #include "blockmgr/cache/cache_core.hpp"
@@ -6,12 +6,11 @@
 namespace cairn {
 namespace {
 
-// Blocks that find another place in the order of eviction under one hold of the lock: some 150 ns
-// each.
+// Blocks moved in the order of eviction under one hold of the lock: some 150 ns each.
 constexpr std::size_t kStepTold = 64;
 
-// From the last to the first, so that a prefix is told from its end. `slot_of(i)` is the i-th's
-// highest copy, where it is present.
+// Applies a hint from the last block to the first, so that a prefix changes from its end.
+// `slot_of(i)` returns the highest copy of the i-th block, or nullopt.
 template <class SlotOf>
 HintResult tell_from_end(Section& section, std::size_t blocks, const BlockStore::Telling& telling,
                          SlotOf&& slot_of) {
@@ -44,7 +43,7 @@ HintResult tell_session(Section& section, const Sessions::Name& name, NextUse ne
   HintResult result = tell_from_end(section, trails.size(), telling, [&](std::size_t i) {
     return section->store.follow(trails[i]);
   });
-  result.missing = 0;  // nobody has asked for those by name
+  result.missing = 0;  // the client did not name these blocks
   return result;
 }
 

@@ -1,4 +1,4 @@
-// Cache: what there is to see and to note.
+// Cache: inspection, statistics and metadata.
 #include <algorithm>
 #include <string>
 
@@ -9,8 +9,8 @@
 namespace cairn {
 namespace {
 
-// Slots that list() looks at under one hold of the lock, of which one that it describes costs as
-// much as so many others.
+// Slots that list() looks at under one hold of the lock. Describing a slot costs as much as looking
+// at kDescribeCost others.
 constexpr std::uint32_t kListStep = 4096;
 constexpr std::uint32_t kDescribeCost = 64;
 
@@ -110,9 +110,8 @@ CacheStats Cache::stats() const {
     out.pressure = section->pressure.level(tier, section->store.pool(tier));
     for (Tier to : kTiers) {
       const Movements::Route& route = section->moves.route(tier, to);
-      stats.routes[i][index_of(to)] = {.blocks = route.blocks,
-                                       .bytes = route.bytes,
-                                       .in_flight_blocks = route.in_flight_blocks};
+      stats.routes[i][index_of(to)] = {
+          .blocks = route.blocks, .bytes = route.bytes, .in_flight_blocks = route.in_flight_blocks};
     }
   }
   stats.disk_admission = section->moves.disk_admission();
@@ -142,8 +141,8 @@ PendingList Cache::pending(const PendingRequest& request) const {
 Result<BlockList> Cache::list(const BlockListRequest& request) const {
   CacheCore& core = *core_;
   if (request.tier) CAIRN_TRY(core.check_tier(*request.tier));
-  // A cursor is the number of a slot, counted through all tiers.
-  // Each tier has as many numbers as it may have slots: it may grow while a client reads on.
+  // A cursor is a slot number, counted through all tiers. Each tier gets as many numbers as it can
+  // ever have slots, because it may grow while a client reads on.
   std::array<std::uint64_t, kNumTiers + 1> starts{};
   for (std::size_t i = 0; i < kNumTiers; ++i) starts[i + 1] = starts[i] + kMaxSlots;
   BlockList result;

@@ -7,7 +7,7 @@
 namespace cairn {
 namespace {
 
-// Slots that are given up under one hold of the lock: some 40 ns each.
+// Slots released under one hold of the lock: some 40 ns each.
 constexpr std::size_t kStepSlots = 128;
 
 }  // namespace
@@ -25,7 +25,7 @@ Result<std::int64_t> Cache::renew(const LeaseId& id, std::optional<std::uint32_t
 
 namespace {
 
-// The slots that handles name, in their order. Gives way.
+// Returns the slots of the handles, in order. Gives way.
 Result<std::vector<SlotRef>> named_slots(Section& section, std::span<const BlockHandle> blocks) {
   std::vector<SlotRef> slots;
   slots.reserve(blocks.size());
@@ -50,7 +50,7 @@ Result<LeaseNumber> receiver(Section& section, LeaseNumber from, const LeaseId& 
   return to;
 }
 
-// Every block of a lease that ends with this. Gives way.
+// Releases or hands over all blocks of a lease, and ends it. Gives way.
 Result<std::uint64_t> release_all(Section& section, const LeaseId& id,
                                   const std::optional<LeaseId>& to) {
   std::uint64_t count = 0;
@@ -80,8 +80,8 @@ RequestEnd end_of(const CacheCore& core, const ReleaseRequest& request, NextUse 
   return end;
 }
 
-// Leases and slots of theirs that leases() looks at under one hold of the lock. Of one lease it
-// looks at all, which takes some 40 us for 65,536.
+// Leases and pinned slots that leases() looks at under one hold of the lock. It always looks at all
+// slots of one lease, which takes some 40 us for 65,536.
 constexpr std::size_t kLeasesLookedAt = 4096;
 
 LeaseInfo describe(const Section& section, const Lease& lease) {
@@ -119,7 +119,7 @@ Result<LeaseList> Cache::leases(const LeaseListRequest& request) {
 
 namespace {
 
-// What is held belongs to the session from now on: the lease, by the number that it has now.
+// Adds the lease's blocks to the session. Returns the lease by its current number. Gives way.
 Result<LeaseNumber> name_held(Section& section, const LeaseId& id, const std::string& session) {
   std::vector<BlockStore::Trail> blocks;
   while (true) {
@@ -141,7 +141,7 @@ Result<LeaseNumber> name_held(Section& section, const LeaseId& id, const std::st
   }
 }
 
-// Some of a lease's blocks. Gives way.
+// Releases or hands over some of a lease's blocks. Gives way.
 Result<std::uint64_t> release_some(Section& section, const LeaseId& id,
                                    const std::optional<LeaseId>& to,
                                    std::span<const BlockHandle> blocks) {

@@ -7,18 +7,18 @@
 namespace cairn {
 namespace {
 
-// Reserved at once for the blocks of a match; a longer one grows its list.
+// Reserved for the blocks of a match; a longer one grows its list.
 constexpr std::size_t kReservedBlocks = 1024;
-// Keys that are looked up under one hold of the lock: some 60 ns each where they are pinned.
+// Keys looked up under one hold of the lock: some 60 ns each if they are pinned.
 constexpr std::size_t kStepKeys = 96;
 
-// Of the keys, so many from the first on, and after them the others.
+// Returns the next step of keys after the first `done`.
 std::span<const KeyView> step_of(std::span<const KeyView> keys, std::size_t done) {
   return keys.subspan(done, std::min(kStepKeys, keys.size() - done));
 }
 
-// As when a lease is released: the end of the prefix stays the least recently used of it. Nothing
-// holds the blocks, so some may have gone meanwhile.
+// Marks blocks as used, as the release of a lease does: the end of the prefix stays its least
+// recently used part. Nothing pins the blocks, so some may have been evicted.
 void touch_from_end(Section& section, std::span<const BlockHandle> blocks,
                     BlockStore::Telling telling) {
   const bool tells = telling.next_use != NextUse::unknown;
@@ -40,8 +40,8 @@ void touch_from_end(Section& section, std::span<const BlockHandle> blocks,
   }
 }
 
-// One match, from its first step to its last. What a step has found stays: it is pinned, or was
-// there when it was looked at.
+// One match, from its first step to its last. Blocks that a step found stay in the result: they are
+// pinned, or were present when looked up.
 class Matching {
  public:
   struct Terms {
@@ -53,12 +53,12 @@ class Matching {
   Matching(Section& section, const Terms& terms, MatchResult& out)
       : section_(section), terms_(terms), user_(section->leases.user_of(terms.holder)), out_(out) {}
 
-  // Which of the keys that were found many blocks follow.
+  // Indexes of found keys that many blocks follow.
   const std::vector<std::uint32_t>& hubs() const { return hubs_; }
   UserNumber user() const { return user_; }
 
   Result<> run(std::span<const KeyView> keys) {
-    // Counted step by step only where not all of the keys would fit.
+    // Count step by step only if not all of the keys would fit.
     limited_ = terms_.lease_ms > 0 && !may_hold(keys.size());
     request_ = section_->store.begin_match(keys);
     for (std::size_t done = 0; done < keys.size();) {
@@ -95,7 +95,7 @@ class Matching {
     return Leases::check_pins(terms_.pins.get(), blocks);
   }
 
-  // Only what is there is pinned, and nothing where it is too much.
+  // Pins the present keys of the step, or nothing if they exceed the quota.
   Result<std::uint64_t> count_and_take(std::span<const KeyView> keys) {
     const auto miss = std::ranges::find_if(keys, [this](const KeyView& key) {
       return section_->store.find(key, section_.now()) == kNoEntry;
@@ -193,7 +193,7 @@ Result<> Cache::match(std::span<const KeyView> keys, std::optional<std::uint32_t
     }
     ++section->counts.matches;
     section->counts.count(hint.reuse);
-    // Else count_beyond() is told of them.
+    // With a shared tier, count_beyond() counts the misses.
     if (!core.config.shared) section->counts.misses += keys.size() - out.blocks.size();
     hubs = matching.hubs();
     unix_ms = section.unix_ms();
@@ -263,7 +263,7 @@ Result<Cache::Held> Cache::hold(std::span<const KeyView> keys, const HoldTerms& 
     if (done == keys.size()) break;
     section.give_way();
     CAIRN_TRY(section.check_usable());
-    // It may have ended meanwhile.
+    // The lease may have ended meanwhile.
     if (terms.lease && !section->leases.find(*terms.lease)) {
       return section->leases.live(section, *terms.lease).error();
     }

@@ -1,15 +1,14 @@
-// Other settings and sizes of a cache that is used.
+// Changes settings and sizes of a cache in use.
 //
-// A tier that grows has more slots at once. One that shrinks has a limit below which slots are
-// handed out; from there on every section does a part of the rest (Resizing): what would be
-// evicted next goes until all that stays fits below the limit, and copies that lie beyond it are
-// copied below. A copy that leases hold is copied as well: it is found in its new slot, and the old
-// one goes with the last lease that names it. Slots beyond the limit that come free are gone; with
-// the last of them their memory goes back, and their part of the files.
+// A growing tier has more slots at once. A shrinking tier gets a limit and hands out only slots
+// below it. Every section then does a part of the rest (Resizing): it evicts the next victims until
+// all remaining blocks fit below the limit, and copies blocks beyond the limit to slots below. It
+// also copies leased blocks: the index finds a block in its new slot, and the last lease that names
+// the old slot frees it. A slot beyond the limit is removed when it becomes free. After the last
+// one, the tier returns their memory and file space.
 //
-// A crash leaves what was or what is asked for: the files grow before the description of the cache
-// says so, and are cut only after it does. In between a copy may lie in two slots, with the same
-// bytes.
+// A crash leaves the old or the new configuration: files grow before the cache's description says
+// so, and are cut only after it does. In between, a copy may be in two slots, with the same bytes.
 #include "blockmgr/cache/cache_resize.hpp"
 
 #include <algorithm>
@@ -26,15 +25,15 @@
 namespace cairn {
 namespace {
 
-// How long a change waits for blocks to move. What leases hold longer goes after it.
+// How long a change waits for blocks to move. Blocks leased for longer are moved after it.
 constexpr std::chrono::seconds kShrinkPatience{10};
 constexpr std::chrono::milliseconds kLook{2};
-// Looks after which it is asked whether anything can still move.
+// Every this many looks, checks whether anything can still move.
 constexpr int kLooksAWhile = 25;
-// Every different configuration and every layout that there was is kept for those who look at it:
-// 10 MB of them.
+// Every configuration and layout that was ever in use is kept for concurrent readers: 10 MB for
+// this many.
 constexpr std::size_t kMaxKept = 16'384;
-// What tick() gives back takes that long at most.
+// How long a change waits for the one before it; a trim by tick() ends sooner.
 constexpr std::chrono::seconds kChangePatience{2};
 // Slots that a tier loses under one hold of the lock: some 5 ns each.
 constexpr std::uint32_t kSlotsLostAtOnce = 16'384;
@@ -56,7 +55,7 @@ class CacheChanging {
 
  private:
   struct Growth {
-    std::optional<BlockLayout> layout;  // more memory, or the longer files; nothing: there is room
+    std::optional<BlockLayout> layout;  // more memory, or the longer files; nullopt: there is room
     std::vector<PreparedMemory> prepared;
   };
   struct TierSize {
@@ -159,7 +158,7 @@ Result<> CacheChanging::run(const CacheChange& change, const Cache::Remember& re
 Result<> CacheChanging::grow(const CacheConfig& before, const CacheConfig& grown,
                              const Cache::Remember& remember) {
   std::array<std::optional<Growth>, kNumTiers> growths;
-  // Files that have grown go back where the rest fails; memory does so by itself.
+  // If a later step fails, shrinks the grown files again. Grown memory frees itself.
   const auto undo = [&](Error error) {
     if (const auto& disk = growths[index_of(Tier::disk)]; disk && disk->layout) {
       static_cast<void>(resize_slot_file(core_.layout(Tier::disk), size_in(before, Tier::disk)));
@@ -212,7 +211,7 @@ Result<CacheChanging::Growth> CacheChanging::make_room(Tier tier, std::uint32_t 
     return growth;
   }
   {
-    // Slots beyond the end that are in use still were not given back.
+    // While slots beyond the end are in use, the tier keeps all its memory.
     Section section(core_, LockUse::upkeep);
     if (section->store.pool(tier).beyond_count() > 0) num_blocks = std::max(num_blocks, room);
   }
@@ -255,7 +254,7 @@ void CacheChanging::take_room(Section& section, TierSize size, Growth growth) {
   section->store.resize(size.tier, size.num_blocks);
 }
 
-// Only a change moves the ends, and there is one at a time.
+// Only a change moves the ends, and only one change runs at a time.
 BlockStore::NewOrder CacheChanging::new_order(const CacheConfig& wanted) {
   BlockStore::Options options{.eviction = wanted.eviction,
                               .history_bytes = core_.options().max_history_bytes};
@@ -282,7 +281,7 @@ void CacheChanging::take_settings(Section& section, const CacheConfig& wanted) {
 }
 
 void CacheChanging::label_files(std::uint32_t num_blocks) {
-  // Files that say less than the cache's description are set right by the next start.
+  // The next start corrects files that say less than the cache's description.
   const auto labelled = label_slot_file(core_.disk_files, core_.layout(Tier::disk), num_blocks);
   if (labelled) return;
   core_.services->log.warning("a slot file does not say how many slots it has",
@@ -305,7 +304,7 @@ Result<> CacheChanging::shrink(const Sizes& sizes, const std::vector<Tier>& tier
   for (Tier tier : tiers) wait_until_shrunk(tier);
   const auto keep = [&]() -> Result<> {
     if (std::ranges::find(tiers, Tier::disk) != tiers.end()) {
-      // What was copied is on the disk before it is cut.
+      // Make the copies durable before the file is cut.
       CAIRN_TRY(core_.checkpoint());
       CAIRN_TRY(label_slot_file(core_.disk_files, core_.layout(Tier::disk),
                                 size_in(sizes.after, Tier::disk)));
@@ -327,8 +326,8 @@ Result<> CacheChanging::shrink(const Sizes& sizes, const std::vector<Tier>& tier
   return {};
 }
 
-// Down to that, some slots at a time. The lock is free in between, and what is in use beyond the
-// limit begins to go.
+// Lowers the limit in steps. In between the lock is free, and blocks beyond the limit begin to move
+// or be evicted.
 void CacheChanging::lower_limit(Tier tier, std::uint32_t num_blocks) {
   for (bool more = true; more;) {
     Section section(core_, LockUse::upkeep);
@@ -344,7 +343,7 @@ void CacheChanging::wait_until_shrunk(Tier tier) {
       Section section(core_, LockUse::upkeep);
       const SlotPool& slots = section->store.pool(tier);
       if (section->dropped || slots.beyond_count() == 0) return;
-      // What only leases hold, of keys that lie elsewhere by now, is not waited for.
+      // Do not wait for slots that only leases hold and whose keys are already in another slot.
       const auto is_waited_for = [&](const SlotRecord& slot) {
         return slot.life != SlotLife::free && !slot.gone;
       };

@@ -1,4 +1,4 @@
-// Cache: what it would find if it were larger, smaller or kept other blocks.
+// Cache: estimates its hit rates at other sizes or with other orders of eviction.
 #include <algorithm>
 #include <cmath>
 
@@ -10,8 +10,8 @@ namespace {
 
 constexpr double kGiB = 1 << 30;
 
-// A tier and those above it: what lies there need not come from below. Their sizes in the order of
-// the tiers that there are, as they are and with so many blocks more in the tier.
+// A tier together with those above it, because a block found above need not come from below. Their
+// size in blocks, now and with more blocks in the tier.
 struct TierReach {
   Tier tier = Tier::device;
   std::uint64_t blocks = 0;
@@ -19,7 +19,7 @@ struct TierReach {
 };
 
 std::vector<TierReach> reaches_of(const CacheConfig& config, std::uint64_t added) {
-  // A cache that writes through has what is above in each lower tier too.
+  // A cache that writes through also stores the blocks of a tier in each lower tier.
   const bool holds_twice = config.offload == OffloadMode::on_commit;
   std::vector<TierReach> reaches;
   std::uint64_t above = 0;

@@ -1,4 +1,4 @@
-// Cache: movements that a client asked for.
+// Cache: movements that a client requested.
 #include <algorithm>
 #include <functional>
 #include <set>
@@ -10,14 +10,14 @@
 namespace cairn {
 namespace {
 
-// Keys that a movement takes on under one hold of the lock: up to 1 us each, where nothing of a key
-// is in the processor's caches.
+// Keys added to a movement under one hold of the lock: up to 1 us each, if none of a key's data is
+// in the processor's caches.
 constexpr std::size_t kTakenOnAtOnce = 8;
-// Entries looked through under one hold of the lock: some 10 ns each.
+// Entries examined under one hold of the lock: some 10 ns each.
 constexpr std::size_t kLookedAtAtOnce = 1024;
 
-// A movement from its first key until it is under way. What it has taken on by then is pinned, and
-// is let go where it comes to nothing.
+// Prepares a movement, from its first key until its launch. Added keys are pinned. The destructor
+// releases them if the movement was not launched.
 class TransferStart {
  public:
   TransferStart(std::shared_ptr<CacheCore> core, const TransferRequest& terms)
@@ -31,8 +31,8 @@ class TransferStart {
   TransferStart(const TransferStart&) = delete;
   TransferStart& operator=(const TransferStart&) = delete;
   ~TransferStart() {
-    if (begun_) return;  // it may be open once more by now, where it was refused its slots
-    if (!batch_->transfer) return;  // no key was taken on
+    if (begun_) return;  // launched; `batch_->open` may be true again, if it got no slots
+    if (!batch_->transfer) return;  // no key was added
     Section section(*core_, LockUse::transfer);
     section->moves.give_up(section, batch_);
     section.services().transfers.withdraw(*batch_->transfer);
@@ -41,8 +41,8 @@ class TransferStart {
   std::uint64_t total() const { return total_; }
   void count(LeaseQuotaShare pins) { batch_->pins = std::move(pins); }
 
-  // Takes one more key on; `room`: false where so many new copies, or the caller's quota, would not
-  // do for it. queue_full.
+  // Adds a key. Returns false, without adding it, if that would take more than `room` new copies or
+  // more than the caller's quota. Error: queue_full.
   Result<bool> add(Section& section, EntryNumber entry, std::optional<std::uint64_t> room = {}) {
     CAIRN_TRY(open());
     const Movements::Role role = section->moves.role_of(section, batch_, entry);
@@ -61,14 +61,14 @@ class TransferStart {
     return true;
   }
 
-  // A key that needs no copy. In unified memory its bytes may have left the device all the same.
+  // Notes a key that needs no copy. In unified memory its bytes may still have left the device.
   void note_there(Section& section, EntryNumber entry) {
     const SlotNumber slot = section->store.entry(entry).slots[index_of(terms_.to)];
     if (slot == kNoSlot || core_->layout(terms_.to).storage_kind() != StorageKind::unified) return;
     there_.push_back(slot);
   }
 
-  // Sends what is there already to its device: a hint, of which nobody waits for the end.
+  // Prefetches the noted blocks to their device. This is only a hint: nobody waits for its end.
   void prefetch_there() {
     if (there_.empty()) return;
     std::ranges::sort(there_);
@@ -89,7 +89,7 @@ class TransferStart {
         {});
   }
 
-  // no_capacity where it is to be all or nothing, and all would not fit.
+  // Launches the movement. Error: no_capacity if `all_or_nothing` and not all blocks fit.
   Result<TransferId> begin(bool all_or_nothing) {
     CAIRN_TRY(open());
     Movements::group_by_source(*batch_);
@@ -104,7 +104,7 @@ class TransferStart {
     }
     use_all(section);
     CAIRN_TRY(section.check_usable());
-    const TransferId id = *batch_->transfer;  // it may end at once
+    const TransferId id = *batch_->transfer;  // the movement may end at once
     begun_ = true;
     section->moves.launch(section, batch_, already_there_);
     section.after([this] { prefetch_there(); });
@@ -119,7 +119,7 @@ class TransferStart {
       section->moves.use(section, at);
     };
     for (const TransferBatch::Item& item : batch_->items) step(item.source);
-    std::set<SlotRef> held;  // a key may be named twice
+    std::set<SlotRef> held;  // a key may occur twice
     for (const SlotRef at : batch_->kept) {
       step(at);
       if (!batch_->lease && !batch_->drop_source) continue;
@@ -197,7 +197,7 @@ Result<TransferId> Cache::drain(std::optional<Tier> to) {
     CAIRN_TRY(section.check_usable());
     section->leases.end_overdue(section);
     section.expire_keys();
-    // Calls `each` with every present entry; what is committed meanwhile may be among them.
+    // Calls `each` with every present entry; may include entries committed meanwhile.
     const auto look_through =
         [&](const std::function<Result<bool>(EntryNumber)>& each) -> Result<> {
       std::size_t cost = 0;
@@ -223,7 +223,7 @@ Result<TransferId> Cache::drain(std::optional<Tier> to) {
       missing += is_missing(entry) ? 1u : 0u;
       return false;
     }));
-    // What is there already must not make room for the rest.
+    // Blocks already in the tier must not be evicted to make room for the rest.
     const bool makes_room = missing > section->store.pool(request.to).free_count();
     return look_through([&](EntryNumber entry) -> Result<bool> {
       if (!makes_room && !is_missing(entry)) return false;

@@ -5,7 +5,7 @@
 namespace cairn {
 namespace {
 
-// What device copies and direct disk I/O want.
+// As device copies and direct disk I/O need it.
 constexpr std::uint64_t kAlignment = 4096;
 
 LayoutConfig one_block(LayoutConfig shape) {
