@@ -20,9 +20,10 @@ struct Counted {
     const auto& quota = section.core().settings->quota.max_leased_blocks;
     if (of_many && quota && section->reading >= *quota) {
       return Error{ErrorCode::lease_quota,
-                   "requests read " + std::to_string(section->reading) + " blocks of cache " +
-                       section.core().config.name + ", and more would be over its quota of " +
-                       std::to_string(*quota) + "; ask for fewer, or let them end"};
+                   "requests already read " + std::to_string(section->reading) +
+                       " blocks of cache " + section.core().config.name +
+                       ", and one more would exceed its quota of " + std::to_string(*quota) +
+                       "; ask for fewer blocks, or wait until other requests end"};
     }
     if (pins != nullptr && !pins->take(1)) return pins->refusal(1);
     section->reading += of_many ? 1U : 0U;

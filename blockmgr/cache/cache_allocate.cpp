@@ -75,11 +75,12 @@ class SlotAsk : public std::enable_shared_from_this<SlotAsk> {
       const std::uint64_t hoped = section->slots.attainable(section, request_.tier);
       count = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(hoped, 1, most));
     } else if (most < count) {
-      return refused(section,
-                     {ErrorCode::no_capacity,
-                      "tier " + std::string(to_string(request_.tier)) + " can give " +
-                          std::to_string(most) + " of " + std::to_string(count) +
-                          " blocks without dropping what they follow; ask for fewer at a time"});
+      return refused(
+          section,
+          {ErrorCode::no_capacity,
+           "tier " + std::string(to_string(request_.tier)) + " has room for " +
+               std::to_string(most) + " of " + std::to_string(count) +
+               " blocks without evicting those that they follow; ask for fewer at a time"});
     }
     SlotRequest wanted{
         .count = count, .priority = request_.priority, .takes_fewer = request_.takes_fewer};
@@ -221,7 +222,7 @@ void Cache::allocate(const AllocateRequest& request, Done<Allocation> done) {
     if (!request.may_evict && (section->store.pool(request.tier).free_count() < request.count ||
                                section->slots.any_waits(request.tier))) {
       return Error{ErrorCode::no_capacity, "tier " + std::string(to_string(request.tier)) +
-                                               " has not " + std::to_string(request.count) +
+                                               " has fewer than " + std::to_string(request.count) +
                                                " free blocks"};
     }
     return pins;

@@ -222,8 +222,8 @@ Result<> Commit::check(Section& section, LeaseNumber lease, const CommitBlock& b
     return Error{ErrorCode::forbidden,
                  "slot " + std::to_string(at->slot()) + " of tier " +
                      std::string(to_string(at->tier())) +
-                     " was not written over HTTP, and others map that tier: only who may map it "
-                     "may commit what is in it"};
+                     " was not written over HTTP, and other processes map that tier: only a client "
+                     "that may map it may commit its content"};
   }
   slots_.push_back(*at);
   if (in_place) return {};
@@ -546,7 +546,7 @@ void Commit::fail(Section& section, Error error) {
 
 Error key_exists(const BlockKey& key) {
   return {ErrorCode::exists,
-          "key " + to_hex(key.view().bytes()) + " is there already, and if_exists is error"};
+          "key " + to_hex(key.view().bytes()) + " already exists, and if_exists is error"};
 }
 
 void Cache::commit(const LeaseId& lease, std::vector<CommitBlock> blocks,

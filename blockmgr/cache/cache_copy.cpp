@@ -70,8 +70,8 @@ Result<> CacheCopy::check(const CacheCopyRequest& request) {
   const CacheCore& into = *request.into->core();
   CAIRN_TRY(into.check_tier(request.to));
   if (&from == &into) {
-    return Error{ErrorCode::impossible, "a cache's blocks are copied from another cache, and '" +
-                                            from.config.name + "' is the same"};
+    return Error{ErrorCode::impossible,
+                 "the source and the destination are the same cache: '" + from.config.name + "'"};
   }
   if (!same_shape(from.config.shape, into.config.shape)) {
     return Error{ErrorCode::impossible, "the blocks of cache '" + from.config.name +
@@ -79,9 +79,10 @@ Result<> CacheCopy::check(const CacheCopyRequest& request) {
                                             into.config.name + "'"};
   }
   if (request.to == Tier::disk) {
-    return Error{ErrorCode::impossible,
-                 "blocks of another cache go to device or pinned; from there a movement inside the "
-                 "cache brings them to disk"};
+    return Error{
+        ErrorCode::impossible,
+        "blocks cannot be copied to the disk tier of another cache; copy them to device or "
+        "pinned, then move them to disk"};
   }
   if (request.keys.size() > into.options().max_blocks_per_request) {
     return Error{ErrorCode::out_of_range,

@@ -56,9 +56,10 @@ Result<TierMemory> Cache::export_tier(Tier tier, bool passes_files) {
   CAIRN_TRY(core_->check_tier(tier));
   const BlockLayout& layout = core_->layout(tier);
   if (layout.owned().empty() && layout.storage_kind() != StorageKind::disk) {
-    return Error{ErrorCode::state_conflict,
-                 "tiers." + std::string(to_string(tier)) +
-                     " has grown: it lies in several memories, and is exported only as one"};
+    return Error{
+        ErrorCode::state_conflict,
+        "tiers." + std::string(to_string(tier)) +
+            " has grown: it has several parts of memory, and only a tier with one can be exported"};
   }
   auto memory = export_layout(layout);
   if (!memory) return memory;
@@ -73,7 +74,7 @@ Result<TierMemory> Cache::export_tier(Tier tier, bool passes_files) {
   CAIRN_TRY(section.check_usable());
   if (section->sizes.under_way()) {
     return Error{ErrorCode::state_conflict,
-                 "the cache is being changed; once that has ended the tier can be exported"};
+                 "the cache is being changed; export the tier after that"};
   }
   section->mapped[index_of(tier)] = true;
   return memory;

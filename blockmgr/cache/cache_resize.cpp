@@ -115,7 +115,7 @@ Result<> CacheChanging::check(const CacheConfig& before, const CacheConfig& want
                              std::to_string(size) + "; the tier ";
     if (section->mapped[index_of(tier)]) {
       return Error{ErrorCode::state_conflict,
-                   name + "is imported or exported: other processes know its memory as it is"};
+                   name + "is imported or exported, and other processes use its memory"};
     }
     if (const std::uint32_t held = section->store.pool(tier).leased_count(); held > size) {
       return Error{ErrorCode::leased,
@@ -131,7 +131,7 @@ Result<> CacheChanging::check_kept() const {
   if (kept < kMaxKept) return {};
   return Error{ErrorCode::state_conflict,
                "cache " + core_.config.name + " has had " + std::to_string(kMaxKept) +
-                   " different settings and sizes, and may have others after the next start of "
+                   " different settings and sizes, which is the most until the next restart of "
                    "the server"};
 }
 
@@ -218,10 +218,11 @@ Result<CacheChanging::Growth> CacheChanging::make_room(Tier tier, std::uint32_t 
   CAIRN_TRY(space.keep_below(std::min(num_blocks, room)));
   if (num_blocks <= room) return growth;
   if (!space.may_have_more_parts()) {
-    return Error{ErrorCode::state_conflict,
-                 "tiers." + std::string(to_string(tier)) + " lies in " +
-                     std::to_string(TierSpace::kMaxParts) +
-                     " parts, one each time that it grew, and has no more; made anew it is one"};
+    return Error{
+        ErrorCode::state_conflict,
+        "tiers." + std::string(to_string(tier)) + " lies in " +
+            std::to_string(TierSpace::kMaxParts) +
+            " parts, one per growth, which is the most; delete and create the cache to get one"};
   }
   const TierConfig& made = *core_.config.tiers[index_of(tier)];
   LayoutConfig shape = tier_shape(core_.config, tier);
@@ -284,7 +285,7 @@ void CacheChanging::label_files(std::uint32_t num_blocks) {
   // The next start corrects files that say less than the cache's description.
   const auto labelled = label_slot_file(core_.disk_files, core_.layout(Tier::disk), num_blocks);
   if (labelled) return;
-  core_.services->log.warning("a slot file does not say how many slots it has",
+  core_.services->log.warning("cannot write the number of slots into a slot file",
                               {{"cache", core_.config.name}, {"detail", labelled.error().detail}});
 }
 
@@ -377,7 +378,7 @@ void CacheChanging::trim(Tier tier) {
     return {};
   };
   if (auto given = give_back(); !given) {
-    core_.services->log.warning("a tier that shrank keeps what it had",
+    core_.services->log.warning("cannot free the memory or files of a tier that shrank",
                                 {{"cache", core_.config.name},
                                  {"tier", to_string(tier)},
                                  {"detail", given.error().detail}});

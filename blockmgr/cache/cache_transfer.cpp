@@ -83,7 +83,7 @@ class TransferStart {
         [core = core_](const JobOutcome& outcome) {
           if (outcome.failures.empty()) return;
           core->services->log.warning(
-              "unified memory was not sent to its device",
+              "cannot prefetch unified memory to its device",
               {{"cache", core->config.name}, {"detail", outcome.failures.front().error.detail}});
         },
         {});
