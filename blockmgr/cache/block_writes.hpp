@@ -26,8 +26,8 @@ class BlockWrites {
   void erase(SlotRef at) { progress_.erase(at.bits()); }
   void erase_unless_busy(SlotRef at);
 
-  // While a commit has taken a key, other commits of that key wait until it gives the key up. So no
-  // two headers on disk name one key, and no header names a block that was not kept.
+  // While a commit has taken a key, other commits of that key wait until it gives the key up. This
+  // keeps headers on disk from naming a key twice, or naming a block that was not kept.
   enum class Taking : std::uint8_t { taken, before, by_another };
   Taking take_key(const BlockKey& key, const void* owner);  // before: this owner has it
   bool is_taken(const BlockKey& key) const { return !taken_.empty() && taken_.contains(key); }

@@ -163,8 +163,8 @@ class CAIRN_THREAD_ATTRIBUTE(scoped_lockable) Section {
 
   Result<> check_usable() const;  // unknown_cache once removed
   // Releases the lock to waiting threads and takes it again, so that no request holds it for longer
-  // than a step. Anything that is not pinned may have changed. The cache may be gone: call
-  // check_usable() again.
+  // than a step. Anything that is not pinned may have changed. The cache may have been removed:
+  // call check_usable() again.
   void give_way() CAIRN_THREAD_ATTRIBUTE(no_thread_safety_analysis);
   // Runs `work` with the lock released.
   void aside(const std::function<void()>& work) CAIRN_THREAD_ATTRIBUTE(no_thread_safety_analysis);
