@@ -17,7 +17,7 @@ constexpr std::array<std::string_view, 2> kLayouts = {"fully_contiguous", "layer
 constexpr std::array<std::string_view, 2> kBlockDims = {"first", "second"};
 constexpr std::array<std::string_view, 3> kKinds = {"shm", "cuda_ipc", "cuda_vmm_fd"};
 constexpr std::array<Kind, 3> kKindOfWord = {Kind::shm, Kind::cuda_ipc, Kind::cuda_vmm_fd};
-// A region a layer.
+// One region per layer.
 constexpr std::size_t kMaxRegions = kMaxLayers;
 
 LayoutConfig read_agent_shape(Fields& fields) {
@@ -61,7 +61,7 @@ AgentConfig::Part read_region(const json& item, const std::string& path, DecodeE
       part.descriptor = descriptor();
       break;
     case Kind::file:
-      break;  // no word for it
+      break;  // not in kKinds
   }
   part.offset_bytes = fields.number("offset_bytes", {0, kMaxLayoutBytes});
   part.size_bytes = fields.number("size_bytes", {1, kMaxLayoutBytes});

@@ -9,26 +9,26 @@
 #include "blockmgr/cache/cache.hpp"
 #include "server/codec/fields.hpp"
 
-// Agents as the contract writes them.
+// Agents as JSON.
 namespace cairn {
 
 struct AgentBody {
-  AgentConfig config;  // its regions without the open files that came along
+  AgentConfig config;  // its regions, without the passed open files
   std::optional<std::uint32_t> lease_ms = {};
 
-  // Some of its memory came as open files: it goes with the connection.
+  // True if some of its memory was passed as open files. The agent then ends with the connection.
   bool is_tethered() const;
 };
 AgentBody read_agent_body(Fields& fields, std::string name);
 
-// `with_handles`: also what opens memory that has no path.
+// `with_handles` adds the handles that open memory without a path.
 ordered_json agent_info_body(const AgentInfo& info, bool with_handles);
 
-// Of a load, or of a store, which takes parents and a tier too.
+// The body of a load or a store. Only a store has parents and a tier.
 struct AgentCopyBody {
   std::string agent;
   std::vector<BlockKey> keys;
-  std::vector<std::optional<BlockKey>> parents;  // of a store: one a key
+  std::vector<std::optional<BlockKey>> parents;  // for a store: one per key
   std::vector<std::uint32_t> blocks;
   std::optional<Tier> tier;
   std::uint32_t wait_ms = 0;

@@ -11,8 +11,7 @@
 namespace cairn {
 namespace {
 
-// The longest number, and of a block all but its key: the fixed words, the longest tier and two
-// numbers.
+// The longest number, and the longest text of a block without its key.
 constexpr std::size_t kMaxDigits = 20;
 constexpr std::string_view kLongestBlock =
     ",{\"key\":\"\",\"tier\":\"device\",\"slot\":,\"generation\":}";
@@ -61,7 +60,7 @@ void append_lease_end(std::string& out, const std::optional<LeaseId>& lease,
   }
 }
 
-// Writes into memory that is large enough.
+// Writes without bounds checks: the caller reserves enough memory.
 class Cursor {
  public:
   explicit Cursor(char* at) : at_(at) {}
@@ -83,10 +82,10 @@ class Cursor {
   char* at_;
 };
 
-// Most of what a match costs beyond the lookup is this text: room is made once for all blocks.
+// After the lookup, this text is most of a match's cost. So memory is reserved once for all blocks.
 void append_matched_blocks(std::string& out, std::span<const KeyView> keys,
                            std::span<const BlockHandle> blocks) {
-  std::size_t most = 2;  // what closes the answer
+  std::size_t most = 2;  // the closing brackets
   for (std::size_t i = 0; i < blocks.size(); ++i) most += kBlockTextBytes + 2u * keys[i].size;
   const std::size_t start = out.size();
   out.resize(start + most);

@@ -9,7 +9,7 @@
 namespace cairn {
 namespace {
 
-// A position; one that no 64 bits hold lies behind every end. Nothing where it is no number.
+// Reads a position. UINT64_MAX if it exceeds 64 bits, nullopt if it is not a number.
 std::optional<std::uint64_t> position(std::string_view digits) {
   if (digits.empty() || digits.find_first_not_of("0123456789") != std::string_view::npos) {
     return std::nullopt;

@@ -14,13 +14,13 @@ struct ByteRange {
   friend bool operator==(const ByteRange&, const ByteRange&) = default;
 };
 
-// A Range header against a body of `total_bytes` (RFC 9110). Nothing where there is no range to
-// honour: none is asked for, it is not understood, or several are asked for; then all is sent.
-// range_not_satisfiable where it lies behind the end.
+// Applies a Range header to a body of `total_bytes` (RFC 9110). Returns nullopt, so that the whole
+// body is sent, if the header is empty, not understood, or has several ranges. Error:
+// range_not_satisfiable if the range has no byte of the body.
 Result<std::optional<ByteRange>> parse_range(std::string_view header, std::uint64_t total_bytes);
 
-// Whether If-None-Match names the (strong) tag: "*", or a list that holds it. A weak mark does not
-// matter here.
+// Whether If-None-Match matches the (strong) tag: it is "*" or lists the tag. Weak marks are
+// ignored.
 bool names_etag(std::string_view if_none_match, std::string_view etag);
 
 }  // namespace cairn

@@ -22,8 +22,7 @@ constexpr std::array<std::string_view, 3> kReactionWords = {"none", "shrink", "c
 LayoutConfig read_shape(const json& object, const std::string& path, DecodeErrors& errors) {
   Fields fields(object, path, errors);
   LayoutConfig shape;
-  // Bounds between the fields (products, powers of two) are the layout's own rules:
-  // impossible_shape.
+  // The layout checks the rules between the fields (products, powers of two): impossible_shape.
   shape.num_layers = fields.number("num_layers", {});
   shape.outer_dim = fields.number("outer_dim", {});
   shape.page_size = fields.number("page_size", {});
@@ -34,7 +33,7 @@ LayoutConfig read_shape(const json& object, const std::string& path, DecodeError
   return shape;
 }
 
-// How a tier's memory is shared with other processes.
+// Reads how a tier's memory is shared with other processes.
 void read_sharing(Fields& fields, Tier tier, TierConfig& config) {
   const json* memory = fields.optional_object("memory");
   if (memory == nullptr) return;
@@ -116,7 +115,7 @@ Pressures read_pressures(Fields& fields) {
   return pressures;
 }
 
-// An empty one is no bound of the cache's own.
+// An empty object sets no limit for the cache.
 std::optional<CacheQuota> read_quota(Fields& fields) {
   const json* object = fields.optional_object("quota");
   if (object == nullptr) return std::nullopt;
@@ -197,7 +196,7 @@ void add_memory(ordered_json& body, const BlockLayout& layout, std::uint32_t num
     regions.push_back({{"size_bytes", region.size_bytes()}});
   }
   const Geometry& geometry = layout.geometry();
-  // Memory of a tier that shrank has its addresses still, and no pages.
+  // A tier that shrank keeps its addresses but not their pages.
   if (layout.storage_kind() != StorageKind::disk) {
     reserved_bytes = reserved_bytes / layout.config().num_blocks * num_blocks;
   }
@@ -237,7 +236,7 @@ void read_pressure(Fields& fields, PressureConfig& out) {
   const json* object = fields.optional_object("reactions");
   if (object == nullptr) return;
   Fields reactions(*object, fields.path_of("reactions"), fields.errors());
-  // `normal` is what is left by entering another level, and no reaction's.
+  // `normal` has no reaction.
   for (std::size_t i = 1; i < kNumPressureLevels; ++i) {
     const std::string_view level = to_string(static_cast<PressureLevel>(i));
     const json* body = reactions.optional_object(level);
@@ -347,7 +346,7 @@ ordered_json cache_shape(const Cache& cache) {
     if (const BlockLayout* layout = cache.layout(tier)) {
       ordered_json& of_tier = body["tiers"][std::string(to_string(tier))];
       add_memory(of_tier, *layout, cache.config().tiers[index_of(tier)]->num_blocks);
-      // Who may look at a cache may not therefore open its memory.
+      // The right to read a cache's status does not include opening its memory.
       if (cache.config().tiers[index_of(tier)]->import) {
         of_tier["memory"]["import"].erase("handle");
       }

@@ -5,31 +5,30 @@
 #include "blockmgr/cache/cache.hpp"
 #include "server/codec/document.hpp"
 
-// A cache's configuration in the contract's words, and what is told about a cache.
+// A cache's configuration and status as JSON.
 namespace cairn {
 
-// Block strides are padded to this unless the body says otherwise: a page, so that a block of any
-// tier can be moved by direct I/O and mapped by itself.
+// The default alignment of block strides: one page, so that a block of any tier can be moved by
+// direct I/O and mapped alone.
 inline constexpr std::uint64_t kDefaultAlignment = 4096;
 
 class Fields;
-// {"elevated": 0.8, "warning": 0.9, "critical": 0.97, "reactions": {"critical": {"kind": "shrink",
-// "target_use": 0.9}}}, all optional. `callback` writes a line to the log.
+// Reads {"elevated": 0.8, "warning": 0.9, "critical": 0.97, "reactions": {"critical": {"kind":
+// "shrink", "target_use": 0.9}}}, all optional. The reaction `callback` writes a log line.
 void read_pressure(Fields& fields, PressureConfig& out);
-// The members of the body of PUT /v1/caches/{cache}, into all but the name.
+// Reads the body of PUT /v1/caches/{cache}. `name` is not part of it.
 CacheConfig read_cache_fields(Fields& fields, std::string name);
 Result<CacheConfig> read_cache_body(const json& body, const std::string& name);
 
-// The body of PATCH /v1/caches/{cache}.
+// Reads the body of PATCH /v1/caches/{cache}.
 CacheChange read_cache_change(Fields& fields);
 
-// The body that makes such a cache again, every field given.
+// The body that creates the same cache, with every field.
 ordered_json cache_config_body(const CacheConfig& config);
 
-// The configuration again (with the defaults filled in), block_bytes, and per tier what was
-// reserved.
+// The configuration with its defaults filled in, block_bytes, and the reserved memory per tier.
 ordered_json cache_shape(const Cache& cache);
-// The same, and per tier the counts of blocks by state, the hits and the pressure.
+// cache_shape(), and per tier the block counts by state, hits and pressure.
 ordered_json cache_status(const Cache& cache);
 
 }  // namespace cairn

@@ -1,6 +1,6 @@
 #include "server/codec/document.hpp"
 
-// As where the hot requests are read: one program has one simdjson.
+// The same setting as in json_reader.hpp: a program has only one simdjson.
 #define SIMDJSON_EXCEPTIONS 0
 #include <simdjson.h>
 
@@ -12,8 +12,8 @@
 namespace cairn {
 namespace {
 
-// Builds the document from the parser's events, so that both formats get the same bounds: the
-// library's own builder has none, and keeps the last of two members of one name.
+// Builds the document from parser events, so that both formats have the same limits. The library's
+// own builder has no limits, and of two members with the same name it keeps the last.
 class DocumentBuilder final : public nlohmann::json_sax<json> {
  public:
   DocumentBuilder(WireFormat format, std::size_t max_values)
@@ -23,7 +23,7 @@ class DocumentBuilder final : public nlohmann::json_sax<json> {
   bool boolean(bool value) override { return add(json(value)); }
   bool number_integer(number_integer_t value) override { return add(json(value)); }
   bool number_unsigned(number_unsigned_t value) override { return add(json(value)); }
-  // What MessagePack has and JSON has not would be answered, or kept, as something else.
+  // Refuses values that JSON lacks: they would be returned or stored as something else.
   bool number_float(number_float_t value, const string_t&) override {
     if (!std::isfinite(value)) return refuse(place_text() + " is no finite number");
     return add(json(value));
@@ -52,27 +52,27 @@ class DocumentBuilder final : public nlohmann::json_sax<json> {
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception& why) override {
     std::string text = why.what();
-    // The library puts its own name and number in front: "[json.exception.parse_error.101] …".
+    // Removes the library's prefix: "[json.exception.parse_error.101] …".
     if (const auto end = text.find("] "); end != std::string::npos) text.erase(0, end + 2);
     return refuse("at byte " + std::to_string(position) + ": " + text.substr(0, kMaxDetail));
   }
 
   Result<json> take() && {
     if (error_) return std::move(*error_);
-    // In place: the library's values convert to anything, an Error too.
+    // In place, because the library's values convert to anything, even to Error.
     return Result<json>(boost::system::in_place_value, std::move(root_));
   }
 
  private:
   static constexpr std::size_t kMaxQuoted = 64;
   static constexpr std::size_t kMaxDetail = 200;
-  static constexpr auto kUnknownCount = static_cast<std::size_t>(-1);  // the library's word for it
+  static constexpr auto kUnknownCount = static_cast<std::size_t>(-1);  // the library's value for it
 
-  // The library checks the text of JSON itself.
+  // The library itself checks JSON text.
   bool is_text(const std::string& text) const {
     return format_ == WireFormat::text || simdjson::validate_utf8(text.data(), text.size());
   }
-  // Where the value stands that was read last.
+  // The place of the value that was read last.
   std::string place_text() const {
     if (member_ == nullptr) return open_.empty() ? "the body" : "an element of a list";
     for (const auto& [name, value] : open_.back()->get_ref<const json::object_t&>()) {
@@ -99,9 +99,8 @@ class DocumentBuilder final : public nlohmann::json_sax<json> {
     place(std::move(value));
     return true;
   }
-  // What is open lies on the path from the root to the last element, which never moves: only the
-  // innermost list grows.
-  // MessagePack says beforehand how many values are in it.
+  // The open containers lie on the path from the root to the last element. They never move, because
+  // only the innermost list grows. MessagePack announces the number of values.
   bool open(json container, std::size_t announced) {
     if (!count(kContainerValues)) return refuse_values();
     if (announced != kUnknownCount && announced > max_values_ - values_) return refuse_values();
@@ -136,7 +135,7 @@ class DocumentBuilder final : public nlohmann::json_sax<json> {
   const std::size_t max_values_;
   std::size_t values_ = 0;
   json root_;
-  json* member_ = nullptr;  // the member whose name was read and whose value comes next
+  json* member_ = nullptr;  // the member whose value comes next
   std::vector<json*> open_;
   std::optional<Error> error_;
 };
@@ -148,7 +147,7 @@ Result<json> parse_document(std::span<const std::byte> body, WireFormat format,
   DocumentBuilder builder(format, max_values);
   const auto* first = reinterpret_cast<const char*>(body.data());
   if (format == WireFormat::text) {
-    // The library takes a NUL for the end of the text, whatever stands behind it.
+    // The library ends the text at a NUL, whatever follows.
     const auto nul = std::find(body.begin(), body.end(), std::byte{0});
     if (nul != body.end()) {
       return Error{ErrorCode::malformed, "the body does not parse: at byte " +

@@ -34,7 +34,7 @@ std::string one_of(std::span<const std::string_view> words) {
   return choice;
 }
 
-// An integer that no 64 bits hold arrives as a float.
+// An integer beyond 64 bits arrives as a float.
 constexpr double kBeyondIntegers = 9.0e18;
 
 }  // namespace
@@ -96,7 +96,7 @@ std::uint64_t read_number(const json& value, const std::string& path, NumberBoun
     if (number >= bounds.min && number <= bounds.max) return number;
     return out_of_range(value.dump());
   }
-  // What is not unsigned is negative, unless it was built in C++ from a signed number.
+  // An integer that is not unsigned is negative, unless C++ code built it from a signed number.
   if (value.is_number_integer()) {
     const auto number = value.get<std::int64_t>();
     if (number < 0) return out_of_range(value.dump());
@@ -125,8 +125,7 @@ std::string Fields::path_of(std::string_view name) const {
   return std::string(path_).append(".").append(name);
 }
 
-// A word is a string too, and a member may be asked for twice: the first note is the one that
-// counts.
+// Keeps the first note of a field: a word is also read as a string, and a member may be read twice.
 void Fields::note(std::string_view name, std::string takes) {
   std::vector<FieldNote>* const notes = errors_.notes();
   if (notes == nullptr) return;

@@ -13,27 +13,26 @@
 
 namespace cairn {
 
-// A field that a reader has asked for, and what it takes: "1 to 256", "auto, host, cuda".
+// A field that a reader asked for, and the values it takes: "1 to 256", "auto, host, cuda".
 struct FieldNote {
   std::string path;
   std::string takes;
-  std::optional<std::uint64_t> standard = {};  // of a number, where the reader has told it
+  std::optional<std::uint64_t> standard = {};  // a number's default, if noted
 };
 
-// The first thing found wrong with a document; shared by the readers of its parts.
+// The first error of a document. The readers of its parts share it.
 class DecodeErrors {
  public:
   DecodeErrors() = default;
-  // Notes every field that is asked for, as if the document had all of its objects, so that a
-  // reader tells by itself what it takes. Borrows `notes`.
+  // Also notes every field that a reader asks for, as if all optional objects were present. So the
+  // reader itself lists what it takes. Borrows `notes`.
   explicit DecodeErrors(std::vector<FieldNote>& notes) : notes_(&notes) {}
 
   void add(ErrorCode code, std::string detail);
-  // A name that the schema lacks explains a missing one (it is often a misspelling): it is told
-  // instead.
+  // Replaces the error of a missing field: an unknown name is often its misspelling.
   void add_unknown(std::string detail);
   bool any() const { return first_.has_value(); }
-  std::vector<FieldNote>* notes() { return notes_; }  // null: nobody wants to know
+  std::vector<FieldNote>* notes() { return notes_; }  // null: nothing is noted
   Result<> take() {
     if (first_) return std::move(*first_);
     return {};
@@ -54,13 +53,13 @@ struct SignedBounds {
 };
 inline constexpr NumberBounds kAnyU32{0, UINT32_MAX};
 
-// Reads the members of one JSON object by name. What is missing, of a wrong type or out of range is
-// noted with the field's path, and a neutral value answered, so that a decoder reads straight
-// through and asks once at the end; finish() then refuses the members that nobody asked for.
+// Reads the members of one JSON object by name. A missing, mistyped or out-of-range member adds an
+// error with the field's path and returns a neutral value. So a decoder reads all members and
+// checks once at the end. finish() refuses members that were not asked for.
 class Fields {
  public:
-  // Borrows both. `path` is the object's own place in the document, e.g. "tiers.device"; empty for
-  // the document itself.
+  // Borrows `object` and `errors`. `path` is the object's place in the document, e.g.
+  // "tiers.device"; empty for the document itself.
   Fields(const json& object, std::string path, DecodeErrors& errors);
 
   bool has(std::string_view name) const;
@@ -73,19 +72,19 @@ class Fields {
   std::optional<std::string> optional_string(std::string_view name);
   std::optional<bool> optional_bool(std::string_view name);
 
-  // One of a closed set of words; the answer is the word's index.
+  // Returns the index in `words`; any other word is out_of_range.
   std::size_t word(std::string_view name, std::span<const std::string_view> words);
   std::optional<std::size_t> optional_word(std::string_view name,
                                            std::span<const std::string_view> words);
 
-  // The member itself, for a decoder of its own; null where it is missing.
+  // The member itself; null if missing or of a wrong type.
   const json* object(std::string_view name);
   const json* optional_object(std::string_view name);
   const json* list(std::string_view name);
   const json* optional_list(std::string_view name);
   const json* optional_any(std::string_view name);
 
-  // What stands for the number `name` where it is left out, for those who take notes.
+  // Notes the default of the number `name`.
   void note_standard(std::string_view name, std::uint64_t value);
 
   std::string path_of(std::string_view name) const;
@@ -105,7 +104,7 @@ class Fields {
   std::vector<std::string_view> taken_;
 };
 
-// Reads a whole document with `read`, which takes its Fields. The first thing found wrong with it.
+// Reads a whole document with `read`, which takes its Fields. Returns its first error.
 template <class Read>
 auto read_whole(const json& document, Read&& read)
     -> Result<decltype(read(std::declval<Fields&>()))> {
@@ -117,11 +116,11 @@ auto read_whole(const json& document, Read&& read)
   return body;
 }
 
-// An integer that was written as 286.0 or 2e3: JSON Schema, and languages with one kind of number,
-// know no difference. Nothing for a fraction, and beyond what a double tells apart.
+// An integer written as 286.0 or 2e3, which JSON Schema and languages with one number type treat
+// alike. nullopt for a fraction, or beyond the integers that a double represents exactly.
 std::optional<std::int64_t> whole_of(double number);
 
-// A number of a list or of a member; notes wrong_type or out_of_range under `path`.
+// Reads a number. Adds wrong_type or out_of_range under `path`.
 std::uint64_t read_number(const json& value, const std::string& path, NumberBounds bounds,
                           DecodeErrors& errors);
 std::optional<std::int64_t> read_signed(const json& value, const std::string& path,

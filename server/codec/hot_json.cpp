@@ -10,8 +10,8 @@
 namespace cairn::hot_json {
 namespace {
 
-// A parser keeps memory of about the largest body it has seen. A thread's own is for the bodies of
-// every day; larger ones get one of their own.
+// A parser keeps about as much memory as the largest body it has read. Each thread reuses one
+// parser for usual bodies. A larger body gets its own parser.
 constexpr std::size_t kMaxKeptBodyBytes = 1u << 20;
 
 od::parser& parser_of_thread() {
@@ -22,7 +22,7 @@ od::parser& parser_of_thread() {
 // Reads one whole body: `read` takes the Body and its root object.
 template <class Read>
 Result<> read_body(std::span<const std::byte> bytes, Read&& read) {
-  // RFC 8259, 8.1: a parser may ignore it, and the other one does.
+  // A parser may ignore a byte order mark (RFC 8259, 8.1), and parse_document() does.
   constexpr std::array kByteOrderMark = {std::byte{0xEF}, std::byte{0xBB}, std::byte{0xBF}};
   const bool marked = bytes.size() >= kByteOrderMark.size() &&
                       std::equal(kByteOrderMark.begin(), kByteOrderMark.end(), bytes.begin());
@@ -108,13 +108,14 @@ Result<> read_key(Body& body, od::value value, const Where& where, BlockKey& out
 Result<> read_optional_key(Body& body, od::value value, const Where& where,
                            std::optional<BlockKey>& out) {
   bool is_null = false;
-  // What begins like null and goes on otherwise is an error here.
+  // Another token that begins like null is an error here.
   if (auto error = value.is_null().get(is_null)) return body.broken(error);
   if (is_null) return {};
   return read_key(body, value, where, out.emplace());
 }
 
-// `index` is that of the members that make a handle, which come first: tier, slot, generation.
+// `index` is the field's place in a handle: tier, slot, generation. They come first in each list of
+// names.
 Result<> read_handle_field(Body& body, std::size_t index, od::value value, const Where& where,
                            BlockHandle& out) {
   switch (index) {
@@ -146,7 +147,7 @@ Result<> require(std::uint32_t seen, std::uint32_t required,
   return {};
 }
 
-// Calls `read(object, where)` for each object of a list of at most `most`.
+// Calls `read(object, where)` for each object of a list. More than `most` objects are out_of_range.
 template <class Read>
 Result<> each_object(Body& body, od::value value, const Where& where, std::size_t most,
                      Read&& read) {
@@ -165,7 +166,7 @@ Result<> each_object(Body& body, od::value value, const Where& where, std::size_
   return {};
 }
 
-// The key that a match names beside the handle may stay in it: the handle alone says which block.
+// Accepts and ignores `key`, so that clients can send a match's blocks unchanged.
 Result<BlockHandle> read_handle(Body& body, od::object object, const Where& element) {
   static constexpr std::array<std::string_view, 4> kNames = {"tier", "slot", "generation", "key"};
   BlockHandle handle;
@@ -188,7 +189,7 @@ Result<> read_metadata(Body& body, od::value value, const Where& where, std::str
   if (!object) return std::move(object).error();
   std::string_view raw;
   if (auto error = object->raw_json().get(raw)) return body.broken(error);
-  // The text is kept, so it must be whole: this parser has only skipped it.
+  // The text is stored, so it must be valid. This parser has only skipped it.
   auto parsed = parse_document(raw);
   if (!parsed) {
     return Error{parsed.error().code, where.text() + ": " + std::move(parsed).error().detail};
@@ -197,7 +198,7 @@ Result<> read_metadata(Body& body, od::value value, const Where& where, std::str
   return {};
 }
 
-// A hint's members, which come last: reuse, session.
+// The members of a hint, which come last in each list of names.
 inline constexpr std::string_view kReuseName = "reuse";
 inline constexpr std::string_view kSessionName = "session";
 Result<> read_hint_field(Body& body, od::value value, const Where& where, RequestHint& out) {
@@ -267,7 +268,7 @@ Result<CommitBlock> read_commit_block(Body& body, od::object object, const Where
   return block;
 }
 
-// A match names its blocks by keys or by tokens, never both.
+// A match takes keys or tokens, never both.
 Result<> check_match_sources(bool has_keys, const MatchBody& body) {
   if (has_keys && body.has_tokens) {
     return Error{ErrorCode::malformed, "keys and tokens are both given; a match takes one of them"};
@@ -286,7 +287,7 @@ Result<> check_match_sources(bool has_keys, const MatchBody& body) {
   return {};
 }
 
-// An empty list is refused: left out it means all.
+// Refuses an empty list, because a missing list means all blocks.
 Result<> check_release(const ReleaseBody& body, bool has_blocks) {
   if (!has_blocks || !body.blocks.empty()) return {};
   return Error{ErrorCode::out_of_range,

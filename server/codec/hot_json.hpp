@@ -6,10 +6,11 @@
 #include "base/result.hpp"
 #include "server/codec/requests.hpp"
 
-// The hot requests read from JSON without building a document: a match of 64 keys takes a few
-// microseconds and, where `out` is kept, allocates nothing. The body must be followed by
+// Reads the hot requests from JSON without building a document. A match of 64 keys takes a few
+// microseconds and allocates nothing if `out` is reused. The body must be followed by
 // http::kBodyPadding readable bytes.
-// Errors: malformed, unknown_field, missing_field, wrong_type, out_of_range, each naming the field.
+// Errors: malformed, unknown_field, missing_field, wrong_type, out_of_range, each with the field's
+// name.
 namespace cairn::hot_json {
 
 Result<> read_match(std::span<const std::byte> body, const MatchLimits& limits, MatchBody& out);

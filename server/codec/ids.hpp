@@ -11,21 +11,21 @@
 
 namespace cairn {
 
-// How the contract writes what names things: leases as 32 hex digits (the cache's number, then the
-// secret), transfers as "t-" and hex digits, keys as hex.
+// Text forms of ids: leases as 32 hex digits (the cache's number, then the secret), transfers as
+// "t-" and hex digits, keys as hex.
 inline constexpr std::size_t kLeaseBytes = 16;
 std::array<std::byte, kLeaseBytes> lease_bytes(const LeaseId& lease);
 void append_lease(std::string& out, const LeaseId& lease);
 std::string lease_text(const LeaseId& lease);
 std::optional<LeaseId> lease_from(std::string_view text);
-// malformed, naming `field`, unless the text is a lease's.
+// Error: malformed, naming `field`, if the text is not a lease.
 Result<> read_lease(std::string_view text, LeaseId& out, std::string_view field = "lease");
 
 std::string transfer_text(TransferId id);
 std::optional<TransferId> transfer_from(std::string_view text);
 
 std::string key_text(KeyView key);
-// malformed, naming `field` and what is wrong, unless the text is 2 to 128 hex digits.
+// Error: malformed, naming `field` and the reason, unless the text is 2 to 128 hex digits.
 Result<BlockKey> key_from(std::string_view text, std::string_view field);
 
 }  // namespace cairn

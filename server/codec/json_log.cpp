@@ -15,7 +15,7 @@ struct LoggedValue {
   }
   template <class Number>
   ordered_json operator()(Number number) const {
-    return number;  // what is no finite double is null
+    return number;  // infinities and NaN become null
   }
 };
 
@@ -28,7 +28,7 @@ std::string json_log_line(const LogLine& line) {
   for (const LogField& field : line.fields) {
     document[std::string(field.name)] = std::visit(LoggedValue(), field.value);
   }
-  // ASCII: nothing in a line steers a terminal.
+  // ASCII only, so that a line cannot control a terminal.
   return document.dump(-1, ' ', /*ensure_ascii=*/true, ordered_json::error_handler_t::replace);
 }
 

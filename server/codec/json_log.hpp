@@ -6,8 +6,8 @@
 
 namespace cairn {
 
-// A line of the log as a JSON object: `time`, `level`, `msg` and the line's values. ASCII alone;
-// bytes that are no UTF-8 are shown as U+FFFD.
+// Formats a log line as a JSON object: `time`, `level`, `msg` and the line's values. ASCII only;
+// invalid UTF-8 becomes U+FFFD.
 std::string json_log_line(const LogLine& line);
 
 }  // namespace cairn

@@ -33,7 +33,7 @@ Token token_kind(std::string_view token) {
       break;
   }
   if (token == "true" || token == "false" || token == "null") return Token::word;
-  // Asked of the other reader, so that both call the same numbers none; only errors come here.
+  // Both readers must reject the same numbers, so parse_document() decides. Only errors come here.
   if (token.find_first_not_of("+-.0123456789eE") != std::string_view::npos ||
       !parse_document(token)) {
     return Token::broken;
@@ -93,7 +93,7 @@ Result<od::object> Body::root() {
   const simdjson::padded_string_view padded(text_.data(), text_.size(),
                                             text_.size() + http::kBodyPadding);
   if (auto error = parser_.iterate(padded).get(document_)) {
-    // Nothing was opened, so there is no position to ask for.
+    // No document is open, so there is no position.
     return Error{ErrorCode::malformed,
                  std::string("the body does not parse: ").append(simdjson::error_message(error))};
   }
@@ -113,7 +113,7 @@ Result<od::object> Body::root() {
 }
 
 Result<> Body::finish() {
-  // Behind the last token there is no location.
+  // After the last token there is no location.
   if (document_.current_location().error() == simdjson::OUT_OF_BOUNDS) return {};
   return broken(simdjson::TRAILING_CONTENT);
 }
@@ -140,7 +140,7 @@ Result<std::uint64_t> Body::number(od::value value, const Where& where, NumberBo
   std::string shown = std::to_string(number);
   if (!read) {
     const std::string_view token = without_space_behind(value.raw_json_token());
-    // Negative, or beyond 64 bits; all else is no integer.
+    // Here an integer is negative or beyond 64 bits.
     if (!whole && token_kind(token) != Token::integer) {
       return wrong_type(value, where, "an integer");
     }
@@ -154,14 +154,14 @@ Result<std::uint64_t> Body::number(od::value value, const Where& where, NumberBo
 Result<std::string_view> Body::string(od::value value, const Where& where) {
   std::string_view token = value.raw_json_token();
   if (token.empty() || token.front() != '"') return wrong_type(value, where, "a string");
-  // Unescaping copies byte by byte, and what is read here hardly ever has an escape. The token goes
-  // up to the next one, so only space follows the quote that ends it.
+  // Unescaping copies byte by byte, and escapes are rare here. The token extends to the next token,
+  // so only whitespace follows its closing quote.
   token = without_space_behind(token);
   if (token.size() >= 2 && token.back() == '"') {
     const std::string_view plain = token.substr(1, token.size() - 2);
     if (std::memchr(plain.data(), '\\', plain.size()) == nullptr) {
-      // Taken from the document too: a string that is only looked at is skipped as a field's name
-      // where a colon follows it.
+      // The string must be consumed. Otherwise the parser skips it as a field's name if a colon
+      // follows.
       if (auto error = value.get_raw_json_string().error()) return broken(error);
       return plain;
     }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Every error is asked for: without this a forgotten one would be thrown, on a network thread.
+// Every error is checked. With exceptions, a forgotten check would throw on a network thread.
 #define SIMDJSON_EXCEPTIONS 0
 #include <simdjson.h>
 
@@ -16,32 +16,32 @@
 #include "base/result.hpp"
 #include "server/codec/fields.hpp"
 
-// Reading typed fields off simdjson's on-demand parser, with the errors of the contract. Only
+// Reads typed fields with simdjson's on-demand parser and returns the API's errors. Only
 // hot_json.cpp includes this.
 namespace cairn::hot_json {
 
 namespace od = simdjson::ondemand;
 
-// Where in the document a value stands; made into text only for an error.
+// A value's place in the document; becomes text only for an error.
 struct Where {
-  std::string_view list = {};  // of a list's element, the list's name
-  std::size_t index = 0;       // and its place
+  std::string_view list = {};  // the list's name, for an element of a list
+  std::size_t index = 0;       // the element's index
   std::string_view name = {};  // the field
 
   std::string text() const;
 };
 
-// A body being read. Pins a parser for as long as it lives.
+// A body being read. Borrows the parser and uses it alone until destroyed.
 class Body {
  public:
-  // REQUIRES: http::kBodyPadding readable bytes behind `bytes`.
+  // REQUIRES: http::kBodyPadding readable bytes after `bytes`.
   Body(std::span<const std::byte> bytes, od::parser& parser);
 
   Result<od::object> root();
-  // malformed unless everything was read.
+  // Error: malformed if something is left to read.
   Result<> finish();
 
-  // malformed, with the position.
+  // Returns malformed, with the position.
   Error broken(simdjson::error_code error);
 
   Result<std::uint64_t> number(od::value value, const Where& where, NumberBounds bounds);
@@ -52,8 +52,8 @@ class Body {
   Result<od::object> object(od::value value, const Where& where);
   Error wrong_type(od::value value, const Where& where, std::string_view takes);
 
-  // Calls `on_field(index of the name, value)` for each member; unknown names and repeated ones are
-  // refused. Answers a bit for each name that was there.
+  // Calls `on_field(index of the name, value)` for each member. Refuses unknown and repeated names.
+  // Returns one bit for each name that is present.
   template <std::size_t N, class OnField>
   Result<std::uint32_t> fields(od::object object, const std::array<std::string_view, N>& names,
                                Where where, OnField&& on_field) {
@@ -64,7 +64,7 @@ class Body {
       std::size_t index = 0;
       while (index < N && !(field.key() == names[index])) ++index;
       if (index == N) {
-        // Compared as written above; what is left may be one of them with an escape in it.
+        // The loop compared the raw names. An escaped name may still be one of them.
         std::string_view name;
         if (auto error = field.unescaped_key().get(name)) return broken(error);
         index =

@@ -30,7 +30,7 @@ Result<> KeyBuffer::add_hex(std::string_view text, std::string_view field) {
     bytes_.resize(at);
   }
   const std::string where = std::string(field) + "[" + std::to_string(lengths_.size()) + "]";
-  return key_from(text, where).error();  // words the refusal
+  return key_from(text, where).error();  // key_from() writes the error
 }
 
 void KeyBuffer::add(std::span<const std::byte> key) {

@@ -17,7 +17,7 @@ bool same(std::string_view a, std::string_view b) {
                     [&](char x, char y) { return lower(x) == lower(y); });
 }
 
-// The type without parameters and spaces.
+// The type without parameters and surrounding spaces.
 std::string_view bare(std::string_view type) { return trimmed(type.substr(0, type.find(';'))); }
 
 bool is_msgpack(std::string_view type) {
@@ -25,7 +25,7 @@ bool is_msgpack(std::string_view type) {
          same(type, "application/vnd.msgpack");
 }
 
-// Takes what stands before the next separator off the front; one in quotes separates nothing.
+// Removes and returns the part before the next separator. Separators in quotes do not count.
 std::string_view take_part(std::string_view& list, char separator) {
   bool quoted = false;
   std::size_t end = 0;
@@ -39,7 +39,7 @@ std::string_view take_part(std::string_view& list, char separator) {
   return trimmed(part);
 }
 
-// In thousandths. What is no weight by RFC 9110, 12.4.2 says nothing, and so does none: 1.
+// The weight in thousandths; 1000 if missing or malformed (RFC 9110, 12.4.2).
 int weight_of(std::string_view parameters) {
   constexpr int kFull = 1000;
   while (!parameters.empty()) {
@@ -60,15 +60,15 @@ int weight_of(std::string_view parameters) {
   return kFull;
 }
 
-// How much an answer of one type is wanted: what the range that names it most closely says.
+// How much the client wants one type, by the range that matches it most closely.
 struct Wish {
   int weight = 0;
-  int closeness = 0;  // 0: no range has it; 3: named
+  int closeness = 0;  // 0: no range matches; 3: named
   std::size_t rank = 0;
   void take(int closer, int said, std::size_t at) {
     if (closer > closeness) *this = {.weight = said, .closeness = closer, .rank = at};
   }
-  // Equal ones in the order in which they are named.
+  // With equal weights, a named type goes first; of two, the one named first.
   bool goes_before(const Wish& other) const {
     if (weight != other.weight) return weight > other.weight;
     return closeness == 3 && (other.closeness < 3 || rank < other.rank);
@@ -141,11 +141,11 @@ Result<> check_content_encoding(std::string_view content_encoding) {
 }
 
 AnswerForm answer_form(std::string_view accept) {
-  // As nearly all clients write it: a list takes as long to read as the keys of a match.
+  // Nearly all clients send one of these. Parsing a list takes as long as reading a match's keys.
   if (accept.empty() || accept == "*/*" || accept == kJsonType) return {};
   if (accept == kBytesType) return {.bytes = true};
   const Wishes wishes = wishes_of(accept);
-  // Where neither is wanted, JSON all the same.
+  // JSON also if neither is wanted.
   const bool msgpack = wishes.msgpack.weight > 0 && wishes.msgpack.goes_before(wishes.plain);
   return {.format = msgpack ? WireFormat::msgpack : WireFormat::text,
           .bytes = wishes.bytes.weight > 0 && wishes.bytes.goes_before(wishes.plain) &&

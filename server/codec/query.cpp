@@ -44,7 +44,7 @@ Query::Query(std::string_view text) {
 
 std::string_view Query::decode(std::string_view text) {
   if (text.find_first_of("%+") == std::string_view::npos) return text;
-  std::string spaced(text);  // as forms write them, and most clients' libraries
+  std::string spaced(text);  // forms and most client libraries write a space as '+'
   std::ranges::replace(spaced, '+', ' ');
   auto decoded = percent_decoded(spaced);
   if (!decoded) {
@@ -149,7 +149,7 @@ std::optional<BlockKey> Query::key(std::string_view name) {
 }
 
 std::uint32_t Query::limit() {
-  // A page is what a person or a tool looks at, written in well under a millisecond.
+  // A person or a tool reads a page. The server writes it in well under a millisecond.
   return static_cast<std::uint32_t>(number("limit", {1, 1000}).value_or(100));
 }
 

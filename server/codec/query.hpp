@@ -14,11 +14,11 @@
 
 namespace cairn {
 
-// Percent-decodes; nothing where a '%' is not followed by two hex digits.
+// Percent-decodes. nullopt if a '%' is not followed by two hex digits.
 std::optional<std::string> percent_decoded(std::string_view text);
 
-// The parameters behind a URL's '?', read by name like the fields of a body: the first thing wrong
-// is kept, finish() answers it and refuses parameters that nobody asked for.
+// The parameters after a URL's '?', read by name like the fields of a body. It keeps the first
+// error. finish() returns it, and refuses parameters that were not asked for.
 class Query {
  public:
   // Borrows `text`.
@@ -28,14 +28,14 @@ class Query {
   std::optional<std::uint64_t> number(std::string_view name, NumberBounds bounds);
   std::optional<bool> flag(std::string_view name);
   std::optional<Tier> tier(std::string_view name);
-  // One of a closed set of words; the answer is the word's index.
+  // Returns the index in `words`; any other word is out_of_range.
   std::optional<std::size_t> word(std::string_view name, std::span<const std::string_view> words);
-  // A JSON object, as text of one line.
+  // A JSON object, as text on one line.
   std::optional<std::string> object(std::string_view name);
   std::optional<BlockKey> key(std::string_view name);
-  // Of a list: entries of a page.
+  // The number of entries per page of a list.
   std::uint32_t limit();
-  // &layer=&outer=, both or none.
+  // layer and outer; missing_field if only one is given.
   std::optional<PieceSelector> piece();
   void require(std::string_view name, bool given);
   void refuse(ErrorCode code, std::string detail) { errors_.add(code, std::move(detail)); }
@@ -43,7 +43,7 @@ class Query {
   Result<> finish();
 
  private:
-  // No route takes more; each costs a look at all.
+  // No route takes more. Lookups are linear.
   static constexpr std::size_t kMaxParameters = 16;
   struct Parameter {
     std::string_view name;
@@ -56,7 +56,7 @@ class Query {
 
   std::array<Parameter, kMaxParameters> parameters_;
   std::size_t count_ = 0;
-  std::forward_list<std::string> decoded_;  // only what was percent-encoded
+  std::forward_list<std::string> decoded_;  // text that was percent-encoded or has a '+'
   DecodeErrors errors_;
 };
 

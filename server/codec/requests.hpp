@@ -11,20 +11,20 @@
 #include "server/codec/fields.hpp"
 #include "server/codec/key_list.hpp"
 
-// The bodies of the requests that a serving frontend sends for every prompt.
+// The bodies of requests that a serving frontend sends for every prompt.
 namespace cairn {
 
-// The longest wait that a request may ask for: below what proxies commonly cut.
+// The longest wait that a request may ask for. It is below the usual timeout of proxies.
 inline constexpr std::uint32_t kMaxWaitMs = 60'000;
 
 inline constexpr NumberBounds kPriorities{0, 100};
 
-// What a write does with a key that is there already.
+// A write of an existing key returns duplicate, or an error.
 inline constexpr std::array<std::string_view, 2> kIfExistsWords = {"duplicate", "error"};
 
 struct MatchBody {
   KeyBuffer keys;
-  // Instead of keys; turned into keys by the cache's page size.
+  // Given instead of keys. The cache's page size turns them into keys.
   bool has_tokens = false;
   std::vector<std::uint32_t> tokens;
   std::optional<std::string> salt;
@@ -32,7 +32,7 @@ struct MatchBody {
   std::optional<Tier> onboard;
   std::uint32_t wait_ms = 0;
   RequestHint hint;
-  bool shared = true;  // whether the shared tier is asked for what is not here
+  bool shared = true;  // also ask the shared tier for missing blocks
 
   void clear() {
     keys.clear();
@@ -48,12 +48,12 @@ struct MatchBody {
   }
 };
 
-// What the lists of a match may hold. A reader stops there, before it keeps any more.
+// Limits of a match's lists. A reader stops at the limit, before it stores more.
 struct MatchLimits {
   std::size_t max_keys = 0;
   std::size_t max_tokens = 0;
 
-  // A last page that is not full has no key, so its tokens are over and above.
+  // A partial last page has no key, so its tokens are allowed in addition.
   static MatchLimits of(std::size_t max_blocks, std::uint64_t page_size) {
     const std::uint64_t most = UINT64_MAX / (max_blocks + 1);
     return {.max_keys = max_blocks,
@@ -63,7 +63,7 @@ struct MatchLimits {
 
 struct AllocateBody {
   std::uint32_t count = 0;
-  std::optional<Tier> tier;  // nothing: the cache's highest
+  std::optional<Tier> tier;  // nullopt: the cache's highest tier
   std::optional<std::uint32_t> lease_ms;
   std::uint8_t priority = 50;
 };
@@ -71,7 +71,7 @@ struct AllocateBody {
 struct CommitBody {
   LeaseId lease;
   std::vector<CommitBlock> blocks;
-  bool release = false;  // the lease ends with it
+  bool release = false;  // end the lease after the commit
   RequestHint hint;
 };
 

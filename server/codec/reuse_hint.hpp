@@ -8,20 +8,20 @@
 #include "server/codec/fields.hpp"
 #include "server/codec/query.hpp"
 
-// What a request says of the next use of its blocks, whatever it is written in. Errors name
-// `reuse`, `reuse.within_ms` or `session`.
+// Hints of a request about the next use of its blocks. Errors name `reuse`, `reuse.within_ms` or
+// `session`.
 namespace cairn {
 
-// What a client calls a conversation: room for two UUIDs with words around them.
+// The longest name of a conversation: room for two UUIDs and some text.
 inline constexpr std::size_t kMaxSessionBytes = 128;
 
-// A word, or an object as JSON text.
+// Reads a word, or an object as JSON text.
 Result<ReuseHint> read_reuse(std::string_view text);
-// out_of_range unless it has 1 to kMaxSessionBytes bytes.
+// Error: out_of_range unless it has 1 to kMaxSessionBytes bytes.
 Result<> check_session(std::string_view session);
-// The members `reuse` and `session`, where they are there.
+// Reads the members `reuse` and `session`, if present.
 RequestHint read_hint(Fields& fields);
-// The parameters of those names.
+// Reads the parameters of these names, if present.
 RequestHint read_hint(Query& query);
 
 }  // namespace cairn

@@ -13,7 +13,7 @@ namespace {
 using Kind = ExportedMemory::Kind;
 
 constexpr std::array<std::string_view, 4> kKindWords = {"shm", "file", "cuda_ipc", "cuda_vmm_fd"};
-// A region a layer.
+// One region per layer.
 constexpr std::size_t kMaxRegions = kMaxLayers;
 
 bool is_of_device(Kind kind) { return kind == Kind::cuda_ipc || kind == Kind::cuda_vmm_fd; }

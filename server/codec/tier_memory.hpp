@@ -3,16 +3,15 @@
 #include "blockmgr/index/config.hpp"
 #include "server/codec/fields.hpp"
 
-// Memory that more than one process maps, as the contract writes it: the answer of an export is
-// what an import takes.
+// Memory that several processes map, as JSON. An import takes what an export returns.
 namespace cairn {
 
-// The member handle, of cuda_ipc.
+// Reads the member `handle` of cuda_ipc memory.
 std::string read_cuda_handle(Fields& fields);
 
 ordered_json tier_memory_body(const TierMemory& memory);
 
-// The members of "import".
+// Reads the members of "import".
 TierMemory read_tier_memory(Fields& fields);
 
 }  // namespace cairn

@@ -12,7 +12,7 @@
 namespace cairn {
 namespace {
 
-// What is hashed are the tokens' bytes as they lie in memory.
+// The tokens are hashed as they lie in memory.
 static_assert(std::endian::native == std::endian::little, "tokens would be hashed byte-swapped");
 
 using Digest = std::array<std::byte, 32>;
@@ -51,7 +51,7 @@ class Sha256 {
 
 void add_token_keys(const TokenRun& run, KeyBuffer& out) {
   CAIRN_ASSERT(run.page_size > 0, "an empty page has no key");
-  // Fetching an algorithm takes locks and longer than hashing a page.
+  // Reused, because fetching an algorithm takes locks and longer than hashing a page.
   thread_local Sha256 sha;
   Digest digest{};
   std::span<const std::byte> parent;

@@ -40,7 +40,7 @@ Router::Router(std::span<const RoutePattern> patterns) {
 }
 
 bool Router::fits(const Route& route, const Split& split) {
-  // From the end: what tells routes apart stands there.
+  // Compares from the end, where routes differ.
   for (std::size_t i = route.num_segments; i-- > 0;) {
     const Segment& segment = route.segments[i];
     const std::string_view text = split.segments[i];
@@ -74,7 +74,7 @@ std::optional<Router::Match> Router::find(http::Method method, std::string_view 
     if (text.find('%') != std::string_view::npos) {
       const auto decoded = percent_decoded(text);
       if (!decoded) return std::nullopt;
-      // Decoding only shortens, so that all of the path is room enough and nothing moves.
+      // Decoding never lengthens, so this reserve is enough and the views stay valid.
       parameters.decoded_.reserve(path.size());
       const std::size_t at = parameters.decoded_.size();
       parameters.decoded_.insert(parameters.decoded_.end(), decoded->begin(), decoded->end());

@@ -13,8 +13,8 @@
 
 namespace cairn {
 
-// The parts of a path that stand where its template has {names}, in order, percent-decoded.
-// Move-only: the views may point into it.
+// The values of a template's {names} in a path, in order, percent-decoded. Move-only: the views may
+// point into it.
 class PathParameters {
  public:
   // "/v1/caches/{cache}/slots/{tier}/{slot}/data" has the most.
@@ -30,14 +30,14 @@ class PathParameters {
 
 struct RoutePattern {
   http::Method method = http::Method::get;
-  std::string_view path;  // of static storage, e.g. "/v1/caches/{cache}/match"
+  std::string_view path;  // static storage, e.g. "/v1/caches/{cache}/match"
 };
 
-// Finds the route of a request: no allocation unless a parameter is percent-encoded. Immutable and
-// so thread-safe.
+// Finds the route of a request. Allocates only if a parameter is percent-encoded. Immutable, so
+// thread-safe.
 class Router {
  public:
-  // Borrows the patterns. The order does not matter but for speed: the first are found first.
+  // Borrows the patterns. Their order affects only speed: earlier ones are found faster.
   explicit Router(std::span<const RoutePattern> patterns);
 
   struct Match {
@@ -46,16 +46,16 @@ class Router {
     PathParameters parameters = {};
   };
   struct Miss {
-    bool known_path = false;  // another method would have been right
-    std::string allow;        // then those, as an Allow header lists them
+    bool known_path = false;  // other methods have a route
+    std::string allow;        // those methods, as an Allow header
     bool malformed = false;   // a broken percent-encoding
   };
-  // HEAD is answered by GET's route where it has none of its own.
+  // HEAD uses the GET route if it has none. nullopt if no route matches.
   std::optional<Match> find(http::Method method, std::string_view path) const;
-  // Why find() had nothing.
+  // Explains why find() returned nullopt.
   Miss explain(std::string_view path) const;
 
-  // Every path once: the closed set of route labels.
+  // Each path once: the closed set of route labels.
   std::span<const std::string_view> paths() const { return paths_; }
 
  private:
@@ -80,7 +80,7 @@ class Router {
   static bool fits(const Route& route, const Split& split);
   const Route* look_up(http::Method method, const Split& split) const;
 
-  // By number of segments.
+  // Indexed by the number of segments.
   std::array<std::vector<Route>, kMaxSegments + 1> routes_;
   std::vector<std::string_view> paths_;
 };
