@@ -4,11 +4,11 @@
 
 namespace cairn {
 
-// The bounds of requests that the HTTP machinery and the block manager do not know.
+// Limits of requests that neither the HTTP layer nor the block manager checks.
 struct ApiLimits {
-  // A commit of 65,536 blocks, or a match of a million tokens, with room to spare.
+  // Room for a commit of 65,536 blocks, or a match of a million tokens.
   std::uint64_t max_body_bytes = 32ull << 20;
-  // The JSON in front of the blocks of a bulk write: names 20,000 blocks.
+  // The JSON before the blocks of a bulk write. The default has room for the keys of 20,000 blocks.
   std::uint32_t max_write_header_bytes = 4u << 20;
 };
 

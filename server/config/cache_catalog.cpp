@@ -16,16 +16,16 @@
 namespace cairn {
 namespace {
 
-// What a file says, but for its checksum.
+// The content of a file, without its checksum.
 struct Description {
   json body;
-  std::optional<json> configured;  // nothing: the file is of 0.2
+  std::optional<json> configured;  // nullopt: 0.2 wrote the file
 
   friend bool operator==(const Description&, const Description&) = default;
 };
 
-// Of the bodies as they are written without spaces, their members in the order of their names; with
-// the cache's name, so that the description of one is not taken for another's.
+// Covers both bodies as compact JSON with sorted members, and the cache's name, so that one cache's
+// description is not taken for another's.
 std::string checksum_of(const Description& description, const std::string& name) {
   std::string text = name + "\n" + description.body.dump();
   if (description.configured) text += "\n" + description.configured->dump();
@@ -57,7 +57,7 @@ Result<Description> read_description(const std::filesystem::path& path, const st
   return description;
 }
 
-// What a label says without a description: the disk tier, and the defaults of all else.
+// The cache of a label without a description: the disk tier, and defaults for everything else.
 CacheConfig from_shape(const LabelledFile& file) {
   CacheConfig cache{.name = file.label.owner, .shape = file.label.shape, .tiers = {}};
   cache.shape.num_blocks = 0;
@@ -69,8 +69,8 @@ CacheConfig from_shape(const LabelledFile& file) {
 
 }  // namespace
 
-// The order of eviction lrfu went with 0.3. The blocks of a cache are worth more than their order,
-// so one that 0.2 made with it comes back with the default.
+// 0.3 removed the eviction order lrfu. A cache's blocks are worth more than their order, so a cache
+// that 0.2 made with lrfu gets the default order.
 Result<CacheConfig> CacheCatalog::read_body(json body, const std::string& name) const {
   if (body.is_object() && body.contains("eviction") && body["eviction"] == "lrfu") {
     body.erase("eviction");
@@ -138,7 +138,7 @@ Result<> CacheCatalog::remember(const CacheConfig& cache) {
   Description now{.body = cache_config_body(cache), .configured = json()};
   if (configured != configured_.end()) *now.configured = configured->second;
   const auto there = read_description(file_of(cache.name), cache.name);
-  // The label first: what a damaged file is made up for with is never older than the file.
+  // Writes the label first. It is then never older than the file, which may be rebuilt from it.
   CAIRN_TRY(manager_.describe_cache(cache.name, now.body.dump()));
   if (there && *there == now) return {};
   const json document = {{"cache", now.body},
@@ -148,7 +148,7 @@ Result<> CacheCatalog::remember(const CacheConfig& cache) {
   std::error_code ignored;
   std::filesystem::create_directories(folder_, ignored);
   auto written = write_durably(file_of(cache.name), std::as_bytes(std::span(text)));
-  // What was refused is not to come back by way of the label.
+  // Restores the label, so that the refused change does not come back through it.
   if (!written && there) {
     static_cast<void>(manager_.describe_cache(cache.name, there->body.dump()));
   }

@@ -15,33 +15,33 @@
 
 namespace cairn {
 
-// The caches with a disk tier and those of the configuration, remembered in the data directory (a
-// file each: their whole body, what the configuration said of them then, and a checksum) and once
-// more in the labels of their slot files, so that they are there again at the next start as they
-// were changed. Used by one thread at a time, but for damaged().
+// Remembers the caches that have a disk tier or are in the configuration, so that the next start
+// makes them as they were last changed. Each has a file in the data directory: its body, its body
+// in the configuration at that time, and a checksum. The label of its slot file holds a copy of its
+// body. Not thread-safe, except damaged().
 class CacheCatalog {
  public:
-  // Borrows the manager and the log, which must outlive it.
+  // Borrows the manager and the log; both must outlive it.
   CacheCatalog(const std::filesystem::path& data_dir, BlockManager& manager, Logger& log)
       : folder_(data_dir / "caches"), manager_(manager), log_(log) {}
 
   struct Remembered {
     CacheConfig cache;
-    // What the configuration said of it, null where it did not name it; nothing: that is unknown.
+    // Its body in the configuration at that time; null if not named there, nullopt if unknown.
     std::optional<json> configured;
   };
-  // By name. A damaged file is made up for by the label of the cache's slot file; where that cannot
-  // be had either it is left as it is. Both are logged and counted.
+  // Returns the caches, sorted by name. A damaged file is rebuilt from the label of the cache's
+  // slot file. If this fails, the file stays and the cache is skipped. Both are logged and counted.
   Result<std::vector<Remembered>> remembered();
-  // What the configuration says of that cache; kept beside what is remembered of it from now on.
+  // Sets the cache's body in the configuration; remember() stores it from now on.
   void configure(const CacheConfig& cache);
-  // Durable when it returns; what is there already is not written again. Nothing where the cache
-  // has no disk tier and the configuration does not name it. What was remembered stays after an
-  // error. REQUIRES: the manager has it.
+  // Stores the cache durably; skips the write if nothing changed. Does nothing if the cache has no
+  // disk tier and is not configured. After an error, the previous content stays. REQUIRES: the
+  // manager has the cache.
   Result<> remember(const CacheConfig& cache);
   Result<> forget(const std::string& name);
 
-  // Files that remembered() could not read, or that did not have their checksum.
+  // The number of files that remembered() could not read or whose checksum did not match.
   std::uint64_t damaged() const { return damaged_.load(std::memory_order_relaxed); }
 
  private:

@@ -10,13 +10,13 @@
 namespace cairn {
 namespace {
 
-// How deep a member's parts are taken one by one; the others hold together and are taken whole.
+// How many levels of a member are merged part by part. Deeper values are taken as a whole.
 int depth_of(std::string_view member) {
   if (member == "tiers") return 2;
   return member == "pressure" ? 1 : 0;
 }
 
-// Null: it is not there.
+// Null if missing.
 json member_of(const json& object, const std::string& name) {
   const auto at = object.find(name);
   return at == object.end() ? json() : *at;
@@ -49,7 +49,7 @@ std::string text_at(const json& body, const json::json_pointer& at) {
   return body.is_object() && body.contains(at) ? body[at].dump() : "left out";
 }
 
-// In words, where `is` differs from `other` and that from `before`.
+// Describes where `is` differs from `other`, if `other` also differs from `before`.
 std::vector<std::string> differences(const json& is, const json& other, const json& before) {
   std::vector<std::string> all;
   for (const json& step : json::diff(other, is)) {
@@ -64,8 +64,9 @@ std::vector<std::string> differences(const json& is, const json& other, const js
   return all;
 }
 
-// What would have been the configuration of `had` if all that may be changed of it had been, and
-// nothing were edited since in `now`.
+// Guesses the configuration of that time. Values that can be changed at run time are those of
+// `now`, so they count as changed. The others are those of `had`, so a difference counts as an
+// edit.
 json without_changes(const json& had, const json& now) {
   json before = had;
   for (const char* name : {"offload", "eviction", "default_lease_ms", "pressure", "quota"}) {
@@ -89,7 +90,7 @@ MergedCache merge_cache(const CacheVersions& versions) {
   const json before = versions.configured ? *versions.configured : without_changes(had, now);
   const json body = merged_members(had, before, now, depth_of);
   auto cache = read_cache_body(body, versions.wanted.name);
-  // Parts of the two that do not go together: the configuration's count.
+  // The merged cache is impossible: use the configuration.
   if (!cache) return {.cache = versions.wanted, .edited = differences(now, had, before)};
   return {.cache = std::move(*cache),
           .changed = differences(body, now, json()),

@@ -9,22 +9,22 @@
 
 namespace cairn {
 
-// A cache of the configuration as a start makes it: what was changed while it served counts, but
-// for values that were edited in the configuration since then.
+// A configured cache as a start makes it. Changes made while it served are kept, except for values
+// that were edited in the configuration since.
 struct MergedCache {
   CacheConfig cache;
-  // "tiers.disk.num_blocks is 64, not 32": where the cache is other than the configuration says,
-  // and where the configuration's edit has replaced what was changed.
+  // "tiers.disk.num_blocks is 64, not 32". `changed`: where the cache differs from the
+  // configuration. `edited`: where an edit of the configuration replaced a change.
   std::vector<std::string> changed = {};
   std::vector<std::string> edited = {};
 };
 
 struct CacheVersions {
-  const CacheConfig& remembered;  // as it was last
-  // Its body in the configuration of that time, null where it was not named there; nothing: that is
-  // unknown, and what may be changed of a cache is taken for changed.
+  const CacheConfig& remembered;  // its last state
+  // Its body in the configuration at that time; null if not named there. nullopt if unknown: then
+  // every value that can be changed at run time counts as changed.
   const std::optional<json>& configured;
-  const CacheConfig& wanted;  // as the configuration has it now
+  const CacheConfig& wanted;  // the configuration now
 };
 MergedCache merge_cache(const CacheVersions& versions);
 

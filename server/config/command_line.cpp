@@ -18,8 +18,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-// A flag is another way to write a field of the file, so there is one set of rules and one of
-// defaults.
+// A flag is another way to set a field of the file, so both have the same rules and defaults.
 enum class FlagKind : std::uint8_t { text, number, yes, paths, names };
 using enum FlagKind;
 
@@ -186,7 +185,7 @@ std::string help_text(const po::options_description& options) {
   return std::move(out).str();
 }
 
-// A setting that was given outside the file, and by what: "--threads" or "CAIRN_THREADS".
+// A setting from a flag or a variable. `origin` is its name: "--threads" or "CAIRN_THREADS".
 struct Given {
   std::string text;
   std::string origin;
@@ -199,7 +198,7 @@ std::string variable_of(std::string_view flag) {
   return name;
 }
 
-// In the file's terms: "/http/max_connections" is http.max_connections.
+// The field's name in the file: http.max_connections for "/http/max_connections".
 std::string field_of(const Flag& flag) {
   std::string field = std::string(flag.field).substr(1);
   std::ranges::replace(field, '/', '.');
@@ -253,7 +252,7 @@ GivenByFlag gather(const po::variables_map& flags, std::span<const char* const> 
   return all;
 }
 
-// The one flag that may be given several times; the variable holds one.
+// --restore is the only flag that may be repeated. Its variable holds one value.
 std::vector<std::string> gather_restores(const po::variables_map& flags,
                                          std::span<const char* const> environment) {
   if (flags.count("restore") > 0) return flags["restore"].as<std::vector<std::string>>();
@@ -277,8 +276,8 @@ Result<json> read_file(const Given& config) {
   return document;
 }
 
-// A number (or true and false) as JSON where it is one; anything else stays text, which the field
-// then refuses.
+// Converts numbers and booleans to JSON. Other text stays text, which the field's reader then
+// refuses.
 json value_of(const Flag& flag, const std::string& text) {
   if (flag.kind == FlagKind::text) return text;
   if (flag.kind == paths || flag.kind == names) {
@@ -293,7 +292,7 @@ json value_of(const Flag& flag, const std::string& text) {
   return text;
 }
 
-// What wrote the field that an error is about.
+// The source of the field that an error names: flag, variable or file.
 std::string origin_of(const GivenByFlag& given, std::string_view detail) {
   for (const Flag& flag : kFlags) {
     const auto found = given.find(flag.name);
@@ -305,8 +304,8 @@ std::string origin_of(const GivenByFlag& given, std::string_view detail) {
   return config->second.origin + ": '" + config->second.text + "': ";
 }
 
-// False where a section on the way to `field`, however far up, is no object: it is left as the file
-// has it, and refused as what it is.
+// Returns false if a section on the way to `field` is not an object. That section then stays as in
+// the file, and its reader refuses it.
 bool lies_in_objects(const json& document, const json::json_pointer& field) {
   for (auto section = field.parent_pointer(); !section.empty();
        section = section.parent_pointer()) {
@@ -343,7 +342,7 @@ Result<std::variant<Settings, PrintAndExit, HashToken, CheckConfig>> read_comman
   const po::options_description options = describe();
   po::variables_map flags;
   try {
-    // No guessing: an abbreviation would change its meaning with the next new flag.
+    // No abbreviations: a new flag could change their meaning.
     const int style =
         po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
     po::store(

@@ -8,12 +8,12 @@
 
 namespace cairn {
 
-// What the command line asks for instead of serving.
+// Print a text instead of serving.
 struct PrintAndExit {
   std::string text;
 };
 
-// Tell whether a server could start with these settings.
+// Check whether a server could start with these settings.
 struct CheckConfig {
   Settings settings;
 };
@@ -21,16 +21,15 @@ struct CheckConfig {
 // Print the hash of the token on standard input.
 struct HashToken {};
 
-// How a process was started. Only borrowed.
+// How a process was started. Borrowed.
 struct CommandLine {
   std::span<const char* const> arguments;         // the program's name first
   std::span<const char* const> environment = {};  // "NAME=value" each
 };
 
-// Reads the flags, the variables (CAIRN_MAX_LEASES for --max-leases) and the file that --config
-// names: a flag wins over its variable, a variable over the file, an empty variable is none, and
-// one that is no setting is refused: see check_variables(). The error names the flag, the variable
-// or the field.
+// Reads the flags, the variables (CAIRN_MAX_LEASES for --max-leases) and the file of --config. A
+// flag overrides its variable, and a variable overrides the file. Empty variables are ignored,
+// unknown ones refused: see check_variables(). The error names the flag, the variable or the field.
 Result<std::variant<Settings, PrintAndExit, HashToken, CheckConfig>> read_command_line(
     const CommandLine& given);
 

@@ -31,7 +31,8 @@ constexpr std::string_view kMarkFile = "cairn~folder";
 constexpr std::string_view kIdentityTitle = "Cairn data directory";
 constexpr std::string_view kMarkTitle = "Cairn disk folder";
 
-// Both files are lines: a title, words each with what it is worth, and a checksum of all before it.
+// Both files consist of lines: a title, words with their values, and a checksum of everything
+// before it.
 struct Line {
   std::string word;
   std::string value;
@@ -50,7 +51,7 @@ Result<> write_lines(const fs::path& path, std::string_view title, const Lines& 
   return write_durably(path, std::as_bytes(std::span(text)));
 }
 
-// not_found; checksum_mismatch; io_error.
+// Errors: not_found; checksum_mismatch; io_error.
 Result<Lines> read_lines(const fs::path& path, std::string_view title) {
   const auto failed = [&path](int number) {
     return Error{number == ENOENT ? ErrorCode::not_found : file_error_code(number),
@@ -87,7 +88,7 @@ std::string value_of(const Lines& lines, std::string_view word) {
   return at == lines.end() ? "" : at->value;
 }
 
-// Whose a folder is; empty where its mark is damaged. As read_lines() fails otherwise.
+// Returns the folder's owner; empty if the mark is damaged. Other errors as for read_lines().
 Result<std::string> read_mark(const fs::path& folder) {
   const auto lines = read_lines(folder / kMarkFile, kMarkTitle);
   if (lines) return value_of(*lines, "owner");
@@ -106,7 +107,7 @@ bool is_same_folder(const fs::path& a, const fs::path& b) {
   return fs::equivalent(a, b, error) && !error;
 }
 
-// What no later try would change is impossible.
+// Returns impossible if a retry cannot help.
 ErrorCode code_of(int error_number) {
   constexpr std::array kWrong = {ENOTDIR, EEXIST, EACCES, EPERM, ENAMETOOLONG, ELOOP, EISDIR};
   const bool is_wrong = std::ranges::find(kWrong, error_number) != kWrong.end();
@@ -150,8 +151,8 @@ Result<DataDir> DataDir::open(const Place& place, Logger& log) {
   return dir;
 }
 
-// The folder itself, which nobody can remove while it has something in it; and a file, for file
-// systems (NFS) that lock no folders and for servers that lock only the file.
+// Locks the folder itself, which nobody can remove while it is not empty. Also locks a file, for
+// file systems that cannot lock folders (NFS) and for servers that lock only the file.
 Result<> DataDir::lock() {
   const fs::path file = path_ / "lock";
   folder_lock_ = FileDescriptor(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -183,7 +184,7 @@ Result<> DataDir::find_identity() {
     is_saved_ = true;
     if (is_same_folder(path_, identity_.path)) return {};
   } else if (lines.error().code == ErrorCode::checksum_mismatch) {
-    // The folders that it marked tell its name.
+    // use_folder() takes the name from a marked folder.
     takes_name_ = true;
     log_->error("the data directory's identity is damaged", {{"detail", lines.error().detail}});
   } else if (lines.error().code != ErrorCode::not_found) {
@@ -205,7 +206,7 @@ Result<> DataDir::find_identity() {
   }
   now.path = path_;
   auto saved = save(now);
-  // A copy that has no name of its own would take the folders of the other.
+  // A copy without a new name would take over the original's folders.
   if (!saved && !copied_from_.empty()) return saved;
   if (!saved) {
     log_->error("the data directory's identity cannot be written",
@@ -269,7 +270,7 @@ Result<> DataDir::use_folder(const Folder& folder) {
     with.folders.push_back(name);
     return save(with);
   };
-  // What lies there is used all the same; the next cache that is made tries again.
+  // The folder is used without a mark. The next cache that is made tries again.
   if (auto taken = take(); !taken) {
     log_->warning("a disk folder could not be marked as this data directory's",
                   {{"folder", folder.path.string()}, {"detail", taken.error().detail}});

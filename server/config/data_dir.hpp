@@ -10,31 +10,31 @@
 
 namespace cairn {
 
-// A data directory in use by this process: locked until this is destroyed.
+// A data directory in use by this process. It is locked until this is destroyed.
 //
-// It has a name of its own, in its file `identity`, and so does each folder of slot files that it
-// uses, in a mark: whose it is. `identity` lists those folders. So an empty folder in the place of
-// one with blocks (a file system that is not mounted, a drive that was replaced) is told from a new
-// one, and so is a folder of another data directory. One that was moved goes on; one that was
-// copied, while the other is still there, gets a name of its own, and has no part of the folders
-// that lie outside of it.
+// It has a random name in its file `identity`, which also lists its folders of slot files. Each of
+// these has a mark with the owner's name. This detects an empty folder in place of one with blocks
+// (a file system that is not mounted, a replaced drive), and a folder of another data directory. A
+// moved data directory keeps its name. A copy, if the original still exists, gets a new name and
+// does not own the folders outside of it.
 //
-// open() and check() may be called by anybody, the rest by one thread at a time.
+// open() and check() may be called by any thread, the rest by one at a time.
 class DataDir {
  public:
   struct Place {
     std::filesystem::path path;
-    bool must_be_known = false;  // one without an identity is not made
+    bool must_be_known = false;  // fail if it has no identity
   };
-  // Makes it where it is missing. unavailable where another process has it, or it must be known and
-  // is not; impossible where it is no folder or may not be used; no_capacity; io_error.
+  // Creates it if missing. Errors: unavailable if another process uses it, or if it must be known
+  // and is not; impossible if it is not a folder or access is denied; no_capacity; io_error.
   static Result<DataDir> open(const Place& place, Logger& log);
-  // Whether it could be made or used, as far as that is told without touching it. io_error.
+  // Checks whether it could be created or used, as far as possible without changing anything.
+  // Error: io_error.
   static Result<> check(const std::filesystem::path& path);
 
-  // Before slot files in a folder are looked for or made: makes it and marks it where it is new.
-  // unavailable where it is not the folder that it was, or is another data directory's.
-  // `may_be_new`: a folder that has lost its mark is taken for a new one.
+  // Call before looking for or creating slot files in a folder. Creates and marks a new folder.
+  // Error: unavailable if the folder has lost its mark or belongs to another data directory.
+  // `may_be_new` treats a folder without its mark as new.
   struct Folder {
     std::filesystem::path path;
     bool may_be_new = false;
@@ -44,8 +44,8 @@ class DataDir {
  private:
   struct Identity {
     std::string name;
-    std::filesystem::path path;                       // where it was, absolute
-    std::vector<std::filesystem::path> folders = {};  // those within it relative to it
+    std::filesystem::path path;                       // its last path, absolute
+    std::vector<std::filesystem::path> folders = {};  // relative if inside the data directory
   };
   DataDir(const std::filesystem::path& path, Logger& log) : path_(path), log_(&log) {}
 
@@ -60,9 +60,9 @@ class DataDir {
   FileDescriptor folder_lock_;
   FileDescriptor file_lock_;
   Identity identity_;
-  std::string copied_from_;  // the name of the one that this is a copy of; empty: of none
-  bool takes_name_ = false;  // the first folder's, as its own is lost
-  bool is_saved_ = false;    // a name that the next start would not know marks no folder
+  std::string copied_from_;  // the original's name if this is a copy, else empty
+  bool takes_name_ = false;  // its name is lost: take it from the first folder's mark
+  bool is_saved_ = false;    // if false, folders get no mark: the next start will not know the name
 };
 
 }  // namespace cairn

@@ -4,8 +4,8 @@
 
 namespace cairn {
 
-// Whether the same may succeed later with nothing changed in the settings: a disk gets room, a
-// file system is mounted, another server ends.
+// Returns true if a retry may succeed without a change of settings: a disk gets room, a file system
+// is mounted, another server stops.
 constexpr bool may_pass(ErrorCode code) {
   switch (code) {
     case ErrorCode::unavailable:

@@ -40,7 +40,7 @@ Result<std::shared_ptr<Cache>> cache_for(BlockManager& manager, const RestoreSet
 }
 
 Result<TransferStatus> wait_for(BlockManager& manager, TransferId id) {
-  // Shared: who tells of the end may still be busy with it when the waiter goes on.
+  // Shared, because the callback may still run when the waiter continues.
   auto ended = std::make_shared<std::promise<TransferStatus>>();
   auto watched = manager.watch_transfer(
       id, [ended](const TransferStatus& status) { ended->set_value(status); });

@@ -10,17 +10,17 @@
 
 namespace cairn {
 
-// A snapshot to bring back at start: `CACHE=NAME` of the data directory, `CACHE=FILE` or `FILE`
-// from elsewhere. What has a slash is a file.
+// A snapshot to restore at start: `CACHE=NAME` in the data directory, or `CACHE=FILE` or `FILE`
+// elsewhere. Text with a slash is a file.
 struct RestoreSetting {
-  std::string cache;  // empty: the one that the snapshot was made of
-  std::string name;   // or
+  std::string cache;  // empty: the cache that the snapshot was made of
+  std::string name;   // or `file`
   std::filesystem::path file;
 };
 Result<RestoreSetting> parse_restore(std::string_view text);
 
-// Waits until it is done. A cache that is not there is made as the snapshot tells; of what does not
-// fit, whole prefixes are left out, and that is logged.
+// Blocks until done. Creates a missing cache from the snapshot's configuration. If there is too
+// little room, it leaves out whole prefixes and logs this.
 Result<> restore_at_start(BlockManager& manager, const RestoreSetting& setting, Logger& log);
 
 }  // namespace cairn

@@ -7,8 +7,8 @@
 
 namespace cairn {
 
-// A setting as people are told of it. A word in capitals in a field's path stands for several
-// names: TIER for device, pinned and disk.
+// A setting as --help and --list-settings show it. A word in capitals in a field's path stands for
+// several names: TIER for device, pinned and disk.
 struct SettingHelp {
   std::string field;          // "http.max_connections"
   std::string flag = {};      // "max-connections"; empty: the file of --config only
@@ -16,14 +16,14 @@ struct SettingHelp {
   std::string help = {};      // ends with "(default …)"
 };
 
-// Those that only the file of --config has.
+// The settings that only the file of --config has.
 std::vector<SettingHelp> file_settings();
 
-// True where `path` is `field`, or one of those that it stands for.
+// Returns true if `path` is `field`, or one of the fields that it stands for.
 bool stands_for(std::string_view field, std::string_view path);
 
-// The settings as a JSON list, each with what it takes as the reader of the file says. REQUIRES:
-// every one is a field that the reader knows.
+// The settings as a JSON list, each with the values that the file's reader takes. REQUIRES: the
+// reader knows every field.
 std::string list_settings(std::span<const SettingHelp> settings);
 
 }  // namespace cairn

@@ -23,7 +23,7 @@ constexpr std::array<std::string_view, 2> kCollectiveWords = {"local", "nccl"};
 constexpr std::array<std::string_view, 4> kLogWords = {"debug", "info", "warning", "error"};
 constexpr std::array<std::string_view, 2> kLogFormatWords = {"logfmt", "json"};
 
-// A day: longer waits are mistakes of a unit.
+// A day. A longer timeout is probably in the wrong unit.
 constexpr NumberBounds kTimeoutMs{1, 86'400'000};
 constexpr NumberBounds kCount{1, UINT32_MAX};
 
@@ -38,7 +38,7 @@ void read(Fields& fields, std::string_view name, NumberBounds bounds, std::uint6
   fields.note_standard(name, out);
 }
 
-// Reads the member object `name` with `read_members`, where it is there.
+// Reads the member object `name` with `read_members`, if present.
 template <class ReadMembers>
 void section(Fields& fields, std::string_view name, ReadMembers&& read_members) {
   const json* object = fields.optional_object(name);
@@ -68,7 +68,7 @@ void read_http(Fields& fields, Settings& out) {
   read(fields, "max_connections", {1, 1'000'000}, out.http.max_connections);
   read(fields, "max_header_bytes", {1024, 1u << 20}, out.http.max_header_bytes);
   read(fields, "max_body_bytes", {1024, 1ull << 30}, out.api.max_body_bytes);
-  // A body that grows by doubling holds up to five times its size.
+  // A body's buffer doubles as it grows, and takes up to five times the body's size.
   out.http.body_memory_bytes = std::max(out.http.body_memory_bytes, 5 * out.api.max_body_bytes);
   read(fields, "max_write_header_bytes", {1024, 1u << 30}, out.api.max_write_header_bytes);
   read(fields, "header_timeout_ms", kTimeoutMs, out.http.header_timeout_ms);
@@ -107,7 +107,8 @@ void read_folders(Fields& fields, std::vector<std::filesystem::path>& out) {
   }
 }
 
-// As a client's path has them, to be compared by name: absolute, without a slash at the end.
+// Normalizes the folders like a client's path, to compare them as text: absolute, without a slash
+// at the end.
 void read_import_folders(Fields& fields, std::vector<std::filesystem::path>& out) {
   read_folders(fields, out);
   for (std::filesystem::path& folder : out) {
@@ -155,7 +156,7 @@ void read_copy_forms(Fields& fields, FormThresholds& out) {
   read(fields, "rows_least_rows", {0, UINT32_MAX}, out.rows_least_rows);
 }
 
-// As CopyStrategy lists them.
+// In the order of CopyStrategy.
 constexpr std::array<std::string_view, kNumCopyStrategies> kStrategyWords = {
     "auto", "sync", "async", "polling", "unified"};
 
@@ -221,7 +222,7 @@ std::vector<CacheConfig> read_caches(Fields& fields) {
   return caches;
 }
 
-// A word by its place among the enumerators; what was there stays where there is none.
+// Reads an enumerator by the index of its word. `out` stays if the field is missing.
 template <class E, std::size_t n>
 void read_word(Fields& fields, std::string_view name, const std::array<std::string_view, n>& words,
                E& out) {
@@ -254,8 +255,7 @@ void read_events(Fields& fields, Settings& out) {
   section(fields, "zmq", [&out](Fields& members) { read_zmq(members, out.zmq); });
 }
 
-// The first line of the file that a field names. The line's end belongs to the file, not to the
-// secret.
+// Returns the first line of the file that the field names, without its line end.
 std::string read_secret(Fields& fields, std::string_view name) {
   const auto path = fields.optional_string(name);
   if (!path) return {};
@@ -280,7 +280,7 @@ void read_wire_tls(Fields& fields, WireTls& out) {
   }
 }
 
-// Names or numbers.
+// Each user is a name or a number.
 void read_users(Fields& fields, std::string_view name, std::vector<uid_t>& out) {
   const json* users = fields.optional_list(name);
   if (users == nullptr) return;
@@ -449,7 +449,7 @@ Result<http::ListenConfig> parse_listen(std::string_view text) {
   return listen;
 }
 
-// Of all the machine's networks, and no name for any of them.
+// Returns true for 0.0.0.0 and [::], which other servers cannot connect to.
 static bool is_any_address(const std::string& host) {
   boost::system::error_code error;
   const auto address = boost::asio::ip::make_address(host, error);
@@ -527,7 +527,7 @@ Settings read_document(const json& document, DecodeErrors& errors) {
   settings.blocks.has_shared_store = settings.shared.has_value();
   settings.blocks.is_advertised =
       !settings.advertise.empty() || !is_any_address(settings.listen.host);
-  // For a quick start.
+  // The default cache gets a shared tier, for a quick start.
   if (settings.shared && settings.caches == std::vector{default_cache()}) {
     settings.caches.front().shared.emplace();
   }

@@ -10,18 +10,18 @@
 
 namespace cairn {
 
-// A cache that a start could not make.
+// A cache that the server could not make at its start.
 struct UnmadeCache {
   std::string name;
   Error why;
-  // It lies in memory of an engine, who makes it anew when it is there again.
+  // Its memory belongs to an engine, which makes the cache again when it is back.
   bool awaits_engine = false;
 };
 
-// Those that are not there yet, by name. Thread-safe.
+// The caches that are still missing, sorted by name. Thread-safe.
 class UnmadeCaches {
  public:
-  // In place of what was said of that cache.
+  // Replaces an earlier entry of the same cache.
   void add(UnmadeCache cache) {
     MutexLock lock(mutex_);
     const auto at = place_of(cache.name);
@@ -31,7 +31,7 @@ class UnmadeCaches {
       all_.insert(at, std::move(cache));
     }
   }
-  // False where it is none of them.
+  // Returns false if the cache is not in the list.
   bool remove(std::string_view name) {
     MutexLock lock(mutex_);
     const auto at = place_of(name);

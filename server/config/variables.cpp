@@ -10,14 +10,14 @@ namespace {
 
 constexpr std::string_view kPrefix = "CAIRN_";
 
-// Of the clients, of the composition in docker/, of the scripts and tests: a server that is started
-// from the same shell does not read them.
+// Variables of the clients, of docker/, of the scripts and tests. A server started from the same
+// shell ignores them.
 constexpr std::array<std::string_view, 16> kOfOthers = {
     "CAIRN_BARE_DEBIAN",   "CAIRN_CA",        "CAIRN_ENGINES",       "CAIRN_ENGINES_LONG",
     "CAIRN_ENGINE_PYTHON", "CAIRN_EXCHANGES", "CAIRN_FLEET_ENTERED", "CAIRN_OWN_MOUNTS",
     "CAIRN_PORT",          "CAIRN_PYTHON",    "CAIRN_REQUIRE_GPU",   "CAIRN_SERVER",
     "CAIRN_SERVER_BINARY", "CAIRN_TOKEN",     "CAIRN_UNSHARED",      "CAIRN_VERSION"};
-// Of the libraries that tests put under a server.
+// Prefixes for the libraries that tests load into a server.
 constexpr std::array<std::string_view, 3> kTestPrefixes = {"CAIRN_FAKE_", "CAIRN_FAULTS_",
                                                            "CAIRN_TEST_"};
 
