@@ -33,7 +33,7 @@ class DocumentBuilder final : public nlohmann::json_sax<json> {
     return add(json(std::move(value)));
   }
   bool binary(binary_t&) override {
-    return refuse(place_text() + " is of a binary type, which stands for no JSON value");
+    return refuse(place_text() + " is of a binary type, which JSON does not have");
   }
 
   bool start_object(std::size_t count) override { return open(json::object(), count); }

@@ -65,7 +65,7 @@ std::vector<std::optional<BlockKey>> read_parents(const json& list, std::size_t 
   std::vector<std::optional<BlockKey>> parents;
   if (list.size() != count) {
     errors.add(ErrorCode::wrong_length, "parents has " + std::to_string(list.size()) +
-                                            " elements; it takes one a key, " +
+                                            " elements; it takes one per key, " +
                                             std::to_string(count));
     return parents;
   }

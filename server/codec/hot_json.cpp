@@ -282,7 +282,7 @@ Result<> check_match_sources(bool has_keys, const MatchBody& body) {
   if (body.onboard && body.lease_ms == 0U) {
     return Error{
         ErrorCode::out_of_range,
-        "lease_ms is 0; with onboard it takes at least 1, as what is brought up is leased"};
+        "lease_ms is 0; with onboard it takes at least 1, because onboarded blocks are leased"};
   }
   return {};
 }
@@ -291,7 +291,7 @@ Result<> check_match_sources(bool has_keys, const MatchBody& body) {
 Result<> check_release(const ReleaseBody& body, bool has_blocks) {
   if (!has_blocks || !body.blocks.empty()) return {};
   return Error{ErrorCode::out_of_range,
-               "blocks has 0 elements; it takes at least 1 (leave it out to give up all)"};
+               "blocks has 0 elements; it takes at least 1 (leave it out to release all)"};
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ Result<BlockKey> key_from(std::string_view text, std::string_view field) {
   }
   std::array<std::byte, kMaxKeyBytes> bytes{};
   const std::span<std::byte> key(bytes.data(), text.size() / 2);
-  if (!from_hex(text, key)) return refuse("a key is written in hex, two digits a byte");
+  if (!from_hex(text, key)) return refuse("a key is written in hex, two digits per byte");
   return BlockKey(key);
 }
 

@@ -45,7 +45,7 @@ Result<Description> read_description(const std::filesystem::path& path, const st
   if (!document) return std::move(document).error();
   const auto body = document->find("cache");
   const auto checksum = document->find("checksum");
-  const Error damaged{ErrorCode::checksum_mismatch, "it does not have its checksum"};
+  const Error damaged{ErrorCode::checksum_mismatch, "its checksum does not match"};
   if (!document->is_object() || body == document->end() || checksum == document->end()) {
     return damaged;
   }
@@ -96,7 +96,7 @@ Result<CacheConfig> CacheCatalog::from_slot_file(const std::string& name) const 
     if (!body) return std::move(body).error();
     return read_body(std::move(*body), name);
   }
-  return Error{ErrorCode::not_found, "no slot file is this cache's"};
+  return Error{ErrorCode::not_found, "no slot file belongs to this cache"};
 }
 
 Result<std::vector<CacheCatalog::Remembered>> CacheCatalog::remembered() {

@@ -130,7 +130,7 @@ Result<> DataDir::check(const fs::path& path) {
   if (is_usable) return {};
   return Error{ErrorCode::io_error, "the data directory '" + path.string() +
                                         "' cannot be made or written to: '" + there.string() +
-                                        "' is no folder, or not this user's to write to"};
+                                        "' is not a folder, or this user cannot write to it"};
 }
 
 Result<DataDir> DataDir::open(const Place& place, Logger& log) {
@@ -198,7 +198,7 @@ Result<> DataDir::find_identity() {
     copied_from_ = std::exchange(now.name, new_name());
     std::erase_if(now.folders, [](const fs::path& folder) { return folder.is_absolute(); });
     log_->warning(
-        "the data directory is a copy of another; disk folders outside of it stay the other's",
+        "the data directory is a copy of another; it does not own disk folders outside of it",
         {{"data_dir", path_.string()}, {"other", identity_.path.string()}});
   } else {
     log_->info("the data directory has another path than at the last start",
@@ -242,9 +242,9 @@ Result<> DataDir::use_folder(const Folder& folder) {
   if (!mark && is_listed && !folder.may_be_new) {
     return Error{ErrorCode::unavailable,
                  "the disk folder '" + folder.path.string() +
-                     "' is not the one that it was: " + file.string() +
-                     " is missing. Is its file system mounted? With disk.replace_other_shape the "
-                     "folder is taken as it is"};
+                     "' has lost its mark: " + file.string() +
+                     " is missing. Is its file system mounted? disk.replace_other_shape accepts "
+                     "the folder as it is"};
   }
   if (takes_name_ && mark && !mark->empty()) {
     Identity with = identity_;

@@ -20,7 +20,7 @@ struct RestoreSetting {
 Result<RestoreSetting> parse_restore(std::string_view text);
 
 // Blocks until done. Creates a missing cache from the snapshot's configuration. If there is too
-// little room, it leaves out whole prefixes and logs this.
+// little room, it leaves out whole prefixes. Logs the number of restored blocks.
 Result<> restore_at_start(BlockManager& manager, const RestoreSetting& setting, Logger& log);
 
 }  // namespace cairn

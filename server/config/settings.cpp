@@ -212,8 +212,8 @@ std::vector<CacheConfig> read_caches(Fields& fields) {
     }
     for (const CacheConfig& other : caches) {
       if (other.name == name) {
-        fields.errors().add(ErrorCode::malformed,
-                            members.path_of("name") + " is '" + name + "', which another has");
+        fields.errors().add(ErrorCode::malformed, members.path_of("name") + " is '" + name +
+                                                      "', which another cache has");
       }
     }
     caches.push_back(read_cache_fields(members, std::move(name)));
@@ -387,7 +387,7 @@ void read_security(Fields& fields, Settings& out) {
   if (out.tokens_path.empty() && !out.allow_anonymous && !is_loopback(out.listen.host)) {
     errors.add(ErrorCode::impossible,
                "listen is '" + out.listen.host +
-                   "', which is no loopback address: whoever reaches it could read and delete "
+                   "', which is no loopback address: anyone who reaches it could read and delete "
                    "every block. Give tokens (--tokens FILE), or --allow-anonymous");
   }
 }

@@ -46,7 +46,7 @@ Result<> check_variables(std::span<const char* const> environment,
     const std::string_view value = entry.substr(equals + 1);
     if (value.empty() || settings.contains(name) || is_of_others(name, value)) continue;
     return Error{ErrorCode::unknown_field,
-                 name + ": there is no such setting; --help lists those that there are"};
+                 name + ": there is no such setting; --help lists all settings"};
   }
   return {};
 }
