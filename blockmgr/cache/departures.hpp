@@ -15,27 +15,28 @@ namespace cairn {
 
 class Section;
 
-// Blocks that leave the cache for good, and who wants them before. Part of a cache's state: every
-// call has the section that holds the lock.
+// Hands blocks that leave the cache to a taker before they are dropped. Part of a cache's state:
+// each call takes the section that holds the lock.
 class Departures {
  public:
   void set_taker(DepartureTerms terms) {
     terms_ = std::make_shared<DepartureTerms>(std::move(terms));
   }
   Duration wait_at_most() const { return terms_ == nullptr ? Duration{} : terms_->wait_at_most; }
-  // A block goes before its parent does, which is no victim until then: of many at once, those of
-  // few prefixes are taken at a time, and the prefix that is to go first goes first.
+  // Limits the departures in progress. A parent becomes a victim only when its child has left. With
+  // few departures at a time, eviction goes through one prefix after the other, in its order, and
+  // does not cut the ends off many.
   bool is_full() const { return under_way_ >= kMaxUnderWay; }
   void begin() { ++under_way_; }
   void ended() { --under_way_; }
-  // Gives leaving ones to the taker once the lock is free. REQUIRES: there is one.
+  // Gives leaving blocks to the taker once the lock is free. REQUIRES: a taker is set.
   void hand_out(Section& section, std::span<const SlotRef> victims, EvictionReason reason);
-  // Blocks that nobody was given, since somebody had waited for room for too long.
+  // Blocks dropped without a departure, because a request had waited too long for room.
   void count_late() { ++late_; }
   std::uint64_t late() const { return late_; }
 
  private:
-  // Twice what is stored at once.
+  // Twice the number that is stored at once.
   static constexpr std::uint32_t kMaxUnderWay = 8;
 
   std::shared_ptr<DepartureTerms> terms_;

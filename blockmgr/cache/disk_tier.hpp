@@ -9,39 +9,38 @@
 
 namespace cairn {
 
-// The files of a cache's disk tier and of its index, from their making to their removal. All but
-// the first two block on I/O.
+// The files of a cache's disk tier and of its index. All functions but the first two block on I/O.
 
 std::string disk_path(const CacheConfig& config);  // empty without a disk tier
-// One file, however it is written, or one that is a folder of the other.
+// Returns true if both are the same path, or one is a folder that contains the other.
 bool overlap(const std::filesystem::path& a, const std::filesystem::path& b);
 
-// The folders that slots are dealt out over.
+// The folders over which slots are distributed.
 std::vector<std::filesystem::path> disk_roots(const BlockManagerOptions& options);
 
 struct DiskTier {
   std::vector<std::filesystem::path> files;
   SlotFile slots;
 };
-// Finds the slot files, or makes them. Files with more slots than are asked for have those still,
-// and files with fewer keep theirs where the disk has no room for more. What
-// DiskOptions::check_folder, prepare_disk_place and open_slot_file refuse.
+// Opens the slot files, or creates them. Files with more slots than requested keep them. Files with
+// fewer keep their size if the disk has no room to grow them. Errors: those of
+// DiskOptions::check_folder, prepare_disk_place and open_slot_file.
 Result<DiskTier> open_disk_tier(const CacheConfig& config, const CacheServices& services);
 
-// The pinned tier is what moves to and from disk.
+// Registers the pinned tier's memory for disk I/O: blocks move to and from disk through it.
 std::vector<PreparedMemory> prepare_for_disk(const BlockLayout& pinned, const std::string& cache,
                                              const CacheServices& services);
 
-// Gives the blocks back that an earlier run left, and notes what changes from here on. Answers what
-// of that run's index was damaged.
+// Restores the blocks of an earlier run, and starts logging changes. Returns the damage found in
+// that run's index.
 Result<DiskDamageStats> start_disk_tier(CacheCore& core, bool is_new);
 
-bool checkpoint_disk_tier(CacheCore& core);  // false where it failed, which is logged
+bool checkpoint_disk_tier(CacheCore& core);  // false if it failed, which is logged
 
-// Of none without a disk tier.
+// No effect if `files` is empty.
 void remove_disk_tier(const std::vector<std::filesystem::path>& files);
 
-// A disk tier that was made goes again where the cache that it was made for does not come to be.
+// Removes a new disk tier if creating its cache fails, that is, unless keep() is called.
 class NewDiskTier {
  public:
   NewDiskTier() = default;

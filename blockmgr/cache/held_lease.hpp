@@ -7,8 +7,8 @@
 
 namespace cairn {
 
-// A lease that the server itself holds for one request or operation. It ends with this, however
-// that ends. Move-only.
+// A lease that the server itself holds for one request or operation. The destructor releases it.
+// Move-only.
 class HeldLease {
  public:
   HeldLease() = default;
@@ -28,15 +28,15 @@ class HeldLease {
   const LeaseId& id() const { return id_; }  // REQUIRES: it holds one
   void release() {
     if (const auto cache = std::exchange(cache_, nullptr)) {
-      // It may have run out, or its cache may be gone: then nothing is held either.
+      // Not an error: the lease may have expired, or its cache may be gone.
       static_cast<void>(cache->release(id_));
     }
   }
-  // Somebody else ends the lease from now on.
+  // Does not release the lease: something else ends it.
   void keep() { cache_.reset(); }
 
  private:
-  std::shared_ptr<Cache> cache_;  // null: nothing is held
+  std::shared_ptr<Cache> cache_;  // null: holds no lease
   LeaseId id_;
 };
 

@@ -18,35 +18,35 @@ namespace cairn {
 
 class CacheCore;
 
-// The way into a cache: blocks on their way to their keys, whoever brings the bytes.
+// Stores blocks in a cache, whatever the source of their bytes.
 //
 //   add()… → hold_present() → allocate() → the bytes → commit() → release()
 //
-// hold_present() is for those who answer that a block is there already. The bytes of a block come
-// by room() and finish(), or by copies that the caller starts and copied() ends. Blocks become
-// present by commit() only, and only those whose bytes have all arrived; a block that did not come
-// has its error.
+// Call hold_present() to report blocks that are already present. The bytes of a block arrive
+// through room() and finish(), or through copies that the caller starts and reports with copied().
+// Only commit() makes blocks present, and only blocks whose bytes have all arrived; each other
+// block has an error.
 //
-// One call at a time, but for the ends of copies and writes of different items. The ingest outlives
-// what it has begun; what it holds ends with it.
+// One call at a time, except that the ends of copies and writes of different items may overlap. The
+// ingest must outlive the operations it has begun. Its destructor releases everything it holds.
 class Ingest {
  public:
   struct Terms {
     LeaseHolder holder = {};
-    std::shared_ptr<BlockQuota> quota = {};  // null: none
-    std::shared_ptr<LeaseQuota> pins = {};   // what is held counts there; null: nowhere
-    RequestHint hint = {};                   // counts when the blocks are let go
+    std::shared_ptr<BlockQuota> quota = {};  // null: no quota
+    std::shared_ptr<LeaseQuota> pins = {};   // counts the blocks held; null: not counted
+    RequestHint hint = {};                   // applied when the blocks are released
   };
   enum class State : std::uint8_t {
-    absent,     // it has no slot
-    present,    // it was there before, and is held
+    absent,     // has no slot
+    present,    // was already stored, and is held
     granted,    // its slot is being filled
-    filled,     // every byte is there
-    committed,  // found under its key
-    duplicate,  // the same, but another's block, which came first and is not held
+    filled,     // all bytes have arrived
+    committed,  // stored under its key
+    duplicate,  // another caller committed the key first; that block is not held
   };
   struct Item {
-    CommitBlock block;  // with its handle once it has a slot, or is present
+    CommitBlock block;  // its handle is set once it has a slot or is present
     State state = State::absent;
     std::optional<Error> error = {};
 
@@ -62,35 +62,37 @@ class Ingest {
   void reserve(std::size_t items) { items_.reserve(items); }
   void add(CommitBlock block) { items_.push_back({.block = std::move(block)}); }
   const std::vector<Item>& items() const { return items_; }
-  // What is known of a block only after it was added, for its commit.
+  // For fields that commit() needs and that are known only after add().
   CommitBlock& block(std::size_t item) { return items_[item].block; }
   // The block will not be committed.
   void fail(std::size_t item, Error error) { items_[item].error = std::move(error); }
   void fail_all(const Error& error);
-  // Of the first item that has one; null: none has.
+  // The error of the first item that has one; null if none has.
   const Error* first_error() const;
 
-  // Holds the blocks that are there already, to the end: making room for the others does not take
-  // them away. As Cache::hold(); exists where a block of those refuses duplicates.
+  // Holds the blocks that are already present until release(), so that making room for the others
+  // does not evict them. Errors: as Cache::hold(); exists if one of these blocks refuses
+  // duplicates.
   Result<> hold_present();
-  // Whether they still are: the lease may have run out, and the cache may be gone. If not, that
-  // lease begins anew.
+  // Checks that those blocks are still held, and renews their lease. Returns an error if the lease
+  // has expired or the cache is gone.
   Result<> check_present();
-  // The lease that holds them; it may hold nothing.
+  // The lease that holds them; empty if it holds nothing.
   const HeldLease& present() const { return present_; }
-  // The same of those that came first meanwhile. One that has gone again gets an error.
+  // Holds the blocks that other callers committed first. A block that is gone again gets an error.
   void hold_duplicates();
 
-  // Slots for what is absent. What these blocks follow makes no room for them where something else
-  // can, and those that no match would reach take the place of few (AllocateRequest::follows).
+  // Allocates slots for the absent items. Evicts the parents of these blocks only if it can evict
+  // nothing else. Blocks that no match would reach evict only few others
+  // (AllocateRequest::follows).
   enum class Room : std::uint8_t {
-    all,         // for all or none
-    some,        // for as many from the first on as there is room for: the others get an error
-    free_slots,  // for all or none, and nothing is evicted
+    all,         // all or none
+    some,        // not written: disk full
+    free_slots,  // all or none, without eviction
   };
   enum class Filled : std::uint8_t {
     by_writes,  // room() and finish()
-    by_copies,  // the caller's own, each told by copied()
+    by_copies,  // copies by the caller, which reports each with copied()
   };
   struct Slots {
     Tier tier = Tier::device;
@@ -98,29 +100,29 @@ class Ingest {
     Room room = Room::all;
     Filled filled = Filled::by_writes;
   };
-  // Where there are none `ended` hears why, and so does each absent item. Gives way.
+  // If this fails, `ended` and each absent item get the error. Releases the lock between steps.
   void allocate(const Slots& slots, Done<> ended);
-  // The items that have one, in their order.
+  // The items that got a slot, in order.
   std::span<const std::size_t> granted() const { return std::span(absent_).first(granted_); }
 
-  // The right to fill the slot, as Cache::write() gives it. REQUIRES: a granted item.
+  // Opens the slot for writing, as Cache::write(). REQUIRES: a granted item.
   Result<> open(std::size_t item);
-  // As BlockWriter has them; room() opens what is not open.
+  // As in BlockWriter. room() opens the item if necessary.
   std::vector<iovec> in_place(std::size_t item);
   void room(std::size_t item, Done<std::span<const iovec>> ready);
   void finish(std::size_t item, Done<> done);
-  // No more bytes go to these. True for the call with which that holds for all. Gives way. Several
-  // threads may be in it, each with other items.
+  // Reports that no more bytes go to these items. Returns true once this holds for all items.
+  // Several threads may call it at a time, each with other items. Releases the lock between steps.
   bool copied(std::span<const std::size_t> items);
 
-  // Makes present what is filled and has no error. `ended` hears the error that refuses all of it,
-  // and so does each of these items. The lease on them ends with it where that is said.
+  // Commits the items that are filled and have no error. If the whole commit fails, `ended` and
+  // each of these items get the error. Then::release also ends their lease.
   enum class Then : std::uint8_t { hold, release };
   void commit(Then then, Done<> ended);
-  // Lets go of everything, of what came before what was there.
+  // Releases everything it holds: first the new blocks, then those that were already present.
   void release();
-  // The same, and what was committed counts as used then, one a granted item: before all that was
-  // there.
+  // As release(), and sets the last use of the committed blocks to these times, one per granted
+  // item. They become the least recently used.
   void release_as_used(std::span<const std::int64_t> unix_ms);
 
  private:
@@ -134,12 +136,12 @@ class Ingest {
   const std::shared_ptr<CacheCore> core_;
   const Terms terms_;
   std::vector<Item> items_;
-  std::vector<std::size_t> absent_;  // when slots were asked for
-  std::size_t granted_ = 0;          // so many of these have one
+  std::vector<std::size_t> absent_;  // as of allocate()
+  std::size_t granted_ = 0;          // how many of them have a slot
   std::size_t on_their_way_ = 0;     // copies to pinned slots; under the cache's lock
   HeldLease present_;
   HeldLease lease_;
-  std::vector<std::optional<BlockWriter>> writers_;  // of the items; they go before the lease does
+  std::vector<std::optional<BlockWriter>> writers_;  // per item; end before the lease
 };
 
 }  // namespace cairn

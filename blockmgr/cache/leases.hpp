@@ -14,16 +14,16 @@ namespace cairn {
 
 class Section;
 
-// state_conflict: nothing else may be done with it.
+// Returns a state_conflict error for a slot that is being committed.
 Error being_committed(SlotRef at);
 
-// The leases of a cache and the pins that they hold. Part of a cache's state: every call has the
+// The leases of a cache and the pins that they hold. Part of a cache's state: each call takes the
 // section that holds the lock.
 class Leases {
  public:
   explicit Leases(LeaseTable::Options options) : table_(options) {}
 
-  // Of a lease that nobody knows yet, while a verb fills it step by step.
+  // The expiry of a lease that an operation still fills in steps, before any client knows it.
   static constexpr TimePoint kNotYet = TimePoint::max();
   struct Terms {
     TimePoint expires_at{};
@@ -33,51 +33,54 @@ class Leases {
     NextUse told = NextUse::unknown;
   };
   UserNumber user_of(const LeaseHolder& holder) { return users_.number_of(holder); }
-  // too_many where no more may be open.
+  // Error: too_many if no more leases may be open.
   Result<> check_room() const;
   LeaseNumber open(Terms terms);  // REQUIRES: check_room()
-  // One that is open and not overdue. unknown_cache, unknown_lease, lease_expired.
+  // Finds a lease that is open and not overdue; ends overdue ones. Errors: unknown_cache,
+  // unknown_lease, lease_expired.
   Result<LeaseNumber> live(Section& section, const LeaseId& id);
-  // The same without ending those that are overdue.
+  // Finds an open lease, also if it is overdue, and ends none. nullopt if it is not open.
   std::optional<LeaseNumber> find(const LeaseId& id) const;
-  // What is expected of the blocks that it holds when it ends.
+  // Sets the expected next use of the blocks that it holds, applied when it ends.
   void tell(LeaseNumber lease, NextUse next_use) { table_[lease].told = next_use; }
   void renew(LeaseNumber lease, TimePoint expires_at) { table_.renew(lease, expires_at); }
-  // It is nobody's from here on. Its pins go with it, those of a large one in steps: one at the end
-  // of each section, or all by finish_releases().
+  // Closes the lease and releases its pins. A large lease releases them in steps: one at the end of
+  // each section, or all of them in finish_releases().
   void end(Section& section, LeaseNumber lease, bool expired);
-  // Ends those that are overdue, and lets all go that ended leases held. Gives way: for the start
-  // of a verb.
+  // Ends overdue leases, and releases everything that ended leases held. Releases the lock between
+  // steps, so call it at the start of an operation.
   void end_overdue(Section& section);
-  void end_all(Section& section);  // gives way
+  void end_all(Section& section);  // releases the lock between steps
   void release_step(Section& section);
-  // Gives way between its steps.
+  // Releases the lock between steps.
   void finish_releases(Section& section);
 
   const Lease& operator[](LeaseNumber lease) const { return table_[lease]; }
-  // It holds these too, which have a pin for it already.
+  // Adds slots that are already pinned for this lease.
   void add(LeaseNumber lease, std::span<const SlotRef> slots);
-  // It holds each of these once less, from the last to the first: it gives them up, as it does with
-  // all of them at its end, or another lease holds them instead. An uncommitted block is that one's
-  // from then on, and counts where it would have counted, unless that lease has a quota of its own.
-  // Gives way between steps. foreign_lease: it did not hold all of them, and holds what it held.
-  // unknown_lease, lease_expired, state_conflict (one is being committed): some may have gone.
+  // Takes these slots from a lease, from the last to the first, each once per mention. The lease
+  // `to` holds them from then on; without it they are released, as at the end of a lease. `to`
+  // becomes the owner of uncommitted blocks, and gets the quota of `from` unless it has one.
+  // Releases the lock between steps. Errors:
+  // - foreign_lease: the lease does not hold all of them; it keeps what it holds.
+  // - unknown_lease, lease_expired, state_conflict (one is being committed): some may already be
+  //   gone.
   struct Parting {
     const LeaseId& from;
     std::optional<LeaseId> to = {};
-    bool is_commits = false;  // whose marks they have
+    bool is_commits = false;  // the caller is the commit that has marked them
   };
   Result<> part_with(Section& section, const Parting& parting, std::span<const SlotRef> slots);
 
-  // lease_quota where somebody's leases would hold more than they may; null: nobody's.
+  // Error: lease_quota if the owner's leases would hold more blocks than allowed. Null: no quota.
   static Result<> check_pins(const LeaseQuota* pins, std::uint64_t more);
-  // lease_quota, too_many where leases would hold more than they may, all together.
+  // Errors: lease_quota, too_many if all leases together would hold more blocks than allowed.
   Result<> check_held(Section& section, std::uint64_t more) const;
-  // The slot that a handle names, in the life that it names. unknown_tier, unknown_slot,
-  // stale_generation.
+  // The slot that a handle names, if it still has the handle's generation. Errors: unknown_tier,
+  // unknown_slot, stale_generation.
   static Result<SlotRef> named(Section& section, const BlockHandle& handle);
-  // The slot of an uncommitted block of that lease. unknown_tier, unknown_slot, stale_generation,
-  // foreign_lease, state_conflict.
+  // The slot of an uncommitted block that the lease owns. Errors: unknown_tier, unknown_slot,
+  // stale_generation, foreign_lease, state_conflict.
   Result<SlotRef> uncommitted(Section& section, LeaseNumber lease, const BlockHandle& handle) const;
 
   std::size_t size() const { return table_.size(); }
@@ -85,10 +88,10 @@ class Leases {
   std::uint64_t expirations() const { return expirations_; }
 
  private:
-  // Ends those that are overdue then, a step of them: false where more are left.
+  // Ends leases that are overdue at that time, one step of them. Returns false if more are left.
   bool end_step(Section& section, TimePoint overdue_at, bool expired);
   bool expire_step(Section& section);
-  // Gives way.
+  // Moves these slots to the end of the lease's list. May release the lock.
   Result<LeaseNumber> bring_to_end(Section& section, const LeaseId& id,
                                    std::span<const SlotRef> slots);
   Result<> check_parting(Section& section, const Parting& parting,
@@ -101,7 +104,7 @@ class Leases {
 
   LeaseTable table_;
   UserTable users_;
-  // Of leases that have ended, what they still pin; each from its end.
+  // What ended leases still pin. Each list is released from its end.
   struct Releasing {
     std::vector<SlotRef> held;
     BlockStore::Telling telling = {};

@@ -15,58 +15,60 @@
 
 namespace cairn {
 
-// True where the error of a copy says that the source's bytes are not what they should be: a disk
-// tier is only ever read as a source, and a device's error while it is one is its own.
+// Returns true if the error of a copy means that the source's bytes are bad. A copy from disk only
+// reads the disk, so an I/O or checksum error is the source's. So is a device error if the source
+// is a device.
 bool accuses_source(Tier source, ErrorCode code);
-// Why a key that was deleted meanwhile did not arrive.
+// The error for a key that disappeared before its copy arrived.
 Error key_vanished();
 
-// Copies between a cache's tiers, in batches: what leaves a tier (offload), what is written through
-// and what clients ask for. A new copy is added to its key only once every byte is there. Part of a
-// cache's state: every call has the section that holds the lock.
+// Copies blocks between a cache's tiers, in batches: offload, write-through and transfers for
+// clients. A key gets its new copy only after all bytes have arrived. Part of a cache's state: each
+// call takes the section that holds the lock.
 class Movements {
  public:
   using Batch = std::shared_ptr<TransferBatch>;
   using Ended = UniqueFunction<void(Section&, const TransferBatch&)>;
 
-  // --- what goes down without being asked for (movements_down.cpp)
-  // Copies leaving ones to the next lower tier and drops them; drops them at once where there is no
-  // room. `ended` runs under the lock, maybe now.
+  // --- offload and write-through (movements_down.cpp)
+  // Copies leaving blocks to the next lower tier, then drops the sources. Drops them at once if
+  // that tier has no room. `ended` runs under the lock, maybe before the call returns.
   void offload(Section& section, std::vector<SlotRef> victims, EvictionReason reason, Ended ended);
   void write_through(Section& section, std::span<const SlotRef> committed);
-  // Blocks of the tier that are being written through, which can be evicted once that has ended.
+  // Blocks of the tier that are being written through. They can be evicted once that has ended.
   std::uint32_t written_through(Tier from) const { return written_through_[index_of(from)]; }
-  // A leaving copy that goes nowhere is dropped, but where somebody uses it or present children
-  // would be cut off: whether it went. Its pin goes in any case.
+  // Drops a leaving copy that has no destination. Keeps it if it is in use, or if present children
+  // would be cut off and no client asked for the eviction. Releases its pin in any case. Returns
+  // true if it was dropped.
   bool let_go(Section& section, SlotRef victim, EvictionReason reason);
   PendingList pending(Section& section, const PendingRequest& request) const;
 
-  // --- what clients ask for (movements_fetch.cpp)
-  // What a key is to a batch that is open.
+  // --- transfers for clients (movements_fetch.cpp)
+  // The state of a key for an open batch.
   enum class Role : std::uint8_t {
-    there,     // it is in the tier
-    named,     // the batch brings it, or waits for it, by now
-    followed,  // another one brings it
+    there,     // already in the tier
+    named,     // the batch already brings it, or waits for it
+    followed,  // another batch brings it
     missing,
   };
   Role role_of(Section& section, const Batch& batch, EntryNumber entry);
-  // Takes the key on: its copy stays, is waited for, or is to be made. REQUIRES: it is not named.
+  // Adds the key: keeps its copy, waits for one, or plans one. REQUIRES: its role is not `named`.
   void add_key(Section& section, const Batch& batch, EntryNumber entry);
-  // So that jobs read from one tier each. Of an open batch, whose items nobody else looks at:
-  // without the lock.
+  // Sorts the items by source, so that each job reads from one tier. Needs no lock for an open
+  // batch, because nobody else uses its items.
   static void group_by_source(TransferBatch& batch);
-  // It is moved, or stays: what an open batch pinned counts as used.
+  // Counts a block that an open batch has pinned as used.
   static void use(Section& section, SlotRef pinned_in_place);
-  // Closes the batch, asks for the slots and takes the keys already there for done.
+  // Closes the batch, requests the slots, and reports the keys already there as done.
   void launch(Section& section, const Batch& batch, std::uint64_t already_there);
-  // An open batch comes to nothing. Gives way.
+  // Gives up an open batch. Releases the lock between steps.
   void give_up(Section& section, const Batch& batch);
-  void cancel(Section& section, TransferId id);  // nothing where it is over
+  void cancel(Section& section, TransferId id);  // no effect if it has ended
   void cancel_all(Section& section);
 
-  // --- copies that come and go
-  // After a movement: the copies above `to` and the one in `from` go, at once or after the reads
-  // under way; leased ones stay.
+  // --- adding and dropping copies
+  // After a move: drops the copies above `to` and the one in `from`, at once or after current
+  // reads. Leased copies stay.
   struct Moved {
     EntryNumber key = kNoEntry;
     Tier from = Tier::device;
@@ -74,10 +76,10 @@ class Movements {
   };
   void drop_moved_copies(Section& section, const Moved& moved);
   void hold_for_lease(Section& section, const TransferBatch& batch, SlotRef copy);
-  // Drops a copy that an error of reading it accuses. `generation` says whose bytes those were.
+  // Drops a copy if the error means that it is bad. No effect if its generation has changed.
   void drop_unreadable(Section& section, SlotRef at, std::uint64_t generation, const Error& error);
 
-  // --- counted since the cache was made
+  // --- counters since the cache was created
   struct Route {
     std::array<std::uint64_t, kNumTransferOutcomes> blocks{};
     std::uint64_t bytes = 0;
@@ -85,7 +87,7 @@ class Movements {
   };
   const Route& route(Tier from, Tier to) const { return routes_[index_of(from)][index_of(to)]; }
   const DiskAdmissionStats& disk_admission() const { return disk_admission_; }
-  std::uint64_t disk_full() const { return disk_full_; }  // blocks not written for want of room
+  std::uint64_t disk_full() const { return disk_full_; }  // not written: disk full
 
  private:
   struct Items {
@@ -103,7 +105,7 @@ class Movements {
                                             std::span<const TransferBatch::Item> items);
   static void submit_items(CacheCore& core, const Batch& batch, Items items);
   void items_ended(Section& section, const Batch& batch, Items items, const JobOutcome& outcome);
-  // False where its key went meanwhile.
+  // Returns false if its key is gone.
   bool arrived(Section& section, TransferBatch& batch, std::size_t index);
   void not_arrived(Section& section, TransferBatch& batch, std::size_t index, const Error* error);
   void cancel_batch(Section& section, const Batch& batch);
@@ -111,7 +113,7 @@ class Movements {
   void drop_unless_leased(Section& section, SlotRef at);
   // movements_down.cpp
   void begin_in_background(Section& section, const Batch& batch);
-  bool admit(Section& section, SlotRef at);  // whether it goes to disk; counted
+  bool admit(Section& section, SlotRef at);  // whether it may go to disk; counts the answer
   void let_source_go(Section& section, const TransferBatch& batch, SlotRef source);
   std::size_t within_budget(Section& section, std::size_t blocks);
   // movements_fetch.cpp
@@ -121,16 +123,16 @@ class Movements {
   static void let_kept_go(Section& section, TransferBatch& batch);
   SingleFlight::Expected& add_item(Section& section, const Batch& batch, const BlockKey& key,
                                    SlotRef source);
-  // A key that a transfer was bringing is there or, for the `error`, is not. Without either
-  // (cancelled, no slots, or gone and back) it is added to `again`, which is nobody's, for those
-  // who still want it; bring() is then the caller's.
+  // Informs the followers of a key: it has arrived, or failed with `error`. If it did neither
+  // (cancelled, no slots, or deleted and stored again), adds it to `again`, a batch without an
+  // owner, for the followers that still want it. The caller must then call bring().
   void tell_followers(Section& section, TransferBatch& batch, std::size_t index, const Error* error,
                       Batch& again);
 
   std::array<std::uint32_t, kNumTiers> written_through_{};  // by source
   std::unordered_map<TransferId, Batch> transfers_;
   SingleFlight flights_;
-  // Offloads and write-through that are not over, in the order in which they began.
+  // Offloads and write-through in progress, oldest first.
   std::map<std::uint64_t, Batch> background_;
   std::uint64_t last_background_ = 0;
   std::array<std::array<Route, kNumTiers>, kNumTiers> routes_;  // [from][to]

@@ -17,13 +17,13 @@ namespace cairn {
 
 class CacheCore;
 
-// The way out of a cache for copies that the caller starts, to another cache's tier or an agent's
-// memory: what is copied is pinned, counts as used, and is neither evicted nor moved away. Bytes
-// for the CPU come by BlockReader instead.
+// Copies out of a cache that the caller starts, to another cache's tier or an agent's memory. The
+// sources are pinned, so they are neither evicted nor moved, and they count as used. To read bytes
+// on the CPU, use BlockReader.
 //
-//   pin() → the copies; failed() of each that could not be read → let_go()
+//   pin() → the copies; failed() for each that could not be read → let_go()
 //
-// One call at a time, but for failed(). What it pins goes with it.
+// One call at a time, except failed(). The destructor releases the pins.
 class Outgoing {
  public:
   explicit Outgoing(std::shared_ptr<CacheCore> core) : core_(std::move(core)) {}
@@ -31,22 +31,23 @@ class Outgoing {
   Outgoing(const Outgoing&) = delete;
   Outgoing& operator=(const Outgoing&) = delete;
 
-  // What is known of a present key. It is pinned where `wants` says so.
+  // A present key. It is pinned unless `wants` returns false.
   struct Source {
-    std::size_t key = 0;  // of the keys
+    std::size_t key = 0;  // index in `keys`
     std::optional<BlockKey> parent = {};
     std::string_view metadata = {};
   };
   using Wants = std::function<bool(const Source&)>;
-  // Of each key the copy that is best read to bring it to memory of that kind: a device's memory
-  // goes to a device directly, and the disk is slow. unknown_key where any is not present: what
-  // was pinned before it stays until let_go(). Gives way.
+  // For each key, pins the copy that is read fastest into memory of that kind: device memory goes
+  // to a device directly, and disk comes last. Error: unknown_key if a key is not present; keys
+  // before it stay pinned until let_go(). Releases the lock between steps.
   Result<> pin(std::span<const KeyView> keys, Tier to, const Wants& wants = {});
-  // In the order of the keys, those that are wanted.
+  // The pinned copies, in the order of the keys.
   std::span<const SlotRef> slots() const { return slots_; }
-  // A copy whose bytes are lost is dropped. Thread-safe.
+  // Reports that a copy could not be read. Drops it if its bytes are lost. Thread-safe.
   void failed(std::size_t slot, const Error& error);
-  // The prefix's last block first: so it is evicted first. Gives way.
+  // Releases the prefix's last block first, so that it is evicted first. Releases the lock between
+  // steps.
   void let_go();
 
  private:

@@ -9,7 +9,7 @@
 
 namespace cairn {
 
-// Which pieces of an uncommitted block are written, and which are being written. Not thread-safe.
+// The pieces of an uncommitted block that are written or being written. Not thread-safe.
 class PieceProgress {
  public:
   struct Range {
@@ -19,25 +19,24 @@ class PieceProgress {
   explicit PieceProgress(std::uint32_t pieces) : pieces_(pieces) {}
 
   bool busy() const { return writers_ > 0; }
-  // False where another writer has one of them.
+  // Returns false if another writer has claimed one of them.
   bool claim(Range range);
-  // How a writer leaves what it claimed: as it was, or whole, or with some bytes of its own among
-  // those that were there.
+  // The state in which a writer leaves its pieces: unchanged, fully written, or partly overwritten.
   enum class End : std::uint8_t { untouched, written, torn };
   void end(Range range, End how);  // REQUIRES: claimed
   bool any_written() const;        // or torn
-  // What nobody has begun to write.
+  // Pieces that are neither written nor torn.
   std::vector<std::uint32_t> missing() const;
-  // A block with such a piece is nobody's; it is torn until it is written again.
+  // A block with a torn piece cannot be committed. The piece is torn until it is written again.
   std::optional<std::uint32_t> first_torn() const;
-  // What was filled in because nobody wrote it; what was torn stays so.
+  // Marks filled-in pieces as written. Torn pieces stay torn.
   void set_written(Range range);
   void set_torn(Range range);
 
-  // Tiers that only take whole blocks: pieces are written one after the other. True where it is
-  // the caller's turn; else `turn` runs when it is.
+  // Some tiers accept only whole blocks, so the writers of pieces take turns. Returns true if it is
+  // the caller's turn; else end_turn() returns `turn` when it is.
   bool take_turn(UniqueFunction<void()>& turn);
-  // The next one's turn, or an empty function.
+  // Returns the next writer's function, or an empty one.
   UniqueFunction<void()> end_turn();
 
  private:
@@ -51,7 +50,7 @@ class PieceProgress {
   std::vector<Piece> pieces_;
   std::uint32_t writers_ = 0;
   bool turn_taken_ = false;
-  std::vector<UniqueFunction<void()>> turns_;  // no more than pieces: each writer claimed one
+  std::vector<UniqueFunction<void()>> turns_;  // at most one per piece: each writer claimed one
 };
 
 }  // namespace cairn

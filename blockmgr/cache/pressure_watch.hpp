@@ -13,21 +13,21 @@ struct BlockManagerOptions;
 class Section;
 class SlotPool;
 
-// Says when a tier fills up or empties, and makes it smaller where its policy says so. Part of a
-// cache's state, under its lock.
+// Reports when a tier fills up or empties, and shrinks it if its policy says so. Part of a cache's
+// state, under its lock.
 class PressureWatch {
  public:
   PressureWatch(const CacheConfig& config, const BlockManagerOptions& options);
-  // Of a tier that has that size from now on. Nothing without that tier.
+  // Sets thresholds and size of a tier. No effect if the cache does not have it.
   void set(Tier tier, const PressureConfig& config, std::uint32_t num_blocks);
-  // At this moment, whatever was looked at last. REQUIRES: the cache has that tier.
+  // The level now, independent of the last look(). REQUIRES: the cache has that tier.
   PressureLevel level(Tier tier, const SlotPool& slots) const;
-  // Looks at all tiers, a step of what a policy evicts among it.
+  // Checks all tiers. Evicts one step of what a policy evicts.
   void look(Section& section);
 
  private:
   std::array<std::optional<PressureGauge>, kNumTiers> gauges_;
-  std::array<std::optional<std::uint32_t>, kNumTiers> shrink_to_;  // slots in use, while shrinking
+  std::array<std::optional<std::uint32_t>, kNumTiers> shrink_to_;  // target, while shrinking
 };
 
 }  // namespace cairn

@@ -21,28 +21,29 @@
 
 namespace cairn {
 
-// Writes what is asked of caches into a file, one JSON object a line, as Mooncake's traces have it:
-// `timestamp` (ms from the first request on), `input_length`, `output_length` (tokens), `hash_ids`,
-// and `cache`. An id is 53 bits of a hash of the key, salted by random bytes that are written
-// nowhere, anew for each cache and each file: equal keys have equal ids, and an id tells nothing of
-// its key.
+// Writes the requests to caches into a file, one JSON object per line, in the format of Mooncake's
+// traces: `timestamp` (ms from the first request on), `input_length`, `output_length` (tokens),
+// `hash_ids`, and `cache`. An id is 53 bits of a hash of the key. The hash is salted with random
+// bytes, different for each cache and each file, which are never written. So equal keys have equal
+// ids, and an id does not reveal its key.
 //
-// A request leaves a note, and a thread writes. A request waits there until its end has been told,
-// so that its line has it: kLongestWaitMs at most. What fails is logged, and ends the record; no
-// request fails for it. Thread-safe.
+// A request leaves a note, and a thread writes. The thread holds a request until its end is
+// reported, kLongestWaitMs at most, because its line includes the end. An error is logged and ends
+// the record; no request fails because of it. Thread-safe.
 class RequestRecord {
  public:
   static constexpr std::int64_t kLongestWaitMs = 60'000;
 
   struct Options {
-    std::filesystem::path path;  // a file that is there is renamed to path.old
+    std::filesystem::path path;  // an existing file is renamed to path.old
     std::uint64_t max_bytes = 0;
   };
-  // Borrows both. Where the file cannot be made, that is logged and nothing is recorded.
+  // Borrows both; they must outlive it. If the file cannot be created, logs that and records
+  // nothing.
   RequestRecord(const Clock& clock, Logger& log, Options options);
   ~RequestRecord() { close(); }
 
-  // A cache whose requests are recorded.
+  // A recorded cache.
   struct Source {
     std::string cache;
     std::uint32_t block_tokens = 0;
@@ -53,11 +54,11 @@ class RequestRecord {
   struct Asked {
     std::shared_ptr<const Source> source;
     std::span<const KeyView> keys;
-    std::uint64_t ticket = 0;  // ended() names the request by it
+    std::uint64_t ticket = 0;  // identifies the request in ended()
     std::int64_t unix_ms = 0;
   };
   void asked(const Asked& asked);
-  // The request has another ticket from now on.
+  // Changes a request's ticket.
   void renamed(std::uint64_t from, std::uint64_t to);
   struct End {
     std::optional<std::uint32_t> input_tokens = {};
@@ -65,7 +66,7 @@ class RequestRecord {
   };
   void ended(std::uint64_t ticket, const End& end);
 
-  // Writes all that is noted, and records nothing more.
+  // Writes all notes and stops recording.
   void close();
 
  private:
@@ -98,9 +99,9 @@ class RequestRecord {
   std::size_t inbox_blocks_ CAIRN_GUARDED_BY(inbox_mutex_) = 0;
   std::uint64_t left_out_ CAIRN_GUARDED_BY(inbox_mutex_) = 0;
   RandomBytes random_ CAIRN_GUARDED_BY(inbox_mutex_);
-  // The thread's, and after its end close()'s:
+  // Only for the thread, and for close() after the thread has ended:
   FileDescriptor file_;
-  std::deque<Request> waiting_;  // in the order in which they began
+  std::deque<Request> waiting_;  // oldest first
   std::size_t waiting_blocks_ = 0;
   std::uint64_t written_bytes_ = 0;
   std::uint64_t told_left_out_ = 0;
@@ -110,7 +111,7 @@ class RequestRecord {
   Thread thread_;  // last: it uses all the others
 };
 
-// Where a cache's requests go; without a record nowhere.
+// Where a cache's requests are recorded; nowhere without a record.
 struct RecordedCache {
   RequestRecord* record = nullptr;
   std::shared_ptr<const RequestRecord::Source> source = {};

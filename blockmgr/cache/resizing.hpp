@@ -17,31 +17,32 @@ namespace cairn {
 class CacheCore;
 class Section;
 
-// A tier on its way to another size. Slots at and above its limit are handed out no more, and every
-// section does a part of the rest: what would be evicted next goes until all that stays fits below
-// the limit, and copies beyond it are copied below. Part of a cache's state: every call has the
-// section that holds the lock.
+// Changes the size of tiers. Slots at and above a tier's limit are no longer handed out. Each
+// section does a part of the rest: it evicts in the usual order until the remaining blocks fit
+// below the limit, then copies blocks from slots above it to slots below. Part of a cache's state:
+// each call takes the section that holds the lock.
 class Resizing {
  public:
-  // One change of settings or sizes at a time. False where another is under way.
+  // One change of settings or sizes at a time. Returns false if another is in progress.
   bool begin();
   void end() { under_way_ = false; }
   bool under_way() const { return under_way_; }
 
-  // What only slots beyond the limit lie in is to be given back once they are free.
+  // Whether memory or files used only by slots beyond the limit must be returned to the system once
+  // those slots are free.
   void set_trim_due(Tier tier, bool due) { tiers_[index_of(tier)].trim_due = due; }
   bool trim_due(Tier tier) const { return tiers_[index_of(tier)].trim_due; }
 
-  // A step for every tier that has slots in use beyond its limit.
+  // One step for each tier that has slots in use beyond its limit.
   void go_on(Section& section);
 
  private:
   struct OneTier {
-    std::uint32_t under_way = 0;  // copies
+    std::uint32_t under_way = 0;  // copies in progress
     bool trim_due = false;
-    SlotNumber next = 0;        // where to look for the next copies beyond the end
-    TimePoint not_before{};     // after a failure, so that a broken disk is not asked all the time
-    TimePoint no_cut_before{};  // likewise, for a look at every slot
+    SlotNumber next = 0;        // where the next search for copies beyond the limit starts
+    TimePoint not_before{};     // after a failure, so that a broken disk is not used all the time
+    TimePoint no_cut_before{};  // likewise, before the next look at every slot
   };
   struct Relocated {
     SlotRef from;

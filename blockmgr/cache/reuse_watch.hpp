@@ -15,46 +15,48 @@
 
 namespace cairn {
 
-// Follows what is asked of a cache, and tells what it would hit if it were larger, smaller or kept
-// other blocks. Beside the cache and its lock: a request leaves a note here, which costs it the
-// hash of each key, and catch_up() works the notes off. Where nobody calls that for long a request
-// does it, and where notes come faster than they can be worked off some are left out. Whoever wants
-// to record the requests is told of them too. Thread-safe.
+// Follows the requests to a cache, and estimates its hit rate if it were larger, smaller or kept
+// other blocks. It works outside the cache's lock: a request leaves a note, which costs one hash
+// per key, and catch_up() processes the notes. If nobody calls that for long, a request does. If
+// notes arrive faster than they can be processed, some are dropped. Passes the requests on to a
+// RequestRecord, if there is one. Thread-safe.
 class ReuseWatch {
  public:
   explicit ReuseWatch(const CapacityCurve::Options& options, RecordedCache recorded = {});
 
   struct Match {
     std::span<const KeyView> keys;
-    std::span<const std::uint32_t> hubs;  // those of them that many blocks follow, ascending
+    std::span<const std::uint32_t> hubs;  // indexes of keys that many blocks follow, ascending
     std::int64_t unix_ms = 0;
-    bool only_looks = false;  // no lease was asked for
-    std::size_t found = 0;    // of the keys
+    bool only_looks = false;  // no lease was requested
+    std::size_t found = 0;    // how many of the keys
     std::optional<LeaseId> lease = {};
   };
-  // Engines look first and take a lease then: the same keys again at once are one request.
+  // Engines often look first, then take a lease: the same keys again soon are one request.
   void matched(const Match& match);
-  // The request that took the lease has ended, with a prompt of so many tokens.
+  // The request that took the lease has ended. `input_tokens`: the length of its prompt.
   void ended(const LeaseId& lease, const RequestEnd& end,
              std::optional<std::uint32_t> input_tokens = {});
-  // Blocks that nobody may have asked for, by plain_hash() of their keys. Where a match that got no
-  // lease missed the first of them, this lease is its request's from now on.
+  // Reports stored blocks that maybe no request asked for, by plain_hash() of their keys. If a
+  // match without a lease missed the first of them, that request has this lease from now on.
   void stored(std::span<const std::uint64_t> key_hashes, const LeaseId& lease);
-  // Some 100 to 700 ns a block asked for of a small cache, less of one of more than 30,000 blocks.
+  // Processes the notes: some 100 to 700 ns per requested block for a small cache, less for more
+  // than 30,000 blocks.
   void catch_up();
-  // The cache has another size or order of eviction: what was seen so far says nothing of it.
+  // Discards what was seen so far, because the cache has another size or order of eviction.
   void start_anew(const CapacityCurve::Options& options);
 
   struct Report {
     std::uint64_t requests = 0;
-    std::vector<CapacityCurve::Point> points = {};  // of the capacities asked about
-    double blocks_per_s = 0;                        // asked for
-    // Between LRU and the order that is set, since the cache was made.
+    std::vector<CapacityCurve::Point> points = {};  // of the capacities requested
+    double blocks_per_s = 0;                        // requested
+    // Switches between LRU and the configured order since the cache was created.
     std::uint64_t order_changes = 0;
-    double optimum = 0;  // 0 where it was not asked for
+    double optimum = 0;  // 0 if not requested
   };
   Report report(std::span<const std::uint64_t> capacities_blocks, bool with_optimum = false) const;
-  // The cache should go by LRU for now: the order that is set has done worse lately. Does not wait.
+  // True if the cache should use LRU for now: the configured order has done worse lately. Does not
+  // block.
   bool follows_lru() const { return follows_lru_.load(std::memory_order_relaxed); }
   std::uint64_t memory_bytes() const;
 
@@ -76,10 +78,10 @@ class ReuseWatch {
   }
   void remember_hub(std::uint64_t key_hash);
 
-  // A hub whose children have gone is one all the same: what it is decides how it is counted.
+  // A hub stays a hub when its children are gone, because this decides how it is counted.
   static constexpr std::size_t kHubs = 4096;
   static std::size_t hub_place(std::uint64_t key_hash) { return (key_hash >> 16U) % kHubs; }
-  std::array<std::atomic<std::uint32_t>, kHubs> hubs_{};           // a hash's upper half
+  std::array<std::atomic<std::uint32_t>, kHubs> hubs_{};           // upper half of a hash
   std::array<std::atomic<std::uint64_t>, kHubs / 64> hub_bits_{};  // which places are used
   std::atomic<std::uint64_t> left_out_bits_;
   const RecordedCache recorded_;
@@ -95,7 +97,7 @@ class ReuseWatch {
     bool only_looked = false;
   };
   static constexpr std::size_t kSeen = 256;
-  // The first keys that matches without a lease have missed.
+  // The first keys that matches without a lease missed.
   struct Missed {
     std::uint64_t key_hash = 0;
     std::uint64_t ticket = 0;  // 0: none
@@ -109,7 +111,7 @@ class ReuseWatch {
   std::uint64_t requests_ CAIRN_GUARDED_BY(inbox_mutex_) = 0;
   mutable Mutex curve_mutex_;  // before inbox_mutex_
   mutable std::unique_ptr<CapacityCurve> curve_ CAIRN_GUARDED_BY(curve_mutex_);
-  std::uint64_t earlier_changes_ CAIRN_GUARDED_BY(curve_mutex_) = 0;  // before it started anew
+  std::uint64_t earlier_changes_ CAIRN_GUARDED_BY(curve_mutex_) = 0;  // of earlier curves
 };
 
 }  // namespace cairn

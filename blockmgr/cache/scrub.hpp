@@ -11,13 +11,13 @@ namespace cairn {
 class CacheCore;
 class Section;
 
-// Bytes on disk go wrong while nobody reads them: they are read now and then. Part of a cache's
-// state, under its lock.
+// Reads the blocks on disk from time to time, because bytes can go bad while nobody reads them.
+// Part of a cache's state, under its lock.
 class Scrub {
  public:
-  // Begins to compare the next few blocks of the disk tier with their checksums, where the rate
-  // allows it and neither a movement nor the last of these is waiting.
-  // Takes the cache's lock.
+  // Starts to check the next few blocks of the disk tier against their checksums. Does nothing if
+  // the rate does not allow it, a movement is waiting or the last check has not ended. Takes the
+  // cache's lock.
   static void go_on(CacheCore& core);
   const DiskScrubStats& stats() const { return stats_; }
 

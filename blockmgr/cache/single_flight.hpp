@@ -12,14 +12,14 @@ namespace cairn {
 
 struct TransferBatch;
 
-// The keys that transfers are bringing to a tier. Whoever asks for one of them waits for the copy
-// that is under way: the prefix that many requests share is moved once, into one slot a block.
-// Under the cache's lock.
+// The keys that transfers are bringing to a tier. Another request for such a key waits for the copy
+// in progress. So a prefix that many requests share is moved once, into one slot per block. Under
+// the cache's lock.
 class SingleFlight {
  public:
   struct Follower {
     std::shared_ptr<TransferBatch> batch;
-    Tier from = Tier::disk;  // where it would have taken the block from
+    Tier from = Tier::disk;  // where it would have copied the block from
   };
   struct Place {
     BlockKey key;
@@ -32,11 +32,11 @@ class SingleFlight {
     std::shared_ptr<TransferBatch> leader;
     std::vector<Follower> followers;
   };
-  // Null where nobody brings it. Valid until it has come or did not.
+  // Null if no transfer is bringing the key. Valid until end().
   Expected* find(const Place& place);
-  // REQUIRES: nobody brings it.
+  // REQUIRES: no transfer is bringing the key.
   Expected& expect(const Place& place, std::shared_ptr<TransferBatch> leader);
-  // It came, or did not: who waited for it.
+  // The key has arrived, or failed to. Returns its followers.
   std::vector<Follower> end(const Place& place);
 
  private:

@@ -16,47 +16,45 @@ namespace cairn {
 
 class Section;
 
-// Somebody who asked for slots of a tier.
+// A request for slots of a tier.
 struct SlotRequest {
-  std::uint64_t id = 0;  // 0: the queue gives it one
+  std::uint64_t id = 0;  // 0: the queue sets it
   std::uint32_t count = 0;
   std::uint8_t priority = 50;
-  bool takes_fewer = false;  // one slot or more will do, where no more can come
-  // Runs under the lock with the allocated slots, each with one pin that it takes over, or with the
-  // reason why there are none.
+  bool takes_fewer = false;  // one slot or more will do if the rest cannot come
+  // Runs under the lock. Gets the slots, each with one pin to take over, or the error.
   UniqueFunction<void(Section&, Result<std::span<const SlotRef>>)> granted = {};
-  std::vector<SlotRef> taken = {};  // the queue's: so many it has so far
-  TimePoint asked = {};             // the queue's
+  std::vector<SlotRef> taken = {};  // slots it has so far; set by the queue
+  TimePoint asked = {};             // set by the queue
 };
 
-// Slots for those who ask: free ones first, then evicted ones, strictly in the order of asking.
-// Part of a cache's state: every call has the section that holds the lock.
+// Gives slots to requests, strictly in their order: free slots first, then evicted ones. Part of a
+// cache's state: each call takes the section that holds the lock.
 class SlotQueue {
  public:
-  // Takes the request, and serves it now where it can. no_capacity, queue_full where it cannot be
-  // granted now or later; the request is then as it was.
+  // Takes the request, and serves it now if possible. Errors: no_capacity, queue_full if it cannot
+  // be granted now or later; `request` is then unchanged.
   Result<> ask(Section& section, Tier tier, SlotRequest&& request);
   std::uint64_t next_id() { return ++last_id_; }
-  // Its `granted` hears the error. Nothing where there is no such request.
+  // Passes the error to the request's `granted`. No effect if there is no such request.
   void cancel(Section& section, Tier tier, std::uint64_t id, const Error& error);
   void cancel_all(Section& section, Tier tier, const Error& error);
-  // Slots taken for those who wait, less those given back by who was refused in the end.
+  // Slots taken for requests, without those given back by requests that failed in the end.
   std::int64_t taken() const { return taken_; }
   bool any_waits(Tier tier) const { return !requests_[index_of(tier)].empty(); }
-  std::uint64_t attainable(Section& section, Tier tier) const;  // that a new request could hope for
-  // Grants what can be granted, and evicts for the rest: a step of it, after which the section
-  // goes on.
+  std::uint64_t attainable(Section& section, Tier tier) const;  // by a new request
+  // Grants what can be granted and evicts for the rest, one step of it. The section goes on later.
   void serve(Section& section, Tier tier);
   struct Reclaim {
     std::uint64_t count = 0;
     EvictionReason reason = EvictionReason::capacity;
-    bool may_depart = true;  // else nobody is given a block before it is dropped
+    bool may_depart = true;  // false: drops blocks without giving them to the departures' taker
   };
-  // Evicts up to so many copies, and a step's at most; answers how many went or began to leave.
+  // Evicts up to `count` copies, one step at most. Returns how many left or began to leave.
   std::uint64_t reclaim(Section& section, Tier tier, Reclaim wanted);
 
  private:
-  std::uint64_t demand(Tier tier) const;  // what those who wait still lack
+  std::uint64_t demand(Tier tier) const;  // what waiting requests still lack
   SlotRequest take_first(Tier tier);
   void take_free(Section& section, Tier tier, SlotRequest& request);
   void give_back(Section& section, SlotRequest& request);

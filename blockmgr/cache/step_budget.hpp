@@ -6,10 +6,10 @@
 
 namespace cairn {
 
-// What may be done for those who wait under one hold of a cache's lock. Victims that begin to leave
-// come back where the tier below has no room for them in the end. Where one step does not suffice
-// to find that out, the next would begin anew, for ever: so a step that gained nothing for good is
-// followed by one twice as large. Part of a cache's state.
+// Limits the work for waiting requests under one hold of a cache's lock. Victims that begin to
+// leave come back if the tier below has no room for them in the end. If one step is too short to
+// find that out, the next starts over, endlessly. So a step without lasting gain is followed by one
+// twice as large. Part of a cache's state.
 class StepBudget {
  public:
   explicit StepBudget(std::uint32_t size) : normal_(size), size_(size) {}
@@ -18,7 +18,7 @@ class StepBudget {
 
   struct Step {
     bool used_up = false;
-    std::int64_t gained = 0;  // since the cache was made
+    std::int64_t gained = 0;  // since the cache was created
   };
   void ended(Step step) {
     const bool further = step.gained > furthest_;

@@ -9,18 +9,18 @@
 
 namespace cairn {
 
-// How another process maps the memory of a tier. impossible where it cannot: a disk tier, a runtime
-// without such memory.
+// Describes how another process maps a tier's memory. Error: impossible for a disk tier, or if the
+// runtime does not have such memory.
 Result<TierMemory> export_layout(const BlockLayout& layout);
 
-// What a client may name, before anything is opened: forbidden for a path that lies not directly in
-// one of the folders. `field` names it in errors.
+// Checks what a client names, before anything is opened. Error: forbidden unless the path lies
+// directly in one of the folders. `field` names it in errors.
 Result<> check_import_path(const std::string& field, const std::string& path,
                            std::span<const std::filesystem::path> folders);
 Result<> check_import(const TierMemory& memory, std::span<const std::filesystem::path> folders);
 
-// A tier on that memory, whose bytes no other cache or server may have imported (state_conflict).
-// impossible where it does not fit the layout.
+// Builds a tier on that memory. Errors: state_conflict if another cache or server has imported its
+// bytes; impossible if it does not fit the layout.
 struct ImportRequest {
   const TierMemory& memory;
   DeviceRuntime& runtime;
@@ -28,8 +28,8 @@ struct ImportRequest {
 };
 Result<BlockLayout> import_layout(PlacedLayout placed, const ImportRequest& request);
 
-// Whether who opens the memory that is asked for now finds what the layout, made on it before, lies
-// in: state_conflict.
+// Checks that opening the requested memory now yields the memory under the layout, which was built
+// earlier. Error: state_conflict.
 struct SameMemory {
   const TierMemory& asked;
   const TierMemory& had;

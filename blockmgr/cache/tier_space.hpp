@@ -13,41 +13,41 @@
 
 namespace cairn {
 
-// The memory or the files that a tier's slots lie in, which may become more or less while they are
-// used: a slot stays where it is as long as there is room for it. Memory that is added is a part of
-// its own, whose blocks come behind the others'.
+// The memory or files that hold a tier's slots. They may grow and shrink in use: a slot stays where
+// it is while there is room for it. Added memory is a separate part, whose blocks come after the
+// others'.
 //
-// layout() may be called by any thread at any time, and stays good: a job that was begun with it
-// goes on with it. The rest is for one thread at a time.
+// Any thread may call layout() at any time. The result stays valid: a job that began with it
+// finishes with it. For the rest, one thread at a time.
 class TierSpace {
  public:
-  // A tier may grow so often, each time by a part. Engines register each part's memory with the
-  // kernel, which allows 16,384 for a ring.
+  // A tier has at most this many parts; each growth adds one. Engines register each part's memory
+  // with the kernel, which allows 16,384 per ring.
   static constexpr std::size_t kMaxParts = 64;
 
-  // The pages of its memory are taken by `populator`, where there is one, which must outlive it.
+  // If not null, `populator` allocates the pages of the memory; it must outlive this object.
   TierSpace(BlockLayout layout, std::vector<PreparedMemory> prepared, PagePopulator* populator);
   TierSpace(const TierSpace&) = delete;
   TierSpace& operator=(const TierSpace&) = delete;
 
   const BlockLayout& layout() const { return *current_.load(std::memory_order_acquire); }
-  // Slots that there is room for.
+  // The number of slots that fit.
   std::uint32_t room() const { return static_cast<std::uint32_t>(layout().config().num_blocks); }
   bool in_one_part() const { return parts_.size() == 1; }
-  // Layouts that are kept for those who began with them.
+  // Layouts kept for jobs that began with them.
   std::size_t kept() const { return kept_.size(); }
   bool may_have_more_parts() const { return parts_.size() < kMaxParts; }
-  // Memory whose pages were taken before their first use; begins anew for a part that is kept or
-  // given back in part. By any thread; nothing without a populator.
+  // Memory whose pages were allocated before their first use; nullopt without a populator.
+  // keep_below() restarts the count of the last part. Thread-safe.
   std::optional<std::uint64_t> populated_bytes() const;
 
-  // Room for as many slots more as the layout has.
+  // Adds room for as many slots as `more` has.
   void add(BlockLayout more, std::vector<PreparedMemory> prepared);
-  // The same files, whose length was changed.
+  // The same files with a new length.
   void set_files(BlockLayout layout);
-  // Gives what only slots from this one on lie in back to the system, or takes it again. Memory
-  // that must stay whole (a GPU's driver has registered it) goes in whole parts. no_capacity where
-  // what is taken again is not to be had. REQUIRES: those slots are in no one's use.
+  // Returns to the system what only slots from this one on use, or allocates it again. Memory that
+  // must stay whole, because a GPU's driver has registered it, is returned in whole parts. Error:
+  // no_capacity if memory to allocate again is not available. REQUIRES: those slots are not in use.
   Result<> keep_below(std::uint32_t slots);
 
  private:
@@ -62,8 +62,7 @@ class TierSpace {
 
   PagePopulator* const populator_;
   std::vector<Part> parts_;
-  mutable Mutex
-      reading_pages_;  // the parts change under it, as others read how far their pages are
+  mutable Mutex reading_pages_;  // for changes of parts_, which populated_bytes() reads
   std::vector<std::unique_ptr<const BlockLayout>> kept_;
   std::atomic<const BlockLayout*> current_;
 };

@@ -8,14 +8,14 @@
 
 namespace cairn {
 
-// Bytes that the server may move to or from disk of its own accord, so many a second. What a client
-// asks for by name is not asked about here. Thread-safe.
+// Limits the bytes per second that the server moves to or from disk without a client's request.
+// Thread-safe.
 class TokenBucket {
  public:
   explicit TokenBucket(std::uint64_t bytes_per_s) : bytes_per_s_(bytes_per_s) {}  // 0: no limit
 
-  // True where there is some left. What is taken may be more than that: the next have to wait
-  // longer, and a block larger than a second's worth gets through.
+  // Returns true if some bytes are left. A call may take more than that: the next callers wait
+  // longer. So a block larger than one second's bytes gets through.
   bool take(std::uint64_t bytes, TimePoint now) {
     if (bytes_per_s_ == 0) return true;
     MutexLock lock(mutex_);

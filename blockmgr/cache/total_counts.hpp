@@ -9,8 +9,8 @@
 
 namespace cairn {
 
-// What all caches of a manager count together, as they go. It outlives them: a sum over those that
-// are there would fall with each that is dropped. Thread-safe.
+// Counters over all caches of a manager. They outlive the caches, so a total does not fall when a
+// cache is dropped. Thread-safe.
 class TotalCounts {
  public:
   void moved(Tier from, Tier to, std::uint64_t duration_us) {

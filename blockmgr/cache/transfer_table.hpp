@@ -15,20 +15,20 @@
 
 namespace cairn {
 
-// The movements that clients asked for, by id: those under way, and so many that have ended. A
-// failed one names each key that did not arrive, so where these become too many the oldest failed
-// ones go first; the last one that ended stays.
-// Thread-safe. Its lock is taken inside a cache's and holds no other.
+// The transfers that clients requested, by id: those in progress and some that have ended. A failed
+// transfer lists each key that did not arrive. If these become too many, the oldest failed
+// transfers are dropped; the last one that ended stays. Thread-safe. Its lock may be taken under a
+// cache's lock, and no other lock is taken under it.
 class TransferTable {
  public:
   struct Options {
     std::uint32_t max_open = 0;
     std::uint32_t max_kept = 0;
-    // Above those of the server's life before this one: whoever asks for one of those is told that
-    // it is not known, and never about another.
+    // Above all ids of the server's previous life. So a request for an old id fails, and never gets
+    // another transfer.
     std::uint64_t first_id = 1;
-    // Of all that have ended, together. At some 200 bytes each 50 MB: those of four movements of as
-    // many keys as a request may name.
+    // Of all ended transfers together. At some 200 bytes each, 50 MB: the failures of four
+    // transfers with as many keys as a request may name.
     std::size_t max_kept_failures = 4 * 65'536;
   };
   using Ended = UniqueFunction<void(const TransferStatus&)>;
@@ -44,15 +44,15 @@ class TransferTable {
   };
   void add(TransferId id, Arrived arrived);
   void add(TransferId id, TransferStatus::Failure failure);
-  // What is found out only once it runs.
+  // For totals that are known only while it runs.
   void set_total(TransferId id, std::uint64_t blocks_total);
   void set_error(TransferId id, Error error);
   void set_agreed(TransferId id, std::uint64_t blocks);
   void set_values(TransferId id, std::vector<std::int64_t> values);
   void set_layers_done(TransferId id, std::uint64_t layers);
-  // It never was: nobody has been told of it. REQUIRES: it has not begun.
+  // Removes a transfer whose id no client has got. REQUIRES: it has not begun.
   void withdraw(TransferId id);
-  // Runs those who watch: not to be called with a cache's lock held.
+  // Runs the watchers, so do not call it with a cache's lock held.
   void end(TransferId id, TransferState state);
 
   Result<TransferStatus> status(TransferId id) const;  // unknown_transfer
@@ -66,7 +66,7 @@ class TransferTable {
   Counts counts() const;
 
  private:
-  // Of `ended_`; answers the one after it.
+  // Drops an element of `ended_`; returns the next one.
   std::deque<TransferId>::iterator forget(std::deque<TransferId>::iterator at)
       CAIRN_REQUIRES(mutex_);
 

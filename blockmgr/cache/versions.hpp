@@ -8,9 +8,8 @@
 
 namespace cairn {
 
-// A value that seldom changes and is read by anybody at any time, without a lock: a reference to it
-// stays good, since what it was before is kept, once for each different value. Set by one thread at
-// a time.
+// A value that seldom changes and that any thread may read without a lock. References stay valid:
+// each different value is kept. One thread at a time may set it.
 template <class T>
 class Versions {
  public:
