@@ -1,4 +1,4 @@
-// The index of a disk tier, made durable.
+// Makes the index of a disk tier durable.
 #include "blockmgr/cache/cache_core.hpp"
 #include "blockmgr/disk/learnt_file.hpp"
 #include "transport/io/slot_file.hpp"
@@ -6,13 +6,13 @@
 namespace cairn {
 namespace {
 
-// Slots that are written at a time, and described under one hold of the lock.
+// Slots written at a time, and slots described under one hold of the lock.
 constexpr std::uint32_t kStep = 2048;
 constexpr std::uint32_t kHeldStep = 128;
 
 }  // namespace
 
-// What fails here costs the next run what was learnt, and the checkpoint nothing.
+// An error here loses what was learned, but does not fail the checkpoint.
 void CacheCore::keep_learnt() {
   std::vector<std::byte> learnt;
   {
@@ -21,7 +21,7 @@ void CacheCore::keep_learnt() {
   }
   const auto kept = write_learnt({disk_files.front(), slot_checksums->file_id()}, learnt);
   if (kept) return;
-  services->log.warning("what the order of eviction has learnt was not written",
+  services->log.warning("could not write what the order of eviction has learned",
                         {{"cache", config.name}, {"detail", kept.error().detail}});
 }
 
@@ -30,7 +30,7 @@ Result<> CacheCore::checkpoint() {
   MutexLock only_one(checkpointing);
   std::uint64_t log_number = 0;
   {
-    // The files of a cache that was removed go with it.
+    // A removed cache's files are removed with it.
     Section section(*this, LockUse::upkeep);
     if (section->dropped) return {};
     log_number = journal->reserve_number();
@@ -40,7 +40,7 @@ Result<> CacheCore::checkpoint() {
     Section section(*this, LockUse::upkeep);
     if (!fresh) {
       journal->return_number(log_number);
-      // With the spare it goes on, and makes room: the older logs go.
+      // With the spare log the checkpoint continues, and deletes the older logs to make room.
       if (!journal->has_spare()) return std::move(fresh).error();
     }
     CAIRN_TRY(section.check_usable());
@@ -50,7 +50,7 @@ Result<> CacheCore::checkpoint() {
   const auto write_all = [&]() -> Result<> {
     CAIRN_TRY(journal->start_checkpoint());
     std::vector<std::byte> entries;
-    // Slots that are added meanwhile are in the new log.
+    // Slots added meanwhile are in the new log.
     const std::uint32_t num_slots = slot_checksums->num_slots();
     for (std::uint32_t first = 0; first < num_slots; first += kStep) {
       entries.clear();
@@ -74,7 +74,7 @@ Result<> CacheCore::checkpoint() {
     }
     keep_learnt();
     options().failpoint("checkpoint.written");
-    // What the checkpoint promises must be there after a power cut: its blocks before it.
+    // After a power cut, every block in the checkpoint must be on disk. So flush the blocks first.
     CAIRN_TRY(flush_slot_file(services->engine.disk(), layout(Tier::disk)));
     return journal->finish_checkpoint();
   };

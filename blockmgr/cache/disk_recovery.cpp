@@ -13,14 +13,14 @@
 namespace cairn {
 namespace {
 
-// Keys whose places in the index are brought near together.
+// Keys whose index entries are prefetched together.
 constexpr std::size_t kFetchedAtOnce = 16;
 
-// Headers do not tell of the lives of a slot that never became anybody's: handles of those are made
-// stale by so much at once.
+// Headers do not record a slot's lives that were never committed. This gap makes the handles of
+// those lives stale.
 constexpr std::uint64_t kHeaderGap = std::uint64_t{1} << 20;
-// What a run had handed out and not noted is at most a life after the last noted one, which may
-// itself be the one that ended.
+// A run's last life that is not in the log is at most one after the last logged life, and that one
+// may itself have ended.
 constexpr std::uint64_t kLivesARun = 2;
 
 JournalEntry entry_of(const SlotHeader& header) {
@@ -30,15 +30,15 @@ JournalEntry entry_of(const SlotHeader& header) {
                     .slot = static_cast<std::uint32_t>(header.place.slot)}};
 }
 
-// A slot of which the index or its header says that it is a key's, or that it is nobody's.
+// A slot that holds a key or, with an empty key, is free, according to the index or its header.
 struct Claim {
   JournalEntry entry;
-  std::uint64_t stamp = 0;   // of two slots of a key the later one counts
-  bool from_header = false;  // nothing says that its block was ever acknowledged
+  std::uint64_t stamp = 0;   // of two slots with the same key, the later one counts
+  bool from_header = false;  // nothing shows that its block was acknowledged
 };
 
-// What the index says, and the headers of later lives of its slots: of a life that the index knows
-// to have ended the header says nothing new.
+// Joins the index with the headers of later lives of its slots. The index already knows how earlier
+// lives ended.
 std::vector<Claim> joined(const std::vector<JournalEntry>& entries, const HeaderScan& scan) {
   std::vector<Claim> claims;
   std::unordered_map<std::uint32_t, std::size_t> known;
@@ -55,21 +55,21 @@ std::vector<Claim> joined(const std::vector<JournalEntry>& entries, const Header
                header.place.generation > noted.entry.place.generation) {
       noted = claim;
     } else if (noted.entry.block.key == claim.entry.block.key) {
-      // A block's last use may be set back to long before it was written.
+      // A block's last use may have been set back to long before it was written.
       noted.stamp = std::max(noted.stamp, claim.stamp);
     }
   }
   return claims;
 }
 
-// Leaves each key one slot: the latest. But a header comes to the disk before the last of its bytes
-// and before anybody is told: one whose block is not whole hides none that is.
+// Leaves each key one slot: the latest that is whole. A header reaches the disk before the last of
+// its bytes and before the block is acknowledged. So an incomplete block must not hide a whole one.
 Result<> leave_the_latest(std::vector<Claim>& claims, const DiskTierSlots& tier,
                           Recovery& recovery) {
   std::ranges::sort(claims, {}, [](const Claim& claim) {
     return std::tuple(claim.entry.block.key, claim.stamp, claim.entry.place.slot);
   });
-  // Of keys with several slots: those that are left, from the end.
+  // Range of slots of one key that are still candidates, tried from the end.
   struct Rivals {
     std::size_t first = 0;
     std::size_t last = 0;
@@ -99,7 +99,7 @@ Result<> leave_the_latest(std::vector<Claim>& claims, const DiskTierSlots& tier,
       }
       ++recovery.torn;
       make_nobodys(claims[last]);
-      // The last that is left is checked when it is read.
+      // The last candidate is checked when it is read.
       if (first + 1 < last) still_open.push_back({first, last - 1});
     }
     open = std::move(still_open);
@@ -113,9 +113,9 @@ bool is_of(const SlotHeader& header, const JournalEntry& entry) {
          header.place.generation <= entry.place.generation;
 }
 
-// A power cut may have kept what the log says of a slot and not its header. The index then knows
-// blocks for which nothing could make up when it is lost: their headers are written again. `scan`
-// has those of all of these slots.
+// A power cut may have kept a slot's log entry but lost its header. The index then has blocks that
+// nothing could restore if the index is lost, so their headers are written again. `scan` has the
+// headers of all of these slots.
 Result<std::uint64_t> mend_headers(const std::vector<JournalEntry>& entries, const HeaderScan& scan,
                                    const DiskTierSlots& tier) {
   std::unordered_map<std::uint64_t, const SlotHeader*> there;
@@ -146,8 +146,8 @@ Result<std::uint64_t> mend_unflushed(const SlotJournal::Found& found, const Disk
   return mend_headers(unflushed, *scan, tier);
 }
 
-// Which of the entries, by rising stamp, a later one has the key of. A table of the keys would cost
-// as much as half of the rest of a start.
+// Finds the entries whose key a later one has. Entries are sorted by stamp. A hash table of the
+// keys would cost half as much as the rest of a start.
 std::vector<bool> find_superseded(const std::vector<JournalEntry>& entries) {
   struct Named {
     std::uint64_t hash = 0;
@@ -186,7 +186,7 @@ void note_mended(Recovery& recovery, const Result<std::uint64_t>& mended) {
 Recovery restore_blocks(CacheCore& core, std::vector<JournalEntry> entries,
                         std::uint64_t generation_gap) {
   Recovery result;
-  // In the order of use, which is that of eviction; of a key's slots the last one counts.
+  // Sorts by use, which is the order of eviction. The last of a key's slots counts.
   std::ranges::sort(entries, {}, [](const JournalEntry& entry) { return entry.place.stamp; });
   const std::vector<bool> superseded = find_superseded(entries);
   Section section(core, LockUse::upkeep);
@@ -240,12 +240,12 @@ Recovery restore_blocks(CacheCore& core, std::vector<JournalEntry> entries,
 Result<Recovery> recover_disk_tier(CacheCore& core, DiskTierStart start) {
   auto found = start.journal.load();
   if (!found) return std::move(found).error();
-  // What a run raised is not noted either: the next one raises by more.
+  // A raise by this run is not logged either, so the next run raises by more.
   const std::uint64_t gap = kLivesARun * start.journal.next_log();
   const DiskTierSlots tier{start.disk, core.layout(Tier::disk), *core.slot_checksums};
   std::vector<std::string> damaged_indexes = std::move(found->damage);
   if (found->complete && found->torn == 0) {
-    // A disk that fails now keeps no block away that the index knows.
+    // If the disk fails now, the blocks that the index knows are restored all the same.
     const auto mended = mend_unflushed(*found, tier);
     Recovery recovery = restore_blocks(core, std::move(found->entries), gap);
     note_mended(recovery, mended);

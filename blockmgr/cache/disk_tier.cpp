@@ -17,7 +17,7 @@ void log_damage(Logger& log, const std::string& cache, const std::string& what) 
   log.warning("a part of a disk tier is damaged", {{"cache", cache}, {"part", what}});
 }
 
-// What an earlier run has learnt of the workload counts from the start.
+// Restores what an earlier run learned about the workload.
 void take_learnt(CacheCore& core) {
   auto learnt = read_learnt({core.disk_files.front(), core.slot_checksums->file_id()});
   if (!learnt && learnt.error().code == ErrorCode::not_found) return;
@@ -28,9 +28,9 @@ void take_learnt(CacheCore& core) {
   }
   if (is_taken) return;
   core.services->log.warning(
-      "what an earlier run has learnt for the order of eviction is not taken",
+      "ignored what an earlier run learned for the order of eviction",
       {{"cache", core.config.name},
-       {"why", learnt ? "it is of another order or version" : learnt.error().detail}});
+       {"why", learnt ? "it is for another order or version" : learnt.error().detail}});
 }
 
 }  // namespace
@@ -54,8 +54,8 @@ std::vector<std::filesystem::path> disk_roots(const BlockManagerOptions& options
 
 namespace {
 
-// How many slots such files say that they have, of those that have blocks of this cache's shape; 0:
-// none has.
+// The highest slot count in the labels of files that have blocks of this cache's shape; 0 if there
+// are none.
 std::uint32_t slots_there(const CacheConfig& config,
                           const std::vector<std::filesystem::path>& files) {
   const LayoutConfig wanted = tier_shape(config, Tier::disk);
@@ -65,7 +65,7 @@ std::uint32_t slots_there(const CacheConfig& config,
     if (!found || !*found || (*found)->label.owner != config.name) continue;
     LayoutConfig shape = (*found)->label.shape;
     const std::uint64_t num_slots = std::exchange(shape.num_blocks, wanted.num_blocks);
-    shape.alignment = wanted.alignment;  // a label does not keep it
+    shape.alignment = wanted.alignment;  // a label does not store it
     if (shape == wanted) most = std::max<std::uint64_t>(most, num_slots);
   }
   return static_cast<std::uint32_t>(most);
@@ -97,7 +97,7 @@ Result<DiskTier> open_disk_tier(const CacheConfig& config, const CacheServices& 
   }
   if (!file) return std::move(file).error();
   if (!file->not_direct.empty()) {
-    services.log.info("disk tier goes through the page cache",
+    services.log.info("disk tier uses the page cache",
                       {{"cache", config.name}, {"why", file->not_direct}});
   }
   for (const std::string& damage : file->damage) log_damage(services.log, config.name, damage);
@@ -113,7 +113,7 @@ std::vector<PreparedMemory> prepare_for_disk(const BlockLayout& pinned, const st
       prepared.push_back(std::move(*memory));
       continue;
     }
-    services.log.info("disk I/O goes without registered buffers",
+    services.log.info("disk I/O uses no registered buffers",
                       {{"cache", cache}, {"why", memory.error().detail}});
     break;
   }
@@ -128,12 +128,12 @@ Result<DiskDamageStats> start_disk_tier(CacheCore& core, bool is_new) {
     auto recovery = recover_disk_tier(core, {*core.journal, core.services->engine.disk()});
     if (!recovery) return std::move(recovery).error();
     from_headers = recovery->from_headers;
-    // Mended headers are worth a checkpoint too: it flushes them, and the old logs go. So are slots
-    // beyond the end: a tier that grows again would have at the next start what was in them.
+    // Mended headers also need a checkpoint: it flushes them and deletes the old logs. So do slots
+    // beyond the end: if the tier grew again, the next start would restore what was in them.
     wants_checkpoint = from_headers || recovery->mended > 0 || recovery->beyond_end;
     if (recovery->not_mended) {
       core.services->log.warning(
-          "headers that a power cut may have taken were not looked after",
+          "could not restore headers that a power cut may have lost",
           {{"cache", core.config.name}, {"detail", recovery->not_mended->detail}});
     }
     for (const std::string& index : recovery->damaged_indexes) {
@@ -157,10 +157,10 @@ Result<DiskDamageStats> start_disk_tier(CacheCore& core, bool is_new) {
   }
   CAIRN_TRY(core.journal->begin());
   if (const std::string& why = core.journal->why_no_log(); !why.empty()) {
-    // Nothing is kept away with a tier that has no blocks yet.
+    // A new tier has no blocks, so refusing it loses nothing.
     if (is_new) return Error{ErrorCode::no_capacity, why};
     core.services->log.error(
-        "changes of a disk tier are not noted until there is room for its log: what is erased "
+        "changes of a disk tier are not logged until there is room for its log: what is erased "
         "until then may be back after a kill",
         {{"cache", core.config.name}, {"detail", why}});
   }
@@ -168,7 +168,7 @@ Result<DiskDamageStats> start_disk_tier(CacheCore& core, bool is_new) {
     Section section(core, LockUse::upkeep);
     section->store.note_changes(*core.journal, *core.slot_checksums);
   }
-  // A log alone does not tell what the headers told.
+  // A log alone does not contain what the headers did.
   if (wants_checkpoint) checkpoint_disk_tier(core);
   return damage;
 }

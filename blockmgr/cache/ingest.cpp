@@ -12,7 +12,7 @@
 namespace cairn {
 namespace {
 
-// Slots under one hold of the lock: some 300 ns each to check and pin, or to tell as written.
+// Slots under one hold of the lock: some 300 ns each to check and pin, or to mark as written.
 constexpr std::size_t kSlotsAtOnce = 48;
 
 }  // namespace
@@ -71,13 +71,13 @@ void Ingest::hold_duplicates() {
   for (std::size_t i = 0; i < duplicates.size(); ++i) {
     if (held && held->blocks[i]) continue;
     fail(duplicates[i],
-         held ? Error{ErrorCode::unknown_key, "the key went while it was being copied"}
+         held ? Error{ErrorCode::unknown_key, "the key disappeared while it was being copied"}
               : held.error());
   }
 }
 
-// The first block's parent, and those of the others that are not the block before: that one is
-// absent too, or held.
+// The parent of the first block, and each parent of the others that is not the block before it. The
+// block before is absent too, or held.
 std::vector<std::optional<BlockKey>> Ingest::followed() const {
   std::vector<std::optional<BlockKey>> parents;
   for (const std::size_t i : absent_) {
@@ -124,14 +124,15 @@ Result<> Ingest::allocated(Result<Allocation> allocation) {
     item.error.reset();
   }
   for (std::size_t i = granted_; i < absent_.size(); ++i) {
-    fail(absent_[i], {ErrorCode::no_capacity, "there is room for the " + std::to_string(granted_) +
-                                                  " blocks before it only"});
+    fail(absent_[i],
+         {ErrorCode::no_capacity,
+          "there is room only for the " + std::to_string(granted_) + " blocks before it only"});
   }
   return {};
 }
 
-// Once more than by the lease, so that one that ends early frees no slot that is still being
-// written. What the lease lost meanwhile is somebody else's; what is pinned stays.
+// Adds a pin to the lease's, so that a lease that ends early frees no slot that is still being
+// written. Slots that the lease has lost by now belong to others; pinned slots stay.
 Result<> Ingest::pin_all() {
   Section section(*core_, LockUse::transfer);
   const auto pin = [&](const Item& item) -> Result<> {
@@ -210,11 +211,11 @@ void Ingest::commit(Then then, Done<> ended) {
   for (const std::size_t i : granted()) {
     Item& item = items_[i];
     const bool is_whole = !item.error && item.state == State::filled;
-    // What staging it still has others may wait for.
+    // Others may be waiting for its staging buffer.
     if (!writers_.empty() && (item.error || is_whole)) writers_[i].reset();
     if (!is_whole) continue;
     whole.push_back(i);
-    blocks.push_back(std::move(item.block));  // its key and its handle are there afterwards
+    blocks.push_back(std::move(item.block));  // its key and its handle stay usable
   }
   if (blocks.empty()) return ended({});
   const CommitTerms terms{.release = then == Then::release, .hint = terms_.hint};
@@ -241,7 +242,7 @@ void Ingest::committed(std::span<const std::size_t> items,
   }
 }
 
-// The prefix's end first, so that it is evicted first.
+// Releases the prefix's end first, so that it is evicted first.
 void Ingest::release() {
   writers_.clear();
   lease_.release();

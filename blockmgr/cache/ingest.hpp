@@ -87,7 +87,7 @@ class Ingest {
   // (AllocateRequest::follows).
   enum class Room : std::uint8_t {
     all,         // all or none
-    some,        // not written: disk full
+    some,        // as many as fit, from the first item on; the others get an error
     free_slots,  // all or none, without eviction
   };
   enum class Filled : std::uint8_t {

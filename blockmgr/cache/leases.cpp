@@ -10,19 +10,20 @@
 namespace cairn {
 namespace {
 
-// Pins that go under one hold of the lock: some 30 ns each.
+// Pins released under one hold of the lock: some 30 ns each.
 constexpr std::size_t kReleaseStep = 128;
-// What a lease's own end costs, in pins.
+// The cost of ending a lease, in pins.
 constexpr std::size_t kEndCost = 8;
-// A lease that others change each time while its blocks are put in order, which takes some
-// milliseconds for 65,536 of them, is put in order under the lock.
+// Sorting 65,536 blocks of a lease takes some milliseconds without the lock. If others change the
+// lease each time, the last attempt holds the lock.
 constexpr int kMaxArrangements = 4;
 
 bool ends_with(std::span<const SlotRef> held, std::span<const SlotRef> slots) {
   return held.size() >= slots.size() && std::ranges::equal(held.last(slots.size()), slots);
 }
 
-// The same with these at the end, each as often as it is named. None where they are not all there.
+// Returns `held` with `slots` at its end, each as often as it is named. nullopt if some are
+// missing.
 std::optional<std::vector<SlotRef>> with_last(std::vector<SlotRef> held,
                                               std::span<const SlotRef> slots) {
   struct Named {
@@ -54,12 +55,13 @@ Error being_committed(SlotRef at) {
                                          std::string(to_string(at.tier())) + " is being committed"};
 }
 
-// The last block of a prefix becomes the least recently used, so that the prefix goes from there.
+// Unpins the last block of a prefix first: it becomes the least recently used, so the prefix is
+// evicted from its end.
 void Leases::release_last(Section& section, Releasing& lease, std::size_t count) {
   for (; count > 0; --count) {
     const SlotRef at = lease.held.back();
     section->writes.erase_unless_busy(at);
-    // What another lease holds is somebody's who has not said so.
+    // If another lease holds the block too, its user has not given a hint.
     if (lease.telling.next_use != NextUse::unknown && section->store.record(at).leases == 1) {
       section->store.tell(at, lease.telling);
     }
@@ -71,7 +73,7 @@ void Leases::release_last(Section& section, Releasing& lease, std::size_t count)
 Result<> Leases::check_room() const {
   if (!table_.full()) return {};
   return Error{ErrorCode::too_many,
-               std::to_string(table_.size()) + " leases are open, and no more may be"};
+               std::to_string(table_.size()) + " leases are open, which is the limit"};
 }
 
 LeaseNumber Leases::open(Terms terms) {
@@ -88,7 +90,7 @@ Result<LeaseNumber> Leases::live(Section& section, const LeaseId& id) {
   CAIRN_TRY(section.check_usable());
   expire_step(section);
   auto lease = table_.find(id);
-  // One that the step has not come to.
+  // The step has not reached this lease.
   if (lease && table_[*lease].expires_at <= section.now()) {
     end(section, *lease, true);
     return table_.find(id);
@@ -211,7 +213,7 @@ Result<> Leases::part_with(Section& section, const Parting& parting,
     if (slots.empty()) return {};
     section.give_way();
     from = table_.find(parting.from);
-    // What others have added lies behind what is left.
+    // Slots that others have added come after the remaining ones.
     const auto next = slots.last(std::min(slots.size(), kReleaseStep));
     if (from && !ends_with(table_[*from].held, next)) {
       from = bring_to_end(section, parting.from, slots);
@@ -303,7 +305,7 @@ Result<SlotRef> Leases::uncommitted(Section& section, LeaseNumber lease,
                  name_of(handle) + " is committed: its bytes no longer change"};
   }
   if (slot.owner != lease) {
-    return Error{ErrorCode::foreign_lease, name_of(handle) + " is not of this lease"};
+    return Error{ErrorCode::foreign_lease, name_of(handle) + " does not belong to this lease"};
   }
   if (slot.committing) {
     return Error{ErrorCode::state_conflict, name_of(handle) + " is being committed"};

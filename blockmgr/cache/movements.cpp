@@ -1,4 +1,4 @@
-// Batches of copies between tiers. A new copy is added to its key only once every byte is there.
+// Batches of copies between tiers. A key gets its new copy only after all bytes have arrived.
 #include <algorithm>
 #include <string>
 
@@ -8,17 +8,19 @@
 namespace cairn {
 namespace {
 
-// Bus and disk are at full speed from tens of MiB a job; the engine takes it in parts.
+// Bus and disk reach full speed at tens of MiB per job; the engine splits it into parts.
 constexpr std::uint64_t kJobBytes = 32ull << 20;
-// Of one batch: while one job is carried out, the next is ready.
+// Per batch: while one job runs, the next is ready.
 constexpr std::uint32_t kJobsAtOnce = 2;
-// Whose headers are made, or whose copies are taken on, under one hold of the lock: up to 1.5 us
-// each, where nothing of a block is in the processor's caches.
+// Blocks whose headers are made, or whose copies are added, under one hold of the lock: up to 1.5
+// us each if nothing of a block is in the processor's caches.
 constexpr std::size_t kStepItems = 8;
 
 }  // namespace
 
-Error key_vanished() { return {ErrorCode::unknown_key, "the key went while it was being moved"}; }
+Error key_vanished() {
+  return {ErrorCode::unknown_key, "the key disappeared while it was being moved"};
+}
 
 bool accuses_source(Tier source, ErrorCode code) {
   if (source == Tier::disk) {
@@ -39,7 +41,7 @@ void Movements::start(Section& section, const Batch& batch, std::span<const Slot
 
 void Movements::submit_next(Section& section, const Batch& batch) {
   const std::size_t most = std::max<std::size_t>(1, kJobBytes / section.core().block_bytes);
-  if (batch->cancelled) return;  // what is left is being given up
+  if (batch->cancelled) return;  // the rest is being given up
   while (batch->jobs < kJobsAtOnce && batch->next < batch->items.size()) {
     Items items{.first = batch->next, .count = 1, .priority = batch->urgency()};
     const Tier from = batch->items[items.first].source.tier();
@@ -148,7 +150,8 @@ void Movements::items_ended(Section& section, const Batch& batch, Items items,
   std::uint64_t came = 0;
   Batch again;
   for (std::size_t i = 0; i < items.count; ++i) {
-    // Its job counts as under way until all of them have ended, so that nothing ends the batch.
+    // The job counts as in progress until all its items have ended, so nothing ends the batch
+    // before.
     if (i > 0 && i % kStepItems == 0) section.give_way();
     const std::size_t index = items.first + i;
     const bool failed = failure != outcome.failures.end() && failure->index == i;
@@ -164,7 +167,7 @@ void Movements::items_ended(Section& section, const Batch& batch, Items items,
     section.services().transfers.add(*batch->transfer,
                                      {.blocks = came, .bytes = came * section.core().block_bytes});
   }
-  section.serve_again();  // what was leaving may stay, and somebody counted on it
+  section.serve_again();  // a leaving block may stay, and a request may have counted on it
   --batch->jobs;
   batch->ids.erase(items.first);
   batch->ended_jobs.insert(items.first);
@@ -292,7 +295,7 @@ void Movements::cancel_batch(Section& section, const Batch& batch) {
   for (const auto& [first, id] : batch->ids) {
     section.after([services = section.core().services, id = id] { services->engine.cancel(id); });
   }
-  // Otherwise the last job's end finishes it.
+  // Otherwise the end of the last job finishes it.
   if (batch->jobs == 0 && !batch->open) finish(section, batch);
   if (again) bring(section, again);
 }
@@ -312,7 +315,7 @@ void Movements::drop_unreadable(Section& section, SlotRef at, std::uint64_t gene
   if (!accuses_source(at.tier(), error.code)) return;
   const SlotRecord& slot = section->store.record(at);
   if (slot.generation != generation || slot.life != SlotLife::committed || slot.gone) return;
-  // Whoever else was reading it finds it gone: a block counts once.
+  // Other readers of the block find it gone, so each block counts once.
   if (error.code == ErrorCode::checksum_mismatch) {
     section.core().services->totals.wrong_checksum(at.tier());
   }

@@ -1,4 +1,4 @@
-// What goes to a lower tier without being asked for: blocks that leave theirs, and write-through.
+// Offload and write-through.
 #include <algorithm>
 
 #include "blockmgr/cache/cache_core.hpp"
@@ -24,7 +24,7 @@ void Movements::offload(Section& section, std::vector<SlotRef> victims, Eviction
   batch->reason = reason;
   batch->ended = std::move(ended);
   batch->left = not_admitted;
-  // Victims come tail first: what finds no room below is the end of its prefix.
+  // Victims start with the end of a prefix, so its end is what finds no room below.
   const std::size_t homeless = victims.size() - room;
   for (std::size_t i = 0; i < homeless; ++i) {
     if (let_go(section, victims[i], reason)) ++batch->left;
@@ -42,7 +42,8 @@ void Movements::offload(Section& section, std::vector<SlotRef> victims, Eviction
     for (auto item = batch->items.begin(); item != first; ++item) {
       if (let_go(inner, item->source, batch->reason)) ++batch->left;
     }
-    // Whoever began this is counting on it; where it is still asking, it sees for itself.
+    // The waiting request counts on these victims. If offload() is still in ask(), it sees the
+    // result itself.
     if (first != batch->items.begin() && !batch->asking) inner.serve_again();
     batch->items.erase(batch->items.begin(), first);
     if (homed == 0) return finish(inner, batch);
@@ -60,9 +61,9 @@ void Movements::begin_in_background(Section& section, const Batch& batch) {
   background_.emplace(batch->number, batch);
 }
 
-// A cursor is the number of a movement and of a block in it: what has begun keeps its place.
+// A cursor holds the number of a movement and of a block in it, which do not change.
 PendingList Movements::pending(Section& section, const PendingRequest& request) const {
-  // A movement has as many blocks as a request may name, or asked for.
+  // A movement has at most as many blocks as a request may name or ask for.
   constexpr int kItemBits = 24;
   PendingList result;
   std::uint64_t item = request.cursor & ((std::uint64_t{1} << kItemBits) - 1);
@@ -102,7 +103,7 @@ bool Movements::admit(Section& section, SlotRef at) {
   return true;
 }
 
-// A client that asked for its eviction is told that it stays, not refused.
+// If a client asked for the eviction, a block that stays is reported, and is not an error.
 bool Movements::let_go(Section& section, SlotRef victim, EvictionReason reason) {
   const SlotRecord& slot = section->store.record(victim);
   const bool held = slot.pins > 1;
@@ -118,8 +119,8 @@ bool Movements::let_go(Section& section, SlotRef victim, EvictionReason reason) 
   return leaves;
 }
 
-// Of so many blocks, written because the cache's body says so: whether they were used again is not
-// asked.
+// How many of these blocks the disk's byte rate admits. The cache's configuration asks for
+// write-through, so it does not matter whether the blocks were used again.
 std::size_t Movements::within_budget(Section& section, std::size_t blocks) {
   std::size_t admitted = 0;
   while (admitted < blocks &&
@@ -143,11 +144,11 @@ void Movements::write_through(Section& section, std::span<const SlotRef> committ
         !section.core().spaces[index_of(lower)]) {
       continue;
     }
-    // As many as find room, a prefix from its start. What is cut off takes nothing's place.
+    // Takes as many as find room, from the start of the prefix. Cut-off blocks evict nothing.
     const auto first_cut_off = std::ranges::find_if(
         committed, [&](SlotRef at) { return section->store.record(at).cut_off; });
-    const std::uint64_t attainable =
-        first_cut_off == committed.end() ? section->slots.attainable(section, lower)
+    const std::uint64_t attainable = first_cut_off == committed.end()
+                                         ? section->slots.attainable(section, lower)
                                          : section->store.pool(lower).free_count();
     std::size_t room = std::min<std::size_t>(committed.size(), attainable);
     if (lower == Tier::disk) room = within_budget(section, room);

@@ -1,4 +1,4 @@
-// Movements: what clients ask for. A key is brought once, however many ask for it.
+// Transfers for clients. A key is brought once, however many clients request it.
 #include <algorithm>
 #include <limits>
 
@@ -7,10 +7,10 @@
 namespace cairn {
 namespace {
 
-// Given up, or let go, under one hold of the lock: up to 500 ns each.
+// Keys given up, or pins released, under one hold of the lock: up to 500 ns each.
 constexpr std::size_t kLetGoAtOnce = 24;
 
-// Where to read from: pinned memory reaches every tier directly; then the device; disk last.
+// The best copy to read: pinned memory reaches every tier directly, then device, and disk last.
 std::optional<SlotRef> best_source(const Entry& entry, Tier to) {
   for (Tier tier : {Tier::pinned, Tier::device, Tier::disk}) {
     const SlotNumber slot = entry.slots[index_of(tier)];
@@ -19,8 +19,7 @@ std::optional<SlotRef> best_source(const Entry& entry, Tier to) {
   return std::nullopt;
 }
 
-// What is waited for is as urgent as who waits: the leader's jobs come no later than the follower's
-// would, until this key has come.
+// Raises the leader's jobs to the follower's urgency until this key has arrived.
 void follow(Section& section, SingleFlight::Expected& expected, SingleFlight::Follower follower) {
   TransferBatch& leader = *expected.leader;
   const std::int32_t before = leader.urgency();
@@ -45,7 +44,7 @@ void end_following(TransferBatch& leader, const TransferBatch& follower) {
 void Movements::group_by_source(TransferBatch& batch) {
   std::vector<std::size_t> order(batch.items.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  // In each tier in the order of the keys.
+  // Within each tier, in the order of the keys.
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return batch.items[a].source.tier() < batch.items[b].source.tier();
   });
@@ -73,7 +72,7 @@ Movements::Role Movements::role_of(Section& section, const Batch& batch, EntryNu
 
 SingleFlight::Expected& Movements::add_item(Section& section, const Batch& batch,
                                             const BlockKey& key, SlotRef source) {
-  // No use of it while the batch may still come to nothing.
+  // A batch that may still be given up must not count as a use.
   if (batch->open) {
     section->store.pin_in_place(source);
   } else {
@@ -116,7 +115,7 @@ void Movements::launch(Section& section, const Batch& batch, std::uint64_t alrea
 }
 
 void Movements::give_up(Section& section, const Batch& batch) {
-  batch->cancelled = true;  // what it follows does not tell it any more
+  batch->cancelled = true;  // batches that it follows no longer inform it
   Batch again;
   for (std::size_t i = batch->items.size(); i-- > 0;) {
     if (i > 0 && i % kLetGoAtOnce == 0) section.give_way();
@@ -138,7 +137,7 @@ void Movements::cancel(Section& section, TransferId id) {
 }
 
 void Movements::cancel_all(Section& section) {
-  const auto open = transfers_;  // ends remove themselves
+  const auto open = transfers_;  // batches remove themselves at their end
   for (const auto& [id, batch] : open) cancel_batch(section, batch);
 }
 
@@ -168,7 +167,8 @@ void Movements::ask_for_slots(Section& section, const Batch& batch) {
 
 void Movements::refused(Section& section, const Batch& batch, const Error& why) {
   const bool cancelled = why.code == ErrorCode::cancelled;
-  // One that asked for too much does not speak for those who want less: key by key.
+  // A batch that asked for too much does not decide for followers that want less: they try key by
+  // key.
   const bool may_try_again = batch->transfer || batch->items.size() > 1;
   for (std::size_t i = batch->items.size(); i-- > 0;) {
     if (i > 0 && i % kLetGoAtOnce == 0) section.give_way();
@@ -189,7 +189,7 @@ void Movements::refused(Section& section, const Batch& batch, const Error& why) 
   if (batch->ended_all()) finish(section, batch);
 }
 
-// Without the lock that its end holds: there may be a million.
+// Without the caller's hold of the lock: there may be a million blocks.
 void Movements::let_kept_go(Section& section, TransferBatch& batch) {
   if (batch.kept.empty()) return;
   section.after([core = section.core().shared_from_this(), kept = std::move(batch.kept)] {

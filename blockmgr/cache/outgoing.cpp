@@ -10,7 +10,7 @@
 namespace cairn {
 namespace {
 
-// Under one hold of the lock: up to 1 us each to find and pin, some 30 ns to let go.
+// Under one hold of the lock: up to 1 us each to find and pin, some 30 ns to release.
 constexpr std::size_t kPinnedAtOnce = 8;
 constexpr std::size_t kLetGoAtOnce = 128;
 
@@ -55,7 +55,7 @@ Result<> Outgoing::pin(std::span<const KeyView> keys, Tier to, const Wants& want
 void Outgoing::failed(std::size_t slot, const Error& error) {
   Section section(*core_, LockUse::transfer);
   const SlotRef at = slots_[slot];
-  // It is pinned, so nobody else's bytes can be there.
+  // The slot is pinned, so it cannot hold another block's bytes.
   const std::uint64_t generation = section->store.record(at).generation;
   section->moves.drop_unreadable(section, at, generation, error);
 }

@@ -8,8 +8,8 @@
 namespace cairn {
 namespace {
 
-// A tier that shrinks gives up so many copies a section, so that the lock is held for microseconds;
-// the next operation or tick goes on.
+// Copies that a shrinking tier evicts per section, so that the lock is held for microseconds. The
+// next operation or tick continues.
 constexpr std::uint32_t kShrinkStep = 256;
 
 PressureGauge::Use use_of(const SlotPool& slots) {

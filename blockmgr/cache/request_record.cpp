@@ -19,13 +19,13 @@ namespace cairn {
 namespace {
 
 constexpr std::chrono::milliseconds kRecordPeriod{200};
-// What is noted between two looks of the thread, and what waits for its end: 8 MiB each at most. At
-// 50,000 requests a second a look finds 10,000.
+// Limits for the notes between two looks of the thread, and for the requests that wait for their
+// end: 8 MiB each. At 50,000 requests per second a look finds 10,000.
 constexpr std::size_t kRecordedNotes = 16'384;
 constexpr std::size_t kRecordedBlocks = 1U << 20U;
 // More than run at a time.
 constexpr std::size_t kWaitingRequests = 1'024;
-// Numbers of JSON are exact in every reader up to 2^53.
+// Every JSON reader represents numbers up to 2^53 exactly.
 constexpr int kIdBits = 53;
 
 void append_number(std::string& text, std::uint64_t value) {
@@ -39,7 +39,7 @@ std::string reason(int error_number) { return std::generic_category().message(er
 
 RequestRecord::RequestRecord(const Clock& clock, Logger& log, Options options)
     : clock_(clock), log_(log), options_(std::move(options)) {
-  std::error_code ignored;  // there is none, mostly
+  std::error_code ignored;  // usually there is no file
   if (std::filesystem::is_regular_file(std::filesystem::symlink_status(options_.path, ignored))) {
     std::filesystem::rename(options_.path, options_.path.string() + ".old", ignored);
   }
@@ -132,7 +132,7 @@ void RequestRecord::work_off(std::int64_t all_before_unix_ms) {
     waiting_.pop_front();
     if (written_bytes_ + text.size() + line.size() > options_.max_bytes) {
       write(text);
-      if (file_) give_up("it has record.max_bytes");
+      if (file_) give_up("it has reached record.max_bytes");
       return;
     }
     text += line;
@@ -182,7 +182,7 @@ void RequestRecord::write(const std::string& text) {
     if (taken < 0 && errno == EINTR) continue;
     if (taken < 0) {
       const int number = errno;
-      // Half a line would make the whole file no trace.
+      // Half a line would make the file invalid as a trace.
       static_cast<void>(::ftruncate(file_.get(), static_cast<off_t>(written_bytes_)));
       return give_up(reason(number));
     }

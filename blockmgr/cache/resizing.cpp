@@ -9,14 +9,15 @@
 namespace cairn {
 namespace {
 
-// Under one hold of the lock: copies evicted, and slots looked at for copies that must move.
+// Under one hold of the lock: copies evicted, and slots checked for copies that must move.
 constexpr std::uint32_t kEvictStep = 256;
 constexpr std::uint32_t kLookStep = 1024;
-// Copies under way at a time. Each from disk takes a staging block, which clients share.
+// Limits for the copies in progress. Each copy from disk takes a staging block, which clients use
+// too.
 constexpr std::uint64_t kBytesAtOnce = 32ull << 20;
 constexpr std::uint64_t kMostAtOnce = 256;
 constexpr std::uint64_t kDiskAtOnce = 8;
-// Until a copy that failed is tried again.
+// Delay before a failed copy is tried again.
 constexpr std::chrono::milliseconds kAfterFailure{200};
 
 }  // namespace
@@ -27,24 +28,25 @@ void Resizing::go_on(Section& section) {
   for (Tier tier : kTiers) {
     const SlotPool& slots = section->store.pool(tier);
     if (slots.beyond_count() == 0) continue;
-    // A copy under way has two slots, and so has one whose old slot leases hold.
+    // A copy in progress uses two slots. So does a copy whose old slot is held by leases.
     const std::uint32_t staying =
         slots.capacity() - slots.free_count() - section->store.leaving_count(tier) -
         section->store.superseded_count(tier) - tiers_[index_of(tier)].under_way;
     if (staying > slots.limit()) {
       const std::uint32_t excess = std::min(staying - slots.limit(), kEvictStep);
-      // Somebody waits for it, and thousands of blocks may go.
+      // A client waits for the resize, and thousands of blocks may have to leave.
       const SlotQueue::Reclaim step{.count = excess, .may_depart = false};
       const bool any = section->slots.reclaim(section, tier, step) > 0;
       if (!any && !section.step_is_over()) cut_chains(section, tier, excess);
     } else {
-      // Not before: what is being copied cannot be evicted, and what is worth more would go.
+      // Only now: a block that is being copied cannot be evicted, so more valuable blocks would be.
       relocate_some(section, tier);
     }
   }
 }
 
-// A prefix whose rest lies in other tiers is kept by eviction, but has no room here any more.
+// Eviction keeps a block if the rest of its prefix lies in other tiers. But now it has no room
+// here.
 void Resizing::cut_chains(Section& section, Tier tier, std::uint32_t count) {
   OneTier& state = tiers_[index_of(tier)];
   if (section->store.leaving_count(tier) > 0 || section.now() < state.no_cut_before) return;
@@ -67,7 +69,8 @@ void Resizing::relocate_some(Section& section, Tier tier) {
     if (state.next < slots.limit() || state.next >= slots.end()) state.next = slots.limit();
     const SlotRef from(tier, state.next++);
     const SlotRecord& slot = section->store.record(from);
-    // A movement counts on its source; a reader goes on with the old slot, but looks the same.
+    // A movement depends on its source's slot. A reader could keep the old slot, but its pin looks
+    // the same.
     if (slot.life != SlotLife::committed || slot.gone || slot.pins != slot.leases) continue;
     section->store.pin_in_place(from);
     const SlotRef to = section->store.take(tier, slot.priority);
@@ -116,7 +119,8 @@ std::optional<Error> error_of(const JobOutcome& outcome) {
 
 }  // namespace
 
-// Through memory, so that what is written again was compared with its checksum.
+// Copies through memory, so that the bytes are compared with their checksum before they are
+// written.
 void Resizing::copy_on_disk(CacheCore& core, const Relocations& items) {
   auto left = std::make_shared<std::atomic<std::size_t>>(items->size());
   for (Relocated& item : *items) {
@@ -173,7 +177,7 @@ void Resizing::relocated(Section& section, Tier tier, const std::vector<Relocate
       if (item.unreadable)
         section->moves.drop_unreadable(section, item.from, item.generation, *item.error);
     }
-    // Where it went, or somebody else has begun to use it, it is looked at again.
+    // If the copy is gone, or is in use by others now, a later step looks at it again.
     const bool stays = item.error || section->dropped || slot.gone || slot.pins != slot.leases + 1;
     if (!stays) section->store.relocate({.from = item.from, .to = item.to});
     section->store.unpin_in_place(item.from);

@@ -7,16 +7,16 @@
 namespace cairn {
 namespace {
 
-// Notes that wait, and blocks that they name: 16 bytes each. Two requests of as many keys as one
-// may have.
+// Limits for waiting notes and for the blocks in them, 16 bytes each: two requests with the most
+// keys allowed.
 constexpr std::size_t kMostNotes = 1024;
 constexpr std::size_t kMostNotedBlocks = 131'072;
-// From so many on a request works them off itself: 10,000 requests a second and more, or nobody
-// calls catch_up().
+// Beyond these a request processes the notes itself: at 10,000 requests per second and more, or if
+// nobody calls catch_up().
 constexpr std::size_t kManyNotes = kMostNotes / 2;
 constexpr std::size_t kManyNotedBlocks = kMostNotedBlocks / 2;
-// Who has only looked asks for the same again where no more than so many requests and so much time
-// lie between.
+// A look and a later match for the same keys are one request, if at most this many requests and
+// this much time lie between them.
 constexpr std::uint64_t kSameWithin = 16;
 constexpr std::int64_t kSameWithinMs = 1'000;
 
@@ -56,7 +56,7 @@ void ReuseWatch::matched(const Match& match) {
     note.request.has_last = followed;
   }
   note.request.ticket = match.lease ? ticket_of(*match.lease) : hash | 1U;
-  std::uint64_t again_as = 0;  // the request that this is, too
+  std::uint64_t again_as = 0;  // the earlier look that belongs to this request; 0: none
   {
     const MutexLock lock(inbox_mutex_);
     Seen& seen = seen_[hash >> 56U];
@@ -137,7 +137,7 @@ void ReuseWatch::leave(Note note) {
     inbox_.push_back(std::move(note));
     if (inbox_.size() < kManyNotes && inbox_blocks_ < kManyNotedBlocks) return;
   }
-  if (!curve_mutex_.try_lock()) return;  // who has it, or the next who comes, takes it along
+  if (!curve_mutex_.try_lock()) return;  // the holder of the lock, or the next caller, processes it
   work_off();
   curve_mutex_.unlock();
 }

@@ -8,15 +8,15 @@
 namespace cairn {
 namespace {
 
-// What is read at a time: one group of a job, so that a movement never waits for longer than that.
+// Bytes read at a time: one group of a job, so that a movement never waits longer than that.
 constexpr std::uint64_t kStepBytes = 2ull << 20;
-// Slots that are looked at under one hold of the lock, most of which may be free.
+// Slots checked under one hold of the lock; most of them may be free.
 constexpr std::uint32_t kSlotsALook = 4096;
 
 }  // namespace
 
-// Nothing is pinned: nobody is refused or made to wait for the sake of a scrub. A slot that became
-// another block's meanwhile is known by its generation.
+// Pins nothing, so a scrub never delays or refuses anyone. The generation shows if a slot holds
+// another block by the time its check ends.
 std::vector<Scrub::Slot> Scrub::take(Section& section) {
   CacheCore& core = section.core();
   std::vector<Slot> slots;
@@ -53,7 +53,7 @@ void Scrub::begin(Section& section) {
     TransferJob job;
     job.source = job.destination = &self->layout(Tier::disk);
     job.operation = JobOperation::check;
-    // Behind everything else.
+    // After all other work.
     job.urgency = Urgency::background;
     job.priority = std::numeric_limits<std::int32_t>::min();
     for (const Slot& slot : slots) job.pairs.push_back({slot.at.slot(), slot.at.slot()});
@@ -69,7 +69,7 @@ void Scrub::begin(Section& section) {
 void Scrub::ended(Section& section, const std::vector<Slot>& slots, const JobOutcome& outcome) {
   const CacheCore& core = section.core();
   under_way_ = false;
-  // One that never ran, or was refused, has read nothing.
+  // A job that did not run, or was refused, has read nothing.
   if (outcome.state == JobState::cancelled) return;
   const auto refused = std::ranges::count_if(outcome.failures, [](const BlockFailure& failure) {
     return failure.error.code == ErrorCode::queue_full;

@@ -5,7 +5,7 @@
 
 namespace cairn {
 
-// No two names have the same: the length says where the token's ends.
+// Unique per name: the length shows where the token ends.
 std::string Sessions::key_of(const Name& name) {
   std::string key = "-";
   if (name.holder != nullptr) key = std::to_string(name.holder->size()) + ':' + *name.holder;
@@ -23,7 +23,8 @@ void Sessions::add(const Name& name, std::span<const BlockStore::Trail> blocks) 
   }
   Session& session = *known->second;
   by_use_.splice(by_use_.end(), by_use_, known->second);
-  // Mostly it goes on from what is known: a prompt from its first block, or what was stored of it.
+  // The blocks usually continue the known ones: a prompt from its first block, or the blocks stored
+  // after it.
   auto& all = session.blocks;
   const auto begins = std::ranges::find(all, blocks.front());
   const auto differs = std::ranges::mismatch(begins, all.end(), blocks.begin(), blocks.end()).in2;

@@ -1,4 +1,4 @@
-// Slots for those who ask: free ones first, then evicted ones, in the order of asking.
+// Gives slots to requests, in their order: free ones first, then evicted ones.
 #include <algorithm>
 #include <string>
 
@@ -7,7 +7,7 @@
 namespace cairn {
 namespace {
 
-// Of what a section may spend on others under one hold of the lock.
+// Costs per slot, charged against what a section may spend under one hold of the lock.
 constexpr std::uint32_t kTakeCost = 1;
 constexpr std::uint32_t kEvictCost = 4;
 
@@ -46,8 +46,8 @@ Result<> SlotQueue::ask(Section& section, Tier tier, SlotRequest&& request) {
   if (request.id == 0) request.id = next_id();
   request.asked = section.now();
   waiting.push_back(std::move(request));
-  // Now, not at the end of the section: who asks in order to offload has to know whether it is
-  // worth waiting. The recursion goes down a tier each time.
+  // Now, not at the end of the section: an offload must know whether waiting is worthwhile. Each
+  // recursion goes down one tier.
   serve(section, tier);
   return {};
 }
@@ -61,7 +61,7 @@ void SlotQueue::cancel(Section& section, Tier tier, std::uint64_t id, const Erro
   waiting.erase(at);
   give_back(section, request);
   request.granted(section, error);
-  section.serve_again();  // the next one may want less
+  section.serve_again();  // the next request may want less
 }
 
 void SlotQueue::cancel_all(Section& section, Tier tier, const Error& error) {
@@ -69,8 +69,8 @@ void SlotQueue::cancel_all(Section& section, Tier tier, const Error& error) {
   while (!waiting.empty()) cancel(section, tier, waiting.front().id, error);
 }
 
-// Strictly in order: what comes free is the first one's, so that two that wait cannot hold what
-// the other needs.
+// Strictly in order: the first request gets each free slot, so two waiting requests cannot hold
+// what the other needs.
 void SlotQueue::serve(Section& section, Tier tier) {
   auto& waiting = requests_[index_of(tier)];
   while (!waiting.empty()) {
@@ -86,18 +86,19 @@ void SlotQueue::serve(Section& section, Tier tier) {
     if (slots.free_count() > 0) return section.go_on();
     const std::uint64_t coming = section->store.leaving_count(tier);
     const std::uint64_t wanted = demand(tier);
-    // Whoever waits has waited for a store for long enough.
+    // After this wait, blocks are dropped without a departure.
     const bool may_depart = section.now() - first.asked <= section->departures.wait_at_most();
     if (wanted > coming &&
         reclaim(section, tier, {.count = wanted - coming, .may_depart = may_depart}) > 0) {
       continue;
     }
     if (section.step_is_over()) return section.go_on();
-    // What leaves may come back, and may let go of others that could not leave before it.
-    // What is written through may go after that.
+    // Leaving blocks may come back, and may free others that could not leave before them. Blocks in
+    // write-through can be evicted after that.
     if (section->store.leaving_count(tier) > 0 || section->moves.written_through(tier) > 0) return;
     SlotRequest last = take_first(tier);
-    // Given back, they would be news to who asked for them to make room above: he would ask again.
+    // If it gave the slots back, the request that makes room in the tier above would ask for them
+    // again.
     if (last.takes_fewer && !last.taken.empty()) {
       last.granted(section, std::span<const SlotRef>(last.taken));
       continue;
@@ -144,7 +145,7 @@ std::uint64_t SlotQueue::reclaim(Section& section, Tier tier, Reclaim wanted) {
     const auto victim = section->store.next_victim(tier);
     if (!victim) break;
     const bool departs = victim->departs && wanted.may_depart;
-    // The rest is asked for again when one of them has gone.
+    // The rest is evicted when one of them has gone.
     if (departs && section->departures.is_full()) break;
     if (victim->offload || departs) {
       section->store.begin_leaving(victim->at);

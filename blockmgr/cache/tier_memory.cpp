@@ -52,7 +52,7 @@ Result<TierMemory> export_layout(const BlockLayout& layout) {
   TierMemory exported{.memory = std::move(*memory),
                       .regions = parts_of(layout),
                       .strides = strides_of(layout.geometry())};
-  // Outside, places count from the first byte that is opened.
+  // For other processes, offsets count from the first byte that they open.
   for (RegionView::Part& part : exported.regions) {
     part.offset_bytes += exported.memory.offset_bytes;
   }
@@ -73,13 +73,14 @@ Result<> check_import_path(const std::string& field, const std::string& given,
                field + " is '" + given.substr(0, 200) + "': " +
                    (folders.empty() ? "this server imports no files; its setting import.folders "
                                       "names where they may lie"
-                                    : "it lies not directly in one of import.folders")};
+                                    : "it does not lie directly in one of import.folders")};
 }
 
 Result<> check_import(const TierMemory& memory, std::span<const std::filesystem::path> folders) {
   if (memory.memory.kind == ExportedMemory::Kind::cuda_ipc) return {};
   if (memory.descriptor) {
-    // Who has it open could open it. Its path, if told, is another's.
+    // A client with an open descriptor can open the file anyway. Any path comes from another
+    // process.
     if (memory.memory.file != nullptr) return {};
     return Error{ErrorCode::not_found,
                  "the memory was passed as an open file, which ended with the server before this "

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t kPageBytes = 4096;
 
-// Where the blocks of a part from this one on lie, by whole pages of its memory.
+// The whole pages that hold a part's blocks from `block` on.
 std::vector<RegionView::Part> pages_from(const BlockLayout& layout, std::uint64_t block) {
   const Geometry& geometry = layout.geometry();
   const std::uint64_t blocks = layout.config().num_blocks;
@@ -35,7 +35,7 @@ std::vector<RegionView::Part> pages_from(const BlockLayout& layout, std::uint64_
   return pages;
 }
 
-// What of the memory's whole pages is not named. Beyond them there is what aligns it.
+// The memory's whole pages that are not named. Bytes after them only pad it for alignment.
 std::vector<PagePopulator::Bytes> pages_besides(const BlockLayout& layout,
                                                 const std::vector<RegionView::Part>& named) {
   const Region& memory = layout.owned().front();
@@ -129,7 +129,7 @@ Result<> TierSpace::keep_below(std::uint32_t slots) {
   BlockLayout& last = *parts_.back().layout;
   const std::uint64_t kept = std::min<std::uint64_t>(slots - first, last.config().num_blocks);
   const std::vector<RegionView::Part> going = pages_from(last, kept);
-  // Pages that are given back must not be taken again.
+  // The populator must not allocate pages that are being returned.
   std::unique_ptr<PagePopulator::Task> pages;
   {
     MutexLock lock(reading_pages_);

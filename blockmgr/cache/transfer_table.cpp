@@ -11,12 +11,12 @@
 namespace cairn {
 namespace {
 
-// As clients see them.
+// The names that clients see.
 constexpr std::array<std::string_view, 5> kTransferStateNames = {"queued", "running", "done",
                                                                  "failed", "cancelled"};
 
 Error unknown(TransferId id) {
-  // As users write it: "t-" and hex digits.
+  // In the form that users write: "t-" and hex digits.
   std::array<char, 16> digits{};
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), id.value, 16).ptr;
   return {ErrorCode::unknown_transfer,
