@@ -36,7 +36,7 @@ class Departures {
   std::uint64_t late() const { return late_; }
 
  private:
-  // Twice the number that is stored at once.
+  // Twice the number of blocks that are stored at a time.
   static constexpr std::uint32_t kMaxUnderWay = 8;
 
   std::shared_ptr<DepartureTerms> terms_;

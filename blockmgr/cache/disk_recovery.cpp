@@ -30,7 +30,7 @@ JournalEntry entry_of(const SlotHeader& header) {
                     .slot = static_cast<std::uint32_t>(header.place.slot)}};
 }
 
-// A slot that holds a key or, with an empty key, is free, according to the index or its header.
+// The index or a header claims that this slot holds a key or, if the key is empty, is free.
 struct Claim {
   JournalEntry entry;
   std::uint64_t stamp = 0;   // of two slots with the same key, the later one counts

@@ -111,8 +111,9 @@ class Ingest {
   std::vector<iovec> in_place(std::size_t item);
   void room(std::size_t item, Done<std::span<const iovec>> ready);
   void finish(std::size_t item, Done<> done);
-  // Reports that no more bytes go to these items. Returns true once this holds for all items.
-  // Several threads may call it at a time, each with other items. Releases the lock between steps.
+  // Reports that no more bytes go to these items. Returns true to the call that reports the last of
+  // all items. Several threads may call it at a time, each with other items. Releases the lock
+  // between steps.
   bool copied(std::span<const std::size_t> items);
 
   // Commits the items that are filled and have no error. If the whole commit fails, `ended` and

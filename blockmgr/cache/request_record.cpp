@@ -23,7 +23,7 @@ constexpr std::chrono::milliseconds kRecordPeriod{200};
 // end: 8 MiB each. At 50,000 requests per second a look finds 10,000.
 constexpr std::size_t kRecordedNotes = 16'384;
 constexpr std::size_t kRecordedBlocks = 1U << 20U;
-// More than run at a time.
+// More requests than run at a time.
 constexpr std::size_t kWaitingRequests = 1'024;
 // Every JSON reader represents numbers up to 2^53 exactly.
 constexpr int kIdBits = 53;

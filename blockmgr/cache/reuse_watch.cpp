@@ -7,8 +7,8 @@
 namespace cairn {
 namespace {
 
-// Limits for waiting notes and for the blocks in them, 16 bytes each: two requests with the most
-// keys allowed.
+// Limits for waiting notes and for the blocks in them, 16 bytes each: enough for two requests with
+// the most keys allowed.
 constexpr std::size_t kMostNotes = 1024;
 constexpr std::size_t kMostNotedBlocks = 131'072;
 // Beyond these a request processes the notes itself: at 10,000 requests per second and more, or if

@@ -42,7 +42,7 @@ class SlotQueue {
   // Slots taken for requests, without those given back by requests that failed in the end.
   std::int64_t taken() const { return taken_; }
   bool any_waits(Tier tier) const { return !requests_[index_of(tier)].empty(); }
-  std::uint64_t attainable(Section& section, Tier tier) const;  // by a new request
+  std::uint64_t attainable(Section& section, Tier tier) const;  // what a new request can hope for
   // Grants what can be granted and evicts for the rest, one step of it. The section goes on later.
   void serve(Section& section, Tier tier);
   struct Reclaim {

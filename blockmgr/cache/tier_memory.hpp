@@ -28,8 +28,8 @@ struct ImportRequest {
 };
 Result<BlockLayout> import_layout(PlacedLayout placed, const ImportRequest& request);
 
-// Checks that opening the requested memory now yields the memory under the layout, which was built
-// earlier. Error: state_conflict.
+// Checks that opening `asked` now yields the memory on which the layout was built before. Error:
+// state_conflict if not.
 struct SameMemory {
   const TierMemory& asked;
   const TierMemory& had;

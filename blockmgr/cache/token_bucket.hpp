@@ -8,8 +8,8 @@
 
 namespace cairn {
 
-// Limits the bytes per second that the server moves to or from disk without a client's request.
-// Thread-safe.
+// Limits the bytes per second that the server moves to or from disk on its own initiative. Blocks
+// that a client names in a request do not count. Thread-safe.
 class TokenBucket {
  public:
   explicit TokenBucket(std::uint64_t bytes_per_s) : bytes_per_s_(bytes_per_s) {}  // 0: no limit
