@@ -7,7 +7,7 @@
 namespace cairn {
 namespace {
 
-// Values and holders have names of their own: what stands under them is of another kind.
+// Values and holders have different prefixes, because their data differs.
 std::string prefix_of(const CacheConfig& config, std::uint64_t fingerprint) {
   const bool is_of_values = config.shared->placement == SharedConfig::Placement::values;
   return (is_of_values ? "cairn:" : "cairn-holders:") + shared_namespace(config) + ":" +

@@ -13,7 +13,7 @@ SharedDepartures::SharedDepartures(std::shared_ptr<SharedContext> context, Optio
 void SharedDepartures::take(std::vector<DepartingBlock> blocks) {
   {
     MutexLock lock(mutex_);
-    if (ended_) return;  // the readers go with the lock free: `blocks` is the caller's
+    if (ended_) return;  // the caller destroys `blocks`, and so the readers, without the lock
     for (DepartingBlock& block : blocks) {
       waiting_.push_back({.block = std::move(block), .since = options_.clock.now()});
     }
@@ -36,7 +36,7 @@ void SharedDepartures::store_next() {
                   .key = key,
                   .parent = next->block.parent,
                   .reader = std::make_shared<BlockReader>(std::move(next->block.reader)),
-                  .may_be_there = true,  // it may have come from there
+                  .may_be_there = true,  // it may have been fetched from the store
                   .ended = [self = shared_from_this(), key](const Result<>& result) {
                     self->store_ended(key, result);
                   }});
@@ -64,7 +64,7 @@ void SharedDepartures::look() {
   }
   for (const Waiting& each : late) {
     options_.ended(each.block.key,
-                   Error{ErrorCode::deadline_exceeded, "it waited too long for its turn"});
+                   Error{ErrorCode::deadline_exceeded, "it waited too long to be stored"});
   }
 }
 

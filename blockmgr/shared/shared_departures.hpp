@@ -12,22 +12,23 @@
 
 namespace cairn {
 
-// Blocks that leave their cache, on their way into the store. Each stays until it is there, or has
-// waited for its turn too long. Thread-safe.
+// Stores blocks that are being evicted from their cache. A block stays here until it is stored, or
+// has waited too long for its turn. Thread-safe.
 class SharedDepartures : public std::enable_shared_from_this<SharedDepartures> {
  public:
   struct Options {
     const Clock& clock;
     Duration wait_at_most;
-    // The store has it, or has not; deadline_exceeded where it waited too long. Without locks held.
+    // Called when a block is stored or dropped, without locks held. deadline_exceeded: it waited
+    // too long. Not called for blocks that end() releases.
     std::function<void(const BlockKey& key, const Result<>& result)> ended;
   };
   SharedDepartures(std::shared_ptr<SharedContext> context, Options options);
 
   void take(std::vector<DepartingBlock> blocks);
-  // Lets go of what has waited too long. Called every few tens of milliseconds.
+  // Releases blocks that have waited too long. Call every few tens of milliseconds.
   void look();
-  // Nothing begins any more.
+  // Releases the waiting blocks; nothing starts from now on.
   void end();
   std::uint64_t waiting() const;
 

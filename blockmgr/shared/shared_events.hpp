@@ -7,8 +7,8 @@
 
 namespace cairn {
 
-// Tells who listens to a cache's events what it knows of values in the store: that it has put one
-// there, or found one gone. What others put there they tell themselves. Thread-safe.
+// Publishes what this server knows about values in the store: it has stored one, or found one gone.
+// Other servers publish their own. Thread-safe.
 class SharedEvents {
  public:
   SharedEvents(EventSink sink, const Clock& clock) : sink_(sink), clock_(clock) {}

@@ -16,24 +16,24 @@
 namespace cairn {
 namespace {
 
-// Slots that are allocated, filled and committed together, and how many such steps are under way:
-// while one is checked and committed the others keep a node's connections busy. All of it is few
-// enough that a cache has it free.
+// Slots that are allocated, filled and committed together, and the number of such steps in
+// progress. While one step is checked and committed, the others keep a node's connections busy. The
+// total is small enough that a cache usually has it free.
 constexpr std::uint64_t kStepBytes = 4ull << 20;
 constexpr std::uint64_t kMaxStep = 16;
 constexpr std::size_t kMaxSteps = 4;
 
 Error wrong(const BlockKey& key, WrongValue why) {
-  return {ErrorCode::checksum_mismatch, "what the shared tier gave for key " +
+  return {ErrorCode::checksum_mismatch, "the shared tier's value for key " +
                                             to_hex(key.view().bytes()) +
-                                            " is not it: " + std::string(to_string(why))};
+                                            " is wrong: " + std::string(to_string(why))};
 }
 
-// Some keys that follow each other, from their slots to their commit.
+// Consecutive keys, from their slots to their commit.
 class Step : public std::enable_shared_from_this<Step> {
  public:
   struct Part {
-    std::size_t first = 0;  // of the keys
+    std::size_t first = 0;  // index of the first key
     std::size_t count = 0;
   };
   Step(std::shared_ptr<SharedFetch> fetch, Part part)
@@ -42,11 +42,11 @@ class Step : public std::enable_shared_from_this<Step> {
         items_(part.count),
         left_(part.count),
         ingest_(fetch_->context->cache, {.quota = fetch_->quota}) {
-    // Which block each follows is told by what comes.
+    // The parent of each block comes with its header.
     for (std::size_t i = 0; i < part.count; ++i) ingest_.add({.handle = {}, .key = key_of(i)});
   }
 
-  // `filled` is told once, when no more bytes come.
+  // `filled` runs once, when no more bytes come.
   void fill(UniqueFunction<void()> filled) {
     filled_ = std::move(filled);
     ingest_.allocate({.tier = fetch_->to}, [self = shared_from_this()](const Result<>& granted) {
@@ -54,7 +54,7 @@ class Step : public std::enable_shared_from_this<Step> {
     });
   }
 
-  // The prefix that has come. Told is how many blocks that are; fewer than all have an error.
+  // Commits the prefix that arrived. If `blocks` is less than all, `error` is set.
   struct Committed {
     std::size_t blocks = 0;
     std::optional<Error> error = {};
@@ -79,14 +79,14 @@ class Step : public std::enable_shared_from_this<Step> {
       done({.error = committed ? error : committed.error()});
     });
   }
-  // Lets the slots go: what was not committed is nobody's.
+  // Releases the slots. Uncommitted ones become free.
   void give_up() {
     ingest_.release();
     items_.clear();
   }
 
  private:
-  // What is known of a block beside its slot.
+  // A block's data apart from its slot.
   struct Item {
     SharedHeader header{};
     std::vector<iovec> room;
@@ -113,7 +113,8 @@ class Step : public std::enable_shared_from_this<Step> {
       together = std::move(*has_room_);
       has_room_.reset();
     }
-    // Those that wait for room are read when they have it: it may come from the others' staging.
+    // Blocks that still wait for room are read later, one by one: their room may come from the
+    // others' staging.
     if (!together.empty()) read_from_others(together);
   }
 
@@ -139,7 +140,7 @@ class Step : public std::enable_shared_from_this<Step> {
     into.insert(into.end(), item.room.begin(), item.room.end());
     return into;
   }
-  // Another server makes the checksum while it sends.
+  // Another server computes the checksum while it sends, so its header comes last.
   static std::vector<iovec> memory_of_answer(Item& item) {
     std::vector<iovec> into = item.room;
     into.push_back(memory_of_header(item));
@@ -186,7 +187,7 @@ class Step : public std::enable_shared_from_this<Step> {
     start_source_read(std::move(read));
   }
 
-  // Why what has been read is not the block; counted.
+  // Returns why the bytes are not the block, and counts it.
   std::optional<WrongValue> look_at(std::size_t i, const Result<bool>& there) {
     Item& item = items_[i];
     SharedContext& context = *fetch_->context;
@@ -220,13 +221,13 @@ class Step : public std::enable_shared_from_this<Step> {
   std::vector<Item> items_;
   std::atomic<std::size_t> left_;
   Mutex mutex_;
-  // While all of them are being given room: those that have it, to be read together.
+  // While room is being handed out: the blocks that have it, to be read together.
   std::optional<std::vector<std::size_t>> has_room_ CAIRN_GUARDED_BY(mutex_);
   UniqueFunction<void()> filled_;
-  Ingest ingest_;  // of the same blocks
+  Ingest ingest_;  // the same blocks as items_
 };
 
-// Steps that are filled at once and committed one after the other.
+// Steps are filled in parallel and committed in order.
 class Fetching : public std::enable_shared_from_this<Fetching> {
  public:
   Fetching(SharedFetch fetch, TransferTable& transfers, TransferId id)
@@ -235,7 +236,8 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
   }
   ~Fetching() { fetch_->context->under_way.leave(); }
 
-  // Does what can be done. Called after each change; a call in another one leaves it to that.
+  // Does all that can be done. Call after each change. A nested or concurrent call returns at once
+  // and leaves the work to the first.
   void go_on() {
     {
       MutexLock lock(mutex_);
@@ -337,11 +339,11 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
   const TransferId id_;
   Mutex mutex_;
   std::deque<UnderWay> steps_ CAIRN_GUARDED_BY(mutex_);  // the first is committed next
-  // The last step that was. It is held until the next one is: what comes later makes no room in the
-  // place of what it follows.
+  // The last committed step. Its blocks stay held until the next commit, so that later blocks do
+  // not evict their own prefix.
   std::shared_ptr<Step> committed_ CAIRN_GUARDED_BY(mutex_);
-  std::size_t begun_ CAIRN_GUARDED_BY(mutex_) = 0;    // of the keys
-  std::size_t arrived_ CAIRN_GUARDED_BY(mutex_) = 0;  // of the keys, from the first on
+  std::size_t begun_ CAIRN_GUARDED_BY(mutex_) = 0;    // keys
+  std::size_t arrived_ CAIRN_GUARDED_BY(mutex_) = 0;  // leading keys
   bool going_on_ CAIRN_GUARDED_BY(mutex_) = false;
   bool committing_ CAIRN_GUARDED_BY(mutex_) = false;
   bool has_ended_ CAIRN_GUARDED_BY(mutex_) = false;

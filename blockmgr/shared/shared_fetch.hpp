@@ -7,23 +7,24 @@
 
 namespace cairn {
 
-// Brings blocks from the store, or from servers that have them, into a tier, some at a time, in
-// order, up to the first that does not come. Each is checked before anybody can find it. A value
-// that is none is erased; of servers that do not give a block the next is asked, three at most.
+// Fetches blocks from the store, or from servers that have them, into a tier. They arrive in order,
+// a few at a time; the first that fails ends the fetch. Each block is checked before it becomes
+// visible. An invalid value is erased from the store. If a server does not deliver a block, up to
+// three servers are tried.
 struct SharedFetch {
   std::shared_ptr<SharedContext> context;
   std::vector<BlockKey> keys;
-  std::vector<BlockSources> sources = {};  // of the keys; empty: the store has them
+  std::vector<BlockSources> sources = {};  // one entry per key; empty: the store has the blocks
   Tier to = Tier::pinned;
   std::shared_ptr<BlockQuota> quota = {};
-  // Of the keys, so many from the first on are here.
+  // `arrived` is the number of leading keys that are now in the cache.
   UniqueFunction<void(std::size_t arrived)> ended;
-  // A server said so of itself, or gave something else.
+  // The server says that it lacks the block, or sent a wrong one.
   UniqueFunction<void(const BlockKey& key, const BlockSource& source)> is_not_there = {};
 };
 class SharedFetches {
  public:
-  // It is a transfer of the cache. queue_full.
+  // Starts a transfer of the cache. Error: queue_full.
   static Result<TransferId> start(SharedFetch fetch);
 };
 

@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kMaxTextBytes = 1'024;
 constexpr std::string_view kForm = "1 ";
 
-// The next word, which a space ends, or everything.
+// The next word, up to a space or the end.
 std::string_view take_word(std::string_view& text) {
   const auto space = text.find(' ');
   const std::string_view word = text.substr(0, space);
@@ -41,8 +41,8 @@ std::optional<SharedHolder> SharedHolder::read(std::string_view text) {
   return holder;
 }
 
-// Eight of its 36 letters: a text of more than 64 bytes costs a Redis 1,000 bytes a block, and who
-// takes another machine for this one finds no such socket there, or nobody with the block.
+// The first eight of 36 characters: a text above 64 bytes costs Redis 1,000 bytes per block. If two
+// machines collide, a server finds no such socket, or one without the block.
 std::string this_host() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;

@@ -7,9 +7,9 @@
 
 namespace cairn {
 
-// Where a server can be asked for the blocks of a cache, as it stands in a shared store:
-//   "1 URL CACHE", and where it has a Unix socket " HOST PATH", HOST being the machine's own name
-//   for itself since it was started.
+// The address of a server that has a cache's blocks. Its text in the shared store is
+//   "1 URL CACHE", followed by " HOST PATH" if it has a Unix socket. HOST identifies the
+//   machine since its last boot.
 struct SharedHolder {
   std::string url;
   std::string cache;
@@ -17,29 +17,28 @@ struct SharedHolder {
   std::string unix_path = {};
 
   std::string text() const;
-  // Nothing where it is none of this form, longer than any, or where its URL is none of a server. A
-  // socket's path that can be none is left out.
+  // nullopt if malformed or too long, or if the URL is not a server's. Ignores an invalid socket
+  // path.
   static std::optional<SharedHolder> read(std::string_view text);
 };
 
-// One way to a holder.
+// One way to reach a holder.
 struct BlockSource {
-  std::string server;  // as BlockPeers takes it
+  std::string server;  // in the form that BlockPeers takes
   std::string cache;
-  std::string who = {};  // its text in the store; empty: not the way that the text names first
+  std::string who = {};  // the holder's text in the store; empty for an additional way to it
 };
 using BlockSources = std::vector<BlockSource>;
 
-// How this server is reached by others.
+// How other servers reach this one.
 struct SharedAddress {
-  std::string url = {};  // empty: not at all
+  std::string url = {};  // empty: they cannot
   std::string host = {};
   std::string unix_path = {};
-  std::string instance = {};  // of this start of it; empty: nobody looks for others under its URL
+  std::string instance = {};  // of this start of the server; empty: others are not detected
 };
 
-// What hardly any but processes on this machine have in common (of its boot_id); empty where it is
-// not told.
+// Identifies this machine by a part of its boot_id, practically unique. Empty if unknown.
 std::string this_host();
 
 }  // namespace cairn

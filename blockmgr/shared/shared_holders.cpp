@@ -10,17 +10,17 @@
 namespace cairn {
 namespace {
 
-// Of what is told where the cache's body does not say: a server that dies is believed for so long.
+// Default lifetime of an announcement. A dead server is trusted for this long.
 constexpr std::chrono::milliseconds kLifetime{600'000};
-// All is told anew so often in that time: two walks may fail.
+// Walks per lifetime: two of them may fail.
 constexpr int kWalksPerLifetime = 3;
-// The first walk, which tells what was on disk at the start.
+// The first walk, which announces blocks found on disk at the start.
 constexpr std::chrono::milliseconds kFirstWalk{5'000};
-// Blocks told with one call, and calls under way: some 100 bytes a block on the wire.
+// Blocks per call, and calls in progress. A block takes about 100 bytes on the wire.
 constexpr std::size_t kBatch = 512;
 constexpr std::uint32_t kMaxBatches = 8;
-// Keys that wait to be told of: 100 bytes each. What is beyond them the next walk tells, or it runs
-// out.
+// Changed keys waiting to be announced, 100 bytes each. The next walk announces the others; those
+// of removed blocks expire.
 constexpr std::size_t kMaxChanged = 65'536;
 
 std::string own_text(const SharedContext& context) {
@@ -59,7 +59,7 @@ void SharedHolders::find(Find find,
       });
 }
 
-// Those who have it in memory come first.
+// Holders that have the block in memory come first.
 BlockSources SharedHolders::sources_of(const std::vector<SharedStore::Holder>& holders) {
   std::vector<const SharedStore::Holder*> others;
   for (const SharedStore::Holder& holder : holders) {
@@ -144,7 +144,7 @@ void SharedHolders::tell_changed() {
   }
 }
 
-// At such a pace that it has come round in time.
+// Paced so that a walk ends in time.
 void SharedHolders::walk() {
   const TimePoint now = clock_.now();
   const double part = std::min(1.0, std::chrono::duration<double>(now - walk_began_) /

@@ -14,26 +14,27 @@
 
 namespace cairn {
 
-// Tells the store which blocks of a cache this server has, and asks it who else has some. What has
-// changed is told within some tens of milliseconds, in batches; all of it is told anew before it
-// runs out, from a walk over the cache's index, so nothing is remembered here, and what could not
-// be told is told by the next walk. Thread-safe.
+// Tells the store which blocks of a cache this server has, and asks which other servers have a
+// block. It sends changes in batches within some tens of milliseconds. Walks over the cache's index
+// repeat every announcement before it expires, so nothing is remembered here, and the next walk
+// makes up for a failure. Thread-safe.
 class SharedHolders : public std::enable_shared_from_this<SharedHolders> {
  public:
   SharedHolders(std::shared_ptr<SharedContext> context, const Clock& clock);
 
-  // Who has each key, the nearest first and those that are as near in any order; nothing where that
-  // is not known in time. Not this server.
+  // The other servers that have each key, nearest first, in random order if equally near. nullopt
+  // for a key if the store does not respond in time.
   struct Find {
     std::vector<BlockKey> keys;
     std::chrono::microseconds within;
   };
   void find(Find find, UniqueFunction<void(std::vector<std::optional<BlockSources>>)> done);
-  // It came, went, or went to another tier: looked at soon.
+  // The block came, went, or moved to another tier. look() announces it soon.
   void changed(const BlockKey& key);
-  // Of a source that turned out not to have it.
+  // The source turned out not to have the block.
   void is_not_there(const BlockKey& key, const BlockSource& source);
-  // Tells what has changed, and a part of all. Called every few tens of milliseconds by one thread.
+  // Announces changes and the next part of the walk. One thread must call it every few tens of
+  // milliseconds.
   void look();
   void end();
   std::uint64_t waiting() const;
@@ -47,15 +48,15 @@ class SharedHolders : public std::enable_shared_from_this<SharedHolders> {
 
   const std::shared_ptr<SharedContext> context_;
   const Clock& clock_;
-  const std::string own_;  // this server, as it stands in the store
+  const std::string own_;  // this server's text in the store
   const std::chrono::milliseconds lifetime_;
   const bool only_used_again_;
   mutable Mutex mutex_;
   bool ended_ CAIRN_GUARDED_BY(mutex_) = false;
   std::deque<BlockKey> changed_ CAIRN_GUARDED_BY(mutex_);
-  std::uint32_t batches_ CAIRN_GUARDED_BY(mutex_) = 0;  // being told
+  std::uint32_t batches_ CAIRN_GUARDED_BY(mutex_) = 0;  // announcements in progress
   std::minstd_rand random_ CAIRN_GUARDED_BY(mutex_);
-  // look()'s own: how far the walk has come.
+  // Only look() uses these: the walk's progress.
   std::uint64_t cursor_ = 0;
   TimePoint walk_began_;
   std::chrono::milliseconds walk_takes_;

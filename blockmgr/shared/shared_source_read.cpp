@@ -9,10 +9,9 @@
 namespace cairn {
 namespace {
 
-// Ways to servers that are tried for a block; each may take its time-out.
+// Sources tried per block. Each may take its full time-out.
 constexpr std::size_t kMaxTries = 3;
-// Blocks that are asked for with one request: their bytes are still in the processor's cache when
-// they are checked.
+// Bytes per request, so that the blocks are still in the CPU cache when they are checked.
 constexpr std::uint64_t kRequestBytes = 512 * 1024;
 
 class SourceReading : public std::enable_shared_from_this<SourceReading> {
@@ -26,7 +25,7 @@ class SourceReading : public std::enable_shared_from_this<SourceReading> {
   }
 
  private:
-  using Group = std::vector<std::size_t>;  // of blocks, in their order
+  using Group = std::vector<std::size_t>;  // block numbers, in order
 
   const BlockSource* source_of(std::size_t block) const {
     const BlockSources& sources = *read_.blocks[block].sources;
@@ -34,7 +33,7 @@ class SourceReading : public std::enable_shared_from_this<SourceReading> {
     return next < std::min(sources.size(), kMaxTries) ? &sources[next] : nullptr;
   }
 
-  // REQUIRES: each has one that was not asked yet.
+  // REQUIRES: each has a source that was not asked yet.
   void ask_their_sources(const Group& blocks) {
     if (blocks.empty()) return;
     const std::uint64_t part_bytes = total_bytes(read_.blocks[blocks.front()].into);
@@ -104,7 +103,7 @@ class SourceReading : public std::enable_shared_from_this<SourceReading> {
       not_told.assign(group.begin() + static_cast<std::ptrdiff_t>(count) + 1, group.end());
     }
     if (!failed.empty()) ask_again(failed, *why);
-    // An answer ends with the first block that is not there: of the others it says nothing.
+    // A response ends at the first missing block, and says nothing about the others.
     if (!not_told.empty()) ask(std::move(not_told));
   }
 
@@ -121,14 +120,14 @@ class SourceReading : public std::enable_shared_from_this<SourceReading> {
   }
 
   SourceRead read_;
-  std::vector<std::size_t> tries_;  // of each block; its group's own
+  std::vector<std::size_t> tries_;  // per block; only its group uses it
 };
 
 }  // namespace
 
 Error absent_from_tier(const BlockKey& key) {
   return {ErrorCode::unknown_key,
-          "key " + to_hex(key.view().bytes()) + " is in the shared tier no more"};
+          "key " + to_hex(key.view().bytes()) + " is no longer in the shared tier"};
 }
 
 void start_source_read(SourceRead read) {

@@ -7,27 +7,27 @@
 
 namespace cairn {
 
-// Reads blocks from servers that have them: what one of them has is asked for with one request, and
-// what it does not give, of the next one, three at most.
+// Reads blocks from servers that have them, several blocks per request. For a block that a server
+// does not deliver, it asks the next one, up to three.
 struct SourceRead {
   struct Block {
     BlockKey key;
-    const BlockSources* sources = nullptr;  // until the end
-    std::vector<iovec> into;                // bytes and header; all have as many
+    const BlockSources* sources = nullptr;  // must stay valid until the block's end
+    std::vector<iovec> into;                // bytes and header; the same size for all blocks
   };
   std::shared_ptr<SharedContext> context;
   std::vector<Block> blocks = {};
-  // Of one of the blocks, by its number; on the thread that reads from servers, or this one.
-  // Whether what has come is it. wrong_length: something else came in its place.
+  // Checks the bytes that arrived for a block. `there` is wrong_length if the server sent something
+  // else. Runs on the thread that reads from servers, or inside start_source_read().
   UniqueFunction<Result<>(std::size_t block, const Result<bool>& there)> look = {};
-  // A server said so of itself, or gave something else.
+  // The server says that it lacks the block, or sent a wrong one.
   UniqueFunction<void(std::size_t block, const BlockSource& source)> is_not_there = {};
-  // Once each: it is there, or why it did not come.
+  // Runs once per block: it is read, or the error.
   UniqueFunction<void(std::size_t block, const Result<>& result)> ended = {};
 };
 void start_source_read(SourceRead read);
 
-// unknown_key: what is told of a block that was said to be there.
+// unknown_key, for a block that was said to be stored.
 Error absent_from_tier(const BlockKey& key);
 
 }  // namespace cairn

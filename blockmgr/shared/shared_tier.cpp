@@ -11,21 +11,21 @@
 namespace cairn {
 namespace {
 
-// Keys that a match asks the store about: one round trip, and some 40 kB of it.
+// Keys per look-up: one round trip of about 40 kB.
 constexpr std::size_t kMaxLookAhead = 512;
-// Of what was just absent the store is not asked again for so long.
+// How long the store is not asked again about an absent key.
 constexpr std::chrono::milliseconds kAbsentFor{500};
-// Of what it said nothing in time: it may only have had much to do.
+// The same for a key whose answer was late: the store may only have been busy.
 constexpr std::chrono::milliseconds kSparedFor{50};
 constexpr std::size_t kMaxAbsent = 16'384;  // 24 bytes each
-// Names known to be in the store, in each half: 24 bytes each. What is forgotten is asked about
-// once more.
+// Names known to be in the store, in each half: 24 bytes each. A forgotten name is only asked about
+// again.
 constexpr std::size_t kMaxKnown = 65'536;
-// Blocks that wait to be stored: 160 bytes each. More are not stored.
+// Blocks waiting to be stored, 160 bytes each. Further blocks are not stored.
 constexpr std::size_t kMaxWaiting = 8'192;
-// What came from the store, or went there, is not spoken of again for so long.
+// How long a block that was just fetched or stored is not touched again.
 constexpr std::chrono::seconds kJustTold{1};
-// Of a match, blocks of whose use the store is told.
+// Touches per match.
 constexpr std::size_t kMaxTouches = 512;
 
 }  // namespace
@@ -78,7 +78,7 @@ void SharedTier::look_beyond(const Look& look, UniqueFunction<void(Beyond)> done
     }
     const std::size_t count = std::min(look.keys.size(), kMaxLookAhead);
     for (const KeyView& key : look.keys.first(count)) keys.emplace_back(key);
-    // The store outlives what is asked of it.
+    // The store must outlive its pending calls.
     context_->under_way.enter();
   }
   ++context_->counters.probes;
@@ -121,11 +121,11 @@ void SharedTier::looked(Found found, const Look& look, UniqueFunction<void(Beyon
     if (!is_absent) ++context_->counters.probes_late;
     MutexLock lock(mutex_);
     const std::uint64_t hash = plain_hash(found.keys[count]);
-    // A store that was late with the last of what it was asked is asked for that by the next match;
-    // one that said nothing in time is spared.
+    // If only the later answers were late, the next match asks for them. If all were late, the
+    // store is spared.
     if (is_absent || count == 0) spare(hash, is_absent ? kAbsentFor : kSparedFor);
-    // What was there once and is gone is to be stored again when it is computed again, also behind
-    // the first that is missing: a store evicts single blocks of a prefix.
+    // A block that was stored once and is gone must be stored again when it is recomputed. This
+    // also holds behind the first missing key: a store evicts single blocks of a prefix.
     for (std::size_t i = count; i < there.size(); ++i) {
       if (there[i] != SharedStore::Presence::absent) continue;
       if (forget(plain_hash(found.keys[i]))) context_->events.removed(found.keys[i]);
@@ -194,7 +194,7 @@ std::vector<TransferId> SharedTier::fetch(Found found, const std::vector<bool>& 
   transfers.push_back(*id);
   MutexLock lock(mutex_);
   for (const BlockKey& key : wanted) {
-    // It may have ended by now.
+    // It may have ended already.
     if (const auto at = fetching_.find(plain_hash(key)); at != fetching_.end()) at->second = *id;
   }
   return transfers;
@@ -203,7 +203,7 @@ std::vector<TransferId> SharedTier::fetch(Found found, const std::vector<bool>& 
 void SharedTier::fetched(const std::vector<BlockKey>& keys, std::size_t arrived) {
   MutexLock lock(mutex_);
   for (const BlockKey& key : keys) fetching_.erase(plain_hash(key));
-  // Whether the first that did not come is there is to be asked anew, though not at once.
+  // A later match must ask about the first missing block again, though not at once.
   if (arrived == keys.size()) return;
   forget(plain_hash(keys[arrived]));
   spare(plain_hash(keys[arrived]), kAbsentFor);
@@ -272,7 +272,8 @@ void SharedTier::offer(const BlockKey& key, const std::optional<BlockKey>& paren
     const std::uint64_t hash = plain_hash(key);
     if (ended_) return;
     if (Known* const at = known(hash); at != nullptr) {
-      // What was computed again lay behind one that is gone, and may soon go itself, or has.
+      // It was recomputed because an earlier block was gone from the store. The block itself may be
+      // gone too, or soon will be.
       if (!at->falls_due(clock_.now(), kJustTold)) return;
       context_->under_way.enter();
       is_known = true;

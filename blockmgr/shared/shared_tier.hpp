@@ -16,14 +16,14 @@
 namespace cairn {
 
 struct SharedTierOptions {
-  // How long a match waits for what the store says of the keys behind its prefix.
+  // How long a match waits until the store says which keys behind the prefix it has.
   std::chrono::microseconds match_deadline{2'000};
-  // How long a block that makes room waits for its turn to be stored, and who needs the room for
-  // it: 250 MB at a GB/s.
+  // How long an evicted block waits to be stored, and how long others wait for its slot: 250 MB at
+  // 1 GB/s.
   std::chrono::milliseconds evict_wait{250};
-  // So often, at most, a store with values is told that a block is in use here; a quarter of its
-  // time to live where that is shorter. A store that evicts what was used least lately would else
-  // drop what every host has and uses.
+  // Minimum time between two touches of a block that is in use here; a quarter of the TTL if that
+  // is shorter. Without touches, a store with LRU eviction would drop the blocks that every host
+  // has and uses.
   std::chrono::milliseconds touch_interval{60'000};
 };
 
@@ -36,7 +36,7 @@ struct SharedTierStats {
   std::uint64_t there_already = 0;
   std::uint64_t dropped_full = 0;
   std::uint64_t dropped_failed = 0;
-  std::uint64_t waiting_blocks = 0;  // to be stored
+  std::uint64_t waiting_blocks = 0;  // waiting to be stored
   std::uint64_t absent = 0;
   std::uint64_t announced = 0;
   std::uint64_t withdrawn = 0;
@@ -46,8 +46,9 @@ struct SharedTierStats {
   std::uint64_t probes_late = 0;
 };
 
-// What a cache has beyond this host: which of its blocks go into the store that many servers share,
-// and which come from there. What fails is a miss, or is not stored, and counted. Thread-safe.
+// A cache's part in a store that many servers share: which of its blocks are stored there, and
+// which are fetched from there. A failed fetch is a miss, a failed store is skipped; both are
+// counted. Thread-safe.
 class SharedTier : public std::enable_shared_from_this<SharedTier> {
  public:
   struct Services {
@@ -58,38 +59,38 @@ class SharedTier : public std::enable_shared_from_this<SharedTier> {
   // REQUIRES: the cache's configuration has a shared tier.
   SharedTier(const std::shared_ptr<Cache>& cache, const Services& services);
 
-  // Keys behind a match's prefix. As many of them as a look ahead has, those that the store has are
-  // brought to `to`, once for all who ask, while the caller goes on.
+  // Keys behind a match's prefix. The first of them are looked up in the store. Those that it has
+  // are fetched to `to` in the background, once for all callers.
   struct Look {
     std::span<const KeyView> keys;
     Tier to = Tier::pinned;
     std::shared_ptr<BlockQuota> quota = {};
-    bool fetches = true;  // false: what is there is only told
+    bool fetches = true;  // false: only report what the store has
   };
   struct Beyond {
-    std::uint64_t blocks = 0;  // so many from the first on
-    // So many of those are here by now: they came while the store was asked, for another match or
-    // from an engine. Who found none of them is to look again.
+    std::uint64_t blocks = 0;  // how many of the leading keys the store has
+    // How many of those are here already: they arrived during the look-up, for another match or
+    // from an engine. A caller that found none of them must look again.
     std::uint64_t here = 0;
-    // That bring the others: each that another match began, then the one that this match did.
+    // The transfers that fetch the others: those that other matches began, then this match's.
     std::vector<TransferId> transfers = {};
   };
   void look_beyond(const Look& look, UniqueFunction<void(Beyond)> done);
-  // A match found these in the cache.
+  // A match found these keys in the cache.
   void matched(std::span<const KeyView> keys);
-  // The cache has a copy of it.
+  // The cache has stored a copy of the block.
   void stored(const BlockKey& key, const std::optional<BlockKey>& parent);
-  // A copy of it has gone.
+  // A copy of the block is gone.
   void removed(const BlockKey& key);
-  // What has to be heard of from now on is heard of. Once, before all else.
+  // Starts to listen to the cache. Call it once, before all others.
   void begin();
-  // Called every few tens of milliseconds.
+  // Call every few tens of milliseconds.
   void look();
-  // Nothing begins any more.
+  // Nothing starts from now on.
   void end();
 
   const Cache& cache() const { return *context_->cache; }
-  // The highest tier that the CPU reaches, which is where blocks from the store are quickest.
+  // The highest tier that the CPU reaches: blocks from the store arrive there fastest.
   Tier default_tier() const;
   SharedTierStats stats() const;
 
@@ -98,20 +99,20 @@ class SharedTier : public std::enable_shared_from_this<SharedTier> {
     BlockKey key;
     std::optional<BlockKey> parent;
   };
-  // What the store is known to have, or will have, and when that was last said to it.
+  // A name that is in the store, or soon will be, and when the store last heard of it.
   struct Known {
     TimePoint told;
 
-    // Whether it is to be said once more, which is done then.
+    // Returns true, and resets the time, if more than `interval` has passed.
     bool falls_due(TimePoint now, std::chrono::milliseconds interval);
   };
   using KnownNames = boost::unordered_flat_map<std::uint64_t, Known>;
 
-  // What a look found out of each key, and for whom.
+  // What a look-up found for each key.
   struct Found {
     std::vector<BlockKey> keys;
     std::vector<SharedStore::Presence> there = {};
-    std::vector<BlockSources> sources = {};  // empty: the store has them
+    std::vector<BlockSources> sources = {};  // empty: the store has the blocks
   };
   static SharedEvents events_of(const Cache& cache);
   void looked(Found found, const Look& look, UniqueFunction<void(Beyond)>& done);
@@ -119,9 +120,9 @@ class SharedTier : public std::enable_shared_from_this<SharedTier> {
   std::vector<TransferId> fetch(Found found, const std::vector<bool>& here, const Look& look);
   void fetched(const std::vector<BlockKey>& keys, std::size_t arrived);
   void offer(const BlockKey& key, const std::optional<BlockKey>& parent);
-  // Tells the store that it is in use. REQUIRES: context_->under_way was entered for it.
+  // Tells the store that the block is in use. REQUIRES: the caller entered context_->under_way.
   void touch(const BlockKey& key);
-  // The store has it no more, and it is in use here.
+  // The store has lost the block, which is in use here.
   void store_again(const BlockKey& key);
   void departed(const BlockKey& key, const Result<>& result);
   void store_next();
@@ -135,11 +136,11 @@ class SharedTier : public std::enable_shared_from_this<SharedTier> {
   const SharedConfig config_;
   const Clock& clock_;
   const SharedTierOptions options_;
-  std::shared_ptr<SharedDepartures> departures_;  // null: blocks are stored at another time
+  std::shared_ptr<SharedDepartures> departures_;  // null: blocks are not stored on eviction
   std::shared_ptr<SharedHolders> holders_;        // null: the store has the blocks themselves
   mutable Mutex mutex_;
   bool ended_ CAIRN_GUARDED_BY(mutex_) = false;
-  std::array<KnownNames, 2> known_ CAIRN_GUARDED_BY(mutex_);  // the newer ones, the older ones
+  std::array<KnownNames, 2> known_ CAIRN_GUARDED_BY(mutex_);  // newer and older names
   boost::unordered_flat_map<std::uint64_t, TimePoint> absent_ CAIRN_GUARDED_BY(mutex_);
   std::unordered_map<std::uint64_t, TransferId> fetching_ CAIRN_GUARDED_BY(mutex_);
   std::deque<Waiting> waiting_ CAIRN_GUARDED_BY(mutex_);

@@ -38,7 +38,7 @@ std::shared_ptr<SharedTier> SharedTiers::of(const std::shared_ptr<Cache>& cache)
   if (!cache->config().shared) return nullptr;
   MutexLock lock(mutex_);
   std::shared_ptr<SharedTier>& tier = tiers_[cache->config().name];
-  // Another cache of the name may have been made.
+  // Another cache of the same name may have been created.
   if (tier && &tier->cache() != cache.get()) {
     tier->end();
     tier.reset();
@@ -96,7 +96,7 @@ void SharedTiers::take_events() {
     const auto read = ring.read(next_event_, events_);
     next_event_ = read.next_id;
     missed_events_.fetch_add(read.lost, std::memory_order_relaxed);
-    // Events of one cache mostly follow each other.
+    // Consecutive events mostly belong to the same cache.
     std::uint32_t number = 0;
     std::shared_ptr<SharedTier> tier;
     for (std::size_t i = 0; i < read.count; ++i) {
@@ -130,7 +130,7 @@ void SharedTiers::forget_dropped() {
   }
 }
 
-// Of each cache that has one, from its first moment on.
+// Creates missing tiers, so each cache is listed from its start.
 std::vector<SharedTierStats> SharedTiers::stats() {
   std::vector<SharedTierStats> all;
   for (const auto& cache : manager_.caches()) {

@@ -15,25 +15,24 @@
 namespace cairn {
 
 // The shared tiers of a manager's caches, over one store and the servers that it names.
-// Thread-safe. The destructor waits for
-// what is under way, which the store's time-outs bound.
+// Thread-safe. The destructor waits for work in progress, which the store's time-outs bound.
 class SharedTiers {
  public:
   struct Beyond {
     std::unique_ptr<SharedStore> store;
-    std::unique_ptr<BlockPeers> peers = {};  // null: none are asked
+    std::unique_ptr<BlockPeers> peers = {};  // null: fetch no blocks from other servers
   };
-  // Borrows the manager, the clock and the executor, which outlive it.
+  // Borrows the manager, the clock and the executor; they must outlive it.
   SharedTiers(BlockManager& manager, Beyond beyond, const Clock& clock, Executor& executor,
               SharedTierOptions options);
   ~SharedTiers();
 
-  // How others reach this server. Before the first cache.
+  // Sets how other servers reach this one. Call before the first cache is created.
   void advertise(SharedAddress address);
-  // Null where the cache has none.
+  // Null if the cache has no shared tier.
   std::shared_ptr<SharedTier> of(const std::shared_ptr<Cache>& cache);
-  // Looks what was committed and which caches have gone. Called every few tens of milliseconds by
-  // one thread.
+  // Handles new commits and removes the tiers of dropped caches. One thread must call it every few
+  // tens of milliseconds.
   void poll();
 
   std::vector<SharedTierStats> stats();
@@ -41,10 +40,10 @@ class SharedTiers {
   BlockPeers::Stats peer_stats() const {
     return peers_ == nullptr ? BlockPeers::Stats{} : peers_->stats();
   }
-  // Servers that say that they are reached as this one is, by name: each takes back what the others
-  // say of their blocks. Of servers with holders alone.
+  // The names of other servers that advertise the same URL. Each of them withdraws what the others
+  // announce. Only if a cache has placement `holders`.
   std::vector<std::string> same_url() const;
-  // Blocks whose commit nobody could see here, as too many came at once.
+  // Events that were overwritten before poll() read them.
   std::uint64_t missed_events() const { return missed_events_.load(std::memory_order_relaxed); }
 
  private:
@@ -59,11 +58,11 @@ class SharedTiers {
   const std::unique_ptr<SharedStore> store_;
   const std::unique_ptr<BlockPeers> peers_;
   WaitGroup under_way_;
-  std::uint64_t next_event_;  // poll()'s own
+  std::uint64_t next_event_;  // only poll() uses it
   std::vector<BlockEvent> events_;
   std::atomic<std::uint64_t> missed_events_{0};
   mutable Mutex mutex_;
-  std::shared_ptr<SharedUrlWatch> url_watch_ CAIRN_GUARDED_BY(mutex_);  // null: none is needed yet
+  std::shared_ptr<SharedUrlWatch> url_watch_ CAIRN_GUARDED_BY(mutex_);  // null: not needed yet
   SharedAddress own_address_ CAIRN_GUARDED_BY(mutex_);
   std::map<std::string, std::shared_ptr<SharedTier>, std::less<>> tiers_ CAIRN_GUARDED_BY(mutex_);
 };

@@ -16,7 +16,7 @@ class Uploading : public std::enable_shared_from_this<Uploading> {
   ~Uploading() { context().under_way.leave(); }
 
   void start() {
-    // Who commits or matches does not wait for a checksum.
+    // Another thread computes the checksum, so that a commit or a match does not wait.
     if (!upload_.may_be_there) {
       return context().executor.post([self = shared_from_this()] { self->read(); });
     }

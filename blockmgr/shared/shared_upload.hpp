@@ -6,15 +6,15 @@
 
 namespace cairn {
 
-// Stores a block of the cache under its name, unless the name has a value already, whose time to
-// live then begins anew. A block that has gone meanwhile is none of anybody's errors.
+// Stores a block of the cache under its name. If the name already has a value, it keeps that value
+// and restarts its TTL. A block that is gone by then is not an error.
 struct SharedUpload {
   std::shared_ptr<SharedContext> context;
   BlockKey key;
   std::optional<BlockKey> parent = {};
-  std::shared_ptr<BlockReader> reader = {};  // its bytes; null: the cache's, as long as it has them
-  // The store is asked before the bytes go there; else it takes or refuses them, which is one round
-  // trip, and of small blocks a third of the time, less.
+  std::shared_ptr<BlockReader> reader = {};  // the block's bytes; null: read them from the cache
+  // true: asks the store first, before sending the bytes. false: sends them at once, which saves a
+  // round trip, a third of the time for small blocks.
   bool may_be_there = false;
   UniqueFunction<void(Result<>)> ended;
 };

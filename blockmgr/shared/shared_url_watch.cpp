@@ -10,12 +10,12 @@ namespace cairn {
 namespace {
 
 constexpr std::chrono::milliseconds kUrlLifetime{10'000};
-// Two may fail before it runs out.
+// Two may fail before it expires.
 constexpr std::chrono::milliseconds kPeriod{3'000};
 // Nobody waits for it.
 constexpr std::chrono::milliseconds kPatience{2'000};
 
-// As a server names its start: HOST/NUMBER. Whatever else the store says is nobody's name.
+// A server's instance is HOST/NUMBER. Ignores anything else in the store.
 bool is_instance(std::string who) {
   std::ranges::replace(who, '/', '-');
   return is_host(who);
@@ -43,7 +43,7 @@ void SharedUrlWatch::look() {
 }
 
 void SharedUrlWatch::told(bool is_told) {
-  // What a server said that was killed and started anew runs out within a lifetime.
+  // This server may have been killed and restarted: its old registration expires within a lifetime.
   if (!is_told || services_.clock.now() - began_ < kUrlLifetime + kPeriod) {
     return services_.under_way.leave();
   }

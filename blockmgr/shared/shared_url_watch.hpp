@@ -11,26 +11,26 @@
 
 namespace cairn {
 
-// Whether other servers say that they are reached at this one's URL. Each tells the store of itself
-// under its URL every few seconds, and looks who else does. Thread-safe.
+// Detects other servers that advertise this server's URL. Each server registers itself under its
+// URL every few seconds, and looks for others there. Thread-safe.
 class SharedUrlWatch : public std::enable_shared_from_this<SharedUrlWatch> {
  public:
   struct Services {
-    SharedStore& store;  // outlives what is under way
+    SharedStore& store;  // outlives work in progress
     WaitGroup& under_way;
     const Clock& clock;
   };
   struct Self {
     std::string url;
-    std::string instance;  // of this start of this server, unlike all others
+    std::string instance;  // identifies this start of this server, unique
   };
   SharedUrlWatch(const Services& services, Self self);
 
-  // Called often, by one thread.
+  // Call often, on one thread.
   void look();
-  // Nobody has to wait until what it said runs out.
+  // Withdraws this server's registration, so that nobody waits until it expires.
   void end();
-  // Their instances, as of the last look. Empty too where the store said nothing.
+  // The instances found by the last look. Also empty if the store did not respond.
   std::vector<std::string> others() const;
 
  private:
@@ -41,7 +41,7 @@ class SharedUrlWatch : public std::enable_shared_from_this<SharedUrlWatch> {
   const Self self_;
   const std::string name_;
   const TimePoint began_;
-  TimePoint next_;  // look()'s own
+  TimePoint next_;  // only look() uses it
   mutable Mutex mutex_;
   std::vector<std::string> others_ CAIRN_GUARDED_BY(mutex_);
 };
