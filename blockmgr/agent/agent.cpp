@@ -14,11 +14,11 @@
 namespace cairn {
 namespace {
 
-// Copies of one agent at a time: an engine asks for a prefix, and for the next while it computes.
+// Copies per agent at a time: an engine loads a prefix, and the next one while it computes.
 constexpr std::size_t kMaxCopies = 256;
 
-// CUDA maps what it imports from a descriptor in whole units, which are of this size on every
-// device that there is; the memory behind one has whole units.
+// CUDA maps an imported descriptor in whole units. They have this size on every current device, and
+// the exported memory is a multiple of it.
 constexpr std::uint64_t kDescriptorUnitBytes = 2ull << 20;
 
 using Kind = ExportedMemory::Kind;
@@ -47,7 +47,7 @@ std::uint64_t inode_of(int fd) {
   return fd >= 0 && ::fstat(fd, &file) == 0 ? file.st_ino : 0;
 }
 
-// Open files are for the mapping, which has its own of each.
+// The mapping has its own descriptors.
 AgentConfig without_files(AgentConfig config) {
   for (AgentConfig::Part& part : config.regions) part.memory.file.reset();
   return config;
@@ -83,7 +83,7 @@ Result<std::shared_ptr<Agent>> Agent::make(AgentConfig config, const AgentSource
   return agent;
 }
 
-// Regions of one file are parts of one mapping.
+// Regions of the same file share one mapping.
 Result<> Agent::map(std::span<const AgentConfig::Part> parts, const Sources& all) {
   const AgentSources& sources = all.server;
   if (device_uuid_.empty()) {
@@ -131,7 +131,7 @@ Result<> Agent::map(std::span<const AgentConfig::Part> parts, const Sources& all
                  .device_id = config_.device_id});
     if (!mapped) return in_region(i, mapped.error());
     mapped_.push_back(std::move(*mapped));
-    // What was passed as an open file is sealed, and a GPU's memory is not cut off.
+    // An open file was sealed by its sender, and GPU memory cannot be truncated.
     if (is_of_device(memory.kind) || part.descriptor) continue;
     auto guard = TornGuard::make({mapped_.back().data(), mapped_.back().size_bytes()});
     if (!guard) return in_region(i, guard.error());
@@ -177,8 +177,7 @@ void Agent::give_memory_back() {
 Result<> Agent::check_whole() const {
   if (std::ranges::none_of(guards_, &TornGuard::is_torn)) return {};
   return Error{ErrorCode::io_error, "a file of agent " + config_.name +
-                                        " was cut off while it was copied from or to: its bytes "
-                                        "count for nothing"};
+                                        " was cut off during a copy: its bytes are invalid"};
 }
 
 Result<> Agent::check_same(const AgentConfig& asked) const {
@@ -204,8 +203,8 @@ Result<> Agent::check_apart(const AgentConfig& asked) const {
           mine.offset_bytes >= part.offset_bytes + part.size_bytes) {
         continue;
       }
-      return Error{ErrorCode::state_conflict, region_name(i) + ": these bytes are taken: agent " +
-                                                  config_.name + " lies in them"};
+      return Error{ErrorCode::state_conflict,
+                   region_name(i) + ": agent " + config_.name + " already uses these bytes"};
     }
   }
   return {};
@@ -294,7 +293,7 @@ void Agent::end(UniqueFunction<void()> gone) {
   for (const auto& copy : copies()) copy->cancel();
 }
 
-// Ended, and in no one's use: by whoever of the two came last.
+// Called once the agent has ended and nobody uses it, by whichever happens last.
 void Agent::let_go() {
   give_memory_back();
   std::vector<UniqueFunction<void()>> gone;

@@ -22,51 +22,55 @@ namespace cairn {
 
 class AgentCopy;
 
-// Where an agent's regions come from.
+// The parts of the server that an agent uses.
 struct AgentSources {
   DeviceRuntime& runtime;
-  const Clock& clock;                        // outlives the agent
-  std::shared_ptr<RegionRegistry> registry;  // its regions are there as long as it is
+  const Clock& clock;                        // must outlive the agent
+  std::shared_ptr<RegionRegistry> registry;  // holds the agent's regions while it exists
   std::span<const std::filesystem::path> import_folders;
-  std::shared_ptr<MemoryQuota> registered;  // where its host memory counts
-  std::uint64_t first_region = 0;           // the ids of its regions in the registry, from here on
+  std::shared_ptr<MemoryQuota> registered;  // counts the agent's host memory
+  std::uint64_t first_region = 0;           // the first of its region ids in the registry
 };
 
-// Memory of an engine's, in which blocks have the engine's own numbers, for as long as it is
-// registered. Its memory stays mapped until the last copy has let go. Thread-safe.
+// Memory that an engine has registered. Its blocks have the engine's own numbers. The memory stays
+// mapped until the last copy has ended. Thread-safe.
 class Agent {
  public:
   struct Terms {
     LeaseHolder holder = {};
-    AgentTether tether = {};  // of memory that was passed as open files; nothing: it has a lease
+    AgentTether tether = {};  // for memory passed as open files; nullopt: it has a lease instead
     std::uint32_t lease_ms = 0;
-    std::shared_ptr<MemoryQuota> registered = {};  // of whoever registers it; null: none
+    std::shared_ptr<MemoryQuota> registered = {};  // of the caller that registers; null: none
   };
-  // Maps every file once and builds the layout on the registered regions. Blocks on the kernel.
-  // forbidden for a path outside of the folders; impossible, naming the region, for memory of
-  // another kind, too small or misaligned; impossible_shape; no_capacity where its host memory
-  // would be over a limit: it is counted before it is mapped; state_conflict for bytes that another
-  // agent or tier lies in; as DeviceRuntime::import_memory.
+  // Maps each file once and builds the layout on the registered regions. Blocks in the kernel. Host
+  // memory is counted against the quotas before it is mapped. Errors:
+  // - forbidden: a path outside of the import folders.
+  // - impossible, naming the region: memory of another kind, too small or misaligned.
+  // - impossible_shape.
+  // - no_capacity: the host memory exceeds a limit.
+  // - state_conflict: another agent or a tier uses these bytes.
+  // - those of DeviceRuntime::import_memory().
   static Result<std::shared_ptr<Agent>> make(AgentConfig config, const AgentSources& sources,
                                              Terms terms);
   ~Agent();
 
   const AgentConfig& config() const { return config_; }
   const LeaseHolder& holder() const { return holder_; }
-  // REQUIRES: a use.
+  // REQUIRES: the caller has a Use.
   const BlockLayout& layout() const { return *layout_; }
-  // True until a file of it was cut off under a copy; those bytes count for nothing. REQUIRES: a
-  // use.
+  // io_error if one of its files was truncated during a copy; bytes copied since are invalid.
+  // REQUIRES: the caller has a Use.
   Result<> check_whole() const;
-  // As `asked` says, and still the same memory: agent_exists, state_conflict.
+  // Checks that `asked` is equal and still means the same memory. Errors: agent_exists,
+  // state_conflict.
   Result<> check_same(const AgentConfig& asked) const;
-  // state_conflict where a region would lie in bytes of a GPU's that this agent has: files are
-  // claimed by locks, handles by this.
+  // state_conflict if a region overlaps GPU bytes that this agent has by handle. Files need no
+  // check: they are claimed by locks.
   Result<> check_apart(const AgentConfig& asked) const;
   AgentInfo info() const;
 
-  // Keeps the memory mapped, and the lease from ending; given back by its destructor, which is the
-  // last that anybody does with the memory.
+  // Keeps the memory mapped and the lease open. After its destructor, the holder must not touch the
+  // memory.
   class Use {
    public:
     Use() = default;
@@ -84,19 +88,18 @@ class Agent {
    private:
     std::shared_ptr<Agent> agent_;
   };
-  // unknown_agent where it has ended; queue_full: kMaxCopies.
+  // Errors: unknown_agent if it has ended; queue_full for more than kMaxCopies.
   static Result<Use> use(const std::shared_ptr<Agent>& agent,
                          const std::shared_ptr<AgentCopy>& copy);
 
-  // Its lease begins anew, or it goes with that connection.
+  // Restarts the lease, or binds the agent to another connection.
   void renew(const Terms& terms);
-  // Its lease is over and nobody uses it, or its connection has gone.
+  // Returns true if its lease is over and nobody uses it, or if its connection is gone.
   bool is_overdue() const;
-  // Nothing begins any more, and what has not begun is cancelled. `gone` runs once the memory is
-  // given back: now, or on the thread of the last copy.
+  // Ends the agent: refuses new copies and cancels those that have not started. `gone` runs once
+  // the memory is released: now, or on the thread of the last copy.
   void end(UniqueFunction<void()> gone);
-  // Of a copy of this agent that is under way: what has not begun is cancelled. False where there
-  // is none.
+  // Cancels what has not started of a copy. Returns false if this agent has no such copy.
   bool cancel(TransferId id);
 
  private:
@@ -117,19 +120,19 @@ class Agent {
   const Clock& clock_;
   const std::shared_ptr<RegionRegistry> registry_;
   const std::string device_uuid_;
-  // Given back when it has ended and the last use too; not changed before that. Guards go before
-  // what they guard.
+  // Released once the agent has ended and the last use too; unchanged until then. Guards are
+  // destroyed before the memory they guard.
   std::vector<MemoryQuotaShare> counted_;
   std::vector<Region> mapped_;
   std::vector<TornGuard> guards_;
-  std::vector<std::size_t> file_of_region_;  // in mapped_
+  std::vector<std::size_t> file_of_region_;  // index into mapped_
   std::vector<RegionId> registered_;
   std::optional<BlockLayout> layout_;
 
   mutable Mutex mutex_;
   AgentTether tether_ CAIRN_GUARDED_BY(mutex_);
   std::uint32_t lease_ms_ CAIRN_GUARDED_BY(mutex_) = 0;
-  TimePoint expires_at_ CAIRN_GUARDED_BY(mutex_);  // of the lease
+  TimePoint expires_at_ CAIRN_GUARDED_BY(mutex_);  // end of the lease
   bool ended_ CAIRN_GUARDED_BY(mutex_) = false;
   std::size_t uses_ CAIRN_GUARDED_BY(mutex_) = 0;
   std::vector<std::weak_ptr<AgentCopy>> copies_ CAIRN_GUARDED_BY(mutex_);

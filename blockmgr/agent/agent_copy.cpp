@@ -27,7 +27,7 @@ Result<> AgentCopy::check() const {
   }
   if (blocks_.size() != keys_.size()) {
     return Error{ErrorCode::wrong_length, "blocks has " + std::to_string(blocks_.size()) +
-                                              " elements; it takes one a key, " +
+                                              " elements; it needs one per key, " +
                                               std::to_string(keys_.size())};
   }
   std::vector<std::uint32_t> sorted = blocks_;

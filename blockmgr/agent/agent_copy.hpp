@@ -11,33 +11,33 @@
 
 namespace cairn {
 
-// Blocks of a cache to an agent's memory, or the other way round.
+// A copy of a cache's blocks to an agent's memory, or back.
 struct AgentCopyRequest {
   std::shared_ptr<Cache> cache = {};
   std::shared_ptr<Agent> agent = {};
   std::vector<BlockKey> keys = {};
-  std::vector<std::uint32_t> blocks = {};  // the agent's, one a key
-  std::shared_ptr<LeaseQuota> pins = {};   // where the blocks count meanwhile; null: nowhere
+  std::vector<std::uint32_t> blocks = {};  // the agent's block numbers, one per key
+  std::shared_ptr<LeaseQuota> pins = {};   // counts the blocks as pinned meanwhile; null: none
 };
 struct AgentStoreRequest : AgentCopyRequest {
-  std::vector<std::optional<BlockKey>> parents = {};  // one a key
-  std::optional<Tier> tier = {};                      // nothing: the cache's highest
+  std::vector<std::optional<BlockKey>> parents = {};  // one per key
+  std::optional<Tier> tier = {};                      // nullopt: the cache's highest
   std::shared_ptr<BlockQuota> quota = {};             // the caller's; null: none
-  LeaseHolder holder = {};                            // of the lease under which they are stored
+  LeaseHolder holder = {};  // of the lease under which the blocks are stored
 };
 
-// Copies the keys from whichever tier they are in. All of them are held until the end.
-// unknown_key where the cache lacks one; impossible for another shape; out_of_range for a block
-// that the agent lacks; state_conflict for one that is named twice; unknown_agent; queue_full;
-// lease_quota.
+// Copies the keys' blocks to the agent, from whichever tier they are in. All are pinned until the
+// end. Errors: unknown_key if the cache lacks one; impossible for another shape; out_of_range for a
+// block that the agent does not have; state_conflict for a block named twice; unknown_agent;
+// queue_full; lease_quota.
 Result<TransferId> load_to_agent(AgentCopyRequest request, std::shared_ptr<AgentCounters> counters);
-// Copies the blocks into slots and commits them under their keys, once every byte is there; a key
-// that is there already counts as done, and is held until the end. As load_to_agent(), but for
-// unknown_key; unknown_tier; what an allocation refuses is told by the transfer.
+// Copies the agent's blocks into slots, and commits them under their keys once all bytes have
+// arrived. A key that is already stored counts as done and is pinned until the end. Errors: those
+// of load_to_agent() except unknown_key; unknown_tier. The transfer reports failed allocations.
 Result<TransferId> store_from_agent(AgentStoreRequest request,
                                     std::shared_ptr<AgentCounters> counters);
 
-// What both have: a transfer, and what of it failed.
+// The common part of both: a transfer and its failures.
 class AgentCopy {
  public:
   AgentCopy(const AgentCopyRequest& request, AgentCounters::Direction& counts,
@@ -50,22 +50,22 @@ class AgentCopy {
     MutexLock lock(mutex_);
     return id_;
   }
-  // What has not begun ends as cancelled.
+  // Ends what has not started as cancelled.
   void cancel();
 
  protected:
   Result<> check() const;
-  // The agent's memory stays mapped from here on, and knows what copies from it or to it.
+  // Keeps the agent's memory mapped from now on, and registers this copy with the agent.
   Result<> take_on(const std::shared_ptr<AgentCopy>& self);
-  // The transfer begins: from here on it ends by finish().
+  // Begins the transfer; from now on it must end with finish().
   Result<> open();
-  // It is cancelled with this.
+  // From now on cancel() cancels `copy` too.
   void follow(std::shared_ptr<LayerCopy> copy);
   void progressed(std::uint64_t layers);
-  // Tells the end. Nothing is held for it any more but the agent's memory, which is let go here.
+  // Reports the end and releases the agent's memory. REQUIRES: nothing else is held for the copy.
   struct End {
     std::uint64_t done_blocks = 0;
-    std::uint64_t copied_blocks = 0;  // of those, the ones that were not there before
+    std::uint64_t copied_blocks = 0;  // the part of done_blocks that was not stored before
     std::vector<TransferStatus::Failure> failures = {};
   };
   void finish(End end);

@@ -6,8 +6,7 @@
 #include "blockmgr/cache/outgoing.hpp"
 
 namespace cairn {
-// The sources are pinned from the start until their bytes are there: what is being loaded counts as
-// used, and is neither evicted nor moved away.
+// Pins the sources until the copy ends, so they count as used and are neither evicted nor moved.
 class AgentLoad final : public AgentCopy {
  public:
   AgentLoad(const AgentCopyRequest& request, AgentCounters::Direction& counts,
@@ -18,7 +17,7 @@ class AgentLoad final : public AgentCopy {
                                   std::shared_ptr<AgentCounters> counters);
 
  private:
-  // The blocks that come from one tier.
+  // Blocks that come from the same tier.
   struct Part {
     std::vector<std::size_t> items;
     std::uint64_t layers = 0;
@@ -30,8 +29,8 @@ class AgentLoad final : public AgentCopy {
   void part_ended(std::size_t part, const std::vector<LayerCopy::Failure>& failures);
   void all_ended();
 
-  Outgoing sources_;         // of the keys
-  LeaseQuotaShare counted_;  // of those
+  Outgoing sources_;         // in the order of the keys
+  LeaseQuotaShare counted_;  // for sources_
   std::vector<std::optional<Error>> errors_;
   Mutex parts_mutex_;
   std::vector<Part> parts_ CAIRN_GUARDED_BY(parts_mutex_);
@@ -51,7 +50,7 @@ Result<TransferId> AgentLoad::start(AgentCopyRequest request,
   return id;
 }
 
-// All of them, or none.
+// Pins all keys or none.
 Result<> AgentLoad::pin(std::shared_ptr<LeaseQuota> quota) {
   auto counted = LeaseQuotaShare::take(std::move(quota), keys_.size());
   if (!counted) return std::move(counted).error();
@@ -117,7 +116,7 @@ void AgentLoad::part_ended(std::size_t part, const std::vector<LayerCopy::Failur
 }
 
 void AgentLoad::all_ended() {
-  // What was copied into memory that is gone has arrived nowhere, and says nothing of its source.
+  // If the destination was truncated, no block has arrived. That does not make the sources bad.
   const auto whole = agent_->check_whole();
   End end;
   for (std::size_t i = 0; i < keys_.size(); ++i) {

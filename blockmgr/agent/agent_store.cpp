@@ -8,7 +8,7 @@
 #include "blockmgr/cache/ingest.hpp"
 
 namespace cairn {
-// What is there already is held to the end; the bytes of the rest are the agent's.
+// Holds blocks that are already stored until the end, and copies the others from the agent.
 class AgentStore final : public AgentCopy {
  public:
   AgentStore(const AgentStoreRequest& request, AgentCounters::Direction& counts,
@@ -35,7 +35,7 @@ class AgentStore final : public AgentCopy {
   void ended();
 
   const Tier tier_;
-  Ingest ingest_;  // its items are the keys
+  Ingest ingest_;  // in the order of the keys
 };
 
 Result<TransferId> AgentStore::start(AgentStoreRequest request,
@@ -94,13 +94,13 @@ void AgentStore::copied(const std::shared_ptr<AgentStore>& self,
   for (const LayerCopy::Failure& failure : failures) {
     ingest_.fail(ingest_.granted()[failure.pair], failure.error);
   }
-  // What was read where memory had gone is zeros.
+  // Bytes read from a truncated file are zeros.
   if (auto whole = agent_->check_whole(); !whole) ingest_.fail_all(whole.error());
   CAIRN_ASSERT(ingest_.copied(ingest_.granted()), "they are one copy");
   ingest_.commit(Ingest::Then::hold, [self](const Result<>&) { self->ended(); });
 }
 
-// Who is told of the end finds nothing held for it.
+// Releases all slots before it reports the end.
 void AgentStore::ended() {
   ingest_.release();
   End end{.done_blocks = keys_.size()};

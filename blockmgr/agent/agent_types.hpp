@@ -14,14 +14,14 @@
 
 namespace cairn {
 
-// What an engine registers.
+// The memory that an engine registers.
 struct AgentConfig {
   struct Part {
     ExportedMemory memory = {};                    // size_bytes: unused
-    std::optional<std::uint32_t> descriptor = {};  // its file is the one of that number
-    std::uint64_t offset_bytes = 0;                // of the region in what is opened
+    std::optional<std::uint32_t> descriptor = {};  // index of its open file in the message
+    std::uint64_t offset_bytes = 0;                // the region's offset in the opened memory
     std::uint64_t size_bytes = 0;
-    std::string device_uuid = {};  // empty: not told
+    std::string device_uuid = {};  // empty: not given
 
     friend bool operator==(const Part&, const Part&) = default;
   };
@@ -35,25 +35,24 @@ struct AgentConfig {
   friend bool operator==(const AgentConfig&, const AgentConfig&) = default;
 };
 
-// A connection that agents go with: they end once nobody holds it. Whoever holds it sees how many
-// there are.
+// A connection. Agents bound to it end once nobody holds it. It counts them.
 struct AgentConnection {
   std::atomic<std::uint32_t> agents{0};
 };
 using AgentTether = std::optional<std::weak_ptr<AgentConnection>>;
 
-// An agent, for those who ask.
+// An agent's description for clients.
 struct AgentInfo {
   AgentConfig config = {};
   std::string device_uuid = {};
   LeaseHolder holder = {};
-  std::uint64_t region_bytes = 0;  // that the layout uses of each
+  std::uint64_t region_bytes = 0;  // bytes of each region that the layout uses
   std::uint64_t block_stride_bytes = 0;
   std::uint64_t layer_stride_bytes = 0;
   std::uint64_t outer_stride_bytes = 0;
-  std::vector<std::uint64_t> inodes = {};               // of the regions; 0: no file
-  std::optional<std::int64_t> expires_at_unix_ms = {};  // nothing: it goes with its connection
-  std::size_t copies = 0;                               // under way
+  std::vector<std::uint64_t> inodes = {};               // one per region; 0: no file
+  std::optional<std::int64_t> expires_at_unix_ms = {};  // nullopt: it ends with its connection
+  std::size_t copies = 0;                               // in progress
 };
 
 struct AgentStats {
@@ -67,7 +66,7 @@ struct AgentStats {
   Direction stores = {};
 };
 
-// How it is counted. Thread-safe.
+// Live counters behind AgentStats. Thread-safe.
 struct AgentCounters {
   struct alignas(kCacheLineBytes) Direction {
     std::atomic<std::uint64_t> done_blocks{0};

@@ -11,7 +11,7 @@ bool is_of(const Agent& agent, const LeaseHolder& holder) {
 }
 
 Error exists(const std::string& name) {
-  return {ErrorCode::agent_exists, "agent " + name + " is another token's"};
+  return {ErrorCode::agent_exists, "agent " + name + " belongs to another token"};
 }
 
 }  // namespace
@@ -28,7 +28,7 @@ Result<Agents::Registered> Agents::put(AgentConfig config, const Agent::Terms& t
     return Error{ErrorCode::out_of_range, "lease_ms is " + std::to_string(terms.lease_ms) +
                                               ", not 1 to " + std::to_string(most_ms)};
   }
-  tick();  // one whose connection has just gone keeps no name
+  tick();  // frees the names of agents whose connection has just gone
   MutexLock registering(registering_);
   std::shared_ptr<Agent> before;
   {
@@ -36,7 +36,7 @@ Result<Agents::Registered> Agents::put(AgentConfig config, const Agent::Terms& t
     const auto at = agents_.find(config.name);
     if (at != agents_.end()) before = at->second;
     if (before == nullptr && agents_.size() >= kMaxAgents) {
-      return Error{ErrorCode::too_many, std::to_string(kMaxAgents) + " agents, and no more may be"};
+      return Error{ErrorCode::too_many, std::to_string(kMaxAgents) + " agents exist, the maximum"};
     }
   }
   if (before != nullptr) {

@@ -12,60 +12,59 @@
 
 namespace cairn {
 
-// The engines that have registered memory, by name. Thread-safe.
+// The registered agents, by name. Thread-safe.
 class Agents {
  public:
-  // An engine is a process or a few; each has its memory mapped here.
+  // An engine has one process or a few, each with its memory mapped here.
   static constexpr std::size_t kMaxAgents = 1024;
-  // A lease that nobody asked for otherwise: as that of a match.
+  // The default, the same as for a match.
   static constexpr std::uint32_t kDefaultLeaseMs = 30'000;
 
   explicit Agents(std::shared_ptr<CacheServices> services);
-  // Ends all of them; what is under way goes on until the engine has let go of it.
+  // Ends all agents. A copy in progress goes on and keeps its agent's memory until it ends.
   ~Agents();
   Agents(const Agents&) = delete;
   Agents& operator=(const Agents&) = delete;
 
   struct Registered {
     AgentInfo agent;
-    bool is_new = false;  // false: it was there, with the same memory, and its life begins anew
+    bool is_new = false;  // false: it existed with the same memory, and was renewed
   };
-  // Blocks on the kernel. agent_exists: with other memory, or another's; too_many; out_of_range for
-  // lease_ms; as Agent::make.
+  // Registers an agent, or renews it. Blocks in the kernel. Errors: agent_exists with other memory
+  // or of another holder; too_many; out_of_range for lease_ms; those of Agent::make().
   Result<Registered> put(AgentConfig config, const Agent::Terms& terms);
-  // unknown_agent, also for another's.
+  // unknown_agent also for another holder's agent.
   Result<AgentInfo> find(std::string_view name, const LeaseHolder& holder, bool sees_all) const;
-  std::vector<AgentInfo> list(const LeaseHolder& holder, bool sees_all) const;  // by name
-  // Nothing begins any more; what has not begun is cancelled. `gone` runs once its memory is given
-  // back. unknown_agent: it does not run.
+  std::vector<AgentInfo> list(const LeaseHolder& holder, bool sees_all) const;  // sorted by name
+  // Ends the agent, see Agent::end(). `gone` does not run after an error. Error: unknown_agent.
   Result<> remove(std::string_view name, const LeaseHolder& holder, bool sees_all,
                   UniqueFunction<void()> gone);
 
-  // As load_to_agent() and store_from_agent(), of an agent of that holder's: unknown_agent.
+  // See load_to_agent() and store_from_agent(). unknown_agent also for another holder's agent.
   Result<TransferId> load(std::string_view name, const LeaseHolder& holder,
                           AgentCopyRequest request);
   Result<TransferId> store(std::string_view name, AgentStoreRequest request);
-  // False where no agent's copy has that number.
+  // Returns false if no agent has a copy with this id.
   bool cancel(TransferId id);
 
-  // Ends those whose lease is over or whose connection has gone.
+  // Ends agents whose lease is over or whose connection is gone.
   void tick();
   AgentStats stats() const;
 
  private:
   std::shared_ptr<Agent> look_up(std::string_view name, const LeaseHolder& holder,
-                                 bool sees_all) const;  // or null
+                                 bool sees_all) const;  // null if not found
   Result<std::shared_ptr<Agent>> known(std::string_view name, const LeaseHolder& holder,
                                        bool sees_all) const;
   std::vector<std::shared_ptr<Agent>> all() const;
-  // Takes it out, if it is still the one of its name. True where it did.
+  // Removes the agent if its name still belongs to it. Returns true if removed.
   bool take_out(const std::shared_ptr<Agent>& agent);
 
   const std::shared_ptr<CacheServices> services_;
   const std::shared_ptr<AgentCounters> counters_ = std::make_shared<AgentCounters>();
-  // Outlives the agents: the last copy may hold one for longer than this is there.
+  // The last copy may keep an agent, and so the registry, longer than this object.
   const std::shared_ptr<RegionRegistry> registry_ = std::make_shared<RegionRegistry>();
-  Mutex registering_;  // one at a time, beside the look-ups
+  Mutex registering_;  // serializes registrations; look-ups do not wait for it
   std::uint64_t next_region_ CAIRN_GUARDED_BY(registering_) = 1;
   mutable Mutex mutex_;
   std::map<std::string, std::shared_ptr<Agent>, std::less<>> agents_ CAIRN_GUARDED_BY(mutex_);

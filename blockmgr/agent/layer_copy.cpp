@@ -6,10 +6,11 @@
 namespace cairn {
 namespace {
 
-// A step is a job, which costs some 50 us of waking threads up: little beside the 1 ms that so many
-// bytes take, and an engine that begins with the first layers waits for no more than that.
+// Bytes per step. A step is a job, which costs about 50 us of thread wake-ups: little compared to
+// the 1 ms that these bytes take. An engine that starts with the first layers waits no longer than
+// that.
 constexpr std::uint64_t kStepBytes = 8ull << 20;
-// The next step is there when one ends, and both cores of a small machine are busy.
+// A next step is queued when one ends, and both cores of a small machine are busy.
 constexpr std::size_t kStepsUnderWay = 2;
 
 bool is_on_disk(const BlockLayout& layout) { return layout.storage_kind() == StorageKind::disk; }
@@ -47,7 +48,7 @@ void LayerCopy::cancel() {
   for (const JobId job : jobs) request_.core->services->engine.cancel(job);
 }
 
-// Of pairs that have no error of their own.
+// Sets the error of all pairs that have none yet.
 void LayerCopy::fail_all(const Error& error) {
   if (std::exchange(stopped_, true)) return;
   for (std::size_t i = 0; i < request_.pairs.size(); ++i) errors_.try_emplace(i, error);
@@ -65,7 +66,7 @@ void LayerCopy::submit_next() {
   request_.ended(std::move(failures));
 }
 
-// False where none is to begin now.
+// Returns false if no step can start now.
 bool LayerCopy::add_step() {
   const auto goes_on = request_.may_go_on();
   std::size_t number = 0;
@@ -124,7 +125,7 @@ void LayerCopy::step_ended(std::size_t number, const JobOutcome& outcome) {
     for (const BlockFailure& failure : outcome.failures) {
       errors_.try_emplace(failure.index, failure.error);
     }
-    if (errors_.size() == request_.pairs.size()) stopped_ = true;  // there is nothing left to gain
+    if (errors_.size() == request_.pairs.size()) stopped_ = true;
     if (outcome.state == JobState::cancelled) {
       fail_all({ErrorCode::cancelled, "the server is shutting down"});
     }
@@ -135,7 +136,7 @@ void LayerCopy::step_ended(std::size_t number, const JobOutcome& outcome) {
     }
     if (done > layers_done_) progressed = layers_done_ = done;
     --under_way_;
-    // A step more would be told of before this one.
+    // Called under the lock, so that the numbers rise.
     if (progressed) request_.progressed(*progressed);
   }
   submit_next();

@@ -13,9 +13,9 @@
 
 namespace cairn {
 
-// Copies blocks from one layout to another from the first layer to the last, a few layers of all
-// blocks at a time, so that who waits for the first can begin with it. Blocks that lie on disk come
-// and go whole, since their checksum is of all of a block. Thread-safe.
+// Copies blocks between two layouts in layer order, a few layers of all blocks at a time. So an
+// engine that waits for the first layers can start early. Blocks on disk are copied whole, because
+// their checksum covers the whole block. Thread-safe.
 class LayerCopy : public std::enable_shared_from_this<LayerCopy> {
  public:
   struct Failure {
@@ -23,30 +23,30 @@ class LayerCopy : public std::enable_shared_from_this<LayerCopy> {
     Error error;
   };
   struct Request {
-    std::shared_ptr<CacheCore> core = {};  // whose tier one side is, and whose slots on disk
-    const BlockLayout* source = nullptr;   // both stay until `ended` has run
+    std::shared_ptr<CacheCore> core = {};  // owns the tier, and any slots on disk, of one side
+    const BlockLayout* source = nullptr;   // both must live until `ended` has run
     const BlockLayout* destination = nullptr;
     std::vector<BlockPair> pairs = {};
     Urgency urgency = Urgency::client;
-    // Asked before each step: an error ends all pairs with it.
+    // Called before each step; an error ends all pairs with it.
     std::function<Result<>()> may_go_on = {};
-    // So many layers of all pairs have arrived. On engine threads; the numbers rise.
+    // `layers` layers of all pairs have arrived. Called on engine threads; the numbers rise.
     std::function<void(std::uint64_t layers)> progressed = {};
-    // Once, when nothing moves any more: every pair that did not arrive. On an engine thread, or
-    // inside start() or cancel().
+    // Called once, when nothing is in progress any more, with all pairs that failed. Runs on an
+    // engine thread, or inside start() or cancel().
     UniqueFunction<void(std::vector<Failure>)> ended = {};
   };
   static std::shared_ptr<LayerCopy> start(Request request);
-  // What has not begun ends as cancelled.
+  // Ends what has not started as cancelled.
   void cancel();
 
   explicit LayerCopy(Request request);
 
  private:
-  // A run of layers; its layouts stay as long as its job.
+  // A range of layers. Its layouts must outlive its job.
   struct Step {
     std::uint64_t end_layer = 0;
-    std::optional<BlockLayout> source = {};  // nothing: the whole
+    std::optional<BlockLayout> source = {};  // nullopt: all layers
     std::optional<BlockLayout> destination = {};
     std::optional<JobId> job = {};
     bool has_ended = false;
@@ -68,7 +68,7 @@ class LayerCopy : public std::enable_shared_from_this<LayerCopy> {
   bool stopped_ CAIRN_GUARDED_BY(mutex_) = false;
   bool told_ CAIRN_GUARDED_BY(mutex_) = false;
   std::uint64_t layers_done_ CAIRN_GUARDED_BY(mutex_) = 0;
-  std::map<std::size_t, Error> errors_ CAIRN_GUARDED_BY(mutex_);  // by pair, the first of each
+  std::map<std::size_t, Error> errors_ CAIRN_GUARDED_BY(mutex_);  // first error of each pair
 };
 
 }  // namespace cairn
