@@ -13,7 +13,7 @@
 namespace cairn {
 namespace {
 
-// The end of several calls.
+// Joins the results of several calls.
 class Joint {
  public:
   Joint(std::size_t calls, DiskIo::Done done) : left_(calls), done_(std::move(done)) {}
@@ -35,7 +35,7 @@ class Joint {
  private:
   Mutex mutex_;
   std::size_t left_ CAIRN_GUARDED_BY(mutex_);
-  std::optional<Error> error_;  // read by who takes the last one away
+  std::optional<Error> error_;  // the last call to end reads it without the lock
   DiskIo::Done done_;
 };
 

@@ -19,7 +19,7 @@ struct DiskRun {
   std::uint64_t size_bytes = 0;
 };
 
-// Runs of one file, in one direction.
+// Runs of one file, all in the same direction.
 struct DiskCall {
   enum class Kind : std::uint8_t { read, write };
   Kind kind = Kind::read;
@@ -27,49 +27,50 @@ struct DiskCall {
   std::vector<DiskRun> runs;
 };
 
-// Reads and writes of files at positions, many at a time. A call moves every byte of every run or
-// fails (io_error with the call, the offset and errno's words; no_capacity for a full disk): short
-// I/O is continued or an error, never success. Thread-safe.
+// Asynchronous reads and writes at file positions. A call moves every byte of every run or fails.
+// Short I/O is continued or becomes an error, never success. Errors: io_error, with the call, the
+// offset and the errno text; no_capacity if the disk is full. Thread-safe.
 class DiskIo {
  public:
   using Done = UniqueFunction<void(Result<>)>;
 
   // REQUIRES: every call has ended.
   virtual ~DiskIo() = default;
-  // `done` runs exactly once, when nothing of the call is under way any more: on a thread of the
-  // engine's and never inside submit(). It must not block for long, since other calls' ends may
-  // wait for it. The file and the memory must stay until then. Throws std::bad_alloc; the call is
-  // then not begun and `done` will not run.
+  // Starts a call. `done` runs exactly once, when nothing of the call is in progress any more, on a
+  // thread of the engine and never inside submit(). It must not block for long: other calls may
+  // wait for that thread. The file and the memory must live until then. Throws std::bad_alloc; then
+  // the call has not started and `done` will not run.
   virtual void submit(DiskCall call, Done done) = 0;
 
-  // The same for several files, at least one: `done` runs when all have ended, with the first
-  // error; inside this where there was no memory to begin any of them.
+  // Starts calls on several files, at least one. `done` runs when all have ended, with the first
+  // error. It runs inside submit_all() if no call could start for lack of memory.
   void submit_all(std::vector<DiskCall> calls, Done done);
 
-  // The same, and wait for all: what became of each.
+  // Runs the calls and waits for all. Returns one result per call.
   std::vector<Result<>> run_all(std::vector<DiskCall> calls);
   Result<> read(int fd, std::span<const DiskRun> runs);
   Result<> write(int fd, std::span<const DiskRun> runs);
 
-  // Brings what calls that have ended wrote to a file past the disk's own cache. Blocks. io_error;
+  // Writes the data of completed calls past the disk's cache. Blocks. Errors: io_error,
   // no_capacity.
   virtual Result<> flush(int fd);
 
-  // Memory from and to which much will be moved: an engine may make that cheaper. What is moved,
-  // and from where, does not depend on it. An error says why it could not, and changes nothing.
+  // Announces memory that many calls will use, so that the engine can make them cheaper. Calls work
+  // without it. After an error nothing has changed.
   virtual Result<> prepare(std::span<std::byte>) { return {}; }
-  // REQUIRES: no call uses it any more. To be called before that memory is anything else's.
+  // Undoes prepare(). Call it before the memory is used for anything else. REQUIRES: no call uses
+  // the memory any more.
   virtual void forget(std::span<std::byte>) {}
 
  protected:
-  // As Executor::wait(), for the end of a call.
+  // Waits for the end of a call, as Executor::wait().
   virtual void wait(Mutex& mutex, Condition& ended) { ended.wait(mutex); }
 };
 
-// Prepared as long as it lives.
+// Keeps memory prepared while it lives.
 class PreparedMemory {
  public:
-  // Borrows both.
+  // Borrows both; they must outlive it.
   static Result<PreparedMemory> of(DiskIo& disk, std::span<std::byte> memory) {
     CAIRN_TRY(disk.prepare(memory));
     return PreparedMemory(disk, memory);
@@ -87,7 +88,7 @@ class PreparedMemory {
   std::span<std::byte> memory_;
 };
 
-// Calls that run on so many threads, each of which waits for the disk.
+// Number of threads, each of which blocks on one call at a time.
 inline constexpr std::uint32_t kDiskThreads = 4;
 std::unique_ptr<DiskIo> make_positional_disk_io(std::uint32_t threads = kDiskThreads);
 

@@ -10,17 +10,16 @@
 namespace cairn {
 namespace {
 
-// Calls that the disk has at a time: headers are pages far from each other, and a disk reads many
-// as fast as one.
+// Calls in progress. Headers are scattered pages, and a disk reads many as fast as one.
 constexpr std::size_t kCallsAtOnce = 8;
-// Headers of one call: 1 MiB of memory.
+// Headers per call: 1 MiB of memory.
 constexpr std::size_t kHeadersACall = 256;
 
 std::uint64_t header_offset(const RegionView& file, const PieceLocation& block) {
   return file.file_offset_bytes() + block.offset_bytes - kSlotHeaderBytes;
 }
 
-// Reads the headers of these slots, as many as the memory has room for, in calls of one file each.
+// Reads the headers of these slots into `memory`, with one call per file and group.
 Result<> read_headers(const DiskTierSlots& tier, std::span<const std::uint32_t> slots,
                       std::byte* memory) {
   const auto regions = tier.layout.regions();
@@ -86,7 +85,7 @@ Result<HeaderScan> scan_headers(const DiskTierSlots& tier, std::span<const std::
 Result<std::vector<bool>> are_whole(const DiskTierSlots& tier,
                                     std::span<const ClaimedBlock> blocks) {
   const std::uint64_t block_bytes = tier.layout.geometry().block_bytes();
-  // On disk a block lies in one piece, which direct I/O reads in whole pages.
+  // A block is contiguous on disk. Direct I/O reads whole pages.
   const std::uint64_t size_bytes = checked_align_up(block_bytes, kSlotHeaderBytes).value();
   auto memory = Region::system(kCallsAtOnce * size_bytes);
   if (!memory) return std::move(memory).error();
@@ -104,7 +103,8 @@ Result<std::vector<bool>> are_whole(const DiskTierSlots& tier,
     const auto read = tier.disk.run_all(std::move(calls));
     for (std::size_t n = 0; n < batch.size(); ++n) {
       const std::span<const std::byte> bytes(memory->data() + n * size_bytes, block_bytes);
-      // Where it cannot be read now it may be later: an older block in its place could be wrong.
+      // A block that cannot be read may be readable later. Calling it damaged could bring back an
+      // older, wrong block.
       whole.push_back(!read[n] || hash_bytes(bytes, 0) == batch[n].data_checksum);
     }
   }

@@ -12,23 +12,24 @@
 
 namespace cairn {
 
-// What a start asks of the slots themselves, beyond what an index tells of them.
+// The slots of a tier that a server start scans.
 struct DiskTierSlots {
   DiskIo& disk;
   const BlockLayout& layout;
   const SlotChecksums& slots;
 };
 
-// The headers that are whole and were written for this file and slot: of all slots, which takes a
-// read of a page each, or of some. io_error: the file cannot be read at all.
+// Finds the intact headers that were written for this file and slot. A scan of all slots reads one
+// page per slot. Error: io_error if the file cannot be read at all.
 struct HeaderScan {
-  std::vector<SlotHeader> headers;  // of named blocks, by slot
-  std::uint64_t torn = 0;           // neither a header nor never written
+  std::vector<SlotHeader> headers;  // of blocks with a key, by slot
+  std::uint64_t torn = 0;           // slots whose page is neither zeros nor a valid header
 };
 Result<HeaderScan> scan_headers(const DiskTierSlots& tier);
 Result<HeaderScan> scan_headers(const DiskTierSlots& tier, std::span<const std::uint32_t> slots);
 
-// Of each slot, whether its block can be read and has that checksum. Reads all of these blocks.
+// Reads each block and returns whether it has this checksum. A block that cannot be read counts as
+// whole: it may be readable later.
 struct ClaimedBlock {
   std::uint32_t slot = 0;
   std::uint64_t data_checksum = 0;
@@ -36,7 +37,7 @@ struct ClaimedBlock {
 Result<std::vector<bool>> are_whole(const DiskTierSlots& tier,
                                     std::span<const ClaimedBlock> blocks);
 
-// Puts each before its block. io_error; no_capacity.
+// Writes each header before its block. Errors: io_error, no_capacity.
 Result<> write_headers(const DiskTierSlots& tier, std::span<const SlotHeader> headers);
 
 }  // namespace cairn

@@ -14,12 +14,12 @@
 namespace cairn {
 namespace {
 
-// The most buffers that one call takes on Linux.
+// Linux limits the buffers per call.
 constexpr std::size_t kMaxVectors = 1024;
 static_assert(kMaxVectors <= IOV_MAX);
 
 struct Operation {
-  const char* name;  // as it is told to people
+  const char* name;  // for error texts
   const FileCalls::Call& call;
 };
 
@@ -31,7 +31,7 @@ Error failure(const Operation& operation, FileCalls::Target at, int error_number
               " failed: " + std::generic_category().message(error_number)};
 }
 
-// Moves all bytes of runs that follow each other in the file.
+// Collects runs that are adjacent in the file, and moves all their bytes.
 class AdjacentRuns {
  public:
   bool empty() const { return count_ == 0; }
@@ -48,7 +48,7 @@ class AdjacentRuns {
     size_bytes_ += run.size_bytes;
   }
 
-  // The kernel may stop anywhere in the middle: what is left is asked for again.
+  // Repeats after short I/O until all bytes are moved.
   Result<> move(const Operation& operation) {
     std::span<iovec> left(vectors_.data(), count_);
     while (size_bytes_ > 0) {

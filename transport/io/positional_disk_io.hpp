@@ -10,8 +10,8 @@
 
 namespace cairn {
 
-// preadv(2) and pwritev(2), or what stands in for them: each returns how many bytes it moved, or
-// the negated errno.
+// preadv(2) and pwritev(2), replaceable for tests. Each returns the number of bytes moved, or the
+// negated errno.
 struct FileCalls {
   struct Target {
     int fd = -1;
@@ -24,7 +24,7 @@ struct FileCalls {
   static FileCalls of_the_system();
 };
 
-// Runs that follow each other in the file, in the order given, are one call.
+// Consecutive runs that are also adjacent in the file share one system call.
 std::unique_ptr<DiskIo> make_positional_disk_io(FileCalls calls,
                                                 std::uint32_t threads = kDiskThreads);
 

@@ -10,23 +10,23 @@
 
 namespace cairn {
 
-// What is known of a slot file's slots while it is in use: the checksum that each slot's bytes must
-// have. Thread-safe; a slot's own user orders its writes and reads.
+// The checksum that each slot's bytes must have, while the slot file is in use. Thread-safe. The
+// user of a slot must order its own reads and writes.
 class SlotChecksums {
  public:
   struct Options {
     std::uint64_t file_id = 0;
     std::uint32_t num_slots = 0;
     std::uint64_t block_bytes = 0;
-    // Direct I/O takes only addresses, lengths and offsets that are multiples of it; 1: any.
+    // Direct I/O needs addresses, lengths and offsets that are multiples of this; 1: any.
     std::uint32_t memory_alignment = 1;
-    // false: only the first read of what an earlier run wrote is checked.
+    // false: checks only the first read of bytes that an earlier run wrote.
     bool check_every_read = true;
   };
   explicit SlotChecksums(Options options) : options_(options) { grow(options.num_slots); }
 
-  // Makes room for more slots. By one thread at a time; who uses a new slot has learnt of it after
-  // that. Throws std::bad_alloc, and nothing has changed.
+  // Makes room for more slots. Call from one thread at a time, and publish the new slots to other
+  // threads afterwards. Throws std::bad_alloc and then changes nothing.
   void grow(std::uint32_t num_slots) {
     for (std::size_t i = 0; first_of(i) < num_slots; ++i) {
       Segment& segment = segments_[i];
@@ -45,12 +45,12 @@ class SlotChecksums {
   std::uint64_t checksum(std::uint32_t slot) const {
     return state(slot).load(std::memory_order_relaxed);
   }
-  // Of bytes that this run wrote.
+  // The slot has bytes that this run wrote.
   void set_written(std::uint32_t slot, std::uint64_t checksum) {
     state(slot).store(checksum, std::memory_order_relaxed);
     set_proved(slot);
   }
-  // Of bytes that an earlier run wrote, as far as is known.
+  // The slot should have bytes that an earlier run wrote.
   void set_recovered(std::uint32_t slot, std::uint64_t checksum) {
     state(slot).store(checksum, std::memory_order_relaxed);
     proved(slot).store(false, std::memory_order_relaxed);
@@ -61,9 +61,9 @@ class SlotChecksums {
   void set_proved(std::uint32_t slot) { proved(slot).store(true, std::memory_order_relaxed); }
 
  private:
-  // Slots lie in segments, each as long as all before it, so that none moves when there are more.
+  // Each segment is as long as all before it together, so no slot moves when the file grows.
   static constexpr std::uint32_t kFirstSegment = 64;
-  static constexpr std::size_t kMaxSegments = 27;  // of 32-bit numbers
+  static constexpr std::size_t kMaxSegments = 27;  // enough for 32-bit slot numbers
   static std::size_t segment_of(std::uint32_t slot) {
     return static_cast<std::size_t>(std::bit_width(slot / kFirstSegment));
   }

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kSlotAlignment = 4096;
 constexpr std::string_view kUnfinished = "new";
 
-// Without a description.
+// Leaves the description empty.
 SlotFileLabel make_label(const SlotFileOptions& options, std::uint64_t file_id,
                          std::size_t number) {
   return {.file_id = file_id,
@@ -37,8 +37,8 @@ SlotFileLabel make_label(const SlotFileOptions& options, std::uint64_t file_id,
           .shape = options.shape};
 }
 
-// They lie in the same place of the same tier. The first may have fewer slots: see
-// open_slot_file().
+// Returns true if both are labels of the same file of the same tier. The first may have fewer
+// slots, see open_slot_file().
 bool belong_together(const SlotFileLabel& a, const SlotFileLabel& b) {
   LayoutConfig shape = a.shape;
   shape.alignment = b.shape.alignment;  // a label does not keep it
@@ -47,13 +47,13 @@ bool belong_together(const SlotFileLabel& a, const SlotFileLabel& b) {
          a.file_count == b.file_count && a.owner == b.owner;
 }
 
-// One file cannot replace another cache's.
+// A cache must not replace another cache's file.
 Result<> check_owner(const fs::path& path, const SlotFileLabel& label, const std::string& owner) {
   if (label.owner == owner) return {};
   return slot_file_conflict(path, "holds the blocks of cache " + label.owner);
 }
 
-// True where all files are there and belong together; false where there is nothing of value.
+// Returns true if all files exist and belong together, false if new files may be made.
 Result<bool> can_go_on(const SlotFileOptions& options,
                        std::vector<std::optional<FoundLabel>>& labels) {
   const SlotFileLabel* first = nullptr;
@@ -73,18 +73,18 @@ Result<bool> can_go_on(const SlotFileOptions& options,
     if (options.replace_other_shape) return false;
     if (!labels[i]) {
       return slot_file_conflict(options.paths[i],
-                                "is missing, or cut off, beside the cache's other files; with "
-                                "replace_other_shape they are made anew, empty");
+                                "is missing or truncated, but the cache's other files exist; "
+                                "replace_other_shape replaces them all by empty ones");
     }
-    return slot_file_conflict(
-        options.paths[i], "holds " + shape_text(labels[i]->label) + ", but the cache wants " +
-                              shape_text(wanted) +
-                              "; with replace_other_shape it is made anew and loses its blocks");
+    return slot_file_conflict(options.paths[i],
+                              "holds " + shape_text(labels[i]->label) + ", but the cache wants " +
+                                  shape_text(wanted) +
+                                  "; replace_other_shape replaces all its files by empty ones");
   }
   return true;
 }
 
-// Of the files that are there, before any is changed.
+// Inspects the existing files before any is changed.
 std::vector<std::string> find_damage(const SlotFileOptions& options,
                                      const std::vector<std::optional<FoundLabel>>& labels,
                                      std::uint64_t size_bytes) {
@@ -97,7 +97,7 @@ std::vector<std::string> find_damage(const SlotFileOptions& options,
     if (labels[i] && labels[i]->damaged) {
       damage.push_back(path + ": one of the two pages of its label");
     }
-    // One of another shape has another size.
+    // A file of another shape has another size.
     const bool is_of_this_shape =
         !labels[i] || labels[i]->label.shape.num_blocks == options.shape.num_blocks;
     if (found_bytes < size_bytes && is_of_this_shape) {
@@ -108,7 +108,8 @@ std::vector<std::string> find_damage(const SlotFileOptions& options,
   return damage;
 }
 
-// Written beside and renamed, so that a file under its name always has its label.
+// Writes the file under another name and renames it, so that a file under its name always has a
+// label.
 Result<> make_file(const fs::path& path, std::uint64_t size_bytes, const SlotFileLabel& label) {
   const fs::path beside = beside_slot_file(path, kUnfinished);
   std::error_code ignored;
@@ -126,7 +127,8 @@ Result<> make_file(const fs::path& path, std::uint64_t size_bytes, const SlotFil
       fs::remove(beside, ignored);
       return written;
     }
-    // While it is locked: another server over the same folder may be clearing away.
+    // Rename while it is locked: another server on the same folder may be removing unfinished
+    // files.
     if (::rename(beside.c_str(), path.c_str()) != 0) {
       Error error = slot_file_failure(beside, "cannot be renamed");
       fs::remove(beside, ignored);
@@ -136,7 +138,8 @@ Result<> make_file(const fs::path& path, std::uint64_t size_bytes, const SlotFil
   return {};
 }
 
-// What direct I/O on this file asks of memory; an error says why it cannot be.
+// Switches the file to direct I/O and returns the memory alignment it needs. The error says why it
+// cannot.
 Result<std::uint32_t> make_direct(int fd) {
   struct ::statx asked {};
   if (::statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &asked) == 0 &&
@@ -151,12 +154,13 @@ Result<std::uint32_t> make_direct(int fd) {
     return Error{ErrorCode::not_implemented,
                  "the file system refuses direct I/O: " + std::generic_category().message(errno)};
   }
-  // Lengths and offsets are multiples of pages anyhow; memory of what a device may ask at most.
+  // Lengths and offsets are multiples of a page anyway. For memory, takes the most that a device
+  // may need.
   return static_cast<std::uint32_t>(kSlotAlignment);
 }
 
-// Files that were made go again where what they were made for fails: they would hold the disk's
-// room and stand in the way of the next attempt.
+// Removes new files if a later step fails. Otherwise they would use disk space and block the next
+// attempt.
 class MadeFiles {
  public:
   MadeFiles() = default;
@@ -180,7 +184,7 @@ SlotSpacing spacing_over(std::size_t files) {
           .files = static_cast<std::uint32_t>(files)};
 }
 
-// Makes all files anew, empty. Not from under somebody who uses them.
+// Replaces all files by empty ones. Fails if a file is in use.
 Result<> make_files(const SlotFileOptions& options, std::uint64_t size_bytes, std::uint64_t file_id,
                     MadeFiles& made) {
   for (std::size_t i = 0; i < options.paths.size(); ++i) {
@@ -196,8 +200,8 @@ Result<> make_files(const SlotFileOptions& options, std::uint64_t size_bytes, st
   return {};
 }
 
-// Changes what the files say of themselves, where it is not what they say already, whole and twice.
-// `change` answers whether it changed anything.
+// Applies `change` to the labels and rewrites those that changed or are damaged. `change` returns
+// whether it changed anything.
 Result<> relabel(const std::vector<fs::path>& paths, const BlockLayout& layout,
                  const std::function<bool(SlotFileLabel&)>& change) {
   const auto files = layout.regions();
@@ -251,7 +255,7 @@ bool remove_unfinished_file(const fs::path& path) {
   struct ::stat status {};
   if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
   if (status.st_size < static_cast<::off_t>(kSlotFileLabelBytes)) return false;
-  // Whoever makes one has it locked.
+  // A server that is writing the file holds this lock.
   if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) return false;
   std::array<char, kSlotFileMagic.size()> begin{};
   if (::pread(file.get(), begin.data(), begin.size(), 0) < 0) return false;
@@ -279,7 +283,7 @@ Result<SlotFile> open_slot_file(const SlotFileOptions& options) {
   for (std::size_t i = 0; i < options.paths.size(); ++i) {
     auto region = Region::disk_file(options.paths[i], size_bytes);
     if (!region) return std::move(region).error();
-    // The lock is held: nobody else writes it.
+    // The file is locked, so nobody else writes it.
     if (*going_on && (labels[i]->damaged || labels[i]->differs)) {
       CAIRN_TRY(write_slot_file_label(region->view().fd(), labels[i]->label, options.paths[i]));
     }

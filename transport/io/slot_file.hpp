@@ -15,57 +15,58 @@
 namespace cairn {
 
 struct SlotFileOptions {
-  std::vector<std::filesystem::path> paths;  // slots are dealt out over them in turn; 1 at least
-  std::string owner;                         // the cache, at most 64 bytes
-  LayoutConfig shape;                        // num_blocks: slots in all
+  std::vector<std::filesystem::path> paths;  // at least one; slots are distributed round-robin
+  std::string owner;                         // the cache's name, at most 64 bytes
+  LayoutConfig shape;                        // num_blocks: slots in all files
   bool replace_other_shape = false;
-  bool direct = true;  // past the page cache, where the file system can
+  bool direct = true;  // bypasses the page cache if the file system can
   bool check_every_read = true;
 };
 
-// What lies beside a slot file has its name, this, and what it is. No slot file's path has it, and
-// so none is taken for what lies beside another.
+// Files beside a slot file are named after it, plus this character and a suffix. No slot file's
+// path may contain it, so the two never collide.
 constexpr char kBesideSlotFile = '~';
 std::filesystem::path beside_slot_file(const std::filesystem::path& slot_file,
                                        std::string_view what);
 
-// Of a file that is being made, the end of its name until it is whole.
+// The end of a new file's name until the file is complete.
 std::string unfinished_ending();
-// Removes it where it is one that nobody is making any more. False: it stays.
+// Removes an unfinished file that no server is writing any more. Returns false if it stays.
 bool remove_unfinished_file(const std::filesystem::path& path);
 
-// A disk tier's files, locked while the layout lives.
+// A disk tier's files. They stay locked while the layout lives.
 struct SlotFile {
   BlockLayout layout;
   std::unique_ptr<SlotChecksums> slots;
-  bool is_new = false;                // all slots are free: nothing was there
-  std::string not_direct{};           // why direct I/O is not used; empty where it is
-  std::vector<std::string> damage{};  // what was found damaged, each naming the file; it is mended
+  bool is_new = false;                // the files were just created; all slots are free
+  std::string not_direct{};           // why direct I/O is not used; empty if it is
+  std::vector<std::string> damage{};  // damage found and repaired, each naming the file
 };
 
-// Opens a cache's slot files, or makes them (all of their bytes reserved). Files that say of
-// themselves that they have fewer slots grow: a server that was killed while it resized them leaves
-// such, and never files that say that they have more. state_conflict, naming the file, where one is
-// in use, was not made by Cairn, is another cache's, or holds blocks of another shape, or more of
-// them (both are told), and may not be replaced; no_capacity: the disk is full; io_error.
+// Opens a cache's slot files, or creates them with all their space reserved. Files whose labels
+// name fewer slots grow: a server that was killed while it resized them leaves such. It never
+// leaves labels that name more. Errors: state_conflict, naming the file, if a file is in use, was
+// not made by Cairn, or belongs to another cache; also if it has another shape or more slots (the
+// error names both) and may not be replaced. no_capacity if the disk is full; io_error.
 Result<SlotFile> open_slot_file(const SlotFileOptions& options);
 
-// Keeps the description in the files' labels (SlotFileLabel), where it is not there yet. Blocks.
-// REQUIRES: the layout is of these files. impossible where it is too long; io_error; no_capacity.
+// Stores the description in the files' labels (SlotFileLabel) unless it is there already. Blocks.
+// Errors: impossible if it is too long; io_error; no_capacity. REQUIRES: the layout belongs to
+// these files.
 Result<> describe_slot_file(const std::vector<std::filesystem::path>& paths,
                             const BlockLayout& layout, const std::string& description);
-// Makes the files of a tier's layout as long as so many slots need, and answers the layout of
-// those, which borrows the files; slots that stay lie where they did. After an error the files are
-// at least as long as they were. Blocks. REQUIRES: slots that go are in no one's use.
+// Resizes the files of a tier's layout for `num_slots`. Returns the new layout, which borrows the
+// files; remaining slots keep their positions. After an error the files are at least as long as
+// before. Blocks. REQUIRES: the slots to be removed are not in use.
 Result<BlockLayout> resize_slot_file(const BlockLayout& layout, std::uint32_t num_slots);
-// Lets the files say of themselves that they have so many slots, durably. What a start expects must
-// never be less than what they say, so this comes before the one, or after the other. Blocks.
-// As describe_slot_file() fails.
+// Sets the number of slots in the files' labels, durably. The saved configuration must never name
+// fewer slots than the labels: call this before the configuration is saved with fewer slots, or
+// after it is saved with more. Blocks. Errors: those of describe_slot_file().
 Result<> label_slot_file(const std::vector<std::filesystem::path>& paths, const BlockLayout& layout,
                          std::uint32_t num_slots);
 
-// Brings what was written to a disk tier's files so far past the disk's own cache. Blocks.
-// io_error; no_capacity.
+// Writes the data of completed writes to a disk tier's files past the disk's cache. Blocks. Errors:
+// io_error, no_capacity.
 Result<> flush_slot_file(DiskIo& disk, const BlockLayout& layout);
 
 }  // namespace cairn

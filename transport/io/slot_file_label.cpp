@@ -22,14 +22,14 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kPageBytes = 4096;
-// 1: Cairn 0.1, 2: Cairn 0.2. Raised with what the slots behind it hold: see SlotHeader.
+// 1: Cairn 0.1, 2: Cairn 0.2. Raise it when the format of the slots changes: see SlotHeader.
 constexpr std::uint32_t kVersion = 3;
 
-// As it lies on disk, little-endian; the description follows.
+// The format on disk, little-endian. The description follows it.
 static_assert(std::endian::native == std::endian::little);
 struct LabelHead {
   std::array<char, 8> magic;
-  std::uint64_t checksum;  // of all that follows it, the description too
+  std::uint64_t checksum;  // covers everything after it, including the description
   std::uint32_t version;
   std::uint32_t file_number;
   std::uint32_t file_count;
@@ -46,7 +46,7 @@ struct LabelHead {
 };
 static_assert(sizeof(LabelHead) + kMaxDescriptionBytes == kPageBytes);
 
-// Aligned for direct I/O, which the file may be open for.
+// Aligned, because the file may be open for direct I/O.
 struct alignas(kPageBytes) Page {
   std::array<std::byte, kPageBytes> bytes{};
 };
@@ -102,7 +102,7 @@ std::optional<SlotFileLabel> decode(std::span<const std::byte> page) {
   return label;
 }
 
-// Which version of Cairn wrote the page, where that is another one than this.
+// The version that wrote the page, if it differs from this one.
 std::optional<std::uint32_t> other_version(std::span<const std::byte> page) {
   LabelHead head;
   if (page.size() < sizeof(head)) return std::nullopt;
@@ -157,7 +157,7 @@ Result<std::optional<FoundLabel>> find_slot_file_label(const fs::path& path) {
   }
   const bool ours = begins_with_magic(read[0]) || begins_with_magic(read[1]);
   if (!ours) return slot_file_conflict(path, "was not made by Cairn and is left as it is");
-  // No slot of it is left.
+  // The file has no slots left.
   if (static_cast<std::uint64_t>(status.st_size) <= kSlotFileLabelBytes) {
     return std::optional<FoundLabel>();
   }

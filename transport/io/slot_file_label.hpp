@@ -13,45 +13,45 @@
 
 namespace cairn {
 
-// What a slot file says of itself in front of its slots: enough to take its blocks into use again
-// where nothing else tells of the cache. It stands there twice, a page each, so that a damaged page
-// or a write that was cut leaves one that is whole.
-inline constexpr std::uint64_t kSlotFileLabelBytes = 2 * 4096;  // where the first slot begins
-// What a page has room for beside the label's own fields.
+// The label before a slot file's slots, enough to reuse its blocks if nothing else describes the
+// cache. It is stored twice, one page each, so that one copy survives a damaged page or an
+// interrupted write.
+inline constexpr std::uint64_t kSlotFileLabelBytes = 2 * 4096;  // offset of the first slot
+// The room in a page beside the label's own fields.
 inline constexpr std::size_t kMaxDescriptionBytes = 3'936;
 inline constexpr std::size_t kMaxOwnerBytes = 64;
-// What each page begins with.
+// The first bytes of each page.
 inline constexpr std::array<char, 8> kSlotFileMagic = {'C', 'A', 'I', 'R', 'N', 'D', 'S', 'K'};
 
 struct SlotFileLabel {
-  std::uint64_t file_id = 0;  // of all files of the tier
+  std::uint64_t file_id = 0;  // the same in all files of the tier
   std::uint32_t file_number = 0;
   std::uint32_t file_count = 1;
-  std::string owner = {};        // the cache, at most kMaxOwnerBytes
-  LayoutConfig shape = {};       // num_blocks: slots in all files; without the alignment
-  std::string description = {};  // whatever the owner keeps here; at most kMaxDescriptionBytes
+  std::string owner = {};        // the cache's name, at most kMaxOwnerBytes
+  LayoutConfig shape = {};       // num_blocks: slots in all files; alignment is not stored
+  std::string description = {};  // any text of the owner; at most kMaxDescriptionBytes
 };
 
 struct FoundLabel {
   SlotFileLabel label;
-  bool damaged = false;  // one of the two pages is not whole
-  bool differs = false;  // both are, and do not say the same: the first was written last
+  bool damaged = false;  // one of the two pages is damaged
+  bool differs = false;  // both are intact but differ; the first was written last
 };
 
-// What is at the path: nothing (also where a file was cut off within its labels), or the label of a
-// slot file. state_conflict for every other file; io_error.
+// Reads the label of a slot file. nullopt if the path has no file, or one truncated within its
+// labels. Errors: state_conflict for any other file; io_error.
 Result<std::optional<FoundLabel>> find_slot_file_label(const std::filesystem::path& path);
 
-// Both pages, one after the other, each flushed. `path` is for the error. impossible where the
+// Writes both pages in turn and flushes each. `path` is for error texts. Errors: impossible if the
 // description is too long; io_error; no_capacity.
 Result<> write_slot_file_label(int fd, const SlotFileLabel& label,
                                const std::filesystem::path& path);
 
 std::string shape_text(const SlotFileLabel& label);
 
-// How a call on a slot file failed, by errno.
+// The error of a failed call on a slot file, from errno.
 Error slot_file_failure(const std::filesystem::path& path, const std::string& what);
-// state_conflict: the file is left as it is.
+// A state_conflict. The file stays unchanged.
 Error slot_file_conflict(const std::filesystem::path& path, const std::string& why);
 
 }  // namespace cairn

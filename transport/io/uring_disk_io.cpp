@@ -19,20 +19,20 @@
 namespace cairn {
 namespace {
 
-// The most buffers that one operation takes on Linux.
+// Linux limits the buffers per operation.
 constexpr std::size_t kMaxVectors = 1024;
 
 std::string words_of(int error_number) { return std::generic_category().message(error_number); }
 
 struct Call;
 
-// A part of a call that is one operation.
+// The part of a call that one operation moves.
 struct Piece {
   std::uint64_t offset_bytes = 0;
   std::uint64_t size_bytes = 0;
   std::vector<iovec> vectors;
-  std::size_t first = 0;  // of the vectors, the first with bytes left
-  int buffer = -1;        // the registered one that a piece of one vector lies in
+  std::size_t first = 0;  // index of the first vector with bytes left
+  int buffer = -1;        // number of the registered buffer that contains its only vector
   Call* call = nullptr;
 };
 
@@ -69,7 +69,7 @@ std::vector<Piece> cut(std::span<const DiskRun> runs, std::uint64_t piece_bytes)
   return pieces;
 }
 
-// A part of memory that the kernel knows by number.
+// Memory that is registered with the kernel, by number.
 struct RegisteredBuffer {
   std::byte* data = nullptr;
   std::uint64_t size_bytes = 0;
@@ -82,9 +82,9 @@ struct RegisteredBuffer {
 };
 using RegisteredBuffers = std::vector<RegisteredBuffer>;
 
-// The kernel takes no larger ones.
+// The kernel's limit.
 constexpr std::uint64_t kMaxBufferBytes = 1ull << 30;
-// 256 GiB of them at once; memory beyond that is moved as it is without.
+// Up to 256 GiB. Further memory is used unregistered.
 constexpr unsigned kMaxBuffers = 256;
 
 void find_buffers(std::vector<Piece>& pieces, const RegisteredBuffers& buffers) {
@@ -96,16 +96,16 @@ void find_buffers(std::vector<Piece>& pieces, const RegisteredBuffers& buffers) 
   }
 }
 
-// A call and what has become of its pieces.
+// A call in progress, with its pieces.
 struct Call {
   DiskCall::Kind kind;
   int fd;
   DiskIo::Done done;
   std::vector<Piece> pieces;
-  std::size_t next = 0;       // the first piece that was never begun
-  std::vector<Piece*> again;  // to be begun once more, with room for all pieces
+  std::size_t next = 0;       // the first piece that has not started
+  std::vector<Piece*> again;  // to be continued or retried; reserved for all pieces
   std::uint32_t under_way = 0;
-  std::optional<Error> error;  // nothing is begun any more
+  std::optional<Error> error;  // if set, no piece starts any more
 
   bool has_more() const { return !error && (next < pieces.size() || !again.empty()); }
   bool has_ended() const { return under_way == 0 && !has_more(); }
@@ -132,7 +132,7 @@ class UringDiskIo final : public DiskIo {
       {
         MutexLock lock(mutex_);
         CAIRN_ASSERT(calls_.empty() && under_way_ == 0, "a call would never end");
-        // An operation without a piece: the reaper's end.
+        // A null operation without a piece ends the reaper.
         io_uring_sqe* const sqe = ::io_uring_get_sqe(&ring_);
         ::io_uring_prep_nop(sqe);
         ::io_uring_sqe_set_data(sqe, nullptr);
@@ -162,7 +162,7 @@ class UringDiskIo final : public DiskIo {
                     .pieces = cut(call.runs, options_.piece_bytes),
                     .again = {},
                     .error = {}});
-    // A call without bytes is one operation too, so that its end is told as any other's.
+    // A call without bytes is one null operation, so that it also ends on the reaper thread.
     std::vector<Piece>& pieces = made.front().pieces;
     if (pieces.empty()) pieces.emplace_back();
     made.front().again.reserve(pieces.size());
@@ -216,7 +216,7 @@ class UringDiskIo final : public DiskIo {
     while (std::ranges::any_of(taken, [&](const auto& b) { return b.number == number; })) ++number;
     return number;
   }
-  // Also of a ring that is in use. An empty vector lets go of what was there.
+  // Also works while the ring is in use. An empty vector unregisters the buffer.
   Result<> set_buffer(unsigned number, iovec memory) CAIRN_REQUIRES(registering_) {
     const auto refused = [](int error) -> Result<> {
       return Error{ErrorCode::unavailable,
@@ -240,7 +240,7 @@ class UringDiskIo final : public DiskIo {
     static_cast<void>(set_buffer(number, {nullptr, 0}));
   }
 
-  // As many pieces as there is room for, oldest call first.
+  // Starts pieces of the oldest calls first, while there is room.
   void begin_pieces() CAIRN_REQUIRES(mutex_) {
     bool begun = false;
     for (Call& call : calls_) {
@@ -258,12 +258,12 @@ class UringDiskIo final : public DiskIo {
     if (begun) submit_prepared();
   }
 
-  // Gives the kernel all that was prepared: behind a piece that it refuses it leaves the rest.
+  // Submits all prepared operations. The kernel stops at one that it refuses, so this loops.
   void submit_prepared() CAIRN_REQUIRES(mutex_) {
     while (::io_uring_sq_ready(&ring_) > 0) {
       const int submitted = ::io_uring_submit(&ring_);
       if (submitted >= 0) continue;
-      // Short of memory, or interrupted: it takes it a moment later.
+      // Short of memory, or interrupted: try again.
       const bool later = submitted == -EINTR || submitted == -EAGAIN || submitted == -EBUSY;
       CAIRN_ASSERT(later, "io_uring would hold pieces that nobody begins");
       std::this_thread::yield();
@@ -296,7 +296,7 @@ class UringDiskIo final : public DiskIo {
     ++under_way_;
   }
 
-  // Takes what has ended from the kernel; only this thread does.
+  // Collects completed operations; only this thread does.
   void reap() {
     std::list<Call> ended;
     bool last = false;
@@ -330,7 +330,7 @@ class UringDiskIo final : public DiskIo {
     }
   }
 
-  // The kernel may stop anywhere in the middle: what is left is asked for again.
+  // Short I/O: queues the rest of the piece again.
   static void take_end(Piece& piece, std::int32_t moved) {
     Call& call = *piece.call;
     --call.under_way;
@@ -356,14 +356,14 @@ class UringDiskIo final : public DiskIo {
   }
 
   const UringOptions options_;
-  // Held while buffers are registered, which takes 0.1 s a GiB: no call waits for that. Before
-  // mutex_.
+  // Held while buffers are registered, which takes 0.1 s per GiB; calls do not wait for it. Lock it
+  // before mutex_.
   Mutex registering_;
   bool has_table_ CAIRN_GUARDED_BY(registering_) = false;
   bool open_ = false;
-  Mutex mutex_;  // of the ring's submissions too; its completions are the reaper's
+  Mutex mutex_;  // also for submitting to the ring; only the reaper takes completions
   io_uring ring_{};
-  std::list<Call> calls_ CAIRN_GUARDED_BY(mutex_);        // by age
+  std::list<Call> calls_ CAIRN_GUARDED_BY(mutex_);        // oldest first
   std::uint32_t under_way_ CAIRN_GUARDED_BY(mutex_) = 0;  // pieces
   RegisteredBuffers buffers_ CAIRN_GUARDED_BY(mutex_);
   Thread reaper_;

@@ -9,18 +9,17 @@
 namespace cairn {
 
 struct UringOptions {
-  std::uint32_t depth = 128;               // pieces under way at once; more wait in turn
-  std::uint64_t piece_bytes = 1ull << 20;  // longer runs are cut; a multiple of 4096
-  // prepare() registers memory with the kernel: its pages are looked up and pinned once instead of
-  // with each piece. `unavailable` where the kernel refuses, as it does beyond RLIMIT_MEMLOCK.
+  std::uint32_t depth = 128;               // pieces in progress; others wait in turn
+  std::uint64_t piece_bytes = 1ull << 20;  // longer runs are split; a multiple of 4096
+  // prepare() registers memory with the kernel, which then pins its pages once instead of per
+  // piece. Error: unavailable if the kernel refuses, as it does beyond RLIMIT_MEMLOCK.
   bool register_buffers = true;
-  // Sees how each piece ended (bytes, or a negated errno) and says how it did: for tests.
+  // For tests: gets each piece's result (bytes, or a negated errno) and may replace it.
   std::function<std::int32_t(std::int32_t)> ended;
 };
 
-// Through io_uring. Runs that follow each other in the file, in the order given, are one piece as
-// far as its size allows. `unavailable`, with the reason, where the kernel refuses it or this
-// build has none.
+// Uses io_uring. Consecutive runs that are also adjacent in the file share a piece, up to its size.
+// Error: unavailable, with the reason, if the kernel refuses io_uring or this build lacks it.
 Result<std::unique_ptr<DiskIo>> make_uring_disk_io(UringOptions options);
 
 }  // namespace cairn

@@ -61,7 +61,7 @@ void encode_raw_record(const BlockRecordView& record, const RawPlace& place,
   at = std::ranges::copy(place.bytes, at).out;
   at = std::ranges::copy(expiry.first(fixed.expiry_bytes), at).out;
   for (const std::string_view part : {record.key, record.parent, record.metadata}) {
-    at = std::ranges::copy(std::as_bytes(std::span(part)), at).out;  // an empty one may be null
+    at = std::ranges::copy(std::as_bytes(std::span(part)), at).out;  // an empty part may be null
   }
   std::fill(at, out.data() + out.size(), std::byte{0});
   std::memcpy(out.data(), &fixed, sizeof(fixed));

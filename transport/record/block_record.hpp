@@ -9,9 +9,9 @@
 #include <string_view>
 #include <type_traits>
 
-// The description of one block, in bytes. The header of a slot, the index of a disk tier, a
-// snapshot, a shared store and the messages of a group all embed it. Each of them adds fields of
-// its own, its *place*: they lie within the record, under the same checksum.
+// The encoded description of a block. It is embedded in a slot's header, a disk tier's index, a
+// snapshot, a shared store and the messages of a group. Each of them adds its own fields, its
+// *place*. They lie within the record, under the same checksum.
 //
 // Version 3, little-endian and packed:
 //   u64 XXH3 of all that follows; u64 bytes of the block; u64 XXH3 of them; u32 epoch;
@@ -22,14 +22,14 @@ namespace cairn {
 
 inline constexpr std::size_t kMaxKeyBytes = 64;
 
-// A slot's header had versions 1 and 2 before it embedded a record. Whatever embeds records has a
-// version of its own, by which a file of another release is refused with a reason: raise both.
+// Slot headers used versions 1 and 2 before they embedded a record. Each file that embeds records
+// has its own version, so that a file of another release is refused with a reason. Raise both.
 inline constexpr std::uint8_t kBlockRecordVersion = 3;
 
 template <class Text>
 struct BasicBlockRecord {
-  Text key = {};     // empty: there is no block
-  Text parent = {};  // empty: none, or unknown
+  Text key = {};     // empty: no block
+  Text parent = {};  // empty: none or unknown
   Text metadata = {};
   std::uint64_t data_bytes = 0;
   std::uint64_t data_checksum = 0;      // XXH3 of the block's bytes
@@ -38,44 +38,45 @@ struct BasicBlockRecord {
   std::uint8_t priority = 0;
 };
 using BlockRecord = BasicBlockRecord<std::string>;
-using BlockRecordView = BasicBlockRecord<std::string_view>;  // borrows its texts
+using BlockRecordView = BasicBlockRecord<std::string_view>;  // borrows its strings
 
 BlockRecordView view_of(const BlockRecord& record);
 BlockRecord copy_of(const BlockRecordView& record);
 
 inline constexpr std::size_t kFixedRecordBytes = 40;
-// The most that a record without metadata and expiry takes.
+// The largest record without metadata and expiry.
 constexpr std::size_t max_record_bytes(std::size_t place_bytes) {
   return kFixedRecordBytes + place_bytes + 2 * kMaxKeyBytes;
 }
 std::size_t encoded_bytes(const BlockRecordView& record, std::size_t place_bytes);
 
-// Fills `out` with the record, and zeros after it. The checksum is also one of `seed`: a file with
-// a random seed never takes a record that another file left behind.
-// REQUIRES: `out` has room for encoded_bytes(); key and parent have at most kMaxKeyBytes bytes.
+// Writes the record to `out`, followed by zeros. The seed is part of the checksum: a file with a
+// random seed rejects records left behind by another file. REQUIRES: `out` has room for
+// encoded_bytes(); key and parent have at most kMaxKeyBytes bytes.
 template <class Place>
 void encode_record(const BlockRecordView& block, const Place& place, std::span<std::byte> out,
                    std::uint64_t seed = 0);
 
 template <class Place>
 struct PlacedRecord {
-  BlockRecordView block = {};  // borrows the bytes that were read
+  BlockRecordView block = {};  // borrows the decoded bytes
   Place place = {};
-  std::size_t size_bytes = 0;  // of the record
+  std::size_t size_bytes = 0;  // size of the encoded record
 };
-// Reads the record at the beginning of the bytes. nullopt unless every byte of it is as it was
-// written, for this kind of place.
+// Decodes the record at the start of the bytes. nullopt unless every byte is intact and it was
+// encoded for this kind of place.
 template <class Place>
 std::optional<PlacedRecord<Place>> decode_record(std::span<const std::byte> bytes,
                                                  std::uint64_t seed = 0);
-// Reads the only record of a room. nullopt also if anything but zeros follows it.
+// Decodes a record that should fill the rest of its room with zeros. nullopt also if other bytes
+// follow it.
 template <class Place>
 std::optional<PlacedRecord<Place>> decode_only_record(std::span<const std::byte> room,
                                                       std::uint64_t seed = 0);
 
-// --- behind the templates
+// --- used by the templates
 
-// A place is written as it lies in memory, so it must have no gaps.
+// A place is copied from memory, so it must have no padding.
 template <class Place>
 inline constexpr bool kIsPlace =
     std::is_trivially_copyable_v<Place>&& std::has_unique_object_representations_v<Place> &&
@@ -98,7 +99,7 @@ struct FixedRecordPart {
   std::size_t record_bytes() const {
     return sizeof(*this) + place_bytes + expiry_bytes + key_bytes + parent_bytes + metadata_bytes;
   }
-  // A right checksum only says that some version of this codec wrote the bytes.
+  // The checksum alone may also match a record of another version.
   bool is_of(std::size_t place_size) const {
     return version == kBlockRecordVersion && place_bytes == place_size &&
            key_bytes <= kMaxKeyBytes && parent_bytes <= kMaxKeyBytes &&
@@ -123,7 +124,7 @@ void encode_record(const BlockRecordView& block, const Place& place, std::span<s
   encode_raw_record(block, {.bytes = std::as_bytes(std::span(&place, 1)), .seed = seed}, out);
 }
 
-// Here, and not behind a call: a start reads millions of records.
+// Inline, because a server start decodes millions of records.
 template <class Place>
 std::optional<PlacedRecord<Place>> decode_record(std::span<const std::byte> bytes,
                                                  std::uint64_t seed) {
